@@ -54,7 +54,7 @@ counted = skipped=$$(mktemp) && code=0; SKIPPED_CHECKS=$$skipped $(1) || code=$$
 
 # Packages are tested in this order, four at once: first those that wait for real time and hardly
 # compute, beside them those that compute longest. Named twice, a package is tested once.
-WAITING     := ./tests/integration ./tests/process
+WAITING     := ./tests/process
 COMPUTING   := ./tests/rules ./tests/dashboards ./tests/scenarios ./tests/goldens
 
 .PHONY: test
@@ -72,7 +72,7 @@ scrapers: ## Build vmagent, vmalert and an OpenTelemetry collector that docs/int
 
 .PHONY: race
 # Not those of memory, which say nothing under it, nor those of files that other programs judge
-# (rules, dashboards, the chart): they play hours of what scenarios and integration race already.
+# (rules, dashboards, the chart): they play hours of what scenarios and process race already.
 race: prometheus ## Run the tests under the race detector
 	$(GO) test -race -timeout 30m $$($(GO) list ./... | grep -vE '/tests/(bench|rules|dashboards|chart)$$')
 

@@ -1,10 +1,8 @@
 package process
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
@@ -20,51 +18,24 @@ DCGM_EXP_XID_ERRORS_TOTAL, counter, X
 `
 
 // overNVML runs the program over the test library, which is in the folder.
-func overNVML(t *testing.T, world *fakenvml.World, dir string, args ...string) *running {
+func overNVML(t *testing.T, world *fakenvml.World, folder string) (r *running, file string) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "counters.csv")
-	if err := os.WriteFile(file, []byte(counters), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return start(t, append(world.Env(), "LD_LIBRARY_PATH="+dir), append([]string{"--source=nvml", "-f", file}, args...)...)
-}
-
-// matching scrapes until lines of the page match all of the patterns, and returns the page.
-func (r *running) matching(patterns ...string) string {
-	r.t.Helper()
-	var page, missing string
-	matches := func() bool {
-		_, page = r.get("/metrics")
-		for _, p := range patterns {
-			if !regexp.MustCompile("(?m)^" + p + "$").MatchString(page) {
-				missing = p
-				return false
-			}
-		}
-		return true
-	}
-	defer func() {
-		if r.t.Failed() {
-			r.t.Logf("missing: %s\n%s", missing, page)
-		}
-	}()
-	until(r.t, "all lines", matches)
-	return page
+	file = write(t, "counters.csv", counters)
+	return start(t, append(world.Env(), "LD_LIBRARY_PATH="+folder), "--source=nvml", "-f", file), file
 }
 
 // TestNVMLFaults breaks the driver in one way after the other, and holds what is on the page
-// meanwhile: what is broken is reported with its reason, and everything else is served.
+// meanwhile: what is broken is reported with its reason, and everything else is served. A stop leaves
+// nothing open.
 func TestNVMLFaults(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	_, err := fakenvml.Build(dir)
-	fakenvml.Need(t, err)
 	world := fakenvml.NewFor(t, "gpus 2")
-	r := overNVML(t, world, dir)
+	r, file := overNVML(t, world, libNVML(t))
 	healthy := []string{
 		`dcgm_exporter_collect_success 1`,
 		`DCGM_FI_DEV_GPU_TEMP\{gpu="0",.*\} 30`, `DCGM_FI_DEV_GPU_TEMP\{gpu="1",.*\} 31`, `dcgm_exporter_entity_up\{gpu="1",.*\} 1`,
 	}
+	partitioned := []string{"gpus 2", "gpu 1 mig", "gpu 1 instance 9 0 1g.10gb 9984"}
 	lost := `dcgm_exporter_entity_up\{gpu="1",UUID=".*",reason="lost"\} 0`
 	first := []string{`DCGM_FI_DEV_GPU_TEMP\{gpu="0",.*\} 30`, `DCGM_FI_DEV_POWER_USAGE\{gpu="0",.*\} 100.5`, `dcgm_exporter_collect_success 1`}
 	for _, step := range []struct {
@@ -138,19 +109,33 @@ func TestNVMLFaults(t *testing.T) {
 		if strings.Contains(page, "\nDCGM_FI_") {
 			t.Errorf("series of GPUs without a driver:\n%s", page)
 		}
-		world.Play(t, "gpus 2")
-		r.matching(healthy...)
+		world.Play(t, partitioned...)
+		r.matching(append(first, `dcgm_exporter_entity_up\{gpu="1",UUID=".*",GPU_I_ID="9"\} 1`)...)
 	})
+	// The counts of before go on over lost sessions and a reload.
+	world.Play(t, append(partitioned, "xid 0 45")...)
+	r.matching(`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 2`)
+	replace(t, file, counters+"DCGM_FI_DEV_SM_CLOCK, gauge, C\n")
+	r.signal(syscall.SIGHUP)
+	r.until("\nDCGM_FI_DEV_SM_CLOCK{")
+	world.Play(t, append(partitioned, "xid 0 62")...)
+	r.matching(`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="62".*\} 3`, `DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 2`)
+	r.signal(syscall.SIGTERM)
+	if code := r.ends(); code != 0 {
+		t.Errorf("exit code %d on SIGTERM", code)
+	}
+	if n := world.OpenHandles(t); n != 0 {
+		t.Errorf("%d handles open after the end", n)
+	}
 }
 
 // No driver at all: the page says so, and the driver is found when it comes.
 func TestLateNVML(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	world := fakenvml.NewFor(t, "gpus 2")
-	r := overNVML(t, world, dir)
+	folder := t.TempDir()
+	r, _ := overNVML(t, fakenvml.NewFor(t, "gpus 2"), folder)
 	r.matching(`dcgm_exporter_collect_success 0`, `dcgm_exporter_collect_failures_total\{reason="unavailable",stage="open"\} .*`)
-	_, err := fakenvml.Build(dir)
+	_, err := fakenvml.Build(folder)
 	fakenvml.Need(t, err)
 	r.matching(`dcgm_exporter_collect_success 1`, `DCGM_FI_DEV_GPU_TEMP\{gpu="1",.*\} 31`)
 }

@@ -81,8 +81,7 @@ func TestPagesOfTheReference(t *testing.T) {
 			r := start(t, env, args...)
 			want, got := pageText(t, string(theirs)), map[string]string{}
 			for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-				_, page := r.get("/metrics")
-				if got = pageText(t, page); cmp.Equal(want, got) {
+				if got = pageText(t, r.scrape()); cmp.Equal(want, got) {
 					return
 				}
 			}

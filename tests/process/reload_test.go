@@ -3,84 +3,139 @@ package process
 import (
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// changingFile returns the path of a counters file, and what writes a field into it.
-func changingFile(t *testing.T) (path string, request func(fields ...string)) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "counters.csv")
-	request = func(fields ...string) {
+const (
+	temperatureOnly = "DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.\n"
+	withPower       = temperatureOnly + "DCGM_FI_DEV_POWER_USAGE, gauge, Power.\n"
+)
+
+func hasPower(p page) bool { return len(p.series("DCGM_FI_DEV_POWER_USAGE")) > 0 }
+
+// A broken file changes nothing, a good one is in force, and no page in between lacks the series that
+// every file names.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	for name, reload := range map[string]func(r *running) (refused bool){
+		"SIGHUP": func(r *running) bool { r.signal(syscall.SIGHUP); return false },
+		"POST": func(r *running) bool {
+			code, _, _ := r.do(http.MethodPost, "/-/reload")
+			return code != http.StatusOK
+		},
+		"file change": func(*running) bool { return false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := write(t, "counters.csv", temperatureOnly)
+			// On a busy machine samples of a short interval would be stale.
+			r := simulate(t, "h100x8", nil, "-f", file, "--web-enable-lifecycle", "-c", "500")
+			hash := r.collected().value("dcgm_exporter_config_hash")
+			sees := func(what string, wanted func(page) bool) page {
+				t.Helper()
+				return r.sees(what, func(p page) bool {
+					if len(p.series("DCGM_FI_DEV_GPU_TEMP")) == 0 {
+						t.Error("a page without the series in between")
+					}
+					return wanted(p)
+				})
+			}
+			replace(t, file, "this is no counters file\n")
+			if refused := reload(r); name == "POST" && !refused {
+				t.Error("a broken file is not refused")
+			}
+			p := sees("the refused file", func(p page) bool { return p.value("dcgm_exporter_config_last_reload_successful") == 0 })
+			if hasPower(p) || p.value("dcgm_exporter_config_hash") != hash {
+				t.Error("a broken file changed something")
+			}
+			replace(t, file, withPower)
+			if reload(r) {
+				t.Error("a good file is refused")
+			}
+			sees("the reload", func(p page) bool {
+				return hasPower(p) && p.value("dcgm_exporter_config_last_reload_successful") == 1 && p.value("dcgm_exporter_config_hash") != hash
+			})
+
+			// Who changed the environment of the unit learns that this is not read.
+			r.signal(syscall.SIGHUP)
+			r.wait("a word that nothing has changed", func() bool {
+				return strings.Contains(r.said(), "flags and variables are those of the start, and take a restart to change")
+			})
+		})
+	}
+}
+
+// A ConfigMap volume is a link to a folder that is swapped by renaming.
+func TestConfigMapSwap(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link := func(to, name string) {
 		t.Helper()
-		next := path + ".next"
-		if err := os.WriteFile(next, []byte(strings.Join(fields, ", gauge, H\n")+", gauge, H\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(next, path); err != nil {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	request("DCGM_FI_DEV_GPU_TEMP")
-	return path, request
-}
-
-// A change that comes while a driver call hangs is in force once that has returned.
-func TestAChangeDuringADriverCallIsKept(t *testing.T) {
-	t.Parallel()
-	engine, env := fakedcgm.NewFor(t, node()...)
-	path, request := changingFile(t)
-	r := start(t, env, "-f", path)
-	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
-	frozen := []string{"block dcgmGetLatestValues_v2", "block dcgmEntitiesGetLatestValues", "block dcgmGetGpuStatus"}
-	engine.Add(frozen...)
-	until(t, "a call that hangs", func() bool { return engine.Blocked() > 0 })
-	request("DCGM_FI_DEV_POWER_USAGE")
-	r.until(`dcgm_exporter_collect_unavailable{reason="timeout"} 1`)
-	// The watch has seen the change by then.
-	thawed := make(chan struct{})
-	time.AfterFunc(3*time.Second, func() {
-		defer close(thawed)
-		for _, line := range frozen {
-			engine.Remove(line)
+	put := func(version, content string) {
+		t.Helper()
+		if err := os.Rename(filepath.Dir(write(t, "counters.csv", content)), filepath.Join(dir, version)); err != nil {
+			t.Fatal(err)
 		}
-	})
-	<-thawed
-	page := r.until(`DCGM_FI_DEV_POWER_USAGE{gpu="7"`, "dcgm_exporter_config_last_reload_successful 1")
-	if strings.Contains(page, "\nDCGM_FI_DEV_GPU_TEMP{") {
-		t.Errorf("the field of before is still there:\n%s", page)
+		link(version, "..data_tmp")
+		if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("..v1", temperatureOnly)
+	link("..data/counters.csv", "counters.csv")
+	r := simulate(t, "single", nil, "-f", filepath.Join(dir, "counters.csv"))
+	if hasPower(r.collected()) {
+		t.Fatal("power before the swap")
+	}
+	put("..v2", withPower)
+	r.sees("the swapped file", hasPower)
+	put("..v3", temperatureOnly)
+	r.sees("the file swapped back", func(p page) bool { return !hasPower(p) })
+}
+
+// The counters may come from a process that writes them once (-f <(…)): they are read once, and stay
+// at a reload.
+func TestCountersFromAPipe(t *testing.T) {
+	t.Parallel()
+	const args = ` --address=127.0.0.1:0 --source=sim --web-enable-lifecycle -c 500 -f <(printf '`
+	r := &running{t: t, cmd: exec.Command("bash", "-c", "exec "+program+args+withPower+"')")}
+	r.cmd.Stderr = r
+	r.start()
+	r.listens()
+	r.sees("power", hasPower)
+	if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK || !hasPower(parse(t, r.scrape())) {
+		t.Errorf("after a reload: status %d: %s", code, body)
 	}
 }
 
-// A change that the driver does not take now is tried again until it is in force.
-func TestAChangeIsTriedAgain(t *testing.T) {
+// A FIFO that takes the place of the counters file is refused, and holds no later reload.
+func TestAPipeHoldsNoReload(t *testing.T) {
 	t.Parallel()
-	engine, env := fakedcgm.NewFor(t, node()...)
-	path, request := changingFile(t)
-	r := start(t, env, "-f", path)
-	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
-	engine.Add("fail dcgmWatchFields -7")
-	request("DCGM_FI_DEV_POWER_USAGE")
-	r.until("dcgm_exporter_config_last_reload_successful 0", `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
-	engine.Remove("fail dcgmWatchFields -7")
-	r.until(`DCGM_FI_DEV_POWER_USAGE{gpu="7"`, "dcgm_exporter_config_last_reload_successful 1")
-
-	// What is proven bad is not: the log has one line about it.
-	request("NO_SUCH_FIELD")
-	r.until("dcgm_exporter_config_last_reload_successful 0", `DCGM_FI_DEV_POWER_USAGE{gpu="7"`)
-	before := strings.Count(r.said(), "NO_SUCH_FIELD")
-	first := value(t, r.until("dcgm_exporter_collect_success 1"), "dcgm_exporter_collect_last_success_timestamp_seconds ")
-	until(t, "three seconds of cycles", func() bool {
-		_, page := r.get("/metrics")
-		return value(t, page, "dcgm_exporter_collect_last_success_timestamp_seconds ") > first+3
-	})
-	if n := strings.Count(r.said(), "NO_SUCH_FIELD"); n != before {
-		t.Errorf("a bad file was read %d times more", n-before)
+	file := write(t, "counters.csv", temperatureOnly)
+	r := simulate(t, "single", nil, "-f", file)
+	r.collected()
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
 	}
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.until("dcgm_exporter_config_last_reload_successful 0", "DCGM_FI_DEV_GPU_TEMP{")
+	if !strings.Contains(r.said(), "not a regular file") {
+		t.Error("no word about the pipe")
+	}
+	replace(t, file, withPower)
+	r.sees("the file after it", hasPower)
 }
 
 // A reload is one change: passwords that come with a session which the driver refuses are in force with the session, and
@@ -89,23 +144,40 @@ func TestAReloadIsOneChange(t *testing.T) {
 	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	path, request := changingFile(t)
-	web := filepath.Join(t.TempDir(), "web.yml")
-	configure := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(web, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	configure("http_server_config: {http2: false}\n")
+	web := write(t, "web.yml", "http_server_config: {http2: false}\n")
 	r := start(t, env, "-f", path, "--web-config-file", web)
-	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+	r.until(everyGPU)
 	engine.Add("fail dcgmWatchFields -7")
-	configure(`basic_auth_users: {me: "$2y$10$abcdefghijklmnopqrstuuAaBbCcDdEeFfGgHhIiJjKkLlMmNnOoPp"}` + "\n")
+	replace(t, web, `basic_auth_users: {me: "$2y$10$abcdefghijklmnopqrstuuAaBbCcDdEeFfGgHhIiJjKkLlMmNnOoPp"}`+"\n")
 	request("DCGM_FI_DEV_POWER_USAGE")
-	r.until("dcgm_exporter_config_last_reload_successful 0", `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+	r.until("dcgm_exporter_config_last_reload_successful 0", everyGPU)
 	engine.Remove("fail dcgmWatchFields -7")
-	until(t, "a password that is needed", func() bool {
-		code, _ := r.get("/metrics")
+	r.wait("a password that is needed", func() bool {
+		code, _, _ := r.get("/metrics")
 		return code == http.StatusUnauthorized
 	})
+}
+
+// A change that the driver does not take now is tried again until it is in force, and a bad one is not.
+func TestAChangeIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	engine, env := fakedcgm.NewFor(t, node()...)
+	path, request := changingFile(t)
+	r := start(t, env, "-f", path)
+	r.until(everyGPU)
+	engine.Add("fail dcgmWatchFields -7")
+	request("DCGM_FI_DEV_POWER_USAGE")
+	r.until("dcgm_exporter_config_last_reload_successful 0", everyGPU)
+	engine.Remove("fail dcgmWatchFields -7")
+	r.until(`DCGM_FI_DEV_POWER_USAGE{gpu="7"`, "dcgm_exporter_config_last_reload_successful 1")
+
+	request("NO_SUCH_FIELD")
+	r.until("dcgm_exporter_config_last_reload_successful 0", `DCGM_FI_DEV_POWER_USAGE{gpu="7"`)
+	before := strings.Count(r.said(), "NO_SUCH_FIELD")
+	const last = "dcgm_exporter_collect_last_success_timestamp_seconds"
+	first := r.collected().value(last)
+	r.sees("three seconds of cycles", func(p page) bool { return p.value(last) > first+3 })
+	if n := strings.Count(r.said(), "NO_SUCH_FIELD"); n != before {
+		t.Errorf("a bad file was read %d times more", n-before)
+	}
 }

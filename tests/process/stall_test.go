@@ -48,42 +48,6 @@ func fill(t *testing.T, w *os.File) {
 	}
 }
 
-// startDetached starts the program with a pipe as standard error that is never drained, or is full from the start, and
-// waits until it answers.
-func startDetached(t *testing.T, full bool, args ...string) (r *running, stderr *os.File) {
-	t.Helper()
-	read, stderr, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if full {
-		fill(t, stderr)
-	}
-	address := freeAddress(t)
-	r = &running{t: t, exit: make(chan error, 1), url: "http://" + address}
-	r.cmd = exec.Command(program, append([]string{"--address=" + address}, args...)...)
-	r.cmd.Env = os.Environ()
-	r.cmd.Stderr = stderr
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { r.exit <- r.cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = r.cmd.Process.Kill()
-		_ = read.Close()
-		_ = stderr.Close()
-	})
-	until(t, "an answer over HTTP", func() bool {
-		resp, err := http.Get(r.url + "/-/healthy")
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		return true
-	})
-	return r, stderr
-}
-
 // endsSoon waits for the end that SIGTERM requests.
 func (r *running) endsSoon() int {
 	r.t.Helper()
@@ -102,49 +66,64 @@ func (r *running) withholds(reason string) {
 	r.t.Helper()
 	begin := time.Now()
 	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="`+reason+`"} 1`)
-	until(r.t, "503 of /health", func() bool {
-		code, _ := r.get("/health")
+	r.wait("503 of /health", func() bool {
+		code, _, _ := r.get("/health")
 		return code == http.StatusServiceUnavailable
 	})
 	if took := time.Since(begin); took > 7*time.Second { // the limit is 5 s
 		r.t.Errorf("data was served for %v", took)
 	}
-	if _, page := r.get("/metrics"); strings.Contains(page, "\nDCGM_FI_") || !strings.Contains(page, "dcgm_exporter_source_info") {
-		r.t.Errorf("not the health series alone:\n%s", page)
+	if page := r.scrape(); strings.Contains(page, "\nDCGM_FI_") || !strings.Contains(page, "dcgm_exporter_source_info") {
+		r.t.Error("not the health series alone")
 	}
 }
 
-// Standard error is a pipe that nobody drains any more: the collection stops when it has a word to
-// say, and its latest page is not served as a fresh one.
+// Standard error is a pipe that nobody drains: the collection stops when it has a word to say, and its latest page is
+// not served as a fresh one. The pipe is full from the start, or later.
 func TestStalledStandardError(t *testing.T) {
 	t.Parallel()
-	scenario := filepath.Join(t.TempDir(), "scenario.yaml")
-	if err := os.WriteFile(scenario, []byte("faults: [{fault: engine-down, at: 5s, for: 1s}]\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	r, stderr := startDetached(t, false, "--source=sim", "-c", "200", "-f", "../../etc/default-counters.csv", "--sim-scenario="+scenario)
-	r.until("dcgm_exporter_collect_success 1")
-	fill(t, stderr)
-	r.until("dcgm_exporter_collect_success 0") // a line of the log
-	r.withholds("stalled")
-	if code := r.endsSoon(); code != 4 {
-		t.Errorf("exit code %d on SIGTERM, want 4", code)
-	}
-}
-
-// Standard error is full from the start: the process serves all the same, until the collection has waited for its first
-// line for too long.
-func TestStandardErrorThatIsFullFromTheStart(t *testing.T) {
-	t.Parallel()
-	r, _ := startDetached(t, true, "--source=sim", "-c", "200", "-f", "../../etc/default-counters.csv")
-	r.withholds("stalled")
-	if code := r.endsSoon(); code != 4 {
-		t.Errorf("exit code %d on SIGTERM, want 4", code)
+	for name, later := range map[string]bool{"from the start": false, "later": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			read, stderr, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer read.Close()
+			defer stderr.Close()
+			address := freeAddress(t)
+			r := &running{t: t, url: "http://" + address}
+			r.cmd = exec.Command(program, "--address="+address, "--source=sim", "-c", interval)
+			r.cmd.Stderr = stderr
+			if later {
+				scenario := write(t, "scenario.yaml", "faults: [{fault: engine-down, at: 5s, for: 1s}]\n")
+				r.cmd.Args = append(r.cmd.Args, "--sim-scenario="+scenario)
+			} else {
+				fill(t, stderr)
+			}
+			r.start()
+			r.wait("an answer over HTTP", func() bool {
+				resp, err := http.Get(r.url + "/-/healthy")
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				return err == nil
+			})
+			if later {
+				r.collected()
+				fill(t, stderr)
+				r.until("dcgm_exporter_collect_success 0") // a line of the log
+			}
+			r.withholds("stalled")
+			if code := r.endsSoon(); code != 4 {
+				t.Errorf("exit code %d on SIGTERM, want 4", code)
+			}
+		})
 	}
 }
 
 // A driver call that does not return withholds the page's data, and does not keep the process from
-// ending.
+// ending: an end that comes meanwhile was requested, and the log says why it took long.
 func TestStalledDriver(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]string{"read": "dcgmEntitiesGetLatestValues", "watch": "dcgmWatchFields"} {
@@ -153,13 +132,17 @@ func TestStalledDriver(t *testing.T) {
 			engine, env := fakedcgm.NewFor(t, node()...)
 			file, request := changingFile(t)
 			r := start(t, env, "-f", file)
-			r.until("dcgm_exporter_collect_success 1")
+			r.collected()
 			engine.Add("block "+call, "block dcgmGetLatestValues_v2")
 			if name == "read" {
 				r.withholds("timeout")
 			} else {
 				request("DCGM_FI_DEV_POWER_USAGE")
-				until(t, "a call that hangs", func() bool { return engine.Blocked() > 0 })
+				r.signal(syscall.SIGHUP)
+				r.wait("a call that hangs", func() bool { return engine.Blocked() > 0 })
+				if code, _, _ := r.get("/-/healthy"); code != http.StatusOK {
+					t.Errorf("/-/healthy: %d", code)
+				}
 			}
 			if code := r.endsSoon(); code != 0 || !strings.Contains(r.said(), "A driver call has not returned") {
 				t.Errorf("exit code %d on SIGTERM, want 0 and a word why", code)
@@ -168,14 +151,16 @@ func TestStalledDriver(t *testing.T) {
 	}
 }
 
-// fifo returns the path of a pipe that is never written to.
-func fifo(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
+func TestFrozenEngineEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	engine, env := fakedcgm.NewFor(t, node()...)
+	r := start(t, env, "--collect-hang-limit=3s")
+	r.collected()
+	engine.Add("block dcgmGetLatestValues_v2", "block dcgmEntitiesGetLatestValues", "block dcgmGetGpuStatus")
+	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason="timeout",stage="read"}`)
+	if code := r.ends(); code != 3 || !strings.Contains(r.said(), "driver call does not return") {
+		t.Errorf("exit code %d, want 3 and a word why", code)
 	}
-	return path
 }
 
 // silentServer returns the address of a server that takes connections and never answers, and
@@ -201,28 +186,18 @@ func silentServer(t *testing.T) (address string, called func() bool) {
 	return l.Addr().String(), func() bool { return calls.Load() > 0 }
 }
 
-// awaitReader waits until a pipe has a reader, and keeps it waiting for content.
-func awaitReader(t *testing.T, path string) {
+// kubeconfig writes a file for an API server and returns its path.
+func kubeconfig(t *testing.T, url string) string {
 	t.Helper()
-	until(t, "a reader of the pipe", func() bool {
-		w, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
-		if err != nil {
-			return false
-		}
-		t.Cleanup(func() { _ = w.Close() })
-		return true
-	})
+	return write(t, "config", fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+"contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": %q}}]}`, url))
 }
 
 // Settings that cannot be read do not keep the process from ending.
 func TestEndWhileSettingsHang(t *testing.T) {
 	t.Parallel()
 	address, called := silentServer(t)
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	config := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c"}}],"clusters":[{"name":"c","cluster":{"server":"http://%s"}}]}`, address)
-	if err := os.WriteFile(kubeconfig, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := kubeconfig(t, "http://"+address)
 	for _, c := range []struct {
 		name string
 		args []string
@@ -236,20 +211,23 @@ func TestEndWhileSettingsHang(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			wait := func() { until(t, "a request", called) }
+			hangs := called
 			if c.pipe != "" {
-				path := fifo(t)
+				path := filepath.Join(t.TempDir(), "fifo")
+				if err := syscall.Mkfifo(path, 0o600); err != nil {
+					t.Fatal(err)
+				}
 				c.args = append(c.args, c.pipe, path)
-				wait = func() { awaitReader(t, path) }
+				hangs = func() bool { // a pipe that has a reader, and no content
+					w, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+					if err == nil {
+						t.Cleanup(func() { _ = w.Close() })
+					}
+					return err == nil
+				}
 			}
-			r := &running{t: t, exit: make(chan error, 1), cmd: exec.Command(program, c.args...)}
-			r.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
-			if err := r.cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = r.cmd.Process.Kill() })
-			go func() { r.exit <- r.cmd.Wait() }()
-			wait()
+			r := begin(t, []string{"KUBECONFIG=" + config}, c.args...)
+			r.wait("a read that hangs", hangs)
 			if code := r.endsSoon(); code != c.code {
 				t.Errorf("exit code %d on SIGTERM, want %d", code, c.code)
 			}
@@ -263,16 +241,12 @@ func TestOneStopInTwoSignals(t *testing.T) {
 	for range 3 {
 		engine, env := fakedcgm.NewFor(t, node()...)
 		r := start(t, env)
-		r.until("dcgm_exporter_collect_success 1")
+		r.collected()
 		r.signal(syscall.SIGINT)
 		r.signal(syscall.SIGTERM)
 		if code := r.ends(); code != 0 {
 			t.Errorf("exit code %d, want 0", code)
 		}
-		for what, n := range engine.Open() {
-			if n != 0 {
-				t.Errorf("open at the end: %d %s", n, what)
-			}
-		}
+		nothingOpen(t, engine)
 	}
 }

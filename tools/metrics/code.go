@@ -87,11 +87,13 @@ func attributionLabels(name string) []string {
 	return list
 }
 
-// A row is what docs/operations.md says of a series.
+// A row has the type of a family, and the names of its labels.
 type row struct {
 	kind   string
 	labels []string
 }
+
+var codeSpan = regexp.MustCompile("`([^`]+)`")
 
 // documented returns the rows of the tables of docs/operations.md by series.
 func (w *writer) documented() map[string]row {
@@ -101,7 +103,6 @@ func (w *writer) documented() map[string]row {
 		return nil
 	}
 	tableRow := regexp.MustCompile("(?m)^\\| `((?:dcgm_exporter|promhttp)_[a-z0-9_]+)` \\| ([a-z]+) \\| ([^|]*) \\|")
-	codeSpan := regexp.MustCompile("`([^`]+)`")
 	rows := map[string]row{}
 	for _, m := range tableRow.FindAllStringSubmatch(string(text), -1) {
 		r := row{kind: m[2]}

@@ -1,0 +1,179 @@
+package process
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+// node is a script of eight GPUs, the last of which is partitioned by MIG.
+func node() []string {
+	lines := []string{
+		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
+		"value any:* 100-999 int 40", "value any:* 1000-1100 double 0.5", "value any:* 1 text 570.124.06",
+	}
+	for g := range 8 {
+		lines = append(lines, fmt.Sprintf("gpu %d uuid=GPU-%08d name=NVIDIA_H100 bus=00000000:%02X:00.0 index=%d minor=%d prof=1001,1004,1005,1009,1010", g, g, 0x1b+g, g, g))
+	}
+	return append(lines, "instance 50 gpu=7 nvml=9 profile=1g.10gb")
+}
+
+const remote = "--remote-hostengine-info=10.0.0.9:5555"
+
+// nothingOpen checks that the engine has been left.
+func nothingOpen(t *testing.T, engine *fakedcgm.Engine) {
+	t.Helper()
+	for kind, n := range engine.Open() {
+		if n != 0 {
+			t.Errorf("%d open after the end: %s", n, kind)
+		}
+	}
+}
+
+// One GPU is lost when the exporter starts: the seven others are served, it is reported to be lost, and
+// it is served when it is back, profiling included. The same at a reload and later. The engine dies and
+// comes back as another one, and a stop leaves nothing open in it.
+func TestOverDCGM(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"embedded": nil, "remote": {remote}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			engine, env := fakedcgm.NewFor(t, node()...)
+			const healthy, lost = "index=3 minor=3", "index=3 minor=3 status=lost"
+			engine.Replace(healthy, lost)
+			r := start(t, env, append(args, "--web-enable-lifecycle")...)
+			seven := func() {
+				t.Helper()
+				page := r.until(`dcgm_exporter_entity_up{gpu="3",UUID="GPU-00000003",reason="lost"} 0`, `DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="5"`)
+				if strings.Contains(page, `DCGM_FI_DEV_GPU_TEMP{gpu="3"`) || strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{") != 7 {
+					t.Errorf("not the temperatures of the seven others:\n%s", page)
+				}
+			}
+			seven()
+			if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK {
+				t.Errorf("POST /-/reload: %d %s", code, body)
+			}
+			seven()
+			engine.Replace(lost, healthy)
+			r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`, `DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="3"`, `GPU_I_PROFILE="1g.10gb",GPU_I_ID="9"`,
+				`dcgm_exporter_source_info{driver="570.124.06",library="4.6.1",source="dcgm"} 1`)
+			engine.Replace(healthy, lost)
+			seven()
+
+			engine.Restart()
+			r.until(`dcgm_exporter_sessions_total{cause="lost"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+			r.signal(syscall.SIGTERM)
+			if code := r.ends(); code != 0 {
+				t.Errorf("exit code %d on SIGTERM", code)
+			}
+			nothingOpen(t, engine)
+		})
+	}
+}
+
+// A healthy machine with a field of the driver in its file: every command that opens the engine
+// ends well, and so does what closes it.
+func TestCommandsOverDCGM(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"once":  {"once", "--source=dcgm", "-f", "../../etc/default-counters.csv"},
+		"topo":  {"topo", "--source=dcgm"},
+		"check": {"check", "--source=dcgm", "../../etc/default-counters.csv"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			engine, env := fakedcgm.NewFor(t, node()...)
+			cmd := exec.Command(program, args...)
+			cmd.Env = append(os.Environ(), env...)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			nothingOpen(t, engine)
+		})
+	}
+}
+
+func TestEngineDeadAtStart(t *testing.T) {
+	t.Parallel()
+	engine, env := fakedcgm.NewFor(t, append(node(), "down")...)
+	r := start(t, env, remote)
+	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason=`)
+	if code, _, _ := r.get("/-/ready"); code != http.StatusOK {
+		t.Errorf("/-/ready: %d: it serves its health", code)
+	}
+	engine.Remove("down")
+	r.until("dcgm_exporter_collect_success 1", `DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
+}
+
+// An engine comes back in another version, which counts some fields in other units: the page goes
+// on in the units of before.
+func TestEngineOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	const inPercent, asRatio = "value gpu:* 203 int 40", "value gpu:* 203 double 0.4"
+	engine, env := fakedcgm.NewFor(t, append(node(), inPercent)...)
+	r := start(t, env, remote)
+	r.matching(`DCGM_FI_DEV_GPU_UTIL\{gpu="7".*\} 40`)
+	for i, change := range [][4]string{
+		{"engine 4.6.1", "engine 4.7.0", inPercent, asRatio},
+		{"engine 4.7.0", "engine 4.5.2", asRatio, inPercent},
+	} {
+		engine.Replace(change[0], change[1])
+		engine.Replace(change[2], change[3])
+		engine.Restart()
+		page := r.until(fmt.Sprintf(`dcgm_exporter_sessions_total{cause="lost"} %d`, i+1), `DCGM_FI_DEV_GPU_UTIL{gpu="7"`)
+		for key, v := range parse(t, page).series("DCGM_FI_DEV_GPU_UTIL", "gpu") {
+			if v != 40 {
+				t.Errorf("%s: utilization of GPU %s: %v, want 40", change[1], key, v)
+			}
+		}
+	}
+	if n := strings.Count(r.said(), "are of different versions"); n != 2 {
+		t.Errorf("%d warnings of different versions, want 2", n)
+	}
+}
+
+// XIDs in a storm are counted once each, over reloads.
+func TestXIDsInAStormOverReloads(t *testing.T) {
+	t.Parallel()
+	const xids, reloads = 250, 5
+	engine, env := fakedcgm.NewFor(t, node()...)
+	file, request := changingFile(t)
+	r := start(t, env, "-f", file)
+	change := func(n int) {
+		request([]string{"DCGM_EXP_XID_ERRORS_TOTAL", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"}[:2+n%2]...)
+		r.signal(syscall.SIGHUP)
+	}
+	change(0)
+	r.until("\nDCGM_EXP_XID_ERRORS_TOTAL{")
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for n := range xids {
+		<-tick.C
+		engine.Add(fmt.Sprintf("event %d gpu:%d 230 62", n+1, n%8))
+		if n%(xids/reloads) == 0 {
+			change(1 + n/(xids/reloads))
+		}
+	}
+	counted := func(p page) (sum float64) {
+		for key, n := range p.series("DCGM_EXP_XID_ERRORS_TOTAL", "xid", "gpu") {
+			if strings.HasPrefix(key, "62/") {
+				sum += n
+			}
+		}
+		return sum
+	}
+	p := r.sees("every XID", func(p page) bool { return counted(p) >= xids })
+	if n := p.series("dcgm_exporter_sessions_total", "cause")["reload"]; n != 1+reloads {
+		t.Errorf("%v reloads, want %d", n, 1+reloads)
+	}
+	if n := counted(parse(t, r.scrape())); n != xids {
+		t.Errorf("%v XIDs counted of %d", n, xids)
+	}
+}

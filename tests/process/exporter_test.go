@@ -1,0 +1,230 @@
+package process
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+)
+
+// once returns the page of a simulated node.
+func once(t *testing.T, node string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(program, append([]string{"once", "--source=sim", "--sim-node=" + node}, args...)...).Output()
+	if err != nil {
+		t.Fatal(node, args, err)
+	}
+	return string(out)
+}
+
+// Every simulated node, and every shipped counters file, gives a page that Prometheus reads.
+func TestPagesAreReadByPrometheus(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(root + "/etc/*.csv")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("shipped files: %v, %v", files, err)
+	}
+	nodes, err := filepath.Glob(root + "/internal/source/sim/data/nodes/*.yaml")
+	if err != nil || len(nodes) < 8 {
+		t.Fatalf("nodes: %v, %v", nodes, err)
+	}
+	for i := range max(len(nodes), len(files)) {
+		node, file := strings.TrimSuffix(filepath.Base(nodes[i%len(nodes)]), ".yaml"), files[i%len(files)]
+		page, samples := once(t, node, "-f", file, "--vocabulary=both"), 0
+		for range prom.Samples(t, []byte(page)) {
+			samples++
+		}
+		if samples < 50 {
+			t.Errorf("%s with %s: only %d samples", node, file, samples)
+		}
+	}
+}
+
+func TestDemoNode(t *testing.T) {
+	t.Parallel()
+	r := simulate(t, "demo", nil, "--hostname-label=both")
+	p := r.collected()
+	if first, _, _ := strings.Cut(r.said(), "\n"); !strings.Contains(first, "SIMULATED") {
+		t.Errorf("the first line of the log does not say that it simulates: %s", first)
+	}
+	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 8 {
+		t.Errorf("%d temperatures of 8 GPUs", n)
+	}
+	if memory := p.series("DCGM_FI_DEV_FB_USED", "gpu", "GPU_I_PROFILE", "GPU_I_ID"); memory["6/3g.40gb/2"] == 0 {
+		t.Errorf("no frame buffer of a MIG instance: %v", memory)
+	}
+	pods := p.series("DCGM_FI_DEV_GPU_UTIL", "gpu", "namespace", "pod", "container")
+	for _, key := range []string{"0/research/llm-pretrain-0/trainer", "5///"} {
+		if _, ok := pods[key]; !ok {
+			t.Errorf("no series of %s: %v", key, pods)
+		}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range p.series("DCGM_FI_DEV_POWER_USAGE", "hostname", "Hostname", "DCGM_FI_DRIVER_VERSION") {
+		if want := host + "/" + host + "/570.124.06"; key != want {
+			t.Errorf("host and driver labels %q, want %q", key, want)
+		}
+	}
+	if code, header, body := r.get("/health"); code != http.StatusOK || body != "OK" || header.Get("X-Registry-Available") != "true" {
+		t.Errorf("/health: %d %q %v", code, body, header)
+	}
+	for _, path := range []string{"/", "/-/healthy", "/-/ready"} {
+		if code, _, _ := r.get(path); code != http.StatusOK {
+			t.Errorf("%s: status %d", path, code)
+		}
+	}
+	for _, path := range []string{"/debug/pprof/", "/-/reload"} {
+		if code, _, _ := r.get(path); !slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusForbidden}, code) {
+			t.Errorf("%s: status %d, want it off", path, code)
+		}
+	}
+}
+
+// Without a GPU, a driver and a file there are no values, and the log says what was tried.
+func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
+		t.Skip("SKIP driver-present: this machine has an NVIDIA driver, and its absence is tested")
+	}
+	r := serve(t, nil, "-c", interval)
+	p := r.sees("a failed attempt", func(p page) bool {
+		return p.series("dcgm_exporter_collect_failures_total", "stage", "reason")["open/unavailable"] > 0
+	})
+	if len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()) != 0 {
+		t.Error("made-up values")
+	}
+	if code, _, _ := r.get("/-/ready"); code != http.StatusOK {
+		t.Errorf("/-/ready: %d", code)
+	}
+	words := []string{"libdcgm.so", "libnvidia-ml.so"}
+	if _, err := os.Stat("/etc/dcgm-exporter/default-counters.csv"); err != nil {
+		words = append(words, "built-in", "/etc/dcgm-exporter/default-counters.csv")
+	}
+	for _, word := range words {
+		if !strings.Contains(r.said(), word) {
+			t.Errorf("the log does not name %s", word)
+		}
+	}
+}
+
+// While the kernel's log is read it is the witness: an XID of its is counted once, also of a GPU that
+// is lost to the engine, and reports of the engine alone are not counted.
+func TestXIDsOfTheKernelsLog(t *testing.T) {
+	t.Parallel()
+	counters := write(t, "counters.csv", "DCGM_FI_DEV_GPU_TEMP, gauge, T\nDCGM_EXP_XID_ERRORS_TOTAL, counter, X\n")
+	r := simulate(t, "demo", []string{
+		`fault: xid, at: 3s, devices: ["0", "2"], xids: [62]`,
+		`fault: xid, at: 3100ms, devices: ["0"], xids: [62], reported-by: [engine]`,
+		`fault: gpu-lost, at: 3200ms, devices: ["3"]`,
+		`fault: xid, at: 3300ms, devices: ["3"], xids: [79], reported-by: [kernel]`,
+		`fault: xid, at: 4s, devices: ["2"], xids: [31]`,
+	}, "-f", counters, "--xid-kernel-log=/dev/kmsg")
+	job := ""
+	for key := range r.collected().series("DCGM_FI_DEV_GPU_TEMP", "gpu", "hpc_job") {
+		if gpu, held, _ := strings.Cut(key, "/"); gpu == "3" {
+			job = held
+		}
+	}
+	totals := func(p page) map[string]float64 {
+		seen := p.series("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "hpc_job")
+		for key, n := range seen {
+			if n == 0 {
+				delete(seen, key)
+			}
+		}
+		return seen
+	}
+	p := r.sees("the last XID", func(p page) bool { return totals(p)["2/31/"] > 0 })
+	const last = "dcgm_exporter_collect_last_success_timestamp_seconds"
+	for range 5 { // a late one is not counted again
+		before := p.value(last)
+		p = r.sees("another cycle", func(p page) bool { return p.value(last) > before })
+	}
+	want := map[string]float64{"0/62/": 1, "2/62/": 1, "2/31/": 1, "3/79/" + job: 1}
+	if diff := cmp.Diff(want, totals(p)); diff != "" || job == "" {
+		t.Fatalf("counted, with GPU 3 of job %q (-want +got)\n%s", job, diff)
+	}
+	if p.value("dcgm_exporter_kernel_log_up") != 1 {
+		t.Error("the log is not read")
+	}
+}
+
+// The exit codes of docs/operations.md. Of subcommands: 0 nothing to mend, 1 something to mend was found, 2 the
+// command could not do its work.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	empty := t.TempDir() // of libraries
+	missing := filepath.Join(empty, "missing.csv")
+	bad := write(t, "bad.csv", "NO_SUCH_FIELD, gauge, H\nDCGM_FI_DEV_GPU_TEMP, gauge, T\n")
+	const file = "-f=" + root + "/etc/default-counters.csv"
+	type row struct {
+		args []string
+		code int
+		says []string
+	}
+	rows := []row{
+		{[]string{"--colectors=x"}, 1, []string{"--colectors", "--collectors"}},
+		{[]string{"--source=dcmg"}, 1, []string{"--source", "dcmg", "dcgm"}},
+		{[]string{"--source=sim", "--sim-node=h10"}, 1, []string{"h10"}},
+		{[]string{"--source=sim", "--address=" + taken.Addr().String()}, 1, []string{taken.Addr().String(), "address already in use"}},
+		{[]string{"--source=sim", "-f", missing}, 1, []string{missing, "no such file"}},
+		{[]string{"--source=sim", "-f", write(t, "none.csv", "# nothing\n")}, 1, []string{"none.csv", "no usable counter"}},
+		{[]string{"--help"}, 0, []string{"Usage:", "\n  doctor          what works on", "\n  dcgm-exporter check my-counters.csv ", "\n  --collectors, -f VALUE"}},
+		{[]string{"--version"}, 0, []string{"dcgm-exporter"}},
+		{[]string{"fields", "tensor"}, 0, []string{"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"}},
+		{[]string{"check", root + "/etc/default-counters.csv"}, 0, []string{"0 lines not usable"}},
+		{[]string{"check", "--source=sim", bad}, 1, []string{"NOT COLLECTED"}},
+		{[]string{"check", "--source=sim", "-f", bad}, 1, nil},
+		{[]string{"check", "--source=sim", "-f", missing}, 2, nil},
+		{[]string{"once", "--source=sim", "-f", missing}, 2, nil},
+		{[]string{"once", "--source=dcgm", "-r=10.0.0.9:70000"}, 2, []string{"70000"}},
+		{[]string{"topo", "--source=sim", "--config-file", missing}, 2, nil},
+		{[]string{"doctor", "--source=sim", "-f", missing}, 1, nil}, // it is what it looks for
+		{[]string{"doctor", "--source=sim", file}, 0, []string{"source"}},
+	}
+	for _, command := range []string{"once", "topo", "doctor", "check"} {
+		rows = append(rows,
+			row{[]string{command, "--source=sim", file, "--address=127.0.0.1:0"}, 0, nil},
+			row{[]string{command, "--source=sim", "--no-such-flag"}, 2, nil},
+			row{[]string{command, "--source=sim", "--collect-interval=soon"}, 2, nil},
+			row{[]string{command, "--source=nvml", file}, 1, nil}) // there is no driver
+	}
+	for _, tt := range rows {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, program, tt.args...)
+			cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+empty)
+			out, err := cmd.CombinedOutput()
+			if cmd.ProcessState == nil {
+				t.Fatal(err)
+			}
+			if code := cmd.ProcessState.ExitCode(); code != tt.code {
+				t.Errorf("exit code %d, want %d:\n%s", code, tt.code, out)
+			}
+			for _, w := range tt.says {
+				if !strings.Contains(string(out), w) {
+					t.Errorf("it does not say %q:\n%s", w, out)
+				}
+			}
+		})
+	}
+}

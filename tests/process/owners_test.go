@@ -1,0 +1,235 @@
+package process
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
+)
+
+// owned returns the GPUs, or GPU.instance, whose memory series carry the label or labels, with their values.
+func owned(p page, labels ...string) map[string]string {
+	got := map[string]string{}
+	for key := range p.series("DCGM_FI_DEV_FB_USED", append([]string{"gpu", "GPU_I_ID"}, labels...)...) {
+		part := strings.SplitN(key, "/", 3)
+		if strings.Trim(part[2], "/") != "" {
+			got[strings.TrimSuffix(part[0]+"."+part[1], ".")] = part[2]
+		}
+	}
+	return got
+}
+
+// untilOwned waits for a page on which exactly these are owned.
+func (r *running) untilOwned(want map[string]string, labels ...string) page {
+	r.t.Helper()
+	return r.sees(fmt.Sprintf("%v of %v", labels, want), func(p page) bool { return cmp.Equal(want, owned(p, labels...)) })
+}
+
+// uuids returns the UUIDs of a simulated node's GPUs by the gpu label.
+func uuids(t *testing.T, node string) map[string]string {
+	t.Helper()
+	id := map[string]string{}
+	for key := range parse(t, once(t, node)).series("DCGM_FI_DEV_GPU_TEMP", "gpu", "UUID") {
+		gpu, uuid, _ := strings.Cut(key, "/")
+		id[gpu] = uuid
+	}
+	return id
+}
+
+// The page follows the kubelet: pods that come and go, and one that does not answer, which costs labels only.
+func TestPodsOfTheKubelet(t *testing.T) {
+	t.Parallel()
+	type m = map[string]string
+	pod := []string{"namespace", "pod", "container"}
+	id := uuids(t, "h100x8")
+	k := kubelet.Start(t, kubelet.Lists(
+		kubelet.Pod("ml/train-0", kubelet.Container("main", "nvidia.com/gpu", id["0"], id["1"])),
+		kubelet.Pod("web/train-0", kubelet.Container("main", "nvidia.com/gpu.shared", id["2"]+"::0", id["3"]+"::0")),
+		kubelet.Pod("web/train-1", kubelet.Container("main", "nvidia.com/gpu.shared", id["2"]+"::1")),
+		kubelet.Pod("web/idle"),
+	))
+	r := simulate(t, "h100x8", nil, "--kubernetes", "--pod-resources-kubelet-socket", k.Socket())
+	p := r.collected()
+	if d := cmp.Diff(m{"0": "ml/train-0/main", "1": "ml/train-0/main", "3": "web/train-0/main"}, owned(p, pod...)); d != "" {
+		t.Errorf("owners (-want +got):\n%s", d)
+	}
+	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 8 {
+		t.Errorf("%d temperatures of 8 GPUs", n)
+	}
+	next := kubelet.Lists(kubelet.Pod("ml/train-1", kubelet.Container("main", "nvidia.com/gpu", id["0"])))
+	k.Script(next)
+	r.untilOwned(m{"0": "ml/train-1/main"}, pod...)
+	k.Script(kubelet.Hangs())
+	p = r.untilOwned(m{}, pod...)
+	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 8 || p.series("dcgm_exporter_attribution_success", "attributor")["kubernetes"] != 0 {
+		t.Errorf("%d temperatures, and the attributor is not reported to fail", n)
+	}
+	if got := p.series("dcgm_exporter_collect_failures_total", "stage", "reason"); got["attribute/timeout"] == 0 {
+		t.Errorf("failures: %v", got)
+	}
+	k.Script(next)
+	r.untilOwned(m{"0": "ml/train-1/main"}, pod...)
+}
+
+// The labels and UIDs of pods are on the first page with data, although the API server takes a
+// moment to list the pods.
+func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
+	t.Parallel()
+	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/train", kubelet.Container("main", "nvidia.com/gpu", uuids(t, "single")["0"]))))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path != "/api/v1/pods" || r.URL.Query().Get("watch") != "" {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		slow := time.NewTimer(300 * time.Millisecond)
+		defer slow.Stop()
+		select {
+		case <-slow.C:
+		case <-r.Context().Done():
+			return
+		}
+		json.NewEncoder(w).Encode(map[string]any{"kind": "PodList", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "1"},
+			"items": []any{map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
+				"namespace": "ml", "name": "train", "uid": "u-1", "labels": map[string]any{"team": "vision"},
+			}}}})
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	r := start(t, []string{"NODE_NAME=n", "KUBECONFIG=" + kubeconfig(t, server.URL)}, "--source=sim", "--sim-node=single",
+		"--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--pod-resources-kubelet-socket", k.Socket())
+	if got := owned(r.collected(), "pod", "team", "pod_uid"); got["0"] != "train/vision/u-1" {
+		t.Errorf("the first page: %v", got)
+	}
+}
+
+// TestJobs follows job files from the start of a job to its end, over a folder that comes late,
+// goes and comes again, and over a reload.
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	type m = map[string]string
+	const job, whole, part, odd = "hpc_job", "2", "0.11", `job "x" \ 7` // neither device has a pod
+	dir := filepath.Join(t.TempDir(), "jobs")
+	r := simulate(t, "a100-mig", nil, "--hpc-job-mapping-dir="+dir)
+	missing := func(p page) bool { return p.series("dcgm_exporter_attribution_success", "attributor")["hpc"] == 0 }
+	p := r.sees("the missing folder", func(p page) bool { return p.value("dcgm_exporter_collect_success") == 1 && missing(p) })
+	if n := len(p["DCGM_FI_DEV_FB_USED"].GetMetric()); n == 0 || len(owned(p, job)) != 0 {
+		t.Fatalf("without a folder: %d memory series, owned %v", n, owned(p, job))
+	}
+	samples := len(p["DCGM_FI_DEV_POWER_USAGE"].GetMetric())
+
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writes := func(device, jobs string) { replace(t, filepath.Join(dir, device), jobs) }
+	writes(whole, "4711\r\n4711\n")
+	writes(part, odd)
+	r.untilOwned(m{whole: "4711", part: odd}, job)
+
+	// Several jobs: the device once, and each job by its own series.
+	writes(whole, "4712\n4713\n")
+	p = r.sees("two jobs", func(p page) bool {
+		jobs := p.series("dcgm_pod_gpu_allocated_seconds_total", "gpu", job)
+		_, a := jobs[whole+"/4712"]
+		_, b := jobs[whole+"/4713"]
+		return a && b && cmp.Equal(m{part: odd}, owned(p, job))
+	})
+	if n := len(p["DCGM_FI_DEV_POWER_USAGE"].GetMetric()); n != samples {
+		t.Errorf("%d power series with two jobs on a GPU, %d without", n, samples)
+	}
+
+	// What the folder said is gone with it, after a bounded time.
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	r.untilOwned(m{}, job)
+	r.sees("the folder gone", missing)
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	r.untilOwned(m{part: odd}, job)
+	r.signal(syscall.SIGHUP)
+	r.untilOwned(m{part: odd}, job)
+	writes(part, "")
+	r.untilOwned(m{}, job)
+}
+
+// TestSlurmScripts runs the scripts of the documentation as Slurm would.
+func TestSlurmScripts(t *testing.T) {
+	t.Parallel()
+	type m = map[string]string
+	text, err := os.ReadFile(root + "/docs/attribution.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(text, -1)
+	if len(scripts) != 2 {
+		t.Fatalf("%d scripts, want a prolog and an epilog", len(scripts))
+	}
+	dir := filepath.Join(t.TempDir(), "jobs")
+	run := func(script int, job, gpus string) {
+		t.Helper()
+		cmd := exec.Command("sh", "-c", string(scripts[script][1]))
+		cmd.Env = append(os.Environ(), "GPU_JOBS_DIR="+dir, "SLURM_JOB_ID="+job, "SLURM_JOB_GPUS="+gpus)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	const prolog, epilog = 0, 1
+	r := simulate(t, "h100x8", nil, "--hpc-job-mapping-dir="+dir)
+	run(prolog, "71", "0,2")
+	r.untilOwned(m{"0": "71", "2": "71"}, "hpc_job")
+	run(prolog, "7", "0,1")
+	r.untilOwned(m{"1": "7", "2": "71"}, "hpc_job")
+	run(epilog, "7", "0,1")
+	r.untilOwned(m{"0": "71", "2": "71"}, "hpc_job")
+	run(epilog, "71", "0,2")
+	r.untilOwned(m{}, "hpc_job")
+}
+
+// TestContainers has the containers of a runtime on the page, as soon as it answers.
+func TestContainers(t *testing.T) {
+	t.Parallel()
+	id := strings.Repeat("a", 64)
+	answers := map[string]string{
+		"/v1.47/containers/json":            fmt.Sprintf(`[{"Id":%q,"Names":["/trainer"],"Labels":{"com.docker.compose.service":"train","secret":"x"}}]`, id),
+		"/v1.47/containers/" + id + "/json": `{"Config":{"Env":[]},"HostConfig":{"Runtime":"runc","DeviceRequests":[{"Driver":"","Count":0,"DeviceIDs":["2"],"Capabilities":[["gpu"]]}]}}`,
+	}
+	socket := filepath.Join(t.TempDir(), "docker.sock")
+	r := simulate(t, "a100-mig", nil, "--container-labels", "--container-runtime-socket="+socket, "--container-label-allowlist-regex=compose")
+	p := r.collected()
+	if n := p.series("dcgm_exporter_attribution_success", "attributor")["containers"]; n != 0 {
+		t.Error("a runtime that is away is reported as one that answers")
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Api-Version", "1.47")
+		fmt.Fprint(w, answers[r.URL.Path])
+	}))
+	server.Listener = listener
+	server.Start()
+	t.Cleanup(server.Close)
+	p = r.untilOwned(map[string]string{"2": "train"}, "com_docker_compose_service") // which has no pod
+	if got := owned(p, "container")["2"]; got != "trainer" || strings.Contains(r.last, "secret") {
+		t.Errorf("container %q, want trainer; and no label that is not allowed", got)
+	}
+}

@@ -1,0 +1,341 @@
+package process
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+)
+
+const (
+	root = "../.."
+
+	// patience bounds every wait; it is no claim about speed.
+	patience = 60 * time.Second
+
+	// atOnce is how many of these tests run at once. They wait for a program nearly all of the time, so
+	// this is no matter of how many cores there are.
+	atOnce = "8"
+
+	// interval is that of the collection, in milliseconds. Samples of three intervals ago are stale.
+	interval = "200"
+)
+
+var program string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	dir, err := os.MkdirTemp("", "dcgm-exporter")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	program = filepath.Join(dir, "dcgm-exporter")
+	build := exec.Command("go", "build", "-o", program)
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		build.Args = append(build.Args, "-race")
+	}
+	build.Args = append(build.Args, root+"/cmd/dcgm-exporter")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// A running program. What it writes to standard error is its log.
+type running struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	url   string
+	ended chan struct{} // closed with the end
+
+	mu   sync.Mutex
+	log  strings.Builder
+	last string // page
+}
+
+func (r *running) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.Write(p)
+}
+
+func (r *running) said() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.String()
+}
+
+// begin starts the program outside of any cluster. It is killed with the test, unless it has ended.
+func begin(t *testing.T, env []string, args ...string) *running {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = slices.Concat(os.Environ(), []string{"KUBERNETES_SERVICE_HOST="}, env)
+	r := &running{t: t, cmd: cmd}
+	cmd.Stderr = r
+	r.start()
+	return r
+}
+
+func (r *running) start() {
+	r.t.Helper()
+	if err := r.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.ended = make(chan struct{})
+	go func() {
+		defer close(r.ended)
+		_ = r.cmd.Wait() // its state says more
+	}()
+	r.t.Cleanup(func() {
+		_ = r.cmd.Process.Kill()
+		<-r.ended
+		if strings.Contains(r.said(), "WARNING: DATA RACE") {
+			r.t.Error("a data race")
+		}
+		if r.t.Failed() {
+			r.t.Logf("log:\n%s\nlast page:\n%s", r.said(), r.last)
+		}
+	})
+}
+
+var listening = regexp.MustCompile(`msg=Listening url=http\S*://(\S+)/metrics`)
+
+// serve runs the program and waits until it listens.
+func serve(t *testing.T, env []string, args ...string) *running {
+	t.Helper()
+	r := begin(t, env, append([]string{"--address=127.0.0.1:0"}, args...)...)
+	r.listens()
+	return r
+}
+
+// listens waits until the program listens, and talks to it there.
+func (r *running) listens() {
+	r.t.Helper()
+	r.wait("a word of where it listens", func() bool {
+		m := listening.FindStringSubmatch(r.said())
+		if m != nil {
+			r.url = "http://" + strings.Replace(m[1], "[::]", "127.0.0.1", 1)
+		}
+		return m != nil
+	})
+}
+
+// start is serve with the default counters file and a short interval.
+func start(t *testing.T, env []string, args ...string) *running {
+	t.Helper()
+	return serve(t, env, append([]string{"-c", interval, "-f", root + "/etc/default-counters.csv"}, args...)...)
+}
+
+// simulate is start over a simulated node, with faults if there are any.
+func simulate(t *testing.T, node string, faults []string, args ...string) *running {
+	t.Helper()
+	all := []string{"--source=sim", "--sim-node=" + node}
+	if len(faults) > 0 {
+		all = append(all, "--sim-scenario="+write(t, "scenario.yaml", "faults:\n  - {"+strings.Join(faults, "}\n  - {")+"}\n"))
+	}
+	return start(t, nil, append(all, args...)...)
+}
+
+// write puts a file into a temporary folder and returns its path.
+func write(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// replace puts a file into the place of another at once.
+func replace(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.Rename(write(t, "next", content), path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// changingFile returns the path of a counters file, and writes fields into it.
+func changingFile(t *testing.T) (path string, request func(fields ...string)) {
+	t.Helper()
+	lines := func(fields []string) string { return strings.Join(fields, ", gauge, H\n") + ", gauge, H\n" }
+	path = write(t, "counters.csv", lines([]string{"DCGM_FI_DEV_GPU_TEMP"}))
+	return path, func(fields ...string) { replace(t, path, lines(fields)) }
+}
+
+// libNVML builds the test library of NVML, without some functions, into a new folder.
+func libNVML(t *testing.T, without ...string) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	_, err := fakenvml.Build(folder, without...)
+	fakenvml.Need(t, err)
+	return folder
+}
+
+// wait looks until something is so. It fails where the program ends before.
+func (r *running) wait(what string, is func() bool) {
+	r.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-r.ended:
+			r.t.Fatalf("it ended before this was seen: %s", what)
+		case <-deadline:
+			r.t.Fatalf("not seen: %s", what)
+		}
+	}
+}
+
+// get returns status, headers and body of a path.
+func (r *running) get(path string) (int, http.Header, string) {
+	r.t.Helper()
+	return r.do(http.MethodGet, path)
+}
+
+func (r *running) do(method, path string) (int, http.Header, string) {
+	r.t.Helper()
+	request, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	client := http.Client{Timeout: patience}
+	resp, err := client.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatalf("%s: %v", path, err)
+	}
+	return resp.StatusCode, resp.Header, string(body)
+}
+
+func (r *running) scrape() string {
+	r.t.Helper()
+	code, _, text := r.get("/metrics")
+	if r.last = text; code != http.StatusOK {
+		r.t.Fatalf("GET /metrics: status %d", code)
+	}
+	return text
+}
+
+// until scrapes until the page holds all of what is wanted.
+func (r *running) until(wanted ...string) string {
+	r.t.Helper()
+	r.wait(strings.Join(wanted, " and "), func() bool {
+		page := r.scrape()
+		return !slices.ContainsFunc(wanted, func(w string) bool { return !strings.Contains(page, w) })
+	})
+	return r.last
+}
+
+// matching scrapes until lines of the page match all of the patterns, and returns the page.
+func (r *running) matching(patterns ...string) string {
+	r.t.Helper()
+	r.wait(strings.Join(patterns, " and "), func() bool {
+		page := r.scrape()
+		return !slices.ContainsFunc(patterns, func(p string) bool { return !regexp.MustCompile("(?m)^" + p + "$").MatchString(page) })
+	})
+	return r.last
+}
+
+// sees scrapes until the page is as wanted.
+func (r *running) sees(what string, wanted func(page) bool) page {
+	r.t.Helper()
+	var p page
+	r.wait(what, func() bool {
+		p = parse(r.t, r.scrape())
+		return wanted(p)
+	})
+	return p
+}
+
+// collected waits for the first page with data.
+func (r *running) collected() page {
+	r.t.Helper()
+	return r.sees("a first cycle", func(p page) bool { return p.value("dcgm_exporter_collect_success") == 1 })
+}
+
+func (r *running) signal(s os.Signal) {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(s); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// ends waits for the end and returns the exit code.
+func (r *running) ends() int {
+	r.t.Helper()
+	select {
+	case <-r.ended:
+		return r.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		r.t.Fatal("does not end")
+		return -1
+	}
+}
+
+// A page is a parsed scrape.
+type page map[string]*dto.MetricFamily
+
+func parse(t *testing.T, text string) page {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("the page does not parse: %v\n%s", err, text)
+	}
+	return families
+}
+
+// series returns the values of a family by the values of labels, joined by slashes.
+func (p page) series(family string, labels ...string) map[string]float64 {
+	out := map[string]float64{}
+	for _, m := range p[family].GetMetric() {
+		key := make([]string, len(labels))
+		for i, name := range labels {
+			for _, l := range m.Label {
+				if l.GetName() == name {
+					key[i] = l.GetValue()
+				}
+			}
+		}
+		out[strings.Join(key, "/")] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()
+	}
+	return out
+}
+
+// value returns the value of a family's only series, or -1.
+func (p page) value(family string) float64 {
+	for _, v := range p.series(family) {
+		return v
+	}
+	return -1
+}

@@ -1,0 +1,227 @@
+package process
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"maps"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/reference"
+)
+
+// TestNVIDIAsManifestsStart starts the exporter with the arguments, variables and files of each
+// rendering of NVIDIA's chart and of the operator's DaemonSet. Only what a container has of its own
+// differs: the folder of the image, the port, and where values come from.
+func TestNVIDIAsManifestsStart(t *testing.T) {
+	t.Parallel()
+	all := append(reference.Chart(t), reference.Operator(t))
+	if len(all) < 10 {
+		t.Fatalf("%d workloads, want those of ten renderings at least", len(all))
+	}
+	// What the operator adds, by the settings of its ClusterPolicy.
+	filled := all[len(all)-1]
+	filled.Name += " with its settings"
+	filled.Env = map[string]string{
+		"DCGM_REMOTE_HOSTENGINE_INFO": "nvidia-dcgm:5555", "DCGM_HPC_JOB_MAPPING_DIR": "/run/nvidia/dcgm-job-mapping",
+		"DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS": "true", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID": "true",
+	}
+	for name, value := range all[len(all)-1].Env {
+		filled.Env[name] = value
+	}
+	filled.Env["DCGM_EXPORTER_COLLECTORS"] = "/etc/dcgm-exporter/dcgm-metrics.csv"
+	filled.Files = map[string]string{"/etc/dcgm-exporter/dcgm-metrics.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, GPU temperature (in C)."}
+	for _, w := range append(all, filled) {
+		t.Run(w.Name, func(t *testing.T) {
+			t.Parallel()
+			args, env := inFolder(t, w)
+			r := serve(t, env, append(args, "--source=sim", "--sim-node=h100x8")...)
+			client := &http.Client{Timeout: patience, Transport: &http.Transport{
+				TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is this test's
+			}}
+			web, want := w.Files["/etc/dcgm-exporter/web-config.yaml"], http.StatusOK
+			if strings.Contains(web, "tls_server_config") {
+				r.url = strings.Replace(r.url, "http:", "https:", 1)
+			}
+			if strings.Contains(web, "basic_auth_users") {
+				want = http.StatusUnauthorized
+			}
+			resp, err := client.Get(r.url + "/health")
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("GET /health: status %d, want %d", resp.StatusCode, want)
+			}
+			r.signal(syscall.SIGTERM)
+			if code := r.ends(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+// inFolder returns the arguments and variables of a workload whose image and volumes lie in a
+// folder of this machine.
+func inFolder(t *testing.T, w reference.Workload) (args, env []string) {
+	t.Helper()
+	dir := t.TempDir()
+	const inImage = "/etc/dcgm-exporter"
+	move := strings.NewReplacer(inImage, dir, "/tmp/dcgm-exporter-debug", filepath.Join(dir, "dumps")).Replace
+	if err := os.CopyFS(dir, os.DirFS(root+"/etc")); err != nil {
+		t.Fatal(err)
+	}
+	put := func(path, content string) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, key := certificate(t)
+	for _, name := range []string{"tls.crt", "tls.key", "ca.crt"} {
+		put(filepath.Join(dir, "tls", name), map[bool]string{true: key, false: cert}[name == "tls.key"])
+	}
+	for path, content := range w.Files {
+		put(move(path), move(content))
+	}
+	for name, value := range w.Env {
+		env = append(env, name+"="+move(strings.ReplaceAll(value, "spec.nodeName", "node-1")))
+	}
+	for _, a := range w.Args {
+		args = append(args, move(a))
+	}
+	return args, env
+}
+
+// certificate returns a certificate that is its own authority, and its key.
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+}
+
+// TestOddSettingsServe holds that settings which contradict each other, or say little, end no
+// start: GPUs are served, and what is missing is a series.
+func TestOddSettingsServe(t *testing.T) {
+	t.Parallel()
+	yaml2 := write(t, "v2.yaml", "version: 2\nmetrics: {fields: [{name: DCGM_FI_DEV_GPU_TEMP, prometheusType: gauge}]}\ncollections: [{name: all, every: 100ms, metrics: {include: [\"*\"]}}]\n")
+	for name, tt := range map[string]struct {
+		env  string
+		args []string
+		want func(page) bool
+		says string
+	}{
+		"a file and no ConfigMap": {args: []string{"-m", "none"}},
+		"no window":               {args: []string{"-x", "0"}},
+		"bind-unbind": {
+			env: "DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL=soon", args: []string{"--enable-gpu-bind-unbind-watch"},
+			says: `DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL \"soon\"`,
+		},
+		"a bad expression": {args: []string{"--kubernetes-pod-label-allowlist-regex=("}, says: "is left out"},
+		"a switch with its value apart": {args: []string{"-n", "true"}, says: "-n true counts as --no-hostname=true", want: func(p page) bool {
+			return p.series("DCGM_FI_DEV_GPU_TEMP", "hostname")[""] > 0
+		}},
+		"pod labels without the node's name": {
+			args: []string{"-k", "--kubernetes-enable-pod-labels", "--kubernetes-enable-dra"}, says: "NODE_NAME is not set",
+			want: func(p page) bool {
+				missing := p.series("dcgm_exporter_kubernetes_api_success", "resource")
+				return len(missing) == 2 && missing["pods"] == 0 && missing["resourceslices"] == 0
+			},
+		},
+		"a file of version 2":             {env: "DCGM_EXPORTER_CONFIG_FILE=" + yaml2},
+		"profiles for all clients":        {args: []string{"--enable-pprof", "--address=:0"}, says: "--enable-pprof is not served"},
+		"a GPU that is not there":         {args: []string{"-d", "g:0-7,99"}, says: "couldn't find requested GPU ID '99'"},
+		"an engine beside the simulation": {env: "DCGM_REMOTE_HOSTENGINE_INFO=nvidia-dcgm:5555", says: "has no effect with --source=sim"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, []string{tt.env}, append([]string{"--source=sim", "--sim-node=h100x8"}, tt.args...)...)
+			r.sees("temperatures, and a word of what is missing", func(p page) bool {
+				return len(p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")) == 8 && (tt.want == nil || tt.want(p))
+			})
+			if lines := strings.Split(r.said(), "\n"); !slices.ContainsFunc(lines, func(line string) bool {
+				return tt.says == "" || strings.Contains(line, "level=WARN") && strings.Contains(line, tt.says)
+			}) {
+				t.Errorf("no warning %q", tt.says)
+			}
+			r.signal(syscall.SIGTERM)
+			if code := r.ends(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+// TestStrictPage holds what --compatibility=strict serves of a node that is partitioned by MIG and
+// shared: families of the reference alone, values of a GPU for each instance, also with -d i, and none
+// for the GPU that is partitioned.
+func TestStrictPage(t *testing.T) {
+	t.Parallel()
+	byInstance := func(p page, family string) []string {
+		return slices.Sorted(maps.Keys(p.series(family, "gpu", "GPU_I_PROFILE", "GPU_I_ID")))
+	}
+	plain := parse(t, once(t, "a100-mig"))
+	partitioned := map[string]bool{}
+	var instances, whole []string
+	for _, key := range byInstance(plain, "DCGM_FI_DEV_FB_USED") {
+		if gpu, rest, _ := strings.Cut(key, "/"); rest != "/" {
+			partitioned[gpu], instances = true, append(instances, key)
+		}
+	}
+	for _, key := range byInstance(plain, "DCGM_FI_DEV_GPU_TEMP") {
+		if gpu, _, _ := strings.Cut(key, "/"); !partitioned[gpu] {
+			whole = append(whole, key)
+		}
+	}
+	if len(instances) == 0 || len(whole) == 0 {
+		t.Fatalf("the node needs GPUs that are partitioned and GPUs that are not: %v, %v", instances, whole)
+	}
+	text := once(t, "a100-mig", "--compatibility=strict")
+	strict := parse(t, text)
+	for name := range strict {
+		if !strings.HasPrefix(name, "DCGM_") {
+			t.Errorf("a family of our own: %s", name)
+		}
+	}
+	want := slices.Sorted(slices.Values(slices.Concat(instances, whole)))
+	if diff := cmp.Diff(want, byInstance(strict, "DCGM_FI_DEV_GPU_TEMP")); diff != "" {
+		t.Errorf("temperatures by gpu, GPU_I_PROFILE and GPU_I_ID (-want +got):\n%s", diff)
+	}
+	if !strings.Contains(text, `pod="`) || !regexp.MustCompile(`DCGM_FI_DEV_POWER_USAGE\{.*GPU_I_ID="\d+".*\} \d+\.\d{6}\n`).MatchString(text) {
+		t.Errorf("no pods, or power not as the reference spells it:\n%s", text)
+	}
+	selected := parse(t, once(t, "a100-mig", "--compatibility=strict", "-d", "i"))
+	if diff := cmp.Diff(instances, byInstance(selected, "DCGM_FI_DEV_GPU_TEMP")); diff != "" {
+		t.Errorf("temperatures with -d i (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"go/ast"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+)
+
+const root = "../.."
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	// written are names that look like a metric or a variable of ours. A name that ends in an
+	// underscore and a star or an ellipsis stands for all that begin so.
+	written = regexp.MustCompile(`\b(?:DCGM_[A-Z0-9_]+|dcgm_(?:exporter|pod|gpu)_[a-z0-9_]+)(?:[*…{]|\b)`)
+
+	// others are names of DCGM's own that are neither metrics nor variables, and build arguments of the
+	// images.
+	others = regexp.MustCompile(`^DCGM_(FR|ST|FV|FE|FP|HEALTH|GROUP|LEVEL|CUDA|ENTITY|INT|STR|MAX|UUID)_|^DCGM_(PACKAGES|REPOSITORY|VERSION)$`)
+
+	fenced    = regexp.MustCompile("(?s)```.*?```")
+	flagSpan  = regexp.MustCompile(`^(--[a-z-]+)(?:=(\S+))?$`)
+	labelSpan = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
+	variable  = regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`)
+	matcher   = regexp.MustCompile(`\b([A-Za-z_]+)(?:=|!=|=~)"`)
+)
+
+// foreign are flags of Helm and of container runtimes.
+var foreign = []string{"--skip-schema-validation", "--privileged"}
+
+// words returns every text of the code.
+func (w *writer) words() map[string]bool {
+	words := map[string]bool{}
+	w.walkCode(func(n ast.Node) {
+		if s, ok := stringOf(n); ok {
+			words[s] = true
+		}
+	})
+	return words
+}
+
+// A metric, a variable and a flag that is written anywhere for a user to copy exists, and the flag takes
+// the value without a word about it. So do labels in docs/migrating.md, whose table is whole.
+func TestWhatIsWrittenExists(t *testing.T) {
+	t.Chdir(root)
+	w := &writer{}
+	words, help := w.words(), config.Help()
+	if w.err != nil {
+		t.Fatal(w.err)
+	}
+	known := map[string]bool{}
+	for e := range catalog.All() {
+		for _, name := range append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) {
+			known[name] = true
+		}
+	}
+	for _, m := range regexp.MustCompile(`\$([A-Z][A-Z0-9_]+)`).FindAllStringSubmatch(help, -1) {
+		known[m[1]] = true
+	}
+	for word := range words {
+		if written.FindString(word) == word {
+			known[word] = true
+		}
+	}
+	names, flags := 0, 0
+	for path, text := range pages(t) {
+		for _, name := range written.FindAllString(text, -1) {
+			names++
+			if !exists(known, name) {
+				t.Errorf("%s names %s, which does not exist", path, name)
+			}
+		}
+		if ours, err := filepath.Match("docs/*.md", path); err != nil || !ours || slices.Contains([]string{"docs/flags.md", "docs/gpuop.md"}, path) {
+			continue // flags.md is written from the table of flags
+		}
+		for _, m := range codeSpan.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			if f := flagSpan.FindStringSubmatch(m[1]); f != nil && !slices.Contains(foreign, f[1]) {
+				flags++
+				checkFlag(t, path, help, f[1], f[2])
+			} else if path == "docs/migrating.md" {
+				checkSpan(t, help, words, m[1])
+			}
+		}
+	}
+	if names < 100 || flags < 80 {
+		t.Errorf("%d names and %d flags found", names, flags)
+	}
+	for line := range strings.Lines(read(t, "docs/migrating.md")) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if strings.HasPrefix(line, "| ") && (len(cells) != 5 || strings.Contains("|"+line, "|  |")) {
+			t.Errorf("docs/migrating.md: %d cells, or an empty one: %s", len(cells), line)
+		}
+	}
+}
+
+// exists reports whether a name, or one that begins like a name with a star, is known.
+func exists(known map[string]bool, name string) bool {
+	stem := strings.TrimRight(name, "*…{")
+	if _, ok := catalog.Lookup(stem); ok || known[stem] || others.MatchString(name) {
+		return true
+	}
+	if stem == name && !strings.HasSuffix(name, "_") {
+		return false
+	}
+	for k := range known {
+		if strings.HasPrefix(k, stem) {
+			return true
+		}
+	}
+	return false
+}
+
+// pages returns the files that are written for users; the changelog names what is gone.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{"README.md": read(t, "README.md")}
+	for _, folder := range []string{"docs", "grafana", "deployment"} {
+		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				all[path] = read(t, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func checkFlag(t *testing.T, path, help, name, value string) {
+	t.Helper()
+	if !regexp.MustCompile(regexp.QuoteMeta(name) + `[ ,]`).MatchString(help) {
+		t.Errorf("%s: no flag %s", path, name)
+	} else if value != "" && strings.ToLower(value) == value && value[0] != '\'' { // an example for a shell
+		c, err := config.Parse([]string{name + "=" + value}, func(string) (string, bool) { return "", false }, os.ReadFile)
+		if err != nil || len(c.Notices) > 0 {
+			t.Errorf("%s: %s=%s: %v", path, name, value, err)
+		}
+	}
+}
+
+// notLabels are words in code font of docs/migrating.md that are something else.
+var notLabels = map[string]bool{"up": true, "none": true, "sim": true, "command": true}
+
+// checkSpan holds that the variables and labels of a code span are in the code.
+func checkSpan(t *testing.T, help string, words map[string]bool, span string) {
+	t.Helper()
+	switch {
+	case written.MatchString(span) || words[span]:
+	case variable.MatchString(span):
+		if !strings.Contains(help, "$"+span) && !strings.Contains(help, "  "+span+"\n") {
+			t.Errorf("no variable %s", span)
+		}
+	case labelSpan.MatchString(span) && !notLabels[span]:
+		t.Errorf("no label %s in the code", span)
+	}
+	for _, l := range matcher.FindAllStringSubmatch(span, -1) {
+		if !words[l[1]] {
+			t.Errorf("no label %s in the code: %s", l[1], span)
+		}
+	}
+}

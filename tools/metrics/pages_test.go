@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
+)
+
+// patience bounds every wait; it is no claim about speed.
+const patience = 90 * time.Second
+
+// everything is a counters file that names every field and every family of the exporter.
+func everything() string {
+	var b strings.Builder
+	line := func(name string, typ gpu.MetricType, help string) {
+		fmt.Fprintf(&b, "%s, %s, %s\n", name, typ, strings.ReplaceAll(help, ",", ""))
+	}
+	for _, e := range exportable() {
+		line(e.Classic, kindOf(e), e.Help)
+	}
+	for _, d := range catalog.Families() {
+		line(d.Name, d.Type, d.Help)
+	}
+	return b.String()
+}
+
+// served returns the page of a simulated node with everything on it, once a text is there.
+func served(t *testing.T, node, faults, has string) (text string, families map[string]*dto.MetricFamily) {
+	t.Helper()
+	dir := folder.Of(t, map[string]string{"counters.csv": everything(), "faults.yaml": "faults: [" + faults + "]\n"})
+	e := exporter.Start(t, patience, app.Process{Args: []string{
+		"--source=sim", "--sim-node=" + node, "--sim-scenario=" + filepath.Join(dir, "faults.yaml"), "--collect-interval=1s",
+		"--vocabulary=both", "--collectors=" + filepath.Join(dir, "counters.csv"),
+	}})
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); !strings.Contains(text, has); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("%s: no %s on\n%s", node, has, text)
+		}
+		res, err := http.Get("http://" + e.Address + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if _, err := b.ReadFrom(res.Body); err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		text = b.String()
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%s: %v", node, err)
+	}
+	return text, families
+}
+
+// rows returns the families of the page by name: type, and every label that its series can have.
+func rows(t *testing.T) map[string]row {
+	t.Helper()
+	t.Chdir(root)
+	w := &writer{}
+	byKind := map[gpu.Kind][]string{}
+	for _, e := range w.labelsByKind() {
+		byKind[e.kind] = append(byKind[e.kind], e.labels...)
+	}
+	owners := []string{"container", "namespace", "pod", "pod_uid", "vgpu", "hpc_job"}
+	for _, e := range exportable() {
+		if e.Type == catalog.Text {
+			owners = append(owners, e.Classic, e.Current)
+		}
+	}
+	of := func(kinds []gpu.Kind) []string {
+		all := slices.Clone(owners)
+		for _, k := range kinds {
+			all = append(all, byKind[k]...)
+		}
+		return all
+	}
+	gpus := of(gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance).List())
+	all := w.documented()
+	for _, e := range exportable() {
+		labels := of(e.Levels.List())
+		if e.Classic == "DCGM_FI_DEV_XID_ERRORS" {
+			labels = append(labels, "err_code", "err_msg")
+		}
+		if len(byKind[e.Levels.List()[0]]) == 0 { // fields of the machine stand at every GPU
+			labels = gpus
+		}
+		for _, name := range []string{e.Classic, e.Current} {
+			all[name] = row{kindOf(e).String(), labels}
+		}
+	}
+	for _, f := range catalog.Families() {
+		all[f.Name] = row{f.Type.String(), append(slices.Clone(gpus), f.Labels...)}
+	}
+	for _, f := range w.attribution() {
+		all[f.Name] = row{f.Type.String(), attributionLabels(f.Name)}
+	}
+	if w.err != nil {
+		t.Fatal(w.err)
+	}
+	return all
+}
+
+// Families that are served have a row with their type and their labels, stand there once, and pass promlint. The
+// nodes have every family and kind of entity, so that this says something of each.
+func TestServedPagesAreDescribed(t *testing.T) {
+	all, seen := rows(t), map[string]bool{}
+	for node, want := range map[string][2]string{
+		"shared":     {`{fault: xid, at: 0s, devices: ["0"], xids: [79]}, {fault: gpu-lost, at: 3s, devices: ["3"]}`, `reason="lost"`},
+		"everything": {`{fault: xid, at: 0s, devices: ["0"], xids: [79]}`, "DCGM_EXP_XID_ERRORS_COUNT{"},
+		"single":     {`{fault: engine-down, at: 0s}`, "dcgm_exporter_collect_failures_total{"},
+	} {
+		text, families := served(t, node, want[0], want[1])
+		for name, f := range families {
+			seen[name] = true
+			if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
+				continue
+			}
+			checkFamily(t, f, all)
+		}
+		lines := map[string]bool{}
+		for line := range strings.Lines(text) {
+			series := line[:max(0, strings.LastIndexByte(line, ' '))]
+			if !strings.HasPrefix(line, "#") && lines[series] {
+				t.Errorf("%s: twice on the page: %s", node, series)
+			}
+			lines[series] = true
+		}
+		problems, err := promlint.New(strings.NewReader(text)).Lint()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, p := range problems {
+			if !notApplicable(p.Metric, p.Text) {
+				t.Errorf("%s: %s: %s", node, p.Metric, p.Text)
+			}
+		}
+	}
+	names := []string{"dcgm_exporter_entity_up", "dcgm_exporter_collect_failures_total", "dcgm_exporter_attribution_success"}
+	for _, d := range catalog.Families() {
+		names = append(names, d.Name)
+	}
+	for _, name := range names {
+		if !seen[name] {
+			t.Errorf("%s is on no page, so this test checks less than it says", name)
+		}
+	}
+	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX).List() {
+		if !slices.ContainsFunc(exportable(), func(e catalog.Entry) bool { return e.Levels.Has(k) && seen[e.Classic] }) {
+			t.Errorf("no page has a field of a %s", k)
+		}
+	}
+}
+
+func checkFamily(t *testing.T, f *dto.MetricFamily, all map[string]row) {
+	t.Helper()
+	name := f.GetName()
+	r, ok := all[name]
+	if !ok {
+		t.Errorf("docs/metrics.md or docs/operations.md has no row for %s", name)
+		return
+	}
+	// A rate under its current name is a gauge, whatever it was called.
+	renamedRate := strings.HasSuffix(name, "_PER_SECOND") && f.GetType() == dto.MetricType_GAUGE
+	if kind := strings.ToLower(f.GetType().String()); kind != r.kind && !renamedRate {
+		t.Errorf("%s is a %s, its row says %s", name, kind, r.kind)
+	}
+	for _, m := range f.GetMetric() {
+		for _, l := range m.GetLabel() {
+			if !slices.Contains(r.labels, l.GetName()) {
+				t.Fatalf("%s has the label %s, which its row does not name: %q", name, l.GetName(), r.labels)
+			}
+		}
+	}
+}
+
+// notApplicable says which of promlint's rules do not apply to a name, and why.
+func notApplicable(name, problem string) bool {
+	switch {
+	case strings.HasPrefix(name, "go_"), strings.HasPrefix(name, "process_"), strings.HasPrefix(name, "promhttp_"):
+		return true // client_golang's own
+	case !strings.HasPrefix(name, "DCGM_"):
+		return false
+	}
+	// The names, units and types under DCGM_ are DCGM's and the reference's: capitals, units that are
+	// no base units, abbreviations, and counters that do not end in _total are what dashboards query.
+	return slices.ContainsFunc([]string{"snake_case", "base unit", "abbreviated units", "_total", "metric name should not include type"},
+		func(rule string) bool { return strings.Contains(problem, rule) })
+}
+
+// The tables of docs/operations.md have each series of the exporter's own that the code spells out, and the reasons.
+func TestOperationsPageIsWhole(t *testing.T) {
+	t.Chdir(root)
+	w := &writer{}
+	documented, ours, inCode := w.documented(), regexp.MustCompile(`^dcgm_exporter_[a-z0-9_]+$`), map[string]bool{}
+	for word := range w.words() {
+		if ours.MatchString(word) {
+			inCode[word] = true
+		}
+	}
+	if w.err != nil || len(inCode) < 15 {
+		t.Fatalf("%d series found in the code: %v", len(inCode), w.err)
+	}
+	for name := range inCode {
+		if documented[name].kind == "" {
+			t.Errorf("docs/operations.md has no row for %s", name)
+		}
+	}
+	for name := range documented {
+		if ours.MatchString(name) && !inCode[name] {
+			t.Errorf("docs/operations.md names %s, which nothing serves", name)
+		}
+	}
+	_, section, _ := strings.Cut(read(t, "docs/operations.md"), "### Reasons\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile("`([a-z_]+)`\\s\\(").FindAllStringSubmatch(section, -1) {
+		listed[m[1]] = true
+	}
+	for _, reason := range gpu.Reasons() {
+		if !listed[reason] {
+			t.Errorf("docs/operations.md has no reason %s", reason)
+		}
+		delete(listed, reason)
+	}
+	if len(listed) > 0 {
+		t.Errorf("docs/operations.md has reasons that there are not: %q", slices.Sorted(maps.Keys(listed)))
+	}
+}
