@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/operand"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/host"
 )
 
 var (
@@ -224,8 +224,8 @@ func (s *source) values(e ast.Expr, f *ast.FuncDecl) []string {
 var endings = map[string]func() []string{
 	"validation-": func() []string {
 		var all []string
-		for _, s := range operand.All() {
-			all = append(all, "validation-"+s.Name)
+		for _, name := range host.OperandNames() {
+			all = append(all, "validation-"+name)
 		}
 		return all
 	},

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/operand"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
@@ -44,23 +43,23 @@ func (n *node) libraryIn(base string) string {
 // kernel module's version: every CUDA program fails where they differ.
 func (n *node) libraries() {
 	const id, subject = "driver-libraries", "driver libraries"
-	if !slices.ContainsFunc(libraryDirs(), n.has) && !n.has(operand.DriverDir) {
+	if !slices.ContainsFunc(libraryDirs(), n.has) && !n.has(driverDir) {
 		if n.version == "" {
 			return // the row of the kernel module says it
 		}
-		n.add(id, verdict.Unknown, subject, "not judged: neither a folder of libraries nor "+operand.DriverDir+" is in "+n.path, "", sourceRoots)
+		n.add(id, verdict.Unknown, subject, "not judged: neither a folder of libraries nor "+driverDir+" is in "+n.path, "", sourceRoots)
 		return
 	}
-	own, contained := n.libraryIn("/"), n.libraryIn(operand.DriverDir)
+	own, contained := n.libraryIn("/"), n.libraryIn(driverDir)
 	at, found := "/", own
 	if own == "" {
-		at, found = operand.DriverDir, contained
+		at, found = driverDir, contained
 	}
 	if at, found = n.elsewhere(at, found); found == "" {
 		if n.version == "" {
 			return // the row of the kernel module says it
 		}
-		n.add(id, verdict.Failed, subject, "the kernel module "+n.version+" is loaded, and no libcuda.so is on the node, neither in / nor in "+operand.DriverDir+": the driver container's root is not mounted there",
+		n.add(id, verdict.Failed, subject, "the kernel module "+n.version+" is loaded, and no libcuda.so is on the node, neither in / nor in "+driverDir+": the driver container's root is not mounted there",
 			driverRestart+n.name, sourceRoots)
 		return
 	}
@@ -69,17 +68,17 @@ func (n *node) libraries() {
 		n.add(id, verdict.Failed, subject, fmt.Sprintf("the libraries in %s are %s, and the loaded kernel module is %s: every CUDA program ends with a driver/library version mismatch", at, found, n.version),
 			"unload the module with all its clients stopped, or reboot the node", sourceRoots)
 	case own != "" && contained != "":
-		n.add(id, verdict.Warning, subject, fmt.Sprintf("the driver is there twice: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", own, contained, operand.DriverDir),
+		n.add(id, verdict.Warning, subject, fmt.Sprintf("the driver is there twice: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", own, contained, driverDir),
 			"set driver.enabled=false, or remove the node's own driver", sourceRoots)
-	case n.passed != nil && n.passed.Driver.Known && path.Clean(n.passed.Driver.Root) != at:
-		n.add(id, verdict.Warning, subject, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.Driver.Root, at),
+	case n.passed != nil && n.passed.known && path.Clean(n.passed.driverRoot) != at:
+		n.add(id, verdict.Warning, subject, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),
 			"kubectl delete pod -n gpu-operator -l app=nvidia-operator-validator --field-selector spec.nodeName="+n.name, sourceRoots)
 	default:
 		whose := "of the driver container"
 		switch at {
 		case "/":
 			whose = "installed on the node"
-		case operand.DriverDir:
+		case driverDir:
 		default:
 			whose = "where driver-ready says"
 		}
@@ -89,9 +88,9 @@ func (n *node) libraries() {
 
 // elsewhere looks into the root that driver-ready names, which hostPaths.driverInstallDir may set.
 func (n *node) elsewhere(at, found string) (string, string) {
-	if found == "" && n.passed != nil && n.passed.Driver.Known {
-		if v := n.libraryIn(n.passed.Driver.Root); v != "" {
-			return path.Clean(n.passed.Driver.Root), v
+	if found == "" && n.passed != nil && n.passed.known {
+		if v := n.libraryIn(n.passed.driverRoot); v != "" {
+			return path.Clean(n.passed.driverRoot), v
 		}
 	}
 	return at, found

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/operand"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
@@ -62,16 +61,13 @@ type node struct {
 	name string
 	rows []verdict.Verdict
 
-	count    int      // GPUs on PCI
-	switches int      // NVSwitches on PCI
-	vfio     bool     // every GPU is bound to a driver for virtual machines
-	version  string   // of the kernel module, empty where none is loaded
-	passed   *reading // the validation files, nil where they could not be read
-	systemd  bool     // the runtime lets systemd manage cgroups
+	count    int          // GPUs on PCI
+	switches int          // NVSwitches on PCI
+	vfio     bool         // every GPU is bound to a driver for virtual machines
+	version  string       // of the kernel module, empty where none is loaded
+	passed   *validations // the validation files, nil where they could not be read
+	systemd  bool         // the runtime lets systemd manage cgroups
 }
-
-// A reading is what the validation files say.
-type reading struct{ operand.Reading }
 
 // add appends a row.
 func (n *node) add(id string, s verdict.State, subject, reason, next, source string) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/BurntSushi/toml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/operand"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
@@ -166,14 +165,7 @@ func (n *node) judgeRuntime(r kubeRuntime, c configured) {
 }
 
 func (n *node) toolkitPassed() bool {
-	if n.passed != nil {
-		for _, s := range n.passed.Operands {
-			if s.Name == "toolkit" {
-				return s.State == operand.Ready
-			}
-		}
-	}
-	return false
+	return n.passed != nil && n.has(validationDir+"/toolkit-ready")
 }
 
 // devChar reports missing links in /dev/char: systemd resolves devices there when it renews a pod's

@@ -1,4 +1,4 @@
-package operand_test
+package host
 
 import (
 	"os/exec"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/operand"
 )
 
 // The files are those that the validator of the newest release writes.
@@ -23,8 +22,8 @@ func TestFilesAreTheValidators(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^\t\w+StatusFile += "([\w-]+-ready)"`).FindAllSubmatch(text, -1) {
 		want = append(want, string(m[1]))
 	}
-	for _, o := range operand.All() {
-		have = append(have, o.File)
+	for _, o := range operands {
+		have = append(have, o.file())
 	}
 	slices.Sort(want)
 	slices.Sort(have)
