@@ -23,7 +23,7 @@ var (
 
 // makers are the packages that make the rows of a command.
 var makers = map[string][]string{
-	"preflight": {"preflight"}, "verify": {"verify", "node"}, "drift": {"drift"}, "mig": {"migchange", "cli"}, "node": {"host"},
+	"preflight": {"judge"}, "verify": {"judge", "node"}, "drift": {"drift", "judge"}, "mig": {"judge", "cli"}, "node": {"host"},
 }
 
 // A row that the documentation names exists, and one that a command makes is documented.
@@ -212,7 +212,7 @@ func (s *source) values(e ast.Expr, f *ast.FuncDecl) []string {
 			return sourceOf(s.t, filepath.Join("..", "node")).rules(e.Sel.Name)
 		}
 		// the finding of a file or a node, which keeps its ID
-		if e.Sel.Name == "ID" && (s.name == "verify" || s.name == "migchange") {
+		if e.Sel.Name == "ID" && s.name == "judge" {
 			return sourceOf(s.t, filepath.Join("..", "node")).rules("")
 		}
 	}

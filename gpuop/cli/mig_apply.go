@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/migchange"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
@@ -57,27 +57,27 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 	if err != nil {
 		return err
 	}
-	s, err := c.read(ctx, source, migchange.Kinds()...)
+	s, err := c.read(ctx, source, judge.VerifyKinds()...)
 	if err != nil {
 		return err
 	}
-	plan, err := migchange.Prepare(s, node, config)
+	rows, err := judge.Prepare(s, judge.Options{Table: e.table}, node, config)
 	if err != nil {
 		return err
 	}
-	tree := &verdict.Tree{Title: s.Title, At: s.At, Verdicts: plan.Rows}
+	tree := &verdict.Tree{Title: s.Title, At: s.At, Verdicts: rows}
 	row := verdict.Verdict{
-		ID: "mig-label", State: verdict.Note, Node: node, Subject: migchange.ConfigLabel, Source: "gpuop",
+		ID: "mig-label", State: verdict.Note, Node: node, Subject: judge.LabelMIG, Source: "gpuop",
 		Reason: "nothing was written: --apply writes the label",
-		Next:   fmt.Sprintf("kubectl label node %s %s=%s --overwrite", node, migchange.ConfigLabel, config),
+		Next:   fmt.Sprintf("kubectl label node %s %s=%s --overwrite", node, judge.LabelMIG, config),
 	}
 	to, live := source.(labeled)
 	switch {
 	case !a.apply || !live:
-	case plan.Blocked() && !a.force:
+	case judge.Blocked(rows) && !a.force:
 		row.State, row.Reason, row.Next = verdict.Failed, "nothing was written, for what stands in the way; --force writes it in spite of that", ""
 	default:
-		if err := to.Label(ctx, node, migchange.ConfigLabel, config); err != nil {
+		if err := to.Label(ctx, node, judge.LabelMIG, config); err != nil {
 			return err
 		}
 		row.Reason, row.Next = config+" was written", "gpuop verify --wait --node "+node

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/preflight"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
@@ -50,15 +50,15 @@ It judges with the values of -f and --set; without, with those of the ClusterPol
 			if err != nil {
 				return err
 			}
-			o := preflight.Options{Table: e.table, Version: wanted}
+			o := judge.Options{Table: e.table}
+			if version != "" {
+				o.Release = wanted
+			}
 			if len(values.Intended) > 0 {
 				o.Values = []map[string]any{values.Intended}
 			}
-			tree, _, err := e.judged(cmd.Context(), where, source, w, judging{command: "gpuop preflight --wait", kinds: preflight.Kinds, judge: func(s *cluster.State) ([]verdict.Verdict, error) {
-				if version == "" {
-					o.Version = installed(s, e.table, wanted)
-				}
-				return preflight.Judge(s, o), nil
+			tree, _, err := e.judged(cmd.Context(), where, source, w, judging{command: "gpuop preflight --wait", kinds: judge.PreflightKinds(), judge: func(s *cluster.State) ([]verdict.Verdict, error) {
+				return judge.Preflight(s, o), nil
 			}})
 			if err != nil {
 				return err
@@ -86,14 +86,4 @@ func (e *env) resolve(version string) (chart.Version, error) {
 		fmt.Fprintf(e.Err, "gpuop does not know %s and judges by %s\n", version, v)
 	}
 	return v, nil
-}
-
-// installed returns the chart's release that installed the ClusterPolicy, where its label says one.
-func installed(s *cluster.State, table *chart.Table, otherwise chart.Version) chart.Version {
-	for _, p := range s.Policies() {
-		if v, ok := table.Labeled(p.GetLabels()); ok {
-			return v
-		}
-	}
-	return otherwise
 }

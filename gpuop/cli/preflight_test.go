@@ -83,7 +83,7 @@ func TestServerThatDiesBetweenPages(t *testing.T) {
 	}}
 	s.Fleet(t, recorded, 100).Start(t) // 100 nodes are a page, their pods are three
 	code, out, errOut := call("", "preflight", "--kubeconfig", s.Kubeconfig(t))
-	if code != exitFindings || errOut != "" || !strings.Contains(out, "unknown pods") || !strings.Contains(out, "unknown resourcequotas") || !strings.Contains(out, "98 more nodes") {
+	if code != exitFindings || errOut != "" || !strings.Contains(out, "unknown list pods") || !strings.Contains(out, "unknown list resourcequotas") || !strings.Contains(out, "98 more nodes") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
 )
 
-const recorded = "../verify/testdata/healthy"
+const recorded = "../judge/testdata/healthy"
 
 // A large cluster is read by one list for each kind, in pages. How long it takes and how much memory
 // is measured by BenchmarkCluster of tests/bench.

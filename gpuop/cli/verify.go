@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
 )
 
 // waiting are the flags of commands that wait.
@@ -66,13 +66,15 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 			return err
 		}
 		tree, state, err := e.judged(cmd.Context(), c, source, w, judging{
-			command: strings.TrimSpace("gpuop verify --wait " + nodeFlag(node)), start: true, kinds: verify.Kinds(),
-			judge: func(s *cluster.State) ([]verdict.Verdict, error) { return ofNode(s, verify.Judge(s), node) },
+			command: strings.TrimSpace("gpuop verify --wait " + nodeFlag(node)), start: true, kinds: judge.VerifyKinds(),
+			judge: func(s *cluster.State) ([]verdict.Verdict, error) {
+				return ofNode(s, judge.Verify(s, judge.Options{Table: e.table}), node)
+			},
 		})
 		if err != nil {
 			return err
 		}
-		if pods, live := source.(verify.Pods); live && smoke && cmd.Context().Err() == nil {
+		if pods, live := source.(judge.Pods); live && smoke && cmd.Context().Err() == nil {
 			rows, err := e.smoke(cmd.Context(), state, pods, w, namespace, image, node)
 			if err != nil {
 				return err
@@ -83,7 +85,7 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 	}
 	w.flags(cmd, "nothing waits or has failed")
 	cmd.Flags().BoolVar(&smoke, "smoke", false, "create pods that use a GPU: NVIDIA's vectorAdd, and where GPUs are shared two pods on one; they are deleted at the end")
-	cmd.Flags().StringVar(&image, "image", verify.SampleImage, "the `image` of the smoke test")
+	cmd.Flags().StringVar(&image, "image", judge.SampleImage, "the `image` of the smoke test")
 	cmd.Flags().StringVar(&namespace, "smoke-namespace", "default", "the `namespace` of the smoke test's pods")
 	cmd.Flags().StringVar(&node, "node", "", "only the rows of this `node`; the smoke test runs on it")
 	e.verboseFlag(cmd)
@@ -108,29 +110,21 @@ func ofNode(s *cluster.State, rows []verdict.Verdict, name string) ([]verdict.Ve
 	if len(rows) > 0 || s.Lacks(cluster.Nodes) != nil {
 		return rows, nil
 	}
-	var names []string
-	for i := range s.Nodes {
-		if s.Nodes[i].Name == name {
-			return nil, fmt.Errorf("%w: the node %s has no GPU", errUsage, name)
-		}
-		names = append(names, s.Nodes[i].Name)
+	if slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name }) {
+		return nil, fmt.Errorf("%w: the node %s has no GPU", errUsage, name)
 	}
-	hint := ""
-	if near := finding.Nearest(name, names); near != "" {
-		hint = ", did you mean " + near + "?"
-	}
-	return nil, fmt.Errorf("%w: no node %q among %d%s", errUsage, name, len(names), hint)
+	return nil, fmt.Errorf("%w: no node %q among %d%s", errUsage, name, len(s.Nodes), judge.Nearest(s, name))
 }
 
 // smoke runs the smoke test and deletes its pods, also when it is interrupted.
-func (e *env) smoke(ctx context.Context, state *cluster.State, pods verify.Pods, w waiting, namespace, image, node string) ([]verdict.Verdict, error) {
+func (e *env) smoke(ctx context.Context, state *cluster.State, pods judge.Pods, w waiting, namespace, image, node string) ([]verdict.Verdict, error) {
 	row := verdict.Verdict{ID: "smoke-vectoradd", State: verdict.Failed, Subject: "vectorAdd", Node: node, Next: "gpuop verify", Source: "GPU Operator documentation, verification"}
 	if m := state.Lacks(cluster.Nodes); m != nil && m.Why != cluster.Partial {
 		row.State, row.Reason = verdict.Unknown, "the nodes could not be read, so it is not known what a pod may request: "+m.Detail
 		return []verdict.Verdict{row}, nil
 	}
-	plan, err := verify.Plan(state, node, namespace, image)
-	if errors.Is(err, verify.ErrNoGPU) {
+	plan, err := judge.PlanSmoke(state, node, namespace, image)
+	if errors.Is(err, judge.ErrNoGPU) {
 		row.Reason = err.Error()
 		return []verdict.Verdict{row}, nil
 	}
@@ -143,7 +137,7 @@ func (e *env) smoke(ctx context.Context, state *cluster.State, pods verify.Pods,
 	e.cleans.Store(true)
 	id := make([]byte, 4)
 	_, _ = rand.Read(id) // it never fails
-	run := verify.NewSmoke(plan, pods, "gpuop-smoke-"+hex.EncodeToString(id), w.deadline)
+	run := judge.NewSmoke(plan, pods, "gpuop-smoke-"+hex.EncodeToString(id), w.deadline)
 	err = until(ctx, e.Err, time.Second, w.deadline, run.Look)
 	rows := run.Rows()
 	switch {

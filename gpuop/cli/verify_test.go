@@ -29,7 +29,7 @@ func TestVerifyOfAFolder(t *testing.T) {
 		{"verify", "--from", gathered, "--fail-on", "never"},
 		{"verify", "--from", gathered, "-o", "json"},
 		{"verify", "--from", gathered, "-o", "sarif"},
-		{"verify", "--from", "../verify/testdata/healthy", "-v"},
+		{"verify", "--from", "../judge/testdata/healthy", "-v"},
 	} {
 		text.WriteString(transcript("", args...))
 	}
@@ -63,7 +63,7 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-// serve serves testdata/healthy of package verify. Change may change an object before it is served;
+// serve serves testdata/healthy of package judge. Change may change an object before it is served;
 // it is called for each request, as the cluster changes.
 func serve(t *testing.T, change func(kind string, object map[string]any)) *clustertest.Server {
 	t.Helper()
@@ -71,7 +71,7 @@ func serve(t *testing.T, change func(kind string, object map[string]any)) *clust
 	for file, path := range map[string]string{
 		"nodes": "/api/v1/nodes", "pods": "/api/v1/pods", "daemonsets": "/apis/apps/v1/daemonsets", "clusterpolicies": "/apis/nvidia.com/v1/clusterpolicies",
 	} {
-		data, err := os.ReadFile(filepath.Join("..", "verify", "testdata", "healthy", file+".yaml"))
+		data, err := os.ReadFile(filepath.Join("..", "judge", "testdata", "healthy", file+".yaml"))
 		if err != nil {
 			t.Fatal(err)
 		}

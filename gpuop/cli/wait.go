@@ -12,8 +12,8 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
 )
 
 // errDeadline is what until returns when its timeout has passed.
@@ -134,7 +134,7 @@ func (e *env) judged(ctx context.Context, c *connection, source cluster.Source, 
 		case err != nil:
 			return nil, false, err
 		}
-		return tree.Verdicts, verify.Settled(tree.Verdicts), nil
+		return tree.Verdicts, judge.Settled(tree.Verdicts), nil
 	})
 	if state == nil {
 		if errors.Is(err, errDeadline) {

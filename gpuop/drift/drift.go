@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
@@ -47,7 +48,7 @@ const (
 	sourceHash     = "gpu-operator controllers/object_controls.go: isDaemonsetSpecChanged"
 )
 
-type judge struct {
+type judging struct {
 	*cluster.State
 	Options
 	rows []verdict.Verdict
@@ -58,7 +59,7 @@ type judge struct {
 // Judge compares the cluster with what was intended. The rows stand in the order in which one step
 // makes the next.
 func Judge(s *cluster.State, o Options) []verdict.Verdict {
-	j := &judge{State: s, Options: o}
+	j := &judging{State: s, Options: o}
 	all, broken := stored(s.Secrets, s.ConfigMaps)
 	releases := histories(all)
 	if o.Release != "" {
@@ -86,13 +87,13 @@ func Judge(s *cluster.State, o Options) []verdict.Verdict {
 	return j.rows
 }
 
-func (j *judge) add(state verdict.State, id, subject, reason, next, source string) *verdict.Verdict {
+func (j *judging) add(state verdict.State, id, subject, reason, next, source string) *verdict.Verdict {
 	j.rows = append(j.rows, verdict.Verdict{ID: id, State: state, Subject: subject, Reason: reason, Next: next, Source: source})
 	return &j.rows[len(j.rows)-1]
 }
 
 // missed reports whether a kind was not read. A list of the operator's namespace alone is whole here.
-func (j *judge) missed(k cluster.Kind) (cluster.Missing, bool) {
+func (j *judging) missed(k cluster.Kind) (cluster.Missing, bool) {
 	i := slices.IndexFunc(j.Missing, func(m cluster.Missing) bool { return m.Kind == k && m.Why != cluster.Partial })
 	if i < 0 {
 		return cluster.Missing{}, false
@@ -102,23 +103,18 @@ func (j *judge) missed(k cluster.Kind) (cluster.Missing, bool) {
 
 // missing are the rows of what could not be read. Flux, Argo CD and the two newer kinds of the operator
 // need not be installed.
-func (j *judge) missing() {
+func (j *judging) missing() {
 	optional := []cluster.Kind{cluster.HelmReleases, cluster.Applications, cluster.NVIDIADrivers, cluster.GPUClusters}
-	for _, k := range Kinds() {
-		m, found := j.missed(k)
-		if !found || m.Why == cluster.Absent && slices.Contains(optional, k) || m.Why == cluster.Unread && slices.Contains(optional, k) {
-			continue
+	for _, v := range judge.Unread(j.State, Kinds()) {
+		kind := cluster.Kind(v.Evidence.Object)
+		if v.State == verdict.Unknown && (j.Lacks(kind).Why != cluster.Unread || !slices.Contains(optional, kind)) {
+			j.rows = append(j.rows, v)
 		}
-		next := ""
-		if m.Why == cluster.Forbidden {
-			next = fmt.Sprintf("kubectl auth can-i %s %s", m.Verb, k)
-		}
-		j.add(verdict.Unknown, "drift-unread", string(k), fmt.Sprintf("not compared: %s %s: %s", m.Verb, k, strings.TrimSuffix(m.Detail, ".")), next, "")
 	}
 }
 
 // installed judges that there is one release, and returns those to compare.
-func (j *judge) installed(releases []history) []history {
+func (j *judging) installed(releases []history) []history {
 	live := slices.DeleteFunc(slices.Clone(releases), func(h history) bool { return h.last().Status == helm.StatusUninstalled })
 	_, unread := j.missed(cluster.Secrets)
 	switch {

@@ -262,7 +262,7 @@ func TestReleaseStates(t *testing.T) {
 		{"forbidden", func(_ *testing.T, s *cluster.State) {
 			s.Secrets = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.Secrets, Verb: "list", Why: cluster.Forbidden, Detail: "user x may not list secrets"}}
-		}, []string{"unknown drift-unread secrets"}, "kubectl auth can-i list secrets"},
+		}, []string{"unknown unread list secrets"}, "kubectl auth can-i list secrets"},
 		{"no operator", func(_ *testing.T, s *cluster.State) { s.Pods = []corev1.Pod{} },
 			[]string{"failed drift-operator-image Deployment/gpu-operator"}, "No pod"},
 		{"older operator", func(_ *testing.T, s *cluster.State) {
@@ -280,7 +280,7 @@ func TestReleaseStates(t *testing.T) {
 		{"ClusterPolicies forbidden", func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.ClusterPolicies, Verb: "list", Why: cluster.Forbidden, Detail: "no"}}
-		}, []string{"unknown drift-unread clusterpolicies.nvidia.com"}, "kubectl auth can-i list clusterpolicies.nvidia.com"},
+		}, []string{"unknown unread list clusterpolicies.nvidia.com"}, "kubectl auth can-i list clusterpolicies.nvidia.com"},
 		{"a second ClusterPolicy", func(_ *testing.T, s *cluster.State) {
 			second := *s.ClusterPolicies[0].DeepCopy()
 			second.SetName("second")
@@ -310,7 +310,7 @@ func TestSecretsForbiddenStillComparesTheValues(t *testing.T) {
 	o.Intended.Merge(map[string]any{"node-feature-discovery": map[string]any{"worker": map[string]any{"x": "y"}}})
 	rows := drift.Judge(s, o)
 	got := short(rows)
-	for _, want := range []string{"unknown drift-unread secrets", "failed drift-value driver.version", "unknown drift-value values"} {
+	for _, want := range []string{"unknown unread list secrets", "failed drift-value driver.version", "unknown drift-value values"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%q is missing in %q", want, got)
 		}
@@ -439,7 +439,7 @@ func TestDaemonSetsThatAreLeftMissingOrOld(t *testing.T) {
 		{"unread", func(s *cluster.State) {
 			s.DaemonSets = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.DaemonSets, Verb: "list", Why: cluster.Failed, Detail: "broke off"}}
-		}, []string{"unknown drift-unread daemonsets.apps"}},
+		}, []string{"unknown unread list daemonsets.apps"}},
 		{"tolerations", func(s *cluster.State) {
 			s.DaemonSets[0].Spec.Template.Spec.Tolerations = nil
 		}, []string{"failed drift-daemonset DaemonSet/gpu-feature-discovery tolerations"}},

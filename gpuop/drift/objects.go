@@ -19,7 +19,7 @@ import (
 var compared = map[string][]string{"ClusterPolicy": {"spec"}, "NVIDIADriver": {"spec"}, "GPUCluster": {"spec"}, "ConfigMap": {"data"}}
 
 // object compares an object of the manifest with the one in the cluster.
-func (j *judge) object(r *Release, o map[string]any) {
+func (j *judging) object(r *Release, o map[string]any) {
 	kind, name := text(o, "kind"), text(o, "metadata", "name")
 	parts := compared[kind]
 	if parts == nil {
@@ -40,7 +40,7 @@ func (j *judge) object(r *Release, o map[string]any) {
 	for _, part := range parts {
 		want, _ := o[part].(map[string]any)
 		have, _ := live.Object[part].(map[string]any)
-		d := &fieldDiff{judge: j, release: r, subject: subject, live: live}
+		d := &fieldDiff{judging: j, release: r, subject: subject, live: live}
 		d.walk([]string{part}, want, have)
 		agreed += d.agreed
 	}
@@ -51,7 +51,7 @@ func (j *judge) object(r *Release, o map[string]any) {
 
 // find returns the object in the cluster, nil where there is none; read is false where its kind was not
 // read.
-func (j *judge) find(kind, name, namespace string) (live *unstructured.Unstructured, read bool) {
+func (j *judging) find(kind, name, namespace string) (live *unstructured.Unstructured, read bool) {
 	lists := map[string]struct {
 		kind cluster.Kind
 		list []unstructured.Unstructured
@@ -88,7 +88,7 @@ func (j *judge) find(kind, name, namespace string) (live *unstructured.Unstructu
 
 // A fieldDiff walks a manifest's fields and those of the object in the cluster.
 type fieldDiff struct {
-	*judge
+	*judging
 	release *Release
 	subject string
 	live    *unstructured.Unstructured

@@ -16,7 +16,7 @@ import (
 )
 
 // operands are those of the operator that runs; where nothing says which it is, the newest.
-func (j *judge) operands(version chart.Version) []chart.Operand {
+func (j *judging) operands(version chart.Version) []chart.Operand {
 	v, _, err := j.Table.Resolve(version.String())
 	if err != nil {
 		v = j.Table.Latest()

@@ -18,7 +18,7 @@ import (
 
 // version is that of the operator which runs or which wrote the ClusterPolicy; zero where nothing says
 // it.
-func (j *judge) version(p *unstructured.Unstructured) chart.Version {
+func (j *judging) version(p *unstructured.Unstructured) chart.Version {
 	words := []string{p.GetLabels()["app.kubernetes.io/version"], strings.TrimPrefix(p.GetLabels()["helm.sh/chart"], "gpu-operator-")}
 	for i := range j.Pods {
 		if pod := &j.Pods[i]; operatorPod(pod) && len(pod.Spec.Containers) > 0 {
@@ -34,7 +34,7 @@ func (j *judge) version(p *unstructured.Unstructured) chart.Version {
 }
 
 // withoutRelease compares what is intended with the ClusterPolicy, by the names of the chart's values.
-func (j *judge) withoutRelease() {
+func (j *judging) withoutRelease() {
 	if len(j.ClusterPolicies) == 0 {
 		if _, unread := j.missed(cluster.ClusterPolicies); !unread {
 			j.add(verdict.Failed, "drift-no-policy", "ClusterPolicy", "there is no ClusterPolicy: nothing of the operator is configured", "kubectl get clusterpolicies.nvidia.com", sourceOperator)
@@ -73,7 +73,7 @@ func (j *judge) withoutRelease() {
 	}
 }
 
-func (j *judge) change() string {
+func (j *judging) change() string {
 	if len(j.controllers) > 0 {
 		return j.controllers[0].change()
 	}
@@ -81,7 +81,7 @@ func (j *judge) change() string {
 }
 
 // policy compares a ClusterPolicy with the DaemonSets that the operator makes of it.
-func (j *judge) policy(p *unstructured.Unstructured) {
+func (j *judging) policy(p *unstructured.Unstructured) {
 	if inForce := j.Policies()[0]; p != inForce {
 		owner := OwnerOf(p.GetManagedFields(), "spec")
 		j.add(verdict.Warning, "drift-policy-ignored", "ClusterPolicy/"+p.GetName(), fmt.Sprintf("the operator acts on %s and ignores this one", inForce.GetName())+owned(p.GetManagedFields(), owner, p.Object["spec"]),
@@ -110,7 +110,7 @@ func (j *judge) policy(p *unstructured.Unstructured) {
 	j.absent(p, spec, operands, seen)
 }
 
-func (j *judge) daemonSet(p *unstructured.Unstructured, spec map[string]any, ds *appsv1.DaemonSet, op chart.Operand, version chart.Version) {
+func (j *judging) daemonSet(p *unstructured.Unstructured, spec map[string]any, ds *appsv1.DaemonSet, op chart.Operand, version chart.Version) {
 	subject := "DaemonSet/" + ds.Name
 	if why, key, _ := excluded(op, spec); why != "" {
 		v := j.add(verdict.Failed, "drift-daemonset-left", subject, fmt.Sprintf("ClusterPolicy %s %s, and the DaemonSet is still there", p.GetName(), why),
@@ -143,13 +143,13 @@ func (j *judge) daemonSet(p *unstructured.Unstructured, spec map[string]any, ds 
 }
 
 // rewrite makes the operator write the DaemonSet again: it does so where its own hash is not there.
-func (j *judge) rewrite(ds *appsv1.DaemonSet) string {
+func (j *judging) rewrite(ds *appsv1.DaemonSet) string {
 	return fmt.Sprintf("kubectl annotate daemonset %s -n %s nvidia.com/last-applied-hash-", ds.Name, ds.Namespace)
 }
 
 // settle turns a failure into waiting where the ClusterPolicy's field was written so recently that the
 // operator may be about to follow.
-func (j *judge) settle(v *verdict.Verdict, changed Owner) {
+func (j *judging) settle(v *verdict.Verdict, changed Owner) {
 	if changed.Time.IsZero() {
 		if all := j.Policies(); len(all) > 0 {
 			p := all[0]
@@ -166,7 +166,7 @@ func (j *judge) settle(v *verdict.Verdict, changed Owner) {
 
 // edited are the fields of a DaemonSet that another than the operator wrote, and that the
 // ClusterPolicy says nothing about.
-func (j *judge) edited(ds *appsv1.DaemonSet, subject string, reported map[string]bool) {
+func (j *judging) edited(ds *appsv1.DaemonSet, subject string, reported map[string]bool) {
 	byOwner := map[Owner][]string{}
 	var owners []Owner
 	for _, e := range edits(ds.ManagedFields, operators) {
@@ -196,7 +196,7 @@ func (j *judge) edited(ds *appsv1.DaemonSet, subject string, reported map[string
 }
 
 // rolledOut compares the DaemonSet with its pods.
-func (j *judge) rolledOut(ds *appsv1.DaemonSet, subject string) {
+func (j *judging) rolledOut(ds *appsv1.DaemonSet, subject string) {
 	s := ds.Status
 	if s.DesiredNumberScheduled == 0 || s.UpdatedNumberScheduled >= s.DesiredNumberScheduled {
 		return
@@ -214,7 +214,7 @@ func (j *judge) rolledOut(ds *appsv1.DaemonSet, subject string) {
 
 // absent are the operands that are enabled and have no DaemonSet. Without a GPU node the operator makes
 // none.
-func (j *judge) absent(p *unstructured.Unstructured, spec map[string]any, operands []chart.Operand, seen map[string]bool) {
+func (j *judging) absent(p *unstructured.Unstructured, spec map[string]any, operands []chart.Operand, seen map[string]bool) {
 	if !slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return n.Labels["nvidia.com/gpu.present"] == "true" }) {
 		return
 	}
@@ -231,7 +231,7 @@ func (j *judge) absent(p *unstructured.Unstructured, spec map[string]any, operan
 }
 
 // drivers compares NVIDIADrivers with their DaemonSets.
-func (j *judge) drivers() {
+func (j *judging) drivers() {
 	for i := range j.NVIDIADrivers {
 		d := &j.NVIDIADrivers[i]
 		spec, _ := d.Object["spec"].(map[string]any)

@@ -15,7 +15,7 @@ import (
 )
 
 // release judges one release: its state, its values, and what its manifest has become.
-func (j *judge) release(h history) {
+func (j *judging) release(h history) {
 	base := h.base()
 	j.status(h)
 	j.operator(base)
@@ -27,7 +27,7 @@ func (j *judge) release(h history) {
 	}
 }
 
-func (j *judge) status(h history) {
+func (j *judging) status(h history) {
 	last, subject := h.last(), "release/"+h.last().Name
 	deployed := h.deployed()
 	rollback := fmt.Sprintf("helm history %s -n %s", last.Name, last.Namespace)
@@ -57,7 +57,7 @@ func (j *judge) status(h history) {
 }
 
 // operator compares the operator that runs with the one that the release installed.
-func (j *judge) operator(r *Release) {
+func (j *judging) operator(r *Release) {
 	want := ""
 	for _, o := range r.Objects {
 		if o["kind"] != "Deployment" || text(o, "metadata", "name") != "gpu-operator" {
@@ -115,7 +115,7 @@ func tagOf(image string) string {
 }
 
 // upgrade is the command that makes a release what is intended.
-func (j *judge) upgrade(r *Release) string {
+func (j *judging) upgrade(r *Release) string {
 	if i := slices.IndexFunc(j.controllers, func(c controller) bool { return c.kind == "HelmRelease" }); i >= 0 {
 		return j.controllers[i].change()
 	}
@@ -123,7 +123,7 @@ func (j *judge) upgrade(r *Release) string {
 }
 
 // values compares what is intended with what the release was given.
-func (j *judge) values(r *Release) {
+func (j *judging) values(r *Release) {
 	agreed := 0
 	version, known := r.version(j.Table)
 	leaves(j.Intended, nil, func(path chart.Path, want any) {

@@ -51,7 +51,7 @@ func (t *Tree) start() (string, bool) {
 			return 0
 		case v.State == Waiting:
 			return 1
-		case v.Evidence.Text != "":
+		case v.Cause != "":
 			return 4
 		case v.ID == "first-broken-link":
 			return 3
@@ -105,7 +105,7 @@ func (t *Tree) writeRow(out io.Writer, style finding.Style, v Verdict) {
 	for _, line := range finding.Fold(finding.OneLine(v.Reason), finding.TextWidth-10) {
 		fmt.Fprintf(out, "          %s\n", line)
 	}
-	if e := v.Evidence; e.Text != "" && !strings.Contains(v.Reason, e.Text) {
+	if e := v.Evidence; e.Kind == "event" && !strings.Contains(v.Reason, e.Text) {
 		seen := fmt.Sprintf("%s of %s: %s", e.Kind, e.Object, e.Text)
 		if age := t.At.Sub(e.Time); !e.Time.IsZero() && !t.At.IsZero() && age >= 0 {
 			seen = fmt.Sprintf("%s of %s, %s ago: %s", e.Kind, e.Object, age.Round(time.Second), e.Text)
@@ -171,7 +171,9 @@ func (t *Tree) branches() []branch {
 		}
 		var key strings.Builder
 		for _, v := range rows {
-			v.Node, v.Evidence.Time = "", time.Time{}
+			if v.Evidence.Time, v.Node = (time.Time{}), ""; v.Evidence.Kind != "event" {
+				v.Evidence = Evidence{} // it is not shown
+			}
 			fmt.Fprintf(&key, "%+v\n", v)
 		}
 		name := strings.ReplaceAll(key.String(), node, "\x00")

@@ -75,8 +75,7 @@ type Verdict struct {
 	Reason string `json:"reason"`
 	// Since is when the state began, where that is known; zero otherwise.
 	Since time.Time `json:"since,omitzero"`
-	// Evidence is what was seen that says so; zero where nothing does, and Reason then claims nothing beyond the
-	// state of the subject.
+	// Evidence is what was seen that says so. Where it is zero, Reason says at most what is likely.
 	Evidence Evidence `json:"evidence,omitzero"`
 	// Nodes are the nodes that one cause concerns, joined by ", ", where it concerns several; Node is empty then.
 	Nodes string `json:"nodes,omitempty"`
@@ -92,9 +91,9 @@ type Verdict struct {
 
 // Evidence is what was seen of an object.
 type Evidence struct {
-	// Kind is what it is: "event", "taint", "status".
+	// Kind is what it is: "event", "taint", "label", "status", "condition", "spec", "data", "setting", "list", "answer".
 	Kind string `json:"kind"`
-	// Object is what it was seen of, as kind/name.
+	// Object is what it was seen of, as kind/name, or the resource of a list.
 	Object string `json:"object"`
 	// Text is what it says, word for word.
 	Text string `json:"text"`

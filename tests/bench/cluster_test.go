@@ -22,7 +22,7 @@ func BenchmarkCluster(b *testing.B) {
 	}
 	for _, command := range []string{"preflight", "verify"} {
 		b.Run(command, func(b *testing.B) {
-			s := (&clustertest.Server{}).Fleet(b, "../../gpuop/verify/testdata/healthy", 5000).Start(b)
+			s := (&clustertest.Server{}).Fleet(b, "../../gpuop/judge/testdata/healthy", 5000).Start(b)
 			kubeconfig := s.Kubeconfig(b)
 			resident, cpu, runs := 0.0, 0.0, 0.0
 			for b.Loop() {

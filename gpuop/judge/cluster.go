@@ -1,52 +1,47 @@
-package verify
+package judge
 
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
-// chosen returns the ClusterPolicies, of which the first is in force.
-func (j *judge) chosen() []*unstructured.Unstructured {
+// policies are the rows of the operator's custom resources.
+func (j *judge) policies() {
 	policies := j.Policies()
-	if len(policies) > 0 {
-		j.policy = policies[0]
-	}
-	return policies
-}
-
-// policies are the rows of the operator's own pod and of its custom resources.
-func (j *judge) policies(policies []*unstructured.Unstructured) {
-	j.operator()
 	switch {
-	case len(policies) > 0:
-	case len(j.GPUClusters) > 0:
+	case len(policies) > 0 || len(j.GPUClusters) > 0:
 	case j.absent(cluster.ClusterPolicies):
 		j.add(verdict.Verdict{
 			ID: "cluster-policy", State: verdict.Failed, Subject: "ClusterPolicy",
 			Reason: "the cluster does not know the resource: the GPU Operator is not installed, and nothing manages the GPUs but what was installed by hand",
 			Next:   "gpuop values gen", Source: sourcePolicy,
+			Evidence: j.listed(cluster.ClusterPolicies, "not served"),
 		})
 	case !j.lacks(cluster.ClusterPolicies) && !j.lacks(cluster.GPUClusters):
 		j.add(verdict.Verdict{
 			ID: "cluster-policy", State: verdict.Failed, Subject: "ClusterPolicy",
 			Reason: "there is neither a ClusterPolicy nor a GPUCluster: the operator installs nothing",
 			Next:   "helm get values -a gpu-operator -n " + j.Namespace + "  # clusterPolicy.deployCR", Source: sourcePolicy,
+			Evidence: j.listed(cluster.ClusterPolicies, "0 ClusterPolicies, 0 GPUClusters"),
 		})
 	}
-	for i := range policies {
-		v := j.resource("cluster-policy", "ClusterPolicy", policies[i])
+	for i, p := range policies {
+		v := j.resource("cluster-policy", "ClusterPolicy", p)
 		if i > 0 {
 			v.State = verdict.Warning
 			v.Reason = fmt.Sprintf("ClusterPolicy/%s is older and in force; the operator ignores this one", policies[0].GetName())
-			v.Next = "kubectl delete clusterpolicy " + policies[i].GetName()
+			v.Next = "kubectl delete clusterpolicy " + p.GetName()
 		}
 		j.add(v)
 	}
@@ -59,20 +54,25 @@ func (j *judge) policies(policies []*unstructured.Unstructured) {
 		}
 		j.add(v)
 	}
+	if j.policy == nil && len(j.NVIDIADrivers) == 0 {
+		return
+	}
+	own := j.is("driver.nvidiaDriverCRD.enabled")
 	for i := range j.NVIDIADrivers {
 		v := j.resource("nvidia-driver", "NVIDIADriver", &j.NVIDIADrivers[i])
-		if j.policy != nil && !j.boolean(false, "driver", "useNvidiaDriverCRD") {
-			v.State = verdict.Warning
+		if j.policy != nil && !own {
+			v.State, v.Evidence = verdict.Warning, j.setting("driver.nvidiaDriverCRD.enabled")
 			v.Reason = "the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true): this one does nothing"
 			v.Next = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true"
 		}
 		j.add(v)
 	}
-	if j.policy != nil && j.boolean(false, "driver", "useNvidiaDriverCRD") && len(j.NVIDIADrivers) == 0 && (!j.lacks(cluster.NVIDIADrivers) || j.absent(cluster.NVIDIADrivers)) {
+	if j.policy != nil && own && len(j.NVIDIADrivers) == 0 && (!j.lacks(cluster.NVIDIADrivers) || j.absent(cluster.NVIDIADrivers)) {
 		j.add(verdict.Verdict{
 			ID: "nvidia-driver", State: verdict.Failed, Subject: "NVIDIADriver",
 			Reason: "the ClusterPolicy leaves the driver to NVIDIADriver resources, and there is none: no node gets a driver",
 			Next:   "helm upgrade … --set driver.nvidiaDriverCRD.deployDefaultCR=true", Source: sourcePolicy,
+			Evidence: j.listed(cluster.NVIDIADrivers, "0 NVIDIADrivers"),
 		})
 	}
 }
@@ -90,18 +90,18 @@ func (j *judge) operator() {
 		}
 	}
 	v := verdict.Verdict{ID: "operator-pod", Subject: "gpu-operator", Source: sourcePolicy}
-	if newest == nil {
-		if len(j.ClusterPolicies) == 0 && len(j.GPUClusters) == 0 {
-			return
-		}
+	switch {
+	case newest != nil:
+		s := podStateOf(newest)
+		v.State, v.Reason, v.Since, v.Next, v.Evidence = s.State, s.Reason, s.Since, s.Next, s.Evidence
+	case len(j.ClusterPolicies) == 0 && len(j.GPUClusters) == 0:
+		return
+	default:
 		v.State = verdict.Failed
 		v.Reason = fmt.Sprintf("no pod with the label app=gpu-operator runs in namespace %s: what the custom resources say is not carried out", j.Namespace)
 		v.Next = fmt.Sprintf("kubectl get deployment -n %s gpu-operator", j.Namespace)
-		j.add(v)
-		return
+		v.Evidence = j.listed(cluster.Pods, "none of %d has the label app=gpu-operator", len(j.Pods))
 	}
-	s := podStateOf(newest)
-	v.State, v.Reason, v.Since, v.Next = s.state, s.reason, s.since, s.next
 	j.add(v)
 }
 
@@ -110,6 +110,13 @@ func (j *judge) resource(id, kind string, u *unstructured.Unstructured) verdict.
 	v := verdict.Verdict{ID: id, Subject: kind + "/" + u.GetName(), Source: sourcePolicy}
 	state, _, _ := unstructured.NestedString(u.Object, "status", "state")
 	ready, failed := condition(u, "Ready"), condition(u, "Error")
+	v.Evidence = seen("status", v.Subject, "state=%s", state)
+	for _, c := range []status{ready, failed} {
+		if c.reason != "" || c.message != "" {
+			v.Evidence.Text += fmt.Sprintf(", %s: %s", c.reason, c.message)
+			v.Evidence.Time = c.since
+		}
+	}
 	describe := fmt.Sprintf("kubectl describe %s %s", strings.ToLower(kind), u.GetName())
 	if failed.reason == "ConflictingNodeSelector" {
 		// releases before v26.7.0 leave the state at what it was
@@ -149,7 +156,7 @@ func (j *judge) resource(id, kind string, u *unstructured.Unstructured) verdict.
 	case "":
 		v.State, v.Since = verdict.Waiting, u.GetCreationTimestamp().Time
 		v.Reason = "the resource has no state: the operator has not looked at it"
-		v.Next = fmt.Sprintf("kubectl logs -n %s -l app=gpu-operator --tail=100", j.Namespace)
+		v.Next = j.operatorLog()
 	default:
 		v.State, v.Next = verdict.Unknown, describe
 		v.Reason = fmt.Sprintf("the state is %q, want ready", state)
@@ -180,40 +187,12 @@ func condition(u *unstructured.Unstructured, kind string) status {
 	return status{}
 }
 
-// boolean reads a setting of the ClusterPolicy in force.
-func (j *judge) boolean(fallback bool, path ...string) bool {
-	if j.policy == nil {
-		return fallback
-	}
-	if value, found, err := unstructured.NestedBool(j.policy.Object, append([]string{"spec"}, path...)...); found && err == nil {
-		return value
-	}
-	return fallback
-}
-
-// text reads a setting of the ClusterPolicy in force; empty where it is absent.
-func (j *judge) text(path ...string) string {
-	if j.policy == nil {
-		return ""
-	}
-	value, _, _ := unstructured.NestedString(j.policy.Object, append([]string{"spec"}, path...)...)
-	return value
-}
-
-// said is the text of a setting of the ClusterPolicy in force, by its dotted name; empty where it is absent.
-func (j *judge) said(path string) string {
-	if value, found, _ := unstructured.NestedFieldNoCopy(j.policy.Object, append([]string{"spec"}, strings.Split(path, ".")...)...); found && value != nil {
-		return fmt.Sprint(value)
-	}
-	return ""
-}
-
 // discovery judges whether GPU nodes can be known at all.
 func (j *judge) discovery() {
 	if j.lacks(cluster.Nodes) {
 		return
 	}
-	labeled, gpus := 0, 0
+	labeled := 0
 	for i := range j.Nodes {
 		for key := range j.Nodes[i].Labels {
 			if strings.HasPrefix(key, nfdPrefix) {
@@ -221,12 +200,12 @@ func (j *judge) discovery() {
 				break
 			}
 		}
-		if isGPUNode(&j.Nodes[i]) {
-			gpus++
-		}
 	}
-	v := verdict.Verdict{ID: "node-feature-discovery", Subject: "Node Feature Discovery", Source: sourceLabels}
-	switch {
+	v := verdict.Verdict{
+		ID: "node-feature-discovery", Subject: "Node Feature Discovery", Source: sourceLabels,
+		Evidence: j.listed(cluster.Nodes, "%d of %d have a label %s…, %d a GPU", labeled, len(j.Nodes), nfdPrefix, len(j.gpu)),
+	}
+	switch gpus := len(j.gpu); {
 	case gpus == 0 && labeled == 0:
 		v.State = verdict.Failed
 		v.Reason = fmt.Sprintf("none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU", len(j.Nodes))
@@ -243,4 +222,91 @@ func (j *judge) discovery() {
 		v.Reason = fmt.Sprintf("%d of %d nodes are labeled, %d have a GPU", labeled, len(j.Nodes), gpus)
 	}
 	j.add(v)
+}
+
+// registers reports whether a container registers nvidia.com/gpu with the kubelet.
+func registers(c corev1.Container) bool {
+	if strings.Contains(c.Name, "mps-control-daemon") {
+		return false // of the same image
+	}
+	if slices.Contains(c.Command, "nvidia-device-plugin") {
+		return true // as HAMi's does, in an image of its own
+	}
+	image := c.Image[strings.LastIndex(c.Image, "/")+1:]
+	for _, name := range []string{"k8s-device-plugin", "nvidia-gpu-device-plugin", "nvidia-device-plugin"} {
+		if strings.HasPrefix(image, name) {
+			// GPU Feature Discovery is of the same image
+			return !slices.Contains(c.Command, "gpu-feature-discovery") && !strings.Contains(c.Name, "gpu-feature-discovery")
+		}
+	}
+	return false
+}
+
+// isOperand reports whether a DaemonSet is the operator's. A folder may lack its owner.
+func (j *judge) isOperand(d *appsv1.DaemonSet) bool {
+	return d.Namespace == j.Namespace && componentOf(d) != "" || slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "nvidia.com/") })
+}
+
+// devicePlugins looks for a second device plugin beside the operator's.
+func (j *judge) devicePlugins() {
+	if j.DaemonSets == nil || j.by == verify && j.policy == nil {
+		return
+	}
+	v := verdict.Verdict{
+		ID: "device-plugin", Subject: "device plugin", Reason: "no other than the operator's registers nvidia.com/gpu", Source: sourceGKE,
+		Evidence: j.listed(cluster.DaemonSets, "%d DaemonSets", len(j.DaemonSets)),
+	}
+	found := false
+	for i := range j.DaemonSets {
+		d := &j.DaemonSets[i]
+		at := slices.IndexFunc(d.Spec.Template.Spec.Containers, registers)
+		if j.isOperand(d) || at < 0 {
+			continue
+		}
+		found = true
+		name := d.Namespace + "/" + d.Name
+		row := verdict.Verdict{
+			ID: "device-plugin", State: verdict.Failed, Subject: "DaemonSet/" + name, Source: sourceStart,
+			Reason:   fmt.Sprintf("registers nvidia.com/gpu on %d nodes beside the operator's own plugin: the kubelet knows the one that registered last", d.Status.DesiredNumberScheduled),
+			Next:     "kubectl delete daemonset -n " + d.Namespace + " " + d.Name + ", or helm upgrade … --set devicePlugin.enabled=false",
+			Evidence: seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image, d.Status.DesiredNumberScheduled),
+		}
+		switch gke := d.Namespace == "kube-system" && strings.HasPrefix(d.Name, "nvidia-gpu-device-plugin"); {
+		case !j.is("devicePlugin.enabled"):
+			row.State, row.Reason, row.Next = verdict.OK, "registers nvidia.com/gpu, and devicePlugin.enabled=false", ""
+		case d.Status.DesiredNumberScheduled == 0:
+			row.State, row.Reason, row.Next = verdict.Note, "is scheduled on no node", ""
+		case gke:
+			row.Next, row.Source = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true", sourceGKE
+		}
+		j.add(row)
+	}
+	for i := range j.Pods {
+		p := &j.Pods[i]
+		owner := metav1.GetControllerOfNoCopy(p)
+		at := slices.IndexFunc(p.Spec.Containers, registers)
+		if owner != nil && owner.Kind == "DaemonSet" || at < 0 || !j.is("devicePlugin.enabled") {
+			continue
+		}
+		found = true
+		subject := "Pod/" + p.Namespace + "/" + p.Name
+		j.add(verdict.Verdict{
+			ID: "device-plugin", State: verdict.Failed, Node: p.Spec.NodeName, Subject: subject, Source: sourceStart,
+			Reason:   "registers nvidia.com/gpu beside the operator's own plugin, and is of no DaemonSet",
+			Next:     "find what starts it: a static pod's manifest lies on the node",
+			Evidence: seen("spec", subject, "image %s", p.Spec.Containers[at].Image),
+		})
+	}
+	if found || j.by == verify && j.Lacks(cluster.DaemonSets) != nil {
+		return
+	}
+	j.partial(&v, cluster.DaemonSets)
+	j.add(v)
+}
+
+// partial makes a row that says that something is not there Unknown where the list is not whole.
+func (j *judge) partial(v *verdict.Verdict, k cluster.Kind) {
+	if m := j.Lacks(k); m != nil {
+		v.State, v.Reason, v.Next = verdict.Unknown, "is not found, and that proves nothing: "+m.Detail, ""
+	}
 }

@@ -1,4 +1,4 @@
-package verify_test
+package judge_test
 
 import (
 	"slices"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
 )
 
 // scheduled sets how many pods each DaemonSet wants, as the DaemonSet controller counts them: one for each
@@ -145,7 +144,7 @@ func TestNodesAsPeopleHaveThemAreAsIntended(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)
 			change(t, s)
-			rows := verify.Judge(s)
+			rows := verified(t, s)
 			for _, v := range rows {
 				if v.State != verdict.OK {
 					t.Errorf("%s %s on %q is %s: %s", v.ID, v.Subject, v.Node, v.State, v.Reason)
@@ -341,7 +340,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)
 			test.change(t, s)
-			rows := verify.Judge(s)
+			rows := verified(t, s)
 			for _, want := range test.want {
 				if !want.in(rows) {
 					t.Errorf("no row %s of %q that is %s and says %q in\n%s", want.id, want.node, want.state, want.words, text(rows))

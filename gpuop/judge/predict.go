@@ -1,4 +1,4 @@
-package verify
+package judge
 
 import (
 	"cmp"
@@ -19,28 +19,28 @@ import (
 const labelProduct = mig.WholeGPU + ".product"
 
 // sharing judges which config of the device plugin the node gets.
-func (w *nodeJudge) sharing() {
-	label, labeled := w.kube.Labels[sharing.ConfigLabel]
+func (w *nodeJudge) sharing() bool {
+	value, labeled := w.kube.Labels[sharing.ConfigLabel]
 	v := verdict.Verdict{ID: "node-sharing-config", Subject: sharing.ConfigLabel, Source: sourceSharing}
-	if w.judge.sharing == nil {
+	if w.shares == nil {
 		if labeled && w.policy != nil {
 			v.State = verdict.Warning
-			v.Reason = fmt.Sprintf("the label names the config %q, and the ClusterPolicy names no ConfigMap (devicePlugin.config.name): nothing reads it", label)
-			v.Next = "gpuop share gen " + cmp.Or(label, "any") + "=time-slicing:4"
+			v.Reason = fmt.Sprintf("the label names the config %q, and the ClusterPolicy names no ConfigMap (devicePlugin.config.name): nothing reads it", value)
+			v.Next = "gpuop share gen " + cmp.Or(value, "any") + "=time-slicing:4"
 			w.add(v)
 		}
-		return
+		return true
 	}
-	name, config, ok, problem := w.judge.sharing.chosen(label)
+	name, config, ok, problem := w.chosen()
 	switch {
+	case w.shares.configs == nil:
+		return true // the row of the ConfigMap says why
 	case !ok && problem != nil:
 		v.State, v.Reason, v.Next = verdict.Failed, problem.Reason, problem.Fix
-	case !ok && w.judge.sharing.configs == nil:
-		return // the row of the ConfigMap says why
 	case !ok:
 		v.State = verdict.Failed
 		v.Reason = fmt.Sprintf("the node gets the config %q, which the device plugin refuses: it does not start", name)
-		v.Next = fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", w.Namespace, w.judge.sharing.name)
+		v.Next = fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", w.Namespace, w.shares.name)
 	case name == "":
 		v.State = verdict.Note
 		v.Reason = "neither a label nor devicePlugin.config.default names a config: the node shares nothing"
@@ -51,14 +51,16 @@ func (w *nodeJudge) sharing() {
 		v.Reason = fmt.Sprintf("the node gets the config %q (%s)", name, config.Strategy())
 	}
 	w.add(v)
+	return true
 }
 
-// stale is when the device plugin of the node read its config, if the ConfigMap was written later.
-// The operator restarts no pod when a ConfigMap of this kind changes.
-func (w *nodeJudge) stale() (read time.Time, stale bool) {
-	if w.judge.sharing == nil || w.judge.sharing.changed.IsZero() {
-		return time.Time{}, false
+// stale is the row of a ConfigMap that was written after the device plugin of the node read it; the operator restarts
+// no pod when such a ConfigMap changes. What the node offers differs from what the ConfigMap specifies, or not.
+func (w *nodeJudge) stale(differs bool) {
+	if w.shares == nil || w.shares.changed.IsZero() {
+		return
 	}
+	var read time.Time
 	for _, l := range w.links {
 		if l.component != "device-plugin" || l.pod == nil {
 			continue
@@ -70,13 +72,29 @@ func (w *nodeJudge) stale() (read time.Time, stale bool) {
 		}
 	}
 	if read.IsZero() {
-		return read, false
+		return
 	}
 	// a change of the label makes the config manager read the mounted file again
 	if labeled := labelWritten(w.kube, sharing.ConfigLabel); labeled.After(read) {
 		read = labeled
 	}
-	return read, read.Before(w.judge.sharing.changed)
+	if !read.Before(w.shares.changed) {
+		return
+	}
+	v := verdict.Verdict{ID: "stale-config", State: verdict.Note, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed, Source: sourceRestart}
+	v.Reason = fmt.Sprintf("the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin", w.shares.changed.Sub(read).Round(time.Second))
+	v.Evidence = seen("managedFields", "ConfigMap/"+w.shares.name, "data")
+	v.Evidence.Time = w.shares.changed
+	if name, _, _, _ := w.chosen(); differs {
+		v.State = verdict.Failed
+		v.Reason += ": the node offers what the old form specified"
+		v.Next = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
+	} else if name == "" {
+		v.Reason += "; the node gets no config of it"
+	} else {
+		v.Reason += "; the node offers what the ConfigMap specifies all the same"
+	}
+	w.add(v)
 }
 
 // An expectation is what the node is to show.
@@ -94,14 +112,11 @@ type expectation struct {
 func (w *nodeJudge) predicted(settling string, missing bool) {
 	capacity := w.of.GPUResources()
 	want, doubt := w.expect()
-	if want == nil {
-		if doubt != nil {
-			w.add(*doubt)
-		}
-		return
-	}
 	if doubt != nil {
 		w.add(*doubt)
+	}
+	if want == nil {
+		return
 	}
 	wrong := verdict.Failed
 	suffix := ""
@@ -111,7 +126,7 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 	differs := false
 	resources := slices.Sorted(maps.Keys(want.Resources))
 	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
-		if _, found := want.Resources[resource]; !found && isGPUResource(resource) {
+		if _, found := want.Resources[resource]; !found && isDevice(resource) {
 			resources = append(resources, resource)
 		}
 	}
@@ -130,41 +145,25 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 			differs = true
 			v.ID, v.State = "mig-success-without-devices", wrong
 			v.Source = "gpu-operator issue 603"
-			v.Reason = fmt.Sprintf("the MIG change to %q is a success, and the node offers %d, expected %d (%s)%s", w.kube.Labels[labelMIG], found, expected, want.by, suffix)
+			v.Reason = fmt.Sprintf("the MIG change to %q is a success, and the node offers %d, expected %d (%s)%s", w.kube.Labels[LabelMIG], found, expected, want.by, suffix)
 			v.Next = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", w.Namespace)
 		default:
 			differs = true
 			v.State = wrong
 			v.Reason = fmt.Sprintf("the node offers %d, expected %d from %s%s", found, expected, want.basis(w), suffix)
-			v.Next = fmt.Sprintf("kubectl logs -n %s -l app=nvidia-device-plugin-daemonset -c nvidia-device-plugin --tail=100", w.Namespace)
+			v.Next = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin")
 		}
 		w.add(v)
 	}
 	w.labels(want, wrong, suffix)
-	w.staleConfig(differs)
+	w.stale(differs)
 }
 
-// isGPUResource reports whether a resource is one that the device plugin advertises.
-func isGPUResource(name string) bool {
-	return name == mig.WholeGPU || name == mig.WholeGPU+".shared" || strings.HasPrefix(name, "nvidia.com/mig-")
-}
-
-// staleConfig is a row where the plugin has not read the ConfigMap's last form.
-func (w *nodeJudge) staleConfig(differs bool) {
-	read, stale := w.stale()
-	if !stale {
-		return
-	}
-	v := verdict.Verdict{
-		ID: "stale-config", State: verdict.Note, Subject: "ConfigMap/" + w.judge.sharing.name, Since: w.judge.sharing.changed, Source: sourceRestart,
-		Reason: fmt.Sprintf("the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin; the node offers what the ConfigMap specifies all the same", w.judge.sharing.changed.Sub(read).Round(time.Second)),
-	}
-	if differs {
-		v.State = verdict.Failed
-		v.Reason = fmt.Sprintf("the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin: the node offers what the old form specified", w.judge.sharing.changed.Sub(read).Round(time.Second))
-		v.Next = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
-	}
-	w.add(v)
+// isDevice reports whether a resource is one that the device plugin advertises: a GPU, a share of one, or a MIG device.
+// Others of nvidia.com are network devices.
+func isDevice(name string) bool {
+	name = strings.TrimSuffix(name, ".shared")
+	return name == mig.WholeGPU || strings.HasPrefix(name, "nvidia.com/mig-")
 }
 
 // firm are the endings of labels that every release of GPU Feature Discovery writes; the others are
@@ -195,7 +194,7 @@ func (w *nodeJudge) labels(want *expectation, wrong verdict.State, suffix string
 		}
 	}
 	slices.Sort(differ)
-	v := verdict.Verdict{ID: "labels", Subject: "labels of GPU Feature Discovery", Source: sourcePredict}
+	v := verdict.Verdict{ID: "labels", Subject: "labels of GPU Feature Discovery", Source: sourcePredict, Evidence: label(w.kube, labelProduct)}
 	if len(differ) == 0 {
 		v.Reason = fmt.Sprintf("the labels are those predicted from %s", want.basis(w))
 		w.add(v)
@@ -207,7 +206,7 @@ func (w *nodeJudge) labels(want *expectation, wrong verdict.State, suffix string
 		v.Reason += fmt.Sprintf(" and %d more", more)
 	}
 	v.Reason += suffix
-	v.Next = fmt.Sprintf("kubectl logs -n %s -l app=gpu-feature-discovery -c gpu-feature-discovery --tail=100", w.Namespace)
+	v.Next, v.Evidence.Text = w.logOf("gpu-feature-discovery", "gpu-feature-discovery"), strings.Join(differ, "; ")
 	w.add(v)
 }
 
@@ -215,12 +214,10 @@ func (w *nodeJudge) labels(want *expectation, wrong verdict.State, suffix string
 func (e *expectation) basis(w *nodeJudge) string {
 	text := fmt.Sprintf("%d × %s", len(e.gpus), e.gpus[0].Product)
 	if e.divided {
-		text += ", MIG config " + w.kube.Labels[labelMIG]
+		text += ", MIG config " + w.kube.Labels[LabelMIG]
 	}
-	if w.judge.sharing != nil {
-		if name, config, ok, _ := w.judge.sharing.chosen(w.kube.Labels[sharing.ConfigLabel]); ok && name != "" {
-			text += fmt.Sprintf(", sharing config %s (%s)", name, config.Strategy())
-		}
+	if name, config, ok, _ := w.chosen(); ok && name != "" {
+		text += fmt.Sprintf(", sharing config %s (%s)", name, config.Strategy())
 	}
 	return text
 }
@@ -228,46 +225,44 @@ func (e *expectation) basis(w *nodeJudge) string {
 // expect predicts what the node is to show; nil where that cannot be said, and doubt is a row that
 // says why, or what of it is not certain.
 func (w *nodeJudge) expect() (want *expectation, doubt *verdict.Verdict) {
-	unknown := func(subject, reason, next string) *verdict.Verdict {
-		return &verdict.Verdict{ID: "prediction", State: verdict.Unknown, Subject: subject, Reason: reason, Next: next, Source: sourcePredict}
+	unknown := func(subject, reason string) *verdict.Verdict {
+		return &verdict.Verdict{ID: "prediction", State: verdict.Unknown, Subject: subject, Reason: reason, Source: sourcePredict, Evidence: label(w.kube, labelProduct)}
 	}
 	gpus, err := w.of.GPUs()
 	if err != nil || len(gpus) == 0 {
 		if strings.HasSuffix(w.kube.Labels[labelProduct], "-MIG-INVALID") || w.kube.Labels[labelProduct] == "" && len(w.of.GPUResources()) == 0 {
 			return nil, nil // the rows of these states say so
 		}
-		if w.kube.Labels[labelProduct] == "" && !w.boolean(true, "gfd", "enabled") {
+		if w.kube.Labels[labelProduct] == "" && !w.is("gfd.enabled") {
 			return nil, nil // nothing is to label the node
 		}
-		return nil, unknown(mig.WholeGPU, "the labels do not say which GPUs the node has, so there is nothing to compare what it offers with", "")
+		return nil, unknown(mig.WholeGPU, "the labels do not say which GPUs the node has, so there is nothing to compare what it offers with")
 	}
 	if w.policy == nil && w.lacks(cluster.ClusterPolicies) && !w.absent(cluster.ClusterPolicies) {
-		return nil, unknown(mig.WholeGPU, "the ClusterPolicy could not be read, so the MIG strategy and the sharing config are not known", "")
+		return nil, unknown(mig.WholeGPU, "the ClusterPolicy could not be read, so the MIG strategy and the sharing config are not known")
 	}
-	config := (*sharing.Config)(nil)
-	if w.judge.sharing != nil {
-		var ok bool
-		if _, config, ok, _ = w.judge.sharing.chosen(w.kube.Labels[sharing.ConfigLabel]); !ok {
-			if w.judge.sharing.configs == nil && w.lacks(cluster.ConfigMaps) {
-				doubt = unknown("ConfigMap/"+w.judge.sharing.name, "the sharing config could not be read, so what the node is to offer is not known", "")
-			}
-			return nil, doubt
-		}
+	_, config, ok, _ := w.chosen()
+	switch {
+	case !ok && w.shares.configs == nil && w.lacks(cluster.ConfigMaps):
+		return nil, unknown("ConfigMap/"+w.shares.name, "the sharing config could not be read, so what the node is to offer is not known")
+	case !ok:
+		return nil, nil // the rows of the config say so
 	}
-	strategy := cmp.Or(w.text("mig", "strategy"), mig.StrategyNone)
+	strategy := cmp.Or(w.text("mig.strategy"), mig.StrategyNone)
 	if w.policy == nil {
 		strategy = cmp.Or(w.kube.Labels["nvidia.com/mig.strategy"], mig.StrategyNone)
 	}
 	want = &expectation{gpus: gpus}
-	if name := w.kube.Labels[labelMIG]; name != "" && w.kube.Labels["nvidia.com/mig.capable"] != "false" {
+	if name := w.kube.Labels[LabelMIG]; name != "" && w.kube.Labels[labelCapable] != "false" {
 		if doubt = w.partitioned(want, name); doubt != nil && want.gpus == nil {
 			return nil, doubt
 		}
 	}
 	want.Prediction = sharing.Predict(want.gpus, strategy, config)
 	if i := slices.IndexFunc(want.Findings, func(f finding.Finding) bool { return f.Severity == finding.Error }); i >= 0 && doubt == nil {
-		f := want.Findings[i]
-		doubt = &verdict.Verdict{ID: f.ID, State: verdict.Failed, Subject: f.Subject, Reason: f.Reason, Next: f.Fix, Source: f.Source}
+		v := w.found(want.Findings[i])
+		v.Evidence = w.setting("mig.strategy")
+		doubt = &v
 	}
 	return want, doubt
 }
@@ -276,10 +271,10 @@ func (w *nodeJudge) expect() (want *expectation, doubt *verdict.Verdict) {
 // known leaves them as they are; one that does not fit them leaves none. Both are a doubt.
 func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *verdict.Verdict) {
 	board, product := want.gpus[0].Board, want.gpus[0].Product
-	named, source, found := w.migConfig(w.kube.Name, name, board)
+	named, source, found := w.migConfig(name, board)
 	if !found {
 		doubt = &verdict.Verdict{
-			ID: "mig-config", State: verdict.Failed, Subject: labelMIG, Source: sourceMIG,
+			ID: "mig-config", State: verdict.Failed, Subject: LabelMIG, Source: sourceMIG,
 			Reason: fmt.Sprintf("there is no MIG config %q for the node in %s", name, cmp.Or(source, "the ConfigMaps and the defaults")),
 			Next:   fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace, w.kube.Name),
 		}
@@ -305,8 +300,8 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *verdict.
 		id = "mig-success-without-devices"
 	}
 	return &verdict.Verdict{
-		ID: id, State: state, Subject: labelMIG, Reason: fmt.Sprintf("%s (%s)%s", problem, source, suffix), Source: sourceMIG,
-		Next: fmt.Sprintf("kubectl logs -n %s -l app=nvidia-mig-manager -c nvidia-mig-manager --tail=100", w.Namespace),
+		ID: id, State: state, Subject: LabelMIG, Reason: fmt.Sprintf("%s (%s)%s", problem, source, suffix), Source: sourceMIG,
+		Next: w.migLog(),
 	}
 }
 

@@ -1,4 +1,4 @@
-package verify_test
+package judge_test
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
 )
 
 // kubelets are the pods of a cluster in which each pod becomes what status says at each look.
@@ -94,12 +94,12 @@ func works(devices int) *kubelets {
 }
 
 // plan is the plan for a cluster of which gpu-1 has two GPUs, each shared five ways.
-func plan(t *testing.T) *verify.SmokePlan {
+func plan(t *testing.T) *judge.SmokePlan {
 	t.Helper()
 	s := healthy(t)
 	shared(t, s, time.Time{})
 	offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "10"})
-	p, err := verify.Plan(s, "", "default", verify.SampleImage)
+	p, err := judge.PlanSmoke(s, "", "default", judge.SampleImage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func plan(t *testing.T) *verify.SmokePlan {
 
 func TestPlan(t *testing.T) {
 	s := healthy(t)
-	p, err := verify.Plan(s, "", "default", verify.SampleImage)
+	p, err := judge.PlanSmoke(s, "", "default", judge.SampleImage)
 	if err != nil || p.Resource != "nvidia.com/gpu" || p.Shared != "" || p.Copies != 0 {
 		t.Errorf("whole GPUs: %+v, %v", p, err)
 	}
@@ -119,21 +119,21 @@ func TestPlan(t *testing.T) {
 	label(node(s, "gpu-2"), "nvidia.com/gpu.replicas", "5")
 	offers(node(s, "gpu-1"), nil)
 	offers(node(s, "gpu-2"), map[string]string{"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "5"})
-	if p, err := verify.Plan(s, "gpu-2", "default", ""); err != nil || p.Resource != "nvidia.com/gpu.shared" || p.SharedResource != "nvidia.com/gpu.shared" || p.Copies != 2 || p.Node != "gpu-2" {
+	if p, err := judge.PlanSmoke(s, "gpu-2", "default", ""); err != nil || p.Resource != "nvidia.com/gpu.shared" || p.SharedResource != "nvidia.com/gpu.shared" || p.Copies != 2 || p.Node != "gpu-2" {
 		t.Errorf("renamed: %+v, %v", p, err)
 	}
 	// of two shared resources the one with fewer devices needs fewer pods, whatever its name
 	label(node(s, "gpu-2"), "nvidia.com/gpu.replicas", "2", "nvidia.com/mig-1g.10gb.replicas", "2")
 	offers(node(s, "gpu-2"), map[string]string{"nvidia.com/gpu": "6", "nvidia.com/mig-1g.10gb": "2"})
 	for range 20 {
-		if p, err := verify.Plan(s, "gpu-2", "default", ""); err != nil || p.Resource != "nvidia.com/gpu" || p.SharedResource != "nvidia.com/mig-1g.10gb" || p.Copies != 2 {
+		if p, err := judge.PlanSmoke(s, "gpu-2", "default", ""); err != nil || p.Resource != "nvidia.com/gpu" || p.SharedResource != "nvidia.com/mig-1g.10gb" || p.Copies != 2 {
 			t.Fatalf("two shared resources: %+v, %v", p, err)
 		}
 	}
-	if _, err := verify.Plan(s, "gpu-1", "default", ""); !errors.Is(err, verify.ErrNoGPU) {
+	if _, err := judge.PlanSmoke(s, "gpu-1", "default", ""); !errors.Is(err, judge.ErrNoGPU) {
 		t.Errorf("a node that offers none: %v", err)
 	}
-	if _, err := verify.Plan(s, "gpu-3", "default", ""); !errors.Is(err, cluster.ErrInput) || !strings.Contains(err.Error(), `"gpu-3"`) {
+	if _, err := judge.PlanSmoke(s, "gpu-3", "default", ""); !errors.Is(err, cluster.ErrInput) || !strings.Contains(err.Error(), `"gpu-3"`) {
 		t.Errorf("a node that is not there: %v", err)
 	}
 	if lines := strings.Join(plan(t).Describe(), "\n"); !strings.Contains(lines, "1 pod with 1 nvidia.com/gpu on a node that the scheduler chooses, in namespace default") ||
@@ -149,11 +149,11 @@ func TestSmokePods(t *testing.T) {
 	s := healthy(t)
 	n := node(s, "gpu-1")
 	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoSchedule"})
-	p, err := verify.Plan(s, "gpu-1", "ci", "mirror/vectoradd:1")
+	p, err := judge.PlanSmoke(s, "gpu-1", "ci", "mirror/vectoradd:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := verify.NewSmoke(p, k, "gpuop-smoke-1", 90*time.Second)
+	run := judge.NewSmoke(p, k, "gpuop-smoke-1", 90*time.Second)
 	if _, _, err := run.Look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestSmoke(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := works(2)
 			test.change(k)
-			run := verify.NewSmoke(plan(t), k, "t", time.Minute)
+			run := judge.NewSmoke(plan(t), k, "t", time.Minute)
 			var rows []verdict.Verdict
 			for looks := 1; ; looks++ {
 				var done bool
@@ -280,7 +280,7 @@ func TestSmokeStops(t *testing.T) {
 	k.status = func(p *corev1.Pod, _ int) corev1.PodStatus {
 		return corev1.PodStatus{Phase: "Pending", Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "False", Reason: "Unschedulable", Message: "3 Insufficient nvidia.com/gpu.", LastTransitionTime: metav1.NewTime(at)}}}
 	}
-	run := verify.NewSmoke(plan(t), k, "t", time.Minute)
+	run := judge.NewSmoke(plan(t), k, "t", time.Minute)
 	rows, done, err := run.Look(t.Context())
 	if done || err != nil || rows[0].State != verdict.Waiting || rows[1].State != verdict.Waiting {
 		t.Fatalf("%+v, %t, %v", rows, done, err)
@@ -307,7 +307,7 @@ func TestSmokeStops(t *testing.T) {
 		k.pods[name] = &corev1.Pod{} // the server has made it
 		return fmt.Errorf("create: %w", context.Canceled)
 	}
-	run = verify.NewSmoke(plan(t), k, "t", time.Minute)
+	run = judge.NewSmoke(plan(t), k, "t", time.Minute)
 	if _, _, err := run.Look(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestSmokeStops(t *testing.T) {
 func TestSmokeLosesTheServer(t *testing.T) {
 	k := works(2)
 	k.refuse = func(string) error { return fmt.Errorf("%w: refused", cluster.ErrUnreachable) }
-	if _, _, err := verify.NewSmoke(plan(t), k, "t", time.Minute).Look(t.Context()); !errors.Is(err, cluster.ErrUnreachable) {
+	if _, _, err := judge.NewSmoke(plan(t), k, "t", time.Minute).Look(t.Context()); !errors.Is(err, cluster.ErrUnreachable) {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package migchange_test
+package judge_test
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/migchange"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
@@ -48,8 +48,8 @@ mig-configs:
         "1g.10gb": 7
 `
 
-// ready is a cluster of one node with eight H100, and nothing on it.
-func ready() *cluster.State {
+// idle is a cluster of one node with eight H100, and nothing on it.
+func idle() *cluster.State {
 	labels := map[string]string{
 		"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8", "nvidia.com/gpu.replicas": "1",
 		"nvidia.com/gpu.memory": "81559", "nvidia.com/mig.capable": "true", "nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": "success",
@@ -61,11 +61,11 @@ func ready() *cluster.State {
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	policy := unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"mig": map[string]any{"strategy": "single"}}}}
 	return &cluster.State{Namespace: "gpu-operator", Nodes: []corev1.Node{n}, ClusterPolicies: []unstructured.Unstructured{policy},
-		Pods:       []corev1.Pod{pod("gpu-operator", "nvidia-mig-manager-x", func(p *corev1.Pod) { p.Labels["app"] = "nvidia-mig-manager" })},
+		Pods:       []corev1.Pod{holder("gpu-operator", "nvidia-mig-manager-x", func(p *corev1.Pod) { p.Labels["app"] = "nvidia-mig-manager" })},
 		ConfigMaps: []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1-mig-config", Namespace: "gpu-operator"}, Data: map[string]string{"config.yaml": configs}}}}
 }
 
-func pod(namespace, name string, change func(*corev1.Pod)) corev1.Pod {
+func holder(namespace, name string, change func(*corev1.Pod)) corev1.Pod {
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{}}, Spec: corev1.PodSpec{NodeName: "gpu-1", NodeSelector: map[string]string{}, Containers: []corev1.Container{{Name: "c"}}}}
 	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 	if namespace == "gpu-operator" {
@@ -81,9 +81,9 @@ func daemon(p *corev1.Pod) {
 	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "all"}}
 }
 
-func failures(p *migchange.Plan) []string {
+func failures(rows []verdict.Verdict) []string {
 	var out []string
-	for _, v := range p.Rows {
+	for _, v := range rows {
 		if v.State > verdict.Note {
 			out = append(out, v.State.String()+" "+v.ID+" "+v.Subject)
 		}
@@ -94,7 +94,7 @@ func failures(p *migchange.Plan) []string {
 	return out
 }
 
-func label(name, value string) func(*cluster.State) {
+func labeled(name, value string) func(*cluster.State) {
 	return func(s *cluster.State) { s.Nodes[0].Labels[name] = value }
 }
 
@@ -132,20 +132,20 @@ func TestPrepare(t *testing.T) {
 	}{
 		{"nothing in the way", config, nil, nil, "56 nvidia.com/gpu, now 8 nvidia.com/gpu, under mig.strategy=single"},
 		{"mixed", config, setPolicy("mixed", "mig", "strategy"), nil, "56 nvidia.com/mig-1g.10gb"},
-		{"a pod holds GPUs", config, with(pod("team", "train", whole)), []string{"failed mig-pod Pod/team/train"}, "it holds 2 nvidia.com/gpu"},
-		{"a pod that has ended", config, with(pod("team", "train", func(p *corev1.Pod) { whole(p); p.Status.Phase = corev1.PodSucceeded })), nil, ""},
-		{"an agent without the label", config, with(pod("monitoring", "agent-x", daemon)), []string{"failed mig-client Pod/monitoring/agent-x"}, "kubectl patch daemonset -n monitoring agent"},
+		{"a pod holds GPUs", config, with(holder("team", "train", whole)), []string{"failed mig-pod Pod/team/train"}, "it holds 2 nvidia.com/gpu"},
+		{"a pod that has ended", config, with(holder("team", "train", func(p *corev1.Pod) { whole(p); p.Status.Phase = corev1.PodSucceeded })), nil, ""},
+		{"an agent without the label", config, with(holder("monitoring", "agent-x", daemon)), []string{"failed mig-client Pod/monitoring/agent-x"}, "kubectl patch daemonset -n monitoring agent"},
 		{"an agent with the label", config, func(s *cluster.State) {
 			s.Nodes[0].Labels["nvidia.com/gpu.deploy.client"] = "true"
-			with(pod("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.NodeSelector["nvidia.com/gpu.deploy.client"] = "true" }))(s)
+			with(holder("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.NodeSelector["nvidia.com/gpu.deploy.client"] = "true" }))(s)
 		}, nil, "the MIG manager takes it away"},
 		{"an agent with the label, and a MIG manager that does not know it", config, func(s *cluster.State) {
 			setPolicy("v0.14.2", "migManager", "version")(s)
 			s.Nodes[0].Labels["nvidia.com/gpu.deploy.client"] = "true"
-			with(pod("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.NodeSelector["nvidia.com/gpu.deploy.client"] = "true" }))(s)
+			with(holder("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.NodeSelector["nvidia.com/gpu.deploy.client"] = "true" }))(s)
 		}, []string{"failed mig-client Pod/monitoring/agent-x"}, "kubectl delete daemonset -n monitoring agent"},
-		{"an agent that sees no GPU", config, with(pod("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.Containers[0].Env[0].Value = "void" })), nil, ""},
-		{"an agent that mounts the device", config, with(pod("monitoring", "agent-x", func(p *corev1.Pod) {
+		{"an agent that sees no GPU", config, with(holder("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.Containers[0].Env[0].Value = "void" })), nil, ""},
+		{"an agent that mounts the device", config, with(holder("monitoring", "agent-x", func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev/nvidia0"}}}}
 		})), []string{"failed mig-client Pod/monitoring/agent-x"}, "it mounts /dev/nvidia0"},
 		{"GPUs that no entry covers", "half", nil, []string{"failed mig-coverage nvidia.com/mig.config=half", "failed mig-single-invalid mig.strategy=single"}, "covers GPU 4"},
@@ -155,29 +155,29 @@ func TestPrepare(t *testing.T) {
 		{"a ConfigMap that is not there", config, setPolicy("mine", "migManager", "config", "name"), []string{"failed mig-config ConfigMap/mine"}, "has no such ConfigMap"},
 		{"a ConfigMap with another key", config, func(s *cluster.State) { s.ConfigMaps[0].Data = map[string]string{"mig.yaml": configs} }, []string{"failed mig-config ConfigMap/gpu-1-mig-config"}, "no key config.yaml, but mig.yaml"},
 		{"no ConfigMap yet", config, func(s *cluster.State) { s.ConfigMaps = []corev1.ConfigMap{} }, []string{"warning mig-config ConfigMap/gpu-1-mig-config"}, "56 nvidia.com/gpu"},
-		{"pending", config, label("nvidia.com/mig.config.state", "pending"), []string{"failed mig-under-way nvidia.com/mig.config.state"}, "gpuop verify --node gpu-1"},
-		{"failed before", config, label("nvidia.com/mig.config.state", "failed"), []string{"warning mig-failed-before nvidia.com/mig.config.state"}, ""},
-		{"the same again after a failure", "all-disabled", label("nvidia.com/mig.config.state", "failed"), []string{"warning mig-failed-before nvidia.com/mig.config.state", "failed mig-same nvidia.com/mig.config"}, "kubectl label node gpu-1 nvidia.com/mig.config-"},
+		{"pending", config, labeled("nvidia.com/mig.config.state", "pending"), []string{"failed mig-under-way nvidia.com/mig.config.state"}, "gpuop verify --node gpu-1"},
+		{"failed before", config, labeled("nvidia.com/mig.config.state", "failed"), []string{"warning mig-failed-before nvidia.com/mig.config.state"}, ""},
+		{"the same again after a failure", "all-disabled", labeled("nvidia.com/mig.config.state", "failed"), []string{"warning mig-failed-before nvidia.com/mig.config.state", "failed mig-same nvidia.com/mig.config"}, "kubectl label node gpu-1 nvidia.com/mig.config-"},
 		{"the same again", "all-disabled", nil, nil, "nothing will happen"},
-		{"a driver upgrade", config, label("nvidia.com/gpu-driver-upgrade-state", "drain-required"), []string{"failed mig-driver-upgrade nvidia.com/gpu-driver-upgrade-state"}, ""},
+		{"a driver upgrade", config, labeled("nvidia.com/gpu-driver-upgrade-state", "drain-required"), []string{"failed mig-driver-upgrade nvidia.com/gpu-driver-upgrade-state"}, ""},
 		{"an upgrade state that is left over, with a driver of the node's own", config, func(s *cluster.State) {
-			label("nvidia.com/gpu-driver-upgrade-state", "validation-required")(s)
-			label("nvidia.com/gpu.deploy.driver", "pre-installed")(s)
+			labeled("nvidia.com/gpu-driver-upgrade-state", "validation-required")(s)
+			labeled("nvidia.com/gpu.deploy.driver", "pre-installed")(s)
 		}, nil, "56 nvidia.com/gpu"},
 		{"an upgrade state that is left over, with driver.enabled=false", config, func(s *cluster.State) {
-			label("nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")(s)
+			labeled("nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")(s)
 			setPolicy(false, "driver", "enabled")(s)
 		}, nil, "56 nvidia.com/gpu"},
-		{"paused twice and left", config, label("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change_paused-for-driver-upgrade"), []string{"failed mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
-		{"paused and left", config, label("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change"), []string{"failed mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
-		{"no MIG", config, label("nvidia.com/mig.capable", "false"), []string{"failed mig-capable nvidia.com/mig.capable"}, ""},
-		{"no manager", config, label("nvidia.com/gpu.deploy.mig-manager", ""), []string{"failed mig-manager nvidia.com/gpu.deploy.mig-manager"}, ""},
+		{"paused twice and left", config, labeled("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change_paused-for-driver-upgrade"), []string{"failed mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
+		{"paused and left", config, labeled("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change"), []string{"failed mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
+		{"no MIG", config, labeled("nvidia.com/mig.capable", "false"), []string{"failed mig-capable nvidia.com/mig.capable"}, ""},
+		{"no manager", config, labeled("nvidia.com/gpu.deploy.mig-manager", ""), []string{"failed mig-manager nvidia.com/gpu.deploy.mig-manager"}, ""},
 		{"no pod of the manager", config, func(s *cluster.State) { s.Pods = []corev1.Pod{} }, []string{"failed mig-manager nvidia-mig-manager"}, ""},
 		{"a restart", config, setPolicy([]any{map[string]any{"name": "WITH_REBOOT", "value": "true"}}, "migManager", "env"), []string{"warning mig-reboot WITH_REBOOT"}, "kubectl drain gpu-1"},
 		{"not cordoned", config, func(s *cluster.State) { s.Nodes[0].Spec.Unschedulable = false }, nil, "kubectl cordon gpu-1"},
-		{"pods forbidden", config, missing(cluster.Pods), []string{"unknown mig-unread pods"}, "which pods hold its GPUs: x may not list pods"},
-		{"ConfigMaps forbidden", config, missing(cluster.ConfigMaps), []string{"unknown mig-unread configmaps"}, "56 nvidia.com/gpu"},
-		{"labels that do not say the GPUs", config, label("nvidia.com/gpu.product", ""), []string{"unknown mig-predicted nvidia.com/gpu.product"}, "is not predicted"},
+		{"pods forbidden", config, missing(cluster.Pods), []string{"unknown unread list pods"}, "x may not list pods"},
+		{"ConfigMaps forbidden", config, missing(cluster.ConfigMaps), []string{"unknown unread list configmaps"}, "56 nvidia.com/gpu"},
+		{"labels that do not say the GPUs", config, labeled("nvidia.com/gpu.product", ""), []string{"unknown mig-predicted nvidia.com/gpu.product"}, "is not predicted"},
 		{"time-sliced", config, func(s *cluster.State) {
 			setPolicy("plugin", "devicePlugin", "config", "name")(s)
 			setPolicy("two", "devicePlugin", "config", "default")(s)
@@ -193,15 +193,15 @@ func TestPrepare(t *testing.T) {
 		}, nil, "8 nvidia.com/gpu, now 56 nvidia.com/gpu"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := ready()
+			s := idle()
 			if c.make != nil {
 				c.make(s)
 			}
-			p, err := migchange.Prepare(s, "gpu-1", c.config)
+			rows, err := judge.Prepare(s, options, "gpu-1", c.config)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := failures(p)
+			got := failures(evidenced(t, rows))
 			// one row for each GPU
 			for i := len(got) - 1; i > 0; i-- {
 				if got[i] == got[i-1] {
@@ -211,19 +211,19 @@ func TestPrepare(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if said := fmt.Sprint(p.Rows); !strings.Contains(said, c.says) {
+			if said := fmt.Sprint(rows); !strings.Contains(said, c.says) {
 				t.Errorf("%s does not say %q", said, c.says)
 			}
-			if want := strings.HasPrefix(strings.Join(c.want, " "), "failed") || strings.Contains(strings.Join(c.want, " "), " failed "); p.Blocked() != want {
-				t.Errorf("blocked %t, want %t", p.Blocked(), want)
+			if want := strings.HasPrefix(strings.Join(c.want, " "), "failed") || strings.Contains(strings.Join(c.want, " "), " failed "); judge.Blocked(rows) != want {
+				t.Errorf("blocked %t, want %t", judge.Blocked(rows), want)
 			}
 		})
 	}
 }
 
 func TestPrepareNamesTheNearestNode(t *testing.T) {
-	_, err := migchange.Prepare(ready(), "gpu1", config)
-	if !errors.Is(err, migchange.ErrNode) || !strings.Contains(err.Error(), "did you mean gpu-1?") {
+	_, err := judge.Prepare(idle(), options, "gpu1", config)
+	if !errors.Is(err, judge.ErrNode) || !strings.Contains(err.Error(), "did you mean gpu-1?") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package preflight_test
+package judge_test
 
 import (
 	"fmt"
@@ -18,21 +18,27 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/preflight"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
-func healthy(t *testing.T) *cluster.State {
+func planned(t *testing.T) *cluster.State {
 	t.Helper()
-	folder, err := cluster.OpenFolder("testdata/healthy")
+	folder, err := cluster.OpenFolder("testdata/planned")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := folder.Read(t.Context(), preflight.Kinds...)
+	s, err := folder.Read(t.Context(), judge.PreflightKinds()...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// preflighted are the rows of preflight, each with its evidence.
+func preflighted(t *testing.T, s *cluster.State, o judge.Options) []verdict.Verdict {
+	t.Helper()
+	return evidenced(t, judge.Preflight(s, o))
 }
 
 func release(t *testing.T, name string) chart.Version {
@@ -57,11 +63,11 @@ func wrong(rows []verdict.Verdict) []string {
 }
 
 func TestHealthyIsAsIntended(t *testing.T) {
-	s := healthy(t)
+	s := planned(t)
 	if len(s.Missing) != 1 || s.Missing[0].Kind != cluster.Events {
 		t.Fatalf("missing %v", s.Missing)
 	}
-	rows := preflight.Judge(s, preflight.Options{Table: chart.Load(), Version: release(t, "v26.7.0")})
+	rows := preflighted(t, s, judge.Options{Table: chart.Load(), Release: release(t, "v26.7.0")})
 	if got := wrong(rows); len(got) != 0 {
 		t.Errorf("not as intended: %v", got)
 	}
@@ -204,7 +210,7 @@ func TestJudge(t *testing.T) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
 				rhel(of(s, n), "9.6")
 			}
-		}, says: "driver toolkit"},
+		}, want: []string{"unknown unread"}, says: "driver toolkit"},
 		"OpenShift without NFD": {change: func(s *cluster.State) {
 			openShift(s)
 			s.DaemonSets = []appsv1.DaemonSet{}
@@ -455,27 +461,27 @@ func TestJudge(t *testing.T) {
 		"nodes are refused": {change: func(s *cluster.State) {
 			s.Nodes = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.Nodes, Verb: "list", Why: cluster.Forbidden, Detail: "nodes is forbidden"}}
-		}, want: []string{"unknown not-read"}},
+		}, want: []string{"unknown unread"}},
 		"everything is refused": {change: func(s *cluster.State) {
 			var missing []cluster.Missing
-			for _, k := range preflight.Kinds {
+			for _, k := range judge.PreflightKinds() {
 				missing = append(missing, cluster.Missing{Kind: k, Verb: "list", Why: cluster.Forbidden, Detail: "forbidden"})
 			}
 			*s = cluster.State{Title: s.Title, At: s.At, Namespace: s.Namespace, Missing: missing}
-		}, want: append(slices.Repeat([]string{"unknown not-read"}, 8), "unknown kubernetes-version")},
+		}, want: append([]string{"note unread", "unknown kubernetes-version"}, slices.Repeat([]string{"unknown unread"}, 7)...)},
 		"DaemonSets of one namespace": {change: func(s *cluster.State) {
 			s.Missing = []cluster.Missing{{Kind: cluster.DaemonSets, Verb: "list", Why: cluster.Partial, Detail: "one namespace"}}
-		}, want: []string{"note not-read", "unknown device-plugin", "unknown nfd"}},
+		}, want: []string{"note unread", "unknown device-plugin", "unknown nfd"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := healthy(t)
+			s := planned(t)
 			if c.change != nil {
 				c.change(s)
 			}
 			if c.version == "" {
 				c.version = "v26.7.0"
 			}
-			rows := preflight.Judge(s, preflight.Options{Table: chart.Load(), Version: release(t, c.version), Values: c.values})
+			rows := preflighted(t, s, judge.Options{Table: chart.Load(), Release: release(t, c.version), Values: c.values})
 			slices.Sort(c.want)
 			if diff := cmp.Diff(c.want, wrong(rows)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -1,4 +1,4 @@
-package verify
+package judge
 
 import (
 	"context"
@@ -50,15 +50,15 @@ type SmokePlan struct {
 	tolerations map[string][]corev1.Toleration // by node
 }
 
-// ErrNoGPU is returned by Plan where no node offers a GPU.
+// ErrNoGPU is returned by PlanSmoke where no node offers a GPU.
 var ErrNoGPU = errors.New("no node offers a GPU")
 
 // maxCopies bounds the pods that a smoke test creates on a node with shared GPUs.
 const maxCopies = 33
 
-// Plan says what a smoke test of the cluster would create: on the node that is named, or where the
+// PlanSmoke says what a smoke test of the cluster would create: on the node that is named, or where the
 // scheduler likes. The error wraps ErrNoGPU.
-func Plan(s *cluster.State, node, namespace, image string) (*SmokePlan, error) {
+func PlanSmoke(s *cluster.State, node, namespace, image string) (*SmokePlan, error) {
 	p := &SmokePlan{Namespace: namespace, Image: image, Node: node, tolerations: map[string][]corev1.Toleration{}}
 	offers := map[string]int{}
 	named := false
@@ -100,7 +100,7 @@ func Plan(s *cluster.State, node, namespace, image string) (*SmokePlan, error) {
 func resourcesOf(n *corev1.Node) map[string]int {
 	all := map[string]int{}
 	for name, q := range n.Status.Allocatable {
-		if isGPUResource(string(name)) && q.Value() > 0 {
+		if isDevice(string(name)) && q.Value() > 0 {
 			all[string(name)] = int(q.Value())
 		}
 	}
@@ -298,8 +298,8 @@ func (s *Smoke) lookAtSample(ctx context.Context) error {
 // waits says what a pod of the test waits for.
 func waits(row *verdict.Verdict, p *corev1.Pod) {
 	state := podStateOf(p)
-	row.State, row.Reason, row.Since, row.Next = verdict.Waiting, state.reason, state.since, state.next
-	if state.state == verdict.OK {
+	row.State, row.Reason, row.Since, row.Next, row.Evidence = verdict.Waiting, state.Reason, state.Since, state.Next, state.Evidence
+	if state.State == verdict.OK {
 		row.Reason = "the pod runs"
 	}
 }

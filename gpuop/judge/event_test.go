@@ -1,4 +1,4 @@
-package verify_test
+package judge_test
 
 import (
 	"fmt"
@@ -13,7 +13,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
 )
 
 // warned adds a warning about an object of the operator's namespace.
@@ -101,7 +100,7 @@ func TestEventsNameTheCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)
 			test.change(s)
-			rows := verify.Judge(s)
+			rows := verified(t, s)
 			var found []verdict.Verdict
 			for _, v := range rows {
 				if strings.Contains(v.Reason, test.reason) {
@@ -133,7 +132,7 @@ func TestEventsNameTheCause(t *testing.T) {
 func TestWithoutAnEventACauseIsLikely(t *testing.T) {
 	s := healthy(t)
 	sandboxless(s, plugin, "")
-	rows := verify.Judge(s)
+	rows := verified(t, s)
 	for _, v := range rows {
 		if strings.Contains(v.Reason, "has no handler") && !strings.Contains(v.Reason, "likely the container runtime") {
 			t.Errorf("%+v", v)
@@ -155,7 +154,7 @@ func TestOneTaintIsOneRow(t *testing.T) {
 		n.Spec.Taints = append(n.Spec.Taints, taint)
 		s.Nodes = append(s.Nodes, n)
 	}
-	rows := verify.Judge(s)
+	rows := verified(t, s)
 	var found []verdict.Verdict
 	for _, v := range rows {
 		if strings.Contains(v.Reason, "team=ml:NoSchedule") {

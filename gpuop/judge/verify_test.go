@@ -1,4 +1,4 @@
-package verify_test
+package judge_test
 
 import (
 	"bytes"
@@ -20,10 +20,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -36,7 +37,7 @@ var gathered = sync.OnceValues(func() (*cluster.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return folder.Read(context.Background(), verify.Kinds()...)
+	return folder.Read(context.Background(), judge.VerifyKinds()...)
 })
 
 // healthy is the State of testdata/healthy as a live cluster would give it.
@@ -66,6 +67,25 @@ func healthy(t *testing.T) *cluster.State {
 		t.Fatalf("testdata/healthy: %d nodes, %d pods, %d DaemonSets, %d policies in %s", len(s.Nodes), len(s.Pods), len(s.DaemonSets), len(s.ClusterPolicies), s.Namespace)
 	}
 	return s
+}
+
+var options = judge.Options{Table: chart.Load()}
+
+// verified are the rows of verify, each with its evidence.
+func verified(t *testing.T, s *cluster.State) []verdict.Verdict {
+	t.Helper()
+	return evidenced(t, judge.Verify(s, options))
+}
+
+// evidenced holds each row to its evidence: without one it says at most what is likely.
+func evidenced(t *testing.T, rows []verdict.Verdict) []verdict.Verdict {
+	t.Helper()
+	for _, v := range rows {
+		if e := v.Evidence; (e.Kind == "" || e.Object == "" || e.Text == "") && !strings.Contains(v.Reason, "likely") {
+			t.Errorf("no evidence, and more than likely: %+v", v)
+		}
+	}
+	return rows
 }
 
 func node(s *cluster.State, name string) *corev1.Node {
@@ -278,7 +298,7 @@ func TestHealthyClusterIsAsIntended(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)
 			change(t, s)
-			rows := verify.Judge(s)
+			rows := verified(t, s)
 			if i := slices.IndexFunc(rows, func(v verdict.Verdict) bool { return !v.Since.IsZero() }); i >= 0 {
 				t.Errorf("the row of %s says since when, which differs between healthy nodes", rows[i].Subject)
 			}
@@ -290,8 +310,8 @@ func TestHealthyClusterIsAsIntended(t *testing.T) {
 					t.Errorf("%s %s is as intended, and says what to do: %s", v.ID, v.Subject, v.Next)
 				}
 			}
-			if len(rows) < 10 || !verify.Settled(rows) {
-				t.Errorf("%d rows, settled %t", len(rows), verify.Settled(rows))
+			if len(rows) < 10 || !judge.Settled(rows) {
+				t.Errorf("%d rows, settled %t", len(rows), judge.Settled(rows))
 			}
 		})
 	}
@@ -373,6 +393,15 @@ func TestStates(t *testing.T) {
 		}, []row{{"nvidia-driver", "", verdict.Waiting, "NVIDIADriver/pool"}}},
 		"no NVIDIADriver": {func(t *testing.T, s *cluster.State) { setting(t, s, true, "driver", "useNvidiaDriverCRD") },
 			[]row{{"nvidia-driver", "", verdict.Failed, "no node gets a driver"}}},
+		"a second device plugin": {func(_ *testing.T, s *cluster.State) {
+			d := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "nvdp"}}
+			d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "plugin", Image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.0"}}
+			d.Status.DesiredNumberScheduled = 2
+			s.DaemonSets = append(s.DaemonSets, d)
+		}, []row{{"device-plugin", "", verdict.Failed, "kubectl delete daemonset -n kube-system nvdp"}}},
+		"events that may not be listed": {func(_ *testing.T, s *cluster.State) {
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Events, Verb: "list", Why: cluster.Forbidden, Detail: "events is forbidden"})
+		}, []row{{"unread", "", verdict.Note, "kubectl auth can-i list events"}}},
 		"operator gone": {func(_ *testing.T, s *cluster.State) {
 			s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return p.Labels["app"] == "gpu-operator" })
 		}, []row{{"operator-pod", "", verdict.Failed, "not carried out"}}},
@@ -765,13 +794,13 @@ func TestStates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)
 			test.change(t, s)
-			rows := verify.Judge(s)
+			rows := verified(t, s)
 			for _, want := range test.want {
 				if !want.in(rows) {
 					t.Errorf("no row %s of %q that is %s and says %q", want.id, want.node, want.state, want.words)
 				}
 				// what the state makes is not there without it
-				if want.state != verdict.OK && want.in(verify.Judge(healthy(t))) {
+				if want.state != verdict.OK && want.in(verified(t, healthy(t))) {
 					t.Errorf("the healthy cluster has the row %v, too", want)
 				}
 			}
@@ -791,7 +820,7 @@ func TestRowsAreWhole(t *testing.T) {
 	s := healthy(t)
 	crash(pod(s, "nvidia-driver-daemonset", "gpu-1"))
 	label(node(s, "gpu-2"), "nvidia.com/mig.config.state", "pending")
-	for _, v := range verify.Judge(s) {
+	for _, v := range verified(t, s) {
 		if v.ID == "" || v.Subject == "" || v.Reason == "" || v.Source == "" {
 			t.Errorf("%+v lacks a part", v)
 		}
@@ -806,7 +835,7 @@ func TestRowsAreWhole(t *testing.T) {
 
 // No list that is missing, in any combination, yields a row that claims to know.
 func TestMissingKindsAreUnknown(t *testing.T) {
-	kinds := verify.Kinds()
+	kinds := judge.VerifyKinds()
 	for mask := range 1 << len(kinds) {
 		s := healthy(t)
 		var without []string
@@ -834,7 +863,7 @@ func TestMissingKindsAreUnknown(t *testing.T) {
 			}
 		}
 		unread := 0
-		for _, v := range verify.Judge(s) {
+		for _, v := range verified(t, s) {
 			if v.ID == "unread" {
 				unread++
 			}
@@ -862,7 +891,7 @@ func TestGolden(t *testing.T) {
 	n := node(s, "gpu-2")
 	label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change")
 	wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
-	tree := verdict.Tree{Title: s.Title, At: s.At, Verdicts: verify.Judge(s)}
+	tree := verdict.Tree{Title: s.Title, At: s.At, Verdicts: verified(t, s)}
 	tree.Sort()
 	var out bytes.Buffer
 	if err := tree.WriteText(&out, finding.Style{}, true); err != nil {
@@ -927,10 +956,10 @@ func large(t testing.TB, n int) *cluster.State {
 func TestJudgeIsLinear(t *testing.T) {
 	allocations := func(n int) float64 {
 		s := large(t, n)
-		if rows := verify.Judge(s); len(rows) != 11*n+11 {
+		if rows := verified(t, s); len(rows) != 11*n+12 {
 			t.Errorf("%d nodes: %d rows", n, len(rows))
 		}
-		return testing.AllocsPerRun(1, func() { verify.Judge(s) })
+		return testing.AllocsPerRun(1, func() { judge.Verify(s, options) })
 	}
 	if small, big := allocations(100), allocations(1000); big > 10.5*small {
 		t.Errorf("100 nodes make %.0f allocations, 1000 nodes %.0f", small, big)
@@ -941,6 +970,6 @@ func BenchmarkJudge5000(b *testing.B) {
 	s := large(b, 5000)
 	b.ReportAllocs()
 	for b.Loop() {
-		verify.Judge(s)
+		judge.Verify(s, options)
 	}
 }

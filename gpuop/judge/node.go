@@ -1,4 +1,4 @@
-package verify
+package judge
 
 import (
 	"cmp"
@@ -24,6 +24,8 @@ type nodeJudge struct {
 	kube *corev1.Node
 	// of is what package node reads of it.
 	of *node.Node
+	// operandPods are those of the operator's namespace on the node.
+	operandPods []*corev1.Pod
 	// changing says what is under way on the node, so that what differs may come right by itself:
 	// "the MIG change", "the driver upgrade"; empty where nothing is.
 	changing string
@@ -40,45 +42,79 @@ type link struct {
 	pod *corev1.Pod
 }
 
-func (j *judge) node(n *corev1.Node) {
-	w := &nodeJudge{judge: j, kube: n, of: cluster.JudgedNode(n)}
-	first := len(j.rows)
-	w.kubelet()
-	if w.discovered() {
-		w.workloads()
-		w.upgrade()
-		w.mig()
-		w.vgpu()
-		w.operands()
-		w.sharing()
-		w.resources()
-	}
-	for i := first; i < len(j.rows); i++ {
-		j.rows[i].Node = n.Name
+// nodes judges each node with GPUs.
+func (j *judge) nodes() {
+	for _, n := range j.gpu {
+		w := j.node(n)
+		for _, c := range nodeChecks {
+			if c.by&j.by != 0 && !c.ask(w) {
+				break
+			}
+		}
 	}
 }
 
-// kubelet is a row for a node that is not ready, or takes no pods.
-func (w *nodeJudge) kubelet() {
-	v := verdict.Verdict{ID: "node-ready", Subject: "Node/" + w.kube.Name, Source: "Kubernetes documentation, node status"}
-	i := slices.IndexFunc(w.kube.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-	switch {
-	case i >= 0 && w.kube.Status.Conditions[i].Status != corev1.ConditionTrue:
-		c := w.kube.Status.Conditions[i]
+func (j *judge) node(n *corev1.Node) *nodeJudge {
+	w := &nodeJudge{judge: j, kube: n, of: cluster.JudgedNode(n)}
+	for _, p := range j.pods[n.Name] {
+		if p.Namespace == j.Namespace {
+			w.operandPods = append(w.operandPods, p)
+		}
+	}
+	return w
+}
+
+// add appends a row of the node. Where it names no evidence, the label or the resource that it is about is that.
+func (w *nodeJudge) add(v verdict.Verdict) { w.judge.add(w.own(v)) }
+
+func (w *nodeJudge) own(v verdict.Verdict) verdict.Verdict {
+	v.Node = w.kube.Name
+	if v.Evidence.Text != "" {
+		return v
+	}
+	allocatable, offered := w.of.Allocatable[v.Subject]
+	capacity, had := w.of.Capacity[v.Subject]
+	switch _, labeled := w.kube.Labels[v.Subject]; {
+	case offered, had, isDevice(v.Subject):
+		v.Evidence = seen("status", "Node/"+w.kube.Name, "%s: allocatable %s, capacity %s", v.Subject, cmp.Or(allocatable, "none"), cmp.Or(capacity, "none"))
+	case labeled, strings.HasPrefix(v.Subject, "nvidia.com/"):
+		v.Evidence = label(w.kube, v.Subject)
+	}
+	return v
+}
+
+// ready is a row for a node that is not ready, or takes no pods.
+func (w *nodeJudge) ready() bool {
+	v := verdict.Verdict{
+		ID: "node-ready", Subject: "Node/" + w.kube.Name, Source: sourceNode,
+		Evidence: seen("spec", "Node/"+w.kube.Name, "unschedulable: %t", w.kube.Spec.Unschedulable),
+	}
+	for _, c := range w.kube.Status.Conditions {
+		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue {
+			continue
+		}
 		v.State, v.Since = verdict.Failed, c.LastTransitionTime.Time
+		if w.by == preflight {
+			v.State = verdict.Warning // what is to be installed waits for it
+		}
 		v.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
 		v.Next = "kubectl describe node " + w.kube.Name
-	case w.kube.Spec.Unschedulable && w.upgrading():
-		v.State = verdict.Note
-		v.Reason = "the node is cordoned: the driver upgrade did that, and takes it back at its end"
-	case w.kube.Spec.Unschedulable:
-		v.State = verdict.Note
-		v.Reason = "the node is cordoned: it takes no new pods but those of DaemonSets"
-		v.Next = "kubectl uncordon " + w.kube.Name
-	default:
-		return
+		v.Evidence = seen("condition", "Node/"+w.kube.Name, "Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
+		v.Evidence.Time = c.LastHeartbeatTime.Time
+		w.add(v)
+		return true
+	}
+	if !w.kube.Spec.Unschedulable {
+		return true
+	}
+	v.State = verdict.Note
+	v.Reason = "the node is cordoned: it takes no new pods but those of DaemonSets"
+	v.Next = "kubectl uncordon " + w.kube.Name
+	if w.upgrading() {
+		v.Reason, v.Next = "the node is cordoned: the driver upgrade did that, and takes it back at its end", ""
 	}
 	w.add(v)
+	return true
 }
 
 // upgrading reports whether a driver upgrade has the node: from its cordon to its end, a failure
@@ -107,27 +143,29 @@ func (w *nodeJudge) discovered() bool {
 		w.add(verdict.Verdict{
 			ID: "gpu-present", State: verdict.Failed, Subject: labelPresent,
 			Reason: fmt.Sprintf("the label is %q, and Node Feature Discovery found a GPU: the operator has not labeled the node", labels[labelPresent]),
-			Next:   fmt.Sprintf("kubectl logs -n %s -l app=gpu-operator --tail=100", w.Namespace), Source: sourceLabels,
+			Next:   w.operatorLog(), Source: sourceLabels, Evidence: label(w.kube, labelPresent),
 		})
 	}
 	return true
 }
 
 // workloads judges a label that names what the node is for and is not followed.
-func (w *nodeJudge) workloads() {
+func (w *nodeJudge) workloads() bool {
 	value, found := w.kube.Labels[labelWorkload]
-	if !found || w.policy == nil || value == w.workload(w.kube) {
-		return
+	use := w.workload(w.kube)
+	if !found || w.policy == nil || value == use {
+		return true
 	}
 	v := verdict.Verdict{ID: "workload-config", State: verdict.Warning, Subject: labelWorkload, Source: sourceLabels}
-	if w.boolean(false, "sandboxWorkloads", "enabled") {
-		v.Reason = fmt.Sprintf("the label is %q, want %s: the operator takes the default, %s", value, strings.Join(useOfNodes, ", "), w.workload(w.kube))
-		v.Next = fmt.Sprintf("kubectl label node %s %s=%s --overwrite", w.kube.Name, labelWorkload, w.workload(w.kube))
+	if w.is("sandboxWorkloads.enabled") {
+		v.Reason = fmt.Sprintf("the label is %q, want %s: the operator takes the default, %s", value, strings.Join(useOfNodes, ", "), use)
+		v.Next = fmt.Sprintf("kubectl label node %s %s=%s --overwrite", w.kube.Name, labelWorkload, use)
 	} else {
 		v.Reason = fmt.Sprintf("the label is %q, and sandboxWorkloads.enabled is not true: the node is for containers all the same", value)
 		v.Next = "helm upgrade … --set sandboxWorkloads.enabled=true  # or kubectl label node " + w.kube.Name + " " + labelWorkload + "-"
 	}
 	w.add(v)
+	return true
 }
 
 // useOfNodes are the values of the label that names what a node is for.
@@ -136,28 +174,31 @@ var useOfNodes = []string{"container", "vm-passthrough", "vm-vgpu"}
 // workload is what a node is for: its label where it is a known value, and else the default.
 // Source: gpu-operator controllers/state_manager.go, getWorkloadConfig.
 func (j *judge) workload(n *corev1.Node) string {
-	if !j.boolean(false, "sandboxWorkloads", "enabled") {
-		return useOfNodes[0]
-	}
-	for _, value := range []string{n.Labels[labelWorkload], j.text("sandboxWorkloads", "defaultWorkload")} {
-		if slices.Contains(useOfNodes, value) {
-			return value
+	if j.is("sandboxWorkloads.enabled") {
+		standard, _ := j.get("sandboxWorkloads.defaultWorkload").(string)
+		for _, value := range []string{n.Labels[labelWorkload], standard} {
+			if slices.Contains(useOfNodes, value) {
+				return value
+			}
 		}
 	}
 	return useOfNodes[0]
 }
 
+// forMachines reports whether the node is for virtual machines, whose device plugin names the
+// resources after the GPU's model.
+func (j *judge) forMachines(n *corev1.Node) bool { return strings.HasPrefix(j.workload(n), "vm-") }
+
 // vgpu judges the state of the vGPU devices that the node's label requests.
-func (w *nodeJudge) vgpu() {
+func (w *nodeJudge) vgpu() bool {
 	config, state := w.kube.Labels[labelVGPU], w.kube.Labels[labelVGPUDone]
-	if state == "" || state == "success" {
-		return
-	}
 	v := verdict.Verdict{
 		ID: "vgpu-config-state", Subject: labelVGPUDone, Since: labelWritten(w.kube, labelVGPUDone), Source: sourceVGPU,
-		Next: fmt.Sprintf("kubectl logs -n %s -l app=nvidia-vgpu-device-manager -c nvidia-vgpu-device-manager --tail=100", w.Namespace),
+		Next: w.logOf("nvidia-vgpu-device-manager", "nvidia-vgpu-device-manager"),
 	}
 	switch state {
+	case "", "success":
+		return true
 	case "failed":
 		v.State = verdict.Failed
 		v.Reason = fmt.Sprintf("the vGPU config %q could not be applied: it is not in the device manager's ConfigMap, the GPU has no such type, or a virtual machine holds a device", config)
@@ -169,30 +210,30 @@ func (w *nodeJudge) vgpu() {
 		v.Reason = fmt.Sprintf("the state %q is not one of the vGPU device manager", state)
 	}
 	w.add(v)
+	return true
 }
 
 // upgrade judges the state of a driver upgrade.
-func (w *nodeJudge) upgrade() {
-	state, found := w.kube.Labels[labelUpgrade]
-	if !found || state == "" {
-		return
+func (w *nodeJudge) upgrade() bool {
+	state := w.kube.Labels[labelUpgrade]
+	if state == "" {
+		return true
 	}
 	v := verdict.Verdict{
-		ID: "driver-upgrade", Subject: labelUpgrade, Since: labelWritten(w.kube, labelUpgrade), Source: sourceUpgrade,
-		Next: fmt.Sprintf("kubectl logs -n %s -l app=gpu-operator --tail=100", w.Namespace),
+		ID: "driver-upgrade", Subject: labelUpgrade, Since: labelWritten(w.kube, labelUpgrade), Source: sourceUpgrade, Next: w.operatorLog(),
 	}
 	meaning := ""
 	for _, e := range explain.Find(state) {
 		if strings.HasPrefix(e.Meaning, "Driver upgrade: ") || strings.HasPrefix(e.Meaning, "First state of a driver upgrade: ") {
-			_, meaning, _ = strings.Cut(e.Meaning, ": ")
+			_, meaning, _ = strings.Cut(strings.TrimSuffix(e.Meaning, "."), ": ")
 		}
 	}
-	switch {
+	switch none := w.noDriverPod(); {
 	case state == "upgrade-done":
 		v.Reason, v.Next = "no driver upgrade is under way", ""
-	case w.noDriverPod() != "":
+	case none != "":
 		v.State = verdict.Warning
-		v.Reason = fmt.Sprintf("%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state, w.noDriverPod())
+		v.Reason = fmt.Sprintf("%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state, none)
 		v.Next = "kubectl label node " + w.kube.Name + " " + labelUpgrade + "-"
 	case state != "upgrade-failed" && w.kube.Labels[labelSkip] == "true":
 		v.State = verdict.Note
@@ -200,25 +241,26 @@ func (w *nodeJudge) upgrade() {
 		v.Next = "kubectl label node " + w.kube.Name + " " + labelSkip + "-"
 	case state == "upgrade-failed":
 		v.State = verdict.Failed
-		v.Reason = "the driver upgrade has failed: " + strings.TrimSuffix(strings.TrimPrefix(meaning, "failed; "), ".")
+		v.Reason = "the driver upgrade has failed: " + strings.TrimPrefix(meaning, "failed; ")
 		v.Next = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
 	case meaning != "":
 		v.State, w.changing = verdict.Waiting, "the driver upgrade"
-		v.Reason = fmt.Sprintf("%s: %s", state, strings.TrimSuffix(meaning, "."))
+		v.Reason = fmt.Sprintf("%s: %s", state, meaning)
 		v.Next = "kubectl get pods -A -o wide --field-selector spec.nodeName=" + w.kube.Name
 	default:
 		v.State = verdict.Unknown
 		v.Reason = fmt.Sprintf("the state %q is not one of the upgrade controller", state)
 	}
 	w.add(v)
+	return true
 }
 
 // noDriverPod says why the node is to run no driver pod; empty where it is to.
 func (w *nodeJudge) noDriverPod() string {
-	switch value := w.kube.Labels[deployPrefix+"driver"]; {
+	switch value := w.kube.Labels[labelDriver]; {
 	case value == preInstalled || value == "false":
-		return fmt.Sprintf("%sdriver is %s", deployPrefix, value)
-	case w.policy != nil && !w.boolean(true, "driver", "enabled") && !w.boolean(false, "driver", "useNvidiaDriverCRD"):
+		return fmt.Sprintf("%s is %s", labelDriver, value)
+	case w.policy != nil && !w.is("driver.enabled") && !w.is("driver.nvidiaDriverCRD.enabled"):
 		return "driver.enabled is false"
 	}
 	return ""
@@ -234,48 +276,44 @@ const migReaction = time.Minute
 
 // mig judges the state of a MIG change. What the node shows after a success is judged with its
 // resources.
-func (w *nodeJudge) mig() {
-	config, state := w.kube.Labels[labelMIG], w.kube.Labels[labelMIGState]
-	if config == "" && state == "" {
-		return
-	}
+func (w *nodeJudge) mig() bool {
+	config, state := w.kube.Labels[LabelMIG], w.kube.Labels[labelMIGState]
 	v := verdict.Verdict{
 		ID: node.RuleState, Subject: labelMIGState, Since: labelWritten(w.kube, labelMIGState), Source: sourceMIG,
-		Next: fmt.Sprintf("kubectl logs -n %s -l app=nvidia-mig-manager -c nvidia-mig-manager --tail=100", w.Namespace),
+		Next: w.migLog(), Evidence: label(w.kube, labelMIGState),
 	}
 	age := "since when is not known"
 	if !v.Since.IsZero() {
 		age = "for " + w.At.Sub(v.Since).Round(time.Second).String()
 	}
-	again := fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, labelMIG, w.kube.Name, labelMIG, config)
-	if requested := labelWritten(w.kube, labelMIG); requested.After(v.Since) && !v.Since.IsZero() && w.At.Sub(requested) < migReaction && (state == "success" || state == "failed") {
+	requested := labelWritten(w.kube, LabelMIG)
+	ended := state == "success" || state == "failed"
+	switch {
+	case config == "" && state == "":
+		return true
+	case ended && requested.After(v.Since) && !v.Since.IsZero() && w.At.Sub(requested) < migReaction:
 		v.State, w.changing, v.Since = verdict.Waiting, "the MIG change", requested
 		v.Reason = fmt.Sprintf("the MIG config %q is requested, and the state %s is that of the change before", config, state)
-		w.add(v)
-		return
-	}
-	switch state {
-	case "success":
+	case state == "success":
 		v.Reason, v.Next = fmt.Sprintf("the MIG manager says that %q is applied", config), ""
-	case "failed":
+	case state == "failed":
 		v.State = verdict.Failed
 		v.Reason = fmt.Sprintf("the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a GPU is not covered", config)
-	case "pending":
+	case state == "pending" && !v.Since.IsZero() && w.At.Sub(v.Since) > migPatience:
+		v.State = verdict.Failed
+		v.Reason = fmt.Sprintf("the MIG config %q is pending %s, and the MIG manager waits for pods for %s at most: it has most likely given up, and the state stays", config, age, migPatience)
+		w.stuck = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, LabelMIG, w.kube.Name, LabelMIG, config)
+		v.Next = w.stuck
+	case state == "pending":
 		v.State, w.changing = verdict.Waiting, "the MIG change"
 		v.Reason = fmt.Sprintf("the MIG config %q is being applied, %s; MIG manager v0.15.0 leaves the state pending for good when it stops waiting for a pod", config, age)
-		if !v.Since.IsZero() && w.At.Sub(v.Since) > migPatience {
-			v.State, w.changing, w.stuck = verdict.Failed, "", again
-			v.Reason = fmt.Sprintf("the MIG config %q is pending %s, and the MIG manager waits for pods for %s at most: it has most likely given up, and the state stays", config, age, migPatience)
-			v.Next = again
-		}
-	case "rebooting":
+	case state == "rebooting":
 		v.State, w.changing = verdict.Waiting, "the MIG change"
 		v.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q, %s", config, age)
 		v.Next = "kubectl get node " + w.kube.Name
-	case "":
-		if w.kube.Labels[deployPrefix+"mig-manager"] == "" && w.kube.Labels["nvidia.com/mig.capable"] == "false" {
-			return
-		}
+	case state == "" && w.kube.Labels[deployPrefix+"mig-manager"] == "" && w.kube.Labels[labelCapable] == "false":
+		return true
+	case state == "":
 		v.State = verdict.Waiting
 		v.Reason = fmt.Sprintf("the MIG config %q is requested, and the MIG manager has written no state", config)
 	default:
@@ -283,7 +321,10 @@ func (w *nodeJudge) mig() {
 		v.Reason = fmt.Sprintf("the state %q is not one of the MIG manager", state)
 	}
 	w.add(v)
+	return true
 }
+
+func (j *judge) migLog() string { return j.logOf("nvidia-mig-manager", "nvidia-mig-manager") }
 
 // ownedBy reports whether a pod is a DaemonSet's. A folder may hold objects without uids.
 func ownedBy(p *corev1.Pod, set operandSet) bool {
@@ -294,174 +335,158 @@ func ownedBy(p *corev1.Pod, set operandSet) bool {
 
 // operands is a row for each operand that the node is meant to run, and before them one for the
 // first broken link of the chain.
-func (w *nodeJudge) operands() {
+func (w *nodeJudge) operands() bool {
 	if w.lacks(cluster.DaemonSets) {
-		return
+		return true
 	}
 	done := map[string]bool{}
 	at := len(w.rows)
 	for _, set := range w.sets {
-		row := w.operand(set, done)
-		if row != nil {
-			w.add(*row)
-		}
+		w.operand(set, done)
 	}
 	w.ownDriver(at)
-	w.pausedClient()
-	if broken := w.firstBroken(); broken != nil {
-		w.rows = slices.Insert(w.rows, at, *broken)
+	if value := w.kube.Labels[labelClient]; node.Paused(value) { // of other programs, which no operand selects
+		w.paused(labelClient, value)
 	}
+	if broken := w.firstBroken(); broken != nil {
+		w.rows = slices.Insert(w.rows, at, w.own(*broken))
+	}
+	return true
 }
 
-// operand judges one DaemonSet on the node; nil where the node is not meant to run it.
-func (w *nodeJudge) operand(set operandSet, done map[string]bool) *verdict.Verdict {
-	label := deployPrefix + set.component
-	value, found := w.kube.Labels[label]
-	v := &verdict.Verdict{ID: "operand", Subject: set.component, Source: sourceLabels}
-	only := map[string]string{}
-	maps.Copy(only, set.Spec.Template.Spec.NodeSelector)
-	delete(only, label)
+// operand judges one DaemonSet on the node, where the node is meant to run it.
+func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
+	key := deployPrefix + set.component
+	value, found := w.kube.Labels[key]
+	selects := maps.Clone(set.Spec.Template.Spec.NodeSelector)
+	delete(selects, key)
 	switch {
-	case !matches(only, w.kube.Labels):
-		return nil // of another pool, kernel or use
-	case value == set.Spec.Template.Spec.NodeSelector[label]:
-		return w.pod(set)
-	case done[label]:
-		return nil
+	case !matches(selects, w.kube.Labels):
+		return // of another pool, kernel or use
+	case value == set.Spec.Template.Spec.NodeSelector[key]:
+		w.pod(set)
+		return
+	case done[key]:
+		return
 	}
-	done[label] = true
-	v.Subject = label
+	done[key] = true
+	v := verdict.Verdict{ID: "operand", State: verdict.Warning, Subject: key, Source: sourceLabels, Next: "kubectl label node " + w.kube.Name + " " + key + "-"}
 	switch {
 	case node.Paused(value):
-		w.paused(v, value)
-		return v // no link of the chain: what pauses it has a row of its own
+		w.paused(key, value)
+		return // no link of the chain: what pauses it has a row of its own
 	case set.component == "driver" && value == preInstalled:
+		v.State, v.Next, v.Source = verdict.OK, "", sourceManager
 		v.Reason = "the label is pre-installed: the driver manager found a driver of the node's own, and the node runs no driver container"
-		v.Source = sourceManager
-		return v
+		w.add(v)
+		return
 	case value == "false":
 		v.State = verdict.Note
 		v.Reason = "the label is false: an administrator keeps the operand off the node"
-		v.Next = "kubectl label node " + w.kube.Name + " " + label + "=true --overwrite"
+		v.Next = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 	case found && value == "":
-		v.State = verdict.Warning
 		v.Reason = "the label is empty, which selects nothing: the driver manager writes that when it pauses an operand that was not there; releases before v26.7 leave it"
-		v.Next = "kubectl label node " + w.kube.Name + " " + label + "-"
 	case found:
-		v.State = verdict.Warning
 		v.Reason = fmt.Sprintf("the label is %q, want true, false or paused-for-…: the operator leaves it, and the operand stays away", value)
-		v.Next = "kubectl label node " + w.kube.Name + " " + label + "-"
 	case !w.wantsContainers() || !w.forContainers(set.component) && set.component != "mig-manager":
-		return nil
-	case set.component == "mig-manager" && w.kube.Labels["nvidia.com/mig.capable"] != "true":
-		return nil
+		return
+	case set.component == "mig-manager" && w.kube.Labels[labelCapable] != "true":
+		return
 	default:
-		v.State = verdict.Failed
+		v.State, v.Next = verdict.Failed, w.operatorLog()
 		v.Reason = "the label is absent: the operator has not said that the node is to run the operand"
-		v.Next = fmt.Sprintf("kubectl logs -n %s -l app=gpu-operator --tail=100", w.Namespace)
 	}
-	w.links = append(w.links, link{component: set.component, podState: podState{state: v.State, reason: v.Reason, next: v.Next, since: v.Since}})
-	return v
+	v = w.own(v)
+	w.links = append(w.links, link{component: set.component, podState: podState{Verdict: v}})
+	w.add(v)
 }
 
 // wantsContainers reports whether the node is for containers, and the device plugin's stack serves
 // it.
 func (w *nodeJudge) wantsContainers() bool {
-	if w.policy == nil || w.kube.Labels[labelPresent] != "true" {
-		return false
-	}
-	return !w.forMachines(w.kube)
+	return w.policy != nil && w.kube.Labels[labelPresent] == "true" && !w.forMachines(w.kube)
 }
 
-// paused judges a label that pauses an operand.
-func (w *nodeJudge) paused(v *verdict.Verdict, value string) {
-	v.ID = node.RulePaused
-	v.State, v.Since = verdict.Waiting, labelWritten(w.kube, v.Subject)
-	purposes, end := pauses(value), "is"
-	if len(purposes) > 1 {
-		end = "are"
-	}
-	v.Reason = fmt.Sprintf("the label is %s: the pod is away until the %s %s over", value, strings.Join(purposes, " and the "), end)
-	state := w.kube.Labels[labelMIGState]
-	change, ended := "MIG change", state == "success" || state == "failed"
-	if value == "paused-for-vgpu-change" {
-		state = w.kube.Labels[labelVGPUDone]
-		change, ended = "change of vGPU devices", state == "success" || state == "failed"
-	}
-	switch {
-	case (value == "paused-for-mig-change" || value == "paused-for-vgpu-change") && ended:
-		v.State = verdict.Failed
-		v.Reason = fmt.Sprintf("the label is %s, and the %s has ended (%s): nothing takes the pause back", value, change, state)
-		v.Next = "kubectl label node " + w.kube.Name + " " + v.Subject + "=true --overwrite"
-	case value == "paused-for-vgpu-change":
-		w.changing = "the change of vGPU devices"
-		v.Next = fmt.Sprintf("kubectl logs -n %s -l app=nvidia-vgpu-device-manager -c nvidia-vgpu-device-manager --tail=100", w.Namespace)
-	case value == "paused-for-cc-mode-change":
-		w.changing = "the change of the confidential computing mode"
-		v.Next = fmt.Sprintf("kubectl logs -n %s -l app=nvidia-cc-manager --tail=100", w.Namespace)
-	case value == "paused-for-mig-change" && w.stuck != "":
-		v.State, v.Next = verdict.Failed, w.stuck
-		v.Reason = fmt.Sprintf("the label is %s, and the MIG change is stuck: nothing takes the pause back", value)
-	case value == "paused-for-mig-change":
-		w.changing = "the MIG change"
-		v.Next = fmt.Sprintf("kubectl logs -n %s -l app=nvidia-mig-manager -c nvidia-mig-manager --tail=100", w.Namespace)
-	case strings.Contains(value, "paused-for-driver-upgrade") && w.kube.Labels[labelUpgrade] == "upgrade-failed":
-		v.State = verdict.Failed
-		v.Reason = fmt.Sprintf("the label is %s, and the driver upgrade has failed: the pod stays away", value)
-		v.Next = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
-	case strings.Contains(value, "paused-for-driver-upgrade"):
-		w.changing = "the driver upgrade"
-		v.Next = fmt.Sprintf("kubectl logs -n %s -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100", w.Namespace)
-	}
+// A pause is what keeps an operand away from a node for a while, by a word in the value of its deploy label.
+type pause struct {
+	word, change string
+	// state is the label that says how the change goes; done and failed are its values at the end.
+	state        string
+	done, failed string
+	// app and container write the log of the change.
+	app, container string
 }
 
-// pauses are what a value of a deploy label waits for: "MIG change", "driver upgrade".
-func pauses(value string) []string {
+var pauses = []pause{
+	{"mig-change", "the MIG change", labelMIGState, "success", "failed", "nvidia-mig-manager", "nvidia-mig-manager"},
+	{"vgpu-change", "the change of vGPU devices", labelVGPUDone, "success", "failed", "nvidia-vgpu-device-manager", "nvidia-vgpu-device-manager"},
+	{"cc-mode-change", "the change of the confidential computing mode", "", "", "", "nvidia-cc-manager", "nvidia-cc-manager"},
+	{"driver-upgrade", "the driver upgrade", labelUpgrade, "", "upgrade-failed", "", "k8s-driver-manager"},
+}
+
+// paused judges a label that pauses an operand. The driver manager appends its pause to another.
+func (w *nodeJudge) paused(key, value string) {
+	v := verdict.Verdict{ID: node.RulePaused, State: verdict.Waiting, Subject: key, Since: labelWritten(w.kube, key), Source: sourceLabels}
 	var purposes []string
 	for word := range strings.SplitSeq(value, "_") {
 		if purpose, found := strings.CutPrefix(word, "paused-for-"); found {
 			purposes = append(purposes, strings.NewReplacer("mig", "MIG", "vgpu", "vGPU", "cc-", "CC ", "-", " ").Replace(purpose))
 		}
 	}
-	return purposes
-}
-
-// pausedClient is a row for the label of other programs, which no operand selects.
-func (w *nodeJudge) pausedClient() {
-	label := deployPrefix + "client"
-	if value := w.kube.Labels[label]; node.Paused(value) {
-		v := &verdict.Verdict{ID: node.RulePaused, Subject: label, Source: sourceLabels}
-		w.paused(v, value)
-		w.add(*v)
+	end := "is"
+	if len(purposes) > 1 {
+		end = "are"
 	}
+	v.Reason = fmt.Sprintf("the label is %s: the pod is away until the %s %s over", value, strings.Join(purposes, " and the "), end)
+	for _, p := range slices.Backward(pauses) {
+		if value != "paused-for-"+p.word && !(p.app == "" && strings.Contains(value, "paused-for-"+p.word)) {
+			continue
+		}
+		state := w.kube.Labels[p.state]
+		switch {
+		case p.app == "" && state == p.failed:
+			v.State, v.Reason = verdict.Failed, fmt.Sprintf("the label is %s, and %s has failed: the pod stays away", value, p.change)
+			v.Next = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
+		case p.app == "":
+			w.changing = p.change
+			v.Next = fmt.Sprintf("kubectl logs -n %s -l app.kubernetes.io/component=nvidia-driver -c %s --tail=100", w.Namespace, p.container)
+		case p.state != "" && (state == p.done || state == p.failed):
+			v.State, v.Reason = verdict.Failed, fmt.Sprintf("the label is %s, and %s has ended (%s): nothing takes the pause back", value, p.change, state)
+			v.Next = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
+		case p.state == labelMIGState && w.stuck != "":
+			v.State, v.Next = verdict.Failed, w.stuck
+			v.Reason = fmt.Sprintf("the label is %s, and the MIG change is stuck: nothing takes the pause back", value)
+		default:
+			w.changing, v.Next = p.change, w.logOf(p.app, p.container)
+		}
+		break
+	}
+	w.add(v)
 }
 
 // pod judges the pod of a DaemonSet on the node.
-func (w *nodeJudge) pod(set operandSet) *verdict.Verdict {
-	v := &verdict.Verdict{ID: "operand", Subject: set.component, Source: sourceAssets}
+func (w *nodeJudge) pod(set operandSet) {
 	if w.lacks(cluster.Pods) {
-		return nil
+		return
 	}
 	l := link{component: set.component}
-	for _, p := range w.pods[w.kube.Name] {
-		if !ownedBy(p, set) {
-			continue
-		}
-		s := podStateOf(p)
+	for _, p := range w.operandPods {
 		// while a pod is replaced the one that stays counts
-		if l.pod == nil || l.pod.DeletionTimestamp != nil {
-			l.pod, l.podState = p, s
+		if ownedBy(p, set) && (l.pod == nil || l.pod.DeletionTimestamp != nil) {
+			l.pod, l.podState = p, podStateOf(p)
 		}
 	}
+	l.ID, l.Subject, l.Source = "operand", set.component, sourceAssets
 	if l.pod == nil {
-		l.podState = podState{state: verdict.Waiting, reason: "the node is to run it, and has no pod of it", next: fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)}
+		l.State, l.Reason = verdict.Waiting, "the node is to run it, and has no pod of it"
+		l.Next = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
+		l.Evidence = w.listed(cluster.Pods, "none of DaemonSet/%s on %s", set.Name, w.kube.Name)
 		if taint := blockingTaint(set, w.kube); taint != nil {
-			l.state, v.Source = verdict.Failed, sourceTaints
-			l.reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not cover it", taint.ToString(), set.Name)
-			l.next = untaint(w.kube, taint)
-			l.cause, l.together, l.evidence = causeOf(w.kube, taint)
+			l.State, l.Source, l.Next = verdict.Failed, sourceTaints, untaint(w.kube, *taint)
+			l.Reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not cover it", taint, set.Name)
+			l.Cause, l.Together, l.Evidence = causeOf(w.kube, *taint)
 		} else if d := w.refused(set); d != nil {
-			l.state, l.reason, l.next, l.cause, l.evidence, v.Source = verdict.Failed, d.reason, d.next, d.cause, d.evidence, d.source
+			d.explain(&l.Verdict)
 		}
 	}
 	switch {
@@ -472,88 +497,87 @@ func (w *nodeJudge) pod(set operandSet) *verdict.Verdict {
 	case set.component == "device-plugin" && l.blames == "":
 		l.blames = mpsDaemon // where the node shares by MPS, the plugin waits for the daemon
 	}
-	if l.pod != nil && strings.HasPrefix(l.cause, "image ") {
+	if l.pod != nil && strings.HasPrefix(l.Cause, "image ") {
 		if e := w.event("Pod", l.pod.Name, "Failed"); e != nil && strings.Contains(e.Message, "pull image") {
-			l.evidence = evidenceOf(e)
+			l.Evidence = evidenceOf(e)
 		}
 	}
-	v.State, v.Reason, v.Next, v.Since = l.state, l.reason, l.next, l.since
-	v.Cause, v.Together, v.Evidence = l.cause, l.together, l.evidence
 	if set.Name == "nvidia-device-plugin-mps-control-daemon" {
-		v.Subject = mpsDaemon
-		l.component = v.Subject
+		l.Subject, l.component = mpsDaemon, mpsDaemon
 		if l.blames == mpsDaemon {
 			l.blames = ""
 		}
 	}
 	w.links = append(w.links, l)
-	return v
+	w.add(l.Verdict)
 }
 
 // mpsDaemon is the link of the MPS control daemon, whose deploy label is the device plugin's.
 const mpsDaemon = "mps-control-daemon"
 
 // bad reports whether a link is broken.
-func bad(l link) bool { return l.state == verdict.Failed || l.state == verdict.Waiting }
+func bad(l link) bool { return l.State == verdict.Failed || l.State == verdict.Waiting }
 
 // sandboxPatience is how long the kubelet may need to make a pod's sandbox.
 const sandboxPatience = 5 * time.Minute
-
-// explain takes over what an event says of the pod.
-func (l *link) explain(d *diagnosis) {
-	l.state, l.cause, l.evidence, l.next = verdict.Failed, d.cause, d.evidence, d.next
-	l.reason += ": " + d.reason
-}
 
 // sandbox completes the link of a pod that has no sandbox: what it mounts is not there, or the container
 // runtime has no handler for its RuntimeClass, which the toolkit sets up.
 func (w *nodeJudge) sandbox(l *link) {
 	for _, v := range l.pod.Spec.Volumes {
 		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil && !w.lacks(cluster.ConfigMaps) {
-			l.state = verdict.Failed
-			l.reason += fmt.Sprintf(": it mounts ConfigMap/%s, which namespace %s does not hold", m.Name, l.pod.Namespace)
-			l.next = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
+			l.State = verdict.Failed
+			l.Reason += fmt.Sprintf(": it mounts ConfigMap/%s, which namespace %s does not hold", m.Name, l.pod.Namespace)
+			l.Next = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
+			l.Evidence = w.listed(cluster.ConfigMaps, "no %s among %d", m.Name, len(w.maps))
 			return
 		}
+	}
+	// what an event says of the pod goes on the reason
+	explain := func(d *diagnosis) {
+		reason, source := l.Reason, l.Source
+		d.explain(&l.Verdict)
+		l.Reason, l.Source = reason+": "+d.reason, source
 	}
 	var d *diagnosis
 	if e := w.event("Pod", l.pod.Name, "FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume"); e != nil {
 		d = w.diagnose(e, sandboxes)
 	}
 	if d != nil && !strings.HasPrefix(d.cause, "handler ") {
-		l.explain(d)
+		explain(d)
 		return
 	}
-	class := l.pod.Spec.RuntimeClassName
-	if class == nil || *class == "" {
+	if l.pod.Spec.RuntimeClassName == nil || *l.pod.Spec.RuntimeClassName == "" {
 		return
 	}
+	class := *l.pod.Spec.RuntimeClassName
 	if i := slices.IndexFunc(w.links, func(o link) bool { return o.component == "container-toolkit" }); i >= 0 && bad(w.links[i]) {
 		l.blames = "container-toolkit"
-		l.reason += fmt.Sprintf(": it waits for the RuntimeClass %s, which container-toolkit sets up in the container runtime", *class)
+		l.Reason += fmt.Sprintf(": it waits for the RuntimeClass %s, which container-toolkit sets up in the container runtime", class)
 		return
 	}
 	if d != nil {
-		l.explain(d)
+		explain(d)
 		return
 	}
-	if slices.ContainsFunc(w.pods[w.kube.Name], func(p *corev1.Pod) bool {
-		return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == *class && p.Status.Phase == corev1.PodRunning
+	l.Next += "  # its events name the cause"
+	if slices.ContainsFunc(w.operandPods, func(p *corev1.Pod) bool {
+		return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == class && p.Status.Phase == corev1.PodRunning
 	}) {
-		l.next += "  # its events name the cause"
-		l.reason += fmt.Sprintf(", and other pods with the RuntimeClass %s run: likely a volume or the network is not there", *class)
+		l.Reason += fmt.Sprintf(", and other pods with the RuntimeClass %s run: likely a volume or the network is not there", class)
 		return
 	}
-	l.next += "  # its events name the cause; on the node, sudo gpuop node reads the runtime's configuration"
-	l.reason += fmt.Sprintf(": likely the container runtime has no handler for the RuntimeClass %s, or has not read it", *class)
+	l.Next += "; on the node, sudo gpuop node reads the runtime's configuration"
+	l.Reason += fmt.Sprintf(": likely the container runtime has no handler for the RuntimeClass %s, or has not read it", class)
+	late := w.At.Sub(l.Since) > sandboxPatience
 	switch {
-	case w.policy != nil && !w.boolean(true, "toolkit", "enabled"):
-		l.reason += "; toolkit.enabled is false, so the node is to bring it"
-	case w.At.Sub(l.since) > sandboxPatience:
-		l.reason += ", though container-toolkit is ready"
+	case w.policy != nil && !w.is("toolkit.enabled"):
+		l.Reason += "; toolkit.enabled is false, so the node is to bring it"
+	case late:
+		l.Reason += ", though container-toolkit is ready"
 	}
-	if w.At.Sub(l.since) > sandboxPatience {
-		l.state = verdict.Failed
+	if late {
+		l.State = verdict.Failed
 	}
 }
 
@@ -564,7 +588,7 @@ var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator"
 // validator's own log.
 func (w *nodeJudge) validated(l *link) {
 	var newest *corev1.Pod
-	for _, p := range w.pods[w.kube.Name] {
+	for _, p := range w.operandPods {
 		if app := validatorPods[l.in]; app != "" && p.Labels["app"] == app && p.Status.Phase != corev1.PodSucceeded && (newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
 			newest = p
 		}
@@ -573,9 +597,9 @@ func (w *nodeJudge) validated(l *link) {
 		return
 	}
 	s := podStateOf(newest)
-	l.reason = fmt.Sprintf("init container %s waits for the pod %s: %s", l.in, newest.Name, s.reason)
-	if s.state == verdict.Failed {
-		l.state, l.next, l.blames = s.state, s.next, ""
+	l.Reason, l.Evidence = fmt.Sprintf("init container %s waits for the pod %s: %s", l.in, newest.Name, s.Reason), s.Evidence
+	if s.State == verdict.Failed {
+		l.State, l.Next, l.blames = s.State, s.Next, ""
 	}
 }
 
@@ -586,20 +610,19 @@ func (w *nodeJudge) ownDriver(first int) {
 	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.links, func(l link) bool { return l.component == "driver" && (l.pod != nil || bad(l)) }) {
 		return
 	}
-	label := deployPrefix + "driver"
-	v := verdict.Verdict{ID: "operand", State: verdict.Failed, Subject: "driver", Since: w.links[waits].since, Source: sourceManager}
-	switch why := w.noDriverPod(); {
-	case w.kube.Labels[label] == preInstalled || w.kube.Labels[label] == "false":
-		v.Reason = fmt.Sprintf("%s, so that the node is to bring its own driver, and %s finds none", why, w.links[waits].component)
-		v.Next = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # for the operator's driver; sudo gpuop node says what the node's own lacks", w.kube.Name, label)
-		w.rows = slices.Concat(w.rows[:first:first], slices.DeleteFunc(slices.Clone(w.rows[first:]), func(r verdict.Verdict) bool { return r.Subject == label }))
-	case why != "":
+	v := verdict.Verdict{ID: "operand", State: verdict.Failed, Subject: "driver", Since: w.links[waits].Since, Source: sourceManager, Evidence: label(w.kube, labelDriver)}
+	if why := w.noDriverPod(); why != "" {
 		v.Reason = fmt.Sprintf("%s, so that the node is to bring its own driver, and %s finds none", why, w.links[waits].component)
 		v.Next = "sudo gpuop node  # on " + w.kube.Name
-	default:
-		v.Source = sourceLabels
+		if strings.HasPrefix(why, labelDriver) {
+			v.Next = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # for the operator's driver; sudo gpuop node says what the node's own lacks", w.kube.Name, labelDriver)
+			w.rows = slices.Concat(w.rows[:first:first], slices.DeleteFunc(slices.Clone(w.rows[first:]), func(r verdict.Verdict) bool { return r.Subject == labelDriver }))
+		} else {
+			v.Evidence = w.setting("driver.enabled")
+		}
+	} else {
+		v.Source, v.Next = sourceLabels, w.operatorLog()
 		v.Reason = "no DaemonSet of the driver selects the node"
-		v.Next = fmt.Sprintf("kubectl logs -n %s -l app=gpu-operator --tail=100", w.Namespace)
 		var selected []string
 		for _, set := range w.sets {
 			if set.component == "driver" {
@@ -607,11 +630,12 @@ func (w *nodeJudge) ownDriver(first int) {
 			}
 		}
 		if len(selected) > 0 {
-			v.Reason += ": " + listed(selected)
+			v.Reason += ": " + some(selected)
 		}
 	}
+	v = w.own(v)
 	w.rows = slices.Insert(w.rows, first, v)
-	w.links = slices.Insert(w.links, 0, link{component: "driver", podState: podState{state: v.State, reason: v.Reason, next: v.Next, since: v.Since}})
+	w.links = slices.Insert(w.links, 0, link{component: "driver", podState: podState{Verdict: v}})
 }
 
 // unlike says which labels that a DaemonSet selects the node does not have.
@@ -639,7 +663,7 @@ func (w *nodeJudge) firstBroken() *verdict.Verdict {
 	// the device plugin in its last step
 	for range w.links {
 		at := slices.IndexFunc(w.links, func(l link) bool { return l.component == w.links[i].blames && bad(l) })
-		if at < 0 || w.links[i].state == verdict.Failed && w.links[i].blames == "" {
+		if at < 0 || w.links[i].State == verdict.Failed && w.links[i].blames == "" {
 			break
 		}
 		i = at
@@ -652,8 +676,8 @@ func (w *nodeJudge) firstBroken() *verdict.Verdict {
 	}
 	l := w.links[i]
 	v := &verdict.Verdict{
-		ID: "first-broken-link", State: l.state, Subject: l.component, Since: l.since, Next: l.next, Source: sourceAssets,
-		Reason: "the first link of the chain that is not ready", Cause: l.cause, Evidence: l.evidence,
+		ID: "first-broken-link", State: l.State, Subject: l.component, Since: l.Since, Next: l.Next, Source: sourceAssets,
+		Reason: "the first link of the chain that is not ready", Cause: l.Cause, Evidence: l.Evidence,
 	}
 	if len(behind) > 0 {
 		v.Reason += ": mend it before " + strings.Join(behind, ", ")
@@ -662,67 +686,58 @@ func (w *nodeJudge) firstBroken() *verdict.Verdict {
 }
 
 // resources judges what the node offers, by what its labels contradict and by what is predicted.
-func (w *nodeJudge) resources() {
+func (w *nodeJudge) resources() bool {
 	if w.policy == nil && len(w.GPUClusters) > 0 {
-		return // the DRA stack offers devices in ResourceSlices, and has no GPU Feature Discovery
+		return true // the DRA stack offers devices in ResourceSlices, and has no GPU Feature Discovery
 	}
 	settling := w.settling()
 	missing := false
 	for _, f := range w.of.Check() {
-		v := verdict.Verdict{ID: f.ID, State: verdict.Warning, Subject: f.Subject, Reason: f.Reason, Next: strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+w.Namespace), Source: f.Source}
-		if f.Severity == finding.Error {
-			v.State = verdict.Failed
-		}
-		switch f.ID {
-		case node.RuleCount:
-			w.unallocatable(&v, settling)
-		case node.RulePaused:
-			continue // judged with the operands
-		case node.RuleState:
-			if f.Subject == labelMIGState {
-				continue // judged with its age
-			}
-		case node.RuleNoResource, node.RuleNoLabels:
-			if f.ID == node.RuleNoLabels && (w.forMachines(w.kube) || !w.boolean(true, "gfd", "enabled")) {
-				continue // it is not to run here
-			}
+		v := w.found(f)
+		v.Next = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+w.Namespace)
+		depends := false // on the operands
+		switch {
+		case f.ID == node.RulePaused, f.ID == node.RuleState && f.Subject == labelMIGState:
+			continue // judged with the operands, and with its age
+		case f.ID == node.RuleNoLabels && (w.forMachines(w.kube) || !w.is("gfd.enabled")):
+			continue // it is not to run here
+		case f.ID == node.RuleNoResource, f.ID == node.RuleNoLabels:
 			missing = missing || f.ID == node.RuleNoResource
-			if settling != "" {
-				v.State = verdict.Waiting
-				v.Reason += "; " + settling + " comes first"
+			depends = true
+		case f.ID == node.RuleCount:
+			v.Next = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
+			if depends = w.of.Allocatable[f.Subject] == "0"; depends {
+				v.State = verdict.Failed
+				v.Reason = fmt.Sprintf("none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", w.of.Capacity[f.Subject])
 			}
-			if first := w.firstBroken(); first != nil {
-				v.Next = cmp.Or(first.Next, v.Next)
-			}
+		}
+		if depends && settling != "" {
+			v.State = verdict.Waiting
+			v.Reason += "; " + settling + " comes first"
+		}
+		if first := w.firstBroken(); depends && first != nil {
+			v.Next = cmp.Or(first.Next, v.Next)
 		}
 		w.add(v)
 	}
 	if !w.forMachines(w.kube) {
 		w.predicted(settling, missing)
 	}
+	return true
 }
 
-// unallocatable completes the row of a resource of which not all is allocatable. Where none is, the
-// kubelet has lost the device plugin, or every GPU is unhealthy.
-func (w *nodeJudge) unallocatable(v *verdict.Verdict, settling string) {
-	v.Next = fmt.Sprintf("kubectl logs -n %s -l app=nvidia-device-plugin-daemonset -c nvidia-device-plugin --tail=100  # names the XID", w.Namespace)
-	if w.of.Allocatable[v.Subject] != "0" {
-		return
+// found is the row of a finding about the node or a file for it.
+func (w *nodeJudge) found(f finding.Finding) verdict.Verdict {
+	v := verdict.Verdict{ID: f.ID, State: verdict.Warning, Subject: f.Subject, Reason: f.Reason, Next: f.Fix, Source: f.Source}
+	switch f.Severity {
+	case finding.Error:
+		v.State = verdict.Failed
+	case finding.Info:
+		v.State = verdict.Note
+	case finding.Warning:
 	}
-	v.State = verdict.Failed
-	v.Reason = fmt.Sprintf("none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", w.of.Capacity[v.Subject])
-	if settling != "" {
-		v.State = verdict.Waiting
-		v.Reason += "; " + settling + " comes first"
-	}
-	if first := w.firstBroken(); first != nil {
-		v.Next = cmp.Or(first.Next, v.Next)
-	}
+	return v
 }
-
-// forMachines reports whether the node is for virtual machines, whose device plugin names the
-// resources after the GPU's model.
-func (j *judge) forMachines(n *corev1.Node) bool { return strings.HasPrefix(j.workload(n), "vm-") }
 
 // settling says what is under way, after which the resources may come right by themselves; empty
 // where nothing is.

@@ -1,4 +1,4 @@
-package verify
+package judge
 
 import (
 	"cmp"
@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
@@ -69,7 +68,9 @@ func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 }
 
 func evidenceOf(e *corev1.Event) verdict.Evidence {
-	return verdict.Evidence{Kind: "event", Object: e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name, Text: strings.TrimSpace(e.Reason + ": " + e.Message), Time: e.LastTimestamp.Time}
+	v := seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s", strings.TrimSpace(e.Reason+": "+e.Message))
+	v.Time = e.LastTimestamp.Time
+	return v
 }
 
 // diagnose says what an event means by the first symptom that fits.
@@ -89,6 +90,11 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 	return nil
 }
 
+// explain makes a row one that has failed for the cause.
+func (d *diagnosis) explain(v *verdict.Verdict) {
+	v.State, v.Reason, v.Next, v.Source, v.Cause, v.Evidence = verdict.Failed, d.reason, d.next, d.source, d.cause, d.evidence
+}
+
 // refused says why the API server takes no pod of a DaemonSet; nil where no event says so.
 func (j *judge) refused(set operandSet) *diagnosis {
 	if e := j.event("DaemonSet", set.Name, "FailedCreate"); e != nil {
@@ -97,17 +103,14 @@ func (j *judge) refused(set operandSet) *diagnosis {
 	return nil
 }
 
-// Refusals are rows for what keeps the API server from taking the operands' pods, by its own events; one for
+// refusals are rows for what keeps the API server from taking the operands' pods, by its own events; one for
 // each cause.
-func Refusals(s *cluster.State) []verdict.Verdict {
-	j := newJudge(s)
-	var rows []verdict.Verdict
+func (j *judge) refusals() {
 	for _, set := range j.sets {
 		if d := j.refused(set); d != nil && set.Status.CurrentNumberScheduled < set.Status.DesiredNumberScheduled {
-			rows = append(rows, verdict.Verdict{
-				ID: "pods-refused", State: verdict.Failed, Subject: "DaemonSet/" + set.Name, Reason: d.reason, Next: d.next, Source: d.source, Cause: d.cause, Evidence: d.evidence,
-			})
+			v := verdict.Verdict{ID: "pods-refused", Subject: "DaemonSet/" + set.Name}
+			d.explain(&v)
+			j.add(v)
 		}
 	}
-	return verdict.Together(rows)
 }

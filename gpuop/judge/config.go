@@ -1,0 +1,152 @@
+package judge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// sharingConfigs are the device plugin's configs of the cluster.
+type sharingConfigs struct {
+	// name is the ConfigMap's, deflt the config of nodes without a label.
+	name, deflt string
+	// configs are by their key in the ConfigMap; nil where it could not be read or is not there. findings are
+	// what is wrong with each.
+	configs  map[string]*sharing.Config
+	findings map[string][]finding.Finding
+	// changed is when the data was last written; zero where that is not known.
+	changed time.Time
+}
+
+// sharedBy reads the ConfigMap of the device plugin that the ClusterPolicy names; nil where it names none.
+func (j *judge) sharedBy() *sharingConfigs {
+	name := j.text("devicePlugin.config.name")
+	if name == "" {
+		return nil
+	}
+	c := &sharingConfigs{name: name, deflt: j.text("devicePlugin.config.default")}
+	m := j.maps[name]
+	if m == nil {
+		return c
+	}
+	// different clients may own the keys of the data: the latest of their times counts
+	if times := owners(m.ManagedFields, "data"); len(times) > 0 {
+		c.changed = slices.MaxFunc(times, time.Time.Compare)
+	}
+	c.configs, c.findings = map[string]*sharing.Config{}, map[string][]finding.Finding{}
+	for key, text := range m.Data {
+		config, findings := sharing.Parse([]byte(text))
+		findings = append(findings, config.Dead(sharing.Operator)...)
+		slices.SortStableFunc(findings, func(a, b finding.Finding) int { return int(b.Severity) - int(a.Severity) })
+		c.configs[key], c.findings[key] = config, findings
+	}
+	return c
+}
+
+// configs is a row for the ConfigMap of the device plugin and for each config in it.
+func (j *judge) configs() {
+	c := j.shares
+	if c == nil || j.lacks(cluster.ConfigMaps) {
+		return
+	}
+	if c.configs == nil {
+		j.add(verdict.Verdict{
+			ID: "sharing-config", State: verdict.Failed, Subject: "ConfigMap/" + c.name,
+			Reason: fmt.Sprintf("devicePlugin.config.name names it, and namespace %s does not hold it: the pods of the device plugin and of GPU Feature Discovery cannot start", j.Namespace),
+			Next:   "gpuop share gen any=time-slicing:4 --configmap " + c.name + " -n " + j.Namespace, Source: sourceSharing,
+			Evidence: j.listed(cluster.ConfigMaps, "no %s among %d of %s", c.name, len(j.maps), j.Namespace),
+		})
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.configs)) {
+		strategy := c.configs[key].Strategy()
+		v := verdict.Verdict{
+			ID: "sharing-config", Subject: "ConfigMap/" + c.name + " " + key,
+			Reason: "the device plugin accepts it; it shares by " + strategy, Source: sourceSharing,
+			Evidence: seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(j.maps[c.name].Data[key])),
+		}
+		v.Evidence.Time = c.changed
+		if strategy == "none" {
+			v.Reason = "the device plugin accepts it; it shares nothing"
+		}
+		if findings := c.findings[key]; len(findings) > 0 && findings[0].Severity > finding.Info {
+			f := findings[0]
+			v.State, v.Source, v.Next = verdict.Warning, f.Source, f.Fix
+			if f.Severity == finding.Error {
+				v.State = verdict.Failed
+			}
+			v.Reason = f.Subject + ": " + f.Reason
+			if f.Line > 0 {
+				v.Reason = fmt.Sprintf("line %d, %s", f.Line, v.Reason)
+			}
+			v.Evidence.Text = fmt.Sprintf("%s, line %d", key, f.Line)
+		}
+		j.add(v)
+	}
+}
+
+// chosen returns the config that the node gets; ok is false where it is not known or the plugin does
+// not start, and then problem says why.
+func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, problem *finding.Finding) {
+	c := w.shares
+	if c == nil {
+		return "", nil, true, nil
+	}
+	if c.configs == nil {
+		return "", nil, false, nil
+	}
+	name, ok, findings := sharing.Choose(sharing.Operator, slices.Sorted(maps.Keys(c.configs)), w.kube.Labels[sharing.ConfigLabel], c.deflt)
+	if len(findings) > 0 {
+		problem = &findings[0]
+	}
+	config = c.configs[name]
+	if !ok || name != "" && (config == nil || config.Refused) {
+		return name, nil, false, problem
+	}
+	return name, config, true, problem
+}
+
+// A migFile is the mig-parted file that the MIG manager of a node reads.
+type migFile struct {
+	name, text string
+	// config is nil where the file cannot be read.
+	config   *mig.Config
+	findings []finding.Finding
+}
+
+// migFile is the file in the first ConfigMap that there is: the one that the ClusterPolicy names, what the manager has
+// made of the node's own GPUs, or the operator's default. It is nil without one.
+func (w *nodeJudge) migFile() *migFile {
+	for _, name := range mig.ConfigMaps(w.kube.Name, w.text("migManager.config.name")) {
+		if m := w.maps[name]; m != nil {
+			f := &migFile{name: "ConfigMap/" + name, text: m.Data[mig.ConfigKey]}
+			f.config, f.findings = mig.ParseConfig([]byte(f.text))
+			return f
+		}
+	}
+	return nil
+}
+
+// migConfig finds what a MIG config means on the node: in the file of its MIG manager, or for a known board as the
+// defaults have it. The source says where.
+func (w *nodeJudge) migConfig(want string, board *mig.Board) (named mig.Named, source string, ok bool) {
+	if f := w.migFile(); f != nil && f.config != nil {
+		named, ok = f.config.Config(want)
+		return named, f.name, ok
+	}
+	if board == nil {
+		return mig.Named{}, "", false
+	}
+	entry, err := mig.Default(*board, want)
+	if err != nil {
+		return mig.Named{}, "", false
+	}
+	return mig.Named{Name: want, Entries: []mig.Entry{entry}}, "the defaults of " + board.Name, true
+}

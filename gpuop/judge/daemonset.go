@@ -1,0 +1,246 @@
+package judge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// forContainers reports whether a node for containers has the component's label; the other components are for virtual
+// machines, for MIG alone, or of the DRA stack.
+func (j *judge) forContainers(component string) bool {
+	i := j.order(component)
+	return i < len(j.components) && slices.Contains(j.components[i].Workloads, "container")
+}
+
+// enabled reports whether the ClusterPolicy in force installs a component; known is false without
+// a ClusterPolicy.
+func (j *judge) enabled(o chart.Operand) (on, known bool) {
+	if j.policy == nil {
+		return false, false
+	}
+	if o.Label == "driver" && j.is("driver.nvidiaDriverCRD.enabled") {
+		return len(j.NVIDIADrivers) > 0, true
+	}
+	return !slices.ContainsFunc(o.When, func(c chart.Condition) bool { return !c.Holds(j.text(c.Key()), o.Standard) }), true
+}
+
+// daemonSets is a row for each operand's DaemonSet, and for each that is meant to be there.
+func (j *judge) daemonSets() {
+	if j.lacks(cluster.DaemonSets) {
+		return
+	}
+	present := slices.DeleteFunc(slices.Clone(j.gpu), func(n *corev1.Node) bool { return n.Labels[labelPresent] != "true" })
+	sets := j.sets
+	for _, o := range j.components {
+		found := false
+		for len(sets) > 0 && sets[0].component == o.Label {
+			j.daemonSet(sets[0], present)
+			sets, found = sets[1:], true
+		}
+		if on, known := j.enabled(o); found || !known || !on || !o.Standard || len(present) == 0 {
+			continue
+		}
+		if o.Label == "mig-manager" && !slices.ContainsFunc(present, func(n *corev1.Node) bool { return n.Labels[labelCapable] == "true" }) {
+			continue
+		}
+		setting := "every release"
+		if len(o.When) > 0 {
+			setting = o.When[0].Key()
+		}
+		j.add(verdict.Verdict{
+			ID: "daemonset", State: verdict.Failed, Subject: o.Label,
+			Reason: fmt.Sprintf("%s enables the operand, and namespace %s has no DaemonSet that selects %s%s: the operator has not created it", setting, j.Namespace, deployPrefix, o.Label),
+			Next:   j.operatorLog(), Source: sourceDaemonSet,
+			Evidence: j.listed(cluster.DaemonSets, "none of %d selects %s%s", len(j.sets), deployPrefix, o.Label),
+		})
+	}
+	for _, set := range sets {
+		j.daemonSet(set, present)
+	}
+}
+
+func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
+	s := set.Status
+	v := verdict.Verdict{
+		ID: "daemonset", Subject: "DaemonSet/" + set.Name, Source: sourceDaemonSet,
+		Evidence: seen("status", "DaemonSet/"+set.Name, "desired %d, current %d, ready %d, updated %d",
+			s.DesiredNumberScheduled, s.CurrentNumberScheduled, s.NumberReady, s.UpdatedNumberScheduled),
+	}
+	// a folder may hold an older status that lacks numberUnavailable
+	unavailable := max(s.NumberUnavailable, s.DesiredNumberScheduled-s.NumberReady)
+	switch {
+	case s.ObservedGeneration < set.Generation:
+		v.State, v.Reason = verdict.Waiting, "the DaemonSet was changed, and its controller has not looked at the change"
+	case s.DesiredNumberScheduled == 0:
+		j.desiresNone(&v, set, present)
+	case s.CurrentNumberScheduled < s.DesiredNumberScheduled && j.refused(set) != nil:
+		j.refused(set).explain(&v)
+	case unavailable > 0:
+		v.State = verdict.Waiting
+		v.Reason = fmt.Sprintf("%d of %d pods are ready; the rows of the nodes say what the others wait for", s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
+		v.Next = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, selector(set))
+	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled && set.Spec.UpdateStrategy.Type == "OnDelete":
+		v.State = verdict.Waiting
+		v.Reason = fmt.Sprintf("%d of %d pods run the DaemonSet's present form; the others are replaced when the driver upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
+		v.Next, v.Source = "kubectl get nodes -L "+labelUpgrade, sourceUpgrade
+	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
+		v.State = verdict.Waiting
+		v.Reason = fmt.Sprintf("%d of %d pods run the DaemonSet's present form: a rollout is under way", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
+		v.Next = fmt.Sprintf("kubectl rollout status -n %s daemonset/%s", set.Namespace, set.Name)
+	default:
+		v.Reason = fmt.Sprintf("%d of %d pods are ready", s.NumberReady, s.DesiredNumberScheduled)
+	}
+	j.add(v)
+}
+
+func selector(set operandSet) string {
+	if set.Spec.Selector == nil {
+		return "app=" + set.Name
+	}
+	return join(set.Spec.Selector.MatchLabels)
+}
+
+// desiresNone says why a DaemonSet wants no pod at all. The operator takes such a DaemonSet for
+// ready.
+func (j *judge) desiresNone(v *verdict.Verdict, set operandSet, present []*corev1.Node) {
+	say := func(state verdict.State, next, source, format string, args ...any) {
+		v.State, v.Next, v.Source = state, next, source
+		v.Reason = "no node is to run it, and the operator takes that for ready: " + fmt.Sprintf(format, args...)
+	}
+	describe := fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
+	if j.lacks(cluster.Nodes) {
+		say(verdict.Unknown, "", sourceDaemonSet, "the nodes could not be read, so the cause is not known")
+		return
+	}
+	if len(present) == 0 {
+		say(verdict.Note, "", sourceLabels, "no node is labeled %s=true", labelPresent)
+		return
+	}
+	meant := slices.DeleteFunc(slices.Clone(present), func(n *corev1.Node) bool { return !j.meant(set.component, n) })
+	if len(meant) == 0 {
+		if set.component == "driver" && slices.ContainsFunc(present, func(n *corev1.Node) bool { return !j.forMachines(n) }) {
+			say(verdict.OK, "", sourceManager, "every GPU node brings its own driver")
+		} else {
+			say(verdict.OK, "", sourceLabels, "every GPU node is for virtual machines")
+		}
+		return
+	}
+	wanted := set.Spec.Template.Spec.NodeSelector
+	var matching []*corev1.Node
+	for _, n := range meant {
+		if matches(wanted, n.Labels) {
+			matching = append(matching, n)
+		}
+	}
+	for _, n := range matching {
+		if taint := blockingTaint(set, n); taint != nil {
+			say(verdict.Failed, untaint(n, *taint), sourceTaints, "the taint %s keeps its pod off %s, and its tolerations do not cover it", taint, n.Name)
+			v.Cause, v.Together, v.Evidence = causeOf(n, *taint)
+			return
+		}
+	}
+	if len(matching) > 0 {
+		say(verdict.Failed, describe, sourceDaemonSet, "%s has the labels that it selects: the DaemonSet controller may be behind, or an affinity excludes the node", matching[0].Name)
+		return
+	}
+	// the first key that no node satisfies is the cause
+	for _, key := range slices.SortedFunc(maps.Keys(wanted), deployFirst) {
+		values := map[string]int{}
+		for _, n := range meant {
+			value, found := n.Labels[key]
+			if !found {
+				value = "absent"
+			}
+			values[value]++
+		}
+		if values[wanted[key]] > 0 {
+			continue
+		}
+		var found []string
+		for _, value := range slices.Sorted(maps.Keys(values)) {
+			found = append(found, fmt.Sprintf("%q on %d", value, values[value]))
+		}
+		v.Evidence = label(meant[0], key)
+		state, next := verdict.Failed, "kubectl get nodes -L "+key
+		switch {
+		case slices.ContainsFunc(meant, func(n *corev1.Node) bool { return node.Paused(n.Labels[key]) }):
+			state, next = verdict.Waiting, ""
+		case key == "nvidia.com/mps.capable":
+			say(verdict.OK, "", sourceAssets, "no node shares GPUs by MPS")
+			return
+		case set.component == "mig-manager" && values["absent"] == len(meant):
+			say(verdict.OK, "", sourceLabels, "no node has a GPU with MIG")
+			return
+		case !j.forContainers(set.component), set.component == "driver" && key != labelDriver:
+			// of a kernel, a system or a pool that no node is of now; a node without a driver has a row of its own
+			state, next = verdict.Note, ""
+		}
+		say(state, next, sourceLabels, "it selects %s=%s, and the label of the GPU nodes is %s", key, wanted[key], some(found))
+		return
+	}
+	say(verdict.Failed, describe, sourceLabels, "no node has all labels that it selects: %s", join(wanted))
+}
+
+// meant reports whether a node of this use is to run a component: nodes for virtual machines run no
+// operand of containers, and those that bring their own driver no driver container.
+func (j *judge) meant(component string, n *corev1.Node) bool {
+	if !j.forContainers(component) && component != "mig-manager" {
+		return true
+	}
+	return !j.forMachines(n) && (component != "driver" || n.Labels[labelDriver] != preInstalled)
+}
+
+// deployFirst sorts the deploy label before the others.
+func deployFirst(a, b string) int {
+	if x, y := strings.HasPrefix(a, deployPrefix), strings.HasPrefix(b, deployPrefix); x != y {
+		return map[bool]int{true: -1, false: 1}[x]
+	}
+	return strings.Compare(a, b)
+}
+
+func join(labels map[string]string) string {
+	var terms []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		terms = append(terms, key+"="+labels[key])
+	}
+	return strings.Join(terms, ",")
+}
+
+func matches(wanted, labels map[string]string) bool {
+	for key, value := range wanted {
+		if found, ok := labels[key]; !ok || found != value {
+			return false
+		}
+	}
+	return true
+}
+
+// blockingTaint is the first taint of a node that keeps the DaemonSet's pod off it; nil where none
+// does.
+func blockingTaint(set operandSet, n *corev1.Node) *node.Taint {
+	for _, taint := range taintsOf(n) {
+		if !node.Covered(toleratedBy(set.DaemonSet), taint) {
+			return &taint
+		}
+	}
+	return nil
+}
+
+func causeOf(n *corev1.Node, taint node.Taint) (cause, together string, evidence verdict.Evidence) {
+	return fmt.Sprintf("taint %s", taint), fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their DaemonSets do not cover it", taint),
+		seen("taint", "Node/"+n.Name, "%s", taint)
+}
+
+// untaint is the next step where a taint keeps an operand off a node.
+func untaint(n *corev1.Node, taint node.Taint) string {
+	return fmt.Sprintf("kubectl taint node %s %s:%s-  # or cover it with daemonsets.tolerations in the operator's values", n.Name, taint.Key, taint.Effect)
+}

@@ -1,0 +1,543 @@
+package judge
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// The labels and prefixes that are judged.
+const (
+	deployPrefix  = "nvidia.com/gpu.deploy."
+	labelClient   = deployPrefix + "client"
+	labelDriver   = deployPrefix + "driver"
+	labelPresent  = "nvidia.com/gpu.present"
+	labelOperands = "nvidia.com/gpu.deploy.operands"
+	labelWorkload = "nvidia.com/gpu.workload.config"
+	labelUpgrade  = "nvidia.com/gpu-driver-upgrade-state"
+	labelSkip     = "nvidia.com/gpu-driver-upgrade.skip"
+	labelCapable  = "nvidia.com/mig.capable"
+	labelMIGState = "nvidia.com/mig.config.state"
+	labelVGPU     = "nvidia.com/vgpu.config"
+	labelVGPUDone = "nvidia.com/vgpu.config.state"
+	nfdPrefix     = "feature.node.kubernetes.io/"
+
+	// LabelMIG names the MIG config that is requested of a node; writing it begins a change.
+	LabelMIG = "nvidia.com/mig.config"
+)
+
+// preInstalled is the value of the driver's deploy label where the driver manager found a driver of the
+// host's, and keeps the driver container off the node.
+const preInstalled = "pre-installed"
+
+// Where the expectations are documented.
+const (
+	sourcePolicy    = "gpu-operator controllers/clusterpolicy_controller.go"
+	sourceDriver    = "gpu-operator controllers/nvidiadriver_controller.go"
+	sourceLabels    = "gpu-operator controllers/state_manager.go"
+	sourceDaemonSet = "gpu-operator controllers/object_controls.go"
+	sourceAssets    = "gpu-operator assets/"
+	sourceGather    = "gpu-operator hack/must-gather.sh"
+	sourceStart     = "GPU Operator documentation, getting started"
+	sourceGKE       = "GPU Operator documentation, Google GKE"
+	sourceMatrix    = "GPU Operator documentation, platform support"
+	sourceRestart   = "GPU Operator documentation, time-slicing GPUs"
+	sourceUpgrade   = "k8s-operator-libs pkg/upgrade/consts.go"
+	sourceManager   = "k8s-driver-manager cmd/driver-manager/main.go"
+	sourceMIG       = "mig-parted pkg/mig/reconfigure/reconfigure.go"
+	sourceVGPU      = "vgpu-device-manager cmd/nvidia-k8s-vgpu-dm/main.go"
+	sourcePredict   = "k8s-device-plugin internal/lm and internal/rm"
+	sourceSharing   = "k8s-device-plugin cmd/config-manager/main.go"
+	sourceTaints    = "Kubernetes documentation, taints and tolerations"
+	sourceRBAC      = "Kubernetes documentation, RBAC"
+	sourcePSA       = "Kubernetes documentation, Pod Security Admission"
+	sourceQuotas    = "Kubernetes documentation, resource quotas"
+	sourceNode      = "Kubernetes documentation, node status"
+)
+
+// Options say what is intended.
+type Options struct {
+	// Table is what is known of the chart.
+	Table *chart.Table
+	// Release is the chart's release; zero means the one that is installed, and else the newest.
+	Release chart.Version
+	// Values are the values files, the last of which wins; none means those of the ClusterPolicy that
+	// is installed, and else the chart's defaults.
+	Values []map[string]any
+}
+
+// A command is who asks.
+type command uint8
+
+const (
+	preflight command = 1 << iota
+	verify
+)
+
+// kinds are what the commands read of a cluster.
+var kinds = map[command][]cluster.Kind{
+	preflight: {
+		cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.Namespaces, cluster.Quotas, cluster.CRDs,
+		cluster.ClusterPolicies, cluster.Events,
+	},
+	verify: {
+		cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.ConfigMaps,
+		cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters, cluster.Events,
+	},
+}
+
+// PreflightKinds are what Preflight reads of a cluster, VerifyKinds what Verify and Prepare read.
+func PreflightKinds() []cluster.Kind { return kinds[preflight] }
+
+// VerifyKinds are what Verify and Prepare read of a cluster.
+func VerifyKinds() []cluster.Kind { return kinds[verify] }
+
+// checks are the questions in the order in which their rows depend on each other, with the commands that ask them.
+var checks = []struct {
+	by  command
+	ask func(*judge)
+}{
+	{preflight | verify, (*judge).unread},
+	{preflight, (*judge).kubernetes},
+	{preflight, (*judge).gpuNodes},
+	{preflight, (*judge).driverOS},
+	{preflight, (*judge).containerRuntime},
+	{verify, (*judge).operator},
+	{verify, (*judge).policies},
+	{preflight, (*judge).workers},
+	{verify, (*judge).discovery},
+	{preflight | verify, (*judge).devicePlugins},
+	{preflight, (*judge).podSecurity},
+	{preflight, (*judge).quota},
+	{preflight, (*judge).serviceMonitor},
+	{preflight, (*judge).clients},
+	{verify, (*judge).daemonSets},
+	{verify, (*judge).configs},
+	{preflight | verify, (*judge).nodes},
+	{preflight, (*judge).refusals},
+	{verify, (*judge).conclude},
+}
+
+// nodeChecks are the questions about one node. One that reports false ends them.
+var nodeChecks = []struct {
+	by  command
+	ask func(*nodeJudge) bool
+}{
+	{preflight | verify, (*nodeJudge).ready},
+	{preflight, (*nodeJudge).architecture},
+	{preflight, (*nodeJudge).supported},
+	{preflight, (*nodeJudge).taints},
+	{verify, (*nodeJudge).discovered},
+	{verify, (*nodeJudge).workloads},
+	{verify, (*nodeJudge).upgrade},
+	{verify, (*nodeJudge).mig},
+	{verify, (*nodeJudge).vgpu},
+	{verify, (*nodeJudge).operands},
+	{verify, (*nodeJudge).sharing},
+	{verify, (*nodeJudge).resources},
+}
+
+// Preflight returns a row for each thing that an installation depends on, for the cluster and for each node
+// with GPUs. What could not be read is Unknown.
+func Preflight(s *cluster.State, o Options) []verdict.Verdict { return newJudge(s, o, preflight).run() }
+
+// Verify returns the rows of a cluster: first the cluster's own, then those of each node with a GPU.
+// Within both the rows are in the order in which they depend on each other. A kind that could not be
+// read yields a row that is unknown, and nothing is said of what depends on it.
+func Verify(s *cluster.State, o Options) []verdict.Verdict { return newJudge(s, o, verify).run() }
+
+func (j *judge) run() []verdict.Verdict {
+	for _, c := range checks {
+		if c.by&j.by != 0 {
+			c.ask(j)
+		}
+	}
+	rows := verdict.Together(j.rows)
+	for i := range rows {
+		if rows[i].State == verdict.OK && j.by == verify {
+			// a healthy node differs from the next in these times alone, and shares its branch
+			rows[i].Since = time.Time{}
+		}
+	}
+	return rows
+}
+
+// conclude makes a ClusterPolicy that waits for operands one that has failed where an operand has:
+// no waiting ends that.
+func (j *judge) conclude() {
+	i := slices.IndexFunc(j.rows, func(v verdict.Verdict) bool { return v.ID == "cluster-policy" && v.State == verdict.Waiting })
+	if i >= 0 && slices.ContainsFunc(j.rows, func(v verdict.Verdict) bool {
+		return v.State == verdict.Failed && (v.ID == "operand" || v.ID == "daemonset" || v.ID == "sharing-config")
+	}) {
+		j.rows[i].State = verdict.Failed
+	}
+}
+
+// Settled reports whether waiting longer can bring nothing: no row waits and none failed. Rows that
+// are unknown or a warning do not change by themselves.
+func Settled(rows []verdict.Verdict) bool {
+	return !slices.ContainsFunc(rows, func(v verdict.Verdict) bool {
+		return v.State == verdict.Waiting || v.State == verdict.Failed
+	})
+}
+
+// judge holds the state with what finds its way in it.
+type judge struct {
+	*cluster.State
+	Options
+	by   command
+	rows []verdict.Verdict
+	// policy is the ClusterPolicy in force; nil without one, and where values are judged in its place.
+	policy *unstructured.Unstructured
+	// gpu are the nodes with GPUs, by name, as the API server lists them.
+	gpu []*corev1.Node
+	// components are the operands of the release, each component once, in the order in which the operator makes them.
+	components []chart.Operand
+	// sets are the DaemonSets of operands, in the order of dependence.
+	sets []operandSet
+	// pods are all by node.
+	pods map[string][]*corev1.Pod
+	// server is the API server's version; where kubelets is true, the newest kubelet's.
+	server   string
+	kubelets bool
+	// maps are the ConfigMaps of the operator's namespace by name: each node may have one.
+	maps map[string]*corev1.ConfigMap
+	// shares are the device plugin's configs; nil without a ConfigMap.
+	shares *sharingConfigs
+}
+
+func newJudge(s *cluster.State, o Options, by command) *judge {
+	j := &judge{State: s, Options: o, by: by, pods: map[string][]*corev1.Pod{}, maps: map[string]*corev1.ConfigMap{}}
+	policies := s.Policies()
+	if len(policies) > 0 && len(o.Values) == 0 {
+		j.policy = policies[0]
+	}
+	if j.Release == (chart.Version{}) {
+		j.Release = j.Table.Latest()
+		for _, p := range slices.Backward(policies) {
+			if v, ok := j.Table.Labeled(p.GetLabels()); ok {
+				j.Release = v
+			}
+		}
+	}
+	for i := range s.Nodes {
+		if cluster.GPUNode(&s.Nodes[i]) {
+			j.gpu = append(j.gpu, &s.Nodes[i])
+		}
+	}
+	slices.SortFunc(j.gpu, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	for i := range s.ConfigMaps {
+		if m := &s.ConfigMaps[i]; m.Namespace == s.Namespace {
+			j.maps[m.Name] = m
+		}
+	}
+	for i := range s.Pods {
+		if p := &s.Pods[i]; p.Spec.NodeName != "" {
+			j.pods[p.Spec.NodeName] = append(j.pods[p.Spec.NodeName], p)
+		}
+	}
+	for _, o := range j.Table.Operands(j.Release) {
+		if o.Label != "" && !slices.ContainsFunc(j.components, func(other chart.Operand) bool { return other.Label == o.Label }) {
+			j.components = append(j.components, o)
+		}
+	}
+	for i := range s.DaemonSets {
+		d := &s.DaemonSets[i]
+		if component := componentOf(d); component != "" && d.Namespace == s.Namespace {
+			j.sets = append(j.sets, operandSet{DaemonSet: d, component: component})
+		}
+	}
+	slices.SortStableFunc(j.sets, func(a, b operandSet) int {
+		return cmp.Or(cmp.Compare(j.order(a.component), j.order(b.component)), cmp.Compare(a.Name, b.Name))
+	})
+	j.shares = j.sharedBy()
+	j.server, j.kubelets = kubernetesVersion(s)
+	return j
+}
+
+// operandSet is the DaemonSet of an operand.
+type operandSet struct {
+	*appsv1.DaemonSet
+	component string
+}
+
+// componentOf is what follows nvidia.com/gpu.deploy. in the DaemonSet's nodeSelector; empty where
+// the DaemonSet is no operand's. The component client marks other programs' DaemonSets.
+func componentOf(d *appsv1.DaemonSet) string {
+	for _, key := range slices.Sorted(maps.Keys(d.Spec.Template.Spec.NodeSelector)) {
+		if component, ok := strings.CutPrefix(key, deployPrefix); ok && key != labelClient {
+			return component
+		}
+	}
+	return ""
+}
+
+// order is a component's place among the operands; components of other releases come last.
+func (j *judge) order(component string) int {
+	i := slices.IndexFunc(j.components, func(o chart.Operand) bool { return o.Label == component })
+	if i < 0 {
+		return len(j.components)
+	}
+	return i
+}
+
+func (j *judge) add(v verdict.Verdict) { j.rows = append(j.rows, v) }
+
+// policyPaths are the settings whose place in the ClusterPolicy is not theirs in the values.
+var policyPaths = map[string]string{"driver.nvidiaDriverCRD.enabled": "driver.useNvidiaDriverCRD"}
+
+// set returns what the values or the ClusterPolicy say of a setting; nil where they leave it open.
+func (j *judge) set(path string) any {
+	for _, values := range slices.Backward(j.Values) {
+		if v, found, err := unstructured.NestedFieldNoCopy(values, strings.Split(path, ".")...); found && err == nil {
+			return v
+		}
+	}
+	if j.policy == nil {
+		return nil
+	}
+	in := "spec." + cmp.Or(policyPaths[path], path)
+	v, _, _ := unstructured.NestedFieldNoCopy(j.policy.Object, strings.Split(in, ".")...)
+	return v
+}
+
+// get is set, with the chart's default behind it.
+func (j *judge) get(path string) any {
+	if v := j.set(path); v != nil {
+		return v
+	}
+	v, _ := j.Table.Default(j.Release, path)
+	return v
+}
+
+func (j *judge) is(path string) bool { b, _ := j.get(path).(bool); return b }
+
+// text is what is set; empty where it is left open.
+func (j *judge) text(path string) string {
+	if v := j.set(path); v != nil {
+		return fmt.Sprint(v)
+	}
+	return ""
+}
+
+// tolerations returns those of a list of the settings, as it is written.
+func (j *judge) tolerations(path string) []node.Toleration {
+	list, _ := j.get(path).([]any)
+	var out []node.Toleration
+	for _, each := range list {
+		m, _ := each.(map[string]any)
+		text := func(k string) string { t, _ := m[k].(string); return t }
+		out = append(out, node.Toleration{Key: text("key"), Operator: text("operator"), Value: text("value"), Effect: text("effect")})
+	}
+	return out
+}
+
+// toleratedBy are the tolerations of a DaemonSet's pods.
+func toleratedBy(d *appsv1.DaemonSet) []node.Toleration {
+	var out []node.Toleration
+	for _, t := range d.Spec.Template.Spec.Tolerations {
+		out = append(out, node.Toleration{Key: t.Key, Operator: string(t.Operator), Value: t.Value, Effect: string(t.Effect)})
+	}
+	return out
+}
+
+// taintsOf are the taints of a node that stay: the DaemonSet controller tolerates those that Kubernetes sets on
+// trouble.
+func taintsOf(n *corev1.Node) []node.Taint {
+	var out []node.Taint
+	for _, t := range n.Spec.Taints {
+		if taint := (node.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)}); taint.Stays() {
+			out = append(out, taint)
+		}
+	}
+	return out
+}
+
+// lacks reports whether what is judged of a kind could not be read. A part of a list is enough where
+// it holds the operator's namespace, or nodes.
+func (j *judge) lacks(kind cluster.Kind) bool {
+	m := j.Lacks(kind)
+	switch {
+	case m == nil:
+		return false
+	case m.Why != cluster.Partial:
+		return true
+	case kind == cluster.Pods:
+		return !slices.ContainsFunc(j.Pods, func(p corev1.Pod) bool { return p.Namespace == j.Namespace })
+	case kind == cluster.DaemonSets:
+		return !slices.ContainsFunc(j.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Namespace == j.Namespace })
+	}
+	return false
+}
+
+// absent reports whether the cluster does not serve a kind.
+func (j *judge) absent(kind cluster.Kind) bool {
+	m := j.Lacks(kind)
+	return m != nil && m.Why == cluster.Absent
+}
+
+// unread is a row for each kind that could not be read.
+func (j *judge) unread() {
+	for _, v := range Unread(j.State, kinds[j.by]) {
+		kind := cluster.Kind(v.Evidence.Object)
+		switch m := j.Lacks(kind); {
+		case m.Why == cluster.Unread && !j.needed(kind):
+			continue
+		case m.Why == cluster.Partial && j.by == verify && !j.lacks(kind):
+			continue // what is there is enough
+		case m.Why == cluster.Partial && j.by == verify:
+			v.State = verdict.Unknown
+		}
+		j.add(v)
+	}
+}
+
+// needed reports whether a kind that a folder does not hold leaves something open. NVIDIA's script
+// gathers no ConfigMaps, and other custom resources than the ClusterPolicy where there are some.
+func (j *judge) needed(kind cluster.Kind) bool {
+	switch kind {
+	case cluster.ConfigMaps:
+		return j.shares != nil
+	case cluster.NVIDIADrivers:
+		return j.is("driver.nvidiaDriverCRD.enabled")
+	case cluster.GPUClusters:
+		return j.policy == nil
+	case cluster.Events:
+		return false // they name causes, and no row depends on them
+	}
+	return true
+}
+
+// Unread returns a row for each of the kinds that could not be read, but for resources that the cluster does not
+// serve. A list that is not whole is a note, and so are events that may not be read, on which no row depends.
+func Unread(s *cluster.State, kinds []cluster.Kind) []verdict.Verdict {
+	var rows []verdict.Verdict
+	for _, kind := range kinds {
+		m := s.Lacks(kind)
+		if m == nil || m.Why == cluster.Absent {
+			continue
+		}
+		verb, detail := cmp.Or(m.Verb, "list"), strings.TrimSuffix(cmp.Or(m.Detail, string(m.Why)), ".")
+		v := verdict.Verdict{
+			ID: "unread", State: verdict.Unknown, Subject: verb + " " + string(kind), Source: sourceRBAC,
+			Reason:   fmt.Sprintf("%s; nothing is said of what depends on %s", detail, kind),
+			Evidence: verdict.Evidence{Kind: "answer", Object: string(kind), Text: detail, Time: s.At},
+		}
+		switch m.Why {
+		case cluster.Forbidden:
+			v.Next = fmt.Sprintf("kubectl auth can-i %s %s --all-namespaces", verb, kind)
+		case cluster.Partial:
+			v.State, v.Reason = verdict.Note, detail
+			fallthrough
+		case cluster.Unread:
+			v.Source, v.Next = sourceGather, fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
+		case cluster.Failed, cluster.Absent:
+			v.Source = "Kubernetes documentation, API concepts"
+		}
+		if kind == cluster.Events {
+			v.State, v.Reason = verdict.Note, detail+"; causes that they name are likely at most"
+		}
+		rows = append(rows, v)
+	}
+	return rows
+}
+
+// seen is what was seen of an object, as kind/name.
+func seen(kind, object, format string, args ...any) verdict.Evidence {
+	return verdict.Evidence{Kind: kind, Object: object, Text: fmt.Sprintf(format, args...)}
+}
+
+// listed is what was seen of a whole list.
+func (j *judge) listed(kind cluster.Kind, format string, args ...any) verdict.Evidence {
+	e := seen("list", string(kind), format, args...)
+	e.Time = j.At
+	return e
+}
+
+// setting is what was seen of a setting: in the values, the ClusterPolicy, or the chart.
+func (j *judge) setting(path string) verdict.Evidence {
+	where := "chart " + j.Release.String()
+	if v := j.set(path); v != nil && j.policy != nil {
+		where = "ClusterPolicy/" + j.policy.GetName()
+	} else if v != nil {
+		where = "values"
+	}
+	return seen("setting", where, "%s=%v", path, j.get(path))
+}
+
+// label is what was seen of a node's label.
+func label(n *corev1.Node, key string) verdict.Evidence {
+	e := seen("label", "Node/"+n.Name, "%s is absent", key)
+	if value, found := n.Labels[key]; found {
+		e.Text, e.Time = key+"="+value, labelWritten(n, key)
+	}
+	return e
+}
+
+// owners are when each client that owns a field last wrote to its object, as managedFields says. The
+// path is made of names: "metadata", "labels", "nvidia.com/mig.config".
+func owners(fields []metav1.ManagedFieldsEntry, path ...string) []time.Time {
+	var times []time.Time
+	for _, entry := range fields {
+		if entry.FieldsV1 == nil || entry.Time == nil {
+			continue
+		}
+		raw := entry.FieldsV1.GetRawBytes()
+		for _, name := range path {
+			var children map[string]json.RawMessage
+			if json.Unmarshal(raw, &children) != nil {
+				raw = nil
+				break
+			}
+			raw = children["f:"+name]
+		}
+		if raw != nil {
+			times = append(times, entry.Time.Time)
+		}
+	}
+	return times
+}
+
+// labelWritten is when a label of a node had its value at the latest; zero where that is not known.
+// A client that changes a value takes it from those that owned it, so that every owner has seen this
+// value: the earliest of their times is the nearest.
+func labelWritten(n *corev1.Node, label string) time.Time {
+	times := owners(n.ManagedFields, "metadata", "labels", label)
+	if len(times) == 0 {
+		return time.Time{}
+	}
+	return slices.MinFunc(times, time.Time.Compare)
+}
+
+// some joins up to four names and counts the others.
+func some(names []string) string {
+	const most = 4
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// operatorLog is the command that shows the operator's own log.
+func (j *judge) operatorLog() string {
+	return fmt.Sprintf("kubectl logs -n %s -l app=gpu-operator --tail=100", j.Namespace)
+}
+
+// logOf is the command that shows the log of an operand's container.
+func (j *judge) logOf(app, container string) string {
+	return fmt.Sprintf("kubectl logs -n %s -l app=%s -c %s --tail=100", j.Namespace, app, container)
+}

@@ -1,0 +1,467 @@
+package judge
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// ErrNode is wrapped where the cluster has no node of the name.
+var ErrNode = errors.New("no such node")
+
+const (
+	sourceStuck    = "https://github.com/NVIDIA/mig-parted/issues/485"
+	sourceEviction = "mig-parted pkg/mig/reconfigure/reconfigure.go: waitForPodsWithNodeSelector"
+	sourceLabel    = "mig-parted cmd/nvidia-mig-manager/main.go: the label is watched for a change of its value"
+	sourceConfig   = "mig-parted cmd/nvidia-mig-manager/main.go: setupMigConfig"
+	sourceBusy     = "NVIDIA Multi-Instance GPU User Guide: instances that are in use cannot be destroyed"
+	sourceDevices  = "k8s-device-plugin internal/rm, internal/lm"
+)
+
+// A planner judges a change of a node's MIG config that has not begun.
+type planner struct {
+	*nodeJudge
+	config string
+}
+
+// Prepare judges a change of the node's MIG config before it begins: the rows are the blockers (Failed), what could not
+// be judged, and what is predicted. The error wraps ErrNode.
+func Prepare(s *cluster.State, o Options, name, config string) ([]verdict.Verdict, error) {
+	i := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name })
+	if i < 0 {
+		if m := s.Lacks(cluster.Nodes); m != nil {
+			return nil, fmt.Errorf("%w: %s: nodes were not read: %s", ErrNode, name, m.Detail)
+		}
+		return nil, fmt.Errorf("%w: %q among %d nodes%s", ErrNode, name, len(s.Nodes), Nearest(s, name))
+	}
+	j := newJudge(s, o, verify)
+	p := &planner{nodeJudge: j.node(&s.Nodes[i]), config: config}
+	for _, v := range Unread(s, []cluster.Kind{cluster.ClusterPolicies, cluster.ConfigMaps, cluster.Pods}) {
+		if v.State == verdict.Unknown {
+			p.add(v)
+		}
+	}
+	p.manager()
+	p.state()
+	p.partition()
+	p.holders()
+	p.room()
+	return j.rows, nil
+}
+
+// Nearest is the end of a sentence that asks whether the node of a similar name was meant; "" without one.
+func Nearest(s *cluster.State, name string) string {
+	var names []string
+	for i := range s.Nodes {
+		names = append(names, s.Nodes[i].Name)
+	}
+	if near := finding.Nearest(name, names); near != "" {
+		return ", did you mean " + near + "?"
+	}
+	return ""
+}
+
+// Blocked reports whether something stands in the way of a change.
+func Blocked(rows []verdict.Verdict) bool {
+	return slices.ContainsFunc(rows, func(v verdict.Verdict) bool { return v.State == verdict.Failed })
+}
+
+func (p *planner) report(state verdict.State, id, subject, reason, next, source string) {
+	v := p.own(verdict.Verdict{ID: id, State: state, Subject: subject, Reason: reason, Next: next, Source: source})
+	if name, found := strings.CutPrefix(subject, "ConfigMap/"); found {
+		name, _, _ = strings.Cut(name, " ")
+		v.Evidence = p.listed(cluster.ConfigMaps, "%s: %t", name, p.maps[name] != nil)
+	} else if v.Evidence.Text == "" {
+		v.Evidence = label(p.kube, labelProduct) // from which the rest is predicted
+	}
+	p.judge.add(v)
+}
+
+// manager judges that something will act on the label.
+func (p *planner) manager() {
+	const manager = deployPrefix + "mig-manager"
+	labels := p.kube.Labels
+	if labels[labelCapable] == "false" {
+		p.report(verdict.Failed, "mig-capable", labelCapable, "the node's GPUs have no MIG", "kubectl get nodes -l nvidia.com/mig.capable=true", sourceLabel)
+		return
+	}
+	if value := labels[manager]; value != "true" {
+		p.report(verdict.Failed, "mig-manager", manager, fmt.Sprintf("the label is %q, want true: no MIG manager runs on the node, and nothing reacts to %s", value, LabelMIG),
+			fmt.Sprintf("kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'; kubectl get node %s --show-labels", p.kube.Name), sourceLabel)
+		return
+	}
+	if p.lacks(cluster.Pods) {
+		return
+	}
+	v := verdict.Verdict{
+		ID: "mig-manager", State: verdict.Failed, Subject: "nvidia-mig-manager", Source: sourceLabel,
+		Reason:   "the node has no pod of the MIG manager, and nothing reacts to the label",
+		Next:     fmt.Sprintf("kubectl describe daemonset -n %s nvidia-mig-manager", p.Namespace),
+		Evidence: p.listed(cluster.Pods, "none with app=nvidia-mig-manager on %s", p.kube.Name),
+	}
+	for _, q := range p.operandPods {
+		if q.Labels["app"] != "nvidia-mig-manager" {
+			continue
+		}
+		v.Subject, v.Reason = "Pod/"+q.Name, "the MIG manager is not ready, and nothing reacts to the label until it is"
+		v.Next, v.Evidence = fmt.Sprintf("kubectl describe pod -n %s %s", q.Namespace, q.Name), podStateOf(q).Evidence
+		if c := podCondition(q, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
+			v.State, v.Reason, v.Next = verdict.OK, "the MIG manager is ready", ""
+		}
+		break
+	}
+	p.add(v)
+}
+
+// state judges what is under way on the node.
+func (p *planner) state() {
+	labels := p.kube.Labels
+	config, state := labels[LabelMIG], labels[labelMIGState]
+	under := state == "pending" || state == "rebooting"
+	switch {
+	case under:
+		p.report(verdict.Failed, "mig-under-way", labelMIGState, fmt.Sprintf("the config %q is %s: a change is under way, or stands still for good; a second one would mix with it", config, state),
+			"gpuop verify --node "+p.kube.Name, sourceStuck)
+	case state == "failed":
+		p.report(verdict.Warning, "mig-failed-before", labelMIGState, fmt.Sprintf("the config %q has failed before: what was in its way may be there still", config), p.migLog(), sourceMIG)
+	}
+	switch already := fmt.Sprintf("the label is %q already, and the MIG manager acts on a change of it alone: ", config); {
+	case config != p.config:
+	case state == "success":
+		p.report(verdict.Note, "mig-same", LabelMIG, already+"nothing will happen", "", sourceLabel)
+	default:
+		p.report(verdict.Failed, "mig-same", LabelMIG, already+"take it away first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG), sourceLabel)
+	}
+	if upgrade := labels[labelUpgrade]; upgrade != "" && upgrade != "upgrade-done" && p.noDriverPod() == "" {
+		p.report(verdict.Failed, "mig-driver-upgrade", labelUpgrade, fmt.Sprintf("the driver upgrade is in the state %s: it takes the same operands away", upgrade),
+			"kubectl get nodes -L "+labelUpgrade, sourceUpgrade)
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if value := labels[key]; strings.HasPrefix(key, deployPrefix) && node.Paused(value) && !under {
+			p.report(verdict.Failed, "mig-paused", key, fmt.Sprintf("the label is %s, and no MIG change is under way: the MIG manager would start the operand again only if it were", value),
+				fmt.Sprintf("kubectl label node %s %s=true --overwrite", p.kube.Name, key), sourceMIG)
+		}
+	}
+}
+
+// file judges the file that the MIG manager of the node reads, and reports whether to go on.
+func (p *planner) file() bool {
+	f := p.migFile()
+	custom := p.text("migManager.config.name")
+	switch {
+	case f == nil && custom != "":
+		p.report(verdict.Failed, "mig-config", "ConfigMap/"+custom, fmt.Sprintf("the ClusterPolicy names it in migManager.config.name, and the namespace %s has no such ConfigMap: the MIG manager does not start", p.Namespace),
+			"kubectl get configmaps -n "+p.Namespace, sourceConfig)
+		return false
+	case f == nil:
+		p.report(verdict.Warning, "mig-config", "ConfigMap/"+p.kube.Name+"-mig-config", "the MIG manager has not written the configs of this node's GPUs, so the name is judged by what the operator's defaults mean",
+			"kubectl logs -n "+p.Namespace+" -l app=nvidia-mig-manager", sourceConfig)
+		return true
+	case f.text == "":
+		name := strings.TrimPrefix(f.name, "ConfigMap/")
+		keys := "none at all"
+		if data := p.maps[name].Data; len(data) > 0 {
+			keys = strings.Join(slices.Sorted(maps.Keys(data)), ", ")
+		}
+		p.report(verdict.Failed, "mig-config", f.name, fmt.Sprintf("it has no key config.yaml, but %s: the MIG manager reads that key alone", keys),
+			fmt.Sprintf("kubectl edit configmap -n %s %s", p.Namespace, name), sourceConfig)
+		return false
+	}
+	for _, found := range f.findings {
+		// what does not fit is judged against this node's GPUs, and in other configs it does no harm; what
+		// cannot be read at all keeps the manager from reading the file
+		if found.Severity == finding.Info || found.ID == "mig-does-not-fit" || found.ID == "mig-coverage" || f.config != nil && found.Severity != finding.Error {
+			continue
+		}
+		v := p.found(found)
+		v.Subject = fmt.Sprintf("%s config.yaml:%d", f.name, found.Line)
+		v.Evidence = seen("data", f.name, "config.yaml, line %d", found.Line)
+		p.add(v)
+	}
+	if f.config == nil {
+		return false
+	}
+	if _, found := f.config.Config(p.config); found {
+		return true
+	}
+	var names []string
+	for _, n := range f.config.Named {
+		names = append(names, n.Name)
+	}
+	hint := "it has " + strings.Join(names, ", ")
+	if near := finding.Nearest(p.config, names); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	p.report(verdict.Failed, "mig-config", f.name, fmt.Sprintf("it has no config %q: the MIG manager would say failed", p.config), hint, sourceConfig)
+	return false
+}
+
+// partition judges the config against the node's GPUs, and predicts what the node will show.
+func (p *planner) partition() {
+	if !p.lacks(cluster.ConfigMaps) && !p.file() {
+		return
+	}
+	unknown := func(why, next, source string) {
+		p.report(verdict.Unknown, "mig-predicted", labelProduct, "what the node will show is not predicted: "+why, next, source)
+	}
+	gpus, err := p.gpus()
+	switch {
+	case err != nil:
+		unknown(err.Error(), "kubectl get node "+p.kube.Name+" --show-labels", "k8s-device-plugin internal/lm")
+		return
+	case len(gpus) == 0 || gpus[0].Board == nil && p.migFile() == nil:
+		unknown("the board is not known", "gpuop mig profiles", sourceConfig)
+		return
+	}
+	named, _, ok := p.migConfig(p.config, gpus[0].Board)
+	if !ok {
+		_, err := mig.Default(*gpus[0].Board, p.config)
+		p.report(verdict.Failed, "mig-config", LabelMIG, err.Error(), "", sourceConfig)
+		return
+	}
+	after, findings := named.Apply(gpus)
+	fits := true
+	for _, f := range findings {
+		fits = fits && f.ID != "mig-does-not-fit"
+		v := p.found(f)
+		v.Subject, v.Evidence = LabelMIG+"="+p.config, label(p.kube, labelProduct)
+		p.add(v)
+	}
+	if fits {
+		p.predict(gpus, after)
+	}
+}
+
+// gpus are the node's GPUs. Under the strategy single the labels count MIG devices, not GPUs: the config
+// in force says how many of them are one GPU.
+func (p *planner) gpus() ([]mig.GPU, error) {
+	gpus, err := p.of.GPUs()
+	if err != nil || !strings.Contains(p.kube.Labels[labelProduct], "-MIG-") {
+		return gpus, err
+	}
+	config := p.kube.Labels[LabelMIG]
+	if current, _, known := p.migConfig(config, gpus[0].Board); known {
+		if all, problem := divide(current, gpus, p.kube.Labels); problem == "" {
+			return all, nil
+		}
+	}
+	return nil, fmt.Errorf("the labels count %s MIG devices, and the config in force (%q) does not say how many of them are one GPU", p.kube.Labels[mig.WholeGPU+".count"], config)
+}
+
+// predict says what the node will show.
+func (p *planner) predict(before, after []mig.GPU) {
+	strategy := p.text("mig.strategy")
+	if strategy == "" {
+		strategy = p.kube.Labels["nvidia.com/mig.strategy"]
+	}
+	if strategy == "" {
+		strategy = mig.StrategySingle
+	}
+	config, starts := p.shared()
+	if !starts {
+		return
+	}
+	prediction := sharing.Predict(after, strategy, config)
+	for _, f := range prediction.Findings {
+		v := p.found(f)
+		v.Evidence = p.setting("mig.strategy")
+		p.add(v)
+	}
+	mode := ""
+	if !slices.EqualFunc(before, after, func(a, b mig.GPU) bool { return a.Enabled == b.Enabled }) {
+		mode = "; the MIG mode changes, for which no program at all may use the GPUs"
+		if p.reboots() {
+			p.add(verdict.Verdict{
+				ID: "mig-reboot", State: verdict.Warning, Subject: "WITH_REBOOT", Source: sourceMIG, Evidence: p.setting("migManager.env"),
+				Reason: "the MIG manager restarts the node where it cannot change the MIG mode: every pod on it ends",
+				Next:   "kubectl drain " + p.kube.Name + " --ignore-daemonsets",
+			})
+		}
+	}
+	p.report(verdict.Note, "mig-predicted", "allocatable", fmt.Sprintf("%s, now %s, under mig.strategy=%s%s", amounts(prediction.Resources), amounts(resourcesOf(p.kube)), strategy, mode), "", sourceDevices)
+	var labels []string
+	for _, name := range []string{labelProduct, mig.WholeGPU + ".count", mig.WholeGPU + ".replicas"} {
+		if now, found := p.kube.Labels[name]; found && now != prediction.Labels[name] {
+			labels = append(labels, fmt.Sprintf("%s=%s, now %s", name, prediction.Labels[name], now))
+		}
+	}
+	if len(labels) > 0 {
+		p.report(verdict.Note, "mig-predicted", "labels", strings.Join(labels, "; "), "", sourceDevices)
+	}
+}
+
+// amounts names resources: "7 nvidia.com/mig-1g.10gb".
+func amounts(all map[string]int) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if all[name] > 0 {
+			words = append(words, fmt.Sprintf("%d %s", all[name], name))
+		}
+	}
+	if len(words) == 0 {
+		return "no device"
+	}
+	return strings.Join(words, ", ")
+}
+
+func (p *planner) reboots() bool {
+	env, _ := p.set("migManager.env").([]any)
+	return slices.ContainsFunc(env, func(e any) bool {
+		m, _ := e.(map[string]any)
+		return m["name"] == "WITH_REBOOT" && m["value"] == "true"
+	})
+}
+
+// shared is the device plugin's config of the node; starts is false where the plugin will not start,
+// or where it is not known.
+func (p *planner) shared() (config *sharing.Config, starts bool) {
+	name, config, ok, problem := p.chosen()
+	switch {
+	case ok:
+		return config, true
+	case p.lacks(cluster.ConfigMaps):
+	case p.shares.configs == nil:
+		p.report(verdict.Failed, "mig-sharing", "ConfigMap/"+p.shares.name, fmt.Sprintf("the ClusterPolicy names it in devicePlugin.config.name, and the namespace %s has no such ConfigMap: the device plugin does not start, and no device will be offered", p.Namespace),
+			"kubectl get configmaps -n "+p.Namespace, sourceDaemonSet)
+	case problem != nil:
+		p.report(verdict.Failed, "mig-sharing", problem.Subject, problem.Reason, problem.Fix, problem.Source)
+	default:
+		for _, f := range p.shares.findings[name] {
+			if f.Severity == finding.Error {
+				p.report(verdict.Failed, "mig-sharing", "ConfigMap/"+p.shares.name+" "+name, f.Reason, f.Fix, f.Source)
+			}
+		}
+	}
+	return nil, false
+}
+
+// holders are the pods that use the node's GPUs and that nothing takes away.
+func (p *planner) holders() {
+	if p.lacks(cluster.Pods) && p.Pods == nil {
+		return
+	}
+	free := true
+	for _, q := range p.pods[p.kube.Name] {
+		if q.Status.Phase == corev1.PodSucceeded || q.Status.Phase == corev1.PodFailed || p.operates(q) {
+			continue
+		}
+		owner := metav1.GetControllerOfNoCopy(q)
+		daemon := owner != nil && owner.Kind == "DaemonSet"
+		_, selects := q.Spec.NodeSelector[labelClient]
+		how := usesGPU(&q.Spec)
+		if strings.HasPrefix(how, "/dev") {
+			how = "it mounts " + how
+		}
+		v := verdict.Verdict{ID: "mig-client", State: verdict.Failed, Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name), Source: sourceEviction}
+		v.Evidence = seen("spec", v.Subject, "%s", how)
+		switch {
+		case cluster.AsksForGPU(&q.Spec):
+			v.ID, v.Source = "mig-pod", sourceBusy
+			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not take it away, and an instance that is in use cannot be destroyed", held(q))
+			v.Evidence.Text = "limits: " + held(q)
+			v.Next = p.evict(q, owner)
+			if !daemon {
+				v.Next = "kubectl cordon " + p.kube.Name + " && " + v.Next
+			}
+		case how == "" || strings.HasPrefix(how, "/run"):
+			continue
+		case daemon && selects && p.kube.Labels[labelClient] != "" && p.evictsClients():
+			v.State, v.Reason = verdict.OK, fmt.Sprintf("it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, labelClient)
+		default:
+			why := "the MIG manager takes away pods of DaemonSets alone"
+			if daemon && !p.evictsClients() {
+				why = fmt.Sprintf("MIG manager %s takes no pods of others away, as %s does", p.text("migManager.version"), firstEvicting)
+			} else if daemon {
+				why = "its DaemonSet does not select " + labelClient
+			}
+			v.Reason = fmt.Sprintf("it sees the GPUs without having requested one (%s), and nothing takes it away: %s", how, why)
+			v.Next = p.evict(q, owner)
+		}
+		free = free && v.State == verdict.OK
+		p.add(v)
+	}
+	if free {
+		p.add(verdict.Verdict{
+			ID: "mig-pod", Subject: "pods", Reason: "no pod uses the node's GPUs", Source: sourceBusy,
+			Evidence: p.listed(cluster.Pods, "%d on %s", len(p.pods[p.kube.Name]), p.kube.Name),
+		})
+	}
+}
+
+// operates reports whether a pod is one of the operator's own, which the MIG manager steers or which does
+// not use the GPUs.
+func (p *planner) operates(q *corev1.Pod) bool {
+	if q.Namespace != p.Namespace {
+		return false
+	}
+	for key := range q.Spec.NodeSelector {
+		if strings.HasPrefix(key, deployPrefix) && key != labelClient {
+			return true
+		}
+	}
+	return strings.HasPrefix(q.Labels["app"], "nvidia-") && strings.HasSuffix(q.Labels["app"], "-validator")
+}
+
+// held names what a pod has requested.
+func held(q *corev1.Pod) string {
+	all := map[string]int{}
+	for _, c := range q.Spec.Containers {
+		for name, n := range c.Resources.Limits {
+			if isDevice(string(name)) {
+				all[string(name)] += int(n.Value())
+			}
+		}
+	}
+	if len(all) == 0 {
+		return "a ResourceClaim, or a device of nvidia.com"
+	}
+	return amounts(all)
+}
+
+// firstEvicting is the first MIG manager that takes away the pods of others: pkg/mig/reconfigure of mig-parted.
+const firstEvicting = "v0.15.0"
+
+// evictsClients reports whether the MIG manager takes away pods of others that select the client's label. A manager
+// whose version the ClusterPolicy does not say is taken for one that does.
+func (p *planner) evictsClients() bool {
+	first, _ := chart.ParseVersion(firstEvicting)
+	v, err := chart.ParseVersion(p.text("migManager.version"))
+	return err != nil || !v.Before(first)
+}
+
+// evict is how a pod is taken away, or made one that the MIG manager takes away.
+func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
+	switch {
+	case owner == nil || owner.Kind != "DaemonSet":
+		return fmt.Sprintf("kubectl delete pod -n %s %s", q.Namespace, q.Name)
+	case !p.evictsClients():
+		return fmt.Sprintf("kubectl delete daemonset -n %s %s  # and apply it again after the change", q.Namespace, owner.Name)
+	}
+	return fmt.Sprintf("kubectl label node %s %s=true && %s", p.kube.Name, labelClient, makeClient(q.Namespace, owner.Name))
+}
+
+// room judges whether new pods may come between.
+func (p *planner) room() {
+	v := verdict.Verdict{
+		ID: "mig-cordon", Subject: "Node/" + p.kube.Name, Reason: "the node is cordoned: no new pod comes between", Source: sourceNode,
+		Evidence: seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
+	}
+	if !p.kube.Spec.Unschedulable {
+		v.State, v.Reason = verdict.Note, "the node is not cordoned: a new pod may take a GPU before the change begins"
+		v.Next = "kubectl cordon " + p.kube.Name
+	}
+	p.add(v)
+}

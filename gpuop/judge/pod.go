@@ -1,0 +1,258 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// A podState is what a pod is doing, as a row without its ID and subject.
+type podState struct {
+	verdict.Verdict
+	// blames is the component that the pod waits for; empty where it waits for none.
+	blames string
+	// in is the init container that has not ended well; empty where all have.
+	in string
+	// unstarted says that no container has run, and nothing says that the pod has a sandbox.
+	unstarted bool
+}
+
+// broken are the reasons of a container that does not run, and does not come to run by waiting for
+// another. Source: Kubernetes pkg/kubelet/images, pkg/kubelet/kuberuntime.
+var broken = []string{
+	"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable", "SignatureValidationFailed",
+	"CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError", "PostStartHookError",
+}
+
+// podStateOf says what a pod does, and the next step unless it is ready.
+func podStateOf(p *corev1.Pod) (s podState) {
+	s.Next, s.Since = fmt.Sprintf("kubectl describe pod -n %s %s", p.Namespace, p.Name), p.CreationTimestamp.Time
+	s.Evidence = seen("status", "Pod/"+p.Name, "phase %s", cmp.Or(string(p.Status.Phase), "unknown"))
+	defer func() { s.Evidence.Time = s.Since }()
+	if c := podCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionFalse {
+		s.Since = c.LastTransitionTime.Time
+	}
+	status := &p.Status
+	switch {
+	case p.DeletionTimestamp != nil:
+		s.State, s.Since = verdict.Waiting, p.DeletionTimestamp.Time
+		s.Reason = "the pod is ending"
+		return s
+	case status.Phase == corev1.PodFailed:
+		s.State = verdict.Failed
+		s.Reason = fmt.Sprintf("the pod has failed%s", because(status.Reason, status.Message))
+		s.Next = fmt.Sprintf("kubectl delete pod -n %s %s", p.Namespace, p.Name)
+		return s
+	}
+	if c := podCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+		s.State, s.Since = verdict.Failed, c.LastTransitionTime.Time
+		s.Reason = "no node takes the pod" + because(c.Reason, c.Message)
+		s.Evidence = seen("condition", "Pod/"+p.Name, "PodScheduled=False: %s: %s", c.Reason, c.Message)
+		return s
+	}
+	for i := range status.InitContainerStatuses {
+		c := &status.InitContainerStatuses[i]
+		if c.State.Terminated != nil && c.State.Terminated.ExitCode == 0 || c.Started != nil && *c.Started && c.Ready {
+			continue
+		}
+		if i == 0 && notStarted(c) {
+			unstarted(p, &s)
+			return s
+		}
+		initContainer(p, c, &s)
+		return s
+	}
+	restarts := int32(0)
+	for i := range status.ContainerStatuses {
+		c := &status.ContainerStatuses[i]
+		restarts += c.RestartCount
+		if c.Ready {
+			continue
+		}
+		container(p, c, &s)
+		return s
+	}
+	if len(status.ContainerStatuses) == 0 || status.Phase != corev1.PodRunning {
+		s.State = verdict.Waiting
+		s.Reason = fmt.Sprintf("the pod is %s%s", strings.ToLower(string(status.Phase)), because(status.Reason, status.Message))
+		return s
+	}
+	s.Next = ""
+	s.Reason = "the pod is ready"
+	if c := podCondition(p, corev1.PodReady); c != nil {
+		s.Since = c.LastTransitionTime.Time
+	}
+	if restarts > 0 {
+		s.Reason = fmt.Sprintf("the pod is ready after %d restarts", restarts)
+	}
+	return s
+}
+
+// notStarted reports whether an init container has never run.
+func notStarted(c *corev1.ContainerStatus) bool {
+	return c.State.Running == nil && c.State.Terminated == nil && c.LastTerminationState.Terminated == nil && c.RestartCount == 0 &&
+		(c.State.Waiting == nil || c.State.Waiting.Reason == "" || c.State.Waiting.Reason == "PodInitializing")
+}
+
+// unstarted judges a pod none of whose containers has run. What its init containers are to wait for has no
+// part in that.
+func unstarted(p *corev1.Pod, s *podState) {
+	s.State, s.unstarted = verdict.Waiting, true
+	s.Reason = "no container of the pod has started"
+	for _, kind := range []corev1.PodConditionType{"PodReadyToStartContainers", "PodHasNetwork"} { // as Kubernetes calls it since 1.28, and before
+		switch c := podCondition(p, kind); {
+		case c == nil:
+		case c.Status == corev1.ConditionTrue:
+			s.unstarted = false
+			s.Reason += ", and it has a sandbox: its first image is being pulled"
+		default:
+			s.Reason += ": it has no sandbox"
+		}
+	}
+}
+
+// initContainer judges the first init container that has not ended well.
+func initContainer(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
+	s.in, s.Evidence = c.Name, containerState(p, c)
+	waits := ""
+	if awaited, known := awaits[c.Name]; known {
+		waits = ": it waits for " + awaited.what
+		s.blames = awaited.component
+		if c.Name == "toolkit-validation" && p.Labels["app"] == "nvidia-operator-validator" {
+			waits, s.blames = ": it waits for the container toolkit to be set up in the container runtime", "container-toolkit"
+		}
+	}
+	switch {
+	case c.State.Running != nil:
+		s.State, s.Since = verdict.Waiting, c.State.Running.StartedAt.Time
+		s.Reason = fmt.Sprintf("init container %s is running%s", c.Name, waits)
+		s.Next = logs(p, c.Name, false)
+	case c.State.Terminated != nil || c.State.Waiting != nil && slices.Contains(broken, c.State.Waiting.Reason):
+		container(p, c, s)
+		s.Reason = "init " + s.Reason + waits
+	default:
+		s.State = verdict.Waiting
+		s.Reason = fmt.Sprintf("init container %s has not started%s", c.Name, waits)
+	}
+}
+
+// container judges a container that is not ready.
+func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
+	s.Evidence = containerState(p, c)
+	last := ""
+	if t := c.LastTerminationState.Terminated; t != nil {
+		last = fmt.Sprintf("; it ended with exit code %d%s", t.ExitCode, because(t.Reason, t.Message))
+	}
+	switch {
+	case c.State.Waiting != nil && slices.Contains(broken, c.State.Waiting.Reason):
+		s.State = verdict.Failed
+		s.Reason = fmt.Sprintf("container %s is in %s after %d restarts%s%s", c.Name, c.State.Waiting.Reason, c.RestartCount, because("", c.State.Waiting.Message), last)
+		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") || strings.HasPrefix(c.State.Waiting.Reason, "ErrImage") {
+			s.Reason = fmt.Sprintf("container %s cannot get its image %s: %s%s", c.Name, image(p, c.Name), c.State.Waiting.Reason, because("", c.State.Waiting.Message))
+			s.Cause = "image " + image(p, c.Name)
+		}
+		if c.State.Waiting.Reason == "CrashLoopBackOff" {
+			s.Next = logs(p, c.Name, true)
+		}
+	case c.State.Waiting != nil:
+		s.State = verdict.Waiting
+		s.Reason = fmt.Sprintf("container %s is waiting%s", c.Name, because(c.State.Waiting.Reason, c.State.Waiting.Message))
+	case c.State.Terminated != nil:
+		s.State, s.Since = verdict.Failed, c.State.Terminated.FinishedAt.Time
+		s.Reason = fmt.Sprintf("container %s ended with exit code %d%s", c.Name, c.State.Terminated.ExitCode, because(c.State.Terminated.Reason, c.State.Terminated.Message))
+		s.Next = logs(p, c.Name, false)
+	case c.State.Running != nil:
+		s.State, s.Since = verdict.Waiting, c.State.Running.StartedAt.Time
+		s.Reason = fmt.Sprintf("container %s runs and is not ready%s", c.Name, last)
+		s.Next = logs(p, c.Name, false)
+	default:
+		s.State = verdict.Waiting
+		s.Reason = fmt.Sprintf("container %s has not started", c.Name)
+	}
+}
+
+// containerState is what was seen of a container.
+func containerState(p *corev1.Pod, c *corev1.ContainerStatus) verdict.Evidence {
+	text := "not started"
+	switch state := c.State; {
+	case state.Waiting != nil:
+		text = strings.TrimSpace(state.Waiting.Reason + ": " + state.Waiting.Message)
+	case state.Terminated != nil:
+		text = fmt.Sprintf("exit code %d, %s: %s", state.Terminated.ExitCode, state.Terminated.Reason, state.Terminated.Message)
+	case state.Running != nil:
+		text = "running"
+	}
+	return seen("status", "Pod/"+p.Name, "container %s, %d restarts: %s", c.Name, c.RestartCount, text)
+}
+
+func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &p.Status.Conditions[i]
+}
+
+// image is a container's image as the pod names it.
+func image(p *corev1.Pod, container string) string {
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		if c.Name == container {
+			return c.Image
+		}
+	}
+	return "(unknown)"
+}
+
+func logs(p *corev1.Pod, container string, previous bool) string {
+	command := fmt.Sprintf("kubectl logs -n %s %s -c %s", p.Namespace, p.Name, container)
+	if previous {
+		command += " --previous"
+	}
+	return command
+}
+
+// because joins a reason and a message of Kubernetes into the end of a sentence.
+func because(reason, message string) string {
+	message = strings.TrimSuffix(strings.TrimSpace(message), ".")
+	const most = 200
+	if runes := []rune(message); len(runes) > most {
+		message = string(runes[:most]) + "…"
+	}
+	switch {
+	case reason != "" && message != "":
+		return " (" + reason + "): " + message
+	case reason != "":
+		return " (" + reason + ")"
+	case message != "":
+		return ": " + message
+	}
+	return ""
+}
+
+// An awaited is what an init container waits for, and the component that brings it about; the
+// component is empty where no operand does.
+type awaited struct{ what, component string }
+
+// awaits are the init containers of the operands. Source: gpu-operator assets/, the init containers
+// of each DaemonSet, and cmd/nvidia-validator/main.go.
+var awaits = map[string]awaited{
+	"driver-validation":         {"the driver to be loaded", "driver"},
+	"toolkit-validation":        {"toolkit-ready, which the operator-validator writes when containers see the GPU", "operator-validator"},
+	"cuda-validation":           {"a CUDA workload in a pod", "container-toolkit"},
+	"plugin-validation":         {"the node to offer a GPU as a resource", "device-plugin"},
+	"k8s-driver-manager":        {"the old driver to be unloaded, which no process on the node may hold", ""},
+	"config-manager-init":       {"the config that the node's label or the default names", ""},
+	"mofed-validation":          {"the network driver (MOFED) that the Network Operator or the host brings", ""},
+	"nvidia-fs-validation":      {"the module nvidia-fs of GPUDirect Storage", "driver"},
+	"gdrcopy-validation":        {"the module gdrdrv of GDRCopy", "driver"},
+	"vgpu-manager-validation":   {"the vGPU host driver", "vgpu-manager"},
+	"vgpu-devices-validation":   {"vGPU devices", "vgpu-device-manager"},
+	"vfio-pci-validation":       {"the GPUs to be bound to vfio-pci", "vfio-manager"},
+	"cc-manager-validation":     {"the confidential computing mode", "cc-manager"},
+	"mps-control-daemon-mounts": {"the shared memory of the MPS control daemon", ""},
+}

@@ -1,0 +1,752 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// kubernetes compares the server's version with what the release supports.
+func (j *judge) kubernetes() {
+	first, last, source := 0, 0, sourceMatrix
+	for _, r := range series(j.Release) {
+		if r.first > 0 {
+			first, last, source = min(cmp.Or(first, r.first), r.first), max(last, r.last), r.source
+		}
+	}
+	version, kubelets := j.server, j.kubelets
+	have, ok := minor(version)
+	v := verdict.Verdict{ID: "kubernetes-version", Subject: "Kubernetes", Source: source, Evidence: seen("answer", "/version", "%s", cmp.Or(version, "none"))}
+	switch {
+	case !ok:
+		v.State, v.Reason, v.Next = verdict.Unknown, "the server's version is not known", "kubectl version -o yaml > version.yaml"
+	case first == 0:
+		v.State, v.Reason = verdict.Unknown, fmt.Sprintf("%s; gpuop knows of no support matrix for %s", version, j.Release)
+		v.Next = "read the platform support page of " + j.Release.String()
+	case have < first:
+		v.State, v.Reason = verdict.Failed, fmt.Sprintf("%s is older than what %s supports: 1.%d to 1.%d", version, j.Release, first, last)
+		v.Next = "upgrade Kubernetes, or gpuop preflight --version with an older release"
+		if kubelets {
+			v.State = verdict.Warning // the server may be newer, by up to three minors
+		}
+	case have > last:
+		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is newer than what %s was validated with: 1.%d to 1.%d", version, j.Release, first, last)
+		v.Next = "gpuop preflight --version latest"
+	default:
+		v.Reason = fmt.Sprintf("%s is among 1.%d to 1.%d, which %s supports", version, first, last, j.Release)
+	}
+	if ok && kubelets {
+		v.Reason += "; judged by the newest kubelet: the server's own version is not known"
+		v.Next = cmp.Or(v.Next, "kubectl version -o yaml > version.yaml")
+		v.Evidence = j.listed(cluster.Nodes, "kubelet %s", version)
+	}
+	j.add(v)
+}
+
+// kubernetesVersion is the server's version. A folder may lack it: then it is the newest kubelet's,
+// than which a server is not older, and kubelets is true.
+func kubernetesVersion(s *cluster.State) (version string, kubelets bool) {
+	if s.Version != "" {
+		return s.Version, false
+	}
+	newest := -1
+	for i := range s.Nodes {
+		v := s.Nodes[i].Status.NodeInfo.KubeletVersion
+		if n, ok := minor(v); ok && n > newest {
+			newest, version = n, v
+		}
+	}
+	return version, true
+}
+
+func (j *judge) gpuNodes() {
+	if j.Nodes == nil {
+		return
+	}
+	v := verdict.Verdict{
+		ID: "gpu-nodes", Subject: "nodes", Source: sourceLabels, Reason: fmt.Sprintf("%d of %d nodes have GPUs", len(j.gpu), len(j.Nodes)),
+		Evidence: j.listed(cluster.Nodes, "%d of %d", len(j.gpu), len(j.Nodes)),
+	}
+	if len(j.gpu) == 0 {
+		v.State = verdict.Warning
+		v.Reason = fmt.Sprintf("none of %d nodes has a label of NFD's, the operator's or a cloud's that says that it has NVIDIA GPUs: only the cluster is judged", len(j.Nodes))
+		v.Next = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
+	}
+	j.add(v)
+}
+
+// A system is an operating system as the operator's driver images name it.
+type system struct{ id, version string }
+
+// tag is what the operator puts into the driver's image tag.
+func (s system) tag(v chart.Version) string { return v.SystemTag(s.id, s.version) }
+
+func (s system) String() string { return strings.TrimSpace(s.id + " " + s.version) }
+
+const (
+	labelID      = nfdPrefix + "system-os_release.ID"
+	labelVersion = nfdPrefix + "system-os_release.VERSION_ID"
+	labelKernel  = nfdPrefix + "kernel-version.full"
+)
+
+// withoutMonitors is the first release that gets ready without the definition of ServiceMonitors, and whose
+// driver manager evicts clients.
+var withoutMonitors, _ = chart.ParseVersion("v26.7.0")
+
+// images are how a node's status names an operating system; NFD's labels say it better.
+var images = []struct{ prefix, id string }{
+	{"Ubuntu ", "ubuntu"}, {"Red Hat Enterprise Linux ", "rhel"}, {"Rocky Linux ", "rocky"},
+	{"Oracle Linux Server ", "ol"}, {"SUSE Linux Enterprise Server ", "sles"}, {"Debian GNU/Linux ", "debian"}, {"Amazon Linux ", "amzn"},
+	{"Container-Optimized OS", "cos"}, {"Bottlerocket OS ", "bottlerocket"}, {"Talos", "talos"}, {"Flatcar ", "flatcar"},
+}
+
+// rhcos is how the status of a node names the system of OpenShift. Its os-release names RHEL since OpenShift 4.19.
+const rhcos = "Red Hat Enterprise Linux CoreOS "
+
+// systemOf returns a node's operating system, by NFD's labels or its status.
+func systemOf(n *corev1.Node) (s system, labeled bool) {
+	if version, found := strings.CutPrefix(n.Status.NodeInfo.OSImage, rhcos); found {
+		version, _, _ = strings.Cut(version, " ")
+		return system{"rhcos", version}, n.Labels[labelID] != ""
+	}
+	if id, version := n.Labels[labelID], n.Labels[labelVersion]; id != "" && version != "" {
+		return system{id, version}, true
+	}
+	for _, i := range images {
+		if rest, found := strings.CutPrefix(n.Status.NodeInfo.OSImage, i.prefix); found {
+			version, _, _ := strings.Cut(rest, " ")
+			if i.id == "ubuntu" { // 22.04.4 is 22.04
+				if parts := strings.SplitN(version, ".", 3); len(parts) == 3 {
+					version = parts[0] + "." + parts[1]
+				}
+			}
+			return system{i.id, version}, false
+		}
+	}
+	return system{}, false
+}
+
+// systemSeen is what was seen of a node's operating system.
+func systemSeen(n *corev1.Node) verdict.Evidence {
+	return seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID], labelVersion, n.Labels[labelVersion])
+}
+
+// driverOS follows the operator: the driver's image is chosen by the operating system of the first node
+// with GPUs that the API server lists, for all nodes.
+func (j *judge) driverOS() {
+	if len(j.gpu) == 0 {
+		return
+	}
+	first := j.gpu[0]
+	os, labeled := systemOf(first)
+	tag := os.tag(j.Release)
+	v := verdict.Verdict{ID: "driver-os", Subject: "operating systems", Source: sourceLabels, Evidence: systemSeen(first)}
+	drivers, byOS := 0, map[string]int{}
+	var wrong []*corev1.Node
+	for _, n := range j.gpu {
+		if !j.runs("driver", n) {
+			continue
+		}
+		drivers++
+		s, _ := systemOf(n)
+		byOS[cmp.Or(s.tag(j.Release), "unknown")]++
+		if s.tag(j.Release) != tag {
+			wrong = append(wrong, n)
+		}
+	}
+	precompiled := j.is("driver.usePrecompiled")
+	mixed := ""
+	if precompiled {
+		mixed = j.oneKernelTwoSystems()
+	}
+	switch {
+	case drivers == 0:
+		v.Reason = "every node with GPUs brings its own driver"
+	case !j.is("driver.enabled"):
+		v.Reason, v.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes bring their drivers", counts(byOS)), j.setting("driver.enabled")
+	case j.is("driver.nvidiaDriverCRD.enabled"):
+		v.Reason = fmt.Sprintf("%s; each NVIDIADriver chooses the image of its own nodes", counts(byOS))
+		v.Evidence = j.setting("driver.nvidiaDriverCRD.enabled")
+	case !precompiled && (os.id == "rhcos" || j.openShift() && j.get("operator.use_ocp_driver_toolkit") != false):
+		v.Reason = "the driver is built by OpenShift's driver toolkit for each version of RHCOS"
+	case os.id == "":
+		v.State, v.Reason = verdict.Failed, fmt.Sprintf("the operating system of %s, the first node with GPUs, is not known, and the operator stops: NFD has set no %s", first.Name, labelID)
+		v.Next = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
+	case mixed != "":
+		v.State, v.Reason = verdict.Failed, mixed
+		v.Next = "kubectl get nodes -L " + labelKernel + "," + labelVersion
+	case len(wrong) > 0:
+		for _, n := range wrong {
+			s, _ := systemOf(n)
+			j.add(verdict.Verdict{
+				ID: "driver-os", State: verdict.Failed, Node: n.Name, Subject: "driver image", Source: sourceLabels, Evidence: systemSeen(n),
+				Reason: fmt.Sprintf("the node runs %s and would get the driver image of %s", cmp.Or(s.String(), "an unknown system"), tag),
+				Next:   "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.driver=false --overwrite # and install its driver, or use an NVIDIADriver for each system",
+			})
+		}
+		v.State = verdict.Failed
+		v.Reason = fmt.Sprintf("%s: the operator takes the system of the first, %s, for all: %d get the image of %s and should not", counts(byOS), first.Name, len(wrong), tag)
+		v.Next = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for each system"
+	default:
+		v.Reason = fmt.Sprintf("all %d nodes with GPUs get the driver image of %s", drivers, tag)
+		if drivers == 1 {
+			v.Reason = fmt.Sprintf("1 node with GPUs gets the driver image of %s", tag)
+		}
+		if precompiled {
+			v.Reason += ", one for each kernel"
+		}
+		if !labeled {
+			v.Reason += ", by their status: NFD has not labeled them yet"
+		}
+	}
+	j.add(v)
+}
+
+// oneKernelTwoSystems follows getKernelVersionsMap: precompiled drivers have an image for each kernel, and of one
+// kernel no two systems. It says where that is not so. The system in the image's name is that of the first node all
+// the same.
+func (j *judge) oneKernelTwoSystems() (reason string) {
+	kernels := map[string]string{}
+	for _, n := range j.gpu {
+		kernel := cmp.Or(n.Labels[labelKernel], n.Status.NodeInfo.KernelVersion)
+		s, _ := systemOf(n)
+		if have, found := kernels[kernel]; found && have != s.id+s.version {
+			reason = fmt.Sprintf("%s has the kernel %s with %s, another node with %s: the operator refuses that", n.Name, kernel, s.id+s.version, have)
+		}
+		kernels[kernel] = s.id + s.version
+	}
+	return reason
+}
+
+// counts lists "2 with ubuntu22.04, 1 with rhel9".
+func counts(by map[string]int) string {
+	var words []string
+	for _, k := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(by[b]-by[a], strings.Compare(a, b)) }) {
+		words = append(words, fmt.Sprintf("%d with %s", by[k], k))
+	}
+	return strings.Join(words, ", ")
+}
+
+func runtimeOf(n *corev1.Node) string {
+	name, _, _ := strings.Cut(n.Status.NodeInfo.ContainerRuntimeVersion, "://")
+	return name
+}
+
+// containerRuntime follows the operator (getRuntime): one runtime for all nodes, containerd as soon as a
+// node with GPUs has it, else that of the last; CRI-O on OpenShift.
+func (j *judge) containerRuntime() {
+	if len(j.gpu) == 0 {
+		return
+	}
+	chosen, by := "", map[string]int{}
+	for _, n := range j.gpu {
+		name := runtimeOf(n)
+		if j.runs("container-toolkit", n) {
+			by[cmp.Or(name, "unknown")]++
+		}
+		if chosen != "containerd" && slices.Contains([]string{"docker", "containerd", "cri-o"}, name) {
+			chosen = name
+		}
+	}
+	if j.openShift() {
+		chosen = "cri-o"
+	}
+	chosen = cmp.Or(chosen, "containerd")
+	v := verdict.Verdict{
+		ID: "container-runtime", Subject: "container runtimes", Source: sourceLabels,
+		Reason: fmt.Sprintf("the toolkit configures %s on all %d nodes with GPUs", chosen, len(j.gpu)), Evidence: j.listed(cluster.Nodes, "%s", counts(by)),
+	}
+	if !j.is("toolkit.enabled") {
+		v.Reason, v.Evidence = counts(by)+"; toolkit.enabled=false: the nodes' own runtimes are used as they are", j.setting("toolkit.enabled")
+		j.add(v)
+		return
+	}
+	wrong := 0
+	for _, n := range j.gpu {
+		if name := runtimeOf(n); name != chosen && name != "" && j.runs("container-toolkit", n) {
+			wrong++
+			version := n.Status.NodeInfo.ContainerRuntimeVersion
+			j.add(verdict.Verdict{
+				ID: "container-runtime", State: verdict.Failed, Node: n.Name, Subject: "container runtime", Source: sourceLabels,
+				Reason:   fmt.Sprintf("the node runs %s, and the toolkit would configure %s", version, chosen),
+				Next:     "move the node to " + chosen + ", or kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite",
+				Evidence: seen("status", "Node/"+n.Name, "%s", version),
+			})
+		}
+	}
+	if wrong > 0 {
+		v.State, v.Reason = verdict.Failed, fmt.Sprintf("%s: the operator configures %s on all, wrong on %d", counts(by), chosen, wrong)
+		v.Next = "kubectl get nodes -o custom-columns=NAME:.metadata.name,RUNTIME:.status.nodeInfo.containerRuntimeVersion"
+	}
+	j.add(v)
+}
+
+// openShift reports whether the cluster is Red Hat's. A folder may hold no definitions.
+func (j *judge) openShift() bool {
+	return slices.Contains(j.CRDs, "clusterversions.config.openshift.io") ||
+		slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return strings.HasPrefix(n.Status.NodeInfo.OSImage, rhcos) })
+}
+
+// runs reports whether a node is to run a component of containers: its labels keep none off it, and it does not
+// serve virtual machines.
+func (j *judge) runs(component string, n *corev1.Node) bool {
+	value := n.Labels[deployPrefix+component]
+	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) && !j.forMachines(n)
+}
+
+// gke reports whether the cluster is Google's.
+func (j *judge) gke() bool {
+	return slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool {
+		return strings.HasPrefix(n.Spec.ProviderID, "gce://") && n.Labels["cloud.google.com/gke-nodepool"] != ""
+	})
+}
+
+// workers looks for workers of Node Feature Discovery that the chart has not installed.
+func (j *judge) workers() {
+	if j.DaemonSets == nil {
+		return // it stands among what was not read
+	}
+	var other, own []string
+	for _, d := range j.discoverers() {
+		// what applies rendered charts, as Argo CD does, leaves no name of a release
+		name, found := d.Annotations["meta.helm.sh/release-name"]
+		if d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["helm.sh/chart"], "node-feature-discovery") && (!found || name == j.helmRelease()) {
+			own = append(own, d.Namespace+"/"+d.Name)
+		} else {
+			other = append(other, d.Namespace+"/"+d.Name)
+		}
+	}
+	all := append(slices.Clone(other), own...)
+	v := verdict.Verdict{
+		ID: "nfd", Subject: "Node Feature Discovery", Source: sourceStart,
+		Evidence: j.listed(cluster.DaemonSets, "%d of %d are workers of NFD: %s", len(all), len(j.DaemonSets), cmp.Or(strings.Join(all, ", "), "none")),
+	}
+	wanted := j.is("nfd.enabled")
+	known := slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return cluster.OperatorGPUNode(&n) })
+	whole := j.Lacks(cluster.DaemonSets) == nil
+	switch {
+	case j.openShift() && len(all) > 0:
+		v.Reason = "DaemonSet " + all[0] + " is there; what OperatorHub installs of NVIDIA's brings none"
+	case j.openShift() && !known && whole:
+		v.State, v.Reason = verdict.Failed, "no worker is there, and what OperatorHub installs of NVIDIA's brings none: without Red Hat's NFD Operator no node is found to have GPUs"
+		v.Next = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
+	case j.policy != nil && len(other) > 0 && len(own) == 0:
+		// the ClusterPolicy does not say nfd.enabled, and what is there does
+		v.Reason = "DaemonSet " + other[0] + " is there, and the release that is installed has none beside it"
+	case wanted && len(other) > 0:
+		v.State, v.Reason = verdict.Failed, fmt.Sprintf("DaemonSet %s runs already, and the chart would install a second one: two masters write the same labels", other[0])
+		v.Next = "helm upgrade … --set nfd.enabled=false"
+	case wanted && len(own) > 0:
+		v.Reason = "DaemonSet " + own[0] + " is the chart's"
+	case wanted:
+		v.Reason = "none is there, and the chart installs it"
+		j.partial(&v, cluster.DaemonSets)
+	case len(all) > 0:
+		v.Reason = "DaemonSet " + all[0] + " is there, and nfd.enabled=false"
+	case known:
+		v.State, v.Reason = verdict.Note, "nfd.enabled=false and no worker is there; nodes are labeled all the same"
+	default:
+		v.State, v.Reason = verdict.Failed, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is scheduled"
+		v.Next = "helm upgrade … --set nfd.enabled=true"
+		j.partial(&v, cluster.DaemonSets)
+	}
+	j.add(v)
+}
+
+// helmRelease is the name of the Helm release that the operator's own objects carry.
+func (j *judge) helmRelease() string {
+	for _, p := range j.Policies() {
+		if name := p.GetAnnotations()["meta.helm.sh/release-name"]; name != "" {
+			return name
+		}
+	}
+	return "gpu-operator"
+}
+
+// discoverers are the DaemonSets of Node Feature Discovery's workers.
+func (j *judge) discoverers() []*appsv1.DaemonSet {
+	var out []*appsv1.DaemonSet
+	for i := range j.DaemonSets {
+		d := &j.DaemonSets[i]
+		if slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+			return strings.Contains(c.Image, "node-feature-discovery") && (slices.Contains(c.Command, "nfd-worker") || strings.Contains(d.Name, "worker"))
+		}) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// podSecurity looks at the namespace: the operands are privileged.
+func (j *judge) podSecurity() {
+	if j.Namespaces == nil {
+		return
+	}
+	const enforce = "pod-security.kubernetes.io/enforce"
+	v := verdict.Verdict{ID: "pod-security", Subject: "Namespace/" + j.Namespace, Source: sourcePSA}
+	v.Next = "kubectl label namespace " + j.Namespace + " " + enforce + "=privileged --overwrite"
+	i := slices.IndexFunc(j.Namespaces, func(n corev1.Namespace) bool { return n.Name == j.Namespace })
+	if i < 0 {
+		v.State, v.Reason = verdict.Note, "is not there yet; the operands are privileged and need the level privileged"
+		v.Next = "kubectl create namespace " + j.Namespace + " && " + v.Next
+		v.Evidence = j.listed(cluster.Namespaces, "no %s among %d", j.Namespace, len(j.Namespaces))
+		j.add(v)
+		return
+	}
+	level := j.Namespaces[i].Labels[enforce]
+	v.Evidence = seen("label", v.Subject, "%s=%s", enforce, level)
+	switch {
+	case level == "privileged":
+		v.Reason, v.Next = "enforces privileged, as the operands need", ""
+	case level == "":
+		v.State, v.Reason = verdict.Note, "enforces no level; where the cluster's default is not privileged, the operands are refused"
+	case j.is("psa.enabled"):
+		v.State, v.Reason, v.Next = verdict.Note, fmt.Sprintf("enforces %s, which the operator changes to privileged: psa.enabled=true", level), ""
+	default:
+		v.State, v.Reason = verdict.Failed, fmt.Sprintf("enforces %s: the operands are privileged, and their pods are refused", level)
+	}
+	j.add(v)
+}
+
+// quota looks at what the namespace may run with the priority of the operands.
+func (j *judge) quota() {
+	if j.Quotas == nil {
+		return
+	}
+	var of []corev1.ResourceQuota
+	covered := false
+	for _, q := range j.Quotas {
+		if q.Namespace != j.Namespace {
+			continue
+		}
+		scoped := coversPriority(&q)
+		covered = covered || scoped
+		if scoped || q.Spec.ScopeSelector == nil && len(q.Spec.Scopes) == 0 {
+			of = append(of, q)
+		}
+	}
+	v := verdict.Verdict{
+		ID: "priority-quota", Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " + j.Namespace, Source: sourceGKE,
+		Evidence: j.listed(cluster.Quotas, "%d quotas of the priority in %s", len(of), j.Namespace),
+	}
+	if j.gke() && !covered {
+		v.State, v.Reason = verdict.Failed, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for it, and "+j.Namespace+" has none"
+		v.Next = "kubectl create quota gpu-operator-quota -n " + j.Namespace + " --hard=pods=100 --scopes=PriorityClass # with scopeSelector system-node-critical, system-cluster-critical"
+	}
+	if v.State != verdict.OK || len(of) == 0 {
+		j.add(v)
+	}
+	for _, q := range of {
+		row := verdict.Verdict{ID: v.ID, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name, Source: sourceGKE}
+		hard, limited := q.Status.Hard[corev1.ResourcePods]
+		if !limited {
+			hard, limited = q.Spec.Hard[corev1.ResourcePods]
+		}
+		used := q.Status.Used[corev1.ResourcePods]
+		row.Evidence = seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
+		switch computed := computed(&q); {
+		case limited && used.Value() >= hard.Value():
+			row.State, row.Reason = verdict.Failed, fmt.Sprintf("%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
+			row.Next = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
+		case len(computed) > 0:
+			row.State = verdict.Warning
+			row.Reason = fmt.Sprintf("limits %s: Kubernetes refuses each pod that does not say its own, as most operands do not, unless a LimitRange of the namespace has defaults", strings.Join(computed, ", "))
+			row.Next, row.Source = "kubectl describe limitrange -n "+q.Namespace+" # or set resources for each operand", sourceQuotas
+			row.Evidence = seen("spec", row.Subject, "hard: %s", strings.Join(computed, ", "))
+		case !limited:
+			row.Reason = "allows any number of pods with the priority of the operands"
+		default:
+			row.Reason = fmt.Sprintf("%s of %s pods are used", used.String(), hard.String())
+		}
+		j.add(row)
+	}
+}
+
+// computed are the resources of a quota that every container must then say.
+func computed(q *corev1.ResourceQuota) []string {
+	var out []string
+	for name := range q.Spec.Hard {
+		switch name {
+		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
+			out = append(out, string(name))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// coversPriority reports whether a quota is for the priority classes of the operands. One without
+// scopes counts their pods too, and is not what a cluster requires that limits the class.
+func coversPriority(q *corev1.ResourceQuota) bool {
+	if q.Spec.ScopeSelector == nil {
+		return slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopePriorityClass)
+	}
+	return slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions, func(e corev1.ScopedResourceSelectorRequirement) bool {
+		return e.ScopeName == corev1.ResourceQuotaScopePriorityClass && (e.Operator == corev1.ScopeSelectorOpExists ||
+			(e.Operator == corev1.ScopeSelectorOpIn) == slices.Contains(e.Values, "system-node-critical"))
+	})
+}
+
+// serviceMonitor looks for the definition that dcgm-exporter's ServiceMonitor needs. Until v26.7.0 the
+// operator never became ready without it.
+func (j *judge) serviceMonitor() {
+	if j.CRDs == nil {
+		return
+	}
+	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
+	there := slices.Contains(j.CRDs, definition)
+	v := verdict.Verdict{ID: "servicemonitor-crd", Subject: setting, Source: sourceDaemonSet, Evidence: j.listed(cluster.CRDs, "%s: %t", definition, there)}
+	switch enabled := j.is(setting); {
+	case !enabled && there:
+		v.State, v.Reason = verdict.Note, "is false, and Prometheus Operator is there: it scrapes dcgm-exporter only where another object says so"
+		v.Next = "helm upgrade … --set " + setting + "=true"
+	case !enabled:
+		v.Reason, v.Evidence = "is false", j.setting(setting)
+	case there:
+		v.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is there"
+	case j.Release.Before(withoutMonitors):
+		v.State, v.Reason = verdict.Failed, "is true without the CustomResourceDefinition "+definition+": the ClusterPolicy never becomes ready"
+		v.Next = "install Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
+	default:
+		v.State, v.Reason = verdict.Note, "is true without the CustomResourceDefinition "+definition+": no ServiceMonitor is made"
+		v.Next = "install Prometheus Operator, or scrape dcgm-exporter by annotations"
+	}
+	j.add(v)
+}
+
+// clients looks for DaemonSets that hold the GPUs without requesting them: they keep MIG changes and
+// driver upgrades from happening unless the operator may move them away.
+func (j *judge) clients() {
+	for i := range j.DaemonSets {
+		d := &j.DaemonSets[i]
+		spec := &d.Spec.Template.Spec
+		how := ""
+		switch used := usesGPU(spec); {
+		case cluster.AsksForGPU(spec):
+		case spec.RuntimeClassName != nil && *spec.RuntimeClassName == "nvidia":
+			how = "runs with the RuntimeClass nvidia"
+		case strings.HasPrefix(used, "/"):
+			how = "mounts " + used
+		case used != "":
+			how = "sets " + used
+		}
+		if how == "" || j.isOperand(d) || d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["app"], "nvidia-") || slices.ContainsFunc(spec.Containers, registers) {
+			continue
+		}
+		v := verdict.Verdict{
+			ID: "gpu-client", Subject: "DaemonSet/" + d.Namespace + "/" + d.Name, Source: "gpu-operator, nvidia.com/gpu.deploy.client (v26.7.0)",
+			Reason: how + ", and goes away during MIG changes and driver upgrades",
+		}
+		v.Evidence = seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
+		if spec.NodeSelector[labelClient] != "true" {
+			v.State = verdict.Warning
+			v.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver upgrades on its nodes"
+			v.Next = makeClient(d.Namespace, d.Name)
+			if j.Release.Before(withoutMonitors) {
+				v.Next = fmt.Sprintf("kubectl delete daemonset -n %s %s before a MIG change: %s evicts no client", d.Namespace, d.Name, j.Release)
+			}
+		}
+		j.add(v)
+	}
+}
+
+// makeClient is the command that makes a DaemonSet's pods clients, which the operator may take away.
+func makeClient(namespace, name string) string {
+	return fmt.Sprintf(`kubectl patch daemonset -n %s %s -p '{"spec":{"template":{"spec":{"nodeSelector":{"%s":"true"}}}}}'`, namespace, name, labelClient)
+}
+
+// usesGPU says how a pod sees GPUs that it has not requested: a folder of the host that it mounts, or a variable of its
+// environment; "" where it does not.
+func usesGPU(s *corev1.PodSpec) string {
+	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
+		for _, e := range c.Env {
+			if e.Name == "NVIDIA_VISIBLE_DEVICES" && e.ValueFrom == nil && !slices.Contains([]string{"", "none", "void"}, e.Value) {
+				return "NVIDIA_VISIBLE_DEVICES=" + e.Value
+			}
+		}
+	}
+	for _, v := range s.Volumes {
+		if v.HostPath != nil && (strings.HasPrefix(v.HostPath.Path, "/dev/nvidia") || strings.HasPrefix(v.HostPath.Path, "/run/nvidia")) {
+			return v.HostPath.Path
+		}
+	}
+	return ""
+}
+
+func (w *nodeJudge) architecture() bool {
+	n := w.kube
+	arch := cmp.Or(n.Status.NodeInfo.Architecture, n.Labels["kubernetes.io/arch"])
+	v := verdict.Verdict{
+		ID: "architecture", Subject: "architecture", Reason: arch, Source: sourceMatrix,
+		Evidence: seen("status", "Node/"+n.Name, "architecture %s", cmp.Or(arch, "none")),
+	}
+	served := arch == "amd64" || arch == "arm64"
+	switch os, _ := systemOf(n); {
+	case n.Labels[labelOperands] == "false":
+		v.Reason = arch + "; nvidia.com/gpu.deploy.operands=false keeps every operand off the node"
+		if !served {
+			v.State = verdict.Note
+		}
+	case arch == "":
+		v.State, v.Reason = verdict.Unknown, "the node's architecture is not known"
+	case !served:
+		v.State, v.Reason = verdict.Failed, "the operator's images are for amd64 and arm64, and the node is "+arch
+		v.Next = "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
+	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && w.is("driver.enabled") && !w.is("driver.usePrecompiled"):
+		v.State, v.Reason = verdict.Failed, "the driver containers of RHEL 9 are for amd64 alone, and the node is arm64"
+		v.Next = "install the driver on the node, and helm upgrade … --set driver.enabled=false"
+	}
+	w.add(v)
+	return true
+}
+
+// supported compares the node's operating system and runtime with the support matrix.
+func (w *nodeJudge) supported() bool {
+	n, rows := w.kube, series(w.Release)
+	os, _ := systemOf(n)
+	v := verdict.Verdict{ID: "os-supported", Subject: "operating system", Reason: os.String(), Source: sourceMatrix, Evidence: systemSeen(n)}
+	if len(rows) == 0 {
+		v.State, v.Reason = verdict.Unknown, fmt.Sprintf("%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
+		v.Next = "read the platform support page of " + w.Release.String()
+		w.add(v)
+		return true
+	}
+	row, known, exact := find(rows, os)
+	v.Source = cmp.Or(row.source, rows[0].source)
+	have, ok := minor(w.server)
+	switch {
+	case os.id == "":
+		v.State, v.Reason = verdict.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status names none")
+	case !known && !w.is("driver.enabled"):
+		v.State, v.Reason = verdict.Note, fmt.Sprintf("%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
+	case !known || !exact:
+		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is not in the matrix of %s, which names %s", os, w.Release, named(rows))
+		v.Next = "gpuop values explain driver.enabled # a driver of the node's own needs no image of its system"
+	case ok && row.first > 0 && (have < row.first || have > row.last):
+		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, w.server)
+		v.Next = "gpuop preflight --version with a release that names both"
+	}
+	w.add(v)
+	runs := n.Status.NodeInfo.ContainerRuntimeVersion
+	v = verdict.Verdict{
+		ID: "runtime-supported", Subject: "container runtime", Reason: runs, Source: v.Source,
+		Evidence: seen("status", "Node/"+n.Name, "%s", cmp.Or(runs, "no container runtime")),
+	}
+	switch name := runtimeOf(n); {
+	case name == "":
+		v.State, v.Reason = verdict.Unknown, "the node's container runtime is not known"
+	case name == "docker":
+		v.State, v.Reason, v.Next = verdict.Failed, "docker is not supported: containerd and CRI-O are", "move the node to containerd"
+	case len(row.runtimes) > 0 && !slices.Contains(row.runtimes, name):
+		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is not validated on %s, which is with %s", name, os, strings.Join(row.runtimes, ", "))
+		v.Next = "move the node to " + row.runtimes[0]
+	}
+	w.add(v)
+	return true
+}
+
+// tolerant is what tolerates some taints alone, by the setting or the object that says which.
+type tolerant struct {
+	path, what string
+	have       []node.Toleration
+	// discovers says that the operator is installed, and a node that NFD has labeled is no matter of it.
+	discovers bool
+}
+
+// tolerants are the operands, and the workers of NFD that label the nodes: as the chart makes them, or where no values
+// say what that is and the operator is installed, those that are there.
+func (j *judge) tolerants() []tolerant {
+	const what = "NFD's worker, so that the operator never learns of the GPUs"
+	all := []tolerant{{
+		path: "daemonsets.tolerations", what: "the operands (DaemonSets show DESIRED 0)",
+		have: node.OperandTolerations(j.tolerations("daemonsets.tolerations")),
+	}}
+	if j.policy == nil {
+		const path = "node-feature-discovery.worker.tolerations"
+		if j.is("nfd.enabled") {
+			all = append(all, tolerant{path: path, what: what, have: j.tolerations(path)})
+		}
+		return all
+	}
+	// of two workers it is not known by which a node is labeled
+	if there := j.discoverers(); len(there) == 1 {
+		d := there[0]
+		all = append(all, tolerant{"the tolerations of DaemonSet/" + d.Namespace + "/" + d.Name, what, toleratedBy(d), true})
+	}
+	return all
+}
+
+// taints compares the node's taints with what the operands and NFD's worker tolerate, and says where pods without GPUs
+// are on the node.
+func (w *nodeJudge) taints() bool {
+	n, kept, ok := w.kube, false, true
+	for _, taint := range taintsOf(n) {
+		kept = kept || taint.Effect != "PreferNoSchedule"
+		for _, who := range w.tolerants() {
+			if node.Covered(who.have, taint) || who.discovers && cluster.OperatorGPUNode(n) {
+				continue
+			}
+			ok = false
+			w.add(verdict.Verdict{
+				ID: "taint", State: verdict.Failed, Subject: who.path, Source: sourceTaints,
+				Cause:    fmt.Sprintf("taint %s %s", taint, who.path),
+				Evidence: seen("taint", "Node/"+n.Name, "%s", taint),
+				Reason:   fmt.Sprintf("the taint %s is not tolerated: it keeps away %s", taint, who.what),
+				Next:     fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s", taint.Key, taint.Effect, who.path),
+			})
+		}
+	}
+	spec := seen("spec", "Node/"+n.Name, "%d taints", len(n.Spec.Taints))
+	if ok {
+		reason := "has no taint"
+		if kept {
+			reason = "all taints are tolerated by the operands"
+		}
+		w.add(verdict.Verdict{ID: "taint", Subject: "taints", Reason: reason, Source: sourceTaints, Evidence: spec})
+	}
+	if len(w.gpu) == len(w.Nodes) {
+		return true // there is nowhere else to go
+	}
+	if !kept && w.Lacks(cluster.Nodes) == nil {
+		w.add(verdict.Verdict{
+			ID: "gpu-node-untainted", State: verdict.Note, Subject: "taints", Source: sourceTaints, Evidence: spec,
+			Reason: "has no taint that keeps pods without GPUs away", Next: "kubectl taint node " + n.Name + " nvidia.com/gpu=present:NoSchedule",
+		})
+	}
+	if pods := w.lonely(); len(pods) > 0 {
+		more := ""
+		if len(pods) > 1 {
+			more = fmt.Sprintf(" and %d more", len(pods)-1)
+		}
+		w.add(verdict.Verdict{
+			ID: "pods-without-gpu", State: verdict.Note, Subject: "pods", Source: sourceTaints, Evidence: seen("list", "pods", "%s", some(pods)),
+			Reason: fmt.Sprintf("%s%s request no GPU and use the node's CPU and memory", pods[0], more), Next: "kubectl get pods -A --field-selector spec.nodeName=" + n.Name,
+		})
+	}
+	return true
+}
+
+// lonely are the pods on the node that request no GPU, and could run elsewhere.
+func (w *nodeJudge) lonely() []string {
+	var names []string
+	for _, p := range w.pods[w.kube.Name] {
+		owner := metav1.GetControllerOfNoCopy(p)
+		if p.Namespace != w.Namespace && p.Namespace != "kube-system" && !cluster.AsksForGPU(&p.Spec) &&
+			(owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node") && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			names = append(names, p.Namespace+"/"+p.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
