@@ -173,18 +173,6 @@ func BenchmarkEncode(b *testing.B) {
 	b.ReportMetric(float64(size), "page-bytes")
 }
 
-func BenchmarkEncodeClientGolang(b *testing.B) {
-	r := newReference(largest())
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(r)
-	var buf bytes.Buffer
-	b.ReportAllocs()
-	for b.Loop() {
-		r.write(b, registry, &buf)
-	}
-	b.ReportMetric(float64(buf.Len()), "page-bytes")
-}
-
 // BenchmarkEncodeRatio runs both ways in turns on the same data and reports how many times faster
 // ours is.
 func BenchmarkEncodeRatio(b *testing.B) {

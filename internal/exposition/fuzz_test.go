@@ -2,7 +2,6 @@ package exposition_test
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -233,29 +232,6 @@ func FuzzEncode(f *testing.F) {
 		after, fresh := used.Encode(second), exposition.NewEncoder(opts).Encode(second)
 		if diff := cmp.Diff(string(fresh.Bytes()), string(after.Bytes())); diff != "" {
 			t.Errorf("page of a used encoder (-fresh +used):\n%s", diff)
-		}
-	})
-}
-
-// Health reasons and fields come from outside too.
-func FuzzHealth(f *testing.F) {
-	f.Add("DCGM_FI_DEV_GPU_TEMP", "lost", int64(5))
-	f.Add("\"\n\\", "\xff", int64(-1))
-	f.Fuzz(func(t *testing.T, field, reason string, oldest int64) {
-		s := &gpu.Snapshot{Time: time.Unix(1000, 0), Topology: world()}
-		s.Health.Entities = make([]gpu.EntityHealth, rowCount)
-		s.Health.Entities[rowGPU0].Err = errors.New(reason)
-		s.Health.Entities[rowGPU1].OldestSample = oldest
-		s.Health.Unavailable = []gpu.FieldHealth{{Field: field, Row: gpu.AllRows, Reason: reason}, {Field: field, Row: rowGPU1, Reason: reason}}
-		p := exposition.NewEncoder(exposition.Options{}).Encode(s)
-		page := parse(t, p.Bytes())
-		if got := len(page[exposition.FieldUnavailable].Samples); got != 2 {
-			t.Errorf("%d unavailable fields on the page, want 2", got)
-		}
-		for _, age := range page[exposition.SampleAge].Samples {
-			if age < 0 || math.IsNaN(age) || math.IsInf(age, 0) {
-				t.Errorf("age %v", age)
-			}
 		}
 	})
 }

@@ -3,16 +3,12 @@ package exposition_test
 import (
 	"bytes"
 	"compress/gzip"
-	"fmt"
 	"io"
-	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 func gunzip(t testing.TB, b []byte) []byte {
@@ -28,24 +24,6 @@ func gunzip(t testing.TB, b []byte) []byte {
 	return out
 }
 
-// generation returns a snapshot whose every sample says n: a page that mixes two generations shows.
-func generation(n, samples int) *gpu.Snapshot {
-	f := gpu.Family{Name: "generation", Type: gpu.MetricGauge}
-	for i := range samples {
-		f.Series = append(f.Series, gpu.Series{
-			Row: gpu.AllRows, Labels: []gpu.Label{{Name: "i", Value: fmt.Sprint(i)}}, Value: gpu.Int(int64(n)),
-		})
-	}
-	return &gpu.Snapshot{Families: []gpu.Family{f}}
-}
-
-func TestPagesBeforeTheFirst(t *testing.T) {
-	var pages exposition.Pages
-	if p := pages.Current(); p != nil {
-		t.Errorf("Acquire = %v before the first Publish, want nil", p)
-	}
-}
-
 func TestGzip(t *testing.T) {
 	for _, body := range [][]byte{{}, []byte("up 1\n"), bytes.Repeat([]byte(`up{instance="a"} 1`+"\n"), 10_000)} {
 		p := exposition.NewPage(body)
@@ -59,54 +37,20 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// Readers that hold a page for long, across many publishes, read what they acquired: every byte of
-// it, and nothing of a later page.
-func TestSlowReaders(t *testing.T) {
-	const readers, publishes, size = 8, 400, 50
-	e := exposition.NewEncoder(exposition.Options{})
-	var pages exposition.Pages
-	pages.Publish(e.Encode(generation(0, size)))
-
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for r := range readers {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				p := pages.Current()
-				before := bytes.Clone(p.Bytes())
-				for range r * 20 { // the slowest holds it for many publishes
-					runtime.Gosched()
-				}
-				if !bytes.Equal(before, p.Bytes()) {
-					t.Error("a page changed while it was held")
-				}
-				if r%2 == 0 && !bytes.Equal(gunzip(t, p.Gzip()), before) {
-					t.Error("the compressed page is another one")
-				}
-				values := map[float64]bool{}
-				for _, v := range parse(t, before)["generation"].Samples {
-					values[v] = true
-				}
-				if len(values) != 1 {
-					t.Errorf("a page mixes generations %v", values)
-				}
-			}
-		})
+// A page that is held stays as it was, whatever is encoded after it.
+func TestPagesNeverChange(t *testing.T) {
+	e, s := exposition.NewEncoder(exposition.Options{}), largest()
+	held := e.Encode(s)
+	before := bytes.Clone(held.Bytes())
+	for range 3 {
+		e.Encode(node(8, 7, 99))
 	}
-	for n := range publishes {
-		pages.Publish(e.Encode(generation(n+1, size)))
-		runtime.Gosched()
+	if !bytes.Equal(held.Bytes(), before) {
+		t.Error("a page changed while it was held")
 	}
-	close(stop)
-	wg.Wait()
 }
 
-// A page is not served past its limit: its stand-in is, until the next one.
+// There is no page before the first, and none past its limit until the next one.
 func TestPagePastItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pages exposition.Pages
@@ -125,6 +69,7 @@ func TestPagePastItsLimit(t *testing.T) {
 				t.Errorf("served %q, want %q", got, want)
 			}
 		}
+		step(0, "")
 		pages.PublishFor(page("first"), 10*time.Second)
 		step(10*time.Second, "first")
 		step(1, "")
