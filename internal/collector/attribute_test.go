@@ -68,30 +68,6 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 	})
 }
 
-// A time of which too much is unknown has no owner, and is not made up for.
-func TestSecondsWithoutReadingsHaveNoOwner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		one := &gpu.Owners{Generation: 1, Uses: []gpu.Use{{Owners: []gpu.Owner{{Namespace: "ns", Pod: "b", Container: "main", PodUID: "uid-1"}}}}}
-		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return one, nil }}
-		f := &fake{gpus: 1}
-		r := start(t, f, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
-		allocated := func(seconds string) {
-			t.Helper()
-			r.has("dcgm_pod_gpu_allocated_seconds_total{-1}[{gpu 0} {UUID GPU-0} {namespace ns} {pod b} {container main}] " + seconds)
-		}
-		r.wait(interval)
-		allocated("10")
-		f.set(func() { f.read = func(context.Context, *gpu.Batch) error { return gpu.ErrUnavailable } })
-		r.wait(3 * interval)
-		f.set(func() { f.read = nil })
-		r.wait(interval) // four intervals since the last reading
-		allocated("10")
-		r.wait(interval)
-		allocated("20")
-		r.stop()
-	})
-}
-
 // Of two attributors one does not answer: what neither reports is not known, but where a pod has
 // the device, which no job beside it changes.
 func TestOneAttributorIsAway(t *testing.T) {

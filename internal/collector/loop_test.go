@@ -502,43 +502,6 @@ func TestWedgedDriverEndsRun(t *testing.T) {
 	})
 }
 
-func TestShutdownDoesNotWaitForADriverThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{gpus: 1}
-		release := make(chan struct{})
-		r := start(t, f, nil)
-		f.set(func() {
-			f.read = func(context.Context, *gpu.Batch) error { <-release; return nil }
-		})
-		r.wait(interval + time.Second)
-		begin := time.Now()
-		if err := r.stop(); !errors.Is(err, gpu.ErrWedged) {
-			t.Errorf("Run: %v, want gpu.ErrWedged", err)
-		}
-		if took := time.Since(begin); took > 5*time.Second {
-			t.Errorf("shutdown took %v of the bubble's time", took)
-		}
-		close(release)
-	})
-}
-
-func TestSourceArrivesLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{gpus: 1, open: func(context.Context) error { return fmt.Errorf("libdcgm: %w", gpu.ErrUnavailable) }}
-		r := start(t, f, nil)
-		r.has("error unavailable")
-		if !r.loop.Ready() {
-			t.Error("a node without a driver is ready: it serves its health")
-		}
-		r.wait(5 * time.Minute)
-		r.metric("dcgm_exporter_collect_success{} 0")
-		f.set(func() { f.open = nil })
-		r.wait(30 * time.Second) // the longest pause
-		r.has("UTIL{0} 50")
-		r.stop()
-	})
-}
-
 func TestSessionsFollowTheTruth(t *testing.T) {
 	for _, c := range []struct {
 		err   error
@@ -567,24 +530,6 @@ func TestSessionsFollowTheTruth(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAnEngineThatConnectsAndFailsIsNotHammered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrLost }}
-		r := start(t, f, nil)
-		r.wait(10 * time.Minute)
-		if opened := f.counts()[0]; opened > 40 {
-			t.Errorf("opened %d sessions in 10 minutes", opened)
-		}
-		r.has("error lost")
-		if err := r.stop(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		if c := f.counts(); c[0] != c[1] {
-			t.Errorf("%d sessions opened, %d closed", c[0], c[1])
-		}
-	})
 }
 
 func TestReload(t *testing.T) {
@@ -644,35 +589,6 @@ func TestReloadWhileThereIsNoSession(t *testing.T) {
 		}
 		synctest.Wait()
 		r.has("UTIL{0} 50")
-		r.stop()
-	})
-}
-
-func TestEveryXIDCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{gpus: 1}
-		r := start(t, f, nil)
-		burst := time.Now()
-		f.set(func() {
-			f.read = func(_ context.Context, b *gpu.Batch) error {
-				b.Add(0, 0, gpu.Int(1), time.Now())
-				for i, xid := range []int64{62, 45, 45} { // an engine that begins again in every Read
-					b.XIDs = append(b.XIDs, gpu.XID{Code: xid, ID: int64(i), Time: burst.Add(time.Duration(i) * time.Millisecond).UnixNano()})
-				}
-				b.XIDsRepeat = true
-				return nil
-			}
-		})
-		r.wait(interval)
-		r.has("XID{0}[{err_code 45} {err_msg Preemptive cleanup, due to previous errors}] 45",
-			"DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 62}] 1",
-			"DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 45}] 2")
-		f.set(func() { f.read = nil })
-		f.session.end(gpu.ErrTopology) // the GPU is partitioned again; its XIDs stay
-		synctest.Wait()
-		r.has("XID{0}[{err_code 45} {err_msg Preemptive cleanup, due to previous errors}] 45", "DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 45}] 2")
-		r.wait(6 * time.Minute)
-		r.has("XID{0}[{err_code 45} {err_msg Preemptive cleanup, due to previous errors}] 45", "DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000}] 0")
 		r.stop()
 	})
 }

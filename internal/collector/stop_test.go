@@ -44,7 +44,6 @@ func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 }
 
 // The end of Run waits for a driver that hangs for the close timeout and no longer, whatever it
-// The end of Run waits for a driver that hangs for the close timeout and no longer, whatever it
 // hangs in: a supervisor that waits for longer kills.
 func TestStopWhileTheDriverHangs(t *testing.T) {
 	hangRead := func(f *fake, free chan struct{}) {
