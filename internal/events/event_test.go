@@ -3,7 +3,6 @@ package events_test
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -194,35 +193,6 @@ func TestNoGaugeBeforeTheFirst(t *testing.T) {
 		e.happen(time.Now(), 31)
 		r.wait(interval)
 		r.has("XID{0} 31")
-		r.stop()
-	})
-}
-
-// What an XID means stands beside its code.
-func TestLabelsOfTheGauge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine()
-		var got []gpu.Label
-		r := start(t, e.Open, func(o *loop.Options) {
-			o.Publish = func(s *gpu.Snapshot) {
-				if len(s.Families) > 0 {
-					got = s.Families[0].Series[0].Labels
-				}
-			}
-		})
-		for _, want := range [][]gpu.Label{
-			{{Name: "err_code", Value: "0"}, {Name: "err_msg", Value: "No Error"}},
-			{{Name: "err_code", Value: "79"}, {Name: "err_msg", Value: "GPU has fallen off the bus"}},
-			{{Name: "err_code", Value: "9999"}, {Name: "err_msg", Value: "Unknown Error"}},
-		} {
-			if n, _ := strconv.ParseInt(want[0].Value, 10, 64); n > 0 {
-				e.happen(time.Now(), n)
-				r.wait(interval)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
-		}
 		r.stop()
 	})
 }

@@ -1,7 +1,6 @@
 package events_test
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -96,40 +95,6 @@ func TestKernelLogIsTheWitnessWhileItIsRead(t *testing.T) {
 		counted(map[string]int64{"48": 1, "31": 2, "79": 2, "62": 1})
 		r.stop()
 	})
-}
-
-// A storm over many reloads is counted exactly, whoever is the witness: the engine repeats its
-// history to each session.
-func TestStormOverReloads(t *testing.T) {
-	for _, kernel := range []bool{false, true} {
-		t.Run(fmt.Sprint("kernel ", kernel), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const reloads, each = 20, 125
-				e, log, seen := newEngine(), readLog(), &figures{}
-				e.keeps = true
-				r := start(t, e.Open, func(o *loop.Options) {
-					families(xidTotalFamily)(o)
-					seen.watch(o)
-					if kernel {
-						o.KernelLog = log
-					}
-				})
-				for range reloads {
-					for range each {
-						time.Sleep(10 * time.Millisecond) // the bubble's clock: 2,500 in 25 s
-						e.happen(time.Now(), 31)
-						log.happen(time.Now(), 31)
-					}
-					r.reload(r.change)
-				}
-				r.wait(interval)
-				if diff := cmp.Diff(map[string]int64{"31": reloads * each}, seen.now()); diff != "" {
-					t.Errorf("(-want +got)\n%s", diff)
-				}
-				r.stop()
-			})
-		})
-	}
 }
 
 // NVML reports what happens while DCGM is away. When that is back, its history has the XIDs of the

@@ -20,8 +20,10 @@ import (
 // figures are those of DCGM_EXP_XID_ERRORS_TOTAL on the latest page: "79" of no owner, "79 pod=a"
 // of one. Zeros are left out.
 type figures struct {
-	mu  sync.Mutex
-	xid map[string]int64
+	mu   sync.Mutex
+	xid  map[string]int64
+	sum  int64
+	fell bool // the sum, ever
 }
 
 // watch has the pages of a loop noted.
@@ -31,7 +33,12 @@ func (f *figures) watch(o *loop.Options) {
 		publish(s)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.xid = map[string]int64{}
+		if len(s.Families) == 0 {
+			return
+		}
+		before := f.sum
+		f.xid, f.sum = map[string]int64{}, 0
+		defer func() { f.fell = f.fell || f.sum < before }()
 		for _, family := range s.Families {
 			if family.Name != xidTotalFamily {
 				continue
@@ -49,6 +56,7 @@ func (f *figures) watch(o *loop.Options) {
 				}
 				if n, _ := x.Value.Int64(); n > 0 {
 					f.xid[key] += n
+					f.sum += n
 				}
 			}
 		}
