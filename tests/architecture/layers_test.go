@@ -140,6 +140,37 @@ func TestPackagesImportLowerLayersOnly(t *testing.T) {
 	}
 }
 
+type stage struct {
+	packages []string
+	input    string // a package of an earlier stage, "" for none
+}
+
+// flow is the way of the data. A stage behind the collector imports at most one package of the stages before it: that of its
+// input.
+var flow = []stage{
+	{[]string{"internal/source", "internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, ""},
+	{[]string{"internal/collector"}, ""},
+	{[]string{"internal/snapshot"}, ""},
+	{[]string{"internal/events", "internal/accounting"}, "internal/snapshot"},
+	{[]string{"internal/exposition"}, ""},
+	{[]string{"internal/server"}, "internal/exposition"},
+}
+
+func TestNoStageKnowsAnEarlierOne(t *testing.T) {
+	stageOf := func(path string) int {
+		return slices.IndexFunc(flow, func(s stage) bool { return within(path, s.packages) })
+	}
+	for _, p := range packages(t) {
+		stage := stageOf(p.ImportPath)
+		for _, imp := range p.Imports {
+			imp, ours := strings.CutPrefix(imp, module)
+			if before := stageOf(imp); ours && before >= 0 && before < stage && imp != flow[stage].input {
+				t.Errorf("%s imports %s, which comes before it", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
 func TestOperatorStandsApart(t *testing.T) {
 	operator := []string{"gpuop"}
 	// words that know neither program, and what tests need
