@@ -60,7 +60,7 @@ var errNoNodeName = errors.New("NODE_NAME is not set, so that pods go without la
 
 // podOf returns podOf with the UIDs of static pods as the API server has them.
 func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
-	if k.uidOf == nil || podOf == nil {
+	if k.uidOf == nil {
 		return podOf
 	}
 	return func(pid uint32) ([]string, error) {

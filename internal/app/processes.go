@@ -14,22 +14,20 @@ import (
 // sideRetry is how long a library that could not be opened is left alone.
 const sideRetry = time.Minute
 
-// A withProcesses is a session of DCGM beside which NVML reports the processes of shared GPUs, and
-// how busy each GPU was over their interval. DCGM knows processes only as statistics of jobs that
-// were registered; NVML reads the same driver.
+// A withProcesses is a session of DCGM beside which NVML reports the processes of shared GPUs, and how busy each GPU was
+// over their interval. DCGM knows the processes of registered jobs alone; NVML reads the same driver.
 //
-// GPUs are matched by UUID: a remote engine on another machine finds none of its GPUs here, and
-// nothing is mixed up. NVML is opened when processes are first requested, not before: an idle handle
-// is in the way of a reset like any other.
+// GPUs are matched by UUID: NVML finds none of the GPUs of an engine on another machine. It is opened when processes are
+// first requested: an idle handle is in the way of a reset like any other.
 type withProcesses struct {
 	collector.Session
 	open     func(context.Context, *gpu.Plan) (collector.Session, error) // NVML
 	interval time.Duration
 
 	side    collector.Session // nil while there is none
-	rows    []int             // row here → row there, -1 for none
+	here    []int             // row of side → row of Session, -1 for none
 	batch   gpu.Batch
-	err     error // why there is none
+	err     error // why there is no side
 	retryAt time.Time
 }
 
@@ -39,72 +37,70 @@ func (s *withProcesses) Read(ctx context.Context, b *gpu.Batch) error {
 	b.RequestProcesses = nil
 	err := s.Session.Read(ctx, b)
 	b.RequestProcesses = requested
-	if err != nil {
-		return err
-	}
-	if slices.Contains(requested, true) {
+	if err == nil && slices.Contains(requested, true) {
 		s.readProcesses(ctx, b)
 	}
-	return nil
+	return err
 }
 
 func (s *withProcesses) readProcesses(ctx context.Context, b *gpu.Batch) {
+	requested := func(there int) bool {
+		row := s.here[there]
+		return row >= 0 && row < len(b.RequestProcesses) && b.RequestProcesses[row]
+	}
 	err := s.openSide(ctx)
 	if err == nil {
 		s.batch.Reset()
-		clear(s.batch.RequestProcesses)
-		for row, requested := range b.RequestProcesses {
-			if requested && row < len(s.rows) && s.rows[row] >= 0 {
-				s.batch.RequestProcesses[s.rows[row]] = true
-			}
+		for there := range s.here {
+			s.batch.RequestProcesses[there] = requested(there)
 		}
 		if err = s.side.Read(ctx, &s.batch); err == nil {
 			err = s.side.Err()
 		}
 		if err != nil { // lost, or partitioned again: the next cycle opens it again
-			s.closeSide()
+			_ = s.closeSide()
 		}
 	}
-	for row, requested := range b.RequestProcesses {
+	for row, wanted := range b.RequestProcesses {
 		switch {
-		case !requested:
-		case err != nil:
+		case wanted && err != nil:
 			b.Fail(row, gpu.FieldProcesses, err)
-		case row >= len(s.rows) || s.rows[row] < 0:
+		case wanted && !slices.Contains(s.here, row):
 			b.Fail(row, gpu.FieldProcesses, fmt.Errorf("%w: NVML does not know this GPU", gpu.ErrNotSupported))
-		default:
-			s.copyRow(b, row, s.rows[row])
 		}
+	}
+	if err == nil {
+		s.copySide(b, requested)
 	}
 }
 
-// copyRow copies what the second session reports of one entity.
-func (s *withProcesses) copyRow(b *gpu.Batch, row, there int) {
+// copySide copies the second session's report of each requested row.
+func (s *withProcesses) copySide(b *gpu.Batch, requested func(there int) bool) {
 	for _, p := range s.batch.Processes {
-		if p.Row == there {
-			p.Row = row
+		if requested(p.Row) {
+			p.Row = s.here[p.Row]
 			b.Processes = append(b.Processes, p)
 		}
 	}
 	for _, u := range s.batch.Utilizations {
-		if u.Row == there {
-			u.Row = row
+		if requested(u.Row) {
+			u.Row = s.here[u.Row]
 			b.Utilizations = append(b.Utilizations, u)
 		}
 	}
 	for _, f := range s.batch.Faults {
-		ofProcesses := f.Field == gpu.FieldProcesses || f.Field == gpu.FieldProcessBusy || f.Field == gpu.AllFields
-		if !ofProcesses || f.Row != there && f.Row != gpu.AllRows {
-			continue
-		}
 		if f.Field == gpu.AllFields { // lost there; the first session says it of the GPU itself
 			f.Field = gpu.FieldProcesses
 		}
-		b.Fail(row, f.Field, f.Err)
+		for there := range s.here {
+			if requested(there) && (f.Row == there || f.Row == gpu.AllRows) && (f.Field == gpu.FieldProcesses || f.Field == gpu.FieldProcessBusy) {
+				b.Fail(s.here[there], f.Field, f.Err)
+			}
+		}
 	}
 }
 
-// open opens the second session and matches its entities with the first's.
+// openSide opens the second session and matches its entities with the first's.
 func (s *withProcesses) openSide(ctx context.Context) error {
 	if s.side != nil {
 		return nil
@@ -117,24 +113,13 @@ func (s *withProcesses) openSide(ctx context.Context) error {
 		s.err, s.retryAt = err, time.Now().Add(sideRetry)
 		return err
 	}
-	type key struct {
-		uuid     string
-		kind     gpu.Kind
-		instance uint32
+	s.side, s.here = side, nil
+	for _, there := range side.Topology().Devices {
+		s.here = append(s.here, slices.IndexFunc(s.Topology().Devices, func(d gpu.Device) bool {
+			return d.UUID == there.UUID && d.Entity.Kind == there.Entity.Kind && d.InstanceID == there.InstanceID
+		}))
 	}
-	there := map[key]int{}
-	for row, d := range side.Topology().Devices {
-		there[key{d.UUID, d.Entity.Kind, d.InstanceID}] = row
-	}
-	s.side, s.rows = side, nil
-	for _, d := range s.Topology().Devices {
-		row, ok := there[key{d.UUID, d.Entity.Kind, d.InstanceID}]
-		if !ok {
-			row = -1
-		}
-		s.rows = append(s.rows, row)
-	}
-	s.batch.RequestProcesses = make([]bool, len(side.Topology().Devices))
+	s.batch.RequestProcesses = make([]bool, len(s.here))
 	return nil
 }
 

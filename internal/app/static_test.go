@@ -1,7 +1,6 @@
 package app
 
 import (
-	"errors"
 	"log/slog"
 	"testing"
 	"testing/fstest"
@@ -59,34 +58,6 @@ func one(uids []string, err error) (string, error) {
 		return "", err
 	}
 	return uids[0], err
-}
-
-// Whose a process is is said by the UID of the API server, where one is read.
-func TestPodOfProcessesOfStaticPods(t *testing.T) {
-	failure := errors.New("no such thing")
-	podOf := func(pid uint32) ([]string, error) {
-		if pid == 0 {
-			return nil, failure
-		}
-		return []string{"hash"}, nil
-	}
-	k := kubernetes{}
-	if k.podOf(nil) != nil {
-		t.Error("a source without processes has some now")
-	}
-	if uid, err := one(k.podOf(podOf)(1)); uid != "hash" || err != nil {
-		t.Errorf("without an API server: %q, %v", uid, err)
-	}
-	k.uidOf = func(uid string) string { return map[string]string{"hash": "mirror"}[uid] }
-	if uid, err := one(k.podOf(podOf)(1)); uid != "mirror" || err != nil {
-		t.Errorf("with one: %q, %v", uid, err)
-	}
-	if uid, err := one(k.podOf(podOf)(0)); uid != "" || !errors.Is(err, failure) {
-		t.Errorf("a process that cannot be looked at: %q, %v", uid, err)
-	}
-	if k.podOf(nil) != nil {
-		t.Error("a source without processes has some now")
-	}
 }
 
 // The reads of a source under Kubernetes know static pods so, too.
