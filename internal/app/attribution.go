@@ -54,8 +54,8 @@ func expressions(texts []string) []*regexp.Regexp {
 	return all
 }
 
-// errNoNodeName says that the API server cannot be queried for this node's pods alone. Those of a
-// whole cluster are nothing that an agent on each node reads.
+// errNoNodeName says that the API server cannot be queried for this node's pods alone. An agent on each node must not read
+// the pods of the cluster.
 var errNoNodeName = errors.New("NODE_NAME is not set, so that pods go without labels and UIDs and claims without devices (in a manifest, fieldRef spec.nodeName)")
 
 // podOf returns podOf with the UIDs of static pods as the API server has them.
@@ -73,21 +73,23 @@ func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
 	}
 }
 
-// addAPI gives the mapper what the API server knows. Without one, or without the node's name, the
-// mapper goes without: a cluster's API is no reason to have no metrics of GPUs.
+// addAPI adds the pods and claims of the API server to the mapper. The mapper goes without them where there is no server,
+// or no node name: that is no reason to have no metrics of GPUs.
 func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmapper.Options) {
 	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: k.watches.report})
-	none := func(string, string, string) (podmapper.ClaimDevice, bool) { return podmapper.ClaimDevice{}, false }
-	if cfg.Kubernetes.DRA {
-		opt.Device = none // claims are counted as unmatched
-	}
 	if cfg.Labels.NodeName == "" {
 		err = errNoNodeName
 	}
+	watchesPods, watchesSlices := cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID, cfg.Kubernetes.DRA
+	if err != nil && watchesPods {
+		k.watches.report("pods", err)
+	}
+	if err != nil && watchesSlices {
+		k.watches.report("resourceslices", err)
+		// Claims are counted as unmatched.
+		opt.Device = func(string, string, string) (podmapper.ClaimDevice, bool) { return podmapper.ClaimDevice{}, false }
+	}
 	if err != nil {
-		for _, resource := range watchedResources(cfg.Kubernetes) {
-			k.watches.report(resource, err)
-		}
 		return
 	}
 	sharing := client.Sharing(ctx, cfg.Labels.NodeName)
@@ -98,31 +100,22 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 		return gpu.SharingTimeSlicing
 	}
 	var revisions []func() uint64
-	if cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID {
+	if watchesPods {
 		pods := client.Pods(ctx, cfg.Labels.NodeName)
 		revisions = append(revisions, pods.Revision)
 		opt.Ready = append(opt.Ready, pods.Listed())
 		k.uidOf = pods.UIDOf
 		opt.Stale = pods.Stale
-		opt.Pod = func(namespace, name string) (podmapper.PodInfo, bool) {
-			pod, ok := pods.Get(namespace, name)
-			return podmapper.PodInfo{
-				UID: pod.UID, Hash: pod.Hash, Labels: pod.Labels, Finished: pod.Finished, Created: pod.Created,
-				Containers: pod.Containers, Allocated: pod.Allocated,
-			}, ok
-		}
+		opt.Pod = pods.Get
 	}
-	if cfg.Kubernetes.DRA {
+	if watchesSlices {
 		slices := client.Slices(ctx, cfg.Labels.NodeName)
 		revisions = append(revisions, slices.Revision)
 		opt.Ready = append(opt.Ready, slices.Listed())
 		claims := client.Claims(ctx)
 		revisions = append(revisions, claims.Revision)
 		opt.Admin = claims.Admin
-		opt.Device = func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
-			d, ok := slices.Get(driver, pool, name)
-			return podmapper.ClaimDevice{UUID: d.UUID, MIG: d.Type == "mig", Profile: d.Profile}, ok
-		}
+		opt.Device = slices.Get
 	}
 	// Each only grows, and so does the sum.
 	opt.Revision = func() uint64 {
@@ -132,18 +125,6 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 		}
 		return sum
 	}
-}
-
-// watchedResources are the resources of the API that a setting needs.
-func watchedResources(cfg config.Kubernetes) []string {
-	var resources []string
-	if cfg.PodLabels || cfg.PodUID {
-		resources = append(resources, "pods")
-	}
-	if cfg.DRA {
-		resources = append(resources, "resourceslices")
-	}
-	return resources
 }
 
 // apiWatches reports how the requests of what is watched go: as a series, and in the log when it

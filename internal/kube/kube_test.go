@@ -211,9 +211,9 @@ func TestSlicesOfOneNode(t *testing.T) {
 			until(t, "a slice", func() bool { _, ok := slices.Get("gpu.nvidia.com", "node-1", "gpu-0"); return ok })
 			want(t, "selector", s.selector("list", path), "spec.nodeName=node-1")
 			gpu0, _ := slices.Get("gpu.nvidia.com", "node-1", "gpu-0")
-			want(t, "gpu-0, of the pool's latest generation", gpu0, kube.Device{UUID: "GPU-0", Type: "gpu"})
+			want(t, "gpu-0, of the pool's latest generation", gpu0, kube.Device{UUID: "GPU-0"})
 			mig, _ := slices.Get("gpu.nvidia.com", "node-1", "gpu-1-mig")
-			want(t, "gpu-1-mig", mig, kube.Device{UUID: "MIG-1", Type: "mig", Profile: "1g.10gb"})
+			want(t, "gpu-1-mig", mig, kube.Device{UUID: "MIG-1", MIG: true, Profile: "1g.10gb"})
 			for _, name := range []string{"gpu-2", "gpu-3", "gpu-9"} { // without a UUID, not there, of an old generation
 				if d, ok := slices.Get("gpu.nvidia.com", "node-1", name); ok {
 					t.Errorf("%s is known: %+v", name, d)
@@ -256,7 +256,7 @@ func TestRecordedSlice(t *testing.T) {
 	slices := c.Slices(t.Context(), "e2e-node")
 	until(t, "the MIG device", func() bool {
 		d, ok := slices.Get("gpu.nvidia.com", "e2e-node", "gpu-3-mig-1g10gb-19-0")
-		return ok && d == kube.Device{UUID: "MIG-a0000000-0000-5000-8000-000000000001", Type: "mig"}
+		return ok && d == kube.Device{UUID: "MIG-a0000000-0000-5000-8000-000000000001", MIG: true}
 	})
 }
 

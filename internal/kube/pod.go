@@ -2,27 +2,16 @@ package kube
 
 import (
 	"context"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 )
 
-// A Pod is what is kept of a pod. It is not to be changed.
-type Pod struct {
-	UID      string
-	Labels   map[string]string
-	Finished bool // status.phase is Succeeded or Failed
-	Created  time.Time
-	// Hash is the UID that the kubelet knows a static pod by, and that control groups have: the hash
-	// of its manifest. "" for a pod that came from the API.
-	Hash string
-	// Allocated is what HAMi's scheduler says of the devices of the containers, whose names are then
-	// Containers; "" for a pod that it did not schedule.
-	Allocated  string
-	Containers []string
-}
+// A Pod is what the mapper of pods needs of one. It is not to be changed.
+type Pod = podmapper.PodInfo
 
 const (
 	// configHash is the annotation of the Hash (k8s.io/kubernetes, pkg/kubelet/types,

@@ -6,14 +6,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 )
 
-// A Device is what a ResourceSlice says of one device.
-type Device struct {
-	UUID    string // the attribute uuid; the NVIDIA driver gives it to GPUs and MIG devices
-	Type    string // the attribute type: "gpu" or "mig"
-	Profile string // the attribute profile of a MIG device
-}
+// A Device is a device of a ResourceSlice. NVIDIA's driver gives GPUs and MIG devices the attributes uuid and type ("gpu"
+// or "mig"), and MIG devices a profile.
+type Device = podmapper.ClaimDevice
 
 // deviceKey names a device as a claim's allocation does.
 type deviceKey struct{ driver, pool, device string }
@@ -118,7 +117,7 @@ func sliceOf(u *unstructured.Unstructured) slice {
 			full := spec.Driver + "/" + name
 			return d.Attributes[name].String + d.Attributes[full].String + d.Basic.Attributes[name].String + d.Basic.Attributes[full].String
 		}
-		s.devices[deviceKey{spec.Driver, spec.Pool.Name, d.Name}] = Device{UUID: text("uuid"), Type: text("type"), Profile: text("profile")}
+		s.devices[deviceKey{spec.Driver, spec.Pool.Name, d.Name}] = Device{UUID: text("uuid"), MIG: text("type") == "mig", Profile: text("profile")}
 	}
 	return s
 }
