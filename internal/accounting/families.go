@@ -53,6 +53,15 @@ func families() []family {
 	}
 }
 
+// Families returns the families without their series, in the order in which a page has them.
+func Families() []gpu.Family {
+	var list []gpu.Family
+	for _, f := range families() {
+		list = append(list, f.Family)
+	}
+	return list
+}
+
 // IsFamily reports whether a family of that name is the package's.
 func IsFamily(name string) bool {
 	return slices.ContainsFunc(families(), func(f family) bool { return f.Name == name })

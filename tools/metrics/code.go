@@ -12,67 +12,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// attribution returns the families of attribution as the code spells them out.
-func (w *writer) attribution() []gpu.Family {
-	types := map[string]gpu.MetricType{"MetricGauge": gpu.MetricGauge, "MetricCounter": gpu.MetricCounter}
-	named := w.constants()
-	var all []gpu.Family
-	w.walkCode(func(n ast.Node) {
-		literal, ok := n.(*ast.CompositeLit)
-		if !ok {
-			return
-		}
-		var f gpu.Family
-		typed := false
-		for _, e := range literal.Elts {
-			kv, ok := e.(*ast.KeyValueExpr)
-			if !ok {
-				continue
-			}
-			key, _ := kv.Key.(*ast.Ident)
-			switch {
-			case key == nil:
-			case key.Name == "Name":
-				f.Name, _ = stringOf(kv.Value)
-				if id, ok := kv.Value.(*ast.Ident); ok {
-					f.Name = named[id.Name]
-				}
-			case key.Name == "Help":
-				f.Help, _ = stringOf(kv.Value)
-			case key.Name == "Type":
-				if s, ok := kv.Value.(*ast.SelectorExpr); ok {
-					f.Type, typed = types[s.Sel.Name]
-				}
-			}
-		}
-		if typed && (strings.HasPrefix(f.Name, "dcgm_pod_gpu_") || strings.HasPrefix(f.Name, "dcgm_gpu_")) {
-			all = append(all, f)
-		}
-	})
-	if len(all) < 10 {
-		w.fail("only %d families of attribution found in the code", len(all))
-	}
-	return all
-}
-
-// constants returns the strings that the code gives a name.
-func (w *writer) constants() map[string]string {
-	all := map[string]string{}
-	w.walkCode(func(n ast.Node) {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || len(spec.Names) != len(spec.Values) {
-			return
-		}
-		for i, v := range spec.Values {
-			if s, ok := stringOf(v); ok {
-				all[spec.Names[i].Name] = s
-			}
-		}
-	})
-	return all
+// attribution returns the families of attribution that are no health series.
+func attribution() []gpu.Family {
+	return slices.DeleteFunc(accounting.Families(), func(f gpu.Family) bool { return strings.HasPrefix(f.Name, "dcgm_exporter_") })
 }
 
 // attributionLabels are the labels of a family of attribution.

@@ -200,7 +200,7 @@ same in both vocabularies.
 | name | type | unit | labels | what |
 |---|---|---|---|---|
 `)
-	for _, f := range w.attribution() {
+	for _, f := range attribution() {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.Type, promisedUnit(f.Name), code(attributionLabels(f.Name)), cell(f.Help))
 	}
 	b.WriteString(`

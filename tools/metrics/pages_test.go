@@ -114,7 +114,7 @@ func rows(t *testing.T) map[string]row {
 	for _, f := range catalog.Families() {
 		all[f.Name] = row{f.Type.String(), append(slices.Clone(gpus), f.Labels...)}
 	}
-	for _, f := range w.attribution() {
+	for _, f := range attribution() {
 		all[f.Name] = row{f.Type.String(), attributionLabels(f.Name)}
 	}
 	if w.err != nil {
