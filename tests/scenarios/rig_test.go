@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,6 +24,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 // interval is between two cycles of a simulated node.
@@ -45,21 +46,17 @@ type stage struct {
 func perform(t *testing.T, node, faults string, look func(*stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := raise(t, sim.Options{Node: node, Seed: 11}, faults)
+		s := raise(t, node, faults)
 		defer s.lower()
 		look(s)
 	})
 }
 
-func raise(t *testing.T, o sim.Options, faults string) *stage {
+func raise(t *testing.T, node, faults string) *stage {
 	t.Helper()
-	script, err := sim.ParseScenario(strings.NewReader(faults), "faults.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &stage{t: t, begin: time.Now(), over: make(chan error, 1)}
-	o.Scenario = script
-	if s.src, err = sim.New(o); err != nil {
+	var err error
+	if s.src, err = sim.New(sim.Options{Node: node, Seed: 11, Scenario: simulated.Scenario(t, faults)}); err != nil {
 		t.Fatal(err)
 	}
 	file, ok := etc.File(etc.FleetName)
@@ -163,18 +160,5 @@ func (p page) by(family string, names ...string) map[string]float64 {
 
 // gpus returns the GPUs that have a temperature, in order.
 func (p page) gpus() []string {
-	var list []string
-	for _, s := range p.series["DCGM_FI_DEV_GPU_TEMP"] {
-		list = append(list, s.labels.Get("gpu"))
-	}
-	slices.SortFunc(list, func(a, b string) int { return number(a) - number(b) })
-	return list
-}
-
-func number(s string) int {
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		return -1
-	}
-	return n
+	return slices.Sorted(maps.Keys(p.by("DCGM_FI_DEV_GPU_TEMP", "gpu")))
 }

@@ -5,7 +5,6 @@ package nvml
 import (
 	"encoding/binary"
 	"math"
-	"strings"
 	"testing"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -110,28 +109,6 @@ func TestProfileOf(t *testing.T) {
 			t.Errorf("profileOf(%q) = %q, want %q", test.name, got, test.want)
 		}
 	}
-}
-
-// A profile that NVML names comes out as it went in, whatever the board is called, and that of the
-// GPU instance out of a compute instance's.
-func FuzzProfileOf(f *testing.F) {
-	f.Add("NVIDIA H100 80GB HBM3", uint8(0), "1g.10gb")
-	f.Add("", uint8(2), "3g.40gb+me")
-	f.Fuzz(func(t *testing.T, board string, compute uint8, profile string) {
-		slices, _, ok := strings.Cut(profile, ".")
-		if strings.Contains(board+" ", "MIG") || strings.Contains(profile, "MIG") || strings.TrimSpace(profile) != profile ||
-			!ok || !strings.HasSuffix(slices, "g") {
-			return // no name that NVML gives
-		}
-		own := profile
-		if compute > 0 {
-			own = string('0'+rune(compute%8)) + "c." + profile
-		}
-		name := board + " MIG " + own
-		if got := profileOf(name); got != own || gpu.InstanceProfile(got) != profile {
-			t.Errorf("profileOf(%q) = %q of the instance %q, want %q of %q", name, got, gpu.InstanceProfile(got), own, profile)
-		}
-	})
 }
 
 // Every number that a field value can hold comes out as the same number, or not at all where an

@@ -1,14 +1,10 @@
 package sim
 
 import (
-	"encoding/json"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // The figures of the embedded data make sense together; the model relies on it.
@@ -98,52 +94,6 @@ func TestNodesMakeSense(t *testing.T) {
 			if c.Cores < 1 || c.Limit <= c.Idle {
 				t.Errorf("%s: CPU %+v", name, c)
 			}
-		}
-	}
-}
-
-// The MIG profiles are those of the table that the project's tools use, which lies beside the
-// repository where it is developed.
-func TestProfilesAgreeWithTheGeometryTable(t *testing.T) {
-	raw := material.Read(t, "data/mig-geometry.json")
-	type profile struct {
-		Compute    int      `json:"compute"`
-		Placements [][2]int `json:"placements"`
-	}
-	var table []struct {
-		Board    string             `json:"board"`
-		Profiles map[string]profile `json:"profiles"`
-	}
-	if err := json.Unmarshal(raw, &table); err != nil {
-		t.Fatal(err)
-	}
-	names := map[string]string{
-		"A100-PCIE-40GB": "A100/A800-40GB", "A100-SXM4-80GB": "A100/A800-80GB",
-		"H100-SXM5-80GB": "H100/H800-80GB", "GH200-96GB": "H100-96GB/GH200-96/H20/PG506",
-	}
-	p, err := loadParts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range p.Boards {
-		if b.MIG == nil {
-			continue
-		}
-		got, want := map[string]profile{}, map[string]profile(nil)
-		for _, m := range b.MIG {
-			p := profile{Compute: m.Compute}
-			for _, start := range m.Starts {
-				p.Placements = append(p.Placements, [2]int{start, m.Size})
-			}
-			got[m.Name] = p
-		}
-		for _, row := range table {
-			if row.Board == names[b.Name] {
-				want = row.Profiles
-			}
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("board %s (-table +ours):\n%s", b.Name, diff)
 		}
 	}
 }

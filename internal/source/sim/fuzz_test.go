@@ -28,9 +28,7 @@ func FuzzScenario(f *testing.F) {
 		`faults: [{fault: throttle, at: 1s, for: 40s, devices: ["0"], reasons: [hw_thermal]}]`,
 		`faults: [{fault: set, fields: ["203"], value: 30}, {fault: set, fields: [DCGM_FI_DEV_NAME], text: x}]`,
 		`faults: [{fault: link-down, devices: ["nvlink 0/1"]}]`,
-		`faults: [{fault: absent, fields: ["DCGM_FI_DEV_GPU_*"], devices: ["6/2/0", "connectx 0"]}]`,
 		`faults: [{fault: repartition, at: 20s, for: 20s, devices: ["0"], mig: [3g.40gb, 3g.40gb]}]`,
-		`faults: [{fault: repartition, at: 20s, for: 20s, devices: ["0"], mig: [3g.40gb, 1g.10gb]}]`,
 	} {
 		f.Add([]byte(yaml), uint16(30))
 	}

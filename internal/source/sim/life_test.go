@@ -71,6 +71,7 @@ func TestShapes(t *testing.T) {
 		{"training works but for its pauses", "single", 0, [2]float64{0, 0}, [2]float64{0.9, 0.99}},
 		{"batch works about half of the time", "mixed", 4, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.7}},
 		{"two notebooks on one GPU mostly rest", "mixed", 1, [2]float64{0.6, 0.95}, [2]float64{0, 0.1}},
+		{"inference follows the day", "t4", 0, [2]float64{0, 0}, [2]float64{0.2, 0.4}},
 		{"a GPU without a pod rests", "t4", 3, [2]float64{1, 1}, [2]float64{0, 0}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -93,21 +94,6 @@ func TestShapes(t *testing.T) {
 				t.Errorf("busy for %v of the time, want %v", busy, test.busy)
 			}
 		})
-	}
-}
-
-// Pods of one job over several GPUs move together.
-func TestAPodsDevicesShareARhythm(t *testing.T) {
-	r := play(t, sim.Options{Node: "nvswitch", Seed: 1}, simulated.Plan(gpuUtil))
-	for range 600 {
-		r.Pass(11 * time.Second)
-		v := r.read()
-		first := v.num(0, gpuUtil)
-		for _, row := range r.rows(gpu.KindGPU) {
-			if math.Abs(v.num(row, gpuUtil)-first) > 6 {
-				t.Fatalf("GPU 0 is at %v %%, GPU %d at %v %%", first, row, v.num(row, gpuUtil))
-			}
-		}
 	}
 }
 

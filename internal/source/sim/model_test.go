@@ -331,22 +331,6 @@ func TestValuesAreInThePlansUnit(t *testing.T) {
 	}
 }
 
-func TestDiurnalLoad(t *testing.T) {
-	r := play(t, sim.Options{Node: "t4", Seed: 1}, simulated.Plan(gpuUtil))
-	mean := func(from time.Duration) float64 {
-		sum := 0.0
-		for i := range 60 {
-			r.At(from + time.Duration(i)*time.Minute)
-			sum += r.read().num(0, gpuUtil)
-		}
-		return sum / 60
-	}
-	// The world begins at 9 h; inference peaks at 15 h and rests at 3 h.
-	if day, night := mean(6*time.Hour), mean(18*time.Hour); day < 2*night {
-		t.Errorf("%v %% by day and %v %% by night, want at least twice as much by day", day, night)
-	}
-}
-
 func TestFieldsThatABoardLacks(t *testing.T) {
 	const memoryTemp, fan, nvlink, remapped, retired, sbe = 140, 191, 449, 394, 390, 310
 	plan := simulated.Plan(memoryTemp, fan, nvlink, remapped, retired, sbe, gpuUtil, graphics)

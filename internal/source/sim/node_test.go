@@ -1,8 +1,8 @@
 package sim_test
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -51,13 +51,8 @@ func TestRowsFollowThePlan(t *testing.T) {
 		change func(*gpu.Plan)
 		want   []string
 	}{
-		{"only the levels of the fields", "nvswitch", []gpu.FieldID{gpuTemp}, nil,
-			[]string{"GPU 0", "GPU 1", "GPU 2", "GPU 3", "GPU 4", "GPU 5", "GPU 6", "GPU 7"}},
 		{"the node where a field is the node's", "single", []gpu.FieldID{gpuTemp, driverVersion}, nil,
 			[]string{"GPU 0", "node 0"}},
-		{"GPUs by number", "demo", []gpu.FieldID{gpuTemp},
-			func(p *gpu.Plan) { p.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{2, 6}} },
-			[]string{"GPU 2", "GPU 6"}},
 		{"instances by id", "demo", []gpu.FieldID{fbUsed},
 			func(p *gpu.Plan) { p.Devices = gpu.Selector{Minor: true, MinorIDs: []uint32{86, 105}} },
 			[]string{"GPU instance 86 of GPU 6", "GPU instance 105 of GPU 7"}},
@@ -67,7 +62,6 @@ func TestRowsFollowThePlan(t *testing.T) {
 				p.CPUs = gpu.Selector{Minor: true, MinorIDs: []uint32{71, 72}}
 			},
 			[]string{"CPU core 71 of CPU 0", "CPU core 72 of CPU 1"}},
-		{"nothing is selected", "demo", []gpu.FieldID{gpuTemp}, func(p *gpu.Plan) { p.Devices = gpu.Selector{} }, nil},
 		{"a switch and its links", "nvswitch", []gpu.FieldID{858, 870},
 			func(p *gpu.Plan) {
 				p.Devices = gpu.Selector{}
@@ -94,78 +88,60 @@ func TestRowsFollowThePlan(t *testing.T) {
 	}
 }
 
-// The identities that pages are labeled with have the form of real ones.
-func TestIdentity(t *testing.T) {
-	r := play(t, sim.Options{Node: "demo", Seed: 1}, simulated.Plan(fbUsed))
-	for _, d := range r.s.Topology().Devices {
-		if d.Entity.Kind != gpu.KindGPUInstance || d.GPU != 7 || d.InstanceID != 8 {
-			continue
-		}
-		if !strings.HasPrefix(d.UUID, "GPU-") || len(d.UUID) != 40 || !strings.HasPrefix(d.MIGUUID, "MIG-") || len(d.MIGUUID) != 40 {
-			t.Errorf("UUIDs %q and %q", d.UUID, d.MIGUUID)
-		}
-		d.UUID, d.MIGUUID = "", ""
-		want := gpu.Device{
-			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 106, ParentKind: gpu.KindGPU, Parent: 7},
-			GPU:    7, NVMLIndex: 7, Minor: 7, PCIBusID: "00000000:92:00.0", Model: "NVIDIA H100 80GB HBM3",
-			InstanceID: 8, Profile: "1g.10gb",
-		}
-		if diff := cmp.Diff(want, d); diff != "" {
-			t.Errorf("device (-want +got):\n%s", diff)
-		}
-		return
-	}
-	t.Error("GPU 7 has no instance 8")
-}
-
 func TestAttribute(t *testing.T) {
 	for _, test := range []struct {
 		node string
-		want map[string]string // entity → namespace/pod/container
+		want map[string]string // entity → labels and sharing
 	}{
-		{"mixed", map[string]string{ // the A10 is shared, and has no exclusive owner
-			"GPU 0": "serving/ranker-0/triton", "GPU 2": "research/finetune-0/trainer",
-			"GPU 3": "media/transcode-0/ffmpeg", "GPU 4": "analytics/etl-0/rapids",
+		{"mixed", map[string]string{
+			"GPU 0": "triton serving ranker-0", "GPU 1": "2 owners time-slicing 4", "GPU 2": "trainer research finetune-0",
+			"GPU 3": "ffmpeg media transcode-0", "GPU 4": "rapids analytics etl-0",
 		}},
-		{"a100-mig", map[string]string{
-			"GPU instance 7 of GPU 0": "notebooks/jupyter-a/notebook", "GPU instance 8 of GPU 0": "notebooks/jupyter-b/notebook",
-			"GPU instance 9 of GPU 0": "notebooks/jupyter-c/notebook", "GPU instance 10 of GPU 0": "serving/embed-0/triton",
-			"GPU instance 16 of GPU 1": "research/finetune-0/trainer", "GPU instance 17 of GPU 1": "analytics/etl-0/rapids",
+		{"demo", map[string]string{
+			"GPU 0": "trainer research llm-pretrain-0", "GPU 1": "trainer research llm-pretrain-0", "GPU 2": "trainer research llm-pretrain-0",
+			"GPU 3": "48213", "GPU 4": "2 owners time-slicing 4",
+			"GPU instance 86 of GPU 6": "trainer research speech-finetune-0", "GPU instance 87 of GPU 6": "rapids analytics etl-28911240-lq7zt",
+			"GPU instance 93 of GPU 6": "notebook notebooks jupyter-a", "GPU instance 105 of GPU 7": "triton serving embed-6c8f7d4b9-2hmdl",
+			"GPU instance 106 of GPU 7": "triton serving embed-6c8f7d4b9-8rwsc", "GPU instance 107 of GPU 7": "notebook notebooks jupyter-b",
+			"GPU instance 108 of GPU 7": "notebook notebooks jupyter-c", "GPU instance 109 of GPU 7": "ffmpeg media thumbs-5d9fb-kk2xp",
+			"GPU instance 110 of GPU 7": "rapids analytics etl-28911240-m4p9d",
 		}},
 	} {
 		t.Run(test.node, func(t *testing.T) {
 			r := play(t, sim.Options{Node: test.node}, simulated.Plan())
 			top := r.s.Topology()
-			o, err := r.src.Attribute(context.Background(), top)
+			o, err := r.src.Attribute(t.Context(), top)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := map[string]string{}
 			for row := range top.Devices {
-				if l := o.Of(row); l != nil {
-					if l[0].Name != "container" || l[1].Name != "namespace" || l[2].Name != "pod" {
-						t.Errorf("labels %v, want container, namespace and pod", l)
-					}
-					got[top.Devices[row].Entity.String()] = l[1].Value + "/" + l[2].Value + "/" + l[0].Value
+				var words []string
+				for _, label := range o.Of(row) {
+					words = append(words, label.Value)
+				}
+				use := o.UseOf(row)
+				if len(use.Owners) > 1 {
+					words = append(words, fmt.Sprint(len(use.Owners), " owners"))
+				}
+				if use.Sharing != gpu.SharingNone {
+					words = append(words, fmt.Sprint(use.Sharing, " ", use.Replicas))
+				}
+				if words != nil {
+					got[top.Devices[row].Entity.String()] = strings.Join(words, " ")
 				}
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("owners (-want +got):\n%s", diff)
 			}
-			if again, _ := r.src.Attribute(context.Background(), top); again.Generation != o.Generation {
+			if again, _ := r.src.Attribute(t.Context(), top); again.Generation != o.Generation {
 				t.Error("the same question has an answer of another generation")
 			}
 			r.open()
-			if other, _ := r.src.Attribute(context.Background(), r.s.Topology()); other.Generation == o.Generation {
+			if other, _ := r.src.Attribute(t.Context(), r.s.Topology()); other.Generation == o.Generation {
 				t.Error("another topology has an answer of the same generation")
 			}
 		})
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	r := play(t, sim.Options{}, simulated.Plan(gpuTemp))
-	if _, err := r.src.Attribute(ctx, r.s.Topology()); !errors.Is(err, context.Canceled) {
-		t.Errorf("Attribute with a canceled context: %v", err)
 	}
 }
 

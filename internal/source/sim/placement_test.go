@@ -28,7 +28,6 @@ func TestPlacement(t *testing.T) {
 	}
 	nv18 := "NV18 "
 	for node, want := range map[string][]place{
-		"single": {{0, "0-63", nil}},
 		"grace-hopper": {
 			{0, "0-71", []string{nv18 + "SYS"}},
 			{1, "72-143", nil},
@@ -42,14 +41,6 @@ func TestPlacement(t *testing.T) {
 		"a100-mig": { // bridges join two cards, the third has none
 			{0, "0-63", []string{"NV12 NODE", "SYS"}},
 			{0, "0-63", []string{"SYS"}},
-			{1, "64-127", nil},
-		},
-		"shared": {
-			{0, "0-63", []string{nv18 + "NODE", nv18 + "NODE", nv18 + "SYS", nv18 + "SYS", nv18 + "SYS"}},
-			{0, "0-63", []string{nv18 + "NODE", nv18 + "SYS", nv18 + "SYS", nv18 + "SYS"}},
-			{0, "0-63", []string{nv18 + "SYS", nv18 + "SYS", nv18 + "SYS"}},
-			{1, "64-127", []string{nv18 + "NODE", nv18 + "NODE"}},
-			{1, "64-127", []string{nv18 + "NODE"}},
 			{1, "64-127", nil},
 		},
 	} {
@@ -75,16 +66,6 @@ func TestPlacement(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(place{})); diff != "" || next != len(pairs) {
 			t.Errorf("%s: %d of %d pairs in order (-want +got):\n%s", node, next, len(pairs), diff)
 		}
-	}
-}
-
-func TestNoPlacementUnlessRequested(t *testing.T) {
-	r := play(t, sim.Options{Node: "h100x8"}, simulated.Plan(gpuTemp))
-	if r.s.Topology().Pairs != nil || r.s.Topology().Devices[0].Place != nil {
-		t.Error("the topology has what was not requested")
-	}
-	if r.read(); len(r.b.Health)+len(r.b.Peers) != 0 {
-		t.Error("the batch has what was not requested")
 	}
 }
 
