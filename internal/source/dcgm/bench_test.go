@@ -55,24 +55,27 @@ func BenchmarkReadFakeDCGM56x76(b *testing.B) {
 			e := fakedcgm.New(b, lines...)
 			s := open(b, e, plan, dcgm.Options{Remote: engineAt(remote)})
 			var batch gpu.Batch
-			cycle := func() {
-				batch.Reset()
-				if err := s.Read(context.Background(), &batch); err != nil {
-					b.Fatal(err)
-				}
-			}
-			cycle()
+			cycle(b, s, &batch)
 			before := total(e.Calls())
 			b.ReportAllocs()
 			b.ResetTimer()
 			n := 0
 			for b.Loop() {
-				cycle()
+				cycle(b, s, &batch)
 				n++
 			}
 			b.ReportMetric(float64(total(e.Calls())-before)/float64(n), "calls/op")
-			b.ReportMetric(float64(len(batch.Samples)), "samples/op")
 		})
+	}
+}
+
+func cycle(t testing.TB, s *dcgm.Session, batch *gpu.Batch) {
+	batch.Reset()
+	if err := s.Read(context.Background(), batch); err != nil {
+		t.Fatal(err)
+	}
+	if want := benchInstances * benchFields; len(batch.Samples) != want {
+		t.Fatalf("%d samples, want %d", len(batch.Samples), want)
 	}
 }
 
@@ -112,20 +115,11 @@ func TestMemoryOfCycles(t *testing.T) {
 	e := fakedcgm.New(t, lines...)
 	s := open(t, e, plan, dcgm.Options{})
 	var batch gpu.Batch
-	cycle := func() {
-		batch.Reset()
-		if err := s.Read(context.Background(), &batch); err != nil {
-			t.Fatal(err)
-		}
-		if want := benchInstances * benchFields; len(batch.Samples) != want {
-			t.Fatalf("%d samples, want %d", len(batch.Samples), want)
-		}
-	}
 	measure := func(cycles int) (allocated uint64, resident int64) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for range cycles {
-			cycle()
+			cycle(t, s, &batch)
 		}
 		runtime.ReadMemStats(&after)
 		return (after.TotalAlloc - before.TotalAlloc) / uint64(cycles), residentBytes(t)

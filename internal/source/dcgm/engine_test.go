@@ -18,26 +18,12 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-func diffs(want, got any) string { return cmp.Diff(want, got) }
-
 func TestTopology(t *testing.T) {
-	e := fakedcgm.New(t, world()...)
-	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("gpu-node-7:5556")})
+	s := open(t, fakedcgm.New(t, world()...), planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("gpu-node-7:5556")})
 	top := s.Topology()
-	instance := gpu.Device{
-		Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 7},
-		GPU:    1, UUID: "GPU-1", PCIBusID: "00000000:2C:00.0", NVMLIndex: 2, Minor: 3, Model: "NVIDIA H100 80GB HBM3",
-		InstanceID: 1, Profile: "3g.40gb", MIGUUID: "MIG-aaaa",
-	}
-	if diff := cmp.Diff(instance, top.Devices[2]); diff != "" {
-		t.Errorf("instance 7 (-want +got):\n%s", diff)
-	}
 	got := []string{top.Source, top.Driver, top.Library, top.Engine, top.Host}
 	if diff := cmp.Diff([]string{"dcgm", "580.95.05", "4.6.0", "4.6.0", "gpu-node-7"}, got); diff != "" {
 		t.Errorf("source, driver, library, engine, host (-want +got):\n%s", diff)
-	}
-	if got := e.Address(); got != "gpu-node-7:5556" {
-		t.Errorf("connected to %q", got)
 	}
 }
 
@@ -53,12 +39,9 @@ func engineAt(text string) gpu.EngineAddress {
 func TestAddressReachesDCGM(t *testing.T) {
 	for remote, want := range map[string]string{
 		"localhost":                "localhost:5555",
-		"[::1]:5556":               "[::1]:5556",
-		"tcp://10.1.2.3":           "10.1.2.3:5555",
 		"unix:///run/nvidia/dcgm":  "unix socket /run/nvidia/dcgm",
 		"vsock://3:7777":           "vsock://3:7777",
 		"tcp://[2001:db8::1]:5557": "[2001:db8::1]:5557",
-		"[fe80::1%eth0]":           "[fe80::1%eth0]:5555",
 	} {
 		t.Run(remote, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
@@ -73,29 +56,78 @@ func TestAddressReachesDCGM(t *testing.T) {
 	}
 }
 
-// Blanks of every kind come with status 0 and a fresh time.
-func TestValues(t *testing.T) {
-	e := fakedcgm.New(t, world(
-		"value gpu:* 100 blank i", "value gpu:* 101 notfound i", "value gpu:* 102 unsupported i", "value gpu:* 110 nopermission i",
-		"value gpu:* 140 blank d", "value gpu:* 158 notfound d", "value gpu:* 159 unsupported d", "value gpu:* 160 nopermission d",
-		"value gpu:* 51 blank s", "value gpu:* 53 notfound s", "value gpu:* 80 unsupported s", "value gpu:* 81 nopermission s",
-		"value gpu:* 200 nodata", "value gpu:* 201 int 5 status=-15", "value gpu:* 202 int 9223372036854775807",
-		"value gpu:* 203 int 808334905", "value gpu:* 82 text PG520", "value gpu:* 190 int -3", "value gpu:* 191 double nan",
-	)...)
-	plan := planOf(field(150, onGPU), field(100, onGPU), field(101, onGPU), field(102, onGPU), field(110, onGPU),
+// A batch is what a script makes of a plan.
+func TestBatches(t *testing.T) {
+	everything := []string{
+		"CPU 0 #4 61.5", "CPU 0 #5 0.25",
+		"CPU core 0 of CPU 0 #5 0.25", "CPU core 1 of CPU 0 #5 0.25", "CPU core 70 of CPU 0 #5 0.75",
+		"ConnectX 5 #6 55", "GPU 0 #0 45", "GPU 1 #0 45",
+		"NVLink 0 of GPU 0 #3 3", "NVLink 0 of NVSwitch 0 #2 7", "NVLink 0 of NVSwitch 1 #2 7", "NVLink 1 of GPU 0 #3 3",
+		"NVLink 1 of NVSwitch 0 #2 7", "NVLink 2 of GPU 1 #3 4", "NVLink 3 of NVSwitch 1 #2 9",
+		"NVSwitch 0 #1 40", "NVSwitch 1 #1 50",
+	}
+	node := []string{
+		"GPU 0 #0 580.95.05", "GPU 1 #0 580.95.05", "GPU instance 7 of GPU 1 #0 580.95.05", "GPU instance 8 of GPU 1 #0 580.95.05",
+	}
+	ratio := field(203, onGPU)
+	ratio.Unit = "ratio"
+	blanks := planOf(field(150, onGPU), field(100, onGPU), field(101, onGPU), field(102, onGPU), field(110, onGPU),
 		field(140, onGPU), field(158, onGPU), field(159, onGPU), field(160, onGPU),
 		text(51), text(53), text(80), text(81), field(200, onGPU), field(201, onGPU), field(202, onGPU),
-		field(203, onGPU), text(82), field(190, onGPU), field(191, onGPU), text(190+2))
-	plan.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{0}}
-	s := open(t, e, plan, dcgm.Options{})
-	want := []string{
-		"GPU 0 #0 45", "GPU 0 #16 808334905", "GPU 0 #17 PG520", "GPU 0 #18 -3",
-		"GPU 0 #3 not_supported", "GPU 0 #4 permission", "GPU 0 #7 not_supported", "GPU 0 #8 permission",
-		"GPU 0 #11 not_supported", "GPU 0 #12 permission", "GPU 0 #20 not_supported",
-	}
-	slices.Sort(want)
-	if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
-		t.Errorf("batch (-want +got):\n%s", diff)
+		field(203, onGPU), text(82), field(190, onGPU), field(191, onGPU), text(192))
+	blanks.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{0}}
+	for name, tt := range map[string]struct {
+		lines []string
+		plan  *gpu.Plan
+		want  []string
+	}{
+		"every kind":                {fabric(), fabricPlan(), everything},
+		"every kind, an old engine": {fabric("old"), fabricPlan(), everything},
+		"a tray of switches has no GPU": {
+			append(slices.Clone(versions), "switch 3 links=1", "value switch:3 858 int 33", "value link:* 780 int 7"), fabricPlan(),
+			[]string{
+				"NVLink 0 of NVSwitch 3 #2 7", "NVSwitch 3 #1 33", "all #0 not_supported", "all #3 not_supported", "all #4 not_supported",
+				"all #5 not_supported", "all #6 not_supported",
+			}},
+		"a kind that is not here": {
+			world(), planOf(field(150, onGPU), field(780, onSwitches)), []string{"GPU 0 #0 45", "GPU 1 #0 45", "all #1 not_supported"}},
+		"a field of the node, of each entity": {world(), planOf(text(1)), node},
+		"a field of the node, of none":        {world("node"), planOf(text(1)), node},
+		"a ratio of percent":                  {world("value gpu:* 203 int 57"), planOf(ratio), []string{"GPU 0 #0 0.57", "GPU 1 #0 0.57"}},
+		// One unknown field id fails a whole field group, and costs no other field.
+		"unknown fields": {
+			world("unknown 100 156"), planOf(field(150, onGPU), field(100, onGPU), field(155, onBoth), field(156, onGPU)),
+			[]string{
+				"GPU 0 #0 45", "GPU 0 #1 not_supported", "GPU 0 #2 71.5", "GPU 0 #3 not_supported",
+				"GPU 1 #0 45", "GPU 1 #1 not_supported", "GPU 1 #2 71.5", "GPU 1 #3 not_supported",
+				"GPU instance 7 of GPU 1 #2 30.25", "GPU instance 8 of GPU 1 #2 30.25",
+			}},
+		"instances without a profile": {
+			world("fail dcgmWatchFields -6 1 2"), planOf(field(155, onBoth)),
+			[]string{"GPU 0 #0 71.5", "GPU 1 #0 71.5", "GPU instance 7 of GPU 1 #0 30.25", "GPU instance 8 of GPU 1 #0 30.25"}},
+		// Blanks of every kind come with status 0 and a fresh time.
+		"blanks": {
+			world(
+				"value gpu:* 100 blank i", "value gpu:* 101 notfound i", "value gpu:* 102 unsupported i", "value gpu:* 110 nopermission i",
+				"value gpu:* 140 blank d", "value gpu:* 158 notfound d", "value gpu:* 159 unsupported d", "value gpu:* 160 nopermission d",
+				"value gpu:* 51 blank s", "value gpu:* 53 notfound s", "value gpu:* 80 unsupported s", "value gpu:* 81 nopermission s",
+				"value gpu:* 200 nodata", "value gpu:* 201 int 5 status=-15", "value gpu:* 202 int 9223372036854775807",
+				"value gpu:* 203 int 808334905", "value gpu:* 82 text PG520", "value gpu:* 190 int -3", "value gpu:* 191 double nan"),
+			blanks,
+			[]string{
+				"GPU 0 #0 45", "GPU 0 #11 not_supported", "GPU 0 #12 permission", "GPU 0 #16 808334905", "GPU 0 #17 PG520", "GPU 0 #18 -3",
+				"GPU 0 #20 not_supported", "GPU 0 #3 not_supported", "GPU 0 #4 permission", "GPU 0 #7 not_supported", "GPU 0 #8 permission",
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, fakedcgm.New(t, tt.lines...), tt.plan, dcgm.Options{})
+			if diff := cmp.Diff(tt.want, shown(s, read(t, s))); diff != "" {
+				t.Errorf("batch (-want +got):\n%s", diff)
+			}
+			if err := s.Err(); err != nil {
+				t.Errorf("the session ended: %v", err)
+			}
+		})
 	}
 }
 
@@ -122,53 +154,6 @@ func TestManyFields(t *testing.T) {
 	}
 	if len(sampled) <= 127 || e.Open()["fieldgroups"] < 2 {
 		t.Errorf("%d fields sampled by %d field groups", len(sampled), e.Open()["fieldgroups"])
-	}
-}
-
-// One field id that the engine does not know fails a whole field group; it must cost no other
-// field.
-func TestUnknownFields(t *testing.T) {
-	e := fakedcgm.New(t, world("unknown 100 156")...)
-	s := open(t, e, planOf(field(150, onGPU), field(100, onGPU), field(155, onBoth), field(156, onGPU), field(151, onGPU)), dcgm.Options{})
-	want := []string{
-		"GPU 0 #0 45", "GPU 0 #1 not_supported", "GPU 0 #2 71.5", "GPU 0 #3 not_supported", "GPU 0 #4 not_supported",
-		"GPU 1 #0 45", "GPU 1 #1 not_supported", "GPU 1 #2 71.5", "GPU 1 #3 not_supported", "GPU 1 #4 not_supported",
-		"GPU instance 7 of GPU 1 #2 30.25", "GPU instance 8 of GPU 1 #2 30.25",
-	}
-	if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
-		t.Errorf("batch (-want +got):\n%s", diff)
-	}
-}
-
-// Fields of the node are asked of every entity, and answered once for each or once for all.
-func TestNodeFields(t *testing.T) {
-	for name, lines := range map[string][]string{"each": world(), "all": world("node")} {
-		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, lines...)
-			s := open(t, e, planOf(text(1)), dcgm.Options{})
-			if s.Topology().Driver != "580.95.05" {
-				t.Errorf("driver %q", s.Topology().Driver)
-			}
-			want := []string{"GPU 0 #0 580.95.05", "GPU 1 #0 580.95.05", "GPU instance 7 of GPU 1 #0 580.95.05", "GPU instance 8 of GPU 1 #0 580.95.05"}
-			for range 2 { // the second Read finds the texts of the first
-				if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
-					t.Errorf("batch (-want +got):\n%s", diff)
-				}
-			}
-			e.Replace("580.95.05", "590.10")
-			readUntil(t, s, "the new driver", func(b *gpu.Batch, _ error) bool {
-				return !slices.ContainsFunc(b.Samples, func(x gpu.Sample) bool { return x.Value != gpu.Text("590.10") })
-			})
-		})
-	}
-}
-
-// A field of a kind of entities that the machine does not have is said to be unavailable.
-func TestForeignLevel(t *testing.T) {
-	e := fakedcgm.New(t, world()...)
-	s := open(t, e, planOf(field(150, onGPU), field(780, gpu.KindsOf(gpu.KindNVSwitch))), dcgm.Options{})
-	if diff := cmp.Diff([]string{"GPU 0 #0 45", "GPU 1 #0 45", "all #1 not_supported"}, shown(s, read(t, s))); diff != "" {
-		t.Errorf("batch (-want +got):\n%s", diff)
 	}
 }
 
@@ -242,83 +227,6 @@ func TestRefusedWatch(t *testing.T) {
 	}
 }
 
-// Every XID is delivered, also two within an interval and the same twice, each once and in order.
-func TestEvents(t *testing.T) {
-	e := fakedcgm.New(t, world("value gpu:* 112 int 4")...)
-	s := open(t, e, planOf(field(150, onGPU), events(230), events(112)), dcgm.Options{})
-	xids := func(b *gpu.Batch) (list []string) {
-		for _, x := range b.XIDs {
-			list = append(list, fmt.Sprint(s.Topology().Devices[x.Row].Entity, " ", x.Code, " ", x.Time))
-		}
-		return list
-	}
-	reasons := func(b *gpu.Batch) (n int) {
-		for _, x := range b.Samples {
-			if x.Field == 2 && x.Value == gpu.Int(4) {
-				n++
-			}
-		}
-		return n
-	}
-	b := read(t, s)
-	if got := xids(b); len(got) != 0 {
-		t.Errorf("XIDs before the first: %v", got)
-	}
-	e.Add("event 1 gpu:0 230 62", "event 2 gpu:0 230 45", "event 3 gpu:0 230 45", "event 4 gpu:1 230 79")
-	var seen []string
-	readUntil(t, s, "four XIDs", func(b *gpu.Batch, err error) bool {
-		seen = append(seen, xids(b)...)
-		slices.Sort(seen)
-		if reasons(b) < 2 {
-			t.Errorf("clock event reasons are missing: %v", shown(s, b))
-		}
-		return len(seen) == 4
-	})
-	for i, want := range []string{"GPU 0 45", "GPU 0 45", "GPU 0 62", "GPU 1 79"} {
-		if !strings.HasPrefix(seen[i], want) {
-			t.Errorf("XID %d is %q, want %s", i, seen[i], want)
-		}
-	}
-	for range 3 {
-		if got := xids(read(t, s)); len(got) > 0 {
-			t.Errorf("reported again: %v", got)
-		}
-	}
-}
-
-// A lost GPU is a fault of its row and of its instances, and comes back by itself. The other's
-// series do not change.
-func TestLostGPU(t *testing.T) {
-	e := fakedcgm.New(t, world()...)
-	s := open(t, e, planOf(field(150, onGPU), field(155, onBoth)), dcgm.Options{})
-	read(t, s)
-	e.Replace("minor=3", "minor=3 status=lost")
-	want := []string{"GPU 0 #0 45", "GPU 0 #1 71.5", "GPU 1 #-1 lost", "GPU instance 7 of GPU 1 #-1 lost", "GPU instance 8 of GPU 1 #-1 lost"}
-	if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
-		t.Errorf("batch (-want +got):\n%s", diff)
-	}
-	e.Replace(" status=lost", "")
-	readUntil(t, s, "all samples again", func(b *gpu.Batch, _ error) bool { return len(b.Samples) == 6 && len(b.Faults) == 0 })
-	if err := s.Err(); err != nil {
-		t.Errorf("the session ended: %v", err)
-	}
-}
-
-// A GPU that is lost before the session begins keeps its row and its identity.
-func TestLostFromTheStart(t *testing.T) {
-	lines := world()
-	lines[4] = gpuLine(0, "status=lost")
-	e := fakedcgm.New(t, lines...)
-	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
-	d := s.Topology().Devices[0]
-	if d.UUID != "GPU-0" || d.PCIBusID == "" || d.Model == "" {
-		t.Errorf("the lost GPU's identity is gone: %+v", d)
-	}
-	if diff := cmp.Diff([]string{"GPU 0 #-1 lost", "GPU 1 #0 45"}, shown(s, read(t, s))); diff != "" {
-		t.Errorf("batch (-want +got):\n%s", diff)
-	}
-}
-
 // A GPU of which nothing is known ends the session when it comes back, so that the next one has its
 // labels.
 func TestUnknownGPUComesBack(t *testing.T) {
@@ -346,52 +254,6 @@ func TestUnreadGPU(t *testing.T) {
 	readUntil(t, s, "the end", func(*gpu.Batch, error) bool { return s.Err() != nil })
 	if !errors.Is(s.Err(), gpu.ErrTopology) {
 		t.Errorf("Err = %v", s.Err())
-	}
-}
-
-// Instances that do not report their profile are read all the same.
-func TestInstancesWithoutProfile(t *testing.T) {
-	e := fakedcgm.New(t, world("fail dcgmWatchFields -6 1 2")...)
-	s := open(t, e, planOf(field(155, onBoth)), dcgm.Options{})
-	if d := s.Topology().Devices[2]; d.Profile != "" || d.InstanceID != 1 || d.UUID != "GPU-1" {
-		t.Errorf("instance 7: %+v", d)
-	}
-	if n := len(read(t, s).Samples); n != 4 {
-		t.Errorf("%d samples, want 4", n)
-	}
-}
-
-// GPUs that come and go, and instances that are partitioned again under the same id, end the
-// session. The samples of those instances are not served.
-func TestTopologyChanges(t *testing.T) {
-	for name, change := range map[string]func(*fakedcgm.Engine){
-		"GPU added":        func(e *fakedcgm.Engine) { e.Add(gpuLine(2, "")) },
-		"GPU removed":      func(e *fakedcgm.Engine) { e.Remove("gpu 0 ") },
-		"instance added":   func(e *fakedcgm.Engine) { e.Add("instance 9 gpu=1 nvml=3 profile=1g.10gb") },
-		"instance removed": func(e *fakedcgm.Engine) { e.Remove("instance 8 ") },
-		"repartitioned":    func(e *fakedcgm.Engine) { e.Replace("instance 8 gpu=1 nvml=2", "instance 8 gpu=1 nvml=9") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, world()...)
-			s := open(t, e, planOf(field(150, onGPU), field(155, onBoth)), dcgm.Options{})
-			read(t, s)
-			change(e)
-			b := read(t, s)
-			select {
-			case <-s.Done():
-			default:
-				t.Fatal("the session goes on")
-			}
-			if !errors.Is(s.Err(), gpu.ErrTopology) {
-				t.Errorf("Err = %v, want %v", s.Err(), gpu.ErrTopology)
-			}
-			for _, x := range b.Samples {
-				d := s.Topology().Devices[x.Row]
-				if d.Entity.Kind == gpu.KindGPUInstance && !strings.HasPrefix(name, "GPU") {
-					t.Errorf("%v is served after the change", d.Entity)
-				}
-			}
-		})
 	}
 }
 
@@ -443,30 +305,42 @@ func TestEngineDeadAtTheStart(t *testing.T) {
 }
 
 // Whatever call fails at the start, nothing stays open, and the reason is one of the closed set.
+// Where the call is for other entities, the GPUs are served unless the engine is gone.
 func TestEveryCallCanFail(t *testing.T) {
-	e := fakedcgm.New(t, world()...)
-	plan := planOf(field(150, onGPU), field(155, onBoth), profiling(1001), events(230))
-	s := open(t, e, plan, dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
+	remote := dcgm.Options{Remote: engineAt("10.0.0.9:5555")}
+	e := fakedcgm.New(t, fabric()...)
+	plan := fabricPlan()
+	plan.Fields = append(plan.Fields, field(155, onBoth), profiling(1001), events(230))
+	plan.Placement, plan.Health, plan.Peers = true, true, true
+	s := open(t, e, plan, remote)
 	read(t, s)
 	s.Close()
+	ofOthers := []string{"dcgmGetNvLinkLinkStatus", "dcgmGetCpuHierarchy_v2", "dcgmGetDeviceTopology", "dcgmHealthSet", "dcgmHealthCheck",
+		"dcgmGetNvLinkP2PStatus"}
 	for function := range e.Calls() {
 		switch function {
 		case "dcgmShutdown", "dcgmDisconnect", "dcgmGroupDestroy", "dcgmFieldGroupDestroy", "dcgmUnwatchFields":
 			continue // they can only fail at the end
 		}
-		for _, code := range []int{-3, -11, -12, -17, -21} {
+		for _, code := range []int{-1, -3, -6, -11, -12, -17, -20, -21, -33} {
 			t.Run(fmt.Sprint(function, code), func(t *testing.T) {
-				e := fakedcgm.New(t, world(fmt.Sprintf("fail %s %d", function, code))...)
-				s, err := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9:5555")}).Open(context.Background(), plan)
-				if err == nil {
-					var b gpu.Batch
+				e := fakedcgm.New(t, fabric(fmt.Sprintf("fail %s %d", function, code))...)
+				s, err := dcgm.New(remote).Open(context.Background(), plan)
+				var b gpu.Batch
+				switch {
+				case err == nil:
 					if err := s.Read(context.Background(), &b); errors.Is(err, gpu.ErrLost) != (code == -21 && s.Err() != nil) {
 						t.Errorf("Read: %v, session ended with %v", err, s.Err())
+					}
+					if slices.Contains(ofOthers, function) && code != -21 && !slices.Contains(shown(s, &b), "GPU 1 #0 45") {
+						t.Errorf("the GPUs are not served: %v", shown(s, &b))
 					}
 					if err := s.Close(); err != nil {
 						t.Errorf("Close: %v", err)
 					}
-				} else if reason := gpu.Reason(err); reason == "error" && code != -3 {
+				case slices.Contains(ofOthers, function) && code != -21:
+					t.Errorf("Open: %v", err)
+				case gpu.Reason(err) == "error" && code != -3 && code != -1:
 					t.Errorf("Open: untyped %v", err)
 				}
 				checkClosed(t, e)
@@ -636,62 +510,6 @@ func TestSkewedClock(t *testing.T) {
 			}
 		})
 	}
-	// What is reported again has the ID that it had, so that it is known for what it is.
-	t.Run("in the next session", func(t *testing.T) {
-		e := fakedcgm.New(t, world("skew 3600")...)
-		src := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
-		session := func() *dcgm.Session {
-			s, err := src.Open(context.Background(), planOf(field(150, onGPU), events(230)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { s.Close() })
-			return s
-		}
-		reported := func(s *dcgm.Session) gpu.XID {
-			return readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool { return len(b.XIDs) > 0 }).XIDs[0]
-		}
-		s := session()
-		e.Add("event 1 gpu:0 230 31")
-		first := reported(s)
-		if again := reported(session()); again.ID != first.ID || again.Code != first.Code {
-			t.Errorf("one XID is reported as %+v, and then as %+v", first, again)
-		}
-	})
-	// An engine gives nothing that it dates before the last that it gave.
-	t.Run("set back between XIDs", func(t *testing.T) {
-		e := fakedcgm.New(t, world()...)
-		s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
-		e.Add("event 1 gpu:0 230 31", "event 2 gpu:0 230 31", "event 3 gpu:1 230 31")
-		seen := map[gpu.XID]int{}
-		count := func(b *gpu.Batch, _ error) bool {
-			if b.XIDsRepeat {
-				clear(seen)
-			}
-			for _, x := range b.XIDs {
-				x.Time = 0 // the first ones are dated by the clock as it was
-				seen[x]++
-			}
-			return len(seen) >= 3
-		}
-		readUntil(t, s, "three XIDs", count)
-		e.Add("skew -3600", "event 4 gpu:0 230 45", "event 5 gpu:0 230 45")
-		readUntil(t, s, "two more", func(b *gpu.Batch, err error) bool {
-			count(b, err)
-			n := 0
-			for x := range seen {
-				if x.Row == 0 {
-					n++
-				}
-			}
-			return n == 4
-		})
-		for x, n := range seen {
-			if n != 1 {
-				t.Errorf("%+v is reported %d times", x, n)
-			}
-		}
-	})
 	t.Run("set back in a session", func(t *testing.T) {
 		e := fakedcgm.New(t, world()...)
 		s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
@@ -705,23 +523,6 @@ func TestSkewedClock(t *testing.T) {
 		if near(read(t, s)) {
 			t.Error("the time of an embedded engine was changed")
 		}
-	})
-}
-
-// A sample whose time stands still keeps its time, for the collector to judge.
-func TestFrozenTimestamps(t *testing.T) {
-	e := fakedcgm.New(t, world()...)
-	s := open(t, e, planOf(field(150, onGPU), field(155, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
-	read(t, s)
-	e.Add("value gpu:* 150 stopped")
-	stopped := read(t, s).Samples[0].Time
-	readUntil(t, s, "other samples that are newer", func(b *gpu.Batch, _ error) bool {
-		if b.Samples[0].Field == 0 && b.Samples[0].Time != stopped {
-			t.Errorf("the time of a field that stands still went from %d to %d", stopped, b.Samples[0].Time)
-		}
-		return slices.ContainsFunc(b.Samples, func(x gpu.Sample) bool {
-			return x.Field == 1 && x.Time > stopped+int64(4*interval)
-		})
 	})
 }
 
@@ -765,44 +566,104 @@ func TestOverlappingSessions(t *testing.T) {
 	}
 }
 
-// Read gives up between calls when its context ends, and on a closed session.
+// Open gives up between calls when its context ends.
 func TestContext(t *testing.T) {
-	e := fakedcgm.New(t, world()...)
-	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
+	fakedcgm.New(t, world()...)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	var b gpu.Batch
-	if err := s.Read(ctx, &b); !errors.Is(err, context.Canceled) {
-		t.Errorf("Read: %v", err)
-	}
 	if _, err := dcgm.New(dcgm.Options{}).Open(ctx, planOf(field(150, onGPU))); !errors.Is(err, context.Canceled) {
 		t.Errorf("Open: %v", err)
 	}
 }
 
-// A newer engine answers id 203 as a ratio; percent is what the field says.
-func TestUnitsOfEngines(t *testing.T) {
-	for name, tt := range map[string]struct {
-		engine, value string
-		unit          gpu.Unit
-		want          gpu.Value
-	}{
-		"4.6 percent to percent": {"4.6.0", "int 57", "percent", gpu.Int(57)},
-		"4.6 percent to ratio":   {"4.6.0", "int 57", "ratio", gpu.Float(0.57)},
-		"4.7 ratio to percent":   {"4.7.1", "double 0.57", "percent", gpu.Float(57)},
-		"4.7 ratio to ratio":     {"4.7.1", "double 0.57", "ratio", gpu.Float(0.57)},
-		"4.7 percent as ever":    {"4.7.1", "int 57", "percent", gpu.Int(57)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			lines := slices.Concat([]string{"library " + tt.engine, "engine " + tt.engine}, []string{gpuLine(0, ""), "value gpu:* 203 " + tt.value})
-			e := fakedcgm.New(t, lines...)
-			f := field(203, onGPU)
-			f.Unit = tt.unit
-			s := open(t, e, planOf(f), dcgm.Options{})
-			b := read(t, s)
-			if len(b.Samples) != 1 || b.Samples[0].Value != tt.want {
-				t.Errorf("samples %v, want %v", b.Samples, tt.want)
+// Processes that are requested are declined with a reason, and nothing is made up.
+func TestProcessesAreDeclined(t *testing.T) {
+	e := fakedcgm.New(t, world()...)
+	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
+	b := gpu.Batch{RequestProcesses: []bool{false, true}}
+	if err := s.Read(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+	var declined []int
+	for _, f := range b.Faults {
+		if f.Field == gpu.FieldProcesses && errors.Is(f.Err, gpu.ErrNotSupported) {
+			declined = append(declined, f.Row)
+		}
+	}
+	if diff := cmp.Diff([]int{1}, declined); diff != "" || len(b.Processes) != 0 {
+		t.Errorf("declined rows (-want +got):\n%s\nprocesses: %v", diff, b.Processes)
+	}
+}
+
+func every(id gpu.FieldID, interval time.Duration) gpu.Field {
+	f := field(id, onBoth)
+	f.Every, f.Interval = true, interval
+	return f
+}
+
+// Every sample of a trail comes once, oldest first, however late the Read; a field beside it has
+// its newest sample alone. The values count the samples, so that a gap would show.
+func TestTrail(t *testing.T) {
+	e := fakedcgm.New(t, world("value any:* 155 int 0 1")...)
+	plan := planOf(field(150, onGPU), every(155, 2*time.Millisecond))
+	s := open(t, e, plan, dcgm.Options{})
+	next := map[int]int64{}
+	for i := range 6 {
+		pass(time.Duration(i) * 8 * time.Millisecond)
+		came := map[int]int{}
+		last := map[int]int64{}
+		b := read(t, s)
+		newest := map[int]int64{}
+		for _, x := range b.Samples {
+			if n, _ := x.Value.Int64(); x.Field == 1 {
+				newest[x.Row] = n
+			} else {
+				came[-1]++
 			}
-		})
+		}
+		for _, x := range b.Trails {
+			if x.Time <= last[x.Row] {
+				t.Errorf("row %d: a sample of %d after one of %d", x.Row, x.Time, last[x.Row])
+			}
+			last[x.Row] = x.Time
+			came[x.Row]++
+			n, _ := x.Value.Int64()
+			if n != next[x.Row] {
+				t.Errorf("row %d: sample %d, want %d", x.Row, n, next[x.Row])
+			}
+			next[x.Row] = n + 1
+		}
+		if len(newest) != 4 || came[-1] != 2 {
+			t.Errorf("Read %d: the newest samples %v and %d of field 150, want 4 and 2", i, newest, came[-1])
+		}
+		for row, n := range newest {
+			if n != next[row]-1 {
+				t.Errorf("Read %d: the newest sample of row %d is %d, the trail ends with %d", i, row, n, next[row]-1)
+			}
+		}
+	}
+	if next[0] < 20 {
+		t.Errorf("%d samples in 120 ms of 2 ms each", next[0])
+	}
+}
+
+// Groups of fields with their own intervals are sampled at those, in one session.
+func TestWatchGroups(t *testing.T) {
+	e := fakedcgm.New(t, world("value gpu:* 155 int 0 1", "value gpu:* 156 int 0 1")...)
+	fast, slow := every(155, 5*time.Millisecond), every(156, 50*time.Millisecond)
+	fast.Levels, slow.Levels = onGPU, onGPU
+	s := open(t, e, planOf(fast, slow, field(150, onGPU)), dcgm.Options{})
+	if n := e.Open()["watches"]; n != 3 {
+		t.Errorf("%d watches for three intervals", n)
+	}
+	newest := map[string]int64{}
+	readUntil(t, s, "the slow field's fifth sample", func(b *gpu.Batch, _ error) bool {
+		for _, x := range b.Samples {
+			newest[fmt.Sprint(x.Row, " ", x.Field)], _ = x.Value.Int64()
+		}
+		return newest["0 1"] >= 5
+	})
+	if fast, slow := newest["0 0"], newest["0 1"]; fast < 8*slow || fast > 12*slow+10 {
+		t.Errorf("%d samples 5 ms apart beside %d that are 50 ms apart", fast, slow)
 	}
 }

@@ -46,30 +46,6 @@ func fabricPlan() *gpu.Plan {
 	return plan
 }
 
-func TestEveryKind(t *testing.T) {
-	for name, more := range map[string][]string{"new structures": nil, "old structures": {"old"}} {
-		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, fabric(more...)...)
-			s := open(t, e, fabricPlan(), dcgm.Options{})
-			want := []string{
-				"CPU 0 #4 61.5", "CPU 0 #5 0.25",
-				"CPU core 0 of CPU 0 #5 0.25", "CPU core 1 of CPU 0 #5 0.25", "CPU core 70 of CPU 0 #5 0.75",
-				"ConnectX 5 #6 55", "GPU 0 #0 45", "GPU 1 #0 45",
-				"NVLink 0 of GPU 0 #3 3", "NVLink 1 of GPU 0 #3 3", "NVLink 2 of GPU 1 #3 4",
-				"NVLink 0 of NVSwitch 0 #2 7", "NVLink 1 of NVSwitch 0 #2 7", "NVLink 0 of NVSwitch 1 #2 7", "NVLink 3 of NVSwitch 1 #2 9",
-				"NVSwitch 0 #1 40", "NVSwitch 1 #1 50",
-			}
-			slices.Sort(want)
-			if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
-				t.Errorf("batch (-want +got):\n%s", diff)
-			}
-			if err := s.Err(); err != nil {
-				t.Errorf("the session ended: %v", err)
-			}
-		})
-	}
-}
-
 // What the labels are made of: a link has its GPU's identity, a core its CPU's.
 func TestDevicesOfEveryKind(t *testing.T) {
 	e := fakedcgm.New(t, fabric()...)
@@ -85,12 +61,16 @@ func TestDevicesOfEveryKind(t *testing.T) {
 		Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: 1, ID: 2}, Link: 2,
 		GPU: 1, UUID: "GPU-1", PCIBusID: "00000000:2C:00.0", NVMLIndex: 2, Minor: 3, Model: "NVIDIA H100 80GB HBM3",
 	}
+	instance := link
+	instance.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 7}
+	instance.Link, instance.InstanceID, instance.Profile, instance.MIGUUID = 0, 1, "3g.40gb", "MIG-aaaa"
 	for name, want := range map[string]gpu.Device{
-		"NVLink 2 of GPU 1":      link,
-		"NVLink 3 of NVSwitch 1": {Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch, Parent: 1, ID: 3}, Link: 3},
-		"CPU 0":                  {Entity: gpu.Entity{Kind: gpu.KindCPU}, Serial: "0123ABCD"},
-		"CPU core 70 of CPU 0":   {Entity: gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, ID: 70}, Serial: "0123ABCD"},
-		"ConnectX 5":             {Entity: gpu.Entity{Kind: gpu.KindConnectX, ID: 5}},
+		"GPU instance 7 of GPU 1": instance,
+		"NVLink 2 of GPU 1":       link,
+		"NVLink 3 of NVSwitch 1":  {Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch, Parent: 1, ID: 3}, Link: 3},
+		"CPU 0":                   {Entity: gpu.Entity{Kind: gpu.KindCPU}, Serial: "0123ABCD"},
+		"CPU core 70 of CPU 0":    {Entity: gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, ID: 70}, Serial: "0123ABCD"},
+		"ConnectX 5":              {Entity: gpu.Entity{Kind: gpu.KindConnectX, ID: 5}},
 	} {
 		if diff := cmp.Diff(want, got[name]); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -124,6 +104,7 @@ func TestSelectorsOfSwitchesAndCPUs(t *testing.T) {
 		devices, switches, cpus gpu.Selector
 		want                    string
 	}{
+		"f":     {gpu.Selector{Flex: true}, gpu.Selector{Flex: true}, gpu.Selector{Flex: true}, "2 GPU, 2 GPU instance, 3 NVLink of GPU, 2 NVSwitch, 4 NVLink of NVSwitch, 1 CPU, 3 CPU core, 1 ConnectX"},
 		"g":     {gpu.Selector{Major: true}, gpu.Selector{Major: true}, gpu.Selector{Major: true}, "2 GPU, 3 NVLink of GPU, 2 NVSwitch, 1 CPU, 1 ConnectX"},
 		"i":     {gpu.Selector{Minor: true}, gpu.Selector{Minor: true}, gpu.Selector{Minor: true}, "2 GPU instance, 4 NVLink of NVSwitch, 3 CPU core, 1 ConnectX"},
 		"some":  {gpu.Selector{Major: true, MajorIDs: []uint32{0}}, gpu.Selector{Major: true, MajorIDs: []uint32{1}, Minor: true, MinorIDs: []uint32{0}}, gpu.Selector{Minor: true, MinorIDs: []uint32{1, 70}}, "1 GPU, 2 NVLink of GPU, 1 NVSwitch, 2 NVLink of NVSwitch, 2 CPU core, 1 ConnectX"},
@@ -201,56 +182,43 @@ func TestMissingModules(t *testing.T) {
 	}
 }
 
-// A link that goes down is a value; one that comes or goes is another topology.
-func TestLinksComeAndGo(t *testing.T) {
+// A link that goes down is a value. Entities that come and go, and instances that are partitioned
+// again under the same id, end the session; the samples of such instances are not served.
+func TestEntitiesComeAndGo(t *testing.T) {
+	add := func(line string) func(*fakedcgm.Engine) { return func(e *fakedcgm.Engine) { e.Add(line) } }
 	for name, tt := range map[string]struct {
-		line string
-		ends bool
+		change         func(*fakedcgm.Engine)
+		ends, isOfMIGs bool
 	}{
-		"down":             {"link gpu:0:0 state=down", false},
-		"gone":             {"link gpu:0:0 state=none", true},
-		"a switch's new":   {"link switch:0:7 state=up", true},
-		"another switch":   {"switch 4 links=0", true},
-		"another card":     {"connectx 6", true},
-		"compute instance": {"compute 9 instance=8 nvml=0", true},
-		"not requested":    {"path 0 1 pix", false},
+		"link down":        {add("link gpu:0:0 state=down"), false, false},
+		"link gone":        {add("link gpu:0:0 state=none"), true, false},
+		"a switch's link":  {add("link switch:0:7 state=up"), true, false},
+		"another switch":   {add("switch 4 links=0"), true, false},
+		"another card":     {add("connectx 6"), true, false},
+		"compute instance": {add("compute 9 instance=8 nvml=0"), true, true},
+		"not requested":    {add("path 0 1 pix"), false, false},
+		"GPU added":        {add(gpuLine(2, "")), true, false},
+		"GPU removed":      {func(e *fakedcgm.Engine) { e.Remove("gpu 0 ") }, true, false},
+		"instance added":   {add("instance 9 gpu=1 nvml=3 profile=1g.10gb"), true, true},
+		"instance removed": {func(e *fakedcgm.Engine) { e.Remove("instance 8 ") }, true, true},
+		"repartitioned":    {func(e *fakedcgm.Engine) { e.Replace("instance 8 gpu=1 nvml=2", "instance 8 gpu=1 nvml=9") }, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, fabric()...)
-			s := open(t, e, fabricPlan(), dcgm.Options{})
+			plan := fabricPlan()
+			plan.Fields = append(plan.Fields, field(155, onBoth))
+			s := open(t, e, plan, dcgm.Options{})
 			read(t, s)
-			e.Add(tt.line)
-			read(t, s)
+			tt.change(e)
+			b := read(t, s)
 			if err := s.Err(); errors.Is(err, gpu.ErrTopology) != tt.ends {
 				t.Errorf("Err = %v", err)
 			}
+			for _, x := range b.Samples {
+				if d := s.Topology().Devices[x.Row]; tt.isOfMIGs && d.Entity.Kind == gpu.KindGPUInstance {
+					t.Errorf("%v is served after the change", d.Entity)
+				}
+			}
 		})
-	}
-}
-
-// A lost GPU takes its links with it, and no switch.
-func TestLostGPUOfLinks(t *testing.T) {
-	e := fakedcgm.New(t, fabric()...)
-	s := open(t, e, planOf(field(150, onGPU), field(1525, onLinks), field(858, onSwitches)), dcgm.Options{})
-	e.Replace("minor=2", "minor=2 status=lost")
-	got := shown(s, read(t, s))
-	want := []string{"GPU 0 #-1 lost", "GPU 1 #0 45", "NVLink 0 of GPU 0 #-1 lost", "NVLink 1 of GPU 0 #-1 lost", "NVLink 2 of GPU 1 #1 4", "all #2 not_supported"}
-	if diff := cmp.Diff(want, slices.DeleteFunc(got, func(l string) bool { return strings.HasPrefix(l, "GPU instance") })); diff != "" {
-		t.Errorf("batch (-want +got):\n%s", diff)
-	}
-}
-
-// A tray of switches has no GPU.
-func TestSwitchesAlone(t *testing.T) {
-	e := fakedcgm.New(t, append(slices.Clone(versions), "switch 3 links=1", "value switch:3 858 int 33", "value link:* 780 int 7")...)
-	s := open(t, e, fabricPlan(), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
-	var got []string
-	for _, line := range shown(s, read(t, s)) {
-		if !strings.HasPrefix(line, "all ") {
-			got = append(got, line)
-		}
-	}
-	if diff := cmp.Diff([]string{"NVLink 0 of NVSwitch 3 #2 7", "NVSwitch 3 #1 33"}, got); diff != "" {
-		t.Errorf("batch (-want +got):\n%s", diff)
 	}
 }

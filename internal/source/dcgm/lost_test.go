@@ -54,7 +54,7 @@ func TestLostAmongOthers(t *testing.T) {
 	if len(b.Faults) != 1 || b.Faults[0].Field != gpu.AllFields || !errors.Is(b.Faults[0].Err, gpu.ErrLost) || s.Topology().Devices[b.Faults[0].Row].GPU != 3 {
 		t.Errorf("faults %v, want that GPU 3 is lost and no other", shown(s, b))
 	}
-	if d := s.Topology().Devices[3]; d.UUID != "GPU-3" || d.Model == "" {
+	if d := s.Topology().Devices[3]; d.UUID != "GPU-3" || d.Model == "" || d.PCIBusID == "" {
 		t.Errorf("the lost GPU: %+v", d)
 	}
 	if n := len(b.Health); n != 77 {
@@ -272,5 +272,52 @@ func TestStrays(t *testing.T) {
 	}
 	if len(strays) < 100 || strings.Count(strays[0], " ") != 5 {
 		t.Fatal("no strays")
+	}
+}
+
+// follow reads until the session ends for another topology, and opens the next session, as the
+// collector does.
+func follow(t *testing.T, e *fakedcgm.Engine, s *dcgm.Session, plan *gpu.Plan) *dcgm.Session {
+	t.Helper()
+	readUntil(t, s, "the end", func(*gpu.Batch, error) bool { return s.Err() != nil })
+	if !errors.Is(s.Err(), gpu.ErrTopology) {
+		t.Fatalf("Err = %v, want %v", s.Err(), gpu.ErrTopology)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, e, plan, dcgm.Options{})
+}
+
+func rowsOf(s *dcgm.Session) (rows []string) {
+	for _, d := range s.Topology().Devices {
+		rows = append(rows, d.Entity.String()+" "+d.Profile)
+	}
+	return rows
+}
+
+// MIG mode was just turned on and no instance is made yet: the GPU stays, with what it can still
+// report, and the first instance shows in the next session.
+func TestMIGWithoutInstances(t *testing.T) {
+	lines := slices.DeleteFunc(world("value gpu:1 67 int 1", "value gpu:0 67 int 0", "value gpu:* 203 int 30", "value gpu:1 203 unsupported"),
+		func(line string) bool {
+			return strings.HasPrefix(line, "instance ") || strings.HasPrefix(line, "compute ")
+		})
+	e := fakedcgm.New(t, lines...)
+	plan := planOf(field(150, onGPU), field(67, onGPU), field(203, onGPU), field(155, onBoth))
+	s := open(t, e, plan, dcgm.Options{})
+	want := []string{"GPU 0 #0 45", "GPU 0 #1 0", "GPU 0 #2 30", "GPU 0 #3 71.5", "GPU 1 #0 45", "GPU 1 #1 1", "GPU 1 #2 not_supported", "GPU 1 #3 71.5"}
+	for range 2 {
+		if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
+			t.Errorf("batch (-want +got):\n%s", diff)
+		}
+	}
+	if err := s.Err(); err != nil {
+		t.Fatalf("the session ended: %v", err)
+	}
+	e.Add("instance 7 gpu=1 nvml=1 profile=3g.40gb")
+	s = follow(t, e, s, plan)
+	if diff := cmp.Diff([]string{"GPU 0 ", "GPU 1 ", "GPU instance 7 of GPU 1 3g.40gb"}, rowsOf(s)); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 }

@@ -69,10 +69,6 @@ func TestNewestOfSeveral(t *testing.T) {
 			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}) })
 			return w.latest
 		},
-		"with a value": func(s *Session, w *watch, e *quietEngine) int64 {
-			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}) })
-			return w.latest
-		},
 	} {
 		s, w, e := oneWatch(fields...)
 		e.samples = samplesAt(1001, times...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -95,5 +96,65 @@ func TestLateXIDs(t *testing.T) {
 	want = []string{"GPU 0: 119", "GPU 0: 62"}
 	if diff := cmp.Diff(want, counted(t, s, len(want))); diff != "" {
 		t.Errorf("a late XID beside a new one (-want +got):\n%s", diff)
+	}
+}
+
+// An XID is reported once a session, and under one ID in every session, however the engine's clock
+// is set meanwhile: it is known for the one that was counted.
+func TestXIDKeepsItsID(t *testing.T) {
+	for _, step := range []string{"-10", "10", "-3600"} {
+		t.Run(step, func(t *testing.T) {
+			e := fakedcgm.New(t, world()...)
+			src := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9")})
+			plan := planOf(field(150, onGPU), events(230))
+			var reported []int64
+			look := func(s *dcgm.Session) {
+				t.Helper()
+				for _, x := range read(t, s).XIDs {
+					reported = append(reported, x.ID)
+				}
+			}
+			open := func() *dcgm.Session {
+				s, err := src.Open(t.Context(), plan)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { s.Close() })
+				return s
+			}
+			s := open()
+			read(t, s)
+			e.Add("event 1 gpu:0 230 31")
+			look(s)
+			e.Add("skew " + step)
+			for range 6 {
+				pause()
+				look(s)
+			}
+			if len(reported) != 1 {
+				t.Fatalf("the session has reported %v, want one XID", reported)
+			}
+			look(open())
+			if len(reported) != 2 || reported[0] != reported[1] {
+				t.Errorf("the next session has reported %v, want the same XID", reported)
+			}
+			// And one that comes now is another one, of now.
+			e.Add("event 2 gpu:0 230 31")
+			var second gpu.XID
+			readUntil(t, s, "the second XID", func(b *gpu.Batch, _ error) bool {
+				for _, x := range b.XIDs {
+					switch {
+					case x.ID != reported[0]:
+						second = x
+					case !b.XIDsRepeat:
+						t.Errorf("the first XID is reported again, and the batch does not say so")
+					}
+				}
+				return second.ID != 0
+			})
+			if age := time.Since(time.Unix(0, second.Time)); age < -5*time.Second || age > 5*time.Second {
+				t.Errorf("the second XID is %v old", age)
+			}
+		})
 	}
 }
