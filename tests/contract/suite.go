@@ -62,8 +62,7 @@ func Run(t *testing.T, f Fixture) {
 	t.Run("topology is sound and immutable", f.topology)
 	t.Run("samples keep the contract", f.samples)
 	t.Run("canceled context returns", f.canceled)
-	t.Run("close is idempotent and final", f.closing)
-	t.Run("opens again after close", f.reopening)
+	t.Run("close is idempotent and final, and another session opens", f.closing)
 	if f.XID != nil {
 		t.Run("an XID is reported once a session, under one ID", f.xids)
 	}
@@ -166,14 +165,7 @@ func (f Fixture) topology(t *testing.T) {
 }
 
 // isOfGPU reports whether an entity is a GPU or a part of one.
-func isOfGPU(e gpu.Entity) bool {
-	switch e.Kind {
-	case gpu.KindGPU, gpu.KindGPUInstance:
-		return true
-	default:
-		return e.ParentKind == gpu.KindGPU
-	}
-}
+func isOfGPU(e gpu.Entity) bool { return e.Kind == gpu.KindGPU || e.ParentKind == gpu.KindGPU }
 
 // problems says what is missing of a device for its labels.
 func problems(d *gpu.Device) []string {
@@ -272,7 +264,7 @@ func (f Fixture) samples(t *testing.T) {
 	}
 }
 
-// check reports every sample or fault of b that breaks the contract.
+// The checks report everything of a batch that breaks the contract.
 func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	t.Helper()
 	cells := map[cell]bool{}
@@ -291,7 +283,6 @@ func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	f.checkFaults(t, top, b)
 }
 
-// checkConditions reports what of health checks and of the states of peers breaks the contract.
 func (f Fixture) checkConditions(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	t.Helper()
 	isGPU := func(row int) bool {
@@ -309,7 +300,6 @@ func (f Fixture) checkConditions(t *testing.T, top *gpu.Topology, b *gpu.Batch) 
 	}
 }
 
-// checkProcesses reports what of processes breaks the contract.
 func (f Fixture) checkProcesses(t *testing.T, b *gpu.Batch) {
 	t.Helper()
 	for _, x := range b.Processes {
@@ -326,7 +316,6 @@ func (f Fixture) checkProcesses(t *testing.T, b *gpu.Batch) {
 	}
 }
 
-// checkFaults reports what of faults breaks the contract.
 func (f Fixture) checkFaults(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	t.Helper()
 	for _, x := range b.Faults {
@@ -342,7 +331,6 @@ func (f Fixture) checkFaults(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 // A cell is a field of a row.
 type cell struct{ row, field int }
 
-// checkSample reports what of a sample breaks the contract.
 func (f Fixture) checkSample(t *testing.T, top *gpu.Topology, s *gpu.Sample) {
 	t.Helper()
 	if s.Row < 0 || s.Row >= len(top.Devices) || s.Field < 0 || s.Field >= len(f.Plan.Fields) {
@@ -415,10 +403,9 @@ const (
 	steps = 24
 )
 
-// trails plays a random history of samples, Reads and sessions. What a session reports in its
-// trails are the samples in their order, each once: all since the session was opened, and perhaps
-// the latest of before. A source that samples with each Read as well reports equal values in
-// between.
+// trails plays a random history of samples, Reads and sessions. The trails of a session have every
+// sample since it was opened in their order, each once, and perhaps the latest of before. A source
+// that samples with each Read as well reports equal values in between.
 func (f Fixture) trails(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	src := f.New(t)
@@ -477,7 +464,6 @@ func (f Fixture) trails(t *testing.T, seed uint64) {
 // xidField is DCGM_FI_DEV_XID_ERRORS.
 const xidField gpu.FieldID = 230
 
-// checkXIDs reports every XID of b that breaks the contract.
 func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	t.Helper()
 	planned := slices.IndexFunc(f.Plan.Fields, func(field gpu.Field) bool { return field.ID == xidField })
@@ -570,7 +556,8 @@ func (f Fixture) canceled(t *testing.T) {
 }
 
 func (f Fixture) closing(t *testing.T) {
-	s := f.open(t)
+	src := f.New(t)
+	s := f.openAt(t, src)
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
 	}
@@ -586,21 +573,11 @@ func (f Fixture) closing(t *testing.T) {
 			t.Errorf("%d handles open after Close", n)
 		}
 	}
-}
-
-func (f Fixture) reopening(t *testing.T) {
-	src := f.New(t)
-	first := f.openAt(t, src)
-	want := len(first.Topology().Devices)
-	if err := first.Close(); err != nil {
-		t.Fatalf("Close: %v", err)
-	}
-	second := f.openAt(t, src)
-	if got := len(second.Topology().Devices); got != want {
+	again := f.openAt(t, src)
+	if got, want := len(again.Topology().Devices), len(s.Topology().Devices); got != want {
 		t.Errorf("the second session has %d devices, the first had %d", got, want)
 	}
-	var b gpu.Batch
-	f.read(t, second, &b)
+	f.read(t, again, &b)
 }
 
 func (f Fixture) losing(t *testing.T) {
