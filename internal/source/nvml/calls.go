@@ -114,8 +114,7 @@ func codec(symbol string, get func(gonvml.Device) (uint32, uint32, gonvml.Return
 	return c
 }
 
-// Calls that several fields share, that rooms beside the table of fields use, or that have more to
-// say than a number.
+// Calls that several fields share, or that do more than read a number.
 var (
 	temperature = number("nvmlDeviceGetTemperature", func(d gonvml.Device) (uint32, gonvml.Return) {
 		return d.GetTemperature(gonvml.TEMPERATURE_GPU)
@@ -161,9 +160,9 @@ var (
 	vgpuLicense = &call{symbols: []string{"nvmlDeviceGetGridLicensableFeatures_v4"}, read: readLicense}
 )
 
-// readMemory answers total, free, used and reserved memory in MiB, rounded down, and the used part
-// of what is not reserved. Used memory excludes the reserved, which only the second version of the
-// structure can say: with the first one, used and reserved stay absent.
+// readMemory answers total, free, used and reserved memory in MiB, rounded down, and the used part of
+// the memory that is not reserved. Used memory excludes the reserved. The first version of the
+// structure does not separate them: used and reserved stay absent.
 func readMemory(t *target, a *answers) gonvml.Return {
 	if !t.pastReserved {
 		m, ret := t.device.GetMemoryInfo()
@@ -179,8 +178,8 @@ func readMemory(t *target, a *answers) gonvml.Return {
 	return ret
 }
 
-// readLicense answers 1 where the vGPU is licensed, and 0 where it is not or where there is nothing
-// to license, as DCGM does.
+// readLicense answers 1 where the vGPU is licensed, and 0 where it is not or where no license is
+// needed, as DCGM does.
 func readLicense(t *target, a *answers) gonvml.Return {
 	f, ret := t.device.GetGridLicensableFeatures()
 	if f.IsGridLicenseSupported == 0 {

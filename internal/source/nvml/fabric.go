@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// What DCGM says of the fabric manager (dcgm_structs.h, dcgmFabricManagerStatus_t).
+// DCGM's states of the fabric manager (dcgm_structs.h, dcgmFabricManagerStatus_t).
 const (
 	fabricReady        = 3
 	fabricFailed       = 4
@@ -37,8 +37,8 @@ func readFabric(t *target, a *answers) gonvml.Return {
 	return ret
 }
 
-// fabricState returns DCGM's word for the state of the GPU's registration, and the error of one
-// that has ended.
+// fabricState returns DCGM's number of the state of the GPU's registration, and the error of a
+// registration that has ended.
 func fabricState(state uint8, status gonvml.Return) (gpu.Value, gpu.Value) {
 	switch {
 	case state < gonvml.GPU_FABRIC_STATE_COMPLETED: // not supported, not started, under way: DCGM's numbers are the same

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A driverError is what a function of the library returned instead of success.
+// A driverError is a function of the library with the return code of its failure.
 type driverError struct {
 	function string
 	ret      gonvml.Return
@@ -25,8 +25,8 @@ func (e *driverError) Error() string {
 
 func (e *driverError) Unwrap() error { return kindOf(e.ret) }
 
-// kindOf returns which of gpu's errors a return code is, nil for those that are none of them
-// (nvml.h, nvmlReturn_t).
+// kindOf returns the error of package gpu for a return code, nil where there is none (nvml.h,
+// nvmlReturn_t).
 func kindOf(ret gonvml.Return) error {
 	switch ret {
 	case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_FUNCTION_NOT_FOUND, gonvml.ERROR_ARGUMENT_VERSION_MISMATCH,
@@ -49,7 +49,7 @@ func kindOf(ret gonvml.Return) error {
 	}
 }
 
-// lasting reports whether an answer is not worth querying again soon.
+// lasting reports whether the same query will fail for long.
 func lasting(ret gonvml.Return) bool {
 	kind := kindOf(ret)
 	return kind == gpu.ErrNotSupported || kind == gpu.ErrPermission
@@ -60,8 +60,8 @@ func gpuGone(ret gonvml.Return) bool {
 	return ret == gonvml.ERROR_GPU_IS_LOST || ret == gonvml.ERROR_RESET_REQUIRED
 }
 
-// driverGone reports whether ret means that no call will succeed any more: the driver was unloaded,
-// or replaced by another version under the library.
+// driverGone reports whether ret means that no call will succeed: the driver was unloaded, or another
+// version replaced it under the library.
 func driverGone(ret gonvml.Return) bool {
 	return ret == gonvml.ERROR_UNINITIALIZED || ret == gonvml.ERROR_DRIVER_NOT_LOADED ||
 		ret == gonvml.ERROR_LIB_RM_VERSION_MISMATCH

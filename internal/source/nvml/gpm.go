@@ -12,12 +12,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// gpmInterval is the least time between two samples that can be compared: the hardware refreshes
-// its counters no faster (nvml.h, nvmlGpmSampleGet).
+// gpmInterval is the least time between two samples of a metric: the hardware refreshes its counters
+// no faster (nvml.h, nvmlGpmSampleGet).
 const gpmInterval = 100 * time.Millisecond
 
-// A gpmRow is the profiling part of a row. A metric is the difference of two samples: the one of
-// the previous Read and the one of this.
+// A gpmRow is the profiling part of a row. A metric is the difference of the samples of two Reads.
 type gpmRow struct {
 	metrics  []gpmMetric
 	samples  [2]gonvml.GpmSample // the older and the newer
@@ -32,9 +31,8 @@ type gpmMetric struct {
 	backoff backoff
 }
 
-// prepareProfiling finds out which GPUs have GPM and takes a first sample of each row that wants
-// it. Rows without it have their profiling fields declined; what the driver does not say now is
-// queried again by readProfiling.
+// prepareProfiling takes a first sample of each row with profiling fields, and declines the fields
+// where the GPU has no GPM. readProfiling tries again where the driver fails now.
 func (s *Session) prepareProfiling() {
 	for _, d := range s.devices {
 		if d.dead != nil {
@@ -54,8 +52,8 @@ func (s *Session) prepareProfiling() {
 	}
 }
 
-// startProfiling makes the samples of a row. A GPU that has no GPM has the row's fields declined.
-// The error says why it is not known yet, or cannot be done for now.
+// startProfiling makes the samples of a row, or declines its fields where the GPU has no GPM. The
+// error is of a failure that may pass.
 func (s *Session) startProfiling(r *row, now time.Time) error {
 	g := &r.gpm
 	if g.samples[0] != nil {
@@ -80,7 +78,7 @@ func (s *Session) startProfiling(r *row, now time.Time) error {
 	return nil
 }
 
-// withoutGPM says why a GPU has no GPM, or "", and what the driver answered if it did not say.
+// withoutGPM says why a GPU has no GPM, or "". Other answers than success mean that it is unknown.
 func (s *Session) withoutGPM(handle gonvml.Device) (why string, ret gonvml.Return) {
 	if missing := s.symbols.missing("nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
 		"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet"); missing != "" {
@@ -122,7 +120,7 @@ func (r *row) sampleGPM(sample gonvml.GpmSample) (string, gonvml.Return) {
 	return "nvmlGpmSampleGet", sample.Get(r.target.device)
 }
 
-// readProfiling appends the profiling fields of a row, once two samples are far enough apart.
+// readProfiling appends the profiling fields of a row once two samples are gpmInterval apart.
 func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 	p := &r.gpm
 	now := time.Now()
@@ -164,8 +162,8 @@ func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 	return s.readMetrics(r, b, now)
 }
 
-// readMetrics appends the metrics of a row between its two samples. A metric that the driver declined
-// lately is not requested.
+// readMetrics appends the metrics of a row between its two samples, but for those that the driver
+// declined lately.
 func (s *Session) readMetrics(r *row, b *gpu.Batch, now time.Time) error {
 	p := &r.gpm
 	get := &s.metrics

@@ -12,13 +12,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Source opens sessions at the driver of this machine. It is no session: it keeps nothing but the
-// way to the library, and what its sessions share.
+// A Source opens sessions at the driver of this machine. Between sessions it holds no handle.
 type Source struct {
 	opt Options
 	api gonvml.Interface
-	// probe says in words why the library cannot be used, before anything in it is called; nil if it
-	// can.
+	// probe returns why the library cannot be used, before anything in it is called.
 	probe  func() error
 	queues queues
 	// resident reports whether the process has the library already.
@@ -48,19 +46,18 @@ func probeLibrary(path string) error {
 	return checkRequired(path, lib.Lookup)
 }
 
-// resident reports whether the library is in the process from an earlier session. It stays for
-// good: the calls of go-nvml are bound by the dynamic linker, one by one as they are first made,
-// and from the first on the linker does not unload what the program itself depends on, whatever
-// dlclose is called with (glibc: such an object becomes NODELETE). A file that takes the library's
-// place is not looked at, since the name is known.
+// resident reports whether the library is in the process from an earlier session. It stays for good:
+// the dynamic linker binds each call of go-nvml when it is first made, and does not unload an object
+// that the program itself depends on (glibc marks it NODELETE). A file that takes the library's place
+// is not read, since the name is known.
 func resident(path string) bool {
 	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL|dl.RTLD_NOLOAD)
 	if lib.Open() != nil {
 		return false
 	}
 	defer lib.Close()
-	// Of a library that is not there Open may say nothing at all, and Lookup then looks at all there
-	// is: go-nvml makes NVML's symbols global.
+	// Open may succeed without a library. Lookup then searches the whole process, where go-nvml made
+	// NVML's symbols global.
 	return lib.Lookup("nvmlInit_v2") == nil
 }
 

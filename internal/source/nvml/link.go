@@ -19,11 +19,11 @@ type linkRate struct {
 	at    time.Time // when that was; zero before the first
 }
 
-// linkCounters are the field values that a rate is made of.
+// linkCounters are the field values of a rate.
 var linkCounters = [...]uint32{gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX}
 
-// value returns the bandwidth since the previous reading. It is absent at the first one, where DCGM
-// publishes a zero that is no measurement, and where the counters went back or no time passed.
+// value returns the bandwidth since the previous reading. It is absent at the first reading, where DCGM
+// publishes a zero, and where the counters went back or no time passed.
 func (l *linkRate) value(counters []gonvml.FieldValue, now time.Time) gpu.Value {
 	total, stamp := uint64(0), int64(0)
 	for i := range counters {

@@ -16,7 +16,7 @@ const p2pStatus = "nvmlDeviceGetP2PStatus"
 // errNoWatches is the fault of the health checks: the watches are DCGM's own.
 var errNoWatches = fmt.Errorf("%w: the health watches are DCGM's, NVML has none", gpu.ErrNotSupported)
 
-// gpuRow returns the row of the GPU, -1 if only instances of it are selected.
+// gpuRow returns the row of the GPU, -1 if only its instances are selected.
 func (d *device) gpuRow() int {
 	if len(d.rows) == 0 || d.rows[0].kind != gpu.KindGPU {
 		return -1
@@ -31,8 +31,8 @@ func (s *Session) peerStatus(a, b *device) (gonvml.GpuP2PStatus, gonvml.Return) 
 	return a.handle.GetP2PStatus(b.handle, gonvml.P2P_CAPS_INDEX_NVLINK)
 }
 
-// readPeers appends the state of every connection of every GPU that could be read to every other.
-// It returns an error only if the driver is gone.
+// readPeers appends the state of the connections between all GPUs that could be read. It returns an
+// error only if the driver is gone.
 func (s *Session) readPeers(b *gpu.Batch) error {
 	now := time.Now()
 	for _, d := range s.devices {

@@ -10,15 +10,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxCPUs and maxNodes bound what is requested: Linux has at most 8,192 CPUs and 1,024 memory
-// nodes.
+// maxCPUs and maxNodes are Linux' limits.
 const (
 	maxCPUs  = 8192
 	maxNodes = 1024
 )
 
-// place says where a GPU sits. A GPU that is near to several memory nodes has none that is nearest.
-// nvmlDeviceGetNumaNodeId is another thing: the node that the memory of the GPU itself is.
+// place returns the place of a GPU, without a NUMA node where several are near.
+// nvmlDeviceGetNumaNodeId is not asked: its node is the GPU's own memory.
 func (s *Session) place(handle gonvml.Device) *gpu.Place {
 	var nodes, cpus []uint
 	if s.symbols.has("nvmlDeviceGetMemoryAffinity") {
@@ -44,13 +43,13 @@ func words(mask []uint) []uint64 {
 	return list
 }
 
-// The links of one GPU that are up, by where they lead to.
+// linkEnds counts the links of a GPU that are up by the devices that they lead to.
 type linkEnds struct {
 	gpus     map[string]int // by PCI bus id
 	switches int
 }
 
-// ends finds out where the links of a GPU lead to.
+// ends returns the ends of the links of a GPU.
 func (s *Session) ends(d *device) linkEnds {
 	e := linkEnds{gpus: map[string]int{}}
 	if !s.symbols.has("nvmlDeviceGetNvLinkState") {
@@ -77,8 +76,7 @@ func (s *Session) ends(d *device) linkEnds {
 
 var remotePCISymbols = []string{"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"}
 
-// pairs says how the GPUs among the devices are connected. Of a GPU that cannot be talked to
-// nothing is known, and no pair is reported.
+// pairs returns how the GPUs among the devices are connected, without pairs of lost or forbidden GPUs.
 func (s *Session) pairs(list []gpu.Device) []gpu.Pair {
 	gpus := slices.DeleteFunc(slices.Clone(s.devices), func(d *device) bool { return d.gpuRow() < 0 || d.dead != nil })
 	ends := make([]linkEnds, len(gpus))

@@ -26,33 +26,33 @@ var (
 
 const processUtilization = "nvmlDeviceGetProcessUtilization"
 
-// stale is for how long the latest samples stand for now. The driver samples every 1/6 to 1 s
-// (nvmlDeviceGetUtilizationRates, nvml.h), and can be read more often.
+// stale is how long the latest samples are served. The driver samples every 1/6 to 1 s
+// (nvmlDeviceGetUtilizationRates, nvml.h), and a Read may come sooner.
 const stale = 2 * time.Second
 
-// processes is what is kept of a row's processes from one Read to the next.
+// processes is the state of a row's processes between two Reads.
 type processes struct {
 	list, busy, samples backoff
-	// seen is the time of the newest sample, in the driver's Unix microseconds: without it the driver
-	// reports old samples again. read is when it was last queried.
+	// seen is the time of the newest sample, in the driver's Unix microseconds: it keeps the driver from
+	// reporting old samples again. read is the time of the latest query.
 	seen uint64
 	read time.Time
 
-	// What the newest samples said, and when they came.
+	// The result of the newest samples, and when they came.
 	latest  []busyProcess
 	mean    gpu.Value
 	sampled time.Time
 }
 
-// A busyProcess is how busy a process kept the GPU over the interval: the mean of its percents.
+// A busyProcess is the mean utilization of the GPU by a process over an interval.
 type busyProcess struct {
 	pid     uint32
 	percent float64
 }
 
-// readProcesses appends the processes of a row: what memory they hold, by the driver's lists of
-// those that compute and those that draw, and for a whole GPU how busy they kept it since the
-// previous Read. It returns an error only if the GPU or the driver is gone.
+// readProcesses appends the processes of a row with their memory, and for a whole GPU with its
+// utilization by each since the previous Read. It returns an error only if the GPU or the driver is
+// gone.
 func (s *Session) readProcesses(d *device, r *row, b *gpu.Batch) error {
 	now := time.Now()
 	if r.kind == gpu.KindGPU && d.mig {
@@ -132,8 +132,8 @@ func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) 
 	return nil
 }
 
-// addProcess appends a process, or adds to the one that is there: one that holds memory on several
-// compute instances holds the sum, one that computes and draws is in both lists with the same
+// addProcess appends a process, or adds to the one that is there. A process holds the sum of its memory
+// on several compute instances. A process that computes and draws is in both lists with the same
 // memory.
 func addProcess(b *gpu.Batch, first, list, row int, info *gonvml.ProcessInfo, now time.Time) {
 	memory := gpu.Value{}
@@ -157,8 +157,8 @@ func addProcess(b *gpu.Batch, first, list, row int, info *gonvml.ProcessInfo, no
 	}
 }
 
-// timeProcesses says of the processes from first on how busy they kept the GPU since the previous
-// Read, and how busy the GPU was then: both over the driver's samples since then.
+// timeProcesses adds the utilization of the GPU by each process from first on, and by all of them, over
+// the driver's samples since the previous Read.
 func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) error {
 	p := &r.processes
 	if r.kind != gpu.KindGPU {
@@ -191,7 +191,7 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 		return p.busy.backOff(processUtilization, ret, now, s.reprobe)
 	}
 	p.busy = backoff{}
-	p.take(samples, mean, until, count, now)
+	p.record(samples, mean, until, count, now)
 	for i := range b.Processes[first:] {
 		b.Processes[first+i].Busy = gpu.Float(0)
 	}
@@ -209,9 +209,8 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 	return nil
 }
 
-// meanUtilization returns the mean of the driver's samples of a GPU's utilization since the
-// previous Read, 0 to 1, when the newest of them was taken, and how many they are; none where the
-// driver has no new ones, or keeps none.
+// meanUtilization returns the mean of the driver's samples of a GPU's utilization since the previous
+// Read, 0 to 1, the time of the newest, and their number, which is 0 where the driver has no new ones.
 func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until uint64, count int, err error) {
 	p := &r.processes
 	if p.samples.active(now) || !s.symbols.has(samplesFunction) {
@@ -242,9 +241,9 @@ func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until 
 	return gpu.Float(sum / float64(count) / 100), until, count, nil
 }
 
-// take keeps what the driver's samples say of one interval: periods is how many samples of the
-// device are in it, 0 where the driver keeps none.
-func (p *processes) take(samples []gonvml.ProcessUtilizationSample, mean gpu.Value, until uint64, periods int, now time.Time) {
+// record keeps the result of the samples of an interval. periods is the number of the device's samples
+// in it, 0 where the driver keeps none.
+func (p *processes) record(samples []gonvml.ProcessUtilizationSample, mean gpu.Value, until uint64, periods int, now time.Time) {
 	newest := until
 	var fresh []gonvml.ProcessUtilizationSample
 	for i := range samples {
@@ -264,11 +263,10 @@ func (p *processes) take(samples []gonvml.ProcessUtilizationSample, mean gpu.Val
 	p.seen = max(p.seen, newest)
 }
 
-// means appends the mean of every process over an interval. The driver reports a process in one of
-// two ways: once, with its mean, or once per sampling period in which it ran. In the second, which
-// shows by a process that is reported twice, the sum of a process is divided by the number of
-// periods, so that those in which it did not run count too. Without samples of the device there are
-// as many periods as there are times.
+// means appends the mean of every process over an interval. Drivers report a process once, with its
+// mean, or once per sampling period in which it ran. In the second case, which a repeated process
+// shows, the sum of a process is divided by the number of periods, so that idle periods count. Without
+// samples of the device the number of different times is the number of periods.
 func means(list []busyProcess, samples []gonvml.ProcessUtilizationSample, periods int) []busyProcess {
 	counts, times, most := map[uint32]int{}, map[uint64]struct{}{}, 0
 	for i := range samples {

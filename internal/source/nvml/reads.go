@@ -7,8 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Reads reports whether the source reads from the driver all that a plan names. It does not say
-// that the driver and the hardware have it.
+// Reads reports whether the source reads every field of a plan, where driver and hardware have it.
 func Reads(p *gpu.Plan) bool {
 	for i := range p.Fields {
 		if !reads(&p.Fields[i]) {

@@ -14,44 +14,43 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A row is what is read of one entity: the plan's fields, sorted by how they are read, so that a
-// Read only walks.
+// A row has the plan's fields of one entity, sorted by how they are read.
 type row struct {
 	index  int
 	kind   gpu.Kind
 	gi     int // NVML's GPU-instance id, for instances
 	target target
 
-	declined  []gpu.Fault // what this entity will not have in this session
+	declined  []gpu.Fault // of the fields without values in this session
 	queries   []query
 	values    []valueQuery
 	gpm       gpmRow
 	processes processes
-	alive     query // a call that shows whether a GPU is there, if nothing else does
+	alive     query // a call that shows whether a GPU is there, where no field does
 }
 
 // An output is one field that an answer is for.
 type output struct {
 	field int // index in the plan
-	at    int // which answer
+	at    int // the number of the answer
 }
 
-// A backoff keeps the driver from being queried again and again for what it does not give.
+// A backoff spaces queries that the driver does not answer.
 type backoff struct {
 	until time.Time
 	err   error
 }
 
-// active reports whether a query has no use now.
+// active reports whether the query has to wait.
 func (bl *backoff) active(now time.Time) bool { return bl.err != nil && now.Before(bl.until) }
 
-// never notes that a query has no use in this session.
+// never ends the query for this session.
 func (bl *backoff) never(err error) {
 	bl.err, bl.until = err, time.Now().AddDate(100, 0, 0)
 }
 
-// backOff records an answer other than success, and returns the error for the fault. An error that
-// repeats is made once.
+// backOff records an answer other than success, and returns its error. A repeated error is the same
+// value.
 func (bl *backoff) backOff(function string, ret gonvml.Return, now time.Time, pause time.Duration) error {
 	if prev, ok := bl.err.(*driverError); !ok || prev.ret != ret {
 		bl.err = &driverError{function, ret}
@@ -71,7 +70,7 @@ type query struct {
 	kept    *answers // of a constant call, once it was answered
 }
 
-// A valueQuery is what one field needs of NVML's field values.
+// A valueQuery is a field that is made of NVML's field values.
 type valueQuery struct {
 	field int
 	spec  spec
@@ -140,7 +139,7 @@ func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
 	r.queries = append(r.queries, query{call: c, outputs: []output{{field, sp.at}}})
 }
 
-// lively reports whether reading the row would find out that the GPU is lost.
+// lively reports whether reading the row shows that the GPU is lost.
 func (r *row) lively() bool {
 	for i := range r.queries {
 		if !r.queries[i].call.constant {
@@ -154,8 +153,7 @@ func (r *row) decline(field int, why string) {
 	r.declined = append(r.declined, gpu.Fault{Row: r.index, Field: field, Err: fmt.Errorf("%w: %s", gpu.ErrNotSupported, why)})
 }
 
-// readRow appends what is to be read of one entity. It returns an error only if the GPU or the
-// driver is gone.
+// readRow appends the values of one entity. It returns an error only if the GPU or the driver is gone.
 func (s *Session) readRow(r *row, b *gpu.Batch) error {
 	b.Faults = append(b.Faults, r.declined...)
 	if r.alive.call != nil {
@@ -220,13 +218,13 @@ func (s *Session) readCall(r *row, a *query, b *gpu.Batch) error {
 	return nil
 }
 
-// errNoAnswer is the fault of a value that a call left out although it succeeded: memory that an
-// old driver does not separate, an empty text, a license that is not listed.
+// errNoAnswer is the fault of a value that a successful call left out: memory that an old driver does
+// not separate, an empty text, a license that is not listed.
 var errNoAnswer = fmt.Errorf("%w: the driver left it out", gpu.ErrNotSupported)
 
 const fieldValuesFunction = "nvmlDeviceGetFieldValues"
 
-// readValues gets all field values of the row, those of the links among them, in one call.
+// readValues gets all field values of the row in one call.
 func (s *Session) readValues(r *row, b *gpu.Batch) error {
 	now := time.Now()
 	s.values = s.values[:0]
@@ -266,8 +264,7 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 	return nil
 }
 
-// valuesReturn returns what some values of a call came to: the call's own answer goes first, and of
-// theirs the first that is no success.
+// valuesReturn returns the first answer that is no success: of the call, then of the values.
 func valuesReturn(all gonvml.Return, values []gonvml.FieldValue) gonvml.Return {
 	for i := 0; i < len(values) && all == gonvml.SUCCESS; i++ {
 		all = gonvml.Return(values[i].NvmlReturn)
@@ -275,7 +272,7 @@ func valuesReturn(all gonvml.Return, values []gonvml.FieldValue) gonvml.Return {
 	return all
 }
 
-// value makes the field's value of those that were read; absent where they allow none.
+// value returns the field's value, absent where the field values allow none.
 func (v *valueQuery) value(values []gonvml.FieldValue, now time.Time) gpu.Value {
 	if v.spec.link {
 		return v.rate.value(values, now)
@@ -291,8 +288,7 @@ func (v *valueQuery) value(values []gonvml.FieldValue, now time.Time) gpu.Value 
 	return value
 }
 
-// decode returns the number in a value (nvml.h, nvmlValue_t). What does not fit an int64 is no
-// measurement.
+// decode returns the number in a value (nvml.h, nvmlValue_t), absent where an int64 cannot hold it.
 func decode(kind gonvml.ValueType, value [8]byte) gpu.Value {
 	bits := binary.NativeEndian.Uint64(value[:])
 	switch kind {

@@ -30,7 +30,7 @@ type Session struct {
 	gpu.Lifecycle
 	closed bool
 
-	until   time.Time // when the share of the device that is read is over; zero for never
+	until   time.Time // the end of the time of the device that is read; zero for none
 	slots   []slot    // of the device that is verified
 	answer  answers
 	values  []gonvml.FieldValue      // of the row that is read
@@ -40,17 +40,17 @@ type Session struct {
 // errElsewhere is the fault of fields that only links, switches, CPUs and cards have.
 var errElsewhere = fmt.Errorf("%w: NVML is read for GPUs and their instances", gpu.ErrNotSupported)
 
-// errClosed is what a Session says that was closed.
+// errClosed is the error of a closed Session.
 var errClosed = fmt.Errorf("nvml: %w: the session is closed", gpu.ErrUnavailable)
 
 // Topology returns the entities that the plan selected when the session began.
 func (s *Session) Topology() *gpu.Topology { return s.topology }
 
-// end closes Done. What was true of the topology stays readable.
+// end closes Done. The session can still be read.
 func (s *Session) end(err error) error { return s.End(fmt.Errorf("nvml: %w", err)) }
 
-// Read appends what the driver says now. A GPU that is lost is a fault of its rows; the error wraps
-// gpu.ErrLost if there is no other, or no driver.
+// Read appends the values of now. A lost GPU is a fault of its rows; the error wraps gpu.ErrLost if
+// all GPUs are lost, or the driver.
 func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if s.closed {
 		return errClosed
@@ -80,7 +80,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		s.share(ctx, len(s.devices)-i)
 		if d.changed {
 			d.events.drain(b) // nothing reports these later
-			continue          // its rows are about instances that are no more
+			continue          // its instances are gone
 		}
 		err := s.readDevice(d, b)
 		if err == nil {
@@ -107,13 +107,13 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if err := s.failed(dead); len(b.XIDs) == 0 {
 		return err
 	}
-	return nil // the last words of a GPU, its XIDs, are worth a page
+	return nil // the XIDs of the lost GPUs are worth a page
 }
 
-// errLate is the fault of a GPU that answers too slowly. The others have their own share.
+// errLate is the fault of a GPU that answers too slowly.
 var errLate = fmt.Errorf("nvml: %w: the GPU takes more than its share of the time", gpu.ErrTimeout)
 
-// share gives the device that is read next its share of the time, among those that are left.
+// share sets the end of the time of the next device, its share among those that are left.
 func (s *Session) share(ctx context.Context, left int) {
 	s.until = time.Time{}
 	if end, limited := ctx.Deadline(); limited {
@@ -122,7 +122,7 @@ func (s *Session) share(ctx context.Context, left int) {
 	}
 }
 
-// inTime returns errLate past the share of the device that is read.
+// inTime returns errLate past the end of the device's time.
 func (s *Session) inTime(now time.Time) error {
 	if !s.until.IsZero() && now.After(s.until) {
 		return errLate
@@ -130,7 +130,7 @@ func (s *Session) inTime(now time.Time) error {
 	return nil
 }
 
-// failed ends the session if the error means that nothing is left of it.
+// failed ends the session if the error means that the driver or all GPUs are lost.
 func (s *Session) failed(err error) error {
 	gone := (*driverError)(nil)
 	if errors.As(err, &gone) && driverGone(gone.ret) && !errors.Is(err, gpu.ErrLost) {
@@ -142,8 +142,8 @@ func (s *Session) failed(err error) error {
 	return fmt.Errorf("nvml: %w", err)
 }
 
-// readDevice appends what is to be read of one GPU and its instances. If the GPU is lost it returns
-// why, and leaves only the XIDs in the batch: half a GPU would pass for a whole one.
+// readDevice appends the values of one GPU and its instances. If the GPU is lost it returns why, and
+// leaves only the XIDs in the batch: a part of its values would pass for all of them.
 func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 	if d.dead != nil {
 		return d.dead
@@ -166,7 +166,7 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 			return err
 		}
 	}
-	for _, x := range b.Samples[samples:] { // each Read takes a sample
+	for _, x := range b.Samples[samples:] {
 		if s.plan.Fields[x.Field].Every {
 			b.Trails = append(b.Trails, x)
 		}
@@ -174,8 +174,7 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 	return nil
 }
 
-// Close gives every handle back. The library is shut down once for every time it was initialized,
-// which the driver counts.
+// Close gives every handle back. The driver counts how often the library was initialized.
 func (s *Session) Close() error {
 	if s.closed {
 		return nil

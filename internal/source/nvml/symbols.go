@@ -9,9 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// symbols reports which functions the loaded library has. go-nvml binds them lazily, and calling
-// one that is missing ends the process: every function that is not in required is looked up before
-// its first call.
+// symbols knows the functions of the loaded library. go-nvml binds them lazily, and a call of a missing
+// one ends the process: every function that is not in required is looked up before its first call.
 type symbols struct {
 	lookup func(string) error
 	known  map[string]bool
@@ -40,8 +39,8 @@ func (s *symbols) missing(names ...string) string {
 	return ""
 }
 
-// required are the functions without which there is nothing to do, the oldest driver that has them
-// all being 384 (2017).
+// required are the functions that every session calls. Driver 384 (2017) is the oldest with all of
+// them.
 var required = []string{
 	"nvmlInit_v2", "nvmlShutdown", "nvmlErrorString",
 	"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2",

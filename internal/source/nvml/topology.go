@@ -15,23 +15,23 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// instanceIDs is the room for GPU-instance ids within a GPU: an instance's entity id is instanceIDs
-// × index + id. NVML's ids stay below 16.
+// instanceIDs is the distance of the entity ids of neighboring GPUs' instances: an id is instanceIDs ×
+// index + NVML's id, which stays below 16.
 const instanceIDs = 100
 
-// A slot is a place of a GPU that holds a MIG device.
+// A slot holds a MIG device of a GPU.
 type slot struct {
 	handle gonvml.Device
 	gi, ci int
 	uuid   string
 }
 
-// A device is one GPU of the machine with the rows that are about it.
+// A device is one GPU of the machine with its rows.
 type device struct {
 	index  int
 	handle gonvml.Device
-	// dead says why the GPU cannot be talked to since the session began: it is lost or not permitted.
-	// It has a row, so that its absence is seen.
+	// dead is why the GPU could not be queried when the session began: it is lost or not permitted. It
+	// has a row, so that the page shows it.
 	dead error
 	// canMIG is set if the GPU has a MIG mode, and mig if it is on.
 	canMIG, mig bool
@@ -43,7 +43,7 @@ type device struct {
 	events      *eventQueue
 }
 
-// start finds the GPUs and instances, and prepares their reading.
+// start finds the GPUs and instances that are read.
 func (s *Session) start() error {
 	count, ret := s.api.DeviceGetCount()
 	if ret != gonvml.SUCCESS {
@@ -101,8 +101,8 @@ func (s *Session) version(symbol string, get func() (string, gonvml.Return)) str
 	return ""
 }
 
-// discover describes the GPU at index, and the entities of it that the plan selects, which will
-// have the rows from first on. Only an error that concerns the whole driver is returned.
+// discover returns the GPU at index, and its entities that the plan selects, for the rows from first
+// on. An error concerns the whole driver.
 func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	d := &device{index: index}
 	own := gpu.Device{
@@ -183,7 +183,7 @@ func (s *Session) target(d *device, handle gonvml.Device) target {
 
 var pciSymbols = []string{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"}
 
-// identify fills in who the GPU is and how it is cut.
+// identify sets the identity of the GPU and its MIG devices.
 func (s *Session) identify(d *device, own *gpu.Device) error {
 	handle, ret := s.api.DeviceGetHandleByIndex(d.index)
 	if ret != gonvml.SUCCESS {
@@ -215,14 +215,13 @@ func (s *Session) identify(d *device, own *gpu.Device) error {
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{"nvmlDeviceGetMigMode", ret}
 		}
-		d.canMIG = !lasting(ret) // what it did not say now, verify finds out
+		d.canMIG = !lasting(ret) // other failures may pass: verify queries it again
 	}
 	return nil
 }
 
-// readSlots returns whether MIG is on, and the MIG devices by GPU instance and compute instance,
-// appended to slots. A UUID that is known is of the instance that it was of, and the driver is not
-// queried again.
+// readSlots returns whether MIG is on, and appends the MIG devices in the order of GPU instances and
+// compute instances to slots. The ids of a known UUID are not queried again.
 func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.Return) {
 	mode, _, ret := handle.GetMigMode()
 	if ret != gonvml.SUCCESS || mode != gonvml.DEVICE_MIG_ENABLE {
@@ -262,8 +261,8 @@ func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.
 
 func sameSlot(a, b slot) bool { return a.gi == b.gi && a.ci == b.ci && a.uuid == b.uuid }
 
-// profileOf takes the profile from the name of a MIG device: that of "NVIDIA A100-SXM4-40GB MIG
-// 1c.3g.20gb" is "1c.3g.20gb". It is empty where the name reports none.
+// profileOf returns the profile in the name of a MIG device, "1c.3g.20gb" of "NVIDIA A100-SXM4-40GB MIG
+// 1c.3g.20gb", or "".
 func profileOf(name string) string {
 	_, profile, found := strings.Cut(name, " MIG ")
 	if !found {
@@ -284,8 +283,8 @@ func busID(p *gonvml.PciInfo) string {
 	return fmt.Sprintf("%08X:%02X:%02X.0", p.Domain, p.Bus, p.Device)
 }
 
-// verify compares the hardware with the topology. A difference ends the session; a driver that is
-// gone is returned.
+// verify compares the hardware with the topology. A difference ends the session. It returns an error
+// if the driver is gone.
 func (s *Session) verify() error {
 	count, ret := s.api.DeviceGetCount()
 	switch {

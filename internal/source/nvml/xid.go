@@ -15,8 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxDrain bounds how many events one Read takes from a GPU; what is left waits in the driver for
-// the next.
+// maxDrain bounds the events that one Read takes from a GPU; others wait in the driver.
 const maxDrain = 4096
 
 // maxWaiting bounds the events of a GPU that wait for a session that does not read.
@@ -25,10 +24,9 @@ const maxWaiting = 4 * maxDrain
 // wholeGPU is the instance id of events that name no instance (nvml.h, nvmlEventData_t).
 const wholeGPU = 0xFFFFFFFF
 
-// queues are the driver's queues of XIDs, shared by the sessions of a Source and numbered by it:
-// two that are open at once report the same events with the same numbers, so that what both report
-// is known to be one. Each GPU has a queue of its own, so that a lost GPU cannot keep the others'
-// events back.
+// queues are the driver's queues of XIDs. The sessions of a Source share them: an event has the same
+// number in all sessions, and counts once. Each GPU has a queue of its own, so that a lost GPU cannot
+// keep the others' events back.
 type queues struct {
 	mu    sync.Mutex
 	open  map[string]*queue // by UUID
@@ -40,11 +38,11 @@ type queue struct {
 	set      gonvml.EventSet
 	hasGI    bool // the driver names the instance of an event
 	sessions map[*eventQueue]bool
-	waiting  []queued // that some session has not taken, oldest first
-	queried  int64    // when the driver was last queried, in Unix nanoseconds
+	waiting  []queued // those that a session has not reported, oldest first
+	queried  int64    // the time of the latest query, in Unix nanoseconds
 }
 
-// A queued is an event that was taken from the driver.
+// A queued is an event from the driver.
 type queued struct {
 	number      int64
 	code        int64
@@ -52,21 +50,19 @@ type queued struct {
 	since, time int64
 }
 
-// An eventQueue is one session's part of a queue.
-//
-// Before its first XID a GPU has none, and no fault: the field is read, and nothing happened.
+// An eventQueue is one session's part of a queue. A GPU without an XID has no fault either.
 type eventQueue struct {
 	queues   *queues
 	queue    *queue // nil while the driver refuses
 	uuid     string
 	field    int            // the index of the XID field in the plan
-	refused  backoff        // why there is no queue
-	register func(*backoff) // joins one
+	refused  backoff        // why queue is nil
+	register func(*backoff) // joins a queue
 	rows     []*row         // of the GPU and its instances, where the field exists
-	number   int64          // of the event that was reported last
+	number   int64          // of the latest reported event
 }
 
-// listen registers for the XIDs of a GPU if the plan has the field.
+// listen joins the queue of a GPU if the plan has the field.
 func (s *Session) listen(d *device, uuid string) {
 	for i := range s.plan.Fields {
 		f := &s.plan.Fields[i]
@@ -89,7 +85,7 @@ func (s *Session) listen(d *device, uuid string) {
 	}
 }
 
-// join joins the queue of a GPU, or notes why there is none.
+// join joins the queue of a GPU, or records why there is none.
 func (q *eventQueue) join(s *Session, d *device, refused *backoff) {
 	wait := "nvmlEventSetWait_v2"
 	if s.symbols.has("nvmlEventSetWait") {
@@ -118,7 +114,7 @@ func (q *eventQueue) join(s *Session, d *device, refused *backoff) {
 	q.number = q.queues.taken
 }
 
-// subscribe has the driver keep the XIDs of a GPU, or notes why it does not.
+// subscribe has the driver queue the XIDs of a GPU, or records why it does not.
 func subscribe(s *Session, d *device, refused *backoff) (gonvml.EventSet, bool) {
 	now := time.Now()
 	set, ret := s.api.EventSetCreate()
@@ -134,7 +130,7 @@ func subscribe(s *Session, d *device, refused *backoff) (gonvml.EventSet, bool) 
 	return set, true
 }
 
-// drain appends all XIDs since the previous call, oldest first.
+// drain appends the XIDs since the previous call, oldest first.
 func (q *eventQueue) drain(b *gpu.Batch) {
 	if q == nil {
 		return
@@ -148,7 +144,7 @@ func (q *eventQueue) drain(b *gpu.Batch) {
 	}
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	err := q.queues.take(q.queue)
+	err := q.queues.fetch(q.queue)
 	for i := range q.queue.waiting {
 		if e := &q.queue.waiting[i]; e.number > q.number {
 			q.number = e.number
@@ -161,8 +157,8 @@ func (q *eventQueue) drain(b *gpu.Batch) {
 	}
 }
 
-// take reads from the driver what happened since the last query. The driver does not date it.
-func (s *queues) take(q *queue) error {
+// fetch reads the events since the previous query. The driver does not date them.
+func (s *queues) fetch(q *queue) error {
 	at := time.Now().UnixNano()
 	since := min(q.queried, at)
 	q.queried = at
@@ -170,7 +166,7 @@ func (s *queues) take(q *queue) error {
 		event, ret := q.set.Wait(0)
 		switch {
 		case ret == gonvml.ERROR_TIMEOUT || gpuGone(ret) || driverGone(ret):
-			return nil // no more of them; what is lost shows when it is read
+			return nil // no more events, or a loss that reading the GPU reports
 		case ret != gonvml.SUCCESS:
 			return &driverError{"nvmlEventSetWait_v2", ret}
 		}
@@ -190,7 +186,7 @@ func (s *queues) take(q *queue) error {
 	return nil
 }
 
-// trim drops what every session has.
+// trim drops the events that every session has.
 func (q *queue) trim() {
 	least := int64(math.MaxInt64)
 	for other := range q.sessions {
@@ -211,14 +207,14 @@ func (q *eventQueue) report(b *gpu.Batch, e *queued) {
 	}
 }
 
-// fail says why the XIDs of the GPU and its instances are not known.
+// fail is a fault of the XIDs of the GPU and its instances.
 func (q *eventQueue) fail(b *gpu.Batch, err error) {
 	for _, r := range q.rows {
 		b.Fail(r.index, q.field, err)
 	}
 }
 
-// free leaves the queue. The last session gives it back to the driver.
+// free leaves the queue. The last session closes it.
 func (q *eventQueue) free() {
 	if q == nil || q.queue == nil {
 		return

@@ -429,15 +429,6 @@ nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 	END(text(version, length, "12.570.124.06"));
 }
 
-nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
-{
-	BEGIN(NULL);
-	*version = 12080;
-	END(NVML_SUCCESS);
-}
-
-nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
-
 /* -------------------------------------------------------------- identity */
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
@@ -536,14 +527,6 @@ nvmlReturn_t nvmlDeviceGetInforomImageVersion(nvmlDevice_t d, char *version, uns
 	END(said(d->gpu, "inforom-image", "G520.0200.00.05", version, length));
 }
 
-nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *major, int *minor)
-{
-	BEGIN(d);
-	*major = 9;
-	*minor = 0;
-	END(NVML_SUCCESS);
-}
-
 /* ---------------------------------------------------------- measurements */
 
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t d, nvmlTemperatureSensors_t sensor, unsigned int *temp)
@@ -563,15 +546,6 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t d, nvmlTemperatureTh
 	case NVML_TEMPERATURE_THRESHOLD_GPU_MAX: *temp = 87; break;
 	default: END(NVML_ERROR_NOT_SUPPORTED);
 	}
-	END(NVML_SUCCESS);
-}
-
-nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t d, nvmlMarginTemperature_t *margin)
-{
-	BEGIN(d);
-	if (margin->version != nvmlMarginTemperature_v1)
-		END(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
-	margin->marginTemperature = 59;
 	END(NVML_SUCCESS);
 }
 
@@ -597,14 +571,6 @@ nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t d, unsigned int *limit
 {
 	BEGIN(d);
 	END(count32(d->gpu, "power-limit-enforced", 650750, limit));
-}
-
-nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t d, unsigned int *min, unsigned int *max)
-{
-	BEGIN(d);
-	*min = 200000;
-	*max = 700000;
-	END(NVML_SUCCESS);
 }
 
 nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t d, nvmlClockType_t type, unsigned int *clock)
@@ -805,57 +771,11 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t d, nvmlMemory_t *memory)
 	END(NVML_SUCCESS);
 }
 
-nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t d, nvmlBAR1Memory_t *bar1)
-{
-	BEGIN(d);
-	bar1->bar1Total = 131072 * MiB;
-	bar1->bar1Used = 3 * MiB;
-	bar1->bar1Free = bar1->bar1Total - bar1->bar1Used;
-	END(NVML_SUCCESS);
-}
-
-nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t d, nvmlComputeMode_t *mode)
-{
-	BEGIN(d);
-	*mode = (nvmlComputeMode_t)number(d->gpu, "compute-mode", NVML_COMPUTEMODE_EXCLUSIVE_PROCESS);
-	END(NVML_SUCCESS);
-}
-
 nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t d, nvmlEnableState_t *mode)
 {
 	BEGIN(d);
 	*mode = NVML_FEATURE_ENABLED;
 	END(NVML_SUCCESS);
-}
-
-nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t d, nvmlRowRemapperHistogramValues_t *values)
-{
-	BEGIN(d);
-	*values = (nvmlRowRemapperHistogramValues_t){.max = 2558, .high = 1, .partial = 2, .low = 3, .none = 4};
-	END(NVML_SUCCESS);
-}
-
-nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t d, nvmlMemoryErrorType_t type, nvmlEccCounterType_t since,
-					     nvmlMemoryLocation_t where, unsigned long long *count)
-{
-	char key[NAME];
-	BEGIN(d);
-	snprintf(key, sizeof key, "memory-errors.%d.%d.%d", (int)type, (int)since, (int)where);
-	struct setting *s = setting(d->gpu, key);
-	if (!s && where == NVML_MEMORY_LOCATION_TEXTURE_SHM)
-		END(NVML_ERROR_NOT_SUPPORTED);
-	*count = s ? strtoull(s->text, NULL, 10) : 0;
-	END(NVML_SUCCESS);
-}
-
-nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t d, nvmlUnrepairableMemoryStatus_v1_t *status)
-{
-	unsigned int flag;
-	BEGIN(d);
-	nvmlReturn_t code = count32(d->gpu, "unrepairable", 0, &flag);
-	if (code == NVML_SUCCESS)
-		status->bUnrepairableMemory = flag;
-	END(code);
 }
 
 nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t d, nvmlGridLicensableFeatures_t *features)
@@ -916,36 +836,6 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t d, unsigned int li
 	pci->bus = sscanf(link_to(d, link), "gpu %d", &peer) == 1 ? 0x1b + (unsigned int)peer : 0x05;
 	snprintf(pci->busId, sizeof pci->busId, "%08X:%02X:%02X.0", pci->domain, pci->bus, pci->device);
 	END(link_there(d, link));
-}
-
-nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t d, unsigned int link, nvmlNvLinkErrorCounter_t counter, unsigned long long *count)
-{
-	char key[NAME];
-	BEGIN(d);
-	snprintf(key, sizeof key, "nvlink-error.%d.%u", (int)counter, link);
-	*count = (unsigned long long)number(d->gpu, key, 0);
-	END(link_there(d, link));
-}
-
-/* Ports count from 1. Before Blackwell there are no such counters: "ports 1"
- * makes the GPU one that has them, "port.PORT.COUNTER" says what one holds. */
-nvmlReturn_t nvmlDeviceReadPRMCounters_v1(nvmlDevice_t d, nvmlPRMCounterList_v1_t *list)
-{
-	char key[NAME];
-	BEGIN(d);
-	if (!setting(d->gpu, "ports"))
-		END(NVML_ERROR_NOT_SUPPORTED);
-	for (unsigned int i = 0; i < list->numCounters; i++) {
-		nvmlPRMCounter_v1_t *c = &list->counters[i];
-		snprintf(key, sizeof key, "port.%u.%u", c->inData.localPort, c->counterId);
-		struct setting *s = setting(d->gpu, key);
-		c->counterValue.status = c->inData.localPort == 0 ? NVML_ERROR_INVALID_ARGUMENT : link_there(d, c->inData.localPort - 1);
-		if (s && strcmp(s->text, "-") == 0)
-			c->counterValue.status = NVML_ERROR_NOT_SUPPORTED;
-		c->counterValue.outputType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
-		c->counterValue.outputValue.ullVal = s ? strtoull(s->text, NULL, 10) : 0;
-	}
-	END(NVML_SUCCESS);
 }
 
 nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t d, nvmlDevice_t peer, nvmlGpuP2PCapsIndex_t index, nvmlGpuP2PStatus_t *status)
