@@ -34,6 +34,7 @@ type machine struct {
 	vocabulary catalog.Vocabulary
 	scenario   string
 	file       []byte // of counters
+	trailer    string // of each page
 }
 
 // A world is what Prometheus scraped of machines, and its query engine.
@@ -78,7 +79,7 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 	build.Set(1)
 	own.MustRegister(build)
 	encoder := exposition.NewEncoder(exposition.Options{Hostname: m.host, Trailer: func(dst []byte) []byte {
-		return loop.AppendGathered(t, dst, own)
+		return append(loop.AppendGathered(t, dst, own), m.trailer...)
 	}})
 	w.begin = time.Now()
 	l := loop.New(loop.Options{PodOf: source.PodOf, Options: collector.Options{
@@ -107,7 +108,7 @@ func (w *world) take(t *testing.T, host string, page []byte, at time.Time) {
 	add := func(key string, metric labels.Labels, v float64) {
 		s, ok := w.series[host+key]
 		if !ok {
-			b := labels.NewBuilder(metric).Set("instance", host)
+			b := labels.NewBuilder(metric.Copy()).Set("instance", host)
 			if host != "" {
 				b.Set("job", "gpu")
 			}
@@ -122,6 +123,7 @@ func (w *world) take(t *testing.T, host string, page []byte, at time.Time) {
 		add(string(sample.Series), sample.Labels, sample.Value)
 	}
 	add("up", labels.FromStrings("__name__", "up"), 1)
+	add("duration", labels.FromStrings("__name__", "scrape_duration_seconds"), 0.01)
 	add("samples", labels.FromStrings("__name__", "scrape_samples_scraped"), float64(n))
 }
 
