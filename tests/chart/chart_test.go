@@ -98,47 +98,38 @@ func check(t *testing.T, values string, r *rendering) {
 	pod := daemons.Spec.Template
 	container := pod.Spec.Containers[0]
 
+	// No object, mount or variable is there twice; mounts and volumes name each other.
 	seen := map[string]bool{}
+	once := func(what string) {
+		t.Helper()
+		if seen[what] {
+			t.Errorf("%s is there twice", what)
+		}
+		seen[what] = true
+	}
 	for _, o := range r.objects(t) {
-		id := o.kind + " " + o.namespace + "/" + o.name
-		if seen[id] {
-			t.Errorf("%s is there twice", id)
-		}
-		seen[id] = true
+		once(o.kind + " " + o.namespace + "/" + o.name)
 		for _, msg := range validation.NameIsDNSSubdomain(o.name, false) {
-			t.Errorf("%s: %s", id, msg)
+			t.Errorf("%s: %s", o.name, msg)
 		}
 	}
-
-	// Mounts and volumes name each other; no path and no variable is there twice.
-	volumes, paths, names := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	var volumes, mounted []string
+	paths := map[string]bool{}
 	for _, v := range pod.Spec.Volumes {
-		if volumes[v.Name] {
-			t.Errorf("the volume %s is there twice", v.Name)
-		}
-		volumes[v.Name] = true
+		volumes = append(volumes, v.Name)
 	}
-	mounted := map[string]bool{}
 	for _, m := range container.VolumeMounts {
-		if !volumes[m.Name] {
-			t.Errorf("the mount %s has no volume", m.Name)
-		}
-		if paths[m.MountPath] {
-			t.Errorf("%s is mounted twice", m.MountPath)
-		}
-		mounted[m.Name], paths[m.MountPath] = true, true
+		once("the mount " + m.MountPath)
+		mounted, paths[m.MountPath] = append(mounted, m.Name), true
 	}
-	for v := range volumes {
-		if !mounted[v] {
-			t.Errorf("the volume %s is not mounted", v)
-		}
+	slices.Sort(volumes)
+	slices.Sort(mounted)
+	if d := cmp.Diff(volumes, slices.Compact(mounted), cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("volumes, and mounts of them (-volumes +mounts):\n%s", d)
 	}
 	env := map[string]string{}
 	for _, e := range container.Env {
-		if names[e.Name] {
-			t.Errorf("the variable %s is there twice", e.Name)
-		}
-		names[e.Name] = true
+		once("the variable " + e.Name)
 		env[e.Name] = e.Value
 		if e.ValueFrom != nil {
 			env[e.Name] = "node-7"
@@ -165,17 +156,15 @@ func check(t *testing.T, values string, r *rendering) {
 	if err != nil {
 		t.Fatalf("the exporter refuses its settings: %v", err)
 	}
-	for name := range names {
+	for name := range env {
 		if !lookedUp[name] && !strings.HasPrefix(name, "NVIDIA_") && (name != "DCGM_EXPORTER_COLLECTORS" || len(container.Args) == 0) {
 			t.Errorf("the exporter does not read %s", name)
 		}
 	}
-	if cfg.Kubernetes.Enabled {
-		if !paths[path.Dir(cfg.Kubernetes.Socket)] {
-			t.Errorf("the kubelet's socket %s is not mounted", cfg.Kubernetes.Socket)
-		}
+	if cfg.Kubernetes.Enabled && !paths[path.Dir(cfg.Kubernetes.Socket)] {
+		t.Errorf("the kubelet's socket %s is not mounted", cfg.Kubernetes.Socket)
 	}
-	if f := cfg.Metrics.File; volumes["counters"] && !strings.HasPrefix(f, "/etc/dcgm-exporter/counters/") && !paths[f] {
+	if f := cfg.Metrics.File; slices.Contains(volumes, "counters") && !strings.HasPrefix(f, "/etc/dcgm-exporter/counters/") && !paths[f] {
 		t.Errorf("counters are read from %s", f)
 	}
 
@@ -321,25 +310,5 @@ func TestGPUOperatorsLint(t *testing.T) {
 	}
 	if got, want := found("{}"), []string{"gpu-client", "runtime-class"}; !slices.Equal(got, want) {
 		t.Errorf("findings without: %q, want %q", got, want)
-	}
-}
-
-// The chart serves the counters of every alert, and NVIDIA's alone where its page is wanted exactly.
-func TestCounters(t *testing.T) {
-	c := load(t, folder)
-	const health, fleet = "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "DCGM_FI_DEV_FABRIC_CLIQUE_ID"
-	for values, want := range map[string][2]bool{
-		"":                  {true, false},
-		"counters: default": {false, false},
-		"counters: fleet":   {true, true},
-		"extraEnv: [{name: DCGM_EXPORTER_COMPATIBILITY, value: strict}]": {false, false},
-		"arguments: [--compatibility=strict]":                            {false, false},
-		"{counters: fleet, arguments: [--compatibility=strict]}":         {true, true},
-		"customMetrics: DCGM_FI_DEV_GPU_TEMP, gauge, x":                  {false, false},
-	} {
-		text := strings.Join(mustRender(t, c, values).docs, "\n")
-		if got := [2]bool{strings.Contains(text, health), strings.Contains(text, fleet)}; got != want {
-			t.Errorf("%q: health and fleet counters: %v, want %v", values, got, want)
-		}
 	}
 }

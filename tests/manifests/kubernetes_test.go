@@ -2,7 +2,6 @@ package manifests
 
 import (
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,43 +22,6 @@ func read(t *testing.T, path string) []byte {
 		t.Fatal(err)
 	}
 	return data
-}
-
-// inImage returns the paths of the files that the Dockerfile copies.
-func inImage(t *testing.T) map[string]bool {
-	t.Helper()
-	files := map[string]bool{}
-	for line := range strings.Lines(string(read(t, filepath.Join(root, "deployment", "docker", "Dockerfile")))) {
-		words := strings.Fields(line)
-		if len(words) < 3 || words[0] != "COPY" || strings.HasPrefix(words[1], "--from=") {
-			continue
-		}
-		to := words[len(words)-1]
-		for _, from := range words[1 : len(words)-1] {
-			if strings.HasSuffix(to, "/") {
-				files[to+path.Base(from)] = true
-			} else {
-				files[to] = true
-			}
-			if _, err := os.Stat(filepath.Join(root, from)); err != nil && !strings.HasPrefix(from, "bin/") {
-				t.Errorf("the Dockerfile copies %s: %v", from, err)
-			}
-		}
-	}
-	return files
-}
-
-func TestTheImageHasEveryShippedCountersFile(t *testing.T) {
-	shipped, err := filepath.Glob(filepath.Join(root, "etc", "*.csv"))
-	if err != nil || len(shipped) == 0 {
-		t.Fatalf("shipped files: %v, %v", shipped, err)
-	}
-	files := inImage(t)
-	for _, f := range shipped {
-		if p := "/etc/dcgm-exporter/" + filepath.Base(f); !files[p] {
-			t.Errorf("%s is not in the image", p)
-		}
-	}
 }
 
 // The manifests that docs/kubernetes.md gives are whole, and are taken as they are.
