@@ -10,7 +10,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
@@ -70,22 +69,21 @@ func run(ctx context.Context, p Process) error {
 		_, err := io.WriteString(p.Out, p.build().String())
 		return err
 	}
-	registry := newRegistry(p.build())
+	return serve(ctx, p, cfg, read)
+}
+
+// serve collects and serves until ctx is done.
+func serve(ctx context.Context, p Process, cfg *config.Config, read *Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	lines := &startLog{w: p.Err}
 	defer lines.end()
 	log := newLogger(cfg.Log, lines)
 	if p.Logging != nil {
 		p.Logging(log)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	return serve(ctx, p, cfg, read, registry, log, lines.release)
-}
+	registry := newRegistry(p.build())
 
-// serve collects and serves until ctx is done. It calls serving once it serves.
-func serve(
-	ctx context.Context, p Process, cfg *config.Config, read *Reader, registry *prometheus.Registry, log *slog.Logger, serving func(),
-) error {
 	// The requested fields and their source. A change of these files from here on is a reload.
 	var watch fileWatch
 	watch.follow(watched(cfg))
@@ -168,7 +166,7 @@ func serve(
 		Lifecycle:     cfg.Web.Lifecycle,
 		Pprof:         cfg.Web.Pprof,
 		Serving: func(a net.Addr) {
-			serving()
+			lines.release()
 			log.Info("Listening", "url", metricsURL(a, cfg.Web.ConfigFile != ""))
 			if p.Listening != nil {
 				p.Listening(a)
