@@ -1,14 +1,12 @@
 package config
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"go.yaml.in/yaml/v3"
 )
 
 const fullFile = `version: 1
@@ -48,6 +46,15 @@ func TestFile(t *testing.T) {
 	}
 	if c.Collection.Interval != 30*time.Second || c.Metrics.FileNamed {
 		t.Errorf("interval %s, file named %t", c.Collection.Interval, c.Metrics.FileNamed)
+	}
+}
+
+// What stands without quotes is a text where one is expected, and an alias is its value.
+func TestTextsOfAFile(t *testing.T) {
+	const file = "version: 1\nmetrics: {fields: [{name: &n 0x1, prometheusType: true, help: *n}]}\ncollection: {interval: 1500ms}\n"
+	c := mustParse(t, world{files: map[string]string{"/c.yaml": file}}, "--config-file=/c.yaml")
+	if diff := cmp.Diff([]Field{{Name: "0x1", Type: "true", Help: "0x1", Line: 2}}, c.Metrics.Fields); diff != "" || c.Collection.Interval != 1500*time.Millisecond {
+		t.Errorf("interval %v, fields (-want +got):\n%s", c.Collection.Interval, diff)
 	}
 }
 
@@ -219,82 +226,4 @@ func TestIntervals(t *testing.T) {
 
 	_, err = c.Intervals([][]string{{"B", "C"}, {"SM_UTIL"}})
 	wantError(t, err, `c.yaml:4: the watch group "clocks" matches none of the 2 requested fields`)
-}
-
-// strict is the file in the types of the YAML package, which knows nothing of the reader.
-type strict struct {
-	Version    int              `yaml:"version"`
-	Metrics    strictMetrics    `yaml:"metrics,omitempty"`
-	Collection strictCollection `yaml:"collection,omitempty"`
-}
-
-type strictMetrics struct {
-	File   string        `yaml:"file,omitempty"`
-	Fields []strictField `yaml:"fields,omitempty"`
-}
-
-type strictCollection struct {
-	Interval    string        `yaml:"interval,omitempty"`
-	WatchGroups []strictGroup `yaml:"watchGroups,omitempty"`
-}
-
-type strictField struct {
-	Name string `yaml:"name"`
-	Type string `yaml:"prometheusType"`
-	Help string `yaml:"help,omitempty"`
-}
-
-type strictGroup struct {
-	Name     string        `yaml:"name"`
-	Interval time.Duration `yaml:"interval"`
-	Fields   []string      `yaml:"fields"`
-}
-
-// FuzzFile holds that a file which the reader accepts is one that the YAML package reads strictly
-// and with the same content, and that this content, written again, is accepted with the same
-// result.
-func FuzzFile(f *testing.F) {
-	f.Add([]byte(fullFile))
-	f.Add([]byte("version: 1\nmetrics: {file: /a.csv}\ncollection: {interval: 1500ms}\n"))
-	f.Add([]byte("version: 1\nmetrics:\n  fields:\n  - {name: &n A, prometheusType: gauge, help: *n}\n  - {name: 0x1, prometheusType: label}\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		doc, err := parseDocument("f", data)
-		if err != nil {
-			return
-		}
-		var s strict
-		decoder := yaml.NewDecoder(bytes.NewReader(data))
-		decoder.KnownFields(true)
-		if err := decoder.Decode(&s); err != nil {
-			t.Fatalf("accepted, and the YAML package says: %v", err)
-		}
-		if diff := cmp.Diff(contents(doc), s, cmpopts.EquateEmpty()); diff != "" {
-			t.Fatalf("read differently (-reader +yaml):\n%s", diff)
-		}
-		text, err := yaml.Marshal(contents(doc))
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := parseDocument("f", text)
-		if err != nil {
-			t.Fatalf("written again it is refused: %v\n%s", err, text)
-		}
-		if diff := cmp.Diff(contents(doc), contents(again), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("written again it changes (-first +second):\n%s", diff)
-		}
-	})
-}
-
-// contents is what a document says, without the lines.
-func contents(doc *document) strict {
-	s := strict{Version: 1}
-	s.Metrics.File = doc.scalars["metrics.file"].text
-	for _, f := range doc.fields {
-		s.Metrics.Fields = append(s.Metrics.Fields, strictField{f.Name, f.Type, f.Help})
-	}
-	s.Collection.Interval = doc.scalars["collection.interval"].text
-	for _, g := range doc.groups {
-		s.Collection.WatchGroups = append(s.Collection.WatchGroups, strictGroup{g.Name, g.Interval, g.Patterns})
-	}
-	return s
 }

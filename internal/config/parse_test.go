@@ -293,6 +293,7 @@ func TestBadCommandLine(t *testing.T) {
 func TestOdd(t *testing.T) {
 	const pods, millis = "--kubernetes-pod-label-allowlist-regex", "a number of milliseconds or a duration such as 30s"
 	names := func(c *Config) any { return strings.Join(c.Kubernetes.PodLabelAllowed, " ") }
+	interval := func(c *Config) any { return c.Collection.Interval }
 	tests := []struct {
 		name string
 		env  map[string]string
@@ -376,6 +377,23 @@ func TestOdd(t *testing.T) {
 			func(c *Config) any { return c.Kubernetes.Enabled && !c.Log.Debug && c.Metrics.File == "/x.csv" }, true,
 			[]string{"-k true counts as --kubernetes=true: a switch takes its value behind an equals sign.",
 				"--debug False counts as --debug=False: a switch takes its value behind an equals sign."}},
+		{"nothing given", nil, nil, interval, 30 * time.Second, nil},
+		{"a setting that works", nil, []string{"-c=1000", "-n"}, interval, time.Second, nil},
+		{"a setting at its default", map[string]string{"KUBERNETES_VIRTUAL_GPUS": "false"}, nil, interval, 30 * time.Second, nil},
+		{"seconds without a unit", nil, []string{"-c=30"}, interval, 30 * time.Millisecond, []string{
+			"--collect-interval is 30ms: each collection costs CPU here and in the driver; a number without a unit counts in milliseconds, 30 seconds are 30s.",
+		}},
+		{"a short interval", nil, []string{"-c=50"}, interval, 50 * time.Millisecond, nil},
+		{"a setting without its switch", nil, []string{"--dcgm-log-level=INFO"},
+			func(c *Config) any { return c.Source.DCGMLogLevel }, "INFO", []string{"--dcgm-log-level has no effect without --enable-dcgm-log."}},
+		{"a setting with its switch", nil, []string{"--dcgm-log-level=INFO", "--enable-dcgm-log"},
+			func(c *Config) any { return c.Source.DCGMLogLevel }, "INFO", nil},
+		{"a chain of switches", nil, []string{pods + "=x", "--kubernetes-enable-pod-labels"}, names, "x", []string{
+			"--kubernetes-enable-pod-labels has no effect without --kubernetes.",
+			pods + " has no effect without --kubernetes.",
+		}},
+		{"a fallback that is not used", nil, []string{"--sim-fallback", "--source=nvml"},
+			func(c *Config) any { return c.Source.Kind }, SourceNVML, []string{"--sim-fallback has no effect with --source=nvml."}},
 		{"settings of 4.8.4", nil, []string{"--watch-max-keep-age=0s", "--watch-max-keep-samples", "4", "--health-require-gpus"},
 			func(c *Config) any { return c.Ignored.KeepSamples }, 4, []string{
 				"--watch-max-keep-age has no effect: the engine keeps what is not read yet, and the exporter the rest.",
@@ -394,11 +412,6 @@ func TestOdd(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestBadVariable(t *testing.T) {
-	_, err := world{env: map[string]string{"DCGM_EXPORTER_KUBERNETES": "yes"}}.parse()
-	wantError(t, err, `DCGM_EXPORTER_KUBERNETES "yes": expected true or false`)
 }
 
 // What package gpu holds of addresses is not held again; this is the way of one through the table.

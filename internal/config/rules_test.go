@@ -100,46 +100,6 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-func TestNotices(t *testing.T) {
-	tests := []struct {
-		name string
-		env  map[string]string
-		args []string
-		want []string
-	}{
-		{"nothing given", nil, nil, nil},
-		{"a setting that works", nil, []string{"-c=1000", "-n"}, nil},
-		{"seconds without a unit", nil, []string{"-c=30"}, []string{
-			"--collect-interval is 30ms: each collection costs CPU here and in the driver; a number without a unit counts in milliseconds, 30 seconds are 30s.",
-		}},
-		{"a short interval", nil, []string{"-c=50"}, nil},
-		{"a later part at its default", map[string]string{"KUBERNETES_VIRTUAL_GPUS": "false"}, nil, nil},
-		{"a setting that nothing needs", map[string]string{"DISABLE_STARTUP_VALIDATE": "true"}, nil, []string{
-			"DISABLE_STARTUP_VALIDATE has no effect: the exporter starts without a driver, and says what is missing.",
-		}},
-		{"a setting without its switch", nil, []string{"--dcgm-log-level=INFO"}, []string{
-			"--dcgm-log-level has no effect without --enable-dcgm-log.",
-		}},
-		{"a setting with its switch", nil, []string{"--dcgm-log-level=INFO", "--enable-dcgm-log"}, nil},
-		{"a chain of switches", nil, []string{"--kubernetes-pod-label-allowlist-regex=x", "--kubernetes-enable-pod-labels"}, []string{
-			"--kubernetes-enable-pod-labels has no effect without --kubernetes.",
-			"--kubernetes-pod-label-allowlist-regex has no effect without --kubernetes.",
-		}},
-		{"a fallback that is not used", nil, []string{"--sim-fallback", "--source=nvml"}, []string{"--sim-fallback has no effect with --source=nvml."}},
-		{"fake GPUs", nil, []string{"--fake-gpus"}, []string{
-			"--fake-gpus has no effect: GPUs are taken as the engine reports them; for made-up ones there is --source=sim.",
-		}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := mustParse(t, world{env: tt.env}, tt.args...)
-			if diff := cmp.Diff(tt.want, c.Notices); diff != "" {
-				t.Errorf("notices differ (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 // TestLaterPartsSpeak holds that no setting is swallowed: whatever the status column says is not
 // there yet gives a notice, and nothing else does.
 func TestLaterPartsSpeak(t *testing.T) {
