@@ -2,15 +2,11 @@ package accounting_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 // parted is a GPU with instances of the given profiles, or a whole one.
@@ -44,58 +40,56 @@ func TestPartitionThatChanges(t *testing.T) {
 }
 
 func flip(t *testing.T, tops []*gpu.Topology, blind int) {
-	plan := accounting.Extend(&gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}})
-	accountant := accounting.New(accounting.Options{Registerer: prometheus.NewRegistry()})
-	deriver := accountant.Deriver(nil)
-	now, joules, first := time.Unix(1e9, 0), 500.0, 500.0
-	total := map[string]float64{} // family, entity and owner → its latest value
-	var batch gpu.Batch
+	var moments []moment
+	joules := 500.0
 	for cycle := range 40 {
-		top := tops[cycle%len(tops)]
-		builder := snapshot.NewBuilder(top, plan, []snapshot.Deriver{deriver})
-		owners := &gpu.Owners{Generation: uint64(cycle), Uses: make([]gpu.Use, len(top.Devices))}
-		if len(top.Devices) == 1 {
-			owners.Uses[0] = pods(gpu.SharingNone, 0, 1)[0]
+		m := moment{top: tops[cycle%len(tops)], reopened: true}
+		rows := len(m.top.Devices)
+		m.uses, m.util, m.memory, m.energy = make([]gpu.Use, rows), make([]gpu.Value, rows), make([]gpu.Value, rows), make([]gpu.Value, rows)
+		if rows == 1 {
+			m.uses[0] = pods(gpu.SharingNone, 0, 1)[0]
 		} else {
-			owners.Uses[1] = pods(gpu.SharingNone, 0, 2)[0] // the second instance is no pod's
+			m.uses[1] = pods(gpu.SharingNone, 0, 2)[0] // the second instance is no pod's
 		}
-		now = now.Add(interval)
 		if cycle > 0 {
 			joules += float64(1000 + 100*cycle)
 		}
-		batch.Reset()
-		batch.RequestProcesses = top.ProcessRows()
-		for row := range top.Devices {
-			for i := range plan.Fields {
-				v := map[gpu.FieldID]gpu.Value{69: gpu.Int(7), 156: gpu.Float(joules * 1e3), 203: gpu.Int(40), 252: gpu.Int(100), 1001: gpu.Float(0.3)}[plan.Fields[i].ID]
-				if activity := plan.Fields[i].ID == 203 || plan.Fields[i].ID == 1001; activity && blind > 0 && cycle%blind == 1 {
-					continue
-				}
-				batch.Add(row, i, v, now)
+		m.energy[0] = gpu.Float(joules * 1e3)
+		for row := range rows {
+			m.memory[row] = gpu.Int(100)
+			switch {
+			case blind > 0 && cycle%blind == 1:
+			case row == 0:
+				m.util[row] = gpu.Int(40)
+			default:
+				m.util[row] = gpu.Float(0.3)
 			}
 		}
-		s := builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &batch, Owners: owners, Begin: now, Now: now})
+		moments = append(moments, m)
+	}
+	total := map[string]map[string]float64{} // family, entity and owner → its latest value
+	(&play{moments: moments}).run(t, func(cycle int, s *gpu.Snapshot) {
 		for family, series := range shares(s) {
-			for key, v := range series {
-				total[family+" "+key] = v
+			if total[family] == nil {
+				total[family] = map[string]float64{}
 			}
+			maps.Copy(total[family], series)
 		}
 		check := func(what string, passed float64, exact bool, families ...string) {
 			sum := 0.0
 			for _, family := range families {
-				for key, v := range total {
-					if len(key) > len(family) && key[:len(family)+1] == family+" " {
-						sum += v
-					}
+				for _, v := range total[family] {
+					sum += v
 				}
 			}
 			if sum > passed+1e-6 || exact && math.Abs(sum-passed) > 1e-6 {
 				t.Fatalf("cycle %d: %v %s are counted, of %v", cycle, sum, what, passed)
 			}
 		}
-		seconds := float64(cycle) * interval.Seconds()
-		check("J", joules-first, blind == 0, podEnergy, restEnergy)
+		seconds, used := float64(cycle)*interval.Seconds(), moments[cycle].energy[0]
+		joules, _ := used.Number()
+		check("J", joules/1e3-500, blind == 0, podEnergy, restEnergy)
 		check("s allocated", seconds, false, podAllocated)
 		check("s active", 0.4*seconds, false, podActive, restActive)
-	}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -29,7 +30,9 @@ type moment struct {
 	procs          []gpu.Process // the Time of each is its age
 	faults         []gpu.Fault
 	noPodOf        error
-	reopened       bool // a session begins with this cycle
+	reopened       bool          // a session begins with this cycle
+	top            *gpu.Topology // of that session; nil for the play's
+	step           time.Duration // by which the wall clock is set before it
 }
 
 // A play is a node with a history. GPU 2 is partitioned into three instances.
@@ -39,6 +42,7 @@ type play struct {
 	virtual bool
 	strict  bool          // as dcgm-exporter
 	top     *gpu.Topology // nil for the node above
+	slices  gpu.Value     // of a partitioned GPU of top; 7 without
 	after   func(*gpu.Batch)
 }
 
@@ -78,14 +82,18 @@ func (m *moment) podOf(pid uint32) ([]string, error) {
 }
 
 // value is what the play's engine reports of a field of a row.
-func (p *play) value(m *moment, f *gpu.Field, row int, d *gpu.Device) gpu.Value {
+func (p *play) value(m *moment, f *gpu.Field, t *gpu.Topology, row int) gpu.Value {
+	d := &t.Devices[row]
 	switch id := f.ID; {
 	case !f.Levels.Has(d.Entity.Kind) || row >= len(m.util):
-	case id == 69 && row == 2:
+	case id == 69 && t.ParentRow(len(t.Devices)-1) != row: // the instances come last
+	case id == 69 && p.top != nil:
+		return p.slices
+	case id == 69:
 		return gpu.Int(7)
 	case id == 156:
 		return m.energy[row]
-	case id == 203 && row < 2, id == 1001 && row > 2, id == 203 && p.top != nil:
+	case id == 203 && d.Entity.Kind == gpu.KindGPU, id == 1001:
 		return m.util[row]
 	case id == 252:
 		return m.memory[row]
@@ -97,7 +105,7 @@ func (p *play) value(m *moment, f *gpu.Field, row int, d *gpu.Device) gpu.Value 
 func (p *play) fill(b *gpu.Batch, m *moment, plan *gpu.Plan, t *gpu.Topology, now time.Time) {
 	for i := range plan.Fields {
 		for row := range t.Devices {
-			b.Add(row, i, p.value(m, &plan.Fields[i], row, &t.Devices[row]), now)
+			b.Add(row, i, p.value(m, &plan.Fields[i], t, row), now)
 		}
 	}
 	wanted := func(row int) bool { return row < len(b.RequestProcesses) && b.RequestProcesses[row] }
@@ -129,7 +137,7 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 	reg := prometheus.NewRegistry()
 	accountant := accounting.New(accounting.Options{VirtualGPUs: p.virtual, Strict: p.strict, Registerer: reg})
 	var (
-		now     = time.Unix(1e9, 0)
+		now     = time.Now()
 		m       *moment
 		batch   gpu.Batch
 		builder *snapshot.Builder
@@ -140,10 +148,12 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 	for i := range p.moments {
 		m = &p.moments[i]
 		if builder == nil || m.reopened {
-			top = p.topology()
+			if top = m.top; top == nil {
+				top = p.topology()
+			}
 			builder = snapshot.NewBuilder(top, plan, []snapshot.Deriver{accountant.Deriver(podOf)})
 		}
-		now = now.Add(cmp.Or(m.gap, interval))
+		now = stepped(now.Add(cmp.Or(m.gap, interval)), m.step)
 		batch.Reset()
 		batch.RequestProcesses = top.ProcessRows()
 		p.fill(&batch, m, plan, top, now)
@@ -156,6 +166,14 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 		see(i, builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &batch, Owners: owners, Begin: now, Now: now}))
 	}
 	return reg
+}
+
+// stepped returns t as time.Now says it after the wall clock was set by a step: package time sets
+// none, so that this writes the monotonic reading, its second word.
+func stepped(t time.Time, step time.Duration) time.Time {
+	t = t.Add(step)
+	(*[2]int64)(unsafe.Pointer(&t))[1] -= int64(step)
+	return t
 }
 
 func same(a, b []gpu.Use) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }

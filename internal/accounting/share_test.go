@@ -6,11 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 type (
@@ -29,6 +26,12 @@ func TestSharesOfOneGPU(t *testing.T) {
 	late := pods(gpu.SharingNone, 0, 1)
 	late[0].Owners[0].PodUID = ""
 	anonymous := pods(gpu.SharingMPS, 2, 0, 2)
+	alone := func(active, allocated, energy, unusedSeconds, unusedEnergy float64) reported {
+		return reported{
+			podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: active}, podAllocated: of{a: allocated}, podEnergy: of{a: energy},
+			restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: unusedSeconds}, restEnergy: of{whole: unusedEnergy},
+		}
+	}
 	unknown := func(what string) reported {
 		return reported{podAllocated: of{a: 2.5, b: 2.5}, notAvailable: of{what: 1}}
 	}
@@ -38,11 +41,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 	}{
 		"one owner has all, idle energy too": {
 			[]moment{at(0, one, nil), at(1, one, nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
-				podEnergy: of{a: 1000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
-			},
+			alone(6, 10, 1000, 0, 0),
 		},
 		"no owner has nothing": {
 			[]moment{at(0, none, nil), at(1, none, nil)},
@@ -50,11 +49,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 		},
 		"one of four replicas alone pays its activity and a quarter of the idle energy": {
 			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, pods(gpu.SharingTimeSlicing, 4, 1), nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 2.5},
-				podEnergy: of{a: 700},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 300},
-			},
+			alone(6, 2.5, 700, 0, 300),
 		},
 		"two have what their processes did": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), process(2, 0.2, 100), process(2, 0.1, 100), process(100, 0.1, 50)))},
@@ -171,27 +166,15 @@ func TestSharesOfOneGPU(t *testing.T) {
 		},
 		"seen once, it has the seconds of that interval": {
 			[]moment{at(0, none, nil), at(1, none, nil), at(2, one, nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
-				podEnergy: of{a: 1000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
-			},
+			alone(6, 10, 1000, 6, 1000),
 		},
 		"another pod of the same name begins at zero": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, other, nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
-				podEnergy: of{a: 1000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
-			},
+			alone(6, 10, 1000, 0, 0),
 		},
 		"a kubelet that is away ends the series, and they go on after": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, nil), at(3, one, nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
-				podEnergy: of{a: 2000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
-			},
+			alone(12, 20, 2000, 0, 0),
 		},
 		"what nobody knows is not unattributed": {
 			[]moment{at(0, none, nil), at(1, nil, nil), at(2, nil, nil)},
@@ -207,51 +190,27 @@ func TestSharesOfOneGPU(t *testing.T) {
 		},
 		"away for longer than an account is kept, it begins at zero": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, func(m *moment) { m.gap = 16 * time.Minute }), at(3, one, nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
-				podEnergy: of{a: 1000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
-			},
+			alone(6, 10, 1000, 0, 0),
 		},
 		"another pod of the name whose UID is known late begins at zero, once": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, none, nil), at(3, late, nil), at(4, other, nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
-				podEnergy: of{a: 2000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
-			},
+			alone(12, 20, 2000, 6, 1000),
 		},
 		"a pod whose UID is not known for a while goes on": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, late, nil), at(3, one, nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 18}, podAllocated: of{a: 30},
-				podEnergy: of{a: 3000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
-			},
+			alone(18, 30, 3000, 0, 0),
 		},
 		"nor does a kubelet that is away meanwhile end it": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, nil), at(3, late, nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
-				podEnergy: of{a: 2000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
-			},
+			alone(12, 20, 2000, 0, 0),
 		},
 		"a time without readings belongs to none": {
 			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.gap = time.Hour }), at(2, one, nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
-				podEnergy: of{a: 1000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
-			},
+			alone(6, 10, 1000, 0, 0),
 		},
 		"one missed sample of utilization loses no energy": {
 			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.util[0] = gpu.Value{} }), at(2, one, nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
-				podEnergy: of{a: 2000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
-			},
+			alone(12, 20, 2000, 0, 0),
 		},
 		"a counter of energy that was not known for long is not charged for that time": {
 			append([]moment{at(0, one, nil), at(1, one, nil)}, func() (list []moment) {
@@ -260,19 +219,11 @@ func TestSharesOfOneGPU(t *testing.T) {
 				}
 				return append(list, at(6, one, nil), at(7, one, nil))
 			}()...),
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 42}, podAllocated: of{a: 70},
-				podEnergy: of{a: 2000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
-			},
+			alone(42, 70, 2000, 0, 0),
 		},
 		"a job in a pod is that pod": {
 			[]moment{at(0, inPod, nil), at(1, inPod, nil)},
-			reported{
-				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
-				podEnergy: of{a: 1000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
-			},
+			alone(6, 10, 1000, 0, 0),
 		},
 		"a fault of all rows is no idleness": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
@@ -517,29 +468,15 @@ func TestSlicesThatDoNotAddUp(t *testing.T) {
 		"of no known size": {[]string{"half", "half"}, gpu.Int(7), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			top := parted(tt.profiles...)
-			plan := accounting.Extend(&gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}})
-			builder := snapshot.NewBuilder(top, plan, []snapshot.Deriver{accounting.New(accounting.Options{Registerer: prometheus.NewRegistry()}).Deriver(nil)})
-			uses := make([]gpu.Use, 3)
-			uses[2] = pods(gpu.SharingNone, 0, 1)[0]
-			owners := &gpu.Owners{Generation: 1, Uses: uses}
-			var got reported
-			for i := range 2 {
-				now := time.Unix(1e9, 0).Add(time.Duration(i) * interval)
-				var batch gpu.Batch
-				for j := range plan.Fields {
-					switch plan.Fields[j].ID {
-					case 69:
-						batch.Add(0, j, tt.total, now)
-					case 1001:
-						batch.Add(1, j, gpu.Float(0.5), now)
-						batch.Add(2, j, gpu.Float(0.5), now)
-					case 156:
-						batch.Add(0, j, gpu.Int(int64(1e6*i)), now)
-					}
-				}
-				got = shares(builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &batch, Owners: owners, Begin: now, Now: now}))
+			uses := []gpu.Use{2: pods(gpu.SharingNone, 0, 1)[0]}
+			m := func(i int) moment {
+				m := at(i, uses, nil)
+				m.util[1], m.util[2] = gpu.Float(0.5), gpu.Float(0.5)
+				return m
 			}
+			var got reported
+			p := play{top: parted(tt.profiles...), slices: tt.total, moments: []moment{m(0), m(1)}}
+			p.run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
 			for _, family := range []string{podAllocated, podActive, podEnergy} {
 				if _, ok := got[family]["GPU-0/2 ns/b"]; ok != tt.known {
 					t.Errorf("%s is there: %t", family, ok)
@@ -552,5 +489,17 @@ func TestSlicesThatDoNotAddUp(t *testing.T) {
 				t.Errorf("the reasons are %v", got[notAvailable])
 			}
 		})
+	}
+}
+
+// A wall clock that is set is no GPU time, and takes none.
+func TestClockThatIsSet(t *testing.T) {
+	const a = "GPU-0/ ns/b"
+	one := pods(gpu.SharingNone, 0, 1)
+	for _, step := range []time.Duration{0, 15 * time.Second, time.Hour, -time.Hour} {
+		got := last(t, at(0, one, nil), at(1, one, nil), at(2, one, func(m *moment) { m.step = step }))
+		if got[podAllocated][a] != 20 || got[podActive][a] != 12 || got[podEnergy][a] != 2000 {
+			t.Errorf("set by %v: %v", step, got)
+		}
 	}
 }

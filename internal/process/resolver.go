@@ -15,11 +15,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Resolver finds the pods of processes by their ids in the host's namespace. Its
-// methods may be called from any goroutine.
+// A Resolver finds the pods of processes by their ids in the host's namespace. Its methods may be
+// called from any goroutine.
 type Resolver struct {
 	proc fs.FS
-	most int
 
 	mu    sync.Mutex
 	host  bool // the ids here are the host's
@@ -50,7 +49,7 @@ const (
 
 // NewResolver returns a Resolver over a proc file system, as os.DirFS("/proc").
 func NewResolver(proc fs.FS) *Resolver {
-	return &Resolver{proc: proc, most: maxProcesses, known: map[uint32]process{}}
+	return &Resolver{proc: proc, known: map[uint32]process{}}
 }
 
 // PodOf returns the UIDs of the process's pods, the outermost first (see Pods); nil for a process
@@ -92,7 +91,7 @@ func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) ([]
 			if text == nil {
 				return ended(pid, now).uids, nil
 			}
-			if len(r.known) >= r.most {
+			if len(r.known) >= maxProcesses {
 				r.forget(now)
 			}
 			next := process{start: start, uids: Pods(string(text))}
@@ -156,7 +155,7 @@ func (r *Resolver) recall(pid uint32, now time.Time) process {
 // forget makes room.
 func (r *Resolver) forget(now time.Time) {
 	maps.DeleteFunc(r.known, func(_ uint32, p process) bool { return !p.ended.IsZero() || now.Sub(p.requested) > forgotten })
-	if len(r.known) >= r.most {
+	if len(r.known) >= maxProcesses {
 		clear(r.known)
 	}
 }
@@ -177,13 +176,6 @@ func (r *Resolver) check() error {
 		return fmt.Errorf("cgroup: /proc shows another PID namespace (set hostPID: true): %w", gpu.ErrPIDNamespace)
 	}
 	return nil
-}
-
-// Known returns how many processes are remembered.
-func (r *Resolver) Known() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.known)
 }
 
 // read returns the content of a file, nil where there is none.

@@ -273,7 +273,7 @@ func TestResolverIsBounded(t *testing.T) {
 	if uid, err := one(r.PodOf(5)); uid != pod || err != nil {
 		t.Errorf("after %d processes: %q, %v", 6000, uid, err)
 	}
-	if n := r.Known(); n > 4096 {
+	if n := process.Known(r); n > 4096 {
 		t.Errorf("%d processes are remembered", n)
 	}
 }
