@@ -201,6 +201,9 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if m.resolver == nil || m.resolver.Topology() != t {
 		m.resolver = deviceid.NewResolver(t)
 	}
+	if m.logs.path != "" {
+		m.logs.refresh(now)
+	}
 	if m.since, m.stale = m.opt.Stale(); !m.stale {
 		m.since = time.Time{}
 	}
@@ -209,9 +212,6 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	in.allocations, in.doubted = m.complete(l.allocations, now, l.fresh)
 	in.known = m.memory.known
 	m.opt.Metrics.kept.Set(float64(m.memory.unlisted))
-	if m.logs.path != "" {
-		m.logs.refresh(now)
-	}
 	if !slices.Equal(in.allocations, m.inputs.allocations) {
 		m.noteLeft(in.allocations, now)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -389,36 +388,6 @@ func TestUnmatchedDevicesHaveABudget(t *testing.T) {
 	}
 	want(t, "series", len(unmatched), 65)
 	want(t, "devices", sum, 100)
-}
-
-// A scrape while the owners are made finds the devices that match nothing.
-func TestUnmatchedDevicesAreNeverMissing(t *testing.T) {
-	server := &api{}
-	w := newWorld(t, server.options(), kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", "garbage"))))
-	w.attribute()
-	over, changer := make(chan struct{}), sync.WaitGroup{}
-	changer.Go(func() {
-		for {
-			select {
-			case <-over:
-				return
-			default:
-				server.set(nil) // another revision, and so the owners are made again
-				if _, err := w.mapper.Attribute(context.Background(), w.topology); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		}
-	})
-	for range 3000 {
-		if n := len(w.metric("dcgm_exporter_unmatched_devices")); n != 1 {
-			t.Errorf("%d series", n)
-			break
-		}
-	}
-	close(over)
-	changer.Wait()
 }
 
 // A device in more replicas than owners are reported: who has the last one is an owner all the

@@ -91,15 +91,15 @@ func isShared(h *Allocation) bool {
 	return hami || h.Claim != "" || h.ID.Replica != "" || strings.HasSuffix(h.Resource, ".shared")
 }
 
-// ended reports whether the API server says that the pod which held h when h was last listed is no
-// more: it is over, it was known and is no longer, or a later pod has its name. A pod that the API
-// server never knew may be too new for it.
+// ended reports whether the pod which held h when h was last listed is known to be no more: the API
+// server says that it is over, it was known and is no longer, or a later pod has its name. A pod that
+// the API server never knew may be too new for it.
 func (m *Mapper) ended(h *Allocation, last time.Time) bool {
-	if m.stale {
-		return false
-	}
 	info, ok := m.opt.Pod(h.Namespace, h.Pod)
 	was := m.known[h.podName()]
+	if another := ok && m.isAnother(h.podName(), &info); another || m.stale {
+		return another && info.UID == was
+	}
 	return ok && (info.Finished || info.Created.After(last)) || was != "" && (!ok || info.UID != was)
 }
 

@@ -305,19 +305,6 @@ func TestFirstAnswerWaitsForTheAPIServer(t *testing.T) {
 	}
 }
 
-// Of a pod's labels 16 are taken; what is left out is counted.
-func TestLimitOfPodLabels(t *testing.T) {
-	a := &api{}
-	labels := map[string]string{}
-	for i := range 40 {
-		labels[fmt.Sprintf("l%02d", i)] = "x"
-	}
-	a.set(map[string]podmapper.PodInfo{"ml/a": {Labels: labels}})
-	w := newWorld(t, a.options(), kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))))
-	want(t, "labels", len(w.attribute().Of(0))-3, 16) // beside pod, namespace and container
-	want(t, "dropped", w.metric("dcgm_exporter_pod_labels_dropped")["budget "], 24.0)
-}
-
 // Whatever a pod's labels are called, a series gets names that Prometheus accepts, each once,
 // sorted, and none that is ours twice.
 func FuzzLabelsOfPods(f *testing.F) {

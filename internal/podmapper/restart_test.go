@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -19,299 +15,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
-
-// A resident is a pod of a drama: the device that it has, and its times, which are zero before they
-// come.
-type resident struct {
-	id       podID
-	row      int
-	pod      *v1.PodResources
-	since    time.Time
-	ended    time.Time
-	listedAt time.Time // by the kubelet that runs now
-}
-
-type podID = string
-
-// A drama is a node on which pods come and go while its kubelet restarts, by a seed: what is so,
-// beside what the kubelet lists of it.
-type drama struct {
-	*testing.T
-	random   *rand.Rand
-	now      time.Time
-	interval time.Duration
-	server   *kubelet.Server
-	topology *gpu.Topology
-	withAPI  bool
-	revision uint64
-
-	mapper *podmapper.Mapper
-	last   *gpu.Owners
-
-	free    []func(name string) (row int, pod *v1.PodResources)
-	freed   map[podID]func(string) (int, *v1.PodResources)
-	pods    []*resident
-	down    time.Time // until when there is no kubelet; zero while there is one
-	stirred time.Time // the latest time that anything happened
-	count   int
-}
-
-// stage returns a drama. Devices are whole GPUs and instances, replicas, and claims of which
-// several pods can hold one.
-func stage(t *testing.T, s *kubelet.Server, seed uint64) *drama {
-	d := &drama{
-		T: t, random: rand.New(rand.NewPCG(seed, 0)), now: time.Now(), server: s, topology: node(),
-		freed: map[podID]func(string) (int, *v1.PodResources){},
-	}
-	d.interval = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute}[seed%4]
-	d.withAPI = seed%3 == 0
-	device := func(row int, resource, id string) {
-		d.free = append(d.free, func(name string) (int, *v1.PodResources) {
-			return row, kubelet.Pod(name, kubelet.Container("c", resource, id))
-		})
-	}
-	device(0, "nvidia.com/gpu", gpu0)
-	device(5, "nvidia.com/mig-1g.10gb", migA)
-	for i := range 6 {
-		device(4, "nvidia.com/gpu", fmt.Sprintf("%s::%d", gpu4, i))
-	}
-	for i := range 2 {
-		device(6, "nvidia.com/mig-1g.10gb.shared", fmt.Sprintf("%s::%d", migB, i))
-	}
-	for range 3 {
-		d.free = append(d.free, func(name string) (int, *v1.PodResources) {
-			return 1, kubelet.Pod(name, kubelet.Claiming("c", "ml", "ours", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))
-		})
-	}
-	s.Born(d.now.Add(-time.Hour))
-	d.restartExporter()
-	for range 8 {
-		d.begin()
-	}
-	return d
-}
-
-func (d *drama) restartExporter() {
-	if d.mapper != nil {
-		d.mapper.Close()
-	}
-	opt := podmapper.Options{Socket: d.server.Socket(), Metrics: podmapper.NewMetrics(prometheus.NewRegistry()), Device: claimed}
-	if d.withAPI {
-		opt.Revision = func() uint64 { return d.revision }
-		opt.Pod = func(_, name string) (podmapper.PodInfo, bool) {
-			at := slices.IndexFunc(d.pods, func(r *resident) bool { return r.id == "ml/"+name && r.ended.IsZero() })
-			if at < 0 {
-				return podmapper.PodInfo{}, false
-			}
-			return podmapper.PodInfo{UID: "uid of " + name, Created: d.pods[at].since}, true
-		}
-	}
-	d.mapper, d.last = podmapper.New(opt), nil
-	d.mapper.Every(d.interval)
-	podmapper.Clock(d.mapper, func() time.Time { return d.now })
-}
-
-func (d *drama) stir() { d.stirred, d.revision = d.now, d.revision+1 }
-
-// begin lets a pod begin, if a device is free.
-func (d *drama) begin() {
-	if len(d.free) == 0 {
-		return
-	}
-	at := d.random.IntN(len(d.free))
-	d.count++
-	r := &resident{id: fmt.Sprint("ml/pod-", d.count), since: d.now, listedAt: d.now}
-	d.freed[r.id] = d.free[at]
-	r.row, r.pod = d.free[at](r.id)
-	d.free = slices.Delete(d.free, at, at+1)
-	d.pods = append(d.pods, r)
-	d.stir()
-}
-
-// end lets a pod end.
-func (d *drama) end() {
-	alive := d.alive()
-	if len(alive) == 0 {
-		return
-	}
-	r := alive[d.random.IntN(len(alive))]
-	r.ended = d.now
-	d.free = append(d.free, d.freed[r.id])
-	d.stir()
-}
-
-func (d *drama) alive() []*resident {
-	return slices.DeleteFunc(slices.Clone(d.pods), func(r *resident) bool { return !r.ended.IsZero() })
-}
-
-// turn lets an interval pass, and something happen.
-func (d *drama) turn() {
-	d.now = d.now.Add(d.interval)
-	if !d.down.IsZero() {
-		if d.now.Before(d.down) {
-			if d.random.IntN(4) == 0 {
-				d.end()
-			}
-			return
-		}
-		// The new kubelet knows its pods one by one, after a while of none.
-		d.down = time.Time{}
-		d.server.Start()
-		d.server.Born(d.now)
-		empty := time.Duration(d.random.IntN(3000)) * time.Millisecond
-		for _, r := range d.pods {
-			r.listedAt = d.now.Add(empty + time.Duration(d.random.IntN(6000))*time.Millisecond)
-		}
-		d.stir()
-		return
-	}
-	filled := !slices.ContainsFunc(d.pods, func(r *resident) bool { return r.listedAt.After(d.now) })
-	switch d.random.IntN(12) {
-	case 0, 1:
-		if filled {
-			d.begin()
-		}
-	case 2, 3:
-		d.end()
-	case 4:
-		d.server.Stop()
-		d.down = d.now.Add(time.Duration(d.random.IntN(20_000)) * time.Millisecond)
-		d.stir()
-	case 5:
-		if d.random.IntN(3) == 0 {
-			d.restartExporter()
-			d.stir()
-		}
-	}
-}
-
-// answer is what the kubelet lists.
-func (d *drama) answer() []*v1.PodResources {
-	var listed []*v1.PodResources
-	for _, r := range d.alive() {
-		if !r.listedAt.After(d.now) {
-			listed = append(listed, r.pod)
-		}
-	}
-	d.random.Shuffle(len(listed), func(i, k int) { listed[i], listed[k] = listed[k], listed[i] })
-	return listed
-}
-
-// look queries the mapper, as a loop does, and holds its answer against what is so.
-func (d *drama) look() {
-	d.server.Script(kubelet.Lists(d.answer()...))
-	ctx, cancel := context.WithTimeout(d.Context(), patience)
-	defer cancel()
-	o, err := d.mapper.Attribute(ctx, d.topology)
-	if err != nil {
-		return // the caller keeps the last answer for a bounded time
-	}
-	holders := map[int][]podID{}
-	for _, r := range d.alive() {
-		holders[r.row] = append(holders[r.row], r.id)
-	}
-	// A pod is shown for no longer than this after its end.
-	bound := max(2*d.interval, 30*time.Second)
-	for row := range o.Uses {
-		shown := map[podID]bool{}
-		for _, owner := range o.UseOf(row).Owners {
-			shown[owner.Namespace+"/"+owner.Pod] = true
-		}
-		if len(holders[row]) > 1 && len(shown) == 1 {
-			d.Errorf("%v: row %d is shown as %v's alone; %v share it", d.now, row, slices.Collect(maps.Keys(shown)), holders[row])
-		}
-		for name := range shown {
-			d.mayBeShown(row, name, bound)
-		}
-		if labeled := pods(o)[row]; labeled != "" && len(shown) != 1 {
-			d.Errorf("row %d carries the labels of %s, and has the owners %v", row, labeled, shown)
-		}
-	}
-	if d.now.Sub(d.stirred) > podmapper.Settled+d.interval {
-		d.same(o, holders)
-	}
-}
-
-// mayBeShown holds that a pod of an answer has the device, or had it just now.
-func (d *drama) mayBeShown(row int, name podID, bound time.Duration) {
-	at := slices.IndexFunc(d.pods, func(r *resident) bool { return r.id == name })
-	switch r := d.pods[at]; {
-	case r.row != row:
-		d.Errorf("row %d is shown as %s's, which has row %d", row, name, r.row)
-	case r.ended.IsZero():
-	case d.withAPI:
-		d.Errorf("%s is shown %v after its end, of which the API server knows", name, d.now.Sub(r.ended))
-	case d.now.Sub(r.ended) > bound:
-		d.Errorf("%s is shown %v after its end", name, d.now.Sub(r.ended))
-	}
-}
-
-// same holds that nothing is missing once all is quiet.
-func (d *drama) same(o *gpu.Owners, holders map[int][]podID) {
-	for row := range o.Uses {
-		var shown []podID
-		for _, owner := range o.UseOf(row).Owners {
-			shown = append(shown, owner.Namespace+"/"+owner.Pod)
-		}
-		slices.Sort(shown)
-		slices.Sort(holders[row])
-		if !slices.Equal(shown, holders[row]) {
-			d.Errorf("%v: row %d is shown as %v's, and %v have it; nothing has happened since %v", d.now, row, shown, holders[row], d.stirred)
-		}
-		labeled, is := pods(o)[row], len(holders[row]) == 1
-		if is != (labeled != "") || is && !strings.HasPrefix(labeled, holders[row][0]+"/") {
-			d.Errorf("row %d carries the labels of %q, and %v have it", row, labeled, holders[row])
-		}
-	}
-}
-
-// Whatever a kubelet that restarts leaves out, and whenever: every answer is right or says nothing,
-// a device that several share is never shown as one's alone, who has ended goes within a bounded
-// time, and once the kubelet knows its pods all of them are shown.
-func TestOwnersWhileAKubeletRestarts(t *testing.T) {
-	seeds := uint64(500)
-	if testing.Short() {
-		seeds = 100
-	}
-	s := kubelet.Start(t)
-	for seed := range seeds {
-		play(t, s, seed)
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
-}
-
-// The same for seeds of any size.
-func FuzzOwnersWhileAKubeletRestarts(f *testing.F) {
-	f.Add(uint64(1 << 40))
-	f.Fuzz(func(t *testing.T, seed uint64) { play(t, kubelet.Start(t), seed) })
-}
-
-func play(t *testing.T, s *kubelet.Server, seed uint64) {
-	d := stage(t, s, seed)
-	defer func() { d.mapper.Close() }()
-	for range 25 {
-		d.look()
-		d.turn()
-		if !d.down.IsZero() {
-			d.look()
-		}
-	}
-	if !d.down.IsZero() {
-		d.down = time.Time{}
-		s.Start()
-		s.Born(d.now)
-	}
-	for _, r := range d.pods {
-		r.listedAt = d.now
-	}
-	d.stir()
-	for range 3 + int(2*podmapper.Settled/d.interval) { // and then it is quiet
-		d.look()
-		d.now = d.now.Add(d.interval)
-	}
-}
 
 // A restart as it was recorded on a real node: refusals, an answer without pods, all pods. Nothing
 // else is ever shown than what is so, and nothing is forgotten.
@@ -547,6 +250,16 @@ func TestPodThatComesAgainElsewhere(t *testing.T) {
 	t.Run("listed", func(t *testing.T) {
 		w := newAged(t, podmapper.Options{}, before)
 		want(t, "labels", pods(w.restarts(5*time.Second, again)), map[int]string{1: "ml/a/c"})
+	})
+	t.Run("listed without the claim of the earlier pod, by the folder of its logs", func(t *testing.T) {
+		n, server := newOnNode(t), &api{}
+		n.log("ml_a_" + uidA)
+		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: uidA, Created: n.at}})
+		opt := server.options()
+		opt.LogFolder, opt.Device = n.logs, claimed
+		w := newAged(t, opt, kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-1", "")), other)
+		n.log("ml_a_" + uidB)
+		want(t, "labels", pods(w.restarts(5*time.Second, before, other)), map[int]string{0: "ml/a/c", 3: "ml/other/c"})
 	})
 	t.Run("not listed yet", func(t *testing.T) {
 		server := &api{}

@@ -15,6 +15,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -41,6 +42,7 @@ type process struct {
 	row   int
 	duty  float64
 	read  bool // it was there at a read
+	again bool // its id was another's
 	start int
 }
 
@@ -54,7 +56,8 @@ type world struct {
 	interval  time.Duration
 	pods      []*pod // every one that ever was
 	processes []*process
-	freed     []uint32 // ids of processes that a read has seen
+	freed     []uint32   // ids of processes that a read has seen
+	unseen    [rows]bool // since the latest read a process ended that had such an id and that none saw
 	count     int
 	quiet     bool
 	changed   time.Time // when anything last happened
@@ -80,7 +83,7 @@ type world struct {
 }
 
 const (
-	rows = 3
+	rows = 4
 	// detection is how long client-go takes to notice that a watch is dead.
 	detection = 45 * time.Second
 	filling   = 3 * time.Second // of a kubelet that has started
@@ -99,9 +102,9 @@ func topology() *gpu.Topology {
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 0)), view: map[string]podmapper.PodInfo{}, revision: 1,
-		interval: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second}[seed%3], socket: filepath.Join(t.TempDir(), "kubelet.sock"),
+		interval: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute}[seed%4], socket: filepath.Join(t.TempDir(), "kubelet.sock"),
 	}
-	if seed%2 == 0 {
+	if seed%3 == 0 {
 		w.logs = t.TempDir()
 		w.touch(w.logs)
 	}
@@ -125,24 +128,24 @@ func (w *world) touch(path string) {
 	}
 }
 
-// devices are what the plugins offer: a whole GPU, one of four replicas and one of two.
-func devices() (all []struct {
+// A place is what a pod can have.
+type place struct {
 	row int
-	id  string
-}) {
+	id  string // of the plugin's device; blanks for a part of the claim that pods share
+}
+
+// places are a whole GPU, one of four replicas and one of two, and one of a claim of three pods.
+func places() (all []place) {
 	for row, n := range []int{1, 4, 2} {
 		for i := range n {
 			id := uuid(row)
 			if n > 1 {
 				id += fmt.Sprint("::", i)
 			}
-			all = append(all, struct {
-				row int
-				id  string
-			}{row, id})
+			all = append(all, place{row, id})
 		}
 	}
-	return all
+	return append(all, place{3, " "}, place{3, "  "}, place{3, "   "})
 }
 
 func (w *world) alive() (list []*pod) {
@@ -160,7 +163,7 @@ func (w *world) begin() {
 	for _, p := range w.alive() {
 		taken[p.device], names[p.name] = true, true
 	}
-	all := devices()
+	all := places()
 	w.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	name := fmt.Sprint("web-", w.rng.IntN(8))
 	for _, d := range all {
@@ -204,7 +207,7 @@ func (w *world) spawn(p *pod, row int) {
 	x := &process{pid: uint32(1000 + w.count), pod: p, row: row, duty: 0.02 + 0.1*w.rng.Float64(), start: w.count}
 	if len(w.freed) > 0 && w.rng.IntN(2) == 0 {
 		at := w.rng.IntN(len(w.freed))
-		x.pid = w.freed[at]
+		x.pid, x.again = w.freed[at], true
 		w.freed = append(w.freed[:at], w.freed[at+1:]...)
 	}
 	w.processes = append(w.processes, x)
@@ -224,6 +227,7 @@ func (w *world) kill(x *process) {
 	if x.read {
 		w.freed = append(w.freed, x.pid)
 	}
+	w.unseen[x.row] = w.unseen[x.row] || x.again && !x.read
 }
 
 func (w *world) end(p *pod) {
@@ -314,6 +318,16 @@ func (w *world) hear() {
 	}
 }
 
+// forget is a new watch: one of a silent API server lists nothing.
+func (w *world) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.silent.IsZero() {
+		w.view = map[string]podmapper.PodInfo{}
+		w.revision++
+	}
+}
+
 // listen starts a kubelet that has been there since boot.
 func (w *world) listen(boot time.Time) {
 	w.boot, w.listener, w.server = boot, bufconn.Listen(1<<16), grpc.NewServer()
@@ -347,22 +361,32 @@ func (w *world) List(context.Context, *v1.ListPodResourcesRequest) (*v1.ListPodR
 	}
 	var list []*v1.PodResources
 	for _, p := range alive {
-		list = append(list, kubelet.Pod("ml/"+p.name, kubelet.Container("main", "nvidia.com/gpu", p.device)))
+		container := kubelet.Container("main", "nvidia.com/gpu", p.device)
+		if p.row == 3 {
+			container = kubelet.Claiming("main", "ml", "ours", "gpu.nvidia.com", "node", "gpu-3", "")
+		}
+		list = append(list, kubelet.Pod("ml/"+p.name, container))
 	}
 	return &v1.ListPodResourcesResponse{PodResources: list}, nil
 }
 
 func (w *world) GetAllocatableResources(context.Context, *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
 	r := &v1.AllocatableResourcesResponse{}
-	for _, d := range devices() {
-		r.Devices = append(r.Devices, kubelet.Device("nvidia.com/gpu", d.id))
+	for _, p := range places() {
+		if p.row < 3 {
+			r.Devices = append(r.Devices, kubelet.Device("nvidia.com/gpu", p.id))
+		}
 	}
 	return r, nil
 }
 
 func (w *world) options() podmapper.Options {
 	return podmapper.Options{
-		Socket: w.socket, PodUID: true, LogFolder: w.logs,
+		Socket: w.socket, Dial: w.dial, PodUID: true, LogFolder: w.logs,
+		Metrics: podmapper.NewMetrics(prometheus.NewRegistry()),
+		Device: func(_, _, _ string) (podmapper.ClaimDevice, bool) {
+			return podmapper.ClaimDevice{UUID: uuid(3)}, true
+		},
 		Pod: func(_, name string) (podmapper.PodInfo, bool) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -433,6 +457,7 @@ func (w *world) read(b *gpu.Batch, plan *gpu.Plan, passed float64) {
 func (w *world) begun() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.unseen = [rows]bool{}
 	for row := range w.work {
 		clear(w.work[row])
 	}
