@@ -117,7 +117,7 @@ func describeBoard(b mig.Board, layouts bool) boardResult {
 		// every board has an all-balanced
 		balanced, _ := mig.Default(b, "all-balanced")
 		r.Balanced = balanced.Devices.String()
-		for _, l := range mig.Maximal(b, nil) {
+		for _, l := range mig.Maximal(b) {
 			r.Maximal = append(r.Maximal, l.Request().String())
 		}
 	}
@@ -171,12 +171,10 @@ type instanceResult struct {
 	Profile string `json:"profile"`
 	Start   int    `json:"start"`
 	Size    int    `json:"size"`
-	Kept    bool   `json:"kept,omitempty"`
 }
 
 func newMIGFitCommand(e *env) *cobra.Command {
 	var gpu string
-	var keep []string
 	var ascii bool
 	cmd := &cobra.Command{
 		Use:   "fit --gpu MODEL PROFILE[=N]...",
@@ -185,8 +183,7 @@ func newMIGFitCommand(e *env) *cobra.Command {
 shows the nearest layouts that do fit, and the exit code is 1. The driver chooses the placement itself when instances
 are created, and may choose another that is as good.`,
 		Example: `  gpuop mig fit --gpu H100-80GB 3g.40gb 2g.20gb 1g.10gb=2
-  gpuop mig fit --gpu A100-40GB 3g.20gb=2 1g.5gb=1
-  gpuop mig fit --gpu A100-40GB --keep 3g.20gb@0 4g.20gb`,
+  gpuop mig fit --gpu A100-40GB 3g.20gb=2 1g.5gb=1`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if gpu == "" {
@@ -200,32 +197,23 @@ are created, and may choose another that is as good.`,
 			if err != nil {
 				return err
 			}
-			kept, err := mig.ParseLayout(b, keep)
-			if err != nil {
-				return fmt.Errorf("--keep: %w", err)
-			}
-			return e.answer(fit(b, kept, request, ascii))
+			return e.answer(fit(b, request, ascii))
 		},
 	}
 	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU: A100-40GB, a PCI id, or the value of the nvidia.com/gpu.product label")
-	cmd.Flags().StringSliceVar(&keep, "keep", nil, "an `instance` that is there and stays, as profile@slice (nvidia-smi mig -lgi prints the slice); may be repeated")
 	cmd.Flags().BoolVar(&ascii, "ascii", false, "draw with plain characters")
 	return cmd
 }
 
-func fit(b mig.Board, kept mig.Layout, request mig.Request, ascii bool) answer {
+func fit(b mig.Board, request mig.Request, ascii bool) answer {
 	result := fitResult{Board: b.Name, Request: request.String()}
 	title := b.Name + ": " + result.Request
-	if len(kept) > 0 {
-		title += " beside " + kept.String()
-	}
-	layout, err := mig.Fit(b, kept, request)
+	layout, err := mig.Fit(b, request)
 	if err == nil {
 		result.Fits = true
 		result.Drawing = mig.Drawing(b, layout, ascii)
 		for _, i := range layout {
-			isKept := slices.ContainsFunc(kept, func(k mig.Instance) bool { return k.Start == i.Start })
-			result.Layout = append(result.Layout, instanceResult{i.Profile.Name, i.Start, i.Profile.Memory, isKept})
+			result.Layout = append(result.Layout, instanceResult{i.Profile.Name, i.Start, i.Profile.Memory})
 		}
 		return answer{Data: result, Report: assumed(b), Quiet: true, Text: func(w io.Writer, style finding.Style) error {
 			_, err := fmt.Fprintf(w, "%s %s\n\n%s\n%s\n", style.Bold(title), style.Green("fits"), result.Drawing, mig.Usage(b, layout))
@@ -343,7 +331,7 @@ func partition(b mig.Board, words string) (mig.Entry, error) {
 	if err != nil {
 		return mig.Entry{}, err
 	}
-	if _, err := mig.Fit(b, nil, request); err != nil {
+	if _, err := mig.Fit(b, request); err != nil {
 		return mig.Entry{}, fmt.Errorf("%w; gpuop mig fit --gpu %s %s shows what does", err, b.Typical, request)
 	}
 	return mig.Entry{Enabled: true, Devices: request}, nil

@@ -350,11 +350,11 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	fits := 0
 	var refusals []*Refusal
 	for _, b := range boards {
-		if _, ok := place(b, nil, e.Devices); ok {
+		if _, ok := place(b, e.Devices); ok {
 			fits++
 			continue
 		}
-		refusals = append(refusals, refuse(b, nil, e.Devices))
+		refusals = append(refusals, refuse(b, e.Devices))
 	}
 	if len(refusals) == 0 {
 		return

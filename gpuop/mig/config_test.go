@@ -45,7 +45,7 @@ func TestUpstreamDefaultsAreFeasible(t *testing.T) {
 				if d, err := Default(b, n.Name); err != nil || !cmp.Equal(d.Devices, e.Devices) {
 					t.Errorf("%s on %s: %v, %v here, want %v", n.Name, b.Name, d.Devices, err, e.Devices)
 				}
-				if _, err := Fit(b, nil, e.Devices); err != nil {
+				if _, err := Fit(b, e.Devices); err != nil {
 					t.Errorf("%s: %v", n.Name, err)
 				}
 			}

@@ -103,9 +103,10 @@ func Usage(b Board, l Layout) string {
 		if !p.Standard() {
 			continue
 		}
+		more := l.Request()
 		n := 0
-		for n < p.Max {
-			if _, ok := place(b, l, Request{p.Name: n + 1}); !ok {
+		for more[p.Name]++; n < p.Max; more[p.Name]++ {
+			if _, ok := place(b, more); !ok {
 				break
 			}
 			n++

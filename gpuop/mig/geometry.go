@@ -1,11 +1,13 @@
 package mig
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
@@ -97,47 +99,6 @@ func (b Board) Profile(name string) (Profile, bool) {
 	return Profile{}, false
 }
 
-const (
-	sourceGuide  = "MIG User Guide, \"Supported MIG Profiles\"; mig-parted deployments/systemd/config-default.yaml"
-	sourceMock   = "go-nvml pkg/nvml/mock/gpus; MIG User Guide (nvidia-smi mig -lgipp)"
-	sourceListed = "placements printed by nvidia-smi mig -lgipp on the board, as published by its users"
-)
-
-// eightSlices is the geometry that every seven-instance board from A100 on shares: eight memory
-// slices, seven compute slices. Names are given in the order 1g, 1g with doubled memory, 2g, 3g,
-// 4g, 7g; sms in the order 1g, 2g, 3g, 4g, 7g (nil where not attested).
-func eightSlices(one, double, two, three, four, seven string, sms ...int) profiles {
-	sm := func(i int) int {
-		if i < len(sms) {
-			return sms[i]
-		}
-		return 0
-	}
-	every := []int{0, 1, 2, 3, 4, 5, 6}
-	return profiles{
-		{Name: one, Compute: 1, Memory: 1, Max: 7, Starts: every, SMs: sm(0)},
-		{Name: one + "+me", Compute: 1, Memory: 1, Max: 1, Starts: every, SMs: sm(0)},
-		{Name: double, Compute: 1, Memory: 2, Max: 4, Starts: []int{0, 2, 4, 6}, SMs: sm(0)},
-		{Name: two, Compute: 2, Memory: 2, Max: 3, Starts: []int{0, 2, 4}, SMs: sm(1)},
-		{Name: three, Compute: 3, Memory: 4, Max: 2, Starts: []int{0, 4}, SMs: sm(2)},
-		{Name: four, Compute: 4, Memory: 4, Max: 1, Starts: []int{0}, SMs: sm(3)},
-		{Name: seven, Compute: 7, Memory: 8, Max: 1, Starts: []int{0}, SMs: sm(4)},
-	}
-}
-
-// profiles are those of one board.
-type profiles []Profile
-
-// with sets the number of SMs of one profile, where it does not follow from the others.
-func (p profiles) with(name string, sms int) profiles {
-	for i := range p {
-		if p[i].Name == name {
-			p[i].SMs = sms
-		}
-	}
-	return p
-}
-
 // supportedGPUs is the page that names the boards with MIG, without their profiles.
 const supportedGPUs = "MIG User Guide r610, \"Supported GPUs\""
 
@@ -153,107 +114,58 @@ var unattested = []struct{ product, what, source string }{
 	{"gh200-120gb", "the GH200 with 120 GB is another board than those with 96 and 144 GB", supportedGPUs + " names the H100 on GH200 with 96 GB alone"},
 }
 
-// Boards returns the geometry table, one row per geometry, oldest architecture first. The caller
-// owns the result.
-func Boards() []Board {
-	eight := func(b Board, profiles []Profile) Board {
-		b.MemorySlices, b.ComputeSlices, b.Profiles = 8, 7, profiles
-		return b
+//go:embed boards.txt
+var boardsText string
+
+// Boards returns the geometry table, one row per geometry, oldest architecture first. The result is shared: callers
+// must not change it.
+var Boards = sync.OnceValue(func() []Board {
+	var boards []Board
+	for line := range strings.Lines(boardsText) {
+		// a test reads every row
+		c := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		words := func(column string) []string {
+			if column == "-" {
+				return nil
+			}
+			return strings.Fields(column)
+		}
+		b := Board{Name: c[0], Typical: c[1], Aliases: words(c[2]), Products: words(c[3]), PCIIDs: words(c[4]), Family: c[6], ComputeCapability: c[7], Source: c[10]}
+		b.MemoryMiB, _ = strconv.Atoi(c[5])
+		compute, memory, _ := strings.Cut(c[8], "/")
+		b.ComputeSlices, _ = strconv.Atoi(compute)
+		b.MemorySlices, _ = strconv.Atoi(memory)
+		if c[9] == Attested.String() {
+			b.Evidence = Attested
+		}
+		for _, word := range words(c[11]) {
+			b.Profiles = append(b.Profiles, parseProfile(word))
+		}
+		boards = append(boards, b)
 	}
-	four := func(b Board, profiles []Profile) Board {
-		b.MemorySlices, b.ComputeSlices, b.Profiles = 4, 4, profiles
-		return b
+	return boards
+})
+
+// parseProfile reads a profile of the table: NAME/MEMORY*MOST@STARTS#SMS, with ~ before a synonym.
+func parseProfile(word string) Profile {
+	name, rest, _ := strings.Cut(strings.TrimPrefix(word, "~"), "/")
+	p := Profile{Name: name, Synonym: word[0] == '~'}
+	n, _ := parseName(name)
+	p.Compute = n.compute
+	rest, sms, _ := strings.Cut(rest, "#")
+	p.SMs, _ = strconv.Atoi(sms)
+	counts, starts, _ := strings.Cut(rest, "@")
+	memory, most, _ := strings.Cut(counts, "*")
+	p.Memory, _ = strconv.Atoi(memory)
+	p.Max, _ = strconv.Atoi(most)
+	for start := range strings.SplitSeq(starts, ",") {
+		at, _ := strconv.Atoi(start)
+		p.Starts = append(p.Starts, at)
 	}
-	ones, twos, whole := []int{0, 1, 2, 3}, []int{0, 2}, []int{0}
-	return []Board{
-		four(Board{
-			Name: "A30-24GB", Typical: "NVIDIA-A30", Aliases: []string{"A30"}, Products: []string{"a30"},
-			PCIIDs: []string{"0x20B710DE"}, MemoryMiB: 24576, Family: "ampere", ComputeCapability: "8.0",
-			Evidence: Attested, Source: sourceMock + "; counts also hard-coded in mig-parted, because NVML reports this board wrongly",
-		}, []Profile{
-			{Name: "1g.6gb", Compute: 1, Memory: 1, Max: 4, Starts: ones, SMs: 14},
-			{Name: "1g.6gb+me", Compute: 1, Memory: 1, Max: 1, Starts: ones, SMs: 14},
-			{Name: "2g.12gb", Compute: 2, Memory: 2, Max: 2, Starts: twos, SMs: 28},
-			{Name: "2g.12gb+me", Compute: 2, Memory: 2, Max: 1, Starts: twos, SMs: 28},
-			{Name: "4g.24gb", Compute: 4, Memory: 4, Max: 1, Starts: whole, SMs: 56},
-		}),
-		eight(Board{
-			Name: "A100/A800-40GB", Typical: "NVIDIA-A100-SXM4-40GB", Aliases: []string{"A100-40GB", "A800-40GB", "A100-40", "A100-SXM4-40GB", "A100-PCIE-40GB"},
-			Products: []string{"a100-sxm4-40gb", "a100-pcie-40gb", "a100-pg509", "a800-sxm4-40gb", "a800-pcie-40gb", "a800-40gb"},
-			PCIIDs:   []string{"0x20B010DE", "0x20B110DE", "0x20F110DE", "0x20F610DE"}, MemoryMiB: 40960, Family: "ampere", ComputeCapability: "8.0",
-			Evidence: Attested, Source: sourceMock,
-		}, eightSlices("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", 14, 28, 42, 56, 98)),
-		eight(Board{
-			Name: "A100/A800-80GB", Typical: "NVIDIA-A100-SXM4-80GB", Aliases: []string{"A100-80GB", "A800-80GB", "A100-80", "A100-SXM4-80GB", "A100-PCIE-80GB"},
-			Products: []string{"a100-sxm4-80gb", "a100-80gb-pcie", "a100-pcie-80gb", "a800-sxm4-80gb", "a800-80gb-pcie"},
-			PCIIDs:   []string{"0x20B210DE", "0x20B510DE", "0x20F310DE", "0x20F510DE"}, MemoryMiB: 81920, Family: "ampere", ComputeCapability: "8.0",
-			Evidence: Attested, Source: sourceMock,
-		}, eightSlices("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", 14, 28, 42, 56, 98)),
-		eight(Board{
-			Name: "H100/H800-80GB", Typical: "NVIDIA-H100-80GB-HBM3", Aliases: []string{"H100-80GB", "H800-80GB", "H100-80", "H100", "H800"},
-			Products: []string{"h100-80gb-hbm3", "h100-80gb-hbm2e", "h100-pcie", "h800-pcie", "h800-80gb", "h800"},
-			PCIIDs:   []string{"0x233010DE", "0x233110DE", "0x232210DE", "0x232410DE"}, MemoryMiB: 81559, Family: "hopper", ComputeCapability: "9.0",
-			Evidence: Attested, Source: sourceListed,
-		}, eightSlices("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")),
-		eight(Board{
-			Name: "H100/H800 NVL 94GB", Typical: "NVIDIA-H100-NVL", Aliases: []string{"H100-NVL", "H800-NVL"}, Products: []string{"h100-nvl", "h800-nvl"},
-			PCIIDs: []string{"0x232110DE", "0x233A10DE"}, MemoryMiB: 95830, Family: "hopper", ComputeCapability: "9.0",
-			Evidence: Attested, Source: sourceListed,
-		}, eightSlices("1g.12gb", "1g.24gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb", 0, 0, 60, 64, 132)),
-		eight(Board{
-			Name: "H100-96GB/GH200-96/H20/PG506", Typical: "NVIDIA-GH200-480GB", Aliases: []string{"H100-96GB", "GH200-96GB", "GH200-480GB", "GH200", "H20", "PG506-96GB", "PG506"},
-			Products: []string{"gh200-480gb", "h20", "h100-96gb", "h100-64gb", "pg506"},
-			PCIIDs:   []string{"0x234210DE", "0x233D10DE", "0x20B610DE", "0x232910DE"}, MemoryMiB: 97871, Family: "hopper", ComputeCapability: "9.0",
-			Source: sourceGuide,
-		}, eightSlices("1g.12gb", "1g.24gb", "2g.24gb", "3g.48gb", "4g.48gb", "7g.96gb")),
-		eight(Board{
-			Name: "GH200-144GB", Typical: "NVIDIA-GH200-144G-HBM3e", Aliases: []string{"GH200-144", "GH200-144G-HBM3e"}, Products: []string{"gh200-144g"},
-			PCIIDs: []string{"0x234810DE"}, Family: "hopper", ComputeCapability: "9.0",
-			Source: sourceGuide + "; SMs as nvidia-smi mig -lgip printed them: github.com/NVIDIA/mig-parted, pull request 139",
-		}, eightSlices("1g.18gb", "1g.36gb", "2g.36gb", "3g.72gb", "4g.72gb", "7g.144gb", 16, 32).with("1g.36gb", 26)),
-		eight(Board{
-			Name: "H200-141GB/H200 NVL", Typical: "NVIDIA-H200", Aliases: []string{"H200", "H200-141GB", "H200-NVL"}, Products: []string{"h200"},
-			PCIIDs: []string{"0x233510DE", "0x233B10DE"}, MemoryMiB: 143771, Family: "hopper", ComputeCapability: "9.0",
-			Source: sourceGuide + "; SMs as nvidia-smi mig -lgip printed them: github.com/NVIDIA/mig-parted, issue 120",
-		}, eightSlices("1g.18gb", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb", 16, 32, 60, 64, 132).with("1g.35gb", 26)),
-		eight(Board{
-			Name: "B200", Typical: "NVIDIA-B200", Products: []string{"b200"}, PCIIDs: []string{"0x290110DE"}, MemoryMiB: 183359, Family: "blackwell", ComputeCapability: "10.0",
-			Source: sourceGuide + "; SMs as nvidia-smi mig -lgip printed them: github.com/NVIDIA/mig-parted, pull request 166",
-		}, eightSlices("1g.23gb", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb", 18, 36).with("1g.45gb", 30)),
-		eight(Board{
-			Name: "GB200", Typical: "NVIDIA-GB200", Products: []string{"gb200"}, PCIIDs: []string{"0x294110DE"}, Family: "blackwell", ComputeCapability: "10.0",
-			Source: sourceGuide + "; the same file also names 3g.95gb, 4g.95gb and 7g.189gb for this board; SMs as nvidia-smi mig -lgip printed them: github.com/NVIDIA/mig-parted, issue 227",
-		}, append(eightSlices("1g.23gb", "1g.47gb", "2g.47gb", "3g.93gb", "4g.93gb", "7g.186gb", 18, 38).with("1g.47gb", 32),
-			Profile{Name: "3g.95gb", Compute: 3, Memory: 4, Max: 2, Starts: []int{0, 4}, Synonym: true},
-			Profile{Name: "4g.95gb", Compute: 4, Memory: 4, Max: 1, Starts: []int{0}, Synonym: true},
-			Profile{Name: "7g.189gb", Compute: 7, Memory: 8, Max: 1, Starts: []int{0}, Synonym: true},
-		)),
-		eight(Board{
-			Name: "B300", Typical: "NVIDIA-B300-SXM6-AC", Products: []string{"b300"}, PCIIDs: []string{"0x318210DE"}, Family: "blackwell", ComputeCapability: "10.3",
-			Source: sourceGuide,
-		}, eightSlices("1g.34gb", "1g.67gb", "2g.67gb", "3g.135gb", "4g.135gb", "7g.269gb")),
-		eight(Board{
-			Name: "GB300", Typical: "NVIDIA-GB300", Products: []string{"gb300"}, PCIIDs: []string{"0x31C210DE"}, Family: "blackwell", ComputeCapability: "10.3",
-			Source: sourceGuide,
-		}, eightSlices("1g.35gb", "1g.70gb", "2g.70gb", "3g.139gb", "4g.139gb", "7g.278gb")),
-		four(Board{
-			Name: "RTX PRO 6000 Blackwell 96GB", Typical: "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", Aliases: []string{"RTX-PRO-6000", "RTXPRO6000", "RTX-PRO-6000-Blackwell"},
-			Products: []string{"rtx-pro-6000-blackwell"}, PCIIDs: []string{"0x2BB510DE"}, MemoryMiB: 97887, Family: "blackwell", ComputeCapability: "12.0",
-			Source: "MIG User Guide (counts only); placements follow from the counts of a four-slice board",
-		}, []Profile{
-			{Name: "1g.24gb", Compute: 1, Memory: 1, Max: 4, Starts: ones, SMs: 46},
-			{Name: "1g.24gb+me", Compute: 1, Memory: 1, Max: 1, Starts: ones, SMs: 46},
-			{Name: "1g.24gb+gfx", Compute: 1, Memory: 1, Max: 4, Starts: ones, SMs: 46},
-			{Name: "1g.24gb+me.all", Compute: 1, Memory: 1, Max: 1, Starts: ones, SMs: 46},
-			{Name: "1g.24gb-me", Compute: 1, Memory: 1, Max: 4, Starts: ones, SMs: 46},
-			{Name: "2g.48gb", Compute: 2, Memory: 2, Max: 2, Starts: twos, SMs: 94},
-			{Name: "2g.48gb+gfx", Compute: 2, Memory: 2, Max: 2, Starts: twos, SMs: 94},
-			{Name: "2g.48gb+me.all", Compute: 2, Memory: 2, Max: 1, Starts: twos, SMs: 94},
-			{Name: "2g.48gb-me", Compute: 2, Memory: 2, Max: 2, Starts: twos, SMs: 94},
-			{Name: "4g.96gb", Compute: 4, Memory: 4, Max: 1, Starts: whole, SMs: 188},
-			{Name: "4g.96gb+gfx", Compute: 4, Memory: 4, Max: 1, Starts: whole, SMs: 188},
-		}),
-	}
+	return p
 }
 
 // normal brings the spellings that users, labels and tables have for one board to one form:

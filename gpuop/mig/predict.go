@@ -351,7 +351,7 @@ func (e Entry) apply(g *GPU) error {
 		g.Enabled = false
 		return fmt.Errorf(" (%s) %w", g.Product, errNoMIG)
 	}
-	if _, err := Fit(*g.Board, nil, e.Devices); err != nil {
+	if _, err := Fit(*g.Board, e.Devices); err != nil {
 		return fmt.Errorf(": %w", err)
 	}
 	g.Instances = maps.Clone(e.Devices)

@@ -249,7 +249,7 @@ compute                 2
 `, "compute 2 of 4 slices, memory 2 of 4 slices; room for 1g.6gb=2, or 2g.12gb", false},
 	} {
 		b := board(t, tc.board)
-		l, err := Fit(b, nil, request(t, tc.request))
+		l, err := Fit(b, request(t, tc.request))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -154,9 +154,7 @@ const (
 
 // Refusal says why a request cannot be placed and what comes closest. It is an error.
 type Refusal struct {
-	Board Board
-	// Kept are the instances that were to stay where they are, Request what was to be added.
-	Kept    Layout
+	Board   Board
 	Request Request
 	Cause   Cause
 	// Reason is one clause that names the numbers or the slices in the way.
@@ -174,19 +172,18 @@ func (r *Refusal) Error() string {
 }
 
 // Fit places the request on one GPU of the board, by search over every permitted start, and returns
-// the layout that leaves most room for further instances. Kept are instances that are there already
-// and stay where they are; the layout holds them too. When there is none the error is a *Refusal.
-func Fit(b Board, kept Layout, r Request) (Layout, error) {
+// the layout that leaves most room for further instances. When there is none the error is a *Refusal.
+func Fit(b Board, r Request) (Layout, error) {
 	var best Layout
 	room := -1
-	arrange(b, kept, r, func(l Layout) bool {
+	arrange(b, r, func(l Layout) bool {
 		if n := openStarts(b, l); n > room {
 			best, room = slices.Clone(l), n
 		}
 		return false
 	})
 	if room < 0 {
-		return nil, refuse(b, kept, r)
+		return nil, refuse(b, r)
 	}
 	slices.SortFunc(best, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
 	return best, nil
@@ -213,8 +210,8 @@ func openStarts(b Board, l Layout) int {
 }
 
 // place returns the first arrangement.
-func place(b Board, kept Layout, r Request) (layout Layout, found bool) {
-	arrange(b, kept, r, func(l Layout) bool {
+func place(b Board, r Request) (layout Layout, found bool) {
+	arrange(b, r, func(l Layout) bool {
 		layout, found = slices.Clone(l), true
 		return true
 	})
@@ -222,11 +219,10 @@ func place(b Board, kept Layout, r Request) (layout Layout, found bool) {
 	return layout, found
 }
 
-// arrange is the search: it visits the arrangements of the request beside what is kept until visit
-// returns true, large instances first, low slices first. Instances of one profile are placed in
+// arrange is the search: it visits the arrangements of the request until visit returns true, large instances first, low slices first. Instances of one profile are placed in
 // ascending order, so that no arrangement is visited twice. The layout is only lent to visit.
-func arrange(b Board, kept Layout, r Request, visit func(Layout) (stop bool)) {
-	if !b.mayHold(kept.with(r)) {
+func arrange(b Board, r Request, visit func(Layout) (stop bool)) {
+	if !b.mayHold(r) {
 		return
 	}
 	var wanted []Profile
@@ -234,7 +230,7 @@ func arrange(b Board, kept Layout, r Request, visit func(Layout) (stop bool)) {
 		p, _ := b.Profile(name)
 		wanted = append(wanted, slices.Repeat([]Profile{p}, max(0, r[name]))...)
 	}
-	layout := slices.Grow(slices.Clone(kept), len(wanted))
+	layout := make(Layout, 0, len(wanted))
 	var search func(i int, taken uint64) bool
 	search = func(i int, taken uint64) bool {
 		if i == len(wanted) {
@@ -257,11 +253,7 @@ func arrange(b Board, kept Layout, r Request, visit func(Layout) (stop bool)) {
 		}
 		return false
 	}
-	var taken uint64
-	for _, i := range kept {
-		taken |= span(i.Start, i.Profile.Memory)
-	}
-	search(0, taken)
+	search(0, 0)
 }
 
 // mayHold reports whether the board has the slices for the request, wherever they are.
@@ -284,54 +276,12 @@ func (b Board) mayHold(total Request) bool {
 	return compute <= b.ComputeSlices && memory <= b.MemorySlices && exclusive <= 1
 }
 
-// with is the layout's instances and those of r together.
-func (l Layout) with(r Request) Request {
-	total := l.Request()
-	for name, n := range r {
-		total[name] += n
-	}
-	return total
-}
-
-// ParseLayout reads instances that are on a GPU already, in words such as "3g.20gb@0" or
-// "3g.20gb@0-3": the profile and the memory slice at which it starts, as nvidia-smi mig -lgi prints
-// it. The error wraps ErrRequest.
-func ParseLayout(b Board, words []string) (Layout, error) {
-	var l Layout
-	var taken uint64
-	for _, word := range words {
-		for part := range strings.FieldsFuncSeq(word, func(c rune) bool { return c == ',' || c == ' ' }) {
-			name, at, found := strings.Cut(part, "@")
-			at, _, _ = strings.Cut(at, "-")
-			start, err := strconv.Atoi(at)
-			canonical, _ := CanonicalProfile(name)
-			p, known := b.Profile(canonical)
-			switch {
-			case !found || err != nil:
-				return nil, fmt.Errorf("%w %q: want profile@slice, for example 3g.20gb@0", ErrRequest, part)
-			case !known:
-				return nil, fmt.Errorf("%w %q: %s", ErrRequest, part, unknownReason(b, name))
-			case !slices.Contains(p.Starts, start):
-				return nil, fmt.Errorf("%w %q: %s can start at memory slices %s", ErrRequest, part, p.Name, strings.Trim(fmt.Sprint(p.Starts), "[]"))
-			case taken&span(start, p.Memory) != 0:
-				return nil, fmt.Errorf("%w %q: it overlaps another kept instance", ErrRequest, part)
-			}
-			taken |= span(start, p.Memory)
-			l = append(l, Instance{Profile: p, Start: start})
-		}
-	}
-	if _, ok := place(b, l, nil); !ok {
-		return nil, fmt.Errorf("%w: the kept instances %s cannot be on one %s together", ErrRequest, l, b.Name)
-	}
-	return l, nil
-}
-
 // span is the bit set of size slices from start.
 func span(start, size int) uint64 { return (1<<size - 1) << start }
 
 // refuse finds the cause, the largest part that fits and the nearest layouts.
-func refuse(b Board, kept Layout, r Request) *Refusal {
-	f := &Refusal{Board: b, Kept: kept, Request: r}
+func refuse(b Board, r Request) *Refusal {
+	f := &Refusal{Board: b, Request: r}
 	known := Request{}
 	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
 		if _, ok := b.Profile(name); ok {
@@ -345,17 +295,16 @@ func refuse(b Board, kept Layout, r Request) *Refusal {
 			known[stand.Name] += r[name]
 		}
 	}
-	f.Partial = largest(b, kept, known)
+	f.Partial = largest(b, known)
 	if f.Cause == "" {
-		f.Cause, f.Reason = cause(b, kept, r, f.Partial)
+		f.Cause, f.Reason = cause(b, r, f.Partial)
 	}
-	f.Nearest = nearest(b, kept, known)
+	f.Nearest = nearest(b, known)
 	return f
 }
 
 // cause explains a refused request whose profiles the board has.
-func cause(b Board, kept Layout, r Request, partial Layout) (Cause, string) {
-	total := kept.with(r)
+func cause(b Board, total Request, partial Layout) (Cause, string) {
 	names := slices.SortedFunc(maps.Keys(total), bySize)
 	compute, memory, media := 0, 0, 0
 	for _, name := range names {
@@ -384,9 +333,6 @@ func cause(b Board, kept Layout, r Request, partial Layout) (Cause, string) {
 			reason = blocked(p, partial)
 			break
 		}
-	}
-	if empty, ok := place(b, nil, total); ok && len(kept) > 0 {
-		reason += fmt.Sprintf("; on an empty GPU it fits as %s", empty)
 	}
 	return Placement, reason
 }
@@ -472,11 +418,11 @@ func counterpart(b Board, name string) (Profile, bool) {
 }
 
 // largest is the layout of that part of the request with the most compute slices (then memory, then
-// instances) that can be placed beside what is kept.
-func largest(b Board, kept Layout, r Request) (best Layout) {
+// instances) that can be placed.
+func largest(b Board, r Request) (best Layout) {
 	score := -1
 	each(b, r, func(sub Request) {
-		if l, ok := place(b, kept, sub); ok {
+		if l, ok := place(b, sub); ok {
 			if s := l.Compute()*1000 + l.Memory()*50 + len(l); s > score {
 				best, score = l, s
 			}
@@ -509,10 +455,9 @@ func each(b Board, r Request, visit func(Request)) {
 	walk(0, 0)
 }
 
-// Maximal lists every layout that holds the kept instances, and beside them such of the named
-// profiles that no further instance of any of them can be added; large instances first. Without
-// names the board's standard profiles are used.
-func Maximal(b Board, kept Layout, names ...string) []Layout {
+// Maximal lists every layout of the named profiles to which no further instance of any of them can be added; large
+// instances first. Without names the board's standard profiles are used.
+func Maximal(b Board, names ...string) []Layout {
 	if len(names) == 0 {
 		for _, p := range b.Profiles {
 			if p.Standard() {
@@ -528,14 +473,14 @@ func Maximal(b Board, kept Layout, names ...string) []Layout {
 	}
 	var layouts []Layout
 	each(b, all, func(sub Request) {
-		l, ok := place(b, kept, sub)
+		l, ok := place(b, sub)
 		if !ok {
 			return
 		}
 		for name := range all {
 			more := maps.Clone(sub)
 			more[name]++
-			if _, ok := place(b, kept, more); ok {
+			if _, ok := place(b, more); ok {
 				return
 			}
 		}
@@ -546,23 +491,22 @@ func Maximal(b Board, kept Layout, names ...string) []Layout {
 
 // nearest lists the three complete layouts that differ least from the request, weighing an instance
 // by the compute slices it has. Where nothing of the request is on the board there are none.
-func nearest(b Board, kept Layout, r Request) []Layout {
+func nearest(b Board, r Request) []Layout {
 	if len(r) == 0 {
 		return nil
 	}
-	wanted := kept.with(r)
 	var names []string
 	for _, p := range b.Profiles {
-		if p.Standard() || wanted[p.Name] > 0 {
+		if p.Standard() || r[p.Name] > 0 {
 			names = append(names, p.Name)
 		}
 	}
-	layouts := Maximal(b, kept, names...)
+	layouts := Maximal(b, names...)
 	distance := func(l Layout) int {
 		got, lost, added := l.Request(), 0, 0
 		for _, name := range names {
 			p, _ := b.Profile(name)
-			switch d := min(wanted[name], 2*p.Max) - got[name]; {
+			switch d := min(r[name], 2*p.Max) - got[name]; {
 			case d > 0:
 				lost += d * p.Compute
 			case d < 0:

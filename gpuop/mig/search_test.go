@@ -53,7 +53,7 @@ func TestFitWhereUpstreamIsWrong(t *testing.T) {
 		{"RTX-PRO-6000", "1g.24gb-me=3 1g.24gb+me.all", ""},
 	} {
 		t.Run(tc.board+" "+tc.request, func(t *testing.T) {
-			layout, err := Fit(board(t, tc.board), nil, request(t, tc.request))
+			layout, err := Fit(board(t, tc.board), request(t, tc.request))
 			var refusal *Refusal
 			if errors.As(err, &refusal) != (tc.cause != "") || refusal != nil && refusal.Cause != tc.cause {
 				t.Fatalf("layout %v, error %v, want cause %q", layout, err, tc.cause)
@@ -64,7 +64,7 @@ func TestFitWhereUpstreamIsWrong(t *testing.T) {
 
 // Specification, section 2: the drawing's words for a request that cannot fit.
 func TestRefusalNamesTheReasonAndTheNearestLayouts(t *testing.T) {
-	_, err := Fit(board(t, "H100-80GB"), nil, request(t, "3g.40gb=2", "1g.10gb=1"))
+	_, err := Fit(board(t, "H100-80GB"), request(t, "3g.40gb=2", "1g.10gb=1"))
 	var refusal *Refusal
 	if !errors.As(err, &refusal) {
 		t.Fatalf("got %v, want a refusal", err)
@@ -81,7 +81,7 @@ func TestRefusalNamesTheReasonAndTheNearestLayouts(t *testing.T) {
 		t.Errorf("nearest (-want +got):\n%s", diff)
 	}
 
-	_, err = Fit(board(t, "A100-80GB"), nil, request(t, "1g.5gb=7"))
+	_, err = Fit(board(t, "A100-80GB"), request(t, "1g.5gb=7"))
 	if !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, "1g.10gb is its slice of that size") {
 		t.Errorf("got %v, want the board's own name for the slice", err)
 	}
@@ -93,7 +93,7 @@ func TestRefusalNamesTheReasonAndTheNearestLayouts(t *testing.T) {
 // Specification, finding 3 and proof: exactly twelve maximal sets on A100-40.
 func TestMaximalSetsOfA100(t *testing.T) {
 	var got []string
-	for _, l := range Maximal(board(t, "A100-40GB"), nil) {
+	for _, l := range Maximal(board(t, "A100-40GB")) {
 		var sizes []string
 		for name, n := range l.Request() {
 			sizes = append(sizes, slices.Repeat([]string{name[:1]}, n)...)
@@ -122,7 +122,7 @@ func TestTableMaximaAreWhatTheSearchReaches(t *testing.T) {
 			unbounded.Profiles[i].Max = 99
 			n := 0
 			for {
-				if _, ok := place(unbounded, nil, Request{p.Name: n + 1}); !ok {
+				if _, ok := place(unbounded, Request{p.Name: n + 1}); !ok {
 					break
 				}
 				n++
@@ -197,7 +197,7 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 		for range 1 + random.IntN(5) {
 			r[b.Profiles[random.IntN(len(b.Profiles))].Name]++
 		}
-		layout, err := Fit(b, nil, r)
+		layout, err := Fit(b, r)
 		if want := oracle(b, r); (err == nil) != want {
 			t.Fatalf("%s: %s: search says %v, brute force %t", b.Name, r, err, want)
 		}
@@ -230,47 +230,6 @@ func soundLayout(t *testing.T, b Board, l Layout, r Request) {
 	}
 	if l.Compute() > b.ComputeSlices {
 		t.Fatalf("%s: %s takes %d compute slices", b.Name, l, l.Compute())
-	}
-}
-
-// Specification, trap: a 3g instance at slice 0 blocks 4g, which has to start there.
-func TestFitBesideWhatIsThere(t *testing.T) {
-	b := board(t, "A100-40GB")
-	for _, tc := range []struct{ kept, request, layout, reason string }{
-		{"3g.20gb@4", "4g.20gb", "4g.20gb@0-3 3g.20gb@4-7", ""},
-		{"3g.20gb@0-3", "4g.20gb", "", "every start of 4g.20gb is taken: slice 0 (3g.20gb); on an empty GPU it fits as 4g.20gb@0-3 3g.20gb@4-7"},
-		{"1g.5gb@1 1g.5gb@3", "2g.10gb=2", "", "every start of 2g.10gb is taken: slice 0 (1g.5gb), slice 2 (1g.5gb), slice 4 (2g.10gb); on an empty GPU it fits as 2g.10gb@0-1 2g.10gb@2-3 1g.5gb@4 1g.5gb@5"},
-		{"1g.5gb@0", "3g.20gb=2", "", "9 memory slices needed, the GPU has 8 (3g.20gb takes 2 × 4, 1g.5gb takes 1)"},
-	} {
-		kept, err := ParseLayout(b, []string{tc.kept})
-		if err != nil {
-			t.Fatal(err)
-		}
-		layout, err := Fit(b, kept, request(t, tc.request))
-		var refusal *Refusal
-		switch {
-		case errors.As(err, &refusal):
-			if refusal.Reason != tc.reason {
-				t.Errorf("%s + %s: reason %q, want %q", tc.kept, tc.request, refusal.Reason, tc.reason)
-			}
-			for _, l := range refusal.Nearest {
-				for _, i := range kept {
-					if !slices.ContainsFunc(l, func(j Instance) bool { return j.Start == i.Start && j.Profile.Name == i.Profile.Name }) {
-						t.Errorf("%s + %s: the nearest layout %s moves what was to stay", tc.kept, tc.request, l)
-					}
-				}
-			}
-		case layout.String() != tc.layout:
-			t.Errorf("%s + %s: %s, want %s", tc.kept, tc.request, layout, tc.layout)
-		}
-	}
-	for word, hint := range map[string]string{
-		"3g.20gb@1": "can start at memory slices 0 4", "3g.20gb": "want profile@slice", "3g.40gb@0": "3g.20gb is its slice",
-		"3g.20gb@0 1g.5gb@2": "overlaps", "1g.5gb+me@0 1g.5gb+me@1": "cannot be on one",
-	} {
-		if _, err := ParseLayout(b, []string{word}); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), hint) {
-			t.Errorf("%q: %v, want an error with %q", word, err, hint)
-		}
 	}
 }
 
