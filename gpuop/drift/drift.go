@@ -68,7 +68,7 @@ func Judge(s *cluster.State, o Options) []verdict.Verdict {
 	j.controllers = controllers(s, releases)
 	j.missing()
 	for _, err := range broken {
-		j.add(verdict.Unknown, "drift-release-unreadable", "Secret", err.Error(), "", sourceHelm)
+		j.add(verdict.Seen("answer", "Secret", "%v", err), verdict.Unknown, "drift-release-unreadable", "Secret", err.Error(), "", sourceHelm)
 	}
 	for _, c := range j.controllers {
 		j.rows = append(j.rows, c.judge())
@@ -87,9 +87,19 @@ func Judge(s *cluster.State, o Options) []verdict.Verdict {
 	return j.rows
 }
 
-func (j *judging) add(state verdict.State, id, subject, reason, next, source string) *verdict.Verdict {
-	j.rows = append(j.rows, verdict.Verdict{ID: id, State: state, Subject: subject, Reason: reason, Next: next, Source: source})
+// add appends a row for what was seen. Since when it is so, is when that was written, unless it is as intended.
+func (j *judging) add(seen verdict.Evidence, state verdict.State, id, subject, reason, next, source string) *verdict.Verdict {
+	v := verdict.Verdict{ID: id, State: state, Subject: subject, Reason: reason, Next: next, Source: source, Evidence: seen}
+	if state != verdict.OK && seen.Kind != "list" {
+		v.Since = seen.Time
+	}
+	j.rows = append(j.rows, v)
 	return &j.rows[len(j.rows)-1]
+}
+
+// listed is what was seen of a whole list.
+func (j *judging) listed(kind cluster.Kind, format string, args ...any) verdict.Evidence {
+	return verdict.Seen("list", string(kind), format, args...).At(j.At)
 }
 
 // missed reports whether a kind was not read. A list of the operator's namespace alone is whole here.
@@ -117,6 +127,7 @@ func (j *judging) missing() {
 func (j *judging) installed(releases []history) []history {
 	live := slices.DeleteFunc(slices.Clone(releases), func(h history) bool { return h.last().Status == helm.StatusUninstalled })
 	_, unread := j.missed(cluster.Secrets)
+	seen := j.listed(cluster.Secrets, "%d releases of the chart", len(live))
 	switch {
 	case len(live) > 1:
 		var names []string
@@ -124,16 +135,16 @@ func (j *judging) installed(releases []history) []history {
 			names = append(names, h[0].Namespace+"/"+h[0].Name)
 		}
 		last := live[len(live)-1][0]
-		j.add(verdict.Failed, "drift-several-releases", "Helm releases",
+		j.add(seen, verdict.Failed, "drift-several-releases", "Helm releases",
 			fmt.Sprintf("%d releases of the chart are installed (%s), and they write the same ClusterPolicy, labels and DaemonSets: one is enough", len(live), strings.Join(names, ", ")),
 			fmt.Sprintf("helm uninstall %s -n %s, if %s is the one to keep", last.Name, last.Namespace, names[0]), sourceHelm)
 	case len(live) > 0 || unread:
 	case j.Release != "":
-		j.add(verdict.Failed, "drift-no-release", j.Release, fmt.Sprintf("no Helm release of the chart is named %s", j.Release), "helm list -A --all --filter "+j.Release, sourceHelm)
+		j.add(seen, verdict.Failed, "drift-no-release", j.Release, fmt.Sprintf("no Helm release of the chart is named %s", j.Release), "helm list -A --all --filter "+j.Release, sourceHelm)
 	case slices.ContainsFunc(j.controllers, func(c controller) bool { return c.kind == "Application" }):
-		j.add(verdict.Note, "drift-no-release", "Helm release", "Argo CD renders the chart itself and leaves no Helm release, so the values are compared with the ClusterPolicy", "", sourceArgo)
+		j.add(seen, verdict.Note, "drift-no-release", "Helm release", "Argo CD renders the chart itself and leaves no Helm release, so the values are compared with the ClusterPolicy", "", sourceArgo)
 	default:
-		j.add(verdict.Warning, "drift-no-release", "Helm release", "no Helm release of the chart was found: the operator was installed otherwise (OLM, kubectl apply), or in another cluster",
+		j.add(seen, verdict.Warning, "drift-no-release", "Helm release", "no Helm release of the chart was found: the operator was installed otherwise (OLM, kubectl apply), or in another cluster",
 			"helm list -A --all", sourceHelm)
 	}
 	return live

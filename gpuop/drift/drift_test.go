@@ -30,6 +30,18 @@ import (
 // two fields of the ClusterPolicy, an image and a field of two DaemonSets had been changed with kubectl,
 // and upgraded after helm upgrade with other values.
 
+// judged are the rows, each with its evidence: without one it says at most what is likely.
+func judged(t *testing.T, s *cluster.State, o drift.Options) []verdict.Verdict {
+	t.Helper()
+	rows := drift.Judge(s, o)
+	for _, v := range rows {
+		if e := v.Evidence; (e.Kind == "" || e.Object == "" || e.Text == "") && !strings.Contains(v.Reason, "likely") {
+			t.Errorf("no evidence, and more than likely: %+v", v)
+		}
+	}
+	return rows
+}
+
 func short(rows []verdict.Verdict) []string {
 	var out []string
 	for _, v := range wrong(rows) {
@@ -39,7 +51,7 @@ func short(rows []verdict.Verdict) []string {
 }
 
 func TestWhatHelmInstalledDoesNotDiffer(t *testing.T) {
-	rows := drift.Judge(load(t, "healthy.yaml"), intended(t))
+	rows := judged(t, load(t, "healthy.yaml"), intended(t))
 	if got := short(rows); len(got) > 0 {
 		t.Errorf("rows that are not OK: %q", got)
 	}
@@ -47,19 +59,19 @@ func TestWhatHelmInstalledDoesNotDiffer(t *testing.T) {
 	for _, v := range rows {
 		if v.ID == "drift-daemonset" {
 			n := 0
-			if _, err := fmt.Sscanf(v.Reason, "%d fields are as ClusterPolicy cluster-policy specifies", &n); err != nil {
+			if _, err := fmt.Sscanf(v.Reason, "%d field", &n); err != nil || !strings.HasSuffix(v.Reason, "as ClusterPolicy cluster-policy specifies") {
 				t.Errorf("%q: %v", v.Reason, err)
 			}
 			fields += n
 		}
 	}
-	if fields < 20 {
-		t.Errorf("%d fields of DaemonSets compared, want 20 or more", fields)
+	if fields < 8 {
+		t.Errorf("%d fields of DaemonSets compared, want 8 or more", fields)
 	}
 }
 
 func TestEditsAreNamedWithTheirOwner(t *testing.T) {
-	rows := drift.Judge(load(t, "edited.yaml"), intended(t))
+	rows := judged(t, load(t, "edited.yaml"), intended(t))
 	want := []string{
 		"failed drift-field ClusterPolicy/cluster-policy spec.dcgmExporter.args",
 		"failed drift-field ClusterPolicy/cluster-policy spec.driver.version",
@@ -98,7 +110,7 @@ func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 
 // A repeated helm upgrade leaves the edits: the file upgraded.yaml is the real server's answer.
 func TestUpgradeWithOtherValues(t *testing.T) {
-	rows := drift.Judge(load(t, "upgraded.yaml"), intended(t))
+	rows := judged(t, load(t, "upgraded.yaml"), intended(t))
 	got := short(rows)
 	for _, want := range []string{
 		"failed drift-value mig.strategy",
@@ -139,7 +151,7 @@ func TestEachFieldIsFound(t *testing.T) {
 				}
 				s.ClusterPolicies[0].SetManagedFields(nil) // as where they were stripped
 				var got []string
-				for _, v := range wrong(drift.Judge(s, drift.Options{Table: intended(t).Table})) {
+				for _, v := range wrong(judged(t, s, drift.Options{Table: intended(t).Table})) {
 					if v.ID == "drift-field" {
 						got = append(got, strings.TrimPrefix(v.Subject, "ClusterPolicy/cluster-policy "))
 					}
@@ -291,7 +303,7 @@ func TestReleaseStates(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := load(t, "healthy.yaml")
 			c.make(t, s)
-			rows := drift.Judge(s, drift.Options{Table: intended(t).Table})
+			rows := judged(t, s, drift.Options{Table: intended(t).Table})
 			if diff := cmp.Diff(c.want, short(rows)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -308,7 +320,7 @@ func TestSecretsForbiddenStillComparesTheValues(t *testing.T) {
 	s.Missing = []cluster.Missing{{Kind: cluster.Secrets, Verb: "list", Why: cluster.Forbidden, Detail: "user x may not list secrets"}}
 	o := intended(t)
 	o.Intended.Merge(map[string]any{"node-feature-discovery": map[string]any{"worker": map[string]any{"x": "y"}}})
-	rows := drift.Judge(s, o)
+	rows := judged(t, s, o)
 	got := short(rows)
 	for _, want := range []string{"unknown unread list secrets", "failed drift-value driver.version", "unknown drift-value values"} {
 		if !slices.Contains(got, want) {
@@ -324,7 +336,7 @@ func TestSecretsForbiddenStillComparesTheValues(t *testing.T) {
 func TestUnknownKeyIsSaid(t *testing.T) {
 	o := intended(t)
 	o.Intended.Merge(map[string]any{"mig": map[string]any{"stratgey": "mixed"}})
-	rows := wrong(drift.Judge(load(t, "healthy.yaml"), o))
+	rows := wrong(judged(t, load(t, "healthy.yaml"), o))
 	if len(rows) != 1 || rows[0].ID != "drift-value-unknown" || rows[0].Subject != "mig.stratgey" || !strings.HasPrefix(rows[0].Next, "gpuop lint --version v26.7.0") {
 		t.Errorf("%+v", rows)
 	}
@@ -384,7 +396,7 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := load(t, "healthy.yaml")
 			c.make(s)
-			rows := drift.Judge(s, intended(t))
+			rows := judged(t, s, intended(t))
 			if got := strings.Join(short(rows), "; "); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
@@ -395,7 +407,7 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 	}
 	s := load(t, "upgraded.yaml")
 	s.HelmReleases = []unstructured.Unstructured{object("HelmRelease", "flux-system", "gpu", flux)}
-	for _, v := range drift.Judge(s, intended(t)) {
+	for _, v := range judged(t, s, intended(t)) {
 		if v.ID == "drift-value" && v.State == verdict.Failed && !strings.Contains(v.Next, "flux reconcile helmrelease gpu") {
 			t.Errorf("%s: next %q, want the HelmRelease", v.Subject, v.Next)
 		}
@@ -440,9 +452,6 @@ func TestDaemonSetsThatAreLeftMissingOrOld(t *testing.T) {
 			s.DaemonSets = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.DaemonSets, Verb: "list", Why: cluster.Failed, Detail: "broke off"}}
 		}, []string{"unknown unread list daemonsets.apps"}},
-		{"tolerations", func(s *cluster.State) {
-			s.DaemonSets[0].Spec.Template.Spec.Tolerations = nil
-		}, []string{"failed drift-daemonset DaemonSet/gpu-feature-discovery tolerations"}},
 		{"an NVIDIADriver", func(s *cluster.State) {
 			s.NVIDIADrivers = []unstructured.Unstructured{object("NVIDIADriver", "", "gold", map[string]any{"spec": map[string]any{"repository": "nvcr.io/nvidia", "image": "driver", "version": "999"}})}
 			for i := range s.DaemonSets {
@@ -462,7 +471,7 @@ func TestDaemonSetsThatAreLeftMissingOrOld(t *testing.T) {
 			s := load(t, "healthy.yaml")
 			s.Secrets = []corev1.Secret{} // the ClusterPolicy is the intention here
 			c.make(s)
-			got := slices.DeleteFunc(short(drift.Judge(s, drift.Options{Table: intended(t).Table})), func(row string) bool { return strings.Contains(row, "drift-no-release") })
+			got := slices.DeleteFunc(short(judged(t, s, drift.Options{Table: intended(t).Table})), func(row string) bool { return strings.Contains(row, "drift-no-release") })
 			if len(got) == 0 {
 				got = nil
 			}
@@ -486,7 +495,7 @@ func TestTheOperatorMayBeAboutToFollow(t *testing.T) {
 				s.At = e.Time.Add(age)
 			}
 		}
-		for _, v := range drift.Judge(s, intended(t)) {
+		for _, v := range judged(t, s, intended(t)) {
 			if v.Subject == "DaemonSet/nvidia-driver-daemonset containers[nvidia-driver-ctr].image" && v.State != want {
 				t.Errorf("after %s: %s, want %s", age, v.State, want)
 			}
@@ -504,7 +513,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		if err == nil && r != nil {
 			s := &cluster.State{Namespace: "x", Secrets: []corev1.Secret{{ObjectMeta: metav1.ObjectMeta{Name: "sh.helm.release.v1.a.v1"}, Data: map[string][]byte{"release": data}}}}
-			if len(drift.Judge(s, drift.Options{Table: intended(t).Table})) == 0 {
+			if len(judged(t, s, drift.Options{Table: intended(t).Table})) == 0 {
 				t.Fatal("a release, and no row")
 			}
 		}

@@ -124,10 +124,12 @@ func (c controller) judge() verdict.Verdict {
 	if c.kind == "Application" {
 		v.Source = sourceArgo
 	}
+	v.Evidence = verdict.Seen("metadata", "ClusterPolicy", "names %s", c)
 	if c.object == nil {
 		v.Reason += "; the metadata of the ClusterPolicy names it, and the object itself was not found"
 		return v
 	}
+	v.Evidence = verdict.Seen("spec", c.subject(), "%s", c)
 	if c.kind == "Application" {
 		return c.application(v)
 	}
@@ -142,6 +144,7 @@ func (c controller) judge() verdict.Verdict {
 		m, _ := item.(map[string]any)
 		if text(m, "type") == "Ready" && text(m, "status") == "False" {
 			v.State, v.Since = verdict.Failed, at(text(m, "lastTransitionTime"))
+			v.Evidence = verdict.Seen("condition", c.subject(), "Ready=False: %s", text(m, "message")).At(v.Since)
 			v.Reason = fmt.Sprintf("%s owns the installation and is not ready: %s", c, strings.TrimSuffix(text(m, "message"), "."))
 			v.Next = fmt.Sprintf("flux get helmrelease %s -n %s", c.name, c.namespace)
 		}

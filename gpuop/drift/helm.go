@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
 // ErrRelease is wrapped where a Secret holds no release of Helm that can be read.
@@ -94,11 +95,7 @@ func decode(meta metav1.ObjectMeta, text []byte) (*Release, error) {
 		return nil, fail("manifest", err)
 	}
 	for _, e := range meta.ManagedFields {
-		o := Owner{Manager: e.Manager, Operation: string(e.Operation)}
-		if e.Time != nil {
-			o.Time = e.Time.Time
-		}
-		if r.Writer.Manager == "" || o.Time.After(r.Writer.Time) {
+		if o := ownerIn(e); r.Writer.Manager == "" || o.Time.After(r.Writer.Time) {
 			r.Writer = o
 		}
 	}
@@ -129,6 +126,11 @@ func objects(manifest string) ([]map[string]any, error) {
 
 // id names the revision: "gpu-operator revision 3".
 func (r *Release) id() string { return fmt.Sprintf("%s revision %d", r.Name, r.Revision) }
+
+// seen is what was seen of the revision.
+func (r *Release) seen() verdict.Evidence {
+	return verdict.Seen("release", "Secret/sh.helm.release.v1."+r.Name+".v"+revision(r), "status %s, chart %s", r.Status, r.Chart).At(r.Deployed)
+}
 
 // version is the chart's release as the chart's table knows it; false where it knows none.
 func (r *Release) version(table *chart.Table) (chart.Version, bool) {

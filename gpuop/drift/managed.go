@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
 // An Owner is who wrote a field last, as metadata.managedFields says it. Its zero value is unknown.
@@ -33,6 +34,20 @@ func (o Owner) String() string {
 		s += " on " + o.Time.UTC().Format("2006-01-02 15:04:05") + " UTC"
 	}
 	return s
+}
+
+// seen is what was seen of a field that the owner wrote.
+func (o Owner) seen(object, field string, value any) verdict.Evidence {
+	return verdict.Seen("field", object, "%s: %s, written by %s", field, show(value), o).At(o.Time)
+}
+
+// ownerIn is the writer of an entry.
+func ownerIn(e metav1.ManagedFieldsEntry) Owner {
+	o := Owner{Manager: e.Manager, Operation: string(e.Operation)}
+	if e.Time != nil {
+		o.Time = e.Time.Time
+	}
+	return o
 }
 
 // owned is the end of a sentence that says who owns a field with this value.
@@ -108,10 +123,7 @@ func OwnerOf(entries []metav1.ManagedFieldsEntry, path ...string) Owner {
 	deepest := 0
 	for _, e := range entries {
 		d := fieldsOf(e).depth(path)
-		o := Owner{Manager: e.Manager, Operation: string(e.Operation)}
-		if e.Time != nil {
-			o.Time = e.Time.Time
-		}
+		o := ownerIn(e)
 		if d > deepest || d > 0 && d == deepest && o.Time.After(best.Time) {
 			best, deepest = o, d
 		}
@@ -155,10 +167,7 @@ func edits(entries []metav1.ManagedFieldsEntry, known []string) []edit {
 		if e.Subresource != "" || slices.Contains(known, e.Manager) {
 			continue
 		}
-		o := Owner{Manager: e.Manager, Operation: string(e.Operation)}
-		if e.Time != nil {
-			o.Time = e.Time.Time
-		}
+		o := ownerIn(e)
 		spec, _ := fieldsOf(e)["f:spec"].(map[string]any)
 		walk(spec, []string{"spec"}, func(path []string) { out = append(out, edit{path, o}) })
 	}

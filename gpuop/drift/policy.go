@@ -37,7 +37,7 @@ func (j *judging) version(p *unstructured.Unstructured) chart.Version {
 func (j *judging) withoutRelease() {
 	if len(j.ClusterPolicies) == 0 {
 		if _, unread := j.missed(cluster.ClusterPolicies); !unread {
-			j.add(verdict.Failed, "drift-no-policy", "ClusterPolicy", "there is no ClusterPolicy: nothing of the operator is configured", "kubectl get clusterpolicies.nvidia.com", sourceOperator)
+			j.add(j.listed(cluster.ClusterPolicies, "0 ClusterPolicies"), verdict.Failed, "drift-no-policy", "ClusterPolicy", "there is no ClusterPolicy: nothing of the operator is configured", "kubectl get clusterpolicies.nvidia.com", sourceOperator)
 		}
 		return
 	}
@@ -60,16 +60,17 @@ func (j *judging) withoutRelease() {
 			return
 		}
 		owner := OwnerOf(p.GetManagedFields(), at...)
-		row := j.add(verdict.Failed, "drift-value", path.String(),
+		seen := owner.seen("ClusterPolicy/"+p.GetName(), f.Path, nil)
+		seen.Text = fmt.Sprintf("%s: %s, written by %s", f.Path, shown(path, have), owner)
+		j.add(seen, verdict.Failed, "drift-value", path.String(),
 			fmt.Sprintf("%s says %s, and the ClusterPolicy %s has %s in %s", j.From, shown(path, want), p.GetName(), shown(path, have), f.Path)+owned(p.GetManagedFields(), owner, have), j.change(), sourceOperator)
-		row.Since = owner.Time
 	})
 	if left > 0 {
-		j.add(verdict.Unknown, "drift-value", "values", fmt.Sprintf("%s of %s %s no field of the ClusterPolicy, and without a Helm release there is nothing to compare with", counted(left, "value"), j.From, map[bool]string{true: "has", false: "have"}[left == 1]),
+		j.add(verdict.Seen("values", j.From, "%s without a field", counted(left, "value")), verdict.Unknown, "drift-value", "values", fmt.Sprintf("%s of %s %s no field of the ClusterPolicy, and without a Helm release there is nothing to compare with", counted(left, "value"), j.From, map[bool]string{true: "has", false: "have"}[left == 1]),
 			"helm list -A --all", sourceHelm)
 	}
 	if agreed > 0 {
-		j.add(verdict.OK, "drift-value", "values", fmt.Sprintf("%s of %s %s what the ClusterPolicy has", counted(agreed, "value"), j.From, are(agreed)), "", sourceOperator)
+		j.add(verdict.Seen("spec", "ClusterPolicy/"+p.GetName(), "%s", counted(agreed, "value")), verdict.OK, "drift-value", "values", fmt.Sprintf("%s of %s %s what the ClusterPolicy has", counted(agreed, "value"), j.From, are(agreed)), "", sourceOperator)
 	}
 }
 
@@ -84,7 +85,7 @@ func (j *judging) change() string {
 func (j *judging) policy(p *unstructured.Unstructured) {
 	if inForce := j.Policies()[0]; p != inForce {
 		owner := OwnerOf(p.GetManagedFields(), "spec")
-		j.add(verdict.Warning, "drift-policy-ignored", "ClusterPolicy/"+p.GetName(), fmt.Sprintf("the operator acts on %s and ignores this one", inForce.GetName())+owned(p.GetManagedFields(), owner, p.Object["spec"]),
+		j.add(j.listed(cluster.ClusterPolicies, "%d ClusterPolicies", len(j.ClusterPolicies)), verdict.Warning, "drift-policy-ignored", "ClusterPolicy/"+p.GetName(), fmt.Sprintf("the operator acts on %s and ignores this one", inForce.GetName())+owned(p.GetManagedFields(), owner, p.Object["spec"]),
 			"kubectl delete clusterpolicy "+p.GetName(), "gpu-operator controllers/clusterpolicy_controller.go")
 		return
 	}
@@ -113,7 +114,7 @@ func (j *judging) policy(p *unstructured.Unstructured) {
 func (j *judging) daemonSet(p *unstructured.Unstructured, spec map[string]any, ds *appsv1.DaemonSet, op chart.Operand, version chart.Version) {
 	subject := "DaemonSet/" + ds.Name
 	if why, key, _ := excluded(op, spec); why != "" {
-		v := j.add(verdict.Failed, "drift-daemonset-left", subject, fmt.Sprintf("ClusterPolicy %s %s, and the DaemonSet is still there", p.GetName(), why),
+		v := j.add(j.listed(cluster.DaemonSets, "%s", ds.Name), verdict.Failed, "drift-daemonset-left", subject, fmt.Sprintf("ClusterPolicy %s %s, and the DaemonSet is still there", p.GetName(), why),
 			fmt.Sprintf("kubectl logs -n %s deployment/gpu-operator", j.Namespace), sourceOperator)
 		j.settle(v, OwnerOf(p.GetManagedFields(), append([]string{"spec"}, key...)...))
 		return
@@ -129,15 +130,14 @@ func (j *judging) daemonSet(p *unstructured.Unstructured, spec map[string]any, d
 			reason += "; the operator does not put it back until the ClusterPolicy changes, as it compares the hash of what it wrote last"
 			next, source = j.rewrite(ds), sourceHash
 		}
-		v := j.add(verdict.Failed, "drift-daemonset", subject+" "+d.field, reason, next, source)
-		v.Since = owner.Time
+		v := j.add(owner.seen(subject, d.field, d.have), verdict.Failed, "drift-daemonset", subject+" "+d.field, reason, next, source)
 		if slices.Contains(operators, owner.Manager) || owner.Manager == "" {
 			j.settle(v, OwnerOf(p.GetManagedFields(), append([]string{"spec"}, strings.Split(d.from, ".")...)...))
 		}
 	}
 	j.edited(ds, subject, reported)
 	if left := checked - len(differences); left > 0 {
-		j.add(verdict.OK, "drift-daemonset", subject, fmt.Sprintf("%s %s as ClusterPolicy %s specifies", counted(left, "field"), are(left), p.GetName()), "", sourceOperator)
+		j.add(verdict.Seen("spec", subject, "%s", counted(left, "field")), verdict.OK, "drift-daemonset", subject, fmt.Sprintf("%s %s as ClusterPolicy %s specifies", counted(left, "field"), are(left), p.GetName()), "", sourceOperator)
 	}
 	j.rolledOut(ds, subject)
 }
@@ -189,9 +189,8 @@ func (j *judging) edited(ds *appsv1.DaemonSet, subject string, reported map[stri
 			more = fmt.Sprintf(" and %d more", len(names)-5)
 			names = names[:5]
 		}
-		v := j.add(verdict.Failed, "drift-daemonset-edited", subject,
+		j.add(verdict.Seen("managedFields", subject, "%s: %s", o.Manager, strings.Join(names, ", ")).At(o.Time), verdict.Failed, "drift-daemonset-edited", subject,
 			fmt.Sprintf("%s wrote %s%s; the operator does not put it back until the ClusterPolicy changes, as it compares the hash of what it wrote last", o, strings.Join(names, ", "), more), j.rewrite(ds), sourceHash)
-		v.Since = o.Time
 	}
 }
 
@@ -202,13 +201,14 @@ func (j *judging) rolledOut(ds *appsv1.DaemonSet, subject string) {
 		return
 	}
 	old := s.DesiredNumberScheduled - s.UpdatedNumberScheduled
+	seen := verdict.Seen("status", subject, "desired %d, updated %d", s.DesiredNumberScheduled, s.UpdatedNumberScheduled)
 	if ds.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
-		j.add(verdict.Warning, "drift-not-rolled-out", subject,
+		j.add(seen, verdict.Warning, "drift-not-rolled-out", subject,
 			fmt.Sprintf("%d of %d pods run an older template, and the DaemonSet replaces a pod only when it is deleted: the driver's upgrade controller does so, node by node", old, s.DesiredNumberScheduled),
 			"kubectl get nodes -L nvidia.com/gpu-driver-upgrade-state", sourceOperator)
 		return
 	}
-	j.add(verdict.Waiting, "drift-not-rolled-out", subject, fmt.Sprintf("%d of %d pods run an older template", old, s.DesiredNumberScheduled),
+	j.add(seen, verdict.Waiting, "drift-not-rolled-out", subject, fmt.Sprintf("%d of %d pods run an older template", old, s.DesiredNumberScheduled),
 		fmt.Sprintf("kubectl rollout status daemonset/%s -n %s", ds.Name, ds.Namespace), sourceOperator)
 }
 
@@ -224,7 +224,7 @@ func (j *judging) absent(p *unstructured.Unstructured, spec map[string]any, oper
 		if why != "" || !said || seen[op.DaemonSet] || op.Main().System && custom == true || strings.HasSuffix(op.DaemonSet, "mps-control-daemon") {
 			continue
 		}
-		v := j.add(verdict.Failed, "drift-daemonset-missing", "DaemonSet/"+op.DaemonSet, fmt.Sprintf("ClusterPolicy %s enables %s, there are GPU nodes, and the DaemonSet is not there", p.GetName(), op.Settings),
+		v := j.add(j.listed(cluster.DaemonSets, "no %s among %d", op.DaemonSet, len(j.DaemonSets)), verdict.Failed, "drift-daemonset-missing", "DaemonSet/"+op.DaemonSet, fmt.Sprintf("ClusterPolicy %s enables %s, there are GPU nodes, and the DaemonSet is not there", p.GetName(), op.Settings),
 			fmt.Sprintf("kubectl logs -n %s deployment/gpu-operator", j.Namespace), sourceOperator)
 		j.settle(v, OwnerOf(p.GetManagedFields(), "spec", op.Settings, "enabled"))
 	}
@@ -252,13 +252,12 @@ func (j *judging) drivers() {
 				}
 				subject := "DaemonSet/" + ds.Name + " containers[" + c.Name + "].image"
 				if c.Image == want || strings.HasPrefix(c.Image, want+"-") {
-					j.add(verdict.OK, "drift-daemonset", subject, fmt.Sprintf("it is %s, as NVIDIADriver %s specifies", finding.OneLine(c.Image), d.GetName()), "", sourceOperator)
+					j.add(verdict.Seen("spec", "DaemonSet/"+ds.Name, "image %s", c.Image), verdict.OK, "drift-daemonset", subject, fmt.Sprintf("it is %s, as NVIDIADriver %s specifies", finding.OneLine(c.Image), d.GetName()), "", sourceOperator)
 					continue
 				}
 				by := OwnerOf(ds.ManagedFields, "spec", "template", "spec", "containers", element(c.Name), "image")
-				v := j.add(verdict.Failed, "drift-daemonset", subject, fmt.Sprintf("NVIDIADriver %s specifies %s, and the DaemonSet has %s", d.GetName(), want, c.Image)+owned(ds.ManagedFields, by, c.Image),
+				v := j.add(by.seen("DaemonSet/"+ds.Name, "image", c.Image), verdict.Failed, "drift-daemonset", subject, fmt.Sprintf("NVIDIADriver %s specifies %s, and the DaemonSet has %s", d.GetName(), want, c.Image)+owned(ds.ManagedFields, by, c.Image),
 					fmt.Sprintf("kubectl logs -n %s deployment/gpu-operator", j.Namespace), sourceOperator)
-				v.Since = by.Time
 				j.settle(v, OwnerOf(d.GetManagedFields(), "spec", "version"))
 			}
 		}

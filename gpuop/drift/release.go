@@ -36,24 +36,22 @@ func (j *judging) status(h history) {
 		rollback = fmt.Sprintf("helm rollback %s %s -n %s", last.Name, revision(deployed), last.Namespace)
 		compared = fmt.Sprintf("; the rows below compare with revision %d, the last that was deployed", deployed.Revision)
 	}
-	var v *verdict.Verdict
+	say := func(state verdict.State, next, format string, args ...any) {
+		j.add(last.seen(), state, "drift-release", subject, last.id()+fmt.Sprintf(format, args...)+compared, next, sourceHelm)
+	}
 	switch status := last.Status; {
 	case status == helm.StatusDeployed:
-		j.add(verdict.OK, "drift-release", subject, fmt.Sprintf("%s is deployed: chart %s, written by %s", last.id(), last.Chart, last.Writer), "", sourceHelm)
-		return
+		say(verdict.OK, "", " is deployed: chart %s, written by %s", last.Chart, last.Writer)
 	case status.IsPending() && !last.Deployed.IsZero() && j.At.Sub(last.Deployed) < helmTimeout:
-		v = j.add(verdict.Waiting, "drift-release", subject, fmt.Sprintf("%s is %s%s", last.id(), status, compared), fmt.Sprintf("helm status %s -n %s", last.Name, last.Namespace), sourceHelm)
+		say(verdict.Waiting, fmt.Sprintf("helm status %s -n %s", last.Name, last.Namespace), " is %s", status)
 	case status.IsPending():
-		v = j.add(verdict.Failed, "drift-release", subject,
-			fmt.Sprintf("%s is %s, longer than an operation of helm takes: it was interrupted, and until it is rolled back helm refuses another with %q%s", last.id(), status, "another operation (install/upgrade/rollback) is in progress", compared),
-			rollback, sourceHelm)
+		say(verdict.Failed, rollback, " is %s, longer than an operation of helm takes: it was interrupted, and until it is rolled back helm refuses another with %q",
+			status, "another operation (install/upgrade/rollback) is in progress")
 	case status == helm.StatusFailed:
-		v = j.add(verdict.Failed, "drift-release", subject,
-			fmt.Sprintf("%s has failed, and may have been applied in part: %s%s", last.id(), strings.TrimSuffix(cmp.Or(last.Description, "helm gives no reason"), "."), compared), rollback, sourceHelm)
+		say(verdict.Failed, rollback, " has failed, and may have been applied in part: %s", strings.TrimSuffix(cmp.Or(last.Description, "helm gives no reason"), "."))
 	default:
-		v = j.add(verdict.Warning, "drift-release", subject, fmt.Sprintf("%s is %s, expected deployed%s", last.id(), status, compared), rollback, sourceHelm)
+		say(verdict.Warning, rollback, " is %s, expected deployed", status)
 	}
-	v.Since = last.Deployed
 }
 
 // operator compares the operator that runs with the one that the release installed.
@@ -83,22 +81,23 @@ func (j *judging) operator(r *Release) {
 				continue
 			}
 			images[c.Image] = true
+			seen := verdict.Seen("spec", "Pod/"+p.Name, "image %s", c.Image)
 			if c.Image != want {
-				j.add(verdict.Failed, "drift-operator-image", "Pod/"+p.Name,
+				j.add(seen, verdict.Failed, "drift-operator-image", "Pod/"+p.Name,
 					fmt.Sprintf("the running operator is %s, and %s of chart %s installs %s: its Deployment was changed, or has not rolled out", c.Image, r.id(), r.Chart, want),
 					fmt.Sprintf("kubectl rollout status deployment/gpu-operator -n %s", r.Namespace), sourceOperator)
 				continue
 			}
-			j.add(verdict.OK, "drift-operator-image", "Pod/"+p.Name, fmt.Sprintf("the running operator is %s, as the release installs it", c.Image), "", sourceOperator)
+			j.add(seen, verdict.OK, "drift-operator-image", "Pod/"+p.Name, fmt.Sprintf("the running operator is %s, as the release installs it", c.Image), "", sourceOperator)
 		}
 	}
 	if len(images) == 0 {
-		j.add(verdict.Failed, "drift-operator-image", "Deployment/gpu-operator", fmt.Sprintf("no pod of the operator runs in the namespace %s: what the ClusterPolicy says is not carried out", r.Namespace),
+		j.add(j.listed(cluster.Pods, "none of %d is the operator's", len(j.Pods)), verdict.Failed, "drift-operator-image", "Deployment/gpu-operator", fmt.Sprintf("no pod of the operator runs in the namespace %s: what the ClusterPolicy says is not carried out", r.Namespace),
 			fmt.Sprintf("kubectl describe deployment gpu-operator -n %s", r.Namespace), sourceOperator)
 		return
 	}
 	if tag := tagOf(want); strings.TrimPrefix(tag, "v") != strings.TrimPrefix(cmp.Or(r.App, r.Chart), "v") && !strings.Contains(want, "@") {
-		j.add(verdict.Warning, "drift-operator-version", "operator.version", fmt.Sprintf("chart %s installs the operator %s: its CRDs and templates are made for %s", r.Chart, tag, cmp.Or(r.App, r.Chart)),
+		j.add(verdict.Seen("release", r.seen().Object, "image %s", want), verdict.Warning, "drift-operator-version", "operator.version", fmt.Sprintf("chart %s installs the operator %s: its CRDs and templates are made for %s", r.Chart, tag, cmp.Or(r.App, r.Chart)),
 			"leave operator.version out, or install the chart of that version", sourceOperator)
 	}
 }
@@ -136,12 +135,11 @@ func (j *judging) values(r *Release) {
 		if !found {
 			reason = fmt.Sprintf("%s says %s, and %s has no such value", j.From, shown(path, want), r.id())
 		}
-		if k := (verdictOf{j.Table, version}); known && !found && k.unknown(path) {
+		if known && !found && j.unknown(version, path) {
 			id, next = "drift-value-unknown", "gpuop lint --version "+version.String()+" FILE"
 			reason += fmt.Sprintf("; the chart %s does not know the key", r.Chart)
 		}
-		v := j.add(verdict.Failed, id, path.String(), reason, next, sourceHelm)
-		v.Since = r.Deployed
+		j.add(verdict.Seen("release", r.seen().Object, "%s: %s", path, shown(path, have)).At(r.Deployed), verdict.Failed, id, path.String(), reason, next, sourceHelm)
 	})
 	leaves(r.Config, nil, func(path chart.Path, have any) {
 		if named(j.Intended, path) {
@@ -151,13 +149,12 @@ func (j *judging) values(r *Release) {
 		if same(have, deflt) {
 			return
 		}
-		v := j.add(verdict.Warning, "drift-value-extra", path.String(),
+		j.add(verdict.Seen("release", r.seen().Object, "%s: %s", path, shown(path, have)).At(r.Deployed), verdict.Warning, "drift-value-extra", path.String(),
 			fmt.Sprintf("%s was given %s, which %s does not name: without it the chart's default is %s", r.id(), shown(path, have), j.From, shown(path, deflt)),
 			"add it to the values, or: "+j.upgrade(r), sourceHelm)
-		v.Since = r.Deployed
 	})
 	if agreed > 0 {
-		j.add(verdict.OK, "drift-value", "values", fmt.Sprintf("%s of %s %s what %s has", counted(agreed, "value"), j.From, are(agreed), r.id()), "", sourceHelm)
+		j.add(r.seen(), verdict.OK, "drift-value", "values", fmt.Sprintf("%s of %s %s what %s has", counted(agreed, "value"), j.From, are(agreed), r.id()), "", sourceHelm)
 	}
 }
 
@@ -168,17 +165,10 @@ func are(n int) string {
 	return "are"
 }
 
-// verdictOf looks up in the chart's table whether a release has a key.
-type verdictOf struct {
-	table   *chart.Table
-	version chart.Version
-}
-
 // unknown reports whether neither values.yaml nor a template of the release knows the path or what is
 // below or above it.
-func (k verdictOf) unknown(path chart.Path) bool {
-	status := k.table.Judge(k.version, path).Status
-	return slices.Contains([]chart.Status{chart.Unknown, chart.NotYet, chart.Gone, chart.GroupGone, chart.Misspelt, chart.TooDeep}, status)
+func (j *judging) unknown(v chart.Version, path chart.Path) bool {
+	return slices.Contains([]chart.Status{chart.Unknown, chart.NotYet, chart.Gone, chart.GroupGone, chart.Misspelt, chart.TooDeep}, j.Table.Judge(v, path).Status)
 }
 
 // named reports whether the tree has a value at the path, above it, or a group in its place.

@@ -110,7 +110,7 @@ func (j *judge) resource(id, kind string, u *unstructured.Unstructured) verdict.
 	v := verdict.Verdict{ID: id, Subject: kind + "/" + u.GetName(), Source: sourcePolicy}
 	state, _, _ := unstructured.NestedString(u.Object, "status", "state")
 	ready, failed := condition(u, "Ready"), condition(u, "Error")
-	v.Evidence = seen("status", v.Subject, "state=%s", state)
+	v.Evidence = verdict.Seen("status", v.Subject, "state=%s", state)
 	for _, c := range []status{ready, failed} {
 		if c.reason != "" || c.message != "" {
 			v.Evidence.Text += fmt.Sprintf(", %s: %s", c.reason, c.message)
@@ -269,7 +269,7 @@ func (j *judge) devicePlugins() {
 			ID: "device-plugin", State: verdict.Failed, Subject: "DaemonSet/" + name, Source: sourceStart,
 			Reason:   fmt.Sprintf("registers nvidia.com/gpu on %d nodes beside the operator's own plugin: the kubelet knows the one that registered last", d.Status.DesiredNumberScheduled),
 			Next:     "kubectl delete daemonset -n " + d.Namespace + " " + d.Name + ", or helm upgrade … --set devicePlugin.enabled=false",
-			Evidence: seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image, d.Status.DesiredNumberScheduled),
+			Evidence: verdict.Seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image, d.Status.DesiredNumberScheduled),
 		}
 		switch gke := d.Namespace == "kube-system" && strings.HasPrefix(d.Name, "nvidia-gpu-device-plugin"); {
 		case !j.is("devicePlugin.enabled"):
@@ -294,7 +294,7 @@ func (j *judge) devicePlugins() {
 			ID: "device-plugin", State: verdict.Failed, Node: p.Spec.NodeName, Subject: subject, Source: sourceStart,
 			Reason:   "registers nvidia.com/gpu beside the operator's own plugin, and is of no DaemonSet",
 			Next:     "find what starts it: a static pod's manifest lies on the node",
-			Evidence: seen("spec", subject, "image %s", p.Spec.Containers[at].Image),
+			Evidence: verdict.Seen("spec", subject, "image %s", p.Spec.Containers[at].Image),
 		})
 	}
 	if found || j.by == verify && j.Lacks(cluster.DaemonSets) != nil {

@@ -70,7 +70,7 @@ func (j *judge) configs() {
 		v := verdict.Verdict{
 			ID: "sharing-config", Subject: "ConfigMap/" + c.name + " " + key,
 			Reason: "the device plugin accepts it; it shares by " + strategy, Source: sourceSharing,
-			Evidence: seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(j.maps[c.name].Data[key])),
+			Evidence: verdict.Seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(j.maps[c.name].Data[key])),
 		}
 		v.Evidence.Time = c.changed
 		if strategy == "none" {

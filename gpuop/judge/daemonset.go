@@ -72,7 +72,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	s := set.Status
 	v := verdict.Verdict{
 		ID: "daemonset", Subject: "DaemonSet/" + set.Name, Source: sourceDaemonSet,
-		Evidence: seen("status", "DaemonSet/"+set.Name, "desired %d, current %d, ready %d, updated %d",
+		Evidence: verdict.Seen("status", "DaemonSet/"+set.Name, "desired %d, current %d, ready %d, updated %d",
 			s.DesiredNumberScheduled, s.CurrentNumberScheduled, s.NumberReady, s.UpdatedNumberScheduled),
 	}
 	// a folder may hold an older status that lacks numberUnavailable
@@ -237,7 +237,7 @@ func blockingTaint(set operandSet, n *corev1.Node) *node.Taint {
 
 func causeOf(n *corev1.Node, taint node.Taint) (cause, together string, evidence verdict.Evidence) {
 	return fmt.Sprintf("taint %s", taint), fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their DaemonSets do not cover it", taint),
-		seen("taint", "Node/"+n.Name, "%s", taint)
+		verdict.Seen("taint", "Node/"+n.Name, "%s", taint)
 }
 
 // untaint is the next step where a taint keeps an operand off a node.

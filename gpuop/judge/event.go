@@ -68,7 +68,7 @@ func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 }
 
 func evidenceOf(e *corev1.Event) verdict.Evidence {
-	v := seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s", strings.TrimSpace(e.Reason+": "+e.Message))
+	v := verdict.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s", strings.TrimSpace(e.Reason+": "+e.Message))
 	v.Time = e.LastTimestamp.Time
 	return v
 }

@@ -456,14 +456,9 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []verdict.Verdict {
 	return rows
 }
 
-// seen is what was seen of an object, as kind/name.
-func seen(kind, object, format string, args ...any) verdict.Evidence {
-	return verdict.Evidence{Kind: kind, Object: object, Text: fmt.Sprintf(format, args...)}
-}
-
 // listed is what was seen of a whole list.
 func (j *judge) listed(kind cluster.Kind, format string, args ...any) verdict.Evidence {
-	e := seen("list", string(kind), format, args...)
+	e := verdict.Seen("list", string(kind), format, args...)
 	e.Time = j.At
 	return e
 }
@@ -476,12 +471,12 @@ func (j *judge) setting(path string) verdict.Evidence {
 	} else if v != nil {
 		where = "values"
 	}
-	return seen("setting", where, "%s=%v", path, j.get(path))
+	return verdict.Seen("setting", where, "%s=%v", path, j.get(path))
 }
 
 // label is what was seen of a node's label.
 func label(n *corev1.Node, key string) verdict.Evidence {
-	e := seen("label", "Node/"+n.Name, "%s is absent", key)
+	e := verdict.Seen("label", "Node/"+n.Name, "%s is absent", key)
 	if value, found := n.Labels[key]; found {
 		e.Text, e.Time = key+"="+value, labelWritten(n, key)
 	}

@@ -188,7 +188,7 @@ func (p *planner) file() bool {
 		}
 		v := p.found(found)
 		v.Subject = fmt.Sprintf("%s config.yaml:%d", f.name, found.Line)
-		v.Evidence = seen("data", f.name, "config.yaml, line %d", found.Line)
+		v.Evidence = verdict.Seen("data", f.name, "config.yaml, line %d", found.Line)
 		p.add(v)
 	}
 	if f.config == nil {
@@ -366,7 +366,7 @@ func (p *planner) holders() {
 			how = "it mounts " + how
 		}
 		v := verdict.Verdict{ID: "mig-client", State: verdict.Failed, Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name), Source: sourceEviction}
-		v.Evidence = seen("spec", v.Subject, "%s", how)
+		v.Evidence = verdict.Seen("spec", v.Subject, "%s", how)
 		switch {
 		case cluster.AsksForGPU(&q.Spec):
 			v.ID, v.Source = "mig-pod", sourceBusy
@@ -457,7 +457,7 @@ func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 func (p *planner) room() {
 	v := verdict.Verdict{
 		ID: "mig-cordon", Subject: "Node/" + p.kube.Name, Reason: "the node is cordoned: no new pod comes between", Source: sourceNode,
-		Evidence: seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
+		Evidence: verdict.Seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
 	}
 	if !p.kube.Spec.Unschedulable {
 		v.State, v.Reason = verdict.Note, "the node is not cordoned: a new pod may take a GPU before the change begins"

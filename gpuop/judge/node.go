@@ -76,7 +76,7 @@ func (w *nodeJudge) own(v verdict.Verdict) verdict.Verdict {
 	capacity, had := w.of.Capacity[v.Subject]
 	switch _, labeled := w.kube.Labels[v.Subject]; {
 	case offered, had, isDevice(v.Subject):
-		v.Evidence = seen("status", "Node/"+w.kube.Name, "%s: allocatable %s, capacity %s", v.Subject, cmp.Or(allocatable, "none"), cmp.Or(capacity, "none"))
+		v.Evidence = verdict.Seen("status", "Node/"+w.kube.Name, "%s: allocatable %s, capacity %s", v.Subject, cmp.Or(allocatable, "none"), cmp.Or(capacity, "none"))
 	case labeled, strings.HasPrefix(v.Subject, "nvidia.com/"):
 		v.Evidence = label(w.kube, v.Subject)
 	}
@@ -87,7 +87,7 @@ func (w *nodeJudge) own(v verdict.Verdict) verdict.Verdict {
 func (w *nodeJudge) ready() bool {
 	v := verdict.Verdict{
 		ID: "node-ready", Subject: "Node/" + w.kube.Name, Source: sourceNode,
-		Evidence: seen("spec", "Node/"+w.kube.Name, "unschedulable: %t", w.kube.Spec.Unschedulable),
+		Evidence: verdict.Seen("spec", "Node/"+w.kube.Name, "unschedulable: %t", w.kube.Spec.Unschedulable),
 	}
 	for _, c := range w.kube.Status.Conditions {
 		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue {
@@ -99,7 +99,7 @@ func (w *nodeJudge) ready() bool {
 		}
 		v.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
 		v.Next = "kubectl describe node " + w.kube.Name
-		v.Evidence = seen("condition", "Node/"+w.kube.Name, "Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
+		v.Evidence = verdict.Seen("condition", "Node/"+w.kube.Name, "Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
 		v.Evidence.Time = c.LastHeartbeatTime.Time
 		w.add(v)
 		return true

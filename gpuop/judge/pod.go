@@ -32,7 +32,7 @@ var broken = []string{
 // podStateOf says what a pod does, and the next step unless it is ready.
 func podStateOf(p *corev1.Pod) (s podState) {
 	s.Next, s.Since = fmt.Sprintf("kubectl describe pod -n %s %s", p.Namespace, p.Name), p.CreationTimestamp.Time
-	s.Evidence = seen("status", "Pod/"+p.Name, "phase %s", cmp.Or(string(p.Status.Phase), "unknown"))
+	s.Evidence = verdict.Seen("status", "Pod/"+p.Name, "phase %s", cmp.Or(string(p.Status.Phase), "unknown"))
 	defer func() { s.Evidence.Time = s.Since }()
 	if c := podCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionFalse {
 		s.Since = c.LastTransitionTime.Time
@@ -52,7 +52,7 @@ func podStateOf(p *corev1.Pod) (s podState) {
 	if c := podCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		s.State, s.Since = verdict.Failed, c.LastTransitionTime.Time
 		s.Reason = "no node takes the pod" + because(c.Reason, c.Message)
-		s.Evidence = seen("condition", "Pod/"+p.Name, "PodScheduled=False: %s: %s", c.Reason, c.Message)
+		s.Evidence = verdict.Seen("condition", "Pod/"+p.Name, "PodScheduled=False: %s: %s", c.Reason, c.Message)
 		return s
 	}
 	for i := range status.InitContainerStatuses {
@@ -187,7 +187,7 @@ func containerState(p *corev1.Pod, c *corev1.ContainerStatus) verdict.Evidence {
 	case state.Running != nil:
 		text = "running"
 	}
-	return seen("status", "Pod/"+p.Name, "container %s, %d restarts: %s", c.Name, c.RestartCount, text)
+	return verdict.Seen("status", "Pod/"+p.Name, "container %s, %d restarts: %s", c.Name, c.RestartCount, text)
 }
 
 func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {

@@ -83,7 +83,7 @@ func (w *nodeJudge) stale(differs bool) {
 	}
 	v := verdict.Verdict{ID: "stale-config", State: verdict.Note, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed, Source: sourceRestart}
 	v.Reason = fmt.Sprintf("the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin", w.shares.changed.Sub(read).Round(time.Second))
-	v.Evidence = seen("managedFields", "ConfigMap/"+w.shares.name, "data")
+	v.Evidence = verdict.Seen("managedFields", "ConfigMap/"+w.shares.name, "data")
 	v.Evidence.Time = w.shares.changed
 	if name, _, _, _ := w.chosen(); differs {
 		v.State = verdict.Failed

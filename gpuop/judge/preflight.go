@@ -27,7 +27,7 @@ func (j *judge) kubernetes() {
 	}
 	version, kubelets := j.server, j.kubelets
 	have, ok := minor(version)
-	v := verdict.Verdict{ID: "kubernetes-version", Subject: "Kubernetes", Source: source, Evidence: seen("answer", "/version", "%s", cmp.Or(version, "none"))}
+	v := verdict.Verdict{ID: "kubernetes-version", Subject: "Kubernetes", Source: source, Evidence: verdict.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
 	switch {
 	case !ok:
 		v.State, v.Reason, v.Next = verdict.Unknown, "the server's version is not known", "kubectl version -o yaml > version.yaml"
@@ -139,7 +139,7 @@ func systemOf(n *corev1.Node) (s system, labeled bool) {
 
 // systemSeen is what was seen of a node's operating system.
 func systemSeen(n *corev1.Node) verdict.Evidence {
-	return seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID], labelVersion, n.Labels[labelVersion])
+	return verdict.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID], labelVersion, n.Labels[labelVersion])
 }
 
 // driverOS follows the operator: the driver's image is chosen by the operating system of the first node
@@ -281,7 +281,7 @@ func (j *judge) containerRuntime() {
 				ID: "container-runtime", State: verdict.Failed, Node: n.Name, Subject: "container runtime", Source: sourceLabels,
 				Reason:   fmt.Sprintf("the node runs %s, and the toolkit would configure %s", version, chosen),
 				Next:     "move the node to " + chosen + ", or kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite",
-				Evidence: seen("status", "Node/"+n.Name, "%s", version),
+				Evidence: verdict.Seen("status", "Node/"+n.Name, "%s", version),
 			})
 		}
 	}
@@ -405,7 +405,7 @@ func (j *judge) podSecurity() {
 		return
 	}
 	level := j.Namespaces[i].Labels[enforce]
-	v.Evidence = seen("label", v.Subject, "%s=%s", enforce, level)
+	v.Evidence = verdict.Seen("label", v.Subject, "%s=%s", enforce, level)
 	switch {
 	case level == "privileged":
 		v.Reason, v.Next = "enforces privileged, as the operands need", ""
@@ -454,7 +454,7 @@ func (j *judge) quota() {
 			hard, limited = q.Spec.Hard[corev1.ResourcePods]
 		}
 		used := q.Status.Used[corev1.ResourcePods]
-		row.Evidence = seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
+		row.Evidence = verdict.Seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
 		switch computed := computed(&q); {
 		case limited && used.Value() >= hard.Value():
 			row.State, row.Reason = verdict.Failed, fmt.Sprintf("%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
@@ -463,7 +463,7 @@ func (j *judge) quota() {
 			row.State = verdict.Warning
 			row.Reason = fmt.Sprintf("limits %s: Kubernetes refuses each pod that does not say its own, as most operands do not, unless a LimitRange of the namespace has defaults", strings.Join(computed, ", "))
 			row.Next, row.Source = "kubectl describe limitrange -n "+q.Namespace+" # or set resources for each operand", sourceQuotas
-			row.Evidence = seen("spec", row.Subject, "hard: %s", strings.Join(computed, ", "))
+			row.Evidence = verdict.Seen("spec", row.Subject, "hard: %s", strings.Join(computed, ", "))
 		case !limited:
 			row.Reason = "allows any number of pods with the priority of the operands"
 		default:
@@ -548,7 +548,7 @@ func (j *judge) clients() {
 			ID: "gpu-client", Subject: "DaemonSet/" + d.Namespace + "/" + d.Name, Source: "gpu-operator, nvidia.com/gpu.deploy.client (v26.7.0)",
 			Reason: how + ", and goes away during MIG changes and driver upgrades",
 		}
-		v.Evidence = seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
+		v.Evidence = verdict.Seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
 		if spec.NodeSelector[labelClient] != "true" {
 			v.State = verdict.Warning
 			v.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver upgrades on its nodes"
@@ -589,7 +589,7 @@ func (w *nodeJudge) architecture() bool {
 	arch := cmp.Or(n.Status.NodeInfo.Architecture, n.Labels["kubernetes.io/arch"])
 	v := verdict.Verdict{
 		ID: "architecture", Subject: "architecture", Reason: arch, Source: sourceMatrix,
-		Evidence: seen("status", "Node/"+n.Name, "architecture %s", cmp.Or(arch, "none")),
+		Evidence: verdict.Seen("status", "Node/"+n.Name, "architecture %s", cmp.Or(arch, "none")),
 	}
 	served := arch == "amd64" || arch == "arm64"
 	switch os, _ := systemOf(n); {
@@ -641,7 +641,7 @@ func (w *nodeJudge) supported() bool {
 	runs := n.Status.NodeInfo.ContainerRuntimeVersion
 	v = verdict.Verdict{
 		ID: "runtime-supported", Subject: "container runtime", Reason: runs, Source: v.Source,
-		Evidence: seen("status", "Node/"+n.Name, "%s", cmp.Or(runs, "no container runtime")),
+		Evidence: verdict.Seen("status", "Node/"+n.Name, "%s", cmp.Or(runs, "no container runtime")),
 	}
 	switch name := runtimeOf(n); {
 	case name == "":
@@ -701,13 +701,13 @@ func (w *nodeJudge) taints() bool {
 			w.add(verdict.Verdict{
 				ID: "taint", State: verdict.Failed, Subject: who.path, Source: sourceTaints,
 				Cause:    fmt.Sprintf("taint %s %s", taint, who.path),
-				Evidence: seen("taint", "Node/"+n.Name, "%s", taint),
+				Evidence: verdict.Seen("taint", "Node/"+n.Name, "%s", taint),
 				Reason:   fmt.Sprintf("the taint %s is not tolerated: it keeps away %s", taint, who.what),
 				Next:     fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s", taint.Key, taint.Effect, who.path),
 			})
 		}
 	}
-	spec := seen("spec", "Node/"+n.Name, "%d taints", len(n.Spec.Taints))
+	spec := verdict.Seen("spec", "Node/"+n.Name, "%d taints", len(n.Spec.Taints))
 	if ok {
 		reason := "has no taint"
 		if kept {
@@ -730,7 +730,7 @@ func (w *nodeJudge) taints() bool {
 			more = fmt.Sprintf(" and %d more", len(pods)-1)
 		}
 		w.add(verdict.Verdict{
-			ID: "pods-without-gpu", State: verdict.Note, Subject: "pods", Source: sourceTaints, Evidence: seen("list", "pods", "%s", some(pods)),
+			ID: "pods-without-gpu", State: verdict.Note, Subject: "pods", Source: sourceTaints, Evidence: verdict.Seen("list", "pods", "%s", some(pods)),
 			Reason: fmt.Sprintf("%s%s request no GPU and use the node's CPU and memory", pods[0], more), Next: "kubectl get pods -A --field-selector spec.nodeName=" + n.Name,
 		})
 	}

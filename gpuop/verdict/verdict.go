@@ -101,6 +101,17 @@ type Evidence struct {
 	Time time.Time `json:"time,omitzero"`
 }
 
+// Seen is what was seen of an object at no known time.
+func Seen(kind, object, format string, args ...any) Evidence {
+	return Evidence{Kind: kind, Object: object, Text: fmt.Sprintf(format, args...)}
+}
+
+// At returns the evidence with the time when it was seen.
+func (e Evidence) At(t time.Time) Evidence {
+	e.Time = t
+	return e
+}
+
 // A Tree is what was judged. Its zero value is empty.
 type Tree struct {
 	// Title says what was judged: a cluster's server, a folder, a node.
