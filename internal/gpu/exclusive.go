@@ -47,29 +47,19 @@ func (u *Use) sole() *Owner {
 	if len(u.Owners) == 0 || u.Incomplete {
 		return nil
 	}
-	first := &u.Owners[0]
-	var merged *Owner
-	for i := range u.Owners[1:] {
-		o := &u.Owners[1+i]
-		switch {
-		case !first.sameTenant(o):
+	merged := u.Owners[0]
+	merged.Labels = slices.Clone(merged.Labels)
+	for i := range u.Owners {
+		o := &u.Owners[i]
+		if !u.Owners[0].sameTenant(o) {
 			return nil
-		case first.Container == o.Container && slices.Equal(first.Labels, o.Labels):
-			continue
-		case merged == nil:
-			merged = new(Owner)
-			*merged = *first
-			merged.Labels = slices.Clone(first.Labels)
 		}
 		if merged.Container != o.Container {
 			merged.Container = ""
 		}
 		merged.Labels = slices.DeleteFunc(merged.Labels, func(l Label) bool { return !slices.Contains(o.Labels, l) })
 	}
-	if merged != nil {
-		return merged
-	}
-	return first
+	return &merged
 }
 
 // sameTenant reports whether two are the same pod; outside Kubernetes, the same job or container.
@@ -100,26 +90,25 @@ func (u *Use) Limit() (dropped int) {
 		return 0
 	}
 	type tenant struct{ namespace, pod, container string }
-	taken, chosen := map[tenant]bool{}, make([]bool, len(u.Owners))
-	left := MaxOwners
+	seen := map[tenant]bool{}
+	var first, further []int
 	for i := range u.Owners {
 		o := &u.Owners[i]
-		if key := (tenant{o.Namespace, o.Pod, o.Container}); left > 0 && !taken[key] {
-			taken[key], chosen[i] = true, true
-			left--
+		key := tenant{o.Namespace, o.Pod, o.Container}
+		if seen[key] {
+			further = append(further, i)
+		} else {
+			first = append(first, i)
 		}
+		seen[key] = true
 	}
-	kept := make([]Owner, 0, MaxOwners)
-	for i := range u.Owners {
-		if !chosen[i] && left > 0 {
-			chosen[i] = true
-			left--
-		}
-		if chosen[i] {
-			kept = append(kept, u.Owners[i])
-		}
-	}
+	kept := append(first, further...)[:MaxOwners]
+	slices.Sort(kept)
 	dropped = len(u.Owners) - len(kept)
-	u.Owners = kept
+	owners := make([]Owner, len(kept))
+	for i, at := range kept {
+		owners[i] = u.Owners[at]
+	}
+	u.Owners = owners
 	return dropped
 }

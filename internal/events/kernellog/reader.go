@@ -51,7 +51,6 @@ type Options struct {
 type Reader struct {
 	opt Options
 
-	up   prometheus.Gauge
 	lost *prometheus.CounterVec
 
 	mu    sync.Mutex
@@ -75,16 +74,21 @@ func New(opt Options) *Reader {
 	}
 	r := &Reader{
 		opt: opt,
-		up: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_kernel_log_up",
-			Help: "Whether the kernel's log is read for XIDs.",
-		}),
 		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_kernel_log_lost_total",
 			Help: "Records of the kernel's log that were overwritten before they were read, and XIDs that waited in too great a number.",
 		}, []string{"what"}),
 	}
-	opt.Registerer.MustRegister(r.up, r.lost)
+	up := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "dcgm_exporter_kernel_log_up",
+		Help: "Whether the kernel's log is read for XIDs.",
+	}, func() float64 {
+		if _, read := r.Since(); read {
+			return 1
+		}
+		return 0
+	})
+	opt.Registerer.MustRegister(up, r.lost)
 	for _, what := range []string{lostRecords, lostXIDs} {
 		r.lost.WithLabelValues(what)
 	}
@@ -112,10 +116,6 @@ func (r *Reader) set(since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.since = since
-	r.up.Set(0)
-	if !since.IsZero() {
-		r.up.Set(1)
-	}
 }
 
 // Run reads until ctx is done.
