@@ -18,6 +18,11 @@ func TestXIDMessage(t *testing.T) {
 			t.Errorf("XID %d: %q, want %q", code, got, want)
 		}
 	}
+	for _, code := range catalog.AlertXIDs() {
+		if catalog.XIDMessage(code) == catalog.XIDMessage(-1) {
+			t.Errorf("XID %d of an alert has no meaning", code)
+		}
+	}
 }
 
 func TestClockEvents(t *testing.T) {

