@@ -168,7 +168,8 @@ func (s *session) sample(b *gpu.Batch, i, f int, r row, at time.Time) {
 		}
 	case fieldXID:
 		if s.w.rng.IntN(40) == 0 {
-			b.Add(i, f, gpu.Int([]int64{13, 31, 79}[s.w.rng.IntN(3)]), at)
+			code := []int64{13, 31, 79}[s.w.rng.IntN(3)]
+			b.XIDs = append(b.XIDs, gpu.XID{Row: i, Code: code, ID: at.UnixNano(), Time: at.UnixNano()})
 		}
 	}
 }
