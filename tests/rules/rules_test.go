@@ -132,17 +132,14 @@ func TestAlertsAreComplete(t *testing.T) {
 // Every metric that a rule selects is served or recorded, and a field that has two names is asked
 // for by both.
 func TestEveryMetricExists(t *testing.T) {
-	recorded := map[string]bool{"up": true}
-	for _, r := range allRules(t) {
-		recorded[r.Record] = true
-	}
+	recorded := recordings(t)
 	page := read(t, "docs", "metrics.md")
 	for _, r := range allRules(t) {
 		names := selected(r.expr)
 		for _, name := range names {
 			n, field := catalog.Lookup(name)
 			switch {
-			case recorded[name], catalog.FamilyNamed(name) != nil:
+			case recorded[name] != nil, name == "up", catalog.FamilyNamed(name) != nil:
 			case field:
 				for _, other := range []string{n.Entry.Classic, n.Entry.Current} {
 					if !slices.Contains(names, other) {
@@ -156,47 +153,36 @@ func TestEveryMetricExists(t *testing.T) {
 	}
 }
 
-// A recorded name says level, metric and operation, and does not stand twice.
-func TestRecordedNames(t *testing.T) {
-	form := regexp.MustCompile(`^[a-z_]+:[a-z0-9_]+:[a-z0-9_]+$`)
-	seen := map[string]bool{}
-	for _, r := range allRules(t) {
-		if r.Record == "" {
-			continue
-		}
-		if !form.MatchString(r.Record) || seen[r.Record] {
-			t.Errorf("record %s", r.Record)
-		}
-		seen[r.Record] = true
-	}
-}
-
-// What a group records is read by rules below it in the same group. Groups are evaluated at times of
+// A recorded name says level, metric and operation, and does not stand twice. What a group records is
+// read by rules below it in the same group. Groups are evaluated at times of
 // their own: a rule of another group would read what was recorded up to an interval before.
-func TestRecordedBeforeItIsRead(t *testing.T) {
-	groups, read := map[string]string{}, 0
-	recorded := map[string]bool{}
+func TestRecordings(t *testing.T) {
+	groups, all, read := map[string]string{}, recordings(t), 0
 	for _, r := range allRules(t) {
-		if r.Record != "" {
-			groups[r.Record] = r.file + " " + r.group
-		}
-	}
-	for _, r := range allRules(t) {
+		group := r.file + " " + r.group
 		for _, name := range selected(r.expr) {
-			if groups[name] == "" {
+			if all[name] == nil {
 				continue
 			}
 			read++
-			if group := r.file + " " + r.group; groups[name] != group || !recorded[name] {
-				t.Errorf("%s, %s%s: reads %s, recorded in %s", group, r.Record, r.Alert, name, groups[name])
+			if groups[name] != group {
+				t.Errorf("%s, %s%s: reads %s, recorded above in %q", group, r.Record, r.Alert, name, groups[name])
 			}
 		}
-		recorded[r.Record] = true
+		if r.Record == "" {
+			continue
+		}
+		if !recordedName.MatchString(r.Record) || groups[r.Record] != "" {
+			t.Errorf("record %s", r.Record)
+		}
+		groups[r.Record] = group
 	}
 	if read < 20 {
 		t.Errorf("%d recorded series are read", read)
 	}
 }
+
+var recordedName = regexp.MustCompile(`^[a-z_]+:[a-z0-9_]+:[a-z0-9_]+$`)
 
 // Every alert has its runbook, and every runbook its alert.
 func TestRunbooks(t *testing.T) {
@@ -221,46 +207,17 @@ func TestRunbooks(t *testing.T) {
 	for name := range left {
 		t.Errorf("%s has no section", name)
 	}
+	recorded := recordings(t)
+	for _, name := range regexp.MustCompile(`\b[a-z_]+:[a-z0-9_]+:[a-z0-9_]+\b`).FindAllString(text, -1) {
+		if recorded[name] == nil {
+			t.Errorf("there is no %s", name)
+		}
+	}
 	for _, m := range regexp.MustCompile(`\]\(#([a-z0-9-]+)\)`).FindAllStringSubmatch(text, -1) {
 		heading := regexp.MustCompile(`(?mi)^#+ ` + strings.ReplaceAll(m[1], "-", "[ -]") + `$`)
 		if !heading.MatchString(text) {
 			t.Errorf("a link leads to #%s, which no heading is", m[1])
 		}
-	}
-}
-
-// What a runbook has the reader type is there: flags of the exporter, and metrics of its queries.
-func TestRunbooksNameWhatThereIs(t *testing.T) {
-	recorded := map[string]bool{"up": true, "ALERTS": true}
-	for _, r := range allRules(t) {
-		recorded[r.Record] = true
-	}
-	flags, metrics := read(t, "docs", "flags.md"), read(t, "docs", "metrics.md")
-	queries := 0
-	for _, m := range regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(read(t, "docs", "runbooks.md"), -1) {
-		if strings.HasPrefix(m[1], "--") {
-			name, _, _ := strings.Cut(m[1], "=")
-			if name, _, _ = strings.Cut(name, " "); !strings.Contains(flags, "`"+name+"`") {
-				t.Errorf("%s: no such flag", m[1])
-			}
-			continue
-		}
-		expr, err := parser.NewParser(parser.Options{}).ParseExpr(m[1])
-		if err != nil {
-			continue // a command, a label
-		}
-		for _, name := range selected(expr) {
-			if !regexp.MustCompile(`^((dcgm_|DCGM_).|.*:)`).MatchString(name) {
-				continue // a word that is an expression by chance, or the beginning of names
-			}
-			queries++
-			if _, field := catalog.Lookup(name); !recorded[name] && catalog.FamilyNamed(name) == nil && !field && !strings.Contains(metrics, "| `"+name+"` |") {
-				t.Errorf("%s: there is no %s", m[1], name)
-			}
-		}
-	}
-	if queries < 30 {
-		t.Errorf("%d metrics in queries", queries)
 	}
 }
 
