@@ -385,34 +385,6 @@ func account(t *testing.T, n *node) string {
 	return path
 }
 
-func TestPodsLabelsComeFromTheAPIServer(t *testing.T) {
-	n := theNode(t)
-	offer(t, n)
-	e := n.export(t, account(t, n), "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--kubernetes-pod-label-allowlist-regex=^team$")
-	manifest, names, want := manyPods()
-	n.run(t, manifest, names...)
-	e.showing(want)
-	uid := n.must(t, "", "-n", "ml", "get", "pod", "train", "-o", "jsonpath={.metadata.uid}")
-	labeled := func(team string) func(page) bool {
-		return func(p page) bool {
-			for _, l := range p.series(memory) {
-				if l["gpu"] == "0" {
-					return l["team"] == team && l["pod_uid"] == uid && l["app_kubernetes_io_name"] == ""
-				}
-			}
-			return false
-		}
-	}
-	e.until("the pod's label and UID", labeled("train-team"))
-	n.must(t, "", "-n", "ml", "label", "pod", "train", "team=vision", "--overwrite")
-	e.until("the label's new value", labeled("vision"))
-	for _, l := range e.scrape().series("dcgm_pod_gpu_info") {
-		if l["pod_uid"] == "" {
-			t.Errorf("dcgm_pod_gpu_info without the pod's UID: %v", l)
-		}
-	}
-}
-
 func TestMissingRightsAreNamed(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)

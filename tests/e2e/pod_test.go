@@ -109,7 +109,11 @@ func TestTheExporterIsAPod(t *testing.T) {
 	e.until("the replicas under MPS", func(p page) bool {
 		return slices.Equal(shared, slices.DeleteFunc(sharers(p), func(s string) bool { return !strings.HasPrefix(s, "2 ") }))
 	})
-	e.until("the pod's labels", labeled("train-team"))
+	for _, l := range e.until("the pod's labels", labeled("train-team")).series("dcgm_pod_gpu_info") {
+		if l["pod_uid"] == "" {
+			t.Errorf("dcgm_pod_gpu_info without the pod's UID: %v", l)
+		}
+	}
 
 	// Without the API server everything that was known stays; once it is back, what is new comes.
 	answers := func(value float64) func(page) bool {

@@ -5,9 +5,7 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"io"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,6 +21,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 )
 
 // patience bounds every wait; it is no claim about speed.
@@ -165,43 +164,21 @@ type exporter struct {
 // socket twice a second, and the API server where a kubeconfig is given.
 func (n *node) export(t *testing.T, kubeconfig string, args ...string) *exporter {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	said := func() string { text, _ := os.ReadFile(log.Name()); return string(text) }
-	listening, result := make(chan net.Addr, 1), make(chan error, 1)
 	env := map[string]string{"NODE_NAME": nodeName, "KUBECONFIG": kubeconfig}
-	go func() {
-		result <- app.Run(ctx, app.Process{
-			Args: append([]string{
-				"--address=127.0.0.1:0", "--source=sim", "--sim-node=" + simNode, "-c", "500",
-				"--collectors=../../etc/default-counters.csv",
-				"--kubernetes", "--pod-resources-kubelet-socket=" + n.kubelet("pod-resources/kubelet.sock"),
-			}, args...),
-			Env: func(name string) (string, bool) { v := env[name]; return v, v != "" },
-			Out: io.Discard, Err: log, Start: time.Now(), Version: "test",
-			Listening: func(a net.Addr) { listening <- a },
-		})
-	}()
+	r := running.Start(t, patience, app.Process{
+		Args: append([]string{
+			"--source=sim", "--sim-node=" + simNode, "-c", "500", "--collectors=../../etc/default-counters.csv",
+			"--kubernetes", "--pod-resources-kubelet-socket=" + n.kubelet("pod-resources/kubelet.sock"),
+		}, args...),
+		Env: func(name string) (string, bool) { v := env[name]; return v, v != "" },
+	})
 	t.Cleanup(func() {
-		cancel()
-		if err := <-result; err != nil {
+		r.Cancel()
+		if err := <-r.Result; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		log.Close()
-		if t.Failed() {
-			t.Logf("the exporter's log:\n%s", said())
-		}
 	})
-	select {
-	case a := <-listening:
-		return &exporter{t: t, url: "http://" + a.String() + "/metrics"}
-	case <-time.After(patience):
-		t.Fatalf("the exporter does not listen:\n%s", said())
-		return nil
-	}
+	return &exporter{t: t, url: "http://" + r.Address + "/metrics"}
 }
 
 // A page is a parsed scrape.
