@@ -1,4 +1,4 @@
-package landing
+package process
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"net/http"
 	"net/http/httptest"
 	"os/exec"
 	"strings"
@@ -19,18 +18,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
-
-// patience is how long a browser or an exporter may take on a busy machine.
-const patience = time.Minute
 
 // An element is an element of the page after its script has run.
 type element struct {
@@ -61,8 +53,8 @@ func (e *element) byID(t *testing.T, id string) *element {
 	return found[0]
 }
 
-// open opens a page in Chromium and returns its document after seconds of the page's own time.
-func open(t *testing.T, url string, seconds int) *element {
+// browse opens a page in Chromium and returns its document after seconds of the page's own time.
+func browse(t *testing.T, url string, seconds int) *element {
 	t.Helper()
 	var program string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -113,10 +105,10 @@ func open(t *testing.T, url string, seconds int) *element {
 }
 
 // rowsOf returns the cells of the table by device and heading.
-func rowsOf(t *testing.T, page *element) map[string]map[string]string {
+func rowsOf(t *testing.T, document *element) map[string]map[string]string {
 	t.Helper()
 	rows := map[string]map[string]string{}
-	for _, tr := range page.byID(t, "rows").children {
+	for _, tr := range document.byID(t, "rows").children {
 		row := map[string]string{}
 		for _, td := range tr.children {
 			row[td.attrs["data-label"]] = td.text
@@ -153,6 +145,7 @@ type vocabulary map[string]struct {
 // TestPage: the page shows what /metrics has, requests it once per interval, and never takes a label
 // for markup.
 func TestPage(t *testing.T) {
+	t.Parallel()
 	for name, columns := range map[string]vocabulary{
 		"classic": {
 			"Busy": {"DCGM_FI_PROF_GR_ENGINE_ACTIVE", 100}, "Memory": {"DCGM_FI_DEV_FB_USED", 1. / 1024}, "Power": {"DCGM_FI_DEV_POWER_USAGE", 1},
@@ -171,23 +164,9 @@ func TestPage(t *testing.T) {
 // testNode compares the page with /metrics of a simulated node with shared and partitioned GPUs, which
 // is read once.
 func testNode(t *testing.T, vocabulary string, columns vocabulary) {
-	e := exporter.Start(t, patience, app.Process{Args: []string{
-		"--source=sim", "--sim-node=shared", "--collect-interval=10m", "--vocabulary=" + vocabulary, "--collectors=../../etc/fleet-counters.csv",
-	}})
-	url := "http://" + e.Address
-	page := open(t, url+"/", 5)
-	shown := rowsOf(t, page)
-
-	res, err := http.Get(url + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	truth, err := parser.TextToMetricFamilies(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := serve(t, nil, "--source=sim", "--sim-node=shared", "-c=600000", "--vocabulary="+vocabulary, "-f", root+"/etc/fleet-counters.csv")
+	document := browse(t, r.url+"/", 5)
+	shown, truth := rowsOf(t, document), parse(t, r.scrape())
 	up := 0
 	for _, m := range truth["dcgm_exporter_entity_up"].GetMetric() {
 		if label(m, "gpu") == "" || label(m, "nvlink") != "" {
@@ -221,7 +200,7 @@ func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 			t.Errorf("%s: owners %q, want %q", nameOf(m), owners, want)
 		}
 	}
-	if banners := page.byID(t, "banners").text; !strings.Contains(banners, "Simulated node") || strings.Contains(banners, "not read") {
+	if banners := document.byID(t, "banners").text; !strings.Contains(banners, "Simulated node") || strings.Contains(banners, "not read") {
 		t.Errorf("banners %q", banners)
 	}
 }
@@ -253,7 +232,7 @@ func testHostile(t *testing.T) {
 	}
 	h := httptest.NewServer(s.Handler())
 	defer h.Close()
-	page := open(t, h.URL+"/", seconds)
+	document := browse(t, h.URL+"/", seconds)
 
 	if n := requests.Load(); n < 3 || n > seconds+1 {
 		t.Errorf("%d requests in %d seconds", n, seconds)
@@ -264,24 +243,24 @@ func testHostile(t *testing.T) {
 		"xid-list":     "GPU 0: XID 79, <script>document.title='struck'</script>, 3 times",
 		"missing-rows": "<b>F</b>constructor",
 	} {
-		if text := page.byID(t, id).text; !strings.Contains(text, want) {
+		if text := document.byID(t, id).text; !strings.Contains(text, want) {
 			t.Errorf("%s: %q, want %q in it", id, text, want)
 		}
 	}
-	row := rowsOf(t, page)["GPU 0"]
+	row := rowsOf(t, document)["GPU 0"]
 	if want := "a} 1/b\\,c=\"d\n"; row["Owners"] != want {
 		t.Errorf("owners %q, want %q", row["Owners"], want)
 	}
 	if row["Busy"] != "25 %" || row["Temperature"] != "–" {
 		t.Errorf("busy %q, temperature %q", row["Busy"], row["Temperature"])
 	}
-	if n := len(page.all(func(e *element) bool { return e.name == "img" || e.name == "b" })); n > 0 {
+	if n := len(document.all(func(e *element) bool { return e.name == "img" || e.name == "b" })); n > 0 {
 		t.Errorf("%d elements were made of labels", n)
 	}
-	if title := page.all(func(e *element) bool { return e.name == "title" }); len(title) != 1 || strings.Contains(title[0].text, "struck") {
+	if title := document.all(func(e *element) bool { return e.name == "title" }); len(title) != 1 || strings.Contains(title[0].text, "struck") {
 		t.Error("a label ran as a script")
 	}
-	lines := page.all(func(e *element) bool { return e.name == "polyline" })
+	lines := document.all(func(e *element) bool { return e.name == "polyline" })
 	if len(lines) != 1 || len(strings.Fields(lines[0].attrs["points"])) < 3 {
 		t.Errorf("%d sparklines: %v", len(lines), lines)
 	}
