@@ -55,7 +55,7 @@ What NVIDIA's exporter takes is never refused. The log warns, and goes on:
 | a window of 0 or less (` + "`-x 0`" + `) | 0: nothing is counted |
 | an expression that does not compile in an allow list | the others; where there are none, as without a list |
 | ` + "`--kubernetes true`, `-k false`" + ` | as with an equals sign |
-| ` + "`--enable-pprof` or `--web-enable-lifecycle`" + ` without authentication and not on loopback | they are not served |
+| ` + "`--enable-pprof` or `--web-enable-lifecycle`" + ` without authentication and not on loopback | their routes are refused to every caller (403) |
 | pod labels, pod UIDs or DRA without ` + "`NODE_NAME`" + ` | pods go without; ` + "`dcgm_exporter_kubernetes_api_success`" + ` is 0 |
 `)
 	section := ""

@@ -12,8 +12,7 @@ import (
 )
 
 // Parse reads the settings of a run: args without the program's name, env as os.LookupEnv, readFile
-// as os.ReadFile. It reads the YAML file that a flag or variable names, and the web configuration
-// where a setting depends on it.
+// as os.ReadFile. It reads the YAML file that a flag or variable names.
 //
 // The error names every wrong setting, a line each: its place, its value and the expected form.
 // Command lines of dcgm-exporter are no error: of contradicting settings one wins, a value without

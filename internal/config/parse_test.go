@@ -140,9 +140,6 @@ func examples() map[string]struct {
 		"log-format":                           {value: "json"},
 		"dump-directory":                       {value: "/dumps"},
 		"dump-retention":                       {value: "36h"},
-		// The switches that need something else.
-		"web-enable-lifecycle": {with: []string{"--address=127.0.0.1:9400"}},
-		"enable-pprof":         {with: []string{"--web-config-file=/web.yaml"}},
 	}
 }
 
@@ -150,10 +147,7 @@ func examples() map[string]struct {
 // with the value attached or apart, and by variable, and that all of them give the same Config,
 // other than the default one.
 func TestSpellings(t *testing.T) {
-	files := map[string]string{
-		"/c.yaml":   "version: 1",
-		"/web.yaml": "basic_auth_users: {me: $2y$10$x}",
-	}
+	files := map[string]string{"/c.yaml": "version: 1"}
 	ignore := cmpopts.IgnoreFields(Config{}, "Notices") // they name the spelling
 	for _, o := range table() {
 		t.Run(o.id(), func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/access"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -35,12 +34,6 @@ func (p *parser) rules() {
 	p.outranked("collectors", c.Metrics.ConfigMap != (ConfigMapName{}), "configmap-data")
 	p.outranked("address", c.Web.SystemdSocket, "web-systemd-socket")
 	p.outranked("hostname-label", c.Labels.NoHostname, "no-hostname")
-
-	for _, name := range []string{"web-enable-lifecycle", "enable-pprof"} {
-		if p.isOn(name) {
-			p.protected(name)
-		}
-	}
 }
 
 // strict applies --compatibility=strict to settings without a value of their own.
@@ -69,35 +62,6 @@ func (p *parser) strict() {
 func (p *parser) outranked(name string, inForce bool, winner string) {
 	if inForce && p.layerOf(name) > layerDefault {
 		p.warn("%s has no effect beside %s.", p.label(name), p.label(winner))
-	}
-}
-
-// protected leaves out an endpoint that changes or shows the inside of the process and would be
-// open to every caller.
-func (p *parser) protected(name string) {
-	c := p.config
-	leaveOut := func(format string, args ...any) {
-		_ = p.lookup(name).bind(c).set("false") // a bool
-		p.warn("%s is not served: it needs "+format+".", append([]any{p.label(name)}, args...)...)
-	}
-	if c.Web.ConfigFile == "" {
-		if c.Web.SystemdSocket || !access.IsLoopback(c.Web.Address) {
-			leaveOut("--web-config-file with authentication, or --address on loopback such as 127.0.0.1:9400")
-		}
-		return
-	}
-	data, err := p.readFile(c.Web.ConfigFile)
-	if err != nil {
-		p.errs = append(p.errs, fmt.Errorf("%s: %w", p.label("web-config-file"), err))
-		return
-	}
-	authenticates, err := access.Authenticates(data)
-	switch {
-	case err != nil:
-		p.errs = append(p.errs, fmt.Errorf("%s %s: %w", p.label("web-config-file"), c.Web.ConfigFile, err))
-	case !authenticates && (c.Web.SystemdSocket || !access.IsLoopback(c.Web.Address)):
-		leaveOut("authentication, and %s %s has none: expected basic_auth_users, or tls_server_config with client_auth_type: RequireAndVerifyClientCert",
-			p.label("web-config-file"), c.Web.ConfigFile)
 	}
 }
 

@@ -7,68 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestProtected holds that endpoints which change or show the inside of the process are served to
-// those alone who prove who they are, or are near.
-func TestProtected(t *testing.T) {
-	files := map[string]string{
-		"/auth.yaml": "basic_auth_users: {me: $2y$10$x}",
-		"/cert.yaml": "tls_server_config: {cert_file: a, key_file: b, client_auth_type: RequireAndVerifyClientCert, client_ca_file: c}",
-		"/tls.yaml":  "tls_server_config: {cert_file: a, key_file: b}",
-		"/bad.yaml":  "basic_auth_users: [me]",
-	}
-	const open = " is not served: it needs --web-config-file with authentication, or --address on loopback such as 127.0.0.1:9400."
-	const unlocked = " has none: expected basic_auth_users, or tls_server_config with client_auth_type: RequireAndVerifyClientCert."
-	tests := []struct {
-		name   string
-		env    map[string]string
-		args   []string
-		served int      // of the two
-		says   []string // notices, or
-		err    string
-	}{
-		{"profiles", nil, []string{"--enable-pprof"}, 0, []string{"--enable-pprof" + open}, ""},
-		{"reload, by variable", map[string]string{"DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE": "1"}, nil, 0, []string{"DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE" + open}, ""},
-		{"both", nil, []string{"--enable-pprof", "--web-enable-lifecycle"}, 0, []string{"--web-enable-lifecycle" + open, "--enable-pprof" + open}, ""},
-		{"on loopback", nil, []string{"--enable-pprof", "--web-enable-lifecycle", "-a=127.0.0.1:9400"}, 2, nil, ""},
-		{"on loopback by name", nil, []string{"--enable-pprof", "-a=localhost:9400"}, 1, nil, ""},
-		{"on loopback of IPv6", nil, []string{"--enable-pprof", "-a=[::1]:9400"}, 1, nil, ""},
-		{"on a socket of systemd", nil, []string{"--enable-pprof", "--web-systemd-socket"}, 0, []string{"--enable-pprof" + open}, ""},
-		{"on a socket of systemd, whatever the address", nil, []string{"--enable-pprof", "--web-systemd-socket", "-a=[::1]:9400"}, 0,
-			[]string{"--address has no effect beside --web-systemd-socket.", "--enable-pprof" + open}, ""},
-		{"with passwords", nil, []string{"--enable-pprof", "--web-config-file=/auth.yaml"}, 1, nil, ""},
-		{"with client certificates", nil, []string{"--enable-pprof", "--web-config-file=/cert.yaml"}, 1, nil, ""},
-		{"with encryption alone", nil, []string{"--enable-pprof", "--web-config-file=/tls.yaml"}, 0,
-			[]string{"--enable-pprof is not served: it needs authentication, and --web-config-file /tls.yaml" + unlocked}, ""},
-		{"with encryption alone on loopback", nil, []string{"--enable-pprof", "--web-config-file=/tls.yaml", "-a=127.0.0.1:1"}, 1, nil, ""},
-		{"with a web configuration that is not there", nil, []string{"--enable-pprof", "--web-config-file=/none.yaml"}, 0, nil, "--web-config-file: open /none.yaml: file does not exist"},
-		{"with a broken web configuration", nil, []string{"--enable-pprof", "--web-config-file=/bad.yaml"}, 0, nil, "--web-config-file /bad.yaml: yaml: unmarshal errors:\n  line 1: cannot unmarshal !!seq into map[string]string"},
-		{"a web configuration alone is not read", nil, []string{"--web-config-file=/none.yaml"}, 0, nil, ""},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			w := world{env: tt.env, files: files}
-			if tt.err != "" {
-				_, err := w.parse(tt.args...)
-				wantError(t, err, tt.err)
-				return
-			}
-			c := mustParse(t, w, tt.args...)
-			served := 0
-			for _, on := range []bool{c.Web.Pprof, c.Web.Lifecycle} {
-				if on {
-					served++
-				}
-			}
-			if served != tt.served {
-				t.Errorf("%d of the two are served, want %d", served, tt.served)
-			}
-			if diff := cmp.Diff(tt.says, c.Notices); diff != "" {
-				t.Errorf("notices differ (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 // TestStrict holds what --compatibility=strict means for other settings, and that each of them
 // given on its own wins.
 func TestStrict(t *testing.T) {
@@ -103,7 +41,7 @@ func TestStrict(t *testing.T) {
 // TestLaterPartsSpeak holds that no setting is swallowed: whatever the status column says is not
 // there yet gives a notice, and nothing else does.
 func TestLaterPartsSpeak(t *testing.T) {
-	files := map[string]string{"/c.yaml": "version: 1", "/web.yaml": "basic_auth_users: {me: $2y$10$x}"}
+	files := map[string]string{"/c.yaml": "version: 1"}
 	for _, o := range table() {
 		example := examples()[o.id()]
 		if o.isSwitch() {

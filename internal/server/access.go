@@ -1,6 +1,13 @@
 package server
 
-import "net/http"
+import (
+	"net"
+	"net/http"
+	"slices"
+)
+
+// unprotected is why a protected endpoint is refused to every caller.
+const unprotected = "needs authentication in --web-config-file, or --address on loopback"
 
 // protected lets a request through if it came over loopback or was authenticated itself: by its password, which
 // exporter-toolkit has checked, or by the client certificate of its connection. A connection that was opened before
@@ -13,9 +20,24 @@ func (s *Server) protected(next http.HandlerFunc) http.Handler {
 		case r.Header.Get("Sec-Fetch-Site") == "cross-site":
 			http.Error(w, "this endpoint is not for pages of other sites", http.StatusForbidden)
 		case !authenticated && (!s.local.Load() || s.web.facts().authenticates):
-			http.Error(w, "this endpoint needs authentication in --web-config-file, or --address on loopback", http.StatusForbidden)
+			http.Error(w, "this endpoint "+unprotected, http.StatusForbidden)
 		default:
 			next(w, r)
 		}
 	})
+}
+
+// allLoopback reports whether the listeners, some of which systemd may have opened, are reached from this machine alone.
+func allLoopback(listeners []net.Listener) bool {
+	return !slices.ContainsFunc(listeners, func(l net.Listener) bool { return !isLoopback(l.Addr().String()) })
+}
+
+// isLoopback reports whether a listen address, host:port, is on loopback. A name other than localhost is not, since it may
+// resolve to any address.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

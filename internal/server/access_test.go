@@ -48,6 +48,41 @@ func users(t *testing.T) string {
 	return fmt.Sprintf("basic_auth_users:\n  scraper: %q\n", hash)
 }
 
+// Profiles are for callers that prove who they are and, where no proof is demanded, for those of this machine.
+func TestProtectedEndpoints(t *testing.T) {
+	dir := t.TempDir()
+	certificate(t, dir)
+	web := func(name, text string) string { return write(t, filepath.Join(dir, name), text) }
+	passwords, encrypted := web("passwords.yml", users(t)), web("tls.yml", certificates)
+	any := web("any.yml", certificates+"  client_auth_type: RequireAnyClientCert\n")
+	verified := web("verified.yml", certificates+"  client_ca_file: cert.pem\n  client_auth_type: RequireAndVerifyClientCert\n")
+	for _, tt := range []struct {
+		address, config string
+		anyone          bool
+	}{
+		{"127.0.0.1:9400", "", true}, {"127.9.9.9:1", "", true}, {"localhost:9400", "", true}, {"[::1]:9400", "", true},
+		{"[::ffff:127.0.0.1]:1", "", true}, {":9400", "", false}, {"0.0.0.0:9400", "", false}, {"[::]:9400", "", false},
+		{"10.0.0.1:9400", "", false}, {"host:9400", "", false}, {"systemd", "", false},
+		{"127.0.0.1:9400", passwords, false}, {":9400", passwords, false},
+		{"127.0.0.1:9400", encrypted, true}, {":9400", encrypted, false},
+		{"127.0.0.1:9400", any, true}, {":9400", any, false}, // of any signer
+		{"127.0.0.1:9400", verified, false}, {":9400", verified, false},
+	} {
+		h := newServer(t, server.Options{Address: tt.address, SystemdSocket: tt.address == "systemd", ConfigFile: tt.config, Pprof: true}).Handler()
+		want := 403
+		if tt.anyone {
+			want = 200
+		}
+		if res := do(t, h, "GET", "/debug/pprof/cmdline"); res.StatusCode != want {
+			t.Errorf("%s with %q: status %d, want %d", tt.address, filepath.Base(tt.config), res.StatusCode, want)
+		}
+		proven := do(t, h, "GET", "/debug/pprof/cmdline", "Authorization", "Basic c2NyYXBlcjpzZWNyZXQ=").StatusCode == 200
+		if proven != (tt.anyone || tt.config == passwords) {
+			t.Errorf("%s with %q: a password is taken: %v", tt.address, filepath.Base(tt.config), proven)
+		}
+	}
+}
+
 // get requests a path with a client, and a password if there is one.
 func get(t *testing.T, client *http.Client, url, password string) *http.Response {
 	t.Helper()

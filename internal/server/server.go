@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"golang.org/x/net/netutil"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/access"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 )
 
@@ -99,7 +97,7 @@ type Server struct {
 // New returns a Server for opts. The error is about the web configuration.
 func New(opts Options) (*Server, error) {
 	s := &Server{opt: opts, scrapes: newScrapeMetrics(opts.Registerer), web: webConfig{path: opts.ConfigFile, copy: newMemoryFile()}}
-	s.local.Store(!opts.SystemdSocket && access.IsLoopback(opts.Address))
+	s.local.Store(!opts.SystemdSocket && isLoopback(opts.Address))
 	apply, err := s.web.load()
 	if err == nil {
 		err = apply()
@@ -151,6 +149,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	s.local.Store(allLoopback(listeners))
+	if (s.opt.Pprof || s.opt.Lifecycle) && !s.local.Load() && !s.web.facts().authenticates {
+		s.opt.Log.Warn("/-/reload and /debug/pprof/ are refused to every caller: each " + unprotected)
+	}
 	for i, l := range listeners {
 		defer func() { _ = l.Close() }() // closed by the HTTP server, unless it never got that far
 		listeners[i] = netutil.LimitListener(l, maxConnections)
@@ -218,11 +219,6 @@ func (s *Server) awaitReady(ctx context.Context) {
 		case <-ticker.C:
 		}
 	}
-}
-
-// allLoopback reports whether the listeners, some of which systemd may have opened, are reached from this machine alone.
-func allLoopback(listeners []net.Listener) bool {
-	return !slices.ContainsFunc(listeners, func(l net.Listener) bool { return !access.IsLoopback(l.Addr().String()) })
 }
 
 func (s *Server) hasPage() bool {

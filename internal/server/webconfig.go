@@ -9,8 +9,6 @@ import (
 
 	"github.com/prometheus/exporter-toolkit/web"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/gpu-telemetry/dcgm-exporter/internal/access"
 )
 
 // A webConfig is the web configuration in force. exporter-toolkit reads its file again for every request and every
@@ -89,13 +87,10 @@ func inMemory(path string) ([]byte, *webFacts, error) {
 	if err := yaml.Unmarshal(text, &config); err != nil {
 		return nil, nil, err
 	}
-	facts := &webFacts{files: []string{path}}
-	if facts.authenticates, err = access.Authenticates(text); err != nil {
-		return nil, nil, err
-	}
 	users, _ := config["basic_auth_users"].(map[string]any)
-	facts.users = len(users) > 0
 	tls, _ := config["tls_server_config"].(map[string]any)
+	facts := &webFacts{files: []string{path}, users: len(users) > 0}
+	facts.authenticates = facts.users || tls["client_auth_type"] == "RequireAndVerifyClientCert"
 	for key, inline := range map[string]string{"cert_file": "cert", "key_file": "key", "client_ca_file": "client_ca"} {
 		name, _ := tls[key].(string)
 		if name == "" {

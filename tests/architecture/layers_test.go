@@ -19,7 +19,7 @@ var layers = []struct {
 	packages []string
 	why      string
 }{
-	{[]string{"internal/access", "internal/gpu", "internal/gauge", "internal/text", "etc"}, "the vocabulary and the shipped files import nothing of ours"},
+	{[]string{"internal/gpu", "internal/gauge", "internal/text", "etc"}, "the vocabulary and the shipped files import nothing of ours"},
 	{[]string{"internal/catalog"}, "what can be exported"},
 	{[]string{"internal/counters", "internal/config", "internal/deviceid", "internal/process"}, "what is requested, and reading of texts"},
 	{[]string{"internal/snapshot"}, "a reading made into a page's data"},
