@@ -181,7 +181,7 @@ ci-rest: lint check-generated check-config race gpuop-all
 
 .PHONY: gpuop-all
 gpuop-all: ## Compare gpuop with every release of the chart, where a plain test takes a sample
-	GPUOP_ALL=1 $(GO) test ./gpuop/lint ./gpuop/values ./gpuop/images ./gpuop/chart/gen
+	GPUOP_ALL=1 $(GO) test ./gpuop/lint ./gpuop/values ./gpuop/images ./tools/operator
 
 .PHONY: vulnerabilities
 vulnerabilities: ## Check both programs against Go's vulnerability database

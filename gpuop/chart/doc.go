@@ -13,4 +13,4 @@
 // means is the linter's business.
 package chart
 
-//go:generate go run ./gen
+//go:generate go run ../../tools/operator

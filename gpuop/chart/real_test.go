@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 // flatten lists the leaves of a values tree by their paths.
@@ -30,10 +30,10 @@ func flatten(path chart.Path, v any, out map[string]any) {
 // The table is compared with what the charts say, release by release: every leaf, every default,
 // every field.
 func TestTableIsWhatTheChartsSay(t *testing.T) {
-	dir := charttest.Data(t)
+	dir := charts.Data(t)
 	table := chart.Load()
 	var reads map[string][]string
-	charttest.Read(t, filepath.Join(dir, "template-reads.json"), &reads)
+	charts.Read(t, filepath.Join(dir, "template-reads.json"), &reads)
 	if len(reads) != 42 || len(table.Versions()) < 42 {
 		t.Fatalf("%d releases in the data, %d in the table, want 42", len(reads), len(table.Versions()))
 	}
@@ -87,7 +87,7 @@ func TestTableIsWhatTheChartsSay(t *testing.T) {
 // The generator makes the files that stand in the repository, and a release that is left out comes
 // back.
 func TestTablesAreGenerated(t *testing.T) {
-	dir := charttest.Whole(t)
+	dir := charts.Whole(t)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)

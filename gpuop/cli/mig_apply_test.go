@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
 // eightH100 is one node with eight GPUs of the MIG config and state, a MIG manager and a device plugin.
@@ -41,7 +41,7 @@ const toSlices = "all-1g.10gb"
 // The command as it is called, against an API server and a folder.
 func TestMIGApply(t *testing.T) {
 	s := eightH100("all-disabled", "success")
-	server := (&clustertest.Server{}).Add(t, "/api/v1/nodes", s.Nodes[0]).Add(t, "/api/v1/pods", s.Pods[0], s.Pods[1]).
+	server := (&apiserver.Server{}).Add(t, "/api/v1/nodes", s.Nodes[0]).Add(t, "/api/v1/pods", s.Pods[0], s.Pods[1]).
 		Add(t, "/api/v1/namespaces/gpu-operator/configmaps", s.ConfigMaps[0]).Add(t, "/apis/apps/v1/daemonsets").
 		Add(t, "/apis/nvidia.com/v1/clusterpolicies", map[string]any{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": map[string]any{"name": "p"}, "spec": map[string]any{"mig": map[string]any{"strategy": "mixed"}}})
 	patched, refuse := "", true
@@ -53,7 +53,7 @@ func TestMIGApply(t *testing.T) {
 				_ = json.NewEncoder(w).Encode(s.Nodes[0])
 				return true
 			}
-			clustertest.Status(w, http.StatusForbidden, "Forbidden", `nodes "gpu-1" is forbidden: User "x" cannot patch resource "nodes"`)
+			apiserver.Status(w, http.StatusForbidden, "Forbidden", `nodes "gpu-1" is forbidden: User "x" cannot patch resource "nodes"`)
 			return true
 		}
 		return false

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
 func TestPreflightGoldens(t *testing.T) {
@@ -40,7 +40,7 @@ func TestPreflightGoldens(t *testing.T) {
 func TestPreflightFaults(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
-	refused := clustertest.Kubeconfig(t, "http://127.0.0.1:1")
+	refused := apiserver.Kubeconfig(t, "http://127.0.0.1:1")
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	if err := os.WriteFile(values, []byte("driver:\n  enabled: [\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestPreflightFaults(t *testing.T) {
 // An API server that dies between two pages leaves what was read, and a row for what was not.
 func TestServerThatDiesBetweenPages(t *testing.T) {
 	var dead atomic.Bool
-	s := &clustertest.Server{Before: func(_ http.ResponseWriter, r *http.Request) bool {
+	s := &apiserver.Server{Before: func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("continue") != "" {
 			dead.Store(true)
 		}
@@ -90,7 +90,7 @@ func TestServerThatDiesBetweenPages(t *testing.T) {
 
 // --wait ends when what has failed is put right.
 func TestPreflightWaits(t *testing.T) {
-	s := (&clustertest.Server{}).Add(t, "/api/v1/nodes", map[string]any{"metadata": map[string]any{"name": "cpu-1"}}).
+	s := (&apiserver.Server{}).Add(t, "/api/v1/nodes", map[string]any{"metadata": map[string]any{"name": "cpu-1"}}).
 		Add(t, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": "gpu-operator", "labels": map[string]any{"pod-security.kubernetes.io/enforce": "baseline"}}}).Start(t)
 	code, out, errOut := call("", "preflight", "--kubeconfig", s.Kubeconfig(t), "--wait", "--wait-timeout", "4s")
 	if code != exitFindings || !strings.Contains(out, "4s have passed, and 1 row waits or has failed") || !strings.Contains(errOut, "Namespace/gpu-operator") {

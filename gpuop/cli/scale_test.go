@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
 const recorded = "../judge/testdata/healthy"
@@ -16,7 +16,7 @@ func TestLargeClusterIsListedOnceInPages(t *testing.T) {
 	const nodes = 600
 	for _, command := range []string{"preflight", "verify"} {
 		t.Run(command, func(t *testing.T) {
-			s := (&clustertest.Server{}).Fleet(t, recorded, nodes).Start(t)
+			s := (&apiserver.Server{}).Fleet(t, recorded, nodes).Start(t)
 			code, out, errOut := call("", command, "--kubeconfig", s.Kubeconfig(t), "--fail-on", "never")
 			if code != 0 || !strings.Contains(out, fmt.Sprintf("%d more nodes", nodes-2)) {
 				t.Fatalf("exit %d, %s%s", code, out, errOut)

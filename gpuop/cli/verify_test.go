@@ -16,7 +16,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
 const gathered = "../../docs/examples/must-gather"
@@ -51,8 +51,8 @@ func TestVerifyRefuses(t *testing.T) {
 		"an image without a test":      {[]string{"--from", gathered, "--image", "x"}, exitBadInput, "are for --smoke"},
 		"an argument":                  {[]string{"gpu-1"}, exitBadInput, "want no arguments"},
 		"no kubeconfig":                {[]string{"--kubeconfig", filepath.Join(empty, "gone")}, exitBadInput, "gone"},
-		"no server answers":            {[]string{"--kubeconfig", clustertest.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
-		"no server answers the waiter": {[]string{"--wait", "--kubeconfig", clustertest.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
+		"no server answers":            {[]string{"--kubeconfig", apiserver.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
+		"no server answers the waiter": {[]string{"--wait", "--kubeconfig", apiserver.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out, errOut := call("", append([]string{"verify"}, test.args...)...)
@@ -65,9 +65,9 @@ func TestVerifyRefuses(t *testing.T) {
 
 // serve serves testdata/healthy of package judge. Change may change an object before it is served;
 // it is called for each request, as the cluster changes.
-func serve(t *testing.T, change func(kind string, object map[string]any)) *clustertest.Server {
+func serve(t *testing.T, change func(kind string, object map[string]any)) *apiserver.Server {
 	t.Helper()
-	s := &clustertest.Server{}
+	s := &apiserver.Server{}
 	for file, path := range map[string]string{
 		"nodes": "/api/v1/nodes", "pods": "/api/v1/pods", "daemonsets": "/apis/apps/v1/daemonsets", "clusterpolicies": "/apis/nvidia.com/v1/clusterpolicies",
 	} {

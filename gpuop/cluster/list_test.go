@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
 type object = map[string]any
@@ -41,7 +41,7 @@ func pod(namespace, name, node string, gpus string) object {
 	return object{"metadata": meta(namespace, name, nil), "spec": object{"nodeName": node, "containers": []any{container}}, "status": object{"phase": "Running"}}
 }
 
-func open(t *testing.T, s *clustertest.Server) *cluster.Client {
+func open(t *testing.T, s *apiserver.Server) *cluster.Client {
 	t.Helper()
 	c, err := cluster.Open(cluster.Options{Kubeconfig: s.Kubeconfig(t)})
 	if err != nil {
@@ -59,7 +59,7 @@ func podNames(s *cluster.State) []string {
 }
 
 func TestReadKeepsWhatIsJudged(t *testing.T) {
-	s := (&clustertest.Server{}).
+	s := (&apiserver.Server{}).
 		Add(t, "/api/v1/nodes", gpuNode("gpu-1"), object{"metadata": meta("", "cpu-1", nil)}).
 		Add(t, "/api/v1/pods", pod("ml", "train", "gpu-1", "2"), pod("web", "shop", "cpu-1", ""), pod("web", "noisy", "gpu-1", ""), pod("gpu-operator", "nfd-gc", "cpu-1", "")).
 		Add(t, "/apis/nvidia.com/v1/clusterpolicies", object{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": meta("", "cluster-policy", nil),
@@ -98,7 +98,7 @@ func TestReadKeepsWhatIsJudged(t *testing.T) {
 }
 
 func TestReadAsksForPages(t *testing.T) {
-	s := (&clustertest.Server{}).Generate("/api/v1/nodes", 1201, func(i int) []byte {
+	s := (&apiserver.Server{}).Generate("/api/v1/nodes", 1201, func(i int) []byte {
 		return fmt.Appendf(nil, `{"metadata":{"name":"node-%04d"}}`, i)
 	}).Start(t)
 	got, err := open(t, s).Read(t.Context(), cluster.Nodes, cluster.Nodes, cluster.Namespaces)
@@ -120,7 +120,7 @@ func TestReadAsksForPages(t *testing.T) {
 }
 
 func TestRefusalIsARowAndTheRestIsRead(t *testing.T) {
-	s := (&clustertest.Server{Forbidden: map[string]bool{"/api/v1/pods": true}}).Add(t, "/api/v1/nodes", gpuNode("gpu-1")).Start(t)
+	s := (&apiserver.Server{Forbidden: map[string]bool{"/api/v1/pods": true}}).Add(t, "/api/v1/nodes", gpuNode("gpu-1")).Start(t)
 	got, err := open(t, s).Read(t.Context(), cluster.Pods, cluster.Nodes)
 	if err != nil {
 		t.Fatal(err)
@@ -134,10 +134,10 @@ func TestRefusalIsARowAndTheRestIsRead(t *testing.T) {
 
 func TestExpiredContinuationBeginsTheListAgain(t *testing.T) {
 	expired := 0
-	s := &clustertest.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
+	s := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("continue") == "500" && expired == 0 {
 			expired++
-			clustertest.Status(w, http.StatusGone, "Expired", "The provided continue parameter is too old")
+			apiserver.Status(w, http.StatusGone, "Expired", "The provided continue parameter is too old")
 			return true
 		}
 		return false
@@ -153,9 +153,9 @@ func TestExpiredContinuationBeginsTheListAgain(t *testing.T) {
 }
 
 func TestExpiringForEverIsGivenUp(t *testing.T) {
-	s := &clustertest.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
+	s := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("continue") != "" {
-			clustertest.Status(w, http.StatusGone, "Expired", "The provided continue parameter is too old")
+			apiserver.Status(w, http.StatusGone, "Expired", "The provided continue parameter is too old")
 			return true
 		}
 		return false
@@ -173,7 +173,7 @@ func TestExpiringForEverIsGivenUp(t *testing.T) {
 func TestBadKubeconfig(t *testing.T) {
 	t.Setenv("KUBECONFIG", t.TempDir()+"/none")
 	t.Setenv("HOME", t.TempDir())
-	path := (&clustertest.Server{URL: "http://127.0.0.1:1"}).Kubeconfig(t)
+	path := (&apiserver.Server{URL: "http://127.0.0.1:1"}).Kubeconfig(t)
 	for name, c := range map[string]struct {
 		opt  cluster.Options
 		want string
@@ -193,25 +193,25 @@ func TestBadKubeconfig(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
-	refused := (&clustertest.Server{URL: "http://127.0.0.1:1"})
-	expired := (&clustertest.Server{Before: func(w http.ResponseWriter, _ *http.Request) bool {
-		clustertest.Status(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+	refused := (&apiserver.Server{URL: "http://127.0.0.1:1"})
+	expired := (&apiserver.Server{Before: func(w http.ResponseWriter, _ *http.Request) bool {
+		apiserver.Status(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 		return true
 	}}).Start(t)
-	late := (&clustertest.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
+	late := (&apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasPrefix(r.URL.Path, "/api/") {
-			clustertest.Status(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+			apiserver.Status(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 			return true
 		}
 		return false
 	}}).Start(t)
-	page := (&clustertest.Server{Before: func(w http.ResponseWriter, _ *http.Request) bool {
+	page := (&apiserver.Server{Before: func(w http.ResponseWriter, _ *http.Request) bool {
 		_, _ = w.Write([]byte("<html>log in</html>"))
 		return true
 	}}).Start(t)
 	hung := make(chan struct{})
 	t.Cleanup(func() { close(hung) })
-	hangs := (&clustertest.Server{Before: func(_ http.ResponseWriter, r *http.Request) bool {
+	hangs := (&apiserver.Server{Before: func(_ http.ResponseWriter, r *http.Request) bool {
 		select {
 		case <-hung:
 		case <-r.Context().Done():
@@ -219,7 +219,7 @@ func TestUnreachable(t *testing.T) {
 		return true
 	}}).Start(t)
 	for name, c := range map[string]struct {
-		server *clustertest.Server
+		server *apiserver.Server
 		want   string
 	}{
 		"refused":       {refused, "connection refused"},
@@ -248,7 +248,7 @@ func TestUnreachable(t *testing.T) {
 // A credential plugin has its own time beside the server's, and one that hangs does not outlast the
 // caller's deadline.
 func TestCredentialPlugins(t *testing.T) {
-	plain, err := url.Parse((&clustertest.Server{}).Start(t).URL)
+	plain, err := url.Parse((&apiserver.Server{}).Start(t).URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestCredentialPlugins(t *testing.T) {
 }
 
 func TestCanceledIsTheContexts(t *testing.T) {
-	s := (&clustertest.Server{}).Start(t)
+	s := (&apiserver.Server{}).Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := open(t, s).Read(ctx, cluster.Nodes); !errors.Is(err, context.Canceled) {
@@ -316,7 +316,7 @@ func TestReadKeepsWhenItWasWritten(t *testing.T) {
 		entry("helm", "2026-09-01T10:00:00Z", object{"f:metadata": object{"f:labels": object{}}}),
 		entry("kubectl", "2026-09-01T10:30:00Z", object{"f:data": object{"f:any": object{}}}),
 	}}, "data": object{"any": "version: v1"}}
-	s, err := open(t, new(clustertest.Server).Add(t, "/api/v1/nodes", n).Add(t, "/api/v1/namespaces/gpu-operator/configmaps", m).Start(t)).Read(t.Context(), cluster.Nodes, cluster.ConfigMaps)
+	s, err := open(t, new(apiserver.Server).Add(t, "/api/v1/nodes", n).Add(t, "/api/v1/namespaces/gpu-operator/configmaps", m).Start(t)).Read(t.Context(), cluster.Nodes, cluster.ConfigMaps)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 // The files are those that the validator of the newest release writes.
 func TestFilesAreTheValidators(t *testing.T) {
-	text, err := exec.Command("git", "-C", charttest.Source(t), "show", chart.Load().Latest().String()+":cmd/nvidia-validator/main.go").Output()
+	text, err := exec.Command("git", "-C", charts.Source(t), "show", chart.Load().Latest().String()+":cmd/nvidia-validator/main.go").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 // A tree is the ClusterPolicy's spec, or the chart's values, which have the same names.
@@ -305,8 +305,8 @@ func valuesOf(t *testing.T, data string, v chart.Version) tree {
 
 // The list is what the operator pulls, in every release: the chart's values are the ClusterPolicy here.
 func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
-	data := charttest.Data(t)
-	for _, v := range charttest.Sample(chart.Load().Versions(), 14) {
+	data := charts.Data(t)
+	for _, v := range charts.Sample(chart.Load().Versions(), 14) {
 		t.Run(v.String(), func(t *testing.T) {
 			compareImages(t, v, valuesOf(t, data, v), func(_ *testing.T, values tree) tree {
 				spec := values.copy()
@@ -323,8 +323,8 @@ func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
 
 // The chart's own templates make the ClusterPolicy here, rendered by Helm's engine from the operator's repository.
 func TestImagesAreThoseOfTheRenderedClusterPolicy(t *testing.T) {
-	clone, data := charttest.Source(t), charttest.Data(t)
-	for _, v := range charttest.Sample(chart.Load().Versions(), 7) {
+	clone, data := charts.Source(t), charts.Data(t)
+	for _, v := range charts.Sample(chart.Load().Versions(), 7) {
 		t.Run(v.String(), func(t *testing.T) {
 			templates := chartOf(t, clone, v)
 			compareImages(t, v, valuesOf(t, data, v), func(t *testing.T, values tree) tree {

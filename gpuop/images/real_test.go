@@ -9,15 +9,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 // The images of every release are those that the chart renders; those of operands that are on are
 // among them.
 func TestImagesAreThoseThatTheChartRenders(t *testing.T) {
 	var rendered map[string][]string
-	charttest.Read(t, filepath.Join(charttest.Data(t), "rendered-images.json"), &rendered)
+	charts.Read(t, filepath.Join(charts.Data(t), "rendered-images.json"), &rendered)
 	if len(rendered) != 42 {
 		t.Fatalf("%d releases, want 42", len(rendered))
 	}

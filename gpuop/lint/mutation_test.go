@@ -11,9 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 // A place is one entry of a values file.
@@ -108,12 +108,12 @@ func mutate(r *rand.Rand, p place, kind int) []*yaml.Node {
 }
 
 func TestMutationsOfRealValuesAreReported(t *testing.T) {
-	dir := charttest.Data(t)
+	dir := charts.Data(t)
 	releases := chart.Load().Versions()
 	releases = releases[len(releases)-3:]
 	r := rand.New(rand.NewPCG(7, 11))
 	wanted := 400
-	if charttest.All() {
+	if charts.All() {
 		wanted = 2000
 	}
 	done, reported, placed := 0, 0, 0

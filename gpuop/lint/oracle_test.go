@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -28,13 +28,13 @@ import (
 // library, helm's packages, bash and the types of Kubernetes. gpuop has to say the same.
 
 // apiServer judges objects with the definitions of v26.7.0, as a strict API server does.
-func apiServer(t *testing.T) *charttest.Definitions {
+func apiServer(t *testing.T) *charts.Definitions {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(charttest.Data(t), "v26.7.0", "crds", "nvidia.com_*.yaml"))
+	files, err := filepath.Glob(filepath.Join(charts.Data(t), "v26.7.0", "crds", "nvidia.com_*.yaml"))
 	if err != nil || len(files) < 3 {
 		t.Fatalf("%d definitions, %v", len(files), err)
 	}
-	set := &charttest.Definitions{}
+	set := &charts.Definitions{}
 	for _, f := range files {
 		data, err := os.ReadFile(f)
 		if err != nil {
@@ -116,7 +116,7 @@ func rendered(t *testing.T, data []byte, path string, value any) map[string]any 
 // Values that the chart copies are judged as the API server judges the ClusterPolicy.
 func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 	set := apiServer(t)
-	data, err := os.ReadFile(filepath.Join(charttest.Data(t), "v26.7.0", "rendered-defaults.yaml"))
+	data, err := os.ReadFile(filepath.Join(charts.Data(t), "v26.7.0", "rendered-defaults.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 // The defaults of every release are clean as what they are.
 func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
-	dir := charttest.Data(t)
-	for _, v := range charttest.Sample(chart.Load().Versions(), 7) {
+	dir := charts.Data(t)
+	for _, v := range charts.Sample(chart.Load().Versions(), 7) {
 		t.Run(v.String(), func(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
 			if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 // rulesBelow collects the rules in CEL of a definition.
@@ -41,7 +41,7 @@ func rulesBelow(n any, kind string, out map[string]bool) {
 // The rules in CEL that any release's definitions have are few enough to be judged without the
 // definitions. A new one fails here.
 func TestRulesOfTheDefinitions(t *testing.T) {
-	dir := charttest.Data(t)
+	dir := charts.Data(t)
 	files, err := filepath.Glob(filepath.Join(dir, "*", "crds", "nvidia.com_*.yaml"))
 	if err != nil || len(files) < 42 {
 		t.Fatalf("%d definitions, %v", len(files), err)

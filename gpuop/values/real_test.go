@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 // leavesOf lists the leaves of a values tree by their paths.
@@ -72,17 +72,17 @@ func readValues(t *testing.T, dir string, v chart.Version) map[string]any {
 // A user's own value under a key that both releases read comes through a migration from every
 // release, and so does every comment.
 func TestMigrationLosesNothingThatBothRead(t *testing.T) {
-	dir := charttest.Data(t)
+	dir := charts.Data(t)
 	table := chart.Load()
 	var reads map[string][]string
-	charttest.Read(t, filepath.Join(dir, "template-reads.json"), &reads)
+	charts.Read(t, filepath.Join(dir, "template-reads.json"), &reads)
 	to := table.Latest()
 	target := map[string]bool{}
 	leavesOf(nil, readValues(t, dir, to), func(p chart.Path, _ any) { target[p.String()] = true })
 	for _, path := range reads[to.String()] {
 		target[path] = true
 	}
-	for _, from := range charttest.Sample(table.Versions(), 7) {
+	for _, from := range charts.Sample(table.Versions(), 7) {
 		t.Run(from.String(), func(t *testing.T) {
 			own, both := map[string]any{}, 0
 			want := map[string]any{}
@@ -151,12 +151,12 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 // equals a default is what the user wrote all the same. A key stays with its value, or with the new
 // release's where the old one cannot work.
 func TestMigrationKeepsWhatEqualsADefault(t *testing.T) {
-	dir := charttest.Data(t)
+	dir := charts.Data(t)
 	table := chart.Load()
 	to := table.Latest()
 	target := map[string]any{}
 	leavesOf(nil, readValues(t, dir, to), func(p chart.Path, v any) { target[p.String()] = v })
-	for _, from := range charttest.Sample(table.Versions(), 7) {
+	for _, from := range charts.Sample(table.Versions(), 7) {
 		t.Run(from.String(), func(t *testing.T) {
 			before := map[string]any{}
 			own := readValues(t, dir, from)
@@ -249,7 +249,7 @@ func hasBelow(have map[string]any, path string) bool {
 // Every default that is another in the newest release is in the list, with the driver's major
 // version.
 func TestMigrationListsChangedDefaults(t *testing.T) {
-	dir := charttest.Data(t)
+	dir := charts.Data(t)
 	from, to := release(t, "v26.3.3"), release(t, "v26.7.0")
 	before, after := map[string]any{}, map[string]any{}
 	leavesOf(nil, readValues(t, dir, from), func(p chart.Path, v any) { before[p.String()] = v })
@@ -347,8 +347,8 @@ func TestDowngradeIsRefused(t *testing.T) {
 
 // The chart's own values, written again for the same release, stay as they are but for what has a finding.
 func TestMigrationChangesNothingElse(t *testing.T) {
-	dir := charttest.Data(t)
-	for _, v := range charttest.Sample(chart.Load().Versions(), 7) {
+	dir := charts.Data(t)
+	for _, v := range charts.Sample(chart.Load().Versions(), 7) {
 		data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
 		if err != nil {
 			t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 // requests are every platform with every feature, where the release has what they need.
@@ -89,10 +89,10 @@ func withoutNull(m map[string]any) map[string]any {
 
 // Every plan fits the custom resource definitions of its release.
 func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
-	dir := charttest.Data(t)
-	releases, plans := charttest.Sample(chart.Load().Versions(), 5), 0
+	dir := charts.Data(t)
+	releases, plans := charts.Sample(chart.Load().Versions(), 5), 0
 	for _, v := range releases {
-		set := &charttest.Definitions{}
+		set := &charts.Definitions{}
 		files, err := filepath.Glob(filepath.Join(dir, v.String(), "crds", "*.yaml"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d definitions, %v", v, len(files), err)
@@ -182,7 +182,7 @@ func render(t *testing.T, helm, path string, text []byte) {
 // every feature; else the features are tried on two platforms, as a platform's or a feature's
 // values alone are most of the cross product.
 func TestPlansRenderWithTheRealCharts(t *testing.T) {
-	dir := charttest.Whole(t)
+	dir := charts.Whole(t)
 	helm := helmTool(t)
 	for _, v := range chart.Load().Versions() {
 		t.Run(v.String(), func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestPlansRenderWithTheRealCharts(t *testing.T) {
 			}
 			seen, plans := map[string]bool{}, 0
 			for _, r := range requests(v) {
-				if len(r.Features) > 0 && r.Platform != "generic" && r.Platform != "openshift" && !charttest.All() {
+				if len(r.Features) > 0 && r.Platform != "generic" && r.Platform != "openshift" && !charts.All() {
 					continue
 				}
 				plan, err := values.Generate(r)
@@ -230,7 +230,7 @@ func withoutComments(text []byte) []byte {
 
 // The values of each release, migrated, render with the newest chart.
 func TestMigrationsRenderWithTheNewestChart(t *testing.T) {
-	dir := charttest.Whole(t)
+	dir := charts.Whole(t)
 	helm := helmTool(t)
 	table := chart.Load()
 	for _, v := range table.Versions() {
@@ -250,11 +250,11 @@ func TestMigrationsRenderWithTheNewestChart(t *testing.T) {
 // Helm deletes the defaults of a group that is null. Where gpuop says that the templates need them, they do;
 // and it says so of nearly all that do.
 func TestNullGroupsEndTheRealCharts(t *testing.T) {
-	dir := charttest.Whole(t)
+	dir := charts.Whole(t)
 	helm := helmTool(t)
 	table := chart.Load()
 	found, missed := 0, 0
-	for _, v := range charttest.Sample(table.Versions(), 7) {
+	for _, v := range charts.Sample(table.Versions(), 7) {
 		groups := map[string]chart.Path{}
 		for _, k := range table.Keys(v) {
 			for n := 1; n < len(k.Path); n++ {

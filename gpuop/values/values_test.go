@@ -13,10 +13,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 func release(t testing.TB, s string) chart.Version {
@@ -29,7 +29,7 @@ func release(t testing.TB, s string) chart.Version {
 }
 
 // definitions are upstream's custom resource definitions, nil where the shared material is absent.
-func definitions(t *testing.T) *charttest.Definitions {
+func definitions(t *testing.T) *charts.Definitions {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "data/upstream/gpu-operator-v26.7.0/crds/nvidia.com_clusterpolicies.yaml"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -38,7 +38,7 @@ func definitions(t *testing.T) *charttest.Definitions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := &charttest.Definitions{}
+	set := &charts.Definitions{}
 	if err := set.Add(data); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
 // BenchmarkCluster is what gpuop costs on 5,000 nodes with GPUs: the whole process, from its start
@@ -22,7 +22,7 @@ func BenchmarkCluster(b *testing.B) {
 	}
 	for _, command := range []string{"preflight", "verify"} {
 		b.Run(command, func(b *testing.B) {
-			s := (&clustertest.Server{}).Fleet(b, "../../gpuop/judge/testdata/healthy", 5000).Start(b)
+			s := (&apiserver.Server{}).Fleet(b, "../../gpuop/judge/testdata/healthy", 5000).Start(b)
 			kubeconfig := s.Kubeconfig(b)
 			resident, cpu, runs := 0.0, 0.0, 0.0
 			for b.Loop() {

@@ -18,7 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -169,7 +169,7 @@ func (s *server) chart(t *testing.T) string {
 	if err := os.MkdirAll(filepath.Join(folder, "templates"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	from := filepath.Join(charttest.Data(t), version)
+	from := filepath.Join(charts.Data(t), version)
 	rendered := documents(t, filepath.Join(from, "rendered-defaults.yaml"))
 	rendered = slices.DeleteFunc(rendered, func(o object) bool { return o.at("metadata", "annotations", "helm.sh/hook") != nil })
 	var about map[string]any

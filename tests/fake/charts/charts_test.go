@@ -1,23 +1,23 @@
-package charttest_test
+package charts_test
 
 import (
 	"slices"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 func TestSampleSpreadsOverAll(t *testing.T) {
 	all := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
 	t.Setenv("GPUOP_ALL", "")
-	if got := charttest.Sample(all, 3); !slices.Equal(got, []int{0, 5, 10}) {
+	if got := charts.Sample(all, 3); !slices.Equal(got, []int{0, 5, 10}) {
 		t.Errorf("a sample of three: %v", got)
 	}
-	if got := charttest.Sample(all, 20); !slices.Equal(got, all) {
+	if got := charts.Sample(all, 20); !slices.Equal(got, all) {
 		t.Errorf("a sample of more than there are: %v", got)
 	}
 	t.Setenv("GPUOP_ALL", "1")
-	if got := charttest.Sample(all, 3); !slices.Equal(got, all) {
+	if got := charts.Sample(all, 3); !slices.Equal(got, all) {
 		t.Errorf("all: %v", got)
 	}
 }

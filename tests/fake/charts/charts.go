@@ -1,9 +1,9 @@
-// Package charttest finds the real charts that tests of gpuop compare with: the data of every
+// Package charts finds the real charts that tests of gpuop compare with: the data of every
 // release, kept beside the repository, whole charts in the folder that GPU_OPERATOR_CHARTS names,
 // and the operator's source in the clone that GPU_OPERATOR_SOURCE names.
 //
 // It is for tests alone. Where the charts are absent the test is skipped with the reason.
-package charttest
+package charts
 
 import (
 	"encoding/json"

@@ -12,14 +12,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 // The table is what the operator's source says, in every release.
 func TestOperandsAreGenerated(t *testing.T) {
-	clone := charttest.Source(t)
+	clone := charts.Source(t)
 	table := chart.Load()
-	for _, v := range charttest.Sample(table.Versions(), 7) {
+	for _, v := range charts.Sample(table.Versions(), 7) {
 		s, err := readTag(clone, v.String())
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ func TestOperandsAreGenerated(t *testing.T) {
 // NVIDIA's own list of images, which came with v26.7.0, tells the images with an operating system in their tag from the
 // others. It skips the vGPU manager's, and what the operator reads no more.
 func TestUpstreamsListAgrees(t *testing.T) {
-	text, err := exec.Command("git", "-C", charttest.Source(t), "show", "v26.7.0:.github/scripts/generate-image-list.py").Output()
+	text, err := exec.Command("git", "-C", charts.Source(t), "show", "v26.7.0:.github/scripts/generate-image-list.py").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package clustertest is an API server for tests of what reads a cluster: it serves recorded objects in
+// Package apiserver is an API server for tests of what reads a cluster: it serves recorded objects in
 // pages as kube-apiserver does, counts what is requested, and fails as it is scripted to.
-package clustertest
+package apiserver
 
 import (
 	"encoding/binary"
