@@ -27,88 +27,34 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	}{findings, r.Summary()})
 }
 
-type sarifLog struct {
-	Schema  string     `json:"$schema"`
-	Version string     `json:"version"`
-	Runs    []sarifRun `json:"runs"`
-}
-
-type sarifRun struct {
-	Tool    sarifTool     `json:"tool"`
-	Results []sarifResult `json:"results"`
-}
-
-type sarifTool struct {
-	Driver sarifDriver `json:"driver"`
-}
-
-type sarifDriver struct {
-	Name    string      `json:"name"`
-	Version string      `json:"version,omitempty"`
-	Rules   []sarifRule `json:"rules"`
-}
-
-type sarifRule struct {
-	ID string `json:"id"`
-}
-
-type sarifMessage struct {
-	Text string `json:"text"`
-}
-
-type sarifResult struct {
-	RuleID    string          `json:"ruleId"`
-	RuleIndex int             `json:"ruleIndex"`
-	Level     string          `json:"level"`
-	Message   sarifMessage    `json:"message"`
-	Locations []sarifLocation `json:"locations,omitempty"`
-}
-
-type sarifLocation struct {
-	Physical sarifPhysical `json:"physicalLocation"`
-}
-
-type sarifPhysical struct {
-	Artifact sarifArtifact `json:"artifactLocation"`
-	Region   *sarifRegion  `json:"region,omitempty"`
-}
-
-type sarifArtifact struct {
-	URI string `json:"uri"`
-}
-
-type sarifRegion struct {
-	StartLine   int `json:"startLine"`
-	StartColumn int `json:"startColumn,omitempty"`
-}
+// object is one of JSON.
+type object = map[string]any
 
 // WriteSARIF writes the report as a SARIF 2.1.0 log (OASIS standard) of one run by the named tool.
 func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 	levels := [...]string{Info: "note", Warning: "warning", Error: "error"}
-	run := sarifRun{Tool: sarifTool{sarifDriver{Name: tool, Version: version, Rules: []sarifRule{}}}, Results: []sarifResult{}}
+	rules, results := []object{}, []object{}
 	index := map[string]int{}
 	for _, f := range r.Findings {
 		at, known := index[f.ID]
 		if !known {
-			at = len(run.Tool.Driver.Rules)
+			at = len(rules)
 			index[f.ID] = at
-			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{f.ID})
+			rules = append(rules, object{"id": f.ID})
 		}
-		result := sarifResult{RuleID: f.ID, RuleIndex: at, Level: levels[f.Severity], Message: sarifMessage{f.sentence()}}
+		result := object{"ruleId": f.ID, "ruleIndex": at, "level": levels[f.Severity], "message": object{"text": f.sentence()}}
 		if f.File != "" {
-			place := sarifPhysical{Artifact: sarifArtifact{f.File}}
+			place := object{"artifactLocation": object{"uri": f.File}}
 			if f.Line > 0 {
-				place.Region = &sarifRegion{f.Line, f.Column}
+				place["region"] = object{"startLine": f.Line, "startColumn": max(f.Column, 1)}
 			}
-			result.Locations = []sarifLocation{{place}}
+			result["locations"] = []object{{"physicalLocation": place}}
 		}
-		run.Results = append(run.Results, result)
+		results = append(results, result)
 	}
-	return WriteJSON(w, sarifLog{
-		Schema:  "https://json.schemastore.org/sarif-2.1.0.json",
-		Version: "2.1.0",
-		Runs:    []sarifRun{run},
-	})
+	driver := object{"name": tool, "version": version, "rules": rules}
+	return WriteJSON(w, object{"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
+		"runs": []object{{"tool": object{"driver": driver}, "results": results}}})
 }
 
 // sentence is the finding as one message: subject, reason, fix and source.

@@ -55,8 +55,6 @@ const (
 	kindCarrier       kind = "values inside another tool's file"
 	kindUmbrella      kind = "umbrella chart values"
 	kindPluginValues  kind = "nvidia-device-plugin values"
-	kindVGPU          kind = "vgpu-device-manager config"
-	kindClients       kind = "MIG clients config"
 	kindUnknown       kind = ""
 )
 
@@ -70,7 +68,7 @@ func (r *run) parse(t text) {
 		r.kinds = append(r.kinds, string(kindNode)+" (kubectl describe)")
 		r.judged++
 		r.taints = append(r.taints, n.Taints...)
-		r.judgeNode(nodeState{n, t.name, t.line})
+		r.node(n, t.name, t.line)
 		return
 	}
 	if strings.HasSuffix(t.name, ".tf") || terraformResource.Match(data) {
@@ -195,10 +193,8 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return kindOther
 	case fields.Get(root, "mig-configs") != nil:
 		return kindMIG
-	case fields.Get(root, "vgpu-configs") != nil:
-		return kindVGPU
-	case fields.Get(root, "systemd-services") != nil:
-		return kindClients
+	case fields.Get(root, "vgpu-configs") != nil, fields.Get(root, "systemd-services") != nil:
+		return kindOther // files of the vGPU device manager and of mig-parted's hooks
 	case isPluginValues(root):
 		return kindPluginValues
 	}
@@ -273,7 +269,7 @@ func (r *run) document(d doc) {
 	case kindCarrier:
 		carrier := cmp.Or(fields.Text(d.root, "kind"), helmfile)
 		name = carrier + " with values for gpu-operator"
-		if !r.carrier(&d, isCarrier(d.root)(d.root)) {
+		if !r.carrier(&d, isCarrier(d.root).uses(d.root)) {
 			name = carrier + ", not judged"
 		}
 	case kindUmbrella:
@@ -284,9 +280,6 @@ func (r *run) document(d doc) {
 		name += of
 	case kindPluginValues:
 		r.pluginValues(&d)
-	case kindVGPU, kindClients:
-		r.judged++
-		r.managerConfig(&d)
 	case kindValues:
 		v, of := r.valuesVersion(d.file)
 		r.valuesDocument(&d, v)
@@ -306,9 +299,9 @@ func (r *run) document(d doc) {
 	case kindPod:
 		r.pod(&d)
 	case kindNode:
-		r.node(&d)
+		r.node(node.Object(d.root), d.file, d.line)
 	case kindOther:
-		name = fields.Text(d.root, "kind") + ", not judged"
+		name = cmp.Or(fields.Text(d.root, "kind"), "config of another manager") + ", not judged"
 	case kindUnknown:
 		if d.written {
 			return
@@ -343,30 +336,6 @@ func withoutEnabled(n *yaml.Node) *yaml.Node {
 		}
 	}
 	return &out
-}
-
-// managerFields are the fields of files that other managers of the operator read, from
-// vgpu-device-manager's api/spec/v1 and mig-parted's hooks.
-var managerFields = map[kind][]string{kindVGPU: {"version", "vgpu-configs"}, kindClients: {"version", "systemd-services"}}
-
-// managerConfig judges the outer fields of such a file.
-func (r *run) managerConfig(d *doc) {
-	reader := &fields.Reader{}
-	for _, f := range reader.Mapping(d.root, "", managerFields[d.kind]...) {
-		switch f.Name {
-		case "version":
-			reader.Text(f.Value, "version")
-		case "vgpu-configs":
-			for _, config := range reader.Mapping(f.Value, f.Name) {
-				for _, entry := range reader.List(config.Value, f.Name+"."+config.Name) {
-					reader.Mapping(entry, f.Name+"."+config.Name, "devices", "device-filter", "vgpu-devices")
-				}
-			}
-		case "systemd-services":
-			reader.List(f.Value, f.Name)
-		}
-	}
-	r.report(d, reader.Findings)
 }
 
 // valuesVersion is the release that a values file is for, and how the list of what was judged names it: the release that

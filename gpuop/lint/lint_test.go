@@ -175,7 +175,7 @@ func TestSeedRows(t *testing.T) {
 			"nvidia.com/gpu.deploy.container-toolkit=true\nnvidia.com/gpu.deploy.dcgm=true\nnvidia.com/gpu.deploy.dcgm-exporter=true\nnvidia.com/gpu.deploy.device-plugin=true\n" +
 			"nvidia.com/gpu.deploy.driver=true\nnvidia.com/gpu.deploy.gpu-feature-discovery=true\nnvidia.com/gpu.deploy.node-status-exporter=true\nnvidia.com/gpu.deploy.operator-validator=true\n" +
 			"nvidia.com/gpu.present=true\nAnnotations: nvidia.com/gpu-driver-upgrade-enabled: true\n...\nCapacity:\ncpu: 32\nmemory: 131600376Ki\npods: 110\nAllocatable:\ncpu: 32\npods: 110\n",
-			want: []string{"error labels-without-resource Capacity @17"}},
+			want: []string{"warn node-no-gpu-labels nvidia.com/gpu.product", "error node-no-gpu-resource nvidia.com/gpu @17"}},
 		{row: "seed 000: vectorAdd pod, indentation lost", command: true,
 			text: "cat << EOF | kubectl create -f -\napiVersion: v1\nkind: Pod\nmetadata:\nname: cuda-vectoradd\nspec:\nrestartPolicy: OnFailure\ncontainers:\n- name: cuda-vectoradd\nimage: \"nvidia/samples:vectoradd-cuda11.2.1\"\nresources:\nlimits:\nnvidia.com/gpu: 1\nEOF\n",
 			want: []string{"error indentation spec @2"}},
@@ -214,7 +214,7 @@ func TestSeedRows(t *testing.T) {
 		{row: "seed 004: taint not tolerated by the operands", taints: []string{"dedicated=gpu:NoSchedule", "nvidia.com/gpu:NoSchedule"}, text: "driver: {enabled: false}\n",
 			want: []string{"error taint daemonsets.tolerations", "error taint node-feature-discovery.worker.tolerations"}},
 		{row: "seed 004: taints of a node in the same run", text: "apiVersion: v1\nkind: Node\nmetadata: {name: a, labels: {nvidia.com/gpu.present: \"true\"}}\nspec: {taints: [{key: dedicated, value: gpu, effect: NoSchedule}]}\nstatus: {capacity: {nvidia.com/gpu: \"8\"}, allocatable: {nvidia.com/gpu: \"8\"}}\n---\napiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: c\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
-			want: []string{"error taint spec.tolerations @10"}},
+			want: []string{"warn node-no-gpu-labels nvidia.com/gpu.product", "error taint spec.tolerations @10"}},
 	} {
 		t.Run(tt.row, tt.run)
 	}
@@ -253,9 +253,14 @@ func TestTraps(t *testing.T) {
 		{row: "an exporter that blocks MIG changes", text: "apiVersion: apps/v1\nkind: DaemonSet\nspec:\n  template:\n    spec:\n      containers:\n        - name: e\n          image: x/dcgm-exporter:1\n          env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]\n",
 			want: []string{"warn gpu-client spec.nodeSelector @9", "warn runtime-class spec.runtimeClassName @9"}},
 		{row: "a node whose operand is paused twice", text: "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  labels:\n    nvidia.com/gpu.deploy.dcgm: paused-for-mig-change_paused-for-driver-upgrade\n    nvidia.com/gpu.deploy.sandbox-device-plugin: paused-for-vgpu-change\n",
-			want: []string{"warn paused nvidia.com/gpu.deploy.dcgm @6", "warn paused nvidia.com/gpu.deploy.sandbox-device-plugin @7"}},
+			want: []string{"warn node-operand-paused nvidia.com/gpu.deploy.dcgm @6", "warn node-operand-paused nvidia.com/gpu.deploy.sandbox-device-plugin @7"}},
 		{row: "a node in trouble", text: "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  labels:\n    nvidia.com/gpu.present: \"true\"\n    nvidia.com/mig.config.state: failed\n    nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB-MIG-INVALID\n    nvidia.com/gpu.deploy.dcgm-exporter: paused-for-mig-change\nspec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}\nstatus:\n  capacity: {nvidia.com/gpu: \"8\", amd.com/gpu: \"1\"}\n  allocatable: {nvidia.com/gpu: \"0\"}\n",
-			want: []string{"error mig-failed nvidia.com/mig.config.state @7", "error mig-invalid nvidia.com/gpu.product @8", "warn paused nvidia.com/gpu.deploy.dcgm-exporter @9", "info second-vendor amd.com/gpu @12", "warn not-allocatable nvidia.com/gpu @13"}},
+			want: []string{"error node-mig-state nvidia.com/mig.config.state @7", "error node-mig-state nvidia.com/gpu.product @8", "warn node-operand-paused nvidia.com/gpu.deploy.dcgm-exporter @9", "warn node-capacity-differs nvidia.com/gpu @13"}},
+		{row: "configs of other managers are none of the plugin's", text: "version: v1\nvgpu-configs: {}\n---\nversion: v1\nsystemd-services: []\n"},
+		{row: "values below another tool's key", text: "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: gpu-operator}\nspec:\n  valuesContent: |\n    drivr: {}\n",
+			want: []string{"error unknown-key valuesContent @5"}},
+		{row: "values of k3s, as a text and as keys", text: "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: gpu-operator}\nspec:\n  values: {drivr: {}}\n  valuesContent: |\n    toolkt: {}\n",
+			want: []string{"error unknown-key drivr @5", "error unknown-key toolkt @7"}},
 		{row: "an unknown kind of document", text: "hello: world\n", want: []string{"error unknown-kind @1"}},
 		{row: "not YAML", text: "a: [\n", want: []string{"error yaml-syntax @1"}},
 		{row: "empty", text: "# nothing\n", want: []string{"warn empty"}},

@@ -3,6 +3,7 @@ package lint
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -28,134 +29,136 @@ type chartUse struct {
 	elsewhere *yaml.Node
 	// reference is the name of the object that says which release, where another has it.
 	reference *yaml.Node
+	// misplaced are keys of other tools, and place the key under which values belong.
+	misplaced []*yaml.Node
+	place     string
 	// raw says that the values of parameters have Helm's grammar: commas in them divide.
 	raw bool
 	// asText is how a parameter says that its value is a text.
 	asText string
 }
 
-// carriers are the files of other tools that carry values of charts, by kind and by the group of
-// their API.
-var carriers = []struct {
+// A carrier is a kind of file of another tool that carries values of charts. Paths are dotted; of several, divided by
+// spaces, the first or all count.
+type carrier struct {
 	kind, group string
-	uses        func(root *yaml.Node) []chartUse
-}{
-	{"HelmRelease", "helm.toolkit.fluxcd.io", fluxUses},
-	{"Application", "argoproj.io", func(root *yaml.Node) []chartUse { return argoUses(fields.Get(root, "spec"), "spec") }},
-	{"ApplicationSet", "argoproj.io", func(root *yaml.Node) []chartUse {
-		return argoUses(fields.Get(root, "spec", "template", "spec"), "spec.template.spec")
-	}},
-	{"HelmChart", "helm.cattle.io", rancherUses},
-	{"HelmChartConfig", "helm.cattle.io", rancherUses},
-	{"HelmChartProxy", "addons.cluster.x-k8s.io", clusterAPIUses},
-	{"ClusterProfile", "config.projectsveltos.io", sveltosUses},
-	{"Profile", "config.projectsveltos.io", sveltosUses},
-	{"Kustomization", "kustomize.config.k8s.io", kustomizeUses},
+	// at lead to a use of a chart, or to a list of such. All other paths begin there, or at the root after a slash.
+	at string
+	// chart is the chart's name, or another name that tells it.
+	chart, version string
+	// reference is the name of the object that says which release, where another has it.
+	reference string
+	// values are mappings, texts and names of files.
+	values string
+	// parameters are a list of names and values, and sets a mapping of dotted names; asText is how one says that its value
+	// is a text.
+	parameters, sets, asText string
+	// elsewhere is where more values come from that are not in the file.
+	elsewhere string
+	// where is what findings add to the place of the use.
+	where string
+}
+
+var carriers = []carrier{
+	{kind: "HelmRelease", group: "helm.toolkit.fluxcd.io", at: "spec", chart: "chart.spec.chart chartRef.name /metadata.name", version: "chart.spec.version",
+		reference: "chartRef.name", values: "values", elsewhere: "valuesFrom", where: ".values"},
+	argo("Application", "spec.source spec.sources"),
+	argo("ApplicationSet", "spec.template.spec.source spec.template.spec.sources"),
+	rancher("HelmChart"),
+	rancher("HelmChartConfig"),
+	{kind: "HelmChartProxy", group: "addons.cluster.x-k8s.io", at: "spec", chart: "chartName", version: "version", values: "valuesTemplate"},
+	sveltos("ClusterProfile"),
+	sveltos("Profile"),
+	{kind: "Kustomization", group: "kustomize.config.k8s.io", at: "helmCharts", chart: "name", version: "version", values: "valuesFile valuesInline additionalValuesFiles"},
+	{kind: helmfile, at: "releases", chart: "chart", version: "version", values: "values", parameters: "set", asText: "write it below setString"},
+}
+
+func argo(kind, at string) carrier {
+	return carrier{kind: kind, group: "argoproj.io", at: at, chart: "chart path", version: "targetRevision", values: "helm.values helm.valuesObject",
+		parameters: "helm.parameters", asText: "write forceString: true", elsewhere: "helm.valueFiles", where: ".helm"}
+}
+
+func rancher(kind string) carrier {
+	return carrier{kind: kind, group: "helm.cattle.io", at: "spec", chart: "chart /metadata.name", version: "version", values: "valuesContent values", sets: "set",
+		asText: "write it below valuesContent, in quotes"}
+}
+
+func sveltos(kind string) carrier {
+	return carrier{kind: kind, group: "config.projectsveltos.io", at: "spec.helmCharts", chart: "chartName", version: "chartVersion", values: "values", elsewhere: "valuesFrom"}
 }
 
 // helmfile is a helmfile.yaml, which has no kind.
 const helmfile = "helmfile"
 
-func fluxUses(root *yaml.Node) []chartUse {
-	name := fields.Text(root, "spec", "chart", "spec", "chart")
-	if name == "" {
-		name = fields.Text(root, "spec", "chartRef", "name")
+// valueKeys are the names that tools give to values. Under one of another tool nothing reads them.
+var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesTemplate", "valuesInline"}
+
+// nodeAt returns the node at a dotted path.
+func nodeAt(n *yaml.Node, path string) *yaml.Node {
+	if path == "" {
+		return nil
 	}
-	if name == "" {
-		name = fields.Text(root, "metadata", "name")
-	}
-	return []chartUse{{where: "spec.values", chart: name, version: fields.Get(root, "spec", "chart", "spec", "version"),
-		values: []*yaml.Node{fields.Get(root, "spec", "values")}, elsewhere: fields.Get(root, "spec", "valuesFrom"), reference: fields.Get(root, "spec", "chartRef", "name")}}
+	return fields.Get(n, strings.Split(path, ".")...)
 }
 
-func argoUses(spec *yaml.Node, where string) []chartUse {
-	sources := []*yaml.Node{fields.Get(spec, "source")}
-	names := []string{where + ".source"}
-	if list := fields.Get(spec, "sources"); list != nil && list.Kind == yaml.SequenceNode {
-		for i, s := range list.Content {
-			sources, names = append(sources, s), append(names, fmt.Sprintf("%s.sources[%d]", where, i))
-		}
-	}
+// uses are those of charts in a file.
+func (c *carrier) uses(root *yaml.Node) []chartUse {
 	var out []chartUse
-	for i, s := range sources {
-		if s == nil {
+	for place := range strings.FieldsSeq(c.at) {
+		n := nodeAt(root, place)
+		if n == nil {
 			continue
 		}
-		name := fields.Text(s, "chart")
-		if name == "" {
-			name = path.Base(fields.Text(s, "path"))
+		if n.Kind != yaml.SequenceNode {
+			out = append(out, c.use(root, n, place))
+			continue
 		}
-		out = append(out, chartUse{where: names[i] + ".helm", chart: name, version: fields.Get(s, "targetRevision"),
-			values: []*yaml.Node{fields.Get(s, "helm", "values"), fields.Get(s, "helm", "valuesObject")}, parameters: []*yaml.Node{fields.Get(s, "helm", "parameters")}, asText: "write forceString: true",
-			elsewhere: fields.Get(s, "helm", "valueFiles")})
+		for i, item := range n.Content {
+			out = append(out, c.use(root, fields.Resolve(item), fmt.Sprintf("%s[%d]", place, i)))
+		}
 	}
 	return out
 }
 
-func rancherUses(root *yaml.Node) []chartUse {
-	name := fields.Text(root, "spec", "chart")
-	if name == "" {
-		name = fields.Text(root, "metadata", "name")
+func (c *carrier) use(root, n *yaml.Node, place string) chartUse {
+	use := chartUse{where: place + c.where, version: nodeAt(n, c.version), reference: nodeAt(n, c.reference), sets: nodeAt(n, c.sets), asText: c.asText,
+		elsewhere: nodeAt(n, c.elsewhere), parameters: []*yaml.Node{nodeAt(n, c.parameters)}}
+	for name := range strings.FieldsSeq(c.chart) {
+		from := n
+		if strings.HasPrefix(name, "/") {
+			from = root
+		}
+		if found := nodeAt(from, strings.TrimPrefix(name, "/")); use.chart == "" && found != nil && found.Kind == yaml.ScalarNode {
+			use.chart = found.Value
+		}
 	}
-	return []chartUse{{where: "spec", chart: name, version: fields.Get(root, "spec", "version"),
-		values: []*yaml.Node{fields.Get(root, "spec", "valuesContent")}, sets: fields.Get(root, "spec", "set"), asText: "write it below valuesContent, in quotes"}}
-}
-
-func clusterAPIUses(root *yaml.Node) []chartUse {
-	return []chartUse{{where: "spec", chart: fields.Text(root, "spec", "chartName"), version: fields.Get(root, "spec", "version"), values: []*yaml.Node{fields.Get(root, "spec", "valuesTemplate")}}}
-}
-
-func sveltosUses(root *yaml.Node) []chartUse {
-	var out []chartUse
-	for i, c := range fields.Items(fields.Get(root, "spec", "helmCharts")) {
-		out = append(out, chartUse{where: fmt.Sprintf("spec.helmCharts[%d]", i), chart: fields.Text(c, "chartName"), version: fields.Get(c, "chartVersion"), values: []*yaml.Node{fields.Get(c, "values")},
-			elsewhere: fields.Get(c, "valuesFrom")})
+	for name := range strings.FieldsSeq(c.values) {
+		if v := nodeAt(n, name); v != nil && v.Kind == yaml.SequenceNode {
+			use.values = append(use.values, v.Content...)
+		} else {
+			use.values = append(use.values, v)
+		}
 	}
-	return out
-}
-
-func kustomizeUses(root *yaml.Node) []chartUse {
-	var out []chartUse
-	for i, c := range fields.Items(fields.Get(root, "helmCharts")) {
-		use := chartUse{where: fmt.Sprintf("helmCharts[%d]", i), chart: fields.Text(c, "name"), version: fields.Get(c, "version"), values: []*yaml.Node{fields.Get(c, "valuesFile"), fields.Get(c, "valuesInline")}}
-		out = append(out, use.withFiles(fields.Get(c, "additionalValuesFiles")))
+	for _, f := range fields.Of(n) {
+		if slices.Contains(valueKeys, f.Name) && !slices.Contains(strings.Fields(c.values), f.Name) {
+			use.misplaced = append(use.misplaced, f.Key)
+			use.place, _, _ = strings.Cut(c.values, " ")
+		}
 	}
-	return out
-}
-
-// withFiles adds the names of files of values.
-func (use chartUse) withFiles(list *yaml.Node) chartUse {
-	use.values = append(use.values, fields.Items(list)...)
 	return use
 }
 
-func helmfileUses(root *yaml.Node) []chartUse {
-	list := fields.Get(root, "releases")
-	if list == nil || list.Kind != yaml.SequenceNode {
-		return nil
-	}
-	var out []chartUse
-	for i, r := range list.Content {
-		use := chartUse{where: fmt.Sprintf("releases[%d]", i), chart: fields.Text(r, "chart"), version: fields.Get(r, "version"), parameters: []*yaml.Node{fields.Get(r, "set")}, asText: "write it below setString"}
-		if values := fields.Get(r, "values"); values != nil && values.Kind == yaml.SequenceNode {
-			use.values = values.Content
-		}
-		out = append(out, use)
-	}
-	return out
-}
-
 // isCarrier finds the row for a document; nil for what is none.
-func isCarrier(root *yaml.Node) func(*yaml.Node) []chartUse {
+func isCarrier(root *yaml.Node) *carrier {
 	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
-	for _, c := range carriers {
+	for i, c := range carriers {
 		if k == c.kind && strings.HasPrefix(api, c.group+"/") {
-			return c.uses
+			return &carriers[i]
 		}
 	}
-	releases := fields.Get(root, "releases")
-	if k == "" && releases != nil && releases.Kind == yaml.SequenceNode && len(releases.Content) > 0 && fields.Text(releases.Content[0], "chart") != "" {
-		return helmfileUses
+	releases := fields.Items(fields.Get(root, "releases"))
+	if k == "" && len(releases) > 0 && fields.Text(releases[0], "chart") != "" {
+		return &carriers[len(carriers)-1]
 	}
 	return nil
 }
@@ -191,6 +194,9 @@ func (r *run) carrier(d *doc, uses []chartUse) bool {
 
 // carried judges one use of the operator's chart.
 func (r *run) carried(d *doc, use chartUse) {
+	for _, key := range use.misplaced {
+		d.reader.Add("unknown-key", finding.Error, key, key.Value, "there is no such field here: nothing reads the values below it", "write "+use.place)
+	}
 	in := &installation{table: r.table, version: r.carriedVersion(d, use)}
 	for _, v := range use.values {
 		v = fields.Resolve(v)
