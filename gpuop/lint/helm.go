@@ -117,19 +117,13 @@ func readHelm(c command, at int) *helmCommand {
 			}
 			w.value = trimmed
 		}
-		text, opening := w.value, ""
-		if w.dynamic && strings.HasPrefix(text, `"-`) && strings.Contains(text, "=") {
-			text, opening = text[1:], `"` // what the shell fills in has its quotes still
-		}
+		text := w.value
 		if !strings.HasPrefix(text, "-") || text == "-" {
 			h.positional = append(h.positional, w)
 			continue
 		}
 		name, value, joined := longFlag(text)
 		use := &flagUse{words: []word{w}, written: name, name: name, value: word{value: value, raw: quote(value), line: w.line, col: w.col, dynamic: w.dynamic, placeholder: w.placeholder}, hasValue: joined}
-		if w.dynamic {
-			use.value.value, use.value.raw = opening+value, opening+value
-		}
 		_, takesValue := helmValueFlags[name]
 		if takesValue && !joined && i+1 < len(words) {
 			i++
@@ -279,7 +273,7 @@ func (r *run) helmFlags(h *helmCommand) {
 			`break the line right after each \, or delete the \`, sourceShell)
 	}
 	for _, w := range h.opaque {
-		r.at(w, "not-judged", finding.Info, w.value, "what it holds is not known here, so it is not judged", "", "")
+		r.at(w, "not-judged", finding.Info, w.raw, "what it holds is not known here, so it is not judged", "", "")
 	}
 	for _, f := range h.flags {
 		_, takesValue := helmValueFlags[f.name]
@@ -499,7 +493,7 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 		if f.value.placeholder == "" {
 			r.at(f.value, "not-judged", finding.Info, f.name+" "+f.value.value, "the value is not known here, so it is not judged", "", "")
 		}
-		if key, _, found := strings.Cut(strings.TrimLeft(f.value.value, `"'`), "="); found && key != "" && !strings.ContainsAny(key, "$`,[<") {
+		if key, _, found := strings.Cut(f.value.value, "="); found && key != "" && !strings.ContainsAny(key, "$`,[<") {
 			st := &setting{Setting: chart.Set(key, nil, ""), unknown: true, line: f.value.line, column: f.value.col, file: r.name, source: f.value.raw, literal: true}
 			f.settings = append(f.settings, st)
 			in.settings = append(in.settings, st)

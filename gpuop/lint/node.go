@@ -19,6 +19,11 @@ func (r *run) node(n *node.Node, file string, shift int) {
 	if config, has := n.Labels[sharing.ConfigLabel]; has {
 		r.labels = append(r.labels, labelUse{config, finding.Finding{File: file, Line: at(n.Lines[sharing.ConfigLabel]), Subject: sharing.ConfigLabel + "=" + config}})
 	}
+	const upgrade = "nvidia.com/gpu-driver-upgrade-state"
+	if n.Labels[upgrade] == "upgrade-failed" {
+		r.findings = append(r.findings, finding.Finding{ID: "node-upgrade-failed", Severity: finding.Error, File: file, Line: at(n.Lines[upgrade]), Subject: upgrade,
+			Reason: "the driver upgrade of this node failed", Fix: "read the driver pod's logs, then delete the pod", Source: "k8s-operator-libs pkg/upgrade"})
+	}
 	for _, f := range n.Check() {
 		f.File, f.Line = file, at(n.Lines[f.Subject])
 		if f.ID == node.RuleNoResource {

@@ -246,11 +246,7 @@ func (r *scriptReader) printed(call *syntax.CallExpr) *document {
 	if len(last) != 1 || !strings.Contains(last[0].value, "\n") {
 		return nil
 	}
-	text := last[0].value
-	if last[0].dynamic {
-		text = strings.ReplaceAll(strings.Trim(text, `"`), `\"`, `"`)
-	}
-	return &document{text: text + "\n", line: last[0].line - 1}
+	return &document{text: last[0].value + "\n", line: last[0].line - 1}
 }
 
 // statement collects a simple command with what it reads.
@@ -395,15 +391,44 @@ func (r *scriptReader) known(w *syntax.Word) bool {
 	return known && braces < 4
 }
 
-// words expands a word as the shell does. What it cannot know stays as it is written.
+// source is the text of a part of the script.
+func (r *scriptReader) source(n syntax.Node) string {
+	start, end := int(n.Pos().Offset()), int(n.End().Offset())
+	if start < 0 || end > len(r.text) || start > end {
+		return ""
+	}
+	return r.text[start:end]
+}
+
+// partly is a word of which a part is not known: that part stays as it is written, inside of the word.
+func (r *scriptReader) partly(parts []syntax.WordPart, quoted bool) string {
+	var out strings.Builder
+	for _, p := range parts {
+		if q, ok := p.(*syntax.DblQuoted); ok {
+			out.WriteString(r.partly(q.Parts, true))
+			continue
+		}
+		one := &syntax.Word{Parts: []syntax.WordPart{p}}
+		if quoted {
+			one.Parts[0] = &syntax.DblQuoted{Parts: []syntax.WordPart{p}}
+		}
+		text, err := r.source(p), error(nil)
+		if r.known(one) {
+			if text, err = expand.Literal(r.config(), one); err != nil || len(text) > maxWord {
+				text = r.source(p)
+			}
+		}
+		out.WriteString(r.unmask(text))
+	}
+	return out.String()
+}
+
+// words expands a word as the shell does. A word of which a part is not known is dynamic.
 func (r *scriptReader) words(w *syntax.Word) []word {
 	if w == nil {
 		return nil
 	}
-	out := word{line: int(w.Pos().Line()), col: int(w.Pos().Col())}
-	if start, end := int(w.Pos().Offset()), int(w.End().Offset()); start >= 0 && end <= len(r.text) && start <= end {
-		out.raw = r.text[start:end]
-	}
+	out := word{line: int(w.Pos().Line()), col: int(w.Pos().Col()), raw: r.source(w)}
 	if list, isArray := r.array(w); isArray {
 		return list
 	}
@@ -413,7 +438,7 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 		return []word{out}
 	}
 	if !r.known(w) {
-		out.value, out.dynamic = out.raw, true
+		out.value, out.dynamic = r.partly(w.Parts, false), true
 		for _, p := range w.Parts {
 			quotes, quoted := p.(*syntax.DblQuoted)
 			out.splits = out.splits || len(w.Parts) == 1 && (!quoted || severalWords(quotes))
@@ -537,13 +562,6 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
 	if redirect.Hdoc == nil {
 		return nil
 	}
-	slice := func(n syntax.Node) string {
-		start, end := int(n.Pos().Offset()), int(n.End().Offset())
-		if start < 0 || end > len(r.text) || start > end {
-			return ""
-		}
-		return r.text[start:end]
-	}
 	var text strings.Builder
 	for _, part := range redirect.Hdoc.Parts {
 		one := &syntax.Word{Parts: []syntax.WordPart{part}}
@@ -554,14 +572,14 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
 				continue
 			}
 		}
-		text.WriteString(slice(part))
+		text.WriteString(r.source(part))
 	}
 	delimiter := ""
 	if list := r.words(redirect.Word); len(list) == 1 {
 		delimiter = list[0].value
 	}
 	out := &document{text: withoutDelimiter(text.String(), delimiter), line: int(redirect.Hdoc.Pos().Line()) - 1}
-	if written := withoutDelimiter(slice(redirect.Hdoc), delimiter); written == out.text && redirect.Op != syntax.DashHdoc {
+	if written := withoutDelimiter(r.source(redirect.Hdoc), delimiter); written == out.text && redirect.Op != syntax.DashHdoc {
 		out.start = int(redirect.Hdoc.Pos().Offset())
 		out.end = out.start + len(written)
 	}

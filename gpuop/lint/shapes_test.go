@@ -18,6 +18,8 @@ func TestPublishedShapes(t *testing.T) {
 		judged                    bool
 		want                      []string
 	}{
+		{name: "labels of which the shell fills in a part", command: "oc label node --overwrite -l x \"nvidia.com/mig.config=${MIG_CONFIG}\"\noc label node n --overwrite \"nvidia.com/mig.confg=$1\" nvidia.com/gpu.workload.config=\"$W\"",
+			judged: true, want: []string{"error unknown-label nvidia.com/mig.confg @2"}},
 		{name: "flags before kubectl's verb", command: `kubectl -n gpu-operator --context lab patch clusterpolicy/cluster-policy --type merge -p '{"spec":{"mig":{"stratgy":"mixed"}}}'`,
 			judged: true, want: []string{"error unknown-field spec.mig.stratgy @1"}},
 		{name: "the namespace before a label", command: "oc -n gpu-operator label node worker-1 nvidia.com/mig.confg=all-1g.10gb --overwrite",

@@ -80,7 +80,6 @@ const (
 	RuleState      = "node-mig-state"
 	RulePaused     = "node-operand-paused"
 	RuleCount      = "node-capacity-differs"
-	RuleUpgrade    = "node-upgrade-failed"
 	sourceOperator = "gpu-operator controllers/state_manager.go"
 	sourceMIG      = "mig-parted deployments/container (MIG manager)"
 	sourceLabels   = "k8s-device-plugin internal/lm"
@@ -135,10 +134,6 @@ func (n *Node) Check() []finding.Finding {
 		}
 		add(RuleState, severity, "nvidia.com/mig.config.state", fmt.Sprintf("the MIG config %q is in the state %s", n.Labels["nvidia.com/mig.config"], state),
 			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager", sourceMIG)
-	}
-	if n.Labels["nvidia.com/gpu-driver-upgrade-state"] == "upgrade-failed" {
-		add(RuleUpgrade, finding.Error, "nvidia.com/gpu-driver-upgrade-state", "the driver upgrade of this node failed",
-			"read the driver pod's logs, then delete the pod", "k8s-operator-libs pkg/upgrade")
 	}
 	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
 		if allocatable[resource] < capacity[resource] {
