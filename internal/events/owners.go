@@ -2,9 +2,9 @@ package events
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -48,7 +48,6 @@ type xidCount struct {
 
 // ownerXIDs are the XIDs of a GPU under one owner.
 type ownerXIDs struct {
-	key    string
 	labels []gpu.Label // of the owner, sorted by name; none for no owner
 	counts []xidCount  // sorted
 	seen   int64       // when the owner last got the GPU, or had an XID
@@ -57,7 +56,6 @@ type ownerXIDs struct {
 // A tenure is the owner of a GPU or a GPU instance from a time on.
 type tenure struct {
 	from  int64
-	key   string
 	owner []gpu.Label
 }
 
@@ -69,19 +67,18 @@ type owners struct {
 
 // set notes the owner from a time on.
 func (o *owners) set(owner []gpu.Label, at int64) {
-	key := keyOf(owner)
 	for i := range o.tenures { // none begins later, unless the clock was set back
 		o.tenures[i].from = min(o.tenures[i].from, at)
 	}
-	if o.present() != key || len(o.tenures) == 0 {
+	if len(o.tenures) == 0 || !slices.Equal(o.present(), owner) {
 		if len(o.tenures) == maxTenures {
 			o.tenures = slices.Delete(o.tenures, 0, 1)
 		}
-		o.tenures = append(o.tenures, tenure{from: at, key: key, owner: owner})
+		o.tenures = append(o.tenures, tenure{at, owner})
 	}
 	// Owners who are gone and had no XID leave nothing behind.
 	o.xids = slices.DeleteFunc(o.xids, func(x *ownerXIDs) bool {
-		return x.key != key && x.key != "" && !slices.ContainsFunc(x.counts, func(c xidCount) bool { return c.count > 0 })
+		return len(x.labels) > 0 && !slices.Equal(x.labels, owner) && !slices.ContainsFunc(x.counts, func(c xidCount) bool { return c.count > 0 })
 	})
 	o.of(owner, at)
 }
@@ -96,13 +93,8 @@ func (o *owners) at(at int64) []gpu.Label {
 	return nil
 }
 
-// present returns the key of the present owner.
-func (o *owners) present() string {
-	if n := len(o.tenures); n > 0 {
-		return o.tenures[n-1].key
-	}
-	return ""
-}
+// present returns the present owner.
+func (o *owners) present() []gpu.Label { return o.at(math.MaxInt64) }
 
 // of returns the XIDs of an owner. Beyond maxOwners, the XIDs of the owner that was not seen for longest become those of
 // none.
@@ -110,15 +102,14 @@ func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 	if o.xids == nil {
 		o.xids = []*ownerXIDs{{}}
 	}
-	key := keyOf(owner)
-	if i := slices.IndexFunc(o.xids, func(x *ownerXIDs) bool { return x.key == key }); i >= 0 {
+	if i := slices.IndexFunc(o.xids, func(x *ownerXIDs) bool { return slices.Equal(x.labels, owner) }); i >= 0 {
 		o.xids[i].seen = max(o.xids[i].seen, at)
 		return o.xids[i]
 	}
 	if len(o.xids) > maxOwners {
 		oldest := 0
 		for i, x := range o.xids {
-			if i > 0 && x.key != o.present() && (oldest == 0 || x.seen < o.xids[oldest].seen) {
+			if i > 0 && !slices.Equal(x.labels, o.present()) && (oldest == 0 || x.seen < o.xids[oldest].seen) {
 				oldest = i
 			}
 		}
@@ -127,7 +118,7 @@ func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 		}
 		o.xids = slices.Delete(o.xids, oldest, oldest+1)
 	}
-	x := &ownerXIDs{key: key, labels: owner, seen: at}
+	x := &ownerXIDs{labels: owner, seen: at}
 	o.xids = append(o.xids, x)
 	return x
 }
@@ -158,7 +149,7 @@ func (o *ownerXIDs) of(x xid) *xidCount {
 // beginning.
 func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Series {
 	for _, x := range o.xids {
-		if reported && x.key == o.present() {
+		if reported && slices.Equal(x.labels, o.present()) {
 			for _, code := range catalog.AlertXIDs() {
 				x.of(xid{code, wholeGPU})
 			}
@@ -186,12 +177,4 @@ func sortedLabels(labels []gpu.Label) []gpu.Label {
 	out := slices.DeleteFunc(slices.Clone(labels), func(x gpu.Label) bool { return x.Value == "" })
 	slices.SortStableFunc(out, func(a, b gpu.Label) int { return cmp.Compare(a.Name, b.Name) })
 	return out
-}
-
-func keyOf(labels []gpu.Label) string {
-	var b strings.Builder
-	for _, x := range labels {
-		b.WriteString(strconv.Quote(x.Name) + "=" + strconv.Quote(x.Value) + ",")
-	}
-	return b.String()
 }
