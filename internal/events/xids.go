@@ -95,7 +95,6 @@ type xidCounter struct {
 	now      int64   // of the latest cycle
 
 	topology   *gpu.Topology
-	plan       *gpu.Plan
 	rows       []*entityEvents // by row
 	unreported []bool          // by row: no witness reports its XIDs
 	field      int             // of XIDs; -1 where it is not planned
@@ -108,7 +107,7 @@ type xidCounter struct {
 // bind prepares for a session. It forgets the old window of an entity that was away, such as a GPU that fell off the bus
 // and comes back after a reset, and instances that are gone.
 func (x *xidCounter) bind(t *gpu.Topology, plan *gpu.Plan) {
-	x.topology, x.plan = t, plan
+	x.topology = t
 	x.sessions++
 	x.repeat()
 	before := x.witness
