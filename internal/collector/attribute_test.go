@@ -19,7 +19,7 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 	setUp := func(t *testing.T) (*rig, *owners, func(answer func(context.Context, *gpu.Topology) (*gpu.Owners, error))) {
 		o := &owners{answer: says}
 		r := start(t, &fake{gpus: 1}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
-		r.has("UTIL{0} 50 pod=a")
+		r.Has("UTIL{0} 50 pod=a")
 		return r, o, func(answer func(context.Context, *gpu.Topology) (*gpu.Owners, error)) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -30,12 +30,12 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, _, answers := setUp(t)
 			answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return nil, gpu.ErrUnavailable })
-			r.wait(interval)
-			r.has("UTIL{0} 50 pod=a") // the last good word, of the same topology
+			r.Wait(interval)
+			r.Has("UTIL{0} 50 pod=a") // the last good word, of the same topology
 			r.fake.session.end(gpu.ErrTopology)
 			synctest.Wait()
-			r.has("UTIL{0} 50")
-			r.stop()
+			r.Has("UTIL{0} 50")
+			r.Stop()
 		})
 	})
 	t.Run("on its way", func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 				<-late
 				return good, nil
 			})
-			r.wait(interval + interval/2) // it hangs, and cycles go on
+			r.Wait(interval + interval/2) // it hangs, and cycles go on
 			before := o.calls
 			r.fake.session.end(gpu.ErrTopology)
 			synctest.Wait()
@@ -59,11 +59,11 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 			}
 			close(late)
 			synctest.Wait()
-			r.has("UTIL{0} 50 pod=b") // the answer to a question of its own, at once
+			r.Has("UTIL{0} 50 pod=b") // the answer to a question of its own, at once
 			if len(about) != 2 || about[0] == about[1] {
 				t.Errorf("%d questions about %v", len(about), about)
 			}
-			r.stop()
+			r.Stop()
 		})
 	})
 }
@@ -105,22 +105,22 @@ func TestOneAttributorIsAway(t *testing.T) {
 					return &gpu.Owners{Generation: 1}, nil
 				}}
 				r := start(t, &fake{gpus: 2}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{answers, other} })
-				r.wait(interval)
+				r.Wait(interval)
 				line := func(gpu string) string {
 					return "dcgm_gpu_unattributed_utilization_ratio{-1}[{gpu " + gpu + "} {UUID GPU-" + gpu + "}] "
 				}
 				for _, gpu := range tt.known {
-					if !strings.Contains(r.last(), line(gpu)+"0") {
-						t.Errorf("no %s in\n%s", line(gpu), r.last())
+					if !strings.Contains(r.Last(), line(gpu)+"0") {
+						t.Errorf("no %s in\n%s", line(gpu), r.Last())
 					}
 				}
 				for _, gpu := range tt.unknown {
-					r.has(line(gpu))
+					r.Has(line(gpu))
 				}
-				if why := "dcgm_exporter_attribution_unavailable{-1}[{what owners} {reason no_data}] 1"; strings.Contains(r.last(), why) != (len(tt.unknown) > 0) {
-					t.Errorf("%q: on the page %v", why, strings.Contains(r.last(), why))
+				if why := "dcgm_exporter_attribution_unavailable{-1}[{what owners} {reason no_data}] 1"; strings.Contains(r.Last(), why) != (len(tt.unknown) > 0) {
+					t.Errorf("%q: on the page %v", why, strings.Contains(r.Last(), why))
 				}
-				r.stop()
+				r.Stop()
 			})
 		})
 	}

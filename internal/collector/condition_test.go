@@ -60,7 +60,7 @@ func TestWhatIsReported(t *testing.T) {
 		}
 		r := start(t, f, factsPlan)
 		for range 2 { // the second cycle reuses what the first made
-			r.has(
+			r.Has(
 				"DCGM_EXP_GPU_PAIR_INFO{0}[{peer_gpu 2} {peer_uuid GPU-c} {path NODE} {nvlinks 12}] 1",
 				"DCGM_EXP_GPU_PAIR_INFO{0}[{peer_gpu 5} {peer_uuid GPU-f} {path SYS} {nvlinks 0}] 1",
 				"DCGM_EXP_GPU_PAIR_INFO{1}[{peer_gpu 5} {peer_uuid GPU-f} {nvlinks 4}] 1",
@@ -75,11 +75,11 @@ func TestWhatIsReported(t *testing.T) {
 				"DCGM_EXP_P2P_STATUS{1}[{peer_gpu 1} {link_status DisabledByRegKey}] 4",
 				"DCGM_EXP_P2P_STATUS{1}[{peer_gpu 5} {link_status Melted}] 6",
 			)
-			r.hasNot("DCGM_EXP_GPU_AFFINITY_INFO{2}")
-			r.hasNot("unavailable{DCGM_EXP_P2P")
-			r.hasNot("unavailable{DCGM_EXP_GPU_PAIR")
-			r.hasNot("unavailable{DCGM_EXP_GPU_AFFINITY") // what a lost GPU lacks its own health says
-			r.wait(interval)
+			r.HasNot("DCGM_EXP_GPU_AFFINITY_INFO{2}")
+			r.HasNot("unavailable{DCGM_EXP_P2P")
+			r.HasNot("unavailable{DCGM_EXP_GPU_PAIR")
+			r.HasNot("unavailable{DCGM_EXP_GPU_AFFINITY") // what a lost GPU lacks its own health says
+			r.Wait(interval)
 		}
 		f.set(func() {
 			f.read = func(_ context.Context, b *gpu.Batch) error {
@@ -89,11 +89,11 @@ func TestWhatIsReported(t *testing.T) {
 				return nil
 			}
 		})
-		r.wait(interval)
-		r.has("UTIL{0} 50", "unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} version", "unavailable{DCGM_EXP_P2P_STATUS -1} not_supported")
-		r.hasNot("DCGM_EXP_GPU_HEALTH_STATUS")
-		r.hasNot("DCGM_EXP_P2P_STATUS")
-		r.stop()
+		r.Wait(interval)
+		r.Has("UTIL{0} 50", "unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} version", "unavailable{DCGM_EXP_P2P_STATUS -1} not_supported")
+		r.HasNot("DCGM_EXP_GPU_HEALTH_STATUS")
+		r.HasNot("DCGM_EXP_P2P_STATUS")
+		r.Stop()
 	})
 }
 
@@ -114,9 +114,9 @@ func TestWhatCannotBeReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := start(t, &fake{gpus: test.gpus}, factsPlan)
-				r.has(test.want...)
-				r.hasNot("DCGM_EXP")
-				r.stop()
+				r.Has(test.want...)
+				r.HasNot("DCGM_EXP")
+				r.Stop()
 			})
 		})
 	}

@@ -54,7 +54,7 @@ func TestPausesBetweenAttemptsGrow(t *testing.T) {
 				f := &fake{gpus: 1, open: attempt}
 				fails(f, true)
 				r := start(t, f, nil)
-				r.wait(2 * time.Minute)
+				r.Wait(2 * time.Minute)
 				if diff := cmp.Diff([]int{0, 1, 3, 7, 15, 31, 61, 91}, at); diff != "" {
 					t.Errorf("attempts, in seconds from the start (-want +got):\n%s", diff)
 				}
@@ -62,8 +62,8 @@ func TestPausesBetweenAttemptsGrow(t *testing.T) {
 					f.open = attempt
 					fails(f, false)
 				})
-				r.wait(30 * time.Second)
-				r.has("UTIL{0} 50")
+				r.Wait(30 * time.Second)
+				r.Has("UTIL{0} 50")
 
 				begin, at = time.Now(), nil
 				f.set(func() {
@@ -71,11 +71,11 @@ func TestPausesBetweenAttemptsGrow(t *testing.T) {
 					fails(f, true)
 				})
 				f.session.end(gpu.ErrLost)
-				r.wait(16 * time.Second)
+				r.Wait(16 * time.Second)
 				if diff := cmp.Diff([]int{0, 1, 3, 7, 15}, at); diff != "" {
 					t.Errorf("attempts after a success (-want +got):\n%s", diff)
 				}
-				r.stop()
+				r.Stop()
 				if c := f.counts(); c[0] != c[1] {
 					t.Errorf("%d sessions opened, %d closed", c[0], c[1])
 				}
@@ -100,20 +100,20 @@ func TestASlowOpenIsLeftAlone(t *testing.T) {
 			}
 		}}
 		r := start(t, f, nil)
-		r.wait(interval + time.Second)
-		r.has("error opening")
-		r.metric("dcgm_exporter_collect_unavailable{reason=opening} 1")
-		if r.loop.Ready() {
+		r.Wait(interval + time.Second)
+		r.Has("error opening")
+		r.Metric("dcgm_exporter_collect_unavailable{reason=opening} 1")
+		if r.Loop.Ready() {
 			t.Error("ready before the first cycle has ended")
 		}
-		r.wait(takes - interval)
-		r.has("UTIL{0} 50")
+		r.Wait(takes - interval)
+		r.Has("UTIL{0} 50")
 		if opens != 1 {
 			t.Errorf("opened %d times", opens)
 		}
-		r.metricNot("dcgm_exporter_collect_failures_total{")
-		r.metricNot("dcgm_exporter_collect_unavailable{")
-		r.stop()
+		r.MetricNot("dcgm_exporter_collect_failures_total{")
+		r.MetricNot("dcgm_exporter_collect_unavailable{")
+		r.Stop()
 	})
 }
 
@@ -125,17 +125,17 @@ func TestAFailedOpenCountsOnce(t *testing.T) {
 			return fmt.Errorf("connect: %w", gpu.ErrUnavailable)
 		}}
 		r := start(t, f, nil)
-		r.wait(25*time.Second + 100*time.Millisecond)
-		r.has("error unavailable")
-		if !r.loop.Ready() {
+		r.Wait(25*time.Second + 100*time.Millisecond)
+		r.Has("error unavailable")
+		if !r.Loop.Ready() {
 			t.Error("a node without a driver is not ready: it serves its health")
 		}
-		r.metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 1")
-		r.metricNot("dcgm_exporter_collect_failures_total{reason=timeout")
-		r.metricNot("dcgm_exporter_collect_failures_total{reason=opening")
-		r.wait(27 * time.Second) // between two attempts
-		r.metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 2")
-		r.stop()
+		r.Metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 1")
+		r.MetricNot("dcgm_exporter_collect_failures_total{reason=timeout")
+		r.MetricNot("dcgm_exporter_collect_failures_total{reason=opening")
+		r.Wait(27 * time.Second) // between two attempts
+		r.Metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 2")
+		r.Stop()
 	})
 }
 
@@ -147,18 +147,18 @@ func TestASlowReloadKeepsAFreshPage(t *testing.T) {
 		slow := &fake{gpus: 2, open: func(context.Context) error { time.Sleep(45 * time.Second); return nil }}
 		done := make(chan error, 1)
 		go func() {
-			done <- r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(slow.Open), Plan: testPlan()})
+			done <- r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(slow.Open), Plan: testPlan()})
 		}()
-		r.wait(3*interval - time.Second)
-		r.has("UTIL{0} 50")
-		r.wait(2 * interval / 3 * 2)
-		r.has("error opening")
-		r.wait(interval)
-		r.has("UTIL{1} 50")
+		r.Wait(3*interval - time.Second)
+		r.Has("UTIL{0} 50")
+		r.Wait(2 * interval / 3 * 2)
+		r.Has("error opening")
+		r.Wait(interval)
+		r.Has("UTIL{1} 50")
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		r.stop()
+		r.Stop()
 	})
 }
 
@@ -263,14 +263,14 @@ func TestAPanicIsAFailedCycle(t *testing.T) {
 						publish(s)
 					}
 				})
-				r.has("UTIL{0} 50")
+				r.Has("UTIL{0} 50")
 				w.fake.set(func() { c.begin(w) })
-				r.wait(4 * interval)
-				if !c.served && !strings.HasPrefix(r.last(), "error ") {
-					t.Errorf("a page with data:\n%s", r.last())
+				r.Wait(4 * interval)
+				if !c.served && !strings.HasPrefix(r.Last(), "error ") {
+					t.Errorf("a page with data:\n%s", r.Last())
 				}
 				if c.stage != "" {
-					r.metricLike("dcgm_exporter_collect_failures_total{reason=panic,stage=" + c.stage + "} ")
+					r.Metric("dcgm_exporter_collect_failures_total{reason=panic,stage=" + c.stage + "} ")
 					log.mu.Lock()
 					lines := strings.Join(log.lines, "\n---\n")
 					n := len(log.lines)
@@ -280,10 +280,10 @@ func TestAPanicIsAFailedCycle(t *testing.T) {
 					}
 				}
 				w.fake.set(func() { c.end(w) })
-				r.wait(time.Minute)
-				r.has("UTIL{0} 50")
-				r.metric("dcgm_exporter_collect_success{} 1")
-				if err := r.stop(); err != nil {
+				r.Wait(time.Minute)
+				r.Has("UTIL{0} 50")
+				r.Metric("dcgm_exporter_collect_success{} 1")
+				if err := r.End(); err != nil {
 					t.Errorf("Run: %v", err)
 				}
 			})
@@ -318,12 +318,11 @@ func TestPagesFollowEachOtherInTime(t *testing.T) {
 							valid = time.Now().Add(s.ValidFor)
 						}
 					})
-					r.wait(10 * time.Minute)
+					r.Wait(10 * time.Minute)
 					if late := time.Since(valid); late > 0 {
 						t.Errorf("the latest page is past its time for %v", late)
 					}
-					r.cancel()
-					<-r.result
+					_ = r.End()                 // wedged
 					time.Sleep(2 * time.Minute) // what is under way
 				})
 			})
@@ -357,25 +356,24 @@ func TestAttributionNeverDelaysACycle(t *testing.T) {
 					opt.Plan.Interval = 500 * time.Millisecond
 					opt.Attributors = []collector.Attributor{o}
 				})
-				r.has("UTIL{0} 50 pod=a")
+				r.Has("UTIL{0} 50 pod=a")
 				mu.Lock()
 				takes = c.takes
 				mu.Unlock()
-				r.wait(time.Second)
-				pages := len(r.all())
-				r.wait(20 * time.Second)
-				if n := len(r.all()) - pages; n != 40 {
+				r.Wait(time.Second)
+				pages := len(r.Pages())
+				r.Wait(20 * time.Second)
+				if n := len(r.Pages()) - pages; n != 40 {
 					t.Errorf("%d pages in 20 s at an interval of 0.5 s", n)
 				}
-				r.has("UTIL{0} 50 pod=a")
-				r.wait(40 * time.Second)
+				r.Has("UTIL{0} 50 pod=a")
+				r.Wait(40 * time.Second)
 				want := "UTIL{0} 50"
 				if c.label {
 					want += " pod=a"
 				}
-				r.has(want)
-				r.cancel()
-				<-r.result
+				r.Has(want)
+				_ = r.End()               // wedged
 				time.Sleep(2 * time.Hour) // the attributor's goroutine ends
 			})
 		})
@@ -408,7 +406,7 @@ func TestTheFirstCycleWaitsForOwners(t *testing.T) {
 						publish(s)
 					}
 				})
-				r.wait(c.waits)
+				r.Wait(c.waits)
 				if first != c.waits {
 					t.Errorf("the first page came after %v, want %v", first, c.waits)
 				}
@@ -416,9 +414,8 @@ func TestTheFirstCycleWaitsForOwners(t *testing.T) {
 				if c.label {
 					want += " pod=a"
 				}
-				r.has(want)
-				r.cancel()
-				<-r.result
+				r.Has(want)
+				_ = r.End() // wedged
 				time.Sleep(time.Hour)
 			})
 		})

@@ -136,174 +136,28 @@ func (s *fakeSession) Read(ctx context.Context, b *gpu.Batch) error {
 	return nil
 }
 
-// rig runs a Loop over a fake and keeps what it published.
+// rig runs a Loop over a fake.
 type rig struct {
-	t      *testing.T
-	fake   *fake
-	loop   *loop.Loop
-	reg    *prometheus.Registry
-	cancel context.CancelFunc
-	result chan error
-
-	mu    sync.Mutex
-	pages []string
+	*loop.Rig
+	fake *fake
 }
 
 func start(t *testing.T, f *fake, adjust func(*loop.Options)) *rig {
-	r := &rig{t: t, fake: f, reg: prometheus.NewRegistry(), result: make(chan error, 1)}
-	opt := loop.Options{Options: collector.Options{
-		Source: collector.SourceOf(f.Open), Plan: testPlan(), Registerer: r.reg,
-		Publish: func(s *gpu.Snapshot) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.pages = append(r.pages, render(s))
-		},
-	}}
-	if adjust != nil {
-		adjust(&opt)
-	}
-	r.loop = loop.New(opt)
-	ctx, cancel := context.WithCancel(t.Context())
-	r.cancel = cancel
-	go func() { r.result <- r.loop.Run(ctx) }()
-	synctest.Wait()
-	return r
-}
-
-// render writes a snapshot as one line per fact.
-func render(s *gpu.Snapshot) string {
-	var lines []string
-	if s.Health.Err != nil {
-		lines = append(lines, "error "+gpu.Reason(s.Health.Err))
-	}
-	for _, c := range s.Columns {
-		for row, v := range c.Values {
-			if !v.IsAbsent() {
-				line := fmt.Sprintf("%s{%d} %s", c.Counter.Name, row, v)
-				for _, l := range s.Owners.Of(row) {
-					line += " " + l.Name + "=" + l.Value
-				}
-				lines = append(lines, line)
-			}
-		}
-	}
-	for _, f := range s.Families {
-		for _, x := range f.Series {
-			lines = append(lines, fmt.Sprintf("%s{%d}%v %s", f.Name, x.Row, x.Labels, x.Value))
-		}
-	}
-	for row, e := range s.Health.Entities {
-		if e.Err != nil {
-			lines = append(lines, fmt.Sprintf("down{%d} %s", row, gpu.Reason(e.Err)))
-		}
-	}
-	for _, u := range s.Health.Unavailable {
-		lines = append(lines, fmt.Sprintf("unavailable{%s %d} %s", u.Field, u.Row, u.Reason))
-	}
-	return strings.Join(lines, "\n")
-}
-
-// all returns the pages so far, without the one from before the first cycle.
-func (r *rig) all() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.pages[1:])
-}
-
-func (r *rig) last() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.pages[len(r.pages)-1]
-}
-
-func (r *rig) has(want ...string) {
-	r.t.Helper()
-	page := r.last()
-	for _, w := range want {
-		if !slices.Contains(strings.Split(page, "\n"), w) {
-			r.t.Errorf("no line %q in:\n%s", w, page)
-		}
-	}
-}
-
-func (r *rig) hasNot(prefix string) {
-	r.t.Helper()
-	page := r.last()
-	for _, line := range strings.Split(page, "\n") {
-		if strings.HasPrefix(line, prefix) {
-			r.t.Errorf("a line begins with %q in:\n%s", prefix, page)
-		}
-	}
-}
-
-func (r *rig) wait(d time.Duration) {
-	time.Sleep(d) // the bubble's clock
-	synctest.Wait()
-}
-
-func (r *rig) stop() error {
-	r.cancel()
-	return <-r.result
-}
-
-// series returns all of the loop's own series as name{label=value} value.
-func (r *rig) series() []string {
-	r.t.Helper()
-	families, err := r.reg.Gather()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	var all []string
-	for _, f := range families {
-		for _, m := range f.Metric {
-			var labels []string
-			for _, l := range m.Label {
-				labels = append(labels, l.GetName()+"="+l.GetValue())
-			}
-			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
-			all = append(all, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), value))
-		}
-	}
-	return all
-}
-
-// metric checks that there is a series name{label=value} value.
-func (r *rig) metric(want string) {
-	r.t.Helper()
-	if all := r.series(); !slices.Contains(all, want) {
-		r.t.Errorf("no series %q in:\n%s", want, strings.Join(all, "\n"))
-	}
-}
-
-// metricLike checks that there is a series that begins with prefix, metricNot that there is none.
-func (r *rig) metricLike(prefix string) {
-	r.t.Helper()
-	if all := r.series(); !slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, prefix) }) {
-		r.t.Errorf("no series %q in:\n%s", prefix, strings.Join(all, "\n"))
-	}
-}
-
-func (r *rig) metricNot(prefix string) {
-	r.t.Helper()
-	for _, s := range r.series() {
-		if strings.HasPrefix(s, prefix) {
-			r.t.Errorf("unexpected series %s", s)
-		}
-	}
+	return &rig{loop.Start(t, collector.SourceOf(f.Open), testPlan(), adjust), f}
 }
 
 func TestFirstPageIsThereAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &fake{gpus: 2}, nil)
-		if !r.loop.Ready() {
+		if !r.Loop.Ready() {
 			t.Error("not ready after the first cycle")
 		}
-		r.has("UTIL{0} 50", "UTIL_RATIO{1} 0.5", "XID{0}[{err_code 0} {err_msg No Error}] 0",
+		r.Has("UTIL{0} 50", "UTIL_RATIO{1} 0.5", "XID{0}[{err_code 0} {err_msg No Error}] 0",
 			"unavailable{GR -1} no_entity", "unavailable{DCGM_EXP_P2P_STATUS -1} not_supported",
 			"DCGM_EXP_XID_ERRORS_COUNT{1}[{window_size_in_ms 300000}] 0")
-		r.metric("dcgm_exporter_collect_success{} 1")
-		r.metric("dcgm_exporter_sessions_total{cause=start} 1")
-		if err := r.stop(); err != nil {
+		r.Metric("dcgm_exporter_collect_success{} 1")
+		r.Metric("dcgm_exporter_sessions_total{cause=start} 1")
+		if err := r.End(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 		if diff := cmp.Diff([2]int{1, 1}, r.fake.counts()); diff != "" {
@@ -320,7 +174,7 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 		plan := testPlan()
 		plan.Interval = time.Second
 		r := start(t, f, func(o *loop.Options) { o.Plan = plan })
-		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); err != nil {
+		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); err != nil {
 			t.Fatal(err)
 		}
 		f.set(func() {
@@ -330,16 +184,16 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 				return nil
 			}
 		})
-		r.wait(4 * interval)
-		r.has("UTIL{0} 7")
-		for _, page := range r.all() {
+		r.Wait(4 * interval)
+		r.Has("UTIL{0} 7")
+		for _, page := range r.Pages() {
 			if strings.Contains(page, "error timeout") {
 				t.Errorf("half an interval is reported as a timeout:\n%s", page)
 			}
 		}
 		f.set(func() { f.read = nil })
-		r.wait(interval)
-		r.stop()
+		r.Wait(interval)
+		r.Stop()
 	})
 }
 
@@ -353,13 +207,13 @@ func TestSamplesAreJudgedOneByOne(t *testing.T) {
 			return nil
 		}
 		r := start(t, f, nil)
-		r.has("UTIL{2} 7", "down{0} unavailable", "down{1} unavailable")
-		r.hasNot("UTIL{0}")
-		r.hasNot("UTIL{1}")
-		r.hasNot("XID{0}") // a GPU that answers nothing has no "no error" either
-		r.metric("dcgm_exporter_samples_dropped_total{reason=out_of_range} 1")
-		r.metric("dcgm_exporter_samples_dropped_total{reason=stale} 1")
-		r.stop()
+		r.Has("UTIL{2} 7", "down{0} unavailable", "down{1} unavailable")
+		r.HasNot("UTIL{0}")
+		r.HasNot("UTIL{1}")
+		r.HasNot("XID{0}") // a GPU that answers nothing has no "no error" either
+		r.Metric("dcgm_exporter_samples_dropped_total{reason=out_of_range} 1")
+		r.Metric("dcgm_exporter_samples_dropped_total{reason=stale} 1")
+		r.Stop()
 	})
 }
 
@@ -367,7 +221,7 @@ func TestLostGPUTakesNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 8}
 		r := start(t, f, nil)
-		healthy := r.last()
+		healthy := r.Last()
 		f.set(func() {
 			f.read = func(_ context.Context, b *gpu.Batch) error {
 				for row := range 8 {
@@ -380,16 +234,16 @@ func TestLostGPUTakesNothingElse(t *testing.T) {
 				return nil
 			}
 		})
-		r.wait(interval)
-		r.has("down{3} lost")
+		r.Wait(interval)
+		r.Has("down{3} lost")
 		gone := func(line string) bool { return strings.Contains(line, "{3}") }
 		want := slices.DeleteFunc(strings.Split(healthy, "\n"), gone)
-		got := slices.DeleteFunc(strings.Split(r.last(), "\n"), gone)
+		got := slices.DeleteFunc(strings.Split(r.Last(), "\n"), gone)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("the others changed (-before +after):\n%s", diff)
 		}
-		r.hasNot("UTIL{3}")
-		r.stop()
+		r.HasNot("UTIL{3}")
+		r.Stop()
 	})
 }
 
@@ -405,29 +259,29 @@ func TestHangingReadIsReported(t *testing.T) {
 				return nil
 			}
 		})
-		r.wait(2 * interval)
-		r.has("UTIL{0} 50") // fresh still
-		r.wait(interval)
-		r.has("error timeout")
-		r.hasNot("UTIL")
-		if err := r.loop.Healthy(); err != nil {
+		r.Wait(2 * interval)
+		r.Has("UTIL{0} 50") // fresh still
+		r.Wait(interval)
+		r.Has("error timeout")
+		r.HasNot("UTIL")
+		if err := r.Loop.Healthy(); err != nil {
 			t.Errorf("unhealthy before the limit: %v", err)
 		}
-		r.wait(3*interval + time.Second) // that of a page
-		if err := r.loop.Healthy(); !errors.Is(err, gpu.ErrWedged) {
+		r.Wait(3*interval + time.Second) // that of a page
+		if err := r.Loop.Healthy(); !errors.Is(err, gpu.ErrWedged) {
 			t.Errorf("Healthy past the limit: %v, want gpu.ErrWedged", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), interval)
 		defer cancel()
-		if err := r.loop.Reload(ctx, collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); !errors.Is(err, context.DeadlineExceeded) {
+		if err := r.Loop.Reload(ctx, collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Reload during a hang: %v, want the end of its context", err)
 		}
-		r.metric("dcgm_exporter_collect_unavailable{reason=timeout} 1")
+		r.Metric("dcgm_exporter_collect_unavailable{reason=timeout} 1")
 		close(release)
-		r.wait(time.Millisecond)
-		r.has("UTIL{0} 51") // late, and served at once
-		r.metric("dcgm_exporter_collect_success{} 1")
-		r.stop()
+		r.Wait(time.Millisecond)
+		r.Has("UTIL{0} 51") // late, and served at once
+		r.Metric("dcgm_exporter_collect_success{} 1")
+		r.Stop()
 	})
 }
 
@@ -462,21 +316,20 @@ func TestALateAnswerIsServed(t *testing.T) {
 						return nil
 					}
 				})
-				r.wait(20 * max(c.every, c.takes))
+				r.Wait(20 * max(c.every, c.takes))
 				empty := 0
-				for _, page := range r.all()[1:] {
+				for _, page := range r.Pages()[1:] {
 					if !strings.Contains(page, "UTIL{0} 50") {
 						empty++
 					}
 				}
-				if n := len(r.all()); c.served != (empty == 0) || n < 15 {
+				if n := len(r.Pages()); c.served != (empty == 0) || n < 15 {
 					t.Errorf("%d pages, %d of them without data", n, empty)
 				}
 				if n := strings.Count(log.String(), "answers late"); c.served && (n == 1) != (c.takes >= min(max(c.every, time.Second), 10*time.Second)) {
 					t.Errorf("%d lines say that the driver is late", n)
 				}
-				r.cancel()
-				<-r.result
+				_ = r.End()         // wedged
 				time.Sleep(c.takes) // the call under way
 			})
 		})
@@ -491,11 +344,11 @@ func TestWedgedDriverEndsRun(t *testing.T) {
 		f.set(func() {
 			f.read = func(context.Context, *gpu.Batch) error { <-release; return nil }
 		})
-		r.wait(interval + time.Minute)
-		if err := <-r.result; !errors.Is(err, gpu.ErrWedged) {
+		r.Wait(interval + time.Minute)
+		if err := <-r.Result; !errors.Is(err, gpu.ErrWedged) {
 			t.Errorf("Run: %v, want gpu.ErrWedged", err)
 		}
-		if err := r.loop.Healthy(); !errors.Is(err, gpu.ErrWedged) {
+		if err := r.Loop.Healthy(); !errors.Is(err, gpu.ErrWedged) {
 			t.Errorf("Healthy: %v, want gpu.ErrWedged", err)
 		}
 		close(release)
@@ -514,19 +367,19 @@ func TestSessionsFollowTheTruth(t *testing.T) {
 				f.set(func() { f.gpus = 2 })
 				f.session.end(c.err)
 				synctest.Wait()
-				r.has("UTIL{1} 50")
-				r.metric(fmt.Sprintf("dcgm_exporter_sessions_total{cause=%s} 1", c.cause))
+				r.Has("UTIL{1} 50")
+				r.Metric(fmt.Sprintf("dcgm_exporter_sessions_total{cause=%s} 1", c.cause))
 				if diff := cmp.Diff([2]int{2, 1}, f.counts()); diff != "" {
 					t.Errorf("opened, closed (-want +got):\n%s", diff)
 				}
 				// The page of before stays while the topology changes. That of an engine which is gone goes at
 				// once.
-				pages := r.all()
+				pages := r.Pages()
 				between := pages[len(pages)-2]
 				if c.cause == "lost" && between != "error lost" || c.cause == "topology" && !strings.Contains(between, "UTIL{0} 50") {
 					t.Errorf("the page in between is %q", between)
 				}
-				r.stop()
+				r.Stop()
 			})
 		})
 	}
@@ -537,44 +390,44 @@ func TestReload(t *testing.T) {
 		f := &fake{gpus: 1}
 		r := start(t, f, nil)
 		bad := &fake{open: func(context.Context) error { return gpu.ErrVersion }}
-		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(bad.Open), Plan: testPlan()}); !errors.Is(err, gpu.ErrVersion) {
+		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(bad.Open), Plan: testPlan()}); !errors.Is(err, gpu.ErrVersion) {
 			t.Errorf("Reload to a source that does not open: %v, want gpu.ErrVersion", err)
 		}
 		unread := &fake{gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrTimeout }}
-		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(unread.Open), Plan: testPlan()}); !errors.Is(err, gpu.ErrTimeout) {
+		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(unread.Open), Plan: testPlan()}); !errors.Is(err, gpu.ErrTimeout) {
 			t.Errorf("Reload to a source that does not read: %v, want gpu.ErrTimeout", err)
 		}
 		if diff := cmp.Diff([2]int{1, 1}, unread.counts()); diff != "" {
 			t.Errorf("the refused source: opened, closed (-want +got):\n%s", diff)
 		}
-		r.wait(interval)
-		r.has("UTIL{0} 50")
+		r.Wait(interval)
+		r.Has("UTIL{0} 50")
 
 		plan := testPlan()
 		plan.Interval = time.Second
 		plan.Counters = plan.Counters[:1]
 		good := &fake{gpus: 4}
-		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(good.Open), Plan: plan}); err != nil {
+		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(good.Open), Plan: plan}); err != nil {
 			t.Fatalf("Reload: %v", err)
 		}
 		synctest.Wait()
-		r.has("UTIL{3} 50")
-		r.hasNot("UTIL_RATIO")
-		before := len(r.all())
-		r.wait(3 * time.Second)
-		if n := len(r.all()) - before; n != 3 {
+		r.Has("UTIL{3} 50")
+		r.HasNot("UTIL_RATIO")
+		before := len(r.Pages())
+		r.Wait(3 * time.Second)
+		if n := len(r.Pages()) - before; n != 3 {
 			t.Errorf("%d pages in 3 s at the new interval of 1 s", n)
 		}
 		if diff := cmp.Diff([2]int{1, 1}, f.counts()); diff != "" {
 			t.Errorf("the replaced source: opened, closed (-want +got):\n%s", diff)
 		}
-		for i, page := range r.all() {
+		for i, page := range r.Pages() {
 			if strings.Contains(page, "error") {
 				t.Errorf("page %d is empty: %s", i, page)
 			}
 		}
-		r.metric("dcgm_exporter_sessions_total{cause=reload} 1")
-		r.stop()
+		r.Metric("dcgm_exporter_sessions_total{cause=reload} 1")
+		r.Stop()
 	})
 }
 
@@ -582,14 +435,14 @@ func TestReloadWhileThereIsNoSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{open: func(context.Context) error { return gpu.ErrUnavailable }}
 		r := start(t, f, nil)
-		r.wait(2 * time.Minute)
+		r.Wait(2 * time.Minute)
 		good := &fake{gpus: 1}
-		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(good.Open), Plan: testPlan()}); err != nil {
+		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(good.Open), Plan: testPlan()}); err != nil {
 			t.Fatalf("Reload: %v", err)
 		}
 		synctest.Wait()
-		r.has("UTIL{0} 50")
-		r.stop()
+		r.Has("UTIL{0} 50")
+		r.Stop()
 	})
 }
 
@@ -615,8 +468,8 @@ func TestOwnersOutliveAHiccupAndNoMore(t *testing.T) {
 		good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
 		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }}
 		r := start(t, &fake{gpus: 2}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
-		r.has("UTIL{0} 50 pod=a", "UTIL{1} 50")
-		r.metric("dcgm_exporter_attribution_success{attributor=test} 1")
+		r.Has("UTIL{0} 50 pod=a", "UTIL{1} 50")
+		r.Metric("dcgm_exporter_attribution_success{attributor=test} 1")
 
 		o.mu.Lock()
 		o.answer = func(ctx context.Context, _ *gpu.Topology) (*gpu.Owners, error) { // hangs, then hears ctx
@@ -624,17 +477,17 @@ func TestOwnersOutliveAHiccupAndNoMore(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		o.mu.Unlock()
-		r.wait(2*interval + time.Second)
-		r.has("UTIL{0} 50 pod=a")
-		r.metric("dcgm_exporter_attribution_success{attributor=test} 0")
-		r.wait(interval)
-		r.has("UTIL{0} 50 pod=a") // thirty seconds old
-		r.wait(interval)
-		r.has("UTIL{0} 50") // GPU series flow; the label is gone rather than old
+		r.Wait(2*interval + time.Second)
+		r.Has("UTIL{0} 50 pod=a")
+		r.Metric("dcgm_exporter_attribution_success{attributor=test} 0")
+		r.Wait(interval)
+		r.Has("UTIL{0} 50 pod=a") // thirty seconds old
+		r.Wait(interval)
+		r.Has("UTIL{0} 50") // GPU series flow; the label is gone rather than old
 		if o.calls != 5 {
 			t.Errorf("%d calls in 5 cycles", o.calls)
 		}
-		r.stop()
+		r.Stop()
 	})
 }
 
@@ -663,10 +516,10 @@ func TestFaultsOfFieldsAreListedOnce(t *testing.T) {
 			return nil
 		}
 		r := start(t, f, func(o *loop.Options) { o.Plan.Fields[2].Levels = gpuOnly })
-		r.has("unavailable{XID -1} permission", "unavailable{UTIL 1} not_supported", "unavailable{UTIL 2} no_data")
-		r.hasNot("unavailable{UTIL 0}")
-		r.hasNot("XID{") // not readable is not "no error"
-		r.stop()
+		r.Has("unavailable{XID -1} permission", "unavailable{UTIL 1} not_supported", "unavailable{UTIL 2} no_data")
+		r.HasNot("unavailable{UTIL 0}")
+		r.HasNot("XID{") // not readable is not "no error"
+		r.Stop()
 	})
 }
 
@@ -691,10 +544,10 @@ func TestNothingIsServedForAGPUAndItsInstances(t *testing.T) {
 		r := start(t, f, func(o *loop.Options) {
 			o.Plan.Fields[2].Levels = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
 		})
-		r.has("GR{0} 0.5", "GR{2} 0.5", "UTIL{1} 50")
-		r.hasNot("GR{1}")
-		r.hasNot("unavailable{GR")
-		r.hasNot("down")
-		r.stop()
+		r.Has("GR{0} 0.5", "GR{2} 0.5", "UTIL{1} 50")
+		r.HasNot("GR{1}")
+		r.HasNot("unavailable{GR")
+		r.HasNot("down")
+		r.Stop()
 	})
 }

@@ -21,10 +21,10 @@ func TestNothingReadOfInstances(t *testing.T) {
 		r := start(t, &fake{topology: top, read: silent}, func(o *loop.Options) {
 			o.Plan.Fields, o.Plan.Counters, o.Plan.Derived = nil, nil, nil
 		})
-		r.wait(interval)
-		r.hasNot("error")
-		r.metric(`dcgm_exporter_sessions_total{cause=start} 1`)
-		if err := r.stop(); err != nil {
+		r.Wait(interval)
+		r.HasNot("error")
+		r.Metric(`dcgm_exporter_sessions_total{cause=start} 1`)
+		if err := r.End(); err != nil {
 			t.Fatal(err)
 		}
 	})

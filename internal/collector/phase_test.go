@@ -30,8 +30,8 @@ func TestReadsFollowTheSamples(t *testing.T) {
 					return nil
 				}}
 				r := start(t, f, nil)
-				r.wait(20 * interval)
-				r.stop()
+				r.Wait(20 * interval)
+				r.Stop()
 				if len(reads) < 19 || len(reads) > 22 {
 					t.Errorf("%d reads in 20 intervals", len(reads))
 				}
@@ -56,8 +56,8 @@ func TestReadsOfAnEngineWithoutPhase(t *testing.T) {
 			return nil
 		}}
 		r := start(t, f, nil)
-		r.wait(200 * interval)
-		r.stop()
+		r.Wait(200 * interval)
+		r.Stop()
 		if reads > 206 {
 			t.Errorf("%d reads in 200 intervals", reads)
 		}

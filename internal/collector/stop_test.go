@@ -27,9 +27,9 @@ func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 				f := &fake{gpus: 1}
 				r := start(t, f, withXIDs)
 				f.set(func() { f.read = func(ctx context.Context, _ *gpu.Batch) error { <-ctx.Done(); return ctx.Err() } })
-				r.wait(wait)
+				r.Wait(wait)
 				begin := time.Now()
-				if err := r.stop(); err != nil {
+				if err := r.End(); err != nil {
 					t.Errorf("Run: %v", err)
 				}
 				if took := time.Since(begin); took > 4*time.Second {
@@ -62,9 +62,9 @@ func TestStopWhileTheDriverHangs(t *testing.T) {
 				f, free := &fake{gpus: 1}, make(chan struct{})
 				r := start(t, f, withXIDs)
 				f.set(func() { c.hang(f, free) })
-				r.wait(c.wait)
+				r.Wait(c.wait)
 				begin := time.Now()
-				if err := r.stop(); !errors.Is(err, gpu.ErrWedged) {
+				if err := r.End(); !errors.Is(err, gpu.ErrWedged) {
 					t.Errorf("Run: %v, want gpu.ErrWedged", err)
 				}
 				if took := time.Since(begin); took > 4*time.Second {
@@ -89,11 +89,11 @@ func TestReloadsDuringADriverCall(t *testing.T) {
 				return nil
 			}
 		})
-		r.wait(interval + interval/4)
+		r.Wait(interval + interval/4)
 		reload := func(ctx context.Context, to *fake) <-chan error {
 			done := make(chan error, 1)
 			go func() {
-				done <- r.loop.Reload(ctx, collector.Change{Source: collector.SourceOf(to.Open), Plan: testPlan()})
+				done <- r.Loop.Reload(ctx, collector.Change{Source: collector.SourceOf(to.Open), Plan: testPlan()})
 			}()
 			synctest.Wait()
 			return done
@@ -120,7 +120,7 @@ func TestReloadsDuringADriverCall(t *testing.T) {
 		if n := [][2]int{first.counts(), second.counts()}; n[0][0]+n[1][0] != 2 || n[0][1]+n[1][1] != 1 {
 			t.Errorf("sessions opened and closed by the two reloads: %v, want one open", n)
 		}
-		if err := r.stop(); err != nil {
+		if err := r.End(); err != nil {
 			t.Error(err)
 		}
 	})

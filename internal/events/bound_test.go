@@ -54,7 +54,7 @@ func TestEventsAreBounded(t *testing.T) {
 			runtime.ReadMemStats(&m)
 			return int64(m.HeapAlloc)
 		}
-		r.wait(40 * interval)
+		r.Wait(40 * interval)
 		mu.Lock()
 		if alerts := int64(len(catalog.AlertXIDs())); series != alerts {
 			t.Errorf("%d series where nothing happened, want the %d that alerts name, of the present owner", series, alerts)
@@ -66,7 +66,7 @@ func TestEventsAreBounded(t *testing.T) {
 				at = at.Add(time.Second / 5)
 				e.happen(at, 1+random.Int64N(gpu.MaxXID-1))
 			}
-			r.wait(interval)
+			r.Wait(interval)
 		}
 		mu.Lock()
 		if most := int64(5 * time.Minute / interval * each); windowed == 0 || windowed > most {
@@ -74,9 +74,9 @@ func TestEventsAreBounded(t *testing.T) {
 		}
 		mu.Unlock()
 		before := heap()
-		r.wait(2000 * interval) // owners go on changing
+		r.Wait(2000 * interval) // owners go on changing
 		grown := heap() - before
-		r.stop()
+		r.Stop()
 		mu.Lock()
 		defer mu.Unlock()
 		if total != cycles*each {

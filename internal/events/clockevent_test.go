@@ -17,8 +17,8 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 		r := start(t, e.Open, clockFamilies(clockTotalFamily, clockSecondsFamily))
 		step := func(wanted ...string) {
 			t.Helper()
-			r.wait(interval)
-			r.has(wanted...)
+			r.Wait(interval)
+			r.Has(wanted...)
 		}
 		const count, seconds = clockTotalFamily + "{0}[{clock_event ", clockSecondsFamily + "{0}[{clock_event "
 		at(1, 0)
@@ -33,11 +33,11 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
 		at(35, thermal)
 		step(count + "sw_thermal}] 2")
-		r.wait(4 * interval)
+		r.Wait(4 * interval)
 		at(75, 0) // 40 s later: more than three intervals
 		step(seconds+"sw_thermal}] 2", count+"sw_thermal}] 2")
 		at(14, powerCap) // reported again
 		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
-		r.stop()
+		r.Stop()
 	})
 }

@@ -49,14 +49,14 @@ func TestXIDsReportedAgain(t *testing.T) {
 		at := time.Now()
 		e.happen(at, 62, 45, 45)
 		for n := range 3 {
-			r.wait(interval)
+			r.Wait(interval)
 			e.happen(at, 45)
-			r.reload(r.change)
+			r.Reload(r.Change)
 			const count, total = xidCountFamily + "{0}[{window_size_in_ms 300000} {xid ", xidTotalFamily + "{0}[{xid "
-			r.has("XID{0} 45", count+"62}] 1", total+"62}] 1",
+			r.Has(gauge(0, 45), count+"62}] 1", total+"62}] 1",
 				count+fmt.Sprint("45}] ", 3+n), total+fmt.Sprint("45}] ", 3+n))
 		}
-		r.stop()
+		r.Stop()
 	})
 }
 
@@ -69,7 +69,7 @@ func TestXIDsRepeatedWithinASession(t *testing.T) {
 			seen.watch(o)
 		})
 		e.happen(time.Now(), 62, 45, 45)
-		r.wait(interval)
+		r.Wait(interval)
 		e.do(func() {
 			e.session.next = 0
 			e.read = func(b *gpu.Batch) error {
@@ -78,11 +78,11 @@ func TestXIDsRepeatedWithinASession(t *testing.T) {
 			}
 		})
 		e.happen(time.Now(), 31)
-		r.wait(interval)
+		r.Wait(interval)
 		if diff := cmp.Diff(map[string]int64{"62": 1, "45": 2, "31": 1}, seen.now()); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
-		r.stop()
+		r.Stop()
 	})
 }
 
@@ -95,13 +95,13 @@ func TestXIDsOfTheFuture(t *testing.T) {
 		for n := range 3 {
 			e.happen(time.Now().Add(time.Hour), 31)
 			e.happen(time.Now().Add(interval+4*time.Second), 62) // a little ahead of the Read
-			r.wait(interval)
-			r.has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", n+1), xidTotalFamily+fmt.Sprint("{0}[{xid 62}] ", n+1),
+			r.Wait(interval)
+			r.Has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", n+1), xidTotalFamily+fmt.Sprint("{0}[{xid 62}] ", n+1),
 				fmt.Sprint("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{0}[{xid 31}] ", gpu.Float(float64(time.Now().Unix()))))
 		}
-		r.wait(5 * time.Minute)
-		r.has(xidCountFamily + "{0}[{window_size_in_ms 300000}] 0")
-		r.stop()
+		r.Wait(5 * time.Minute)
+		r.Has(xidCountFamily + "{0}[{window_size_in_ms 300000}] 0")
+		r.Stop()
 	})
 }
 
@@ -133,18 +133,18 @@ func TestClockOfThisMachineIsSet(t *testing.T) {
 				})
 				last := func(code int) {
 					t.Helper()
-					r.has(fmt.Sprintf("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{0}[{xid %d}] %v", code, gpu.Float(float64(now().Add(-interval).UnixNano())/1e9)))
+					r.Has(fmt.Sprintf("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{0}[{xid %d}] %v", code, gpu.Float(float64(now().Add(-interval).UnixNano())/1e9)))
 				}
 				count := func(want map[string]int64) {
 					t.Helper()
-					r.wait(interval)
+					r.Wait(interval)
 					if diff := cmp.Diff(want, seen.now()); diff != "" {
 						t.Errorf("(-want +got)\n%s", diff)
 					}
 				}
 				e.happen(now(), 31)
 				count(map[string]int64{"31 pod=false": 1})
-				r.wait(interval) // the other pod has it for a while
+				r.Wait(interval) // the other pod has it for a while
 				e.happen(now(), 45)
 				count(map[string]int64{"31 pod=false": 1, "45 pod=true": 1})
 				last(45)
@@ -157,9 +157,9 @@ func TestClockOfThisMachineIsSet(t *testing.T) {
 				count(map[string]int64{"31 pod=false": 1, "31 pod=true": 2, "45 pod=true": 2})
 				last(31)
 				last(45)
-				r.wait(6 * time.Minute)
-				r.has(xidCountFamily + "{0}[{window_size_in_ms 300000}] 0")
-				r.stop()
+				r.Wait(6 * time.Minute)
+				r.Has(xidCountFamily + "{0}[{window_size_in_ms 300000}] 0")
+				r.Stop()
 			})
 		})
 	}
@@ -174,12 +174,12 @@ func TestImplausibleXIDs(t *testing.T) {
 			seen.watch(o)
 		})
 		e.happen(time.Now(), 0, -1, gpu.MaxXID+1, 1<<40, gpu.MaxXID)
-		r.wait(interval)
+		r.Wait(interval)
 		if diff := cmp.Diff(map[string]int64{"10000": 1}, seen.now()); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
-		r.dropped("xid", "out_of_range", 4)
-		r.stop()
+		r.Metric("dcgm_exporter_events_dropped_total{reason=out_of_range,what=xid} 4")
+		r.Stop()
 	})
 }
 
@@ -189,11 +189,11 @@ func TestNoGaugeBeforeTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
 		r := start(t, e.Open, func(o *loop.Options) { o.Strict = true })
-		r.hasNot("XID{")
+		r.HasNot("XID{")
 		e.happen(time.Now(), 31)
-		r.wait(interval)
-		r.has("XID{0} 31")
-		r.stop()
+		r.Wait(interval)
+		r.Has(gauge(0, 31))
+		r.Stop()
 	})
 }
 
@@ -230,10 +230,10 @@ func TestClockEventsOfTheWindowDoNotDependOnSampling(t *testing.T) {
 				if every == 0 {
 					e.sample(begin.Add(end), reason(end))
 				}
-				r.wait(interval)
-				played[name] = append(played[name], r.family(clockCountFamily)...)
+				r.Wait(interval)
+				played[name] = append(played[name], r.Lines(clockCountFamily)...)
 			}
-			r.stop()
+			r.Stop()
 		})
 	}
 	highest := clockCountFamily + "{0}[{window_size_in_ms 300000} {clock_event power_cap}] 8"
@@ -272,15 +272,15 @@ func TestClockEventsOfTheWindowAtTheirOwnInterval(t *testing.T) {
 				}
 				synctest.Wait()
 			}
-			r.has(count + want)
+			r.Has(count + want)
 		}
 		throttled(100, "5")
 		plan := *opt.Plan
 		plan.Derived = []gpu.Derived{{Name: clockCountFamily, Field: 1}}
-		r.reload(collector.Change{Source: opt.Source, Plan: &plan})
+		r.Reload(collector.Change{Source: opt.Source, Plan: &plan})
 		throttled(3, "7")
 		throttled(97, "30")
-		r.stop()
+		r.Stop()
 	})
 }
 
@@ -311,13 +311,13 @@ func TestLastWordsCount(t *testing.T) {
 					families(xidTotalFamily)(o)
 					seen.watch(o)
 				})
-				r.wait(interval / 2)
+				r.Wait(interval / 2)
 				e.happen(time.Now(), 79, 79)
-				r.wait(2 * interval)
+				r.Wait(2 * interval)
 				if got := seen.now()["79"]; got != 2 {
 					t.Errorf("%d XIDs are reported, want 2", got)
 				}
-				r.stop()
+				r.Stop()
 			})
 		})
 	}
@@ -338,16 +338,16 @@ func TestXIDsDuringAReload(t *testing.T) {
 			return nil
 		}
 		r := start(t, e.Open, families(xidTotalFamily, xidCountFamily))
-		r.wait(interval / 2)
-		r.reload(r.change)
-		r.wait(interval / 4)
+		r.Wait(interval / 2)
+		r.Reload(r.Change)
+		r.Wait(interval / 4)
 		e.do(func() {
-			r.has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", reads-1), // the last one is not read yet
+			r.Has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", reads-1), // the last one is not read yet
 				xidCountFamily+fmt.Sprint("{0}[{window_size_in_ms 300000} {xid 31}] ", reads-1))
 			if reads != 3 {
 				t.Errorf("%d Reads, want the first, and one of each session for the reload", reads)
 			}
 		})
-		r.stop()
+		r.Stop()
 	})
 }

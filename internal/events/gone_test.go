@@ -25,28 +25,28 @@ func gpusAt(uuids ...string) *gpu.Topology {
 // The XIDs of a GPU that is away for a moment stay in the window; of one that is away for longer
 // the gauge begins again, and the counter goes on.
 func TestGPUThatComesBack(t *testing.T) {
-	for away, want := range map[time.Duration]string{time.Minute: "79", 6 * time.Minute: "0"} {
+	for away, want := range map[time.Duration]int64{time.Minute: 79, 6 * time.Minute: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEngine()
 			r := start(t, e.Open, families(xidCountFamily, xidTotalFamily))
 			e.happen(time.Now(), 79)
-			r.wait(interval)
+			r.Wait(interval)
 			e.become(gpusAt("GPU-1"))
-			r.wait(away)
+			r.Wait(away)
 			e.become(gpusAt("GPU-1", "GPU-0"))
-			r.has("XID{1} "+want, xidTotalFamily+"{1}[{xid 79}] 1")
-			if count := xidCountFamily + "{1}[{window_size_in_ms 300000}"; want == "0" {
-				r.has(count + "] 0")
+			r.Has(gauge(1, want), xidTotalFamily+"{1}[{xid 79}] 1")
+			if count := xidCountFamily + "{1}[{window_size_in_ms 300000}"; want == 0 {
+				r.Has(count + "] 0")
 			} else {
-				r.has(count + " {xid 79}] 1")
+				r.Has(count + " {xid 79}] 1")
 			}
 			e.do(func() {
 				e.xids = append(e.xids, gpu.XID{Code: 48, ID: 1, Time: time.Now().UnixNano()}) // of one that stays
 			})
-			r.wait(6 * time.Minute)
+			r.Wait(6 * time.Minute)
 			e.become(gpusAt("GPU-1"))
-			r.has("XID{0} 48", xidCountFamily+"{0}[{window_size_in_ms 300000}] 0")
-			r.stop()
+			r.Has(gauge(0, 48), xidCountFamily+"{0}[{window_size_in_ms 300000}] 0")
+			r.Stop()
 		})
 	}
 }
@@ -63,7 +63,7 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 		})
 		report := func(bus string) {
 			log.report(gpu.XID{PCIBusID: "00000000:" + bus + ":00.0", Code: 79, Time: time.Now().UnixNano()})
-			r.wait(interval)
+			r.Wait(interval)
 		}
 		report("1b") // GPU-0
 		e.become(gpusAt("GPU-1"))
@@ -75,12 +75,12 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 		e.become(gpusAt())
 		report("1b") // GPU-2, which was there last
 		report("aa")
-		r.unplaced("1")
+		r.Metric("dcgm_exporter_xids_unplaced_total{} 1")
 		e.become(gpusAt("GPU-0", "GPU-1", "GPU-2", "GPU-3"))
 		for row := range 4 {
-			r.has(fmt.Sprintf("%s{%d}[{xid 79}] 1", xidTotalFamily, row))
+			r.Has(fmt.Sprintf("%s{%d}[{xid 79}] 1", xidTotalFamily, row))
 		}
-		r.stop()
+		r.Stop()
 	})
 }
 
@@ -98,13 +98,13 @@ func TestNoZeroWithoutWitness(t *testing.T) {
 				families(xidTotalFamily)(o)
 				o.KernelLog = log
 			})
-			r.has(xidTotalFamily + "{0}[{xid 79}] 0")
+			r.Has(xidTotalFamily + "{0}[{xid 79}] 0")
 			if log == nil {
-				r.hasNot(xidTotalFamily + "{1}")
-			} else if r.has(xidTotalFamily + "{1}[{xid 79}] 0"); t.Failed() {
+				r.HasNot(xidTotalFamily + "{1}")
+			} else if r.Has(xidTotalFamily + "{1}[{xid 79}] 0"); t.Failed() {
 				t.Log(name)
 			}
-			r.stop()
+			r.Stop()
 		})
 	}
 }
@@ -117,9 +117,9 @@ func TestStormInTheWindow(t *testing.T) {
 		for i := range 5000 {
 			e.happen(time.Now().Add(time.Duration(i)*time.Millisecond), 31)
 		}
-		r.wait(interval)
-		r.has(xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 4096", xidTotalFamily+"{0}[{xid 31}] 5000")
-		r.dropped("window", "full", 5000-4096)
-		r.stop()
+		r.Wait(interval)
+		r.Has(xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 4096", xidTotalFamily+"{0}[{xid 31}] 5000")
+		r.Metric(fmt.Sprint("dcgm_exporter_events_dropped_total{reason=full,what=window} ", 5000-4096))
+		r.Stop()
 	})
 }

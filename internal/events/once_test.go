@@ -264,28 +264,28 @@ func countOnce(t *testing.T, random *rand.Rand) {
 		})}
 		seen.watch(o)
 	})
-	r.wait(interval / 2) // while a session opens for the first time, none is open
+	r.Wait(interval / 2) // while a session opens for the first time, none is open
 	happened := int64(0)
 	for range random.IntN(24) {
 		happened += h.happen(time.Now().Add(interval))
-		r.wait(time.Duration(random.Int64N(int64(interval))))
+		r.Wait(time.Duration(random.Int64N(int64(interval))))
 		h.disturb(r)
-		r.wait(interval)
+		r.Wait(interval)
 	}
 	h.mu.Lock()
 	h.lost = false
 	h.mu.Unlock()
-	r.wait(3 * interval)
+	r.Wait(3 * interval)
 	seen.mu.Lock()
 	if seen.sum != happened || seen.fell {
 		t.Errorf("%d counted of %d; fell: %v (kind %d, remote %v, logged %v)", seen.sum, happened, seen.fell, h.kind, h.remote, h.witnessed)
 	}
 	seen.mu.Unlock()
-	r.stop()
+	r.Stop()
 }
 
 // disturb does something to a running exporter.
-func (h *history) disturb(r *rig) {
+func (h *history) disturb(r *loop.Rig) {
 	switch h.random.IntN(8) {
 	case 0:
 		h.mu.Lock()
@@ -294,7 +294,7 @@ func (h *history) disturb(r *rig) {
 		close(latest.done)
 		h.mu.Unlock()
 	case 1, 2:
-		r.reload(r.change)
+		r.Reload(r.Change)
 		h.close(1)
 	case 3:
 		h.mu.Lock()

@@ -3,16 +3,12 @@ package events_test
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
@@ -151,135 +147,11 @@ func testPlan() *gpu.Plan {
 	}
 }
 
-// A rig runs a Loop over a source and keeps the last page.
-type rig struct {
-	t      *testing.T
-	loop   *loop.Loop
-	change collector.Change // that changes nothing
-	reg    *prometheus.Registry
-	cancel context.CancelFunc
-	result chan error
-
-	mu   sync.Mutex
-	page string
+func start[S collector.Session](t *testing.T, open func(context.Context, *gpu.Plan) (S, error), adjust func(*loop.Options)) *loop.Rig {
+	return loop.Start(t, collector.SourceOf(open), testPlan(), adjust)
 }
 
-func start[S collector.Session](t *testing.T, open func(context.Context, *gpu.Plan) (S, error), adjust func(*loop.Options)) *rig {
-	r := &rig{t: t, reg: prometheus.NewRegistry(), result: make(chan error, 1)}
-	opt := loop.Options{Options: collector.Options{
-		Source: collector.SourceOf(open), Plan: testPlan(), Registerer: r.reg,
-		Publish: func(s *gpu.Snapshot) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.page = render(s)
-		},
-	}}
-	adjust(&opt)
-	r.change = collector.Change{Source: opt.Source, Plan: opt.Plan, Attributors: opt.Attributors}
-	r.loop = loop.New(opt)
-	ctx, cancel := context.WithCancel(t.Context())
-	r.cancel = cancel
-	go func() { r.result <- r.loop.Run(ctx) }()
-	synctest.Wait()
-	return r
-}
-
-// render writes a snapshot as one line per value.
-func render(s *gpu.Snapshot) string {
-	var lines []string
-	for _, c := range s.Columns {
-		for row, v := range c.Values {
-			if !v.IsAbsent() {
-				lines = append(lines, fmt.Sprintf("%s{%d} %s", c.Counter.Name, row, v))
-			}
-		}
-	}
-	for _, f := range s.Families {
-		for _, x := range f.Series {
-			if f.Name == "XID" { // without its labels
-				lines = append(lines, fmt.Sprintf("%s{%d} %s", f.Name, x.Row, x.Value))
-				continue
-			}
-			lines = append(lines, fmt.Sprintf("%s{%d}%v %s", f.Name, x.Row, x.Labels, x.Value))
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
-func (r *rig) last() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.page
-}
-
-func (r *rig) has(want ...string) {
-	r.t.Helper()
-	page := r.last()
-	for _, w := range want {
-		if !slices.Contains(strings.Split(page, "\n"), w) {
-			r.t.Errorf("no line %q in:\n%s", w, page)
-		}
-	}
-}
-
-func (r *rig) hasNot(prefix string) {
-	r.t.Helper()
-	if lines := r.family(prefix); len(lines) > 0 {
-		r.t.Errorf("lines begin with %q: %v", prefix, lines)
-	}
-}
-
-// family returns the lines of the last page that begin so.
-func (r *rig) family(prefix string) []string {
-	return slices.DeleteFunc(strings.Split(r.last(), "\n"), func(line string) bool { return !strings.HasPrefix(line, prefix) })
-}
-
-func (r *rig) wait(d time.Duration) {
-	time.Sleep(d) // the bubble's clock
-	synctest.Wait()
-}
-
-func (r *rig) reload(change collector.Change) {
-	r.t.Helper()
-	if err := r.loop.Reload(r.t.Context(), change); err != nil {
-		r.t.Fatal(err)
-	}
-	synctest.Wait() // for the page of the new session
-}
-
-func (r *rig) stop() {
-	r.t.Helper()
-	r.cancel()
-	if err := <-r.result; err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// dropped is dcgm_exporter_events_dropped_total of one thing.
-func (r *rig) dropped(what, reason string, want float64) {
-	r.t.Helper()
-	families, err := r.reg.Gather()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			if f.GetName() == "dcgm_exporter_events_dropped_total" && m.Label[0].GetValue() == reason && m.Label[1].GetValue() == what {
-				if got := m.GetCounter().GetValue(); got != want {
-					r.t.Errorf("%v of %s dropped for %s, want %v", got, what, reason, want)
-				}
-				return
-			}
-		}
-	}
-	r.t.Errorf("no series of %s dropped for %s", what, reason)
-}
-
-func (r *rig) unplaced(want string) {
-	r.t.Helper()
-	const head = "# HELP dcgm_exporter_xids_unplaced_total XIDs of the kernel's log of GPUs that the exporter does not watch.\n" +
-		"# TYPE dcgm_exporter_xids_unplaced_total counter\ndcgm_exporter_xids_unplaced_total "
-	if err := testutil.GatherAndCompare(r.reg, strings.NewReader(head+want+"\n"), "dcgm_exporter_xids_unplaced_total"); err != nil {
-		r.t.Error(err)
-	}
+// gauge is the line of the gauge of a row.
+func gauge(row int, code int64) string {
+	return fmt.Sprintf("XID{%d}[{err_code %d} {err_msg %s}] %d", row, code, catalog.XIDMessage(code), code)
 }

@@ -69,7 +69,7 @@ func TestKernelLogIsTheWitnessWhileItIsRead(t *testing.T) {
 		})
 		counted := func(want map[string]int64) {
 			t.Helper()
-			r.wait(interval)
+			r.Wait(interval)
 			if diff := cmp.Diff(want, seen.now()); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
@@ -85,15 +85,15 @@ func TestKernelLogIsTheWitnessWhileItIsRead(t *testing.T) {
 		log.happen(time.Now(), 31, 31, 79)
 		e.happen(before, 62) // of before, told late
 		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
-		r.has("XID{0} 79", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 2", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1")
-		r.reload(r.change) // the engine repeats all of it
+		r.Has(gauge(0, 79), xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 2", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1")
+		r.Reload(r.Change) // the engine repeats all of it
 		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
 
 		log.set(time.Time{})
-		r.wait(interval)
+		r.Wait(interval)
 		e.happen(time.Now(), 79)
 		counted(map[string]int64{"48": 1, "31": 2, "79": 2, "62": 1})
-		r.stop()
+		r.Stop()
 	})
 }
 
@@ -113,16 +113,16 @@ func TestEngineComesBack(t *testing.T) {
 		})
 		is := func(want map[string]int64) {
 			t.Helper()
-			r.wait(interval)
+			r.Wait(interval)
 			if diff := cmp.Diff(want, seen.now()); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		}
 		e.happen(time.Now(), 31)
 		is(map[string]int64{"31": 1})
-		r.reload(collector.Change{Source: collector.SourceOf(driver.Open), Plan: plan})
+		r.Reload(collector.Change{Source: collector.SourceOf(driver.Open), Plan: plan})
 		for i := range 2 * 60 { // longer than a window
-			r.wait(interval)
+			r.Wait(interval)
 			if i%20 > 0 {
 				continue
 			}
@@ -134,9 +134,9 @@ func TestEngineComesBack(t *testing.T) {
 		}
 		is(map[string]int64{"31": 7})
 		time.Sleep(interval / 2)
-		r.reload(r.change)
+		r.Reload(r.Change)
 		e.happen(time.Now().Add(time.Second), 62)
 		is(map[string]int64{"31": 7, "62": 1})
-		r.stop()
+		r.Stop()
 	})
 }

@@ -163,8 +163,8 @@ func TestOwnerOfAnXID(t *testing.T) {
 				if !test.late {
 					report()
 				}
-				r.wait(interval)
-				r.stop()
+				r.Wait(interval)
+				r.Stop()
 				if diff := cmp.Diff(test.want, seen.now()); diff != "" {
 					t.Errorf("(-want +got)\n%s", diff)
 				}
@@ -202,15 +202,15 @@ func TestXIDsOnInstances(t *testing.T) {
 				happen(43, true, 2) // which has no row
 				happen(43, false, 0)
 				happen(94, false, 0)
-				r.wait(interval)
+				r.Wait(interval)
 				want := map[string]int64{"row 1 43 on 1 pod=a": 2, "row 1 43 on 2": 1, "row 1 43": 1, "row 1 94": 1}
 				if diff := cmp.Diff(want, seen.now()); diff != "" {
 					t.Errorf("(-want +got)\n%s", diff)
 				}
 				const count = xidCountFamily + "{1}[{window_size_in_ms 300000} "
-				r.has("XID{1} 94", count+"{GPU_I_ID 1} {xid 43}] 2", count+"{GPU_I_ID 2} {xid 43}] 1", count+"{xid 43}] 1", count+"{xid 94}] 1")
-				r.hasNot(xidCountFamily + "{2}")
-				r.stop()
+				r.Has(gauge(1, 94), count+"{GPU_I_ID 1} {xid 43}] 2", count+"{GPU_I_ID 2} {xid 43}] 1", count+"{xid 43}] 1", count+"{xid 94}] 1")
+				r.HasNot(xidCountFamily + "{2}")
+				r.Stop()
 			})
 		})
 	}
@@ -223,14 +223,14 @@ func TestXIDsThatComeLate(t *testing.T) {
 		e := newEngine()
 		r := start(t, e.Open, families(xidTotalFamily, xidCountFamily))
 		e.happen(time.Now().Add(interval/2), 31)
-		r.wait(interval)
+		r.Wait(interval)
 		e.happen(time.Now().Add(-interval), 79)
-		r.wait(interval)
-		r.has("XID{0} 31", xidTotalFamily+"{0}[{xid 79}] 1", xidTotalFamily+"{0}[{xid 31}] 1", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1")
-		r.wait(5*time.Minute - 2*interval)
-		r.has(xidCountFamily + "{0}[{window_size_in_ms 300000} {xid 31}] 1")
-		r.hasNot(xidCountFamily + "{0}[{window_size_in_ms 300000} {xid 79}]")
-		r.stop()
+		r.Wait(interval)
+		r.Has(gauge(0, 31), xidTotalFamily+"{0}[{xid 79}] 1", xidTotalFamily+"{0}[{xid 31}] 1", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1")
+		r.Wait(5*time.Minute - 2*interval)
+		r.Has(xidCountFamily + "{0}[{window_size_in_ms 300000} {xid 31}] 1")
+		r.HasNot(xidCountFamily + "{0}[{window_size_in_ms 300000} {xid 79}]")
+		r.Stop()
 	})
 }
 
@@ -250,10 +250,10 @@ func TestOwnersOfLongAgo(t *testing.T) {
 		})
 		for i := range owners {
 			pod.Store(int64(i))
-			r.wait(interval)
+			r.Wait(interval)
 			e.happen(time.Now(), 31)
 		}
-		r.wait(interval)
+		r.Wait(interval)
 		want := map[string]int64{"31": owners - kept}
 		for i := owners - kept; i < owners; i++ {
 			want[fmt.Sprint("31 pod=", i)] = 1
@@ -261,7 +261,7 @@ func TestOwnersOfLongAgo(t *testing.T) {
 		if diff := cmp.Diff(want, seen.now()); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
-		r.stop()
+		r.Stop()
 	})
 }
 
@@ -279,13 +279,13 @@ func TestMoreReportsThanAreKnown(t *testing.T) {
 			families(xidTotalFamily)(o)
 			seen.watch(o)
 		})
-		r.wait(interval)
+		r.Wait(interval)
 		e.happen(time.Now(), 31, 31)
-		r.reload(r.change)
-		r.wait(interval)
+		r.Reload(r.Change)
+		r.Wait(interval)
 		if diff := cmp.Diff(map[string]int64{"31": many + 2}, seen.now()); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
-		r.stop()
+		r.Stop()
 	})
 }

@@ -1,0 +1,194 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A Rig runs a Loop in a synctest bubble and keeps its snapshots, a line per fact.
+type Rig struct {
+	Loop   *Loop
+	Change collector.Change // without a change
+	Result chan error       // of Run
+
+	t        *testing.T
+	registry *prometheus.Registry
+	cancel   context.CancelFunc
+
+	mu    sync.Mutex
+	pages []string
+}
+
+// Start runs a Loop over a source with a plan, and waits for its first cycle. Adjust, where it is not nil, changes the options.
+func Start(t *testing.T, source collector.Source, plan *gpu.Plan, adjust func(*Options)) *Rig {
+	r := &Rig{t: t, registry: prometheus.NewRegistry(), Result: make(chan error, 1)}
+	opt := Options{Options: collector.Options{
+		Source: source, Plan: plan, Registerer: r.registry,
+		Publish: func(s *gpu.Snapshot) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.pages = append(r.pages, render(s))
+		},
+	}}
+	if adjust != nil {
+		adjust(&opt)
+	}
+	r.Change = collector.Change{Source: opt.Source, Plan: opt.Plan, Attributors: opt.Attributors}
+	r.Loop = New(opt)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.cancel = cancel
+	go func() { r.Result <- r.Loop.Run(ctx) }()
+	synctest.Wait()
+	return r
+}
+
+// render writes a snapshot as one line per fact.
+func render(s *gpu.Snapshot) string {
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	if s.Health.Err != nil {
+		add("error %s", gpu.Reason(s.Health.Err))
+	}
+	for _, c := range s.Columns {
+		for row, v := range c.Values {
+			if v.IsAbsent() {
+				continue
+			}
+			owner := ""
+			for _, l := range s.Owners.Of(row) {
+				owner += " " + l.Name + "=" + l.Value
+			}
+			add("%s{%d} %s%s", c.Counter.Name, row, v, owner)
+		}
+	}
+	for _, f := range s.Families {
+		for _, x := range f.Series {
+			add("%s{%d}%v %s", f.Name, x.Row, x.Labels, x.Value)
+		}
+	}
+	for row, e := range s.Health.Entities {
+		if e.Err != nil {
+			add("down{%d} %s", row, gpu.Reason(e.Err))
+		}
+	}
+	for _, u := range s.Health.Unavailable {
+		add("unavailable{%s %d} %s", u.Field, u.Row, u.Reason)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Pages returns the pages so far, without the one from before the first cycle.
+func (r *Rig) Pages() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.pages[1:])
+}
+
+// Last returns the latest page.
+func (r *Rig) Last() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pages[len(r.pages)-1]
+}
+
+// Lines returns the lines of the latest page with a prefix.
+func (r *Rig) Lines(prefix string) []string { return withPrefix(strings.Split(r.Last(), "\n"), prefix) }
+
+func withPrefix(lines []string, prefix string) []string {
+	return slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, prefix) })
+}
+
+// Has checks that the latest page has these lines.
+func (r *Rig) Has(want ...string) {
+	r.t.Helper()
+	page := r.Last()
+	for _, w := range want {
+		if !slices.Contains(strings.Split(page, "\n"), w) {
+			r.t.Errorf("no line %q in:\n%s", w, page)
+		}
+	}
+}
+
+// HasNot checks that no line of the latest page has the prefix.
+func (r *Rig) HasNot(prefix string) {
+	r.t.Helper()
+	if lines := r.Lines(prefix); len(lines) > 0 {
+		r.t.Errorf("lines begin with %q: %v", prefix, lines)
+	}
+}
+
+// Wait lets the bubble's time pass.
+func (r *Rig) Wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// Reload makes a change, and waits for the page of the new session.
+func (r *Rig) Reload(c collector.Change) {
+	r.t.Helper()
+	if err := r.Loop.Reload(r.t.Context(), c); err != nil {
+		r.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// End ends Run and returns its error.
+func (r *Rig) End() error {
+	r.cancel()
+	return <-r.Result
+}
+
+// Stop ends Run, which must return no error.
+func (r *Rig) Stop() {
+	r.t.Helper()
+	if err := r.End(); err != nil {
+		r.t.Errorf("Run: %v", err)
+	}
+}
+
+// series returns the Loop's own series with a prefix, each as name{label=value} value.
+func (r *Rig) series(prefix string) []string {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var all []string
+	for _, f := range families {
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			all = append(all, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), m.GetGauge().GetValue()+m.GetCounter().GetValue()))
+		}
+	}
+	return withPrefix(all, prefix)
+}
+
+// Metric checks that there is a series of the Loop's own; without its value, if want ends with a blank.
+func (r *Rig) Metric(want string) {
+	r.t.Helper()
+	if all := r.series(want); len(all) == 0 || all[0] != want && !strings.HasSuffix(want, " ") {
+		r.t.Errorf("no series %q in:\n%s", want, strings.Join(r.series(""), "\n"))
+	}
+}
+
+// MetricNot checks that there is no series of the Loop's own with a prefix.
+func (r *Rig) MetricNot(prefix string) {
+	r.t.Helper()
+	if all := r.series(prefix); len(all) > 0 {
+		r.t.Errorf("unexpected series %v", all)
+	}
+}
