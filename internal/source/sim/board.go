@@ -96,7 +96,6 @@ func (b *board) place(names []string) ([]instance, error) {
 	}
 	layout := make([]instance, 0, len(names))
 	counts := map[string]int{}
-	compute := 0
 	for _, name := range names {
 		p, err := find(b.MIG, func(p *migProfile) string { return p.Name }, "a "+b.Name+" has no MIG profile", name)
 		if err != nil {
@@ -106,10 +105,9 @@ func (b *board) place(names []string) ([]instance, error) {
 		if p.Most > 0 && counts[name] > p.Most {
 			return nil, fmt.Errorf("a %s has room for %d of profile %s, not %d", b.Name, p.Most, name, counts[name])
 		}
-		compute += p.Compute
 		layout = append(layout, instance{migProfile: p})
 	}
-	if compute > computeSlices || !fit(layout, 0) {
+	if !fit(layout, 0) {
 		return nil, fmt.Errorf("the MIG profiles %s do not fit on a %s together", strings.Join(names, ", "), b.Name)
 	}
 	return layout, nil

@@ -204,7 +204,7 @@ faults:
 		{10 * time.Second, nil},
 		{20 * time.Second, []event{{"62", 12 * time.Second}, burst}},
 		{30 * time.Second, nil},
-		{33 * time.Second, []event{{"31", 32 * time.Second}}},
+		{32 * time.Second, []event{{"31", 32 * time.Second}}},
 		{40 * time.Second, []event{{"31", 34 * time.Second}}},
 	} {
 		r.At(step.at)

@@ -94,12 +94,12 @@ func TestAttribute(t *testing.T) {
 		want map[string]string // entity → labels and sharing
 	}{
 		{"mixed", map[string]string{
-			"GPU 0": "triton serving ranker-0", "GPU 1": "2 owners time-slicing 4", "GPU 2": "trainer research finetune-0",
+			"GPU 0": "triton serving ranker-0", "GPU 1": "2 owners, the last of replica 1 time-slicing 4", "GPU 2": "trainer research finetune-0",
 			"GPU 3": "ffmpeg media transcode-0", "GPU 4": "rapids analytics etl-0",
 		}},
 		{"demo", map[string]string{
 			"GPU 0": "trainer research llm-pretrain-0", "GPU 1": "trainer research llm-pretrain-0", "GPU 2": "trainer research llm-pretrain-0",
-			"GPU 3": "48213", "GPU 4": "2 owners time-slicing 4",
+			"GPU 3": "48213", "GPU 4": "2 owners, the last of replica 1 time-slicing 4",
 			"GPU instance 86 of GPU 6": "trainer research speech-finetune-0", "GPU instance 87 of GPU 6": "rapids analytics etl-28911240-lq7zt",
 			"GPU instance 93 of GPU 6": "notebook notebooks jupyter-a", "GPU instance 105 of GPU 7": "triton serving embed-6c8f7d4b9-2hmdl",
 			"GPU instance 106 of GPU 7": "triton serving embed-6c8f7d4b9-8rwsc", "GPU instance 107 of GPU 7": "notebook notebooks jupyter-b",
@@ -122,7 +122,7 @@ func TestAttribute(t *testing.T) {
 				}
 				use := o.UseOf(row)
 				if len(use.Owners) > 1 {
-					words = append(words, fmt.Sprint(len(use.Owners), " owners"))
+					words = append(words, fmt.Sprint(len(use.Owners), " owners, the last of replica ", use.Owners[len(use.Owners)-1].Replica))
 				}
 				if use.Sharing != gpu.SharingNone {
 					words = append(words, fmt.Sprint(use.Sharing, " ", use.Replicas))

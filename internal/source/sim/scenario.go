@@ -277,9 +277,6 @@ func (f *fault) parseFields() error {
 				return fmt.Errorf("field %s: expected the key \"text\" for texts, \"value\" for numbers", named.Name)
 			}
 			f.fields[named.Entry.ID] = named.Unit
-			if base := named.Entry.BaseOf; base != 0 {
-				f.fields[base] = named.Unit
-			}
 		}
 	}
 	return nil
@@ -299,8 +296,8 @@ func fieldsNamed(pattern string) (list []catalog.Named, err error) {
 			}
 			if like && e.Exportable() {
 				named, ok := catalog.Lookup(name)
-				if !ok {
-					named = catalog.Named{Name: e.Name, Entry: e, Unit: e.Unit}
+				if !ok { // a number
+					named, _ = catalog.Lookup(e.Name)
 				}
 				list = append(list, named)
 				break
