@@ -20,14 +20,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// A Process is what the exporter gets from the process that it runs in.
+// A Process holds the surroundings of the exporter.
 type Process struct {
 	Args []string                    // without the program's name
 	Env  func(string) (string, bool) // as os.LookupEnv
 	Out  io.Writer                   // help and version
 	Err  io.Writer                   // the log
-	// Logging, if not nil, gets the logger of Run before anything is logged, for libraries that log by
-	// themselves.
+	// Logging, if not nil, gets the logger before anything is logged, for libraries that log by themselves.
 	Logging func(*slog.Logger)
 	// Hangup gets a value for every signal to reload. May be nil.
 	Hangup <-chan struct{}
@@ -35,17 +34,15 @@ type Process struct {
 	Start time.Time
 	// Version is that of the build. Revision and Date, of its commit, may be empty.
 	Version, Revision, Date string
-	// Usage is what --help says before the flags: how the program is called.
+	// Usage is the head of --help.
 	Usage string
 	// Listening, if not nil, is called with every address that is listened on.
 	Listening func(net.Addr)
 }
 
-// Run runs the exporter until ctx is done, and then returns nil once every driver handle is closed.
-// It returns an error that names the setting and what to do about it if the configuration is wrong
-// or the port is taken, and one that wraps gpu.ErrWedged if the driver does not return a call while
-// ctx is not done: the process must then be restarted. After ErrReplaced everything is closed, and only a new process can
-// go on.
+// Run runs the exporter until ctx is done, and returns nil once every driver handle is closed. An error about the
+// configuration or the port names the setting and the remedy. After gpu.ErrWedged, for a driver call that did not return,
+// and ErrReplaced only a new process can go on.
 func Run(ctx context.Context, p Process) error {
 	err := run(ctx, p)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -215,8 +212,8 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read *Reader) err
 	return err
 }
 
-// fresh returns the page to serve: that of the latest cycle, or past its limit one of the exporter's
-// own series, which say that the collection is stalled. It never waits for the collection.
+// fresh returns the latest page, or past its limit a page of the exporter's own series, which say that the collection is
+// stalled. It never waits for the collection.
 func fresh(pages *exposition.Pages, self *selfMetrics, own bool) *exposition.Page {
 	if p := pages.Current(); p != nil || pages.Expired() <= 0 {
 		return p
@@ -235,8 +232,7 @@ func freshness(pages *exposition.Pages) error {
 	return nil
 }
 
-// window returns the length of a window for the event log, to which 0 means the default: in the
-// shortest one nothing is ever counted.
+// window returns the length of a window for the event log: 0 means the default there, and no event fits in a nanosecond.
 func window(configured time.Duration) time.Duration { return max(configured, time.Nanosecond) }
 
 // metricsURL is the address of the page for a browser.

@@ -127,8 +127,7 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 	}
 }
 
-// apiWatches reports how the requests of what is watched go: as a series, and in the log when it
-// changes.
+// apiWatches reports the success of watches: as a series, and each change in the log.
 type apiWatches struct {
 	log   *slog.Logger
 	gauge *prometheus.GaugeVec

@@ -8,18 +8,16 @@ import (
 	"strings"
 )
 
-// A build is what the program was built from. What is not known is "unknown".
+// A build identifies the sources of the program. An unknown part is "unknown".
 type build struct {
 	Version  string // the tag, as v0.1.0, or git describe's name between two tags
 	Revision string // the commit; with "-dirty" where files differed from it
 	Date     string // of the commit, in RFC 3339: the same in every build of it
 }
 
-// unknown stands for what a build does not say.
 const unknown = "unknown"
 
-// build returns what the linker set of the build, completed by what the Go toolchain recorded in
-// the program.
+// build returns the linker's settings, completed by the Go toolchain's records.
 func (p *Process) build() build {
 	info, _ := debug.ReadBuildInfo()
 	return completed(build{Version: p.Version, Revision: p.Revision, Date: p.Date}, info)

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
 )
 
-// CounterSet is what a configuration requests.
+// A CounterSet holds the requests of a configuration.
 type CounterSet struct {
 	// Name is the file, as messages name it.
 	Name string
@@ -28,16 +28,14 @@ type CounterSet struct {
 	Problems []counters.Problem
 	// Advice is about lines that are used as they are written and would better be written otherwise.
 	Advice []counters.Problem
-	// BuiltIn is set where no setting names a file, none is at the default path, and the embedded one
-	// stands in.
+	// BuiltIn is set where the embedded file is used: no setting names a file, and none is at the default path.
 	BuiltIn bool
 	// content is that of the counters file, nil where the fields are in the YAML file.
 	content []byte
 }
 
-// LoadCounters reads what cfg requests: the YAML file's fields, else the ConfigMap, else the
-// counters file, else, where none was named and none lies at the default path, the built-in one.
-// The error is for a file that cannot be read; one without a usable line has its problems alone.
+// LoadCounters reads the requests of cfg: the YAML file's fields, else the ConfigMap, else the counters file, else the
+// built-in one. The error is for a file that cannot be read; a file without a usable line has its problems alone.
 func LoadCounters(ctx context.Context, cfg *config.Config, readFile func(string) ([]byte, error)) (CounterSet, error) {
 	if len(cfg.Metrics.Fields) > 0 {
 		return fieldCounters(cfg), nil
@@ -105,8 +103,7 @@ func translate(cfg *config.Config, requests []counters.Request, shipped bool) []
 	return counters.Translate(requests, cfg.Metrics.Vocabulary, shipped)
 }
 
-// Plan returns the plan that serves what was requested, read every interval. The error is about the
-// watch groups and says the line.
+// Plan returns the plan of the requests, read every interval. The error is about the watch groups and says the line.
 func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, error) {
 	names := make([]string, len(a.Requests))
 	fields := make([][]string, len(a.Requests))
@@ -130,8 +127,7 @@ func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan,
 	}), nil
 }
 
-// namesOf returns a name and the one of the same field in the other vocabulary, if that has
-// another.
+// namesOf returns a name, and the name of the same field in the other vocabulary.
 func namesOf(name string) []string {
 	names := []string{name}
 	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current} {
@@ -154,9 +150,8 @@ func watched(cfg *config.Config) []string {
 	return files
 }
 
-// loadPlan reads what metrics are requested, makes the plan that serves them, and returns it with
-// the hash of the configuration that it comes from. A line that cannot be used is logged and left
-// out; only a file without a usable line is an error.
+// loadPlan returns the plan of the requested metrics, and the hash of the configuration. A line that cannot be used is
+// logged and left out; only a file without a usable line is an error.
 func loadPlan(ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger) (*gpu.Plan, uint64, error) {
 	set, err := LoadCounters(ctx, cfg, read)
 	if err != nil {

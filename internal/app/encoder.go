@@ -47,8 +47,8 @@ func encoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	return options
 }
 
-// rank returns the order in which families make way for others on a page that has too many series:
-// those of accounting first, those of the default counters file never.
+// rank returns the order in which families leave a page with too many series: accounting first, the default counters file
+// never.
 func rank() func(family string) int {
 	basic := map[string]bool{}
 	requests, _, _ := counters.Parse(bytes.NewReader(etc.Default()), etc.DefaultName) // it is embedded, and tests parse it
@@ -91,7 +91,7 @@ func hostname(cfg *config.Config, log *slog.Logger) string {
 	return name
 }
 
-// registerEncoder exports what the encoder had to leave out.
+// registerEncoder counts the samples and labels that the encoder leaves out.
 func registerEncoder(reg prometheus.Registerer, e *exposition.Encoder) {
 	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "dcgm_exporter_duplicate_samples_dropped_total",

@@ -13,15 +13,13 @@ import (
 )
 
 const (
-	// restoreEvery is how often a plain connection to the host engine is tried while NVML serves in its
-	// place.
+	// restoreEvery is how often a plain connection to the host engine is tried while NVML serves instead.
 	restoreEvery = 10 * time.Second
-	// maxRestorePause bounds the growing pauses after an engine that listens and does not open, or that
-	// is embedded, so that there is nothing to connect to.
+	// maxRestorePause bounds the growing pauses between attempts to open an engine that listens, or is embedded.
 	maxRestorePause = 5 * time.Minute
 )
 
-// A fallback is whether NVML serves in place of DCGM. Its methods may be called by any goroutine.
+// A fallback knows whether NVML serves in place of DCGM. Any goroutine may call its methods.
 type fallback struct {
 	log    *slog.Logger
 	gauge  prometheus.Gauge

@@ -11,8 +11,7 @@ import (
 // maxFileBytes bounds a file of settings.
 const maxFileBytes = 4 << 20
 
-// A retryable error may pass by itself: it proves nothing about the settings, and what failed is
-// tried again.
+// A retryable error proves nothing about the settings: the reload is tried again.
 type retryable struct{ error }
 
 func (r retryable) Unwrap() error { return r.error }

@@ -26,9 +26,8 @@ const (
 	callLimit    = 20 * time.Second
 )
 
-// Collect collects from source as the exporter would, for the given number of cycles, and calls see
-// with the snapshot of each. It returns an error if the source cannot be opened or the driver does
-// not answer.
+// Collect collects from source as the exporter would, and calls see with the snapshot of each cycle. It returns an error
+// if the source cannot be opened or the driver does not answer.
 func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, see func(*gpu.Snapshot)) error {
 	registry := prometheus.NewRegistry()
 	return collectUntil(ctx, registry, newDerivers(events.Options{}, true, false, registry).change(plan, source), func(s *gpu.Snapshot) bool {
@@ -83,16 +82,15 @@ func NewBackend(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backen
 	return newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).backend(ctx, cfg, plan)
 }
 
-// profilingInterval is how often Page reads until profiling has values, and profilingCycles how
-// often at most: the engine works them out of two samples, and has none at the first Read.
+// profilingInterval is how often Page reads until profiling has values, profilingCycles how often at most: the engine
+// needs two samples for one.
 const (
 	profilingInterval = time.Second
 	profilingCycles   = 5
 )
 
-// Page collects with the configuration until a page has all that a scrape would get, and returns it
-// with the collection's own series and without those of the Go runtime. The error says why a page
-// has no data; the page is there all the same, unless the configuration cannot be used.
+// Page collects until a page is complete, and returns it without the series of the Go runtime. The error says why a page
+// has no data; there is no page only if the configuration cannot be used.
 func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	log := slog.New(slog.DiscardHandler)
 	plan, _, err := loadPlan(ctx, cfg, new(Reader).ReadFile, log)

@@ -9,9 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// ErrReplaced is the error of Run when the driver, or a library of it, was replaced beneath one that
-// had worked: only a new process loads the new one. A library that never fitted is another matter: a
-// new process would load the same.
+// ErrReplaced is the error of Run when a driver or library was replaced that had worked: only a new process loads the new
+// one. A library that never fitted is no reason: a new process would load the same.
 var ErrReplaced = errors.New("the driver or its library was replaced, and a process keeps the library that it loaded first: only a new process loads the new one")
 
 // replace ends Run with ErrReplaced.
@@ -33,11 +32,9 @@ func (s *sources) awaitReplacement(ctx context.Context) error {
 	}
 }
 
-// isOutdated reports whether an error of DCGM's Open means that the library which this process has
-// loaded is to blame. An engine in this process fails in many words when the driver is another one
-// than that of the NVML which it has loaded; an engine of its own that was upgraded does not
-// understand the libdcgm of this process. That the file of a library in use is gone distinguishes an
-// upgrade from everything else.
+// isOutdated reports whether DCGM's Open fails since this process has loaded an older library. An embedded engine fails in
+// many words when the driver is newer than its NVML; an upgraded engine of its own does not understand this libdcgm. After
+// an upgrade the file of the loaded library is gone.
 func isOutdated(h *hardware, err error) bool {
 	if h.address.IsEmbedded() {
 		return !errors.Is(err, context.Canceled) && isGone("/libdcgm.so", "/libnvidia-ml.so")
@@ -45,8 +42,7 @@ func isOutdated(h *hardware, err error) bool {
 	return errors.Is(err, gpu.ErrVersion) && isGone("/libdcgm.so")
 }
 
-// isGone reports whether this process has a library loaded of which the file is gone, as it is
-// after a package was upgraded.
+// isGone reports whether the file of a loaded library is gone.
 func isGone(libraries ...string) bool {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {

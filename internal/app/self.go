@@ -39,12 +39,11 @@ func newRuntimeRegistry() *prometheus.Registry {
 	return reg
 }
 
-// runtimeEvery is how often the runtime's and the process' series are gathered. Gathering them
-// costs more than a cycle does, and scrapes are seldom faster.
+// runtimeEvery is how often the series of the runtime and the process are gathered, which costs more than a cycle.
 const runtimeEvery = 10 * time.Second
 
-// selfMetrics renders the exporter's own series for the end of a page: those of the collection for
-// every page, since they describe it, and those of the runtime as they were a moment ago.
+// selfMetrics renders the exporter's own series for the end of a page: the collection's as of that page, the runtime's as
+// of a moment ago.
 type selfMetrics struct {
 	own, runtime prometheus.Gatherer
 	log          *slog.Logger
@@ -76,8 +75,7 @@ func (s *selfMetrics) append(dst []byte) []byte {
 	return dst
 }
 
-// stalled returns the series as they are while the collection is stalled, whatever its latest cycle
-// said. It may be called on any goroutine.
+// stalled returns the series of a stalled collection, whatever its latest cycle said. Any goroutine may call it.
 func (s *selfMetrics) stalled() []byte {
 	instead := prometheus.NewRegistry()
 	collector.RegisterStalled(instead)

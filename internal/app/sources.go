@@ -33,7 +33,7 @@ type Backend struct {
 }
 
 // sources makes the source that the flags name, and its attributors. Both live as long as the process: a reload changes
-// what is read and how often, and the scenario of a simulation.
+// fields, intervals and the scenario of a simulation.
 type sources struct {
 	start    time.Time // of the process
 	registry prometheus.Registerer
@@ -57,7 +57,7 @@ type sources struct {
 	containers *runtimemapper.Mapper
 }
 
-// libraryRemedy is what to do where DCGM is requested and libdcgm is missing.
+// libraryRemedy is the remedy where DCGM is requested and libdcgm is missing.
 const libraryRemedy = "install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm"
 
 func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {

@@ -177,7 +177,7 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 	return code
 }
 
-// catalogVerdict says what is known of a request without looking at hardware.
+// catalogVerdict describes a request without looking at hardware.
 func catalogVerdict(r counters.Request) string {
 	levels := r.Named.Entry.Levels
 	switch {
@@ -255,7 +255,7 @@ func (m *collected) verdict() string {
 	}
 }
 
-// describe says in a line what a session found: "sim: 8 GPUs, 11 GPU instances, driver 570.124.06".
+// describe summarizes a session in a line: "sim: 8 GPUs, 11 GPU instances, driver 570.124.06".
 func describe(t *gpu.Topology) string {
 	var n [gpu.KindNode + 1]int
 	for i := range t.Devices {

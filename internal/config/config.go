@@ -46,7 +46,7 @@ type Config struct {
 // Show says which text the command line requests.
 type Show uint8
 
-// What a command line can request instead of a run.
+// The texts.
 const (
 	ShowNothing Show = iota
 	ShowHelp
@@ -126,7 +126,7 @@ type Source struct {
 	Named bool
 	// Remote is the address of a host engine; the zero address embeds one.
 	Remote gpu.EngineAddress
-	// Fallback says whether NVML stands in for DCGM under SourceAuto.
+	// Fallback says whether NVML serves in place of DCGM under SourceAuto.
 	Fallback Fallback
 	// DCGMLog turns DCGM's own log on, at DCGMLogLevel.
 	DCGMLog      bool
@@ -148,7 +148,7 @@ const (
 // Fallback names the source that serves while DCGM is missing.
 type Fallback string
 
-// What can stand in. FallbackAuto is NVML for an engine of this machine, else nothing.
+// The fallbacks. FallbackAuto is NVML for an engine of this machine, else none.
 const (
 	FallbackAuto Fallback = "auto"
 	FallbackNVML Fallback = "nvml"

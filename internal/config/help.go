@@ -55,7 +55,7 @@ func (o *option) flags() []string {
 	return names
 }
 
-// expects says what values the option takes.
+// expects describes the values of the option.
 func (o *option) expects() string {
 	if o.isSwitch() {
 		if o.def == "true" {

@@ -30,8 +30,7 @@ var errForm = errors.New("not of the form")
 // errRange is for a number without sense. dcgm-exporter accepts it, and so the default counts.
 var errRange = errors.New("out of range")
 
-// A usable is the error of a value of which a part counts, or another value in its place, as in
-// dcgm-exporter. It names the fault and the value that counts.
+// A usable is the error of a value that counts in part, or as another value, as in dcgm-exporter. It names both.
 type usable string
 
 func (u usable) Error() string { return string(u) }

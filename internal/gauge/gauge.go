@@ -7,9 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A State is a gauge of which all series are replaced at once, so that no scrape sees it between
-// one state and the next, as it would with the Reset of a GaugeVec. Any goroutine may use it. The
-// zero number of series is none on the page.
+// A State is a gauge whose series are replaced all at once: no scrape sees it between two states, as with the Reset of a
+// GaugeVec. Any goroutine may use it.
 type State struct {
 	desc   *prometheus.Desc
 	series atomic.Pointer[[]prometheus.Metric]

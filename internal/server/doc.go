@@ -2,7 +2,7 @@
 //
 // A scrape of /metrics writes the bytes of the current page. It calls no driver, takes no lock of the
 // collector and allocates nothing beyond net/http. The server knows pages and functions; package app
-// decides how a page is made and what healthy means.
+// makes the page and defines healthy.
 //
 // exporter-toolkit serves TLS, passwords and systemd sockets. /-/reload and /debug/pprof/ are off by
 // default, and need a password, a client certificate or an address on loopback.

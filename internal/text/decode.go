@@ -16,7 +16,7 @@ type Line int
 
 // DecodeYAML reads the one YAML document of r into the struct that out points to. Keys are those of
 // its `yaml` tags: unknown and repeated ones, values of another type and aliases are errors, each a
-// *SyntaxError. Of a file with errors the struct has what was right.
+// *SyntaxError. After errors the struct has the right values of the file.
 func DecodeYAML(r io.Reader, file string, out any) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -78,7 +78,7 @@ func (y *YAML) decode(n *yaml.Node, v reflect.Value, where string) {
 	}
 }
 
-// keysOf returns what reads the value of each key of a struct, and sets its lines.
+// keysOf returns the reader of each key of a struct, and sets its lines.
 func (y *YAML) keysOf(n *yaml.Node, v reflect.Value, where string) Keys {
 	keys := Keys{}
 	for i := range v.NumField() {
@@ -92,7 +92,7 @@ func (y *YAML) keysOf(n *yaml.Node, v reflect.Value, where string) Keys {
 	return keys
 }
 
-// setScalar sets v to what n says, and reports whether that is of its type.
+// setScalar sets v to the value of n, and reports whether it is of its type.
 func setScalar(n *yaml.Node, v reflect.Value) bool {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Duration]():

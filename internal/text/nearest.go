@@ -48,7 +48,7 @@ func Distance(a, b string, limit int) int {
 	if len(a)-len(b) > limit || len(b)-len(a) > limit || max(len(a), len(b)) > Longest {
 		return limit + 1
 	}
-	// What both begin and end with costs nothing, and is most of the names.
+	// Common beginnings and ends cost nothing, and are most of the names.
 	for a != "" && b != "" && a[0] == b[0] {
 		a, b = a[1:], b[1:]
 	}

@@ -2,14 +2,14 @@ package text
 
 import "strconv"
 
-// A SyntaxError says what is wrong with a line of a file.
+// A SyntaxError is a fault in a line of a file.
 type SyntaxError struct {
 	File string // "" where the caller knows it
 	Line int    // 0 where the whole file is meant
 	Msg  string
 }
 
-// Error returns "file:line: message", without what it does not know.
+// Error returns "file:line: message", without unknown parts.
 func (e *SyntaxError) Error() string {
 	switch {
 	case e.Line == 0 && e.File == "":

@@ -46,7 +46,7 @@ func YAMLError(file string, err error) *SyntaxError {
 	return e
 }
 
-// A YAML reads a file strictly: every error names the line, what was found and what was expected.
+// A YAML reads a file strictly: every error names the line, the value and the expected form.
 // It collects errors, so that one reading finds all of them.
 type YAML struct {
 	file string
@@ -95,7 +95,7 @@ func ValueOf(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// Keys says what to do with the value of each key that a mapping may have.
+// Keys has the reader of each key of a mapping.
 type Keys map[string]func(*yaml.Node)
 
 // Mapping hands each value of n to its key, and reports whether n is a mapping. Where is the path
@@ -166,7 +166,7 @@ func Resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// Describe says what a node is, in the words of a message.
+// Describe names the kind of a node, or quotes it, for a message.
 func Describe(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
