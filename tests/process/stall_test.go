@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -243,7 +244,9 @@ func TestOneStopInTwoSignals(t *testing.T) {
 		r := start(t, env)
 		r.collected()
 		r.signal(syscall.SIGINT)
-		r.signal(syscall.SIGTERM)
+		if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Fatal(err)
+		}
 		if code := r.ends(); code != 0 {
 			t.Errorf("exit code %d, want 0", code)
 		}
