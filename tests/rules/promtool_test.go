@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,11 +33,13 @@ type unitTest struct {
 		Series string `yaml:"series"`
 		Values string `yaml:"values"`
 	} `yaml:"input_series"`
-	Exprs []struct {
-		Expr     string           `yaml:"expr"`
-		EvalTime string           `yaml:"eval_time"`
-		Samples  []map[string]any `yaml:"exp_samples"`
-	} `yaml:"promql_expr_test"`
+	Exprs []query `yaml:"promql_expr_test"`
+}
+
+type query struct {
+	Expr     string           `yaml:"expr"`
+	EvalTime string           `yaml:"eval_time"`
+	Samples  []map[string]any `yaml:"exp_samples"`
 }
 
 func promtool(t *testing.T, args ...string) {
@@ -58,7 +61,7 @@ func TestUnitTests(t *testing.T) {
 	if err != nil || len(paths) < 4 {
 		t.Fatalf("%d files of unit tests, %v", len(paths), err)
 	}
-	args := append([]string{"test", "rules"}, paths...)
+	args := []string{"test", "rules"}
 	fires, silent, renamed := map[string]bool{}, map[string]bool{}, 0
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
@@ -70,10 +73,10 @@ func TestUnitTests(t *testing.T) {
 			t.Fatal(path, err)
 		}
 		f.countAlerts(fires, silent)
-		if f.rename(t) {
-			renamed += len(f.Tests)
-			args = append(args, f.write(t))
-		}
+		args = append(args, f.write(t)...)
+		f.rename(t)
+		renamed += len(f.Tests)
+		args = append(args, f.write(t)...)
 	}
 	if renamed < 20 {
 		t.Errorf("%d unit tests differ in the other vocabulary", renamed)
@@ -103,8 +106,8 @@ func (f *testFile) countAlerts(fires, silent map[string]bool) {
 }
 
 // rename keeps the tests whose series have another name in dcgm-exporter 4.9, under that name and in
-// its unit, and reports whether there are any.
-func (f *testFile) rename(t *testing.T) bool {
+// its unit.
+func (f *testFile) rename(t *testing.T) {
 	t.Helper()
 	p := parser.NewParser(parser.Options{})
 	f.Tests = slices.DeleteFunc(f.Tests, func(u unitTest) bool {
@@ -135,24 +138,57 @@ func (f *testFile) rename(t *testing.T) bool {
 		}
 		return !changed
 	})
-	return len(f.Tests) > 0
 }
 
-// write writes f for promtool and returns its path.
-func (f *testFile) write(t *testing.T) string {
+// write writes f for promtool and returns the paths. Each test has the groups of the alerts that it names and no others,
+// which do not read each other (TestRecordings): all of them would take minutes.
+func (f *testFile) write(t *testing.T) (paths []string) {
 	t.Helper()
-	for i, name := range f.RuleFiles {
-		path, err := filepath.Abs(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
+	files := map[string]*testFile{}
+	for _, u := range f.Tests {
+		groups := map[string]bool{}
+		for _, a := range alerts(t) {
+			if slices.ContainsFunc(u.Exprs, func(e query) bool { return strings.Contains(e.Expr, `"`+a.Alert+`"`) }) {
+				groups[a.group] = true
+			}
 		}
-		f.RuleFiles[i] = path
+		key := strings.Join(slices.Sorted(maps.Keys(groups)), " ")
+		if files[key] == nil {
+			files[key] = &testFile{RuleFiles: f.rules(t, groups), Evaluation: f.Evaluation}
+		}
+		files[key].Tests = append(files[key].Tests, u)
 	}
-	text, err := yaml.Marshal(f)
+	for _, file := range files {
+		paths = append(paths, writeYAML(t, file))
+	}
+	return paths
+}
+
+// rules returns the paths of the rule files of f with some of their groups, of all without any.
+func (f *testFile) rules(t *testing.T, groups map[string]bool) (paths []string) {
+	t.Helper()
+	for _, name := range f.RuleFiles {
+		var rules struct {
+			Groups []map[string]any `yaml:"groups"`
+		}
+		if err := yaml.Unmarshal([]byte(read(t, "deployment", "rules", filepath.Base(name))), &rules); err != nil {
+			t.Fatal(name, err)
+		}
+		rules.Groups = slices.DeleteFunc(rules.Groups, func(g map[string]any) bool { return len(groups) > 0 && !groups[g["name"].(string)] })
+		if len(rules.Groups) > 0 {
+			paths = append(paths, writeYAML(t, rules))
+		}
+	}
+	return paths
+}
+
+func writeYAML(t *testing.T, content any) string {
+	t.Helper()
+	text, err := yaml.Marshal(content)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "renamed.test.yml")
+	path := filepath.Join(t.TempDir(), "file.yml")
 	if err := os.WriteFile(path, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
