@@ -65,6 +65,7 @@ func TestLiveAccountsAreKept(t *testing.T) {
 		idle(gpus, fresh), // dormant ones make room, and 100 find none
 		idle(gpus, fresh),
 		idle(gpus, slices.Clone(fresh)), // reported again
+		idle(gpus, slices.Clone(fresh)), // and again
 		idle(gpus, late),
 	}}
 	lived := []int{}

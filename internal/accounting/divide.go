@@ -63,10 +63,10 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 
 // sharedEntity returns the entity of a row that is divided by its processes, nil for others.
 func (s *session) sharedEntity(row int) *sharedDevice {
-	if row < 0 || row >= len(s.at) || s.at[row] < 0 || !s.entities[s.at[row]].shared {
-		return nil
+	if i, ok := s.at[row]; ok && s.entities[i].shared {
+		return &s.entities[i]
 	}
-	return &s.entities[s.at[row]]
+	return nil
 }
 
 func (s *session) applyFault(f *gpu.Fault) {

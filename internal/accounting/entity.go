@@ -48,7 +48,7 @@ type session struct {
 	maxGap time.Duration // nothing is known of a longer time between two cycles
 
 	entities []sharedDevice
-	at       []int       // row → index of its entity, -1 for none
+	at       map[int]int // row → index of its entity
 	owners   *gpu.Owners // whose accounts the entities have
 
 	missing map[unavailable]bool
@@ -65,10 +65,9 @@ type podsOfProcess struct {
 func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 	s := session{
 		podOf: podOf, pods: map[uint32]podsOfProcess{}, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval,
-		at: make([]int, len(t.Devices)), missing: map[unavailable]bool{},
+		at: map[int]int{}, missing: map[unavailable]bool{},
 	}
 	for row := range t.Devices {
-		s.at[row] = -1
 		d := &t.Devices[row]
 		e := sharedDevice{row: row, root: row, unknown: true, id: d.Identity(), byUID: map[string]*ownerUsage{}}
 		e.labels = []gpu.Label{{Name: "gpu", Value: strconv.FormatUint(uint64(d.GPU), 10)}, {Name: "UUID", Value: d.UUID}}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -279,33 +280,41 @@ func TestBillDoesNotDependOnNeighbors(t *testing.T) {
 	}
 }
 
-// Two containers of one pod on one device are one account, under the pod's name.
+// Two containers of one pod on one device are one account, under the pod's name; one has its own.
 func TestContainersOfOnePod(t *testing.T) {
 	uses := pods(gpu.SharingNone, 0, 1, 1)
 	uses[0].Owners[1].Container = "side"
+	uses = append(uses, pods(gpu.SharingNone, 0, 2)...)
 	var labels, infos []string
-	(&play{moments: []moment{at(0, uses, nil), at(1, uses, nil)}}).run(t, func(i int, s *gpu.Snapshot) {
-		if i == 0 {
-			return
-		}
+	(&play{moments: []moment{at(0, uses, nil)}}).run(t, func(_ int, s *gpu.Snapshot) {
 		for _, f := range s.Families {
 			for _, x := range f.Series {
 				switch {
-				case f.Name == podUtil && !x.Value.IsAbsent():
-					labels = append(labels, textOf(x.Labels)+" "+x.Value.String())
+				case f.Name == podUtil:
+					labels = append(labels, textOf(x.Labels))
 				case f.Name == podInfo:
 					infos = append(infos, textOf(x.Labels))
 				}
 			}
 		}
 	})
-	if diff := cmp.Diff([]string{"gpu=0 UUID=GPU-0 namespace=ns pod=b 0.6"}, labels); diff != "" {
+	if diff := cmp.Diff([]string{"gpu=0 UUID=GPU-0 namespace=ns pod=b", "gpu=1 UUID=GPU-1 namespace=ns pod=c container=main"}, labels); diff != "" {
 		t.Errorf("accounts (-want +got):\n%s", diff)
 	}
 	const info = "gpu=0 UUID=GPU-0 namespace=ns pod=b container="
 	const more = " pod_uid=uid-1 resource=nvidia.com/gpu sharing=none"
-	if diff := cmp.Diff([]string{info + "main" + more, info + "side" + more}, infos); diff != "" {
+	other := "gpu=1 UUID=GPU-1 namespace=ns pod=c container=main pod_uid=uid-2 resource=nvidia.com/gpu sharing=none"
+	if diff := cmp.Diff([]string{info + "main" + more, info + "side" + more, other}, infos); diff != "" {
 		t.Errorf("infos (-want +got):\n%s", diff)
+	}
+}
+
+// What is requested besides leaves the plan of the counters file as it is.
+func TestExtend(t *testing.T) {
+	fields := append(make([]gpu.Field, 0, 9), gpu.Field{ID: 150}, gpu.Field{ID: 203, Name: "mine"})
+	extended := accounting.Extend(&gpu.Plan{Fields: fields[:1]})
+	if !extended.Processes || fields[1].Name != "mine" {
+		t.Errorf("processes are requested: %v; the plan's next field is %v", extended.Processes, fields[1])
 	}
 }
 

@@ -55,6 +55,9 @@ func virtualPage(t *testing.T, virtual, strict bool, uses []gpu.Use, procs ...gp
 		for _, f := range s.Families {
 			if f.Type != gpu.MetricLabel && !strings.HasPrefix(f.Name, "dcgm_") {
 				for _, x := range f.Series {
+					if !x.NoOwner {
+						t.Errorf("%s of %v has the labels of its device's owner too", f.Name, x.Owner)
+					}
 					add(f.Name, x.Row, x.Owner, x.Value)
 				}
 			}
@@ -97,8 +100,9 @@ func TestVirtualGPUs(t *testing.T) {
 	// Which work was the pod's without a UID is not known: its values are absent, and 0 under strict, as
 	// in dcgm-exporter.
 	var zeros []string
-	for _, line := range virtualPage(t, true, true, replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), procs...) {
-		if strings.Contains(line, "pod=a") {
+	silent := replicas(pods(gpu.SharingTimeSlicing, 4, 1)) // GPU 1 reports nothing
+	for _, line := range virtualPage(t, true, true, append(replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), silent...), procs...) {
+		if strings.Contains(line, "pod=a") || strings.Contains(line, "{1 ") {
 			zeros = append(zeros, line)
 		}
 	}
