@@ -70,12 +70,16 @@ func (s *session) sharedEntity(row int) *sharedDevice {
 }
 
 func (s *session) applyFault(f *gpu.Fault) {
-	for i := range s.entities {
-		e := &s.entities[i]
-		if f.Row != e.row && f.Row != gpu.AllRows {
-			continue
+	entities := s.entities
+	if f.Row != gpu.AllRows {
+		i, ok := s.at[f.Row]
+		if !ok {
+			return
 		}
-		switch f.Field {
+		entities = entities[i : i+1]
+	}
+	for i := range entities {
+		switch e := &entities[i]; f.Field {
 		case gpu.FieldProcessBusy:
 			e.noBusy = f.Err
 		case gpu.FieldProcesses, gpu.AllFields:
