@@ -90,6 +90,9 @@ func TestRowsOfPartlyKnownNodes(t *testing.T) {
 	}{
 		{"no minor numbers: NVML's indices", []gpu.Device{whole(0, x), whole(1, "GPU-"+y)}, map[string][]int{"nvidia0": {0}, "nvidia1": {1}, "nvidia2": nil}},
 		{"one UUID behind two prefixes", []gpu.Device{whole(0, "GPU-"+y), instance(1, 3, x, "MIG-"+y)}, map[string][]int{y: nil, "GPU-" + y: {0}, "MIG-" + y: {1}}},
+		{"the minor number of the first GPU", []gpu.Device{
+			{Entity: gpu.Entity{Kind: gpu.KindGPU}, Minor: 3, UUID: x}, instance(0, 5, x, "MIG-a"),
+		}, map[string][]int{"nvidia3": {0}, "nvidia3/gi5": {1}, "nvidia0": nil, "nvidia0/gi5": nil}},
 		{"instances alone", []gpu.Device{instance(2, 3, x, "MIG-a"), instance(2, 5, x, "MIG-b"), instance(4, 5, "GPU-z", "MIG-c")}, map[string][]int{
 			"nvidia2/gi5": {1}, "nvidia4/gi5": {2}, "nvidia4/gi3": nil, "nvidia2": nil,
 			"MIG-" + x + "/5/0": {1}, "MIG-GPU-z/5/0": {2}, "MIG-GPU-z/3/0": nil, "MIG-GPU-y/5/0": nil,
@@ -103,6 +106,38 @@ func TestRowsOfPartlyKnownNodes(t *testing.T) {
 			}
 			want(t, "rows", got, tt.want)
 		})
+	}
+}
+
+// Why an id names nothing, and whether it says itself that it is one of NVIDIA's.
+func TestMissing(t *testing.T) {
+	const x, y = "GPU-00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
+	r := deviceid.NewResolver(gpu.NewTopology([]gpu.Device{
+		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-" + y},
+		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 9, ParentKind: gpu.KindGPU, Parent: 1}, UUID: x, InstanceID: 3, MIGUUID: "MIG-" + y},
+	}))
+	for id, tt := range map[string]struct {
+		ours bool
+		why  string
+	}{
+		y:                   {false, "Two entities have this UUID"},
+		gpu0[4:]:            {false, "The GPU is left out"},
+		"MIG-" + x + "/4/0": {true, "The GPU has no GPU instance 4 now"},
+		"MIG-GPU-z/3/0":     {true, "Its GPU GPU-z is not there either"},
+		"nvidia7/gi3":       {true, "The GPU has no GPU instance 3 now"},
+		"nvidia7":           {true, "The GPU is left out"},
+		migA:                {true, "The GPU instance may have been destroyed"},
+		gpu0:                {true, "The GPU is left out"},
+		"unit-7":            {false, "No rule reads it"},
+	} {
+		parsed := deviceid.Parse(id)
+		if why := r.Missing(parsed); !strings.HasPrefix(why, tt.why) || r.Rows(parsed) != nil {
+			t.Errorf("%q names %v: %s", id, r.Rows(parsed), why)
+		}
+		want(t, id+" is NVIDIA's", parsed.OfNVIDIA(), tt.ours)
+	}
+	if why := deviceid.NewResolver(gpu.NewTopology(nil)).Missing(deviceid.Parse(migA)); !strings.HasPrefix(why, "The source reports no UUID") {
+		t.Error(why)
 	}
 }
 

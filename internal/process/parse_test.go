@@ -103,6 +103,23 @@ func TestPods(t *testing.T) {
 	}
 }
 
+// Each digit of a UID and each of its dashes is one.
+func TestIsPodUID(t *testing.T) {
+	for _, uid := range []string{pod, static} {
+		if !process.IsPodUID(uid) || process.IsPodUID(uid+"0") || process.IsPodUID(uid[1:]) {
+			t.Errorf("%s, longer or shorter", uid)
+		}
+		for i := range uid {
+			for _, other := range []string{"g", "A", "-", "0"} {
+				changed := uid[:i] + other + uid[i+1:]
+				if is := process.IsPodUID(changed); is != (other == uid[i:i+1] || other == "0" && uid[i] != '-') {
+					t.Errorf("%s: %t", changed, is)
+				}
+			}
+		}
+	}
+}
+
 // shape is how a pod's container appears, by driver and runtime; the bits of choice put it under
 // another container and after other lines.
 func shape(choice uint8, pod, id string) string {
