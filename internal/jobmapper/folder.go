@@ -80,14 +80,13 @@ func (f *folder) scan(ctx context.Context, include func(name string) bool) (foun
 			result.unknown++
 		}
 	}
-	for round := range rounds {
+	for round := 0; len(open) > 0 && round < rounds; round++ {
+		if round > 0 {
+			if err := f.pause(ctx, fresh); err != nil {
+				return result, err
+			}
+		}
 		if open, err = f.readAll(ctx, root, open, result.files); err != nil {
-			return result, err
-		}
-		if len(open) == 0 || round == rounds-1 {
-			break
-		}
-		if err := f.pause(ctx, fresh); err != nil {
 			return result, err
 		}
 	}

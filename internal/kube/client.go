@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,27 +23,6 @@ import (
 // and KUBECONFIG is not set.
 var ErrNoCluster = errors.New("no Kubernetes API: the pod has no service account token, and KUBECONFIG is not set")
 
-// A Denied says what the API server refused.
-type Denied struct {
-	Verb     string
-	Resource schema.GroupResource
-	// Namespace is empty for a request of the whole cluster; Name for one of all objects.
-	Namespace, Name string
-}
-
-func (d *Denied) Error() string {
-	what := d.Resource.String()
-	if d.Name != "" {
-		what += " " + d.Name
-	}
-	where, role := "in the whole cluster", "ClusterRole"
-	if d.Namespace != "" {
-		where, role = "in the namespace "+d.Namespace, "Role"
-	}
-	return fmt.Sprintf("no permission to %s %s %s: grant the service account the verb %q on %q with a %s",
-		d.Verb, what, where, d.Verb, d.Resource, role)
-}
-
 // A Client requests from one API server.
 type Client struct {
 	dynamic dynamic.Interface
@@ -55,8 +35,7 @@ type Options struct {
 	// Kubeconfig are the paths of kubeconfig files ($KUBECONFIG); none means the service account of
 	// the pod.
 	Kubeconfig []string
-	// Report gets the outcome of each request of a watched resource: nil, a *Denied, or what else was
-	// wrong. May be nil.
+	// Report gets the outcome of each request of a watched resource. May be nil.
 	Report func(resource string, err error)
 }
 
@@ -87,15 +66,22 @@ func New(opt Options) (*Client, error) {
 	return &Client{dynamic: d, report: opt.Report}, nil
 }
 
-// explain returns err with its cause, as a Denied where the server knows who asks.
+// explain returns err with its cause. The namespace is empty for a request of the whole cluster, and
+// the name for one of all objects.
 func explain(err error, verb string, r schema.GroupVersionResource, namespace, name string) error {
 	switch {
-	case apierrors.IsForbidden(err):
-		return &Denied{Verb: verb, Resource: r.GroupResource(), Namespace: namespace, Name: name}
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the API server does not accept the token or certificate: %w", err)
+	case !apierrors.IsForbidden(err):
+		return err
 	}
-	return err
+	where, role := "in the whole cluster", "ClusterRole"
+	if namespace != "" {
+		where, role = "in the namespace "+namespace, "Role"
+	}
+	what := strings.TrimSpace(r.GroupResource().String() + " " + name)
+	return fmt.Errorf("no permission to %s %s %s: grant the service account the verb %q on %q with a %s: %w",
+		verb, what, where, verb, r.GroupResource(), role, err)
 }
 
 // get gets one object. The API server may answer from its cache.

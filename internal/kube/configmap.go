@@ -33,17 +33,16 @@ type unanswered struct{ error }
 
 func (u unanswered) Unwrap() error { return u.error }
 
-// Read returns the content of the key. The error says what is missing: the permission (*Denied),
+// Read returns the content of the key. The error says what is missing: the permission,
 // the ConfigMap or the key.
 func (m *ConfigMap) Read(ctx context.Context) ([]byte, error) {
 	object, err := m.client.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, m.Namespace, m.Name)
-	denied := (*Denied)(nil)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is no ConfigMap %s in the namespace %s", m.Name, m.Namespace)
 	case err != nil:
 		err = fmt.Errorf("ConfigMap %s:%s: %w", m.Namespace, m.Name, err)
-		if !errors.As(err, &denied) && !apierrors.IsUnauthorized(err) {
+		if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 			err = unanswered{err}
 		}
 		return nil, err

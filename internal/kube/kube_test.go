@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
@@ -137,7 +135,7 @@ func TestAnswersThatAreNoList(t *testing.T) {
 			pods := c.Pods(t.Context(), "node-1")
 			until(t, "an error", func() bool { err, _ := outcomes.of("pods"); return err != nil })
 			err, _ := outcomes.of("pods")
-			if denied := (*kube.Denied)(nil); errors.As(err, &denied) || !strings.HasPrefix(err.Error(), tt.sentence) {
+			if !strings.HasPrefix(err.Error(), tt.sentence) {
 				t.Errorf("%v, want %s", err, tt.sentence)
 			}
 			if _, ok := pods.Get("ml", "a"); ok {
@@ -155,11 +153,12 @@ func TestVerbsThatAreMissing(t *testing.T) {
 			s.deny(verb, podsPath, true)
 			c, outcomes := s.client()
 			pods := c.Pods(t.Context(), "node-1")
-			var denied *kube.Denied
-			until(t, "the refusal", func() bool { err, _ := outcomes.of("pods"); return errors.As(err, &denied) })
-			want(t, "refusal", denied, &kube.Denied{Verb: verb, Resource: schema.GroupResource{Resource: "pods"}})
-			want(t, "sentence", denied.Error(),
-				"no permission to "+verb+" pods in the whole cluster: grant the service account the verb \""+verb+"\" on \"pods\" with a ClusterRole")
+			until(t, "the refusal", func() bool { err, _ := outcomes.of("pods"); return err != nil })
+			err, _ := outcomes.of("pods")
+			sentence := "no permission to " + verb + " pods in the whole cluster: grant the service account the verb \"" + verb + "\" on \"pods\" with a ClusterRole: "
+			if !strings.HasPrefix(err.Error(), sentence) {
+				t.Errorf("%v, want %s", err, sentence)
+			}
 
 			s.deny(verb, podsPath, false)
 			until(t, "pod a", func() bool { _, ok := pods.Get("ml", "a"); err, _ := outcomes.of("pods"); return ok && err == nil })
@@ -295,7 +294,7 @@ func TestConfigMap(t *testing.T) {
 
 func wantError(t *testing.T, err error, text string) {
 	t.Helper()
-	if err == nil || err.Error() != text {
+	if err == nil || !strings.HasPrefix(err.Error(), text) {
 		t.Errorf("error %v\nexpected %s", err, text)
 	}
 }

@@ -221,7 +221,7 @@ func (m *Mapper) claimLabels(h *Allocation) []gpu.Label {
 		{Name: "dra_driver_name", Value: h.Resource},
 		{Name: "dra_pool_name", Value: h.Pool},
 	}
-	if device, ok := m.opt.Device(h.Resource, h.Pool, h.Device); ok && device.MIG {
+	if device, _ := m.opt.Device(h.Resource, h.Pool, h.Device); device.MIG {
 		labels = append(labels,
 			gpu.Label{Name: "dra_mig_profile", Value: device.Profile},
 			gpu.Label{Name: "dra_mig_device_uuid", Value: device.UUID})
