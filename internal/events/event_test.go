@@ -39,27 +39,6 @@ func clockFamilies(names ...string) func(*loop.Options) {
 	}
 }
 
-// A session may report what an earlier one did, and new ones of the same time and code beside it;
-// each counts once.
-func TestXIDsReportedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine()
-		e.keeps = true
-		r := start(t, e.Open, families(xidCountFamily, xidTotalFamily))
-		at := time.Now()
-		e.happen(at, 62, 45, 45)
-		for n := range 3 {
-			r.Wait(interval)
-			e.happen(at, 45)
-			r.Reload(r.Change)
-			const count, total = xidCountFamily + "{0}[{window_size_in_ms 300000} {xid ", xidTotalFamily + "{0}[{xid "
-			r.Has(gauge(0, 45), count+"62}] 1", total+"62}] 1",
-				count+fmt.Sprint("45}] ", 3+n), total+fmt.Sprint("45}] ", 3+n))
-		}
-		r.Stop()
-	})
-}
-
 // A session that reads its witness from the beginning again says so.
 func TestXIDsRepeatedWithinASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
