@@ -192,7 +192,10 @@ func (c *comparison) main(p place) {
 		c.check(p, "env["+name+"]", []string{"env", element(name), "value"}, want[1], want[0], have, have == any(want[0]))
 	}
 	if args, found := get(c.spec, c.op.Settings, "args"); found && !empty(args) {
-		var have any = p.Args
+		var have any
+		if len(p.Args) > 0 {
+			have = p.Args
+		}
 		c.check(p, "args", []string{"args"}, c.op.Settings+".args", args, have, same(args, have))
 	}
 	value, found := get(c.spec, c.op.Settings, "resources")
