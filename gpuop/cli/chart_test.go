@@ -47,7 +47,7 @@ func TestDowngradeOnTheCommandLine(t *testing.T) {
 func TestReleasesThatAreNotKnown(t *testing.T) {
 	for _, release := range []string{"v26.11.0", "v25.4.0", "v25.4"} {
 		for _, args := range [][]string{
-			{"images"}, {"values", "gen", "generic"}, {"share", "gen", "any=time-slicing:4"}, {"mig", "gen", "--gpu", "A100-40GB", "1g.5gb=7"},
+			{"images"}, {"values", "gen", "generic"},
 			{"values", "migrate", "-", "--from", "v25.3", "--to", release},
 		} {
 			if args[0] != "values" || args[1] != "migrate" {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 )
@@ -21,14 +19,14 @@ import (
 func newMIGCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mig",
-		Short: "Fit, draw, write, predict, apply and watch MIG partitions",
-		Long: `mig answers without a GPU which MIG instances a board can hold and where, writes the configuration for the
-MIG manager, and predicts the labels and allocatable resources that a node will show. On a cluster it says what blocks a
-change, makes it, and follows it.`,
+		Short: "Fit, draw, predict and apply MIG partitions",
+		Long: `mig answers without a GPU which MIG instances a board can hold and where, and predicts the labels and allocatable
+resources that a node will show. On a cluster it says what blocks a change, and makes it. gpuop lint judges a configuration
+for the MIG manager.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGGenCommand(e), newMIGPredictCommand(e), newMIGApplyCommand(e))
+	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGPredictCommand(e), newMIGApplyCommand(e))
 	return cmd
 }
 
@@ -255,154 +253,6 @@ func assumed(b mig.Board) finding.Report {
 		Reason: "the placements of this board are assumed from the pattern of the attested boards; nvidia-smi mig -lgipp prints the board's own",
 		Source: b.Source,
 	}}}
-}
-
-func newMIGGenCommand(e *env) *cobra.Command {
-	var gpu, name, configMap, version, namespace string
-	var on []string
-	var filter bool
-	cmd := &cobra.Command{
-		Use:   "gen --gpu MODEL --name NAME PROFILE[=N]...",
-		Short: "Write a configuration for the MIG manager",
-		Long: `gen writes a mig-parted file with one config, checked against the board, and the commands that apply it. The
-profiles are for every GPU of the node; --on gives some GPUs a partition of their own: "0,1 off" or "2 3g.40gb=2".`,
-		Example: `  gpuop mig gen --gpu A100-40GB --name notebooks 3g.20gb 1g.5gb=4
-  gpuop mig gen --gpu H100-80GB --name half --on "0-3 off" --on "4-7 1g.10gb=7" --configmap custom-mig`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(_ *cobra.Command, args []string) error {
-			b, err := mig.FindBoard(gpu)
-			if err != nil {
-				return fmt.Errorf("--gpu: %w", err)
-			}
-			named := mig.Named{Name: name}
-			var filterIDs []string
-			if filter {
-				filterIDs = b.PCIIDs
-			}
-			if len(args) > 0 {
-				entry, err := partition(b, strings.Join(args, " "))
-				if err != nil {
-					return err
-				}
-				entry.All, entry.DeviceFilter = true, filterIDs
-				named.Entries = append(named.Entries, entry)
-			}
-			for _, word := range on {
-				indices, rest, _ := strings.Cut(strings.TrimSpace(word), " ")
-				entry, err := partition(b, rest)
-				if err != nil {
-					return fmt.Errorf("--on %q: %w", word, err)
-				}
-				if entry.Indices, err = parseIndices(indices); err != nil {
-					return fmt.Errorf("--on %q: %w", word, err)
-				}
-				entry.DeviceFilter = filterIDs
-				named.Entries = append(named.Entries, entry)
-			}
-			if len(named.Entries) == 0 {
-				return fmt.Errorf("%w: say what every GPU gets (PROFILE=N…), or what some get (--on)", errUsage)
-			}
-			v, err := e.release(version)
-			if err != nil {
-				return err
-			}
-			return e.answer(generated(named, configMap, namespace, v))
-		},
-	}
-	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU")
-	cmd.Flags().StringVar(&name, "name", "custom", "the config's `name`, which becomes the value of the nvidia.com/mig.config label")
-	cmd.Flags().StringArrayVar(&on, "on", nil, "give some GPUs a partition of their own: `\"INDICES off|empty|PROFILE=N...\"`; may be repeated")
-	cmd.Flags().BoolVar(&filter, "filter", false, "limit the config to this model with a device-filter")
-	cmd.Flags().StringVar(&version, "version", "latest", "chart `release` of the operator, for the helm command")
-	cmd.Flags().StringVar(&configMap, "configmap", "", "wrap the file in a ConfigMap of this `name`")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "gpu-operator", "the ConfigMap's `namespace`")
-	return cmd
-}
-
-// partition reads "off", "empty" or profiles, and refuses what the board cannot hold.
-func partition(b mig.Board, words string) (mig.Entry, error) {
-	switch strings.TrimSpace(words) {
-	case "off":
-		return mig.Entry{}, nil
-	case "empty":
-		return mig.Entry{Enabled: true}, nil
-	}
-	request, err := mig.ParseRequest([]string{words})
-	if err != nil {
-		return mig.Entry{}, err
-	}
-	if _, err := mig.Fit(b, request); err != nil {
-		return mig.Entry{}, fmt.Errorf("%w; gpuop mig fit --gpu %s %s shows what does", err, b.Typical, request)
-	}
-	return mig.Entry{Enabled: true, Devices: request}, nil
-}
-
-// parseIndices reads "0,2-4".
-func parseIndices(text string) ([]int, error) {
-	var indices []int
-	for part := range strings.SplitSeq(text, ",") {
-		low, high, ranged := strings.Cut(part, "-")
-		first, err := strconv.Atoi(low)
-		last := first
-		if ranged && err == nil {
-			last, err = strconv.Atoi(high)
-		}
-		if err != nil || first < 0 || last < first || last > 255 {
-			return nil, fmt.Errorf("%w: %q, want GPU indices such as 0,2-4", errUsage, text)
-		}
-		for i := first; i <= last; i++ {
-			indices = append(indices, i)
-		}
-	}
-	return indices, nil
-}
-
-func generated(named mig.Named, configMap, namespace string, v chart.Version) answer {
-	document, findings := migDocument([]mig.Named{named}, []string{"NODE"}, "", configMap, namespace, v)
-	return answer{
-		Document: true, Quiet: true, Report: finding.Report{Findings: findings},
-		Data: map[string]string{"name": named.Name, "file": document},
-		Text: func(w io.Writer, _ finding.Style) error {
-			_, err := io.WriteString(w, document)
-			return err
-		},
-	}
-}
-
-// migDocument writes the configs, each for the nodes of the same place, with the commands that apply
-// them. A strategy is set where one is given.
-func migDocument(named []mig.Named, nodes []string, strategy, configMap, namespace string, v chart.Version) (string, []finding.Finding) {
-	var file, document bytes.Buffer
-	configs := slices.Clone(named)
-	if !slices.ContainsFunc(named, func(n mig.Named) bool { return n.Name == "all-disabled" }) {
-		// the operator presets this name on every node, so a custom file has to have it
-		configs = append([]mig.Named{{Name: "all-disabled", Entries: []mig.Entry{{All: true}}}}, named...)
-	}
-	// writing to a buffer cannot fail
-	_ = mig.WriteConfig(&file, &mig.Config{Version: "v1", Named: configs})
-	_, findings := mig.ParseConfig(file.Bytes())
-	for i := range findings {
-		findings[i].Line, findings[i].Column = 0, 0
-	}
-	if configMap == "" {
-		fmt.Fprintf(&document, "# The MIG manager reads this as the key config.yaml of a ConfigMap: add --configmap NAME for that.\n%s", file.Bytes())
-		return document.String(), findings
-	}
-	if strategy != "" {
-		strategy = " --set mig.strategy=" + strategy
-	}
-	fmt.Fprintf(&document, "# kubectl apply -f THIS-FILE\n# helm upgrade gpu-operator nvidia/gpu-operator -n %s --version %s --reset-then-reuse-values --set migManager.config.name=%s%s\n", namespace, v, configMap, strategy)
-	for i, n := range named {
-		fmt.Fprintf(&document, "# kubectl label node %s nvidia.com/mig.config=%s --overwrite\n", nodes[i], n.Name)
-	}
-	fmt.Fprintf(&document, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n  namespace: %s\ndata:\n  config.yaml: |\n", configMap, namespace)
-	for line := range strings.Lines(file.String()) {
-		if line != "\n" {
-			document.WriteString("    ")
-		}
-		document.WriteString(line)
-	}
-	return document.String(), findings
 }
 
 type predictionResult struct {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 )
@@ -18,12 +17,6 @@ func TestMIGTranscripts(t *testing.T) {
 			{"mig", "fit", "--gpu", "A100-80GB", "1g.5gb=7"},
 			{"mig", "fit", "--gpu", "RTX-PRO-6000", "1g.24gb+me.all", "1g.24gb-me=3", "--ascii"},
 			{"mig", "fit", "--gpu", "A30", "7g.80gb"},
-		},
-		"mig-gen.txt": {
-			{"mig", "gen", "--gpu", "A100-40GB", "--name", "notebooks", "3g.20gb", "1g.5gb=4"},
-			{"mig", "gen", "--gpu", "H100-80GB", "--name", "half", "--filter", "--on", "0-3 off", "--on", "4-7 1g.10gb=7", "--configmap", "custom-mig"},
-			{"mig", "gen", "--gpu", "A100-40GB", "--on", "1 3g.20gb=2"},
-			{"mig", "gen", "--gpu", "A100-40GB", "3g.20gb=2", "1g.5gb"},
 		},
 		"mig-predict.txt": {
 			{"mig", "predict", "--gpu", "A100-40GB", "--gpus", "8", "--config", "all-balanced"},
@@ -44,25 +37,6 @@ func TestMIGTranscripts(t *testing.T) {
 	}
 }
 
-// The file that gen writes is the one that predict reads.
-func TestMIGGenIsWhatPredictReads(t *testing.T) {
-	code, file, errOut := call("", "mig", "gen", "--gpu", "H100-80GB", "--name", "mine", "1g.10gb+me", "3g.40gb")
-	if code != 0 {
-		t.Fatalf("exit %d: %s", code, errOut)
-	}
-	code, out, errOut := call(file, "mig", "predict", "-f", "-", "--config", "mine", "--gpu", "H100-80GB", "--gpus", "4", "--strategy", "mixed", "-o", "json", "--fail-on", "error")
-	var got struct {
-		Result []struct{ Resources map[string]int }
-	}
-	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || len(got.Result) != 1 {
-		t.Fatalf("exit %d, %v: %s", code, err, errOut)
-	}
-	r := got.Result[0].Resources
-	if r["nvidia.com/mig-1g.10gb.me"] != 4 || r["nvidia.com/mig-3g.40gb"] != 4 || len(r) != 2 {
-		t.Errorf("resources %v", r)
-	}
-}
-
 func TestMIGAsksForWhatIsMissing(t *testing.T) {
 	for _, tc := range []struct {
 		args []string
@@ -72,9 +46,6 @@ func TestMIGAsksForWhatIsMissing(t *testing.T) {
 		{[]string{"mig", "fit", "--gpu", "A100-40GB"}, "no profile given"},
 		{[]string{"mig", "fit", "--gpu", "A100-40GB", "1c.3g.20gb"}, "want a MIG profile"},
 		{[]string{"mig", "fit", "--gpu", "H10O-80GB", "1g.10gb"}, "did you mean H100-80GB?"},
-		{[]string{"mig", "gen", "--gpu", "A100-40GB"}, "what every GPU gets"},
-		{[]string{"mig", "gen", "--gpu", "A100-40GB", "--on", "x off"}, "GPU indices"},
-		{[]string{"mig", "gen", "--gpu", "A100-40GB", "--on", "3-1 off"}, "GPU indices"},
 		{[]string{"mig", "predict", "--gpu", "A100-40GB"}, "which partition"},
 		{[]string{"mig", "predict", "--gpu", "A100-40GB", "--config", "all-1g.6gb"}, "did you mean all-1g.5gb?"},
 		{[]string{"mig", "predict", "--gpu", "T4", "--config", "all-1g.6gb"}, "has no MIG"},

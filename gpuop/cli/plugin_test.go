@@ -42,14 +42,6 @@ func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
 	}
 }
 
-// What gpuop writes for the device plugin's own chart is clean to gpuop.
-func TestShareGenForThePluginsChartIsClean(t *testing.T) {
-	_, out, _ := call("", "share", "gen", "--route", "plugin", "any=time-slicing:4", "big=none")
-	if code, found, _ := call(out, "lint", "-"); code != 0 || !strings.Contains(found, "no findings") {
-		t.Errorf("exit %d, %s\n%s", code, found, out)
-	}
-}
-
 func TestBoardsOfTheirOwn(t *testing.T) {
 	for _, gpu := range []string{"NVIDIA-H20-3e", "NVIDIA-H100-SXM5-94GB", "NVIDIA-RTX-PRO-5000-Blackwell", "NVIDIA-RTX-PRO-4500-Blackwell", "NVIDIA-GH200-120GB"} {
 		if code, out, errOut := call("", "mig", "profiles", gpu); code != 2 || !strings.Contains(errOut, "not known") {

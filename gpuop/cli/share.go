@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
@@ -20,13 +19,13 @@ import (
 func newShareCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "share",
-		Short: "Write and predict time-slicing and MPS configurations",
-		Long: `share writes the device plugin's sharing configuration for both ways to install it, and predicts what a node
-will show before the configuration is applied.`,
+		Short: "Predict time-slicing and MPS configurations",
+		Long: `share predicts what a node will show before a sharing configuration of the device plugin is applied, for both ways to
+install it. gpuop values gen PLATFORM time-slicing=4 writes one.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newShareGenCommand(e), newSharePredictCommand(e))
+	cmd.AddCommand(newSharePredictCommand(e))
 	return cmd
 }
 
@@ -38,128 +37,6 @@ func parseRoute(word string) (sharing.Route, error) {
 		return sharing.Plugin, nil
 	}
 	return "", fmt.Errorf("%w: --route %q, want operator (the GPU Operator) or plugin (the device plugin's own chart)", errUsage, word)
-}
-
-func newShareGenCommand(e *env) *cobra.Command {
-	var route, deflt, gpu, name, namespace, version string
-	cmd := &cobra.Command{
-		Use:   "gen NAME=STRATEGY[:REPLICAS][,OPTION]...",
-		Short: "Write a sharing configuration, one for all nodes or several to choose from by label",
-		Long: `gen writes the ConfigMap for the GPU Operator (--route operator) or the values for the device plugin's own chart
-(--route plugin), with the commands that apply them. Each argument is one named config:
-
-  STRATEGY  time-slicing:N, mps:N or none
-  OPTION    rename               advertise as nvidia.com/gpu.shared
-            fail-multi           refuse a request for more than one (time-slicing)
-            resource=NAME[*N]    share this resource in place of nvidia.com/gpu; may be repeated
-            mig-strategy=WORD    write flags.migStrategy (no effect under the operator)
-
-The first config is the default for nodes without a label, unless --default names another.`,
-		Example: `  gpuop share gen any=time-slicing:4
-  gpuop share gen default=none a100-80gb=time-slicing:5,rename --gpu A100-80GB
-  gpuop share gen infer=mps:8 --route plugin`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			r, err := parseRoute(route)
-			if err != nil {
-				return err
-			}
-			var configs []sharing.Wanted
-			var names []string
-			for _, word := range args {
-				w, err := sharing.ParseWanted(word)
-				if err != nil {
-					return err
-				}
-				if slices.Contains(names, w.Name) {
-					return fmt.Errorf("%w: two configs are named %q", errUsage, w.Name)
-				}
-				configs, names = append(configs, w), append(names, w.Name)
-			}
-			deflt = cmp.Or(deflt, names[0])
-			if _, ok, findings := sharing.Choose(r, names, "", deflt); !ok {
-				return fmt.Errorf("%w: --default: %s", errUsage, findings[0].Reason)
-			}
-			selector := ""
-			if gpu != "" {
-				g, err := sharing.FindGPU(gpu)
-				if err != nil {
-					return fmt.Errorf("--gpu: %w", err)
-				}
-				selector = "nvidia.com/gpu.product=" + g.Product
-			}
-			v, err := e.release(version)
-			if err != nil {
-				return err
-			}
-			return e.answer(shareManifest(r, configs, deflt, selector, name, namespace, v))
-		},
-	}
-	cmd.Flags().StringVar(&route, "route", "operator", "how the plugin is installed: operator, or plugin for its own chart (`route`)")
-	cmd.Flags().StringVar(&deflt, "default", "", "the `config` for nodes without a label (the first one)")
-	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU whose nodes get the config that is not the default, for the label command; with more than one the command has NODE")
-	cmd.Flags().StringVar(&version, "version", "latest", "chart `release` of the operator, for the helm command")
-	cmd.Flags().StringVar(&name, "configmap", "device-plugin-config", "the ConfigMap's `name`")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "the `namespace` of the release (gpu-operator, or nvidia-device-plugin for the chart)")
-	return cmd
-}
-
-// shareDocument writes the configs for a route, with the commands that apply them. nodes says which
-// nodes get a config, as arguments of kubectl label node.
-func shareDocument(route sharing.Route, configs []sharing.Wanted, deflt string, nodes func(config string) string, name, namespace string, v chart.Version) string {
-	var document strings.Builder
-	if route == sharing.Operator {
-		namespace = cmp.Or(namespace, "gpu-operator")
-		fmt.Fprintf(&document, `# kubectl apply -f THIS-FILE
-# helm upgrade gpu-operator nvidia/gpu-operator -n %[1]s --version %[4]s --reset-then-reuse-values --set devicePlugin.config.name=%[2]s --set devicePlugin.config.default=%[3]s
-# After a later change of this ConfigMap: kubectl rollout restart -n %[1]s daemonset/nvidia-device-plugin-daemonset
-`, namespace, name, deflt, v)
-	} else {
-		namespace = cmp.Or(namespace, "nvidia-device-plugin")
-		fmt.Fprintf(&document, "# helm repo add nvdp https://nvidia.github.io/k8s-device-plugin\n# helm upgrade -i nvdp nvdp/nvidia-device-plugin -n %s --create-namespace --version %s -f THIS-FILE\n", namespace, sharing.ChartVersion)
-	}
-	for _, w := range configs {
-		if w.Name != deflt {
-			fmt.Fprintf(&document, "# kubectl label node %s %s=%s --overwrite\n", nodes(w.Name), sharing.ConfigLabel, w.Name)
-		}
-	}
-	if route == sharing.Operator {
-		document.Write(sharing.ConfigMap(name, namespace, configs))
-	} else {
-		document.Write(sharing.ChartValues(deflt, configs))
-	}
-	return document.String()
-}
-
-func shareManifest(route sharing.Route, configs []sharing.Wanted, deflt, selector, name, namespace string, v chart.Version) answer {
-	labeled := 0
-	for _, w := range configs {
-		if w.Name != deflt {
-			labeled++
-		}
-	}
-	nodes := func(string) string {
-		if selector == "" || labeled > 1 { // of two labels on the same nodes only the last would count
-			return "NODE"
-		}
-		return "--selector=" + selector
-	}
-	document := shareDocument(route, configs, deflt, nodes, name, namespace, v)
-	report := finding.Report{}
-	for _, w := range configs {
-		c, findings := sharing.Parse(sharing.Write(w.Sharing))
-		for _, f := range append(findings, c.Dead(route)...) {
-			f.Line, f.Subject = 0, w.Name+": "+f.Subject
-			report.Add(f)
-		}
-	}
-	return answer{
-		Document: true, Quiet: true, Report: report, Data: map[string]string{"route": string(route), "file": document},
-		Text: func(w io.Writer, _ finding.Style) error {
-			_, err := io.WriteString(w, document)
-			return err
-		},
-	}
 }
 
 type shareResult struct {

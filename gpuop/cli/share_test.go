@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,15 +24,6 @@ func TestShareTranscripts(t *testing.T) {
 			{"share", "predict", "-f", input("timeslicing.yaml"), "--node", input("node-dump.txt")},
 			{"share", "predict", "-f", input("timeslicing.yaml"), "--node", input("node-dump.txt"), "--gpu", "T4", "--default", "timeslicing"},
 		},
-		"share-gen.txt": {
-			{"share", "gen", "any=time-slicing:4"},
-			{"share", "gen", "default=none", "a100-80gb=time-slicing:5,rename", "--gpu", "A100-80GB"},
-			{"share", "gen", "infer=mps:8", "--route", "plugin"},
-			{"share", "gen", "mixed=time-slicing:3,mig-strategy=mixed,resource=nvidia.com/mig-1g.5gb"},
-			{"share", "gen", "a=mps:64"},
-			{"share", "gen", "a=none", "b=none", "--default", "c"},
-			{"share", "gen", "a=none", "a=none"},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
@@ -42,37 +32,6 @@ func TestShareTranscripts(t *testing.T) {
 			}
 			golden(t, name, b.String())
 		})
-	}
-}
-
-// The issue: a config that share gen writes lints clean, and share predict agrees with what was
-// requested.
-func TestShareGenIsWhatPredictReads(t *testing.T) {
-	for _, route := range []string{"operator", "plugin"} {
-		code, file, errOut := call("", "share", "gen", "any=time-slicing:5,rename", "--route", route)
-		if code != 0 {
-			t.Fatalf("%s: exit %d: %s", route, code, errOut)
-		}
-		if route == "plugin" {
-			if !strings.Contains(file, "config:\n  default: \"any\"\n  map:\n    \"any\": |-\n      version: v1\n") {
-				t.Errorf("values of the chart:\n%s", file)
-			}
-			continue
-		}
-		code, out, errOut := call(file, "share", "predict", "-f", "-", "--default", "any", "--gpu", "A100-80GB", "--gpus", "8", "-o", "json", "--fail-on", "warn")
-		var got struct {
-			Result struct {
-				Effective bool
-				Resources map[string]struct{ Before, After int }
-			}
-			Report struct{ Findings []finding.Finding }
-		}
-		if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 {
-			t.Fatalf("exit %d, %v: %s", code, err, errOut)
-		}
-		if r := got.Result.Resources["nvidia.com/gpu.shared"]; !got.Result.Effective || r.Before != 0 || r.After != 40 {
-			t.Errorf("eight GPUs by five: %+v", got.Result)
-		}
 	}
 }
 
@@ -89,9 +48,6 @@ func TestShareAsksForWhatIsMissing(t *testing.T) {
 		{"share predict -f " + input("timeslicing.yaml") + " --gpu T4 --mig-strategy mix", "none, single or mixed"},
 		{"share predict -f nowhere.yaml --gpu T4", "no such file"},
 		{"share predict -f " + input("timeslicing.yaml") + " --node " + input("mig.yaml"), "kubectl get node"},
-		{"share gen", "at least 1"},
-		{"share gen x=time-slising:2", "did you mean time-slicing?"},
-		{"share gen x=none --gpu T5", "did you mean"},
 	} {
 		code, out, errOut := call("", strings.Fields(tc.args)...)
 		if code != exitBadInput || out != "" || !strings.Contains(errOut, tc.hint) || strings.Count(errOut, "\n") != 1 {
@@ -117,18 +73,4 @@ func FuzzSharePredict(f *testing.F) {
 			}
 		}
 	})
-}
-
-// A node has one config: two commands that label the same nodes would leave the last alone.
-func TestShareGenLabelsNodesOnce(t *testing.T) {
-	_, one, _ := call("", "share", "gen", "default=none", "a=time-slicing:4", "--gpu", "T4")
-	if want := "# kubectl label node --selector=nvidia.com/gpu.product=Tesla-T4 nvidia.com/device-plugin.config=a --overwrite\n"; !strings.Contains(one, want) {
-		t.Errorf("no %q in\n%s", want, one)
-	}
-	_, two, _ := call("", "share", "gen", "default=none", "a=time-slicing:4", "b=mps:4", "--gpu", "T4")
-	for _, want := range []string{"# kubectl label node NODE nvidia.com/device-plugin.config=a --overwrite\n", "# kubectl label node NODE nvidia.com/device-plugin.config=b --overwrite\n"} {
-		if !strings.Contains(two, want) {
-			t.Errorf("no %q in\n%s", want, two)
-		}
-	}
 }

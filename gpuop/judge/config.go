@@ -60,7 +60,7 @@ func (j *judge) configs() {
 		j.add(verdict.Verdict{
 			ID: "sharing-config", State: verdict.Failed, Subject: "ConfigMap/" + c.name,
 			Reason: fmt.Sprintf("devicePlugin.config.name names it, and namespace %s does not hold it: the pods of the device plugin and of GPU Feature Discovery cannot start", j.Namespace),
-			Next:   "gpuop share gen any=time-slicing:4 --configmap " + c.name + " -n " + j.Namespace, Source: sourceSharing,
+			Next:   "kubectl get configmaps -n " + j.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4", Source: sourceSharing,
 			Evidence: j.listed(cluster.ConfigMaps, "no %s among %d of %s", c.name, len(j.maps), j.Namespace),
 		})
 		return

@@ -26,7 +26,7 @@ func (w *nodeJudge) sharing() bool {
 		if labeled && w.policy != nil {
 			v.State = verdict.Warning
 			v.Reason = fmt.Sprintf("the label names the config %q, and the ClusterPolicy names no ConfigMap (devicePlugin.config.name): nothing reads it", value)
-			v.Next = "gpuop share gen " + cmp.Or(value, "any") + "=time-slicing:4"
+			v.Next = "gpuop values gen PLATFORM time-slicing=4"
 			w.add(v)
 		}
 		return true

@@ -2,8 +2,6 @@ package mig
 
 import (
 	"fmt"
-	"io"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -401,58 +399,4 @@ func (p *parser) coverage(key *yaml.Node, path string, n Named) {
 		}
 	}
 	p.Add(ruleCoverage, finding.Info, key, path, fmt.Sprintf("the config covers GPUs 0 to %d; on a node with more GPUs the change is never judged complete", len(named)-1), "")
-}
-
-// WriteConfig writes the config as mig-parted reads it, large instances first.
-func WriteConfig(w io.Writer, c *Config) error {
-	b := &strings.Builder{}
-	fmt.Fprintf(b, "version: v1\nmig-configs:\n")
-	for i, n := range c.Named {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		fmt.Fprintf(b, "  %s:\n", scalar(n.Name))
-		for _, e := range n.Entries {
-			lead := "    - "
-			line := func(format string, args ...any) {
-				fmt.Fprintf(b, lead+format+"\n", args...)
-				lead = "      "
-			}
-			if len(e.DeviceFilter) > 0 {
-				quoted := make([]string, len(e.DeviceFilter))
-				for i, id := range e.DeviceFilter {
-					quoted[i] = strconv.Quote(id)
-				}
-				line("device-filter: [%s]", strings.Join(quoted, ", "))
-			}
-			if e.All {
-				line("devices: all")
-			} else {
-				line("devices: [%s]", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(e.Indices)), ", "), "[]"))
-			}
-			line("mig-enabled: %t", e.Enabled)
-			switch {
-			case e.Enabled && len(e.Devices) == 0:
-				line("mig-devices: {}")
-			case e.Enabled:
-				line("mig-devices:")
-				for _, name := range slices.SortedFunc(maps.Keys(e.Devices), bySize) {
-					line("  %q: %d", name, e.Devices[name])
-				}
-			}
-		}
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// scalar writes a name plainly where YAML takes it for a string as it stands, quoted otherwise.
-func scalar(s string) string {
-	var n yaml.Node
-	if yaml.Unmarshal([]byte(s+": x"), &n) == nil && len(n.Content) == 1 && n.Content[0].Kind == yaml.MappingNode {
-		if key := n.Content[0].Content[0]; key.Tag == "!!str" && key.Value == s {
-			return s
-		}
-	}
-	return strconv.Quote(s)
 }

@@ -492,21 +492,11 @@ func (c *Config) Replication() mig.Replication {
 func Write(s Sharing) []byte {
 	b := &strings.Builder{}
 	b.WriteString("version: v1\n")
-	if s.MIGStrategy != "" {
-		fmt.Fprintf(b, "flags:\n  migStrategy: %s\n", s.MIGStrategy)
-	}
 	key := map[string]string{"time-slicing": "timeSlicing", "mps": "mps"}[s.Strategy]
 	if key == "" {
 		return []byte(b.String())
 	}
-	fmt.Fprintf(b, "sharing:\n  %s:\n", key)
-	if s.Rename {
-		b.WriteString("    renameByDefault: true\n")
-	}
-	if s.FailMultiple && key == "timeSlicing" {
-		b.WriteString("    failRequestsGreaterThanOne: true\n")
-	}
-	b.WriteString("    resources:\n")
+	fmt.Fprintf(b, "sharing:\n  %s:\n    resources:\n", key)
 	for _, r := range s.Resources {
 		fmt.Fprintf(b, "      - name: %s\n        replicas: %d\n", r.Name, r.Replicas)
 	}
@@ -516,12 +506,8 @@ func Write(s Sharing) []byte {
 // Sharing is a wanted configuration.
 type Sharing struct {
 	// Strategy is "time-slicing", "mps" or "none".
-	Strategy string
-	// MIGStrategy is written as flags.migStrategy where it is not empty.
-	MIGStrategy string
-	// Rename appends .shared to the resources; FailMultiple refuses requests for more than one.
-	Rename, FailMultiple bool
-	Resources            []Resource
+	Strategy  string
+	Resources []Resource
 }
 
 // Resource is one shared resource and into how many it is made.

@@ -108,7 +108,3 @@ func (c *Config) MIGStrategy() string {
 	}
 	return c.migStrategy
 }
-
-// ChartVersion is the release of the device plugin's own chart that the commands install; from its
-// tags.
-const ChartVersion = "0.20.0"

@@ -248,35 +248,17 @@ func TestPredict(t *testing.T) {
 
 // What is written is read back as it was wanted, without a finding.
 func TestWriteReadsBack(t *testing.T) {
-	for _, word := range []string{
-		"default=none", "a=time-slicing:5", "b=time-slicing:2,rename,fail-multi", "c=mps:48", "d=mps:4,rename",
-		"e=time-slicing:3,mig-strategy=mixed,resource=nvidia.com/mig-1g.5gb,resource=nvidia.com/gpu*7", "true=none", "1=none,mig-strategy=single",
+	for _, w := range []Sharing{
+		{Strategy: "none"}, {Strategy: "time-slicing", Resources: []Resource{{"nvidia.com/gpu", 5}}}, {Strategy: "mps", Resources: []Resource{{"nvidia.com/gpu", 48}}},
 	} {
-		w, err := ParseWanted(word)
-		if err != nil {
-			t.Fatal(err)
+		c, findings := Parse(Write(w))
+		if len(findings) > 0 || c.Strategy() != w.Strategy {
+			t.Errorf("%+v: %s, findings %v", w, c.Strategy(), findings)
 		}
-		named, findings := ParseAny(ConfigMap("cm", "gpu-operator", []Wanted{w}), "")
-		if len(findings) > 0 || len(named) != 1 || named[0].Name != w.Name {
-			t.Fatalf("%s: %v, findings %v", word, named, findings)
-		}
-		if got := named[0].Config.Strategy(); got != w.Strategy {
-			t.Errorf("%s: strategy %q", word, got)
-		}
-		replication := named[0].Config.Replication()
 		for _, r := range w.Resources {
-			got := replication.Of[r.Name]
-			if got.Factor != r.Replicas || (got.Rename != "") != w.Rename {
-				t.Errorf("%s: %s became %+v", word, r.Name, got)
+			if got := c.Replication().Of[r.Name].Factor; got != r.Replicas {
+				t.Errorf("%+v: %d of %s", w, got, r.Name)
 			}
-		}
-	}
-	for word, hint := range map[string]string{
-		"time-slicing:2": "want NAME=STRATEGY", "a=time-slicing": "N from 2", "a=mps:49": "to 48", "a=timeslicing:2": "did you mean time-slicing?",
-		"a=none:2": "no replicas", "a=mps:2,fail-multi": "no option", "a b=none": "node label", "a=none,resource=x": "no option", "a=mps:2,resource=x*1": "N from 2",
-	} {
-		if _, err := ParseWanted(word); !errors.Is(err, ErrWanted) || !strings.Contains(err.Error(), hint) {
-			t.Errorf("%q: %v, want an error with %q", word, err, hint)
 		}
 	}
 }

@@ -313,7 +313,7 @@ func (g *generator) share(strategy, argument string) error {
 		return fmt.Errorf("%w: %s=%s, want a number of replicas from 2", ErrUnknown, strategy, argument)
 	}
 	if _, known := g.key("devicePlugin.config.data"); !known {
-		return fmt.Errorf("%w: devicePlugin.config.data came with v22.9.1; write a ConfigMap with gpuop share gen", ErrVersion)
+		return fmt.Errorf("%w: devicePlugin.config.data came with v22.9.1; write a ConfigMap of your own", ErrVersion)
 	}
 	config := sharing.Write(sharing.Sharing{Strategy: strategy, Resources: []sharing.Resource{{Name: "nvidia.com/gpu", Replicas: replicas}}})
 	g.set("devicePlugin.config.create", true, "The chart makes the ConfigMap.")

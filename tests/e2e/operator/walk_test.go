@@ -59,11 +59,22 @@ func TestFromAnEmptyClusterToATimeSlicedNode(t *testing.T) {
 	s.enter(t, st)
 	compare(t, nil, rows(0, "verify"))
 
-	// The ConfigMap, and the ClusterPolicy's reference to it, as the printed helm upgrade sets it.
-	manifest := gpuop(0, "share", "gen", "any=time-slicing:4")
+	// The ConfigMap, and the ClusterPolicy's reference to it.
+	const manifest = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: device-plugin-config, namespace: gpu-operator}
+data:
+  any: |-
+    version: v1
+    sharing:
+      timeSlicing:
+        resources:
+          - name: nvidia.com/gpu
+            replicas: 4
+`
 	sharing := file("sharing.yaml", manifest)
 	gpuop(0, "lint", sharing)
-	for _, o := range parse(t, "gpuop share gen", []byte(manifest)) {
+	for _, o := range parse(t, "the ConfigMap", []byte(manifest)) {
 		s.create(t, st, o, "")
 	}
 	s.do(t, http.MethodPatch, "/apis/nvidia.com/v1/clusterpolicies/cluster-policy?fieldManager=helm",
