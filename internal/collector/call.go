@@ -84,9 +84,9 @@ func (l *Loop) publishOpening(begin time.Time) {
 		return
 	}
 	err := fmt.Errorf("%w: under way for %v", gpu.ErrOpening, since)
-	if gpu.Reason(l.lastErr) != gpu.Reason(err) {
+	if l.lastErr == nil { // the next attempts are no news
 		l.opt.Log.Info("Opening the source takes long", "since", since)
+		l.lastErr = err
 	}
-	l.lastErr = err
 	l.publishEmpty(err)
 }

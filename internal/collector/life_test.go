@@ -84,6 +84,26 @@ func TestPausesBetweenAttemptsGrow(t *testing.T) {
 	}
 }
 
+// Retry ends a pause at once, whatever it has grown to, and the next pauses begin anew.
+func TestRetryEndsAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var at []int
+		f := &fake{gpus: 1, open: func(context.Context) error {
+			at = append(at, seconds(time.Since(begin)))
+			return gpu.ErrUnavailable
+		}}
+		r := start(t, f, nil)
+		r.Wait(20 * time.Second) // in the pause from 15 s to 31 s
+		r.Loop.Retry()
+		r.Wait(8 * time.Second)
+		if diff := cmp.Diff([]int{0, 1, 3, 7, 15, 20, 21, 23, 27}, at); diff != "" {
+			t.Errorf("attempts, in seconds from the start (-want +got):\n%s", diff)
+		}
+		r.Stop()
+	})
+}
+
 // An open may take until the hang limit; the page says meanwhile that it opens, and nothing counts
 // as a failure.
 func TestASlowOpenIsLeftAlone(t *testing.T) {
@@ -124,7 +144,8 @@ func TestAFailedOpenCountsOnce(t *testing.T) {
 			time.Sleep(25 * time.Second) // on the bubble's clock: a connect that times out
 			return fmt.Errorf("connect: %w", gpu.ErrUnavailable)
 		}}
-		r := start(t, f, nil)
+		var log strings.Builder
+		r := start(t, f, func(o *loop.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 		r.Wait(25*time.Second + 100*time.Millisecond)
 		r.Has("error unavailable")
 		if !r.Loop.Ready() {
@@ -135,7 +156,13 @@ func TestAFailedOpenCountsOnce(t *testing.T) {
 		r.MetricNot("dcgm_exporter_collect_failures_total{reason=opening")
 		r.Wait(27 * time.Second) // between two attempts
 		r.Metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 2")
+		r.Wait(27 * time.Second) // after the third
 		r.Stop()
+		for _, line := range []string{"Opening the source takes long", "No data"} {
+			if n := strings.Count(log.String(), line); n != 1 {
+				t.Errorf("%d lines say %q in three attempts, want 1:\n%s", n, line, log.String())
+			}
+		}
 	})
 }
 

@@ -70,6 +70,7 @@ type Loop struct {
 	opt     Options
 	metrics *metrics
 	reloads chan reload
+	retries chan struct{}
 
 	// Owned by Run.
 	session      Session
@@ -94,7 +95,9 @@ type Loop struct {
 // New returns a Loop, and publishes the page that says that it is starting. It calls no driver yet.
 func New(opt Options) *Loop {
 	opt = opt.withDefaults()
-	l := &Loop{opt: opt, metrics: newMetrics(opt.Registerer), reloads: make(chan reload), born: time.Now()}
+	l := &Loop{
+		opt: opt, metrics: newMetrics(opt.Registerer), reloads: make(chan reload), retries: make(chan struct{}, 1), born: time.Now(),
+	}
 	l.attribute(opt.Attributors)
 	l.publishEmpty(ErrStarting)
 	return l
@@ -139,7 +142,8 @@ func (l *Loop) Run(ctx context.Context) error {
 			continue
 		}
 		// It does not open, or opens and its first read fails: do not spin.
-		if cause = l.pause(ctx, backoff, cause); cause == causeReload {
+		var soon bool
+		if cause, soon = l.pause(ctx, backoff, cause); soon {
 			backoff = l.opt.MinBackoff
 		} else {
 			backoff = min(2*backoff, l.opt.MaxBackoff)
@@ -384,9 +388,18 @@ func (l *Loop) finalRead(ctx context.Context) error {
 	return nil
 }
 
-// pause waits before the next attempt to open, and publishes on every interval why there is no data. A reload ends it. It
-// returns the cause of the next session.
-func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string {
+// Retry ends the pause before the next attempt to open a session: the engine or driver that was missing may be there.
+// The pauses begin anew.
+func (l *Loop) Retry() {
+	select {
+	case l.retries <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits before the next attempt to open, and publishes on every interval why there is no data. A reload and Retry
+// end it soon. It returns the cause of the next session.
+func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) (next string, soon bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	ticker := time.NewTicker(l.opt.Plan.Interval)
@@ -399,12 +412,14 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string 
 			r.reply <- nil
 			if r.only == nil {
 				l.replace(r.change)
-				return causeReload
+				return causeReload, true
 			}
+		case <-l.retries:
+			return cause, true
 		case <-timer.C:
-			return cause
+			return cause, false
 		case <-ctx.Done():
-			return cause
+			return cause, false
 		}
 	}
 }
