@@ -186,6 +186,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read *Reader) err
 		group.Go(func() error { run(ctx); return nil })
 	}
 	also(func(ctx context.Context) { sources.restoreDCGM(ctx, loop) })
+	also(func(ctx context.Context) { sources.awaitEngine(ctx, loop) })
 	if kernelLog != nil {
 		also(kernelLog.Run)
 	}

@@ -77,3 +77,23 @@ func (s *sources) restoreDCGM(ctx context.Context, loop *collector.Loop) {
 		}
 	}
 }
+
+// dialEvery is how often a plain connection is tried to a host engine that does not listen, while nothing serves.
+const dialEvery = time.Second
+
+// awaitEngine has the loop open DCGM as soon as a host engine that did not listen does, until ctx is done: the pauses
+// between attempts have grown meanwhile.
+func (s *sources) awaitEngine(ctx context.Context, loop *collector.Loop) {
+	ticker := time.NewTicker(dialEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if h := s.away.Load(); h != nil && h.reaches(ctx) && s.away.CompareAndSwap(h, nil) {
+			loop.Retry()
+		}
+	}
+}

@@ -26,6 +26,7 @@ type hardware struct {
 	address  gpu.EngineAddress
 	named    bool // DCGM is configured, so that a missing library is a fault
 	fallback bool // NVML serves while DCGM is not there
+	dials    bool // a plain connection to the engine is tried before DCGM's
 }
 
 func newHardware(c config.Source, log *slog.Logger) *hardware {
@@ -40,6 +41,7 @@ func newHardware(c config.Source, log *slog.Logger) *hardware {
 	h.dcgm, h.address = collector.SourceOf(dcgm.New(options).Open), c.Remote
 	h.named = c.Kind == config.SourceDCGM || !h.address.IsEmbedded()
 	h.fallback = mayFallBack(c)
+	h.dials = h.fallback || isThisMachine(c.Remote)
 	return h
 }
 
@@ -54,7 +56,13 @@ func (s *sources) openSource(ctx context.Context, h *hardware, plan *gpu.Plan) (
 	if err != nil && h.fallback && isAbsent(err) && ctx.Err() == nil {
 		session, err = s.openInstead(ctx, h, plan, err)
 	}
-	if s.engine.end(err) && ctx.Err() == nil && !h.reaches(ctx) {
+	away := err != nil && ctx.Err() == nil && !h.reaches(ctx)
+	if err == nil {
+		s.away.Store(nil)
+	} else if away {
+		s.away.Store(h)
+	}
+	if s.engine.end(err) && away {
 		s.log.Error("No data: the host engine cannot be reached. Start nv-hostengine there (systemctl start nvidia-dcgm), install libdcgm here "+
 			"(datacenter-gpu-manager-4-core), correct --remote-hostengine-info, or allow NVML in its place with --fallback=nvml",
 			"engine", h.address.String(), "not_ready_after", engineGrace, "error", err)
@@ -62,10 +70,10 @@ func (s *sources) openSource(ctx context.Context, h *hardware, plan *gpu.Plan) (
 	return session, err
 }
 
-// openDCGM opens DCGM. Where NVML is there in its place a plain connection is tried first: DCGM
-// itself takes seconds to find that nothing listens.
+// openDCGM opens DCGM. Where NVML is there in its place, or the engine is of this machine, a plain connection is tried
+// first: DCGM itself takes seconds to find that nothing listens.
 func (s *sources) openDCGM(ctx context.Context, h *hardware, plan *gpu.Plan) (collector.Session, error) {
-	if h.fallback && !h.reaches(ctx) {
+	if h.dials && !h.reaches(ctx) {
 		return nil, fmt.Errorf("dcgm: %w: nothing listens at %s", gpu.ErrUnavailable, h.address)
 	}
 	session, err := h.dcgm.Open(ctx, plan)

@@ -104,6 +104,7 @@ func collect(t *testing.T, s *sources, h *hardware) (stop func()) {
 	over := make(chan error, 1)
 	go func() { over <- loop.Run(ctx) }()
 	go s.restoreDCGM(ctx, loop)
+	go s.awaitEngine(ctx, loop)
 	return func() {
 		cancel()
 		if err := <-over; err != nil {
@@ -152,7 +153,7 @@ func TestAnEngineIsTakenBackAtOnce(t *testing.T) {
 			}
 			e := &engine{begin: time.Now(), takes: 5 * time.Second, err: gpu.ErrUnavailable} // as DCGM does where nothing listens
 			s := testSources()
-			stop := collect(t, s, &hardware{dcgm: e, nvml: still{}, address: address, fallback: true})
+			stop := collect(t, s, &hardware{dcgm: e, nvml: still{}, address: address, fallback: true, dials: true})
 			synctest.Wait()
 			if s.fallback.active.Load() == nil {
 				t.Error("NVML does not serve at once")
@@ -173,6 +174,35 @@ func TestAnEngineIsTakenBackAtOnce(t *testing.T) {
 			synctest.Wait()
 			if s.fallback.active.Load() != nil || !s.engine.reachable() {
 				t.Errorf("after %v DCGM does not serve; attempts: %v", away, e.attempts())
+			}
+			stop()
+		})
+	}
+}
+
+// An engine without a replacement is opened as soon as it listens, however long the pauses have become; one that listens
+// and does not open is tried after short pauses.
+func TestAnEngineThatListensIsOpenedAtOnce(t *testing.T) {
+	for _, away := range []time.Duration{8 * time.Second, time.Hour + 10*time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "engine.sock")
+			address, err := gpu.ParseEngineAddress("unix://" + socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := &engine{begin: time.Now(), err: gpu.ErrUnavailable}
+			stop := collect(t, testSources(), &hardware{dcgm: e, address: address, named: true, dials: true})
+			time.Sleep(away + dialEvery/2)
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			time.Sleep(4 * time.Second)
+			synctest.Wait()
+			at := int(away / time.Second)
+			if diff := cmp.Diff([]int{at + 1, at + 2, at + 4}, e.attempts()); diff != "" {
+				t.Errorf("attempts, in seconds (-want +got):\n%s", diff)
 			}
 			stop()
 		})

@@ -44,8 +44,9 @@ type sources struct {
 	noLibrary *gauge.State
 	engine    engineState
 
-	hardware  *hardware   // nil before the first choice, and for a simulation
-	simulated *sim.Source // nil for hardware
+	away      atomic.Pointer[hardware] // whose engine did not listen
+	hardware  *hardware                // nil before the first choice, and for a simulation
+	simulated *sim.Source              // nil for hardware
 
 	nvmlWorked atomic.Bool       // once
 	dcgmWorked atomic.Bool       // once

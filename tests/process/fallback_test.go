@@ -54,7 +54,7 @@ func TestDCGMIsTakenBack(t *testing.T) {
 func takenBack(t *testing.T, engine *fakedcgm.Engine, env, args []string, dies, revives func()) {
 	die := func() {
 		dies()
-		engine.Add("down")
+		engine.Add("down", "connects 5") // as long as DCGM takes to notice it
 		engine.Restart()
 	}
 	r := start(t, env, append(args, "-c", "1000")...)
@@ -70,6 +70,7 @@ func takenBack(t *testing.T, engine *fakedcgm.Engine, env, args []string, dies, 
 	}
 	revived := time.Now()
 	engine.Remove("down")
+	engine.Remove("connects")
 	revives()
 	lost := func(p page) float64 { return p.series("dcgm_exporter_sessions_total", "cause")["lost"] }
 	before := lost(r.collected())

@@ -152,6 +152,45 @@ func TestStalledDriver(t *testing.T) {
 	}
 }
 
+// An answer that a slow GPU keeps waiting is served, with the GPUs beside it, as long as it is no older than three intervals.
+func TestSlowGPU(t *testing.T) {
+	t.Parallel()
+	const healthy, slow, tooSlow = "index=3 minor=3", "index=3 minor=3 slow=1.1", "index=3 minor=3 slow=4"
+	engine, env := fakedcgm.NewFor(t, node()...)
+	r := start(t, env, "-c", "700")
+	r.collected()
+	engine.Replace(healthy, slow)
+	reads := map[float64]bool{}
+	r.wait("three slow reads", func() bool {
+		page := r.scrape()
+		if n := strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{"); n != 8 {
+			t.Fatalf("temperatures of %d GPUs", n)
+		}
+		if engine.Held() > 0 {
+			reads[parse(t, page).value("dcgm_exporter_collect_last_success_timestamp_seconds")] = true
+		}
+		return len(reads) >= 4
+	})
+	if n := strings.Count(r.said(), "The driver answers late"); n != 1 {
+		t.Errorf("%d lines say that the driver answers late", n)
+	}
+	engine.Replace(slow, tooSlow)
+	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="timeout"} 1`)
+	engine.Replace(tooSlow, healthy)
+	r.until("dcgm_exporter_collect_success 1", `DCGM_FI_DEV_GPU_TEMP{gpu="3"`)
+}
+
+// A stop is an ordinary end while DCGM looks for an engine that is down, which it does for five seconds.
+func TestStopWhileAConnectBlocks(t *testing.T) {
+	t.Parallel()
+	engine, env := fakedcgm.NewFor(t, append(node(), "down", "connects 5")...)
+	r := start(t, env, remote)
+	r.wait("a connect that blocks", func() bool { return engine.Held() > 0 })
+	if code := r.endsSoon(); code != 0 {
+		t.Errorf("exit code %d on SIGTERM", code)
+	}
+}
+
 func TestFrozenEngineEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)

@@ -243,10 +243,10 @@ func TestUnknownGPUComesBack(t *testing.T) {
 
 // A GPU that DCGM does not read is left out, and ends the session once it can be read.
 func TestUnreadGPU(t *testing.T) {
-	e := fakedcgm.New(t, world(gpuLine(2, "status=detached"))...)
+	e := fakedcgm.New(t, world(gpuLine(2, "links=1 status=detached"))...)
 	var log strings.Builder
-	s := open(t, e, planOf(field(150, onGPU)), logTo(&log))
-	if diff := cmp.Diff([]string{"GPU 0 #0 45", "GPU 1 #0 45"}, shown(s, read(t, s))); diff != "" {
+	s := open(t, e, planOf(field(150, onGPU), field(1525, onLinks)), logTo(&log))
+	if diff := cmp.Diff([]string{"GPU 0 #0 45", "GPU 1 #0 45", "all #1 not_supported"}, shown(s, read(t, s))); diff != "" {
 		t.Errorf("batch (-want +got):\n%s", diff)
 	}
 	mentions(t, log.String(), "gpu=2", "detached")
@@ -510,6 +510,40 @@ func TestSkewedClock(t *testing.T) {
 			}
 		})
 	}
+	// An engine gives nothing that it dates before the last that it gave.
+	t.Run("set back between XIDs", func(t *testing.T) {
+		e := fakedcgm.New(t, world()...)
+		s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+		e.Add("event 1 gpu:0 230 31", "event 2 gpu:0 230 31", "event 3 gpu:1 230 31")
+		seen := map[gpu.XID]int{}
+		count := func(b *gpu.Batch, _ error) bool {
+			if b.XIDsRepeat {
+				clear(seen)
+			}
+			for _, x := range b.XIDs {
+				x.Time = 0 // the first ones are dated by the clock as it was
+				seen[x]++
+			}
+			return len(seen) >= 3
+		}
+		readUntil(t, s, "three XIDs", count)
+		e.Add("skew -3600", "event 4 gpu:0 230 45", "event 5 gpu:0 230 45")
+		readUntil(t, s, "two more", func(b *gpu.Batch, err error) bool {
+			count(b, err)
+			n := 0
+			for x := range seen {
+				if x.Row == 0 {
+					n++
+				}
+			}
+			return n == 4
+		})
+		for x, n := range seen {
+			if n != 1 {
+				t.Errorf("%+v is reported %d times", x, n)
+			}
+		}
+	})
 	t.Run("set back in a session", func(t *testing.T) {
 		e := fakedcgm.New(t, world()...)
 		s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})

@@ -43,7 +43,9 @@ func servedGPUs(s *dcgm.Session, b *gpu.Batch, field int) (ids []uint32) {
 func TestLostAmongOthers(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(8)...)
 	e.Replace("name=H100 bus=00000000:04", "status=lost name=H100 bus=00000000:04") // GPU 3
-	s := open(t, e, losePlan(), dcgm.Options{})
+	var log strings.Builder
+	s := open(t, e, losePlan(), logTo(&log))
+	mentions(t, log.String(), "DCGM does not read a GPU", "gpu=3", "state=lost")
 	others := []uint32{0, 1, 2, 4, 5, 6, 7}
 	b := readUntil(t, s, "profiling of seven GPUs", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 7 })
 	for f := range 2 {

@@ -2,6 +2,7 @@ package dcgm
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 type quietEngine struct {
 	hostile
 	samples []sample
-	reads   int // of histories
+	history []sample // samples where it is nil
+	reads   int      // of histories
 }
 
 func (q *quietEngine) latest(handle, handle) (readout, error) {
@@ -21,6 +23,9 @@ func (q *quietEngine) latest(handle, handle) (readout, error) {
 
 func (q *quietEngine) since(handle, handle, int64) (readout, error) {
 	q.reads++
+	if q.history != nil {
+		return readout{samples: q.history}, nil
+	}
 	return readout{samples: q.samples}, nil
 }
 
@@ -156,6 +161,39 @@ func TestTrailAfterAClockIsSetBack(t *testing.T) {
 	}
 }
 
+// A trail has the samples since the last one that was read, and the newest though the engine may have
+// forgotten it.
+func TestTrailOfAHistory(t *testing.T) {
+	now := time.Now().UnixMicro()
+	for name, tt := range map[string]struct{ history, want []int64 }{
+		"kept":      {[]int64{now - 10e6, now - 5e6, now}, []int64{now - 5e6, now}},
+		"forgotten": {[]int64{now - 10e6}, []int64{now}},
+	} {
+		s, w, e := oneWatch(gpu.Field{ID: 150, Every: true})
+		s.foreign, s.members = false, []entity{{groupGPU, 0}}
+		w.every = true
+		s.slots[0].at, s.slots[0].date = now-10e6, (now-10e6)*1000
+		e.samples = samplesAt(150, now)
+		for _, at := range tt.history {
+			e.history = append(e.history, samplesAt(150, at)...)
+		}
+		var b gpu.Batch
+		if err := s.readNewest(&reader{group: w.group}, &b); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.readTrail(w, &b); err != nil {
+			t.Fatal(err)
+		}
+		var got []int64
+		for _, x := range b.Trails {
+			got = append(got, x.Time/1000)
+		}
+		if !slices.Equal(got, tt.want) || len(b.Samples) != 1 || b.Samples[0].Time != now*1000 {
+			t.Errorf("%s: the trail %v, want %v; the newest %v", name, got, tt.want, b.Samples)
+		}
+	}
+}
+
 // The history of an entity is read for as long as late XIDs may come, once more after that, and
 // then no more.
 func TestHistoryIsReadForLateXIDs(t *testing.T) {
@@ -163,11 +201,12 @@ func TestHistoryIsReadForLateXIDs(t *testing.T) {
 	w.sporadic, s.watches, s.members = true, []*watch{w}, []entity{{groupGPU, 0}}
 	begin := time.Now()
 	e.samples = samplesAt(230, begin.UnixMicro())
+	e.history = append(e.samples, e.samples...) // two of one date and code are two
 	for _, step := range []struct {
 		at      time.Duration
 		reading bool
 		xids    int
-	}{{0, true, 1}, {time.Second, true, 0}, {lateXID - 1, true, 0}, {time.Minute, true, 0}, {2 * time.Minute, false, 0}} {
+	}{{0, true, 2}, {time.Second, true, 0}, {lateXID - 1, true, 0}, {time.Minute, true, 0}, {2 * time.Minute, false, 0}} {
 		var b gpu.Batch
 		e.reads = 0
 		if err := s.readNewest(&reader{group: w.group}, &b); err != nil {

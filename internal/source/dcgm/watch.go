@@ -234,9 +234,6 @@ func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 		return nil
 	case s.isOver(err) || errors.Is(err, gpu.ErrTimeout):
 		return err
-	case key.profiling && isInUse(err):
-		s.addRefused(rows, fields, key, s.withVersions(err), time.Now().Add(s.retry))
-		return nil
 	case hopeless || len(rows) == 1 && len(fields) == 1:
 		s.decline(rows, fields, key, err)
 		return nil
@@ -263,7 +260,8 @@ func (s *Session) refusal(err error) (byRows, hopeless bool) {
 	switch r.code {
 	case codeGroupIncompatible, codeGPULost, codeGPUNotSupported, codeProfilingMissing:
 		return true, false
-	case codeNoPermission, codeRequiresRoot, codeMaxLimit, codeModuleNotLoaded, codeVersionMismatch, codePaused, codeInUse:
+	case codeNoPermission, codeRequiresRoot, codeMaxLimit, codeModuleNotLoaded, codeVersionMismatch,
+		codePaused, codeInUse, codeProfilingLibrary:
 		return false, true
 	default:
 		return false, false

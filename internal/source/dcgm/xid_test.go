@@ -77,6 +77,16 @@ func TestXIDsOfGPUsAlone(t *testing.T) {
 	}
 }
 
+// An engine that begins with an XID of 0 has no history to read.
+func TestXIDOfZero(t *testing.T) {
+	e := fakedcgm.New(t, world("value gpu:* 230 int 0")...)
+	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+	b := readUntil(t, s, "GPUs without an XID", func(b *gpu.Batch, _ error) bool { return len(b.WithoutXID) == 2 })
+	if n := e.Calls()["dcgmGetValuesSince_v2"]; n != 0 || len(b.XIDs) != 0 {
+		t.Errorf("%d reads of histories, XIDs %v", n, b.XIDs)
+	}
+}
+
 // An XID of the kernel's log is stored a second or two after its date, behind later ones that were
 // read. It counts, and so does each of several with one date or one code, once.
 func TestLateXIDs(t *testing.T) {

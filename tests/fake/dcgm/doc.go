@@ -21,7 +21,8 @@
 //	skew SECONDS                               its clock minus ours
 //	starts SECONDS                             how long an embedded start takes
 //	groups N                                   how many groups it can hold
-//	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported prof=IDS|none|error:CODE links=N cpus=LIST
+//	connects SECONDS                           how long a connect to an engine that is down blocks
+//	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported prof=IDS|none|error:CODE links=N cpus=LIST slow=SECONDS
 //	instance ID gpu= nvml= profile= uuid=      a MIG GPU instance
 //	compute ID instance= nvml=                 a compute instance
 //	switch ID links=N                          an NVSwitch whose first N links are up

@@ -196,6 +196,9 @@ func (e *Engine) Open() map[string]int64 {
 // Blocked returns how many calls do not return at present.
 func (e *Engine) Blocked() int64 { return e.read()["blocked"] }
 
+// Held returns how many calls take their time at present, for a slow GPU or an engine that is down.
+func (e *Engine) Held() int64 { return e.read()["held"] }
+
 // Address returns the address of the latest attempt to connect. That of a unix socket begins with
 // "unix socket ".
 func (e *Engine) Address() string {

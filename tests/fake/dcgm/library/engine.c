@@ -173,16 +173,18 @@ static int identity(struct series *s, struct sample *x) {
     return 0;
 }
 
+/* The GPU that an entity is, or is an instance of. */
+static struct gpu *gpu_of(int group, unsigned entity) {
+    if (group == DCGM_FE_GPU) return world_gpu(entity);
+    if (group != DCGM_FE_GPU_I && group != DCGM_FE_GPU_CI) return NULL;
+    struct instance *i = world_instance((dcgm_field_entity_group_t)group, entity);
+    return i ? world_gpu(i->gpu) : NULL;
+}
+
 /* Whether an entity is a GPU that is lost, or one of its instances. */
 static int lost_entity(int group, unsigned entity) {
-    unsigned id = entity;
-    if (group == DCGM_FE_GPU_I || group == DCGM_FE_GPU_CI) {
-        struct instance *i = world_instance((dcgm_field_entity_group_t)group, entity);
-        if (!i) return 1;
-        id = i->gpu;
-    } else if (group != DCGM_FE_GPU)
-        return 0;
-    struct gpu *g = world_gpu(id);
+    if (group != DCGM_FE_GPU && group != DCGM_FE_GPU_I && group != DCGM_FE_GPU_CI) return 0;
+    struct gpu *g = gpu_of(group, entity);
     return !g || g->status == DcgmEntityStatusLost;
 }
 
@@ -353,6 +355,16 @@ static dcgmReturn_t enter(const char *function) {
     }
 }
 
+/* Lets time pass in a call while others go on. */
+static void hold(int64_t us) {
+    if (us <= 0) return;
+    count("held", 1);
+    pthread_mutex_unlock(&mutex);
+    for (; us > 0; us -= 1000) usleep(1000);
+    pthread_mutex_lock(&mutex);
+    count("held", -1);
+}
+
 /* Enters a call on a connection. */
 static dcgmReturn_t enter_on(const char *function, dcgmHandle_t handle) {
     dcgmReturn_t st = enter(function);
@@ -441,7 +453,10 @@ static dcgmReturn_t connect_to(const char *function, const char *address, dcgmHa
     if (st != DCGM_ST_OK) return leave(st);
     note_address(address);
     if (!initialized) return leave(DCGM_ST_UNINITIALIZED);
-    if (world.down) return leave(DCGM_ST_CONNECTION_NOT_VALID);
+    if (world.down) {
+        hold(world.connect_us);
+        return leave(DCGM_ST_CONNECTION_NOT_VALID);
+    }
     for (int i = 0; i < MAX_CONNECTIONS; i++)
         if (!connections[i].used) {
             connections[i] = (struct connection){1, world.boot, next_handle++};
@@ -950,6 +965,12 @@ dcgmReturn_t dcgmGetLatestValues_v2(dcgmHandle_t handle, dcgmGpuGrp_t group, dcg
     struct field_group *f = find_fields(fields);
     if (!g || !f) return leave(DCGM_ST_NOT_CONFIGURED);
     count("cost.microseconds", COST_BATCH_US);
+    int64_t slow = 0;
+    for (int e = 0; e < g->n; e++) {
+        struct gpu *gpu = gpu_of((int)g->members[e].entityGroupId, g->members[e].entityId);
+        if (gpu && gpu->slow_us > slow) slow = gpu->slow_us;
+    }
+    hold(slow);
     dcgmFieldValue_v1 v;
     for (int e = 0; e < g->n; e++)
         for (int i = 0; i < f->n; i++) {

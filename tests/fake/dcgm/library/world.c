@@ -153,6 +153,7 @@ static void parse_gpu(struct world *w, char *words[], int n) {
     for (char *c = g->name; *c; c++)
         if (*c == '+') *c = ' ';
     copy(g->bus, sizeof g->bus, option(words, n, "bus", ""));
+    g->slow_us = (int64_t)(atof(option(words, n, "slow", "0")) * 1e6);
     const char *status = option(words, n, "status", "ok");
     g->status = !strcmp(status, "lost")           ? DcgmEntityStatusLost
                 : !strcmp(status, "unsupported")  ? DcgmEntityStatusUnsupported
@@ -234,6 +235,7 @@ static void parse_line(struct world *w, char *line) {
     else if (!strcmp(words[0], "old")) w->old = 1;
     else if (!strcmp(words[0], "skew")) w->skew_us = (int64_t)(atof(arg) * 1e6);
     else if (!strcmp(words[0], "starts")) w->start_us = (int64_t)(atof(arg) * 1e6);
+    else if (!strcmp(words[0], "connects")) w->connect_us = (int64_t)(atof(arg) * 1e6);
     else if (!strcmp(words[0], "stray") && n > 5 && w->nstrays < 64)
         w->strays[w->nstrays++] = (struct stray){(int)strtol(arg, NULL, 0), (int)strtol(words[2], NULL, 0),
                                                  (int)strtol(words[3], NULL, 0), words[4][1] ? atoi(words[4]) : words[4][0],

@@ -50,6 +50,7 @@ struct gpu {
     unsigned id, index, minor;
     DcgmEntityStatus_t status;
     char uuid[64], name[128], bus[32];
+    int64_t slow_us; /* how long a read of it takes */
     int prof[256], nprof, prof_error;
     dcgmNvLinkLinkState_t links[DCGM_NVLINK_MAX_LINKS_PER_GPU];
     uint64_t cpus[DCGM_AFFINITY_BITMASK_ARRAY_SIZE];
@@ -108,7 +109,7 @@ struct world {
     int generation;
     char library[32], engine[32], driver[32], nvml[32];
     int boot, down, node;
-    int64_t skew_us, start_us;
+    int64_t skew_us, start_us, connect_us;
     int max_groups;
     struct gpu gpus[MAX_GPUS];
     int ngpus;
