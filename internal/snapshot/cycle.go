@@ -22,7 +22,6 @@ type Reading struct {
 	Owners *gpu.Owners // nil where nothing attributes
 	// Begin is the beginning of the Read, Now the time that judges its samples, by the clock that dates samples.
 	Begin, Now time.Time
-	Uptime     time.Duration // Now by a clock that is never set, from any start on
 }
 
 // A Cycle is one reading of one session, after freshness and range were applied. It is valid until the Builder's next one.
