@@ -54,7 +54,7 @@ func TestProtectedEndpoints(t *testing.T) {
 	certificate(t, dir)
 	web := func(name, text string) string { return write(t, filepath.Join(dir, name), text) }
 	passwords, encrypted := web("passwords.yml", users(t)), web("tls.yml", certificates)
-	any := web("any.yml", certificates+"  client_auth_type: RequireAnyClientCert\n")
+	unchecked := web("any.yml", certificates+"  client_auth_type: RequireAnyClientCert\n")
 	verified := web("verified.yml", certificates+"  client_ca_file: cert.pem\n  client_auth_type: RequireAndVerifyClientCert\n")
 	for _, tt := range []struct {
 		address, config string
@@ -65,7 +65,7 @@ func TestProtectedEndpoints(t *testing.T) {
 		{"10.0.0.1:9400", "", false}, {"host:9400", "", false}, {"systemd", "", false},
 		{"127.0.0.1:9400", passwords, false}, {":9400", passwords, false},
 		{"127.0.0.1:9400", encrypted, true}, {":9400", encrypted, false},
-		{"127.0.0.1:9400", any, true}, {":9400", any, false}, // of any signer
+		{"127.0.0.1:9400", unchecked, true}, {":9400", unchecked, false}, // of any signer
 		{"127.0.0.1:9400", verified, false}, {":9400", verified, false},
 	} {
 		h := newServer(t, server.Options{Address: tt.address, SystemdSocket: tt.address == "systemd", ConfigFile: tt.config, Pprof: true}).Handler()
