@@ -118,14 +118,15 @@ func TestUIDsFromTheNodeChange(t *testing.T) {
 // younger; without them the UID of a pod that left the list and came again is not known while the
 // API server does not answer.
 func TestAPIServerThatIsSilent(t *testing.T) {
-	pod := kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0)))
-	idle := kubelet.Lists(kubelet.Pod("ml/idle"))
+	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	pod, idle := kubelet.Lists(a), kubelet.Lists(kubelet.Pod("ml/idle"))
 	noon := time.Now().Add(-2 * time.Hour)
 	earlier := podmapper.PodInfo{UID: uidA, Created: noon, Labels: map[string]string{"team": "earlier"}}
 	type silence struct {
 		stale    bool   // the API server does not answer
 		folder   string // the pod's newest folder of logs
 		recreate bool   // the pod leaves the list and comes again
+		beside   bool   // another pod comes
 		info     podmapper.PodInfo
 		uid      string
 		labeled  bool // with the API's labels
@@ -139,6 +140,7 @@ func TestAPIServerThatIsSilent(t *testing.T) {
 		"does not answer, no files":              {stale: true, info: earlier, uid: uidA, labeled: true},
 		"does not answer, the folder is of then": {stale: true, folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now()}, uid: uidB},
 		"does not answer, no files, comes again": {stale: true, recreate: true, info: earlier, uid: ""},
+		"does not answer, and another pod comes": {stale: true, beside: true, info: earlier, uid: uidA, labeled: true},
 		"a static pod":                           {folder: static, info: podmapper.PodInfo{UID: uidA, Hash: static, Created: noon, Labels: earlier.Labels}, uid: uidA, labeled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,6 +157,9 @@ func TestAPIServerThatIsSilent(t *testing.T) {
 				w.Script(idle)
 				w.attribute()
 				w.Script(pod)
+			}
+			if tt.beside {
+				w.Script(kubelet.Lists(a, kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu1))))
 			}
 			if tt.folder != "" {
 				n.log("ml_a_" + tt.folder) // an hour ago and a minute
