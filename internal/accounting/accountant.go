@@ -14,7 +14,7 @@ import (
 // here. It is called on the Loop's goroutine.
 type PodOf func(pid uint32) (uids []string, err error)
 
-// What attribution can lack, as in dcgm_exporter_attribution_unavailable.
+// The words of dcgm_exporter_attribution_unavailable{what}: the missing thing.
 const (
 	whatOwners             = "owners"              // of a device
 	whatUtilization        = "utilization"         // of a device that has owners
@@ -38,7 +38,7 @@ const (
 	measures
 )
 
-// A usage is what an owner uses of an entity, or nobody.
+// A usage is an owner's use of an entity, or nobody's.
 type usage struct {
 	sums [measures]float64   // of those that are counted
 	now  [measures]gpu.Value // in this cycle; absent where it is not known
@@ -60,7 +60,7 @@ type ownerUsage struct {
 	claims claims // of its processes, in this cycle
 }
 
-// deviceTotals are what an entity itself did, over all sessions.
+// deviceTotals are the figures of an entity itself, over all sessions.
 type deviceTotals struct {
 	usage           // of no pod
 	meter meter     // of a GPU
@@ -69,8 +69,7 @@ type deviceTotals struct {
 	partitioned bool
 	slices      float64
 
-	// What its GPU's meter counted that is not accounted for, and since when: its activity was not
-	// known meanwhile.
+	// Counted by its GPU's meter and not accounted for yet, since then: its activity was not known.
 	seconds, joules    float64
 	activeAt, energyAt time.Time
 }
@@ -154,7 +153,7 @@ func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	}
 }
 
-// Derive implements snapshot.Deriver: it divides what a cycle read among the owners.
+// Derive implements snapshot.Deriver: it divides a reading among the owners.
 func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind != snapshot.Served || !s.inputs.present {
 		return list
@@ -210,7 +209,7 @@ func (e *sharedDevice) begin() {
 	}
 }
 
-// Unavailable implements snapshot.Deriver: what is missing is a family of its own.
+// Unavailable implements snapshot.Deriver: a family of its own has the missing things.
 func (s *Accountant) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gpu.FieldHealth {
 	return list
 }
@@ -252,8 +251,8 @@ func (s *session) readMeter(c *snapshot.Cycle, e *sharedDevice, at time.Time) {
 	m.joules, m.energyAt = joules, at
 }
 
-// accrue adds what the meter of its GPU counted to the totals of an entity. An entity that was not
-// there in the cycle before, or was another part of its GPU, begins with this cycle.
+// accrue adds the count of its GPU's meter to the totals of an entity. An entity that was not there in
+// the cycle before, or was another part of its GPU, begins with this cycle.
 func (s *session) accrue(e *sharedDevice) {
 	if e.root < 0 {
 		return

@@ -10,13 +10,13 @@ import (
 
 const bytesPerMiB = 1 << 20
 
-// Claims are what processes say they use together: of the time, and of memory.
+// Claims are the sums of the processes' own figures: of the time, and of memory.
 type claims [memory + 1]struct {
 	sum        float64
 	incomplete bool // one of them does not say it
 }
 
-// claimed are the names of what is claimed.
+// claimed are the names of claims.
 func claimed() []string { return []string{utilization: "utilization", memory: "memory"} }
 
 func (c *claims) add(p *gpu.Process) {
@@ -101,8 +101,8 @@ func (s *session) podsOf(pid uint32) ([]string, error) {
 	return found.uids, found.err
 }
 
-// addProcess adds a process to the claims of the entity and of its pod: the outermost one that owns
-// the entity, since a pod can be a node of pods, and names what is below it.
+// addProcess adds a process to the claims of the entity and of its pod. The outermost pod that owns the
+// entity counts: a pod can be a node of pods.
 func (e *sharedDevice) addProcess(p *gpu.Process, uids []string) {
 	e.claims.add(p)
 	for _, uid := range uids {
@@ -201,8 +201,8 @@ func (s *Accountant) divideShared(e *sharedDevice, used gpu.Value) {
 }
 
 // interval returns the utilization of an entity over the interval that its processes report. The
-// source has it beside the processes, or not: then a sample of one moment is less than what the
-// processes did together only because the moment was not the interval.
+// source has it beside the processes, or not: then a sample of one moment is less than the processes'
+// sum only because the moment was not the interval.
 func (e *sharedDevice) interval() gpu.Value {
 	if !e.mean.IsAbsent() {
 		return e.mean

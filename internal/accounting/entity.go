@@ -30,7 +30,7 @@ type sharedDevice struct {
 	reading
 }
 
-// A reading is what one cycle knows of an entity.
+// A reading has one cycle's knowledge of an entity.
 type reading struct {
 	device      gpu.Value // its own utilization over the interval, 0 to 1
 	mean        gpu.Value // the utilization that its source reports beside the processes

@@ -67,7 +67,7 @@ func IsFamily(name string) bool {
 	return slices.ContainsFunc(families(), func(f family) bool { return f.Name == name })
 }
 
-// appendFamilies appends the families with what is known now. A snapshot keeps its series: a cycle
+// appendFamilies appends the families of this cycle. A snapshot keeps its series: a cycle
 // makes all of them anew, but for the labels.
 func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 	owners := 0

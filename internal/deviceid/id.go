@@ -31,7 +31,7 @@ const (
 	FormNode      Form = "device_node" // /dev/nvidia0
 )
 
-// An ID is what a device id says. It is comparable; what its form has no place for is zero.
+// An ID is a parsed device id. It is comparable; fields that its form does not use are zero.
 type ID struct {
 	Form Form
 	// UUID is that of the GPU or of the MIG device, with its prefix unless the form is FormBare, and
@@ -50,7 +50,7 @@ type ID struct {
 	Text string
 }
 
-// Parse reads a device id as kubelets list it. It never fails: what it cannot read has the form
+// Parse reads a device id as kubelets list it. It never fails: an unreadable id has the form
 // FormUnknown and keeps its text.
 func Parse(text string) ID {
 	if id, ok := parse(text); ok {
@@ -116,10 +116,10 @@ func Claim(driver, pool, device string) ID {
 	return ID{Form: FormClaim, Text: driver + "/" + pool + "/" + device}
 }
 
-// ParseVisible reads a word of those that say which devices a container gets: of
+// ParseVisible reads a word that names devices of a container: of
 // NVIDIA_VISIBLE_DEVICES and of --gpus (libnvidia-container, src/cli/common.c), a CDI name as
 // nvidia-ctk makes them ("nvidia.com/gpu=0"), or a device file. Blanks around it do not count. It
-// never fails: what it cannot read has the form FormUnknown and keeps its text.
+// never fails: an unreadable word has the form FormUnknown and keeps its text.
 func ParseVisible(word string) ID {
 	name := strings.TrimSpace(word)
 	if kind, device, ok := strings.Cut(name, "="); ok && IsCDIKind(kind) {

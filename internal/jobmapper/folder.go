@@ -36,14 +36,14 @@ const (
 	rounds  = 4
 )
 
-// A folder reads the job files of a directory and keeps what they said.
+// A folder reads the job files of a directory and keeps their content.
 type folder struct {
 	dir   string
 	pause func(context.Context, time.Duration) error
 	files map[string]file
 }
 
-// A file is what one job file said.
+// A file is the content of one job file.
 type file struct {
 	jobs    []string
 	dropped int
@@ -52,14 +52,13 @@ type file struct {
 	settled bool        // no other version can look like this one
 }
 
-// found is what one look at the folder came to.
+// found is the result of one look at the folder.
 type found struct {
 	files   map[string]file
 	unknown int // files that are named like a GPU, and not like one of ours
 }
 
-// scan returns what the files that include selects say now. It reads those that have changed since
-// the last call.
+// scan returns the files that include selects. It reads those that have changed since the last call.
 func (f *folder) scan(ctx context.Context, include func(name string) bool) (found, error) {
 	result := found{files: map[string]file{}}
 	root, err := os.OpenRoot(f.dir)
@@ -132,7 +131,7 @@ func (f *folder) list(root *os.Root) ([]string, error) {
 	return names, nil
 }
 
-// read returns what a file says, from memory if it is the version that was read before. A link is
+// read returns a file, from memory if it is the version that was read before. A link is
 // followed within the folder alone: who may write there could have any line of any file that the
 // exporter may read put on the page.
 func (f *folder) read(root *os.Root, name string) (got file, isNew bool, err error) {

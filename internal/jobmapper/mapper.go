@@ -14,7 +14,7 @@ import (
 type Options struct {
 	// Dir is the folder of the job files; it need not exist yet. Required.
 	Dir string
-	// Metrics are the Mapper's own series, which one that takes its place goes on with. Required.
+	// Metrics are the Mapper's own series; its successor goes on with them. Required.
 	Metrics *Metrics
 	// Log gets a line when a file begins or ceases to be unreadable. Nil discards.
 	Log *slog.Logger
@@ -91,7 +91,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	return m.owners, nil
 }
 
-// report counts what went wrong with the files, and logs what is new.
+// report counts the faults of files, and logs the new ones.
 func (m *Mapper) report(found found) {
 	dropped := 0
 	for name, file := range found.files {

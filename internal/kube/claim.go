@@ -31,7 +31,7 @@ type Claims struct {
 	revision uint64
 }
 
-// A claim is what is kept of one.
+// A claim is the kept part of a ResourceClaim.
 type claim struct {
 	admin map[deviceKey]bool // its devices, and whether it holds them with admin access; nil where not allocated
 	read  time.Time          // zero before the first answer

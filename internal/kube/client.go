@@ -30,7 +30,7 @@ type Client struct {
 	report func(resource string, err error)
 }
 
-// Options say where the API server is, and what gets its answers.
+// Options name the API server and the receiver of its answers.
 type Options struct {
 	// Kubeconfig are the paths of kubeconfig files ($KUBECONFIG); none means the service account of
 	// the pod.
@@ -42,8 +42,8 @@ type Options struct {
 // requestTimeout bounds a request that is not a watch.
 const requestTimeout = 10 * time.Second
 
-// New returns a Client. It requests nothing yet. The error is ErrNoCluster, or says what is wrong
-// with the kubeconfig.
+// New returns a Client. It requests nothing yet. The error is ErrNoCluster, or explains the fault of
+// the kubeconfig.
 func New(opt Options) (*Client, error) {
 	config, err := rest.InClusterConfig()
 	if len(opt.Kubeconfig) > 0 {

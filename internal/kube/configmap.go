@@ -33,8 +33,8 @@ type unanswered struct{ error }
 
 func (u unanswered) Unwrap() error { return u.error }
 
-// Read returns the content of the key. The error says what is missing: the permission,
-// the ConfigMap or the key.
+// Read returns the content of the key. The error names the missing thing: the permission, the
+// ConfigMap or the key.
 func (m *ConfigMap) Read(ctx context.Context) ([]byte, error) {
 	object, err := m.client.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, m.Namespace, m.Name)
 	switch {
@@ -77,7 +77,7 @@ func (m *ConfigMap) Await(ctx context.Context, patience time.Duration) ([]byte, 
 	}
 }
 
-// Follow calls changed whenever the content differs from what it read before, until ctx is done. A
+// Follow calls changed whenever the content differs from the last, until ctx is done. A
 // ConfigMap that cannot be read is no change.
 func (m *ConfigMap) Follow(ctx context.Context, changed func()) {
 	var last []byte

@@ -6,5 +6,5 @@
 // granted. It answers from memory: no reader of pods or slices waits for the network.
 //
 // It imports nothing of the exporter; the application joins it to those who need it. A Client and
-// what it watches end with the context they were started with.
+// its watches end with the context they were started with.
 package kube

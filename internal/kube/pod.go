@@ -46,7 +46,7 @@ func (c *Client) Pods(ctx context.Context, node string) *Pods {
 	return p
 }
 
-// Get returns what is known of a pod.
+// Get returns a pod, if it is known.
 func (p *Pods) Get(namespace, name string) (Pod, bool) {
 	return p.get(types.NamespacedName{Namespace: namespace, Name: name})
 }

@@ -17,7 +17,7 @@ type Device = podmapper.ClaimDevice
 // deviceKey names a device as a claim's allocation does.
 type deviceKey struct{ driver, pool, device string }
 
-// A slice is what is kept of a ResourceSlice.
+// A slice is the kept part of a ResourceSlice.
 type slice struct {
 	generation int64 // of the pool: older ones are obsolete
 	devices    map[deviceKey]Device
@@ -53,7 +53,7 @@ func (c *Client) Slices(ctx context.Context, node string) *Slices {
 	return s
 }
 
-// Get returns what the slices say of a device, if they say a UUID.
+// Get returns a device of the slices, if they have its UUID.
 func (s *Slices) Get(driver, pool, device string) (Device, bool) {
 	s.indexing.Lock()
 	defer s.indexing.Unlock()

@@ -24,7 +24,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A collection has what matters of a node's objects of one resource. Reads never wait.
+// A collection keeps parts of a node's objects of one resource. Reads never wait.
 type collection[T any] struct {
 	client   *Client
 	resource schema.GroupVersionResource // in the version that was listed last
@@ -42,7 +42,7 @@ type collection[T any] struct {
 
 // run keeps the collection up to date until ctx is done.
 func (c *collection[T]) run(ctx context.Context) {
-	// The client's own log would repeat what report gets.
+	// The client's own log would repeat the reports.
 	silent := logr.Discard()
 	options := cache.ReflectorOptions{
 		Logger: &silent, Name: c.resource.Resource,
@@ -58,7 +58,7 @@ type listThenWatch struct{ *cache.ListWatch }
 
 func (listThenWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-// get returns what is kept of one object.
+// get returns the kept part of one object.
 func (c *collection[T]) get(key types.NamespacedName) (T, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +66,7 @@ func (c *collection[T]) get(key types.NamespacedName) (T, bool) {
 	return item, ok
 }
 
-// all returns what is kept of every object, in no order.
+// all returns the kept parts of every object, in no order.
 func (c *collection[T]) all() []T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +114,7 @@ func (c *collection[T]) list(ctx context.Context, options metav1.ListOptions) (r
 			break
 		}
 	}
-	// What is behind the address may be no API server, or a broken one.
+	// Another server, or a broken one, may be behind the address.
 	if kind := strings.TrimSuffix(c.resource.Resource, "s") + "List"; err == nil && list.GetKind() != "List" && !strings.EqualFold(list.GetKind(), kind) {
 		err = fmt.Errorf("the answer to a list of %s is a %q", c.resource.Resource, list.GetKind())
 	}

@@ -11,8 +11,8 @@ import (
 // its pods are found by the annotation alone (Project-HAMi/HAMi, docs/develop/protocol.md).
 
 // allocated returns allocations with the devices that annotations name in the place of those that
-// the kubelet lists for HAMi's plugin, as replicas: HAMi shares GPUs. What no annotation names
-// stays as it is, and matches nothing.
+// the kubelet lists for HAMi's plugin, as replicas: HAMi shares GPUs. Without an annotation an
+// allocation stays as it is, and matches nothing.
 func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 	type container struct{ namespace, pod, name string }
 	next := map[container]int{}

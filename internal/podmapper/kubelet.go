@@ -34,7 +34,7 @@ type Allocation struct {
 	Resource string
 	// Device is the device's id; for a claim its name in the pool.
 	Device string
-	// ID is what the device's id says.
+	// ID is the parsed device id.
 	ID deviceid.ID
 	// Claim, ClaimNamespace, Pool and Share are set for a device of a dynamic claim; Share where
 	// several claims share it by capacity.
@@ -208,7 +208,7 @@ func appendAllocations(all []Allocation, c *v1.ContainerResources, h Allocation)
 	return all
 }
 
-// failed lets the connection go where that may help, and says what is wrong.
+// failed lets the connection go where that may help, and explains the error.
 func (k *kubelet) failed(ctx context.Context, err error) error {
 	k.mu.Lock()
 	cause := k.cause
@@ -271,8 +271,8 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation) b
 	}
 	next := replicasOf(reply)
 	for device := range held {
-		// The kubelet leaves out what the plugin calls unhealthy, and everything while the plugin is
-		// away: the devices are divided all the same.
+		// The kubelet leaves out unhealthy devices, and all while the plugin is away: they are divided all
+		// the same.
 		if next[device] == nil && k.shared[device] != nil {
 			next[device] = k.shared[device]
 		}

@@ -19,27 +19,27 @@ import (
 // before: it has not read them yet.
 var ErrEmpty = errors.New("the kubelet has just started and lists no pods yet")
 
-// PodInfo is what the API server knows of a pod.
+// A PodInfo is a pod as the API server knows it.
 type PodInfo struct {
 	UID      string
 	Hash     string // the UID by which the node knows a static pod; "" for others
 	Labels   map[string]string
 	Finished bool // it succeeded or failed, and uses nothing any more
 	Created  time.Time
-	// Containers are the names of the pod's containers, in its order, where Allocated is what HAMi's
-	// annotation says of their devices.
+	// Allocated is HAMi's annotation of the devices of the pod's containers, whose names are then
+	// Containers, in the pod's order.
 	Containers []string
 	Allocated  string
 }
 
-// A ClaimDevice is what a ResourceSlice says of a device.
+// A ClaimDevice is a device of a ResourceSlice.
 type ClaimDevice struct {
 	UUID    string // of the GPU or the MIG device
 	MIG     bool
 	Profile string // of the MIG device, where known
 }
 
-// Options say how a Mapper works. Metrics is needed; what else is zero is off.
+// Options configure a Mapper. Metrics is required; zero values of the others are off.
 type Options struct {
 	// Socket is the path of the kubelet's PodResources socket. Dial connects to it; nil for a plain
 	// dialer.
@@ -57,12 +57,12 @@ type Options struct {
 	// does not know. It need not exist; "" for none.
 	LogFolder string
 
-	// Pod returns what is known of a pod of this node; nil knows none.
+	// Pod returns a pod of this node, if it is known; nil knows none.
 	Pod func(namespace, name string) (PodInfo, bool)
 	// Stale reports that the API server does not answer, and since when Pod has heard nothing of it.
 	// Nil: it answers.
 	Stale func() (since time.Time, stale bool)
-	// Device returns what is known of a device that a claim holds; nil ignores claims.
+	// Device returns a device that a claim holds, if it is known; nil ignores claims.
 	Device func(driver, pool, name string) (ClaimDevice, bool)
 	// Admin reports whether a claim holds a device with admin access, and so does not own it; nil
 	// knows of none.
@@ -207,7 +207,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if m.since, m.stale = m.opt.Stale(); !m.stale {
 		m.since = time.Time{}
 	}
-	// The revision is read first: what changes meanwhile shows next time.
+	// The revision is read first: a change meanwhile shows next time.
 	in := inputs{topology: t, since: m.since, stale: m.stale, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	in.allocations, in.doubted = m.complete(l.allocations, now, l.fresh)
 	in.known = m.memory.known
@@ -225,10 +225,10 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	return m.owners, nil
 }
 
-// maxReady bounds the wait for what the API server knows: a loop gives the first answer 2 s.
+// maxReady bounds the wait for the API server: a loop gives the first answer 2 s.
 const maxReady = 1500 * time.Millisecond
 
-// await waits once until what the API server knows is there.
+// await waits once until the API server has listed its objects.
 func (m *Mapper) await(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, maxReady)
 	defer cancel()
@@ -241,7 +241,7 @@ func (m *Mapper) await(ctx context.Context) {
 	m.opt.Ready = nil
 }
 
-// pod returns what the API server knows of a pod.
+// pod returns a pod as the API server knows it.
 func (m *Mapper) pod(key podName) (PodInfo, bool) {
 	info, ok := m.opt.Pod(key.namespace, key.pod)
 	if ok && m.isAnother(key, &info) {

@@ -112,7 +112,7 @@ func deviceOf(h *Allocation) deviceid.ID {
 	return h.ID.WithoutReplica()
 }
 
-// assigned is what a listing says of the devices of plugins, which are never given to two pods.
+// assigned has a listing's devices of plugins, which are never given to two pods.
 type assigned struct {
 	ids        map[string]bool
 	pods       map[podName]bool

@@ -25,7 +25,7 @@ type Resolver struct {
 	known map[uint32]process
 }
 
-// A process is what is remembered of one.
+// A process is the remembered part of one.
 type process struct {
 	start     string   // in ticks since boot: ids come again, this does not
 	inode     uint64   // of its folder in proc, 0 where the file system has none
@@ -124,7 +124,7 @@ func (r *Resolver) inode(dir string) uint64 {
 	return 0
 }
 
-// end returns what is known of a process that cannot be looked at any more.
+// end returns a process that cannot be looked at any more.
 func (r *Resolver) end(pid uint32, now time.Time) process {
 	p, known := r.known[pid]
 	if !known {
@@ -141,7 +141,7 @@ func (r *Resolver) end(pid uint32, now time.Time) process {
 	return p
 }
 
-// recall returns what is known of a process that cannot be looked at any more, and was not missed
+// recall returns a process that cannot be looked at any more, and was not missed
 // before or only just now. One that was not requested lately may have ended long ago, and its id
 // may since have been another's.
 func (r *Resolver) recall(pid uint32, now time.Time) process {

@@ -57,7 +57,7 @@ type inspected struct {
 	}
 }
 
-// A deviceRequest is what --gpus and --device with a CDI name become.
+// A deviceRequest is made of --gpus, and of --device with a CDI name.
 type deviceRequest struct {
 	Driver       string
 	Count        int // -1: all
@@ -115,7 +115,7 @@ func (c *connection) list(ctx context.Context) ([]listed, error) {
 	return all, err
 }
 
-// inspect returns what a container was given.
+// inspect returns the settings of a container.
 func (c *connection) inspect(ctx context.Context, id string) (inspected, error) {
 	var one inspected
 	_, err := c.get(ctx, "/containers/"+id+"/json", maxInspect, &one)

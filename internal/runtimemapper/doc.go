@@ -1,7 +1,7 @@
 // Package runtimemapper says which containers use which GPUs on hosts without Kubernetes: an
 // Attributor over the socket of Docker or Podman.
 //
-// It lists the running containers, inspects each once for what it was given (device requests, CDI
+// It lists the running containers, inspects each once for its devices (device requests, CDI
 // names, device nodes, NVIDIA_VISIBLE_DEVICES), and finds the GPUs and GPU instances of the
 // topology that those words mean. The package owns the HTTP client of the socket; it only ever
 // gets, every answer has a limit of size, and the caller's deadline bounds them all.

@@ -23,9 +23,9 @@ type Options struct {
 	Socket string
 	// LabelAllowed are the labels of containers to add, by key; none by default.
 	LabelAllowed []*regexp.Regexp
-	// Metrics are the Mapper's own series, which one that takes its place goes on with. Required.
+	// Metrics are the Mapper's own series; its successor goes on with them. Required.
 	Metrics *Metrics
-	// Log gets a line when a container begins to withhold what it was given. Nil discards.
+	// Log gets a line when a container can no longer be inspected. Nil discards.
 	Log *slog.Logger
 }
 
@@ -75,13 +75,12 @@ func (m *Mapper) Name() string { return "containers" }
 // Attribute returns the running containers on the GPUs and GPU instances of t, by the label
 // container and those of their own labels that are allowed. The error wraps gpu.ErrUnavailable
 // where no runtime listens, gpu.ErrPermission where its socket may not be used, and gpu.ErrTimeout;
-// what was learned of single containers until then is kept.
+// the containers inspected until then are kept.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t != m.topology {
-		// What a container was given is requested again: the nodes behind a CDI name may be others than
-		// before.
+		// Containers are inspected again: other nodes may be behind a CDI name now.
 		m.topology, m.resolver, m.owners = t, deviceid.NewResolver(t), m.owners.Renewed(&gpu.Owners{})
 		clear(m.grants)
 	}
@@ -105,7 +104,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	return m.owners, nil
 }
 
-// inspect learns what the containers were given that are new, and forgets those that are gone.
+// inspect inspects new containers, and forgets those that are gone.
 func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed) error {
 	there := make(map[string]bool, len(running))
 	for i := range running {
