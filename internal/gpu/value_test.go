@@ -56,24 +56,3 @@ func TestPercentAsRatio(t *testing.T) {
 		}
 	}
 }
-
-// FuzzScale: scaling an integer by an integer is exact wherever it can be, and near the float
-// product everywhere.
-func FuzzScale(f *testing.F) {
-	f.Add(int64(7), 1e6)
-	f.Add(int64(math.MinInt64), -1.0)
-	f.Add(int64(35), 0.01)
-	f.Fuzz(func(t *testing.T, i int64, factor float64) {
-		got, ok := gpu.Int(i).Scale(factor).Number()
-		want := float64(i) * factor
-		if math.IsNaN(want) {
-			if ok {
-				t.Errorf("%d × %v is a number: %v", i, factor, got)
-			}
-			return
-		}
-		if diff := math.Abs(got - want); diff > math.Abs(want)*1e-15 && !math.IsInf(want, 0) && diff > 1e-300 {
-			t.Errorf("%d × %v = %v, want about %v", i, factor, got, want)
-		}
-	})
-}
