@@ -161,7 +161,7 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 		case m.uses == nil:
 			owners = nil
 		case i == 0 || owners == nil || !same(m.uses, p.moments[i-1].uses):
-			owners = &gpu.Owners{Generation: uint64(i), Uses: m.uses}
+			owners = &gpu.Owners{Uses: m.uses}
 		}
 		see(i, builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &batch, Owners: owners, Begin: now, Now: now}))
 	}

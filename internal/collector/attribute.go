@@ -160,7 +160,6 @@ func (a *attribution) note(err error) {
 type merger struct {
 	inputs []*gpu.Owners
 	merged *gpu.Owners
-	count  uint64
 }
 
 func (m *merger) merge(inputs []*gpu.Owners) *gpu.Owners {
@@ -168,14 +167,13 @@ func (m *merger) merge(inputs []*gpu.Owners) *gpu.Owners {
 		return m.merged
 	}
 	m.inputs = append(m.inputs[:0], inputs...)
-	m.count++
 	m.merged = nil
 	for _, in := range inputs {
 		if in == nil {
 			continue
 		}
 		if m.merged == nil {
-			m.merged = &gpu.Owners{Generation: m.count, Incomplete: slices.Contains(inputs, nil)}
+			m.merged = &gpu.Owners{Incomplete: slices.Contains(inputs, nil)}
 		}
 		m.addLabels(in.Labels)
 		m.addUses(in.Uses)

@@ -14,7 +14,7 @@ import (
 // Rows are a topology's own: what was said of one says nothing of the next, be it known already or
 // on its way.
 func TestOwnersAreOfTheirTopology(t *testing.T) {
-	good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
+	good := &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
 	says := func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }
 	setUp := func(t *testing.T) (*rig, *owners, func(answer func(context.Context, *gpu.Topology) (*gpu.Owners, error))) {
 		o := &owners{answer: says}
@@ -45,7 +45,7 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 			answers(func(_ context.Context, topology *gpu.Topology) (*gpu.Owners, error) {
 				about = append(about, topology)
 				if len(about) > 1 {
-					return &gpu.Owners{Generation: 2, Labels: [][]gpu.Label{{{Name: "pod", Value: "b"}}}}, nil
+					return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: "b"}}}}, nil
 				}
 				<-late
 				return good, nil
@@ -96,13 +96,13 @@ func TestOneAttributorIsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				answers := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
-					return &gpu.Owners{Generation: 1, Uses: tt.uses}, nil
+					return &gpu.Owners{Uses: tt.uses}, nil
 				}}
 				other := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
 					if tt.away {
 						return nil, gpu.ErrUnavailable
 					}
-					return &gpu.Owners{Generation: 1}, nil
+					return &gpu.Owners{}, nil
 				}}
 				r := start(t, &fake{gpus: 2}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{answers, other} })
 				r.Wait(interval)

@@ -369,7 +369,7 @@ func TestAttributionNeverDelaysACycle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
+				good := &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
 				var takes time.Duration
 				var mu sync.Mutex
 				o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
@@ -416,7 +416,7 @@ func TestTheFirstCycleWaitsForOwners(t *testing.T) {
 	}{{1900 * time.Millisecond, 1900 * time.Millisecond, true}, {time.Minute, 2 * time.Second, false}} {
 		t.Run(c.takes.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
+				good := &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
 				o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
 					time.Sleep(c.takes)
 					return good, nil

@@ -465,7 +465,7 @@ func (o *owners) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 
 func TestOwnersOutliveAHiccupAndNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
+		good := &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
 		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }}
 		r := start(t, &fake{gpus: 2}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
 		r.Has("UTIL{0} 50 pod=a", "UTIL{1} 50")

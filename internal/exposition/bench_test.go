@@ -37,7 +37,7 @@ func node(gpus, instances, fields int) *gpu.Snapshot {
 	s := &gpu.Snapshot{
 		Time:     time.Unix(1_700_000_000, 0),
 		Topology: gpu.NewTopology(devices),
-		Owners:   &gpu.Owners{Generation: 1},
+		Owners:   &gpu.Owners{},
 		Health:   gpu.Health{Entities: make([]gpu.EntityHealth, len(devices))},
 	}
 	monitored := func(row int) bool { return instances == 0 || devices[row].Entity.Kind == gpu.KindGPUInstance }

@@ -421,8 +421,8 @@ func TestLabelsFollow(t *testing.T) {
 			column("L", gpu.MetricLabel, map[int]gpu.Value{0: gpu.Text("1")}),
 		},
 	}
-	owner := func(generation uint64, pod string) *gpu.Owners {
-		return &gpu.Owners{Generation: generation, Labels: [][]gpu.Label{{{Name: "pod", Value: pod}}}}
+	owner := func(pod string) *gpu.Owners {
+		return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: pod}}}}
 	}
 	family := func(x string) []gpu.Family {
 		return []gpu.Family{{Name: "F", Series: []gpu.Series{{Row: gpu.AllRows, Labels: []gpu.Label{{Name: "x", Value: x}}, Value: gpu.Int(1)}}}}
@@ -433,8 +433,8 @@ func TestLabelsFollow(t *testing.T) {
 		want   []string
 	}{
 		{"first", func() {}, []string{`M{gpu="0",device="nvidia0",L="1"} 1`}},
-		{"owner", func() { s.Owners = owner(0, "a") }, []string{`M{gpu="0",device="nvidia0",L="1",pod="a"} 1`}},
-		{"other owner", func() { s.Owners = owner(1, "b") }, []string{`M{gpu="0",device="nvidia0",L="1",pod="b"} 1`}},
+		{"owner", func() { s.Owners = owner("a") }, []string{`M{gpu="0",device="nvidia0",L="1",pod="a"} 1`}},
+		{"other owner", func() { s.Owners = owner("b") }, []string{`M{gpu="0",device="nvidia0",L="1",pod="b"} 1`}},
 		{"label value", func() { s.Columns[1].Values[0] = gpu.Text("2") }, []string{`M{gpu="0",device="nvidia0",L="2",pod="b"} 1`}},
 		{"label gone", func() { s.Columns = s.Columns[:1] }, []string{`M{gpu="0",device="nvidia0",pod="b"} 1`}},
 		{"a series of no entity", func() { s.Families = family("1") }, []string{`M{gpu="0",device="nvidia0",pod="b"} 1`, `F{x="1"} 1`}},

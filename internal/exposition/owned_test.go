@@ -16,7 +16,7 @@ import (
 func ownSeries() *gpu.Snapshot {
 	xid := []gpu.Label{{Name: "xid", Value: "79"}}
 	then := []gpu.Label{{Name: "namespace", Value: "a"}, {Name: "pod", Value: "then"}}
-	owners := &gpu.Owners{Generation: 1, Labels: make([][]gpu.Label, rowCount)}
+	owners := &gpu.Owners{Labels: make([][]gpu.Label, rowCount)}
 	owners.Labels[rowGPU0] = []gpu.Label{{Name: "pod", Value: "now"}}
 	return &gpu.Snapshot{
 		Time: time.Unix(1, 0), Topology: world(), Owners: owners,

@@ -35,7 +35,6 @@ type HealthCheck struct {
 	Watch  string // as the health_watch label has it: "PCIE"
 	Code   string // of the error, as the health_error_code label has it; empty for none
 	Result int64  // DCGM's: 0 pass, 10 warn, 20 fail
-	Time   int64  // in Unix nanoseconds
 }
 
 // A PeerState is the state of the peer-to-peer connection of two GPUs over NVLink.

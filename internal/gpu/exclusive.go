@@ -8,15 +8,11 @@ import (
 // MaxOwners bounds the reported owners of an entity. NVIDIA's documentation of time-slicing shows ten replicas.
 const MaxOwners = 256
 
-// Renewed returns o if next says the same, else next with the generation after o's.
+// Renewed returns o if next says the same, else next.
 func (o *Owners) Renewed(next *Owners) *Owners {
-	if o != nil {
-		next.Generation = o.Generation
-		if reflect.DeepEqual(next, o) {
-			return o
-		}
+	if reflect.DeepEqual(next, o) {
+		return o
 	}
-	next.Generation++
 	return next
 }
 

@@ -57,9 +57,9 @@ type Use struct {
 	Incomplete bool    // there may be owners beside these
 }
 
-// Owners says who uses which entity. An Attributor does not change it after it returned it.
+// Owners says who uses which entity. An Attributor does not change it after it returned it, and returns it again while
+// nothing changes.
 type Owners struct {
-	Generation uint64    // equal generations of one attributor mean equal content
 	Labels     [][]Label // per row, of the entity's only owner; nil or shorter where there is none
 	Uses       []Use     // per row; nil or shorter where the attributor does not report it
 	Incomplete bool      // one of several attributors has not answered

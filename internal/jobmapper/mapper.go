@@ -57,7 +57,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t != m.topology {
-		m.topology, m.names, m.owners = t, map[string]bool{}, m.owners.Renewed(&gpu.Owners{})
+		m.topology, m.names, m.owners = t, map[string]bool{}, &gpu.Owners{}
 		for row := range t.Devices {
 			m.names[fileName(&t.Devices[row])] = true
 		}

@@ -206,7 +206,7 @@ func TestNamesThatRecur(t *testing.T) {
 
 	a.set(map[string]podmapper.PodInfo{"a/train-0": {UID: "3"}, "b/train-0": {UID: "2"}})
 	second := w.attribute()
-	if second.Generation == first.Generation {
+	if second == first {
 		t.Error("a pod created again under the same name is the same")
 	}
 	want(t, "uid of the new pod", uid(second, 0), "3")

@@ -81,7 +81,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	defer m.mu.Unlock()
 	if t != m.topology {
 		// Containers are inspected again: other nodes may be behind a CDI name now.
-		m.topology, m.resolver, m.owners = t, deviceid.NewResolver(t), m.owners.Renewed(&gpu.Owners{})
+		m.topology, m.resolver, m.owners = t, deviceid.NewResolver(t), &gpu.Owners{}
 		clear(m.grants)
 	}
 	conn, err := connect(ctx, m.sockets)

@@ -3,7 +3,6 @@ package dcgm
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -91,7 +90,6 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 // addHealth appends the results of each health watch of a GPU: each code once and at its worst, or
 // a pass.
 func (s *Session) addHealth(b *gpu.Batch, row int, found []incident) {
-	now := time.Now().UnixNano()
 	for i, system := range healthSystems() {
 		first := len(b.Health)
 		for _, x := range found {
@@ -104,10 +102,10 @@ func (s *Session) addHealth(b *gpu.Batch, row int, found []incident) {
 				b.Health[first+known].Result = max(b.Health[first+known].Result, int64(x.result))
 				continue
 			}
-			b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: system.name, Code: code, Result: int64(x.result), Time: now})
+			b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: system.name, Code: code, Result: int64(x.result)})
 		}
 		if len(b.Health) == first && i < gpuHealthSystems && !s.lost[row] {
-			b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: system.name, Time: now})
+			b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: system.name})
 		}
 	}
 }

@@ -43,14 +43,14 @@ func watchNames() []string {
 }
 
 // readHealth reports the result of every health watch of every GPU.
-func (s *Session) readHealth(b *gpu.Batch, now int64, elapsed time.Duration) {
+func (s *Session) readHealth(b *gpu.Batch, elapsed time.Duration) {
 	for row := range s.views {
 		d := s.views[row].dev
 		if d.Entity.Kind != gpu.KindGPU || s.down[row] {
 			continue
 		}
 		for _, w := range watches {
-			check := gpu.HealthCheck{Row: row, Watch: w.name, Result: healthPass, Time: now}
+			check := gpu.HealthCheck{Row: row, Watch: w.name, Result: healthPass}
 			for f := range s.src.faults(faultHealth) {
 				if !f.within(elapsed) || !f.on(d) || !slices.Contains(f.Watches, w.name) {
 					continue

@@ -23,7 +23,7 @@ func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if s.owned == t {
 		return s.owners, nil
 	}
-	o := &gpu.Owners{Generation: s.owners.Generation + 1, Uses: make([]gpu.Use, len(t.Devices))}
+	o := &gpu.Owners{Uses: make([]gpu.Use, len(t.Devices))}
 	for row := range t.Devices {
 		o.Uses[row] = s.use(&t.Devices[row])
 	}
