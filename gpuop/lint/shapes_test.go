@@ -158,7 +158,7 @@ func TestPublishedShapes(t *testing.T) {
 			beside: map[string]string{"chart/Chart.yaml": "name: gpus\ndependencies:\n  - name: gpu-operator\n    version: '>=25'\n"},
 			judged: true, want: []string{"error key-gone cdi.default @3"}},
 		{name: "Terraform's joined lists", file: "main.tf", text: "resource \"helm_release\" \"gpu\" {\n  name = \"gpu-operator\"\n  chart = \"gpu-operator\"\n  version = \"v26.7.0\"\n  values = compact(concat([\n    var.file != null && var.file != \"\" ?\n      file(var.file) : null,\n  ], [yamlencode({ drivr = { enabled = false } })]))\n}\n",
-			judged: true, want: []string{"info not-judged helm_release gpu @6", "error unknown-key drivr @8"}},
+			judged: true, want: []string{"info not-judged helm_release gpu @7", "error unknown-key drivr @8"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := lint.Options{Command: tt.command, Read: func(_, name string) ([]byte, error) {

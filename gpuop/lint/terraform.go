@@ -24,9 +24,6 @@ const sourceTerraform = "Terraform's language, and its provider helm: helm_relea
 // unknownTag marks a value that another program fills in.
 const unknownTag = "!unknown"
 
-// maxNesting bounds how deep brackets of a Terraform file may be nested: its parser recurses.
-const maxNesting = 500
-
 // terraformFile reads the values, parameters and manifests of a Terraform file as YAML nodes that
 // have the lines of the file.
 type terraformFile struct {
@@ -42,8 +39,8 @@ type terraformFile struct {
 // terraform judges what a Terraform file installs with the providers helm, kubernetes and kubectl.
 func (r *run) terraform(name string, data []byte) {
 	f := &terraformFile{run: r, name: name, source: data, sizes: map[string]int{}}
-	if nesting(data) > maxNesting {
-		f.report(hcl.Range{}, "too-large", finding.Error, "", "brackets are nested too deeply; the file is not judged", "")
+	if reason := tooComplex(string(data)); reason != "" {
+		f.report(hcl.Range{}, "not-judged", finding.Info, "", reason, "")
 		return
 	}
 	file, problems := hclsyntax.ParseConfig(data, name, hcl.InitialPos)
@@ -100,21 +97,6 @@ func (f *terraformFile) resource(b *hclsyntax.Block) bool {
 		}
 	}
 	return false
-}
-
-// nesting is how deep the brackets of a text are nested at most.
-func nesting(data []byte) int {
-	depth, deepest := 0, 0
-	for _, c := range data {
-		switch c {
-		case '(', '[', '{':
-			depth++
-			deepest = max(deepest, depth)
-		case ')', ']', '}':
-			depth = max(depth-1, 0)
-		}
-	}
-	return deepest
 }
 
 func (f *terraformFile) report(at hcl.Range, id string, severity finding.Severity, subject, reason, fix string) {
@@ -280,23 +262,28 @@ func (f *terraformFile) values(e hclsyntax.Expression) []*yaml.Node {
 		}
 		return out
 	}
-	list, ok := e.(*hclsyntax.TupleConsExpr)
-	if !ok {
-		return []*yaml.Node{f.text(e)}
-	}
 	var out []*yaml.Node
-	for _, e := range list.Exprs {
-		call, isCall := e.(*hclsyntax.FunctionCallExpr)
-		switch {
-		case isCall && (call.Name == "yamlencode" || call.Name == "jsonencode") && len(call.Args) == 1:
-			out = append(out, f.node(call.Args[0]))
-		case isCall && call.Name == "file" && len(call.Args) == 1:
-			out = append(out, f.node(call.Args[0]))
-		default:
-			out = append(out, f.text(e))
+	switch e := e.(type) {
+	case *hclsyntax.ParenthesesExpr:
+		return f.values(e.Expression)
+	case *hclsyntax.ConditionalExpr:
+		return append(f.values(e.TrueResult), f.values(e.FalseResult)...)
+	case *hclsyntax.TupleConsExpr:
+		for _, element := range e.Exprs {
+			out = append(out, f.values(element)...)
+		}
+		return out
+	case *hclsyntax.FunctionCallExpr:
+		if len(e.Args) == 1 && (isEncoded(e) || e.Name == "file") {
+			return []*yaml.Node{f.node(e.Args[0])}
 		}
 	}
-	return out
+	return []*yaml.Node{f.text(e)}
+}
+
+// isEncoded reports whether a call makes a document of its argument.
+func isEncoded(e *hclsyntax.FunctionCallExpr) bool {
+	return len(e.Args) == 1 && (e.Name == "yamlencode" || e.Name == "jsonencode")
 }
 
 // text is a template, a here-document for one, with what is not known left as ${…}.
@@ -353,6 +340,14 @@ func (f *terraformFile) node(e hclsyntax.Expression) *yaml.Node {
 			n.Content = append(n.Content, f.node(element))
 		}
 		return n
+	case *hclsyntax.FunctionCallExpr:
+		if isEncoded(e) {
+			n := f.node(e.Args[0])
+			n.Style |= yaml.FlowStyle // of one line, which is that of the call
+			if text, err := yaml.Marshal(n); err == nil && n.Tag != unknownTag {
+				return at(e.Range(), &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: string(text), Style: yaml.DoubleQuotedStyle})
+			}
+		}
 	}
 	n := valueNode(e.Range(), f.value(e))
 	if n.Tag == unknownTag {

@@ -201,7 +201,7 @@ func (r *run) carried(d *doc, use chartUse) {
 	for _, v := range use.values {
 		v = fields.Resolve(v)
 		switch {
-		case v == nil:
+		case fields.IsNull(v):
 		case v.Tag == unknownTag:
 			r.notRead(d, v, use.where)
 		case v.Kind == yaml.MappingNode:
