@@ -116,3 +116,14 @@ func TestChartTeachesARelease(t *testing.T) {
 		t.Errorf("a slip in a taught release: exit %d, %s", code, out)
 	}
 }
+
+// Of the drivers that NVIDIADrivers name, those of the chart alone are known.
+func TestImagesSaysWhatNVIDIADriversHide(t *testing.T) {
+	code, out, errOut := call("", "images", "--os", "ubuntu24.04", "--set", "driver.nvidiaDriverCRD.enabled=true")
+	if code != 0 || !strings.Contains(out, "/driver:") || !strings.Contains(errOut, "NVIDIADrivers") {
+		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+	if _, _, errOut := call("", "images", "--os", "ubuntu24.04"); strings.Contains(errOut, "NVIDIADrivers") {
+		t.Error(errOut)
+	}
+}

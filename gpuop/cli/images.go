@@ -52,6 +52,10 @@ driver has an image for each operating system of the nodes (--os), and when it i
 			if err != nil {
 				return err
 			}
+			if images.ByNVIDIADriver(e.table, v, settings) {
+				findings = append(findings, finding.Finding{ID: "not-judged", Subject: "driver.nvidiaDriverCRD.enabled",
+					Reason: "drivers come from NVIDIADrivers: the images of those that the chart does not write are not listed", Source: "gpu-operator templates/nvidiadriver.yaml"})
+			}
 			return e.answer(imagesAnswer(list, findings, long))
 		},
 	}

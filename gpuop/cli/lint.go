@@ -140,7 +140,7 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, script string, answere
 	var inputs []string
 	for _, names := range o.groups {
 		if !slices.ContainsFunc(names, func(name string) bool { return !unread[name] }) {
-			inputs = append(inputs, strings.Join(names, ", "))
+			inputs = append(inputs, finding.OneLine(strings.Join(names, ", ")))
 		}
 	}
 	if len(inputs) == 0 {
@@ -173,10 +173,10 @@ func kinds(result *lint.Result) func(io.Writer, finding.Style) error {
 			return err
 		}
 		if result.Judged == 0 && len(result.Report.Findings) == 0 {
-			_, err := fmt.Fprintln(w, style.Dim("read, and nothing judged: "+strings.Join(count(result.Kinds), ", ")))
+			_, err := fmt.Fprintln(w, style.Dim(finding.OneLine("read, and nothing judged: "+strings.Join(count(result.Kinds), ", "))))
 			return err
 		}
-		if _, err := fmt.Fprintln(w, style.Dim("judged: "+strings.Join(count(result.Kinds), ", "))); err != nil {
+		if _, err := fmt.Fprintln(w, style.Dim(finding.OneLine("judged: "+strings.Join(count(result.Kinds), ", ")))); err != nil {
 			return err
 		}
 		if len(result.Report.Findings) > 0 {

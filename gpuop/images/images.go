@@ -148,6 +148,11 @@ func (v view) holds(c chart.Condition, absent bool, nodes Nodes) bool {
 	return c.Holds(v.text(c.Key()), absent)
 }
 
+// ByNVIDIADriver reports whether the operator takes drivers from NVIDIADrivers in place of the ClusterPolicy.
+func ByNVIDIADriver(t *chart.Table, v chart.Version, settings []chart.Setting) bool {
+	return view{t, v, settings}.on("driver.nvidiaDriverCRD.enabled")
+}
+
 // tagged reports whether the operator ends the tag of a part's image in the operating system.
 func (v view) tagged(part string) bool {
 	return slices.ContainsFunc(v.table.Operands(v.version), func(o chart.Operand) bool {

@@ -70,7 +70,7 @@ func wanted(p string) bool {
 
 // folder reads the files of an unpacked chart. Subcharts may be archives inside it.
 func folder(root string) (files, error) {
-	out := files{}
+	out, total := files{}, 0
 	err := fs.WalkDir(os.DirFS(root), ".", func(p string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
@@ -83,6 +83,9 @@ func folder(root string) (files, error) {
 			return fmt.Errorf("%w %s: more than %d files", ErrChart, root, maxFiles)
 		}
 		data, err := limited(filepath.Join(root, p))
+		if total += len(data); total > maxChart {
+			return fmt.Errorf("%w %s: more than %d MiB", ErrChart, root, maxChart>>20)
+		}
 		if err != nil || !packed {
 			out[p] = data
 			return err

@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -128,5 +130,34 @@ func TestWhatIsNoChart(t *testing.T) {
 	}
 	if _, err := release.Open(other); !errors.Is(err, release.ErrChart) {
 		t.Errorf("another chart: %v, want ErrChart", err)
+	}
+}
+
+// A folder and a template are bounded before they are parsed.
+func TestBoundsOfAChart(t *testing.T) {
+	for name, add := range map[string]func(dir string) error{
+		"files": func(dir string) error {
+			var err error
+			for i := range 4100 {
+				err = errors.Join(err, os.WriteFile(filepath.Join(dir, "crds", fmt.Sprintf("%d.yaml", i)), nil, 0o644))
+			}
+			return err
+		},
+		"bytes": func(dir string) error {
+			err := os.WriteFile(filepath.Join(dir, "crds", "x.yaml"), nil, 0o644)
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, "crds", "y.yaml"), nil, 0o644))
+			return errors.Join(err, os.Truncate(filepath.Join(dir, "crds", "x.yaml"), 40<<20), os.Truncate(filepath.Join(dir, "crds", "y.yaml"), 40<<20))
+		},
+		"actions": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "templates", "x.yaml"), bytes.Repeat([]byte("{{if .}}"), 20_001), 0o644)
+		},
+	} {
+		dir := write(t, t.TempDir())
+		if err := add(dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := release.Open(dir); !errors.Is(err, release.ErrChart) || !strings.Contains(err.Error(), "ore than") && !strings.Contains(err.Error(), "actions") {
+			t.Errorf("%s: %v, want ErrChart", name, err)
+		}
 	}
 }
