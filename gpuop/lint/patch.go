@@ -8,7 +8,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
@@ -80,7 +79,7 @@ func (r *run) patch(s *script, c command, rest []word) {
 	} else if root := reader.Document(data); root != nil {
 		for _, f := range fields.Of(root) {
 			if f.Name == "spec" {
-				j.value(&chart.Field{Path: "spec", Type: "object"}, "spec", f.Value)
+				j.value(j.spec(), "spec", f.Value)
 			}
 		}
 	}
@@ -114,29 +113,28 @@ func (r *run) jsonPatch(j *schemaJudge, data []byte) {
 
 // jsonPointer follows the path of an operation through the fields, and judges the value there.
 func (r *run) jsonPointer(j *schemaJudge, at, value *yaml.Node) {
-	where := "spec"
+	s, where := j.spec(), "spec"
 	for name := range strings.SplitSeq(strings.TrimPrefix(path.Clean(at.Value), "/spec/"), "/") {
 		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
-		known := j.table.Fields(j.version, j.kind, where)
-		if len(known) == 0 {
+		switch s.kind {
+		case "array", "map":
+			if s = s.element(); s.field == nil {
+				return
+			}
+			where = s.field.Path
+		case "object":
+			inner := s.child(name)
+			if inner == nil {
+				j.unknown(s, where+"."+name, false, fields.Field{Name: name, Key: at, Value: value})
+				return
+			}
+			s, where = inner, where+"."+name
+		default:
 			return
 		}
-		if first := known[0].Name(); first == "[]" || first == "{}" {
-			where = known[0].Path
-			continue
-		}
-		names := make([]string, len(known))
-		for i, f := range known {
-			names[i] = f.Name()
-		}
-		if !slices.Contains(names, name) {
-			j.unknown(names, where, where, fields.Field{Name: name, Key: at, Value: value})
-			return
-		}
-		where += "." + name
 	}
-	if f, ok := j.table.Field(j.version, j.kind, where); ok && value != nil {
-		j.value(f, where, value)
+	if value != nil {
+		j.value(s, where, value)
 	}
 }
 

@@ -146,23 +146,21 @@ func (r *run) lostIndentation(d *doc) {
 
 // misplaced says where a field belongs that stands on the wrong level of a pod.
 func misplaced(t reflect.Type, name string) string {
-	if t == reflect.TypeFor[corev1.Container]() {
-		if _, ok := kubeFields(reflect.TypeFor[corev1.PodSpec]())[name]; ok {
-			return "move it out of the container, beside containers: it belongs to the pod"
-		}
-	}
-	if t == reflect.TypeFor[corev1.PodSpec]() {
-		if _, ok := kubeFields(reflect.TypeFor[corev1.Container]())[name]; ok {
-			return "move it into the container"
-		}
+	pod, container := reflect.TypeFor[corev1.PodSpec](), reflect.TypeFor[corev1.Container]()
+	switch {
+	case t == container && typeSchema("", pod).child(name) != nil:
+		return "move it out of the container, beside containers: it belongs to the pod"
+	case t == pod && typeSchema("", container).child(name) != nil:
+		return "move it into the container"
 	}
 	return ""
 }
 
 // api compares the pod with the Kubernetes API, and its tolerations with what they may hold.
 func (p *podJudge) api(spec *yaml.Node, mixed bool) {
-	j := &kubeJudge{what: "the pod", add: p.add, misplaced: misplaced, mixed: mixed}
-	j.value(reflect.TypeFor[corev1.PodSpec](), "", spec)
+	j := &schemaJudge{mixed: mixed, reader: &fields.Reader{}}
+	j.value(typeSchema("", reflect.TypeFor[corev1.PodSpec]()), "", spec)
+	p.findings = append(p.findings, j.reader.Findings...)
 	list := fields.Get(spec, "tolerations")
 	for i, t := range podTolerations(spec) {
 		for _, problem := range problems(t) {
@@ -211,7 +209,7 @@ func (p *podJudge) container(where string, c *yaml.Node) bool {
 			p.add("gpu-limits", finding.Error, f.Value, where+": requests."+f.Name, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit), "leave out the request", sourceKubernetes)
 		}
 	}
-	for _, name := range slices.Sorted(keys(amounts)) {
+	for _, name := range names(amounts) {
 		if n, _ := strconv.Atoi(amounts[name]); n > 1 && strings.HasSuffix(name, ".shared") {
 			p.add("shared-many", finding.Warning, limits, where+": limits."+name, fmt.Sprintf("%d replicas of a shared GPU give no more time than 1, and failRequestsGreaterThanOne refuses them", n), "request 1", "k8s-device-plugin README")
 		}
@@ -223,16 +221,6 @@ func (p *podJudge) container(where string, c *yaml.Node) bool {
 		p.add("visible-devices", finding.Warning, visible, where+": NVIDIA_VISIBLE_DEVICES", "the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it", "k8s-device-plugin README")
 	}
 	return requested
-}
-
-func keys(m map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 func gpuResource(name string) bool {

@@ -34,7 +34,7 @@ func (r *run) resource(d *doc) {
 	}
 	spec := fields.Get(d.root, "spec")
 	if spec != nil {
-		j.value(&chart.Field{Path: "spec", Type: "object"}, "spec", spec)
+		j.value(j.spec(), "spec", spec)
 	}
 	if name := fields.Get(d.root, "metadata", "name"); d.kind == kindGPUCluster && (name == nil || name.Value != "gpu-cluster") {
 		at := d.root

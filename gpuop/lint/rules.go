@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -43,6 +44,9 @@ func (in *installation) on(path string) *setting {
 func some(settings ...*setting) []*setting {
 	return slices.DeleteFunc(settings, func(s *setting) bool { return s == nil })
 }
+
+// names are the keys of a map, in order.
+func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // list names the default driver and the branches.
 func list(versions []string) string {

@@ -2,105 +2,311 @@ package lint
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
 
-// A schemaJudge compares YAML with the fields of a custom resource.
+const sourceAPI = "Kubernetes API reference"
+
+// A schema says what a value may be: by a field of a custom resource, or by a type of the Kubernetes API.
+type schema struct {
+	name string
+	// kind is object, array, map, any or a scalar of scalarTags.
+	kind  string
+	field *chart.Field // nil for a type
+	of    reflect.Type // nil for a field
+	// below are the fields of an object, and element is what an array or a map holds.
+	below   func() []*schema
+	element func() *schema
+}
+
+// names are those of an object's fields.
+func (s *schema) names() []string {
+	var out []string
+	for _, f := range s.below() {
+		out = append(out, f.name)
+	}
+	return out
+}
+
+// child is a field of an object, or nil.
+func (s *schema) child(name string) *schema {
+	list := s.below()
+	if i := slices.IndexFunc(list, func(f *schema) bool { return f.name == name }); i >= 0 {
+		return list[i]
+	}
+	return nil
+}
+
+// schema is that of a field of the resource.
+func (j *schemaJudge) schema(f *chart.Field) *schema {
+	below := func() (out []*schema) {
+		for _, inner := range j.table.Fields(j.version, j.kind, f.Path) {
+			out = append(out, j.schema(inner))
+		}
+		return out
+	}
+	s := &schema{name: f.Name(), kind: f.Type, field: f, below: below}
+	s.element = func() *schema {
+		if list := below(); len(list) > 0 {
+			return list[0]
+		}
+		return &schema{kind: "any"}
+	}
+	if known := below(); len(known) == 0 && f.Type == "object" {
+		s.kind, s.element = "map", func() *schema { return &schema{kind: "any"} }
+	}
+	return s
+}
+
+// spec is the root of what is judged of a resource.
+func (j *schemaJudge) spec() *schema { return j.schema(&chart.Field{Path: "spec", Type: "object"}) }
+
+// kubeTypes are Kubernetes' own types by the names that charts give to values of them.
+var kubeTypes = map[string]reflect.Type{
+	"resources":          reflect.TypeFor[corev1.ResourceRequirements](),
+	"affinity":           reflect.TypeFor[corev1.Affinity](),
+	"tolerations":        reflect.TypeFor[[]corev1.Toleration](),
+	"securityContext":    reflect.TypeFor[corev1.SecurityContext](),
+	"podSecurityContext": reflect.TypeFor[corev1.PodSecurityContext](),
+	"livenessProbe":      reflect.TypeFor[corev1.Probe](),
+	"readinessProbe":     reflect.TypeFor[corev1.Probe](),
+	"startupProbe":       reflect.TypeFor[corev1.Probe](),
+	"env":                reflect.TypeFor[[]corev1.EnvVar](),
+	"extraEnvs":          reflect.TypeFor[[]corev1.EnvVar](),
+}
+
+var resourceList = reflect.TypeFor[corev1.ResourceList]()
+
+// typeSchema is the schema of a type of the API.
+func typeSchema(name string, t reflect.Type) *schema {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	s := &schema{name: name, kind: "any", of: t, below: func() []*schema { return structFields(t) }}
+	switch kind := t.Kind(); {
+	case t == reflect.TypeFor[resource.Quantity]():
+		s.kind = "quantity"
+	case t == reflect.TypeFor[intstr.IntOrString](), slices.Contains([]string{"Time", "MicroTime", "FieldsV1"}, t.Name()):
+		s.kind = "scalar"
+	case kind == reflect.Struct:
+		s.kind = "object"
+	case kind == reflect.Map, kind == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
+		s.kind = map[reflect.Kind]string{reflect.Map: "map", reflect.Slice: "array"}[kind]
+		s.element = func() *schema { return typeSchema("", t.Elem()) }
+	case kind == reflect.Bool:
+		s.kind = "boolean"
+	case kind >= reflect.Int && kind <= reflect.Uint64:
+		s.kind = "integer"
+	case kind == reflect.String:
+		s.kind = "string"
+	}
+	return s
+}
+
+// structFields are the fields of a struct of the API by their names in YAML.
+func structFields(t reflect.Type) (out []*schema) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			out = append(out, typeSchema("", f.Type).below()...)
+		case name != "" && name != "-":
+			out = append(out, typeSchema(name, f.Type))
+		}
+	}
+	slices.SortFunc(out, func(a, b *schema) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+// kubePath follows the path of a value into one of Kubernetes' own types: at is the index of the first name that the type
+// does not have, and near the name that may be meant. ok is false where the path leads into none.
+func kubePath(path chart.Path) (at int, near string, ok bool) {
+	for i, name := range path {
+		t, known := kubeTypes[name]
+		if !known || i == 0 {
+			continue
+		}
+		s := typeSchema(name, t)
+		for n := i + 1; n < len(path); n++ {
+			switch {
+			case s.of == resourceList && !standardResource(path[n]):
+				return n, finding.Nearest(path[n], plainResources), true
+			case s.kind == "map":
+				s = s.element()
+			case s.kind != "object":
+				return n, "", true
+			case s.child(path[n]) == nil:
+				return n, finding.Nearest(path[n], s.names()), true
+			default:
+				s = s.child(path[n])
+			}
+		}
+		return len(path), "", true
+	}
+	return 0, "", false
+}
+
+// plainResources are the names of resources without a domain.
+var plainResources = []string{"cpu", "memory", "ephemeral-storage", "storage"}
+
+// standardResource reports whether a resource is one of Kubernetes' own or has a domain. Another rule judges GPUs.
+func standardResource(name string) bool {
+	return slices.Contains(plainResources, name) || strings.HasPrefix(name, "hugepages-") || strings.Contains(name, "/") || gpuResource(name)
+}
+
+// A schemaJudge compares YAML with a schema.
 type schemaJudge struct {
 	table   *chart.Table
 	version chart.Version
-	kind    string
+	// kind is that of the custom resource; empty for a pod.
+	kind string
 	// partial says that the YAML is a patch, in which what is required may be missing.
 	partial bool
-	reader  *fields.Reader
+	// mixed says that there may be fields of another type beside those of the outermost.
+	mixed  bool
+	reader *fields.Reader
 }
 
 func (j *schemaJudge) add(id string, severity finding.Severity, at *yaml.Node, subject, reason, fix string) {
-	j.reader.Findings = append(j.reader.Findings, finding.Finding{ID: id, Severity: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: sourceCRD})
+	source := sourceCRD
+	if j.kind == "" {
+		source = sourceAPI
+	}
+	j.reader.Findings = append(j.reader.Findings, finding.Finding{ID: id, Severity: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source})
 }
 
-// below judges what a node holds against the fields below the path of its own field; where is the
-// node's name in findings.
-func (j *schemaJudge) below(path, where string, n *yaml.Node) {
-	known := j.table.Fields(j.version, j.kind, path)
-	if len(known) == 0 {
+// wrong reports a value of another type.
+func (j *schemaJudge) wrong(n *yaml.Node, where, want, fix string) {
+	refuses := "the API server refuses it"
+	if j.kind == "" {
+		refuses = "the API server refuses the pod"
+	}
+	j.add("wrong-type", finding.Error, n, where, "found "+nodeText(n)+", want "+want+": "+refuses, fix)
+}
+
+// value judges a node; where is its name in findings.
+func (j *schemaJudge) value(s *schema, where string, n *yaml.Node) {
+	n = fields.Resolve(n)
+	if fields.IsNull(n) || s.kind == "any" {
 		return
 	}
-	n = fields.Resolve(n)
-	switch known[0].Name() {
-	case "[]":
-		for i, item := range n.Content {
-			j.value(known[0], fmt.Sprintf("%s[%d]", where, i), item)
+	if unknownNode(n) {
+		if s.of != nil && s.kind != "string" {
+			j.add("not-judged", finding.Info, n, where, filledIn, "")
 		}
-	case "{}":
-		for _, f := range j.reader.Mapping(n, where) {
-			j.value(known[0], where+"."+f.Name, f.Value)
+		return
+	}
+	switch s.kind {
+	case "object", "map":
+		if n.Kind != yaml.MappingNode {
+			j.wrong(n, where, "a group of keys", "")
+			return
+		}
+		j.group(s, where, n)
+	case "array":
+		if n.Kind != yaml.SequenceNode {
+			j.wrong(n, where, "a list", "")
+			return
+		}
+		for i, item := range n.Content {
+			j.value(s.element(), fmt.Sprintf("%s[%d]", where, i), item)
 		}
 	default:
-		j.object(known, path, where, n)
+		j.scalar(s, where, n)
+	}
+}
+
+func (j *schemaJudge) group(s *schema, where string, n *yaml.Node) {
+	present := map[string]bool{}
+	for _, f := range j.reader.Mapping(n, where) {
+		subject := strings.TrimPrefix(where+"."+f.Name, ".")
+		inner := (*schema)(nil)
+		switch {
+		case s.of == resourceList && !standardResource(f.Name):
+			fix := ""
+			if near := finding.Nearest(f.Name, plainResources); near != "" {
+				fix = "write " + near
+			}
+			j.add("unknown-key", finding.Error, f.Key, subject, "Kubernetes has no such resource: the API server refuses the pod", fix)
+			continue
+		case s.of == resourceList && gpuResource(f.Name):
+			continue
+		case s.kind == "map":
+			inner = s.element()
+		default:
+			inner = s.child(f.Name)
+		}
+		if inner == nil {
+			j.unknown(s, subject, where == "", f)
+			continue
+		}
+		present[f.Name] = true
+		j.value(inner, subject, f.Value)
+	}
+	if s.kind == "map" || s.of != nil || j.partial {
+		return
+	}
+	var missing []string
+	for _, f := range s.below() {
+		if f.field.Required && !f.field.Default && !present[f.name] {
+			missing = append(missing, where+"."+f.name)
+		}
+	}
+	if len(missing) > 0 {
+		j.add("missing-field", finding.Error, n, strings.Join(missing, ", "), "missing: the API server refuses the "+j.kind+" without", "")
 	}
 }
 
 // fieldAliases are names that articles and other tools give to fields.
 var fieldAliases = map[string]string{"gpuFeatureDiscovery": "gfd", "containerToolkit": "toolkit", "gpuPodDeletion": "podDeletion"}
 
-func (j *schemaJudge) object(known []*chart.Field, path, where string, n *yaml.Node) {
-	names := make([]string, len(known))
-	for i, f := range known {
-		names[i] = f.Name()
+// unknown reports a field that an object does not have.
+func (j *schemaJudge) unknown(s *schema, subject string, outermost bool, f fields.Field) {
+	known := s.names()
+	if j.mixed && outermost && slipFor(f.Name, known...) == "" {
+		return
 	}
-	present := map[string]bool{}
-	for _, f := range j.reader.Mapping(n, where) {
-		i := slices.Index(names, f.Name)
-		if i < 0 {
-			j.unknown(names, path, where, f)
-			continue
-		}
-		present[f.Name] = true
-		j.value(known[i], where+"."+f.Name, f.Value)
-	}
-	var missing []string
-	for _, f := range known {
-		if f.Required && !f.Default && !present[f.Name()] {
-			missing = append(missing, where+"."+f.Name())
-		}
-	}
-	if len(missing) > 0 && !j.partial {
-		j.add("missing-field", finding.Error, n, strings.Join(missing, ", "), "missing: the API server refuses the "+j.kind+" without", "")
-	}
-}
-
-func (j *schemaJudge) unknown(names []string, path, where string, f fields.Field) {
 	fix := "delete it"
-	if near := finding.Nearest(f.Name, names); near != "" {
+	if near := finding.Nearest(f.Name, known); near != "" {
 		fix = "write " + near
-	} else if right := fieldAliases[f.Name]; slices.Contains(names, right) {
+	} else if right := fieldAliases[f.Name]; slices.Contains(known, right) {
 		fix = "write " + right
+	} else if place := misplaced(s.of, f.Name); place != "" {
+		fix = place
 	}
+	if s.of != nil {
+		j.add("unknown-key", finding.Error, f.Key, subject, "Kubernetes has no such field here: the API server drops it, or refuses the pod with strict validation", fix)
+		return
+	}
+	reason := fmt.Sprintf("the %s has no such field: the API server drops it, or refuses the object with strict validation", j.kind)
 	for _, v := range j.table.Versions() {
-		if _, ok := j.table.Field(v, j.kind, strings.TrimPrefix(path+"."+f.Name, ".")); !ok {
+		if _, ok := j.table.Field(v, j.kind, strings.TrimPrefix(s.field.Path+"."+f.Name, ".")); !ok {
 			continue
 		}
-		reason := fmt.Sprintf("the %s of %s has no such field any more: the API server drops it", j.kind, j.version)
+		reason = fmt.Sprintf("the %s of %s has no such field any more: the API server drops it", j.kind, j.version)
 		if j.version.Before(v) {
 			reason = fmt.Sprintf("the field came with %s: the API server of %s drops it", v, j.version)
 		}
-		j.add("unknown-field", finding.Error, f.Key, where+"."+f.Name, reason, fix)
-		return
+		break
 	}
-	j.add("unknown-field", finding.Error, f.Key, where+"."+f.Name, fmt.Sprintf("the %s has no such field: the API server drops it, or refuses the object with strict validation", j.kind), fix)
+	j.add("unknown-field", finding.Error, f.Key, subject, reason, fix)
 }
 
-// scalarTags are the YAML tags that a field of a type takes.
+// scalarTags are the YAML tags that a scalar of a kind takes.
 var scalarTags = map[string]struct {
 	tags []string
 	want string
@@ -110,36 +316,28 @@ var scalarTags = map[string]struct {
 	"number":        {[]string{"!!int", "!!float"}, "a number"},
 	"string":        {[]string{"!!str", "!!timestamp"}, "a string"},
 	"int-or-string": {[]string{"!!str", "!!int"}, "a number or a string"},
+	"quantity":      {[]string{"!!str", "!!int", "!!float"}, "a quantity such as 500m or 2Gi"},
+	"scalar":        {[]string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}, "a single value"},
 }
 
-// value judges one value against its field.
-func (j *schemaJudge) value(known *chart.Field, where string, n *yaml.Node) {
-	n = fields.Resolve(n)
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" || known.Type == "any" || unknownNode(n) {
-		return
+func (j *schemaJudge) scalar(s *schema, where string, n *yaml.Node) {
+	t := scalarTags[s.kind]
+	right := n.Kind == yaml.ScalarNode && slices.Contains(t.tags, n.Tag)
+	switch {
+	case s.kind == "boolean":
+		right = right || oldBool(n)
+	case s.of != nil && s.kind == "string":
+		right = right && !oldBool(n)
+	case s.kind == "quantity" && right:
+		_, err := resource.ParseQuantity(n.Value)
+		right = err == nil
 	}
-	switch known.Type {
-	case "object", "map":
-		if n.Kind != yaml.MappingNode {
-			j.add("wrong-type", finding.Error, n, where, "found "+nodeText(n)+", want a group of keys", "")
-			return
-		}
-		j.below(known.Path, where, n)
-	case "array":
-		if n.Kind != yaml.SequenceNode {
-			j.add("wrong-type", finding.Error, n, where, "found "+nodeText(n)+", want a list", "")
-			return
-		}
-		j.below(known.Path, where, n)
-	default:
-		j.scalar(known, where, n)
+	known := s.field
+	if known == nil {
+		known = &chart.Field{Type: s.kind}
 	}
-}
-
-func (j *schemaJudge) scalar(known *chart.Field, where string, n *yaml.Node) {
-	t := scalarTags[known.Type]
-	if n.Kind != yaml.ScalarNode || !slices.Contains(t.tags, n.Tag) && !(known.Type == "boolean" && oldBool(n)) {
-		j.add("wrong-type", finding.Error, n, where, "found "+nodeText(n)+", want "+t.want+": the API server refuses it", retyped(known, n, t.tags))
+	if !right {
+		j.wrong(n, where, t.want, retyped(known, n, t.tags))
 		return
 	}
 	if len(known.Enum) > 0 && !slices.Contains(known.Enum, n.Value) {

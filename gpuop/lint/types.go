@@ -134,7 +134,7 @@ func (in *installation) against(s *setting, f *chart.Field) {
 		}
 	}
 	j := &schemaJudge{table: in.table, version: in.version, kind: "ClusterPolicy", reader: &fields.Reader{}}
-	j.value(f, s.name(), node)
+	j.value(j.schema(f), s.name(), node)
 	for _, found := range j.reader.Findings {
 		m := mistake{found, []*setting{s}}
 		m.File = s.file
