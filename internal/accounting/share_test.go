@@ -316,6 +316,15 @@ func TestExtend(t *testing.T) {
 	if !extended.Processes || fields[1].Name != "mine" {
 		t.Errorf("processes are requested: %v; the plan's next field is %v", extended.Processes, fields[1])
 	}
+	levels := map[gpu.FieldID]gpu.Kinds{}
+	for _, f := range extended.Fields {
+		levels[f.ID] = f.Levels
+	}
+	instance := gpu.KindsOf(gpu.KindGPUInstance)
+	want := map[gpu.FieldID]gpu.Kinds{150: 0, 69: gpuOnly, 156: gpuOnly, 203: gpuOnly, 252: gpuOnly | instance, 1001: instance}
+	if diff := cmp.Diff(want, levels); diff != "" {
+		t.Errorf("levels (-want +got):\n%s", diff)
+	}
 }
 
 func textOf(labels []gpu.Label) string {

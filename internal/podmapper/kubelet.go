@@ -257,8 +257,8 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation) b
 			news = news || !k.shared[device][id.Replica]
 		}
 	}
-	age := k.now().Sub(k.learned)
-	if k.conn == nil || len(held) == 0 || age >= 0 && (age < learnPause || !news && age < relearn) {
+	age := k.now().Sub(k.learned).Abs() // of a clock that is set back, too
+	if k.conn == nil || len(held) == 0 || age < learnPause || !news && age < relearn {
 		return false
 	}
 	k.learned = k.now()
