@@ -108,20 +108,6 @@ func connect(ctx context.Context, sockets []string) (*connection, error) {
 	return conn, nil
 }
 
-// list returns the running containers.
-func (c *connection) list(ctx context.Context) ([]listed, error) {
-	var all []listed
-	_, err := c.get(ctx, "/containers/json", maxList, &all)
-	return all, err
-}
-
-// inspect returns the settings of a container.
-func (c *connection) inspect(ctx context.Context, id string) (inspected, error) {
-	var one inspected
-	_, err := c.get(ctx, "/containers/"+id+"/json", maxInspect, &one)
-	return one, err
-}
-
 // get decodes the answer to a GET into into, if that is not nil. It follows no redirect.
 func (c *connection) get(ctx context.Context, path string, limit int64, into any) (http.Header, error) {
 	path = c.prefix + path

@@ -92,8 +92,8 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		m.log.Warn("The container runtime does not say which version it speaks; requests carry none", "error", conn.mute)
 	}
 	m.mute = conn.mute != nil
-	running, err := conn.list(ctx)
-	if err != nil {
+	var running []listed
+	if _, err := conn.get(ctx, "/containers/json", maxList, &running); err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	if err := m.inspect(ctx, conn, running); err != nil {
@@ -113,7 +113,8 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 		if _, known := m.grants[id]; known || id == m.self || !isID(id) {
 			continue
 		}
-		one, err := conn.inspect(ctx, id)
+		var one inspected
+		_, err := conn.get(ctx, "/containers/"+id+"/json", maxInspect, &one)
 		switch {
 		case ctx.Err() != nil:
 			return gpu.Typed(ctx.Err())
