@@ -284,7 +284,7 @@ func TestBillDoesNotDependOnNeighbors(t *testing.T) {
 func TestContainersOfOnePod(t *testing.T) {
 	uses := pods(gpu.SharingNone, 0, 1, 1)
 	uses[0].Owners[1].Container = "side"
-	uses = append(uses, pods(gpu.SharingNone, 0, 2)...)
+	uses = append(uses, pods(gpu.SharingTimeSlicing, 4, 2)...)
 	var labels, infos []string
 	(&play{moments: []moment{at(0, uses, nil)}}).run(t, func(_ int, s *gpu.Snapshot) {
 		for _, f := range s.Families {
@@ -303,7 +303,7 @@ func TestContainersOfOnePod(t *testing.T) {
 	}
 	const info = "gpu=0 UUID=GPU-0 namespace=ns pod=b container="
 	const more = " pod_uid=uid-1 resource=nvidia.com/gpu sharing=none"
-	other := "gpu=1 UUID=GPU-1 namespace=ns pod=c container=main pod_uid=uid-2 resource=nvidia.com/gpu sharing=none"
+	other := "gpu=1 UUID=GPU-1 namespace=ns pod=c container=main pod_uid=uid-2 resource=nvidia.com/gpu sharing=time-slicing replicas=4"
 	if diff := cmp.Diff([]string{info + "main" + more, info + "side" + more, other}, infos); diff != "" {
 		t.Errorf("infos (-want +got):\n%s", diff)
 	}

@@ -311,6 +311,19 @@ func TestKubeletIsNotYoungForEver(t *testing.T) {
 	want(t, "owners after all", named(o, 4), []string{"a"})
 }
 
+// A kubelet that lists no pods for long after its start has just begun to know them.
+func TestKubeletThatListsNoneForLong(t *testing.T) {
+	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
+	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
+	w := newAged(t, podmapper.Options{}, a, b)
+	w.restarts(time.Second, a)
+	w.Script(kubelet.Lists())
+	w.now = w.now.Add(9 * time.Second)
+	w.fails(podmapper.ErrEmpty)
+	w.Script(kubelet.Lists(a))
+	want(t, "owners", named(w.after(9*time.Second), 4), []string{"a", "b"})
+}
+
 // The API server says that a pod is another by its UID: what its kubelet does not list is no longer
 // held.
 func TestHolderWithAnotherUID(t *testing.T) {
