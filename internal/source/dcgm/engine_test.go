@@ -227,20 +227,6 @@ func TestRefusedWatch(t *testing.T) {
 	}
 }
 
-// A GPU of which nothing is known ends the session when it comes back, so that the next one has its
-// labels.
-func TestUnknownGPUComesBack(t *testing.T) {
-	lines := world("fail dcgmGetDeviceAttributes -18")
-	lines[4] = gpuLine(0, "status=lost")
-	e := fakedcgm.New(t, lines...)
-	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
-	e.Replace(" status=lost", "")
-	readUntil(t, s, "the end", func(*gpu.Batch, error) bool { return s.Err() != nil })
-	if !errors.Is(s.Err(), gpu.ErrTopology) {
-		t.Errorf("Err = %v", s.Err())
-	}
-}
-
 // A GPU that DCGM does not read is left out, and ends the session once it can be read.
 func TestUnreadGPU(t *testing.T) {
 	e := fakedcgm.New(t, world(gpuLine(2, "links=1 status=detached"))...)
@@ -633,52 +619,6 @@ func every(id gpu.FieldID, interval time.Duration) gpu.Field {
 	f := field(id, onBoth)
 	f.Every, f.Interval = true, interval
 	return f
-}
-
-// Every sample of a trail comes once, oldest first, however late the Read; a field beside it has
-// its newest sample alone. The values count the samples, so that a gap would show.
-func TestTrail(t *testing.T) {
-	e := fakedcgm.New(t, world("value any:* 155 int 0 1")...)
-	plan := planOf(field(150, onGPU), every(155, 2*time.Millisecond))
-	s := open(t, e, plan, dcgm.Options{})
-	next := map[int]int64{}
-	for i := range 6 {
-		pass(time.Duration(i) * 8 * time.Millisecond)
-		came := map[int]int{}
-		last := map[int]int64{}
-		b := read(t, s)
-		newest := map[int]int64{}
-		for _, x := range b.Samples {
-			if n, _ := x.Value.Int64(); x.Field == 1 {
-				newest[x.Row] = n
-			} else {
-				came[-1]++
-			}
-		}
-		for _, x := range b.Trails {
-			if x.Time <= last[x.Row] {
-				t.Errorf("row %d: a sample of %d after one of %d", x.Row, x.Time, last[x.Row])
-			}
-			last[x.Row] = x.Time
-			came[x.Row]++
-			n, _ := x.Value.Int64()
-			if n != next[x.Row] {
-				t.Errorf("row %d: sample %d, want %d", x.Row, n, next[x.Row])
-			}
-			next[x.Row] = n + 1
-		}
-		if len(newest) != 4 || came[-1] != 2 {
-			t.Errorf("Read %d: the newest samples %v and %d of field 150, want 4 and 2", i, newest, came[-1])
-		}
-		for row, n := range newest {
-			if n != next[row]-1 {
-				t.Errorf("Read %d: the newest sample of row %d is %d, the trail ends with %d", i, row, n, next[row]-1)
-			}
-		}
-	}
-	if next[0] < 20 {
-		t.Errorf("%d samples in 120 ms of 2 ms each", next[0])
-	}
 }
 
 // Groups of fields with their own intervals are sampled at those, in one session.

@@ -78,27 +78,6 @@ func TestDevicesOfEveryKind(t *testing.T) {
 	}
 }
 
-// A plan without fields of a kind makes no rows of it and asks nothing.
-func TestKindsThatNobodyAskedFor(t *testing.T) {
-	e := fakedcgm.New(t, fabric()...)
-	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
-	read(t, s)
-	for _, d := range s.Topology().Devices {
-		if k := d.Entity.Kind; k != gpu.KindGPU && k != gpu.KindGPUInstance {
-			t.Errorf("a row for %v", d.Entity)
-		}
-	}
-	calls := e.Calls()
-	for _, f := range []string{"dcgmGetNvLinkLinkStatus", "dcgmGetCpuHierarchy", "dcgmGetCpuHierarchy_v2", "dcgmGetDeviceTopology"} {
-		if calls[f] != 0 {
-			t.Errorf("%d calls of %s", calls[f], f)
-		}
-	}
-	if n := calls["dcgmGetEntityGroupEntities"]; n != 2 { // one for Open, one for Read
-		t.Errorf("%d calls of dcgmGetEntityGroupEntities", n)
-	}
-}
-
 func TestSelectorsOfSwitchesAndCPUs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		devices, switches, cpus gpu.Selector

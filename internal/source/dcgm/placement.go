@@ -53,7 +53,7 @@ func (s *Session) locate() error {
 			s.top.Devices[row].Place = &place
 		}
 		for _, way := range paths {
-			levels[[2]uint32{min(id, way.gpu), max(id, way.gpu)}] |= way.levels
+			levels[[2]uint32{min(id, way.gpu), max(id, way.gpu)}] = way.levels
 		}
 	}
 	if !known {

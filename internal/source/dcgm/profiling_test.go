@@ -56,21 +56,6 @@ func TestProfilerOfOthers(t *testing.T) {
 	}
 }
 
-// A refused watch is tried each minute.
-func TestProfilerIsNotPestered(t *testing.T) {
-	e := fakedcgm.New(t, world("profiler -34")...)
-	s := open(t, e, profilingPlan(), dcgm.Options{})
-	before := e.Calls()["dcgmWatchFields"]
-	for range 5 {
-		if diff := cmp.Diff(unprofiled, shown(s, read(t, s))); diff != "" {
-			t.Errorf("held (-want +got):\n%s", diff)
-		}
-	}
-	if n := e.Calls()["dcgmWatchFields"] - before; n != 0 {
-		t.Errorf("%d tries", n)
-	}
-}
-
 // What is not watched is a line of the log for each reason, not one for each field of each device:
 // it names the fields and the devices that go without them.
 func TestFieldsThatAreNotWatchedAreALine(t *testing.T) {
