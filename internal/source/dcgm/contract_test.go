@@ -63,29 +63,24 @@ func handles(e *fakedcgm.Engine) int {
 	return total
 }
 
-// TestContractOfEveryKind runs the contract over a node with every kind of entity, and with all
-// that can be asked for beside fields. GPU 0 is lost with its links, a switch is what changes.
+// TestContractOfEveryKind runs the contract over a node with every kind of entity, and a plan of
+// everything beside fields. GPU 0 is lost with its links, a switch comes.
 func TestContractOfEveryKind(t *testing.T) {
-	for name, more := range map[string][]string{"new structures": nil, "old structures": {"old"}} {
-		t.Run(name, func(t *testing.T) {
-			var e *fakedcgm.Engine
-			plan := fabricPlan()
-			plan.Fields = append(plan.Fields, field(155, onBoth), events(230), text(1), profiling(1001), field(310, onGPU))
-			plan.Health, plan.Peers, plan.Placement = true, true, true
-			contract.Run(t, contract.Fixture{
-				New: func(t *testing.T) collector.Source {
-					e = fakedcgm.New(t, fabric(more...)...)
-					e.Add("path 0 1 node nvlinks=2", "peer 0 1 0")
-					return collector.SourceOf(dcgm.New(dcgm.Options{}).Open)
-				},
-				Plan:        plan,
-				Kinds:       onBoth | onLinks | onSwitches | onCPUs | onCores | onCards,
-				Settle:      func(*testing.T) { pause() },
-				Lose:        func(*testing.T, int) { e.Replace("minor=2", "minor=2 status=lost") },
-				Change:      func(*testing.T) { e.Add("switch 2 links=1") },
-				Kill:        func(*testing.T) { e.Add("down") },
-				OpenHandles: func(*testing.T) int { return handles(e) },
-			})
-		})
-	}
+	var e *fakedcgm.Engine
+	plan := fabricPlan()
+	plan.Fields = append(plan.Fields, field(155, onBoth), events(230), text(1), profiling(1001), field(310, onGPU))
+	plan.Health, plan.Peers, plan.Placement = true, true, true
+	contract.Run(t, contract.Fixture{
+		New: func(t *testing.T) collector.Source {
+			e = fakedcgm.New(t, fabric("path 0 1 node nvlinks=2", "peer 0 1 0")...)
+			return collector.SourceOf(dcgm.New(dcgm.Options{}).Open)
+		},
+		Plan:        plan,
+		Kinds:       onBoth | onLinks | onSwitches | onCPUs | onCores | onCards,
+		Settle:      func(*testing.T) { pause() },
+		Lose:        func(*testing.T, int) { e.Replace("minor=2", "minor=2 status=lost") },
+		Change:      func(*testing.T) { e.Add("switch 2 links=1") },
+		Kill:        func(*testing.T) { e.Add("down") },
+		OpenHandles: func(*testing.T) int { return handles(e) },
+	})
 }

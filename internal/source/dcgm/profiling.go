@@ -27,11 +27,6 @@ type refusedWatch struct {
 	next time.Time // not to be tried before
 }
 
-// isInUse reports whether another profiler has the counters.
-func isInUse(err error) bool {
-	return hasCode(err, codeInUse) || hasCode(err, codeProfilingLibrary) || hasCode(err, codePaused)
-}
-
 func hasCode(err error, code int) bool {
 	var r *resultError
 	return errors.As(err, &r) && r.code == code
@@ -76,7 +71,7 @@ func (s *Session) retryOne(h refusedWatch, now time.Time) error {
 		return nil
 	case s.isGone(err):
 		return err
-	case isFinal(err) && !isInUse(err):
+	case isFinal(err):
 		return s.watchChunks(h.rows, h.fields, h.sampling) // some of it may be watched by now: only a new session knows
 	}
 	h.err, h.next = s.withVersions(err), now.Add(s.retry)

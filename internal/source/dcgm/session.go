@@ -163,20 +163,16 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if err := errors.Join(s.readHealth(b), s.readPeers(b)); err != nil {
 		return s.End(s.lostError(err))
 	}
-	declineProcesses(b)
-	return nil
-}
-
-// DCGM accounts for processes that have ended; how busy one is now it does not know.
-var errNoProcesses = fmt.Errorf("dcgm: the processes of a GPU: %w", gpu.ErrNotSupported)
-
-func declineProcesses(b *gpu.Batch) {
 	for row, requested := range b.RequestProcesses {
 		if requested {
 			b.Fail(row, gpu.FieldProcesses, errNoProcesses)
 		}
 	}
+	return nil
 }
+
+// DCGM accounts for processes that have ended; how busy one is now it does not know.
+var errNoProcesses = fmt.Errorf("dcgm: the processes of a GPU: %w", gpu.ErrNotSupported)
 
 // isOver reports whether an error means that the engine is gone for good.
 func (s *Session) isOver(err error) bool {

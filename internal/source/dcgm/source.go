@@ -27,14 +27,12 @@ type Options struct {
 	retry time.Duration
 }
 
-// A Source opens sessions at one engine. It may be opened again and again; two sessions may overlap
-// during a reload. DCGM is one per process, and so should the Source be.
+// A Source opens sessions at one engine; two may overlap during a reload. DCGM is one per process,
+// and so should the Source be.
 type Source struct {
 	opt     Options
 	connect connector
-	// run keeps this process's groups apart from those of any other client of the engine: process ids
-	// repeat between containers.
-	run string
+	run     string // part of the names of this process's groups; process ids repeat between containers
 }
 
 // New returns a Source. It neither loads the library nor connects.
@@ -48,8 +46,7 @@ func New(opt Options) *Source {
 // Open connects, discovers the entities that the plan selects, and starts watching. The first
 // samples are taken when it returns. The error wraps gpu.ErrUnavailable where there is no library,
 // no engine or no GPU, and gpu.ErrVersion where the library is too old or does not understand the
-// engine. A call that the engine does not answer is not given up when ctx ends: ctx is looked at
-// between calls.
+// engine. ctx is looked at between calls; a call that the engine does not answer goes on.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	addr := s.opt.Remote
 	engine, err := s.connect(addr, s.opt)
@@ -75,13 +72,4 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		return nil, fmt.Errorf("dcgm: %w", session.withVersions(err))
 	}
 	return session, nil
-}
-
-// hostOf returns the name of the host that an engine runs on, "" if that is this machine or has no
-// name here.
-func hostOf(a gpu.EngineAddress) string {
-	if a.Transport != gpu.TransportTCP || a.IsLocal() {
-		return ""
-	}
-	return a.Host
 }

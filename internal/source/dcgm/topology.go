@@ -339,7 +339,9 @@ func (s *Session) build(members []entity, known map[entity]identity, driver stri
 	if !s.addr.IsEmbedded() {
 		s.top.Engine = s.version
 	}
-	s.top.Host = hostOf(s.addr)
+	if s.addr.Transport == gpu.TransportTCP && s.foreign {
+		s.top.Host = s.addr.Host
+	}
 	s.lost, s.absent = make([]bool, len(devices)), make([]bool, len(devices))
 	s.valued, s.valuedBy = make([]int, len(devices)), make([]int, len(devices))
 	for row := range devices {

@@ -97,9 +97,7 @@ func (s *Session) unwatchXIDs() error {
 	if s.xids.parts == 0 {
 		return nil
 	}
-	err := errors.Join(s.engine.unwatch(s.xids.parts, s.xids.fields), s.engine.destroyGroup(s.xids.parts))
-	s.xids.parts = 0
-	return err
+	return errors.Join(s.engine.unwatch(s.xids.parts, s.xids.fields), s.engine.destroyGroup(s.xids.parts))
 }
 
 // readXIDs appends the new XIDs in the order of their dates. An error ends the session.

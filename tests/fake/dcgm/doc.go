@@ -19,7 +19,6 @@
 //	without KIND...                            the module for a kind of entity (switch, link, cpu, connectx) is missing
 //	node                                       fields of the node come back under no entity
 //	skew SECONDS                               its clock minus ours
-//	starts SECONDS                             how long an embedded start takes
 //	groups N                                   how many groups it can hold
 //	connects SECONDS                           how long a connect to an engine that is down blocks
 //	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported prof=IDS|none|error:CODE links=N cpus=LIST slow=SECONDS
@@ -45,8 +44,9 @@
 //	block FUNCTION                             calls that do not return
 //
 // It is as ugly as the real engine where the project has seen that: an unwatch of a field of the
-// node answers -16 though the watch is gone, with an ERROR in its log for each member (log.unwatch), a lost GPU is refused in groups and by the query for
-// its profiling fields (-18), fields 83 and 84 are sampled every 30 s at most, and the counter
-// cost.microseconds adds up what the calls cost libdcgm on the real engine (a read of every sample
-// some 500 a GPU, a batched read 400 whatever its size).
+// node answers -16 though the watch is gone, with an ERROR in its log for each member (the counter
+// log.unwatch), a lost GPU is refused in groups and by the query for its profiling fields (-18), and
+// fields 83 and 84 are sampled every 30 s at most. The counter cost.microseconds adds up the cost of
+// the calls to libdcgm on the real engine (a read of every sample some 500 a GPU, a batched read 400
+// whatever its size).
 package dcgm

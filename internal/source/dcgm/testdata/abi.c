@@ -24,10 +24,8 @@ SAME_PLACE(thin_value, value, dcgmFieldValue_v1, value);
 SAME_PLACE(thin_value, value.str, dcgmFieldValue_v1, value.str);
 
 SAME_SIZE(thin_connect_v2_params, dcgmConnectV2Params_v2);
-SAME_PLACE(thin_connect_v2_params, timeout_ms, dcgmConnectV2Params_v2, timeoutMs);
 SAME_PLACE(thin_connect_v2_params, unix_socket, dcgmConnectV2Params_v2, addressIsUnixSocket);
 SAME_SIZE(thin_connect_v3_params, dcgmConnectV3Params_v1);
-SAME_PLACE(thin_connect_v3_params, timeout_ms, dcgmConnectV3Params_v1, timeoutMs);
 
 SAME_SIZE(thin_entity, dcgmGroupEntityPair_t);
 SAME_PLACE(thin_entity, group, dcgmGroupEntityPair_t, entityGroupId);

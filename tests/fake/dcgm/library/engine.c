@@ -82,7 +82,7 @@ struct connection {
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static int initialized, embedded_started, boot, paused;
+static int initialized, embedded_started, boot;
 static dcgmHandle_t next_handle = 1;
 static struct connection connections[MAX_CONNECTIONS];
 static struct group groups[MAX_GROUPS];
@@ -210,7 +210,7 @@ static void take(struct series *s, int64_t ts) {
         default: make_blank(&x, r->blank, (int)(r->kind - KIND_BLANK)); break;
         }
         /* Profiling needs two readings for its first value. */
-        if (s->field >= FIRST_PROFILING_FIELD && s->field <= LAST_PROFILING_FIELD && (s->taken == 0 || paused))
+        if (s->field >= FIRST_PROFILING_FIELD && s->field <= LAST_PROFILING_FIELD && s->taken == 0)
             make_blank(&x, x.type, 0);
     } else if (!identity(s, &x))
         make_blank(&x, 'i', 2);
@@ -298,8 +298,6 @@ static void refresh(void) {
     if (world.boot != boot) {
         /* Another engine: what the old one held is gone with it. */
         boot = world.boot;
-        if (paused) count("open.pauses", -1);
-        paused = 0;
         for (int i = 0; i < MAX_CONNECTIONS; i++)
             if (connections[i].used) release_owner(connections[i].handle);
         release_owner(EMBEDDED);
@@ -431,8 +429,6 @@ dcgmReturn_t dcgmStartEmbedded(dcgmOperationMode_t mode, dcgmHandle_t *handle) {
     dcgmReturn_t st = enter("dcgmStartEmbedded");
     if (st != DCGM_ST_OK) return leave(st);
     if (!initialized) return leave(DCGM_ST_UNINITIALIZED);
-    /* Attaching the GPUs takes its time, and no other call gets through meanwhile. */
-    for (int64_t left = embedded_started ? 0 : world.start_us; left > 0; left -= 1000) usleep(1000);
     if (!embedded_started) count("open.embedded", 1);
     embedded_started = 1;
     *handle = EMBEDDED;
@@ -859,7 +855,7 @@ dcgmReturn_t dcgmUpdateAllFields(dcgmHandle_t handle, int wait) {
     return leave(DCGM_ST_OK);
 }
 
-/* ---- health, peers and profiling ---- */
+/* ---- health and peers ---- */
 
 dcgmReturn_t dcgmHealthSet(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealthSystems_t systems) {
     ENTER("dcgmHealthSet", handle);
@@ -903,20 +899,6 @@ dcgmReturn_t dcgmGetNvLinkP2PStatus(dcgmHandle_t handle, dcgmNvLinkP2PStatus_v1 
                     p->gpus[i].linkStatus[j] = (dcgmNvLinkGpuP2PStatus_t)world.peers[k].state;
         }
     }
-    return leave(DCGM_ST_OK);
-}
-
-dcgmReturn_t dcgmProfPause(dcgmHandle_t handle) {
-    ENTER("dcgmProfPause", handle);
-    if (!paused) count("open.pauses", 1);
-    paused = 1;
-    return leave(DCGM_ST_OK);
-}
-
-dcgmReturn_t dcgmProfResume(dcgmHandle_t handle) {
-    ENTER("dcgmProfResume", handle);
-    if (paused) count("open.pauses", -1);
-    paused = 0;
     return leave(DCGM_ST_OK);
 }
 

@@ -234,7 +234,6 @@ static void parse_line(struct world *w, char *line) {
     else if (!strcmp(words[0], "node")) w->node = 1;
     else if (!strcmp(words[0], "old")) w->old = 1;
     else if (!strcmp(words[0], "skew")) w->skew_us = (int64_t)(atof(arg) * 1e6);
-    else if (!strcmp(words[0], "starts")) w->start_us = (int64_t)(atof(arg) * 1e6);
     else if (!strcmp(words[0], "connects")) w->connect_us = (int64_t)(atof(arg) * 1e6);
     else if (!strcmp(words[0], "stray") && n > 5 && w->nstrays < 64)
         w->strays[w->nstrays++] = (struct stray){(int)strtol(arg, NULL, 0), (int)strtol(words[2], NULL, 0),

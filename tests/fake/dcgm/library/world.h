@@ -109,7 +109,7 @@ struct world {
     int generation;
     char library[32], engine[32], driver[32], nvml[32];
     int boot, down, node;
-    int64_t skew_us, start_us, connect_us;
+    int64_t skew_us, connect_us;
     int max_groups;
     struct gpu gpus[MAX_GPUS];
     int ngpus;
