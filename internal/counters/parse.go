@@ -29,12 +29,8 @@ var (
 	ErrEncoding   = errors.New("not UTF-8 text")
 )
 
-// line is one line of the file as gocsv reads and writes it.
-type line struct {
-	Field string `csv:"field"`
-	Type  string `csv:"type"`
-	Help  string `csv:"help"`
-}
+// line is one line of the file.
+type line struct{ Field, Type, Help string }
 
 // Parse reads a counters file: lines of "FIELD, type, help", where # starts a comment. A quoted help text does not go on in
 // the next line: a forgotten quote costs one line.

@@ -14,9 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -139,45 +137,6 @@ func FuzzParseLineIsolation(f *testing.F) {
 			if p.Line != 2 || !utf8.ValidString(p.String()) {
 				t.Errorf("line %q: problem %s", line, p)
 			}
-		}
-	})
-}
-
-// parse → print → parse gives the same requests and nothing to complain of.
-func FuzzParsePrint(f *testing.F) {
-	for _, name := range []string{etc.DefaultName, etc.OldName} {
-		data, _ := etc.File(name)
-		f.Add(string(data))
-	}
-	files, err := filepath.Glob("testdata/nasty/*.csv")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(data))
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		if len(text) > 8000 {
-			t.Skip("longer than any file of ours")
-		}
-		first, _, err := counters.Parse(strings.NewReader(text), "f")
-		if err != nil {
-			return
-		}
-		var printed bytes.Buffer
-		if err := counters.Print(&printed, first); err != nil {
-			t.Fatal(err)
-		}
-		second, problems, err := counters.Parse(bytes.NewReader(printed.Bytes()), "f")
-		if err != nil || len(problems) > 0 {
-			t.Fatalf("printed file\n%s\nerror %v, problems %v", printed.String(), err, problems)
-		}
-		if diff := cmp.Diff(first, second, cmpopts.IgnoreFields(counters.Request{}, "Line"), cmpopts.EquateComparable(gpu.Kinds(0))); diff != "" {
-			t.Errorf("printed file\n%s\n(-first +second)\n%s", printed.String(), diff)
 		}
 	})
 }

@@ -1,10 +1,6 @@
 package counters
 
 import (
-	"io"
-
-	"github.com/gocarina/gocsv"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -43,13 +39,4 @@ func helpFor(n catalog.Named) string {
 	default:
 		return n.Entry.Help + " (in " + string(n.Unit) + ")."
 	}
-}
-
-// Print writes requests as a counters file that Parse reads back as the same requests.
-func Print(w io.Writer, requests []Request) error {
-	lines := make([]line, len(requests))
-	for i, r := range requests {
-		lines[i] = line{Field: r.Name, Type: r.Type.String(), Help: r.Help}
-	}
-	return gocsv.MarshalWithoutHeaders(lines, w)
 }

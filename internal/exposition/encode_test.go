@@ -163,7 +163,6 @@ func TestHostnameLabel(t *testing.T) {
 		"":                `M{nvswitch="nvswitch3",hostname="h"} 1`,
 		gpu.HostnameLower: `M{nvswitch="nvswitch3",hostname="h"} 1`,
 		gpu.HostnameUpper: `M{nvswitch="nvswitch3",Hostname="h"} 1`,
-		gpu.HostnameNone:  `M{nvswitch="nvswitch3"} 1`,
 	} {
 		topology := world()
 		topology.Host = "engine" // not requested

@@ -8,5 +8,4 @@ const (
 	HostnameLower HostnameLabel = "hostname" // as the reference since 4.8.3
 	HostnameUpper HostnameLabel = "Hostname" // as the reference before that
 	HostnameBoth  HostnameLabel = "both"
-	HostnameNone  HostnameLabel = "none"
 )
