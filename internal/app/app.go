@@ -125,7 +125,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read *Reader) err
 		Derivers:    first.Derivers,
 		Publish: func(s *gpu.Snapshot) {
 			page := encoder.Encode(s)
-			pages.PublishFor(page, s.ValidFor)
+			pages.Publish(page, s.ValidFor)
 			dumps.record(s.Time, page)
 		},
 		Registerer: registry,

@@ -44,7 +44,7 @@ func TestAStalledCollectionIsNotServed(t *testing.T) {
 					if block.Load() {
 						<-stuck
 					}
-					pages.PublishFor(encoder.Encode(s), s.ValidFor)
+					pages.Publish(encoder.Encode(s), s.ValidFor)
 				},
 			})
 			ctx, cancel := context.WithCancel(t.Context())

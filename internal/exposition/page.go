@@ -41,12 +41,11 @@ func (p *Page) Gzip() []byte {
 // Pages has the current page. Its zero value has none. Its methods may be called from any goroutine.
 type Pages struct{ current atomic.Pointer[Page] }
 
-// Publish makes p the current page, for good.
-func (ps *Pages) Publish(p *Page) { ps.current.Store(p) }
-
-// PublishFor is Publish for a page that must not be served for longer than limit. No one else has p yet.
-func (ps *Pages) PublishFor(p *Page, limit time.Duration) {
-	p.expires = time.Now().Add(limit)
+// Publish makes p the current page for limit, 0 for good. No one else has p yet.
+func (ps *Pages) Publish(p *Page, limit time.Duration) {
+	if limit > 0 {
+		p.expires = time.Now().Add(limit)
+	}
 	ps.current.Store(p)
 }
 

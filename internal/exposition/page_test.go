@@ -70,19 +70,19 @@ func TestPagePastItsLimit(t *testing.T) {
 			}
 		}
 		step(0, "")
-		pages.PublishFor(page("first"), 10*time.Second)
+		pages.Publish(page("first"), 10*time.Second)
 		step(10*time.Second, "first")
 		step(1, "")
 		if d := pages.Expired(); d != 1 {
 			t.Errorf("Expired = %v, want 1ns", d)
 		}
-		pages.PublishFor(page("second"), 5*time.Second)
+		pages.Publish(page("second"), 5*time.Second)
 		step(time.Second, "second")
 		if d := pages.Expired(); d > 0 {
 			t.Errorf("Expired = %v of a fresh page", d)
 		}
 		step(5*time.Second, "")
-		pages.Publish(page("for good"))
+		pages.Publish(page("for good"), 0)
 		step(1000*time.Hour, "for good")
 	})
 }

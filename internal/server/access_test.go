@@ -251,7 +251,7 @@ func TestSystemdSocket(t *testing.T) {
 		pages, asked := serving([]byte("opening 1\n")), 0
 		s := newServer(t, server.Options{SystemdSocket: true, Current: pages.Current, Ready: func() bool {
 			if asked++; asked == 3 {
-				pages.Publish(exposition.NewPage([]byte("up 1\n")))
+				pages.Publish(exposition.NewPage([]byte("up 1\n")), 0)
 			}
 			return asked >= 3
 		}})

@@ -93,7 +93,7 @@ func BenchmarkScrape(b *testing.B) {
 		b.Run(strconv.Itoa(size/1000)+"kB", func(b *testing.B) {
 			body := page(size)
 			pages := new(exposition.Pages)
-			pages.Publish(exposition.NewPage(body))
+			pages.Publish(exposition.NewPage(body), 0)
 			ourURL := "http://" + start(b, server.Options{
 				Current: pages.Current, Registerer: prometheus.NewRegistry(), MaxRequests: 40, WriteTimeout: 30 * time.Second,
 			}) + "/metrics"

@@ -27,7 +27,7 @@ import (
 // serving returns pages that hold body.
 func serving(body []byte) *exposition.Pages {
 	pages := new(exposition.Pages)
-	pages.Publish(exposition.NewPage(body))
+	pages.Publish(exposition.NewPage(body), 0)
 	return pages
 }
 

@@ -74,7 +74,7 @@ func cycles(tb testing.TB, source collector.Source, attributors []collector.Attr
 			if done == n+warm-1 {
 				series, page = strings.Count(string(encoded.Bytes()), "\n"), len(encoded.Bytes())
 			}
-			pages.Publish(encoded)
+			pages.Publish(encoded, 0)
 			if done++; done > warm && each != nil {
 				each()
 			}

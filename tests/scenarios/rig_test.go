@@ -78,7 +78,7 @@ func raise(t *testing.T, node, faults string) *stage {
 		}),
 		Registerer: registry, MaxBackoff: interval / 2, HangLimit: time.Hour,
 		Log:     slog.New(slog.DiscardHandler),
-		Publish: func(snapshot *gpu.Snapshot) { s.pages.Publish(encoder.Encode(snapshot)) },
+		Publish: func(snapshot *gpu.Snapshot) { s.pages.Publish(encoder.Encode(snapshot), 0) },
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	s.cancel = cancel
