@@ -69,9 +69,12 @@ func TestLiveAccountsAreKept(t *testing.T) {
 		idle(gpus, late),
 	}}
 	lived := []int{}
-	n := dropped(t, p, func(_ int, s *gpu.Snapshot) {
-		count := 0
-		for key, v := range shares(s)[podAllocated] {
+	n := dropped(t, p, func(i int, s *gpu.Snapshot) {
+		count, all := 0, shares(s)[podAllocated]
+		if len(all) > maxAccounts {
+			t.Errorf("cycle %d: %d accounts", i, len(all))
+		}
+		for key, v := range all {
 			if strings.Contains(key, "/a") && (v > 0 || len(lived) == 0) {
 				count++
 			}

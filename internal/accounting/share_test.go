@@ -2,6 +2,7 @@ package accounting_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -307,6 +308,22 @@ func TestContainersOfOnePod(t *testing.T) {
 	if diff := cmp.Diff([]string{info + "main" + more, info + "side" + more, other}, infos); diff != "" {
 		t.Errorf("infos (-want +got):\n%s", diff)
 	}
+}
+
+// Switches and links are nobody's, whoever has the GPUs.
+func TestOtherEntities(t *testing.T) {
+	list := append([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindNVSwitch}, UUID: "switch"}}, boards(1)...)
+	uses := append([]gpu.Use{{}}, pods(gpu.SharingNone, 0, 1)...)
+	p := play{top: gpu.NewTopology(list), moments: []moment{at(0, uses, nil), at(1, uses, nil)}}
+	p.run(t, func(_ int, s *gpu.Snapshot) {
+		for _, f := range s.Families {
+			for _, x := range f.Series {
+				if !strings.Contains(textOf(x.Labels), "UUID=GPU-0") && f.Name != notAvailable {
+					t.Errorf("%s has a series of %s", f.Name, textOf(x.Labels))
+				}
+			}
+		}
+	})
 }
 
 // What is requested besides leaves the plan of the counters file as it is.

@@ -112,14 +112,13 @@ type inputs struct {
 	known       bool         // no device but these may be held
 	revision    uint64
 	replicated  gpu.Sharing
-	stale       bool               // the API server does not answer,
-	since       time.Time          // since when
+	since       time.Time          // since when the API server has not answered, where it does not
 	uids        map[podName]string // of pods, by the folders of their logs
 }
 
 func (a *inputs) equal(b *inputs) bool {
 	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated &&
-		a.known == b.known && a.stale == b.stale && a.since.Equal(b.since) && maps.Equal(a.uids, b.uids) &&
+		a.known == b.known && a.since.Equal(b.since) && maps.Equal(a.uids, b.uids) &&
 		slices.Equal(a.allocations, b.allocations) && slices.Equal(a.doubted, b.doubted)
 }
 
@@ -208,7 +207,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		m.since = time.Time{}
 	}
 	// The revision is read first: a change meanwhile shows next time.
-	in := inputs{topology: t, since: m.since, stale: m.stale, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	in := inputs{topology: t, since: m.since, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	in.allocations, in.doubted = m.complete(l.allocations, now, l.fresh)
 	in.known = m.memory.known
 	m.opt.Metrics.kept.Set(float64(m.memory.unlisted))
