@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// node has two whole GPUs, and one that is cut in two; DCGM's ids of the instances differ from
+// node has two whole GPUs, and one in two instances; DCGM's ids of the instances differ from
 // NVML's, and its id of the last GPU from the others.
 func node() *gpu.Topology {
 	return gpu.NewTopology([]gpu.Device{

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// The node of the recordings: five GPUs, the fourth of them cut in two. The device files are
+// The node of the recordings: five GPUs, the fourth of them in two instances. The device files are
 // numbered the other way round than NVML's indices.
 const (
 	gpu0 = "GPU-00000000-0000-4000-8000-000000000000"

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// node has two whole GPUs, whose minor numbers are the other way round, and one that is cut in two.
+// node has two whole GPUs, whose minor numbers are the other way round, and one in two instances.
 func node() *gpu.Topology {
 	gpus := func(id uint32, uuid, bus string, minor uint32) gpu.Device {
 		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: 4 + id, NVMLIndex: id, Minor: minor, UUID: uuid, PCIBusID: bus}
