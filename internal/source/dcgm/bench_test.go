@@ -108,8 +108,7 @@ func total(calls map[string]int64) (n int64) {
 	return n
 }
 
-// A cycle allocates little, and what C allocated for the first reads is used again: resident memory
-// does not grow with cycles.
+// A cycle allocates little, and resident memory does not grow with cycles.
 func TestMemoryOfCycles(t *testing.T) {
 	lines, plan := denseWorld()
 	e := fakedcgm.New(t, lines...)

@@ -28,7 +28,7 @@ func gpusOf(n int, more ...string) []string {
 	return append(lines, more...)
 }
 
-// shippedPlan is what the shipped default file asks for.
+// shippedPlan is the plan of the shipped default file.
 func shippedPlan(t *testing.T, every time.Duration) *gpu.Plan {
 	t.Helper()
 	requests, problems, err := counters.Parse(bytes.NewReader(etc.Default()), etc.DefaultName)
@@ -38,7 +38,7 @@ func shippedPlan(t *testing.T, every time.Duration) *gpu.Plan {
 	return counters.NewPlan(requests, counters.PlanOptions{Interval: every, Devices: gpu.Selector{Flex: true}})
 }
 
-// callsOf returns what the calls of do were.
+// callsOf returns the calls that do made.
 func callsOf(e *fakedcgm.Engine, do func()) map[string]int64 {
 	before := e.Calls()
 	do()
@@ -134,8 +134,7 @@ func TestXIDWithoutRoomForAGroup(t *testing.T) {
 	}
 }
 
-// What could not be read in one cycle comes in the next: an XID waits for an engine that does not
-// answer.
+// An XID that could not be read in one cycle comes in the next.
 func TestXIDAfterATimeout(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(2)...)
 	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})

@@ -56,7 +56,7 @@ func TestAddressReachesDCGM(t *testing.T) {
 	}
 }
 
-// A batch is what a script makes of a plan.
+// Scripts, plans and the batches that they make.
 func TestBatches(t *testing.T) {
 	everything := []string{
 		"CPU 0 #4 61.5", "CPU 0 #5 0.25",
@@ -199,7 +199,7 @@ func TestRefusedWatch(t *testing.T) {
 		}
 		return lines
 	}
-	// The first two watches of a session are those that identify the devices.
+	// The first three watches of a session identify the devices.
 	for name, tt := range map[string]struct {
 		line    string
 		want    []string
@@ -290,8 +290,8 @@ func TestEngineDeadAtTheStart(t *testing.T) {
 	mentions(t, text, "initialization")
 }
 
-// Whatever call fails at the start, nothing stays open, and the reason is one of the closed set.
-// Where the call is for other entities, the GPUs are served unless the engine is gone.
+// Whichever call fails at the start, nothing stays open, and the reason is one of the closed set. The
+// GPUs are served without calls for other entities, unless the engine is gone.
 func TestEveryCallCanFail(t *testing.T) {
 	remote := dcgm.Options{Remote: engineAt("10.0.0.9:5555")}
 	e := fakedcgm.New(t, fabric()...)
@@ -335,7 +335,7 @@ func TestEveryCallCanFail(t *testing.T) {
 	}
 }
 
-// A call fails to answer, and what others read is served.
+// A call fails to answer; the others serve.
 func TestOneReadFails(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	slow := field(155, onBoth)

@@ -46,7 +46,7 @@ func fabricPlan() *gpu.Plan {
 	return plan
 }
 
-// What the labels are made of: a link has its GPU's identity, a core its CPU's.
+// A link has the identity of its GPU, a core that of its CPU.
 func TestDevicesOfEveryKind(t *testing.T) {
 	e := fakedcgm.New(t, fabric()...)
 	s := open(t, e, fabricPlan(), dcgm.Options{})

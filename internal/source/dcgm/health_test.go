@@ -21,8 +21,7 @@ func healthPlan() *gpu.Plan {
 	return plan
 }
 
-// Each GPU has a result of each watch; what is found stands in the place of the pass, each code
-// once and at its worst.
+// Each GPU has a result of each watch: findings, each code once and at its worst, or a pass.
 func TestHealth(t *testing.T) {
 	e := fakedcgm.New(t, world("incident 0 0x80 10 40", "incident 0 0x80 20 40", "incident 0 0x80 10 40", "incident 0 0x80 10 10",
 		"incident 1 0x2000 20 122", "incident 1 0x2 20 4000",

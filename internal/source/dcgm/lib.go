@@ -89,7 +89,7 @@ const (
 	groupConnectX entityGroup = 9 // DCGM_FE_CONNECTX
 )
 
-// An entity is what DCGM calls an entity pair.
+// An entity is an entity pair of DCGM.
 type entity struct {
 	group entityGroup
 	id    uint32
@@ -144,7 +144,7 @@ type path struct {
 	levels uint64
 }
 
-// An identity is what a GPU or instance reports of itself. For an instance, model is the profile.
+// An identity is the properties that a GPU or instance reports. An instance's model is its profile.
 type identity struct {
 	model, uuid, busID string
 	index, minor       int64 // negative where unknown

@@ -131,7 +131,7 @@ func TestCapabilityIsAskedAgain(t *testing.T) {
 	}
 }
 
-// What there was no room for at the engine is watched when there is.
+// A watch that found no room at the engine is made when there is some.
 func TestRoomForGroups(t *testing.T) {
 	e := fakedcgm.New(t, world("groups 1")...)
 	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
@@ -190,7 +190,7 @@ func TestWithoutNVML(t *testing.T) {
 	}
 }
 
-// That an unwatch says that nothing is watched any more is no failure; another answer is.
+// An unwatch of nothing is no failure; another answer is.
 func TestUnwatch(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, planOf(field(150, onGPU), text(1)), dcgm.Options{})
@@ -224,7 +224,7 @@ func TestUnwatchesInTheLogOfTheEngine(t *testing.T) {
 	checkClosed(t, e)
 }
 
-// What an engine sends without being asked makes no sample and ends nothing.
+// Values that were not requested make no sample and end nothing.
 func TestStrays(t *testing.T) {
 	var strays []string
 	for _, id := range []int{0, 1, 54, 69, 70, 74, 85, 90, 112, 155, 230, 255, 1001, 1999, 65535} {

@@ -14,8 +14,8 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// dividedWorld is GPU 0 with an instance that holds two compute instances, one that is one compute
-// instance, and one without any. The engine reports of the first the identity of one of its parts.
+// dividedWorld is GPU 0 with three instances: of two compute instances, of one, and of none. Of the
+// first the engine reports the identity of one of its parts.
 func dividedWorld() []string {
 	return append(versions[:len(versions):len(versions)],
 		gpuLine(0, "prof=1001-1012"),

@@ -6,7 +6,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The fields of what is near a GPU (dcgm_fields.h): masks of CPUs and of memory nodes, 64 bits each.
+// The fields of the CPUs and memory nodes near a GPU (dcgm_fields.h), as masks of 64 bits each.
 const (
 	fieldCPUAffinity    = 70 // to 73
 	fieldMemoryAffinity = 86 // to 89

@@ -20,9 +20,9 @@ type reader struct {
 	fields []int  // plan indexes
 }
 
-// A slot is what a session knows of one field of one entity.
+// A slot is the state of one field of one entity.
 type slot struct {
-	watch *watch // that samples it, nil where none does: what comes all the same is dropped
+	watch *watch // that samples it; without one its samples are dropped
 	at    int64  // the newest sample that was read, in the engine's microseconds
 	date  int64  // its time in this machine's clock
 	// moved is set from the newest sample, which is next, until those in between are read.
@@ -169,7 +169,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 	return read, failed
 }
 
-// failReader makes faults of what a call would have read.
+// failReader makes faults of everything that a reader reads.
 func (s *Session) failReader(b *gpu.Batch, r *reader, err error) {
 	for _, row := range r.group.rows {
 		for _, f := range r.fields {
@@ -180,7 +180,7 @@ func (s *Session) failReader(b *gpu.Batch, r *reader, err error) {
 	}
 }
 
-// readNewest appends the newest samples of a reader, and notes of which slots there are more.
+// readNewest appends the newest samples of a reader, and marks slots with more.
 func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
 	r, err := s.engine.latest(rd.group.handle, rd.handle)
 	if err != nil {

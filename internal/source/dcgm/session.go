@@ -36,7 +36,7 @@ type Session struct {
 	readers  []*reader
 	arranged bool // the readers are those of the watches
 	slots    []slot
-	faults   []gpu.Fault    // of what cannot be watched, part of every Read
+	faults   []gpu.Fault    // of fields that cannot be watched, part of every Read
 	reported int            // how many of them the log has
 	refused  []refusedWatch // what the engine refuses for now
 	retry    time.Duration

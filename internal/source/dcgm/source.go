@@ -21,7 +21,7 @@ type Options struct {
 	// ERROR, WARN, INFO, DEBUG and VERB. Empty leaves what the environment says (__DCGM_DBG_LVL). It
 	// takes effect when the process loads the library, once.
 	EngineLog string
-	// Log receives what a session finds; nil means nowhere.
+	// Log receives the findings of sessions; nil means nowhere.
 	Log *slog.Logger
 	// retry stands in for retryRefused where it is not 0.
 	retry time.Duration

@@ -241,7 +241,7 @@ func (i identity) with(field gpu.FieldID, v gpu.Value) identity {
 	return i
 }
 
-// instanceOf returns what the layout knows of an instance.
+// instanceOf returns the instance of an entity.
 func (s *Session) instanceOf(e entity) instance {
 	for _, x := range s.layout.instances {
 		if x.entity == e {
@@ -379,7 +379,7 @@ func (s *Session) instanceDevice(d *gpu.Device, e entity, own identity) {
 	}
 }
 
-// remembered fills what a GPU did not report, as a lost one, with what the engine remembers of it.
+// remembered returns the identity of a GPU, or of one that did not report it, the engine's memory of it.
 func (s *Session) remembered(id uint32, who identity) identity {
 	if who.uuid != "" {
 		return who

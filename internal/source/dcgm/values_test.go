@@ -68,8 +68,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// Whatever an engine sends: no sentinel comes out, no NaN, no value of the wrong type, no value
-// beside a reason, and none without a time or with a status.
+// Of no sample comes a sentinel, NaN, a value of the wrong type or beside a reason, or one without a
+// time or with a status.
 func FuzzDecode(f *testing.F) {
 	f.Add(int64(1), uint64(blankInt), int32(0), byte('i'), false, "")
 	f.Add(int64(1), math.Float64bits(blankDouble+1), int32(0), byte('d'), false, "")
@@ -96,7 +96,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A text that lies outside what was read is no text.
+// A text outside the readout is no text.
 func TestTextOf(t *testing.T) {
 	r := readout{texts: []byte("onetwo")}
 	for _, tt := range []struct {

@@ -49,7 +49,7 @@ type watch struct {
 	advanced time.Time // of a profiling watch, when newest was seen
 }
 
-// A sampling is what the fields of one watch have in common.
+// A sampling is common to the fields of a watch.
 type sampling struct {
 	interval  time.Duration
 	every     bool // gpu.Field.Every
@@ -69,7 +69,7 @@ func (s *Session) samplingOf(f int) sampling {
 // firstDeviceField is the first field of a device; those before it are of the node.
 const firstDeviceField = 50
 
-// keepAge is how long the engine is to keep samples of which every one is read.
+// keepAge is how long the engine is to keep every sample.
 func (k sampling) keepAge() time.Duration { return max(minKeepAge, keepIntervals*k.interval) }
 
 // A grouping is values by key, in the order in which the keys came.
@@ -268,7 +268,7 @@ func (s *Session) refusal(err error) (byRows, hopeless bool) {
 	}
 }
 
-// decline makes a fault of what the engine refuses: a standing one, or one for as long as it does.
+// decline makes a fault of a refused watch, a standing one if the refusal is final.
 func (s *Session) decline(rows, fields []int, key sampling, err error) {
 	if isFinal(err) {
 		s.faults = appendFaults(s.faults, rows, fields, s.withVersions(err))

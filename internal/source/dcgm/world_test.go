@@ -111,7 +111,7 @@ func read(t testing.TB, s *dcgm.Session) *gpu.Batch {
 	return &b
 }
 
-// readUntil reads until ok accepts what was read.
+// readUntil reads until ok accepts a batch.
 func readUntil(t testing.TB, s *dcgm.Session, what string, ok func(*gpu.Batch, error) bool) *gpu.Batch {
 	t.Helper()
 	end := time.Now().Add(deadline)

@@ -24,7 +24,7 @@ type xidWatch struct {
 	order     []entity // of histories
 }
 
-// An xidHistory is what is known of the XIDs of one entity, in the engine's microseconds.
+// An xidHistory is the XIDs of one entity, in the engine's microseconds.
 type xidHistory struct {
 	row         int
 	instance    instance // that the XIDs name; the zero instance is the GPU
@@ -36,7 +36,7 @@ type xidHistory struct {
 	told, found map[xidReport]int // how often each was reported, and was found by this Read
 }
 
-// An xidReport is what an engine knows an XID by.
+// An xidReport identifies an XID.
 type xidReport struct{ at, code int64 }
 
 // of returns the history of an entity, which is the GPU of a row or an instance of it.
@@ -172,7 +172,7 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time) error {
 	return nil
 }
 
-// failXIDs makes faults of what an error leaves unknown, unless the session is over.
+// failXIDs makes faults of the XIDs that an error leaves unknown, unless the session is over.
 func (s *Session) failXIDs(b *gpu.Batch, field int, err error, of []entity) error {
 	if s.isGone(err) {
 		return err

@@ -38,8 +38,8 @@ func counted(t *testing.T, s *dcgm.Session, wanted int) []string {
 	return got
 }
 
-// The engine stores an XID that names an instance on the instance alone: it is one of the GPU. That
-// holds whatever rows there are, and for what happened before the session as well.
+// An XID that names an instance is stored on the instance alone, and is one of the GPU, whatever rows
+// there are, and also of the time before the session.
 func TestXIDsOfInstances(t *testing.T) {
 	for name, sel := range map[string]gpu.Selector{"f": {Flex: true}, "g": {Major: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestLateXIDs(t *testing.T) {
 	}
 }
 
-// An XID is reported once a session, and under one ID in every session, however the engine's clock
-// is set meanwhile: it is known for the one that was counted.
+// An XID is reported once a session, and under one ID in every session, however the engine's clock is
+// set meanwhile.
 func TestXIDKeepsItsID(t *testing.T) {
 	for _, step := range []string{"-10", "10", "-3600"} {
 		t.Run(step, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestXIDKeepsItsID(t *testing.T) {
 			if len(reported) != 2 || reported[0] != reported[1] {
 				t.Errorf("the next session has reported %v, want the same XID", reported)
 			}
-			// And one that comes now is another one, of now.
+			// A new one is another one, of now.
 			e.Add("event 2 gpu:0 230 31")
 			var second gpu.XID
 			readUntil(t, s, "the second XID", func(b *gpu.Batch, _ error) bool {
