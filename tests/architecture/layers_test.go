@@ -1,9 +1,8 @@
 package architecture
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"os/exec"
 	"slices"
 	"strings"
@@ -67,30 +66,33 @@ type pkg struct {
 	GoFiles    []string
 }
 
+// listed are the packages once a test has listed them.
+var listed []pkg
+
 // packages lists the module's packages as the linux build with cgo sees them.
 func packages(t *testing.T) []pkg {
 	t.Helper()
+	if listed != nil {
+		return listed
+	}
 	cmd := exec.Command("go", "list", "-tags=generate", "-json=ImportPath,Imports,GoFiles", "./...")
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
-	var all []pkg
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
 		var p pkg
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
+		if err := dec.Decode(&p); err != nil {
 			t.Fatal(err)
 		}
 		p.ImportPath = strings.TrimPrefix(p.ImportPath, module)
-		all = append(all, p)
+		listed = append(listed, p)
 	}
-	if len(all) < 5 {
-		t.Fatalf("go list found %d packages", len(all))
+	if len(listed) < 5 {
+		t.Fatalf("go list found %d packages", len(listed))
 	}
-	return all
+	return listed
 }
 
 // within reports whether path is one of rooms or below it.

@@ -6,186 +6,126 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// goFiles calls visit with every parsed Go file of the repository, generated ones apart.
-func goFiles(t *testing.T, visit func(path string, fset *token.FileSet, file *ast.File)) {
+// A source is a parsed Go file of the repository.
+type source struct {
+	path string
+	file *ast.File
+	at   func(ast.Node) token.Position
+}
+
+func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
+
+// sources returns the Go files of the repository, generated ones apart.
+func sources(t *testing.T) (all []source) {
 	t.Helper()
 	root := filepath.Join("..", "..")
-	seen := 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() {
-			if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
-				return filepath.SkipDir
-			}
+		if name := d.Name(); d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".go") {
 			return nil
 		}
-		if !strings.HasSuffix(path, ".go") {
-			return nil
-		}
-		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
 		if err != nil {
 			return err
 		}
-		seen++
 		if !ast.IsGenerated(file) {
 			rel, _ := filepath.Rel(root, path)
-			visit(filepath.ToSlash(rel), fset, file)
+			all = append(all, source{filepath.ToSlash(rel), file, func(n ast.Node) token.Position { return set.Position(n.Pos()) }})
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(all) < 100 {
+		t.Fatalf("%d Go files: %v", len(all), err)
 	}
-	if seen < 20 {
-		t.Fatalf("only %d Go files found", seen)
+	return all
+}
+
+// called returns the package and the name of a package-level function that is called.
+func called(n ast.Node) (pkg, name string) {
+	call, ok := n.(*ast.CallExpr)
+	if !ok {
+		return "", ""
 	}
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		return "", f.Name
+	case *ast.SelectorExpr:
+		if id, ok := f.X.(*ast.Ident); ok && id.Obj == nil {
+			return id.Name, f.Sel.Name
+		}
+	}
+	return "", ""
 }
 
-// calls calls visit with every call of a package-level function pkg.name.
-func calls(file *ast.File, visit func(pkg, name string, at token.Pos)) {
-	ast.Inspect(file, func(n ast.Node) bool {
-		call, ok := n.(*ast.CallExpr)
-		if !ok {
-			return true
-		}
-		if id, ok := call.Fun.(*ast.Ident); ok {
-			visit("", id.Name, call.Pos())
-		}
-		if sel, ok := call.Fun.(*ast.SelectorExpr); ok {
-			if id, ok := sel.X.(*ast.Ident); ok && id.Obj == nil {
-				visit(id.Name, sel.Sel.Name, call.Pos())
-			}
-		}
-		return true
-	})
-}
-
-func TestNothingExitsOrPanicsBelowMain(t *testing.T) {
-	goFiles(t, func(path string, fset *token.FileSet, file *ast.File) {
-		if strings.HasPrefix(path, "cmd/") || strings.HasSuffix(path, "_test.go") || file.Name.Name == "main" {
-			return
-		}
-		calls(file, func(pkg, name string, at token.Pos) {
-			if pkg == "os" && name == "Exit" || pkg == "log" && strings.HasPrefix(name, "Fatal") || pkg == "" && name == "panic" {
-				t.Errorf("%s: %s.%s: only main ends the process", fset.Position(at), pkg, name)
-			}
-		})
-	})
-}
-
-func TestNothingRunsAtInit(t *testing.T) {
-	goFiles(t, func(path string, fset *token.FileSet, file *ast.File) {
-		for _, decl := range file.Decls {
-			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
-				t.Errorf("%s: func init", fset.Position(f.Pos()))
-			}
-		}
-	})
-}
-
-// A sleep in a test waits for luck. Inside a synctest bubble the clock is the bubble's own, and a
-// sleep there advances it.
-func TestNoTestSleepsOutsideABubble(t *testing.T) {
-	goFiles(t, func(path string, fset *token.FileSet, file *ast.File) {
-		if !strings.HasSuffix(path, "_test.go") {
-			return
-		}
-		for _, imp := range file.Imports {
-			if imp.Path.Value == `"testing/synctest"` {
-				return
-			}
-		}
-		calls(file, func(pkg, name string, at token.Pos) {
-			if pkg == "time" && name == "Sleep" {
-				t.Errorf("%s: time.Sleep in a test", fset.Position(at))
-			}
-		})
-	})
-}
-
-// outside are the files in which a test lets time pass for a clock that it does not own.
-var outside = map[string]string{
+// waits are the files in which a test lets time pass for a clock that it does not own.
+var waits = map[string]string{
 	"internal/source/dcgm/world_test.go":   "libdcgm samples by the machine's clock, and so does the test library",
 	"internal/source/nvml/session_test.go": "the session compares the driver's samples over at least 100 ms of its clock",
 	"tests/hardware/nvml_test.go":          "a real GPU samples by its own clock",
 }
 
-// A receive from time.After by itself is a sleep by another name, for which a bubble has time.Sleep;
-// in a select it is a deadline.
-func TestNoTestWaitsForTime(t *testing.T) {
-	seen := map[string]bool{}
-	goFiles(t, func(path string, fset *token.FileSet, file *ast.File) {
-		if !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "tests/") {
-			return
+// Nothing below main ends the process, nothing runs at init, no test waits for time, and the encoder appends.
+func TestSource(t *testing.T) {
+	documented, waiting := map[string]bool{}, map[string]bool{}
+	for _, s := range sources(t) {
+		if dir := filepath.Dir(s.path); !s.isTest() {
+			documented[dir] = documented[dir] || s.file.Doc != nil && len(strings.TrimSpace(s.file.Doc.Text())) > 0
 		}
+		isMain := strings.HasPrefix(s.path, "cmd/") || s.isTest() || s.file.Name.Name == "main"
+		// Inside a synctest bubble the clock is the bubble's own, and a sleep there advances it.
+		inBubble := slices.ContainsFunc(s.file.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` })
 		selected := map[ast.Stmt]bool{}
-		ast.Inspect(file, func(n ast.Node) bool {
-			if c, ok := n.(*ast.CommClause); ok {
-				selected[c.Comm] = true
-			}
-			statement, ok := n.(*ast.ExprStmt)
-			if !ok || selected[statement] {
-				return true
-			}
-			receive, ok := statement.X.(*ast.UnaryExpr)
-			if !ok || receive.Op != token.ARROW {
-				return true
-			}
-			call, ok := receive.X.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			if f, ok := call.Fun.(*ast.SelectorExpr); ok && (f.Sel.Name == "After" || f.Sel.Name == "Tick") {
-				if seen[path] || outside[path] == "" {
-					t.Errorf("%s: a receive from time.%s in a test", fset.Position(n.Pos()), f.Sel.Name)
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv == nil && n.Name.Name == "init" {
+					t.Errorf("%s: func init", s.at(n))
 				}
-				seen[path] = true
+			case *ast.CommClause:
+				selected[n.Comm] = true
+			case *ast.ExprStmt:
+				// A receive from time.After by itself is a sleep by another name, for which a bubble has time.Sleep;
+				// in a select it is a deadline.
+				receive, ok := n.X.(*ast.UnaryExpr)
+				if !ok || receive.Op != token.ARROW || selected[n] || !s.isTest() && !strings.HasPrefix(s.path, "tests/") {
+					break
+				}
+				if pkg, name := called(receive.X); pkg == "time" && (name == "After" || name == "Tick") {
+					if waiting[s.path] || waits[s.path] == "" {
+						t.Errorf("%s: a receive from time.%s in a test", s.at(n), name)
+					}
+					waiting[s.path] = true
+				}
+			}
+			switch pkg, name := called(n); {
+			case !isMain && (pkg == "os" && name == "Exit" || pkg == "log" && strings.HasPrefix(name, "Fatal") || pkg == "" && name == "panic"):
+				t.Errorf("%s: %s.%s: only main ends the process", s.at(n), pkg, name)
+			case s.isTest() && !inBubble && pkg == "time" && name == "Sleep":
+				t.Errorf("%s: time.Sleep in a test", s.at(n))
+			case pkg == "fmt" && !s.isTest() && strings.HasPrefix(s.path, "internal/exposition/"):
+				t.Errorf("%s: fmt.%s: the encoder appends", s.at(n), name)
 			}
 			return true
 		})
-	})
-	for path := range outside {
-		if !seen[path] {
+	}
+	for path := range waits {
+		if !waiting[path] {
 			t.Errorf("%s no longer waits for time", path)
 		}
 	}
-}
-
-func TestExpositionFormatsNothing(t *testing.T) {
-	goFiles(t, func(path string, fset *token.FileSet, file *ast.File) {
-		if !strings.HasPrefix(path, "internal/exposition/") || strings.HasSuffix(path, "_test.go") {
-			return
-		}
-		calls(file, func(pkg, name string, at token.Pos) {
-			if pkg == "fmt" {
-				t.Errorf("%s: fmt.%s: the encoder appends", fset.Position(at), name)
-			}
-		})
-	})
-}
-
-func TestEveryPackageSaysWhatItIs(t *testing.T) {
-	documented := map[string]bool{}
-	packages := map[string]bool{}
-	goFiles(t, func(path string, _ *token.FileSet, file *ast.File) {
-		dir := filepath.Dir(path)
-		if strings.HasSuffix(path, "_test.go") {
-			return
-		}
-		packages[dir] = true
-		if file.Doc != nil && len(strings.TrimSpace(file.Doc.Text())) > 0 {
-			documented[dir] = true
-		}
-	})
-	for dir := range packages {
-		if !documented[dir] {
+	for dir, ok := range documented {
+		if !ok {
 			t.Errorf("%s has no package comment", dir)
 		}
 	}
