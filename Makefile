@@ -70,11 +70,12 @@ prometheus: ## Install the promtool that rules are tested with; without it those
 scrapers: ## Build vmagent, vmalert and an OpenTelemetry collector that docs/integrations is tested with; without them those tests are skipped
 	GO=$(GO) tests/manifests/scrapers.sh --build vmagent vmalert otelcol
 
+# Packages that do several things at once, and the whole program. The others would compile every dependency twice.
+RACING      := ./internal/... ./gpuop/cli/... ./gpuop/cluster/... ./tests/process ./tests/scenarios ./tests/pagefuzz ./tests/churn
+
 .PHONY: race
-# Not those of memory, which say nothing under it, nor those of files that other programs judge
-# (rules, dashboards, the chart): they play hours of what scenarios and process race already.
-race: prometheus ## Run the tests under the race detector
-	$(GO) test -race -timeout 30m $$($(GO) list ./... | grep -vE '/tests/(bench|rules|dashboards|chart)$$')
+race: ## Run the tests of what happens at once under the race detector
+	$(GO) test -race -timeout 30m $(RACING)
 
 .PHONY: lint
 lint: ## Check formatting, vet and static analysis

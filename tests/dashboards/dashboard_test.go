@@ -38,7 +38,6 @@ type panel struct {
 	ID              int
 	Type            string
 	Title           string
-	GridPos         struct{ X, Y, W, H int }
 	Targets         []target
 	Panels          []panel // of a collapsed row
 	Transformations []struct {
@@ -118,36 +117,6 @@ func (d dashboard) queries() []query {
 // of a minute and All of everything but the instance.
 func filled(expr, instance string) string {
 	return strings.NewReplacer("$cluster", ".*", "$instance", instance, "$gpu", ".*", "$namespace", ".*", "$pod", ".*", "$__rate_interval", "4m", "$__range", "30m").Replace(expr)
-}
-
-func TestPanelsHaveTheirOwnPlace(t *testing.T) {
-	const columns = 24
-	for file, d := range dashboards(t) {
-		ids := map[int]string{}
-		taken := map[[2]int]string{}
-		for _, p := range d.Panels {
-			g := p.GridPos
-			if other, ok := ids[p.ID]; ok {
-				t.Errorf("%s: %q and %q share the id %d", file, other, p.Title, p.ID)
-			}
-			ids[p.ID] = p.Title
-			if g.X < 0 || g.Y < 0 || g.W < 1 || g.H < 1 || g.X+g.W > columns {
-				t.Errorf("%s: %q does not fit into %d columns: %+v", file, p.Title, columns, g)
-				continue
-			}
-			for x := g.X; x < g.X+g.W; x++ {
-				for y := g.Y; y < g.Y+g.H; y++ {
-					if other, ok := taken[[2]int{x, y}]; ok && other != p.Title {
-						t.Fatalf("%s: %q lies on %q at column %d, row %d", file, p.Title, other, x, y)
-					}
-					taken[[2]int{x, y}] = p.Title
-				}
-			}
-			if p.Type == "row" != (len(p.Targets) == 0) {
-				t.Errorf("%s: %q is a %s with %d queries", file, p.Title, p.Type, len(p.Targets))
-			}
-		}
-	}
 }
 
 // What a dashboard shows of one instance must not come from another.

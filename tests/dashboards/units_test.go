@@ -1,7 +1,6 @@
 package dashboards
 
 import (
-	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -125,7 +124,7 @@ func TestUnitsAreTheCatalogs(t *testing.T) {
 	checked := map[string]int{}
 	for file, d := range dashboards(t) {
 		for _, p := range d.everyPanel() {
-			m := modelOf(t, p)
+			m, units := modelOf(t, p), p.properties(t, "unit")
 			for _, q := range p.Targets {
 				unit := p.FieldConfig.Defaults.Unit
 				if p.Type == "table" {
@@ -133,10 +132,10 @@ func TestUnitsAreTheCatalogs(t *testing.T) {
 					if len(p.Targets) > 1 {
 						field = "Value #" + q.RefID
 					}
-					if m.exclude[field] {
+					if m.ExcludeByName[field] {
 						continue
 					}
-					unit = unitOfColumn(t, p, m.rename[field])
+					unit = strings.Trim(string(units[m.RenameByName[field]]), `"`)
 				}
 				expr, err := parser.NewParser(parser.Options{}).ParseExpr(filled(q.Expr, "some"))
 				if err != nil {
@@ -162,24 +161,6 @@ func TestUnitsAreTheCatalogs(t *testing.T) {
 			t.Errorf("no panel shows %s", unit)
 		}
 	}
-}
-
-func unitOfColumn(t *testing.T, p panel, title string) (unit string) {
-	t.Helper()
-	for _, o := range p.FieldConfig.Overrides {
-		var name string
-		if err := json.Unmarshal(o.Matcher.Options, &name); err != nil {
-			t.Fatal(err)
-		}
-		for _, property := range o.Properties {
-			if name == title && property.ID == "unit" {
-				if err := json.Unmarshal(property.Value, &unit); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	return unit
 }
 
 // promisedUnit returns the unit that the name of a family says.
