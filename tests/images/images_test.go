@@ -36,87 +36,78 @@ func TestTwoBuildsHaveOneDigest(t *testing.T) {
 	}
 }
 
-func TestImagesAreForBothArchitectures(t *testing.T) {
-	for _, suffix := range both {
-		var got []string
-		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {
-			got = append(got, i.arch)
-		}
-		if diff := cmp.Diff([]string{"amd64", "arm64"}, got); diff != "" {
-			t.Errorf("dcgm-exporter%s (-want +got):\n%s", suffix, diff)
-		}
-	}
-}
-
-// What NVIDIA's image promises to those who run it: docs/install.md.
+// What NVIDIA's image promises to those who run it, for both architectures: docs/install.md. Nothing in the images can be used
+// to go on from a process that was taken over, and every file is root's and readable by every user.
 func TestContract(t *testing.T) {
+	shipped, err := filepath.Glob(filepath.Join(root, "etc", "*.csv"))
+	if err != nil || len(shipped) < 4 {
+		t.Fatal(shipped, err)
+	}
 	for _, suffix := range both {
+		var architectures []string
 		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {
+			architectures = append(architectures, i.arch)
 			t.Run(i.arch+suffix, func(t *testing.T) {
-				c := i.config
-				if diff := cmp.Diff([]string{"/usr/bin/dcgm-exporter"}, c.Entrypoint); diff != "" || len(c.Cmd) > 0 {
-					t.Errorf("entry point %v, command %v", c.Entrypoint, c.Cmd)
-				}
-				for _, want := range []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} {
-					if !slices.Contains(c.Env, want) {
-						t.Errorf("no %s in %v", want, c.Env)
-					}
-				}
-				if _, open := c.ExposedPorts["9400/tcp"]; !open || len(c.ExposedPorts) != 1 {
-					t.Errorf("ports %v", c.ExposedPorts)
-				}
-				if c.User != "0:0" {
-					t.Errorf("user %q: the GPU Operator names none, and the kubelet's socket is root's", c.User)
-				}
-				for _, label := range []string{"title", "description", "source", "url", "documentation", "licenses", "version", "revision", "created"} {
-					if v := c.Labels["org.opencontainers.image."+label]; v == "" || v == "unknown" {
-						t.Errorf("label %s is %q", label, v)
-					}
-				}
-				if got, want := c.Labels["org.opencontainers.image.revision"], os.Getenv("REVISION"); got != want {
-					t.Errorf("revision %q, want %q", got, want)
-				}
-				shipped, err := filepath.Glob(filepath.Join(root, "etc", "*.csv"))
-				if err != nil || len(shipped) < 4 {
-					t.Fatal(shipped, err)
-				}
+				i.checkConfig(t)
+				i.checkFiles(t)
 				for _, f := range shipped {
 					if at := "/etc/dcgm-exporter/" + filepath.Base(f); i.files[at] == nil {
 						t.Errorf("%s is missing", at)
 					}
 				}
-				if !strings.Contains(i.texts["/etc/passwd"], "\ndcgm-exporter:x:1000:1000:") {
-					t.Errorf("no user 1000 in %q", i.texts["/etc/passwd"])
-				}
 			})
+		}
+		if diff := cmp.Diff([]string{"amd64", "arm64"}, architectures); diff != "" {
+			t.Errorf("dcgm-exporter%s (-want +got):\n%s", suffix, diff)
 		}
 	}
 }
 
-// Nothing in the images can be used to go on from a process that was taken over, and every file is
-// root's and readable by every user.
-func TestNoShell(t *testing.T) {
-	for _, suffix := range both {
-		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {
-			t.Run(i.arch+suffix, func(t *testing.T) {
-				var programs []string
-				for at, h := range i.files {
-					if h.Uid != 0 || h.Gid != 0 || h.Mode&0o6000 != 0 {
-						t.Errorf("%s is of %d:%d, mode %o", at, h.Uid, h.Gid, h.Mode)
-					}
-					if h.Mode&0o004 == 0 || h.Typeflag == tar.TypeDir && h.Mode&0o001 == 0 {
-						t.Errorf("%s cannot be read by every user: mode %o", at, h.Mode)
-					}
-					if slices.Contains([]string{"bin", "sbin"}, path.Base(path.Dir(at))) && h.Typeflag != tar.TypeDir {
-						programs = append(programs, at)
-					}
-				}
-				slices.Sort(programs)
-				if diff := cmp.Diff([]string{"/usr/bin/dcgm-exporter", "/usr/bin/gpuop"}, programs); diff != "" {
-					t.Errorf("programs (-want +got):\n%s", diff)
-				}
-			})
+func (i *image) checkConfig(t *testing.T) {
+	c := i.config
+	if diff := cmp.Diff([]string{"/usr/bin/dcgm-exporter"}, c.Entrypoint); diff != "" || len(c.Cmd) > 0 {
+		t.Errorf("entry point %v, command %v", c.Entrypoint, c.Cmd)
+	}
+	for _, want := range []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} {
+		if !slices.Contains(c.Env, want) {
+			t.Errorf("no %s in %v", want, c.Env)
 		}
+	}
+	if _, open := c.ExposedPorts["9400/tcp"]; !open || len(c.ExposedPorts) != 1 {
+		t.Errorf("ports %v", c.ExposedPorts)
+	}
+	if c.User != "0:0" {
+		t.Errorf("user %q: the GPU Operator names none, and the kubelet's socket is root's", c.User)
+	}
+	for _, label := range []string{"title", "description", "source", "url", "documentation", "licenses", "version", "revision", "created"} {
+		if v := c.Labels["org.opencontainers.image."+label]; v == "" || v == "unknown" {
+			t.Errorf("label %s is %q", label, v)
+		}
+	}
+	if got, want := c.Labels["org.opencontainers.image.revision"], os.Getenv("REVISION"); got != want {
+		t.Errorf("revision %q, want %q", got, want)
+	}
+}
+
+func (i *image) checkFiles(t *testing.T) {
+	if !strings.Contains(i.texts["/etc/passwd"], "\ndcgm-exporter:x:1000:1000:") {
+		t.Errorf("no user 1000 in %q", i.texts["/etc/passwd"])
+	}
+	var programs []string
+	for at, h := range i.files {
+		if h.Uid != 0 || h.Gid != 0 || h.Mode&0o6000 != 0 {
+			t.Errorf("%s is of %d:%d, mode %o", at, h.Uid, h.Gid, h.Mode)
+		}
+		if h.Mode&0o004 == 0 || h.Typeflag == tar.TypeDir && h.Mode&0o001 == 0 {
+			t.Errorf("%s cannot be read by every user: mode %o", at, h.Mode)
+		}
+		if slices.Contains([]string{"bin", "sbin"}, path.Base(path.Dir(at))) && h.Typeflag != tar.TypeDir {
+			programs = append(programs, at)
+		}
+	}
+	slices.Sort(programs)
+	if diff := cmp.Diff([]string{"/usr/bin/dcgm-exporter", "/usr/bin/gpuop"}, programs); diff != "" {
+		t.Errorf("programs (-want +got):\n%s", diff)
 	}
 }
 
@@ -140,29 +131,32 @@ func TestSimulatedNodeAsBothUsers(t *testing.T) {
 	}
 }
 
-// engine returns the options of a container over a script of the test library for DCGM, two GPUs,
-// and what its page has.
-func engine(t *testing.T) (options []string) {
+// shared returns the options that give a container variables and the folders of the files that they name. Every user of a
+// container may read a script; the folder of the counters is written to.
+func shared(t *testing.T, env []string) (options []string) {
 	t.Helper()
-	_, env := dcgm.NewFor(t, "gpu 0 uuid=GPU-a name=NVIDIA+H100", "gpu 1 uuid=GPU-b name=NVIDIA+H100",
-		"value gpu:* 150 int 41", "value gpu:* 155 double 300")
 	for _, e := range env {
-		key, file, _ := strings.Cut(e, "=")
-		if key == "LD_LIBRARY_PATH" {
-			continue // the image has the library where the loader looks for it
-		}
+		_, file, _ := strings.Cut(e, "=")
 		options = append(options, "-e", e)
-		// Every user of a container may read the script; the folder of the counters is written to.
 		for _, at := range []string{filepath.Dir(file), file} {
 			if err := os.Chmod(at, 0o777); err != nil && !os.IsNotExist(err) {
 				t.Fatal(err)
 			}
 		}
-		if key == "FAKEDCGM_SCRIPT" {
-			options = append(options, "-v", filepath.Dir(file)+":"+filepath.Dir(file))
+		if mount := filepath.Dir(file) + ":" + filepath.Dir(file); !slices.Contains(options, mount) {
+			options = append(options, "-v", mount)
 		}
 	}
 	return options
+}
+
+// engine returns the options of a container over a script of the test library for DCGM, two GPUs. The image has the
+// library where the loader looks for it.
+func engine(t *testing.T) []string {
+	t.Helper()
+	_, env := dcgm.NewFor(t, "gpu 0 uuid=GPU-a name=NVIDIA+H100", "gpu 1 uuid=GPU-b name=NVIDIA+H100",
+		"value gpu:* 150 int 41", "value gpu:* 155 double 300")
+	return shared(t, slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "LD_LIBRARY_PATH=") }))
 }
 
 func TestDCGMInTheImage(t *testing.T) {
@@ -193,26 +187,17 @@ func TestDCGMInTheImage(t *testing.T) {
 
 // driver returns the options that put the test library for NVML where the NVIDIA container toolkit
 // puts the driver's.
-func driver(t *testing.T) (options []string) {
+func driver(t *testing.T) []string {
 	t.Helper()
-	dir := t.TempDir()
-	library, err := nvml.Build(dir)
+	library, err := nvml.Build(t.TempDir())
 	nvml.Need(t, err)
-	world := nvml.NewWorld(t, "gpus 2", "gpu 0 set temperature 43")
-	options = []string{"-v", library + ":/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1:ro"}
-	for _, e := range world.Env() {
-		_, file, _ := strings.Cut(e, "=")
-		options = append(options, "-e", e)
-		for _, at := range []string{dir, library, filepath.Dir(file), file} {
-			if err := os.Chmod(at, 0o777); err != nil && !os.IsNotExist(err) {
-				t.Fatal(err)
-			}
-		}
-		if mount := filepath.Dir(file) + ":" + filepath.Dir(file); !slices.Contains(options, mount) {
-			options = append(options, "-v", mount)
+	options := shared(t, nvml.NewWorld(t, "gpus 2", "gpu 0 set temperature 43").Env())
+	for _, at := range []string{filepath.Dir(library), library} {
+		if err := os.Chmod(at, 0o777); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return options
+	return append(options, "-v", library+":/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1:ro")
 }
 
 func TestNVMLInBothImages(t *testing.T) {
