@@ -53,16 +53,26 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	program = filepath.Join(dir, "dcgm-exporter")
-	build := exec.Command("go", "build", "-o", program)
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		build.Args = append(build.Args, "-race")
-	}
-	build.Args = append(build.Args, root+"/cmd/dcgm-exporter")
+	build := exec.Command("go", "build", "-o", program, fmt.Sprint("-race=", raced()), root+"/cmd/dcgm-exporter")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
 	return m.Run()
+}
+
+// raced says whether the race detector is on, here and in the program.
+func raced() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// timed is for a test of how soon something happens, which says nothing of a program that is ten times slower.
+func timed(t *testing.T) {
+	t.Helper()
+	if raced() {
+		t.Skip("SKIP race-detector: how soon is not tested under it")
+	}
 }
 
 // A running program. What it writes to standard error is its log.

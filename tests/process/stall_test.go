@@ -126,6 +126,7 @@ func TestStalledStandardError(t *testing.T) {
 // A driver call that does not return withholds the page's data, and does not keep the process from
 // ending: an end that comes meanwhile was requested, and the log says why it took long.
 func TestStalledDriver(t *testing.T) {
+	timed(t)
 	t.Parallel()
 	for name, call := range map[string]string{"read": "dcgmEntitiesGetLatestValues", "watch": "dcgmWatchFields"} {
 		t.Run(name, func(t *testing.T) {
@@ -154,6 +155,7 @@ func TestStalledDriver(t *testing.T) {
 
 // An answer that a slow GPU keeps waiting is served, with the GPUs beside it, as long as it is no older than three intervals.
 func TestSlowGPU(t *testing.T) {
+	timed(t)
 	t.Parallel()
 	const healthy, slow, tooSlow = "index=3 minor=3", "index=3 minor=3 slow=1.1", "index=3 minor=3 slow=4"
 	engine, env := fakedcgm.NewFor(t, node()...)
@@ -182,6 +184,7 @@ func TestSlowGPU(t *testing.T) {
 
 // A stop is an ordinary end while DCGM looks for an engine that is down, which it does for five seconds.
 func TestStopWhileAConnectBlocks(t *testing.T) {
+	timed(t)
 	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, append(node(), "down", "connects 5")...)
 	r := start(t, env, remote)
