@@ -94,12 +94,10 @@ func TestStalledStandardError(t *testing.T) {
 			defer stderr.Close()
 			address := freeAddress(t)
 			r := &running{t: t, url: "http://" + address}
-			r.cmd = exec.Command(program, "--address="+address, "--source=sim", "-c", interval)
+			scenario := write(t, "scenario.yaml", "faults: [{fault: engine-down, at: 5s, for: 1s}]\n")
+			r.cmd = exec.Command(program, "--address="+address, "--source=sim", "-c", interval, "--sim-scenario="+scenario)
 			r.cmd.Stderr = stderr
-			if later {
-				scenario := write(t, "scenario.yaml", "faults: [{fault: engine-down, at: 5s, for: 1s}]\n")
-				r.cmd.Args = append(r.cmd.Args, "--sim-scenario="+scenario)
-			} else {
+			if !later {
 				fill(t, stderr)
 			}
 			r.start()
@@ -114,6 +112,8 @@ func TestStalledStandardError(t *testing.T) {
 				r.collected()
 				fill(t, stderr)
 				r.until("dcgm_exporter_collect_success 0") // a line of the log
+			} else { // its first line, or that of the fault
+				r.until(`dcgm_exporter_collect_unavailable{reason="stalled"} 1`)
 			}
 			r.withholds("stalled")
 			if code := r.endsSoon(); code != 4 {
