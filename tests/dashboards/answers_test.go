@@ -52,7 +52,8 @@ func fleet(t *testing.T) []machine {
   - {fault: set, at: 10m, devices: ["4"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY], value: 2}
   - {fault: set, at: 10m, devices: ["3"], fields: [DCGM_FI_DEV_PCIE_LINK_WIDTH], value: 8}
   - {fault: set, at: 10m, devices: ["3"], fields: [DCGM_FI_DEV_PCIE_REPLAY_COUNTER], value: 600}
-  - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 240}
+  - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 240, rate: 1}
+  - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS, DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS], value: 3, rate: 1}
   - {fault: link-down, at: 15m, devices: [nvlink 0/4, nvlink 0/5]}
   - {fault: health, at: 15m, devices: ["0"], watches: [NVLINK], code: DCGM_FR_NVLINK_DOWN}
 `},

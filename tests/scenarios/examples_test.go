@@ -59,6 +59,11 @@ func value(family, label, value string) func(page) float64 {
 	}
 }
 
+// grown reports whether the counter of a GPU is at a value or above.
+func grown(family, gpu string, least float64) func(page) bool {
+	return func(p page) bool { return value(family, "gpu", gpu)(p) >= least }
+}
+
 // has reports whether a family has a series with that label.
 func has(family, label, of string) func(page) bool {
 	return func(p page) bool { return value(family, label, of)(p) >= 0 }
@@ -227,6 +232,21 @@ var shown = map[string][]check{
 	"The license of a vGPU": {is(value("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "gpu", "2"), 0, 1, 0)},
 	"A link flaps": {
 		is(zero("DCGM_FI_DEV_NVSWITCH_LINK_STATUS", "nvlink", "nvswitch", "gpu"), nil, []string{"3/nvswitch1/", "4//0"}, nil),
+	},
+	"A bad link of NVLink 4": {
+		is(grown("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "3", 300), false, true, false),
+		is(grown("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "3", 1), false, true, false),
+		is(has("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", "gpu", "3"), false, false, false),
+	},
+	"A bad link of NVLink 5": {
+		is(grown("DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS", "3", 1), false, true, false),
+		is(grown("DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS", "3", 300), false, true, false),
+		is(value("DCGM_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER_FLOAT", "gpu", "3"), 1.5e-254, 4e-13, 1.5e-254),
+		is(has("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "gpu", "3"), false, false, false),
+	},
+	"A link of a rack that does not come back": {
+		is(value("DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS", "gpu", "2"), 0, 1, 0),
+		is(zero("DCGM_FI_DEV_NVSWITCH_LINK_STATUS", "gpu", "nvlink"), nil, []string{"2/7"}, nil),
 	},
 	"A network card and a CPU": {
 		is(value("DCGM_FI_DEV_CONNECTX_HEALTH", "connectx", "1"), 1, 0, 1),

@@ -42,9 +42,10 @@ type board struct {
 		Width      int64 `yaml:"width"`
 	} `yaml:"pcie"`
 	NVLink struct {
-		Links  int64   `yaml:"links"`
-		Rate   float64 `yaml:"rate"`   // bytes per second, per link and direction
-		Bridge bool    `yaml:"bridge"` // joins two neighbors; without, the links lead to switches
+		Generation int     `yaml:"generation"`
+		Links      int64   `yaml:"links"`
+		Rate       float64 `yaml:"rate"`   // bytes per second, per link and direction
+		Bridge     bool    `yaml:"bridge"` // joins two neighbors; without, the links lead to switches
 	} `yaml:"nvlink"`
 	C2C       int64        `yaml:"c2c"` // chip-to-chip links
 	IdleState int64        `yaml:"pstate-idle"`

@@ -20,7 +20,7 @@ func TestPartsMakeSense(t *testing.T) {
 			"temperatures": th.Ambient < th.Load && th.Load < th.Operating && th.Operating < th.Slowdown && th.Slowdown < th.Shutdown,
 			"clocks":       b.Clocks.SMIdle < b.Clocks.SM && b.Clocks.MemoryIdle <= b.Clocks.Memory && b.Clocks.Video > 0,
 			"memory":       0 < b.Reserved && b.Reserved < b.Memory,
-			"links":        b.NVLink.Links <= 18 && (b.NVLink.Links == 0) == (b.NVLink.Rate == 0) && b.PCIe.Width > 0,
+			"links":        b.NVLink.Links <= 18 && (b.NVLink.Links == 0) == (b.NVLink.Rate == 0) && (b.NVLink.Links == 0) == (b.NVLink.Generation == 0) && b.PCIe.Width > 0,
 			"names":        b.Model != "" && b.Brand != "" && b.VBIOS != "" && (b.Serial == "" || len(b.Serial) > 3),
 		} {
 			if !ok {

@@ -145,7 +145,9 @@ var ruleNeeds = map[string]func(v *view, n int) bool{
 	"retire":      func(v *view, _ int) bool { return v.board.ECC && !v.board.Remap },
 	"profiling":   func(v *view, _ int) bool { return v.board.Profiling },
 	"link":        func(v *view, n int) bool { return int64(n) < v.board.NVLink.Links },
-	"nvlink":      func(v *view, _ int) bool { return v.board.NVLink.Links > 0 },
+	"nvlink-3":    func(v *view, _ int) bool { return v.board.NVLink.Generation <= 3 }, // and earlier
+	"nvlink-4":    func(v *view, _ int) bool { return v.board.NVLink.Generation <= 4 },
+	"nvlink-5":    func(v *view, _ int) bool { return v.board != nil && v.board.NVLink.Generation >= 5 }, // and later
 	"memory-temp": func(v *view, _ int) bool { return v.board.Temperature.MemoryOffset != 0 },
 	"fan":         func(v *view, _ int) bool { return v.board.Fan },
 	"c2c":         func(v *view, _ int) bool { return v.board.C2C != 0 },

@@ -246,7 +246,7 @@ func TestValuesHangTogether(t *testing.T) {
 // Energy is the integral of power, and the byte counters are those of the rates: the trapezium rule
 // over one-second readings finds the same.
 func TestCountersAreIntegrals(t *testing.T) {
-	r := play(t, sim.Options{Node: "single", Seed: 5}, simulated.Plan(powerUsage, energy, pcieTx, pcieTxTotal, nvlinkTx, nvlinkTxTotal))
+	r := play(t, sim.Options{Node: "gb200", Seed: 5}, simulated.Plan(powerUsage, energy, pcieTx, pcieTxTotal, nvlinkTx, nvlinkTxTotal))
 	pairs := []struct {
 		rate, total gpu.FieldID
 		unit        float64

@@ -18,8 +18,10 @@ func TestNodes(t *testing.T) {
 	type size struct{ GPUs, Instances, Links, Switches, CPUs, Cores int }
 	want := map[string]size{
 		"a100-mig":     {3, 11, 36, 0, 0, 0},
+		"b200":         {8, 0, 144, 0, 0, 0},
 		"demo":         {8, 11, 144, 0, 0, 0},
 		"everything":   {3, 2, 54 + 8, 2, 3, 12},
+		"gb200":        {4, 0, 72, 0, 2, 144},
 		"grace-hopper": {2, 0, 36, 0, 2, 144},
 		"h100x8":       {8, 9, 144, 0, 0, 0},
 		"mig8x7":       {8, 56, 144, 0, 0, 0},
@@ -167,7 +169,7 @@ func TestBadScenarios(t *testing.T) {
 			`device "x", expected ` + forms},
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], value: x}`, `faults[1].value is "x": expected a finite number`},
 		{`{fault: repartition, devices: ["0"], when: 1s}`, `unknown key "when" in faults[1]: expected one of ` +
-			`apart, at, call, code, devices, fault, fields, for, ignore-cancel, mig, reason, reasons, reported-by, result, text, value, watches, xids`},
+			`apart, at, call, code, devices, fault, fields, for, ignore-cancel, mig, rate, reason, reasons, reported-by, result, text, value, watches, xids`},
 		{`{fault: absent, fields: ["1310"], devices: ["conectx 0"]}`, `device "conectx 0", expected ` + forms},
 		{`{fault: absent, fields: ["1310"], devices: ["connectx 0/1"]}`, `device "connectx 0/1", expected ` + forms},
 		{`{fault: absent, fields: ["1001"], devices: ["6/9/0/1"]}`, `device "6/9/0/1", expected ` + forms},
@@ -181,6 +183,7 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP]}`, `fault set needs one of the keys "value" and "text"`},
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], text: hot}`, `field DCGM_FI_DEV_GPU_TEMP: expected the key "text" for texts, "value" for numbers`},
 		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], value: 1}`, `field DCGM_FI_DRIVER_VERSION: expected the key "text" for texts, "value" for numbers`},
+		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], text: x, rate: 1}`, `rate is the growth of the key "value"`},
 		{`{fault: absent, fields: ["DCGM_FI_PROV_*"]}`, `unknown field "DCGM_FI_PROV_*"`},
 		{`{fault: absent, fields: ["DCGM_[*"]}`, `pattern "DCGM_[*" of fields: syntax error in pattern`},
 		{`{fault: health, watches: [PCI]}`, `unknown health watch "PCI", did you mean "PCIE"?`},

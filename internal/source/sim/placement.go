@@ -10,17 +10,15 @@ import (
 // socketCPUs is the number of CPUs on each of two sockets, where the node names no CPUs.
 const socketCPUs = 64
 
-// home returns the socket that a GPU is on, and the first and last of the socket's CPUs. A
-// superchip's GPU is on the socket of its own number.
+// home returns the socket of a GPU, and the first and last of the socket's CPUs. Sockets have the same
+// number of GPUs.
 func (w *world) home(g *worldGPU) (socket, first, last int) {
-	if int(g.index) >= len(w.node.CPUs) {
-		socket = int(g.index) * 2 / len(w.gpus)
-		return socket, socket * socketCPUs, (socket+1)*socketCPUs - 1
+	sockets, cores := 2, socketCPUs
+	if len(w.node.CPUs) > 0 {
+		sockets, cores = len(w.node.CPUs), w.node.CPUs[0].Cores
 	}
-	for i := range g.index {
-		first += w.node.CPUs[i].Cores
-	}
-	return int(g.index), first, first + w.node.CPUs[g.index].Cores - 1
+	socket = int(g.index) * sockets / len(w.gpus)
+	return socket, socket * cores, (socket+1)*cores - 1
 }
 
 // locate sets the places of the GPUs, and adds how each two of them are connected.

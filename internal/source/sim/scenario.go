@@ -59,7 +59,7 @@ var faultKinds = map[string]struct {
 	faultXID:         {required: []string{"devices", "xids"}, optional: []string{"apart", "reported-by"}, ofGPUs: true},
 	faultThrottle:    {required: []string{"devices", "reasons"}, ofGPUs: true},
 	faultAbsent:      {required: []string{"fields"}, optional: []string{"devices", "reason"}},
-	faultSet:         {required: []string{"fields"}, optional: []string{"devices", "value", "text"}},
+	faultSet:         {required: []string{"fields"}, optional: []string{"devices", "value", "rate", "text"}},
 	faultRepartition: {required: []string{"devices"}, optional: []string{"mig"}, ofGPUs: true},
 	faultHealth:      {required: []string{"watches"}, optional: []string{"devices", "code", "result"}, ofGPUs: true},
 	faultLink:        {required: []string{"devices"}},
@@ -76,6 +76,7 @@ type fault struct {
 	XIDs         []int64        `yaml:"xids"`
 	Apart        time.Duration  `yaml:"apart"`
 	Value        *float64       `yaml:"value"`
+	Rate         float64        `yaml:"rate"` // by which value grows a second
 	Text         string         `yaml:"text"`
 	Call         string         `yaml:"call"`
 	IgnoreCancel bool           `yaml:"ignore-cancel"`
@@ -147,7 +148,7 @@ func (f *fault) parseKeys() error {
 	kind := faultKinds[f.Kind]
 	given := map[string]bool{
 		"devices": f.Devices != nil, "fields": f.Fields != nil, "xids": f.XIDs != nil, "apart": f.Apart != 0,
-		"value": f.Value != nil, "text": f.Text != "", "call": f.Call != "", "ignore-cancel": f.IgnoreCancel,
+		"value": f.Value != nil, "rate": f.Rate != 0, "text": f.Text != "", "call": f.Call != "", "ignore-cancel": f.IgnoreCancel,
 		"mig": f.MIG != nil, "watches": f.Watches != nil, "code": f.Code != "", "result": f.Result != "",
 		"reported-by": f.Witnesses != nil, "reasons": f.Reasons != nil, "reason": f.Reason != "",
 	}
@@ -263,6 +264,9 @@ func (f *fault) parseFields() error {
 	if f.Kind == faultLink {
 		f.Fields, f.Value = linkFields, new(float64)
 	}
+	if f.Rate != 0 && f.Value == nil {
+		return errors.New("rate is the growth of the key \"value\"")
+	}
 	if f.Kind == faultSet && (f.Value == nil) == (f.Text == "") {
 		return errors.New("fault set needs one of the keys \"value\" and \"text\"")
 	}
@@ -323,12 +327,13 @@ func (f *fault) unitOf(id, older gpu.FieldID) (gpu.Unit, bool) {
 	return unit, ok
 }
 
-// given returns the value that the fault gives to a field, in the unit that the plan requests.
-func (f *fault) given(field *gpu.Field, unit gpu.Unit) gpu.Value {
+// given returns the value that the fault gives to a field at a time since the start, in the unit that
+// the plan requests.
+func (f *fault) given(field *gpu.Field, unit gpu.Unit, elapsed time.Duration) gpu.Value {
 	if f.Value == nil {
 		return gpu.Text(f.Text)
 	}
-	v := gpu.Float(*f.Value)
+	v := gpu.Float(*f.Value + f.Rate*(elapsed-f.At).Seconds())
 	if factor, ok := catalog.Conversion(unit, field.Unit); ok && factor != 1 {
 		v = v.Scale(factor)
 	}

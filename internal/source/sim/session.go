@@ -53,7 +53,7 @@ type cell struct {
 // A cellFault is a fault that changes what a cell gives.
 type cellFault struct {
 	*fault
-	value gpu.Value
+	unit gpu.Unit // of its value
 }
 
 func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
@@ -103,7 +103,7 @@ func (s *Session) newCell(row, field int) cell {
 	unit := f.Unit
 	if r := ruleFor(id, v.dev.Entity.Kind); r != nil {
 		c.n = int(id-r.first) + r.base
-		if v.board == nil || r.meets(v, c.n) {
+		if r.meets(v, c.n) {
 			c.gen, unit = r.gen, r.unit
 		}
 	} else if known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.Profiling) {
@@ -127,7 +127,7 @@ func (s *Session) newCell(row, field int) cell {
 	for i := range s.src.scenario.Faults {
 		x := &s.src.scenario.Faults[i]
 		if unit, changes := x.unitOf(f.ID, id); changes && x.on(v.dev) {
-			c.faults = append(c.faults, cellFault{x, x.given(f, unit)})
+			c.faults = append(c.faults, cellFault{x, unit})
 		}
 	}
 	return c
@@ -291,7 +291,7 @@ func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Dura
 		}
 		switch {
 		case f.Kind != faultAbsent:
-			s.add(c, b, f.value, now)
+			s.add(c, b, f.given(&s.plan.Fields[c.field], f.unit, elapsed), now)
 		case f.Reason == "stale" && c.kept.Time != 0:
 			b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
 		case absentReasons[f.Reason] != nil:

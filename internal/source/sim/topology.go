@@ -125,9 +125,6 @@ func (w *world) view(d *gpu.Device) view {
 		v.cpu = &w.node.CPUs[id]
 		// The upper half is the CPU's, the lower the core's.
 		v.key = keyOf(w.seed, fmt.Sprint("cpu ", id))>>32<<32 | mix(uint64(e.ID))>>32
-		if int(id) < len(w.gpus) {
-			v.gpu = &w.gpus[id]
-		}
 	case e.Kind == gpu.KindConnectX:
 		v.card = &w.node.ConnectX[e.ID]
 		v.key = keyOf(w.seed, fmt.Sprint("connectx ", e.ID))
