@@ -57,8 +57,8 @@ func run() int {
 
 // serve runs the exporter and returns its exit code.
 func serve(ctx context.Context, args []string) int {
-	hangup := make(chan struct{})
-	forward(ctx, syscall.SIGHUP, hangup)
+	hangup := make(chan os.Signal, 1) // of those that come during a reload one counts
+	signal.Notify(hangup, syscall.SIGHUP)
 	// A reader of standard error that went away must not end the process.
 	signal.Ignore(syscall.SIGPIPE)
 	err := app.Run(ctx, app.Process{
@@ -100,25 +100,4 @@ func untilTerminated() context.Context {
 func adopt(log *slog.Logger) {
 	slog.SetDefault(log) // also what package log writes, as go-dcgm does
 	kube.LogTo(log)
-}
-
-// forward sends a value to a channel for every signal that arrives. Without a receiver one waits and
-// the rest are lost.
-func forward(ctx context.Context, s os.Signal, to chan<- struct{}) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, s)
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-signals:
-				select {
-				case <-ctx.Done():
-					return
-				case to <- struct{}{}:
-				}
-			}
-		}
-	}()
 }

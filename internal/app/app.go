@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,8 +29,8 @@ type Process struct {
 	Err  io.Writer                   // the log
 	// Logging, if not nil, gets the logger before anything is logged, for libraries that log by themselves.
 	Logging func(*slog.Logger)
-	// Hangup gets a value for every signal to reload. May be nil.
-	Hangup <-chan struct{}
+	// Hangup gets the signals to reload. May be nil.
+	Hangup <-chan os.Signal
 	// Start is when the process started.
 	Start time.Time
 	// Version is that of the build. Revision and Date, of its commit, may be empty.

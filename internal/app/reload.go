@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"reflect"
 	"sync/atomic"
 	"time"
@@ -90,7 +91,7 @@ func (r *reloader) reload(ctx context.Context, why string) error {
 func (r *reloader) reloading() bool { return r.busy.Load() }
 
 // run serves requests until ctx is done. Every value on hangup is one.
-func (r *reloader) run(ctx context.Context, hangup <-chan struct{}) {
+func (r *reloader) run(ctx context.Context, hangup <-chan os.Signal) {
 	var failed string // why the reload was requested that is tried again after pause; of no use without one
 	pause := time.Duration(0)
 	for {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,7 +38,7 @@ func TestReloadSeries(t *testing.T) {
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		hangup := make(chan struct{})
+		hangup := make(chan os.Signal)
 		go r.run(ctx, hangup)
 		now := func() float64 { return float64(time.Now().UnixNano()) / 1e9 }
 
@@ -50,7 +52,7 @@ func TestReloadSeries(t *testing.T) {
 		}
 		is("refused", [3]float64{0, start, 7})
 		err = nil
-		hangup <- struct{}{}
+		hangup <- syscall.SIGHUP
 		synctest.Wait()
 		is("SIGHUP", [3]float64{1, now(), 8})
 
