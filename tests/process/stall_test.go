@@ -157,9 +157,9 @@ func TestStalledDriver(t *testing.T) {
 func TestSlowGPU(t *testing.T) {
 	timed(t)
 	t.Parallel()
-	const healthy, slow, tooSlow = "index=3 minor=3", "index=3 minor=3 slow=1.1", "index=3 minor=3 slow=4"
+	const healthy, slow, tooSlow = "index=3 minor=3", "index=3 minor=3 slow=1.3", "index=3 minor=3 slow=5"
 	engine, env := fakedcgm.NewFor(t, node()...)
-	r := start(t, env, "-c", "700")
+	r := start(t, env, "-c", "1000")
 	r.collected()
 	engine.Replace(healthy, slow)
 	reads := map[float64]bool{}
