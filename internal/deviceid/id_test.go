@@ -60,13 +60,29 @@ func TestParse(t *testing.T) {
 		want(t, tt.text, deviceid.Parse(tt.text), tt.want)
 	}
 	for _, text := range []string{
-		"", "GPU-", "MIG-", "nvidia", "nvidia-1", "nvidia01", "nvidia0/", "nvidia0/gi", "nvidia0/vgpu1/gi2", "nvidia0::1",
+		"", "GPU-", "MIG-", "nvidia", "nvidia-1", "nvidia01", "nvidia0/", "nvidia0/gi", "nvidia0/vgpu1/gi2", "nvidia0/vgpu", "nvidia0/vgpux", "nvidia0::1",
 		gpu0 + "::", gpu0 + "::x", gpu0 + "::01", gpu0 + "::1::2", "MIG-" + gpu0, "MIG-" + gpu0 + "/1", "MIG-" + gpu0 + "/1/x",
 		"nvidia99999999999", "00000000-0000-4000-8000-00000000000g", "0000:3b:00.0", "a/b/c", "gpu.nvidia.com/pool/of/node/gpu-0", "/dev/nvidia0", "GPU-\xff",
 	} {
 		if id := deviceid.Parse(text); id != (deviceid.ID{Form: deviceid.FormUnknown, Text: text}) {
 			t.Errorf("%q reads as %+v", text, id)
 		}
+	}
+}
+
+// Each digit of a bare UUID and each of its dashes is one.
+func TestIsUUID(t *testing.T) {
+	uuid := gpu0[len("GPU-"):]
+	for i := range uuid {
+		for _, other := range []string{"g", "-", "A"} {
+			changed := uuid[:i] + other + uuid[i+1:]
+			if is := deviceid.IsUUID(changed); is != (other == uuid[i:i+1] || other == "A" && uuid[i] != '-') {
+				t.Errorf("%s: %t", changed, is)
+			}
+		}
+	}
+	if deviceid.IsUUID(uuid+"0") || deviceid.IsUUID(uuid[1:]) {
+		t.Error("longer or shorter")
 	}
 }
 

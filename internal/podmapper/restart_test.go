@@ -311,6 +311,26 @@ func TestKubeletIsNotYoungForEver(t *testing.T) {
 	want(t, "owners after all", named(o, 4), []string{"a"})
 }
 
+// A new connection is another kubelet's, perhaps, also where no answer failed between them.
+func TestConnectionThatIsNew(t *testing.T) {
+	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
+	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
+	for range 200 {
+		w := newAged(t, podmapper.Options{}, a, b)
+		w.Stop()
+		w.Script(kubelet.Lists(a))
+		w.Start()
+		w.Born(w.now.Add(-time.Hour)) // the socket says nothing
+		o, err := w.mapper.Attribute(t.Context(), w.topology)
+		if err != nil {
+			continue // gRPC had not seen yet that the connection is gone
+		}
+		want(t, "owners", named(o, 4), []string{"a", "b"})
+		return
+	}
+	t.Error("each answer failed")
+}
+
 // A kubelet that lists no pods for long after its start has just begun to know them.
 func TestKubeletThatListsNoneForLong(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
