@@ -83,21 +83,10 @@ func writeEntries(w io.Writer, style finding.Style, entries []explain.Entry) err
 	return nil
 }
 
-// wrap folds text between words to the width of a wide terminal.
+// wrap folds text between words, behind the first and the other lines' beginnings.
 func wrap(w io.Writer, first, other, text string) {
-	const width = 108
-	line, length := first, utf8.RuneCountInString(other)
-	begin := length
-	for _, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		if length > begin && length+1+n > width {
-			fmt.Fprintln(w, line)
-			line, length = other, begin
-		}
-		if length > begin {
-			line, length = line+" ", length+1
-		}
-		line, length = line+word, length+n
+	for _, line := range finding.Fold(text, 108-utf8.RuneCountInString(other)) {
+		fmt.Fprintln(w, first+line)
+		first = other
 	}
-	fmt.Fprintln(w, line)
 }

@@ -41,7 +41,7 @@ custom resources, the DaemonSet of each operand, and on each node with a GPU the
 depend on each other, the states of a driver upgrade and of a MIG change, and what the node offers against what its
 configuration predicts. A row that is not as intended says what was found, what was expected, and the next step.
 
-It only reads, unless --smoke is given: then it creates pods that use a GPU, says so before, and deletes them.
+It only reads, unless --smoke is given: then it creates a pod that uses a GPU, says so before, and deletes it.
 
 Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 bad input, 3 the cluster cannot be reached.`,
 		Example: `  gpuop verify
@@ -84,9 +84,9 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 		return e.answer(answer{Tree: tree})
 	}
 	w.flags(cmd, "nothing waits or has failed")
-	cmd.Flags().BoolVar(&smoke, "smoke", false, "create pods that use a GPU: NVIDIA's vectorAdd, and where GPUs are shared two pods on one; they are deleted at the end")
+	cmd.Flags().BoolVar(&smoke, "smoke", false, "create a pod that uses a GPU, NVIDIA's vectorAdd; it is deleted at the end")
 	cmd.Flags().StringVar(&image, "image", judge.SampleImage, "the `image` of the smoke test")
-	cmd.Flags().StringVar(&namespace, "smoke-namespace", "default", "the `namespace` of the smoke test's pods")
+	cmd.Flags().StringVar(&namespace, "smoke-namespace", "default", "the `namespace` of the smoke test's pod")
 	cmd.Flags().StringVar(&node, "node", "", "only the rows of this `node`; the smoke test runs on it")
 	e.verboseFlag(cmd)
 	return cmd
@@ -131,9 +131,7 @@ func (e *env) smoke(ctx context.Context, state *cluster.State, pods judge.Pods, 
 	if err != nil {
 		return nil, err
 	}
-	for _, line := range plan.Describe() {
-		fmt.Fprintf(e.Err, "smoke test: %s\n", line)
-	}
+	fmt.Fprintf(e.Err, "smoke test: %s\n", plan.Describe())
 	e.cleans.Store(true)
 	id := make([]byte, 4)
 	_, _ = rand.Read(id) // it never fails

@@ -3,6 +3,7 @@ package explain
 import (
 	_ "embed"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -193,36 +194,24 @@ func Nearest(word string) []string {
 	if folded == "" {
 		return nil
 	}
-	var spellings []string
-	original := map[string]string{}
-	for _, e := range Glossary() {
-		for _, w := range e.Words {
-			for _, s := range []string{fold(w), strings.TrimPrefix(fold(w), "nvidia.com/")} {
-				if _, ok := original[s]; !ok {
-					original[s] = w
-					spellings = append(spellings, s)
+	spellings := slices.Concat(slices.Sorted(maps.Keys(index())), mig.Profiles())
+	meant := func(spelling string) string {
+		if at := index()[spelling]; len(at) > 0 {
+			for _, w := range Glossary()[at[0]].Words {
+				if f := fold(w); f == spelling || strings.TrimPrefix(f, "nvidia.com/") == spelling {
+					return w
 				}
 			}
 		}
-	}
-	for _, profile := range mig.Profiles() {
-		original[profile] = profile
-		spellings = append(spellings, profile)
+		return spelling
 	}
 	var found []string
-	add := func(w string) {
-		if w != "" && !slices.Contains(found, w) && len(found) < 3 {
-			found = append(found, w)
-		}
-	}
 	if near := finding.Nearest(folded, spellings); near != "" {
-		add(original[near])
+		found = append(found, meant(near))
 	}
-	if len(folded) >= 3 {
-		for _, s := range spellings {
-			if strings.Contains(s, folded) {
-				add(original[s])
-			}
+	for _, s := range spellings {
+		if w := meant(s); len(folded) >= 3 && strings.Contains(s, folded) && !slices.Contains(found, w) && len(found) < 3 {
+			found = append(found, w)
 		}
 	}
 	return found
