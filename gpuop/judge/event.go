@@ -107,10 +107,21 @@ func (j *judge) refused(set operandSet) *diagnosis {
 // each cause.
 func (j *judge) refusals() {
 	for _, set := range j.sets {
-		if d := j.refused(set); d != nil && set.Status.CurrentNumberScheduled < set.Status.DesiredNumberScheduled {
-			v := verdict.Verdict{ID: "pods-refused", Subject: "DaemonSet/" + set.Name}
-			d.explain(&v)
-			j.add(v)
+		d := j.refused(set)
+		if d == nil || set.Status.CurrentNumberScheduled >= set.Status.DesiredNumberScheduled {
+			continue
 		}
+		// what the namespace's own row says already has the event there
+		kind, _, _ := strings.Cut(d.cause, " ")
+		i := slices.IndexFunc(j.rows, func(v verdict.Verdict) bool {
+			return v.State == verdict.Failed && (kind == "pod-security" && v.ID == "pod-security" || kind == "quota" && v.ID == "priority-quota")
+		})
+		if i >= 0 {
+			j.rows[i].Evidence = d.evidence
+			continue
+		}
+		v := verdict.Verdict{ID: "pods-refused", Subject: "DaemonSet/" + set.Name}
+		d.explain(&v)
+		j.add(v)
 	}
 }

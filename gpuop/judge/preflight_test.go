@@ -102,6 +102,25 @@ func values(pairs ...any) []map[string]any {
 	return []map[string]any{root}
 }
 
+// What a namespace forbids is one row, with the event that says so.
+func TestWhatTheNamespaceForbidsIsOneRow(t *testing.T) {
+	s := planned(t)
+	d := daemonSet("gpu-operator", "nvidia-driver-daemonset", "driver")
+	d.Spec.Template.Spec.NodeSelector = map[string]string{"nvidia.com/gpu.deploy.driver": "true"}
+	s.DaemonSets = append(s.DaemonSets, d)
+	s.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "gpu-operator", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}}}
+	warned(s, "DaemonSet", d.Name, "FailedCreate", `Error creating: pods "x" is forbidden: violates PodSecurity "baseline:latest": privileged`)
+	var failed []verdict.Verdict
+	for _, v := range preflighted(t, s, judge.Options{Table: chart.Load(), Release: release(t, "v26.7.0")}) {
+		if v.State == verdict.Failed {
+			failed = append(failed, v)
+		}
+	}
+	if len(failed) != 1 || failed[0].ID != "pod-security" || failed[0].Evidence.Kind != "event" {
+		t.Errorf("%+v", failed)
+	}
+}
+
 // Each state of a cluster yields its rows, and no others.
 func TestJudge(t *testing.T) {
 	rhel := func(n *corev1.Node, version string) {

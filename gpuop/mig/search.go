@@ -159,8 +159,6 @@ type Refusal struct {
 	Cause   Cause
 	// Reason is one clause that names the numbers or the slices in the way.
 	Reason string
-	// Partial is the largest part of the request that does fit.
-	Partial Layout
 	// Nearest are complete layouts (nothing can be added to them) that differ least from the
 	// request, best first; at most three.
 	Nearest []Layout
@@ -219,8 +217,9 @@ func place(b Board, r Request) (layout Layout, found bool) {
 	return layout, found
 }
 
-// arrange is the search: it visits the arrangements of the request until visit returns true, large instances first, low slices first. Instances of one profile are placed in
-// ascending order, so that no arrangement is visited twice. The layout is only lent to visit.
+// arrange is the search: it visits the arrangements of the request until visit returns true, large instances first, low
+// slices first. Instances of one profile are placed in ascending order, so that no arrangement is visited twice. The
+// layout is only lent to visit.
 func arrange(b Board, r Request, visit func(Layout) (stop bool)) {
 	if !b.mayHold(r) {
 		return
@@ -279,7 +278,7 @@ func (b Board) mayHold(total Request) bool {
 // span is the bit set of size slices from start.
 func span(start, size int) uint64 { return (1<<size - 1) << start }
 
-// refuse finds the cause, the largest part that fits and the nearest layouts.
+// refuse finds the cause and the nearest layouts.
 func refuse(b Board, r Request) *Refusal {
 	f := &Refusal{Board: b, Request: r}
 	known := Request{}
@@ -295,16 +294,15 @@ func refuse(b Board, r Request) *Refusal {
 			known[stand.Name] += r[name]
 		}
 	}
-	f.Partial = largest(b, known)
 	if f.Cause == "" {
-		f.Cause, f.Reason = cause(b, r, f.Partial)
+		f.Cause, f.Reason = cause(b, r)
 	}
 	f.Nearest = nearest(b, known)
 	return f
 }
 
 // cause explains a refused request whose profiles the board has.
-func cause(b Board, total Request, partial Layout) (Cause, string) {
+func cause(b Board, total Request) (Cause, string) {
 	names := slices.SortedFunc(maps.Keys(total), bySize)
 	compute, memory, media := 0, 0, 0
 	for _, name := range names {
@@ -326,15 +324,7 @@ func cause(b Board, total Request, partial Layout) (Cause, string) {
 	case memory > b.MemorySlices:
 		return MemorySlices, memoryReason(b, total, names, memory)
 	}
-	reason := "no arrangement respects where instances may start"
-	got := partial.Request()
-	for _, name := range names {
-		if p, _ := b.Profile(name); got[name] < total[name] {
-			reason = blocked(p, partial)
-			break
-		}
-	}
-	return Placement, reason
+	return Placement, "no arrangement respects where instances may start"
 }
 
 // memoryReason names each share of the memory slices, because the surprise is almost always that a
@@ -353,20 +343,6 @@ func times(n, each int) string {
 		return strconv.Itoa(each)
 	}
 	return fmt.Sprintf("%d × %d", n, each)
-}
-
-// blocked says for each slice at which p may start what is in its way.
-func blocked(p Profile, l Layout) string {
-	var ways []string
-	for _, start := range p.Starts {
-		for _, i := range l {
-			if span(start, p.Memory)&span(i.Start, i.Profile.Memory) != 0 {
-				ways = append(ways, fmt.Sprintf("slice %d (%s)", start, i.Profile.Name))
-				break
-			}
-		}
-	}
-	return fmt.Sprintf("every start of %s is taken: %s", p.Name, strings.Join(ways, ", "))
 }
 
 // String writes the layout as profile@first-last, by ascending slice.
@@ -415,20 +391,6 @@ func counterpart(b Board, name string) (Profile, bool) {
 		}
 	}
 	return Profile{}, false
-}
-
-// largest is the layout of that part of the request with the most compute slices (then memory, then
-// instances) that can be placed.
-func largest(b Board, r Request) (best Layout) {
-	score := -1
-	each(b, r, func(sub Request) {
-		if l, ok := place(b, sub); ok {
-			if s := l.Compute()*1000 + l.Memory()*50 + len(l); s > score {
-				best, score = l, s
-			}
-		}
-	})
-	return best
 }
 
 // each calls visit with every sub-multiset of the request, counts capped at what the board can

@@ -3,6 +3,7 @@ package sharing
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -82,7 +83,7 @@ func Parse(data []byte) (*Config, []finding.Finding) {
 				p.Add(ruleValue, finding.Error, f.Value, "version", fmt.Sprintf("version %q is not known to the device plugin, which refuses the file", text), "write version: v1")
 			}
 		case "flags":
-			p.flags(f.Value)
+			p.flags(f.Value, "flags")
 		case "sharing":
 			p.sharing(f.Value)
 		case "resources":
@@ -140,68 +141,57 @@ func (p *parser) refuse(n *yaml.Node, path, reason string) {
 	p.Add(ruleRefused, finding.Error, n, path, "the device plugin refuses the file: "+reason, "")
 }
 
-func (p *parser) flags(n *yaml.Node) {
-	for _, f := range p.Mapping(n, "flags",
-		"migStrategy", "failOnInitError", "mpsRoot", "nvidiaDriverRoot", "nvidiaDevRoot", "gdrcopyEnabled", "gdsEnabled",
-		"mofedEnabled", "useNodeFeatureAPI", "deviceDiscoveryStrategy", "plugin", "gfd") {
-		path := "flags." + f.Name
-		p.config.set[path] = f.Key.Line
-		switch f.Name {
-		case "migStrategy":
-			p.config.migStrategy = p.word(f.Value, path, mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed)
-		case "deviceDiscoveryStrategy":
-			p.word(f.Value, path, "auto", "nvml", "tegra")
-		case "mpsRoot", "nvidiaDriverRoot", "nvidiaDevRoot":
-			p.Text(f.Value, path)
-		case "plugin":
-			p.plugin(f.Value)
-		case "gfd":
-			p.gfd(f.Value)
-		default:
-			p.Bool(f.Value, path)
-		}
-	}
+// flagKinds are what the device plugin takes as the value of each flag: a mapping, a text, true or false, a duration, a
+// list of words, or one of the words.
+var flagKinds = map[string]string{
+	"flags.migStrategy": "none single mixed", "flags.deviceDiscoveryStrategy": "auto nvml tegra",
+	"flags.failOnInitError": "bool", "flags.gdrcopyEnabled": "bool", "flags.gdsEnabled": "bool", "flags.mofedEnabled": "bool", "flags.useNodeFeatureAPI": "bool",
+	"flags.mpsRoot": "text", "flags.nvidiaDriverRoot": "text", "flags.nvidiaDevRoot": "text", "flags.plugin": "mapping", "flags.gfd": "mapping",
+
+	"flags.plugin.passDeviceSpecs": "bool", "flags.plugin.deviceListStrategy": "list envvar volume-mounts cdi-annotations cdi-cri",
+	"flags.plugin.deviceIDStrategy": "uuid index", "flags.plugin.sharedDevicesAllocationPolicy": "distributed packed",
+	"flags.plugin.cdiAnnotationPrefix": "text", "flags.plugin.nvidiaCTKPath": "text", "flags.plugin.containerDriverRoot": "text",
+
+	"flags.gfd.oneshot": "bool", "flags.gfd.noTimestamp": "bool", "flags.gfd.sleepInterval": "duration",
+	"flags.gfd.outputFile": "text", "flags.gfd.machineTypeFile": "text",
 }
 
-func (p *parser) plugin(n *yaml.Node) {
-	for _, f := range p.Mapping(n, "flags.plugin",
-		"passDeviceSpecs", "deviceListStrategy", "deviceIDStrategy", "cdiAnnotationPrefix", "nvidiaCTKPath", "containerDriverRoot", "sharedDevicesAllocationPolicy") {
-		path := "flags.plugin." + f.Name
+// flags checks the flags below a path.
+func (p *parser) flags(n *yaml.Node, below string) {
+	var known []string
+	for _, path := range slices.Sorted(maps.Keys(flagKinds)) {
+		if name, found := strings.CutPrefix(path, below+"."); found && !strings.Contains(name, ".") {
+			known = append(known, name)
+		}
+	}
+	for _, f := range p.Mapping(n, below, known...) {
+		path := below + "." + f.Name
 		p.config.set[path] = f.Key.Line
-		switch f.Name {
-		case "passDeviceSpecs":
+		switch kind := strings.Fields(flagKinds[path]); kind[0] {
+		case "mapping":
+			p.flags(f.Value, path)
+		case "bool":
 			p.Bool(f.Value, path)
-		case "deviceListStrategy":
+		case "text":
+			p.Text(f.Value, path)
+		case "duration":
+			p.duration(f.Value, path)
+		case "list":
 			nodes := []*yaml.Node{f.Value}
 			if f.Value.Kind == yaml.SequenceNode {
 				nodes = p.List(f.Value, path)
 			}
 			for _, e := range nodes {
-				p.word(e, path, "envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
+				p.word(e, path, kind[1:]...)
 			}
-		case "deviceIDStrategy":
-			p.word(f.Value, path, "uuid", "index")
-		case "sharedDevicesAllocationPolicy":
-			if p.word(f.Value, path, "distributed", "packed") != "" {
+		default:
+			word := p.word(f.Value, path, kind...)
+			switch {
+			case f.Name == "migStrategy":
+				p.config.migStrategy = word
+			case f.Name == "sharedDevicesAllocationPolicy" && word != "":
 				p.Add(ruleIgnored, finding.Info, f.Key, path, "device plugin versions before v0.20.0 do not know the key and ignore it", "")
 			}
-		default:
-			p.Text(f.Value, path)
-		}
-	}
-}
-
-func (p *parser) gfd(n *yaml.Node) {
-	for _, f := range p.Mapping(n, "flags.gfd", "oneshot", "noTimestamp", "sleepInterval", "outputFile", "machineTypeFile") {
-		path := "flags.gfd." + f.Name
-		p.config.set[path] = f.Key.Line
-		switch f.Name {
-		case "oneshot", "noTimestamp":
-			p.Bool(f.Value, path)
-		case "sleepInterval":
-			p.duration(f.Value, path)
-		default:
-			p.Text(f.Value, path)
 		}
 	}
 }
