@@ -115,7 +115,6 @@ func literal(text []byte) func(io.Writer, finding.Style) error {
 	}
 }
 
-// release resolves a release of the chart that the user names.
 // release resolves a release that the answer depends on: a release that the table does not have is chart.ErrVersion.
 func (e *env) release(s string) (chart.Version, error) {
 	v, exact, err := e.table.Resolve(s)

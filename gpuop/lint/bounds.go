@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Bounds of what a text may make of itself. Parsers of shell and Terraform recurse, and a stack that is
-// used up ends the program.
+// The parsers of shell and Terraform recurse, and a stack that is used up ends the program.
 const (
 	maxSource = 1 << 20  // bytes of a script or Terraform file
 	maxDepth  = 2000     // brackets and blocks within each other

@@ -10,8 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
 
-// switches are the groups that do nothing while a key is false, but for the names that still count. Those of the operands
-// are the operator's: chart.Operand.
+// switches are the groups that do nothing while a key is false, but for some names; chart.Operand has the operands.
 var switches = []struct {
 	key, group string
 	except     []string
@@ -58,8 +57,7 @@ func (in *installation) parts() []part {
 	return out
 }
 
-// off is the first condition that does not hold, as what is and as what is wanted; both are empty where all hold, or
-// where that is not known.
+// off is the first condition that does not hold, and its opposite; both are empty where all hold or one is not known.
 func (in *installation) off(when []chart.Condition) (is, wanted string) {
 	for _, c := range when {
 		key, want, compares := strings.Cut(string(c), "=")
@@ -79,8 +77,7 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 	return "", ""
 }
 
-// dead reports settings that do nothing because a switch is off. In a file a setting that repeats
-// the default is left alone: values files that are a copy of the chart's are full of them.
+// dead reports settings that a switch turns off. A file may repeat defaults: copies of values.yaml are full of them.
 func (in *installation) dead() {
 	reported := map[*setting]bool{}
 	for _, p := range in.parts() {
@@ -110,8 +107,7 @@ func (in *installation) dead() {
 	}
 }
 
-// mayBeDead leaves out what is reported already, what is not known, and in a file what the chart
-// says too.
+// mayBeDead leaves out what is reported already, what is not known, and the defaults that a file repeats.
 func (in *installation) mayBeDead(s *setting) bool {
 	if s.edit.Drop || s.unknown || s.edit.Rename != nil || !in.flags && in.repeatsDefault(s) {
 		return false

@@ -8,8 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
 
-// oldDefaults reports names that were the chart's default once, and that something else has
-// replaced.
+// oldDefaults reports former defaults of the chart that something else has replaced.
 func (in *installation) oldDefaults() {
 	for _, s := range in.settings {
 		k, known := in.table.Key(s.Path)

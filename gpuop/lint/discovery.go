@@ -1,7 +1,6 @@
 package lint
 
-// discovery compares a pinned image of Node Feature Discovery with the one that this release, or
-// the last one that the table knows of, is made for.
+// discovery compares a pinned image of Node Feature Discovery with that of the release.
 func (in *installation) discovery() {
 	s := in.explicit("node-feature-discovery.image.tag")
 	if s == nil || s.unknown || s.edit.Drop {

@@ -376,17 +376,11 @@ func (r *run) valuesVersion(file string) (v chart.Version, named string) {
 
 // valuesDocument judges a values file with the --set flags on top.
 func (r *run) valuesDocument(d *doc, v chart.Version) {
-	in := &installation{table: r.table, version: v}
-	flat := &flattener{reader: d.reader, file: d.file, shift: d.line}
-	flat.walk(nil, d.root, d.root)
-	in.settings = flat.settings
+	in := &installation{table: r.table, version: v, settings: flatten(d.reader, d.file, d.line, nil, d.root)}
 	r.report(d, d.reader.Findings)
 	r.name = d.file
 	r.addSets(in)
-	in.judge()
-	r.tolerations(in)
-	r.addMistakes(in)
-	r.embeddedData(in)
+	r.installation(in)
 }
 
 // embeddedData judges the configs inside devicePlugin.config.data and migManager.config.data.
@@ -413,8 +407,7 @@ func (in *installation) migKey(r *run, s *setting, key string) {
 	})
 }
 
-// embedded judges a text that is the value of a key: where names the key, shift is added to the
-// node's lines.
+// embedded judges a text that is the value of a key: where names the key, shift comes on top of its line.
 func (r *run) embedded(file, where string, n *yaml.Node, content string, shift int) {
 	r.embeddedFor(file, where, n, content, shift, sharing.Operator)
 }
@@ -436,8 +429,7 @@ func (r *run) embeddedFor(file, where string, n *yaml.Node, content string, shif
 	}
 }
 
-// configText is a text that is meant as a config of the device plugin or MIG manager, even if it is
-// no YAML.
+// configText is a text meant as a config of the device plugin or MIG manager, even if it is no YAML.
 var configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
 
 var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)

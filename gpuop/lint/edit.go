@@ -12,8 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 )
 
-// Settings reads a values file, which may be empty, with --set arguments on top. The findings say
-// what could not be read.
+// Settings reads a values file, which may be empty, with --set arguments on top. Findings are what could not be read.
 func Settings(name string, data []byte, sets []string) ([]chart.Setting, []finding.Finding) {
 	var out []chart.Setting
 	reader := &fields.Reader{}
@@ -22,10 +21,7 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []findi
 		if inner, instead := ValuesOf(root); instead != "" {
 			reader.Add("no-values", finding.Error, root, "", "the file is "+instead+", want values of the chart", "write its values to a file of their own")
 		} else if root != nil {
-			flat := &flattener{reader: reader}
-			inner = withoutEnabledBelow(root, inner)
-			flat.walk(nil, inner, inner)
-			for _, s := range flat.settings {
+			for _, s := range flatten(reader, "", 0, nil, withoutEnabledBelow(root, inner)) {
 				out = append(out, s.Setting)
 			}
 		}
@@ -90,10 +86,7 @@ func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edi
 	if inner == nil {
 		return nil, reader.Findings
 	}
-	flat := &flattener{reader: reader, file: name}
-	root = withoutEnabledBelow(root, inner)
-	flat.walk(nil, root, root)
-	in := &installation{table: table, version: v, settings: flat.settings}
+	in := &installation{table: table, version: v, settings: flatten(reader, name, 0, nil, withoutEnabledBelow(root, inner))}
 	in.judge()
 	in.keepWritten()
 	edits, rest := in.edits(func(*setting) bool { return true })

@@ -30,8 +30,7 @@ type correction struct {
 	text       string
 }
 
-// corrected applies the corrections to the script. Of those that overlap the first is made: the others wait for the next
-// round.
+// corrected applies the corrections. Of those that overlap the first is made; the others wait for the next round.
 func (r *run) corrected() string {
 	slices.SortStableFunc(r.corrections, func(a, b correction) int { return cmp.Or(a.start-b.start, b.end-a.end) })
 	var out strings.Builder
@@ -74,8 +73,7 @@ func (r *run) replace(w word, value string) {
 	}
 }
 
-// fixInstallation corrects what was found wrong with the settings of a command: its flags, and the here-documents that it
-// reads.
+// fixInstallation corrects the flags of a command, and the here-documents that it reads.
 func (r *run) fixInstallation(h *helmCommand, in *installation) {
 	done := map[*setting]bool{}
 	for _, f := range h.flags {

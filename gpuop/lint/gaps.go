@@ -7,8 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
 
-// gaps reports lists whose flags leave out an element: Helm fills the gap with null, which the API
-// server refuses.
+// gaps reports lists of which the flags leave out an element: Helm fills in null, which the API server refuses.
 func (in *installation) gaps() {
 	if in.opaque {
 		return

@@ -18,8 +18,7 @@ import (
 
 const sourceHelm = "Helm documentation: helm install"
 
-// helmValueFlags are the flags of helm install, upgrade and template that take a value; the short
-// form beside the long.
+// helmValueFlags are the flags of helm install, upgrade and template with a value; the short form beside the long.
 var helmValueFlags = map[string]string{
 	"--namespace": "-n", "--version": "", "--values": "-f", "--set": "", "--set-string": "", "--set-file": "", "--set-json": "",
 	"--set-literal": "", "--timeout": "", "--repo": "", "--description": "", "--kube-context": "", "--kubeconfig": "",
@@ -72,8 +71,7 @@ type flagUse struct {
 	drop   bool
 }
 
-// longFlag reads a flag: its long name, and its value where that is joined to it, as in --set=a=b
-// and -fvalues.yaml.
+// longFlag reads the long name of a flag, and its value where that is joined to it: --set=a=b, -fvalues.yaml.
 func longFlag(text string) (name, value string, joined bool) {
 	name, value, joined = strings.Cut(text, "=")
 	if long := longName(name); long != "" {
@@ -147,8 +145,7 @@ func (h *helmCommand) flag(name string) *flagUse {
 
 var chartFile = regexp.MustCompile(`-v?[0-9][0-9A-Za-z.+-]*\.tgz$`)
 
-// chartName is the name at the end of a chart reference: nvidia/gpu-operator, an OCI address or a
-// packaged chart.
+// chartName is the name at the end of a chart reference: nvidia/gpu-operator, an OCI address, a packaged chart.
 func (h *helmCommand) chartName() (w word, name string, ok bool) {
 	if len(h.positional) == 0 {
 		return word{}, "", false
@@ -163,8 +160,7 @@ func (h *helmCommand) chartName() (w word, name string, ok bool) {
 
 const operatorNamespace = "gpu-operator"
 
-// verbOf finds the word of a helm command that says what to do: the first that is no flag and no
-// flag's value; 0 without.
+// verbOf is the index of the verb: the first word that is no flag and no flag's value; 0 without.
 func verbOf(words []word) int {
 	for i := 1; i < len(words); i++ {
 		name := words[i].value
@@ -254,8 +250,7 @@ func (r *run) helmRepo(words []word) {
 	}
 }
 
-// helmFlags judges how the command is written: escaped spaces, unknown flags, the number of
-// arguments.
+// helmFlags judges escaped spaces, unknown flags and the number of arguments.
 func (r *run) helmFlags(h *helmCommand) {
 	if len(h.blanks) > 0 {
 		times := ""
@@ -331,15 +326,11 @@ func (r *run) operatorChart(s *script, h *helmCommand) {
 		}
 	}
 	r.kinds = append(r.kinds, fmt.Sprintf("helm %s of gpu-operator %s", h.verb, in.version))
-	in.judge()
-	r.tolerations(in)
-	r.addMistakes(in)
-	r.embeddedData(in)
+	r.installation(in)
 	r.fixInstallation(h, in)
 }
 
-// reusedValues reports an upgrade that keeps the old release's values alone, so that the new
-// chart's defaults are missing.
+// reusedValues reports an upgrade that keeps the old release's values without the new chart's defaults.
 func (r *run) reusedValues(h *helmCommand) {
 	f := h.flag("--reuse-values")
 	if f == nil {
@@ -356,8 +347,7 @@ func (r *run) reusedValues(h *helmCommand) {
 	f.name = "--reset-then-reuse-values"
 }
 
-// commandVersion finds the release that the command installs, or that the user wants it judged
-// for.
+// commandVersion is the release that the command installs, or that the user wants it judged for.
 func (r *run) commandVersion(h *helmCommand) chart.Version {
 	f := h.flag("--version")
 	requested := ""
@@ -456,19 +446,8 @@ func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse
 			r.at(f.value, "file-not-read", finding.Info, name, "the file is not here, so its values are not judged", "run gpuop lint where the file is", "")
 			continue
 		}
-		reader := &fields.Reader{}
-		root := reader.Document(data)
-		if root != nil {
-			flat := &flattener{reader: reader, file: name, shift: line}
-			flat.walk(nil, root, root)
-			for _, st := range flat.settings {
-				st.from = from
-			}
-			in.settings = append(in.settings, flat.settings...)
-		}
-		for _, problem := range reader.Findings {
-			problem.File, problem.Line = name, problem.Line+line
-			r.findings = append(r.findings, problem)
+		for _, st := range r.valuesText(in, name, "", data, line) {
+			st.from = from
 		}
 	}
 }
@@ -494,7 +473,7 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 			r.at(f.value, "not-judged", finding.Info, f.name+" "+f.value.value, "the value is not known here, so it is not judged", "", "")
 		}
 		if key, _, found := strings.Cut(f.value.value, "="); found && key != "" && !strings.ContainsAny(key, "$`,[<") {
-			st := &setting{Setting: chart.Set(key, nil, ""), unknown: true, line: f.value.line, column: f.value.col, file: r.name, source: f.value.raw, literal: true}
+			st := &setting{Setting: chart.Set(key, nil, ""), unknown: true, line: f.value.line, column: f.value.col, file: r.name, source: f.value.raw}
 			f.settings = append(f.settings, st)
 			in.settings = append(in.settings, st)
 			return
@@ -508,7 +487,7 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 		return
 	case "--set-literal":
 		if key, value, found := strings.Cut(f.value.value, "="); found && key != "" {
-			f.settings = []*setting{{Setting: chart.Set(key, value, ""), line: f.value.line, column: f.value.col, file: r.name, source: f.value.value, literal: true}}
+			f.settings = []*setting{{Setting: chart.Set(key, value, ""), line: f.value.line, column: f.value.col, file: r.name, source: f.value.value}}
 			in.settings = append(in.settings, f.settings...)
 		}
 		return
@@ -524,7 +503,7 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 	}
 	for _, a := range assignments {
 		st := &setting{Setting: chart.Setting{Path: a.path, Value: a.value}, element: a.element, line: f.value.line, column: f.value.col, file: r.name, source: a.text,
-			literal: f.name != "--set", typed: f.name == "--set"}
+			typed: f.name == "--set"}
 		if f.name == "--set-file" {
 			r.setFile(s, st, a)
 		}
@@ -533,8 +512,7 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 	}
 }
 
-// setFile reads the file of --set-file and judges it when it is a config of the device plugin or
-// MIG manager.
+// setFile judges the file of --set-file when it is a config of the device plugin or MIG manager.
 func (r *run) setFile(s *script, st *setting, a assignment) {
 	name := scalarText(a.value)
 	data, err := r.file(s, name)
@@ -560,12 +538,9 @@ func (r *run) setJSON(in *installation, f *flagUse) {
 		r.at(f.value, "set-syntax", finding.Error, "--set-json "+key, "the value is not JSON", "", sourceHelm)
 		return
 	}
-	reader := &fields.Reader{}
-	flat := &flattener{reader: reader, file: r.name}
-	flat.walk(chart.ParsePath(key), node.Content[0], node.Content[0])
-	for _, st := range flat.settings {
-		st.line, st.column, st.node, st.literal, st.source = f.value.line, f.value.col, nil, true, f.value.value
+	f.settings = flatten(&fields.Reader{}, r.name, 0, chart.ParsePath(key), node.Content[0])
+	for _, st := range f.settings {
+		st.line, st.column, st.node, st.source = f.value.line, f.value.col, nil, f.value.value
 	}
-	f.settings = flat.settings
-	in.settings = append(in.settings, flat.settings...)
+	in.settings = append(in.settings, f.settings...)
 }

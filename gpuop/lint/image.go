@@ -26,8 +26,7 @@ func (in *installation) releasedWithChart(component string) bool {
 	return in.table.Images(in.version)[component].Release
 }
 
-// images judges the image triples that the user sets: the operator joins them as
-// repository/image:version.
+// images judges image triples: the operator joins them as repository/image:version.
 func (in *installation) images() {
 	const join = "the operator joins repository/image:version"
 	for _, c := range in.components() {

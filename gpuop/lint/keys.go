@@ -39,8 +39,7 @@ func (in *installation) keys() {
 	}
 }
 
-// addKey reports a name that is wrong: all settings below one wrong name are one finding, at the
-// name.
+// addKey reports a wrong name: all settings below it are one finding, at the name.
 func (in *installation) addKey(id string, severity finding.Severity, reason, fix, source string, s *setting, v chart.Verdict) {
 	parent := s.Path[:v.Bad+1]
 	at := id + " " + parent.String()
@@ -85,8 +84,7 @@ func (in *installation) move(s *setting, to chart.Path) {
 	}
 }
 
-// free judges a name where the chart takes any: inside a type of Kubernetes' own not any name will
-// do.
+// free judges a name where the chart takes any. Inside of Kubernetes' own types not any name will do.
 func (in *installation) free(s *setting, _ chart.Verdict) {
 	at, near, ok := kubePath(s.Path)
 	if !ok || at == len(s.Path) {
@@ -116,8 +114,7 @@ func (in *installation) belowList(s *setting, v chart.Verdict) {
 	in.addKey("wrong-type", finding.Error, "found a group of keys, want a list", "", sourceValues, s, v)
 }
 
-// harmless reports whether the setting says what happens anyway: the chart's default where it has
-// the key.
+// harmless reports whether the setting repeats a default that the chart had.
 func (s *setting) harmless(k *chart.Key) bool {
 	if s.Path.String() != k.Path.String() || s.unknown {
 		return false
@@ -167,8 +164,7 @@ func (in *installation) gone(s *setting, v chart.Verdict) {
 	in.addKey("key-gone", severity, fmt.Sprintf("removed in %s: nothing in the values, templates and custom resources of %s reads it", next, in.version), fix, sourceValues, s, v)
 }
 
-// carry moves the value of a key that is gone to its successor, where the value means the same
-// there.
+// carry moves the value of a key that is gone to a successor of the same meaning.
 func (in *installation) carry(s *setting, to chart.Path) {
 	switch s.Path.String() {
 	case "driver.useOpenKernelModules":
@@ -236,8 +232,7 @@ func (in *installation) example(group chart.Path) string {
 	return group.String()
 }
 
-// tooDeep reports keys below a string, the mistake of writing image.repository as other charts want
-// it.
+// tooDeep reports keys below a string, as image.repository of other charts.
 func (in *installation) tooDeep(s *setting, v chart.Verdict) {
 	path := v.Key.Path.String()
 	if i, seen := in.deep[path]; seen {

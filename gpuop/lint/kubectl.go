@@ -15,8 +15,7 @@ const sourceKubectl = "kubectl reference: label"
 var kubectlVerbs = []string{"annotate", "api-resources", "apply", "config", "cordon", "create", "delete", "describe", "diff", "drain",
 	"edit", "exec", "explain", "get", "label", "logs", "patch", "replace", "rollout", "run", "scale", "set", "taint", "top", "uncordon", "version", "wait"}
 
-// kubectlValueFlags are the flags of every kubectl command whose value is the next word: they may
-// stand before the verb.
+// kubectlValueFlags are the flags of every kubectl command whose value is the next word.
 var kubectlValueFlags = []string{"-n", "--namespace", "--context", "--cluster", "--user", "--kubeconfig", "-s", "--server", "--token", "--as", "--as-group", "--as-uid",
 	"--cache-dir", "--certificate-authority", "--client-certificate", "--client-key", "--request-timeout", "--tls-server-name", "-v", "--v", "--profile", "--profile-output"}
 
@@ -24,8 +23,7 @@ var kubectlValueFlags = []string{"-n", "--namespace", "--context", "--cluster", 
 var writableLabels = []string{"nvidia.com/mig.config", "nvidia.com/device-plugin.config", "nvidia.com/gpu.workload.config",
 	"nvidia.com/vgpu.config", "nvidia.com/gpu.deploy.operands", "nvidia.com/cc.mode", "nvidia.com/gpu-driver-upgrade-enabled"}
 
-// kubectl judges a kubectl command: how it is written, namespaces, node labels, and the manifest
-// that it reads.
+// kubectl judges a kubectl command: its form, namespaces, node labels, and the manifest that it reads.
 func (r *run) kubectl(s *script, c command) {
 	if c.words[0].value == "kubernetes" {
 		r.at(c.words[0], "unknown-command", finding.Error, "kubernetes", "there is no such program", "write kubectl", sourceKubectl)
@@ -120,8 +118,7 @@ func (r *run) label(c command, rest []word) {
 	}
 }
 
-// nodeLabel judges one label that a node gets, and reports whether it changes the node's MIG
-// devices.
+// nodeLabel judges one label of a node, and reports whether it changes the node's MIG devices.
 func (r *run) nodeLabel(w word, key, value string) bool {
 	if !slices.Contains(writableLabels, key) && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
 		if near := nearestLabel(key); near != "" {

@@ -10,8 +10,7 @@ import (
 // kustomizations are the names under which Kustomize finds what a folder is made of.
 var kustomizations = []string{"kustomization.yaml", "kustomization.yml", "Kustomization"}
 
-// isPatch reports whether the Kustomization beside the file takes the file for a patch, in which
-// only what changes is written.
+// isPatch reports whether the Kustomization beside the file takes it for a patch, which may lack required fields.
 func (r *run) isPatch(file string) bool {
 	for _, name := range kustomizations {
 		data, _, err := r.beside(file, name)

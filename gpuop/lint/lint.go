@@ -60,8 +60,7 @@ type Result struct {
 	Report finding.Report `json:"report"`
 	// Kinds are what the inputs were taken for, in order.
 	Kinds []string `json:"kinds"`
-	// Judged is how many of the inputs, and commands and documents in them, were judged; 0 is not
-	// clean.
+	// Judged is how many inputs, commands and documents were judged; 0 is not clean.
 	Judged int `json:"judged"`
 	// Unjudged are the names of the inputs in which nothing was judged.
 	Unjudged []string `json:"unjudged,omitempty"`
@@ -116,15 +115,13 @@ type run struct {
 	templates map[string]bool
 	// judgedIn are the names of the inputs in which something was judged.
 	judgedIn map[string]bool
-	// configs are the device plugin configs in ConfigMaps, configMaps the names of these, and
-	// labels what requests one.
+	// configs are the device plugin configs in ConfigMaps, configMaps their names, and labels the requests for one.
 	configs    map[string]bool
 	configMaps []string
 	labels     []labelUse
 }
 
-// Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a
-// finding.
+// Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a finding.
 func Lint(o Options) (*Result, error) {
 	result, r, err := lintOnce(o)
 	if err != nil || o.Command == "" || !o.Fix {
@@ -173,8 +170,7 @@ func lintOnce(o Options) (*Result, *run, error) {
 		}
 		r.taints = append(r.taints, parsed)
 	}
-	// documents are read before anything is judged, since the taints of one node file matter to the
-	// others
+	// the taints of a node file matter to the documents of all others
 	for _, f := range o.Files {
 		r.learn(string(f.Data))
 		r.within(f.Name, func() {
@@ -289,8 +285,7 @@ var programs = map[string]string{"helm": "helm", "helm3": "helm", "microk8s.helm
 // wrappers are programs that run the command after them.
 var wrappers = []string{"sudo", "env", "command", "exec", "nohup", "time", "microk8s", "k3s", "k0s", "rke2"}
 
-// program finds out which program a command runs behind sudo and its like, and takes these words
-// away.
+// program finds out which program a command runs behind sudo and its like, and drops these words.
 func program(c *command) string {
 	for len(c.words) > 1 {
 		first := c.words[0].value
@@ -310,14 +305,12 @@ var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 // lookalikes are characters that word processors and blogs put in the place of ASCII ones.
 var lookalikes = []struct{ found, meant string }{{"“", `"`}, {"”", `"`}, {"‘", "'"}, {"’", "'"}, {"–", "--"}, {"—", "--"}, {"\u00a0", " "}}
 
-// meant are the words as their author meant them: without quotes that the shell does not know, and
-// with dashes that begin a flag.
+// meant drops the quotes that the shell does not know.
 var meant = strings.NewReplacer("“", "", "”", "", "‘", "", "’", "")
 
 var longDash = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
 
-// lookalikes reports such characters in the words of a command, and judges the words as they are
-// meant.
+// lookalikes reports such characters, and judges the words as they are meant.
 func (r *run) lookalikes(c command) {
 	seen := map[string]bool{}
 	for i, w := range c.words {
@@ -345,8 +338,10 @@ func (r *run) lookalikes(c command) {
 	}
 }
 
-// addMistakes takes over what is wrong with an installation.
-func (r *run) addMistakes(in *installation) {
+// installation judges one, with the configs in its values, and takes over what is wrong.
+func (r *run) installation(in *installation) {
+	in.judge()
+	r.tolerations(in)
 	r.judged++
 	r.findings = append(r.findings, in.findings()...)
 	for _, s := range in.settings {
@@ -354,6 +349,7 @@ func (r *run) addMistakes(in *installation) {
 			r.findings = append(r.findings, finding.Finding{ID: "not-judged", File: s.file, Line: n.Line + s.shift, Column: n.Column, Subject: s.name(), Reason: filledIn})
 		}
 	}
+	r.embeddedData(in)
 }
 
 const filledIn = "the value is filled in by another program, so it is not judged"
@@ -390,10 +386,8 @@ func (r *run) setsAlone() {
 	in := &installation{table: r.table, version: r.orLatest(), flags: true}
 	r.name = ""
 	r.addSets(in)
-	in.judge()
-	r.tolerations(in)
 	r.kinds = append(r.kinds, "--set flags for gpu-operator "+in.version.String()+r.assumed())
-	r.addMistakes(in)
+	r.installation(in)
 }
 
 func (r *run) addSets(in *installation) {

@@ -19,8 +19,7 @@ var patched = map[string]kind{
 	"gpucluster": kindGPUCluster, "gpuclusters": kindGPUCluster, "gpuclusters.nvidia.com": kindGPUCluster,
 }
 
-// patchArguments reads what kubectl patch is given: the patch or its file, its type and the kind of
-// the resource.
+// patchArguments reads the patch or its file, its type and the kind of the resource.
 func patchArguments(rest []word) (text, file word, strategy string, resource kind) {
 	strategy = "strategic"
 	for i := 0; i < len(rest); i++ {

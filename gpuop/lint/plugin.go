@@ -76,8 +76,7 @@ func (h *helmCommand) flagSetting(path string) string {
 	return value
 }
 
-// pluginFile judges a config that --set-file brings to the device plugin's chart, when it is not
-// written by the script itself (then it is judged where it is written).
+// pluginFile judges a config that --set-file brings to the device plugin's chart, unless the script writes it.
 func (r *run) pluginFile(s *script, f *flagUse, name string) {
 	if d := s.files[name]; d != nil {
 		d.route = sharing.Plugin

@@ -25,8 +25,7 @@ var pluginKeys = []string{"affinity", "allowDefaultNamespace", "cdi", "cdi-featu
 // pluginMarks are keys that the device plugin's chart has and the operator's has not.
 var pluginMarks = []string{"compatWithCPUManager", "deviceIDStrategy", "deviceListStrategy", "failOnInitError", "migStrategy", "legacyDaemonsetAPI", "nvidiaDriverRoot", "deviceDiscoveryStrategy", "gdsEnabled", "mofedEnabled", "runtimeClassName"}
 
-// driverMarks are keys of NVIDIA's charts for dynamic resource allocation, which share some with the
-// device plugin's.
+// driverMarks are keys of NVIDIA's charts for dynamic resource allocation.
 var driverMarks = []string{"kubeletPlugin", "gpuResourcesEnabledOverride"}
 
 // isPluginValues reports whether a document is a values file of the device plugin's own chart.
@@ -49,8 +48,7 @@ func isPluginValues(root *yaml.Node) bool {
 	return false
 }
 
-// pluginValues judges values of the device plugin's own chart: its keys, and the configs in
-// config.map.
+// pluginValues judges the keys of the device plugin's own chart, and the configs in config.map.
 func (r *run) pluginValues(d *doc) {
 	r.judged++
 	reader := &fields.Reader{Unknown: "the chart nvidia-device-plugin has no such key and ignores it"}

@@ -39,8 +39,7 @@ type foundSpec struct {
 	mixed bool
 }
 
-// podSpecs finds the specs of pods in any object by their shape: a mapping with a list of
-// containers, each with an image.
+// podSpecs finds pods in any object by their shape: a mapping with a list of containers, each with an image.
 func podSpecs(root *yaml.Node) []foundSpec {
 	var out []foundSpec
 	left := 20_000
@@ -120,12 +119,10 @@ func (r *run) podSpec(d *doc, spec *yaml.Node, mixed bool) {
 
 var oldProduct = regexp.MustCompile(`^(A100|A30|A40|A10|A16|A2|A800|H100|H800|H200|L4|L40|L40S|B200|GH200|GB200)(-|$)`)
 
-// staleProduct reports whether a product name lacks the brand that the label has since driver
-// R450's successors.
+// staleProduct reports whether a product name lacks the brand that the label has today.
 func staleProduct(s string) bool { return oldProduct.MatchString(s) }
 
-// lostIndentation reports a pod whose spec stands beside it, as it does after a copy from a page
-// that lost the spaces.
+// lostIndentation reports a pod whose spec stands beside it: a page lost the spaces.
 func (r *run) lostIndentation(d *doc) {
 	var stray []string
 	for _, f := range fields.Of(d.root) {
@@ -227,8 +224,7 @@ func gpuResource(name string) bool {
 	return strings.HasPrefix(name, "nvidia.com/") || name == "nvidia/gpu" || name == "nvidia.com.gpu" || name == "gpu"
 }
 
-// whole reports whether the API server takes an amount for a whole number, as it must be of what cannot
-// be split: 1, but 1.0 and 1k too.
+// whole reports whether the API server takes an amount for a whole number: 1, 1.0 and 1k.
 func whole(amount string) bool {
 	q, err := resource.ParseQuantity(amount)
 	return err == nil && q.Sign() >= 0 && q.MilliValue()%1000 == 0

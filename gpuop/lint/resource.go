@@ -60,17 +60,14 @@ func (r *run) noKind(d *doc, j *schemaJudge) {
 	}
 }
 
-// rulesOf applies the rules about values to a resource, whose fields have the names of the chart's
-// keys.
+// rulesOf applies the rules about values to a resource, whose fields have the names of the chart's keys.
 func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
-	flat := &flattener{reader: &fields.Reader{}, file: d.file, shift: d.line}
 	prefix := chart.Path(nil)
 	if d.kind == kindNVIDIADriver {
 		r.driver(d, spec, j)
 		prefix = chart.Path{"driver"}
 	}
-	flat.walk(prefix, spec, spec)
-	in := &installation{table: r.table, version: r.orLatest(), settings: flat.settings, resource: true}
+	in := &installation{table: r.table, version: r.orLatest(), settings: flatten(&fields.Reader{}, d.file, d.line, prefix, spec), resource: true}
 	for _, s := range in.settings {
 		switch s.name() {
 		case "driver.gds.enabled", "driver.gdrcopy.enabled":

@@ -17,8 +17,7 @@ const (
 	sourceKubernetes = "Kubernetes documentation: schedule GPUs, device plugins"
 )
 
-// rules are the rules about values, in the order in which they run: later ones look at what earlier
-// ones dropped.
+// rules run in this order: later ones look at what earlier ones dropped.
 var rules = []func(*installation){
 	(*installation).keys, (*installation).twice, (*installation).types, (*installation).gaps, (*installation).tolerationValues, (*installation).images,
 	(*installation).dead, (*installation).contradictions, (*installation).oldDefaults, (*installation).versions, (*installation).discovery,
@@ -31,8 +30,7 @@ func (in *installation) judge() {
 	}
 }
 
-// on returns the setting that switches the path on, or nil where the user does not or where it is
-// dropped.
+// on returns the setting that switches the path on, unless it is dropped, or nil.
 func (in *installation) on(path string) *setting {
 	if s := in.explicit(path); s != nil && s.text() == "true" && !s.edit.Drop {
 		return s

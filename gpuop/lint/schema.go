@@ -382,8 +382,7 @@ func retyped(known *chart.Field, n *yaml.Node, tags []string) string {
 	return ""
 }
 
-// oldBool reports whether Kubernetes and Helm, which read YAML 1.1, take the plain word for true or
-// false.
+// oldBool reports whether YAML 1.1, which Kubernetes and Helm read, takes the plain word for true or false.
 func oldBool(n *yaml.Node) bool {
 	return n.Style == 0 && n.Tag == "!!str" && oldBools.MatchString(n.Value)
 }

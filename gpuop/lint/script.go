@@ -23,8 +23,7 @@ type word struct {
 	col  int
 	// dynamic says that the shell computes the value, so that it cannot be known here.
 	dynamic bool
-	// splits says of a dynamic word that it may become no argument or several: an unquoted
-	// $OPTIONS.
+	// splits says that a dynamic word may become no argument or several: $OPTIONS.
 	splits bool
 	// placeholder is what an article has for its reader to fill in: <node-name>.
 	placeholder string
@@ -33,8 +32,7 @@ type word struct {
 // A command is a simple command of a pasted script.
 type command struct {
 	words []word
-	// stdin is the here-document that the command, or the one before it in a pipe, reads; nil
-	// without one.
+	// stdin is the here-document that the command or its pipe reads; nil without.
 	stdin *document
 	line  int
 	// start and end are the offsets of the command in the script, without its redirections.
@@ -51,8 +49,7 @@ type document struct {
 	line int // the line in the script before the first of the document
 	// start and end are the offsets of the text in the script; 0 where the script does not hold it as it is.
 	start, end int
-	// route is how the document, a device plugin config, reaches the plugin, where a command says
-	// so.
+	// route is how a device plugin config reaches the plugin, where a command says so.
 	route sharing.Route
 	// judged says that a command reads the document as its values, and is judged with them.
 	judged bool
@@ -97,8 +94,7 @@ func shellText(text string) (out string, foreign bool) {
 	return continued.ReplaceAllString(text, "$1\\"), true
 }
 
-// parseScript reads the commands of a script. What it cannot read it reports; what could be read is
-// returned.
+// parseScript reads the commands of a script, as far as it can, and reports the rest.
 func parseScript(text string) *script {
 	s := &script{files: map[string]*document{}}
 	foreign := false
@@ -236,8 +232,7 @@ func (r *scriptReader) output(stmt *syntax.Stmt) *document {
 	return r.stdin[stmt]
 }
 
-// printed is the text of several lines that echo or printf writes; nil for other commands. What is
-// not known of it stays as it is written.
+// printed is the text of several lines that echo or printf writes; nil for other commands.
 func (r *scriptReader) printed(call *syntax.CallExpr) *document {
 	if name := call.Args[0].Lit(); len(call.Args) < 2 || name != "echo" && name != "printf" {
 		return nil
@@ -280,8 +275,7 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 	r.commands = append(r.commands, c)
 }
 
-// broken reports flags that stand alone, because the line before does not continue, and gives them
-// to the command that they were meant for.
+// broken reports flags that stand alone since the line before does not continue, and gives them to their command.
 func (r *scriptReader) broken(c command) {
 	last := &r.commands[len(r.commands)-1]
 	between := ""
@@ -364,8 +358,7 @@ func (e environment) Each(func(string, expand.Variable) bool) {}
 
 func (r *scriptReader) config() *expand.Config { return &expand.Config{Env: environment{r}} }
 
-// known reports whether the script says what the word is: no command, no arithmetic, and no
-// variable from outside.
+// known reports whether the script says what the word is: no command, no arithmetic, no variable from outside.
 func (r *scriptReader) known(w *syntax.Word) bool {
 	known, braces := true, 0
 	syntax.Walk(w, func(n syntax.Node) bool {
@@ -473,8 +466,7 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 	return words
 }
 
-// array returns the elements of a word that is an array of the script and nothing else:
-// "${ARGS[@]}".
+// array returns the elements of a word that is an array of the script: "${ARGS[@]}".
 func (r *scriptReader) array(w *syntax.Word) ([]word, bool) {
 	if len(w.Parts) != 1 {
 		return nil, false
@@ -556,8 +548,7 @@ func (r *scriptReader) redirections(stmt *syntax.Stmt) (here *document) {
 	return here
 }
 
-// hereDocument is the text of a here-document, with the variables of the script in it where their
-// values are known.
+// hereDocument is a here-document with the known variables of the script filled in.
 func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
 	if redirect.Hdoc == nil {
 		return nil

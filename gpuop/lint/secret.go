@@ -11,8 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
 
-// secrets are the places of a script in which passwords and tokens stand: the value is the second
-// group.
+// secrets are the places of passwords and tokens in a script: the value is the second group.
 var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(--(?:[a-z]+-)*(?:password|token|api-key|secret)(?:=|[ \t]+))("[^"$]*"|'[^'$]*'|[^\s'"$][^\s'"]*)`),
 	regexp.MustCompile(`(?i)((?:^|[\s'".,])[\w.-]*(?:password|passwd|token|api_?key|secret_?key|client_?secret)=)("[^"$]+"|[^\s'",;&|$]+)`),
@@ -74,8 +73,7 @@ func secretsIn(text string) []string {
 	return usable(out)
 }
 
-// usable are the secrets that can be told from other words of a sentence: no references, no names of
-// types, no word of a few letters.
+// usable are the secrets that can be told from words: no references, no names of types, not a few letters.
 func usable(all []string) []string {
 	var out []string
 	for _, s := range all {

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -14,12 +15,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 )
 
-// maxNodes bounds how much of a document is looked at, so that aliases of aliases cannot blow it
-// up.
+// maxNodes bounds how much of a document is looked at: aliases of aliases can blow it up.
 const maxNodes = 200_000
 
-// A setting is one value that the user gives to the chart: a leaf of a values file or one part of a
-// --set flag.
+// A setting is one value that the user gives to the chart: a leaf of a file or a part of a --set flag.
 type setting struct {
 	chart.Setting
 	// element says where inside the list at the path a flag goes on: [0].name.
@@ -35,10 +34,8 @@ type setting struct {
 	node         *yaml.Node
 	file         string
 	line, column int
-	// source is the assignment as it is written in a flag, and literal says that the flag is not
-	// --set itself.
-	source  string
-	literal bool
+	// source is the assignment as it stands in a flag.
+	source string
 	// typed says that the flag makes true, numbers and null of words, as --set does.
 	typed bool
 	// unknown says that the value is made by the shell and cannot be read here.
@@ -46,8 +43,7 @@ type setting struct {
 	// edit is how the setting is to be corrected, and added are settings that take its place.
 	edit  fix.Edit
 	added []string
-	// asString says that the flag has to be --set-string: a text is wanted, and --set makes another
-	// type of the word.
+	// asString says that the flag has to be --set-string, since a text is wanted.
 	asString bool
 	// asText is how the file that carries the setting says that a value is a text; "" for a flag.
 	asText string
@@ -106,7 +102,31 @@ type flattener struct {
 	shift int
 }
 
-func (f *flattener) walk(path chart.Path, at, n *yaml.Node) { f.below(path, nil, at, n) }
+// flatten returns the settings of a mapping, whose document begins shift lines into its file.
+func flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *yaml.Node) []*setting {
+	f := &flattener{reader: reader, file: file, shift: shift}
+	f.below(path, nil, n, n)
+	return f.settings
+}
+
+// valuesText adds the settings of a values file, which may be a text inside another file from a line on. where names the
+// text in findings about the whole.
+func (r *run) valuesText(in *installation, file, where string, data []byte, line int) []*setting {
+	reader := &fields.Reader{}
+	var out []*setting
+	if root := reader.Document(trimBOM(data)); root != nil {
+		out = flatten(reader, file, line, nil, root)
+		in.settings = append(in.settings, out...)
+	}
+	for _, f := range reader.Findings {
+		f.File, f.Subject, f.Line = file, cmp.Or(f.Subject, where), f.Line+line
+		if line > 0 && f.Line == line {
+			f.Line++
+		}
+		r.findings = append(r.findings, f)
+	}
+	return out
+}
 
 func (f *flattener) below(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) {
 	f.nodes++
@@ -159,8 +179,7 @@ type installation struct {
 	flags bool
 	// opaque says that there are more flags, which are not known.
 	opaque bool
-	// lifted says that the command was written for another release and is brought to this one, so
-	// that defaults of older releases are left over in it.
+	// lifted says that the command was written for another release, whose defaults are left over in it.
 	lifted bool
 	// resource says that the settings are fields of a custom resource, which the chart fills in
 	// whole.
@@ -225,8 +244,7 @@ func (in *installation) explicit(path string) *setting {
 	return all[len(all)-1]
 }
 
-// value returns what the chart sees at the path: the user's setting or the default. ok is false
-// when neither is known.
+// value returns what the chart sees at the path: the user's setting or the default. ok is false for neither.
 func (in *installation) value(path string) (value any, ok bool) {
 	if s := in.explicit(path); s != nil {
 		return s.Value, !s.unknown

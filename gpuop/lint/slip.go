@@ -18,8 +18,7 @@ func slipFor(name string, known ...string) string {
 	return ""
 }
 
-// ownWord reports whether names of as many words differ in the first alone, by more than letters
-// that are twice there, missing or swapped.
+// ownWord reports whether names differ in the first word alone, by more than doubled, missing or swapped letters.
 func ownWord(name, known string) bool {
 	first, rest, _ := strings.Cut(name, "-")
 	want, wantRest, _ := strings.Cut(known, "-")
@@ -38,8 +37,7 @@ func sameLetters(a, b string) bool {
 	return true
 }
 
-// nearestLabel returns the node label that another looks like a slip for, or "". All begin with
-// nvidia.com/, which says nothing about how near the names are.
+// nearestLabel returns the node label that another looks like a slip for, or "", by the name behind nvidia.com/.
 func nearestLabel(label string) string {
 	prefix, name, _ := strings.Cut(label, "/")
 	names := make([]string, len(writableLabels))

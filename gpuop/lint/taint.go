@@ -30,8 +30,7 @@ func tolerationsOf(value any) []toleration {
 // operandTolerations is the key of what the operands tolerate.
 const operandTolerations = "daemonsets.tolerations"
 
-// tolerations compares the taints of the GPU nodes with what the operands and the discovery's
-// worker tolerate.
+// tolerations compares the taints of the GPU nodes with what the operands and the discovery's worker tolerate.
 func (r *run) tolerations(in *installation) {
 	for _, p := range []struct{ path, what string }{
 		{operandTolerations, "the operands"},
@@ -81,8 +80,7 @@ func podTolerations(spec *yaml.Node) []toleration {
 // isTolerations reports whether the setting is a list of tolerations.
 func isTolerations(s *setting) bool { return s.Path[len(s.Path)-1] == "tolerations" }
 
-// problems says why the API server refuses a pod with the toleration: a field, what is wrong and
-// what to write.
+// problems says why the API server refuses a toleration: field, reason and fix.
 func problems(t toleration) (out [][3]string) {
 	operators, effects := []string{"Exists", "Equal", "Lt", "Gt"}, []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
 	near := func(word string, known []string) string {

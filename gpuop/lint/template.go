@@ -49,8 +49,7 @@ func untemplated(data []byte) (out []byte, ok bool) {
 	return out, true
 }
 
-// inTemplate are findings that say nothing of a template, in which one of several branches or an
-// included text may have what is missing.
+// inTemplate are findings that a branch or an included text of a template may answer.
 var inTemplate = []string{fields.RuleDuplicate, "missing-field"}
 
 // manyFilledIn is how many values of a template are named that another program fills in.
@@ -89,8 +88,7 @@ func (r *run) notRendered(file string) {
 	}
 }
 
-// valueFilledIn makes a note of a finding about the type or the text of a value that another
-// program fills in.
+// valueFilledIn makes a note of a finding about a value that another program fills in.
 func valueFilledIn(f *finding.Finding, lines [][]byte) {
 	if f.Line < 1 || f.Line > len(lines) {
 		return

@@ -24,8 +24,7 @@ const sourceTerraform = "Terraform's language, and its provider helm: helm_relea
 // unknownTag marks a value that another program fills in.
 const unknownTag = "!unknown"
 
-// terraformFile reads the values, parameters and manifests of a Terraform file as YAML nodes that
-// have the lines of the file.
+// terraformFile reads values, parameters and manifests as YAML nodes with the lines of the file.
 type terraformFile struct {
 	*run
 	name   string
@@ -77,8 +76,7 @@ func (f *terraformFile) syntax(problems hcl.Diagnostics) {
 	f.report(place, "terraform-syntax", finding.Error, "", "Terraform cannot read this: "+problems[at].Summary+"; "+problems[at].Detail, "")
 }
 
-// resource judges one resource, and reports whether it is a release of the operator's chart or the
-// device plugin's.
+// resource judges one resource, and reports whether it is a release of the operator's or the device plugin's chart.
 func (f *terraformFile) resource(b *hclsyntax.Block) bool {
 	switch kind := b.Labels[0]; kind {
 	case "helm_release":
@@ -104,15 +102,13 @@ func (f *terraformFile) report(at hcl.Range, id string, severity finding.Severit
 		Subject: subject, Reason: reason, Fix: fix, Source: sourceTerraform})
 }
 
-// terraformFunctions are those whose result the file alone decides, and which make nothing larger
-// than their arguments are together.
+// terraformFunctions are those that make nothing larger than their arguments are together, of the file alone.
 var terraformFunctions = map[string]function.Function{
 	"coalesce": stdlib.CoalesceFunc, "concat": stdlib.ConcatFunc, "lower": stdlib.LowerFunc, "merge": stdlib.MergeFunc,
 	"trimspace": stdlib.TrimSpaceFunc, "upper": stdlib.UpperFunc,
 }
 
-// The bounds of what is evaluated: bytes and elements of the locals in one expression, and in all of
-// a file.
+// The bounds of what is evaluated: bytes and elements of the locals in one expression, and in all of a file.
 const (
 	maxLocal     = 16 << 10
 	maxEvaluated = 256 << 10

@@ -6,8 +6,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
 
-// twice reports flags that set the same key again; a file's duplicate keys are the reader's
-// business.
+// twice reports flags that set a key again. The reader reports a file's duplicate keys.
 func (in *installation) twice() {
 	last := map[string]*setting{}
 	for _, s := range in.settings {

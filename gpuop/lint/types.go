@@ -14,8 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
 
-// enumerations are the values that a key accepts where no custom resource definition says it; from
-// the comments of values.yaml.
+// enumerations are the values that a key accepts by the comments of values.yaml alone.
 var enumerations = map[string][]string{
 	"sandboxWorkloads.mode":                      {"kubevirt", "kata"},
 	"driver.nvidiaDriverCRD.driverType":          {"gpu", "vgpu", "vgpu-host-manager"},
@@ -43,8 +42,7 @@ func (in *installation) allowed(s *setting) []string {
 	return nil
 }
 
-// types judges the value of each setting against what the chart has there, and what is copied into
-// a custom resource against its definition.
+// types judges each value against what the chart has there, or the custom resource that it is copied into.
 func (in *installation) types() {
 	for _, s := range in.settings {
 		v := in.verdict(s)
@@ -157,8 +155,7 @@ func (in *installation) against(s *setting, f *chart.Field) {
 	}
 }
 
-// quoted returns a copy of the value in which the scalar at the place is a text; nil when the value
-// has anchors or aliases, which a copy would tear apart.
+// quoted returns a copy of the value with a text at the place; nil where anchors or aliases forbid a copy.
 func quoted(n *yaml.Node, line, column int) *yaml.Node {
 	if n.Anchor != "" || n.Kind == yaml.AliasNode {
 		return nil
@@ -176,8 +173,7 @@ func quoted(n *yaml.Node, line, column int) *yaml.Node {
 	return &out
 }
 
-// alone reports whether a --set flag may become --set-string, which Helm applies after every --set:
-// no other flag may decide the same value.
+// alone reports whether a --set may become --set-string, which Helm applies last: no other flag decides the value.
 func (in *installation) alone(s *setting) bool {
 	in.index()
 	return s.typed && !in.opaque && !slices.ContainsFunc(in.byName[s.name()], func(other *setting) bool { return other != s && !other.edit.Drop })

@@ -45,8 +45,7 @@ func (in *installation) versions() {
 	}
 }
 
-// pinned reports a version that is not the one the chart is made for. One of a later release is a
-// note: NVIDIA has released it, and a newer pin is hardly left over.
+// pinned reports a version that the chart is not made for. That of a later release is a note.
 func (in *installation) pinned(s *setting, made string) {
 	relation, severity := "not", finding.Warning
 	order := compareVersions(s.text(), made)
@@ -115,8 +114,7 @@ func (in *installation) ownImage(component string) bool {
 	return known && hasPath && s.text() != path && !strings.HasSuffix(s.text(), "/"+path)
 }
 
-// gfdImage reports a version of the old gpu-feature-discovery image, which the chart left with
-// v24.3.0.
+// gfdImage reports a version of the old gpu-feature-discovery image, which the chart left with v24.3.0.
 func (in *installation) gfdImage(s *setting) bool {
 	if compareVersions(s.text(), "0.9.0") >= 0 || s.text() == "" {
 		return false

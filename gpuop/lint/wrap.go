@@ -13,8 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
 
-// A chartUse is one use of a chart inside a file of another tool: which chart, which release and
-// the values.
+// A chartUse is one use of a chart inside another tool's file.
 type chartUse struct {
 	where   string
 	chart   string
@@ -50,8 +49,7 @@ type carrier struct {
 	reference string
 	// values are mappings, texts and names of files.
 	values string
-	// parameters are a list of names and values, and sets a mapping of dotted names; asText is how one says that its value
-	// is a text.
+	// parameters are a list of names and values, sets a mapping of dotted names; asText is how one is made a text.
 	parameters, sets, asText string
 	// elsewhere is where more values come from that are not in the file.
 	elsewhere string
@@ -163,14 +161,12 @@ func isCarrier(root *yaml.Node) *carrier {
 	return nil
 }
 
-// chartOf is the chart that a reference names: nvidia/gpu-operator, an OCI address, a folder or an
-// archive.
+// chartOf is the chart that a reference names: nvidia/gpu-operator, an OCI address, a folder, an archive.
 func chartOf(reference string) string {
 	return strings.TrimSuffix(chartFile.ReplaceAllString(path.Base(strings.TrimSuffix(reference, "/")), ""), ".tgz")
 }
 
-// carrier judges the values that a file of another tool carries for the operator's chart or the
-// device plugin's; false says that it carries none.
+// carrier judges the values for the operator's or the device plugin's chart; false says that there are none.
 func (r *run) carrier(d *doc, uses []chartUse) bool {
 	found := false
 	for _, use := range uses {
@@ -205,9 +201,7 @@ func (r *run) carried(d *doc, use chartUse) {
 		case v.Tag == unknownTag:
 			r.notRead(d, v, use.where)
 		case v.Kind == yaml.MappingNode:
-			flat := &flattener{reader: d.reader, file: d.file, shift: d.line}
-			flat.walk(nil, v, v)
-			in.settings = append(in.settings, flat.settings...)
+			in.settings = append(in.settings, flatten(d.reader, d.file, d.line, nil, v)...)
 		case v.Kind == yaml.ScalarNode && strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n"):
 			r.carriedText(d, in, use.where, v)
 		case v.Kind == yaml.ScalarNode && v.Value != "":
@@ -232,11 +226,8 @@ func (r *run) carried(d *doc, use chartUse) {
 	}
 	r.report(d, d.reader.Findings)
 	d.reader.Findings = nil
-	in.judge()
 	r.name = d.file
-	r.tolerations(in)
-	r.addMistakes(in)
-	r.embeddedData(in)
+	r.installation(in)
 }
 
 func (r *run) notRead(d *doc, at *yaml.Node, what string) {
@@ -249,22 +240,7 @@ func (r *run) carriedText(d *doc, in *installation, where string, n *yaml.Node) 
 	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
 		line--
 	}
-	reader := &fields.Reader{}
-	if root := reader.Document([]byte(n.Value)); root != nil {
-		flat := &flattener{reader: reader, file: d.file, shift: line}
-		flat.walk(nil, root, root)
-		in.settings = append(in.settings, flat.settings...)
-	}
-	for _, f := range reader.Findings {
-		f.File = d.file
-		if f.Subject == "" {
-			f.Subject = where
-		}
-		if f.Line += line; f.Line == line {
-			f.Line++
-		}
-		r.findings = append(r.findings, f)
-	}
+	r.valuesText(in, d.file, where, []byte(n.Value), line)
 }
 
 // carriedFile reads a values file that another file names; what is not here is said to be unjudged.
@@ -278,16 +254,7 @@ func (r *run) carriedFile(d *doc, in *installation, where string, n *yaml.Node) 
 		r.notRead(d, n, what)
 		return
 	}
-	reader := &fields.Reader{}
-	if root := reader.Document(trimBOM(data)); root != nil {
-		flat := &flattener{reader: reader, file: name}
-		flat.walk(nil, root, root)
-		in.settings = append(in.settings, flat.settings...)
-	}
-	for _, f := range reader.Findings {
-		f.File = name
-		r.findings = append(r.findings, f)
-	}
+	r.valuesText(in, name, "", data, 0)
 }
 
 // parameter reads a dotted name with a value, as --set has it.
@@ -354,8 +321,7 @@ func (r *run) carriedVersion(d *doc, use chartUse) chart.Version {
 	return v
 }
 
-// ociVersion is the tag of Flux's OCIRepository of this name, where one of the inputs has it; else
-// it is not known.
+// ociVersion is the tag of Flux's OCIRepository of this name in the inputs; else it is not known.
 func (r *run) ociVersion(name *yaml.Node) *yaml.Node {
 	out := *name
 	out.Tag = unknownTag
