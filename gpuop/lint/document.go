@@ -388,36 +388,27 @@ func (r *run) embeddedData(in *installation) {
 	for _, c := range []string{"devicePlugin.config.data", "migManager.config.data"} {
 		for _, s := range in.below(c) {
 			key := s.Path[len(s.Path)-1]
-			content, isText := s.Value.(string)
-			if !isText || s.node == nil {
+			if _, isText := s.Value.(string); !isText || s.node == nil {
 				continue
 			}
 			if c == "migManager.config.data" && key != "config.yaml" {
-				in.migKey(r, s, key)
+				r.findings = append(r.findings, finding.Finding{ID: "config-map", Severity: finding.Error, File: s.file, Line: s.line, Column: s.column,
+					Subject: s.name(), Reason: fmt.Sprintf(notRead, key), Fix: "write config.yaml", Source: sourceValues})
 			}
-			r.embedded(s.file, s.name(), s.node, content, s.shift)
+			r.embedded(s.file, s.name(), s.node, s.shift, sharing.Operator)
 		}
 	}
 }
 
-func (in *installation) migKey(r *run, s *setting, key string) {
-	r.findings = append(r.findings, finding.Finding{
-		ID: "config-map", Severity: finding.Error, File: s.file, Line: s.line, Column: s.column, Subject: s.name(),
-		Reason: fmt.Sprintf("the MIG manager reads the key config.yaml of its ConfigMap, found %q", key), Fix: "write config.yaml", Source: sourceValues,
-	})
-}
+const notRead = "the MIG manager reads the key config.yaml of its ConfigMap, found %q"
 
 // embedded judges a text that is the value of a key: where names the key, shift comes on top of its line.
-func (r *run) embedded(file, where string, n *yaml.Node, content string, shift int) {
-	r.embeddedFor(file, where, n, content, shift, sharing.Operator)
-}
-
-func (r *run) embeddedFor(file, where string, n *yaml.Node, content string, shift int, route sharing.Route) {
+func (r *run) embedded(file, where string, n *yaml.Node, shift int, route sharing.Route) {
 	line := n.Line + shift
 	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
 		line--
 	}
-	d := doc{file: file, data: []byte(content), line: line, where: where, route: route, reader: &fields.Reader{}}
+	d := doc{file: file, data: []byte(n.Value), line: line, where: where, route: route, reader: &fields.Reader{}}
 	d.root = d.reader.Document(d.data)
 	if d.root == nil {
 		r.judged++
@@ -449,28 +440,29 @@ func (r *run) configMap(d *doc) {
 		content := f.Value.Value
 		var inner fields.Reader
 		root := inner.Document([]byte(content))
-		var add []finding.Finding
+		wrong := func(reason, fix, source string) {
+			r.report(d, []finding.Finding{{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name, Reason: reason, Fix: fix, Source: source}})
+		}
+		holds := kindUnknown
+		if root != nil {
+			holds = detect(r.table, root)
+		}
+		counters := strings.Contains(content, "DCGM_FI_")
 		switch {
-		case strings.Contains(content, "DCGM_FI_"):
+		case counters:
 			r.judged++
 			if f.Name != "dcgm-metrics.csv" {
-				add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
-					Reason: "the operator mounts the key dcgm-metrics.csv of the exporter's ConfigMap; under another name the file is not found", Fix: "write dcgm-metrics.csv", Source: sourceValues})
+				wrong("the operator mounts the key dcgm-metrics.csv of the exporter's ConfigMap; under another name the file is not found", "write dcgm-metrics.csv", sourceValues)
 			}
-		case root != nil && detect(r.table, root) == kindMIG && f.Name != "config.yaml":
-			add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
-				Reason: fmt.Sprintf("the MIG manager reads the key config.yaml of its ConfigMap, found %q", f.Name), Fix: "write config.yaml", Source: sourceValues})
-		case root != nil && detect(r.table, root) == kindPlugin && labelValue.MatchString(f.Name):
+		case holds == kindMIG && f.Name != "config.yaml":
+			wrong(fmt.Sprintf(notRead, f.Name), "write config.yaml", sourceValues)
+		case holds == kindPlugin && labelValue.MatchString(f.Name):
 			r.configs[f.Name] = true
-		case root != nil && detect(r.table, root) == kindPlugin && !labelValue.MatchString(f.Name):
-			add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
-				Reason: "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can select it", Fix: "use letters, digits, - _ and .", Source: "Kubernetes label syntax"})
+		case holds == kindPlugin:
+			wrong("the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can select it", "use letters, digits, - _ and .", "Kubernetes label syntax")
 		}
-		r.report(d, add)
-		if root == nil && (strings.Contains(content, "DCGM_FI_") || !configText.MatchString(content)) {
-			continue
+		if root != nil || !counters && configText.MatchString(content) {
+			r.embedded(d.file, "data."+f.Name, f.Value, d.line, sharing.Operator)
 		}
-		where := "data." + f.Name
-		r.embedded(d.file, where, f.Value, content, d.line)
 	}
 }

@@ -57,7 +57,7 @@ func (r *run) pluginValues(d *doc) {
 	for _, f := range fields.Of(fields.Get(d.root, "config", "map")) {
 		configs = append(configs, f.Name)
 		if f.Value.Kind == yaml.ScalarNode {
-			r.embeddedFor(d.file, "config.map."+f.Name, f.Value, f.Value.Value, d.line, sharing.Plugin)
+			r.embedded(d.file, "config.map."+f.Name, f.Value, d.line, sharing.Plugin)
 		}
 	}
 	if n := fields.Get(d.root, "config", "default"); n != nil && n.Value != "" && len(configs) > 0 && finding.Nearest(n.Value, configs) != n.Value {
