@@ -285,6 +285,21 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// A GPU without memory of its own has no figures of it, and says why; all else is there.
+func TestUnifiedMemory(t *testing.T) {
+	perform(t, "gb10", "faults: []", func(s *stage) {
+		p := s.at(35 * time.Second)
+		for _, field := range []string{"DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED"} {
+			if diff := cmp.Diff([]string{"/not_supported"}, unavailable(field)(p)); diff != "" || len(p.series[field]) > 0 {
+				t.Errorf("%s has %d series, and the reasons (-want +got):\n%s", field, len(p.series[field]), diff)
+			}
+		}
+		if !has("DCGM_FI_DEV_GPU_UTIL", "pod", "finetune-0")(p) || !has(power, "gpu", "0")(p) {
+			t.Error("the GPU has no utilization or no power")
+		}
+	})
+}
+
 // The table of faults lists each that the simulator knows, and the nodes are named.
 func TestEveryFaultIsDocumented(t *testing.T) {
 	text := document(t)

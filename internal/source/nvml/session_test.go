@@ -133,6 +133,8 @@ func TestDCGMSemantics(t *testing.T) {
 		{"power limits are whole watts, rounded down", 160, "gpu 0 set power-limit 650999", "650"},
 		{"energy stays in mJ", 156, "gpu 0 set field.83 361800000123", "361800000123"},
 		{"used memory is without the reserved", 252, "gpu 0 set fb-used 4096", "4096"},
+		{"total memory where it is the machine's", 250, "fail nvmlDeviceGetMemoryInfo_v2 3", "fault:not_supported"},
+		{"used memory where it is the machine's", 252, "fail nvmlDeviceGetMemoryInfo_v2 3", "fault:not_supported"},
 		{"reserved memory", 253, "gpu 0 set fb-reserved 700", "700"},
 		{"used part is of what is not reserved", 254, "gpu 0 set fb-used 20000", "0.24677039248830926"},
 		{"memory temperature is a field value", 140, "gpu 0 set field.82 47", "47"},

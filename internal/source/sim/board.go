@@ -15,6 +15,7 @@ type board struct {
 	Brand    string `yaml:"brand"`
 	Memory   int64  `yaml:"memory"`
 	Reserved int64  `yaml:"reserved"`
+	Unified  bool   `yaml:"unified"` // the memory is the machine's, and the driver has no figures of it
 	Power    struct {
 		Idle  float64 `yaml:"idle"`
 		Limit float64 `yaml:"limit"`

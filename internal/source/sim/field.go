@@ -148,6 +148,7 @@ var ruleNeeds = map[string]func(v *view, n int) bool{
 	"nvlink-3":    func(v *view, _ int) bool { return v.board.NVLink.Generation <= 3 }, // and earlier
 	"nvlink-4":    func(v *view, _ int) bool { return v.board.NVLink.Generation <= 4 },
 	"nvlink-5":    func(v *view, _ int) bool { return v.board != nil && v.board.NVLink.Generation >= 5 }, // and later
+	"own-memory":  func(v *view, _ int) bool { return !v.board.Unified },
 	"memory-temp": func(v *view, _ int) bool { return v.board.Temperature.MemoryOffset != 0 },
 	"fan":         func(v *view, _ int) bool { return v.board.Fan },
 	"c2c":         func(v *view, _ int) bool { return v.board.C2C != 0 },
