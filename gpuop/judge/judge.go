@@ -100,7 +100,7 @@ var kinds = map[command][]cluster.Kind{
 	},
 }
 
-// PreflightKinds are what Preflight reads of a cluster, VerifyKinds what Verify and Prepare read.
+// PreflightKinds are what Preflight reads of a cluster.
 func PreflightKinds() []cluster.Kind { return kinds[preflight] }
 
 // VerifyKinds are what Verify and Prepare read of a cluster.

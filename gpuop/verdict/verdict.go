@@ -91,7 +91,8 @@ type Verdict struct {
 
 // Evidence is what was seen of an object.
 type Evidence struct {
-	// Kind is what it is: "event", "taint", "label", "status", "condition", "spec", "data", "setting", "list", "answer".
+	// Kind is what it was seen in: "event", "taint", "label", "status", "condition", "spec", "field", "setting", "list",
+	// "answer" and the like.
 	Kind string `json:"kind"`
 	// Object is what it was seen of, as kind/name, or the resource of a list.
 	Object string `json:"object"`
