@@ -223,6 +223,13 @@ func TestSharesOfOneGPU(t *testing.T) {
 			}()...),
 			alone(42, 70, 2000, 0, 0),
 		},
+		"a device without utilization": {
+			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.util[0] = gpu.Value{} })},
+			reported{
+				podMemory: of{a: 1000 << 20}, podAllocated: of{a: 10}, restMemory: of{whole: 0},
+				notAvailable: of{"utilization no_data": 1},
+			},
+		},
 		"a job in a pod is that pod": {
 			[]moment{at(0, inPod, nil), at(1, inPod, nil)},
 			alone(6, 10, 1000, 0, 0),

@@ -257,6 +257,8 @@ func TestParseVisible(t *testing.T) {
 		{gpu0 + "::1", deviceid.FormUnknown, nil},
 		{gpu0[4:], deviceid.FormUnknown, nil},
 		{"mig0", deviceid.FormUnknown, nil},
+		{"3:x", deviceid.FormUnknown, nil},
+		{"x:0", deviceid.FormUnknown, nil},
 		{"0000:1b:00", deviceid.FormUnknown, nil},
 		{"1.b:0:0", deviceid.FormUnknown, nil},
 		{"nonsense", deviceid.FormUnknown, nil},
