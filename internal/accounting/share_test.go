@@ -506,6 +506,7 @@ func TestSlicesThatDoNotAddUp(t *testing.T) {
 		"too few":          {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(6), false},
 		"none":             {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(0), false},
 		"not reported":     {[]string{"4g.40gb", "3g.40gb"}, gpu.Value{}, false},
+		"a number alone":   {[]string{"4g.40gb", "3"}, gpu.Int(7), false},
 		"of no profile":    {[]string{"4g.40gb", "half"}, gpu.Int(7), false},
 		"of no known size": {[]string{"half", "half"}, gpu.Int(7), false},
 	} {
@@ -529,6 +530,11 @@ func TestSlicesThatDoNotAddUp(t *testing.T) {
 			}
 			if _, why := got[notAvailable]["mig_share no_data"]; why == tt.known {
 				t.Errorf("the reasons are %v", got[notAvailable])
+			}
+			p.moments = []moment{at(0, []gpu.Use{}, nil)} // nobody misses it
+			p.run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
+			if len(got[notAvailable]) > 0 {
+				t.Errorf("without owners the reasons are %v", got[notAvailable])
 			}
 		})
 	}
