@@ -138,7 +138,7 @@ func (in *installation) groupGone(s *setting, v chart.Verdict) {
 func (in *installation) early(s *setting, v chart.Verdict) {
 	severity := finding.Error
 	if s.harmless(v.Key) {
-		severity = finding.Warning
+		severity = finding.Info
 	}
 	s.edit.Drop = true
 	in.addKey("key-not-yet", severity, fmt.Sprintf("came with %s; %s ignores it without a word", v.Key.Since(), in.version),
@@ -147,7 +147,10 @@ func (in *installation) early(s *setting, v chart.Verdict) {
 
 func (in *installation) gone(s *setting, v chart.Verdict) {
 	severity := finding.Error
-	if s.harmless(v.Key) {
+	switch advice := chart.Advice(s.Path); {
+	case s.harmless(v.Key):
+		severity = finding.Info
+	case strings.HasPrefix(advice, "drop it"): // the release does without by itself
 		severity = finding.Warning
 	}
 	next, _ := in.table.Next(v.Key.Until())

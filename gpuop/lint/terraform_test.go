@@ -36,7 +36,7 @@ func TestTerraform(t *testing.T) {
 			[]string{"info not-judged var.version @3", "info not-judged driver.version @4", "info not-judged driver.env @4", "info not-judged helm_release x @4"}},
 		{"a file that is here", release("values = [file(\"${path.module}/v.yaml\")]"), []string{"error unknown-key drivr @2"}},
 		{"a file that is not", release(`values = [file("w.yaml")]`), []string{"info not-judged w.yaml @3"}},
-		{"an older release", release("version = \"v24.9.0\"\nset = [{ name = \"psp.enabled\", value = true }]"), []string{"error key-gone psp.enabled @4"}},
+		{"an older release", release("version = \"v24.9.0\"\nset = [{ name = \"psp.enabled\", value = true }]"), []string{"warn key-gone psp.enabled @4"}},
 		{"another chart", "resource \"helm_release\" \"x\" {\n chart = \"cilium\"\n}\n", nil},
 		{"no Terraform", "resource \"helm_release\" {\n", []string{"error terraform-syntax @1"}},
 		{"too deep", "a = " + strings.Repeat("[", 100_000), []string{"info not-judged"}},
