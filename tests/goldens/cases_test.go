@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -180,22 +179,18 @@ func (s *session) pages(t *testing.T) [][]byte {
 // patience bounds a session. It is no claim about speed.
 const patience = time.Hour
 
-// known says who uses the entities of a topology that was seen before. It is how an attributor that
-// reads a socket comes into a bubble.
-type known struct {
-	t      testing.TB
-	name   string
-	of     *gpu.Topology
-	owners *gpu.Owners
-}
+// owned says that two pods share the first GPU of a topology.
+type owned struct{}
 
-func (k known) Name() string { return k.name }
+func (owned) Name() string { return "kubernetes" }
 
-func (k known) Attribute(_ context.Context, t *gpu.Topology) (*gpu.Owners, error) {
-	same := slices.EqualFunc(t.Devices, k.of.Devices, func(a, b gpu.Device) bool { return a.Entity == b.Entity && a.UUID == b.UUID })
-	if !same {
-		k.t.Errorf("%s: owners of another topology", k.name)
-		return nil, fmt.Errorf("%w: another topology", gpu.ErrTopology)
+func (owned) Attribute(_ context.Context, t *gpu.Topology) (*gpu.Owners, error) {
+	use := gpu.Use{Sharing: gpu.SharingTimeSlicing, Replicas: 2}
+	for i := range 2 {
+		use.Owners = append(use.Owners, gpu.Owner{
+			Namespace: "work", Pod: fmt.Sprint("trainer-", i), Container: "main", Replica: fmt.Sprint(i),
+			PodUID: fmt.Sprintf("00000000-0000-4000-8000-%012d", i+1),
+		})
 	}
-	return k.owners, nil
+	return &gpu.Owners{Uses: append([]gpu.Use{use}, make([]gpu.Use, len(t.Devices)-1)...)}, nil
 }

@@ -132,28 +132,12 @@ func libraries(t *testing.T) []library {
 	}
 }
 
-// libraryCases are the cases of a test library: the six pairs of file and vocabulary without
-// owners, and what a kubelet says with two of them.
-func libraryCases() []simCase {
-	var all []simCase
-	for _, file := range files {
-		for _, vocabulary := range vocabularies {
-			all = append(all, simCase{file, vocabulary, "none"})
-		}
-	}
-	for _, s := range kubeletSettings {
-		all = append(all, simCase{"default", "classic", s.name})
-	}
-	return append(all, simCase{"fleet", "both", "kubelet-virtual"})
-}
-
 // session returns the session of a case over the library's source.
 func (l library) session(t *testing.T, source collector.Source, c simCase) *session {
 	t.Helper()
 	s := &session{name: l.name + "/" + c.String(), source: source, plan: planOf(t, c.file, c.vocabulary, pace), cycle: libraryCycle}
 	if c.owners != "none" {
-		s.attributors, s.podOf = []collector.Attributor{listed(t, source, s.plan, c.owners)}, podOf
-		s.kubernetes, s.virtual = true, strings.HasSuffix(c.owners, "virtual")
+		s.attributors, s.podOf, s.kubernetes = []collector.Attributor{owned{}}, podOf, true
 	}
 	return s
 }
@@ -163,34 +147,13 @@ func TestLibraries(t *testing.T) {
 		t.Run(l.name, func(t *testing.T) {
 			source := l.open(t)
 			if *dump != "" {
-				for _, c := range libraryCases() {
-					dumpPages(t, l.name+"/"+c.String(), settled(t, l.session(t, source, c)))
+				for _, c := range simCases() {
+					if c.owners == "none" {
+						dumpPages(t, l.name+"/"+c.String(), settled(t, l.session(t, source, c)))
+					}
 				}
 			}
-			comparePage(t, l.name, settled(t, l.session(t, source, simCase{few, "classic", "kubelet-uid-labels"}))[0])
+			comparePage(t, l.name, settled(t, l.session(t, source, simCase{few, "classic", "pods"}))[0])
 		})
 	}
-}
-
-// listed is an attributor whose kubelet lists the pods of the node of a test library, whose first
-// GPU two pods share.
-func listed(t *testing.T, source collector.Source, plan *gpu.Plan, owners string) collector.Attributor {
-	t.Helper()
-	s, err := source.Open(t.Context(), plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	topology := s.Topology()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	held := &gpu.Owners{Uses: []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Replicas: 2}}}
-	for i := range 2 {
-		held.Uses[0].Owners = append(held.Uses[0].Owners, gpu.Owner{
-			Namespace: "work", Pod: fmt.Sprint("trainer-", i), Container: "main", Replica: fmt.Sprint(i),
-			PodUID: fmt.Sprintf("00000000-0000-4000-8000-%012d", i+1),
-		})
-	}
-	setting := slices.IndexFunc(kubeletSettings, func(s kubeletSetting) bool { return s.name == owners })
-	return rosterOf(topology, held).attributor(t, topology, kubeletSettings[setting])
 }

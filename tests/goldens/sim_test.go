@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
@@ -50,37 +49,7 @@ func simCases() []simCase {
 			}
 		}
 	}
-	for _, s := range kubeletSettings {
-		all = append(all, simCase{"default", "classic", s.name})
-	}
-	return append(all,
-		simCase{"fleet", "both", "kubelet-uid-labels"}, simCase{"fleet", "both", "kubelet-virtual"},
-		simCase{"default", "classic", "jobs"},
-		simCase{"default", "classic", "troubled"}, simCase{"fleet", "both", "troubled"})
-}
-
-// outside reads the owners that come through a socket or a folder, which is not for a
-// bubble; nil for the others.
-func outside(t *testing.T, node string, plan *gpu.Plan, owners string) collector.Attributor {
-	t.Helper()
-	setting := slices.IndexFunc(kubeletSettings, func(s kubeletSetting) bool { return s.name == owners })
-	if setting < 0 && owners != "jobs" {
-		return nil
-	}
-	source := newSim(t, node, "")
-	s, err := source.Open(t.Context(), plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if owners == "jobs" {
-		return jobsOf(t, s.Topology())
-	}
-	pods, err := source.Attribute(t.Context(), s.Topology())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rosterOf(s.Topology(), pods).attributor(t, s.Topology(), kubeletSettings[setting])
+	return append(all, simCase{"default", "classic", "troubled"}, simCase{"fleet", "both", "troubled"})
 }
 
 func newSim(t *testing.T, node, faults string) *sim.Source {
@@ -104,7 +73,6 @@ func newSim(t *testing.T, node, faults string) *sim.Source {
 func (c simCase) play(t *testing.T, node string) (pages [][]byte) {
 	t.Helper()
 	plan := planOf(t, c.file, c.vocabulary, simInterval)
-	owners := outside(t, node, plan, c.owners)
 	synctest.Test(t, func(t *testing.T) {
 		faults := ""
 		if c.owners == "troubled" {
@@ -117,15 +85,10 @@ func (c simCase) play(t *testing.T, node string) (pages [][]byte) {
 		s := session{
 			name: node + "/" + c.String(), cycle: simCycle,
 			source: collector.SourceOf(source.Open), plan: plan, podOf: source.PodOf,
-			attributors: []collector.Attributor{source}, virtual: strings.HasSuffix(c.owners, "virtual"),
+			attributors: []collector.Attributor{source}, virtual: c.owners == "virtual",
 		}
-		switch {
-		case c.owners == "none":
+		if c.owners == "none" {
 			s.attributors = nil
-		case c.owners == "jobs":
-			s.attributors = append(s.attributors, owners)
-		case owners != nil:
-			s.attributors, s.kubernetes = []collector.Attributor{owners}, true
 		}
 		pages = s.pages(t)
 	})
@@ -196,7 +159,7 @@ func TestPagesToRead(t *testing.T) {
 		{"shared", "pods", "plain"},
 		{"a100-mig", "virtual", "old-namespace-upper-blanks"},
 		{"everything", "troubled", own},
-		{"t4", "kubelet-uid-labels", "old-namespace-no-hostname"},
+		{"t4", "pods", "old-namespace-no-hostname"},
 	} {
 		t.Run(p.node, func(t *testing.T) {
 			i := slices.IndexFunc(flags, func(f labelFlags) bool { return f.name == p.flags })
