@@ -97,13 +97,6 @@ func mustRender(t testing.TB, c *helm.Chart, values string) *rendering {
 	return r
 }
 
-// An object is a decoded document, as strictly as the API server decodes it with field validation:
-// an unknown or repeated field is an error.
-type object struct {
-	kind, namespace, name string
-	value                 runtime.Object
-}
-
 func kinds() map[string]func() runtime.Object {
 	return map[string]func() runtime.Object{
 		"v1 ServiceAccount":                               func() runtime.Object { return &core.ServiceAccount{} },
@@ -128,25 +121,23 @@ func parsed(doc []byte) (content map[string]any, err error) {
 	return content, yaml.Unmarshal(doc, &content)
 }
 
-func strictly(doc string) (object, error) {
-	var head struct {
-		APIVersion, Kind string
-		Metadata         struct{ Name, Namespace string }
-	}
+// strictly decodes a document as the API server does with field validation: an unknown or repeated field is an error.
+func strictly(doc string) (runtime.Object, error) {
+	var head struct{ APIVersion, Kind string }
 	if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
-		return object{}, err
+		return nil, err
 	}
 	empty := kinds()[head.APIVersion+" "+head.Kind]
 	if empty == nil {
-		return object{}, fmt.Errorf("no type for %s %s", head.APIVersion, head.Kind)
+		return nil, fmt.Errorf("no type for %s %s", head.APIVersion, head.Kind)
 	}
-	o := object{kind: head.Kind, namespace: head.Metadata.Namespace, name: head.Metadata.Name, value: empty()}
-	return o, yaml.UnmarshalStrict([]byte(doc), o.value)
+	o := empty()
+	return o, yaml.UnmarshalStrict([]byte(doc), o)
 }
 
-func (r *rendering) objects(t testing.TB) []object {
+func (r *rendering) objects(t testing.TB) []runtime.Object {
 	t.Helper()
-	var out []object
+	var out []runtime.Object
 	for _, doc := range r.docs {
 		o, err := strictly(doc)
 		if err != nil {
@@ -172,7 +163,7 @@ func every[T runtime.Object](t testing.TB, r *rendering) []T {
 	t.Helper()
 	var out []T
 	for _, o := range r.objects(t) {
-		if v, ok := o.value.(T); ok {
+		if v, ok := o.(T); ok {
 			out = append(out, v)
 		}
 	}
