@@ -163,6 +163,8 @@ type fitResult struct {
 	Cause   mig.Cause        `json:"cause,omitempty"`
 	Reason  string           `json:"reason,omitempty"`
 	Nearest []string         `json:"nearest,omitempty"`
+	// File is the mig-parted file under --config.
+	File string `json:"file,omitempty"`
 }
 
 type instanceResult struct {
@@ -172,15 +174,19 @@ type instanceResult struct {
 }
 
 func newMIGFitCommand(e *env) *cobra.Command {
-	var gpu string
+	var gpu, config string
 	var ascii bool
 	cmd := &cobra.Command{
 		Use:   "fit --gpu MODEL PROFILE[=N]...",
 		Short: "Draw where instances go on one GPU, or say why they cannot",
 		Long: `fit searches a placement for the wanted instances on one GPU and draws it. Where there is none it says why and
 shows the nearest layouts that do fit, and the exit code is 1. The driver chooses the placement itself when instances
-are created, and may choose another that is as good.`,
+are created, and may choose another that is as good.
+
+With --config it writes a file for the MIG manager with one config of that name, which divides every GPU of a node so; the
+drawing stands in comments at its top. What does not fit is not written.`,
 		Example: `  gpuop mig fit --gpu H100-80GB 3g.40gb 2g.20gb 1g.10gb=2
+  gpuop mig fit --gpu H100-80GB 3g.40gb=2 --config halves --out mig.yaml
   gpuop mig fit --gpu A100-40GB 3g.20gb=2 1g.5gb=1`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -195,10 +201,15 @@ are created, and may choose another that is as good.`,
 			if err != nil {
 				return err
 			}
-			return e.answer(fit(b, request, ascii))
+			a := fit(b, request, ascii)
+			if config == "" {
+				return e.answer(a)
+			}
+			return e.fitConfig(a, config, request)
 		},
 	}
 	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU: A100-40GB, a PCI id, or the value of the nvidia.com/gpu.product label")
+	cmd.Flags().StringVar(&config, "config", "", "write a file for the MIG manager with a config of this `name`")
 	cmd.Flags().BoolVar(&ascii, "ascii", false, "draw with plain characters")
 	return cmd
 }
@@ -241,6 +252,37 @@ func fit(b mig.Board, request mig.Request, ascii bool) answer {
 		_, err := fmt.Fprintf(w, "\nnearest that fits: %s\n\n%s", style.Bold(result.Nearest[0]), result.Drawing)
 		return err
 	}}
+}
+
+// fitConfig answers with the mig-parted file of a request that fits. One that does not fit leaves the file of --out alone.
+func (e *env) fitConfig(a answer, name string, request mig.Request) error {
+	result := a.Data.(fitResult)
+	if !result.Fits {
+		if e.format == "text" {
+			e.outPath = ""
+		}
+		return e.answer(a)
+	}
+	file := mig.WriteConfig(name, request)
+	_, findings := mig.ParseConfig(file)
+	for _, f := range findings {
+		if f.Severity == finding.Error {
+			return fmt.Errorf("%w: --config %q: %s; %s", errUsage, name, f.Reason, f.Fix)
+		}
+	}
+	a.Report.Add(findings...)
+	var drawn strings.Builder
+	if err := a.Text(&drawn, finding.Style{}); err != nil {
+		return err
+	}
+	var text strings.Builder
+	for line := range strings.Lines(drawn.String()) {
+		text.WriteString(strings.TrimRight("# "+line, " \n") + "\n")
+	}
+	text.Write(file)
+	result.File = text.String()
+	a.Document, a.Data, a.Text = true, result, literal([]byte(result.File))
+	return e.answer(a)
 }
 
 // assumed is the note that goes with a board whose placements no driver has printed.

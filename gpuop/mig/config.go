@@ -2,6 +2,7 @@ package mig
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -127,6 +128,16 @@ func ParseConfig(data []byte) (*Config, []finding.Finding) {
 		c.Named = append(c.Named, p.named(f))
 	}
 	return c, p.finish()
+}
+
+// WriteConfig returns a mig-parted file with one config, which divides every GPU of a node as the request says.
+func WriteConfig(name string, r Request) []byte {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "version: v1\nmig-configs:\n  %q:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n", name)
+	for _, profile := range slices.SortedFunc(maps.Keys(r), bySize) {
+		fmt.Fprintf(b, "        %q: %d\n", profile, r[profile])
+	}
+	return []byte(b.String())
 }
 
 type parser struct{ fields.Reader }
