@@ -25,8 +25,8 @@ func newDriftCommand(e *env) *cobra.Command {
 		Use:   "drift [-f VALUES]... [--set KEY=VALUE]...",
 		Short: "Compare the values with the Helm release, the ClusterPolicy and the DaemonSets",
 		Long: `drift says where a cluster is not what its values say, step by step: the values files and --set, the Helm
-release, the ClusterPolicy and the other objects that the release wrote, the DaemonSets that the operator made of
-it. Each field that differs is named with its owner: the field manager, its operation and its time. A Flux
+release, the ClusterPolicy and the other objects that the release wrote, and the fields of the operator's DaemonSets
+that others wrote. Each field that differs is named with its owner: the field manager, its operation and its time. A Flux
 HelmRelease or an Argo CD Application that owns the installation is named too.
 
 Without -f and --set the release is the intention. It reads, and never writes.`,

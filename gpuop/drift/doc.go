@@ -4,8 +4,8 @@
 // manager, its operation and its time, as the API server recorded them.
 //
 // The release is read from its Secret, with Helm's own types; the manifest in it is what the templates
-// made of the values, so that nothing is rendered again. What the operator makes of a ClusterPolicy is
-// a table of facts of the operator's own code.
+// made of the values, so that nothing is rendered again. A DaemonSet is the operator's work but for the fields
+// that another manager owns.
 //
 // Judging is pure: it reads a cluster.State and neither a client nor the clock.
 package drift

@@ -30,16 +30,13 @@ type Options struct {
 
 // Kinds are what Judge reads; managedFields are needed.
 func Kinds() []cluster.Kind {
-	return []cluster.Kind{cluster.Nodes, cluster.Pods, cluster.Secrets, cluster.ConfigMaps, cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters,
+	return []cluster.Kind{cluster.Pods, cluster.Secrets, cluster.ConfigMaps, cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters,
 		cluster.DaemonSets, cluster.HelmReleases, cluster.Applications}
 }
 
 // helmTimeout is how long helm waits for an operation by default: one that is pending for longer was
 // interrupted.
 const helmTimeout = 5 * time.Minute
-
-// settling is how long the operator may need until a change of the ClusterPolicy is in its DaemonSets.
-const settling = 5 * time.Minute
 
 const (
 	sourceHelm     = "Helm: release states, pkg/release"
@@ -80,10 +77,7 @@ func Judge(s *cluster.State, o Options) []verdict.Verdict {
 	if len(releases) == 0 && o.Intended != nil && o.Release == "" {
 		j.withoutRelease()
 	}
-	for i := range s.ClusterPolicies {
-		j.policy(&s.ClusterPolicies[i])
-	}
-	j.drivers()
+	j.daemonSets()
 	return j.rows
 }
 

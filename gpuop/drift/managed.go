@@ -36,9 +36,9 @@ func (o Owner) String() string {
 	return s
 }
 
-// seen is what was seen of a field that the owner wrote.
-func (o Owner) seen(object, field string, value any) verdict.Evidence {
-	return verdict.Seen("field", object, "%s: %s, written by %s", field, show(value), o).At(o.Time)
+// seen is what was seen of a field that the owner wrote, whose value is shown as in a sentence.
+func (o Owner) seen(object, field, value string) verdict.Evidence {
+	return verdict.Seen("field", object, "%s: %s, written by %s", field, value, o).At(o.Time)
 }
 
 // ownerIn is the writer of an entry.
@@ -91,12 +91,6 @@ func key(name string) string {
 		return name
 	}
 	return "f:" + name
-}
-
-// element is the element of a list that is known by its name.
-func element(name string) string {
-	data, _ := json.Marshal(map[string]string{"name": name})
-	return "k:" + string(data)
 }
 
 // depth returns how far the set owns the path: its length where it owns the field or what is below it,
@@ -159,12 +153,12 @@ func (e edit) name() string {
 	return finding.OneLine(out.String())
 }
 
-// edits returns the fields below spec that managers own that are none of the known ones, the deepest
-// of each, in the order of their names.
-func edits(entries []metav1.ManagedFieldsEntry, known []string) []edit {
+// edits returns the fields below spec that others than the operators own, the deepest of each, in the order of
+// their names.
+func edits(entries []metav1.ManagedFieldsEntry) []edit {
 	var out []edit
 	for _, e := range entries {
-		if e.Subresource != "" || slices.Contains(known, e.Manager) {
+		if e.Subresource != "" || slices.Contains(operators, e.Manager) {
 			continue
 		}
 		o := ownerIn(e)

@@ -140,9 +140,7 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	if value, found := get(d.Intended, path[1:]...); d.Intended != nil && found && path[0] == "spec" && same(value, have) {
 		reason += fmt.Sprintf("; it is what %s says", d.From)
 	}
-	seen := owner.seen(d.subject, name.String(), nil)
-	seen.Text = fmt.Sprintf("%s: %s, written by %s", name, shown(name, have), owner)
-	d.add(seen, verdict.Failed, "drift-field", d.subject+" "+name.String(), reason, d.revert(path, want), sourcePatch)
+	d.add(owner.seen(d.subject, name.String(), shown(name, have)), verdict.Failed, "drift-field", d.subject+" "+name.String(), reason, d.revert(path, want), sourcePatch)
 }
 
 // defaulted reports whether the API server filled the field in, or nothing says that another wrote it.

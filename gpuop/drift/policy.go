@@ -2,17 +2,15 @@ package drift
 
 import (
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
@@ -54,19 +52,17 @@ func (j *judging) withoutRelease() {
 			return
 		}
 		at := strings.Split(f.Path, ".")
-		have, _ := get(p.Object, at...)
-		if same(want, have) {
+		is, _ := get(p.Object, at...)
+		if same(want, is) {
 			agreed++
 			return
 		}
 		owner := OwnerOf(p.GetManagedFields(), at...)
-		seen := owner.seen("ClusterPolicy/"+p.GetName(), f.Path, nil)
-		seen.Text = fmt.Sprintf("%s: %s, written by %s", f.Path, shown(path, have), owner)
-		j.add(seen, verdict.Failed, "drift-value", path.String(),
-			fmt.Sprintf("%s says %s, and the ClusterPolicy %s has %s in %s", j.From, shown(path, want), p.GetName(), shown(path, have), f.Path)+owned(p.GetManagedFields(), owner, have), j.change(), sourceOperator)
+		j.add(owner.seen("ClusterPolicy/"+p.GetName(), f.Path, shown(path, is)), verdict.Failed, "drift-value", path.String(),
+			fmt.Sprintf("%s says %s, and the ClusterPolicy %s has %s in %s", j.From, shown(path, want), p.GetName(), shown(path, is), f.Path)+owned(p.GetManagedFields(), owner, is), j.change(), sourceOperator)
 	})
 	if left > 0 {
-		j.add(verdict.Seen("values", j.From, "%s without a field", counted(left, "value")), verdict.Unknown, "drift-value", "values", fmt.Sprintf("%s of %s %s no field of the ClusterPolicy, and without a Helm release there is nothing to compare with", counted(left, "value"), j.From, map[bool]string{true: "has", false: "have"}[left == 1]),
+		j.add(verdict.Seen("values", j.From, "%s without a field", counted(left, "value")), verdict.Unknown, "drift-value", "values", fmt.Sprintf("%s of %s %s no field of the ClusterPolicy, and without a Helm release there is nothing to compare with", counted(left, "value"), j.From, have(left)),
 			"helm list -A --all", sourceHelm)
 	}
 	if agreed > 0 {
@@ -81,98 +77,42 @@ func (j *judging) change() string {
 	return ""
 }
 
-// policy compares a ClusterPolicy with the DaemonSets that the operator makes of it.
-func (j *judging) policy(p *unstructured.Unstructured) {
-	if inForce := j.Policies()[0]; p != inForce {
-		owner := OwnerOf(p.GetManagedFields(), "spec")
-		j.add(j.listed(cluster.ClusterPolicies, "%d ClusterPolicies", len(j.ClusterPolicies)), verdict.Warning, "drift-policy-ignored", "ClusterPolicy/"+p.GetName(), fmt.Sprintf("the operator acts on %s and ignores this one", inForce.GetName())+owned(p.GetManagedFields(), owner, p.Object["spec"]),
-			"kubectl delete clusterpolicy "+p.GetName(), "gpu-operator controllers/clusterpolicy_controller.go")
-		return
-	}
-	if j.DaemonSets == nil {
-		return
-	}
-	spec, _ := p.Object["spec"].(map[string]any)
-	version := j.version(p)
-	operands, seen := j.operands(version), map[string]bool{}
+// daemonSets are the fields of the operands' DaemonSets that another than the operator wrote: whatever the
+// operator writes follows from its ClusterPolicy or NVIDIADriver.
+func (j *judging) daemonSets() {
+	known, unknown, edited := 0, 0, false
 	for i := range j.DaemonSets {
 		ds := &j.DaemonSets[i]
-		at := slices.IndexFunc(operands, func(o chart.Operand) bool { return makes(o, ds.Name) })
-		if at < 0 || ds.Namespace != j.Namespace {
+		maker := metav1.GetControllerOf(ds)
+		if ds.Namespace != j.Namespace || maker == nil || !strings.HasPrefix(maker.APIVersion, "nvidia.com/") {
 			continue
 		}
-		op := operands[at]
-		seen[op.DaemonSet] = true
-		if owner := metav1.GetControllerOf(ds); owner != nil && owner.Kind != "ClusterPolicy" {
-			continue // an NVIDIADriver's
+		if len(ds.ManagedFields) == 0 {
+			unknown++
+			continue
 		}
-		j.daemonSet(p, spec, ds, op, version)
+		known++
+		edited = j.edited(ds, maker.Kind) || edited
 	}
-	j.absent(p, spec, operands, seen)
+	if unknown > 0 {
+		j.add(j.listed(cluster.DaemonSets, "%s without managedFields", counted(unknown, "DaemonSet")), verdict.Unknown, "drift-daemonset-edited", "DaemonSets",
+			fmt.Sprintf("%s %s no managedFields, so that it is not known who wrote their fields", counted(unknown, "DaemonSet"), have(unknown)),
+			fmt.Sprintf("kubectl get daemonsets -n %s -o yaml --show-managed-fields", j.Namespace), sourceHash)
+	}
+	if known > 0 && !edited {
+		j.add(j.listed(cluster.DaemonSets, "managedFields of %s", counted(known, "DaemonSet")), verdict.OK, "drift-daemonset-edited", "DaemonSets",
+			fmt.Sprintf("no one but the operator wrote the fields of %s", counted(known, "DaemonSet")), "", sourceHash)
+	}
 }
 
-func (j *judging) daemonSet(p *unstructured.Unstructured, spec map[string]any, ds *appsv1.DaemonSet, op chart.Operand, version chart.Version) {
-	subject := "DaemonSet/" + ds.Name
-	if why, key, _ := excluded(op, spec); why != "" {
-		v := j.add(j.listed(cluster.DaemonSets, "%s", ds.Name), verdict.Failed, "drift-daemonset-left", subject, fmt.Sprintf("ClusterPolicy %s %s, and the DaemonSet is still there", p.GetName(), why),
-			fmt.Sprintf("kubectl logs -n %s deployment/gpu-operator", j.Namespace), sourceOperator)
-		j.settle(v, OwnerOf(p.GetManagedFields(), append([]string{"spec"}, key...)...))
-		return
-	}
-	differences, checked := compare(spec, ds, op, version)
-	reported := map[string]bool{}
-	for _, d := range differences {
-		owner := OwnerOf(ds.ManagedFields, d.path...)
-		reported[edit{path: d.path}.name()] = true
-		reason := fmt.Sprintf("ClusterPolicy %s specifies %s in %s, and the DaemonSet has %s", p.GetName(), show(d.want), d.from, show(d.have)) + owned(ds.ManagedFields, owner, d.have)
-		next, source := fmt.Sprintf("kubectl logs -n %s deployment/gpu-operator", j.Namespace), sourceOperator
-		if owner.Manager != "" && !slices.Contains(operators, owner.Manager) {
-			reason += "; the operator does not put it back until the ClusterPolicy changes, as it compares the hash of what it wrote last"
-			next, source = j.rewrite(ds), sourceHash
-		}
-		v := j.add(owner.seen(subject, d.field, d.have), verdict.Failed, "drift-daemonset", subject+" "+d.field, reason, next, source)
-		if slices.Contains(operators, owner.Manager) || owner.Manager == "" {
-			j.settle(v, OwnerOf(p.GetManagedFields(), append([]string{"spec"}, strings.Split(d.from, ".")...)...))
-		}
-	}
-	j.edited(ds, subject, reported)
-	if left := checked - len(differences); left > 0 {
-		j.add(verdict.Seen("spec", subject, "%s", counted(left, "field")), verdict.OK, "drift-daemonset", subject, fmt.Sprintf("%s %s as ClusterPolicy %s specifies", counted(left, "field"), are(left), p.GetName()), "", sourceOperator)
-	}
-	j.rolledOut(ds, subject)
-}
-
-// rewrite makes the operator write the DaemonSet again: it does so where its own hash is not there.
-func (j *judging) rewrite(ds *appsv1.DaemonSet) string {
-	return fmt.Sprintf("kubectl annotate daemonset %s -n %s nvidia.com/last-applied-hash-", ds.Name, ds.Namespace)
-}
-
-// settle turns a failure into waiting where the ClusterPolicy's field was written so recently that the
-// operator may be about to follow.
-func (j *judging) settle(v *verdict.Verdict, changed Owner) {
-	if changed.Time.IsZero() {
-		if all := j.Policies(); len(all) > 0 {
-			p := all[0]
-			changed = OwnerOf(p.GetManagedFields(), "spec")
-		}
-	}
-	if changed.Time.IsZero() || j.At.Sub(changed.Time) >= settling {
-		return
-	}
-	v.State = verdict.Waiting
-	v.Reason += fmt.Sprintf("; the ClusterPolicy was written by %s, and the operator may be about to follow", changed)
-	v.Since = changed.Time
-}
-
-// edited are the fields of a DaemonSet that another than the operator wrote, and that the
-// ClusterPolicy says nothing about.
-func (j *judging) edited(ds *appsv1.DaemonSet, subject string, reported map[string]bool) {
+// edited is a row for each that wrote fields of a DaemonSet beside the operator. It reports whether there is one.
+func (j *judging) edited(ds *appsv1.DaemonSet, maker string) bool {
 	byOwner := map[Owner][]string{}
 	var owners []Owner
-	for _, e := range edits(ds.ManagedFields, operators) {
+	for _, e := range edits(ds.ManagedFields) {
 		name := e.name()
-		if strings.HasSuffix(name, "annotations.kubectl.kubernetes.io/restartedAt") || reported[name] {
-			continue // kubectl rollout restart, or a row of its own
+		if strings.HasSuffix(name, "annotations.kubectl.kubernetes.io/restartedAt") {
+			continue // kubectl rollout restart
 		}
 		if OwnerOf(ds.ManagedFields, e.path...) != e.owner {
 			continue // the operator has written it again since
@@ -189,77 +129,26 @@ func (j *judging) edited(ds *appsv1.DaemonSet, subject string, reported map[stri
 			more = fmt.Sprintf(" and %d more", len(names)-5)
 			names = names[:5]
 		}
+		subject := "DaemonSet/" + ds.Name
 		j.add(verdict.Seen("managedFields", subject, "%s: %s", o.Manager, strings.Join(names, ", ")).At(o.Time), verdict.Failed, "drift-daemonset-edited", subject,
-			fmt.Sprintf("%s wrote %s%s; the operator does not put it back until the ClusterPolicy changes, as it compares the hash of what it wrote last", o, strings.Join(names, ", "), more), j.rewrite(ds), sourceHash)
+			fmt.Sprintf("%s wrote %s%s; the operator does not put it back until the %s changes, as it compares the hash of what it wrote last", o, strings.Join(names, ", "), more, maker),
+			// the operator writes a DaemonSet that has no hash
+			fmt.Sprintf("kubectl annotate daemonset %s -n %s nvidia.com/last-applied-hash-", ds.Name, ds.Namespace), sourceHash)
 	}
+	return len(owners) > 0
 }
 
-// rolledOut compares the DaemonSet with its pods.
-func (j *judging) rolledOut(ds *appsv1.DaemonSet, subject string) {
-	s := ds.Status
-	if s.DesiredNumberScheduled == 0 || s.UpdatedNumberScheduled >= s.DesiredNumberScheduled {
-		return
+// counted is "1 field" or "3 fields".
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
 	}
-	old := s.DesiredNumberScheduled - s.UpdatedNumberScheduled
-	seen := verdict.Seen("status", subject, "desired %d, updated %d", s.DesiredNumberScheduled, s.UpdatedNumberScheduled)
-	if ds.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
-		j.add(seen, verdict.Warning, "drift-not-rolled-out", subject,
-			fmt.Sprintf("%d of %d pods run an older template, and the DaemonSet replaces a pod only when it is deleted: the driver's upgrade controller does so, node by node", old, s.DesiredNumberScheduled),
-			"kubectl get nodes -L nvidia.com/gpu-driver-upgrade-state", sourceOperator)
-		return
-	}
-	j.add(seen, verdict.Waiting, "drift-not-rolled-out", subject, fmt.Sprintf("%d of %d pods run an older template", old, s.DesiredNumberScheduled),
-		fmt.Sprintf("kubectl rollout status daemonset/%s -n %s", ds.Name, ds.Namespace), sourceOperator)
+	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// absent are the operands that are enabled and have no DaemonSet. Without a GPU node the operator makes
-// none.
-func (j *judging) absent(p *unstructured.Unstructured, spec map[string]any, operands []chart.Operand, seen map[string]bool) {
-	if !slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return n.Labels["nvidia.com/gpu.present"] == "true" }) {
-		return
+func have(n int) string {
+	if n == 1 {
+		return "has"
 	}
-	custom, _ := get(spec, "driver", "useNvidiaDriverCRD")
-	for _, op := range operands {
-		why, _, said := excluded(op, spec)
-		if why != "" || !said || seen[op.DaemonSet] || op.Main().System && custom == true || strings.HasSuffix(op.DaemonSet, "mps-control-daemon") {
-			continue
-		}
-		v := j.add(j.listed(cluster.DaemonSets, "no %s among %d", op.DaemonSet, len(j.DaemonSets)), verdict.Failed, "drift-daemonset-missing", "DaemonSet/"+op.DaemonSet, fmt.Sprintf("ClusterPolicy %s enables %s, there are GPU nodes, and the DaemonSet is not there", p.GetName(), op.Settings),
-			fmt.Sprintf("kubectl logs -n %s deployment/gpu-operator", j.Namespace), sourceOperator)
-		j.settle(v, OwnerOf(p.GetManagedFields(), "spec", op.Settings, "enabled"))
-	}
-}
-
-// drivers compares NVIDIADrivers with their DaemonSets.
-func (j *judging) drivers() {
-	for i := range j.NVIDIADrivers {
-		d := &j.NVIDIADrivers[i]
-		spec, _ := d.Object["spec"].(map[string]any)
-		repository, image, version := text(spec, "repository"), text(spec, "image"), text(spec, "version")
-		if image == "" || version == "" {
-			continue
-		}
-		want := strings.Trim(repository+"/"+image, "/") + ":" + version
-		for k := range j.DaemonSets {
-			ds := &j.DaemonSets[k]
-			owner := metav1.GetControllerOf(ds)
-			if owner == nil || owner.Kind != "NVIDIADriver" || owner.Name != d.GetName() {
-				continue
-			}
-			for _, c := range ds.Spec.Template.Spec.Containers {
-				if c.Name != "nvidia-driver-ctr" {
-					continue
-				}
-				subject := "DaemonSet/" + ds.Name + " containers[" + c.Name + "].image"
-				if c.Image == want || strings.HasPrefix(c.Image, want+"-") {
-					j.add(verdict.Seen("spec", "DaemonSet/"+ds.Name, "image %s", c.Image), verdict.OK, "drift-daemonset", subject, fmt.Sprintf("it is %s, as NVIDIADriver %s specifies", finding.OneLine(c.Image), d.GetName()), "", sourceOperator)
-					continue
-				}
-				by := OwnerOf(ds.ManagedFields, "spec", "template", "spec", "containers", element(c.Name), "image")
-				v := j.add(by.seen("DaemonSet/"+ds.Name, "image", c.Image), verdict.Failed, "drift-daemonset", subject, fmt.Sprintf("NVIDIADriver %s specifies %s, and the DaemonSet has %s", d.GetName(), want, c.Image)+owned(ds.ManagedFields, by, c.Image),
-					fmt.Sprintf("kubectl logs -n %s deployment/gpu-operator", j.Namespace), sourceOperator)
-				j.settle(v, OwnerOf(d.GetManagedFields(), "spec", "version"))
-			}
-		}
-	}
+	return "have"
 }

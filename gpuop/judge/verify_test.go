@@ -584,6 +584,12 @@ func TestStates(t *testing.T) {
 		"DaemonSet was not created": {func(_ *testing.T, s *cluster.State) {
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
 		}, []row{{"daemonset", "", verdict.Failed, "driver.enabled enables the operand"}}},
+		"a second ClusterPolicy": {func(_ *testing.T, s *cluster.State) {
+			second := *s.ClusterPolicies[0].DeepCopy()
+			second.SetName("second")
+			second.SetCreationTimestamp(metav1.NewTime(s.At))
+			s.ClusterPolicies = append(s.ClusterPolicies, second)
+		}, []row{{"cluster-policy", "", verdict.Warning, "kubectl delete clusterpolicy second"}}},
 		"rollout": {func(_ *testing.T, s *cluster.State) { set(s, "nvidia-dcgm-exporter").Status.UpdatedNumberScheduled = 1 },
 			[]row{{"daemonset", "", verdict.Waiting, "kubectl rollout status"}}},
 		"driver rollout": {func(_ *testing.T, s *cluster.State) {
