@@ -88,7 +88,7 @@ func allBoards() answer {
 		}
 		rows = append(rows, []string{
 			b.Name, b.Typical, fmt.Sprintf("%d compute, %d memory", b.ComputeSlices, b.MemorySlices),
-			fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name), largest.Name, b.Evidence.String(),
+			fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name), largest.Name, string(b.Evidence),
 		})
 	}
 	return answer{Data: results, Text: func(w io.Writer, style finding.Style) error {
@@ -103,7 +103,7 @@ func allBoards() answer {
 func describeBoard(b mig.Board, layouts bool) boardResult {
 	r := boardResult{
 		Board: b.Name, Product: b.Typical, PCIIDs: b.PCIIDs, MemorySlices: b.MemorySlices, ComputeSlices: b.ComputeSlices,
-		Evidence: b.Evidence.String(), Source: b.Source,
+		Evidence: string(b.Evidence), Source: b.Source,
 	}
 	for _, p := range b.Profiles {
 		r.Profiles = append(r.Profiles, profileResult{
@@ -149,7 +149,7 @@ func oneBoard(b mig.Board) answer {
 			double, two := b.Profiles[2], b.Profiles[3]
 			fmt.Fprintf(w, "Data sheets count by memory: their \"%d @\" of this size is %s, their \"%d @\" is %s.\n", double.Max, double.Name, two.Max, two.Name)
 		}
-		_, err := fmt.Fprintf(w, "\n%s\n", style.Dim("placements "+b.Evidence.String()+": "+b.Source))
+		_, err := fmt.Fprintf(w, "\n%s\n", style.Dim("placements "+string(b.Evidence)+": "+b.Source))
 		return err
 	}}
 }
@@ -175,7 +175,6 @@ type instanceResult struct {
 
 func newMIGFitCommand(e *env) *cobra.Command {
 	var gpu, config string
-	var ascii bool
 	cmd := &cobra.Command{
 		Use:   "fit --gpu MODEL PROFILE[=N]...",
 		Short: "Draw where instances go on one GPU, or say why they cannot",
@@ -201,7 +200,7 @@ drawing stands in comments at its top. What does not fit is not written.`,
 			if err != nil {
 				return err
 			}
-			a := fit(b, request, ascii)
+			a := fit(b, request)
 			if config == "" {
 				return e.answer(a)
 			}
@@ -210,17 +209,16 @@ drawing stands in comments at its top. What does not fit is not written.`,
 	}
 	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU: A100-40GB, a PCI id, or the value of the nvidia.com/gpu.product label")
 	cmd.Flags().StringVar(&config, "config", "", "write a file for the MIG manager with a config of this `name`")
-	cmd.Flags().BoolVar(&ascii, "ascii", false, "draw with plain characters")
 	return cmd
 }
 
-func fit(b mig.Board, request mig.Request, ascii bool) answer {
+func fit(b mig.Board, request mig.Request) answer {
 	result := fitResult{Board: b.Name, Request: request.String()}
 	title := b.Name + ": " + result.Request
 	layout, err := mig.Fit(b, request)
 	if err == nil {
 		result.Fits = true
-		result.Drawing = mig.Drawing(b, layout, ascii)
+		result.Drawing = mig.Drawing(b, layout)
 		for _, i := range layout {
 			result.Layout = append(result.Layout, instanceResult{i.Profile.Name, i.Start, i.Profile.Memory})
 		}
@@ -237,7 +235,7 @@ func fit(b mig.Board, request mig.Request, ascii bool) answer {
 			result.Nearest = append(result.Nearest, l.Request().String())
 		}
 		if len(refusal.Nearest) > 0 {
-			result.Drawing = mig.Drawing(b, refusal.Nearest[0], ascii)
+			result.Drawing = mig.Drawing(b, refusal.Nearest[0])
 		}
 	}
 	report.Add(finding.Finding{
@@ -298,10 +296,9 @@ func assumed(b mig.Board) finding.Report {
 }
 
 type predictionResult struct {
-	Strategy   string            `json:"strategy"`
-	Resources  map[string]int    `json:"resources"`
-	Labels     map[string]string `json:"labels"`
-	FromDriver []string          `json:"fromDriver"`
+	Strategy  string            `json:"strategy"`
+	Resources map[string]int    `json:"resources"`
+	Labels    map[string]string `json:"labels"`
 }
 
 func newMIGPredictCommand(e *env) *cobra.Command {
@@ -310,137 +307,114 @@ func newMIGPredictCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "predict (--gpu MODEL [--gpus N] | --node FILE) (--config NAME [-f FILE] | PROFILE[=N]...)",
 		Short: "Predict labels and allocatable resources of a partition",
-		Long: `predict says which labels and resources a node will show once a MIG config is applied, under each strategy of
-mig.strategy or under the one that --strategy names. The config is one of a mig-parted file (-f), one of the operator's
+		Long: `predict says which labels and resources a node will show once a MIG config is applied, under the
+strategy that --strategy names. The config is one of a mig-parted file (-f), one of the operator's
 default names (all-balanced, all-1g.10gb, …), or profiles for every GPU.`,
 		Example: `  gpuop mig predict --gpu A100-40GB --gpus 8 --config all-balanced
   gpuop mig predict --node gpu-1.json -f mig.yaml --config notebooks --strategy mixed
   gpuop mig predict --gpu H100-80GB 3g.40gb=2`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			strategies := []string{mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed}
-			if strategy != "" {
-				if !slices.Contains(strategies, strategy) {
-					return fmt.Errorf("%w: --strategy %q, want none, single or mixed", errUsage, strategy)
-				}
-				strategies = []string{strategy}
+			if err := checkStrategy("--strategy", strategy); err != nil {
+				return err
 			}
 			n, gpus, findings, err := h.read(e)
 			if err != nil {
 				return err
 			}
 			report := finding.Report{Findings: findings}
-			if config == "" && len(args) == 0 && n != nil {
-				config = n.Labels["nvidia.com/mig.config"]
+			if n != nil {
+				strategy = cmp.Or(strategy, n.Labels["nvidia.com/mig.strategy"])
+				if len(args) == 0 {
+					config = cmp.Or(config, n.Labels["nvidia.com/mig.config"])
+				}
 			}
-			after, title, err := repartition(e, gpus, file, config, args, &report)
+			named, title, found, err := e.partition(gpus[0], file, config, args)
 			if err != nil {
 				return err
 			}
-			return e.answer(predicted(after, title, strategies, report))
+			if named.Name != "" {
+				after, refused := named.Apply(gpus)
+				gpus, found = after, append(found, refused...)
+			}
+			for _, f := range found {
+				if file != "" {
+					f.File = inputName(file)
+				}
+				report.Add(f)
+			}
+			return e.answer(predicted(gpus, title, cmp.Or(strategy, mig.StrategySingle), report))
 		},
 	}
 	h.flags(cmd)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "a mig-parted `file`; - for standard input")
 	cmd.Flags().StringVar(&config, "config", "", "the `name` of the config, as in the nvidia.com/mig.config label")
-	cmd.Flags().StringVar(&strategy, "strategy", "", "only this `strategy`: none, single or mixed")
+	cmd.Flags().StringVar(&strategy, "strategy", "", "the `strategy`: none, single or mixed (the node's label nvidia.com/mig.strategy, or single)")
 	return cmd
 }
 
-// repartition applies what the user named to the GPUs.
-func repartition(e *env, gpus []mig.GPU, file, config string, words []string, report *finding.Report) ([]mig.GPU, string, error) {
-	board := gpus[0].Board
+// partition is the config that the user named, its name in the title, and what is wrong with the file that has it.
+func (e *env) partition(gpu mig.GPU, file, config string, words []string) (mig.Named, string, []finding.Finding, error) {
+	none := mig.Named{}
 	switch {
 	case len(words) > 0 && (config != "" || file != ""):
-		return nil, "", fmt.Errorf("%w: profiles beside --config or -f; name one of them", errUsage)
+		return none, "", nil, fmt.Errorf("%w: profiles beside --config or -f; name one of them", errUsage)
 	case len(words) > 0:
 		request, err := mig.ParseRequest(words)
-		if err != nil {
-			return nil, "", err
-		}
-		named := mig.Named{Name: request.String(), Entries: []mig.Entry{{All: true, Enabled: true, Devices: request}}}
-		after, findings := named.Apply(gpus)
-		report.Add(findings...)
-		return after, "each " + request.String(), nil
+		each := mig.Entry{All: true, Enabled: true, Devices: request}
+		return mig.Named{Name: request.String(), Entries: []mig.Entry{each}}, "each " + request.String(), nil, err
 	case config == "":
-		return nil, "", fmt.Errorf("%w: say which partition, with --config NAME or PROFILE=N…", errUsage)
+		return none, "", nil, fmt.Errorf("%w: say which partition, with --config NAME or PROFILE=N…", errUsage)
+	case file == "" && gpu.Board == nil:
+		return none, "", nil, fmt.Errorf("%w: %s has no MIG", mig.ErrUnknownBoard, gpu.Product)
 	case file == "":
-		if board == nil {
-			return nil, "", fmt.Errorf("%w: %s has no MIG", mig.ErrUnknownBoard, gpus[0].Product)
-		}
-		entry, err := mig.Default(*board, config)
+		entry, err := mig.Default(*gpu.Board, config)
 		if err != nil {
-			return nil, "", fmt.Errorf("%w; for a config of your own add -f FILE", err)
+			return none, "", nil, fmt.Errorf("%w; for a config of your own add -f FILE", err)
 		}
-		after, findings := mig.Named{Name: config, Entries: []mig.Entry{entry}}.Apply(gpus)
-		report.Add(findings...)
-		return after, config + " of the default configuration, each " + cmp.Or(entry.Devices.String(), "without an instance"), nil
+		title := config + " of the default configuration, each " + cmp.Or(entry.Devices.String(), "without an instance")
+		return mig.Named{Name: config, Entries: []mig.Entry{entry}}, title, nil, nil
 	}
 	data, err := e.read(file)
 	if err != nil {
-		return nil, "", err
+		return none, "", nil, err
 	}
 	c, findings := mig.ParseConfig(data)
-	var named mig.Named
-	ok := false
-	if c != nil {
-		if named, ok = c.Config(config); ok {
-			after, more := named.Apply(gpus)
-			findings = append(findings, more...)
-			gpus = after
-		}
+	title := config + " of " + inputName(file)
+	if c == nil {
+		return none, title, findings, nil
 	}
-	for i := range findings {
-		findings[i].File = inputName(file)
+	if named, ok := c.Config(config); ok {
+		return named, title, findings, nil
 	}
-	report.Add(findings...)
-	if c != nil && !ok {
-		var names []string
-		for _, n := range c.Named {
-			names = append(names, n.Name)
-		}
-		hint := "it has " + strings.Join(names, ", ")
-		if near := finding.Nearest(config, names); near != "" {
-			hint = "did you mean " + near + "?"
-		}
-		return nil, "", fmt.Errorf("%s: %w %q: %s", inputName(file), mig.ErrUnknownConfig, config, hint)
+	var names []string
+	for _, n := range c.Named {
+		names = append(names, n.Name)
 	}
-	return gpus, config + " of " + inputName(file), nil
+	hint := "it has " + strings.Join(names, ", ")
+	if near := finding.Nearest(config, names); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return none, "", nil, fmt.Errorf("%s: %w %q: %s", inputName(file), mig.ErrUnknownConfig, config, hint)
 }
 
-func predicted(gpus []mig.GPU, title string, strategies []string, report finding.Report) answer {
-	var results []predictionResult
-	var predictions []mig.Prediction
-	for _, s := range strategies {
-		p := mig.Predict(gpus, s, mig.Replication{})
-		predictions = append(predictions, p)
-		results = append(results, predictionResult{s, p.Resources, p.Labels, p.FromDriver})
-		if len(strategies) == 1 {
-			report.Add(p.Findings...)
-		}
+// checkStrategy refuses a word that is no MIG strategy; an empty one leaves the strategy open.
+func checkStrategy(flag, word string) error {
+	if slices.Contains([]string{"", mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed}, word) {
+		return nil
 	}
-	return answer{Data: results, Report: report, Text: func(w io.Writer, style finding.Style) error {
-		fmt.Fprintf(w, "%s, %s\n", style.Bold(gpuLine(gpus)), title)
-		for i, p := range predictions {
-			fmt.Fprintf(w, "\n%s\n", style.Bold("mig.strategy="+strategies[i]))
-			if err := writeResources(w, nil, p.Resources, style); err != nil {
-				return err
-			}
-			if len(strategies) > 1 {
-				for _, f := range p.Findings {
-					fmt.Fprintf(w, "  %s %s\n", style.Severity(f.Severity), f.Reason)
-				}
-				continue
-			}
-			if err := writeLabels(w, nil, p.Labels, p.FromDriver, style); err != nil {
-				return err
-			}
-		}
-		if len(strategies) > 1 {
-			_, err := fmt.Fprintln(w, style.Dim("\nThe labels of one strategy: add --strategy none, single or mixed."))
+	return fmt.Errorf("%w: %s %q, want none, single or mixed", errUsage, flag, word)
+}
+
+func predicted(gpus []mig.GPU, title, strategy string, report finding.Report) answer {
+	p := mig.Predict(gpus, strategy, mig.Replication{})
+	report.Add(p.Findings...)
+	return answer{Data: predictionResult{strategy, p.Resources, p.Labels}, Report: report, Text: func(w io.Writer, style finding.Style) error {
+		fmt.Fprintf(w, "%s, %s\n\n%s\n", style.Bold(gpuLine(gpus)), title, style.Bold("mig.strategy="+strategy))
+		if err := writeResources(w, nil, p.Resources, style); err != nil {
 			return err
 		}
-		return nil
+		return writeLabels(w, nil, p.Labels, style)
 	}}
 }
 
@@ -470,7 +444,7 @@ func writeResources(w io.Writer, before, after map[string]int, style finding.Sty
 }
 
 // writeLabels shows the labels, with what they were before where that is known.
-func writeLabels(w io.Writer, before, after map[string]string, fromDriver []string, style finding.Style) error {
+func writeLabels(w io.Writer, before, after map[string]string, style finding.Style) error {
 	var rows [][]string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		value := cmp.Or(after[name], `""`)
@@ -483,9 +457,5 @@ func writeLabels(w io.Writer, before, after map[string]string, fromDriver []stri
 		rows = append(rows, []string{"  " + name, value})
 	}
 	fmt.Fprintf(w, "\n%s\n", style.Dim("labels"))
-	if err := table(w, rows); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "%s\n", style.Dim(fmt.Sprintf("  and %d labels whose values the driver and the machine set (-o json lists them)", len(fromDriver))))
-	return err
+	return table(w, rows)
 }

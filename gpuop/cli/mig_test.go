@@ -78,7 +78,7 @@ func TestMIGTranscripts(t *testing.T) {
 			{"mig", "fit", "--gpu", "A100-40GB", "3g.20gb=2", "1g.5gb=1"},
 			{"mig", "fit", "--gpu", "A100-40GB", "2g.10gb=3", "1g.5gb=1"},
 			{"mig", "fit", "--gpu", "A100-80GB", "1g.5gb=7"},
-			{"mig", "fit", "--gpu", "RTX-PRO-6000", "1g.24gb+me.all", "1g.24gb-me=3", "--ascii"},
+			{"mig", "fit", "--gpu", "RTX-PRO-6000", "1g.24gb+me.all", "1g.24gb-me=3"},
 			{"mig", "fit", "--gpu", "A30", "7g.80gb"},
 		},
 		"mig-predict.txt": {

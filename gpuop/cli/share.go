@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -74,8 +73,8 @@ Several files make several configs; NAME=FILE names one, otherwise it is named a
 			if err != nil {
 				return err
 			}
-			if strategy != "" && !slices.Contains([]string{mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed}, strategy) {
-				return fmt.Errorf("%w: --mig-strategy %q, want none, single or mixed", errUsage, strategy)
+			if err := checkStrategy("--mig-strategy", strategy); err != nil {
+				return err
 			}
 			if len(files) == 0 {
 				return fmt.Errorf("%w: say which configuration, with -f FILE", errUsage)
@@ -217,7 +216,7 @@ func writeShare(w io.Writer, style finding.Style, gpus []mig.GPU, r shareResult,
 	if err := writeResources(w, before.Resources, after.Resources, style); err != nil {
 		return err
 	}
-	if err := writeLabels(w, before.Labels, after.Labels, after.FromDriver, style); err != nil {
+	if err := writeLabels(w, before.Labels, after.Labels, style); err != nil {
 		return err
 	}
 	for _, l := range r.Limits {

@@ -1,6 +1,7 @@
 package mig
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -83,10 +84,15 @@ const (
 
 const (
 	sourceSpec      = "mig-parted api/spec/v1/spec.go"
-	sourceLabels    = "Kubernetes: labels and selectors, syntax of label values"
 	sourceGeometry  = "MIG User Guide, supported MIG profiles and placements"
 	sourceUncovered = "mig-parted issue 157"
 )
+
+// sources are the sources of the rules that do not come from sourceSpec.
+var sources = map[string]string{
+	ruleName: "Kubernetes: labels and selectors, syntax of label values", ruleFit: sourceGeometry, ruleProfile: sourceGeometry,
+	ruleCoverage: sourceUncovered,
+}
 
 // ParseConfig reads a mig-parted file, today's spelling of profiles included (1g.24gb-me, +gfx,
 // +me.all), and reports what is unreadable, what the MIG manager would refuse and what no board can
@@ -145,19 +151,8 @@ type parser struct{ fields.Reader }
 // finish names the source of each finding that has none of its own.
 func (p *parser) finish() []finding.Finding {
 	for i := range p.Findings {
-		if p.Findings[i].Source != "" {
-			continue
-		}
-		switch p.Findings[i].ID {
-		case ruleName:
-			p.Findings[i].Source = sourceLabels
-		case ruleFit, ruleProfile:
-			p.Findings[i].Source = sourceGeometry
-		case ruleCoverage:
-			p.Findings[i].Source = sourceUncovered
-		default:
-			p.Findings[i].Source = sourceSpec
-		}
+		f := &p.Findings[i]
+		f.Source = cmp.Or(f.Source, sources[f.ID], sourceSpec)
 	}
 	return p.Findings
 }

@@ -4,94 +4,55 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
-// Drawing shows a layout as a strip of the board's memory slices, at most 69 columns wide so that
-// it survives being pasted into a chat: a ruler, a box for each instance, the compute slices under
-// each box. Slices that no instance has are marked free. With ascii it uses plain characters only.
-func Drawing(b Board, l Layout, ascii bool) string {
+// Drawing shows a layout as a strip of the board's memory slices, at most 73 columns wide so that it survives being pasted
+// into a chat: a ruler, a box for each instance, the compute slices under each box. Slices that no instance has are marked
+// free.
+func Drawing(b Board, l Layout) string {
+	const margin = "        "
 	width := 64 / b.MemorySlices
-	runs := cells(b, l)
-
-	var ruler, top, names, variants, bottom, compute strings.Builder
-	variant := false
-	for i, c := range runs {
-		inner := c.size*width - 1
-		for s := range c.size {
-			ruler.WriteString(center(strconv.Itoa(c.start+s), width))
-		}
-		name, attribute := c.name, ""
-		if utf8.RuneCountInString(name) > inner {
-			if at := strings.IndexAny(name, "+-"); at > 0 {
-				name, attribute, variant = name[:at], name[at:], true
-			}
-		}
-		left, cross := "┬", "┴"
-		if i == 0 {
+	ruler, top, names, variants, bottom, compute := "slice   ", margin, margin, margin, margin, "compute "
+	for s := range b.MemorySlices {
+		ruler += center(strconv.Itoa(s), width)
+	}
+	box := func(size int, name, share string) {
+		inner := size*width - 1
+		left, cross, attribute := "┬", "┴", ""
+		if top == margin {
 			left, cross = "┌", "└"
 		}
-		top.WriteString(left + strings.Repeat("─", inner))
-		bottom.WriteString(cross + strings.Repeat("─", inner))
-		names.WriteString("│" + center(name, inner))
-		variants.WriteString("│" + center(attribute, inner))
-		share := ""
-		if c.instance {
-			share = strconv.Itoa(c.compute)
+		if at := strings.IndexAny(name, "+-"); at > 0 && len(name) > inner {
+			name, attribute = name[:at], name[at:]
 		}
-		compute.WriteString(" " + center(share, inner))
+		top += left + strings.Repeat("─", inner)
+		names += "│" + center(name, inner)
+		variants += "│" + center(attribute, inner)
+		bottom += cross + strings.Repeat("─", inner)
+		compute += " " + center(share, inner)
 	}
-	lines := []string{
-		"slice   " + ruler.String(),
-		"        " + top.String() + "┐",
-		"        " + names.String() + "│",
-	}
-	if variant {
-		lines = append(lines, "        "+variants.String()+"│")
-	}
-	lines = append(lines,
-		"        "+bottom.String()+"┘",
-		"compute "+compute.String(),
-	)
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	text := strings.Join(lines, "\n") + "\n"
-	if ascii {
-		text = strings.NewReplacer("┌", "+", "┐", "+", "└", "+", "┘", "+", "┬", "+", "┴", "+", "─", "-", "│", "|").Replace(text)
-	}
-	return text
-}
-
-// cell is a run of memory slices: an instance, or free slices between instances.
-type cell struct {
-	start, size, compute int
-	name                 string
-	instance             bool
-}
-
-func cells(b Board, l Layout) []cell {
-	var runs []cell
 	at := 0
-	gap := func(until int) {
+	free := func(until int) {
 		if at < until {
-			runs = append(runs, cell{start: at, size: until - at, name: "free"})
+			box(until-at, "free", "")
 		}
 	}
 	for _, i := range l {
-		gap(i.Start)
-		runs = append(runs, cell{start: i.Start, size: i.Profile.Memory, compute: i.Profile.Compute, name: i.Profile.Name, instance: true})
+		free(i.Start)
+		box(i.Profile.Memory, i.Profile.Name, strconv.Itoa(i.Profile.Compute))
 		at = i.End()
 	}
-	gap(b.MemorySlices)
-	return runs
+	free(b.MemorySlices)
+	lines := []string{strings.TrimRight(ruler, " "), top + "┐", names + "│"}
+	if strings.ContainsAny(variants, "+-") {
+		lines = append(lines, variants+"│")
+	}
+	lines = append(lines, bottom+"┘", strings.TrimRight(compute, " "))
+	return strings.Join(lines, "\n") + "\n"
 }
 
 func center(s string, width int) string {
-	space := width - utf8.RuneCountInString(s)
-	if space <= 0 {
-		return s
-	}
+	space := max(0, width-len(s))
 	return strings.Repeat(" ", space/2) + s + strings.Repeat(" ", space-space/2)
 }
 

@@ -13,24 +13,15 @@ import (
 )
 
 // Evidence says how well a board's placements are attested.
-type Evidence int
+type Evidence string
 
 const (
-	// Assumed placements follow the pattern of the boards that are attested; counts come from
-	// NVIDIA's own default mig-parted file and the MIG User Guide.
-	Assumed Evidence = iota
-	// Attested placements were printed by a driver (nvidia-smi mig -lgipp) or are in NVIDIA's
-	// own simulated device that upstream tests against.
-	Attested
+	// Assumed placements follow the pattern of the boards that are attested; counts come from NVIDIA's own default
+	// mig-parted file and the MIG User Guide.
+	Assumed Evidence = "assumed"
+	// Attested placements were printed by a driver (nvidia-smi mig -lgipp) or are in NVIDIA's own simulated device.
+	Attested Evidence = "attested"
 )
-
-// String returns "assumed" or "attested".
-func (e Evidence) String() string {
-	if e == Attested {
-		return "attested"
-	}
-	return "assumed"
-}
 
 // Profile is one kind of GPU instance on one board.
 type Profile struct {
@@ -133,14 +124,11 @@ var Boards = sync.OnceValue(func() []Board {
 			}
 			return strings.Fields(column)
 		}
-		b := Board{Name: c[0], Typical: c[1], Aliases: words(c[2]), Products: words(c[3]), PCIIDs: words(c[4]), Family: c[6], ComputeCapability: c[7], Source: c[10]}
+		b := Board{Name: c[0], Typical: c[1], Aliases: words(c[2]), Products: words(c[3]), PCIIDs: words(c[4]), Family: c[6], ComputeCapability: c[7], Evidence: Evidence(c[9]), Source: c[10]}
 		b.MemoryMiB, _ = strconv.Atoi(c[5])
 		compute, memory, _ := strings.Cut(c[8], "/")
 		b.ComputeSlices, _ = strconv.Atoi(compute)
 		b.MemorySlices, _ = strconv.Atoi(memory)
-		if c[9] == Attested.String() {
-			b.Evidence = Attested
-		}
 		for _, word := range words(c[11]) {
 			b.Profiles = append(b.Profiles, parseProfile(word))
 		}

@@ -60,10 +60,8 @@ type Replica struct {
 
 // Prediction is what a node will show.
 type Prediction struct {
-	// Labels are those whose values follow from the configuration.
+	// Labels are those whose values follow from the configuration; the driver and the machine set further ones.
 	Labels map[string]string
-	// FromDriver are the further labels that will be there, with values that the driver reports.
-	FromDriver []string
 	// Resources are the extended resources with capacity, by name. A resource that the device
 	// plugin serves no longer stays at 0 until the kubelet restarts.
 	Resources map[string]int
@@ -129,8 +127,6 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 	if replication.Strategy == "mps" && enabled > 0 {
 		p.add(ruleMPS, finding.Error, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels go stale", "use time-slicing on MIG devices, or disable MIG", sourceLabel)
 	}
-	slices.Sort(p.FromDriver)
-	p.FromDriver = slices.Compact(p.FromDriver)
 	return p.Prediction
 }
 
@@ -152,14 +148,6 @@ func (p *predictor) common(gpus []GPU) {
 	}
 	p.Labels["nvidia.com/mig.capable"] = strconv.FormatBool(capable)
 	p.Labels["nvidia.com/mps.capable"] = strconv.FormatBool(p.sharing.Strategy == "mps" && !enabled)
-	for _, l := range []string{
-		"cuda.driver-version.full", "cuda.driver-version.major", "cuda.driver-version.minor", "cuda.driver-version.revision",
-		"cuda.runtime-version.full", "cuda.runtime-version.major", "cuda.runtime-version.minor",
-		"cuda.driver.major", "cuda.driver.minor", "cuda.driver.rev", "cuda.runtime.major", "cuda.runtime.minor",
-		"gfd.timestamp", "gpu.machine", "gpu.mode",
-	} {
-		p.FromDriver = append(p.FromDriver, "nvidia.com/"+l)
-	}
 }
 
 // wholeGPUs are the nvidia.com/gpu.* labels. They describe one product only; a GPU outside MIG mode
@@ -186,8 +174,6 @@ func (p *predictor) wholeGPUs(gpus []GPU) {
 			}
 			if g.MemoryMiB > 0 {
 				p.Labels[WholeGPU+".memory"] = strconv.Itoa(g.MemoryMiB)
-			} else {
-				p.FromDriver = append(p.FromDriver, WholeGPU+".memory")
 			}
 			if major, minor, ok := strings.Cut(g.ComputeCapability, "."); ok {
 				p.Labels[WholeGPU+".compute.major"] = major
@@ -284,9 +270,6 @@ func (p *predictor) mixed(gpus []GPU, kinds map[string]int, disabled, empty int)
 // device are the labels of one kind of MIG device.
 func (p *predictor) device(resource string, g GPU, profile string, count int) {
 	p.base(resource, g.Product+"-MIG-"+strings.ReplaceAll(profile, "+", "."), count, &p.sharing)
-	for _, l := range []string{"memory", "engines.copy", "engines.decoder", "engines.encoder", "engines.jpeg", "engines.ofa"} {
-		p.FromDriver = append(p.FromDriver, resource+"."+l)
-	}
 	if n, ok := parseName(profile); ok {
 		p.Labels[resource+".slices.gi"] = strconv.Itoa(n.compute)
 		p.Labels[resource+".slices.ci"] = strconv.Itoa(n.compute)
@@ -294,10 +277,8 @@ func (p *predictor) device(resource string, g GPU, profile string, count int) {
 	if g.Board != nil {
 		if row, ok := g.Board.Profile(profile); ok && row.SMs > 0 {
 			p.Labels[resource+".multiprocessors"] = strconv.Itoa(row.SMs)
-			return
 		}
 	}
-	p.FromDriver = append(p.FromDriver, resource+".multiprocessors")
 }
 
 // first is the first GPU in MIG mode.

@@ -44,52 +44,28 @@ func bySize(a, b string) int {
 // ErrRequest is returned for a word that does not read as profile=count.
 var ErrRequest = errors.New("unreadable request")
 
-// ParseRequest reads words such as "3g.40gb=2", "3g.40gb:2", "2x1g.10gb" or "1g.10gb", separated by
-// spaces, commas or plus signs between words. Both the driver's spelling of a profile (1g.10gb+me)
-// and the spelling in config and resource names (1g.10gb.me, mig-1g.10gb.me) are understood. The
-// error wraps ErrRequest.
+// ParseRequest reads words such as "3g.40gb=2" or "1g.10gb". Both the driver's spelling of a profile (1g.10gb+me) and the
+// spelling in config and resource names (1g.10gb.me, mig-1g.10gb.me) are understood. The error wraps ErrRequest.
 func ParseRequest(words []string) (Request, error) {
 	r := Request{}
 	for _, word := range words {
-		for part := range strings.FieldsFuncSeq(word, func(c rune) bool { return c == ',' || c == ' ' }) {
-			if part == "+" {
-				continue
-			}
-			name, n, err := counted(part)
-			if err != nil {
-				return nil, err
-			}
+		for part := range strings.FieldsSeq(word) {
+			name, count, counted := strings.Cut(part, "=")
 			canonical, ok := CanonicalProfile(name)
 			if !ok {
 				return nil, fmt.Errorf("%w %q: want a MIG profile such as 3g.40gb or 1g.10gb+me, with =count for several", ErrRequest, part)
 			}
-			r[canonical] += n
+			n, err := strconv.Atoi(count)
+			if counted && (err != nil || n < 1) {
+				return nil, fmt.Errorf("%w %q: want profile=count with a count of at least 1", ErrRequest, part)
+			}
+			r[canonical] += max(1, n)
 		}
 	}
 	if len(r) == 0 {
 		return nil, fmt.Errorf("%w: no profile given, want for example 3g.40gb=2", ErrRequest)
 	}
 	return r, nil
-}
-
-// counted reads 3g.40gb=2, 3g.40gb:2, 2x3g.40gb or 3g.40gb.
-func counted(part string) (name string, n int, err error) {
-	name, count, found := strings.Cut(part, "=")
-	if !found {
-		name, count, found = strings.Cut(part, ":")
-	}
-	if times, rest, ok := strings.Cut(part, "x"); ok && !found {
-		if _, err := strconv.Atoi(times); err == nil {
-			name, count, found = rest, times, true
-		}
-	}
-	if !found {
-		return name, 1, nil
-	}
-	if n, err = strconv.Atoi(count); err != nil || n < 1 {
-		return "", 0, fmt.Errorf("%w %q: want profile=count with a count of at least 1", ErrRequest, part)
-	}
-	return name, n, nil
 }
 
 // Instance is one placed GPU instance.
@@ -221,7 +197,7 @@ func place(b Board, r Request) (layout Layout, found bool) {
 // slices first. Instances of one profile are placed in ascending order, so that no arrangement is visited twice. The
 // layout is only lent to visit.
 func arrange(b Board, r Request, visit func(Layout) (stop bool)) {
-	if !b.mayHold(r) {
+	if c, _ := cause(b, r); c != Placement {
 		return
 	}
 	var wanted []Profile
@@ -255,65 +231,43 @@ func arrange(b Board, r Request, visit func(Layout) (stop bool)) {
 	search(0, 0)
 }
 
-// mayHold reports whether the board has the slices for the request, wherever they are.
-func (b Board) mayHold(total Request) bool {
-	compute, memory, exclusive := 0, 0, 0
-	for name, n := range total {
-		p, ok := b.Profile(name)
-		if n == 0 {
-			continue
-		}
-		if !ok || n < 0 || n > p.Max {
-			return false
-		}
-		if p.exclusive() {
-			exclusive += n
-		}
-		compute += n * p.Compute
-		memory += n * p.Memory
-	}
-	return compute <= b.ComputeSlices && memory <= b.MemorySlices && exclusive <= 1
-}
-
 // span is the bit set of size slices from start.
 func span(start, size int) uint64 { return (1<<size - 1) << start }
 
-// refuse finds the cause and the nearest layouts.
+// refuse finds the cause and the nearest layouts. Profiles that the board does not have count as those of their size.
 func refuse(b Board, r Request) *Refusal {
 	f := &Refusal{Board: b, Request: r}
+	f.Cause, f.Reason = cause(b, r)
 	known := Request{}
-	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
+	for name, n := range r {
 		if _, ok := b.Profile(name); ok {
-			known[name] += r[name]
-			continue
+			known[name] += n
+		} else if stand, ok := counterpart(b, name); ok {
+			known[stand.Name] += n
 		}
-		if f.Cause == "" {
-			f.Cause, f.Reason = UnknownProfile, unknownReason(b, name)
-		}
-		if stand, ok := counterpart(b, name); ok {
-			known[stand.Name] += r[name]
-		}
-	}
-	if f.Cause == "" {
-		f.Cause, f.Reason = cause(b, r)
 	}
 	f.Nearest = nearest(b, known)
 	return f
 }
 
-// cause explains a refused request whose profiles the board has.
-func cause(b Board, total Request) (Cause, string) {
-	names := slices.SortedFunc(maps.Keys(total), bySize)
+// cause says why the board cannot hold the request wherever its instances start; Placement where it has the slices.
+func cause(b Board, r Request) (Cause, string) {
+	names := slices.SortedFunc(maps.Keys(r), bySize)
+	for _, name := range names {
+		if _, ok := b.Profile(name); !ok && r[name] > 0 {
+			return UnknownProfile, unknownReason(b, name)
+		}
+	}
 	compute, memory, media := 0, 0, 0
 	for _, name := range names {
 		p, _ := b.Profile(name)
-		if total[name] > p.Max {
-			return TooMany, fmt.Sprintf("%d of %s requested, at most %d fit even on an empty GPU", total[name], name, p.Max)
+		if r[name] > p.Max {
+			return TooMany, fmt.Sprintf("%d of %s requested, at most %d fit even on an empty GPU", r[name], name, p.Max)
 		}
-		compute += total[name] * p.Compute
-		memory += total[name] * p.Memory
+		compute += r[name] * p.Compute
+		memory += r[name] * p.Memory
 		if p.exclusive() {
-			media += total[name]
+			media += r[name]
 		}
 	}
 	switch {
@@ -322,7 +276,7 @@ func cause(b Board, total Request) (Cause, string) {
 	case compute > b.ComputeSlices:
 		return ComputeSlices, fmt.Sprintf("%d compute slices needed, the GPU has %d", compute, b.ComputeSlices)
 	case memory > b.MemorySlices:
-		return MemorySlices, memoryReason(b, total, names, memory)
+		return MemorySlices, memoryReason(b, r, names, memory)
 	}
 	return Placement, "no arrangement respects where instances may start"
 }
@@ -333,31 +287,13 @@ func memoryReason(b Board, r Request, names []string, memory int) string {
 	var shares []string
 	for _, name := range names {
 		p, _ := b.Profile(name)
-		shares = append(shares, fmt.Sprintf("%s takes %s", name, times(r[name], p.Memory)))
+		times := ""
+		if r[name] != 1 {
+			times = strconv.Itoa(r[name]) + " × "
+		}
+		shares = append(shares, fmt.Sprintf("%s takes %s%d", name, times, p.Memory))
 	}
 	return fmt.Sprintf("%d memory slices needed, the GPU has %d (%s)", memory, b.MemorySlices, strings.Join(shares, ", "))
-}
-
-func times(n, each int) string {
-	if n == 1 {
-		return strconv.Itoa(each)
-	}
-	return fmt.Sprintf("%d × %d", n, each)
-}
-
-// String writes the layout as profile@first-last, by ascending slice.
-func (l Layout) String() string {
-	if len(l) == 0 {
-		return "nothing"
-	}
-	parts := make([]string, len(l))
-	for i, in := range l {
-		parts[i] = fmt.Sprintf("%s@%d", in.Profile.Name, in.Start)
-		if in.Profile.Memory > 1 {
-			parts[i] += fmt.Sprintf("-%d", in.End()-1)
-		}
-	}
-	return strings.Join(parts, " ")
 }
 
 func unknownReason(b Board, name string) string {
@@ -393,61 +329,42 @@ func counterpart(b Board, name string) (Profile, bool) {
 	return Profile{}, false
 }
 
-// each calls visit with every sub-multiset of the request, counts capped at what the board can
-// hold.
-func each(b Board, r Request, visit func(Request)) {
-	names := slices.SortedFunc(maps.Keys(r), bySize)
-	sub := Request{}
-	var walk func(i, compute int)
-	walk = func(i, compute int) {
-		if compute > b.ComputeSlices {
-			return
-		}
-		if i == len(names) {
-			visit(sub)
-			return
-		}
-		p, _ := b.Profile(names[i])
-		for n := min(r[names[i]], p.Max); n >= 0; n-- {
-			sub[names[i]] = n
-			walk(i+1, compute+n*p.Compute)
-		}
-		delete(sub, names[i])
-	}
-	walk(0, 0)
-}
-
 // Maximal lists every layout of the named profiles to which no further instance of any of them can be added; large
 // instances first. Without names the board's standard profiles are used.
 func Maximal(b Board, names ...string) []Layout {
-	if len(names) == 0 {
-		for _, p := range b.Profiles {
-			if p.Standard() {
-				names = append(names, p.Name)
-			}
+	most := Request{}
+	for _, p := range b.Profiles {
+		if slices.Contains(names, p.Name) || len(names) == 0 && p.Standard() {
+			most[p.Name] = p.Max
 		}
 	}
-	all := Request{}
-	for _, name := range names {
-		if p, ok := b.Profile(name); ok {
-			all[name] = p.Max
-		}
-	}
+	names = slices.SortedFunc(maps.Keys(most), bySize)
 	var layouts []Layout
-	each(b, all, func(sub Request) {
-		l, ok := place(b, sub)
+	r := Request{}
+	var walk func(i int)
+	walk = func(i int) {
+		l, ok := place(b, r)
 		if !ok {
 			return
 		}
-		for name := range all {
-			more := maps.Clone(sub)
-			more[name]++
-			if _, ok := place(b, more); ok {
+		if i < len(names) {
+			for n := most[names[i]]; n >= 0; n-- {
+				r[names[i]] = n
+				walk(i + 1)
+			}
+			return
+		}
+		for _, name := range names {
+			r[name]++
+			_, more := place(b, r)
+			r[name]--
+			if more {
 				return
 			}
 		}
 		layouts = append(layouts, l)
-	})
+	}
+	walk(0)
 	return layouts
 }
 
