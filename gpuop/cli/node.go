@@ -20,8 +20,7 @@ func newNodeCommand(e *env) *cobra.Command {
 		Short: "Say what is broken on a GPU node, from its own files",
 		Long: `node reads the files of the node that it runs on, in the order in which they depend on each other, and names the
 first broken link: GPUs on the PCI bus, nouveau, the NVIDIA kernel module, the driver's libraries, CUDA, device nodes,
-those of MIG, fabric manager, the operator's validation files, the container runtime's configuration, CDI
-specifications, MPS, a second MIG manager.
+fabric manager, the operator's validation files, the container runtime's configuration, CDI specifications.
 
 It runs no program, needs no API server and writes nothing. In a pod, mount / of the node read-only and name the folder
 with --root; a copy of the files works as well. What may not be read is unknown, with the reason.`,

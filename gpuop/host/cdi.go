@@ -61,7 +61,6 @@ func (n *node) cdi() {
 	for _, s := range specs {
 		n.judgeSpec(s)
 	}
-	n.shadowed(specs)
 }
 
 // judgeSpec has one row for a specification.
@@ -148,22 +147,6 @@ func (c *comparison) deviceNode(d *cdi.DeviceNode) {
 	}
 	if major, minor, ok := device(info); ok && (int64(major) != d.Major || int64(minor) != d.Minor) {
 		c.wrong = append(c.wrong, fmt.Sprintf("%s as %d:%d, which is %d:%d", at, d.Major, d.Minor, major, minor))
-	}
-}
-
-// shadowed reports devices that two files define: the file in /var/run/cdi wins.
-func (n *node) shadowed(specs []spec) {
-	first := map[string]string{}
-	for _, s := range specs {
-		for _, d := range s.Devices {
-			name := s.Kind + "=" + d.Name
-			if other, twice := first[name]; twice && other != s.file {
-				n.add("cdi-twice", verdict.Warning, name, fmt.Sprintf("%s and %s both define it: a file in /var/run/cdi wins over one in /etc/cdi, and two of one folder are refused", other, s.file),
-					"sudo rm the one that no tool keeps current", sourceCDI)
-				return
-			}
-			first[name] = s.file
-		}
 	}
 }
 

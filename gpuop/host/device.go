@@ -14,7 +14,6 @@ import (
 
 const (
 	sourceDevices = "NVIDIA driver README, the kernel module's device files; nvidia-container-toolkit internal/nvcaps and cmd/nvidia-ctk/system"
-	sourceCaps    = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/, device nodes and capabilities"
 	sourceFabric  = "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/"
 )
 
@@ -76,7 +75,7 @@ func (n *node) devices() {
 			known++
 		}
 	}
-	if !n.judgeNodes(id, subject, all, majors, "sudo nvidia-modprobe -u -c 0") {
+	if !n.judgeNodes(all, majors) {
 		return
 	}
 	if known < n.count && !n.vfio {
@@ -88,7 +87,8 @@ func (n *node) devices() {
 
 // judgeNodes reports which of the device nodes are missing or have numbers of another module, and
 // whether all are right.
-func (n *node) judgeNodes(id, subject string, all []wanted, majors map[string]uint32, next string) bool {
+func (n *node) judgeNodes(all []wanted, majors map[string]uint32) bool {
+	const id, subject, next = "device-nodes", "device nodes", "sudo nvidia-modprobe -u -c 0"
 	if info, err := n.info("/dev/null"); err != nil || !isDevice(info) {
 		n.add(id, verdict.Unknown, subject, "not judged: "+n.path+" has no device nodes, not even /dev/null: it is a copy of the files", "", sourceDevices)
 		return false
@@ -129,53 +129,6 @@ func (n *node) judgeNodes(id, subject string, all []wanted, majors map[string]ui
 }
 
 func isDevice(info fs.FileInfo) bool { _, _, ok := device(info); return ok }
-
-var capMinor = regexp.MustCompile(`(?m)^DeviceFileMinor:\s*(\d+)\s*$`)
-
-// capabilities says whether each MIG device that the driver has can be opened by a container: its two
-// capabilities are device nodes, too.
-func (n *node) capabilities() {
-	const id, subject, base = "mig-capabilities", "MIG device nodes", "/proc/driver/nvidia/capabilities"
-	if n.version == "" {
-		return
-	}
-	var all []wanted
-	instances := 0
-	for _, gpu := range n.glob(base + "/gpu*") {
-		for _, gi := range n.glob(gpu + "/mig/gi*") {
-			instances++
-			for _, access := range append(n.glob(gi+"/access"), globs(n, n.glob(gi+"/ci*"), "access")...) {
-				text, err := n.read(access)
-				m := capMinor.FindStringSubmatch(text)
-				if err != nil || m == nil {
-					n.add(id, verdict.Unknown, access, "not judged: it has no DeviceFileMinor", "", sourceCaps)
-					continue
-				}
-				minor, _ := strconv.ParseUint(m[1], 10, 32) // of digits
-				all = append(all, wanted{"/dev/nvidia-caps/nvidia-cap" + m[1], []string{"nvidia-caps"}, uint32(minor)})
-			}
-		}
-	}
-	if instances == 0 {
-		return // no GPU is partitioned
-	}
-	majors, err := n.majors()
-	if err != nil {
-		n.unknown(id, subject, err, sourceCaps)
-		return
-	}
-	if n.judgeNodes(id, subject, all, majors, "sudo nvidia-ctk system create-device-nodes --control-devices") {
-		n.add(id, verdict.OK, subject, fmt.Sprintf("the %d capabilities of %d GPU instances are there", len(all), instances), "", sourceCaps)
-	}
-}
-
-func globs(n *node, dirs []string, name string) []string {
-	var found []string
-	for _, d := range dirs {
-		found = append(found, n.glob(d+"/"+name)...)
-	}
-	return found
-}
 
 // fabric says whether the fabric manager runs on a node whose GPUs are connected by NVSwitches.
 func (n *node) fabric() {

@@ -1,6 +1,6 @@
 // Package host judges a node by its own files: kernel, driver, device nodes, fabric manager, the
-// validator's files, the container runtime's configuration, CDI specs, MPS and MIG. It is what gpuop node
-// runs on a node, in a pod with the node's root mounted, or on a copy of the files.
+// validator's files, the container runtime's configuration and CDI specs. The command gpuop node runs it
+// on a node, in a pod with the node's root mounted, or on a copy of the files.
 //
 // Inspect returns one row for each link of the chain in which they depend on each other, and names
 // the first that is broken. What may not be read, or lacks in a copy, is a row in the state Unknown,

@@ -45,8 +45,8 @@ func inspect(r root, opt Options) (verdict.Tree, error) {
 	n := &node{root: r, opt: opt, name: cmp.Or(oneLine(hostname), r.path)}
 	n.passed, _ = n.readValidations() // which its own row reports
 	for _, judge := range []func(){
-		n.gpus, n.nouveau, n.driver, n.libraries, n.cuda, n.devices, n.capabilities, n.fabric,
-		n.driverValidations, n.runtimes, n.cdi, n.mps, n.lateValidations, n.migManager,
+		n.gpus, n.nouveau, n.driver, n.libraries, n.cuda, n.devices, n.fabric,
+		n.driverValidations, n.runtimes, n.cdi, n.lateValidations,
 	} {
 		judge()
 	}
@@ -66,7 +66,6 @@ type node struct {
 	vfio     bool         // every GPU is bound to a driver for virtual machines
 	version  string       // of the kernel module, empty where none is loaded
 	passed   *validations // the validation files, nil where they could not be read
-	systemd  bool         // the runtime lets systemd manage cgroups
 }
 
 // add appends a row.

@@ -149,17 +149,12 @@ func (n *node) judgeRuntime(r kubeRuntime, c configured) {
 		n.add(id, verdict.Failed, r.name, fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary), n.toolkitLog(), sourceRuntime)
 		return
 	}
-	n.systemd = h.systemd
-	if runc, both := c.runtimes["runc"]; both && runc.systemd != h.systemd && r.name != "CRI-O" && r.name != "Docker" {
-		n.add("runtime-cgroups", verdict.Warning, r.name, fmt.Sprintf("SystemdCgroup is %t for runc and %t for %s: two managers of cgroups on one node", runc.systemd, h.systemd, handler),
-			"set both to what cgroupDriver of the kubelet says, and restart the toolkit's pod", sourceRuntime)
-	}
 	reason := fmt.Sprintf("the RuntimeClass %s has a handler in %s", handler, h.file)
 	if c.deflt == handler {
 		reason += ", which is the default of all pods"
 	}
 	n.add(id, verdict.OK, r.name, reason, "", sourceRuntime)
-	if n.systemd {
+	if h.systemd {
 		n.devChar()
 	}
 }
