@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -79,22 +78,6 @@ func node(gpus, instances, fields int) *gpu.Snapshot {
 
 // The shape of the largest node: 8 GPUs cut in 7, 100 fields.
 func largest() *gpu.Snapshot { return node(8, 7, 100) }
-
-// A page costs the memory of two at most: its own, and what is rendered on the way.
-func TestGarbageOfAPage(t *testing.T) {
-	e, s := exposition.NewEncoder(exposition.Options{Hostname: "node-17"}), largest()
-	size := uint64(len(e.Encode(s).Bytes()))
-	var before, after runtime.MemStats
-	const pages = 20
-	runtime.ReadMemStats(&before)
-	for range pages {
-		e.Encode(s)
-	}
-	runtime.ReadMemStats(&after)
-	if each := (after.TotalAlloc - before.TotalAlloc) / pages; each > 2*size {
-		t.Errorf("a page of %d bytes costs %d", size, each)
-	}
-}
 
 // reference is the same page the customary way: const metrics, a registry and expfmt.
 type reference struct {

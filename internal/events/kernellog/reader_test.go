@@ -78,10 +78,13 @@ type rig struct {
 }
 
 func run(t *testing.T, open func() (kernellog.Device, error)) *rig {
+	return runWith(t, kernellog.Options{Open: open})
+}
+
+func runWith(t *testing.T, o kernellog.Options) *rig {
 	r := &rig{reg: prometheus.NewRegistry(), start: time.Now()}
-	r.reader = kernellog.New(kernellog.Options{
-		Path: "/dev/kmsg", Registerer: r.reg, Log: slog.New(slog.NewTextHandler(&r.log, nil)), Open: open,
-	})
+	o.Path, o.Registerer, o.Log = "/dev/kmsg", r.reg, slog.New(slog.NewTextHandler(&r.log, nil))
+	r.reader = kernellog.New(o)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { r.reader.Run(ctx); close(done) }()
@@ -182,8 +185,8 @@ func TestLossesAreCounted(t *testing.T) {
 func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDevice()
-		r := kernellog.New(kernellog.Options{
-			Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Open: of(d),
+		r := runWith(t, kernellog.Options{
+			Open: of(d),
 			PodOf: func(pid uint32) ([]string, error) {
 				if pid == 8 {
 					return []string{"not to be used"}, errors.New("another namespace")
@@ -191,23 +194,17 @@ func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 				return []string{fmt.Sprint("pod of ", pid), "inner"}, nil
 			},
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { r.Run(ctx); close(done) }()
-		synctest.Wait()
 		for i, process := range []string{"pid=7", "pid=8", "pid='<unknown>'"} {
 			d.live <- fmt.Appendf(nil, "4,%d,0,-;NVRM: Xid (PCI:0000:1b:00): %d, %s", 3+i, 43+i, process)
 		}
 		synctest.Wait()
 		got := map[int64]string{}
-		for _, x := range r.Drain(nil) {
+		for _, x := range r.reader.Drain(nil) {
 			got[x.Code] = x.PodUIDs
 		}
 		if diff := cmp.Diff(map[int64]string{43: "pod of 7 inner", 44: "", 45: ""}, got); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
-		cancel()
-		<-done
 	})
 }
 
