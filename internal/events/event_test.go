@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
@@ -43,10 +41,7 @@ func clockFamilies(names ...string) func(*loop.Options) {
 func TestXIDsRepeatedWithinASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
-		r := start(t, e.Open, func(o *loop.Options) {
-			families(xidTotalFamily)(o)
-			seen.watch(o)
-		})
+		r := start(t, e.Open, seen.watchTotals)
 		e.happen(time.Now(), 62, 45, 45)
 		r.Wait(interval)
 		e.do(func() {
@@ -58,9 +53,7 @@ func TestXIDsRepeatedWithinASession(t *testing.T) {
 		})
 		e.happen(time.Now(), 31)
 		r.Wait(interval)
-		if diff := cmp.Diff(map[string]int64{"62": 1, "45": 2, "31": 1}, seen.now()); diff != "" {
-			t.Errorf("(-want +got)\n%s", diff)
-		}
+		seen.are(t, map[string]int64{"62": 1, "45": 2, "31": 1})
 		r.Stop()
 	})
 }
@@ -117,9 +110,7 @@ func TestClockOfThisMachineIsSet(t *testing.T) {
 				count := func(want map[string]int64) {
 					t.Helper()
 					r.Wait(interval)
-					if diff := cmp.Diff(want, seen.now()); diff != "" {
-						t.Errorf("(-want +got)\n%s", diff)
-					}
+					seen.are(t, want)
 				}
 				e.happen(now(), 31)
 				count(map[string]int64{"31 pod=false": 1})
@@ -148,15 +139,10 @@ func TestClockOfThisMachineIsSet(t *testing.T) {
 func TestImplausibleXIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
-		r := start(t, e.Open, func(o *loop.Options) {
-			families(xidTotalFamily)(o)
-			seen.watch(o)
-		})
+		r := start(t, e.Open, seen.watchTotals)
 		e.happen(time.Now(), 0, -1, gpu.MaxXID+1, 1<<40, gpu.MaxXID)
 		r.Wait(interval)
-		if diff := cmp.Diff(map[string]int64{"10000": 1}, seen.now()); diff != "" {
-			t.Errorf("(-want +got)\n%s", diff)
-		}
+		seen.are(t, map[string]int64{"10000": 1})
 		r.Metric("dcgm_exporter_events_dropped_total{reason=out_of_range,what=xid} 4")
 		r.Stop()
 	})
@@ -286,10 +272,7 @@ func TestLastWordsCount(t *testing.T) {
 					}
 					return test.read
 				}
-				r := start(t, e.Open, func(o *loop.Options) {
-					families(xidTotalFamily)(o)
-					seen.watch(o)
-				})
+				r := start(t, e.Open, seen.watchTotals)
 				r.Wait(interval / 2)
 				e.happen(time.Now(), 79, 79)
 				r.Wait(2 * interval)

@@ -6,8 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
@@ -70,9 +68,7 @@ func TestKernelLogIsTheWitnessWhileItIsRead(t *testing.T) {
 		counted := func(want map[string]int64) {
 			t.Helper()
 			r.Wait(interval)
-			if diff := cmp.Diff(want, seen.now()); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			seen.are(t, want)
 		}
 		e.happen(time.Now(), 48)
 		counted(map[string]int64{"48": 1})
@@ -114,9 +110,7 @@ func TestEngineComesBack(t *testing.T) {
 		is := func(want map[string]int64) {
 			t.Helper()
 			r.Wait(interval)
-			if diff := cmp.Diff(want, seen.now()); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			seen.are(t, want)
 		}
 		e.happen(time.Now(), 31)
 		is(map[string]int64{"31": 1})

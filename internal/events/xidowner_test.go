@@ -69,6 +69,19 @@ func (f *figures) now() map[string]int64 {
 	return maps.Clone(f.xid)
 }
 
+func (f *figures) are(t *testing.T, want map[string]int64) {
+	t.Helper()
+	if diff := cmp.Diff(want, f.now()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// watchTotals requests the counter of XIDs too.
+func (f *figures) watchTotals(o *loop.Options) {
+	families(xidTotalFamily)(o)
+	f.watch(o)
+}
+
 // GPU 0 is shared or not, GPU 1 is cut.
 func cutNode() *gpu.Topology {
 	return gpu.NewTopology([]gpu.Device{
@@ -165,9 +178,7 @@ func TestOwnerOfAnXID(t *testing.T) {
 				}
 				r.Wait(interval)
 				r.Stop()
-				if diff := cmp.Diff(test.want, seen.now()); diff != "" {
-					t.Errorf("(-want +got)\n%s", diff)
-				}
+				seen.are(t, test.want)
 			})
 		})
 	}
@@ -204,9 +215,7 @@ func TestXIDsOnInstances(t *testing.T) {
 				happen(94, false, 0)
 				r.Wait(interval)
 				want := map[string]int64{"row 1 43 on 1 pod=a": 2, "row 1 43 on 2": 1, "row 1 43": 1, "row 1 94": 1}
-				if diff := cmp.Diff(want, seen.now()); diff != "" {
-					t.Errorf("(-want +got)\n%s", diff)
-				}
+				seen.are(t, want)
 				const count = xidCountFamily + "{1}[{window_size_in_ms 300000} "
 				r.Has(gauge(1, 94), count+"{GPU_I_ID 1} {xid 43}] 2", count+"{GPU_I_ID 2} {xid 43}] 1", count+"{xid 43}] 1", count+"{xid 94}] 1")
 				r.HasNot(xidCountFamily + "{2}")
@@ -258,9 +267,7 @@ func TestOwnersOfLongAgo(t *testing.T) {
 		for i := owners - kept; i < owners; i++ {
 			want[fmt.Sprint("31 pod=", i)] = 1
 		}
-		if diff := cmp.Diff(want, seen.now()); diff != "" {
-			t.Errorf("(-want +got)\n%s", diff)
-		}
+		seen.are(t, want)
 		r.Stop()
 	})
 }
@@ -275,17 +282,12 @@ func TestMoreReportsThanAreKnown(t *testing.T) {
 		for i := range many {
 			e.happen(time.Now().Add(time.Duration(i)*time.Microsecond), 31)
 		}
-		r := start(t, e.Open, func(o *loop.Options) {
-			families(xidTotalFamily)(o)
-			seen.watch(o)
-		})
+		r := start(t, e.Open, seen.watchTotals)
 		r.Wait(interval)
 		e.happen(time.Now(), 31, 31)
 		r.Reload(r.Change)
 		r.Wait(interval)
-		if diff := cmp.Diff(map[string]int64{"31": many + 2}, seen.now()); diff != "" {
-			t.Errorf("(-want +got)\n%s", diff)
-		}
+		seen.are(t, map[string]int64{"31": many + 2})
 		r.Stop()
 	})
 }
