@@ -5,9 +5,4 @@
 // change that is meant:
 //
 //	go test ./tests/goldens -update
-//
-// On request (-dump) the pages of the cross product of nodes, files, vocabularies, owners and label flags are written, so
-// that a change to the code can be judged by all of them:
-//
-//	make golden-diff CASE=sim-t4/default/classic/pods/plain
 package goldens

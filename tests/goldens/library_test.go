@@ -19,12 +19,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 
-// pace is the interval of a session over a test library, which runs in real time, and libraryCycle
-// the page that is taken: profiling fields need two readings.
-const (
-	pace         = 20 * time.Millisecond
-	libraryCycle = 3
-)
+// pace is the interval of a session over a test library, which runs in real time.
+const pace = 20 * time.Millisecond
 
 // masked are the families that say how long something took, how old it is, or how many samples it
 // was seen in, which is chance in a session in real time: of them the labels are compared and not
@@ -50,29 +46,25 @@ func mask(page []byte) []byte {
 	return []byte(b.String())
 }
 
-// settled returns masked pages of the session that two runs of it agree on: a machine that is slow
+// settled returns the masked page of the session that two runs of it agree on: a machine that is slow
 // for a moment makes samples stale in real time.
-func settled(t *testing.T, s *session) [][]byte {
+func settled(t *testing.T, s *session) []byte {
 	t.Helper()
-	var last [][]byte
+	var last []byte
 	const runs = 8
 	for range runs {
-		pages := s.pages(t)
-		for i := range pages {
-			pages[i] = mask(pages[i])
+		page := mask(s.page(t))
+		if bytes.Equal(last, page) {
+			return page
 		}
-		if slices.EqualFunc(last, pages, bytes.Equal) {
-			return pages
-		}
-		last = pages
+		last = page
 	}
-	t.Fatalf("%s: no two of %d runs in a row have the same pages", s.name, runs)
+	t.Fatalf("no two of %d runs in a row have the same page", runs)
 	return nil
 }
 
 // engine is a node of an engine: three GPUs, the second partitioned by MIG and the third
-// lost, switches, links, a CPU and a card. Whatever is not set to another
-// value is a number of its field.
+// lost, switches, links, a CPU and a card. A field without a value of its own has its number.
 func engine() []string {
 	lines := []string{
 		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
@@ -132,28 +124,13 @@ func libraries(t *testing.T) []library {
 	}
 }
 
-// session returns the session of a case over the library's source.
-func (l library) session(t *testing.T, source collector.Source, c simCase) *session {
-	t.Helper()
-	s := &session{name: l.name + "/" + c.String(), source: source, plan: planOf(t, c.file, c.vocabulary, pace), cycle: libraryCycle}
-	if c.owners != "none" {
-		s.attributors, s.podOf, s.kubernetes = []collector.Attributor{owned{}}, podOf, true
-	}
-	return s
-}
-
 func TestLibraries(t *testing.T) {
 	for _, l := range libraries(t) {
 		t.Run(l.name, func(t *testing.T) {
-			source := l.open(t)
-			if *dump != "" {
-				for _, c := range simCases() {
-					if c.owners == "none" {
-						dumpPages(t, l.name+"/"+c.String(), settled(t, l.session(t, source, c)))
-					}
-				}
-			}
-			comparePage(t, l.name, settled(t, l.session(t, source, simCase{few, "classic", "pods"}))[0])
+			comparePage(t, l.name, settled(t, &session{
+				source: l.open(t), plan: planOf(t, pace), podOf: podOf, attributors: []collector.Attributor{owned{}},
+				args: []string{"--kubernetes"}, cycle: 3, // profiling fields need two readings
+			}))
 		})
 	}
 }
