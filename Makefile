@@ -122,15 +122,6 @@ fuzz: ## Run every fuzz target for FUZZTIME
 bench: ## Run the benchmarks that docs/performance.md reports
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/... ./gpuop/... ./tests/...
 
-.PHONY: golden-diff
-golden-diff: ## Show how the pages of CASE (a regular expression) differ from those of BASE (default HEAD)
-	@[ -n '$(CASE)' ] || { echo "golden-diff needs a CASE, such as CASE=sim-t4/default/classic/pods/plain"; exit 2; }
-	@dir=$$(mktemp -d) && git worktree add --quiet --detach $$dir/base $(or $(BASE),HEAD) && \
-	  { (cd $$dir/base && $(GO) test ./tests/goldens -count=1 -dump $$dir/was -case '$(CASE)') >/dev/null; \
-	    $(GO) test ./tests/goldens -count=1 -dump $$dir/is -case '$(CASE)' >/dev/null; \
-	    git worktree remove --force $$dir/base; echo "pages in $$dir/was and $$dir/is"; \
-	    diff -ru $$dir/was $$dir/is || true; }
-
 .PHONY: hardware
 hardware: ## Run the contract suite on a real GPU, and compare with nvidia-smi
 	REQUIRE_GPU=1 $(GO) test -count=1 -tags gpu -v ./tests/hardware/...
