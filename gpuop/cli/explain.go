@@ -51,14 +51,15 @@ func unknownWord(word string) error {
 	case strings.Contains(word, ".") && v.Nearest != nil:
 		return fmt.Errorf("%w %q: did you mean the key of the chart %s?", errUnknownWord, word, v.Nearest)
 	}
-	near := explain.Nearest(word)
-	switch len(near) {
+	hint := ""
+	switch near := explain.Nearest(word); len(near) {
 	case 0:
-		return fmt.Errorf("%w %q", errUnknownWord, word)
 	case 1:
-		return fmt.Errorf("%w %q: did you mean %s?", errUnknownWord, word, near[0])
+		hint = ": did you mean " + near[0] + "?"
+	default:
+		hint = ": did you mean one of: " + strings.Join(near, ", ") + "?"
 	}
-	return fmt.Errorf("%w %q: did you mean one of: %s?", errUnknownWord, word, strings.Join(near, ", "))
+	return fmt.Errorf("%w %q%s", errUnknownWord, word, hint)
 }
 
 func writeEntries(w io.Writer, style finding.Style, entries []explain.Entry) error {
@@ -68,16 +69,13 @@ func writeEntries(w io.Writer, style finding.Style, entries []explain.Entry) err
 		}
 		fmt.Fprintf(w, "%s  %s\n", style.Bold(entry.Words[0]), style.Dim(entry.Kind))
 		wrap(w, "  ", "  ", entry.Meaning)
-		for _, d := range entry.Details {
-			wrap(w, "  - ", "    ", d)
-		}
-		for _, line := range [][2]string{{"written by", entry.Writer}, {"read by", entry.Reader}, {"documented", entry.Source}} {
+		for _, line := range [][2]string{
+			{"written by", entry.Writer}, {"read by", entry.Reader}, {"documented", entry.Source},
+			{"also", strings.Join(entry.Words[1:], ", ")},
+		} {
 			if line[1] != "" {
 				wrap(w, "  "+style.Dim(fmt.Sprintf("%-12s", line[0])), "              ", line[1])
 			}
-		}
-		if len(entry.Words) > 1 {
-			wrap(w, "  "+style.Dim(fmt.Sprintf("%-12s", "also")), "              ", strings.Join(entry.Words[1:], ", "))
 		}
 	}
 	return nil

@@ -30,8 +30,6 @@ type Entry struct {
 	Reader string `json:"reader,omitempty"`
 	// Source is where it is documented.
 	Source string `json:"source,omitempty"`
-	// Details are further lines, for words that stand for a family: what holds for this one.
-	Details []string `json:"details,omitempty"`
 }
 
 // Glossary returns every entry, in the order of the file. The result is shared: callers must not
@@ -58,14 +56,20 @@ var Glossary = sync.OnceValue(func() []Entry {
 	return entries
 })
 
-// index maps every folded spelling to the entries that have it, in file order.
-var index = sync.OnceValue(func() map[string][]int {
-	m := map[string][]int{}
+// A spelling is a word of an entry of the glossary.
+type spelling struct {
+	word  string
+	entry int
+}
+
+// index maps every folded spelling to its words, in the order of the file.
+var index = sync.OnceValue(func() map[string][]spelling {
+	m := map[string][]spelling{}
 	for i, e := range Glossary() {
 		for _, w := range e.Words {
-			for _, spelling := range []string{fold(w), strings.TrimPrefix(fold(w), "nvidia.com/")} {
-				if !slices.Contains(m[spelling], i) {
-					m[spelling] = append(m[spelling], i)
+			for _, folded := range []string{fold(w), strings.TrimPrefix(fold(w), "nvidia.com/")} {
+				if all := m[folded]; len(all) == 0 || all[len(all)-1].entry != i {
+					m[folded] = append(all, spelling{w, i})
 				}
 			}
 		}
@@ -91,128 +95,89 @@ func Find(word string) []Entry {
 		return entries
 	}
 	word = strings.Trim(strings.TrimSpace(word), `"'`+"`")
-	if word == "" {
-		return nil
-	}
-	if key, value, ok := strings.Cut(word, "="); ok && key != "" {
-		entries := slices.Clone(lookup(key))
-		if len(entries) == 0 {
-			entries = family(key)
+	key, value, _ := strings.Cut(word, "=")
+	entries := family(key)
+	for _, e := range family(value) {
+		if len(entries) > 0 && (e.Kind == "state" || e.Kind == "config") {
+			entries = append(entries, e)
 		}
-		for _, e := range append(lookup(value), family(value)...) {
-			if len(entries) > 0 && (e.Kind == "state" || e.Kind == "config") {
-				entries = append(entries, e)
-			}
-		}
-		if len(entries) > 0 {
-			return entries
-		}
-	}
-	return family(word)
-}
-
-func lookup(word string) []Entry {
-	var entries []Entry
-	for _, i := range index()[fold(word)] {
-		entries = append(entries, Glossary()[i])
 	}
 	return entries
 }
 
-// family finds words that stand in the glossary as a pattern, and GPU models.
+func lookup(word string) []Entry {
+	var entries []Entry
+	for _, s := range index()[fold(word)] {
+		entries = append(entries, Glossary()[s.entry])
+	}
+	return entries
+}
+
+// family finds words, patterns of words with a MIG profile, and GPU models.
 func family(word string) []Entry {
-	if computeIn.MatchString(strings.ToLower(word)) {
+	if entries := lookup(word); entries != nil {
+		return entries
+	}
+	lower := strings.ToLower(word)
+	if computeIn.MatchString(lower) {
 		return lookup("1c.<profile>")
 	}
-	if at := profileIn.FindStringIndex(strings.ToLower(word)); at != nil {
-		pattern := strings.ToLower(word[:at[0]]) + "<profile>" + strings.ToLower(word[at[1]:])
-		profile, ok := mig.CanonicalProfile(word[at[0]:at[1]])
-		entries := slices.Clone(lookup(pattern))
-		if ok && len(entries) > 0 {
+	if at := profileIn.FindStringIndex(lower); at != nil {
+		if entries := lookup(lower[:at[0]] + "<profile>" + lower[at[1]:]); len(entries) > 0 {
 			entries[0].Words = []string{word}
-			entries[0].Details = boardsWith(profile)
 			return entries
 		}
 	}
 	return model(word)
 }
 
-// model explains a GPU by what users call it or by its product label, with the ending that sharing
-// or MIG gave it.
+// model explains a GPU by its common name or by its product label, with the ending for sharing or MIG.
 func model(word string) []Entry {
-	product := strings.TrimSuffix(word, "-SHARED")
-	var entries []Entry
+	product, shared := strings.CutSuffix(word, "-SHARED")
+	entry := Entry{Kind: "board", Writer: "GFD, as nvidia.com/gpu.product"}
 	if b, err := mig.FindBoard(product); err == nil {
-		entries = []Entry{{
-			Kind: "board", Words: []string{word, b.Name},
-			Meaning: fmt.Sprintf("A GPU with MIG: %d compute slices, %d memory slices, profiles %s.", b.ComputeSlices, b.MemorySlices, profileNames(b)),
-			Writer:  "GFD, as nvidia.com/gpu.product", Source: b.Source,
-			Details: []string{"gpuop mig profiles " + b.Typical},
-		}}
+		entry.Words, entry.Source = []string{word, b.Name}, b.Source
+		entry.Meaning = fmt.Sprintf("A GPU with MIG: %d compute slices, %d memory slices; gpuop mig profiles %s lists its profiles.",
+			b.ComputeSlices, b.MemorySlices, b.Typical)
 	} else if g, err := sharing.FindGPU(product); err == nil {
-		entries = []Entry{{
-			Kind: "board", Words: []string{word, g.Product},
-			Meaning: fmt.Sprintf("A GPU without MIG: %d MiB of memory on a typical board, family %s, compute capability %s.", g.MemoryMiB, g.Family, g.ComputeCapability),
-			Writer:  "GFD, as nvidia.com/gpu.product", Source: "nvidia-smi on such a board; CUDA GPUs list",
-		}}
+		entry.Words, entry.Source = []string{word, g.Product}, "nvidia-smi on such a board; CUDA GPUs list"
+		entry.Meaning = fmt.Sprintf("A GPU without MIG: %d MiB of memory on a typical board, family %s, compute capability %s.",
+			g.MemoryMiB, g.Family, g.ComputeCapability)
+	} else {
+		return nil
 	}
-	for _, ending := range []string{"-SHARED", "-MIG-INVALID"} {
-		for _, e := range lookup(ending) {
-			if len(entries) > 0 && strings.HasSuffix(word, ending) && e.Kind == "state" {
-				entries = append(entries, e)
-			}
-		}
+	entries := []Entry{entry}
+	switch {
+	case shared:
+		entries = append(entries, lookup("-SHARED")[0])
+	case strings.HasSuffix(word, "-MIG-INVALID"):
+		entries = append(entries, lookup("-MIG-INVALID")[0])
 	}
 	return entries
 }
 
-func profileNames(b mig.Board) string {
-	names := make([]string, len(b.Profiles))
-	for i, p := range b.Profiles {
-		names[i] = p.Name
-	}
-	return strings.Join(names, ", ")
-}
-
-// boardsWith says for a profile on which boards it is, and how many of it one GPU holds.
-func boardsWith(profile string) []string {
-	var lines []string
-	for _, b := range mig.Boards() {
-		if p, ok := b.Profile(profile); ok {
-			lines = append(lines, fmt.Sprintf("%s: at most %d; compute slices %d, memory slices %d; config %s, resource %s", b.Name, p.Max, p.Compute, p.Memory, mig.ConfigName(profile), mig.ResourceName(profile)))
-		}
-	}
-	if len(lines) == 0 {
-		lines = []string{"no known board has " + profile}
-	}
-	return lines
-}
-
-// Nearest returns up to three known words that an unknown one was probably meant to be, best first.
+// Nearest returns up to three known words that resemble an unknown one, best first.
 func Nearest(word string) []string {
 	folded := fold(strings.TrimSpace(word))
 	if folded == "" {
 		return nil
 	}
-	spellings := slices.Concat(slices.Sorted(maps.Keys(index())), mig.Profiles())
-	meant := func(spelling string) string {
-		if at := index()[spelling]; len(at) > 0 {
-			for _, w := range Glossary()[at[0]].Words {
-				if f := fold(w); f == spelling || strings.TrimPrefix(f, "nvidia.com/") == spelling {
-					return w
-				}
-			}
+	known := slices.Concat(slices.Sorted(maps.Keys(index())), mig.Profiles())
+	var near []string
+	if s := finding.Nearest(folded, known); s != "" {
+		near = append(near, s)
+	}
+	if len(folded) >= 3 {
+		near = append(near, slices.DeleteFunc(known, func(s string) bool { return !strings.Contains(s, folded) })...)
+	}
+	var words []string
+	for _, s := range near {
+		if all := index()[s]; len(all) > 0 {
+			s = all[0].word
 		}
-		return spelling
-	}
-	var found []string
-	if near := finding.Nearest(folded, spellings); near != "" {
-		found = append(found, meant(near))
-	}
-	for _, s := range spellings {
-		if w := meant(s); len(folded) >= 3 && strings.Contains(s, folded) && !slices.Contains(found, w) && len(found) < 3 {
-			found = append(found, w)
+		if !slices.Contains(words, s) && len(words) < 3 {
+			words = append(words, s)
 		}
 	}
-	return found
+	return words
 }

@@ -127,15 +127,15 @@ func TestEveryLabelOfGFDResolves(t *testing.T) {
 }
 
 func TestFindSpecialises(t *testing.T) {
-	for word, want := range map[string]struct{ first, detail string }{
-		"all-1g.10gb":                {"config", "A100/A800-40GB: at most 4; compute slices 1, memory slices 2; config all-1g.10gb, resource nvidia.com/mig-1g.10gb"},
-		"nvidia.com/mig-2g.48gb.gfx": {"resource", "RTX PRO 6000 Blackwell 96GB: at most 2; compute slices 2, memory slices 2; config all-2g.48gb.gfx, resource nvidia.com/mig-2g.48gb.gfx"},
-		"9g.99gb":                    {"concept", "no known board has 9g.99gb"},
-		"20b0":                       {"board", "gpuop mig profiles NVIDIA-A100-SXM4-40GB"},
+	for word, want := range map[string]struct{ kind, meaning string }{
+		"all-1g.10gb":                {"config", "Every GPU filled with the profile."},
+		"nvidia.com/mig-2g.48gb.gfx": {"resource", "One MIG device of the profile"},
+		"9g.99gb":                    {"concept", "A kind of MIG instance"},
+		"20b0":                       {"board", "gpuop mig profiles NVIDIA-A100-SXM4-40GB lists its profiles"},
 	} {
 		entries := Find(word)
-		if len(entries) == 0 || entries[0].Kind != want.first || !slices.Contains(entries[0].Details, want.detail) {
-			t.Errorf("%q: %+v, want kind %s and the detail %q", word, entries, want.first, want.detail)
+		if len(entries) == 0 || entries[0].Kind != want.kind || entries[0].Words[0] != word || !strings.Contains(entries[0].Meaning, want.meaning) {
+			t.Errorf("%q: %+v, want kind %s and the meaning %q", word, entries, want.kind, want.meaning)
 		}
 	}
 	if got := Find("NVIDIA-A100-SXM4-80GB-SHARED"); len(got) != 2 || got[1].Kind != "state" {
