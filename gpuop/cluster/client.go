@@ -225,6 +225,17 @@ func firstLine(err error) string {
 // maxLog bounds what PodLog returns.
 const maxLog = 1 << 20
 
+// do ends a request, with its answer in into where that is not nil. The error says what could not be done.
+func (c *Client) do(ctx context.Context, request *rest.Request, into runtime.Object, what string) error {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	result := request.Do(ctx)
+	if into == nil {
+		return c.refusal(result.Error(), what)
+	}
+	return c.refusal(result.Into(into), what)
+}
+
 // Label sets a label of a node, or removes it where value is empty.
 func (c *Client) Label(ctx context.Context, node, key, value string) error {
 	var set any // null removes
@@ -235,11 +246,8 @@ func (c *Client) Label(ctx context.Context, node, key, value string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-	defer cancel()
-	err = c.typed.Patch(types.MergePatchType).AbsPath("/api/v1/nodes/"+url.PathEscape(node)).
-		Param("fieldManager", "gpuop").Body(patch).Do(ctx).Error()
-	return c.refusal(err, "label node "+node)
+	request := c.typed.Patch(types.MergePatchType).AbsPath("/api/v1/nodes/"+url.PathEscape(node)).Param("fieldManager", "gpuop").Body(patch)
+	return c.do(ctx, request, nil, "label node "+node)
 }
 
 // CreatePod creates a pod in its namespace and returns it with its name and UID.
@@ -250,42 +258,31 @@ func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, e
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-	defer cancel()
+	request := c.typed.Post().AbsPath("/api/v1/namespaces/"+url.PathEscape(pod.Namespace)+"/pods").
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Param("fieldManager", "gpuop").Body(data)
 	made := &corev1.Pod{}
-	err = c.typed.Post().AbsPath("/api/v1/namespaces/"+url.PathEscape(pod.Namespace)+"/pods").
-		SetHeader("Content-Type", runtime.ContentTypeJSON).Param("fieldManager", "gpuop").Body(data).Do(ctx).Into(made)
-	if err != nil {
-		return nil, c.refusal(err, "create pod "+pod.Namespace+"/"+pod.Name+pod.GenerateName)
-	}
-	return made, nil
+	return made, c.do(ctx, request, made, "create pod "+pod.Namespace+"/"+pod.Name+pod.GenerateName)
 }
 
 // Pod gets one pod, whole; nil where it is no more.
 func (c *Client) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-	defer cancel()
 	pod := &corev1.Pod{}
-	err := c.typed.Get().AbsPath(podPath(namespace, name)).Do(ctx).Into(pod)
+	err := c.do(ctx, c.typed.Get().AbsPath(podPath(namespace, name)), pod, "get pod "+namespace+"/"+name)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, c.refusal(err, "get pod "+namespace+"/"+name)
-	}
-	return pod, nil
+	return pod, err
 }
 
 // DeletePod deletes a pod at once, without its grace period. One that is no more is no error.
 func (c *Client) DeletePod(ctx context.Context, namespace, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-	defer cancel()
-	err := c.typed.Delete().AbsPath(podPath(namespace, name)).
-		SetHeader("Content-Type", runtime.ContentTypeJSON).Body([]byte(`{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0}`)).Do(ctx).Error()
+	request := c.typed.Delete().AbsPath(podPath(namespace, name)).SetHeader("Content-Type", runtime.ContentTypeJSON).
+		Body([]byte(`{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0}`))
+	err := c.do(ctx, request, nil, "delete pod "+namespace+"/"+name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return c.refusal(err, "delete pod "+namespace+"/"+name)
+	return err
 }
 
 // PodLog returns the log of a pod's container, at most its first MiB; of its only one where container

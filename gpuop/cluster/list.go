@@ -202,7 +202,7 @@ func (c *Client) page(ctx context.Context, l list, served int, namespace, token 
 		case attempt == attempts && answered(err):
 			return err
 		case attempt == attempts:
-			return errors.New(reason(c, err))
+			return errors.New(strings.TrimPrefix(c.unreachable(err).Error(), ErrUnreachable.Error()+": "))
 		}
 		select {
 		case <-ctx.Done():
@@ -210,11 +210,6 @@ func (c *Client) page(ctx context.Context, l list, served int, namespace, token 
 		case <-time.After(between):
 		}
 	}
-}
-
-// reason is what unreachable says, without its first words.
-func reason(c *Client, err error) string {
-	return strings.TrimPrefix(c.unreachable(err).Error(), ErrUnreachable.Error()+": ")
 }
 
 // passing reports whether a server said that it will answer later.

@@ -34,13 +34,9 @@ func (t *trimmer) learn(s *State) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.namespace = s.Namespace
-	nodes := make(map[string]bool, len(s.Nodes))
 	for i := range s.Nodes {
-		if n := &s.Nodes[i]; GPUNode(n) {
-			nodes[n.Name] = true
-		}
+		t.gpuNodes[s.Nodes[i].Name] = GPUNode(&s.Nodes[i])
 	}
-	t.gpuNodes = nodes
 }
 
 // meta trims what all objects have.
@@ -181,22 +177,16 @@ func (t *trimmer) operates(p *corev1.Pod) bool {
 
 // ours are the annotations of NVIDIA's components.
 func ours(all map[string]string) map[string]string {
-	var kept map[string]string
-	for k, v := range all {
-		if strings.Contains(k, "nvidia.com") {
-			if kept == nil {
-				kept = map[string]string{}
-			}
-			kept[k] = v
-		}
+	maps.DeleteFunc(all, func(k, _ string) bool { return !strings.Contains(k, "nvidia.com") })
+	if len(all) == 0 {
+		return nil
 	}
-	return kept
+	return all
 }
 
 func spec(s *corev1.PodSpec, operator bool) *corev1.PodSpec {
 	kept := &corev1.PodSpec{
-		NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, RuntimeClassName: s.RuntimeClassName, PriorityClassName: s.PriorityClassName,
-		HostPID: s.HostPID, HostNetwork: s.HostNetwork, ResourceClaims: s.ResourceClaims, ServiceAccountName: s.ServiceAccountName,
+		NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, RuntimeClassName: s.RuntimeClassName, ResourceClaims: s.ResourceClaims,
 		InitContainers: containers(s.InitContainers, operator), Containers: containers(s.Containers, operator),
 	}
 	for _, v := range s.Volumes {
@@ -211,9 +201,6 @@ func containers(all []corev1.Container, operator bool) []corev1.Container {
 	kept := make([]corev1.Container, len(all))
 	for i, c := range all {
 		kept[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
-		if c.SecurityContext != nil && c.SecurityContext.Privileged != nil {
-			kept[i].SecurityContext = &corev1.SecurityContext{Privileged: c.SecurityContext.Privileged}
-		}
 		if operator {
 			kept[i].Env, kept[i].Args, kept[i].Command = c.Env, c.Args, c.Command
 			continue
@@ -227,7 +214,7 @@ func containers(all []corev1.Container, operator bool) []corev1.Container {
 }
 
 func status(s *corev1.PodStatus) corev1.PodStatus {
-	kept := corev1.PodStatus{Phase: s.Phase, Reason: unique.Make(s.Reason).Value(), Message: s.Message, StartTime: s.StartTime, ResourceClaimStatuses: s.ResourceClaimStatuses}
+	kept := corev1.PodStatus{Phase: s.Phase, Reason: unique.Make(s.Reason).Value(), Message: s.Message}
 	for _, c := range s.Conditions {
 		if c.Status == corev1.ConditionTrue && s.Phase == corev1.PodRunning && c.Type != corev1.PodReady {
 			continue // it says nothing beside Ready
@@ -301,14 +288,21 @@ func GPUNode(n *corev1.Node) bool {
 		}
 	}
 	for name, q := range n.Status.Capacity {
-		if isGPU(name) && !q.IsZero() {
+		if strings.HasPrefix(string(name), "nvidia.com/") && !q.IsZero() {
 			return true
 		}
 	}
 	return false
 }
 
-func isGPU(name corev1.ResourceName) bool { return strings.HasPrefix(string(name), "nvidia.com/") }
+func hasGPU(list corev1.ResourceList) bool {
+	for name := range list {
+		if strings.HasPrefix(string(name), "nvidia.com/") {
+			return true
+		}
+	}
+	return false
+}
 
 // AsksForGPU reports whether a pod requests a resource of NVIDIA's, or holds a ResourceClaim, whose
 // driver its spec does not say.
@@ -316,21 +310,9 @@ func AsksForGPU(s *corev1.PodSpec) bool {
 	if len(s.ResourceClaims) > 0 {
 		return true
 	}
-	for _, all := range [][]corev1.Container{s.Containers, s.InitContainers} {
-		for _, c := range all {
-			for name := range c.Resources.Limits {
-				if isGPU(name) {
-					return true
-				}
-			}
-			for name := range c.Resources.Requests {
-				if isGPU(name) {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Concat(s.Containers, s.InitContainers), func(c corev1.Container) bool {
+		return hasGPU(c.Resources.Limits) || hasGPU(c.Resources.Requests)
+	})
 }
 
 // operatorPod reports whether a pod is of the operator or of NFD, by the labels of NVIDIA's chart.
