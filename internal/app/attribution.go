@@ -23,7 +23,7 @@ type kubernetes struct {
 	registry prometheus.Registerer
 	watches  *apiWatches
 	mapper   *podmapper.Mapper
-	revision func() uint64           // of what is watched; nil where nothing is
+	revision func() uint64           // of the watched objects; nil without a watch
 	uidOf    func(uid string) string // the API server's UID of a pod that the node knows by uid; nil without a server
 }
 

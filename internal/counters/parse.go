@@ -174,7 +174,7 @@ func unfitType(word string) bool {
 	return strings.EqualFold(word, "histogram") || strings.EqualFold(word, "summary")
 }
 
-// resolve returns the request for a name, or what is wrong with it.
+// resolve returns the request for a name, or a problem with it.
 func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
 	help = strings.Join(strings.Fields(help), " ") // one line
 	request := Request{Name: name, Type: typ, Help: help}

@@ -2,7 +2,7 @@
 // which a scheduler's prolog and epilog keep.
 //
 // A file is named by the GPU ("3"), or by the GPU and the GPU instance ("3.1", the labels gpu and
-// GPU_I_ID), and holds a job per line. The Mapper owns what it has read: it looks at every file
+// GPU_I_ID), and holds a job per line. The Mapper keeps the files' content: it looks at every file
 // once per cycle, reads only those that changed, and returns the same owners for as long as they
 // say the same. A file that cannot be read costs its own GPU the labels, and is counted.
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 )
 
-// A Pod is what the mapper of pods needs of one. It is not to be changed.
+// A Pod is the part of a pod that the mapper of pods reads. It is not to be changed.
 type Pod = podmapper.PodInfo
 
 const (

@@ -73,7 +73,7 @@ type kubelet struct {
 	shared  map[deviceid.ID]map[string]bool // replicas by device
 	learned time.Time                       // when shared was requested
 
-	mu    sync.Mutex // for what the dialer writes
+	mu    sync.Mutex // guards the fields that the dialer writes
 	dials int        // that succeeded
 	cause error      // why the latest dial failed
 }

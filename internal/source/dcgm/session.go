@@ -38,7 +38,7 @@ type Session struct {
 	slots    []slot
 	faults   []gpu.Fault    // of fields that cannot be watched, part of every Read
 	reported int            // how many of them the log has
-	refused  []refusedWatch // what the engine refuses for now
+	refused  []refusedWatch // watches that the engine refuses for now
 	retry    time.Duration
 	renewed  time.Time // see renewStale
 

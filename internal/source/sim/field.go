@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A view has what the generators of a row read.
+// A view is the input of a row's generators.
 type view struct {
 	dev   *gpu.Device
 	node  *Node

@@ -343,7 +343,7 @@ func (f *fault) given(field *gpu.Field, unit gpu.Unit, elapsed time.Duration) gp
 	return v
 }
 
-// A plot is what a scenario has in store for a world.
+// A plot is a scenario bound to a world.
 type plot struct {
 	relayouts []relayout   // in the order of their time
 	throttles [][]throttle // by GPU, in the order of their time

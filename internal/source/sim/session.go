@@ -50,7 +50,7 @@ type cell struct {
 	kept       gpu.Sample
 }
 
-// A cellFault is a fault that changes what a cell gives.
+// A cellFault changes the answer of a cell.
 type cellFault struct {
 	*fault
 	unit gpu.Unit // of its value

@@ -97,7 +97,7 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// Stats counts what is under way at a Source.
+// Stats counts the open sessions and running calls of a Source.
 type Stats struct {
 	Open     int64 // sessions that are not closed
 	InFlight int64 // calls of Open and Read that have not returned
