@@ -31,27 +31,9 @@ for the MIG manager.`,
 }
 
 type boardResult struct {
-	Board         string          `json:"board"`
-	Product       string          `json:"product"`
-	PCIIDs        []string        `json:"pciIDs"`
-	MemorySlices  int             `json:"memorySlices"`
-	ComputeSlices int             `json:"computeSlices"`
-	Evidence      string          `json:"evidence"`
-	Source        string          `json:"source"`
-	Profiles      []profileResult `json:"profiles"`
-	Balanced      string          `json:"balanced,omitempty"`
-	Maximal       []string        `json:"maximal,omitempty"`
-}
-
-type profileResult struct {
-	Profile  string `json:"profile"`
-	Compute  int    `json:"compute"`
-	Memory   int    `json:"memory"`
-	Max      int    `json:"max"`
-	Starts   []int  `json:"starts"`
-	SMs      int    `json:"sms,omitempty"`
-	Config   string `json:"config"`
-	Resource string `json:"resource"`
+	mig.Board
+	Balanced string   `json:"balanced"`
+	Maximal  []string `json:"maximal"`
 }
 
 func newMIGProfilesCommand(e *env) *cobra.Command {
@@ -76,10 +58,8 @@ func newMIGProfilesCommand(e *env) *cobra.Command {
 }
 
 func allBoards() answer {
-	var results []boardResult
 	rows := [][]string{{"BOARD", "TYPICAL nvidia.com/gpu.product", "SLICES", "SMALLEST", "LARGEST", "PLACEMENTS"}}
 	for _, b := range mig.Boards() {
-		results = append(results, describeBoard(b, false))
 		largest := b.Profiles[0]
 		for _, p := range b.Profiles {
 			if p.Standard() && p.Compute > largest.Compute {
@@ -91,7 +71,7 @@ func allBoards() answer {
 			fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name), largest.Name, string(b.Evidence),
 		})
 	}
-	return answer{Data: results, Text: func(w io.Writer, style finding.Style) error {
+	return answer{Data: mig.Boards(), Text: func(w io.Writer, style finding.Style) error {
 		if err := table(w, rows); err != nil {
 			return err
 		}
@@ -100,41 +80,24 @@ func allBoards() answer {
 	}}
 }
 
-func describeBoard(b mig.Board, layouts bool) boardResult {
-	r := boardResult{
-		Board: b.Name, Product: b.Typical, PCIIDs: b.PCIIDs, MemorySlices: b.MemorySlices, ComputeSlices: b.ComputeSlices,
-		Evidence: string(b.Evidence), Source: b.Source,
-	}
-	for _, p := range b.Profiles {
-		r.Profiles = append(r.Profiles, profileResult{
-			Profile: p.Name, Compute: p.Compute, Memory: p.Memory, Max: p.Max, Starts: p.Starts, SMs: p.SMs,
-			Config: mig.ConfigName(p.Name), Resource: mig.ResourceName(p.Name),
-		})
-	}
-	if layouts {
-		// every board has an all-balanced
-		balanced, _ := mig.Default(b, "all-balanced")
-		r.Balanced = balanced.Devices.String()
-		for _, l := range mig.Maximal(b) {
-			r.Maximal = append(r.Maximal, l.Request().String())
-		}
-	}
-	return r
-}
-
 func oneBoard(b mig.Board) answer {
-	result := describeBoard(b, true)
+	// every board has an all-balanced
+	balanced, _ := mig.Default(b, "all-balanced")
+	result := boardResult{Board: b, Balanced: balanced.Devices.String()}
+	for _, l := range mig.Maximal(b) {
+		result.Maximal = append(result.Maximal, l.Request().String())
+	}
 	return answer{Data: result, Text: func(w io.Writer, style finding.Style) error {
 		fmt.Fprintf(w, "%s: %d compute slices, %d memory slices, PCI ids %s\n\n", style.Bold(b.Name), b.ComputeSlices, b.MemorySlices, strings.Join(b.PCIIDs, " "))
 		rows := [][]string{{"PROFILE", "MOST", "COMPUTE", "MEMORY", "SMs", "STARTS AT", "CONFIG (ALL GPUS)", "RESOURCE (mixed)"}}
-		for _, p := range result.Profiles {
+		for _, p := range b.Profiles {
 			sms := "?"
 			if p.SMs > 0 {
 				sms = strconv.Itoa(p.SMs)
 			}
 			rows = append(rows, []string{
-				p.Profile, strconv.Itoa(p.Max), strconv.Itoa(p.Compute), strconv.Itoa(p.Memory), sms,
-				strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Starts), " ", ","), "[]"), p.Config, p.Resource,
+				p.Name, strconv.Itoa(p.Max), strconv.Itoa(p.Compute), strconv.Itoa(p.Memory), sms,
+				strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Starts), " ", ","), "[]"), mig.ConfigName(p.Name), mig.ResourceName(p.Name),
 			})
 		}
 		if err := table(w, rows); err != nil {

@@ -26,19 +26,19 @@ const (
 // Profile is one kind of GPU instance on one board.
 type Profile struct {
 	// Name is the driver's spelling, for example "1g.10gb+me".
-	Name string
+	Name string `json:"profile"`
 	// Compute is the number of compute slices an instance takes.
-	Compute int
+	Compute int `json:"compute"`
 	// Memory is the number of memory slices an instance takes.
-	Memory int
+	Memory int `json:"memory"`
 	// Max is the most instances of this profile alone that one GPU can hold.
-	Max int
+	Max int `json:"max"`
 	// Starts lists the memory slices at which an instance may begin, ascending.
-	Starts []int
+	Starts []int `json:"starts"`
 	// SMs is the number of streaming multiprocessors of an instance, or 0 where it is not attested.
-	SMs int
+	SMs int `json:"sms,omitempty"`
 	// Synonym marks a name that only some drivers use for a slice that the row has under another.
-	Synonym bool
+	Synonym bool `json:"-"`
 }
 
 // Standard reports whether the profile is a plain division of the board: neither a variant with
@@ -58,26 +58,28 @@ func (p Profile) exclusive() bool {
 // Board is one GPU model with respect to MIG: all boards of a row share one geometry.
 type Board struct {
 	// Name is the row's title, for example "A100/A800-40GB".
-	Name string
+	Name string `json:"board"`
 	// Aliases are further spellings that a user may type.
-	Aliases []string
+	Aliases []string `json:"-"`
 	// Products are normalised beginnings of the nvidia.com/gpu.product label.
-	Products []string
+	Products []string `json:"-"`
 	// Typical is the nvidia.com/gpu.product label of the row's most common board.
-	Typical string
+	Typical string `json:"product"`
 	// PCIIDs are the device ids as mig-parted's device-filter spells them: 0x<device>10DE.
-	PCIIDs []string
+	PCIIDs []string `json:"pciIDs"`
 	// MemorySlices and ComputeSlices are what one GPU has to give.
-	MemorySlices, ComputeSlices int
+	MemorySlices  int `json:"memorySlices"`
+	ComputeSlices int `json:"computeSlices"`
 	// MemoryMiB is the total that nvidia-smi prints for a typical board of the row, 0 if unknown.
-	MemoryMiB int
+	MemoryMiB int `json:"-"`
 	// Family and ComputeCapability are what GPU Feature Discovery derives from the architecture.
-	Family, ComputeCapability string
+	Family            string `json:"-"`
+	ComputeCapability string `json:"-"`
 	// Profiles are in the order in which tables print them: small to large.
-	Profiles []Profile
+	Profiles []Profile `json:"profiles"`
 	// Evidence and Source say where the placements come from.
-	Evidence Evidence
-	Source   string
+	Evidence Evidence `json:"evidence"`
+	Source   string   `json:"source"`
 }
 
 // Profile returns the board's profile of that name.
