@@ -28,16 +28,6 @@ install it. gpuop values gen PLATFORM time-slicing=4 writes one.`,
 	return cmd
 }
 
-func parseRoute(word string) (sharing.Route, error) {
-	switch word {
-	case "operator":
-		return sharing.Operator, nil
-	case "plugin", "nvdp":
-		return sharing.Plugin, nil
-	}
-	return "", fmt.Errorf("%w: --route %q, want operator (the GPU Operator) or plugin (the device plugin's own chart)", errUsage, word)
-}
-
 type shareResult struct {
 	Node      string            `json:"node,omitempty"`
 	Route     sharing.Route     `json:"route"`
@@ -69,9 +59,9 @@ Several files make several configs; NAME=FILE names one, otherwise it is named a
   kubectl get node gpu-1 -o json | gpuop share predict -f any=sharing.yaml --default any --node -`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			r, err := parseRoute(route)
-			if err != nil {
-				return err
+			r := sharing.Route(route)
+			if r != sharing.Operator && r != sharing.Plugin {
+				return fmt.Errorf("%w: --route %q, want operator (the GPU Operator) or plugin (the device plugin's own chart)", errUsage, route)
 			}
 			if err := checkStrategy("--mig-strategy", strategy); err != nil {
 				return err

@@ -164,32 +164,20 @@ func explainKeys(w io.Writer, style finding.Style, list []values.Explanation) er
 		if x.Advice != "" {
 			fmt.Fprintf(&b, "  instead  %s\n", x.Advice)
 		}
-		for _, line := range defaultLines(x, len(list) <= 3) {
-			fmt.Fprintf(&b, "  %s\n", line)
+		for i, d := range x.Defaults {
+			if len(list) > 3 && i < len(x.Defaults)-1 {
+				continue
+			}
+			value := "not known"
+			var text bytes.Buffer
+			if d.Known && finding.WriteJSON(&text, d.Value) == nil {
+				value = strings.Join(strings.Fields(text.String()), " ")
+			}
+			fmt.Fprintf(&b, "  default  %s  from %s\n", value, d.From)
 		}
 	}
 	_, err := w.Write(b.Bytes())
 	return err
-}
-
-// defaultLines are a key's defaults, all of them or the last alone.
-func defaultLines(x values.Explanation, all bool) []string {
-	defaults := x.Defaults
-	if !all && len(defaults) > 1 {
-		defaults = defaults[len(defaults)-1:]
-	}
-	var lines []string
-	for _, d := range defaults {
-		value := "not known"
-		if d.Known {
-			var b bytes.Buffer
-			if finding.WriteJSON(&b, d.Value) == nil {
-				value = strings.Join(strings.Fields(b.String()), " ")
-			}
-		}
-		lines = append(lines, fmt.Sprintf("default  %s  from %s", value, d.From))
-	}
-	return lines
 }
 
 func newValuesMigrateCommand(e *env) *cobra.Command {

@@ -3,6 +3,7 @@ package sharing
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
@@ -56,22 +57,17 @@ func FindGPU(word string) (mig.GPU, error) {
 		}
 		return b.GPU(product), nil
 	}
-	if len(label) > 1 {
-		var begun []string
-		for _, b := range mig.Boards() {
-			names = append(append(names, b.Name), b.Aliases...)
-		}
-		for _, name := range names {
-			if strings.HasPrefix(bare(name), bare(label)) {
-				begun = append(begun, name)
-			}
-		}
-		if len(begun) > 0 {
-			return mig.GPU{}, fmt.Errorf("%w %q: want one of %s", ErrUnknownGPU, word, strings.Join(begun, ", "))
-		}
-		if near := finding.Nearest(word, names); near != "" {
-			return mig.GPU{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknownGPU, word, near)
-		}
+	for _, b := range mig.Boards() {
+		names = append(append(names, b.Name), b.Aliases...)
+	}
+	begun := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(bare(name), bare(label)) })
+	near := finding.Nearest(word, names)
+	switch {
+	case len(label) < 2:
+	case len(begun) > 0:
+		return mig.GPU{}, fmt.Errorf("%w %q: want one of %s", ErrUnknownGPU, word, strings.Join(begun, ", "))
+	case near != "":
+		return mig.GPU{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknownGPU, word, near)
 	}
 	return mig.GPU{}, fmt.Errorf("%w %q: want a name such as T4, L40S or A100-80GB, or the nvidia.com/gpu.product label", ErrUnknownGPU, word)
 }

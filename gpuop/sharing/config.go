@@ -105,13 +105,10 @@ type parser struct {
 }
 
 func (p *parser) finish() []finding.Finding {
+	sources := map[string]string{ruleMPS: sourceMPS, ruleClients: sourceMPS}
 	for i := range p.Findings {
-		if p.Findings[i].Source == "" {
-			p.Findings[i].Source = sourceConfig
-		}
-		if p.Findings[i].ID == ruleMPS || p.Findings[i].ID == ruleClients {
-			p.Findings[i].Source = sourceMPS
-		}
+		f := &p.Findings[i]
+		f.Source = cmp.Or(sources[f.ID], f.Source, sourceConfig)
 	}
 	return p.Findings
 }
@@ -477,27 +474,9 @@ func (c *Config) Replication() mig.Replication {
 	return r
 }
 
-// Write returns the file for a sharing strategy and its resources, as Parse reads it without a
-// finding. The strategy none gives a file without sharing.
-func Write(s Sharing) []byte {
-	b := &strings.Builder{}
-	b.WriteString("version: v1\n")
-	key := map[string]string{"time-slicing": "timeSlicing", "mps": "mps"}[s.Strategy]
-	if key == "" {
-		return []byte(b.String())
-	}
-	fmt.Fprintf(b, "sharing:\n  %s:\n    resources:\n", key)
-	for _, r := range s.Resources {
-		fmt.Fprintf(b, "      - name: %s\n        replicas: %d\n", r.Name, r.Replicas)
-	}
-	return []byte(b.String())
-}
-
-// Sharing is a wanted configuration.
-type Sharing struct {
-	// Strategy is "time-slicing", "mps" or "none".
-	Strategy  string
-	Resources []Resource
+// Write returns the file that shares whole GPUs by "timeSlicing" or "mps", as Parse reads it without a finding.
+func Write(key string, replicas int) []byte {
+	return fmt.Appendf(nil, "version: v1\nsharing:\n  %s:\n    resources:\n      - name: %s\n        replicas: %d\n", key, mig.WholeGPU, replicas)
 }
 
 // Resource is one shared resource and into how many it is made.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
@@ -20,12 +18,6 @@ type Limits struct {
 	MemoryMiB int `json:"memoryMiB,omitempty"`
 	// ThreadPercent is the share of the GPU's threads: 100 over the replicas, rounded down.
 	ThreadPercent int `json:"threadPercent"`
-}
-
-// MPSLimits are the limits that the control daemon sets for one GPU shared among n clients, n at
-// least 1. It divides the memory in bytes and prints whole MiB.
-func MPSLimits(g mig.GPU, n int) Limits {
-	return Limits{Product: g.Product, MemoryMiB: g.MemoryMiB / n, ThreadPercent: 100 / n}
 }
 
 // Prediction is what a node will show with a config.
@@ -76,7 +68,7 @@ func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, replication mig.Rep
 			continue
 		}
 		seen = append(seen, g.Product)
-		p.Limits = append(p.Limits, MPSLimits(g, n))
+		p.Limits = append(p.Limits, Limits{Product: g.Product, MemoryMiB: g.MemoryMiB / n, ThreadPercent: 100 / n})
 		if most := maxClients(g); n > most {
 			add(ruleClients, finding.Error, mig.WholeGPU, fmt.Sprintf("%d replicas of %s: the control daemon allows %d for compute capability %s, and refuses to start", n, g.Product, most, g.ComputeCapability),
 				fmt.Sprintf("use at most %d", most), sourceMPS)
@@ -85,13 +77,11 @@ func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, replication mig.Rep
 	}
 }
 
-// maxClients is the daemon's own limit: 48, but 16 below compute capability 7.5. Volta (7.0) serves
-// 48 clients by its hardware; the daemon's comparison leaves it out.
+// maxClients is the daemon's own limit: 48, but 16 below compute capability 7.5. Volta (7.0) serves 48 clients by its
+// hardware; the daemon's comparison leaves it out.
 func maxClients(g mig.GPU) int {
-	major, minor, ok := strings.Cut(g.ComputeCapability, ".")
-	a, err1 := strconv.Atoi(major)
-	b, err2 := strconv.Atoi(minor)
-	if ok && err1 == nil && err2 == nil && (a < 7 || a == 7 && b < 5) {
+	var major, minor int
+	if n, _ := fmt.Sscanf(g.ComputeCapability, "%d.%d", &major, &minor); n == 2 && major*100+minor < 705 {
 		return 16
 	}
 	return MaxClients

@@ -248,17 +248,10 @@ func TestPredict(t *testing.T) {
 
 // What is written is read back as it was wanted, without a finding.
 func TestWriteReadsBack(t *testing.T) {
-	for _, w := range []Sharing{
-		{Strategy: "none"}, {Strategy: "time-slicing", Resources: []Resource{{"nvidia.com/gpu", 5}}}, {Strategy: "mps", Resources: []Resource{{"nvidia.com/gpu", 48}}},
-	} {
-		c, findings := Parse(Write(w))
-		if len(findings) > 0 || c.Strategy() != w.Strategy {
-			t.Errorf("%+v: %s, findings %v", w, c.Strategy(), findings)
-		}
-		for _, r := range w.Resources {
-			if got := c.Replication().Of[r.Name].Factor; got != r.Replicas {
-				t.Errorf("%+v: %d of %s", w, got, r.Name)
-			}
+	for key, strategy := range map[string]string{"timeSlicing": "time-slicing", "mps": "mps"} {
+		c, findings := Parse(Write(key, 48))
+		if len(findings) > 0 || c.Strategy() != strategy || c.Replication().Of[mig.WholeGPU].Factor != 48 {
+			t.Errorf("%s: %s, %v, findings %v", key, c.Strategy(), c.Replication(), findings)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,8 @@ var (
 	ErrExcludes = errors.New("cannot go together")
 	ErrVersion  = errors.New("not in this release")
 	ErrMissing  = errors.New("missing")
+	// ErrImage is returned for an image that is not registry/path/name:tag.
+	ErrImage = errors.New("unusable image")
 )
 
 // A Request says what to write values for.
@@ -74,8 +77,8 @@ var features = []feature{
 	}},
 	{name: "mig-single", about: "MIG, all devices of a node alike, as nvidia.com/gpu", add: func(g *generator, _ string) error { return g.mig("single") }},
 	{name: "mig-mixed", about: "MIG, as nvidia.com/mig-<profile>", add: func(g *generator, _ string) error { return g.mig("mixed") }},
-	{name: "time-slicing", about: "several pods on a GPU in turn", argument: "replicas", add: func(g *generator, n string) error { return g.share("time-slicing", n) }},
-	{name: "mps", about: "several pods on a GPU at once, by MPS", argument: "replicas", add: func(g *generator, n string) error { return g.share("mps", n) }},
+	{name: "time-slicing", about: "several pods on a GPU in turn", argument: "replicas", add: func(g *generator, n string) error { return g.share("time-slicing", "timeSlicing", n) }},
+	{name: "mps", about: "several pods on a GPU at once, by MPS", argument: "replicas", add: func(g *generator, n string) error { return g.share("mps", "mps", n) }},
 	{name: "gds", about: "GPUDirect Storage", driver: true, add: func(g *generator, _ string) error {
 		g.set("gds.enabled", true, "GPUDirect Storage: nvidia-fs beside the driver.")
 		if _, known := g.key("driver.kernelModuleType"); known {
@@ -131,16 +134,23 @@ var features = []feature{
 		return nil
 	}},
 	{name: "exporter", about: "this project's exporter in place of NVIDIA's", add: func(g *generator, _ string) error {
-		settings, err := exporterSettings(g.request.Exporter)
-		if err != nil {
-			return err
+		m := reference.FindStringSubmatch(g.request.Exporter)
+		if m == nil {
+			return fmt.Errorf("%w %q, want registry/path/name:tag", ErrImage, g.request.Exporter)
 		}
-		for _, s := range settings {
-			g.set(s.Path.String(), s.Value, s.Origin)
-		}
+		g.set("dcgmExporter.enabled", true, "")
+		g.set("dcgmExporter.repository", m[1], "This project's exporter: the operator runs it as its own, with the same port, probes and variables.")
+		g.set("dcgmExporter.image", m[2], "")
+		g.set("dcgmExporter.version", m[3]+m[4], "")
 		return nil
 	}},
 }
+
+// ExporterImage is this project's image of the exporter, without a tag.
+const ExporterImage = "ghcr.io/gpu-telemetry/dcgm-exporter"
+
+// reference parts an image as the operator joins it: the repository, the name, and the tag or the digest.
+var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)*)/([a-zA-Z0-9-]+)(?::([A-Za-z0-9_][A-Za-z0-9._-]{0,127})|@(sha256:[0-9a-f]{64}))$`)
 
 // Platforms and Features return the names that a Request may have, each with what it means.
 func Platforms() [][2]string {
@@ -219,10 +229,7 @@ func Generate(r Request) (*Plan, error) {
 		return nil, unknown("platform", r.Platform, names(Platforms()))
 	}
 	g := &generator{request: r, table: cmp.Or(r.Table, chart.Load()), platform: platforms[at]}
-	g.plan = &Plan{Platform: r.Platform, Version: r.Version, Namespace: g.platform.namespace, Source: g.platform.source, about: g.platform.about}
-	if g.plan.Namespace == "" {
-		g.plan.Namespace = "gpu-operator"
-	}
+	g.plan = &Plan{Platform: r.Platform, Version: r.Version, Namespace: cmp.Or(g.platform.namespace, "gpu-operator"), Source: g.platform.source, about: g.platform.about}
 	g.driver = g.platform.driver
 	if g.platform.driver {
 		g.set("driver.enabled", false, "The nodes bring the driver.")
@@ -304,7 +311,8 @@ func (g *generator) mig(strategy string) error {
 	return nil
 }
 
-func (g *generator) share(strategy, argument string) error {
+// share sets a sharing config with the block of that key.
+func (g *generator) share(strategy, key, argument string) error {
 	if argument == "" {
 		argument = "4"
 	}
@@ -315,11 +323,10 @@ func (g *generator) share(strategy, argument string) error {
 	if _, known := g.key("devicePlugin.config.data"); !known {
 		return fmt.Errorf("%w: devicePlugin.config.data came with v22.9.1; write a ConfigMap of your own", ErrVersion)
 	}
-	config := sharing.Write(sharing.Sharing{Strategy: strategy, Resources: []sharing.Resource{{Name: "nvidia.com/gpu", Replicas: replicas}}})
 	g.set("devicePlugin.config.create", true, "The chart makes the ConfigMap.")
 	g.set("devicePlugin.config.name", "device-plugin-config", "")
 	g.set("devicePlugin.config.default", "any", "For every node without the label nvidia.com/device-plugin.config.")
-	g.set("devicePlugin.config.data.any", string(config), fmt.Sprintf("Every GPU is offered %d times; see gpuop share predict.", replicas))
+	g.set("devicePlugin.config.data.any", string(sharing.Write(key, replicas)), fmt.Sprintf("Every GPU is offered %d times; see gpuop share predict.", replicas))
 	return nil
 }
 

@@ -154,13 +154,6 @@ func (m *Migration) defaults(settings []chart.Setting) {
 		set[s.Path.String()] = true
 	}
 	parts := 0
-	defer func() {
-		before, _ := table.Part(m.From, discovery)
-		now, _ := table.Part(m.To, discovery)
-		if parts > 0 {
-			m.change("new", discovery, fmt.Sprintf("the subchart %s has %d keys that %s did not have", now.Version, parts, before.Version))
-		}
-	}()
 	for _, k := range table.Keys(m.To) {
 		path := k.Path.String()
 		before, known := k.Default(m.From)
@@ -174,6 +167,11 @@ func (m *Migration) defaults(settings []chart.Setting) {
 		case known && !reflect.DeepEqual(before, now):
 			m.change("default", path, fmt.Sprintf("was %s, is %s%s", short(before), short(now), major(path, before, now)))
 		}
+	}
+	if parts > 0 {
+		before, _ := table.Part(m.From, discovery)
+		now, _ := table.Part(m.To, discovery)
+		m.change("new", discovery, fmt.Sprintf("the subchart %s has %d keys that %s did not have", now.Version, parts, before.Version))
 	}
 }
 
