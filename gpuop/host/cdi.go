@@ -101,7 +101,9 @@ func (n *node) comparison(s spec) *comparison {
 	for _, d := range s.Devices {
 		c.edits(d.ContainerEdits)
 	}
-	c.gone, c.wrong = unique(c.gone), unique(c.wrong)
+	slices.Sort(c.gone)
+	slices.Sort(c.wrong)
+	c.gone, c.wrong = slices.Compact(c.gone), slices.Compact(c.wrong)
 	return c
 }
 
@@ -148,11 +150,6 @@ func (c *comparison) deviceNode(d *cdi.DeviceNode) {
 	if major, minor, ok := device(info); ok && (int64(major) != d.Major || int64(minor) != d.Minor) {
 		c.wrong = append(c.wrong, fmt.Sprintf("%s as %d:%d, which is %d:%d", at, d.Major, d.Minor, major, minor))
 	}
-}
-
-func unique(names []string) []string {
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // some lists at most three names.

@@ -50,12 +50,17 @@ func (n *node) libraries() {
 		n.add(id, verdict.Unknown, subject, "not judged: neither a folder of libraries nor "+driverDir+" is in "+n.path, "", sourceRoots)
 		return
 	}
-	own, contained := n.libraryIn("/"), n.libraryIn(driverDir)
-	at, found := "/", own
-	if own == "" {
-		at, found = driverDir, contained
+	// driver-ready may name the root that hostPaths.driverInstallDir sets.
+	roots := []string{"/", driverDir}
+	if n.passed != nil && n.passed.known {
+		roots = append(roots, path.Clean(n.passed.driverRoot))
 	}
-	if at, found = n.elsewhere(at, found); found == "" {
+	versions := make([]string, len(roots))
+	for i, r := range roots {
+		versions[i] = n.libraryIn(r)
+	}
+	first := slices.IndexFunc(versions, func(v string) bool { return v != "" })
+	if first < 0 {
 		if n.version == "" {
 			return // the row of the kernel module says it
 		}
@@ -63,6 +68,7 @@ func (n *node) libraries() {
 			driverRestart+n.name, sourceRoots)
 		return
 	}
+	own, contained, at, found := versions[0], versions[1], roots[first], versions[first]
 	switch {
 	case n.version != "" && found != n.version:
 		n.add(id, verdict.Failed, subject, fmt.Sprintf("the libraries in %s are %s, and the loaded kernel module is %s: every CUDA program ends with a driver/library version mismatch", at, found, n.version),
@@ -74,26 +80,9 @@ func (n *node) libraries() {
 		n.add(id, verdict.Warning, subject, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),
 			"kubectl delete pod -n gpu-operator -l app=nvidia-operator-validator --field-selector spec.nodeName="+n.name, sourceRoots)
 	default:
-		whose := "of the driver container"
-		switch at {
-		case "/":
-			whose = "installed on the node"
-		case driverDir:
-		default:
-			whose = "where driver-ready says"
-		}
+		whose := []string{"installed on the node", "of the driver container", "where driver-ready says"}[first]
 		n.add(id, verdict.OK, subject, fmt.Sprintf("%s in %s, %s", found, at, whose), "", sourceRoots)
 	}
-}
-
-// elsewhere looks into the root that driver-ready names, which hostPaths.driverInstallDir may set.
-func (n *node) elsewhere(at, found string) (string, string) {
-	if found == "" && n.passed != nil && n.passed.known {
-		if v := n.libraryIn(n.passed.driverRoot); v != "" {
-			return path.Clean(n.passed.driverRoot), v
-		}
-	}
-	return at, found
 }
 
 // shipped is the driver that each CUDA toolkit was released with: all its features work from there on.

@@ -32,10 +32,8 @@ func Inspect(opt Options) (verdict.Tree, error) {
 }
 
 func inspect(r root, opt Options) (verdict.Tree, error) {
-	if info, err := os.Stat(r.path); err != nil {
+	if _, err := os.ReadDir(r.path); err != nil {
 		return verdict.Tree{}, fmt.Errorf("%w: %w", ErrRoot, err)
-	} else if !info.IsDir() {
-		return verdict.Tree{}, fmt.Errorf("%w: %s is no folder", ErrRoot, r.path)
 	}
 	known := []string{"/proc", "/sys", "/dev", "/run", "/etc"}
 	if !slices.ContainsFunc(known, r.has) {
@@ -46,7 +44,7 @@ func inspect(r root, opt Options) (verdict.Tree, error) {
 	n.passed, _ = n.readValidations() // which its own row reports
 	for _, judge := range []func(){
 		n.gpus, n.nouveau, n.driver, n.libraries, n.cuda, n.devices, n.fabric,
-		n.driverValidations, n.runtimes, n.cdi, n.lateValidations,
+		n.driverValidations, n.runtimes, n.cdi, func() { n.validated(false) },
 	} {
 		judge()
 	}
@@ -75,12 +73,11 @@ func (n *node) add(id string, s verdict.State, subject, reason, next, source str
 
 // unknown appends a row for what could not be read.
 func (n *node) unknown(id, subject string, err error, source string) {
-	reason := err.Error()
 	next := ""
 	if errors.Is(err, fs.ErrPermission) {
 		next = "run gpuop node as root, or in a privileged pod with the node's root mounted read-only"
 	}
-	n.add(id, verdict.Unknown, subject, "not judged: "+reason, next, source)
+	n.add(id, verdict.Unknown, subject, "not judged: "+err.Error(), next, source)
 }
 
 // chain puts a row first that names the first broken link: what comes after it may be its consequence.

@@ -145,6 +145,11 @@ func (n *node) proprietary() {
 	}
 }
 
+// moduleDirs are the folders of a kernel's modules into which distributions install NVIDIA's.
+var moduleDirs = []string{
+	"/updates/dkms", "/updates", "/extra", "/extra/nvidia", "/kernel/drivers/video", "/kernel/nvidia", "/weak-updates/nvidia",
+}
+
 // whyNotLoaded says what the node has of a driver.
 func (n *node) whyNotLoaded() (reason, next string) {
 	const container = "kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr"
@@ -156,7 +161,7 @@ func (n *node) whyNotLoaded() (reason, next string) {
 	var others []string
 	kernels, _ := n.names("/lib/modules") // a node without has no driver of its own
 	for _, k := range kernels {
-		if len(n.glob(under("/lib/modules/"+k, "/updates/dkms", "/updates", "/extra", "/extra/nvidia", "/kernel/drivers/video", "/kernel/nvidia", "/weak-updates/nvidia")...)) == 0 {
+		if !slices.ContainsFunc(moduleDirs, func(dir string) bool { return len(n.glob("/lib/modules/"+k+dir+"/nvidia.ko*")) > 0 }) {
 			continue
 		}
 		if k == running {
@@ -173,13 +178,4 @@ func (n *node) whyNotLoaded() (reason, next string) {
 		reason += "; the kernel's headers are not on the node either, and the driver container must be able to download them"
 	}
 	return reason, container
-}
-
-// under returns patterns of the module's file in folders.
-func under(base string, folders ...string) []string {
-	var patterns []string
-	for _, f := range folders {
-		patterns = append(patterns, base+f+"/nvidia.ko*")
-	}
-	return patterns
 }

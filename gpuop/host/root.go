@@ -26,13 +26,19 @@ type root struct {
 }
 
 // at returns where a file of the node is, with every link resolved within the root.
-func (r root) at(name string) (string, error) { return securejoin.SecureJoin(r.path, name) }
+func (r root) at(name string) (string, error) {
+	full, err := securejoin.SecureJoin(r.path, name)
+	if err != nil {
+		return "", &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return full, nil
+}
 
 // read returns a file's content. The error is a *fs.PathError with the node's name of the file.
 func (r root) read(name string) (string, error) {
 	full, err := r.at(name)
 	if err != nil {
-		return "", &fs.PathError{Op: "open", Path: name, Err: err}
+		return "", err
 	}
 	if info, err := os.Stat(full); err == nil && !info.Mode().IsRegular() {
 		return "", &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
@@ -56,7 +62,7 @@ func (r root) read(name string) (string, error) {
 func (r root) names(dir string) ([]string, error) {
 	full, err := r.at(dir)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+		return nil, err
 	}
 	entries, err := os.ReadDir(full)
 	if err != nil {
@@ -73,7 +79,7 @@ func (r root) names(dir string) ([]string, error) {
 func (r root) info(name string) (fs.FileInfo, error) {
 	full, err := r.at(name)
 	if err != nil {
-		return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
+		return nil, err
 	}
 	info, err := r.stat(full)
 	return info, renamed(err, name)

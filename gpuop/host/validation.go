@@ -213,10 +213,7 @@ func (n *node) driverValidations() {
 	n.validated(true)
 }
 
-// lateValidations has a row for each operand that needs the container runtime, after what is known
-// of that.
-func (n *node) lateValidations() { n.validated(false) }
-
+// validated has a row for each operand of the driver (early), or of those that need the container runtime.
 func (n *node) validated(early bool) {
 	if n.passed == nil {
 		return
