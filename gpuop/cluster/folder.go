@@ -394,7 +394,7 @@ func (g *gathering) described(name string, data []byte) {
 			continue
 		}
 		g.seen[string(Nodes)+" /"+n.Name] = true
-		o := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, Annotations: n.Annotations}}
+		o := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
 		for _, t := range n.Taints {
 			o.Spec.Taints = append(o.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
 		}

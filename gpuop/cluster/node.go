@@ -10,10 +10,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// JudgedNode returns what package node judges of a Node. It shares the maps of labels and annotations.
+// JudgedNode returns what package node judges of a Node. It shares the map of labels.
 func JudgedNode(n *corev1.Node) *node.Node {
 	return &node.Node{
-		Name: n.Name, Labels: n.Labels, Annotations: n.Annotations,
+		Name: n.Name, Labels: n.Labels,
 		Capacity: amounts(n.Status.Capacity), Allocatable: amounts(n.Status.Allocatable),
 	}
 }

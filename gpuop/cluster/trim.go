@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -64,9 +65,10 @@ func one(m map[string]string) map[string]string {
 }
 
 func (t *trimmer) node(n *corev1.Node) bool {
-	n.ManagedFields, n.OwnerReferences = writers(n.ManagedFields, datedLabels), nil
-	delete(n.Annotations, lastApplied)
-	n.Labels, n.Annotations = one(n.Labels), one(n.Annotations)
+	n.ObjectMeta = metav1.ObjectMeta{
+		Name: n.Name, UID: n.UID, CreationTimestamp: n.CreationTimestamp, DeletionTimestamp: n.DeletionTimestamp,
+		Labels: one(n.Labels), ManagedFields: writers(n.ManagedFields, datedLabels),
+	}
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable, ProviderID: n.Spec.ProviderID}
 	for i := range n.Status.Conditions {
 		n.Status.Conditions[i].Message = unique.Make(n.Status.Conditions[i].Message).Value()
@@ -250,16 +252,13 @@ func (t *trimmer) sharedSpec(s *corev1.PodSpec) *corev1.PodSpec {
 
 // sharedLabels returns the one map that is equal to m.
 func (t *trimmer) sharedLabels(m map[string]string) map[string]string {
-	var key strings.Builder
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		key.WriteString(k + "\x00" + m[k] + "\x00")
+	key := fmt.Sprint(m) // in the order of the keys
+	known, found := t.labels[key]
+	if !found {
+		known = one(m)
+		t.labels[key] = known
 	}
-	if known, found := t.labels[key.String()]; found {
-		return known
-	}
-	m = one(m)
-	t.labels[key.String()] = m
-	return m
+	return known
 }
 
 // The labels by which a node's GPUs are known: the operator's and NFD's

@@ -44,7 +44,7 @@ func (n *node) cdi() {
 		}
 		s := spec{file: file}
 		if err := yaml.Unmarshal([]byte(text), &s.Spec); err != nil {
-			n.add(id, verdict.Failed, file, fmt.Sprintf("it is no CDI specification, so that the container runtime refuses its devices: %v", err), n.toolkitLog(), sourceCDI)
+			n.add(id, verdict.Failed, file, fmt.Sprintf("it is no CDI specification, so that the container runtime refuses its devices: %v", err), toolkitLog, sourceCDI)
 			unread++
 			continue
 		}
@@ -66,90 +66,78 @@ func (n *node) cdi() {
 // judgeSpec has one row for a specification.
 func (n *node) judgeSpec(s spec) {
 	const id = "cdi"
-	c := n.comparison(s)
+	gone, wrong, notJudged := n.compare(s)
 	what := fmt.Sprintf("%s with %d devices", s.Kind, len(s.Devices))
 	if len(s.Devices) == 1 {
 		what = s.Kind + " with 1 device"
 	}
 	const next = "sudo nvidia-ctk cdi generate --output="
 	switch {
-	case len(c.gone) > 0:
-		n.add(id, verdict.Failed, s.file, fmt.Sprintf("%s names %s: no longer on the node, so that no container with one of its devices starts; the driver or the MIG geometry has changed since the file was written", what, some(c.gone)), next+s.file, sourceCDI)
-	case len(c.wrong) > 0:
-		n.add(id, verdict.Failed, s.file, what+" has "+some(c.wrong)+": the file is older than the loaded driver", next+s.file, sourceCDI)
+	case len(gone) > 0:
+		n.add(id, verdict.Failed, s.file, fmt.Sprintf("%s names %s: no longer on the node, so that no container with one of its devices starts; the driver or the MIG geometry has changed since the file was written", what, some(gone)), next+s.file, sourceCDI)
+	case len(wrong) > 0:
+		n.add(id, verdict.Failed, s.file, what+" has "+some(wrong)+": the file is older than the loaded driver", next+s.file, sourceCDI)
 	case len(s.Devices) == 0:
 		n.add(id, verdict.Warning, s.file, what+": it was written while the driver served no GPU", next+s.file, sourceCDI)
-	case c.notJudged > 0:
-		n.add(id, verdict.Unknown, s.file, fmt.Sprintf("%s; %d of the files and device nodes that it names are not judged: their folders may not be read, or are not in the copy", what, c.notJudged), "", sourceCDI)
+	case notJudged > 0:
+		n.add(id, verdict.Unknown, s.file, fmt.Sprintf("%s; %d of the files and device nodes that it names are not judged: their folders may not be read, or are not in the copy", what, notJudged), "", sourceCDI)
 	default:
 		n.add(id, verdict.OK, s.file, what+": every file and device node that it names is there", "", sourceCDI)
 	}
 }
 
-// comparison is what a specification names, against what the node has.
-type comparison struct {
-	*node
-	isCopy      bool     // the files are a copy without device nodes
-	gone, wrong []string // files that are not there; device nodes with another number; sorted, each once
-	notJudged   int
-}
-
-func (n *node) comparison(s spec) *comparison {
+// compare returns the files of a specification that are gone, its device nodes with other numbers, both
+// sorted and each once, and the number of files that cannot be judged.
+func (n *node) compare(s spec) (gone, wrong []string, notJudged int) {
 	info, err := n.info("/dev/null")
-	c := &comparison{node: n, isCopy: err != nil || !isDevice(info)}
-	c.edits(s.ContainerEdits)
-	for _, d := range s.Devices {
-		c.edits(d.ContainerEdits)
-	}
-	slices.Sort(c.gone)
-	slices.Sort(c.wrong)
-	c.gone, c.wrong = slices.Compact(c.gone), slices.Compact(c.wrong)
-	return c
-}
-
-func (c *comparison) edits(e cdi.ContainerEdits) {
-	for _, m := range e.Mounts {
-		if m != nil {
-			c.file(m.HostPath)
-		}
-	}
-	for _, h := range e.Hooks {
-		if h != nil {
-			c.file(h.Path)
-		}
-	}
-	for _, d := range e.DeviceNodes {
+	isCopy := err != nil || !isDevice(info)
+	file := func(name string) {
+		_, err := n.info(name)
 		switch {
-		case d == nil:
-		case c.isCopy:
-			c.notJudged++
+		case err == nil || !path.IsAbs(name):
+		case !absent(err) || isCopy && !n.has(path.Dir(name)):
+			notJudged++
 		default:
-			c.deviceNode(d)
+			gone = append(gone, name)
 		}
 	}
-}
-
-func (c *comparison) file(name string) {
-	_, err := c.info(name)
-	switch {
-	case err == nil || !path.IsAbs(name):
-	case !absent(err) || c.isCopy && !c.has(path.Dir(name)):
-		c.notJudged++
-	default:
-		c.gone = append(c.gone, name)
+	edits := []cdi.ContainerEdits{s.ContainerEdits}
+	for _, d := range s.Devices {
+		edits = append(edits, d.ContainerEdits)
 	}
-}
-
-func (c *comparison) deviceNode(d *cdi.DeviceNode) {
-	at := cmp.Or(d.HostPath, d.Path)
-	c.file(at)
-	info, err := c.info(at)
-	if err != nil || d.Major == 0 && d.Minor == 0 {
-		return
+	for _, e := range edits {
+		for _, m := range e.Mounts {
+			if m != nil {
+				file(m.HostPath)
+			}
+		}
+		for _, h := range e.Hooks {
+			if h != nil {
+				file(h.Path)
+			}
+		}
+		for _, d := range e.DeviceNodes {
+			switch {
+			case d == nil:
+				continue
+			case isCopy:
+				notJudged++
+				continue
+			}
+			at := cmp.Or(d.HostPath, d.Path)
+			file(at)
+			info, err := n.info(at)
+			if err != nil || d.Major == 0 && d.Minor == 0 {
+				continue
+			}
+			if major, minor, ok := device(info); ok && (int64(major) != d.Major || int64(minor) != d.Minor) {
+				wrong = append(wrong, fmt.Sprintf("%s as %d:%d, which is %d:%d", at, d.Major, d.Minor, major, minor))
+			}
+		}
 	}
-	if major, minor, ok := device(info); ok && (int64(major) != d.Major || int64(minor) != d.Minor) {
-		c.wrong = append(c.wrong, fmt.Sprintf("%s as %d:%d, which is %d:%d", at, d.Major, d.Minor, major, minor))
-	}
+	slices.Sort(gone)
+	slices.Sort(wrong)
+	return slices.Compact(gone), slices.Compact(wrong), notJudged
 }
 
 // some lists at most three names.

@@ -43,7 +43,7 @@ type wanted struct {
 var deviceMinor = regexp.MustCompile(`(?m)^Device Minor:\s*(\d+)\s*$`)
 
 // frontend are the names that branches of the driver give to major 195.
-func frontend() []string { return []string{"nvidia-frontend", "nvidia", "nvidiactl"} }
+var frontend = []string{"nvidia-frontend", "nvidia", "nvidiactl"}
 
 // devices says whether the device nodes are there, with the numbers that the kernel gives them now.
 func (n *node) devices() {
@@ -57,7 +57,7 @@ func (n *node) devices() {
 		return
 	}
 	all := []wanted{
-		{"/dev/nvidiactl", frontend(), 255},
+		{"/dev/nvidiactl", frontend, 255},
 		{"/dev/nvidia-uvm", []string{"nvidia-uvm"}, 0},
 		{"/dev/nvidia-uvm-tools", []string{"nvidia-uvm"}, 1},
 	}
@@ -71,7 +71,7 @@ func (n *node) devices() {
 		text, err := n.read(path.Join(gpus, b, "information"))
 		if m := deviceMinor.FindStringSubmatch(text); err == nil && m != nil {
 			minor, _ := strconv.ParseUint(m[1], 10, 16) // of digits
-			all = append(all, wanted{"/dev/nvidia" + m[1], frontend(), uint32(minor)})
+			all = append(all, wanted{"/dev/nvidia" + m[1], frontend, uint32(minor)})
 			known++
 		}
 	}

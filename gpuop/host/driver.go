@@ -23,13 +23,11 @@ const (
 var libcuda = regexp.MustCompile(`/libcuda\.so\.(\d{3,4}\.\d+(?:\.\d+)?)$`)
 
 // libraryDirs are where the driver's libraries are under its root.
-func libraryDirs() []string {
-	return []string{"/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib"}
-}
+var libraryDirs = []string{"/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib"}
 
 // libraryIn returns the version of the driver's libraries under a root of the node, "" without.
 func (n *node) libraryIn(base string) string {
-	for _, dir := range libraryDirs() {
+	for _, dir := range libraryDirs {
 		for _, file := range n.glob(path.Join(base, dir, "libcuda.so.*")) {
 			if m := libcuda.FindStringSubmatch(file); m != nil {
 				return m[1]
@@ -43,7 +41,7 @@ func (n *node) libraryIn(base string) string {
 // kernel module's version: every CUDA program fails where they differ.
 func (n *node) libraries() {
 	const id, subject = "driver-libraries", "driver libraries"
-	if !slices.ContainsFunc(libraryDirs(), n.has) && !n.has(driverDir) {
+	if !slices.ContainsFunc(libraryDirs, n.has) && !n.has(driverDir) {
 		if n.version == "" {
 			return // the row of the kernel module says it
 		}

@@ -32,8 +32,10 @@ func Inspect(opt Options) (verdict.Tree, error) {
 }
 
 func inspect(r root, opt Options) (verdict.Tree, error) {
-	if _, err := os.ReadDir(r.path); err != nil {
+	if info, err := os.Stat(r.path); err != nil {
 		return verdict.Tree{}, fmt.Errorf("%w: %w", ErrRoot, err)
+	} else if !info.IsDir() {
+		return verdict.Tree{}, fmt.Errorf("%w: %s is no folder", ErrRoot, r.path)
 	}
 	known := []string{"/proc", "/sys", "/dev", "/run", "/etc"}
 	if !slices.ContainsFunc(known, r.has) {

@@ -17,6 +17,7 @@ const (
 	sourceDevChar = "https://github.com/NVIDIA/gpu-operator/issues/430"
 	dropIn        = "/etc/containerd/conf.d/99-nvidia.toml"
 	handler       = "nvidia" // of the RuntimeClass that the operator makes
+	toolkitLog    = "kubectl logs -n gpu-operator -l app=nvidia-container-toolkit-daemonset"
 )
 
 // A handled is one runtime of a container runtime's configuration.
@@ -39,16 +40,15 @@ type kubeRuntime struct {
 	endpoint             string // the end of what the kubelet's flags or configuration name
 }
 
-func kubeRuntimes() []kubeRuntime {
-	return []kubeRuntime{
-		{"k3s", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "k3s/containerd/containerd.sock"},
-		{"RKE2", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", "k3s/containerd/containerd.sock"},
-		{"MicroK8s", "/var/snap/microk8s/common/run/containerd.sock", "/var/snap/microk8s/current/args/containerd.toml", "microk8s/common/run/containerd.sock"},
-		{"k0s", "/run/k0s/containerd.sock", "/etc/k0s/containerd.toml", "k0s/containerd.sock"},
-		{"containerd", "/run/containerd/containerd.sock", "/etc/containerd/config.toml", "run/containerd/containerd.sock"},
-		{"CRI-O", "/var/run/crio/crio.sock", "/etc/crio/crio.conf", "crio.sock"},
-		{"Docker", "/var/run/docker.sock", "/etc/docker/daemon.json", "cri-dockerd.sock"},
-	}
+// kubeRuntimes are all, in the order in which they are looked for.
+var kubeRuntimes = []kubeRuntime{
+	{"k3s", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "k3s/containerd/containerd.sock"},
+	{"RKE2", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", "k3s/containerd/containerd.sock"},
+	{"MicroK8s", "/var/snap/microk8s/common/run/containerd.sock", "/var/snap/microk8s/current/args/containerd.toml", "microk8s/common/run/containerd.sock"},
+	{"k0s", "/run/k0s/containerd.sock", "/etc/k0s/containerd.toml", "k0s/containerd.sock"},
+	{"containerd", "/run/containerd/containerd.sock", "/etc/containerd/config.toml", "run/containerd/containerd.sock"},
+	{"CRI-O", "/var/run/crio/crio.sock", "/etc/crio/crio.conf", "crio.sock"},
+	{"Docker", "/var/run/docker.sock", "/etc/docker/daemon.json", "cri-dockerd.sock"},
 }
 
 // runtime returns the container runtime that the kubelet uses: the one that its flags name, or the
@@ -56,12 +56,12 @@ func kubeRuntimes() []kubeRuntime {
 func (n *node) runtime() (kubeRuntime, bool) {
 	flags, _ := n.read("/var/lib/kubelet/kubeadm-flags.env") // not every kubelet has flags
 	config, _ := n.read("/var/lib/kubelet/config.yaml")
-	for _, r := range kubeRuntimes() {
+	for _, r := range kubeRuntimes {
 		if strings.Contains(flags+config, r.endpoint) && n.hasAny(r.config, path.Dir(r.config)) {
 			return r, true
 		}
 	}
-	for _, r := range kubeRuntimes() {
+	for _, r := range kubeRuntimes {
 		if n.hasAny(r.config, r.socket) || r.name == "CRI-O" && n.has("/etc/crio") || r.name == "containerd" && n.has(dropIn) {
 			return r, true
 		}
@@ -91,26 +91,22 @@ func (n *node) runtimes() {
 		}
 		return
 	}
-	var c configured
-	var err error
+	read := n.containerd
 	switch r.name {
 	case "CRI-O":
-		c, err = n.crio(r.config)
+		read = n.crio
 	case "Docker":
-		c, err = n.docker(r.config)
-	default:
-		c, err = n.containerd(r)
+		read = n.docker
 	}
-	if err != nil {
-		if absent(err) {
-			n.add(id, verdict.Failed, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, n.toolkitLog(), sourceRuntime)
-			return
-		}
+	switch c, err := read(r.config); {
+	case absent(err):
+		n.add(id, verdict.Failed, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, toolkitLog, sourceRuntime)
+	case err != nil:
 		n.unknown(id, r.name, err, sourceRuntime)
-		return
+	default:
+		n.judgeRuntime(r, c)
+		n.strayConfig(r, c)
 	}
-	n.judgeRuntime(r, c)
-	n.strayConfig(r, c)
 }
 
 // packaged is the next step for containerds that a distribution of Kubernetes brings and configures itself.
@@ -121,20 +117,16 @@ var packaged = map[string]string{
 	"k0s":      "helm upgrade … with toolkit.env CONTAINERD_CONFIG=/etc/k0s/containerd.d/nvidia.toml and CONTAINERD_SOCKET=/run/k0s/containerd.sock",
 }
 
-func (n *node) toolkitLog() string {
-	return "kubectl logs -n gpu-operator -l app=nvidia-container-toolkit-daemonset"
-}
-
 func (n *node) judgeRuntime(r kubeRuntime, c configured) {
 	const id = "runtime"
 	in := strings.Join(c.files, " and ")
 	h, found := c.runtimes[handler]
 	if !found {
 		state, reason := verdict.Failed, fmt.Sprintf("%s has no runtime %q in %s: pods with the RuntimeClass %s stay in ContainerCreating", r.name, handler, in, handler)
-		if n.toolkitPassed() {
+		if n.passed != nil && n.has(validationDir+"/toolkit-ready") {
 			state, reason = verdict.Warning, reason+"; toolkit-ready is there, so that this is as intended only with cdi.nriPluginEnabled"
 		}
-		next := n.toolkitLog()
+		next := toolkitLog
 		if own, found := packaged[r.name]; found {
 			next = own
 		}
@@ -146,7 +138,7 @@ func (n *node) judgeRuntime(r kubeRuntime, c configured) {
 			n.unknown(id, r.name, err, sourceRuntime)
 			return
 		}
-		n.add(id, verdict.Failed, r.name, fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary), n.toolkitLog(), sourceRuntime)
+		n.add(id, verdict.Failed, r.name, fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary), toolkitLog, sourceRuntime)
 		return
 	}
 	reason := fmt.Sprintf("the RuntimeClass %s has a handler in %s", handler, h.file)
@@ -159,10 +151,6 @@ func (n *node) judgeRuntime(r kubeRuntime, c configured) {
 	}
 }
 
-func (n *node) toolkitPassed() bool {
-	return n.passed != nil && n.has(validationDir+"/toolkit-ready")
-}
-
 // devChar reports missing links in /dev/char: systemd resolves devices there when it renews a pod's
 // cgroup, and without them takes the GPUs away from running containers.
 func (n *node) devChar() {
@@ -170,7 +158,7 @@ func (n *node) devChar() {
 		return
 	}
 	if majors, err := n.majors(); err == nil {
-		for _, name := range frontend() {
+		for _, name := range frontend {
 			if major, known := majors[name]; known && n.link(fmt.Sprintf("/dev/char/%d:255", major)) == "" {
 				n.add("dev-char", verdict.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is not there, and systemd manages cgroups: systemctl daemon-reload takes the GPUs away from running containers", major),
 					"sudo nvidia-ctk system create-dev-char-symlinks --create-all", sourceDevChar)
@@ -195,19 +183,19 @@ func (n *node) strayConfig(r kubeRuntime, c configured) {
 }
 
 // containerd reads the main file and what it imports. An imported file wins over the main one.
-func (n *node) containerd(r kubeRuntime) (configured, error) {
+func (n *node) containerd(main string) (configured, error) {
 	c := configured{runtimes: map[string]handled{}}
-	tree, err := n.toml(r.config)
+	tree, err := n.toml(main)
 	if err != nil {
 		return c, err
 	}
-	c.containerd(r.config, tree)
+	c.containerd(main, tree)
 	imports, has := tree["imports"].([]any)
 	imported := false
 	for _, i := range imports {
 		pattern, _ := i.(string)
 		if !path.IsAbs(pattern) {
-			pattern = path.Join(path.Dir(r.config), pattern)
+			pattern = path.Join(path.Dir(main), pattern)
 		}
 		for _, file := range n.glob(pattern) {
 			sub, err := n.toml(file)
@@ -218,13 +206,13 @@ func (n *node) containerd(r kubeRuntime) (configured, error) {
 			c.containerd(file, sub)
 		}
 	}
-	if !imported && r.config == "/etc/containerd/config.toml" && n.has(dropIn) {
+	if !imported && main == "/etc/containerd/config.toml" && n.has(dropIn) {
 		state, when := verdict.Failed, "containerd does not read it"
 		if version, _ := tree["version"].(int64); !has && version >= 3 {
 			state, when = verdict.Warning, "containerd before v2.2 does not read it"
 		}
-		n.add("runtime-imports", state, dropIn, fmt.Sprintf("imports in %s does not name it: %s, and the RuntimeClass %s has no handler", r.config, when, handler),
-			`add imports = ["/etc/containerd/conf.d/*.toml"] to `+r.config+", and sudo systemctl restart containerd", sourceImports)
+		n.add("runtime-imports", state, dropIn, fmt.Sprintf("imports in %s does not name it: %s, and the RuntimeClass %s has no handler", main, when, handler),
+			`add imports = ["/etc/containerd/conf.d/*.toml"] to `+main+", and sudo systemctl restart containerd", sourceImports)
 	}
 	return c, nil
 }

@@ -47,7 +47,7 @@ func TestSeedDump(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.Name != "infracloud01" || len(n.Labels) != 11 || n.Annotations["nvidia.com/gpu-driver-upgrade-enabled"] != "true" {
+	if n.Name != "infracloud01" || len(n.Labels) != 11 {
 		t.Errorf("read %+v", n)
 	}
 	var got []string

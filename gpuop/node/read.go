@@ -20,8 +20,8 @@ var ErrTaint = errors.New("unreadable taint")
 
 // Node is what matters here of a Kubernetes Node.
 type Node struct {
-	Name                string
-	Labels, Annotations map[string]string
+	Name   string
+	Labels map[string]string
 	// Capacity and Allocatable are quantities as they are written, of every vendor.
 	Capacity, Allocatable map[string]string
 	// Taints are those that stay; Kubernetes takes its own away when the trouble is over.
@@ -100,7 +100,6 @@ func Object(root *yaml.Node) *Node {
 		}
 		return out
 	}
-	n.Annotations = read("metadata", "annotations")
 	n.Capacity = read("status", "capacity")
 	n.Allocatable = read("status", "allocatable")
 	n.Labels = read("metadata", "labels")
@@ -121,7 +120,7 @@ var section = regexp.MustCompile(`^([A-Z][A-Za-z -]*):\s*(.*)$`)
 
 // Described reads the text of kubectl describe node, and reports whether the text is one.
 func Described(data []byte) (*Node, bool) {
-	n := &Node{Labels: map[string]string{}, Annotations: map[string]string{}, Capacity: map[string]string{}, Allocatable: map[string]string{}, Lines: map[string]int{}}
+	n := &Node{Labels: map[string]string{}, Capacity: map[string]string{}, Allocatable: map[string]string{}, Lines: map[string]int{}}
 	seen := map[string]bool{}
 	in, number := "", 0
 	for line := range strings.Lines(string(data)) {
@@ -159,17 +158,10 @@ func (n *Node) described(in, rest string, number int) {
 		if key, value, found := strings.Cut(rest, "="); found {
 			n.Labels[key], n.Lines[key] = value, number
 		}
-	case "Annotations":
-		if key, value, found := strings.Cut(rest, ": "); found {
-			n.Annotations[key] = strings.TrimSpace(value)
-		}
 	case "Capacity", "Allocatable":
 		if i := strings.LastIndex(rest, ":"); i >= 0 {
-			m := n.Capacity
-			if in == "Allocatable" {
-				m = n.Allocatable
-			}
-			m[strings.TrimSpace(rest[:i])] = strings.TrimSpace(rest[i+1:])
+			quantities := map[string]map[string]string{"Capacity": n.Capacity, "Allocatable": n.Allocatable}
+			quantities[in][strings.TrimSpace(rest[:i])] = strings.TrimSpace(rest[i+1:])
 		}
 	case "Taints":
 		if t, err := ParseTaint(rest); err == nil && t.Stays() {
