@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -178,8 +177,8 @@ drawing stands in comments at its top. What does not fit is not written.`,
 func fit(b mig.Board, request mig.Request) answer {
 	result := fitResult{Board: b.Name, Request: request.String()}
 	title := b.Name + ": " + result.Request
-	layout, err := mig.Fit(b, request)
-	if err == nil {
+	layout, refusal := mig.Fit(b, request)
+	if refusal == nil {
 		result.Fits = true
 		result.Drawing = mig.Drawing(b, layout)
 		for _, i := range layout {
@@ -190,17 +189,11 @@ func fit(b mig.Board, request mig.Request) answer {
 			return err
 		}}
 	}
-	var refusal *mig.Refusal
-	report := finding.Report{}
-	if errors.As(err, &refusal) {
-		result.Cause, result.Reason = refusal.Cause, refusal.Reason
-		for _, l := range refusal.Nearest {
-			result.Nearest = append(result.Nearest, l.Request().String())
-		}
-		if len(refusal.Nearest) > 0 {
-			result.Drawing = mig.Drawing(b, refusal.Nearest[0])
-		}
+	result.Cause, result.Reason, result.Nearest = refusal.Cause, refusal.Reason, refusal.NearestNames()
+	if len(refusal.Nearest) > 0 {
+		result.Drawing = mig.Drawing(b, refusal.Nearest[0])
 	}
+	var report finding.Report
 	report.Add(finding.Finding{
 		ID: "mig-does-not-fit", Severity: finding.Error, Subject: result.Request, Reason: result.Reason,
 		Fix: strings.Join(result.Nearest, " | "), Source: b.Source,
@@ -383,20 +376,15 @@ func predicted(gpus []mig.GPU, title, strategy string, report finding.Report) an
 
 // writeResources shows the extended resources, with what they were before where that is known.
 func writeResources(w io.Writer, before, after map[string]int, style finding.Style) error {
-	names := map[string]bool{}
-	for name := range before {
-		names[name] = true
-	}
-	for name := range after {
-		names[name] = true
-	}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(after))
+	slices.Sort(names)
 	fmt.Fprintln(w, style.Dim("capacity and allocatable"))
 	if len(names) == 0 {
 		_, err := fmt.Fprintf(w, "  %s\n", style.Red("no GPU resource is allocatable"))
 		return err
 	}
 	var rows [][]string
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range slices.Compact(names) {
 		amount := strconv.Itoa(after[name])
 		if before != nil && before[name] != after[name] {
 			amount = fmt.Sprintf("%d → %d", before[name], after[name])

@@ -316,24 +316,17 @@ func (p *parser) profile(n *yaml.Node, path string) bool {
 // candidates are the boards that an entry is meant for: those that its filter names, otherwise
 // those that have every requested profile.
 func (e Entry) candidates() []Board {
-	var boards []Board
-	for _, b := range Boards() {
+	return slices.DeleteFunc(slices.Clone(Boards()), func(b Board) bool {
 		if len(e.DeviceFilter) > 0 {
-			if slices.ContainsFunc(e.DeviceFilter, func(id string) bool { return slices.Contains(b.PCIIDs, id) }) {
-				boards = append(boards, b)
-			}
-			continue
+			return !e.matches(&b)
 		}
-		has := true
 		for name := range e.Devices {
-			_, ok := b.Profile(name)
-			has = has && ok
+			if _, has := b.Profile(name); !has {
+				return true
+			}
 		}
-		if has {
-			boards = append(boards, b)
-		}
-	}
-	return boards
+		return false
+	})
 }
 
 // fit reports an entry that a board it names cannot hold, or that no board can.
@@ -351,35 +344,24 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 		}
 		return
 	}
-	fits := 0
 	var refusals []*Refusal
+	var names []string
 	for _, b := range boards {
-		if _, ok := place(b, e.Devices); ok {
-			fits++
-			continue
+		if _, ok := place(b, e.Devices); !ok {
+			refusals, names = append(refusals, refuse(b, e.Devices)), append(names, b.Name)
 		}
-		refusals = append(refusals, refuse(b, e.Devices))
 	}
-	if len(refusals) == 0 {
-		return
-	}
-	if len(e.DeviceFilter) == 0 && fits > 0 {
-		var names []string
-		for _, r := range refusals {
-			names = append(names, r.Board.Name)
-		}
+	switch {
+	case len(refusals) == 0:
+	case len(e.DeviceFilter) == 0 && len(refusals) < len(boards):
 		p.Add(ruleFit, finding.Info, n, path, fmt.Sprintf("fits on some boards, but not on %s: %s", strings.Join(names, ", "), refusals[0].Reason), "")
-		return
-	}
-	var fix string
-	if near := refusals[0].Nearest; len(near) > 0 {
-		var texts []string
-		for _, l := range near {
-			texts = append(texts, l.Request().String())
+	default:
+		fix := ""
+		if near := refusals[0].NearestNames(); len(near) > 0 {
+			fix = "nearest that fit: " + strings.Join(near, " | ")
 		}
-		fix = "nearest that fit: " + strings.Join(texts, " | ")
+		p.Add(ruleFit, finding.Error, n, path, refusals[0].Error(), fix)
 	}
-	p.Add(ruleFit, finding.Error, n, path, refusals[0].Error(), fix)
 }
 
 // coverage reports a config that leaves GPUs of a node out: mig-parted then never reports success,
@@ -388,17 +370,17 @@ func (p *parser) coverage(key *yaml.Node, path string, n Named) {
 	if len(n.Entries) == 0 {
 		return
 	}
-	named := map[int]bool{}
+	var named []int
 	for _, e := range n.Entries {
 		if e.All {
 			return
 		}
-		for _, i := range e.Indices {
-			named[i] = true
-		}
+		named = append(named, e.Indices...)
 	}
-	for i := range len(named) {
-		if !named[i] {
+	slices.Sort(named)
+	named = slices.Compact(named)
+	for i, index := range named {
+		if i < index {
 			p.Add(ruleCoverage, finding.Warning, key, path, fmt.Sprintf("the config says nothing about GPU %d; the change is never judged complete until every GPU of the node is covered", i),
 				"add an entry for the others, for example devices: [0] with mig-enabled: false")
 			return

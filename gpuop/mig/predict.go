@@ -1,7 +1,6 @@
 package mig
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,14 +88,14 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 		Prediction: Prediction{Labels: map[string]string{}, Resources: map[string]int{}},
 		sharing:    replication,
 	}
-	p.common(gpus)
 	p.wholeGPUs(gpus)
 	if strategy != StrategyNone {
 		p.Labels["nvidia.com/mig.strategy"] = strategy
 	}
 	var enabled, disabled, empty int
-	kinds := map[string]int{}
+	kinds, capable := map[string]int{}, false
 	for _, g := range gpus {
+		capable = capable || g.Board != nil
 		if !g.Enabled {
 			disabled++
 			continue
@@ -111,6 +110,8 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 			empty++
 		}
 	}
+	p.Labels["nvidia.com/mig.capable"] = strconv.FormatBool(capable)
+	p.Labels["nvidia.com/mps.capable"] = strconv.FormatBool(replication.Strategy == "mps" && enabled == 0)
 	switch {
 	case strategy == StrategyNone || enabled == 0:
 		p.advertise(WholeGPU, len(gpus))
@@ -139,17 +140,6 @@ func (p *predictor) add(rule string, s finding.Severity, subject, reason, fix, s
 	p.Findings = append(p.Findings, finding.Finding{ID: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
 }
 
-// common are the labels that do not depend on strategy or sharing.
-func (p *predictor) common(gpus []GPU) {
-	capable, enabled := false, false
-	for _, g := range gpus {
-		capable = capable || g.Board != nil
-		enabled = enabled || g.Enabled
-	}
-	p.Labels["nvidia.com/mig.capable"] = strconv.FormatBool(capable)
-	p.Labels["nvidia.com/mps.capable"] = strconv.FormatBool(p.sharing.Strategy == "mps" && !enabled)
-}
-
 // wholeGPUs are the nvidia.com/gpu.* labels. They describe one product only; a GPU outside MIG mode
 // wins over one in MIG mode, whose replicas are 0.
 func (p *predictor) wholeGPUs(gpus []GPU) {
@@ -167,10 +157,9 @@ func (p *predictor) wholeGPUs(gpus []GPU) {
 			if g.Enabled != mode {
 				continue
 			}
+			p.base(WholeGPU, g.Product, counts[g.Product])
 			if mode {
-				p.base(WholeGPU, g.Product, counts[g.Product], nil)
-			} else {
-				p.base(WholeGPU, g.Product, counts[g.Product], &p.sharing)
+				p.Labels[WholeGPU+".product"], p.Labels[WholeGPU+".replicas"], p.Labels[WholeGPU+".sharing-strategy"] = g.Product, "0", "none"
 			}
 			if g.MemoryMiB > 0 {
 				p.Labels[WholeGPU+".memory"] = strconv.Itoa(g.MemoryMiB)
@@ -184,16 +173,13 @@ func (p *predictor) wholeGPUs(gpus []GPU) {
 	}
 }
 
-// base are the four labels that every resource has. Without sharing (nil) the replicas are 0.
-func (p *predictor) base(resource, product string, count int, sharing *Replication) {
-	replicas, strategy := 0, "none"
-	if sharing != nil {
-		replicas = 1
-		if r := sharing.Of[resource]; r.Factor > 1 {
-			replicas, strategy = r.Factor, sharing.Strategy
-			if r.Rename == "" {
-				product += "-SHARED"
-			}
+// base are the four labels that every resource has.
+func (p *predictor) base(resource, product string, count int) {
+	replicas, strategy := 1, "none"
+	if r := p.sharing.Of[resource]; r.Factor > 1 {
+		replicas, strategy = r.Factor, p.sharing.Strategy
+		if r.Rename == "" {
+			product += "-SHARED"
 		}
 	}
 	p.Labels[resource+".product"] = product
@@ -269,7 +255,7 @@ func (p *predictor) mixed(gpus []GPU, kinds map[string]int, disabled, empty int)
 
 // device are the labels of one kind of MIG device.
 func (p *predictor) device(resource string, g GPU, profile string, count int) {
-	p.base(resource, g.Product+"-MIG-"+strings.ReplaceAll(profile, "+", "."), count, &p.sharing)
+	p.base(resource, g.Product+"-MIG-"+strings.ReplaceAll(profile, "+", "."), count)
 	if n, ok := parseName(profile); ok {
 		p.Labels[resource+".slices.gi"] = strconv.Itoa(n.compute)
 		p.Labels[resource+".slices.ci"] = strconv.Itoa(n.compute)
@@ -298,7 +284,7 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []finding.Finding) {
 	for _, e := range n.Entries {
 		refused := map[string]bool{}
 		for i := range after {
-			if !e.All && !slices.Contains(e.Indices, i) || !e.matches(after[i]) {
+			if !e.All && !slices.Contains(e.Indices, i) || !e.matches(after[i].Board) {
 				continue
 			}
 			covered[i] = true
@@ -330,21 +316,18 @@ func (e Entry) apply(g *GPU) error {
 	}
 	if g.Board == nil {
 		g.Enabled = false
-		return fmt.Errorf(" (%s) %w", g.Product, errNoMIG)
+		return fmt.Errorf(" (%s) has no MIG", g.Product)
 	}
-	if _, err := Fit(*g.Board, e.Devices); err != nil {
-		return fmt.Errorf(": %w", err)
+	if _, refusal := Fit(*g.Board, e.Devices); refusal != nil {
+		return fmt.Errorf(": %w", refusal)
 	}
 	g.Instances = maps.Clone(e.Devices)
 	maps.DeleteFunc(g.Instances, func(_ string, n int) bool { return n == 0 })
 	return nil
 }
 
-var errNoMIG = errors.New("has no MIG")
-
-func (e Entry) matches(g GPU) bool {
-	if len(e.DeviceFilter) == 0 {
-		return true
-	}
-	return g.Board != nil && slices.ContainsFunc(e.DeviceFilter, func(id string) bool { return slices.Contains(g.Board.PCIIDs, id) })
+// matches reports whether the entry's filter lets a GPU of the board pass; a nil board is a GPU without MIG.
+func (e Entry) matches(b *Board) bool {
+	named := func(id string) bool { return b != nil && slices.Contains(b.PCIIDs, id) }
+	return len(e.DeviceFilter) == 0 || slices.ContainsFunc(e.DeviceFilter, named)
 }

@@ -251,9 +251,9 @@ compute                 2
 `, "compute 2 of 4 slices, memory 2 of 4 slices; room for 1g.6gb=2, or 2g.12gb"},
 	} {
 		b := board(t, tc.board)
-		l, err := Fit(b, request(t, tc.request))
-		if err != nil {
-			t.Fatal(err)
+		l, refusal := Fit(b, request(t, tc.request))
+		if refusal != nil {
+			t.Fatal(refusal)
 		}
 		if diff := cmp.Diff(tc.drawing, Drawing(b, l)); diff != "" {
 			t.Errorf("%s: (-want +got):\n%s", tc.request, diff)

@@ -145,9 +145,18 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s does not fit on %s: %s", r.Request, r.Board.Name, r.Reason)
 }
 
+// NearestNames are the nearest layouts without their placements.
+func (r *Refusal) NearestNames() []string {
+	var names []string
+	for _, l := range r.Nearest {
+		names = append(names, l.Request().String())
+	}
+	return names
+}
+
 // Fit places the request on one GPU of the board, by search over every permitted start, and returns
-// the layout that leaves most room for further instances. When there is none the error is a *Refusal.
-func Fit(b Board, r Request) (Layout, error) {
+// the layout that leaves most room for further instances. Where there is none it says why.
+func Fit(b Board, r Request) (Layout, *Refusal) {
 	var best Layout
 	room := -1
 	arrange(b, r, func(l Layout) bool {

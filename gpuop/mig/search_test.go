@@ -53,10 +53,9 @@ func TestFitWhereUpstreamIsWrong(t *testing.T) {
 		{"RTX-PRO-6000", "1g.24gb-me=3 1g.24gb+me.all", ""},
 	} {
 		t.Run(tc.board+" "+tc.request, func(t *testing.T) {
-			layout, err := Fit(board(t, tc.board), request(t, tc.request))
-			var refusal *Refusal
-			if errors.As(err, &refusal) != (tc.cause != "") || refusal != nil && refusal.Cause != tc.cause {
-				t.Fatalf("layout %v, error %v, want cause %q", layout, err, tc.cause)
+			layout, refusal := Fit(board(t, tc.board), request(t, tc.request))
+			if (refusal != nil) != (tc.cause != "") || refusal != nil && refusal.Cause != tc.cause {
+				t.Fatalf("layout %v, %v, want cause %q", layout, refusal, tc.cause)
 			}
 		})
 	}
@@ -64,10 +63,9 @@ func TestFitWhereUpstreamIsWrong(t *testing.T) {
 
 // Specification, section 2: the drawing's words for a request that cannot fit.
 func TestRefusalNamesTheReasonAndTheNearestLayouts(t *testing.T) {
-	_, err := Fit(board(t, "H100-80GB"), request(t, "3g.40gb=2", "1g.10gb=1"))
-	var refusal *Refusal
-	if !errors.As(err, &refusal) {
-		t.Fatalf("got %v, want a refusal", err)
+	_, refusal := Fit(board(t, "H100-80GB"), request(t, "3g.40gb=2", "1g.10gb=1"))
+	if refusal == nil {
+		t.Fatal("it fits, want a refusal")
 	}
 	want := "9 memory slices needed, the GPU has 8 (3g.40gb takes 2 × 4, 1g.10gb takes 1)"
 	if refusal.Reason != want {
@@ -81,9 +79,9 @@ func TestRefusalNamesTheReasonAndTheNearestLayouts(t *testing.T) {
 		t.Errorf("nearest (-want +got):\n%s", diff)
 	}
 
-	_, err = Fit(board(t, "A100-80GB"), request(t, "1g.5gb=7"))
-	if !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, "1g.10gb is its slice of that size") {
-		t.Errorf("got %v, want the board's own name for the slice", err)
+	_, refusal = Fit(board(t, "A100-80GB"), request(t, "1g.5gb=7"))
+	if refusal == nil || !strings.Contains(refusal.Reason, "1g.10gb is its slice of that size") {
+		t.Fatalf("got %v, want the board's own name for the slice", refusal)
 	}
 	if got := refusal.Nearest[0].Request().String(); got != "1g.10gb=7" {
 		t.Errorf("nearest %q, want 1g.10gb=7", got)
@@ -197,12 +195,11 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 		for range 1 + random.IntN(5) {
 			r[b.Profiles[random.IntN(len(b.Profiles))].Name]++
 		}
-		layout, err := Fit(b, r)
-		if want := oracle(b, r); (err == nil) != want {
-			t.Fatalf("%s: %s: search says %v, brute force %t", b.Name, r, err, want)
+		layout, refusal := Fit(b, r)
+		if want := oracle(b, r); (refusal == nil) != want {
+			t.Fatalf("%s: %s: search says %v, brute force %t", b.Name, r, refusal, want)
 		}
-		var refusal *Refusal
-		if errors.As(err, &refusal) {
+		if refusal != nil {
 			for _, l := range refusal.Nearest {
 				soundLayout(t, b, l, l.Request())
 			}

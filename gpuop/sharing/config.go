@@ -398,9 +398,8 @@ func (p *parser) resourceName(n *yaml.Node, path string, mps bool) string {
 }
 
 func (p *parser) resources(f fields.Field) {
-	any := false
-	for _, g := range p.Mapping(f.Value, "resources", "gpus", "mig") {
-		any = true
+	kinds := p.Mapping(f.Value, "resources", "gpus", "mig")
+	for _, g := range kinds {
 		path := "resources." + g.Name
 		for i, e := range p.List(g.Value, path) {
 			at := path + "[" + strconv.Itoa(i) + "]"
@@ -416,7 +415,7 @@ func (p *parser) resources(f fields.Field) {
 			}
 		}
 	}
-	if any {
+	if len(kinds) > 0 {
 		p.Add(ruleIgnored, finding.Warning, f.Key, "resources", "own resource names are read and ignored by the device plugin", "delete the block")
 	}
 }

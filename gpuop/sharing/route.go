@@ -31,24 +31,20 @@ func Choose(route Route, names []string, label, deflt string) (name string, ok b
 	add := func(s finding.Severity, subject, reason, fix string) {
 		findings = append(findings, finding.Finding{ID: ruleChoice, Severity: s, Subject: subject, Reason: reason, Fix: fix, Source: sourceChoice})
 	}
-	missing := func(subject, value string) {
+	defaultKey := map[Route]string{Operator: "devicePlugin.config.default", Plugin: "config.default"}[route]
+	subject, wanted := ConfigLabel, label
+	if label == "" {
+		subject, wanted = defaultKey, deflt
+	}
+	switch {
+	case slices.Contains(names, wanted) && wanted != "":
+		return wanted, true, nil
+	case wanted != "":
 		fix := "there are: " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
-		if near := finding.Nearest(value, names); near != "" {
+		if near := finding.Nearest(wanted, names); near != "" {
 			fix = "write " + near
 		}
-		add(finding.Error, subject, fmt.Sprintf("there is no config %q in the ConfigMap: the config manager exits and the device plugin does not start", value), fix)
-	}
-	defaultKey := map[Route]string{Operator: "devicePlugin.config.default", Plugin: "config.default"}[route]
-	switch {
-	case label != "" && slices.Contains(names, label):
-		return label, true, nil
-	case label != "":
-		missing(ConfigLabel, label)
-		return "", false, findings
-	case deflt != "" && slices.Contains(names, deflt):
-		return deflt, true, nil
-	case deflt != "":
-		missing(defaultKey, deflt)
+		add(finding.Error, subject, fmt.Sprintf("there is no config %q in the ConfigMap: the config manager exits and the device plugin does not start", wanted), fix)
 		return "", false, findings
 	case route == Operator:
 		add(finding.Warning, defaultKey, "no default and no node label: the operator's fallback is an empty config, so nothing will change",

@@ -352,10 +352,11 @@ func (g *generator) mirror() {
 		g.set(image.Operand+".repository", registry+"/"+path, "")
 		g.pullSecret(image.Operand)
 	}
-	if g.request.Platform == "air-gapped" {
-		g.before("On a machine that reaches both sides: the chart, and the images.", g.copying(registry))
+	if g.request.Platform != "air-gapped" {
+		return
 	}
-	if g.request.Platform == "air-gapped" && !g.driver {
+	g.before("On a machine that reaches both sides: the chart, and the images.", g.copying(registry))
+	if !g.driver {
 		g.set("driver.repoConfig.configMapName", "repo-config", "The driver's container installs packages: the ConfigMap names repositories that the nodes reach.")
 		g.before("Package repositories inside the air gap, as a .list or .repo file for the nodes' system.", "kubectl create configmap repo-config -n "+g.plan.Namespace+" --from-file=custom-repo.list")
 	}
