@@ -29,8 +29,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// What a folder or archive may hold in all: the pods of 5,000 nodes are about 200 MiB of YAML, in 8
-// million lines. Each value takes some 100 bytes of memory, however short it is written.
+// The bounds of a folder or archive: the pods of 5,000 nodes are about 200 MiB of YAML, in 8 million lines.
+// Each value takes some 100 bytes of memory, however short it is written.
 const (
 	maxBytes  = 512 << 20
 	maxValues = 12_000_000
@@ -53,10 +53,9 @@ func OpenFolder(path string) (*Folder, error) {
 	return &Folder{path: path}, nil
 }
 
-// Read takes the kinds out of the files. A kind of which no file speaks is a row of Missing, and so
-// is one whose file is broken; one of which there is a part, as the pods of one namespace, is there
-// and a row of Missing beside. The time of the State is the newest that an object names. The error
-// wraps ErrInput: the folder holds no Kubernetes object, or a broken file that could be anything.
+// Read takes the kinds out of the files. A kind without a file, or with a broken one, is a row of Missing; a
+// part, as the pods of one namespace, is a row beside its list. The time of the State is the newest in the
+// objects. The error wraps ErrInput: no Kubernetes object, or a broken file of no known kind.
 func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	g := &gathering{
 		state: &State{Title: f.path}, trim: newTrimmer(f.ManagedFields), files: map[Kind]string{}, partial: map[Kind]string{},

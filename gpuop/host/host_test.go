@@ -25,10 +25,8 @@ var at = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 func healthy() map[string]string {
 	files := map[string]string{
 		"/etc/hostname":               "gpu-1\n",
-		"/etc/modprobe.d/nvidia.conf": "# written by the installer\nblacklist nouveau\noptions nouveau modeset=0\n",
 		"/proc/modules":               "nvidia_uvm 4943872 4 - Live 0x0\nnvidia 11490304 60 nvidia_uvm, Live 0x0\n",
 		"/proc/sys/kernel/osrelease":  "6.8.0-60-generic\n",
-		"/proc/cmdline":               "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro\n",
 		"/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.172.08  Release Build  (dvs-builder@U22-I3-AE18-09-6)  Tue Jul  8 17:57:10 UTC 2025\nGCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)\n",
 		"/proc/devices":               "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n234 nvidia-caps\n511 nvidia-uvm\n\nBlock devices:\n  8 sd\n",
 		"/proc/1/comm":                "systemd\n",
@@ -195,8 +193,6 @@ func TestInspect(t *testing.T) {
 		"a copy without /sys": {[]string{"/sys", "-"}, "", []string{"unknown gpu-on-pci GPUs on PCI"}, "chain"},
 		"nouveau": {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/nouveau", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/nouveau", "/sys/module/nouveau/refcnt", "1", "/proc/modules", "nouveau 1 0 - Live 0x0\n"}, noDriver...), "",
 			[]string{"failed gpu-on-pci GPUs on PCI", "failed nouveau nouveau", "failed driver-module NVIDIA kernel module", "failed validation " + validations, "note cdi CDI"}, "GPUs on PCI"},
-		"nouveau is blacklisted nowhere":      {[]string{"/etc/modprobe.d/nvidia.conf", "-"}, "", []string{"note nouveau nouveau"}, "chain"},
-		"nouveau is blacklisted at boot":      {[]string{"/etc/modprobe.d/nvidia.conf", "-", "/proc/cmdline", "ro modprobe.blacklist=nouveau quiet\n"}, "", nil, "chain"},
 		"GPUs for virtual machines":           {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/vfio-pci", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/vfio-pci", validations + "/workload-type", "vm-passthrough\n", validations + "/vfio-pci-ready", ""}, append(noDriver[:8:8], "/run/cdi", "-")...), "", []string{"note gpu-on-pci GPUs on PCI", "note driver-module NVIDIA kernel module", "note cdi CDI"}, "chain"},
 		"one GPU without a driver":            {[]string{"/sys/bus/pci/devices/0000:27:00.0/driver", "-"}, "", []string{"failed gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
 		"the module is not loaded":            {noDriver, "", []string{"failed driver-module NVIDIA kernel module", "failed validation " + validations, "note cdi CDI"}, "NVIDIA kernel module"},

@@ -14,7 +14,7 @@ const (
 	sourcePCI     = "PCI codes: vendor 10de, class 03 (display) and 0680 (NVSwitch), as NVIDIA's go-nvlib pkg/nvpci reads them"
 	sourceNouveau = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/ (disable nouveau)"
 	sourceModule  = "NVIDIA driver README, using the /proc file system interface"
-	sourceProbe   = "gpu-operator assets/state-driver/0400_configmap.yaml"
+	blacklist     = "echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf, rebuild the initramfs, and reboot"
 )
 
 // gpus counts NVIDIA's GPUs and NVSwitches on PCI, and says which kernel driver they are bound to.
@@ -62,8 +62,7 @@ func (n *node) gpus() {
 	case n.vfio:
 		n.add(id, verdict.Note, subject, words+", all bound to vfio-pci: they are for virtual machines, and no container can use them", "", sourcePCI)
 	case bound["nouveau"] > 0:
-		n.add(id, verdict.Failed, subject, fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]),
-			"echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf, rebuild the initramfs, and reboot", sourceNouveau)
+		n.add(id, verdict.Failed, subject, fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]), blacklist, sourceNouveau)
 	case virtual > 0:
 		n.add(id, verdict.Warning, subject, fmt.Sprintf("%s, %d bound to vfio-pci: only the others are for containers", words, virtual), "", sourcePCI)
 	case bound[""] > 0:
@@ -73,35 +72,18 @@ func (n *node) gpus() {
 	}
 }
 
-var (
-	blacklistLine = regexp.MustCompile(`(?m)^\s*(?:blacklist\s+nouveau|install\s+nouveau\s+/bin/(?:true|false)|options\s+nouveau\s+.*modeset=0)\s*$`)
-	blacklistBoot = regexp.MustCompile(`(?:^|\s)(?:(?:rd\.driver|module|modprobe)[._]?blacklist=\S*nouveau|nouveau\.(?:blacklist|modeset)=\S*)`)
-)
-
-// nouveau says whether the kernel's own driver is loaded, or may be after the next boot.
+// nouveau says whether the kernel's own driver is loaded.
 func (n *node) nouveau() {
 	const id, subject = "nouveau", "nouveau"
 	modules, err := n.read("/proc/modules")
 	switch {
 	case err != nil && !n.has("/sys/module"):
 		n.unknown(id, subject, err, sourceNouveau)
-		return
-	case n.has("/sys/module/nouveau") || slices.ContainsFunc(strings.Split(modules, "\n"), func(l string) bool { return strings.HasPrefix(l, "nouveau ") }):
-		n.add(id, verdict.Failed, subject, "the nouveau kernel module is loaded, and holds the GPUs that the NVIDIA driver needs",
-			"echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf, rebuild the initramfs, and reboot", sourceNouveau)
-		return
+	case n.has("/sys/module/nouveau") || strings.Contains("\n"+modules, "\nnouveau "):
+		n.add(id, verdict.Failed, subject, "the nouveau kernel module is loaded, and holds the GPUs that the NVIDIA driver needs", blacklist, sourceNouveau)
+	default:
+		n.add(id, verdict.OK, subject, "not loaded", "", sourceNouveau)
 	}
-	for _, file := range n.glob("/etc/modprobe.d/*.conf", "/lib/modprobe.d/*.conf", "/usr/lib/modprobe.d/*.conf") {
-		if text, err := n.read(file); err == nil && blacklistLine.MatchString(text) {
-			n.add(id, verdict.OK, subject, "not loaded, and blacklisted in "+file, "", sourceNouveau)
-			return
-		}
-	}
-	if line, err := n.read("/proc/cmdline"); err == nil && blacklistBoot.MatchString(line) {
-		n.add(id, verdict.OK, subject, "not loaded, and blacklisted on the kernel's command line", "", sourceNouveau)
-		return
-	}
-	n.add(id, verdict.Note, subject, "not loaded, and blacklisted nowhere: the driver container unloads it, and a driver that is installed on the node can lose the GPUs to it at the next boot", "", sourceNouveau)
 }
 
 // An nvrm is the first line of /proc/driver/nvidia/version.

@@ -1,10 +1,12 @@
 package node
 
+import "slices"
+
 // A Toleration of a pod, as its manifest writes it.
 type Toleration struct{ Key, Operator, Value, Effect string }
 
-// Tolerates follows the scheduler: an empty key tolerates all keys, an empty effect all effects.
-func (t Toleration) Tolerates(n Taint) bool {
+// tolerates follows the scheduler: an empty key tolerates all keys, an empty effect all effects.
+func (t Toleration) tolerates(n Taint) bool {
 	if t.Effect != "" && t.Effect != n.Effect || t.Key != "" && t.Key != n.Key {
 		return false
 	}
@@ -29,13 +31,6 @@ func OperandTolerations(list []Toleration) []Toleration {
 
 // Covered reports whether a taint keeps no pod with the tolerations away. PreferNoSchedule never does.
 func Covered(tolerations []Toleration, n Taint) bool {
-	if n.Effect == "PreferNoSchedule" {
-		return true
-	}
-	for _, t := range tolerations {
-		if t.Tolerates(n) {
-			return true
-		}
-	}
-	return false
+	return n.Effect == "PreferNoSchedule" ||
+		slices.ContainsFunc(tolerations, func(t Toleration) bool { return t.tolerates(n) })
 }
