@@ -212,6 +212,7 @@ func TestPredict(t *testing.T) {
 		"seed 001: one T4 by two": {gpu("T4", 1), seedFile, map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", nil, []string{"info sharing-no-isolation"}},
 		"mps":                     {gpu("A100-40GB", 2), "sharing: {mps: {resources: [{name: gpu, replicas: 3}]}}", map[string]int{"nvidia.com/gpu": 6}, "NVIDIA-A100-SXM4-40GB-SHARED", []Limits{{"NVIDIA-A100-SXM4-40GB", 13653, 33}}, nil},
 		"mps 48":                  {gpu("L4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 48}]}}", map[string]int{"nvidia.com/gpu": 48}, "NVIDIA-L4-SHARED", []Limits{{"NVIDIA-L4", 479, 2}}, nil},
+		"mps on Turing":           {gpu("T4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{"nvidia.com/gpu": 20}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 768, 5}}, nil},
 		"mps on Volta":            {gpu("V100-16GB", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{}, "Tesla-V100-SXM2-16GB-SHARED", []Limits{{"Tesla-V100-SXM2-16GB", 819, 5}}, []string{"error sharing-clients"}},
 		"both: MPS wins": {gpu("T4", 1), "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 9}]}, mps: {resources: [{name: gpu, replicas: 2}]}}",
 			map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 7680, 50}}, nil},

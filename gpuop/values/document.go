@@ -48,11 +48,7 @@ func put(n *yaml.Node, path chart.Path, value any, why string) error {
 	if why != "" {
 		key.HeadComment = fold(why)
 	}
-	err := leaf.Encode(value)
-	if text, isText := value.(string); isText && strings.Contains(text, "\n") {
-		leaf.Style = yaml.LiteralStyle
-	}
-	return err
+	return leaf.Encode(value)
 }
 
 // fold breaks a comment into lines that are easy to read.
