@@ -76,12 +76,6 @@ func (c Condition) Holds(value string, absent bool) bool {
 	return value == "true"
 }
 
-// Main returns the container that the settings describe.
-func (o Operand) Main() Container {
-	i := slices.IndexFunc(o.Containers, func(c Container) bool { return !c.Init })
-	return o.Containers[max(i, 0)]
-}
-
 // Operands returns the operands of release v in the order in which the newest operator makes
 // them.
 func (t *Table) Operands(v Version) []Operand { return slices.Clone(t.operands[v]) }

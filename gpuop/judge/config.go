@@ -78,11 +78,8 @@ func (j *judge) configs() {
 		}
 		if findings := c.findings[key]; len(findings) > 0 && findings[0].Severity > finding.Info {
 			f := findings[0]
-			v.State, v.Source, v.Next = verdict.Warning, f.Source, f.Fix
-			if f.Severity == finding.Error {
-				v.State = verdict.Failed
-			}
-			v.Reason = f.Subject + ": " + f.Reason
+			of := found(f)
+			v.State, v.Source, v.Next, v.Reason = of.State, of.Source, of.Next, of.Subject+": "+of.Reason
 			if f.Line > 0 {
 				v.Reason = fmt.Sprintf("line %d, %s", f.Line, v.Reason)
 			}

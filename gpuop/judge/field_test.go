@@ -259,12 +259,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			scheduled(s)
 		}, []row{
 			{"node-operand-paused", "gpu-1", verdict.Failed, "has ended (failed)"},
-			{"vgpu-config-state", "gpu-1", verdict.Failed, `"A100-40C"`},
-			{"vgpu-config-state", "gpu-1", verdict.Failed, "nvidia-vgpu-device-manager"},
 		}, nil},
-		"vGPU devices on their way": {func(_ *testing.T, s *cluster.State) {
-			label(node(s, "gpu-1"), "nvidia.com/vgpu.config", "A100-40C", "nvidia.com/vgpu.config.state", "pending")
-		}, []row{{"vgpu-config-state", "gpu-1", verdict.Waiting, "A100-40C"}}, nil},
 		"the MIG manager is paused for the driver": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.mig-manager", "paused-for-driver-upgrade", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
@@ -323,15 +318,6 @@ func TestStatesOfRealClusters(t *testing.T) {
 			p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfnvidia.com/gpu", Message: "Pod was rejected: Node didn't have enough resource: nvidia.com/gpu"}
 			s.Pods = append(s.Pods, p)
 		}, []row{{"operand", "gpu-1", verdict.Failed, "OutOfnvidia.com/gpu"}}, nil},
-		"a workload label that is misspelled": {func(t *testing.T, s *cluster.State) {
-			setting(t, s, true, "sandboxWorkloads", "enabled")
-			setting(t, s, "vm-vgpu", "sandboxWorkloads", "defaultWorkload")
-			label(node(s, "gpu-2"), "nvidia.com/gpu.workload.config", "container")
-			label(node(s, "gpu-1"), "nvidia.com/gpu.workload.config", "vm-passtrough")
-		}, []row{{"workload-config", "gpu-1", verdict.Warning, `"vm-passtrough"`}, {"workload-config", "gpu-1", verdict.Warning, "vm-vgpu"}}, nil},
-		"a workload label without sandbox workloads": {func(_ *testing.T, s *cluster.State) {
-			label(node(s, "gpu-1"), "nvidia.com/gpu.workload.config", "vm-passthrough")
-		}, []row{{"workload-config", "gpu-1", verdict.Warning, "sandboxWorkloads.enabled"}}, nil},
 		"a ConfigMap of sharing that is not there": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-device-plugin]")
 			setting(t, s, "nowhere", "devicePlugin", "config", "name")

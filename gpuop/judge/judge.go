@@ -32,7 +32,6 @@ const (
 	labelSkip     = "nvidia.com/gpu-driver-upgrade.skip"
 	labelCapable  = "nvidia.com/mig.capable"
 	labelMIGState = "nvidia.com/mig.config.state"
-	labelVGPU     = "nvidia.com/vgpu.config"
 	labelVGPUDone = "nvidia.com/vgpu.config.state"
 	nfdPrefix     = "feature.node.kubernetes.io/"
 
@@ -59,7 +58,6 @@ const (
 	sourceUpgrade   = "k8s-operator-libs pkg/upgrade/consts.go"
 	sourceManager   = "k8s-driver-manager cmd/driver-manager/main.go"
 	sourceMIG       = "mig-parted pkg/mig/reconfigure/reconfigure.go"
-	sourceVGPU      = "vgpu-device-manager cmd/nvidia-k8s-vgpu-dm/main.go"
 	sourcePredict   = "k8s-device-plugin internal/lm and internal/rm"
 	sourceSharing   = "k8s-device-plugin cmd/config-manager/main.go"
 	sourceTaints    = "Kubernetes documentation, taints and tolerations"
@@ -142,10 +140,8 @@ var nodeChecks = []struct {
 	{preflight, (*nodeJudge).supported},
 	{preflight, (*nodeJudge).taints},
 	{verify, (*nodeJudge).discovered},
-	{verify, (*nodeJudge).workloads},
 	{verify, (*nodeJudge).upgrade},
 	{verify, (*nodeJudge).mig},
-	{verify, (*nodeJudge).vgpu},
 	{verify, (*nodeJudge).operands},
 	{verify, (*nodeJudge).sharing},
 	{verify, (*nodeJudge).resources},

@@ -180,15 +180,15 @@ func (p *planner) file() bool {
 			fmt.Sprintf("kubectl edit configmap -n %s %s", p.Namespace, name), sourceConfig)
 		return false
 	}
-	for _, found := range f.findings {
+	for _, each := range f.findings {
 		// what does not fit is judged against this node's GPUs, and in other configs it does no harm; what
 		// cannot be read at all keeps the manager from reading the file
-		if found.Severity == finding.Info || found.ID == "mig-does-not-fit" || found.ID == "mig-coverage" || f.config != nil && found.Severity != finding.Error {
+		if each.Severity == finding.Info || each.ID == "mig-does-not-fit" || each.ID == "mig-coverage" || f.config != nil && each.Severity != finding.Error {
 			continue
 		}
-		v := p.found(found)
-		v.Subject = fmt.Sprintf("%s config.yaml:%d", f.name, found.Line)
-		v.Evidence = verdict.Seen("data", f.name, "config.yaml, line %d", found.Line)
+		v := found(each)
+		v.Subject = fmt.Sprintf("%s config.yaml:%d", f.name, each.Line)
+		v.Evidence = verdict.Seen("data", f.name, "config.yaml, line %d", each.Line)
 		p.add(v)
 	}
 	if f.config == nil {
@@ -236,7 +236,7 @@ func (p *planner) partition() {
 	fits := true
 	for _, f := range findings {
 		fits = fits && f.ID != "mig-does-not-fit"
-		v := p.found(f)
+		v := found(f)
 		v.Subject, v.Evidence = LabelMIG+"="+p.config, label(p.kube, labelProduct)
 		p.add(v)
 	}
@@ -276,7 +276,7 @@ func (p *planner) predict(before, after []mig.GPU) {
 	}
 	prediction := sharing.Predict(after, strategy, config)
 	for _, f := range prediction.Findings {
-		v := p.found(f)
+		v := found(f)
 		v.Evidence = p.setting("mig.strategy")
 		p.add(v)
 	}

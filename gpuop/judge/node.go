@@ -149,25 +149,6 @@ func (w *nodeJudge) discovered() bool {
 	return true
 }
 
-// workloads judges a label that names what the node is for and is not followed.
-func (w *nodeJudge) workloads() bool {
-	value, found := w.kube.Labels[labelWorkload]
-	use := w.workload(w.kube)
-	if !found || w.policy == nil || value == use {
-		return true
-	}
-	v := verdict.Verdict{ID: "workload-config", State: verdict.Warning, Subject: labelWorkload, Source: sourceLabels}
-	if w.is("sandboxWorkloads.enabled") {
-		v.Reason = fmt.Sprintf("the label is %q, want %s: the operator takes the default, %s", value, strings.Join(useOfNodes, ", "), use)
-		v.Next = fmt.Sprintf("kubectl label node %s %s=%s --overwrite", w.kube.Name, labelWorkload, use)
-	} else {
-		v.Reason = fmt.Sprintf("the label is %q, and sandboxWorkloads.enabled is not true: the node is for containers all the same", value)
-		v.Next = "helm upgrade … --set sandboxWorkloads.enabled=true  # or kubectl label node " + w.kube.Name + " " + labelWorkload + "-"
-	}
-	w.add(v)
-	return true
-}
-
 // useOfNodes are the values of the label that names what a node is for.
 var useOfNodes = []string{"container", "vm-passthrough", "vm-vgpu"}
 
@@ -188,30 +169,6 @@ func (j *judge) workload(n *corev1.Node) string {
 // forMachines reports whether the node is for virtual machines, whose device plugin names the
 // resources after the GPU's model.
 func (j *judge) forMachines(n *corev1.Node) bool { return strings.HasPrefix(j.workload(n), "vm-") }
-
-// vgpu judges the state of the vGPU devices that the node's label requests.
-func (w *nodeJudge) vgpu() bool {
-	config, state := w.kube.Labels[labelVGPU], w.kube.Labels[labelVGPUDone]
-	v := verdict.Verdict{
-		ID: "vgpu-config-state", Subject: labelVGPUDone, Since: labelWritten(w.kube, labelVGPUDone), Source: sourceVGPU,
-		Next: w.logOf("nvidia-vgpu-device-manager", "nvidia-vgpu-device-manager"),
-	}
-	switch state {
-	case "", "success":
-		return true
-	case "failed":
-		v.State = verdict.Failed
-		v.Reason = fmt.Sprintf("the vGPU config %q could not be applied: it is not in the device manager's ConfigMap, the GPU has no such type, or a virtual machine holds a device", config)
-	case "pending":
-		v.State, w.changing = verdict.Waiting, "the change of vGPU devices"
-		v.Reason = fmt.Sprintf("the vGPU config %q is being applied", config)
-	default:
-		v.State = verdict.Unknown
-		v.Reason = fmt.Sprintf("the state %q is not one of the vGPU device manager", state)
-	}
-	w.add(v)
-	return true
-}
 
 // upgrade judges the state of a driver upgrade.
 func (w *nodeJudge) upgrade() bool {
@@ -693,7 +650,7 @@ func (w *nodeJudge) resources() bool {
 	settling := w.settling()
 	missing := false
 	for _, f := range w.of.Check() {
-		v := w.found(f)
+		v := found(f)
 		v.Next = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+w.Namespace)
 		depends := false // on the operands
 		switch {
@@ -726,8 +683,8 @@ func (w *nodeJudge) resources() bool {
 	return true
 }
 
-// found is the row of a finding about the node or a file for it.
-func (w *nodeJudge) found(f finding.Finding) verdict.Verdict {
+// found is the row of a finding about a node or a file.
+func found(f finding.Finding) verdict.Verdict {
 	v := verdict.Verdict{ID: f.ID, State: verdict.Warning, Subject: f.Subject, Reason: f.Reason, Next: f.Fix, Source: f.Source}
 	switch f.Severity {
 	case finding.Error:

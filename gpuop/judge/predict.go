@@ -260,7 +260,7 @@ func (w *nodeJudge) expect() (want *expectation, doubt *verdict.Verdict) {
 	}
 	want.Prediction = sharing.Predict(want.gpus, strategy, config)
 	if i := slices.IndexFunc(want.Findings, func(f finding.Finding) bool { return f.Severity == finding.Error }); i >= 0 && doubt == nil {
-		v := w.found(want.Findings[i])
+		v := found(want.Findings[i])
 		v.Evidence = w.setting("mig.strategy")
 		doubt = &v
 	}
