@@ -328,22 +328,15 @@ func (p *planner) reboots() bool {
 // shared is the device plugin's config of the node; starts is false where the plugin will not start,
 // or where it is not known.
 func (p *planner) shared() (config *sharing.Config, starts bool) {
-	name, config, ok, problem := p.chosen()
-	switch {
-	case ok:
+	_, config, starts, _ = p.chosen()
+	if starts {
 		return config, true
-	case p.lacks(cluster.ConfigMaps):
-	case p.shares.configs == nil:
-		p.report(verdict.Failed, "mig-sharing", "ConfigMap/"+p.shares.name, fmt.Sprintf("the ClusterPolicy names it in devicePlugin.config.name, and the namespace %s has no such ConfigMap: the device plugin does not start, and no device will be offered", p.Namespace),
-			"kubectl get configmaps -n "+p.Namespace, sourceDaemonSet)
-	case problem != nil:
-		p.report(verdict.Failed, "mig-sharing", problem.Subject, problem.Reason, problem.Fix, problem.Source)
-	default:
-		for _, f := range p.shares.findings[name] {
-			if f.Severity == finding.Error {
-				p.report(verdict.Failed, "mig-sharing", "ConfigMap/"+p.shares.name+" "+name, f.Reason, f.Fix, f.Source)
-			}
-		}
+	}
+	from := len(p.rows)
+	p.configs()
+	p.sharing()
+	for i := range p.rows[from:] {
+		p.rows[from+i].Node = p.kube.Name
 	}
 	return nil, false
 }

@@ -132,6 +132,12 @@ func TestPrepare(t *testing.T) {
 	}{
 		{"nothing in the way", config, nil, nil, "56 nvidia.com/gpu, now 8 nvidia.com/gpu, under mig.strategy=single"},
 		{"mixed", config, setPolicy("mixed", "mig", "strategy"), nil, "56 nvidia.com/mig-1g.10gb"},
+		{"no ConfigMap of sharing", config, setPolicy("plugin", "devicePlugin", "config", "name"), []string{"failed sharing-config ConfigMap/plugin"}, "does not hold it"},
+		{"a sharing config that is refused", config, func(s *cluster.State) {
+			setPolicy("plugin", "devicePlugin", "config", "name")(s)
+			labeled("nvidia.com/device-plugin.config", "bad")(s)
+			s.ConfigMaps = append(s.ConfigMaps, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "plugin", Namespace: "gpu-operator"}, Data: map[string]string{"bad": "version: v2\n"}})
+		}, []string{"failed sharing-config ConfigMap/plugin bad", "failed node-sharing-config nvidia.com/device-plugin.config"}, "which the device plugin refuses"},
 		{"a pod holds GPUs", config, with(holder("team", "train", whole)), []string{"failed mig-pod Pod/team/train"}, "it holds 2 nvidia.com/gpu"},
 		{"a pod that has ended", config, with(holder("team", "train", func(p *corev1.Pod) { whole(p); p.Status.Phase = corev1.PodSucceeded })), nil, ""},
 		{"an agent without the label", config, with(holder("monitoring", "agent-x", daemon)), []string{"failed mig-client Pod/monitoring/agent-x"}, "kubectl patch daemonset -n monitoring agent"},
