@@ -3,6 +3,7 @@ package cluster
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -455,9 +456,7 @@ func (g *gathering) finish(kinds []Kind) *State {
 	for i := range s.Pods {
 		g.trim.pod(&s.Pods[i])
 	}
-	if s.Namespace == "" {
-		s.Namespace = defaultNamespace
-	}
+	s.Namespace = cmp.Or(s.Namespace, defaultNamespace)
 	for _, k := range slices.Sorted(slices.Values(kinds)) {
 		l := lists[k]
 		switch {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,7 @@ func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	if r.gone != nil && r.read == 0 {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, r.gone)
 	}
-	if s.Namespace == "" {
-		s.Namespace = defaultNamespace
-	}
+	s.Namespace = cmp.Or(s.Namespace, defaultNamespace)
 	slices.SortFunc(s.Missing, func(a, b Missing) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
 	return s, nil
 }
@@ -107,12 +106,8 @@ func (r *reading) lists(ctx context.Context, kinds []Kind) error {
 
 // list lists one kind. Its error is the context's, or that of credentials that are not accepted.
 func (r *reading) list(ctx context.Context, k Kind) error {
-	l := lists[k]
-	namespace := r.state.Namespace
-	if namespace == "" {
-		namespace = defaultNamespace
-	}
-	err := r.client.list(ctx, l, namespace, r.state, r.trim, r.isGone)
+	namespace := cmp.Or(r.state.Namespace, defaultNamespace)
+	err := r.pages(ctx, lists[k], namespace)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
@@ -150,27 +145,26 @@ func (r *reading) isGone() error {
 	return r.gone
 }
 
-// list lists all pages of one kind into s. After an error the list is nil. Gone, if it returns an error,
-// ends it before the next page.
-func (c *Client) list(ctx context.Context, l list, namespace string, s *State, t *trimmer, gone func() error) (err error) {
+// pages lists all pages of one kind. After an error the list is nil. A server that is gone is not requested again.
+func (r *reading) pages(ctx context.Context, l list, namespace string) (err error) {
 	defer func() {
 		if err != nil {
-			l.drop(s)
+			l.drop(r.state)
 		}
 	}()
 	served := 0 // of versions
 	for again := 0; ; again++ {
-		l.reset(s)
+		l.reset(r.state)
 		token := ""
 		for {
-			if err := gone(); err != nil {
+			if err := r.isGone(); err != nil {
 				return err
 			}
 			object := l.empty.DeepCopyObject()
-			if err = c.page(ctx, l, served, namespace, token, object); err != nil {
+			if err = r.client.page(ctx, l, served, namespace, token, object); err != nil {
 				break
 			}
-			err = meta.EachListItem(object, func(o runtime.Object) error { l.take(s, t, o); return nil })
+			err = meta.EachListItem(object, func(o runtime.Object) error { l.take(r.state, r.trim, o); return nil })
 			about, isList := object.(metav1.ListInterface)
 			if err != nil || !isList {
 				return fmt.Errorf("%T is no list: %w", object, err)
