@@ -238,7 +238,7 @@ func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 func (r *Reader) Bool(n *yaml.Node, path string) (value, ok bool) {
 	n = Resolve(n)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Decode(&value) != nil {
-		r.Add(RuleType, finding.Error, n, path, "found "+describe(n)+", want true or false", unquote(n, "!!bool"))
+		r.Add(RuleType, finding.Error, n, path, "found "+describe(n)+", want true or false", Unquote(n, "!!bool"))
 		return false, false
 	}
 	return value, true
@@ -248,7 +248,7 @@ func (r *Reader) Bool(n *yaml.Node, path string) (value, ok bool) {
 func (r *Reader) Int(n *yaml.Node, path string) (value int, ok bool) {
 	n = Resolve(n)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Decode(&value) != nil {
-		r.Add(RuleType, finding.Error, n, path, "found "+describe(n)+", want a whole number", unquote(n, "!!int"))
+		r.Add(RuleType, finding.Error, n, path, "found "+describe(n)+", want a whole number", Unquote(n, "!!int"))
 		return 0, false
 	}
 	return value, true
@@ -268,13 +268,13 @@ func (r *Reader) Text(n *yaml.Node, path string) (value string, ok bool) {
 	return n.Value, true
 }
 
-// unquote is the fix for a value that would be right without its quotes.
-func unquote(n *yaml.Node, tag string) string {
+// Unquote is the fix for a text that is of one of the tags without its quotes, or "".
+func Unquote(n *yaml.Node, tags ...string) string {
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
 		return ""
 	}
 	var plain yaml.Node
-	if yaml.Unmarshal([]byte(n.Value), &plain) == nil && len(plain.Content) == 1 && plain.Content[0].Tag == tag {
+	if yaml.Unmarshal([]byte(n.Value), &plain) == nil && len(plain.Content) == 1 && slices.Contains(tags, plain.Content[0].Tag) {
 		return "write " + n.Value + " without quotes"
 	}
 	return ""

@@ -137,16 +137,11 @@ func (r *run) parseOne(t text, data []byte, line int) {
 func (r *run) addDocument(d doc) {
 	d.kind = detect(r.table, d.root)
 	if d.kind == kindList {
-		for _, f := range fields.Of(d.root) {
-			if f.Name != "items" || fields.Resolve(f.Value).Kind != yaml.SequenceNode {
-				continue
-			}
-			for _, item := range fields.Resolve(f.Value).Content {
-				if item = fields.Resolve(item); item.Kind == yaml.MappingNode && len(r.documents) < maxNodes {
-					inner := d
-					inner.root, inner.reader = item, &fields.Reader{}
-					r.addDocument(inner)
-				}
+		for _, item := range fields.Items(fields.Get(d.root, "items")) {
+			if item.Kind == yaml.MappingNode && len(r.documents) < maxNodes {
+				inner := d
+				inner.root, inner.reader = item, &fields.Reader{}
+				r.addDocument(inner)
 			}
 		}
 		return
@@ -402,13 +397,17 @@ func (r *run) embeddedData(in *installation) {
 
 const notRead = "the MIG manager reads the key config.yaml of its ConfigMap, found %q"
 
+// linesBefore counts the lines above the text of a scalar.
+func linesBefore(n *yaml.Node) int {
+	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
+		return n.Line - 1
+	}
+	return n.Line
+}
+
 // embedded judges a text that is the value of a key: where names the key, shift comes on top of its line.
 func (r *run) embedded(file, where string, n *yaml.Node, shift int, route sharing.Route) {
-	line := n.Line + shift
-	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
-		line--
-	}
-	d := doc{file: file, data: []byte(n.Value), line: line, where: where, route: route, reader: &fields.Reader{}}
+	d := doc{file: file, data: []byte(n.Value), line: linesBefore(n) + shift, where: where, route: route, reader: &fields.Reader{}}
 	d.root = d.reader.Document(d.data)
 	if d.root == nil {
 		r.judged++

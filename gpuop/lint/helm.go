@@ -1,10 +1,10 @@
 package lint
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -154,8 +154,7 @@ func (h *helmCommand) chartName() (w word, name string, ok bool) {
 	if w.dynamic && h.positional[0].value == operatorNamespace {
 		return w, operatorNamespace, true // a release of this name
 	}
-	name = path.Base(strings.TrimSuffix(w.value, "/"))
-	return w, strings.TrimSuffix(chartFile.ReplaceAllString(name, ""), ".tgz"), true
+	return w, chartOf(w.value), true
 }
 
 const operatorNamespace = "gpu-operator"
@@ -165,11 +164,7 @@ func verbOf(words []word) int {
 	for i := 1; i < len(words); i++ {
 		name := words[i].value
 		if strings.HasPrefix(name, "-") {
-			_, takesValue := helmValueFlags[name]
-			for long, short := range helmValueFlags {
-				takesValue = takesValue || short == name && long != ""
-			}
-			if takesValue {
+			if _, takesValue := helmValueFlags[cmp.Or(longName(name), name)]; takesValue {
 				i++
 			}
 			continue

@@ -52,7 +52,7 @@ func podSpecs(root *yaml.Node) []foundSpec {
 			return
 		}
 		if n.Kind == yaml.MappingNode {
-			if list := fields.Get(n, "containers"); list != nil && list.Kind == yaml.SequenceNode && len(list.Content) > 0 && fields.Get(list.Content[0], "image") != nil {
+			if list := fields.Items(fields.Get(n, "containers")); len(list) > 0 && fields.Get(list[0], "image") != nil {
 				out = append(out, foundSpec{n, !own && (knative || !inTemplate)})
 				return
 			}
@@ -91,12 +91,8 @@ func (r *run) podSpec(d *doc, spec *yaml.Node, mixed bool) {
 	p.api(spec, mixed)
 	gpus := false
 	for _, list := range []string{"initContainers", "containers"} {
-		containers := fields.Get(spec, list)
-		if containers == nil || containers.Kind != yaml.SequenceNode {
-			continue
-		}
-		for i, c := range containers.Content {
-			gpus = p.container(fmt.Sprintf("%s[%d]", list, i), fields.Resolve(c)) || gpus
+		for i, c := range fields.Items(fields.Get(spec, list)) {
+			gpus = p.container(fmt.Sprintf("%s[%d]", list, i), c) || gpus
 		}
 	}
 	if gpus {
@@ -158,10 +154,10 @@ func (p *podJudge) api(spec *yaml.Node, mixed bool) {
 	j := &schemaJudge{mixed: mixed, reader: &fields.Reader{}}
 	j.value(typeSchema("", reflect.TypeFor[corev1.PodSpec]()), "", spec)
 	p.findings = append(p.findings, j.reader.Findings...)
-	list := fields.Get(spec, "tolerations")
+	list := fields.Items(fields.Get(spec, "tolerations"))
 	for i, t := range podTolerations(spec) {
 		for _, problem := range problems(t) {
-			p.add("toleration", finding.Error, fields.Resolve(list.Content[i]), fmt.Sprintf("tolerations[%d].%s", i, problem[0]), problem[1], problem[2], sourceTolerations)
+			p.add("toleration", finding.Error, list[i], fmt.Sprintf("tolerations[%d].%s", i, problem[0]), problem[1], problem[2], sourceTolerations)
 		}
 	}
 }
@@ -277,13 +273,9 @@ func resourceName(name string) (fix string, ok bool) {
 
 // envNode returns the entry of a container's environment variable, or nil.
 func envNode(c *yaml.Node, name string) *yaml.Node {
-	env := fields.Get(c, "env")
-	if env == nil || env.Kind != yaml.SequenceNode {
-		return nil
-	}
-	for _, e := range env.Content {
+	for _, e := range fields.Items(fields.Get(c, "env")) {
 		if fields.Text(e, "name") == name {
-			return fields.Resolve(e)
+			return e
 		}
 	}
 	return nil
@@ -291,12 +283,7 @@ func envNode(c *yaml.Node, name string) *yaml.Node {
 
 // client judges a workload that reaches GPUs without requesting one, as monitoring does.
 func (p *podJudge) client(spec *yaml.Node, kind string) {
-	containers := fields.Get(spec, "containers")
-	if containers == nil || containers.Kind != yaml.SequenceNode {
-		return
-	}
-	for _, c := range containers.Content {
-		c = fields.Resolve(c)
+	for _, c := range fields.Items(fields.Get(spec, "containers")) {
 		visible := envNode(c, "NVIDIA_VISIBLE_DEVICES")
 		exporter := strings.Contains(fields.Text(c, "image"), "dcgm-exporter")
 		if visible == nil && !exporter {

@@ -375,11 +375,7 @@ func retyped(known *chart.Field, n *yaml.Node, tags []string) string {
 		}
 		return "write " + strconv.Quote(n.Value)
 	}
-	var plain yaml.Node
-	if n.Tag == "!!str" && n.Value != "" && yaml.Unmarshal([]byte(n.Value), &plain) == nil && len(plain.Content) == 1 && slices.Contains(tags, plain.Content[0].Tag) {
-		return "write " + n.Value + " without quotes"
-	}
-	return ""
+	return fields.Unquote(n, tags...)
 }
 
 // oldBool reports whether YAML 1.1, which Kubernetes and Helm read, takes the plain word for true or false.

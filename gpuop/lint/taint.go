@@ -65,13 +65,8 @@ func (r *run) tolerations(in *installation) {
 
 // podTolerations reads the tolerations of a pod's spec.
 func podTolerations(spec *yaml.Node) []toleration {
-	list := fields.Get(spec, "tolerations")
-	if list == nil || list.Kind != yaml.SequenceNode {
-		return nil
-	}
 	var out []toleration
-	for _, n := range list.Content {
-		n = fields.Resolve(n)
+	for _, n := range fields.Items(fields.Get(spec, "tolerations")) {
 		out = append(out, toleration{Key: fields.Text(n, "key"), Operator: fields.Text(n, "operator"), Value: fields.Text(n, "value"), Effect: fields.Text(n, "effect")})
 	}
 	return out

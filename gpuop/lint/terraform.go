@@ -251,25 +251,23 @@ var joining = []string{"compact", "concat", "flatten"}
 
 // values are the elements of the argument values: texts of YAML, yamlencode and files.
 func (f *terraformFile) values(e hclsyntax.Expression) []*yaml.Node {
-	if call, ok := e.(*hclsyntax.FunctionCallExpr); ok && slices.Contains(joining, call.Name) {
-		var out []*yaml.Node
-		for _, argument := range call.Args {
-			out = append(out, f.values(argument)...)
+	all := func(list []hclsyntax.Expression) (out []*yaml.Node) {
+		for _, element := range list {
+			out = append(out, f.values(element)...)
 		}
 		return out
 	}
-	var out []*yaml.Node
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:
 		return f.values(e.Expression)
 	case *hclsyntax.ConditionalExpr:
 		return append(f.values(e.TrueResult), f.values(e.FalseResult)...)
 	case *hclsyntax.TupleConsExpr:
-		for _, element := range e.Exprs {
-			out = append(out, f.values(element)...)
-		}
-		return out
+		return all(e.Exprs)
 	case *hclsyntax.FunctionCallExpr:
+		if slices.Contains(joining, e.Name) {
+			return all(e.Args)
+		}
 		if len(e.Args) == 1 && (isEncoded(e) || e.Name == "file") {
 			return []*yaml.Node{f.node(e.Args[0])}
 		}

@@ -111,8 +111,8 @@ func (c *carrier) uses(root *yaml.Node) []chartUse {
 			out = append(out, c.use(root, n, place))
 			continue
 		}
-		for i, item := range n.Content {
-			out = append(out, c.use(root, fields.Resolve(item), fmt.Sprintf("%s[%d]", place, i)))
+		for i, item := range fields.Items(n) {
+			out = append(out, c.use(root, item, fmt.Sprintf("%s[%d]", place, i)))
 		}
 	}
 	return out
@@ -203,16 +203,13 @@ func (r *run) carried(d *doc, use chartUse) {
 		case v.Kind == yaml.MappingNode:
 			in.settings = append(in.settings, flatten(d.reader, d.file, d.line, nil, v)...)
 		case v.Kind == yaml.ScalarNode && strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n"):
-			r.carriedText(d, in, use.where, v)
+			r.valuesText(in, d.file, use.where, []byte(v.Value), linesBefore(v)+d.line)
 		case v.Kind == yaml.ScalarNode && v.Value != "":
 			r.carriedFile(d, in, use.where, v)
 		}
 	}
 	for _, list := range use.parameters {
-		if list = fields.Resolve(list); list == nil || list.Kind != yaml.SequenceNode {
-			continue
-		}
-		for _, p := range list.Content {
+		for _, p := range fields.Items(list) {
 			if name := fields.Get(p, "name"); name != nil {
 				r.parameter(d, in, name, fields.Get(p, "value"), fields.Text(p, "forceString") == "true" || fields.Text(p, "type") == "string", use)
 			}
@@ -232,15 +229,6 @@ func (r *run) carried(d *doc, use chartUse) {
 
 func (r *run) notRead(d *doc, at *yaml.Node, what string) {
 	r.report(d, []finding.Finding{{ID: "not-judged", Line: at.Line, Column: at.Column, Subject: what, Reason: "these values are in another file or object, so they are not judged", Fix: "lint that file too"}})
-}
-
-// carriedText reads a values file that is a text inside another file.
-func (r *run) carriedText(d *doc, in *installation, where string, n *yaml.Node) {
-	line := n.Line + d.line
-	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
-		line--
-	}
-	r.valuesText(in, d.file, where, []byte(n.Value), line)
 }
 
 // carriedFile reads a values file that another file names; what is not here is said to be unjudged.
