@@ -160,9 +160,6 @@ func (r *run) migConfig(w word, name string) {
 	if slices.Contains(known, name) || slices.Contains(known, "all-"+strings.ReplaceAll(rest, "+", ".")) && !strings.Contains(rest, "+") {
 		return
 	}
-	fix := "see gpuop mig profiles, or use the name of a config of your own"
-	if near := finding.Nearest(name, known); near != "" {
-		fix = "write " + near
-	}
+	fix := write(name, known, "see gpuop mig profiles, or use the name of a config of your own")
 	r.at(w, "mig-config", finding.Warning, "nvidia.com/mig.config="+name, fmt.Sprintf("no config of the MIG manager's own has the name %q", name), fix, "mig-parted config-default.yaml")
 }

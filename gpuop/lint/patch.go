@@ -157,11 +157,10 @@ func (r *run) configLabels() {
 		f.ID, f.Severity, f.Source = "config-label", finding.Error, "k8s-device-plugin cmd/config-manager"
 		f.Reason = fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.value)
 		f.Fix = "the configs are " + strings.Join(known, ", ")
-		if near := finding.Nearest(use.value, known); near != "" {
-			f.Fix = "write " + near
-		} else if slices.Contains(r.configMaps, use.value) {
+		if slices.Contains(r.configMaps, use.value) {
 			f.Fix = "write the name of a config, not of the ConfigMap: " + alternatives(known)
 		}
+		f.Fix = write(use.value, known, f.Fix)
 		r.findings = append(r.findings, f)
 	}
 }

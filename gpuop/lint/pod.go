@@ -252,10 +252,7 @@ func resourceName(name string) (fix string, ok bool) {
 			}
 			names = append(names, "nvidia.com/mig-"+strings.TrimPrefix(strings.TrimPrefix(mig.ResourceName(p), "nvidia.com/"), "mig-"))
 		}
-		if near := finding.Nearest(base, names); near != "" {
-			return "write " + near, false
-		}
-		return "see gpuop mig profiles", false
+		return write(base, names, "see gpuop mig profiles"), false
 	}
 	known := []string{"nvidia.com/gpu", "nvidia.com/pgpu", "nvidia.com/vgpu"}
 	if slices.Contains(known, base) {
@@ -264,11 +261,9 @@ func resourceName(name string) (fix string, ok bool) {
 	if base == "gpu" || base == "nvidia/gpu" || base == "nvidia.com.gpu" {
 		return "write nvidia.com/gpu", false
 	}
-	if near := finding.Nearest(base, known); near != "" {
-		return "write " + near, false
-	}
 	// KubeVirt and vGPU devices are named after the GPU: nvidia.com/GRID_T4-1Q
-	return "", true
+	fix = write(base, known, "")
+	return fix, fix == ""
 }
 
 // envNode returns the entry of a container's environment variable, or nil.

@@ -237,11 +237,7 @@ func (j *schemaJudge) group(s *schema, where string, n *yaml.Node) {
 		inner := (*schema)(nil)
 		switch {
 		case s.of == resourceList && !standardResource(f.Name):
-			fix := ""
-			if near := finding.Nearest(f.Name, plainResources); near != "" {
-				fix = "write " + near
-			}
-			j.add("unknown-key", finding.Error, f.Key, subject, "Kubernetes has no such resource: the API server refuses the pod", fix)
+			j.add("unknown-key", finding.Error, f.Key, subject, "Kubernetes has no such resource: the API server refuses the pod", write(f.Name, plainResources, ""))
 			continue
 		case s.of == resourceList && gpuResource(f.Name):
 			continue
@@ -341,10 +337,7 @@ func (j *schemaJudge) scalar(s *schema, where string, n *yaml.Node) {
 		return
 	}
 	if len(known.Enum) > 0 && !slices.Contains(known.Enum, n.Value) {
-		fix := ""
-		if near := finding.Nearest(strings.ToLower(n.Value), known.Enum); near != "" {
-			fix = "write " + near
-		}
+		fix := write(strings.ToLower(n.Value), known.Enum, "")
 		j.add("wrong-value", finding.Error, n, where, fmt.Sprintf("found %q, want %s; the API server refuses it", n.Value, alternatives(known.Enum)), fix)
 		return
 	}

@@ -79,15 +79,13 @@ func isTolerations(s *setting) bool { return s.Path[len(s.Path)-1] == "toleratio
 func problems(t toleration) (out [][3]string) {
 	operators, effects := []string{"Exists", "Equal", "Lt", "Gt"}, []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
 	near := func(word string, known []string) string {
-		if n := finding.Nearest(word, known); n != "" {
-			return "write " + n
-		}
+		fix := write(word, known, "")
 		for _, k := range known {
-			if strings.EqualFold(k, word) {
-				return "write " + k
+			if fix == "" && strings.EqualFold(k, word) {
+				fix = "write " + k
 			}
 		}
-		return ""
+		return fix
 	}
 	if t.Operator != "" && !slices.Contains(operators, t.Operator) {
 		out = append(out, [3]string{"operator", fmt.Sprintf("found %q, want Exists or Equal: the API server refuses the pods", t.Operator), near(t.Operator, operators)})
