@@ -79,7 +79,7 @@ func engine() []string {
 		"value gpu:* 150-151 int 45", "value gpu:* 155-156 double 71.5", "value gpu:* 156 int 1000000", "value gpu:* 252 int 4096", "value gpu:* 250 int 81920",
 		"value gpu:* 203 int 30", "value gpu:1 203 unsupported i", "value instance:* 252 int 1024", "value gpu:0 112 int 4",
 		"value any:* 1009-1010 double 123456789", "value gpu:* 101 int 2619", "value gpu:0 206 nopermission i", "value gpu:0 207 notfound i", "value gpu:0 204 nodata",
-		"event 1 gpu:0 230 62", "incident 0 2 10 45",
+		"event 1 gpu:0 230 62", "incident gpu:0 2 10 45",
 	}
 	return lines
 }

@@ -21,11 +21,13 @@ func healthPlan() *gpu.Plan {
 	return plan
 }
 
-// Each GPU has a result of each watch: findings, each code once and at its worst, or a pass.
+// Each GPU has a result of each watch: findings, each code once and at its worst, or a pass. Findings of the node, of a
+// switch or of a card with a GPU's number are none of that GPU.
 func TestHealth(t *testing.T) {
-	e := fakedcgm.New(t, world("incident 0 0x80 10 40", "incident 0 0x80 20 40", "incident 0 0x80 10 40", "incident 0 0x80 10 10",
-		"incident 1 0x2000 20 122", "incident 1 0x2 20 4000",
-		"incident 1 0xffffffff 20 120")...)
+	e := fakedcgm.New(t, world("incident gpu:0 0x80 10 40", "incident gpu:0 0x80 20 40", "incident gpu:0 0x80 10 40", "incident gpu:0 0x80 10 10",
+		"incident gpu:1 0x2000 20 122", "incident gpu:1 0x2 20 4000",
+		"incident gpu:1 0xffffffff 20 120",
+		"incident none:0 0x2 20 122", "incident switch:0 0x2 20 45", "incident connectx:1 0x1 20 45")...)
 	s := open(t, e, healthPlan(), dcgm.Options{})
 	b := read(t, s)
 	var want []gpu.HealthCheck

@@ -872,17 +872,20 @@ dcgmReturn_t dcgmHealthCheck(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealth
     if (!g) return leave(DCGM_ST_NOT_CONFIGURED);
     if (r->version != dcgmHealthResponse_version5) return leave(DCGM_ST_VER_MISMATCH);
     r->incidentCount = 0;
-    for (int i = 0; i < world.nincidents; i++)
-        for (int e = 0; e < g->n; e++) {
-            struct incident *x = &world.incidents[i];
-            if (g->members[e].entityGroupId != DCGM_FE_GPU || g->members[e].entityId != x->gpu) continue;
-            if (!(g->health & x->system)) continue;
-            dcgmIncidentInfo_t *to = &r->incidents[r->incidentCount++];
-            to->system = (dcgmHealthSystems_t)x->system;
-            to->health = (dcgmHealthWatchResults_t)x->result;
-            to->error.code = x->code;
-            to->entityInfo = g->members[e];
-        }
+    for (int i = 0; i < world.nincidents; i++) {
+        struct incident *x = &world.incidents[i];
+        dcgmGroupEntityPair_t at = {.entityGroupId = (dcgm_field_entity_group_t)x->group, .entityId = (dcgm_field_eid_t)x->entity};
+        // The node, switches and cards are judged whatever the group has of GPUs.
+        int judged = x->group != DCGM_FE_GPU;
+        for (int e = 0; e < g->n; e++)
+            judged |= g->members[e].entityGroupId == at.entityGroupId && g->members[e].entityId == at.entityId;
+        if (!judged || !(g->health & x->system)) continue;
+        dcgmIncidentInfo_t *to = &r->incidents[r->incidentCount++];
+        to->system = (dcgmHealthSystems_t)x->system;
+        to->health = (dcgmHealthWatchResults_t)x->result;
+        to->error.code = x->code;
+        to->entityInfo = at;
+    }
     return leave(DCGM_ST_OK);
 }
 

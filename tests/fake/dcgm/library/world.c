@@ -56,7 +56,7 @@ static int parse_group(const char *word) {
     } groups[] = {
         {"gpu", DCGM_FE_GPU},       {"instance", DCGM_FE_GPU_I},  {"compute", DCGM_FE_GPU_CI},
         {"switch", DCGM_FE_SWITCH}, {"link", DCGM_FE_LINK},       {"cpu", DCGM_FE_CPU},
-        {"core", DCGM_FE_CPU_CORE}, {"connectx", DCGM_FE_CONNECTX},
+        {"core", DCGM_FE_CPU_CORE}, {"connectx", DCGM_FE_CONNECTX}, {"none", DCGM_FE_NONE},
     };
     size_t len = strcspn(word, ":");
     for (unsigned i = 0; i < sizeof groups / sizeof groups[0]; i++)
@@ -240,9 +240,11 @@ static void parse_line(struct world *w, char *line) {
                                                  (int)strtol(words[3], NULL, 0), words[4][1] ? atoi(words[4]) : words[4][0],
                                                  atoll(words[5])};
     else if (!strcmp(words[0], "profiler")) w->profiler = atoi(arg);
-    else if (!strcmp(words[0], "incident") && n > 4 && w->nincidents < 64)
-        w->incidents[w->nincidents++] = (struct incident){(unsigned)atoi(arg), (unsigned)strtoul(words[2], NULL, 0),
-                                                          (unsigned)atoi(words[3]), (unsigned)atoi(words[4])};
+    else if (!strcmp(words[0], "incident") && n > 4 && w->nincidents < 64) {
+        struct incident *x = &w->incidents[w->nincidents++];
+        parse_target(arg, &x->group, &x->entity);
+        x->system = (unsigned)strtoul(words[2], NULL, 0), x->result = (unsigned)atoi(words[3]), x->code = (unsigned)atoi(words[4]);
+    }
     else if (!strcmp(words[0], "peer") && n > 3 && w->npeers < 64)
         w->peers[w->npeers++] = (struct peer){(unsigned)atoi(arg), (unsigned)atoi(words[2]), (unsigned)atoi(words[3])};
     else if (!strcmp(words[0], "groups")) w->max_groups = atoi(arg);

@@ -87,7 +87,8 @@ struct event {
 };
 
 struct incident {
-    unsigned gpu, system, result, code;
+    int group, entity; // of the entity
+    unsigned system, result, code;
 };
 
 struct peer {
