@@ -14,7 +14,7 @@ LDFLAGS     := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION) -X 
 FUZZTIME    ?= 10s
 BENCHTIME   ?= 1s
 # go-nvml wraps functions that NVIDIA calls deprecated; the rest is Go's default.
-export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+export CGO_CFLAGS ?= -O2 -Wno-deprecated-declarations
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .DEFAULT_GOAL := help
@@ -54,7 +54,7 @@ counted = skipped=$$(mktemp) && code=0; SKIPPED_CHECKS=$$skipped $(1) || code=$$
 
 # Packages are tested in this order, four at once: first those that wait for real time and hardly
 # compute, beside them those that compute longest. Named twice, a package is tested once. Debugging information is not
-# linked, and vet is a part of lint: a fifth of the time of a first run.
+# linked, and vet is a part of lint: a tenth of the time of a first run.
 WAITING     := ./tests/process
 COMPUTING   := ./tests/rules ./tests/dashboards ./tests/scenarios ./tests/goldens
 

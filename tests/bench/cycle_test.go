@@ -183,7 +183,7 @@ func TestSteadyMemory(t *testing.T) {
 				fakedcgm.Require(t)
 			}
 			src, attributors := s.open(t)
-			const n = 2000
+			const n = 1000
 			var before, after runtime.MemStats
 			_, page := cycles(t, src, attributors, plan(100), n, func() { runtime.ReadMemStats(&before) }, nil)
 			runtime.ReadMemStats(&after)
