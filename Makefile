@@ -13,7 +13,7 @@ LDFLAGS     := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION) -X 
 # How long, or how often (300x), each fuzz target runs.
 FUZZTIME    ?= 10s
 BENCHTIME   ?= 1s
-# go-nvml wraps functions that NVIDIA calls deprecated; the rest is Go's default.
+# go-nvml wraps functions that NVIDIA calls deprecated; debugging information of C is left out.
 export CGO_CFLAGS ?= -O2 -Wno-deprecated-declarations
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 

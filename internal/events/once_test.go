@@ -236,7 +236,7 @@ func (h *history) close(n int) {
 // However witnesses report XIDs, again and late, across sessions, reloads, changes of owner and clocks that are set, the sum
 // over all owners is the number of XIDs, and never falls.
 func TestXIDsAreCountedOnce(t *testing.T) {
-	seeds := uint64(700) // FuzzXIDsAreCountedOnce plays more
+	seeds := uint64(1000)
 	if testing.Short() {
 		seeds = 300
 	}
