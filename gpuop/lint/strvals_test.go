@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,7 +26,7 @@ func FuzzSet(f *testing.F) {
 	f.Add(`a\,b`, `x,y\`)
 	f.Fuzz(func(t *testing.T, names, value string) {
 		path := chart.Path(strings.Split(names, " "))
-		if slices.Contains(path, "") {
+		if slices.Contains(path, "") || !utf8.ValidString(names) || !utf8.ValidString(value) { // Helm reads runes, and YAML has no others
 			return
 		}
 		text := formatSet(path, value)
