@@ -31,9 +31,9 @@ const maxEntries = 4096
 // have one time stamp. A file that changed just now is therefore read again after a pause, and one
 // whose time stamp was young when it was read is read again in the next cycle.
 const (
-	fresh   = 50 * time.Millisecond
-	settled = 2 * time.Second
-	rounds  = 4
+	fresh      = 50 * time.Millisecond
+	mtimeSlack = 2 * time.Second
+	rounds     = 4
 )
 
 // A folder reads the job files of a directory and keeps their content.
@@ -164,7 +164,7 @@ func (f *folder) read(root *os.Root, name string) (got file, isNew bool, err err
 	case !sameVersion(before, after) || int64(len(content)) != after.Size():
 		return file{}, true, errChanging
 	}
-	got = file{info: after, settled: time.Since(after.ModTime()) > settled}
+	got = file{info: after, settled: time.Since(after.ModTime()) > mtimeSlack}
 	got.jobs, got.dropped = Parse(content)
 	return got, true, nil
 }

@@ -62,7 +62,7 @@ func (r *Resolver) PodOf(pid uint32) ([]string, error) { return r.lookup(pid, r.
 
 // Recall is PodOf for requests about a process beside the reads of the driver, perhaps since it has
 // just ended: the question does not begin the time of that one more read.
-func (r *Resolver) Recall(pid uint32) ([]string, error) { return r.lookup(pid, r.recall) }
+func (r *Resolver) Recall(pid uint32) ([]string, error) { return r.lookup(pid, r.ended) }
 
 // lookup returns the pods of a process; ended, of one that is no more.
 func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) ([]string, error) {
@@ -141,10 +141,9 @@ func (r *Resolver) end(pid uint32, now time.Time) process {
 	return p
 }
 
-// recall returns a process that cannot be looked at any more, and was not missed
-// before or only just now. One that was not requested lately may have ended long ago, and its id
-// may since have been another's.
-func (r *Resolver) recall(pid uint32, now time.Time) process {
+// ended returns a process that cannot be looked at any more, and was not missed
+// before or only just now. A process that was not requested lately may have ended long ago, and another may have its id.
+func (r *Resolver) ended(pid uint32, now time.Time) process {
 	p := r.known[pid]
 	if now.Sub(p.requested) > forgotten || !p.ended.IsZero() && now.Sub(p.ended) >= lastRead {
 		return process{}

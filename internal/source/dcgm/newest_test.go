@@ -71,7 +71,7 @@ func TestNewestOfSeveral(t *testing.T) {
 			return s.newest
 		},
 		"heard": func(s *Session, w *watch, e *quietEngine) int64 {
-			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}) })
+			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.addSample(&gpu.Batch{}, row, f, x, readout{}) })
 			return w.latest
 		},
 	} {
@@ -153,7 +153,7 @@ func TestTrailAfterAClockIsSetBack(t *testing.T) {
 		e.samples = samplesAt(150, at)
 		b.Reset()
 		s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) {
-			s.take(&b, row, f, x, readout{})
+			s.addSample(&b, row, f, x, readout{})
 		})
 		if len(b.Trails) != 1 || b.Trails[0].Time != at*1000 || len(b.Samples) != 1 || b.Samples[0] != b.Trails[0] {
 			t.Errorf("sample %d, of %d: the trail %v, the newest %v", i, at*1000, b.Trails, b.Samples)

@@ -188,7 +188,7 @@ func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
 	}
 	s.now = time.Now().UnixNano()
 	s.setNewest(r)
-	s.each(r, rd.group.rows, func(row, f int, x *sample) { s.take(b, row, f, x, r) })
+	s.each(r, rd.group.rows, func(row, f int, x *sample) { s.addSample(b, row, f, x, r) })
 	return nil
 }
 
@@ -228,8 +228,8 @@ func (s *Session) fieldOf(id uint16) int {
 	return int(s.fields[id])
 }
 
-// take reads the newest sample of a slot.
-func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout) {
+// addSample appends the newest sample of a slot, or its fault.
+func (s *Session) addSample(b *gpu.Batch, row, f int, x *sample, r readout) {
 	c := s.slot(row, f)
 	w := c.watch
 	if w == nil {

@@ -327,9 +327,9 @@ func (f *fault) unitOf(id, older gpu.FieldID) (gpu.Unit, bool) {
 	return unit, ok
 }
 
-// given returns the value that the fault gives to a field at a time since the start, in the unit that
+// value returns the value of a field under the fault at a time since the start, in the unit that
 // the plan requests.
-func (f *fault) given(field *gpu.Field, unit gpu.Unit, elapsed time.Duration) gpu.Value {
+func (f *fault) value(field *gpu.Field, unit gpu.Unit, elapsed time.Duration) gpu.Value {
 	if f.Value == nil {
 		return gpu.Text(f.Text)
 	}

@@ -264,19 +264,19 @@ func (s *Session) value(c *cell) gpu.Value {
 	}
 	v := gpu.Float(c.gen.number(row, c.n))
 	if c.integer {
-		v = whole(v)
+		v = floor(v)
 	}
 	if c.factor != 1 {
 		v = v.Scale(c.factor)
 	}
 	if c.whole {
-		v = whole(v)
+		v = floor(v)
 	}
 	return v
 }
 
-// whole rounds a number down to an integer.
-func whole(v gpu.Value) gpu.Value {
+// floor rounds a number down to an integer.
+func floor(v gpu.Value) gpu.Value {
 	if n, ok := v.Number(); ok {
 		return gpu.Int(int64(math.Floor(n)))
 	}
@@ -291,7 +291,7 @@ func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Dura
 		}
 		switch {
 		case f.Kind != faultAbsent:
-			s.add(c, b, f.given(&s.plan.Fields[c.field], f.unit, elapsed), now)
+			s.add(c, b, f.value(&s.plan.Fields[c.field], f.unit, elapsed), now)
 		case f.Reason == "stale" && c.kept.Time != 0:
 			b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
 		case absentReasons[f.Reason] != nil:
