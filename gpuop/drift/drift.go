@@ -91,7 +91,7 @@ func (j *judging) add(seen verdict.Evidence, state verdict.State, id, subject, r
 	return &j.rows[len(j.rows)-1]
 }
 
-// listed is what was seen of a whole list.
+// listed is the evidence of a whole list.
 func (j *judging) listed(kind cluster.Kind, format string, args ...any) verdict.Evidence {
 	return verdict.Seen("list", string(kind), format, args...).At(j.At)
 }

@@ -452,14 +452,12 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []verdict.Verdict {
 	return rows
 }
 
-// listed is what was seen of a whole list.
+// listed is the evidence of a whole list.
 func (j *judge) listed(kind cluster.Kind, format string, args ...any) verdict.Evidence {
-	e := verdict.Seen("list", string(kind), format, args...)
-	e.Time = j.At
-	return e
+	return verdict.Seen("list", string(kind), format, args...).At(j.At)
 }
 
-// setting is what was seen of a setting: in the values, the ClusterPolicy, or the chart.
+// setting is the evidence of a setting: in the values, the ClusterPolicy, or the chart.
 func (j *judge) setting(path string) verdict.Evidence {
 	where := "chart " + j.Release.String()
 	if v := j.set(path); v != nil && j.policy != nil {
@@ -470,7 +468,7 @@ func (j *judge) setting(path string) verdict.Evidence {
 	return verdict.Seen("setting", where, "%s=%v", path, j.get(path))
 }
 
-// label is what was seen of a node's label.
+// label is the evidence of a node's label.
 func label(n *corev1.Node, key string) verdict.Evidence {
 	e := verdict.Seen("label", "Node/"+n.Name, "%s is absent", key)
 	if value, found := n.Labels[key]; found {

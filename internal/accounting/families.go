@@ -22,41 +22,40 @@ const (
 	familyMissing = "dcgm_exporter_attribution_unavailable"
 )
 
-// families are those of the package, in the order in which a page has them.
-func families() []family {
-	row := func(name string, kind gpu.MetricType, rest bool, m measure, help string) family {
-		return family{gpu.Family{Name: name, Type: kind, Help: help}, rest, m}
-	}
-	return []family{
-		row("dcgm_pod_gpu_utilization_ratio", gpu.MetricGauge, false, utilization,
-			"Part of the time in which the pod's work ran on the GPU or GPU instance, 0 to 1."),
-		row("dcgm_pod_gpu_memory_used_bytes", gpu.MetricGauge, false, memory,
-			"Memory of the GPU or GPU instance that the pod uses."),
-		row("dcgm_pod_gpu_active_seconds_total", gpu.MetricCounter, false, active,
-			"GPU seconds in which the pod's work ran; a GPU instance counts by its part of the GPU."),
-		row("dcgm_pod_gpu_allocated_seconds_total", gpu.MetricCounter, false, allocated,
-			"GPU seconds that were assigned to the pod; a replica or GPU instance counts by its part of the GPU."),
-		row("dcgm_pod_gpu_energy_joules_total", gpu.MetricCounter, false, energy,
-			"Energy of the GPU that is charged to the pod: the active part by the pod's activity, the idle part by the share that it holds."),
-		row(familyInfo, gpu.MetricGauge, false, 0,
-			"Which container a GPU, GPU instance or replica is assigned to, and how it is shared."),
-		row("dcgm_gpu_unattributed_utilization_ratio", gpu.MetricGauge, true, utilization,
-			"Utilization of the GPU or GPU instance that belongs to no pod, 0 to 1."),
-		row("dcgm_gpu_unattributed_memory_used_bytes", gpu.MetricGauge, true, memory,
-			"Used memory of the GPU or GPU instance that belongs to no pod."),
-		row("dcgm_gpu_unattributed_active_seconds_total", gpu.MetricCounter, true, active,
-			"GPU seconds in which work ran that belongs to no pod."),
-		row("dcgm_gpu_unattributed_energy_joules_total", gpu.MetricCounter, true, energy,
-			"Energy of the GPU or GPU instance that belongs to no pod: of work in no pod, and of idle time that is assigned to none."),
-		row(familyMissing, gpu.MetricGauge, true, 0,
-			"What attribution does not know of the latest cycle, and why."),
-	}
+// families has a row for each family of the package, in the order of a page.
+var families = []family{
+	newFamily("dcgm_pod_gpu_utilization_ratio", gpu.MetricGauge, false, utilization,
+		"Part of the time in which the pod's work ran on the GPU or GPU instance, 0 to 1."),
+	newFamily("dcgm_pod_gpu_memory_used_bytes", gpu.MetricGauge, false, memory,
+		"Memory of the GPU or GPU instance that the pod uses."),
+	newFamily("dcgm_pod_gpu_active_seconds_total", gpu.MetricCounter, false, active,
+		"GPU seconds in which the pod's work ran; a GPU instance counts by its part of the GPU."),
+	newFamily("dcgm_pod_gpu_allocated_seconds_total", gpu.MetricCounter, false, allocated,
+		"GPU seconds that were assigned to the pod; a replica or GPU instance counts by its part of the GPU."),
+	newFamily("dcgm_pod_gpu_energy_joules_total", gpu.MetricCounter, false, energy,
+		"Energy of the GPU that is charged to the pod: the active part by the pod's activity, the idle part by the share that it holds."),
+	newFamily(familyInfo, gpu.MetricGauge, false, 0,
+		"Which container a GPU, GPU instance or replica is assigned to, and how it is shared."),
+	newFamily("dcgm_gpu_unattributed_utilization_ratio", gpu.MetricGauge, true, utilization,
+		"Utilization of the GPU or GPU instance that belongs to no pod, 0 to 1."),
+	newFamily("dcgm_gpu_unattributed_memory_used_bytes", gpu.MetricGauge, true, memory,
+		"Used memory of the GPU or GPU instance that belongs to no pod."),
+	newFamily("dcgm_gpu_unattributed_active_seconds_total", gpu.MetricCounter, true, active,
+		"GPU seconds in which work ran that belongs to no pod."),
+	newFamily("dcgm_gpu_unattributed_energy_joules_total", gpu.MetricCounter, true, energy,
+		"Energy of the GPU or GPU instance that belongs to no pod: of work in no pod, and of idle time that is assigned to none."),
+	newFamily(familyMissing, gpu.MetricGauge, true, 0,
+		"What attribution does not know of the latest cycle, and why."),
+}
+
+func newFamily(name string, kind gpu.MetricType, rest bool, m measure, help string) family {
+	return family{gpu.Family{Name: name, Type: kind, Help: help}, rest, m}
 }
 
 // Families returns the families without their series, in the order in which a page has them.
 func Families() []gpu.Family {
 	var list []gpu.Family
-	for _, f := range families() {
+	for _, f := range families {
 		list = append(list, f.Family)
 	}
 	return list
@@ -64,7 +63,7 @@ func Families() []gpu.Family {
 
 // IsFamily reports whether a family of that name is the package's.
 func IsFamily(name string) bool {
-	return slices.ContainsFunc(families(), func(f family) bool { return f.Name == name })
+	return slices.ContainsFunc(families, func(f family) bool { return f.Name == name })
 }
 
 // appendFamilies appends the families of this cycle. A snapshot keeps its series: a cycle
@@ -74,7 +73,7 @@ func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 	for i := range s.entities {
 		owners += len(s.entities[i].accounts)
 	}
-	for _, f := range families() {
+	for _, f := range families {
 		switch {
 		case f.Name == familyInfo:
 			f.Series = s.infos
