@@ -27,13 +27,15 @@ type testFile struct {
 }
 
 type unitTest struct {
-	Name     string `yaml:"name"`
-	Interval string `yaml:"interval"`
-	Input    []struct {
-		Series string `yaml:"series"`
-		Values string `yaml:"values"`
-	} `yaml:"input_series"`
-	Exprs []query `yaml:"promql_expr_test"`
+	Name     string  `yaml:"name"`
+	Interval string  `yaml:"interval"`
+	Input    []input `yaml:"input_series"`
+	Exprs    []query `yaml:"promql_expr_test"`
+}
+
+type input struct {
+	Series string `yaml:"series"`
+	Values string `yaml:"values"`
 }
 
 type query struct {
