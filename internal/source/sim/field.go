@@ -153,6 +153,7 @@ var ruleNeeds = map[string]func(v *view, n int) bool{
 	"fan":         func(v *view, _ int) bool { return v.board.Fan },
 	"c2c":         func(v *view, _ int) bool { return v.board.C2C != 0 },
 	"mig":         func(v *view, _ int) bool { return v.board.MIG != nil },
+	"fabric":      func(v *view, _ int) bool { return v.inFabric() },
 	"serial":      func(v *view, _ int) bool { return v.board.Serial != "" },
 }
 
@@ -293,6 +294,10 @@ var (
 		// Rows or pages that were given up: none on most GPUs.
 		"rows-remapped":      func(v *view) float64 { return truth(mix(v.key^3)%16 == 0) },
 		"switch-temperature": func(v *view) float64 { return 38 + 12*busyness(v) + 3*uniform(v.key, 1) },
+		"fabric-state":       func(v *view) float64 { return fabricSuccess * truth(v.inFabric()) },
+		"fabric-summary":     func(v *view) float64 { return fabricHealthy * truth(v.inFabric()) },
+		"fabric-clique":      func(v *view) float64 { return rackClique * truth(v.node.Rack > 0) },
+		"fabric-mask":        func(v *view) float64 { return fabricUnharmed * truth(v.node.Rack > 0) },
 		"c2c-links":          func(v *view) float64 { return float64(v.board.C2C) },
 		"c2c-bandwidth":      func(v *view) float64 { return float64(v.board.C2C) * 90e9 },
 		"card-width":         func(v *view) float64 { return float64(cmp.Or(v.card.Active, v.card.Width)) },
@@ -316,9 +321,27 @@ var (
 		"pci-bus-id":     func(v *view) string { return v.dev.PCIBusID },
 		"inforom-image":  func(v *view) string { return "G" + v.board.Serial[3:] + ".0200.00.01" },
 		"vbios-version":  func(v *view) string { return v.board.VBIOS },
-		"fabric-uuid":    func(v *view) string { return uuid("", keyOf(v.world.seed, "fabric "+v.node.Name)) },
+		"fabric-uuid": func(v *view) string {
+			if v.node.Rack == 0 {
+				return "00000000-0000-0000-0000-000000000000"
+			}
+			return uuid("", keyOf(v.world.seed/v.node.Rack, "fabric "+v.node.Name))
+		},
 	}
 )
+
+const (
+	fabricSuccess  = 3      // dcgmFabricManagerStatus_t
+	fabricHealthy  = 1      // NVML_GPU_FABRIC_HEALTH_SUMMARY_*
+	fabricUnharmed = 0x51aa // NVML_GPU_FABRIC_HEALTH_MASK_*: every part is known, and nothing is wrong
+	rackClique     = 32766  // of a rack that is one partition
+)
+
+// inFabric reports whether the GPU registers with a fabric: those from Hopper on do, unless all that
+// they have beside them is a CPU.
+func (v *view) inFabric() bool {
+	return v.board.NVLink.Generation >= 4 && (v.board.C2C == 0 || v.node.Rack > 0)
+}
 
 // sum returns the sum of levels.
 func (v *view) sum(levels []int) (sum float64) {

@@ -23,6 +23,7 @@ type Node struct {
 	About    string       `yaml:"about"`
 	Driver   string       `yaml:"driver"`
 	CUDA     int64        `yaml:"cuda"` // 12080 is 12.8
+	Rack     uint64       `yaml:"rack"` // the number of nodes whose GPUs NVLink joins; 0 where it ends at the node
 	GPUs     []gpuSpec    `yaml:"gpus"`
 	Switches []switchSpec `yaml:"switches"`
 	CPUs     []cpuSpec    `yaml:"cpus"`

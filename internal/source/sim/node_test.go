@@ -23,6 +23,7 @@ func TestNodes(t *testing.T) {
 		"everything":   {3, 2, 54 + 8, 2, 3, 12},
 		"gb10":         {1, 0, 0, 0, 0, 0},
 		"gb200":        {4, 0, 72, 0, 2, 144},
+		"gb300":        {4, 0, 72, 0, 2, 144},
 		"grace-hopper": {2, 0, 36, 0, 2, 144},
 		"h100x8":       {8, 9, 144, 0, 0, 0},
 		"mig8x7":       {8, 56, 144, 0, 0, 0},
@@ -212,5 +213,40 @@ func TestBadScenarios(t *testing.T) {
 	if _, err := sim.New(sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `faults: [{fault: repartition, devices: ["0"]}]`)}); err == nil ||
 		err.Error() != "sim: scenario.yaml:1: a T4 has no MIG" {
 		t.Errorf("New: %v", err)
+	}
+}
+
+// A rack's trays are seeds: their GPUs differ, and are of one cluster. NVLink of other nodes ends at the node.
+func TestTraysOfARack(t *testing.T) {
+	const state, cluster, clique = 170, 172, 173
+	gpus := map[string]bool{}
+	told := func(node string, seed uint64) string {
+		r := play(t, sim.Options{Node: node, Seed: seed}, simulated.Plan(state, cluster, clique))
+		v := r.read()
+		gpus[r.s.Topology().Devices[0].UUID] = true
+		var list []string
+		for _, id := range []gpu.FieldID{state, cluster, clique} {
+			x, _ := v.get(0, id)
+			list = append(list, x.String())
+		}
+		return strings.Join(list, " ")
+	}
+	rack := told("gb300", 0)
+	if !strings.HasPrefix(rack, "3 ") || !strings.HasSuffix(rack, " 32766") {
+		t.Errorf("a tray says %s", rack)
+	}
+	for seed := range uint64(20) {
+		if got := told("gb300", seed); (got == rack) != (seed < 18) {
+			t.Errorf("tray %d says %s, tray 0 %s", seed, got, rack)
+		}
+	}
+	if len(gpus) != 20 {
+		t.Errorf("%d GPUs are the first of 20 trays", len(gpus))
+	}
+	const none = " 00000000-0000-0000-0000-000000000000 0"
+	for node, want := range map[string]string{"h100x8": "3" + none, "grace-hopper": "0" + none, "a100-mig": "0" + none} {
+		if got := told(node, 1); got != want {
+			t.Errorf("%s says %s, want %s", node, got, want)
+		}
 	}
 }
