@@ -168,9 +168,13 @@ release: cross ## Build every part of the release VERSION=v0.1.0 from its tag in
 ci: test ci-rest ## Everything that CI runs, but for the image
 
 .PHONY: ci-rest
-ci-rest: lint check-generated check-config race gpuop-all
+ci-rest: lint check-generated check-config race storm gpuop-all
 	$(MAKE) fuzz FUZZTIME=300x
 	$(MAKE) bench BENCHTIME=100ms
+
+.PHONY: storm
+storm: ## 2,500 XIDs in 25 seconds over 20 reloads, where a plain test has a tenth of them
+	XID_STORM=1 $(GO) test -count=1 ./tests/process -run TestXIDsInAStormOverReloads -v
 
 .PHONY: gpuop-all
 gpuop-all: ## Compare gpuop with every release of the chart, where a plain test takes a sample

@@ -139,41 +139,65 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// XIDs in a storm are counted once each, over reloads.
+// XIDs in a storm are counted once each, over reloads: those of an engine, which repeats its history to each session, and
+// those of the kernel's log, beside which the engine reports each of them, too. XID_STORM=1 plays a storm of full size.
 func TestXIDsInAStormOverReloads(t *testing.T) {
 	t.Parallel()
-	const xids, reloads = 250, 5
-	engine, env := fakedcgm.NewFor(t, node()...)
-	file, request := changingFile(t)
-	r := start(t, env, "-f", file)
-	change := func(n int) {
-		request([]string{"DCGM_EXP_XID_ERRORS_TOTAL", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"}[:2+n%2]...)
-		r.signal(syscall.SIGHUP)
+	const gpus, apart = 4, 10 * time.Millisecond
+	xids, reloads := 240, 5
+	if os.Getenv("XID_STORM") != "" {
+		xids, reloads = 2500, 20
 	}
-	change(0)
-	r.until("\nDCGM_EXP_XID_ERRORS_TOTAL{")
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for n := range xids {
-		<-tick.C
-		engine.Add(fmt.Sprintf("event %d gpu:%d 230 62", n+1, n%8))
-		if n%(xids/reloads) == 0 {
-			change(1 + n/(xids/reloads))
-		}
-	}
-	counted := func(p page) (sum float64) {
-		for key, n := range p.series("DCGM_EXP_XID_ERRORS_TOTAL", "xid", "gpu") {
-			if strings.HasPrefix(key, "62/") {
-				sum += n
+	for name, begin := range map[string]func(t *testing.T, file string) (r *running, happens func(n int)){
+		"engine": func(t *testing.T, file string) (*running, func(int)) {
+			engine, env := fakedcgm.NewFor(t, node()...)
+			r := start(t, env, "-f", file)
+			r.until("\nDCGM_EXP_XID_ERRORS_TOTAL{")
+			return r, func(n int) { engine.Add(fmt.Sprintf("event %d gpu:%d 230 62", n+1, n%gpus)) }
+		},
+		"kernel's log": func(t *testing.T, file string) (*running, func(int)) {
+			each := strings.TrimSuffix(strings.Repeat("62, ", xids/gpus), ", ")
+			fault := fmt.Sprintf(`fault: xid, at: 2s, devices: ["0", "1", "2", "3"], apart: %v, xids: [%s]`, gpus*apart, each)
+			r := simulate(t, "h100x8", []string{fault}, "-f", file, "--xid-kernel-log=/dev/kmsg")
+			r.until(`xid="62"`)
+			return r, func(int) {}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, request := changingFile(t)
+			change := func(n int) {
+				request([]string{"DCGM_EXP_XID_ERRORS_TOTAL", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"}[:2+n%2]...)
 			}
-		}
-		return sum
-	}
-	p := r.sees("every XID", func(p page) bool { return counted(p) >= xids })
-	if n := p.series("dcgm_exporter_sessions_total", "cause")["reload"]; n != 1+reloads {
-		t.Errorf("%v reloads, want %d", n, 1+reloads)
-	}
-	if n := counted(parse(t, r.scrape())); n != xids {
-		t.Errorf("%v XIDs counted of %d", n, xids)
+			change(0)
+			r, happens := begin(t, file)
+			tick := time.NewTicker(apart)
+			defer tick.Stop()
+			for n := range xids {
+				<-tick.C
+				happens(n)
+				if n%(xids/reloads) == 0 {
+					change(1 + n/(xids/reloads))
+					r.signal(syscall.SIGHUP)
+				}
+			}
+			counted := func(p page) (sum float64) {
+				for key, n := range p.series("DCGM_EXP_XID_ERRORS_TOTAL", "xid", "gpu") {
+					if strings.HasPrefix(key, "62/") {
+						sum += n
+					}
+				}
+				return sum
+			}
+			p := r.sees("every XID", func(p page) bool { return counted(p) >= float64(xids) })
+			n := p.series("dcgm_exporter_sessions_total", "cause")["reload"] // the program sees by itself, too, that the file changed
+			if n < float64(reloads) {
+				t.Errorf("%v reloads, want %d", n, reloads)
+			}
+			if n := counted(parse(t, r.scrape())); n != float64(xids) {
+				t.Errorf("%v XIDs counted of %d", n, xids)
+			}
+			t.Logf("%v XIDs counted of %d, over %v reloads", counted(p), xids, n)
+		})
 	}
 }
