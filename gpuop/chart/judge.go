@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // A Verdict says how a path stands to the chart's values at a version.
@@ -210,7 +210,7 @@ func nearestName(name string, names []string) string {
 	for i, n := range names {
 		folded[i] = strings.ToLower(plain.Replace(n))
 	}
-	near := finding.Nearest(strings.ToLower(plain.Replace(name)), folded)
+	near := report.Nearest(strings.ToLower(plain.Replace(name)), folded)
 	if near == "" {
 		return ""
 	}

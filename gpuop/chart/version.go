@@ -10,7 +10,7 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // ErrVersion is returned for a version of the chart that the table cannot place.
@@ -85,7 +85,7 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 			names[i] = v.String()
 		}
 		hint := ""
-		if near := finding.Nearest(s, names); near != "" {
+		if near := report.Nearest(s, names); near != "" {
 			hint = ", did you mean " + near + "?"
 		}
 		return Version{}, false, fmt.Errorf("%w %q: want a release such as %s%s", ErrVersion, s, t.Latest(), hint)

@@ -10,9 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 var errValues = errors.New("unreadable values")
@@ -57,7 +56,7 @@ func (e *env) drift(ctx context.Context, c *connection, opt drift.Options) error
 	if err != nil {
 		return err
 	}
-	return e.answer(answer{Tree: &verdict.Tree{Title: s.Title, At: s.At, Verdicts: drift.Judge(s, opt)}})
+	return e.answer(answer{Report: report.Report{Judged: true, Title: s.Title, At: s.At, Rows: drift.Judge(s, opt)}})
 }
 
 // intended merges the values files and the --set arguments as helm does.
@@ -72,7 +71,7 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 		}
 		_, findings := lint.Settings(inputName(file), data, nil)
 		for _, f := range findings {
-			if f.Severity == finding.Error {
+			if f.State == report.Failed {
 				where := inputName(file)
 				if f.Line > 0 {
 					where += fmt.Sprintf(":%d", f.Line)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/explain"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 var errUnknownWord = errors.New("unknown word")
@@ -36,7 +36,7 @@ MIG profiles and GPU models. Keys of the chart are explained by gpuop values exp
 			if len(entries) == 0 {
 				return unknownWord(word)
 			}
-			return e.answer(answer{Data: entries, Text: func(w io.Writer, style finding.Style) error {
+			return e.answer(answer{Data: entries, Text: func(w io.Writer, style report.Style) error {
 				return writeEntries(w, style, entries)
 			}})
 		},
@@ -62,7 +62,7 @@ func unknownWord(word string) error {
 	return fmt.Errorf("%w %q%s", errUnknownWord, word, hint)
 }
 
-func writeEntries(w io.Writer, style finding.Style, entries []explain.Entry) error {
+func writeEntries(w io.Writer, style report.Style, entries []explain.Entry) error {
 	for i, entry := range entries {
 		if i > 0 {
 			fmt.Fprintln(w)
@@ -83,7 +83,7 @@ func writeEntries(w io.Writer, style finding.Style, entries []explain.Entry) err
 
 // wrap folds text between words, behind the first and the other lines' beginnings.
 func wrap(w io.Writer, first, other, text string) {
-	for _, line := range finding.Fold(text, 108-utf8.RuneCountInString(other)) {
+	for _, line := range report.Fold(text, 108-utf8.RuneCountInString(other)) {
 		fmt.Fprintln(w, first+line)
 		first = other
 	}

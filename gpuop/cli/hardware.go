@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -26,7 +26,7 @@ func (h *hardware) flags(cmd *cobra.Command) {
 }
 
 // node is the Node that was given, nil without one, with what is wrong with it.
-func (h *hardware) read(e *env) (n *node.Node, gpus []mig.GPU, findings []finding.Finding, err error) {
+func (h *hardware) read(e *env) (n *node.Node, gpus []mig.GPU, findings []report.Row, err error) {
 	if h.count < 1 || h.count > 256 {
 		return nil, nil, nil, fmt.Errorf("%w: --gpus is %d, want 1 to 256", errUsage, h.count)
 	}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func newImagesCommand(e *env) *cobra.Command {
@@ -53,7 +53,7 @@ driver has an image for each operating system of the nodes (--os), and when it i
 				return err
 			}
 			if images.ByNVIDIADriver(e.table, v, settings) {
-				findings = append(findings, finding.Finding{ID: "not-judged", Subject: "driver.nvidiaDriverCRD.enabled",
+				findings = append(findings, report.Row{ID: "not-judged", State: report.Note, Subject: "driver.nvidiaDriverCRD.enabled",
 					Reason: "drivers come from NVIDIADrivers: the images of those that the chart does not write are not listed", Source: "gpu-operator templates/nvidiadriver.yaml"})
 			}
 			return e.answer(imagesAnswer(list, findings, long))
@@ -71,25 +71,25 @@ driver has an image for each operating system of the nodes (--os), and when it i
 
 // imagesAnswer lists the images; what is not sure about several is one note. Where the values could
 // not be read it lists none: those of the defaults would be mirrored in their place.
-func imagesAnswer(list []images.Image, findings []finding.Finding, long bool) answer {
-	report := finding.Report{Findings: findings}
-	if report.AtLeast(finding.Error) {
+func imagesAnswer(list []images.Image, findings []report.Row, long bool) answer {
+	found := report.Report{Rows: findings}
+	if found.AtLeast(report.Failed) {
 		list = nil
 	}
-	a := answer{Data: list, Document: true, Quiet: true, Report: report}
+	a := answer{Data: list, Document: true, Quiet: true, Report: found}
 	noted := map[string]int{}
 	for _, i := range list {
 		at, seen := noted[i.Note]
 		switch {
 		case i.Note == "":
 		case seen:
-			a.Report.Findings[at].Subject += ", " + i.Name
+			a.Report.Rows[at].Subject += ", " + i.Name
 		default:
-			noted[i.Note] = len(a.Report.Findings)
-			a.Report.Add(finding.Finding{ID: "image-tag", Severity: finding.Info, Subject: i.Name, Reason: i.Note, Source: "GPU Operator component matrix"})
+			noted[i.Note] = len(a.Report.Rows)
+			a.Report.Add(report.Row{ID: "image-tag", State: report.Note, Subject: i.Name, Reason: i.Note, Source: "GPU Operator component matrix"})
 		}
 	}
-	a.Text = func(w io.Writer, _ finding.Style) error {
+	a.Text = func(w io.Writer, _ report.Style) error {
 		for _, i := range list {
 			line := i.Name
 			if long {

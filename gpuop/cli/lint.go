@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func newLintCommand(e *env) *cobra.Command {
@@ -53,7 +53,7 @@ type lintFlags struct {
 	// folders are the folders in which inputs were found, by their names.
 	folders map[string]string
 	// unread are the inputs that could not be read.
-	unread []finding.Finding
+	unread []report.Row
 }
 
 // linted reads what is to be linted, and returns what the script is called.
@@ -107,8 +107,8 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 		return err
 	}
 	result.Report.Add(o.unread...)
-	for i := range result.Report.Findings {
-		if f := &result.Report.Findings[i]; f.File == lint.CommandName {
+	for i := range result.Report.Rows {
+		if f := &result.Report.Rows[i]; f.File == lint.CommandName {
 			f.File = name
 		}
 	}
@@ -140,15 +140,15 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, script string, answere
 	var inputs []string
 	for _, names := range o.groups {
 		if !slices.ContainsFunc(names, func(name string) bool { return !unread[name] }) {
-			inputs = append(inputs, finding.OneLine(strings.Join(names, ", ")))
+			inputs = append(inputs, report.OneLine(strings.Join(names, ", ")))
 		}
 	}
 	if len(inputs) == 0 {
 		return answered
 	}
 	err := fmt.Errorf("%w: nothing in %s was judged; gpuop lint --help says what it reads", errNothing, strings.Join(inputs, ", "))
-	others := finding.Report{Findings: slices.DeleteFunc(slices.Clone(result.Report.Findings), func(f finding.Finding) bool { return unread[f.File] })}
-	if !e.fails(&others, false) {
+	others := report.Report{Rows: slices.DeleteFunc(slices.Clone(result.Report.Rows), func(f report.Row) bool { return unread[f.File] })}
+	if !e.fails(&others) {
 		return err
 	}
 	fmt.Fprintf(e.Err, "note: %s\n", strings.TrimPrefix(err.Error(), errNothing.Error()+": "))
@@ -166,20 +166,20 @@ type lintData struct {
 }
 
 // kinds writes what the inputs were taken for.
-func kinds(result *lint.Result) func(io.Writer, finding.Style) error {
-	return func(w io.Writer, style finding.Style) error {
+func kinds(result *lint.Result) func(io.Writer, report.Style) error {
+	return func(w io.Writer, style report.Style) error {
 		if len(result.Kinds) == 0 {
 			_, err := fmt.Fprintln(w, style.Dim("nothing could be judged"))
 			return err
 		}
-		if result.Judged == 0 && len(result.Report.Findings) == 0 {
-			_, err := fmt.Fprintln(w, style.Dim(finding.OneLine("read, and nothing judged: "+strings.Join(count(result.Kinds), ", "))))
+		if result.Judged == 0 && len(result.Report.Rows) == 0 {
+			_, err := fmt.Fprintln(w, style.Dim(report.OneLine("read, and nothing judged: "+strings.Join(count(result.Kinds), ", "))))
 			return err
 		}
-		if _, err := fmt.Fprintln(w, style.Dim(finding.OneLine("judged: "+strings.Join(count(result.Kinds), ", ")))); err != nil {
+		if _, err := fmt.Fprintln(w, style.Dim(report.OneLine("judged: "+strings.Join(count(result.Kinds), ", ")))); err != nil {
 			return err
 		}
-		if len(result.Report.Findings) > 0 {
+		if len(result.Report.Rows) > 0 {
 			return nil
 		}
 		_, err := fmt.Fprintln(w, style.Green(result.Report.Summary()))
@@ -235,7 +235,7 @@ func (e *env) fixed(options lint.Options, before *lint.Result, showSecrets bool)
 	}
 	return e.answer(answer{
 		Report: after.Report, Document: true, Data: lintData{after.Kinds, text, before.Dropped, before.Left}, Fail: len(before.Dropped) > 0,
-		Text: func(w io.Writer, _ finding.Style) error {
+		Text: func(w io.Writer, _ report.Style) error {
 			_, err := io.WriteString(w, strings.TrimRight(text, "\n")+"\n")
 			return err
 		},
@@ -301,9 +301,9 @@ func (e *env) sources(o *lintFlags, args []string) (files, scripts []lint.Input,
 // notRead makes a row of an input that cannot be read. One that was found in a folder is a note: nobody has
 // named it.
 func (o *lintFlags) notRead(path, arg string, err error) {
-	f := finding.Finding{ID: "not-read", Severity: finding.Error, File: inputName(path), Reason: "it is not judged: " + err.Error()}
+	f := report.Row{ID: "not-read", State: report.Failed, File: inputName(path), Reason: "it is not judged: " + err.Error()}
 	if path != arg {
-		f.Severity = finding.Info
+		f.State = report.Note
 	}
 	o.unread = append(o.unread, f)
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func newMIGCommand(e *env) *cobra.Command {
@@ -70,7 +70,7 @@ func allBoards() answer {
 			fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name), largest.Name, string(b.Evidence),
 		})
 	}
-	return answer{Data: mig.Boards(), Text: func(w io.Writer, style finding.Style) error {
+	return answer{Data: mig.Boards(), Text: func(w io.Writer, style report.Style) error {
 		if err := table(w, rows); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func oneBoard(b mig.Board) answer {
 	for _, l := range mig.Maximal(b) {
 		result.Maximal = append(result.Maximal, l.Request().String())
 	}
-	return answer{Data: result, Text: func(w io.Writer, style finding.Style) error {
+	return answer{Data: result, Text: func(w io.Writer, style report.Style) error {
 		fmt.Fprintf(w, "%s: %d compute slices, %d memory slices, PCI ids %s\n\n", style.Bold(b.Name), b.ComputeSlices, b.MemorySlices, strings.Join(b.PCIIDs, " "))
 		rows := [][]string{{"PROFILE", "MOST", "COMPUTE", "MEMORY", "SMs", "STARTS AT", "CONFIG (ALL GPUS)", "RESOURCE (mixed)"}}
 		for _, p := range b.Profiles {
@@ -184,7 +184,7 @@ func fit(b mig.Board, request mig.Request) answer {
 		for _, i := range layout {
 			result.Layout = append(result.Layout, instanceResult{i.Profile.Name, i.Start, i.Profile.Memory})
 		}
-		return answer{Data: result, Report: assumed(b), Quiet: true, Text: func(w io.Writer, style finding.Style) error {
+		return answer{Data: result, Report: assumed(b), Quiet: true, Text: func(w io.Writer, style report.Style) error {
 			_, err := fmt.Fprintf(w, "%s %s\n\n%s\n%s\n", style.Bold(title), style.Green("fits"), result.Drawing, mig.Usage(b, layout))
 			return err
 		}}
@@ -193,12 +193,12 @@ func fit(b mig.Board, request mig.Request) answer {
 	if len(refusal.Nearest) > 0 {
 		result.Drawing = mig.Drawing(b, refusal.Nearest[0])
 	}
-	var report finding.Report
-	report.Add(finding.Finding{
-		ID: "mig-does-not-fit", Severity: finding.Error, Subject: result.Request, Reason: result.Reason,
+	var found report.Report
+	found.Add(report.Row{
+		ID: "mig-does-not-fit", State: report.Failed, Subject: result.Request, Reason: result.Reason,
 		Fix: strings.Join(result.Nearest, " | "), Source: b.Source,
 	})
-	return answer{Data: result, Report: report, Quiet: true, Text: func(w io.Writer, style finding.Style) error {
+	return answer{Data: result, Report: found, Quiet: true, Text: func(w io.Writer, style report.Style) error {
 		fmt.Fprintf(w, "%s %s\n", style.Bold(title), style.Red("does not fit"))
 		if result.Drawing == "" {
 			return nil
@@ -220,13 +220,13 @@ func (e *env) fitConfig(a answer, name string, request mig.Request) error {
 	file := mig.WriteConfig(name, request)
 	_, findings := mig.ParseConfig(file)
 	for _, f := range findings {
-		if f.Severity == finding.Error {
+		if f.State == report.Failed {
 			return fmt.Errorf("%w: --config %q: %s; %s", errUsage, name, f.Reason, f.Fix)
 		}
 	}
 	a.Report.Add(findings...)
 	var drawn strings.Builder
-	if err := a.Text(&drawn, finding.Style{}); err != nil {
+	if err := a.Text(&drawn, report.Style{}); err != nil {
 		return err
 	}
 	var text strings.Builder
@@ -240,12 +240,12 @@ func (e *env) fitConfig(a answer, name string, request mig.Request) error {
 }
 
 // assumed is the note that goes with a board whose placements no driver has printed.
-func assumed(b mig.Board) finding.Report {
+func assumed(b mig.Board) report.Report {
 	if b.Evidence == mig.Attested {
-		return finding.Report{}
+		return report.Report{}
 	}
-	return finding.Report{Findings: []finding.Finding{{
-		ID: "mig-placements-assumed", Severity: finding.Info, Subject: b.Name,
+	return report.Report{Rows: []report.Row{{
+		ID: "mig-placements-assumed", State: report.Note, Subject: b.Name,
 		Reason: "the placements of this board are assumed from the pattern of the attested boards; nvidia-smi mig -lgipp prints the board's own",
 		Source: b.Source,
 	}}}
@@ -278,7 +278,7 @@ default names (all-balanced, all-1g.10gb, …), or profiles for every GPU.`,
 			if err != nil {
 				return err
 			}
-			report := finding.Report{Findings: findings}
+			answered := report.Report{Rows: findings}
 			if n != nil {
 				strategy = cmp.Or(strategy, n.Labels["nvidia.com/mig.strategy"])
 				if len(args) == 0 {
@@ -297,9 +297,9 @@ default names (all-balanced, all-1g.10gb, …), or profiles for every GPU.`,
 				if file != "" {
 					f.File = inputName(file)
 				}
-				report.Add(f)
+				answered.Add(f)
 			}
-			return e.answer(predicted(gpus, title, cmp.Or(strategy, mig.StrategySingle), report))
+			return e.answer(predicted(gpus, title, cmp.Or(strategy, mig.StrategySingle), answered))
 		},
 	}
 	h.flags(cmd)
@@ -310,7 +310,7 @@ default names (all-balanced, all-1g.10gb, …), or profiles for every GPU.`,
 }
 
 // partition is the config that the user named, its name in the title, and what is wrong with the file that has it.
-func (e *env) partition(gpu mig.GPU, file, config string, words []string) (mig.Named, string, []finding.Finding, error) {
+func (e *env) partition(gpu mig.GPU, file, config string, words []string) (mig.Named, string, []report.Row, error) {
 	none := mig.Named{}
 	switch {
 	case len(words) > 0 && (config != "" || file != ""):
@@ -348,7 +348,7 @@ func (e *env) partition(gpu mig.GPU, file, config string, words []string) (mig.N
 		names = append(names, n.Name)
 	}
 	hint := "it has " + strings.Join(names, ", ")
-	if near := finding.Nearest(config, names); near != "" {
+	if near := report.Nearest(config, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
 	return none, "", nil, fmt.Errorf("%s: %w %q: %s", inputName(file), mig.ErrUnknownConfig, config, hint)
@@ -362,10 +362,10 @@ func checkStrategy(flag, word string) error {
 	return fmt.Errorf("%w: %s %q, want none, single or mixed", errUsage, flag, word)
 }
 
-func predicted(gpus []mig.GPU, title, strategy string, report finding.Report) answer {
+func predicted(gpus []mig.GPU, title, strategy string, found report.Report) answer {
 	p := mig.Predict(gpus, strategy, mig.Replication{})
-	report.Add(p.Findings...)
-	return answer{Data: predictionResult{strategy, p.Resources, p.Labels}, Report: report, Text: func(w io.Writer, style finding.Style) error {
+	found.Add(p.Findings...)
+	return answer{Data: predictionResult{strategy, p.Resources, p.Labels}, Report: found, Text: func(w io.Writer, style report.Style) error {
 		fmt.Fprintf(w, "%s, %s\n\n%s\n", style.Bold(gpuLine(gpus)), title, style.Bold("mig.strategy="+strategy))
 		if err := writeResources(w, nil, p.Resources, style); err != nil {
 			return err
@@ -375,7 +375,7 @@ func predicted(gpus []mig.GPU, title, strategy string, report finding.Report) an
 }
 
 // writeResources shows the extended resources, with what they were before where that is known.
-func writeResources(w io.Writer, before, after map[string]int, style finding.Style) error {
+func writeResources(w io.Writer, before, after map[string]int, style report.Style) error {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(after))
 	slices.Sort(names)
 	fmt.Fprintln(w, style.Dim("capacity and allocatable"))
@@ -395,7 +395,7 @@ func writeResources(w io.Writer, before, after map[string]int, style finding.Sty
 }
 
 // writeLabels shows the labels, with what they were before where that is known.
-func writeLabels(w io.Writer, before, after map[string]string, style finding.Style) error {
+func writeLabels(w io.Writer, before, after map[string]string, style report.Style) error {
 	var rows [][]string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		value := cmp.Or(after[name], `""`)

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // migApply are the flags of mig apply.
@@ -65,23 +65,23 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 	if err != nil {
 		return err
 	}
-	tree := &verdict.Tree{Title: s.Title, At: s.At, Verdicts: rows}
-	row := verdict.Verdict{
-		ID: "mig-label", State: verdict.Note, Node: node, Subject: judge.LabelMIG, Source: "gpuop",
+	tree := report.Report{Judged: true, Title: s.Title, At: s.At, Rows: rows}
+	row := report.Row{
+		ID: "mig-label", State: report.Note, Node: node, Subject: judge.LabelMIG, Source: "gpuop",
 		Reason: "nothing was written: --apply writes the label",
-		Next:   fmt.Sprintf("kubectl label node %s %s=%s --overwrite", node, judge.LabelMIG, config),
+		Fix:    fmt.Sprintf("kubectl label node %s %s=%s --overwrite", node, judge.LabelMIG, config),
 	}
 	to, live := source.(labeled)
 	switch {
 	case !a.apply || !live:
 	case judge.Blocked(rows) && !a.force:
-		row.State, row.Reason, row.Next = verdict.Failed, "nothing was written, for what stands in the way; --force writes it in spite of that", ""
+		row.State, row.Reason, row.Fix = report.Failed, "nothing was written, for what stands in the way; --force writes it in spite of that", ""
 	default:
 		if err := to.Label(ctx, node, judge.LabelMIG, config); err != nil {
 			return err
 		}
-		row.Reason, row.Next = config+" was written", "gpuop verify --wait --node "+node
+		row.Reason, row.Fix = config+" was written", "gpuop verify --wait --node "+node
 	}
 	tree.Add(row)
-	return e.answer(answer{Tree: tree})
+	return e.answer(answer{Report: tree})
 }

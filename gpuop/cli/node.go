@@ -37,7 +37,7 @@ with --root; a copy of the files works as well. What may not be read is unknown,
 			if err != nil {
 				return err
 			}
-			return e.answer(answer{Tree: &tree})
+			return e.answer(answer{Report: tree})
 		},
 	}
 	cmd.Flags().StringVar(&opt.Root, "root", "/", "`folder` in which / of the node is mounted, or to which its files were copied")

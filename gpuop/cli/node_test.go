@@ -16,12 +16,12 @@ func TestNode(t *testing.T) {
 	}
 	var got struct {
 		At       string
-		Verdicts []struct{ ID, State, Subject string }
+		Findings []struct{ ID, State, Subject string }
 	}
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
-	if first := got.Verdicts[0]; got.At == "" || first.ID != "first-broken-link" || !strings.HasSuffix(first.Subject, "99-nvidia.toml") {
+	if first := got.Findings[0]; got.At == "" || first.ID != "first-broken-link" || !strings.HasSuffix(first.Subject, "99-nvidia.toml") {
 		t.Errorf("first row %+v, at %q", first, got.At)
 	}
 	if code, _, _ := call("", "node", "--root", "examples/node", "--fail-on", "never"); code != exitClean {

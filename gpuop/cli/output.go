@@ -11,8 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 var formats = []string{"text", "json", "sarif"}
@@ -28,8 +27,7 @@ func (e *env) check() error {
 		return fmt.Errorf("%w: unknown output format %q, want %s", errUsage, e.format, strings.Join(formats, ", "))
 	}
 	if e.failOn != "" && e.failOn != "never" {
-		var s finding.Severity
-		if err := s.UnmarshalText([]byte(e.failOn)); err != nil {
+		if _, err := report.AtSeverity(e.failOn); err != nil {
 			return fmt.Errorf("%w: --fail-on: %w, or never", errUsage, err)
 		}
 	}
@@ -39,17 +37,16 @@ func (e *env) check() error {
 // An answer is what a command found out.
 type answer struct {
 	// Text writes the result for a human; nil when the findings are the whole answer.
-	Text func(w io.Writer, style finding.Style) error
+	Text func(w io.Writer, style report.Style) error
 	// Document says that Text writes a file, such as a values file, for another program to read: it
 	// is written alone and without color, and the findings go to the error stream.
 	Document bool
 	// Data is the result for -o json; its json tags name the fields. Without it the
 	// findings are written.
 	Data any
-	// Report is what is wrong with the input or worth knowing about the result.
-	Report finding.Report
-	// Tree is what a command judged of a cluster or a node: it stands for Text, Data and Report.
-	Tree *verdict.Tree
+	// Report is what is wrong with the input or worth knowing about the result. That of a cluster or a node
+	// stands for Text and Data.
+	Report report.Report
 	// Quiet leaves out the line that counts the findings.
 	Quiet bool
 	// Fail makes the exit code 1 whatever the findings are: something of the input is missing from
@@ -60,10 +57,6 @@ type answer struct {
 // answer writes a in the format and to the place that the flags name, and returns
 // errFindings when a finding is as severe as --fail-on.
 func (e *env) answer(a answer) error {
-	if a.Tree != nil {
-		a.Tree.Sort()
-		a.Report = a.Tree.Report()
-	}
 	a.Report.Sort()
 	var out bytes.Buffer
 	if err := e.render(&out, &a); err != nil {
@@ -78,7 +71,7 @@ func (e *env) answer(a answer) error {
 	} else if err := os.WriteFile(e.outPath, out.Bytes(), 0o600); err != nil {
 		return err
 	}
-	if a.Fail && e.failOn != "never" || e.fails(&a.Report, a.Tree != nil) {
+	if a.Fail && e.failOn != "never" || e.fails(&a.Report) {
 		return errFindings
 	}
 	return nil
@@ -101,7 +94,7 @@ func (e *env) notAnInput() error {
 func (e *env) render(w io.Writer, a *answer) error {
 	switch e.format {
 	case "json":
-		return finding.WriteJSON(w, a.data())
+		return report.WriteJSON(w, a.data())
 	case "sarif":
 		return a.Report.WriteSARIF(w, "gpuop", e.version)
 	}
@@ -109,17 +102,12 @@ func (e *env) render(w io.Writer, a *answer) error {
 }
 
 func (e *env) renderText(w io.Writer, a *answer) error {
-	style := finding.Style{Color: e.Terminal && e.outPath == ""}
+	style := report.Style{Color: e.Terminal && e.outPath == ""}
 	notes := w
+	found := len(a.Report.Rows) > 0
 	switch {
-	case a.Tree != nil:
-		if err := a.Tree.WriteText(w, style, e.verbose); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(w, "\n%s\n", a.Tree.Summary())
-		return err
 	case a.Document:
-		if err := a.Text(w, finding.Style{}); err != nil {
+		if err := a.Text(w, report.Style{}); err != nil {
 			return err
 		}
 		notes = e.Err
@@ -127,40 +115,31 @@ func (e *env) renderText(w io.Writer, a *answer) error {
 		if err := a.Text(w, style); err != nil {
 			return err
 		}
-		if len(a.Report.Findings) > 0 {
-			if _, err := io.WriteString(w, "\n"); err != nil {
-				return err
-			}
+		if found {
+			fmt.Fprintln(w)
 		}
 	}
-	if err := a.Report.WriteText(notes, style); err != nil {
+	if err := a.Report.WriteText(notes, style, e.verbose); err != nil {
 		return err
 	}
-	if a.Quiet || a.Text != nil && len(a.Report.Findings) == 0 {
+	if a.Quiet || a.Text != nil && !found {
 		return nil
 	}
-	blank := ""
-	if len(a.Report.Findings) > 0 {
-		blank = "\n"
+	if found {
+		fmt.Fprintln(notes)
 	}
-	_, err := fmt.Fprintf(notes, "%s%s\n", blank, a.Report.Summary())
+	_, err := fmt.Fprintln(notes, a.Report.Summary())
 	return err
 }
 
-// data is the answer for machines: the tree, the result beside the findings, or the findings alone.
+// data is the answer for machines: the result beside the findings, or the findings alone.
 func (a *answer) data() any {
-	if a.Tree != nil {
-		return struct {
-			*verdict.Tree
-			Summary string `json:"summary"`
-		}{a.Tree, a.Tree.Summary()}
-	}
 	if a.Data == nil {
 		return a.Report
 	}
 	return struct {
-		Result any            `json:"result"`
-		Report finding.Report `json:"report"`
+		Result any           `json:"result"`
+		Report report.Report `json:"report"`
 	}{a.Data, a.Report}
 }
 

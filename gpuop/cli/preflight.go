@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func newPreflightCommand(e *env) *cobra.Command {
@@ -57,13 +57,13 @@ It judges with the values of -f and --set; without, with those of the ClusterPol
 			if len(values.Intended) > 0 {
 				o.Values = []map[string]any{values.Intended}
 			}
-			tree, _, err := e.judged(cmd.Context(), where, source, w, judging{command: "gpuop preflight --wait", kinds: judge.PreflightKinds(), judge: func(s *cluster.State) ([]verdict.Verdict, error) {
+			tree, _, err := e.judged(cmd.Context(), where, source, w, judging{command: "gpuop preflight --wait", kinds: judge.PreflightKinds(), judge: func(s *cluster.State) ([]report.Row, error) {
 				return judge.Preflight(s, o), nil
 			}})
 			if err != nil {
 				return err
 			}
-			return e.answer(answer{Tree: tree})
+			return e.answer(answer{Report: *tree})
 		},
 	}
 	where = connectOrRead(cmd)

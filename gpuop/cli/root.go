@@ -13,8 +13,8 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Exit codes of Run.
@@ -111,7 +111,7 @@ Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows 
 				known = append(known, c.Name())
 			}
 			hint := ""
-			if near := finding.Nearest(args[0], known); near != "" {
+			if near := report.Nearest(args[0], known); near != "" {
 				hint = ", did you mean " + near + "?"
 			}
 			return fmt.Errorf("%w: no command %q%s (see %s --help)", errUsage, args[0], hint, cmd.CommandPath())
@@ -184,16 +184,16 @@ func inputName(path string) string {
 	return path
 }
 
-// fails reports whether the findings make the exit code 1. Rows are those of a cluster or a node.
-func (e *env) fails(r *finding.Report, rows bool) bool {
-	severity := finding.Error
+// fails reports whether the findings make the exit code 1.
+func (e *env) fails(r *report.Report) bool {
+	least := report.Failed
 	switch {
 	case e.failOn == "never":
 		return false
 	case e.failOn != "":
-		_ = severity.UnmarshalText([]byte(e.failOn)) // check has accepted the word
-	case rows:
-		severity = finding.Warning
+		least, _ = report.AtSeverity(e.failOn) // check has accepted the word
+	case r.Judged:
+		least = report.Waiting
 	}
-	return r.AtLeast(severity)
+	return r.AtLeast(least)
 }

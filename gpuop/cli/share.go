@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -95,9 +95,9 @@ Several files make several configs; NAME=FILE names one, otherwise it is named a
 }
 
 // readConfigs reads the configs of all files; findings name the file they are in.
-func (e *env) readConfigs(files []string) ([]sharing.Named, finding.Report, error) {
+func (e *env) readConfigs(files []string) ([]sharing.Named, report.Report, error) {
 	var configs []sharing.Named
-	var report finding.Report
+	var found report.Report
 	for _, file := range files {
 		name, path, named := strings.Cut(file, "=")
 		if !named {
@@ -109,28 +109,28 @@ func (e *env) readConfigs(files []string) ([]sharing.Named, finding.Report, erro
 		}
 		data, err := e.read(path)
 		if err != nil {
-			return nil, report, err
+			return nil, found, err
 		}
-		found, findings := sharing.ParseAny(data, name)
+		parsed, findings := sharing.ParseAny(data, name)
 		for i := range findings {
 			findings[i].File = inputName(path)
 		}
-		for i := range found {
-			found[i].File = inputName(path)
+		for i := range parsed {
+			parsed[i].File = inputName(path)
 		}
-		report.Add(findings...)
-		configs = append(configs, found...)
+		found.Add(findings...)
+		configs = append(configs, parsed...)
 	}
-	return configs, report, nil
+	return configs, found, nil
 }
 
-func share(route sharing.Route, n *node.Node, gpus []mig.GPU, configs []sharing.Named, label, deflt, migStrategy string, report finding.Report) answer {
+func share(route sharing.Route, n *node.Node, gpus []mig.GPU, configs []sharing.Named, label, deflt, migStrategy string, found report.Report) answer {
 	var names []string
 	for _, c := range configs {
 		names = append(names, c.Name)
 	}
 	name, starts, choice := sharing.Choose(route, names, label, deflt)
-	report.Add(choice...)
+	found.Add(choice...)
 	shown := name
 	if starts && name == "" && len(configs) == 1 {
 		shown = configs[0].Name
@@ -142,7 +142,7 @@ func share(route sharing.Route, n *node.Node, gpus []mig.GPU, configs []sharing.
 			starts = starts && config != nil && !config.Refused
 			for _, f := range config.Dead(route) {
 				f.File = c.File
-				report.Add(f)
+				found.Add(f)
 			}
 		}
 	}
@@ -162,7 +162,7 @@ func share(route sharing.Route, n *node.Node, gpus []mig.GPU, configs []sharing.
 		before.Resources, before.Labels = n.GPUResources(), n.Labels
 	}
 	after := sharing.Predict(gpus, migStrategy, config)
-	report.Add(after.Findings...)
+	found.Add(after.Findings...)
 	if !starts {
 		after.Resources = map[string]int{}
 	}
@@ -180,12 +180,12 @@ func share(route sharing.Route, n *node.Node, gpus []mig.GPU, configs []sharing.
 	for resource, count := range after.Resources {
 		result.Resources[resource] = change{Before: before.Resources[resource], After: count}
 	}
-	return answer{Data: result, Report: report, Text: func(w io.Writer, style finding.Style) error {
+	return answer{Data: result, Report: found, Text: func(w io.Writer, style report.Style) error {
 		return writeShare(w, style, gpus, result, before, after, starts)
 	}}
 }
 
-func writeShare(w io.Writer, style finding.Style, gpus []mig.GPU, r shareResult, before mig.Prediction, after sharing.Prediction, starts bool) error {
+func writeShare(w io.Writer, style report.Style, gpus []mig.GPU, r shareResult, before mig.Prediction, after sharing.Prediction, starts bool) error {
 	title := gpuLine(gpus)
 	if r.Node != "" {
 		title = r.Node + ": " + title

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -62,14 +62,14 @@ func FuzzSharePredict(f *testing.F) {
 	f.Add("kind: ConfigMap\ndata: {a: 'version: v1', b: '- x'}", "")
 	f.Fuzz(func(t *testing.T, file, label string) {
 		configs, findings := sharing.ParseAny([]byte(file), "x")
-		report := finding.Report{Findings: findings}
+		found := report.Report{Rows: findings}
 		g := mig.GPU{Product: "X", MemoryMiB: 1000, ComputeCapability: "8.0"}
-		a := share(sharing.Plugin, nil, []mig.GPU{g, g}, configs, label, "", "", report)
+		a := share(sharing.Plugin, nil, []mig.GPU{g, g}, configs, label, "", "", found)
 		for _, format := range []string{"text", "json", "sarif"} {
 			e := &env{format: format, failOn: "error", Streams: Streams{Out: &strings.Builder{}, Err: &strings.Builder{}}}
 			err := e.answer(a)
-			if (err == nil) == a.Report.AtLeast(finding.Error) {
-				t.Fatalf("%s: error %v with findings %v", format, err, a.Report.Findings)
+			if (err == nil) == a.Report.AtLeast(report.Failed) {
+				t.Fatalf("%s: error %v with findings %v", format, err, a.Report.Rows)
 			}
 		}
 	})

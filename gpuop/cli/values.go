@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
 )
 
@@ -108,8 +108,8 @@ func imageTag(version string) string {
 }
 
 // literal writes a text as it is.
-func literal(text []byte) func(io.Writer, finding.Style) error {
-	return func(w io.Writer, _ finding.Style) error {
+func literal(text []byte) func(io.Writer, report.Style) error {
+	return func(w io.Writer, _ report.Style) error {
 		_, err := w.Write(text)
 		return err
 	}
@@ -136,12 +136,12 @@ func newValuesExplainCommand(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return e.answer(answer{Data: list, Text: func(w io.Writer, style finding.Style) error { return explainKeys(w, style, list) }})
+			return e.answer(answer{Data: list, Text: func(w io.Writer, style report.Style) error { return explainKeys(w, style, list) }})
 		},
 	}
 }
 
-func explainKeys(w io.Writer, style finding.Style, list []values.Explanation) error {
+func explainKeys(w io.Writer, style report.Style, list []values.Explanation) error {
 	var b bytes.Buffer
 	group := ""
 	for i, x := range list {
@@ -170,7 +170,7 @@ func explainKeys(w io.Writer, style finding.Style, list []values.Explanation) er
 			}
 			value := "not known"
 			var text bytes.Buffer
-			if d.Known && finding.WriteJSON(&text, d.Value) == nil {
+			if d.Known && report.WriteJSON(&text, d.Value) == nil {
 				value = strings.Join(strings.Fields(text.String()), " ")
 			}
 			fmt.Fprintf(&b, "  default  %s  from %s\n", value, d.From)
@@ -220,7 +220,7 @@ yaml it stands beside the file. A target that is older than the file is refused 
 			if m.YAML != "" && e.format == "text" {
 				fmt.Fprint(e.Err, changeList(m))
 			}
-			return e.answer(answer{Document: true, Report: m.Report, Quiet: len(m.Report.Findings) == 0, Data: m, Fail: m.Dropped(), Text: literal([]byte(m.YAML))})
+			return e.answer(answer{Document: true, Report: m.Report, Quiet: len(m.Report.Rows) == 0, Data: m, Fail: m.Dropped(), Text: literal([]byte(m.YAML))})
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `release` that the file is for")

@@ -15,7 +15,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // waiting are the flags of commands that wait.
@@ -67,7 +67,7 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 		}
 		tree, state, err := e.judged(cmd.Context(), c, source, w, judging{
 			command: strings.TrimSpace("gpuop verify --wait " + nodeFlag(node)), start: true, kinds: judge.VerifyKinds(),
-			judge: func(s *cluster.State) ([]verdict.Verdict, error) {
+			judge: func(s *cluster.State) ([]report.Row, error) {
 				return ofNode(s, judge.Verify(s, judge.Options{Table: e.table}), node)
 			},
 		})
@@ -81,7 +81,7 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 			}
 			tree.Add(rows...)
 		}
-		return e.answer(answer{Tree: tree})
+		return e.answer(answer{Report: *tree})
 	}
 	w.flags(cmd, "nothing waits or has failed")
 	cmd.Flags().BoolVar(&smoke, "smoke", false, "create a pod that uses a GPU, NVIDIA's vectorAdd; it is deleted at the end")
@@ -100,11 +100,11 @@ func nodeFlag(node string) string {
 }
 
 // ofNode are the rows of one node and of what could not be read; without a name all rows.
-func ofNode(s *cluster.State, rows []verdict.Verdict, name string) ([]verdict.Verdict, error) {
+func ofNode(s *cluster.State, rows []report.Row, name string) ([]report.Row, error) {
 	if name == "" {
 		return rows, nil
 	}
-	rows = slices.DeleteFunc(rows, func(v verdict.Verdict) bool {
+	rows = slices.DeleteFunc(rows, func(v report.Row) bool {
 		return v.Node != name && !slices.Contains(strings.Split(v.Nodes, ", "), name) && (v.Node != "" || v.ID != "unread")
 	})
 	if len(rows) > 0 || s.Lacks(cluster.Nodes) != nil {
@@ -117,16 +117,16 @@ func ofNode(s *cluster.State, rows []verdict.Verdict, name string) ([]verdict.Ve
 }
 
 // smoke runs the smoke test and deletes its pods, also when it is interrupted.
-func (e *env) smoke(ctx context.Context, state *cluster.State, pods judge.Pods, w waiting, namespace, image, node string) ([]verdict.Verdict, error) {
-	row := verdict.Verdict{ID: "smoke-vectoradd", State: verdict.Failed, Subject: "vectorAdd", Node: node, Next: "gpuop verify", Source: "GPU Operator documentation, verification"}
+func (e *env) smoke(ctx context.Context, state *cluster.State, pods judge.Pods, w waiting, namespace, image, node string) ([]report.Row, error) {
+	row := report.Row{ID: "smoke-vectoradd", State: report.Failed, Subject: "vectorAdd", Node: node, Fix: "gpuop verify", Source: "GPU Operator documentation, verification"}
 	if m := state.Lacks(cluster.Nodes); m != nil && m.Why != cluster.Partial {
-		row.State, row.Reason = verdict.Unknown, "the nodes could not be read, so it is not known what a pod may request: "+m.Detail
-		return []verdict.Verdict{row}, nil
+		row.State, row.Reason = report.Unknown, "the nodes could not be read, so it is not known what a pod may request: "+m.Detail
+		return []report.Row{row}, nil
 	}
 	plan, err := judge.PlanSmoke(state, node, namespace, image)
 	if errors.Is(err, judge.ErrNoGPU) {
 		row.Reason = err.Error()
-		return []verdict.Verdict{row}, nil
+		return []report.Row{row}, nil
 	}
 	if err != nil {
 		return nil, err

@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // errDeadline is what until returns when its timeout has passed.
@@ -23,7 +22,7 @@ var errDeadline = errors.New("the deadline has passed")
 const lookEvery = 5 * time.Second
 
 // A look returns the rows as they stand, and whether the waiting is over.
-type look func(ctx context.Context) (rows []verdict.Verdict, done bool, err error)
+type look func(ctx context.Context) (rows []report.Row, done bool, err error)
 
 // until repeats a look until it is done or fails, the timeout has passed (errDeadline), or ctx ends. Each
 // change of a row that waits or has failed is a line of out. A look that takes long doubles the pause.
@@ -36,7 +35,7 @@ func until(ctx context.Context, out io.Writer, every, timeout time.Duration, loo
 		}
 		return fmt.Errorf("%w: %s", errDeadline, timeout)
 	}
-	shown := map[string]verdict.Verdict{}
+	shown := map[string]report.Row{}
 	for {
 		start := time.Now()
 		rows, done, err := look(limited)
@@ -59,18 +58,18 @@ func until(ctx context.Context, out io.Writer, every, timeout time.Duration, loo
 }
 
 // unsettled are the rows that waiting can end: those that wait or have failed.
-func unsettled(rows []verdict.Verdict) []verdict.Verdict {
-	return slices.DeleteFunc(slices.Clone(rows), func(v verdict.Verdict) bool {
-		return v.State != verdict.Waiting && v.State != verdict.Failed
+func unsettled(rows []report.Row) []report.Row {
+	return slices.DeleteFunc(slices.Clone(rows), func(v report.Row) bool {
+		return v.State != report.Waiting && v.State != report.Failed
 	})
 }
 
 // show writes what has changed since it was last shown, and returns what is shown now.
-func show(out io.Writer, before map[string]verdict.Verdict, rows []verdict.Verdict) map[string]verdict.Verdict {
+func show(out io.Writer, before map[string]report.Row, rows []report.Row) map[string]report.Row {
 	now := time.Now().UTC()
 	clock := now.Format("15:04:05Z")
-	present := make(map[string]verdict.Verdict, len(rows))
-	name := func(v verdict.Verdict) string { return strings.TrimSpace(v.Node + " " + v.Subject) }
+	present := make(map[string]report.Row, len(rows))
+	name := func(v report.Row) string { return strings.TrimSpace(v.Node + " " + v.Subject) }
 	for _, v := range rows {
 		key := v.Node + "\x00" + v.ID + "\x00" + v.Subject
 		present[key] = v
@@ -81,14 +80,14 @@ func show(out io.Writer, before map[string]verdict.Verdict, rows []verdict.Verdi
 		if age := now.Sub(v.Since); !v.Since.IsZero() && age > 0 {
 			text += fmt.Sprintf(" (for %s)", age.Round(time.Second))
 		}
-		if v.Next != "" {
-			text += " → " + v.Next
+		if v.Fix != "" {
+			text += " → " + v.Fix
 		}
-		fmt.Fprintln(out, clock, finding.OneLine(text))
+		fmt.Fprintln(out, clock, report.OneLine(text))
 	}
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		if _, still := present[key]; !still {
-			fmt.Fprintln(out, clock, finding.OneLine(fmt.Sprintf("%-7s %s", verdict.OK, name(before[key]))))
+			fmt.Fprintln(out, clock, report.OneLine(fmt.Sprintf("%-7s %s", report.OK, name(before[key]))))
 		}
 	}
 	return present
@@ -101,13 +100,13 @@ type judging struct {
 	// start shows first which row to begin with.
 	start bool
 	kinds []cluster.Kind
-	judge func(*cluster.State) ([]verdict.Verdict, error)
+	judge func(*cluster.State) ([]report.Row, error)
 }
 
 // judged reads and judges once, or until nothing waits or the deadline has passed.
-func (e *env) judged(ctx context.Context, c *connection, source cluster.Source, w waiting, j judging) (*verdict.Tree, *cluster.State, error) {
+func (e *env) judged(ctx context.Context, c *connection, source cluster.Source, w waiting, j judging) (*report.Report, *cluster.State, error) {
 	var state *cluster.State
-	tree := &verdict.Tree{}
+	tree := &report.Report{}
 	look := func(ctx context.Context) error {
 		s, err := c.read(ctx, source, j.kinds...)
 		if err != nil {
@@ -118,23 +117,23 @@ func (e *env) judged(ctx context.Context, c *connection, source cluster.Source, 
 			return err
 		}
 		state = s
-		*tree = verdict.Tree{Title: s.Title, At: s.At, Start: j.start, Verdicts: rows}
+		*tree = report.Report{Judged: true, Title: s.Title, At: s.At, Start: j.start, Rows: rows}
 		return nil
 	}
 	if !w.wait {
 		err := look(ctx)
 		return tree, state, err
 	}
-	err := until(ctx, e.Err, lookEvery, w.deadline, func(ctx context.Context) ([]verdict.Verdict, bool, error) {
+	err := until(ctx, e.Err, lookEvery, w.deadline, func(ctx context.Context) ([]report.Row, bool, error) {
 		err := look(ctx)
 		switch {
 		case err != nil && state != nil && errors.Is(err, cluster.ErrUnreachable) && ctx.Err() == nil:
 			// an API server that answered before may answer again
-			return []verdict.Verdict{{ID: "server", State: verdict.Failed, Subject: "the API server", Reason: err.Error()}}, false, nil
+			return []report.Row{{ID: "server", State: report.Failed, Subject: "the API server", Reason: err.Error()}}, false, nil
 		case err != nil:
 			return nil, false, err
 		}
-		return tree.Verdicts, judge.Settled(tree.Verdicts), nil
+		return tree.Rows, judge.Settled(tree.Rows), nil
 	})
 	if state == nil {
 		if errors.Is(err, errDeadline) {
@@ -142,9 +141,9 @@ func (e *env) judged(ctx context.Context, c *connection, source cluster.Source, 
 		}
 		return nil, nil, err
 	}
-	row := verdict.Verdict{ID: "wait", State: verdict.Failed, Subject: "--wait", Next: j.command, Source: "gpuop"}
+	row := report.Row{ID: "wait", State: report.Failed, Subject: "--wait", Fix: j.command, Source: "gpuop"}
 	left := "1 row waits or has failed"
-	if n := len(unsettled(tree.Verdicts)); n != 1 {
+	if n := len(unsettled(tree.Rows)); n != 1 {
 		left = fmt.Sprintf("%d rows wait or have failed", n)
 	}
 	switch {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Each change is one line, and a row that does not change is none.
@@ -21,20 +21,20 @@ func TestWaitingShowsChanges(t *testing.T) {
 		var out bytes.Buffer
 		looks := 0
 		begun := time.Now()
-		driver := func(state verdict.State, reason string, since time.Time) verdict.Verdict {
-			return verdict.Verdict{ID: "operand", Node: "gpu-1", Subject: "driver", State: state, Reason: reason, Since: since, Next: "kubectl logs d"}
+		driver := func(state report.State, reason string, since time.Time) report.Row {
+			return report.Row{ID: "operand", Node: "gpu-1", Subject: "driver", State: state, Reason: reason, Since: since, Fix: "kubectl logs d"}
 		}
-		err := until(t.Context(), &out, time.Second, time.Hour, func(context.Context) ([]verdict.Verdict, bool, error) {
+		err := until(t.Context(), &out, time.Second, time.Hour, func(context.Context) ([]report.Row, bool, error) {
 			looks++
-			ok := verdict.Verdict{ID: "operand", Subject: "dcgm", Reason: "the pod is ready"}
-			plugin := verdict.Verdict{ID: "operand", Node: "gpu-1", Subject: "device-plugin", State: verdict.Waiting, Reason: "waits for the driver"}
+			ok := report.Row{ID: "operand", Subject: "dcgm", Reason: "the pod is ready"}
+			plugin := report.Row{ID: "operand", Node: "gpu-1", Subject: "device-plugin", State: report.Waiting, Reason: "waits for the driver"}
 			switch looks {
 			case 1, 2:
-				return []verdict.Verdict{ok, driver(verdict.Waiting, "is being\nbuilt", begun.Add(-time.Minute)), plugin}, false, nil
+				return []report.Row{ok, driver(report.Waiting, "is being\nbuilt", begun.Add(-time.Minute)), plugin}, false, nil
 			case 3:
-				return []verdict.Verdict{ok, driver(verdict.Failed, "has crashed", time.Time{}), plugin}, false, nil
+				return []report.Row{ok, driver(report.Failed, "has crashed", time.Time{}), plugin}, false, nil
 			case 4:
-				return []verdict.Verdict{ok, plugin}, false, nil
+				return []report.Row{ok, plugin}, false, nil
 			}
 			return nil, true, nil
 		})
@@ -61,14 +61,14 @@ func TestWaitingEnds(t *testing.T) {
 		want error
 		took time.Duration
 	}{
-		"deadline between two looks": {func(context.Context) ([]verdict.Verdict, bool, error) { return nil, false, nil }, 0, errDeadline, time.Minute},
-		"deadline within a look": {func(ctx context.Context) ([]verdict.Verdict, bool, error) {
+		"deadline between two looks": {func(context.Context) ([]report.Row, bool, error) { return nil, false, nil }, 0, errDeadline, time.Minute},
+		"deadline within a look": {func(ctx context.Context) ([]report.Row, bool, error) {
 			<-ctx.Done()
 			return nil, false, fmt.Errorf("list nodes: %w", ctx.Err())
 		}, 0, errDeadline, time.Minute},
-		"a look fails":    {func(context.Context) ([]verdict.Verdict, bool, error) { return nil, false, broken }, 0, broken, 0},
-		"interrupted":     {func(context.Context) ([]verdict.Verdict, bool, error) { return nil, false, nil }, 7 * time.Second, context.Canceled, 7 * time.Second},
-		"done at once":    {func(context.Context) ([]verdict.Verdict, bool, error) { return nil, true, nil }, 0, nil, 0},
+		"a look fails":    {func(context.Context) ([]report.Row, bool, error) { return nil, false, broken }, 0, broken, 0},
+		"interrupted":     {func(context.Context) ([]report.Row, bool, error) { return nil, false, nil }, 7 * time.Second, context.Canceled, 7 * time.Second},
+		"done at once":    {func(context.Context) ([]report.Row, bool, error) { return nil, true, nil }, 0, nil, 0},
 		"slow, then done": {slowly(3, 20*time.Second), 0, errDeadline, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestWaitingEnds(t *testing.T) {
 // come first.
 func slowly(n int, each time.Duration) look {
 	looks := 0
-	return func(ctx context.Context) ([]verdict.Verdict, bool, error) {
+	return func(ctx context.Context) ([]report.Row, bool, error) {
 		looks++
 		select {
 		case <-time.After(each):

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Options say what was intended.
@@ -48,14 +48,14 @@ const (
 type judging struct {
 	*cluster.State
 	Options
-	rows []verdict.Verdict
+	rows []report.Row
 	// controllers own the installation.
 	controllers []controller
 }
 
 // Judge compares the cluster with what was intended. The rows stand in the order in which one step
 // makes the next.
-func Judge(s *cluster.State, o Options) []verdict.Verdict {
+func Judge(s *cluster.State, o Options) []report.Row {
 	j := &judging{State: s, Options: o}
 	all, broken := stored(s.Secrets, s.ConfigMaps)
 	releases := histories(all)
@@ -65,7 +65,7 @@ func Judge(s *cluster.State, o Options) []verdict.Verdict {
 	j.controllers = controllers(s, releases)
 	j.missing()
 	for _, err := range broken {
-		j.add(verdict.Seen("answer", "Secret", "%v", err), verdict.Unknown, "drift-release-unreadable", "Secret", err.Error(), "", sourceHelm)
+		j.add(report.Seen("answer", "Secret", "%v", err), report.Unknown, "drift-release-unreadable", "Secret", err.Error(), "", sourceHelm)
 	}
 	for _, c := range j.controllers {
 		j.rows = append(j.rows, c.judge())
@@ -82,9 +82,9 @@ func Judge(s *cluster.State, o Options) []verdict.Verdict {
 }
 
 // add appends a row for what was seen. Since when it is so, is when that was written, unless it is as intended.
-func (j *judging) add(seen verdict.Evidence, state verdict.State, id, subject, reason, next, source string) *verdict.Verdict {
-	v := verdict.Verdict{ID: id, State: state, Subject: subject, Reason: reason, Next: next, Source: source, Evidence: seen}
-	if state != verdict.OK && seen.Kind != "list" {
+func (j *judging) add(seen report.Evidence, state report.State, id, subject, reason, next, source string) *report.Row {
+	v := report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next, Source: source, Evidence: seen}
+	if state != report.OK && seen.Kind != "list" {
 		v.Since = seen.Time
 	}
 	j.rows = append(j.rows, v)
@@ -92,8 +92,8 @@ func (j *judging) add(seen verdict.Evidence, state verdict.State, id, subject, r
 }
 
 // listed is the evidence of a whole list.
-func (j *judging) listed(kind cluster.Kind, format string, args ...any) verdict.Evidence {
-	return verdict.Seen("list", string(kind), format, args...).At(j.At)
+func (j *judging) listed(kind cluster.Kind, format string, args ...any) report.Evidence {
+	return report.Seen("list", string(kind), format, args...).At(j.At)
 }
 
 // missed reports whether a kind was not read. A list of the operator's namespace alone is whole here.
@@ -111,7 +111,7 @@ func (j *judging) missing() {
 	optional := []cluster.Kind{cluster.HelmReleases, cluster.Applications, cluster.NVIDIADrivers, cluster.GPUClusters}
 	for _, v := range judge.Unread(j.State, Kinds()) {
 		kind := cluster.Kind(v.Evidence.Object)
-		if v.State == verdict.Unknown && (j.Lacks(kind).Why != cluster.Unread || !slices.Contains(optional, kind)) {
+		if v.State == report.Unknown && (j.Lacks(kind).Why != cluster.Unread || !slices.Contains(optional, kind)) {
 			j.rows = append(j.rows, v)
 		}
 	}
@@ -129,16 +129,16 @@ func (j *judging) installed(releases []history) []history {
 			names = append(names, h[0].Namespace+"/"+h[0].Name)
 		}
 		last := live[len(live)-1][0]
-		j.add(seen, verdict.Failed, "drift-several-releases", "Helm releases",
+		j.add(seen, report.Failed, "drift-several-releases", "Helm releases",
 			fmt.Sprintf("%d releases of the chart are installed (%s), and they write the same ClusterPolicy, labels and DaemonSets: one is enough", len(live), strings.Join(names, ", ")),
 			fmt.Sprintf("helm uninstall %s -n %s, if %s is the one to keep", last.Name, last.Namespace, names[0]), sourceHelm)
 	case len(live) > 0 || unread:
 	case j.Release != "":
-		j.add(seen, verdict.Failed, "drift-no-release", j.Release, fmt.Sprintf("no Helm release of the chart is named %s", j.Release), "helm list -A --all --filter "+j.Release, sourceHelm)
+		j.add(seen, report.Failed, "drift-no-release", j.Release, fmt.Sprintf("no Helm release of the chart is named %s", j.Release), "helm list -A --all --filter "+j.Release, sourceHelm)
 	case slices.ContainsFunc(j.controllers, func(c controller) bool { return c.kind == "Application" }):
-		j.add(seen, verdict.Note, "drift-no-release", "Helm release", "Argo CD renders the chart itself and leaves no Helm release, so the values are compared with the ClusterPolicy", "", sourceArgo)
+		j.add(seen, report.Note, "drift-no-release", "Helm release", "Argo CD renders the chart itself and leaves no Helm release, so the values are compared with the ClusterPolicy", "", sourceArgo)
 	default:
-		j.add(seen, verdict.Warning, "drift-no-release", "Helm release", "no Helm release of the chart was found: the operator was installed otherwise (OLM, kubectl apply), or in another cluster",
+		j.add(seen, report.Warning, "drift-no-release", "Helm release", "no Helm release of the chart was found: the operator was installed otherwise (OLM, kubectl apply), or in another cluster",
 			"helm list -A --all", sourceHelm)
 	}
 	return live

@@ -22,7 +22,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // The files of testdata were written by kubectl get against a kube-apiserver v1.36.3 with the CRDs of
@@ -31,7 +31,7 @@ import (
 // and upgraded after helm upgrade with other values.
 
 // judged are the rows, each with its evidence: without one it says at most what is likely.
-func judged(t *testing.T, s *cluster.State, o drift.Options) []verdict.Verdict {
+func judged(t *testing.T, s *cluster.State, o drift.Options) []report.Row {
 	t.Helper()
 	rows := drift.Judge(s, o)
 	for _, v := range rows {
@@ -42,7 +42,7 @@ func judged(t *testing.T, s *cluster.State, o drift.Options) []verdict.Verdict {
 	return rows
 }
 
-func short(rows []verdict.Verdict) []string {
+func short(rows []report.Row) []string {
 	var out []string
 	for _, v := range wrong(rows) {
 		out = append(out, v.State.String()+" "+v.ID+" "+v.Subject)
@@ -56,7 +56,7 @@ func TestWhatHelmInstalledDoesNotDiffer(t *testing.T) {
 		t.Errorf("rows that are not OK: %q", got)
 	}
 	const want = "no one but the operator wrote the fields of 7 DaemonSets"
-	if !slices.ContainsFunc(rows, func(v verdict.Verdict) bool { return v.ID == "drift-daemonset-edited" && v.Reason == want }) {
+	if !slices.ContainsFunc(rows, func(v report.Row) bool { return v.ID == "drift-daemonset-edited" && v.Reason == want }) {
 		t.Errorf("no row says %q: %v", want, rows)
 	}
 }
@@ -77,7 +77,7 @@ func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 		"DaemonSet/nvidia-device-plugin-daemonset":         {"kubectl-set (Update)", "containers[nvidia-device-plugin].image", "the operator does not put it back until the ClusterPolicy changes"},
 		"DaemonSet/nvidia-mig-manager":                     {"kubectl-patch (Update)", "spec.hostNetwork"},
 	} {
-		i := slices.IndexFunc(rows, func(v verdict.Verdict) bool { return v.Subject == subject })
+		i := slices.IndexFunc(rows, func(v report.Row) bool { return v.Subject == subject })
 		for _, w := range words {
 			if !strings.Contains(rows[i].Reason, w) {
 				t.Errorf("%s: %q does not say %q", subject, rows[i].Reason, w)
@@ -85,12 +85,12 @@ func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 		}
 	}
 	for _, v := range rows {
-		if v.ID == "drift-field" && v.State == verdict.Failed {
+		if v.ID == "drift-field" && v.State == report.Failed {
 			if want := time.Hour; load(t, "edited.yaml").At.Sub(v.Since) > want || v.Since.IsZero() {
 				t.Errorf("%s: since %s, want the time of the edit", v.Subject, v.Since)
 			}
-			if !strings.HasPrefix(v.Next, "kubectl patch clusterpolicy/cluster-policy --type=merge -p '{\"spec\":") {
-				t.Errorf("next %q: helm upgrade does not put an edit back", v.Next)
+			if !strings.HasPrefix(v.Fix, "kubectl patch clusterpolicy/cluster-policy --type=merge -p '{\"spec\":") {
+				t.Errorf("next %q: helm upgrade does not put an edit back", v.Fix)
 			}
 		}
 	}
@@ -110,11 +110,11 @@ func TestUpgradeWithOtherValues(t *testing.T) {
 		}
 	}
 	for _, v := range rows {
-		if strings.Contains(v.Reason+v.Next, "pw@") {
+		if strings.Contains(v.Reason+v.Fix, "pw@") {
 			t.Errorf("a password is shown: %q", v.Reason)
 		}
-		if v.ID == "drift-value" && v.Subject == "mig.strategy" && v.Next != "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f values.yaml" {
-			t.Errorf("next %q", v.Next)
+		if v.ID == "drift-value" && v.Subject == "mig.strategy" && v.Fix != "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f values.yaml" {
+			t.Errorf("next %q", v.Fix)
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestSecretsForbiddenStillComparesTheValues(t *testing.T) {
 			t.Errorf("%q is missing in %q", want, got)
 		}
 	}
-	i := slices.IndexFunc(rows, func(v verdict.Verdict) bool { return v.Subject == "driver.version" })
+	i := slices.IndexFunc(rows, func(v report.Row) bool { return v.Subject == "driver.version" })
 	if !strings.Contains(rows[i].Reason, "kubectl-edit (Update)") {
 		t.Errorf("the owner is missing: %q", rows[i].Reason)
 	}
@@ -318,7 +318,7 @@ func TestUnknownKeyIsSaid(t *testing.T) {
 	o := intended(t)
 	o.Intended.Merge(map[string]any{"mig": map[string]any{"stratgey": "mixed"}})
 	rows := wrong(judged(t, load(t, "healthy.yaml"), o))
-	if len(rows) != 1 || rows[0].ID != "drift-value-unknown" || rows[0].Subject != "mig.stratgey" || !strings.HasPrefix(rows[0].Next, "gpuop lint --version v26.7.0") {
+	if len(rows) != 1 || rows[0].ID != "drift-value-unknown" || rows[0].Subject != "mig.stratgey" || !strings.HasPrefix(rows[0].Fix, "gpuop lint --version v26.7.0") {
 		t.Errorf("%+v", rows)
 	}
 }
@@ -389,8 +389,8 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 	s := load(t, "upgraded.yaml")
 	s.HelmReleases = []unstructured.Unstructured{object("HelmRelease", "flux-system", "gpu", flux)}
 	for _, v := range judged(t, s, intended(t)) {
-		if v.ID == "drift-value" && v.State == verdict.Failed && !strings.Contains(v.Next, "flux reconcile helmrelease gpu") {
-			t.Errorf("%s: next %q, want the HelmRelease", v.Subject, v.Next)
+		if v.ID == "drift-value" && v.State == report.Failed && !strings.Contains(v.Fix, "flux reconcile helmrelease gpu") {
+			t.Errorf("%s: next %q, want the HelmRelease", v.Subject, v.Fix)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const (
@@ -118,45 +118,45 @@ func applies(a *unstructured.Unstructured) bool {
 }
 
 // judge returns the rows of one controller: that it owns the installation, and whether it is able to.
-func (c controller) judge() verdict.Verdict {
-	v := verdict.Verdict{ID: "drift-owner", State: verdict.Note, Subject: c.subject(), Source: sourceFlux,
+func (c controller) judge() report.Row {
+	v := report.Row{ID: "drift-owner", State: report.Note, Subject: c.subject(), Source: sourceFlux,
 		Reason: c.String() + " owns the installation: what helm or kubectl change beside it is undone when it next applies its own"}
 	if c.kind == "Application" {
 		v.Source = sourceArgo
 	}
-	v.Evidence = verdict.Seen("metadata", "ClusterPolicy", "names %s", c)
+	v.Evidence = report.Seen("metadata", "ClusterPolicy", "names %s", c)
 	if c.object == nil {
 		v.Reason += "; the metadata of the ClusterPolicy names it, and the object itself was not found"
 		return v
 	}
-	v.Evidence = verdict.Seen("spec", c.subject(), "%s", c)
+	v.Evidence = report.Seen("spec", c.subject(), "%s", c)
 	if c.kind == "Application" {
 		return c.application(v)
 	}
 	if suspended, _, _ := unstructured.NestedBool(c.object.Object, "spec", "suspend"); suspended {
-		v.State = verdict.Warning
+		v.State = report.Warning
 		v.Reason = c.String() + " owns the installation and is suspended: nothing that is changed where it is kept reaches the cluster"
-		v.Next = fmt.Sprintf("flux resume helmrelease %s -n %s", c.name, c.namespace)
+		v.Fix = fmt.Sprintf("flux resume helmrelease %s -n %s", c.name, c.namespace)
 		return v
 	}
 	conditions, _, _ := unstructured.NestedSlice(c.object.Object, "status", "conditions")
 	for _, item := range conditions {
 		m, _ := item.(map[string]any)
 		if text(m, "type") == "Ready" && text(m, "status") == "False" {
-			v.State, v.Since = verdict.Failed, at(text(m, "lastTransitionTime"))
-			v.Evidence = verdict.Seen("condition", c.subject(), "Ready=False: %s", text(m, "message")).At(v.Since)
+			v.State, v.Since = report.Failed, at(text(m, "lastTransitionTime"))
+			v.Evidence = report.Seen("condition", c.subject(), "Ready=False: %s", text(m, "message")).At(v.Since)
 			v.Reason = fmt.Sprintf("%s owns the installation and is not ready: %s", c, strings.TrimSuffix(text(m, "message"), "."))
-			v.Next = fmt.Sprintf("flux get helmrelease %s -n %s", c.name, c.namespace)
+			v.Fix = fmt.Sprintf("flux get helmrelease %s -n %s", c.name, c.namespace)
 		}
 	}
 	return v
 }
 
-func (c controller) application(v verdict.Verdict) verdict.Verdict {
+func (c controller) application(v report.Row) report.Row {
 	if status, _, _ := unstructured.NestedString(c.object.Object, "status", "sync", "status"); status == "OutOfSync" {
-		v.State = verdict.Failed
+		v.State = report.Failed
 		v.Reason = fmt.Sprintf("%s owns the installation and is OutOfSync: what is in the cluster is not what is kept for it", c)
-		v.Next = "argocd app diff " + c.name
+		v.Fix = "argocd app diff " + c.name
 		return v
 	}
 	if _, heals, _ := unstructured.NestedFieldNoCopy(c.object.Object, "spec", "syncPolicy", "automated"); !heals {

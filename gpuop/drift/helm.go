@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // ErrRelease is wrapped where a Secret holds no release of Helm that can be read.
@@ -128,8 +128,8 @@ func objects(manifest string) ([]map[string]any, error) {
 func (r *Release) id() string { return fmt.Sprintf("%s revision %d", r.Name, r.Revision) }
 
 // seen is what was seen of the revision.
-func (r *Release) seen() verdict.Evidence {
-	return verdict.Seen("release", "Secret/sh.helm.release.v1."+r.Name+".v"+revision(r), "status %s, chart %s", r.Status, r.Chart).At(r.Deployed)
+func (r *Release) seen() report.Evidence {
+	return report.Seen("release", "Secret/sh.helm.release.v1."+r.Name+".v"+revision(r), "status %s, chart %s", r.Status, r.Chart).At(r.Deployed)
 }
 
 // version is the chart's release as the chart's table knows it; false where it knows none.

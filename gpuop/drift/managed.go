@@ -10,8 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // An Owner is who wrote a field last, as metadata.managedFields says it. Its zero value is unknown.
@@ -29,7 +28,7 @@ func (o Owner) String() string {
 	if o.Manager == "" {
 		return "unknown"
 	}
-	s := finding.OneLine(o.Manager) + " (" + string(o.Operation) + ")"
+	s := report.OneLine(o.Manager) + " (" + string(o.Operation) + ")"
 	if !o.Time.IsZero() {
 		s += " on " + o.Time.UTC().Format("2006-01-02 15:04:05") + " UTC"
 	}
@@ -37,8 +36,8 @@ func (o Owner) String() string {
 }
 
 // seen is what was seen of a field that the owner wrote, whose value is shown as in a sentence.
-func (o Owner) seen(object, field, value string) verdict.Evidence {
-	return verdict.Seen("field", object, "%s: %s, written by %s", field, value, o).At(o.Time)
+func (o Owner) seen(object, field, value string) report.Evidence {
+	return report.Seen("field", object, "%s: %s, written by %s", field, value, o).At(o.Time)
 }
 
 // ownerIn is the writer of an entry.
@@ -150,7 +149,7 @@ func (e edit) name() string {
 		}
 		out.WriteString(p)
 	}
-	return finding.OneLine(out.String())
+	return report.OneLine(out.String())
 }
 
 // edits returns the fields below spec that others than the operators own, the deepest of each, in the order of

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // compared are the kinds of a manifest that are held against the cluster, with the parts of each.
@@ -32,7 +32,7 @@ func (j *judging) object(r *Release, o map[string]any) {
 	}
 	subject := kind + "/" + name
 	if live == nil {
-		j.add(verdict.Seen("list", kind, "no %s", name).At(j.At), verdict.Failed, "drift-object-missing", subject, fmt.Sprintf("%s wrote it, and it is not in the cluster", r.id()),
+		j.add(report.Seen("list", kind, "no %s", name).At(j.At), report.Failed, "drift-object-missing", subject, fmt.Sprintf("%s wrote it, and it is not in the cluster", r.id()),
 			fmt.Sprintf("helm get manifest %s -n %s --revision %s, and kubectl apply the %s of it", r.Name, r.Namespace, revision(r), kind), sourceHelm)
 		return
 	}
@@ -45,7 +45,7 @@ func (j *judging) object(r *Release, o map[string]any) {
 		agreed += d.agreed
 	}
 	if agreed > 0 {
-		j.add(verdict.Seen("spec", subject, "%s", counted(agreed, "field")), verdict.OK, "drift-field", subject, fmt.Sprintf("%s %s as %s wrote %s", counted(agreed, "field"), are(agreed), r.id(), map[bool]string{true: "it", false: "them"}[agreed == 1]), "", sourceHelm)
+		j.add(report.Seen("spec", subject, "%s", counted(agreed, "field")), report.OK, "drift-field", subject, fmt.Sprintf("%s %s as %s wrote %s", counted(agreed, "field"), are(agreed), r.id(), map[bool]string{true: "it", false: "them"}[agreed == 1]), "", sourceHelm)
 	}
 }
 
@@ -140,7 +140,7 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	if value, found := get(d.Intended, path[1:]...); d.Intended != nil && found && path[0] == "spec" && same(value, have) {
 		reason += fmt.Sprintf("; it is what %s says", d.From)
 	}
-	d.add(owner.seen(d.subject, name.String(), shown(name, have)), verdict.Failed, "drift-field", d.subject+" "+name.String(), reason, d.revert(path, want), sourcePatch)
+	d.add(owner.seen(d.subject, name.String(), shown(name, have)), report.Failed, "drift-field", d.subject+" "+name.String(), reason, d.revert(path, want), sourcePatch)
 }
 
 // defaulted reports whether the API server filled the field in, or nothing says that another wrote it.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // version is that of the operator which runs or which wrote the ClusterPolicy; zero where nothing says
@@ -35,7 +35,7 @@ func (j *judging) version(p *unstructured.Unstructured) chart.Version {
 func (j *judging) withoutRelease() {
 	if len(j.ClusterPolicies) == 0 {
 		if _, unread := j.missed(cluster.ClusterPolicies); !unread {
-			j.add(j.listed(cluster.ClusterPolicies, "0 ClusterPolicies"), verdict.Failed, "drift-no-policy", "ClusterPolicy", "there is no ClusterPolicy: nothing of the operator is configured", "kubectl get clusterpolicies.nvidia.com", sourceOperator)
+			j.add(j.listed(cluster.ClusterPolicies, "0 ClusterPolicies"), report.Failed, "drift-no-policy", "ClusterPolicy", "there is no ClusterPolicy: nothing of the operator is configured", "kubectl get clusterpolicies.nvidia.com", sourceOperator)
 		}
 		return
 	}
@@ -58,15 +58,15 @@ func (j *judging) withoutRelease() {
 			return
 		}
 		owner := OwnerOf(p.GetManagedFields(), at...)
-		j.add(owner.seen("ClusterPolicy/"+p.GetName(), f.Path, shown(path, is)), verdict.Failed, "drift-value", path.String(),
+		j.add(owner.seen("ClusterPolicy/"+p.GetName(), f.Path, shown(path, is)), report.Failed, "drift-value", path.String(),
 			fmt.Sprintf("%s says %s, and the ClusterPolicy %s has %s in %s", j.From, shown(path, want), p.GetName(), shown(path, is), f.Path)+owned(p.GetManagedFields(), owner, is), j.change(), sourceOperator)
 	})
 	if left > 0 {
-		j.add(verdict.Seen("values", j.From, "%s without a field", counted(left, "value")), verdict.Unknown, "drift-value", "values", fmt.Sprintf("%s of %s %s no field of the ClusterPolicy, and without a Helm release there is nothing to compare with", counted(left, "value"), j.From, have(left)),
+		j.add(report.Seen("values", j.From, "%s without a field", counted(left, "value")), report.Unknown, "drift-value", "values", fmt.Sprintf("%s of %s %s no field of the ClusterPolicy, and without a Helm release there is nothing to compare with", counted(left, "value"), j.From, have(left)),
 			"helm list -A --all", sourceHelm)
 	}
 	if agreed > 0 {
-		j.add(verdict.Seen("spec", "ClusterPolicy/"+p.GetName(), "%s", counted(agreed, "value")), verdict.OK, "drift-value", "values", fmt.Sprintf("%s of %s %s what the ClusterPolicy has", counted(agreed, "value"), j.From, are(agreed)), "", sourceOperator)
+		j.add(report.Seen("spec", "ClusterPolicy/"+p.GetName(), "%s", counted(agreed, "value")), report.OK, "drift-value", "values", fmt.Sprintf("%s of %s %s what the ClusterPolicy has", counted(agreed, "value"), j.From, are(agreed)), "", sourceOperator)
 	}
 }
 
@@ -95,12 +95,12 @@ func (j *judging) daemonSets() {
 		edited = j.edited(ds, maker.Kind) || edited
 	}
 	if unknown > 0 {
-		j.add(j.listed(cluster.DaemonSets, "%s without managedFields", counted(unknown, "DaemonSet")), verdict.Unknown, "drift-daemonset-edited", "DaemonSets",
+		j.add(j.listed(cluster.DaemonSets, "%s without managedFields", counted(unknown, "DaemonSet")), report.Unknown, "drift-daemonset-edited", "DaemonSets",
 			fmt.Sprintf("%s %s no managedFields, so that it is not known who wrote their fields", counted(unknown, "DaemonSet"), have(unknown)),
 			fmt.Sprintf("kubectl get daemonsets -n %s -o yaml --show-managed-fields", j.Namespace), sourceHash)
 	}
 	if known > 0 && !edited {
-		j.add(j.listed(cluster.DaemonSets, "managedFields of %s", counted(known, "DaemonSet")), verdict.OK, "drift-daemonset-edited", "DaemonSets",
+		j.add(j.listed(cluster.DaemonSets, "managedFields of %s", counted(known, "DaemonSet")), report.OK, "drift-daemonset-edited", "DaemonSets",
 			fmt.Sprintf("no one but the operator wrote the fields of %s", counted(known, "DaemonSet")), "", sourceHash)
 	}
 }
@@ -130,7 +130,7 @@ func (j *judging) edited(ds *appsv1.DaemonSet, maker string) bool {
 			names = names[:5]
 		}
 		subject := "DaemonSet/" + ds.Name
-		j.add(verdict.Seen("managedFields", subject, "%s: %s", o.Manager, strings.Join(names, ", ")).At(o.Time), verdict.Failed, "drift-daemonset-edited", subject,
+		j.add(report.Seen("managedFields", subject, "%s: %s", o.Manager, strings.Join(names, ", ")).At(o.Time), report.Failed, "drift-daemonset-edited", subject,
 			fmt.Sprintf("%s wrote %s%s; the operator does not put it back until the %s changes, as it compares the hash of what it wrote last", o, strings.Join(names, ", "), more, maker),
 			// the operator writes a DaemonSet that has no hash
 			fmt.Sprintf("kubectl annotate daemonset %s -n %s nvidia.com/last-applied-hash-", ds.Name, ds.Namespace), sourceHash)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // release judges one release: its state, its values, and what its manifest has become.
@@ -36,21 +36,21 @@ func (j *judging) status(h history) {
 		rollback = fmt.Sprintf("helm rollback %s %s -n %s", last.Name, revision(deployed), last.Namespace)
 		compared = fmt.Sprintf("; the rows below compare with revision %d, the last that was deployed", deployed.Revision)
 	}
-	say := func(state verdict.State, next, format string, args ...any) {
+	say := func(state report.State, next, format string, args ...any) {
 		j.add(last.seen(), state, "drift-release", subject, last.id()+fmt.Sprintf(format, args...)+compared, next, sourceHelm)
 	}
 	switch status := last.Status; {
 	case status == helm.StatusDeployed:
-		say(verdict.OK, "", " is deployed: chart %s, written by %s", last.Chart, last.Writer)
+		say(report.OK, "", " is deployed: chart %s, written by %s", last.Chart, last.Writer)
 	case status.IsPending() && !last.Deployed.IsZero() && j.At.Sub(last.Deployed) < helmTimeout:
-		say(verdict.Waiting, fmt.Sprintf("helm status %s -n %s", last.Name, last.Namespace), " is %s", status)
+		say(report.Waiting, fmt.Sprintf("helm status %s -n %s", last.Name, last.Namespace), " is %s", status)
 	case status.IsPending():
-		say(verdict.Failed, rollback, " is %s, longer than an operation of helm takes: it was interrupted, and until it is rolled back helm refuses another with %q",
+		say(report.Failed, rollback, " is %s, longer than an operation of helm takes: it was interrupted, and until it is rolled back helm refuses another with %q",
 			status, "another operation (install/upgrade/rollback) is in progress")
 	case status == helm.StatusFailed:
-		say(verdict.Failed, rollback, " has failed, and may have been applied in part: %s", strings.TrimSuffix(cmp.Or(last.Description, "helm gives no reason"), "."))
+		say(report.Failed, rollback, " has failed, and may have been applied in part: %s", strings.TrimSuffix(cmp.Or(last.Description, "helm gives no reason"), "."))
 	default:
-		say(verdict.Warning, rollback, " is %s, expected deployed", status)
+		say(report.Warning, rollback, " is %s, expected deployed", status)
 	}
 }
 
@@ -81,23 +81,23 @@ func (j *judging) operator(r *Release) {
 				continue
 			}
 			images[c.Image] = true
-			seen := verdict.Seen("spec", "Pod/"+p.Name, "image %s", c.Image)
+			seen := report.Seen("spec", "Pod/"+p.Name, "image %s", c.Image)
 			if c.Image != want {
-				j.add(seen, verdict.Failed, "drift-operator-image", "Pod/"+p.Name,
+				j.add(seen, report.Failed, "drift-operator-image", "Pod/"+p.Name,
 					fmt.Sprintf("the running operator is %s, and %s of chart %s installs %s: its Deployment was changed, or has not rolled out", c.Image, r.id(), r.Chart, want),
 					fmt.Sprintf("kubectl rollout status deployment/gpu-operator -n %s", r.Namespace), sourceOperator)
 				continue
 			}
-			j.add(seen, verdict.OK, "drift-operator-image", "Pod/"+p.Name, fmt.Sprintf("the running operator is %s, as the release installs it", c.Image), "", sourceOperator)
+			j.add(seen, report.OK, "drift-operator-image", "Pod/"+p.Name, fmt.Sprintf("the running operator is %s, as the release installs it", c.Image), "", sourceOperator)
 		}
 	}
 	if len(images) == 0 {
-		j.add(j.listed(cluster.Pods, "none of %d is the operator's", len(j.Pods)), verdict.Failed, "drift-operator-image", "Deployment/gpu-operator", fmt.Sprintf("no pod of the operator runs in the namespace %s: what the ClusterPolicy says is not carried out", r.Namespace),
+		j.add(j.listed(cluster.Pods, "none of %d is the operator's", len(j.Pods)), report.Failed, "drift-operator-image", "Deployment/gpu-operator", fmt.Sprintf("no pod of the operator runs in the namespace %s: what the ClusterPolicy says is not carried out", r.Namespace),
 			fmt.Sprintf("kubectl describe deployment gpu-operator -n %s", r.Namespace), sourceOperator)
 		return
 	}
 	if tag := tagOf(want); strings.TrimPrefix(tag, "v") != strings.TrimPrefix(cmp.Or(r.App, r.Chart), "v") && !strings.Contains(want, "@") {
-		j.add(verdict.Seen("release", r.seen().Object, "image %s", want), verdict.Warning, "drift-operator-version", "operator.version", fmt.Sprintf("chart %s installs the operator %s: its CRDs and templates are made for %s", r.Chart, tag, cmp.Or(r.App, r.Chart)),
+		j.add(report.Seen("release", r.seen().Object, "image %s", want), report.Warning, "drift-operator-version", "operator.version", fmt.Sprintf("chart %s installs the operator %s: its CRDs and templates are made for %s", r.Chart, tag, cmp.Or(r.App, r.Chart)),
 			"leave operator.version out, or install the chart of that version", sourceOperator)
 	}
 }
@@ -139,7 +139,7 @@ func (j *judging) values(r *Release) {
 			id, next = "drift-value-unknown", "gpuop lint --version "+version.String()+" FILE"
 			reason += fmt.Sprintf("; the chart %s does not know the key", r.Chart)
 		}
-		j.add(verdict.Seen("release", r.seen().Object, "%s: %s", path, shown(path, have)).At(r.Deployed), verdict.Failed, id, path.String(), reason, next, sourceHelm)
+		j.add(report.Seen("release", r.seen().Object, "%s: %s", path, shown(path, have)).At(r.Deployed), report.Failed, id, path.String(), reason, next, sourceHelm)
 	})
 	leaves(r.Config, nil, func(path chart.Path, have any) {
 		if named(j.Intended, path) {
@@ -149,12 +149,12 @@ func (j *judging) values(r *Release) {
 		if same(have, deflt) {
 			return
 		}
-		j.add(verdict.Seen("release", r.seen().Object, "%s: %s", path, shown(path, have)).At(r.Deployed), verdict.Warning, "drift-value-extra", path.String(),
+		j.add(report.Seen("release", r.seen().Object, "%s: %s", path, shown(path, have)).At(r.Deployed), report.Warning, "drift-value-extra", path.String(),
 			fmt.Sprintf("%s was given %s, which %s does not name: without it the chart's default is %s", r.id(), shown(path, have), j.From, shown(path, deflt)),
 			"add it to the values, or: "+j.upgrade(r), sourceHelm)
 	})
 	if agreed > 0 {
-		j.add(r.seen(), verdict.OK, "drift-value", "values", fmt.Sprintf("%s of %s %s what %s has", counted(agreed, "value"), j.From, are(agreed), r.id()), "", sourceHelm)
+		j.add(r.seen(), report.OK, "drift-value", "values", fmt.Sprintf("%s of %s %s what %s has", counted(agreed, "value"), j.From, are(agreed), r.id()), "", sourceHelm)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // load reads a file that kubectl get -o yaml --show-managed-fields has written. Its times are those at
@@ -99,10 +99,10 @@ func intended(t *testing.T) drift.Options {
 }
 
 // wrong are the rows that are not OK.
-func wrong(rows []verdict.Verdict) []verdict.Verdict {
-	var out []verdict.Verdict
+func wrong(rows []report.Row) []report.Row {
+	var out []report.Row
 	for _, v := range rows {
-		if v.State != verdict.OK {
+		if v.State != report.OK {
 			out = append(out, v)
 		}
 	}

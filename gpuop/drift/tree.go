@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // A Values is a tree of the chart's values in JSON's types.
@@ -150,7 +150,7 @@ func show(value any) string {
 		}
 		out = out[:cut] + "…"
 	}
-	return finding.OneLine(out)
+	return report.OneLine(out)
 }
 
 // masked is JSON text without passwords: those that lint masks in a script, and the user's part of a

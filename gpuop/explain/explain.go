@@ -9,8 +9,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -164,7 +164,7 @@ func Nearest(word string) []string {
 	}
 	known := slices.Concat(slices.Sorted(maps.Keys(index())), mig.Profiles())
 	var near []string
-	if s := finding.Nearest(folded, known); s != "" {
+	if s := report.Nearest(folded, known); s != "" {
 		near = append(near, s)
 	}
 	if len(folded) >= 3 {

@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
@@ -26,14 +26,14 @@ const (
 
 // Reader collects findings about one file. The zero value is ready to use.
 type Reader struct {
-	Findings []finding.Finding
+	Findings []report.Row
 	// Unknown is the sentence for an unknown key, which says what happens to it.
 	Unknown string
 }
 
 // Add appends a finding of the given rule at the node's line; a nil node means the whole file.
-func (r *Reader) Add(rule string, s finding.Severity, n *yaml.Node, subject, reason, fix string) {
-	f := finding.Finding{ID: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix}
+func (r *Reader) Add(rule string, s report.State, n *yaml.Node, subject, reason, fix string) {
+	f := report.Row{ID: rule, State: s, Subject: subject, Reason: reason, Fix: fix}
 	if n != nil {
 		f.Line, f.Column = n.Line, n.Column
 	}
@@ -84,16 +84,16 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 		return nil
 	}
 	if doc.Kind == 0 || len(doc.Content) == 0 || IsNull(doc.Content[0]) {
-		r.Add(RuleSyntax, finding.Error, nil, "", "the file is empty", "")
+		r.Add(RuleSyntax, report.Failed, nil, "", "the file is empty", "")
 		return nil
 	}
 	if Expanded(&doc) > maxExpanded {
-		r.Add(RuleAliases, finding.Error, nil, "", fmt.Sprintf("aliases make more than %d values of the file, or have no end, so it is not judged", maxExpanded), "write the values out")
+		r.Add(RuleAliases, report.Failed, nil, "", fmt.Sprintf("aliases make more than %d values of the file, or have no end, so it is not judged", maxExpanded), "write the values out")
 		return nil
 	}
 	root := Resolve(doc.Content[0])
 	if root.Kind != yaml.MappingNode {
-		r.Add(RuleType, finding.Error, root, "", "the file holds "+describe(root)+", want a mapping of keys to values", "")
+		r.Add(RuleType, report.Failed, root, "", "the file holds "+describe(root)+", want a mapping of keys to values", "")
 		return nil
 	}
 	return root
@@ -103,8 +103,8 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 func (r *Reader) syntax(data []byte, err error) {
 	for i, line := range strings.Split(string(data), "\n") {
 		if ellipsis.MatchString(line) {
-			r.Findings = append(r.Findings, finding.Finding{
-				ID: RuleEllipsis, Severity: finding.Error, Line: i + 1, Subject: "...",
+			r.Findings = append(r.Findings, report.Row{
+				ID: RuleEllipsis, State: report.Failed, Line: i + 1, Subject: "...",
 				Reason: `the "..." that an article puts for "and so on" was copied with the example, and the file does not parse`,
 				Fix:    "delete the line",
 			})
@@ -112,7 +112,7 @@ func (r *Reader) syntax(data []byte, err error) {
 		}
 	}
 	e := text.YAMLError("", err)
-	r.Findings = append(r.Findings, finding.Finding{ID: RuleSyntax, Severity: finding.Error, Line: e.Line, Reason: e.Msg})
+	r.Findings = append(r.Findings, report.Row{ID: RuleSyntax, State: report.Failed, Line: e.Line, Reason: e.Msg})
 }
 
 // Resolve follows aliases to the node that they stand for. An alias to itself, which YAML allows to
@@ -143,7 +143,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.Add(RuleType, finding.Error, n, path, "found "+describe(n)+", want a mapping of keys to values", "")
+		r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want a mapping of keys to values", "")
 		return nil
 	}
 	var fields []Field
@@ -154,11 +154,11 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 			continue
 		}
 		if key.Kind != yaml.ScalarNode {
-			r.Add(RuleType, finding.Error, key, path, "found "+describe(key)+" as a key, want a word", "")
+			r.Add(RuleType, report.Failed, key, path, "found "+describe(key)+" as a key, want a word", "")
 			continue
 		}
 		if at := index(fields, key.Value); at >= 0 {
-			r.Add(RuleDuplicate, finding.Error, key, join(path, key.Value),
+			r.Add(RuleDuplicate, report.Failed, key, join(path, key.Value),
 				fmt.Sprintf("the key is written twice, first on line %d; only the last one counts", fields[at].Key.Line), "keep one")
 			fields = slices.Delete(fields, at, at+1)
 		}
@@ -174,7 +174,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 // merge adds what a "<<" key brings in, one level deep: fields that the mapping writes itself win.
 func (r *Reader) merge(fields []Field, value *yaml.Node, path string, known []string) []Field {
 	if value.Kind != yaml.MappingNode {
-		r.Add(RuleType, finding.Error, value, join(path, "<<"), "found "+describe(value)+", want a mapping to merge", "")
+		r.Add(RuleType, report.Failed, value, join(path, "<<"), "found "+describe(value)+", want a mapping to merge", "")
 		return fields
 	}
 	for i := 0; i+1 < len(value.Content); i += 2 {
@@ -200,7 +200,7 @@ func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
 	if near := nearest(key.Value, known); near != "" {
 		fix = "write " + near
 	}
-	r.Add(RuleUnknown, finding.Error, key, join(path, key.Value), cmp.Or(r.Unknown, "no such key; it is ignored or refused, depending on the version"), fix)
+	r.Add(RuleUnknown, report.Failed, key, join(path, key.Value), cmp.Or(r.Unknown, "no such key; it is ignored or refused, depending on the version"), fix)
 }
 
 // nearest prefers a known key that differs in letter case and punctuation alone, however long it
@@ -214,7 +214,7 @@ func nearest(word string, known []string) string {
 			return k
 		}
 	}
-	return finding.Nearest(word, known)
+	return report.Nearest(word, known)
 }
 
 // List returns the elements of the sequence n.
@@ -224,7 +224,7 @@ func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode {
-		r.Add(RuleType, finding.Error, n, path, "found "+describe(n)+", want a list", "")
+		r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want a list", "")
 		return nil
 	}
 	elements := make([]*yaml.Node, len(n.Content))
@@ -238,7 +238,7 @@ func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 func (r *Reader) Bool(n *yaml.Node, path string) (value, ok bool) {
 	n = Resolve(n)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Decode(&value) != nil {
-		r.Add(RuleType, finding.Error, n, path, "found "+describe(n)+", want true or false", Unquote(n, "!!bool"))
+		r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want true or false", Unquote(n, "!!bool"))
 		return false, false
 	}
 	return value, true
@@ -248,7 +248,7 @@ func (r *Reader) Bool(n *yaml.Node, path string) (value, ok bool) {
 func (r *Reader) Int(n *yaml.Node, path string) (value int, ok bool) {
 	n = Resolve(n)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Decode(&value) != nil {
-		r.Add(RuleType, finding.Error, n, path, "found "+describe(n)+", want a whole number", Unquote(n, "!!int"))
+		r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want a whole number", Unquote(n, "!!int"))
 		return 0, false
 	}
 	return value, true
@@ -262,7 +262,7 @@ func (r *Reader) Text(n *yaml.Node, path string) (value string, ok bool) {
 		if n.Kind == yaml.ScalarNode && !IsNull(n) {
 			fix = "write " + strconv.Quote(n.Value)
 		}
-		r.Add(RuleType, finding.Error, n, path, "found "+describe(n)+", want a string", fix)
+		r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want a string", fix)
 		return "", false
 	}
 	return n.Value, true

@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-func summary(findings []finding.Finding) []string {
+func summary(findings []report.Row) []string {
 	var out []string
 	for _, f := range findings {
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%d %s %s: %s", f.Line, f.ID, f.Subject, f.Fix)))
@@ -98,7 +98,7 @@ func FuzzDocument(f *testing.F) {
 				r.List(field.Value, field.Name)
 				r.Bool(field.Value, field.Name)
 			}
-		} else if !slices.ContainsFunc(r.Findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
+		} else if !slices.ContainsFunc(r.Findings, func(f report.Row) bool { return f.State == report.Failed }) {
 			t.Fatal("neither a root nor an error")
 		}
 		for _, f := range r.Findings {

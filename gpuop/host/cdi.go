@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const sourceCDI = "https://github.com/cncf-tags/container-device-interface, SPEC.md; nvidia-container-toolkit cmd/nvidia-ctk-installer (--cdi-output-dir)"
@@ -44,7 +44,7 @@ func (n *node) cdi() {
 		}
 		s := spec{file: file}
 		if err := yaml.Unmarshal([]byte(text), &s.Spec); err != nil {
-			n.add(id, verdict.Failed, file, fmt.Sprintf("it is no CDI specification, so that the container runtime refuses its devices: %v", err), toolkitLog, sourceCDI)
+			n.add(id, report.Failed, file, fmt.Sprintf("it is no CDI specification, so that the container runtime refuses its devices: %v", err), toolkitLog, sourceCDI)
 			unread++
 			continue
 		}
@@ -54,7 +54,7 @@ func (n *node) cdi() {
 	}
 	if len(specs) == 0 {
 		if unread == 0 && n.hasAny("/etc/cdi", "/var/run", "/run") {
-			n.add(id, verdict.Note, subject, "no specification of NVIDIA's is in /etc/cdi or /var/run/cdi: GPUs are given to containers by the nvidia runtime alone, as intended only with cdi.enabled=false", "", sourceCDI)
+			n.add(id, report.Note, subject, "no specification of NVIDIA's is in /etc/cdi or /var/run/cdi: GPUs are given to containers by the nvidia runtime alone, as intended only with cdi.enabled=false", "", sourceCDI)
 		}
 		return
 	}
@@ -74,15 +74,15 @@ func (n *node) judgeSpec(s spec) {
 	const next = "sudo nvidia-ctk cdi generate --output="
 	switch {
 	case len(gone) > 0:
-		n.add(id, verdict.Failed, s.file, fmt.Sprintf("%s names %s: no longer on the node, so that no container with one of its devices starts; the driver or the MIG geometry has changed since the file was written", what, some(gone)), next+s.file, sourceCDI)
+		n.add(id, report.Failed, s.file, fmt.Sprintf("%s names %s: no longer on the node, so that no container with one of its devices starts; the driver or the MIG geometry has changed since the file was written", what, some(gone)), next+s.file, sourceCDI)
 	case len(wrong) > 0:
-		n.add(id, verdict.Failed, s.file, what+" has "+some(wrong)+": the file is older than the loaded driver", next+s.file, sourceCDI)
+		n.add(id, report.Failed, s.file, what+" has "+some(wrong)+": the file is older than the loaded driver", next+s.file, sourceCDI)
 	case len(s.Devices) == 0:
-		n.add(id, verdict.Warning, s.file, what+": it was written while the driver served no GPU", next+s.file, sourceCDI)
+		n.add(id, report.Warning, s.file, what+": it was written while the driver served no GPU", next+s.file, sourceCDI)
 	case notJudged > 0:
-		n.add(id, verdict.Unknown, s.file, fmt.Sprintf("%s; %d of the files and device nodes that it names are not judged: their folders may not be read, or are not in the copy", what, notJudged), "", sourceCDI)
+		n.add(id, report.Unknown, s.file, fmt.Sprintf("%s; %d of the files and device nodes that it names are not judged: their folders may not be read, or are not in the copy", what, notJudged), "", sourceCDI)
 	default:
-		n.add(id, verdict.OK, s.file, what+": every file and device node that it names is there", "", sourceCDI)
+		n.add(id, report.OK, s.file, what+": every file and device node that it names is there", "", sourceCDI)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const (
@@ -79,10 +79,10 @@ func (n *node) devices() {
 		return
 	}
 	if known < n.count && !n.vfio {
-		n.add(id, verdict.Failed, subject, fmt.Sprintf("the driver knows %d of %d GPUs on the PCI bus: one has fallen off the bus, or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid", sourceDevices)
+		n.add(id, report.Failed, subject, fmt.Sprintf("the driver knows %d of %d GPUs on the PCI bus: one has fallen off the bus, or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid", sourceDevices)
 		return
 	}
-	n.add(id, verdict.OK, subject, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs are there, with the kernel's numbers", known), "", sourceDevices)
+	n.add(id, report.OK, subject, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs are there, with the kernel's numbers", known), "", sourceDevices)
 }
 
 // judgeNodes reports which of the device nodes are missing or have numbers of another module, and
@@ -90,7 +90,7 @@ func (n *node) devices() {
 func (n *node) judgeNodes(all []wanted, majors map[string]uint32) bool {
 	const id, subject, next = "device-nodes", "device nodes", "sudo nvidia-modprobe -u -c 0"
 	if info, err := n.info("/dev/null"); err != nil || !isDevice(info) {
-		n.add(id, verdict.Unknown, subject, "not judged: "+n.path+" has no device nodes, not even /dev/null: it is a copy of the files", "", sourceDevices)
+		n.add(id, report.Unknown, subject, "not judged: "+n.path+" has no device nodes, not even /dev/null: it is a copy of the files", "", sourceDevices)
 		return false
 	}
 	var missing, wrong, unread []string
@@ -117,11 +117,11 @@ func (n *node) judgeNodes(all []wanted, majors map[string]uint32) bool {
 	}
 	switch {
 	case len(missing) > 0:
-		n.add(id, verdict.Failed, subject, "missing: "+strings.Join(missing, ", "), next, sourceDevices)
+		n.add(id, report.Failed, subject, "missing: "+strings.Join(missing, ", "), next, sourceDevices)
 	case len(wrong) > 0:
-		n.add(id, verdict.Failed, subject, strings.Join(wrong, "; ")+": left from a module that is no longer loaded", "sudo rm the node, then "+next, sourceDevices)
+		n.add(id, report.Failed, subject, strings.Join(wrong, "; ")+": left from a module that is no longer loaded", "sudo rm the node, then "+next, sourceDevices)
 	case len(unread) > 0:
-		n.add(id, verdict.Unknown, subject, "not judged: "+strings.Join(unread, "; "), "", sourceDevices)
+		n.add(id, report.Unknown, subject, "not judged: "+strings.Join(unread, "; "), "", sourceDevices)
 	default:
 		return true
 	}
@@ -149,14 +149,14 @@ func (n *node) fabric() {
 		seen++
 		// The kernel cuts a process' name to 15 bytes.
 		if name, err := n.read("/proc/" + p + "/comm"); err == nil && oneLine(name) == "nv-fabricmanage" {
-			n.add(id, verdict.OK, subject, fmt.Sprintf("it runs, for %d NVSwitches", n.switches), "", sourceFabric)
+			n.add(id, report.OK, subject, fmt.Sprintf("it runs, for %d NVSwitches", n.switches), "", sourceFabric)
 			return
 		}
 	}
 	if seen == 0 {
-		n.add(id, verdict.Unknown, subject, fmt.Sprintf("not judged: the node has %d NVSwitches, and /proc in %s has no processes", n.switches, n.path), "", sourceFabric)
+		n.add(id, report.Unknown, subject, fmt.Sprintf("not judged: the node has %d NVSwitches, and /proc in %s has no processes", n.switches, n.path), "", sourceFabric)
 		return
 	}
-	n.add(id, verdict.Failed, subject, fmt.Sprintf("the node has %d NVSwitches, and no nv-fabricmanager runs: CUDA reports cudaErrorSystemNotReady until it has set up the fabric", n.switches),
+	n.add(id, report.Failed, subject, fmt.Sprintf("the node has %d NVSwitches, and no nv-fabricmanager runs: CUDA reports cudaErrorSystemNotReady until it has set up the fabric", n.switches),
 		"systemctl status nvidia-fabricmanager, or with a driver container kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr", sourceFabric)
 }

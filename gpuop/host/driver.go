@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const (
@@ -45,7 +45,7 @@ func (n *node) libraries() {
 		if n.version == "" {
 			return // the row of the kernel module says it
 		}
-		n.add(id, verdict.Unknown, subject, "not judged: neither a folder of libraries nor "+driverDir+" is in "+n.path, "", sourceRoots)
+		n.add(id, report.Unknown, subject, "not judged: neither a folder of libraries nor "+driverDir+" is in "+n.path, "", sourceRoots)
 		return
 	}
 	// driver-ready may name the root that hostPaths.driverInstallDir sets.
@@ -62,24 +62,24 @@ func (n *node) libraries() {
 		if n.version == "" {
 			return // the row of the kernel module says it
 		}
-		n.add(id, verdict.Failed, subject, "the kernel module "+n.version+" is loaded, and no libcuda.so is on the node, neither in / nor in "+driverDir+": the driver container's root is not mounted there",
+		n.add(id, report.Failed, subject, "the kernel module "+n.version+" is loaded, and no libcuda.so is on the node, neither in / nor in "+driverDir+": the driver container's root is not mounted there",
 			driverRestart+n.name, sourceRoots)
 		return
 	}
 	own, contained, at, found := versions[0], versions[1], roots[first], versions[first]
 	switch {
 	case n.version != "" && found != n.version:
-		n.add(id, verdict.Failed, subject, fmt.Sprintf("the libraries in %s are %s, and the loaded kernel module is %s: every CUDA program ends with a driver/library version mismatch", at, found, n.version),
+		n.add(id, report.Failed, subject, fmt.Sprintf("the libraries in %s are %s, and the loaded kernel module is %s: every CUDA program ends with a driver/library version mismatch", at, found, n.version),
 			"unload the module with all its clients stopped, or reboot the node", sourceRoots)
 	case own != "" && contained != "":
-		n.add(id, verdict.Warning, subject, fmt.Sprintf("the driver is there twice: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", own, contained, driverDir),
+		n.add(id, report.Warning, subject, fmt.Sprintf("the driver is there twice: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", own, contained, driverDir),
 			"set driver.enabled=false, or remove the node's own driver", sourceRoots)
 	case n.passed != nil && n.passed.known && path.Clean(n.passed.driverRoot) != at:
-		n.add(id, verdict.Warning, subject, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),
+		n.add(id, report.Warning, subject, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),
 			"kubectl delete pod -n gpu-operator -l app=nvidia-operator-validator --field-selector spec.nodeName="+n.name, sourceRoots)
 	default:
 		whose := []string{"installed on the node", "of the driver container", "where driver-ready says"}[first]
-		n.add(id, verdict.OK, subject, fmt.Sprintf("%s in %s, %s", found, at, whose), "", sourceRoots)
+		n.add(id, report.OK, subject, fmt.Sprintf("%s in %s, %s", found, at, whose), "", sourceRoots)
 	}
 }
 
@@ -116,7 +116,7 @@ func (n *node) cuda() {
 		}
 	}
 	if runs == 0 {
-		n.add(id, verdict.Warning, subject, "driver "+n.version+" is older than every driver that the table has: it runs CUDA 10 and older at most", "install a driver of a supported branch", sourceMinor)
+		n.add(id, report.Warning, subject, "driver "+n.version+" is older than every driver that the table has: it runs CUDA 10 and older at most", "install a driver of a supported branch", sourceMinor)
 		return
 	}
 	serves := fmt.Sprintf("driver %s runs what is built with CUDA %d.x and older", n.version, runs)
@@ -127,16 +127,16 @@ func (n *node) cuda() {
 	major, _ := strconv.Atoi(strings.SplitN(want, ".", 2)[0])
 	switch {
 	case want == "":
-		n.add(id, verdict.OK, subject, serves, "", sourceCUDA)
+		n.add(id, report.OK, subject, serves, "", sourceCUDA)
 	case major > minors[0].major:
-		n.add(id, verdict.Unknown, subject, fmt.Sprintf("%s; whether it runs CUDA %s is not in the table, whose newest is %s", serves, want, shipped[0].cuda), "", sourceCUDA)
+		n.add(id, report.Unknown, subject, fmt.Sprintf("%s; whether it runs CUDA %s is not in the table, whose newest is %s", serves, want, shipped[0].cuda), "", sourceCUDA)
 	case major > runs:
-		n.add(id, verdict.Failed, subject, fmt.Sprintf("%s, and not CUDA %s: programs end with cudaErrorInsufficientDriver", serves, want),
+		n.add(id, report.Failed, subject, fmt.Sprintf("%s, and not CUDA %s: programs end with cudaErrorInsufficientDriver", serves, want),
 			fmt.Sprintf("install driver %d or later, or an image with CUDA %d, or NVIDIA's cuda-compat package in the image", branchOf(major), runs), sourceMinor)
 	case major == runs && whole != "" && compareVersions(want, whole) > 0:
-		n.add(id, verdict.Warning, subject, fmt.Sprintf("%s; CUDA %s runs with minor version compatibility: programs that compile PTX when they start, and newer driver functions, fail", serves, want), "", sourceMinor)
+		n.add(id, report.Warning, subject, fmt.Sprintf("%s; CUDA %s runs with minor version compatibility: programs that compile PTX when they start, and newer driver functions, fail", serves, want), "", sourceMinor)
 	default:
-		n.add(id, verdict.OK, subject, serves+", and so CUDA "+want, "", sourceCUDA)
+		n.add(id, report.OK, subject, serves+", and so CUDA "+want, "", sourceCUDA)
 	}
 }
 

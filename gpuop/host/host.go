@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // ErrRoot is wrapped by Inspect where the root is no folder with a node's files.
@@ -27,19 +27,19 @@ type Options struct {
 }
 
 // Inspect judges the node. The tree names the node by its /etc/hostname. The error wraps ErrRoot.
-func Inspect(opt Options) (verdict.Tree, error) {
+func Inspect(opt Options) (report.Report, error) {
 	return inspect(root{path: cmp.Or(opt.Root, "/"), stat: os.Stat}, opt)
 }
 
-func inspect(r root, opt Options) (verdict.Tree, error) {
+func inspect(r root, opt Options) (report.Report, error) {
 	if info, err := os.Stat(r.path); err != nil {
-		return verdict.Tree{}, fmt.Errorf("%w: %w", ErrRoot, err)
+		return report.Report{}, fmt.Errorf("%w: %w", ErrRoot, err)
 	} else if !info.IsDir() {
-		return verdict.Tree{}, fmt.Errorf("%w: %s is no folder", ErrRoot, r.path)
+		return report.Report{}, fmt.Errorf("%w: %s is no folder", ErrRoot, r.path)
 	}
 	known := []string{"/proc", "/sys", "/dev", "/run", "/etc"}
 	if !slices.ContainsFunc(known, r.has) {
-		return verdict.Tree{}, fmt.Errorf("%w: %s has none of the folders %v: give the folder in which / of the node is mounted", ErrRoot, r.path, known)
+		return report.Report{}, fmt.Errorf("%w: %s has none of the folders %v: give the folder in which / of the node is mounted", ErrRoot, r.path, known)
 	}
 	hostname, _ := r.read("/etc/hostname") // a node without is named by its root
 	n := &node{root: r, opt: opt, name: cmp.Or(oneLine(hostname), r.path)}
@@ -51,7 +51,7 @@ func inspect(r root, opt Options) (verdict.Tree, error) {
 		judge()
 	}
 	n.chain()
-	return verdict.Tree{Title: r.path, At: opt.At, Verdicts: n.rows}, nil
+	return report.Report{Judged: true, Title: r.path, At: opt.At, Rows: n.rows}, nil
 }
 
 // A node is what is known of it while it is judged: each step reads what those before it found.
@@ -59,7 +59,7 @@ type node struct {
 	root
 	opt  Options
 	name string
-	rows []verdict.Verdict
+	rows []report.Row
 
 	count    int          // GPUs on PCI
 	switches int          // NVSwitches on PCI
@@ -69,8 +69,8 @@ type node struct {
 }
 
 // add appends a row.
-func (n *node) add(id string, s verdict.State, subject, reason, next, source string) {
-	n.rows = append(n.rows, verdict.Verdict{ID: id, State: s, Node: n.name, Subject: subject, Reason: reason, Next: next, Source: source})
+func (n *node) add(id string, s report.State, subject, reason, next, source string) {
+	n.rows = append(n.rows, report.Row{ID: id, State: s, Node: n.name, Subject: subject, Reason: reason, Fix: next, Source: source})
 }
 
 // unknown appends a row for what could not be read.
@@ -79,14 +79,14 @@ func (n *node) unknown(id, subject string, err error, source string) {
 	if errors.Is(err, fs.ErrPermission) {
 		next = "run gpuop node as root, or in a privileged pod with the node's root mounted read-only"
 	}
-	n.add(id, verdict.Unknown, subject, "not judged: "+err.Error(), next, source)
+	n.add(id, report.Unknown, subject, "not judged: "+err.Error(), next, source)
 }
 
 // chain puts a row first that names the first broken link: what comes after it may be its consequence.
 func (n *node) chain() {
-	at := slices.IndexFunc(n.rows, func(v verdict.Verdict) bool { return v.State == verdict.Failed })
-	row := verdict.Verdict{ID: "first-broken-link", State: verdict.Note, Node: n.name, Subject: "chain"}
-	switch unread := slices.IndexFunc(n.rows, func(v verdict.Verdict) bool { return v.State == verdict.Unknown }); {
+	at := slices.IndexFunc(n.rows, func(v report.Row) bool { return v.State == report.Failed })
+	row := report.Row{ID: "first-broken-link", State: report.Note, Node: n.name, Subject: "chain"}
+	switch unread := slices.IndexFunc(n.rows, func(v report.Row) bool { return v.State == report.Unknown }); {
 	case at >= 0:
 		row.Subject, row.Reason = n.rows[at].Subject, "the first broken link is "+n.rows[at].Subject+": mend it first, since what comes after it may be its consequence"
 		if unread >= 0 && unread < at {
@@ -95,7 +95,7 @@ func (n *node) chain() {
 	case unread >= 0:
 		row.Reason = "no broken link was found, and " + n.rows[unread].Subject + " was not judged"
 	default:
-		row.State, row.Reason = verdict.OK, "every link that was looked at holds"
+		row.State, row.Reason = report.OK, "every link that was looked at holds"
 	}
 	n.rows = slices.Insert(n.rows, 0, row)
 }

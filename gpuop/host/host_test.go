@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 var at = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
@@ -151,7 +151,7 @@ func (c character) Sys() any {
 	return &syscall.Stat_t{Rdev: uint64(c.numbers[0])<<8 | uint64(c.numbers[1]&0xff)}
 }
 
-func judge(t *testing.T, files map[string]string, cuda string) verdict.Tree {
+func judge(t *testing.T, files map[string]string, cuda string) report.Report {
 	t.Helper()
 	tree, err := inspect(plant(t, files), Options{At: at, CUDA: cuda})
 	if err != nil {
@@ -161,13 +161,13 @@ func judge(t *testing.T, files map[string]string, cuda string) verdict.Tree {
 }
 
 // notOK lists the rows that are not as intended, but for the first, and what that one names.
-func notOK(tree verdict.Tree) (rows []string, broken string) {
-	for _, v := range tree.Verdicts[1:] {
-		if v.State != verdict.OK {
+func notOK(tree report.Report) (rows []string, broken string) {
+	for _, v := range tree.Rows[1:] {
+		if v.State != report.OK {
 			rows = append(rows, v.State.String()+" "+v.ID+" "+v.Subject)
 		}
 	}
-	return rows, tree.Verdicts[0].Subject
+	return rows, tree.Rows[0].Subject
 }
 
 func TestInspect(t *testing.T) {
@@ -240,14 +240,14 @@ func TestInspect(t *testing.T) {
 			rows, broken := notOK(tree)
 			if diff := cmp.Diff(tc.want, rows); diff != "" {
 				t.Errorf("rows (-want +got):\n%s", diff)
-				for _, v := range tree.Verdicts {
+				for _, v := range tree.Rows {
 					t.Logf("%s %s: %s", v.State, v.Subject, v.Reason)
 				}
 			}
 			if broken != tc.broken {
 				t.Errorf("the first broken link is %q, want %q", broken, tc.broken)
 			}
-			for _, v := range tree.Verdicts {
+			for _, v := range tree.Rows {
 				if v.Reason == "" || v.Node != "gpu-1" || v.ID != "first-broken-link" && v.Source == "" {
 					t.Errorf("a row without a reason, node or source: %+v", v)
 				}
@@ -262,7 +262,7 @@ func TestInspect(t *testing.T) {
 // The rows are those of the healthy node, each OK, in the order of the chain.
 func TestRowsInOrderOfDependence(t *testing.T) {
 	var got []string
-	for _, v := range judge(t, healthy(), "").Verdicts {
+	for _, v := range judge(t, healthy(), "").Rows {
 		got = append(got, v.ID)
 	}
 	want := []string{"first-broken-link", "gpu-on-pci", "nouveau", "driver-module", "driver-libraries", "cuda", "device-nodes",
@@ -280,8 +280,8 @@ func TestWhyNotLoaded(t *testing.T) {
 		"headers":        {"/lib/modules/6.8.0-60-generic/build/Makefile", "the driver container has not built it"},
 	} {
 		tree := judge(t, change(healthy(), "/proc/driver", "-", tc.file, ""), "")
-		i := slices.IndexFunc(tree.Verdicts, func(v verdict.Verdict) bool { return v.ID == "driver-module" })
-		if got := tree.Verdicts[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
+		i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return v.ID == "driver-module" })
+		if got := tree.Rows[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
@@ -298,9 +298,9 @@ func TestAge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(tree.Verdicts, func(v verdict.Verdict) bool { return v.ID == "validation-driver" })
-	if !tree.Verdicts[i].Since.Equal(since) {
-		t.Errorf("since %s, want %s", tree.Verdicts[i].Since, since)
+	i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return v.ID == "validation-driver" })
+	if !tree.Rows[i].Since.Equal(since) {
+		t.Errorf("since %s, want %s", tree.Rows[i].Since, since)
 	}
 }
 
@@ -310,7 +310,7 @@ func TestLinksStayInTheRoot(t *testing.T) {
 	if err := os.WriteFile(outside, []byte("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  999.99\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range judge(t, change(healthy(), "/proc/driver/nvidia/version", "→"+outside), "").Verdicts {
+	for _, v := range judge(t, change(healthy(), "/proc/driver/nvidia/version", "→"+outside), "").Rows {
 		if strings.Contains(v.Reason, "999.99") {
 			t.Errorf("read outside: %+v", v)
 		}
@@ -335,8 +335,8 @@ func TestPermission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(tree.Verdicts, func(v verdict.Verdict) bool { return v.ID == "device-nodes" })
-	if v := tree.Verdicts[i]; v.State != verdict.Unknown || !strings.Contains(v.Next, "root") {
+	i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return v.ID == "device-nodes" })
+	if v := tree.Rows[i]; v.State != report.Unknown || !strings.Contains(v.Fix, "root") {
 		t.Errorf("%+v", v)
 	}
 }
@@ -362,7 +362,7 @@ func TestTablesOfCUDAAgree(t *testing.T) {
 		}
 		n := &node{version: row.driver, opt: Options{CUDA: row.cuda}}
 		n.cuda()
-		if n.rows[0].State != verdict.OK {
+		if n.rows[0].State != report.OK {
 			t.Errorf("CUDA %s with its own driver %s: %s", row.cuda, row.driver, n.rows[0].Reason)
 		}
 	}
@@ -381,7 +381,7 @@ func FuzzFiles(f *testing.F) {
 			return
 		}
 		tree := judge(t, change(healthy(), name, content), "12.8")
-		if len(tree.Verdicts) < 5 || tree.Verdicts[0].ID != "first-broken-link" {
+		if len(tree.Rows) < 5 || tree.Rows[0].ID != "first-broken-link" {
 			t.Fatalf("%+v", tree)
 		}
 	})
@@ -398,8 +398,8 @@ func TestNextStepOfABundledContainerd(t *testing.T) {
 	} {
 		tree := judge(t, change(healthy(), config, without), "")
 		for _, id := range []string{"runtime", "runtime-stray"} {
-			if i := slices.IndexFunc(tree.Verdicts, func(v verdict.Verdict) bool { return v.ID == id }); i < 0 || !strings.Contains(tree.Verdicts[i].Next, want) || strings.Contains(tree.Verdicts[i].Next, "CONTAINERD_CONFIG="+config) {
-				t.Errorf("%s: the row %s does not say %q: %+v", config, id, want, tree.Verdicts)
+			if i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return v.ID == id }); i < 0 || !strings.Contains(tree.Rows[i].Fix, want) || strings.Contains(tree.Rows[i].Fix, "CONTAINERD_CONFIG="+config) {
+				t.Errorf("%s: the row %s does not say %q: %+v", config, id, want, tree.Rows)
 			}
 		}
 	}

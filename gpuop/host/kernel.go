@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const (
@@ -45,7 +45,7 @@ func (n *node) gpus() {
 		}
 	}
 	if n.count == 0 {
-		n.add(id, verdict.Failed, subject, "no NVIDIA GPU is on the PCI bus: this is no GPU node, or the GPU has fallen off the bus",
+		n.add(id, report.Failed, subject, "no NVIDIA GPU is on the PCI bus: this is no GPU node, or the GPU has fallen off the bus",
 			"lspci -nn -d 10de:", sourcePCI)
 		return
 	}
@@ -60,15 +60,15 @@ func (n *node) gpus() {
 	}
 	switch {
 	case n.vfio:
-		n.add(id, verdict.Note, subject, words+", all bound to vfio-pci: they are for virtual machines, and no container can use them", "", sourcePCI)
+		n.add(id, report.Note, subject, words+", all bound to vfio-pci: they are for virtual machines, and no container can use them", "", sourcePCI)
 	case bound["nouveau"] > 0:
-		n.add(id, verdict.Failed, subject, fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]), blacklist, sourceNouveau)
+		n.add(id, report.Failed, subject, fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]), blacklist, sourceNouveau)
 	case virtual > 0:
-		n.add(id, verdict.Warning, subject, fmt.Sprintf("%s, %d bound to vfio-pci: only the others are for containers", words, virtual), "", sourcePCI)
+		n.add(id, report.Warning, subject, fmt.Sprintf("%s, %d bound to vfio-pci: only the others are for containers", words, virtual), "", sourcePCI)
 	case bound[""] > 0:
-		n.add(id, verdict.Failed, subject, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]), "sudo dmesg | grep -i -e nvrm -e nvidia", sourcePCI)
+		n.add(id, report.Failed, subject, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]), "sudo dmesg | grep -i -e nvrm -e nvidia", sourcePCI)
 	default:
-		n.add(id, verdict.OK, subject, words+", bound to the NVIDIA driver", "", sourcePCI)
+		n.add(id, report.OK, subject, words+", bound to the NVIDIA driver", "", sourcePCI)
 	}
 }
 
@@ -80,9 +80,9 @@ func (n *node) nouveau() {
 	case err != nil && !n.has("/sys/module"):
 		n.unknown(id, subject, err, sourceNouveau)
 	case n.has("/sys/module/nouveau") || strings.Contains("\n"+modules, "\nnouveau "):
-		n.add(id, verdict.Failed, subject, "the nouveau kernel module is loaded, and holds the GPUs that the NVIDIA driver needs", blacklist, sourceNouveau)
+		n.add(id, report.Failed, subject, "the nouveau kernel module is loaded, and holds the GPUs that the NVIDIA driver needs", blacklist, sourceNouveau)
 	default:
-		n.add(id, verdict.OK, subject, "not loaded", "", sourceNouveau)
+		n.add(id, report.OK, subject, "not loaded", "", sourceNouveau)
 	}
 }
 
@@ -97,7 +97,7 @@ func (n *node) driver() {
 	case err == nil:
 		m := nvrm.FindStringSubmatch(text)
 		if m == nil {
-			n.add(id, verdict.Unknown, subject, fmt.Sprintf("%s does not name a version: its first line is %.80q", file, oneLine(text)), "", sourceModule)
+			n.add(id, report.Unknown, subject, fmt.Sprintf("%s does not name a version: its first line is %.80q", file, oneLine(text)), "", sourceModule)
 			return
 		}
 		n.version = m[2]
@@ -105,24 +105,24 @@ func (n *node) driver() {
 		if m[1] != "" {
 			flavor = "open"
 		}
-		n.add(id, verdict.OK, subject, fmt.Sprintf("%s, %s", n.version, flavor), "", sourceModule)
+		n.add(id, report.OK, subject, fmt.Sprintf("%s, %s", n.version, flavor), "", sourceModule)
 		if flavor == "proprietary" {
 			n.proprietary()
 		}
 	case !absent(err) || !n.has("/proc/modules"):
 		n.unknown(id, subject, err, sourceModule)
 	case n.vfio:
-		n.add(id, verdict.Note, subject, "not loaded: every GPU is bound to vfio-pci", "", sourceModule)
+		n.add(id, report.Note, subject, "not loaded: every GPU is bound to vfio-pci", "", sourceModule)
 	default:
 		reason, next := n.whyNotLoaded()
-		n.add(id, verdict.Failed, subject, reason, next, sourceModule)
+		n.add(id, report.Failed, subject, reason, next, sourceModule)
 	}
 }
 
 // proprietary reports what the proprietary module does not serve and the driver container enables.
 func (n *node) proprietary() {
 	if text, err := n.read("/run/nvidia/validations/.driver-ctr-ready"); err == nil && strings.Contains(text, "GDS_ENABLED: true") {
-		n.add("driver-open-module", verdict.Warning, "GPUDirect Storage", "gds is enabled, and nvidia-fs since v2.17.5 needs the open kernel module; the proprietary one is loaded",
+		n.add("driver-open-module", report.Warning, "GPUDirect Storage", "gds is enabled, and nvidia-fs since v2.17.5 needs the open kernel module; the proprietary one is loaded",
 			"set driver.kernelModuleType=open", "https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-rdma.html")
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const (
@@ -85,9 +85,9 @@ func (n *node) runtimes() {
 	r, found := n.runtime()
 	if !found {
 		if n.has("/etc") && n.has("/run") {
-			n.add(id, verdict.Unknown, subject, "not judged: neither a configuration nor a socket of containerd, CRI-O, Docker, k3s, RKE2, MicroK8s or k0s is there", "", sourceRuntime)
+			n.add(id, report.Unknown, subject, "not judged: neither a configuration nor a socket of containerd, CRI-O, Docker, k3s, RKE2, MicroK8s or k0s is there", "", sourceRuntime)
 		} else {
-			n.add(id, verdict.Unknown, subject, "not judged: "+n.path+" lacks /etc or /run", "", sourceRuntime)
+			n.add(id, report.Unknown, subject, "not judged: "+n.path+" lacks /etc or /run", "", sourceRuntime)
 		}
 		return
 	}
@@ -100,7 +100,7 @@ func (n *node) runtimes() {
 	}
 	switch c, err := read(r.config); {
 	case absent(err):
-		n.add(id, verdict.Failed, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, toolkitLog, sourceRuntime)
+		n.add(id, report.Failed, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, toolkitLog, sourceRuntime)
 	case err != nil:
 		n.unknown(id, r.name, err, sourceRuntime)
 	default:
@@ -122,9 +122,9 @@ func (n *node) judgeRuntime(r kubeRuntime, c configured) {
 	in := strings.Join(c.files, " and ")
 	h, found := c.runtimes[handler]
 	if !found {
-		state, reason := verdict.Failed, fmt.Sprintf("%s has no runtime %q in %s: pods with the RuntimeClass %s stay in ContainerCreating", r.name, handler, in, handler)
+		state, reason := report.Failed, fmt.Sprintf("%s has no runtime %q in %s: pods with the RuntimeClass %s stay in ContainerCreating", r.name, handler, in, handler)
 		if n.passed != nil && n.has(validationDir+"/toolkit-ready") {
-			state, reason = verdict.Warning, reason+"; toolkit-ready is there, so that this is as intended only with cdi.nriPluginEnabled"
+			state, reason = report.Warning, reason+"; toolkit-ready is there, so that this is as intended only with cdi.nriPluginEnabled"
 		}
 		next := toolkitLog
 		if own, found := packaged[r.name]; found {
@@ -138,14 +138,14 @@ func (n *node) judgeRuntime(r kubeRuntime, c configured) {
 			n.unknown(id, r.name, err, sourceRuntime)
 			return
 		}
-		n.add(id, verdict.Failed, r.name, fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary), toolkitLog, sourceRuntime)
+		n.add(id, report.Failed, r.name, fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary), toolkitLog, sourceRuntime)
 		return
 	}
 	reason := fmt.Sprintf("the RuntimeClass %s has a handler in %s", handler, h.file)
 	if c.deflt == handler {
 		reason += ", which is the default of all pods"
 	}
-	n.add(id, verdict.OK, r.name, reason, "", sourceRuntime)
+	n.add(id, report.OK, r.name, reason, "", sourceRuntime)
 	if h.systemd {
 		n.devChar()
 	}
@@ -160,7 +160,7 @@ func (n *node) devChar() {
 	if majors, err := n.majors(); err == nil {
 		for _, name := range frontend {
 			if major, known := majors[name]; known && n.link(fmt.Sprintf("/dev/char/%d:255", major)) == "" {
-				n.add("dev-char", verdict.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is not there, and systemd manages cgroups: systemctl daemon-reload takes the GPUs away from running containers", major),
+				n.add("dev-char", report.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is not there, and systemd manages cgroups: systemctl daemon-reload takes the GPUs away from running containers", major),
 					"sudo nvidia-ctk system create-dev-char-symlinks --create-all", sourceDevChar)
 				return
 			}
@@ -175,9 +175,9 @@ func (n *node) strayConfig(r kubeRuntime, c configured) {
 	if !own || !n.hasAny("/etc/containerd/config.toml", dropIn) {
 		return
 	}
-	state, reason := verdict.Warning, r.name+" reads "+r.config+", and the toolkit has written to /etc/containerd, which has no effect"
+	state, reason := report.Warning, r.name+" reads "+r.config+", and the toolkit has written to /etc/containerd, which has no effect"
 	if _, found := c.runtimes[handler]; found {
-		state, reason, next = verdict.Note, reason+"; the RuntimeClass "+handler+" has its handler all the same", ""
+		state, reason, next = report.Note, reason+"; the RuntimeClass "+handler+" has its handler all the same", ""
 	}
 	n.add("runtime-stray", state, "/etc/containerd", reason, next, sourceRuntime)
 }
@@ -207,9 +207,9 @@ func (n *node) containerd(main string) (configured, error) {
 		}
 	}
 	if !imported && main == "/etc/containerd/config.toml" && n.has(dropIn) {
-		state, when := verdict.Failed, "containerd does not read it"
+		state, when := report.Failed, "containerd does not read it"
 		if version, _ := tree["version"].(int64); !has && version >= 3 {
-			state, when = verdict.Warning, "containerd before v2.2 does not read it"
+			state, when = report.Warning, "containerd before v2.2 does not read it"
 		}
 		n.add("runtime-imports", state, dropIn, fmt.Sprintf("imports in %s does not name it: %s, and the RuntimeClass %s has no handler", main, when, handler),
 			`add imports = ["/etc/containerd/conf.d/*.toml"] to `+main+", and sudo systemctl restart containerd", sourceImports)

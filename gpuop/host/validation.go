@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const (
@@ -200,7 +200,7 @@ func (n *node) driverValidations() {
 	if n.passed == nil {
 		switch _, err := n.readValidations(); {
 		case errors.Is(err, fs.ErrNotExist) && n.has("/run"):
-			n.add("validation", verdict.Failed, validationDir, "the folder is not there: the operator's validator has not run on the node since it was booted",
+			n.add("validation", report.Failed, validationDir, "the folder is not there: the operator's validator has not run on the node since it was booted",
 				"kubectl get pods -n gpu-operator -o wide --field-selector spec.nodeName="+n.name, sourceValidator)
 		case err != nil:
 			n.unknown("validation", validationDir, err, sourceValidator)
@@ -208,7 +208,7 @@ func (n *node) driverValidations() {
 		return
 	}
 	for _, why := range n.passed.partial {
-		n.add("validation-content", verdict.Unknown, validationDir, why, "", sourceValidator)
+		n.add("validation-content", report.Unknown, validationDir, why, "", sourceValidator)
 	}
 	n.validated(true)
 }
@@ -222,7 +222,7 @@ func (n *node) validated(early bool) {
 		if o.early() != early {
 			continue
 		}
-		row := verdict.Verdict{ID: "validation-" + o.name, Node: n.name, Subject: o.file(), Source: sourceValidator}
+		row := report.Row{ID: "validation-" + o.name, Node: n.name, Subject: o.file(), Source: sourceValidator}
 		ready, since, why, err := n.ready(o)
 		v := n.passed
 		switch {
@@ -230,16 +230,16 @@ func (n *node) validated(early bool) {
 			row.Since, row.Reason = since, "the validator has passed "+o.name
 			if o.name == "driver" && v.known && !v.host && !v.container && (v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
 				// another root is that of hostPaths.driverInstallDir, where a cloud installs its driver
-				row.State = verdict.Warning
+				row.State = report.Warning
 				row.Reason = "it names a driver container, and .driver-ctr-ready is not there: the container is restarting or was removed, or another project's driver is mounted at " + v.driverRoot
-				row.Next = "kubectl get pods -n gpu-operator -l app=nvidia-driver-daemonset -o wide"
+				row.Fix = "kubectl get pods -n gpu-operator -l app=nvidia-driver-daemonset -o wide"
 			}
 		case err != nil:
-			row.State, row.Reason = verdict.Unknown, "not judged: "+err.Error()
+			row.State, row.Reason = report.Unknown, "not judged: "+err.Error()
 		case why == "":
 			continue // nothing says that the node should have it
 		default:
-			row.State, row.Reason, row.Next = verdict.Failed, why, o.pods()
+			row.State, row.Reason, row.Fix = report.Failed, why, o.pods()
 			if o.name == "plugin" {
 				row.Reason += "; as intended only where devicePlugin.enabled is false"
 			}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // policies are the rows of the operator's custom resources.
@@ -22,35 +22,35 @@ func (j *judge) policies() {
 	switch {
 	case len(policies) > 0 || len(j.GPUClusters) > 0:
 	case j.absent(cluster.ClusterPolicies):
-		j.add(verdict.Verdict{
-			ID: "cluster-policy", State: verdict.Failed, Subject: "ClusterPolicy",
+		j.add(report.Row{
+			ID: "cluster-policy", State: report.Failed, Subject: "ClusterPolicy",
 			Reason: "the cluster does not know the resource: the GPU Operator is not installed, and nothing manages the GPUs but what was installed by hand",
-			Next:   "gpuop values gen", Source: sourcePolicy,
+			Fix:    "gpuop values gen", Source: sourcePolicy,
 			Evidence: j.listed(cluster.ClusterPolicies, "not served"),
 		})
 	case !j.lacks(cluster.ClusterPolicies) && !j.lacks(cluster.GPUClusters):
-		j.add(verdict.Verdict{
-			ID: "cluster-policy", State: verdict.Failed, Subject: "ClusterPolicy",
+		j.add(report.Row{
+			ID: "cluster-policy", State: report.Failed, Subject: "ClusterPolicy",
 			Reason: "there is neither a ClusterPolicy nor a GPUCluster: the operator installs nothing",
-			Next:   "helm get values -a gpu-operator -n " + j.Namespace + "  # clusterPolicy.deployCR", Source: sourcePolicy,
+			Fix:    "helm get values -a gpu-operator -n " + j.Namespace + "  # clusterPolicy.deployCR", Source: sourcePolicy,
 			Evidence: j.listed(cluster.ClusterPolicies, "0 ClusterPolicies, 0 GPUClusters"),
 		})
 	}
 	for i, p := range policies {
 		v := j.resource("cluster-policy", "ClusterPolicy", p)
 		if i > 0 {
-			v.State = verdict.Warning
+			v.State = report.Warning
 			v.Reason = fmt.Sprintf("ClusterPolicy/%s is older and in force; the operator ignores this one", policies[0].GetName())
-			v.Next = "kubectl delete clusterpolicy " + p.GetName()
+			v.Fix = "kubectl delete clusterpolicy " + p.GetName()
 		}
 		j.add(v)
 	}
 	for i := range j.GPUClusters {
 		v := j.resource("gpu-cluster", "GPUCluster", &j.GPUClusters[i])
 		if len(policies) > 0 {
-			v.State = verdict.Failed
+			v.State = report.Failed
 			v.Reason = fmt.Sprintf("GPUCluster and ClusterPolicy/%s exclude each other: the operator serves neither", policies[0].GetName())
-			v.Next = "kubectl delete gpucluster " + j.GPUClusters[i].GetName() + "  # or delete the ClusterPolicy"
+			v.Fix = "kubectl delete gpucluster " + j.GPUClusters[i].GetName() + "  # or delete the ClusterPolicy"
 		}
 		j.add(v)
 	}
@@ -61,17 +61,17 @@ func (j *judge) policies() {
 	for i := range j.NVIDIADrivers {
 		v := j.resource("nvidia-driver", "NVIDIADriver", &j.NVIDIADrivers[i])
 		if j.policy != nil && !own {
-			v.State, v.Evidence = verdict.Warning, j.setting("driver.nvidiaDriverCRD.enabled")
+			v.State, v.Evidence = report.Warning, j.setting("driver.nvidiaDriverCRD.enabled")
 			v.Reason = "the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true): this one does nothing"
-			v.Next = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true"
+			v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true"
 		}
 		j.add(v)
 	}
 	if j.policy != nil && own && len(j.NVIDIADrivers) == 0 && (!j.lacks(cluster.NVIDIADrivers) || j.absent(cluster.NVIDIADrivers)) {
-		j.add(verdict.Verdict{
-			ID: "nvidia-driver", State: verdict.Failed, Subject: "NVIDIADriver",
+		j.add(report.Row{
+			ID: "nvidia-driver", State: report.Failed, Subject: "NVIDIADriver",
 			Reason: "the ClusterPolicy leaves the driver to NVIDIADriver resources, and there is none: no node gets a driver",
-			Next:   "helm upgrade … --set driver.nvidiaDriverCRD.deployDefaultCR=true", Source: sourcePolicy,
+			Fix:    "helm upgrade … --set driver.nvidiaDriverCRD.deployDefaultCR=true", Source: sourcePolicy,
 			Evidence: j.listed(cluster.NVIDIADrivers, "0 NVIDIADrivers"),
 		})
 	}
@@ -89,28 +89,28 @@ func (j *judge) operator() {
 			newest = p
 		}
 	}
-	v := verdict.Verdict{ID: "operator-pod", Subject: "gpu-operator", Source: sourcePolicy}
+	v := report.Row{ID: "operator-pod", Subject: "gpu-operator", Source: sourcePolicy}
 	switch {
 	case newest != nil:
 		s := podStateOf(newest)
-		v.State, v.Reason, v.Since, v.Next, v.Evidence = s.State, s.Reason, s.Since, s.Next, s.Evidence
+		v.State, v.Reason, v.Since, v.Fix, v.Evidence = s.State, s.Reason, s.Since, s.Fix, s.Evidence
 	case len(j.ClusterPolicies) == 0 && len(j.GPUClusters) == 0:
 		return
 	default:
-		v.State = verdict.Failed
+		v.State = report.Failed
 		v.Reason = fmt.Sprintf("no pod with the label app=gpu-operator runs in namespace %s: what the custom resources say is not carried out", j.Namespace)
-		v.Next = fmt.Sprintf("kubectl get deployment -n %s gpu-operator", j.Namespace)
+		v.Fix = fmt.Sprintf("kubectl get deployment -n %s gpu-operator", j.Namespace)
 		v.Evidence = j.listed(cluster.Pods, "none of %d has the label app=gpu-operator", len(j.Pods))
 	}
 	j.add(v)
 }
 
 // resource is the row of a custom resource by its state and conditions.
-func (j *judge) resource(id, kind string, u *unstructured.Unstructured) verdict.Verdict {
-	v := verdict.Verdict{ID: id, Subject: kind + "/" + u.GetName(), Source: sourcePolicy}
+func (j *judge) resource(id, kind string, u *unstructured.Unstructured) report.Row {
+	v := report.Row{ID: id, Subject: kind + "/" + u.GetName(), Source: sourcePolicy}
 	state, _, _ := unstructured.NestedString(u.Object, "status", "state")
 	ready, failed := condition(u, "Ready"), condition(u, "Error")
-	v.Evidence = verdict.Seen("status", v.Subject, "state=%s", state)
+	v.Evidence = report.Seen("status", v.Subject, "state=%s", state)
 	for _, c := range []status{ready, failed} {
 		if c.reason != "" || c.message != "" {
 			v.Evidence.Text += fmt.Sprintf(", %s: %s", c.reason, c.message)
@@ -120,9 +120,9 @@ func (j *judge) resource(id, kind string, u *unstructured.Unstructured) verdict.
 	describe := fmt.Sprintf("kubectl describe %s %s", strings.ToLower(kind), u.GetName())
 	if failed.reason == "ConflictingNodeSelector" {
 		// releases before v26.7.0 leave the state at what it was
-		v.State, v.Since, v.Source = verdict.Failed, failed.since, sourceDriver
+		v.State, v.Since, v.Source = report.Failed, failed.since, sourceDriver
 		v.Reason = "the operator does not carry the resource out, whatever its state: " + cmp.Or(failed.message, failed.reason)
-		v.Next = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
+		v.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
 		return v
 	}
 	switch state {
@@ -130,35 +130,35 @@ func (j *judge) resource(id, kind string, u *unstructured.Unstructured) verdict.
 		v.Reason, v.Since = "the state is ready", ready.since
 		switch ready.reason {
 		case "NFDLabelsMissing":
-			v.State = verdict.Failed
+			v.State = report.Failed
 			v.Reason = "the state is ready, and says nothing: no node has labels of Node Feature Discovery, so the operator knows of no GPU"
-			v.Next = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
+			v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 		case "NoGPUNodes":
-			v.State = verdict.Warning
+			v.State = report.Warning
 			v.Reason = "the state is ready, and says nothing: the operator found no node with a GPU"
-			v.Next = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present," + labelPresent
+			v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present," + labelPresent
 		}
 	case "notReady":
-		v.State, v.Since, v.Next = verdict.Waiting, failed.since, describe
+		v.State, v.Since, v.Fix = report.Waiting, failed.since, describe
 		v.Reason = "the state is notReady"
 		if failed.message != "" {
 			v.Reason += ": " + failed.message
 		}
 		if failed.reason == "ReconcileFailed" || failed.reason == "PrerequisiteNotMet" {
-			v.State = verdict.Failed
+			v.State = report.Failed
 		}
 	case "ignored":
-		v.State, v.Next = verdict.Warning, describe
+		v.State, v.Fix = report.Warning, describe
 		v.Reason = "the state is ignored: another resource of the kind is in force"
 	case "disabled":
-		v.State, v.Next = verdict.Warning, describe
+		v.State, v.Fix = report.Warning, describe
 		v.Reason = "the state is disabled: the operator does not carry the resource out"
 	case "":
-		v.State, v.Since = verdict.Waiting, u.GetCreationTimestamp().Time
+		v.State, v.Since = report.Waiting, u.GetCreationTimestamp().Time
 		v.Reason = "the resource has no state: the operator has not looked at it"
-		v.Next = j.operatorLog()
+		v.Fix = j.operatorLog()
 	default:
-		v.State, v.Next = verdict.Unknown, describe
+		v.State, v.Fix = report.Unknown, describe
 		v.Reason = fmt.Sprintf("the state is %q, want ready", state)
 	}
 	return v
@@ -201,23 +201,23 @@ func (j *judge) discovery() {
 			}
 		}
 	}
-	v := verdict.Verdict{
+	v := report.Row{
 		ID: "node-feature-discovery", Subject: "Node Feature Discovery", Source: sourceLabels,
 		Evidence: j.listed(cluster.Nodes, "%d of %d have a label %s…, %d a GPU", labeled, len(j.Nodes), nfdPrefix, len(j.gpu)),
 	}
 	switch gpus := len(j.gpu); {
 	case gpus == 0 && labeled == 0:
-		v.State = verdict.Failed
+		v.State = report.Failed
 		v.Reason = fmt.Sprintf("none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU", len(j.Nodes))
-		v.Next = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
+		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	case gpus == 0:
-		v.State = verdict.Warning
+		v.State = report.Warning
 		v.Reason = fmt.Sprintf("%d of %d nodes are labeled, and none has a GPU of NVIDIA (PCI vendor 10de)", labeled, len(j.Nodes))
-		v.Next = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
+		v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
 	case labeled == 0:
-		v.State = verdict.Warning
+		v.State = report.Warning
 		v.Reason = fmt.Sprintf("no node has a label of Node Feature Discovery; the operator finds no new GPU node, and %d known ones stay as they are", gpus)
-		v.Next = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
+		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	default:
 		v.Reason = fmt.Sprintf("%d of %d nodes are labeled, %d have a GPU", labeled, len(j.Nodes), gpus)
 	}
@@ -252,7 +252,7 @@ func (j *judge) devicePlugins() {
 	if j.DaemonSets == nil || j.by == verify && j.policy == nil {
 		return
 	}
-	v := verdict.Verdict{
+	v := report.Row{
 		ID: "device-plugin", Subject: "device plugin", Reason: "no other than the operator's registers nvidia.com/gpu", Source: sourceGKE,
 		Evidence: j.listed(cluster.DaemonSets, "%d DaemonSets", len(j.DaemonSets)),
 	}
@@ -265,19 +265,19 @@ func (j *judge) devicePlugins() {
 		}
 		found = true
 		name := d.Namespace + "/" + d.Name
-		row := verdict.Verdict{
-			ID: "device-plugin", State: verdict.Failed, Subject: "DaemonSet/" + name, Source: sourceStart,
+		row := report.Row{
+			ID: "device-plugin", State: report.Failed, Subject: "DaemonSet/" + name, Source: sourceStart,
 			Reason:   fmt.Sprintf("registers nvidia.com/gpu on %d nodes beside the operator's own plugin: the kubelet knows the one that registered last", d.Status.DesiredNumberScheduled),
-			Next:     "kubectl delete daemonset -n " + d.Namespace + " " + d.Name + ", or helm upgrade … --set devicePlugin.enabled=false",
-			Evidence: verdict.Seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image, d.Status.DesiredNumberScheduled),
+			Fix:      "kubectl delete daemonset -n " + d.Namespace + " " + d.Name + ", or helm upgrade … --set devicePlugin.enabled=false",
+			Evidence: report.Seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image, d.Status.DesiredNumberScheduled),
 		}
 		switch gke := d.Namespace == "kube-system" && strings.HasPrefix(d.Name, "nvidia-gpu-device-plugin"); {
 		case !j.is("devicePlugin.enabled"):
-			row.State, row.Reason, row.Next = verdict.OK, "registers nvidia.com/gpu, and devicePlugin.enabled=false", ""
+			row.State, row.Reason, row.Fix = report.OK, "registers nvidia.com/gpu, and devicePlugin.enabled=false", ""
 		case d.Status.DesiredNumberScheduled == 0:
-			row.State, row.Reason, row.Next = verdict.Note, "is scheduled on no node", ""
+			row.State, row.Reason, row.Fix = report.Note, "is scheduled on no node", ""
 		case gke:
-			row.Next, row.Source = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true", sourceGKE
+			row.Fix, row.Source = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true", sourceGKE
 		}
 		j.add(row)
 	}
@@ -290,11 +290,11 @@ func (j *judge) devicePlugins() {
 		}
 		found = true
 		subject := "Pod/" + p.Namespace + "/" + p.Name
-		j.add(verdict.Verdict{
-			ID: "device-plugin", State: verdict.Failed, Node: p.Spec.NodeName, Subject: subject, Source: sourceStart,
+		j.add(report.Row{
+			ID: "device-plugin", State: report.Failed, Node: p.Spec.NodeName, Subject: subject, Source: sourceStart,
 			Reason:   "registers nvidia.com/gpu beside the operator's own plugin, and is of no DaemonSet",
-			Next:     "find what starts it: a static pod's manifest lies on the node",
-			Evidence: verdict.Seen("spec", subject, "image %s", p.Spec.Containers[at].Image),
+			Fix:      "find what starts it: a static pod's manifest lies on the node",
+			Evidence: report.Seen("spec", subject, "image %s", p.Spec.Containers[at].Image),
 		})
 	}
 	if found || j.by == verify && j.Lacks(cluster.DaemonSets) != nil {
@@ -305,8 +305,8 @@ func (j *judge) devicePlugins() {
 }
 
 // partial makes a row that says that something is not there Unknown where the list is not whole.
-func (j *judge) partial(v *verdict.Verdict, k cluster.Kind) {
+func (j *judge) partial(v *report.Row, k cluster.Kind) {
 	if m := j.Lacks(k); m != nil {
-		v.State, v.Reason, v.Next = verdict.Unknown, "is not found, and that proves nothing: "+m.Detail, ""
+		v.State, v.Reason, v.Fix = report.Unknown, "is not found, and that proves nothing: "+m.Detail, ""
 	}
 }

@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
 // sharingConfigs are the device plugin's configs of the cluster.
@@ -20,7 +19,7 @@ type sharingConfigs struct {
 	// configs are by their key in the ConfigMap; nil where it could not be read or is not there. findings are
 	// what is wrong with each.
 	configs  map[string]*sharing.Config
-	findings map[string][]finding.Finding
+	findings map[string][]report.Row
 	// changed is when the data was last written; zero where that is not known.
 	changed time.Time
 }
@@ -40,11 +39,11 @@ func (j *judge) sharedBy() *sharingConfigs {
 	if times := owners(m.ManagedFields, "data"); len(times) > 0 {
 		c.changed = slices.MaxFunc(times, time.Time.Compare)
 	}
-	c.configs, c.findings = map[string]*sharing.Config{}, map[string][]finding.Finding{}
+	c.configs, c.findings = map[string]*sharing.Config{}, map[string][]report.Row{}
 	for key, text := range m.Data {
 		config, findings := sharing.Parse([]byte(text))
 		findings = append(findings, config.Dead(sharing.Operator)...)
-		slices.SortStableFunc(findings, func(a, b finding.Finding) int { return int(b.Severity) - int(a.Severity) })
+		slices.SortStableFunc(findings, func(a, b report.Row) int { return int(b.State) - int(a.State) })
 		c.configs[key], c.findings[key] = config, findings
 	}
 	return c
@@ -57,29 +56,29 @@ func (j *judge) configs() {
 		return
 	}
 	if c.configs == nil {
-		j.add(verdict.Verdict{
-			ID: "sharing-config", State: verdict.Failed, Subject: "ConfigMap/" + c.name,
+		j.add(report.Row{
+			ID: "sharing-config", State: report.Failed, Subject: "ConfigMap/" + c.name,
 			Reason: fmt.Sprintf("devicePlugin.config.name names it, and namespace %s does not hold it: the pods of the device plugin and of GPU Feature Discovery cannot start", j.Namespace),
-			Next:   "kubectl get configmaps -n " + j.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4", Source: sourceSharing,
+			Fix:    "kubectl get configmaps -n " + j.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4", Source: sourceSharing,
 			Evidence: j.listed(cluster.ConfigMaps, "no %s among %d of %s", c.name, len(j.maps), j.Namespace),
 		})
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.configs)) {
 		strategy := c.configs[key].Strategy()
-		v := verdict.Verdict{
+		v := report.Row{
 			ID: "sharing-config", Subject: "ConfigMap/" + c.name + " " + key,
 			Reason: "the device plugin accepts it; it shares by " + strategy, Source: sourceSharing,
-			Evidence: verdict.Seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(j.maps[c.name].Data[key])),
+			Evidence: report.Seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(j.maps[c.name].Data[key])),
 		}
 		v.Evidence.Time = c.changed
 		if strategy == "none" {
 			v.Reason = "the device plugin accepts it; it shares nothing"
 		}
-		if findings := c.findings[key]; len(findings) > 0 && findings[0].Severity > finding.Info {
+		if findings := c.findings[key]; len(findings) > 0 && findings[0].State > report.Note {
 			f := findings[0]
 			of := found(f)
-			v.State, v.Source, v.Next, v.Reason = of.State, of.Source, of.Next, of.Subject+": "+of.Reason
+			v.State, v.Source, v.Fix, v.Reason = of.State, of.Source, of.Fix, of.Subject+": "+of.Reason
 			if f.Line > 0 {
 				v.Reason = fmt.Sprintf("line %d, %s", f.Line, v.Reason)
 			}
@@ -91,7 +90,7 @@ func (j *judge) configs() {
 
 // chosen returns the config that the node gets; ok is false where it is not known or the plugin does
 // not start, and then problem says why.
-func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, problem *finding.Finding) {
+func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, problem *report.Row) {
 	c := w.shares
 	if c == nil {
 		return "", nil, true, nil
@@ -115,7 +114,7 @@ type migFile struct {
 	name, text string
 	// config is nil where the file cannot be read.
 	config   *mig.Config
-	findings []finding.Finding
+	findings []report.Row
 }
 
 // migFile is the file in the first ConfigMap that there is: the one that the ClusterPolicy names, what the manager has

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // forContainers reports whether a node for containers has the component's label; the other components are for virtual
@@ -56,10 +56,10 @@ func (j *judge) daemonSets() {
 		if len(o.When) > 0 {
 			setting = o.When[0].Key()
 		}
-		j.add(verdict.Verdict{
-			ID: "daemonset", State: verdict.Failed, Subject: o.Label,
+		j.add(report.Row{
+			ID: "daemonset", State: report.Failed, Subject: o.Label,
 			Reason: fmt.Sprintf("%s enables the operand, and namespace %s has no DaemonSet that selects %s%s: the operator has not created it", setting, j.Namespace, deployPrefix, o.Label),
-			Next:   j.operatorLog(), Source: sourceDaemonSet,
+			Fix:    j.operatorLog(), Source: sourceDaemonSet,
 			Evidence: j.listed(cluster.DaemonSets, "none of %d selects %s%s", len(j.sets), deployPrefix, o.Label),
 		})
 	}
@@ -70,32 +70,32 @@ func (j *judge) daemonSets() {
 
 func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	s := set.Status
-	v := verdict.Verdict{
+	v := report.Row{
 		ID: "daemonset", Subject: "DaemonSet/" + set.Name, Source: sourceDaemonSet,
-		Evidence: verdict.Seen("status", "DaemonSet/"+set.Name, "desired %d, current %d, ready %d, updated %d",
+		Evidence: report.Seen("status", "DaemonSet/"+set.Name, "desired %d, current %d, ready %d, updated %d",
 			s.DesiredNumberScheduled, s.CurrentNumberScheduled, s.NumberReady, s.UpdatedNumberScheduled),
 	}
 	// a folder may hold an older status that lacks numberUnavailable
 	unavailable := max(s.NumberUnavailable, s.DesiredNumberScheduled-s.NumberReady)
 	switch {
 	case s.ObservedGeneration < set.Generation:
-		v.State, v.Reason = verdict.Waiting, "the DaemonSet was changed, and its controller has not looked at the change"
+		v.State, v.Reason = report.Waiting, "the DaemonSet was changed, and its controller has not looked at the change"
 	case s.DesiredNumberScheduled == 0:
 		j.desiresNone(&v, set, present)
 	case s.CurrentNumberScheduled < s.DesiredNumberScheduled && j.refused(set) != nil:
 		j.refused(set).explain(&v)
 	case unavailable > 0:
-		v.State = verdict.Waiting
+		v.State = report.Waiting
 		v.Reason = fmt.Sprintf("%d of %d pods are ready; the rows of the nodes say what the others wait for", s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
-		v.Next = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, selector(set))
+		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, selector(set))
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled && set.Spec.UpdateStrategy.Type == "OnDelete":
-		v.State = verdict.Waiting
+		v.State = report.Waiting
 		v.Reason = fmt.Sprintf("%d of %d pods run the DaemonSet's present form; the others are replaced when the driver upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
-		v.Next, v.Source = "kubectl get nodes -L "+labelUpgrade, sourceUpgrade
+		v.Fix, v.Source = "kubectl get nodes -L "+labelUpgrade, sourceUpgrade
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
-		v.State = verdict.Waiting
+		v.State = report.Waiting
 		v.Reason = fmt.Sprintf("%d of %d pods run the DaemonSet's present form: a rollout is under way", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
-		v.Next = fmt.Sprintf("kubectl rollout status -n %s daemonset/%s", set.Namespace, set.Name)
+		v.Fix = fmt.Sprintf("kubectl rollout status -n %s daemonset/%s", set.Namespace, set.Name)
 	default:
 		v.Reason = fmt.Sprintf("%d of %d pods are ready", s.NumberReady, s.DesiredNumberScheduled)
 	}
@@ -111,26 +111,26 @@ func selector(set operandSet) string {
 
 // desiresNone says why a DaemonSet wants no pod at all. The operator takes such a DaemonSet for
 // ready.
-func (j *judge) desiresNone(v *verdict.Verdict, set operandSet, present []*corev1.Node) {
-	say := func(state verdict.State, next, source, format string, args ...any) {
-		v.State, v.Next, v.Source = state, next, source
+func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Node) {
+	say := func(state report.State, next, source, format string, args ...any) {
+		v.State, v.Fix, v.Source = state, next, source
 		v.Reason = "no node is to run it, and the operator takes that for ready: " + fmt.Sprintf(format, args...)
 	}
 	describe := fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 	if j.lacks(cluster.Nodes) {
-		say(verdict.Unknown, "", sourceDaemonSet, "the nodes could not be read, so the cause is not known")
+		say(report.Unknown, "", sourceDaemonSet, "the nodes could not be read, so the cause is not known")
 		return
 	}
 	if len(present) == 0 {
-		say(verdict.Note, "", sourceLabels, "no node is labeled %s=true", labelPresent)
+		say(report.Note, "", sourceLabels, "no node is labeled %s=true", labelPresent)
 		return
 	}
 	meant := slices.DeleteFunc(slices.Clone(present), func(n *corev1.Node) bool { return !j.meant(set.component, n) })
 	if len(meant) == 0 {
 		if set.component == "driver" && slices.ContainsFunc(present, func(n *corev1.Node) bool { return !j.forMachines(n) }) {
-			say(verdict.OK, "", sourceManager, "every GPU node brings its own driver")
+			say(report.OK, "", sourceManager, "every GPU node brings its own driver")
 		} else {
-			say(verdict.OK, "", sourceLabels, "every GPU node is for virtual machines")
+			say(report.OK, "", sourceLabels, "every GPU node is for virtual machines")
 		}
 		return
 	}
@@ -143,13 +143,13 @@ func (j *judge) desiresNone(v *verdict.Verdict, set operandSet, present []*corev
 	}
 	for _, n := range matching {
 		if taint := blockingTaint(set, n); taint != nil {
-			say(verdict.Failed, untaint(n, *taint), sourceTaints, "the taint %s keeps its pod off %s, and its tolerations do not cover it", taint, n.Name)
+			say(report.Failed, untaint(n, *taint), sourceTaints, "the taint %s keeps its pod off %s, and its tolerations do not cover it", taint, n.Name)
 			v.Cause, v.Together, v.Evidence = causeOf(n, *taint)
 			return
 		}
 	}
 	if len(matching) > 0 {
-		say(verdict.Failed, describe, sourceDaemonSet, "%s has the labels that it selects: the DaemonSet controller may be behind, or an affinity excludes the node", matching[0].Name)
+		say(report.Failed, describe, sourceDaemonSet, "%s has the labels that it selects: the DaemonSet controller may be behind, or an affinity excludes the node", matching[0].Name)
 		return
 	}
 	// the first key that no node satisfies is the cause
@@ -170,24 +170,24 @@ func (j *judge) desiresNone(v *verdict.Verdict, set operandSet, present []*corev
 			found = append(found, fmt.Sprintf("%q on %d", value, values[value]))
 		}
 		v.Evidence = label(meant[0], key)
-		state, next := verdict.Failed, "kubectl get nodes -L "+key
+		state, next := report.Failed, "kubectl get nodes -L "+key
 		switch {
 		case slices.ContainsFunc(meant, func(n *corev1.Node) bool { return node.Paused(n.Labels[key]) }):
-			state, next = verdict.Waiting, ""
+			state, next = report.Waiting, ""
 		case key == "nvidia.com/mps.capable":
-			say(verdict.OK, "", sourceAssets, "no node shares GPUs by MPS")
+			say(report.OK, "", sourceAssets, "no node shares GPUs by MPS")
 			return
 		case set.component == "mig-manager" && values["absent"] == len(meant):
-			say(verdict.OK, "", sourceLabels, "no node has a GPU with MIG")
+			say(report.OK, "", sourceLabels, "no node has a GPU with MIG")
 			return
 		case !j.forContainers(set.component), set.component == "driver" && key != labelDriver:
 			// of a kernel, a system or a pool that no node is of now; a node without a driver has a row of its own
-			state, next = verdict.Note, ""
+			state, next = report.Note, ""
 		}
 		say(state, next, sourceLabels, "it selects %s=%s, and the label of the GPU nodes is %s", key, wanted[key], some(found))
 		return
 	}
-	say(verdict.Failed, describe, sourceLabels, "no node has all labels that it selects: %s", join(wanted))
+	say(report.Failed, describe, sourceLabels, "no node has all labels that it selects: %s", join(wanted))
 }
 
 // meant reports whether a node of this use is to run a component: nodes for virtual machines run no
@@ -235,9 +235,9 @@ func blockingTaint(set operandSet, n *corev1.Node) *node.Taint {
 	return nil
 }
 
-func causeOf(n *corev1.Node, taint node.Taint) (cause, together string, evidence verdict.Evidence) {
+func causeOf(n *corev1.Node, taint node.Taint) (cause, together string, evidence report.Evidence) {
 	return fmt.Sprintf("taint %s", taint), fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their DaemonSets do not cover it", taint),
-		verdict.Seen("taint", "Node/"+n.Name, "%s", taint)
+		report.Seen("taint", "Node/"+n.Name, "%s", taint)
 }
 
 // untaint is the next step where a taint keeps an operand off a node.

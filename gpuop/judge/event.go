@@ -9,14 +9,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // A diagnosis is what an event says of pods that do not come to be.
 type diagnosis struct {
 	// cause is what diagnoses of one cause have alike.
 	cause, reason, next, source string
-	evidence                    verdict.Evidence
+	evidence                    report.Evidence
 }
 
 // A symptom is how an event's message names its cause. Sources: kube-controller-manager's and the kubelet's
@@ -67,8 +67,8 @@ func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 	return newest
 }
 
-func evidenceOf(e *corev1.Event) verdict.Evidence {
-	v := verdict.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s", strings.TrimSpace(e.Reason+": "+e.Message))
+func evidenceOf(e *corev1.Event) report.Evidence {
+	v := report.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s", strings.TrimSpace(e.Reason+": "+e.Message))
 	v.Time = e.LastTimestamp.Time
 	return v
 }
@@ -91,8 +91,8 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 }
 
 // explain makes a row one that has failed for the cause.
-func (d *diagnosis) explain(v *verdict.Verdict) {
-	v.State, v.Reason, v.Next, v.Source, v.Cause, v.Evidence = verdict.Failed, d.reason, d.next, d.source, d.cause, d.evidence
+func (d *diagnosis) explain(v *report.Row) {
+	v.State, v.Reason, v.Fix, v.Source, v.Cause, v.Evidence = report.Failed, d.reason, d.next, d.source, d.cause, d.evidence
 }
 
 // refused says why the API server takes no pod of a DaemonSet; nil where no event says so.
@@ -113,14 +113,14 @@ func (j *judge) refusals() {
 		}
 		// what the namespace's own row says already has the event there
 		kind, _, _ := strings.Cut(d.cause, " ")
-		i := slices.IndexFunc(j.rows, func(v verdict.Verdict) bool {
-			return v.State == verdict.Failed && (kind == "pod-security" && v.ID == "pod-security" || kind == "quota" && v.ID == "priority-quota")
+		i := slices.IndexFunc(j.rows, func(v report.Row) bool {
+			return v.State == report.Failed && (kind == "pod-security" && v.ID == "pod-security" || kind == "quota" && v.ID == "priority-quota")
 		})
 		if i >= 0 {
 			j.rows[i].Evidence = d.evidence
 			continue
 		}
-		v := verdict.Verdict{ID: "pods-refused", Subject: "DaemonSet/" + set.Name}
+		v := report.Row{ID: "pods-refused", Subject: "DaemonSet/" + set.Name}
 		d.explain(&v)
 		j.add(v)
 	}

@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // warned adds a warning about an object of the operator's namespace.
@@ -101,23 +100,23 @@ func TestEventsNameTheCause(t *testing.T) {
 			s := healthy(t)
 			test.change(s)
 			rows := verified(t, s)
-			var found []verdict.Verdict
+			var found []report.Row
 			for _, v := range rows {
 				if strings.Contains(v.Reason, test.reason) {
 					found = append(found, v)
 				}
 				for _, not := range test.not {
-					if v.State == verdict.Failed && strings.Contains(v.Reason, not) {
+					if v.State == report.Failed && strings.Contains(v.Reason, not) {
 						t.Errorf("accused: %+v", v)
 					}
 				}
 			}
-			if len(found) != 1 || found[0].State != verdict.Failed || found[0].Nodes != test.nodes || !strings.Contains(found[0].Evidence.Text, test.event) {
+			if len(found) != 1 || found[0].State != report.Failed || found[0].Nodes != test.nodes || !strings.Contains(found[0].Evidence.Text, test.event) {
 				t.Errorf("want one row that fails with its event on %s, got %+v\n%s", test.nodes, found, text(rows))
 			}
-			tree := verdict.Tree{At: at, Start: true, Verdicts: rows}
+			tree := report.Report{Judged: true, At: at, Start: true, Rows: rows}
 			var out strings.Builder
-			if err := tree.WriteText(&out, finding.Style{}, false); err != nil {
+			if err := tree.WriteText(&out, report.Style{}, false); err != nil {
 				t.Fatal(err)
 			}
 			first, _, _ := strings.Cut(out.String(), "\n")
@@ -155,16 +154,16 @@ func TestOneTaintIsOneRow(t *testing.T) {
 		s.Nodes = append(s.Nodes, n)
 	}
 	rows := verified(t, s)
-	var found []verdict.Verdict
+	var found []report.Row
 	for _, v := range rows {
 		if strings.Contains(v.Reason, "team=ml:NoSchedule") {
 			found = append(found, v)
 		}
 	}
-	if len(found) != 1 || strings.Count(found[0].Nodes, "t-") != 14 || found[0].State != verdict.Failed || !strings.Contains(found[0].Subject, "driver") || found[0].Evidence.Kind != "taint" {
+	if len(found) != 1 || strings.Count(found[0].Nodes, "t-") != 14 || found[0].State != report.Failed || !strings.Contains(found[0].Subject, "driver") || found[0].Evidence.Kind != "taint" {
 		t.Errorf("%+v\n%s", found, text(rows))
 	}
-	if len(found) == 1 && (!strings.Contains(found[0].Next, "kubectl taint node t-00 t-01 ") || !strings.Contains(found[0].Next, " t-13 team:NoSchedule-")) {
-		t.Errorf("next %q", found[0].Next)
+	if len(found) == 1 && (!strings.Contains(found[0].Fix, "kubectl taint node t-00 t-01 ") || !strings.Contains(found[0].Fix, " t-13 team:NoSchedule-")) {
+		t.Errorf("next %q", found[0].Fix)
 	}
 }

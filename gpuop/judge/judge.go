@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // The labels and prefixes that are judged.
@@ -149,22 +149,22 @@ var nodeChecks = []struct {
 
 // Preflight returns a row for each thing that an installation depends on, for the cluster and for each node
 // with GPUs. What could not be read is Unknown.
-func Preflight(s *cluster.State, o Options) []verdict.Verdict { return newJudge(s, o, preflight).run() }
+func Preflight(s *cluster.State, o Options) []report.Row { return newJudge(s, o, preflight).run() }
 
 // Verify returns the rows of a cluster: first the cluster's own, then those of each node with a GPU.
 // Within both the rows are in the order in which they depend on each other. A kind that could not be
 // read yields a row that is unknown, and nothing is said of what depends on it.
-func Verify(s *cluster.State, o Options) []verdict.Verdict { return newJudge(s, o, verify).run() }
+func Verify(s *cluster.State, o Options) []report.Row { return newJudge(s, o, verify).run() }
 
-func (j *judge) run() []verdict.Verdict {
+func (j *judge) run() []report.Row {
 	for _, c := range checks {
 		if c.by&j.by != 0 {
 			c.ask(j)
 		}
 	}
-	rows := verdict.Together(j.rows)
+	rows := report.Together(j.rows)
 	for i := range rows {
-		if rows[i].State == verdict.OK && j.by == verify {
+		if rows[i].State == report.OK && j.by == verify {
 			// a healthy node differs from the next in these times alone, and shares its branch
 			rows[i].Since = time.Time{}
 		}
@@ -175,19 +175,19 @@ func (j *judge) run() []verdict.Verdict {
 // conclude makes a ClusterPolicy that waits for operands one that has failed where an operand has:
 // no waiting ends that.
 func (j *judge) conclude() {
-	i := slices.IndexFunc(j.rows, func(v verdict.Verdict) bool { return v.ID == "cluster-policy" && v.State == verdict.Waiting })
-	if i >= 0 && slices.ContainsFunc(j.rows, func(v verdict.Verdict) bool {
-		return v.State == verdict.Failed && (v.ID == "operand" || v.ID == "daemonset" || v.ID == "sharing-config")
+	i := slices.IndexFunc(j.rows, func(v report.Row) bool { return v.ID == "cluster-policy" && v.State == report.Waiting })
+	if i >= 0 && slices.ContainsFunc(j.rows, func(v report.Row) bool {
+		return v.State == report.Failed && (v.ID == "operand" || v.ID == "daemonset" || v.ID == "sharing-config")
 	}) {
-		j.rows[i].State = verdict.Failed
+		j.rows[i].State = report.Failed
 	}
 }
 
 // Settled reports whether waiting longer can bring nothing: no row waits and none failed. Rows that
 // are unknown or a warning do not change by themselves.
-func Settled(rows []verdict.Verdict) bool {
-	return !slices.ContainsFunc(rows, func(v verdict.Verdict) bool {
-		return v.State == verdict.Waiting || v.State == verdict.Failed
+func Settled(rows []report.Row) bool {
+	return !slices.ContainsFunc(rows, func(v report.Row) bool {
+		return v.State == report.Waiting || v.State == report.Failed
 	})
 }
 
@@ -196,7 +196,7 @@ type judge struct {
 	*cluster.State
 	Options
 	by   command
-	rows []verdict.Verdict
+	rows []report.Row
 	// policy is the ClusterPolicy in force; nil without one, and where values are judged in its place.
 	policy *unstructured.Unstructured
 	// gpu are the nodes with GPUs, by name, as the API server lists them.
@@ -291,7 +291,7 @@ func (j *judge) order(component string) int {
 	return i
 }
 
-func (j *judge) add(v verdict.Verdict) { j.rows = append(j.rows, v) }
+func (j *judge) add(v report.Row) { j.rows = append(j.rows, v) }
 
 // policyPaths are the settings whose place in the ClusterPolicy is not theirs in the values.
 var policyPaths = map[string]string{"driver.nvidiaDriverCRD.enabled": "driver.useNvidiaDriverCRD"}
@@ -396,7 +396,7 @@ func (j *judge) unread() {
 		case m.Why == cluster.Partial && j.by == verify && !j.lacks(kind):
 			continue // what is there is enough
 		case m.Why == cluster.Partial && j.by == verify:
-			v.State = verdict.Unknown
+			v.State = report.Unknown
 		}
 		j.add(v)
 	}
@@ -420,32 +420,32 @@ func (j *judge) needed(kind cluster.Kind) bool {
 
 // Unread returns a row for each of the kinds that could not be read, but for resources that the cluster does not
 // serve. A list that is not whole is a note, and so are events that may not be read, on which no row depends.
-func Unread(s *cluster.State, kinds []cluster.Kind) []verdict.Verdict {
-	var rows []verdict.Verdict
+func Unread(s *cluster.State, kinds []cluster.Kind) []report.Row {
+	var rows []report.Row
 	for _, kind := range kinds {
 		m := s.Lacks(kind)
 		if m == nil || m.Why == cluster.Absent {
 			continue
 		}
 		verb, detail := cmp.Or(m.Verb, "list"), strings.TrimSuffix(cmp.Or(m.Detail, string(m.Why)), ".")
-		v := verdict.Verdict{
-			ID: "unread", State: verdict.Unknown, Subject: verb + " " + string(kind), Source: sourceRBAC,
+		v := report.Row{
+			ID: "unread", State: report.Unknown, Subject: verb + " " + string(kind), Source: sourceRBAC,
 			Reason:   fmt.Sprintf("%s; nothing is said of what depends on %s", detail, kind),
-			Evidence: verdict.Evidence{Kind: "answer", Object: string(kind), Text: detail, Time: s.At},
+			Evidence: report.Evidence{Kind: "answer", Object: string(kind), Text: detail, Time: s.At},
 		}
 		switch m.Why {
 		case cluster.Forbidden:
-			v.Next = fmt.Sprintf("kubectl auth can-i %s %s --all-namespaces", verb, kind)
+			v.Fix = fmt.Sprintf("kubectl auth can-i %s %s --all-namespaces", verb, kind)
 		case cluster.Partial:
-			v.State, v.Reason = verdict.Note, detail
+			v.State, v.Reason = report.Note, detail
 			fallthrough
 		case cluster.Unread:
-			v.Source, v.Next = sourceGather, fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
+			v.Source, v.Fix = sourceGather, fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
 		case cluster.Failed, cluster.Absent:
 			v.Source = "Kubernetes documentation, API concepts"
 		}
 		if kind == cluster.Events {
-			v.State, v.Reason = verdict.Note, detail+"; causes that they name are likely at most"
+			v.State, v.Reason = report.Note, detail+"; causes that they name are likely at most"
 		}
 		rows = append(rows, v)
 	}
@@ -453,24 +453,24 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []verdict.Verdict {
 }
 
 // listed is the evidence of a whole list.
-func (j *judge) listed(kind cluster.Kind, format string, args ...any) verdict.Evidence {
-	return verdict.Seen("list", string(kind), format, args...).At(j.At)
+func (j *judge) listed(kind cluster.Kind, format string, args ...any) report.Evidence {
+	return report.Seen("list", string(kind), format, args...).At(j.At)
 }
 
 // setting is the evidence of a setting: in the values, the ClusterPolicy, or the chart.
-func (j *judge) setting(path string) verdict.Evidence {
+func (j *judge) setting(path string) report.Evidence {
 	where := "chart " + j.Release.String()
 	if v := j.set(path); v != nil && j.policy != nil {
 		where = "ClusterPolicy/" + j.policy.GetName()
 	} else if v != nil {
 		where = "values"
 	}
-	return verdict.Seen("setting", where, "%s=%v", path, j.get(path))
+	return report.Seen("setting", where, "%s=%v", path, j.get(path))
 }
 
 // label is the evidence of a node's label.
-func label(n *corev1.Node, key string) verdict.Evidence {
-	e := verdict.Seen("label", "Node/"+n.Name, "%s is absent", key)
+func label(n *corev1.Node, key string) report.Evidence {
+	e := report.Seen("label", "Node/"+n.Name, "%s is absent", key)
 	if value, found := n.Labels[key]; found {
 		e.Text, e.Time = key+"="+value, labelWritten(n, key)
 	}

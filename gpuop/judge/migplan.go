@@ -12,11 +12,10 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
 // ErrNode is wrapped where the cluster has no node of the name.
@@ -39,7 +38,7 @@ type planner struct {
 
 // Prepare judges a change of the node's MIG config before it begins: the rows are the blockers (Failed), what could not
 // be judged, and what is predicted. The error wraps ErrNode.
-func Prepare(s *cluster.State, o Options, name, config string) ([]verdict.Verdict, error) {
+func Prepare(s *cluster.State, o Options, name, config string) ([]report.Row, error) {
 	i := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name })
 	if i < 0 {
 		if m := s.Lacks(cluster.Nodes); m != nil {
@@ -50,7 +49,7 @@ func Prepare(s *cluster.State, o Options, name, config string) ([]verdict.Verdic
 	j := newJudge(s, o, verify)
 	p := &planner{nodeJudge: j.node(&s.Nodes[i]), config: config}
 	for _, v := range Unread(s, []cluster.Kind{cluster.ClusterPolicies, cluster.ConfigMaps, cluster.Pods}) {
-		if v.State == verdict.Unknown {
+		if v.State == report.Unknown {
 			p.add(v)
 		}
 	}
@@ -68,19 +67,19 @@ func Nearest(s *cluster.State, name string) string {
 	for i := range s.Nodes {
 		names = append(names, s.Nodes[i].Name)
 	}
-	if near := finding.Nearest(name, names); near != "" {
+	if near := report.Nearest(name, names); near != "" {
 		return ", did you mean " + near + "?"
 	}
 	return ""
 }
 
 // Blocked reports whether something stands in the way of a change.
-func Blocked(rows []verdict.Verdict) bool {
-	return slices.ContainsFunc(rows, func(v verdict.Verdict) bool { return v.State == verdict.Failed })
+func Blocked(rows []report.Row) bool {
+	return slices.ContainsFunc(rows, func(v report.Row) bool { return v.State == report.Failed })
 }
 
-func (p *planner) report(state verdict.State, id, subject, reason, next, source string) {
-	v := p.own(verdict.Verdict{ID: id, State: state, Subject: subject, Reason: reason, Next: next, Source: source})
+func (p *planner) report(state report.State, id, subject, reason, next, source string) {
+	v := p.own(report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next, Source: source})
 	if name, found := strings.CutPrefix(subject, "ConfigMap/"); found {
 		name, _, _ = strings.Cut(name, " ")
 		v.Evidence = p.listed(cluster.ConfigMaps, "%s: %t", name, p.maps[name] != nil)
@@ -95,21 +94,21 @@ func (p *planner) manager() {
 	const manager = deployPrefix + "mig-manager"
 	labels := p.kube.Labels
 	if labels[labelCapable] == "false" {
-		p.report(verdict.Failed, "mig-capable", labelCapable, "the node's GPUs have no MIG", "kubectl get nodes -l nvidia.com/mig.capable=true", sourceLabel)
+		p.report(report.Failed, "mig-capable", labelCapable, "the node's GPUs have no MIG", "kubectl get nodes -l nvidia.com/mig.capable=true", sourceLabel)
 		return
 	}
 	if value := labels[manager]; value != "true" {
-		p.report(verdict.Failed, "mig-manager", manager, fmt.Sprintf("the label is %q, want true: no MIG manager runs on the node, and nothing reacts to %s", value, LabelMIG),
+		p.report(report.Failed, "mig-manager", manager, fmt.Sprintf("the label is %q, want true: no MIG manager runs on the node, and nothing reacts to %s", value, LabelMIG),
 			fmt.Sprintf("kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'; kubectl get node %s --show-labels", p.kube.Name), sourceLabel)
 		return
 	}
 	if p.lacks(cluster.Pods) {
 		return
 	}
-	v := verdict.Verdict{
-		ID: "mig-manager", State: verdict.Failed, Subject: "nvidia-mig-manager", Source: sourceLabel,
+	v := report.Row{
+		ID: "mig-manager", State: report.Failed, Subject: "nvidia-mig-manager", Source: sourceLabel,
 		Reason:   "the node has no pod of the MIG manager, and nothing reacts to the label",
-		Next:     fmt.Sprintf("kubectl describe daemonset -n %s nvidia-mig-manager", p.Namespace),
+		Fix:      fmt.Sprintf("kubectl describe daemonset -n %s nvidia-mig-manager", p.Namespace),
 		Evidence: p.listed(cluster.Pods, "none with app=nvidia-mig-manager on %s", p.kube.Name),
 	}
 	for _, q := range p.operandPods {
@@ -117,9 +116,9 @@ func (p *planner) manager() {
 			continue
 		}
 		v.Subject, v.Reason = "Pod/"+q.Name, "the MIG manager is not ready, and nothing reacts to the label until it is"
-		v.Next, v.Evidence = fmt.Sprintf("kubectl describe pod -n %s %s", q.Namespace, q.Name), podStateOf(q).Evidence
+		v.Fix, v.Evidence = fmt.Sprintf("kubectl describe pod -n %s %s", q.Namespace, q.Name), podStateOf(q).Evidence
 		if c := podCondition(q, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
-			v.State, v.Reason, v.Next = verdict.OK, "the MIG manager is ready", ""
+			v.State, v.Reason, v.Fix = report.OK, "the MIG manager is ready", ""
 		}
 		break
 	}
@@ -133,25 +132,25 @@ func (p *planner) state() {
 	under := state == "pending" || state == "rebooting"
 	switch {
 	case under:
-		p.report(verdict.Failed, "mig-under-way", labelMIGState, fmt.Sprintf("the config %q is %s: a change is under way, or stands still for good; a second one would mix with it", config, state),
+		p.report(report.Failed, "mig-under-way", labelMIGState, fmt.Sprintf("the config %q is %s: a change is under way, or stands still for good; a second one would mix with it", config, state),
 			"gpuop verify --node "+p.kube.Name, sourceStuck)
 	case state == "failed":
-		p.report(verdict.Warning, "mig-failed-before", labelMIGState, fmt.Sprintf("the config %q has failed before: what was in its way may be there still", config), p.migLog(), sourceMIG)
+		p.report(report.Warning, "mig-failed-before", labelMIGState, fmt.Sprintf("the config %q has failed before: what was in its way may be there still", config), p.migLog(), sourceMIG)
 	}
 	switch already := fmt.Sprintf("the label is %q already, and the MIG manager acts on a change of it alone: ", config); {
 	case config != p.config:
 	case state == "success":
-		p.report(verdict.Note, "mig-same", LabelMIG, already+"nothing will happen", "", sourceLabel)
+		p.report(report.Note, "mig-same", LabelMIG, already+"nothing will happen", "", sourceLabel)
 	default:
-		p.report(verdict.Failed, "mig-same", LabelMIG, already+"take it away first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG), sourceLabel)
+		p.report(report.Failed, "mig-same", LabelMIG, already+"take it away first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG), sourceLabel)
 	}
 	if upgrade := labels[labelUpgrade]; upgrade != "" && upgrade != "upgrade-done" && p.noDriverPod() == "" {
-		p.report(verdict.Failed, "mig-driver-upgrade", labelUpgrade, fmt.Sprintf("the driver upgrade is in the state %s: it takes the same operands away", upgrade),
+		p.report(report.Failed, "mig-driver-upgrade", labelUpgrade, fmt.Sprintf("the driver upgrade is in the state %s: it takes the same operands away", upgrade),
 			"kubectl get nodes -L "+labelUpgrade, sourceUpgrade)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if value := labels[key]; strings.HasPrefix(key, deployPrefix) && node.Paused(value) && !under {
-			p.report(verdict.Failed, "mig-paused", key, fmt.Sprintf("the label is %s, and no MIG change is under way: the MIG manager would start the operand again only if it were", value),
+			p.report(report.Failed, "mig-paused", key, fmt.Sprintf("the label is %s, and no MIG change is under way: the MIG manager would start the operand again only if it were", value),
 				fmt.Sprintf("kubectl label node %s %s=true --overwrite", p.kube.Name, key), sourceMIG)
 		}
 	}
@@ -163,11 +162,11 @@ func (p *planner) file() bool {
 	custom := p.text("migManager.config.name")
 	switch {
 	case f == nil && custom != "":
-		p.report(verdict.Failed, "mig-config", "ConfigMap/"+custom, fmt.Sprintf("the ClusterPolicy names it in migManager.config.name, and the namespace %s has no such ConfigMap: the MIG manager does not start", p.Namespace),
+		p.report(report.Failed, "mig-config", "ConfigMap/"+custom, fmt.Sprintf("the ClusterPolicy names it in migManager.config.name, and the namespace %s has no such ConfigMap: the MIG manager does not start", p.Namespace),
 			"kubectl get configmaps -n "+p.Namespace, sourceConfig)
 		return false
 	case f == nil:
-		p.report(verdict.Warning, "mig-config", "ConfigMap/"+p.kube.Name+"-mig-config", "the MIG manager has not written the configs of this node's GPUs, so the name is judged by what the operator's defaults mean",
+		p.report(report.Warning, "mig-config", "ConfigMap/"+p.kube.Name+"-mig-config", "the MIG manager has not written the configs of this node's GPUs, so the name is judged by what the operator's defaults mean",
 			"kubectl logs -n "+p.Namespace+" -l app=nvidia-mig-manager", sourceConfig)
 		return true
 	case f.text == "":
@@ -176,19 +175,19 @@ func (p *planner) file() bool {
 		if data := p.maps[name].Data; len(data) > 0 {
 			keys = strings.Join(slices.Sorted(maps.Keys(data)), ", ")
 		}
-		p.report(verdict.Failed, "mig-config", f.name, fmt.Sprintf("it has no key config.yaml, but %s: the MIG manager reads that key alone", keys),
+		p.report(report.Failed, "mig-config", f.name, fmt.Sprintf("it has no key config.yaml, but %s: the MIG manager reads that key alone", keys),
 			fmt.Sprintf("kubectl edit configmap -n %s %s", p.Namespace, name), sourceConfig)
 		return false
 	}
 	for _, each := range f.findings {
 		// what does not fit is judged against this node's GPUs, and in other configs it does no harm; what
 		// cannot be read at all keeps the manager from reading the file
-		if each.Severity == finding.Info || each.ID == "mig-does-not-fit" || each.ID == "mig-coverage" || f.config != nil && each.Severity != finding.Error {
+		if each.State == report.Note || each.ID == "mig-does-not-fit" || each.ID == "mig-coverage" || f.config != nil && each.State != report.Failed {
 			continue
 		}
 		v := found(each)
 		v.Subject = fmt.Sprintf("%s config.yaml:%d", f.name, each.Line)
-		v.Evidence = verdict.Seen("data", f.name, "config.yaml, line %d", each.Line)
+		v.Evidence = report.Seen("data", f.name, "config.yaml, line %d", each.Line)
 		p.add(v)
 	}
 	if f.config == nil {
@@ -202,10 +201,10 @@ func (p *planner) file() bool {
 		names = append(names, n.Name)
 	}
 	hint := "it has " + strings.Join(names, ", ")
-	if near := finding.Nearest(p.config, names); near != "" {
+	if near := report.Nearest(p.config, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	p.report(verdict.Failed, "mig-config", f.name, fmt.Sprintf("it has no config %q: the MIG manager would say failed", p.config), hint, sourceConfig)
+	p.report(report.Failed, "mig-config", f.name, fmt.Sprintf("it has no config %q: the MIG manager would say failed", p.config), hint, sourceConfig)
 	return false
 }
 
@@ -215,7 +214,7 @@ func (p *planner) partition() {
 		return
 	}
 	unknown := func(why, next, source string) {
-		p.report(verdict.Unknown, "mig-predicted", labelProduct, "what the node will show is not predicted: "+why, next, source)
+		p.report(report.Unknown, "mig-predicted", labelProduct, "what the node will show is not predicted: "+why, next, source)
 	}
 	gpus, err := p.gpus()
 	switch {
@@ -229,7 +228,7 @@ func (p *planner) partition() {
 	named, _, ok := p.migConfig(p.config, gpus[0].Board)
 	if !ok {
 		_, err := mig.Default(*gpus[0].Board, p.config)
-		p.report(verdict.Failed, "mig-config", LabelMIG, err.Error(), "", sourceConfig)
+		p.report(report.Failed, "mig-config", LabelMIG, err.Error(), "", sourceConfig)
 		return
 	}
 	after, findings := named.Apply(gpus)
@@ -284,14 +283,14 @@ func (p *planner) predict(before, after []mig.GPU) {
 	if !slices.EqualFunc(before, after, func(a, b mig.GPU) bool { return a.Enabled == b.Enabled }) {
 		mode = "; the MIG mode changes, for which no program at all may use the GPUs"
 		if p.reboots() {
-			p.add(verdict.Verdict{
-				ID: "mig-reboot", State: verdict.Warning, Subject: "WITH_REBOOT", Source: sourceMIG, Evidence: p.setting("migManager.env"),
+			p.add(report.Row{
+				ID: "mig-reboot", State: report.Warning, Subject: "WITH_REBOOT", Source: sourceMIG, Evidence: p.setting("migManager.env"),
 				Reason: "the MIG manager restarts the node where it cannot change the MIG mode: every pod on it ends",
-				Next:   "kubectl drain " + p.kube.Name + " --ignore-daemonsets",
+				Fix:    "kubectl drain " + p.kube.Name + " --ignore-daemonsets",
 			})
 		}
 	}
-	p.report(verdict.Note, "mig-predicted", "allocatable", fmt.Sprintf("%s, now %s, under mig.strategy=%s%s", amounts(prediction.Resources), amounts(resourcesOf(p.kube)), strategy, mode), "", sourceDevices)
+	p.report(report.Note, "mig-predicted", "allocatable", fmt.Sprintf("%s, now %s, under mig.strategy=%s%s", amounts(prediction.Resources), amounts(resourcesOf(p.kube)), strategy, mode), "", sourceDevices)
 	var labels []string
 	for _, name := range []string{labelProduct, mig.WholeGPU + ".count", mig.WholeGPU + ".replicas"} {
 		if now, found := p.kube.Labels[name]; found && now != prediction.Labels[name] {
@@ -299,7 +298,7 @@ func (p *planner) predict(before, after []mig.GPU) {
 		}
 	}
 	if len(labels) > 0 {
-		p.report(verdict.Note, "mig-predicted", "labels", strings.Join(labels, "; "), "", sourceDevices)
+		p.report(report.Note, "mig-predicted", "labels", strings.Join(labels, "; "), "", sourceDevices)
 	}
 }
 
@@ -358,21 +357,21 @@ func (p *planner) holders() {
 		if strings.HasPrefix(how, "/dev") {
 			how = "it mounts " + how
 		}
-		v := verdict.Verdict{ID: "mig-client", State: verdict.Failed, Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name), Source: sourceEviction}
-		v.Evidence = verdict.Seen("spec", v.Subject, "%s", how)
+		v := report.Row{ID: "mig-client", State: report.Failed, Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name), Source: sourceEviction}
+		v.Evidence = report.Seen("spec", v.Subject, "%s", how)
 		switch {
 		case cluster.AsksForGPU(&q.Spec):
 			v.ID, v.Source = "mig-pod", sourceBusy
 			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not take it away, and an instance that is in use cannot be destroyed", held(q))
 			v.Evidence.Text = "limits: " + held(q)
-			v.Next = p.evict(q, owner)
+			v.Fix = p.evict(q, owner)
 			if !daemon {
-				v.Next = "kubectl cordon " + p.kube.Name + " && " + v.Next
+				v.Fix = "kubectl cordon " + p.kube.Name + " && " + v.Fix
 			}
 		case how == "" || strings.HasPrefix(how, "/run"):
 			continue
 		case daemon && selects && p.kube.Labels[labelClient] != "" && p.evictsClients():
-			v.State, v.Reason = verdict.OK, fmt.Sprintf("it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, labelClient)
+			v.State, v.Reason = report.OK, fmt.Sprintf("it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, labelClient)
 		default:
 			why := "the MIG manager takes away pods of DaemonSets alone"
 			if daemon && !p.evictsClients() {
@@ -381,13 +380,13 @@ func (p *planner) holders() {
 				why = "its DaemonSet does not select " + labelClient
 			}
 			v.Reason = fmt.Sprintf("it sees the GPUs without having requested one (%s), and nothing takes it away: %s", how, why)
-			v.Next = p.evict(q, owner)
+			v.Fix = p.evict(q, owner)
 		}
-		free = free && v.State == verdict.OK
+		free = free && v.State == report.OK
 		p.add(v)
 	}
 	if free {
-		p.add(verdict.Verdict{
+		p.add(report.Row{
 			ID: "mig-pod", Subject: "pods", Reason: "no pod uses the node's GPUs", Source: sourceBusy,
 			Evidence: p.listed(cluster.Pods, "%d on %s", len(p.pods[p.kube.Name]), p.kube.Name),
 		})
@@ -448,13 +447,13 @@ func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 
 // room judges whether new pods may come between.
 func (p *planner) room() {
-	v := verdict.Verdict{
+	v := report.Row{
 		ID: "mig-cordon", Subject: "Node/" + p.kube.Name, Reason: "the node is cordoned: no new pod comes between", Source: sourceNode,
-		Evidence: verdict.Seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
+		Evidence: report.Seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
 	}
 	if !p.kube.Spec.Unschedulable {
-		v.State, v.Reason = verdict.Note, "the node is not cordoned: a new pod may take a GPU before the change begins"
-		v.Next = "kubectl cordon " + p.kube.Name
+		v.State, v.Reason = report.Note, "the node is not cordoned: a new pod may take a GPU before the change begins"
+		v.Fix = "kubectl cordon " + p.kube.Name
 	}
 	p.add(v)
 }

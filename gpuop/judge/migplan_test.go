@@ -15,7 +15,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const config = "all-1g.10gb"
@@ -81,10 +81,10 @@ func daemon(p *corev1.Pod) {
 	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "all"}}
 }
 
-func failures(rows []verdict.Verdict) []string {
+func failures(rows []report.Row) []string {
 	var out []string
 	for _, v := range rows {
-		if v.State > verdict.Note {
+		if v.State > report.Note {
 			out = append(out, v.State.String()+" "+v.ID+" "+v.Subject)
 		}
 		if v.Node != "gpu-1" {

@@ -13,9 +13,8 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/explain"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // A nodeJudge judges one node.
@@ -65,9 +64,9 @@ func (j *judge) node(n *corev1.Node) *nodeJudge {
 }
 
 // add appends a row of the node. Where it names no evidence, the label or the resource that it is about is that.
-func (w *nodeJudge) add(v verdict.Verdict) { w.judge.add(w.own(v)) }
+func (w *nodeJudge) add(v report.Row) { w.judge.add(w.own(v)) }
 
-func (w *nodeJudge) own(v verdict.Verdict) verdict.Verdict {
+func (w *nodeJudge) own(v report.Row) report.Row {
 	v.Node = w.kube.Name
 	if v.Evidence.Text != "" {
 		return v
@@ -76,7 +75,7 @@ func (w *nodeJudge) own(v verdict.Verdict) verdict.Verdict {
 	capacity, had := w.of.Capacity[v.Subject]
 	switch _, labeled := w.kube.Labels[v.Subject]; {
 	case offered, had, isDevice(v.Subject):
-		v.Evidence = verdict.Seen("status", "Node/"+w.kube.Name, "%s: allocatable %s, capacity %s", v.Subject, cmp.Or(allocatable, "none"), cmp.Or(capacity, "none"))
+		v.Evidence = report.Seen("status", "Node/"+w.kube.Name, "%s: allocatable %s, capacity %s", v.Subject, cmp.Or(allocatable, "none"), cmp.Or(capacity, "none"))
 	case labeled, strings.HasPrefix(v.Subject, "nvidia.com/"):
 		v.Evidence = label(w.kube, v.Subject)
 	}
@@ -85,21 +84,21 @@ func (w *nodeJudge) own(v verdict.Verdict) verdict.Verdict {
 
 // ready is a row for a node that is not ready, or takes no pods.
 func (w *nodeJudge) ready() bool {
-	v := verdict.Verdict{
+	v := report.Row{
 		ID: "node-ready", Subject: "Node/" + w.kube.Name, Source: sourceNode,
-		Evidence: verdict.Seen("spec", "Node/"+w.kube.Name, "unschedulable: %t", w.kube.Spec.Unschedulable),
+		Evidence: report.Seen("spec", "Node/"+w.kube.Name, "unschedulable: %t", w.kube.Spec.Unschedulable),
 	}
 	for _, c := range w.kube.Status.Conditions {
 		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue {
 			continue
 		}
-		v.State, v.Since = verdict.Failed, c.LastTransitionTime.Time
+		v.State, v.Since = report.Failed, c.LastTransitionTime.Time
 		if w.by == preflight {
-			v.State = verdict.Warning // what is to be installed waits for it
+			v.State = report.Warning // what is to be installed waits for it
 		}
 		v.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
-		v.Next = "kubectl describe node " + w.kube.Name
-		v.Evidence = verdict.Seen("condition", "Node/"+w.kube.Name, "Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
+		v.Fix = "kubectl describe node " + w.kube.Name
+		v.Evidence = report.Seen("condition", "Node/"+w.kube.Name, "Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
 		v.Evidence.Time = c.LastHeartbeatTime.Time
 		w.add(v)
 		return true
@@ -107,11 +106,11 @@ func (w *nodeJudge) ready() bool {
 	if !w.kube.Spec.Unschedulable {
 		return true
 	}
-	v.State = verdict.Note
+	v.State = report.Note
 	v.Reason = "the node is cordoned: it takes no new pods but those of DaemonSets"
-	v.Next = "kubectl uncordon " + w.kube.Name
+	v.Fix = "kubectl uncordon " + w.kube.Name
 	if w.upgrading() {
-		v.Reason, v.Next = "the node is cordoned: the driver upgrade did that, and takes it back at its end", ""
+		v.Reason, v.Fix = "the node is cordoned: the driver upgrade did that, and takes it back at its end", ""
 	}
 	w.add(v)
 	return true
@@ -133,17 +132,17 @@ func (w *nodeJudge) discovered() bool {
 	labels := w.kube.Labels
 	switch {
 	case labels[labelOperands] == "false":
-		w.add(verdict.Verdict{
-			ID: "operands-off", State: verdict.Note, Subject: labelOperands,
+		w.add(report.Row{
+			ID: "operands-off", State: report.Note, Subject: labelOperands,
 			Reason: "the label is false: the operator keeps every operand off the node, and nothing else is judged",
-			Next:   "kubectl label node " + w.kube.Name + " " + labelOperands + "-", Source: sourceLabels,
+			Fix:    "kubectl label node " + w.kube.Name + " " + labelOperands + "-", Source: sourceLabels,
 		})
 		return false
 	case labels[labelPresent] != "true" && cluster.OperatorGPUNode(w.kube) && (w.policy != nil || len(w.GPUClusters) > 0):
-		w.add(verdict.Verdict{
-			ID: "gpu-present", State: verdict.Failed, Subject: labelPresent,
+		w.add(report.Row{
+			ID: "gpu-present", State: report.Failed, Subject: labelPresent,
 			Reason: fmt.Sprintf("the label is %q, and Node Feature Discovery found a GPU: the operator has not labeled the node", labels[labelPresent]),
-			Next:   w.operatorLog(), Source: sourceLabels, Evidence: label(w.kube, labelPresent),
+			Fix:    w.operatorLog(), Source: sourceLabels, Evidence: label(w.kube, labelPresent),
 		})
 	}
 	return true
@@ -176,8 +175,8 @@ func (w *nodeJudge) upgrade() bool {
 	if state == "" {
 		return true
 	}
-	v := verdict.Verdict{
-		ID: "driver-upgrade", Subject: labelUpgrade, Since: labelWritten(w.kube, labelUpgrade), Source: sourceUpgrade, Next: w.operatorLog(),
+	v := report.Row{
+		ID: "driver-upgrade", Subject: labelUpgrade, Since: labelWritten(w.kube, labelUpgrade), Source: sourceUpgrade, Fix: w.operatorLog(),
 	}
 	meaning := ""
 	for _, e := range explain.Find(state) {
@@ -187,25 +186,25 @@ func (w *nodeJudge) upgrade() bool {
 	}
 	switch none := w.noDriverPod(); {
 	case state == "upgrade-done":
-		v.Reason, v.Next = "no driver upgrade is under way", ""
+		v.Reason, v.Fix = "no driver upgrade is under way", ""
 	case none != "":
-		v.State = verdict.Warning
+		v.State = report.Warning
 		v.Reason = fmt.Sprintf("%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state, none)
-		v.Next = "kubectl label node " + w.kube.Name + " " + labelUpgrade + "-"
+		v.Fix = "kubectl label node " + w.kube.Name + " " + labelUpgrade + "-"
 	case state != "upgrade-failed" && w.kube.Labels[labelSkip] == "true":
-		v.State = verdict.Note
+		v.State = report.Note
 		v.Reason = fmt.Sprintf("%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
-		v.Next = "kubectl label node " + w.kube.Name + " " + labelSkip + "-"
+		v.Fix = "kubectl label node " + w.kube.Name + " " + labelSkip + "-"
 	case state == "upgrade-failed":
-		v.State = verdict.Failed
+		v.State = report.Failed
 		v.Reason = "the driver upgrade has failed: " + strings.TrimPrefix(meaning, "failed; ")
-		v.Next = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
+		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
 	case meaning != "":
-		v.State, w.changing = verdict.Waiting, "the driver upgrade"
+		v.State, w.changing = report.Waiting, "the driver upgrade"
 		v.Reason = fmt.Sprintf("%s: %s", state, meaning)
-		v.Next = "kubectl get pods -A -o wide --field-selector spec.nodeName=" + w.kube.Name
+		v.Fix = "kubectl get pods -A -o wide --field-selector spec.nodeName=" + w.kube.Name
 	default:
-		v.State = verdict.Unknown
+		v.State = report.Unknown
 		v.Reason = fmt.Sprintf("the state %q is not one of the upgrade controller", state)
 	}
 	w.add(v)
@@ -235,9 +234,9 @@ const migReaction = time.Minute
 // resources.
 func (w *nodeJudge) mig() bool {
 	config, state := w.kube.Labels[LabelMIG], w.kube.Labels[labelMIGState]
-	v := verdict.Verdict{
+	v := report.Row{
 		ID: node.RuleState, Subject: labelMIGState, Since: labelWritten(w.kube, labelMIGState), Source: sourceMIG,
-		Next: w.migLog(), Evidence: label(w.kube, labelMIGState),
+		Fix: w.migLog(), Evidence: label(w.kube, labelMIGState),
 	}
 	age := "since when is not known"
 	if !v.Since.IsZero() {
@@ -249,32 +248,32 @@ func (w *nodeJudge) mig() bool {
 	case config == "" && state == "":
 		return true
 	case ended && requested.After(v.Since) && !v.Since.IsZero() && w.At.Sub(requested) < migReaction:
-		v.State, w.changing, v.Since = verdict.Waiting, "the MIG change", requested
+		v.State, w.changing, v.Since = report.Waiting, "the MIG change", requested
 		v.Reason = fmt.Sprintf("the MIG config %q is requested, and the state %s is that of the change before", config, state)
 	case state == "success":
-		v.Reason, v.Next = fmt.Sprintf("the MIG manager says that %q is applied", config), ""
+		v.Reason, v.Fix = fmt.Sprintf("the MIG manager says that %q is applied", config), ""
 	case state == "failed":
-		v.State = verdict.Failed
+		v.State = report.Failed
 		v.Reason = fmt.Sprintf("the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a GPU is not covered", config)
 	case state == "pending" && !v.Since.IsZero() && w.At.Sub(v.Since) > migPatience:
-		v.State = verdict.Failed
+		v.State = report.Failed
 		v.Reason = fmt.Sprintf("the MIG config %q is pending %s, and the MIG manager waits for pods for %s at most: it has most likely given up, and the state stays", config, age, migPatience)
 		w.stuck = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, LabelMIG, w.kube.Name, LabelMIG, config)
-		v.Next = w.stuck
+		v.Fix = w.stuck
 	case state == "pending":
-		v.State, w.changing = verdict.Waiting, "the MIG change"
+		v.State, w.changing = report.Waiting, "the MIG change"
 		v.Reason = fmt.Sprintf("the MIG config %q is being applied, %s; MIG manager v0.15.0 leaves the state pending for good when it stops waiting for a pod", config, age)
 	case state == "rebooting":
-		v.State, w.changing = verdict.Waiting, "the MIG change"
+		v.State, w.changing = report.Waiting, "the MIG change"
 		v.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q, %s", config, age)
-		v.Next = "kubectl get node " + w.kube.Name
+		v.Fix = "kubectl get node " + w.kube.Name
 	case state == "" && w.kube.Labels[deployPrefix+"mig-manager"] == "" && w.kube.Labels[labelCapable] == "false":
 		return true
 	case state == "":
-		v.State = verdict.Waiting
+		v.State = report.Waiting
 		v.Reason = fmt.Sprintf("the MIG config %q is requested, and the MIG manager has written no state", config)
 	default:
-		v.State = verdict.Unknown
+		v.State = report.Unknown
 		v.Reason = fmt.Sprintf("the state %q is not one of the MIG manager", state)
 	}
 	w.add(v)
@@ -327,20 +326,20 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 		return
 	}
 	done[key] = true
-	v := verdict.Verdict{ID: "operand", State: verdict.Warning, Subject: key, Source: sourceLabels, Next: "kubectl label node " + w.kube.Name + " " + key + "-"}
+	v := report.Row{ID: "operand", State: report.Warning, Subject: key, Source: sourceLabels, Fix: "kubectl label node " + w.kube.Name + " " + key + "-"}
 	switch {
 	case node.Paused(value):
 		w.paused(key, value)
 		return // no link of the chain: what pauses it has a row of its own
 	case set.component == "driver" && value == preInstalled:
-		v.State, v.Next, v.Source = verdict.OK, "", sourceManager
+		v.State, v.Fix, v.Source = report.OK, "", sourceManager
 		v.Reason = "the label is pre-installed: the driver manager found a driver of the node's own, and the node runs no driver container"
 		w.add(v)
 		return
 	case value == "false":
-		v.State = verdict.Note
+		v.State = report.Note
 		v.Reason = "the label is false: an administrator keeps the operand off the node"
-		v.Next = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
+		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 	case found && value == "":
 		v.Reason = "the label is empty, which selects nothing: the driver manager writes that when it pauses an operand that was not there; releases before v26.7 leave it"
 	case found:
@@ -350,11 +349,11 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 	case set.component == "mig-manager" && w.kube.Labels[labelCapable] != "true":
 		return
 	default:
-		v.State, v.Next = verdict.Failed, w.operatorLog()
+		v.State, v.Fix = report.Failed, w.operatorLog()
 		v.Reason = "the label is absent: the operator has not said that the node is to run the operand"
 	}
 	v = w.own(v)
-	w.links = append(w.links, link{component: set.component, podState: podState{Verdict: v}})
+	w.links = append(w.links, link{component: set.component, podState: podState{Row: v}})
 	w.add(v)
 }
 
@@ -383,7 +382,7 @@ var pauses = []pause{
 
 // paused judges a label that pauses an operand. The driver manager appends its pause to another.
 func (w *nodeJudge) paused(key, value string) {
-	v := verdict.Verdict{ID: node.RulePaused, State: verdict.Waiting, Subject: key, Since: labelWritten(w.kube, key), Source: sourceLabels}
+	v := report.Row{ID: node.RulePaused, State: report.Waiting, Subject: key, Since: labelWritten(w.kube, key), Source: sourceLabels}
 	var purposes []string
 	for word := range strings.SplitSeq(value, "_") {
 		if purpose, found := strings.CutPrefix(word, "paused-for-"); found {
@@ -402,19 +401,19 @@ func (w *nodeJudge) paused(key, value string) {
 		state := w.kube.Labels[p.state]
 		switch {
 		case p.app == "" && state == p.failed:
-			v.State, v.Reason = verdict.Failed, fmt.Sprintf("the label is %s, and %s has failed: the pod stays away", value, p.change)
-			v.Next = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
+			v.State, v.Reason = report.Failed, fmt.Sprintf("the label is %s, and %s has failed: the pod stays away", value, p.change)
+			v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
 		case p.app == "":
 			w.changing = p.change
-			v.Next = fmt.Sprintf("kubectl logs -n %s -l app.kubernetes.io/component=nvidia-driver -c %s --tail=100", w.Namespace, p.container)
+			v.Fix = fmt.Sprintf("kubectl logs -n %s -l app.kubernetes.io/component=nvidia-driver -c %s --tail=100", w.Namespace, p.container)
 		case p.state != "" && (state == p.done || state == p.failed):
-			v.State, v.Reason = verdict.Failed, fmt.Sprintf("the label is %s, and %s has ended (%s): nothing takes the pause back", value, p.change, state)
-			v.Next = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
+			v.State, v.Reason = report.Failed, fmt.Sprintf("the label is %s, and %s has ended (%s): nothing takes the pause back", value, p.change, state)
+			v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 		case p.state == labelMIGState && w.stuck != "":
-			v.State, v.Next = verdict.Failed, w.stuck
+			v.State, v.Fix = report.Failed, w.stuck
 			v.Reason = fmt.Sprintf("the label is %s, and the MIG change is stuck: nothing takes the pause back", value)
 		default:
-			w.changing, v.Next = p.change, w.logOf(p.app, p.container)
+			w.changing, v.Fix = p.change, w.logOf(p.app, p.container)
 		}
 		break
 	}
@@ -435,15 +434,15 @@ func (w *nodeJudge) pod(set operandSet) {
 	}
 	l.ID, l.Subject, l.Source = "operand", set.component, sourceAssets
 	if l.pod == nil {
-		l.State, l.Reason = verdict.Waiting, "the node is to run it, and has no pod of it"
-		l.Next = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
+		l.State, l.Reason = report.Waiting, "the node is to run it, and has no pod of it"
+		l.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 		l.Evidence = w.listed(cluster.Pods, "none of DaemonSet/%s on %s", set.Name, w.kube.Name)
 		if taint := blockingTaint(set, w.kube); taint != nil {
-			l.State, l.Source, l.Next = verdict.Failed, sourceTaints, untaint(w.kube, *taint)
+			l.State, l.Source, l.Fix = report.Failed, sourceTaints, untaint(w.kube, *taint)
 			l.Reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not cover it", taint, set.Name)
 			l.Cause, l.Together, l.Evidence = causeOf(w.kube, *taint)
 		} else if d := w.refused(set); d != nil {
-			d.explain(&l.Verdict)
+			d.explain(&l.Row)
 		}
 	}
 	switch {
@@ -466,14 +465,14 @@ func (w *nodeJudge) pod(set operandSet) {
 		}
 	}
 	w.links = append(w.links, l)
-	w.add(l.Verdict)
+	w.add(l.Row)
 }
 
 // mpsDaemon is the link of the MPS control daemon, whose deploy label is the device plugin's.
 const mpsDaemon = "mps-control-daemon"
 
 // bad reports whether a link is broken.
-func bad(l link) bool { return l.State == verdict.Failed || l.State == verdict.Waiting }
+func bad(l link) bool { return l.State == report.Failed || l.State == report.Waiting }
 
 // sandboxPatience is how long the kubelet may need to make a pod's sandbox.
 const sandboxPatience = 5 * time.Minute
@@ -483,9 +482,9 @@ const sandboxPatience = 5 * time.Minute
 func (w *nodeJudge) sandbox(l *link) {
 	for _, v := range l.pod.Spec.Volumes {
 		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil && !w.lacks(cluster.ConfigMaps) {
-			l.State = verdict.Failed
+			l.State = report.Failed
 			l.Reason += fmt.Sprintf(": it mounts ConfigMap/%s, which namespace %s does not hold", m.Name, l.pod.Namespace)
-			l.Next = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
+			l.Fix = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
 			l.Evidence = w.listed(cluster.ConfigMaps, "no %s among %d", m.Name, len(w.maps))
 			return
 		}
@@ -493,7 +492,7 @@ func (w *nodeJudge) sandbox(l *link) {
 	// what an event says of the pod goes on the reason
 	explain := func(d *diagnosis) {
 		reason, source := l.Reason, l.Source
-		d.explain(&l.Verdict)
+		d.explain(&l.Row)
 		l.Reason, l.Source = reason+": "+d.reason, source
 	}
 	var d *diagnosis
@@ -517,14 +516,14 @@ func (w *nodeJudge) sandbox(l *link) {
 		explain(d)
 		return
 	}
-	l.Next += "  # its events name the cause"
+	l.Fix += "  # its events name the cause"
 	if slices.ContainsFunc(w.operandPods, func(p *corev1.Pod) bool {
 		return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == class && p.Status.Phase == corev1.PodRunning
 	}) {
 		l.Reason += fmt.Sprintf(", and other pods with the RuntimeClass %s run: likely a volume or the network is not there", class)
 		return
 	}
-	l.Next += "; on the node, sudo gpuop node reads the runtime's configuration"
+	l.Fix += "; on the node, sudo gpuop node reads the runtime's configuration"
 	l.Reason += fmt.Sprintf(": likely the container runtime has no handler for the RuntimeClass %s, or has not read it", class)
 	late := w.At.Sub(l.Since) > sandboxPatience
 	switch {
@@ -534,7 +533,7 @@ func (w *nodeJudge) sandbox(l *link) {
 		l.Reason += ", though container-toolkit is ready"
 	}
 	if late {
-		l.State = verdict.Failed
+		l.State = report.Failed
 	}
 }
 
@@ -555,8 +554,8 @@ func (w *nodeJudge) validated(l *link) {
 	}
 	s := podStateOf(newest)
 	l.Reason, l.Evidence = fmt.Sprintf("init container %s waits for the pod %s: %s", l.in, newest.Name, s.Reason), s.Evidence
-	if s.State == verdict.Failed {
-		l.State, l.Next, l.blames = s.State, s.Next, ""
+	if s.State == report.Failed {
+		l.State, l.Fix, l.blames = s.State, s.Fix, ""
 	}
 }
 
@@ -567,18 +566,18 @@ func (w *nodeJudge) ownDriver(first int) {
 	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.links, func(l link) bool { return l.component == "driver" && (l.pod != nil || bad(l)) }) {
 		return
 	}
-	v := verdict.Verdict{ID: "operand", State: verdict.Failed, Subject: "driver", Since: w.links[waits].Since, Source: sourceManager, Evidence: label(w.kube, labelDriver)}
+	v := report.Row{ID: "operand", State: report.Failed, Subject: "driver", Since: w.links[waits].Since, Source: sourceManager, Evidence: label(w.kube, labelDriver)}
 	if why := w.noDriverPod(); why != "" {
 		v.Reason = fmt.Sprintf("%s, so that the node is to bring its own driver, and %s finds none", why, w.links[waits].component)
-		v.Next = "sudo gpuop node  # on " + w.kube.Name
+		v.Fix = "sudo gpuop node  # on " + w.kube.Name
 		if strings.HasPrefix(why, labelDriver) {
-			v.Next = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # for the operator's driver; sudo gpuop node says what the node's own lacks", w.kube.Name, labelDriver)
-			w.rows = slices.Concat(w.rows[:first:first], slices.DeleteFunc(slices.Clone(w.rows[first:]), func(r verdict.Verdict) bool { return r.Subject == labelDriver }))
+			v.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # for the operator's driver; sudo gpuop node says what the node's own lacks", w.kube.Name, labelDriver)
+			w.rows = slices.Concat(w.rows[:first:first], slices.DeleteFunc(slices.Clone(w.rows[first:]), func(r report.Row) bool { return r.Subject == labelDriver }))
 		} else {
 			v.Evidence = w.setting("driver.enabled")
 		}
 	} else {
-		v.Source, v.Next = sourceLabels, w.operatorLog()
+		v.Source, v.Fix = sourceLabels, w.operatorLog()
 		v.Reason = "no DaemonSet of the driver selects the node"
 		var selected []string
 		for _, set := range w.sets {
@@ -592,7 +591,7 @@ func (w *nodeJudge) ownDriver(first int) {
 	}
 	v = w.own(v)
 	w.rows = slices.Insert(w.rows, first, v)
-	w.links = slices.Insert(w.links, 0, link{component: "driver", podState: podState{Verdict: v}})
+	w.links = slices.Insert(w.links, 0, link{component: "driver", podState: podState{Row: v}})
 }
 
 // unlike says which labels that a DaemonSet selects the node does not have.
@@ -611,7 +610,7 @@ func (w *nodeJudge) unlike(set operandSet) string {
 }
 
 // firstBroken is the row that names the link from which the others wait; nil where none is broken.
-func (w *nodeJudge) firstBroken() *verdict.Verdict {
+func (w *nodeJudge) firstBroken() *report.Row {
 	i := slices.IndexFunc(w.links, bad)
 	if i < 0 {
 		return nil
@@ -620,7 +619,7 @@ func (w *nodeJudge) firstBroken() *verdict.Verdict {
 	// the device plugin in its last step
 	for range w.links {
 		at := slices.IndexFunc(w.links, func(l link) bool { return l.component == w.links[i].blames && bad(l) })
-		if at < 0 || w.links[i].State == verdict.Failed && w.links[i].blames == "" {
+		if at < 0 || w.links[i].State == report.Failed && w.links[i].blames == "" {
 			break
 		}
 		i = at
@@ -632,8 +631,8 @@ func (w *nodeJudge) firstBroken() *verdict.Verdict {
 		}
 	}
 	l := w.links[i]
-	v := &verdict.Verdict{
-		ID: "first-broken-link", State: l.State, Subject: l.component, Since: l.Since, Next: l.Next, Source: sourceAssets,
+	v := &report.Row{
+		ID: "first-broken-link", State: l.State, Subject: l.component, Since: l.Since, Fix: l.Fix, Source: sourceAssets,
 		Reason: "the first link of the chain that is not ready", Cause: l.Cause, Evidence: l.Evidence,
 	}
 	if len(behind) > 0 {
@@ -651,7 +650,7 @@ func (w *nodeJudge) resources() bool {
 	missing := false
 	for _, f := range w.of.Check() {
 		v := found(f)
-		v.Next = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+w.Namespace)
+		v.Fix = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+w.Namespace)
 		depends := false // on the operands
 		switch {
 		case f.ID == node.RulePaused, f.ID == node.RuleState && f.Subject == labelMIGState:
@@ -662,18 +661,18 @@ func (w *nodeJudge) resources() bool {
 			missing = missing || f.ID == node.RuleNoResource
 			depends = true
 		case f.ID == node.RuleCount:
-			v.Next = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
+			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
 			if depends = w.of.Allocatable[f.Subject] == "0"; depends {
-				v.State = verdict.Failed
+				v.State = report.Failed
 				v.Reason = fmt.Sprintf("none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", w.of.Capacity[f.Subject])
 			}
 		}
 		if depends && settling != "" {
-			v.State = verdict.Waiting
+			v.State = report.Waiting
 			v.Reason += "; " + settling + " comes first"
 		}
 		if first := w.firstBroken(); depends && first != nil {
-			v.Next = cmp.Or(first.Next, v.Next)
+			v.Fix = cmp.Or(first.Fix, v.Fix)
 		}
 		w.add(v)
 	}
@@ -684,14 +683,14 @@ func (w *nodeJudge) resources() bool {
 }
 
 // found is the row of a finding about a node or a file.
-func found(f finding.Finding) verdict.Verdict {
-	v := verdict.Verdict{ID: f.ID, State: verdict.Warning, Subject: f.Subject, Reason: f.Reason, Next: f.Fix, Source: f.Source}
-	switch f.Severity {
-	case finding.Error:
-		v.State = verdict.Failed
-	case finding.Info:
-		v.State = verdict.Note
-	case finding.Warning:
+func found(f report.Row) report.Row {
+	v := report.Row{ID: f.ID, State: report.Warning, Subject: f.Subject, Reason: f.Reason, Fix: f.Fix, Source: f.Source}
+	switch f.State {
+	case report.Failed:
+		v.State = report.Failed
+	case report.Note:
+		v.State = report.Note
+	case report.Warning:
 	}
 	return v
 }
@@ -702,7 +701,7 @@ func (w *nodeJudge) settling() string {
 	if w.changing != "" {
 		return w.changing
 	}
-	if first := w.firstBroken(); first != nil && first.State == verdict.Waiting {
+	if first := w.firstBroken(); first != nil && first.State == report.Waiting {
 		return "the operand " + first.Subject
 	}
 	return ""

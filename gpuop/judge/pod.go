@@ -8,12 +8,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // A podState is what a pod is doing, as a row without its ID and subject.
 type podState struct {
-	verdict.Verdict
+	report.Row
 	// blames is the component that the pod waits for; empty where it waits for none.
 	blames string
 	// in is the init container that has not ended well; empty where all have.
@@ -31,8 +31,8 @@ var broken = []string{
 
 // podStateOf says what a pod does, and the next step unless it is ready.
 func podStateOf(p *corev1.Pod) (s podState) {
-	s.Next, s.Since = fmt.Sprintf("kubectl describe pod -n %s %s", p.Namespace, p.Name), p.CreationTimestamp.Time
-	s.Evidence = verdict.Seen("status", "Pod/"+p.Name, "phase %s", cmp.Or(string(p.Status.Phase), "unknown"))
+	s.Fix, s.Since = fmt.Sprintf("kubectl describe pod -n %s %s", p.Namespace, p.Name), p.CreationTimestamp.Time
+	s.Evidence = report.Seen("status", "Pod/"+p.Name, "phase %s", cmp.Or(string(p.Status.Phase), "unknown"))
 	defer func() { s.Evidence.Time = s.Since }()
 	if c := podCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionFalse {
 		s.Since = c.LastTransitionTime.Time
@@ -40,19 +40,19 @@ func podStateOf(p *corev1.Pod) (s podState) {
 	status := &p.Status
 	switch {
 	case p.DeletionTimestamp != nil:
-		s.State, s.Since = verdict.Waiting, p.DeletionTimestamp.Time
+		s.State, s.Since = report.Waiting, p.DeletionTimestamp.Time
 		s.Reason = "the pod is ending"
 		return s
 	case status.Phase == corev1.PodFailed:
-		s.State = verdict.Failed
+		s.State = report.Failed
 		s.Reason = fmt.Sprintf("the pod has failed%s", because(status.Reason, status.Message))
-		s.Next = fmt.Sprintf("kubectl delete pod -n %s %s", p.Namespace, p.Name)
+		s.Fix = fmt.Sprintf("kubectl delete pod -n %s %s", p.Namespace, p.Name)
 		return s
 	}
 	if c := podCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
-		s.State, s.Since = verdict.Failed, c.LastTransitionTime.Time
+		s.State, s.Since = report.Failed, c.LastTransitionTime.Time
 		s.Reason = "no node takes the pod" + because(c.Reason, c.Message)
-		s.Evidence = verdict.Seen("condition", "Pod/"+p.Name, "PodScheduled=False: %s: %s", c.Reason, c.Message)
+		s.Evidence = report.Seen("condition", "Pod/"+p.Name, "PodScheduled=False: %s: %s", c.Reason, c.Message)
 		return s
 	}
 	for i := range status.InitContainerStatuses {
@@ -78,11 +78,11 @@ func podStateOf(p *corev1.Pod) (s podState) {
 		return s
 	}
 	if len(status.ContainerStatuses) == 0 || status.Phase != corev1.PodRunning {
-		s.State = verdict.Waiting
+		s.State = report.Waiting
 		s.Reason = fmt.Sprintf("the pod is %s%s", strings.ToLower(string(status.Phase)), because(status.Reason, status.Message))
 		return s
 	}
-	s.Next = ""
+	s.Fix = ""
 	s.Reason = "the pod is ready"
 	if c := podCondition(p, corev1.PodReady); c != nil {
 		s.Since = c.LastTransitionTime.Time
@@ -102,7 +102,7 @@ func notStarted(c *corev1.ContainerStatus) bool {
 // unstarted judges a pod none of whose containers has run. What its init containers are to wait for has no
 // part in that.
 func unstarted(p *corev1.Pod, s *podState) {
-	s.State, s.unstarted = verdict.Waiting, true
+	s.State, s.unstarted = report.Waiting, true
 	s.Reason = "no container of the pod has started"
 	for _, kind := range []corev1.PodConditionType{"PodReadyToStartContainers", "PodHasNetwork"} { // as Kubernetes calls it since 1.28, and before
 		switch c := podCondition(p, kind); {
@@ -129,14 +129,14 @@ func initContainer(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	}
 	switch {
 	case c.State.Running != nil:
-		s.State, s.Since = verdict.Waiting, c.State.Running.StartedAt.Time
+		s.State, s.Since = report.Waiting, c.State.Running.StartedAt.Time
 		s.Reason = fmt.Sprintf("init container %s is running%s", c.Name, waits)
-		s.Next = logs(p, c.Name, false)
+		s.Fix = logs(p, c.Name, false)
 	case c.State.Terminated != nil || c.State.Waiting != nil && slices.Contains(broken, c.State.Waiting.Reason):
 		container(p, c, s)
 		s.Reason = "init " + s.Reason + waits
 	default:
-		s.State = verdict.Waiting
+		s.State = report.Waiting
 		s.Reason = fmt.Sprintf("init container %s has not started%s", c.Name, waits)
 	}
 }
@@ -150,34 +150,34 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	}
 	switch {
 	case c.State.Waiting != nil && slices.Contains(broken, c.State.Waiting.Reason):
-		s.State = verdict.Failed
+		s.State = report.Failed
 		s.Reason = fmt.Sprintf("container %s is in %s after %d restarts%s%s", c.Name, c.State.Waiting.Reason, c.RestartCount, because("", c.State.Waiting.Message), last)
 		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") || strings.HasPrefix(c.State.Waiting.Reason, "ErrImage") {
 			s.Reason = fmt.Sprintf("container %s cannot get its image %s: %s%s", c.Name, image(p, c.Name), c.State.Waiting.Reason, because("", c.State.Waiting.Message))
 			s.Cause = "image " + image(p, c.Name)
 		}
 		if c.State.Waiting.Reason == "CrashLoopBackOff" {
-			s.Next = logs(p, c.Name, true)
+			s.Fix = logs(p, c.Name, true)
 		}
 	case c.State.Waiting != nil:
-		s.State = verdict.Waiting
+		s.State = report.Waiting
 		s.Reason = fmt.Sprintf("container %s is waiting%s", c.Name, because(c.State.Waiting.Reason, c.State.Waiting.Message))
 	case c.State.Terminated != nil:
-		s.State, s.Since = verdict.Failed, c.State.Terminated.FinishedAt.Time
+		s.State, s.Since = report.Failed, c.State.Terminated.FinishedAt.Time
 		s.Reason = fmt.Sprintf("container %s ended with exit code %d%s", c.Name, c.State.Terminated.ExitCode, because(c.State.Terminated.Reason, c.State.Terminated.Message))
-		s.Next = logs(p, c.Name, false)
+		s.Fix = logs(p, c.Name, false)
 	case c.State.Running != nil:
-		s.State, s.Since = verdict.Waiting, c.State.Running.StartedAt.Time
+		s.State, s.Since = report.Waiting, c.State.Running.StartedAt.Time
 		s.Reason = fmt.Sprintf("container %s runs and is not ready%s", c.Name, last)
-		s.Next = logs(p, c.Name, false)
+		s.Fix = logs(p, c.Name, false)
 	default:
-		s.State = verdict.Waiting
+		s.State = report.Waiting
 		s.Reason = fmt.Sprintf("container %s has not started", c.Name)
 	}
 }
 
 // containerState is what was seen of a container.
-func containerState(p *corev1.Pod, c *corev1.ContainerStatus) verdict.Evidence {
+func containerState(p *corev1.Pod, c *corev1.ContainerStatus) report.Evidence {
 	text := "not started"
 	switch state := c.State; {
 	case state.Waiting != nil:
@@ -187,7 +187,7 @@ func containerState(p *corev1.Pod, c *corev1.ContainerStatus) verdict.Evidence {
 	case state.Running != nil:
 		text = "running"
 	}
-	return verdict.Seen("status", "Pod/"+p.Name, "container %s, %d restarts: %s", c.Name, c.RestartCount, text)
+	return report.Seen("status", "Pod/"+p.Name, "container %s, %d restarts: %s", c.Name, c.RestartCount, text)
 }
 
 func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {

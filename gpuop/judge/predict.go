@@ -10,10 +10,9 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
 const labelProduct = mig.WholeGPU + ".product"
@@ -21,12 +20,12 @@ const labelProduct = mig.WholeGPU + ".product"
 // sharing judges which config of the device plugin the node gets.
 func (w *nodeJudge) sharing() bool {
 	value, labeled := w.kube.Labels[sharing.ConfigLabel]
-	v := verdict.Verdict{ID: "node-sharing-config", Subject: sharing.ConfigLabel, Source: sourceSharing}
+	v := report.Row{ID: "node-sharing-config", Subject: sharing.ConfigLabel, Source: sourceSharing}
 	if w.shares == nil {
 		if labeled && w.policy != nil {
-			v.State = verdict.Warning
+			v.State = report.Warning
 			v.Reason = fmt.Sprintf("the label names the config %q, and the ClusterPolicy names no ConfigMap (devicePlugin.config.name): nothing reads it", value)
-			v.Next = "gpuop values gen PLATFORM time-slicing=4"
+			v.Fix = "gpuop values gen PLATFORM time-slicing=4"
 			w.add(v)
 		}
 		return true
@@ -36,16 +35,16 @@ func (w *nodeJudge) sharing() bool {
 	case w.shares.configs == nil:
 		return true // the row of the ConfigMap says why
 	case !ok && problem != nil:
-		v.State, v.Reason, v.Next = verdict.Failed, problem.Reason, problem.Fix
+		v.State, v.Reason, v.Fix = report.Failed, problem.Reason, problem.Fix
 	case !ok:
-		v.State = verdict.Failed
+		v.State = report.Failed
 		v.Reason = fmt.Sprintf("the node gets the config %q, which the device plugin refuses: it does not start", name)
-		v.Next = fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", w.Namespace, w.shares.name)
+		v.Fix = fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", w.Namespace, w.shares.name)
 	case name == "":
-		v.State = verdict.Note
+		v.State = report.Note
 		v.Reason = "neither a label nor devicePlugin.config.default names a config: the node shares nothing"
 		if problem != nil {
-			v.Next = problem.Fix
+			v.Fix = problem.Fix
 		}
 	default:
 		v.Reason = fmt.Sprintf("the node gets the config %q (%s)", name, config.Strategy())
@@ -81,14 +80,14 @@ func (w *nodeJudge) stale(differs bool) {
 	if !read.Before(w.shares.changed) {
 		return
 	}
-	v := verdict.Verdict{ID: "stale-config", State: verdict.Note, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed, Source: sourceRestart}
+	v := report.Row{ID: "stale-config", State: report.Note, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed, Source: sourceRestart}
 	v.Reason = fmt.Sprintf("the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin", w.shares.changed.Sub(read).Round(time.Second))
-	v.Evidence = verdict.Seen("managedFields", "ConfigMap/"+w.shares.name, "data")
+	v.Evidence = report.Seen("managedFields", "ConfigMap/"+w.shares.name, "data")
 	v.Evidence.Time = w.shares.changed
 	if name, _, _, _ := w.chosen(); differs {
-		v.State = verdict.Failed
+		v.State = report.Failed
 		v.Reason += ": the node offers what the old form specified"
-		v.Next = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
+		v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
 	} else if name == "" {
 		v.Reason += "; the node gets no config of it"
 	} else {
@@ -118,10 +117,10 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 	if want == nil {
 		return
 	}
-	wrong := verdict.Failed
+	wrong := report.Failed
 	suffix := ""
 	if settling != "" {
-		wrong, suffix = verdict.Waiting, "; "+settling+" comes first"
+		wrong, suffix = report.Waiting, "; "+settling+" comes first"
 	}
 	differs := false
 	resources := slices.Sorted(maps.Keys(want.Resources))
@@ -132,7 +131,7 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 	}
 	for _, resource := range resources {
 		expected, found := want.Resources[resource], capacity[resource]
-		v := verdict.Verdict{ID: "allocatable", Subject: resource, Source: sourcePredict}
+		v := report.Row{ID: "allocatable", Subject: resource, Source: sourcePredict}
 		switch {
 		case expected == found && found == 0:
 			continue
@@ -146,12 +145,12 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 			v.ID, v.State = "mig-success-without-devices", wrong
 			v.Source = "gpu-operator issue 603"
 			v.Reason = fmt.Sprintf("the MIG change to %q is a success, and the node offers %d, expected %d (%s)%s", w.kube.Labels[LabelMIG], found, expected, want.by, suffix)
-			v.Next = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", w.Namespace)
+			v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", w.Namespace)
 		default:
 			differs = true
 			v.State = wrong
 			v.Reason = fmt.Sprintf("the node offers %d, expected %d from %s%s", found, expected, want.basis(w), suffix)
-			v.Next = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin")
+			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin")
 		}
 		w.add(v)
 	}
@@ -171,7 +170,7 @@ func isDevice(name string) bool {
 var firm = []string{".product", ".count", ".replicas"}
 
 // labels compares the labels of GPU Feature Discovery.
-func (w *nodeJudge) labels(want *expectation, wrong verdict.State, suffix string) {
+func (w *nodeJudge) labels(want *expectation, wrong report.State, suffix string) {
 	if w.kube.Labels[labelProduct] == "" {
 		return // the row of the missing labels says so
 	}
@@ -194,7 +193,7 @@ func (w *nodeJudge) labels(want *expectation, wrong verdict.State, suffix string
 		}
 	}
 	slices.Sort(differ)
-	v := verdict.Verdict{ID: "labels", Subject: "labels of GPU Feature Discovery", Source: sourcePredict, Evidence: label(w.kube, labelProduct)}
+	v := report.Row{ID: "labels", Subject: "labels of GPU Feature Discovery", Source: sourcePredict, Evidence: label(w.kube, labelProduct)}
 	if len(differ) == 0 {
 		v.Reason = fmt.Sprintf("the labels are those predicted from %s", want.basis(w))
 		w.add(v)
@@ -206,7 +205,7 @@ func (w *nodeJudge) labels(want *expectation, wrong verdict.State, suffix string
 		v.Reason += fmt.Sprintf(" and %d more", more)
 	}
 	v.Reason += suffix
-	v.Next, v.Evidence.Text = w.logOf("gpu-feature-discovery", "gpu-feature-discovery"), strings.Join(differ, "; ")
+	v.Fix, v.Evidence.Text = w.logOf("gpu-feature-discovery", "gpu-feature-discovery"), strings.Join(differ, "; ")
 	w.add(v)
 }
 
@@ -224,9 +223,9 @@ func (e *expectation) basis(w *nodeJudge) string {
 
 // expect predicts what the node is to show; nil where that cannot be said, and doubt is a row that
 // says why, or what of it is not certain.
-func (w *nodeJudge) expect() (want *expectation, doubt *verdict.Verdict) {
-	unknown := func(subject, reason string) *verdict.Verdict {
-		return &verdict.Verdict{ID: "prediction", State: verdict.Unknown, Subject: subject, Reason: reason, Source: sourcePredict, Evidence: label(w.kube, labelProduct)}
+func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
+	unknown := func(subject, reason string) *report.Row {
+		return &report.Row{ID: "prediction", State: report.Unknown, Subject: subject, Reason: reason, Source: sourcePredict, Evidence: label(w.kube, labelProduct)}
 	}
 	gpus, err := w.of.GPUs()
 	if err != nil || len(gpus) == 0 {
@@ -259,7 +258,7 @@ func (w *nodeJudge) expect() (want *expectation, doubt *verdict.Verdict) {
 		}
 	}
 	want.Prediction = sharing.Predict(want.gpus, strategy, config)
-	if i := slices.IndexFunc(want.Findings, func(f finding.Finding) bool { return f.Severity == finding.Error }); i >= 0 && doubt == nil {
+	if i := slices.IndexFunc(want.Findings, func(f report.Row) bool { return f.State == report.Failed }); i >= 0 && doubt == nil {
 		v := found(want.Findings[i])
 		v.Evidence = w.setting("mig.strategy")
 		doubt = &v
@@ -269,17 +268,17 @@ func (w *nodeJudge) expect() (want *expectation, doubt *verdict.Verdict) {
 
 // partitioned applies the MIG config of that name to the GPUs that are expected. A config that is not
 // known leaves them as they are; one that does not fit them leaves none. Both are a doubt.
-func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *verdict.Verdict) {
+func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *report.Row) {
 	board, product := want.gpus[0].Board, want.gpus[0].Product
 	named, source, found := w.migConfig(name, board)
 	if !found {
-		doubt = &verdict.Verdict{
-			ID: "mig-config", State: verdict.Failed, Subject: LabelMIG, Source: sourceMIG,
+		doubt = &report.Row{
+			ID: "mig-config", State: report.Failed, Subject: LabelMIG, Source: sourceMIG,
 			Reason: fmt.Sprintf("there is no MIG config %q for the node in %s", name, cmp.Or(source, "the ConfigMaps and the defaults")),
-			Next:   fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace, w.kube.Name),
+			Fix:    fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace, w.kube.Name),
 		}
 		if source == "" && (w.lacks(cluster.ConfigMaps) || board == nil) {
-			doubt.State = verdict.Unknown
+			doubt.State = report.Unknown
 			doubt.Reason = fmt.Sprintf("what the MIG config %q means on %s is not known: no ConfigMap that was read holds it", name, product)
 		}
 		return doubt
@@ -291,17 +290,17 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *verdict.
 		return nil
 	}
 	want.gpus = nil
-	state, suffix := verdict.Failed, ""
+	state, suffix := report.Failed, ""
 	if s := w.settling(); s != "" {
-		state, suffix = verdict.Waiting, "; "+s+" comes first"
+		state, suffix = report.Waiting, "; "+s+" comes first"
 	}
 	id := "mig-config"
 	if w.kube.Labels[labelMIGState] == "success" {
 		id = "mig-success-without-devices"
 	}
-	return &verdict.Verdict{
+	return &report.Row{
 		ID: id, State: state, Subject: LabelMIG, Reason: fmt.Sprintf("%s (%s)%s", problem, source, suffix), Source: sourceMIG,
-		Next: w.migLog(),
+		Fix: w.migLog(),
 	}
 }
 
@@ -314,7 +313,7 @@ func divide(named mig.Named, gpus []mig.GPU, labels map[string]string) (after []
 	if !single {
 		after, findings := named.Apply(gpus)
 		for _, f := range findings {
-			if f.Severity == finding.Error {
+			if f.State == report.Failed {
 				return nil, f.Reason
 			}
 		}

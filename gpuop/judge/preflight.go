@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // kubernetes compares the server's version with what the release supports.
@@ -27,28 +27,28 @@ func (j *judge) kubernetes() {
 	}
 	version, kubelets := j.server, j.kubelets
 	have, ok := minor(version)
-	v := verdict.Verdict{ID: "kubernetes-version", Subject: "Kubernetes", Source: source, Evidence: verdict.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
+	v := report.Row{ID: "kubernetes-version", Subject: "Kubernetes", Source: source, Evidence: report.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
 	switch {
 	case !ok:
-		v.State, v.Reason, v.Next = verdict.Unknown, "the server's version is not known", "kubectl version -o yaml > version.yaml"
+		v.State, v.Reason, v.Fix = report.Unknown, "the server's version is not known", "kubectl version -o yaml > version.yaml"
 	case first == 0:
-		v.State, v.Reason = verdict.Unknown, fmt.Sprintf("%s; gpuop knows of no support matrix for %s", version, j.Release)
-		v.Next = "read the platform support page of " + j.Release.String()
+		v.State, v.Reason = report.Unknown, fmt.Sprintf("%s; gpuop knows of no support matrix for %s", version, j.Release)
+		v.Fix = "read the platform support page of " + j.Release.String()
 	case have < first:
-		v.State, v.Reason = verdict.Failed, fmt.Sprintf("%s is older than what %s supports: 1.%d to 1.%d", version, j.Release, first, last)
-		v.Next = "upgrade Kubernetes, or gpuop preflight --version with an older release"
+		v.State, v.Reason = report.Failed, fmt.Sprintf("%s is older than what %s supports: 1.%d to 1.%d", version, j.Release, first, last)
+		v.Fix = "upgrade Kubernetes, or gpuop preflight --version with an older release"
 		if kubelets {
-			v.State = verdict.Warning // the server may be newer, by up to three minors
+			v.State = report.Warning // the server may be newer, by up to three minors
 		}
 	case have > last:
-		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is newer than what %s was validated with: 1.%d to 1.%d", version, j.Release, first, last)
-		v.Next = "gpuop preflight --version latest"
+		v.State, v.Reason = report.Warning, fmt.Sprintf("%s is newer than what %s was validated with: 1.%d to 1.%d", version, j.Release, first, last)
+		v.Fix = "gpuop preflight --version latest"
 	default:
 		v.Reason = fmt.Sprintf("%s is among 1.%d to 1.%d, which %s supports", version, first, last, j.Release)
 	}
 	if ok && kubelets {
 		v.Reason += "; judged by the newest kubelet: the server's own version is not known"
-		v.Next = cmp.Or(v.Next, "kubectl version -o yaml > version.yaml")
+		v.Fix = cmp.Or(v.Fix, "kubectl version -o yaml > version.yaml")
 		v.Evidence = j.listed(cluster.Nodes, "kubelet %s", version)
 	}
 	j.add(v)
@@ -74,14 +74,14 @@ func (j *judge) gpuNodes() {
 	if j.Nodes == nil {
 		return
 	}
-	v := verdict.Verdict{
+	v := report.Row{
 		ID: "gpu-nodes", Subject: "nodes", Source: sourceLabels, Reason: fmt.Sprintf("%d of %d nodes have GPUs", len(j.gpu), len(j.Nodes)),
 		Evidence: j.listed(cluster.Nodes, "%d of %d", len(j.gpu), len(j.Nodes)),
 	}
 	if len(j.gpu) == 0 {
-		v.State = verdict.Warning
+		v.State = report.Warning
 		v.Reason = fmt.Sprintf("none of %d nodes has a label of NFD's, the operator's or a cloud's that says that it has NVIDIA GPUs: only the cluster is judged", len(j.Nodes))
-		v.Next = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
+		v.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
 	}
 	j.add(v)
 }
@@ -138,8 +138,8 @@ func systemOf(n *corev1.Node) (s system, labeled bool) {
 }
 
 // systemSeen is what was seen of a node's operating system.
-func systemSeen(n *corev1.Node) verdict.Evidence {
-	return verdict.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID], labelVersion, n.Labels[labelVersion])
+func systemSeen(n *corev1.Node) report.Evidence {
+	return report.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID], labelVersion, n.Labels[labelVersion])
 }
 
 // driverOS follows the operator: the driver's image is chosen by the operating system of the first node
@@ -151,7 +151,7 @@ func (j *judge) driverOS() {
 	first := j.gpu[0]
 	os, labeled := systemOf(first)
 	tag := os.tag(j.Release)
-	v := verdict.Verdict{ID: "driver-os", Subject: "operating systems", Source: sourceLabels, Evidence: systemSeen(first)}
+	v := report.Row{ID: "driver-os", Subject: "operating systems", Source: sourceLabels, Evidence: systemSeen(first)}
 	drivers, byOS := 0, map[string]int{}
 	var wrong []*corev1.Node
 	for _, n := range j.gpu {
@@ -181,23 +181,23 @@ func (j *judge) driverOS() {
 	case !precompiled && (os.id == "rhcos" || j.openShift() && j.get("operator.use_ocp_driver_toolkit") != false):
 		v.Reason = "the driver is built by OpenShift's driver toolkit for each version of RHCOS"
 	case os.id == "":
-		v.State, v.Reason = verdict.Failed, fmt.Sprintf("the operating system of %s, the first node with GPUs, is not known, and the operator stops: NFD has set no %s", first.Name, labelID)
-		v.Next = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
+		v.State, v.Reason = report.Failed, fmt.Sprintf("the operating system of %s, the first node with GPUs, is not known, and the operator stops: NFD has set no %s", first.Name, labelID)
+		v.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
 	case mixed != "":
-		v.State, v.Reason = verdict.Failed, mixed
-		v.Next = "kubectl get nodes -L " + labelKernel + "," + labelVersion
+		v.State, v.Reason = report.Failed, mixed
+		v.Fix = "kubectl get nodes -L " + labelKernel + "," + labelVersion
 	case len(wrong) > 0:
 		for _, n := range wrong {
 			s, _ := systemOf(n)
-			j.add(verdict.Verdict{
-				ID: "driver-os", State: verdict.Failed, Node: n.Name, Subject: "driver image", Source: sourceLabels, Evidence: systemSeen(n),
+			j.add(report.Row{
+				ID: "driver-os", State: report.Failed, Node: n.Name, Subject: "driver image", Source: sourceLabels, Evidence: systemSeen(n),
 				Reason: fmt.Sprintf("the node runs %s and would get the driver image of %s", cmp.Or(s.String(), "an unknown system"), tag),
-				Next:   "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.driver=false --overwrite # and install its driver, or use an NVIDIADriver for each system",
+				Fix:    "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.driver=false --overwrite # and install its driver, or use an NVIDIADriver for each system",
 			})
 		}
-		v.State = verdict.Failed
+		v.State = report.Failed
 		v.Reason = fmt.Sprintf("%s: the operator takes the system of the first, %s, for all: %d get the image of %s and should not", counts(byOS), first.Name, len(wrong), tag)
-		v.Next = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for each system"
+		v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for each system"
 	default:
 		v.Reason = fmt.Sprintf("all %d nodes with GPUs get the driver image of %s", drivers, tag)
 		if drivers == 1 {
@@ -263,7 +263,7 @@ func (j *judge) containerRuntime() {
 		chosen = "cri-o"
 	}
 	chosen = cmp.Or(chosen, "containerd")
-	v := verdict.Verdict{
+	v := report.Row{
 		ID: "container-runtime", Subject: "container runtimes", Source: sourceLabels,
 		Reason: fmt.Sprintf("the toolkit configures %s on all %d nodes with GPUs", chosen, len(j.gpu)), Evidence: j.listed(cluster.Nodes, "%s", counts(by)),
 	}
@@ -277,17 +277,17 @@ func (j *judge) containerRuntime() {
 		if name := runtimeOf(n); name != chosen && name != "" && j.runs("container-toolkit", n) {
 			wrong++
 			version := n.Status.NodeInfo.ContainerRuntimeVersion
-			j.add(verdict.Verdict{
-				ID: "container-runtime", State: verdict.Failed, Node: n.Name, Subject: "container runtime", Source: sourceLabels,
+			j.add(report.Row{
+				ID: "container-runtime", State: report.Failed, Node: n.Name, Subject: "container runtime", Source: sourceLabels,
 				Reason:   fmt.Sprintf("the node runs %s, and the toolkit would configure %s", version, chosen),
-				Next:     "move the node to " + chosen + ", or kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite",
-				Evidence: verdict.Seen("status", "Node/"+n.Name, "%s", version),
+				Fix:      "move the node to " + chosen + ", or kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite",
+				Evidence: report.Seen("status", "Node/"+n.Name, "%s", version),
 			})
 		}
 	}
 	if wrong > 0 {
-		v.State, v.Reason = verdict.Failed, fmt.Sprintf("%s: the operator configures %s on all, wrong on %d", counts(by), chosen, wrong)
-		v.Next = "kubectl get nodes -o custom-columns=NAME:.metadata.name,RUNTIME:.status.nodeInfo.containerRuntimeVersion"
+		v.State, v.Reason = report.Failed, fmt.Sprintf("%s: the operator configures %s on all, wrong on %d", counts(by), chosen, wrong)
+		v.Fix = "kubectl get nodes -o custom-columns=NAME:.metadata.name,RUNTIME:.status.nodeInfo.containerRuntimeVersion"
 	}
 	j.add(v)
 }
@@ -328,7 +328,7 @@ func (j *judge) workers() {
 		}
 	}
 	all := append(slices.Clone(other), own...)
-	v := verdict.Verdict{
+	v := report.Row{
 		ID: "nfd", Subject: "Node Feature Discovery", Source: sourceStart,
 		Evidence: j.listed(cluster.DaemonSets, "%d of %d are workers of NFD: %s", len(all), len(j.DaemonSets), cmp.Or(strings.Join(all, ", "), "none")),
 	}
@@ -339,14 +339,14 @@ func (j *judge) workers() {
 	case j.openShift() && len(all) > 0:
 		v.Reason = "DaemonSet " + all[0] + " is there; what OperatorHub installs of NVIDIA's brings none"
 	case j.openShift() && !known && whole:
-		v.State, v.Reason = verdict.Failed, "no worker is there, and what OperatorHub installs of NVIDIA's brings none: without Red Hat's NFD Operator no node is found to have GPUs"
-		v.Next = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
+		v.State, v.Reason = report.Failed, "no worker is there, and what OperatorHub installs of NVIDIA's brings none: without Red Hat's NFD Operator no node is found to have GPUs"
+		v.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
 	case j.policy != nil && len(other) > 0 && len(own) == 0:
 		// the ClusterPolicy does not say nfd.enabled, and what is there does
 		v.Reason = "DaemonSet " + other[0] + " is there, and the release that is installed has none beside it"
 	case wanted && len(other) > 0:
-		v.State, v.Reason = verdict.Failed, fmt.Sprintf("DaemonSet %s runs already, and the chart would install a second one: two masters write the same labels", other[0])
-		v.Next = "helm upgrade … --set nfd.enabled=false"
+		v.State, v.Reason = report.Failed, fmt.Sprintf("DaemonSet %s runs already, and the chart would install a second one: two masters write the same labels", other[0])
+		v.Fix = "helm upgrade … --set nfd.enabled=false"
 	case wanted && len(own) > 0:
 		v.Reason = "DaemonSet " + own[0] + " is the chart's"
 	case wanted:
@@ -355,10 +355,10 @@ func (j *judge) workers() {
 	case len(all) > 0:
 		v.Reason = "DaemonSet " + all[0] + " is there, and nfd.enabled=false"
 	case known:
-		v.State, v.Reason = verdict.Note, "nfd.enabled=false and no worker is there; nodes are labeled all the same"
+		v.State, v.Reason = report.Note, "nfd.enabled=false and no worker is there; nodes are labeled all the same"
 	default:
-		v.State, v.Reason = verdict.Failed, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is scheduled"
-		v.Next = "helm upgrade … --set nfd.enabled=true"
+		v.State, v.Reason = report.Failed, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is scheduled"
+		v.Fix = "helm upgrade … --set nfd.enabled=true"
 		j.partial(&v, cluster.DaemonSets)
 	}
 	j.add(v)
@@ -394,27 +394,27 @@ func (j *judge) podSecurity() {
 		return
 	}
 	const enforce = "pod-security.kubernetes.io/enforce"
-	v := verdict.Verdict{ID: "pod-security", Subject: "Namespace/" + j.Namespace, Source: sourcePSA}
-	v.Next = "kubectl label namespace " + j.Namespace + " " + enforce + "=privileged --overwrite"
+	v := report.Row{ID: "pod-security", Subject: "Namespace/" + j.Namespace, Source: sourcePSA}
+	v.Fix = "kubectl label namespace " + j.Namespace + " " + enforce + "=privileged --overwrite"
 	i := slices.IndexFunc(j.Namespaces, func(n corev1.Namespace) bool { return n.Name == j.Namespace })
 	if i < 0 {
-		v.State, v.Reason = verdict.Note, "is not there yet; the operands are privileged and need the level privileged"
-		v.Next = "kubectl create namespace " + j.Namespace + " && " + v.Next
+		v.State, v.Reason = report.Note, "is not there yet; the operands are privileged and need the level privileged"
+		v.Fix = "kubectl create namespace " + j.Namespace + " && " + v.Fix
 		v.Evidence = j.listed(cluster.Namespaces, "no %s among %d", j.Namespace, len(j.Namespaces))
 		j.add(v)
 		return
 	}
 	level := j.Namespaces[i].Labels[enforce]
-	v.Evidence = verdict.Seen("label", v.Subject, "%s=%s", enforce, level)
+	v.Evidence = report.Seen("label", v.Subject, "%s=%s", enforce, level)
 	switch {
 	case level == "privileged":
-		v.Reason, v.Next = "enforces privileged, as the operands need", ""
+		v.Reason, v.Fix = "enforces privileged, as the operands need", ""
 	case level == "":
-		v.State, v.Reason = verdict.Note, "enforces no level; where the cluster's default is not privileged, the operands are refused"
+		v.State, v.Reason = report.Note, "enforces no level; where the cluster's default is not privileged, the operands are refused"
 	case j.is("psa.enabled"):
-		v.State, v.Reason, v.Next = verdict.Note, fmt.Sprintf("enforces %s, which the operator changes to privileged: psa.enabled=true", level), ""
+		v.State, v.Reason, v.Fix = report.Note, fmt.Sprintf("enforces %s, which the operator changes to privileged: psa.enabled=true", level), ""
 	default:
-		v.State, v.Reason = verdict.Failed, fmt.Sprintf("enforces %s: the operands are privileged, and their pods are refused", level)
+		v.State, v.Reason = report.Failed, fmt.Sprintf("enforces %s: the operands are privileged, and their pods are refused", level)
 	}
 	j.add(v)
 }
@@ -436,34 +436,34 @@ func (j *judge) quota() {
 			of = append(of, q)
 		}
 	}
-	v := verdict.Verdict{
+	v := report.Row{
 		ID: "priority-quota", Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " + j.Namespace, Source: sourceGKE,
 		Evidence: j.listed(cluster.Quotas, "%d quotas of the priority in %s", len(of), j.Namespace),
 	}
 	if j.gke() && !covered {
-		v.State, v.Reason = verdict.Failed, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for it, and "+j.Namespace+" has none"
-		v.Next = "kubectl create quota gpu-operator-quota -n " + j.Namespace + " --hard=pods=100 --scopes=PriorityClass # with scopeSelector system-node-critical, system-cluster-critical"
+		v.State, v.Reason = report.Failed, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for it, and "+j.Namespace+" has none"
+		v.Fix = "kubectl create quota gpu-operator-quota -n " + j.Namespace + " --hard=pods=100 --scopes=PriorityClass # with scopeSelector system-node-critical, system-cluster-critical"
 	}
-	if v.State != verdict.OK || len(of) == 0 {
+	if v.State != report.OK || len(of) == 0 {
 		j.add(v)
 	}
 	for _, q := range of {
-		row := verdict.Verdict{ID: v.ID, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name, Source: sourceGKE}
+		row := report.Row{ID: v.ID, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name, Source: sourceGKE}
 		hard, limited := q.Status.Hard[corev1.ResourcePods]
 		if !limited {
 			hard, limited = q.Spec.Hard[corev1.ResourcePods]
 		}
 		used := q.Status.Used[corev1.ResourcePods]
-		row.Evidence = verdict.Seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
+		row.Evidence = report.Seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
 		switch computed := computed(&q); {
 		case limited && used.Value() >= hard.Value():
-			row.State, row.Reason = verdict.Failed, fmt.Sprintf("%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
-			row.Next = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
+			row.State, row.Reason = report.Failed, fmt.Sprintf("%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
+			row.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case len(computed) > 0:
-			row.State = verdict.Warning
+			row.State = report.Warning
 			row.Reason = fmt.Sprintf("limits %s: Kubernetes refuses each pod that does not say its own, as most operands do not, unless a LimitRange of the namespace has defaults", strings.Join(computed, ", "))
-			row.Next, row.Source = "kubectl describe limitrange -n "+q.Namespace+" # or set resources for each operand", sourceQuotas
-			row.Evidence = verdict.Seen("spec", row.Subject, "hard: %s", strings.Join(computed, ", "))
+			row.Fix, row.Source = "kubectl describe limitrange -n "+q.Namespace+" # or set resources for each operand", sourceQuotas
+			row.Evidence = report.Seen("spec", row.Subject, "hard: %s", strings.Join(computed, ", "))
 		case !limited:
 			row.Reason = "allows any number of pods with the priority of the operands"
 		default:
@@ -506,21 +506,21 @@ func (j *judge) serviceMonitor() {
 	}
 	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
 	there := slices.Contains(j.CRDs, definition)
-	v := verdict.Verdict{ID: "servicemonitor-crd", Subject: setting, Source: sourceDaemonSet, Evidence: j.listed(cluster.CRDs, "%s: %t", definition, there)}
+	v := report.Row{ID: "servicemonitor-crd", Subject: setting, Source: sourceDaemonSet, Evidence: j.listed(cluster.CRDs, "%s: %t", definition, there)}
 	switch enabled := j.is(setting); {
 	case !enabled && there:
-		v.State, v.Reason = verdict.Note, "is false, and Prometheus Operator is there: it scrapes dcgm-exporter only where another object says so"
-		v.Next = "helm upgrade … --set " + setting + "=true"
+		v.State, v.Reason = report.Note, "is false, and Prometheus Operator is there: it scrapes dcgm-exporter only where another object says so"
+		v.Fix = "helm upgrade … --set " + setting + "=true"
 	case !enabled:
 		v.Reason, v.Evidence = "is false", j.setting(setting)
 	case there:
 		v.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is there"
 	case j.Release.Before(withoutMonitors):
-		v.State, v.Reason = verdict.Failed, "is true without the CustomResourceDefinition "+definition+": the ClusterPolicy never becomes ready"
-		v.Next = "install Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
+		v.State, v.Reason = report.Failed, "is true without the CustomResourceDefinition "+definition+": the ClusterPolicy never becomes ready"
+		v.Fix = "install Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
 	default:
-		v.State, v.Reason = verdict.Note, "is true without the CustomResourceDefinition "+definition+": no ServiceMonitor is made"
-		v.Next = "install Prometheus Operator, or scrape dcgm-exporter by annotations"
+		v.State, v.Reason = report.Note, "is true without the CustomResourceDefinition "+definition+": no ServiceMonitor is made"
+		v.Fix = "install Prometheus Operator, or scrape dcgm-exporter by annotations"
 	}
 	j.add(v)
 }
@@ -544,17 +544,17 @@ func (j *judge) clients() {
 		if how == "" || j.isOperand(d) || d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["app"], "nvidia-") || slices.ContainsFunc(spec.Containers, registers) {
 			continue
 		}
-		v := verdict.Verdict{
+		v := report.Row{
 			ID: "gpu-client", Subject: "DaemonSet/" + d.Namespace + "/" + d.Name, Source: "gpu-operator, nvidia.com/gpu.deploy.client (v26.7.0)",
 			Reason: how + ", and goes away during MIG changes and driver upgrades",
 		}
-		v.Evidence = verdict.Seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
+		v.Evidence = report.Seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
 		if spec.NodeSelector[labelClient] != "true" {
-			v.State = verdict.Warning
+			v.State = report.Warning
 			v.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver upgrades on its nodes"
-			v.Next = makeClient(d.Namespace, d.Name)
+			v.Fix = makeClient(d.Namespace, d.Name)
 			if j.Release.Before(withoutMonitors) {
-				v.Next = fmt.Sprintf("kubectl delete daemonset -n %s %s before a MIG change: %s evicts no client", d.Namespace, d.Name, j.Release)
+				v.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s before a MIG change: %s evicts no client", d.Namespace, d.Name, j.Release)
 			}
 		}
 		j.add(v)
@@ -587,25 +587,25 @@ func usesGPU(s *corev1.PodSpec) string {
 func (w *nodeJudge) architecture() bool {
 	n := w.kube
 	arch := cmp.Or(n.Status.NodeInfo.Architecture, n.Labels["kubernetes.io/arch"])
-	v := verdict.Verdict{
+	v := report.Row{
 		ID: "architecture", Subject: "architecture", Reason: arch, Source: sourceMatrix,
-		Evidence: verdict.Seen("status", "Node/"+n.Name, "architecture %s", cmp.Or(arch, "none")),
+		Evidence: report.Seen("status", "Node/"+n.Name, "architecture %s", cmp.Or(arch, "none")),
 	}
 	served := arch == "amd64" || arch == "arm64"
 	switch os, _ := systemOf(n); {
 	case n.Labels[labelOperands] == "false":
 		v.Reason = arch + "; nvidia.com/gpu.deploy.operands=false keeps every operand off the node"
 		if !served {
-			v.State = verdict.Note
+			v.State = report.Note
 		}
 	case arch == "":
-		v.State, v.Reason = verdict.Unknown, "the node's architecture is not known"
+		v.State, v.Reason = report.Unknown, "the node's architecture is not known"
 	case !served:
-		v.State, v.Reason = verdict.Failed, "the operator's images are for amd64 and arm64, and the node is "+arch
-		v.Next = "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
+		v.State, v.Reason = report.Failed, "the operator's images are for amd64 and arm64, and the node is "+arch
+		v.Fix = "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
 	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && w.is("driver.enabled") && !w.is("driver.usePrecompiled"):
-		v.State, v.Reason = verdict.Failed, "the driver containers of RHEL 9 are for amd64 alone, and the node is arm64"
-		v.Next = "install the driver on the node, and helm upgrade … --set driver.enabled=false"
+		v.State, v.Reason = report.Failed, "the driver containers of RHEL 9 are for amd64 alone, and the node is arm64"
+		v.Fix = "install the driver on the node, and helm upgrade … --set driver.enabled=false"
 	}
 	w.add(v)
 	return true
@@ -615,10 +615,10 @@ func (w *nodeJudge) architecture() bool {
 func (w *nodeJudge) supported() bool {
 	n, rows := w.kube, series(w.Release)
 	os, _ := systemOf(n)
-	v := verdict.Verdict{ID: "os-supported", Subject: "operating system", Reason: os.String(), Source: sourceMatrix, Evidence: systemSeen(n)}
+	v := report.Row{ID: "os-supported", Subject: "operating system", Reason: os.String(), Source: sourceMatrix, Evidence: systemSeen(n)}
 	if len(rows) == 0 {
-		v.State, v.Reason = verdict.Unknown, fmt.Sprintf("%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
-		v.Next = "read the platform support page of " + w.Release.String()
+		v.State, v.Reason = report.Unknown, fmt.Sprintf("%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
+		v.Fix = "read the platform support page of " + w.Release.String()
 		w.add(v)
 		return true
 	}
@@ -627,30 +627,30 @@ func (w *nodeJudge) supported() bool {
 	have, ok := minor(w.server)
 	switch {
 	case os.id == "":
-		v.State, v.Reason = verdict.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status names none")
+		v.State, v.Reason = report.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status names none")
 	case !known && !w.is("driver.enabled"):
-		v.State, v.Reason = verdict.Note, fmt.Sprintf("%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
+		v.State, v.Reason = report.Note, fmt.Sprintf("%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
 	case !known || !exact:
-		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is not in the matrix of %s, which names %s", os, w.Release, named(rows))
-		v.Next = "gpuop values explain driver.enabled # a driver of the node's own needs no image of its system"
+		v.State, v.Reason = report.Warning, fmt.Sprintf("%s is not in the matrix of %s, which names %s", os, w.Release, named(rows))
+		v.Fix = "gpuop values explain driver.enabled # a driver of the node's own needs no image of its system"
 	case ok && row.first > 0 && (have < row.first || have > row.last):
-		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, w.server)
-		v.Next = "gpuop preflight --version with a release that names both"
+		v.State, v.Reason = report.Warning, fmt.Sprintf("%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, w.server)
+		v.Fix = "gpuop preflight --version with a release that names both"
 	}
 	w.add(v)
 	runs := n.Status.NodeInfo.ContainerRuntimeVersion
-	v = verdict.Verdict{
+	v = report.Row{
 		ID: "runtime-supported", Subject: "container runtime", Reason: runs, Source: v.Source,
-		Evidence: verdict.Seen("status", "Node/"+n.Name, "%s", cmp.Or(runs, "no container runtime")),
+		Evidence: report.Seen("status", "Node/"+n.Name, "%s", cmp.Or(runs, "no container runtime")),
 	}
 	switch name := runtimeOf(n); {
 	case name == "":
-		v.State, v.Reason = verdict.Unknown, "the node's container runtime is not known"
+		v.State, v.Reason = report.Unknown, "the node's container runtime is not known"
 	case name == "docker":
-		v.State, v.Reason, v.Next = verdict.Failed, "docker is not supported: containerd and CRI-O are", "move the node to containerd"
+		v.State, v.Reason, v.Fix = report.Failed, "docker is not supported: containerd and CRI-O are", "move the node to containerd"
 	case len(row.runtimes) > 0 && !slices.Contains(row.runtimes, name):
-		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is not validated on %s, which is with %s", name, os, strings.Join(row.runtimes, ", "))
-		v.Next = "move the node to " + row.runtimes[0]
+		v.State, v.Reason = report.Warning, fmt.Sprintf("%s is not validated on %s, which is with %s", name, os, strings.Join(row.runtimes, ", "))
+		v.Fix = "move the node to " + row.runtimes[0]
 	}
 	w.add(v)
 	return true
@@ -698,30 +698,30 @@ func (w *nodeJudge) taints() bool {
 				continue
 			}
 			ok = false
-			w.add(verdict.Verdict{
-				ID: "taint", State: verdict.Failed, Subject: who.path, Source: sourceTaints,
+			w.add(report.Row{
+				ID: "taint", State: report.Failed, Subject: who.path, Source: sourceTaints,
 				Cause:    fmt.Sprintf("taint %s %s", taint, who.path),
-				Evidence: verdict.Seen("taint", "Node/"+n.Name, "%s", taint),
+				Evidence: report.Seen("taint", "Node/"+n.Name, "%s", taint),
 				Reason:   fmt.Sprintf("the taint %s is not tolerated: it keeps away %s", taint, who.what),
-				Next:     fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s", taint.Key, taint.Effect, who.path),
+				Fix:      fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s", taint.Key, taint.Effect, who.path),
 			})
 		}
 	}
-	spec := verdict.Seen("spec", "Node/"+n.Name, "%d taints", len(n.Spec.Taints))
+	spec := report.Seen("spec", "Node/"+n.Name, "%d taints", len(n.Spec.Taints))
 	if ok {
 		reason := "has no taint"
 		if kept {
 			reason = "all taints are tolerated by the operands"
 		}
-		w.add(verdict.Verdict{ID: "taint", Subject: "taints", Reason: reason, Source: sourceTaints, Evidence: spec})
+		w.add(report.Row{ID: "taint", Subject: "taints", Reason: reason, Source: sourceTaints, Evidence: spec})
 	}
 	if len(w.gpu) == len(w.Nodes) {
 		return true // there is nowhere else to go
 	}
 	if !kept && w.Lacks(cluster.Nodes) == nil {
-		w.add(verdict.Verdict{
-			ID: "gpu-node-untainted", State: verdict.Note, Subject: "taints", Source: sourceTaints, Evidence: spec,
-			Reason: "has no taint that keeps pods without GPUs away", Next: "kubectl taint node " + n.Name + " nvidia.com/gpu=present:NoSchedule",
+		w.add(report.Row{
+			ID: "gpu-node-untainted", State: report.Note, Subject: "taints", Source: sourceTaints, Evidence: spec,
+			Reason: "has no taint that keeps pods without GPUs away", Fix: "kubectl taint node " + n.Name + " nvidia.com/gpu=present:NoSchedule",
 		})
 	}
 	if pods := w.lonely(); len(pods) > 0 {
@@ -729,9 +729,9 @@ func (w *nodeJudge) taints() bool {
 		if len(pods) > 1 {
 			more = fmt.Sprintf(" and %d more", len(pods)-1)
 		}
-		w.add(verdict.Verdict{
-			ID: "pods-without-gpu", State: verdict.Note, Subject: "pods", Source: sourceTaints, Evidence: verdict.Seen("list", "pods", "%s", some(pods)),
-			Reason: fmt.Sprintf("%s%s request no GPU and use the node's CPU and memory", pods[0], more), Next: "kubectl get pods -A --field-selector spec.nodeName=" + n.Name,
+		w.add(report.Row{
+			ID: "pods-without-gpu", State: report.Note, Subject: "pods", Source: sourceTaints, Evidence: report.Seen("list", "pods", "%s", some(pods)),
+			Reason: fmt.Sprintf("%s%s request no GPU and use the node's CPU and memory", pods[0], more), Fix: "kubectl get pods -A --field-selector spec.nodeName=" + n.Name,
 		})
 	}
 	return true

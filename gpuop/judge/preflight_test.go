@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func planned(t *testing.T) *cluster.State {
@@ -36,7 +36,7 @@ func planned(t *testing.T) *cluster.State {
 }
 
 // preflighted are the rows of preflight, each with its evidence.
-func preflighted(t *testing.T, s *cluster.State, o judge.Options) []verdict.Verdict {
+func preflighted(t *testing.T, s *cluster.State, o judge.Options) []report.Row {
 	t.Helper()
 	return evidenced(t, judge.Preflight(s, o))
 }
@@ -51,10 +51,10 @@ func release(t *testing.T, name string) chart.Version {
 }
 
 // wrong lists the rows that are not OK, shortly.
-func wrong(rows []verdict.Verdict) []string {
+func wrong(rows []report.Row) []string {
 	var out []string
 	for _, v := range rows {
-		if v.State != verdict.OK {
+		if v.State != report.OK {
 			out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", v.State, v.ID, v.Node)))
 		}
 	}
@@ -110,9 +110,9 @@ func TestWhatTheNamespaceForbidsIsOneRow(t *testing.T) {
 	s.DaemonSets = append(s.DaemonSets, d)
 	s.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "gpu-operator", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}}}
 	warned(s, "DaemonSet", d.Name, "FailedCreate", `Error creating: pods "x" is forbidden: violates PodSecurity "baseline:latest": privileged`)
-	var failed []verdict.Verdict
+	var failed []report.Row
 	for _, v := range preflighted(t, s, judge.Options{Table: chart.Load(), Release: release(t, "v26.7.0")}) {
-		if v.State == verdict.Failed {
+		if v.State == report.Failed {
 			failed = append(failed, v)
 		}
 	}
@@ -505,11 +505,11 @@ func TestJudge(t *testing.T) {
 			if diff := cmp.Diff(c.want, wrong(rows)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if c.says != "" && !slices.ContainsFunc(rows, func(v verdict.Verdict) bool { return strings.Contains(v.Reason, c.says) }) {
+			if c.says != "" && !slices.ContainsFunc(rows, func(v report.Row) bool { return strings.Contains(v.Reason, c.says) }) {
 				t.Errorf("no row says %q", c.says)
 			}
 			for _, v := range rows {
-				if v.State == verdict.Failed && v.Next == "" {
+				if v.State == report.Failed && v.Fix == "" {
 					t.Errorf("%s failed, and says no next step", v.ID)
 				}
 			}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // SampleImage is the image of the vectorAdd sample that NVIDIA's documentation and its operator's own
@@ -131,20 +131,20 @@ type Smoke struct {
 	plan  *SmokePlan
 	pod   *corev1.Pod
 	begun bool
-	row   verdict.Verdict
+	row   report.Row
 }
 
 // NewSmoke returns a run that has created nothing. The name keeps its pod apart from that of
 // another run; deadline is after how long it ends by itself.
 func NewSmoke(plan *SmokePlan, pods Pods, name string, deadline time.Duration) *Smoke {
-	return &Smoke{pods: pods, plan: plan, pod: plan.pod(name, deadline), row: verdict.Verdict{
+	return &Smoke{pods: pods, plan: plan, pod: plan.pod(name, deadline), row: report.Row{
 		ID: "smoke-vectoradd", Node: plan.Node, Subject: "vectorAdd", Source: "GPU Operator documentation, verification",
 	}}
 }
 
 // Look creates the pod at its first call, then looks how it is doing. It returns the row, and done when it does not
 // wait. An error wraps cluster.ErrUnreachable, or is the context's; what a server refuses is the row.
-func (s *Smoke) Look(ctx context.Context) (rows []verdict.Verdict, done bool, err error) {
+func (s *Smoke) Look(ctx context.Context) (rows []report.Row, done bool, err error) {
 	if !s.begun {
 		s.begun = true // a create that is cut off may have made it
 		if _, err := s.pods.CreatePod(ctx, s.pod); err != nil {
@@ -166,8 +166,8 @@ func (s *Smoke) Look(ctx context.Context) (rows []verdict.Verdict, done bool, er
 	s.row.Node = cmp.Or(p.Spec.NodeName, s.row.Node)
 	if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 		state := podStateOf(p)
-		s.row.State, s.row.Reason, s.row.Since, s.row.Next, s.row.Evidence = verdict.Waiting, state.Reason, state.Since, state.Next, state.Evidence
-		if state.State == verdict.OK {
+		s.row.State, s.row.Reason, s.row.Since, s.row.Fix, s.row.Evidence = report.Waiting, state.Reason, state.Since, state.Fix, state.Evidence
+		if state.State == report.OK {
 			s.row.Reason = "the pod runs"
 		}
 		return s.Rows(), false, nil
@@ -180,9 +180,9 @@ func (s *Smoke) Look(ctx context.Context) (rows []verdict.Verdict, done bool, er
 	case err != nil:
 		s.fail(err.Error(), "gpuop verify")
 	case p.Status.Phase == corev1.PodSucceeded && strings.Contains(text, passed):
-		s.row.State, s.row.Next, s.row.Since = verdict.OK, "", time.Time{}
+		s.row.State, s.row.Fix, s.row.Since = report.OK, "", time.Time{}
 		s.row.Reason = fmt.Sprintf("the sample ran with 1 %s, and its log says %s", s.plan.Resource, passed)
-		s.row.Evidence = verdict.Seen("log", "Pod/"+p.Name, passed)
+		s.row.Evidence = report.Seen("log", "Pod/"+p.Name, passed)
 	default:
 		s.fail(fmt.Sprintf("the log does not say %s%s%s", passed, because(p.Status.Reason, p.Status.Message), tail(text)), "gpuop verify")
 	}
@@ -190,16 +190,16 @@ func (s *Smoke) Look(ctx context.Context) (rows []verdict.Verdict, done bool, er
 }
 
 func (s *Smoke) fail(reason, next string) {
-	s.row.State, s.row.Reason, s.row.Next = verdict.Failed, reason, next
-	s.row.Evidence = verdict.Seen("answer", "Pod/"+s.pod.Name, "%s", reason)
+	s.row.State, s.row.Reason, s.row.Fix = report.Failed, reason, next
+	s.row.Evidence = report.Seen("answer", "Pod/"+s.pod.Name, "%s", reason)
 }
 
 // Rows is the row as it was last seen.
-func (s *Smoke) Rows() []verdict.Verdict { return []verdict.Verdict{s.row} }
+func (s *Smoke) Rows() []report.Row { return []report.Row{s.row} }
 
 // Stop makes of a test that still waits one that has failed, because of what ended the waiting.
-func (s *Smoke) Stop(why string) []verdict.Verdict {
-	if s.row.State == verdict.Waiting || s.row.Reason == "" {
+func (s *Smoke) Stop(why string) []report.Row {
+	if s.row.State == report.Waiting || s.row.Reason == "" {
 		// the pod is deleted, its events stay for an hour
 		s.fail(why+strings.TrimSuffix("; the last that was seen: "+s.row.Reason, "; the last that was seen: "),
 			fmt.Sprintf("kubectl get events -n %s | grep %s", s.plan.Namespace, s.pod.Name))
@@ -222,7 +222,7 @@ func tail(text string) string {
 
 // Clean deletes the pod if it was created, and returns a row where it could not be deleted.
 // The context should not be the one that may have ended the test.
-func (s *Smoke) Clean(ctx context.Context) []verdict.Verdict {
+func (s *Smoke) Clean(ctx context.Context) []report.Row {
 	if !s.begun {
 		return nil
 	}
@@ -233,11 +233,11 @@ func (s *Smoke) Clean(ctx context.Context) []verdict.Verdict {
 	if err == nil {
 		return nil
 	}
-	v := verdict.Verdict{
-		ID: "smoke-cleanup", State: verdict.Failed, Subject: "Pod/" + s.pod.Namespace + "/" + s.pod.Name, Source: "gpuop",
+	v := report.Row{
+		ID: "smoke-cleanup", State: report.Failed, Subject: "Pod/" + s.pod.Namespace + "/" + s.pod.Name, Source: "gpuop",
 		Reason:   "the pod could not be deleted: " + err.Error(),
-		Next:     fmt.Sprintf("kubectl delete pod -n %s %s", s.pod.Namespace, s.pod.Name),
-		Evidence: verdict.Seen("answer", "Pod/"+s.pod.Name, "%v", err),
+		Fix:      fmt.Sprintf("kubectl delete pod -n %s %s", s.pod.Namespace, s.pod.Name),
+		Evidence: report.Seen("answer", "Pod/"+s.pod.Name, "%v", err),
 	}
-	return []verdict.Verdict{v}
+	return []report.Row{v}
 }

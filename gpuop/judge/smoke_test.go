@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // kubelets are the pods of a cluster in which each pod becomes what status says at each look.
@@ -155,35 +155,35 @@ func TestSmoke(t *testing.T) {
 		change func(k *kubelets)
 		want   []row
 	}{
-		"everything works": {func(*kubelets) {}, []row{{"smoke-vectoradd", "gpu-1", verdict.OK, "Test PASSED"}}},
+		"everything works": {func(*kubelets) {}, []row{{"smoke-vectoradd", "gpu-1", report.OK, "Test PASSED"}}},
 		"the sample fails": {func(k *kubelets) {
 			k.log = func(*corev1.Pod) string {
 				return "Failed to allocate device vector A (error code CUDA driver version is insufficient for CUDA runtime version)!\n"
 			}
-		}, []row{{"smoke-vectoradd", "gpu-1", verdict.Failed, "CUDA driver version is insufficient"}}},
+		}, []row{{"smoke-vectoradd", "gpu-1", report.Failed, "CUDA driver version is insufficient"}}},
 		"the kubelet refuses it": {func(k *kubelets) {
 			k.status = func(*corev1.Pod, int) corev1.PodStatus {
 				return corev1.PodStatus{Phase: "Failed", Reason: "UnexpectedAdmissionError", Message: "Allocate failed due to too many"}
 			}
 			k.log = func(*corev1.Pod) string { return "" }
-		}, []row{{"smoke-vectoradd", "gpu-1", verdict.Failed, "(UnexpectedAdmissionError): Allocate failed due to too many"}}},
+		}, []row{{"smoke-vectoradd", "gpu-1", report.Failed, "(UnexpectedAdmissionError): Allocate failed due to too many"}}},
 		"no pod may be created": {func(k *kubelets) { k.refuse = func(string) error { return denied } },
-			[]row{{"smoke-vectoradd", "", verdict.Failed, "cannot create resource \"pods\""}}},
+			[]row{{"smoke-vectoradd", "", report.Failed, "cannot create resource \"pods\""}}},
 		"a pod cannot be deleted": {func(k *kubelets) { k.keep = func(string) error { return errors.New("connection reset") } },
-			[]row{{"smoke-cleanup", "", verdict.Failed, "kubectl delete pod -n default t"}}},
+			[]row{{"smoke-cleanup", "", report.Failed, "kubectl delete pod -n default t"}}},
 		"another deletes the sample": {func(k *kubelets) {
 			before := k.status
 			k.status = func(p *corev1.Pod, n int) corev1.PodStatus {
 				delete(k.pods, p.Name)
 				return before(p, n)
 			}
-		}, []row{{"smoke-vectoradd", "", verdict.Failed, "deleted by another client gpuop verify --smoke"}}},
+		}, []row{{"smoke-vectoradd", "", report.Failed, "deleted by another client gpuop verify --smoke"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := works()
 			test.change(k)
 			run := judge.NewSmoke(plan(t), k, "t", time.Minute)
-			var rows []verdict.Verdict
+			var rows []report.Row
 			for looks := 1; ; looks++ {
 				var done bool
 				var err error
@@ -218,15 +218,15 @@ func TestSmokeStops(t *testing.T) {
 	}
 	run := judge.NewSmoke(plan(t), k, "t", time.Minute)
 	rows, done, err := run.Look(t.Context())
-	if done || err != nil || rows[0].State != verdict.Waiting {
+	if done || err != nil || rows[0].State != report.Waiting {
 		t.Fatalf("%+v, %t, %v", rows, done, err)
 	}
 	v := run.Stop("1m0s have passed")[0]
-	if v.State != verdict.Failed || !strings.Contains(v.Reason, "1m0s have passed; the last that was seen: no node takes the pod (Unschedulable): 3 Insufficient nvidia.com/gpu") {
+	if v.State != report.Failed || !strings.Contains(v.Reason, "1m0s have passed; the last that was seen: no node takes the pod (Unschedulable): 3 Insufficient nvidia.com/gpu") {
 		t.Errorf("%+v", v)
 	}
-	if v.Next != "kubectl get events -n default | grep t" {
-		t.Errorf("the next step reads a pod that is deleted: %s", v.Next)
+	if v.Fix != "kubectl get events -n default | grep t" {
+		t.Errorf("the next step reads a pod that is deleted: %s", v.Fix)
 	}
 	if left := run.Clean(t.Context()); len(left) > 0 || len(k.pods) > 0 || len(k.deleted) != 1 {
 		t.Errorf("%v, left %v, deleted %v", left, k.pods, k.deleted)

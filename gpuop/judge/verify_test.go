@@ -22,9 +22,8 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -72,13 +71,13 @@ func healthy(t *testing.T) *cluster.State {
 var options = judge.Options{Table: chart.Load()}
 
 // verified are the rows of verify, each with its evidence.
-func verified(t *testing.T, s *cluster.State) []verdict.Verdict {
+func verified(t *testing.T, s *cluster.State) []report.Row {
 	t.Helper()
 	return evidenced(t, judge.Verify(s, options))
 }
 
 // evidenced holds each row to its evidence: without one it says at most what is likely.
-func evidenced(t *testing.T, rows []verdict.Verdict) []verdict.Verdict {
+func evidenced(t *testing.T, rows []report.Row) []report.Row {
 	t.Helper()
 	for _, v := range rows {
 		if e := v.Evidence; (e.Kind == "" || e.Object == "" || e.Text == "") && !strings.Contains(v.Reason, "likely") {
@@ -228,21 +227,21 @@ func divided(t *testing.T, s *cluster.State) {
 // A row is what a test expects: its place, its state and words of its reason or next step.
 type row struct {
 	id, node string
-	state    verdict.State
+	state    report.State
 	words    string
 }
 
-func (want row) in(rows []verdict.Verdict) bool {
-	return slices.ContainsFunc(rows, func(v verdict.Verdict) bool {
-		return v.ID == want.id && v.Node == want.node && v.State == want.state && strings.Contains(v.Subject+" "+v.Reason+" "+v.Next, want.words)
+func (want row) in(rows []report.Row) bool {
+	return slices.ContainsFunc(rows, func(v report.Row) bool {
+		return v.ID == want.id && v.Node == want.node && v.State == want.state && strings.Contains(v.Subject+" "+v.Reason+" "+v.Fix, want.words)
 	})
 }
 
-func text(rows []verdict.Verdict) string {
+func text(rows []report.Row) string {
 	var out bytes.Buffer
-	tree := verdict.Tree{At: at, Verdicts: slices.Clone(rows)}
+	tree := report.Report{Judged: true, At: at, Rows: slices.Clone(rows)}
 	tree.Sort()
-	_ = tree.WriteText(&out, finding.Style{}, true)
+	_ = tree.WriteText(&out, report.Style{}, true)
 	return out.String()
 }
 
@@ -299,15 +298,15 @@ func TestHealthyClusterIsAsIntended(t *testing.T) {
 			s := healthy(t)
 			change(t, s)
 			rows := verified(t, s)
-			if i := slices.IndexFunc(rows, func(v verdict.Verdict) bool { return !v.Since.IsZero() }); i >= 0 {
+			if i := slices.IndexFunc(rows, func(v report.Row) bool { return !v.Since.IsZero() }); i >= 0 {
 				t.Errorf("the row of %s says since when, which differs between healthy nodes", rows[i].Subject)
 			}
 			for _, v := range rows {
-				if v.State != verdict.OK {
+				if v.State != report.OK {
 					t.Errorf("%s %s on %q is %s: %s", v.ID, v.Subject, v.Node, v.State, v.Reason)
 				}
-				if v.Next != "" {
-					t.Errorf("%s %s is as intended, and says what to do: %s", v.ID, v.Subject, v.Next)
+				if v.Fix != "" {
+					t.Errorf("%s %s is as intended, and says what to do: %s", v.ID, v.Subject, v.Fix)
 				}
 			}
 			if len(rows) < 10 || !judge.Settled(rows) {
@@ -342,69 +341,69 @@ func TestStates(t *testing.T) {
 				s.Missing = append(s.Missing, cluster.Missing{Kind: k, Verb: "list", Why: cluster.Unread, Detail: "the folder holds no " + string(k)})
 			}
 		}, []row{
-			{"node-no-gpu-resource", "infracloud01", verdict.Failed, "device plugin has not registered"},
-			{"node-no-gpu-labels", "infracloud01", verdict.Warning, "has not labeled the node"},
-			{"unread", "", verdict.Unknown, "list pods"},
-			{"unread", "", verdict.Unknown, "kubectl get clusterpolicies.nvidia.com"},
+			{"node-no-gpu-resource", "infracloud01", report.Failed, "device plugin has not registered"},
+			{"node-no-gpu-labels", "infracloud01", report.Warning, "has not labeled the node"},
+			{"unread", "", report.Unknown, "list pods"},
+			{"unread", "", report.Unknown, "kubectl get clusterpolicies.nvidia.com"},
 		}},
 		"no operator": {func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Verb: "list", Why: cluster.Absent})
-		}, []row{{"cluster-policy", "", verdict.Failed, "not installed"}}},
+		}, []row{{"cluster-policy", "", report.Failed, "not installed"}}},
 		"no ClusterPolicy": {func(_ *testing.T, s *cluster.State) { s.ClusterPolicies = []unstructured.Unstructured{} },
-			[]row{{"cluster-policy", "", verdict.Failed, "neither a ClusterPolicy nor a GPUCluster"}}},
+			[]row{{"cluster-policy", "", report.Failed, "neither a ClusterPolicy nor a GPUCluster"}}},
 		"two ClusterPolicies": {func(_ *testing.T, s *cluster.State) {
 			younger := *s.ClusterPolicies[0].DeepCopy()
 			younger.SetName("a-second")
 			younger.SetCreationTimestamp(metav1.NewTime(at))
 			s.ClusterPolicies = []unstructured.Unstructured{younger, s.ClusterPolicies[0]}
-		}, []row{{"cluster-policy", "", verdict.Warning, "kubectl delete clusterpolicy a-second"}, {"cluster-policy", "", verdict.OK, "ClusterPolicy/cluster-policy"}}},
+		}, []row{{"cluster-policy", "", report.Warning, "kubectl delete clusterpolicy a-second"}, {"cluster-policy", "", report.OK, "ClusterPolicy/cluster-policy"}}},
 		"ClusterPolicy beside GPUCluster": {func(_ *testing.T, s *cluster.State) {
 			s.GPUClusters = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "dra"}, "status": map[string]any{"state": "ready"}}}}
-		}, []row{{"gpu-cluster", "", verdict.Failed, "exclude each other"}}},
+		}, []row{{"gpu-cluster", "", report.Failed, "exclude each other"}}},
 		"ClusterPolicy ready without NFD": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "ready", "Ready", "NFDLabelsMissing", "No NFD labels found")
 		},
-			[]row{{"cluster-policy", "", verdict.Failed, "no node has labels of Node Feature Discovery"}}},
+			[]row{{"cluster-policy", "", report.Failed, "no node has labels of Node Feature Discovery"}}},
 		"ClusterPolicy ready without GPU nodes": {func(t *testing.T, s *cluster.State) { policyState(t, s, "ready", "Ready", "NoGPUNodes", "") },
-			[]row{{"cluster-policy", "", verdict.Warning, "found no node with a GPU"}}},
+			[]row{{"cluster-policy", "", report.Warning, "found no node with a GPU"}}},
 		"ClusterPolicy waits": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver]")
-		}, []row{{"cluster-policy", "", verdict.Waiting, "states not ready: [state-driver]"}}},
+		}, []row{{"cluster-policy", "", report.Waiting, "states not ready: [state-driver]"}}},
 		"ClusterPolicy cannot be carried out": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "ReconcileFailed", "Failed to reconcile state-driver: no OS")
-		}, []row{{"cluster-policy", "", verdict.Failed, "no OS"}}},
+		}, []row{{"cluster-policy", "", report.Failed, "no OS"}}},
 		"ClusterPolicy without a state": {func(_ *testing.T, s *cluster.State) {
 			unstructured.RemoveNestedField(s.ClusterPolicies[0].Object, "status")
 		},
-			[]row{{"cluster-policy", "", verdict.Waiting, "the operator has not looked at it"}}},
+			[]row{{"cluster-policy", "", report.Waiting, "the operator has not looked at it"}}},
 		"ClusterPolicy in an unknown state": {func(t *testing.T, s *cluster.State) { policyState(t, s, "dreaming", "Ready", "", "") },
-			[]row{{"cluster-policy", "", verdict.Unknown, "dreaming"}}},
+			[]row{{"cluster-policy", "", report.Unknown, "dreaming"}}},
 		"ClusterPolicy ignored": {func(t *testing.T, s *cluster.State) { policyState(t, s, "ignored", "Ready", "", "") },
-			[]row{{"cluster-policy", "", verdict.Warning, "ignored"}}},
+			[]row{{"cluster-policy", "", report.Warning, "ignored"}}},
 		"ClusterPolicy disabled": {func(t *testing.T, s *cluster.State) { policyState(t, s, "disabled", "Ready", "", "") },
-			[]row{{"cluster-policy", "", verdict.Warning, "disabled"}}},
+			[]row{{"cluster-policy", "", report.Warning, "disabled"}}},
 		"NVIDIADriver that is not used": {func(_ *testing.T, s *cluster.State) {
 			s.NVIDIADrivers = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "pool"}, "status": map[string]any{"state": "ready"}}}}
-		}, []row{{"nvidia-driver", "", verdict.Warning, "driver.useNvidiaDriverCRD is not true"}}},
+		}, []row{{"nvidia-driver", "", report.Warning, "driver.useNvidiaDriverCRD is not true"}}},
 		"NVIDIADriver not ready": {func(t *testing.T, s *cluster.State) {
 			setting(t, s, true, "driver", "useNvidiaDriverCRD")
 			s.NVIDIADrivers = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "pool"}, "status": map[string]any{"state": "notReady"}}}}
-		}, []row{{"nvidia-driver", "", verdict.Waiting, "NVIDIADriver/pool"}}},
+		}, []row{{"nvidia-driver", "", report.Waiting, "NVIDIADriver/pool"}}},
 		"no NVIDIADriver": {func(t *testing.T, s *cluster.State) { setting(t, s, true, "driver", "useNvidiaDriverCRD") },
-			[]row{{"nvidia-driver", "", verdict.Failed, "no node gets a driver"}}},
+			[]row{{"nvidia-driver", "", report.Failed, "no node gets a driver"}}},
 		"a second device plugin": {func(_ *testing.T, s *cluster.State) {
 			d := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "nvdp"}}
 			d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "plugin", Image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.0"}}
 			d.Status.DesiredNumberScheduled = 2
 			s.DaemonSets = append(s.DaemonSets, d)
-		}, []row{{"device-plugin", "", verdict.Failed, "kubectl delete daemonset -n kube-system nvdp"}}},
+		}, []row{{"device-plugin", "", report.Failed, "kubectl delete daemonset -n kube-system nvdp"}}},
 		"events that may not be listed": {func(_ *testing.T, s *cluster.State) {
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Events, Verb: "list", Why: cluster.Forbidden, Detail: "events is forbidden"})
-		}, []row{{"unread", "", verdict.Note, "kubectl auth can-i list events"}}},
+		}, []row{{"unread", "", report.Note, "kubectl auth can-i list events"}}},
 		"operator gone": {func(_ *testing.T, s *cluster.State) {
 			s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return p.Labels["app"] == "gpu-operator" })
-		}, []row{{"operator-pod", "", verdict.Failed, "not carried out"}}},
+		}, []row{{"operator-pod", "", report.Failed, "not carried out"}}},
 		"no NFD": {func(_ *testing.T, s *cluster.State) {
 			for i := range s.Nodes {
 				for name := range s.Nodes[i].Labels {
@@ -413,11 +412,11 @@ func TestStates(t *testing.T) {
 					}
 				}
 			}
-		}, []row{{"node-feature-discovery", "", verdict.Warning, "finds no new GPU node"}}},
+		}, []row{{"node-feature-discovery", "", report.Warning, "finds no new GPU node"}}},
 		"no NFD and no GPU": {func(_ *testing.T, s *cluster.State) { s.Nodes = []corev1.Node{{}} },
-			[]row{{"node-feature-discovery", "", verdict.Failed, "none is known to have a GPU"}}},
+			[]row{{"node-feature-discovery", "", report.Failed, "none is known to have a GPU"}}},
 		"no GPU": {func(_ *testing.T, s *cluster.State) { s.Nodes = s.Nodes[:1] },
-			[]row{{"node-feature-discovery", "", verdict.Warning, "PCI vendor 10de"}}},
+			[]row{{"node-feature-discovery", "", report.Warning, "PCI vendor 10de"}}},
 		"node that the operator has not labeled": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			for name := range n.Labels {
@@ -426,16 +425,16 @@ func TestStates(t *testing.T) {
 				}
 			}
 			offers(n, nil)
-		}, []row{{"gpu-present", "gpu-1", verdict.Failed, "the operator has not labeled the node"}}},
+		}, []row{{"gpu-present", "gpu-1", report.Failed, "the operator has not labeled the node"}}},
 		"node not ready": {func(_ *testing.T, s *cluster.State) {
 			node(s, "gpu-2").Status.Conditions[0] = corev1.NodeCondition{Type: "Ready", Status: "Unknown", Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}
-		}, []row{{"node-ready", "gpu-2", verdict.Failed, "(NodeStatusUnknown): Kubelet stopped posting node status"}}},
+		}, []row{{"node-ready", "gpu-2", report.Failed, "(NodeStatusUnknown): Kubelet stopped posting node status"}}},
 		"node cordoned": {func(_ *testing.T, s *cluster.State) { node(s, "gpu-2").Spec.Unschedulable = true },
-			[]row{{"node-ready", "gpu-2", verdict.Note, "cordoned"}}},
+			[]row{{"node-ready", "gpu-2", report.Note, "cordoned"}}},
 		"operands kept off": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-2"), "nvidia.com/gpu.deploy.operands", "false")
 		},
-			[]row{{"operands-off", "gpu-2", verdict.Note, "nothing else is judged"}}},
+			[]row{{"operands-off", "gpu-2", report.Note, "nothing else is judged"}}},
 
 		"driver crashes, the others wait": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready")
@@ -446,13 +445,13 @@ func TestStates(t *testing.T) {
 			d := set(s, "nvidia-driver-daemonset")
 			d.Status.NumberReady, d.Status.NumberAvailable, d.Status.NumberUnavailable = 1, 1, 1
 		}, []row{
-			{"first-broken-link", "gpu-1", verdict.Failed, "mend it before container-toolkit, device-plugin"},
-			{"operand", "gpu-1", verdict.Failed, "CrashLoopBackOff after 14 restarts: back-off 5m0s restarting failed container; it ended with exit code 1 (Error)"},
-			{"operand", "gpu-1", verdict.Failed, "--previous"},
-			{"operand", "gpu-1", verdict.Waiting, "init container driver-validation is running: it waits for the driver to be loaded"},
-			{"node-no-gpu-resource", "gpu-1", verdict.Failed, "kubectl logs -n gpu-operator nvidia-driver-daemonset-aaaaa -c nvidia-driver-ctr --previous"},
-			{"daemonset", "", verdict.Waiting, "1 of 2 pods are ready"},
-			{"cluster-policy", "", verdict.Failed, "notReady"},
+			{"first-broken-link", "gpu-1", report.Failed, "mend it before container-toolkit, device-plugin"},
+			{"operand", "gpu-1", report.Failed, "CrashLoopBackOff after 14 restarts: back-off 5m0s restarting failed container; it ended with exit code 1 (Error)"},
+			{"operand", "gpu-1", report.Failed, "--previous"},
+			{"operand", "gpu-1", report.Waiting, "init container driver-validation is running: it waits for the driver to be loaded"},
+			{"node-no-gpu-resource", "gpu-1", report.Failed, "kubectl logs -n gpu-operator nvidia-driver-daemonset-aaaaa -c nvidia-driver-ctr --previous"},
+			{"daemonset", "", report.Waiting, "1 of 2 pods are ready"},
+			{"cluster-policy", "", report.Failed, "notReady"},
 		}},
 		"driver is being built": {func(_ *testing.T, s *cluster.State) {
 			p := pod(s, "nvidia-driver-daemonset", "gpu-1")
@@ -460,63 +459,63 @@ func TestStates(t *testing.T) {
 			inInit(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), "toolkit-validation", running(at.Add(-time.Minute)))
 			offers(node(s, "gpu-1"), nil)
 		}, []row{
-			{"first-broken-link", "gpu-1", verdict.Waiting, "driver the first link of the chain that is not ready: mend it before device-plugin"},
-			{"node-no-gpu-resource", "gpu-1", verdict.Waiting, "the operand driver comes first"},
+			{"first-broken-link", "gpu-1", report.Waiting, "driver the first link of the chain that is not ready: mend it before device-plugin"},
+			{"node-no-gpu-resource", "gpu-1", report.Waiting, "the operand driver comes first"},
 		}},
 		"validator waits for the plugin": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(at))
 			crash(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"))
-		}, []row{{"first-broken-link", "gpu-1", verdict.Failed, "device-plugin the first link"}}},
+		}, []row{{"first-broken-link", "gpu-1", report.Failed, "device-plugin the first link"}}},
 		"validator waits for the toolkit": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "toolkit-validation", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "RunContainerError", Message: `no runtime for "nvidia" is configured`}})
-		}, []row{{"operand", "gpu-1", verdict.Failed, `init container toolkit-validation is in RunContainerError after 0 restarts: no runtime for "nvidia" is configured: it waits for the container toolkit`}}},
+		}, []row{{"operand", "gpu-1", report.Failed, `init container toolkit-validation is in RunContainerError after 0 restarts: no runtime for "nvidia" is configured: it waits for the container toolkit`}}},
 		"image cannot be pulled": {func(_ *testing.T, s *cluster.State) {
 			c := &pod(s, "nvidia-driver-daemonset", "gpu-2").Status.ContainerStatuses[0]
 			c.Ready, c.State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}}
-		}, []row{{"operand", "gpu-2", verdict.Failed, "cannot get its image nvcr.io/nvidia/driver:580.95.05-ubuntu22.04: ImagePullBackOff: Back-off pulling image"}}},
+		}, []row{{"operand", "gpu-2", report.Failed, "cannot get its image nvcr.io/nvidia/driver:580.95.05-ubuntu22.04: ImagePullBackOff: Back-off pulling image"}}},
 		"init image cannot be pulled": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-device-plugin-daemonset", "gpu-2"), "config-manager-init", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})
-		}, []row{{"operand", "gpu-2", verdict.Failed, "init container config-manager-init cannot get its image nvcr.io/nvidia/gpu-operator:v26.7.0"}}},
+		}, []row{{"operand", "gpu-2", report.Failed, "init container config-manager-init cannot get its image nvcr.io/nvidia/gpu-operator:v26.7.0"}}},
 		"pod without a node": {func(_ *testing.T, s *cluster.State) {
 			p := pod(s, "gpu-feature-discovery", "gpu-2")
 			p.Status = corev1.PodStatus{Phase: "Pending", Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "False", Reason: "Unschedulable", Message: "Too many pods."}}}
-		}, []row{{"operand", "gpu-2", verdict.Failed, "no node takes the pod (Unschedulable): Too many pods"}}},
+		}, []row{{"operand", "gpu-2", report.Failed, "no node takes the pod (Unschedulable): Too many pods"}}},
 		"pod has failed": {func(_ *testing.T, s *cluster.State) {
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").Status = corev1.PodStatus{Phase: "Failed", Reason: "UnexpectedAdmissionError", Message: "Allocate failed"}
-		}, []row{{"operand", "gpu-2", verdict.Failed, "(UnexpectedAdmissionError): Allocate failed"}, {"operand", "gpu-2", verdict.Failed, "kubectl delete pod"}}},
+		}, []row{{"operand", "gpu-2", report.Failed, "(UnexpectedAdmissionError): Allocate failed"}, {"operand", "gpu-2", report.Failed, "kubectl delete pod"}}},
 		"pod is ending": {func(_ *testing.T, s *cluster.State) {
 			now := metav1.NewTime(at)
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").DeletionTimestamp = &now
-		}, []row{{"operand", "gpu-2", verdict.Waiting, "ending"}}},
+		}, []row{{"operand", "gpu-2", report.Waiting, "ending"}}},
 		"container has ended": {func(_ *testing.T, s *cluster.State) {
 			c := &pod(s, "nvidia-dcgm-exporter", "gpu-2").Status.ContainerStatuses[0]
 			c.Ready, c.State = false, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}
-		}, []row{{"operand", "gpu-2", verdict.Failed, "ended with exit code 137 (OOMKilled)"}}},
+		}, []row{{"operand", "gpu-2", report.Failed, "ended with exit code 137 (OOMKilled)"}}},
 		"pod starts": {func(_ *testing.T, s *cluster.State) {
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").Status = corev1.PodStatus{Phase: "Pending"}
-		}, []row{{"operand", "gpu-2", verdict.Waiting, "the pod is pending"}}},
+		}, []row{{"operand", "gpu-2", report.Waiting, "the pod is pending"}}},
 		"pod is missing": {func(_ *testing.T, s *cluster.State) {
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").Spec.NodeName = "elsewhere"
 		},
-			[]row{{"operand", "gpu-2", verdict.Waiting, "has no pod of it"}}},
+			[]row{{"operand", "gpu-2", report.Waiting, "has no pod of it"}}},
 		"toleration is missing": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoSchedule"})
 			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
-		}, []row{{"operand", "gpu-2", verdict.Failed, "kubectl taint node gpu-2 team:NoSchedule-"}}},
+		}, []row{{"operand", "gpu-2", report.Failed, "kubectl taint node gpu-2 team:NoSchedule-"}}},
 
 		"taints that keep nothing away": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "soft", Effect: "PreferNoSchedule"}, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: "NoExecute"})
 			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
-		}, []row{{"operand", "gpu-2", verdict.Waiting, "driver the node is to run it, and has no pod of it"}}},
+		}, []row{{"operand", "gpu-2", report.Waiting, "driver the node is to run it, and has no pod of it"}}},
 		"a toleration of everything": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoSchedule"})
 			set(s, "nvidia-driver-daemonset").Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: "Exists"}}
 			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
-		}, []row{{"operand", "gpu-2", verdict.Waiting, "driver the node is to run it, and has no pod of it"}}},
+		}, []row{{"operand", "gpu-2", report.Waiting, "driver the node is to run it, and has no pod of it"}}},
 		"the pod that replaces one": {func(_ *testing.T, s *cluster.State) {
 			now := metav1.NewTime(at)
 			p := pod(s, "nvidia-dcgm-exporter", "gpu-2")
@@ -524,7 +523,7 @@ func TestStates(t *testing.T) {
 			p.DeletionTimestamp = &now
 			crash(young)
 			s.Pods = append(s.Pods, *young)
-		}, []row{{"operand", "gpu-2", verdict.Failed, "dcgm-exporter container nvidia-dcgm-exporter is in CrashLoopBackOff"}}},
+		}, []row{{"operand", "gpu-2", report.Failed, "dcgm-exporter container nvidia-dcgm-exporter is in CrashLoopBackOff"}}},
 		"the pod that is replaced, listed last": {func(_ *testing.T, s *cluster.State) {
 			now := metav1.NewTime(at)
 			p := pod(s, "nvidia-dcgm-exporter", "gpu-2")
@@ -532,98 +531,98 @@ func TestStates(t *testing.T) {
 			old.DeletionTimestamp = &now
 			crash(p)
 			s.Pods = append(s.Pods, *old)
-		}, []row{{"operand", "gpu-2", verdict.Failed, "dcgm-exporter container nvidia-dcgm-exporter is in CrashLoopBackOff"}}},
+		}, []row{{"operand", "gpu-2", report.Failed, "dcgm-exporter container nvidia-dcgm-exporter is in CrashLoopBackOff"}}},
 		"a ConfigMap of two owners": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, at.Add(-24*time.Hour))
 			late := metav1.NewTime(at.Add(-time.Hour))
 			s.ConfigMaps[0].ManagedFields = append(s.ConfigMaps[0].ManagedFields, metav1.ManagedFieldsEntry{Time: &late, FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:other":{}}}`)})
-		}, []row{{"stale-config", "gpu-1", verdict.Note, "the ConfigMap was written 1h55m0s after the device plugin read it"}}},
+		}, []row{{"stale-config", "gpu-1", report.Note, "the ConfigMap was written 1h55m0s after the device plugin read it"}}},
 		"MIG config that the administrator's ConfigMap lacks": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			setting(t, s, "custom", "migManager", "config", "name")
 			configMap(s, "custom", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  mine:\n    - devices: all\n      mig-enabled: false\n"}, time.Time{})
-		}, []row{{"mig-config", "gpu-1", verdict.Failed, `no MIG config "all-1g.10gb" for the node in ConfigMap/custom`}}},
+		}, []row{{"mig-config", "gpu-1", report.Failed, `no MIG config "all-1g.10gb" for the node in ConfigMap/custom`}}},
 		"the static MIG configs are named, and the node's own are not read": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			setting(t, s, "default-mig-parted-config", "migManager", "config", "name")
 			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  all-1g.10gb:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n        1g.10gb: 7\n"}, time.Time{})
 			configMap(s, "default-mig-parted-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  other: []\n"}, time.Time{})
-		}, []row{{"mig-config", "gpu-1", verdict.Failed, `no MIG config "all-1g.10gb" for the node in ConfigMap/default-mig-parted-config`}}},
+		}, []row{{"mig-config", "gpu-1", report.Failed, `no MIG config "all-1g.10gb" for the node in ConfigMap/default-mig-parted-config`}}},
 		"desired 0: taint": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				node(s, name).Spec.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Value: "true", Effect: "NoExecute"}}
 			}
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", verdict.Failed, "the taint nvidia.com/gpu=true:NoExecute keeps its pod off gpu-1"}}},
+		}, []row{{"daemonset", "", report.Failed, "the taint nvidia.com/gpu=true:NoExecute keeps its pod off gpu-1"}}},
 		"desired 0: label": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.driver", "")
 			}
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", verdict.Failed, `it selects nvidia.com/gpu.deploy.driver=true, and the label of the GPU nodes is "" on 2`}, {"operand", "gpu-1", verdict.Warning, "the label is empty"}}},
+		}, []row{{"daemonset", "", report.Failed, `it selects nvidia.com/gpu.deploy.driver=true, and the label of the GPU nodes is "" on 2`}, {"operand", "gpu-1", report.Warning, "the label is empty"}}},
 		"desired 0: paused": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change", "nvidia.com/mig.config.state", "pending")
 			}
 			set(s, "nvidia-device-plugin-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", verdict.Waiting, "paused-for-mig-change"}}},
+		}, []row{{"daemonset", "", report.Waiting, "paused-for-mig-change"}}},
 		"desired 0: no MIG": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.mig-manager", "-", "nvidia.com/mig.capable", "false", "nvidia.com/mig.config", "-", "nvidia.com/mig.config.state", "-")
 			}
 			set(s, "nvidia-mig-manager").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", verdict.OK, "no node has a GPU with MIG"}}},
+		}, []row{{"daemonset", "", report.OK, "no node has a GPU with MIG"}}},
 		"desired 0: nodes are not known": {func(_ *testing.T, s *cluster.State) {
 			s.Nodes = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Nodes, Verb: "list", Why: cluster.Forbidden, Detail: `nodes is forbidden: User "ci" cannot list resource "nodes"`})
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", verdict.Unknown, "the cause is not known"}, {"unread", "", verdict.Unknown, "kubectl auth can-i list nodes"}}},
+		}, []row{{"daemonset", "", report.Unknown, "the cause is not known"}, {"unread", "", report.Unknown, "kubectl auth can-i list nodes"}}},
 		"desired 0: not explained": {func(_ *testing.T, s *cluster.State) {
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", verdict.Failed, "an affinity excludes the node"}}},
+		}, []row{{"daemonset", "", report.Failed, "an affinity excludes the node"}}},
 		"DaemonSet was not created": {func(_ *testing.T, s *cluster.State) {
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
-		}, []row{{"daemonset", "", verdict.Failed, "driver.enabled enables the operand"}}},
+		}, []row{{"daemonset", "", report.Failed, "driver.enabled enables the operand"}}},
 		"a second ClusterPolicy": {func(_ *testing.T, s *cluster.State) {
 			second := *s.ClusterPolicies[0].DeepCopy()
 			second.SetName("second")
 			second.SetCreationTimestamp(metav1.NewTime(s.At))
 			s.ClusterPolicies = append(s.ClusterPolicies, second)
-		}, []row{{"cluster-policy", "", verdict.Warning, "kubectl delete clusterpolicy second"}}},
+		}, []row{{"cluster-policy", "", report.Warning, "kubectl delete clusterpolicy second"}}},
 		"rollout": {func(_ *testing.T, s *cluster.State) { set(s, "nvidia-dcgm-exporter").Status.UpdatedNumberScheduled = 1 },
-			[]row{{"daemonset", "", verdict.Waiting, "kubectl rollout status"}}},
+			[]row{{"daemonset", "", report.Waiting, "kubectl rollout status"}}},
 		"driver rollout": {func(_ *testing.T, s *cluster.State) {
 			set(s, "nvidia-driver-daemonset").Status.UpdatedNumberScheduled = 1
 		},
-			[]row{{"daemonset", "", verdict.Waiting, "when the driver upgrade reaches their node"}}},
+			[]row{{"daemonset", "", report.Waiting, "when the driver upgrade reaches their node"}}},
 		"DaemonSet changed": {func(_ *testing.T, s *cluster.State) { set(s, "nvidia-driver-daemonset").Generation = 2 },
-			[]row{{"daemonset", "", verdict.Waiting, "has not looked at the change"}}},
+			[]row{{"daemonset", "", report.Waiting, "has not looked at the change"}}},
 
 		"driver upgrade": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/gpu-driver-upgrade-state", "drain-required", "nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade")
 			offers(n, nil)
 		}, []row{
-			{"driver-upgrade", "gpu-1", verdict.Waiting, "drain-required: the node is being drained"},
-			{"node-operand-paused", "gpu-1", verdict.Waiting, "until the driver upgrade is over"},
-			{"node-no-gpu-resource", "gpu-1", verdict.Waiting, "the driver upgrade comes first"},
+			{"driver-upgrade", "gpu-1", report.Waiting, "drain-required: the node is being drained"},
+			{"node-operand-paused", "gpu-1", report.Waiting, "until the driver upgrade is over"},
+			{"node-no-gpu-resource", "gpu-1", report.Waiting, "the driver upgrade comes first"},
 		}},
 		"driver upgrade failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed", "nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade")
-		}, []row{{"driver-upgrade", "gpu-1", verdict.Failed, "look at the driver pod"}, {"node-operand-paused", "gpu-1", verdict.Failed, "the pod stays away"}}},
+		}, []row{{"driver-upgrade", "gpu-1", report.Failed, "look at the driver pod"}, {"node-operand-paused", "gpu-1", report.Failed, "the pod stays away"}}},
 		"driver upgrade unknown": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "coffee-required")
-		}, []row{{"driver-upgrade", "gpu-1", verdict.Unknown, "coffee-required"}}},
+		}, []row{{"driver-upgrade", "gpu-1", report.Unknown, "coffee-required"}}},
 
 		"MIG pending": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change", "nvidia.com/gpu.deploy.client", "paused-for-mig-change")
 			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Minute))
 		}, []row{
-			{"node-mig-state", "gpu-1", verdict.Waiting, "for 1m0s"},
-			{"node-operand-paused", "gpu-1", verdict.Waiting, "nvidia.com/gpu.deploy.device-plugin"},
-			{"node-operand-paused", "gpu-1", verdict.Waiting, "nvidia.com/gpu.deploy.client"},
-			{"allocatable", "gpu-1", verdict.Waiting, "offers 8, expected 56"},
+			{"node-mig-state", "gpu-1", report.Waiting, "for 1m0s"},
+			{"node-operand-paused", "gpu-1", report.Waiting, "nvidia.com/gpu.deploy.device-plugin"},
+			{"node-operand-paused", "gpu-1", report.Waiting, "nvidia.com/gpu.deploy.client"},
+			{"allocatable", "gpu-1", report.Waiting, "offers 8, expected 56"},
 		}},
 		"MIG config requested a moment ago": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
@@ -633,8 +632,8 @@ func TestStates(t *testing.T) {
 			wrote(n, "nvidia.com/mig.config", at.Add(-30*time.Second))
 			n.ManagedFields = slices.Concat(before, n.ManagedFields)
 		}, []row{
-			{"node-mig-state", "gpu-1", verdict.Waiting, "the state success is that of the change before"},
-			{"mig-success-without-devices", "gpu-1", verdict.Waiting, "the MIG change"},
+			{"node-mig-state", "gpu-1", report.Waiting, "the state success is that of the change before"},
+			{"mig-success-without-devices", "gpu-1", report.Waiting, "the MIG change"},
 		}},
 		"MIG config requested, and nothing reacts": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
@@ -643,76 +642,76 @@ func TestStates(t *testing.T) {
 			before := n.ManagedFields
 			wrote(n, "nvidia.com/mig.config", at.Add(-10*time.Minute))
 			n.ManagedFields = slices.Concat(before, n.ManagedFields)
-		}, []row{{"mig-success-without-devices", "gpu-1", verdict.Failed, "offers 8, expected 56"}}},
+		}, []row{{"mig-success-without-devices", "gpu-1", report.Failed, "offers 8, expected 56"}}},
 		"MIG pending for an hour": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")
 			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
-		}, []row{{"node-operand-paused", "gpu-1", verdict.Failed, "the MIG change is stuck"}, {"allocatable", "gpu-1", verdict.Failed, "expected 56"}, {"node-mig-state", "gpu-1", verdict.Failed, "it has most likely given up, and the state stays kubectl label node gpu-1 nvidia.com/mig.config- &&"}}},
+		}, []row{{"node-operand-paused", "gpu-1", report.Failed, "the MIG change is stuck"}, {"allocatable", "gpu-1", report.Failed, "expected 56"}, {"node-mig-state", "gpu-1", report.Failed, "it has most likely given up, and the state stays kubectl label node gpu-1 nvidia.com/mig.config- &&"}}},
 		"MIG pending since unknown": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			n.ManagedFields = nil
 			label(n, "nvidia.com/mig.config.state", "pending")
-		}, []row{{"node-mig-state", "gpu-1", verdict.Waiting, "since when is not known"}}},
+		}, []row{{"node-mig-state", "gpu-1", report.Waiting, "since when is not known"}}},
 		"MIG failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "failed", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")
-		}, []row{{"node-mig-state", "gpu-1", verdict.Failed, "could not be applied"}, {"node-operand-paused", "gpu-1", verdict.Failed, "nothing takes the pause back"}}},
+		}, []row{{"node-mig-state", "gpu-1", report.Failed, "could not be applied"}, {"node-operand-paused", "gpu-1", report.Failed, "nothing takes the pause back"}}},
 		"MIG restarts the node": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "rebooting")
 		},
-			[]row{{"node-mig-state", "gpu-1", verdict.Waiting, "the node restarts"}}},
+			[]row{{"node-mig-state", "gpu-1", report.Waiting, "the node restarts"}}},
 		"MIG without a state": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "-") },
-			[]row{{"node-mig-state", "gpu-1", verdict.Waiting, "has written no state"}}},
+			[]row{{"node-mig-state", "gpu-1", report.Waiting, "has written no state"}}},
 		"MIG in an unknown state": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "maybe") },
-			[]row{{"node-mig-state", "gpu-1", verdict.Unknown, "maybe"}}},
+			[]row{{"node-mig-state", "gpu-1", report.Unknown, "maybe"}}},
 		"MIG success without devices": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig-1g.10gb.count", "-", "nvidia.com/mig-1g.10gb.replicas", "-", "nvidia.com/mig-1g.10gb.product", "-", "nvidia.com/gpu.replicas", "1")
 			offers(n, map[string]string{"nvidia.com/gpu": "8"})
 		}, []row{
-			{"mig-success-without-devices", "gpu-1", verdict.Failed, "nvidia.com/mig-1g.10gb the MIG change to \"all-1g.10gb\" is a success, and the node offers 0, expected 56"},
-			{"allocatable", "gpu-1", verdict.Failed, "offers 8, expected 0"},
-			{"labels", "gpu-1", verdict.Failed, "nvidia.com/mig-1g.10gb.count is absent, expected \"56\""},
+			{"mig-success-without-devices", "gpu-1", report.Failed, "nvidia.com/mig-1g.10gb the MIG change to \"all-1g.10gb\" is a success, and the node offers 0, expected 56"},
+			{"allocatable", "gpu-1", report.Failed, "offers 8, expected 0"},
+			{"labels", "gpu-1", report.Failed, "nvidia.com/mig-1g.10gb.count is absent, expected \"56\""},
 		}},
 		"MIG success with another profile, single": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-2g.20gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "56")
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "56"})
-		}, []row{{"mig-success-without-devices", "gpu-1", verdict.Failed, `makes 2g.20gb, and gpu.product says`}}},
+		}, []row{{"mig-success-without-devices", "gpu-1", report.Failed, `makes 2g.20gb, and gpu.product says`}}},
 		"MIG success with a device too few, single": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "55")
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "55"})
-		}, []row{{"mig-success-without-devices", "gpu-1", verdict.Failed, "gpu.count is 55, which is no multiple of it"}}},
+		}, []row{{"mig-success-without-devices", "gpu-1", report.Failed, "gpu.count is 55, which is no multiple of it"}}},
 		"MIG config of the node's ConfigMap": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "mine")
 			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  mine:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n        1g.10gb: 6\n"}, time.Time{})
-		}, []row{{"allocatable", "gpu-1", verdict.Failed, "offers 56, expected 48 from 8 × NVIDIA-A100-SXM4-80GB, MIG config mine"}}},
+		}, []row{{"allocatable", "gpu-1", report.Failed, "offers 56, expected 48 from 8 × NVIDIA-A100-SXM4-80GB, MIG config mine"}}},
 		"MIG config that is nowhere": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-9g.90gb") },
-			[]row{{"mig-config", "gpu-1", verdict.Failed, `no MIG config "all-9g.90gb"`}}},
+			[]row{{"mig-config", "gpu-1", report.Failed, `no MIG config "all-9g.90gb"`}}},
 		"MIG config that does not cover": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "half", "nvidia.com/mig.config.state", "pending")
 			wrote(node(s, "gpu-1"), "nvidia.com/mig.config.state", at.Add(-time.Minute))
 			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  half:\n    - devices: [0]\n      mig-enabled: false\n"}, time.Time{})
-		}, []row{{"mig-config", "gpu-1", verdict.Waiting, "no entry covers GPU 1"}}},
+		}, []row{{"mig-config", "gpu-1", report.Waiting, "no entry covers GPU 1"}}},
 		"MIG-INVALID": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-INVALID", "nvidia.com/gpu.count", "0", "nvidia.com/gpu.replicas", "0", "nvidia.com/gpu.memory", "0", "nvidia.com/gpu.sharing-strategy", "")
 			offers(n, map[string]string{"nvidia.com/gpu": "0"})
-		}, []row{{"node-mig-state", "gpu-1", verdict.Failed, "do not suit the strategy single"}}},
+		}, []row{{"node-mig-state", "gpu-1", report.Failed, "do not suit the strategy single"}}},
 
 		"a GPU is unhealthy": {func(_ *testing.T, s *cluster.State) {
 			node(s, "gpu-2").Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("7")
 		},
-			[]row{{"node-capacity-differs", "gpu-2", verdict.Warning, "7 of 8 are allocatable"}}},
+			[]row{{"node-capacity-differs", "gpu-2", report.Warning, "7 of 8 are allocatable"}}},
 		"no GPU is allocatable": {func(_ *testing.T, s *cluster.State) {
 			node(s, "gpu-2").Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0")
 		},
-			[]row{{"node-capacity-differs", "gpu-2", verdict.Failed, "none of 8 is allocatable"}}},
+			[]row{{"node-capacity-differs", "gpu-2", report.Failed, "none of 8 is allocatable"}}},
 		"no GPU is allocatable while the driver is replaced": {func(_ *testing.T, s *cluster.State) {
 			node(s, "gpu-2").Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0")
 			label(node(s, "gpu-2"), "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
-		}, []row{{"node-capacity-differs", "gpu-2", verdict.Waiting, "the driver upgrade comes first"}}},
+		}, []row{{"node-capacity-differs", "gpu-2", report.Waiting, "the driver upgrade comes first"}}},
 		"a label of two owners": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending")
@@ -722,38 +721,38 @@ func TestStates(t *testing.T) {
 			old := n.ManagedFields
 			wrote(n, "nvidia.com/mig.config", at.Add(-2*time.Hour))
 			n.ManagedFields = slices.Concat(young, old, n.ManagedFields)
-		}, []row{{"node-mig-state", "gpu-1", verdict.Failed, "pending for 1h0m0s"}}},
+		}, []row{{"node-mig-state", "gpu-1", report.Failed, "pending for 1h0m0s"}}},
 		"labels of another config": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-2"), "nvidia.com/gpu.replicas", "4", "nvidia.com/mig-1g.10gb.count", "3")
 		},
-			[]row{{"labels", "gpu-2", verdict.Failed, `nvidia.com/gpu.replicas is "4", expected "1"; nvidia.com/mig-1g.10gb.count is "3", expected none`}}},
+			[]row{{"labels", "gpu-2", report.Failed, `nvidia.com/gpu.replicas is "4", expected "1"; nvidia.com/mig-1g.10gb.count is "3", expected none`}}},
 		"sharing ConfigMap absent": {func(t *testing.T, s *cluster.State) { setting(t, s, "gone", "devicePlugin", "config", "name") },
-			[]row{{"sharing-config", "", verdict.Failed, "namespace gpu-operator does not hold it"}}},
+			[]row{{"sharing-config", "", report.Failed, "namespace gpu-operator does not hold it"}}},
 		"sharing ConfigMap refused": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps[0].Data["any"] = strings.ReplaceAll(slicing, "replicas: 5", "replicas: 1")
-		}, []row{{"sharing-config", "", verdict.Failed, "the device plugin refuses the file below 2"}, {"node-sharing-config", "gpu-1", verdict.Failed, "it does not start"}}},
+		}, []row{{"sharing-config", "", report.Failed, "the device plugin refuses the file below 2"}, {"node-sharing-config", "gpu-1", report.Failed, "it does not start"}}},
 		"sharing ConfigMap with a dead setting": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps[0].Data["any"] = "flags:\n  migStrategy: mixed\n" + slicing
-		}, []row{{"sharing-config", "", verdict.Warning, "line 2, flags.migStrategy: no effect under the GPU Operator"}}},
+		}, []row{{"sharing-config", "", report.Warning, "line 2, flags.migStrategy: no effect under the GPU Operator"}}},
 		"sharing ConfigMap not read": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ConfigMaps, Verb: "list", Why: cluster.Forbidden, Detail: `configmaps is forbidden: User "ci" cannot list resource "configmaps"`})
-		}, []row{{"unread", "", verdict.Unknown, "configmaps is forbidden"}, {"prediction", "gpu-1", verdict.Unknown, "the sharing config could not be read"}}},
+		}, []row{{"unread", "", report.Unknown, "configmaps is forbidden"}, {"prediction", "gpu-1", report.Unknown, "the sharing config could not be read"}}},
 		"sharing label names no config": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "amy")
-		}, []row{{"node-sharing-config", "gpu-1", verdict.Failed, `there is no config "amy" in the ConfigMap: the config manager exits and the device plugin does not start write any`}}},
+		}, []row{{"node-sharing-config", "gpu-1", report.Failed, `there is no config "amy" in the ConfigMap: the config manager exits and the device plugin does not start write any`}}},
 		"sharing label without a ConfigMap": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "any")
 		},
-			[]row{{"node-sharing-config", "gpu-1", verdict.Warning, "nothing reads it"}}},
+			[]row{{"node-sharing-config", "gpu-1", report.Warning, "nothing reads it"}}},
 		"sharing without a default": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			setting(t, s, "", "devicePlugin", "config", "default")
-		}, []row{{"node-sharing-config", "gpu-1", verdict.Note, "the node shares nothing"}, {"allocatable", "gpu-1", verdict.Failed, "offers 40, expected 8"}}},
+		}, []row{{"node-sharing-config", "gpu-1", report.Note, "the node shares nothing"}, {"allocatable", "gpu-1", report.Failed, "offers 40, expected 8"}}},
 		"stale ConfigMap": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, at.Add(-time.Hour))
 			for _, name := range []string{"gpu-1", "gpu-2"} {
@@ -762,40 +761,40 @@ func TestStates(t *testing.T) {
 				label(n, "nvidia.com/gpu.replicas", "2")
 			}
 		}, []row{
-			{"stale-config", "gpu-1", verdict.Failed, "kubectl rollout restart -n gpu-operator daemonset/nvidia-device-plugin-daemonset"},
-			{"allocatable", "gpu-1", verdict.Failed, "offers 16, expected 40 from 8 × NVIDIA-A100-SXM4-80GB, sharing config any (time-slicing)"},
-			{"labels", "gpu-1", verdict.Failed, `nvidia.com/gpu.replicas is "2", expected "5"`},
+			{"stale-config", "gpu-1", report.Failed, "kubectl rollout restart -n gpu-operator daemonset/nvidia-device-plugin-daemonset"},
+			{"allocatable", "gpu-1", report.Failed, "offers 16, expected 40 from 8 × NVIDIA-A100-SXM4-80GB, sharing config any (time-slicing)"},
+			{"labels", "gpu-1", report.Failed, `nvidia.com/gpu.replicas is "2", expected "5"`},
 		}},
 		"ConfigMap written without a change": {func(t *testing.T, s *cluster.State) { shared(t, s, at.Add(-time.Hour)) },
-			[]row{{"stale-config", "gpu-1", verdict.Note, "all the same"}, {"allocatable", "gpu-1", verdict.OK, "40"}}},
+			[]row{{"stale-config", "gpu-1", report.Note, "all the same"}, {"allocatable", "gpu-1", report.OK, "40"}}},
 		"GFD has not labeled": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.product", "-", "nvidia.com/gpu.count", "-", "nvidia.com/gpu.replicas", "-")
-		}, []row{{"node-no-gpu-labels", "gpu-1", verdict.Warning, "GPU Feature Discovery has not labeled"}, {"prediction", "gpu-1", verdict.Unknown, "nothing to compare"}}},
+		}, []row{{"node-no-gpu-labels", "gpu-1", report.Warning, "GPU Feature Discovery has not labeled"}, {"prediction", "gpu-1", report.Unknown, "nothing to compare"}}},
 		"part of the pods, of another namespace": {func(_ *testing.T, s *cluster.State) {
 			for i := range s.Pods {
 				s.Pods[i].Namespace = "default"
 			}
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Pods, Verb: "list", Why: cluster.Partial, Detail: "the folder holds the pods of the namespace default alone"})
-		}, []row{{"unread", "", verdict.Unknown, "the pods of the namespace default alone"}}},
+		}, []row{{"unread", "", report.Unknown, "the pods of the namespace default alone"}}},
 		"ClusterPolicy not read": {func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Verb: "list", Why: cluster.Forbidden, Detail: "clusterpolicies.nvidia.com is forbidden"})
-		}, []row{{"unread", "", verdict.Unknown, "list clusterpolicies.nvidia.com"}, {"prediction", "gpu-1", verdict.Unknown, "the MIG strategy and the sharing config are not known"}}},
+		}, []row{{"unread", "", report.Unknown, "list clusterpolicies.nvidia.com"}, {"prediction", "gpu-1", report.Unknown, "the MIG strategy and the sharing config are not known"}}},
 		"label absent": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.driver", "-") },
-			[]row{{"operand", "gpu-1", verdict.Failed, "nvidia.com/gpu.deploy.driver the label is absent"}}},
+			[]row{{"operand", "gpu-1", report.Failed, "nvidia.com/gpu.deploy.driver the label is absent"}}},
 		"label false": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.dcgm-exporter", "false")
 		},
-			[]row{{"operand", "gpu-1", verdict.Note, "an administrator keeps the operand off"}}},
+			[]row{{"operand", "gpu-1", report.Note, "an administrator keeps the operand off"}}},
 		"label misspelled": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.dcgm-exporter", "ture")
 		},
-			[]row{{"operand", "gpu-1", verdict.Warning, `the label is "ture"`}}},
+			[]row{{"operand", "gpu-1", report.Warning, `the label is "ture"`}}},
 		"label written after the ConfigMap": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, at.Add(-2*time.Hour))
 			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "any")
 			wrote(node(s, "gpu-1"), "nvidia.com/device-plugin.config", at.Add(-time.Hour))
-		}, []row{{"stale-config", "gpu-2", verdict.Note, ""}}},
+		}, []row{{"stale-config", "gpu-2", report.Note, ""}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)
@@ -806,11 +805,11 @@ func TestStates(t *testing.T) {
 					t.Errorf("no row %s of %q that is %s and says %q", want.id, want.node, want.state, want.words)
 				}
 				// what the state makes is not there without it
-				if want.state != verdict.OK && want.in(verified(t, healthy(t))) {
+				if want.state != report.OK && want.in(verified(t, healthy(t))) {
 					t.Errorf("the healthy cluster has the row %v, too", want)
 				}
 			}
-			if name == "label written after the ConfigMap" && (row{"stale-config", "gpu-1", verdict.Note, ""}).in(rows) {
+			if name == "label written after the ConfigMap" && (row{"stale-config", "gpu-1", report.Note, ""}).in(rows) {
 				t.Error("the config manager read the ConfigMap again when the label was written")
 			}
 			if t.Failed() {
@@ -830,7 +829,7 @@ func TestRowsAreWhole(t *testing.T) {
 		if v.ID == "" || v.Subject == "" || v.Reason == "" || v.Source == "" {
 			t.Errorf("%+v lacks a part", v)
 		}
-		if (v.State == verdict.Failed || v.State == verdict.Waiting) && v.Next == "" {
+		if (v.State == report.Failed || v.State == report.Waiting) && v.Fix == "" {
 			t.Errorf("%s %s is %s and says no next step", v.ID, v.Subject, v.State)
 		}
 		if v.Since.After(at) {
@@ -873,7 +872,7 @@ func TestMissingKindsAreUnknown(t *testing.T) {
 			if v.ID == "unread" {
 				unread++
 			}
-			if v.State == verdict.Failed || v.State == verdict.Waiting || v.State == verdict.Warning {
+			if v.State == report.Failed || v.State == report.Waiting || v.State == report.Warning {
 				t.Errorf("without %v: %s %s on %q is %s: %s", without, v.ID, v.Subject, v.Node, v.State, v.Reason)
 			}
 		}
@@ -897,16 +896,16 @@ func TestGolden(t *testing.T) {
 	n := node(s, "gpu-2")
 	label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change")
 	wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
-	tree := verdict.Tree{Title: s.Title, At: s.At, Verdicts: verified(t, s)}
+	tree := report.Report{Judged: true, Title: s.Title, At: s.At, Rows: verified(t, s)}
 	tree.Sort()
 	var out bytes.Buffer
-	if err := tree.WriteText(&out, finding.Style{}, true); err != nil {
+	if err := tree.WriteText(&out, report.Style{}, true); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(&out, "\n%s\n", tree.Summary())
 	golden(t, "broken.txt", out.Bytes())
 	out.Reset()
-	if err := finding.WriteJSON(&out, &tree); err != nil {
+	if err := report.WriteJSON(&out, &tree); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "broken.json", out.Bytes())

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -58,13 +58,13 @@ func TestAliasBombsAreOneFinding(t *testing.T) {
 				t.Errorf("%s, %d MB, want at most 20 s and 50 MB", took, used>>20)
 			}
 			bombs := 0
-			for _, f := range got.Report.Findings {
+			for _, f := range got.Report.Rows {
 				if f.ID == "yaml-aliases" {
 					bombs++
 				}
 			}
-			if bombs != 1 || len(got.Report.Findings) > 2 {
-				t.Errorf("%d findings, %d about aliases, want one: %v", len(got.Report.Findings), bombs, brief(got.Report))
+			if bombs != 1 || len(got.Report.Rows) > 2 {
+				t.Errorf("%d findings, %d about aliases, want one: %v", len(got.Report.Rows), bombs, brief(got.Report))
 			}
 		})
 	}
@@ -132,15 +132,15 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 		}
 	}
 	got := judge(t, lint.Options{Version: "v99.1.0", Files: []lint.Input{{Name: "v", Data: []byte("driver: {brandNew: 1, enabled: true}\nnewOperand: {x: 1}\n")}}})
-	if got.Report.AtLeast(finding.Warning) || got.Report.Count(finding.Info) != 3 {
+	if got.Report.AtLeast(report.Warning) || got.Report.Summary() != "3 notes" {
 		t.Errorf("a newer release: %v, want notes alone", brief(got.Report))
 	}
 	got = judge(t, lint.Options{Command: "helm install g gpu-operator-" + "v99.1.0.tgz -n gpu-operator --set driver.brandNew=1,mig.strategy=mixd"})
-	if !got.Report.AtLeast(finding.Error) {
+	if !got.Report.AtLeast(report.Failed) {
 		t.Errorf("a wrong value for a newer release: %v, want an error", brief(got.Report))
 	}
-	if newest := chart.Load().Latest(); !strings.Contains(got.Report.Findings[0].Reason, newest.String()) {
-		t.Errorf("%q does not say as what it is judged", got.Report.Findings[0].Reason)
+	if newest := chart.Load().Latest(); !strings.Contains(got.Report.Rows[0].Reason, newest.String()) {
+		t.Errorf("%q does not say as what it is judged", got.Report.Rows[0].Reason)
 	}
 }
 

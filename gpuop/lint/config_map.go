@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // configs judges the ConfigMaps that the chart can create or that it names.
@@ -16,21 +16,21 @@ func (in *installation) configs() {
 			continue
 		}
 		if name, _ := in.value(c + ".config.name"); scalarText(name) == "" {
-			in.add("config-map", finding.Error, "the chart refuses to render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", sourceTemplates, create)
+			in.add("config-map", report.Failed, "the chart refuses to render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", sourceTemplates, create)
 		}
 		if len(in.below(c+".config.data")) == 0 && scalarOf(in.explicit(c+".config.data")) == "" {
-			in.add("config-map", finding.Error, c+".config.create=true needs "+c+".config.data, or no ConfigMap is made", "set "+c+".config.data", sourceTemplates, create)
+			in.add("config-map", report.Failed, c+".config.create=true needs "+c+".config.data, or no ConfigMap is made", "set "+c+".config.data", sourceTemplates, create)
 		}
 	}
 	fallback := in.explicit("devicePlugin.config.default")
 	in.fallbackConfig(fallback)
 	if name := in.explicit("devicePlugin.config.name"); name != nil && name.text() != "" && !name.edit.Drop && (fallback == nil || fallback.text() == "") {
-		in.add("config-fallback", finding.Info, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
+		in.add("config-fallback", report.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
 			"set devicePlugin.config.default to the config for all nodes", sourceOperator, name)
 	}
 	if name := in.explicit("driver.licensingConfig.configMapName"); name != nil && name.text() != "" && !name.edit.Drop {
 		if secret := in.explicit("driver.licensingConfig.secretName"); secret != nil && secret.text() != "" {
-			in.add("excludes", finding.Warning, "driver.licensingConfig names both a ConfigMap and a Secret", "keep the Secret", sourceTemplates, name)
+			in.add("excludes", report.Warning, "driver.licensingConfig names both a ConfigMap and a Secret", "keep the Secret", sourceTemplates, name)
 		}
 	}
 }
@@ -47,10 +47,10 @@ func (in *installation) fallbackConfig(fallback *setting) {
 	}
 	if !slices.Contains(names, fallback.text()) {
 		fix := "the configs are " + strings.Join(names, ", ")
-		if near := finding.Nearest(fallback.text(), names); near != "" {
+		if near := report.Nearest(fallback.text(), names); near != "" {
 			fix, fallback.edit.Value = "write "+near, &near
 		}
-		in.add("config-map", finding.Error, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.text()), fix, "k8s-device-plugin cmd/config-manager", fallback)
+		in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.text()), fix, "k8s-device-plugin cmd/config-manager", fallback)
 	}
 }
 

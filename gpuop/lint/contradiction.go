@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // contradictions reports settings that exclude each other.
@@ -43,7 +43,7 @@ func (in *installation) precompiledVersion() {
 		}
 		reason = "driver.version is the chart's own " + version
 	}
-	in.add("precompiled-version", finding.Error,
+	in.add("precompiled-version", report.Failed,
 		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, sourceDocs, s)
 }
 
@@ -53,7 +53,7 @@ func (in *installation) precompiledLeavesOut() {
 	}
 	for _, other := range []string{"gds.enabled", "gdrcopy.enabled"} {
 		if o := in.explicit(other); o != nil && o.text() == "true" {
-			in.add("excludes", finding.Error, other+"=true does not work with driver.usePrecompiled=true: precompiled driver images leave out GDS, GDRCopy and vGPU", "choose one", sourceDocs, o)
+			in.add("excludes", report.Failed, other+"=true does not work with driver.usePrecompiled=true: precompiled driver images leave out GDS, GDRCopy and vGPU", "choose one", sourceDocs, o)
 		}
 	}
 }
@@ -64,22 +64,22 @@ func (in *installation) nriPlugin() {
 	}
 	s := in.explicit("cdi.nriPluginEnabled")
 	if in.is("cdi.enabled", false) {
-		in.add("excludes", finding.Error, "the chart refuses to render: cdi.nriPluginEnabled=true needs cdi.enabled=true", "set cdi.enabled=true", sourceTemplates, some(s, in.explicit("cdi.enabled"))...)
+		in.add("excludes", report.Failed, "the chart refuses to render: cdi.nriPluginEnabled=true needs cdi.enabled=true", "set cdi.enabled=true", sourceTemplates, some(s, in.explicit("cdi.enabled"))...)
 	} else if in.is("toolkit.enabled", false) {
-		in.add("excludes", finding.Error, "cdi.nriPluginEnabled=true needs toolkit.enabled=true: the toolkit is the plugin", "set toolkit.enabled=true", sourceTemplates, some(s, in.explicit("toolkit.enabled"))...)
+		in.add("excludes", report.Failed, "cdi.nriPluginEnabled=true needs toolkit.enabled=true: the toolkit is the plugin", "set toolkit.enabled=true", sourceTemplates, some(s, in.explicit("toolkit.enabled"))...)
 	}
 }
 
 func (in *installation) twoPolicies() {
 	if in.is("gpuCluster.deployCR", true) && in.is("clusterPolicy.deployCR", true) {
-		in.add("excludes", finding.Error, "the chart refuses to render: gpuCluster.deployCR and clusterPolicy.deployCR exclude each other", "set clusterPolicy.deployCR=false", sourceTemplates, some(in.explicit("gpuCluster.deployCR"), in.explicit("clusterPolicy.deployCR"))...)
+		in.add("excludes", report.Failed, "the chart refuses to render: gpuCluster.deployCR and clusterPolicy.deployCR exclude each other", "set clusterPolicy.deployCR=false", sourceTemplates, some(in.explicit("gpuCluster.deployCR"), in.explicit("clusterPolicy.deployCR"))...)
 	}
 }
 
 // dynamicDriver is the rule of templates/validations.yaml for the stack of Dynamic Resource Allocation.
 func (in *installation) dynamicDriver() {
 	if in.is("gpuCluster.deployCR", true) && in.is("driver.enabled", true) && in.is("driver.nvidiaDriverCRD.enabled", false) {
-		in.add("excludes", finding.Error, "the chart refuses to render: gpuCluster.deployCR takes its driver from an NVIDIADriver alone", "set driver.nvidiaDriverCRD.enabled=true, or driver.enabled=false", sourceTemplates,
+		in.add("excludes", report.Failed, "the chart refuses to render: gpuCluster.deployCR takes its driver from an NVIDIADriver alone", "set driver.nvidiaDriverCRD.enabled=true, or driver.enabled=false", sourceTemplates,
 			some(in.explicit("gpuCluster.deployCR"), in.explicit("driver.nvidiaDriverCRD.enabled"))...)
 	}
 }
@@ -89,12 +89,12 @@ func (in *installation) storageModules() {
 		return
 	}
 	if module := in.explicit("driver.kernelModuleType"); module != nil && module.text() == "proprietary" {
-		in.add("excludes", finding.Error, "GDS from 2.17.5 on needs the open kernel modules, and driver.kernelModuleType=proprietary", "set driver.kernelModuleType=open", sourceDocs, module)
+		in.add("excludes", report.Failed, "GDS from 2.17.5 on needs the open kernel modules, and driver.kernelModuleType=proprietary", "set driver.kernelModuleType=open", sourceDocs, module)
 	}
 }
 
 func (in *installation) hostMofed() {
 	if s := in.explicit("driver.rdma.useHostMofed"); s != nil && s.text() == "true" && in.is("driver.rdma.enabled", false) {
-		in.add("dead-setting", finding.Warning, "has no effect: driver.rdma.enabled=false", "set driver.rdma.enabled=true", sourceOperator, s)
+		in.add("dead-setting", report.Warning, "has no effect: driver.rdma.enabled=false", "set driver.rdma.enabled=true", sourceOperator, s)
 	}
 }

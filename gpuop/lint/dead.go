@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // switches are the groups that do nothing while a key is false, but for some names; chart.Operand has the operands.
@@ -102,7 +102,7 @@ func (in *installation) dead() {
 			case !own:
 				s.edit.Drop, fix = true, "delete it, or "+fix
 			}
-			in.add("dead-setting", finding.Warning, "has no effect: "+is, fix, sourceOperator, s)
+			in.add("dead-setting", report.Warning, "has no effect: "+is, fix, sourceOperator, s)
 		}
 	}
 }

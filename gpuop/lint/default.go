@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // oldDefaults reports former defaults of the chart that something else has replaced.
@@ -28,12 +28,12 @@ func (in *installation) oldDefaults() {
 			continue
 		}
 		s.edit.Drop = s.name() != "migManager.config.name" || in.lifted
-		severity, reason := finding.Error, fmt.Sprintf("was the chart's default before %s; this release has the image in %s", since, scalarText(current))
+		severity, reason := report.Failed, fmt.Sprintf("was the chart's default before %s; this release has the image in %s", since, scalarText(current))
 		switch {
 		case last == "image":
 			reason = fmt.Sprintf("was the chart's default before %s; this release has the image as %s", since, scalarText(current))
 		case s.name() == "migManager.config.name":
-			severity, reason = finding.Warning, fmt.Sprintf("was the chart's default before %s; naming it turns off the configs that the MIG manager makes for each node's GPUs", since)
+			severity, reason = report.Warning, fmt.Sprintf("was the chart's default before %s; naming it turns off the configs that the MIG manager makes for each node's GPUs", since)
 		}
 		in.add("old-default", severity, reason, "delete it", sourceValues, s)
 	}
@@ -51,7 +51,7 @@ func (in *installation) moved(k *chart.Key, s *setting) bool {
 		}
 		right := mirror + "/" + now
 		s.edit.Value = &right
-		in.add("old-default", finding.Warning, fmt.Sprintf("upstream keeps the image under %s in this release, under %s before; a mirror follows", now, before), "write "+right, sourceValues, s)
+		in.add("old-default", report.Warning, fmt.Sprintf("upstream keeps the image under %s in this release, under %s before; a mirror follows", now, before), "write "+right, sourceValues, s)
 		return true
 	}
 	return false

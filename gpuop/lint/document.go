@@ -12,9 +12,9 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -100,7 +100,7 @@ func (r *run) parseYAML(t text, data []byte) {
 		start = b[1]
 	}
 	if documents == 0 && !template && !t.written {
-		r.findings = append(r.findings, finding.Finding{ID: "empty", Severity: finding.Warning, File: t.name, Reason: "the file is empty", Source: "YAML 1.2"})
+		r.findings = append(r.findings, report.Row{ID: "empty", State: report.Warning, File: t.name, Reason: "the file is empty", Source: "YAML 1.2"})
 	}
 }
 
@@ -159,7 +159,7 @@ var ownKinds = []string{string(kindClusterPolicy), string(kindNVIDIADriver), "Nv
 func ofOthers(api string) bool {
 	const own = "nvidia.com"
 	group, _, found := strings.Cut(api, "/")
-	return found && group != own && finding.Nearest(group, []string{own}) == ""
+	return found && group != own && report.Nearest(group, []string{own}) == ""
 }
 
 // detect finds out what a document is.
@@ -233,7 +233,7 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 var everywhere = []string{"nameOverride", "fullnameOverride", "operator", "extraObjects"}
 
 // report adds findings about a document: lines become the file's.
-func (r *run) report(d *doc, findings []finding.Finding) {
+func (r *run) report(d *doc, findings []report.Row) {
 	var lines [][]byte
 	if len(findings) > 0 && bytes.ContainsRune(d.data, '$') {
 		lines = bytes.Split(d.data, []byte("\n"))
@@ -305,8 +305,8 @@ func (r *run) document(d doc) {
 		if d.found {
 			break
 		}
-		r.report(&d, []finding.Finding{{
-			ID: "unknown-kind", Severity: finding.Error, Line: d.root.Line,
+		r.report(&d, []report.Row{{
+			ID: "unknown-kind", State: report.Failed, Line: d.root.Line,
 			Reason: "unknown kind of document: no chart values, custom resource, device plugin config, mig-parted config, ConfigMap, node or pod",
 			Fix:    "see gpuop lint --help for what it reads", Source: "gpuop",
 		}})
@@ -387,7 +387,7 @@ func (r *run) embeddedData(in *installation) {
 				continue
 			}
 			if c == "migManager.config.data" && key != "config.yaml" {
-				r.findings = append(r.findings, finding.Finding{ID: "config-map", Severity: finding.Error, File: s.file, Line: s.line, Column: s.column,
+				r.findings = append(r.findings, report.Row{ID: "config-map", State: report.Failed, File: s.file, Line: s.line, Column: s.column,
 					Subject: s.name(), Reason: fmt.Sprintf(notRead, key), Fix: "write config.yaml", Source: sourceValues})
 			}
 			r.embedded(s.file, s.name(), s.node, s.shift, sharing.Operator)
@@ -440,7 +440,7 @@ func (r *run) configMap(d *doc) {
 		var inner fields.Reader
 		root := inner.Document([]byte(content))
 		wrong := func(reason, fix, source string) {
-			r.report(d, []finding.Finding{{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name, Reason: reason, Fix: fix, Source: source}})
+			r.report(d, []report.Row{{ID: "config-map", State: report.Failed, Line: f.Key.Line, Subject: "data." + f.Name, Reason: reason, Fix: fix, Source: source}})
 		}
 		holds := kindUnknown
 		if root != nil {

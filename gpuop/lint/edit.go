@@ -8,18 +8,18 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Settings reads a values file, which may be empty, with --set arguments on top. Findings are what could not be read.
-func Settings(name string, data []byte, sets []string) ([]chart.Setting, []finding.Finding) {
+func Settings(name string, data []byte, sets []string) ([]chart.Setting, []report.Row) {
 	var out []chart.Setting
 	reader := &fields.Reader{}
 	if len(stripComments(data)) > 0 {
 		root := reader.Document(trimBOM(data))
 		if inner, instead := ValuesOf(root); instead != "" {
-			reader.Add("no-values", finding.Error, root, "", "the file is "+instead+", want values of the chart", "write its values to a file of their own")
+			reader.Add("no-values", report.Failed, root, "", "the file is "+instead+", want values of the chart", "write its values to a file of their own")
 		} else if root != nil {
 			for _, s := range flatten(reader, "", 0, nil, withoutEnabledBelow(root, inner)) {
 				out = append(out, s.Setting)
@@ -32,7 +32,7 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []findi
 	for _, s := range sets {
 		assignments, err := parseSet(s, true)
 		if err != nil {
-			reader.Findings = append(reader.Findings, finding.Finding{ID: "set-syntax", Severity: finding.Error, Subject: "--set " + s, Reason: err.Error(), Source: sourceHelm})
+			reader.Findings = append(reader.Findings, report.Row{ID: "set-syntax", State: report.Failed, Subject: "--set " + s, Reason: err.Error(), Source: sourceHelm})
 		}
 		for _, a := range assignments {
 			out = append(out, chart.Setting{Path: a.path, Value: a.value})
@@ -67,13 +67,13 @@ func withoutEnabledBelow(root, inner *yaml.Node) *yaml.Node {
 // An Edit is one change that makes a values file right for a release, and why.
 type Edit struct {
 	fix.Edit
-	Finding finding.Finding
+	Finding report.Row
 }
 
 // Edits judges a values file for a release and returns what to change. Settings that are only
 // without effect stay, since what they depend on may be switched on again, and so does what equals
 // a default of another release: it is what the user wrote.
-func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []finding.Finding) {
+func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []report.Row) {
 	reader := &fields.Reader{}
 	root := reader.Document(trimBOM(data))
 	for i := range reader.Findings {
@@ -94,12 +94,12 @@ func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edi
 }
 
 // edits are those of the settings that are wanted, and the findings that lead to none.
-func (in *installation) edits(wanted func(*setting) bool) (edits []Edit, rest []finding.Finding) {
+func (in *installation) edits(wanted func(*setting) bool) (edits []Edit, rest []report.Row) {
 	done := map[*setting]bool{}
 	for _, m := range in.mistakes {
 		before := len(edits)
 		if e, ok := in.groupRename(m); ok && wanted(m.settings[0]) && !done[m.settings[0]] {
-			edits = append(edits, Edit{e, m.Finding})
+			edits = append(edits, Edit{e, m.Row})
 			for _, s := range m.settings {
 				done[s] = true
 			}
@@ -107,11 +107,11 @@ func (in *installation) edits(wanted func(*setting) bool) (edits []Edit, rest []
 		for _, s := range m.settings {
 			if e := s.correction(); !done[s] && e.Changes() && wanted(s) {
 				done[s] = true
-				edits = append(edits, Edit{e, m.Finding})
+				edits = append(edits, Edit{e, m.Row})
 			}
 		}
 		if len(edits) == before {
-			rest = append(rest, m.Finding)
+			rest = append(rest, m.Row)
 		}
 	}
 	return edits, rest

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const sourceHelm = "Helm documentation: helm install"
@@ -185,8 +185,8 @@ func (r *run) helm(s *script, c command) {
 	verbs := []string{"install", "upgrade", "template", "repo", "uninstall", "list", "status", "get", "show", "pull", "search", "rollback", "history", "test", "lint", "version"}
 	verb := c.words[at].value
 	if !slices.Contains(verbs, verb) {
-		if near := finding.Nearest(verb, verbs); near != "" {
-			r.at(c.words[at], "unknown-command", finding.Error, "helm "+verb, "helm has no such command", "write helm "+near, sourceHelm)
+		if near := report.Nearest(verb, verbs); near != "" {
+			r.at(c.words[at], "unknown-command", report.Failed, "helm "+verb, "helm has no such command", "write helm "+near, sourceHelm)
 			r.replace(c.words[at], near)
 			verb = near
 		}
@@ -208,7 +208,7 @@ func (r *run) helm(s *script, c command) {
 		return // what is not known may name it
 	}
 	if !ok {
-		r.at(c.words[at], "helm-arguments", finding.Error, "helm "+verb, "the command names no chart", "write helm "+verb+" gpu-operator nvidia/gpu-operator", sourceHelm)
+		r.at(c.words[at], "helm-arguments", report.Failed, "helm "+verb, "the command names no chart", "write helm "+verb+" gpu-operator nvidia/gpu-operator", sourceHelm)
 		return
 	}
 	known := []string{"gpu-operator", "nvidia-device-plugin"}
@@ -218,7 +218,7 @@ func (r *run) helm(s *script, c command) {
 			r.kinds = append(r.kinds, "helm "+verb+" "+name)
 			return
 		}
-		r.at(chartWord, "unknown-chart", finding.Error, chartWord.value, "there is no chart of this name", "write "+strings.TrimSuffix(chartWord.value, name)+near, sourceHelm)
+		r.at(chartWord, "unknown-chart", report.Failed, chartWord.value, "there is no chart of this name", "write "+strings.TrimSuffix(chartWord.value, name)+near, sourceHelm)
 		fixed := strings.TrimSuffix(chartWord.value, name) + near
 		h.positional[min(1, len(h.positional)-1)].value = fixed
 		r.replace(chartWord, fixed)
@@ -239,7 +239,7 @@ func (r *run) helmRepo(words []word) {
 			r.judged++
 		}
 		if address := strings.TrimSuffix(w.value, "/"); address == "https://nvidia.github.io/gpu-operator" {
-			r.at(w, "stale-repository", finding.Warning, w.value, "the old repository of the chart; new releases are not published there", "write "+current, sourceDocs)
+			r.at(w, "stale-repository", report.Warning, w.value, "the old repository of the chart; new releases are not published there", "write "+current, sourceDocs)
 			r.replace(w, current)
 		}
 	}
@@ -258,18 +258,18 @@ func (r *run) helmFlags(h *helmCommand) {
 				r.corrections = append(r.corrections, correction{start, start + len(w.raw), text})
 			}
 		}
-		r.at(h.blanks[0], "escaped-space", finding.Error, `\ `,
+		r.at(h.blanks[0], "escaped-space", report.Failed, `\ `,
 			fmt.Sprintf(`"\ " is an escaped space, not a line continuation: helm gets " " as an argument%s`, times),
 			`break the line right after each \, or delete the \`, sourceShell)
 	}
 	for _, w := range h.opaque {
-		r.at(w, "not-judged", finding.Info, w.raw, "what it holds is not known here, so it is not judged", "", "")
+		r.at(w, "not-judged", report.Note, w.raw, "what it holds is not known here, so it is not judged", "", "")
 	}
 	for _, f := range h.flags {
 		_, takesValue := helmValueFlags[f.name]
 		_, isBool := helmBoolFlags[f.name]
 		if takesValue && !f.hasValue {
-			r.at(f.value, "helm-arguments", finding.Error, f.name, "the flag has no value", "", sourceHelm)
+			r.at(f.value, "helm-arguments", report.Failed, f.name, "the flag has no value", "", sourceHelm)
 			f.drop = true
 			continue
 		}
@@ -277,13 +277,13 @@ func (r *run) helmFlags(h *helmCommand) {
 			continue
 		}
 		fix, wrong := "see helm "+h.verb+" --help", f.name
-		if near := finding.Nearest(f.name, append(slices.Sorted(maps.Keys(helmValueFlags)), slices.Sorted(maps.Keys(helmBoolFlags))...)); near != "" {
+		if near := report.Nearest(f.name, append(slices.Sorted(maps.Keys(helmValueFlags)), slices.Sorted(maps.Keys(helmBoolFlags))...)); near != "" {
 			fix, f.name = "write "+near, near
 		}
-		r.at(f.value, "unknown-flag", finding.Error, wrong, "helm "+h.verb+" has no such flag and refuses the command", fix, sourceHelm)
+		r.at(f.value, "unknown-flag", report.Failed, wrong, "helm "+h.verb+" has no such flag and refuses the command", fix, sourceHelm)
 	}
 	if want := 2; len(h.positional) > want {
-		r.at(h.positional[want], "helm-arguments", finding.Error, h.positional[want].value,
+		r.at(h.positional[want], "helm-arguments", report.Failed, h.positional[want].value,
 			fmt.Sprintf("helm %s takes a name and a chart, found %d arguments", h.verb, len(h.positional)), "delete the rest, or put it after --set", sourceHelm)
 	}
 }
@@ -296,7 +296,7 @@ func (r *run) namespace(w word, subject string) string {
 	if strings.HasPrefix(w.value, operatorNamespace+"-") || strings.HasSuffix(w.value, "-"+operatorNamespace) || slipFor(w.value, operatorNamespace) == "" {
 		return w.value
 	}
-	r.at(w, "namespace", finding.Error, subject, fmt.Sprintf("%q looks like a slip for %s: everything else that names the namespace misses it", w.value, operatorNamespace), "write "+operatorNamespace, sourceDocs)
+	r.at(w, "namespace", report.Failed, subject, fmt.Sprintf("%q looks like a slip for %s: everything else that names the namespace misses it", w.value, operatorNamespace), "write "+operatorNamespace, sourceDocs)
 	return operatorNamespace
 }
 
@@ -307,7 +307,7 @@ func (r *run) operatorChart(s *script, h *helmCommand) {
 			f.value.value, f.rewritten = right, right
 		}
 	} else if h.verb != "template" && !h.namespaced {
-		r.at(h.words[0], "namespace", finding.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+operatorNamespace+" --create-namespace", sourceDocs)
+		r.at(h.words[0], "namespace", report.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+operatorNamespace+" --create-namespace", sourceDocs)
 		h.missing = append(h.missing, "--namespace "+operatorNamespace+" --create-namespace")
 	}
 	r.reusedValues(h)
@@ -338,7 +338,7 @@ func (r *run) reusedValues(h *helmCommand) {
 			h.missing = append(h.missing, "--version "+r.table.Latest().String())
 		}
 	}
-	r.at(f.value, "reuse-values", finding.Warning, "--reuse-values", reason, "write --reset-then-reuse-values, and --version", sourceHelm)
+	r.at(f.value, "reuse-values", report.Warning, "--reuse-values", reason, "write --reset-then-reuse-values, and --version", sourceHelm)
 	f.name = "--reset-then-reuse-values"
 }
 
@@ -368,15 +368,15 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 		at = f.value
 	}
 	if f != nil && f.value.dynamic {
-		r.at(at, "not-judged", finding.Info, "--version "+f.value.value, "which release this is is not known here; judged as "+r.table.Latest().String(), "name it with gpuop's --version", "")
+		r.at(at, "not-judged", report.Note, "--version "+f.value.value, "which release this is is not known here; judged as "+r.table.Latest().String(), "name it with gpuop's --version", "")
 	}
 	v, exact, err := r.table.Resolve(requested)
 	if err != nil {
 		if newest, ok := r.table.Newest(requested); ok {
-			r.at(at, "not-judged", finding.Info, "--version "+requested, ofRange(newest), "name a release", "")
+			r.at(at, "not-judged", report.Note, "--version "+requested, ofRange(newest), "name a release", "")
 			return newest
 		}
-		r.at(at, "chart-version", finding.Error, "--version "+requested, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
+		r.at(at, "chart-version", report.Failed, "--version "+requested, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
 		if f != nil {
 			f.rewritten = r.table.Latest().String()
 		}
@@ -395,8 +395,8 @@ func ofRange(newest chart.Version) string {
 }
 
 // otherRelease notes that a release is judged as another one.
-func (r *run) otherRelease(requested string, as chart.Version, at word) finding.Finding {
-	f := finding.Finding{ID: "chart-version", Subject: requested, File: r.name, Line: at.line, Column: at.col, Source: sourceValues,
+func (r *run) otherRelease(requested string, as chart.Version, at word) report.Row {
+	f := report.Row{ID: "chart-version", State: report.Note, Subject: requested, File: r.name, Line: at.line, Column: at.col, Source: sourceValues,
 		Reason: fmt.Sprintf("not in gpuop's table; judged as %s", as), Fix: "teach gpuop the release: --chart"}
 	if r.table.Newer(requested) {
 		r.newer = true
@@ -420,7 +420,7 @@ func (r *run) oldVersion(f *flagUse, requested string, v chart.Version) {
 	if len(lines) < 2 {
 		return
 	}
-	r.at(f.value, "old-version", finding.Info, "--version "+requested, fmt.Sprintf("%d release lines behind; NVIDIA supports the two newest", len(lines)),
+	r.at(f.value, "old-version", report.Note, "--version "+requested, fmt.Sprintf("%d release lines behind; NVIDIA supports the two newest", len(lines)),
 		"see what "+r.table.Latest().String()+" wants: gpuop lint --version "+r.table.Latest().String(), "GPU Operator life cycle policy")
 }
 
@@ -438,7 +438,7 @@ func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse
 			name, line = r.name, from.line
 		}
 		if f.value.dynamic || err != nil {
-			r.at(f.value, "file-not-read", finding.Info, name, "the file is not here, so its values are not judged", "run gpuop lint where the file is", "")
+			r.at(f.value, "file-not-read", report.Note, name, "the file is not here, so its values are not judged", "run gpuop lint where the file is", "")
 			continue
 		}
 		for _, st := range r.valuesText(in, name, "", data, line) {
@@ -465,7 +465,7 @@ func (r *run) file(s *script, name string) (data []byte, err error) {
 func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 	if f.value.dynamic {
 		if f.value.placeholder == "" {
-			r.at(f.value, "not-judged", finding.Info, f.name+" "+f.value.value, "the value is not known here, so it is not judged", "", "")
+			r.at(f.value, "not-judged", report.Note, f.name+" "+f.value.value, "the value is not known here, so it is not judged", "", "")
 		}
 		if key, _, found := strings.Cut(f.value.value, "="); found && key != "" && !strings.ContainsAny(key, "$`,[<") {
 			st := &setting{Setting: chart.Set(key, nil, ""), unknown: true, line: f.value.line, column: f.value.col, file: r.name, source: f.value.raw}
@@ -493,7 +493,7 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 		if before, after, found := cutLast(f.value.value, ","); found && !strings.Contains(after, "=") {
 			fix = "write " + before + `\,` + after + ", if the comma is part of the value"
 		}
-		r.at(f.value, "set-syntax", finding.Error, f.name+" "+f.value.value, err.Error(), fix, sourceHelm)
+		r.at(f.value, "set-syntax", report.Failed, f.name+" "+f.value.value, err.Error(), fix, sourceHelm)
 		f.opaque = true
 	}
 	for _, a := range assignments {
@@ -513,7 +513,7 @@ func (r *run) setFile(s *script, st *setting, a assignment) {
 	data, err := r.file(s, name)
 	if err != nil {
 		st.unknown = true
-		r.at(word{line: st.line, col: st.column}, "file-not-read", finding.Info, name, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
+		r.at(word{line: st.line, col: st.column}, "file-not-read", report.Note, name, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
 		return
 	}
 	st.Value = string(data)
@@ -530,7 +530,7 @@ func (r *run) setJSON(in *installation, f *flagUse) {
 	}
 	var node yaml.Node
 	if !found || !json.Valid([]byte(text)) || yaml.Unmarshal([]byte(text), &node) != nil || len(node.Content) == 0 {
-		r.at(f.value, "set-syntax", finding.Error, "--set-json "+key, "the value is not JSON", "", sourceHelm)
+		r.at(f.value, "set-syntax", report.Failed, "--set-json "+key, "the value is not JSON", "", sourceHelm)
 		return
 	}
 	f.settings = flatten(&fields.Reader{}, r.name, 0, chart.ParsePath(key), node.Content[0])

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 var (
@@ -36,13 +36,13 @@ func (in *installation) images() {
 			if repositoryName.MatchString(trimmed) {
 				fix, s.edit.Value = "write "+trimmed, &trimmed
 			}
-			in.add("image", finding.Error, fmt.Sprintf("%q is no registry and path; %s", s.text(), join), fix, sourceOperator, s)
+			in.add("image", report.Failed, fmt.Sprintf("%q is no registry and path; %s", s.text(), join), fix, sourceOperator, s)
 		}
 		if s := in.explicit(c + ".image"); s != nil && !s.unknown && s.text() != "" && !imageName.MatchString(s.text()) {
 			in.imageName(c, s)
 		}
 		if s := in.explicit(c + ".version"); s != nil && !s.unknown && s.text() != "" && !tagName.MatchString(s.text()) {
-			in.add("image", finding.Error, fmt.Sprintf("%q cannot be an image's tag or sha256 digest", s.text()), "", sourceOperator, s)
+			in.add("image", report.Failed, fmt.Sprintf("%q cannot be an image's tag or sha256 digest", s.text()), "", sourceOperator, s)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func (in *installation) imageName(component string, s *setting) {
 	repository, image, hasPath := cutLast(s.text(), "/")
 	image, tag, hasTag := strings.Cut(image, ":")
 	if !hasPath && !hasTag {
-		in.add("image", finding.Error, fmt.Sprintf("%q is no image's name", s.text()), "", sourceCRD, s)
+		in.add("image", report.Failed, fmt.Sprintf("%q is no image's name", s.text()), "", sourceCRD, s)
 		return
 	}
 	var parts []string
@@ -65,6 +65,6 @@ func (in *installation) imageName(component string, s *setting) {
 	if imageName.MatchString(image) {
 		s.edit.Drop, s.added = true, parts
 	}
-	in.add("image", finding.Error, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, and the API server refuses the rest", s.text()),
+	in.add("image", report.Failed, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, and the API server refuses the rest", s.text()),
 		"write "+strings.Join(parts, ", "), sourceCRD, s)
 }

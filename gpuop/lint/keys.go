@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // keyRules say what to report about a path, by how it stands to the chart's keys.
@@ -40,13 +40,13 @@ func (in *installation) keys() {
 }
 
 // addKey reports a wrong name: all settings below it are one finding, at the name.
-func (in *installation) addKey(id string, severity finding.Severity, reason, fix, source string, s *setting, v chart.Verdict) {
+func (in *installation) addKey(id string, severity report.State, reason, fix, source string, s *setting, v chart.Verdict) {
 	parent := s.Path[:v.Bad+1]
 	at := id + " " + parent.String()
 	if i, seen := in.byParent[at]; seen {
 		m := &in.mistakes[i]
 		m.settings = append(m.settings, s)
-		m.Severity = max(m.Severity, severity)
+		m.State = max(m.State, severity)
 		return
 	}
 	in.byParent[at] = len(in.mistakes)
@@ -74,7 +74,7 @@ func (in *installation) unknown(s *setting, v chart.Verdict) {
 		fix = "write " + instead(s, v).String()
 		in.move(s, v.Nearest)
 	}
-	in.addKey("unknown-key", finding.Error, fmt.Sprintf("no version of the chart has this key; %s ignores it without a word", in.version), fix, sourceValues, s, v)
+	in.addKey("unknown-key", report.Failed, fmt.Sprintf("no version of the chart has this key; %s ignores it without a word", in.version), fix, sourceValues, s, v)
 }
 
 // move lets the setting take another place, where nothing stands yet.
@@ -97,7 +97,7 @@ func (in *installation) free(s *setting, _ chart.Verdict) {
 		fix = "write " + to[:at+1].String()
 		in.move(s, to)
 	}
-	in.addKey("unknown-key", finding.Error, fmt.Sprintf("Kubernetes has no %s here: the API server drops it or refuses the pods", s.Path[at]), fix, sourceAPI, s, chart.Verdict{Bad: at})
+	in.addKey("unknown-key", report.Failed, fmt.Sprintf("Kubernetes has no %s here: the API server drops it or refuses the pods", s.Path[at]), fix, sourceAPI, s, chart.Verdict{Bad: at})
 }
 
 func (in *installation) misspelt(s *setting, v chart.Verdict) {
@@ -106,12 +106,12 @@ func (in *installation) misspelt(s *setting, v chart.Verdict) {
 		return
 	}
 	in.move(s, v.Nearest)
-	in.addKey("misspelt-key", finding.Warning, fmt.Sprintf("the chart has %s here; this adds another entry beside it", instead(s, v)), "write "+instead(s, v).String(), sourceValues, s, v)
+	in.addKey("misspelt-key", report.Warning, fmt.Sprintf("the chart has %s here; this adds another entry beside it", instead(s, v)), "write "+instead(s, v).String(), sourceValues, s, v)
 }
 
 func (in *installation) belowList(s *setting, v chart.Verdict) {
 	v.Bad--
-	in.addKey("wrong-type", finding.Error, "found a group of keys, want a list", "", sourceValues, s, v)
+	in.addKey("wrong-type", report.Failed, "found a group of keys, want a list", "", sourceValues, s, v)
 }
 
 // harmless reports whether the setting repeats a default that the chart had.
@@ -136,9 +136,9 @@ func (in *installation) groupGone(s *setting, v chart.Verdict) {
 }
 
 func (in *installation) early(s *setting, v chart.Verdict) {
-	severity := finding.Error
+	severity := report.Failed
 	if s.harmless(v.Key) {
-		severity = finding.Info
+		severity = report.Note
 	}
 	s.edit.Drop = true
 	in.addKey("key-not-yet", severity, fmt.Sprintf("came with %s; %s ignores it without a word", v.Key.Since(), in.version),
@@ -146,12 +146,12 @@ func (in *installation) early(s *setting, v chart.Verdict) {
 }
 
 func (in *installation) gone(s *setting, v chart.Verdict) {
-	severity := finding.Error
+	severity := report.Failed
 	switch advice := chart.Advice(s.Path); {
 	case s.harmless(v.Key):
-		severity = finding.Info
+		severity = report.Note
 	case strings.HasPrefix(advice, "drop it"): // the release does without by itself
-		severity = finding.Warning
+		severity = report.Warning
 	}
 	next, _ := in.table.Next(v.Key.Until())
 	fix := chart.Advice(s.Path)
@@ -189,7 +189,7 @@ func (in *installation) later(s *setting, v chart.Verdict) {
 		return
 	}
 	next, _ := in.table.Next(until)
-	in.add("key-goes", finding.Info, fmt.Sprintf("works with %s, but went with %s", in.version, next), chart.Advice(s.Path), sourceValues, s)
+	in.add("key-goes", report.Note, fmt.Sprintf("works with %s, but went with %s", in.version, next), chart.Advice(s.Path), sourceValues, s)
 }
 
 // nullGroup judges a group whose keys are all commented out. Another file or flag may bring one, and then
@@ -201,7 +201,7 @@ func (in *installation) nullGroup(s *setting) {
 	if in.opaque || !in.table.Needed(in.version, s.Path) || slices.ContainsFunc(in.settings, below) {
 		return
 	}
-	in.add("null-group", finding.Error, "it is empty, for which Helm deletes the chart's defaults below it, and the templates end in a nil pointer",
+	in.add("null-group", report.Failed, "it is empty, for which Helm deletes the chart's defaults below it, and the templates end in a nil pointer",
 		"delete the key, or write one of its keys, for example "+in.example(s.Path), sourceTemplates, s)
 }
 
@@ -218,10 +218,10 @@ func (in *installation) valueOfGroup(s *setting, _ chart.Verdict) {
 		if s.node != nil {
 			s.edit.Tree = doc.Content[0]
 		}
-		in.add("wrong-type", finding.Error, fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.name(), in.version), "write them as keys, without the |", sourceValues, s)
+		in.add("wrong-type", report.Failed, fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.name(), in.version), "write them as keys, without the |", sourceValues, s)
 		return
 	}
-	in.add("wrong-type", finding.Error, fmt.Sprintf("%s is a group of settings in the chart, not a value of its own", s.name()),
+	in.add("wrong-type", report.Failed, fmt.Sprintf("%s is a group of settings in the chart, not a value of its own", s.name()),
 		"set one of its keys, for example "+in.example(s.Path), sourceValues, s)
 }
 
@@ -250,7 +250,7 @@ func (in *installation) tooDeep(s *setting, v chart.Verdict) {
 		reason = fmt.Sprintf(`%s is a string in this chart; with keys below it the image's name becomes "map[…]" and cannot be pulled`, path)
 		source = sourceTemplates
 	}
-	in.add("below-a-value", finding.Error, reason, "", source, s)
+	in.add("below-a-value", report.Failed, reason, "", source, s)
 }
 
 // fixTooDeep writes the right settings for those below path, which mistake i is about.

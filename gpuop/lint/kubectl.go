@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -26,7 +26,7 @@ var writableLabels = []string{"nvidia.com/mig.config", "nvidia.com/device-plugin
 // kubectl judges a kubectl command: its form, namespaces, node labels, and the manifest that it reads.
 func (r *run) kubectl(s *script, c command) {
 	if c.words[0].value == "kubernetes" {
-		r.at(c.words[0], "unknown-command", finding.Error, "kubernetes", "there is no such program", "write kubectl", sourceKubectl)
+		r.at(c.words[0], "unknown-command", report.Failed, "kubernetes", "there is no such program", "write kubectl", sourceKubectl)
 		r.replace(c.words[0], "kubectl")
 	}
 	verb := ""
@@ -40,8 +40,8 @@ func (r *run) kubectl(s *script, c command) {
 		if !strings.HasPrefix(w.value, "-") && strings.TrimSpace(w.value) != "" {
 			verb, rest = w.value, c.words[i+1:]
 			if !slices.Contains(kubectlVerbs, verb) {
-				if near := finding.Nearest(verb, kubectlVerbs); near != "" {
-					r.at(w, "unknown-command", finding.Error, "kubectl "+verb, "kubectl has no such command", "write kubectl "+near, sourceKubectl)
+				if near := report.Nearest(verb, kubectlVerbs); near != "" {
+					r.at(w, "unknown-command", report.Failed, "kubectl "+verb, "kubectl has no such command", "write kubectl "+near, sourceKubectl)
 					r.replace(w, near)
 					verb = near
 				}
@@ -114,7 +114,7 @@ func (r *run) label(c command, rest []word) {
 		touchesMIG = r.nodeLabel(w, key, value) || touchesMIG
 	}
 	if touchesMIG && !overwrite {
-		r.at(c.words[0], "overwrite", finding.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite", sourceLabels)
+		r.at(c.words[0], "overwrite", report.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite", sourceLabels)
 	}
 }
 
@@ -122,7 +122,7 @@ func (r *run) label(c command, rest []word) {
 func (r *run) nodeLabel(w word, key, value string) bool {
 	if !slices.Contains(writableLabels, key) && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
 		if near := nearestLabel(key); near != "" {
-			r.at(w, "unknown-label", finding.Error, key, "nothing reads this label", "write "+near, sourceLabels)
+			r.at(w, "unknown-label", report.Failed, key, "nothing reads this label", "write "+near, sourceLabels)
 			key = near
 		}
 	}
@@ -130,7 +130,7 @@ func (r *run) nodeLabel(w word, key, value string) bool {
 		r.judged++
 	}
 	if key == sharing.ConfigLabel && !w.dynamic {
-		r.labels = append(r.labels, labelUse{value, finding.Finding{File: r.name, Line: w.line, Column: w.col, Subject: w.value}})
+		r.labels = append(r.labels, labelUse{value, report.Row{File: r.name, Line: w.line, Column: w.col, Subject: w.value}})
 	}
 	if key != "nvidia.com/mig.config" {
 		return false
@@ -143,7 +143,7 @@ func (r *run) nodeLabel(w word, key, value string) bool {
 func (r *run) selector(w word, selector string) {
 	product, found := strings.CutPrefix(selector, "nvidia.com/gpu.product=")
 	if found && staleProduct(strings.TrimPrefix(product, "=")) {
-		r.at(w, "stale-product", finding.Warning, selector, "matches no node today: the label's value begins with NVIDIA-", "write nvidia.com/gpu.product=NVIDIA-"+product, "k8s-device-plugin internal/lm")
+		r.at(w, "stale-product", report.Warning, selector, "matches no node today: the label's value begins with NVIDIA-", "write nvidia.com/gpu.product=NVIDIA-"+product, "k8s-device-plugin internal/lm")
 	}
 }
 
@@ -161,5 +161,5 @@ func (r *run) migConfig(w word, name string) {
 		return
 	}
 	fix := write(name, known, "see gpuop mig profiles, or use the name of a config of your own")
-	r.at(w, "mig-config", finding.Warning, "nvidia.com/mig.config="+name, fmt.Sprintf("no config of the MIG manager's own has the name %q", name), fix, "mig-parted config-default.yaml")
+	r.at(w, "mig-config", report.Warning, "nvidia.com/mig.config="+name, fmt.Sprintf("no config of the MIG manager's own has the name %q", name), fix, "mig-parted config-default.yaml")
 }

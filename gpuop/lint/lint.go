@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -57,7 +57,7 @@ type Options struct {
 
 // A Result is what was found.
 type Result struct {
-	Report finding.Report `json:"report"`
+	Report report.Report `json:"report"`
 	// Kinds are what the inputs were taken for, in order.
 	Kinds []string `json:"kinds"`
 	// Judged is how many inputs, commands and documents were judged; 0 is not clean.
@@ -98,7 +98,7 @@ type run struct {
 	secrets     []string
 	taints      []node.Taint
 	sets        []string
-	findings    []finding.Finding
+	findings    []report.Row
 	kinds       []string
 	documents   []doc
 	corrections []correction
@@ -234,9 +234,9 @@ func (r *run) unjudged(o Options) []string {
 }
 
 // at reports a mistake at a word of the command.
-func (r *run) at(w word, id string, severity finding.Severity, subject, reason, fix, source string) {
-	r.findings = append(r.findings, finding.Finding{
-		ID: id, Severity: severity, File: r.name, Line: w.line, Column: w.col, Subject: subject, Reason: reason, Fix: fix, Source: source,
+func (r *run) at(w word, id string, severity report.State, subject, reason, fix, source string) {
+	r.findings = append(r.findings, report.Row{
+		ID: id, State: severity, File: r.name, Line: w.line, Column: w.col, Subject: subject, Reason: reason, Fix: fix, Source: source,
 	})
 }
 
@@ -333,7 +333,7 @@ func (r *run) lookalikes(c command) {
 			seen[l.found] = true
 			where := w
 			where.col += at
-			r.at(where, "lookalike", finding.Error, l.found, "a character that a web page put in the place of an ASCII one; the shell does not know it", "write "+l.meant, sourceShell)
+			r.at(where, "lookalike", report.Failed, l.found, "a character that a web page put in the place of an ASCII one; the shell does not know it", "write "+l.meant, sourceShell)
 		}
 	}
 }
@@ -346,7 +346,7 @@ func (r *run) installation(in *installation) {
 	r.findings = append(r.findings, in.findings()...)
 	for _, s := range in.settings {
 		for _, n := range unknownIn(s.node) {
-			r.findings = append(r.findings, finding.Finding{ID: "not-judged", File: s.file, Line: n.Line + s.shift, Column: n.Column, Subject: s.name(), Reason: filledIn})
+			r.findings = append(r.findings, report.Row{ID: "not-judged", State: report.Note, File: s.file, Line: n.Line + s.shift, Column: n.Column, Subject: s.name(), Reason: filledIn})
 		}
 	}
 	r.embeddedData(in)
@@ -373,10 +373,10 @@ func unknownIn(n *yaml.Node) []*yaml.Node {
 var lowered = []string{"unknown-key", "misspelt-key", "unknown-field", "key-gone", "below-a-value", "operand-version"}
 
 // lenient makes notes of them where the release is not known itself.
-func lenient(findings []finding.Finding) {
+func lenient(findings []report.Row) {
 	for i := range findings {
 		if slices.Contains(lowered, findings[i].ID) {
-			findings[i].Severity = finding.Info
+			findings[i].State = report.Note
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -27,9 +27,9 @@ func judge(t testing.TB, o lint.Options) *lint.Result {
 }
 
 // brief writes findings as "severity id subject @line", one a string.
-func brief(r finding.Report) []string {
+func brief(r report.Report) []string {
 	var out []string
-	for _, f := range r.Findings {
+	for _, f := range r.Rows {
 		line := ""
 		if f.Line > 0 {
 			line = fmt.Sprintf(" @%d", f.Line)
@@ -38,7 +38,7 @@ func brief(r finding.Report) []string {
 		if f.Subject != "" {
 			subject = " " + f.Subject
 		}
-		out = append(out, fmt.Sprintf("%s %s%s%s", f.Severity, f.ID, subject, line))
+		out = append(out, fmt.Sprintf("%s %s%s%s", f.State.Severity(), f.ID, subject, line))
 	}
 	return out
 }
@@ -112,7 +112,7 @@ func TestInstallCommandIsCleanInTwoSteps(t *testing.T) {
 	for _, version := range []string{"", "v22.9.2", "v24.3.0", "latest"} {
 		corrected := judge(t, lint.Options{Version: version, Command: installCommand(t)}).Corrected
 		again := judge(t, lint.Options{Command: corrected})
-		if again.Report.AtLeast(finding.Warning) {
+		if again.Report.AtLeast(report.Warning) {
 			t.Errorf("for %q:\n%s\n%s", version, corrected, strings.Join(brief(again.Report), "\n"))
 		}
 		if version == "latest" {
@@ -306,7 +306,7 @@ func within(t *testing.T, text string, result *lint.Result) {
 	for _, end := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {
 		lines += strings.Count(text, end)
 	}
-	for _, f := range result.Report.Findings {
+	for _, f := range result.Report.Rows {
 		if f.Line < 0 || f.Line > lines {
 			t.Errorf("%s at line %d of %d", f.ID, f.Line, lines)
 		}
@@ -364,7 +364,7 @@ func TestFixWritesSetString(t *testing.T) {
 			if !strings.Contains(got.Corrected, tt.has) || tt.not != "" && strings.Contains(got.Corrected, tt.not) {
 				t.Errorf("corrected to %q, want %q and not %q", got.Corrected, tt.has, tt.not)
 			}
-			if again := judge(t, lint.Options{Command: got.Corrected}); strings.Contains(tt.has, "--set-string") && again.Report.AtLeast(finding.Warning) {
+			if again := judge(t, lint.Options{Command: got.Corrected}); strings.Contains(tt.has, "--set-string") && again.Report.AtLeast(report.Warning) {
 				t.Errorf("still wrong: %v", brief(again.Report))
 			}
 		})

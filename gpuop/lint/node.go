@@ -1,8 +1,8 @@
 package lint
 
 import (
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -17,11 +17,11 @@ func (r *run) node(n *node.Node, file string, shift int) {
 		return line
 	}
 	if config, has := n.Labels[sharing.ConfigLabel]; has {
-		r.labels = append(r.labels, labelUse{config, finding.Finding{File: file, Line: at(n.Lines[sharing.ConfigLabel]), Subject: sharing.ConfigLabel + "=" + config}})
+		r.labels = append(r.labels, labelUse{config, report.Row{File: file, Line: at(n.Lines[sharing.ConfigLabel]), Subject: sharing.ConfigLabel + "=" + config}})
 	}
 	const upgrade = "nvidia.com/gpu-driver-upgrade-state"
 	if n.Labels[upgrade] == "upgrade-failed" {
-		r.findings = append(r.findings, finding.Finding{ID: "node-upgrade-failed", Severity: finding.Error, File: file, Line: at(n.Lines[upgrade]), Subject: upgrade,
+		r.findings = append(r.findings, report.Row{ID: "node-upgrade-failed", State: report.Failed, File: file, Line: at(n.Lines[upgrade]), Subject: upgrade,
 			Reason: "the driver upgrade of this node failed", Fix: "read the driver pod's logs, then delete the pod", Source: "k8s-operator-libs pkg/upgrade"})
 	}
 	for _, f := range n.Check() {

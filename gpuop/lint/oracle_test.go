@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
@@ -48,10 +48,10 @@ func apiServer(t *testing.T) *charts.Definitions {
 }
 
 // refused is what is wrong by gpuop, but for what no definition can know.
-func refused(r finding.Report) []string {
+func refused(r report.Report) []string {
 	var out []string
-	for _, f := range r.Findings {
-		if f.Severity == finding.Error {
+	for _, f := range r.Rows {
+		if f.State == report.Failed {
 			out = append(out, f.ID+" "+f.Subject)
 		}
 	}
@@ -214,7 +214,7 @@ func TestSetAsHelm(t *testing.T) {
 	if err != nil || len(values["daemonsets"].(map[string]any)["tolerations"].([]any)) != 1 {
 		t.Fatalf("%v, %v", values, err)
 	}
-	if got := judge(t, lint.Options{Sets: []string{flags}}); len(got.Report.Findings) > 0 {
+	if got := judge(t, lint.Options{Sets: []string{flags}}); len(got.Report.Rows) > 0 {
 		t.Errorf("%v", brief(got.Report))
 	}
 }
@@ -276,7 +276,7 @@ func TestScriptsAsBash(t *testing.T) {
 		got := judge(t, lint.Options{Command: script})
 		var rest []string
 		shell := false
-		for _, f := range got.Report.Findings {
+		for _, f := range got.Report.Rows {
 			if f.ID == "broken-continuation" || f.ID == "brace-expansion" {
 				shell = true
 				continue
@@ -284,7 +284,7 @@ func TestScriptsAsBash(t *testing.T) {
 			rest = append(rest, f.ID+" "+f.Subject)
 		}
 		var whole []string
-		for _, f := range want.Report.Findings {
+		for _, f := range want.Report.Rows {
 			whole = append(whole, f.ID+" "+f.Subject)
 		}
 		slices.Sort(rest)

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // patched are the kinds of the operator by the names that kubectl takes.
@@ -63,7 +63,7 @@ func (r *run) patch(s *script, c command, rest []word) {
 	case file.value != "":
 		var err error
 		if data, err = r.file(s, file.value); err != nil || file.dynamic {
-			r.at(file, "file-not-read", finding.Info, file.value, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
+			r.at(file, "file-not-read", report.Note, file.value, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
 			return
 		}
 		text.line = 0
@@ -95,12 +95,12 @@ var patchOperations = []string{"add", "remove", "replace", "move", "copy", "test
 func (r *run) jsonPatch(j *schemaJudge, data []byte) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.SequenceNode {
-		j.reader.Add("wrong-type", finding.Error, nil, "patch", "a JSON patch is a list of operations", "")
+		j.reader.Add("wrong-type", report.Failed, nil, "patch", "a JSON patch is a list of operations", "")
 		return
 	}
 	for _, op := range doc.Content[0].Content {
 		if name := fields.Get(op, "op"); name == nil || !slices.Contains(patchOperations, name.Value) {
-			j.add("wrong-value", finding.Error, op, "op", "want one of "+alternatives(patchOperations), "")
+			j.add("wrong-value", report.Failed, op, "op", "want one of "+alternatives(patchOperations), "")
 		}
 		at := fields.Get(op, "path")
 		if at == nil || !strings.HasPrefix(at.Value, "/spec/") {
@@ -140,7 +140,7 @@ func (r *run) jsonPointer(j *schemaJudge, at, value *yaml.Node) {
 // A labelUse is a node's label that names a config of the device plugin.
 type labelUse struct {
 	value string
-	at    finding.Finding
+	at    report.Row
 }
 
 // configLabels compares the labels of nodes with the configs of the ConfigMaps in the same input.
@@ -154,7 +154,7 @@ func (r *run) configLabels() {
 			continue
 		}
 		f := use.at
-		f.ID, f.Severity, f.Source = "config-label", finding.Error, "k8s-device-plugin cmd/config-manager"
+		f.ID, f.State, f.Source = "config-label", report.Failed, "k8s-device-plugin cmd/config-manager"
 		f.Reason = fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.value)
 		f.Fix = "the configs are " + strings.Join(known, ", ")
 		if slices.Contains(r.configMaps, use.value) {

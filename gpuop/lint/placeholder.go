@@ -6,7 +6,7 @@ import (
 
 	"mvdan.cc/sh/v3/syntax"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // The characters that stand for < and > of a placeholder, and for what the shell would read inside,
@@ -82,7 +82,7 @@ func (r *run) placeholders(c command) {
 			if strings.Contains(strings.ToLower(w.placeholder), "node") {
 				fix = "write a node's name"
 			}
-			r.at(w, "placeholder", finding.Error, w.placeholder, "to the shell this is a file to read and one to write, not a name to fill in", fix, sourceShell)
+			r.at(w, "placeholder", report.Failed, w.placeholder, "to the shell this is a file to read and one to write, not a name to fill in", fix, sourceShell)
 		}
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 // pluginFindings judges a device plugin config for the route by which it reaches the plugin.
-func pluginFindings(data []byte, route sharing.Route) []finding.Finding {
+func pluginFindings(data []byte, route sharing.Route) []report.Row {
 	config, findings := sharing.Parse(data)
 	if config != nil {
 		findings = append(findings, config.Dead(route)...)
@@ -28,7 +28,7 @@ func (r *run) pluginChart(s *script, h *helmCommand) {
 	r.kinds = append(r.kinds, "helm "+h.verb+" of nvidia-device-plugin")
 	if f := h.flag("--version"); f != nil && !f.value.dynamic {
 		if m := pluginVersion.FindStringSubmatch(f.value.value); m != nil && (len(m[1]) < 2 || m[1] < "20") {
-			r.at(f.value, "old-version", finding.Info, "--version "+f.value.value, "the current chart is 0.20.0; a separate resource for MIG profiles such as 1g.10gb+me came with it", "", sourcePlugin)
+			r.at(f.value, "old-version", report.Note, "--version "+f.value.value, "the current chart is 0.20.0; a separate resource for MIG profiles such as 1g.10gb+me came with it", "", sourcePlugin)
 		}
 	}
 	configs, named := 0, false
@@ -38,7 +38,7 @@ func (r *run) pluginChart(s *script, h *helmCommand) {
 		}
 		assignments, err := parseSet(f.value.value, false)
 		if err != nil {
-			r.at(f.value, "set-syntax", finding.Error, f.name+" "+f.value.value, err.Error(), "", sourceHelm)
+			r.at(f.value, "set-syntax", report.Failed, f.name+" "+f.value.value, err.Error(), "", sourceHelm)
 		}
 		for _, a := range assignments {
 			name, isMap := strings.CutPrefix(a.path.String(), "config.map.")
@@ -48,13 +48,13 @@ func (r *run) pluginChart(s *script, h *helmCommand) {
 			configs++
 			named = named || name == "default"
 			if !labelValue.MatchString(name) {
-				r.at(f.value, "config-map", finding.Error, name, "the name cannot be the value of the node label nvidia.com/device-plugin.config", "use letters, digits, - _ and .", "Kubernetes label syntax")
+				r.at(f.value, "config-map", report.Failed, name, "the name cannot be the value of the node label nvidia.com/device-plugin.config", "use letters, digits, - _ and .", "Kubernetes label syntax")
 			}
 			r.pluginFile(s, f, scalarText(a.value))
 		}
 	}
 	if configs > 1 && !named && h.flagSetting("config.default") == "" {
-		r.at(h.words[0], "config-fallback", finding.Info, "config.map", fmt.Sprintf("%d configs and none named default: a node without the label nvidia.com/device-plugin.config gets none", configs),
+		r.at(h.words[0], "config-fallback", report.Note, "config.map", fmt.Sprintf("%d configs and none named default: a node without the label nvidia.com/device-plugin.config gets none", configs),
 			"set config.default, or name one of them default", sourcePlugin)
 	}
 }
@@ -84,7 +84,7 @@ func (r *run) pluginFile(s *script, f *flagUse, name string) {
 	}
 	data, err := r.file(s, name)
 	if err != nil {
-		r.at(f.value, "file-not-read", finding.Info, name, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
+		r.at(f.value, "file-not-read", report.Note, name, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
 		return
 	}
 	r.parse(text{name: name, data: data, route: sharing.Plugin})

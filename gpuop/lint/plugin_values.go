@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -60,8 +60,8 @@ func (r *run) pluginValues(d *doc) {
 			r.embedded(d.file, "config.map."+f.Name, f.Value, d.line, sharing.Plugin)
 		}
 	}
-	if n := fields.Get(d.root, "config", "default"); n != nil && n.Value != "" && len(configs) > 0 && finding.Nearest(n.Value, configs) != n.Value {
-		reader.Add("config-map", finding.Error, n, "config.default", "no config of this name in config.map; the plugin of every node exits", "the configs are "+strings.Join(configs, ", "))
+	if n := fields.Get(d.root, "config", "default"); n != nil && n.Value != "" && len(configs) > 0 && report.Nearest(n.Value, configs) != n.Value {
+		reader.Add("config-map", report.Failed, n, "config.default", "no config of this name in config.map; the plugin of every node exits", "the configs are "+strings.Join(configs, ", "))
 	}
 	r.report(d, reader.Findings)
 }

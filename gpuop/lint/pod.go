@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // podSpec returns the spec of the pod that a manifest makes, or nil.
@@ -99,7 +99,7 @@ func (r *run) podSpec(d *doc, spec *yaml.Node, mixed bool) {
 		tolerations := podTolerations(spec)
 		for _, t := range r.taints {
 			if !node.Covered(tolerations, t) {
-				p.add("taint", finding.Error, spec, "spec.tolerations", fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: the pod stays Pending", t),
+				p.add("taint", report.Failed, spec, "spec.tolerations", fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: the pod stays Pending", t),
 					"add {key: "+t.Key+", operator: Exists, effect: "+t.Effect+"}", sourceKubernetes)
 			}
 		}
@@ -107,7 +107,7 @@ func (r *run) podSpec(d *doc, spec *yaml.Node, mixed bool) {
 		p.client(spec, fields.Text(d.root, "kind"))
 	}
 	if product := fields.Get(spec, "nodeSelector", "nvidia.com/gpu.product"); product != nil && staleProduct(product.Value) {
-		p.add("stale-product", finding.Warning, product, "nodeSelector nvidia.com/gpu.product", fmt.Sprintf("%q matches no node today: the label's value begins with NVIDIA-", product.Value),
+		p.add("stale-product", report.Warning, product, "nodeSelector nvidia.com/gpu.product", fmt.Sprintf("%q matches no node today: the label's value begins with NVIDIA-", product.Value),
 			"write NVIDIA-"+product.Value, "k8s-device-plugin internal/lm")
 	}
 	r.report(d, p.findings)
@@ -127,14 +127,14 @@ func (r *run) lostIndentation(d *doc) {
 			stray = append(stray, f.Name)
 		}
 	}
-	f := finding.Finding{ID: "no-pod-spec", Severity: finding.Error, Line: d.root.Line, Subject: "spec", Source: sourceKubernetes,
+	f := report.Row{ID: "no-pod-spec", State: report.Failed, Line: d.root.Line, Subject: "spec", Source: sourceKubernetes,
 		Reason: "the manifest has no pod spec, so nothing runs", Fix: "put containers under spec"}
 	if len(stray) > 0 {
 		f.ID = "indentation"
 		f.Reason = "the indentation is lost: " + strings.Join(stray, ", ") + " stand at the left margin, where the API server knows no such field"
 		f.Fix = "indent what belongs under metadata, spec, containers and resources by two spaces each"
 	}
-	r.report(d, []finding.Finding{f})
+	r.report(d, []report.Row{f})
 }
 
 // misplaced says where a field belongs that stands on the wrong level of a pod.
@@ -157,7 +157,7 @@ func (p *podJudge) api(spec *yaml.Node, mixed bool) {
 	list := fields.Items(fields.Get(spec, "tolerations"))
 	for i, t := range podTolerations(spec) {
 		for _, problem := range problems(t) {
-			p.add("toleration", finding.Error, list[i], fmt.Sprintf("tolerations[%d].%s", i, problem[0]), problem[1], problem[2], sourceTolerations)
+			p.add("toleration", report.Failed, list[i], fmt.Sprintf("tolerations[%d].%s", i, problem[0]), problem[1], problem[2], sourceTolerations)
 		}
 	}
 }
@@ -165,11 +165,11 @@ func (p *podJudge) api(spec *yaml.Node, mixed bool) {
 // podJudge collects the findings about one pod.
 type podJudge struct {
 	doc      *doc
-	findings []finding.Finding
+	findings []report.Row
 }
 
-func (p *podJudge) add(id string, severity finding.Severity, at *yaml.Node, subject, reason, fix, source string) {
-	p.findings = append(p.findings, finding.Finding{ID: id, Severity: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source})
+func (p *podJudge) add(id string, severity report.State, at *yaml.Node, subject, reason, fix, source string) {
+	p.findings = append(p.findings, report.Row{ID: id, State: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source})
 }
 
 // container judges a container's resources and reports whether it requests a GPU.
@@ -196,22 +196,22 @@ func (p *podJudge) container(where string, c *yaml.Node) bool {
 		limit, limited := amounts[f.Name]
 		switch {
 		case !limited:
-			p.add("gpu-limits", finding.Error, f.Key, where+": requests."+f.Name, "a GPU needs a limit: the API server refuses requests without limits", "put it under limits", sourceKubernetes)
+			p.add("gpu-limits", report.Failed, f.Key, where+": requests."+f.Name, "a GPU needs a limit: the API server refuses requests without limits", "put it under limits", sourceKubernetes)
 			p.resource(where+": requests."+f.Name, f)
 		case limit != f.Value.Value:
-			p.add("gpu-limits", finding.Error, f.Value, where+": requests."+f.Name, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit), "leave out the request", sourceKubernetes)
+			p.add("gpu-limits", report.Failed, f.Value, where+": requests."+f.Name, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit), "leave out the request", sourceKubernetes)
 		}
 	}
 	for _, name := range names(amounts) {
 		if n, _ := strconv.Atoi(amounts[name]); n > 1 && strings.HasSuffix(name, ".shared") {
-			p.add("shared-many", finding.Warning, limits, where+": limits."+name, fmt.Sprintf("%d replicas of a shared GPU give no more time than 1, and failRequestsGreaterThanOne refuses them", n), "request 1", "k8s-device-plugin README")
+			p.add("shared-many", report.Warning, limits, where+": limits."+name, fmt.Sprintf("%d replicas of a shared GPU give no more time than 1, and failRequestsGreaterThanOne refuses them", n), "request 1", "k8s-device-plugin README")
 		}
 	}
 	if image := fields.Get(c, "image"); image != nil && strings.HasPrefix(image.Value, "nvidia/samples:vectoradd") {
-		p.add("stale-image", finding.Info, image, where+": image", image.Value+" is an old sample that is not maintained", "write nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubuntu22.04", sourceDocs)
+		p.add("stale-image", report.Note, image, where+": image", image.Value+" is an old sample that is not maintained", "write nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubuntu22.04", sourceDocs)
 	}
 	if visible := envNode(c, "NVIDIA_VISIBLE_DEVICES"); visible != nil && requested {
-		p.add("visible-devices", finding.Warning, visible, where+": NVIDIA_VISIBLE_DEVICES", "the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it", "k8s-device-plugin README")
+		p.add("visible-devices", report.Warning, visible, where+": NVIDIA_VISIBLE_DEVICES", "the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it", "k8s-device-plugin README")
 	}
 	return requested
 }
@@ -233,11 +233,11 @@ func (p *podJudge) resource(subject string, f fields.Field) {
 		if f.Value.Kind != yaml.ScalarNode {
 			found = "a group"
 		}
-		p.add("gpu-integer", finding.Error, f.Value, subject, fmt.Sprintf("found %s, want a whole number: an extended resource cannot be split", found),
+		p.add("gpu-integer", report.Failed, f.Value, subject, fmt.Sprintf("found %s, want a whole number: an extended resource cannot be split", found),
 			"request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)", sourceKubernetes)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
-		p.add("gpu-resource", finding.Error, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix, "k8s-device-plugin internal/rm")
+		p.add("gpu-resource", report.Failed, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix, "k8s-device-plugin internal/rm")
 	}
 }
 
@@ -289,11 +289,11 @@ func (p *podJudge) client(spec *yaml.Node, kind string) {
 			at = c
 		}
 		if fields.Text(spec, "runtimeClassName") == "" {
-			p.add("runtime-class", finding.Warning, at, "spec.runtimeClassName", "since v25.10.0 GPUs come through CDI, and a container that relies on NVIDIA_VISIBLE_DEVICES gets none without the runtime class",
+			p.add("runtime-class", report.Warning, at, "spec.runtimeClassName", "since v25.10.0 GPUs come through CDI, and a container that relies on NVIDIA_VISIBLE_DEVICES gets none without the runtime class",
 				"set runtimeClassName: nvidia", "GPU Operator documentation: CDI")
 		}
 		if kind == "DaemonSet" && fields.Text(spec, "nodeSelector", "nvidia.com/gpu.deploy.client") == "" {
-			p.add("gpu-client", finding.Warning, at, "spec.nodeSelector", "the pods hold the GPU, and a MIG change or driver upgrade waits for them forever: the operator evicts clients only by this selector",
+			p.add("gpu-client", report.Warning, at, "spec.nodeSelector", "the pods hold the GPU, and a MIG change or driver upgrade waits for them forever: the operator evicts clients only by this selector",
 				`add nvidia.com/gpu.deploy.client: "true"`, "GPU Operator documentation: GPU clients")
 		}
 		return

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // apiVersions are the versions of the operator's resources.
@@ -27,10 +27,10 @@ func (r *run) resource(d *doc) {
 		if have != nil {
 			at, found = have, have.Value
 		}
-		j.add("api-version", finding.Error, at, "apiVersion", fmt.Sprintf("found %s; the %s is of %s", found, d.kind, want), "write "+want)
+		j.add("api-version", report.Failed, at, "apiVersion", fmt.Sprintf("found %s; the %s is of %s", found, d.kind, want), "write "+want)
 	}
 	if k := fields.Get(d.root, "kind"); k.Value != string(d.kind) {
-		j.add("unknown-kind", finding.Error, k, "kind", "the API server knows no kind "+k.Value, "write "+string(d.kind))
+		j.add("unknown-kind", report.Failed, k, "kind", "the API server knows no kind "+k.Value, "write "+string(d.kind))
 	}
 	spec := fields.Get(d.root, "spec")
 	if spec != nil {
@@ -41,7 +41,7 @@ func (r *run) resource(d *doc) {
 		if name != nil {
 			at = name
 		}
-		j.add("singleton", finding.Error, at, "metadata.name", "the API server refuses every other name: there is one GPUCluster", "write gpu-cluster")
+		j.add("singleton", report.Failed, at, "metadata.name", "the API server refuses every other name: there is one GPUCluster", "write gpu-cluster")
 	}
 	if spec != nil {
 		r.rulesOf(d, spec, j)
@@ -53,7 +53,7 @@ func (r *run) resource(d *doc) {
 func (r *run) noKind(d *doc, j *schemaJudge) {
 	for _, v := range r.table.Versions() {
 		if j.version.Before(v) && slices.Contains(r.table.Kinds(v), j.kind) {
-			j.add("unknown-kind", finding.Error, d.root, "kind", fmt.Sprintf("the kind %s came with %s; %s does not have it", j.kind, v, j.version), "install "+v.String()+" or later")
+			j.add("unknown-kind", report.Failed, d.root, "kind", fmt.Sprintf("the kind %s came with %s; %s does not have it", j.kind, v, j.version), "install "+v.String()+" or later")
 			r.report(d, j.reader.Findings)
 			return
 		}
@@ -97,7 +97,7 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
 // driver judges what the definition of NVIDIADriver says by rules instead of fields.
 func (r *run) driver(d *doc, spec *yaml.Node, j *schemaJudge) {
 	if selector := fields.Get(spec, "nodeSelector"); fields.Text(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
-		j.add("excludes", finding.Error, selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
+		j.add("excludes", report.Failed, selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
 	}
 	name := fields.Text(d.root, "metadata", "name")
 	if name == "" {
@@ -117,7 +117,7 @@ func (r *run) driver(d *doc, spec *yaml.Node, j *schemaJudge) {
 			if at == nil {
 				at = spec
 			}
-			j.add("immutable", finding.Error, at, "spec."+field, fmt.Sprintf("was %q in the NVIDIADriver %s before, and cannot change", was, name), "delete the NVIDIADriver and create it again")
+			j.add("immutable", report.Failed, at, "spec."+field, fmt.Sprintf("was %q in the NVIDIADriver %s before, and cannot change", was, name), "delete the NVIDIADriver and create it again")
 		}
 	}
 }

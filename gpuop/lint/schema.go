@@ -15,7 +15,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const sourceAPI = "Kubernetes API reference"
@@ -144,13 +144,13 @@ func kubePath(path chart.Path) (at int, near string, ok bool) {
 		for n := i + 1; n < len(path); n++ {
 			switch {
 			case s.of == resourceList && !standardResource(path[n]):
-				return n, finding.Nearest(path[n], plainResources), true
+				return n, report.Nearest(path[n], plainResources), true
 			case s.kind == "map":
 				s = s.element()
 			case s.kind != "object":
 				return n, "", true
 			case s.child(path[n]) == nil:
-				return n, finding.Nearest(path[n], s.names()), true
+				return n, report.Nearest(path[n], s.names()), true
 			default:
 				s = s.child(path[n])
 			}
@@ -181,12 +181,12 @@ type schemaJudge struct {
 	reader *fields.Reader
 }
 
-func (j *schemaJudge) add(id string, severity finding.Severity, at *yaml.Node, subject, reason, fix string) {
+func (j *schemaJudge) add(id string, severity report.State, at *yaml.Node, subject, reason, fix string) {
 	source := sourceCRD
 	if j.kind == "" {
 		source = sourceAPI
 	}
-	j.reader.Findings = append(j.reader.Findings, finding.Finding{ID: id, Severity: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source})
+	j.reader.Findings = append(j.reader.Findings, report.Row{ID: id, State: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source})
 }
 
 // wrong reports a value of another type.
@@ -195,7 +195,7 @@ func (j *schemaJudge) wrong(n *yaml.Node, where, want, fix string) {
 	if j.kind == "" {
 		refuses = "the API server refuses the pod"
 	}
-	j.add("wrong-type", finding.Error, n, where, "found "+nodeText(n)+", want "+want+": "+refuses, fix)
+	j.add("wrong-type", report.Failed, n, where, "found "+nodeText(n)+", want "+want+": "+refuses, fix)
 }
 
 // value judges a node; where is its name in findings.
@@ -206,7 +206,7 @@ func (j *schemaJudge) value(s *schema, where string, n *yaml.Node) {
 	}
 	if unknownNode(n) {
 		if s.of != nil && s.kind != "string" {
-			j.add("not-judged", finding.Info, n, where, filledIn, "")
+			j.add("not-judged", report.Note, n, where, filledIn, "")
 		}
 		return
 	}
@@ -237,7 +237,7 @@ func (j *schemaJudge) group(s *schema, where string, n *yaml.Node) {
 		inner := (*schema)(nil)
 		switch {
 		case s.of == resourceList && !standardResource(f.Name):
-			j.add("unknown-key", finding.Error, f.Key, subject, "Kubernetes has no such resource: the API server refuses the pod", write(f.Name, plainResources, ""))
+			j.add("unknown-key", report.Failed, f.Key, subject, "Kubernetes has no such resource: the API server refuses the pod", write(f.Name, plainResources, ""))
 			continue
 		case s.of == resourceList && gpuResource(f.Name):
 			continue
@@ -263,7 +263,7 @@ func (j *schemaJudge) group(s *schema, where string, n *yaml.Node) {
 		}
 	}
 	if len(missing) > 0 {
-		j.add("missing-field", finding.Error, n, strings.Join(missing, ", "), "missing: the API server refuses the "+j.kind+" without", "")
+		j.add("missing-field", report.Failed, n, strings.Join(missing, ", "), "missing: the API server refuses the "+j.kind+" without", "")
 	}
 }
 
@@ -277,7 +277,7 @@ func (j *schemaJudge) unknown(s *schema, subject string, outermost bool, f field
 		return
 	}
 	fix := "delete it"
-	if near := finding.Nearest(f.Name, known); near != "" {
+	if near := report.Nearest(f.Name, known); near != "" {
 		fix = "write " + near
 	} else if right := fieldAliases[f.Name]; slices.Contains(known, right) {
 		fix = "write " + right
@@ -285,7 +285,7 @@ func (j *schemaJudge) unknown(s *schema, subject string, outermost bool, f field
 		fix = place
 	}
 	if s.of != nil {
-		j.add("unknown-key", finding.Error, f.Key, subject, "Kubernetes has no such field here: the API server drops it, or refuses the pod with strict validation", fix)
+		j.add("unknown-key", report.Failed, f.Key, subject, "Kubernetes has no such field here: the API server drops it, or refuses the pod with strict validation", fix)
 		return
 	}
 	reason := fmt.Sprintf("the %s has no such field: the API server drops it, or refuses the object with strict validation", j.kind)
@@ -299,7 +299,7 @@ func (j *schemaJudge) unknown(s *schema, subject string, outermost bool, f field
 		}
 		break
 	}
-	j.add("unknown-field", finding.Error, f.Key, subject, reason, fix)
+	j.add("unknown-field", report.Failed, f.Key, subject, reason, fix)
 }
 
 // scalarTags are the YAML tags that a scalar of a kind takes.
@@ -338,16 +338,16 @@ func (j *schemaJudge) scalar(s *schema, where string, n *yaml.Node) {
 	}
 	if len(known.Enum) > 0 && !slices.Contains(known.Enum, n.Value) {
 		fix := write(strings.ToLower(n.Value), known.Enum, "")
-		j.add("wrong-value", finding.Error, n, where, fmt.Sprintf("found %q, want %s; the API server refuses it", n.Value, alternatives(known.Enum)), fix)
+		j.add("wrong-value", report.Failed, n, where, fmt.Sprintf("found %q, want %s; the API server refuses it", n.Value, alternatives(known.Enum)), fix)
 		return
 	}
 	number, err := strconv.ParseFloat(n.Value, 64)
 	if err == nil && outside(known, number) {
-		j.add("wrong-value", finding.Error, n, where, "found "+n.Value+", which is out of the range that the API server accepts", "")
+		j.add("wrong-value", report.Failed, n, where, "found "+n.Value+", which is out of the range that the API server accepts", "")
 	}
 	if known.Pattern != "" && n.Tag == "!!str" {
 		if want, err := regexp.Compile(known.Pattern); err == nil && !want.MatchString(n.Value) {
-			j.add("wrong-value", finding.Error, n, where, fmt.Sprintf("found %q, want what matches %s; the API server refuses it", n.Value, known.Pattern), "")
+			j.add("wrong-value", report.Failed, n, where, fmt.Sprintf("found %q, want what matches %s; the API server refuses it", n.Value, known.Pattern), "")
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/syntax"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -61,7 +61,7 @@ type script struct {
 	commands []command
 	// files are those that the script itself writes with a here-document, by name.
 	files       map[string]*document
-	findings    []finding.Finding
+	findings    []report.Row
 	corrections []correction
 }
 
@@ -100,18 +100,18 @@ func parseScript(text string) *script {
 	foreign := false
 	s.text, foreign = shellText(text)
 	if foreign {
-		s.findings = append(s.findings, finding.Finding{ID: "not-posix", Severity: finding.Info,
+		s.findings = append(s.findings, report.Row{ID: "not-posix", State: report.Note,
 			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\", Source: sourceShell})
 	}
 	if reason := tooComplex(s.text); reason != "" {
-		s.findings = append(s.findings, finding.Finding{ID: "not-judged", Severity: finding.Info, Reason: reason})
+		s.findings = append(s.findings, report.Row{ID: "not-judged", State: report.Note, Reason: reason})
 		return s
 	}
 	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
 	text, masked := maskPlaceholders(s.text)
 	file, err := parser.Parse(strings.NewReader(text), "")
 	if err != nil {
-		f := finding.Finding{ID: "shell-syntax", Severity: finding.Error, Reason: "the shell cannot read this: " + err.Error(), Source: sourceShell}
+		f := report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: " + err.Error(), Source: sourceShell}
 		var parse syntax.ParseError
 		if errors.As(err, &parse) {
 			f.Reason, f.Line, f.Column = "the shell cannot read this: "+parse.Text, int(parse.Pos.Line()), int(parse.Pos.Col())
@@ -287,7 +287,7 @@ func (r *scriptReader) broken(c command) {
 		reason, fix = "the comment ends the command, so the shell runs what follows as a command of its own", "move the comment above the command"
 	}
 	w := c.words[0]
-	r.findings = append(r.findings, finding.Finding{ID: "broken-continuation", Severity: finding.Error, Line: w.line, Column: w.col, Subject: w.value, Reason: reason, Fix: fix, Source: sourceShell})
+	r.findings = append(r.findings, report.Row{ID: "broken-continuation", State: report.Failed, Line: w.line, Column: w.col, Subject: w.value, Reason: reason, Fix: fix, Source: sourceShell})
 	r.corrections = append(r.corrections, correction{last.end, c.start, " \\\n  "})
 	if comment := strings.TrimSpace(between); strings.HasPrefix(comment, "#") {
 		above := lineStart(r.text, last.line)
@@ -456,7 +456,7 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 		}
 	}
 	if len(list) > 1 && strings.Contains(out.raw, "{") && !strings.Contains(out.raw, "$") {
-		r.findings = append(r.findings, finding.Finding{ID: "brace-expansion", Severity: finding.Error, Line: out.line, Column: out.col, Subject: out.raw,
+		r.findings = append(r.findings, report.Row{ID: "brace-expansion", State: report.Failed, Line: out.line, Column: out.col, Subject: out.raw,
 			Reason: fmt.Sprintf("bash makes %d arguments of the braces: %s", len(list), strings.Join(list, " ")), Fix: "write " + quote(out.raw), Source: "Bash manual: brace expansion"})
 		start := int(w.Pos().Offset())
 		r.corrections = append(r.corrections, correction{start, start + len(out.raw), quote(out.raw)})

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // secrets are the places of passwords and tokens in a script: the value is the second group.
@@ -106,7 +106,7 @@ func (r *run) sensitive(n *yaml.Node) {
 func (r *run) learn(text string) { r.secrets = append(r.secrets, secretsIn(text)...) }
 
 // masked hides the secrets in what is said of the inputs.
-func (r *run) masked(findings []finding.Finding) {
+func (r *run) masked(findings []report.Row) {
 	slices.SortFunc(r.secrets, func(a, b string) int { return len(b) - len(a) })
 	r.secrets = slices.Compact(r.secrets)
 	for i := range findings {

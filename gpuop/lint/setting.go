@@ -11,8 +11,8 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // maxNodes bounds how much of a document is looked at: aliases of aliases can blow it up.
@@ -132,7 +132,7 @@ func (f *flattener) below(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) 
 	f.nodes++
 	if f.nodes > maxNodes {
 		if f.nodes == maxNodes+1 {
-			f.reader.Add("too-large", finding.Error, at, "", "the document holds more values than any chart reads; the rest is not looked at", "")
+			f.reader.Add("too-large", report.Failed, at, "", "the document holds more values than any chart reads; the rest is not looked at", "")
 		}
 		return
 	}
@@ -165,7 +165,7 @@ func unknownNode(n *yaml.Node) bool {
 
 // A mistake is a finding and the settings it is about.
 type mistake struct {
-	finding.Finding
+	report.Row
 	settings []*setting
 }
 
@@ -221,8 +221,8 @@ func (in *installation) index() {
 }
 
 // add reports a mistake at the first of the settings.
-func (in *installation) add(id string, severity finding.Severity, reason, fix, source string, settings ...*setting) {
-	f := finding.Finding{ID: id, Severity: severity, Reason: reason, Fix: fix, Source: source}
+func (in *installation) add(id string, severity report.State, reason, fix, source string, settings ...*setting) {
+	f := report.Row{ID: id, State: severity, Reason: reason, Fix: fix, Source: source}
 	if len(settings) > 0 {
 		names := make([]string, len(settings))
 		for i, s := range settings {
@@ -284,22 +284,22 @@ next:
 }
 
 // findings returns what was found; of a command the mistakes of one kind become one finding.
-func (in *installation) findings() []finding.Finding {
-	var out []finding.Finding
+func (in *installation) findings() []report.Row {
+	var out []report.Row
 	type kind struct {
 		id, reason, fix string
-		severity        finding.Severity
+		severity        report.State
 	}
 	at := map[kind]int{}
 	more := map[int][]string{}
 	for _, m := range in.mistakes {
-		k := kind{m.ID, m.Reason, m.Fix, m.Severity}
+		k := kind{m.ID, m.Reason, m.Fix, m.State}
 		if i, seen := at[k]; in.flags && seen && m.Subject != "" {
 			more[i] = append(more[i], m.Subject)
 			continue
 		}
 		at[k] = len(out)
-		out = append(out, m.Finding)
+		out = append(out, m.Row)
 	}
 	for i, subjects := range more {
 		out[i].Subject = strings.Join(append([]string{out[i].Subject}, subjects...), ", ")

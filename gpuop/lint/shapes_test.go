@@ -192,7 +192,7 @@ func TestScriptsAmongTheFiles(t *testing.T) {
 		script("c.sh", "echo nothing"),
 	}, Command: "kubectl label node n nvidia.com/mig.confg=all-1g.10gb --overwrite"})
 	var got []string
-	for _, f := range result.Report.Findings {
+	for _, f := range result.Report.Rows {
 		got = append(got, f.File+" "+f.ID)
 	}
 	slices.Sort(got)

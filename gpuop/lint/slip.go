@@ -3,7 +3,7 @@ package lint
 import (
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	words "github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
@@ -39,7 +39,7 @@ func sameLetters(a, b string) bool {
 
 // write is the fix that names the nearest of the known words, or otherwise.
 func write(word string, known []string, otherwise string) string {
-	if near := finding.Nearest(word, known); near != "" {
+	if near := report.Nearest(word, known); near != "" {
 		return "write " + near
 	}
 	return otherwise
@@ -52,8 +52,8 @@ func nearestLabel(label string) string {
 	for i, l := range writableLabels {
 		names[i] = strings.TrimPrefix(l, labelPrefix)
 	}
-	near := finding.Nearest(name, names)
-	ours := prefix == "nvidia" || finding.Nearest(prefix, []string{strings.TrimSuffix(labelPrefix, "/")}) != ""
+	near := report.Nearest(name, names)
+	ours := prefix == "nvidia" || report.Nearest(prefix, []string{strings.TrimSuffix(labelPrefix, "/")}) != ""
 	if near == "" || !ours {
 		return ""
 	}

@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // toleration is a toleration of a pod.
@@ -50,8 +50,8 @@ func (r *run) tolerations(in *installation) {
 				continue
 			}
 			seen[t] = true
-			f := finding.Finding{
-				ID: "taint", Severity: finding.Error, Subject: p.path, File: r.name,
+			f := report.Row{
+				ID: "taint", State: report.Failed, Subject: p.path, File: r.name,
 				Reason: fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: it keeps away %s (DaemonSets show DESIRED 0)", t, p.what),
 				Fix:    "add {key: " + t.Key + ", operator: Exists, effect: " + t.Effect + "} to the chart's default", Source: sourceValues,
 			}
@@ -116,7 +116,7 @@ func (in *installation) tolerationValues() {
 		}
 		for i, t := range tolerationsOf(value) {
 			for _, p := range problems(t) {
-				in.add("toleration", finding.Error, p[1], p[2], sourceTolerations, s)
+				in.add("toleration", report.Failed, p[1], p[2], sourceTolerations, s)
 				m := &in.mistakes[len(in.mistakes)-1]
 				m.Subject = fmt.Sprintf("%s[%d].%s", s.Path, i, p[0])
 				if s.node != nil && i < len(fields.Resolve(s.node).Content) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 var (
@@ -68,20 +68,20 @@ func (r *run) ofTemplates() {
 		if n <= manyFilledIn || !r.templates[file] {
 			continue
 		}
-		r.findings = slices.DeleteFunc(r.findings, func(f finding.Finding) bool { return f.File == file && isFilledIn(f) })
-		r.findings = append(r.findings, finding.Finding{ID: "not-judged", Severity: finding.Info, File: file, Subject: "{{ … }}",
+		r.findings = slices.DeleteFunc(r.findings, func(f report.Row) bool { return f.File == file && isFilledIn(f) })
+		r.findings = append(r.findings, report.Row{ID: "not-judged", State: report.Note, File: file, Subject: "{{ … }}",
 			Reason: fmt.Sprintf("%d values are filled in by another program, so they are not judged", n)})
 	}
-	r.findings = slices.DeleteFunc(r.findings, func(f finding.Finding) bool {
+	r.findings = slices.DeleteFunc(r.findings, func(f report.Row) bool {
 		return r.templates[f.File] && (slices.Contains(inTemplate, f.ID) || strings.Contains(f.Subject, filled))
 	})
 }
 
-func isFilledIn(f finding.Finding) bool { return f.ID == "not-judged" && f.Reason == filledIn }
+func isFilledIn(f report.Row) bool { return f.ID == "not-judged" && f.Reason == filledIn }
 
 // notRendered notes a template that is no YAML even without its actions.
 func (r *run) notRendered(file string) {
-	note := finding.Finding{ID: "not-judged", Severity: finding.Info, File: file, Subject: "{{ … }}",
+	note := report.Row{ID: "not-judged", State: report.Note, File: file, Subject: "{{ … }}",
 		Reason: "a template that is no YAML before it is rendered, so it is not judged", Fix: "judge what it becomes: helm template … | gpuop lint -"}
 	if !slices.Contains(r.findings, note) {
 		r.findings = append(r.findings, note)
@@ -89,7 +89,7 @@ func (r *run) notRendered(file string) {
 }
 
 // valueFilledIn makes a note of a finding about a value that another program fills in.
-func valueFilledIn(f *finding.Finding, lines [][]byte) {
+func valueFilledIn(f *report.Row, lines [][]byte) {
 	if f.Line < 1 || f.Line > len(lines) {
 		return
 	}
@@ -97,5 +97,5 @@ func valueFilledIn(f *finding.Finding, lines [][]byte) {
 	if value == "" || !strings.Contains(f.Reason, value) {
 		return
 	}
-	f.ID, f.Severity, f.Reason, f.Fix, f.Source = "not-judged", finding.Info, filledIn, "", ""
+	f.ID, f.State, f.Reason, f.Fix, f.Source = "not-judged", report.Note, filledIn, "", ""
 }

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -39,7 +39,7 @@ type terraformFile struct {
 func (r *run) terraform(name string, data []byte) {
 	f := &terraformFile{run: r, name: name, source: data, sizes: map[string]int{}}
 	if reason := tooComplex(string(data)); reason != "" {
-		f.report(hcl.Range{}, "not-judged", finding.Info, "", reason, "")
+		f.report(hcl.Range{}, "not-judged", report.Note, "", reason, "")
 		return
 	}
 	file, problems := hclsyntax.ParseConfig(data, name, hcl.InitialPos)
@@ -73,7 +73,7 @@ func (f *terraformFile) syntax(problems hcl.Diagnostics) {
 	if p := problems[at]; p.Subject != nil {
 		place = *p.Subject
 	}
-	f.report(place, "terraform-syntax", finding.Error, "", "Terraform cannot read this: "+problems[at].Summary+"; "+problems[at].Detail, "")
+	f.report(place, "terraform-syntax", report.Failed, "", "Terraform cannot read this: "+problems[at].Summary+"; "+problems[at].Detail, "")
 }
 
 // resource judges one resource, and reports whether it is a release of the operator's or the device plugin's chart.
@@ -97,8 +97,8 @@ func (f *terraformFile) resource(b *hclsyntax.Block) bool {
 	return false
 }
 
-func (f *terraformFile) report(at hcl.Range, id string, severity finding.Severity, subject, reason, fix string) {
-	f.findings = append(f.findings, finding.Finding{ID: id, Severity: severity, File: f.name, Line: at.Start.Line, Column: at.Start.Column,
+func (f *terraformFile) report(at hcl.Range, id string, severity report.State, subject, reason, fix string) {
+	f.findings = append(f.findings, report.Row{ID: id, State: severity, File: f.name, Line: at.Start.Line, Column: at.Start.Column,
 		Subject: subject, Reason: reason, Fix: fix, Source: sourceTerraform})
 }
 
@@ -227,7 +227,7 @@ func (f *terraformFile) release(b *hclsyntax.Block) bool {
 				f.sensitive(n)
 			}
 		case inner.Type == "dynamic":
-			f.report(inner.Range(), "not-judged", finding.Info, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings, so they are not judged", "")
+			f.report(inner.Range(), "not-judged", report.Note, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings, so they are not judged", "")
 		}
 	}
 	use.parameters = append(use.parameters, blocks)
@@ -321,7 +321,7 @@ func (f *terraformFile) node(e hclsyntax.Expression) *yaml.Node {
 		for _, item := range e.Items {
 			key := scalarNode(f.value(item.KeyExpr))
 			if key == nil {
-				f.report(item.KeyExpr.Range(), "not-judged", finding.Info, "", "the name of this setting is not known here, so it is not judged", "")
+				f.report(item.KeyExpr.Range(), "not-judged", report.Note, "", "the name of this setting is not known here, so it is not judged", "")
 				continue
 			}
 			key.Tag = "!!str"

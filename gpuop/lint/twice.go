@@ -3,7 +3,7 @@ package lint
 import (
 	"fmt"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // twice reports flags that set a key again. The reader reports a file's duplicate keys.
@@ -17,9 +17,9 @@ func (in *installation) twice() {
 		}
 		before.edit.Drop = true
 		if before.text() == s.text() {
-			in.add("set-twice", finding.Info, "set twice to the same value", "keep one", "Helm documentation: --set", s)
+			in.add("set-twice", report.Note, "set twice to the same value", "keep one", "Helm documentation: --set", s)
 			continue
 		}
-		in.add("set-twice", finding.Warning, fmt.Sprintf("set twice; %q counts, %q is lost", s.text(), before.text()), "keep one", "Helm documentation: --set", s)
+		in.add("set-twice", report.Warning, fmt.Sprintf("set twice; %q counts, %q is lost", s.text(), before.text()), "keep one", "Helm documentation: --set", s)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // enumerations are the values that a key accepts by the comments of values.yaml alone.
@@ -81,7 +81,7 @@ func (in *installation) shape(k *chart.Key, s *setting) bool {
 		return false
 	}
 	if want != "" {
-		in.add("wrong-type", finding.Error, fmt.Sprintf("found %s, want %s", describe(s.Value), want), "", sourceValues, s)
+		in.add("wrong-type", report.Failed, fmt.Sprintf("found %s, want %s", describe(s.Value), want), "", sourceValues, s)
 	}
 	return want == ""
 }
@@ -104,9 +104,9 @@ func (in *installation) scalar(k *chart.Key, s *setting) {
 	case isNumber && (!typed || f.Type != "int-or-string") || typed && f.Type == "integer":
 		number, err := strconv.ParseFloat(s.text(), 64)
 		if err != nil {
-			in.add("wrong-value", finding.Error, fmt.Sprintf("found %s, want a number", describe(s.Value)), "", sourceValues, s)
+			in.add("wrong-value", report.Failed, fmt.Sprintf("found %s, want a number", describe(s.Value)), "", sourceValues, s)
 		} else if typed && outside(f, number) {
-			in.add("wrong-value", finding.Error, "found "+s.text()+", which is out of the range that the API server accepts", "", sourceCRD, s)
+			in.add("wrong-value", report.Failed, "found "+s.text()+", which is out of the range that the API server accepts", "", sourceCRD, s)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func (in *installation) enumeration(s *setting, allowed []string) {
 		}
 	}
 	fix := ""
-	if near := finding.Nearest(strings.ToLower(s.text()), allowed); near != "" {
+	if near := report.Nearest(strings.ToLower(s.text()), allowed); near != "" {
 		fix = "write " + near
 		s.edit.Value = &near
 	}
@@ -196,7 +196,7 @@ func (in *installation) enumeration(s *setting, allowed []string) {
 	if fix == "" && !fields.Plain(s.text()) {
 		found = "a text"
 	}
-	in.add("wrong-value", finding.Error, fmt.Sprintf("found %s, want %s; the API server refuses the ClusterPolicy", found, alternatives(quoted)), fix, sourceCRD, s)
+	in.add("wrong-value", report.Failed, fmt.Sprintf("found %s, want %s; the API server refuses the ClusterPolicy", found, alternatives(quoted)), fix, sourceCRD, s)
 }
 
 // compared are switches that a template compares with true or false, and the release since when: for a text
@@ -215,7 +215,7 @@ func (in *installation) bool(k *chart.Key, s *setting) {
 		if s.node == nil {
 			fix = "write --set " + s.name() + "=true, or false"
 		}
-		in.add("wrong-type", finding.Error, fmt.Sprintf("found the text %q, want true or false: a template compares it, and helm ends with incompatible types", text), fix, sourceTemplates, s)
+		in.add("wrong-type", report.Failed, fmt.Sprintf("found the text %q, want true or false: a template compares it, and helm ends with incompatible types", text), fix, sourceTemplates, s)
 		return
 	}
 	switch {
@@ -225,19 +225,19 @@ func (in *installation) bool(k *chart.Key, s *setting) {
 		return
 	case text == "true" || text == "false":
 		if text == "false" {
-			in.add("wrong-type", finding.Error, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", sourceHelm, s)
+			in.add("wrong-type", report.Failed, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", sourceHelm, s)
 		}
 		return
 	}
 	fix := "write true or false"
-	if near := finding.Nearest(strings.ToLower(text), []string{"true", "false"}); near != "" {
+	if near := report.Nearest(strings.ToLower(text), []string{"true", "false"}); near != "" {
 		fix = "write " + near
 		s.edit.Value = &near
 	} else if text == "1" || text == "0" {
 		value := strconv.FormatBool(text == "1")
 		fix, s.edit.Value = "write "+value, &value
 	}
-	in.add("wrong-value", finding.Error, fmt.Sprintf("found %s, want true or false", describe(s.Value)), fix, sourceValues, s)
+	in.add("wrong-value", report.Failed, fmt.Sprintf("found %s, want true or false", describe(s.Value)), fix, sourceValues, s)
 }
 
 func describe(v any) string {

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // mustVersion resolves a release that the table is known to have.
@@ -47,7 +47,7 @@ func (in *installation) versions() {
 
 // pinned reports a version that the chart is not made for. That of a later release is a note.
 func (in *installation) pinned(s *setting, made string) {
-	relation, severity := "not", finding.Warning
+	relation, severity := "not", report.Warning
 	order := compareVersions(s.text(), made)
 	switch {
 	case order > 0:
@@ -59,7 +59,7 @@ func (in *installation) pinned(s *setting, made string) {
 	if from, found := in.defaultOf(s); found {
 		s.edit.Drop = in.lifted && from.Before(in.version)
 		if order > 0 {
-			severity = finding.Info
+			severity = report.Note
 		}
 		in.add("operand-version", severity, fmt.Sprintf("%s: it is the default of %s", reason, from), "delete it: the chart brings the version it was tested with", sourceValues, s)
 		return
@@ -99,7 +99,7 @@ func (in *installation) driverVersion(s *setting) {
 	if in.resource {
 		fix = "see the driver support matrix"
 	}
-	in.add("driver-version", finding.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s: %s", s.text(), in.version, list(made)), fix, sourceMatrix, s)
+	in.add("driver-version", report.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s: %s", s.text(), in.version, list(made)), fix, sourceMatrix, s)
 }
 
 // ownImage reports whether the operand is pulled from a path that is no mirror of upstream's, so
@@ -126,7 +126,7 @@ func (in *installation) gfdImage(s *setting) bool {
 		return false
 	}
 	if in.version.Before(moved) {
-		in.add("gfd-image", finding.Info, fmt.Sprintf("works with %s, but %s, whose tags are the device plugin's: %s is then a tag that does not exist", in.version, reason, s.text()),
+		in.add("gfd-image", report.Note, fmt.Sprintf("works with %s, but %s, whose tags are the device plugin's: %s is then a tag that does not exist", in.version, reason, s.text()),
 			"delete it when you upgrade", sourceValues, s)
 		return false
 	}
@@ -134,7 +134,7 @@ func (in *installation) gfdImage(s *setting) bool {
 		return false
 	}
 	s.edit.Drop = true
-	in.add("gfd-image", finding.Error, fmt.Sprintf("%s, whose tags are the device plugin's; %s is a version of the old image gpu-feature-discovery and cannot be pulled", reason, s.text()),
+	in.add("gfd-image", report.Failed, fmt.Sprintf("%s, whose tags are the device plugin's; %s is a version of the old image gpu-feature-discovery and cannot be pulled", reason, s.text()),
 		"delete it", sourceValues, s)
 	return true
 }

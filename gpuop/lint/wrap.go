@@ -10,7 +10,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // A chartUse is one use of a chart inside another tool's file.
@@ -191,7 +191,7 @@ func (r *run) carrier(d *doc, uses []chartUse) bool {
 // carried judges one use of the operator's chart.
 func (r *run) carried(d *doc, use chartUse) {
 	for _, key := range use.misplaced {
-		d.reader.Add("unknown-key", finding.Error, key, key.Value, "there is no such field here: nothing reads the values below it", "write "+use.place)
+		d.reader.Add("unknown-key", report.Failed, key, key.Value, "there is no such field here: nothing reads the values below it", "write "+use.place)
 	}
 	in := &installation{table: r.table, version: r.carriedVersion(d, use)}
 	for _, v := range use.values {
@@ -228,7 +228,7 @@ func (r *run) carried(d *doc, use chartUse) {
 }
 
 func (r *run) notRead(d *doc, at *yaml.Node, what string) {
-	r.report(d, []finding.Finding{{ID: "not-judged", Line: at.Line, Column: at.Column, Subject: what, Reason: "these values are in another file or object, so they are not judged", Fix: "lint that file too"}})
+	r.report(d, []report.Row{{ID: "not-judged", State: report.Note, Line: at.Line, Column: at.Column, Subject: what, Reason: "these values are in another file or object, so they are not judged", Fix: "lint that file too"}})
 }
 
 // carriedFile reads a values file that another file names; what is not here is said to be unjudged.
@@ -263,14 +263,14 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 	}
 	list, err := parseSet(name.Value+"="+written, !text)
 	if err != nil {
-		r.report(d, []finding.Finding{{ID: "set-syntax", Severity: finding.Error, Line: name.Line, Column: name.Column, Subject: name.Value, Reason: err.Error(), Source: sourceHelm}})
+		r.report(d, []report.Row{{ID: "set-syntax", State: report.Failed, Line: name.Line, Column: name.Column, Subject: name.Value, Reason: err.Error(), Source: sourceHelm}})
 		return
 	}
 	for _, a := range list {
 		in.settings = append(in.settings, &setting{Setting: chart.Setting{Path: a.path, Value: a.value}, element: a.element, file: d.file, line: name.Line + d.line, column: name.Column, source: a.text, typed: !text, asText: use.asText,
 			unknown: unknownNode(value)})
 		if unknownNode(value) {
-			r.report(d, []finding.Finding{{ID: "not-judged", Line: name.Line, Column: name.Column, Subject: name.Value, Reason: filledIn}})
+			r.report(d, []report.Row{{ID: "not-judged", State: report.Note, Line: name.Line, Column: name.Column, Subject: name.Value, Reason: filledIn}})
 		}
 	}
 }
@@ -289,7 +289,7 @@ func (r *run) carriedVersion(d *doc, use chartUse) chart.Version {
 	v, exact, err := r.table.Resolve(requested)
 	if err != nil {
 		if newest, ok := r.table.Newest(requested); ok && !unknownNode(use.version) {
-			r.report(d, []finding.Finding{{ID: "not-judged", Line: use.version.Line, Column: use.version.Column, Subject: requested, Reason: ofRange(newest), Fix: "name a release"}})
+			r.report(d, []report.Row{{ID: "not-judged", State: report.Note, Line: use.version.Line, Column: use.version.Column, Subject: requested, Reason: ofRange(newest), Fix: "name a release"}})
 			return newest
 		}
 		reason := "no one release of the chart; judged as "
@@ -299,7 +299,7 @@ func (r *run) carriedVersion(d *doc, use chartUse) chart.Version {
 		if strings.Contains(requested, filled) {
 			requested = use.where
 		}
-		r.report(d, []finding.Finding{{ID: "not-judged", Line: use.version.Line, Column: use.version.Column, Subject: requested,
+		r.report(d, []report.Row{{ID: "not-judged", State: report.Note, Line: use.version.Line, Column: use.version.Column, Subject: requested,
 			Reason: reason + r.table.Latest().String(), Fix: "name a release with gpuop's --version"}})
 		return r.table.Latest()
 	}

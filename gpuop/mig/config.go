@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Config is a mig-parted configuration file: named configs, of which a node gets one by its
@@ -98,7 +98,7 @@ var sources = map[string]string{
 // +me.all), and reports what is unreadable, what the MIG manager would refuse and what no board can
 // hold. The config is what could be read, nil only when the file is not a mapping at all. Findings
 // carry lines but no file name, which the caller knows.
-func ParseConfig(data []byte) (*Config, []finding.Finding) {
+func ParseConfig(data []byte) (*Config, []report.Row) {
 	p := parser{fields.Reader{Unknown: "no such key, and the MIG manager refuses the file"}}
 	root := p.Document(data)
 	if root == nil {
@@ -113,22 +113,22 @@ func ParseConfig(data []byte) (*Config, []finding.Finding) {
 			version = true
 			c.Version = f.Value.Value
 			if c.Version != "v1" {
-				p.Add(ruleVersion, finding.Error, f.Value, "version", fmt.Sprintf("version %q is not known to mig-parted", c.Version), "write version: v1")
+				p.Add(ruleVersion, report.Failed, f.Value, "version", fmt.Sprintf("version %q is not known to mig-parted", c.Version), "write version: v1")
 			}
 		case "mig-configs":
 			configs = f.Value
 		}
 	}
 	if !version {
-		p.Add(ruleVersion, finding.Error, root, "version", "the file has no version and is refused", "write version: v1 first")
+		p.Add(ruleVersion, report.Failed, root, "version", "the file has no version and is refused", "write version: v1 first")
 	}
 	if configs == nil {
-		p.Add(ruleMissing, finding.Error, root, "mig-configs", "the file holds no configs", "put the configs under mig-configs:")
+		p.Add(ruleMissing, report.Failed, root, "mig-configs", "the file holds no configs", "put the configs under mig-configs:")
 		return c, p.finish()
 	}
 	named := p.Mapping(configs, "mig-configs")
 	if len(named) == 0 && configs.Kind == yaml.MappingNode {
-		p.Add(ruleEmpty, finding.Error, configs, "mig-configs", "at least one config is required", "")
+		p.Add(ruleEmpty, report.Failed, configs, "mig-configs", "at least one config is required", "")
 	}
 	for _, f := range named {
 		c.Named = append(c.Named, p.named(f))
@@ -149,7 +149,7 @@ func WriteConfig(name string, r Request) []byte {
 type parser struct{ fields.Reader }
 
 // finish names the source of each finding that has none of its own.
-func (p *parser) finish() []finding.Finding {
+func (p *parser) finish() []report.Row {
 	for i := range p.Findings {
 		f := &p.Findings[i]
 		f.Source = cmp.Or(f.Source, sources[f.ID], sourceSpec)
@@ -171,11 +171,11 @@ func (p *parser) named(f fields.Field) Named {
 		} else {
 			fix = "write " + fix
 		}
-		p.Add(ruleName, finding.Error, f.Key, path, "the name cannot be the value of the nvidia.com/mig.config label, so no node can select it", fix)
+		p.Add(ruleName, report.Failed, f.Key, path, "the name cannot be the value of the nvidia.com/mig.config label, so no node can select it", fix)
 	}
 	entries := p.List(f.Value, path)
 	if len(entries) == 0 && (f.Value.Kind == yaml.SequenceNode || f.Value.Tag == "!!null") {
-		p.Add(ruleEmpty, finding.Error, f.Key, path, "the config is empty; at least one entry is required", "")
+		p.Add(ruleEmpty, report.Failed, f.Key, path, "the config is empty; at least one entry is required", "")
 	}
 	before := len(p.Findings)
 	for i, e := range entries {
@@ -213,15 +213,15 @@ func (p *parser) entry(node *yaml.Node, path string) (Entry, bool) {
 	}
 	for _, required := range []string{"devices", "mig-enabled"} {
 		if seen[required] == nil {
-			p.Add(ruleMissing, finding.Error, node, path, "the field "+required+" is required", "")
+			p.Add(ruleMissing, report.Failed, node, path, "the field "+required+" is required", "")
 		}
 	}
 	switch {
 	case !known:
 	case entry.Enabled && seen["mig-devices"] == nil:
-		p.Add(ruleModeDevice, finding.Error, node, path, "mig-enabled is true and mig-devices is missing, which is refused", "write mig-devices: {} for MIG mode without instances")
+		p.Add(ruleModeDevice, report.Failed, node, path, "mig-enabled is true and mig-devices is missing, which is refused", "write mig-devices: {} for MIG mode without instances")
 	case !entry.Enabled && len(entry.Devices) > 0:
-		p.Add(ruleModeDevice, finding.Error, seen["mig-devices"], path+".mig-devices", "instances are requested while mig-enabled is false, which is rejected", "set mig-enabled: true or delete mig-devices")
+		p.Add(ruleModeDevice, report.Failed, seen["mig-devices"], path+".mig-devices", "instances are requested while mig-enabled is false, which is rejected", "set mig-enabled: true or delete mig-devices")
 	}
 	if len(p.Findings) == before && len(entry.Devices) > 0 {
 		p.fit(seen["mig-devices"], path+".mig-devices", entry)
@@ -243,10 +243,10 @@ func (p *parser) filter(n *yaml.Node, path string) []string {
 		id, known := pciID(text)
 		switch {
 		case !known:
-			p.Add(ruleFilter, finding.Error, e, path, fmt.Sprintf("%q is not a PCI device id of NVIDIA's and matches no GPU", text), `write it as 0x<device>10DE, for example "0x20B210DE"`)
+			p.Add(ruleFilter, report.Failed, e, path, fmt.Sprintf("%q is not a PCI device id of NVIDIA's and matches no GPU", text), `write it as 0x<device>10DE, for example "0x20B210DE"`)
 			continue
 		case !strings.EqualFold(id, text):
-			p.Add(ruleFilter, finding.Error, e, path, fmt.Sprintf("%q matches no GPU: the filter is compared as 0x<device><vendor>", text), "write "+strconv.Quote(id))
+			p.Add(ruleFilter, report.Failed, e, path, fmt.Sprintf("%q matches no GPU: the filter is compared as 0x<device><vendor>", text), "write "+strconv.Quote(id))
 		}
 		ids = append(ids, id)
 	}
@@ -256,14 +256,14 @@ func (p *parser) filter(n *yaml.Node, path string) []string {
 func (p *parser) devices(n *yaml.Node, path string) (all bool, indices []int) {
 	if n.Kind == yaml.ScalarNode {
 		if n.Value != "all" {
-			p.Add(fields.RuleType, finding.Error, n, path, fmt.Sprintf("found %q, want all or a list of GPU indices", n.Value), "")
+			p.Add(fields.RuleType, report.Failed, n, path, fmt.Sprintf("found %q, want all or a list of GPU indices", n.Value), "")
 		}
 		return n.Value == "all", nil
 	}
 	for _, e := range p.List(n, path) {
 		i, ok := p.Int(e, path)
 		if ok && (i < 0 || slices.Contains(indices, i)) {
-			p.Add(fields.RuleType, finding.Error, e, path, fmt.Sprintf("GPU index %d is negative or there twice", i), "")
+			p.Add(fields.RuleType, report.Failed, e, path, fmt.Sprintf("GPU index %d is negative or there twice", i), "")
 			continue
 		}
 		if ok {
@@ -278,7 +278,7 @@ func (p *parser) instances(n *yaml.Node, path string) Request {
 	for _, f := range p.Mapping(n, path) {
 		count, ok := p.Int(f.Value, path+"."+f.Name)
 		if ok && count < 0 {
-			p.Add(fields.RuleType, finding.Error, f.Value, path+"."+f.Name, fmt.Sprintf("the count %d is negative", count), "")
+			p.Add(fields.RuleType, report.Failed, f.Value, path+"."+f.Name, fmt.Sprintf("the count %d is negative", count), "")
 			ok = false
 		}
 		if !p.profile(f.Key, path+"."+f.Name) || !ok {
@@ -294,22 +294,22 @@ func (p *parser) profile(n *yaml.Node, path string) bool {
 	if _, ok := parseName(n.Value); ok {
 		if known := Profiles(); !slices.Contains(known, n.Value) {
 			fix := ""
-			if near := finding.Nearest(n.Value, known); near != "" {
+			if near := report.Nearest(n.Value, known); near != "" {
 				fix = "did you mean " + near + "?"
 			}
-			p.Add(ruleProfile, finding.Warning, n, path, "no known board has a profile "+n.Value, fix)
+			p.Add(ruleProfile, report.Warning, n, path, "no known board has a profile "+n.Value, fix)
 		}
 		return true
 	}
 	if canonical, ok := CanonicalProfile(n.Value); ok {
-		p.Add(ruleProfile, finding.Error, n, path, "mig-devices wants the driver's spelling of the profile", "write "+strconv.Quote(canonical))
+		p.Add(ruleProfile, report.Failed, n, path, "mig-devices wants the driver's spelling of the profile", "write "+strconv.Quote(canonical))
 		return false
 	}
 	fix := "write it as <compute>g.<memory>gb, for example 1g.10gb"
-	if near := finding.Nearest(n.Value, Profiles()); near != "" {
+	if near := report.Nearest(n.Value, Profiles()); near != "" {
 		fix = "write " + near
 	}
-	p.Add(ruleProfile, finding.Error, n, path, fmt.Sprintf("%q is not a GPU instance profile", n.Value), fix)
+	p.Add(ruleProfile, report.Failed, n, path, fmt.Sprintf("%q is not a GPU instance profile", n.Value), fix)
 	return false
 }
 
@@ -340,7 +340,7 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	boards := e.candidates()
 	if len(boards) == 0 {
 		if len(e.DeviceFilter) == 0 {
-			p.Add(ruleFit, finding.Error, n, path, fmt.Sprintf("no one board has all of %s, so no GPU can be partitioned like this", e.Devices), "split the entry by device-filter")
+			p.Add(ruleFit, report.Failed, n, path, fmt.Sprintf("no one board has all of %s, so no GPU can be partitioned like this", e.Devices), "split the entry by device-filter")
 		}
 		return
 	}
@@ -354,13 +354,13 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	switch {
 	case len(refusals) == 0:
 	case len(e.DeviceFilter) == 0 && len(refusals) < len(boards):
-		p.Add(ruleFit, finding.Info, n, path, fmt.Sprintf("fits on some boards, but not on %s: %s", strings.Join(names, ", "), refusals[0].Reason), "")
+		p.Add(ruleFit, report.Note, n, path, fmt.Sprintf("fits on some boards, but not on %s: %s", strings.Join(names, ", "), refusals[0].Reason), "")
 	default:
 		fix := ""
 		if near := refusals[0].NearestNames(); len(near) > 0 {
 			fix = "nearest that fit: " + strings.Join(near, " | ")
 		}
-		p.Add(ruleFit, finding.Error, n, path, refusals[0].Error(), fix)
+		p.Add(ruleFit, report.Failed, n, path, refusals[0].Error(), fix)
 	}
 }
 
@@ -381,10 +381,10 @@ func (p *parser) coverage(key *yaml.Node, path string, n Named) {
 	named = slices.Compact(named)
 	for i, index := range named {
 		if i < index {
-			p.Add(ruleCoverage, finding.Warning, key, path, fmt.Sprintf("the config says nothing about GPU %d; the change is never judged complete until every GPU of the node is covered", i),
+			p.Add(ruleCoverage, report.Warning, key, path, fmt.Sprintf("the config says nothing about GPU %d; the change is never judged complete until every GPU of the node is covered", i),
 				"add an entry for the others, for example devices: [0] with mig-enabled: false")
 			return
 		}
 	}
-	p.Add(ruleCoverage, finding.Info, key, path, fmt.Sprintf("the config covers GPUs 0 to %d; on a node with more GPUs the change is never judged complete", len(named)-1), "")
+	p.Add(ruleCoverage, report.Note, key, path, fmt.Sprintf("the config covers GPUs 0 to %d; on a node with more GPUs the change is never judged complete", len(named)-1), "")
 }

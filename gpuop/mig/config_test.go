@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -21,7 +21,7 @@ func TestUpstreamDefaultsAreFeasible(t *testing.T) {
 	}
 	c, findings := ParseConfig(data)
 	for _, f := range findings {
-		if f.Severity > finding.Info {
+		if f.State > report.Note {
 			t.Errorf("line %d: %s: %s", f.Line, f.Subject, f.Reason)
 		}
 	}
@@ -112,8 +112,8 @@ func TestParseConfigFindings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, findings := ParseConfig([]byte(tc.file))
-			report := finding.Report{Findings: findings}
-			report.Sort()
+			found := report.Report{Rows: findings}
+			found.Sort()
 			var got []string
 			for _, f := range findings {
 				got = append(got, fmt.Sprintf("%d %s %s", f.Line, f.ID, f.Subject))
@@ -136,7 +136,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("- - -"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, findings := ParseConfig(data)
-		if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
+		if slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed }) {
 			return
 		}
 		if c == nil {

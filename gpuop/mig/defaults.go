@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // ErrUnknownConfig is returned for a config name that the default file does not have for a board.
@@ -34,7 +34,7 @@ func Default(b Board, config string) (Entry, error) {
 		}
 		names = append(names, ConfigName(p.Name))
 	}
-	if near := finding.Nearest(config, names); near != "" {
+	if near := report.Nearest(config, names); near != "" {
 		return Entry{}, fmt.Errorf("%w %q for %s: did you mean %s?", ErrUnknownConfig, config, b.Name, near)
 	}
 	return Entry{}, fmt.Errorf("%w %q for %s: it has %s", ErrUnknownConfig, config, b.Name, strings.Join(names, ", "))

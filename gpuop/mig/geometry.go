@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Evidence says how well a board's placements are attested.
@@ -211,7 +211,7 @@ func FindBoard(word string) (Board, error) {
 	case len(begun) > 0:
 		return Board{}, fmt.Errorf("%w %q: want one of %s", ErrUnknownBoard, word, strings.Join(begun, ", "))
 	}
-	if near := finding.Nearest(word, names); near != "" {
+	if near := report.Nearest(word, names); near != "" {
 		return Board{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknownBoard, word, near)
 	}
 	return Board{}, fmt.Errorf("%w %q: no board of that name, PCI id or nvidia.com/gpu.product label has MIG here", ErrUnknownBoard, word)

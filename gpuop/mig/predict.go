@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // The MIG strategies of the device plugin and GPU Feature Discovery.
@@ -65,7 +65,7 @@ type Prediction struct {
 	// plugin serves no longer stays at 0 until the kubelet restarts.
 	Resources map[string]int
 	// Findings say what will go wrong or surprise.
-	Findings []finding.Finding
+	Findings []report.Row
 }
 
 const (
@@ -116,7 +116,7 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 	case strategy == StrategyNone || enabled == 0:
 		p.advertise(WholeGPU, len(gpus))
 		if enabled > 0 {
-			p.add(ruleHidden, finding.Warning, "mig.strategy",
+			p.add(ruleHidden, report.Warning, "mig.strategy",
 				fmt.Sprintf("%d GPUs are in MIG mode, and the strategy none hands them out whole: a pod sees the parent GPU, and CUDA at most one of its MIG devices", enabled),
 				"use the strategy single or mixed, or disable MIG", sourcePlugin)
 		}
@@ -126,7 +126,7 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 		p.mixed(gpus, kinds, disabled, empty)
 	}
 	if replication.Strategy == "mps" && enabled > 0 {
-		p.add(ruleMPS, finding.Error, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels go stale", "use time-slicing on MIG devices, or disable MIG", sourceLabel)
+		p.add(ruleMPS, report.Failed, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels go stale", "use time-slicing on MIG devices, or disable MIG", sourceLabel)
 	}
 	return p.Prediction
 }
@@ -136,8 +136,8 @@ type predictor struct {
 	sharing Replication
 }
 
-func (p *predictor) add(rule string, s finding.Severity, subject, reason, fix, source string) {
-	p.Findings = append(p.Findings, finding.Finding{ID: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
+func (p *predictor) add(rule string, s report.State, subject, reason, fix, source string) {
+	p.Findings = append(p.Findings, report.Row{ID: rule, State: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
 }
 
 // wholeGPUs are the nvidia.com/gpu.* labels. They describe one product only; a GPU outside MIG mode
@@ -148,7 +148,7 @@ func (p *predictor) wholeGPUs(gpus []GPU) {
 		counts[g.Product]++
 	}
 	if len(counts) > 1 {
-		p.add(ruleKinds, finding.Warning, WholeGPU+".product",
+		p.add(ruleKinds, report.Warning, WholeGPU+".product",
 			fmt.Sprintf("the node has %d GPU models (%s), and the labels can describe only one of them, which may change between runs", len(counts), strings.Join(slices.Sorted(maps.Keys(counts)), ", ")),
 			"select such a node by its name or a label of your own", sourceLabel)
 	}
@@ -221,7 +221,7 @@ func (p *predictor) single(gpus []GPU, kinds map[string]int, disabled, empty int
 			p.Labels[WholeGPU+"."+l] = "0"
 		}
 		p.Labels[WholeGPU+".sharing-strategy"] = ""
-		p.add(ruleInvalid, finding.Error, "mig.strategy=single", reason+": the device plugin refuses to serve the node, and no GPU is allocatable", fix, sourcePlugin)
+		p.add(ruleInvalid, report.Failed, "mig.strategy=single", reason+": the device plugin refuses to serve the node, and no GPU is allocatable", fix, sourcePlugin)
 		return
 	}
 	for name, n := range kinds {
@@ -234,7 +234,7 @@ func (p *predictor) single(gpus []GPU, kinds map[string]int, disabled, empty int
 func (p *predictor) mixed(gpus []GPU, kinds map[string]int, disabled, empty int) {
 	p.advertise(WholeGPU, disabled)
 	if disabled > 0 {
-		p.add(ruleBeside, finding.Info, "mig.strategy=mixed", "whole GPUs beside MIG devices: with drivers 570.124.06 to 570.158.01 GPU pods stay Pending on such a node",
+		p.add(ruleBeside, report.Note, "mig.strategy=mixed", "whole GPUs beside MIG devices: with drivers 570.124.06 to 570.158.01 GPU pods stay Pending on such a node",
 			"use another driver version, or partition every GPU", "GPU Operator release notes, known issues")
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(kinds), bySize) {
@@ -243,13 +243,13 @@ func (p *predictor) mixed(gpus []GPU, kinds map[string]int, disabled, empty int)
 		p.advertise(resource, kinds[name])
 		if n, _ := parseName(name); n.attribute != "" {
 			plain := ResourceName(strings.TrimSuffix(name, n.attribute))
-			p.add(ruleSuffix, finding.Warning, resource,
+			p.add(ruleSuffix, report.Warning, resource,
 				fmt.Sprintf("device plugin versions before v0.20.0 count %s devices among %s, so a pod may get either", name, plain),
 				"use device plugin v0.20.0 or later where the difference matters", "k8s-device-plugin v0.20.0 release; internal/rm/rm.go")
 		}
 	}
 	if empty > 0 {
-		p.add(ruleIdle, finding.Warning, "mig.strategy=mixed", fmt.Sprintf("%d GPUs are in MIG mode without an instance and are not allocatable at all", empty), "partition them, or disable MIG on them", sourcePlugin)
+		p.add(ruleIdle, report.Warning, "mig.strategy=mixed", fmt.Sprintf("%d GPUs are in MIG mode without an instance and are not allocatable at all", empty), "partition them, or disable MIG on them", sourcePlugin)
 	}
 }
 
@@ -274,11 +274,11 @@ func first(gpus []GPU) GPU {
 
 // Apply returns the GPUs as they are after the MIG manager has applied the config, in node order,
 // and what stands in the way: entries that do not fit their GPU, and GPUs that no entry covers.
-func (n Named) Apply(gpus []GPU) ([]GPU, []finding.Finding) {
+func (n Named) Apply(gpus []GPU) ([]GPU, []report.Row) {
 	after := slices.Clone(gpus)
-	var findings []finding.Finding
-	add := func(rule string, s finding.Severity, line int, reason, fix, source string) {
-		findings = append(findings, finding.Finding{ID: rule, Severity: s, Line: line, Subject: n.Name, Reason: reason, Fix: fix, Source: source})
+	var findings []report.Row
+	add := func(rule string, s report.State, line int, reason, fix, source string) {
+		findings = append(findings, report.Row{ID: rule, State: s, Line: line, Subject: n.Name, Reason: reason, Fix: fix, Source: source})
 	}
 	covered := make([]bool, len(gpus))
 	for _, e := range n.Entries {
@@ -290,18 +290,18 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []finding.Finding) {
 			covered[i] = true
 			if err := e.apply(&after[i]); err != nil && !refused[after[i].Product] {
 				refused[after[i].Product] = after[i].Enabled
-				add(ruleFit, finding.Error, e.Line, fmt.Sprintf("GPU %d%v", i, err), "", sourceGeometry)
+				add(ruleFit, report.Failed, e.Line, fmt.Sprintf("GPU %d%v", i, err), "", sourceGeometry)
 			}
 		}
 		for _, i := range e.Indices {
 			if i >= len(gpus) {
-				add(ruleCoverage, finding.Error, e.Line, fmt.Sprintf("the entry names GPU %d, the node has %d GPUs", i, len(gpus)), "", sourceSpec)
+				add(ruleCoverage, report.Failed, e.Line, fmt.Sprintf("the entry names GPU %d, the node has %d GPUs", i, len(gpus)), "", sourceSpec)
 			}
 		}
 	}
 	for i, ok := range covered {
 		if !ok {
-			add(ruleCoverage, finding.Error, n.Line, fmt.Sprintf("no entry covers GPU %d (%s), so the change is never judged complete", i, gpus[i].Product),
+			add(ruleCoverage, report.Failed, n.Line, fmt.Sprintf("no entry covers GPU %d (%s), so the change is never judged complete", i, gpus[i].Product),
 				"add an entry for it, or widen the device-filter", sourceUncovered)
 		}
 	}

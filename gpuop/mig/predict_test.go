@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
@@ -48,7 +48,7 @@ func lines(p Prediction) []string {
 		}
 	}
 	for _, f := range p.Findings {
-		out = append(out, f.Severity.String()+" "+f.ID)
+		out = append(out, f.State.Severity()+" "+f.ID)
 	}
 	slices.Sort(out)
 	return out
@@ -188,7 +188,7 @@ mig-configs:
       mig-enabled: true
       mig-devices: {1g.10gb: 7, 2g.20gb: 0}
 `))
-	if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
+	if slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed }) {
 		t.Fatal(findings)
 	}
 	for _, tc := range []struct {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Request is a wanted set of instances on one GPU: profile name to count.
@@ -309,7 +309,7 @@ func unknownReason(b Board, name string) string {
 	if p, ok := counterpart(b, name); ok {
 		return fmt.Sprintf("there is no %s on this board, %s is its slice of that size", name, p.Name)
 	}
-	if near := finding.Nearest(name, b.names()); near != "" {
+	if near := report.Nearest(name, b.names()); near != "" {
 		return fmt.Sprintf("there is no %s on this board, did you mean %s?", name, near)
 	}
 	return fmt.Sprintf("there is no %s on this board, it has %s", name, strings.Join(b.names(), ", "))

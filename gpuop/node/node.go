@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // ErrNoGPUs is returned for a node whose labels do not say which GPUs it has.
@@ -90,11 +90,11 @@ const (
 func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
 
 // Check reports where the node's labels and resources contradict each other.
-func (n *Node) Check() []finding.Finding {
-	var findings []finding.Finding
+func (n *Node) Check() []report.Row {
+	var findings []report.Row
 	capacity, allocatable := n.GPUResources(), ofNVIDIA(n.Allocatable)
-	add := func(id string, s finding.Severity, subject, reason, fix, source string) {
-		findings = append(findings, finding.Finding{ID: id, Severity: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
+	add := func(id string, s report.State, subject, reason, fix, source string) {
+		findings = append(findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
 	}
 	var deploys []string
 	for _, name := range slices.Sorted(maps.Keys(n.Labels)) {
@@ -106,7 +106,7 @@ func (n *Node) Check() []finding.Finding {
 		case value == "true":
 			deploys = append(deploys, component)
 		case Paused(value):
-			add(RulePaused, finding.Warning, name, fmt.Sprintf("the operand is %s, so its pod is away", value),
+			add(RulePaused, report.Warning, name, fmt.Sprintf("the operand is %s, so its pod is away", value),
 				"wait for the change to finish; if it stays, read the log of the MIG manager or the driver upgrade state", sourceOperator)
 		}
 	}
@@ -116,28 +116,28 @@ func (n *Node) Check() []finding.Finding {
 		if len(deploys) > 0 {
 			reason = fmt.Sprintf("the operator wants %s on the node, and its capacity has no nvidia.com resource: the device plugin has not registered", strings.Join(deploys, ", "))
 		}
-		add(RuleNoResource, finding.Error, subject, reason,
+		add(RuleNoResource, report.Failed, subject, reason,
 			"look at the pods on the node in this order: driver, container-toolkit, operator-validator, device-plugin", sourceOperator)
 	}
 	if n.Labels["nvidia.com/gpu.present"] == "true" && n.Labels[mig.WholeGPU+".product"] == "" {
-		add(RuleNoLabels, finding.Warning, mig.WholeGPU+".product", "GPU Feature Discovery has not labeled the node: its pod has not run, or found no driver",
+		add(RuleNoLabels, report.Warning, mig.WholeGPU+".product", "GPU Feature Discovery has not labeled the node: its pod has not run, or found no driver",
 			"look at the gpu-feature-discovery pod, and at NFD, which carries its labels to the node", sourceLabels)
 	}
 	if strings.HasSuffix(n.Labels[mig.WholeGPU+".product"], "-MIG-INVALID") {
-		add(RuleState, finding.Error, mig.WholeGPU+".product", "the MIG devices of the node do not suit the strategy single, and no GPU is allocatable",
+		add(RuleState, report.Failed, mig.WholeGPU+".product", "the MIG devices of the node do not suit the strategy single, and no GPU is allocatable",
 			"partition every GPU alike, or use mig.strategy=mixed", sourceLabels)
 	}
 	if state := n.Labels["nvidia.com/mig.config.state"]; state != "" && state != "success" {
-		severity := finding.Warning
+		severity := report.Warning
 		if state == "failed" {
-			severity = finding.Error
+			severity = report.Failed
 		}
 		add(RuleState, severity, "nvidia.com/mig.config.state", fmt.Sprintf("the MIG config %q is in the state %s", n.Labels["nvidia.com/mig.config"], state),
 			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager", sourceMIG)
 	}
 	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
 		if allocatable[resource] < capacity[resource] {
-			add(RuleCount, finding.Warning, resource, fmt.Sprintf("%d of %d are allocatable: the others are unhealthy", allocatable[resource], capacity[resource]),
+			add(RuleCount, report.Warning, resource, fmt.Sprintf("%d of %d are allocatable: the others are unhealthy", allocatable[resource], capacity[resource]),
 				"look for XID errors on the node", "Kubernetes device plugins, health")
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // ErrUnknownGPU is returned for a word that names no GPU known here.
@@ -61,7 +61,7 @@ func FindGPU(word string) (mig.GPU, error) {
 		names = append(append(names, b.Name), b.Aliases...)
 	}
 	begun := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(bare(name), bare(label)) })
-	near := finding.Nearest(word, names)
+	near := report.Nearest(word, names)
 	switch {
 	case len(label) < 2:
 	case len(begun) > 0:

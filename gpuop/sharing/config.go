@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Config is one device-plugin configuration file.
@@ -67,7 +67,7 @@ const MaxClients = 48
 // Parse reads a device-plugin file and reports misspelled keys, values that the plugin refuses, and
 // settings that are read but ignored. Findings carry lines but no file name, which the caller
 // knows. The config is nil only when the file is not a mapping at all.
-func Parse(data []byte) (*Config, []finding.Finding) {
+func Parse(data []byte) (*Config, []report.Row) {
 	p := parser{
 		Reader: fields.Reader{Unknown: "no such key; the device plugin ignores it without a word"},
 		config: &Config{set: map[string]int{}},
@@ -80,7 +80,7 @@ func Parse(data []byte) (*Config, []finding.Finding) {
 		switch f.Name {
 		case "version":
 			if text, ok := p.Text(f.Value, "version"); ok && text != "v1" && text != "" {
-				p.Add(ruleValue, finding.Error, f.Value, "version", fmt.Sprintf("version %q is not known to the device plugin, which refuses the file", text), "write version: v1")
+				p.Add(ruleValue, report.Failed, f.Value, "version", fmt.Sprintf("version %q is not known to the device plugin, which refuses the file", text), "write version: v1")
 			}
 		case "flags":
 			p.flags(f.Value, "flags")
@@ -93,8 +93,8 @@ func Parse(data []byte) (*Config, []finding.Finding) {
 		}
 	}
 	p.misplaced(root)
-	p.config.Refused = slices.ContainsFunc(p.Findings, func(f finding.Finding) bool {
-		return f.Severity == finding.Error && f.ID != fields.RuleUnknown && f.ID != fields.RuleDuplicate
+	p.config.Refused = slices.ContainsFunc(p.Findings, func(f report.Row) bool {
+		return f.State == report.Failed && f.ID != fields.RuleUnknown && f.ID != fields.RuleDuplicate
 	})
 	return p.config, p.finish()
 }
@@ -104,7 +104,7 @@ type parser struct {
 	config *Config
 }
 
-func (p *parser) finish() []finding.Finding {
+func (p *parser) finish() []report.Row {
 	sources := map[string]string{ruleMPS: sourceMPS, ruleClients: sourceMPS}
 	for i := range p.Findings {
 		f := &p.Findings[i]
@@ -127,7 +127,7 @@ func (p *parser) misplaced(root *yaml.Node) {
 	}
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		if root.Content[i].Value == "data" || root.Content[i].Value == "kind" {
-			p.Add(ruleValue, finding.Error, root.Content[i], "kind", "this is a Kubernetes object, not a device-plugin config", "check the value of one key under data:")
+			p.Add(ruleValue, report.Failed, root.Content[i], "kind", "this is a Kubernetes object, not a device-plugin config", "check the value of one key under data:")
 			return
 		}
 	}
@@ -135,7 +135,7 @@ func (p *parser) misplaced(root *yaml.Node) {
 
 // refuse reports what the device plugin's decoder refuses, and no other rule.
 func (p *parser) refuse(n *yaml.Node, path, reason string) {
-	p.Add(ruleRefused, finding.Error, n, path, "the device plugin refuses the file: "+reason, "")
+	p.Add(ruleRefused, report.Failed, n, path, "the device plugin refuses the file: "+reason, "")
 }
 
 // flagKinds are what the device plugin takes as the value of each flag: a mapping, a text, true or false, a duration, a
@@ -187,7 +187,7 @@ func (p *parser) flags(n *yaml.Node, below string) {
 			case f.Name == "migStrategy":
 				p.config.migStrategy = word
 			case f.Name == "sharedDevicesAllocationPolicy" && word != "":
-				p.Add(ruleIgnored, finding.Info, f.Key, path, "device plugin versions before v0.20.0 do not know the key and ignore it", "")
+				p.Add(ruleIgnored, report.Note, f.Key, path, "device plugin versions before v0.20.0 do not know the key and ignore it", "")
 			}
 		}
 	}
@@ -196,7 +196,7 @@ func (p *parser) flags(n *yaml.Node, below string) {
 // duration checks a Go duration. A bare number is accepted by the plugin, as nanoseconds.
 func (p *parser) duration(n *yaml.Node, path string) {
 	if n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float") {
-		p.Add(ruleValue, finding.Warning, n, path, n.Value+" without a unit is taken for nanoseconds", "write "+n.Value+"s")
+		p.Add(ruleValue, report.Warning, n, path, n.Value+" without a unit is taken for nanoseconds", "write "+n.Value+"s")
 		return
 	}
 	text, ok := p.Text(n, path)
@@ -204,7 +204,7 @@ func (p *parser) duration(n *yaml.Node, path string) {
 		return
 	}
 	if _, err := time.ParseDuration(text); err != nil {
-		p.Add(ruleValue, finding.Error, n, path, fmt.Sprintf("%q is not a duration", text), "write it as 60s or 1m30s")
+		p.Add(ruleValue, report.Failed, n, path, fmt.Sprintf("%q is not a duration", text), "write it as 60s or 1m30s")
 	}
 }
 
@@ -215,10 +215,10 @@ func (p *parser) word(n *yaml.Node, path string, words ...string) string {
 		return text
 	}
 	fix := "want " + strings.Join(words, ", ")
-	if near := finding.Nearest(text, words); near != "" {
+	if near := report.Nearest(text, words); near != "" {
 		fix = "write " + near
 	}
-	p.Add(ruleValue, finding.Error, n, path, fmt.Sprintf("%q is not known, and the device plugin refuses to start", text), fix)
+	p.Add(ruleValue, report.Failed, n, path, fmt.Sprintf("%q is not known, and the device plugin refuses to start", text), fix)
 	return ""
 }
 
@@ -241,10 +241,10 @@ func (p *parser) sharing(n *yaml.Node) {
 		p.config.mps = p.replicated(*mps)
 	}
 	if slicing != nil && mps != nil {
-		p.Add(ruleBoth, finding.Warning, slicing.Key, "sharing.timeSlicing", "timeSlicing and mps are both configured: MPS wins silently, and this block does nothing", "keep one of the two")
+		p.Add(ruleBoth, report.Warning, slicing.Key, "sharing.timeSlicing", "timeSlicing and mps are both configured: MPS wins silently, and this block does nothing", "keep one of the two")
 	}
 	if mps != nil && p.config.migStrategy == mig.StrategyMixed {
-		p.Add(ruleMPS, finding.Error, mps.Key, "sharing.mps", "MPS with flags.migStrategy mixed: the device plugin refuses to start", "use timeSlicing, or another MIG strategy")
+		p.Add(ruleMPS, report.Failed, mps.Key, "sharing.mps", "MPS with flags.migStrategy mixed: the device plugin refuses to start", "use timeSlicing, or another MIG strategy")
 	}
 }
 
@@ -259,7 +259,7 @@ func (p *parser) replicated(f fields.Field) *replicated {
 		case "failRequestsGreaterThanOne":
 			value, ok := p.Bool(g.Value, path+"."+g.Name)
 			if ok && !value && f.Name == "mps" {
-				p.Add(ruleIgnored, finding.Warning, g.Key, path+"."+g.Name, "under MPS device plugin versions before v0.20.0 ignore false: a request for more than one always fails", "")
+				p.Add(ruleIgnored, report.Warning, g.Key, path+"."+g.Name, "under MPS device plugin versions before v0.20.0 ignore false: a request for more than one always fails", "")
 			}
 		default:
 			block.rename, _ = p.Bool(g.Value, path+"."+g.Name)
@@ -270,14 +270,14 @@ func (p *parser) replicated(f fields.Field) *replicated {
 		elements = p.List(resources, path+".resources")
 	}
 	if len(elements) == 0 && f.Value.Kind == yaml.MappingNode && (resources == nil || resources.Kind == yaml.SequenceNode || resources.Tag == "!!null") {
-		p.Add(ruleReplicas, finding.Error, f.Key, path, "no resources are named, and the device plugin refuses the file", "add resources: with a name and replicas")
+		p.Add(ruleReplicas, report.Failed, f.Key, path, "no resources are named, and the device plugin refuses the file", "add resources: with a name and replicas")
 	}
 	names := map[string]int{}
 	for i, e := range elements {
 		at := path + ".resources[" + strconv.Itoa(i) + "]"
 		r := p.resource(e, at, f.Name == "mps")
 		if line, twice := names[r.Name]; twice && r.Name != "" {
-			p.Add(ruleResource, finding.Warning, e, at, fmt.Sprintf("%s is configured twice, first on line %d; the larger number of replicas counts", r.Name, line), "keep one")
+			p.Add(ruleResource, report.Warning, e, at, fmt.Sprintf("%s is configured twice, first on line %d; the larger number of replicas counts", r.Name, line), "keep one")
 		}
 		names[r.Name] = e.Line
 		block.resources = append(block.resources, r)
@@ -305,19 +305,19 @@ func (p *parser) resource(n *yaml.Node, path string, mps bool) Resource {
 			if text, ok := p.Text(f.Value, at); ok && fullName(text) == "" {
 				p.refuse(f.Value, at, strconv.Quote(text)+" is no resource name")
 			}
-			p.Add(ruleIgnored, finding.Warning, f.Key, at, "rename is read and ignored by the device plugin", "use renameByDefault: true, which appends .shared")
+			p.Add(ruleIgnored, report.Warning, f.Key, at, "rename is read and ignored by the device plugin", "use renameByDefault: true, which appends .shared")
 		case "devices":
 			if f.Value.Value != "all" {
 				p.devices(f.Value, at)
-				p.Add(ruleIgnored, finding.Warning, f.Key, at, "devices is read and ignored by the device plugin: every device of the resource is shared", "delete it, or give the nodes different configs")
+				p.Add(ruleIgnored, report.Warning, f.Key, at, "devices is read and ignored by the device plugin: every device of the resource is shared", "delete it, or give the nodes different configs")
 			}
 		}
 	}
 	if n.Kind == yaml.MappingNode && !name {
-		p.Add(ruleResource, finding.Error, n, path, "the resource has no name, and the device plugin refuses the file", "add name: nvidia.com/gpu")
+		p.Add(ruleResource, report.Failed, n, path, "the resource has no name, and the device plugin refuses the file", "add name: nvidia.com/gpu")
 	}
 	if n.Kind == yaml.MappingNode && !replicas {
-		p.Add(ruleReplicas, finding.Error, n, path, "the resource has no replicas, and the device plugin refuses the file", "add replicas: with a number of at least 2")
+		p.Add(ruleReplicas, report.Failed, n, path, "the resource has no replicas, and the device plugin refuses the file", "add replicas: with a number of at least 2")
 	}
 	return r
 }
@@ -356,9 +356,9 @@ func fullName(name string) string {
 func (p *parser) replicas(n *yaml.Node, path string, count int, mps bool) {
 	switch {
 	case count < 2:
-		p.Add(ruleReplicas, finding.Error, n, path, fmt.Sprintf("replicas is %d: the device plugin refuses the file below 2", count), "write 2 or more, or drop the resource from sharing")
+		p.Add(ruleReplicas, report.Failed, n, path, fmt.Sprintf("replicas is %d: the device plugin refuses the file below 2", count), "write 2 or more, or drop the resource from sharing")
 	case mps && count > MaxClients:
-		p.Add(ruleClients, finding.Error, n, path, fmt.Sprintf("replicas is %d: MPS serves at most %d clients on one GPU, and the control daemon refuses to start", count, MaxClients), fmt.Sprintf("write at most %d", MaxClients))
+		p.Add(ruleClients, report.Failed, n, path, fmt.Sprintf("replicas is %d: MPS serves at most %d clients on one GPU, and the control daemon refuses to start", count, MaxClients), fmt.Sprintf("write at most %d", MaxClients))
 	}
 }
 
@@ -369,7 +369,7 @@ func (p *parser) resourceName(n *yaml.Node, path string, mps bool) string {
 	}
 	full := fullName(text)
 	if full == "" {
-		p.Add(ruleResource, finding.Error, n, path, fmt.Sprintf("%q is not a resource of the device plugin, which refuses the file", text), "write nvidia.com/gpu or nvidia.com/mig-<profile>")
+		p.Add(ruleResource, report.Failed, n, path, fmt.Sprintf("%q is not a resource of the device plugin, which refuses the file", text), "write nvidia.com/gpu or nvidia.com/mig-<profile>")
 		return ""
 	}
 	if full == mig.WholeGPU {
@@ -379,20 +379,20 @@ func (p *parser) resourceName(n *yaml.Node, path string, mps bool) string {
 	canonical, known := mig.CanonicalProfile(profile)
 	switch {
 	case device && mps:
-		p.Add(ruleMPS, finding.Error, n, path, "MPS does not support MIG devices", "use timeSlicing for them")
+		p.Add(ruleMPS, report.Failed, n, path, "MPS does not support MIG devices", "use timeSlicing for them")
 	case device && known && full == mig.ResourceName(canonical):
 	case device && known:
-		p.Add(ruleResource, finding.Error, n, path, fmt.Sprintf("%q is not how the resource is spelt, and nothing will be shared", text), "write "+mig.ResourceName(canonical))
+		p.Add(ruleResource, report.Failed, n, path, fmt.Sprintf("%q is not how the resource is spelt, and nothing will be shared", text), "write "+mig.ResourceName(canonical))
 	default:
 		known := []string{mig.WholeGPU}
 		for _, profile := range mig.Profiles() {
 			known = append(known, mig.ResourceName(profile))
 		}
 		fix := "want nvidia.com/gpu or nvidia.com/mig-<profile>"
-		if near := finding.Nearest(full, known); near != "" {
+		if near := report.Nearest(full, known); near != "" {
 			fix = "write " + near
 		}
-		p.Add(ruleResource, finding.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so nothing will be shared by this", full), fix)
+		p.Add(ruleResource, report.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so nothing will be shared by this", full), fix)
 	}
 	return full
 }
@@ -411,12 +411,12 @@ func (p *parser) resources(f fields.Field) {
 				}
 			}
 			if e.Kind == yaml.MappingNode && (!seen["pattern"] || !seen["name"]) {
-				p.Add(ruleResource, finding.Error, e, at, "the entry needs pattern and name, and the device plugin refuses the file", "")
+				p.Add(ruleResource, report.Failed, e, at, "the entry needs pattern and name, and the device plugin refuses the file", "")
 			}
 		}
 	}
 	if len(kinds) > 0 {
-		p.Add(ruleIgnored, finding.Warning, f.Key, "resources", "own resource names are read and ignored by the device plugin", "delete the block")
+		p.Add(ruleIgnored, report.Warning, f.Key, "resources", "own resource names are read and ignored by the device plugin", "delete the block")
 	}
 }
 
@@ -434,7 +434,7 @@ func (p *parser) imex(n *yaml.Node) {
 			}
 		}
 		if len(ids) > 1 || len(ids) == 1 && ids[0] != 0 {
-			p.Add(ruleValue, finding.Error, f.Value, path, "channelIDs may only be empty or [0], and the device plugin refuses to start", "write [0]")
+			p.Add(ruleValue, report.Failed, f.Value, path, "channelIDs may only be empty or [0], and the device plugin refuses to start", "write [0]")
 		}
 	}
 }

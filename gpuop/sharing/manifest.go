@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Named is a config with the name under which a ConfigMap, and so a node label, knows it. Config is
@@ -21,7 +21,7 @@ type Named struct {
 
 // ParseAny reads a device-plugin file, or a ConfigMap that holds several, and names what it found:
 // a bare file gets the name that is given. Lines in findings count from the top of the data.
-func ParseAny(data []byte, name string) ([]Named, []finding.Finding) {
+func ParseAny(data []byte, name string) ([]Named, []report.Row) {
 	var doc struct {
 		Kind string               `yaml:"kind"`
 		Data map[string]yaml.Node `yaml:"data"`
@@ -31,9 +31,9 @@ func ParseAny(data []byte, name string) ([]Named, []finding.Finding) {
 		return []Named{{Name: name, Config: c}}, findings
 	}
 	var named []Named
-	var findings []finding.Finding
+	var findings []report.Row
 	if len(doc.Data) == 0 {
-		return nil, []finding.Finding{{ID: fields.RuleType, Severity: finding.Error, Subject: "data", Reason: "the ConfigMap holds no data", Source: sourceChoice}}
+		return nil, []report.Row{{ID: fields.RuleType, State: report.Failed, Subject: "data", Reason: "the ConfigMap holds no data", Source: sourceChoice}}
 	}
 	for key, n := range doc.Data {
 		offset := n.Line

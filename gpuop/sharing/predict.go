@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Limits are what the MPS control daemon sets for each client.
@@ -32,14 +32,14 @@ type Prediction struct {
 func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 	replication := c.Replication()
 	p := Prediction{Prediction: mig.Predict(gpus, migStrategy, replication)}
-	add := func(id string, s finding.Severity, subject, reason, fix, source string) {
-		p.Findings = append(p.Findings, finding.Finding{ID: id, Severity: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
+	add := func(id string, s report.State, subject, reason, fix, source string) {
+		p.Findings = append(p.Findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
 	}
 	switch replication.Strategy {
 	case "mps":
 		p.mps(gpus, migStrategy, replication, add)
 	case "time-slicing":
-		add(ruleNoMemory, finding.Info, "sharing.timeSlicing", "time-slicing limits neither memory nor errors: every pod sees the whole memory, and one pod's fault can end its neighbours", "share among workloads that trust each other, or use MIG", "k8s-device-plugin README, shared access to GPUs")
+		add(ruleNoMemory, report.Note, "sharing.timeSlicing", "time-slicing limits neither memory nor errors: every pod sees the whole memory, and one pod's fault can end its neighbours", "share among workloads that trust each other, or use MIG", "k8s-device-plugin README, shared access to GPUs")
 	}
 	for _, resource := range slices.Sorted(maps.Keys(replication.Of)) {
 		name := resource
@@ -47,15 +47,15 @@ func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 			name = r.Rename
 		}
 		if len(p.Resources) > 0 && p.Resources[name] == 0 {
-			add(ruleResource, finding.Warning, resource, "the config shares it, and the node will have no such device under the MIG strategy "+migStrategy, "", sourceConfig)
+			add(ruleResource, report.Warning, resource, "the config shares it, and the node will have no such device under the MIG strategy "+migStrategy, "", sourceConfig)
 		}
 	}
 	return p
 }
 
-func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, replication mig.Replication, add func(string, finding.Severity, string, string, string, string)) {
+func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, replication mig.Replication, add func(string, report.State, string, string, string, string)) {
 	if migStrategy == mig.StrategyMixed {
-		add(ruleMPS, finding.Error, "mig.strategy", "MPS with the MIG strategy mixed: the device plugin refuses to start", "set mig.strategy=single or none", sourcePlugin)
+		add(ruleMPS, report.Failed, "mig.strategy", "MPS with the MIG strategy mixed: the device plugin refuses to start", "set mig.strategy=single or none", sourcePlugin)
 		p.Resources = map[string]int{}
 	}
 	n := replication.Of[mig.WholeGPU].Factor
@@ -70,7 +70,7 @@ func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, replication mig.Rep
 		seen = append(seen, g.Product)
 		p.Limits = append(p.Limits, Limits{Product: g.Product, MemoryMiB: g.MemoryMiB / n, ThreadPercent: 100 / n})
 		if most := maxClients(g); n > most {
-			add(ruleClients, finding.Error, mig.WholeGPU, fmt.Sprintf("%d replicas of %s: the control daemon allows %d for compute capability %s, and refuses to start", n, g.Product, most, g.ComputeCapability),
+			add(ruleClients, report.Failed, mig.WholeGPU, fmt.Sprintf("%d replicas of %s: the control daemon allows %d for compute capability %s, and refuses to start", n, g.Product, most, g.ComputeCapability),
 				fmt.Sprintf("use at most %d", most), sourceMPS)
 			p.Resources = map[string]int{}
 		}

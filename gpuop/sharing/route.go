@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Route is how the device plugin was installed, which decides what happens to a node that requests
@@ -27,9 +27,9 @@ const ConfigLabel = "nvidia.com/device-plugin.config"
 // Choose says which of the configs a node gets, as the config manager decides it: the label first,
 // then the default, then the route's fallbacks. An empty name with ok means that the node runs
 // without any config; ok is false where the config manager fails and the plugin does not start.
-func Choose(route Route, names []string, label, deflt string) (name string, ok bool, findings []finding.Finding) {
-	add := func(s finding.Severity, subject, reason, fix string) {
-		findings = append(findings, finding.Finding{ID: ruleChoice, Severity: s, Subject: subject, Reason: reason, Fix: fix, Source: sourceChoice})
+func Choose(route Route, names []string, label, deflt string) (name string, ok bool, findings []report.Row) {
+	add := func(s report.State, subject, reason, fix string) {
+		findings = append(findings, report.Row{ID: ruleChoice, State: s, Subject: subject, Reason: reason, Fix: fix, Source: sourceChoice})
 	}
 	defaultKey := map[Route]string{Operator: "devicePlugin.config.default", Plugin: "config.default"}[route]
 	subject, wanted := ConfigLabel, label
@@ -41,23 +41,23 @@ func Choose(route Route, names []string, label, deflt string) (name string, ok b
 		return wanted, true, nil
 	case wanted != "":
 		fix := "there are: " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
-		if near := finding.Nearest(wanted, names); near != "" {
+		if near := report.Nearest(wanted, names); near != "" {
 			fix = "write " + near
 		}
-		add(finding.Error, subject, fmt.Sprintf("there is no config %q in the ConfigMap: the config manager exits and the device plugin does not start", wanted), fix)
+		add(report.Failed, subject, fmt.Sprintf("there is no config %q in the ConfigMap: the config manager exits and the device plugin does not start", wanted), fix)
 		return "", false, findings
 	case route == Operator:
-		add(finding.Warning, defaultKey, "no default and no node label: the operator's fallback is an empty config, so nothing will change",
+		add(report.Warning, defaultKey, "no default and no node label: the operator's fallback is an empty config, so nothing will change",
 			"set "+defaultKey+", or label the node "+ConfigLabel+"=<name>")
 		return "", true, findings
 	case slices.Contains(names, "default"):
-		add(finding.Info, defaultKey, `no default and no node label: the chart falls back to the config named "default"`, "")
+		add(report.Note, defaultKey, `no default and no node label: the chart falls back to the config named "default"`, "")
 		return "default", true, findings
 	case len(names) == 1:
-		add(finding.Info, defaultKey, fmt.Sprintf("no default and no node label: the chart falls back to the only config, %q; the GPU Operator would use none", names[0]), "")
+		add(report.Note, defaultKey, fmt.Sprintf("no default and no node label: the chart falls back to the only config, %q; the GPU Operator would use none", names[0]), "")
 		return names[0], true, findings
 	}
-	add(finding.Error, defaultKey, fmt.Sprintf("no default, no node label, several configs (%s) and none named \"default\": helm refuses the chart's own ConfigMap, and with another the device plugin does not start", strings.Join(slices.Sorted(slices.Values(names)), ", ")),
+	add(report.Failed, defaultKey, fmt.Sprintf("no default, no node label, several configs (%s) and none named \"default\": helm refuses the chart's own ConfigMap, and with another the device plugin does not start", strings.Join(slices.Sorted(slices.Values(names)), ", ")),
 		"set "+defaultKey+", or name one config default")
 	return "", false, findings
 }
@@ -74,11 +74,11 @@ var overridden = map[string]string{
 }
 
 // Dead reports the settings of the config that have no effect on the route.
-func (c *Config) Dead(route Route) []finding.Finding {
+func (c *Config) Dead(route Route) []report.Row {
 	if c == nil || route != Operator {
 		return nil
 	}
-	var findings []finding.Finding
+	var findings []report.Row
 	for _, path := range slices.Sorted(maps.Keys(c.set)) {
 		winner, dead := overridden[path]
 		if !dead {
@@ -88,8 +88,8 @@ func (c *Config) Dead(route Route) []finding.Finding {
 		if path == "flags.migStrategy" {
 			fix = "set mig.strategy in the operator's values"
 		}
-		findings = append(findings, finding.Finding{
-			ID: ruleDead, Severity: finding.Warning, Line: c.set[path], Subject: path,
+		findings = append(findings, report.Row{
+			ID: ruleDead, State: report.Warning, Line: c.set[path], Subject: path,
 			Reason: "no effect under the GPU Operator, whose environment wins over the file: " + winner,
 			Fix:    fix, Source: sourceEnviron,
 		})

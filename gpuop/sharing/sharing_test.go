@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Seed 001's own file, with every field that it sets.
@@ -38,10 +38,10 @@ sharing:
       replicas: 2
 `
 
-func summary(findings []finding.Finding) []string {
+func summary(findings []report.Row) []string {
 	var out []string
 	for _, f := range findings {
-		out = append(out, fmt.Sprintf("%d %s %s %s", f.Line, f.Severity, f.ID, f.Subject))
+		out = append(out, fmt.Sprintf("%d %s %s %s", f.Line, f.State.Severity(), f.ID, f.Subject))
 	}
 	slices.Sort(out)
 	return out
@@ -169,7 +169,7 @@ func TestChoose(t *testing.T) {
 			case name == "":
 				got = "empty"
 			}
-			bad := slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error })
+			bad := slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed })
 			if got != want || bad != (want == "refused") || want == "empty" && len(findings) == 0 {
 				t.Errorf("%s: %+v: %q with %v, want %q", route, tc, got, findings, want)
 			}
@@ -188,7 +188,7 @@ func TestPredict(t *testing.T) {
 	}
 	parse := func(file string) *Config {
 		c, findings := Parse([]byte(file))
-		if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
+		if slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed }) {
 			t.Fatal(findings)
 		}
 		return c
@@ -224,7 +224,7 @@ func TestPredict(t *testing.T) {
 			p := Predict(tc.gpus, mig.StrategyNone, parse(tc.file))
 			var findings []string
 			for _, f := range p.Findings {
-				findings = append(findings, f.Severity.String()+" "+f.ID)
+				findings = append(findings, f.State.Severity()+" "+f.ID)
 			}
 			slices.Sort(findings)
 			if diff := cmp.Diff(tc.resources, p.Resources); diff != "" {
@@ -242,7 +242,7 @@ func TestPredict(t *testing.T) {
 		})
 	}
 	mixed := Predict(gpu("A100-40GB", 1), mig.StrategyMixed, parse("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"))
-	if len(mixed.Resources) != 0 || !slices.ContainsFunc(mixed.Findings, func(f finding.Finding) bool { return f.ID == "sharing-mps" }) {
+	if len(mixed.Resources) != 0 || !slices.ContainsFunc(mixed.Findings, func(f report.Row) bool { return f.ID == "sharing-mps" }) {
 		t.Errorf("mps with mixed: %v, %v", mixed.Resources, mixed.Findings)
 	}
 }
@@ -301,10 +301,10 @@ func FuzzParse(f *testing.F) {
 		c, findings := Parse(data)
 		var library spec.Config
 		err := yaml.Unmarshal(data, &library)
-		if err != nil && !slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
+		if err != nil && !slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed }) {
 			t.Fatalf("no error, and the library says: %v", err)
 		}
-		if err != nil || c == nil || c.Refused || slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.ID == fields.RuleDuplicate }) {
+		if err != nil || c == nil || c.Refused || slices.ContainsFunc(findings, func(f report.Row) bool { return f.ID == fields.RuleDuplicate }) {
 			return
 		}
 		strategy := ""

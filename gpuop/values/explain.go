@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // An Explanation says what is known about one key.
@@ -51,7 +51,7 @@ func Explain(table *chart.Table, word string) ([]Explanation, error) {
 	for _, k := range table.AllKeys() {
 		all = append(all, k.Path.String())
 	}
-	if near := finding.Nearest(word, all); near != "" {
+	if near := report.Nearest(word, all); near != "" {
 		return nil, fmt.Errorf("%w key %q, did you mean %s?", ErrUnknown, word, near)
 	}
 	return nil, fmt.Errorf("%w key %q: no version of the chart has it", ErrUnknown, word)

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -52,7 +52,7 @@ type Plan struct {
 	After     []Step          `json:"after,omitempty"`
 	Source    string          `json:"source"`
 	// Notes are what is left to be decided.
-	Notes []finding.Finding `json:"-"`
+	Notes []report.Row `json:"-"`
 	about string
 }
 
@@ -114,7 +114,7 @@ var features = []feature{
 		}
 		g.set("driver.repository", g.request.Registry, "The vGPU guest driver is built and pushed by you.")
 		g.pullSecret("driver")
-		g.plan.Notes = append(g.plan.Notes, finding.Finding{ID: "vgpu", Severity: finding.Error, Subject: "driver.version", Source: "NVIDIA vGPU documentation",
+		g.plan.Notes = append(g.plan.Notes, report.Row{ID: "vgpu", State: report.Failed, Subject: "driver.version", Source: "NVIDIA vGPU documentation",
 			Reason: "the chart's default driver is no vGPU driver: the image that you build has the version of the vGPU guest driver",
 			Fix:    "set driver.version to the version that you built"})
 		g.set("driver.licensingConfig.nlsEnabled", true, "Licenses from NVIDIA's license system.")
@@ -183,7 +183,7 @@ func names(list [][2]string) []string {
 }
 
 func unknown(what, word string, known []string) error {
-	if near := finding.Nearest(word, known); near != "" {
+	if near := report.Nearest(word, known); near != "" {
 		return fmt.Errorf("%w %s %q, did you mean %s?", ErrUnknown, what, word, near)
 	}
 	return fmt.Errorf("%w %s %q, want %s", ErrUnknown, what, word, strings.Join(known, ", "))

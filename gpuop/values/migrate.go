@@ -11,9 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // A Migration is a values file for another release, and what is different.
@@ -24,7 +24,7 @@ type Migration struct {
 	// YAML is the new values file; comments, blank lines and order are the old one's.
 	YAML string `json:"values"`
 	// Report is what remains wrong and cannot be put right without a decision.
-	Report finding.Report `json:"-"`
+	Report report.Report `json:"-"`
 
 	table *chart.Table
 	// below is where an umbrella chart has the values.
@@ -99,7 +99,7 @@ func (m *Migration) Dropped() bool {
 }
 
 // write makes the edits. A correction may bring up what was hidden, so that the file is judged again.
-func (m *Migration) write(name string, data []byte, edits []lint.Edit, rest []finding.Finding) error {
+func (m *Migration) write(name string, data []byte, edits []lint.Edit, rest []report.Row) error {
 	for range 5 {
 		var list []fix.Edit
 		for _, e := range edits {
@@ -115,7 +115,7 @@ func (m *Migration) write(name string, data []byte, edits []lint.Edit, rest []fi
 		}
 		edits, rest = lint.Edits(m.table, name, data, m.To)
 	}
-	m.YAML, m.Report = string(data), finding.Report{Findings: rest}
+	m.YAML, m.Report = string(data), report.Report{Rows: rest}
 	m.Report.Sort()
 	return nil
 }

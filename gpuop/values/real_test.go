@@ -209,12 +209,12 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 	if m.Dropped() {
 		t.Errorf("dropped: %v", m.Changes)
 	}
-	for _, f := range m.Report.Findings {
+	for _, f := range m.Report.Rows {
 		if f.Subject == "migManager.version" && strings.Contains(f.Reason, "it is the default of v23.9") {
 			return
 		}
 	}
-	t.Errorf("no finding says that migManager.version equals a default: %v", m.Report.Findings)
+	t.Errorf("no finding says that migManager.version equals a default: %v", m.Report.Rows)
 }
 
 // What the API server refuses as a boolean or number is quoted, comments and the rest untouched.
@@ -228,8 +228,8 @@ func TestMigrationQuotesTexts(t *testing.T) {
 	if m.YAML != want {
 		t.Errorf("%s, want\n%s", m.YAML, want)
 	}
-	if len(m.Report.Findings) > 0 {
-		t.Errorf("still wrong: %v", m.Report.Findings)
+	if len(m.Report.Rows) > 0 {
+		t.Errorf("still wrong: %v", m.Report.Rows)
 	}
 	anchored := "x: &a true\n" + strings.Replace(text, "value: true", "value: *a", 1)
 	if m, err := values.Migrate(chart.Load(), "values.yaml", []byte(anchored), release(t, "v25.3.4"), release(t, "v26.7.0"), false); err != nil || !strings.Contains(m.YAML, "value: *a") {

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
@@ -115,8 +115,8 @@ func TestEveryPlatformWithEveryFeature(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, f := range judged.Report.Findings {
-					t.Errorf("%s %s: %s\n%s", f.Severity, f.Subject, f.Reason, text)
+				for _, f := range judged.Report.Rows {
+					t.Errorf("%s %s: %s\n%s", f.State.Severity(), f.Subject, f.Reason, text)
 				}
 				if set != nil {
 					problems, known := set.Validate("nvidia.com/v1", "ClusterPolicy", policy(t, text))
@@ -254,13 +254,13 @@ mig:
 		t.Fatal(err)
 	}
 	if left := brief(judged.Report); !slices.Equal(left, []string{"driver-version driver.version"}) {
-		t.Errorf("the migrated file is not clean: %v", judged.Report.Findings)
+		t.Errorf("the migrated file is not clean: %v", judged.Report.Rows)
 	}
 }
 
-func brief(r finding.Report) (out []string) {
-	for _, f := range r.Findings {
-		if f.Severity >= finding.Warning {
+func brief(r report.Report) (out []string) {
+	for _, f := range r.Rows {
+		if f.State >= report.Warning {
 			out = append(out, f.ID+" "+f.Subject)
 		}
 	}

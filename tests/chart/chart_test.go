@@ -20,8 +20,8 @@ import (
 	rbac "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 )
 
@@ -216,8 +216,8 @@ func TestGPUOperatorsLint(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, f := range result.Report.Findings {
-				if f.Severity > finding.Info {
+			for _, f := range result.Report.Rows {
+				if f.State > report.Note {
 					out = append(out, f.ID)
 				}
 			}

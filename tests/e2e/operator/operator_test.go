@@ -20,7 +20,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 var update = flag.Bool("update", false, "write the goldens")
@@ -119,7 +119,7 @@ func (s *server) judge(t *testing.T, program string, st *state, command string) 
 	t.Helper()
 	text := s.print(t, program, st, command)
 	answer := s.gpuop(t, program, cmp.Or(st.User, administrator), append(strings.Fields(command), "-o", "json")...)
-	var tree verdict.Tree
+	var tree report.Report
 	if err := json.Unmarshal([]byte(answer.out), &tree); err != nil {
 		t.Fatalf("%v: %s%s", err, answer.out, answer.log)
 	}
@@ -148,7 +148,7 @@ func TestGathered(t *testing.T) {
 			st := load(t, name)
 			s.enter(t, st)
 			answer := s.gpuop(t, program, administrator, "verify", "--from", s.gather(t), "-o", "json")
-			var tree verdict.Tree
+			var tree report.Report
 			if err := json.Unmarshal([]byte(answer.out), &tree); err != nil {
 				t.Fatalf("%v: %s%s", err, answer.out, answer.log)
 			}
@@ -168,10 +168,10 @@ func TestGathered(t *testing.T) {
 }
 
 // wrong lists the rows that are neither as intended nor merely worth knowing.
-func wrong(tree verdict.Tree) []string {
+func wrong(tree report.Report) []string {
 	all := []string{}
-	for _, v := range tree.Verdicts {
-		if v.State > verdict.Note {
+	for _, v := range tree.Rows {
+		if v.State > report.Note {
 			all = append(all, fmt.Sprintf("%s %s %s", v.State, cmp.Or(v.Node, "-"), v.Subject))
 		}
 	}

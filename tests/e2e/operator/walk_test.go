@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // TestFromAnEmptyClusterToATimeSlicedNode is the way of a new user, each step by a command: what is in
@@ -39,7 +39,7 @@ func TestFromAnEmptyClusterToATimeSlicedNode(t *testing.T) {
 	}
 	rows := func(code int, args ...string) []string {
 		t.Helper()
-		var tree verdict.Tree
+		var tree report.Report
 		if out := gpuop(code, append(args, "-o", "json")...); json.Unmarshal([]byte(out), &tree) != nil {
 			t.Fatal(out)
 		}

@@ -22,7 +22,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // ErrDefinition is returned for a file that holds no usable CustomResourceDefinition.
@@ -102,7 +102,7 @@ func (s *Definitions) add(crd *apiextensionsv1.CustomResourceDefinition) error {
 
 // Validate judges an object as an API server with strict validation would. known is false when no
 // definition is for the kind. The findings' subjects are dotted paths from the root of the object.
-func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (findings []finding.Finding, known bool) {
+func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (findings []report.Row, known bool) {
 	schema, known := s.schemas[apiVersion+" "+kind]
 	if !known {
 		return nil, false
@@ -110,7 +110,7 @@ func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (
 	object = runtime.DeepCopyJSON(normalize(object).(map[string]any))
 	unknown := pruning.PruneWithOptions(object, schema.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, path := range unknown {
-		findings = append(findings, finding.Finding{ID: "unknown-field", Severity: finding.Error, Subject: path,
+		findings = append(findings, report.Row{ID: "unknown-field", State: report.Failed, Subject: path,
 			Reason: "the " + kind + " has no such field: the API server drops it, or refuses the object with strict validation", Fix: "delete it"})
 	}
 	defaulting.Default(object, schema.structural)
@@ -120,7 +120,7 @@ func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (
 		problems = append(problems, more...)
 	}
 	for _, p := range problems {
-		findings = append(findings, finding.Finding{ID: "schema", Severity: finding.Error, Subject: strings.TrimLeft(p.Field, "[]."), Reason: p.ErrorBody()})
+		findings = append(findings, report.Row{ID: "schema", State: report.Failed, Subject: strings.TrimLeft(p.Field, "[]."), Reason: p.ErrorBody()})
 	}
 	return findings, true
 }

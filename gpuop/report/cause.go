@@ -1,6 +1,7 @@
-package verdict
+package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,14 +12,14 @@ const maxSubjects = 4
 
 // Together makes one row of the rows of one cause, in the place of the first; it lists their subjects and
 // nodes. Rows without a cause stay as they are.
-func Together(rows []Verdict) []Verdict {
-	all := map[string][]Verdict{}
+func Together(rows []Row) []Row {
+	all := map[string][]Row{}
 	for _, v := range rows {
 		if v.Cause != "" {
 			all[v.Cause] = append(all[v.Cause], v)
 		}
 	}
-	var out []Verdict
+	var out []Row
 	done := map[string]bool{}
 	for _, v := range rows {
 		switch {
@@ -34,9 +35,9 @@ func Together(rows []Verdict) []Verdict {
 
 // one is the row of several with one cause: what is said of a node counts, beside what is said of the
 // cluster, and beside a row that points to another.
-func one(all []Verdict) Verdict {
+func one(all []Row) Row {
 	var own, nodes, subjects []string
-	of := func(v Verdict) int {
+	of := func(v Row) int {
 		switch {
 		case v.ID == "first-broken-link":
 			return 0
@@ -45,8 +46,8 @@ func one(all []Verdict) Verdict {
 		}
 		return 2
 	}
-	best := slices.MaxFunc(all, func(a, b Verdict) int { return of(a) - of(b) })
-	v := all[slices.IndexFunc(all, func(v Verdict) bool { return of(v) == of(best) })]
+	best := slices.MaxFunc(all, func(a, b Row) int { return of(a) - of(b) })
+	v := all[slices.IndexFunc(all, func(v Row) bool { return of(v) == of(best) })]
 	for _, row := range all {
 		v.State = max(v.State, row.State)
 		if row.Node != "" && !slices.Contains(nodes, row.Node) {
@@ -71,8 +72,55 @@ func one(all []Verdict) Verdict {
 	default:
 		v.Node, v.Nodes = "", strings.Join(nodes, ", ")
 		if first != "" {
-			v.Next = strings.ReplaceAll(v.Next, " "+first+" ", " "+strings.Join(nodes, " ")+" ")
+			v.Fix = strings.ReplaceAll(v.Fix, " "+first+" ", " "+strings.Join(nodes, " ")+" ")
 		}
 	}
 	return v
+}
+
+// first is the first step for somebody who wants it mended: the worst row that names a cause, and its
+// next step.
+func (r *Report) first() string {
+	if !r.Start {
+		return ""
+	}
+	rank := func(row Row) int {
+		switch {
+		case row.State != Failed && row.State != Waiting:
+			return 0
+		case row.State == Waiting:
+			return 1
+		case row.Cause != "":
+			return 4
+		case row.ID == "first-broken-link":
+			return 3
+		}
+		return 2
+	}
+	var best Row
+	for _, row := range r.Rows {
+		if rank(row) > rank(best) {
+			best = row
+		}
+	}
+	if rank(best) == 0 {
+		return ""
+	}
+	text := best.Subject
+	if on := cmp.Or(best.Nodes, best.Node); on != "" {
+		text += " on " + on
+	}
+	reason, _, _ := strings.Cut(best.Reason, ": mend it before")
+	if best.ID == "first-broken-link" {
+		for _, row := range r.Rows {
+			if row.Node == best.Node && row.Subject == best.Subject && row.ID == "operand" {
+				reason = row.Reason
+			}
+		}
+	}
+	text += ": " + reason
+	if best.Fix != "" {
+		text += " → " + best.Fix
+	}
+	return text
 }

@@ -1,4 +1,4 @@
-package finding
+package report
 
 import "github.com/gpu-telemetry/dcgm-exporter/internal/text"
 

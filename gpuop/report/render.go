@@ -1,0 +1,90 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteJSON writes v as indented JSON with a final newline.
+func WriteJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// MarshalJSON writes an empty list, never null, for an empty report.
+func (r Report) MarshalJSON() ([]byte, error) {
+	type plain Report
+	if r.Rows == nil {
+		r.Rows = []Row{}
+	}
+	return json.Marshal(struct {
+		plain
+		Summary string `json:"summary"`
+	}{plain(r), r.Summary()})
+}
+
+// MarshalJSON writes the state in a linter's words beside its name.
+func (r Row) MarshalJSON() ([]byte, error) {
+	type plain Row
+	return json.Marshal(struct {
+		plain
+		Severity string `json:"severity"`
+	}{plain(r), r.State.Severity()})
+}
+
+// object is one of JSON.
+type object = map[string]any
+
+// WriteSARIF writes the rows that are not OK as a SARIF 2.1.0 log (OASIS standard) of one run by the
+// named tool.
+func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
+	levels := map[string]string{"info": "note", "warn": "warning", "error": "error"}
+	rules, results := []object{}, []object{}
+	index := map[string]int{}
+	for _, row := range r.Rows {
+		if row.State == OK {
+			continue
+		}
+		at, known := index[row.ID]
+		if !known {
+			at = len(rules)
+			index[row.ID] = at
+			rules = append(rules, object{"id": row.ID})
+		}
+		result := object{"ruleId": row.ID, "ruleIndex": at, "level": levels[row.State.Severity()], "message": object{"text": row.sentence()}}
+		if row.File != "" {
+			place := object{"artifactLocation": object{"uri": row.File}}
+			if row.Line > 0 {
+				place["region"] = object{"startLine": row.Line, "startColumn": max(row.Column, 1)}
+			}
+			result["locations"] = []object{{"physicalLocation": place}}
+		}
+		results = append(results, result)
+	}
+	driver := object{"name": tool, "version": version, "rules": rules}
+	return WriteJSON(w, object{"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
+		"runs": []object{{"tool": object{"driver": driver}, "results": results}}})
+}
+
+// sentence is the row as one message: nodes, subject, reason, fix and source.
+func (r *Row) sentence() string {
+	text := r.Reason
+	if r.Subject != "" {
+		text = r.Subject + ": " + text
+	}
+	if on := cmp.Or(r.Node, r.Nodes); on != "" {
+		text = on + ": " + text
+	}
+	if r.Fix != "" {
+		text += fmt.Sprintf(" (fix: %s)", strings.ReplaceAll(r.Fix, "\n", "; "))
+	}
+	if r.Source != "" {
+		text += fmt.Sprintf(" [%s]", r.Source)
+	}
+	return text
+}

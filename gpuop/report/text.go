@@ -1,0 +1,263 @@
+package report
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A Style paints words for a terminal. The zero value paints nothing.
+type Style struct{ Color bool }
+
+// Bold, Dim, Red, Yellow, Green and Blue wrap s in the matching escape sequence, or return it as it
+// is.
+func (s Style) Bold(text string) string   { return s.paint("1", text) }
+func (s Style) Dim(text string) string    { return s.paint("2", text) }
+func (s Style) Red(text string) string    { return s.paint("31", text) }
+func (s Style) Yellow(text string) string { return s.paint("33", text) }
+func (s Style) Green(text string) string  { return s.paint("32", text) }
+func (s Style) Blue(text string) string   { return s.paint("34", text) }
+
+func (s Style) paint(code, text string) string {
+	if !s.Color || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// state returns a word for the state in its color.
+func (s Style) state(v State, word string) string {
+	switch v {
+	case OK:
+		return s.Green(word)
+	case Note:
+		return s.Blue(word)
+	case Failed:
+		return s.Red(word)
+	}
+	return s.Yellow(word)
+}
+
+// textWidth is the width of the text for a human, in runes.
+const textWidth = 112
+
+// WriteText writes the report for a human: a heading for each file or node, then for each row its state,
+// subject, and line (unless all are on the first) or age, the reason, and the next step after an arrow;
+// long sentences are folded. Nodes whose rows are the same but for the node's name share a heading, so
+// that 5,000 healthy nodes are one. Verbose shows the rows that are OK too; without it they are counted.
+// An empty report writes nothing.
+func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
+	out := bufio.NewWriter(w)
+	if first := r.first(); first != "" {
+		fmt.Fprintf(out, "%s %s\n\n", style.Bold("start here:"), OneLine(first))
+	}
+	lines := map[string]int{}
+	for _, row := range r.Rows {
+		lines[row.File] = max(lines[row.File], row.Line)
+	}
+	for i, b := range r.branches() {
+		if i > 0 && !r.Judged {
+			out.WriteByte('\n')
+		}
+		if heading := b.heading(r.Judged); heading != "" {
+			fmt.Fprintln(out, style.Bold(OneLine(heading)))
+		}
+		ok := 0
+		for _, row := range b.rows {
+			if row.State == OK && !verbose {
+				ok++
+				continue
+			}
+			r.writeRow(out, style, row, lines[row.File] > 1)
+		}
+		if ok > 0 {
+			checks := "checks"
+			if ok == 1 {
+				checks = "check"
+			}
+			fmt.Fprintf(out, "  %s %s\n", style.state(OK, fmt.Sprintf("%-7s", OK)), style.Dim(fmt.Sprintf("%d %s as intended", ok, checks)))
+		}
+	}
+	return out.Flush()
+}
+
+// writeRow writes one row; lines says whether its line is worth naming.
+func (r *Report) writeRow(out *bufio.Writer, style Style, row Row, lines bool) {
+	lead := fmt.Sprintf("%-7s", row.State.Severity())
+	if r.Judged {
+		lead = fmt.Sprintf("  %-8s", row.State)
+	}
+	margin := strings.Repeat(" ", len(lead))
+	after := ""
+	switch {
+	case row.Line > 0 && lines:
+		after = fmt.Sprintf("  line %d", row.Line)
+	case !row.Since.IsZero() && !r.At.IsZero():
+		after = "  for " + r.At.Sub(row.Since).Round(time.Second).String()
+	}
+	fmt.Fprintf(out, "%s%s%s\n", style.state(row.State, lead), style.Bold(OneLine(cmp.Or(row.Subject, row.ID))), style.Dim(after))
+	say := func(text string, paint func(string) string) {
+		for _, line := range Fold(OneLine(text), textWidth-len(margin)) {
+			fmt.Fprintf(out, "%s%s\n", margin, paint(line))
+		}
+	}
+	plain := func(s string) string { return s }
+	say(row.Reason, plain)
+	if e := row.Evidence; e.Kind == "event" && !strings.Contains(row.Reason, e.Text) {
+		of := fmt.Sprintf("%s of %s", e.Kind, e.Object)
+		if age := r.At.Sub(e.Time); !e.Time.IsZero() && !r.At.IsZero() && age >= 0 {
+			of += fmt.Sprintf(", %s ago", age.Round(time.Second))
+		}
+		say(of+": "+e.Text, style.Dim)
+	}
+	if row.Nodes != "" {
+		say("on "+row.Nodes, plain)
+	}
+	if row.Fix == "" {
+		return
+	}
+	mark := style.Green("→")
+	for line := range strings.SplitSeq(strings.TrimRight(row.Fix, "\n"), "\n") {
+		fmt.Fprintf(out, "%s%s %s\n", margin[2:], mark, OneLine(line))
+		mark = " "
+	}
+}
+
+// A branch is what is shown under one heading.
+type branch struct {
+	nodes []string // empty for files and for the cluster
+	rows  []Row
+}
+
+func (b branch) heading(judged bool) string {
+	switch n := len(b.nodes); {
+	case !judged:
+		return b.rows[0].File
+	case n == 0:
+		return "cluster"
+	case n <= 3:
+		return strings.Join(b.nodes, ", ")
+	default:
+		return fmt.Sprintf("%s, %s and %d more nodes", b.nodes[0], b.nodes[1], n-2)
+	}
+}
+
+// branches groups the sorted rows by file or node, and the nodes by equal rows. Nodes with something
+// wrong come first, behind the cluster.
+func (r *Report) branches() []branch {
+	var all []branch
+	known := map[string]int{} // rows as text → index in all
+	rows := r.Rows
+	for len(rows) > 0 {
+		node, file := rows[0].Node, rows[0].File
+		end := slices.IndexFunc(rows, func(row Row) bool { return row.Node != node || row.File != file })
+		if end < 0 {
+			end = len(rows)
+		}
+		b := branch{rows: rows[:end:end]}
+		rows = rows[end:]
+		if node != "" {
+			b.nodes = []string{node}
+			name := alike(b.rows)
+			if i, found := known[name]; found {
+				all[i].nodes = append(all[i].nodes, node)
+				continue
+			}
+			known[name] = len(all)
+		}
+		all = append(all, b)
+	}
+	slices.SortStableFunc(all, func(a, b branch) int {
+		if len(a.nodes) == 0 || len(b.nodes) == 0 {
+			return cmp.Compare(len(a.nodes), len(b.nodes))
+		}
+		return cmp.Compare(worst(b.rows), worst(a.rows))
+	})
+	return all
+}
+
+// alike is the same for nodes whose rows are shown alike.
+func alike(rows []Row) string {
+	var key strings.Builder
+	node := rows[0].Node
+	for _, row := range rows {
+		if row.Evidence.Time, row.Node = (time.Time{}), ""; row.Evidence.Kind != "event" {
+			row.Evidence = Evidence{} // it is not shown
+		}
+		fmt.Fprintf(&key, "%+v\n", row)
+	}
+	return strings.ReplaceAll(key.String(), node, "\x00")
+}
+
+func worst(rows []Row) State {
+	return slices.MaxFunc(rows, func(a, b Row) int { return cmp.Compare(a.State, b.State) }).State
+}
+
+// Summary counts the rows: "2 errors, 1 warning" of files, "2 failed, 1 warning, 40 ok" of a cluster.
+func (r *Report) Summary() string {
+	var count [len(states)]int
+	for _, row := range r.Rows {
+		count[row.State]++
+	}
+	var parts []string
+	for s, word := range slices.Backward(states[:]) {
+		if !r.Judged {
+			if State(s) == Failed {
+				word = "error"
+			}
+			if count[s] != 1 {
+				word += "s"
+			}
+		}
+		if count[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count[s], word))
+		}
+	}
+	switch {
+	case len(parts) > 0:
+		return strings.Join(parts, ", ")
+	case r.Judged:
+		return "nothing was judged"
+	}
+	return "no findings"
+}
+
+// OneLine keeps control characters of an input out of the terminal.
+func OneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		if r < ' ' || r == 0x7f {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}
+
+// Fold breaks s between words into lines of at most width runes; a longer word gets a line of its
+// own.
+func Fold(s string, width int) []string {
+	var lines []string
+	line, length := "", 0
+	for _, word := range strings.Fields(s) {
+		n := utf8.RuneCountInString(word)
+		if line != "" && length+1+n > width {
+			lines = append(lines, line)
+			line, length = "", 0
+		}
+		if line != "" {
+			line, length = line+" ", length+1
+		}
+		line, length = line+word, length+n
+	}
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines
+}
