@@ -18,7 +18,7 @@ func (in *installation) configs() {
 		if name, _ := in.value(c + ".config.name"); scalarText(name) == "" {
 			in.add("config-map", report.Failed, "the chart refuses to render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", sourceTemplates, create)
 		}
-		if len(in.below(c+".config.data")) == 0 && scalarOf(in.explicit(c+".config.data")) == "" {
+		if data := in.explicit(c + ".config.data"); len(in.below(c+".config.data")) == 0 && (data == nil || data.text() == "") {
 			in.add("config-map", report.Failed, c+".config.create=true needs "+c+".config.data, or no ConfigMap is made", "set "+c+".config.data", sourceTemplates, create)
 		}
 	}
@@ -27,11 +27,6 @@ func (in *installation) configs() {
 	if name := in.explicit("devicePlugin.config.name"); name != nil && name.text() != "" && !name.edit.Drop && (fallback == nil || fallback.text() == "") {
 		in.add("config-fallback", report.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
 			"set devicePlugin.config.default to the config for all nodes", sourceOperator, name)
-	}
-	if name := in.explicit("driver.licensingConfig.configMapName"); name != nil && name.text() != "" && !name.edit.Drop {
-		if secret := in.explicit("driver.licensingConfig.secretName"); secret != nil && secret.text() != "" {
-			in.add("excludes", report.Warning, "driver.licensingConfig names both a ConfigMap and a Secret", "keep the Secret", sourceTemplates, name)
-		}
 	}
 }
 
@@ -52,11 +47,4 @@ func (in *installation) fallbackConfig(fallback *setting) {
 		}
 		in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.text()), fix, "k8s-device-plugin cmd/config-manager", fallback)
 	}
-}
-
-func scalarOf(s *setting) string {
-	if s == nil {
-		return ""
-	}
-	return s.text()
 }

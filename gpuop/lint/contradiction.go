@@ -8,14 +8,58 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
+// exclusions are settings that do not go together. The conditions of when are path=value, or a path that has any; the
+// finding is about the settings of at that the user gives.
+var exclusions = []struct {
+	severity                      report.State
+	when, at, reason, fix, source string
+}{
+	{report.Failed, "driver.usePrecompiled=true gds.enabled=true", "gds.enabled", leavesOut, "choose one", sourceDocs},
+	{report.Failed, "driver.usePrecompiled=true gdrcopy.enabled=true", "gdrcopy.enabled", leavesOut, "choose one", sourceDocs},
+	{report.Failed, "cdi.nriPluginEnabled=true cdi.enabled=false", "cdi.nriPluginEnabled cdi.enabled",
+		"the chart refuses to render: the NRI plugin needs CDI", "set cdi.enabled=true", sourceTemplates},
+	{report.Failed, "cdi.nriPluginEnabled=true cdi.enabled=true toolkit.enabled=false",
+		"cdi.nriPluginEnabled toolkit.enabled",
+		"cdi.nriPluginEnabled=true needs the toolkit, which is the plugin", "set toolkit.enabled=true", sourceTemplates},
+	{report.Failed, "gpuCluster.deployCR=true clusterPolicy.deployCR=true", "gpuCluster.deployCR clusterPolicy.deployCR",
+		"the chart refuses to render: GPUCluster and ClusterPolicy exclude each other", "set clusterPolicy.deployCR=false",
+		sourceTemplates},
+	{report.Failed, "gpuCluster.deployCR=true driver.enabled=true driver.nvidiaDriverCRD.enabled=false",
+		"gpuCluster.deployCR driver.nvidiaDriverCRD.enabled",
+		"the chart refuses to render: gpuCluster.deployCR takes its driver from an NVIDIADriver alone",
+		"set driver.nvidiaDriverCRD.enabled=true, or driver.enabled=false", sourceTemplates},
+	{report.Failed, "gds.enabled=true driver.kernelModuleType=proprietary", "driver.kernelModuleType",
+		"GDS from 2.17.5 on needs the open kernel modules", "set driver.kernelModuleType=open", sourceDocs},
+	{report.Warning, "driver.licensingConfig.configMapName driver.licensingConfig.secretName",
+		"driver.licensingConfig.configMapName",
+		"driver.licensingConfig names both a ConfigMap and a Secret", "keep the Secret", sourceTemplates},
+}
+
+const leavesOut = "precompiled driver images leave out GDS, GDRCopy and vGPU"
+
 // contradictions reports settings that exclude each other.
 func (in *installation) contradictions() {
-	for _, rule := range []func(*installation){
-		(*installation).precompiledVersion, (*installation).precompiledLeavesOut, (*installation).nriPlugin, (*installation).twoPolicies, (*installation).dynamicDriver,
-		(*installation).storageModules, (*installation).hostMofed, (*installation).configs,
-	} {
-		rule(in)
+	in.precompiledVersion()
+	for _, e := range exclusions {
+		holds := true
+		for condition := range strings.FieldsSeq(e.when) {
+			path, want, compares := strings.Cut(condition, "=")
+			value, known := in.value(path)
+			text := scalarText(value)
+			s := in.explicit(path)
+			holds = holds && known && (s == nil || !s.edit.Drop) && (compares && text == want || !compares && text != "")
+		}
+		var given []*setting
+		for path := range strings.FieldsSeq(e.at) {
+			if s := in.explicit(path); s != nil {
+				given = append(given, s)
+			}
+		}
+		if holds && len(given) > 0 {
+			in.add("excludes", e.severity, e.reason, e.fix, e.source, given...)
+		}
 	}
+	in.configs()
 }
 
 // precompiledVersion looks at the version in force: the chart's own default is no branch.
@@ -38,63 +82,11 @@ func (in *installation) precompiledVersion() {
 		}
 	}
 	if s == nil {
-		if s = in.on("driver.usePrecompiled"); s == nil {
+		if s = in.explicit("driver.usePrecompiled"); s == nil || s.edit.Drop {
 			return
 		}
 		reason = "driver.version is the chart's own " + version
 	}
 	in.add("precompiled-version", report.Failed,
 		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, sourceDocs, s)
-}
-
-func (in *installation) precompiledLeavesOut() {
-	if in.on("driver.usePrecompiled") == nil {
-		return
-	}
-	for _, other := range []string{"gds.enabled", "gdrcopy.enabled"} {
-		if o := in.explicit(other); o != nil && o.text() == "true" {
-			in.add("excludes", report.Failed, other+"=true does not work with driver.usePrecompiled=true: precompiled driver images leave out GDS, GDRCopy and vGPU", "choose one", sourceDocs, o)
-		}
-	}
-}
-
-func (in *installation) nriPlugin() {
-	if !in.is("cdi.nriPluginEnabled", true) {
-		return
-	}
-	s := in.explicit("cdi.nriPluginEnabled")
-	if in.is("cdi.enabled", false) {
-		in.add("excludes", report.Failed, "the chart refuses to render: cdi.nriPluginEnabled=true needs cdi.enabled=true", "set cdi.enabled=true", sourceTemplates, some(s, in.explicit("cdi.enabled"))...)
-	} else if in.is("toolkit.enabled", false) {
-		in.add("excludes", report.Failed, "cdi.nriPluginEnabled=true needs toolkit.enabled=true: the toolkit is the plugin", "set toolkit.enabled=true", sourceTemplates, some(s, in.explicit("toolkit.enabled"))...)
-	}
-}
-
-func (in *installation) twoPolicies() {
-	if in.is("gpuCluster.deployCR", true) && in.is("clusterPolicy.deployCR", true) {
-		in.add("excludes", report.Failed, "the chart refuses to render: gpuCluster.deployCR and clusterPolicy.deployCR exclude each other", "set clusterPolicy.deployCR=false", sourceTemplates, some(in.explicit("gpuCluster.deployCR"), in.explicit("clusterPolicy.deployCR"))...)
-	}
-}
-
-// dynamicDriver is the rule of templates/validations.yaml for the stack of Dynamic Resource Allocation.
-func (in *installation) dynamicDriver() {
-	if in.is("gpuCluster.deployCR", true) && in.is("driver.enabled", true) && in.is("driver.nvidiaDriverCRD.enabled", false) {
-		in.add("excludes", report.Failed, "the chart refuses to render: gpuCluster.deployCR takes its driver from an NVIDIADriver alone", "set driver.nvidiaDriverCRD.enabled=true, or driver.enabled=false", sourceTemplates,
-			some(in.explicit("gpuCluster.deployCR"), in.explicit("driver.nvidiaDriverCRD.enabled"))...)
-	}
-}
-
-func (in *installation) storageModules() {
-	if in.on("gds.enabled") == nil {
-		return
-	}
-	if module := in.explicit("driver.kernelModuleType"); module != nil && module.text() == "proprietary" {
-		in.add("excludes", report.Failed, "GDS from 2.17.5 on needs the open kernel modules, and driver.kernelModuleType=proprietary", "set driver.kernelModuleType=open", sourceDocs, module)
-	}
-}
-
-func (in *installation) hostMofed() {
-	if s := in.explicit("driver.rdma.useHostMofed"); s != nil && s.text() == "true" && in.is("driver.rdma.enabled", false) {
-		in.add("dead-setting", report.Warning, "has no effect: driver.rdma.enabled=false", "set driver.rdma.enabled=true", sourceOperator, s)
-	}
 }

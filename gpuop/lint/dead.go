@@ -19,6 +19,7 @@ var switches = []struct {
 	{"dcgmExporter.serviceMonitor.enabled", "dcgmExporter.serviceMonitor", []string{"enabled"}},
 	{"sandboxWorkloads.enabled", "sandboxWorkloads", []string{"enabled"}},
 	{"gpuCluster.deployCR", "draDriver", nil},
+	{"driver.rdma.enabled", "driver.rdma", []string{"enabled"}},
 	{"driver.upgradePolicy.autoUpgrade", "driver.upgradePolicy", []string{"autoUpgrade"}},
 	{"driver.nvidiaDriverCRD.enabled", "driver.nvidiaDriverCRD", []string{"enabled"}},
 }

@@ -353,12 +353,9 @@ func (r *run) valuesVersion(file string) (v chart.Version, named string) {
 			continue
 		}
 		requested := fields.Text(c, "version")
-		if found, exact, err := r.table.Resolve(requested); err == nil {
-			v, assumed = found, ""
-			if !exact {
-				r.name = name
-				r.findings = append(r.findings, r.otherRelease(requested, v, word{line: fields.Get(c, "version").Line}))
-			}
+		if _, _, err := r.table.Resolve(requested); err == nil {
+			r.name, assumed = name, ""
+			v, _ = r.resolve(word{value: requested, line: fields.Get(c, "version").Line}, false, "")
 			break
 		}
 		if newest, ok := r.table.Newest(requested); ok {

@@ -345,71 +345,65 @@ func (r *run) reusedValues(h *helmCommand) {
 // commandVersion is the release that the command installs, or that the user wants it judged for.
 func (r *run) commandVersion(h *helmCommand) chart.Version {
 	f := h.flag("--version")
-	requested := ""
-	if f != nil && !f.value.dynamic {
-		requested = f.value.value
-	}
-	if w, _, ok := h.chartName(); ok && requested == "" {
-		if m := regexp.MustCompile(`-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`).FindStringSubmatch(w.value); m != nil {
-			requested = m[1]
+	if f == nil {
+		f = &flagUse{value: h.words[0]}
+		if r.version != (chart.Version{}) {
+			h.missing = append(h.missing, "--version "+r.version.String())
+		}
+		if w, _, ok := h.chartName(); ok {
+			f.value.value = ""
+			if m := packagedVersion.FindStringSubmatch(w.value); m != nil {
+				f.value.value = m[1]
+			}
 		}
 	}
+	requested := f.value.value
 	if r.version != (chart.Version{}) {
-		if f == nil {
-			h.missing = append(h.missing, "--version "+r.version.String())
-		} else if requested != r.version.String() {
-			h.lifted = requested != ""
+		if requested != r.version.String() {
+			h.lifted = requested != "" && !f.value.dynamic
 			f.rewritten = r.version.String()
 		}
 		return r.version
 	}
-	at := h.words[0]
-	if f != nil {
-		at = f.value
-	}
-	if f != nil && f.value.dynamic {
-		r.at(at, "not-judged", report.Note, "--version "+f.value.value, "which release this is is not known here; judged as "+r.table.Latest().String(), "name it with gpuop's --version", "")
-	}
-	v, exact, err := r.table.Resolve(requested)
+	v, err := r.resolve(f.value, f.value.dynamic, "--version "+requested)
 	if err != nil {
-		if newest, ok := r.table.Newest(requested); ok {
-			r.at(at, "not-judged", report.Note, "--version "+requested, ofRange(newest), "name a release", "")
-			return newest
-		}
-		r.at(at, "chart-version", report.Failed, "--version "+requested, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
-		if f != nil {
-			f.rewritten = r.table.Latest().String()
-		}
-		return r.table.Latest()
+		r.at(f.value, "chart-version", report.Failed, "--version "+requested, err.Error(), "write --version "+v.String(), sourceValues)
+		f.rewritten = v.String()
+	} else if f.name != "" {
+		r.oldVersion(f.value, v)
 	}
-	if !exact {
-		r.findings = append(r.findings, r.otherRelease(requested, v, at))
-	}
-	r.oldVersion(f, requested, v)
 	return v
 }
 
-// ofRange says as what a range of releases is judged.
-func ofRange(newest chart.Version) string {
-	return "a range of releases; judged as " + newest.String() + ", the newest of it that gpuop knows"
-}
+var packagedVersion = regexp.MustCompile(`-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)
 
-// otherRelease notes that a release is judged as another one.
-func (r *run) otherRelease(requested string, as chart.Version, at word) report.Row {
-	f := report.Row{ID: "chart-version", State: report.Note, Subject: requested, File: r.name, Line: at.line, Column: at.col, Source: sourceValues,
-		Reason: fmt.Sprintf("not in gpuop's table; judged as %s", as), Fix: "teach gpuop the release: --chart"}
-	if r.table.Newer(requested) {
-		r.newer = true
-		f.Reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", as)
+// resolve finds the release that a word of an input names, and notes there as which one it is judged otherwise. With
+// an error, for a word that names none, the newest stands in for it. A subject names a range.
+func (r *run) resolve(at word, unknown bool, subject string) (chart.Version, error) {
+	v, exact, err := r.table.Resolve(at.value)
+	newest, isRange := r.table.Newest(at.value)
+	switch {
+	case unknown:
+		v, err = r.table.Latest(), nil
+		r.at(at, "not-judged", report.Note, subject, "which release this is is not known here; judged as "+v.String(), "name it with gpuop's --version", "")
+	case err != nil && isRange && subject != "":
+		v, err = newest, nil
+		r.at(at, "not-judged", report.Note, subject, "a range of releases; judged as "+v.String()+", the newest of it that gpuop knows", "name a release", "")
+	case err != nil:
+		v = r.table.Latest()
+	case !exact:
+		reason := fmt.Sprintf("not in gpuop's table; judged as %s", v)
+		if r.table.Newer(at.value) {
+			r.newer = true
+			reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", v)
+		}
+		r.at(at, "chart-version", report.Note, at.value, reason, "teach gpuop the release: --chart", sourceValues)
 	}
-	return f
+	return v, err
 }
 
 // oldVersion notes a release line that NVIDIA supports no more: only the two newest are.
-func (r *run) oldVersion(f *flagUse, requested string, v chart.Version) {
-	if f == nil || requested == "" {
-		return
-	}
+func (r *run) oldVersion(at word, v chart.Version) {
 	lines := map[string]bool{}
 	for _, other := range r.table.Versions() {
 		if v.Before(other) {
@@ -417,10 +411,10 @@ func (r *run) oldVersion(f *flagUse, requested string, v chart.Version) {
 		}
 	}
 	delete(lines, v.Minor())
-	if len(lines) < 2 {
+	if len(lines) < 2 || len(numbers(at.value)) == 0 {
 		return
 	}
-	r.at(f.value, "old-version", report.Note, "--version "+requested, fmt.Sprintf("%d release lines behind; NVIDIA supports the two newest", len(lines)),
+	r.at(at, "old-version", report.Note, "--version "+at.value, fmt.Sprintf("%d release lines behind; NVIDIA supports the two newest", len(lines)),
 		"see what "+r.table.Latest().String()+" wants: gpuop lint --version "+r.table.Latest().String(), "GPU Operator life cycle policy")
 }
 

@@ -99,14 +99,6 @@ func (r *run) label(c command, rest []word) {
 	}
 	for i, w := range rest {
 		text := w.value
-		if selector, found := strings.CutPrefix(text, "--selector="); found {
-			r.selector(w, selector)
-			continue
-		}
-		if (text == "-l" || text == "--selector") && i+1 < len(rest) {
-			r.selector(rest[i+1], rest[i+1].value)
-			continue
-		}
 		key, value, found := strings.Cut(text, "=")
 		if !found || strings.HasPrefix(text, "-") || !strings.Contains(key, "/") || i > 0 && (rest[i-1].value == "-l" || rest[i-1].value == "--selector") {
 			continue
@@ -137,14 +129,6 @@ func (r *run) nodeLabel(w word, key, value string) bool {
 	}
 	r.migConfig(w, value)
 	return true
-}
-
-// selector judges a label selector of a command.
-func (r *run) selector(w word, selector string) {
-	product, found := strings.CutPrefix(selector, "nvidia.com/gpu.product=")
-	if found && staleProduct(strings.TrimPrefix(product, "=")) {
-		r.at(w, "stale-product", report.Warning, selector, "matches no node today: the label's value begins with NVIDIA-", "write nvidia.com/gpu.product=NVIDIA-"+product, "k8s-device-plugin internal/lm")
-	}
 }
 
 // migConfig judges the name of a MIG config that a node requests.

@@ -154,13 +154,9 @@ func Lint(o Options) (*Result, error) {
 func lintOnce(o Options) (*Result, *run, error) {
 	r := &run{configs: map[string]bool{}, judgedIn: map[string]bool{}, templates: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, sets: o.Sets}
 	if o.Version != "" {
-		v, exact, err := r.table.Resolve(o.Version)
-		if err != nil {
+		var err error
+		if r.version, err = r.resolve(word{value: o.Version}, false, ""); err != nil {
 			return nil, nil, err
-		}
-		r.version = v
-		if !exact {
-			r.findings = append(r.findings, r.otherRelease(o.Version, v, word{}))
 		}
 	}
 	for _, t := range o.Taints {

@@ -3,7 +3,6 @@ package lint
 import (
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,7 +76,8 @@ func (r *run) pod(d *doc) {
 		specs = []foundSpec{{Node: spec}}
 	}
 	if len(specs) == 0 || specs[0].Kind != yaml.MappingNode {
-		r.lostIndentation(d)
+		r.report(d, []report.Row{{ID: "no-pod-spec", State: report.Failed, Line: d.root.Line, Subject: "spec", Source: sourceKubernetes,
+			Reason: "the manifest has no pod spec, so nothing runs", Fix: "put containers under spec, two spaces further right"}})
 		return
 	}
 	for _, spec := range specs {
@@ -106,35 +106,7 @@ func (r *run) podSpec(d *doc, spec *yaml.Node, mixed bool) {
 	} else {
 		p.client(spec, fields.Text(d.root, "kind"))
 	}
-	if product := fields.Get(spec, "nodeSelector", "nvidia.com/gpu.product"); product != nil && staleProduct(product.Value) {
-		p.add("stale-product", report.Warning, product, "nodeSelector nvidia.com/gpu.product", fmt.Sprintf("%q matches no node today: the label's value begins with NVIDIA-", product.Value),
-			"write NVIDIA-"+product.Value, "k8s-device-plugin internal/lm")
-	}
 	r.report(d, p.findings)
-}
-
-var oldProduct = regexp.MustCompile(`^(A100|A30|A40|A10|A16|A2|A800|H100|H800|H200|L4|L40|L40S|B200|GH200|GB200)(-|$)`)
-
-// staleProduct reports whether a product name lacks the brand that the label has today.
-func staleProduct(s string) bool { return oldProduct.MatchString(s) }
-
-// lostIndentation reports a pod whose spec stands beside it: a page lost the spaces.
-func (r *run) lostIndentation(d *doc) {
-	var stray []string
-	for _, f := range fields.Of(d.root) {
-		switch f.Name {
-		case "containers", "restartPolicy", "resources", "limits", "requests", "image", "name", "template", "tolerations", "nodeSelector", "args", "command", "nvidia.com/gpu":
-			stray = append(stray, f.Name)
-		}
-	}
-	f := report.Row{ID: "no-pod-spec", State: report.Failed, Line: d.root.Line, Subject: "spec", Source: sourceKubernetes,
-		Reason: "the manifest has no pod spec, so nothing runs", Fix: "put containers under spec"}
-	if len(stray) > 0 {
-		f.ID = "indentation"
-		f.Reason = "the indentation is lost: " + strings.Join(stray, ", ") + " stand at the left margin, where the API server knows no such field"
-		f.Fix = "indent what belongs under metadata, spec, containers and resources by two spaces each"
-	}
-	r.report(d, []report.Row{f})
 }
 
 // misplaced says where a field belongs that stands on the wrong level of a pod.
@@ -206,9 +178,6 @@ func (p *podJudge) container(where string, c *yaml.Node) bool {
 		if n, _ := strconv.Atoi(amounts[name]); n > 1 && strings.HasSuffix(name, ".shared") {
 			p.add("shared-many", report.Warning, limits, where+": limits."+name, fmt.Sprintf("%d replicas of a shared GPU give no more time than 1, and failRequestsGreaterThanOne refuses them", n), "request 1", "k8s-device-plugin README")
 		}
-	}
-	if image := fields.Get(c, "image"); image != nil && strings.HasPrefix(image.Value, "nvidia/samples:vectoradd") {
-		p.add("stale-image", report.Note, image, where+": image", image.Value+" is an old sample that is not maintained", "write nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubuntu22.04", sourceDocs)
 	}
 	if visible := envNode(c, "NVIDIA_VISIBLE_DEVICES"); visible != nil && requested {
 		p.add("visible-devices", report.Warning, visible, where+": NVIDIA_VISIBLE_DEVICES", "the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it", "k8s-device-plugin README")

@@ -20,7 +20,7 @@ const (
 // rules run in this order: later ones look at what earlier ones dropped.
 var rules = []func(*installation){
 	(*installation).keys, (*installation).twice, (*installation).types, (*installation).tolerationValues, (*installation).images,
-	(*installation).dead, (*installation).contradictions, (*installation).oldDefaults, (*installation).versions, (*installation).discovery,
+	(*installation).dead, (*installation).contradictions, (*installation).oldDefaults, (*installation).versions,
 }
 
 // judge runs every rule on the installation.
@@ -28,19 +28,6 @@ func (in *installation) judge() {
 	for _, rule := range rules {
 		rule(in)
 	}
-}
-
-// on returns the setting that switches the path on, unless it is dropped, or nil.
-func (in *installation) on(path string) *setting {
-	if s := in.explicit(path); s != nil && s.text() == "true" && !s.edit.Drop {
-		return s
-	}
-	return nil
-}
-
-// some drops the settings that are nil.
-func some(settings ...*setting) []*setting {
-	return slices.DeleteFunc(settings, func(s *setting) bool { return s == nil })
 }
 
 // names are the keys of a map, in order.

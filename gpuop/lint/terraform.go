@@ -10,8 +10,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/function"
-	"github.com/zclconf/go-cty/cty/function/stdlib"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
@@ -29,15 +27,17 @@ type terraformFile struct {
 	*run
 	name   string
 	source []byte
-	// sizes are those of the locals, and evaluated is what was read of them.
-	sizes     map[string]int
-	evaluated int
-	context   *hcl.EvalContext
+	locals map[string]hclsyntax.Expression
+	// left is how many nodes and bytes may still be made: locals of locals can blow a file up.
+	left int
 }
+
+// maxMade bounds what is made of a file: nodes, and bytes of templates.
+const maxMade = 256 << 10
 
 // terraform judges what a Terraform file installs with the providers helm, kubernetes and kubectl.
 func (r *run) terraform(name string, data []byte) {
-	f := &terraformFile{run: r, name: name, source: data, sizes: map[string]int{}}
+	f := &terraformFile{run: r, name: name, source: data, locals: map[string]hclsyntax.Expression{}, left: maxMade}
 	if reason := tooComplex(string(data)); reason != "" {
 		f.report(hcl.Range{}, "not-judged", report.Note, "", reason, "")
 		return
@@ -48,7 +48,13 @@ func (r *run) terraform(name string, data []byte) {
 	if !ok {
 		return
 	}
-	f.evaluateLocals(body)
+	for _, b := range body.Blocks {
+		for name, a := range b.Body.Attributes {
+			if b.Type == "locals" {
+				f.locals[name] = a.Expr
+			}
+		}
+	}
 	found := false
 	for _, b := range body.Blocks {
 		if b.Type == "resource" && len(b.Labels) == 2 {
@@ -102,95 +108,6 @@ func (f *terraformFile) report(at hcl.Range, id string, severity report.State, s
 		Subject: subject, Reason: reason, Fix: fix, Source: sourceTerraform})
 }
 
-// terraformFunctions are those that make nothing larger than their arguments are together, of the file alone.
-var terraformFunctions = map[string]function.Function{
-	"coalesce": stdlib.CoalesceFunc, "concat": stdlib.ConcatFunc, "lower": stdlib.LowerFunc, "merge": stdlib.MergeFunc,
-	"trimspace": stdlib.TrimSpaceFunc, "upper": stdlib.UpperFunc,
-}
-
-// The bounds of what is evaluated: bytes and elements of the locals in one expression, and in all of a file.
-const (
-	maxLocal     = 16 << 10
-	maxEvaluated = 256 << 10
-)
-
-// fromOutside are the names of what Terraform takes from elsewhere: variables, modules, data.
-var fromOutside = []string{"var", "module", "data", "each", "count", "terraform", "self"}
-
-// evaluateLocals makes the context in which expressions are evaluated: locals of the file have
-// their values, and what comes from outside is unknown.
-func (f *terraformFile) evaluateLocals(body *hclsyntax.Body) {
-	here := cty.StringVal(".")
-	variables := map[string]cty.Value{"path": cty.ObjectVal(map[string]cty.Value{"module": here, "root": here, "cwd": here})}
-	for _, name := range fromOutside {
-		variables[name] = cty.DynamicVal
-	}
-	f.context = &hcl.EvalContext{Variables: variables, Functions: terraformFunctions}
-	locals := map[string]cty.Value{}
-	// a local may stand below the one that it is used in
-	for range 8 {
-		for _, b := range body.Blocks {
-			if b.Type != "locals" {
-				continue
-			}
-			for _, name := range names(b.Body.Attributes) {
-				if v, done := locals[name]; done && v.IsWhollyKnown() {
-					continue
-				}
-				locals[name] = f.value(b.Body.Attributes[name].Expr)
-				f.sizes[name] = sizeOf(locals[name], maxLocal)
-			}
-		}
-		variables["local"] = cty.ObjectVal(locals)
-	}
-}
-
-// sizeOf counts the bytes and elements of a value, as far as the limit.
-func sizeOf(v cty.Value, limit int) int {
-	size := 1
-	switch {
-	case !v.IsKnown() || v.IsNull():
-	case v.Type() == cty.String:
-		size += len(v.AsString())
-	case v.CanIterateElements():
-		for it := v.ElementIterator(); it.Next() && size <= limit; {
-			_, element := it.Element()
-			size += sizeOf(element, limit-size)
-		}
-	}
-	return size
-}
-
-// value evaluates an expression; what is not known here is unknown, and so is a loop.
-func (f *terraformFile) value(e hclsyntax.Expression) cty.Value {
-	size := 0
-	hclsyntax.VisitAll(e, func(n hclsyntax.Node) hcl.Diagnostics {
-		switch n := n.(type) {
-		case *hclsyntax.ForExpr:
-			size += maxLocal + 1
-		case *hclsyntax.ScopeTraversalExpr:
-			if len(n.Traversal) > 1 && n.Traversal.RootName() == "local" {
-				if attribute, ok := n.Traversal[1].(hcl.TraverseAttr); ok {
-					size += f.sizes[attribute.Name]
-				}
-			} else if n.Traversal.RootName() == "local" {
-				size += maxLocal + 1 // all of them
-			}
-		}
-		return nil
-	})
-	if size > maxLocal || f.evaluated+size > maxEvaluated {
-		return cty.DynamicVal
-	}
-	f.evaluated += size
-	v, problems := e.Value(f.context)
-	if problems.HasErrors() {
-		return cty.DynamicVal
-	}
-	v, _ = v.UnmarkDeep()
-	return v
-}
-
 // release judges one helm_release; false says that it is of another chart.
 func (f *terraformFile) release(b *hclsyntax.Block) bool {
 	use := chartUse{where: "helm_release " + b.Labels[1], raw: true, asText: `write type = "string"`}
@@ -208,31 +125,27 @@ func (f *terraformFile) release(b *hclsyntax.Block) bool {
 	if a := attributes["values"]; a != nil {
 		use.values = f.values(a.Expr)
 	}
-	for _, name := range []string{"set", "set_sensitive", "set_list"} {
-		if a := attributes[name]; a != nil {
-			n := f.node(a.Expr)
-			use.parameters = append(use.parameters, n)
-			if name == "set_sensitive" {
-				f.sensitive(n)
-			}
+	set := func(name string, n *yaml.Node) {
+		use.parameters = append(use.parameters, n)
+		if name == "set_sensitive" {
+			f.sensitive(n)
 		}
 	}
-	blocks := &yaml.Node{Kind: yaml.SequenceNode, Line: b.Range().Start.Line}
+	settings := []string{"set", "set_sensitive", "set_list"}
+	for _, name := range settings {
+		if a := attributes[name]; a != nil {
+			set(name, f.node(a.Expr))
+		}
+	}
 	for _, inner := range b.Body.Blocks {
 		switch {
-		case slices.Contains([]string{"set", "set_sensitive", "set_list"}, inner.Type):
-			n := f.attributes(inner.Body)
-			blocks.Content = append(blocks.Content, n)
-			if inner.Type == "set_sensitive" {
-				f.sensitive(n)
-			}
+		case slices.Contains(settings, inner.Type):
+			set(inner.Type, &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{f.attributes(inner.Body)}})
 		case inner.Type == "dynamic":
 			f.report(inner.Range(), "not-judged", report.Note, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings, so they are not judged", "")
 		}
 	}
-	use.parameters = append(use.parameters, blocks)
-	d := &doc{file: f.name, reader: &fields.Reader{}}
-	return f.carrier(d, []chartUse{use})
+	return f.carrier(&doc{file: f.name, reader: &fields.Reader{}}, []chartUse{use})
 }
 
 // attributes are those of a block, as a mapping.
@@ -240,7 +153,7 @@ func (f *terraformFile) attributes(body *hclsyntax.Body) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	for _, name := range names(body.Attributes) {
 		a := body.Attributes[name]
-		key := at(a.NameRange, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name})
+		key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: a.NameRange.Start.Line, Column: a.NameRange.Start.Column}
 		n.Content = append(n.Content, key, f.node(a.Expr))
 	}
 	return n
@@ -249,141 +162,171 @@ func (f *terraformFile) attributes(body *hclsyntax.Body) *yaml.Node {
 // joining are the functions that make one list of their arguments, in order.
 var joining = []string{"compact", "concat", "flatten"}
 
-// values are the elements of the argument values: texts of YAML, yamlencode and files.
-func (f *terraformFile) values(e hclsyntax.Expression) []*yaml.Node {
-	all := func(list []hclsyntax.Expression) (out []*yaml.Node) {
-		for _, element := range list {
-			out = append(out, f.values(element)...)
-		}
-		return out
-	}
+// values are the elements of the argument values: texts of YAML, yamlencode and files, of a condition both arms.
+func (f *terraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:
 		return f.values(e.Expression)
 	case *hclsyntax.ConditionalExpr:
 		return append(f.values(e.TrueResult), f.values(e.FalseResult)...)
 	case *hclsyntax.TupleConsExpr:
-		return all(e.Exprs)
-	case *hclsyntax.FunctionCallExpr:
-		if slices.Contains(joining, e.Name) {
-			return all(e.Args)
+		for _, element := range e.Exprs {
+			out = append(out, f.values(element)...)
 		}
-		if len(e.Args) == 1 && (isEncoded(e) || e.Name == "file") {
+		return out
+	case *hclsyntax.FunctionCallExpr:
+		switch {
+		case slices.Contains([]string{"compact", "concat", "flatten"}, e.Name):
+			return f.values(&hclsyntax.TupleConsExpr{Exprs: e.Args})
+		case len(e.Args) == 1 && slices.Contains([]string{"yamlencode", "jsonencode", "file"}, e.Name):
 			return []*yaml.Node{f.node(e.Args[0])}
 		}
 	}
 	return []*yaml.Node{f.text(e)}
 }
 
-// isEncoded reports whether a call makes a document of its argument.
-func isEncoded(e *hclsyntax.FunctionCallExpr) bool {
-	return len(e.Args) == 1 && (e.Name == "yamlencode" || e.Name == "jsonencode")
-}
-
-// text is a template, a here-document for one, with what is not known left as ${…}.
-func (f *terraformFile) text(e hclsyntax.Expression) *yaml.Node {
-	template, ok := e.(*hclsyntax.TemplateExpr)
-	if !ok {
-		return f.node(e)
-	}
-	var out strings.Builder
-	for _, part := range template.Parts {
-		v := f.value(part)
-		if n := scalarNode(v); n == nil {
-			out.WriteString("${" + string(part.Range().SliceBytes(f.source)) + "}")
-		} else {
-			out.WriteString(n.Value)
-		}
-		if out.Len() > len(f.source)+maxLocal {
-			return at(template.Range(), &yaml.Node{Kind: yaml.ScalarNode, Tag: unknownTag})
-		}
-	}
-	n := at(template.Range(), &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: out.String()})
-	if strings.Contains(n.Value, "\n") {
-		n.Style = yaml.LiteralStyle
-	}
-	return n
-}
-
-// at gives a node the place of an expression.
-func at(r hcl.Range, n *yaml.Node) *yaml.Node {
-	n.Line, n.Column = r.Start.Line, r.Start.Column
-	return n
-}
-
 // node is an expression as YAML has it, each part at its place in the file.
 func (f *terraformFile) node(e hclsyntax.Expression) *yaml.Node {
-	switch e := e.(type) {
-	case *hclsyntax.ParenthesesExpr:
-		return f.node(e.Expression)
-	case *hclsyntax.ObjectConsExpr:
-		n := at(e.Range(), &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"})
-		for _, item := range e.Items {
-			key := scalarNode(f.value(item.KeyExpr))
-			if key == nil {
-				f.report(item.KeyExpr.Range(), "not-judged", report.Note, "", "the name of this setting is not known here, so it is not judged", "")
-				continue
-			}
-			key.Tag = "!!str"
-			n.Content = append(n.Content, at(item.KeyExpr.Range(), key), f.node(item.ValueExpr))
-		}
-		return n
-	case *hclsyntax.TupleConsExpr:
-		n := at(e.Range(), &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"})
-		for _, element := range e.Exprs {
-			n.Content = append(n.Content, f.node(element))
-		}
-		return n
-	case *hclsyntax.FunctionCallExpr:
-		if isEncoded(e) {
-			n := f.node(e.Args[0])
-			n.Style |= yaml.FlowStyle // of one line, which is that of the call
-			if text, err := yaml.Marshal(n); err == nil && n.Tag != unknownTag {
-				return at(e.Range(), &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: string(text), Style: yaml.DoubleQuotedStyle})
-			}
-		}
+	n := f.text(e)
+	if strings.Contains(n.Value, "${") {
+		n.Tag = unknownTag
 	}
-	n := valueNode(e.Range(), f.value(e))
+	return n
+}
+
+// text is an expression, in which what is not known of a template is left as ${…}.
+func (f *terraformFile) text(e hclsyntax.Expression) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: unknownTag}
+	if f.left--; f.left > 0 {
+		f.read(n, e)
+	}
+	n.Line, n.Column = e.Range().Start.Line, e.Range().Start.Column
 	if n.Tag == unknownTag {
 		n.Value = string(e.Range().SliceBytes(f.source))
 	}
 	return n
 }
 
-// valueNode is a value as YAML has it, all of it at the place of its expression.
-func valueNode(place hcl.Range, v cty.Value) *yaml.Node {
-	unknown := at(place, &yaml.Node{Kind: yaml.ScalarNode, Tag: unknownTag})
-	if !v.IsKnown() {
-		return unknown
-	}
-	if n := scalarNode(v); n != nil {
-		return at(place, n)
-	}
-	t := v.Type()
-	if v.IsNull() || !v.CanIterateElements() {
-		return unknown
-	}
-	isMap := t.IsObjectType() || t.IsMapType()
-	n := at(place, &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"})
-	if isMap {
-		n.Kind, n.Tag = yaml.MappingNode, "!!map"
-	}
-	for it := v.ElementIterator(); it.Next(); {
-		key, value := it.Element()
-		if isMap {
-			n.Content = append(n.Content, at(place, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key.AsString()}))
+// read makes a node of an expression; what is computed, or comes from elsewhere, is not known.
+func (f *terraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
+	switch e := e.(type) {
+	case *hclsyntax.ParenthesesExpr:
+		*n = *f.text(e.Expression)
+	case *hclsyntax.TemplateWrapExpr:
+		*n = *f.node(e.Wrapped)
+	case *hclsyntax.LiteralValueExpr:
+		scalar(n, e.Val)
+	case *hclsyntax.UnaryOpExpr:
+		if _, isNumber := e.Val.(*hclsyntax.LiteralValueExpr); isNumber {
+			v, _ := e.Value(nil)
+			scalar(n, v)
 		}
-		n.Content = append(n.Content, valueNode(place, value))
+	case *hclsyntax.ObjectConsKeyExpr:
+		if word := hcl.ExprAsKeyword(e.Wrapped); word != "" && !e.ForceNonLiteral {
+			scalar(n, cty.StringVal(word))
+		} else {
+			*n = *f.node(e.Wrapped)
+		}
+	case *hclsyntax.TemplateExpr:
+		f.template(n, e)
+	case *hclsyntax.ObjectConsExpr:
+		n.Kind, n.Tag = yaml.MappingNode, "!!map"
+		for _, item := range e.Items {
+			key := f.node(item.KeyExpr)
+			if key.Tag == unknownTag {
+				f.report(item.KeyExpr.Range(), "not-judged", report.Note, "", "the name of this setting is not known here, so it is not judged", "")
+				continue
+			}
+			key.Tag = "!!str"
+			n.Content = append(n.Content, key, f.node(item.ValueExpr))
+		}
+	case *hclsyntax.TupleConsExpr:
+		n.Kind, n.Tag = yaml.SequenceNode, "!!seq"
+		for _, element := range e.Exprs {
+			n.Content = append(n.Content, f.node(element))
+		}
+	case *hclsyntax.FunctionCallExpr:
+		f.call(n, e)
+	case *hclsyntax.ScopeTraversalExpr:
+		f.reference(n, e.Traversal)
 	}
-	return n
 }
 
-// scalarNode is a single value as yamlencode writes it; nil for what is none, or not known.
-func scalarNode(v cty.Value) *yaml.Node {
-	n := &yaml.Node{Kind: yaml.ScalarNode}
+func (f *terraformFile) template(n *yaml.Node, e *hclsyntax.TemplateExpr) {
+	var out strings.Builder
+	for _, part := range e.Parts {
+		inner := f.node(part)
+		if inner.Kind != yaml.ScalarNode || inner.Tag == unknownTag {
+			inner.Value = "${" + string(part.Range().SliceBytes(f.source)) + "}"
+		}
+		out.WriteString(inner.Value)
+		if f.left -= len(inner.Value); f.left < 0 {
+			return
+		}
+	}
+	scalar(n, cty.StringVal(out.String()))
+	if strings.Contains(n.Value, "\n") {
+		n.Style = yaml.LiteralStyle
+	}
+}
+
+// reference follows a local of the file, or its folder.
+func (f *terraformFile) reference(n *yaml.Node, path hcl.Traversal) {
+	var names []string
+	for _, step := range path {
+		switch step := step.(type) {
+		case hcl.TraverseRoot:
+			names = append(names, step.Name)
+		case hcl.TraverseAttr:
+			names = append(names, step.Name)
+		default:
+			return
+		}
+	}
+	if len(names) == 2 && names[0] == "path" {
+		scalar(n, cty.StringVal("."))
+	} else if len(names) > 1 && names[0] == "local" && f.locals[names[1]] != nil {
+		if found := fields.Get(f.node(f.locals[names[1]]), names[2:]...); found != nil {
+			*n = *found
+		}
+	}
+}
+
+// call makes a document, a list or a mapping of the arguments of a function.
+func (f *terraformFile) call(n *yaml.Node, e *hclsyntax.FunctionCallExpr) {
+	var args []*yaml.Node
+	for _, a := range e.Args {
+		args = append(args, f.node(a))
+	}
+	switch e.Name {
+	case "yamlencode", "jsonencode":
+		if len(args) == 1 && args[0].Tag != unknownTag {
+			args[0].Style |= yaml.FlowStyle // of one line, which is that of the call
+			if text, err := yaml.Marshal(args[0]); err == nil {
+				scalar(n, cty.StringVal(string(text)))
+			}
+		}
+	case "concat", "merge":
+		kind := map[string]yaml.Kind{"concat": yaml.SequenceNode, "merge": yaml.MappingNode}[e.Name]
+		if slices.ContainsFunc(args, func(a *yaml.Node) bool { return a.Kind != kind }) {
+			return
+		}
+		n.Kind, n.Tag = kind, ""
+		for _, a := range args {
+			for i := 0; kind == yaml.MappingNode && i < len(a.Content); i += 2 {
+				if at := slices.IndexFunc(n.Content, func(k *yaml.Node) bool { return k.Value == a.Content[i].Value }); at%2 == 0 {
+					n.Content = slices.Delete(n.Content, at, at+2)
+				}
+			}
+			n.Content = append(n.Content, a.Content...)
+		}
+	}
+}
+
+// scalar makes a node of a single value, as yamlencode writes it.
+func scalar(n *yaml.Node, v cty.Value) {
 	switch {
 	case !v.IsKnown():
-		return nil
 	case v.IsNull():
 		n.Tag, n.Value = "!!null", "null"
 	case v.Type() == cty.String:
@@ -396,10 +339,7 @@ func scalarNode(v cty.Value) *yaml.Node {
 		if whole, accuracy := number.Int64(); accuracy == big.Exact {
 			n.Tag, n.Value = "!!int", fmt.Sprint(whole)
 		}
-	default:
-		return nil
 	}
-	return n
 }
 
 // beside reads a file that another one names, relative to it.

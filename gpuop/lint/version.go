@@ -43,6 +43,11 @@ func (in *installation) versions() {
 			in.pinned(s, made)
 		}
 	}
+	s := in.explicit("node-feature-discovery.image.tag")
+	made, known := in.table.Operand(in.version, "nfd")
+	if s != nil && !s.unknown && !s.edit.Drop && known && s.text() != "" && compareVersions(s.text(), made) < 0 {
+		in.pinned(s, made)
+	}
 }
 
 // pinned reports a version that the chart is not made for. That of a later release is a note.

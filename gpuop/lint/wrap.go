@@ -283,28 +283,16 @@ func (r *run) carriedVersion(d *doc, use chartUse) chart.Version {
 	if r.version != (chart.Version{}) || use.version == nil || use.version.Kind != yaml.ScalarNode {
 		return r.orLatest()
 	}
-	requested := use.version.Value
-	at := word{line: use.version.Line + d.line, col: use.version.Column}
 	r.name = d.file
-	v, exact, err := r.table.Resolve(requested)
-	if err != nil {
-		if newest, ok := r.table.Newest(requested); ok && !unknownNode(use.version) {
-			r.report(d, []report.Row{{ID: "not-judged", State: report.Note, Line: use.version.Line, Column: use.version.Column, Subject: requested, Reason: ofRange(newest), Fix: "name a release"}})
-			return newest
-		}
-		reason := "no one release of the chart; judged as "
-		if unknownNode(use.version) {
-			reason = "which release this is is not known here; judged as "
-		}
-		if strings.Contains(requested, filled) {
-			requested = use.where
-		}
-		r.report(d, []report.Row{{ID: "not-judged", State: report.Note, Line: use.version.Line, Column: use.version.Column, Subject: requested,
-			Reason: reason + r.table.Latest().String(), Fix: "name a release with gpuop's --version"}})
-		return r.table.Latest()
+	at := word{value: use.version.Value, line: use.version.Line + d.line, col: use.version.Column}
+	unknown := unknownNode(use.version)
+	subject := at.value
+	if strings.Contains(subject, filled) {
+		subject = use.where
 	}
-	if !exact {
-		r.findings = append(r.findings, r.otherRelease(requested, v, at))
+	v, err := r.resolve(at, unknown, subject)
+	if err != nil {
+		r.at(at, "not-judged", report.Note, subject, "no one release of the chart; judged as "+v.String(), "name a release with gpuop's --version", "")
 	}
 	return v
 }
