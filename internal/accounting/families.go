@@ -35,7 +35,7 @@ var families = []family{
 	newFamily("dcgm_pod_gpu_energy_joules_total", gpu.MetricCounter, false, energy,
 		"Energy of the GPU that is charged to the pod: the active part by the pod's activity, the idle part by the share that it holds."),
 	newFamily(familyInfo, gpu.MetricGauge, false, 0,
-		"Which container a GPU, GPU instance or replica is assigned to, and how it is shared."),
+		"Which container or job a GPU, GPU instance or replica is assigned to, and how it is shared."),
 	newFamily("dcgm_gpu_unattributed_utilization_ratio", gpu.MetricGauge, true, utilization,
 		"Utilization of the GPU or GPU instance that belongs to no pod, 0 to 1."),
 	newFamily("dcgm_gpu_unattributed_memory_used_bytes", gpu.MetricGauge, true, memory,
@@ -124,18 +124,21 @@ func ownerLabels(e *sharedDevice, o *gpu.Owner, container string) []gpu.Label {
 	return slices.Concat(e.labels, pod.PodLabels(), (&gpu.Owner{Container: container}).PodLabels())
 }
 
-// appendInfos appends an info series per container that owns the entity.
+// appendInfos appends an info series per container and per job that owns the entity, with all labels that the owner has.
 func appendInfos(series []gpu.Series, e *sharedDevice, use *gpu.Use) []gpu.Series {
 	sharing := use.Sharing.String()
 	if e.instance && use.Sharing == gpu.SharingNone {
 		sharing = "mig"
 	}
-	type container struct{ namespace, pod, container, resource string }
+	type container struct {
+		accountKey
+		container, resource string
+	}
 	seen := map[container]bool{}
 	for i := range use.Owners {
 		o := &use.Owners[i]
-		key := container{o.Namespace, o.Pod, o.Container, o.Resource}
-		if o.Pod == "" || seen[key] {
+		key := container{keyOf(e, o), o.Container, o.Resource}
+		if seen[key] {
 			continue
 		}
 		seen[key] = true
@@ -143,6 +146,9 @@ func appendInfos(series []gpu.Series, e *sharedDevice, use *gpu.Use) []gpu.Serie
 			gpu.Label{Name: "resource", Value: o.Resource}, gpu.Label{Name: "sharing", Value: sharing})
 		if use.Replicas > 0 {
 			labels = append(labels, gpu.Label{Name: "replicas", Value: strconv.Itoa(use.Replicas)})
+		}
+		if o.Pod != "" { // ownerLabels has those of others
+			labels = append(labels, o.Labels...)
 		}
 		series = append(series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
 	}

@@ -23,7 +23,8 @@ func encoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 		OldNamespace:             cfg.Labels.OldNamespace,
 		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
 	}
-	options.JobCopies = cfg.HPC.Copies
+	options.JobCopies = cfg.Labels.Owners == config.OwnersOnCopies
+	options.OwnersApart = cfg.Labels.Owners == config.OwnersOnInfo
 	options.VirtualGPUs = cfg.Kubernetes.VirtualGPUs
 	options.Limit = exposition.Limit{
 		Series: cfg.Metrics.MaxSeries,

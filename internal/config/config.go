@@ -168,6 +168,8 @@ type Sim struct {
 type Labels struct {
 	// Hostname is the spelling of the host label.
 	Hostname gpu.HostnameLabel
+	// Owners says where the labels of owners stand.
+	Owners OwnerLabels
 	// NoHostname leaves the host label out.
 	NoHostname bool
 	// NodeName is $NODE_NAME, the node's name under Kubernetes.
@@ -177,6 +179,17 @@ type Labels struct {
 	// ReplaceBlanks writes dashes for the blanks of the model name.
 	ReplaceBlanks bool
 }
+
+// OwnerLabels names the series that carry the labels of a device's owner.
+type OwnerLabels string
+
+// The places of owner labels: the series of a device that has one owner; these, and a copy for each job where several
+// jobs have a GPU; the series of owners alone.
+const (
+	OwnersOnSeries OwnerLabels = "series"
+	OwnersOnCopies OwnerLabels = "copies"
+	OwnersOnInfo   OwnerLabels = "info"
+)
 
 // Kubernetes says how entities are attributed to pods.
 type Kubernetes struct {
@@ -195,8 +208,6 @@ type Kubernetes struct {
 // HPC says how entities are attributed to the jobs of a batch scheduler.
 type HPC struct {
 	Dir string // of the job files; "" for none
-	// Copies repeats the series of a GPU for each of its jobs.
-	Copies bool
 }
 
 // Containers says how entities are attributed to containers without Kubernetes.

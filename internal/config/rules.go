@@ -28,6 +28,7 @@ func (p *parser) rules() {
 		}
 	}
 	p.strict()
+	p.ownerLabels()
 	if i := c.Collection.Interval; i < shortInterval {
 		p.warn("%s is %v: each collection costs CPU here and in the driver; a number without a unit counts in milliseconds, 30 seconds are 30s.", p.label("collect-interval"), i)
 	}
@@ -53,9 +54,29 @@ func (p *parser) strict() {
 	if p.layerOf("hostname-label") == layerDefault {
 		c.Labels.Hostname = gpu.HostnameBoth // the reference's own spelling changed from 4.8.2 to 4.8.3
 	}
-	if p.layerOf("hpc-job-copies") == layerDefault {
-		c.HPC.Copies = c.HPC.Dir != ""
+	if p.layerOf("owner-labels") == layerDefault && c.HPC.Dir != "" {
+		c.Labels.Owners = OwnersOnCopies
 	}
+}
+
+// ownerLabels keeps --owner-labels=info from a page on which nothing would name an owner, or a device series must.
+func (p *parser) ownerLabels() {
+	c := p.config
+	if c.Labels.Owners != OwnersOnInfo {
+		return
+	}
+	if c.Metrics.Compatibility == CompatibilityStrict {
+		p.errs = append(p.errs, fmt.Errorf("%s %q: not with %s=%s, whose series carry their owner; expected series or copies",
+			p.label("owner-labels"), OwnersOnInfo, p.label("compatibility"), CompatibilityStrict))
+		return
+	}
+	if !c.Metrics.Accounting {
+		p.warn("%s=%s has no effect without --enable-accounting-metrics.", p.label("owner-labels"), OwnersOnInfo)
+		c.Labels.Owners = OwnersOnSeries
+		return
+	}
+	p.outranked("kubernetes-virtual-gpus", c.Kubernetes.VirtualGPUs, "owner-labels")
+	c.Kubernetes.VirtualGPUs = false
 }
 
 // outranked warns of a setting beside one that overrides it.

@@ -20,7 +20,7 @@ func TestStrict(t *testing.T) {
 		{"off", nil, []string{"--hpc-job-mapping-dir=/jobs"}, meaning{true, true, true, false}},
 		{"by variable", map[string]string{"DCGM_EXPORTER_COMPATIBILITY": "strict"}, nil, meaning{}},
 		{"with jobs", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs"}, meaning{Copies: true}},
-		{"with jobs as they are", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs", "--hpc-job-copies=false"}, meaning{}},
+		{"with jobs as they are", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs", "--owner-labels=series"}, meaning{}},
 		{"with health", nil, []string{"--compatibility=strict", "--enable-health-metrics"}, meaning{Health: true}},
 		{"with accounts, by variable", map[string]string{"DCGM_EXPORTER_ENABLE_ACCOUNTING_METRICS": "1"}, []string{"--compatibility=strict"}, meaning{Accounting: true}},
 		{"with itself", nil, []string{"--compatibility=strict", "--enable-exporter-metrics"}, meaning{Exporter: true}},
@@ -28,7 +28,7 @@ func TestStrict(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := mustParse(t, world{env: tt.env}, tt.args...)
-			if diff := cmp.Diff(tt.want, meaning{c.Metrics.Health, c.Metrics.Accounting, c.Web.ExporterMetrics, c.HPC.Copies}); diff != "" {
+			if diff := cmp.Diff(tt.want, meaning{c.Metrics.Health, c.Metrics.Accounting, c.Web.ExporterMetrics, c.Labels.Owners == OwnersOnCopies}); diff != "" {
 				t.Errorf("differs (-want +got):\n%s", diff)
 			}
 			if c.Notices != nil {

@@ -20,6 +20,8 @@ type Options struct {
 	KernelLog KernelLog
 	// Strict leaves out the gauge of a GPU before its first XID where the engine has no sample of it, as dcgm-exporter does.
 	Strict bool
+	// OwnersApart leaves the owners of XIDs to XIDOwners, a family of its own.
+	OwnersApart bool
 	// Registerer gets the Log's own series; required.
 	Registerer prometheus.Registerer
 }
@@ -28,6 +30,7 @@ type Options struct {
 type Log struct {
 	xids   xidCounter
 	strict bool
+	apart  bool // owners of XIDs are in a family of their own
 
 	reasons       int // the field of clock event reasons whose totals are requested; -1 for none
 	reasonsWindow time.Duration
@@ -54,7 +57,7 @@ func New(opt Options) *Log {
 			log: opt.KernelLog, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
 			entities: map[gpu.Identity]*entityEvents{}, field: -1,
 		},
-		strict: opt.Strict, reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
+		strict: opt.Strict, apart: opt.OwnersApart, reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
 	}
 }
 

@@ -16,7 +16,16 @@ var (
 	totals  = []string{catalog.XIDErrorsTotal, catalog.XIDLastSeen, catalog.ClockEventsTotal, catalog.ClockEventSeconds}
 )
 
-// families appends the requested families: the gauge, the windows, the totals.
+// XIDOwners returns the family of the owners of XIDs, without its series. It has the series that XIDLastSeen has where
+// series of devices carry owners, for as many of them as there were XIDs.
+func XIDOwners() gpu.Family {
+	return gpu.Family{
+		Name: "dcgm_pod_gpu_xid_last_seen_timestamp_seconds", Type: gpu.MetricGauge,
+		Help: "When the XID was last seen, in Unix time, with the owner of that time; with --owner-labels=info alone.",
+	}
+}
+
+// families appends the requested families: the gauge, the windows, the totals; and the owners of XIDs.
 func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]
@@ -33,6 +42,15 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		if d := &c.Plan.Derived[i]; d.Field >= 0 && slices.Contains(totals, d.Name) {
 			list = append(list, l.family(d, c.Topology, gpu.KindsOf(gpu.KindGPU), false))
 		}
+	}
+	if l.apart && l.xids.field >= 0 {
+		f := XIDOwners()
+		for row, e := range l.xids.rows {
+			if c.Topology.Devices[row].Entity.Kind == gpu.KindGPU {
+				f.Series = e.owners.lastSeen(f.Series, row)
+			}
+		}
+		list = append(list, f)
 	}
 	return list
 }
@@ -85,14 +103,22 @@ func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Serie
 		}
 		return w.appendTo(series)
 	case catalog.XIDErrorsTotal:
-		return e.owners.totals(series, row, !l.xids.unreported[row])
+		return l.ownersOf(e).totals(series, row, !l.xids.unreported[row])
 	case catalog.XIDLastSeen:
-		return e.owners.lastSeen(series, row)
+		return l.ownersOf(e).lastSeen(series, row)
 	case catalog.ClockEventsTotal:
 		return e.reasons.totals(series, row)
 	default:
 		return e.reasons.seconds(series, row)
 	}
+}
+
+// ownersOf returns the owners that the XIDs of a GPU are counted by: none where they are apart.
+func (l *Log) ownersOf(e *entityEvents) *owners {
+	if l.apart {
+		return e.owners.ofNone()
+	}
+	return &e.owners
 }
 
 // A window counts the events of an entity since a time, by their labels.

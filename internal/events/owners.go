@@ -145,6 +145,18 @@ func (o *ownerXIDs) of(x xid) *xidCount {
 	return &o.counts[at]
 }
 
+// ofNone returns the XIDs of all owners as those of none.
+func (o *owners) ofNone() *owners {
+	merged := &owners{}
+	none := merged.of(nil, 0)
+	for _, x := range o.xids {
+		for _, c := range x.counts {
+			none.add(c.xid, c.count, c.last, math.MaxInt64)
+		}
+	}
+	return merged
+}
+
 // totals appends the counts of a GPU's XIDs. Where they are reported, the present owner has the XIDs of alerts from the
 // beginning.
 func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Series {

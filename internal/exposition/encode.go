@@ -28,6 +28,8 @@ type Options struct {
 	// JobCopies repeats the series of an entity that several HPC jobs share for each of them, as dcgm-exporter does.
 	// Without it such series carry no job.
 	JobCopies bool
+	// OwnersApart leaves the labels of owners to the series of owners (events.Options.OwnersApart, accounting).
+	OwnersApart bool
 	// VirtualGPUs repeats the series of a shared entity for each replica of a pod (--kubernetes-virtual-gpus).
 	VirtualGPUs bool
 	Limit       Limit

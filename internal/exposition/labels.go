@@ -114,15 +114,19 @@ func (e *Encoder) labelsOf(s *gpu.Snapshot, withhold bool) *labels {
 		}
 	}
 	slices.SortStableFunc(columns, func(a, b labelColumn) int { return strings.Compare(a.name, b.name) })
+	owners := s.Owners
+	if e.opts.OwnersApart {
+		owners = nil
+	}
 	equal := func(a, b labelColumn) bool { return a.counter == b.counter && slices.Equal(a.values, b.values) }
-	if l := e.labels; l != nil && l.topology == s.Topology && l.owners == s.Owners && l.withhold == withhold &&
+	if l := e.labels; l != nil && l.topology == s.Topology && l.owners == owners && l.withhold == withhold &&
 		slices.EqualFunc(l.columns, columns, equal) {
 		return l
 	}
 	for i := range columns {
 		columns[i].values = slices.Clone(columns[i].values) // not all of the snapshot's
 	}
-	l := &labels{opts: &e.opts, topology: s.Topology, owners: s.Owners, columns: columns, withhold: withhold}
+	l := &labels{opts: &e.opts, topology: s.Topology, owners: owners, columns: columns, withhold: withhold}
 	if l.topology != nil {
 		l.render(e.seed)
 	}

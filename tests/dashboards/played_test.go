@@ -3,6 +3,7 @@ package dashboards
 import (
 	"bytes"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	promclient "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
@@ -35,6 +37,16 @@ type machine struct {
 	scenario   string
 	file       []byte // of counters
 	trailer    string // of each page
+	// Tenants are the owners in the place of the node's own; nil for those. Apart leaves their labels to the series of owners.
+	tenants func(*gpu.Topology) *gpu.Owners
+	apart   bool
+}
+
+// Name and Attribute have a machine's tenants attribute.
+func (m *machine) Name() string { return "tenants" }
+
+func (m *machine) Attribute(_ context.Context, t *gpu.Topology) (*gpu.Owners, error) {
+	return m.tenants(t), nil
 }
 
 // A world is what Prometheus scraped of machines, and its query engine.
@@ -78,14 +90,18 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 	build := promclient.NewGauge(promclient.GaugeOpts{Name: "dcgm_exporter_build_info", ConstLabels: promclient.Labels{"version": "v0.1.0"}, Help: "As app has it."})
 	build.Set(1)
 	own.MustRegister(build)
-	encoder := exposition.NewEncoder(exposition.Options{Hostname: m.host, Trailer: func(dst []byte) []byte {
+	encoder := exposition.NewEncoder(exposition.Options{Hostname: m.host, OwnersApart: m.apart, Trailer: func(dst []byte) []byte {
 		return append(loop.AppendGathered(t, dst, own), m.trailer...)
 	}})
 	w.begin = time.Now()
-	l := loop.New(loop.Options{PodOf: source.PodOf, Options: collector.Options{
+	attributor := collector.Attributor(source)
+	if m.tenants != nil {
+		attributor = &m
+	}
+	l := loop.New(loop.Options{PodOf: source.PodOf, OwnersApart: m.apart, Options: collector.Options{
 		Source:      collector.SourceOf(source.Open),
 		Plan:        counters.NewPlan(requests, counters.PlanOptions{Interval: scrapeInterval, Devices: gpu.Selector{Flex: true}}),
-		Attributors: []collector.Attributor{source},
+		Attributors: []collector.Attributor{attributor},
 		Registerer:  own,
 		Publish: func(s *gpu.Snapshot) {
 			if s.Topology == nil && m.host == "" {
@@ -125,6 +141,11 @@ func (w *world) take(t *testing.T, host string, page []byte, at time.Time) {
 	add("up", labels.FromStrings("__name__", "up"), 1)
 	add("duration", labels.FromStrings("__name__", "scrape_duration_seconds"), 0.01)
 	add("samples", labels.FromStrings("__name__", "scrape_samples_scraped"), float64(n))
+	for _, s := range w.series {
+		if last := s.Floats[len(s.Floats)-1]; s.Metric.Get("instance") == host && last.T < at.UnixMilli() && !value.IsStaleNaN(last.F) {
+			s.Floats = append(s.Floats, promql.FPoint{T: at.UnixMilli(), F: math.Float64frombits(value.StaleNaN)})
+		}
+	}
 }
 
 // query returns the answer to a query, by the given labels of the result's series.
@@ -166,10 +187,11 @@ func (w *world) over(t *testing.T, query string, step time.Duration) promql.Matr
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
+	matrix = slices.Clone(matrix)
 	for i := range matrix { // the engine takes its memory back
-		matrix[i].Metric = matrix[i].Metric.Copy()
+		matrix[i].Metric, matrix[i].Floats = matrix[i].Metric.Copy(), slices.Clone(matrix[i].Floats)
 	}
-	return slices.Clone(matrix)
+	return matrix
 }
 
 func (w *world) Querier(int64, int64) (storage.Querier, error) {

@@ -20,7 +20,7 @@ const (
 	energy     = `sum by (namespace) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`
 	memory     = `sum by (namespace) (avg_over_time(dcgm_pod_gpu_memory_used_bytes[1d]))`
 	idle       = `max by (namespace, pod) (max_over_time(dcgm_pod_gpu_utilization_ratio[1h])) < 0.05`
-	onXID      = `dcgm_pod_gpu_info * on (UUID) group_left (xid) max by (UUID, xid) (DCGM_EXP_XID_ERRORS_COUNT{xid!=""})`
+	onXID      = `dcgm_pod_gpu_info * on (UUID) group_left (xid) topk by (UUID) (1, max by (UUID, xid) (DCGM_EXP_XID_ERRORS_COUNT{xid!=""}))`
 	full       = `sum by (UUID, GPU_I_ID) (dcgm_pod_gpu_utilization_ratio) and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{sharing=~"time-slicing|mps|dra"}`
 	unowned    = `dcgm_gpu_unattributed_utilization_ratio and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{sharing=~"time-slicing|mps|dra"}`
 )

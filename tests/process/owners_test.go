@@ -119,6 +119,24 @@ func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
 	}
 }
 
+// With --owner-labels=info the series of owners alone name them: those of a job and of an XID.
+func TestOwnersApart(t *testing.T) {
+	t.Parallel()
+	const job = "hpc_job"
+	dir := t.TempDir()
+	replace(t, filepath.Join(dir, "2"), "4711\n")
+	r := simulate(t, "a100-mig", []string{`fault: xid, at: 3s, devices: ["2"], xids: [31]`}, "--hpc-job-mapping-dir="+dir, "--owner-labels=info")
+	p := r.sees("the XID's job", func(p page) bool {
+		return p.series("dcgm_pod_gpu_xid_last_seen_timestamp_seconds", "gpu", "xid", job)["2/31/4711"] > 0
+	})
+	if p.series("dcgm_pod_gpu_info", "gpu", job)["2/4711"] != 1 {
+		t.Errorf("nothing to join with: %v", p["dcgm_pod_gpu_info"])
+	}
+	if named := owned(p, job, "pod", "namespace", "container"); len(named) != 0 {
+		t.Errorf("series of devices name %v", named)
+	}
+}
+
 // TestJobs follows job files from the start of a job to its end, over a folder that comes late,
 // goes and comes again, and over a reload.
 func TestJobs(t *testing.T) {

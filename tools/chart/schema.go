@@ -41,6 +41,7 @@ func beyond() map[string]node {
 		"arguments":                 {Type: "array", Items: strings},
 		"exporter.source":           {Enum: []any{"", "auto", "dcgm", "nvml", "sim"}},
 		"exporter.vocabulary":       {Enum: []any{"", "classic", "current", "both"}},
+		"exporter.ownerLabels":      {Enum: []any{"", "series", "copies", "info"}},
 		"exporter.collectInterval":  {Type: scalar},
 		"priorityClassQuota.create": auto,
 		"priorityClassQuota.pods":   {Type: scalar},

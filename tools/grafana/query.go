@@ -156,10 +156,10 @@ func withXID(matchers string) string {
 func orZero(query string) string { return query + " or vector(0)" }
 
 // holders are the owners of devices by labels and more (sharing, replicas): pods as
-// dcgm_pod_gpu_info has them, and batch jobs outside pods, which have accounts alone. owner is
-// owned or everyOwner.
+// dcgm_pod_gpu_info has them, and batch jobs outside pods by their accounts; a job within a pod is
+// that pod. owner is owned or everyOwner.
 func holders(owner owner, matchers, labels, more string) string {
-	return "(group by (" + labels + more + ") (" + owner("dcgm_pod_gpu_info", matchers, "", "") + ")" +
+	return "(group by (" + labels + more + ") (" + owner("dcgm_pod_gpu_info", matchers+`, hpc_job=""`, "", "") + ")" +
 		" or on (" + labels + ") group by (" + labels + ") (" + owner("dcgm_pod_gpu_allocated_seconds_total", matchers, "", "") + "))"
 }
 

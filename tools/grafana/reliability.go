@@ -29,8 +29,12 @@ func reliability() board {
 		sign("NVLinks not active", "(count by ("+byGPU+") ("+down+"))"),
 		sign("PCIe lanes missing", "("+field("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", ofGPU, byGPU)+" - "+field("DCGM_FI_DEV_PCIE_LINK_WIDTH", ofGPU, byGPU)+" > 0)"),
 	}, " or ")
-	seen := everyOwner("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS", ofGPU, "", "")
-	counted := everyOwner("DCGM_EXP_XID_ERRORS_COUNT", ofGPU, "", "")
+	// Under --owner-labels=info a family of its own has the owners of XIDs.
+	const byXID = byDevice + ", xid"
+	seen := "(" + everyOwner("dcgm_pod_gpu_xid_last_seen_timestamp_seconds", ofGPU, "", "") + " or on (" + byXID + ") " +
+		everyOwner("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS", ofGPU, "", "") + ")"
+	counted := "group by (hostname, " + byXID + ", namespace, pod, hpc_job) (time() - " + seen + " < 300) * on (" + byXID + ") group_left () max by (" + byXID +
+		") (DCGM_EXP_XID_ERRORS_COUNT{" + ofGPU + "} > 0)"
 	growth := func(classic string) string { return fieldOver(classic, ofGPU, byGPU, "rate", "[$__rate_interval]") }
 	return board{
 		file: "reliability", title: "GPU reliability", from: "now-24h",
@@ -53,7 +57,7 @@ func reliability() board {
 			}},
 			{"XIDs", []sdk.Panel{
 				timeline("XID timeline", "A bar while an XID lies within the window of five minutes, with the owner of the GPU at that time.",
-					line{named("max by (" + byGPU + ", xid, namespace, pod, hpc_job) (" + counted + " > 0)"), gpu + " XID {{xid}} {{namespace}} {{pod}} {{hpc_job}}"}),
+					line{named("max by (" + byGPU + ", xid, namespace, pod, hpc_job) (" + counted + ")"), gpu + " XID {{xid}} {{namespace}} {{pod}} {{hpc_job}}"}),
 				wide(24, height(6, grid("XIDs, latest", "When each was last seen on each GPU, with the owner of that time.", "-Seen", []string{"instance", "hostname"},
 					to("node", label("node", "Node", 180), "instance", "gpu"), label("gpu", "GPU", 60), label("xid", "XID", 70),
 					label("namespace", "Namespace", 130), label("pod", "Pod", 0), label("hpc_job", "Job", 90),

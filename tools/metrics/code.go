@@ -13,16 +13,20 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // attribution returns the families of attribution that are no health series.
 func attribution() []gpu.Family {
-	return slices.DeleteFunc(accounting.Families(), func(f gpu.Family) bool { return strings.HasPrefix(f.Name, "dcgm_exporter_") })
+	return slices.DeleteFunc(append(accounting.Families(), events.XIDOwners()), func(f gpu.Family) bool { return strings.HasPrefix(f.Name, "dcgm_exporter_") })
 }
 
 // attributionLabels are the labels of a family of attribution.
 func attributionLabels(name string) []string {
+	if name == events.XIDOwners().Name {
+		return []string{"GPU_I_ID", "xid", "…"}
+	}
 	list := []string{"gpu", "UUID", "GPU_I_ID"}
 	if strings.HasPrefix(name, "dcgm_pod_") {
 		list = append(list, "namespace", "pod", "container", "hpc_job")

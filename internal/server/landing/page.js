@@ -140,7 +140,7 @@ function nodeOf(families, now) {
       if (owner) owner[quantity] = (owner[quantity] || 0) + s.value;
     }
   }
-  for (const [name, quantity] of [["DCGM_EXP_XID_ERRORS_TOTAL", "count"], ["DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS", "seen"]]) {
+  for (const [name, quantity] of [["DCGM_EXP_XID_ERRORS_TOTAL", "count"], ["dcgm_pod_gpu_xid_last_seen_timestamp_seconds", "seen"], ["DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS", "seen"]]) {
     for (const s of of(name)) {
       const d = deviceOf(s), code = Number(s.get("xid"));
       if (!d || !(code > 0) || !(s.value > 0)) continue;

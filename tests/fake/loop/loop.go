@@ -23,6 +23,7 @@ type Options struct {
 	VirtualGPUs bool
 	KernelLog   events.KernelLog
 	Strict      bool
+	OwnersApart bool
 }
 
 // A Loop is a collector.Loop with its derivers.
@@ -39,7 +40,7 @@ func New(o Options) *Loop {
 	l := &Loop{
 		podOf: o.PodOf, strict: o.Strict,
 		events: events.New(events.Options{
-			KernelLog: o.KernelLog, Strict: o.Strict, Registerer: o.Registerer,
+			KernelLog: o.KernelLog, Strict: o.Strict, OwnersApart: o.OwnersApart, Registerer: o.Registerer,
 		}),
 		accountant: accounting.New(accounting.Options{VirtualGPUs: o.VirtualGPUs, Registerer: o.Registerer}),
 	}

@@ -1,0 +1,207 @@
+package dashboards
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// passing returns the owners of GPUs whose pods live for a time: two on GPU 1, one on each other and on each instance, and
+// a batch job within that of GPU 0.
+func passing(life time.Duration) func(*gpu.Topology) *gpu.Owners {
+	return func(t *gpu.Topology) *gpu.Owners {
+		generation := time.Now().Unix() / int64(life/time.Second)
+		pod := func(row, n int) gpu.Owner {
+			name := fmt.Sprintf("pod-%d-%d-%d", generation, row, n)
+			return gpu.Owner{Namespace: "ns", Pod: name, Container: "c", PodUID: "u-" + name, Labels: []gpu.Label{{Name: "app", Value: name}}}
+		}
+		uses := make([]gpu.Use, len(t.Devices))
+		for row := range uses {
+			if k := t.Devices[row].Entity.Kind; k == gpu.KindGPU || k == gpu.KindGPUInstance {
+				uses[row].Owners = []gpu.Owner{pod(row, 0)}
+			}
+		}
+		uses[1] = gpu.Use{Sharing: gpu.SharingTimeSlicing, Replicas: 2, Owners: []gpu.Owner{pod(1, 0), pod(1, 1)}}
+		owners := &gpu.Owners{Uses: uses, Labels: gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return append(o.PodLabels(), o.Labels...) })}
+		job := gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: fmt.Sprint(generation)}}}
+		uses[0].Owners = append(uses[0].Owners, job)
+		owners.Labels[0] = append(owners.Labels[0], job.Labels...)
+		return owners
+	}
+}
+
+// busy is a machine with passing pods, and an XID every few minutes.
+func busy(t *testing.T, minutes int, life time.Duration) machine {
+	var faults strings.Builder
+	for at := 3; at < minutes; at += 4 {
+		fmt.Fprintf(&faults, "  - {fault: xid, at: %dm, devices: [\"0\", \"1\", \"2\"], xids: [31]}\n", at)
+		fmt.Fprintf(&faults, "  - {fault: xid, at: %dm30s, devices: [\"2\"], xids: [94]}\n", at)
+	}
+	file := append(shipped(t, "fleet"), "\nDCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs.\n"...)
+	return machine{host: "gpu-e", node: "h100x8", file: file, scenario: "faults:\n" + faults.String(), tenants: passing(life)}
+}
+
+// both plays machines with the owners' labels on the series of devices, and apart.
+func both(t *testing.T, length time.Duration, machines ...machine) (on, apart *world) {
+	on = play(t, length, machines...)
+	for i := range machines {
+		machines[i].apart = true
+	}
+	return on, play(t, length, machines...)
+}
+
+// ofDevices are the series of devices: those of owners have names of their own.
+func (w *world) ofDevices() (all []labels.Labels) {
+	for _, s := range w.series {
+		if strings.HasPrefix(s.Metric.Get("__name__"), "DCGM_") {
+			all = append(all, s.Metric)
+		}
+	}
+	return all
+}
+
+// A thousand pods leave no series of a device behind, and none of these names an owner. Each XID keeps its own.
+func TestPodsComeAndGoApart(t *testing.T) {
+	const minutes = 80
+	few, fewApart := both(t, 20*time.Minute, busy(t, minutes, time.Minute))
+	many, manyApart := both(t, minutes*time.Minute, busy(t, minutes, time.Minute))
+	if a, b := len(fewApart.ofDevices()), len(manyApart.ofDevices()); a != b {
+		t.Errorf("%d series of devices after 20 minutes, %d after %d", a, b, minutes)
+	}
+	if a, b := len(few.ofDevices()), len(many.ofDevices()); b < 3*a {
+		t.Errorf("with owners on them %d series of devices, then %d", a, b)
+	}
+	for _, l := range manyApart.ofDevices() {
+		for _, name := range []string{"pod", "namespace", "container", "app", "hpc_job"} {
+			if l.Has(name) {
+				t.Fatalf("a series of a device names its owner: %s", l)
+			}
+		}
+	}
+	if pods := manyApart.query(t, `count(count by (pod) (last_over_time(dcgm_pod_gpu_info{pod!=""}[1d])))`, many.end)[""]; pods < 1000 {
+		t.Errorf("%v pods", pods)
+	}
+	for _, owner := range []string{`{hpc_job!="", gpu="0"}`, `{pod!="", app!="", gpu="0"}`} {
+		if got := manyApart.query(t, "count(dcgm_pod_gpu_info"+owner+")", many.end)[""]; got != 1 {
+			t.Errorf("%v series %s to join with", got, owner)
+		}
+	}
+	const xids = `sum by (gpu, xid) (DCGM_EXP_XID_ERRORS_TOTAL > 0)`
+	near(t, "XIDs", many.query(t, xids, many.end, "gpu", "xid"), manyApart.query(t, xids, many.end, "gpu", "xid"), 0)
+	few.agrees(t, fewApart, regexp.MustCompile(`(?i)xid`))
+}
+
+var promQL = regexp.MustCompile("(?s)```promql\n(.*?)```")
+
+// questions returns every query that is shipped, by where it stands; and has the world record what the rules record.
+func (w *world) questions(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for file, d := range dashboards(t) {
+		for i, q := range d.queries() {
+			all[fmt.Sprint(file, " ", q.where, " ", i)] = filled(q.Expr, ".*")
+		}
+	}
+	for _, path := range files(t, "docs", "*.md") {
+		for i, m := range promQL.FindAllStringSubmatch(read(t, path), -1) {
+			all[fmt.Sprint(path, " ", i)] = m[1]
+		}
+	}
+	for _, path := range files(t, "deployment", "rules", "*.yml") {
+		var rules struct {
+			Groups []struct {
+				Rules []struct{ Record, Alert, Expr string }
+			}
+		}
+		if err := yaml.Unmarshal([]byte(read(t, path)), &rules); err != nil {
+			t.Fatal(path, err)
+		}
+		for _, g := range rules.Groups {
+			for _, r := range g.Rules {
+				all[path+" "+r.Record+r.Alert] = r.Expr
+				if r.Record == "" {
+					continue
+				}
+				for _, s := range w.over(t, r.Expr, scrapeInterval) { // by those below it in the file
+					s.Metric = labels.NewBuilder(s.Metric).Set("__name__", r.Record).Labels()
+					w.series[s.Metric.String()] = &s
+				}
+			}
+		}
+	}
+	return all
+}
+
+func files(t *testing.T, pattern ...string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(append([]string{root}, pattern...)...))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no files %s: %v", pattern, err)
+	}
+	return paths
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// ofPages are the queries of how large pages are.
+var ofPages = regexp.MustCompile("scrape_samples_scraped")
+
+// agrees holds that queries have the same answers in two worlds, and returns how many had any.
+func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answered int) {
+	t.Helper()
+	other.questions(t)
+	for where, query := range w.questions(t) {
+		if !which.MatchString(query) || ofPages.MatchString(query) {
+			continue
+		}
+		want, got := w.over(t, query, time.Minute), other.over(t, query, time.Minute)
+		answered += min(len(want), 1)
+		if diff := cmp.Diff(plain(want), plain(got), cmpopts.EquateApprox(1e-9, 0), cmpopts.EquateNaNs()); diff != "" {
+			t.Errorf("%s: %s (-on the series of devices +apart):\n%s", where, query, diff)
+		}
+	}
+	return answered
+}
+
+// Where the labels of owners stand changes no answer: of panels, rules, alerts and what docs ask.
+func TestOwnersApartGiveTheSameAnswers(t *testing.T) {
+	const length = 30
+	machines := append(fleet(t), busy(t, length, 24*time.Hour))
+	machines[1].scenario = "faults: [{fault: xid, at: 9m, devices: [\"2\", \"3\"], xids: [31]}]\n"
+	on, apart := both(t, length*time.Minute, machines...)
+	if n := on.agrees(t, apart, regexp.MustCompile("")); n < 150 {
+		t.Errorf("%d queries had answers", n)
+	}
+	for _, w := range []*world{on, apart} {
+		if got := w.query(t, `count(gpu:xids:recent{pod!=""})`, w.end)[""]; got < 4 {
+			t.Errorf("%v XIDs of pods", got)
+		}
+	}
+}
+
+func plain(m promql.Matrix) map[string][]promql.FPoint {
+	all := map[string][]promql.FPoint{}
+	for _, s := range m {
+		all[s.Metric.String()] = s.Floats
+	}
+	return all
+}
