@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The families that the exporter makes itself. The last four are not in dcgm-exporter.
+// The families that the exporter makes itself. From XIDLastSeen on they are not in dcgm-exporter.
 const (
 	XIDErrorsCount    = "DCGM_EXP_XID_ERRORS_COUNT"
 	XIDErrorsTotal    = "DCGM_EXP_XID_ERRORS_TOTAL"
@@ -19,6 +19,8 @@ const (
 	ClockEventSeconds = "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
 	GPUPairInfo       = "DCGM_EXP_GPU_PAIR_INFO"
 	GPUAffinityInfo   = "DCGM_EXP_GPU_AFFINITY_INFO"
+	FabricState       = "DCGM_EXP_FABRIC_STATE"
+	FabricInfo        = "DCGM_EXP_FABRIC_INFO"
 )
 
 // Needs are the requests of a plan beside fields.
@@ -38,6 +40,7 @@ type Family struct {
 	Help        string         // in a few words
 	Field       gpu.FieldID    // of its events; 0 for none
 	MaxInterval time.Duration  // between samples of Field; 0 for the plan's interval
+	Values      []gpu.FieldID  // whose newest values it is made of; nil for none
 	Needs       Needs
 	Labels      []string // beside those of its GPU
 }
@@ -68,6 +71,12 @@ var families = [...]Family{
 		Help: "How two GPUs are connected: NVLinks and the path through the machine"},
 	{Name: GPUAffinityInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"numa_node", "cpu_affinity"},
 		Help: "The NUMA node and the CPUs next to the GPU"},
+	{Name: FabricState, Type: gpu.MetricGauge, Labels: []string{"condition"},
+		Values: []gpu.FieldID{FabricManagerStatus, FabricClusterUUID, FabricCliqueID, FabricHealthMask},
+		Help:   "Whether the condition of the GPU in the NVLink fabric holds (experimental)"},
+	{Name: FabricInfo, Type: gpu.MetricGauge, Labels: []string{"cluster_uuid", "clique_id"},
+		Values: []gpu.FieldID{FabricClusterUUID, FabricCliqueID},
+		Help:   "The NVLink cluster that the GPU shares with other nodes, and its clique (experimental)"},
 }
 
 // Families returns all of them. Their labels are shared and must not be changed.

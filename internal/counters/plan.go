@@ -37,6 +37,10 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 					f.Interval = shorter(f.Interval, longest, b.options.Interval)
 				}
 			}
+			for _, id := range r.Family.Values {
+				e, _ := catalog.ByID(id) // the catalog has them all; a test checks that
+				b.field(e, r)
+			}
 			b.plan.Derived = append(b.plan.Derived, d)
 			b.need(r.Family.Needs)
 			continue

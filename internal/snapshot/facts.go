@@ -12,7 +12,8 @@ import (
 // Facts derives the families of places and connections, which stay for a session, and of health and peer states, which each
 // Read reports. Its zero value is ready.
 type Facts struct {
-	// Strict shows the health watch ALL as DCGM and dcgm-exporter do. Without it that is the worst of a GPU's watches.
+	// Strict shows the health watch ALL as DCGM and dcgm-exporter do, and nothing of the fabric, which the latter does not have.
+	// Without it ALL is the worst of a GPU's watches.
 	Strict bool
 
 	topology *gpu.Topology
@@ -24,10 +25,10 @@ type Facts struct {
 // A fact is one family.
 type fact struct {
 	series []gpu.Series
-	from   func(*gpu.Batch) // makes the series of a batch; nil for a family that stays
-	field  int              // its Fault.Field; 0 for none
-	faults []string         // per row, why there is no series
-	pairs  bool             // takes two GPUs
+	from   func(*Cycle) // makes the series of a cycle; nil for a family that stays
+	field  int          // its Fault.Field; 0 for none
+	faults []string     // per row, why there is no series
+	pairs  bool         // takes two GPUs
 }
 
 // Bind implements Deriver.
@@ -46,10 +47,18 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 		case catalog.GPUAffinityInfo:
 			x.series = affinitySeries(t)
 		case catalog.GPUHealthStatus:
-			x.field, x.from = gpu.FieldHealthChecks, func(b *gpu.Batch) { x.series = l.health(b) }
+			x.field, x.from = gpu.FieldHealthChecks, func(c *Cycle) { x.series = l.health(c.Batch) }
 		case catalog.P2PStatus:
 			x.field, x.pairs = gpu.FieldPeerStates, true
-			x.from = func(b *gpu.Batch) { x.series = l.peerStates(b) }
+			x.from = func(c *Cycle) { x.series = l.peerStates(c.Batch) }
+		case catalog.FabricState, catalog.FabricInfo:
+			if l.Strict {
+				continue
+			}
+			x.from = func(c *Cycle) { l.fabricStates(x, c) }
+			if plan.Derived[i].Name == catalog.FabricInfo {
+				x.from = func(c *Cycle) { l.fabricInfo(x, c) }
+			}
 		default:
 			continue
 		}
@@ -94,7 +103,7 @@ func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
 			continue
 		}
 		if x.from != nil {
-			x.from(c.Batch)
+			x.from(c)
 		}
 		d := &l.plan.Derived[i]
 		list = append(list, gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, Series: x.series})

@@ -128,7 +128,7 @@ func TestLibraries(t *testing.T) {
 	for _, l := range libraries(t) {
 		t.Run(l.name, func(t *testing.T) {
 			comparePage(t, l.name, settled(t, &session{
-				source: l.open(t), plan: planOf(t, pace), podOf: podOf, attributors: []collector.Attributor{owned{}},
+				source: l.open(t), plan: planOf(t, counters, pace), podOf: podOf, attributors: []collector.Attributor{owned{}},
 				args: []string{"--kubernetes"}, cycle: 3, // profiling fields need two readings
 			}))
 		})

@@ -45,7 +45,7 @@ func parse(t *testing.T, args ...string) *config.Config {
 	return cfg
 }
 
-func planOf(t *testing.T, interval time.Duration) *gpu.Plan {
+func planOf(t *testing.T, counters string, interval time.Duration) *gpu.Plan {
 	t.Helper()
 	cfg := parse(t)
 	set, err := app.ParseCounters(cfg, "few", []byte(counters))

@@ -50,7 +50,7 @@ func TestSimulatedNodes(t *testing.T) {
 // play returns the page of a cycle of the session over the simulator, with its own owners.
 func (s *session) play(t *testing.T, source *sim.Source, cycle int) []byte {
 	t.Helper()
-	s.source, s.podOf, s.plan, s.cycle = collector.SourceOf(source.Open), source.PodOf, planOf(t, simInterval), cycle
+	s.source, s.podOf, s.plan, s.cycle = collector.SourceOf(source.Open), source.PodOf, planOf(t, counters, simInterval), cycle
 	s.attributors = []collector.Attributor{source}
 	return s.page(t)
 }

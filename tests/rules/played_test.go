@@ -31,9 +31,10 @@ const (
 )
 
 // Of a simulated node under a scenario, with the health counters, exactly these alerts ring at the end: the name, and the
-// GPU where it is about one.
+// GPU where it is about one. Of the trays of a rack the last has the faults; then the host follows.
 var played = []struct {
 	name, node, faults string
+	rack               int
 	rings              []string
 }{
 	{name: "a healthy HGX H100", node: "h100x8"},
@@ -48,20 +49,53 @@ var played = []struct {
 	{name: "a link of a rack that recovers", node: "gb200", rings: []string{"GPUNVLink5Errors 2"}, faults: `
   - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS], value: 0, rate: 0.01}
 `},
+	{name: "a tray in a clique of its own", node: "gb300", rack: 18, rings: []string{"RackFabricDisagrees  tray-17"}, faults: `
+  - {fault: set, at: 5m, fields: [DCGM_FI_DEV_FABRIC_CLIQUE_ID], value: 12}
+`},
+	{name: "a tray whose GPU lost its routes", node: "gb300", rack: 3, rings: []string{"GPUFabricDegraded 2 tray-2", "RackFabricDisagrees  tray-2"}, faults: `
+  - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_MASK], value: 0x519a}
+`},
+	{name: "a tray of insufficient resources", node: "gb300", rack: 3, rings: []string{"GPUFabricFailed 1 tray-2"}, faults: `
+  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 4}
+  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLIQUE_ID], value: 0}
+  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], text: 00000000-0000-0000-0000-000000000000}
+`},
+	{name: "a GPU without a cluster", node: "gb300", rack: 3, rings: []string{"GPUFabricMisconfigured 1 tray-2"}, faults: `
+  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], text: 00000000-0000-0000-0000-000000000000}
+`},
+	{name: "a tray that never registered", node: "gb300", rack: 3, rings: []string{"GPUFabricNotReady 0 tray-2"}, faults: `
+  - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 0}
+  - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], text: 00000000-0000-0000-0000-000000000000}
+`},
 }
 
 func TestPlayed(t *testing.T) {
-	const ringing = `count by (alertname, gpu) (ALERTS{alertstate="firing"})`
+	const ringing = `count by (alertname, gpu, hostname) (ALERTS{alertstate="firing"})`
 	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "1m"}
 	for _, p := range played {
 		u := unitTest{Name: p.name, Interval: "1m"}
-		for series, values := range play(t, p.node, "faults: "+cmp.Or(p.faults, "[]")) {
-			u.Input = append(u.Input, input{Series: series, Values: strings.Join(values, " ")})
+		add := func(host string, seed uint64, faults string) {
+			for series, values := range play(t, p.node, host, seed, "faults: "+cmp.Or(faults, "[]")) {
+				u.Input = append(u.Input, input{Series: series, Values: strings.Join(values, " ")})
+			}
+		}
+		for tray := range p.rack - 1 {
+			add(fmt.Sprint("tray-", tray), uint64(tray), "")
+		}
+		if p.rack == 0 {
+			add(p.node, 11, p.faults)
+		} else {
+			add(fmt.Sprint("tray-", p.rack-1), uint64(p.rack-1), p.faults)
 		}
 		q := query{Expr: ringing, EvalTime: playedFor.String()}
 		for _, ring := range p.rings {
-			alert, index, _ := strings.Cut(ring, " ")
-			q.Samples = append(q.Samples, map[string]any{"labels": fmt.Sprintf("{alertname=%q,gpu=%q}", alert, index), "value": 1})
+			alert, where, _ := strings.Cut(ring, " ")
+			index, host, _ := strings.Cut(where, " ")
+			labels := fmt.Sprintf("{alertname=%q,hostname=%q", alert, cmp.Or(host, p.node))
+			if index != "" {
+				labels += fmt.Sprintf(",gpu=%q", index)
+			}
+			q.Samples = append(q.Samples, map[string]any{"labels": labels + "}", "value": 1})
 		}
 		u.Exprs = []query{q}
 		file.Tests = append(file.Tests, u)
@@ -72,7 +106,7 @@ func TestPlayed(t *testing.T) {
 
 // play scrapes a simulated node as the exporter serves it with the health counters, and returns the values of each series
 // that a rule selects. Times count from the beginning.
-func play(t *testing.T, node, faults string) map[string][]string {
+func play(t *testing.T, node, host string, seed uint64, faults string) map[string][]string {
 	t.Helper()
 	wanted := map[string]bool{}
 	for _, r := range allRules(t) {
@@ -97,7 +131,7 @@ func play(t *testing.T, node, faults string) map[string][]string {
 		pages++
 	}
 	synctest.Test(t, func(t *testing.T) {
-		src, err := sim.New(sim.Options{Node: node, Seed: 11, Scenario: simulated.Scenario(t, faults)})
+		src, err := sim.New(sim.Options{Node: node, Seed: seed, Scenario: simulated.Scenario(t, faults)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +141,7 @@ func play(t *testing.T, node, faults string) map[string][]string {
 		}
 		begin, registry := time.Now(), prometheus.NewRegistry()
 		encoder := exposition.NewEncoder(exposition.Options{
-			Hostname: node, Trailer: func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) },
+			Hostname: host, Trailer: func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) },
 		})
 		all := gpu.Selector{Flex: true}
 		l := loop.New(loop.Options{PodOf: src.PodOf, Options: collector.Options{

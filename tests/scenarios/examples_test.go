@@ -228,6 +228,12 @@ var shown = map[string][]check{
 		is(value("DCGM_FI_DEV_FABRIC_MANAGER_ERROR_CODE", "gpu", "4"), 0, 26, 0),
 		is(value("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "gpu", "4"), 1, 2, 1),
 		is(value("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "gpu", "3"), 3, 3, 3),
+		is(positive("DCGM_EXP_FABRIC_STATE", "gpu", "condition"), none, map[string]float64{"4/failed": 1}, none),
+	},
+	"A tray that disagrees with its rack": {
+		is(value("DCGM_EXP_FABRIC_INFO", "clique_id", "32766"), 1, -1, 1),
+		is(value("DCGM_EXP_FABRIC_INFO", "clique_id", "12"), -1, 1, -1),
+		is(positive("DCGM_EXP_FABRIC_STATE", "gpu", "condition"), none, map[string]float64{"2/route_unhealthy": 1}, none),
 	},
 	"The license of a vGPU": {is(value("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "gpu", "2"), 0, 1, 0)},
 	"A link flaps": {

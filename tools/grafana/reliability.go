@@ -17,6 +17,9 @@ func reliability() board {
 	// has none.
 	links := field("DCGM_FI_DEV_NVSWITCH_LINK_STATUS", ofGPU+`, gpu!=""`, byGPU+", nvlink")
 	down := "(" + links + " != 2) and on (instance) (" + links + " == 2)"
+	condition := func(of, by string) string {
+		return "max by (" + by + ") (DCGM_EXP_FABRIC_STATE{" + ofGPU + of + "}) == 1"
+	}
 	signs := strings.Join([]string{
 		above("the driver requests a recovery action", "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION"),
 		above("a row waits to be remapped", "DCGM_FI_DEV_ROW_REMAP_PENDING"),
@@ -24,8 +27,8 @@ func reliability() board {
 		above("a page waits to be retired", "DCGM_FI_DEV_RETIRED_PENDING"),
 		above("double-bit ECC errors", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
 		sign("a health watch found something", "(max by ("+byGPU+", health_watch, health_error_code) (DCGM_EXP_GPU_HEALTH_STATUS{"+ofGPU+"}) > 0)"),
-		sign("fabric not ready", "("+field("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", ofGPU, byGPU)+" > 0 != 3)"),
-		sign("fabric unhealthy", "("+field("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", ofGPU, byGPU)+" > 1)"),
+		sign("fabric not ready", "("+field("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", ofGPU, byGPU)+" > 0 != 3 or "+condition(`, condition=~"not_completed|failed"`, byGPU)+")"),
+		sign("fabric unhealthy", "("+field("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", ofGPU, byGPU)+" > 1 or "+condition(`, condition!~"not_completed|failed"`, byGPU)+")"),
 		sign("NVLinks not active", "(count by ("+byGPU+") ("+down+"))"),
 		sign("PCIe lanes missing", "("+field("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", ofGPU, byGPU)+" - "+field("DCGM_FI_DEV_PCIE_LINK_WIDTH", ofGPU, byGPU)+" > 0)"),
 	}, " or ")
@@ -90,8 +93,9 @@ func reliability() board {
 					line{named("topk(10, " + growth("DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS") + " > 0)"), gpu + " symbols"}),
 				graph("Links not active", "NVLinks that are not active, on nodes that have active ones, by GPU.", count,
 					line{named("count by (" + byGPU + ") (" + down + ")"), gpu}),
-				graph("Fabric", "State of the fabric manager: 1 not started, 2 in progress, 3 done, 4 and above failed. Only GPUs whose fabric is not done.", count,
-					line{named(field("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", ofGPU, byGPU) + " > 0 != 3"), gpu}),
+				graph("Fabric", "State of the fabric manager: 1 not started, 2 in progress, 3 done, 4 and above failed. Only GPUs whose fabric is not done, and the conditions that hold.", count,
+					line{named(field("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", ofGPU, byGPU) + " > 0 != 3"), gpu},
+					line{named(condition("", byGPU+", condition")), gpu + " {{condition}}"}),
 				graph("PCIe replays", "Per second. The ten most affected.", perSecond, line{named("topk(10, " + growth("DCGM_FI_DEV_PCIE_REPLAY_COUNTER") + " > 0)"), gpu}),
 			}},
 		},

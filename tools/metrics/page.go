@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -123,6 +124,29 @@ func code(names []string) string {
 // cell keeps a text within its cell.
 func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
+// fabric says what the families of the fabric mean, and when they are wrong.
+const fabric = `
+### The fabric
+
+Both families are experimental and not served under ` + "`--compatibility=strict`" + `. They come from DCGM's fields or from NVML's
+` + "`nvmlGpuFabricInfo` (v3, else v2)" + `, alike. ` + "`DCGM_EXP_FABRIC_STATE`" + ` is 1 while a condition holds and 0 while it does not; what nobody
+knows has no series.
+
+| condition | holds where | no series |
+|---|---|---|
+| ` + "`not_completed`" + ` | the registration has not begun or is under way; a GPU of a rack says that it is of no fabric | no fabric, a state that NVML has since added, a driver before NVML's function (reason ` + "`version`" + ` under DCGM, ` + "`not_supported`" + ` under NVML) |
+| ` + "`failed`" + ` | the registration has ended, and not with success | until it has ended |
+| ` + "`no_cluster`, `no_clique`" + ` | zeros | until the registration has ended; boards whose name has no GB200 or GB300, since zeros are right on an HGX |
+| ` + "`degraded_bandwidth`, `route_recovery`, `route_unhealthy`, `access_timeout_recovery`" + `; ` + "`incorrect_system_guid`, `incorrect_chassis_serial`, `no_partition`, `insufficient_nvlinks`, `incompatible_firmware`, `invalid_location`, `invalid_gpu_state`" + `; ` + "`partition_unassigned`, `manager_disconnected`" + ` | the driver's health mask says so | that part of the mask is "not supported": often on Hopper, and on GB200 with early drivers |
+
+` + "`DCGM_EXP_FABRIC_INFO`" + ` has the cluster and clique of GPUs whose cluster is not zero. A clique can change while the node runs.
+
+They are wrong, or silent: until the fabric manager has registered the GPU, NVML has zeros for cluster and clique, and so no series of
+the rack; a rack's GPU that a virtual machine has alone is of no fabric, and no condition says otherwise; a GB200 NVL4, which is no
+part of a rack, may show ` + "`no_cluster`" + `; in MIG mode links carry nothing, whatever the registration says. That jobs reach each other
+takes IMEX as well (` + "`DCGM_FI_IMEX_DOMAIN_STATUS`" + `).
+`
+
 // reference returns docs/metrics.md.
 func (w *writer) reference() string {
 	var b strings.Builder
@@ -183,15 +207,16 @@ and its owner beside their own.
 |---|---|---|---|---|---|---|
 `)
 	for _, d := range catalog.Families() {
-		source := "–"
-		if d.Field != 0 {
-			e, _ := catalog.ByID(d.Field)
-			source = fmt.Sprintf("%d `%s`", d.Field, e.Classic)
+		var of []string
+		for _, id := range append(slices.Clone(d.Values), d.Field) {
+			if e, ok := catalog.ByID(id); ok && id != 0 {
+				of = append(of, fmt.Sprintf("%d `%s`", id, e.Classic))
+			}
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n",
-			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), source, w.from(d.Name, d.Type), cell(d.Help))
+			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), cmp.Or(strings.Join(of, ", "), "–"), w.from(d.Name, d.Type), cell(d.Help))
 	}
-	b.WriteString(`
+	b.WriteString(fabric + `
 ## Who uses what
 
 They come where owners are known ([attribution.md](attribution.md)); [Shared GPUs](attribution.md#shared-gpus) says how they are reckoned. They are the

@@ -130,6 +130,7 @@ func TestServedPagesAreDescribed(t *testing.T) {
 	for node, want := range map[string][2]string{
 		"shared":     {`{fault: xid, at: 0s, devices: ["0"], xids: [79]}, {fault: gpu-lost, at: 3s, devices: ["3"]}`, `reason="lost"`},
 		"everything": {`{fault: xid, at: 0s, devices: ["0"], xids: [79]}`, "DCGM_EXP_XID_ERRORS_COUNT{"},
+		"gb300":      {"", "DCGM_EXP_FABRIC_INFO{"},
 		"single":     {`{fault: engine-down, at: 0s}`, "dcgm_exporter_collect_failures_total{"},
 	} {
 		text, families := served(t, node, want[0], want[1])

@@ -856,7 +856,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t d, nvmlGpuFabricInfoV_t *i
 	if (!summary && info->version != nvmlGpuFabricInfo_v2)
 		END(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
 	for (int i = 0; i < NVML_GPU_FABRIC_UUID_LEN; i++)
-		info->clusterUuid[i] = (unsigned char)(i * 17);
+		info->clusterUuid[i] = (unsigned char)(i * number(d->gpu, "fabric-uuid", 17));
 	info->status = (nvmlReturn_t)number(d->gpu, "fabric-status", NVML_SUCCESS);
 	info->cliqueId = (unsigned int)number(d->gpu, "fabric-clique", 7);
 	info->state = (nvmlGpuFabricState_t)number(d->gpu, "fabric-state", NVML_GPU_FABRIC_STATE_COMPLETED);

@@ -1,0 +1,122 @@
+package snapshot
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Results of the GPU's registration (dcgmFabricManagerStatus_t).
+const (
+	fabricNotSupported = 0
+	fabricNotStarted   = 1
+	fabricInProgress   = 2
+	fabricSuccess      = 3
+	fabricFailure      = 4
+	fabricTooOld       = 6
+)
+
+// rackModels are in the names of boards whose NVLink reaches beyond the node. Of others, such as an HGX, a cluster and a
+// clique of zeros are right.
+var rackModels = []string{"GB200", "GB300"}
+
+// A maskPart is a state within the health mask (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*). 0 and what is beyond last say
+// nothing.
+type maskPart struct {
+	condition   string
+	shift, bits uint
+	holds, last int64 // the value that says that the condition holds, and the last that NVML knows
+}
+
+var maskParts = [...]maskPart{
+	{"degraded_bandwidth", 0, 2, 1, 2},
+	{"route_recovery", 2, 2, 1, 2},
+	{"route_unhealthy", 4, 2, 1, 2},
+	{"access_timeout_recovery", 6, 2, 1, 2},
+	{"incorrect_system_guid", 8, 4, 2, 8},
+	{"incorrect_chassis_serial", 8, 4, 3, 8},
+	{"no_partition", 8, 4, 4, 8},
+	{"insufficient_nvlinks", 8, 4, 5, 8},
+	{"incompatible_firmware", 8, 4, 6, 8},
+	{"invalid_location", 8, 4, 7, 8},
+	{"invalid_gpu_state", 8, 4, 8, 8},
+	{"partition_unassigned", 12, 2, 2, 2},
+	{"manager_disconnected", 14, 2, 2, 2},
+}
+
+// fabric finds the fields of the fabric in a plan that requests its families.
+type fabric struct {
+	cycle                        *Cycle
+	state, cluster, clique, mask int // indexes of fields
+}
+
+func newFabric(c *Cycle) fabric {
+	at := func(id gpu.FieldID) int {
+		return slices.IndexFunc(c.Plan.Fields, func(f gpu.Field) bool { return f.ID == id })
+	}
+	return fabric{
+		cycle: c, state: at(catalog.FabricManagerStatus), cluster: at(catalog.FabricClusterUUID),
+		clique: at(catalog.FabricCliqueID), mask: at(catalog.FabricHealthMask),
+	}
+}
+
+// fabricStates returns a series per GPU and condition whose state is known: 1 where it holds.
+func (l *Facts) fabricStates(x *fact, c *Cycle) {
+	x.series = nil
+	f := newFabric(c)
+	for _, row := range l.gpus {
+		add := func(condition string, holds bool) {
+			value := gpu.Int(0)
+			if holds {
+				value = gpu.Int(1)
+			}
+			x.series = append(x.series, gpu.Series{Row: row, Labels: []gpu.Label{{Name: "condition", Value: condition}}, Value: value})
+		}
+		rack := slices.ContainsFunc(rackModels, func(name string) bool { return strings.Contains(c.Topology.Devices[row].Model, name) })
+		state, known := c.Value(f.state, row).Int64()
+		switch {
+		case !known:
+			x.faults[row] = c.Missing(f.state, row)
+		case state == fabricTooOld:
+			x.faults[row] = gpu.Reason(gpu.ErrVersion)
+		case state == fabricNotSupported && rack && len(l.gpus) > 1, state == fabricNotStarted, state == fabricInProgress:
+			add("not_completed", true)
+		case state == fabricSuccess, state == fabricFailure:
+			add("not_completed", false)
+			add("failed", state == fabricFailure)
+			if id := c.Value(f.cluster, row); rack && id.IsText() {
+				add("no_cluster", isZeroUUID(id.String()))
+			}
+			if id, ok := c.Value(f.clique, row).Int64(); rack && ok {
+				add("no_clique", id == 0)
+			}
+		}
+		mask, known := c.Value(f.mask, row).Int64()
+		for i := range maskParts {
+			p := &maskParts[i]
+			if part := mask >> p.shift & (1<<p.bits - 1); known && part > 0 && part <= p.last {
+				add(p.condition, part == p.holds)
+			}
+		}
+	}
+}
+
+// fabricInfo returns a series per GPU with a cluster.
+func (l *Facts) fabricInfo(x *fact, c *Cycle) {
+	x.series = nil
+	f := newFabric(c)
+	for _, row := range l.gpus {
+		cluster, clique := c.Value(f.cluster, row), c.Value(f.clique, row)
+		if !cluster.IsText() {
+			x.faults[row] = c.Missing(f.cluster, row)
+		} else if id, ok := clique.Int64(); ok && !isZeroUUID(cluster.String()) {
+			labels := []gpu.Label{{Name: "cluster_uuid", Value: cluster.String()}, {Name: "clique_id", Value: strconv.FormatInt(id, 10)}}
+			x.series = append(x.series, info(row, labels))
+		}
+	}
+}
+
+func isZeroUUID(id string) bool { return strings.Trim(id, "0-") == "" }
