@@ -80,7 +80,7 @@ var legendLabel = regexp.MustCompile(`{{ *([A-Za-z_]+) *}}`)
 // another node.
 func TestEveryQueryAnswers(t *testing.T) {
 	w := play(t, 30*time.Minute, fleet(t)...)
-	ups := w.series["gpu-d"+"up"].Floats
+	ups := w.ups["gpu-d"].Floats
 	for i := len(ups) - 10; i < len(ups); i++ {
 		ups[i].F = 0 // the last scrapes failed
 	}

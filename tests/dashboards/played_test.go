@@ -3,8 +3,6 @@ package dashboards
 import (
 	"bytes"
 	"context"
-	"math"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,10 +10,7 @@ import (
 
 	promclient "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
-	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
@@ -51,18 +46,15 @@ func (m *machine) Attribute(_ context.Context, t *gpu.Topology) (*gpu.Owners, er
 
 // A world is what Prometheus scraped of machines, and its query engine.
 type world struct {
-	series     map[string]*promql.Series
+	*prom.Storage
+	ups        map[string]*promql.Series // by host
 	begin, end time.Time
-	engine     *promql.Engine
 }
 
 // play scrapes machines for a time, on the clock of a bubble.
 func play(t *testing.T, length time.Duration, machines ...machine) *world {
 	t.Helper()
-	w := &world{
-		series: map[string]*promql.Series{},
-		engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 50e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute}),
-	}
+	w := &world{Storage: prom.NewStorage(), ups: map[string]*promql.Series{}}
 	for _, m := range machines {
 		synctest.Test(t, func(t *testing.T) { w.scrape(t, m, length) })
 	}
@@ -121,47 +113,31 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 
 // take appends a page as Prometheus does, with the labels of the target. A series ends with a marker.
 func (w *world) take(t *testing.T, host string, page []byte, at time.Time) {
-	add := func(key string, metric labels.Labels, v float64) {
-		s, ok := w.series[host+key]
-		if !ok {
+	add := func(key string, metric labels.Labels, v float64) *promql.Series {
+		return w.Append(host+key, func() labels.Labels {
 			b := labels.NewBuilder(metric.Copy()).Set("instance", host)
 			if host != "" {
 				b.Set("job", "gpu")
 			}
-			s = &promql.Series{Metric: b.Labels()}
-			w.series[host+key] = s
-		}
-		s.Floats = append(s.Floats, promql.FPoint{T: at.UnixMilli(), F: v})
+			return b.Labels()
+		}, at, v)
 	}
 	n := 0
 	for sample := range prom.Samples(t, page) {
 		n++
 		add(string(sample.Series), sample.Labels, sample.Value)
 	}
-	add("up", labels.FromStrings("__name__", "up"), 1)
+	w.ups[host] = add("up", labels.FromStrings("__name__", "up"), 1)
 	add("duration", labels.FromStrings("__name__", "scrape_duration_seconds"), 0.01)
 	add("samples", labels.FromStrings("__name__", "scrape_samples_scraped"), float64(n))
-	for _, s := range w.series {
-		if last := s.Floats[len(s.Floats)-1]; s.Metric.Get("instance") == host && last.T < at.UnixMilli() && !value.IsStaleNaN(last.F) {
-			s.Floats = append(s.Floats, promql.FPoint{T: at.UnixMilli(), F: math.Float64frombits(value.StaleNaN)})
-		}
-	}
+	w.Stale(at, func(metric labels.Labels) bool { return metric.Get("instance") == host })
 }
 
 // query returns the answer to a query, by the given labels of the result's series.
 func (w *world) query(t *testing.T, query string, at time.Time, by ...string) map[string]float64 {
 	t.Helper()
-	q, err := w.engine.NewInstantQuery(t.Context(), w, nil, query, at)
-	if err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	defer q.Close()
-	vector, err := q.Exec(t.Context()).Vector()
-	if err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
 	found := map[string]float64{}
-	for _, x := range vector {
+	for _, x := range w.Vector(t, query, at) {
 		var key []string
 		for _, name := range by {
 			key = append(key, x.Metric.Get(name))
@@ -178,41 +154,5 @@ func (w *world) query(t *testing.T, query string, at time.Time, by ...string) ma
 // over returns the series of the answer to a query over the whole play.
 func (w *world) over(t *testing.T, query string, step time.Duration) promql.Matrix {
 	t.Helper()
-	q, err := w.engine.NewRangeQuery(t.Context(), w, nil, query, w.begin, w.end, step)
-	if err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	defer q.Close()
-	matrix, err := q.Exec(t.Context()).Matrix()
-	if err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	matrix = slices.Clone(matrix)
-	for i := range matrix { // the engine takes its memory back
-		matrix[i].Metric, matrix[i].Floats = matrix[i].Metric.Copy(), slices.Clone(matrix[i].Floats)
-	}
-	return matrix
+	return w.Matrix(t, query, w.begin, w.end, step)
 }
-
-func (w *world) Querier(int64, int64) (storage.Querier, error) {
-	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
-		set := &seriesSet{at: -1}
-		for _, s := range w.series {
-			if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(s.Metric.Get(m.Name)) }) {
-				set.series = append(set.series, s)
-			}
-		}
-		slices.SortFunc(set.series, func(a, b *promql.Series) int { return labels.Compare(a.Metric, b.Metric) })
-		return set
-	}}, nil
-}
-
-type seriesSet struct {
-	series []*promql.Series
-	at     int
-}
-
-func (s *seriesSet) Next() bool                      { s.at++; return s.at < len(s.series) }
-func (s *seriesSet) At() storage.Series              { return promql.NewStorageSeries(*s.series[s.at]) }
-func (*seriesSet) Err() error                        { return nil }
-func (*seriesSet) Warnings() annotations.Annotations { return nil }

@@ -1,0 +1,107 @@
+package prom
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
+)
+
+// A Storage holds samples in the order of their times, and is queried by Prometheus' own engine. It is for one goroutine.
+type Storage struct {
+	series map[string]*promql.Series
+	engine *promql.Engine
+}
+
+// NewStorage returns an empty Storage.
+func NewStorage() *Storage {
+	return &Storage{
+		series: map[string]*promql.Series{},
+		engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 50e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute}),
+	}
+}
+
+// Append adds a sample to the series of a key, whose labels are those of its first sample. It returns the series.
+func (s *Storage) Append(key string, metric func() labels.Labels, at time.Time, v float64) *promql.Series {
+	series, ok := s.series[key]
+	if !ok {
+		series = &promql.Series{Metric: metric()}
+		s.series[key] = series
+	}
+	series.Floats = append(series.Floats, promql.FPoint{T: at.UnixMilli(), F: v})
+	return series
+}
+
+// Stale ends the series that of selects and that have no sample at a time or later, as a scrape does whose page lacks them.
+func (s *Storage) Stale(at time.Time, of func(labels.Labels) bool) {
+	for _, series := range s.series {
+		last := series.Floats[len(series.Floats)-1]
+		if of(series.Metric) && last.T < at.UnixMilli() && !value.IsStaleNaN(last.F) {
+			series.Floats = append(series.Floats, promql.FPoint{T: at.UnixMilli(), F: math.Float64frombits(value.StaleNaN)})
+		}
+	}
+}
+
+// Vector returns the answer to an instant query. A query that fails ends the test.
+func (s *Storage) Vector(t testing.TB, query string, at time.Time) promql.Vector {
+	t.Helper()
+	q, err := s.engine.NewInstantQuery(t.Context(), s, nil, query, at)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	defer q.Close()
+	vector, err := q.Exec(t.Context()).Vector()
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return slices.Clone(vector)
+}
+
+// Matrix returns the answer to a query over a range. A query that fails ends the test.
+func (s *Storage) Matrix(t testing.TB, query string, begin, end time.Time, step time.Duration) promql.Matrix {
+	t.Helper()
+	q, err := s.engine.NewRangeQuery(t.Context(), s, nil, query, begin, end, step)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	defer q.Close()
+	matrix, err := q.Exec(t.Context()).Matrix()
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	matrix = slices.Clone(matrix)
+	for i := range matrix { // the engine takes its memory back
+		matrix[i].Metric, matrix[i].Floats = matrix[i].Metric.Copy(), slices.Clone(matrix[i].Floats)
+	}
+	return matrix
+}
+
+// Querier returns the Storage as the engine reads it; all times are read.
+func (s *Storage) Querier(int64, int64) (storage.Querier, error) {
+	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+		set := &seriesSet{at: -1}
+		for _, series := range s.series {
+			if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(series.Metric.Get(m.Name)) }) {
+				set.series = append(set.series, series)
+			}
+		}
+		slices.SortFunc(set.series, func(a, b *promql.Series) int { return labels.Compare(a.Metric, b.Metric) })
+		return set
+	}}, nil
+}
+
+type seriesSet struct {
+	series []*promql.Series
+	at     int
+}
+
+func (s *seriesSet) Next() bool                      { s.at++; return s.at < len(s.series) }
+func (s *seriesSet) At() storage.Series              { return promql.NewStorageSeries(*s.series[s.at]) }
+func (*seriesSet) Err() error                        { return nil }
+func (*seriesSet) Warnings() annotations.Annotations { return nil }
