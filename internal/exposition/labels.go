@@ -177,23 +177,26 @@ func (l *labels) render(seed maphash.Seed) {
 }
 
 // ownersOf returns the labels of the owner of a row. Under Strict that of a shared entity is its last one, since
-// dcgm-exporter lets each overwrite the one before.
+// dcgm-exporter lets each overwrite the one before; of several containers of a pod it is the last container.
 func (l *labels) ownersOf(row int) []gpu.Label {
 	labels := l.owners.Of(row)
-	if len(labels) > 0 || !l.opts.Strict.On {
+	if !l.opts.Strict.On {
 		return labels
 	}
 	owners := l.owners.UseOf(row).Owners
 	for i := len(owners) - 1; i >= 0; i-- {
 		o := &owners[i]
-		if l.opts.VirtualGPUs && o.VirtualGPULabels() != nil {
+		switch {
+		case len(labels) == 0 && l.opts.VirtualGPUs && o.VirtualGPULabels() != nil:
 			return nil // each has a copy
-		}
-		if o.Pod != "" {
+		case o.Pod == "":
+		case len(labels) == 0:
 			return append(o.PodLabels(), o.Labels...)
+		case has(labels, "pod") && !has(labels, "container"):
+			return append(slices.Clone(labels), gpu.Label{Name: "container", Value: o.Container})
 		}
 	}
-	return nil
+	return labels
 }
 
 // jobLabel is the label of an HPC job.

@@ -148,6 +148,24 @@ func TestOneOwnerOfASharedEntity(t *testing.T) {
 	}
 }
 
+// TestLastContainerOfAPod holds that under Strict alone one of several containers of a pod stands on the series of what they
+// share.
+func TestLastContainerOfAPod(t *testing.T) {
+	for strict, want := range map[bool]string{
+		false: `DCGM_FI_DEV_GPU_TEMP{` + labels0 + `,namespace="ns",pod="a",pod_uid="u"} 30`,
+		true:  `DCGM_FI_DEV_GPU_TEMP{` + labels0 + `,container="d",namespace="ns",pod="a",pod_uid="u"} 30`,
+	} {
+		s := strictWorld()
+		s.Columns = s.Columns[:1]
+		s.Owners.Uses = []gpu.Use{{Owners: []gpu.Owner{{Namespace: "ns", Pod: "a", Container: "c"}, {Namespace: "ns", Pod: "a", Container: "d"}}}}
+		s.Owners.Labels = [][]gpu.Label{{{Name: "namespace", Value: "ns"}, {Name: "pod", Value: "a"}, {Name: "pod_uid", Value: "u"}}}
+		page := encode(t, exposition.Options{Strict: exposition.Strict{On: strict}}, s)
+		if got := samples(page)[0]; got != want {
+			t.Errorf("strict %t: %s, want %s", strict, got, want)
+		}
+	}
+}
+
 // TestJobCopies holds that each of several jobs has its copy, on request, beside the labels of the
 // pod.
 func TestJobCopies(t *testing.T) {
