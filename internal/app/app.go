@@ -99,7 +99,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read *Reader) err
 	}
 
 	// A snapshot becomes a page, and a scrape gets the page.
-	options := encoderOptions(cfg, log)
+	options := EncoderOptions(cfg, log)
 	self := &selfMetrics{own: registry, runtime: newRuntimeRegistry(), log: log}
 	if cfg.Web.ExporterMetrics {
 		options.Trailer = self.append

@@ -16,8 +16,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// encoderOptions says how pages are labeled.
-func encoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
+// EncoderOptions returns how pages are made under a configuration, without the series of the exporter itself. The log has a
+// line where the machine has no name.
+func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	options := exposition.Options{
 		HostnameLabel:            cfg.Labels.Hostname,
 		OldNamespace:             cfg.Labels.OldNamespace,

@@ -107,7 +107,7 @@ func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 
 func page(ctx context.Context, cfg *config.Config, registry *prometheus.Registry, source Backend, plan *gpu.Plan) ([]byte, error) {
 	log := slog.New(slog.DiscardHandler)
-	options := encoderOptions(cfg, log)
+	options := EncoderOptions(cfg, log)
 	if self := (&selfMetrics{own: registry, log: log}); cfg.Web.ExporterMetrics {
 		options.Trailer = self.append
 	}

@@ -66,6 +66,12 @@ func TestValues(t *testing.T) {
 		{values: "{counters: fleet, arguments: [--compatibility=strict]}", has: []string{health, fleet}},
 		{values: "customMetrics: DCGM_FI_DEV_GPU_TEMP, gauge, x", lacks: health},
 
+		// Rules for other programs' queries record under names that the exporter serves: each is chosen by its name.
+		{values: "prometheusRule: {enabled: true}", has: []string{"name: gpu-fleet"}, lacks: "name: compat-"},
+		{values: "prometheusRule: {enabled: true, compat: [opencost]}", has: []string{"name: gpu-fleet", "name: compat-opencost"}, lacks: "name: compat-jobstats"},
+		{values: "prometheusRule: {enabled: true, compat: [autoscalers, jobstats]}", has: []string{"name: compat-autoscalers", "name: compat-jobstats"}, lacks: "name: compat-opencost"},
+		{values: "prometheusRule: {enabled: true, compat: [opencosts]}", refused: "/prometheusRule/compat/0"},
+
 		// The API server refuses a container that is privileged, or has CAP_SYS_ADMIN by that name, and may not escalate.
 		// Values for GKE have privileged alone, and the chart's default is that it may not.
 		{values: "{}", has: []string{mayNot}},

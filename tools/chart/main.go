@@ -51,7 +51,10 @@ func run() error {
 // copies returns what the chart has of the repository.
 func copies() (tree, error) {
 	out := tree{}
-	for pattern, to := range map[string]string{"etc/*-counters.csv": "", "grafana/*.json": "dashboards", "deployment/rules/*.yml": "rules"} {
+	for pattern, to := range map[string]string{
+		"etc/*-counters.csv": "", "grafana/*.json": "dashboards",
+		"deployment/rules/*.yml": "rules", "deployment/rules/compat/*.yml": "rules/compat",
+	} {
 		from, err := filepath.Glob(pattern)
 		if err != nil || len(from) == 0 {
 			return nil, fmt.Errorf("%s: %d files, %w", pattern, len(from), err)

@@ -56,6 +56,7 @@ func beyond() map[string]node {
 		"podSecurityContext":                          open,
 		"securityContext":                             open,
 		"counters":                                    {Enum: []any{"health", "default", "fleet"}},
+		"prometheusRule.compat":                       {Type: "array", Items: &node{Enum: []any{"autoscalers", "jobstats", "opencost"}}},
 		"service.type":                                {Enum: []any{"ClusterIP", "NodePort", "LoadBalancer"}},
 		"service.internalTrafficPolicy":               {Enum: []any{"", "Cluster", "Local"}},
 		"service.address":                             {Type: "string", Pattern: ":[0-9]+$"},

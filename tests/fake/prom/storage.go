@@ -23,7 +23,10 @@ type Storage struct {
 func NewStorage() *Storage {
 	return &Storage{
 		series: map[string]*promql.Series{},
-		engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 50e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute}),
+		engine: promql.NewEngine(promql.EngineOpts{
+			MaxSamples: 50e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
+			NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
+		}),
 	}
 }
 

@@ -1,0 +1,357 @@
+package consumers
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"go.yaml.in/yaml/v3"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/consumers.md")
+
+// A use is a row of queries.yaml.
+type use struct {
+	Reads  string
+	Source struct{ Repository, Path, Commit string }
+	Scrape string
+	Per    string
+	By     []string
+	AddsUp string `yaml:"adds_up"`
+	Kinds  []string
+	Names  []string
+	Query  []string `yaml:"queries"`
+}
+
+func uses(t *testing.T) (list []use) {
+	t.Helper()
+	text, err := os.ReadFile("queries.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range list {
+		if u.Source.Repository == "" || u.Source.Path == "" || len(u.Source.Commit) != 40 {
+			t.Errorf("%s: the source is %+v", u.Reads, u.Source)
+		}
+	}
+	return list
+}
+
+func (u *use) asksOf(k *kind) bool { return len(u.Kinds) == 0 || slices.Contains(u.Kinds, k.name) }
+
+// A remedy lets queries find what they do not find by default: settings of the exporter, or a file of recording rules.
+type remedy struct {
+	name, arg, rules string
+}
+
+var remedies = []remedy{
+	{name: "`--hostname-label=both`", arg: "--hostname-label=both"},
+	{name: "lines in the counters file", arg: "--collectors=" + withLines},
+	{name: "`--vocabulary=both`", arg: "--vocabulary=both"},
+	{name: "[opencost.yml](../deployment/rules/compat/opencost.yml)", rules: "opencost.yml"},
+	{name: "[jobstats.yml](../deployment/rules/compat/jobstats.yml)", rules: "jobstats.yml"},
+	{name: "[autoscalers.yml](../deployment/rules/compat/autoscalers.yml)", rules: "autoscalers.yml"},
+	{name: "`--kubernetes-virtual-gpus`", arg: "--kubernetes-virtual-gpus"},
+}
+
+// withLines is a counters file that has the lines of all metrics in the data file beside the default ones.
+const withLines = "lines.csv"
+
+// A rig makes each world once.
+type rig struct {
+	t      *testing.T
+	pages  map[string][][]byte
+	times  map[string][]time.Time
+	worlds map[string]*world
+}
+
+func newRig(t *testing.T) *rig {
+	return &rig{t: t, pages: map[string][][]byte{}, times: map[string][]time.Time{}, worlds: map[string]*world{}}
+}
+
+// world returns what a Prometheus has of a kind, by a way to scrape and with remedies.
+func (r *rig) world(k *kind, way string, with ...remedy) *world {
+	r.t.Helper()
+	var args, rules []string
+	for _, m := range with {
+		if m.arg != "" {
+			args = append(args, m.arg)
+		}
+		if m.rules != "" {
+			rules = append(rules, m.rules)
+		}
+	}
+	key := k.name + " " + strings.Join(args, " ")
+	if r.pages[key] == nil {
+		r.pages[key], r.times[key] = pages(r.t, k, args...)
+	}
+	of := key + way + strings.Join(rules, " ")
+	if r.worlds[of] == nil {
+		r.worlds[of] = scrape(r.t, k, r.pages[key], r.times[key], way)
+		for _, file := range rules {
+			r.worlds[of].record(r.t, file)
+		}
+	}
+	return r.worlds[of]
+}
+
+// answered reports whether all that a use asks is answered, for each owner or device of the kind. plain is the same node
+// by default.
+func (w *world) answered(t *testing.T, u *use, plain *world) bool {
+	if u.Per == "name" {
+		got := keys(w.Vector(t, `{__name__=~"`+strings.Join(u.Names, "|")+`"}`, w.now()), []string{"__name__"})
+		return len(got) == len(u.Names)
+	}
+	for _, query := range u.Query {
+		answers := []promql.Vector{}
+		for _, q := range w.filled(query) {
+			answer := w.Vector(t, q, w.now())
+			if len(answer) == 0 {
+				return false
+			}
+			answers = append(answers, answer)
+		}
+		got := keys(answers[0], u.By)
+		for key := range plain.expected(t, u) {
+			if !got[key] {
+				return false
+			}
+			delete(got, key)
+		}
+		for key := range got { // a pod that holds nothing
+			if u.Per == "owner" && strings.Trim(key, " ") != "" {
+				return false
+			}
+		}
+		if u.AddsUp != "" && !w.addsUp(t, u, answers[0], plain, strings.Contains(query, "_over_time")) {
+			return false
+		}
+	}
+	return true
+}
+
+// filled returns a query for each owner whose labels it names.
+func (w *world) filled(query string) (list []string) {
+	for _, o := range w.kind.owners {
+		if o["pod"] == "" {
+			continue
+		}
+		q := query
+		for name, value := range o {
+			q = strings.ReplaceAll(q, `"$`+name+`"`, `"`+value+`"`)
+		}
+		if !slices.Contains(list, q) {
+			list = append(list, q)
+		}
+	}
+	return list
+}
+
+// expected returns the keys of the answers to a use: of the owners or devices of the node.
+func (w *world) expected(t *testing.T, u *use) map[string]bool {
+	switch u.Per {
+	case "owner":
+		all := map[string]bool{}
+		for _, o := range w.kind.owners {
+			if slices.ContainsFunc(u.By, func(name string) bool { return o[name] == "" }) {
+				continue
+			}
+			all[key(labels.FromMap(o), u.By)] = true
+		}
+		return all
+	case "device":
+		devices := `label_replace(DCGM_FI_DEV_GPU_TEMP, "Hostname", "$1", "hostname", "(.+)")`
+		if slices.Contains(u.By, "GPU_I_ID") {
+			devices = `DCGM_FI_PROF_GR_ENGINE_ACTIVE{GPU_I_ID!=""}`
+		}
+		return keys(w.Vector(t, devices, w.now()), u.By)
+	}
+	return nil
+}
+
+// addsUp reports whether answers add up to the value of the devices; those of owners, of the devices that pods hold
+// without what belongs to no pod.
+func (w *world) addsUp(t *testing.T, u *use, answers promql.Vector, plain *world, mean bool) bool {
+	of := u.AddsUp
+	if u.Per == "owner" {
+		of += ` and on (UUID, GPU_I_ID) dcgm_pod_gpu_info`
+		rest := `sum by (UUID, GPU_I_ID) (dcgm_gpu_unattributed_utilization_ratio)`
+		busy := `(` + rest + ` + sum by (UUID, GPU_I_ID) (dcgm_pod_gpu_utilization_ratio) > 0)`
+		of = `sum by (UUID, GPU_I_ID) (` + of + `)`
+		of = of + ` - (` + of + ` * ` + rest + ` / ` + busy + ` or 0 * ` + of + `)`
+	}
+	if mean {
+		of = `avg_over_time((` + of + `)[5m:30s])`
+	}
+	want := plain.Vector(t, `sum(`+of+`)`, w.now())
+	var sum float64
+	for _, x := range answers {
+		if u.Per != "owner" || x.Metric.Get("pod") != "" {
+			sum += x.F
+		}
+	}
+	// NVIDIA's exporter writes six decimals.
+	return len(want) == 1 && want[0].F > 0 && math.Abs(sum-want[0].F) < 1e-5*want[0].F
+}
+
+func key(l labels.Labels, by []string) string {
+	var parts []string
+	for _, name := range by {
+		parts = append(parts, l.Get(name))
+	}
+	return strings.Join(parts, " ")
+}
+
+func keys(vector promql.Vector, by []string) map[string]bool {
+	all := map[string]bool{}
+	for _, x := range vector {
+		all[key(x.Metric, by)] = true
+	}
+	return all
+}
+
+// needs returns the fewest remedies with which a use is answered for a kind, the first of them in order; false where
+// there are none.
+func (r *rig) needs(u *use, k *kind) ([]remedy, bool) {
+	plain := r.world(k, u.Scrape)
+	if plain.answered(r.t, u, plain) {
+		return nil, true
+	}
+	for i := range remedies {
+		if with := remedies[i : i+1]; r.world(k, u.Scrape, with...).answered(r.t, u, plain) {
+			return with, true
+		}
+	}
+	for i, m := range remedies {
+		for _, n := range remedies[i+1:] {
+			if with := []remedy{m, n}; r.world(k, u.Scrape, with...).answered(r.t, u, plain) {
+				return with, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// modes are the ways to serve the page whose answers the second table compares.
+var modes = []struct{ name, arg string }{
+	{"default", ""}, {"`--compatibility=strict`", "--compatibility=strict"},
+	{"`--vocabulary=current`", "--vocabulary=current"}, {"`--vocabulary=both`", "--vocabulary=both"},
+}
+
+// The tables of docs/consumers.md are what the queries find.
+func TestConsumers(t *testing.T) {
+	r := newRig(t)
+	var need, found strings.Builder
+	need.WriteString("| what is read | whole GPU | time-sliced | two containers | MIG | DRA claim of two pods |\n")
+	need.WriteString("|---|---|---|---|---|---|\n")
+	found.WriteString("| what is read |")
+	for _, m := range modes {
+		found.WriteString(" " + m.name + " |")
+	}
+	found.WriteString("\n|---|---|---|---|---|\n")
+	for _, u := range uses(t) {
+		from := u.Source
+		fmt.Fprintf(&need, "| [%s](https://github.com/%s/blob/%s/%s) |", u.Reads, from.Repository, from.Commit, from.Path)
+		for i := range kinds {
+			need.WriteString(" " + r.cell(&u, &kinds[i]) + " |")
+		}
+		need.WriteString("\n")
+		fmt.Fprintf(&found, "| %s |", u.Reads)
+		for _, m := range modes {
+			found.WriteString(" " + r.kindsOf(&u, m.arg) + " |")
+		}
+		found.WriteString("\n")
+	}
+	written(t, "needs", need.String())
+	written(t, "modes", found.String())
+}
+
+// Under MIG the driver does not say whose work ran on an instance that pods share. OpenCost's bill adds up to the
+// instance's value all the same.
+func TestOpenCostOfUnknownShares(t *testing.T) {
+	k := kind{"replicas of an instance", `
+gpus: [{board: H100-SXM5-80GB, sharing: time-slicing, replicas: 2, mig: [3g.40gb]}]
+pods:
+  - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0/1"]}
+  - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0/1"]}
+`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}}
+	r, u := newRig(t), &uses(t)[0]
+	plain := r.world(&k, u.Scrape)
+	if plain.answered(t, u, plain) || !r.world(&k, u.Scrape, remedy{rules: "opencost.yml"}).answered(t, u, plain) {
+		t.Errorf("%s is not answered by the rules alone", u.Reads)
+	}
+}
+
+// cell says what a use needs for a kind.
+func (r *rig) cell(u *use, k *kind) string {
+	if !u.asksOf(k) {
+		return ""
+	}
+	with, ok := r.needs(u, k)
+	var names []string
+	for _, m := range with {
+		names = append(names, m.name)
+	}
+	switch {
+	case !ok:
+		return "no"
+	case len(names) == 0:
+		return "yes"
+	}
+	return strings.Join(names, " and ")
+}
+
+// kindsOf says for which kinds a use is answered under a setting.
+func (r *rig) kindsOf(u *use, arg string) string {
+	var have, lack []string
+	for i := range kinds {
+		if k := &kinds[i]; u.asksOf(k) {
+			if r.world(k, u.Scrape, remedy{arg: arg}).answered(r.t, u, r.world(k, u.Scrape)) {
+				have = append(have, k.name)
+			} else {
+				lack = append(lack, k.name)
+			}
+		}
+	}
+	switch {
+	case len(have) == 0:
+		return "none"
+	case len(lack) == 0:
+		return "all"
+	}
+	return strings.Join(have, ", ")
+}
+
+// written checks the part of docs/consumers.md between two marks, or writes it.
+func written(t *testing.T, mark, want string) {
+	t.Helper()
+	const page = "../../docs/consumers.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, last := "<!-- "+mark+": go test ./tests/consumers -update -->\n\n", "\n<!-- end of "+mark+" -->"
+	before, rest, ok := strings.Cut(string(text), first)
+	got, after, end := strings.Cut(rest, last)
+	switch {
+	case !ok || !end:
+		t.Fatalf("docs/consumers.md has no marks of %s", mark)
+	case got == want:
+	case !*update:
+		t.Errorf("docs/consumers.md is out of date: go test ./tests/consumers -update\nwant\n%s\ngot\n%s", want, got)
+	default:
+		if err := os.WriteFile(page, []byte(before+first+want+last+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

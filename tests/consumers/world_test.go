@@ -1,0 +1,230 @@
+package consumers
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+)
+
+const (
+	nodeName       = "node-1"
+	scrapeInterval = 30 * time.Second
+	scrapes        = 14 // the ranges of the queries are of five minutes
+)
+
+// An owner holds a device: a container of a pod, or a job. Its keys are labels.
+type owner map[string]string
+
+func container(pod, name string) owner {
+	return owner{"namespace": "serving", "pod": pod, "container": name}
+}
+
+// A kind is a way to hand out GPUs.
+type kind struct {
+	name, node string
+	owners     []owner
+}
+
+var kinds = []kind{
+	{"whole", `
+gpus: [{board: H100-SXM5-80GB, count: 3}]
+pods:
+  - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
+  - {pod: fold, host: true, job: "4711", workload: training, devices: ["1"]}
+`, []owner{container("chat-0", "vllm"), {"jobid": "4711"}}},
+	{"time-sliced", `
+gpus: [{board: H100-SXM5-80GB, sharing: time-slicing, replicas: 4}]
+pods:
+  - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
+  - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0"]}
+  - {pod: burn-in, host: true, workload: notebook, devices: ["0"]}
+`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}},
+	{"two containers", `
+gpus: [{board: H100-SXM5-80GB}]
+pods:
+  - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
+  - {namespace: serving, pod: chat-0, container: draft, workload: batch, devices: ["0"]}
+`, []owner{container("chat-0", "vllm"), container("chat-0", "draft")}},
+	{"MIG", `
+gpus: [{board: H100-SXM5-80GB, mig: [3g.40gb, 3g.40gb]}]
+pods:
+  - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0/1"]}
+  - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0/2"]}
+`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}},
+	{"DRA", `
+gpus: [{board: H100-SXM5-80GB, sharing: dra}]
+pods:
+  - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
+  - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0"]}
+`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}},
+}
+
+// A world is a Prometheus that has scraped the node of a kind.
+type world struct {
+	*prom.Storage
+	kind *kind
+	ends []time.Time // of the scrapes
+}
+
+func (w *world) now() time.Time { return w.ends[len(w.ends)-1] }
+
+// pages returns the pages of a node under settings of the exporter, and their times.
+func pages(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.Time) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		model, err := sim.ParseNode(strings.NewReader("name: x\ndriver: 570.124.06\ncuda: 12080\n"+k.node), k.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := sim.New(sim.Options{Model: model, Seed: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		env := func(name string) (string, bool) { return nodeName, name == "NODE_NAME" }
+		cfg, err := config.Parse(args, env, os.ReadFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := etc.Default()
+		if cfg.Metrics.File == withLines {
+			content = moreLines(t)
+		}
+		set, err := app.ParseCounters(cfg, cfg.Metrics.File, content)
+		if err != nil || len(set.Problems) > 0 {
+			t.Fatal(err, set.Problems)
+		}
+		plan, err := set.Plan(cfg, scrapeInterval)
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoder := exposition.NewEncoder(app.EncoderOptions(cfg, slog.New(slog.DiscardHandler)))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		l := loop.New(loop.Options{
+			PodOf: source.PodOf, VirtualGPUs: cfg.Kubernetes.VirtualGPUs,
+			Strict: cfg.Metrics.Compatibility == config.CompatibilityStrict,
+			Options: collector.Options{
+				Source: collector.SourceOf(source.Open), Plan: plan, Attributors: []collector.Attributor{source},
+				Registerer: prometheus.NewRegistry(),
+				Publish: func(s *gpu.Snapshot) {
+					if s.Topology == nil {
+						return
+					}
+					list, times = append(list, bytes.Clone(encoder.Encode(s).Bytes())), append(times, time.Now())
+					if len(list) == scrapes {
+						cancel()
+					}
+				},
+			},
+		})
+		if err := l.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return list, times
+}
+
+// moreLines returns the default counters file with a line for each metric of the data file that it lacks.
+func moreLines(t *testing.T) []byte {
+	t.Helper()
+	text, err := os.ReadFile("queries.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := string(etc.Default())
+	for _, name := range regexp.MustCompile(`\bDCGM_FI_\w+`).FindAllString(string(text), -1) {
+		if !strings.Contains(content, "\n"+name+",") {
+			content += name + ", gauge, Asked for.\n"
+		}
+	}
+	return []byte(content)
+}
+
+// The exporter's own pod, and its target.
+var (
+	exporterPod = map[string]string{"namespace": "gpu", "pod": "dcgm-exporter-x", "container": "exporter"}
+	target      = map[string]string{"job": "dcgm-exporter", "instance": "10.0.0.1:9400", "node": nodeName}
+)
+
+// scrape returns a world with pages, scraped as the row of the data file says, and with the series of
+// kube-state-metrics that queries join.
+func scrape(t *testing.T, k *kind, pages [][]byte, times []time.Time, way string) *world {
+	w := &world{Storage: prom.NewStorage(), kind: k, ends: times}
+	for i, page := range pages {
+		for s := range prom.Samples(t, page) {
+			w.Append(string(s.Series), func() labels.Labels {
+				b := labels.NewBuilder(s.Labels.Copy())
+				for name, value := range target {
+					b.Set(name, value)
+				}
+				for name, value := range exporterPod {
+					if way != "renamed" {
+						continue
+					}
+					if had := s.Labels.Get(name); had != "" {
+						b.Set("exported_"+name, had)
+					}
+					b.Set(name, value)
+				}
+				return b.Labels()
+			}, times[i], s.Value)
+		}
+		for _, o := range k.owners {
+			if o["pod"] == "" {
+				continue
+			}
+			of := labels.FromMap(o)
+			for _, name := range []string{"kube_pod_status_phase", "kube_pod_container_resource_requests"} {
+				w.Append(name+of.String(), func() labels.Labels {
+					return labels.NewBuilder(of).Set("__name__", name).Set("resource", "nvidia_com_gpu").Set("node", nodeName).Labels()
+				}, times[i], 1)
+			}
+		}
+	}
+	return w
+}
+
+// record evaluates the rules of a file at the time of each scrape.
+func (w *world) record(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../deployment/rules/compat", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var groups rulefmt.RuleGroups
+	if err := yaml.Unmarshal(text, &groups); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range w.ends {
+		for _, g := range groups.Groups {
+			for _, r := range g.Rules {
+				for _, x := range w.Vector(t, r.Expr, at) {
+					metric := labels.NewBuilder(x.Metric).Set("__name__", r.Record).Labels()
+					w.Append(metric.String(), func() labels.Labels { return metric }, at, x.F)
+				}
+			}
+		}
+	}
+}
