@@ -105,8 +105,8 @@ func (r *rig) world(k *kind, way string, with ...remedy) *world {
 	return r.worlds[of]
 }
 
-// answered reports whether all that a use asks is answered, for each owner or device of the kind. plain is the same node
-// by default.
+// answered reports whether all that a use asks is answered, for each owner or device of the kind. plain is the same
+// node by default.
 func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 	if u.Per == "name" {
 		got := keys(w.Vector(t, `{__name__=~"`+strings.Join(u.Names, "|")+`"}`, w.now()), []string{"__name__"})
@@ -184,7 +184,7 @@ func (w *world) expected(t *testing.T, u *use) map[string]bool {
 func (w *world) addsUp(t *testing.T, u *use, answers promql.Vector, plain *world, mean bool) bool {
 	of := u.AddsUp
 	if u.Per == "owner" {
-		of += ` and on (UUID, GPU_I_ID) dcgm_pod_gpu_info`
+		of += ` and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{pod!=""}`
 		rest := `sum by (UUID, GPU_I_ID) (dcgm_gpu_unattributed_utilization_ratio)`
 		busy := `(` + rest + ` + sum by (UUID, GPU_I_ID) (dcgm_pod_gpu_utilization_ratio) > 0)`
 		of = `sum by (UUID, GPU_I_ID) (` + of + `)`
@@ -246,6 +246,7 @@ func (r *rig) needs(u *use, k *kind) ([]remedy, bool) {
 var modes = []struct{ name, arg string }{
 	{"default", ""}, {"`--compatibility=strict`", "--compatibility=strict"},
 	{"`--vocabulary=current`", "--vocabulary=current"}, {"`--vocabulary=both`", "--vocabulary=both"},
+	{"`--owner-labels=info`", "--owner-labels=info"},
 }
 
 // The tables of docs/consumers.md are what the queries find.
@@ -258,7 +259,7 @@ func TestConsumers(t *testing.T) {
 	for _, m := range modes {
 		found.WriteString(" " + m.name + " |")
 	}
-	found.WriteString("\n|---|---|---|---|---|\n")
+	found.WriteString("\n|---|" + strings.Repeat("---|", len(modes)) + "\n")
 	for _, u := range uses(t) {
 		from := u.Source
 		fmt.Fprintf(&need, "| [%s](https://github.com/%s/blob/%s/%s) |", u.Reads, from.Repository, from.Commit, from.Path)
@@ -289,6 +290,17 @@ pods:
 	plain := r.world(&k, u.Scrape)
 	if plain.answered(t, u, plain) || !r.world(&k, u.Scrape, remedy{rules: "opencost.yml"}).answered(t, u, plain) {
 		t.Errorf("%s is not answered by the rules alone", u.Reads)
+	}
+}
+
+// Where no series of a device names its owner, OpenCost's bill is that of the rules.
+func TestOpenCostOfOwnersApart(t *testing.T) {
+	r, u := newRig(t), &uses(t)[0]
+	for i := range kinds {
+		k := &kinds[i]
+		if !r.world(k, u.Scrape, remedy{arg: "--owner-labels=info", rules: "opencost.yml"}).answered(t, u, r.world(k, u.Scrape)) {
+			t.Errorf("%s is not answered for %s", u.Reads, k.name)
+		}
 	}
 }
 
@@ -328,6 +340,8 @@ func (r *rig) kindsOf(u *use, arg string) string {
 		return "none"
 	case len(lack) == 0:
 		return "all"
+	case len(lack) == 1 && len(have) > 1:
+		return "all but " + lack[0]
 	}
 	return strings.Join(have, ", ")
 }

@@ -78,7 +78,7 @@ var legendLabel = regexp.MustCompile(`{{ *([A-Za-z_]+) *}}`)
 // another node.
 func TestEveryQueryAnswers(t *testing.T) {
 	w := play(t, 30*time.Minute, fleet(t)...)
-	ups := w.ups["gpu-d"].Floats
+	ups := w.Series["gpu-d"+"up"].Floats
 	for i := len(ups) - 10; i < len(ups); i++ {
 		ups[i].F = 0 // the last scrapes failed
 	}

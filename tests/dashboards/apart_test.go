@@ -64,7 +64,7 @@ func both(t *testing.T, length time.Duration, machines ...machine) (on, apart *w
 
 // ofDevices are the series of devices: those of owners have names of their own.
 func (w *world) ofDevices() (all []labels.Labels) {
-	for _, s := range w.series {
+	for _, s := range w.Series {
 		if strings.HasPrefix(s.Metric.Get("__name__"), "DCGM_") {
 			all = append(all, s.Metric)
 		}
@@ -136,7 +136,7 @@ func (w *world) questions(t *testing.T) map[string]string {
 				}
 				for _, s := range w.over(t, r.Expr, scrapeInterval) { // by those below it in the file
 					s.Metric = labels.NewBuilder(s.Metric).Set("__name__", r.Record).Labels()
-					w.series[s.Metric.String()] = &s
+					w.Series[s.Metric.String()] = &s
 				}
 			}
 		}

@@ -47,14 +47,13 @@ func (m *machine) Attribute(_ context.Context, t *gpu.Topology) (*gpu.Owners, er
 // A world is what Prometheus scraped of machines, and its query engine.
 type world struct {
 	*prom.Storage
-	ups        map[string]*promql.Series // by host
 	begin, end time.Time
 }
 
 // play scrapes machines for a time, on the clock of a bubble.
 func play(t *testing.T, length time.Duration, machines ...machine) *world {
 	t.Helper()
-	w := &world{Storage: prom.NewStorage(), ups: map[string]*promql.Series{}}
+	w := &world{Storage: prom.NewStorage()}
 	for _, m := range machines {
 		synctest.Test(t, func(t *testing.T) { w.scrape(t, m, length) })
 	}
@@ -113,8 +112,8 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 
 // take appends a page as Prometheus does, with the labels of the target. A series ends with a marker.
 func (w *world) take(t *testing.T, host string, page []byte, at time.Time) {
-	add := func(key string, metric labels.Labels, v float64) *promql.Series {
-		return w.Append(host+key, func() labels.Labels {
+	add := func(key string, metric labels.Labels, v float64) {
+		w.Append(host+key, func() labels.Labels {
 			b := labels.NewBuilder(metric.Copy()).Set("instance", host)
 			if host != "" {
 				b.Set("job", "gpu")
@@ -127,7 +126,7 @@ func (w *world) take(t *testing.T, host string, page []byte, at time.Time) {
 		n++
 		add(string(sample.Series), sample.Labels, sample.Value)
 	}
-	w.ups[host] = add("up", labels.FromStrings("__name__", "up"), 1)
+	add("up", labels.FromStrings("__name__", "up"), 1)
 	add("duration", labels.FromStrings("__name__", "scrape_duration_seconds"), 0.01)
 	add("samples", labels.FromStrings("__name__", "scrape_samples_scraped"), float64(n))
 	w.Stale(at, func(metric labels.Labels) bool { return metric.Get("instance") == host })

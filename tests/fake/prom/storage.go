@@ -15,14 +15,14 @@ import (
 
 // A Storage holds samples in the order of their times, and is queried by Prometheus' own engine. It is for one goroutine.
 type Storage struct {
-	series map[string]*promql.Series
+	Series map[string]*promql.Series // by keys of those who append them
 	engine *promql.Engine
 }
 
 // NewStorage returns an empty Storage.
 func NewStorage() *Storage {
 	return &Storage{
-		series: map[string]*promql.Series{},
+		Series: map[string]*promql.Series{},
 		engine: promql.NewEngine(promql.EngineOpts{
 			MaxSamples: 50e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
 			NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
@@ -30,20 +30,19 @@ func NewStorage() *Storage {
 	}
 }
 
-// Append adds a sample to the series of a key, whose labels are those of its first sample. It returns the series.
-func (s *Storage) Append(key string, metric func() labels.Labels, at time.Time, v float64) *promql.Series {
-	series, ok := s.series[key]
+// Append adds a sample to the series of a key, whose labels are those of its first sample.
+func (s *Storage) Append(key string, metric func() labels.Labels, at time.Time, v float64) {
+	series, ok := s.Series[key]
 	if !ok {
 		series = &promql.Series{Metric: metric()}
-		s.series[key] = series
+		s.Series[key] = series
 	}
 	series.Floats = append(series.Floats, promql.FPoint{T: at.UnixMilli(), F: v})
-	return series
 }
 
 // Stale ends the series that of selects and that have no sample at a time or later, as a scrape does whose page lacks them.
 func (s *Storage) Stale(at time.Time, of func(labels.Labels) bool) {
-	for _, series := range s.series {
+	for _, series := range s.Series {
 		last := series.Floats[len(series.Floats)-1]
 		if of(series.Metric) && last.T < at.UnixMilli() && !value.IsStaleNaN(last.F) {
 			series.Floats = append(series.Floats, promql.FPoint{T: at.UnixMilli(), F: math.Float64frombits(value.StaleNaN)})
@@ -89,7 +88,7 @@ func (s *Storage) Matrix(t testing.TB, query string, begin, end time.Time, step 
 func (s *Storage) Querier(int64, int64) (storage.Querier, error) {
 	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 		set := &seriesSet{at: -1}
-		for _, series := range s.series {
+		for _, series := range s.Series {
 			if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(series.Metric.Get(m.Name)) }) {
 				set.series = append(set.series, series)
 			}
