@@ -183,6 +183,8 @@ func catalogVerdict(r counters.Request) string {
 	switch {
 	case r.Family != nil && r.Family.Field != 0:
 		return "made by the exporter from events"
+	case r.Family != nil && r.Family.Values != nil:
+		return "made by the exporter from fields, where the GPU has them"
 	case r.Family != nil:
 		return "made by the exporter from calls that not every source has"
 	case r.Named.Entry.Profiling:
