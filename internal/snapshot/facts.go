@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Facts derives the families of places and connections, which stay for a session, and of health and peer states, which each
-// Read reports. Its zero value is ready.
+// Facts derives the families of places and connections, which stay for a session, and of health, peer states and the fabric,
+// which each Read reports. Its zero value is ready.
 type Facts struct {
 	// Strict shows the health watch ALL as DCGM and dcgm-exporter do, and nothing of the fabric, which the latter does not have.
 	// Without it ALL is the worst of a GPU's watches.
