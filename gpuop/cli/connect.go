@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // A connection says which cluster a command judges: the flags that all such commands share.
@@ -18,7 +19,7 @@ type connection struct {
 	managed bool
 }
 
-// connect adds the flags that name a live cluster.
+// connect adds the flags that name a live cluster, or with --from a folder that was gathered.
 func connect(cmd *cobra.Command) *connection {
 	c := &connection{}
 	flags := cmd.Flags()
@@ -26,20 +27,17 @@ func connect(cmd *cobra.Command) *connection {
 	flags.StringVar(&c.context, "context", "", "the kubeconfig's `context`; its current one by default")
 	flags.StringVarP(&c.namespace, "namespace", "n", "", "the operator's `namespace`; found where it runs by default")
 	flags.DurationVar(&c.timeout, "timeout", cluster.DefaultTimeout, "how long the API server may take to answer at first")
-	return c
-}
-
-// connectOrRead adds the flags of connect, and --from for a folder that was gathered.
-func connectOrRead(cmd *cobra.Command) *connection {
-	c := connect(cmd)
-	cmd.Flags().StringVar(&c.from, "from", "", "judge what was gathered, not a live cluster: the `folder` or archive of NVIDIA's must-gather.sh, or files of kubectl get -o yaml")
+	flags.StringVar(&c.from, "from", "", "judge what was gathered, not a live cluster: the `folder` or archive of NVIDIA's must-gather.sh, or files of kubectl get -o yaml")
 	return c
 }
 
 // source opens what the flags name: the folder of --from, or the live cluster.
 func (e *env) source(c *connection) (cluster.Source, error) {
 	if c.from == "" {
-		return e.live(c)
+		if c.timeout <= 0 {
+			return nil, fmt.Errorf("%w: --timeout %s: want more than 0", errUsage, c.timeout)
+		}
+		return cluster.Open(cluster.Options{Kubeconfig: c.kubeconfig, Context: c.context, Namespace: c.namespace, Timeout: c.timeout, ManagedFields: c.managed})
 	}
 	if c.kubeconfig != "" || c.context != "" {
 		return nil, fmt.Errorf("%w: --from and --kubeconfig or --context: name the folder or the cluster", errUsage)
@@ -51,17 +49,6 @@ func (e *env) source(c *connection) (cluster.Source, error) {
 	}
 	folder.ManagedFields = c.managed
 	return folder, nil
-}
-
-// live opens the cluster that the flags name, for what a folder cannot do.
-func (e *env) live(c *connection) (*cluster.Client, error) {
-	if c.from != "" {
-		return nil, fmt.Errorf("%w: --from: this needs a live cluster", errUsage)
-	}
-	if c.timeout <= 0 {
-		return nil, fmt.Errorf("%w: --timeout %s: want more than 0", errUsage, c.timeout)
-	}
-	return cluster.Open(cluster.Options{Kubeconfig: c.kubeconfig, Context: c.context, Namespace: c.namespace, Timeout: c.timeout, ManagedFields: c.managed})
 }
 
 // state reads the kinds of what the flags name.
@@ -83,4 +70,9 @@ func (c *connection) read(ctx context.Context, source cluster.Source, kinds ...c
 		s.Namespace = c.namespace
 	}
 	return s, nil
+}
+
+// judged is the report of a cluster.
+func judged(s *cluster.State, rows []report.Row) report.Report {
+	return report.Report{Judged: true, Title: s.Title, At: s.At, Rows: rows}
 }

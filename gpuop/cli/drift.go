@@ -42,7 +42,7 @@ Without -f and --set the release is the intention. It reads, and never writes.`,
 			return e.drift(cmd.Context(), c, opt)
 		},
 	}
-	c = connectOrRead(cmd)
+	c = connect(cmd)
 	c.managed = true
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a values `file`, as for helm upgrade; - for standard input; may be repeated, and the last wins")
 	cmd.Flags().StringArrayVar(&sets, "set", nil, "a value as for helm's --set: `KEY=VALUE`; may be repeated")
@@ -56,7 +56,7 @@ func (e *env) drift(ctx context.Context, c *connection, opt drift.Options) error
 	if err != nil {
 		return err
 	}
-	return e.answer(answer{Report: report.Report{Judged: true, Title: s.Title, At: s.At, Rows: drift.Judge(s, opt)}})
+	return e.answer(answer{Report: judged(s, drift.Judge(s, opt))})
 }
 
 // intended merges the values files and the --set arguments as helm does.

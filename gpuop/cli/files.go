@@ -161,8 +161,7 @@ const patience = 1500 * time.Millisecond
 // errInterrupted is returned for a command that does not end when it is interrupted.
 var errInterrupted = errors.New("interrupted")
 
-// ended runs a command. When ctx ends and the command does not, its answer is given up, unless it is to
-// clean up after itself.
+// ended runs a command. When ctx ends and the command does not, its answer is given up.
 func (e *env) ended(ctx context.Context, command func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() { done <- command(ctx) }()
@@ -175,9 +174,6 @@ func (e *env) ended(ctx context.Context, command func(context.Context) error) er
 	case err := <-done:
 		return err
 	case <-time.After(patience):
-	}
-	if e.cleans.Load() {
-		return <-done
 	}
 	return errInterrupted
 }

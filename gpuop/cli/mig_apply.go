@@ -31,7 +31,7 @@ Exit codes: 0 nothing stands in the way, 1 something does, 2 bad input, 3 the cl
   gpuop mig apply gpu-1 all-1g.10gb --from must-gather/`,
 		Args: exactly(2, "a node and the name of a MIG config"),
 	}
-	c := connectOrRead(cmd)
+	c := connect(cmd)
 	cmd.Flags().BoolVar(&a.apply, "apply", false, "write the label")
 	cmd.Flags().BoolVar(&a.force, "force", false, "write the label in spite of what stands in the way")
 	e.verboseFlag(cmd)
@@ -65,7 +65,7 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 	if err != nil {
 		return err
 	}
-	tree := report.Report{Judged: true, Title: s.Title, At: s.At, Rows: rows}
+	tree := judged(s, rows)
 	row := report.Row{
 		ID: "mig-label", State: report.Note, Node: node, Subject: judge.LabelMIG, Source: "gpuop",
 		Reason: "nothing was written: --apply writes the label",

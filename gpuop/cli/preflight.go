@@ -6,9 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func newPreflightCommand(e *env) *cobra.Command {
@@ -16,7 +14,6 @@ func newPreflightCommand(e *env) *cobra.Command {
 		version     string
 		files, sets []string
 		where       *connection
-		w           waiting
 	)
 	cmd := &cobra.Command{
 		Use:   "preflight",
@@ -32,21 +29,11 @@ It judges with the values of -f and --set; without, with those of the ClusterPol
   gpuop preflight --from must-gather/ -o json`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case where.from != "" && w.wait:
-				return fmt.Errorf("%w: --from and --wait: what was gathered does not change", errUsage)
-			case w.deadline <= 0:
-				return fmt.Errorf("%w: --wait-timeout %s: want more than 0", errUsage, w.deadline)
-			}
 			values, err := e.intended(files, sets)
 			if err != nil {
 				return err
 			}
 			wanted, err := e.resolve(version)
-			if err != nil {
-				return err
-			}
-			source, err := e.source(where)
 			if err != nil {
 				return err
 			}
@@ -57,21 +44,18 @@ It judges with the values of -f and --set; without, with those of the ClusterPol
 			if len(values.Intended) > 0 {
 				o.Values = []map[string]any{values.Intended}
 			}
-			tree, _, err := e.judged(cmd.Context(), where, source, w, judging{command: "gpuop preflight --wait", kinds: judge.PreflightKinds(), judge: func(s *cluster.State) ([]report.Row, error) {
-				return judge.Preflight(s, o), nil
-			}})
+			s, err := e.state(cmd.Context(), where, judge.PreflightKinds()...)
 			if err != nil {
 				return err
 			}
-			return e.answer(answer{Report: *tree})
+			return e.answer(answer{Report: judged(s, judge.Preflight(s, o))})
 		},
 	}
-	where = connectOrRead(cmd)
+	where = connect(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&version, "version", "", "the chart's `release`; the one that is installed, or the newest, by default")
 	flags.StringArrayVarP(&files, "file", "f", nil, "an intended values `file`, as for helm upgrade; - for standard input; may be repeated, and the last wins")
 	flags.StringArrayVar(&sets, "set", nil, "a value as for helm's --set: `KEY=VALUE`; may be repeated")
-	w.flags(cmd, "nothing has failed")
 	e.verboseFlag(cmd)
 	return cmd
 }

@@ -53,7 +53,6 @@ func TestPreflightFaults(t *testing.T) {
 		"no kubeconfig":    {nil, exitBadInput, "no kubeconfig at"},
 		"unreachable":      {[]string{"--kubeconfig", refused}, exitNoAnswer, "connection refused"},
 		"no such folder":   {[]string{"--from", "/nowhere/at/all"}, exitBadInput, "/nowhere/at/all"},
-		"folder and wait":  {[]string{"--from", "testdata", "--wait"}, exitBadInput, "--from and --wait"},
 		"both":             {[]string{"--from", "testdata", "--kubeconfig", refused}, exitBadInput, "name the folder or the cluster"},
 		"no time":          {[]string{"--kubeconfig", refused, "--timeout", "0s"}, exitBadInput, "--timeout 0s"},
 		"unknown release":  {[]string{"--kubeconfig", refused, "--version", "newest"}, exitBadInput, "unknown chart version"},
@@ -84,20 +83,6 @@ func TestServerThatDiesBetweenPages(t *testing.T) {
 	s.Fleet(t, recorded, 100).Start(t) // 100 nodes are a page, their pods are three
 	code, out, errOut := call("", "preflight", "--kubeconfig", s.Kubeconfig(t))
 	if code != exitFindings || errOut != "" || !strings.Contains(out, "unknown list pods") || !strings.Contains(out, "unknown list resourcequotas") || !strings.Contains(out, "98 more nodes") {
-		t.Errorf("exit %d\n%s%s", code, out, errOut)
-	}
-}
-
-// --wait ends when what has failed is put right.
-func TestPreflightWaits(t *testing.T) {
-	s := (&apiserver.Server{}).Add(t, "/api/v1/nodes", map[string]any{"metadata": map[string]any{"name": "cpu-1"}}).
-		Add(t, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": "gpu-operator", "labels": map[string]any{"pod-security.kubernetes.io/enforce": "baseline"}}}).Start(t)
-	code, out, errOut := call("", "preflight", "--kubeconfig", s.Kubeconfig(t), "--wait", "--wait-timeout", "4s")
-	if code != exitFindings || !strings.Contains(out, "4s have passed, and 1 row waits or has failed") || !strings.Contains(errOut, "Namespace/gpu-operator") {
-		t.Errorf("exit %d\n%s%s", code, out, errOut)
-	}
-	code, out, errOut = call("", "preflight", "--kubeconfig", s.Kubeconfig(t), "--wait", "--wait-timeout", "10s", "--set", "psa.enabled=true", "--fail-on", "error")
-	if code != exitClean {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 }

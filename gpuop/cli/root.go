@@ -7,7 +7,6 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -48,8 +47,6 @@ type env struct {
 	charts  []string
 	inputs  []string // the files that were read
 	total   int      // bytes of them
-	// cleans says that the command undoes what it did when it is interrupted.
-	cleans atomic.Bool
 	// table is what is known of the chart, with what --chart teaches.
 	table *chart.Table
 	// taught is the release of the last --chart.
@@ -94,8 +91,7 @@ func newRoot(e *env, calledBy string) *cobra.Command {
 are right: before anything is applied, without a cluster, a GPU or a network; and on a cluster that runs, what was gathered
 of one (--from), or a node.
 
-It reads, unless a flag says otherwise: mig apply --apply writes one label of one node, and verify --smoke creates pods and
-deletes them. Files are written with --out alone.
+It reads, unless a flag says otherwise: mig apply --apply writes one label of one node. Files are written with --out alone.
 
 Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows at or above it, or a deadline that passed;
 2 bad input, or an input in which nothing was judged; 3 no answer from a cluster.`,

@@ -1,12 +1,7 @@
 package cli
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,10 +40,8 @@ func TestVerifyRefuses(t *testing.T) {
 	}{
 		"no such folder":               {[]string{"--from", filepath.Join(empty, "gone")}, exitBadInput, "no such file"},
 		"an empty folder":              {[]string{"--from", empty}, exitBadInput, "holds no Kubernetes objects"},
-		"waiting for a folder":         {[]string{"--from", gathered, "--wait"}, exitBadInput, "--from and --wait or --smoke"},
-		"smoke test of a folder":       {[]string{"--from", gathered, "--smoke"}, exitBadInput, "--from and --wait or --smoke"},
+		"waiting for a folder":         {[]string{"--from", gathered, "--wait"}, exitBadInput, "--from and --wait"},
 		"no time to wait":              {[]string{"--wait", "--wait-timeout", "0s"}, exitBadInput, "want more than 0"},
-		"an image without a test":      {[]string{"--from", gathered, "--image", "x"}, exitBadInput, "are for --smoke"},
 		"an argument":                  {[]string{"gpu-1"}, exitBadInput, "want no arguments"},
 		"no kubeconfig":                {[]string{"--kubeconfig", filepath.Join(empty, "gone")}, exitBadInput, "gone"},
 		"no server answers":            {[]string{"--kubeconfig", apiserver.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
@@ -168,99 +161,6 @@ func TestVerifyWaits(t *testing.T) {
 	}
 }
 
-// kubelet answers the requests for single pods: the sample succeeds at the second look.
-type kubelet struct {
-	mu      sync.Mutex
-	pods    map[string]int // looks by name
-	deleted []string
-	stuck   bool
-	again   chan struct{} // closed at the second look, when the first has been shown
-}
-
-func (k *kubelet) answer(w http.ResponseWriter, r *http.Request) bool {
-	name, isPod := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/default/pods")
-	if !isPod {
-		return false
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	name, log := strings.CutSuffix(strings.TrimPrefix(name, "/"), "/log")
-	switch {
-	case r.Method == http.MethodPost:
-		var p struct{ Metadata struct{ Name string } }
-		data, _ := io.ReadAll(r.Body)
-		_ = json.Unmarshal(data, &p)
-		k.pods[p.Metadata.Name] = 0
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(data)
-	case r.Method == http.MethodDelete:
-		k.deleted = append(k.deleted, name)
-		delete(k.pods, name)
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Success"}`))
-	case log:
-		_, _ = w.Write([]byte("Test PASSED\n"))
-	default:
-		k.pods[name]++
-		phase := "Pending"
-		if k.pods[name] > 1 && !k.stuck {
-			phase = "Succeeded"
-		}
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"default"},"spec":{"nodeName":"gpu-1"},"status":{"phase":%q}}`, name, phase)
-		if k.again != nil && k.pods[name] == 2 {
-			close(k.again)
-		}
-	}
-	return true
-}
-
-// --smoke says what it creates, runs it, and deletes it: at success, at the deadline, and when it is
-// interrupted.
-func TestVerifySmoke(t *testing.T) {
-	for name, test := range map[string]struct {
-		args      []string
-		stuck     bool
-		interrupt bool
-		code      int
-		want      string
-	}{
-		"passes":        {nil, false, false, exitClean, "Test PASSED"},
-		"stays pending": {[]string{"--wait-timeout", "300ms"}, true, false, exitFindings, "300ms have passed; the last that was seen: the pod is pending"},
-		"interrupted":   {nil, true, true, exitFindings, "the test was interrupted; the last that was seen: the pod is pending"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			k := &kubelet{pods: map[string]int{}, stuck: test.stuck}
-			s := serve(t, func(string, map[string]any) {})
-			s.Before = k.answer
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if test.interrupt {
-				k.again = make(chan struct{})
-				go func() { <-k.again; cancel() }()
-			}
-			var out, errOut bytes.Buffer
-			args := append([]string{"gpuop", "verify", "--smoke", "-v", "--kubeconfig", s.Kubeconfig(t)}, test.args...)
-			code := Run(ctx, args, "v0.0.0-test", Streams{In: strings.NewReader(""), Out: &out, Err: &errOut})
-			if code != test.code || !strings.Contains(strings.Join(strings.Fields(out.String()), " "), test.want) {
-				t.Errorf("exit %d\n%s%s", code, out.String(), errOut.String())
-			}
-			if !strings.HasPrefix(errOut.String(), "smoke test: 1 pod with 1 nvidia.com/gpu on a node that the scheduler chooses") {
-				t.Errorf("what is created is not said first: %q", errOut.String())
-			}
-			if len(k.pods) != 0 || len(k.deleted) != 1 || !strings.HasPrefix(k.deleted[0], "gpuop-smoke-") {
-				t.Errorf("left behind %v, deleted %v", k.pods, k.deleted)
-			}
-			for _, r := range s.Requests() {
-				if method, _, _ := strings.Cut(r, " "); method != "GET" && !strings.Contains(r, "/namespaces/default/pods") {
-					t.Errorf("the smoke test wrote %s", r)
-				}
-			}
-		})
-	}
-}
-
-// Without --smoke nothing is written.
 func TestVerifyOnlyReads(t *testing.T) {
 	s := serve(t, func(string, map[string]any) {})
 	call("", "verify", "--kubeconfig", s.Kubeconfig(t))

@@ -93,68 +93,38 @@ func show(out io.Writer, before map[string]report.Row, rows []report.Row) map[st
 	return present
 }
 
-// judging is how a command judges a cluster.
-type judging struct {
-	// command is the command that waits again.
-	command string
-	// start shows first which row to begin with.
-	start bool
-	kinds []cluster.Kind
-	judge func(*cluster.State) ([]report.Row, error)
-}
-
-// judged reads and judges once, or until nothing waits or the deadline has passed.
-func (e *env) judged(ctx context.Context, c *connection, source cluster.Source, w waiting, j judging) (*report.Report, *cluster.State, error) {
-	var state *cluster.State
-	tree := &report.Report{}
-	look := func(ctx context.Context) error {
-		s, err := c.read(ctx, source, j.kinds...)
-		if err != nil {
-			return err
-		}
-		rows, err := j.judge(s)
-		if err != nil {
-			return err
-		}
-		state = s
-		*tree = report.Report{Judged: true, Title: s.Title, At: s.At, Start: j.start, Rows: rows}
-		return nil
-	}
-	if !w.wait {
-		err := look(ctx)
-		return tree, state, err
-	}
-	err := until(ctx, e.Err, lookEvery, w.deadline, func(ctx context.Context) ([]report.Row, bool, error) {
-		err := look(ctx)
+// waited looks until nothing waits or has failed, and says what ended the waiting before.
+func (e *env) waited(ctx context.Context, deadline time.Duration, again string, look func(context.Context) (report.Report, error)) (report.Report, error) {
+	var last report.Report
+	err := until(ctx, e.Err, lookEvery, deadline, func(ctx context.Context) ([]report.Row, bool, error) {
+		r, err := look(ctx)
 		switch {
-		case err != nil && state != nil && errors.Is(err, cluster.ErrUnreachable) && ctx.Err() == nil:
+		case err != nil && last.Judged && errors.Is(err, cluster.ErrUnreachable) && ctx.Err() == nil:
 			// an API server that answered before may answer again
 			return []report.Row{{ID: "server", State: report.Failed, Subject: "the API server", Reason: err.Error()}}, false, nil
 		case err != nil:
 			return nil, false, err
 		}
-		return tree.Rows, judge.Settled(tree.Rows), nil
+		last = r
+		return r.Rows, judge.Settled(r.Rows), nil
 	})
-	if state == nil {
-		if errors.Is(err, errDeadline) {
-			err = fmt.Errorf("%w: nothing was read in %s", cluster.ErrUnreachable, w.deadline)
-		}
-		return nil, nil, err
+	why := ""
+	switch {
+	case err == nil:
+		return last, nil
+	case !last.Judged && errors.Is(err, errDeadline):
+		return last, fmt.Errorf("%w: nothing was read in %s", cluster.ErrUnreachable, deadline)
+	case last.Judged && errors.Is(err, errDeadline):
+		why = deadline.String() + " have passed"
+	case last.Judged && errors.Is(err, context.Canceled):
+		why = "the waiting was interrupted"
+	default:
+		return last, err
 	}
-	row := report.Row{ID: "wait", State: report.Failed, Subject: "--wait", Fix: j.command, Source: "gpuop"}
 	left := "1 row waits or has failed"
-	if n := len(unsettled(tree.Rows)); n != 1 {
+	if n := len(unsettled(last.Rows)); n != 1 {
 		left = fmt.Sprintf("%d rows wait or have failed", n)
 	}
-	switch {
-	case errors.Is(err, errDeadline):
-		row.Reason = fmt.Sprintf("%s have passed, and %s", w.deadline, left)
-		tree.Add(row)
-	case errors.Is(err, context.Canceled):
-		row.Reason = "the waiting was interrupted, and " + left
-		tree.Add(row)
-	case err != nil:
-		return nil, nil, err
-	}
-	return tree, state, nil
+	last.Add(report.Row{ID: "wait", State: report.Failed, Subject: "--wait", Reason: why + ", and " + left, Fix: again, Source: "gpuop"})
+	return last, nil
 }

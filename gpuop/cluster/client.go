@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -58,7 +57,7 @@ type Options struct {
 	ManagedFields bool
 }
 
-// A Client reads one API server and carries gpuop's few writes. It is safe for concurrent use.
+// A Client reads one API server and carries gpuop's one write. It is safe for concurrent use.
 type Client struct {
 	opt    Options
 	config *rest.Config
@@ -222,20 +221,6 @@ func firstLine(err error) string {
 	return strings.TrimSuffix(strings.TrimSpace(line), ":")
 }
 
-// maxLog bounds what PodLog returns.
-const maxLog = 1 << 20
-
-// do ends a request, with its answer in into where that is not nil. The error says what could not be done.
-func (c *Client) do(ctx context.Context, request *rest.Request, into runtime.Object, what string) error {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-	defer cancel()
-	result := request.Do(ctx)
-	if into == nil {
-		return c.refusal(result.Error(), what)
-	}
-	return c.refusal(result.Into(into), what)
-}
-
 // Label sets a label of a node, or removes it where value is empty.
 func (c *Client) Label(ctx context.Context, node, key, value string) error {
 	var set any // null removes
@@ -247,67 +232,9 @@ func (c *Client) Label(ctx context.Context, node, key, value string) error {
 		return err
 	}
 	request := c.typed.Patch(types.MergePatchType).AbsPath("/api/v1/nodes/"+url.PathEscape(node)).Param("fieldManager", "gpuop").Body(patch)
-	return c.do(ctx, request, nil, "label node "+node)
-}
-
-// CreatePod creates a pod in its namespace and returns it with its name and UID.
-func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
-	body := pod.DeepCopy()
-	body.APIVersion, body.Kind = "v1", "Pod"
-	data, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	request := c.typed.Post().AbsPath("/api/v1/namespaces/"+url.PathEscape(pod.Namespace)+"/pods").
-		SetHeader("Content-Type", runtime.ContentTypeJSON).Param("fieldManager", "gpuop").Body(data)
-	made := &corev1.Pod{}
-	return made, c.do(ctx, request, made, "create pod "+pod.Namespace+"/"+pod.Name+pod.GenerateName)
-}
-
-// Pod gets one pod, whole; nil where it is no more.
-func (c *Client) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	pod := &corev1.Pod{}
-	err := c.do(ctx, c.typed.Get().AbsPath(podPath(namespace, name)), pod, "get pod "+namespace+"/"+name)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return pod, err
-}
-
-// DeletePod deletes a pod at once, without its grace period. One that is no more is no error.
-func (c *Client) DeletePod(ctx context.Context, namespace, name string) error {
-	request := c.typed.Delete().AbsPath(podPath(namespace, name)).SetHeader("Content-Type", runtime.ContentTypeJSON).
-		Body([]byte(`{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0}`))
-	err := c.do(ctx, request, nil, "delete pod "+namespace+"/"+name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-// PodLog returns the log of a pod's container, at most its first MiB; of its only one where container
-// is empty.
-func (c *Client) PodLog(ctx context.Context, namespace, name, container string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	request := c.typed.Get().AbsPath(podPath(namespace, name)+"/log").Param("limitBytes", fmt.Sprint(maxLog))
-	if container != "" {
-		request = request.Param("container", container)
-	}
-	stream, err := request.Stream(ctx)
-	if err != nil {
-		return "", c.refusal(err, "read the log of pod "+namespace+"/"+name)
-	}
-	defer stream.Close()
-	text, err := io.ReadAll(io.LimitReader(stream, maxLog))
-	if err != nil {
-		return "", c.refusal(err, "read the log of pod "+namespace+"/"+name)
-	}
-	return string(text), nil
-}
-
-func podPath(namespace, name string) string {
-	return "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods/" + url.PathEscape(name)
+	return c.refusal(request.Do(ctx).Error(), "label node "+node)
 }
 
 // refusal says what could not be done; the server's own sentence names verb, resource and user.

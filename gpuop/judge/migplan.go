@@ -302,6 +302,17 @@ func (p *planner) predict(before, after []mig.GPU) {
 	}
 }
 
+// resourcesOf are the GPU resources of which a node has some to allocate.
+func resourcesOf(n *corev1.Node) map[string]int {
+	all := map[string]int{}
+	for name, q := range n.Status.Allocatable {
+		if isDevice(string(name)) && q.Value() > 0 {
+			all[string(name)] = int(q.Value())
+		}
+	}
+	return all
+}
+
 // amounts names resources: "7 nvidia.com/mig-1g.10gb".
 func amounts(all map[string]int) string {
 	var words []string
