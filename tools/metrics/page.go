@@ -137,13 +137,13 @@ knows has no series.
 | ` + "`not_completed`" + ` | the registration has not begun or is under way; a GPU of a rack says that it is of no fabric | no fabric, a state that NVML has since added, a driver before NVML's function (reason ` + "`version`" + ` under DCGM, ` + "`not_supported`" + ` under NVML) |
 | ` + "`failed`" + ` | the registration has ended, and not with success | until it has ended |
 | ` + "`no_cluster`, `no_clique`" + ` | zeros | until the registration has ended; boards whose name has no GB200 or GB300, since zeros are right on an HGX |
-| ` + "`degraded_bandwidth`, `route_recovery`, `route_unhealthy`, `access_timeout_recovery`" + `; ` + "`incorrect_system_guid`, `incorrect_chassis_serial`, `no_partition`, `insufficient_nvlinks`, `incompatible_firmware`, `invalid_location`, `invalid_gpu_state`" + `; ` + "`partition_unassigned`, `manager_disconnected`" + ` | the driver's health mask says so | that part of the mask is "not supported": often on Hopper, and on GB200 with early drivers |
+| ` + "`degraded_bandwidth`, `route_recovery`, `route_unhealthy`, `access_timeout_recovery`" + `; ` + "`incorrect_system_guid`, `incorrect_chassis_serial`, `no_partition`, `insufficient_nvlinks`, `incompatible_firmware`, `invalid_location`, `invalid_gpu_state`" + `; ` + "`partition_unassigned`, `manager_disconnected`" + ` | the driver's health mask says so | that part of the mask is "not supported", as a GB200 of 2025 had all of them |
 
 ` + "`DCGM_EXP_FABRIC_INFO`" + ` has the cluster and clique of GPUs whose cluster is not zero. A clique can change while the node runs.
 
-They are wrong, or silent: until the fabric manager has registered the GPU, NVML has zeros for cluster and clique, and so no series of
-the rack; a rack's GPU that a virtual machine has alone is of no fabric, and no condition says otherwise; a GB200 NVL4, which is no
-part of a rack, may show ` + "`no_cluster`" + `; in MIG mode links carry nothing, whatever the registration says. That jobs reach each other
+They are wrong, or silent: a GPU that is not registered has a clique of 0 and no cluster, and so no series of the rack; a rack's GPU that
+a virtual machine has alone is of no fabric, and no condition says otherwise; a GB200 NVL4, which is no part of a rack, may show
+` + "`no_cluster`" + `; under MIG mode links carry nothing, and no board was seen to say so here. That jobs reach each other
 takes IMEX as well (` + "`DCGM_FI_IMEX_DOMAIN_STATUS`" + `).
 `
 
