@@ -168,7 +168,7 @@ release: cross ## Build every part of the release VERSION=v0.1.0 from its tag in
 ci: test ci-rest ## Everything that CI runs, but for the image
 
 .PHONY: ci-rest
-ci-rest: lint check-generated check-config race storm gpuop-all
+ci-rest: lint check-generated check-config race storm gpuop-all contradicted
 	$(MAKE) fuzz FUZZTIME=300x
 	$(MAKE) bench BENCHTIME=100ms
 
@@ -179,6 +179,10 @@ storm: ## 2,500 XIDs in 25 seconds over 20 reloads, where a plain test has a ten
 .PHONY: gpuop-all
 gpuop-all: ## Compare gpuop with every release of the chart, where a plain test takes a sample
 	GPUOP_ALL=1 $(GO) test ./gpuop/lint ./gpuop/values ./gpuop/images ./tools/operator
+
+.PHONY: contradicted
+contradicted: ## A million pages of work that contradicts no profiling field, where a plain test has some thousand
+	CONTRADICTED_PAGES=1000000 $(GO) test ./internal/snapshot -run ^TestWorkContradictsNothing$$
 
 .PHONY: vulnerabilities
 vulnerabilities: ## Check both programs against Go's vulnerability database

@@ -124,6 +124,7 @@ func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan,
 		Devices:    devices(cfg),
 		Switches:   cfg.Devices.Switches,
 		CPUs:       cfg.Devices.CPUs,
+		AsRead:     cfg.Metrics.Compatibility == config.CompatibilityStrict,
 	}), nil
 }
 

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -61,6 +62,13 @@ func (e Entry) Field() gpu.Field {
 		Every: e.Events && e.ID != XIDErrors, Profiling: e.Profiling, Pace: e.Pace,
 	}
 }
+
+// busyFields are the profiling fields that are above 0 whenever a kernel runs, by DCGM's definitions: the engine is active,
+// and some SM has a warp. A kernel can do without any of the others: tensor pipes, memory, PCIe.
+var busyFields = [...]gpu.FieldID{ProfGREngineActive, ProfSMActive}
+
+// ProvesWork reports whether a field is above 0 whenever a kernel runs.
+func ProvesWork(id gpu.FieldID) bool { return slices.Contains(busyFields[:], id) }
 
 // noMin and noMax are the bounds of entries without bounds.
 const noMin, noMax = 1, 0

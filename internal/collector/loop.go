@@ -178,7 +178,7 @@ func (l *Loop) open(ctx context.Context, cause string) error {
 func (l *Loop) adopt(session Session, cause string) {
 	l.session = session
 	l.builder = snapshot.NewBuilder(session.Topology(), l.opt.Plan, l.opt.Derivers)
-	l.batch.RequestProcesses = processRows(session, l.opt.Plan)
+	l.batch.RequestProcesses, l.batch.Contradicted = processRows(session, l.opt.Plan), nil
 	l.metrics.sessions.WithLabelValues(cause).Inc()
 	t := session.Topology()
 	l.metrics.describe(t)
@@ -334,11 +334,13 @@ func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	}
 	r.Owners = l.merger.merge(l.owners)
 	snap := l.builder.Build(r)
+	l.batch.Contradicted = l.builder.Contradicted
 	l.metrics.succeeds()
 	l.metrics.lastSuccess.Set(float64(time.Now().UnixNano()) / 1e9)
 	l.metrics.duration.Set(time.Since(began).Seconds())
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedStale).Add(float64(l.builder.Stale))
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
+	l.metrics.dropped.WithLabelValues(snapshot.DroppedContradicted).Add(float64(l.builder.InDoubt))
 	l.publish(snap)
 	l.served = time.Now()
 	l.ready.Store(true)

@@ -96,7 +96,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"cause"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_samples_dropped_total",
-			Help: "Samples not served: older than three intervals, or outside the field's plausible range.",
+			Help: "Samples not served: older than three intervals, outside the field's plausible range, or contradicted by another field.",
 		}, []string{"reason"}),
 		attribution: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_attribution_success",
@@ -115,7 +115,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost} {
 		m.sessions.WithLabelValues(cause)
 	}
-	for _, reason := range []string{snapshot.DroppedStale, snapshot.DroppedRange} {
+	for _, reason := range []string{snapshot.DroppedStale, snapshot.DroppedRange, snapshot.DroppedContradicted} {
 		m.dropped.WithLabelValues(reason)
 	}
 	return m

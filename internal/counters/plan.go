@@ -14,6 +14,7 @@ type PlanOptions struct {
 	// IntervalOf returns the interval of a family in a watch group, 0 for others; nil for no groups.
 	IntervalOf              func(name string) time.Duration
 	Devices, Switches, CPUs gpu.Selector
+	AsRead                  bool // gpu.Plan.AsRead
 }
 
 // NewPlan returns the plan of requests: every field once, in the order of its first request and with the shortest interval
@@ -23,7 +24,7 @@ type PlanOptions struct {
 // stands beside their other series as in dcgm-exporter.
 func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 	b := planner{
-		plan:    &gpu.Plan{Interval: o.Interval, Devices: o.Devices, Switches: o.Switches, CPUs: o.CPUs},
+		plan:    &gpu.Plan{Interval: o.Interval, Devices: o.Devices, Switches: o.Switches, CPUs: o.CPUs, AsRead: o.AsRead},
 		options: o,
 		at:      make(map[gpu.FieldID]int, len(requests)),
 	}

@@ -106,14 +106,17 @@ type Batch struct {
 	// RequestProcesses says, per row, whether the Read reports processes; rows beyond its end are not requested. The
 	// collector sets it for a session.
 	RequestProcesses []bool
+	// Contradicted are the rows whose profiling fields read 0 while the GPU works: a source that can starts to sample them
+	// anew, now and then. The collector sets it from the previous Read of the session.
+	Contradicted []int
 }
 
-// Reset empties the batch and keeps its memory. RequestProcesses stays.
+// Reset empties the batch and keeps its memory. RequestProcesses and Contradicted stay.
 func (b *Batch) Reset() {
 	*b = Batch{
 		Samples: b.Samples[:0], Trails: b.Trails[:0], XIDs: b.XIDs[:0], WithoutXID: b.WithoutXID[:0], Faults: b.Faults[:0],
 		Processes: b.Processes[:0], Utilizations: b.Utilizations[:0], Health: b.Health[:0], Peers: b.Peers[:0],
-		RequestProcesses: b.RequestProcesses,
+		RequestProcesses: b.RequestProcesses, Contradicted: b.Contradicted,
 	}
 }
 

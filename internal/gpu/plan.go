@@ -92,6 +92,7 @@ type Plan struct {
 	Peers     bool // and the state of the peer-to-peer connections (Batch.Peers)
 	Processes bool // and the processes of the rows of Topology.ProcessRows
 	Placement bool // Open fills Topology.Pairs and Device.Place
+	AsRead    bool // samples that others contradict are served, as dcgm-exporter does
 
 	Interval                time.Duration // between two Reads
 	Devices, Switches, CPUs Selector

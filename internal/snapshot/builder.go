@@ -26,11 +26,14 @@ const (
 const (
 	DroppedStale = "stale"
 	DroppedRange = "out_of_range"
+	// DroppedContradicted: a profiling field reads 0 while the GPU works.
+	DroppedContradicted = "contradicted"
 )
 
 // A cell is one field of one entity in one Read.
 type cell struct {
 	value   gpu.Value
+	at      int64  // of the sample, in Unix nanoseconds
 	missing string // why there is no value; "" where no reason was reported
 }
 
@@ -46,9 +49,12 @@ type Builder struct {
 	expected []int         // per row, the number of planned fields that it has
 	got      []int         // per row, the number of fields with a value in this cycle
 	snap     *gpu.Snapshot // of this cycle
+	doubts   doubts
 
-	// Stale and OutOfRange are the numbers of samples dropped by the latest Build.
-	Stale, OutOfRange int
+	// Stale, OutOfRange and InDoubt are the numbers of samples dropped by the latest Build, the last as contradicted.
+	Stale, OutOfRange, InDoubt int
+	// Contradicted are the rows with contradicted fields, for gpu.Batch.
+	Contradicted []int
 }
 
 // NewBuilder returns a Builder for a session, and binds the derivers to it.
@@ -83,6 +89,7 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 			}
 		}
 	}
+	tab.doubts = newDoubts(t, plan)
 	tab.cycle = Cycle{Topology: t, Plan: plan, builder: tab}
 	for _, d := range derivers {
 		d.Bind(t, plan)
@@ -98,7 +105,7 @@ func (tab *Builder) cell(field, row int) *cell {
 func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	clear(tab.cells)
 	clear(tab.got)
-	tab.Stale, tab.OutOfRange = 0, 0
+	tab.Stale, tab.OutOfRange, tab.InDoubt = 0, 0, 0
 	tab.snap = &gpu.Snapshot{
 		Time: r.Now, Topology: tab.topology, Owners: r.Owners,
 		Health: gpu.Health{Entities: make([]gpu.EntityHealth, len(tab.topology.Devices))},
@@ -115,6 +122,7 @@ func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 			e.Err = gpu.ErrUnavailable // a GPU that reports only blanks is not up
 		}
 	}
+	tab.contradict()
 	tab.snap.Columns = tab.columns()
 	tab.cycle.Reading = r
 	for _, d := range tab.derivers {
@@ -177,7 +185,7 @@ func (tab *Builder) addSample(s *gpu.Sample, now time.Time) {
 		tab.Stale++
 		return
 	}
-	c.value = s.Value
+	c.value, c.at = s.Value, s.Time
 	tab.got[s.Row]++
 	if e := &tab.snap.Health.Entities[s.Row]; e.OldestSample == 0 || s.Time < e.OldestSample {
 		e.OldestSample = s.Time

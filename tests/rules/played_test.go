@@ -31,7 +31,7 @@ const (
 )
 
 // Of a simulated node under a scenario, with the health counters, exactly these alerts ring at the end: the name, and the
-// GPU where it is about one. Of the trays of a rack the last has the faults; then the host follows.
+// GPU where it is about one. Of the trays of a rack the last has the faults; then the host follows; - for none.
 var played = []struct {
 	name, node, faults string
 	rack               int
@@ -67,6 +67,10 @@ var played = []struct {
   - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 0}
   - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], text: 00000000-0000-0000-0000-000000000000}
 `},
+	{name: "profiling that reads 0", node: "h100x8", rings: []string{"DCGMExporterProfilingContradicted 3 -"}, faults: `
+  - {fault: set, at: 5m, devices: ["3"], fields: ["DCGM_FI_PROF_*"], value: 0}
+  - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 97}
+`},
 }
 
 func TestPlayed(t *testing.T) {
@@ -91,7 +95,10 @@ func TestPlayed(t *testing.T) {
 		for _, ring := range p.rings {
 			alert, where, _ := strings.Cut(ring, " ")
 			index, host, _ := strings.Cut(where, " ")
-			labels := fmt.Sprintf("{alertname=%q,hostname=%q", alert, cmp.Or(host, p.node))
+			labels := fmt.Sprintf("{alertname=%q", alert)
+			if host != "-" {
+				labels += fmt.Sprintf(",hostname=%q", cmp.Or(host, p.node))
+			}
 			if index != "" {
 				labels += fmt.Sprintf(",gpu=%q", index)
 			}

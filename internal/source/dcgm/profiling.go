@@ -16,7 +16,14 @@ const retryRefused = time.Minute
 // have some. The first value takes two readings.
 const staleIntervals = 3
 
-var errStale = fmt.Errorf("%w: the profiling fields have no new values", gpu.ErrUnavailable)
+// maxPatience is the longest pause between two new watches of fields that are contradicted. A new watch costs every
+// GPU of the watch two values, and may not help.
+const maxPatience = time.Hour
+
+var (
+	errStale        = fmt.Errorf("%w: the profiling fields have no new values", gpu.ErrUnavailable)
+	errContradicted = fmt.Errorf("%w: the profiling fields read 0 while the GPU works", gpu.ErrUnavailable)
+)
 
 // A refusedWatch is a watch that the engine refuses for now: another profiler has the counters, it
 // has no room, or it did not answer.
@@ -91,26 +98,40 @@ func (s *Session) follow(w *watch, now time.Time) {
 	}
 }
 
-// renewStale gives up the profiling watches that have had no new value for too long, while others
-// had: the engine can lose its profiler without a word. The next Read watches them again.
-func (s *Session) renewStale(now time.Time) error {
-	if now.Sub(s.renewed) < s.retry {
+// renew gives up the profiling watches that have had no new value for too long, while others had, and those of
+// contradicted rows: the engine can lose its profiler without a word. The next Read watches them again.
+func (s *Session) renew(now time.Time, contradicted []int) error {
+	if len(contradicted) == 0 {
+		s.patience = s.retry
+	}
+	since := now.Sub(s.renewed)
+	if since < s.retry {
 		return nil
 	}
-	var stale []*watch
-	s.watches = slices.DeleteFunc(s.watches, func(w *watch) bool {
-		is := w.profiling && s.advanced.Sub(w.advanced) > staleIntervals*w.interval &&
-			slices.ContainsFunc(w.group.rows, func(row int) bool { return !s.lost[row] })
-		if is {
-			stale = append(stale, w)
-		}
-		return is
-	})
+	isContradicted := func(row int) bool { return slices.Contains(contradicted, row) }
+	var given []refusedWatch
 	var errs []error
-	for _, w := range stale {
+	s.watches = slices.DeleteFunc(s.watches, func(w *watch) bool {
+		reason := error(nil)
+		switch {
+		case !w.profiling || !slices.ContainsFunc(w.group.rows, func(row int) bool { return !s.lost[row] }):
+		case s.advanced.Sub(w.advanced) > staleIntervals*w.interval:
+			reason = errStale
+		case since >= s.patience && slices.ContainsFunc(w.group.rows, isContradicted):
+			reason = errContradicted
+		}
+		if reason != nil {
+			errs = append(errs, s.unwatch(w), s.engine.destroyFieldGroup(w.handle))
+			given = append(given, refusedWatch{rows: w.group.rows, fields: w.fields, sampling: w.sampling, err: reason})
+		}
+		return reason != nil
+	})
+	for _, w := range given {
 		s.renewed, s.arranged = now, false
-		errs = append(errs, s.unwatch(w), s.engine.destroyFieldGroup(w.handle))
-		s.addRefused(w.group.rows, w.fields, w.sampling, errStale, now)
+		s.addRefused(w.rows, w.fields, w.sampling, w.err, now)
+	}
+	if len(given) > 0 && len(contradicted) > 0 {
+		s.patience = min(2*s.patience, maxPatience)
 	}
 	return s.onlyGone(errors.Join(errs...))
 }

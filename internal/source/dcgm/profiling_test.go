@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
@@ -115,6 +116,63 @@ func TestStaleProfiling(t *testing.T) {
 	}
 	if n := e.Open()["watches"]; n != 3 {
 		t.Errorf("%d watches, want 3", n)
+	}
+}
+
+// Zeros of a GPU that works are not served, and the fields are watched again at once; then with pauses that grow.
+func TestContradictedProfiling(t *testing.T) {
+	e := fakedcgm.New(t, world("value gpu:* 203 int 99")...)
+	plan := planOf(field(203, onGPU), profiling(1001))
+	plan.Fields[1].Min, plan.Fields[1].Max = 0, 1
+	plan.Counters = []gpu.Counter{{Name: "UTIL", Field: 0, Scale: 1}, {Name: "ENGINE", Field: 1, Scale: 1}}
+	judged := *plan
+	judged.Interval = time.Second // shorter windows of profiling are not judged; the engine need not be as slow
+	s := open(t, e, plan, dcgm.Options{}.RetryRefused(interval))
+	builder := snapshot.NewBuilder(s.Topology(), &judged, nil)
+	var b gpu.Batch
+	served := func() string {
+		b.Reset()
+		if err := s.Read(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now()
+		page := builder.Build(snapshot.Reading{Batch: &b, Begin: now, Now: now})
+		b.Contradicted = builder.Contradicted
+		row, _ := s.Topology().Row(gpu.Entity{Kind: gpu.KindGPU})
+		for _, u := range page.Health.Unavailable {
+			if u.Field == "ENGINE" && (u.Row == row || u.Row == gpu.AllRows) {
+				return u.Reason
+			}
+		}
+		return page.Columns[1].Values[row].String()
+	}
+	await := func(want string) {
+		t.Helper()
+		for end := time.Now().Add(deadline); ; pause() {
+			got := served()
+			if got == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%q is served, want %q", got, want)
+			}
+		}
+	}
+	await("0.5")
+	e.Add("value any:* 1001 zero 0.75")
+	await(snapshot.DroppedContradicted)
+	await("0.75")
+	before := e.Calls()["dcgmUnwatchFields"]
+	e.Add("value any:* 1001 double 0")
+	await(snapshot.DroppedContradicted)
+	for range 40 {
+		if got := served(); got != snapshot.DroppedContradicted {
+			t.Errorf("%q is served while the GPU works", got)
+		}
+		pause()
+	}
+	if n := e.Calls()["dcgmUnwatchFields"] - before; n < 2 || n > 12 { // of GPUs and of instances: some five pauses
+		t.Errorf("%d watches were ended", n)
 	}
 }
 

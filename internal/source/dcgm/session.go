@@ -40,7 +40,8 @@ type Session struct {
 	reported int            // how many of them the log has
 	refused  []refusedWatch // watches that the engine refuses for now
 	retry    time.Duration
-	renewed  time.Time // see renewStale
+	renewed  time.Time     // see renew
+	patience time.Duration // between two new watches of contradicted fields
 
 	xids xidWatch
 
@@ -156,7 +157,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if err := s.inspect(b, begin); s.isOver(err) {
 		return s.End(s.lostError(err))
 	}
-	if err := s.renewStale(begin); err != nil {
+	if err := s.renew(begin, b.Contradicted); err != nil {
 		return s.End(s.lostError(err))
 	}
 	b.DropSamples(s.lost)

@@ -34,6 +34,7 @@
 //	value TARGET FIELDS blank|notfound|unsupported|nopermission [i|d|s]
 //	value TARGET FIELDS nodata|stopped         never sampled; no further sample
 //	value TARGET FIELDS stuck V                no further sample until it is watched again
+//	value TARGET FIELDS zero V                 0 until it is watched again
 //	event SEQ TARGET FIELD V [SECONDS]         one sample, at once, dated so long before; SEQ grows
 //	incident TARGET SYSTEM RESULT CODE         a finding of a health check: gpu:0, switch:1, connectx:5, none:0
 //	peer GPU GPU STATE                         of NVLink between them, else 5

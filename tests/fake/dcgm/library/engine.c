@@ -206,6 +206,7 @@ static void take(struct series *s, int64_t ts) {
         case KIND_INT: x.i64 = r->i64 + r->step * s->taken; break;
         case KIND_DOUBLE: x.type = 'd', x.dbl = r->dbl + r->dstep * s->taken; break;
         case KIND_STUCK: x.type = 'd', x.dbl = r->dbl; break;
+        case KIND_ZERO: x.type = 'd', x.dbl = s->watched == world.generation ? r->dbl : 0; break;
         case KIND_TEXT: x.type = 's', snprintf(x.text, sizeof x.text, "%s", r->text); break;
         default: make_blank(&x, r->blank, (int)(r->kind - KIND_BLANK)); break;
         }

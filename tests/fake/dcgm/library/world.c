@@ -208,6 +208,7 @@ static void parse_value(struct world *w, char *words[], int n) {
     if (!strcmp(kind, "int")) r->kind = KIND_INT, r->i64 = atoll(arg), r->step = atoll(step);
     else if (!strcmp(kind, "double")) r->kind = KIND_DOUBLE, r->dbl = atof(arg), r->dstep = atof(step);
     else if (!strcmp(kind, "stuck")) r->kind = KIND_STUCK, r->dbl = atof(arg);
+    else if (!strcmp(kind, "zero")) r->kind = KIND_ZERO, r->dbl = atof(arg);
     else if (!strcmp(kind, "text")) r->kind = KIND_TEXT, copy(r->text, sizeof r->text, n > 4 ? arg : "");
     else {
         if (n > 4) r->blank = arg[0];

@@ -32,7 +32,8 @@ enum kind {
     KIND_NO_PERMISSION,/* blank + 3 */
     KIND_NO_DATA,      /* watched, never sampled */
     KIND_STOPPED,      /* no further sample: the last one stays */
-    KIND_STUCK         /* stopped, but for what is watched after the script changed */
+    KIND_STUCK,        /* stopped, but for what is watched after the script changed */
+    KIND_ZERO          /* 0, but for what is watched after the script changed */
 };
 
 struct rule {

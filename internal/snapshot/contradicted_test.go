@@ -1,0 +1,246 @@
+package snapshot_test
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
+)
+
+// The fields of profiledPlan, by their index.
+const (
+	utilization = iota
+	engine
+	sm
+	tensor
+)
+
+var profiledNames = []string{"UTIL", "ENGINE", "SM", "TENSOR"}
+
+func profiledPlan(interval time.Duration) *gpu.Plan {
+	plan := &gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}}
+	for i, id := range []gpu.FieldID{
+		catalog.GPUUtil, catalog.ProfGREngineActive, catalog.ProfSMActive, catalog.ProfPipeTensorActive,
+	} {
+		e, _ := catalog.ByID(id)
+		plan.Fields = append(plan.Fields, e.Field())
+		plan.Counters = append(plan.Counters, gpu.Counter{Name: profiledNames[i], Field: i, Scale: 1})
+	}
+	return plan
+}
+
+// contradicted returns the counters that are not served for that reason.
+func contradicted(s *gpu.Snapshot) (names []string) {
+	for _, u := range s.Health.Unavailable {
+		if u.Reason == snapshot.DroppedContradicted {
+			names = append(names, u.Field)
+		}
+	}
+	return names
+}
+
+// A line is a Read of one GPU: the values, -1 for none, and the counters that are contradicted by then. Times are in
+// seconds.
+type line struct {
+	utilization, engine, sm, tensor float64
+	contradicted                    []string
+
+	pause           float64 // since the Read before, beside an interval
+	used, countedAt float64 // ages of the samples: utilization's, and of profiling
+}
+
+func TestContradictedProfiling(t *testing.T) {
+	all, half := profiledNames[1:], profiledNames[2:3]
+	const none = -1
+	broken := line{utilization: 99}
+	with := func(change func(*line)) line {
+		l := broken
+		change(&l)
+		return l
+	}
+	for name, test := range map[string]struct {
+		lines    []line
+		interval time.Duration // a second unless it is set
+	}{
+		"three in a row": {lines: []line{
+			{utilization: 99}, {utilization: 90}, {utilization: 100, contradicted: all}, {utilization: 100, contradicted: all},
+		}},
+		"an idle GPU":     {lines: []line{{}, {}, {}, {}}},
+		"work starts":     {lines: []line{{}, broken, broken, {utilization: 99, engine: .5, sm: .5}}},
+		"idle in between": {lines: []line{broken, broken, {utilization: 89}, broken, broken}},
+		"no tensor pipe":  {lines: slices.Repeat([]line{{utilization: 99, engine: .9, sm: .9}}, 4)},
+		"one field alone": {lines: []line{
+			{utilization: 99, engine: .9}, {utilization: 99, engine: .9}, {utilization: 99, engine: .9, contradicted: half},
+		}},
+		"utilization is gone": {lines: []line{broken, broken, {utilization: none}, broken, broken}},
+		"a new watch that helps": {lines: []line{broken, broken, {utilization: 99, contradicted: all},
+			{99, none, none, none, all[:2], 0, 0, 0}, {utilization: 99, engine: .9, sm: .9}}},
+		"a new watch that does not": {lines: []line{broken, broken, {utilization: 99, contradicted: all},
+			{99, none, none, none, all[:2], 0, 0, 0}, {utilization: 99, contradicted: all}}},
+		"one sample of profiling": {lines: []line{
+			broken, with(func(l *line) { l.countedAt = 1 }), with(func(l *line) { l.countedAt = 2 }), broken,
+		}},
+		"one sample of utilization": {lines: []line{
+			broken, with(func(l *line) { l.used = 1 }), with(func(l *line) { l.used = 2 }), broken,
+		}},
+		"a window that no Read saw":          {lines: []line{broken, broken, with(func(l *line) { l.pause = 1 }), broken}},
+		"utilization from before the window": {lines: slices.Repeat([]line{with(func(l *line) { l.used = 1.5 })}, 4)},
+		"windows shorter than utilization's": {lines: slices.Repeat([]line{broken}, 4), interval: 900 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			interval := cmp.Or(test.interval, time.Second)
+			top := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}})
+			b, trusting := snapshot.NewBuilder(top, profiledPlan(interval), nil), profiledPlan(interval)
+			trusting.AsRead = true
+			strict := snapshot.NewBuilder(top, trusting, nil)
+			now := time.Unix(1_800_000_000, 0)
+			ago := func(seconds float64) time.Time { return now.Add(-time.Duration(seconds * 1e9)) }
+			for i, l := range test.lines {
+				now = now.Add(interval + time.Duration(l.pause*1e9))
+				batch := &gpu.Batch{}
+				zeros := 0
+				for f, v := range []float64{l.utilization, l.engine, l.sm, l.tensor} {
+					switch {
+					case v == none:
+					case f == utilization:
+						batch.Add(0, f, gpu.Float(v), ago(l.used))
+					default:
+						batch.Add(0, f, gpu.Float(v), ago(l.countedAt))
+					}
+					if v == 0 && slices.Contains(l.contradicted, profiledNames[f]) {
+						zeros++
+					}
+				}
+				r := snapshot.Reading{Batch: batch, Begin: now, Now: now}
+				s := b.Build(r)
+				if diff := gocmp.Diff(l.contradicted, contradicted(s)); diff != "" {
+					t.Errorf("read %d (-want +got):\n%s", i, diff)
+				}
+				if b.InDoubt != zeros || (len(b.Contradicted) > 0) != (l.contradicted != nil) {
+					t.Errorf("read %d: %d samples dropped of %d, rows %v", i, b.InDoubt, zeros, b.Contradicted)
+				}
+				for f, c := range s.Columns {
+					if v, ok := c.Values[0].Number(); ok && slices.Contains(l.contradicted, profiledNames[f]) {
+						t.Errorf("read %d: %s is served as %v", i, c.Counter.Name, v)
+					}
+				}
+				if got := contradicted(strict.Build(r)); got != nil {
+					t.Errorf("read %d: strict goes without %v", i, got)
+				}
+			}
+		})
+	}
+}
+
+// A workload says how long kernels run and pause, in seconds at most, and how much of the SMs and tensor pipes they use.
+type workload struct {
+	run, pause, sm, tensor float64
+}
+
+var workloads = []workload{
+	{run: 0, pause: 1000},                        // idle, and decoding alone: no kernel runs
+	{run: 1000, pause: 0.01, sm: 1, tensor: 0},   // bound by memory
+	{run: 1000, pause: 1, sm: 1.0 / 132},         // one warp that waits
+	{run: 0.2, pause: 0.2, sm: 0.3, tensor: 0.1}, // decoding of tokens
+	{run: 2, pause: 2, sm: 0.8, tensor: 0.5},
+	{run: 20, pause: 20, sm: 0.8, tensor: 0.5},
+	{run: 90, pause: 90, sm: 0.8, tensor: 0.5},
+}
+
+// A track is when kernels ran, as sorted pairs of begin and end in seconds.
+type track struct {
+	workload
+	edges []float64
+}
+
+func newTrack(rnd *rand.Rand, length float64) track {
+	w := track{workload: workloads[rnd.IntN(len(workloads))]}
+	for at := rnd.Float64() * w.pause; at < length && w.run > 0; at += rnd.Float64() * w.pause {
+		end := at + rnd.Float64()*w.run
+		w.edges = append(w.edges, at, end)
+		at = end
+	}
+	return w
+}
+
+// share returns the part of a time in which kernels ran.
+func (w *track) share(from, to float64) float64 {
+	sum := 0.0
+	for i := 0; i < len(w.edges); i += 2 {
+		sum += max(0, min(to, w.edges[i+1])-max(from, w.edges[i]))
+	}
+	return sum / (to - from)
+}
+
+// Work of any kind contradicts nothing, whenever utilization and profiling are sampled, however late and irregular the
+// Reads are, and with MIG: a whole GPU beside a divided one that tells a utilization. CONTRADICTED_PAGES=1000000 is the
+// long run.
+func TestWorkContradictsNothing(t *testing.T) {
+	pages := 20_000
+	if text := os.Getenv("CONTRADICTED_PAGES"); text != "" {
+		var err error
+		if pages, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const reads = 100
+	busy := 0
+	for history := range pages / reads {
+		rnd := rand.New(rand.NewPCG(uint64(history), 23))
+		interval := []float64{1, 5, 30}[rnd.IntN(3)]
+		period := []float64{1.0 / 6, 1}[rnd.IntN(2)] // of the driver's utilization
+		top := gpu.NewTopology([]gpu.Device{
+			{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"},
+			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, UUID: "GPU-1"},
+			{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7, Parent: 1, ParentKind: gpu.KindGPU}, GPU: 1, UUID: "MIG-7"},
+		})
+		b := snapshot.NewBuilder(top, profiledPlan(time.Duration(interval*float64(time.Second))), nil)
+		work := newTrack(rnd, 4*reads*interval)
+		phase, shift := rnd.Float64()*interval, rnd.Float64()*interval
+		at := 3 * interval
+		for range reads {
+			at += interval * (0.9 + 0.2*rnd.Float64())
+			if rnd.IntN(50) == 0 {
+				at += interval * rnd.Float64() * 2 // a Read that is late misses windows
+			}
+			date := func(seconds float64) time.Time { return time.Unix(1_800_000_000, int64(seconds*1e9)) }
+			last := func(phase float64) float64 { return phase + math.Floor((at-phase)/interval)*interval }
+			used, counted := last(phase), last(shift)
+			if rnd.IntN(20) == 0 {
+				used -= interval // the newest sample came too late for this Read
+			}
+			batch := &gpu.Batch{}
+			percent := math.Round(100 * work.share(used-period, used))
+			if percent >= 90 {
+				busy++
+			}
+			batch.Add(0, utilization, gpu.Float(percent), date(used))
+			batch.Add(1, utilization, gpu.Int(100), date(used))
+			ran := work.share(counted-interval, counted)
+			for f, level := range []float64{engine: 1, sm: work.sm, tensor: work.tensor} {
+				if f != utilization {
+					batch.Add(0, f, gpu.Float(ran*level), date(counted))
+					batch.Add(1, f, gpu.Int(0), date(counted))
+					batch.Add(2, f, gpu.Float(ran*level), date(counted))
+				}
+			}
+			b.Build(snapshot.Reading{Batch: batch, Begin: date(at), Now: date(at)})
+			if b.InDoubt > 0 || b.Contradicted != nil {
+				t.Fatalf("history %d at %v: rows %v, %+v", history, at, b.Contradicted, work)
+			}
+		}
+	}
+	if busy < pages/10 {
+		t.Errorf("%d pages of a busy GPU", busy)
+	}
+}
