@@ -111,10 +111,6 @@ var lists = func() map[Kind]list {
 			func(s *State) *[]unstructured.Unstructured { return &s.NVIDIADrivers }, "v1alpha1"),
 		GPUClusters: custom("nvidia.com/GPUCluster", "gpuclusters", "gpuclusters",
 			func(s *State) *[]unstructured.Unstructured { return &s.GPUClusters }, "v1alpha1"),
-		HelmReleases: custom("helm.toolkit.fluxcd.io/HelmRelease", "helmreleases", "helmreleases",
-			func(s *State) *[]unstructured.Unstructured { return &s.HelmReleases }, "v2", "v2beta2", "v2beta1"),
-		Applications: custom("argoproj.io/Application", "applications", "applications",
-			func(s *State) *[]unstructured.Unstructured { return &s.Applications }, "v1alpha1"),
 	}
 	change := func(k Kind, change func(*list)) {
 		l := all[k]

@@ -35,8 +35,6 @@ const (
 	ClusterPolicies Kind = "clusterpolicies.nvidia.com"
 	NVIDIADrivers   Kind = "nvidiadrivers.nvidia.com"
 	GPUClusters     Kind = "gpuclusters.nvidia.com"
-	HelmReleases    Kind = "helmreleases.helm.toolkit.fluxcd.io"
-	Applications    Kind = "applications.argoproj.io"
 	Events          Kind = "events" // warnings of the operator's namespace
 )
 
@@ -108,8 +106,6 @@ type State struct {
 	ClusterPolicies []unstructured.Unstructured
 	NVIDIADrivers   []unstructured.Unstructured
 	GPUClusters     []unstructured.Unstructured
-	HelmReleases    []unstructured.Unstructured
-	Applications    []unstructured.Unstructured
 	// Events are the warnings about objects of Namespace, in no order. The API server forgets them after an
 	// hour by default.
 	Events []corev1.Event

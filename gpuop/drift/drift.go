@@ -30,8 +30,7 @@ type Options struct {
 
 // Kinds are what Judge reads; managedFields are needed.
 func Kinds() []cluster.Kind {
-	return []cluster.Kind{cluster.Pods, cluster.Secrets, cluster.ConfigMaps, cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters,
-		cluster.DaemonSets, cluster.HelmReleases, cluster.Applications}
+	return []cluster.Kind{cluster.Pods, cluster.Secrets, cluster.ConfigMaps, cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters, cluster.DaemonSets}
 }
 
 // helmTimeout is how long helm waits for an operation by default: one that is pending for longer was
@@ -57,18 +56,18 @@ type judging struct {
 // makes the next.
 func Judge(s *cluster.State, o Options) []report.Row {
 	j := &judging{State: s, Options: o}
-	all, broken := stored(s.Secrets, s.ConfigMaps)
+	all, broken := stored(s.Secrets)
 	releases := histories(all)
 	if o.Release != "" {
 		releases = slices.DeleteFunc(releases, func(h history) bool { return h[0].Name != o.Release })
 	}
-	j.controllers = controllers(s, releases)
+	j.controllers = controllers(s)
 	j.missing()
 	for _, err := range broken {
 		j.add(report.Seen("answer", "Secret", "%v", err), report.Unknown, "drift-release-unreadable", "Secret", err.Error(), "", sourceHelm)
 	}
 	for _, c := range j.controllers {
-		j.rows = append(j.rows, c.judge())
+		j.rows = append(j.rows, c.row())
 	}
 	releases = j.installed(releases)
 	for _, h := range releases {
@@ -105,10 +104,9 @@ func (j *judging) missed(k cluster.Kind) (cluster.Missing, bool) {
 	return j.Missing[i], true
 }
 
-// missing are the rows of what could not be read. Flux, Argo CD and the two newer kinds of the operator
-// need not be installed.
+// missing are the rows of what could not be read. The two newer kinds of the operator need not be installed.
 func (j *judging) missing() {
-	optional := []cluster.Kind{cluster.HelmReleases, cluster.Applications, cluster.NVIDIADrivers, cluster.GPUClusters}
+	optional := []cluster.Kind{cluster.NVIDIADrivers, cluster.GPUClusters}
 	for _, v := range judge.Unread(j.State, Kinds()) {
 		kind := cluster.Kind(v.Evidence.Object)
 		if v.State == report.Unknown && (j.Lacks(kind).Why != cluster.Unread || !slices.Contains(optional, kind)) {

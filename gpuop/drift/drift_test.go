@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
@@ -332,51 +331,31 @@ func object(kind, namespace, name string, content map[string]any) unstructured.U
 }
 
 func TestControllersOwnTheInstallation(t *testing.T) {
-	flux := map[string]any{"spec": map[string]any{"releaseName": "gpu-operator", "targetNamespace": "gpu-operator",
-		"chart": map[string]any{"spec": map[string]any{"chart": "gpu-operator"}}}}
+	flux := map[string]string{"helm.toolkit.fluxcd.io/name": "gpu", "helm.toolkit.fluxcd.io/namespace": "flux-system"}
 	for _, c := range []struct {
 		name string
-		make func(*cluster.State)
+		make func(*unstructured.Unstructured)
 		want string
 		says string
 	}{
-		{"Flux", func(s *cluster.State) {
-			s.HelmReleases = []unstructured.Unstructured{object("HelmRelease", "flux-system", "gpu", flux)}
-		},
-			"note drift-owner HelmRelease/gpu", "flux-system/gpu owns the installation"},
-		{"Flux, suspended", func(s *cluster.State) {
-			u := object("HelmRelease", "flux-system", "gpu", runtime.DeepCopyJSON(flux))
-			_ = unstructured.SetNestedField(u.Object, true, "spec", "suspend")
-			s.HelmReleases = []unstructured.Unstructured{u}
-		}, "warning drift-owner HelmRelease/gpu", "flux resume helmrelease gpu -n flux-system"},
-		{"Flux, not ready", func(s *cluster.State) {
-			u := object("HelmRelease", "flux-system", "gpu", runtime.DeepCopyJSON(flux))
-			u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "False", "message": "no such chart", "lastTransitionTime": "2026-11-22T20:00:00Z"}}}
-			s.HelmReleases = []unstructured.Unstructured{u}
-		}, "failed drift-owner HelmRelease/gpu", "no such chart"},
-		{"Flux by its label", func(s *cluster.State) {
-			s.ClusterPolicies[0].SetLabels(map[string]string{"helm.toolkit.fluxcd.io/name": "gpu", "helm.toolkit.fluxcd.io/namespace": "flux-system"})
-		}, "note drift-owner HelmRelease/gpu", "was not found"},
-		{"Argo CD", func(s *cluster.State) {
-			s.Applications = []unstructured.Unstructured{object("Application", "argocd", "gpu", map[string]any{
-				"spec":   map[string]any{"source": map[string]any{"chart": "gpu-operator"}, "syncPolicy": map[string]any{"automated": map[string]any{}}},
-				"status": map[string]any{"sync": map[string]any{"status": "Synced"}}})}
-		}, "note drift-owner Application/gpu", "argocd/gpu owns"},
-		{"Argo CD, out of sync", func(s *cluster.State) {
-			s.Applications = []unstructured.Unstructured{object("Application", "argocd", "gpu", map[string]any{
-				"status": map[string]any{"sync": map[string]any{"status": "OutOfSync"}, "resources": []any{map[string]any{"group": "nvidia.com", "kind": "ClusterPolicy"}}}})}
-		}, "failed drift-owner Application/gpu", "argocd app diff gpu"},
-		{"Argo CD by its annotation", func(s *cluster.State) {
-			s.ClusterPolicies[0].SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "gpu:nvidia.com/ClusterPolicy:gpu-operator/cluster-policy"})
+		{"Flux", func(p *unstructured.Unstructured) { p.SetLabels(flux) }, "note drift-owner HelmRelease/gpu", "flux-system/gpu owns the installation"},
+		{"Argo CD", func(p *unstructured.Unstructured) {
+			p.SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "gpu:nvidia.com/ClusterPolicy:gpu-operator/cluster-policy"})
 		}, "note drift-owner Application/gpu", "Application gpu owns"},
-		{"another's", func(s *cluster.State) {
-			s.HelmReleases = []unstructured.Unstructured{object("HelmRelease", "flux-system", "web", map[string]any{"spec": map[string]any{"chart": map[string]any{"spec": map[string]any{"chart": "web"}}}})}
-			s.Applications = []unstructured.Unstructured{object("Application", "argocd", "web", map[string]any{})}
+		{"Argo CD, in another namespace", func(p *unstructured.Unstructured) {
+			p.SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "apps_gpu:nvidia.com/ClusterPolicy:gpu-operator/cluster-policy"})
+		}, "note drift-owner Application/gpu", "Application apps/gpu owns"},
+		{"Argo CD before v3", func(p *unstructured.Unstructured) {
+			p.SetLabels(map[string]string{"app.kubernetes.io/instance": "gpu"})
+			p.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "argocd-controller"}})
+		}, "note drift-owner Application/gpu", "argocd app get gpu"},
+		{"Helm", func(p *unstructured.Unstructured) {
+			p.SetLabels(map[string]string{"app.kubernetes.io/instance": "gpu"})
 		}, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := load(t, "healthy.yaml")
-			c.make(s)
+			c.make(&s.ClusterPolicies[0])
 			rows := judged(t, s, intended(t))
 			if got := strings.Join(short(rows), "; "); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
@@ -387,7 +366,7 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 		})
 	}
 	s := load(t, "upgraded.yaml")
-	s.HelmReleases = []unstructured.Unstructured{object("HelmRelease", "flux-system", "gpu", flux)}
+	s.ClusterPolicies[0].SetLabels(flux)
 	for _, v := range judged(t, s, intended(t)) {
 		if v.ID == "drift-value" && v.State == report.Failed && !strings.Contains(v.Fix, "flux reconcile helmrelease gpu") {
 			t.Errorf("%s: next %q, want the HelmRelease", v.Subject, v.Fix)

@@ -4,25 +4,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const (
-	sourceFlux = "Flux: HelmRelease, spec.suspend and status.conditions"
-	sourceArgo = "Argo CD: Application, status.sync and resource tracking"
+	sourceFlux = "Flux helm-controller: the labels helm.toolkit.fluxcd.io"
+	sourceArgo = "Argo CD: resource tracking"
 )
 
-// A controller is what installs the chart again and again from a repository: a Flux HelmRelease, or an
-// Argo CD Application.
-type controller struct {
-	kind, namespace, name string
-	object                *unstructured.Unstructured // nil where only a label names it
-}
+// A controller installs the chart again and again from a repository: a Flux HelmRelease, or an Argo CD
+// Application.
+type controller struct{ kind, namespace, name string }
 
 func (c controller) String() string {
 	if c.namespace == "" {
@@ -30,9 +26,6 @@ func (c controller) String() string {
 	}
 	return c.kind + " " + c.namespace + "/" + c.name
 }
-
-// subject is the object as kubectl names it.
-func (c controller) subject() string { return c.kind + "/" + c.name }
 
 // change says where the values are changed.
 func (c controller) change() string {
@@ -50,123 +43,41 @@ func (c controller) revert() string {
 	return "argocd app sync " + c.name
 }
 
-// controllers finds what owns the releases and the custom resources.
-func controllers(s *cluster.State, releases []history) []controller {
+// controllers finds what owns the ClusterPolicies, by the marks that Flux and Argo CD leave on them.
+func controllers(s *cluster.State) []controller {
 	var out []controller
-	add := func(c controller) {
-		if c.name != "" && !slices.ContainsFunc(out, func(o controller) bool {
-			return o.kind == c.kind && o.name == c.name && (o.namespace == c.namespace || c.namespace == "")
-		}) {
-			out = append(out, c)
-		}
-	}
-	for i := range s.HelmReleases {
-		h := &s.HelmReleases[i]
-		name, _, _ := unstructured.NestedString(h.Object, "spec", "chart", "spec", "chart")
-		released, _, _ := unstructured.NestedString(h.Object, "spec", "releaseName")
-		target, _, _ := unstructured.NestedString(h.Object, "spec", "targetNamespace")
-		if target == "" {
-			target = h.GetNamespace()
-		}
-		if released == "" { // Flux puts the target namespace before the name where one is set
-			released = h.GetName()
-			if target != h.GetNamespace() {
-				released = target + "-" + h.GetName()
-			}
-		}
-		drives := slices.ContainsFunc(releases, func(r history) bool { return r[0].Name == released && r[0].Namespace == target })
-		if drives || operatorChart(name) {
-			add(controller{"HelmRelease", h.GetNamespace(), h.GetName(), h})
-		}
-	}
-	for i := range s.Applications {
-		if a := &s.Applications[i]; applies(a) {
-			add(controller{"Application", a.GetNamespace(), a.GetName(), a})
-		}
-	}
 	for i := range s.ClusterPolicies {
 		p := &s.ClusterPolicies[i]
-		labels, notes := p.GetLabels(), p.GetAnnotations()
-		add(controller{"HelmRelease", labels["helm.toolkit.fluxcd.io/namespace"], labels["helm.toolkit.fluxcd.io/name"], nil})
-		if tracked, _, found := strings.Cut(notes["argocd.argoproj.io/tracking-id"], ":"); found {
-			// the id may begin with the Application's namespace: namespace_name
-			namespace, name, both := strings.Cut(tracked, "_")
-			if !both {
-				namespace, name = "", tracked
+		labels := p.GetLabels()
+		tracked, _, marked := strings.Cut(p.GetAnnotations()["argocd.argoproj.io/tracking-id"], ":")
+		// the id may begin with the Application's namespace: namespace_name
+		namespace, name, both := strings.Cut(tracked, "_")
+		if !both {
+			namespace, name = "", tracked
+		}
+		if !marked && slices.ContainsFunc(p.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return strings.HasPrefix(e.Manager, "argocd-") }) {
+			name = labels["app.kubernetes.io/instance"] // the mark before Argo CD v3
+		}
+		for _, c := range []controller{
+			{"HelmRelease", labels["helm.toolkit.fluxcd.io/namespace"], labels["helm.toolkit.fluxcd.io/name"]}, {"Application", namespace, name},
+		} {
+			if c.name != "" && !slices.Contains(out, c) {
+				out = append(out, c)
 			}
-			add(controller{"Application", namespace, name, nil})
 		}
 	}
 	return out
 }
 
-// applies reports whether an Application installs the operator's chart, or its ClusterPolicy.
-func applies(a *unstructured.Unstructured) bool {
-	source, _, _ := unstructured.NestedMap(a.Object, "spec", "source")
-	sources, _, _ := unstructured.NestedSlice(a.Object, "spec", "sources")
-	for _, s := range append(sources, any(source)) {
-		m, _ := s.(map[string]any)
-		if operatorChart(text(m, "chart")) {
-			return true
-		}
+// row says that the controller owns the installation.
+func (c controller) row() report.Row {
+	v := report.Row{
+		ID: "drift-owner", State: report.Note, Subject: c.kind + "/" + c.name, Evidence: report.Seen("metadata", "ClusterPolicy", "names %s", c),
+		Reason: c.String() + " owns the installation: what helm or kubectl change beside it is undone when it next applies its own",
+		Fix:    fmt.Sprintf("flux get helmrelease %s -n %s  # whether it is ready", c.name, c.namespace), Source: sourceFlux,
 	}
-	resources, _, _ := unstructured.NestedSlice(a.Object, "status", "resources")
-	return slices.ContainsFunc(resources, func(r any) bool {
-		m, _ := r.(map[string]any)
-		return text(m, "group") == "nvidia.com" && text(m, "kind") == "ClusterPolicy"
-	})
-}
-
-// judge returns the rows of one controller: that it owns the installation, and whether it is able to.
-func (c controller) judge() report.Row {
-	v := report.Row{ID: "drift-owner", State: report.Note, Subject: c.subject(), Source: sourceFlux,
-		Reason: c.String() + " owns the installation: what helm or kubectl change beside it is undone when it next applies its own"}
 	if c.kind == "Application" {
-		v.Source = sourceArgo
-	}
-	v.Evidence = report.Seen("metadata", "ClusterPolicy", "names %s", c)
-	if c.object == nil {
-		v.Reason += "; the metadata of the ClusterPolicy names it, and the object itself was not found"
-		return v
-	}
-	v.Evidence = report.Seen("spec", c.subject(), "%s", c)
-	if c.kind == "Application" {
-		return c.application(v)
-	}
-	if suspended, _, _ := unstructured.NestedBool(c.object.Object, "spec", "suspend"); suspended {
-		v.State = report.Warning
-		v.Reason = c.String() + " owns the installation and is suspended: nothing that is changed where it is kept reaches the cluster"
-		v.Fix = fmt.Sprintf("flux resume helmrelease %s -n %s", c.name, c.namespace)
-		return v
-	}
-	conditions, _, _ := unstructured.NestedSlice(c.object.Object, "status", "conditions")
-	for _, item := range conditions {
-		m, _ := item.(map[string]any)
-		if text(m, "type") == "Ready" && text(m, "status") == "False" {
-			v.State, v.Since = report.Failed, at(text(m, "lastTransitionTime"))
-			v.Evidence = report.Seen("condition", c.subject(), "Ready=False: %s", text(m, "message")).At(v.Since)
-			v.Reason = fmt.Sprintf("%s owns the installation and is not ready: %s", c, strings.TrimSuffix(text(m, "message"), "."))
-			v.Fix = fmt.Sprintf("flux get helmrelease %s -n %s", c.name, c.namespace)
-		}
+		v.Fix, v.Source = "argocd app get "+c.name+"  # whether it is in sync", sourceArgo
 	}
 	return v
-}
-
-func (c controller) application(v report.Row) report.Row {
-	if status, _, _ := unstructured.NestedString(c.object.Object, "status", "sync", "status"); status == "OutOfSync" {
-		v.State = report.Failed
-		v.Reason = fmt.Sprintf("%s owns the installation and is OutOfSync: what is in the cluster is not what is kept for it", c)
-		v.Fix = "argocd app diff " + c.name
-		return v
-	}
-	if _, heals, _ := unstructured.NestedFieldNoCopy(c.object.Object, "spec", "syncPolicy", "automated"); !heals {
-		v.Reason = c.String() + " owns the installation and syncs by hand: what helm or kubectl change beside it is undone by the next sync"
-	}
-	return v
-}
-
-// at reads a time of Kubernetes; zero where it is none.
-func at(s string) time.Time {
-	t, _ := time.Parse(time.RFC3339, s)
-	return t
 }

@@ -16,7 +16,6 @@ import (
 
 	helm "helm.sh/helm/v3/pkg/release"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
@@ -52,12 +51,9 @@ type Release struct {
 // Decode reads a revision from the Secret that Helm keeps for it: base64 of gzip of JSON. It is nil
 // for a release of another chart. The error wraps ErrRelease.
 func Decode(s *corev1.Secret) (*Release, error) {
-	return decode(s.ObjectMeta, s.Data["release"])
-}
-
-func decode(meta metav1.ObjectMeta, text []byte) (*Release, error) {
+	text := s.Data["release"]
 	fail := func(what string, err error) error {
-		return fmt.Errorf("%w %s/%s: %s: %w", ErrRelease, meta.Namespace, meta.Name, what, err)
+		return fmt.Errorf("%w %s/%s: %s: %w", ErrRelease, s.Namespace, s.Name, what, err)
 	}
 	if len(text) == 0 {
 		return nil, fail("no key release", errors.New("the object is empty"))
@@ -94,7 +90,7 @@ func decode(meta metav1.ObjectMeta, text []byte) (*Release, error) {
 	if r.Objects, err = objects(h.Manifest); err != nil {
 		return nil, fail("manifest", err)
 	}
-	for _, e := range meta.ManagedFields {
+	for _, e := range s.ManagedFields {
 		if o := ownerIn(e); r.Writer.Manager == "" || o.Time.After(r.Writer.Time) {
 			r.Writer = o
 		}
@@ -158,24 +154,16 @@ func (r *Release) fallback(table *chart.Table, path chart.Path) (any, bool) {
 }
 
 // stored are the revisions of all releases of the chart in the state, and what could not be read.
-// Helm keeps them in Secrets, or, with HELM_DRIVER=configmap, in ConfigMaps.
-func stored(secrets []corev1.Secret, configMaps []corev1.ConfigMap) (all []*Release, broken []error) {
-	add := func(r *Release, err error) {
-		switch {
+func stored(secrets []corev1.Secret) (all []*Release, broken []error) {
+	for i := range secrets {
+		if !strings.HasPrefix(secrets[i].Name, "sh.helm.release.v1.") {
+			continue
+		}
+		switch r, err := Decode(&secrets[i]); {
 		case err != nil:
 			broken = append(broken, err)
 		case r != nil:
 			all = append(all, r)
-		}
-	}
-	for i := range secrets {
-		if s := &secrets[i]; strings.HasPrefix(s.Name, "sh.helm.release.v1.") {
-			add(Decode(s))
-		}
-	}
-	for i := range configMaps {
-		if c := &configMaps[i]; c.Labels["owner"] == "helm" && strings.HasPrefix(c.Name, "sh.helm.release.v1.") {
-			add(decode(c.ObjectMeta, []byte(c.Data["release"])))
 		}
 	}
 	slices.SortFunc(all, func(a, b *Release) int {

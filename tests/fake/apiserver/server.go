@@ -226,7 +226,7 @@ func (s *Server) list(w http.ResponseWriter, path string, metadata map[string]an
 var kinds = map[string]string{
 	"nodes": "Node", "pods": "Pod", "daemonsets": "DaemonSet", "configmaps": "ConfigMap", "namespaces": "Namespace", "resourcequotas": "ResourceQuota",
 	"secrets": "Secret", "customresourcedefinitions": "CustomResourceDefinition", "clusterpolicies": "ClusterPolicy",
-	"nvidiadrivers": "NVIDIADriver", "gpuclusters": "GPUCluster", "helmreleases": "HelmRelease", "applications": "Application", "events": "Event",
+	"nvidiadrivers": "NVIDIADriver", "gpuclusters": "GPUCluster", "events": "Event",
 }
 
 func typeOf(path string) (kind, version string) {
