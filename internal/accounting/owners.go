@@ -76,7 +76,7 @@ func ownersOf(e *sharedDevice, use *gpu.Use) []entityOwner {
 	if use.HasPod() {
 		owners = slices.DeleteFunc(slices.Clone(owners), func(o gpu.Owner) bool { return o.Pod == "" })
 	}
-	share := 1 / float64(max(use.Replicas, len(owners)))
+	shares := sharesOf(use, owners)
 	var list []entityOwner
 	at := make(map[accountKey]int, len(owners))
 	for i := range owners {
@@ -89,13 +89,37 @@ func ownersOf(e *sharedDevice, use *gpu.Use) []entityOwner {
 			list = append(list, entityOwner{key: key, owner: o, container: o.Container})
 		}
 		h := &list[j]
-		h.share += share
+		h.share += shares[i]
 		h.uid = cmp.Or(h.uid, o.PodUID)
 		if o.Container != h.container {
 			h.container = "" // a process is known by its pod
 		}
 	}
 	return list
+}
+
+// sharesOf returns the part of an entity that is assigned to each of its owners: what its claim's share consumes, halved
+// where two hold that share; where that is not known of all, an equal part.
+func sharesOf(use *gpu.Use, owners []gpu.Owner) []float64 {
+	shares := make([]float64, len(owners))
+	holders := make(map[string]float64, len(owners))
+	for i := range owners {
+		holders[owners[i].Replica]++
+	}
+	sum := 0.0
+	for i := range owners {
+		shares[i] = owners[i].Part / holders[owners[i].Replica]
+		sum += shares[i]
+	}
+	consumed := !slices.ContainsFunc(owners, func(o gpu.Owner) bool { return o.Part == 0 })
+	for i := range shares {
+		if !consumed {
+			shares[i] = 1 / float64(max(use.Replicas, len(owners)))
+		} else {
+			shares[i] /= max(sum, 1)
+		}
+	}
+	return shares
 }
 
 func keyOf(e *sharedDevice, o *gpu.Owner) accountKey {

@@ -34,6 +34,14 @@ func TestSharesOfOneGPU(t *testing.T) {
 			restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: unusedSeconds}, restEnergy: of{whole: unusedEnergy},
 		}
 	}
+	consumes := func(holders int, parts ...float64) []gpu.Use {
+		use := pods(gpu.SharingDRA, 0, 1, 2)
+		for i, part := range parts {
+			use[0].Owners[i].Part, use[0].Owners[i].Replica = part, string(rune('a'+i/holders))
+		}
+		return use
+	}
+	idle := func(m *moment) { m.util[0] = gpu.Int(0); runs()(m) }
 	unknown := func(what string) reported {
 		return reported{podAllocated: of{a: 2.5, b: 2.5}, notAvailable: of{what: 1}}
 	}
@@ -52,6 +60,27 @@ func TestSharesOfOneGPU(t *testing.T) {
 		"one of four replicas alone pays its activity and a quarter of the idle energy": {
 			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, pods(gpu.SharingTimeSlicing, 4, 1), nil)},
 			alone(6, 2.5, 700, 0, 300),
+		},
+		"two claims that consume a quarter and three quarters, idle": {
+			[]moment{at(0, consumes(1, 0.25, 0.75), idle), at(1, consumes(1, 0.25, 0.75), idle)},
+			reported{
+				podUtil: of{a: 0, b: 0}, podMemory: of{a: 0, b: 0}, podActive: of{a: 0, b: 0}, podAllocated: of{a: 2.5, b: 7.5}, podEnergy: of{a: 250, b: 750},
+				restUtil: of{whole: 0}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			},
+		},
+		"one share that two pods hold, and half of the GPU that no claim consumes": {
+			[]moment{at(0, consumes(2, 0.25, 0.25), idle), at(1, consumes(2, 0.25, 0.25), idle)},
+			reported{
+				podUtil: of{a: 0, b: 0}, podMemory: of{a: 0, b: 0}, podActive: of{a: 0, b: 0}, podAllocated: of{a: 1.25, b: 1.25}, podEnergy: of{a: 125, b: 125},
+				restUtil: of{whole: 0}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 750},
+			},
+		},
+		"claims that consume more than there is, or an unknown part": {
+			[]moment{at(0, consumes(1, 0.75, 0.75), idle), at(1, consumes(1, 0.75, 0.75), idle), at(2, consumes(1, 0.75, 0), idle)},
+			reported{
+				podUtil: of{a: 0, b: 0}, podMemory: of{a: 0, b: 0}, podActive: of{a: 0, b: 0}, podAllocated: of{a: 10, b: 10}, podEnergy: of{a: 1000, b: 1000},
+				restUtil: of{whole: 0}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			},
 		},
 		"two have what their processes did": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), process(2, 0.2, 100), process(2, 0.1, 100), process(100, 0.1, 50)))},

@@ -114,7 +114,7 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 		opt.Ready = append(opt.Ready, slices.Listed())
 		claims := client.Claims(ctx)
 		revisions = append(revisions, claims.Revision)
-		opt.Admin = claims.Admin
+		opt.Claimed = claims.Get
 		opt.Device = slices.Get
 	}
 	// Each only grows, and so does the sum.

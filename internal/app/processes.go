@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,11 +25,34 @@ type withProcesses struct {
 	open     func(context.Context, *gpu.Plan) (collector.Session, error) // NVML
 	interval time.Duration
 
+	topology *gpu.Topology // with what NVML adds to it; nil for that of Session
+
 	side    collector.Session // nil while there is none
 	here    []int             // row of side → row of Session, -1 for none
 	batch   gpu.Batch
 	err     error // why there is no side
 	retryAt time.Time
+}
+
+// Topology returns that of the first session, after locate with the places of GPU instances.
+func (s *withProcesses) Topology() *gpu.Topology { return cmp.Or(s.topology, s.Session.Topology()) }
+
+// locate adds where GPU instances are on their GPUs, which NVML knows and DCGM does not. NVML is open for as long as it
+// takes.
+func (s *withProcesses) locate(ctx context.Context) {
+	located := *s.Session.Topology()
+	cut := func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPUInstance }
+	if !slices.ContainsFunc(located.Devices, cut) || s.openSide(ctx) != nil {
+		return
+	}
+	located.Devices = slices.Clone(located.Devices)
+	for there, row := range s.here {
+		if row >= 0 {
+			located.Devices[row].Start = s.side.Topology().Devices[there].Start
+		}
+	}
+	s.topology = &located
+	_ = s.closeSide()
 }
 
 // Read reads the first session, and the processes from the second.

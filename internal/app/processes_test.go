@@ -118,6 +118,33 @@ func TestPairMatchesByUUID(t *testing.T) {
 	}
 }
 
+// DCGM does not say where GPU instances are; NVML is opened for it, and closed.
+func TestPairLocatesInstances(t *testing.T) {
+	_, driver, source := newPair()
+	s, err := source.Open(t.Context(), &gpu.Plan{Interval: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := uint32(4)
+	driver.topology.Devices[1].Start = &start
+	both := s.(*withProcesses)
+	before := both.Topology()
+	both.locate(t.Context())
+	for row, d := range both.Topology().Devices {
+		if located := d.Start != nil && *d.Start == 4; located != (row == 2) {
+			t.Errorf("row %d begins at %v", row, d.Start)
+		}
+	}
+	if driver.opened != 1 || driver.closed != 1 || before.Devices[2].Start != nil || both.Topology() != both.Topology() {
+		t.Errorf("opened %d times, closed %d times, and the engine's topology is its own: %v", driver.opened, driver.closed, before.Devices[2].Start)
+	}
+	driver.openErr = gpu.ErrUnavailable
+	both.topology = nil
+	if both.locate(t.Context()); both.Topology() != before {
+		t.Error("without NVML the topology is another")
+	}
+}
+
 func TestPairLivesWithoutItsSecond(t *testing.T) {
 	engine, driver, source := newPair()
 	s, err := source.Open(t.Context(), &gpu.Plan{Interval: time.Second})

@@ -27,6 +27,7 @@ type hardware struct {
 	named    bool // DCGM is configured, so that a missing library is a fault
 	fallback bool // NVML serves while DCGM is not there
 	dials    bool // a plain connection to the engine is tried before DCGM's
+	locates  bool // claims may name GPU instances by their places, which NVML adds to DCGM's topology
 }
 
 func newHardware(c config.Source, log *slog.Logger) *hardware {
@@ -90,9 +91,13 @@ func (s *sources) openDCGM(ctx context.Context, h *hardware, plan *gpu.Plan) (co
 	}
 	s.dcgmWorked.Store(true)
 	s.fallback.set(nil, nil)
-	return &withProcesses{Session: session, interval: plan.Interval, open: func(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
+	both := &withProcesses{Session: session, interval: plan.Interval, open: func(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
 		return s.openNVML(ctx, h, plan)
-	}}, nil
+	}}
+	if h.locates {
+		both.locate(ctx)
+	}
+	return both, nil
 }
 
 // openInstead opens NVML since DCGM is absent, for the reason why.

@@ -116,6 +116,7 @@ func (s *sources) source(ctx context.Context, cfg *config.Config, plan *gpu.Plan
 		return backend, nil
 	}
 	s.hardware = newHardware(cfg.Source, s.log)
+	s.hardware.locates = cfg.Kubernetes.Enabled && cfg.Kubernetes.DRA
 	if s.hardware.named || s.hardware.dcgm == nil || !cfg.Source.Sim.Fallback {
 		return backend, nil
 	}

@@ -18,6 +18,7 @@ const (
 	FormInstance Form = "index_mig"    // nvidia0/gi3 (GKE)
 	FormBare     Form = "bare_uuid"    // <uuid>
 	FormClaim    Form = "claim_device" // <driver>/<pool>/<device>, of a dynamic claim
+	FormPlaced   Form = "mig_placed"   // of a MIG device that a DRA driver makes when a pod starts: see Placed
 	FormUnknown  Form = "unknown"
 )
 
@@ -44,6 +45,9 @@ type ID struct {
 	// Instance and Compute are NVML's ids of the GPU and compute instance; under FormMIGIndex Instance
 	// is the index of the MIG device.
 	Instance, Compute uint32
+	// Profile and Start, of FormPlaced, are the GPU instance's profile and first memory slice.
+	Profile string
+	Start   uint32
 	// Replica is the number behind "::" or "vgpu"; empty for a whole device.
 	Replica string
 	// Text is the whole id if the form is FormUnknown or FormClaim.
@@ -114,6 +118,12 @@ func parseIndex(text string) (ID, bool) {
 // Claim returns the id of a device of a dynamic claim.
 func Claim(driver, pool, device string) ID {
 	return ID{Form: FormClaim, Text: driver + "/" + pool + "/" + device}
+}
+
+// Placed returns the id of the GPU instance of a profile that begins at a memory slice of a GPU: its own ids and its UUID
+// differ each time that it is made.
+func Placed(gpuUUID, profile string, start uint32) ID {
+	return ID{Form: FormPlaced, UUID: gpuUUID, Profile: profile, Start: start}
 }
 
 // ParseVisible reads a word that names devices of a container: of

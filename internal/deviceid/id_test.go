@@ -125,6 +125,28 @@ func TestRowsOfPartlyKnownNodes(t *testing.T) {
 	}
 }
 
+// A GPU instance is found where it is, if the driver says it.
+func TestPlaced(t *testing.T) {
+	first, third := uint32(0), uint32(3)
+	devices := slices.Clone(node().Devices)
+	r := deviceid.NewResolver(gpu.NewTopology(devices))
+	id := deviceid.Placed(gpu3, "1g.10gb", 3)
+	want(t, "of unknown places", r.Rows(id), nil)
+	if why := r.Missing(id); !strings.HasPrefix(why, "NVML does not say") {
+		t.Error(why)
+	}
+	for row, start := range map[int]*uint32{5: &first, 6: &third} {
+		devices[row].Start, devices[row].Profile = start, "1g.10gb"
+	}
+	r = deviceid.NewResolver(gpu.NewTopology(devices))
+	for id, rows := range map[deviceid.ID][]int{
+		deviceid.Placed(gpu3, "1g.10gb", 0): {5}, deviceid.Placed(strings.ToUpper(gpu3), "1g.10gb", 3): {6},
+		deviceid.Placed(gpu3, "2g.20gb", 3): nil, deviceid.Placed(gpu3, "1g.10gb", 1): nil, deviceid.Placed(gpu0, "1g.10gb", 0): nil,
+	} {
+		want(t, fmt.Sprint(id), r.Rows(id), rows)
+	}
+}
+
 // Why an id names nothing, and whether it says itself that it is one of NVIDIA's.
 func TestMissing(t *testing.T) {
 	const x, y = "GPU-00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"

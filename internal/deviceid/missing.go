@@ -24,6 +24,11 @@ func (r *Resolver) Missing(id ID) string {
 			return fmt.Sprintf("Its GPU %s is not there either.", id.UUID)
 		}
 		return fmt.Sprintf("The GPU has no GPU instance %d now. Restart the device plugin.", id.Instance)
+	case FormPlaced:
+		if !anyOf(func(d gpu.Device) bool { return d.Start != nil }) {
+			return "NVML does not say where GPU instances are: it says so to root alone, and no GPU may be partitioned by MIG."
+		}
+		return fmt.Sprintf("The GPU %s has no GPU instance %s at memory slice %d now: the DRA driver makes it when the pod starts.", id.UUID, id.Profile, id.Start)
 	case FormInstance:
 		return fmt.Sprintf("The GPU has no GPU instance %d now. Restart the device plugin.", id.Instance)
 	case FormBare:

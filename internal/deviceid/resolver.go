@@ -86,6 +86,8 @@ func (r *Resolver) namesInstance(id ID, row int, d *gpu.Device) bool {
 		return strings.EqualFold(d.MIGUUID, id.UUID)
 	case FormBare:
 		return strings.EqualFold(d.MIGUUID, "MIG-"+id.UUID)
+	case FormPlaced:
+		return strings.EqualFold(d.UUID, id.UUID) && d.Profile == id.Profile && d.Start != nil && *d.Start == id.Start
 	case FormMIGPath:
 		return strings.EqualFold(d.UUID, id.UUID) && d.InstanceID == id.Instance
 	case FormInstance:

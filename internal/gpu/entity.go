@@ -90,6 +90,8 @@ type Device struct {
 	InstanceID uint32 // NVML's id, the GPU_I_ID label; DCGM's entity id differs
 	Profile    string // "3g.20gb"
 	MIGUUID    string // "MIG-…"; empty for an instance with several compute instances
+	// Start is its first memory slice within the GPU, from 0; nil where NVML does not say it.
+	Start *uint32
 
 	Link   uint32 // the number of a link at its parent
 	Serial string // of a Grace CPU

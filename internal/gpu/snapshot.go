@@ -29,6 +29,7 @@ type Owner struct {
 	PodUID                    string  // empty where unknown
 	Resource                  string  // that assigned it, or its driver: "nvidia.com/gpu", "gpu.nvidia.com"
 	Replica                   string  // its id ("3" of GPU-…::3), or the share id of a claim; empty for a whole entity
+	Part                      float64 // of the entity's capacity, which its claim's share consumes, up to 1; 0 where unknown
 	Labels                    []Label // further ones: of the pod, dra_*, hpc_job
 }
 

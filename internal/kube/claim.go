@@ -2,7 +2,8 @@ package kube
 
 import (
 	"context"
-	"maps"
+	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 )
 
 const (
@@ -33,8 +36,8 @@ type Claims struct {
 
 // A claim is the kept part of a ResourceClaim.
 type claim struct {
-	admin map[deviceKey]bool // its devices, and whether it holds them with admin access; nil where not allocated
-	read  time.Time          // zero before the first answer
+	devices map[deviceKey]podmapper.Claimed // nil where it is not allocated
+	read    time.Time                       // zero before the first answer
 }
 
 // Claims reads claims until ctx is done. It needs get on resourceclaims.resource.k8s.io in the
@@ -45,31 +48,32 @@ func (c *Client) Claims(ctx context.Context) *Claims {
 	return s
 }
 
-// Admin reports whether a claim holds a device with admin access, as monitors do: beside the pod
-// that the device is allocated to (KEP-5018). It is false while nothing is known. It never waits.
-func (s *Claims) Admin(namespace, name, driver, pool, device string) bool {
+// Get returns what a claim's allocation says of a device, or of the share of it that has an id: whether it holds it with
+// admin access, as monitors do beside the pod that the device is allocated to (KEP-5018), and what it consumes of its
+// capacity (KEP-5075). It is zero while nothing is known. It never waits.
+func (s *Claims) Get(namespace, name, driver, pool, device, share string) podmapper.Claimed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	c, known := s.known[key]
-	admin, allocated := c.admin[deviceKey{driver, pool, device}]
+	claimed, allocated := c.devices[deviceKey{driver, pool, device, share}]
 	// A claim that does not have the device may be another one of the name by now.
-	again := c.admin != nil && !allocated && time.Since(c.read) >= retry
+	again := c.devices != nil && !allocated && time.Since(c.read) >= retry
 	if known && !again {
-		return admin
+		return claimed
 	}
 	if !known && len(s.known) >= maxClaims {
 		clear(s.known)
 	}
-	s.known[key] = claim{admin: c.admin} // due
+	s.known[key] = claim{devices: c.devices} // due
 	select {
 	case s.wake <- struct{}{}:
 	default: // it is about to look
 	}
-	return admin
+	return claimed
 }
 
-// Revision changes whenever an answer of Admin may.
+// Revision changes whenever an answer of Get may.
 func (s *Claims) Revision() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +104,7 @@ func (s *Claims) due() (keys []types.NamespacedName) {
 	defer s.mu.Unlock()
 	for key, c := range s.known {
 		age := time.Since(c.read)
-		if age >= reread || c.admin == nil && age >= retry {
+		if age >= reread || c.devices == nil && age >= retry {
 			keys = append(keys, key)
 		}
 	}
@@ -124,45 +128,54 @@ func (s *Claims) read(ctx context.Context, key types.NamespacedName) bool {
 	case apierrors.IsNotFound(err):
 		err = nil
 	case err == nil:
-		next.admin = adminOf(object)
+		next.devices = devicesOfClaim(object)
 	}
 	if s.client.report("resourceclaims", err); err != nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !maps.Equal(s.known[key].admin, next.admin) {
+	if !reflect.DeepEqual(s.known[key].devices, next.devices) {
 		s.revision++
 	}
 	s.known[key] = next
 	return true
 }
 
-// adminOf returns the devices that the status of a claim allocates, and whether with admin access
-// (resource.k8s.io/v1, DeviceRequestAllocationResult). It is nil where nothing is allocated.
-func adminOf(u *unstructured.Unstructured) map[deviceKey]bool {
+// devicesOfClaim returns the devices that the status of a claim allocates (resource.k8s.io/v1,
+// DeviceRequestAllocationResult). It is nil where nothing is allocated.
+func devicesOfClaim(u *unstructured.Unstructured) map[deviceKey]podmapper.Claimed {
 	var object struct {
 		Status struct {
 			Allocation struct {
 				Devices struct {
 					Results []struct {
-						Driver string `json:"driver"`
-						Pool   string `json:"pool"`
-						Device string `json:"device"`
-						Admin  bool   `json:"adminAccess"`
+						Driver   string         `json:"driver"`
+						Pool     string         `json:"pool"`
+						Device   string         `json:"device"`
+						Admin    bool           `json:"adminAccess"`
+						Share    string         `json:"shareID"`
+						Consumed map[string]any `json:"consumedCapacity"`
 					} `json:"results"`
 				} `json:"devices"`
 			} `json:"allocation"`
 		} `json:"status"`
 	}
 	read(u, &object)
-	var admin map[deviceKey]bool
+	var devices map[deviceKey]podmapper.Claimed
 	for _, r := range object.Status.Allocation.Devices.Results {
-		if admin == nil {
-			admin = map[deviceKey]bool{}
+		if devices == nil {
+			devices = map[deviceKey]podmapper.Claimed{}
 		}
-		key := deviceKey{r.Driver, r.Pool, r.Device}
-		admin[key] = admin[key] || r.Admin
+		key := deviceKey{r.Driver, r.Pool, r.Device, r.Share}
+		claimed := podmapper.Claimed{Admin: devices[key].Admin || r.Admin}
+		for name, v := range r.Consumed {
+			if claimed.Consumed == nil {
+				claimed.Consumed = map[string]float64{}
+			}
+			claimed.Consumed[strings.TrimPrefix(name, r.Driver+"/")] = quantity(v)
+		}
+		devices[key] = claimed
 	}
-	return admin
+	return devices
 }

@@ -2,6 +2,8 @@ package kube_test
 
 import (
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 )
 
 const claimsPath = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims"
@@ -32,27 +34,48 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 		resourceClaim("odd", "x", result("gpu-0", "yes")))
 	c, outcomes := s.client()
 	claims := c.Claims(t.Context())
-	if claims.Admin("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0") {
+	if claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin {
 		t.Error("admin access before anything is known")
 	}
-	until(t, "the claim monitor", func() bool { return claims.Admin("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0") })
+	until(t, "the claim monitor", func() bool { return claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin })
 	if claims.Revision() == 0 {
 		t.Error("the answer has changed, and the revision has not")
 	}
-	claims.Admin("ml", "odd", "gpu.nvidia.com", "node-1", "gpu-0")
-	claims.Admin("ml", "absent", "gpu.nvidia.com", "node-1", "gpu-0")
-	until(t, "the claim mixed", func() bool { return claims.Admin("ml", "mixed", "gpu.nvidia.com", "node-1", "gpu-0") })
+	claims.Get("ml", "odd", "gpu.nvidia.com", "node-1", "gpu-0", "")
+	claims.Get("ml", "absent", "gpu.nvidia.com", "node-1", "gpu-0", "")
+	until(t, "the claim mixed", func() bool { return claims.Get("ml", "mixed", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin })
 	for of, want := range map[[3]string]bool{
 		{"monitor", "node-1", "gpu-1"}: true, {"monitor", "node-2", "gpu-1"}: false, {"monitor", "node-1", "gpu-2"}: false,
 		{"mixed", "node-1", "gpu-1"}: false, {"mixed", "node-1", "gpu-2"}: false,
 		{"odd", "node-1", "gpu-0"}: false, {"absent", "node-1", "gpu-0"}: false,
 	} {
-		if got := claims.Admin("ml", of[0], "gpu.nvidia.com", of[1], of[2]); got != want {
+		if got := claims.Get("ml", of[0], "gpu.nvidia.com", of[1], of[2], "").Admin; got != want {
 			t.Errorf("%v: %t", of, got)
 		}
 	}
-	if claims.Admin("other", "monitor", "gpu.nvidia.com", "node-1", "gpu-0") {
+	if claims.Get("other", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin {
 		t.Error("a claim of another namespace has its name alone in common")
 	}
 	until(t, "what the API server answered", func() bool { _, ok := outcomes.of("resourceclaims"); return ok })
+}
+
+// A claim's status says what each share of a device consumes of its capacity, in any form of a quantity.
+func TestClaimsOfShares(t *testing.T) {
+	s := newServer(t)
+	share := func(id string, consumed map[string]any) map[string]any {
+		r := result("gpu-0", nil)
+		r["shareID"], r["consumedCapacity"] = id, consumed
+		return r
+	}
+	s.put(claimsPath, resourceClaim("shares",
+		share("a", map[string]any{"memory": "20Gi", "gpu.nvidia.com/shares": 1}), share("b", map[string]any{"memory": "60Gi", "odd": "x"})))
+	c, _ := s.client()
+	claims := c.Claims(t.Context())
+	get := func(id string) podmapper.Claimed {
+		return claims.Get("ml", "shares", "gpu.nvidia.com", "node-1", "gpu-0", id)
+	}
+	until(t, "the claim", func() bool { return get("a").Consumed != nil })
+	want(t, "a", get("a"), podmapper.Claimed{Consumed: map[string]float64{"memory": 20 << 30, "shares": 1}})
+	want(t, "b", get("b"), podmapper.Claimed{Consumed: map[string]float64{"memory": 60 << 30, "odd": 0}})
+	want(t, "another share", get("c"), podmapper.Claimed{})
 }

@@ -170,7 +170,7 @@ func resourceSlice(version string, generation int, devices ...map[string]any) ma
 	var list []any
 	for _, d := range devices {
 		if version == "v1beta1" {
-			d = map[string]any{"name": d["name"], "basic": map[string]any{"attributes": d["attributes"]}}
+			d = map[string]any{"name": d["name"], "basic": map[string]any{"attributes": d["attributes"], "capacity": d["capacity"]}}
 		}
 		list = append(list, d)
 	}
@@ -198,12 +198,14 @@ func TestSlicesOfOneNode(t *testing.T) {
 			s := newServer(t)
 			s.put("/apis/resource.k8s.io/"+older+"/resourceslices", resourceSlice(older, 1))
 			path := "/apis/resource.k8s.io/" + version + "/resourceslices"
+			placed := device("gpu-0-mig-1g12gb-19-3", map[string]string{"type": "mig", "parentUUID": "GPU-0", "profile": "1g.12gb"})
+			placed["capacity"] = map[string]any{"memory": map[string]any{"value": "11264Mi"}, "shares": map[string]any{"value": 4}}
 			s.put(path,
 				resourceSlice(version, 1, device("gpu-0", map[string]string{"uuid": "GPU-old"}), device("gpu-9", map[string]string{"uuid": "GPU-9"})),
 				resourceSlice(version, 2,
 					device("gpu-0", map[string]string{"uuid": "GPU-0", "type": "gpu"}),
 					device("gpu-1-mig", map[string]string{"gpu.nvidia.com/uuid": "MIG-1", "type": "mig", "profile": "1g.10gb"}),
-					device("gpu-2", nil)),
+					placed, device("gpu-2", nil)),
 			)
 			c, _ := s.client()
 			slices := c.Slices(t.Context(), "node-1")
@@ -213,6 +215,10 @@ func TestSlicesOfOneNode(t *testing.T) {
 			want(t, "gpu-0, of the pool's latest generation", gpu0, kube.Device{UUID: "GPU-0"})
 			mig, _ := slices.Get("gpu.nvidia.com", "node-1", "gpu-1-mig")
 			want(t, "gpu-1-mig", mig, kube.Device{UUID: "MIG-1", MIG: true, Profile: "1g.10gb"})
+			made, _ := slices.Get("gpu.nvidia.com", "node-1", "gpu-0-mig-1g12gb-19-3")
+			want(t, "a MIG device that is made when a pod starts", made, kube.Device{
+				MIG: true, Profile: "1g.12gb", Parent: "GPU-0", Start: 3, Capacity: map[string]float64{"memory": 11264 << 20, "shares": 4},
+			})
 			for _, name := range []string{"gpu-2", "gpu-3", "gpu-9"} { // without a UUID, not there, of an old generation
 				if d, ok := slices.Get("gpu.nvidia.com", "node-1", name); ok {
 					t.Errorf("%s is known: %+v", name, d)
@@ -255,7 +261,7 @@ func TestRecordedSlice(t *testing.T) {
 	slices := c.Slices(t.Context(), "e2e-node")
 	until(t, "the MIG device", func() bool {
 		d, ok := slices.Get("gpu.nvidia.com", "e2e-node", "gpu-3-mig-1g10gb-19-0")
-		return ok && d == kube.Device{UUID: "MIG-a0000000-0000-5000-8000-000000000001", MIG: true}
+		return ok && d.UUID == "MIG-a0000000-0000-5000-8000-000000000001" && d.MIG && d.Parent == "" && d.Capacity["memory"] == 80<<30
 	})
 }
 

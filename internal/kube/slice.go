@@ -2,8 +2,12 @@ package kube
 
 import (
 	"context"
+	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -11,11 +15,12 @@ import (
 )
 
 // A Device is a device of a ResourceSlice. NVIDIA's driver gives GPUs and MIG devices the attributes uuid and type ("gpu"
-// or "mig"), and MIG devices a profile.
+// or "mig"), and MIG devices parentUUID and a profile. A MIG device that it makes when a pod starts has no uuid: its name
+// has its place, gpu-MINOR-mig-PROFILE-ID-START (dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/mig.go).
 type Device = podmapper.ClaimDevice
 
-// deviceKey names a device as a claim's allocation does.
-type deviceKey struct{ driver, pool, device string }
+// deviceKey names a device as a claim's allocation does; a share has an id.
+type deviceKey struct{ driver, pool, device, share string }
 
 // A slice is the kept part of a ResourceSlice.
 type slice struct {
@@ -53,15 +58,15 @@ func (c *Client) Slices(ctx context.Context, node string) *Slices {
 	return s
 }
 
-// Get returns a device of the slices, if they have its UUID.
+// Get returns a device of the slices, if they have its UUID or its place.
 func (s *Slices) Get(driver, pool, device string) (Device, bool) {
 	s.indexing.Lock()
 	defer s.indexing.Unlock()
 	if revision := s.Revision(); s.index == nil || revision != s.at {
 		s.index, s.at = devicesOf(s.all()), revision
 	}
-	d, ok := s.index[deviceKey{driver, pool, device}]
-	return d, ok && d.UUID != ""
+	d, ok := s.index[deviceKey{driver: driver, pool: pool, device: device}]
+	return d, ok && (d.UUID != "" || d.Parent != "")
 }
 
 // devicesOf joins the slices of each pool's latest generation.
@@ -90,7 +95,12 @@ type attributes map[string]struct {
 	String string `json:"string"`
 }
 
-// sliceOf reads a ResourceSlice of any version. v1beta1 has a device's attributes under "basic".
+// capacities are those of a device.
+type capacities map[string]struct {
+	Value any `json:"value"`
+}
+
+// sliceOf reads a ResourceSlice of any version. v1beta1 has a device's attributes and capacity under "basic".
 func sliceOf(u *unstructured.Unstructured) slice {
 	var object struct {
 		Spec struct {
@@ -102,8 +112,10 @@ func sliceOf(u *unstructured.Unstructured) slice {
 			Devices []struct {
 				Name       string     `json:"name"`
 				Attributes attributes `json:"attributes"`
+				Capacity   capacities `json:"capacity"`
 				Basic      struct {
 					Attributes attributes `json:"attributes"`
+					Capacity   capacities `json:"capacity"`
 				} `json:"basic"`
 			} `json:"devices"`
 		} `json:"spec"`
@@ -117,7 +129,28 @@ func sliceOf(u *unstructured.Unstructured) slice {
 			full := spec.Driver + "/" + name
 			return d.Attributes[name].String + d.Attributes[full].String + d.Basic.Attributes[name].String + d.Basic.Attributes[full].String
 		}
-		s.devices[deviceKey{spec.Driver, spec.Pool.Name, d.Name}] = Device{UUID: text("uuid"), MIG: text("type") == "mig", Profile: text("profile")}
+		device := Device{UUID: text("uuid"), MIG: text("type") == "mig", Profile: text("profile")}
+		for _, all := range []capacities{d.Capacity, d.Basic.Capacity} {
+			for name, c := range all {
+				if device.Capacity == nil {
+					device.Capacity = map[string]float64{}
+				}
+				device.Capacity[strings.TrimPrefix(name, spec.Driver+"/")] = quantity(c.Value)
+			}
+		}
+		if start, err := strconv.ParseUint(d.Name[strings.LastIndex(d.Name, "-")+1:], 10, 32); err == nil && device.UUID == "" && device.MIG {
+			device.Parent, device.Start = text("parentUUID"), uint32(start)
+		}
+		s.devices[deviceKey{driver: spec.Driver, pool: spec.Pool.Name, device: d.Name}] = device
 	}
 	return s
+}
+
+// quantity reads an amount of a capacity, "20Gi", 0 for what is none.
+func quantity(v any) float64 {
+	q, err := resource.ParseQuantity(fmt.Sprint(v))
+	if err != nil {
+		return 0
+	}
+	return q.AsApproximateFloat64()
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -84,15 +83,18 @@ func (a *assignment) owner(h *Allocation) gpu.Owner {
 	} else if _, another := a.opt.Pod(h.Namespace, h.Pod); !another && a.Mapper.known[pod] != "" {
 		a.uids[pod] = a.Mapper.known[pod] // it is deleted, and listed still
 	}
-	if h.Claim != "" {
-		owner.Labels = append(a.claimLabels(h), owner.Labels...)
-	}
 	return owner
 }
 
 // addOwner makes an allocation the owner of rows, or one of several.
 func (a *assignment) addOwner(h *Allocation, rows []int) {
 	id, owner := h.ID, a.owner(h)
+	if h.Claim != "" { // which names one device
+		device, _ := a.opt.Device(h.Resource, h.Pool, h.Device)
+		uuid := cmp.Or(device.UUID, a.topology.Devices[rows[0]].MIGUUID)
+		owner.Labels = append(claimLabels(h, &device, uuid), owner.Labels...)
+		owner.Part = device.part(a.claimed(h).Consumed)
+	}
 	for _, row := range rows {
 		use := &a.uses[row]
 		use.Owners = append(use.Owners, owner)
@@ -166,7 +168,7 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 	seen := make(map[tenancy]uint64, len(allocations))
 	var valid []Allocation
 	for _, h := range allocations {
-		if info, ok := m.pod(h.podName()); ok && info.Finished || m.admin(&h) {
+		if info, ok := m.pod(h.podName()); ok && info.Finished || m.claimed(&h).Admin {
 			continue
 		}
 		valid = append(valid, h)
@@ -209,11 +211,22 @@ func (m *Mapper) match(h *Allocation) (rows []int, known bool) {
 	if !ok {
 		return nil, h.Resource == claimDriver
 	}
-	return m.resolver.Rows(deviceid.Parse(device.UUID)), h.Resource == claimDriver
+	return m.resolver.Rows(device.id()), h.Resource == claimDriver
 }
 
-// claimLabels are the reference's labels of a device that a claim holds.
-func (m *Mapper) claimLabels(h *Allocation) []gpu.Label {
+// part returns the part of the device that is consumed: by the capacity of which most is, memory or shares. It is 0
+// where none is.
+func (d *ClaimDevice) part(consumed map[string]float64) (part float64) {
+	for name, n := range consumed {
+		if all := d.Capacity[name]; all > 0 {
+			part = max(part, min(n/all, 1))
+		}
+	}
+	return part
+}
+
+// claimLabels are the reference's labels of a device that a claim holds; uuid is that which it has now.
+func claimLabels(h *Allocation, device *ClaimDevice, uuid string) []gpu.Label {
 	labels := []gpu.Label{
 		{Name: "dra_claim_name", Value: h.Claim},
 		{Name: "dra_claim_namespace", Value: h.ClaimNamespace},
@@ -221,10 +234,10 @@ func (m *Mapper) claimLabels(h *Allocation) []gpu.Label {
 		{Name: "dra_driver_name", Value: h.Resource},
 		{Name: "dra_pool_name", Value: h.Pool},
 	}
-	if device, _ := m.opt.Device(h.Resource, h.Pool, h.Device); device.MIG {
+	if device.MIG {
 		labels = append(labels,
 			gpu.Label{Name: "dra_mig_profile", Value: device.Profile},
-			gpu.Label{Name: "dra_mig_device_uuid", Value: device.UUID})
+			gpu.Label{Name: "dra_mig_device_uuid", Value: uuid})
 	}
 	return labels
 }

@@ -34,9 +34,27 @@ type PodInfo struct {
 
 // A ClaimDevice is a device of a ResourceSlice.
 type ClaimDevice struct {
-	UUID    string // of the GPU or the MIG device
+	UUID    string // of the GPU or the MIG device; "" for a MIG device that is made when a pod starts
 	MIG     bool
 	Profile string // of the MIG device, where known
+	// Parent is the UUID of the GPU of a MIG device without a UUID, and Start its first memory slice there.
+	Parent   string
+	Start    uint32
+	Capacity map[string]float64 // by name
+}
+
+// id returns the device's id.
+func (d *ClaimDevice) id() deviceid.ID {
+	if d.UUID == "" {
+		return deviceid.Placed(d.Parent, d.Profile, d.Start)
+	}
+	return deviceid.Parse(d.UUID)
+}
+
+// A Claimed is what a claim's allocation says of a device.
+type Claimed struct {
+	Admin    bool               // access that does not make an owner
+	Consumed map[string]float64 // of the device's capacity, by name; nil for a device that is not shared by capacity
 }
 
 // Options configure a Mapper. Metrics is required; zero values of the others are off.
@@ -64,13 +82,13 @@ type Options struct {
 	Stale func() (since time.Time, stale bool)
 	// Device returns a device that a claim holds, if it is known; nil ignores claims.
 	Device func(driver, pool, name string) (ClaimDevice, bool)
-	// Admin reports whether a claim holds a device with admin access, and so does not own it; nil
-	// knows of none.
-	Admin func(namespace, claim, driver, pool, device string) bool
+	// Claimed returns what the allocation of a claim says of a device or of a share of it; nil knows
+	// nothing.
+	Claimed func(namespace, claim, driver, pool, device, share string) Claimed
 	// Ready are closed when Pod and Device begin to know things. The first Attribute waits for them,
 	// for 1.5 s at most, so that the first page has all labels.
 	Ready []<-chan struct{}
-	// Revision differs whenever Pod, Device or Admin may answer otherwise.
+	// Revision differs whenever Pod, Device or Claimed may answer otherwise.
 	Revision func() uint64
 	// Replicated says how replicas of a device share it: time-slicing or MPS, which ids do not
 	// distinguish. Nil means time-slicing.
@@ -130,8 +148,8 @@ func New(opt Options) *Mapper {
 	if opt.Stale == nil {
 		opt.Stale = func() (time.Time, bool) { return time.Time{}, false }
 	}
-	if opt.Admin == nil {
-		opt.Admin = func(_, _, _, _, _ string) bool { return false }
+	if opt.Claimed == nil {
+		opt.Claimed = func(_, _, _, _, _, _ string) Claimed { return Claimed{} }
 	}
 	if opt.Revision == nil {
 		opt.Revision = func() uint64 { return 0 }
@@ -296,7 +314,10 @@ func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	return uids
 }
 
-// admin reports whether h is a claim's look at a device that is another's.
-func (m *Mapper) admin(h *Allocation) bool {
-	return h.Claim != "" && m.opt.Admin(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device)
+// claimed returns what the claim of h says of its device; nothing for a device of a plugin.
+func (m *Mapper) claimed(h *Allocation) Claimed {
+	if h.Claim == "" {
+		return Claimed{}
+	}
+	return m.opt.Claimed(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device, h.Share)
 }

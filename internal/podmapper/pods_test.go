@@ -6,6 +6,7 @@ import (
 	"math"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,19 +93,74 @@ func TestClaimsCarryTheirLabels(t *testing.T) {
 	want(t, "unmatched before the slice", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{"claim_device gpu.nvidia.com ": 1})
 
 	known, revision = true, 2
-	want(t, "labels", w.attribute().Of(5), []gpu.Label{
+	want(t, "labels", w.attribute().Of(5), ofMIG(migA))
+	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
+}
+
+// ofMIG are the labels of a MIG device that a pod claims.
+func ofMIG(uuid string) []gpu.Label {
+	return []gpu.Label{
 		{Name: "container", Value: "c"},
 		{Name: "dra_claim_name", Value: "mine"},
 		{Name: "dra_claim_namespace", Value: "ml"},
 		{Name: "dra_device_name", Value: "gpu-3-mig-1g10gb-19-0"},
 		{Name: "dra_driver_name", Value: "gpu.nvidia.com"},
-		{Name: "dra_mig_device_uuid", Value: migA},
+		{Name: "dra_mig_device_uuid", Value: uuid},
 		{Name: "dra_mig_profile", Value: "1g.10gb"},
 		{Name: "dra_pool_name", Value: "e2e-node"},
 		{Name: "namespace", Value: "ml"},
 		{Name: "pod", Value: "a"},
-	})
-	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
+	}
+}
+
+// A MIG device that the driver makes when a pod starts has the labels of one that was there before, each time that it is
+// made: the slice has its name, profile and place alone.
+func TestMIGDevicesThatAreMadeForAPod(t *testing.T) {
+	made := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
+		return podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}, name == "gpu-3-mig-1g10gb-19-0"
+	}
+	w := newWorld(t, podmapper.Options{Device: made}, kubelet.Lists(kubelet.Pod("ml/a",
+		kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-3-mig-1g10gb-19-0", ""))))
+	unmatched := map[string]float64{"claim_device gpu.nvidia.com ": 1}
+	remake := func(row int, id, start uint32, uuid string) {
+		devices := slices.Clone(node().Devices)
+		devices[row].InstanceID, devices[row].Start, devices[row].MIGUUID = id, &start, uuid
+		w.topology = gpu.NewTopology(devices)
+	}
+	want(t, "labels where NVML does not say places", pods(w.attribute()), map[int]string{})
+	remake(5, 7, 3, migA)
+	want(t, "labels while it is not there", pods(w.attribute()), map[int]string{})
+	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), unmatched)
+	why, err := w.mapper.Unmatched(t.Context(), w.topology)
+	if err != nil || len(why) != 1 || !strings.Contains(why[0].Why, "no GPU instance 1g.10gb at memory slice 4 now") {
+		t.Errorf("%v, %v", why, err)
+	}
+	remake(5, 7, 4, migA)
+	want(t, "labels", w.attribute().Of(5), ofMIG(migA))
+	remake(6, 12, 4, "MIG-again")
+	want(t, "labels when it is made again", w.attribute().Of(6), ofMIG("MIG-again"))
+	want(t, "matched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
+}
+
+// Each of the recorded shares of a GPU has the part that its claim consumes, by the capacity of which it consumes most.
+func TestSharesByCapacity(t *testing.T) {
+	sliced := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
+		d, ok := claimed(driver, pool, name)
+		d.Capacity = map[string]float64{"memory": 80 << 30, "shares": 4}
+		return d, ok
+	}
+	consumed := map[string]map[string]float64{
+		"3336a525-cb3a-412c-addd-c2e3655f9f2f": {"memory": 0, "shares": 1},
+		"442e5892-a1d7-4eac-824c-f1a1b3cac26a": {"memory": 60 << 30, "shares": 1, "other": 9},
+	}
+	w := newWorld(t, podmapper.Options{Device: sliced, Claimed: func(_, _, _, _, _, share string) podmapper.Claimed {
+		return podmapper.Claimed{Consumed: consumed[share]}
+	}}, kubelet.Lists(kubelet.Captures(t)["list-dra-consumable-share-id"].PodResources...))
+	parts := map[string]float64{}
+	for _, o := range w.attribute().UseOf(4).Owners {
+		parts[o.Pod] = o.Part
+	}
+	want(t, "parts", parts, map[string]float64{"dra-slice-a": 0.25, "dra-slice-b": 0.75})
 }
 
 // A monitor's claim with admin access sees a device and does not own it.
@@ -112,8 +168,8 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 	known, revision := false, uint64(1)
 	w := newWorld(t, podmapper.Options{
 		Device: claimed, Revision: func() uint64 { return revision },
-		Admin: func(namespace, claim, driver, pool, device string) bool {
-			return known && namespace == "ml" && claim == "watch" && driver == "gpu.nvidia.com" && pool == "e2e-node" && device == "gpu-0"
+		Claimed: func(namespace, claim, driver, pool, device, _ string) podmapper.Claimed {
+			return podmapper.Claimed{Admin: known && namespace == "ml" && claim == "watch" && driver == "gpu.nvidia.com" && pool == "e2e-node" && device == "gpu-0"}
 		},
 	}, kubelet.Lists(
 		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", "")),

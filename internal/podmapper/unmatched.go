@@ -3,7 +3,6 @@ package podmapper
 import (
 	"context"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -41,7 +40,7 @@ func (m *Mapper) missing(h *Allocation) string {
 	}
 	device, ok := m.opt.Device(h.Resource, h.Pool, h.Device)
 	if !ok {
-		return "No ResourceSlice of this node has it with a UUID: slices can lag behind claims, and the API server must let the exporter read them."
+		return "No ResourceSlice of this node has it with a UUID or a place on a GPU: slices can lag behind claims, and the API server must let the exporter read them."
 	}
-	return m.resolver.Missing(deviceid.Parse(device.UUID))
+	return m.resolver.Missing(device.id())
 }

@@ -11,13 +11,13 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// both returns an engine, and the environment of a program that finds DCGM and NVML.
-func both(t *testing.T) (*fakedcgm.Engine, []string) {
+// both returns an engine, and the environment of a program that finds DCGM and NVML, with more of its script.
+func both(t *testing.T, more ...string) (*fakedcgm.Engine, []string) {
 	t.Helper()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	dcgm, err := fakedcgm.Build()
 	fakedcgm.Need(t, err)
-	return engine, append(append(env, fakenvml.NewFor(t, "gpus 8").Env()...), "LD_LIBRARY_PATH="+dcgm+":"+libNVML(t))
+	return engine, append(append(env, fakenvml.NewFor(t, append([]string{"gpus 8"}, more...)...).Env()...), "LD_LIBRARY_PATH="+dcgm+":"+libNVML(t))
 }
 
 const (

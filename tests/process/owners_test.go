@@ -137,6 +137,47 @@ func TestOwnersApart(t *testing.T) {
 	}
 }
 
+// A MIG device that the DRA driver makes at a pod's start is found by its place, which NVML adds to what DCGM says.
+func TestMIGMadeForAPod(t *testing.T) {
+	t.Parallel()
+	const device = "gpu-7-mig-1g10gb-19-2"
+	text := func(s string) map[string]any { return map[string]any{"string": s} }
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Query().Get("watch") != "":
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		case r.URL.Path == "/apis/resource.k8s.io/v1/resourceslices":
+			json.NewEncoder(w).Encode(map[string]any{"kind": "ResourceSliceList", "apiVersion": "resource.k8s.io/v1",
+				"metadata": map[string]any{"resourceVersion": "1"}, "items": []any{map[string]any{
+					"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": map[string]any{"name": "s"},
+					"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "n"}, "devices": []any{map[string]any{
+						"name": device, "attributes": map[string]any{"parentUUID": text("GPU-00000007"), "type": text("mig"), "profile": text("1g.10gb")},
+					}}},
+				}}})
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "n", device, ""))))
+	engine, env := both(t, "gpu 7 set uuid GPU-00000007", "gpu 7 instance 9 0 1g.10gb 9984", "gpu 7 set start-9 2")
+	r := start(t, append(env, "NODE_NAME=n", "KUBECONFIG="+kubeconfig(t, server.URL)),
+		"--kubernetes", "--kubernetes-enable-dra", "--pod-resources-kubelet-socket", k.Socket())
+	r.sees("the pod", func(p page) bool {
+		return p.series("DCGM_FI_DEV_FB_USED", "GPU_I_ID", "pod", "dra_mig_profile")["9/a/1g.10gb"] > 0
+	})
+	r.signal(syscall.SIGTERM)
+	if code := r.ends(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	nothingOpen(t, engine)
+}
+
 // TestJobs follows job files from the start of a job to its end, over a folder that comes late,
 // goes and comes again, and over a reload.
 func TestJobs(t *testing.T) {

@@ -207,7 +207,7 @@ func TestUnitMismatchIsDeclined(t *testing.T) {
 }
 
 func TestTopology(t *testing.T) {
-	src, _ := source(t, cut...)
+	src, _ := source(t, append(slices.Clone(cut), "gpu 1 set start-9 6")...)
 	s := open(t, src, planOf(t, 100))
 	instance := func(id, gi uint32, profile, uuid string) gpu.Device {
 		return gpu.Device{
@@ -229,6 +229,8 @@ func TestTopology(t *testing.T) {
 		instance(109, 9, "1g.10gb", "MIG-00000000-0000-5000-8000-000100090000"),
 		whole(2, "00000000:1D:00.0"),
 	}
+	start := uint32(6)
+	want[3].Start = &start // to root alone
 	top := s.Topology()
 	if diff := cmp.Diff(want, top.Devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)

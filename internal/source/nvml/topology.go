@@ -144,6 +144,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		if err != nil {
 			return nil, nil, err
 		}
+		instance.Start = s.startOf(d.handle, sl.gi)
 		d.rows = append(d.rows, &row{
 			index: first + len(list), kind: gpu.KindGPUInstance, gi: sl.gi, target: s.target(d, sl.handle),
 		})
@@ -172,6 +173,23 @@ func instanceDevice(whole gpu.Device, entity gpu.Entity, slots []slot) (gpu.Devi
 		instance.MIGUUID = first.uuid // else there are several, and none is the instance's
 	}
 	return instance, nil
+}
+
+// startOf returns the first memory slice of a GPU instance; nil where the driver does not say it, as to users who are not
+// root.
+func (s *Session) startOf(whole gonvml.Device, gi int) *uint32 {
+	if s.symbols.missing("nvmlDeviceGetGpuInstanceById", "nvmlGpuInstanceGetInfo") != "" {
+		return nil
+	}
+	instance, ret := whole.GetGpuInstanceById(gi)
+	if ret != gonvml.SUCCESS {
+		return nil
+	}
+	info, ret := instance.GetInfo()
+	if ret != gonvml.SUCCESS {
+		return nil
+	}
+	return &info.Placement.Start
 }
 
 func (s *Session) target(d *device, handle gonvml.Device) target {

@@ -43,6 +43,8 @@ func (w *world) devices() (list []gpu.Device) {
 				d := whole
 				d.Entity, d.Entity.Kind, d.Entity.ID = part, gpu.KindGPUInstance, g.index*instancesPerGPU+s.id()
 				d.InstanceID, d.Profile, d.MIGUUID = s.id(), s.Name, uuid("MIG-", s.key)
+				start := uint32(s.start)
+				d.Start = &start
 				list = append(list, d)
 			}
 		}

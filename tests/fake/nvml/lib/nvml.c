@@ -1040,6 +1040,45 @@ nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t d, unsigned int *id)
 	END(NVML_SUCCESS);
 }
 
+struct nvmlGpuInstance_st {
+	int gpu;
+	unsigned int gi;
+};
+
+static struct nvmlGpuInstance_st instance_handles[MAX_GPUS][MAX_SLOTS];
+
+static struct setting *place(int gpu, unsigned int gi)
+{
+	char key[NAME];
+	snprintf(key, sizeof key, "start-%u", gi);
+	return setting(gpu, key);
+}
+
+nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t d, unsigned int id, nvmlGpuInstance_t *instance)
+{
+	BEGIN(d);
+	for (int s = 0; s < MAX_SLOTS; s++) {
+		if (!gpus[d->gpu].slots[s].used || gpus[d->gpu].slots[s].gi != (int)id)
+			continue;
+		if (!place(d->gpu, id))
+			END(NVML_ERROR_NO_PERMISSION);
+		instance_handles[d->gpu][s] = (struct nvmlGpuInstance_st){d->gpu, id};
+		*instance = &instance_handles[d->gpu][s];
+		END(NVML_SUCCESS);
+	}
+	END(NVML_ERROR_NOT_FOUND);
+}
+
+nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t instance, nvmlGpuInstanceInfo_t *info)
+{
+	BEGIN(NULL);
+	struct setting *s = place(instance->gpu, instance->gi);
+	if (!s)
+		END(NVML_ERROR_INVALID_ARGUMENT);
+	*info = (nvmlGpuInstanceInfo_t){.device = &handles[instance->gpu], .id = instance->gi, .placement = {.start = (unsigned int)s->number, .size = 1}};
+	END(NVML_SUCCESS);
+}
+
 /* ------------------------------------------------------------------- GPM */
 
 nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t d, nvmlGpmSupport_t *support)
