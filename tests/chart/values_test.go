@@ -69,7 +69,7 @@ func TestValues(t *testing.T) {
 		// Rules for other programs' queries record under names that the exporter serves: each is chosen by its name.
 		{values: "prometheusRule: {enabled: true}", has: []string{"name: gpu-fleet"}, lacks: "name: compat-"},
 		{values: "prometheusRule: {enabled: true, compat: [opencost]}", has: []string{"name: gpu-fleet", "name: compat-opencost"}, lacks: "name: compat-jobstats"},
-		{values: "prometheusRule: {enabled: true, compat: [autoscalers, jobstats]}", has: []string{"name: compat-autoscalers", "name: compat-jobstats"}, lacks: "name: compat-opencost"},
+		{values: "prometheusRule: {enabled: true, compat: [autoscalers, jobstats, from-nvidia-smi]}", has: []string{"name: compat-autoscalers", "name: compat-jobstats", "name: compat-from-nvidia-smi"}, lacks: "name: compat-opencost"},
 		{values: "prometheusRule: {enabled: true, compat: [opencosts]}", refused: "/prometheusRule/compat/0"},
 
 		// The API server refuses a container that is privileged, or has CAP_SYS_ADMIN by that name, and may not escalate.

@@ -285,7 +285,7 @@ gpus: [{board: H100-SXM5-80GB, sharing: time-slicing, replicas: 2, mig: [3g.40gb
 pods:
   - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0/1"]}
   - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0/1"]}
-`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}}
+`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}, ""}
 	r, u := newRig(t), &uses(t)[0]
 	plain := r.world(&k, u.Scrape)
 	if plain.answered(t, u, plain) || !r.world(&k, u.Scrape, remedy{rules: "opencost.yml"}).answered(t, u, plain) {
@@ -295,10 +295,10 @@ pods:
 
 // Where no series of a device names its owner, OpenCost's bill is that of the rules.
 func TestOpenCostOfOwnersApart(t *testing.T) {
-	r, u := newRig(t), &uses(t)[0]
+	r, u, apart := newRig(t), &uses(t)[0], remedy{arg: "--owner-labels=info", rules: "opencost.yml"}
 	for i := range kinds {
 		k := &kinds[i]
-		if !r.world(k, u.Scrape, remedy{arg: "--owner-labels=info", rules: "opencost.yml"}).answered(t, u, r.world(k, u.Scrape)) {
+		if !r.world(k, u.Scrape, apart).answered(t, u, r.world(k, u.Scrape)) {
 			t.Errorf("%s is not answered for %s", u.Reads, k.name)
 		}
 	}

@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -13,12 +14,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
-	"go.yaml.in/yaml/v3"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
@@ -26,9 +29,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 const (
+	compat         = "../../deployment/rules/compat/"
 	nodeName       = "node-1"
 	scrapeInterval = 30 * time.Second
 	scrapes        = 14 // the ranges of the queries are of five minutes
@@ -45,6 +50,7 @@ func container(pod, name string) owner {
 type kind struct {
 	name, node string
 	owners     []owner
+	faults     string // of the simulator; none where it is empty
 }
 
 var kinds = []kind{
@@ -53,32 +59,32 @@ gpus: [{board: H100-SXM5-80GB, count: 3}]
 pods:
   - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
   - {pod: fold, host: true, job: "4711", workload: training, devices: ["1"]}
-`, []owner{container("chat-0", "vllm"), {"jobid": "4711"}}},
+`, []owner{container("chat-0", "vllm"), {"jobid": "4711"}}, ""},
 	{"time-sliced", `
 gpus: [{board: H100-SXM5-80GB, sharing: time-slicing, replicas: 4}]
 pods:
   - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
   - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0"]}
   - {pod: burn-in, host: true, workload: notebook, devices: ["0"]}
-`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}},
+`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}, ""},
 	{"two containers", `
 gpus: [{board: H100-SXM5-80GB}]
 pods:
   - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
   - {namespace: serving, pod: chat-0, container: draft, workload: batch, devices: ["0"]}
-`, []owner{container("chat-0", "vllm"), container("chat-0", "draft")}},
+`, []owner{container("chat-0", "vllm"), container("chat-0", "draft")}, ""},
 	{"MIG", `
 gpus: [{board: H100-SXM5-80GB, mig: [3g.40gb, 3g.40gb]}]
 pods:
   - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0/1"]}
   - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0/2"]}
-`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}},
+`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}, ""},
 	{"DRA", `
 gpus: [{board: H100-SXM5-80GB, sharing: dra}]
 pods:
   - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
   - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0"]}
-`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}},
+`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}, ""},
 }
 
 // A world is a Prometheus that has scraped the node of a kind.
@@ -94,11 +100,12 @@ func (w *world) now() time.Time { return w.ends[len(w.ends)-1] }
 func pages(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.Time) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		model, err := sim.ParseNode(strings.NewReader("name: x\ndriver: 570.124.06\ncuda: 12080\n"+k.node), k.name)
+		machine, err := sim.ParseNode(strings.NewReader("name: x\ndriver: 570.124.06\ncuda: 12080\n"+k.node), k.name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		source, err := sim.New(sim.Options{Model: model, Seed: 7})
+		faults := simulated.Scenario(t, cmp.Or(k.faults, "faults: []"))
+		source, err := sim.New(sim.Options{Model: machine, Seed: 7, Scenario: faults})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +126,12 @@ func pages(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.T
 		if err != nil {
 			t.Fatal(err)
 		}
-		encoder := exposition.NewEncoder(app.EncoderOptions(cfg, slog.New(slog.DiscardHandler)))
+		registry := prometheus.NewRegistry()
+		options := app.EncoderOptions(cfg, slog.New(slog.DiscardHandler))
+		if cfg.Web.ExporterMetrics {
+			options.Trailer = func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) }
+		}
+		encoder := exposition.NewEncoder(options)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		l := loop.New(loop.Options{
@@ -127,7 +139,7 @@ func pages(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.T
 			Strict: cfg.Metrics.Compatibility == config.CompatibilityStrict,
 			Options: collector.Options{
 				Source: collector.SourceOf(source.Open), Plan: plan, Attributors: []collector.Attributor{source},
-				Registerer: prometheus.NewRegistry(),
+				Registerer: registry,
 				Publish: func(s *gpu.Snapshot) {
 					if s.Topology == nil {
 						return
@@ -146,17 +158,25 @@ func pages(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.T
 	return list, times
 }
 
-// moreLines returns the default counters file with a line for each metric of the data file that it lacks.
+// moreLines returns the default counters file with a line for each metric that it lacks and that the data file or a
+// rule file selects.
 func moreLines(t *testing.T) []byte {
 	t.Helper()
-	text, err := os.ReadFile("queries.yaml")
+	files, err := filepath.Glob(compat + "*.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	content := string(etc.Default())
-	for _, name := range regexp.MustCompile(`\bDCGM_FI_\w+`).FindAllString(string(text), -1) {
-		if !strings.Contains(content, "\n"+name+",") {
-			content += name + ", gauge, Asked for.\n"
+	for _, path := range append(files, "queries.yaml") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`\bDCGM_(?:FI|EXP)_\w+`).FindAllString(string(text), -1) {
+			_, current, ok := catalog.Rename(name, catalog.Classic)
+			if !strings.Contains(content, "\n"+name+",") && !(ok && current.Name != name) {
+				content += name + ", gauge, Selected.\n"
+			}
 		}
 	}
 	return []byte(content)
@@ -209,13 +229,10 @@ func scrape(t *testing.T, k *kind, pages [][]byte, times []time.Time, way string
 // record evaluates the rules of a file at the time of each scrape.
 func (w *world) record(t *testing.T, file string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../deployment/rules/compat", file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var groups rulefmt.RuleGroups
-	if err := yaml.Unmarshal(text, &groups); err != nil {
-		t.Fatal(err)
+	p := parser.NewParser(parser.Options{})
+	groups, errs := rulefmt.ParseFile(compat+file, false, model.LegacyValidation, p, slog.New(slog.DiscardHandler))
+	if len(errs) > 0 {
+		t.Fatal(errs)
 	}
 	for _, at := range w.ends {
 		for _, g := range groups.Groups {

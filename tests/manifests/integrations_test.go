@@ -170,25 +170,34 @@ func TestOpenTelemetryUnits(t *testing.T) {
 
 // TestDatadogPatterns: each pattern matches a family that the exporter has.
 func TestDatadogPatterns(t *testing.T) {
-	text, err := os.ReadFile(integrations + "datadog.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conf struct {
-		Instances []struct {
-			Metrics []string
-		}
-	}
-	if err := yaml.Unmarshal(text, &conf); err != nil || len(conf.Instances) != 1 || len(conf.Instances[0].Metrics) == 0 {
-		t.Fatal(err, conf)
-	}
 	served, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pattern := range conf.Instances[0].Metrics {
-		if !regexp.MustCompile("`" + pattern + "`").Match(served) {
-			t.Errorf("no family matches %s", pattern)
+	for _, file := range []string{"datadog.yaml", "datadog-dcgm.yaml"} {
+		text, err := os.ReadFile(integrations + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var conf struct {
+			Instances []struct {
+				Endpoint     string `yaml:"openmetrics_endpoint"`
+				Metrics      []string
+				ExtraMetrics []string `yaml:"extra_metrics"`
+			}
+		}
+		if err := yaml.Unmarshal(text, &conf); err != nil || len(conf.Instances) != 1 {
+			t.Fatal(file, err, conf)
+		}
+		one := conf.Instances[0]
+		patterns := append(one.Metrics, one.ExtraMetrics...)
+		if one.Endpoint != "http://localhost:9400/metrics" || len(patterns) < 4 {
+			t.Errorf("%s: %+v", file, one)
+		}
+		for _, pattern := range patterns {
+			if !regexp.MustCompile("`" + strings.TrimPrefix(pattern, "^") + "`").Match(served) {
+				t.Errorf("%s: no family matches %s", file, pattern)
+			}
 		}
 	}
 }

@@ -159,7 +159,7 @@ func checkFlag(t *testing.T, path, help, name, value string) {
 
 // notLabels are words in code font of docs/consumers.md that are something else.
 var notLabels = map[string]bool{
-	"up": true, "none": true, "sim": true, "command": true, "honor_labels": true, "exported_pod": true, "rule_files": true,
+	"up": true, "none": true, "sim": true, "command": true, "honor_labels": true, "exported_pod": true, "rule_files": true, "jobstats": true,
 }
 
 // checkSpan holds that the variables and labels of a code span are in the code.
