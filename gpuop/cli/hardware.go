@@ -10,7 +10,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 // hardware is how a user says which GPUs are meant: a model and a number, or a Node.
@@ -52,7 +51,7 @@ func (h *hardware) read(e *env) (n *node.Node, gpus []mig.GPU, findings []report
 	if h.gpu == "" {
 		return nil, nil, nil, fmt.Errorf("%w: say which GPUs, with --gpu MODEL (and --gpus N) or --node FILE", errUsage)
 	}
-	g, err := sharing.FindGPU(h.gpu)
+	g, err := mig.FindGPU(h.gpu)
 	if err != nil {
 		return n, nil, findings, fmt.Errorf("--gpu: %w", err)
 	}

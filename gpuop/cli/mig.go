@@ -322,7 +322,7 @@ func (e *env) partition(gpu mig.GPU, file, config string, words []string) (mig.N
 	case config == "":
 		return none, "", nil, fmt.Errorf("%w: say which partition, with --config NAME or PROFILE=N…", errUsage)
 	case file == "" && gpu.Board == nil:
-		return none, "", nil, fmt.Errorf("%w: %s has no MIG", mig.ErrUnknownBoard, gpu.Product)
+		return none, "", nil, fmt.Errorf("%w: %s has no MIG", mig.ErrUnknownGPU, gpu.Product)
 	case file == "":
 		entry, err := mig.Default(*gpu.Board, config)
 		if err != nil {

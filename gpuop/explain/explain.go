@@ -11,7 +11,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 //go:embed words.txt
@@ -134,17 +133,19 @@ func family(word string) []Entry {
 // model explains a GPU by its common name or by its product label, with the ending for sharing or MIG.
 func model(word string) []Entry {
 	product, shared := strings.CutSuffix(word, "-SHARED")
+	g, err := mig.FindGPU(product)
+	if err != nil {
+		return nil
+	}
 	entry := Entry{Kind: "board", Writer: "GFD, as nvidia.com/gpu.product"}
-	if b, err := mig.FindBoard(product); err == nil {
+	if b := g.Board; b != nil {
 		entry.Words, entry.Source = []string{word, b.Name}, b.Source
 		entry.Meaning = fmt.Sprintf("A GPU with MIG: %d compute slices, %d memory slices; gpuop mig profiles %s lists its profiles.",
 			b.ComputeSlices, b.MemorySlices, b.Typical)
-	} else if g, err := sharing.FindGPU(product); err == nil {
+	} else {
 		entry.Words, entry.Source = []string{word, g.Product}, "nvidia-smi on such a board; CUDA GPUs list"
 		entry.Meaning = fmt.Sprintf("A GPU without MIG: %d MiB of memory on a typical board, family %s, compute capability %s.",
 			g.MemoryMiB, g.Family, g.ComputeCapability)
-	} else {
-		return nil
 	}
 	entries := []Entry{entry}
 	switch {

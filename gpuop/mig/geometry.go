@@ -112,7 +112,12 @@ var boardsText string
 
 // Boards returns the geometry table, one row per geometry, oldest architecture first. The result is shared: callers
 // must not change it.
-var Boards = sync.OnceValue(func() []Board {
+func Boards() []Board {
+	return table()[:slices.IndexFunc(table(), func(b Board) bool { return len(b.Profiles) == 0 })]
+}
+
+// table has the boards with MIG, and behind them GPUs without.
+var table = sync.OnceValue(func() []Board {
 	var boards []Board
 	for line := range strings.Lines(boardsText) {
 		// a test reads every row
@@ -166,69 +171,72 @@ func normal(s string) string {
 	return strings.TrimPrefix(s, "nvidia-")
 }
 
-// ErrUnknownBoard is returned for a word that names no board of the geometry table, or several.
-var ErrUnknownBoard = errors.New("unknown MIG board")
+// ErrUnknownGPU is returned for a word that names no GPU of the table, or several, and for a GPU without
+// MIG where one with MIG is wanted.
+var ErrUnknownGPU = errors.New("unknown GPU")
 
-// FindBoard finds the row for what a user knows a GPU by: the row's name, an everyday name
+// FindBoard finds the row for what a user knows a GPU with MIG by: the row's name, an everyday name
 // ("A100-40GB"), a PCI id in any usual spelling ("0x20B010DE", "20b0", "10de:20b0"), or the value
 // of the nvidia.com/gpu.product label, with or without the suffixes that MIG and sharing add to it.
-// The error wraps ErrUnknownBoard and names the spellings that were probably meant.
+// The error wraps ErrUnknownGPU and names the spellings that were probably meant.
 func FindBoard(word string) (Board, error) {
-	boards := Boards()
-	if id, ok := pciID(word); ok {
-		for _, b := range boards {
-			if slices.Contains(b.PCIIDs, id) {
-				return b, nil
-			}
-		}
+	b, err := find(word)
+	if err == nil && len(b.Profiles) == 0 {
+		return Board{}, fmt.Errorf("%w with MIG: %q has none", ErrUnknownGPU, word)
 	}
+	return b, err
+}
+
+// FindGPU finds a GPU, with or without MIG, by what FindBoard takes. A product label stays the GPU's.
+func FindGPU(word string) (GPU, error) {
+	b, err := find(word)
+	if err != nil {
+		return GPU{}, err
+	}
+	label := strings.Join(strings.Fields(strings.ReplaceAll(word, "_", " ")), "-")
+	if !strings.HasPrefix(strings.ToLower(label), "nvidia-") || len(b.Profiles) == 0 {
+		label = ""
+	}
+	return b.GPU(label), nil
+}
+
+func find(word string) (Board, error) {
 	n := normal(word)
 	for _, u := range unattested {
 		if strings.HasPrefix(n, u.product) {
-			return Board{}, fmt.Errorf("%w %q: %s, and its MIG profiles are not known here (%s)", ErrUnknownBoard, word, u.what, u.source)
+			return Board{}, fmt.Errorf("%w %q: %s, and its MIG profiles are not known here (%s)", ErrUnknownGPU, word, u.what, u.source)
 		}
 	}
-	best, length := byProduct(boards, n)
+	id, isID := pciID(word)
+	var best Board
+	length := 0 // of the longest product name that n begins with
 	var names, begun []string
-	for _, b := range boards {
-		for _, name := range append([]string{b.Name}, b.Aliases...) {
-			if normal(name) == n {
-				return b, nil
-			}
-			names = append(names, name)
+	for _, b := range table() {
+		all := append([]string{b.Name}, b.Aliases...)
+		if isID && slices.Contains(b.PCIIDs, id) || slices.ContainsFunc(all, func(name string) bool { return normal(name) == n }) {
+			return b, nil
 		}
-		short := b.Name
-		if len(b.Aliases) > 0 {
-			short = b.Aliases[0]
-		}
-		if n != "" && strings.HasPrefix(normal(short), n) {
-			begun = append(begun, short)
-		}
-	}
-	switch {
-	case length > 0:
-		return best, nil
-	case len(begun) > 0:
-		return Board{}, fmt.Errorf("%w %q: want one of %s", ErrUnknownBoard, word, strings.Join(begun, ", "))
-	}
-	if near := report.Nearest(word, names); near != "" {
-		return Board{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknownBoard, word, near)
-	}
-	return Board{}, fmt.Errorf("%w %q: no board of that name, PCI id or nvidia.com/gpu.product label has MIG here", ErrUnknownBoard, word)
-}
-
-// byProduct finds the board with the longest product name that n begins with; length is 0 without
-// one.
-func byProduct(boards []Board, n string) (best Board, length int) {
-	for _, b := range boards {
 		for _, p := range b.Products {
 			rest, ok := strings.CutPrefix(n, p)
 			if ok && (rest == "" || rest[0] == '-') && len(p) > length {
 				best, length = b, len(p)
 			}
 		}
+		names = append(names, all...)
+		if short := all[min(1, len(all)-1)]; n != "" && strings.HasPrefix(normal(short), n) {
+			begun = append(begun, short)
+		}
 	}
-	return best, length
+	near := report.Nearest(word, names)
+	switch {
+	case length > 0:
+		return best, nil
+	case len(begun) > 0:
+		return Board{}, fmt.Errorf("%w %q: want one of %s", ErrUnknownGPU, word, strings.Join(begun, ", "))
+	case near != "":
+		return Board{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknownGPU, word, near)
+	}
+	return Board{}, fmt.Errorf("%w %q: want a name such as T4, L40S or A100-80GB, a PCI id, or the nvidia.com/gpu.product label", ErrUnknownGPU, word)
 }
 
 // pciID reads a PCI device id of NVIDIA's and returns it as mig-parted's device-filter spells it.

@@ -35,12 +35,16 @@ type GPU struct {
 	Instances Request
 }
 
-// GPU returns a GPU of this row with MIG off. An empty product means the most common board.
+// GPU returns a GPU of this row, with MIG off where it has MIG. An empty product means the most common board.
 func (b Board) GPU(product string) GPU {
 	if product == "" {
 		product = b.Typical
 	}
-	return GPU{Product: product, MemoryMiB: b.MemoryMiB, Family: b.Family, ComputeCapability: b.ComputeCapability, Board: &b}
+	g := GPU{Product: product, MemoryMiB: b.MemoryMiB, Family: b.Family, ComputeCapability: b.ComputeCapability}
+	if len(b.Profiles) > 0 {
+		g.Board = &b
+	}
+	return g
 }
 
 // Replication is what a sharing configuration does to resources.

@@ -321,12 +321,27 @@ func TestFindBoard(t *testing.T) {
 			t.Errorf("%q: %q, %v, want %q", word, b.Name, err, want)
 		}
 	}
-	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "did you mean", "T4": "has MIG here", "": "has MIG here",
+	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "did you mean", "T4": "has none", "": "such as T4",
 		"H20-3e": "not known here", "NVIDIA-H20-3e": "not known here", "H20-141GB": "not known here", "NVIDIA-H20-141GB-HBM3e": "not known here",
 		"NVIDIA-H100-SXM5-94GB": "not known here", "H100-94GB": "H100-", "NVIDIA-RTX-PRO-5000-Blackwell": "not known here",
 		"RTX PRO 4500": "not known here", "NVIDIA-GH200-120GB": "not known here"} {
-		if b, err := FindBoard(word); !errors.Is(err, ErrUnknownBoard) || !strings.Contains(err.Error(), hint) {
+		if b, err := FindBoard(word); !errors.Is(err, ErrUnknownGPU) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%q: %q, %v, want an error with %q", word, b.Name, err, hint)
+		}
+	}
+}
+
+func TestFindGPU(t *testing.T) {
+	for word, want := range map[string]string{
+		"t4": "Tesla-T4", "Tesla T4": "Tesla-T4", "NVIDIA-L40S": "NVIDIA-L40S", "A100-40GB": "NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB": "NVIDIA-A100-PCIE-40GB",
+	} {
+		if g, err := FindGPU(word); err != nil || g.Product != want {
+			t.Errorf("%q: %q, %v, want %q", word, g.Product, err, want)
+		}
+	}
+	for word, hint := range map[string]string{"A100": "A100-40GB", "L40X": "did you mean L40", "banana": "such as T4"} {
+		if _, err := FindGPU(word); !errors.Is(err, ErrUnknownGPU) || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%q: %v, want an error with %q", word, err, hint)
 		}
 	}
 }

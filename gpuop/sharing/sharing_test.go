@@ -1,7 +1,6 @@
 package sharing
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -180,7 +179,7 @@ func TestChoose(t *testing.T) {
 // Seed 001: eight GPUs by five are forty, renamed or not; and the exact MPS arithmetic.
 func TestPredict(t *testing.T) {
 	gpu := func(word string, n int) []mig.GPU {
-		g, err := FindGPU(word)
+		g, err := mig.FindGPU(word)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,21 +261,6 @@ func TestFindingsInAConfigMapCountItsLines(t *testing.T) {
 	want := []string{"7 error unknown-key data.any: sharing.timeslicing", "8 error sharing-value data.one: version"}
 	if diff := cmp.Diff(want, summary(findings)); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
-	}
-}
-
-func TestFindGPU(t *testing.T) {
-	for word, want := range map[string]string{
-		"t4": "Tesla-T4", "Tesla T4": "Tesla-T4", "NVIDIA-L40S": "NVIDIA-L40S", "A100-40GB": "NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB": "NVIDIA-A100-PCIE-40GB",
-	} {
-		if g, err := FindGPU(word); err != nil || g.Product != want {
-			t.Errorf("%q: %q, %v, want %q", word, g.Product, err, want)
-		}
-	}
-	for word, hint := range map[string]string{"A100": "A100-40GB", "L40X": "did you mean L40", "banana": "such as T4"} {
-		if _, err := FindGPU(word); !errors.Is(err, ErrUnknownGPU) || !strings.Contains(err.Error(), hint) {
-			t.Errorf("%q: %v, want an error with %q", word, err, hint)
-		}
 	}
 }
 
