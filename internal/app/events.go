@@ -1,7 +1,10 @@
 package app
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -59,11 +62,24 @@ func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Regi
 func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
 	c := collector.Change{
 		Source: from.Source, Plan: plan, Attributors: from.Attributors,
-		Derivers: []snapshot.Deriver{&snapshot.Facts{Strict: d.strict}, d.events},
+		Derivers: []snapshot.Deriver{&snapshot.Facts{Strict: d.strict, Booted: booted()}, d.events},
 	}
 	if len(from.Attributors) > 0 && !d.accountsHidden {
 		c.Plan = accounting.Extend(plan)
 		c.Derivers = append(c.Derivers, d.accountant.Deriver(from.PodOf))
 	}
 	return c
+}
+
+// booted returns when this machine started, the zero time where the system does not say.
+func booted() time.Time {
+	text, err := os.ReadFile("/proc/uptime") // seconds, and those of idle processors
+	if err != nil {
+		return time.Time{}
+	}
+	var seconds float64
+	if _, err := fmt.Sscan(string(text), &seconds); err != nil {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Duration(seconds * float64(time.Second)))
 }

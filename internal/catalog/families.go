@@ -21,6 +21,8 @@ const (
 	GPUAffinityInfo   = "DCGM_EXP_GPU_AFFINITY_INFO"
 	FabricState       = "DCGM_EXP_FABRIC_STATE"
 	FabricInfo        = "DCGM_EXP_FABRIC_INFO"
+	NVSwitchHealth    = "DCGM_EXP_NVSWITCH_HEALTH_STATUS"
+	NodeHealth        = "DCGM_EXP_NODE_HEALTH_STATUS"
 )
 
 // Needs are the requests of a plan beside fields.
@@ -28,8 +30,7 @@ type Needs uint8
 
 // The needs of families.
 const (
-	NeedsHealth    Needs = 1 << iota // the engine's health checks (gpu.Plan.Health)
-	NeedsPeers                       // the state of peer-to-peer connections (gpu.Plan.Peers)
+	NeedsPeers     Needs = 1 << iota // the state of peer-to-peer connections (gpu.Plan.Peers)
 	NeedsPlacement                   // how GPUs are connected and where they sit (gpu.Plan.Placement)
 )
 
@@ -40,14 +41,18 @@ type Family struct {
 	Help        string         // in a few words
 	Field       gpu.FieldID    // of its events; 0 for none
 	MaxInterval time.Duration  // between samples of Field; 0 for the plan's interval
-	Values      []gpu.FieldID  // whose newest values it is made of; nil for none
+	Values      []gpu.FieldID  // whose newest values it is made of, or its verdicts are weighed against; nil for none
 	Needs       Needs
-	Labels      []string // beside those of its GPU
+	Health      gpu.Kinds // of these it shows the engine's health checks (gpu.Plan.Health)
+	Labels      []string  // beside those of its entity
 }
 
 // maxEdgeInterval is the longest interval of clock events where their edges and seconds are counted: a throttle of a few
 // seconds is seen at any collection interval.
 const maxEdgeInterval = time.Second
+
+// healthLabels has corrected on verdicts that cannot be right: it says why.
+var healthLabels = []string{"health_watch", "health_error_code", "corrected"}
 
 // families are in the order of the docs.
 var families = [...]Family{
@@ -59,8 +64,13 @@ var families = [...]Family{
 		Help: "Samples within the window that show the clock event: one per collection interval"},
 	{Name: ClockEventsTotal, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
 		Help: "Clock events since the exporter started, by event"},
-	{Name: GPUHealthStatus, Type: gpu.MetricGauge, Needs: NeedsHealth, Labels: []string{"health_watch", "health_error_code"},
+	{Name: GPUHealthStatus, Type: gpu.MetricGauge, Health: gpu.KindsOf(gpu.KindGPU), Values: []gpu.FieldID{MIGMode}, Labels: healthLabels,
 		Help: "Result of DCGM's health watches, by watch"},
+	{Name: NVSwitchHealth, Type: gpu.MetricGauge, Health: gpu.KindsOf(gpu.KindNVSwitch), Labels: healthLabels,
+		Help: "Result of DCGM's health watches of NVSwitches, by watch"},
+	{Name: NodeHealth, Type: gpu.MetricGauge, Health: gpu.KindsOf(gpu.KindNode, gpu.KindConnectX), Labels: healthLabels,
+		Values: []gpu.FieldID{FabricCliqueID, IMEXDomainStatus, IMEXDaemonStatus},
+		Help:   "Result of DCGM's health watches of the machine and its ConnectX cards, by watch"},
 	{Name: P2PStatus, Type: gpu.MetricGauge, Needs: NeedsPeers, Labels: []string{"peer_gpu", "link_status"},
 		Help: "State of NVLink between pairs of GPUs"},
 	{Name: XIDLastSeen, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"GPU_I_ID", "xid"},

@@ -13,7 +13,7 @@ import (
 // factsPlan requests the families that are facts.
 func factsPlan(o *loop.Options) {
 	o.Plan = testPlan()
-	o.Plan.Health, o.Plan.Peers, o.Plan.Placement = true, true, true
+	o.Plan.Health, o.Plan.Peers, o.Plan.Placement = gpu.KindsOf(gpu.KindGPU), true, true
 	o.Plan.Derived = []gpu.Derived{
 		{Name: "DCGM_EXP_GPU_PAIR_INFO", Field: -1}, {Name: "DCGM_EXP_GPU_AFFINITY_INFO", Field: -1},
 		{Name: "DCGM_EXP_GPU_HEALTH_STATUS", Field: -1}, {Name: "DCGM_EXP_P2P_STATUS", Field: -1},

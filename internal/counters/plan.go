@@ -43,7 +43,7 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 				b.field(e, r)
 			}
 			b.plan.Derived = append(b.plan.Derived, d)
-			b.need(r.Family.Needs)
+			b.need(r.Family)
 			continue
 		}
 		c := gpu.Counter{
@@ -62,10 +62,10 @@ type planner struct {
 }
 
 // need notes the needs of a family beside fields.
-func (b *planner) need(n catalog.Needs) {
-	b.plan.Health = b.plan.Health || n&catalog.NeedsHealth != 0
-	b.plan.Peers = b.plan.Peers || n&catalog.NeedsPeers != 0
-	b.plan.Placement = b.plan.Placement || n&catalog.NeedsPlacement != 0
+func (b *planner) need(f *catalog.Family) {
+	b.plan.Health |= f.Health
+	b.plan.Peers = b.plan.Peers || f.Needs&catalog.NeedsPeers != 0
+	b.plan.Placement = b.plan.Placement || f.Needs&catalog.NeedsPlacement != 0
 }
 
 // field returns the index of the field of e, and adds it for its first request.

@@ -32,9 +32,10 @@ type Utilization struct {
 // A HealthCheck is the result of one of the engine's health watches for one entity (dcgmHealthResponse_v5).
 type HealthCheck struct {
 	Row    int
-	Watch  string // as the health_watch label has it: "PCIE"
-	Code   string // of the error, as the health_error_code label has it; empty for none
+	Watch  string // as the health_watch label has it: "PCIE", or the engine's number in hexadecimal
+	Code   string // of the error, as the health_error_code label has it: a name or the engine's number; empty for none
 	Result int64  // DCGM's: 0 pass, 10 warn, 20 fail
+	NoLink bool   // of a link that is down: the engine says that no link of the GPU is up
 }
 
 // A PeerState is the state of the peer-to-peer connection of two GPUs over NVLink.

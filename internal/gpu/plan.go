@@ -88,19 +88,19 @@ type Plan struct {
 	Counters []Counter // to export, in the order of the file
 	Derived  []Derived // to export beside them
 
-	Health    bool // every Read reports the engine's health checks (Batch.Health)
-	Peers     bool // and the state of the peer-to-peer connections (Batch.Peers)
-	Processes bool // and the processes of the rows of Topology.ProcessRows
-	Placement bool // Open fills Topology.Pairs and Device.Place
-	AsRead    bool // samples that others contradict are served, as dcgm-exporter does
+	Health    Kinds // of these every Read reports the engine's health checks (Batch.Health)
+	Peers     bool  // and the state of the peer-to-peer connections (Batch.Peers)
+	Processes bool  // and the processes of the rows of Topology.ProcessRows
+	Placement bool  // Open fills Topology.Pairs and Device.Place
+	AsRead    bool  // samples that others contradict are served, as dcgm-exporter does
 
 	Interval                time.Duration // between two Reads
 	Devices, Switches, CPUs Selector
 }
 
-// Levels returns the kinds of entities that some field exists for.
+// Levels returns the kinds of entities that some field exists for, or whose health is requested.
 func (p *Plan) Levels() Kinds {
-	var levels Kinds
+	levels := p.Health
 	for i := range p.Fields {
 		levels |= p.Fields[i].Levels
 	}
@@ -108,7 +108,7 @@ func (p *Plan) Levels() Kinds {
 }
 
 // Selects reports whether an entity of the engine has a row: its selector names it, or of a link its GPU, and except
-// for GPUs and their instances some field exists for its kind.
+// for GPUs and their instances Levels has its kind.
 func (p *Plan) Selects(e Entity) bool {
 	switch e.Kind {
 	case KindGPU:

@@ -47,6 +47,11 @@ var maskParts = [...]maskPart{
 	{"manager_disconnected", 14, 2, 2, 2},
 }
 
+// isOfRack reports whether a board is one of rackModels.
+func isOfRack(d *gpu.Device) bool {
+	return slices.ContainsFunc(rackModels, func(name string) bool { return strings.Contains(d.Model, name) })
+}
+
 // fabric finds the fields of the fabric in a plan that requests its families.
 type fabric struct {
 	cycle                        *Cycle
@@ -75,7 +80,7 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) {
 			}
 			x.series = append(x.series, gpu.Series{Row: row, Labels: []gpu.Label{{Name: "condition", Value: condition}}, Value: value})
 		}
-		rack := slices.ContainsFunc(rackModels, func(name string) bool { return strings.Contains(c.Topology.Devices[row].Model, name) })
+		rack := isOfRack(&c.Topology.Devices[row])
 		state, known := c.Value(f.state, row).Int64()
 		switch {
 		case !known:

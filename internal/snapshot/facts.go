@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -12,42 +13,51 @@ import (
 // Facts derives the families of places and connections, which stay for a session, and of health, peer states and the fabric,
 // which each Read reports. Its zero value is ready.
 type Facts struct {
-	// Strict shows the health watch ALL as DCGM and dcgm-exporter do, and nothing of the fabric, which the latter does not have.
-	// Without it ALL is the worst of a GPU's watches.
+	// Strict shows health as DCGM and dcgm-exporter do, of GPUs alone, nothing corrected and ALL as DCGM's own watch, and
+	// nothing of the fabric, which the latter does not have. Without it ALL is the worst of a GPU's watches.
 	Strict bool
+	// Booted is when this machine started; zero where that is not known.
+	Booted time.Time
 
 	topology *gpu.Topology
 	plan     *gpu.Plan
-	families []*fact // per family of the plan, nil for what others make
-	gpus     []int   // rows of the GPUs
+	families []*fact         // per family of the plan, nil for what others make
+	gpus     []int           // rows of the GPUs
+	linked   map[string]bool // by UUID, a link of the GPU was up, in any session
 }
 
 // A fact is one family.
 type fact struct {
 	series []gpu.Series
 	from   func(*Cycle) // makes the series of a cycle; nil for a family that stays
+	rows   []int        // of the entities that have series
 	field  int          // its Fault.Field; 0 for none
-	faults []string     // per row, why there is no series
+	fault  string       // why there is no series
+	faults []string     // per row, why there is none of it
 	pairs  bool         // takes two GPUs
 }
 
 // Bind implements Deriver.
 func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
-	*l = Facts{Strict: l.Strict, topology: t, plan: plan, families: make([]*fact, len(plan.Derived))}
-	for row := range t.Devices {
-		if t.Devices[row].Entity.Kind == gpu.KindGPU {
-			l.gpus = append(l.gpus, row)
-		}
+	l.topology, l.plan, l.families = t, plan, make([]*fact, len(plan.Derived))
+	l.gpus = rowsOf(t, gpu.KindsOf(gpu.KindGPU))
+	if l.linked == nil {
+		l.linked = map[string]bool{}
 	}
 	for i := range plan.Derived {
-		x := &fact{faults: make([]string, len(t.Devices))}
-		switch plan.Derived[i].Name {
+		x := &fact{faults: make([]string, len(t.Devices)), rows: l.gpus}
+		switch name := plan.Derived[i].Name; name {
 		case catalog.GPUPairInfo:
 			x.series, x.pairs = pairSeries(t), true
 		case catalog.GPUAffinityInfo:
 			x.series = affinitySeries(t)
-		case catalog.GPUHealthStatus:
-			x.field, x.from = gpu.FieldHealthChecks, func(c *Cycle) { x.series = l.health(c.Batch) }
+		case catalog.GPUHealthStatus, catalog.NVSwitchHealth, catalog.NodeHealth:
+			if l.Strict && name != catalog.GPUHealthStatus {
+				continue
+			}
+			kinds := catalog.FamilyNamed(name).Health
+			x.field, x.rows = gpu.FieldHealthChecks, rowsOf(t, kinds)
+			x.from = func(c *Cycle) { x.series = l.health(c, kinds) }
 		case catalog.P2PStatus:
 			x.field, x.pairs = gpu.FieldPeerStates, true
 			x.from = func(c *Cycle) { x.series = l.peerStates(c.Batch) }
@@ -56,7 +66,7 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 				continue
 			}
 			x.from = func(c *Cycle) { l.fabricStates(x, c) }
-			if plan.Derived[i].Name == catalog.FabricInfo {
+			if name == catalog.FabricInfo {
 				x.from = func(c *Cycle) { l.fabricInfo(x, c) }
 			}
 		default:
@@ -66,21 +76,28 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	}
 }
 
+// rowsOf returns the rows of entities of the kinds.
+func rowsOf(t *gpu.Topology, kinds gpu.Kinds) (rows []int) {
+	for row := range t.Devices {
+		if kinds.Has(t.Devices[row].Entity.Kind) {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
 // addFault notes why there is no health or no peer state of a row.
 func (l *Facts) addFault(f *gpu.Fault) {
 	if f.Field != gpu.FieldHealthChecks && f.Field != gpu.FieldPeerStates {
 		return
 	}
 	for _, x := range l.families {
-		if x == nil || x.field != f.Field {
-			continue
-		}
-		if f.Row != gpu.AllRows {
+		switch {
+		case x == nil || x.field != f.Field:
+		case f.Row == gpu.AllRows:
+			x.fault = gpu.Reason(f.Err)
+		default:
 			x.faults[f.Row] = gpu.Reason(f.Err)
-			continue
-		}
-		for row := range x.faults {
-			x.faults[row] = gpu.Reason(f.Err)
 		}
 	}
 }
@@ -92,6 +109,7 @@ func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
 	}
 	for _, x := range l.families {
 		if x != nil {
+			x.fault = ""
 			clear(x.faults)
 		}
 	}
@@ -109,27 +127,6 @@ func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
 		list = append(list, gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, Series: x.series})
 	}
 	return list
-}
-
-// health returns a series per health watch and GPU; its value is DCGM's result. DCGM's own watch ALL has only failures of
-// the whole GPU, and passes where others fail.
-func (l *Facts) health(b *gpu.Batch) []gpu.Series {
-	worst := map[int]gpu.HealthCheck{} // by row
-	for _, c := range b.Health {
-		if c.Result > worst[c.Row].Result {
-			worst[c.Row] = c
-		}
-	}
-	series := make([]gpu.Series, len(b.Health))
-	for i := range b.Health {
-		c := b.Health[i]
-		if w := worst[c.Row]; c.Watch == "ALL" && !l.Strict && w.Result > c.Result {
-			c.Code, c.Result = w.Code, w.Result
-		}
-		labels := []gpu.Label{{Name: "health_watch", Value: c.Watch}, {Name: "health_error_code", Value: cmp.Or(c.Code, "DCGM_FR_OK")}}
-		series[i] = gpu.Series{Row: c.Row, Labels: labels, Value: gpu.Int(c.Result)}
-	}
-	return series
 }
 
 // peerStates returns a series per GPU and other GPU.
@@ -155,15 +152,15 @@ func (l *Facts) Unavailable(list []gpu.FieldHealth, c *Cycle) []gpu.FieldHealth 
 }
 
 func (l *Facts) missing(list []gpu.FieldHealth, x *fact, name string, c *Cycle) []gpu.FieldHealth {
-	if len(l.gpus) == 0 || x.pairs && len(l.gpus) == 1 {
-		return append(list, gpu.FieldHealth{Field: name, Row: gpu.AllRows, Reason: reasonNoEntity})
+	if len(x.rows) == 0 || x.pairs && len(x.rows) == 1 {
+		return append(list, gpu.FieldHealth{Field: name, Row: gpu.AllRows, Reason: cmp.Or(x.fault, reasonNoEntity)})
 	}
 	start := len(list)
-	for _, row := range l.gpus {
+	for _, row := range x.rows {
 		if c.Down(row) != nil || x.isAbout(row, l.topology) {
 			continue
 		}
-		reason := cmp.Or(x.faults[row], gpu.Reason(gpu.ErrNotSupported))
+		reason := cmp.Or(x.faults[row], x.fault, gpu.Reason(gpu.ErrNotSupported))
 		list = append(list, gpu.FieldHealth{Field: name, Row: row, Reason: reason})
 	}
 	if len(x.series) == 0 {

@@ -294,7 +294,7 @@ func (f Fixture) checkConditions(t *testing.T, top *gpu.Topology, b *gpu.Batch) 
 		}
 	}
 	for _, x := range b.Health {
-		if !f.Plan.Health || x.Row < 0 || x.Row >= len(top.Devices) || x.Watch == "" {
+		if f.Plan.Health == 0 || x.Row < 0 || x.Row >= len(top.Devices) || x.Watch == "" {
 			t.Errorf("health check %+v: not requested, or of nothing", x)
 		}
 	}

@@ -92,7 +92,7 @@ func openNVML(t *testing.T, plan *gpu.Plan) *nvml.Session {
 
 func TestNVMLContract(t *testing.T) {
 	plan := planOf(t, everything()...)
-	plan.Placement, plan.Peers, plan.Health = true, true, true
+	plan.Placement, plan.Peers, plan.Health = true, true, gpu.KindsOf(gpu.KindGPU)
 	if err := openNVML(t, plan).Close(); err != nil {
 		t.Fatal(err)
 	}

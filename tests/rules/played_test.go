@@ -79,7 +79,7 @@ func TestPlayed(t *testing.T) {
 	for _, p := range played {
 		u := unitTest{Name: p.name, Interval: "1m"}
 		add := func(host string, seed uint64, faults string) {
-			for series, values := range play(t, p.node, host, seed, "faults: "+cmp.Or(faults, "[]")) {
+			for series, values := range play(t, p.node, host, seed, "faults: "+cmp.Or(faults, "[]"), setting{}) {
 				u.Input = append(u.Input, input{Series: series, Values: strings.Join(values, " ")})
 			}
 		}
@@ -111,9 +111,15 @@ func TestPlayed(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
+// A setting is what else happens in a play.
+type setting struct {
+	boots bool                     // the machine starts with it
+	look  func(n int, page []byte) // is called with each page and its number; nil for none
+}
+
 // play scrapes a simulated node as the exporter serves it with the health counters, and returns the values of each series
 // that a rule selects. Times count from the beginning.
-func play(t *testing.T, node, host string, seed uint64, faults string) map[string][]string {
+func play(t *testing.T, node, host string, seed uint64, faults string, set setting) map[string][]string {
 	t.Helper()
 	wanted := map[string]bool{}
 	for _, r := range allRules(t) {
@@ -135,6 +141,9 @@ func play(t *testing.T, node, host string, seed uint64, faults string) map[strin
 			values = append(values, slices.Repeat([]string{"_"}, pages-len(values))...)
 			series[string(s.Series)] = append(values, strconv.FormatFloat(s.Value, 'g', -1, 64))
 		}
+		if set.look != nil {
+			set.look(pages, page)
+		}
 		pages++
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -146,12 +155,15 @@ func play(t *testing.T, node, host string, seed uint64, faults string) map[strin
 		if err != nil {
 			t.Fatal(err)
 		}
-		begin, registry := time.Now(), prometheus.NewRegistry()
+		begin, registry, booted := time.Now(), prometheus.NewRegistry(), time.Time{}
+		if set.boots {
+			booted = begin
+		}
 		encoder := exposition.NewEncoder(exposition.Options{
 			Hostname: host, Trailer: func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) },
 		})
 		all := gpu.Selector{Flex: true}
-		l := loop.New(loop.Options{PodOf: src.PodOf, Options: collector.Options{
+		l := loop.New(loop.Options{PodOf: src.PodOf, Booted: booted, Options: collector.Options{
 			Source: collector.SourceOf(src.Open), Attributors: []collector.Attributor{src}, Registerer: registry,
 			Plan:    counters.NewPlan(requests, counters.PlanOptions{Interval: scrapeInterval, Devices: all, Switches: all, CPUs: all}),
 			Publish: func(s *gpu.Snapshot) { take(encoder.Encode(s).Bytes(), begin) },

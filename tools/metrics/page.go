@@ -125,6 +125,31 @@ func code(names []string) string {
 func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
 // fabric says what the families of the fabric mean, and when they are wrong.
+const health = `
+### Health
+
+The three families have DCGM's own verdicts: 0 pass, 10 warn, 20 fail; a series for each watch of each entity, and where a watch finds
+several things for each of their codes. NVML has none. A code is the name of DCGM's header (` + "`DCGM_FR_…`" + `), or the number of one that a later engine has.
+
+| family | of | watches | where it comes from | when it is wrong |
+|---|---|---|---|---|
+| ` + "`DCGM_EXP_GPU_HEALTH_STATUS`" + ` | each GPU | the ten of GPUs; ` + "`ALL`" + `, the worst of them | DCGM's findings about GPUs | links that are down on purpose: below |
+| ` + "`DCGM_EXP_NVSWITCH_HEALTH_STATUS`" + ` | each NVSwitch of the node | ` + "`NVSWITCH_FATAL`, `NVSWITCH_NONFATAL`" + ` | SXIDs and links of switches; those of a rack are not the node's | links that are down stand under ` + "`NVSWITCH_FATAL`" + `, at boot too: below |
+| ` + "`DCGM_EXP_NODE_HEALTH_STATUS`" + ` | the machine; each ConnectX card, with ` + "`connectx`" + ` | ` + "`IMEX`" + `; ` + "`CONNECTX`" + ` | domain and daemon of IMEX, from DCGM 4.5 on (before 4.6.1 it says NVLink, and here it is ` + "`IMEX`" + `); the cards' health and PCIe errors | DCGM does not see an IMEX daemon that runs in a pod, and does not know where one should be: below |
+
+A verdict that cannot be right is 0, and its label ` + "`corrected`" + ` says why; the code stays:
+
+| corrected | code | why |
+|---|---|---|
+| ` + "`boot`" + ` | ` + "`DCGM_FR_NVLINK_DOWN`" + ` | the exporter's machine started less than five minutes ago, and links are trained then. Not of an engine of another host |
+| ` + "`mig`" + ` | ` + "`DCGM_FR_NVLINK_DOWN`" + ` | the GPU is in MIG mode, where the driver calls its links down. DCGM leaves them out itself from 4.5 on |
+| ` + "`no_bridge`" + ` | ` + "`DCGM_FR_NVLINK_DOWN`" + ` | the board takes a bridge (PCIe, NVL, A30, A40, RTX), none of its links is up, and none was since the exporter started or was reloaded. A bridge that was dead before looks the same |
+| ` + "`no_domain`" + ` | ` + "`DCGM_FR_IMEX_UNHEALTHY`" + ` | no GPU is in a clique but 0, and no board is a rack's |
+| ` + "`no_daemon`" + ` | ` + "`DCGM_FR_IMEX_UNHEALTHY`" + ` | no IMEX daemon runs on the machine (` + "`DCGM_FI_IMEX_DAEMON_STATUS`" + ` is below 0), and the domain is neither DOWN nor DEGRADED: a DRA driver runs it in pods, while there is a ComputeDomain. A daemon of the machine that ended looks the same |
+
+` + "`--compatibility=strict`" + ` corrects nothing and has the family of GPUs alone. The other two, and ` + "`corrected`" + `, are experimental.
+`
+
 const fabric = `
 ### The fabric
 
@@ -201,7 +226,7 @@ be exported and are not listed here; ` + "`dcgm-exporter fields`" + ` shows them
 ## Families of the exporter
 
 They are named in the counters file like fields, are the same in both vocabularies, and carry the labels of their GPU
-and its owner beside their own.
+and its owner beside their own, those of health the labels of their switch, card or machine.
 
 | name | type | unit | own labels | made of field | from | what |
 |---|---|---|---|---|---|---|
@@ -216,7 +241,7 @@ and its owner beside their own.
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n",
 			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), cmp.Or(strings.Join(of, ", "), "–"), w.from(d.Name, d.Type), cell(d.Help))
 	}
-	b.WriteString(fabric + `
+	b.WriteString(health + fabric + `
 ## Who uses what
 
 They come where owners are known ([attribution.md](attribution.md)); [Shared GPUs](attribution.md#shared-gpus) says how they are reckoned. They are the

@@ -112,7 +112,11 @@ func rows(t *testing.T) map[string]row {
 		}
 	}
 	for _, f := range catalog.Families() {
-		all[f.Name] = row{f.Type.String(), append(slices.Clone(gpus), f.Labels...)}
+		labels := gpus
+		if f.Health != 0 {
+			labels = of(f.Health.List())
+		}
+		all[f.Name] = row{f.Type.String(), append(slices.Clone(labels), f.Labels...)}
 	}
 	for _, f := range attribution() {
 		all[f.Name] = row{f.Type.String(), attributionLabels(f.Name)}

@@ -69,7 +69,7 @@ func TestContractOfEveryKind(t *testing.T) {
 	var e *fakedcgm.Engine
 	plan := fabricPlan()
 	plan.Fields = append(plan.Fields, field(155, onBoth), events(230), text(1), profiling(1001), field(310, onGPU))
-	plan.Health, plan.Peers, plan.Placement = true, true, true
+	plan.Health, plan.Peers, plan.Placement = onGPU|onSwitches|onCards|onMachine, true, true
 	contract.Run(t, contract.Fixture{
 		New: func(t *testing.T) collector.Source {
 			e = fakedcgm.New(t, fabric("path 0 1 node nvlinks=2", "peer 0 1 0")...)

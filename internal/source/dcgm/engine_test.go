@@ -297,7 +297,7 @@ func TestEveryCallCanFail(t *testing.T) {
 	e := fakedcgm.New(t, fabric()...)
 	plan := fabricPlan()
 	plan.Fields = append(plan.Fields, field(155, onBoth), profiling(1001), events(230))
-	plan.Placement, plan.Health, plan.Peers = true, true, true
+	plan.Placement, plan.Health, plan.Peers = true, onGPU, true
 	s := open(t, e, plan, remote)
 	read(t, s)
 	s.Close()

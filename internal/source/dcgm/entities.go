@@ -47,9 +47,10 @@ var scopes = [...]scope{
 	{kind: gpu.KindCPU}, {kind: gpu.KindCPUCore}, {kind: gpu.KindConnectX},
 }
 
-// needs reports whether some field of the plan exists for a scope. Others have no rows.
+// needs reports whether some field of the plan exists for a scope, or its health is requested. Others
+// have no rows.
 func (s *Session) needs(a scope) bool {
-	return slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return a.has(&f) })
+	return s.plan.Health.Has(a.kind) || slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return a.has(&f) })
 }
 
 // A member is an entity of the engine and the device that it becomes.

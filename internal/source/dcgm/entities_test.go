@@ -22,6 +22,7 @@ var (
 	onCPUs     = gpu.KindsOf(gpu.KindCPU)
 	onCores    = gpu.KindsOf(gpu.KindCPUCore)
 	onCards    = gpu.KindsOf(gpu.KindConnectX)
+	onMachine  = gpu.KindsOf(gpu.KindNode)
 )
 
 // fabric is a node with everything: two GPUs of two links each, one link of them down and one not

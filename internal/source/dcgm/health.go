@@ -2,7 +2,9 @@ package dcgm
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -10,40 +12,54 @@ import (
 // allHealth is every health watch that the engine has (DCGM_HEALTH_WATCH_ALL).
 const allHealth = 0xffffffff
 
+// codeIMEX and codeLinkDown are findings (dcgm_errors.h).
+const (
+	codeLinkDown = 14
+	codeIMEX     = 122
+)
+
+// systemIMEX is the health watch of the machine (DCGM_HEALTH_WATCH_IMEX). Engines before 4.6.1 report
+// its findings under that of NVLink, and those before 4.5 have none.
+const systemIMEX = 0x2000
+
 // A healthSystem is one of the health watches.
 type healthSystem struct {
-	name string // as the health_watch label spells it
-	mask uint32 // dcgmHealthSystems_t
+	name string   // as the health_watch label spells it
+	mask uint32   // dcgmHealthSystems_t
+	of   gpu.Kind // that have a result of it each; findings of others are shown too
 }
 
-// healthSystems returns the health watches. Each GPU has a result of each of the first
-// gpuHealthSystems; the others are reported where they find something. DCGM reports the end of a
-// whole GPU, such as its fall off the bus, under all of them at once.
+// healthSystems returns the health watches. DCGM reports the end of a whole GPU, such as its fall off
+// the bus, under all of them at once.
 func healthSystems() [15]healthSystem {
+	const of = gpu.KindGPU
 	return [...]healthSystem{
-		{"PCIE", 0x1}, {"NVLINK", 0x2}, {"PMU", 0x4}, {"MCU", 0x8}, {"MEM", 0x10}, {"SM", 0x20}, {"INFOROM", 0x40},
-		{"THERMAL", 0x80}, {"POWER", 0x100}, {"DRIVER", 0x200}, {"ALL", allHealth},
-		{"NVSWITCH_NONFATAL", 0x400}, {"NVSWITCH_FATAL", 0x800}, {"CONNECTX", 0x1000}, {"IMEX", 0x2000},
+		{"PCIE", 0x1, of}, {"NVLINK", 0x2, of}, {"PMU", 0x4, of}, {"MCU", 0x8, of}, {"MEM", 0x10, of}, {"SM", 0x20, of},
+		{"INFOROM", 0x40, of}, {"THERMAL", 0x80, of}, {"POWER", 0x100, of}, {"DRIVER", 0x200, of}, {"ALL", allHealth, of},
+		{"NVSWITCH_NONFATAL", 0x400, gpu.KindNVSwitch}, {"NVSWITCH_FATAL", 0x800, gpu.KindNVSwitch},
+		{"CONNECTX", 0x1000, gpu.KindConnectX}, {"IMEX", systemIMEX, gpu.KindNode},
 	}
 }
 
-const gpuHealthSystems = 11
-
-// A healthWatch is the engine's health checks of the session's GPUs.
+// A healthWatch is the engine's health checks of the session's entities.
 type healthWatch struct {
 	group handle // 0 until it is made
 	set   bool   // the watches are
 }
 
-// watchHealth turns the health watches on, if the plan requests them. readHealth tries again.
+// isJudged reports whether the health of a row is requested.
+func (s *Session) isJudged(row int) bool { return s.plan.Health.Has(s.top.Devices[row].Entity.Kind) }
+
+// watchHealth turns the health watches on, if the plan requests them. readHealth tries again. The
+// engine judges the machine by its GPUs, so that these are in the group whatever is requested.
 func (s *Session) watchHealth() error {
 	h := &s.health
-	if !s.plan.Health || h.set {
+	if s.plan.Health == 0 || h.set {
 		return nil
 	}
 	var members []entity
-	for _, e := range s.members {
-		if e.group == groupGPU {
+	for row, e := range s.members {
+		if e.group == groupGPU || e.group != groupNone && s.isJudged(row) {
 			members = append(members, e)
 		}
 	}
@@ -67,7 +83,7 @@ func (s *Session) watchHealth() error {
 
 // readHealth appends the results of the health checks. A lost GPU passes nothing.
 func (s *Session) readHealth(b *gpu.Batch) error {
-	if !s.plan.Health {
+	if s.plan.Health == 0 {
 		return nil
 	}
 	err := s.watchHealth()
@@ -79,35 +95,90 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, s.withVersions(err))
 		return s.onlyGone(err)
 	}
-	for row, e := range s.members {
-		if e.group == groupGPU && s.health.set {
+	if !s.health.set {
+		return nil
+	}
+	for i := range found {
+		if found[i].group == groupNone && found[i].code == codeIMEX {
+			found[i].system = systemIMEX
+		}
+	}
+	first := len(b.Health)
+	for row := range s.members {
+		if s.isJudged(row) {
 			s.addHealth(b, row, found)
 		}
 	}
-	return nil
+	return s.onlyGone(s.findLinks(b.Health[first:]))
 }
 
-// addHealth appends the results of each health watch of a GPU: each code once and at its worst, or
-// a pass.
+// addHealth appends the results of each health watch of an entity: each code once and at its worst, or
+// a pass. Watches that are not known follow, by their numbers.
 func (s *Session) addHealth(b *gpu.Batch, row int, found []incident) {
-	for i, system := range healthSystems() {
+	kind, known := s.top.Devices[row].Entity.Kind, healthSystems()
+	for _, system := range known {
 		first := len(b.Health)
 		for _, x := range found {
-			if x.entity != s.members[row] || x.system != system.mask || x.result == 0 {
-				continue
+			if x.system == system.mask {
+				s.addFinding(b, first, row, system.name, x)
 			}
-			code := errorName(x.code)
-			known := slices.IndexFunc(b.Health[first:], func(r gpu.HealthCheck) bool { return r.Code == code })
-			if known >= 0 {
-				b.Health[first+known].Result = max(b.Health[first+known].Result, int64(x.result))
-				continue
-			}
-			b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: system.name, Code: code, Result: int64(x.result)})
 		}
-		if len(b.Health) == first && i < gpuHealthSystems && !s.lost[row] {
+		if len(b.Health) == first && kind == system.of && s.checks(row) {
 			b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: system.name})
 		}
 	}
+	first := len(b.Health)
+	for _, x := range found {
+		if !slices.ContainsFunc(known[:], func(system healthSystem) bool { return system.mask == x.system }) {
+			s.addFinding(b, first, row, fmt.Sprintf("0x%x", x.system), x)
+		}
+	}
+}
+
+// addFinding appends a finding of a row under a watch, unless that has its code from b.Health[first]
+// on.
+func (s *Session) addFinding(b *gpu.Batch, first, row int, watch string, x incident) {
+	if x.entity != s.members[row] || x.result == 0 {
+		return
+	}
+	c := gpu.HealthCheck{Row: row, Watch: watch, Code: errorName(x.code), Result: int64(x.result)}
+	same := func(o gpu.HealthCheck) bool { return o.Watch == c.Watch && o.Code == c.Code }
+	if i := slices.IndexFunc(b.Health[first:], same); i >= 0 {
+		b.Health[first+i].Result = max(b.Health[first+i].Result, c.Result)
+		return
+	}
+	b.Health = append(b.Health, c)
+}
+
+// checks reports whether a row without a finding passes: not so a lost GPU, nor the machine of an
+// engine that has no check of machines (before 4.5).
+func (s *Session) checks(row int) bool {
+	if s.members[row].group != groupNone {
+		return !s.lost[row]
+	}
+	var major, minor int
+	n, _ := fmt.Sscanf(s.version, "%d.%d", &major, &minor)
+	return n == 2 && (major > 4 || major == 4 && minor >= 5)
+}
+
+// findLinks completes the findings about links of GPUs that are down.
+func (s *Session) findLinks(checks []gpu.HealthCheck) error {
+	down := func(c gpu.HealthCheck) bool {
+		return c.Code == errorName(codeLinkDown) && s.members[c.Row].group == groupGPU
+	}
+	if !slices.ContainsFunc(checks, down) {
+		return nil
+	}
+	links, err := s.engine.links()
+	if err != nil {
+		return err
+	}
+	for i := range checks {
+		c := &checks[i]
+		isUp := func(l link) bool { return l.up && l.parent == s.members[c.Row] }
+		c.NoLink = down(*c) && !slices.ContainsFunc(links, isUp)
+	}
+	return nil
 }
 
 // unwatchHealth undoes watchHealth.
@@ -122,13 +193,12 @@ func (s *Session) unwatchHealth() error {
 	return errors.Join(err, s.engine.destroyGroup(s.health.group))
 }
 
-// errorName returns the name of a finding (DCGM_FR_*), as the health_error_code label spells it. An
-// unknown code is DCGM_FR_UNRECOGNIZED, as DCGM itself says.
+// errorName returns the name of a finding (DCGM_FR_*), as the health_error_code label spells it, or the
+// number of one that later engines have.
 func errorName(code uint32) string {
-	const prefix, unrecognized = "DCGM_FR_", 2
 	names := errorNames()
 	if code >= uint32(len(names)) {
-		code = unrecognized
+		return strconv.FormatUint(uint64(code), 10)
 	}
-	return prefix + names[code]
+	return "DCGM_FR_" + names[code]
 }

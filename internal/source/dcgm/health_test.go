@@ -17,7 +17,7 @@ import (
 
 func healthPlan() *gpu.Plan {
 	plan := planOf(field(150, onGPU))
-	plan.Health = true
+	plan.Health = onGPU
 	return plan
 }
 
@@ -38,7 +38,7 @@ func TestHealth(t *testing.T) {
 				want = append(want, gpu.HealthCheck{Row: 0, Watch: watch, Code: "DCGM_FR_THERMAL_VIOLATIONS", Result: 20},
 					gpu.HealthCheck{Row: 0, Watch: watch, Code: "DCGM_FR_CLOCK_THROTTLE_THERMAL", Result: 10})
 			case row == 1 && watch == "NVLINK":
-				want = append(want, gpu.HealthCheck{Row: 1, Watch: watch, Code: "DCGM_FR_UNRECOGNIZED", Result: 20})
+				want = append(want, gpu.HealthCheck{Row: 1, Watch: watch, Code: "4000", Result: 20})
 			case row == 1 && watch == "ALL": // the GPU as a whole, such as one that fell off the bus
 				want = append(want, gpu.HealthCheck{Row: 1, Watch: watch, Code: "DCGM_FR_FALLEN_OFF_BUS", Result: 20})
 			default:

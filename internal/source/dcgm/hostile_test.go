@@ -92,7 +92,7 @@ func (h *hostile) instances() ([]instance, error) {
 func (h *hostile) links() ([]link, error) {
 	list := make([]link, h.rng.IntN(8))
 	for i := range list {
-		list[i] = link{h.entity(), h.id()}
+		list[i] = link{parent: h.entity(), index: h.id(), up: h.rng.IntN(2) == 0}
 	}
 	return list, h.fails()
 }
@@ -223,13 +223,16 @@ func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
 	bit := func(n int) bool { return shape>>n&1 != 0 }
 	onGPU := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
 	plan := &gpu.Plan{Interval: time.Millisecond, Devices: gpu.Selector{Flex: true}, Switches: gpu.Selector{Flex: true}, CPUs: gpu.Selector{Flex: true},
-		Health: bit(0), Peers: bit(1), Placement: bit(2),
+		Peers: bit(1), Placement: bit(2),
 		Fields: []gpu.Field{
 			{ID: 1, Text: true, Levels: onGPU}, {ID: 150, Levels: onGPU}, {ID: 155, Levels: onGPU, Every: bit(4)},
 			{ID: 112, Levels: gpu.KindsOf(gpu.KindGPU), Every: true}, {ID: catalog.XIDErrors, Levels: gpu.KindsOf(gpu.KindGPU)},
 			{ID: 1001, Levels: onGPU, Profiling: true, Every: bit(5)}, {ID: 780, Levels: gpu.KindsOf(gpu.KindNVLink)}, {ID: 50, Text: true, Levels: onGPU},
 			{ID: 1100, Levels: gpu.KindsOf(gpu.KindCPU, gpu.KindCPUCore)},
 		}}
+	if bit(0) {
+		plan.Health = gpu.KindsOf(gpu.KindGPU, gpu.KindNVSwitch, gpu.KindConnectX, gpu.KindNode)
+	}
 	opt := Options{Log: slog.New(slog.DiscardHandler), retry: time.Nanosecond}
 	if bit(7) {
 		opt.Remote = gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "10.0.0.9", Port: gpu.EnginePort}

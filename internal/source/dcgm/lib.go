@@ -122,6 +122,7 @@ type instance struct {
 type link struct {
 	parent entity // a GPU or a switch
 	index  uint32
+	up     bool
 }
 
 // entity returns the link as dcgm_link_t: its parent's kind in the low byte, the index in the two

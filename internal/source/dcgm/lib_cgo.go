@@ -221,6 +221,7 @@ func (e *connection) instances() ([]instance, error) {
 const (
 	linkNotSupported = 0
 	linkDisabled     = 1
+	linkUp           = 3
 )
 
 func (e *connection) links() (list []link, err error) {
@@ -228,7 +229,7 @@ func (e *connection) links() (list []link, err error) {
 	add := func(parent entity, states []C.uint) {
 		for index, state := range states {
 			if state != linkNotSupported && (state != linkDisabled || parent.group == groupGPU) {
-				list = append(list, link{parent, uint32(index)})
+				list = append(list, link{parent, uint32(index), state == linkUp})
 			}
 		}
 	}

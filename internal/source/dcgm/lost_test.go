@@ -20,7 +20,7 @@ import (
 // sample, health, peers and places.
 func losePlan() *gpu.Plan {
 	plan := planOf(field(150, onGPU), profiling(1001), events(230))
-	plan.Health, plan.Peers, plan.Placement = true, true, true
+	plan.Health, plan.Peers, plan.Placement = onGPU, true, true
 	return plan
 }
 

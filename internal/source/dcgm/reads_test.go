@@ -22,7 +22,7 @@ func TestReads(t *testing.T) {
 			}
 			f.Levels = gpu.KindsOf(gpu.KindGPU)
 		}
-		if !dcgm.Reads(&gpu.Plan{Fields: []gpu.Field{f}, Health: true, Peers: true, Placement: true}) {
+		if !dcgm.Reads(&gpu.Plan{Fields: []gpu.Field{f}, Health: onGPU, Peers: true, Placement: true}) {
 			t.Errorf("%s is not read", e.Name)
 		}
 	}

@@ -332,6 +332,9 @@ func (s *Session) build(members []entity, known map[entity]identity, driver stri
 		}
 		add(m.entity, m.Device)
 	}
+	if s.plan.Health.Has(gpu.KindNode) {
+		add(entity{group: groupNone}, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
+	}
 	s.top = gpu.NewTopology(devices)
 	s.top.Source = "dcgm"
 	s.top.Driver = driver

@@ -165,8 +165,8 @@ func FuzzLinkEntity(f *testing.F) {
 	f.Add(uint8(3), uint16(1), uint8(0), uint8(3), uint16(0), uint8(1))
 	f.Add(uint8(1), uint16(17), uint8(31), uint8(3), uint16(17), uint8(31))
 	f.Fuzz(func(t *testing.T, kindA uint8, indexA uint16, idA uint8, kindB uint8, indexB uint16, idB uint8) {
-		a := link{entity{entityGroup(kindA), uint32(idA)}, uint32(indexA)}
-		b := link{entity{entityGroup(kindB), uint32(idB)}, uint32(indexB)}
+		a := link{parent: entity{entityGroup(kindA), uint32(idA)}, index: uint32(indexA)}
+		b := link{parent: entity{entityGroup(kindB), uint32(idB)}, index: uint32(indexB)}
 		if (a == b) != (a.entity() == b.entity()) {
 			t.Errorf("%+v is %v, %+v is %v", a, a.entity(), b, b.entity())
 		}
@@ -175,7 +175,7 @@ func FuzzLinkEntity(f *testing.F) {
 
 // DCGM's own example: link 1 of switch 0 is 259.
 func TestLinkEntity(t *testing.T) {
-	if got := (link{entity{groupSwitch, 0}, 1}).entity(); got != (entity{groupLink, 259}) {
+	if got := (link{parent: entity{groupSwitch, 0}, index: 1}).entity(); got != (entity{groupLink, 259}) {
 		t.Errorf("got %v", got)
 	}
 }

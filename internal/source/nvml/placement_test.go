@@ -138,7 +138,7 @@ func TestPeers(t *testing.T) {
 func TestNoHealthWatches(t *testing.T) {
 	src, _ := source(t, "gpus 2")
 	plan := planOf(t)
-	plan.Health = true
+	plan.Health = gpu.KindsOf(gpu.KindGPU)
 	want := map[string]string{"all health": "fault:not_supported"}
 	if diff := cmp.Diff(want, read(t, open(t, src, plan), plan)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -14,7 +14,7 @@ func Reads(p *gpu.Plan) bool {
 			return false
 		}
 	}
-	return !p.Health // peers and placement are NVML's too
+	return p.Health == 0 // peers and placement are NVML's too
 }
 
 // reads reports whether a field is read for any kind of entities.

@@ -45,7 +45,7 @@ func TestReads(t *testing.T) {
 
 // What is beside fields: the health watches are DCGM's own.
 func TestReadsBesideFields(t *testing.T) {
-	if !nvml.Reads(&gpu.Plan{Peers: true, Placement: true}) || nvml.Reads(&gpu.Plan{Health: true}) {
+	if !nvml.Reads(&gpu.Plan{Peers: true, Placement: true}) || nvml.Reads(&gpu.Plan{Health: gpu.KindsOf(gpu.KindGPU)}) {
 		t.Error("want peers and placement, and no health watches")
 	}
 	if nvml.Reads(&gpu.Plan{Fields: []gpu.Field{planOf(t, 150).Fields[0], planOf(t, 858).Fields[0]}}) {

@@ -69,7 +69,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	for _, field := range s.elsewhere {
 		b.Fail(gpu.AllRows, field, errElsewhere)
 	}
-	if s.plan.Health {
+	if s.plan.Health != 0 {
 		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, errNoWatches)
 	}
 	for i, d := range s.devices {

@@ -29,7 +29,7 @@ faults:
 			var src *sim.Source
 			happened := 0
 			plan := simulated.Plan()
-			plan.Placement, plan.Peers, plan.Health = true, true, true
+			plan.Placement, plan.Peers, plan.Health = true, true, gpu.KindsOf(gpu.KindGPU)
 			f := contract.Fixture{
 				Plan: plan,
 				Now:  c.Now,

@@ -33,7 +33,7 @@ func FuzzScenario(f *testing.F) {
 		f.Add([]byte(yaml), uint16(30))
 	}
 	plan := simulated.PlanOf(func(e catalog.Entry) bool { return e.ID < 260 || e.ID == 1001 })
-	plan.Peers, plan.Health = true, true
+	plan.Peers, plan.Health = true, gpu.KindsOf(gpu.KindGPU)
 	f.Fuzz(func(t *testing.T, yaml []byte, step uint16) {
 		s, err := sim.ParseScenario(bytes.NewReader(yaml), "x.yaml")
 		c := simulated.NewClock()

@@ -71,7 +71,7 @@ func TestPlacement(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	plan := simulated.Plan(gpuTemp)
-	plan.Health = true
+	plan.Health = gpu.KindsOf(gpu.KindGPU)
 	r := play(t, sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `
 faults:
   - {fault: health, at: 1m, for: 1m, devices: ["1"], watches: [PCIE, MEM]}

@@ -61,7 +61,7 @@ var faultKinds = map[string]struct {
 	faultAbsent:      {required: []string{"fields"}, optional: []string{"devices", "reason"}},
 	faultSet:         {required: []string{"fields"}, optional: []string{"devices", "value", "rate", "text"}},
 	faultRepartition: {required: []string{"devices"}, optional: []string{"mig"}, ofGPUs: true},
-	faultHealth:      {required: []string{"watches"}, optional: []string{"devices", "code", "result"}, ofGPUs: true},
+	faultHealth:      {required: []string{"watches"}, optional: []string{"devices", "code", "result"}},
 	faultLink:        {required: []string{"devices"}},
 }
 
@@ -246,6 +246,10 @@ func (f *fault) parseDevices() error {
 			return err
 		case ref.kind != gpu.KindGPU && faultKinds[f.Kind].ofGPUs:
 			return fmt.Errorf("device %q, fault %s is about whole GPUs", name, f.Kind)
+		case f.Kind == faultHealth && !slices.ContainsFunc(watches[:], func(w watch) bool {
+			return w.of == ref.kind && slices.Contains(f.Watches, w.name)
+		}):
+			return fmt.Errorf("device %q has none of the health watches %s", name, strings.Join(f.Watches, ", "))
 		case ref.kind != gpu.KindNVLink && f.Kind == faultLink:
 			return fmt.Errorf("device %q, fault %s is about links such as \"nvlink 0/4\" and \"nvswitch 1/7\"", name, f.Kind)
 		}

@@ -224,9 +224,7 @@ func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 		}
 	}
 	s.readProcesses(b, now)
-	if s.plan.Health {
-		s.readHealth(b, elapsed)
-	}
+	s.readHealth(b, elapsed)
 	if s.plan.Peers {
 		s.readPeers(b, elapsed)
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
@@ -24,13 +25,14 @@ type Options struct {
 	KernelLog   events.KernelLog
 	Strict      bool
 	OwnersApart bool
+	Booted      time.Time // of the machine
 }
 
 // A Loop is a collector.Loop with its derivers.
 type Loop struct {
 	*collector.Loop
 	podOf      accounting.PodOf
-	strict     bool
+	facts      snapshot.Facts
 	events     *events.Log
 	accountant *accounting.Accountant
 }
@@ -38,7 +40,7 @@ type Loop struct {
 // New returns a Loop. The plan is extended where there are attributors.
 func New(o Options) *Loop {
 	l := &Loop{
-		podOf: o.PodOf, strict: o.Strict,
+		podOf: o.PodOf, facts: snapshot.Facts{Strict: o.Strict, Booted: o.Booted},
 		events: events.New(events.Options{
 			KernelLog: o.KernelLog, Strict: o.Strict, OwnersApart: o.OwnersApart, Registerer: o.Registerer,
 		}),
@@ -52,7 +54,8 @@ func New(o Options) *Loop {
 
 // with returns c with the derivers, and with the plan that they need.
 func (l *Loop) with(c collector.Change) collector.Change {
-	c.Derivers = []snapshot.Deriver{&snapshot.Facts{Strict: l.strict}, l.events}
+	facts := l.facts
+	c.Derivers = []snapshot.Deriver{&facts, l.events}
 	if len(c.Attributors) > 0 {
 		c.Plan = accounting.Extend(c.Plan)
 		c.Derivers = append(c.Derivers, l.accountant.Deriver(l.podOf))

@@ -876,10 +876,11 @@ dcgmReturn_t dcgmHealthCheck(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealth
     for (int i = 0; i < world.nincidents; i++) {
         struct incident *x = &world.incidents[i];
         dcgmGroupEntityPair_t at = {.entityGroupId = (dcgm_field_entity_group_t)x->group, .entityId = (dcgm_field_eid_t)x->entity};
-        // The node, switches and cards are judged whatever the group has of GPUs.
-        int judged = x->group != DCGM_FE_GPU;
+        // Members are judged, and the machine where the group has a GPU (DcgmHealthWatch.cpp, MonitorWatches).
+        int judged = 0;
         for (int e = 0; e < g->n; e++)
-            judged |= g->members[e].entityGroupId == at.entityGroupId && g->members[e].entityId == at.entityId;
+            judged |= x->group == DCGM_FE_NONE ? g->members[e].entityGroupId == DCGM_FE_GPU
+                                               : g->members[e].entityGroupId == at.entityGroupId && g->members[e].entityId == at.entityId;
         if (!judged || !(g->health & x->system)) continue;
         dcgmIncidentInfo_t *to = &r->incidents[r->incidentCount++];
         to->system = (dcgmHealthSystems_t)x->system;

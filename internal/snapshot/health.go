@@ -1,0 +1,117 @@
+package snapshot
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// The findings that DCGM also makes where nothing is wrong.
+const (
+	linkDown      = "DCGM_FR_NVLINK_DOWN"
+	imexUnhealthy = "DCGM_FR_IMEX_UNHEALTHY"
+)
+
+// bootGrace is how long after the start of the machine its links may be down: they are trained then.
+const bootGrace = 5 * time.Minute
+
+// bridged matches the models whose NVLinks lead to a bridge, which is an option, and nowhere without one.
+var bridged = regexp.MustCompile(`(?i)pcie|\bNVL$|\b(A30|A40|RTX)\b`)
+
+// health returns a series per health watch and entity of the kinds; its value is DCGM's result, or 0 with the reason of the
+// correction. DCGM's own watch ALL has only failures of the whole GPU, and passes where others fail.
+func (l *Facts) health(c *Cycle, kinds gpu.Kinds) (series []gpu.Series) {
+	checks := slices.DeleteFunc(slices.Clone(c.Batch.Health), func(h gpu.HealthCheck) bool {
+		return !kinds.Has(l.topology.Devices[h.Row].Entity.Kind)
+	})
+	corrected := make([]string, len(checks))
+	worst := map[int]gpu.HealthCheck{} // by row
+	for i := range checks {
+		h := &checks[i]
+		if l.Strict && !strings.HasPrefix(h.Code, "DCGM_FR_") && h.Code != "" {
+			h.Code = "DCGM_FR_UNRECOGNIZED"
+		}
+		if corrected[i] = l.correction(c, h); corrected[i] != "" {
+			h.Result = 0
+		}
+		if h.Result > worst[h.Row].Result {
+			worst[h.Row] = *h
+		}
+	}
+	for i, h := range checks {
+		if w := worst[h.Row]; h.Watch == "ALL" && !l.Strict && w.Result > h.Result {
+			h.Code, h.Result = w.Code, w.Result
+		}
+		labels := []gpu.Label{{Name: "health_watch", Value: h.Watch}, {Name: "health_error_code", Value: cmp.Or(h.Code, "DCGM_FR_OK")}}
+		if corrected[i] != "" {
+			labels = append(labels, gpu.Label{Name: "corrected", Value: corrected[i]})
+		}
+		series = append(series, gpu.Series{Row: h.Row, Labels: labels, Value: gpu.Int(h.Result)})
+	}
+	return series
+}
+
+// correction returns why a finding cannot be right, "" where it can. It notes the GPUs whose links are up.
+func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
+	d := &l.topology.Devices[h.Row]
+	switch up := c.Now.Sub(l.Booted); {
+	case l.Strict:
+		return ""
+	case d.Entity.Kind == gpu.KindNode && h.Code == imexUnhealthy:
+		return l.withoutIMEX(c)
+	case h.Code == linkDown && up >= 0 && up < bootGrace && l.topology.Host == "":
+		return "boot"
+	case d.Entity.Kind != gpu.KindGPU || h.Code != linkDown && (h.Watch != "NVLINK" || h.Result > 0):
+		return ""
+	}
+	mig, _ := l.value(c, catalog.MIGMode, h.Row).Int64()
+	switch {
+	case mig == 1 && h.Result > 0: // NVML says of links under MIG that they are down
+		return "mig"
+	case h.Result == 0 && mig == 0:
+		l.linked[d.UUID] = true
+	case h.NoLink && !l.linked[d.UUID] && bridged.MatchString(d.Model):
+		return "no_bridge"
+	}
+	return ""
+}
+
+// withoutIMEX returns why the machine needs no IMEX daemon of its own, "" where it may.
+func (l *Facts) withoutIMEX(c *Cycle) string {
+	at := l.field(catalog.FabricCliqueID)
+	seen, expected, stopped := false, false, false
+	for _, row := range l.gpus {
+		if c.Down(row) != nil {
+			continue
+		}
+		clique, ok := c.Value(at, row).Int64()
+		unknown := !ok && c.Missing(at, row) != gpu.Reason(gpu.ErrNotSupported)
+		seen, expected = true, expected || clique != 0 || unknown || isOfRack(&l.topology.Devices[row])
+		daemon, _ := l.value(c, catalog.IMEXDaemonStatus, row).Int64()
+		domain := l.value(c, catalog.IMEXDomainStatus, row).String()
+		stopped = stopped || daemon < 0 && domain != "DOWN" && domain != "DEGRADED"
+	}
+	switch {
+	case seen && !expected:
+		return "no_domain"
+	case stopped:
+		return "no_daemon"
+	default:
+		return ""
+	}
+}
+
+// field returns the index of a field that a family of the plan reads.
+func (l *Facts) field(id gpu.FieldID) int {
+	return slices.IndexFunc(l.plan.Fields, func(f gpu.Field) bool { return f.ID == id })
+}
+
+// value returns the value of such a field in a row, absent where there is none.
+func (l *Facts) value(c *Cycle, id gpu.FieldID, row int) gpu.Value {
+	return c.Value(l.field(id), row)
+}

@@ -1,0 +1,333 @@
+//go:build linux && cgo
+
+package rules
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	diff "github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+)
+
+func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
+
+// engine returns the script of an engine of a version, with GPUs of a model whose first links are there.
+func engine(version, model string, gpus, links int, more ...string) []string {
+	script := []string{"library 4.6.0", "engine " + version, "driver 580.95.05", "nvml 13.580.95.05"}
+	for i := range gpus {
+		script = append(script, fmt.Sprintf("gpu %d uuid=GPU-%d name=%q bus=00000000:%02X:00.0 index=%d minor=%d links=%d", i, i, model, 0x1b+0x11*i, i, i, links))
+	}
+	return append(script, more...)
+}
+
+// linksDown returns the lines of links of GPU 0 that are down, and of what DCGM finds of them.
+func linksDown(links ...int) (lines []string) {
+	for _, link := range links {
+		lines = append(lines, fmt.Sprintf("link gpu:0:%d state=down", link), "incident gpu:0 0x2 20 14")
+	}
+	return lines
+}
+
+// all are the links of an A100.
+var all = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
+
+const (
+	inClique = "value any:* 173 int 7"
+	noClique = "value any:* 173 int 0"
+	noIMEX   = `{fault: health, watches: [IMEX]}`
+)
+
+func imex(domain, daemon string) string {
+	return fmt.Sprintf(`%s, {fault: set, fields: [DCGM_FI_IMEX_DOMAIN_STATUS], text: %s}, {fault: set, fields: [DCGM_FI_IMEX_DAEMON_STATUS], value: %s}`, noIMEX, domain, daemon)
+}
+
+// healthCases are machines of which DCGM says that they are unhealthy, rightly or not: as an engine
+// reports it, and as the simulator plays it. Findings are entity, watch, code, reason of the
+// correction and result; each other watch passes.
+var healthCases = []struct {
+	name         string
+	engine       []string
+	node, faults string
+	boots        bool // the machine starts with the watch
+	noCheck      bool // the engine has no check of the machine
+	findings     []string
+	alerts       []string
+}{
+	{
+		name:   "idle GB300 in a healthy domain",
+		engine: engine("4.6.1", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text UP", "value any:* 1503 int 5"),
+		node:   "gb300",
+	},
+	{
+		name: "idle GB300 whose daemon runs in pods alone",
+		engine: engine("4.6.1", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text UNAVAILABLE", "value any:* 1503 int -3",
+			"incident none:0 0x2000 20 122"),
+		node: "gb300", faults: imex("UNAVAILABLE", "-3"),
+		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY no_daemon 0"},
+	},
+	{
+		name: "the domain is DEGRADED, engine 4.6.1",
+		engine: engine("4.6.1", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text DEGRADED", "value any:* 1503 int 5",
+			"incident none:0 0x2000 20 122"),
+		node: "gb300", faults: imex("DEGRADED", "5"),
+		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY  20"}, alerts: []string{"GPUNodeHealthFailed"},
+	},
+	{
+		name: "the domain is DOWN and the daemon gone",
+		engine: engine("4.6.1", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text DOWN", "value any:* 1503 int -3",
+			"incident none:0 0x2000 20 122", "incident none:0 0x2000 20 122"),
+		node: "gb300", faults: imex("DOWN", "-3"),
+		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY  20"}, alerts: []string{"GPUNodeHealthFailed"},
+	},
+	{
+		name: "the daemon is not READY, engine 4.6.0",
+		engine: engine("4.6.0", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text UP", "value any:* 1503 int 2",
+			"incident none:0 0x2 20 122"),
+		node: "gb300", faults: imex("UP", "2"),
+		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY  20"}, alerts: []string{"GPUNodeHealthFailed"},
+	},
+	{
+		name: "HGX without IMEX",
+		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "value any:* 1503 int 0", "switch 0 links=36",
+			"incident none:0 0x2 20 122"),
+		node: "nvswitch", faults: noIMEX,
+		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY no_domain 0"},
+	},
+	{
+		name:   "A100 PCIe without a bridge, engine 4.4",
+		engine: engine("4.4.2", "NVIDIA A100-PCIE-40GB", 1, 12, linksDown(all...)...), noCheck: true,
+		node: "a100-mig", faults: `{fault: repartition, devices: ["2"]}, {fault: health, devices: ["2"], watches: [NVLINK]}`,
+		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN no_bridge 0"},
+	},
+	{
+		name:   "A100 PCIe with a bridge of which one link is down",
+		engine: engine("4.4.2", "NVIDIA A100-PCIE-40GB", 2, 12, linksDown(3)...), noCheck: true,
+		findings: []string{"gpu ALL DCGM_FR_NVLINK_DOWN  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}, alerts: []string{"GPUNVLinkDown"},
+	},
+	{
+		name:   "A100 SXM with all links down",
+		engine: engine("4.4.2", "NVIDIA A100-SXM4-80GB", 2, 12, linksDown(all...)...), noCheck: true,
+		findings: []string{"gpu ALL DCGM_FR_NVLINK_DOWN  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}, alerts: []string{"GPUNVLinkDown"},
+	},
+	{
+		name:   "one of 18 links down on H100",
+		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, append(linksDown(5), noClique)...),
+		node:   "h100x8", faults: `{fault: health, devices: ["0"], watches: [NVLINK]}, {fault: link-down, devices: [nvlink 0/5]}`,
+		findings: []string{"gpu ALL DCGM_FR_NVLINK_DOWN  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}, alerts: []string{"GPUNVLinkDown"},
+	},
+	{
+		name: "boot with links down for 3 minutes", engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, append(linksDown(5), noClique)...),
+		node: "h100x8", faults: `{fault: health, for: 3m, devices: ["0"], watches: [NVLINK]}`, boots: true,
+		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN boot 0"},
+	},
+	{
+		name: "boot with links of a switch down for 3 minutes",
+		node: "nvswitch", faults: `{fault: health, for: 3m, devices: [nvswitch 2], watches: [NVSWITCH_FATAL], code: DCGM_FR_NVLINK_DOWN}`, boots: true,
+		findings: []string{"nvswitch NVSWITCH_FATAL DCGM_FR_NVLINK_DOWN boot 0"},
+	},
+	{
+		name: "boot after which a link stays down",
+		node: "h100x8", faults: `{fault: health, devices: ["0"], watches: [NVLINK]}`, boots: true,
+		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN boot 0"}, alerts: []string{"GPUNVLinkDown"},
+	},
+	{
+		name:   "fatal error of an NVSwitch",
+		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "switch 0 links=36", "switch 1 links=36", "incident switch:1 0x800 20 15"),
+		node:   "nvswitch", faults: `{fault: health, devices: [nvswitch 1], watches: [NVSWITCH_FATAL]}`,
+		findings: []string{"nvswitch NVSWITCH_FATAL DCGM_FR_NVSWITCH_FATAL_ERROR  20"}, alerts: []string{"NVSwitchFailed"},
+	},
+	{
+		name:   "error of an NVSwitch that is not fatal",
+		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "switch 0 links=36", "switch 1 links=36", "incident switch:1 0x400 10 16"),
+		node:   "nvswitch", faults: `{fault: health, devices: [nvswitch 1], watches: [NVSWITCH_NONFATAL], result: warn}`,
+		findings: []string{"nvswitch NVSWITCH_NONFATAL DCGM_FR_NVSWITCH_NON_FATAL_ERROR  10"}, alerts: []string{"NVSwitchWarning"},
+	},
+	{
+		name:   "ConnectX",
+		engine: engine("4.6.0", "NVIDIA GB200", 4, 18, inClique, "connectx 1", "connectx 5", "incident connectx:5 0x1000 20 33"),
+		node:   "everything", faults: `{fault: health, devices: [connectx 1], watches: [CONNECTX]}, ` +
+			`{fault: set, devices: [connectx 2], fields: [DCGM_FI_DEV_CONNECTX_ACTIVE_PCIE_LINK_WIDTH], value: 16}`,
+		findings: []string{"connectx CONNECTX DCGM_FR_FIELD_VIOLATION  20"}, alerts: []string{"NetworkCardUnhealthy"},
+	},
+	{
+		name:   "a GPU fell off the bus",
+		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0xffffffff 20 120"),
+		node:   "h100x8", faults: `{fault: health, devices: ["1"], watches: [ALL]}`,
+		findings: []string{"gpu ALL DCGM_FR_FALLEN_OFF_BUS  20"}, alerts: []string{"GPUHealthFailed"},
+	},
+	{
+		name:   "links under MIG, engine 4.4",
+		engine: engine("4.4.2", "NVIDIA A100-SXM4-80GB", 2, 12, append(linksDown(all...), "value gpu:0 67 int 1")...), noCheck: true,
+		node: "a100-mig", faults: `{fault: health, devices: ["0"], watches: [NVLINK]}`,
+		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN mig 0"},
+	},
+	{
+		name:     "what later engines find",
+		engine:   engine("4.9.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:0 0x4000 20 4000", "incident none:0 0x8000 20 4001"),
+		findings: []string{"gpu 0x4000 4000  20", "gpu ALL 4000  20", "machine 0x8000 4001  20"},
+		alerts:   []string{"GPUHealthFailed", "GPUNodeHealthFailed"},
+	},
+}
+
+// Each machine has the findings of its case and no others, every other watch passes, and the alerts of
+// the case ring and no others.
+func TestHealthOfMachines(t *testing.T) {
+	const rang = `group by (alertname) (count_over_time(ALERTS{alertstate="firing"}[1h]))`
+	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "1m"}
+	for _, c := range healthCases {
+		check := func(t *testing.T, page []byte, noCheck bool) {
+			t.Helper()
+			findings, without := healthOf(t, page, noCheck)
+			if d := diff.Diff(c.findings, findings); d != "" || without != 0 {
+				t.Errorf("%d watches without a result; findings (-want +got):\n%s", without, d)
+			}
+		}
+		add := func(how string, series map[string][]string) {
+			u := unitTest{Name: c.name + how, Interval: "1m", Exprs: []query{{Expr: rang, EvalTime: "25m"}}}
+			for s, values := range series {
+				u.Input = append(u.Input, input{Series: s, Values: strings.Join(values, " ")})
+			}
+			for _, alert := range c.alerts {
+				u.Exprs[0].Samples = append(u.Exprs[0].Samples, map[string]any{"labels": fmt.Sprintf("{alertname=%q}", alert), "value": 1})
+			}
+			file.Tests = append(file.Tests, u)
+		}
+		if c.engine != nil {
+			t.Run(c.name+"/engine", func(t *testing.T) {
+				var o loop.Options
+				if c.boots {
+					o.Booted = time.Now()
+				}
+				page := served(t, c.engine, o)
+				check(t, page, c.noCheck)
+				series := map[string][]string{}
+				for s := range prom.Samples(t, page) {
+					series[string(s.Series)] = []string{fmt.Sprintf("%vx%d", s.Value, playedFor/scrapeInterval)}
+				}
+				add(", engine", series)
+			})
+		}
+		if c.node != "" {
+			t.Run(c.name+"/simulated", func(t *testing.T) {
+				add(", simulated", play(t, c.node, c.node, 11, "faults: ["+c.faults+"]", setting{boots: c.boots, look: func(n int, page []byte) {
+					if n == 2 {
+						check(t, page, false)
+					}
+				}}))
+			})
+		}
+	}
+	file.RuleFiles = file.rules(t, nil)
+	promtool(t, "test", "rules", writeYAML(t, file))
+}
+
+// Under strict nothing is corrected, numbers of codes have no name, and only GPUs have health.
+func TestHealthUnderStrict(t *testing.T) {
+	script := engine("4.6.0", "NVIDIA A100-PCIE-40GB", 1, 12, append(linksDown(all...), noClique, "switch 0 links=2",
+		"incident none:0 0x2 20 122", "incident switch:0 0x800 20 15", "incident gpu:0 0x10 20 4000")...)
+	page := served(t, script, loop.Options{Strict: true, Booted: time.Now()})
+	findings, _ := healthOf(t, page, true)
+	want := []string{"gpu MEM DCGM_FR_UNRECOGNIZED  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}
+	if d := diff.Diff(want, findings); d != "" || bytes.Contains(page, []byte(nodeHealth)) || bytes.Contains(page, []byte(switchHealth)) {
+		t.Errorf("findings (-want +got):\n%s\n%s", d, page)
+	}
+}
+
+// served returns a page of an engine's machine, in real time: the third, which has what the first one had
+// no samples for.
+func served(t *testing.T, script []string, o loop.Options) []byte {
+	t.Helper()
+	fakedcgm.New(t, script...)
+	requests, _, err := counters.Parse(bytes.NewReader(shipped(t, etc.HealthName)), etc.HealthName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flex := gpu.Selector{Flex: true}
+	encoder := exposition.NewEncoder(exposition.Options{Strict: exposition.Strict{On: o.Strict}})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var page []byte
+	pages := 0
+	o.Options = collector.Options{
+		Source:     collector.SourceOf(dcgm.New(dcgm.Options{}).Open),
+		Plan:       counters.NewPlan(requests, counters.PlanOptions{Interval: 50 * time.Millisecond, Devices: flex, Switches: flex, CPUs: flex}),
+		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Publish: func(s *gpu.Snapshot) {
+			if s.Topology == nil || pages == 3 {
+				return
+			}
+			page = slices.Clone(encoder.Encode(s).Bytes())
+			if pages++; pages == 3 {
+				cancel()
+			}
+		},
+	}
+	if err := loop.New(o).Run(ctx); err != nil || pages < 3 {
+		t.Fatalf("%d pages: %v", pages, err)
+	}
+	return page
+}
+
+const (
+	switchHealth = "DCGM_EXP_NVSWITCH_HEALTH_STATUS"
+	nodeHealth   = "DCGM_EXP_NODE_HEALTH_STATUS"
+)
+
+// healthOf returns the findings of a page, and how many watches of its entities have no result.
+func healthOf(t *testing.T, page []byte, noCheck bool) (findings []string, without int) {
+	t.Helper()
+	kinds := map[string][]string{"DCGM_EXP_GPU_HEALTH_STATUS": {"gpu"}, switchHealth: {"nvswitch"}, nodeHealth: {"connectx", ""}}
+	watches := map[string][]string{
+		"gpu":      {"PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER", "ALL"},
+		"nvswitch": {"NVSWITCH_NONFATAL", "NVSWITCH_FATAL"}, "connectx": {"CONNECTX"},
+	}
+	expected, results := map[string]bool{"IMEX": !noCheck}, map[string]bool{}
+	for s := range prom.Samples(t, page) {
+		name := s.Labels.Get("__name__")
+		for kind, list := range watches {
+			if id := s.Labels.Get(kind); id != "" && name == "dcgm_exporter_entity_up" && s.Labels.Get("nvlink") == "" {
+				for _, watch := range list {
+					expected[kind+id+watch] = true
+				}
+			}
+		}
+		if kinds[name] == nil {
+			continue
+		}
+		kind := kinds[name][0]
+		if s.Labels.Get(kind) == "" {
+			kind = kinds[name][len(kinds[name])-1]
+		}
+		watch, code, why := s.Labels.Get("health_watch"), s.Labels.Get("health_error_code"), s.Labels.Get("corrected")
+		results[kind+s.Labels.Get(kind)+watch] = true
+		if s.Value > 0 || why != "" || code != "DCGM_FR_OK" {
+			findings = append(findings, fmt.Sprintf("%s %s %s %s %v", cmp.Or(kind, "machine"), watch, code, why, s.Value))
+		}
+	}
+	slices.Sort(findings)
+	for key, is := range expected {
+		if is && !results[key] {
+			without++
+		}
+	}
+	return findings, without
+}
