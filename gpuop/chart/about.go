@@ -1,7 +1,5 @@
 package chart
 
-import "fmt"
-
 // About says what a key is for.
 type About struct {
 	// Reader is what reads the key: a DaemonSet of the operator, the chart's templates or Helm.
@@ -12,11 +10,8 @@ type About struct {
 	Group string
 }
 
-func (t *Table) addAbout(fields []string) error {
-	if len(fields) != 3 {
-		return fmt.Errorf("%d fields, want 3", len(fields))
-	}
-	t.about[fields[0]] = About{Reader: fields[1], Text: fields[2], Group: fields[0]}
+func (t *Table) addAbout(columns []string, _ []int) error {
+	t.about[columns[0]] = About{Reader: columns[1], Text: columns[2], Group: columns[0]}
 	return nil
 }
 

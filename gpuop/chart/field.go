@@ -36,14 +36,7 @@ func (f *Field) Shape() Shape {
 	return Scalar
 }
 
-func (t *Table) addField(columns []string) error {
-	if len(columns) != 4 {
-		return fmt.Errorf("%d columns, want 4", len(columns))
-	}
-	in, err := t.spans(columns[2])
-	if err != nil {
-		return err
-	}
+func (t *Table) addField(columns []string, in []int) error {
 	f := &Field{Path: columns[1], at: make([]bool, len(t.versions))}
 	if err := json.Unmarshal([]byte(columns[3]), f); err != nil {
 		return fmt.Errorf("field %s: %w", columns[3], err)

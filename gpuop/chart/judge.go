@@ -61,8 +61,15 @@ func (t *Table) Judge(v Version, path Path) Verdict {
 
 // group reports whether the chart has keys below the path at v.
 func (t *Table) group(v Version, path Path) bool {
-	i := t.index(v)
-	return i >= 0 && t.grouped[i][path.String()]
+	return len(t.namesBelow(v, path)) > 0
+}
+
+// namesBelow returns the names that the chart has at v directly below the path. The table keeps them.
+func (t *Table) namesBelow(v Version, path Path) []string {
+	if i := t.index(v); i >= 0 {
+		return t.children[i][path.String()]
+	}
+	return nil
 }
 
 // guardedElsewhere are groups that a template reads only behind a condition on another group, or that are a
@@ -121,7 +128,7 @@ func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
 		if !ok || f.Type != "object" {
 			return t.judgeFree(v, k, path, n)
 		}
-		names := t.children(v, path[:n])
+		names := slices.Clone(t.namesBelow(v, path[:n]))
 		for _, inner := range t.Fields(v, "ClusterPolicy", f.Path) {
 			names = append(names, inner.Name())
 		}
@@ -144,7 +151,7 @@ func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
 // there.
 func (t *Table) judgeFree(v Version, k *Key, path Path, n int) Verdict {
 	for ; n < len(path); n++ {
-		names := t.children(v, path[:n])
+		names := t.namesBelow(v, path[:n])
 		if slices.Contains(names, path[n]) {
 			continue
 		}
@@ -182,7 +189,7 @@ func (t *Table) judgeMissing(v Version, path Path) Verdict {
 	}
 	verdict := Verdict{Status: Unknown, Bad: bad, Nearest: successor(path)}
 	if verdict.Nearest == nil {
-		if near := nearestName(path[bad], t.children(v, path[:bad])); near != "" {
+		if near := nearestName(path[bad], t.namesBelow(v, path[:bad])); near != "" {
 			verdict.Nearest = replaced(path, bad, near)
 		} else {
 			verdict.Nearest = t.elsewhere(v, path)
@@ -262,29 +269,6 @@ func (t *Table) Component(name string) string {
 		}
 	}
 	return nearestName(name, known)
-}
-
-// children returns the names that the chart has at v directly below the path.
-func (t *Table) children(v Version, path Path) []string {
-	at := childrenOf{v, path.String()}
-	if known, found := t.names.Load(at); found {
-		return slices.Clone(known.([]string))
-	}
-	var names []string
-	for _, k := range t.groups[path.String()] {
-		if name := k.Path[len(path)]; k.In(v) && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	if len(names) > 0 { // of paths that the chart has, which are few
-		t.names.Store(at, slices.Clone(names))
-	}
-	return names
-}
-
-type childrenOf struct {
-	version Version
-	path    string
 }
 
 // successors are the keys that took the place of others, or that are meant by names which articles

@@ -88,14 +88,7 @@ func (t *Table) WithOperands(v Version, list []Operand) *Table {
 	return &out
 }
 
-func (t *Table) addOperands(columns []string) error {
-	if len(columns) != 3 {
-		return fmt.Errorf("%d columns, want 3", len(columns))
-	}
-	in, err := t.spans(columns[1])
-	if err != nil {
-		return err
-	}
+func (t *Table) addOperands(columns []string, in []int) error {
 	o := Operand{DaemonSet: columns[0]}
 	if err := json.Unmarshal([]byte(columns[2]), &o); err != nil {
 		return fmt.Errorf("operand %s: %w", columns[2], err)

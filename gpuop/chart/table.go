@@ -185,9 +185,9 @@ type Table struct {
 	keys     map[string]*Key
 	order    []*Key
 	at       []func() []*Key   // the keys of each release
-	names    *sync.Map         // childrenOf → the names that children returned
 	groups   map[string][]*Key // keys below a path, by the path
-	grouped  []map[string]bool // the paths that have keys below them, by release
+	// children are the names directly below a path, by release; a path without is no group.
+	children []map[string][]string
 	fields   map[string]map[string][]*Field
 	images   map[Version]map[string]Image
 	operands map[Version][]Operand
@@ -224,17 +224,18 @@ type texts struct{ releases, values, reads, fields, images, operands, drivers, a
 func parse(in texts) (*Table, error) {
 	t := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, images: map[Version]map[string]Image{}, operands: map[Version][]Operand{}, drivers: map[Version][]string{}, about: map[string]About{}}
 	for _, file := range []struct {
-		name, text string
-		line       func([]string) error
+		name, text    string
+		columns, span int // how many at least, and the column of releases
+		line          func(columns []string, in []int) error
 	}{
-		{"releases.txt", in.releases, t.addRelease},
-		{"values.txt", in.values, t.addValue},
-		{"reads.txt", in.reads, t.addRead},
-		{"fields.txt", in.fields, t.addField},
-		{"images.txt", in.images, t.addImages},
-		{"operands.txt", in.operands, t.addOperands},
-		{"drivers.txt", in.drivers, t.addDrivers},
-		{"about.txt", in.about, t.addAbout},
+		{"releases.txt", in.releases, 3, -1, t.addRelease},
+		{"values.txt", in.values, 3, 1, t.addValue},
+		{"reads.txt", in.reads, 3, 1, t.addRead},
+		{"fields.txt", in.fields, 4, 2, t.addField},
+		{"images.txt", in.images, 3, 1, t.addImages},
+		{"operands.txt", in.operands, 3, 1, t.addOperands},
+		{"drivers.txt", in.drivers, 3, -1, t.addDrivers},
+		{"about.txt", in.about, 3, -1, t.addAbout},
 	} {
 		n := 0
 		for line := range strings.Lines(file.text) {
@@ -243,7 +244,19 @@ func parse(in texts) (*Table, error) {
 			if line == "" || line[0] == '#' {
 				continue
 			}
-			if err := file.line(strings.Split(line, "\t")); err != nil {
+			columns := strings.Split(line, "\t")
+			err := error(nil)
+			var releases []int
+			switch {
+			case len(columns) < file.columns:
+				err = fmt.Errorf("%d columns, want %d", len(columns), file.columns)
+			case file.span > 0:
+				releases, err = t.spans(columns[file.span])
+			}
+			if err == nil {
+				err = file.line(columns, releases)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", file.name, n, err)
 			}
 		}
@@ -254,7 +267,6 @@ func parse(in texts) (*Table, error) {
 
 // arrange builds what is derived from the keys.
 func (t *Table) arrange() {
-	t.names = &sync.Map{}
 	t.at = make([]func() []*Key, len(t.versions))
 	for i, v := range t.versions {
 		t.at[i] = sync.OnceValue(func() []*Key {
@@ -262,17 +274,17 @@ func (t *Table) arrange() {
 		})
 	}
 	t.order = slices.SortedFunc(maps.Values(t.keys), func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })
-	t.groups, t.grouped = map[string][]*Key{}, make([]map[string]bool, len(t.versions))
-	for i := range t.grouped {
-		t.grouped[i] = map[string]bool{}
+	t.groups, t.children = map[string][]*Key{}, make([]map[string][]string, len(t.versions))
+	for i := range t.children {
+		t.children[i] = map[string][]string{}
 	}
 	for _, k := range t.order {
-		for n := range len(k.Path) {
+		for n, name := range k.Path {
 			group := k.Path[:n].String()
 			t.groups[group] = append(t.groups[group], k)
 			for i, c := range k.at {
-				if c.listed || c.use != Unread {
-					t.grouped[i][group] = true
+				if (c.listed || c.use != Unread) && !slices.Contains(t.children[i][group], name) {
+					t.children[i][group] = append(t.children[i][group], name)
 				}
 			}
 		}
@@ -295,10 +307,7 @@ func (t *Table) index(v Version) int {
 	return i
 }
 
-func (t *Table) addRelease(columns []string) error {
-	if len(columns) < 3 {
-		return fmt.Errorf("%d columns, want 3 or more", len(columns))
-	}
+func (t *Table) addRelease(columns []string, _ []int) error {
 	v, err := version(columns[0])
 	if err != nil {
 		return err
@@ -355,14 +364,7 @@ func (t *Table) spans(text string) ([]int, error) {
 	return out, nil
 }
 
-func (t *Table) addValue(columns []string) error {
-	if len(columns) < 3 {
-		return fmt.Errorf("%d columns, want 3 or more", len(columns))
-	}
-	in, err := t.spans(columns[1])
-	if err != nil {
-		return err
-	}
+func (t *Table) addValue(columns []string, in []int) error {
 	k := t.key(ParsePath(columns[0]))
 	for _, i := range in {
 		k.at[i].listed = true
@@ -386,17 +388,10 @@ func (t *Table) addValue(columns []string) error {
 	return nil
 }
 
-func (t *Table) addRead(columns []string) error {
-	if len(columns) != 3 {
-		return fmt.Errorf("%d columns, want 3", len(columns))
-	}
+func (t *Table) addRead(columns []string, in []int) error {
 	use := slices.Index(useNames[:], columns[2])
 	if use < 1 {
 		return fmt.Errorf("use %q, want %s", columns[2], strings.Join(useNames[1:], ", "))
-	}
-	in, err := t.spans(columns[1])
-	if err != nil {
-		return err
 	}
 	k := t.key(ParsePath(columns[0]))
 	for _, i := range in {
@@ -405,14 +400,7 @@ func (t *Table) addRead(columns []string) error {
 	return nil
 }
 
-func (t *Table) addImages(columns []string) error {
-	if len(columns) != 3 {
-		return fmt.Errorf("%d columns, want 3", len(columns))
-	}
-	in, err := t.spans(columns[1])
-	if err != nil {
-		return err
-	}
+func (t *Table) addImages(columns []string, in []int) error {
 	var image Image
 	if err := json.Unmarshal([]byte(columns[2]), &image); err != nil {
 		return fmt.Errorf("image %s: %w", columns[2], err)
@@ -427,10 +415,7 @@ func (t *Table) addImages(columns []string) error {
 	return nil
 }
 
-func (t *Table) addDrivers(columns []string) error {
-	if len(columns) != 3 {
-		return fmt.Errorf("%d columns, want 3", len(columns))
-	}
+func (t *Table) addDrivers(columns []string, _ []int) error {
 	v, err := version(columns[0])
 	if err != nil {
 		return err
