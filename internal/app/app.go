@@ -113,7 +113,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read *Reader) err
 		XIDWindow:         window(cfg.Collection.XIDWindow),
 		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
 		Strict:            cfg.Metrics.Compatibility == config.CompatibilityStrict,
-		OwnersApart:       cfg.Labels.Owners == config.OwnersOnInfo,
+		OwnersApart:       options.OwnersApart,
 	}
 	if kernelLog != nil { // a nil pointer in the interface would not be nil
 		eventOptions.KernelLog = kernelLog

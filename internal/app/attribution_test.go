@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -117,80 +116,55 @@ func TestWhatTheAPIServerKnowsOfPods(t *testing.T) {
 	}
 }
 
-// A pod has a MIG device that the DRA driver makes at its start, and two share a GPU by capacity: slices and claims of the
-// API server say which, and how much of it.
-func TestClaimsOfPlacesAndShares(t *testing.T) {
-	const memory = "memory"
-	text := func(s string) map[string]any { return map[string]any{"string": s} }
-	holds := func(claim, device string, more map[string]any) map[string]any {
-		result := map[string]any{"driver": "gpu.nvidia.com", "pool": "n", "device": device, "request": "gpu"}
-		maps.Copy(result, more)
+// Two pods share a GPU by capacity: a slice of the API server says how much there is, and claims how much they consume.
+func TestClaimsOfShares(t *testing.T) {
+	claim := func(name, share, consumed string) map[string]any {
 		return map[string]any{
-			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": map[string]any{"namespace": "ml", "name": claim},
-			"status": map[string]any{"allocation": map[string]any{"devices": map[string]any{"results": []any{result}}}},
+			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": map[string]any{"namespace": "ml", "name": name},
+			"status": map[string]any{"allocation": map[string]any{"devices": map[string]any{"results": []any{map[string]any{
+				"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0", "shareID": share, "consumedCapacity": map[string]any{"memory": consumed},
+			}}}}},
 		}
 	}
-	part := func(id, consumed string) map[string]any {
-		return map[string]any{"shareID": id, "consumedCapacity": map[string]any{memory: consumed}}
-	}
-	const claims, mig = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims/", "gpu-1-mig-1g10gb-19-2"
+	const claims = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims/"
 	kubeconfig := cluster(t, map[string]any{
-		"/apis/resource.k8s.io": map[string]any{"kind": "APIGroup", "apiVersion": "v1", "name": "resource.k8s.io",
-			"versions": []any{map[string]any{"groupVersion": "resource.k8s.io/v1", "version": "v1"}}},
 		"/apis/resource.k8s.io/v1/resourceslices": list(map[string]any{
 			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": map[string]any{"name": "s"},
-			"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "n"}, "devices": []any{
-				map[string]any{
-					"name": "gpu-0", "attributes": map[string]any{"uuid": text("GPU-0"), "type": text("gpu")},
-					"capacity": map[string]any{memory: map[string]any{"value": "80Gi"}}, "allowMultipleAllocations": true,
-				},
-				map[string]any{"name": mig, "attributes": map[string]any{"parentUUID": text("GPU-1"), "type": text("mig"), "profile": text("1g.10gb")}},
-			}},
+			"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "n"}, "devices": []any{map[string]any{
+				"name": "gpu-0", "attributes": map[string]any{"uuid": map[string]any{"string": "GPU-0"}},
+				"capacity": map[string]any{"memory": map[string]any{"value": "80Gi"}}, "allowMultipleAllocations": true,
+			}}},
 		}),
-		claims + "quarter": holds("quarter", "gpu-0", part("s-1", "20Gi")),
-		claims + "rest":    holds("rest", "gpu-0", part("s-2", "60Gi")),
-		claims + "mine":    holds("mine", mig, nil),
+		claims + "quarter": claim("quarter", "s-1", "20Gi"),
+		claims + "rest":    claim("rest", "s-2", "60Gi"),
 	})
 	k := kubelet.Start(t, kubelet.Lists(
 		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "quarter", "gpu.nvidia.com", "n", "gpu-0", "s-1")),
-		kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "rest", "gpu.nvidia.com", "n", "gpu-0", "s-2")),
-		kubelet.Pod("ml/m", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "n", mig, ""))))
+		kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "rest", "gpu.nvidia.com", "n", "gpu-0", "s-2"))))
 	cfg := parse(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfig},
 		"--kubernetes", "--kubernetes-enable-dra", "--pod-resources-kubelet-socket", k.Socket())
 	mapper := app.Pods(t.Context(), cfg)
 	defer mapper.Close()
-	for _, made := range []struct {
-		id   uint32
-		uuid string
-	}{{9, "MIG-x"}, {11, "MIG-y"}} { // the device is made again under its name
-		start := uint32(2)
-		topology := gpu.NewTopology([]gpu.Device{
-			{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}, {Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, UUID: "GPU-1"},
-			{
-				Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: made.id, ParentKind: gpu.KindGPU, Parent: 1}, GPU: 1, UUID: "GPU-1",
-				InstanceID: made.id, Profile: "1g.10gb", MIGUUID: made.uuid, Start: &start,
-			},
-		})
-		want := "0.25 of ml/a, 0.75 of ml/b; container=c dra_claim_name=mine dra_claim_namespace=ml dra_device_name=" + mig +
-			" dra_driver_name=gpu.nvidia.com dra_mig_device_uuid=" + made.uuid + " dra_mig_profile=1g.10gb dra_pool_name=n namespace=ml pod=m"
-		got, deadline, tick := "", time.After(time.Minute), time.NewTicker(10*time.Millisecond)
-		for got != want {
-			owners, err := mapper.Attribute(t.Context(), topology)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var parts []string
-			for _, o := range owners.UseOf(0).Owners {
-				parts = append(parts, fmt.Sprint(o.Part, " of ", o.Namespace, "/", o.Pod))
-			}
-			got = strings.Join(parts, ", ") + "; " + labels(owners, 2)
-			select {
-			case <-tick.C:
-			case <-deadline:
-				t.Fatalf("got\n%s\nexpected\n%s", got, want)
-			}
+	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}})
+	deadline, tick := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for {
+		owners, err := mapper.Attribute(t.Context(), topology)
+		if err != nil {
+			t.Fatal(err)
 		}
-		tick.Stop()
+		got := ""
+		for _, o := range owners.UseOf(0).Owners {
+			got += fmt.Sprint(o.Pod, " ", o.Part, " ")
+		}
+		if got == "a 0.25 b 0.75 " {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("parts %s", got)
+		}
 	}
 }
 

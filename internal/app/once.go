@@ -115,7 +115,7 @@ func page(ctx context.Context, cfg *config.Config, registry *prometheus.Registry
 	registerEncoder(registry, encoder)
 	var body []byte
 	cycles := 0
-	derived := newDerivers(events.Options{Strict: options.Strict.On}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
+	derived := newDerivers(events.Options{Strict: options.Strict.On, OwnersApart: options.OwnersApart}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
 	err := collectUntil(ctx, registry, derived.change(forPage(plan), source), func(s *gpu.Snapshot) bool {
 		body = encoder.Encode(s).Bytes()
 		cycles++

@@ -49,8 +49,7 @@ func busy(t *testing.T, minutes int, life time.Duration) machine {
 		fmt.Fprintf(&faults, "  - {fault: xid, at: %dm, devices: [\"0\", \"1\", \"2\"], xids: [31]}\n", at)
 		fmt.Fprintf(&faults, "  - {fault: xid, at: %dm30s, devices: [\"2\"], xids: [94]}\n", at)
 	}
-	file := append(shipped(t, "fleet"), "\nDCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs.\n"...)
-	return machine{host: "gpu-e", node: "h100x8", file: file, scenario: "faults:\n" + faults.String(), tenants: passing(life)}
+	return machine{host: "gpu-e", node: "h100x8", file: shipped(t, "fleet"), scenario: "faults:\n" + faults.String(), tenants: passing(life)}
 }
 
 // both plays machines with the owners' labels on the series of devices, and apart.
@@ -100,6 +99,7 @@ func TestPodsComeAndGoApart(t *testing.T) {
 	}
 	const xids = `sum by (gpu, xid) (DCGM_EXP_XID_ERRORS_TOTAL > 0)`
 	near(t, "XIDs", many.query(t, xids, many.end, "gpu", "xid"), manyApart.query(t, xids, many.end, "gpu", "xid"), 0)
+	t.Logf("series of devices: %d then %d; apart %d then %d", len(few.ofDevices()), len(many.ofDevices()), len(fewApart.ofDevices()), len(manyApart.ofDevices()))
 	few.agrees(t, fewApart, regexp.MustCompile(`(?i)xid`))
 }
 

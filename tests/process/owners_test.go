@@ -135,6 +135,11 @@ func TestOwnersApart(t *testing.T) {
 	if named := owned(p, job, "pod", "namespace", "container"); len(named) != 0 {
 		t.Errorf("series of devices name %v", named)
 	}
+	for line := range strings.Lines(once(t, "demo", "--owner-labels=info", "-f", root+"/etc/fleet-counters.csv")) {
+		if strings.HasPrefix(line, "DCGM_") && regexp.MustCompile(`[{,](pod|hpc_job)="`).MatchString(line) {
+			t.Fatalf("a series of a device names its owner: %s", line)
+		}
+	}
 }
 
 // A MIG device that the DRA driver makes at a pod's start is found by its place, which NVML adds to what DCGM says.
