@@ -63,15 +63,14 @@ func (r *scriptReader) unmask(text string) string {
 	return unmask.Replace(text)
 }
 
-// bareText is what a word has outside of quotes.
-func bareText(w *syntax.Word) string {
-	var out strings.Builder
+// placeholder is one that a word has outside of quotes, or "".
+func (r *scriptReader) placeholder(w *syntax.Word) string {
 	for _, p := range w.Parts {
-		if lit, ok := p.(*syntax.Lit); ok {
-			out.WriteString(lit.Value)
+		if lit, ok := p.(*syntax.Lit); ok && r.masked && strings.Contains(lit.Value, maskOpen) {
+			return r.unmask(maskedPlaceholder.FindString(lit.Value))
 		}
 	}
-	return out.String()
+	return ""
 }
 
 // placeholders reports what was copied from an article without being filled in.

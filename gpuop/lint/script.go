@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -320,14 +321,9 @@ func (r *scriptReader) assign(n *syntax.Assign) {
 	case n.Value == nil:
 		r.variables[name] = variable{Variable: expand.Variable{Set: true, Kind: expand.String}}
 	default:
-		list := r.words(&syntax.Word{Parts: []syntax.WordPart{&syntax.DblQuoted{Parts: n.Value.Parts}}})
-		if len(list) == 1 && list[0].dynamic {
+		text, known := r.literal(n.Value.Parts)
+		if !known || r.placeholder(n.Value) != "" {
 			delete(r.variables, name)
-			r.unknown[name] = true
-			return
-		}
-		text, err := expand.Literal(r.config(), n.Value)
-		if err != nil {
 			r.unknown[name] = true
 			return
 		}
@@ -358,30 +354,27 @@ func (e environment) Each(func(string, expand.Variable) bool) {}
 
 func (r *scriptReader) config() *expand.Config { return &expand.Config{Env: environment{r}} }
 
-// known reports whether the script says what the word is: no command, no arithmetic, no variable from outside.
-func (r *scriptReader) known(w *syntax.Word) bool {
+// known reports whether the script says what a part is: no command, no arithmetic, no variable from outside.
+func (r *scriptReader) known(part syntax.WordPart) bool {
 	known, braces := true, 0
-	syntax.Walk(w, func(n syntax.Node) bool {
+	syntax.Walk(part, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.CmdSubst, *syntax.ProcSubst, *syntax.ArithmExp, *syntax.ExtGlob:
 			known = false
-			return false
 		case *syntax.Lit:
 			braces += strings.Count(n.Value, "{")
-			known = known && (!strings.Contains(n.Value, "{") || !strings.Contains(n.Value, ".."))
+			known = known && braces < 4 && (!strings.Contains(n.Value, "{") || !strings.Contains(n.Value, ".."))
 		case *syntax.ParamExp:
 			v, assigned := r.variables[n.Param.Value]
 			hasDefault := n.Exp != nil && (n.Exp.Op == syntax.DefaultUnset || n.Exp.Op == syntax.DefaultUnsetOrNull)
 			for _, inner := range v.words {
 				known = known && !inner.dynamic
 			}
-			if !assigned && !hasDefault || r.unknown[n.Param.Value] || n.Excl || n.Repl != nil || n.Slice != nil {
-				known = false
-			}
+			known = known && (assigned || hasDefault) && !r.unknown[n.Param.Value] && !n.Excl && n.Repl == nil && n.Slice == nil
 		}
 		return known
 	})
-	return known && braces < 4
+	return known
 }
 
 // source is the text of a part of the script.
@@ -393,27 +386,30 @@ func (r *scriptReader) source(n syntax.Node) string {
 	return r.text[start:end]
 }
 
-// partly is a word of which a part is not known: that part stays as it is written, inside of the word.
-func (r *scriptReader) partly(parts []syntax.WordPart, quoted bool) string {
-	var out strings.Builder
+// holes puts text in the place of the parts that are not known, as they are written.
+func (r *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, known bool) {
+	known = true
 	for _, p := range parts {
 		if q, ok := p.(*syntax.DblQuoted); ok {
-			out.WriteString(r.partly(q.Parts, true))
-			continue
+			inner, all := r.holes(q.Parts)
+			out, known = append(out, &syntax.DblQuoted{Parts: inner}), known && all
+		} else if r.known(p) {
+			out = append(out, p)
+		} else {
+			out, known = append(out, &syntax.SglQuoted{Value: r.source(p)}), false
 		}
-		one := &syntax.Word{Parts: []syntax.WordPart{p}}
-		if quoted {
-			one.Parts[0] = &syntax.DblQuoted{Parts: []syntax.WordPart{p}}
-		}
-		text, err := r.source(p), error(nil)
-		if r.known(one) {
-			if text, err = expand.Literal(r.config(), one); err != nil || len(text) > maxWord {
-				text = r.source(p)
-			}
-		}
-		out.WriteString(r.unmask(text))
 	}
-	return out.String()
+	return out, known
+}
+
+// literal expands parts to one text, in which those that are not known stay as they are written.
+func (r *scriptReader) literal(parts []syntax.WordPart) (text string, known bool) {
+	parts, known = r.holes(parts)
+	text, err := expand.Literal(r.config(), &syntax.Word{Parts: parts})
+	if err != nil || len(text) > maxWord {
+		return "", false
+	}
+	return r.unmask(text), known
 }
 
 // words expands a word as the shell does. A word of which a part is not known is dynamic.
@@ -421,29 +417,24 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 	if w == nil {
 		return nil
 	}
-	out := word{line: int(w.Pos().Line()), col: int(w.Pos().Col()), raw: r.source(w)}
+	out := word{line: int(w.Pos().Line()), col: int(w.Pos().Col()), raw: r.source(w), placeholder: r.placeholder(w)}
 	if list, isArray := r.array(w); isArray {
 		return list
 	}
-	if bare := bareText(w); r.masked && strings.Contains(bare, maskOpen) {
+	if out.placeholder != "" {
 		out.value, out.dynamic = out.raw, true
-		out.placeholder = r.unmask(maskedPlaceholder.FindString(bare))
 		return []word{out}
 	}
-	if !r.known(w) {
-		out.value, out.dynamic = r.partly(w.Parts, false), true
-		for _, p := range w.Parts {
-			quotes, quoted := p.(*syntax.DblQuoted)
-			out.splits = out.splits || len(w.Parts) == 1 && (!quoted || severalWords(quotes))
-		}
+	parts, known := r.holes(w.Parts)
+	if !known {
+		out.value, _ = r.literal(w.Parts)
+		out.value, out.dynamic = cmp.Or(out.value, out.raw), true
+		quotes, quoted := w.Parts[0].(*syntax.DblQuoted)
+		out.splits = len(w.Parts) == 1 && (!quoted || severalWords(quotes))
 		return []word{out}
 	}
-	list, err := expand.Fields(r.config(), w)
-	size := 0
-	for _, value := range list {
-		size += len(value)
-	}
-	if err != nil || size > maxWord {
+	list, err := expand.Fields(r.config(), &syntax.Word{Parts: parts})
+	if err != nil || len(strings.Join(list, "")) > maxWord {
 		out.value, out.dynamic = out.raw, true
 		return []word{out}
 	}
@@ -555,15 +546,13 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
 	}
 	var text strings.Builder
 	for _, part := range redirect.Hdoc.Parts {
-		one := &syntax.Word{Parts: []syntax.WordPart{part}}
-		_, isText := part.(*syntax.Lit)
-		if !isText && r.known(one) {
-			if value, err := expand.Document(r.config(), one); err == nil {
-				text.WriteString(r.unmask(value))
-				continue
+		value := r.source(part)
+		if _, isText := part.(*syntax.Lit); !isText {
+			if filled, known := r.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}}); known {
+				value = filled
 			}
 		}
-		text.WriteString(r.source(part))
+		text.WriteString(value)
 	}
 	delimiter := ""
 	if list := r.words(redirect.Word); len(list) == 1 {
