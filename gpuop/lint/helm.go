@@ -72,13 +72,13 @@ type flagUse struct {
 }
 
 // longFlag reads the long name of a flag, and its value where that is joined to it: --set=a=b, -fvalues.yaml.
-func longFlag(text string) (name, value string, joined bool) {
+func longFlag(text string, values, bools map[string]string) (name, value string, joined bool) {
 	name, value, joined = strings.Cut(text, "=")
-	if long := longName(name); long != "" {
+	if long := cmp.Or(longName(name, values), longName(name, bools)); long != "" {
 		return long, value, joined
 	}
 	if len(name) > 2 && name[1] != '-' && !joined {
-		if long := longName(name[:2]); helmValueFlags[long] != "" {
+		if long := longName(name[:2], values); long != "" {
 			return long, name[2:], true
 		}
 	}
@@ -86,12 +86,10 @@ func longFlag(text string) (name, value string, joined bool) {
 }
 
 // longName is the long name of a short flag, or "".
-func longName(short string) string {
-	for _, table := range []map[string]string{helmValueFlags, helmBoolFlags} {
-		for long, s := range table {
-			if s == short && s != "" {
-				return long
-			}
+func longName(short string, table map[string]string) string {
+	for long, s := range table {
+		if s == short && s != "" {
+			return long
 		}
 	}
 	return ""
@@ -99,8 +97,18 @@ func longName(short string) string {
 
 // readHelm sorts the words of a helm command; at is the index of the verb.
 func readHelm(c command, at int) *helmCommand {
-	h := &helmCommand{command: c, verb: c.words[at].value}
-	words := append(slices.Clone(c.words[1:at]), c.words[at+1:]...)
+	verb := c.words[at].value
+	words := c.words
+	c.words = slices.Concat(words[:at], words[at+1:])
+	h := readFlags(c, helmValueFlags, helmBoolFlags)
+	h.verb, h.words = verb, words
+	return h
+}
+
+// readFlags sorts the words behind the program. The tables have flags with a value, and others, each with its short form.
+func readFlags(c command, values, bools map[string]string) *helmCommand {
+	h := &helmCommand{command: c}
+	words := c.words[1:]
 	for i := 0; i < len(words); i++ {
 		w := words[i]
 		if w.splits {
@@ -120,10 +128,9 @@ func readHelm(c command, at int) *helmCommand {
 			h.positional = append(h.positional, w)
 			continue
 		}
-		name, value, joined := longFlag(text)
+		name, value, joined := longFlag(text, values, bools)
 		use := &flagUse{words: []word{w}, written: name, name: name, value: word{value: value, raw: quote(value), line: w.line, col: w.col, dynamic: w.dynamic, placeholder: w.placeholder}, hasValue: joined}
-		_, takesValue := helmValueFlags[name]
-		if takesValue && !joined && i+1 < len(words) {
+		if _, takesValue := values[name]; takesValue && !joined && i+1 < len(words) {
 			i++
 			use.value, use.hasValue = words[i], true
 			use.words = append(use.words, words[i])
@@ -135,12 +142,21 @@ func readHelm(c command, at int) *helmCommand {
 
 // flag returns the last use of the flag, or nil.
 func (h *helmCommand) flag(name string) *flagUse {
-	for _, f := range slices.Backward(h.flags) {
+	all := h.all(name)
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1]
+}
+
+// all are the uses of a flag.
+func (h *helmCommand) all(name string) (out []*flagUse) {
+	for _, f := range h.flags {
 		if f.name == name {
-			return f
+			out = append(out, f)
 		}
 	}
-	return nil
+	return out
 }
 
 var chartFile = regexp.MustCompile(`-v?[0-9][0-9A-Za-z.+-]*\.tgz$`)
@@ -164,7 +180,7 @@ func verbOf(words []word) int {
 	for i := 1; i < len(words); i++ {
 		name := words[i].value
 		if strings.HasPrefix(name, "-") {
-			if _, takesValue := helmValueFlags[cmp.Or(longName(name), name)]; takesValue {
+			if _, takesValue := helmValueFlags[cmp.Or(longName(name, helmValueFlags), name)]; takesValue {
 				i++
 			}
 			continue

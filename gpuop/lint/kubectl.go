@@ -15,9 +15,13 @@ const sourceKubectl = "kubectl reference: label"
 var kubectlVerbs = []string{"annotate", "api-resources", "apply", "config", "cordon", "create", "delete", "describe", "diff", "drain",
 	"edit", "exec", "explain", "get", "label", "logs", "patch", "replace", "rollout", "run", "scale", "set", "taint", "top", "uncordon", "version", "wait"}
 
-// kubectlValueFlags are the flags of every kubectl command whose value is the next word.
-var kubectlValueFlags = []string{"-n", "--namespace", "--context", "--cluster", "--user", "--kubeconfig", "-s", "--server", "--token", "--as", "--as-group", "--as-uid",
-	"--cache-dir", "--certificate-authority", "--client-certificate", "--client-key", "--request-timeout", "--tls-server-name", "-v", "--v", "--profile", "--profile-output"}
+// kubectlValueFlags are the flags of kubectl, and of its label and patch, whose value is the next word.
+var kubectlValueFlags = map[string]string{
+	"--namespace": "-n", "--context": "", "--cluster": "", "--user": "", "--kubeconfig": "", "--server": "-s", "--token": "",
+	"--as": "", "--as-group": "", "--as-uid": "", "--cache-dir": "", "--certificate-authority": "", "--client-certificate": "",
+	"--client-key": "", "--request-timeout": "", "--tls-server-name": "", "--v": "-v", "--profile": "", "--profile-output": "",
+	"--selector": "-l", "--patch": "-p", "--patch-file": "", "--type": "",
+}
 
 // writableLabels are the node labels of NVIDIA's that people set.
 var writableLabels = []string{"nvidia.com/mig.config", "nvidia.com/device-plugin.config", "nvidia.com/gpu.workload.config",
@@ -29,33 +33,27 @@ func (r *run) kubectl(s *script, c command) {
 		r.at(c.words[0], "unknown-command", report.Failed, "kubernetes", "there is no such program", "write kubectl", sourceKubectl)
 		r.replace(c.words[0], "kubectl")
 	}
+	h := readFlags(c, kubectlValueFlags, nil)
 	verb := ""
-	var rest []word
-	for i := 1; i < len(c.words); i++ {
-		w := c.words[i]
-		if slices.Contains(kubectlValueFlags, w.value) {
-			i++
-			continue
-		}
-		if !strings.HasPrefix(w.value, "-") && strings.TrimSpace(w.value) != "" {
-			verb, rest = w.value, c.words[i+1:]
-			if !slices.Contains(kubectlVerbs, verb) {
-				if near := report.Nearest(verb, kubectlVerbs); near != "" {
-					r.at(w, "unknown-command", report.Failed, "kubectl "+verb, "kubectl has no such command", "write kubectl "+near, sourceKubectl)
-					r.replace(w, near)
-					verb = near
-				}
+	if len(h.positional) > 0 {
+		w := h.positional[0]
+		verb = w.value
+		if !slices.Contains(kubectlVerbs, verb) {
+			if near := report.Nearest(verb, kubectlVerbs); near != "" {
+				r.at(w, "unknown-command", report.Failed, "kubectl "+verb, "kubectl has no such command", "write kubectl "+near, sourceKubectl)
+				r.replace(w, near)
+				verb = near
 			}
-			break
 		}
+		h.positional = h.positional[1:]
 	}
 	r.kinds = append(r.kinds, strings.TrimSpace("kubectl "+verb))
-	r.kubectlNamespace(verb, c.words, rest)
+	r.kubectlNamespace(verb, h)
 	switch verb {
 	case "label":
-		r.label(c, rest)
+		r.label(h)
 	case "patch":
-		r.patch(s, c, rest)
+		r.patch(s, h)
 	case "apply", "create", "replace", "diff":
 		if c.stdin != nil {
 			r.parse(text{name: r.name, data: []byte(c.stdin.text), line: c.stdin.line})
@@ -64,49 +62,33 @@ func (r *run) kubectl(s *script, c command) {
 }
 
 // kubectlNamespace judges the namespace that a command names.
-func (r *run) kubectlNamespace(verb string, words, rest []word) {
-	for i, w := range words {
-		name := ""
-		at := w
-		switch {
-		case (w.value == "-n" || w.value == "--namespace") && i+1 < len(words):
-			at = words[i+1]
-			name = at.value
-		case strings.HasPrefix(w.value, "--namespace="):
-			name = strings.TrimPrefix(w.value, "--namespace=")
-			at.value = name
-		case verb == "create" && len(rest) > 1 && (rest[0].value == "namespace" || rest[0].value == "ns") && w == rest[1]:
-			name = w.value
-		}
-		if name == "" {
-			continue
-		}
-		if right := r.namespace(at, "namespace "+name); right != name {
-			fixed := right
-			if strings.HasPrefix(w.value, "--namespace=") {
-				fixed = "--namespace=" + right
+func (r *run) kubectlNamespace(verb string, h *helmCommand) {
+	for _, f := range h.all("--namespace") {
+		if right := r.namespace(f.value, "namespace "+f.value.value); right != f.value.value {
+			if len(f.words) == 1 {
+				right = f.name + "=" + right
 			}
-			r.replace(at, fixed)
+			r.replace(f.words[len(f.words)-1], right)
+		}
+	}
+	if verb == "create" && len(h.positional) > 1 && slices.Contains([]string{"namespace", "ns"}, h.positional[0].value) {
+		w := h.positional[1]
+		if right := r.namespace(w, "namespace "+w.value); right != w.value {
+			r.replace(w, right)
 		}
 	}
 }
 
 // label judges kubectl label node.
-func (r *run) label(c command, rest []word) {
-	overwrite, touchesMIG := false, false
-	for _, w := range rest {
-		overwrite = overwrite || w.value == "--overwrite" || w.value == "--overwrite=true"
-	}
-	for i, w := range rest {
-		text := w.value
-		key, value, found := strings.Cut(text, "=")
-		if !found || strings.HasPrefix(text, "-") || !strings.Contains(key, "/") || i > 0 && (rest[i-1].value == "-l" || rest[i-1].value == "--selector") {
-			continue
+func (r *run) label(h *helmCommand) {
+	touchesMIG := false
+	for _, w := range h.positional {
+		if key, value, found := strings.Cut(w.value, "="); found && strings.Contains(key, "/") {
+			touchesMIG = r.nodeLabel(w, key, value) || touchesMIG
 		}
-		touchesMIG = r.nodeLabel(w, key, value) || touchesMIG
 	}
-	if touchesMIG && !overwrite {
-		r.at(c.words[0], "overwrite", report.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite", sourceLabels)
+	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.hasValue && f.value.value != "true") {
+		r.at(h.words[0], "overwrite", report.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite", sourceLabels)
 	}
 }
 

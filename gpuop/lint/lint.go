@@ -314,7 +314,7 @@ func (r *run) lookalikes(c command) {
 			value := meant.Replace(w.value)
 			if rest := value[len(dash):]; dash != "" {
 				value = "--" + rest
-				if longName("-"+rest) != "" {
+				if longName("-"+rest, helmValueFlags) != "" {
 					value = "-" + rest
 				}
 			}

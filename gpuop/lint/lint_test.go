@@ -196,6 +196,8 @@ func TestSeedRows(t *testing.T) {
 			want: []string{"error yaml-ellipsis ... @7"}},
 		{row: "seed 001: here-document, then the plugin's own chart", command: true, text: "cat << EOF > /tmp/dp.yaml\nversion: v1\nflags:\n  migStrategy: none\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 1\nEOF\nhelm install nvdp nvdp/nvidia-device-plugin --version=0.12.2 --namespace nvidia-device-plugin --create-namespace --set gfd.enabled=true --set-file config.map.config=/tmp/dp.yaml\n",
 			want: []string{"error sharing-replicas sharing.timeSlicing.resources[0].replicas @9", "info old-version --version 0.12.2 @11"}},
+		{row: "a selector behind its short flag is no label", command: true,
+			text: "kubectl label node --overwrite -l nvidia.com/mig.confg=a nvidia.com/mig.config=all-disabled\n"},
 		{row: "seed 001: a selector is no label", command: true, text: "kubectl label node --overwrite --selector=nvidia.com/gpu.product=A100-SXM4-80GB nvidia.com/device-plugin.config=a100-80gb-config\n"},
 		{row: "seed 002: kubernetes lable nodes", command: true, text: "kubernetes lable nodes <node> nvidia.com/mig.config=all-1g.10gb\n",
 			want: []string{"error unknown-command kubernetes @1", "warn overwrite kubectl label @1", "error unknown-command kubectl lable @1", "error placeholder <node> @1"}},

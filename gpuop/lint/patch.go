@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -19,43 +20,20 @@ var patched = map[string]kind{
 	"gpucluster": kindGPUCluster, "gpuclusters": kindGPUCluster, "gpuclusters.nvidia.com": kindGPUCluster,
 }
 
-// patchArguments reads the patch or its file, its type and the kind of the resource.
-func patchArguments(rest []word) (text, file word, strategy string, resource kind) {
-	strategy = "strategic"
-	for i := 0; i < len(rest); i++ {
-		name, value, joined := strings.Cut(rest[i].value, "=")
-		at := rest[i]
-		if !strings.HasPrefix(name, "-") {
-			first, _, _ := strings.Cut(rest[i].value, "/")
-			if k, ok := patched[strings.ToLower(first)]; ok && resource == "" {
-				resource = k
-			}
-			continue
-		}
-		if !joined && i+1 < len(rest) {
-			value, at = rest[i+1].value, rest[i+1]
-		}
-		at.value = value
-		switch name {
-		case "-p", "--patch":
-			text = at
-		case "--patch-file":
-			file = at
-		case "--type":
-			strategy = value
-		default:
-			continue
-		}
-		if !joined {
-			i++
-		}
-	}
-	return text, file, strategy, resource
-}
-
 // patch judges kubectl patch of one of the operator's resources.
-func (r *run) patch(s *script, c command, rest []word) {
-	text, file, strategy, resource := patchArguments(rest)
+func (r *run) patch(s *script, h *helmCommand) {
+	var resource kind
+	for _, w := range h.positional {
+		name, _, _ := strings.Cut(w.value, "/")
+		resource = cmp.Or(resource, patched[strings.ToLower(name)])
+	}
+	value := func(name string) word {
+		if f := h.flag(name); f != nil {
+			return f.value
+		}
+		return word{}
+	}
+	text, file, strategy := value("--patch"), value("--patch-file"), value("--type").value
 	data := []byte(text.value)
 	switch {
 	case resource == "":
@@ -84,7 +62,7 @@ func (r *run) patch(s *script, c command, rest []word) {
 	}
 	for _, f := range reader.Findings {
 		f.File, f.Column = r.name, 0
-		f.Line = max(text.line+max(f.Line, 1)-1, c.line)
+		f.Line = max(text.line+max(f.Line, 1)-1, h.line)
 		r.findings = append(r.findings, f)
 	}
 }
