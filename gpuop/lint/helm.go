@@ -95,16 +95,6 @@ func longName(short string, table map[string]string) string {
 	return ""
 }
 
-// readHelm sorts the words of a helm command; at is the index of the verb.
-func readHelm(c command, at int) *helmCommand {
-	verb := c.words[at].value
-	words := c.words
-	c.words = slices.Concat(words[:at], words[at+1:])
-	h := readFlags(c, helmValueFlags, helmBoolFlags)
-	h.verb, h.words = verb, words
-	return h
-}
-
 // readFlags sorts the words behind the program. The tables have flags with a value, and others, each with its short form.
 func readFlags(c command, values, bools map[string]string) *helmCommand {
 	h := &helmCommand{command: c}
@@ -175,48 +165,32 @@ func (h *helmCommand) chartName() (w word, name string, ok bool) {
 
 const operatorNamespace = "gpu-operator"
 
-// verbOf is the index of the verb: the first word that is no flag and no flag's value; 0 without.
-func verbOf(words []word) int {
-	for i := 1; i < len(words); i++ {
-		name := words[i].value
-		if strings.HasPrefix(name, "-") {
-			if _, takesValue := helmValueFlags[cmp.Or(longName(name, helmValueFlags), name)]; takesValue {
-				i++
-			}
-			continue
-		}
-		if strings.TrimSpace(name) != "" && !words[i].splits {
-			return i
-		}
-	}
-	return 0
-}
-
 // helm judges a helm command; ok is false when it is not one that this package knows.
 func (r *run) helm(s *script, c command) {
-	at := verbOf(c.words)
-	if at == 0 {
+	h := readFlags(c, helmValueFlags, helmBoolFlags)
+	if len(h.positional) == 0 {
 		return
 	}
+	at := h.positional[0]
+	h.positional = h.positional[1:]
 	verbs := []string{"install", "upgrade", "template", "repo", "uninstall", "list", "status", "get", "show", "pull", "search", "rollback", "history", "test", "lint", "version"}
-	verb := c.words[at].value
+	verb := at.value
 	if !slices.Contains(verbs, verb) {
 		if near := report.Nearest(verb, verbs); near != "" {
-			r.at(c.words[at], "unknown-command", report.Failed, "helm "+verb, "helm has no such command", "write helm "+near, sourceHelm)
-			r.replace(c.words[at], near)
+			r.at(at, "unknown-command", report.Failed, "helm "+verb, "helm has no such command", "write helm "+near, sourceHelm)
+			r.replace(at, near)
 			verb = near
 		}
 	}
 	switch verb {
 	case "repo":
 		r.kinds = append(r.kinds, "helm repo")
-		r.helmRepo(c.words[at+1:])
+		r.helmRepo(h.positional)
 		return
 	case "install", "upgrade", "template":
 	default:
 		return
 	}
-	h := readHelm(c, at)
 	h.verb = verb
 	r.helmFlags(h)
 	chartWord, name, ok := h.chartName()
@@ -224,7 +198,7 @@ func (r *run) helm(s *script, c command) {
 		return // what is not known may name it
 	}
 	if !ok {
-		r.at(c.words[at], "helm-arguments", report.Failed, "helm "+verb, "the command names no chart", "write helm "+verb+" gpu-operator nvidia/gpu-operator", sourceHelm)
+		r.at(at, "helm-arguments", report.Failed, "helm "+verb, "the command names no chart", "write helm "+verb+" gpu-operator nvidia/gpu-operator", sourceHelm)
 		return
 	}
 	known := []string{"gpu-operator", "nvidia-device-plugin"}
