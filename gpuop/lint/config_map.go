@@ -48,3 +48,75 @@ func (in *installation) fallbackConfig(fallback *setting) {
 		in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.text()), fix, "k8s-device-plugin cmd/config-manager", fallback)
 	}
 }
+
+// A configMap is one of the input with configs for the device plugin.
+type configMap struct {
+	name, file string
+	configs    []string
+}
+
+// A configUse is a place that names a config of the device plugin, or the ConfigMap that has it.
+type configUse struct {
+	configMap, config string
+	// label says that it is the label of a node.
+	label bool
+	at    report.Row
+}
+
+// configUses notes the ConfigMap and the config that the values or fields name, unless the chart makes the ConfigMap.
+func (r *run) configUses(in *installation, prefix string) {
+	name, config := in.explicit("devicePlugin.config.name"), in.explicit("devicePlugin.config.default")
+	if name == nil || name.unknown || in.is("devicePlugin.config.create", true) {
+		return
+	}
+	use := func(s *setting, config string) {
+		r.uses = append(r.uses, configUse{configMap: name.text(), config: config,
+			at: report.Row{File: s.file, Line: s.line, Column: s.column, Subject: prefix + s.name()}})
+	}
+	use(name, "")
+	if config != nil && !config.unknown && config.text() != "" {
+		use(config, config.text())
+	}
+}
+
+// joinConfigs compares what names a config with the ConfigMaps of the input. A ConfigMap that is not there may be in the
+// cluster, unless the same file has one of almost the same name.
+func (r *run) joinConfigs() {
+	for _, use := range r.uses {
+		var configs, maps, beside []string
+		for _, m := range r.configMaps {
+			maps = append(maps, m.name)
+			if use.label || m.name == use.configMap {
+				configs = append(configs, m.configs...)
+			} else if m.file == use.at.File {
+				beside = append(beside, m.name)
+			}
+		}
+		slices.Sort(configs)
+		configs = slices.Compact(configs)
+		row := use.at
+		row.ID, row.State, row.Source = "config-map", report.Failed, "k8s-device-plugin cmd/config-manager"
+		switch {
+		case len(configs) == 0 && use.config == "":
+			near := report.Nearest(use.configMap, beside)
+			row.Reason, row.Fix = fmt.Sprintf("no ConfigMap here has the name %q: the device plugin's pods wait for it", use.configMap), "write "+near
+			if near == "" {
+				continue
+			}
+		case len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config):
+			continue
+		case use.label:
+			row.ID = "config-label"
+			row.Reason = fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.config)
+		default:
+			row.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config-manager of every node exits", use.configMap, use.config)
+		}
+		if row.Fix == "" {
+			row.Fix = write(use.config, configs, "the configs are "+strings.Join(configs, ", "))
+			if slices.Contains(maps, use.config) {
+				row.Fix = "write the name of a config, not of the ConfigMap: " + alternatives(configs)
+			}
+		}
+		r.findings = append(r.findings, row)
+	}
+}

@@ -428,7 +428,7 @@ func (r *run) configMap(d *doc) {
 		r.name = d.file
 		r.namespace(w, "metadata.namespace "+namespace.Value)
 	}
-	r.configMaps = append(r.configMaps, fields.Text(d.root, "metadata", "name"))
+	m := configMap{name: fields.Text(d.root, "metadata", "name"), file: d.file}
 	for _, f := range fields.Of(fields.Get(d.root, "data")) {
 		if f.Value.Kind != yaml.ScalarNode || f.Value.Tag == "!!null" {
 			continue
@@ -453,12 +453,15 @@ func (r *run) configMap(d *doc) {
 		case holds == kindMIG && f.Name != "config.yaml":
 			wrong(fmt.Sprintf(notRead, f.Name), "write config.yaml", sourceValues)
 		case holds == kindPlugin && labelValue.MatchString(f.Name):
-			r.configs[f.Name] = true
+			m.configs = append(m.configs, f.Name)
 		case holds == kindPlugin:
 			wrong("the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can select it", "use letters, digits, - _ and .", "Kubernetes label syntax")
 		}
 		if root != nil || !counters && configText.MatchString(content) {
 			r.embedded(d.file, "data."+f.Name, f.Value, d.line, sharing.Operator)
 		}
+	}
+	if len(m.configs) > 0 {
+		r.configMaps = append(r.configMaps, m)
 	}
 }

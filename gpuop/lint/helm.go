@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 const sourceHelm = "Helm documentation: helm install"
@@ -411,38 +412,39 @@ func (r *run) oldVersion(at word, v chart.Version) {
 // valuesFlag adds the settings of a -f file, when it can be read.
 func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse) {
 	for name := range strings.SplitSeq(f.value.value, ",") {
-		data, err := r.file(s, name)
 		from := s.files[name]
-		if f.value.value == "-" && h.stdin != nil {
-			from, data, err = h.stdin, []byte(h.stdin.text), nil
+		if name == "-" && h.stdin != nil {
+			from = h.stdin
 		}
-		line := 0
-		if from != nil {
-			from.judged = true
-			name, line = r.name, from.line
-		}
-		if f.value.dynamic || err != nil {
-			r.at(f.value, "file-not-read", report.Note, name, "the file is not here, so its values are not judged", "run gpuop lint where the file is", "")
+		if from == nil || f.value.dynamic {
+			if data, ok := r.open(s, f.value, name); ok {
+				r.valuesText(in, name, "", data, 0)
+			}
 			continue
 		}
-		for _, st := range r.valuesText(in, name, "", data, line) {
+		from.judged = true
+		for _, st := range r.valuesText(in, r.name, "", []byte(from.text), from.line) {
 			st.from = from
 		}
 	}
 }
 
-// file reads a file that the script itself writes, or one beside it.
-func (r *run) file(s *script, name string) (data []byte, err error) {
-	if d := s.files[name]; d != nil {
-		return []byte(d.text), nil
+// open reads a file that a word of the script names: one that the script itself writes, or one beside it. A file that is
+// not here is a note.
+func (r *run) open(s *script, w word, name string) (data []byte, ok bool) {
+	if d := s.files[name]; d != nil && !w.dynamic {
+		return []byte(d.text), true
 	}
-	if r.read == nil {
-		return nil, errNotRead
+	err := errNotRead
+	if r.read != nil && !w.dynamic {
+		data, err = r.read(r.name, name)
 	}
-	if data, err = r.read(r.name, name); err == nil {
-		r.learn(string(data))
+	if err != nil {
+		r.at(w, "file-not-read", report.Note, name, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
+		return nil, false
 	}
-	return data, err
+	r.learn(string(data))
+	return data, true
 }
 
 // setFlag adds the settings of a --set flag or one of its kin.
@@ -484,7 +486,7 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 		st := &setting{Setting: chart.Setting{Path: a.path, Value: a.value}, element: a.element, line: f.value.line, column: f.value.col, file: r.name, source: a.text,
 			typed: f.name == "--set"}
 		if f.name == "--set-file" {
-			r.setFile(s, st, a)
+			r.setFile(s, f.value, st, in.route)
 		}
 		f.settings = append(f.settings, st)
 		in.settings = append(in.settings, st)
@@ -492,17 +494,17 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 }
 
 // setFile judges the file of --set-file when it is a config of the device plugin or MIG manager.
-func (r *run) setFile(s *script, st *setting, a assignment) {
-	name := scalarText(a.value)
-	data, err := r.file(s, name)
-	if err != nil {
-		st.unknown = true
-		r.at(word{line: st.line, col: st.column}, "file-not-read", report.Note, name, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
+func (r *run) setFile(s *script, w word, st *setting, route sharing.Route) {
+	name := st.text()
+	data, ok := r.open(s, w, name)
+	if st.unknown = !ok; !ok {
 		return
 	}
 	st.Value = string(data)
-	if _, written := s.files[name]; !written {
-		r.parse(text{name: name, data: data})
+	if d := s.files[name]; d != nil {
+		d.route = route
+	} else {
+		r.parse(text{name: name, data: data, route: route})
 	}
 }
 

@@ -104,7 +104,7 @@ func (r *run) nodeLabel(w word, key, value string) bool {
 		r.judged++
 	}
 	if key == sharing.ConfigLabel && !w.dynamic {
-		r.labels = append(r.labels, labelUse{value, report.Row{File: r.name, Line: w.line, Column: w.col, Subject: w.value}})
+		r.uses = append(r.uses, configUse{config: value, label: true, at: report.Row{File: r.name, Line: w.line, Column: w.col, Subject: w.value}})
 	}
 	if key != "nvidia.com/mig.config" {
 		return false

@@ -115,10 +115,9 @@ type run struct {
 	templates map[string]bool
 	// judgedIn are the names of the inputs in which something was judged.
 	judgedIn map[string]bool
-	// configs are the device plugin configs in ConfigMaps, configMaps their names, and labels the requests for one.
-	configs    map[string]bool
-	configMaps []string
-	labels     []labelUse
+	// configMaps are those with configs for the device plugin, and uses the places that name one.
+	configMaps []configMap
+	uses       []configUse
 }
 
 // Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a finding.
@@ -152,7 +151,7 @@ func Lint(o Options) (*Result, error) {
 }
 
 func lintOnce(o Options) (*Result, *run, error) {
-	r := &run{configs: map[string]bool{}, judgedIn: map[string]bool{}, templates: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, sets: o.Sets}
+	r := &run{judgedIn: map[string]bool{}, templates: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, sets: o.Sets}
 	if o.Version != "" {
 		var err error
 		if r.version, err = r.resolve(word{value: o.Version}, false, ""); err != nil {
@@ -190,7 +189,7 @@ func lintOnce(o Options) (*Result, *run, error) {
 		d := r.documents[i]
 		r.within(d.file, func() { r.document(d) })
 	}
-	r.configLabels()
+	r.joinConfigs()
 	r.ofTemplates()
 	if r.newer {
 		lenient(r.findings)
@@ -337,6 +336,7 @@ func (r *run) lookalikes(c command) {
 // installation judges one, with the configs in its values, and takes over what is wrong.
 func (r *run) installation(in *installation) {
 	in.judge()
+	r.configUses(in, "")
 	r.tolerations(in)
 	r.judged++
 	r.findings = append(r.findings, in.findings()...)

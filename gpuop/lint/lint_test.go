@@ -195,7 +195,7 @@ func TestSeedRows(t *testing.T) {
 		{row: "seed 001: trailing ... of the examples", text: "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 5\n    ...\n",
 			want: []string{"error yaml-ellipsis ... @7"}},
 		{row: "seed 001: here-document, then the plugin's own chart", command: true, text: "cat << EOF > /tmp/dp.yaml\nversion: v1\nflags:\n  migStrategy: none\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 1\nEOF\nhelm install nvdp nvdp/nvidia-device-plugin --version=0.12.2 --namespace nvidia-device-plugin --create-namespace --set gfd.enabled=true --set-file config.map.config=/tmp/dp.yaml\n",
-			want: []string{"error sharing-replicas sharing.timeSlicing.resources[0].replicas @9", "info old-version --version 0.12.2 @11"}},
+			want: []string{"error sharing-replicas sharing.timeSlicing.resources[0].replicas @9"}},
 		{row: "a selector behind its short flag is no label", command: true,
 			text: "kubectl label node --overwrite -l nvidia.com/mig.confg=a nvidia.com/mig.config=all-disabled\n"},
 		{row: "seed 001: a selector is no label", command: true, text: "kubectl label node --overwrite --selector=nvidia.com/gpu.product=A100-SXM4-80GB nvidia.com/device-plugin.config=a100-80gb-config\n"},
@@ -263,6 +263,33 @@ func TestTraps(t *testing.T) {
 		{row: "an unknown kind of document", text: "hello: world\n", want: []string{"error unknown-kind @1"}},
 		{row: "not YAML", text: "a: [\n", want: []string{"error yaml-syntax @1"}},
 		{row: "empty", text: "# nothing\n", want: []string{"warn empty"}},
+	} {
+		t.Run(tt.row, tt.run)
+	}
+}
+
+// The ConfigMap and what names it stand in one script, as in NVIDIA's documentation of time-slicing.
+func TestConfigsAndWhatNamesThem(t *testing.T) {
+	const configMap = "cat <<EOF | kubectl apply -n gpu-operator -f -\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: time-slicing-config}\ndata:\n" +
+		"  any: |-\n    version: v1\n    sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\nEOF\n"
+	patch := func(config string) string {
+		return configMap + `kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge -p '{"spec": {"devicePlugin": {"config": ` + config + `}}}'` + "\n"
+	}
+	install := configMap + "helm install g nvidia/gpu-operator -n gpu-operator --set devicePlugin.config.name=time-slicing-config --set devicePlugin.config.default="
+	for _, tt := range []input{
+		{row: "they agree", command: true, text: patch(`{"name": "time-slicing-config", "default": "any"}`)},
+		{row: "the default is none of them", command: true, text: patch(`{"name": "time-slicing-config", "default": "all"}`),
+			want: []string{"error config-map spec.devicePlugin.config.default @10"}},
+		{row: "the name is misspelt", command: true, text: patch(`{"name": "time-slicing-confg", "default": "any"}`),
+			want: []string{"error config-map spec.devicePlugin.config.name @10"}},
+		{row: "a ConfigMap of the cluster", command: true, text: patch(`{"name": "of-the-cluster", "default": "all"}`)},
+		{row: "flags agree", command: true, text: install + "any\n"},
+		{row: "flags do not", command: true, text: install + "anny\n", want: []string{"error config-map devicePlugin.config.default @10"}},
+		{row: "the label of a node", command: true, text: configMap + "kubectl label node a --overwrite nvidia.com/device-plugin.config=all\n",
+			want: []string{"error config-label nvidia.com/device-plugin.config=all @10"}},
+		{row: "a policy in the same file", text: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shares}\ndata:\n  any: |-\n    version: v1\n    sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\n---\n" +
+			"apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: cluster-policy}\nspec:\n  operator: {}\n  driver: {}\n  toolkit: {}\n  gfd: {}\n  dcgm: {}\n  dcgmExporter: {}\n" +
+			"  daemonsets: {}\n  nodeStatusExporter: {}\n  devicePlugin: {config: {name: share, default: any}}\n", want: []string{"error config-map spec.devicePlugin.config.name @21"}},
 	} {
 		t.Run(tt.row, tt.run)
 	}

@@ -17,7 +17,7 @@ func (r *run) node(n *node.Node, file string, shift int) {
 		return line
 	}
 	if config, has := n.Labels[sharing.ConfigLabel]; has {
-		r.labels = append(r.labels, labelUse{config, report.Row{File: file, Line: at(n.Lines[sharing.ConfigLabel]), Subject: sharing.ConfigLabel + "=" + config}})
+		r.uses = append(r.uses, configUse{config: config, label: true, at: report.Row{File: file, Line: at(n.Lines[sharing.ConfigLabel]), Subject: sharing.ConfigLabel + "=" + config}})
 	}
 	const upgrade = "nvidia.com/gpu-driver-upgrade-state"
 	if n.Labels[upgrade] == "upgrade-failed" {

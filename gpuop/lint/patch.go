@@ -2,7 +2,6 @@ package lint
 
 import (
 	"cmp"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -39,9 +38,8 @@ func (r *run) patch(s *script, h *helmCommand) {
 	case resource == "":
 		return
 	case file.value != "":
-		var err error
-		if data, err = r.file(s, file.value); err != nil || file.dynamic {
-			r.at(file, "file-not-read", report.Note, file.value, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
+		var ok bool
+		if data, ok = r.open(s, file, file.value); !ok {
 			return
 		}
 		text.line = 0
@@ -54,10 +52,10 @@ func (r *run) patch(s *script, h *helmCommand) {
 	if strategy == "json" {
 		r.jsonPatch(j, data)
 	} else if root := reader.Document(data); root != nil {
-		for _, f := range fields.Of(root) {
-			if f.Name == "spec" {
-				j.value(j.spec(), "spec", f.Value)
-			}
+		if spec := fields.Get(root, "spec"); spec != nil {
+			j.value(j.spec(), "spec", spec)
+			settings := flatten(&fields.Reader{}, r.name, max(text.line, h.line)-1, nil, spec)
+			r.configUses(&installation{table: r.table, version: j.version, settings: settings, resource: true}, "spec.")
 		}
 	}
 	for _, f := range reader.Findings {
@@ -112,33 +110,5 @@ func (r *run) jsonPointer(j *schemaJudge, at, value *yaml.Node) {
 	}
 	if value != nil {
 		j.value(s, where, value)
-	}
-}
-
-// A labelUse is a node's label that names a config of the device plugin.
-type labelUse struct {
-	value string
-	at    report.Row
-}
-
-// configLabels compares the labels of nodes with the configs of the ConfigMaps in the same input.
-func (r *run) configLabels() {
-	if len(r.configs) == 0 {
-		return
-	}
-	known := names(r.configs)
-	for _, use := range r.labels {
-		if slices.Contains(known, use.value) || use.value == "" {
-			continue
-		}
-		f := use.at
-		f.ID, f.State, f.Source = "config-label", report.Failed, "k8s-device-plugin cmd/config-manager"
-		f.Reason = fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.value)
-		f.Fix = "the configs are " + strings.Join(known, ", ")
-		if slices.Contains(r.configMaps, use.value) {
-			f.Fix = "write the name of a config, not of the ConfigMap: " + alternatives(known)
-		}
-		f.Fix = write(use.value, known, f.Fix)
-		r.findings = append(r.findings, f)
 	}
 }

@@ -88,6 +88,7 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
 		m.Subject = "spec." + m.Subject
 	}
 	r.findings = append(r.findings, in.findings()...)
+	r.configUses(in, "spec.")
 	if d.kind == kindClusterPolicy && fields.Get(spec, "daemonsets", "tolerations") != nil {
 		r.name = d.file
 		r.tolerations(&installation{table: in.table, version: in.version, settings: append(in.settings, &setting{Setting: chart.Set("nfd.enabled", false, "")})})

@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 // maxNodes bounds how much of a document is looked at: aliases of aliases can blow it up.
@@ -184,6 +185,8 @@ type installation struct {
 	// resource says that the settings are fields of a custom resource, which the chart fills in
 	// whole.
 	resource bool
+	// route is how configs for the device plugin reach it.
+	route sharing.Route
 	// byParent and deep find the mistake about a wrong name again.
 	byParent, deep map[string]int
 	// byName are the settings of each name, and byElement those that set an element of the list at a path;
