@@ -141,3 +141,44 @@ func TestTheUnitLetsALateDriverIn(t *testing.T) {
 		}
 	}
 }
+
+// What enables the service by the name that NVIDIA's and Microsoft's packages give it starts this one, with the drop-in of
+// AKS' nodes.
+func TestNVIDIAsServiceName(t *testing.T) {
+	if _, err := exec.LookPath("systemctl"); err != nil {
+		material.Skip(t, "systemctl-absent", err)
+	}
+	const other, dropIn = "nvidia-dcgm-exporter.service", "[Service]\nStandardOutput=journal\nExecStart=\n" +
+		"ExecStart=/bin/true -f /etc/dcgm-exporter/default-counters.csv --address \":19400\"\nNonsense=1\n"
+	packaged := string(read(t, filepath.Join(root, "deployment", "packages", "nfpm.yaml")))
+	if !strings.Contains(packaged, "  - src: dcgm-exporter.service\n    dst: /usr/lib/systemd/system/"+other+"\n    type: symlink\n") {
+		t.Fatal("the packages have no link " + other)
+	}
+	machine := t.TempDir()
+	units, settings := filepath.Join(machine, "usr/lib/systemd/system"), filepath.Join(machine, "etc/systemd/system")
+	write := func(path, content string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(units, "dcgm-exporter.service"), string(read(t, unitFile)))
+	write(filepath.Join(settings, other+".d", "10-aks-override.conf"), dropIn)
+	if err := os.Symlink("dcgm-exporter.service", filepath.Join(units, other)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("systemctl", "--root="+machine, "enable", other).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if _, err := os.Lstat(filepath.Join(settings, "multi-user.target.wants", "dcgm-exporter.service")); err != nil {
+		t.Errorf("not enabled: %v", err)
+	}
+	for _, unit := range []string{"dcgm-exporter.service", other} { // the mistake shows that the drop-in is read
+		if out, _ := analyze(t, "--root="+machine, "verify", unit); strings.Count(out, "Unknown key") != 1 {
+			t.Errorf("%s has not the drop-in:\n%s", unit, out)
+		}
+	}
+}

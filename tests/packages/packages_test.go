@@ -133,7 +133,7 @@ var files = []string{
 	"/usr/bin/dcgm-exporter",
 	"/etc/dcgm-exporter/default-counters.csv", "/etc/dcgm-exporter/dcp-metrics-included.csv",
 	"/etc/dcgm-exporter/1.x-compatibility-metrics.csv", "/etc/dcgm-exporter/fleet-counters.csv", "/etc/dcgm-exporter/web",
-	"/usr/lib/systemd/system/dcgm-exporter.service", "/usr/lib/sysusers.d/dcgm-exporter.conf",
+	"/usr/lib/systemd/system/dcgm-exporter.service", "/usr/lib/systemd/system/nvidia-dcgm-exporter.service", "/usr/lib/sysusers.d/dcgm-exporter.conf",
 	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls.conf", "/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls-credentials.conf",
 	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/xid-kernel-log.conf", "/usr/share/dcgm-exporter/dcgm-exporter.service.d/container-labels.conf",
 	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/profiling.conf",
@@ -164,7 +164,7 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	m.writes("/etc/default/dcgm-exporter", "DCGM_EXPORTER_INTERVAL=1000\n", 0o644)
 	m.writes("/etc/dcgm-exporter/web/tls.key", "secret", 0o640)
 	m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
-	if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "0.1.0-1 install ok installed" {
+	if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
 		t.Errorf("after the upgrade: %s", got)
 	}
 	if got := m.does("cat", "/etc/default/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {
@@ -185,6 +185,37 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	}
 	if !m.has("/etc/dcgm-exporter/web/tls.key") {
 		t.Error("purge takes the administrator's key")
+	}
+}
+
+// NVIDIA's package and Microsoft's, which has our name, give way, with the program, counters files and service that all
+// of them have.
+func TestDebianTakesThePlaceOfOthers(t *testing.T) {
+	for name, version := range map[string]string{"datacenter-gpu-manager-exporter": "4.8.2-1", "dcgm-exporter": "4.8.3-ubuntu24.04u5"} {
+		m, build := newMachine(t), t.TempDir()
+		for path, content := range map[string]string{
+			"DEBIAN/control":   "Package: " + name + "\nVersion: " + version + "\nArchitecture: amd64\nMaintainer: x <x@x>\nDescription: x\n",
+			"DEBIAN/conffiles": "/etc/dcgm-exporter/default-counters.csv\n", "etc/dcgm-exporter/default-counters.csv": "# theirs\n",
+			"usr/bin/dcgm-exporter": "theirs", "usr/lib/systemd/system/nvidia-dcgm-exporter.service": "theirs",
+		} {
+			path = filepath.Join(build, path)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		theirs := filepath.Join(t.TempDir(), "theirs.deb")
+		reads(t, "dpkg-deb", "--build", build, theirs)
+		m.does("dpkg", "-i", m.brings(theirs))
+		m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
+		if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
+			t.Errorf("after %s: %s", name, got)
+		}
+		if got := m.does("readlink", "/usr/lib/systemd/system/nvidia-dcgm-exporter.service"); got != "dcgm-exporter.service\n" {
+			t.Errorf("after %s the service is %s", name, got)
+		}
 	}
 }
 
