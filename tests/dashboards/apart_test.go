@@ -173,7 +173,7 @@ func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answer
 		if !which.MatchString(query) || ofPages.MatchString(query) {
 			continue
 		}
-		want, got := w.over(t, query, time.Minute), other.over(t, query, time.Minute)
+		want, got := w.over(t, query, 3*time.Minute), other.over(t, query, 3*time.Minute)
 		answered += min(len(want), 1)
 		if diff := cmp.Diff(plain(want), plain(got), cmpopts.EquateApprox(1e-9, 0), cmpopts.EquateNaNs()); diff != "" {
 			t.Errorf("%s: %s (-on the series of devices +apart):\n%s", where, query, diff)

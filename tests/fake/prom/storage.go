@@ -15,8 +15,9 @@ import (
 
 // A Storage holds samples in the order of their times, and is queried by Prometheus' own engine. It is for one goroutine.
 type Storage struct {
-	Series map[string]*promql.Series // by keys of those who append them
+	Series map[string]*promql.Series // by keys of those who append them; none takes the place of another
 	engine *promql.Engine
+	named  map[string][]*promql.Series // of a name, sorted; those of "" are all
 }
 
 // NewStorage returns an empty Storage.
@@ -88,14 +89,34 @@ func (s *Storage) Matrix(t testing.TB, query string, begin, end time.Time, step 
 func (s *Storage) Querier(int64, int64) (storage.Querier, error) {
 	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 		set := &seriesSet{at: -1}
-		for _, series := range s.Series {
+		for _, series := range s.candidates(matchers) {
 			if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(series.Metric.Get(m.Name)) }) {
 				set.series = append(set.series, series)
 			}
 		}
-		slices.SortFunc(set.series, func(a, b *promql.Series) int { return labels.Compare(a.Metric, b.Metric) })
 		return set
 	}}, nil
+}
+
+// candidates returns the series of the name that matchers give.
+func (s *Storage) candidates(matchers []*labels.Matcher) []*promql.Series {
+	if len(s.named[""]) != len(s.Series) {
+		s.named = map[string][]*promql.Series{}
+		for _, series := range s.Series {
+			for _, name := range []string{"", series.Metric.Get(labels.MetricName)} {
+				s.named[name] = append(s.named[name], series)
+			}
+		}
+		for _, list := range s.named {
+			slices.SortFunc(list, func(a, b *promql.Series) int { return labels.Compare(a.Metric, b.Metric) })
+		}
+	}
+	for _, m := range matchers {
+		if m.Name == labels.MetricName && m.Type == labels.MatchEqual {
+			return s.named[m.Value]
+		}
+	}
+	return s.named[""]
 }
 
 type seriesSet struct {
