@@ -20,7 +20,7 @@ func Data(t testing.TB) string {
 	t.Helper()
 	archive := material.Path(t, "data/upstream/gpu-operator-charts/charts-data.tar.xz")
 	if _, err := exec.LookPath("xz"); err != nil {
-		t.Skip("tool absent: xz, which unpacks the charts' data")
+		t.Skip("SKIP tool-absent: xz, which unpacks the charts' data")
 	}
 	dir := t.TempDir()
 	if out, err := exec.Command("tar", "-xJf", archive, "-C", dir).CombinedOutput(); err != nil {
@@ -46,7 +46,7 @@ func Whole(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("GPU_OPERATOR_CHARTS")
 	if dir == "" {
-		t.Skip("charts absent: GPU_OPERATOR_CHARTS names no folder of whole charts")
+		t.Skip("SKIP charts-absent: GPU_OPERATOR_CHARTS names no folder of whole charts")
 	}
 	return dir
 }
