@@ -1,10 +1,6 @@
 package release
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,51 +9,56 @@ import (
 	"path/filepath"
 	"strings"
 
+	"helm.sh/helm/v3/pkg/chart/loader"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
 // Bounds of what is read of a chart: the charts of all releases are below 3 MB.
 const (
-	maxFile  = 8 << 20
 	maxChart = 64 << 20
 	maxFiles = 4096
 )
 
 // Open reads a release from a chart's folder or archive. The error wraps ErrChart for what is neither.
 func Open(name string) (*chart.Release, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
-		f, err := folder(name)
-		if err != nil {
-			return nil, err
-		}
-		return read(f, filepath.Base(name))
-	}
-	data, err := limited(name)
-	if err != nil {
-		return nil, err
-	}
-	f, err := archive(data)
-	if err != nil {
-		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
-	}
-	return read(f, strings.TrimPrefix(strings.TrimSuffix(filepath.Base(name), ".tgz"), "gpu-operator-"))
-}
-
-func limited(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxChart+1))
-	if err == nil && len(data) > maxChart {
-		err = fmt.Errorf("%w %s: more than %d MiB", ErrChart, name, maxChart>>20)
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
 	}
-	return data, err
+	var g gathering
+	if info.IsDir() {
+		err = g.folder(name)
+	} else {
+		err = g.archive(io.LimitReader(f, maxChart), "")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
+	}
+	c, err := loader.LoadFiles(g.files)
+	if err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
+	}
+	return read(c, strings.TrimPrefix(strings.TrimSuffix(filepath.Base(name), ".tgz"), "gpu-operator-"))
+}
+
+// A gathering is the files of a chart that say something about it.
+type gathering struct {
+	files []*loader.BufferedFile
+	bytes int
+}
+
+func (g *gathering) add(p string, data []byte) error {
+	if g.bytes += len(data); g.bytes > maxChart || len(g.files) == maxFiles {
+		return fmt.Errorf("more than %d MiB or %d files", maxChart>>20, maxFiles)
+	}
+	g.files = append(g.files, &loader.BufferedFile{Name: p, Data: data})
+	return nil
 }
 
 // wanted reports whether a file of a chart says something about it.
@@ -68,78 +69,37 @@ func wanted(p string) bool {
 	return p == "Chart.yaml" || p == "values.yaml" || strings.HasPrefix(p, "templates/") || strings.HasPrefix(p, "crds/")
 }
 
-// folder reads the files of an unpacked chart. Subcharts may be archives inside it.
-func folder(root string) (files, error) {
-	out, total := files{}, 0
-	err := fs.WalkDir(os.DirFS(root), ".", func(p string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
-			return err
+// archive adds the files of a packed chart, below the folder of a subchart or "".
+func (g *gathering) archive(in io.Reader, below string) error {
+	files, err := loader.LoadArchiveFiles(in)
+	for _, f := range files {
+		if err == nil && wanted(f.Name) {
+			err = g.add(below+f.Name, f.Data)
 		}
+	}
+	return err
+}
+
+// folder adds the files of an unpacked chart. Subcharts may be archives inside it; links are not followed.
+func (g *gathering) folder(root string) error {
+	return fs.WalkDir(os.DirFS(root), ".", func(p string, entry fs.DirEntry, err error) error {
 		packed := path.Dir(p) == "charts" && path.Ext(p) == ".tgz"
-		if !wanted(p) && !packed {
-			return nil
-		}
-		if len(out) >= maxFiles {
-			return fmt.Errorf("%w %s: more than %d files", ErrChart, root, maxFiles)
-		}
-		data, err := limited(filepath.Join(root, p))
-		if total += len(data); total > maxChart {
-			return fmt.Errorf("%w %s: more than %d MiB", ErrChart, root, maxChart>>20)
-		}
-		if err != nil || !packed {
-			out[p] = data
+		if err != nil || !entry.Type().IsRegular() || !wanted(p) && !packed {
 			return err
 		}
-		inner, err := archive(data)
+		f, err := os.Open(filepath.Join(root, p))
 		if err != nil {
-			return fmt.Errorf("%w %s: %w", ErrChart, p, err)
+			return err
 		}
-		out.unpack(inner)
-		return nil
+		defer f.Close()
+		in := io.LimitReader(f, maxChart+1)
+		if packed {
+			return g.archive(in, strings.TrimSuffix(p, ".tgz")+"/")
+		}
+		data, err := io.ReadAll(in)
+		if err != nil {
+			return err
+		}
+		return g.add(p, data)
 	})
-	return out, err
-}
-
-// unpack adds a subchart's files under its name.
-func (f files) unpack(inner files) {
-	name := "node-feature-discovery"
-	for line := range strings.Lines(string(inner["Chart.yaml"])) {
-		if rest, found := strings.CutPrefix(line, "name:"); found {
-			name = strings.Trim(strings.TrimSpace(rest), `"'`)
-		}
-	}
-	for p, data := range inner {
-		f["charts/"+name+"/"+p] = data
-	}
-}
-
-// archive reads a packed chart: everything lies below one folder.
-func archive(data []byte) (files, error) {
-	unzipped, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	out, total := files{}, 0
-	reader := tar.NewReader(io.LimitReader(unzipped, maxChart))
-	for {
-		h, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		_, p, _ := strings.Cut(path.Clean(h.Name), "/")
-		if h.Typeflag != tar.TypeReg || !wanted(p) {
-			continue
-		}
-		content, err := io.ReadAll(io.LimitReader(reader, maxFile+1))
-		if err != nil {
-			return nil, err
-		}
-		if total += len(content); len(content) > maxFile || total > maxChart || len(out) >= maxFiles {
-			return nil, fmt.Errorf("%s: larger than any chart", p)
-		}
-		out[p] = content
-	}
 }

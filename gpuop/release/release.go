@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	helm "helm.sh/helm/v3/pkg/chart"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
@@ -17,28 +18,14 @@ import (
 // ErrChart is returned for what is no gpu-operator chart that can be read.
 var ErrChart = errors.New("unreadable chart")
 
-// files are the texts of a chart by their paths inside it.
-type files map[string][]byte
-
-// description is a Chart.yaml.
-type description struct {
-	Name        string `yaml:"name"`
-	Version     string `yaml:"version"`
-	AppVersion  string `yaml:"appVersion"`
-	KubeVersion string `yaml:"kubeVersion"`
-}
-
-// read reads a chart from its files. A chart that is built from the source tree has no release's
-// version; then the name, such as the folder's, says it.
-func read(f files, name string) (*chart.Release, error) {
-	var d description
-	if err := yaml.Unmarshal(f["Chart.yaml"], &d); err != nil || d.Name == "" {
-		return nil, fmt.Errorf("%w %s: no Chart.yaml with a name in it", ErrChart, name)
-	}
+// read reads a chart. One that is built from the source tree has no release's version; then the name,
+// such as the folder's, says it.
+func read(c *helm.Chart, name string) (*chart.Release, error) {
+	d := c.Metadata
 	if d.Name != "gpu-operator" {
 		return nil, fmt.Errorf("%w %s: the chart %s, want gpu-operator", ErrChart, name, d.Name)
 	}
-	r := &chart.Release{AppVersion: d.AppVersion, Kubernetes: d.KubeVersion, Reads: map[string]chart.Use{}}
+	r := &chart.Release{AppVersion: d.AppVersion, Kubernetes: d.KubeVersion, Values: coalesce(c.Values, nil), Reads: map[string]chart.Use{}}
 	var err error
 	if r.Version, err = chart.ParseVersion(d.Version); err != nil || d.Version == "v1.0.0-devel" {
 		if r.Version, err = chart.ParseVersion(name); err != nil {
@@ -46,107 +33,28 @@ func read(f files, name string) (*chart.Release, error) {
 		}
 		r.AppVersion = r.Version.String()
 	}
-	if r.Values, err = values(f["values.yaml"]); err != nil {
-		return nil, fmt.Errorf("%w %s: values.yaml: %w", ErrChart, name, err)
-	}
-	if err := readTemplates(f, nil, r); err != nil {
+	if err := readTemplates(c.Templates, nil, r); err != nil {
 		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
 	}
-	if err := addParts(r, f); err != nil {
-		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
+	byName := func(a, b *helm.Chart) int { return strings.Compare(a.Name(), b.Name()) }
+	for _, sub := range slices.SortedFunc(slices.Values(c.Dependencies()), byName) {
+		r.Parts = append(r.Parts, chart.Part{Name: sub.Name(), Version: sub.Metadata.Version, AppVersion: sub.Metadata.AppVersion})
+		// the values of a subchart lie below its name, and are overruled there by the chart's own
+		own, _ := r.Values[sub.Name()].(map[string]any)
+		r.Values[sub.Name()] = coalesce(own, sub.Values)
+		if err := readTemplates(sub.Templates, chart.Path{sub.Name()}, r); err != nil {
+			return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
+		}
 	}
-	if r.Fields, err = definitions(f); err != nil {
+	if r.Fields, err = definitions(c.Files); err != nil {
 		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
 	}
 	return r, nil
 }
 
-// values reads a values file into JSON's types.
-func values(data []byte) (map[string]any, error) {
-	var m map[string]any
-	if err := yaml.Unmarshal(data, &m); err != nil {
-		return nil, err
-	}
-	plain, _ := plain(m).(map[string]any)
-	return plain, nil
-}
-
-// plain gives YAML's values the types of JSON.
-func plain(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for k, e := range v {
-			out[k] = plain(e)
-		}
-		return out
-	case map[any]any:
-		out := make(map[string]any, len(v))
-		for k, e := range v {
-			out[fmt.Sprint(k)] = plain(e)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, e := range v {
-			out[i] = plain(e)
-		}
-		return out
-	case int:
-		return float64(v)
-	case int64:
-		return float64(v)
-	case uint64:
-		return float64(v)
-	case nil, bool, string, float64:
-		return v
-	}
-	return fmt.Sprint(v)
-}
-
-// addParts adds the subcharts, whose values lie below their names, and are overruled there by the
-// chart's own.
-func addParts(r *chart.Release, f files) error {
-	for _, name := range parts(f) {
-		below := files{}
-		for p, data := range f {
-			if rest, found := strings.CutPrefix(p, "charts/"+name+"/"); found {
-				below[rest] = data
-			}
-		}
-		var d description
-		if err := yaml.Unmarshal(below["Chart.yaml"], &d); err != nil {
-			return fmt.Errorf("charts/%s: %w", name, err)
-		}
-		r.Parts = append(r.Parts, chart.Part{Name: name, Version: d.Version, AppVersion: d.AppVersion})
-		defaults, err := values(below["values.yaml"])
-		if err != nil {
-			return fmt.Errorf("charts/%s/values.yaml: %w", name, err)
-		}
-		own, _ := r.Values[name].(map[string]any)
-		if r.Values == nil {
-			r.Values = map[string]any{}
-		}
-		r.Values[name] = coalesce(own, defaults)
-		if err := readTemplates(below, chart.Path{name}, r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// parts are the names of the subcharts.
-func parts(f files) []string {
-	names := map[string]bool{}
-	for p := range f {
-		if rest, found := strings.CutPrefix(p, "charts/"); found {
-			name, file, _ := strings.Cut(rest, "/")
-			if file == "Chart.yaml" {
-				names[name] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
+// sorted are files by name.
+func sorted(files []*helm.File) []*helm.File {
+	return slices.SortedFunc(slices.Values(files), func(a, b *helm.File) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // coalesce puts the chart's values over a subchart's, as Helm does: null takes a default away.
@@ -171,13 +79,13 @@ func coalesce(over, under map[string]any) map[string]any {
 }
 
 // definitions reads the fields of the custom resources in crds/.
-func definitions(f files) (map[string][]chart.Field, error) {
+func definitions(files []*helm.File) (map[string][]chart.Field, error) {
 	var out map[string][]chart.Field
-	for _, p := range slices.Sorted(maps.Keys(f)) {
-		if path.Dir(p) != "crds" {
+	for _, f := range sorted(files) {
+		if path.Dir(f.Name) != "crds" {
 			continue
 		}
-		for text := range strings.SplitSeq("\n"+string(f[p]), "\n---") {
+		for text := range strings.SplitSeq("\n"+string(f.Data), "\n---") {
 			var crd struct {
 				Kind string `yaml:"kind"`
 				Spec struct {
@@ -196,7 +104,7 @@ func definitions(f files) (map[string][]chart.Field, error) {
 				} `yaml:"spec"`
 			}
 			if err := yaml.Unmarshal([]byte(text), &crd); err != nil {
-				return nil, fmt.Errorf("%s: %w", p, err)
+				return nil, fmt.Errorf("%s: %w", f.Name, err)
 			}
 			if crd.Kind != "CustomResourceDefinition" {
 				continue

@@ -98,7 +98,13 @@ func TestFolderAndArchiveSayTheSame(t *testing.T) {
 		Images: map[string]chart.Image{"driver": {When: [][]string{{"driver.enabled"}}}, "validator": {Release: true}},
 	}
 	want.Version, _ = chart.ParseVersion("v27.1.0")
-	for name, path := range map[string]string{"folder": dir, "archive": file} {
+	partly := write(t, t.TempDir())
+	part := filepath.Join(partly, "charts", "node-feature-discovery")
+	err := os.WriteFile(part+"-0.20.0.tgz", pack(t, part), 0o644)
+	if err = errors.Join(err, os.RemoveAll(part)); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{"folder": dir, "archive": file, "folder with a packed subchart": partly} {
 		got, err := release.Open(path)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)

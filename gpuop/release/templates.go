@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/template/parse"
 
+	helm "helm.sh/helm/v3/pkg/chart"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
@@ -16,18 +18,19 @@ import (
 const maxActions = 20_000
 
 // readTemplates notes what the templates of a chart read; below is the path of the chart's values.
-func readTemplates(f files, below chart.Path, into *chart.Release) error {
-	for _, p := range slices.Sorted(maps.Keys(f)) {
-		if !strings.HasPrefix(p, "templates/") || !slices.Contains([]string{".yaml", ".yml", ".tpl", ".txt"}, path.Ext(p)) {
+func readTemplates(files []*helm.File, below chart.Path, into *chart.Release) error {
+	for _, f := range sorted(files) {
+		p, text := f.Name, string(f.Data)
+		if !slices.Contains([]string{".yaml", ".yml", ".tpl", ".txt"}, path.Ext(p)) {
 			continue
 		}
 		tree := parse.New(p)
 		tree.Mode = parse.SkipFuncCheck
 		set := map[string]*parse.Tree{}
-		if n := strings.Count(string(f[p]), "{{"); n > maxActions {
+		if n := strings.Count(text, "{{"); n > maxActions {
 			return fmt.Errorf("%w %s: %d actions in a template, at most %d are read", ErrChart, p, n, maxActions)
 		}
-		if _, err := tree.Parse(string(f[p]), "", "", set); err != nil {
+		if _, err := tree.Parse(text, "", "", set); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 		for _, name := range slices.Sorted(maps.Keys(set)) {
