@@ -84,35 +84,40 @@ func TestPodsOfTheKubelet(t *testing.T) {
 	r.untilOwned(m{"0": "ml/train-1/main"}, pod...)
 }
 
-// The labels and UIDs of pods are on the first page with data, although the API server takes a
-// moment to list the pods.
-func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
-	t.Parallel()
-	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/train", kubelet.Container("main", "nvidia.com/gpu", uuids(t, "single")["0"]))))
+// lists returns the kubeconfig of an API server that lists one object, after a while, and answers nothing else.
+func lists(t *testing.T, after time.Duration, path string, object any) string {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Path != "/api/v1/pods" || r.URL.Query().Get("watch") != "" {
+		if r.URL.Path != path || r.URL.Query().Get("watch") != "" {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 			return
 		}
-		slow := time.NewTimer(300 * time.Millisecond)
+		slow := time.NewTimer(after)
 		defer slow.Stop()
 		select {
 		case <-slow.C:
+			json.NewEncoder(w).Encode(map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "1"}, "items": []any{object}})
 		case <-r.Context().Done():
-			return
 		}
-		json.NewEncoder(w).Encode(map[string]any{"kind": "PodList", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "1"},
-			"items": []any{map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
-				"namespace": "ml", "name": "train", "uid": "u-1", "labels": map[string]any{"team": "vision"},
-			}}}})
 	}))
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	r := start(t, []string{"NODE_NAME=n", "KUBECONFIG=" + kubeconfig(t, server.URL)}, "--source=sim", "--sim-node=single",
+	return kubeconfig(t, server.URL)
+}
+
+// The labels and UIDs of pods are on the first page with data, although the API server takes a
+// moment to list the pods.
+func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
+	t.Parallel()
+	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/train", kubelet.Container("main", "nvidia.com/gpu", uuids(t, "single")["0"]))))
+	config := lists(t, 300*time.Millisecond, "/api/v1/pods", map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
+		"namespace": "ml", "name": "train", "uid": "u-1", "labels": map[string]any{"team": "vision"},
+	}})
+	r := start(t, []string{"NODE_NAME=n", "KUBECONFIG=" + config}, "--source=sim", "--sim-node=single",
 		"--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--pod-resources-kubelet-socket", k.Socket())
 	if got := owned(r.collected(), "pod", "team", "pod_uid"); got["0"] != "train/vision/u-1" {
 		t.Errorf("the first page: %v", got)
@@ -147,31 +152,15 @@ func TestMIGMadeForAPod(t *testing.T) {
 	t.Parallel()
 	const device = "gpu-7-mig-1g10gb-19-2"
 	text := func(s string) map[string]any { return map[string]any{"string": s} }
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		switch {
-		case r.URL.Query().Get("watch") != "":
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-		case r.URL.Path == "/apis/resource.k8s.io/v1/resourceslices":
-			json.NewEncoder(w).Encode(map[string]any{"kind": "ResourceSliceList", "apiVersion": "resource.k8s.io/v1",
-				"metadata": map[string]any{"resourceVersion": "1"}, "items": []any{map[string]any{
-					"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": map[string]any{"name": "s"},
-					"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "n"}, "devices": []any{map[string]any{
-						"name": device, "attributes": map[string]any{"parentUUID": text("GPU-00000007"), "type": text("mig"), "profile": text("1g.10gb")},
-					}}},
-				}}})
-		default:
-			w.WriteHeader(http.StatusNotFound)
-		}
-	}))
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
+	config := lists(t, 0, "/apis/resource.k8s.io/v1/resourceslices", map[string]any{
+		"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": map[string]any{"name": "s"},
+		"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "n"}, "devices": []any{map[string]any{
+			"name": device, "attributes": map[string]any{"parentUUID": text("GPU-00000007"), "type": text("mig"), "profile": text("1g.10gb")},
+		}}},
 	})
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "n", device, ""))))
 	engine, env := both(t, "gpu 7 set uuid GPU-00000007", "gpu 7 instance 9 0 1g.10gb 9984", "gpu 7 set start-9 2")
-	r := start(t, append(env, "NODE_NAME=n", "KUBECONFIG="+kubeconfig(t, server.URL)),
+	r := start(t, append(env, "NODE_NAME=n", "KUBECONFIG="+config),
 		"--kubernetes", "--kubernetes-enable-dra", "--pod-resources-kubelet-socket", k.Socket())
 	r.sees("the pod", func(p page) bool {
 		return p.series("DCGM_FI_DEV_FB_USED", "GPU_I_ID", "pod", "dra_mig_profile")["9/a/1g.10gb"] > 0
