@@ -16,6 +16,9 @@ const (
 	GPUHealthStatus   = "DCGM_EXP_GPU_HEALTH_STATUS"
 	P2PStatus         = "DCGM_EXP_P2P_STATUS"
 	XIDLastSeen       = "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS"
+	GPUXIDLastSeen    = "dcgm_gpu_xid_last_seen_timestamp_seconds"
+	XIDDetailsTotal   = "DCGM_EXP_XID_DETAILS_TOTAL"
+	SXIDErrorsTotal   = "DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL"
 	ClockEventSeconds = "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
 	GPUPairInfo       = "DCGM_EXP_GPU_PAIR_INFO"
 	GPUAffinityInfo   = "DCGM_EXP_GPU_AFFINITY_INFO"
@@ -75,6 +78,13 @@ var families = [...]Family{
 		Help: "State of NVLink between pairs of GPUs"},
 	{Name: XIDLastSeen, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"GPU_I_ID", "xid"},
 		Help: "When the XID was last seen in Unix time, with the owner of that time"},
+	{Name: GPUXIDLastSeen, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"xid"},
+		Help: "When the XID was last seen in Unix time, before the exporter started where the kernel's log has that"},
+	{Name: XIDDetailsTotal, Type: gpu.MetricCounter, Field: XIDErrors,
+		Labels: []string{"xid", "unit", "subcode", "link", "severity", "action"},
+		Help:   "XIDs 144 to 150 and 154 of the kernel's log since the exporter started, by unit, link and requested action"},
+	{Name: SXIDErrorsTotal, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"nvswitch", "sxid", "severity", "link"},
+		Help: "SXIDs of NVSwitches in the kernel's log since the exporter started"},
 	{Name: ClockEventSeconds, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
 		Help: "Seconds for which the event limited the clocks"},
 	{Name: GPUPairInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"peer_gpu", "peer_uuid", "path", "nvlinks"},

@@ -13,7 +13,10 @@ import (
 // windows and totals are the families of a Log, beside the gauge.
 var (
 	windows = []string{catalog.XIDErrorsCount, catalog.ClockEventsCount}
-	totals  = []string{catalog.XIDErrorsTotal, catalog.XIDLastSeen, catalog.ClockEventsTotal, catalog.ClockEventSeconds}
+	totals  = []string{
+		catalog.XIDErrorsTotal, catalog.XIDLastSeen, catalog.GPUXIDLastSeen, catalog.XIDDetailsTotal, catalog.SXIDErrorsTotal,
+		catalog.ClockEventsTotal, catalog.ClockEventSeconds,
+	}
 )
 
 // XIDOwners returns the family of the owners of XIDs, without its series. It has the series that XIDLastSeen has where
@@ -58,6 +61,10 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 // family returns a family of entities of some kinds.
 func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs bool) gpu.Family {
 	f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: ofGPUs}
+	if d.Name == catalog.SXIDErrorsTotal {
+		f.Series = l.xids.sxids.series(nil, gpu.AllRows)
+		return f
+	}
 	for row := range l.xids.rows {
 		if levels.Has(t.Devices[row].Entity.Kind) {
 			f.Series = l.appendRow(f.Series, d.Name, row)
@@ -106,6 +113,10 @@ func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Serie
 		return l.ownersOf(e).totals(series, row, !l.xids.unreported[row])
 	case catalog.XIDLastSeen:
 		return l.ownersOf(e).lastSeen(series, row)
+	case catalog.GPUXIDLastSeen:
+		return e.seen.lastSeen(series, row)
+	case catalog.XIDDetailsTotal:
+		return e.details.series(series, row)
 	case catalog.ClockEventsTotal:
 		return e.reasons.totals(series, row)
 	default:

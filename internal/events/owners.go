@@ -29,10 +29,7 @@ func (x xid) compare(y xid) int {
 
 // labels returns the labels of a series of the XID.
 func (x xid) labels() []gpu.Label {
-	code := gpu.Label{Name: "xid", Value: "other"}
-	if x.code != otherXIDs {
-		code.Value = strconv.FormatInt(x.code, 10)
-	}
+	code := codeLabel("xid", x.code)
 	if x.instance == wholeGPU {
 		return []gpu.Label{code}
 	}
@@ -176,10 +173,15 @@ func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Serie
 // lastSeen appends when XIDs occurred last, in Unix seconds.
 func (o *owners) lastSeen(series []gpu.Series, row int) []gpu.Series {
 	for _, x := range o.xids {
-		for _, c := range x.counts {
-			if c.last > 0 {
-				series = append(series, gpu.Series{Row: row, Labels: c.labels, NoOwner: true, Owner: x.labels, Value: gpu.Float(float64(c.last) / 1e9)})
-			}
+		series = x.lastSeen(series, row)
+	}
+	return series
+}
+
+func (o *ownerXIDs) lastSeen(series []gpu.Series, row int) []gpu.Series {
+	for _, c := range o.counts {
+		if c.last > 0 {
+			series = append(series, gpu.Series{Row: row, Labels: c.labels, NoOwner: true, Owner: o.labels, Value: gpu.Float(float64(c.last) / 1e9)})
 		}
 	}
 	return series

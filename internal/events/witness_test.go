@@ -15,6 +15,7 @@ import (
 type witness struct {
 	mu    sync.Mutex
 	xids  []gpu.XID
+	sxids []gpu.SXID
 	since time.Time // zero while it is not read
 }
 
@@ -44,6 +45,14 @@ func (w *witness) Drain(into []gpu.XID) []gpu.XID {
 	defer w.mu.Unlock()
 	into = append(into, w.xids...)
 	w.xids = nil
+	return into
+}
+
+func (w *witness) DrainSXIDs(into []gpu.SXID) []gpu.SXID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	into = append(into, w.sxids...)
+	w.sxids = nil
 	return into
 }
 

@@ -40,8 +40,10 @@ const (
 
 // A KernelLog reports the XIDs of the kernel's log. It is the witness while it is read.
 type KernelLog interface {
-	// Drain appends the XIDs since the previous call, oldest first.
+	// Drain appends the XIDs since the previous call, oldest first, and those of the time before it was read.
 	Drain([]gpu.XID) []gpu.XID
+	// DrainSXIDs appends the SXIDs since the previous call, oldest first.
+	DrainSXIDs([]gpu.SXID) []gpu.SXID
 	// Since returns when the log began to be read, and false while it is not.
 	Since() (time.Time, bool)
 }
@@ -60,6 +62,8 @@ type entityEvents struct {
 	last    xidEvent   // the newest; zero for none
 	reasons reasons
 	owners  owners
+	seen    ownerXIDs // when XIDs came last, whoever reported them, those of before the start among them
+	details tally[xidDetail]
 	session int // the latest session that had it
 }
 
@@ -102,6 +106,9 @@ type xidCounter struct {
 	owned, earlier *gpu.Owners // of the latest cycle, and those before them
 	assigned       bool
 	kernel         []gpu.XID
+	past           []gpu.XID // of the kernel's log, of GPUs that were not here yet
+	kernelSXIDs    []gpu.SXID
+	sxids          tally[gpu.SXID]
 }
 
 // bind prepares for a session. It forgets the old window of an entity that was away, such as a GPU that fell off the bus
@@ -214,6 +221,7 @@ func (x *xidCounter) countReport(c *snapshot.Cycle, r *gpu.XID) {
 		return
 	}
 	at := min(r.Time, x.now)
+	e.seen.add(xid{r.Code, wholeGPU}, 1, at, x.now)
 	for w := range x.spans {
 		if w != int(x.witness) && x.spans[w].contains(at) {
 			return // another witness has reported it
@@ -240,7 +248,7 @@ func (x *xidCounter) ownerAt(at int64, e *entityEvents, row int, what xid) []gpu
 	return e.owners.at(at)
 }
 
-// countKernel counts the XIDs of the kernel's log.
+// countKernel counts the XIDs and the SXIDs of the kernel's log.
 func (x *xidCounter) countKernel() {
 	since, read := x.log.Since()
 	if s := &x.spans[witnessKernel]; read {
@@ -253,13 +261,30 @@ func (x *xidCounter) countKernel() {
 	if !x.assigned {
 		return // the next cycle knows the owners
 	}
-	x.kernel = x.log.Drain(x.kernel[:0])
+	x.kernelSXIDs = x.log.DrainSXIDs(x.kernelSXIDs[:0])
+	for _, s := range x.kernelSXIDs {
+		x.sxids.add(s, gpu.SXID{Code: otherXIDs}, compareSXIDs, sxidLabels)
+	}
+	x.kernel, x.past = x.log.Drain(append(x.kernel[:0], x.past...)), x.past[:0]
 	for i := range x.kernel {
 		r := &x.kernel[i]
 		e, row := x.byBus(r.PCIBusID)
-		if e == nil {
+		switch {
+		case e == nil && r.Past:
+			if len(x.past) < maxEvents {
+				x.past = append(x.past, *r) // its GPU may be lost, and come back
+			}
+			continue
+		case e == nil:
 			x.unplaced.Inc()
 			continue
+		}
+		e.seen.add(xid{r.Code, wholeGPU}, 1, min(r.Time, x.now), x.now)
+		if r.Past {
+			continue
+		}
+		if r.Detail != (gpu.XIDDetail{}) {
+			e.details.add(xidDetail{r.Code, r.Detail}, xidDetail{code: otherXIDs}, xidDetail.compare, xidDetail.labels)
 		}
 		what, at := xidOf(r), min(r.Time, x.now)
 		owner := x.ownerAt(at, e, row, what)

@@ -17,6 +17,11 @@ type XID struct {
 	// Time is when it happened, in Unix nanoseconds of this machine's clock; where Since is set, between Since and Time.
 	Time, Since int64
 
+	// Detail is what the kernel's log says further of an XID of NVLink 5 and of XID 154; zero where it does not.
+	Detail XIDDetail
+	// Past is set for an XID that the kernel's log has of the time before it was read: it says when, and counts for nothing.
+	Past bool
+
 	PID uint32 // the affected process, in the host's namespace; 0 where unknown
 	// PodUIDs are those of the process's pods, the outermost first, with blanks between; empty where
 	// they were unknown at the time.
@@ -25,3 +30,24 @@ type XID struct {
 
 // MaxXID bounds plausible codes. NVIDIA's have three digits today.
 const MaxXID = 10000
+
+// An XIDDetail is the decoded rest of the driver's line about an XID. Its parts are the values of labels, and empty where
+// the line has none.
+type XIDDetail struct {
+	Unit     string // of the GPU, in NVIDIA's words: "NETIR_LINK_EVT"
+	SubCode  string // a number, 0 to 63: the cause within the unit
+	Link     string // the number of the NVLink; empty for all of them
+	Severity string // "fatal" or "nonfatal"
+	Action   string // that the driver requests from now on, of XID 154: "gpu_reset"
+}
+
+// A SXID is an error of an NVSwitch in the kernel's log.
+type SXID struct {
+	Switch   uint32 // the number of the driver: 3 for nvidia-nvswitch3
+	Code     int64  // 1 to MaxSXID
+	Severity string // "fatal" or "nonfatal"
+	Link     string // the number of the link; empty for none
+}
+
+// MaxSXID bounds plausible codes of NVSwitches. NVIDIA's have five digits today.
+const MaxSXID = 99999

@@ -7,29 +7,36 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 const (
-	// maxXIDs bounds the XIDs that wait for the collector. Beyond it the newest are lost.
+	// maxXIDs bounds the XIDs, and the SXIDs, that wait for the collector. Beyond it the newest are lost.
 	maxXIDs = 4096
 	// maxRecord is more than the kernel's longest record; it refuses a read with less room.
 	maxRecord = 16 << 10
 	retry     = 30 * time.Second // of a log that cannot be read
 )
 
-// A Device is an open log. A Read returns one record, and blocks until there is one. Its error wraps syscall.EPIPE where
-// records were overwritten before they were read; the next Read goes on after them.
+// A Device is an open log, at its first record. A Read returns one record, and blocks until there is one. Its error wraps
+// syscall.EPIPE where records were overwritten before they were read; the next Read goes on after them.
 type Device interface {
-	io.ReadSeekCloser
+	io.ReadCloser
+	// TryRead is Read where there is a record already; else it returns 0 and no error.
+	TryRead(b []byte) (int, error)
+	// Uptime is the time since the boot.
+	Uptime() time.Duration
 }
 
 // Options configure a Reader.
@@ -51,11 +58,12 @@ type Options struct {
 type Reader struct {
 	opt Options
 
-	lost *prometheus.CounterVec
+	lost, unparsed *prometheus.CounterVec
 
 	mu    sync.Mutex
 	found []gpu.XID
-	since time.Time // when the log was opened; zero while it is not
+	sxids []gpu.SXID
+	since time.Time // when the log began to be read; zero while it is not
 
 	// Run's.
 	failing bool
@@ -65,6 +73,13 @@ type Reader struct {
 const (
 	lostRecords = "records" // overwritten before they were read
 	lostXIDs    = "xids"    // more than wait for a cycle
+)
+
+// Lines of the driver that are not understood, as in dcgm_exporter_kernel_log_unparsed_total.
+const (
+	unparsedXID    = "xid"
+	unparsedSXID   = "sxid"
+	unparsedDetail = "detail" // the XID counts, and has no unit, link or action
 )
 
 // New returns a Reader. It opens nothing yet.
@@ -78,6 +93,10 @@ func New(opt Options) *Reader {
 			Name: "dcgm_exporter_kernel_log_lost_total",
 			Help: "Records of the kernel's log that were overwritten before they were read, and XIDs that waited in too great a number.",
 		}, []string{"what"}),
+		unparsed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dcgm_exporter_kernel_log_unparsed_total",
+			Help: "Lines of the driver in the kernel's log that are not understood: XIDs, SXIDs, details of XIDs.",
+		}, []string{"what"}),
 	}
 	up := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dcgm_exporter_kernel_log_up",
@@ -88,9 +107,12 @@ func New(opt Options) *Reader {
 		}
 		return 0
 	})
-	opt.Registerer.MustRegister(up, r.lost)
+	opt.Registerer.MustRegister(up, r.lost, r.unparsed)
 	for _, what := range []string{lostRecords, lostXIDs} {
 		r.lost.WithLabelValues(what)
+	}
+	for _, what := range []string{unparsedXID, unparsedSXID, unparsedDetail} {
+		r.unparsed.WithLabelValues(what)
 	}
 	return r
 }
@@ -101,6 +123,15 @@ func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
 	defer r.mu.Unlock()
 	into = append(into, r.found...)
 	r.found = r.found[:0]
+	return into
+}
+
+// DrainSXIDs appends the SXIDs since the previous call, oldest first.
+func (r *Reader) DrainSXIDs(into []gpu.SXID) []gpu.SXID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	into = append(into, r.sxids...)
+	r.sxids = r.sxids[:0]
 	return into
 }
 
@@ -152,21 +183,60 @@ func (r *Reader) follow(ctx context.Context) error {
 			d.Close()
 		}
 	}()
-	if _, err := d.Seek(0, io.SeekEnd); err != nil {
+	since, next, err := r.readPast(d)
+	if err != nil {
 		return err
 	}
-	r.set(time.Now())
+	r.set(since)
 	if r.failing {
 		r.failing = false
 		r.opt.Log.Info("The kernel's log is read again", "path", r.opt.Path)
 	}
-	return r.read(d)
+	return r.read(d, next)
 }
 
-// read takes records until one cannot be read.
-func (r *Reader) read(d Device) error {
+// readPast takes what the log has already, and returns when there was no more, and the sequence number that follows; 0 where
+// there was nothing. It keeps the latest XID of each code and GPU.
+func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
+	type key struct {
+		bus  string
+		code int64
+	}
+	latest := map[key]gpu.XID{}
+	for buffer := make([]byte, maxRecord); ; {
+		since = time.Now()
+		n, err := d.TryRead(buffer)
+		if errors.Is(err, syscall.EPIPE) {
+			continue
+		}
+		if err != nil {
+			return since, 0, err
+		}
+		if n == 0 {
+			break
+		}
+		record, ok := ParseRecord(buffer[:n])
+		if !ok {
+			continue
+		}
+		next = record.Sequence + 1
+		xid, ok := ParseXID(record.Text)
+		at := key{xid.PCIBusID, xid.Code}
+		if _, known := latest[at]; !record.Kernel || !ok || !known && len(latest) == maxXIDs {
+			continue
+		}
+		xid.Past, xid.Time = true, since.Add(min(0, record.Up-d.Uptime())).UnixNano()
+		latest[at] = xid
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found = slices.AppendSeq(r.found, maps.Values(latest))
+	return since, next, nil
+}
+
+// read takes records until one cannot be read. next is the sequence number that follows; 0 before the first record.
+func (r *Reader) read(d Device, next uint64) error {
 	buffer := make([]byte, maxRecord)
-	var next uint64 // the sequence number that follows; 0 before the first record
 	for {
 		n, err := d.Read(buffer)
 		if errors.Is(err, syscall.EPIPE) {
@@ -186,28 +256,49 @@ func (r *Reader) read(d Device) error {
 			r.lost.WithLabelValues(lostRecords).Add(float64(record.Sequence - next))
 		}
 		next = record.Sequence + 1
-		r.record(record)
+		if record.Kernel {
+			r.take(strings.TrimLeft(record.Text, " "))
+		}
 	}
 }
 
-// record keeps the XID of a record, if it reports one. It was written just now: that dates it better than the log's own
-// clock, which drifts by seconds a day.
-func (r *Reader) record(record Record) {
-	if !record.Kernel {
-		return
+// take keeps the XID or the SXID of a line of the kernel's.
+func (r *Reader) take(line string) {
+	switch {
+	case strings.HasPrefix(line, xidPrefix):
+		xid, ok := ParseXID(line)
+		if !ok {
+			r.unparsed.WithLabelValues(unparsedXID).Inc()
+			return
+		}
+		if (isNVLink5(xid.Code) || xid.Code == recoveryAction) && xid.Detail == (gpu.XIDDetail{}) {
+			r.unparsed.WithLabelValues(unparsedDetail).Inc()
+		}
+		// The line has the process, which is no label.
+		r.opt.Log.Debug("XID", "xid", xid.Code, "pci_bus_id", xid.PCIBusID, "line", line)
+		// It was written just now: that dates it better than the log's own clock.
+		xid.Time, xid.PodUIDs = time.Now().UnixNano(), r.podsOf(xid.PID)
+		keep(r, &r.found, xid)
+	case strings.HasPrefix(line, sxidPrefix) && strings.Contains(line, sxidMark):
+		sxid, ok := ParseSXID(line)
+		if !ok {
+			r.unparsed.WithLabelValues(unparsedSXID).Inc()
+		} else if sxid.Severity != "" {
+			r.opt.Log.Debug("SXID", "sxid", sxid.Code, "nvswitch", sxid.Switch, "line", line)
+			keep(r, &r.sxids, sxid)
+		}
 	}
-	xid, ok := ParseXID(record.Text)
-	if !ok {
-		return
-	}
-	xid.Time, xid.PodUIDs = time.Now().UnixNano(), r.podsOf(xid.PID)
+}
+
+// keep appends an event to those that wait for the collector, or counts it as lost.
+func keep[E any](r *Reader, waiting *[]E, event E) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.found) == maxXIDs {
+	if len(*waiting) >= maxXIDs {
 		r.lost.WithLabelValues(lostXIDs).Inc()
 		return
 	}
-	r.found = append(r.found, xid)
+	*waiting = append(*waiting, event)
 }
 
 // podsOf returns the UIDs of the pods of a process, the outermost first; "" where none is known.
@@ -235,7 +326,41 @@ func open(path string) (Device, error) {
 	if err != nil {
 		return nil, typed(err)
 	}
-	return f, nil
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, typed(err)
+	}
+	return &file{f, raw}, nil
+}
+
+// A file is the kernel's log of this machine.
+type file struct {
+	*os.File
+	raw syscall.RawConn
+}
+
+// TryRead implements Device. The runtime has opened the file for reads that do not block.
+func (f *file) TryRead(b []byte) (n int, err error) {
+	if failed := f.raw.Read(func(fd uintptr) bool {
+		n, err = syscall.Read(int(fd), b)
+		return true
+	}); failed != nil {
+		return 0, failed
+	}
+	if errors.Is(err, syscall.EAGAIN) {
+		return 0, nil
+	}
+	return max(n, 0), err
+}
+
+// Uptime implements Device.
+func (f *file) Uptime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil { // every kernel has that clock
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 func typed(err error) error {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -21,38 +21,43 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// device is a log that a test writes. Records of old are there when it is opened; a nil one stands
-// for records that were overwritten.
+// device is a log that a test writes, of a machine that was booted an hour before. Records of old are there when it is
+// opened; a nil one stands for records that were overwritten.
 type device struct {
 	old    [][]byte
 	live   chan []byte
 	closed chan struct{}
+	begin  time.Time
 }
 
 func newDevice(old ...[]byte) *device {
-	return &device{old: old, live: make(chan []byte, 10000), closed: make(chan struct{})}
+	return &device{old: old, live: make(chan []byte, 10000), closed: make(chan struct{}), begin: time.Now()}
 }
 
-func (d *device) Seek(_ int64, whence int) (int64, error) {
-	if whence == io.SeekEnd {
-		d.old = nil
+func (d *device) Uptime() time.Duration { return time.Hour + time.Since(d.begin) }
+
+func (d *device) TryRead(b []byte) (int, error) {
+	if len(d.old) == 0 {
+		return 0, nil
 	}
-	return 0, nil
+	record := d.old[0]
+	d.old = d.old[1:]
+	return give(b, record)
 }
 
 func (d *device) Read(b []byte) (int, error) {
-	var record []byte
-	if len(d.old) > 0 {
-		record, d.old = d.old[0], d.old[1:]
-	} else {
-		select {
-		case record = <-d.live:
-		case <-d.closed:
-			return 0, os.ErrClosed
-		}
+	select {
+	case record := <-d.live:
+		return give(b, record)
+	case <-d.closed:
+		return 0, os.ErrClosed
 	}
+}
+
+func give(b, record []byte) (int, error) {
 	if record == nil {
 		return 0, syscall.EPIPE
 	}
@@ -83,7 +88,7 @@ func run(t *testing.T, open func() (kernellog.Device, error)) *rig {
 
 func runWith(t *testing.T, o kernellog.Options) *rig {
 	r := &rig{reg: prometheus.NewRegistry(), start: time.Now()}
-	o.Path, o.Registerer, o.Log = "/dev/kmsg", r.reg, slog.New(slog.NewTextHandler(&r.log, nil))
+	o.Path, o.Registerer, o.Log = "/dev/kmsg", r.reg, slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r.reader = kernellog.New(o)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -97,12 +102,14 @@ func of(d *device) func() (kernellog.Device, error) {
 	return func() (kernellog.Device, error) { return d, nil }
 }
 
-// drain returns the XIDs as "code@seconds since the start".
+// drain returns the XIDs as "code@seconds since the start", those of before with the word past.
 func (r *rig) drain() (list []string) {
 	synctest.Wait()
 	for _, x := range r.reader.Drain(nil) {
-		list = append(list, fmt.Sprintf("%d@%v", x.Code, time.Unix(0, x.Time).Sub(r.start)))
+		past := map[bool]string{true: "past "}[x.Past]
+		list = append(list, fmt.Sprintf("%s%d@%v", past, x.Code, time.Unix(0, x.Time).Sub(r.start)))
 	}
+	slices.Sort(list)
 	return list
 }
 
@@ -136,17 +143,47 @@ func (r *rig) series(t *testing.T, name string, want ...string) {
 	}
 }
 
-// It begins at the end of the log, and reports each line once, dated by when it was read: the log's
-// own clock is another one.
+// Lines of before are reported as past, the latest of each code, by the log's own clock. Those that follow are reported once
+// each, dated by when they were read.
 func TestLinesAreReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDevice(record(5, 10*time.Second, 31), record(6, time.Hour-time.Second, 13))
+		d := newDevice(record(3, time.Second, 31), nil, record(5, 10*time.Minute, 31), record(6, time.Hour-time.Second, 13),
+			[]byte("12,7,5,-;NVRM: Xid (PCI:0000:1b:00): 48, from user space"), record(8, time.Hour+time.Minute, 62))
 		r := run(t, of(d))
+		r.expect(t, "past 13@-1s", "past 31@-50m0s", "past 62@0s")
 		time.Sleep(20 * time.Second)
-		d.live <- record(7, time.Hour+13*time.Second, 79)
-		d.live <- record(8, time.Hour+14*time.Second, 0)
+		d.live <- record(9, time.Hour+13*time.Second, 79)
+		d.live <- record(10, time.Hour+14*time.Second, 0)
 		r.expect(t, "79@20s")
 		r.expect(t)
+		r.series(t, "dcgm_exporter_kernel_log_lost_total", "records 0", "xids 0")
+	})
+}
+
+// What is not understood is counted, and nothing is made of it. The rest of a line is in the log, at the level debug.
+func TestLinesThatAreNotUnderstood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDevice()
+		r := run(t, of(d))
+		for i, text := range []string{
+			"NVRM: Xid: 31", "NVRM: Xid (PCI:0000:1b:00): garbled",
+			"NVRM: Xid (PCI:0000:1b:00): 145, pid=9, name=trainer, of a later driver",
+			"NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x0 (None) to 0x9 (Something new)",
+			"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal",
+			"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)",
+			"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Severity 0 Engine instance 46 Sub-engine instance 00",
+			"nvidia-nvswitch3: using MSI", "NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.",
+		} {
+			d.live <- fmt.Appendf(nil, "4,%d,0,-;%s", 3+i, text)
+		}
+		r.expect(t, "145@0s", "154@0s")
+		r.series(t, "dcgm_exporter_kernel_log_unparsed_total", "detail 2", "sxid 1", "xid 2")
+		if diff := cmp.Diff([]gpu.SXID{{Switch: 3, Code: 28006, Severity: "nonfatal", Link: "46"}}, r.reader.DrainSXIDs(nil)); diff != "" {
+			t.Errorf("SXIDs (-want +got)\n%s", diff)
+		}
+		if !strings.Contains(r.log.String(), "name=trainer") {
+			t.Errorf("the process is not in the log:\n%s", r.log.String())
+		}
 	})
 }
 
@@ -234,7 +271,7 @@ func TestLogComesAndGoes(t *testing.T) {
 		first.live <- record(3, time.Hour+6*time.Minute, 79)
 		r.expect(t, "79@6m0s")
 		up(true)
-		second := newDevice(record(4, time.Hour+7*time.Minute, 48))
+		second := newDevice(record(4, time.Hour, 48))
 		present.Store(second)
 		time.Sleep(time.Minute + 10*time.Second)
 		first.live <- []byte{} // its end
@@ -243,7 +280,7 @@ func TestLogComesAndGoes(t *testing.T) {
 		time.Sleep(time.Minute)
 		up(true)
 		second.live <- record(5, 0, 31)
-		r.expect(t, "31@8m10s")
+		r.expect(t, "31@8m10s", "past 48@6m0s")
 		if n, m := strings.Count(r.log.String(), "level=WARN"), strings.Count(r.log.String(), "level=INFO"); n != 2 || m != 2 {
 			t.Errorf("reported %d and %d times:\n%s", n, m, r.log.String())
 		}

@@ -3,7 +3,6 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 	"strconv"
@@ -84,6 +83,19 @@ func (l *KernelLog) Read(b []byte) (int, error) {
 	case <-l.closed:
 		return 0, fs.ErrClosed
 	}
+	return l.take(b)
+}
+
+// TryRead returns the next record if it is written; else 0 and no error.
+func (l *KernelLog) TryRead(b []byte) (int, error) {
+	if l.next == len(l.records) || l.records[l.next].at > l.uptime() {
+		return 0, nil
+	}
+	return l.take(b)
+}
+
+// take returns the next record.
+func (l *KernelLog) take(b []byte) (int, error) {
 	r := l.records[l.next]
 	const warning = 4 // of facility 0, the kernel itself
 	line := fmt.Appendf(nil, "%d,%d,%d,-;%s\n", warning, l.next, r.at.Microseconds(), r.text)
@@ -94,17 +106,8 @@ func (l *KernelLog) Read(b []byte) (int, error) {
 	return copy(b, line), nil
 }
 
-// Seek goes to the beginning of the log or to its present end. Other places are errors, as for /dev/kmsg.
-func (l *KernelLog) Seek(offset int64, whence int) (int64, error) {
-	if offset != 0 || whence != io.SeekStart && whence != io.SeekEnd {
-		return 0, syscall.EINVAL
-	}
-	l.next = 0
-	for whence == io.SeekEnd && l.next < len(l.records) && l.records[l.next].at <= l.uptime() {
-		l.next++
-	}
-	return 0, nil
-}
+// Uptime returns the time since the boot of the simulated machine.
+func (l *KernelLog) Uptime() time.Duration { return l.uptime() }
 
 // Close makes every Read return.
 func (l *KernelLog) Close() error {

@@ -1,0 +1,109 @@
+package events_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+const (
+	seenFamily   = "dcgm_gpu_xid_last_seen_timestamp_seconds"
+	detailFamily = "DCGM_EXP_XID_DETAILS_TOTAL"
+	sxidFamily   = "DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL"
+)
+
+// An XID of before the start says when it was, also of a GPU that is not here yet, and is counted nowhere. Reports of the
+// engine say when an XID was, too, those of the log's time among them.
+func TestXIDsOfBeforeTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, log, seen := newEngine(), readLog(), &figures{}
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily, xidCountFamily, seenFamily)(o)
+			seen.watch(o)
+			o.KernelLog = log
+		})
+		at := func(row, code int, when time.Time) string {
+			return fmt.Sprintf("%s{%d}[{xid %d}] %v", seenFamily, row, code, gpu.Float(float64(when.UnixNano())/1e9))
+		}
+		hourAgo := time.Now().Add(-time.Hour)
+		for _, bus := range []string{"00000000:1B:00.0", "00000000:1C:00.0"} {
+			log.report(gpu.XID{PCIBusID: bus, Code: 79, Time: hourAgo.UnixNano(), Past: true})
+		}
+		r.Wait(interval)
+		r.Has(at(0, 79, hourAgo), gauge(0, 0), xidCountFamily+"{0}[{window_size_in_ms 300000}] 0")
+		seen.are(t, map[string]int64{})
+
+		e.become(gpusAt("GPU-0", "GPU-1"))
+		e.happen(time.Now(), 119) // in no line
+		reported := time.Now()
+		r.Wait(interval)
+		r.Has(at(0, 79, hourAgo), at(1, 79, hourAgo), at(0, 119, reported))
+		seen.are(t, map[string]int64{})
+
+		log.happen(time.Now(), 79)
+		again := time.Now()
+		r.Wait(interval)
+		r.Has(at(0, 79, again), at(1, 79, hourAgo))
+		seen.are(t, map[string]int64{"79": 1})
+		r.Stop()
+	})
+}
+
+// What the kernel's log says further of XIDs, and SXIDs, are counted by it, with so many series and no more.
+func TestDetails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := readLog()
+		r := start(t, newEngine().Open, func(o *loop.Options) {
+			families(xidTotalFamily, detailFamily, sxidFamily)(o)
+			o.KernelLog = log
+		})
+		holds := func(family string, sum int64, series int) {
+			t.Helper()
+			got := int64(0)
+			for _, line := range r.Lines(family) {
+				n, err := strconv.ParseInt(line[strings.LastIndex(line, " ")+1:], 10, 64)
+				if err != nil {
+					t.Fatal(line)
+				}
+				got, series = got+n, series-1
+			}
+			if got != sum || series != 0 {
+				t.Errorf("%s: %d, want %d; %d series are missing", family, got, sum, series)
+			}
+		}
+		detail := func(code int64, d gpu.XIDDetail) {
+			log.report(gpu.XID{PCIBusID: "00000000:1B:00.0", Code: code, Time: time.Now().UnixNano(), Detail: d})
+		}
+		link := gpu.XIDDetail{Unit: "NETIR_LINK_EVT", SubCode: "4", Link: "8", Severity: "fatal"}
+		detail(149, link)
+		detail(149, link)
+		detail(149, gpu.XIDDetail{Unit: "NETIR", SubCode: "0", Severity: "fatal"})
+		detail(154, gpu.XIDDetail{Action: "gpu_reset"})
+		detail(145, gpu.XIDDetail{}) // not understood
+		log.sxids = append(log.sxids, gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30"}, gpu.SXID{Switch: 0, Code: 10004, Severity: "nonfatal"})
+		r.Wait(interval)
+		r.Has(detailFamily+"{0}[{xid 149} {unit NETIR} {subcode 0} {severity fatal}] 1",
+			detailFamily+"{0}[{xid 149} {unit NETIR_LINK_EVT} {subcode 4} {link 8} {severity fatal}] 2",
+			detailFamily+"{0}[{xid 154} {action gpu_reset}] 1",
+			sxidFamily+"{-1}[{nvswitch nvswitch0} {sxid 10004} {severity nonfatal}] 1",
+			sxidFamily+"{-1}[{nvswitch nvswitch3} {sxid 20034} {severity fatal} {link 30}] 1",
+			xidTotalFamily+"{0}[{xid 145}] 1")
+		holds(detailFamily, 4, 3)
+		for n := range 1000 {
+			link.Link = strconv.Itoa(n)
+			detail(149, link)
+			log.sxids = append(log.sxids, gpu.SXID{Switch: uint32(n % 200), Code: int64(1 + n), Severity: "fatal"})
+		}
+		r.Wait(interval)
+		holds(detailFamily, 1004, 129)
+		holds(sxidFamily, 1002, 129)
+		r.Has(sxidFamily + "{-1}[{sxid other}] 874")
+		r.Stop()
+	})
+}

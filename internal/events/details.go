@@ -1,0 +1,90 @@
+package events
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// maxTallies bounds the combinations of labels with a series of their own: of the XIDs of one GPU, and of the SXIDs of all
+// switches. Those beyond it are counted together, as of the code "other".
+const maxTallies = 128
+
+// An xidDetail is the key of a count of XIDs by what the kernel's log says further of them.
+type xidDetail struct {
+	code int64
+	gpu.XIDDetail
+}
+
+func (d xidDetail) compare(e xidDetail) int {
+	return cmp.Or(cmp.Compare(d.code, e.code), cmp.Compare(d.Unit, e.Unit), cmp.Compare(len(d.SubCode), len(e.SubCode)),
+		cmp.Compare(d.SubCode, e.SubCode), cmp.Compare(len(d.Link), len(e.Link)), cmp.Compare(d.Link, e.Link),
+		cmp.Compare(d.Severity, e.Severity), cmp.Compare(d.Action, e.Action))
+}
+
+func (d xidDetail) labels() []gpu.Label {
+	return present(codeLabel("xid", d.code), gpu.Label{Name: "unit", Value: d.Unit}, gpu.Label{Name: "subcode", Value: d.SubCode},
+		gpu.Label{Name: "link", Value: d.Link}, gpu.Label{Name: "severity", Value: d.Severity}, gpu.Label{Name: "action", Value: d.Action})
+}
+
+func compareSXIDs(a, b gpu.SXID) int {
+	return cmp.Or(cmp.Compare(a.Switch, b.Switch), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Severity, b.Severity),
+		cmp.Compare(len(a.Link), len(b.Link)), cmp.Compare(a.Link, b.Link))
+}
+
+// sxidLabels are the labels of an SXID. The switch has the number of the driver, which the kernel's log names it by.
+func sxidLabels(s gpu.SXID) []gpu.Label {
+	nvswitch := gpu.Label{Name: "nvswitch", Value: "nvswitch" + strconv.FormatUint(uint64(s.Switch), 10)}
+	if s.Code == otherXIDs {
+		nvswitch.Value = ""
+	}
+	return present(nvswitch, codeLabel("sxid", s.Code), gpu.Label{Name: "severity", Value: s.Severity}, gpu.Label{Name: "link", Value: s.Link})
+}
+
+// present returns the labels that have a value.
+func present(labels ...gpu.Label) []gpu.Label {
+	return slices.DeleteFunc(labels, func(l gpu.Label) bool { return l.Value == "" })
+}
+
+// codeLabel is the label of a code; "other" for otherXIDs.
+func codeLabel(name string, code int64) gpu.Label {
+	if code == otherXIDs {
+		return gpu.Label{Name: name, Value: "other"}
+	}
+	return gpu.Label{Name: name, Value: strconv.FormatInt(code, 10)}
+}
+
+// A tally counts events by a key, in the order of the keys.
+type tally[K any] []counted[K]
+
+type counted[K any] struct {
+	key    K
+	count  int64
+	labels []gpu.Label
+}
+
+// add counts an event. Beyond maxTallies that is one of the other key.
+func (t *tally[K]) add(key, other K, compare func(K, K) int, labels func(K) []gpu.Label) {
+	find := func(key K) (int, bool) {
+		return slices.BinarySearchFunc(*t, key, func(c counted[K], key K) int { return compare(c.key, key) })
+	}
+	at, found := find(key)
+	if !found && len(*t) >= maxTallies {
+		key = other
+		at, found = find(key)
+	}
+	if !found {
+		*t = slices.Insert(*t, at, counted[K]{key: key, labels: labels(key)})
+	}
+	(*t)[at].count++
+}
+
+// series appends the counts.
+func (t tally[K]) series(series []gpu.Series, row int) []gpu.Series {
+	for i := range t {
+		series = append(series, gpu.Series{Row: row, Labels: t[i].labels, NoOwner: true, Value: gpu.Int(t[i].count)})
+	}
+	return series
+}
