@@ -2,6 +2,7 @@ package kernellog_test
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,6 +32,81 @@ func TestParseXID(t *testing.T) {
 	} {
 		if got, ok := kernellog.ParseXID(line); !ok || got != want {
 			t.Errorf("%s\n%+v (%v), want %+v", line, got, ok, want)
+		}
+	}
+}
+
+// decoded is what a line says, in the form of testdata/lines.tsv.
+func decoded(line string) string {
+	d, words := gpu.XIDDetail{}, ""
+	if xid, ok := kernellog.ParseXID(line); ok {
+		d, words = xid.Detail, fmt.Sprint(xid.Code, " ", xid.PCIBusID)
+		if xid.PID != 0 {
+			words += fmt.Sprint(" pid=", xid.PID)
+		}
+	} else if sxid, ok := kernellog.ParseSXID(line); ok {
+		d.Link, d.Severity, words = sxid.Link, sxid.Severity, fmt.Sprint("sxid ", sxid.Switch, " ", sxid.Code)
+	}
+	for _, l := range []gpu.Label{{Name: "unit", Value: d.Unit}, {Name: "subcode", Value: d.SubCode}, {Name: "link", Value: d.Link},
+		{Name: "severity", Value: d.Severity}, {Name: "action", Value: d.Action}} {
+		if l.Value != "" {
+			words += " " + l.Name + "=" + l.Value
+		}
+	}
+	return words
+}
+
+// Lines that people have shown decode exactly.
+func TestLinesOfTheField(t *testing.T) {
+	text, err := os.ReadFile("testdata/lines.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for row := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.TrimSuffix(row, "\n"), "\t")
+		if strings.HasPrefix(row, "#") {
+			continue
+		}
+		if len(cells) != 3 || !strings.HasPrefix(cells[0], "https://") {
+			t.Fatalf("no source, line and meaning: %q", row)
+		}
+		lines++
+		if got := decoded(cells[1]); got != cells[2] {
+			t.Errorf("%s\n%q, want %q", cells[1], got, cells[2])
+		}
+	}
+	if lines < 60 {
+		t.Errorf("%d lines", lines)
+	}
+}
+
+func TestOtherLinesAreNoSXIDs(t *testing.T) {
+	for _, line := range []string{
+		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 0, Fatal, Link 1 x",
+		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Serious, Link 46 x", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006",
+		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link x y", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 123456, Fatal, Link 1 x",
+		"nvidia-nvswitch: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link 1 x", "nvidia-nvswitch3: SXid (PCI:c1): 28006, Fatal, Link 1 x",
+		"said: nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link 1 x", "nvidia-nvswitch3: using MSI",
+	} {
+		if got, ok := kernellog.ParseSXID(line); ok {
+			t.Errorf("%s\nis an SXID: %+v", line, got)
+		}
+	}
+}
+
+// Of a line of another form there is no detail, and none is guessed.
+func TestDetailsThatAreNotUnderstood(t *testing.T) {
+	for _, rest := range []string{
+		"149", "149, NETIR_LINK_EVT Fatal XC0 i0", "149, NETIR_LINK_EVT Severe XC0 i0 Link 08 (0x004505c6)", "149, a Fatal XC0 i0 Link 08 (0x004505c6)",
+		"149, NETIR Fatal XC i0 Link 08 (0x004505c6)", "149, NETIR Fatal XC0 j0 Link 08 (0x004505c6)", "149, NETIR Fatal XC0 i0 Link 300 (0x004505c6)",
+		"149, NETIR Fatal XC0 i0 Link -2 (0x004505c6)", "149, NETIR Fatal XC0 i0 Link 08 (0x004505c6", "149, NETIR Fatal XC0 i0 Link 08 [0x004505c6]",
+		"149, NETIR Fatal XC0 i0 Link 08 ()", "149, NETIR Fatal XC0 i0 Link 08 (0x1004505c6)", "149, NETIR Fatal XC0 i0 Link 08 (0x004505c6 x)",
+		"151, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6)", "154, GPU recovery action changed", "154, GPU recovery action changed from 0x0 (None) to 0x5 (New)",
+		"154, GPU recovery action changed from 0x0 (None) to 0x1", "154, pid=1, name=x, recovery action changed from 0x0 (None) to 0x1 (Reset)",
+	} {
+		if got, ok := kernellog.ParseXID("NVRM: Xid (PCI:0000:1b:00): " + rest); !ok || got.Detail != (gpu.XIDDetail{}) {
+			t.Errorf("%s: %+v", rest, got)
 		}
 	}
 }
@@ -78,6 +154,38 @@ func FuzzXIDLine(f *testing.F) {
 	})
 }
 
+// FuzzDetail: the detail of an XID is read as it was meant, whatever the name of the process; and of any text, its values are
+// those of labels.
+func FuzzDetail(f *testing.F) {
+	f.Add("NETIR_LINK_EVT", uint32(0x004505c6), int8(8), true, "ray::WorkerDict", "149, NETIR Fatal XC0 i0 Link -1 (0x000fe406)")
+	f.Add("RLW", uint32(0), int8(-1), false, "a, b Link 7 (0x1)", "154, GPU recovery action changed from 0x1 (a) to 0x0 (None)")
+	f.Fuzz(func(t *testing.T, unit string, number uint32, link int8, fatal bool, name, any string) {
+		if len(unit) == 0 || len(unit) > 40 || strings.Trim(unit, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/") != "" {
+			unit = "UNIT"
+		}
+		want := gpu.XIDDetail{Unit: unit, SubCode: strconv.Itoa(int(number >> 20 % 64)), Severity: "nonfatal"}
+		word := "Nonfatal"
+		if fatal {
+			word, want.Severity = "Fatal  ", "fatal"
+		}
+		link = max(link, -1)
+		if link >= 0 {
+			want.Link = strconv.Itoa(int(link))
+		}
+		line := fmt.Sprintf("NVRM: Xid (PCI:0000:1b:00): 149, pid=7, name=%s, %s  %s XC0 i0 Link %02d (0x%08x 0x00000000)", name, unit, word, link, number)
+		if got, ok := kernellog.ParseXID(line); !ok || got.Detail != want {
+			t.Errorf("%q\n%+v (%v), want %+v", line, got.Detail, ok, want)
+		}
+		got, _ := kernellog.ParseXID("NVRM: Xid (PCI:0000:1b:00): " + any)
+		sxid, _ := kernellog.ParseSXID("nvidia-nvswitch1: SXid (PCI:0000:c1:00.0): " + any)
+		for _, value := range []string{got.Detail.Unit, got.Detail.SubCode, got.Detail.Link, got.Detail.Severity, got.Detail.Action, sxid.Link, sxid.Severity} {
+			if len(value) > 40 || strings.ContainsAny(value, " ,=()\"") {
+				t.Errorf("%q: a label's value %q", any, value)
+			}
+		}
+	})
+}
+
 // FuzzRecord: any bytes give an XID only if the kernel's driver wrote it there, and the XID is one
 // that a line can report.
 func FuzzRecord(f *testing.F) {
@@ -101,6 +209,7 @@ func FuzzRecord(f *testing.F) {
 			t.Errorf("%q: %+v", b, xid)
 		}
 		part := ""
+		xid.Detail = gpu.XIDDetail{} // FuzzDetail has it
 		if xid.OnInstance {
 			part = fmt.Sprintf(" GPU-I:%02d", xid.InstanceID)
 		}

@@ -22,6 +22,7 @@ func FuzzScenario(f *testing.F) {
 		`faults: [{fault: engine-down, at: 10s, for: 1s}]`,
 		`faults: [{fault: hang, at: 1s, ignore-cancel: true}, {fault: hang, call: open}]`,
 		`faults: [{fault: xid, devices: ["0"], xids: [62, 45], apart: 1ms}]`,
+		`faults: [{fault: sxid, devices: ["nvswitch 1/7"], xids: [20034], result: warn}]`,
 		`faults: [{fault: absent, fields: ["155"], devices: ["6/2"]}, {fault: absent, reason: stale, fields: [DCGM_FI_DEV_GPU_TEMP]}]`,
 		`faults: [{fault: set, fields: ["203"], value: 808334905}, {fault: absent, reason: permission, fields: ["252"]}]`,
 		`faults: [{fault: unbound, at: 20s, for: 20s, devices: ["0", "6"]}]`,

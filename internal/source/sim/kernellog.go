@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // A KernelLog is the log of the simulated machine's kernel in the form of /dev/kmsg. A Read returns
@@ -30,39 +32,57 @@ type kernelRecord struct {
 }
 
 // KernelLog opens the log of the simulated kernel at the boot, which is the start of the world. The
-// log has the driver's own line and the scenario's XIDs, unless the engine alone reports them. An XID
-// names the process of the first pod on the GPU.
+// log has the driver's own line and the scenario's XIDs and SXIDs, unless the engine alone reports
+// them. An XID names the process of the first pod on the GPU.
 func (s *Source) KernelLog() *KernelLog {
 	l := &KernelLog{
 		closed:  make(chan struct{}),
 		uptime:  func() time.Duration { return s.elapsed(s.now().UnixNano()) },
 		records: []kernelRecord{{0, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  " + s.node.Driver}},
 	}
-	for f := range s.faults(faultXID) {
+	write := func(f *fault, line func(*fault, deviceRef, int64) string) {
 		for _, ref := range f.devices {
-			for i, xid := range f.XIDs {
-				if f.seenBy("kernel") {
-					l.records = append(l.records, kernelRecord{f.At + time.Duration(i)*f.Apart, s.xidLine(ref.id, xid)})
-				}
+			for i, code := range f.XIDs {
+				l.records = append(l.records, kernelRecord{f.At + time.Duration(i)*f.Apart, line(f, ref, code)})
 			}
 		}
+	}
+	for f := range s.faults(faultXID) {
+		if f.seenBy("kernel") {
+			write(f, s.xidLine)
+		}
+	}
+	for f := range s.faults(faultSXID) {
+		write(f, sxidLine)
 	}
 	slices.SortStableFunc(l.records, func(a, b kernelRecord) int { return cmp.Compare(a.at, b.at) })
 	return l
 }
 
 // xidLine returns the driver's line about an XID.
-func (s *Source) xidLine(index uint32, xid int64) string {
+func (s *Source) xidLine(f *fault, ref deviceRef, xid int64) string {
 	pid, name := "'<unknown>'", "<unknown>"
 	for i := range s.node.Pods {
 		p := &s.node.Pods[i]
-		if slices.ContainsFunc(p.devices, func(r deviceRef) bool { return r.id == index }) {
+		if slices.ContainsFunc(p.devices, func(r deviceRef) bool { return r.id == ref.id }) {
 			pid, name = strconv.Itoa(firstPID+i), cmp.Or(p.Container, p.Pod)
 			break
 		}
 	}
-	bus, _, _ := strings.Cut(strings.ToLower(busID(0x1b, index)[len("0000"):]), ".")
-	return fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%s, name=%s, of the scenario", bus, xid, pid, name)
+	bus, _, _ := strings.Cut(strings.ToLower(busID(0x1b, ref.id)[len("0000"):]), ".")
+	return fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%s, name=%s, %s", bus, xid, pid, name, cmp.Or(f.Text, "of the scenario"))
+}
+
+// sxidLine returns the driver's line about an error of an NVSwitch, or of one of its links.
+func sxidLine(f *fault, ref deviceRef, sxid int64) string {
+	severity, link, id := "Fatal", "", ref.id
+	if f.Result == "warn" {
+		severity = "Non-fatal"
+	}
+	if ref.kind == gpu.KindNVLink {
+		link = fmt.Sprintf(", Link %02d", ref.sub)
+	}
+	return fmt.Sprintf("nvidia-nvswitch%d: SXid (PCI:%s): %05d, %s%s of the scenario", id, strings.ToLower(busID(0xc1, id)[len("0000"):]), sxid, severity, link)
 }
 
 // Read returns the next record once it is written, and fs.ErrClosed after Close.

@@ -31,6 +31,7 @@ const (
 	faultEngineDown  = "engine-down" // sessions are lost, Open is refused
 	faultHang        = "hang"        // calls do not return
 	faultXID         = "xid"         // XIDs happen
+	faultSXID        = "sxid"        // the kernel's log has errors of NVSwitches
 	faultThrottle    = "throttle"    // clock-event reasons hold
 	faultAbsent      = "absent"      // fields give no value
 	faultSet         = "set"         // fields give the value of the fault
@@ -56,7 +57,8 @@ var faultKinds = map[string]struct {
 	faultUnbound:     {required: []string{"devices"}, ofGPUs: true},
 	faultEngineDown:  {},
 	faultHang:        {optional: []string{"call", "ignore-cancel"}},
-	faultXID:         {required: []string{"devices", "xids"}, optional: []string{"apart", "reported-by"}, ofGPUs: true},
+	faultXID:         {required: []string{"devices", "xids"}, optional: []string{"apart", "reported-by", "text"}, ofGPUs: true},
+	faultSXID:        {required: []string{"devices", "xids"}, optional: []string{"apart", "result"}},
 	faultThrottle:    {required: []string{"devices", "reasons"}, ofGPUs: true},
 	faultAbsent:      {required: []string{"fields"}, optional: []string{"devices", "reason"}},
 	faultSet:         {required: []string{"fields"}, optional: []string{"devices", "value", "rate", "text"}},
@@ -250,6 +252,8 @@ func (f *fault) parseDevices() error {
 			return w.of == ref.kind && slices.Contains(f.Watches, w.name)
 		}):
 			return fmt.Errorf("device %q has none of the health watches %s", name, strings.Join(f.Watches, ", "))
+		case f.Kind == faultSXID && ref.kind != gpu.KindNVSwitch && ref.of != gpu.KindNVSwitch:
+			return fmt.Errorf("device %q, fault %s is about switches and their links, such as \"nvswitch 1\" and \"nvswitch 1/7\"", name, f.Kind)
 		case ref.kind != gpu.KindNVLink && f.Kind == faultLink:
 			return fmt.Errorf("device %q, fault %s is about links such as \"nvlink 0/4\" and \"nvswitch 1/7\"", name, f.Kind)
 		}
