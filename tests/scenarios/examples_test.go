@@ -129,7 +129,7 @@ func left(gpu string) func(page) []string {
 			}
 		}
 		maps.DeleteFunc(families, func(name string, _ bool) bool {
-			return strings.HasPrefix(name, "DCGM_EXP_XID_") || strings.HasPrefix(name, "DCGM_EXP_CLOCK_")
+			return strings.HasPrefix(name, "DCGM_EXP_XID_") || strings.HasPrefix(name, "dcgm_gpu_xid_") || strings.HasPrefix(name, "DCGM_EXP_CLOCK_")
 		})
 		return slices.Sorted(maps.Keys(families))
 	}
@@ -160,6 +160,14 @@ var shown = map[string][]check{
 	},
 	"An XID that the kernel alone reports": {
 		counts(positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid"), map[string]float64{"3/79": 1, "0/31": 1}),
+	},
+	"Errors of NVLink 5, and of an NVSwitch": {
+		counts(positive("DCGM_EXP_XID_DETAILS_TOTAL", "gpu", "xid", "unit", "subcode", "link", "severity", "action"),
+			map[string]float64{"0/149/NETIR_LINK_EVT/4/8/fatal/": 1, "0/154/////gpu_reset": 1}),
+		counts(positive("DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL", "nvswitch", "sxid", "severity", "link"),
+			map[string]float64{"nvswitch1/20034/fatal/3": 1}),
+		counts(positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid"), map[string]float64{"0/149": 1, "0/154": 1}),
+		is(has("dcgm_gpu_xid_last_seen_timestamp_seconds", "xid", "149"), false, true, true),
 	},
 	"Throttling": {
 		is(value("DCGM_EXP_CLOCK_EVENTS_TOTAL", "clock_event", "hw_thermal"), 0, 1, 1),
