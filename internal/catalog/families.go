@@ -82,7 +82,7 @@ var families = [...]Family{
 		Help: "When the XID was last seen in Unix time, before the exporter started where the kernel's log has that"},
 	{Name: XIDDetailsTotal, Type: gpu.MetricCounter, Field: XIDErrors,
 		Labels: []string{"xid", "unit", "subcode", "link", "severity", "action"},
-		Help:   "XIDs 144 to 150 and 154 of the kernel's log since the exporter started, by unit, link and requested action"},
+		Help:   "XIDs 144 to 150 and 154 of the kernel's log since the exporter started, by unit, link and requested action (experimental)"},
 	{Name: SXIDErrorsTotal, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"nvswitch", "sxid", "severity", "link"},
 		Help: "SXIDs of NVSwitches in the kernel's log since the exporter started"},
 	{Name: ClockEventSeconds, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
@@ -175,13 +177,37 @@ func TestNeeds(t *testing.T) {
 	written(t, "runbooks.md", "needs", b.String())
 }
 
+// remembered reports whether the XIDs of a code are recent for an hour.
+func remembered(t *testing.T, code string) (found bool) {
+	t.Helper()
+	parser.Inspect(recordings(t)["gpu:xids_scraped:recent"], func(n parser.Node, _ []parser.Node) error {
+		s, ok := n.(*parser.VectorSelector)
+		if ok && s.Name == catalog.GPUXIDLastSeen {
+			found = slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == "xid" && m.Matches(code) })
+		}
+		return nil
+	})
+	return found
+}
+
 // Every code of the catalog rings one alert, and any other that of the codes without a class.
 func TestXIDs(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("| XID | meaning | alert |\n|---|---|---|\n")
+	b.WriteString("| XID | meaning | severity | first | then | alert | source |\n|---|---|---|---|---|---|---|\n")
 	list, classed := alerts(t), 0
+	severity := map[string]string{"": "none"}
+	for _, a := range list {
+		severity[a.Alert] = a.Labels["severity"]
+	}
 	for code := int64(1); code < 1000; code++ {
 		alert, text := xidAlert(t, list, strconv.FormatInt(code, 10)), catalog.XIDMessage(code)
+		row, grave := catalog.XIDOf(code), severity[alert]
+		if longer := remembered(t, strconv.FormatInt(code, 10)); longer != (grave == "critical") {
+			t.Errorf("XID %d, %s: recent for an hour: %t", code, grave, longer)
+		}
+		if text != "Unknown Error" && (row.First == "" || row.Source == "") {
+			t.Errorf("XID %d has no action, or none with a source: %+v", code, row)
+		}
 		switch {
 		case code == 106 || code == 107:
 			if alert != "" {
@@ -199,7 +225,7 @@ func TestXIDs(t *testing.T) {
 			classed++
 			alert = "[" + alert + "](#" + strings.ToLower(alert) + ")"
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s |\n", code, text, alert)
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s |\n", code, text, grave, row.First, cmp.Or(row.Then, "–"), alert, row.Source)
 	}
 	if classed < 100 {
 		t.Errorf("%d codes have a class", classed)

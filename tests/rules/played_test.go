@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
@@ -70,6 +72,14 @@ var played = []struct {
 	{name: "profiling that reads 0", node: "h100x8", rings: []string{"DCGMExporterProfilingContradicted 3 -"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: ["DCGM_FI_PROF_*"], value: 0}
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 97}
+`},
+	{name: "an XID of NVLink 5", node: "gb200", rings: []string{"GPUXIDHardware 0", "GPUXIDNVLink 0"}, faults: `
+  - {fault: xid, at: 5m, devices: ["0"], xids: [149], text: "NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000)"}
+  - {fault: xid, at: 5m, devices: ["0"], xids: [154], text: GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)}
+`},
+	{name: "an SXID", node: "nvswitch", rings: []string{"NVSwitchFailed"}, faults: `
+  - {fault: sxid, at: 35m, devices: ["nvswitch 1/3"], xids: [20034]}
+  - {fault: sxid, at: 36m, devices: ["nvswitch 2/3"], xids: [22013], result: warn}
 `},
 }
 
@@ -162,17 +172,24 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 		encoder := exposition.NewEncoder(exposition.Options{
 			Hostname: host, Trailer: func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) },
 		})
+		kernel := kernellog.New(kernellog.Options{
+			Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler), PodOf: src.PodOf,
+			Open: func() (kernellog.Device, error) { return src.KernelLog(), nil },
+		})
 		all := gpu.Selector{Flex: true}
-		l := loop.New(loop.Options{PodOf: src.PodOf, Booted: booted, Options: collector.Options{
+		l := loop.New(loop.Options{PodOf: src.PodOf, Booted: booted, KernelLog: kernel, Options: collector.Options{
 			Source: collector.SourceOf(src.Open), Attributors: []collector.Attributor{src}, Registerer: registry,
 			Plan:    counters.NewPlan(requests, counters.PlanOptions{Interval: scrapeInterval, Devices: all, Switches: all, CPUs: all}),
 			Publish: func(s *gpu.Snapshot) { take(encoder.Encode(s).Bytes(), begin) },
 		}})
 		ctx, cancel := context.WithTimeout(t.Context(), playedFor+time.Second)
 		defer cancel()
+		read := make(chan struct{})
+		go func() { defer close(read); kernel.Run(ctx) }()
 		if err := l.Run(ctx); err != nil {
 			t.Error(err)
 		}
+		<-read
 	})
 	return series
 }
