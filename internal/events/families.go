@@ -62,6 +62,7 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs bool) gpu.Family {
 	f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: ofGPUs}
 	if d.Name == catalog.SXIDErrorsTotal {
+		f.OfNode = true
 		f.Series = l.xids.sxids.series(nil, gpu.AllRows)
 		return f
 	}

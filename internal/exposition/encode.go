@@ -299,6 +299,8 @@ func (w *writer) derived(f *family, d *gpu.Family) {
 			continue
 		}
 		switch {
+		case sr.Row == gpu.AllRows && d.OfNode:
+			w.once(f, w.looseBlock(w.labels.host(slices.Clone(sr.Labels))), sr.Value)
 		case sr.Row == gpu.AllRows:
 			w.once(f, w.looseBlock(sr.Labels), sr.Value)
 		case sr.NoOwner:

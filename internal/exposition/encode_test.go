@@ -394,13 +394,14 @@ func TestDerivedLabels(t *testing.T) {
 			{Row: gpu.AllRows, Labels: []gpu.Label{{Name: "gpu", Value: "9"}}, Value: gpu.Int(3)},
 			{Row: rowCount, Value: gpu.Int(4)}, // no such entity
 			{Row: rowGPU1, Value: gpu.Text("no number")},
-		}}},
+		}}, {Name: "G", OfNode: true, Series: []gpu.Series{{Row: gpu.AllRows, Labels: []gpu.Label{{Name: "x", Value: "y"}}, Value: gpu.Int(5)}}}},
 	})
 	parse(t, p.Bytes())
 	want := []string{
 		`F{gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB",hostname="h",pod="p",xid="62",DRIVER="2"} 1`,
 		`F{nvswitch="nvswitch3",hostname="h",DRIVER="1",gpu="9"} 2`,
 		`F{gpu="9"} 3`,
+		`G{x="y",hostname="h"} 5`,
 	}
 	if diff := cmp.Diff(want, samples(string(p.Bytes()))); diff != "" {
 		t.Errorf("samples (-want +got):\n%s", diff)

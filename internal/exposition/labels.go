@@ -291,16 +291,27 @@ func (l *labels) identity(dst []gpu.Label, row int, health bool) []gpu.Label {
 		add("connectx", number(d.Entity.ID))
 		more("pci_bus_id", d.PCIBusID)
 	}
+	if health {
+		return dst
+	}
+	return l.host(dst)
+}
+
+// host appends the name of the machine under its label.
+func (l *labels) host(dst []gpu.Label) []gpu.Label {
 	host := l.opts.Hostname
 	if l.opts.EngineHost {
 		host = cmp.Or(l.topology.Host, host)
 	}
+	if host == "" {
+		return dst
+	}
 	name := l.opts.HostnameLabel
 	if name == gpu.HostnameLower || name == "" || name == gpu.HostnameBoth {
-		more("hostname", host)
+		dst = append(dst, gpu.Label{Name: "hostname", Value: host})
 	}
 	if name == gpu.HostnameUpper || name == gpu.HostnameBoth {
-		more("Hostname", host)
+		dst = append(dst, gpu.Label{Name: "Hostname", Value: host})
 	}
 	return dst
 }

@@ -114,6 +114,7 @@ type Family struct {
 	Help       string
 	Series     []Series
 	OfGPUs     bool // the series are true of each instance of their GPU: a strict page repeats them there
+	OfNode     bool // series without an entity carry the name of the machine
 	OwnersOnly bool // the series are the owners' parts of the column of the same name, which is the device's own
 }
 
