@@ -3,7 +3,8 @@
 // configs, ConfigMaps around them, pod manifests and node dumps. It finds out by itself which of
 // these a text is.
 //
-// Text goes in, findings with lines come out, and for a command the corrected command. What the
+// Text goes in, findings with lines come out, and for a command the corrected command. Package input
+// reads scripts, Terraform, templates and the files of other tools. What the
 // chart has at a version comes from package chart, the two config formats from packages sharing and
 // mig; command line and exit codes belong to package cli.
 //

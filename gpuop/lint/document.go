@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"go.yaml.in/yaml/v3"
 
@@ -83,7 +86,7 @@ var terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kuber
 
 // parseYAML reads the documents of a text that has line feeds alone at its line ends.
 func (r *run) parseYAML(t text, data []byte) {
-	data, template := untemplated(data)
+	data, template := input.Untemplated(data)
 	if template {
 		r.templates[t.name] = true
 	}
@@ -180,7 +183,7 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return kindNode
 	case strings.HasSuffix(k, "List") || k == "List":
 		return kindList
-	case isCarrier(root) != nil:
+	case input.CarrierOf(root) != nil:
 		return kindCarrier
 	case podSpec(root) != nil || k == "Pod" || api != "" && len(podSpecs(root)) > 0:
 		return kindPod
@@ -262,9 +265,9 @@ func (r *run) document(d doc) {
 	before := r.judged
 	switch d.kind {
 	case kindCarrier:
-		carrier := cmp.Or(fields.Text(d.root, "kind"), helmfile)
+		carrier := cmp.Or(fields.Text(d.root, "kind"), input.Helmfile)
 		name = carrier + " with values for gpu-operator"
-		if !r.carrier(&d, isCarrier(d.root).uses(d.root)) {
+		if !r.carrier(&d, input.CarrierOf(d.root).Uses(d.root)) {
 			name = carrier + ", not judged"
 		}
 	case kindUmbrella:
@@ -355,7 +358,7 @@ func (r *run) valuesVersion(file string) (v chart.Version, named string) {
 		requested := fields.Text(c, "version")
 		if _, _, err := r.table.Resolve(requested); err == nil {
 			r.name, assumed = name, ""
-			v, _ = r.resolve(word{value: requested, line: fields.Get(c, "version").Line}, false, "")
+			v, _ = r.resolve(input.Word{Value: requested, Line: fields.Get(c, "version").Line}, false, "")
 			break
 		}
 		if newest, ok := r.table.Newest(requested); ok {
@@ -424,7 +427,7 @@ var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-
 // configMap judges the ConfigMaps that operands read, by what their values hold.
 func (r *run) configMap(d *doc) {
 	if namespace := fields.Get(d.root, "metadata", "namespace"); namespace != nil && namespace.Kind == yaml.ScalarNode {
-		w := word{value: namespace.Value, line: namespace.Line + d.line, col: namespace.Column}
+		w := input.Word{Value: namespace.Value, Line: namespace.Line + d.line, Col: namespace.Column}
 		r.name = d.file
 		r.namespace(w, "metadata.namespace "+namespace.Value)
 	}
@@ -464,4 +467,20 @@ func (r *run) configMap(d *doc) {
 	if len(m.configs) > 0 {
 		r.configMaps = append(r.configMaps, m)
 	}
+}
+
+// beside reads a file that another one names, relative to it.
+func (r *run) beside(file, name string) ([]byte, string, error) {
+	if r.read == nil {
+		return nil, name, errNotRead
+	}
+	shown := name
+	if !path.IsAbs(name) {
+		shown = path.Join(path.Dir(file), name)
+	}
+	data, err := r.read(file, shown)
+	if err == nil {
+		r.learn(string(data))
+	}
+	return data, shown, err
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
@@ -48,8 +50,8 @@ func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
 	switch inner := fields.Get(root, operatorNamespace); {
 	case fields.Text(root, "apiVersion") != "" && kind != "":
 		return nil, "a " + kind
-	case root != nil && isCarrier(root) != nil:
-		return nil, "a " + helmfile
+	case root != nil && input.CarrierOf(root) != nil:
+		return nil, "a " + input.Helmfile
 	case inner != nil && inner.Kind == yaml.MappingNode:
 		return inner, ""
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 )
 
@@ -24,52 +26,37 @@ type Left struct {
 	Fix     string `json:"fix,omitempty"`
 }
 
-// correction replaces the bytes from start to end of the script.
-type correction struct {
-	start, end int
-	text       string
+func (r *run) correct(start, end int, text string) {
+	r.corrections = append(r.corrections, input.Correction{Start: start, End: end, Text: text})
 }
 
 // corrected applies the corrections. Of those that overlap the first is made; the others wait for the next round.
 func (r *run) corrected() string {
-	slices.SortStableFunc(r.corrections, func(a, b correction) int { return cmp.Or(a.start-b.start, b.end-a.end) })
+	slices.SortStableFunc(r.corrections, func(a, b input.Correction) int { return cmp.Or(a.Start-b.Start, b.End-a.End) })
 	var out strings.Builder
 	at := 0
 	for _, c := range r.corrections {
-		if c.start >= at && c.end >= c.start && c.end <= len(r.source) {
-			out.WriteString(r.source[at:c.start] + c.text)
-			at = c.end
+		if c.Start >= at && c.End >= c.Start && c.End <= len(r.source) {
+			out.WriteString(r.source[at:c.Start] + c.Text)
+			at = c.End
 		}
 	}
 	return out.String() + r.source[at:]
 }
 
-// lineStart is the offset at which a line of the script begins, or -1.
-func lineStart(source string, line int) int {
-	offset := 0
-	for range line - 1 {
-		next := strings.IndexByte(source[offset:], '\n')
-		if next < 0 {
-			return -1
-		}
-		offset += next + 1
-	}
-	return offset
-}
-
 // offset is where a word stands in the script, or -1.
-func (r *run) offset(w word) int {
-	offset := lineStart(r.source, w.line) + w.col - 1
-	if w.line < 1 || offset < 0 || offset+len(w.raw) > len(r.source) || !strings.HasPrefix(r.source[offset:], w.raw) {
+func (r *run) offset(w input.Word) int {
+	offset := input.LineStart(r.source, w.Line) + w.Col - 1
+	if w.Line < 1 || offset < 0 || offset+len(w.Raw) > len(r.source) || !strings.HasPrefix(r.source[offset:], w.Raw) {
 		return -1
 	}
 	return offset
 }
 
 // replace corrects one word of the script.
-func (r *run) replace(w word, value string) {
+func (r *run) replace(w input.Word, value string) {
 	if at := r.offset(w); at >= 0 {
-		r.corrections = append(r.corrections, correction{at, at + len(w.raw), quote(value)})
+		r.correct(at, at+len(w.Raw), input.Quote(value))
 	}
 }
 
@@ -83,10 +70,10 @@ func (r *run) fixInstallation(h *helmCommand, in *installation) {
 			}
 		}
 	}
-	read := map[*document]bool{}
+	read := map[*input.Document]bool{}
 	for _, s := range in.settings {
 		d := s.from
-		if d == nil || d.end == 0 || read[d] {
+		if d == nil || d.End == 0 || read[d] {
 			continue
 		}
 		read[d] = true
@@ -95,21 +82,21 @@ func (r *run) fixInstallation(h *helmCommand, in *installation) {
 		for _, e := range list {
 			edits = append(edits, e.Edit)
 		}
-		text, err := fix.Apply([]byte(r.source[d.start:d.end]), nil, edits)
+		text, err := fix.Apply([]byte(r.source[d.Start:d.End]), nil, edits)
 		if err != nil || len(edits) == 0 {
 			continue
 		}
-		r.corrections = append(r.corrections, correction{d.start, d.end, string(text)})
+		r.correct(d.Start, d.End, string(text))
 		for _, s := range in.settings {
 			done[s] = done[s] || s.from == d
 		}
 	}
 	if len(h.missing) > 0 {
 		between := " "
-		if strings.Contains(r.source[h.start:h.end], "\\\n") {
+		if strings.Contains(r.source[h.Start:h.End], "\\\n") {
 			between = " \\\n  "
 		}
-		r.corrections = append(r.corrections, correction{h.end, h.end, between + strings.Join(h.missing, between)})
+		r.correct(h.End, h.End, between+strings.Join(h.missing, between))
 	}
 	told := map[*setting]int{}
 	for _, m := range in.mistakes {
@@ -137,7 +124,7 @@ func (r *run) fixFlag(f *flagUse) bool {
 		return true
 	}
 	last := f.words[len(f.words)-1]
-	start, end := r.offset(f.words[0]), r.offset(last)+len(last.raw)
+	start, end := r.offset(f.words[0]), r.offset(last)+len(last.Raw)
 	if start < 0 || end < start {
 		return false
 	}
@@ -147,9 +134,9 @@ func (r *run) fixFlag(f *flagUse) bool {
 		switch {
 		case s.edit.Drop:
 		case s.asString:
-			texts = append(texts, " --set-string "+quote(s.assignment()))
-		case f.name == "--set-json" && !slices.Contains(same, f.value.value):
-			same = append(same, f.value.value)
+			texts = append(texts, " --set-string "+input.Quote(s.assignment()))
+		case f.name == "--set-json" && !slices.Contains(same, f.value.Value):
+			same = append(same, f.value.Value)
 		case f.name != "--set-json":
 			same = append(same, s.assignment())
 		}
@@ -159,16 +146,16 @@ func (r *run) fixFlag(f *flagUse) bool {
 	case f.drop, len(f.settings) > 0 && len(same) == 0:
 		text = ""
 	case len(f.settings) > 0:
-		text += " " + quote(strings.Join(same, ","))
+		text += " " + input.Quote(strings.Join(same, ","))
 	case f.rewritten != "":
 		text += " " + f.rewritten
 	case f.hasValue:
-		text += " " + f.value.raw
+		text += " " + f.value.Raw
 	}
 	if text += strings.Join(texts, ""); text == "" {
 		start = len(strings.TrimRight(r.source[:start], " \t\n\\"))
 	}
-	r.corrections = append(r.corrections, correction{start, end, strings.TrimPrefix(text, " ")})
+	r.correct(start, end, strings.TrimPrefix(text, " "))
 	return true
 }
 

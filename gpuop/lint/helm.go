@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
@@ -44,13 +46,13 @@ var helmBoolFlags = map[string]string{
 
 // A helmCommand is a helm install, upgrade or template as it is understood.
 type helmCommand struct {
-	command
+	input.Command
 	verb       string
-	positional []word
+	positional []input.Word
 	flags      []*flagUse
-	blanks     []word
+	blanks     []input.Word
 	// opaque are words that may be any arguments: $HELM_OPTIONS.
-	opaque []word
+	opaque []input.Word
 	// missing are flags that the command needs and does not have.
 	missing []string
 	// lifted says that the command names another release than the one that it is to be judged for.
@@ -60,10 +62,10 @@ type helmCommand struct {
 // A flagUse is one flag of a command with its value.
 type flagUse struct {
 	name     string
-	value    word
+	value    input.Word
 	hasValue bool
 	// words are the flag as it is written, and written its name there; rewritten is the value that it should have.
-	words     []word
+	words     []input.Word
 	written   string
 	rewritten string
 	settings  []*setting
@@ -97,30 +99,30 @@ func longName(short string, table map[string]string) string {
 }
 
 // readFlags sorts the words behind the program. The tables have flags with a value, and others, each with its short form.
-func readFlags(c command, values, bools map[string]string) *helmCommand {
-	h := &helmCommand{command: c}
-	words := c.words[1:]
+func readFlags(c input.Command, values, bools map[string]string) *helmCommand {
+	h := &helmCommand{Command: c}
+	words := c.Words[1:]
 	for i := 0; i < len(words); i++ {
 		w := words[i]
-		if w.splits {
+		if w.Splits {
 			h.opaque = append(h.opaque, w)
 			continue
 		}
-		trimmed := strings.TrimSpace(w.value)
-		if !w.dynamic && trimmed != w.value && strings.Contains(w.raw, `\`) {
+		trimmed := strings.TrimSpace(w.Value)
+		if !w.Dynamic && trimmed != w.Value && strings.Contains(w.Raw, `\`) {
 			h.blanks = append(h.blanks, w)
 			if trimmed == "" {
 				continue
 			}
-			w.value = trimmed
+			w.Value = trimmed
 		}
-		text := w.value
+		text := w.Value
 		if !strings.HasPrefix(text, "-") || text == "-" {
 			h.positional = append(h.positional, w)
 			continue
 		}
 		name, value, joined := longFlag(text, values, bools)
-		use := &flagUse{words: []word{w}, written: name, name: name, value: word{value: value, raw: quote(value), line: w.line, col: w.col, dynamic: w.dynamic, placeholder: w.placeholder}, hasValue: joined}
+		use := &flagUse{words: []input.Word{w}, written: name, name: name, value: input.Word{Value: value, Raw: input.Quote(value), Line: w.Line, Col: w.Col, Dynamic: w.Dynamic, Placeholder: w.Placeholder}, hasValue: joined}
 		if _, takesValue := values[name]; takesValue && !joined && i+1 < len(words) {
 			i++
 			use.value, use.hasValue = words[i], true
@@ -150,24 +152,22 @@ func (h *helmCommand) all(name string) (out []*flagUse) {
 	return out
 }
 
-var chartFile = regexp.MustCompile(`-v?[0-9][0-9A-Za-z.+-]*\.tgz$`)
-
 // chartName is the name at the end of a chart reference: nvidia/gpu-operator, an OCI address, a packaged chart.
-func (h *helmCommand) chartName() (w word, name string, ok bool) {
+func (h *helmCommand) chartName() (w input.Word, name string, ok bool) {
 	if len(h.positional) == 0 {
-		return word{}, "", false
+		return input.Word{}, "", false
 	}
 	w = h.positional[min(1, len(h.positional)-1)]
-	if w.dynamic && h.positional[0].value == operatorNamespace {
+	if w.Dynamic && h.positional[0].Value == operatorNamespace {
 		return w, operatorNamespace, true // a release of this name
 	}
-	return w, chartOf(w.value), true
+	return w, input.ChartOf(w.Value), true
 }
 
 const operatorNamespace = "gpu-operator"
 
 // helm judges a helm command; ok is false when it is not one that this package knows.
-func (r *run) helm(s *script, c command) {
+func (r *run) helm(s *input.Script, c input.Command) {
 	h := readFlags(c, helmValueFlags, helmBoolFlags)
 	if len(h.positional) == 0 {
 		return
@@ -175,7 +175,7 @@ func (r *run) helm(s *script, c command) {
 	at := h.positional[0]
 	h.positional = h.positional[1:]
 	verbs := []string{"install", "upgrade", "template", "repo", "uninstall", "list", "status", "get", "show", "pull", "search", "rollback", "history", "test", "lint", "version"}
-	verb := at.value
+	verb := at.Value
 	if !slices.Contains(verbs, verb) {
 		if near := report.Nearest(verb, verbs); near != "" {
 			r.at(at, "unknown-command", report.Failed, "helm "+verb, "helm has no such command", "write helm "+near, sourceHelm)
@@ -209,9 +209,9 @@ func (r *run) helm(s *script, c command) {
 			r.kinds = append(r.kinds, "helm "+verb+" "+name)
 			return
 		}
-		r.at(chartWord, "unknown-chart", report.Failed, chartWord.value, "there is no chart of this name", "write "+strings.TrimSuffix(chartWord.value, name)+near, sourceHelm)
-		fixed := strings.TrimSuffix(chartWord.value, name) + near
-		h.positional[min(1, len(h.positional)-1)].value = fixed
+		r.at(chartWord, "unknown-chart", report.Failed, chartWord.Value, "there is no chart of this name", "write "+strings.TrimSuffix(chartWord.Value, name)+near, sourceHelm)
+		fixed := strings.TrimSuffix(chartWord.Value, name) + near
+		h.positional[min(1, len(h.positional)-1)].Value = fixed
 		r.replace(chartWord, fixed)
 		name = near
 	}
@@ -223,14 +223,14 @@ func (r *run) helm(s *script, c command) {
 }
 
 // helmRepo judges helm repo add.
-func (r *run) helmRepo(words []word) {
+func (r *run) helmRepo(words []input.Word) {
 	const current = "https://helm.ngc.nvidia.com/nvidia"
 	for _, w := range words {
-		if strings.Contains(w.value, "nvidia") {
+		if strings.Contains(w.Value, "nvidia") {
 			r.judged++
 		}
-		if address := strings.TrimSuffix(w.value, "/"); address == "https://nvidia.github.io/gpu-operator" {
-			r.at(w, "stale-repository", report.Warning, w.value, "the old repository of the chart; new releases are not published there", "write "+current, sourceDocs)
+		if address := strings.TrimSuffix(w.Value, "/"); address == "https://nvidia.github.io/gpu-operator" {
+			r.at(w, "stale-repository", report.Warning, w.Value, "the old repository of the chart; new releases are not published there", "write "+current, sourceDocs)
 			r.replace(w, current)
 		}
 	}
@@ -245,16 +245,16 @@ func (r *run) helmFlags(h *helmCommand) {
 		}
 		for _, w := range h.blanks {
 			if start := r.offset(w); start >= 0 {
-				text := strings.TrimPrefix(strings.ReplaceAll(w.raw, `\ `, " \\\n  "), " ")
-				r.corrections = append(r.corrections, correction{start, start + len(w.raw), text})
+				text := strings.TrimPrefix(strings.ReplaceAll(w.Raw, `\ `, " \\\n  "), " ")
+				r.correct(start, start+len(w.Raw), text)
 			}
 		}
 		r.at(h.blanks[0], "escaped-space", report.Failed, `\ `,
 			fmt.Sprintf(`"\ " is an escaped space, not a line continuation: helm gets " " as an argument%s`, times),
-			`break the line right after each \, or delete the \`, sourceShell)
+			`break the line right after each \, or delete the \`, input.SourceShell)
 	}
 	for _, w := range h.opaque {
-		r.at(w, "not-judged", report.Note, w.raw, "what it holds is not known here, so it is not judged", "", "")
+		r.at(w, "not-judged", report.Note, w.Raw, "what it holds is not known here, so it is not judged", "", "")
 	}
 	for _, f := range h.flags {
 		_, takesValue := helmValueFlags[f.name]
@@ -264,7 +264,7 @@ func (r *run) helmFlags(h *helmCommand) {
 			f.drop = true
 			continue
 		}
-		if takesValue || isBool || f.value.dynamic {
+		if takesValue || isBool || f.value.Dynamic {
 			continue
 		}
 		fix, wrong := "see helm "+h.verb+" --help", f.name
@@ -274,31 +274,31 @@ func (r *run) helmFlags(h *helmCommand) {
 		r.at(f.value, "unknown-flag", report.Failed, wrong, "helm "+h.verb+" has no such flag and refuses the command", fix, sourceHelm)
 	}
 	if want := 2; len(h.positional) > want {
-		r.at(h.positional[want], "helm-arguments", report.Failed, h.positional[want].value,
+		r.at(h.positional[want], "helm-arguments", report.Failed, h.positional[want].Value,
 			fmt.Sprintf("helm %s takes a name and a chart, found %d arguments", h.verb, len(h.positional)), "delete the rest, or put it after --set", sourceHelm)
 	}
 }
 
 // namespace judges the name that is given as the operator's namespace and returns the right one.
-func (r *run) namespace(w word, subject string) string {
-	if w.dynamic || w.value == operatorNamespace || len(w.value) < 6 {
-		return w.value
+func (r *run) namespace(w input.Word, subject string) string {
+	if w.Dynamic || w.Value == operatorNamespace || len(w.Value) < 6 {
+		return w.Value
 	}
-	if strings.HasPrefix(w.value, operatorNamespace+"-") || strings.HasSuffix(w.value, "-"+operatorNamespace) || slipFor(w.value, operatorNamespace) == "" {
-		return w.value
+	if strings.HasPrefix(w.Value, operatorNamespace+"-") || strings.HasSuffix(w.Value, "-"+operatorNamespace) || slipFor(w.Value, operatorNamespace) == "" {
+		return w.Value
 	}
-	r.at(w, "namespace", report.Failed, subject, fmt.Sprintf("%q looks like a slip for %s: everything else that names the namespace misses it", w.value, operatorNamespace), "write "+operatorNamespace, sourceDocs)
+	r.at(w, "namespace", report.Failed, subject, fmt.Sprintf("%q looks like a slip for %s: everything else that names the namespace misses it", w.Value, operatorNamespace), "write "+operatorNamespace, sourceDocs)
 	return operatorNamespace
 }
 
 // operatorChart judges an installation of the gpu-operator chart.
-func (r *run) operatorChart(s *script, h *helmCommand) {
+func (r *run) operatorChart(s *input.Script, h *helmCommand) {
 	if f := h.flag("--namespace"); f != nil {
-		if right := r.namespace(f.value, "-n "+f.value.value); right != f.value.value {
-			f.value.value, f.rewritten = right, right
+		if right := r.namespace(f.value, "-n "+f.value.Value); right != f.value.Value {
+			f.value.Value, f.rewritten = right, right
 		}
-	} else if h.verb != "template" && !h.namespaced {
-		r.at(h.words[0], "namespace", report.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+operatorNamespace+" --create-namespace", sourceDocs)
+	} else if h.verb != "template" && !h.Namespaced {
+		r.at(h.Words[0], "namespace", report.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+operatorNamespace+" --create-namespace", sourceDocs)
 		h.missing = append(h.missing, "--namespace "+operatorNamespace+" --create-namespace")
 	}
 	r.reusedValues(h)
@@ -337,26 +337,26 @@ func (r *run) reusedValues(h *helmCommand) {
 func (r *run) commandVersion(h *helmCommand) chart.Version {
 	f := h.flag("--version")
 	if f == nil {
-		f = &flagUse{value: h.words[0]}
+		f = &flagUse{value: h.Words[0]}
 		if r.version != (chart.Version{}) {
 			h.missing = append(h.missing, "--version "+r.version.String())
 		}
 		if w, _, ok := h.chartName(); ok {
-			f.value.value = ""
-			if m := packagedVersion.FindStringSubmatch(w.value); m != nil {
-				f.value.value = m[1]
+			f.value.Value = ""
+			if m := packagedVersion.FindStringSubmatch(w.Value); m != nil {
+				f.value.Value = m[1]
 			}
 		}
 	}
-	requested := f.value.value
+	requested := f.value.Value
 	if r.version != (chart.Version{}) {
 		if requested != r.version.String() {
-			h.lifted = requested != "" && !f.value.dynamic
+			h.lifted = requested != "" && !f.value.Dynamic
 			f.rewritten = r.version.String()
 		}
 		return r.version
 	}
-	v, err := r.resolve(f.value, f.value.dynamic, "--version "+requested)
+	v, err := r.resolve(f.value, f.value.Dynamic, "--version "+requested)
 	if err != nil {
 		r.at(f.value, "chart-version", report.Failed, "--version "+requested, err.Error(), "write --version "+v.String(), sourceValues)
 		f.rewritten = v.String()
@@ -370,9 +370,9 @@ var packagedVersion = regexp.MustCompile(`-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)
 
 // resolve finds the release that a word of an input names, and notes there as which one it is judged otherwise. With
 // an error, for a word that names none, the newest stands in for it. A subject names a range.
-func (r *run) resolve(at word, unknown bool, subject string) (chart.Version, error) {
-	v, exact, err := r.table.Resolve(at.value)
-	newest, isRange := r.table.Newest(at.value)
+func (r *run) resolve(at input.Word, unknown bool, subject string) (chart.Version, error) {
+	v, exact, err := r.table.Resolve(at.Value)
+	newest, isRange := r.table.Newest(at.Value)
 	switch {
 	case unknown:
 		v, err = r.table.Latest(), nil
@@ -384,17 +384,17 @@ func (r *run) resolve(at word, unknown bool, subject string) (chart.Version, err
 		v = r.table.Latest()
 	case !exact:
 		reason := fmt.Sprintf("not in gpuop's table; judged as %s", v)
-		if r.table.Newer(at.value) {
+		if r.table.Newer(at.Value) {
 			r.newer = true
 			reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", v)
 		}
-		r.at(at, "chart-version", report.Note, at.value, reason, "teach gpuop the release: --chart", sourceValues)
+		r.at(at, "chart-version", report.Note, at.Value, reason, "teach gpuop the release: --chart", sourceValues)
 	}
 	return v, err
 }
 
 // oldVersion notes a release line that NVIDIA supports no more: only the two newest are.
-func (r *run) oldVersion(at word, v chart.Version) {
+func (r *run) oldVersion(at input.Word, v chart.Version) {
 	lines := map[string]bool{}
 	for _, other := range r.table.Versions() {
 		if v.Before(other) {
@@ -402,28 +402,28 @@ func (r *run) oldVersion(at word, v chart.Version) {
 		}
 	}
 	delete(lines, v.Minor())
-	if len(lines) < 2 || len(numbers(at.value)) == 0 {
+	if len(lines) < 2 || len(numbers(at.Value)) == 0 {
 		return
 	}
-	r.at(at, "old-version", report.Note, "--version "+at.value, fmt.Sprintf("%d release lines behind; NVIDIA supports the two newest", len(lines)),
+	r.at(at, "old-version", report.Note, "--version "+at.Value, fmt.Sprintf("%d release lines behind; NVIDIA supports the two newest", len(lines)),
 		"see what "+r.table.Latest().String()+" wants: gpuop lint --version "+r.table.Latest().String(), "GPU Operator life cycle policy")
 }
 
 // valuesFlag adds the settings of a -f file, when it can be read.
-func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse) {
-	for name := range strings.SplitSeq(f.value.value, ",") {
-		from := s.files[name]
-		if name == "-" && h.stdin != nil {
-			from = h.stdin
+func (r *run) valuesFlag(s *input.Script, h *helmCommand, in *installation, f *flagUse) {
+	for name := range strings.SplitSeq(f.value.Value, ",") {
+		from := s.Files[name]
+		if name == "-" && h.Stdin != nil {
+			from = h.Stdin
 		}
-		if from == nil || f.value.dynamic {
+		if from == nil || f.value.Dynamic {
 			if data, ok := r.open(s, f.value, name); ok {
 				r.valuesText(in, name, "", data, 0)
 			}
 			continue
 		}
-		from.judged = true
-		for _, st := range r.valuesText(in, r.name, "", []byte(from.text), from.line) {
+		from.Judged = true
+		for _, st := range r.valuesText(in, r.name, "", []byte(from.Text), from.Line) {
 			st.from = from
 		}
 	}
@@ -431,12 +431,12 @@ func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse
 
 // open reads a file that a word of the script names: one that the script itself writes, or one beside it. A file that is
 // not here is a note.
-func (r *run) open(s *script, w word, name string) (data []byte, ok bool) {
-	if d := s.files[name]; d != nil && !w.dynamic {
-		return []byte(d.text), true
+func (r *run) open(s *input.Script, w input.Word, name string) (data []byte, ok bool) {
+	if d := s.Files[name]; d != nil && !w.Dynamic {
+		return []byte(d.Text), true
 	}
 	err := errNotRead
-	if r.read != nil && !w.dynamic {
+	if r.read != nil && !w.Dynamic {
 		data, err = r.read(r.name, name)
 	}
 	if err != nil {
@@ -448,13 +448,13 @@ func (r *run) open(s *script, w word, name string) (data []byte, ok bool) {
 }
 
 // setFlag adds the settings of a --set flag or one of its kin.
-func (r *run) setFlag(s *script, in *installation, f *flagUse) {
-	if f.value.dynamic {
-		if f.value.placeholder == "" {
-			r.at(f.value, "not-judged", report.Note, f.name+" "+f.value.value, "the value is not known here, so it is not judged", "", "")
+func (r *run) setFlag(s *input.Script, in *installation, f *flagUse) {
+	if f.value.Dynamic {
+		if f.value.Placeholder == "" {
+			r.at(f.value, "not-judged", report.Note, f.name+" "+f.value.Value, "the value is not known here, so it is not judged", "", "")
 		}
-		if key, _, found := strings.Cut(f.value.value, "="); found && key != "" && !strings.ContainsAny(key, "$`,[<") {
-			st := &setting{Setting: chart.Set(key, nil, ""), unknown: true, line: f.value.line, column: f.value.col, file: r.name, source: f.value.raw}
+		if key, _, found := strings.Cut(f.value.Value, "="); found && key != "" && !strings.ContainsAny(key, "$`,[<") {
+			st := &setting{Setting: chart.Set(key, nil, ""), unknown: true, line: f.value.Line, column: f.value.Col, file: r.name, source: f.value.Raw}
 			f.settings = append(f.settings, st)
 			in.settings = append(in.settings, st)
 			return
@@ -467,23 +467,23 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 		r.setJSON(in, f)
 		return
 	case "--set-literal":
-		if key, value, found := strings.Cut(f.value.value, "="); found && key != "" {
-			f.settings = []*setting{{Setting: chart.Set(key, value, ""), line: f.value.line, column: f.value.col, file: r.name, source: f.value.value}}
+		if key, value, found := strings.Cut(f.value.Value, "="); found && key != "" {
+			f.settings = []*setting{{Setting: chart.Set(key, value, ""), line: f.value.Line, column: f.value.Col, file: r.name, source: f.value.Value}}
 			in.settings = append(in.settings, f.settings...)
 		}
 		return
 	}
-	assignments, err := parseSet(f.value.value, f.name == "--set")
+	assignments, err := parseSet(f.value.Value, f.name == "--set")
 	if err != nil {
 		fix := ""
-		if before, after, found := cutLast(f.value.value, ","); found && !strings.Contains(after, "=") {
+		if before, after, found := cutLast(f.value.Value, ","); found && !strings.Contains(after, "=") {
 			fix = "write " + before + `\,` + after + ", if the comma is part of the value"
 		}
-		r.at(f.value, "set-syntax", report.Failed, f.name+" "+f.value.value, err.Error(), fix, sourceHelm)
+		r.at(f.value, "set-syntax", report.Failed, f.name+" "+f.value.Value, err.Error(), fix, sourceHelm)
 		f.opaque = true
 	}
 	for _, a := range assignments {
-		st := &setting{Setting: chart.Setting{Path: a.path, Value: a.value}, element: a.element, line: f.value.line, column: f.value.col, file: r.name, source: a.text,
+		st := &setting{Setting: chart.Setting{Path: a.path, Value: a.value}, element: a.element, line: f.value.Line, column: f.value.Col, file: r.name, source: a.text,
 			typed: f.name == "--set"}
 		if f.name == "--set-file" {
 			r.setFile(s, f.value, st, in.route)
@@ -494,15 +494,15 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 }
 
 // setFile judges the file of --set-file when it is a config of the device plugin or MIG manager.
-func (r *run) setFile(s *script, w word, st *setting, route sharing.Route) {
+func (r *run) setFile(s *input.Script, w input.Word, st *setting, route sharing.Route) {
 	name := st.text()
 	data, ok := r.open(s, w, name)
 	if st.unknown = !ok; !ok {
 		return
 	}
 	st.Value = string(data)
-	if d := s.files[name]; d != nil {
-		d.route = route
+	if d := s.Files[name]; d != nil {
+		d.Route = route
 	} else {
 		r.parse(text{name: name, data: data, route: route})
 	}
@@ -510,9 +510,9 @@ func (r *run) setFile(s *script, w word, st *setting, route sharing.Route) {
 
 // setJSON reads --set-json key=JSON, or one JSON object.
 func (r *run) setJSON(in *installation, f *flagUse) {
-	key, text, found := strings.Cut(f.value.value, "=")
-	if strings.HasPrefix(strings.TrimSpace(f.value.value), "{") {
-		key, text, found = "", f.value.value, true
+	key, text, found := strings.Cut(f.value.Value, "=")
+	if strings.HasPrefix(strings.TrimSpace(f.value.Value), "{") {
+		key, text, found = "", f.value.Value, true
 	}
 	var node yaml.Node
 	if !found || !json.Valid([]byte(text)) || yaml.Unmarshal([]byte(text), &node) != nil || len(node.Content) == 0 {
@@ -521,7 +521,7 @@ func (r *run) setJSON(in *installation, f *flagUse) {
 	}
 	f.settings = flatten(&fields.Reader{}, r.name, 0, chart.ParsePath(key), node.Content[0])
 	for _, st := range f.settings {
-		st.line, st.column, st.node, st.source = f.value.line, f.value.col, nil, f.value.value
+		st.line, st.column, st.node, st.source = f.value.Line, f.value.Col, nil, f.value.Value
 	}
 	in.settings = append(in.settings, f.settings...)
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
@@ -28,16 +30,16 @@ var writableLabels = []string{"nvidia.com/mig.config", "nvidia.com/device-plugin
 	"nvidia.com/vgpu.config", "nvidia.com/gpu.deploy.operands", "nvidia.com/cc.mode", "nvidia.com/gpu-driver-upgrade-enabled"}
 
 // kubectl judges a kubectl command: its form, namespaces, node labels, and the manifest that it reads.
-func (r *run) kubectl(s *script, c command) {
-	if c.words[0].value == "kubernetes" {
-		r.at(c.words[0], "unknown-command", report.Failed, "kubernetes", "there is no such program", "write kubectl", sourceKubectl)
-		r.replace(c.words[0], "kubectl")
+func (r *run) kubectl(s *input.Script, c input.Command) {
+	if c.Words[0].Value == "kubernetes" {
+		r.at(c.Words[0], "unknown-command", report.Failed, "kubernetes", "there is no such program", "write kubectl", sourceKubectl)
+		r.replace(c.Words[0], "kubectl")
 	}
 	h := readFlags(c, kubectlValueFlags, nil)
 	verb := ""
 	if len(h.positional) > 0 {
 		w := h.positional[0]
-		verb = w.value
+		verb = w.Value
 		if !slices.Contains(kubectlVerbs, verb) {
 			if near := report.Nearest(verb, kubectlVerbs); near != "" {
 				r.at(w, "unknown-command", report.Failed, "kubectl "+verb, "kubectl has no such command", "write kubectl "+near, sourceKubectl)
@@ -55,8 +57,8 @@ func (r *run) kubectl(s *script, c command) {
 	case "patch":
 		r.patch(s, h)
 	case "apply", "create", "replace", "diff":
-		if c.stdin != nil {
-			r.parse(text{name: r.name, data: []byte(c.stdin.text), line: c.stdin.line})
+		if c.Stdin != nil {
+			r.parse(text{name: r.name, data: []byte(c.Stdin.Text), line: c.Stdin.Line})
 		}
 	}
 }
@@ -64,16 +66,16 @@ func (r *run) kubectl(s *script, c command) {
 // kubectlNamespace judges the namespace that a command names.
 func (r *run) kubectlNamespace(verb string, h *helmCommand) {
 	for _, f := range h.all("--namespace") {
-		if right := r.namespace(f.value, "namespace "+f.value.value); right != f.value.value {
+		if right := r.namespace(f.value, "namespace "+f.value.Value); right != f.value.Value {
 			if len(f.words) == 1 {
 				right = f.name + "=" + right
 			}
 			r.replace(f.words[len(f.words)-1], right)
 		}
 	}
-	if verb == "create" && len(h.positional) > 1 && slices.Contains([]string{"namespace", "ns"}, h.positional[0].value) {
+	if verb == "create" && len(h.positional) > 1 && slices.Contains([]string{"namespace", "ns"}, h.positional[0].Value) {
 		w := h.positional[1]
-		if right := r.namespace(w, "namespace "+w.value); right != w.value {
+		if right := r.namespace(w, "namespace "+w.Value); right != w.Value {
 			r.replace(w, right)
 		}
 	}
@@ -83,17 +85,17 @@ func (r *run) kubectlNamespace(verb string, h *helmCommand) {
 func (r *run) label(h *helmCommand) {
 	touchesMIG := false
 	for _, w := range h.positional {
-		if key, value, found := strings.Cut(w.value, "="); found && strings.Contains(key, "/") {
+		if key, value, found := strings.Cut(w.Value, "="); found && strings.Contains(key, "/") {
 			touchesMIG = r.nodeLabel(w, key, value) || touchesMIG
 		}
 	}
-	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.hasValue && f.value.value != "true") {
-		r.at(h.words[0], "overwrite", report.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite", sourceLabels)
+	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.hasValue && f.value.Value != "true") {
+		r.at(h.Words[0], "overwrite", report.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite", sourceLabels)
 	}
 }
 
 // nodeLabel judges one label of a node, and reports whether it changes the node's MIG devices.
-func (r *run) nodeLabel(w word, key, value string) bool {
+func (r *run) nodeLabel(w input.Word, key, value string) bool {
 	if !slices.Contains(writableLabels, key) && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
 		if near := nearestLabel(key); near != "" {
 			r.at(w, "unknown-label", report.Failed, key, "nothing reads this label", "write "+near, sourceLabels)
@@ -103,8 +105,8 @@ func (r *run) nodeLabel(w word, key, value string) bool {
 	if strings.HasPrefix(key, "nvidia.com/") {
 		r.judged++
 	}
-	if key == sharing.ConfigLabel && !w.dynamic {
-		r.uses = append(r.uses, configUse{config: value, label: true, at: report.Row{File: r.name, Line: w.line, Column: w.col, Subject: w.value}})
+	if key == sharing.ConfigLabel && !w.Dynamic {
+		r.uses = append(r.uses, configUse{config: value, label: true, at: report.Row{File: r.name, Line: w.Line, Column: w.Col, Subject: w.Value}})
 	}
 	if key != "nvidia.com/mig.config" {
 		return false
@@ -114,9 +116,9 @@ func (r *run) nodeLabel(w word, key, value string) bool {
 }
 
 // migConfig judges the name of a MIG config that a node requests.
-func (r *run) migConfig(w word, name string) {
+func (r *run) migConfig(w input.Word, name string) {
 	rest, isAll := strings.CutPrefix(name, "all-")
-	if !isAll || w.dynamic {
+	if !isAll || w.Dynamic {
 		return
 	}
 	known := []string{"all-disabled", "all-enabled", "all-balanced"}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
@@ -101,7 +103,7 @@ type run struct {
 	findings    []report.Row
 	kinds       []string
 	documents   []doc
-	corrections []correction
+	corrections []input.Correction
 	source      string
 	// drivers are the specs of the NVIDIADrivers seen so far, by name.
 	drivers map[string]*yaml.Node
@@ -154,7 +156,7 @@ func lintOnce(o Options) (*Result, *run, error) {
 	r := &run{judgedIn: map[string]bool{}, templates: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, sets: o.Sets}
 	if o.Version != "" {
 		var err error
-		if r.version, err = r.resolve(word{value: o.Version}, false, ""); err != nil {
+		if r.version, err = r.resolve(input.Word{Value: o.Version}, false, ""); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -229,35 +231,35 @@ func (r *run) unjudged(o Options) []string {
 }
 
 // at reports a mistake at a word of the command.
-func (r *run) at(w word, id string, severity report.State, subject, reason, fix, source string) {
+func (r *run) at(w input.Word, id string, severity report.State, subject, reason, fix, source string) {
 	r.findings = append(r.findings, report.Row{
-		ID: id, State: severity, File: r.name, Line: w.line, Column: w.col, Subject: subject, Reason: reason, Fix: fix, Source: source,
+		ID: id, State: severity, File: r.name, Line: w.Line, Column: w.Col, Subject: subject, Reason: reason, Fix: fix, Source: source,
 	})
 }
 
 // script judges a pasted script.
 func (r *run) script(file, source string) {
 	r.name = file
-	s := parseScript(source)
-	r.source = s.text
-	r.corrections = append(r.corrections, s.corrections...)
-	for _, f := range s.findings {
+	s := input.ParseScript(source)
+	r.source = s.Text
+	r.corrections = append(r.corrections, s.Corrections...)
+	for _, f := range s.Findings {
 		f.File = file
 		r.findings = append(r.findings, f)
 	}
-	for _, c := range s.commands {
+	for _, c := range s.Commands {
 		r.name = file
 		name := program(&c)
-		if c.prefixed {
-			if at := r.offset(c.words[0]); at >= 0 {
-				c.start = at
+		if c.Prefixed {
+			if at := r.offset(c.Words[0]); at >= 0 {
+				c.Start = at
 			}
 		}
 		switch name {
 		case "helm":
 			r.placeholders(c)
 			r.lookalikes(c)
-			if len(c.words) > 1 {
+			if len(c.Words) > 1 {
 				r.helm(s, c)
 			}
 		case "kubectl", "kubernetes":
@@ -266,9 +268,9 @@ func (r *run) script(file, source string) {
 			r.kubectl(s, c)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.files)) {
-		if d := s.files[name]; !d.judged {
-			r.parse(text{name: file, data: []byte(d.text), line: d.line, route: d.route, written: !strings.HasSuffix(name, ".yaml") && !strings.HasSuffix(name, ".yml")})
+	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
+		if d := s.Files[name]; !d.Judged {
+			r.parse(text{name: file, data: []byte(d.Text), line: d.Line, route: d.Route, written: !strings.HasSuffix(name, ".yaml") && !strings.HasSuffix(name, ".yml")})
 		}
 	}
 }
@@ -281,18 +283,18 @@ var programs = map[string]string{"helm": "helm", "helm3": "helm", "microk8s.helm
 var wrappers = []string{"sudo", "env", "command", "exec", "nohup", "time", "microk8s", "k3s", "k0s", "rke2"}
 
 // program finds out which program a command runs behind sudo and its like, and drops these words.
-func program(c *command) string {
-	for len(c.words) > 1 {
-		first := c.words[0].value
+func program(c *input.Command) string {
+	for len(c.Words) > 1 {
+		first := c.Words[0].Value
 		wrapped := slices.Contains(wrappers, path.Base(first))
 		if !wrapped && !strings.HasPrefix(first, "-") && !environmentSet.MatchString(first) {
 			break
 		}
-		c.namespaced = c.namespaced || strings.HasPrefix(first, helmNamespace+"=")
-		c.words = c.words[1:]
-		c.prefixed = true
+		c.Namespaced = c.Namespaced || strings.HasPrefix(first, input.HelmNamespace+"=")
+		c.Words = c.Words[1:]
+		c.Prefixed = true
 	}
-	return programs[path.Base(c.words[0].value)]
+	return programs[path.Base(c.Words[0].Value)]
 }
 
 var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
@@ -306,29 +308,29 @@ var meant = strings.NewReplacer("“", "", "”", "", "‘", "", "’", "")
 var longDash = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
 
 // lookalikes reports such characters, and judges the words as they are meant.
-func (r *run) lookalikes(c command) {
+func (r *run) lookalikes(c input.Command) {
 	seen := map[string]bool{}
-	for i, w := range c.words {
-		if dash := longDash.FindString(w.value); dash != "" || meant.Replace(w.value) != w.value {
-			value := meant.Replace(w.value)
+	for i, w := range c.Words {
+		if dash := longDash.FindString(w.Value); dash != "" || meant.Replace(w.Value) != w.Value {
+			value := meant.Replace(w.Value)
 			if rest := value[len(dash):]; dash != "" {
 				value = "--" + rest
 				if longName("-"+rest, helmValueFlags) != "" {
 					value = "-" + rest
 				}
 			}
-			c.words[i].value = value
+			c.Words[i].Value = value
 			r.replace(w, value)
 		}
 		for _, l := range lookalikes {
-			at := strings.Index(w.raw, l.found)
+			at := strings.Index(w.Raw, l.found)
 			if at < 0 || seen[l.found] {
 				continue
 			}
 			seen[l.found] = true
 			where := w
-			where.col += at
-			r.at(where, "lookalike", report.Failed, l.found, "a character that a web page put in the place of an ASCII one; the shell does not know it", "write "+l.meant, sourceShell)
+			where.Col += at
+			r.at(where, "lookalike", report.Failed, l.found, "a character that a web page put in the place of an ASCII one; the shell does not know it", "write "+l.meant, input.SourceShell)
 		}
 	}
 }
@@ -388,8 +390,8 @@ func (r *run) setsAlone() {
 
 func (r *run) addSets(in *installation) {
 	for _, s := range r.sets {
-		f := &flagUse{name: "--set", value: word{value: s}, hasValue: true}
-		r.setFlag(&script{}, in, f)
+		f := &flagUse{name: "--set", value: input.Word{Value: s}, hasValue: true}
+		r.setFlag(&input.Script{}, in, f)
 	}
 }
 
@@ -410,3 +412,16 @@ func (r *run) assumed() string {
 
 // trimBOM drops a byte order mark, which editors on Windows put first.
 func trimBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }
+
+// placeholders reports what was copied from an article without being filled in.
+func (r *run) placeholders(c input.Command) {
+	for _, w := range c.Words {
+		if w.Placeholder != "" {
+			fix := "write what it stands for"
+			if strings.Contains(strings.ToLower(w.Placeholder), "node") {
+				fix = "write a node's name"
+			}
+			r.at(w, "placeholder", report.Failed, w.Placeholder, "to the shell this is a file to read and one to write, not a name to fill in", fix, input.SourceShell)
+		}
+	}
+}

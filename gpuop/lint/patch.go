@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
@@ -20,30 +22,30 @@ var patched = map[string]kind{
 }
 
 // patch judges kubectl patch of one of the operator's resources.
-func (r *run) patch(s *script, h *helmCommand) {
+func (r *run) patch(s *input.Script, h *helmCommand) {
 	var resource kind
 	for _, w := range h.positional {
-		name, _, _ := strings.Cut(w.value, "/")
+		name, _, _ := strings.Cut(w.Value, "/")
 		resource = cmp.Or(resource, patched[strings.ToLower(name)])
 	}
-	value := func(name string) word {
+	value := func(name string) input.Word {
 		if f := h.flag(name); f != nil {
 			return f.value
 		}
-		return word{}
+		return input.Word{}
 	}
-	text, file, strategy := value("--patch"), value("--patch-file"), value("--type").value
-	data := []byte(text.value)
+	text, file, strategy := value("--patch"), value("--patch-file"), value("--type").Value
+	data := []byte(text.Value)
 	switch {
 	case resource == "":
 		return
-	case file.value != "":
+	case file.Value != "":
 		var ok bool
-		if data, ok = r.open(s, file, file.value); !ok {
+		if data, ok = r.open(s, file, file.Value); !ok {
 			return
 		}
-		text.line = 0
-	case text.value == "" || text.dynamic:
+		text.Line = 0
+	case text.Value == "" || text.Dynamic:
 		return
 	}
 	r.judged++
@@ -54,13 +56,13 @@ func (r *run) patch(s *script, h *helmCommand) {
 	} else if root := reader.Document(data); root != nil {
 		if spec := fields.Get(root, "spec"); spec != nil {
 			j.value(j.spec(), "spec", spec)
-			settings := flatten(&fields.Reader{}, r.name, max(text.line, h.line)-1, nil, spec)
+			settings := flatten(&fields.Reader{}, r.name, max(text.Line, h.Line)-1, nil, spec)
 			r.configUses(&installation{table: r.table, version: j.version, settings: settings, resource: true}, "spec.")
 		}
 	}
 	for _, f := range reader.Findings {
 		f.File, f.Column = r.name, 0
-		f.Line = max(text.line+max(f.Line, 1)-1, h.line)
+		f.Line = max(text.Line+max(f.Line, 1)-1, h.Line)
 		r.findings = append(r.findings, f)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
@@ -20,7 +22,7 @@ func pluginFindings(data []byte, route sharing.Route) []report.Row {
 const sourcePlugin = "k8s-device-plugin deployments/helm/nvidia-device-plugin"
 
 // pluginChart judges an installation of the device plugin's own chart.
-func (r *run) pluginChart(s *script, h *helmCommand) {
+func (r *run) pluginChart(s *input.Script, h *helmCommand) {
 	r.judged++
 	r.kinds = append(r.kinds, "helm "+h.verb+" of nvidia-device-plugin")
 	in := &installation{table: r.table, version: r.orLatest(), flags: true, route: sharing.Plugin}
@@ -32,11 +34,11 @@ func (r *run) pluginChart(s *script, h *helmCommand) {
 	configs := in.below("config.map")
 	for _, c := range configs {
 		if name := c.Path[len(c.Path)-1]; !labelValue.MatchString(name) {
-			r.at(word{line: c.line, col: c.column}, "config-map", report.Failed, name, "the name cannot be the value of the node label nvidia.com/device-plugin.config", "use letters, digits, - _ and .", "Kubernetes label syntax")
+			r.at(input.Word{Line: c.line, Col: c.column}, "config-map", report.Failed, name, "the name cannot be the value of the node label nvidia.com/device-plugin.config", "use letters, digits, - _ and .", "Kubernetes label syntax")
 		}
 	}
 	if len(configs) > 1 && in.explicit("config.map.default") == nil && in.explicit("config.default") == nil {
-		r.at(h.words[0], "config-fallback", report.Note, "config.map", fmt.Sprintf("%d configs and none named default: a node without the label nvidia.com/device-plugin.config gets none", len(configs)),
+		r.at(h.Words[0], "config-fallback", report.Note, "config.map", fmt.Sprintf("%d configs and none named default: a node without the label nvidia.com/device-plugin.config gets none", len(configs)),
 			"set config.default, or name one of them default", sourcePlugin)
 	}
 }

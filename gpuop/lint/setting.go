@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
@@ -30,7 +32,7 @@ type setting struct {
 	keys  []*yaml.Node
 	shift int
 	// from is the here-document that the setting stands in; nil for none.
-	from *document
+	from *input.Document
 	// node is the value in the file it came from; nil for a flag.
 	node         *yaml.Node
 	file         string
@@ -161,7 +163,7 @@ var substituted = regexp.MustCompile(`\$(\{[A-Za-z_][A-Za-z0-9_.]*[}:]|___+|[A-Z
 
 // unknownNode reports whether another program fills the value in.
 func unknownNode(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && (n.Tag == unknownTag || substituted.MatchString(n.Value))
+	return n.Kind == yaml.ScalarNode && (n.Tag == input.UnknownTag || substituted.MatchString(n.Value))
 }
 
 // A mistake is a finding and the settings it is about.

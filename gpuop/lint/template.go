@@ -1,53 +1,15 @@
 package lint
 
 import (
-	"bytes"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
-
-var (
-	// action is what Helm, Ansible, Terraform and their like replace in a template. What is between
-	// ${ and } stands as it is: a shell's variables look the same.
-	action = regexp.MustCompile(`(?s)\{\{.*?\}\}|\{%.*?%\}|%\{~?\s*(?:if|else|endif|for|endfor)\b[^}]*\}`)
-	// control is an action that writes nothing itself.
-	control = regexp.MustCompile(`^\{\{-?\s*(if|else|end|range|with|define|block|template|/\*|\$\w+\s*:?=)`)
-)
-
-// filled begins what stands for the output of an action: a value that another program fills in.
-const filled = "$___"
-
-// untemplated makes YAML of a template, as far as that goes: actions that stand in a line become
-// values that are not known, all others go. Every place stays where it is. ok is false for what is
-// no template.
-func untemplated(data []byte) (out []byte, ok bool) {
-	if !action.Match(data) {
-		return data, false
-	}
-	out = slices.Clone(data)
-	for _, m := range action.FindAllIndex(data, -1) {
-		start, end := m[0], m[1]
-		text := data[start:end]
-		before := data[bytes.LastIndexByte(data[:start], '\n')+1 : start]
-		after, _, _ := bytes.Cut(data[end:], []byte("\n"))
-		alone := len(bytes.TrimSpace(before)) == 0 && len(bytes.TrimSpace(after)) == 0
-		if alone || text[0] == '%' || text[1] == '%' || bytes.ContainsRune(text, '\n') || control.Match(text) {
-			for i, c := range text {
-				if c != '\n' {
-					out[start+i] = ' '
-				}
-			}
-			continue
-		}
-		copy(out[start:end], "$"+strings.Repeat("_", len(text)-1))
-	}
-	return out, true
-}
 
 // inTemplate are findings that a branch or an included text of a template may answer.
 var inTemplate = []string{fields.RuleDuplicate, "missing-field"}
@@ -73,7 +35,7 @@ func (r *run) ofTemplates() {
 			Reason: fmt.Sprintf("%d values are filled in by another program, so they are not judged", n)})
 	}
 	r.findings = slices.DeleteFunc(r.findings, func(f report.Row) bool {
-		return r.templates[f.File] && (slices.Contains(inTemplate, f.ID) || strings.Contains(f.Subject, filled))
+		return r.templates[f.File] && (slices.Contains(inTemplate, f.ID) || strings.Contains(f.Subject, input.Filled))
 	})
 }
 

@@ -1,12 +1,10 @@
-package lint
+package input
 
 import (
 	"regexp"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // The characters that stand for < and > of a placeholder, and for what the shell would read inside,
@@ -71,17 +69,4 @@ func (r *scriptReader) placeholder(w *syntax.Word) string {
 		}
 	}
 	return ""
-}
-
-// placeholders reports what was copied from an article without being filled in.
-func (r *run) placeholders(c command) {
-	for _, w := range c.words {
-		if w.placeholder != "" {
-			fix := "write what it stands for"
-			if strings.Contains(strings.ToLower(w.placeholder), "node") {
-				fix = "write a node's name"
-			}
-			r.at(w, "placeholder", report.Failed, w.placeholder, "to the shell this is a file to read and one to write, not a name to fill in", fix, sourceShell)
-		}
-	}
 }

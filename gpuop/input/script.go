@@ -1,4 +1,4 @@
-package lint
+package input
 
 import (
 	"cmp"
@@ -15,61 +15,62 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// A word is one argument of a command as the shell would pass it.
-type word struct {
-	value string
-	// raw is the argument as it is written.
-	raw  string
-	line int
-	col  int
-	// dynamic says that the shell computes the value, so that it cannot be known here.
-	dynamic bool
-	// splits says that a dynamic word may become no argument or several: $OPTIONS.
-	splits bool
-	// placeholder is what an article has for its reader to fill in: <node-name>.
-	placeholder string
+// A Word is one argument of a command as the shell would pass it.
+type Word struct {
+	Value string
+	// Raw is the argument as it is written.
+	Raw  string
+	Line int
+	Col  int
+	// Dynamic says that the shell computes the value, so that it cannot be known here.
+	Dynamic bool
+	// Splits says that a dynamic word may become no argument or several: $OPTIONS.
+	Splits bool
+	// Placeholder is what an article has for its reader to fill in: <node-name>.
+	Placeholder string
 }
 
-// A command is a simple command of a pasted script.
-type command struct {
-	words []word
-	// stdin is the here-document that the command or its pipe reads; nil without.
-	stdin *document
-	line  int
-	// start and end are the offsets of the command in the script, without its redirections.
-	start, end int
-	// prefixed says that words before the program were taken away: sudo.
-	prefixed bool
-	// namespaced says that the environment names the namespace.
-	namespaced bool
+// A Command is a simple command of a pasted script.
+type Command struct {
+	Words []Word
+	// Stdin is the here-document that the command or its pipe reads; nil without.
+	Stdin *Document
+	Line  int
+	// Start and End are the offsets of the command in the script, without its redirections.
+	Start, End int
+	// Prefixed says that words before the program were taken away: sudo.
+	Prefixed bool
+	// Namespaced says that the environment names the namespace.
+	Namespaced bool
 }
 
-// A document is text inside a script, from a line on.
-type document struct {
-	text string
-	line int // the line in the script before the first of the document
-	// start and end are the offsets of the text in the script; 0 where the script does not hold it as it is.
-	start, end int
-	// route is how a device plugin config reaches the plugin, where a command says so.
-	route sharing.Route
-	// judged says that a command reads the document as its values, and is judged with them.
-	judged bool
+// A Document is text inside a script, from a line on.
+type Document struct {
+	Text string
+	Line int // the line in the script before the first of the document
+	// Start and End are the offsets of the text in the script; 0 where the script does not hold it as it is.
+	Start, End int
+	// Route is how a device plugin config reaches the plugin, where a command says so.
+	Route sharing.Route
+	// Judged says that a command reads the document as its values, and is judged with them.
+	Judged bool
 }
 
-// A script is a pasted text of shell commands.
-type script struct {
-	text     string
-	commands []command
-	// files are those that the script itself writes with a here-document, by name.
-	files       map[string]*document
-	findings    []report.Row
-	corrections []correction
+// A Script is a pasted text of shell commands.
+type Script struct {
+	Text     string
+	Commands []Command
+	// Files are those that the script itself writes with a here-document, by name.
+	Files       map[string]*Document
+	Findings    []report.Row
+	Corrections []Correction
 }
 
-// helmNamespace is the variable that stands for helm's flag --namespace.
-const helmNamespace = "HELM_NAMESPACE"
+// HelmNamespace is the variable that stands for helm's flag --namespace.
+const HelmNamespace = "HELM_NAMESPACE"
 
-const sourceShell = "POSIX shell command language"
+// SourceShell is where what a shell does is documented.
+const SourceShell = "POSIX shell command language"
 
 var (
 	prompt     = regexp.MustCompile(`(?m)^(\s*)\$ (\s*\S)`)
@@ -95,32 +96,32 @@ func shellText(text string) (out string, foreign bool) {
 	return continued.ReplaceAllString(text, "$1\\"), true
 }
 
-// parseScript reads the commands of a script, as far as it can, and reports the rest.
-func parseScript(text string) *script {
-	s := &script{files: map[string]*document{}}
+// ParseScript reads the commands of a script, as far as it can, and reports the rest.
+func ParseScript(text string) *Script {
+	s := &Script{Files: map[string]*Document{}}
 	foreign := false
-	s.text, foreign = shellText(text)
+	s.Text, foreign = shellText(text)
 	if foreign {
-		s.findings = append(s.findings, report.Row{ID: "not-posix", State: report.Note,
-			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\", Source: sourceShell})
+		s.Findings = append(s.Findings, report.Row{ID: "not-posix", State: report.Note,
+			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\", Source: SourceShell})
 	}
-	if reason := tooComplex(s.text); reason != "" {
-		s.findings = append(s.findings, report.Row{ID: "not-judged", State: report.Note, Reason: reason})
+	if reason := tooComplex(s.Text); reason != "" {
+		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: reason})
 		return s
 	}
 	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
-	text, masked := maskPlaceholders(s.text)
+	text, masked := maskPlaceholders(s.Text)
 	file, err := parser.Parse(strings.NewReader(text), "")
 	if err != nil {
-		f := report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: " + err.Error(), Source: sourceShell}
+		f := report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: " + err.Error(), Source: SourceShell}
 		var parse syntax.ParseError
 		if errors.As(err, &parse) {
 			f.Reason, f.Line, f.Column = "the shell cannot read this: "+parse.Text, int(parse.Pos.Line()), int(parse.Pos.Col())
 		}
-		s.findings = append(s.findings, f)
+		s.Findings = append(s.Findings, f)
 	}
 	if file != nil {
-		r := &scriptReader{script: s, masked: masked, variables: map[string]variable{}, stdin: map[*syntax.Stmt]*document{}}
+		r := &scriptReader{Script: s, masked: masked, variables: map[string]variable{}, stdin: map[*syntax.Stmt]*Document{}}
 		r.assignedTwice(file)
 		syntax.Walk(file, r.visit)
 	}
@@ -131,17 +132,17 @@ func parseScript(text string) *script {
 type variable struct {
 	expand.Variable
 	// words are the elements of an array, where they are written.
-	words []word
+	words []Word
 }
 
 // scriptReader walks through a script and expands what the script itself says.
 type scriptReader struct {
-	*script
+	*Script
 	masked    bool // placeholders are masked in what was parsed
 	variables map[string]variable
 	// unknown are variables that depend on a condition, a loop or input.
 	unknown map[string]bool
-	stdin   map[*syntax.Stmt]*document // what a pipe brings
+	stdin   map[*syntax.Stmt]*Document // what a pipe brings
 }
 
 // assignedTwice notes the variables whose value depends on which way the script takes.
@@ -210,7 +211,7 @@ func (r *scriptReader) visit(n syntax.Node) bool {
 var passing = []string{"cat", "tee", "envsubst", "sed"}
 
 // output is the text that a statement of a pipe writes, where the script itself holds it.
-func (r *scriptReader) output(stmt *syntax.Stmt) *document {
+func (r *scriptReader) output(stmt *syntax.Stmt) *Document {
 	if pipe, ok := stmt.Cmd.(*syntax.BinaryCmd); ok {
 		if d := r.output(pipe.X); d != nil {
 			r.stdin[pipe.Y] = d
@@ -234,15 +235,15 @@ func (r *scriptReader) output(stmt *syntax.Stmt) *document {
 }
 
 // printed is the text of several lines that echo or printf writes; nil for other commands.
-func (r *scriptReader) printed(call *syntax.CallExpr) *document {
+func (r *scriptReader) printed(call *syntax.CallExpr) *Document {
 	if name := call.Args[0].Lit(); len(call.Args) < 2 || name != "echo" && name != "printf" {
 		return nil
 	}
 	last := r.words(call.Args[len(call.Args)-1])
-	if len(last) != 1 || !strings.Contains(last[0].value, "\n") {
+	if len(last) != 1 || !strings.Contains(last[0].Value, "\n") {
 		return nil
 	}
-	return &document{text: last[0].value + "\n", line: last[0].line - 1}
+	return &Document{Text: last[0].Value + "\n", Line: last[0].Line - 1}
 }
 
 // statement collects a simple command with what it reads.
@@ -255,47 +256,47 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 	if !ok {
 		return
 	}
-	c := command{stdin: here, line: int(call.Pos().Line()), start: int(call.Pos().Offset()), end: int(call.End().Offset())}
+	c := Command{Stdin: here, Line: int(call.Pos().Line()), Start: int(call.Pos().Offset()), End: int(call.End().Offset())}
 	for _, w := range call.Args {
-		c.words = append(c.words, r.words(w)...)
+		c.Words = append(c.Words, r.words(w)...)
 	}
-	if len(c.words) == 0 {
+	if len(c.Words) == 0 {
 		return
 	}
 	if len(call.Assigns) > 0 {
-		c.start = int(call.Args[0].Pos().Offset())
+		c.Start = int(call.Args[0].Pos().Offset())
 	}
-	c.namespaced = r.variables[helmNamespace].Set || r.unknown[helmNamespace]
+	c.Namespaced = r.variables[HelmNamespace].Set || r.unknown[HelmNamespace]
 	for _, a := range call.Assigns {
-		c.namespaced = c.namespaced || a.Name != nil && a.Name.Value == helmNamespace
+		c.Namespaced = c.Namespaced || a.Name != nil && a.Name.Value == HelmNamespace
 	}
-	if first := c.words[0]; strings.HasPrefix(first.raw, "-") && len(r.commands) > 0 {
+	if first := c.Words[0]; strings.HasPrefix(first.Raw, "-") && len(r.Commands) > 0 {
 		r.broken(c)
 		return
 	}
-	r.commands = append(r.commands, c)
+	r.Commands = append(r.Commands, c)
 }
 
 // broken reports flags that stand alone since the line before does not continue, and gives them to their command.
-func (r *scriptReader) broken(c command) {
-	last := &r.commands[len(r.commands)-1]
+func (r *scriptReader) broken(c Command) {
+	last := &r.Commands[len(r.Commands)-1]
 	between := ""
-	if last.end <= c.start && c.start <= len(r.text) {
-		between = r.text[last.end:c.start]
+	if last.End <= c.Start && c.Start <= len(r.Text) {
+		between = r.Text[last.End:c.Start]
 	}
 	reason, fix := "the line before does not end with \\, so the shell runs this as a command of its own", "end the line before with \\"
 	if strings.Contains(between, "#") {
 		reason, fix = "the comment ends the command, so the shell runs what follows as a command of its own", "move the comment above the command"
 	}
-	w := c.words[0]
-	r.findings = append(r.findings, report.Row{ID: "broken-continuation", State: report.Failed, Line: w.line, Column: w.col, Subject: w.value, Reason: reason, Fix: fix, Source: sourceShell})
-	r.corrections = append(r.corrections, correction{last.end, c.start, " \\\n  "})
+	w := c.Words[0]
+	r.Findings = append(r.Findings, report.Row{ID: "broken-continuation", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Value, Reason: reason, Fix: fix, Source: SourceShell})
+	r.Corrections = append(r.Corrections, Correction{last.End, c.Start, " \\\n  "})
 	if comment := strings.TrimSpace(between); strings.HasPrefix(comment, "#") {
-		above := lineStart(r.text, last.line)
-		r.corrections = append(r.corrections, correction{above, above, comment + "\n"})
+		above := LineStart(r.Text, last.Line)
+		r.Corrections = append(r.Corrections, Correction{above, above, comment + "\n"})
 	}
-	last.words = append(last.words, c.words...)
-	last.end = c.end
+	last.Words = append(last.Words, c.Words...)
+	last.End = c.End
 }
 
 // assign notes what a variable holds from here on.
@@ -314,7 +315,7 @@ func (r *scriptReader) assign(n *syntax.Assign) {
 		for _, e := range n.Array.Elems {
 			for _, w := range r.words(e.Value) {
 				v.words = append(v.words[:len(v.words):len(v.words)], w)
-				v.List = append(v.List[:len(v.List):len(v.List)], w.value)
+				v.List = append(v.List[:len(v.List):len(v.List)], w.Value)
 			}
 		}
 		r.variables[name] = v
@@ -368,7 +369,7 @@ func (r *scriptReader) known(part syntax.WordPart) bool {
 			v, assigned := r.variables[n.Param.Value]
 			hasDefault := n.Exp != nil && (n.Exp.Op == syntax.DefaultUnset || n.Exp.Op == syntax.DefaultUnsetOrNull)
 			for _, inner := range v.words {
-				known = known && !inner.dynamic
+				known = known && !inner.Dynamic
 			}
 			known = known && (assigned || hasDefault) && !r.unknown[n.Param.Value] && !n.Excl && n.Repl == nil && n.Slice == nil
 		}
@@ -380,10 +381,10 @@ func (r *scriptReader) known(part syntax.WordPart) bool {
 // source is the text of a part of the script.
 func (r *scriptReader) source(n syntax.Node) string {
 	start, end := int(n.Pos().Offset()), int(n.End().Offset())
-	if start < 0 || end > len(r.text) || start > end {
+	if start < 0 || end > len(r.Text) || start > end {
 		return ""
 	}
-	return r.text[start:end]
+	return r.Text[start:end]
 }
 
 // holes puts text in the place of the parts that are not known, as they are written.
@@ -413,52 +414,52 @@ func (r *scriptReader) literal(parts []syntax.WordPart) (text string, known bool
 }
 
 // words expands a word as the shell does. A word of which a part is not known is dynamic.
-func (r *scriptReader) words(w *syntax.Word) []word {
+func (r *scriptReader) words(w *syntax.Word) []Word {
 	if w == nil {
 		return nil
 	}
-	out := word{line: int(w.Pos().Line()), col: int(w.Pos().Col()), raw: r.source(w), placeholder: r.placeholder(w)}
+	out := Word{Line: int(w.Pos().Line()), Col: int(w.Pos().Col()), Raw: r.source(w), Placeholder: r.placeholder(w)}
 	if list, isArray := r.array(w); isArray {
 		return list
 	}
-	if out.placeholder != "" {
-		out.value, out.dynamic = out.raw, true
-		return []word{out}
+	if out.Placeholder != "" {
+		out.Value, out.Dynamic = out.Raw, true
+		return []Word{out}
 	}
 	parts, known := r.holes(w.Parts)
 	if !known {
-		out.value, _ = r.literal(w.Parts)
-		out.value, out.dynamic = cmp.Or(out.value, out.raw), true
+		out.Value, _ = r.literal(w.Parts)
+		out.Value, out.Dynamic = cmp.Or(out.Value, out.Raw), true
 		quotes, quoted := w.Parts[0].(*syntax.DblQuoted)
-		out.splits = len(w.Parts) == 1 && (!quoted || severalWords(quotes))
-		return []word{out}
+		out.Splits = len(w.Parts) == 1 && (!quoted || severalWords(quotes))
+		return []Word{out}
 	}
 	list, err := expand.Fields(r.config(), &syntax.Word{Parts: parts})
 	if err != nil || len(strings.Join(list, "")) > maxWord {
-		out.value, out.dynamic = out.raw, true
-		return []word{out}
+		out.Value, out.Dynamic = out.Raw, true
+		return []Word{out}
 	}
-	words := make([]word, len(list))
+	words := make([]Word, len(list))
 	for i, value := range list {
 		words[i] = out
-		words[i].value = r.unmask(value)
+		words[i].Value = r.unmask(value)
 		if len(list) > 1 {
-			words[i].raw = quote(words[i].value)
+			words[i].Raw = Quote(words[i].Value)
 		}
 	}
-	if len(list) > 1 && strings.Contains(out.raw, "{") && !strings.Contains(out.raw, "$") {
-		r.findings = append(r.findings, report.Row{ID: "brace-expansion", State: report.Failed, Line: out.line, Column: out.col, Subject: out.raw,
-			Reason: fmt.Sprintf("bash makes %d arguments of the braces: %s", len(list), strings.Join(list, " ")), Fix: "write " + quote(out.raw), Source: "Bash manual: brace expansion"})
+	if len(list) > 1 && strings.Contains(out.Raw, "{") && !strings.Contains(out.Raw, "$") {
+		r.Findings = append(r.Findings, report.Row{ID: "brace-expansion", State: report.Failed, Line: out.Line, Column: out.Col, Subject: out.Raw,
+			Reason: fmt.Sprintf("bash makes %d arguments of the braces: %s", len(list), strings.Join(list, " ")), Fix: "write " + Quote(out.Raw), Source: "Bash manual: brace expansion"})
 		start := int(w.Pos().Offset())
-		r.corrections = append(r.corrections, correction{start, start + len(out.raw), quote(out.raw)})
-		out.value = strings.NewReplacer(`'`, "", `"`, "").Replace(out.raw)
-		return []word{out}
+		r.Corrections = append(r.Corrections, Correction{start, start + len(out.Raw), Quote(out.Raw)})
+		out.Value = strings.NewReplacer(`'`, "", `"`, "").Replace(out.Raw)
+		return []Word{out}
 	}
 	return words
 }
 
 // array returns the elements of a word that is an array of the script: "${ARGS[@]}".
-func (r *scriptReader) array(w *syntax.Word) ([]word, bool) {
+func (r *scriptReader) array(w *syntax.Word) ([]Word, bool) {
 	if len(w.Parts) != 1 {
 		return nil, false
 	}
@@ -496,22 +497,22 @@ func severalWords(q *syntax.DblQuoted) bool {
 }
 
 // redirections returns the statement's here-document, and notes the file that it is written to.
-func (r *scriptReader) redirections(stmt *syntax.Stmt) (here *document) {
+func (r *scriptReader) redirections(stmt *syntax.Stmt) (here *Document) {
 	to := ""
 	for _, redirect := range stmt.Redirs {
 		switch redirect.Op {
 		case syntax.Hdoc, syntax.DashHdoc:
 			here = r.hereDocument(redirect)
 		case syntax.WordHdoc:
-			if list := r.words(redirect.Word); len(list) == 1 && !list[0].dynamic {
-				here = &document{text: list[0].value + "\n", line: list[0].line - 1}
+			if list := r.words(redirect.Word); len(list) == 1 && !list[0].Dynamic {
+				here = &Document{Text: list[0].Value + "\n", Line: list[0].Line - 1}
 			}
 		case syntax.RdrOut, syntax.RdrAll, syntax.AppOut:
 			if redirect.N != nil && redirect.N.Value != "1" {
 				continue
 			}
 			if list := r.words(redirect.Word); len(list) == 1 {
-				to = list[0].value
+				to = list[0].Value
 			}
 		}
 	}
@@ -533,14 +534,14 @@ func (r *scriptReader) redirections(stmt *syntax.Stmt) (here *document) {
 		return here // the program reads it, and writes something else
 	}
 	if written != nil && to != "" {
-		r.files[to] = written
+		r.Files[to] = written
 		return nil
 	}
 	return here
 }
 
 // hereDocument is a here-document with the known variables of the script filled in.
-func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
+func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	if redirect.Hdoc == nil {
 		return nil
 	}
@@ -556,15 +557,15 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
 	}
 	delimiter := ""
 	if list := r.words(redirect.Word); len(list) == 1 {
-		delimiter = list[0].value
+		delimiter = list[0].Value
 	}
-	out := &document{text: withoutDelimiter(text.String(), delimiter), line: int(redirect.Hdoc.Pos().Line()) - 1}
-	if written := withoutDelimiter(r.source(redirect.Hdoc), delimiter); written == out.text && redirect.Op != syntax.DashHdoc {
-		out.start = int(redirect.Hdoc.Pos().Offset())
-		out.end = out.start + len(written)
+	out := &Document{Text: withoutDelimiter(text.String(), delimiter), Line: int(redirect.Hdoc.Pos().Line()) - 1}
+	if written := withoutDelimiter(r.source(redirect.Hdoc), delimiter); written == out.Text && redirect.Op != syntax.DashHdoc {
+		out.Start = int(redirect.Hdoc.Pos().Offset())
+		out.End = out.Start + len(written)
 	}
 	if redirect.Op == syntax.DashHdoc {
-		out.text = leadingTabs.ReplaceAllString(out.text, "")
+		out.Text = leadingTabs.ReplaceAllString(out.Text, "")
 	}
 	return out
 }
@@ -573,22 +574,39 @@ var leadingTabs = regexp.MustCompile(`(?m)^\t+`)
 
 // withoutDelimiter drops the line that ends a here-document, where the text has it.
 func withoutDelimiter(text, delimiter string) string {
-	body, last, found := cutLast(strings.TrimRight(text, "\n"), "\n")
-	if !found {
-		body, last = "", body
-	}
-	if strings.TrimSpace(last) == delimiter && delimiter != "" {
-		return body + "\n"
+	body := strings.TrimRight(text, "\n")
+	last := strings.LastIndex(body, "\n") + 1
+	if strings.TrimSpace(body[last:]) == delimiter && delimiter != "" {
+		return body[:last]
 	}
 	return text
 }
 
-// quote writes s so that the shell passes it as it is.
-func quote(s string) string {
+// Quote writes s so that the shell passes it as it is.
+func Quote(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,@%+", r))
 	}) < 0 {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Correction replaces the bytes from start to end of the script.
+type Correction struct {
+	Start, End int
+	Text       string
+}
+
+// LineStart is the offset at which a line of the script begins, or -1.
+func LineStart(source string, line int) int {
+	offset := 0
+	for range line - 1 {
+		next := strings.IndexByte(source[offset:], '\n')
+		if next < 0 {
+			return -1
+		}
+		offset += next + 1
+	}
+	return offset
 }

@@ -1,9 +1,9 @@
-package lint
+package input
 
 import (
 	"fmt"
+	"maps"
 	"math/big"
-	"path"
 	"slices"
 	"strings"
 
@@ -14,17 +14,25 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 const sourceTerraform = "Terraform's language, and its provider helm: helm_release"
 
-// unknownTag marks a value that another program fills in.
-const unknownTag = "!unknown"
+// UnknownTag marks a value that another program fills in.
+const UnknownTag = "!unknown"
 
-// terraformFile reads values, parameters and manifests as YAML nodes with the lines of the file.
-type terraformFile struct {
-	*run
+// A TerraformFile is what a Terraform file installs: values, parameters and manifests as YAML nodes with its lines.
+type TerraformFile struct {
+	// Uses are those of charts, by helm_release.
+	Uses []ChartUse
+	// Manifests are objects, and Texts the YAML of objects.
+	Manifests, Texts []*yaml.Node
+	// Sensitive are the settings that Terraform hides.
+	Sensitive []*yaml.Node
+	// Broken says that the text is no Terraform.
+	Broken   bool
+	Findings []report.Row
+
 	name   string
 	source []byte
 	locals map[string]hclsyntax.Expression
@@ -35,18 +43,18 @@ type terraformFile struct {
 // maxMade bounds what is made of a file: nodes, and bytes of templates.
 const maxMade = 256 << 10
 
-// terraform judges what a Terraform file installs with the providers helm, kubernetes and kubectl.
-func (r *run) terraform(name string, data []byte) {
-	f := &terraformFile{run: r, name: name, source: data, locals: map[string]hclsyntax.Expression{}, left: maxMade}
+// ReadTerraform reads what a Terraform file installs with the providers helm, kubernetes and kubectl.
+func ReadTerraform(name string, data []byte) *TerraformFile {
+	f := &TerraformFile{name: name, source: data, locals: map[string]hclsyntax.Expression{}, left: maxMade}
 	if reason := tooComplex(string(data)); reason != "" {
 		f.report(hcl.Range{}, "not-judged", report.Note, "", reason, "")
-		return
+		return f
 	}
 	file, problems := hclsyntax.ParseConfig(data, name, hcl.InitialPos)
 	f.syntax(problems)
 	body, ok := file.Body.(*hclsyntax.Body)
 	if !ok {
-		return
+		return f
 	}
 	for _, b := range body.Blocks {
 		for name, a := range b.Body.Attributes {
@@ -55,26 +63,21 @@ func (r *run) terraform(name string, data []byte) {
 			}
 		}
 	}
-	found := false
 	for _, b := range body.Blocks {
 		if b.Type == "resource" && len(b.Labels) == 2 {
-			found = f.resource(b) || found
+			f.resource(b)
 		}
 	}
-	what := "Terraform"
-	if found {
-		what += " with values for gpu-operator"
-	}
-	r.kinds = append(r.kinds, what)
+	return f
 }
 
 // syntax reports the first place that Terraform cannot read.
-func (f *terraformFile) syntax(problems hcl.Diagnostics) {
+func (f *TerraformFile) syntax(problems hcl.Diagnostics) {
 	at := slices.IndexFunc(problems, func(p *hcl.Diagnostic) bool { return p.Severity == hcl.DiagError })
 	if at < 0 {
 		return
 	}
-	f.judged++ // that it is no Terraform
+	f.Broken = true
 	place := hcl.Range{}
 	if p := problems[at]; p.Subject != nil {
 		place = *p.Subject
@@ -82,53 +85,50 @@ func (f *terraformFile) syntax(problems hcl.Diagnostics) {
 	f.report(place, "terraform-syntax", report.Failed, "", "Terraform cannot read this: "+problems[at].Summary+"; "+problems[at].Detail, "")
 }
 
-// resource judges one resource, and reports whether it is a release of the operator's or the device plugin's chart.
-func (f *terraformFile) resource(b *hclsyntax.Block) bool {
+func (f *TerraformFile) resource(b *hclsyntax.Block) {
 	switch kind := b.Labels[0]; kind {
 	case "helm_release":
-		return f.release(b)
+		f.release(b)
 	case "kubernetes_manifest":
 		if a := b.Body.Attributes["manifest"]; a != nil {
 			if n := f.node(a.Expr); n.Kind == yaml.MappingNode {
-				f.addDocument(doc{file: f.name, root: n, route: sharing.Operator, reader: &fields.Reader{}})
+				f.Manifests = append(f.Manifests, n)
 			}
 		}
 	case "kubectl_manifest":
 		if a := b.Body.Attributes["yaml_body"]; a != nil {
-			if n := f.text(a.Expr); n.Tag != unknownTag {
-				f.parseYAML(text{name: f.name, line: n.Line}, []byte(n.Value))
+			if n := f.text(a.Expr); n.Tag != UnknownTag {
+				f.Texts = append(f.Texts, n)
 			}
 		}
 	}
-	return false
 }
 
-func (f *terraformFile) report(at hcl.Range, id string, severity report.State, subject, reason, fix string) {
-	f.findings = append(f.findings, report.Row{ID: id, State: severity, File: f.name, Line: at.Start.Line, Column: at.Start.Column,
+func (f *TerraformFile) report(at hcl.Range, id string, severity report.State, subject, reason, fix string) {
+	f.Findings = append(f.Findings, report.Row{ID: id, State: severity, File: f.name, Line: at.Start.Line, Column: at.Start.Column,
 		Subject: subject, Reason: reason, Fix: fix, Source: sourceTerraform})
 }
 
-// release judges one helm_release; false says that it is of another chart.
-func (f *terraformFile) release(b *hclsyntax.Block) bool {
-	use := chartUse{where: "helm_release " + b.Labels[1], raw: true, asText: `write type = "string"`}
+func (f *TerraformFile) release(b *hclsyntax.Block) {
+	use := ChartUse{Where: "helm_release " + b.Labels[1], Raw: true, AsText: `write type = "string"`}
 	attributes := b.Body.Attributes
 	for _, name := range []string{"chart", "name"} {
-		if a := attributes[name]; a != nil && use.chart == "" {
-			if n := f.node(a.Expr); n.Tag != unknownTag {
-				use.chart = n.Value
+		if a := attributes[name]; a != nil && use.Chart == "" {
+			if n := f.node(a.Expr); n.Tag != UnknownTag {
+				use.Chart = n.Value
 			}
 		}
 	}
 	if a := attributes["version"]; a != nil {
-		use.version = f.node(a.Expr)
+		use.Version = f.node(a.Expr)
 	}
 	if a := attributes["values"]; a != nil {
-		use.values = f.values(a.Expr)
+		use.Values = f.values(a.Expr)
 	}
 	set := func(name string, n *yaml.Node) {
-		use.parameters = append(use.parameters, n)
+		use.Parameters = append(use.Parameters, n)
 		if name == "set_sensitive" {
-			f.sensitive(n)
+			f.Sensitive = append(f.Sensitive, n)
 		}
 	}
 	settings := []string{"set", "set_sensitive", "set_list"}
@@ -145,13 +145,13 @@ func (f *terraformFile) release(b *hclsyntax.Block) bool {
 			f.report(inner.Range(), "not-judged", report.Note, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings, so they are not judged", "")
 		}
 	}
-	return f.carrier(&doc{file: f.name, reader: &fields.Reader{}}, []chartUse{use})
+	f.Uses = append(f.Uses, use)
 }
 
 // attributes are those of a block, as a mapping.
-func (f *terraformFile) attributes(body *hclsyntax.Body) *yaml.Node {
+func (f *TerraformFile) attributes(body *hclsyntax.Body) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-	for _, name := range names(body.Attributes) {
+	for _, name := range slices.Sorted(maps.Keys(body.Attributes)) {
 		a := body.Attributes[name]
 		key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: a.NameRange.Start.Line, Column: a.NameRange.Start.Column}
 		n.Content = append(n.Content, key, f.node(a.Expr))
@@ -163,7 +163,7 @@ func (f *terraformFile) attributes(body *hclsyntax.Body) *yaml.Node {
 var joining = []string{"compact", "concat", "flatten"}
 
 // values are the elements of the argument values: texts of YAML, yamlencode and files, of a condition both arms.
-func (f *terraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
+func (f *TerraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:
 		return f.values(e.Expression)
@@ -186,29 +186,29 @@ func (f *terraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
 }
 
 // node is an expression as YAML has it, each part at its place in the file.
-func (f *terraformFile) node(e hclsyntax.Expression) *yaml.Node {
+func (f *TerraformFile) node(e hclsyntax.Expression) *yaml.Node {
 	n := f.text(e)
 	if strings.Contains(n.Value, "${") {
-		n.Tag = unknownTag
+		n.Tag = UnknownTag
 	}
 	return n
 }
 
 // text is an expression, in which what is not known of a template is left as ${…}.
-func (f *terraformFile) text(e hclsyntax.Expression) *yaml.Node {
-	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: unknownTag}
+func (f *TerraformFile) text(e hclsyntax.Expression) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: UnknownTag}
 	if f.left--; f.left > 0 {
 		f.read(n, e)
 	}
 	n.Line, n.Column = e.Range().Start.Line, e.Range().Start.Column
-	if n.Tag == unknownTag {
+	if n.Tag == UnknownTag {
 		n.Value = string(e.Range().SliceBytes(f.source))
 	}
 	return n
 }
 
 // read makes a node of an expression; what is computed, or comes from elsewhere, is not known.
-func (f *terraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
+func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:
 		*n = *f.text(e.Expression)
@@ -233,7 +233,7 @@ func (f *terraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 		n.Kind, n.Tag = yaml.MappingNode, "!!map"
 		for _, item := range e.Items {
 			key := f.node(item.KeyExpr)
-			if key.Tag == unknownTag {
+			if key.Tag == UnknownTag {
 				f.report(item.KeyExpr.Range(), "not-judged", report.Note, "", "the name of this setting is not known here, so it is not judged", "")
 				continue
 			}
@@ -252,11 +252,11 @@ func (f *terraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 	}
 }
 
-func (f *terraformFile) template(n *yaml.Node, e *hclsyntax.TemplateExpr) {
+func (f *TerraformFile) template(n *yaml.Node, e *hclsyntax.TemplateExpr) {
 	var out strings.Builder
 	for _, part := range e.Parts {
 		inner := f.node(part)
-		if inner.Kind != yaml.ScalarNode || inner.Tag == unknownTag {
+		if inner.Kind != yaml.ScalarNode || inner.Tag == UnknownTag {
 			inner.Value = "${" + string(part.Range().SliceBytes(f.source)) + "}"
 		}
 		out.WriteString(inner.Value)
@@ -271,7 +271,7 @@ func (f *terraformFile) template(n *yaml.Node, e *hclsyntax.TemplateExpr) {
 }
 
 // reference follows a local of the file, or its folder.
-func (f *terraformFile) reference(n *yaml.Node, path hcl.Traversal) {
+func (f *TerraformFile) reference(n *yaml.Node, path hcl.Traversal) {
 	var names []string
 	for _, step := range path {
 		switch step := step.(type) {
@@ -293,14 +293,14 @@ func (f *terraformFile) reference(n *yaml.Node, path hcl.Traversal) {
 }
 
 // call makes a document, a list or a mapping of the arguments of a function.
-func (f *terraformFile) call(n *yaml.Node, e *hclsyntax.FunctionCallExpr) {
+func (f *TerraformFile) call(n *yaml.Node, e *hclsyntax.FunctionCallExpr) {
 	var args []*yaml.Node
 	for _, a := range e.Args {
 		args = append(args, f.node(a))
 	}
 	switch e.Name {
 	case "yamlencode", "jsonencode":
-		if len(args) == 1 && args[0].Tag != unknownTag {
+		if len(args) == 1 && args[0].Tag != UnknownTag {
 			args[0].Style |= yaml.FlowStyle // of one line, which is that of the call
 			if text, err := yaml.Marshal(args[0]); err == nil {
 				scalar(n, cty.StringVal(string(text)))
@@ -340,20 +340,4 @@ func scalar(n *yaml.Node, v cty.Value) {
 			n.Tag, n.Value = "!!int", fmt.Sprint(whole)
 		}
 	}
-}
-
-// beside reads a file that another one names, relative to it.
-func (r *run) beside(file, name string) ([]byte, string, error) {
-	if r.read == nil {
-		return nil, name, errNotRead
-	}
-	shown := name
-	if !path.IsAbs(name) {
-		shown = path.Join(path.Dir(file), name)
-	}
-	data, err := r.read(file, shown)
-	if err == nil {
-		r.learn(string(data))
-	}
-	return data, shown, err
 }

@@ -1,0 +1,168 @@
+package input
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+)
+
+// A ChartUse is one use of a chart inside another tool's file.
+type ChartUse struct {
+	// Where is the place of the use in its file, and Chart what names the chart.
+	Where, Chart string
+	Version      *yaml.Node
+	// Values are mappings, and texts of values files; names in a list beside them are files.
+	Values []*yaml.Node
+	// Parameters are lists of name and value, as --set has them.
+	Parameters []*yaml.Node
+	// Sets is a mapping of dotted names to values.
+	Sets *yaml.Node
+	// Elsewhere is where more values come from that are not in the file.
+	Elsewhere *yaml.Node
+	// Reference is the name of the object that says which release, where another has it.
+	Reference *yaml.Node
+	// Misplaced are keys of other tools, and Place the key under which values belong.
+	Misplaced []*yaml.Node
+	Place     string
+	// Raw says that the values of parameters have Helm's grammar: commas in them divide.
+	Raw bool
+	// AsText is how a parameter says that its value is a text.
+	AsText string
+}
+
+// A Carrier is a kind of file of another tool that carries values of charts. Paths are dotted; of several, divided by
+// spaces, the first or all count.
+type Carrier struct {
+	kind, group string
+	// at lead to a use of a chart, or to a list of such. All other paths begin there, or at the root after a slash.
+	at string
+	// chart is the chart's name, or another name that tells it.
+	chart, version string
+	// reference is the name of the object that says which release, where another has it.
+	reference string
+	// values are mappings, texts and names of files.
+	values string
+	// parameters are a list of names and values, sets a mapping of dotted names; asText is how one is made a text.
+	parameters, sets, asText string
+	// elsewhere is where more values come from that are not in the file.
+	elsewhere string
+	// where is what findings add to the place of the use.
+	where string
+}
+
+var carriers = []Carrier{
+	{kind: "HelmRelease", group: "helm.toolkit.fluxcd.io", at: "spec", chart: "chart.spec.chart chartRef.name /metadata.name", version: "chart.spec.version",
+		reference: "chartRef.name", values: "values", elsewhere: "valuesFrom", where: ".values"},
+	argo("Application", "spec.source spec.sources"),
+	argo("ApplicationSet", "spec.template.spec.source spec.template.spec.sources"),
+	rancher("HelmChart"),
+	rancher("HelmChartConfig"),
+	{kind: "HelmChartProxy", group: "addons.cluster.x-k8s.io", at: "spec", chart: "chartName", version: "version", values: "valuesTemplate"},
+	sveltos("ClusterProfile"),
+	sveltos("Profile"),
+	{kind: "Kustomization", group: "kustomize.config.k8s.io", at: "helmCharts", chart: "name", version: "version", values: "valuesFile valuesInline additionalValuesFiles"},
+	{kind: Helmfile, at: "releases", chart: "chart", version: "version", values: "values", parameters: "set", asText: "write it below setString"},
+}
+
+func argo(kind, at string) Carrier {
+	return Carrier{kind: kind, group: "argoproj.io", at: at, chart: "chart path", version: "targetRevision", values: "helm.values helm.valuesObject",
+		parameters: "helm.parameters", asText: "write forceString: true", elsewhere: "helm.valueFiles", where: ".helm"}
+}
+
+func rancher(kind string) Carrier {
+	return Carrier{kind: kind, group: "helm.cattle.io", at: "spec", chart: "chart /metadata.name", version: "version", values: "valuesContent values", sets: "set",
+		asText: "write it below valuesContent, in quotes"}
+}
+
+func sveltos(kind string) Carrier {
+	return Carrier{kind: kind, group: "config.projectsveltos.io", at: "spec.helmCharts", chart: "chartName", version: "chartVersion", values: "values", elsewhere: "valuesFrom"}
+}
+
+// Helmfile is a helmfile.yaml, which has no kind.
+const Helmfile = "helmfile"
+
+// valueKeys are the names that tools give to values. Under one of another tool nothing reads them.
+var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesTemplate", "valuesInline"}
+
+// nodeAt returns the node at a dotted path.
+func nodeAt(n *yaml.Node, path string) *yaml.Node {
+	if path == "" {
+		return nil
+	}
+	return fields.Get(n, strings.Split(path, ".")...)
+}
+
+// Uses are those of charts in a file.
+func (c *Carrier) Uses(root *yaml.Node) []ChartUse {
+	var out []ChartUse
+	for place := range strings.FieldsSeq(c.at) {
+		n := nodeAt(root, place)
+		if n == nil {
+			continue
+		}
+		if n.Kind != yaml.SequenceNode {
+			out = append(out, c.use(root, n, place))
+			continue
+		}
+		for i, item := range fields.Items(n) {
+			out = append(out, c.use(root, item, fmt.Sprintf("%s[%d]", place, i)))
+		}
+	}
+	return out
+}
+
+func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
+	use := ChartUse{Where: place + c.where, Version: nodeAt(n, c.version), Reference: nodeAt(n, c.reference), Sets: nodeAt(n, c.sets), AsText: c.asText,
+		Elsewhere: nodeAt(n, c.elsewhere), Parameters: []*yaml.Node{nodeAt(n, c.parameters)}}
+	for name := range strings.FieldsSeq(c.chart) {
+		from := n
+		if strings.HasPrefix(name, "/") {
+			from = root
+		}
+		if found := nodeAt(from, strings.TrimPrefix(name, "/")); use.Chart == "" && found != nil && found.Kind == yaml.ScalarNode {
+			use.Chart = found.Value
+		}
+	}
+	for name := range strings.FieldsSeq(c.values) {
+		if v := nodeAt(n, name); v != nil && v.Kind == yaml.SequenceNode {
+			use.Values = append(use.Values, v.Content...)
+		} else {
+			use.Values = append(use.Values, v)
+		}
+	}
+	for _, f := range fields.Of(n) {
+		if slices.Contains(valueKeys, f.Name) && !slices.Contains(strings.Fields(c.values), f.Name) {
+			use.Misplaced = append(use.Misplaced, f.Key)
+			use.Place, _, _ = strings.Cut(c.values, " ")
+		}
+	}
+	return use
+}
+
+// CarrierOf finds the row for a document; nil for what is none.
+func CarrierOf(root *yaml.Node) *Carrier {
+	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
+	for i, c := range carriers {
+		if k == c.kind && strings.HasPrefix(api, c.group+"/") {
+			return &carriers[i]
+		}
+	}
+	releases := fields.Items(fields.Get(root, "releases"))
+	if k == "" && len(releases) > 0 && fields.Text(releases[0], "chart") != "" {
+		return &carriers[len(carriers)-1]
+	}
+	return nil
+}
+
+// ChartOf is the chart that a reference names: nvidia/gpu-operator, an OCI address, a folder, an archive.
+func ChartOf(reference string) string {
+	return strings.TrimSuffix(chartFile.ReplaceAllString(path.Base(strings.TrimSuffix(reference, "/")), ""), ".tgz")
+}
+
+var chartFile = regexp.MustCompile(`-v?[0-9][0-9A-Za-z.+-]*\.tgz$`)

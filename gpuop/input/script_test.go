@@ -1,0 +1,65 @@
+package input_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+)
+
+func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
+	type read struct {
+		Words []string
+		Stdin string
+	}
+	for _, tt := range []struct {
+		name, text string
+		want       []read
+	}{
+		{"continuation and quotes", "helm install \\\n  a 'b c' \"d\\\"e\" f\\ g", []read{{Words: []string{"helm", "install", "a", "b c", `d"e`, "f g"}}}},
+		{"prompt, and then, list", "$ helm repo update && kubectl get pods; kubectl version", []read{{Words: []string{"helm", "repo", "update"}}, {Words: []string{"kubectl", "get", "pods"}}, {Words: []string{"kubectl", "version"}}}},
+		{"pipe of a here-document", "cat <<EOF | kubectl apply -f -\na: 1\nEOF\n", []read{{Words: []string{"cat"}, Stdin: "a: 1\n"}, {Words: []string{"kubectl", "apply", "-f", "-"}, Stdin: "a: 1\n"}}},
+		{"subshell", "(cd x && helm list)", []read{{Words: []string{"cd", "x"}}, {Words: []string{"helm", "list"}}}},
+		{"expansion", "helm install $NAME x", []read{{Words: []string{"helm", "install", "$NAME", "x"}}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := input.ParseScript(tt.text)
+			var got []read
+			for _, c := range s.Commands {
+				r := read{}
+				for _, w := range c.Words {
+					r.Words = append(r.Words, w.Value)
+				}
+				if c.Stdin != nil {
+					r.Stdin = c.Stdin.Text
+				}
+				got = append(got, r)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" || len(s.Findings) > 0 {
+				t.Errorf("findings %v (-want +got):\n%s", s.Findings, diff)
+			}
+		})
+	}
+	if s := input.ParseScript("helm install 'a"); len(s.Findings) != 1 || s.Findings[0].ID != "shell-syntax" {
+		t.Errorf("an open quote: %v", s.Findings)
+	}
+	if s := input.ParseScript("cat <<EOF > /tmp/x\na: 1\nEOF\nhelm list"); s.Files["/tmp/x"].Text != "a: 1\n" || s.Files["/tmp/x"].Line != 1 {
+		t.Errorf("a file written by the script: %+v", s.Files)
+	}
+}
+
+func FuzzQuote(f *testing.F) {
+	f.Add("a b'c")
+	f.Add("$x `y` \\")
+	f.Add("\x01") // as placeholders are masked
+	f.Fuzz(func(t *testing.T, s string) {
+		if strings.ContainsAny(s, "\x00\r") || s == "" || strings.ToValidUTF8(s, "") != s {
+			return
+		}
+		script := input.ParseScript("helm " + input.Quote(s))
+		if len(script.Commands) != 1 || len(script.Commands[0].Words) != 2 || script.Commands[0].Words[1].Value != s {
+			t.Errorf("%q as %s is not one word: %+v", s, input.Quote(s), script.Commands)
+		}
+	})
+}
