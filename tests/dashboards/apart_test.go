@@ -185,15 +185,19 @@ func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answer
 // Where the labels of owners stand changes no answer: of panels, rules, alerts and what docs ask.
 func TestOwnersApartGiveTheSameAnswers(t *testing.T) {
 	const length = 30
-	machines := append(fleet(t), busy(t, length, 24*time.Hour))
+	dishonored := busy(t, length, 24*time.Hour)
+	dishonored.host, dishonored.pod = "gpu-f", "exporter-x"
+	machines := append(fleet(t), busy(t, length, 24*time.Hour), dishonored)
 	machines[1].scenario = "faults: [{fault: xid, at: 9m, devices: [\"2\", \"3\"], xids: [31]}]\n"
 	on, apart := both(t, length*time.Minute, machines...)
 	if n := on.agrees(t, apart, regexp.MustCompile("")); n < 150 {
 		t.Errorf("%d queries had answers", n)
 	}
 	for _, w := range []*world{on, apart} {
-		if got := w.query(t, `count(gpu:xids:recent{pod!=""})`, w.end)[""]; got < 4 {
-			t.Errorf("%v XIDs of pods", got)
+		for _, host := range []string{"gpu-e", "gpu-f"} {
+			if got := w.query(t, `count(gpu:xids:recent{pod=~"pod-.*", hostname="`+host+`"})`, w.end)[""]; got < 3 {
+				t.Errorf("%s: %v XIDs of pods", host, got)
+			}
 		}
 	}
 }

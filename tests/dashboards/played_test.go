@@ -35,6 +35,8 @@ type machine struct {
 	// Tenants are the owners in the place of the node's own; nil for those. Apart leaves their labels to the series of owners.
 	tenants func(*gpu.Topology) *gpu.Owners
 	apart   bool
+	// Pod is that of the exporter, of a scrape that does not honor labels; "" for one that does.
+	pod string
 }
 
 // Name and Attribute have a machine's tenants attribute.
@@ -99,7 +101,7 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 				return
 			}
 			page := encoder.Encode(s)
-			w.take(t, m.host, page.Bytes(), time.Now())
+			w.take(t, m.host, m.pod, page.Bytes(), time.Now())
 		},
 	}})
 	ctx, cancel := context.WithTimeout(t.Context(), length+time.Second)
@@ -110,13 +112,19 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 	w.end = time.Now()
 }
 
-// take appends a page as Prometheus does, with the labels of the target. A series ends with a marker.
-func (w *world) take(t *testing.T, host string, page []byte, at time.Time) {
+// take appends a page as Prometheus does, with the labels of the target: those of its pod push a series' own aside. A
+// series ends with a marker.
+func (w *world) take(t *testing.T, host, pod string, page []byte, at time.Time) {
 	add := func(key string, metric labels.Labels, v float64) {
 		w.Append(host+key, func() labels.Labels {
 			b := labels.NewBuilder(metric.Copy()).Set("instance", host)
 			if host != "" {
 				b.Set("job", "gpu")
+			}
+			for _, name := range []string{"namespace", "pod", "container"} {
+				if pod != "" {
+					b.Set("exported_"+name, metric.Get(name)).Set(name, pod)
+				}
 			}
 			return b.Labels()
 		}, at, v)
