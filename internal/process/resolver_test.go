@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"syscall"
 	"testing"
 	"testing/fstest"
@@ -223,21 +222,6 @@ func TestResolverReadsAProcessOnce(t *testing.T) {
 	p.put(70, 600, "/kubepods/pod"+other+"/"+id)
 	if uid, _ := one(r.PodOf(70)); uid == pod {
 		t.Errorf("%q for the id of another process", uid)
-	}
-}
-
-// BenchmarkPodOf resolves processes of this machine's own, as every read does.
-func BenchmarkPodOf(b *testing.B) {
-	r := process.NewResolver(os.DirFS("/proc"))
-	pid := uint32(os.Getpid())
-	if _, err := r.PodOf(pid); err != nil {
-		b.Skipf("missing host process ids: %v", err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.PodOf(pid); err != nil {
-			b.Fatal(err)
-		}
 	}
 }
 

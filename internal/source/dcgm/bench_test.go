@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	godcgm "github.com/NVIDIA/go-dcgm/pkg/dcgm"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
@@ -48,28 +46,6 @@ func denseWorld() ([]string, *gpu.Plan) {
 	return lines, plan
 }
 
-// BenchmarkReadFakeDCGM56x76 is one cycle over the test library through this package.
-func BenchmarkReadFakeDCGM56x76(b *testing.B) {
-	for name, remote := range map[string]string{"embedded": "", "remote": "10.0.0.9:5555"} {
-		b.Run(name, func(b *testing.B) {
-			lines, plan := denseWorld()
-			e := fakedcgm.New(b, lines...)
-			s := open(b, e, plan, dcgm.Options{Remote: engineAt(remote)})
-			var batch gpu.Batch
-			cycle(b, s, &batch)
-			before := total(e.Calls())
-			b.ReportAllocs()
-			b.ResetTimer()
-			n := 0
-			for b.Loop() {
-				cycle(b, s, &batch)
-				n++
-			}
-			b.ReportMetric(float64(total(e.Calls())-before)/float64(n), "calls/op")
-		})
-	}
-}
-
 func cycle(t testing.TB, s *dcgm.Session, batch *gpu.Batch) {
 	batch.Reset()
 	if err := s.Read(context.Background(), batch); err != nil {
@@ -78,35 +54,6 @@ func cycle(t testing.TB, s *dcgm.Session, batch *gpu.Batch) {
 	if want := benchInstances * benchFields; len(batch.Samples) != want {
 		t.Fatalf("%d samples, want %d", len(batch.Samples), want)
 	}
-}
-
-// BenchmarkReadGoDCGM56x76 is the same data read with go-dcgm's own call, for comparison.
-func BenchmarkReadGoDCGM56x76(b *testing.B) {
-	lines, plan := denseWorld()
-	e := fakedcgm.New(b, lines...)
-	open(b, e, plan, dcgm.Options{})
-	var entities []godcgm.GroupEntityPair
-	for i := range benchInstances {
-		entities = append(entities, godcgm.GroupEntityPair{EntityGroupId: godcgm.FE_GPU_I, EntityId: uint(100 + i)})
-	}
-	var ids []godcgm.Short
-	for i := range plan.Fields {
-		ids = append(ids, godcgm.Short(plan.Fields[i].ID))
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		values, err := godcgm.EntitiesGetLatestValues(entities, ids, 0)
-		if err != nil || len(values) != benchInstances*benchFields {
-			b.Fatal(len(values), err)
-		}
-	}
-}
-
-func total(calls map[string]int64) (n int64) {
-	for _, c := range calls {
-		n += c
-	}
-	return n
 }
 
 // A cycle allocates little, and resident memory does not grow with cycles.
