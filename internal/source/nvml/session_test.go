@@ -414,49 +414,6 @@ func TestLastGPULost(t *testing.T) {
 	}
 }
 
-func TestDriverReplaced(t *testing.T) {
-	src, world := source(t)
-	plan := planOf(t, 100)
-	s := open(t, src, plan)
-	read(t, s, plan)
-	world.Play(t, "driver 18")
-	var b gpu.Batch
-	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) {
-		t.Errorf("Read: %v, want gpu.ErrLost", err)
-	}
-	if !errors.Is(s.Err(), gpu.ErrLost) {
-		t.Errorf("Err() = %v, want gpu.ErrLost", s.Err())
-	}
-}
-
-// A call that does not return keeps the Read, and nothing else calls the driver meanwhile. When it
-// returns, the session goes on.
-func TestHangingCall(t *testing.T) {
-	src, world := source(t, "gpus 1")
-	plan := planOf(t, 150, 230)
-	s := open(t, src, plan)
-	world.Play(t, "gpus 1", "hang nvmlDeviceGetTemperature")
-	var b gpu.Batch
-	done := make(chan error, 1)
-	go func() { done <- s.Read(context.Background(), &b) }()
-	eventually(t, "the call's hanging", func() bool { return world.Ledger(t)["hanging"] == 1 })
-	select {
-	case err := <-done:
-		t.Fatalf("Read returned while the driver did not: %v", err)
-	default:
-	}
-	world.Play(t, "gpus 1")
-	if err := <-done; err != nil {
-		t.Errorf("Read: %v", err)
-	}
-	if got := results(s.Topology(), plan, &b); got["GPU 0 DCGM_FI_DEV_GPU_TEMP"] != "30" {
-		t.Errorf("after the hang: %v", got)
-	}
-	if n := world.Ledger(t)["most-at-once"]; n != 1 {
-		t.Errorf("%d calls at once, want 1", n)
-	}
-}
-
 func TestUnsupportedIsAskedSlowly(t *testing.T) {
 	src, world := source(t, "gpus 1") // no fan, no retired pages
 	plan := planOf(t, 191, 390, 100)
