@@ -284,6 +284,7 @@ func TestOpenErrors(t *testing.T) {
 	}{
 		{"driver not loaded", []string{"driver 9"}, nil, gpu.ErrUnavailable, "not loaded"},
 		{"driver of another version", []string{"driver 18"}, nil, gpu.ErrVersion, "version"},
+		{"driver that does not start", []string{"fail nvmlInit_v2 999"}, nil, nil, "nvmlInit_v2"},
 		{"no GPU", []string{"gpus 0"}, nil, gpu.ErrUnavailable, "no GPU"},
 		{"nothing selected", nil, func(p *gpu.Plan) { p.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{7}} }, gpu.ErrUnavailable, "--devices"},
 		{"every GPU lost", []string{"gpu 0 lost", "gpu 1 lost"}, nil, gpu.ErrLost, "GPU 0"},
@@ -411,6 +412,21 @@ func TestLastGPULost(t *testing.T) {
 	}
 	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) {
 		t.Errorf("Read after the end: %v, want gpu.ErrLost", err)
+	}
+}
+
+func TestDriverReplaced(t *testing.T) {
+	src, world := source(t)
+	plan := planOf(t, 100)
+	s := open(t, src, plan)
+	read(t, s, plan)
+	world.Play(t, "driver 18")
+	var b gpu.Batch
+	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("Read: %v, want gpu.ErrLost", err)
+	}
+	if !errors.Is(s.Err(), gpu.ErrLost) {
+		t.Errorf("Err() = %v, want gpu.ErrLost", s.Err())
 	}
 }
 
