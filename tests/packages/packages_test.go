@@ -4,17 +4,11 @@ package packages
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -27,6 +21,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/selfsigned"
 )
 
 const (
@@ -224,7 +219,7 @@ func TestDebianTakesThePlaceOfOthers(t *testing.T) {
 func (m *machine) serves() {
 	t := m.t
 	t.Helper()
-	certificate, key := pair(t)
+	certificate, key := selfsigned.Pair(t)
 	for name, content := range map[string]string{
 		"tls.crt": certificate, "tls.key": key,
 		"web.yaml": "tls_server_config:\n  cert_file: tls.crt\n  key_file: tls.key\n",
@@ -280,28 +275,6 @@ func within(try func() error) error {
 			return err
 		}
 	}
-}
-
-// pair returns a certificate for loopback and its key.
-func pair(t *testing.T) (certificate, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
 }
 
 // reads runs a program of this machine that reads a package.

@@ -1,14 +1,8 @@
 package process
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"maps"
-	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,10 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/selfsigned"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/reference"
 )
 
@@ -94,7 +88,7 @@ func inFolder(t *testing.T, w reference.Workload) (args, env []string) {
 			t.Fatal(err)
 		}
 	}
-	cert, key := certificate(t)
+	cert, key := selfsigned.Pair(t)
 	for _, name := range []string{"tls.crt", "tls.key", "ca.crt"} {
 		put(filepath.Join(dir, "tls", name), map[bool]string{true: key, false: cert}[name == "tls.key"])
 	}
@@ -108,26 +102,6 @@ func inFolder(t *testing.T, w reference.Workload) (args, env []string) {
 		args = append(args, move(a))
 	}
 	return args, env
-}
-
-// certificate returns a certificate that is its own authority, and its key.
-func certificate(t *testing.T) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
 // TestOddSettingsServe holds that settings which contradict each other, or say little, end no
