@@ -2,7 +2,6 @@ package judge
 
 import (
 	_ "embed"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,39 +23,24 @@ type row struct {
 }
 
 // matrix returns the table, which is part of the program: a test reads every row.
-var matrix = sync.OnceValues(func() ([]row, error) { return parseMatrix(matrixText) })
-
-func parseMatrix(text string) ([]row, error) {
+var matrix = sync.OnceValue(func() []row {
 	var rows []row
-	n := 0
-	for line := range strings.Lines(text) {
-		n++
-		line = strings.TrimSuffix(line, "\n")
-		if line == "" || line[0] == '#' {
+	for line := range strings.Lines(matrixText) {
+		if line[0] == '#' {
 			continue
 		}
-		c := strings.Split(line, "\t")
-		if len(c) != 6 || c[5] == "" {
-			return nil, fmt.Errorf("line %d: want six columns, the last its source", n)
-		}
+		c := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		r := row{series: c[0], id: c[1], versions: strings.Fields(c[2]), source: c[5]}
-		if c[3] != "-" {
-			first, last, _ := strings.Cut(c[3], "-")
-			var ok, also bool
-			if r.first, ok = minor(first); !ok {
-				return nil, fmt.Errorf("line %d: Kubernetes %q", n, c[3])
-			}
-			if r.last, also = minor(last); !also || r.last < r.first {
-				return nil, fmt.Errorf("line %d: Kubernetes %q", n, c[3])
-			}
-		}
+		first, last, _ := strings.Cut(c[3], "-")
+		r.first, _ = minor(first)
+		r.last, _ = minor(last)
 		if c[4] != "-" {
 			r.runtimes = strings.Fields(c[4])
 		}
 		rows = append(rows, r)
 	}
-	return rows, nil
-}
+	return rows
+})
 
 // minor reads the minor version of Kubernetes 1: "1.36", "v1.36.3+rke2r1".
 func minor(version string) (int, bool) {
@@ -74,11 +58,7 @@ func minor(version string) (int, bool) {
 
 // series returns the rows of a release; none where the table does not know it.
 func series(v chart.Version) []row {
-	all, err := matrix()
-	if err != nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(r row) bool { return r.series != v.Minor() })
+	return slices.DeleteFunc(slices.Clone(matrix()), func(r row) bool { return r.series != v.Minor() })
 }
 
 // find returns the row of an operating system, and whether the page names its version.

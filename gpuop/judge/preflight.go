@@ -97,7 +97,6 @@ func (s system) String() string { return strings.TrimSpace(s.id + " " + s.versio
 const (
 	labelID      = nfdPrefix + "system-os_release.ID"
 	labelVersion = nfdPrefix + "system-os_release.VERSION_ID"
-	labelKernel  = nfdPrefix + "kernel-version.full"
 )
 
 // withoutMonitors is the first release that gets ready without the definition of ServiceMonitors, and whose
@@ -166,10 +165,6 @@ func (j *judge) driverOS() {
 		}
 	}
 	precompiled := j.is("driver.usePrecompiled")
-	mixed := ""
-	if precompiled {
-		mixed = j.oneKernelTwoSystems()
-	}
 	switch {
 	case drivers == 0:
 		v.Reason = "every node with GPUs brings its own driver"
@@ -183,9 +178,6 @@ func (j *judge) driverOS() {
 	case os.id == "":
 		v.State, v.Reason = report.Failed, fmt.Sprintf("the operating system of %s, the first node with GPUs, is not known, and the operator stops: NFD has set no %s", first.Name, labelID)
 		v.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
-	case mixed != "":
-		v.State, v.Reason = report.Failed, mixed
-		v.Fix = "kubectl get nodes -L " + labelKernel + "," + labelVersion
 	case len(wrong) > 0:
 		for _, n := range wrong {
 			s, _ := systemOf(n)
@@ -211,22 +203,6 @@ func (j *judge) driverOS() {
 		}
 	}
 	j.add(v)
-}
-
-// oneKernelTwoSystems follows getKernelVersionsMap: precompiled drivers have an image for each kernel, and of one
-// kernel no two systems. It says where that is not so. The system in the image's name is that of the first node all
-// the same.
-func (j *judge) oneKernelTwoSystems() (reason string) {
-	kernels := map[string]string{}
-	for _, n := range j.gpu {
-		kernel := cmp.Or(n.Labels[labelKernel], n.Status.NodeInfo.KernelVersion)
-		s, _ := systemOf(n)
-		if have, found := kernels[kernel]; found && have != s.id+s.version {
-			reason = fmt.Sprintf("%s has the kernel %s with %s, another node with %s: the operator refuses that", n.Name, kernel, s.id+s.version, have)
-		}
-		kernels[kernel] = s.id + s.version
-	}
-	return reason
 }
 
 // counts lists "2 with ubuntu22.04, 1 with rhel9".

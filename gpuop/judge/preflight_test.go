@@ -260,8 +260,6 @@ func TestJudge(t *testing.T) {
 		}, want: []string{"failed device-plugin"}},
 		"mixed systems, own drivers":   {values: values("driver.enabled", false), change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }},
 		"mixed systems, NVIDIADrivers": {values: values("driver.nvidiaDriverCRD.enabled", true), change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }},
-		"mixed systems, precompiled, one kernel": {values: values("driver.usePrecompiled", true), change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") },
-			want: []string{"failed driver-os"}},
 		"mixed systems, precompiled": {values: values("driver.usePrecompiled", true), change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			of(s, "gpu-2").Labels["feature.node.kubernetes.io/kernel-version.full"] = "5.14.0"
