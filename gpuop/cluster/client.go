@@ -33,11 +33,11 @@ import (
 
 // The bounds of requests.
 const (
-	// DefaultTimeout is how long the server may take to answer at first.
+	// DefaultTimeout is the limit of the server's first answer.
 	DefaultTimeout = 5 * time.Second
 	// pageTimeout bounds one page: 500 large pods over a slow line.
 	pageTimeout = 30 * time.Second
-	// pluginTimeout is what a credential plugin of the kubeconfig may take beside, which requests a token
+	// pluginTimeout is the time of a credential plugin of the kubeconfig, which requests a token
 	// of a cloud or has somebody log in.
 	pluginTimeout = 60 * time.Second
 )
@@ -51,7 +51,7 @@ type Options struct {
 	Context string
 	// Namespace is where the operator runs; empty means that it is found.
 	Namespace string
-	// Timeout is how long the server may take to answer at all; 0 means DefaultTimeout.
+	// Timeout is the limit of the server's first answer; 0 means DefaultTimeout.
 	Timeout time.Duration
 	// ManagedFields keeps who set which field, of all kinds but nodes and pods.
 	ManagedFields bool
@@ -175,7 +175,7 @@ func (c *Client) version(ctx context.Context) (string, error) {
 	return info.GitVersion, nil
 }
 
-// patience is how long the first answer may take.
+// patience is the limit of the first answer.
 func (c *Client) patience() time.Duration {
 	if c.config.ExecProvider != nil {
 		return c.opt.Timeout + pluginTimeout
@@ -210,7 +210,7 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("%w: %s: %s", ErrUnreachable, c.Server(), why)
 }
 
-// answered reports whether err is what an API server said: the line is fine.
+// answered reports whether err is an API server's answer: the line is fine.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code != 0
@@ -237,7 +237,7 @@ func (c *Client) Label(ctx context.Context, node, key, value string) error {
 	return c.refusal(request.Do(ctx).Error(), "label node "+node)
 }
 
-// refusal says what could not be done; the server's own sentence names verb, resource and user.
+// refusal names the action that failed; the server's own sentence names verb, resource and user.
 func (c *Client) refusal(err error, what string) error {
 	switch {
 	case err == nil:

@@ -37,7 +37,7 @@ const (
 	maxValues = 12_000_000
 )
 
-// A Folder is what was gathered of a cluster: the folder or archive (.tar, .tar.gz, .tgz) that NVIDIA's
+// A Folder holds the gathered objects of a cluster: the folder or archive (.tar, .tar.gz, .tgz) that NVIDIA's
 // must-gather script leaves, or files of kubectl get -o yaml or json.
 type Folder struct {
 	path string
@@ -73,7 +73,7 @@ func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 
 // A gathering is one Read on its way.
 type gathering struct {
-	// bytes and values are what was read.
+	// bytes and values count the input.
 	bytes, values int
 	state         *State
 	trim          *trimmer
@@ -239,7 +239,7 @@ func (g *gathering) documents(name string, data []byte) error {
 	}
 }
 
-// linesOf are where an object stands, and behind it the items of a list.
+// linesOf returns the line of an object, and behind it those of a list's items.
 func linesOf(root *yaml.Node) []int {
 	lines := []int{root.Line}
 	for i := 0; i+1 < len(root.Content); i += 2 {

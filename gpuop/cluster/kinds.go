@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A list is how one kind is listed by an API server, found in a folder, and kept in a State.
+// A list describes one kind: its path at an API server, its files in a folder, its field of a State.
 type list struct {
 	// kind is the objects' own, with its group: "nvidia.com/ClusterPolicy".
 	kind string

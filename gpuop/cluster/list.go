@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// pageSize is what a page holds, as kubectl's --chunk-size does.
+	// pageSize is the number of objects in a page, kubectl's --chunk-size.
 	pageSize = 500
 	// largePage is for kinds whose objects are large: a release's Secret is up to 1 MiB.
 	largePage = 25
-	// restarts is how often a list whose continuation expired (410 Gone) begins again.
+	// restarts limits the new beginnings of a list whose continuation expired (410 Gone).
 	restarts = 2
-	// attempts is how often a page is requested of a server that does not answer, and between pause.
+	// attempts limits the requests for a page of a server that does not answer, and between is the pause.
 	attempts = 3
 	between  = time.Second
 	// parallel bounds the kinds that are listed at once.
@@ -127,7 +127,7 @@ func (r *reading) list(ctx context.Context, k Kind) error {
 	return nil
 }
 
-// missing says why a list is.
+// missing explains the lack of a list.
 func missing(k Kind, err error) Missing {
 	m := Missing{Kind: k, Verb: "list", Why: Failed, Detail: firstLine(err)}
 	switch {

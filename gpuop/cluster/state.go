@@ -41,7 +41,7 @@ const (
 // A Missing is a kind that was requested and could not be read.
 type Missing struct {
 	Kind Kind
-	// Verb is what was refused or failed: "list", "get".
+	// Verb is the request that was refused or failed: "list", "get".
 	Verb string
 	// Why is Forbidden, Absent, Unread, Failed or Partial.
 	Why Why
@@ -78,7 +78,7 @@ func (s *State) Lacks(k Kind) *Missing {
 	return &Missing{Kind: k, Why: Unread, Detail: string(k) + " were not read"}
 }
 
-// A State is what was read at one time. A list that was not requested, or is missing, is nil; one that
+// A State holds the objects of a cluster at one time. A list that was not requested, or is missing, is nil; one that
 // was read and is empty is not nil. Objects are trimmed: managedFields only where drift needs
 // them (of nodes and ConfigMaps when the labels and the data whose age is judged were written), of
 // pods the fields that judging needs. Callers own it and may change it.
@@ -94,10 +94,10 @@ type State struct {
 	Namespace string
 
 	Nodes []corev1.Node
-	// Pods are those that request a GPU, run on a node with a GPU, or are in Namespace.
+	// Pods request a GPU, run on a node with a GPU, or are in Namespace.
 	Pods       []corev1.Pod
 	DaemonSets []appsv1.DaemonSet
-	// ConfigMaps are those of Namespace.
+	// ConfigMaps are Namespace's.
 	ConfigMaps      []corev1.ConfigMap
 	Namespaces      []corev1.Namespace
 	Quotas          []corev1.ResourceQuota
@@ -114,7 +114,7 @@ type State struct {
 	Missing []Missing
 }
 
-// A Source is what a State is read from.
+// A Source reads States.
 type Source interface {
 	// Read lists the kinds. An error means that nothing could be read: it wraps ErrUnreachable or
 	// ErrInput, or is the context's.

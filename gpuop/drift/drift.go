@@ -14,9 +14,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Options say what was intended.
+// Options are the intentions.
 type Options struct {
-	// Table is what is known of the chart.
+	// Table has the facts of the chart.
 	Table *chart.Table
 	// Intended are the values of all files and flags, merged; nil where none were given, and then the
 	// release is the intention.
@@ -28,12 +28,12 @@ type Options struct {
 	Release string
 }
 
-// Kinds are what Judge reads; managedFields are needed.
+// Kinds returns the kinds of objects that Judge needs, with managedFields.
 func Kinds() []cluster.Kind {
 	return []cluster.Kind{cluster.Pods, cluster.Secrets, cluster.ConfigMaps, cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters, cluster.DaemonSets}
 }
 
-// helmTimeout is how long helm waits for an operation by default: one that is pending for longer was
+// helmTimeout is helm's default limit of an operation: one that is pending for longer was
 // interrupted.
 const helmTimeout = 5 * time.Minute
 
@@ -80,7 +80,7 @@ func Judge(s *cluster.State, o Options) []report.Row {
 	return j.rows
 }
 
-// add appends a row for what was seen. Since when it is so, is when that was written, unless it is as intended.
+// add appends a row with its evidence, whose time begins a state that is not as intended.
 func (j *judging) add(seen report.Evidence, state report.State, id, subject, reason, next, source string) *report.Row {
 	v := report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next, Source: source, Evidence: seen}
 	if state != report.OK && seen.Kind != "list" {

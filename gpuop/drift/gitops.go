@@ -27,7 +27,7 @@ func (c controller) String() string {
 	return c.kind + " " + c.namespace + "/" + c.name
 }
 
-// change says where the values are changed.
+// change returns the way to change the values.
 func (c controller) change() string {
 	if c.kind == "HelmRelease" {
 		return fmt.Sprintf("change spec.values of %s where its manifest is kept, then: flux reconcile helmrelease %s -n %s", c, c.name, c.namespace)
@@ -35,7 +35,7 @@ func (c controller) change() string {
 	return fmt.Sprintf("change the values of %s where they are kept, then: argocd app sync %s", c, c.name)
 }
 
-// revert says how what the controller wrote is put back.
+// revert returns the command that restores the controller's objects.
 func (c controller) revert() string {
 	if c.kind == "HelmRelease" {
 		return fmt.Sprintf("flux reconcile helmrelease %s -n %s --force", c.name, c.namespace)
@@ -43,7 +43,7 @@ func (c controller) revert() string {
 	return "argocd app sync " + c.name
 }
 
-// controllers finds what owns the ClusterPolicies, by the marks that Flux and Argo CD leave on them.
+// controllers finds the owners of the ClusterPolicies, by the marks that Flux and Argo CD leave on them.
 func controllers(s *cluster.State) []controller {
 	var out []controller
 	for i := range s.ClusterPolicies {

@@ -37,12 +37,12 @@ type Release struct {
 	Description string
 	// Deployed is when the operation began; zero where it is not known.
 	Deployed time.Time
-	// Chart and App are the chart's version and that of the operator in it.
+	// Chart and App are the versions of the chart and of the operator in it.
 	Chart, App string
-	// Config is what was given to Helm, Defaults the chart's own values.Yaml; those of subcharts are
+	// Config has the user's values, Defaults the chart's own values.yaml; those of subcharts are
 	// not stored.
 	Config, Defaults map[string]any
-	// Objects are those of the manifest.
+	// Objects are the manifest's.
 	Objects []map[string]any
 	// Writer is the field manager of the Secret: helm, or a controller that drives it.
 	Writer Owner
@@ -123,7 +123,7 @@ func objects(manifest string) ([]map[string]any, error) {
 // id names the revision: "gpu-operator revision 3".
 func (r *Release) id() string { return fmt.Sprintf("%s revision %d", r.Name, r.Revision) }
 
-// seen is what was seen of the revision.
+// seen returns the revision as evidence.
 func (r *Release) seen() report.Evidence {
 	return report.Seen("release", "Secret/sh.helm.release.v1."+r.Name+".v"+revision(r), "status %s, chart %s", r.Status, r.Chart).At(r.Deployed)
 }
@@ -134,7 +134,7 @@ func (r *Release) version(table *chart.Table) (chart.Version, bool) {
 	return v, err == nil && r.Chart != ""
 }
 
-// value is what the templates saw at a path: what was given, the chart's default, that of a subchart.
+// value returns the effective value at a path: the user's, else the chart's default, else a subchart's.
 func (r *Release) value(table *chart.Table, path chart.Path) (any, bool) {
 	if v, found := get(r.Config, path...); found {
 		return v, v != nil

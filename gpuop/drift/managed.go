@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// An Owner is who wrote a field last, as metadata.managedFields says it. Its zero value is unknown.
+// An Owner is the last writer of a field by metadata.managedFields. Its zero value is unknown.
 type Owner struct {
 	// Manager is the field manager's name: helm, gpu-operator, kubectl-edit.
 	Manager string
@@ -35,7 +35,7 @@ func (o Owner) String() string {
 	return s
 }
 
-// seen is what was seen of a field that the owner wrote, whose value is shown as in a sentence.
+// seen returns a field of the owner as evidence, with its value as a sentence shows it.
 func (o Owner) seen(object, field, value string) report.Evidence {
 	return report.Seen("field", object, "%s: %s, written by %s", field, value, o).At(o.Time)
 }
@@ -49,7 +49,7 @@ func ownerIn(e metav1.ManagedFieldsEntry) Owner {
 	return o
 }
 
-// owned is the end of a sentence that says who owns a field with this value.
+// owned ends a sentence with the owner of a field with this value.
 func owned(entries []metav1.ManagedFieldsEntry, o Owner, value any) string {
 	switch {
 	case o.Manager != "":

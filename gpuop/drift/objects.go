@@ -82,11 +82,11 @@ func (j *judging) find(kind, name, namespace string) (live *unstructured.Unstruc
 		u.SetManagedFields(c.ManagedFields)
 		return u, true
 	}
-	// the state has those of the operator's namespace alone
+	// the state has the ConfigMaps of the operator's namespace alone
 	return nil, j.ConfigMaps != nil && namespace == j.Namespace
 }
 
-// A fieldDiff walks a manifest's fields and those of the object in the cluster.
+// A fieldDiff compares a manifest's fields with the object's in the cluster.
 type fieldDiff struct {
 	*judging
 	release *Release

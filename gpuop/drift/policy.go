@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// version is that of the operator which runs or which wrote the ClusterPolicy; zero where nothing says
-// it.
+// version returns the version of the running operator, or of the chart that wrote the ClusterPolicy; zero
+// if unknown.
 func (j *judging) version(p *unstructured.Unstructured) chart.Version {
 	words := []string{p.GetLabels()["app.kubernetes.io/version"], strings.TrimPrefix(p.GetLabels()["helm.sh/chart"], "gpu-operator-")}
 	for i := range j.Pods {

@@ -22,7 +22,7 @@ const (
 // libcuda is the driver's library, whose name ends in the driver's version.
 var libcuda = regexp.MustCompile(`/libcuda\.so\.(\d{3,4}\.\d+(?:\.\d+)?)$`)
 
-// libraryDirs are where the driver's libraries are under its root.
+// libraryDirs are the folders of the driver's libraries under its root.
 var libraryDirs = []string{"/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib"}
 
 // libraryIn returns the version of the driver's libraries under a root of the node, "" without.
@@ -91,7 +91,7 @@ var shipped = [...]struct{ cuda, driver string }{
 	{"12.3", "545.23.06"}, {"12.2", "535.54.03"}, {"12.1", "530.30.02"}, {"12.0", "525.60.13"}, {"11.8", "520.61.05"},
 }
 
-// minors are the drivers from which on every toolkit of a major version runs, with the limits of minor
+// minors are the oldest drivers for each major version of the toolkit, with the limits of minor
 // version compatibility. Each row is one of the table that sourceMinor names.
 var minors = [...]struct{ major, branch int }{{13, 580}, {12, 525}, {11, 450}}
 

@@ -15,7 +15,7 @@ import (
 // ErrRoot is wrapped by Inspect where the root is no folder with a node's files.
 var ErrRoot = errors.New("no root of a node")
 
-// Options are what Inspect needs beside the files.
+// Options name the root, the time and the version of CUDA.
 type Options struct {
 	// Root is the folder in which the node's root is mounted, or to which its files were copied; empty
 	// means "/".
@@ -54,7 +54,7 @@ func inspect(r root, opt Options) (report.Report, error) {
 	return report.Report{Judged: true, Title: r.path, At: opt.At, Rows: n.rows}, nil
 }
 
-// A node is what is known of it while it is judged: each step reads what those before it found.
+// A node collects findings while it is judged: each step reads those of the steps before it.
 type node struct {
 	root
 	opt  Options

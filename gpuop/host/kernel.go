@@ -119,7 +119,7 @@ func (n *node) driver() {
 	}
 }
 
-// proprietary reports what the proprietary module does not serve and the driver container enables.
+// proprietary reports features that the driver container enables and the proprietary module lacks.
 func (n *node) proprietary() {
 	if text, err := n.read("/run/nvidia/validations/.driver-ctr-ready"); err == nil && strings.Contains(text, "GDS_ENABLED: true") {
 		n.add("driver-open-module", report.Warning, "GPUDirect Storage", "gds is enabled, and nvidia-fs since v2.17.5 needs the open kernel module; the proprietary one is loaded",
@@ -132,7 +132,7 @@ var moduleDirs = []string{
 	"/updates/dkms", "/updates", "/extra", "/extra/nvidia", "/kernel/drivers/video", "/kernel/nvidia", "/weak-updates/nvidia",
 }
 
-// whyNotLoaded says what the node has of a driver.
+// whyNotLoaded explains a missing kernel module by the node's files.
 func (n *node) whyNotLoaded() (reason, next string) {
 	const container = "kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr"
 	release, err := n.read("/proc/sys/kernel/osrelease")

@@ -27,7 +27,7 @@ type handled struct {
 	file    string
 }
 
-// A configured is what the files of a container runtime say when they are merged.
+// A configured is the merged configuration of a container runtime.
 type configured struct {
 	files    []string
 	runtimes map[string]handled

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// validationDir is where the operator's validator writes its files.
+	// validationDir is the folder of the operator's validator.
 	validationDir = "/run/nvidia/validations"
-	// driverDir is where the operator's driver container has its root, unless hostPaths.driverInstallDir names
+	// driverDir is the root of the operator's driver container, unless hostPaths.driverInstallDir names
 	// another folder.
 	driverDir = "/run/nvidia/driver"
 
@@ -49,7 +49,7 @@ type operand struct {
 	other string
 	// flag is the key of .driver-ctr-ready that says whether the operand is enabled; empty where there is none.
 	flag string
-	// missing says what waits while the operand is not ready.
+	// missing is the consequence while the operand is not ready.
 	missing string
 }
 
@@ -83,7 +83,7 @@ func OperandNames() []string {
 	return names
 }
 
-// validations are what the validator's files say.
+// validations are the content of the validator's files.
 type validations struct {
 	// workload is the node's type of workload, for containers where the files do not say.
 	workload string
@@ -92,7 +92,7 @@ type validations struct {
 	driverRoot  string
 	// container says that a driver container of the operator has reported ready.
 	container bool
-	// flags are those of the driver container.
+	// flags are the driver container's.
 	flags map[string]bool
 	// partial are sentences about files whose content is not as the validator writes it.
 	partial []string

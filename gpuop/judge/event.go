@@ -12,25 +12,25 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A diagnosis is what an event says of pods that do not come to be.
+// A diagnosis is the meaning of an event about pods that do not come to be.
 type diagnosis struct {
-	// cause is what diagnoses of one cause have alike.
+	// cause is the same for diagnoses of one cause.
 	cause, reason, next, source string
 	evidence                    report.Evidence
 }
 
-// A symptom is how an event's message names its cause. Sources: kube-controller-manager's and the kubelet's
+// A symptom finds a cause in an event's message. Sources: kube-controller-manager's and the kubelet's
 // own messages, containerd and CRI-O.
 type symptom struct {
 	cause   string
 	message *regexp.Regexp
-	// reason says what that means, with %s for the first group of message.
+	// reason is a sentence for people, with %s for the first group of message.
 	reason string
 	// next is a command, with %s for the operator's namespace.
 	next, source string
 }
 
-// refusals are why the API server takes no pod of a DaemonSet.
+// refusals are the symptoms of a DaemonSet whose pods the API server refuses.
 var refusals = []symptom{
 	{"pod-security", regexp.MustCompile(`violates PodSecurity "([^"]+)"`), "Pod Security admission refuses the pods: the namespace enforces %s, and the operands are privileged",
 		"kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged", "Kubernetes documentation, Pod Security admission"},
@@ -42,7 +42,7 @@ var refusals = []symptom{
 	{"refused", regexp.MustCompile(`()`), "the API server takes no pod of it", "kubectl get events -n %s --field-selector reason=FailedCreate", "Kubernetes documentation, DaemonSet"},
 }
 
-// sandboxes are why the kubelet makes no sandbox for a pod.
+// sandboxes are the symptoms of a pod without a sandbox.
 var sandboxes = []symptom{
 	{"handler", regexp.MustCompile(`no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
 		"the container runtime of the node has no handler %s", "sudo gpuop node  # on the node, reads the runtime's configuration; namespace %s", "containerd, CRI-O: runtime handlers"},
@@ -73,7 +73,7 @@ func evidenceOf(e *corev1.Event) report.Evidence {
 	return v
 }
 
-// diagnose says what an event means by the first symptom that fits.
+// diagnose returns the diagnosis by the first symptom that fits.
 func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 	for _, s := range symptoms {
 		m := s.message.FindStringSubmatch(e.Message)
@@ -95,7 +95,7 @@ func (d *diagnosis) explain(v *report.Row) {
 	v.State, v.Reason, v.Fix, v.Source, v.Cause, v.Evidence = report.Failed, d.reason, d.next, d.source, d.cause, d.evidence
 }
 
-// refused says why the API server takes no pod of a DaemonSet; nil where no event says so.
+// refused diagnoses the newest refusal of a DaemonSet's pods; nil without an event.
 func (j *judge) refused(set operandSet) *diagnosis {
 	if e := j.event("DaemonSet", set.Name, "FailedCreate"); e != nil {
 		return j.diagnose(e, refusals)

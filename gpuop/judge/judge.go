@@ -67,9 +67,9 @@ const (
 	sourceNode      = "Kubernetes documentation, node status"
 )
 
-// Options say what is intended.
+// Options are the intentions.
 type Options struct {
-	// Table is what is known of the chart.
+	// Table has the facts of the chart.
 	Table *chart.Table
 	// Release is the chart's release; zero means the one that is installed, and else the newest.
 	Release chart.Version
@@ -78,7 +78,7 @@ type Options struct {
 	Values []map[string]any
 }
 
-// A command is who asks.
+// A command asks some of the questions.
 type command uint8
 
 const (
@@ -86,7 +86,7 @@ const (
 	verify
 )
 
-// kinds are what the commands read of a cluster.
+// kinds are read of a cluster by each command.
 var kinds = map[command][]cluster.Kind{
 	preflight: {
 		cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.Namespaces, cluster.Quotas, cluster.CRDs,
@@ -98,10 +98,10 @@ var kinds = map[command][]cluster.Kind{
 	},
 }
 
-// PreflightKinds are what Preflight reads of a cluster.
+// PreflightKinds returns the kinds of objects that Preflight needs.
 func PreflightKinds() []cluster.Kind { return kinds[preflight] }
 
-// VerifyKinds are what Verify and Prepare read of a cluster.
+// VerifyKinds returns the kinds of objects that Verify and Prepare need.
 func VerifyKinds() []cluster.Kind { return kinds[verify] }
 
 // checks are the questions in the order in which their rows depend on each other, with the commands that ask them.
@@ -271,7 +271,7 @@ type operandSet struct {
 	component string
 }
 
-// componentOf is what follows nvidia.com/gpu.deploy. in the DaemonSet's nodeSelector; empty where
+// componentOf returns the ending of nvidia.com/gpu.deploy. in the DaemonSet's nodeSelector; empty where
 // the DaemonSet is no operand's. The component client marks other programs' DaemonSets.
 func componentOf(d *appsv1.DaemonSet) string {
 	for _, key := range slices.Sorted(maps.Keys(d.Spec.Template.Spec.NodeSelector)) {
@@ -322,7 +322,7 @@ func (j *judge) get(path string) any {
 
 func (j *judge) is(path string) bool { b, _ := j.get(path).(bool); return b }
 
-// text is what is set; empty where it is left open.
+// text returns a setting as text; empty where it is left open.
 func (j *judge) text(path string) string {
 	if v := j.set(path); v != nil {
 		return fmt.Sprint(v)
@@ -330,7 +330,7 @@ func (j *judge) text(path string) string {
 	return ""
 }
 
-// tolerations returns those of a list of the settings, as it is written.
+// tolerations reads a list of tolerations in the settings.
 func (j *judge) tolerations(path string) []node.Toleration {
 	list, _ := j.get(path).([]any)
 	var out []node.Toleration
@@ -501,7 +501,7 @@ func owners(fields []metav1.ManagedFieldsEntry, path ...string) []time.Time {
 	return times
 }
 
-// labelWritten is when a label of a node had its value at the latest; zero where that is not known.
+// labelWritten returns the latest time at which a label of a node got its value; zero if unknown.
 // A client that changes a value takes it from those that owned it, so that every owner has seen this
 // value: the earliest of their times is the nearest.
 func labelWritten(n *corev1.Node, label string) time.Time {

@@ -13,7 +13,7 @@ import (
 //go:embed matrix.txt
 var matrixText string
 
-// A row is what the documentation says of one operating system.
+// A row has the documentation's facts of one operating system.
 type row struct {
 	series, id  string
 	versions    []string // "*" is any

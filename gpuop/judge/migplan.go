@@ -260,7 +260,7 @@ func (p *planner) gpus() ([]mig.GPU, error) {
 	return nil, fmt.Errorf("the labels count %s MIG devices, and the config in force (%q) does not say how many of them are one GPU", p.kube.Labels[mig.WholeGPU+".count"], config)
 }
 
-// predict says what the node will show.
+// predict adds rows of the node's future resources and labels.
 func (p *planner) predict(before, after []mig.GPU) {
 	strategy := p.text("mig.strategy")
 	if strategy == "" {
@@ -302,7 +302,7 @@ func (p *planner) predict(before, after []mig.GPU) {
 	}
 }
 
-// resourcesOf are the GPU resources of which a node has some to allocate.
+// resourcesOf returns the allocatable GPU resources of a node.
 func resourcesOf(n *corev1.Node) map[string]int {
 	all := map[string]int{}
 	for name, q := range n.Status.Allocatable {
@@ -418,7 +418,7 @@ func (p *planner) operates(q *corev1.Pod) bool {
 	return strings.HasPrefix(q.Labels["app"], "nvidia-") && strings.HasSuffix(q.Labels["app"], "-validator")
 }
 
-// held names what a pod has requested.
+// held names the GPU resources of a pod.
 func held(q *corev1.Pod) string {
 	all := map[string]int{}
 	for _, c := range q.Spec.Containers {
@@ -445,7 +445,7 @@ func (p *planner) evictsClients() bool {
 	return err != nil || !v.Before(first)
 }
 
-// evict is how a pod is taken away, or made one that the MIG manager takes away.
+// evict returns the command that removes a pod, or lets the MIG manager remove it.
 func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 	switch {
 	case owner == nil || owner.Kind != "DaemonSet":

@@ -21,11 +21,11 @@ import (
 type nodeJudge struct {
 	*judge
 	kube *corev1.Node
-	// of is what package node reads of it.
+	// of is the node in the form of package node.
 	of *node.Node
-	// operandPods are those of the operator's namespace on the node.
+	// operandPods are the pods of the operator's namespace on the node.
 	operandPods []*corev1.Pod
-	// changing says what is under way on the node, so that what differs may come right by itself:
+	// changing names a change that is under way, after which differences may come right by themselves:
 	// "the MIG change", "the driver upgrade"; empty where nothing is.
 	changing string
 	// stuck is the command that starts a MIG change again that has stopped; empty where none has.
@@ -148,10 +148,10 @@ func (w *nodeJudge) discovered() bool {
 	return true
 }
 
-// useOfNodes are the values of the label that names what a node is for.
+// useOfNodes are the values of the label nvidia.com/gpu.workload.config.
 var useOfNodes = []string{"container", "vm-passthrough", "vm-vgpu"}
 
-// workload is what a node is for: its label where it is a known value, and else the default.
+// workload returns the use of a node: its label where it is a known value, and else the default.
 // Source: gpu-operator controllers/state_manager.go, getWorkloadConfig.
 func (j *judge) workload(n *corev1.Node) string {
 	if j.is("sandboxWorkloads.enabled") {
@@ -211,7 +211,7 @@ func (w *nodeJudge) upgrade() bool {
 	return true
 }
 
-// noDriverPod says why the node is to run no driver pod; empty where it is to.
+// noDriverPod returns the reason why the node needs no driver pod; empty if it needs one.
 func (w *nodeJudge) noDriverPod() string {
 	switch value := w.kube.Labels[labelDriver]; {
 	case value == preInstalled || value == "false":
@@ -363,7 +363,7 @@ func (w *nodeJudge) wantsContainers() bool {
 	return w.policy != nil && w.kube.Labels[labelPresent] == "true" && !w.forMachines(w.kube)
 }
 
-// A pause is what keeps an operand away from a node for a while, by a word in the value of its deploy label.
+// A pause keeps an operand away from a node for a while, by a word in the value of its deploy label.
 type pause struct {
 	word, change string
 	// state is the label that says how the change goes; done and failed are its values at the end.
@@ -609,7 +609,7 @@ func (w *nodeJudge) unlike(set operandSet) string {
 	return fmt.Sprintf("DaemonSet/%s selects %s", set.Name, strings.Join(terms, "; "))
 }
 
-// firstBroken is the row that names the link from which the others wait; nil where none is broken.
+// firstBroken returns a row for the link that the others wait for; nil where none is broken.
 func (w *nodeJudge) firstBroken() *report.Row {
 	i := slices.IndexFunc(w.links, bad)
 	if i < 0 {
@@ -695,7 +695,7 @@ func found(f report.Row) report.Row {
 	return v
 }
 
-// settling says what is under way, after which the resources may come right by themselves; empty
+// settling names a change that is under way, after which the resources may come right; empty
 // where nothing is.
 func (w *nodeJudge) settling() string {
 	if w.changing != "" {

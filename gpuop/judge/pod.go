@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A podState is what a pod is doing, as a row without its ID and subject.
+// A podState is the state of a pod, as a row without its ID and subject.
 type podState struct {
 	report.Row
 	// blames is the component that the pod waits for; empty where it waits for none.
@@ -29,7 +29,7 @@ var broken = []string{
 	"CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError", "PostStartHookError",
 }
 
-// podStateOf says what a pod does, and the next step unless it is ready.
+// podStateOf judges a pod, with the next step unless it is ready.
 func podStateOf(p *corev1.Pod) (s podState) {
 	s.Fix, s.Since = fmt.Sprintf("kubectl describe pod -n %s %s", p.Namespace, p.Name), p.CreationTimestamp.Time
 	s.Evidence = report.Seen("status", "Pod/"+p.Name, "phase %s", cmp.Or(string(p.Status.Phase), "unknown"))
@@ -176,7 +176,7 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	}
 }
 
-// containerState is what was seen of a container.
+// containerState returns a container's state as evidence.
 func containerState(p *corev1.Pod, c *corev1.ContainerStatus) report.Evidence {
 	text := "not started"
 	switch state := c.State; {
@@ -234,7 +234,7 @@ func because(reason, message string) string {
 	return ""
 }
 
-// An awaited is what an init container waits for, and the component that brings it about; the
+// An awaited is the condition of an init container, and the component that brings it about; the
 // component is empty where no operand does.
 type awaited struct{ what, component string }
 

@@ -96,10 +96,10 @@ func (w *nodeJudge) stale(differs bool) {
 	w.add(v)
 }
 
-// An expectation is what the node is to show.
+// An expectation is a prediction for a node.
 type expectation struct {
 	sharing.Prediction
-	// gpus are what it was predicted from.
+	// gpus are the basis of the prediction.
 	gpus []mig.GPU
 	// divided says that the prediction follows a MIG config, not the devices that the labels show;
 	// by names where the config is written.
@@ -158,7 +158,7 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 	w.stale(differs)
 }
 
-// isDevice reports whether a resource is one that the device plugin advertises: a GPU, a share of one, or a MIG device.
+// isDevice reports whether the device plugin advertises a resource: a GPU, a share of one, or a MIG device.
 // Others of nvidia.com are network devices.
 func isDevice(name string) bool {
 	name = strings.TrimSuffix(name, ".shared")
@@ -209,7 +209,7 @@ func (w *nodeJudge) labels(want *expectation, wrong report.State, suffix string)
 	w.add(v)
 }
 
-// basis says what was predicted from: the GPUs, how they are divided and how they are shared.
+// basis names the basis of the prediction: the GPUs, their MIG config and their sharing config.
 func (e *expectation) basis(w *nodeJudge) string {
 	text := fmt.Sprintf("%d × %s", len(e.gpus), e.gpus[0].Product)
 	if e.divided {

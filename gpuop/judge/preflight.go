@@ -89,7 +89,7 @@ func (j *judge) gpuNodes() {
 // A system is an operating system as the operator's driver images name it.
 type system struct{ id, version string }
 
-// tag is what the operator puts into the driver's image tag.
+// tag returns the system's part of the driver's image tag.
 func (s system) tag(v chart.Version) string { return v.SystemTag(s.id, s.version) }
 
 func (s system) String() string { return strings.TrimSpace(s.id + " " + s.version) }
@@ -103,14 +103,14 @@ const (
 // driver manager evicts clients.
 var withoutMonitors, _ = chart.ParseVersion("v26.7.0")
 
-// images are how a node's status names an operating system; NFD's labels say it better.
+// images are the names of operating systems in a node's status; NFD's labels are preferred.
 var images = []struct{ prefix, id string }{
 	{"Ubuntu ", "ubuntu"}, {"Red Hat Enterprise Linux ", "rhel"}, {"Rocky Linux ", "rocky"},
 	{"Oracle Linux Server ", "ol"}, {"SUSE Linux Enterprise Server ", "sles"}, {"Debian GNU/Linux ", "debian"}, {"Amazon Linux ", "amzn"},
 	{"Container-Optimized OS", "cos"}, {"Bottlerocket OS ", "bottlerocket"}, {"Talos", "talos"}, {"Flatcar ", "flatcar"},
 }
 
-// rhcos is how the status of a node names the system of OpenShift. Its os-release names RHEL since OpenShift 4.19.
+// rhcos begins the name of OpenShift's system in a node's status. Its os-release names RHEL since OpenShift 4.19.
 const rhcos = "Red Hat Enterprise Linux CoreOS "
 
 // systemOf returns a node's operating system, by NFD's labels or its status.
@@ -136,7 +136,7 @@ func systemOf(n *corev1.Node) (s system, labeled bool) {
 	return system{}, false
 }
 
-// systemSeen is what was seen of a node's operating system.
+// systemSeen returns a node's operating system as evidence.
 func systemSeen(n *corev1.Node) report.Evidence {
 	return report.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID], labelVersion, n.Labels[labelVersion])
 }
@@ -542,8 +542,8 @@ func makeClient(namespace, name string) string {
 	return fmt.Sprintf(`kubectl patch daemonset -n %s %s -p '{"spec":{"template":{"spec":{"nodeSelector":{"%s":"true"}}}}}'`, namespace, name, labelClient)
 }
 
-// usesGPU says how a pod sees GPUs that it has not requested: a folder of the host that it mounts, or a variable of its
-// environment; "" where it does not.
+// usesGPU returns the way in which a pod sees GPUs without a request: a mounted folder of the host, or a
+// variable of its environment; "" where it does not.
 func usesGPU(s *corev1.PodSpec) string {
 	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
 		for _, e := range c.Env {
@@ -632,7 +632,7 @@ func (w *nodeJudge) supported() bool {
 	return true
 }
 
-// tolerant is what tolerates some taints alone, by the setting or the object that says which.
+// tolerant is a kind of pods, with its tolerations and the setting or object that lists them.
 type tolerant struct {
 	path, what string
 	have       []node.Toleration

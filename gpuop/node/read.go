@@ -18,13 +18,13 @@ var ErrNode = errors.New("not a Node")
 // ErrTaint is returned for a taint that cannot be read.
 var ErrTaint = errors.New("unreadable taint")
 
-// Node is what matters here of a Kubernetes Node.
+// Node has the fields of a Kubernetes Node that are judged.
 type Node struct {
 	Name   string
 	Labels map[string]string
 	// Capacity and Allocatable are quantities as they are written, of every vendor.
 	Capacity, Allocatable map[string]string
-	// Taints are those that stay; Kubernetes takes its own away when the trouble is over.
+	// Taints are the lasting ones; Kubernetes takes its own away when the trouble is over.
 	Taints []Taint
 	// System are the rows of kubectl describe's System Info, by their names: "Kubelet Version". It is
 	// read from that text alone.

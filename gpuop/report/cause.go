@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// maxSubjects is how many subjects a row names.
+// maxSubjects limits the subjects that a row names.
 const maxSubjects = 4
 
 // Together makes one row of the rows of one cause, in the place of the first; it lists their subjects and

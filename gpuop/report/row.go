@@ -112,20 +112,20 @@ type Row struct {
 	Source string `json:"source,omitempty"`
 }
 
-// Evidence is what was seen of an object.
+// Evidence is an observation of an object.
 type Evidence struct {
-	// Kind is what it was seen in: "event", "taint", "label", "status", "condition", "spec", "field", "setting", "list",
+	// Kind is the part of the object: "event", "taint", "label", "status", "condition", "spec", "field", "setting", "list",
 	// "answer" and the like.
 	Kind string `json:"kind"`
-	// Object is what it was seen of, as kind/name, or the resource of a list.
+	// Object is the object as kind/name, or the resource of a list.
 	Object string `json:"object"`
-	// Text is what it says, word for word.
+	// Text is the observation, word for word.
 	Text string `json:"text"`
-	// Time is when it was seen last; zero where that is not known.
+	// Time is the last time of the observation; zero if unknown.
 	Time time.Time `json:"time,omitzero"`
 }
 
-// Seen is what was seen of an object at no known time.
+// Seen returns evidence without a time.
 func Seen(kind, object, format string, args ...any) Evidence {
 	return Evidence{Kind: kind, Object: object, Text: fmt.Sprintf(format, args...)}
 }
@@ -136,15 +136,15 @@ func (e Evidence) At(t time.Time) Evidence {
 	return e
 }
 
-// A Report is what was found. Its zero value is empty, and about files.
+// A Report is a list of rows. Its zero value is empty, and about files.
 type Report struct {
 	// Judged says that the rows are about a cluster or a node, where OK is worth a row.
 	Judged bool `json:"-"`
 	// Start shows first which row to begin with.
 	Start bool `json:"-"`
-	// Title says what was judged: a cluster's server, a folder, a node.
+	// Title names the cluster's server, the folder or the node.
 	Title string `json:"title,omitempty"`
-	// At is when it was read.
+	// At is the time of the reading.
 	At   time.Time `json:"at,omitzero"`
 	Rows []Row     `json:"findings"`
 }

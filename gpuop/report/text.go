@@ -128,7 +128,7 @@ func (r *Report) writeRow(out *bufio.Writer, style Style, row Row, lines bool) {
 	}
 }
 
-// A branch is what is shown under one heading.
+// A branch is the rows under one heading.
 type branch struct {
 	nodes []string // empty for files and for the cluster
 	rows  []Row
