@@ -56,7 +56,7 @@ type remedy struct {
 
 var remedies = []remedy{
 	{name: "`--hostname-label=both`", arg: "--hostname-label=both"},
-	{name: "lines in the counters file", arg: "--collectors=" + withLines},
+	{name: "lines in the counters file", arg: withLines},
 	{name: "`--vocabulary=both`", arg: "--vocabulary=both"},
 	{name: "[opencost.yml](../deployment/rules/compat/opencost.yml)", rules: "opencost.yml"},
 	{name: "[jobstats.yml](../deployment/rules/compat/jobstats.yml)", rules: "jobstats.yml"},
@@ -64,8 +64,8 @@ var remedies = []remedy{
 	{name: "`--kubernetes-virtual-gpus`", arg: "--kubernetes-virtual-gpus"},
 }
 
-// withLines is a counters file that has the lines of all metrics in the data file beside the default ones.
-const withLines = "lines.csv"
+// withLines names a counters file that has the lines of all metrics in the data file beside the default ones.
+const withLines = "--collectors=lines.csv"
 
 // A rig makes each world once.
 type rig struct {
@@ -93,7 +93,7 @@ func (r *rig) world(k *kind, way string, with ...remedy) *world {
 	}
 	key := k.name + " " + strings.Join(args, " ")
 	if r.pages[key] == nil {
-		r.pages[key], r.times[key] = pages(r.t, k, args...)
+		r.pages[key], r.times[key] = scraped(r.t, k, args...)
 	}
 	of := key + way + strings.Join(rules, " ")
 	if r.worlds[of] == nil {

@@ -3,31 +3,26 @@ package consumers
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
@@ -96,8 +91,8 @@ type world struct {
 
 func (w *world) now() time.Time { return w.ends[len(w.ends)-1] }
 
-// pages returns the pages of a node under settings of the exporter, and their times.
-func pages(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.Time) {
+// scraped returns the pages of a node under settings of the exporter, and their times.
+func scraped(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.Time) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		machine, err := sim.ParseNode(strings.NewReader("name: x\ndriver: 570.124.06\ncuda: 12080\n"+k.node), k.name)
@@ -109,51 +104,16 @@ func pages(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.T
 		if err != nil {
 			t.Fatal(err)
 		}
-		env := func(name string) (string, bool) { return nodeName, name == "NODE_NAME" }
-		cfg, err := config.Parse(args, env, os.ReadFile)
-		if err != nil {
-			t.Fatal(err)
+		run := pages.Run{Source: source, Args: args, Host: nodeName, Counters: etc.Default(), Interval: scrapeInterval}
+		if slices.Contains(args, withLines) {
+			run.Counters = moreLines(t)
 		}
-		content := etc.Default()
-		if cfg.Metrics.File == withLines {
-			content = moreLines(t)
-		}
-		set, err := app.ParseCounters(cfg, cfg.Metrics.File, content)
-		if err != nil || len(set.Problems) > 0 {
-			t.Fatal(err, set.Problems)
-		}
-		plan, err := set.Plan(cfg, scrapeInterval)
-		if err != nil {
-			t.Fatal(err)
-		}
-		registry := prometheus.NewRegistry()
-		options := app.EncoderOptions(cfg, slog.New(slog.DiscardHandler))
-		if cfg.Web.ExporterMetrics {
-			options.Trailer = func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) }
-		}
-		encoder := exposition.NewEncoder(options)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		l := loop.New(loop.Options{
-			PodOf: source.PodOf, VirtualGPUs: cfg.Kubernetes.VirtualGPUs,
-			Strict: cfg.Metrics.Compatibility == config.CompatibilityStrict,
-			Options: collector.Options{
-				Source: collector.SourceOf(source.Open), Plan: plan, Attributors: []collector.Attributor{source},
-				Registerer: registry,
-				Publish: func(s *gpu.Snapshot) {
-					if s.Topology == nil {
-						return
-					}
-					list, times = append(list, bytes.Clone(encoder.Encode(s).Bytes())), append(times, time.Now())
-					if len(list) == scrapes {
-						cancel()
-					}
-				},
-			},
+		run.Each(t, func(s *gpu.Snapshot, page []byte) bool {
+			if s.Topology != nil {
+				list, times = append(list, bytes.Clone(page)), append(times, time.Now())
+			}
+			return len(list) < scrapes
 		})
-		if err := l.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
 	})
 	return list, times
 }

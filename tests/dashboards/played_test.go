@@ -1,24 +1,19 @@
 package dashboards
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	promclient "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
@@ -74,41 +69,25 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	requests, _, err := counters.Parse(bytes.NewReader(m.file), "counters.csv")
-	if err != nil {
-		t.Fatal(err)
+	run := pages.Run{Source: source, Host: m.host, Counters: m.file, Interval: scrapeInterval, Trailer: m.trailer}
+	// Links, switches and CPUs, which no panel shows one by one, would be a quarter of the time.
+	run.Args = []string{"--vocabulary=" + m.vocabulary.String(), "--switch-devices=g:99", "--cpu-devices=g:99"}
+	if m.host == "" {
+		run.Args = append(run.Args, "--no-hostname")
 	}
-	requests = counters.Translate(requests, m.vocabulary, true)
-	own := promclient.NewRegistry()
-	build := promclient.NewGauge(promclient.GaugeOpts{Name: "dcgm_exporter_build_info", ConstLabels: promclient.Labels{"version": "v0.1.0"}, Help: "As app has it."})
-	build.Set(1)
-	own.MustRegister(build)
-	encoder := exposition.NewEncoder(exposition.Options{Hostname: m.host, OwnersApart: m.apart, Trailer: func(dst []byte) []byte {
-		return append(loop.AppendGathered(t, dst, own), m.trailer...)
-	}})
-	w.begin = time.Now()
-	attributor := collector.Attributor(source)
+	if m.apart {
+		run.Args = append(run.Args, "--owner-labels=info")
+	}
 	if m.tenants != nil {
-		attributor = &m
+		run.Owners = &m
 	}
-	l := loop.New(loop.Options{PodOf: source.PodOf, OwnersApart: m.apart, Options: collector.Options{
-		Source:      collector.SourceOf(source.Open),
-		Plan:        counters.NewPlan(requests, counters.PlanOptions{Interval: scrapeInterval, Devices: gpu.Selector{Flex: true}}),
-		Attributors: []collector.Attributor{attributor},
-		Registerer:  own,
-		Publish: func(s *gpu.Snapshot) {
-			if s.Topology == nil && m.host == "" {
-				return
-			}
-			page := encoder.Encode(s)
-			w.take(t, m.host, m.pod, page.Bytes(), time.Now())
-		},
-	}})
-	ctx, cancel := context.WithTimeout(t.Context(), length+time.Second)
-	defer cancel()
-	if err := l.Run(ctx); err != nil {
-		t.Errorf("%s: %v", m.host, err)
-	}
+	w.begin = time.Now()
+	run.Each(t, func(s *gpu.Snapshot, page []byte) bool {
+		if s.Topology != nil || m.host != "" {
+			w.take(t, m.host, m.pod, page, time.Now())
+		}
+		return time.Since(w.begin) < length
+	})
 	w.end = time.Now()
 }
 

@@ -41,7 +41,8 @@ func (s *Storage) Append(key string, metric func() labels.Labels, at time.Time, 
 	series.Floats = append(series.Floats, promql.FPoint{T: at.UnixMilli(), F: v})
 }
 
-// Stale ends the series that of selects and that have no sample at a time or later, as a scrape does whose page lacks them.
+// Stale ends the series that of selects and that have no sample at a time or later, as a scrape does whose page lacks
+// them.
 func (s *Storage) Stale(at time.Time, of func(labels.Labels) bool) {
 	for _, series := range s.Series {
 		last := series.Floats[len(series.Floats)-1]

@@ -1,0 +1,82 @@
+// Package pages makes the pages of a simulated node as the exporter does, for tests that read what is served.
+package pages
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+// A Run is an exporter of a simulated node.
+type Run struct {
+	Source   *sim.Source
+	Owners   collector.Attributor // nil for the node's own
+	Args     []string             // settings, as a command line has them
+	Host     string               // the host label
+	Counters []byte               // a counters file
+	Interval time.Duration
+	Trailer  string // of each page, behind the series of the exporter itself
+}
+
+// Each calls see with each snapshot and its page, which is valid until see returns, for as long as see returns true. It
+// runs in a bubble.
+func (r Run) Each(t *testing.T, see func(*gpu.Snapshot, []byte) bool) {
+	t.Helper()
+	env := func(name string) (string, bool) { return r.Host, name == "NODE_NAME" }
+	cfg, err := config.Parse(r.Args, env, os.ReadFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := app.ParseCounters(cfg, "counters.csv", r.Counters)
+	if err != nil || len(set.Problems) > 0 {
+		t.Fatal(err, set.Problems)
+	}
+	plan, err := set.Plan(cfg, r.Interval)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "dcgm_exporter_build_info", ConstLabels: prometheus.Labels{"version": "v0.1.0"}, Help: "As app has it.",
+	})
+	build.Set(1)
+	registry.MustRegister(build)
+	options := app.EncoderOptions(cfg, slog.New(slog.DiscardHandler))
+	if cfg.Web.ExporterMetrics {
+		options.Trailer = func(dst []byte) []byte { return append(loop.AppendGathered(t, dst, registry), r.Trailer...) }
+	}
+	owners := r.Owners
+	if owners == nil {
+		owners = r.Source
+	}
+	encoder := exposition.NewEncoder(options)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l := loop.New(loop.Options{
+		PodOf: r.Source.PodOf, VirtualGPUs: options.VirtualGPUs, OwnersApart: options.OwnersApart, Strict: options.Strict.On,
+		Options: collector.Options{
+			Source: collector.SourceOf(r.Source.Open), Plan: plan,
+			Attributors: []collector.Attributor{owners}, Registerer: registry,
+			Publish: func(s *gpu.Snapshot) {
+				if ctx.Err() == nil && !see(s, encoder.Encode(s).Bytes()) {
+					cancel()
+				}
+			},
+		},
+	})
+	if err := l.Run(ctx); err != nil {
+		t.Errorf("%s: %v", r.Host, err)
+	}
+}
