@@ -81,13 +81,22 @@ func TestWhatTheAPIServerKnowsOfPods(t *testing.T) {
 		"/apis/resource.k8s.io/v1/resourceslices": list(map[string]any{
 			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": map[string]any{"name": "s"},
 			"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "n"}, "devices": []any{
-				map[string]any{"name": "gpu-1", "attributes": map[string]any{"uuid": map[string]any{"string": "GPU-1"}}},
+				map[string]any{
+					"name": "gpu-1", "attributes": map[string]any{"uuid": map[string]any{"string": "GPU-1"}},
+					"capacity": map[string]any{"memory": map[string]any{"value": "80Gi"}}, "allowMultipleAllocations": true,
+				},
 			}},
 		}),
+		"/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims/claim": map[string]any{
+			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": map[string]any{"namespace": "ml", "name": "claim"},
+			"status": map[string]any{"allocation": map[string]any{"devices": map[string]any{"results": []any{map[string]any{
+				"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1", "shareID": "s", "consumedCapacity": map[string]any{"memory": "20Gi"},
+			}}}}},
+		},
 		"/api/v1/nodes/n": map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "n"}},
 	})
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a",
-		kubelet.Container("c", "nvidia.com/gpu", uuid), kubelet.Claiming("d", "ml", "claim", "gpu.nvidia.com", "n", "gpu-1", ""))))
+		kubelet.Container("c", "nvidia.com/gpu", uuid), kubelet.Claiming("d", "ml", "claim", "gpu.nvidia.com", "n", "gpu-1", "s"))))
 	cfg := parse(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfig},
 		"--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--kubernetes-enable-dra",
 		"--kubernetes-pod-label-allowlist-regex=^team$", "--pod-resources-kubelet-socket", k.Socket())
@@ -105,65 +114,17 @@ func TestWhatTheAPIServerKnowsOfPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := []string{labels(owners, 0), labels(owners, 1)}
-		if got[0] == wants[0] && got[1] == wants[1] {
+		part := 0.0 // of the GPU that the claim shares
+		for _, o := range owners.UseOf(1).Owners {
+			part = o.Part
+		}
+		if got[0] == wants[0] && got[1] == wants[1] && part == 0.25 {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("labels:\n%s\nexpected:\n%s", strings.Join(got, "\n"), strings.Join(wants, "\n"))
-		}
-	}
-}
-
-// Two pods share a GPU by capacity: a slice of the API server says how much there is, and claims how much they consume.
-func TestClaimsOfShares(t *testing.T) {
-	claim := func(name, share, consumed string) map[string]any {
-		return map[string]any{
-			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": map[string]any{"namespace": "ml", "name": name},
-			"status": map[string]any{"allocation": map[string]any{"devices": map[string]any{"results": []any{map[string]any{
-				"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0", "shareID": share, "consumedCapacity": map[string]any{"memory": consumed},
-			}}}}},
-		}
-	}
-	const claims = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims/"
-	kubeconfig := cluster(t, map[string]any{
-		"/apis/resource.k8s.io/v1/resourceslices": list(map[string]any{
-			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": map[string]any{"name": "s"},
-			"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "n"}, "devices": []any{map[string]any{
-				"name": "gpu-0", "attributes": map[string]any{"uuid": map[string]any{"string": "GPU-0"}},
-				"capacity": map[string]any{"memory": map[string]any{"value": "80Gi"}}, "allowMultipleAllocations": true,
-			}}},
-		}),
-		claims + "quarter": claim("quarter", "s-1", "20Gi"),
-		claims + "rest":    claim("rest", "s-2", "60Gi"),
-	})
-	k := kubelet.Start(t, kubelet.Lists(
-		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "quarter", "gpu.nvidia.com", "n", "gpu-0", "s-1")),
-		kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "rest", "gpu.nvidia.com", "n", "gpu-0", "s-2"))))
-	cfg := parse(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfig},
-		"--kubernetes", "--kubernetes-enable-dra", "--pod-resources-kubelet-socket", k.Socket())
-	mapper := app.Pods(t.Context(), cfg)
-	defer mapper.Close()
-	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}})
-	deadline, tick := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
-	defer tick.Stop()
-	for {
-		owners, err := mapper.Attribute(t.Context(), topology)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := ""
-		for _, o := range owners.UseOf(0).Owners {
-			got += fmt.Sprint(o.Pod, " ", o.Part, " ")
-		}
-		if got == "a 0.25 b 0.75 " {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("parts %s", got)
+			t.Fatalf("%v, and labels:\n%s\nexpected 0.25 and:\n%s", part, strings.Join(got, "\n"), strings.Join(wants, "\n"))
 		}
 	}
 }
