@@ -25,8 +25,8 @@ func (d xidDetail) compare(e xidDetail) int {
 }
 
 func (d xidDetail) labels() []gpu.Label {
-	return present(codeLabel("xid", d.code), gpu.Label{Name: "unit", Value: d.Unit}, gpu.Label{Name: "subcode", Value: d.SubCode},
-		gpu.Label{Name: "link", Value: d.Link}, gpu.Label{Name: "severity", Value: d.Severity}, gpu.Label{Name: "action", Value: d.Action})
+	return labelsOf("xid", codeName(d.code), "unit", d.Unit, "subcode", d.SubCode, "link", d.Link, "severity", d.Severity,
+		"action", d.Action)
 }
 
 func compareSXIDs(a, b gpu.SXID) int {
@@ -36,24 +36,30 @@ func compareSXIDs(a, b gpu.SXID) int {
 
 // sxidLabels are the labels of an SXID. The switch has the number of the driver, which the kernel's log names it by.
 func sxidLabels(s gpu.SXID) []gpu.Label {
-	nvswitch := gpu.Label{Name: "nvswitch", Value: "nvswitch" + strconv.FormatUint(uint64(s.Switch), 10)}
+	nvswitch := "nvswitch" + strconv.FormatUint(uint64(s.Switch), 10)
 	if s.Code == otherXIDs {
-		nvswitch.Value = ""
+		nvswitch = ""
 	}
-	return present(nvswitch, codeLabel("sxid", s.Code), gpu.Label{Name: "severity", Value: s.Severity}, gpu.Label{Name: "link", Value: s.Link})
+	return labelsOf("nvswitch", nvswitch, "sxid", codeName(s.Code), "severity", s.Severity, "link", s.Link)
 }
 
-// present returns the labels that have a value.
-func present(labels ...gpu.Label) []gpu.Label {
-	return slices.DeleteFunc(labels, func(l gpu.Label) bool { return l.Value == "" })
+// labelsOf returns the labels of names and values in turn, without those that have no value.
+func labelsOf(pairs ...string) []gpu.Label {
+	var labels []gpu.Label
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			labels = append(labels, gpu.Label{Name: pairs[i], Value: pairs[i+1]})
+		}
+	}
+	return labels
 }
 
-// codeLabel is the label of a code; "other" for otherXIDs.
-func codeLabel(name string, code int64) gpu.Label {
+// codeName is the value of the label of a code.
+func codeName(code int64) string {
 	if code == otherXIDs {
-		return gpu.Label{Name: name, Value: "other"}
+		return "other"
 	}
-	return gpu.Label{Name: name, Value: strconv.FormatInt(code, 10)}
+	return strconv.FormatInt(code, 10)
 }
 
 // A tally counts events by a key, in the order of the keys.

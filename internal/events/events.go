@@ -18,7 +18,8 @@ type Options struct {
 	XIDWindow, ClockEventsWindow time.Duration
 	// KernelLog is the witness of XIDs while it is read; nil for none.
 	KernelLog KernelLog
-	// Strict leaves out the gauge of a GPU before its first XID where the engine has no sample of it, as dcgm-exporter does.
+	// Strict leaves out the gauge of a GPU before its first XID where the engine has no sample of it, as dcgm-exporter does, and
+	// what only the kernel's log knows.
 	Strict bool
 	// OwnersApart leaves the owners of XIDs to XIDOwners, a family of its own.
 	OwnersApart bool

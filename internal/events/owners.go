@@ -29,7 +29,7 @@ func (x xid) compare(y xid) int {
 
 // labels returns the labels of a series of the XID.
 func (x xid) labels() []gpu.Label {
-	code := codeLabel("xid", x.code)
+	code := gpu.Label{Name: "xid", Value: codeName(x.code)}
 	if x.instance == wholeGPU {
 		return []gpu.Label{code}
 	}
@@ -181,7 +181,8 @@ func (o *owners) lastSeen(series []gpu.Series, row int) []gpu.Series {
 func (o *ownerXIDs) lastSeen(series []gpu.Series, row int) []gpu.Series {
 	for _, c := range o.counts {
 		if c.last > 0 {
-			series = append(series, gpu.Series{Row: row, Labels: c.labels, NoOwner: true, Owner: o.labels, Value: gpu.Float(float64(c.last) / 1e9)})
+			at := gpu.Float(float64(c.last) / 1e9)
+			series = append(series, gpu.Series{Row: row, Labels: c.labels, NoOwner: true, Owner: o.labels, Value: at})
 		}
 	}
 	return series

@@ -150,6 +150,22 @@ A verdict that cannot be right is 0, and its label ` + "`corrected`" + ` says wh
 ` + "`--compatibility=strict`" + ` corrects nothing and has the family of GPUs alone. The other two, and ` + "`corrected`" + `, are experimental.
 `
 
+// xids says where the families of XIDs come from, and when they are wrong.
+const xids = `
+### XIDs and SXIDs
+
+| family | where it comes from | when it is wrong |
+|---|---|---|
+| ` + "`DCGM_EXP_XID_ERRORS_COUNT`, `DCGM_EXP_XID_ERRORS_TOTAL`" + ` | the kernel's log while it is read (` + "`--xid-kernel-log`" + `), else DCGM or NVML | an XID of the moment at which one gives way to another: [adr/0022](adr/0022-one-witness-of-an-xid.md) |
+| ` + "`DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS`" + ` | the same, since the exporter started, with the owner of that time | as those |
+| ` + "`dcgm_gpu_xid_last_seen_timestamp_seconds`" + ` | all of them, and of the time before the start what the kernel's log has of this boot, and DCGM of its last minutes | lines that the kernel has overwritten; the log's clock drifts by seconds a day; without the log nothing from before NVML was opened |
+| ` + "`DCGM_EXP_XID_DETAILS_TOTAL`" + ` | lines of the kernel's log alone: of XIDs 144 to 150 the word of the unit, the bits 20 to 25 of the first number as ` + "`subcode`" + `, and the link; of 154 the action by its number | an XID that was injected is not told from others; link -1 is no link and has no label; a line of another form is in ` + "`dcgm_exporter_kernel_log_unparsed_total`" + ` |
+| ` + "`DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL`" + ` | lines of the kernel's log alone, up to NVSwitches of H100 and H200: later ones have no SXIDs | ` + "`nvswitch`" + ` is the driver's number (` + "`nvidia-nvswitch3`" + `), which need not be DCGM's |
+
+Of one GPU, or of all switches, 128 combinations of labels have a series; others are counted as ` + "`other`" + `. The last three are not
+served under ` + "`--compatibility=strict`" + `; details are experimental.
+`
+
 const fabric = `
 ### The fabric
 
@@ -241,7 +257,7 @@ and its owner beside their own, those of health the labels of their switch, card
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n",
 			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), cmp.Or(strings.Join(of, ", "), "–"), w.from(d.Name, d.Type), cell(d.Help))
 	}
-	b.WriteString(health + fabric + `
+	b.WriteString(health + xids + fabric + `
 ## Who uses what
 
 They come where owners are known ([attribution.md](attribution.md)); [Shared GPUs](attribution.md#shared-gpus) says how they are reckoned. They are the

@@ -152,11 +152,11 @@ func TestLinesAreReportedOnce(t *testing.T) {
 		r := run(t, of(d))
 		r.expect(t, "past 13@-1s", "past 31@-50m0s", "past 62@0s")
 		time.Sleep(20 * time.Second)
-		d.live <- record(9, time.Hour+13*time.Second, 79)
-		d.live <- record(10, time.Hour+14*time.Second, 0)
+		d.live <- record(11, time.Hour+13*time.Second, 79)
+		d.live <- record(12, time.Hour+14*time.Second, 0)
 		r.expect(t, "79@20s")
 		r.expect(t)
-		r.series(t, "dcgm_exporter_kernel_log_lost_total", "records 0", "xids 0")
+		r.series(t, "dcgm_exporter_kernel_log_lost_total", "records 2", "xids 0")
 	})
 }
 

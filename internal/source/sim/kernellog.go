@@ -75,14 +75,14 @@ func (s *Source) xidLine(f *fault, ref deviceRef, xid int64) string {
 
 // sxidLine returns the driver's line about an error of an NVSwitch, or of one of its links.
 func sxidLine(f *fault, ref deviceRef, sxid int64) string {
-	severity, link, id := "Fatal", "", ref.id
+	severity, link, bus := "Fatal", "", strings.ToLower(busID(0xc1, ref.id)[len("0000"):])
 	if f.Result == "warn" {
 		severity = "Non-fatal"
 	}
 	if ref.kind == gpu.KindNVLink {
 		link = fmt.Sprintf(", Link %02d", ref.sub)
 	}
-	return fmt.Sprintf("nvidia-nvswitch%d: SXid (PCI:%s): %05d, %s%s of the scenario", id, strings.ToLower(busID(0xc1, id)[len("0000"):]), sxid, severity, link)
+	return fmt.Sprintf("nvidia-nvswitch%d: SXid (PCI:%s): %05d, %s%s of the scenario", ref.id, bus, sxid, severity, link)
 }
 
 // Read returns the next record once it is written, and fs.ErrClosed after Close.

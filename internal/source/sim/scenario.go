@@ -253,7 +253,7 @@ func (f *fault) parseDevices() error {
 		}):
 			return fmt.Errorf("device %q has none of the health watches %s", name, strings.Join(f.Watches, ", "))
 		case f.Kind == faultSXID && ref.kind != gpu.KindNVSwitch && ref.of != gpu.KindNVSwitch:
-			return fmt.Errorf("device %q, fault %s is about switches and their links, such as \"nvswitch 1\" and \"nvswitch 1/7\"", name, f.Kind)
+			return fmt.Errorf("device %q, fault %s is about \"nvswitch 1\" and links such as \"nvswitch 1/7\"", name, f.Kind)
 		case ref.kind != gpu.KindNVLink && f.Kind == faultLink:
 			return fmt.Errorf("device %q, fault %s is about links such as \"nvlink 0/4\" and \"nvswitch 1/7\"", name, f.Kind)
 		}
