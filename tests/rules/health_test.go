@@ -47,6 +47,15 @@ func linksDown(links ...int) (lines []string) {
 	return lines
 }
 
+// linkNames returns the first links of GPU 0 as a scenario names them.
+func linkNames(n int) string {
+	var names []string
+	for link := range n {
+		names = append(names, fmt.Sprint("nvlink 0/", link))
+	}
+	return strings.Join(names, ", ")
+}
+
 // all are the links of an A100.
 var all = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
 
@@ -150,6 +159,12 @@ var healthCases = []struct {
 		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN boot 0"}, alerts: []string{"GPUNVLinkDown"},
 	},
 	{
+		name:   "a link of an NVSwitch is down",
+		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "switch 1 links=36", "incident switch:1 0x800 20 14"),
+		node:   "nvswitch", faults: `{fault: health, devices: [nvswitch 1], watches: [NVSWITCH_FATAL], code: DCGM_FR_NVLINK_DOWN}`,
+		findings: []string{"nvswitch NVSWITCH_FATAL DCGM_FR_NVLINK_DOWN  20"}, alerts: []string{"GPUNVLinkDown"},
+	},
+	{
 		name:   "fatal error of an NVSwitch",
 		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "switch 0 links=36", "switch 1 links=36", "incident switch:1 0x800 20 15"),
 		node:   "nvswitch", faults: `{fault: health, devices: [nvswitch 1], watches: [NVSWITCH_FATAL]}`,
@@ -173,6 +188,17 @@ var healthCases = []struct {
 		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0xffffffff 20 120"),
 		node:   "h100x8", faults: `{fault: health, devices: ["1"], watches: [ALL]}`,
 		findings: []string{"gpu ALL DCGM_FR_FALLEN_OFF_BUS  20"}, alerts: []string{"GPUHealthFailed"},
+	},
+	{
+		name: "a GPU is lost",
+		node: "h100x8", faults: `{fault: gpu-lost, devices: ["1"]}`,
+		alerts: []string{"GPULost"},
+	},
+	{
+		name: "a bridge whose links were up fails whole",
+		node: "a100-mig", faults: `{fault: repartition, devices: ["0", "1"]}, {fault: health, at: 5m, devices: ["0"], watches: [NVLINK]}, ` +
+			`{fault: link-down, at: 5m, devices: [` + linkNames(12) + `]}`,
+		alerts: []string{"GPUNVLinkDown"},
 	},
 	{
 		name:   "links under MIG, engine 4.4",
@@ -292,7 +318,8 @@ const (
 	nodeHealth   = "DCGM_EXP_NODE_HEALTH_STATUS"
 )
 
-// healthOf returns the findings of a page, and how many watches of its entities have no result.
+// healthOf returns the findings of a page, and how many watches of its entities have no result, or have
+// one of an entity that is gone.
 func healthOf(t *testing.T, page []byte, noCheck bool) (findings []string, without int) {
 	t.Helper()
 	kinds := map[string][]string{"DCGM_EXP_GPU_HEALTH_STATUS": {"gpu"}, switchHealth: {"nvswitch"}, nodeHealth: {"connectx", ""}}
@@ -306,7 +333,7 @@ func healthOf(t *testing.T, page []byte, noCheck bool) (findings []string, witho
 		for kind, list := range watches {
 			if id := s.Labels.Get(kind); id != "" && name == "dcgm_exporter_entity_up" && s.Labels.Get("nvlink") == "" {
 				for _, watch := range list {
-					expected[kind+id+watch] = true
+					expected[kind+id+watch] = s.Labels.Get("reason") != "lost"
 				}
 			}
 		}
@@ -325,7 +352,7 @@ func healthOf(t *testing.T, page []byte, noCheck bool) (findings []string, witho
 	}
 	slices.Sort(findings)
 	for key, is := range expected {
-		if is && !results[key] {
+		if is != results[key] {
 			without++
 		}
 	}

@@ -58,6 +58,20 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// The engine judges the machine by its GPUs, also where their own health is not requested.
+func TestHealthOfTheMachineAlone(t *testing.T) {
+	e := fakedcgm.New(t, world("incident none:0 0x2 20 122", "incident gpu:0 0x2 20 13", "switch 0 links=1", "incident switch:0 0x800 20 15")...)
+	plan := healthPlan()
+	plan.Health = onMachine
+	s := open(t, e, plan, dcgm.Options{})
+	got := read(t, s).Health
+	row, ok := s.Topology().Row(gpu.Entity{Kind: gpu.KindNode})
+	want := []gpu.HealthCheck{{Row: row, Watch: "IMEX", Code: "DCGM_FR_IMEX_UNHEALTHY", Result: 20}}
+	if diff := cmp.Diff(want, got); diff != "" || !ok {
+		t.Errorf("health (-want +got):\n%s", diff)
+	}
+}
+
 // Health checks that are refused cost the health alone, and come when the engine allows them.
 func TestHealthRefused(t *testing.T) {
 	for _, line := range []string{"fail dcgmHealthSet -33", "fail dcgmHealthCheck -33", "fail dcgmGroupCreate -24 1 4"} {

@@ -3,7 +3,6 @@ package sim_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -65,45 +64,6 @@ func TestPlacement(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(place{})); diff != "" || next != len(pairs) {
 			t.Errorf("%s: %d of %d pairs in order (-want +got):\n%s", node, next, len(pairs), diff)
-		}
-	}
-}
-
-func TestHealth(t *testing.T) {
-	plan := simulated.Plan(gpuTemp)
-	plan.Health = gpu.KindsOf(gpu.KindGPU)
-	r := play(t, sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `
-faults:
-  - {fault: health, at: 1m, for: 1m, devices: ["1"], watches: [PCIE, MEM]}
-  - {fault: health, at: 1m, for: 1m, devices: ["2"], watches: [THERMAL], result: warn, code: DCGM_FR_TEMP_VIOLATION}
-  - {fault: gpu-lost, at: 1m, devices: ["3"]}
-`)}, plan)
-	found := func() (found []gpu.HealthCheck, checks int) {
-		r.read()
-		for _, c := range r.b.Health {
-			if c != (gpu.HealthCheck{Row: c.Row, Watch: c.Watch}) {
-				found = append(found, c)
-			}
-		}
-		return found, len(r.b.Health)
-	}
-	for _, step := range []struct {
-		at     time.Duration
-		want   []gpu.HealthCheck
-		checks int
-	}{
-		{0, nil, 44},
-		{time.Minute, []gpu.HealthCheck{
-			{Row: 1, Watch: "PCIE", Code: "DCGM_FR_PCI_REPLAY_RATE", Result: 20},
-			{Row: 1, Watch: "MEM", Code: "DCGM_FR_VOLATILE_DBE_DETECTED", Result: 20},
-			{Row: 2, Watch: "THERMAL", Code: "DCGM_FR_TEMP_VIOLATION", Result: 10},
-		}, 33},
-		{2 * time.Minute, nil, 33},
-	} {
-		r.At(step.at)
-		got, checks := found()
-		if diff := cmp.Diff(step.want, got); diff != "" || checks != step.checks {
-			t.Errorf("after %v: %d checks, want %d (-want +got):\n%s", step.at, checks, step.checks, diff)
 		}
 	}
 }
