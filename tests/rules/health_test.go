@@ -217,8 +217,10 @@ var healthCases = []struct {
 // Each machine has the findings of its case and no others, every other watch passes, and the alerts of
 // the case ring and no others.
 func TestHealthOfMachines(t *testing.T) {
-	const rang = `group by (alertname) (count_over_time(ALERTS{alertstate="firing"}[1h]))`
+	// Their pages are of one cluster, which Prometheus evaluates at once.
+	const rang = `group by (alertname, instance) (label_replace(count_over_time(ALERTS{alertstate="firing"}[1h]), "instance", "$1", "hostname", "(.+)"))`
 	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "1m"}
+	u := unitTest{Name: "health", Interval: "1m", Exprs: []query{{Expr: rang, EvalTime: "25m"}}}
 	for _, c := range healthCases {
 		check := func(t *testing.T, page []byte, noCheck bool) {
 			t.Helper()
@@ -227,15 +229,16 @@ func TestHealthOfMachines(t *testing.T) {
 				t.Errorf("%d watches without a result; findings (-want +got):\n%s", without, d)
 			}
 		}
-		add := func(how string, series map[string][]string) {
-			u := unitTest{Name: c.name + how, Interval: "1m", Exprs: []query{{Expr: rang, EvalTime: "25m"}}}
+		add := func(host string, series map[string][]string) {
 			for s, values := range series {
+				name, labels, _ := strings.Cut(s, "{")
+				s = fmt.Sprintf("%s{instance=%q,%s", name, host, cmp.Or(labels, "}"))
 				u.Input = append(u.Input, input{Series: s, Values: strings.Join(values, " ")})
 			}
 			for _, alert := range c.alerts {
-				u.Exprs[0].Samples = append(u.Exprs[0].Samples, map[string]any{"labels": fmt.Sprintf("{alertname=%q}", alert), "value": 1})
+				labels := fmt.Sprintf("{alertname=%q,instance=%q}", alert, host)
+				u.Exprs[0].Samples = append(u.Exprs[0].Samples, map[string]any{"labels": labels, "value": 1})
 			}
-			file.Tests = append(file.Tests, u)
 		}
 		if c.engine != nil {
 			t.Run(c.name+"/engine", func(t *testing.T) {
@@ -243,18 +246,20 @@ func TestHealthOfMachines(t *testing.T) {
 				if c.boots {
 					o.Booted = time.Now()
 				}
-				page := served(t, c.engine, o)
+				host := c.name + "/engine"
+				page := served(t, host, c.engine, o)
 				check(t, page, c.noCheck)
 				series := map[string][]string{}
 				for s := range prom.Samples(t, page) {
 					series[string(s.Series)] = []string{fmt.Sprintf("%vx%d", s.Value, playedFor/scrapeInterval)}
 				}
-				add(", engine", series)
+				add(host, series)
 			})
 		}
 		if c.node != "" {
 			t.Run(c.name+"/simulated", func(t *testing.T) {
-				add(", simulated", play(t, c.node, c.node, 11, "faults: ["+c.faults+"]", setting{boots: c.boots, look: func(n int, page []byte) {
+				host := c.name + "/simulated"
+				add(host, play(t, c.node, host, 11, "faults: ["+c.faults+"]", setting{boots: c.boots, look: func(n int, page []byte) {
 					if n == 2 {
 						check(t, page, false)
 					}
@@ -262,7 +267,7 @@ func TestHealthOfMachines(t *testing.T) {
 			})
 		}
 	}
-	file.RuleFiles = file.rules(t, nil)
+	file.Tests, file.RuleFiles = []unitTest{u}, file.rules(t, nil)
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
@@ -270,7 +275,7 @@ func TestHealthOfMachines(t *testing.T) {
 func TestHealthUnderStrict(t *testing.T) {
 	script := engine("4.6.0", "NVIDIA A100-PCIE-40GB", 1, 12, append(linksDown(all...), noClique, "switch 0 links=2",
 		"incident none:0 0x2 20 122", "incident switch:0 0x800 20 15", "incident gpu:0 0x10 20 4000")...)
-	page := served(t, script, loop.Options{Strict: true, Booted: time.Now()})
+	page := served(t, "strict", script, loop.Options{Strict: true, Booted: time.Now()})
 	findings, _ := healthOf(t, page, true)
 	want := []string{"gpu MEM DCGM_FR_UNRECOGNIZED  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}
 	if d := diff.Diff(want, findings); d != "" || bytes.Contains(page, []byte(nodeHealth)) || bytes.Contains(page, []byte(switchHealth)) {
@@ -280,7 +285,7 @@ func TestHealthUnderStrict(t *testing.T) {
 
 // served returns a page of an engine's machine, in real time: the third, which has what the first one had
 // no samples for.
-func served(t *testing.T, script []string, o loop.Options) []byte {
+func served(t *testing.T, host string, script []string, o loop.Options) []byte {
 	t.Helper()
 	fakedcgm.New(t, script...)
 	requests, _, err := counters.Parse(bytes.NewReader(shipped(t, etc.HealthName)), etc.HealthName)
@@ -288,7 +293,7 @@ func served(t *testing.T, script []string, o loop.Options) []byte {
 		t.Fatal(err)
 	}
 	flex := gpu.Selector{Flex: true}
-	encoder := exposition.NewEncoder(exposition.Options{Strict: exposition.Strict{On: o.Strict}})
+	encoder := exposition.NewEncoder(exposition.Options{Hostname: host, Strict: exposition.Strict{On: o.Strict}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var page []byte
