@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
 // newKernelLog returns the reader of the kernel's log, nil where none is requested.
@@ -44,6 +45,7 @@ type derivers struct {
 	events         *events.Log
 	accountant     *accounting.Accountant
 	accountsHidden bool // no family shows the accounts
+	judge          verdict.Judge
 	strict         bool
 }
 
@@ -67,6 +69,9 @@ func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
 	if len(from.Attributors) > 0 && !d.accountsHidden {
 		c.Plan = accounting.Extend(plan)
 		c.Derivers = append(c.Derivers, d.accountant.Deriver(from.PodOf))
+	}
+	if !d.strict {
+		c.Derivers = append(c.Derivers, &d.judge)
 	}
 	return c
 }

@@ -26,6 +26,7 @@ const (
 	FabricInfo        = "DCGM_EXP_FABRIC_INFO"
 	NVSwitchHealth    = "DCGM_EXP_NVSWITCH_HEALTH_STATUS"
 	NodeHealth        = "DCGM_EXP_NODE_HEALTH_STATUS"
+	GPUVerdict        = "dcgm_exporter_gpu_verdict"
 )
 
 // Needs are the requests of a plan beside fields.
@@ -97,6 +98,13 @@ var families = [...]Family{
 	{Name: FabricInfo, Type: gpu.MetricGauge, Labels: []string{"cluster_uuid", "clique_id"},
 		Values: []gpu.FieldID{FabricClusterUUID, FabricCliqueID},
 		Help:   "The NVLink cluster that the GPU shares with other nodes, and its clique (experimental)"},
+	{Name: GPUVerdict, Type: gpu.MetricGauge, Labels: []string{"verdict", "reason"},
+		Values: []gpu.FieldID{
+			RowRemapFailure, RetiredSBE, RetiredDBE, GetGPURecoveryAction, C2CLinkStatus, ECCDBEVolTotal,
+			UncorrectableRemappedRows, RowRemapPending, RetiredPending, NVLinkRecoveryErrorCountTotal,
+			NVLinkCountLinkRecoveryFailedEvents,
+		},
+		Help: "1 for the verdict on the GPU, with its reason, and 0 for the others (experimental)"},
 }
 
 // Families returns all of them. Their labels are shared and must not be changed.

@@ -58,6 +58,7 @@ func subcommands() []subcommand {
 		{"once", "the page of one collection, on standard output", onceUsage, once},
 		{"probe", "whether a running exporter is healthy, for images without a shell", probeUsage, probe},
 		{"topo", "how the GPUs are connected, as a matrix", topoUsage, topo},
+		{"verdict", "whether the GPUs of this machine are fit for work, for node-problem-detector", verdictUsage, judgment},
 		{"version", "the version of this program", "Usage: dcgm-exporter version\n", nil},
 	}
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	promconfig "github.com/prometheus/common/config"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -30,44 +32,20 @@ Exit code: 0 the page has data of the last collection; 1 it has none, or there i
 no page; 2 a bad flag, or a file that cannot be read.
 `
 
+// page is where an exporter of this machine has its page by default.
+const page = "http://127.0.0.1:9400/metrics"
+
 // probe scrapes a running exporter: for "helm test", a container's health check, and a person on a
 // machine without curl.
 func probe(ctx context.Context, p *Process) int {
 	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	var options promconfig.HTTPClientConfig
-	wait, ca, credentials := flags.Duration("wait", 0, ""), flags.String("ca-file", "", ""), flags.String("credentials", "", "")
-	flags.BoolVar(&options.TLSConfig.InsecureSkipVerify, "insecure", false, "")
-	if err := flags.Parse(p.Args); errors.Is(err, flag.ErrHelp) {
-		_, _ = io.WriteString(p.Out, probeUsage)
-		return OK
-	} else if err != nil {
-		return p.fail(Unable, err)
+	wait := flags.Duration("wait", 0, "")
+	client, url, code := p.endpoint(flags, "")
+	if client == nil {
+		return code
 	}
-	if url := flags.Arg(0); flags.NArg() != 1 || !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
-		return p.fail(Unable, fmt.Errorf("%q: expected one URL, such as http://127.0.0.1:9400/metrics", flags.Args()))
-	}
-	var failed error
-	read := func(file string) string {
-		text, err := p.ReadFile(file)
-		failed = errors.Join(failed, err)
-		return strings.TrimRight(string(text), "\r\n")
-	}
-	if *ca != "" {
-		options.TLSConfig.CA = read(*ca)
-	}
-	if *credentials != "" {
-		options.BasicAuth = &promconfig.BasicAuth{
-			Username: read(path.Join(*credentials, "username")), Password: promconfig.Secret(read(path.Join(*credentials, "password"))),
-		}
-	}
-	client, err := promconfig.NewClientFromConfig(options, "probe")
-	if err = errors.Join(failed, err); err != nil {
-		return p.fail(Unable, err)
-	}
-	client.Timeout = 10 * time.Second
 	for until := time.Now().Add(*wait); ; {
-		said, err := scrape(ctx, client, flags.Arg(0))
+		said, err := scrape(ctx, client, url)
 		if err == nil {
 			fmt.Fprintln(p.Out, said)
 			return OK
@@ -83,24 +61,71 @@ func probe(ctx context.Context, p *Process) int {
 	}
 }
 
-// scrape returns a sentence about the page, or why it has no data.
-func scrape(ctx context.Context, client *http.Client, url string) (string, error) {
+// endpoint parses the arguments of a subcommand that reads the page of a running exporter, and returns a client for it.
+// Without an address it is otherwise, unless that is empty. A nil client means that only the code is left to return.
+func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.Client, url string, code int) {
+	flags.SetOutput(io.Discard)
+	var options promconfig.HTTPClientConfig
+	ca, credentials := flags.String("ca-file", "", ""), flags.String("credentials", "", "")
+	flags.BoolVar(&options.TLSConfig.InsecureSkipVerify, "insecure", false, "")
+	if err := flags.Parse(p.Args); errors.Is(err, flag.ErrHelp) {
+		_, _ = io.WriteString(p.Out, p.self.usage)
+		return nil, "", OK
+	} else if err != nil {
+		return nil, "", p.fail(Unable, err)
+	}
+	url = cmp.Or(flags.Arg(0), otherwise)
+	if flags.NArg() > 1 || !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
+		return nil, "", p.fail(Unable, fmt.Errorf("%q: expected one URL, such as %s", flags.Args(), page))
+	}
+	var failed error
+	read := func(file string) string {
+		text, err := p.ReadFile(file)
+		failed = errors.Join(failed, err)
+		return strings.TrimRight(string(text), "\r\n")
+	}
+	if *ca != "" {
+		options.TLSConfig.CA = read(*ca)
+	}
+	if *credentials != "" {
+		user, password := read(path.Join(*credentials, "username")), read(path.Join(*credentials, "password"))
+		options.BasicAuth = &promconfig.BasicAuth{Username: user, Password: promconfig.Secret(password)}
+	}
+	client, err := promconfig.NewClientFromConfig(options, p.self.name)
+	if err = errors.Join(failed, err); err != nil {
+		return nil, "", p.fail(Unable, err)
+	}
+	client.Timeout = 10 * time.Second
+	return client, url, OK
+}
+
+// families returns the families of a page.
+func families(ctx context.Context, client *http.Client, url string) (map[string]*dto.MetricFamily, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s: %s", url, response.Status)
+		return nil, fmt.Errorf("%s: %s", url, response.Status)
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(io.LimitReader(response.Body, 256<<20))
+	list, err := parser.TextToMetricFamilies(io.LimitReader(response.Body, 256<<20))
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", url, err)
+		return nil, fmt.Errorf("%s: %w", url, err)
+	}
+	return list, nil
+}
+
+// scrape returns a sentence about the page, or why it has no data.
+func scrape(ctx context.Context, client *http.Client, url string) (string, error) {
+	families, err := families(ctx, client, url)
+	if err != nil {
+		return "", err
 	}
 	series, ofGPUs := 0, 0
 	for family, f := range families {

@@ -17,7 +17,8 @@ const (
 
 // Reasons of dcgm_exporter_field_unavailable beyond those of gpu.Reason.
 const (
-	reasonNoEntity = "no_entity" // nothing here has such a field
+	// ReasonNoEntity: nothing here has such a field.
+	ReasonNoEntity = "no_entity"
 	// ReasonNoData: the engine gave no value.
 	ReasonNoData = "no_data"
 )
@@ -217,7 +218,7 @@ func (tab *Builder) unavailable() (list []gpu.FieldHealth) {
 			exists, found = exists || of.exists, found || of.found
 		}
 		if !exists {
-			list = append(list, gpu.FieldHealth{Field: counter.Name, Row: gpu.AllRows, Reason: reasonNoEntity})
+			list = append(list, gpu.FieldHealth{Field: counter.Name, Row: gpu.AllRows, Reason: ReasonNoEntity})
 		} else if !found {
 			list = onceIfEqual(list, start)
 		}

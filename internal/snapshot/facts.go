@@ -153,7 +153,7 @@ func (l *Facts) Unavailable(list []gpu.FieldHealth, c *Cycle) []gpu.FieldHealth 
 
 func (l *Facts) missing(list []gpu.FieldHealth, x *fact, name string, c *Cycle) []gpu.FieldHealth {
 	if len(x.rows) == 0 || x.pairs && len(x.rows) == 1 {
-		return append(list, gpu.FieldHealth{Field: name, Row: gpu.AllRows, Reason: cmp.Or(x.fault, reasonNoEntity)})
+		return append(list, gpu.FieldHealth{Field: name, Row: gpu.AllRows, Reason: cmp.Or(x.fault, ReasonNoEntity)})
 	}
 	start := len(list)
 	for _, row := range x.rows {

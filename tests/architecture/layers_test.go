@@ -22,7 +22,7 @@ var layers = []struct {
 	{[]string{"internal/catalog"}, "what can be exported"},
 	{[]string{"internal/counters", "internal/config", "internal/deviceid", "internal/process"}, "what is requested, and reading of texts"},
 	{[]string{"internal/snapshot"}, "a reading made into a page's data"},
-	{[]string{"internal/events", "internal/accounting"}, "what is derived from it"},
+	{[]string{"internal/events", "internal/accounting", "internal/verdict"}, "what is derived from it"},
 	{[]string{"internal/collector", "internal/exposition", "internal/source/dcgm", "internal/source/nvml", "internal/source/sim",
 		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, "the parts of the flow, which meet in app alone"},
 	{[]string{"internal/kube", "internal/server"}, "the doors to the outside"},

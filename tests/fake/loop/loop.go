@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
 // Options are those of the Loop, whose Derivers are made here, and of the derivers.
@@ -35,6 +36,7 @@ type Loop struct {
 	facts      snapshot.Facts
 	events     *events.Log
 	accountant *accounting.Accountant
+	judge      verdict.Judge
 }
 
 // New returns a Loop. The plan is extended where there are attributors.
@@ -59,6 +61,9 @@ func (l *Loop) with(c collector.Change) collector.Change {
 	if len(c.Attributors) > 0 {
 		c.Plan = accounting.Extend(c.Plan)
 		c.Derivers = append(c.Derivers, l.accountant.Deriver(l.podOf))
+	}
+	if !l.facts.Strict {
+		c.Derivers = append(c.Derivers, &l.judge)
 	}
 	return c
 }

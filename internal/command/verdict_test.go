@@ -1,0 +1,46 @@
+package command_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+)
+
+const (
+	fit   = "dcgm_exporter_gpu_verdict{gpu=\"0\",UUID=\"GPU-0\",verdict=\"ok\"} 1\ndcgm_exporter_gpu_verdict{gpu=\"0\",UUID=\"GPU-0\",verdict=\"drain\"} 0\n"
+	watch = "dcgm_exporter_gpu_verdict{gpu=\"1\",UUID=\"GPU-1\",verdict=\"watch\",reason=\"slowed\"} 1\n"
+	drain = "dcgm_exporter_gpu_verdict{gpu=\"2\",UUID=\"GPU-2\",verdict=\"drain\",reason=\"lost\"} 1\n"
+)
+
+// The exit codes are those that node-problem-detector takes for ok, not ok and unknown.
+func TestVerdict(t *testing.T) {
+	for name, c := range map[string]struct {
+		status     int
+		page, args string
+		code       int
+		says       string
+	}{
+		"fit":              {200, fit, "", command.OK, "1 GPU: none is to watch\n"},
+		"the gravest":      {200, fit + watch + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 1: watch, slowed (GPU-1)\n"},
+		"to watch":         {200, fit + watch, "", command.Faulty, "GPU 1: watch, slowed (GPU-1)\n"},
+		"from drain on":    {200, fit + watch, "--from=drain", command.OK, "2 GPUs: none is to drain\n"},
+		"of a later build": {200, strings.ReplaceAll(watch, "watch", "burn"), "--from=replace", command.Faulty, "GPU 1: burn, slowed (GPU-1)\n"},
+		"no verdict":       {200, success + gpus, "", command.Unable, "the counters file needs the line"},
+		"no data":          {200, "dcgm_exporter_collect_success 0\n", "", command.Unable, "the counters file needs the line"},
+		"no page":          {503, fit, "", command.Unable, "unknown: http://"},
+		"no text format":   {200, "<html>", "", command.Unable, "text format"},
+		"no such verdict":  {200, fit, "--from=ok", command.Unable, "expected watch, drain or replace"},
+		"an unknown flag":  {200, fit, "--act", command.Unable, "-act"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w world
+			args := append(strings.Fields(c.args), serve(t, c.status, c.page).URL+"/metrics")
+			code := command.Run(t.Context(), "verdict", w.process(args...))
+			said := w.Out.String() + w.Err.String()
+			if code != c.code || !strings.Contains(said, c.says) || c.code != command.Unable && said != c.says {
+				t.Errorf("code %d, said %q; want %d and %q", code, said, c.code, c.says)
+			}
+		})
+	}
+}

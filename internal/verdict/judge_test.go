@@ -1,0 +1,221 @@
+package verdict
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
+)
+
+var begin = time.Unix(1_800_000_000, 0)
+
+// A rig is a node of two GPUs, the second one with a GPU instance, and a Judge of it.
+type rig struct {
+	*testing.T
+	now      time.Time
+	plan     *gpu.Plan
+	judge    Judge
+	builder  *snapshot.Builder
+	values   map[gpu.FieldID]float64 // of GPU 0
+	families []gpu.Family
+	down     error   // of GPU 0
+	number   float64 // of the signal
+}
+
+// made are the families that other derivers make.
+type made struct{ r *rig }
+
+func (made) Bind(*gpu.Topology, *gpu.Plan) {}
+
+func (m made) Derive(list []gpu.Family, _ *snapshot.Cycle) []gpu.Family {
+	return append(list, m.r.families...)
+}
+
+func (made) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gpu.FieldHealth { return list }
+
+func newRig(t *testing.T) *rig {
+	r := &rig{T: t, now: begin, values: map[gpu.FieldID]float64{}, plan: &gpu.Plan{
+		Interval: time.Second, Devices: gpu.Selector{Flex: true}, Derived: []gpu.Derived{{Name: catalog.GPUVerdict, Field: -1}},
+	}}
+	for _, id := range append(catalog.FamilyNamed(catalog.GPUVerdict).Values, catalog.GPUTemp) {
+		e, _ := catalog.ByID(id)
+		r.plan.Fields = append(r.plan.Fields, e.Field())
+	}
+	r.open()
+	return r
+}
+
+// open begins a session.
+func (r *rig) open() {
+	top := gpu.NewTopology([]gpu.Device{
+		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"},
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, UUID: "GPU-1"},
+		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7, Parent: 1, ParentKind: gpu.KindGPU}, GPU: 1, UUID: "MIG-7"},
+	})
+	r.builder = snapshot.NewBuilder(top, r.plan, []snapshot.Deriver{made{r}, &r.judge})
+}
+
+// at reads at a time since the beginning, and returns the verdicts on both GPUs with their reasons.
+func (r *rig) at(d time.Duration) (said [2]string) {
+	r.Helper()
+	r.now = begin.Add(d)
+	batch := &gpu.Batch{}
+	for i, f := range r.plan.Fields {
+		if f.ID == catalog.GPUTemp {
+			batch.Add(0, i, gpu.Int(40), r.now)
+			batch.Add(1, i, gpu.Int(40), r.now)
+		} else if v, ok := r.values[f.ID]; ok {
+			batch.Add(0, i, gpu.Float(v), r.now)
+		}
+	}
+	if r.down != nil {
+		batch.Fail(0, gpu.AllFields, r.down)
+	}
+	s := r.builder.Build(snapshot.Reading{Batch: batch, Begin: r.now, Now: r.now})
+	var n [2]int
+	for _, f := range s.Families {
+		for _, x := range f.Series {
+			if f.Name != catalog.GPUVerdict {
+				continue
+			}
+			n[x.Row]++
+			if v, _ := x.Value.Int64(); v == 1 {
+				said[x.Row] += x.Labels[0].Value + " " + x.Labels[1].Value
+			} else if len(x.Labels) != 1 {
+				r.Errorf("a reason beside a verdict that does not hold: %v", x.Labels)
+			}
+		}
+	}
+	if n != [2]int{len(verdicts), len(verdicts)} {
+		r.Errorf("%d series of the GPUs", n)
+	}
+	return said
+}
+
+// signals reads at each minute from one to another with the signal of a rule on or off, and returns the last verdict.
+func (r *rig) signals(s *signal, on bool, from, to int) (said string) {
+	r.Helper()
+	for minute := from; minute <= to; minute++ {
+		at := time.Duration(minute) * time.Minute
+		switch {
+		case s.down:
+			if r.down = nil; on {
+				r.down = map[bool]error{false: gpu.ErrLost, true: gpu.ErrPermission}[s.others]
+			}
+		case s.test == recent && on:
+			r.number = float64(begin.Add(at).Unix())
+		case s.test == grows && on:
+			r.number++
+		case s.test == within && (s.least > 0) == on:
+			r.number = max(s.least, 1)
+		case s.test == within:
+			r.number = 0
+		}
+		for i, id := range s.fields {
+			r.values[id] = map[bool]float64{true: r.number}[i == 0]
+		}
+		if s.family != "" {
+			x := gpu.Series{Row: 0, Value: gpu.Float(r.number)}
+			other := gpu.Series{Row: gpu.AllRows, Value: gpu.Int(77)}
+			if s.label != "" {
+				x.Labels = []gpu.Label{{Name: s.label, Value: s.values[len(s.values)-1]}}
+				other.Row, other.Labels = 0, []gpu.Label{{Name: s.label, Value: "another"}}
+			}
+			r.families = []gpu.Family{{Name: s.family, Series: []gpu.Series{other, x}}}
+		}
+		both := r.at(at)
+		if said = both[0]; both[1] != "ok " {
+			r.Errorf("the verdict on GPU 1 is %q", both[1])
+		}
+	}
+	return said
+}
+
+// Each rule counts once its signal has held for its time, no earlier, and for as long as the table says afterwards.
+func TestRules(t *testing.T) {
+	for i := range table {
+		x := &table[i]
+		t.Run(x.reason, func(t *testing.T) {
+			r := newRig(t)
+			after, memory, bad := int(x.after/time.Minute), int(x.memory/time.Minute), x.verdict+" "+x.reason
+			expect := func(when, got, want string) {
+				t.Helper()
+				if got != want {
+					t.Errorf("%s: %q, want %q", when, got, want)
+				}
+			}
+			expect("before", r.signals(&x.signal, false, 0, 0), "ok ")
+			end := 0
+			if after > 0 {
+				expect("too short", r.signals(&x.signal, true, 1, after), "ok ")
+				expect("interrupted", r.signals(&x.signal, false, after+1, after+1), "ok ")
+				expect("again too short", r.signals(&x.signal, true, after+2, 2*after+1), "ok ")
+				end = 2*after + 1
+			}
+			end++
+			expect("at last", r.signals(&x.signal, true, end, end), bad)
+			r.open() // a reload, or a new topology
+			expect("in a new session", r.signals(&x.signal, false, end, end), bad)
+			if memory > 0 {
+				expect("remembered", r.signals(&x.signal, false, end+memory-1, end+memory-1), bad)
+			}
+			expect("past", r.signals(&x.signal, false, end+max(memory, 1), end+max(memory, 1)), "ok ")
+		})
+	}
+}
+
+// The gravest rule is the verdict, whatever order they came in.
+func TestGravest(t *testing.T) {
+	r := newRig(t)
+	r.values[catalog.RowRemapPending], r.values[catalog.GetGPURecoveryAction], r.values[catalog.RowRemapFailure] = 1, 1, 1
+	for _, step := range []struct {
+		at   time.Duration
+		want string
+	}{{0, "ok "}, {time.Minute, "replace row_remap_failed"}, {5 * time.Minute, "replace row_remap_failed"}} {
+		if got := r.at(step.at)[0]; got != step.want {
+			t.Errorf("after %v: %q, want %q", step.at, got, step.want)
+		}
+	}
+	r.values[catalog.RowRemapFailure] = 0
+	if got := r.at(6 * time.Minute)[0]; got != "drain recovery_action" {
+		t.Errorf("then: %q", got)
+	}
+	r.values[catalog.GetGPURecoveryAction] = 0
+	if got := r.at(15 * time.Minute)[0]; got != "watch row_remap_pending" {
+		t.Errorf("at last: %q", got)
+	}
+}
+
+// What an instance reports is its GPU's.
+func TestInstance(t *testing.T) {
+	r := newRig(t)
+	r.families = []gpu.Family{{Name: catalog.XIDLastSeen, Series: []gpu.Series{
+		{Row: 2, Labels: []gpu.Label{{Name: "xid", Value: "95"}}, Value: gpu.Float(float64(begin.Unix()))},
+	}}}
+	if got := r.at(time.Second)[1]; got != "drain xid_hardware" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Every field of the table is read for the family, and every reason stands once.
+func TestTable(t *testing.T) {
+	read, reasons := catalog.FamilyNamed(catalog.GPUVerdict).Values, map[string]bool{}
+	for i := range table {
+		x := &table[i]
+		if reasons[x.reason] {
+			t.Errorf("%s stands twice", x.reason)
+		}
+		reasons[x.reason] = true
+		for _, id := range x.signal.fields {
+			if !slices.Contains(read, id) {
+				t.Errorf("%s: the catalog does not read %d for the verdict", x.reason, id)
+			}
+		}
+		if x.signal.family != "" && catalog.FamilyNamed(x.signal.family) == nil {
+			t.Errorf("%s: there is no %s", x.reason, x.signal.family)
+		}
+	}
+}

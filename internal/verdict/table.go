@@ -1,0 +1,136 @@
+package verdict
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// The verdicts, from the best to the gravest: work goes on, also while somebody looks at it; no new work until a reset or
+// a restart; no work until a repair.
+const (
+	OK      = "ok"
+	Watch   = "watch"
+	Drain   = "drain"
+	Replace = "replace"
+)
+
+var verdicts = [...]string{OK, Watch, Drain, Replace}
+
+// Gravity returns the place of a verdict from the best to the gravest, that of the gravest for another word.
+func Gravity(verdict string) int {
+	if i := slices.Index(verdicts[:], verdict); i >= 0 {
+		return i
+	}
+	return len(verdicts) - 1
+}
+
+// A rule is a line of the table. Of the rules that count the gravest is the verdict, and of equals the first its reason.
+type rule struct {
+	reason  string
+	verdict string
+	signal  signal
+	after   time.Duration // the signal must hold for as long
+	memory  time.Duration // the rule counts for as long after the signal held
+	what    string
+}
+
+// A signal is about one GPU: a number of the page, and when it holds.
+type signal struct {
+	down   bool          // the entity is not read: because it is lost, or, with others set, for another reason
+	others bool          // see down
+	fields []gpu.FieldID // whose sum is the number
+	family string        // whose series have the number: the highest, of grows the sum
+	label  string        // one of its labels
+	values []string      // of the label; nil for any
+
+	test        test
+	least, most float64 // of within
+}
+
+// A test says when the number of a signal holds.
+type test uint8
+
+const (
+	within test = iota // it is from least to most
+	grows              // it is above that of the reading before
+	recent             // it is a time that lies within the memory
+)
+
+func atLeast(least float64, fields ...gpu.FieldID) signal {
+	return signal{fields: fields, least: least, most: 1e300}
+}
+
+func growing(fields ...gpu.FieldID) signal { return signal{fields: fields, test: grows} }
+
+func xid(codes ...string) signal {
+	return signal{family: catalog.XIDLastSeen, label: "xid", values: codes, test: recent}
+}
+
+func fabric(conditions ...string) signal {
+	return signal{family: catalog.FabricState, label: "condition", values: conditions, least: 1, most: 1}
+}
+
+func health(result float64) signal {
+	return signal{family: catalog.GPUHealthStatus, least: result, most: result}
+}
+
+func slowed(events ...string) signal {
+	return signal{family: catalog.ClockEventSeconds, label: "clock_event", values: events, test: grows}
+}
+
+const (
+	hour = time.Hour
+	day  = 24 * time.Hour
+)
+
+// table is the whole judgment. A false drain costs a node's work, and a missed one is left to the alerts: what the driver
+// repairs, and what one process may have caused, is to be watched.
+var table = [...]rule{
+	{"row_remap_failed", Replace, atLeast(1, catalog.RowRemapFailure), time.Minute, 0,
+		"No spare row is left for a faulty one"},
+	{"xid_repair_failed", Replace, xid("64"), 0, day,
+		"A page could not be retired, or a row not be remapped"},
+	{"retired_pages", Replace, atLeast(60, catalog.RetiredSBE, catalog.RetiredDBE), 5 * time.Minute, 0,
+		"No more than 64 pages can be retired"},
+	{"lost", Drain, signal{down: true}, time.Minute, 0,
+		"The GPU has fallen off the bus, or does not answer"},
+	{"recovery_action", Drain, atLeast(1, catalog.GetGPURecoveryAction), 5 * time.Minute, 0,
+		"The driver requests a reset, a reboot or a drain"},
+	{"xid_hardware", Drain, xid("54", "62", "79", "95", "110", "136", "140", "143"), 0, day,
+		"The GPU has failed, or its memory in a way that reaches every process"},
+	{"xid_gsp", Drain, xid("119", "120"), 0, hour,
+		"The system processor of the GPU does not answer"},
+	{"health_failed", Drain, health(20), 5 * time.Minute, 0,
+		"A health watch of DCGM fails"},
+	{"fabric_failed", Drain, fabric("failed", "route_unhealthy"), 5 * time.Minute, 0,
+		"The GPU is not in the NVLink fabric, or has no route there"},
+	{"c2c_down", Drain, signal{fields: []gpu.FieldID{catalog.C2CLinkStatus}}, 5 * time.Minute, 0,
+		"The CPU and the GPU of a superchip do not share memory"},
+	{"not_read", Watch, signal{down: true, others: true}, 10 * time.Minute, 0,
+		"Nothing is known of the GPU"},
+	{"ecc_uncorrected", Watch, growing(catalog.ECCDBEVolTotal), 0, day,
+		"A process lost its data; the driver repairs the memory"},
+	{"rows_remapped", Watch, growing(catalog.UncorrectableRemappedRows), 0, day,
+		"A row was remapped after an uncorrected error"},
+	{"row_remap_pending", Watch, atLeast(1, catalog.RowRemapPending), 15 * time.Minute, 0,
+		"The next reset remaps a row"},
+	{"page_pending", Watch, atLeast(1, catalog.RetiredPending), 15 * time.Minute, 0,
+		"The next reset retires a page"},
+	{"xid_memory", Watch, xid("48", "63", "92", "94"), 0, day,
+		"Errors of memory that ended one process at most"},
+	{"xid_nvlink", Watch, xid("74", "121", "144", "145", "146", "147", "148", "149", "150"), 0, hour,
+		"An error of NVLink or C2C"},
+	{"health_warning", Watch, health(10), 15 * time.Minute, 0,
+		"A health watch of DCGM warns"},
+	{"fabric_degraded", Watch, fabric("degraded_bandwidth", "route_recovery", "access_timeout_recovery"), 5 * time.Minute, 0,
+		"The NVLink fabric is slower than it should be"},
+	{"nvlink_recovery", Watch, growing(catalog.NVLinkRecoveryErrorCountTotal), 0, hour,
+		"An NVLink was trained anew"},
+	{"nvlink5_recovery", Watch, growing(catalog.NVLinkCountLinkRecoveryFailedEvents), 0, hour,
+		"The recovery of an NVLink 5 failed"},
+	{"slowed", Watch, slowed("hw_thermal", "hw_power_brake", "hw_slowdown"), 10 * time.Minute, 0,
+		"Heat or power holds the clocks down in each interval"},
+}

@@ -1,0 +1,105 @@
+package manifests
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+)
+
+// A pluginConfig is a configuration of node-problem-detector's custom plugins, by the fields of its
+// pkg/custompluginmonitor/types (6632ca67), whose parser and runner took the file and ran its rules.
+type pluginConfig struct {
+	Plugin       string `json:"plugin"`
+	PluginConfig struct {
+		InvokeInterval  string `json:"invoke_interval"`
+		Timeout         string `json:"timeout"`
+		MaxOutputLength int    `json:"max_output_length"`
+		Concurrency     int    `json:"concurrency"`
+		MessageChanges  bool   `json:"enable_message_change_based_condition_update"`
+	} `json:"pluginConfig"`
+	Source           string `json:"source"`
+	MetricsReporting bool   `json:"metricsReporting"`
+	Conditions       []struct {
+		Type    string `json:"type"`
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
+	} `json:"conditions"`
+	Rules []struct {
+		Type      string   `json:"type"`
+		Condition string   `json:"condition"`
+		Reason    string   `json:"reason"`
+		Path      string   `json:"path"`
+		Args      []string `json:"args"`
+		Timeout   string   `json:"timeout"`
+	} `json:"rules"`
+}
+
+// The configuration is one that node-problem-detector takes, and each rule is a command that ends as a plugin does.
+func TestNodeProblemDetector(t *testing.T) {
+	decoder := json.NewDecoder(bytes.NewReader(read(t, filepath.Join(root, "deployment", "node-problem-detector", "gpu-verdict.json"))))
+	decoder.DisallowUnknownFields()
+	var c pluginConfig
+	if err := decoder.Decode(&c); err != nil {
+		t.Fatal(err)
+	}
+	duration := func(text string) time.Duration {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			t.Errorf("%q is no duration: %v", text, err)
+		}
+		return d
+	}
+	limit := duration(c.PluginConfig.Timeout)
+	if c.Plugin != "custom" || c.Source == "" || duration(c.PluginConfig.InvokeInterval) < limit || len(c.Rules) != 2 {
+		t.Errorf("%+v", c)
+	}
+	verdicts := map[string]string{
+		"ok": "", "watch": "GPUSuspect", "drain": "GPUSuspect GPUUnfit", "replace": "GPUSuspect GPUUnfit",
+	}
+	for verdict, want := range verdicts {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `dcgm_exporter_gpu_verdict{gpu="0",UUID="GPU-0",verdict="`+verdict+`"} 1`+"\n")
+		}))
+		var unfit []string
+		for _, rule := range c.Rules {
+			if rule.Type != "permanent" || rule.Path != "/usr/bin/dcgm-exporter" || rule.Reason == "" || duration(rule.Timeout) > limit {
+				t.Errorf("%+v", rule)
+			}
+			known := false
+			for _, condition := range c.Conditions {
+				known = known || condition.Type == rule.Condition && condition.Reason != "" && condition.Message != ""
+			}
+			if !known {
+				t.Errorf("%s has no state at the start", rule.Condition)
+			}
+			last := len(rule.Args) - 1
+			if rule.Args[last] != "http://127.0.0.1:9400/metrics" {
+				t.Errorf("%q is not where an exporter is by default", rule.Args)
+			}
+			args := append(slices.Clone(rule.Args[1:last]), server.URL)
+			var out bytes.Buffer
+			code := command.Run(t.Context(), rule.Args[0], command.Process{Args: args, ReadFile: os.ReadFile, Out: &out, Err: &out})
+			switch {
+			case code == 1:
+				unfit = append(unfit, rule.Condition)
+			case code != 0:
+				t.Errorf("%q ends with %d: %s", args, code, out.String())
+			}
+		}
+		server.Close()
+		slices.Sort(unfit)
+		if got := strings.Join(unfit, " "); got != want {
+			t.Errorf("%s: %q, want %q", verdict, got, want)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package scenarios
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Faults of the simulator, of the GPU with index 2, and the verdict on it a quarter of an hour after: those that the table
+// of docs/verdict.md has, and others that leave it fit. No other GPU is concerned.
+func TestVerdicts(t *testing.T) {
+	for _, tt := range []struct{ node, faults, want string }{
+		{"h100x8", `[]`, "ok/"},
+		{"gb300", `[]`, "ok/"},
+		{"t4", `[]`, "ok/"},
+		{"h100x8", `[{fault: gpu-lost, at: 1m, devices: ["2"]}]`, "drain/lost"},
+		{"h100x8", `[{fault: gpu-lost, at: 1m, for: 30s, devices: ["2"]}]`, "ok/"},
+		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [79]}]`, "drain/xid_hardware"},
+		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [79], reported-by: [kernel]}]`, "drain/xid_hardware"},
+		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [13, 31, 43, 45]}]`, "ok/"},
+		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [94, 64, 119]}]`, "replace/xid_repair_failed"},
+		{"h100x8", `[{fault: throttle, at: 1m, devices: ["2"], reasons: [hw_thermal]}]`, "watch/slowed"},
+		{"h100x8", `[{fault: throttle, at: 1m, for: 5m, devices: ["2"], reasons: [hw_thermal]}]`, "ok/"},
+		{"h100x8", `[{fault: health, at: 1m, devices: ["2"], watches: [MEM]}]`, "drain/health_failed"},
+		{"h100x8", `[{fault: health, at: 1m, devices: ["2"], watches: [MEM], result: warn}]`, "watch/health_warning"},
+		{"h100x8", `[{fault: health, at: 1m, for: 3m, devices: ["2"], watches: [NVLINK]}]`, "ok/"},
+		{"h100x8", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_ROW_REMAP_FAILURE], value: 1}]`, "replace/row_remap_failed"},
+		{"h100x8", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_ROW_REMAP_PENDING], value: 1}]`, "watch/row_remap_pending"},
+		{"h100x8", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 4}]`, "drain/recovery_action"},
+		{"h100x8", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL], value: 9}]`, "watch/ecc_uncorrected"},
+		{"h100x8", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_RETIRED_SBE, DCGM_FI_DEV_RETIRED_DBE], value: 30}]`, "replace/retired_pages"},
+		{"h100x8", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 4}]`, "drain/fabric_failed"},
+		{"h100x8", `[{fault: absent, at: 1m, devices: ["2"], fields: ["*"], reason: permission}]`, "watch/not_read"},
+		{"gb200", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_C2C_LINK_STATUS], value: 0}]`, "drain/c2c_down"},
+		{"b200", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 1}]`, "watch/nvlink5_recovery"},
+	} {
+		t.Run(tt.want+" "+tt.faults, func(t *testing.T) {
+			perform(t, tt.node, "faults: "+tt.faults, func(s *stage) {
+				p := s.at(17 * time.Minute)
+				got := map[string]string{}
+				for _, x := range p.series["dcgm_exporter_gpu_verdict"] {
+					if x.value == 1 {
+						got[x.labels.Get("gpu")] += x.labels.Get("verdict") + "/" + x.labels.Get("reason")
+					}
+				}
+				want := map[string]string{}
+				for gpu := range p.by("dcgm_exporter_entity_up", "gpu") {
+					if gpu != "" {
+						want[gpu] = "ok/"
+					}
+				}
+				if _, ok := want["2"]; ok || tt.want != "ok/" {
+					want["2"] = tt.want
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					s.t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
