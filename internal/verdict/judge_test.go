@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -192,7 +193,7 @@ func TestGravest(t *testing.T) {
 // What an instance reports is its GPU's.
 func TestInstance(t *testing.T) {
 	r := newRig(t)
-	r.families = []gpu.Family{{Name: catalog.XIDLastSeen, Series: []gpu.Series{
+	r.families = []gpu.Family{{Name: catalog.GPUXIDLastSeen, Series: []gpu.Series{
 		{Row: 2, Labels: []gpu.Label{{Name: "xid", Value: "95"}}, Value: gpu.Float(float64(begin.Unix()))},
 	}}}
 	if got := r.at(time.Second)[1]; got != "drain xid_hardware" {
@@ -216,6 +217,27 @@ func TestTable(t *testing.T) {
 		}
 		if x.signal.family != "" && catalog.FamilyNamed(x.signal.family) == nil {
 			t.Errorf("%s: there is no %s", x.reason, x.signal.family)
+		}
+	}
+}
+
+// The XIDs that NVIDIA answers with a reset or a restart of the node are to drain, and no others but loose power cables.
+// A program can cause those two.
+func TestDrainingXIDs(t *testing.T) {
+	byPrograms := []string{"46", "109"}
+	drains := map[string]bool{}
+	for i := range table {
+		if s := &table[i].signal; s.family == catalog.GPUXIDLastSeen && table[i].verdict == Drain {
+			for _, code := range s.values {
+				drains[code] = true
+			}
+		}
+	}
+	for code := range int64(1000) {
+		word, first := strconv.FormatInt(code, 10), catalog.XIDOf(code).First
+		want := slices.Contains([]string{"reset the GPU", "restart the node", "check the power cables"}, first) && !slices.Contains(byPrograms, word)
+		if drains[word] != want {
+			t.Errorf("XID %d, %q, drains: %t", code, first, drains[word])
 		}
 	}
 }

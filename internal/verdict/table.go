@@ -66,7 +66,7 @@ func atLeast(least float64, fields ...gpu.FieldID) signal {
 func growing(fields ...gpu.FieldID) signal { return signal{fields: fields, test: grows} }
 
 func xid(codes ...string) signal {
-	return signal{family: catalog.XIDLastSeen, label: "xid", values: codes, test: recent}
+	return signal{family: catalog.GPUXIDLastSeen, label: "xid", values: codes, test: recent}
 }
 
 func fabric(conditions ...string) signal {
@@ -91,16 +91,16 @@ const (
 var table = [...]rule{
 	{"row_remap_failed", Replace, atLeast(1, catalog.RowRemapFailure), time.Minute, 0,
 		"No spare row is left for a faulty one"},
-	{"xid_repair_failed", Replace, xid("64"), 0, day,
-		"A page could not be retired, or a row not be remapped"},
 	{"retired_pages", Replace, atLeast(60, catalog.RetiredSBE, catalog.RetiredDBE), 5 * time.Minute, 0,
 		"No more than 64 pages can be retired"},
 	{"lost", Drain, signal{down: true}, time.Minute, 0,
 		"The GPU has fallen off the bus, or does not answer"},
 	{"recovery_action", Drain, atLeast(1, catalog.GetGPURecoveryAction), 5 * time.Minute, 0,
 		"The driver requests a reset, a reboot or a drain"},
-	{"xid_hardware", Drain, xid("54", "62", "79", "95", "110", "136", "140", "143"), 0, day,
-		"The GPU has failed, or its memory in a way that reaches every process"},
+	{"xid_hardware", Drain, xid("48", "54", "62", "79", "95", "110", "136", "140", "143"), 0, day,
+		"NVIDIA's catalog asks for a reset or a restart of the node"},
+	{"xid_repair_failed", Drain, xid("64"), 0, day,
+		"A page could not be retired, or a row not be remapped"},
 	{"xid_gsp", Drain, xid("119", "120"), 0, hour,
 		"The system processor of the GPU does not answer"},
 	{"health_failed", Drain, health(20), 5 * time.Minute, 0,
@@ -119,7 +119,7 @@ var table = [...]rule{
 		"The next reset remaps a row"},
 	{"page_pending", Watch, atLeast(1, catalog.RetiredPending), 15 * time.Minute, 0,
 		"The next reset retires a page"},
-	{"xid_memory", Watch, xid("48", "63", "92", "94"), 0, day,
+	{"xid_memory", Watch, xid("63", "92", "94"), 0, day,
 		"Errors of memory that ended one process at most"},
 	{"xid_nvlink", Watch, xid("74", "121", "144", "145", "146", "147", "148", "149", "150"), 0, hour,
 		"An error of NVLink or C2C"},

@@ -19,7 +19,7 @@ func TestVerdicts(t *testing.T) {
 		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [79]}]`, "drain/xid_hardware"},
 		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [79], reported-by: [kernel]}]`, "drain/xid_hardware"},
 		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [13, 31, 43, 45]}]`, "ok/"},
-		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [94, 64, 119]}]`, "replace/xid_repair_failed"},
+		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [94, 64, 119]}]`, "drain/xid_repair_failed"},
 		{"h100x8", `[{fault: throttle, at: 1m, devices: ["2"], reasons: [hw_thermal]}]`, "watch/slowed"},
 		{"h100x8", `[{fault: throttle, at: 1m, for: 5m, devices: ["2"], reasons: [hw_thermal]}]`, "ok/"},
 		{"h100x8", `[{fault: health, at: 1m, devices: ["2"], watches: [MEM]}]`, "drain/health_failed"},
