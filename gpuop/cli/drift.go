@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
@@ -69,7 +69,7 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 		if err != nil {
 			return opt, err
 		}
-		_, findings := lint.Settings(inputName(file), data, nil)
+		_, findings := model.Settings(inputName(file), data, nil)
 		for _, f := range findings {
 			if f.State == report.Failed {
 				where := inputName(file)
@@ -87,7 +87,7 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 		names, flags = append(names, inputName(file)), append(flags, "-f "+file)
 	}
 	for _, set := range sets {
-		settings, err := lint.ParseSet(set)
+		settings, err := model.ParseSet(set)
 		if err != nil {
 			return opt, fmt.Errorf("%w: %w", errValues, err)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
@@ -47,7 +47,7 @@ driver has an image for each operating system of the nodes (--os), and when it i
 				}
 				name = inputName(args[0])
 			}
-			settings, findings := lint.Settings(name, data, sets)
+			settings, findings := model.Settings(name, data, sets)
 			list, err := images.List(e.table, v, settings, nodes, all)
 			if err != nil {
 				return err

@@ -5,47 +5,49 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // configs judges the ConfigMaps that the chart can create or that it names.
 func (in *installation) configs() {
 	for _, c := range []string{"devicePlugin", "migManager", "dcgmExporter"} {
-		create := in.explicit(c + ".config.create")
-		if create == nil || create.text() != "true" || create.edit.Drop {
+		create := in.Explicit(c + ".config.create")
+		if create == nil || create.Text() != "true" || create.Edit.Drop {
 			continue
 		}
-		if name, _ := in.value(c + ".config.name"); scalarText(name) == "" {
+		if name, _ := in.Value(c + ".config.name"); model.ScalarText(name) == "" {
 			in.add("config-map", report.Failed, "the chart refuses to render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", sourceTemplates, create)
 		}
-		if data := in.explicit(c + ".config.data"); len(in.below(c+".config.data")) == 0 && (data == nil || data.text() == "") {
+		if data := in.Explicit(c + ".config.data"); len(in.Below(c+".config.data")) == 0 && (data == nil || data.Text() == "") {
 			in.add("config-map", report.Failed, c+".config.create=true needs "+c+".config.data, or no ConfigMap is made", "set "+c+".config.data", sourceTemplates, create)
 		}
 	}
-	fallback := in.explicit("devicePlugin.config.default")
+	fallback := in.Explicit("devicePlugin.config.default")
 	in.fallbackConfig(fallback)
-	if name := in.explicit("devicePlugin.config.name"); name != nil && name.text() != "" && !name.edit.Drop && (fallback == nil || fallback.text() == "") {
+	if name := in.Explicit("devicePlugin.config.name"); name != nil && name.Text() != "" && !name.Edit.Drop && (fallback == nil || fallback.Text() == "") {
 		in.add("config-fallback", report.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
 			"set devicePlugin.config.default to the config for all nodes", sourceOperator, name)
 	}
 }
 
 // fallbackConfig judges the config for nodes that select none.
-func (in *installation) fallbackConfig(fallback *setting) {
-	data := in.below("devicePlugin.config.data")
-	if fallback == nil || fallback.text() == "" || len(data) == 0 {
+func (in *installation) fallbackConfig(fallback *model.Setting) {
+	data := in.Below("devicePlugin.config.data")
+	if fallback == nil || fallback.Text() == "" || len(data) == 0 {
 		return
 	}
 	var names []string
 	for _, s := range data {
 		names = append(names, s.Path[len(s.Path)-1])
 	}
-	if !slices.Contains(names, fallback.text()) {
+	if !slices.Contains(names, fallback.Text()) {
 		fix := "the configs are " + strings.Join(names, ", ")
-		if near := report.Nearest(fallback.text(), names); near != "" {
-			fix, fallback.edit.Value = "write "+near, &near
+		if near := report.Nearest(fallback.Text(), names); near != "" {
+			fix, fallback.Edit.Value = "write "+near, &near
 		}
-		in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.text()), fix, "k8s-device-plugin cmd/config-manager", fallback)
+		in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.Text()), fix, "k8s-device-plugin cmd/config-manager", fallback)
 	}
 }
 
@@ -65,17 +67,17 @@ type configUse struct {
 
 // configUses notes the ConfigMap and the config that the values or fields name, unless the chart makes the ConfigMap.
 func (r *run) configUses(in *installation, prefix string) {
-	name, config := in.explicit("devicePlugin.config.name"), in.explicit("devicePlugin.config.default")
-	if name == nil || name.unknown || in.is("devicePlugin.config.create", true) {
+	name, config := in.Explicit("devicePlugin.config.name"), in.Explicit("devicePlugin.config.default")
+	if name == nil || name.Unknown || in.Is("devicePlugin.config.create", true) {
 		return
 	}
-	use := func(s *setting, config string) {
-		r.uses = append(r.uses, configUse{configMap: name.text(), config: config,
-			at: report.Row{File: s.file, Line: s.line, Column: s.column, Subject: prefix + s.name()}})
+	use := func(s *model.Setting, config string) {
+		r.uses = append(r.uses, configUse{configMap: name.Text(), config: config,
+			at: report.Row{File: s.File, Line: s.Line, Column: s.Column, Subject: prefix + s.Name()}})
 	}
 	use(name, "")
-	if config != nil && !config.unknown && config.text() != "" {
-		use(config, config.text())
+	if config != nil && !config.Unknown && config.Text() != "" {
+		use(config, config.Text())
 	}
 }
 

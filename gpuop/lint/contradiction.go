@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
@@ -44,14 +46,14 @@ func (in *installation) contradictions() {
 		holds := true
 		for condition := range strings.FieldsSeq(e.when) {
 			path, want, compares := strings.Cut(condition, "=")
-			value, known := in.value(path)
-			text := scalarText(value)
-			s := in.explicit(path)
-			holds = holds && known && (s == nil || !s.edit.Drop) && (compares && text == want || !compares && text != "")
+			value, known := in.Value(path)
+			text := model.ScalarText(value)
+			s := in.Explicit(path)
+			holds = holds && known && (s == nil || !s.Edit.Drop) && (compares && text == want || !compares && text != "")
 		}
-		var given []*setting
+		var given []*model.Setting
 		for path := range strings.FieldsSeq(e.at) {
-			if s := in.explicit(path); s != nil {
+			if s := in.Explicit(path); s != nil {
 				given = append(given, s)
 			}
 		}
@@ -64,10 +66,10 @@ func (in *installation) contradictions() {
 
 // precompiledVersion looks at the version in force: the chart's own default is no branch.
 func (in *installation) precompiledVersion() {
-	s := in.explicit("driver.version")
-	value, known := in.value("driver.version")
-	version := scalarText(value)
-	if !known || version == "" || chart.DriverBranch(version) || !in.is("driver.usePrecompiled", true) || s == nil && in.resource {
+	s := in.Explicit("driver.version")
+	value, known := in.Value("driver.version")
+	version := model.ScalarText(value)
+	if !known || version == "" || chart.DriverBranch(version) || !in.Is("driver.usePrecompiled", true) || s == nil && in.resource {
 		return
 	}
 	major, _, _ := strings.Cut(version, ".")
@@ -77,12 +79,12 @@ func (in *installation) precompiledVersion() {
 		switch {
 		case s == nil:
 			fix = "set driver.version=" + major
-		case !s.edit.Drop:
-			s.edit.Value = &major
+		case !s.Edit.Drop:
+			s.Edit.Value = &major
 		}
 	}
 	if s == nil {
-		if s = in.explicit("driver.usePrecompiled"); s == nil || s.edit.Drop {
+		if s = in.Explicit("driver.usePrecompiled"); s == nil || s.Edit.Drop {
 			return
 		}
 		reason = "driver.version is the chart's own " + version

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
@@ -46,7 +48,7 @@ func (in *installation) parts() []part {
 			out = append(out, part{group, append([]chart.Condition{own}, when...), shared[group], host})
 		}
 	}
-	for _, o := range in.table.Operands(in.version) {
+	for _, o := range in.Table.Operands(in.Version) {
 		add(o.Settings, o.When, "")
 		for _, c := range o.Containers {
 			add(c.Image, slices.Concat(o.When, c.When), o.Settings)
@@ -62,14 +64,14 @@ func (in *installation) parts() []part {
 func (in *installation) off(when []chart.Condition) (is, wanted string) {
 	for _, c := range when {
 		key, want, compares := strings.Cut(string(c), "=")
-		value, known := in.value(key)
-		k, has := in.table.Key(strings.Split(key, "."))
-		switch text := scalarText(value); {
+		value, known := in.Value(key)
+		k, has := in.Table.Key(strings.Split(key, "."))
+		switch text := model.ScalarText(value); {
 		case c == chart.Never:
-			return fmt.Sprintf("the operator of %s makes nothing of it", in.version), ""
-		case !has || !k.In(in.version) || !known || want == "*":
+			return fmt.Sprintf("the operator of %s makes nothing of it", in.Version), ""
+		case !has || !k.In(in.Version) || !known || want == "*":
 		case compares && text != want, !compares && text == "false":
-			if is = key + "=" + text; in.explicit(key) == nil {
+			if is = key + "=" + text; in.Explicit(key) == nil {
 				is += ", which is the default"
 			}
 			return is, key + "=" + cmp.Or(want, "true")
@@ -80,28 +82,28 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 
 // dead reports settings that a switch turns off. A file may repeat defaults: copies of values.yaml are full of them.
 func (in *installation) dead() {
-	reported := map[*setting]bool{}
+	reported := map[*model.Setting]bool{}
 	for _, p := range in.parts() {
 		groupIs, groupWanted := in.off(p.when)
 		ownIs, ownWanted := in.off(p.when[1:])
-		for _, s := range in.below(p.group, p.except...) {
+		for _, s := range in.Below(p.group, p.except...) {
 			is, wanted := groupIs, groupWanted
-			own := s.name() == p.group+".enabled"
+			own := s.Name() == p.group+".enabled"
 			if own {
 				is, wanted = ownIs, ownWanted
 			}
-			if is == "" || own && s.text() != "true" || reported[s] || !in.mayBeDead(s) {
+			if is == "" || own && s.Text() != "true" || reported[s] || !in.mayBeDead(s) {
 				continue
 			}
 			reported[s] = true
 			fix := "set " + wanted
 			switch {
 			case wanted == "":
-				s.edit.Drop, fix = true, "delete it"
+				s.Edit.Drop, fix = true, "delete it"
 			case own && p.host != "":
-				s.edit.Drop, is, fix = true, "its container runs in the "+p.host+"'s pod, and "+is, "load the module on the host, or "+fix
+				s.Edit.Drop, is, fix = true, "its container runs in the "+p.host+"'s pod, and "+is, "load the module on the host, or "+fix
 			case !own:
-				s.edit.Drop, fix = true, "delete it, or "+fix
+				s.Edit.Drop, fix = true, "delete it, or "+fix
 			}
 			in.add("dead-setting", report.Warning, "has no effect: "+is, fix, sourceOperator, s)
 		}
@@ -109,17 +111,17 @@ func (in *installation) dead() {
 }
 
 // mayBeDead leaves out what is reported already, what is not known, and the defaults that a file repeats.
-func (in *installation) mayBeDead(s *setting) bool {
-	if s.edit.Drop || s.unknown || s.edit.Rename != nil || !in.flags && in.repeatsDefault(s) {
+func (in *installation) mayBeDead(s *model.Setting) bool {
+	if s.Edit.Drop || s.Unknown || s.Edit.Rename != nil || !in.flags && in.repeatsDefault(s) {
 		return false
 	}
-	return in.verdict(s).Status != chart.Unknown
+	return in.Verdict(s).Status != chart.Unknown
 }
 
 // repeatsDefault reports whether the setting says what the chart says anyway.
-func (in *installation) repeatsDefault(s *setting) bool {
-	value, known := in.table.Default(in.version, s.name())
-	if last := s.Path[len(s.Path)-1]; last == "version" && in.releasedWithChart(s.Path[0]) && s.text() == in.table.AppVersion(in.version) {
+func (in *installation) repeatsDefault(s *model.Setting) bool {
+	value, known := in.Table.Default(in.Version, s.Name())
+	if last := s.Path[len(s.Path)-1]; last == "version" && in.releasedWithChart(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
 		return true
 	}
 	if _, isList := s.Value.([]any); in.resource && isList {
@@ -136,6 +138,6 @@ func (in *installation) repeatsDefault(s *setting) bool {
 		m, isMap := s.Value.(map[string]any)
 		return isMap && len(m) == len(value)
 	default:
-		return scalarText(value) == s.text()
+		return model.ScalarText(value) == s.Text()
 	}
 }

@@ -4,9 +4,9 @@
 // these a text is.
 //
 // Text goes in, findings with lines come out, and for a command the corrected command. Package input
-// reads scripts, Terraform, templates and the files of other tools. What the
-// chart has at a version comes from package chart, the two config formats from packages sharing and
-// mig; command line and exit codes belong to package cli.
+// reads scripts, Terraform, templates and the files of other tools; package model has the settings of
+// a run with their places; what the chart has at a version comes from package chart, the two config
+// formats from packages sharing and mig; command line and exit codes belong to package cli.
 //
 // A run keeps no state and shares nothing. The package opens no file itself (it is given a function
 // that reads those a command names), never contacts a cluster, and no input, however broken, makes it

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"go.yaml.in/yaml/v3"
@@ -65,7 +67,7 @@ var separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`)
 
 // parse reads the documents of a text. What is no YAML is reported here, and judged no further.
 func (r *run) parse(t text) {
-	data := bytes.ReplaceAll(trimBOM(t.data), []byte("\r\n"), []byte("\n"))
+	data := bytes.ReplaceAll(model.TrimBOM(t.data), []byte("\r\n"), []byte("\n"))
 	data = helmHeading.ReplaceAll(data, []byte("#"))
 	if n, ok := node.Described(data); ok {
 		r.kinds = append(r.kinds, string(kindNode)+" (kubectl describe)")
@@ -95,7 +97,7 @@ func (r *run) parseYAML(t text, data []byte) {
 	documents := 0
 	for _, b := range bounds {
 		part := data[start:b[0]]
-		if len(bytes.TrimSpace(stripComments(part))) > 0 {
+		if len(bytes.TrimSpace(model.StripComments(part))) > 0 {
 			r.parseOne(t, part, line)
 			documents++
 		}
@@ -107,12 +109,8 @@ func (r *run) parseYAML(t text, data []byte) {
 	}
 }
 
-var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
-
 // helmHeading is the line that helm get values puts above the values.
 var helmHeading = regexp.MustCompile(`^(USER-SUPPLIED|COMPUTED) VALUES:[ \t]*`)
-
-func stripComments(data []byte) []byte { return comment.ReplaceAll(data, nil) }
 
 func (r *run) parseOne(t text, data []byte, line int) {
 	d := doc{file: t.name, data: data, line: line, route: cmp.Or(t.route, sharing.Operator), reader: &fields.Reader{}}
@@ -141,7 +139,7 @@ func (r *run) addDocument(d doc) {
 	d.kind = detect(r.table, d.root)
 	if d.kind == kindList {
 		for _, item := range fields.Items(fields.Get(d.root, "items")) {
-			if item.Kind == yaml.MappingNode && len(r.documents) < maxNodes {
+			if item.Kind == yaml.MappingNode && len(r.documents) < model.MaxNodes {
 				inner := d
 				inner.root, inner.reader = item, &fields.Reader{}
 				r.addDocument(inner)
@@ -196,7 +194,7 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	case isPluginValues(root):
 		return kindPluginValues
 	}
-	if inner := fields.Get(root, operatorNamespace); inner != nil && inner.Kind == yaml.MappingNode {
+	if inner := fields.Get(root, model.OperatorNamespace); inner != nil && inner.Kind == yaml.MappingNode {
 		return kindUmbrella
 	}
 	if len(root.Content) == 0 {
@@ -272,7 +270,7 @@ func (r *run) document(d doc) {
 		}
 	case kindUmbrella:
 		inner := d
-		inner.root = withoutEnabled(fields.Get(d.root, operatorNamespace))
+		inner.root = model.WithoutEnabled(fields.Get(d.root, model.OperatorNamespace))
 		v, of := r.valuesVersion(d.file)
 		r.valuesDocument(&inner, v)
 		name += of
@@ -323,19 +321,6 @@ func (r *run) document(d doc) {
 // wholeKinds are the kinds of which every document is judged.
 var wholeKinds = []kind{kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindPlugin, kindMIG, kindPod, kindNode}
 
-// withoutEnabled leaves out the key by which an umbrella chart switches a subchart.
-func withoutEnabled(n *yaml.Node) *yaml.Node {
-	out := *n
-	out.Content = slices.Clone(n.Content)
-	for i := 0; i+1 < len(out.Content); i += 2 {
-		if out.Content[i].Value == "enabled" {
-			out.Content = slices.Delete(out.Content, i, i+2)
-			break
-		}
-	}
-	return &out
-}
-
 // valuesVersion is the release that a values file is for, and how the list of what was judged names it: the release that
 // the user names, and else that of the chart in whose folder the file is, or that this chart depends on. Without either
 // it is assumed.
@@ -350,9 +335,9 @@ func (r *run) valuesVersion(file string) (v chart.Version, named string) {
 		return v, " for gpu-operator " + v.String() + assumed
 	}
 	var reader fields.Reader
-	root := reader.Document(trimBOM(data))
+	root := reader.Document(model.TrimBOM(data))
 	for _, c := range append(fields.Items(fields.Get(root, "dependencies")), root) {
-		if fields.Text(c, "name") != operatorNamespace {
+		if fields.Text(c, "name") != model.OperatorNamespace {
 			continue
 		}
 		requested := fields.Text(c, "version")
@@ -371,7 +356,7 @@ func (r *run) valuesVersion(file string) (v chart.Version, named string) {
 
 // valuesDocument judges a values file with the --set flags on top.
 func (r *run) valuesDocument(d *doc, v chart.Version) {
-	in := &installation{table: r.table, version: v, settings: flatten(d.reader, d.file, d.line, nil, d.root)}
+	in := newInstallation(r.table, v, model.Flatten(d.reader, d.file, d.line, nil, d.root))
 	r.report(d, d.reader.Findings)
 	r.name = d.file
 	r.addSets(in)
@@ -381,16 +366,16 @@ func (r *run) valuesDocument(d *doc, v chart.Version) {
 // embeddedData judges the configs inside devicePlugin.config.data and migManager.config.data.
 func (r *run) embeddedData(in *installation) {
 	for _, c := range []string{"devicePlugin.config.data", "migManager.config.data"} {
-		for _, s := range in.below(c) {
+		for _, s := range in.Below(c) {
 			key := s.Path[len(s.Path)-1]
-			if _, isText := s.Value.(string); !isText || s.node == nil {
+			if _, isText := s.Value.(string); !isText || s.Node == nil {
 				continue
 			}
 			if c == "migManager.config.data" && key != "config.yaml" {
-				r.findings = append(r.findings, report.Row{ID: "config-map", State: report.Failed, File: s.file, Line: s.line, Column: s.column,
-					Subject: s.name(), Reason: fmt.Sprintf(notRead, key), Fix: "write config.yaml", Source: sourceValues})
+				r.findings = append(r.findings, report.Row{ID: "config-map", State: report.Failed, File: s.File, Line: s.Line, Column: s.Column,
+					Subject: s.Name(), Reason: fmt.Sprintf(notRead, key), Fix: "write config.yaml", Source: sourceValues})
 			}
-			r.embedded(s.file, s.name(), s.node, s.shift, sharing.Operator)
+			r.embedded(s.File, s.Name(), s.Node, s.Shift, sharing.Operator)
 		}
 	}
 }
@@ -483,4 +468,23 @@ func (r *run) beside(file, name string) ([]byte, string, error) {
 		r.learn(string(data))
 	}
 	return data, shown, err
+}
+
+// valuesText adds the settings of a values file, which may be a text inside another file from a line on. where names the
+// text in findings about the whole.
+func (r *run) valuesText(in *installation, file, where string, data []byte, line int) []*model.Setting {
+	reader := &fields.Reader{}
+	var out []*model.Setting
+	if root := reader.Document(model.TrimBOM(data)); root != nil {
+		out = model.Flatten(reader, file, line, nil, root)
+		in.Settings = append(in.Settings, out...)
+	}
+	for _, f := range reader.Findings {
+		f.File, f.Subject, f.Line = file, cmp.Or(f.Subject, where), f.Line+line
+		if line > 0 && f.Line == line {
+			f.Line++
+		}
+		r.findings = append(r.findings, f)
+	}
+	return out
 }

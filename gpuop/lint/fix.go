@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
@@ -62,7 +64,7 @@ func (r *run) replace(w input.Word, value string) {
 
 // fixInstallation corrects the flags of a command, and the here-documents that it reads.
 func (r *run) fixInstallation(h *helmCommand, in *installation) {
-	done := map[*setting]bool{}
+	done := map[*model.Setting]bool{}
 	for _, f := range h.flags {
 		if r.fixFlag(f) {
 			for _, s := range f.settings {
@@ -71,14 +73,14 @@ func (r *run) fixInstallation(h *helmCommand, in *installation) {
 		}
 	}
 	read := map[*input.Document]bool{}
-	for _, s := range in.settings {
-		d := s.from
+	for _, s := range in.Settings {
+		d := s.From
 		if d == nil || d.End == 0 || read[d] {
 			continue
 		}
 		read[d] = true
 		var edits []fix.Edit
-		list, _ := in.edits(func(s *setting) bool { return s.from == d })
+		list, _ := in.edits(func(s *model.Setting) bool { return s.From == d })
 		for _, e := range list {
 			edits = append(edits, e.Edit)
 		}
@@ -87,8 +89,8 @@ func (r *run) fixInstallation(h *helmCommand, in *installation) {
 			continue
 		}
 		r.correct(d.Start, d.End, string(text))
-		for _, s := range in.settings {
-			done[s] = done[s] || s.from == d
+		for _, s := range in.Settings {
+			done[s] = done[s] || s.From == d
 		}
 	}
 	if len(h.missing) > 0 {
@@ -98,21 +100,21 @@ func (r *run) fixInstallation(h *helmCommand, in *installation) {
 		}
 		r.correct(h.End, h.End, between+strings.Join(h.missing, between))
 	}
-	told := map[*setting]int{}
+	told := map[*model.Setting]int{}
 	for _, m := range in.mistakes {
 		for _, s := range m.settings {
 			at, again := told[s]
 			switch {
-			case !s.edited():
+			case !s.Edited():
 			case again && !done[s]:
 				r.left[at].Fix = m.Fix // the last rule had the last word
 			case again:
 			case !done[s]:
 				told[s] = len(r.left)
-				r.left = append(r.left, Left{Subject: s.name(), File: s.file, Line: s.line, Fix: m.Fix})
-			case s.edit.Drop:
+				r.left = append(r.left, Left{Subject: s.Name(), File: s.File, Line: s.Line, Fix: m.Fix})
+			case s.Edit.Drop:
 				told[s] = 0
-				r.dropped = append(r.dropped, Drop{Subject: s.name(), Proof: m.Reason, Instead: s.added})
+				r.dropped = append(r.dropped, Drop{Subject: s.Name(), Proof: m.Reason, Instead: s.Added})
 			}
 		}
 	}
@@ -120,7 +122,7 @@ func (r *run) fixInstallation(h *helmCommand, in *installation) {
 
 // fixFlag writes a flag with its settings as they should be, and reports whether it could.
 func (r *run) fixFlag(f *flagUse) bool {
-	if !f.drop && f.name == f.written && f.rewritten == "" && !slices.ContainsFunc(f.settings, (*setting).edited) {
+	if !f.drop && f.name == f.written && f.rewritten == "" && !slices.ContainsFunc(f.settings, (*model.Setting).Edited) {
 		return true
 	}
 	last := f.words[len(f.words)-1]
@@ -130,15 +132,15 @@ func (r *run) fixFlag(f *flagUse) bool {
 	}
 	var same, texts []string
 	for _, s := range f.settings {
-		same = append(same, s.added...)
+		same = append(same, s.Added...)
 		switch {
-		case s.edit.Drop:
-		case s.asString:
-			texts = append(texts, " --set-string "+input.Quote(s.assignment()))
+		case s.Edit.Drop:
+		case s.AsString:
+			texts = append(texts, " --set-string "+input.Quote(s.Assignment()))
 		case f.name == "--set-json" && !slices.Contains(same, f.value.Value):
 			same = append(same, f.value.Value)
 		case f.name != "--set-json":
-			same = append(same, s.assignment())
+			same = append(same, s.Assignment())
 		}
 	}
 	text := f.name
@@ -157,23 +159,4 @@ func (r *run) fixFlag(f *flagUse) bool {
 	}
 	r.correct(start, end, strings.TrimPrefix(text, " "))
 	return true
-}
-
-// assignment writes the setting as it should be behind a --set flag.
-func (s *setting) assignment() string {
-	path, value := s.Path, s.text()
-	switch {
-	case s.edit.Rename == nil && s.edit.Value == nil:
-		return s.source
-	case s.edit.Rename != nil:
-		path = s.edit.Rename
-	}
-	if s.edit.Value != nil {
-		value = *s.edit.Value
-	}
-	if _, isList := s.Value.([]any); isList {
-		_, raw, _ := strings.Cut(s.source, "=")
-		return path.String() + "=" + raw
-	}
-	return formatSet(path, value)
 }

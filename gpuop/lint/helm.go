@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"go.yaml.in/yaml/v3"
@@ -18,8 +20,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
-
-const sourceHelm = "Helm documentation: helm install"
 
 // helmValueFlags are the flags of helm install, upgrade and template with a value; the short form beside the long.
 var helmValueFlags = map[string]string{
@@ -68,7 +68,7 @@ type flagUse struct {
 	words     []input.Word
 	written   string
 	rewritten string
-	settings  []*setting
+	settings  []*model.Setting
 	// opaque says that the settings could not be read, so that the flag stays as it is.
 	opaque bool
 	drop   bool
@@ -158,13 +158,11 @@ func (h *helmCommand) chartName() (w input.Word, name string, ok bool) {
 		return input.Word{}, "", false
 	}
 	w = h.positional[min(1, len(h.positional)-1)]
-	if w.Dynamic && h.positional[0].Value == operatorNamespace {
-		return w, operatorNamespace, true // a release of this name
+	if w.Dynamic && h.positional[0].Value == model.OperatorNamespace {
+		return w, model.OperatorNamespace, true // a release of this name
 	}
 	return w, input.ChartOf(w.Value), true
 }
-
-const operatorNamespace = "gpu-operator"
 
 // helm judges a helm command; ok is false when it is not one that this package knows.
 func (r *run) helm(s *input.Script, c input.Command) {
@@ -178,7 +176,7 @@ func (r *run) helm(s *input.Script, c input.Command) {
 	verb := at.Value
 	if !slices.Contains(verbs, verb) {
 		if near := report.Nearest(verb, verbs); near != "" {
-			r.at(at, "unknown-command", report.Failed, "helm "+verb, "helm has no such command", "write helm "+near, sourceHelm)
+			r.at(at, "unknown-command", report.Failed, "helm "+verb, "helm has no such command", "write helm "+near, model.SourceHelm)
 			r.replace(at, near)
 			verb = near
 		}
@@ -199,7 +197,7 @@ func (r *run) helm(s *input.Script, c input.Command) {
 		return // what is not known may name it
 	}
 	if !ok {
-		r.at(at, "helm-arguments", report.Failed, "helm "+verb, "the command names no chart", "write helm "+verb+" gpu-operator nvidia/gpu-operator", sourceHelm)
+		r.at(at, "helm-arguments", report.Failed, "helm "+verb, "the command names no chart", "write helm "+verb+" gpu-operator nvidia/gpu-operator", model.SourceHelm)
 		return
 	}
 	known := []string{"gpu-operator", "nvidia-device-plugin"}
@@ -209,7 +207,7 @@ func (r *run) helm(s *input.Script, c input.Command) {
 			r.kinds = append(r.kinds, "helm "+verb+" "+name)
 			return
 		}
-		r.at(chartWord, "unknown-chart", report.Failed, chartWord.Value, "there is no chart of this name", "write "+strings.TrimSuffix(chartWord.Value, name)+near, sourceHelm)
+		r.at(chartWord, "unknown-chart", report.Failed, chartWord.Value, "there is no chart of this name", "write "+strings.TrimSuffix(chartWord.Value, name)+near, model.SourceHelm)
 		fixed := strings.TrimSuffix(chartWord.Value, name) + near
 		h.positional[min(1, len(h.positional)-1)].Value = fixed
 		r.replace(chartWord, fixed)
@@ -260,7 +258,7 @@ func (r *run) helmFlags(h *helmCommand) {
 		_, takesValue := helmValueFlags[f.name]
 		_, isBool := helmBoolFlags[f.name]
 		if takesValue && !f.hasValue {
-			r.at(f.value, "helm-arguments", report.Failed, f.name, "the flag has no value", "", sourceHelm)
+			r.at(f.value, "helm-arguments", report.Failed, f.name, "the flag has no value", "", model.SourceHelm)
 			f.drop = true
 			continue
 		}
@@ -271,24 +269,24 @@ func (r *run) helmFlags(h *helmCommand) {
 		if near := report.Nearest(f.name, append(slices.Sorted(maps.Keys(helmValueFlags)), slices.Sorted(maps.Keys(helmBoolFlags))...)); near != "" {
 			fix, f.name = "write "+near, near
 		}
-		r.at(f.value, "unknown-flag", report.Failed, wrong, "helm "+h.verb+" has no such flag and refuses the command", fix, sourceHelm)
+		r.at(f.value, "unknown-flag", report.Failed, wrong, "helm "+h.verb+" has no such flag and refuses the command", fix, model.SourceHelm)
 	}
 	if want := 2; len(h.positional) > want {
 		r.at(h.positional[want], "helm-arguments", report.Failed, h.positional[want].Value,
-			fmt.Sprintf("helm %s takes a name and a chart, found %d arguments", h.verb, len(h.positional)), "delete the rest, or put it after --set", sourceHelm)
+			fmt.Sprintf("helm %s takes a name and a chart, found %d arguments", h.verb, len(h.positional)), "delete the rest, or put it after --set", model.SourceHelm)
 	}
 }
 
 // namespace judges the name that is given as the operator's namespace and returns the right one.
 func (r *run) namespace(w input.Word, subject string) string {
-	if w.Dynamic || w.Value == operatorNamespace || len(w.Value) < 6 {
+	if w.Dynamic || w.Value == model.OperatorNamespace || len(w.Value) < 6 {
 		return w.Value
 	}
-	if strings.HasPrefix(w.Value, operatorNamespace+"-") || strings.HasSuffix(w.Value, "-"+operatorNamespace) || slipFor(w.Value, operatorNamespace) == "" {
+	if strings.HasPrefix(w.Value, model.OperatorNamespace+"-") || strings.HasSuffix(w.Value, "-"+model.OperatorNamespace) || slipFor(w.Value, model.OperatorNamespace) == "" {
 		return w.Value
 	}
-	r.at(w, "namespace", report.Failed, subject, fmt.Sprintf("%q looks like a slip for %s: everything else that names the namespace misses it", w.Value, operatorNamespace), "write "+operatorNamespace, sourceDocs)
-	return operatorNamespace
+	r.at(w, "namespace", report.Failed, subject, fmt.Sprintf("%q looks like a slip for %s: everything else that names the namespace misses it", w.Value, model.OperatorNamespace), "write "+model.OperatorNamespace, sourceDocs)
+	return model.OperatorNamespace
 }
 
 // operatorChart judges an installation of the gpu-operator chart.
@@ -298,11 +296,12 @@ func (r *run) operatorChart(s *input.Script, h *helmCommand) {
 			f.value.Value, f.rewritten = right, right
 		}
 	} else if h.verb != "template" && !h.Namespaced {
-		r.at(h.Words[0], "namespace", report.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+operatorNamespace+" --create-namespace", sourceDocs)
-		h.missing = append(h.missing, "--namespace "+operatorNamespace+" --create-namespace")
+		r.at(h.Words[0], "namespace", report.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+model.OperatorNamespace+" --create-namespace", sourceDocs)
+		h.missing = append(h.missing, "--namespace "+model.OperatorNamespace+" --create-namespace")
 	}
 	r.reusedValues(h)
-	in := &installation{table: r.table, version: r.commandVersion(h), flags: true, opaque: len(h.opaque) > 0, lifted: h.lifted}
+	in := newInstallation(r.table, r.commandVersion(h), nil)
+	in.flags, in.opaque, in.lifted = true, len(h.opaque) > 0, h.lifted
 	for _, f := range h.flags {
 		switch f.name {
 		case "--values":
@@ -311,7 +310,7 @@ func (r *run) operatorChart(s *input.Script, h *helmCommand) {
 			r.setFlag(s, in, f)
 		}
 	}
-	r.kinds = append(r.kinds, fmt.Sprintf("helm %s of gpu-operator %s", h.verb, in.version))
+	r.kinds = append(r.kinds, fmt.Sprintf("helm %s of gpu-operator %s", h.verb, in.Version))
 	r.installation(in)
 	r.fixInstallation(h, in)
 }
@@ -329,7 +328,7 @@ func (r *run) reusedValues(h *helmCommand) {
 			h.missing = append(h.missing, "--version "+r.table.Latest().String())
 		}
 	}
-	r.at(f.value, "reuse-values", report.Warning, "--reuse-values", reason, "write --reset-then-reuse-values, and --version", sourceHelm)
+	r.at(f.value, "reuse-values", report.Warning, "--reuse-values", reason, "write --reset-then-reuse-values, and --version", model.SourceHelm)
 	f.name = "--reset-then-reuse-values"
 }
 
@@ -424,7 +423,7 @@ func (r *run) valuesFlag(s *input.Script, h *helmCommand, in *installation, f *f
 		}
 		from.Judged = true
 		for _, st := range r.valuesText(in, r.name, "", []byte(from.Text), from.Line) {
-			st.from = from
+			st.From = from
 		}
 	}
 }
@@ -454,9 +453,9 @@ func (r *run) setFlag(s *input.Script, in *installation, f *flagUse) {
 			r.at(f.value, "not-judged", report.Note, f.name+" "+f.value.Value, "the value is not known here, so it is not judged", "", "")
 		}
 		if key, _, found := strings.Cut(f.value.Value, "="); found && key != "" && !strings.ContainsAny(key, "$`,[<") {
-			st := &setting{Setting: chart.Set(key, nil, ""), unknown: true, line: f.value.Line, column: f.value.Col, file: r.name, source: f.value.Raw}
+			st := &model.Setting{Setting: chart.Set(key, nil, ""), Unknown: true, Line: f.value.Line, Column: f.value.Col, File: r.name, Source: f.value.Raw}
 			f.settings = append(f.settings, st)
-			in.settings = append(in.settings, st)
+			in.Settings = append(in.Settings, st)
 			return
 		}
 		f.opaque = true
@@ -468,36 +467,36 @@ func (r *run) setFlag(s *input.Script, in *installation, f *flagUse) {
 		return
 	case "--set-literal":
 		if key, value, found := strings.Cut(f.value.Value, "="); found && key != "" {
-			f.settings = []*setting{{Setting: chart.Set(key, value, ""), line: f.value.Line, column: f.value.Col, file: r.name, source: f.value.Value}}
-			in.settings = append(in.settings, f.settings...)
+			f.settings = []*model.Setting{{Setting: chart.Set(key, value, ""), Line: f.value.Line, Column: f.value.Col, File: r.name, Source: f.value.Value}}
+			in.Settings = append(in.Settings, f.settings...)
 		}
 		return
 	}
-	assignments, err := parseSet(f.value.Value, f.name == "--set")
+	assignments, err := model.Assignments(f.value.Value, f.name == "--set")
 	if err != nil {
 		fix := ""
 		if before, after, found := cutLast(f.value.Value, ","); found && !strings.Contains(after, "=") {
 			fix = "write " + before + `\,` + after + ", if the comma is part of the value"
 		}
-		r.at(f.value, "set-syntax", report.Failed, f.name+" "+f.value.Value, err.Error(), fix, sourceHelm)
+		r.at(f.value, "set-syntax", report.Failed, f.name+" "+f.value.Value, err.Error(), fix, model.SourceHelm)
 		f.opaque = true
 	}
 	for _, a := range assignments {
-		st := &setting{Setting: chart.Setting{Path: a.path, Value: a.value}, element: a.element, line: f.value.Line, column: f.value.Col, file: r.name, source: a.text,
-			typed: f.name == "--set"}
+		st := &model.Setting{Setting: chart.Setting{Path: a.Path, Value: a.Value}, Element: a.Element, Line: f.value.Line, Column: f.value.Col, File: r.name, Source: a.Text,
+			Typed: f.name == "--set"}
 		if f.name == "--set-file" {
 			r.setFile(s, f.value, st, in.route)
 		}
 		f.settings = append(f.settings, st)
-		in.settings = append(in.settings, st)
+		in.Settings = append(in.Settings, st)
 	}
 }
 
 // setFile judges the file of --set-file when it is a config of the device plugin or MIG manager.
-func (r *run) setFile(s *input.Script, w input.Word, st *setting, route sharing.Route) {
-	name := st.text()
+func (r *run) setFile(s *input.Script, w input.Word, st *model.Setting, route sharing.Route) {
+	name := st.Text()
 	data, ok := r.open(s, w, name)
-	if st.unknown = !ok; !ok {
+	if st.Unknown = !ok; !ok {
 		return
 	}
 	st.Value = string(data)
@@ -516,12 +515,12 @@ func (r *run) setJSON(in *installation, f *flagUse) {
 	}
 	var node yaml.Node
 	if !found || !json.Valid([]byte(text)) || yaml.Unmarshal([]byte(text), &node) != nil || len(node.Content) == 0 {
-		r.at(f.value, "set-syntax", report.Failed, "--set-json "+key, "the value is not JSON", "", sourceHelm)
+		r.at(f.value, "set-syntax", report.Failed, "--set-json "+key, "the value is not JSON", "", model.SourceHelm)
 		return
 	}
-	f.settings = flatten(&fields.Reader{}, r.name, 0, chart.ParsePath(key), node.Content[0])
+	f.settings = model.Flatten(&fields.Reader{}, r.name, 0, chart.ParsePath(key), node.Content[0])
 	for _, st := range f.settings {
-		st.line, st.column, st.node, st.source = f.value.Line, f.value.Col, nil, f.value.Value
+		st.Line, st.Column, st.Node, st.Source = f.value.Line, f.value.Col, nil, f.value.Value
 	}
-	in.settings = append(in.settings, f.settings...)
+	in.Settings = append(in.Settings, f.settings...)
 }

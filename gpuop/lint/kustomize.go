@@ -4,6 +4,8 @@ import (
 	"path"
 	"slices"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
 
@@ -18,7 +20,7 @@ func (r *run) isPatch(file string) bool {
 			continue
 		}
 		var reader fields.Reader
-		root := reader.Document(trimBOM(data))
+		root := reader.Document(model.TrimBOM(data))
 		var names []string
 		for _, n := range fields.Items(fields.Get(root, "patchesStrategicMerge")) {
 			names = append(names, n.Value)

@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"maps"
@@ -9,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
@@ -342,9 +343,9 @@ func (r *run) installation(in *installation) {
 	r.tolerations(in)
 	r.judged++
 	r.findings = append(r.findings, in.findings()...)
-	for _, s := range in.settings {
-		for _, n := range unknownIn(s.node) {
-			r.findings = append(r.findings, report.Row{ID: "not-judged", State: report.Note, File: s.file, Line: n.Line + s.shift, Column: n.Column, Subject: s.name(), Reason: filledIn})
+	for _, s := range in.Settings {
+		for _, n := range unknownIn(s.Node) {
+			r.findings = append(r.findings, report.Row{ID: "not-judged", State: report.Note, File: s.File, Line: n.Line + s.Shift, Column: n.Column, Subject: s.Name(), Reason: filledIn})
 		}
 	}
 	r.embeddedData(in)
@@ -357,7 +358,7 @@ func unknownIn(n *yaml.Node) []*yaml.Node {
 	switch {
 	case n == nil:
 		return nil
-	case unknownNode(n):
+	case model.UnknownNode(n):
 		return []*yaml.Node{n}
 	}
 	var out []*yaml.Node
@@ -381,10 +382,11 @@ func lenient(findings []report.Row) {
 
 // setsAlone judges --set flags without a file or command around them.
 func (r *run) setsAlone() {
-	in := &installation{table: r.table, version: r.orLatest(), flags: true}
+	in := newInstallation(r.table, r.orLatest(), nil)
+	in.flags = true
 	r.name = ""
 	r.addSets(in)
-	r.kinds = append(r.kinds, "--set flags for gpu-operator "+in.version.String()+r.assumed())
+	r.kinds = append(r.kinds, "--set flags for gpu-operator "+in.Version.String()+r.assumed())
 	r.installation(in)
 }
 
@@ -409,9 +411,6 @@ func (r *run) assumed() string {
 	}
 	return ", release assumed; --version names it"
 }
-
-// trimBOM drops a byte order mark, which editors on Windows put first.
-func trimBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }
 
 // placeholders reports what was copied from an article without being filled in.
 func (r *run) placeholders(c input.Command) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
@@ -186,7 +187,7 @@ var setFlags = []string{
 func setAsHelm(t *testing.T, text string) {
 	t.Helper()
 	want, wantErr := strvals.Parse(text)
-	settings, err := lint.ParseSet(text)
+	settings, err := model.ParseSet(text)
 	if (err != nil) != (wantErr != nil) {
 		t.Errorf("%q: %v, helm says %v", text, err, wantErr)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"go.yaml.in/yaml/v3"
@@ -56,8 +58,8 @@ func (r *run) patch(s *input.Script, h *helmCommand) {
 	} else if root := reader.Document(data); root != nil {
 		if spec := fields.Get(root, "spec"); spec != nil {
 			j.value(j.spec(), "spec", spec)
-			settings := flatten(&fields.Reader{}, r.name, max(text.Line, h.Line)-1, nil, spec)
-			r.configUses(&installation{table: r.table, version: j.version, settings: settings, resource: true}, "spec.")
+			settings := model.Flatten(&fields.Reader{}, r.name, max(text.Line, h.Line)-1, nil, spec)
+			r.configUses(newInstallation(r.table, j.version, settings), "spec.")
 		}
 	}
 	for _, f := range reader.Findings {

@@ -25,19 +25,20 @@ const sourcePlugin = "k8s-device-plugin deployments/helm/nvidia-device-plugin"
 func (r *run) pluginChart(s *input.Script, h *helmCommand) {
 	r.judged++
 	r.kinds = append(r.kinds, "helm "+h.verb+" of nvidia-device-plugin")
-	in := &installation{table: r.table, version: r.orLatest(), flags: true, route: sharing.Plugin}
+	in := newInstallation(r.table, r.orLatest(), nil)
+	in.flags, in.route = true, sharing.Plugin
 	for _, f := range h.flags {
 		if strings.HasPrefix(f.name, "--set") {
 			r.setFlag(s, in, f)
 		}
 	}
-	configs := in.below("config.map")
+	configs := in.Below("config.map")
 	for _, c := range configs {
 		if name := c.Path[len(c.Path)-1]; !labelValue.MatchString(name) {
-			r.at(input.Word{Line: c.line, Col: c.column}, "config-map", report.Failed, name, "the name cannot be the value of the node label nvidia.com/device-plugin.config", "use letters, digits, - _ and .", "Kubernetes label syntax")
+			r.at(input.Word{Line: c.Line, Col: c.Column}, "config-map", report.Failed, name, "the name cannot be the value of the node label nvidia.com/device-plugin.config", "use letters, digits, - _ and .", "Kubernetes label syntax")
 		}
 	}
-	if len(configs) > 1 && in.explicit("config.map.default") == nil && in.explicit("config.default") == nil {
+	if len(configs) > 1 && in.Explicit("config.map.default") == nil && in.Explicit("config.default") == nil {
 		r.at(h.Words[0], "config-fallback", report.Note, "config.map", fmt.Sprintf("%d configs and none named default: a node without the label nvidia.com/device-plugin.config gets none", len(configs)),
 			"set config.default, or name one of them default", sourcePlugin)
 	}

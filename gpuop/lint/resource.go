@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
@@ -67,11 +69,12 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
 		r.driver(d, spec, j)
 		prefix = chart.Path{"driver"}
 	}
-	in := &installation{table: r.table, version: r.orLatest(), settings: flatten(&fields.Reader{}, d.file, d.line, prefix, spec), resource: true}
-	for _, s := range in.settings {
-		switch s.name() {
+	in := newInstallation(r.table, r.orLatest(), model.Flatten(&fields.Reader{}, d.file, d.line, prefix, spec))
+	in.resource = true
+	for _, s := range in.Settings {
+		switch s.Name() {
 		case "driver.gds.enabled", "driver.gdrcopy.enabled":
-			s.Path, s.called = s.Path[1:], ""
+			s.Path, s.Called = s.Path[1:], ""
 		}
 	}
 	in.images()
@@ -91,7 +94,7 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
 	r.configUses(in, "spec.")
 	if d.kind == kindClusterPolicy && fields.Get(spec, "daemonsets", "tolerations") != nil {
 		r.name = d.file
-		r.tolerations(&installation{table: in.table, version: in.version, settings: append(in.settings, &setting{Setting: chart.Set("nfd.enabled", false, "")})})
+		r.tolerations(newInstallation(in.Table, in.Version, append(in.Settings, &model.Setting{Setting: chart.Set("nfd.enabled", false, "")})))
 	}
 }
 

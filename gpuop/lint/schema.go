@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -204,7 +206,7 @@ func (j *schemaJudge) value(s *schema, where string, n *yaml.Node) {
 	if fields.IsNull(n) || s.kind == "any" {
 		return
 	}
-	if unknownNode(n) {
+	if model.UnknownNode(n) {
 		if s.of != nil && s.kind != "string" {
 			j.add("not-judged", report.Note, n, where, filledIn, "")
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
@@ -21,7 +23,7 @@ func tolerationsOf(value any) []toleration {
 	var out []toleration
 	for _, e := range list {
 		m, _ := e.(map[string]any)
-		text := func(k string) string { return scalarText(m[k]) }
+		text := func(k string) string { return model.ScalarText(m[k]) }
 		out = append(out, toleration{Key: text("key"), Operator: text("operator"), Value: text("value"), Effect: text("effect")})
 	}
 	return out
@@ -36,8 +38,8 @@ func (r *run) tolerations(in *installation) {
 		{operandTolerations, "the operands"},
 		{"node-feature-discovery.worker.tolerations", "Node Feature Discovery's worker, so that the operator never learns of the GPU"},
 	} {
-		value, known := in.value(p.path)
-		if !known || p.path == "node-feature-discovery.worker.tolerations" && in.is("nfd.enabled", false) {
+		value, known := in.Value(p.path)
+		if !known || p.path == "node-feature-discovery.worker.tolerations" && in.Is("nfd.enabled", false) {
 			continue
 		}
 		have := tolerationsOf(value)
@@ -55,8 +57,8 @@ func (r *run) tolerations(in *installation) {
 				Reason: fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: it keeps away %s (DaemonSets show DESIRED 0)", t, p.what),
 				Fix:    "add {key: " + t.Key + ", operator: Exists, effect: " + t.Effect + "} to the chart's default", Source: sourceValues,
 			}
-			if s := in.explicit(p.path); s != nil {
-				f.File, f.Line, f.Column = s.file, s.line, s.column
+			if s := in.Explicit(p.path); s != nil {
+				f.File, f.Line, f.Column = s.File, s.Line, s.Column
 			}
 			r.findings = append(r.findings, f)
 		}
@@ -73,7 +75,7 @@ func podTolerations(spec *yaml.Node) []toleration {
 }
 
 // isTolerations reports whether the setting is a list of tolerations.
-func isTolerations(s *setting) bool { return s.Path[len(s.Path)-1] == "tolerations" }
+func isTolerations(s *model.Setting) bool { return s.Path[len(s.Path)-1] == "tolerations" }
 
 // problems says why the API server refuses a toleration: field, reason and fix.
 func problems(t toleration) (out [][3]string) {
@@ -105,12 +107,12 @@ func problems(t toleration) (out [][3]string) {
 // tolerationValues judges the lists of tolerations in the values.
 func (in *installation) tolerationValues() {
 	done := map[string]bool{}
-	for _, s := range in.settings {
+	for _, s := range in.Settings {
 		if !isTolerations(s) || done[s.Path.String()] {
 			continue
 		}
 		done[s.Path.String()] = true
-		value, ok := in.value(s.Path.String())
+		value, ok := in.Value(s.Path.String())
 		if !ok {
 			continue
 		}
@@ -119,9 +121,9 @@ func (in *installation) tolerationValues() {
 				in.add("toleration", report.Failed, p[1], p[2], sourceTolerations, s)
 				m := &in.mistakes[len(in.mistakes)-1]
 				m.Subject = fmt.Sprintf("%s[%d].%s", s.Path, i, p[0])
-				if s.node != nil && i < len(fields.Resolve(s.node).Content) {
-					n := fields.Resolve(s.node).Content[i]
-					m.Line, m.Column = n.Line+s.shift, n.Column
+				if s.Node != nil && i < len(fields.Resolve(s.Node).Content) {
+					n := fields.Resolve(s.Node).Content[i]
+					m.Line, m.Column = n.Line+s.Shift, n.Column
 				}
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
@@ -55,7 +57,7 @@ func valueFilledIn(f *report.Row, lines [][]byte) {
 	if f.Line < 1 || f.Line > len(lines) {
 		return
 	}
-	value := substituted.FindString(strings.TrimSpace(string(lines[f.Line-1])))
+	value := model.Substituted.FindString(strings.TrimSpace(string(lines[f.Line-1])))
 	if value == "" || !strings.Contains(f.Reason, value) {
 		return
 	}

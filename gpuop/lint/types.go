@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
@@ -25,18 +27,18 @@ var enumerations = map[string][]string{
 var pullPolicies = []string{"Always", "IfNotPresent", "Never"}
 
 // allowed are the values that the setting may have; nil for any.
-func (in *installation) allowed(s *setting) []string {
+func (in *installation) allowed(s *model.Setting) []string {
 	last := s.Path[len(s.Path)-1]
 	switch {
-	case last == "imagePullPolicy" || s.name() == "node-feature-discovery.image.pullPolicy":
+	case last == "imagePullPolicy" || s.Name() == "node-feature-discovery.image.pullPolicy":
 		return pullPolicies
-	case s.name() == "migManager.config.default" && !in.version.Before(mustVersion(in.table, "v26.3.0")):
+	case s.Name() == "migManager.config.default" && !in.Version.Before(mustVersion(in.Table, "v26.3.0")):
 		return []string{"all-disabled", ""}
 	}
-	if list := enumerations[s.name()]; list != nil {
+	if list := enumerations[s.Name()]; list != nil {
 		return list
 	}
-	if f, ok := in.table.PolicyField(in.version, s.Path); ok && f.Type == "string" {
+	if f, ok := in.Table.PolicyField(in.Version, s.Path); ok && f.Type == "string" {
 		return f.Enum
 	}
 	return nil
@@ -44,19 +46,19 @@ func (in *installation) allowed(s *setting) []string {
 
 // types judges each value against what the chart has there, or the custom resource that it is copied into.
 func (in *installation) types() {
-	for _, s := range in.settings {
-		v := in.verdict(s)
-		if v.Status != chart.Known && v.Status != chart.Free || s.unknown || s.Value == nil || s.edit.Rename != nil {
+	for _, s := range in.Settings {
+		v := in.Verdict(s)
+		if v.Status != chart.Known && v.Status != chart.Free || s.Unknown || s.Value == nil || s.Edit.Rename != nil {
 			continue
 		}
-		if f, ok := in.table.CopiedField(in.version, s.Path); ok && s.element == "" {
+		if f, ok := in.Table.CopiedField(in.Version, s.Path); ok && s.Element == "" {
 			in.against(s, f)
 			continue
 		}
 		if v.Status == chart.Free {
 			continue
 		}
-		if k, ok := in.table.Key(s.Path); ok && k.In(in.version) && s.element == "" && !in.shape(k, s) {
+		if k, ok := in.Table.Key(s.Path); ok && k.In(in.Version) && s.Element == "" && !in.shape(k, s) {
 			continue
 		}
 		in.content(s, v.Key)
@@ -64,12 +66,12 @@ func (in *installation) types() {
 }
 
 // shape judges a setting against the key's shape; false says that it is of another.
-func (in *installation) shape(k *chart.Key, s *setting) bool {
+func (in *installation) shape(k *chart.Key, s *model.Setting) bool {
 	_, isList := s.Value.([]any)
 	_, isMap := s.Value.(map[string]any)
-	empty := s.text() == "" && !isList && !isMap
+	empty := s.Text() == "" && !isList && !isMap
 	want := ""
-	switch shape := k.Shape(in.version); {
+	switch shape := k.Shape(in.Version); {
 	case shape == chart.List && !isList && !empty:
 		want = "a list"
 	case shape == chart.Map && !isMap && !empty:
@@ -87,69 +89,69 @@ func (in *installation) shape(k *chart.Key, s *setting) bool {
 }
 
 // scalar judges a single value: words of an enumeration, booleans and numbers.
-func (in *installation) scalar(k *chart.Key, s *setting) {
+func (in *installation) scalar(k *chart.Key, s *model.Setting) {
 	if allowed := in.allowed(s); allowed != nil {
-		if !slices.Contains(allowed, s.text()) {
+		if !slices.Contains(allowed, s.Text()) {
 			in.enumeration(s, allowed)
 		}
 		return
 	}
-	value, _ := k.Default(in.version)
-	f, typed := in.table.PolicyField(in.version, s.Path)
+	value, _ := k.Default(in.Version)
+	f, typed := in.Table.PolicyField(in.Version, s.Path)
 	_, isBool := value.(bool)
 	_, isNumber := value.(float64)
 	switch {
 	case isBool || typed && f.Type == "boolean":
 		in.bool(k, s)
 	case isNumber && (!typed || f.Type != "int-or-string") || typed && f.Type == "integer":
-		number, err := strconv.ParseFloat(s.text(), 64)
+		number, err := strconv.ParseFloat(s.Text(), 64)
 		if err != nil {
 			in.add("wrong-value", report.Failed, fmt.Sprintf("found %s, want a number", describe(s.Value)), "", sourceValues, s)
 		} else if typed && outside(f, number) {
-			in.add("wrong-value", report.Failed, "found "+s.text()+", which is out of the range that the API server accepts", "", sourceCRD, s)
+			in.add("wrong-value", report.Failed, "found "+s.Text()+", which is out of the range that the API server accepts", "", sourceCRD, s)
 		}
 	}
 }
 
 // content judges what the chart copies into the ClusterPolicy as it is.
-func (in *installation) content(s *setting, k *chart.Key) {
-	if k == nil || k.Use(in.version) != chart.Copied {
+func (in *installation) content(s *model.Setting, k *chart.Key) {
+	if k == nil || k.Use(in.Version) != chart.Copied {
 		return
 	}
-	f, ok := in.table.PolicyElement(in.version, s.Path, listIndex.ReplaceAllString(s.element, "[]"))
+	f, ok := in.Table.PolicyElement(in.Version, s.Path, model.ListIndex.ReplaceAllString(s.Element, "[]"))
 	if ok {
 		in.against(s, f)
 	}
 }
 
 // against judges a setting by the field of the ClusterPolicy that takes it as it is written.
-func (in *installation) against(s *setting, f *chart.Field) {
-	node := s.node
+func (in *installation) against(s *model.Setting, f *chart.Field) {
+	node := s.Node
 	if node == nil {
 		node = &yaml.Node{}
 		if node.Encode(s.Value) != nil {
 			return
 		}
 	}
-	j := &schemaJudge{table: in.table, version: in.version, kind: "ClusterPolicy", reader: &fields.Reader{}}
-	j.value(j.schema(f), s.name(), node)
+	j := &schemaJudge{table: in.Table, version: in.Version, kind: "ClusterPolicy", reader: &fields.Reader{}}
+	j.value(j.schema(f), s.Name(), node)
 	for _, found := range j.reader.Findings {
-		m := mistake{found, []*setting{s}}
-		m.File = s.file
-		if s.node == nil {
-			m.Line, m.Column = s.line, s.column
+		m := mistake{found, []*model.Setting{s}}
+		m.File = s.File
+		if s.Node == nil {
+			m.Line, m.Column = s.Line, s.Column
 		} else {
-			m.Line += s.shift
+			m.Line += s.Shift
 		}
 		if found.ID == "unknown-field" {
 			m.ID = "unknown-key"
 		}
-		if found.ID == "wrong-type" && f.Type == "string" && scalarText(s.Value) != "" && in.alone(s) {
-			s.asString = true
-			m.Fix = cmp.Or(s.asText, "write --set-string")
+		if found.ID == "wrong-type" && f.Type == "string" && model.ScalarText(s.Value) != "" && in.alone(s) {
+			s.AsString = true
+			m.Fix = cmp.Or(s.AsText, "write --set-string")
 		}
-		if found.ID == "wrong-type" && s.node != nil && strings.HasPrefix(found.Fix, `write "`) {
-			s.edit.Tree = quoted(cmp.Or(s.edit.Tree, s.node), found.Line, found.Column)
+		if found.ID == "wrong-type" && s.Node != nil && strings.HasPrefix(found.Fix, `write "`) {
+			s.Edit.Tree = quoted(cmp.Or(s.Edit.Tree, s.Node), found.Line, found.Column)
 		}
 		in.mistakes = append(in.mistakes, m)
 	}
@@ -174,12 +176,12 @@ func quoted(n *yaml.Node, line, column int) *yaml.Node {
 }
 
 // alone reports whether a --set may become --set-string, which Helm applies last: no other flag decides the value.
-func (in *installation) alone(s *setting) bool {
-	in.index()
-	return s.typed && !in.opaque && !slices.ContainsFunc(in.byName[s.name()], func(other *setting) bool { return other != s && !other.edit.Drop })
+func (in *installation) alone(s *model.Setting) bool {
+	in.Index()
+	return s.Typed && !in.opaque && !slices.ContainsFunc(in.ByName[s.Name()], func(other *model.Setting) bool { return other != s && !other.Edit.Drop })
 }
 
-func (in *installation) enumeration(s *setting, allowed []string) {
+func (in *installation) enumeration(s *model.Setting, allowed []string) {
 	quoted := make([]string, len(allowed))
 	for i, a := range allowed {
 		quoted[i] = a
@@ -188,12 +190,12 @@ func (in *installation) enumeration(s *setting, allowed []string) {
 		}
 	}
 	fix := ""
-	if near := report.Nearest(strings.ToLower(s.text()), allowed); near != "" {
+	if near := report.Nearest(strings.ToLower(s.Text()), allowed); near != "" {
 		fix = "write " + near
-		s.edit.Value = &near
+		s.Edit.Value = &near
 	}
-	found := strconv.Quote(s.text())
-	if fix == "" && !fields.Plain(s.text()) {
+	found := strconv.Quote(s.Text())
+	if fix == "" && !fields.Plain(s.Text()) {
 		found = "a text"
 	}
 	in.add("wrong-value", report.Failed, fmt.Sprintf("found %s, want %s; the API server refuses the ClusterPolicy", found, alternatives(quoted)), fix, sourceCRD, s)
@@ -205,15 +207,15 @@ var compared = map[string]string{"cdi.enabled": "v26.3.0", "cdi.nriPluginEnabled
 
 // bool judges a switch. Kubernetes and Helm read YAML 1.1, in which yes and no are booleans too; a
 // text, though, is true wherever a condition tests it, even "false".
-func (in *installation) bool(k *chart.Key, s *setting) {
+func (in *installation) bool(k *chart.Key, s *model.Setting) {
 	_, isText := s.Value.(string)
-	plain := isText && (s.node == nil && s.typed || s.node != nil && s.node.Style == 0)
-	text := s.text()
-	condition := s.name() == "nfd.enabled" || k.Use(in.version) == chart.Tested
-	if since, ok := compared[s.name()]; ok && isText && !in.version.Before(mustVersion(in.table, since)) && (s.node == nil || !plain || !oldBools.MatchString(text)) {
+	plain := isText && (s.Node == nil && s.Typed || s.Node != nil && s.Node.Style == 0)
+	text := s.Text()
+	condition := s.Name() == "nfd.enabled" || k.Use(in.Version) == chart.Tested
+	if since, ok := compared[s.Name()]; ok && isText && !in.Version.Before(mustVersion(in.Table, since)) && (s.Node == nil || !plain || !oldBools.MatchString(text)) {
 		fix := "write true or false without quotes"
-		if s.node == nil {
-			fix = "write --set " + s.name() + "=true, or false"
+		if s.Node == nil {
+			fix = "write --set " + s.Name() + "=true, or false"
 		}
 		in.add("wrong-type", report.Failed, fmt.Sprintf("found the text %q, want true or false: a template compares it, and helm ends with incompatible types", text), fix, sourceTemplates, s)
 		return
@@ -225,17 +227,17 @@ func (in *installation) bool(k *chart.Key, s *setting) {
 		return
 	case text == "true" || text == "false":
 		if text == "false" {
-			in.add("wrong-type", report.Failed, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", sourceHelm, s)
+			in.add("wrong-type", report.Failed, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", model.SourceHelm, s)
 		}
 		return
 	}
 	fix := "write true or false"
 	if near := report.Nearest(strings.ToLower(text), []string{"true", "false"}); near != "" {
 		fix = "write " + near
-		s.edit.Value = &near
+		s.Edit.Value = &near
 	} else if text == "1" || text == "0" {
 		value := strconv.FormatBool(text == "1")
-		fix, s.edit.Value = "write "+value, &value
+		fix, s.Edit.Value = "write "+value, &value
 	}
 	in.add("wrong-value", report.Failed, fmt.Sprintf("found %s, want true or false", describe(s.Value)), fix, sourceValues, s)
 }
@@ -254,7 +256,7 @@ func describe(v any) string {
 		}
 		return fmt.Sprintf("%q", v)
 	default:
-		return scalarText(v)
+		return model.ScalarText(v)
 	}
 }
 

@@ -3,6 +3,8 @@ package lint
 import (
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"go.yaml.in/yaml/v3"
@@ -18,7 +20,7 @@ func (r *run) carrier(d *doc, uses []input.ChartUse) bool {
 	found := false
 	for _, use := range uses {
 		switch input.ChartOf(use.Chart) {
-		case operatorNamespace:
+		case model.OperatorNamespace:
 			found = true
 			r.carried(d, use)
 		case pluginChartName:
@@ -40,7 +42,7 @@ func (r *run) carried(d *doc, use input.ChartUse) {
 	for _, key := range use.Misplaced {
 		d.reader.Add("unknown-key", report.Failed, key, key.Value, "there is no such field here: nothing reads the values below it", "write "+use.Place)
 	}
-	in := &installation{table: r.table, version: r.carriedVersion(d, use)}
+	in := newInstallation(r.table, r.carriedVersion(d, use), nil)
 	for _, v := range use.Values {
 		v = fields.Resolve(v)
 		switch {
@@ -48,7 +50,7 @@ func (r *run) carried(d *doc, use input.ChartUse) {
 		case v.Tag == input.UnknownTag:
 			r.notRead(d, v, use.Where)
 		case v.Kind == yaml.MappingNode:
-			in.settings = append(in.settings, flatten(d.reader, d.file, d.line, nil, v)...)
+			in.Settings = append(in.Settings, model.Flatten(d.reader, d.file, d.line, nil, v)...)
 		case v.Kind == yaml.ScalarNode && strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n"):
 			r.valuesText(in, d.file, use.Where, []byte(v.Value), linesBefore(v)+d.line)
 		case v.Kind == yaml.ScalarNode && v.Value != "":
@@ -81,9 +83,9 @@ func (r *run) notRead(d *doc, at *yaml.Node, what string) {
 // carriedFile reads a values file that another file names; what is not here is said to be unjudged.
 func (r *run) carriedFile(d *doc, in *installation, where string, n *yaml.Node) {
 	data, name, err := r.beside(d.file, n.Value)
-	if err != nil || unknownNode(n) {
+	if err != nil || model.UnknownNode(n) {
 		what := n.Value
-		if unknownNode(n) {
+		if model.UnknownNode(n) {
 			what = where
 		}
 		r.notRead(d, n, what)
@@ -108,15 +110,15 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 	if !raw {
 		written = strings.NewReplacer(`\`, `\\`, `,`, `\,`).Replace(written)
 	}
-	list, err := parseSet(name.Value+"="+written, !text)
+	list, err := model.Assignments(name.Value+"="+written, !text)
 	if err != nil {
-		r.report(d, []report.Row{{ID: "set-syntax", State: report.Failed, Line: name.Line, Column: name.Column, Subject: name.Value, Reason: err.Error(), Source: sourceHelm}})
+		r.report(d, []report.Row{{ID: "set-syntax", State: report.Failed, Line: name.Line, Column: name.Column, Subject: name.Value, Reason: err.Error(), Source: model.SourceHelm}})
 		return
 	}
 	for _, a := range list {
-		in.settings = append(in.settings, &setting{Setting: chart.Setting{Path: a.path, Value: a.value}, element: a.element, file: d.file, line: name.Line + d.line, column: name.Column, source: a.text, typed: !text, asText: use.AsText,
-			unknown: unknownNode(value)})
-		if unknownNode(value) {
+		in.Settings = append(in.Settings, &model.Setting{Setting: chart.Setting{Path: a.Path, Value: a.Value}, Element: a.Element, File: d.file, Line: name.Line + d.line, Column: name.Column, Source: a.Text, Typed: !text, AsText: use.AsText,
+			Unknown: model.UnknownNode(value)})
+		if model.UnknownNode(value) {
 			r.report(d, []report.Row{{ID: "not-judged", State: report.Note, Line: name.Line, Column: name.Column, Subject: name.Value, Reason: filledIn}})
 		}
 	}
@@ -132,7 +134,7 @@ func (r *run) carriedVersion(d *doc, use input.ChartUse) chart.Version {
 	}
 	r.name = d.file
 	at := input.Word{Value: use.Version.Value, Line: use.Version.Line + d.line, Col: use.Version.Column}
-	unknown := unknownNode(use.Version)
+	unknown := model.UnknownNode(use.Version)
 	subject := at.Value
 	if strings.Contains(subject, input.Filled) {
 		subject = use.Where

@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
@@ -64,14 +65,14 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 		m.Report.Sort()
 		return m, nil
 	}
-	inner, instead := lint.ValuesOf(doc.Content[0])
+	inner, instead := model.ValuesOf(doc.Content[0])
 	if inner != doc.Content[0] {
 		m.below = chart.Path{"gpu-operator"}
 	}
 	if instead != "" {
 		return nil, fmt.Errorf("%s: %w: it is %s; write its values to a file of their own", name, ErrNoValues, instead)
 	}
-	settings, _ := lint.Settings(name, data, nil)
+	settings, _ := model.Settings(name, data, nil)
 	for _, s := range settings {
 		if now := table.Judge(to, s.Path); now.Status != chart.Known {
 			continue

@@ -1,4 +1,4 @@
-package lint
+package model
 
 import (
 	"errors"
@@ -12,53 +12,53 @@ import (
 
 var errSet = errors.New("unreadable --set")
 
-// An assignment is one key=value of a --set flag.
-type assignment struct {
-	// path leads to the value, or to the list that holds it.
-	path chart.Path
-	// element is the place inside that list: [0].name.
-	element string
-	value   any
-	// text is the assignment as it is written.
-	text string
+// An Assignment is one key=value of a --set flag.
+type Assignment struct {
+	// Path leads to the value, or to the list that holds it.
+	Path chart.Path
+	// Element is the place inside that list: [0].name.
+	Element string
+	Value   any
+	// Text is the assignment as it is written.
+	Text string
 }
 
-// parseSet reads the argument of --set with Helm's own parser, each assignment apart. Without typed, as for
+// Assignments reads the argument of --set with Helm's own parser, each assignment apart. Without typed, as for
 // --set-string and --set-file, every value stays text. The assignments before an error are returned with it.
-func parseSet(s string, typed bool) ([]assignment, error) {
+func Assignments(s string, typed bool) ([]Assignment, error) {
 	parse := strvals.ParseString
 	if typed {
 		parse = strvals.Parse
 	}
-	var out []assignment
+	var out []Assignment
 	for s != "" {
-		var a assignment
+		var a Assignment
 		var list, equals int
-		a.text, s, list, equals = nextAssignment(s)
-		tree, err := parse(a.text)
+		a.Text, s, list, equals = nextAssignment(s)
+		tree, err := parse(a.Text)
 		if err != nil {
 			return out, fmt.Errorf("%w: %w", errSet, err)
 		}
 		if list >= 0 {
-			a.element = a.text[list:equals]
-			alone, _ := parse("v" + a.text[equals:])
-			a.value = alone["v"]
+			a.Element = a.Text[list:equals]
+			alone, _ := parse("v" + a.Text[equals:])
+			a.Value = alone["v"]
 		}
 		for len(tree) == 1 {
 			var inner map[string]any
 			for name, value := range tree {
 				if name == "" {
-					return out, fmt.Errorf("%w: %q has an empty name", errSet, a.text)
+					return out, fmt.Errorf("%w: %q has an empty name", errSet, a.Text)
 				}
-				a.path = append(a.path, name)
+				a.Path = append(a.Path, name)
 				if inner, _ = value.(map[string]any); inner == nil && list < 0 {
-					a.value = value
+					a.Value = value
 				}
 			}
 			tree = inner
 		}
-		if len(a.path) == 0 {
-			return out, fmt.Errorf("%w: %q has no name", errSet, a.text)
+		if len(a.Path) == 0 {
+			return out, fmt.Errorf("%w: %q has no name", errSet, a.Text)
 		}
 		out = append(out, a)
 	}
@@ -88,7 +88,7 @@ func nextAssignment(s string) (text, rest string, list, equals int) {
 	return s, "", list, equals
 }
 
-// formatSet writes a path and value so that parseSet reads them back.
+// formatSet writes a path and value so that Assignments reads them back.
 func formatSet(path chart.Path, value string) string {
 	escaped := make([]string, len(path))
 	for i, name := range path {

@@ -1,4 +1,4 @@
-package lint
+package model
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 
 func TestSetsThatCannotBeRead(t *testing.T) {
 	for _, bad := range []string{"a", "a,b=c", "=x", "a..b=c", "a[x]=1", "a[=1", `a\`, ".=1"} {
-		if _, err := parseSet(bad, true); !errors.Is(err, errSet) {
+		if _, err := Assignments(bad, true); !errors.Is(err, errSet) {
 			t.Errorf("%q: %v, want errSet", bad, err)
 		}
 	}
@@ -30,12 +30,12 @@ func FuzzSet(f *testing.F) {
 			return
 		}
 		text := formatSet(path, value)
-		got, err := parseSet(text, false)
+		got, err := Assignments(text, false)
 		if err != nil || len(got) != 1 {
 			t.Fatalf("%q of %q=%q: %d assignments, %v", text, path, value, len(got), err)
 		}
-		if diff := cmp.Diff(path, got[0].path); diff != "" || got[0].value != value || got[0].element != "" {
-			t.Errorf("%q: value %q, element %q, path:\n%s", text, got[0].value, got[0].element, diff)
+		if diff := cmp.Diff(path, got[0].Path); diff != "" || got[0].Value != value || got[0].Element != "" {
+			t.Errorf("%q: value %q, element %q, path:\n%s", text, got[0].Value, got[0].Element, diff)
 		}
 	})
 }

@@ -1,0 +1,106 @@
+package model
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"go.yaml.in/yaml/v3"
+)
+
+// OperatorNamespace is the namespace of the operator, and the name of its chart.
+const OperatorNamespace = "gpu-operator"
+
+// SourceHelm is where the grammar of --set is documented.
+const SourceHelm = "Helm documentation: helm install"
+
+// Settings reads a values file, which may be empty, with --set arguments on top. Findings are what could not be read.
+func Settings(name string, data []byte, sets []string) ([]chart.Setting, []report.Row) {
+	var out []chart.Setting
+	reader := &fields.Reader{}
+	if len(StripComments(data)) > 0 {
+		root := reader.Document(TrimBOM(data))
+		if inner, instead := ValuesOf(root); instead != "" {
+			reader.Add("no-values", report.Failed, root, "", "the file is "+instead+", want values of the chart", "write its values to a file of their own")
+		} else if root != nil {
+			for _, s := range Flatten(reader, "", 0, nil, WithoutEnabledBelow(root, inner)) {
+				out = append(out, s.Setting)
+			}
+		}
+	}
+	for i := range reader.Findings {
+		reader.Findings[i].File = name
+	}
+	for _, s := range sets {
+		assignments, err := Assignments(s, true)
+		if err != nil {
+			reader.Findings = append(reader.Findings, report.Row{ID: "set-syntax", State: report.Failed, Subject: "--set " + s, Reason: err.Error(), Source: SourceHelm})
+		}
+		for _, a := range assignments {
+			out = append(out, chart.Setting{Path: a.Path, Value: a.Value})
+		}
+	}
+	return out, reader.Findings
+}
+
+// ValuesOf returns the operator's values in a document: all of it, or what an umbrella chart has
+// below the chart's name. instead says what else the document is; "" for values.
+func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
+	kind := fields.Text(root, "kind")
+	switch inner := fields.Get(root, OperatorNamespace); {
+	case fields.Text(root, "apiVersion") != "" && kind != "":
+		return nil, "a " + kind
+	case root != nil && input.CarrierOf(root) != nil:
+		return nil, "a " + input.Helmfile
+	case inner != nil && inner.Kind == yaml.MappingNode:
+		return inner, ""
+	}
+	return root, ""
+}
+
+// WithoutEnabledBelow is what the operator's chart reads of an umbrella chart's values.
+func WithoutEnabledBelow(root, inner *yaml.Node) *yaml.Node {
+	if inner == root {
+		return inner
+	}
+	return WithoutEnabled(inner)
+}
+
+// ParseSet reads one --set argument by Helm's grammar.
+func ParseSet(s string) ([]chart.Setting, error) {
+	assignments, err := Assignments(s, true)
+	if err != nil {
+		return nil, fmt.Errorf("--set %s: %w", s, err)
+	}
+	out := make([]chart.Setting, len(assignments))
+	for i, a := range assignments {
+		out[i] = chart.Setting{Path: a.Path, Value: a.Value}
+	}
+	return out, nil
+}
+
+// WithoutEnabled leaves out the key by which an umbrella chart switches a subchart.
+func WithoutEnabled(n *yaml.Node) *yaml.Node {
+	out := *n
+	out.Content = slices.Clone(n.Content)
+	for i := 0; i+1 < len(out.Content); i += 2 {
+		if out.Content[i].Value == "enabled" {
+			out.Content = slices.Delete(out.Content, i, i+2)
+			break
+		}
+	}
+	return &out
+}
+
+var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
+
+// StripComments drops the lines that are comments.
+func StripComments(data []byte) []byte { return comment.ReplaceAll(data, nil) }
+
+// TrimBOM drops a byte order mark, which editors on Windows put first.
+func TrimBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }

@@ -1,0 +1,304 @@
+package model
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+)
+
+// MaxNodes bounds how much of a document is looked at: aliases of aliases can blow it up.
+const MaxNodes = 200_000
+
+// A Setting is one value that the user gives to the chart: a leaf of a file or a part of a --set flag.
+type Setting struct {
+	chart.Setting
+	// Element says where inside the list at the path a flag goes on: [0].name.
+	Element string
+	// Called caches the name.
+	Called string
+	// Keys are the nodes of the names in the file, and Shift the lines before its document.
+	Keys  []*yaml.Node
+	Shift int
+	// From is the here-document that the setting stands in; nil for none.
+	From *input.Document
+	// Node is the value in the file it came from; nil for a flag.
+	Node         *yaml.Node
+	File         string
+	Line, Column int
+	// Source is the assignment as it stands in a flag.
+	Source string
+	// Typed says that the flag makes true, numbers and null of words, as --set does.
+	Typed bool
+	// Unknown says that the value is made by the shell and cannot be read here.
+	Unknown bool
+	// Edit is how the setting is to be corrected, and Added are settings that take its place.
+	Edit  fix.Edit
+	Added []string
+	// AsString says that the flag has to be --set-string, since a text is wanted.
+	AsString bool
+	// AsText is how the file that carries the setting says that a value is a text; "" for a flag.
+	AsText string
+}
+
+// Name is the path as the user may write it after --set.
+func (s *Setting) Name() string {
+	if s.Called == "" {
+		s.Called = s.Path.String() + s.Element
+	}
+	return s.Called
+}
+
+// ListIndex is an index in the name of a setting: [0].
+var ListIndex = regexp.MustCompile(`\[[0-9]+\]`)
+
+// Edited reports whether the setting is to be written otherwise.
+func (s *Setting) Edited() bool { return s.Edit.Changes() || s.AsString || len(s.Added) > 0 }
+
+// Correction is the edit of a file in which the setting stands.
+func (s *Setting) Correction() fix.Edit {
+	e := s.Edit
+	e.Path = s.Path
+	for _, a := range s.Added {
+		list, _ := ParseSet(a) // the rules write them
+		e.Add = append(e.Add, list...)
+	}
+	return e
+}
+
+// Text is the value as YAML prints it; "" for a list or group.
+func (s *Setting) Text() string { return ScalarText(s.Value) }
+
+// ScalarText prints a scalar as YAML would; what is not a scalar is "".
+func ScalarText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case bool:
+		return strconv.FormatBool(v)
+	case int:
+		return strconv.Itoa(v)
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case int64, uint64:
+		return fmt.Sprint(v)
+	}
+	return ""
+}
+
+// flattener turns a values document into settings.
+type flattener struct {
+	reader   *fields.Reader
+	file     string
+	settings []*Setting
+	nodes    int
+	// shift is how many lines of its file are before the document.
+	shift int
+}
+
+// Flatten returns the settings of a mapping, whose document begins shift lines into its file.
+func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *yaml.Node) []*Setting {
+	f := &flattener{reader: reader, file: file, shift: shift}
+	f.below(path, nil, n, n)
+	return f.settings
+}
+
+func (f *flattener) below(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) {
+	f.nodes++
+	if f.nodes > MaxNodes {
+		if f.nodes == MaxNodes+1 {
+			f.reader.Add("too-large", report.Failed, at, "", "the document holds more values than any chart reads; the rest is not looked at", "")
+		}
+		return
+	}
+	n = fields.Resolve(n)
+	if n.Kind == yaml.MappingNode && len(n.Content) > 0 {
+		for _, field := range f.reader.Mapping(n, path.String()) {
+			f.below(append(path[:len(path):len(path)], field.Name), append(keys[:len(keys):len(keys)], field.Key), field.Key, field.Value)
+		}
+		return
+	}
+	if len(path) == 0 {
+		return // an empty document
+	}
+	s := &Setting{Setting: chart.Setting{Path: path}, Keys: keys, Node: n, File: f.file, Line: at.Line + f.shift, Column: at.Column, Shift: f.shift}
+	if n.Kind == yaml.MappingNode {
+		s.Value = map[string]any{}
+	} else if err := n.Decode(&s.Value); err != nil || UnknownNode(n) {
+		s.Unknown = true
+	}
+	f.settings = append(f.settings, s)
+}
+
+// Substituted is a value that another program fills in: ${DRIVER_VERSION}.
+var Substituted = regexp.MustCompile(`\$(\{[A-Za-z_][A-Za-z0-9_.]*[}:]|___+|[A-Z_][A-Z0-9_]*$)`)
+
+// UnknownNode reports whether another program fills the value in.
+func UnknownNode(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && (n.Tag == input.UnknownTag || Substituted.MatchString(n.Value))
+}
+
+// Values is one set of values on one version of the chart.
+type Values struct {
+	Table    *chart.Table
+	Version  chart.Version
+	Settings []*Setting
+	// ByName are the settings of each name, and byElement those that set an element of the list at a path;
+	// both are of the first indexed settings.
+	ByName, byElement map[string][]*Setting
+	indexed           int
+	verdicts          map[*Setting]chart.Verdict
+}
+
+// Verdict is what the chart says of the setting's path.
+func (in *Values) Verdict(s *Setting) chart.Verdict {
+	v, known := in.verdicts[s]
+	if !known {
+		if in.verdicts == nil {
+			in.verdicts = map[*Setting]chart.Verdict{}
+		}
+		v = in.Table.Judge(in.Version, s.Path)
+		in.verdicts[s] = v
+	}
+	return v
+}
+
+// Index brings byName and byElement up to the settings.
+func (in *Values) Index() {
+	if in.ByName == nil || in.indexed > len(in.Settings) {
+		in.ByName, in.byElement, in.indexed = map[string][]*Setting{}, map[string][]*Setting{}, 0
+	}
+	for _, s := range in.Settings[in.indexed:] {
+		in.ByName[s.Name()] = append(in.ByName[s.Name()], s)
+		if s.Element != "" {
+			in.byElement[s.Path.String()] = append(in.byElement[s.Path.String()], s)
+		}
+	}
+	in.indexed = len(in.Settings)
+}
+
+// Explicit returns the setting that decides the path, or nil when the user gives none.
+func (in *Values) Explicit(path string) *Setting {
+	in.Index()
+	all := in.ByName[path]
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1]
+}
+
+// Value returns what the chart sees at the path: the user's setting or the default. ok is false for neither.
+func (in *Values) Value(path string) (value any, ok bool) {
+	if s := in.Explicit(path); s != nil {
+		return s.Value, !s.Unknown
+	}
+	if list, known := in.elements(path); known {
+		return list, list != nil
+	}
+	return in.Table.Default(in.Version, path)
+}
+
+// Is reports whether the chart sees this boolean at the path.
+func (in *Values) Is(path string, want bool) bool {
+	value, ok := in.Value(path)
+	if text, isText := value.(string); isText {
+		return ok && text == strconv.FormatBool(want)
+	}
+	return ok && value == want
+}
+
+// Below returns the user's settings inside the group, but for those named.
+func (in *Values) Below(group string, except ...string) []*Setting {
+	var out []*Setting
+next:
+	for _, s := range in.Settings {
+		rest, found := strings.CutPrefix(s.Name(), group+".")
+		if !found {
+			continue
+		}
+		for _, e := range except {
+			if rest == e || strings.HasPrefix(rest, e+".") {
+				continue next
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// elements puts together the list that flags such as tolerations[0].key make; known is false when
+// no flag does, and the list is nil when a part of it is not known. Helm lets such flags replace
+// the chart's list.
+func (in *Values) elements(path string) (list []any, known bool) {
+	in.Index()
+	for _, s := range in.byElement[path] {
+		known = true
+		m := elementText.FindStringSubmatch(s.Element)
+		if m == nil || s.Unknown {
+			return nil, true
+		}
+		at, err := strconv.Atoi(m[1])
+		if err != nil || at > 1000 {
+			return nil, true
+		}
+		for len(list) <= at {
+			list = append(list, map[string]any{})
+		}
+		if m[2] == "" {
+			list[at] = s.Value
+		} else if entry, isMap := list[at].(map[string]any); isMap {
+			entry[m[2]] = s.Value
+		}
+	}
+	return list, known
+}
+
+var elementText = regexp.MustCompile(`^\[([0-9]+)\](?:\.([^.\[]+))?$`)
+
+// Harmless reports whether the setting repeats a default that the chart had.
+func (s *Setting) Harmless(k *chart.Key) bool {
+	if s.Path.String() != k.Path.String() || s.Unknown {
+		return false
+	}
+	for _, d := range k.Defaults() {
+		if ScalarText(d.Value) == s.Text() && s.Text() != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Rewrite gives a setting that was to be dropped a value that works, where one is known.
+func (s *Setting) Rewrite(value string, known bool) {
+	if s.Edit.Drop && known && value != "" {
+		s.Edit.Drop, s.Edit.Value = false, &value
+	}
+}
+
+// Assignment writes the setting as it should be behind a --set flag.
+func (s *Setting) Assignment() string {
+	path, value := s.Path, s.Text()
+	switch {
+	case s.Edit.Rename == nil && s.Edit.Value == nil:
+		return s.Source
+	case s.Edit.Rename != nil:
+		path = s.Edit.Rename
+	}
+	if s.Edit.Value != nil {
+		value = *s.Edit.Value
+	}
+	if _, isList := s.Value.([]any); isList {
+		_, raw, _ := strings.Cut(s.Source, "=")
+		return path.String() + "=" + raw
+	}
+	return formatSet(path, value)
+}
