@@ -391,7 +391,7 @@ func TestFieldsOfDaemonSetsThatOthersWrote(t *testing.T) {
 			s.DaemonSets = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.DaemonSets, Verb: "list", Why: cluster.Failed, Detail: "broke off"}}
 		}, []string{"unknown unread list daemonsets.apps"}, ""},
-		{"no managedFields", func(s *cluster.State) { s.DaemonSets[0].ManagedFields = nil }, []string{"unknown drift-daemonset-edited DaemonSets"}, "1 DaemonSet has no managedFields"},
+		{"no managedFields", func(s *cluster.State) { s.DaemonSets[0].ManagedFields = nil }, []string{"unknown drift-daemonset-edited DaemonSets"}, "the fields of 1 DaemonSet is not known: there are no managedFields"},
 		{"an NVIDIADriver's", func(s *cluster.State) {
 			s.DaemonSets[0].OwnerReferences[0].Kind = "NVIDIADriver"
 			write(s, "kubectl-edit", time.Minute, args)

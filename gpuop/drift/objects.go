@@ -45,7 +45,7 @@ func (j *judging) object(r *Release, o map[string]any) {
 		agreed += d.agreed
 	}
 	if agreed > 0 {
-		j.add(report.Seen("spec", subject, "%s", counted(agreed, "field")), report.OK, "drift-field", subject, fmt.Sprintf("%s %s as %s wrote %s", counted(agreed, "field"), are(agreed), r.id(), map[bool]string{true: "it", false: "them"}[agreed == 1]), "", sourceHelm)
+		j.add(report.Seen("spec", subject, "%s", counted(agreed, "field")), report.OK, "drift-field", subject, fmt.Sprintf("as %s wrote it, in %s", r.id(), counted(agreed, "field")), "", sourceHelm)
 	}
 }
 

@@ -62,11 +62,11 @@ func (j *judging) withoutRelease() {
 			fmt.Sprintf("%s says %s, and the ClusterPolicy %s has %s in %s", j.From, shown(path, want), p.GetName(), shown(path, is), f.Path)+owned(p.GetManagedFields(), owner, is), j.change(), sourceOperator)
 	})
 	if left > 0 {
-		j.add(report.Seen("values", j.From, "%s without a field", counted(left, "value")), report.Unknown, "drift-value", "values", fmt.Sprintf("%s of %s %s no field of the ClusterPolicy, and without a Helm release there is nothing to compare with", counted(left, "value"), j.From, have(left)),
+		j.add(report.Seen("values", j.From, "%s without a field", counted(left, "value")), report.Unknown, "drift-value", "values", fmt.Sprintf("the ClusterPolicy has no field for %s of %s, and without a Helm release there is nothing to compare with", counted(left, "value"), j.From),
 			"helm list -A --all", sourceHelm)
 	}
 	if agreed > 0 {
-		j.add(report.Seen("spec", "ClusterPolicy/"+p.GetName(), "%s", counted(agreed, "value")), report.OK, "drift-value", "values", fmt.Sprintf("%s of %s %s what the ClusterPolicy has", counted(agreed, "value"), j.From, are(agreed)), "", sourceOperator)
+		j.add(report.Seen("spec", "ClusterPolicy/"+p.GetName(), "%s", counted(agreed, "value")), report.OK, "drift-value", "values", fmt.Sprintf("the ClusterPolicy agrees with %s of %s", counted(agreed, "value"), j.From), "", sourceOperator)
 	}
 }
 
@@ -96,7 +96,7 @@ func (j *judging) daemonSets() {
 	}
 	if unknown > 0 {
 		j.add(j.listed(cluster.DaemonSets, "%s without managedFields", counted(unknown, "DaemonSet")), report.Unknown, "drift-daemonset-edited", "DaemonSets",
-			fmt.Sprintf("%s %s no managedFields, so that it is not known who wrote their fields", counted(unknown, "DaemonSet"), have(unknown)),
+			fmt.Sprintf("who wrote the fields of %s is not known: there are no managedFields", counted(unknown, "DaemonSet")),
 			fmt.Sprintf("kubectl get daemonsets -n %s -o yaml --show-managed-fields", j.Namespace), sourceHash)
 	}
 	if known > 0 && !edited {
@@ -144,11 +144,4 @@ func counted(n int, what string) string {
 		return "1 " + what
 	}
 	return strconv.Itoa(n) + " " + what + "s"
-}
-
-func have(n int) string {
-	if n == 1 {
-		return "has"
-	}
-	return "have"
 }

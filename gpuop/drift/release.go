@@ -154,15 +154,8 @@ func (j *judging) values(r *Release) {
 			"add it to the values, or: "+j.upgrade(r), sourceHelm)
 	})
 	if agreed > 0 {
-		j.add(r.seen(), report.OK, "drift-value", "values", fmt.Sprintf("%s of %s %s what %s has", counted(agreed, "value"), j.From, are(agreed), r.id()), "", sourceHelm)
+		j.add(r.seen(), report.OK, "drift-value", "values", fmt.Sprintf("%s agrees with %s of %s", r.id(), counted(agreed, "value"), j.From), "", sourceHelm)
 	}
-}
-
-func are(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
 }
 
 // unknown reports whether neither values.yaml nor a template of the release knows the path or what is
