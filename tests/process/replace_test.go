@@ -94,6 +94,9 @@ func TestLibraryThatNeverFitted(t *testing.T) {
 	world := fakenvml.NewFor(t, "gpus 1", "driver 18")
 	r, _ := overNVML(t, world, libNVML(t))
 	r.until(`dcgm_exporter_collect_failures_total{reason="version",stage="open"} 3`)
+	if strings.Contains(r.said(), "was replaced") {
+		t.Error("the log says that the driver was replaced")
+	}
 	world.Play(t, "gpus 1")
 	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
 }
