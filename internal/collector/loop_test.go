@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -489,18 +487,6 @@ func TestOwnersOutliveAHiccupAndNoMore(t *testing.T) {
 		}
 		r.Stop()
 	})
-}
-
-func TestMetricsAreWellNamed(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	collector.New(collector.Options{Source: nil, Plan: testPlan(), Publish: func(*gpu.Snapshot) {}, Registerer: reg})
-	problems, err := testutil.GatherAndLint(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
 }
 
 func TestFaultsOfFieldsAreListedOnce(t *testing.T) {

@@ -20,24 +20,19 @@ import (
 type rule string
 
 const (
-	parses       rule = "parses"         // with Prometheus' parser
-	finite       rule = "finite"         // no NaN, no Inf
-	unique       rule = "unique"         // no series is there twice
-	monotonic    rule = "monotonic"      // a counter does not fall while its series lives
-	conserved    rule = "conserved"      // pods and remainder are the device
-	bounded      rule = "bounded"        // pods and remainder are not more than the device
-	billedOnce   rule = "billed-once"    // likewise of a GPU that is cut and whole in turns
-	ownersRight  rule = "owners-right"   // only who has a device alone is on its series
-	ownersThere  rule = "owners-there"   // and is on them once the kubelet lists it
-	ownersAtOnce rule = "owners-at-once" // also on the first pages of a session
-	sharersRight rule = "sharers-right"  // who has a part of a device, and a copy of its series, holds it
+	parses       rule = "parses"        // with Prometheus' parser
+	finite       rule = "finite"        // no NaN, no Inf
+	unique       rule = "unique"        // no series is there twice
+	monotonic    rule = "monotonic"     // a counter does not fall while its series lives
+	conserved    rule = "conserved"     // pods and remainder are the device
+	bounded      rule = "bounded"       // pods and remainder are not more than the device
+	ownersRight  rule = "owners-right"  // only who has a device alone is on its series
+	ownersThere  rule = "owners-there"  // and is on them once the kubelet lists it
+	sharersRight rule = "sharers-right" // who has a part of a device, and a copy of its series, holds it
 	copiesRight  rule = "copies-right"
-	counts       rule = "counts"        // what is shown to be active is counted
-	unknownEnds  rule = "unknown-ends"  // what is not known of a pod is not counted, and not called unattributed
-	punctual     rule = "punctual"      // whatever the kubelet does
-	healthOnly   rule = "health-only"   // an entity that is down has no values
-	downHasNone  rule = "down-has-none" // nor have its pods, though its processes are read
-	lostIsDown   rule = "lost-is-down"  // likewise, though the engine goes on with what it knew
+	unknownEnds  rule = "unknown-ends" // what is not known of a pod is not counted, and not called unattributed
+	punctual     rule = "punctual"     // whatever the kubelet does
+	healthOnly   rule = "health-only"  // an entity that is down has no values, nor have its pods
 	noPanic      rule = "no-panic"
 	endsInTime   rule = "ends-in-time" // also while the engine hangs, as long as it gets the signal
 	runs         rule = "runs"         // the loop ends when it is cancelled, without an error
@@ -113,11 +108,9 @@ type checker struct {
 	seconds  map[key]float64             // GPU seconds that passed since the device was there
 	at       time.Time                   // of the latest page with data
 	unknown  map[key]bool                // devices of which something was not known on the page before
-	stood    map[key]bool                // devices of which no seconds were counted though they were active
 	last     *page                       // the one before, if it had data
 	topology *gpu.Topology               // of the latest page
 	reopened bool                        // it is the first of its session
-	opened   time.Time                   // when that was published
 }
 
 type seen struct {
@@ -134,7 +127,7 @@ type total struct {
 func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *checker {
 	return &checker{
 		t: t, w: w, begin: time.Now(), interval: interval, virtual: virtual, counters: map[string]seen{},
-		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{}, stood: map[key]bool{}, seconds: map[key]float64{},
+		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{}, seconds: map[key]float64{},
 	}
 }
 
@@ -162,9 +155,7 @@ func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 		return
 	}
 	c.counterRules(p)
-	if c.reopened = topology != c.topology; c.reopened {
-		c.topology, c.opened = topology, at
-	}
+	c.reopened, c.topology = topology != c.topology, topology
 	if topology == nil {
 		for name := range p.samples {
 			if strings.HasPrefix(name, "DCGM_") || strings.HasPrefix(name, "dcgm_pod_") || strings.HasPrefix(name, "dcgm_gpu_") {
@@ -254,15 +245,8 @@ func (c *checker) healthRules(p *page) {
 			continue
 		}
 		for i := range samples {
-			broken := healthOnly
-			switch {
-			case c.lost(samples[i].key()):
-				broken = lostIsDown
-			case !strings.HasPrefix(name, "DCGM_"):
-				broken = downHasNone
-			}
 			if down[samples[i].key()] {
-				c.breaks(broken, p, "%s of an entity that is down", samples[i].series)
+				c.breaks(healthOnly, p, "%s of an entity that is down", samples[i].series)
 			}
 		}
 	}
@@ -356,10 +340,6 @@ func (c *checker) exactOwners(p *page) {
 	if c.w.trusted.IsZero() || p.at.Sub(c.w.trusted) < 2*c.window() {
 		return
 	}
-	broken := ownersThere
-	if p.at.Sub(c.opened) < 2*c.interval {
-		broken = ownersAtOnce
-	}
 	infos := map[key][]string{}
 	for i := range p.samples[podInfo] {
 		s := &p.samples[podInfo][i]
@@ -386,7 +366,7 @@ func (c *checker) exactOwners(p *page) {
 		shown := infos[d.key()]
 		slices.Sort(shown)
 		if !slices.Equal(held, shown) {
-			c.breaks(broken, p, "%v is held by %q, the page says %q", d.key(), held, shown)
+			c.breaks(ownersThere, p, "%v is held by %q, the page says %q", d.key(), held, shown)
 		}
 		label, there := labels[d.key()]
 		sole, want := d.sole(), ""
@@ -394,7 +374,7 @@ func (c *checker) exactOwners(p *page) {
 			want = sole.String()
 		}
 		if there && label != want && !c.virtual {
-			c.breaks(broken, p, "%v is %q's alone, the page says %q", d.key(), want, label)
+			c.breaks(ownersThere, p, "%v is %q's alone, the page says %q", d.key(), want, label)
 		}
 	}
 }
@@ -522,12 +502,8 @@ func (c *checker) energyRules(p *page) {
 		if _, ok := c.energy0[uuid]; !ok {
 			c.energy0[uuid] = now - counted
 		}
-		broken := bounded
-		if slices.ContainsFunc(c.w.cards, func(x *card) bool { return x.uuid == uuid && x.shapes > 1 }) {
-			broken = billedOnce
-		}
 		if used := now - c.energy0[uuid]; counted > used+1e-3 {
-			c.breaks(broken, p, "%v J of %s were counted, and it used %v", counted, uuid, used)
+			c.breaks(bounded, p, "%v J of %s were counted, and it used %v", counted, uuid, used)
 		}
 		if c.virtual || c.lost(s.key()) || len(p.list(ofGPU, restEnergy)) < c.entities(uuid) || !c.steady(p, ofGPU, podEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
 			continue
@@ -603,14 +579,7 @@ func (c *checker) secondRules(p *page) {
 		}
 		grown := p.sum(of, podActive, restActive) - c.last.sum(of, podActive, restActive)
 		want := p.sum(of, podUtilization, restUtilization) * passed * c.weights[k]
-		switch {
-		case grown == 0 && want > 0:
-			c.stood[k] = true
-			c.breaks(counts, p, "no seconds of %v were counted since the page before, and it was active for %v", k, want)
-		case math.Abs(grown-want) > 1e-6 && (c.stood[k] || c.lost(k)):
-			c.stood[k] = false
-			c.breaks(counts, p, "%v s of %v were counted since the page before, late, and it was active for %v", grown, k, want)
-		case math.Abs(grown-want) > 1e-6:
+		if math.Abs(grown-want) > 1e-6 {
 			c.breaks(conserved, p, "%v s of %v were counted since the page before, and it was active for %v", grown, k, want)
 		}
 	}
@@ -625,7 +594,7 @@ func (c *checker) gpuSeconds() {
 		of := func(x key) bool { return x.uuid == k.uuid }
 		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
 			if counted := c.counted(of, families...); counted > c.seconds[k]+1e-6 {
-				c.breaks(billedOnce, nil, "%v s of %v of %s were counted, and %v passed", counted, families, k.uuid, c.seconds[k])
+				c.breaks(bounded, nil, "%v s of %v of %s were counted, and %v passed", counted, families, k.uuid, c.seconds[k])
 			}
 		}
 	}

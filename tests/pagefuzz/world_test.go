@@ -116,7 +116,6 @@ type card struct {
 	uuid       string
 	mode       mode
 	lost, gone bool
-	shapes     int // how often it was given a mode
 	devices    []*device
 	millijoule float64
 	power      float64 // W
@@ -187,7 +186,6 @@ func newWorld(rng *rand.Rand) *world {
 // shape gives a GPU another mode and its devices.
 func (w *world) shape(c *card, m mode) {
 	c.mode, c.devices = m, nil
-	c.shapes++
 	if m != cut {
 		d := &device{gpu: c, slices: slicesOfGPU, changed: time.Now()}
 		if m == replicated {
