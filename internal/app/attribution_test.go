@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
@@ -42,13 +42,7 @@ func cluster(t *testing.T, objects map[string]any) string {
 		s.CloseClientConnections()
 		s.Close()
 	})
-	path := filepath.Join(t.TempDir(), "config")
-	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-"contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": %q}}]}`, s.URL)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return apiserver.Kubeconfig(t, s.URL)
 }
 
 func list(items ...any) any {
@@ -187,12 +181,7 @@ func TestStartWithoutAPIServer(t *testing.T) {
 		_, _ = io.WriteString(w, content)
 	}))
 	t.Cleanup(s.Close)
-	kubeconfig := filepath.Join(t.TempDir(), "config")
-	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-"contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": %q}}]}`, s.URL)
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := apiserver.Kubeconfig(t, s.URL)
 	addresses := make(chan net.Addr, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -127,41 +127,33 @@ func TestWithoutStrict(t *testing.T) {
 	}
 }
 
-// TestOneOwnerOfASharedEntity holds that under Strict alone one of several pods stands on the
-// series of what they share.
-func TestOneOwnerOfASharedEntity(t *testing.T) {
-	for strict, want := range map[bool]string{
-		false: `DCGM_FI_DEV_GPU_TEMP{` + labels0 + `} 30`,
-		true:  `DCGM_FI_DEV_GPU_TEMP{` + labels0 + `,container="c",namespace="ns",pod="b",pod_uid="u"} 30`,
-	} {
-		s := strictWorld()
-		s.Columns = s.Columns[:1]
-		s.Owners.Uses = []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{
+// TestOneOfSeveralOwners holds that under Strict alone one of several pods, and one of several containers of a pod, stands on
+// the series of what they share.
+func TestOneOfSeveralOwners(t *testing.T) {
+	for name, tt := range map[string]struct {
+		labels        []gpu.Label // of all owners
+		use           gpu.Use
+		plain, strict string
+	}{
+		"pods": {nil, gpu.Use{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{
 			{Namespace: "ns", Pod: "a", Container: "c", Replica: "0"},
 			{Namespace: "ns", Pod: "b", Container: "c", Replica: "1", Labels: []gpu.Label{{Name: "pod_uid", Value: "u"}}},
 			{Labels: []gpu.Label{{Name: "hpc_job", Value: "7"}}},
-		}}}
-		page := encode(t, exposition.Options{Strict: exposition.Strict{On: strict}}, s)
-		if got := samples(page)[0]; got != want {
-			t.Errorf("strict %t: %s, want %s", strict, got, want)
-		}
-	}
-}
-
-// TestLastContainerOfAPod holds that under Strict alone one of several containers of a pod stands on the series of what they
-// share.
-func TestLastContainerOfAPod(t *testing.T) {
-	for strict, want := range map[bool]string{
-		false: `DCGM_FI_DEV_GPU_TEMP{` + labels0 + `,namespace="ns",pod="a",pod_uid="u"} 30`,
-		true:  `DCGM_FI_DEV_GPU_TEMP{` + labels0 + `,container="d",namespace="ns",pod="a",pod_uid="u"} 30`,
+		}}, "", `,container="c",namespace="ns",pod="b",pod_uid="u"`},
+		"containers": {
+			[]gpu.Label{{Name: "namespace", Value: "ns"}, {Name: "pod", Value: "a"}, {Name: "pod_uid", Value: "u"}},
+			gpu.Use{Owners: []gpu.Owner{{Namespace: "ns", Pod: "a", Container: "c"}, {Namespace: "ns", Pod: "a", Container: "d"}}},
+			`,namespace="ns",pod="a",pod_uid="u"`, `,container="d",namespace="ns",pod="a",pod_uid="u"`,
+		},
 	} {
-		s := strictWorld()
-		s.Columns = s.Columns[:1]
-		s.Owners.Uses = []gpu.Use{{Owners: []gpu.Owner{{Namespace: "ns", Pod: "a", Container: "c"}, {Namespace: "ns", Pod: "a", Container: "d"}}}}
-		s.Owners.Labels = [][]gpu.Label{{{Name: "namespace", Value: "ns"}, {Name: "pod", Value: "a"}, {Name: "pod_uid", Value: "u"}}}
-		page := encode(t, exposition.Options{Strict: exposition.Strict{On: strict}}, s)
-		if got := samples(page)[0]; got != want {
-			t.Errorf("strict %t: %s, want %s", strict, got, want)
+		for strict, want := range map[bool]string{false: tt.plain, true: tt.strict} {
+			s := strictWorld()
+			s.Columns = s.Columns[:1]
+			s.Owners = &gpu.Owners{Labels: [][]gpu.Label{tt.labels}, Uses: []gpu.Use{tt.use}}
+			got := samples(encode(t, exposition.Options{Strict: exposition.Strict{On: strict}}, s))[0]
+			if want = `DCGM_FI_DEV_GPU_TEMP{` + labels0 + want + `} 30`; got != want {
+				t.Errorf("%s, strict %t: %s, want %s", name, strict, got, want)
+			}
 		}
 	}
 }

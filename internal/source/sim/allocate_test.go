@@ -50,18 +50,3 @@ func TestReadDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations a Read, want at most 2", n)
 	}
 }
-
-func BenchmarkRead(b *testing.B) {
-	c := simulated.NewClock()
-	s := dense(b, c)
-	var batch gpu.Batch
-	b.ReportAllocs()
-	for b.Loop() {
-		c.Pass(30 * time.Second)
-		batch.Reset()
-		if err := s.Read(context.Background(), &batch); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(batch.Samples)), "ns/value")
-}
