@@ -205,10 +205,15 @@ func (p *podJudge) resource(subject string, f fields.Field) {
 		p.add("gpu-integer", report.Failed, f.Value, subject, fmt.Sprintf("found %s, want a whole number: an extended resource cannot be split", found),
 			"request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)", sourceKubernetes)
 	}
-	if fix, ok := resourceName(f.Name); !ok {
+	if slices.Contains(otherPlugins, f.Name) {
+		p.add("gpu-resource", report.Note, f.Key, subject, "HAMi's device plugin advertises this resource, and NVIDIA's does not", "", "HAMi documentation")
+	} else if fix, ok := resourceName(f.Name); !ok {
 		p.add("gpu-resource", report.Failed, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix, "k8s-device-plugin internal/rm")
 	}
 }
+
+// otherPlugins are resources of HAMi's device plugin, which uses NVIDIA's domain.
+var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority"}
 
 // resourceName reports whether a resource of NVIDIA's can exist, and else what may be meant.
 func resourceName(name string) (fix string, ok bool) {
