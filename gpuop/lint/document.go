@@ -194,7 +194,7 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	case isPluginValues(root):
 		return kindPluginValues
 	}
-	if inner := fields.Get(root, model.OperatorNamespace); inner != nil && inner.Kind == yaml.MappingNode {
+	if umbrella(t, root) != nil {
 		return kindUmbrella
 	}
 	if len(root.Content) == 0 {
@@ -203,6 +203,8 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	plugin, values, others := 0, 0, 0
 	for _, f := range fields.Of(root) {
 		switch f.Name {
+		case model.OperatorNamespace:
+			continue
 		case "mig_configs", "migConfigs", "mig-config":
 			return kindMIG
 		case "sharing", "flags", "imex", "shared":
@@ -228,6 +230,20 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return kindValues
 	}
 	return kindUnknown
+}
+
+// umbrella returns the values that a chart around the operator's has below its name, also where a wrapper of the same
+// name stands between. Names of which none is the chart's are no values: a list of versions is none.
+func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
+	inner := fields.Get(root, model.OperatorNamespace)
+	if wrapped := fields.Get(inner, model.OperatorNamespace); wrapped != nil {
+		inner = wrapped
+	}
+	known := func(f fields.Field) bool { return f.Name == "enabled" || t.Component(f.Name) != "" }
+	if list := fields.Of(inner); inner != nil && inner.Kind == yaml.MappingNode && (len(list) == 0 || slices.ContainsFunc(list, known)) {
+		return inner
+	}
+	return nil
 }
 
 // everywhere are keys at the top of the operator's values that many other charts have, too.
@@ -270,7 +286,7 @@ func (r *run) document(d doc) {
 		}
 	case kindUmbrella:
 		inner := d
-		inner.root = model.WithoutEnabled(fields.Get(d.root, model.OperatorNamespace))
+		inner.root = model.WithoutEnabled(umbrella(r.table, d.root))
 		v, of := r.valuesVersion(d.file)
 		r.valuesDocument(&inner, v)
 		name += of

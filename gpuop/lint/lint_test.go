@@ -237,6 +237,8 @@ func TestTraps(t *testing.T) {
 		{row: "misspelt and dead", command: true, text: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set drivr.enabled=false --set mig.stratgey=mixed --create-namepsace",
 			want: []string{"error unknown-key drivr @1", "error unknown-key mig.stratgey @1", "error unknown-flag --create-namepsace @1"}},
 		{row: "no namespace", command: true, text: "helm install gpu-operator nvidia/gpu-operator", want: []string{"warn namespace helm install @1"}},
+		{row: "versions of the chart are no values of it", text: "gpu-operator: {\"22.9\": 22.9.2, \"25.3\": 25.3.4}\n", want: []string{"error unknown-kind @1"}},
+		{row: "a wrapper chart of the same name", text: "gpu-operator:\n  gpu-operator:\n    drivr: {enabled: false}\n", want: []string{"error unknown-key drivr @3"}},
 		{row: "a chart that does not exist", command: true, text: "helm install g nvidia/gpu-oprator -n gpu-operator", want: []string{"error unknown-chart nvidia/gpu-oprator @1"}},
 		{row: "typographic quotes", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator –-set “a=b”",
 			want: []string{"error lookalike – @1", "error lookalike “ @1", "error unknown-key a @1", "error lookalike ” @1"}},
