@@ -2,7 +2,6 @@ package dashboards
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,11 +17,7 @@ import (
 // shipped returns a counters file that is shipped.
 func shipped(t *testing.T, name string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "etc", name+"-counters.csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return []byte(read(t, filepath.Join(root, "etc", name+"-counters.csv")))
 }
 
 // fleet are machines that share GPUs in every way, under every vocabulary, with the troubles that

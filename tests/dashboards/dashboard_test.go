@@ -3,7 +3,6 @@ package dashboards
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -72,18 +71,10 @@ type query struct {
 // dashboards returns the dashboards of grafana/ by file name.
 func dashboards(t *testing.T) map[string]dashboard {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(root, "grafana", "*.json"))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no dashboards found: %v", err)
-	}
 	all := map[string]dashboard{}
-	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, path := range files(t, "grafana", "*.json") {
 		var d dashboard
-		if err := json.Unmarshal(data, &d); err != nil {
+		if err := json.Unmarshal([]byte(read(t, path)), &d); err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
 		all[filepath.Base(path)] = d

@@ -3,7 +3,6 @@ package dashboards
 import (
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,12 +41,9 @@ func total(m map[string]float64) (sum float64) {
 // The questions of docs/attribution.md, asked for four hours in the place of a day: what pods used and what is unattributed
 // adds up to the devices.
 func TestQuestions(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "attribution.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(root, "docs", "attribution.md"))
 	for _, q := range []string{gpuSeconds, energy, memory, idle, onXID, full, unowned} {
-		if !strings.Contains(string(text), "\n"+q+"\n") {
+		if !strings.Contains(text, "\n"+q+"\n") {
 			t.Errorf("docs/attribution.md has no line\n%s", q)
 		}
 	}
