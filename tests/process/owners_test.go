@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
@@ -106,7 +107,7 @@ func lists(t *testing.T, after time.Duration, path string, object any) string {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	return kubeconfig(t, server.URL)
+	return apiserver.Kubeconfig(t, server.URL)
 }
 
 // The labels and UIDs of pods are on the first page with data, although the API server takes a

@@ -2,7 +2,6 @@ package process
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
@@ -229,18 +229,11 @@ func silentServer(t *testing.T) (address string, called func() bool) {
 	return l.Addr().String(), func() bool { return calls.Load() > 0 }
 }
 
-// kubeconfig writes a file for an API server and returns its path.
-func kubeconfig(t *testing.T, url string) string {
-	t.Helper()
-	return write(t, "config", fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-"contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": %q}}]}`, url))
-}
-
 // Settings that cannot be read do not keep the process from ending.
 func TestEndWhileSettingsHang(t *testing.T) {
 	t.Parallel()
 	address, called := silentServer(t)
-	config := kubeconfig(t, "http://"+address)
+	config := apiserver.Kubeconfig(t, "http://"+address)
 	for _, c := range []struct {
 		name string
 		args []string
