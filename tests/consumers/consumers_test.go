@@ -17,10 +17,18 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/consumers.md")
 
+// A source is a file of a public repository.
+type source struct{ Repository, Path, Commit string }
+
+func (s source) link(text string) string {
+	return fmt.Sprintf("[%s](https://github.com/%s/blob/%s/%s)", text, s.Repository, s.Commit, s.Path)
+}
+
 // A use is a row of queries.yaml.
 type use struct {
 	Reads  string
-	Source struct{ Repository, Path, Commit string }
+	Source source
+	Also   []source
 	Scrape string
 	Per    string
 	By     []string
@@ -40,8 +48,10 @@ func uses(t *testing.T) (list []use) {
 		t.Fatal(err)
 	}
 	for _, u := range list {
-		if u.Source.Repository == "" || u.Source.Path == "" || len(u.Source.Commit) != 40 {
-			t.Errorf("%s: the source is %+v", u.Reads, u.Source)
+		for _, s := range append(u.Also, u.Source) {
+			if s.Repository == "" || s.Path == "" || len(s.Commit) != 40 {
+				t.Errorf("%s: the source is %+v", u.Reads, s)
+			}
 		}
 	}
 	return list
@@ -161,12 +171,15 @@ func (w *world) filled(query string) (list []string) {
 func (w *world) expected(t *testing.T, u *use) map[string]bool {
 	switch u.Per {
 	case "owner":
-		all := map[string]bool{}
+		all, by := map[string]bool{}, []string{}
+		for _, name := range u.By {
+			by = append(by, strings.TrimPrefix(name, "exported_"))
+		}
 		for _, o := range w.kind.owners {
-			if slices.ContainsFunc(u.By, func(name string) bool { return o[name] == "" }) {
+			if slices.ContainsFunc(by, func(name string) bool { return o[name] == "" }) {
 				continue
 			}
-			all[key(labels.FromMap(o), u.By)] = true
+			all[key(labels.FromMap(o), by)] = true
 		}
 		return all
 	case "device":
@@ -261,8 +274,11 @@ func TestConsumers(t *testing.T) {
 	}
 	found.WriteString("\n|---|" + strings.Repeat("---|", len(modes)) + "\n")
 	for _, u := range uses(t) {
-		from := u.Source
-		fmt.Fprintf(&need, "| [%s](https://github.com/%s/blob/%s/%s) |", u.Reads, from.Repository, from.Commit, from.Path)
+		need.WriteString("| " + u.Source.link(u.Reads))
+		for _, s := range u.Also {
+			need.WriteString(", " + s.link(s.Repository))
+		}
+		need.WriteString(" |")
 		for i := range kinds {
 			need.WriteString(" " + r.cell(&u, &kinds[i]) + " |")
 		}
