@@ -72,7 +72,7 @@ scrapers: ## Build vmagent, vmalert and an OpenTelemetry collector that docs/int
 	GO=$(GO) tests/manifests/scrapers.sh --build vmagent vmalert otelcol
 
 # Packages that do several things at once, and the whole program. The others would compile every dependency twice.
-RACING      := ./internal/... ./gpuop/cli/... ./gpuop/cluster/... ./tests/process ./tests/scenarios ./tests/pagefuzz ./tests/churn
+RACING      := ./internal/... ./gpuop/cli/... ./gpuop/cluster/... ./tests/process ./tests/scenarios ./tests/pagefuzz
 
 .PHONY: race
 race: ## Run the tests of what happens at once under the race detector

@@ -307,8 +307,9 @@ func TestSharing(t *testing.T) {
 		kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu.shared", gpu4+"::0", gpu4+"::3")),
 		kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu.shared", gpu4+"::1")),
 		kubelet.Pod("ml/c", kubelet.Container("c", "nvidia.com/gpu.shared", gpu1+"::1", gpu1+"::0")),
+		kubelet.Pod("ml/d", kubelet.Container("c", "nvidia.com/gpu", gpu0)),
 	))
-	var allocatable []*v1.ContainerDevices
+	allocatable := []*v1.ContainerDevices{kubelet.Device("nvidia.com/gpu", gpu0)}
 	for i := range 4 {
 		allocatable = append(allocatable, kubelet.Device("nvidia.com/gpu.shared", fmt.Sprintf("%s::%d", gpu4, i)))
 	}
@@ -321,7 +322,8 @@ func TestSharing(t *testing.T) {
 		Sharing: gpu.SharingTimeSlicing, Replicas: 4, Owners: []gpu.Owner{owner("a", "0"), owner("a", "3"), owner("b", "1")},
 	})
 	want(t, "GPU 1", o.UseOf(1), gpu.Use{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{owner("c", "0"), owner("c", "1")}})
-	want(t, "labels: only whom a device belongs to alone", pods(o), map[int]string{1: "ml/c/c"})
+	want(t, "replicas of a whole device", o.UseOf(0).Replicas, 0)
+	want(t, "labels: only whom a device belongs to alone", pods(o), map[int]string{0: "ml/d/c", 1: "ml/c/c"})
 
 	strategy = gpu.SharingMPS
 	want(t, "sharing once the node says MPS", w.attribute().UseOf(4).Sharing, gpu.SharingMPS)
