@@ -24,6 +24,7 @@ type Facts struct {
 	families []*fact         // per family of the plan, nil for what others make
 	gpus     []int           // rows of the GPUs
 	linked   map[string]bool // by UUID, a link of the GPU was up, in any session
+	hasIMEX  bool            // the machine's IMEX daemon was ready, in any session
 }
 
 // A fact is one family.

@@ -20,6 +20,9 @@ const (
 // bootGrace is how long after the start of the machine its links may be down: they are trained then.
 const bootGrace = 5 * time.Minute
 
+// imexReady is the state of an IMEX daemon that works (DCGM_FI_IMEX_DAEMON_STATUS).
+const imexReady = 5
+
 // bridged matches the models whose NVLinks lead to a bridge, which is an option, and nowhere without one.
 var bridged = regexp.MustCompile(`(?i)pcie|\bNVL$|\b(A30|A40|RTX)\b`)
 
@@ -56,14 +59,18 @@ func (l *Facts) health(c *Cycle, kinds gpu.Kinds) (series []gpu.Series) {
 	return series
 }
 
-// correction returns why a finding cannot be right, "" where it can. It notes the GPUs whose links are up.
+// correction returns why a finding cannot be right, "" where it can. It notes the GPUs whose links are up, and that the
+// machine has an IMEX daemon of its own.
 func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 	d := &l.topology.Devices[h.Row]
 	switch up := c.Now.Sub(l.Booted); {
 	case l.Strict:
 		return ""
-	case d.Entity.Kind == gpu.KindNode && h.Code == imexUnhealthy:
-		return l.withoutIMEX(c)
+	case d.Entity.Kind == gpu.KindNode && h.Watch == "IMEX":
+		if why := l.withoutIMEX(c); h.Code == imexUnhealthy {
+			return why
+		}
+		return ""
 	case h.Code == linkDown && up >= 0 && up < bootGrace && l.topology.Host == "":
 		return "boot"
 	case d.Entity.Kind != gpu.KindGPU || h.Code != linkDown && (h.Watch != "NVLINK" || h.Result > 0):
@@ -81,7 +88,8 @@ func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 	return ""
 }
 
-// withoutIMEX returns why the machine needs no IMEX daemon of its own, "" where it may.
+// withoutIMEX returns why the machine needs no IMEX daemon of its own, "" where it may. DCGM sees none that runs in a pod, so
+// that one it has seen ready is the machine's, and its end is a fault.
 func (l *Facts) withoutIMEX(c *Cycle) string {
 	at := l.field(catalog.FabricCliqueID)
 	seen, expected, stopped := false, false, false
@@ -94,12 +102,13 @@ func (l *Facts) withoutIMEX(c *Cycle) string {
 		seen, expected = true, expected || clique != 0 || unknown || isOfRack(&l.topology.Devices[row])
 		daemon, _ := l.value(c, catalog.IMEXDaemonStatus, row).Int64()
 		domain := l.value(c, catalog.IMEXDomainStatus, row).String()
+		l.hasIMEX = l.hasIMEX || daemon == imexReady
 		stopped = stopped || daemon < 0 && domain != "DOWN" && domain != "DEGRADED"
 	}
 	switch {
 	case seen && !expected:
 		return "no_domain"
-	case stopped:
+	case stopped && !l.hasIMEX:
 		return "no_daemon"
 	default:
 		return ""

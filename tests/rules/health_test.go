@@ -94,6 +94,12 @@ var healthCases = []struct {
 		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY no_daemon 0"},
 	},
 	{
+		name: "the machine's own daemon ends",
+		node: "gb300", faults: `{fault: health, at: 5m, watches: [IMEX]}, {fault: set, at: 5m, fields: [DCGM_FI_IMEX_DOMAIN_STATUS], text: UNAVAILABLE}, ` +
+			`{fault: set, at: 5m, fields: [DCGM_FI_IMEX_DAEMON_STATUS], value: -3}`,
+		alerts: []string{"GPUNodeHealthFailed"},
+	},
+	{
 		name: "the domain is DEGRADED, engine 4.6.1",
 		engine: engine("4.6.1", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text DEGRADED", "value any:* 1503 int 5",
 			"incident none:0 0x2000 20 122"),

@@ -142,10 +142,10 @@ A verdict that cannot be right is 0, and its label ` + "`corrected`" + ` says wh
 | corrected | code | why |
 |---|---|---|
 | ` + "`boot`" + ` | ` + "`DCGM_FR_NVLINK_DOWN`" + ` | the exporter's machine started less than five minutes ago, and links are trained then. Not of an engine of another host |
-| ` + "`mig`" + ` | ` + "`DCGM_FR_NVLINK_DOWN`" + ` | the GPU is in MIG mode, where the driver calls its links down. DCGM leaves them out itself from 4.5 on |
+| ` + "`mig`" + ` | ` + "`DCGM_FR_NVLINK_DOWN`" + ` | the GPU is in MIG mode, where the driver calls its links down. DCGM leaves them out itself from 4.5 on. A link that is broken looks the same until MIG mode ends |
 | ` + "`no_bridge`" + ` | ` + "`DCGM_FR_NVLINK_DOWN`" + ` | the board takes a bridge (PCIe, NVL, A30, A40, RTX), none of its links is up, and none was since the exporter started or was reloaded. A bridge that was dead before looks the same |
 | ` + "`no_domain`" + ` | ` + "`DCGM_FR_IMEX_UNHEALTHY`" + ` | no GPU is in a clique but 0, and no board is a rack's |
-| ` + "`no_daemon`" + ` | ` + "`DCGM_FR_IMEX_UNHEALTHY`" + ` | no IMEX daemon runs on the machine (` + "`DCGM_FI_IMEX_DAEMON_STATUS`" + ` is below 0), and the domain is neither DOWN nor DEGRADED: a DRA driver runs it in pods, while there is a ComputeDomain. A daemon of the machine that ended looks the same |
+| ` + "`no_daemon`" + ` | ` + "`DCGM_FR_IMEX_UNHEALTHY`" + ` | no IMEX daemon runs on the machine (` + "`DCGM_FI_IMEX_DAEMON_STATUS`" + ` is below 0), and the domain is neither DOWN nor DEGRADED: a DRA driver runs it in pods, while there is a ComputeDomain. Not once it was ready since the exporter started or was reloaded; a daemon that ended before looks the same |
 
 ` + "`--compatibility=strict`" + ` corrects nothing and has the family of GPUs alone. The other two, and ` + "`corrected`" + `, are experimental.
 `
