@@ -104,7 +104,7 @@ var families = [...]Family{
 			UncorrectableRemappedRows, RowRemapPending, RetiredPending, NVLinkRecoveryErrorCountTotal,
 			NVLinkCountLinkRecoveryFailedEvents,
 		},
-		Help: "1 for the verdict on the GPU, with its reason, and 0 for the others (experimental)"},
+		Help: "1, with the verdict on the GPU and its reason (experimental)"},
 }
 
 // Families returns all of them. Their labels are shared and must not be changed.

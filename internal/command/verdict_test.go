@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	fit   = "dcgm_exporter_gpu_verdict{gpu=\"0\",UUID=\"GPU-0\",verdict=\"ok\"} 1\ndcgm_exporter_gpu_verdict{gpu=\"0\",UUID=\"GPU-0\",verdict=\"drain\"} 0\n"
+	fit   = "dcgm_exporter_gpu_verdict{gpu=\"0\",UUID=\"GPU-0\",verdict=\"ok\"} 1\n"
 	watch = "dcgm_exporter_gpu_verdict{gpu=\"1\",UUID=\"GPU-1\",verdict=\"watch\",reason=\"slowed\"} 1\n"
 	drain = "dcgm_exporter_gpu_verdict{gpu=\"2\",UUID=\"GPU-2\",verdict=\"drain\",reason=\"lost\"} 1\n"
 )

@@ -66,8 +66,7 @@ func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	}
 }
 
-// Derive implements snapshot.Deriver: a series per GPU and verdict, 1 for the one that holds. That one alone has a reason,
-// so that their number is always the same.
+// Derive implements snapshot.Deriver: a series per GPU with its verdict and, unless that is OK, the reason.
 func (j *Judge) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind != snapshot.Served || j.derived == nil {
 		return list
@@ -78,14 +77,9 @@ func (j *Judge) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	}
 	f := gpu.Family{Name: j.derived.Name, Type: j.derived.Type, Help: j.derived.Help}
 	for _, row := range j.gpus {
-		is, reason := j.judge(&r, row)
-		for _, v := range verdicts {
-			s := gpu.Series{Row: row, NoOwner: true, Labels: []gpu.Label{{Name: "verdict", Value: v}}, Value: gpu.Int(0)}
-			if v == is {
-				s.Labels, s.Value = append(s.Labels, gpu.Label{Name: "reason", Value: reason}), gpu.Int(1)
-			}
-			f.Series = append(f.Series, s)
-		}
+		verdict, reason := j.judge(&r, row)
+		labels := []gpu.Label{{Name: "verdict", Value: verdict}, {Name: "reason", Value: reason}}
+		f.Series = append(f.Series, gpu.Series{Row: row, NoOwner: true, Labels: labels, Value: gpu.Int(1)})
 	}
 	return append(list, f)
 }

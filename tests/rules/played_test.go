@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
@@ -119,6 +120,33 @@ func TestPlayed(t *testing.T) {
 	}
 	file.RuleFiles = file.rules(t, nil)
 	promtool(t, "test", "rules", writeYAML(t, file))
+}
+
+// The health counters of an HGX H100 are at most 700 series, without those about the exporter.
+func TestHealthCountersAreFew(t *testing.T) {
+	src, err := sim.New(sim.Options{Node: "h100x8"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := 0
+	run := pages.Run{
+		Source: src, Host: "n1", Counters: shipped(t, etc.HealthName), Interval: scrapeInterval,
+		Args: []string{"--enable-exporter-metrics=false"},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		run.Each(t, func(_ *gpu.Snapshot, page []byte) bool {
+			series = 0
+			for range prom.Samples(t, page) {
+				series++
+			}
+			n++
+			return n < 3
+		})
+	})
+	if series < 400 || series > 700 {
+		t.Errorf("%d series, want 400 to 700", series)
+	}
 }
 
 // A setting is what else happens in a play.
