@@ -123,33 +123,6 @@ func TestOtherLinesAreNoXIDs(t *testing.T) {
 	}
 }
 
-// FuzzXIDLine: what the driver would write is read as it was meant, whatever the rest of the line
-// says.
-func FuzzXIDLine(f *testing.F) {
-	f.Add(uint32(0), uint8(0x1b), uint8(0), uint16(79), uint32(1234), 0, "GPU has fallen off the bus.")
-	f.Add(uint32(0x18), uint8(1), uint8(31), uint16(10000), uint32(0), 3, "): 13, pid=4")
-	f.Fuzz(func(t *testing.T, domain uint32, bus, device uint8, code uint16, pid uint32, form int, rest string) {
-		device, code = device%32, code%gpu.MaxXID+1
-		want := gpu.XID{PCIBusID: fmt.Sprintf("%08X:%02X:%02X.0", domain, bus, device), Code: int64(code), PID: pid}
-		address := fmt.Sprintf("%04x:%02x:%02x", domain, bus, device)
-		process := "pid=" + strconv.FormatUint(uint64(pid), 10)
-		switch form & 3 {
-		case 1:
-			address = "PCI:" + address + ".0"
-		case 2:
-			address = "PCI:" + address + " GPU-I:05"
-			want.InstanceID, want.OnInstance = 5, true
-		case 3:
-			address = "PCI:" + address
-			process, want.PID = "pid='<unknown>'", 0
-		}
-		line := fmt.Sprintf("NVRM: Xid (%s): %d, %s, %s", address, code, process, rest)
-		if got, ok := kernellog.ParseXID(line); !ok || got != want {
-			t.Errorf("%q\n%+v (%v), want %+v", line, got, ok, want)
-		}
-	})
-}
-
 // FuzzDetail: the detail of an XID is read as it was meant, whatever the name of the process; and of any text, its values are
 // those of labels.
 func FuzzDetail(f *testing.F) {
