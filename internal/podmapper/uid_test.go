@@ -127,6 +127,7 @@ func TestAPIServerThatIsSilent(t *testing.T) {
 		folder   string // the pod's newest folder of logs
 		recreate bool   // the pod leaves the list and comes again
 		beside   bool   // another pod comes
+		moves    bool   // another pod of the name comes between two lists, with another device
 		info     podmapper.PodInfo
 		uid      string
 		labeled  bool // with the API's labels
@@ -140,6 +141,7 @@ func TestAPIServerThatIsSilent(t *testing.T) {
 		"does not answer, no files":              {stale: true, info: earlier, uid: uidA, labeled: true},
 		"does not answer, the folder is of then": {stale: true, folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now()}, uid: uidB},
 		"does not answer, no files, comes again": {stale: true, recreate: true, info: earlier, uid: ""},
+		"does not answer, comes with another":    {stale: true, moves: true, info: earlier, uid: ""},
 		"does not answer, and another pod comes": {stale: true, beside: true, info: earlier, uid: uidA, labeled: true},
 		"a static pod":                           {folder: static, info: podmapper.PodInfo{UID: uidA, Hash: static, Created: noon, Labels: earlier.Labels}, uid: uidA, labeled: true},
 	} {
@@ -160,6 +162,11 @@ func TestAPIServerThatIsSilent(t *testing.T) {
 			}
 			if tt.beside {
 				w.Script(kubelet.Lists(a, kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu1))))
+			}
+			if tt.moves {
+				w.Script(kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu1))))
+				w.attribute()
+				w.Script(pod)
 			}
 			if tt.folder != "" {
 				n.log("ml_a_" + tt.folder) // an hour ago and a minute
