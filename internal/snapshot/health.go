@@ -24,7 +24,7 @@ const bootGrace = 5 * time.Minute
 const imexReady = 5
 
 // bridged matches the models whose NVLinks lead to a bridge, which is an option, and nowhere without one.
-var bridged = regexp.MustCompile(`(?i)pcie|\bNVL$|\b(A30|A40|RTX)\b`)
+var bridged = regexp.MustCompile(`(?i)pcie|\bNVL$|\b(A30X?|A40|A100X|Quadro|RTX)\b`)
 
 // health returns a series per health watch and entity of the kinds; its value is DCGM's result, or 0 with the reason of the
 // correction. DCGM's own watch ALL has only failures of the whole GPU, and passes where others fail.

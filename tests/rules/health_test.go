@@ -134,6 +134,11 @@ var healthCases = []struct {
 		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN no_bridge 0"},
 	},
 	{
+		name:     "A30X without a bridge",
+		engine:   engine("4.6.0", "NVIDIA A30X", 1, 12, append(linksDown(all...), noClique)...),
+		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN no_bridge 0"},
+	},
+	{
 		name:   "A100 PCIe with a bridge of which one link is down",
 		engine: engine("4.4.2", "NVIDIA A100-PCIE-40GB", 2, 12, linksDown(3)...), noCheck: true,
 		findings: []string{"gpu ALL DCGM_FR_NVLINK_DOWN  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}, alerts: []string{"GPUNVLinkDown"},
