@@ -1,11 +1,8 @@
 package rules
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,16 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
@@ -165,7 +155,7 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 			wanted[name] = true
 		}
 	}
-	series, pages := map[string][]string{}, 0
+	series, n := map[string][]string{}, 0
 	take := func(page []byte, begin time.Time) {
 		for s := range prom.Samples(t, page) {
 			name := s.Labels.Get("__name__")
@@ -176,48 +166,28 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 				s.Value -= float64(begin.Unix())
 			}
 			values := series[string(s.Series)]
-			values = append(values, slices.Repeat([]string{"_"}, pages-len(values))...)
+			values = append(values, slices.Repeat([]string{"_"}, n-len(values))...)
 			series[string(s.Series)] = append(values, strconv.FormatFloat(s.Value, 'g', -1, 64))
 		}
 		if set.look != nil {
-			set.look(pages, page)
+			set.look(n, page)
 		}
-		pages++
+		n++
 	}
 	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
 		src, err := sim.New(sim.Options{Node: node, Seed: seed, Scenario: simulated.Scenario(t, faults)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		requests, _, err := counters.Parse(bytes.NewReader(shipped(t, etc.HealthName)), etc.HealthName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		begin, registry, booted := time.Now(), prometheus.NewRegistry(), time.Time{}
+		run := pages.Run{Source: src, Host: host, Counters: shipped(t, etc.HealthName), Interval: scrapeInterval}
 		if set.boots {
-			booted = begin
+			run.Booted = begin
 		}
-		encoder := exposition.NewEncoder(exposition.Options{
-			Hostname: host, Trailer: func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) },
+		run.Each(t, func(_ *gpu.Snapshot, page []byte) bool {
+			take(page, begin)
+			return time.Since(begin) < playedFor
 		})
-		kernel := kernellog.New(kernellog.Options{
-			Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler), PodOf: src.PodOf,
-			Open: func() (kernellog.Device, error) { return src.KernelLog(), nil },
-		})
-		all := gpu.Selector{Flex: true}
-		l := loop.New(loop.Options{PodOf: src.PodOf, Booted: booted, KernelLog: kernel, Options: collector.Options{
-			Source: collector.SourceOf(src.Open), Attributors: []collector.Attributor{src}, Registerer: registry,
-			Plan:    counters.NewPlan(requests, counters.PlanOptions{Interval: scrapeInterval, Devices: all, Switches: all, CPUs: all}),
-			Publish: func(s *gpu.Snapshot) { take(encoder.Encode(s).Bytes(), begin) },
-		}})
-		ctx, cancel := context.WithTimeout(t.Context(), playedFor+time.Second)
-		defer cancel()
-		read := make(chan struct{})
-		go func() { defer close(read); kernel.Run(ctx) }()
-		if err := l.Run(ctx); err != nil {
-			t.Error(err)
-		}
-		<-read
 	})
 	return series
 }

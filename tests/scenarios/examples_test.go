@@ -24,15 +24,15 @@ func document(t *testing.T) string {
 	return string(text)
 }
 
-// pages are the pages of before, within and after an example.
-type pages struct{ before, within, after page }
+// An example is its pages of before, within and after.
+type example struct{ before, within, after page }
 
 // A check looks at the pages of an example.
-type check func(*testing.T, pages)
+type check func(*testing.T, example)
 
 // is checks what the pages say before, within and after.
 func is[T any](say func(page) T, before, within, after T) check {
-	return func(t *testing.T, p pages) {
+	return func(t *testing.T, p example) {
 		t.Helper()
 		want := [3]T{before, within, after}
 		if diff := cmp.Diff(want, [3]T{say(p.before), say(p.within), say(p.after)}); diff != "" {
@@ -152,7 +152,7 @@ const (
 var shown = map[string][]check{
 	"Two XIDs within one interval": {
 		counts(positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "pod"), map[string]float64{"0/62/llm-pretrain-0": 2, "0/45/llm-pretrain-0": 1}),
-		func(t *testing.T, p pages) {
+		func(t *testing.T, p example) {
 			if last := value("DCGM_FI_DEV_XID_ERRORS", "gpu", "0")(p.within); last != 62 {
 				t.Errorf("the gauge shows %v", last)
 			}
@@ -171,7 +171,7 @@ var shown = map[string][]check{
 	},
 	"Throttling": {
 		is(value("DCGM_EXP_CLOCK_EVENTS_TOTAL", "clock_event", "hw_thermal"), 0, 1, 1),
-		func(t *testing.T, p pages) {
+		func(t *testing.T, p example) {
 			held := value("DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL", "clock_event", "hw_thermal")
 			if held(p.before) != 0 || held(p.within) < 20 || held(p.within) > 30 || held(p.after) != 60 {
 				t.Errorf("held for %v, %v and %v s", held(p.before), held(p.within), held(p.after))
@@ -195,7 +195,7 @@ var shown = map[string][]check{
 	"A GPU lost and back": {is(page.gpus, eight, without3, eight), is(down, nil, []string{"3/lost"}, nil)},
 	"A GPU unbound and bound": {
 		is(page.gpus, eight, without3, eight), is(down, nil, nil, nil),
-		func(t *testing.T, p pages) {
+		func(t *testing.T, p example) {
 			if families := left("3")(p.within); families != nil {
 				t.Errorf("left of the GPU that is gone: %v", families)
 			}
@@ -225,7 +225,7 @@ var shown = map[string][]check{
 	},
 	"A driver that hangs": {
 		is(page.gpus, eight, nil, eight),
-		func(t *testing.T, p pages) {
+		func(t *testing.T, p example) {
 			if n := p.within.by("dcgm_exporter_collect_failures_total", "stage", "reason")["read/timeout"]; n == 0 {
 				t.Error("the page does not show it")
 			}
@@ -285,7 +285,7 @@ func TestExamples(t *testing.T) {
 			}
 			delete(unseen, title)
 			perform(t, node, faults, func(s *stage) {
-				p := pages{before: s.at(59 * time.Second)}
+				p := example{before: s.at(59 * time.Second)}
 				p.within = s.at(95 * time.Second)
 				p.after = s.at(145 * time.Second)
 				for _, check := range checks {

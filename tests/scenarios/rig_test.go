@@ -1,9 +1,7 @@
 package scenarios
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -11,18 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
@@ -34,7 +28,6 @@ const interval = 10 * time.Second
 type stage struct {
 	t      *testing.T
 	src    *sim.Source
-	loop   *loop.Loop
 	pages  exposition.Pages
 	begin  time.Time
 	cancel context.CancelFunc
@@ -60,35 +53,16 @@ func raise(t *testing.T, node, faults string) *stage {
 		t.Fatal(err)
 	}
 	file, ok := etc.File(etc.FleetName)
-	requests, problems, err := counters.Parse(bytes.NewReader(file), etc.FleetName)
-	if !ok || err != nil || len(problems) > 0 {
-		t.Fatal(ok, err, problems)
+	if !ok {
+		t.Fatal("no file ", etc.FleetName)
 	}
-	all := gpu.Selector{Flex: true}
-	registry := prometheus.NewRegistry()
-	encoder := exposition.NewEncoder(exposition.Options{Trailer: func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) }})
-	log := kernellog.New(kernellog.Options{
-		Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler),
-		Open: func() (kernellog.Device, error) { return s.src.KernelLog(), nil }, PodOf: s.src.PodOf,
-	})
-	s.loop = loop.New(loop.Options{PodOf: s.src.PodOf, KernelLog: log, Options: collector.Options{
-		Source: collector.SourceOf(s.src.Open), Attributors: []collector.Attributor{s.src},
-		Plan: counters.NewPlan(requests, counters.PlanOptions{
-			Interval: interval, Devices: all, Switches: all, CPUs: all,
-		}),
-		Registerer: registry, MaxBackoff: interval / 2, HangLimit: time.Hour,
-		Log:     slog.New(slog.DiscardHandler),
-		Publish: func(snapshot *gpu.Snapshot) { s.pages.Publish(encoder.Encode(snapshot), 0) },
-	}})
+	run := pages.Run{
+		Source: s.src, Args: []string{"--no-hostname"}, Counters: file, Interval: interval,
+		MaxBackoff: interval / 2, HangLimit: time.Hour,
+	}.Loop(t, func(_ *gpu.Snapshot, page *exposition.Page) { s.pages.Publish(page, 0) })
 	ctx, cancel := context.WithCancel(t.Context())
 	s.cancel = cancel
-	go func() {
-		reading := make(chan struct{})
-		go func() { defer close(reading); log.Run(ctx) }()
-		err := s.loop.Run(ctx)
-		<-reading
-		s.over <- err
-	}()
+	go func() { s.over <- run(ctx) }()
 	return s
 }
 

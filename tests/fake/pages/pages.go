@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
@@ -27,12 +28,30 @@ type Run struct {
 	Host     string               // the host label
 	Counters []byte               // a counters file
 	Interval time.Duration
-	Trailer  string // of each page, behind the series of the exporter itself
+	Trailer  string    // of each page, behind the series of the exporter itself
+	Booted   time.Time // of the machine
+
+	MaxBackoff, HangLimit time.Duration // of the collector; 0 for its own
 }
 
 // Each calls see with each snapshot and its page, which is valid until see returns, for as long as see returns true. It
 // runs in a bubble.
 func (r Run) Each(t *testing.T, see func(*gpu.Snapshot, []byte) bool) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	run := r.Loop(t, func(s *gpu.Snapshot, page *exposition.Page) {
+		if ctx.Err() == nil && !see(s, page.Bytes()) {
+			cancel()
+		}
+	})
+	if err := run(ctx); err != nil {
+		t.Errorf("%s: %v", r.Host, err)
+	}
+}
+
+// Loop returns the exporter, which publishes pages until its context ends and returns the error of the collector.
+func (r Run) Loop(t *testing.T, publish func(*gpu.Snapshot, *exposition.Page)) func(context.Context) error {
 	t.Helper()
 	env := func(name string) (string, bool) { return r.Host, name == "NODE_NAME" }
 	cfg, err := config.Parse(r.Args, env, os.ReadFile)
@@ -62,21 +81,23 @@ func (r Run) Each(t *testing.T, see func(*gpu.Snapshot, []byte) bool) {
 		owners = r.Source
 	}
 	encoder := exposition.NewEncoder(options)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	kernel := kernellog.New(kernellog.Options{
+		Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler), PodOf: r.Source.PodOf,
+		Open: func() (kernellog.Device, error) { return r.Source.KernelLog(), nil },
+	})
 	l := loop.New(loop.Options{
 		PodOf: r.Source.PodOf, VirtualGPUs: options.VirtualGPUs, OwnersApart: options.OwnersApart, Strict: options.Strict.On,
+		KernelLog: kernel, Booted: r.Booted,
 		Options: collector.Options{
-			Source: collector.SourceOf(r.Source.Open), Plan: plan,
-			Attributors: []collector.Attributor{owners}, Registerer: registry,
-			Publish: func(s *gpu.Snapshot) {
-				if ctx.Err() == nil && !see(s, encoder.Encode(s).Bytes()) {
-					cancel()
-				}
-			},
+			Source: collector.SourceOf(r.Source.Open), Plan: plan, MaxBackoff: r.MaxBackoff, HangLimit: r.HangLimit,
+			Attributors: []collector.Attributor{owners}, Registerer: registry, Log: slog.New(slog.DiscardHandler),
+			Publish: func(s *gpu.Snapshot) { publish(s, encoder.Encode(s)) },
 		},
 	})
-	if err := l.Run(ctx); err != nil {
-		t.Errorf("%s: %v", r.Host, err)
+	return func(ctx context.Context) error {
+		read := make(chan struct{})
+		go func() { defer close(read); kernel.Run(ctx) }()
+		defer func() { <-read }()
+		return l.Run(ctx)
 	}
 }
