@@ -11,7 +11,7 @@ import (
 const recorded = "../judge/testdata/healthy"
 
 // A large cluster is read by one list for each kind, in pages. How long it takes and how much memory
-// is measured by BenchmarkCluster of tests/bench.
+// is measured by BenchmarkCluster.
 func TestLargeClusterIsListedOnceInPages(t *testing.T) {
 	const nodes = 600
 	for _, command := range []string{"preflight", "verify"} {

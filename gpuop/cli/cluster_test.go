@@ -1,4 +1,4 @@
-package bench
+package cli
 
 import (
 	"bytes"
@@ -15,14 +15,14 @@ import (
 // kube-apiserver does. The server takes a part of the time; cpu-s is gpuop's own, user and system.
 func BenchmarkCluster(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "gpuop")
-	build := exec.Command("go", "build", "-o", program, "../../gpuop")
+	build := exec.Command("go", "build", "-o", program, "..")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	for _, command := range []string{"preflight", "verify"} {
 		b.Run(command, func(b *testing.B) {
-			s := (&apiserver.Server{}).Fleet(b, "../../gpuop/judge/testdata/healthy", 5000).Start(b)
+			s := (&apiserver.Server{}).Fleet(b, recorded, 5000).Start(b)
 			kubeconfig := s.Kubeconfig(b)
 			resident, cpu, runs := 0.0, 0.0, 0.0
 			for b.Loop() {
