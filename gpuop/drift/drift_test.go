@@ -322,14 +322,6 @@ func TestUnknownKeyIsSaid(t *testing.T) {
 	}
 }
 
-func object(kind, namespace, name string, content map[string]any) unstructured.Unstructured {
-	u := unstructured.Unstructured{Object: content}
-	u.SetKind(kind)
-	u.SetNamespace(namespace)
-	u.SetName(name)
-	return u
-}
-
 func TestControllersOwnTheInstallation(t *testing.T) {
 	flux := map[string]string{"helm.toolkit.fluxcd.io/name": "gpu", "helm.toolkit.fluxcd.io/namespace": "flux-system"}
 	for _, c := range []struct {

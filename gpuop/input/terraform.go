@@ -176,7 +176,7 @@ func (f *TerraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
 		return out
 	case *hclsyntax.FunctionCallExpr:
 		switch {
-		case slices.Contains([]string{"compact", "concat", "flatten"}, e.Name):
+		case slices.Contains(joining, e.Name):
 			return f.values(&hclsyntax.TupleConsExpr{Exprs: e.Args})
 		case len(e.Args) == 1 && slices.Contains([]string{"yamlencode", "jsonencode", "file"}, e.Name):
 			return []*yaml.Node{f.node(e.Args[0])}

@@ -135,7 +135,8 @@ func TestPairLocatesInstances(t *testing.T) {
 			t.Errorf("row %d begins at %v", row, d.Start)
 		}
 	}
-	if driver.opened != 1 || driver.closed != 1 || before.Devices[2].Start != nil || both.Topology() != both.Topology() {
+	located := both.Topology()
+	if driver.opened != 1 || driver.closed != 1 || before.Devices[2].Start != nil || both.Topology() != located {
 		t.Errorf("opened %d times, closed %d times, and the engine's topology is its own: %v", driver.opened, driver.closed, before.Devices[2].Start)
 	}
 	driver.openErr = gpu.ErrUnavailable

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
@@ -104,7 +105,7 @@ func (s *Storage) candidates(matchers []*labels.Matcher) []*promql.Series {
 	if len(s.named[""]) != len(s.Series) {
 		s.named = map[string][]*promql.Series{}
 		for _, series := range s.Series {
-			for _, name := range []string{"", series.Metric.Get(labels.MetricName)} {
+			for _, name := range []string{"", series.Metric.Get(model.MetricNameLabel)} {
 				s.named[name] = append(s.named[name], series)
 			}
 		}
@@ -113,7 +114,7 @@ func (s *Storage) candidates(matchers []*labels.Matcher) []*promql.Series {
 		}
 	}
 	for _, m := range matchers {
-		if m.Name == labels.MetricName && m.Type == labels.MatchEqual {
+		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
 			return s.named[m.Value]
 		}
 	}
