@@ -180,7 +180,9 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 		if err != nil {
 			t.Fatal(err)
 		}
-		run := pages.Run{Source: src, Host: host, Counters: shipped(t, etc.HealthName), Interval: scrapeInterval}
+		run := pages.Run{
+			Source: src, Host: host, Counters: shipped(t, etc.HealthName), Interval: scrapeInterval, KernelLog: true,
+		}
 		if set.boots {
 			run.Booted = begin
 		}

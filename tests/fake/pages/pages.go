@@ -30,6 +30,8 @@ type Run struct {
 	Interval time.Duration
 	Trailer  string    // of each page, behind the series of the exporter itself
 	Booted   time.Time // of the machine
+	// KernelLog has the log of the simulated kernel read. An XID of the instant of a cycle is then in that cycle or the next.
+	KernelLog bool
 
 	MaxBackoff, HangLimit time.Duration // of the collector; 0 for its own
 }
@@ -81,19 +83,24 @@ func (r Run) Loop(t *testing.T, publish func(*gpu.Snapshot, *exposition.Page)) f
 		owners = r.Source
 	}
 	encoder := exposition.NewEncoder(options)
-	kernel := kernellog.New(kernellog.Options{
-		Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler), PodOf: r.Source.PodOf,
-		Open: func() (kernellog.Device, error) { return r.Source.KernelLog(), nil },
-	})
-	l := loop.New(loop.Options{
+	o := loop.Options{
 		PodOf: r.Source.PodOf, VirtualGPUs: options.VirtualGPUs, OwnersApart: options.OwnersApart, Strict: options.Strict.On,
-		KernelLog: kernel, Booted: r.Booted,
+		Booted: r.Booted,
 		Options: collector.Options{
 			Source: collector.SourceOf(r.Source.Open), Plan: plan, MaxBackoff: r.MaxBackoff, HangLimit: r.HangLimit,
 			Attributors: []collector.Attributor{owners}, Registerer: registry, Log: slog.New(slog.DiscardHandler),
 			Publish: func(s *gpu.Snapshot) { publish(s, encoder.Encode(s)) },
 		},
+	}
+	if !r.KernelLog {
+		return loop.New(o).Run
+	}
+	kernel := kernellog.New(kernellog.Options{
+		Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler), PodOf: r.Source.PodOf,
+		Open: func() (kernellog.Device, error) { return r.Source.KernelLog(), nil },
 	})
+	o.KernelLog = kernel
+	l := loop.New(o)
 	return func(ctx context.Context) error {
 		read := make(chan struct{})
 		go func() { defer close(read); kernel.Run(ctx) }()
