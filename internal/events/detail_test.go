@@ -86,7 +86,7 @@ func TestDetails(t *testing.T) {
 		detail(149, gpu.XIDDetail{Unit: "NETIR", SubCode: "0", Severity: "fatal"})
 		detail(154, gpu.XIDDetail{Action: "gpu_reset"})
 		detail(145, gpu.XIDDetail{}) // not understood
-		log.sxids = append(log.sxids, gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30"}, gpu.SXID{Switch: 0, Code: 10004, Severity: "nonfatal"})
+		log.reportSXIDs(gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30"}, gpu.SXID{Switch: 0, Code: 10004, Severity: "nonfatal"})
 		r.Wait(interval)
 		r.Has(detailFamily+"{0}[{xid 149} {unit NETIR} {subcode 0} {severity fatal}] 1",
 			detailFamily+"{0}[{xid 149} {unit NETIR_LINK_EVT} {subcode 4} {link 8} {severity fatal}] 2",
@@ -98,7 +98,7 @@ func TestDetails(t *testing.T) {
 		for n := range 1000 {
 			link.Link = strconv.Itoa(n)
 			detail(149, link)
-			log.sxids = append(log.sxids, gpu.SXID{Switch: uint32(n % 200), Code: int64(1 + n), Severity: "fatal"})
+			log.reportSXIDs(gpu.SXID{Switch: uint32(n % 200), Code: int64(1 + n), Severity: "fatal"})
 		}
 		r.Wait(interval)
 		holds(detailFamily, 1004, 129)
@@ -117,7 +117,7 @@ func TestStrictHasNoDetails(t *testing.T) {
 			o.KernelLog, o.Strict = log, true
 		})
 		log.report(gpu.XID{PCIBusID: "00000000:1B:00.0", Code: 154, Time: time.Now().UnixNano(), Detail: gpu.XIDDetail{Action: "none"}})
-		log.sxids = append(log.sxids, gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal"})
+		log.reportSXIDs(gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal"})
 		r.Wait(interval)
 		r.Has(xidTotalFamily + "{0}[{xid 154}] 1")
 		for _, family := range []string{seenFamily, detailFamily, sxidFamily} {

@@ -40,6 +40,12 @@ func (w *witness) report(x gpu.XID) {
 	w.xids = append(w.xids, x)
 }
 
+func (w *witness) reportSXIDs(list ...gpu.SXID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sxids = append(w.sxids, list...)
+}
+
 func (w *witness) Drain(into []gpu.XID) []gpu.XID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
