@@ -1,9 +1,7 @@
 package app
 
 import (
-	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,9 +60,10 @@ func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Regi
 
 // change combines a plan and a source with the derivers that have families in it, in the order of the page.
 func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
+	facts := &snapshot.Facts{Strict: d.strict, Booted: time.Now().Add(-kernellog.Uptime())}
 	c := collector.Change{
 		Source: from.Source, Plan: plan, Attributors: from.Attributors,
-		Derivers: []snapshot.Deriver{&snapshot.Facts{Strict: d.strict, Booted: booted()}, d.events},
+		Derivers: []snapshot.Deriver{facts, d.events},
 	}
 	if len(from.Attributors) > 0 && !d.accountsHidden {
 		c.Plan = accounting.Extend(plan)
@@ -74,17 +73,4 @@ func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
 		c.Derivers = append(c.Derivers, &d.judge)
 	}
 	return c
-}
-
-// booted returns when this machine started, the zero time where the system does not say.
-func booted() time.Time {
-	text, err := os.ReadFile("/proc/uptime") // seconds, and those of idle processors
-	if err != nil {
-		return time.Time{}
-	}
-	var seconds float64
-	if _, err := fmt.Sscan(string(text), &seconds); err != nil {
-		return time.Time{}
-	}
-	return time.Now().Add(-time.Duration(seconds * float64(time.Second)))
 }

@@ -89,12 +89,9 @@ func matrix(t *gpu.Topology) [][]string {
 		words[[2]int{pair.A, pair.B}], words[[2]int{pair.B, pair.A}] = word, word
 	}
 	head := []string{""}
-	var rows []int // of GPUs
-	for row := range t.Devices {
-		if d := &t.Devices[row]; d.Entity.Kind == gpu.KindGPU {
-			rows = append(rows, row)
-			head = append(head, fmt.Sprintf("GPU%d", d.GPU))
-		}
+	rows := t.RowsOf(gpu.KindsOf(gpu.KindGPU))
+	for _, row := range rows {
+		head = append(head, fmt.Sprintf("GPU%d", t.Devices[row].GPU))
 	}
 	lines := [][]string{append(head, "CPU Affinity", "NUMA Affinity")}
 	for i, row := range rows {

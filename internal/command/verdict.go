@@ -69,12 +69,9 @@ func judgment(ctx context.Context, p *Process) int {
 	return Faulty
 }
 
-// verdictsOf returns the verdicts that hold. A word that is not known here is as grave as the gravest.
+// verdictsOf returns the verdicts of a page. A word that is not known here is as grave as the gravest.
 func verdictsOf(f *dto.MetricFamily) (list []judged) {
 	for _, m := range f.GetMetric() {
-		if m.GetGauge().GetValue()+m.GetUntyped().GetValue() != 1 {
-			continue
-		}
 		labels := map[string]string{}
 		for _, l := range m.Label {
 			labels[l.GetName()] = l.GetValue()

@@ -171,6 +171,16 @@ func (t *Topology) Row(e Entity) (int, bool) {
 	return row, ok
 }
 
+// RowsOf returns the rows of the entities of some kinds, in their order.
+func (t *Topology) RowsOf(kinds Kinds) (rows []int) {
+	for row := range t.Devices {
+		if kinds.Has(t.Devices[row].Entity.Kind) {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
 // ProcessRows reports, per row, whether processes are read of it: of GPU instances, and of GPUs without instances.
 func (t *Topology) ProcessRows() []bool {
 	rows := make([]bool, len(t.Devices))

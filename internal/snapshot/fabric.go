@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -23,7 +22,7 @@ const (
 // clique of zeros are right.
 var rackModels = []string{"GB200", "GB300"}
 
-// A maskPart is a state within the health mask (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*). 0 and what is beyond last say
+// A maskPart is a state within the health mask (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*). 0 and values beyond last say
 // nothing.
 type maskPart struct {
 	condition   string
@@ -52,26 +51,9 @@ func isOfRack(d *gpu.Device) bool {
 	return slices.ContainsFunc(rackModels, func(name string) bool { return strings.Contains(d.Model, name) })
 }
 
-// fabric finds the fields of the fabric in a plan that requests its families.
-type fabric struct {
-	cycle                        *Cycle
-	state, cluster, clique, mask int // indexes of fields
-}
-
-func newFabric(c *Cycle) fabric {
-	at := func(id gpu.FieldID) int {
-		return slices.IndexFunc(c.Plan.Fields, func(f gpu.Field) bool { return f.ID == id })
-	}
-	return fabric{
-		cycle: c, state: at(catalog.FabricManagerStatus), cluster: at(catalog.FabricClusterUUID),
-		clique: at(catalog.FabricCliqueID), mask: at(catalog.FabricHealthMask),
-	}
-}
-
 // fabricStates returns a series per GPU and condition whose state is known: 1 where it holds.
 func (l *Facts) fabricStates(x *fact, c *Cycle) {
 	x.series = nil
-	f := newFabric(c)
 	for _, row := range l.gpus {
 		add := func(condition string, holds bool) {
 			value := gpu.Int(0)
@@ -81,10 +63,10 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) {
 			x.series = append(x.series, gpu.Series{Row: row, Labels: []gpu.Label{{Name: "condition", Value: condition}}, Value: value})
 		}
 		rack := isOfRack(&c.Topology.Devices[row])
-		state, known := c.Value(f.state, row).Int64()
+		state, known := c.Value(l.fields.fabricState, row).Int64()
 		switch {
 		case !known:
-			x.faults[row] = c.Missing(f.state, row)
+			x.faults[row] = c.Missing(l.fields.fabricState, row)
 		case state == fabricTooOld:
 			x.faults[row] = gpu.Reason(gpu.ErrVersion)
 		case state == fabricNotSupported && rack && len(l.gpus) > 1, state == fabricNotStarted, state == fabricInProgress:
@@ -92,14 +74,14 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) {
 		case state == fabricSuccess, state == fabricFailure:
 			add("not_completed", false)
 			add("failed", state == fabricFailure)
-			if id := c.Value(f.cluster, row); rack && id.IsText() {
+			if id := c.Value(l.fields.cluster, row); rack && id.IsText() {
 				add("no_cluster", isZeroUUID(id.String()))
 			}
-			if id, ok := c.Value(f.clique, row).Int64(); rack && ok {
+			if id, ok := c.Value(l.fields.clique, row).Int64(); rack && ok {
 				add("no_clique", id == 0)
 			}
 		}
-		mask, known := c.Value(f.mask, row).Int64()
+		mask, known := c.Value(l.fields.mask, row).Int64()
 		for i := range maskParts {
 			p := &maskParts[i]
 			if part := mask >> p.shift & (1<<p.bits - 1); known && part > 0 && part <= p.last {
@@ -112,11 +94,10 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) {
 // fabricInfo returns a series per GPU with a cluster.
 func (l *Facts) fabricInfo(x *fact, c *Cycle) {
 	x.series = nil
-	f := newFabric(c)
 	for _, row := range l.gpus {
-		cluster, clique := c.Value(f.cluster, row), c.Value(f.clique, row)
+		cluster, clique := c.Value(l.fields.cluster, row), c.Value(l.fields.clique, row)
 		if !cluster.IsText() {
-			x.faults[row] = c.Missing(f.cluster, row)
+			x.faults[row] = c.Missing(l.fields.cluster, row)
 		} else if id, ok := clique.Int64(); ok && !isZeroUUID(cluster.String()) {
 			labels := []gpu.Label{{Name: "cluster_uuid", Value: cluster.String()}, {Name: "clique_id", Value: strconv.FormatInt(id, 10)}}
 			x.series = append(x.series, info(row, labels))

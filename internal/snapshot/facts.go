@@ -23,8 +23,23 @@ type Facts struct {
 	plan     *gpu.Plan
 	families []*fact         // per family of the plan, nil for what others make
 	gpus     []int           // rows of the GPUs
-	linked   map[string]bool // by UUID, a link of the GPU was up, in any session
-	hasIMEX  bool            // the machine's IMEX daemon was ready, in any session
+	fields   places          // in the plan
+	linked   map[string]bool // by UUID, a link of the GPU was up, in any session of these Facts
+	hasIMEX  bool            // the machine's IMEX daemon was ready, likewise
+}
+
+// places are the indexes in a plan of the fields that health and the fabric need, -1 where the plan has no such field.
+type places struct{ fabricState, cluster, clique, mask, mig, imexDaemon, imexDomain int }
+
+func placesIn(plan *gpu.Plan) places {
+	at := func(id gpu.FieldID) int {
+		return slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == id })
+	}
+	return places{
+		fabricState: at(catalog.FabricManagerStatus), cluster: at(catalog.FabricClusterUUID), clique: at(catalog.FabricCliqueID),
+		mask: at(catalog.FabricHealthMask), mig: at(catalog.MIGMode),
+		imexDaemon: at(catalog.IMEXDaemonStatus), imexDomain: at(catalog.IMEXDomainStatus),
+	}
 }
 
 // A fact is one family.
@@ -41,7 +56,7 @@ type fact struct {
 // Bind implements Deriver.
 func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	l.topology, l.plan, l.families = t, plan, make([]*fact, len(plan.Derived))
-	l.gpus = rowsOf(t, gpu.KindsOf(gpu.KindGPU))
+	l.gpus, l.fields = t.RowsOf(gpu.KindsOf(gpu.KindGPU)), placesIn(plan)
 	if l.linked == nil {
 		l.linked = map[string]bool{}
 	}
@@ -57,7 +72,7 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 				continue
 			}
 			kinds := catalog.FamilyNamed(name).Health
-			x.field, x.rows = gpu.FieldHealthChecks, rowsOf(t, kinds)
+			x.field, x.rows = gpu.FieldHealthChecks, t.RowsOf(kinds)
 			x.from = func(c *Cycle) { x.series = l.health(c, kinds) }
 		case catalog.P2PStatus:
 			x.field, x.pairs = gpu.FieldPeerStates, true
@@ -75,16 +90,6 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 		}
 		l.families[i] = x
 	}
-}
-
-// rowsOf returns the rows of entities of the kinds.
-func rowsOf(t *gpu.Topology, kinds gpu.Kinds) (rows []int) {
-	for row := range t.Devices {
-		if kinds.Has(t.Devices[row].Entity.Kind) {
-			rows = append(rows, row)
-		}
-	}
-	return rows
 }
 
 // addFault notes why there is no health or no peer state of a row.

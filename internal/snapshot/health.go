@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -23,7 +22,7 @@ const bootGrace = 5 * time.Minute
 // imexReady is the state of an IMEX daemon that works (DCGM_FI_IMEX_DAEMON_STATUS).
 const imexReady = 5
 
-// bridged matches the models whose NVLinks lead to a bridge, which is an option, and nowhere without one.
+// bridged matches the models whose NVLinks need a bridge between two boards. Without that option they lead nowhere.
 var bridged = regexp.MustCompile(`(?i)pcie|\bNVL$|\b(A30X?|A40|A100X|Quadro|RTX)\b`)
 
 // health returns a series per health watch and entity of the kinds; its value is DCGM's result, or 0 with the reason of the
@@ -76,7 +75,7 @@ func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 	case d.Entity.Kind != gpu.KindGPU || h.Code != linkDown && (h.Watch != "NVLINK" || h.Result > 0):
 		return ""
 	}
-	mig, _ := l.value(c, catalog.MIGMode, h.Row).Int64()
+	mig, _ := c.Value(l.fields.mig, h.Row).Int64()
 	switch {
 	case mig == 1 && h.Result > 0: // NVML says of links under MIG that they are down
 		return "mig"
@@ -91,17 +90,16 @@ func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 // withoutIMEX returns why the machine needs no IMEX daemon of its own, "" where it may. DCGM sees none that runs in a pod, so
 // that one it has seen ready is the machine's, and its end is a fault.
 func (l *Facts) withoutIMEX(c *Cycle) string {
-	at := l.field(catalog.FabricCliqueID)
 	seen, expected, stopped := false, false, false
 	for _, row := range l.gpus {
 		if c.Down(row) != nil {
 			continue
 		}
-		clique, ok := c.Value(at, row).Int64()
-		unknown := !ok && c.Missing(at, row) != gpu.Reason(gpu.ErrNotSupported)
+		clique, ok := c.Value(l.fields.clique, row).Int64()
+		unknown := !ok && c.Missing(l.fields.clique, row) != gpu.Reason(gpu.ErrNotSupported)
 		seen, expected = true, expected || clique != 0 || unknown || isOfRack(&l.topology.Devices[row])
-		daemon, _ := l.value(c, catalog.IMEXDaemonStatus, row).Int64()
-		domain := l.value(c, catalog.IMEXDomainStatus, row).String()
+		daemon, _ := c.Value(l.fields.imexDaemon, row).Int64()
+		domain := c.Value(l.fields.imexDomain, row).String()
 		l.hasIMEX = l.hasIMEX || daemon == imexReady
 		stopped = stopped || daemon < 0 && domain != "DOWN" && domain != "DEGRADED"
 	}
@@ -113,14 +111,4 @@ func (l *Facts) withoutIMEX(c *Cycle) string {
 	default:
 		return ""
 	}
-}
-
-// field returns the index of a field that a family of the plan reads.
-func (l *Facts) field(id gpu.FieldID) int {
-	return slices.IndexFunc(l.plan.Fields, func(f gpu.Field) bool { return f.ID == id })
-}
-
-// value returns the value of such a field in a row, absent where there is none.
-func (l *Facts) value(c *Cycle, id gpu.FieldID, row int) gpu.Value {
-	return c.Value(l.field(id), row)
 }

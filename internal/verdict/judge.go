@@ -37,7 +37,7 @@ type reading struct {
 
 // Bind implements snapshot.Deriver.
 func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
-	j.topology, j.derived, j.gpus = t, nil, nil
+	j.topology, j.derived, j.gpus = t, nil, t.RowsOf(gpu.KindsOf(gpu.KindGPU))
 	for i := range plan.Derived {
 		if plan.Derived[i].Name == catalog.GPUVerdict {
 			j.derived = &plan.Derived[i]
@@ -48,9 +48,6 @@ func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
 		j.root[row] = row
 		if p := t.ParentRow(row); p >= 0 {
 			j.root[row] = j.root[p] // parents come first
-		}
-		if t.Devices[row].Entity.Kind == gpu.KindGPU {
-			j.gpus = append(j.gpus, row)
 		}
 	}
 	for i := range table {

@@ -195,8 +195,8 @@ func (r *Reader) follow(ctx context.Context) error {
 	return r.read(d, next)
 }
 
-// readPast takes what the log has already, and returns when there was no more, and the sequence number that follows; 0 where
-// there was nothing. It keeps the latest XID of each code and GPU.
+// readPast reads the records of the past, and keeps the latest XID of each code and GPU. It returns the time of their end and
+// the sequence number that follows, 0 for an empty log.
 func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
 	type key struct {
 		bus  string
@@ -290,7 +290,7 @@ func (r *Reader) take(line string) {
 	}
 }
 
-// keep appends an event to those that wait for the collector, or counts it as lost.
+// keep queues an event for the collector, or counts it as lost.
 func keep[E any](r *Reader, waiting *[]E, event E) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -355,7 +355,10 @@ func (f *file) TryRead(b []byte) (n int, err error) {
 }
 
 // Uptime implements Device.
-func (f *file) Uptime() time.Duration {
+func (f *file) Uptime() time.Duration { return Uptime() }
+
+// Uptime returns the time since the boot of this machine.
+func Uptime() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil { // every kernel has that clock
 		return 0
