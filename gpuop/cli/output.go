@@ -44,8 +44,7 @@ type answer struct {
 	// Data is the result for -o json; its json tags name the fields. Without it the
 	// findings are written.
 	Data any
-	// Report is what is wrong with the input or worth knowing about the result. That of a cluster or a node
-	// stands for Text and Data.
+	// Report has the findings. Of a cluster or a node it stands for Text and Data.
 	Report report.Report
 	// Quiet leaves out the line that counts the findings.
 	Quiet bool

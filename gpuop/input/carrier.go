@@ -98,7 +98,7 @@ func nodeAt(n *yaml.Node, path string) *yaml.Node {
 	return fields.Get(n, strings.Split(path, ".")...)
 }
 
-// Uses are those of charts in a file.
+// Uses returns the charts that a file installs.
 func (c *Carrier) Uses(root *yaml.Node) []ChartUse {
 	var out []ChartUse
 	for place := range strings.FieldsSeq(c.at) {
@@ -145,7 +145,7 @@ func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
 	return use
 }
 
-// CarrierOf finds the row for a document; nil for what is none.
+// CarrierOf returns the row for a document; nil for a document that carries nothing.
 func CarrierOf(root *yaml.Node) *Carrier {
 	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
 	for i, c := range carriers {

@@ -61,7 +61,7 @@ func (r *scriptReader) unmask(text string) string {
 	return unmask.Replace(text)
 }
 
-// placeholder is one that a word has outside of quotes, or "".
+// placeholder returns the placeholder that a word has outside of quotes, or "".
 func (r *scriptReader) placeholder(w *syntax.Word) string {
 	for _, p := range w.Parts {
 		if lit, ok := p.(*syntax.Lit); ok && r.masked && strings.Contains(lit.Value, maskOpen) {

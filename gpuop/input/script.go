@@ -26,7 +26,7 @@ type Word struct {
 	Dynamic bool
 	// Splits says that a dynamic word may become no argument or several: $OPTIONS.
 	Splits bool
-	// Placeholder is what an article has for its reader to fill in: <node-name>.
+	// Placeholder is a name in an article that its reader replaces: <node-name>.
 	Placeholder string
 }
 
@@ -60,7 +60,7 @@ type Document struct {
 type Script struct {
 	Text     string
 	Commands []Command
-	// Files are those that the script itself writes with a here-document, by name.
+	// Files are the here-documents that the script writes to files, by name.
 	Files       map[string]*Document
 	Findings    []report.Row
 	Corrections []Correction
@@ -69,7 +69,7 @@ type Script struct {
 // HelmNamespace is the variable that stands for helm's flag --namespace.
 const HelmNamespace = "HELM_NAMESPACE"
 
-// SourceShell is where what a shell does is documented.
+// SourceShell documents the shell.
 const SourceShell = "POSIX shell command language"
 
 var (
@@ -142,7 +142,7 @@ type scriptReader struct {
 	variables map[string]variable
 	// unknown are variables that depend on a condition, a loop or input.
 	unknown map[string]bool
-	stdin   map[*syntax.Stmt]*Document // what a pipe brings
+	stdin   map[*syntax.Stmt]*Document // the input of a pipe
 }
 
 // assignedTwice notes the variables whose value depends on which way the script takes.
@@ -355,7 +355,7 @@ func (e environment) Each(func(string, expand.Variable) bool) {}
 
 func (r *scriptReader) config() *expand.Config { return &expand.Config{Env: environment{r}} }
 
-// known reports whether the script says what a part is: no command, no arithmetic, no variable from outside.
+// known reports whether the script has the value of a part: no command, no arithmetic, no variable from outside.
 func (r *scriptReader) known(part syntax.WordPart) bool {
 	known, braces := true, 0
 	syntax.Walk(part, func(n syntax.Node) bool {
@@ -403,7 +403,7 @@ func (r *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, kn
 	return out, known
 }
 
-// literal expands parts to one text, in which those that are not known stay as they are written.
+// literal expands parts to one text. Unknown parts stay as they are written.
 func (r *scriptReader) literal(parts []syntax.WordPart) (text string, known bool) {
 	parts, known = r.holes(parts)
 	text, err := expand.Literal(r.config(), &syntax.Word{Parts: parts})

@@ -21,9 +21,9 @@ const sourceTerraform = "Terraform's language, and its provider helm: helm_relea
 // UnknownTag marks a value that another program fills in.
 const UnknownTag = "!unknown"
 
-// A TerraformFile is what a Terraform file installs: values, parameters and manifests as YAML nodes with its lines.
+// A TerraformFile has the values, parameters and manifests that a Terraform file installs, as YAML nodes with its lines.
 type TerraformFile struct {
-	// Uses are those of charts, by helm_release.
+	// Uses are the charts of its helm_release.
 	Uses []ChartUse
 	// Manifests are objects, and Texts the YAML of objects.
 	Manifests, Texts []*yaml.Node
@@ -40,7 +40,7 @@ type TerraformFile struct {
 	left int
 }
 
-// maxMade bounds what is made of a file: nodes, and bytes of templates.
+// maxMade bounds the nodes, and the bytes of templates, that a file becomes.
 const maxMade = 256 << 10
 
 // ReadTerraform reads what a Terraform file installs with the providers helm, kubernetes and kubectl.
@@ -148,7 +148,7 @@ func (f *TerraformFile) release(b *hclsyntax.Block) {
 	f.Uses = append(f.Uses, use)
 }
 
-// attributes are those of a block, as a mapping.
+// attributes returns the attributes of a block as a mapping.
 func (f *TerraformFile) attributes(body *hclsyntax.Body) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	for _, name := range slices.Sorted(maps.Keys(body.Attributes)) {
@@ -194,7 +194,7 @@ func (f *TerraformFile) node(e hclsyntax.Expression) *yaml.Node {
 	return n
 }
 
-// text is an expression, in which what is not known of a template is left as ${…}.
+// text returns an expression as a scalar. Unknown parts of a template stay as ${…}.
 func (f *TerraformFile) text(e hclsyntax.Expression) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: UnknownTag}
 	if f.left--; f.left > 0 {
@@ -207,7 +207,7 @@ func (f *TerraformFile) text(e hclsyntax.Expression) *yaml.Node {
 	return n
 }
 
-// read makes a node of an expression; what is computed, or comes from elsewhere, is not known.
+// read makes a node of an expression. Computed values, and values from elsewhere, are unknown.
 func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:

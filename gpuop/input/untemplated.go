@@ -15,7 +15,7 @@ var (
 	control = regexp.MustCompile(`^\{\{-?\s*(if|else|end|range|with|define|block|template|/\*|\$\w+\s*:?=)`)
 )
 
-// Filled begins what stands for the output of an action: a value that another program fills in.
+// Filled begins a stand-in for the output of an action: a value that another program fills in.
 const Filled = "$___"
 
 // Untemplated makes YAML of a template, as far as that goes: actions that stand in a line become

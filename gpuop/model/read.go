@@ -19,7 +19,7 @@ const OperatorNamespace = "gpu-operator"
 // SourceHelm is where the grammar of --set is documented.
 const SourceHelm = "Helm documentation: helm install"
 
-// Settings reads a values file, which may be empty, with --set arguments on top. Findings are what could not be read.
+// Settings reads a values file, which may be empty, with --set arguments on top. Findings are the parts that could not be read.
 func Settings(name string, data []byte, sets []string) ([]chart.Setting, []report.Row) {
 	var out []chart.Setting
 	reader := &fields.Reader{}
@@ -48,8 +48,8 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []repor
 	return out, reader.Findings
 }
 
-// ValuesOf returns the operator's values in a document: all of it, or what an umbrella chart has
-// below the chart's name. instead says what else the document is; "" for values.
+// ValuesOf returns the operator's values in a document: all of it, or the group of an umbrella chart with
+// the chart's name. instead names another kind of document; "" for values.
 func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
 	kind := fields.Text(root, "kind")
 	switch inner := fields.Get(root, OperatorNamespace); {
@@ -63,7 +63,7 @@ func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
 	return root, ""
 }
 
-// WithoutEnabledBelow is what the operator's chart reads of an umbrella chart's values.
+// WithoutEnabledBelow returns the part of an umbrella chart's values that the operator's chart reads.
 func WithoutEnabledBelow(root, inner *yaml.Node) *yaml.Node {
 	if inner == root {
 		return inner

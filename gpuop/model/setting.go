@@ -78,7 +78,7 @@ func (s *Setting) Correction() fix.Edit {
 // Text is the value as YAML prints it; "" for a list or group.
 func (s *Setting) Text() string { return ScalarText(s.Value) }
 
-// ScalarText prints a scalar as YAML would; what is not a scalar is "".
+// ScalarText prints a scalar as YAML would; "" for other values.
 func ScalarText(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -159,7 +159,7 @@ type Values struct {
 	verdicts          map[*Setting]chart.Verdict
 }
 
-// Verdict is what the chart says of the setting's path.
+// Verdict returns the chart's judgment of the setting's path.
 func (in *Values) Verdict(s *Setting) chart.Verdict {
 	v, known := in.verdicts[s]
 	if !known {

@@ -25,7 +25,7 @@ type withProcesses struct {
 	open     func(context.Context, *gpu.Plan) (collector.Session, error) // NVML
 	interval time.Duration
 
-	topology *gpu.Topology // with what NVML adds to it; nil for that of Session
+	topology *gpu.Topology // of Session with places by NVML; nil for that of Session
 
 	side    collector.Session // nil while there is none
 	here    []int             // row of side → row of Session, -1 for none

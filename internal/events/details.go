@@ -12,7 +12,7 @@ import (
 // switches. Those beyond it are counted together, as of the code "other".
 const maxTallies = 128
 
-// An xidDetail is the key of a count of XIDs by what the kernel's log says further of them.
+// An xidDetail is the key of a count of XIDs: the code, and the details of the kernel's log.
 type xidDetail struct {
 	code int64
 	gpu.XIDDetail
@@ -43,7 +43,7 @@ func sxidLabels(s gpu.SXID) []gpu.Label {
 	return labelsOf("nvswitch", nvswitch, "sxid", codeName(s.Code), "severity", s.Severity, "link", s.Link)
 }
 
-// labelsOf returns the labels of names and values in turn, without those that have no value.
+// labelsOf returns the labels of names and values in turn. Empty values make no label.
 func labelsOf(pairs ...string) []gpu.Label {
 	var labels []gpu.Label
 	for i := 0; i < len(pairs); i += 2 {

@@ -19,7 +19,7 @@ type Options struct {
 	// KernelLog is the witness of XIDs while it is read; nil for none.
 	KernelLog KernelLog
 	// Strict leaves out the gauge of a GPU before its first XID where the engine has no sample of it, as dcgm-exporter does, and
-	// what only the kernel's log knows.
+	// the families of the kernel's log alone.
 	Strict bool
 	// OwnersApart leaves the owners of XIDs to XIDOwners, a family of its own.
 	OwnersApart bool

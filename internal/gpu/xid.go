@@ -17,9 +17,9 @@ type XID struct {
 	// Time is when it happened, in Unix nanoseconds of this machine's clock; where Since is set, between Since and Time.
 	Time, Since int64
 
-	// Detail is what the kernel's log says further of an XID of NVLink 5 and of XID 154; zero where it does not.
+	// Detail is decoded from the kernel's log for XIDs of NVLink 5 and XID 154; zero for others and for lines of another form.
 	Detail XIDDetail
-	// Past is set for an XID that the kernel's log has of the time before it was read: it says when, and counts for nothing.
+	// Past is set for an XID of the time before the kernel's log was read: it has a time, and counts for nothing.
 	Past bool
 
 	PID uint32 // the affected process, in the host's namespace; 0 where unknown

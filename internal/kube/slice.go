@@ -95,7 +95,7 @@ type attributes map[string]struct {
 	String string `json:"string"`
 }
 
-// capacities are those of a device.
+// capacities are the amounts that a device has, by name.
 type capacities map[string]struct {
 	Value any `json:"value"`
 }
@@ -146,7 +146,7 @@ func sliceOf(u *unstructured.Unstructured) slice {
 	return s
 }
 
-// quantity reads an amount of a capacity, "20Gi", 0 for what is none.
+// quantity reads an amount of a capacity, "20Gi"; 0 for other text.
 func quantity(v any) float64 {
 	q, err := resource.ParseQuantity(fmt.Sprint(v))
 	if err != nil {

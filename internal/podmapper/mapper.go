@@ -51,7 +51,7 @@ func (d *ClaimDevice) id() deviceid.ID {
 	return deviceid.Parse(d.UUID)
 }
 
-// A Claimed is what a claim's allocation says of a device.
+// A Claimed is the part of a claim's allocation that is about a device.
 type Claimed struct {
 	Admin    bool               // access that does not make an owner
 	Consumed map[string]float64 // of the device's capacity, by name; nil for a device that is not shared by capacity

@@ -52,7 +52,7 @@ func ParseXID(line string) (gpu.XID, bool) {
 	return xid, true
 }
 
-// recoveryAction is the XID that says what the driver wants done with the GPU.
+// recoveryAction is the XID of a changed request of the driver: a reset, a reboot, a drain.
 const recoveryAction = 154
 
 // isNVLink5 reports whether a code is one of NVLink from its fifth generation on.

@@ -193,8 +193,8 @@ func (s *Session) unwatchHealth() error {
 	return errors.Join(err, s.engine.destroyGroup(s.health.group))
 }
 
-// errorName returns the name of a finding (DCGM_FR_*), as the health_error_code label spells it, or the
-// number of one that later engines have.
+// errorName returns the name of a finding (DCGM_FR_*), as the health_error_code label spells it. A
+// code of a later engine is its number.
 func errorName(code uint32) string {
 	names := errorNames()
 	if code >= uint32(len(names)) {

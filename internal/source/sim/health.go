@@ -34,7 +34,7 @@ var watches = [...]watch{
 	{"IMEX", "DCGM_FR_IMEX_UNHEALTHY", gpu.KindNode},
 }
 
-// codeLinkDown is of a link that is down.
+// codeLinkDown is the error of a link without a connection.
 const codeLinkDown = "DCGM_FR_NVLINK_DOWN"
 
 // Results of health checks (dcgmHealthWatchResults_t).
@@ -79,7 +79,7 @@ func (s *Session) readHealth(b *gpu.Batch, elapsed time.Duration) {
 	}
 }
 
-// isLinked reports whether a link of a GPU is up: one that leads somewhere and that no fault takes down.
+// isLinked reports whether a link of a GPU is up. Links without a peer, and links with a fault, are not.
 func (s *Session) isLinked(v *view, elapsed time.Duration) bool {
 	w, links := s.src.world, v.board.NVLink
 	if links.Bridge && !slices.ContainsFunc(w.gpus, func(g worldGPU) bool { return !g.gone && w.linked(v.gpu, &g) }) {
