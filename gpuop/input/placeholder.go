@@ -12,11 +12,13 @@ import (
 const (
 	maskOpen  = "\x01"
 	maskClose = "\x02"
+	// unescape stands for the backslash that a shell takes away from the text of another.
+	unescape = "\x06"
 )
 
 var (
 	mask   = strings.NewReplacer("<", maskOpen, ">", maskClose, " ", "\x03", "'", "\x04", "|", "\x05")
-	unmask = strings.NewReplacer(maskOpen, "<", maskClose, ">", "\x03", " ", "\x04", "'", "\x05", "|")
+	unmask = strings.NewReplacer(maskOpen, "<", maskClose, ">", "\x03", " ", "\x04", "'", "\x05", "|", unescape, "")
 
 	maskedPlaceholder = regexp.MustCompile(maskOpen + "[^" + maskClose + "]*" + maskClose)
 )
@@ -32,7 +34,7 @@ var redirected = regexp.MustCompile(` [0-9]>$`)
 // are a file to read and one to write. The text keeps its length. Nothing is masked in a script that
 // has one of the masking characters itself.
 func maskPlaceholders(text string) (out string, masked bool) {
-	if strings.ContainsAny(text, "\x01\x02\x03\x04\x05") {
+	if strings.ContainsAny(text, "\x01\x02\x03\x04\x05"+unescape) {
 		return text, false
 	}
 	var b strings.Builder

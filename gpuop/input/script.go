@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,6 +27,8 @@ type Word struct {
 	Dynamic bool
 	// Splits says that a dynamic word may become no argument or several: $OPTIONS.
 	Splits bool
+	// Perhaps says that the word is there on one way through the script, and not on another.
+	Perhaps bool
 	// Placeholder is a name in an article that its reader replaces: <node-name>.
 	Placeholder string
 }
@@ -100,8 +103,7 @@ func shellText(text string) (out string, foreign bool) {
 func ParseScript(text string) *Script {
 	s := &Script{Files: map[string]*Document{}}
 	foreign := false
-	s.Text, foreign = shellText(text)
-	if foreign {
+	if s.Text, foreign = shellText(text); foreign {
 		s.Findings = append(s.Findings, report.Row{ID: "not-posix", State: report.Note,
 			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\", Source: SourceShell})
 	}
@@ -109,21 +111,14 @@ func ParseScript(text string) *Script {
 		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: reason})
 		return s
 	}
-	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
-	text, masked := maskPlaceholders(s.Text)
-	file, err := parser.Parse(strings.NewReader(text), "")
-	if err != nil {
+	r := &scriptReader{Script: s, line: 1, col: 1, variables: map[string]variable{}}
+	if err := r.parse(s.Text); err != nil {
 		f := report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: " + err.Error(), Source: SourceShell}
 		var parse syntax.ParseError
 		if errors.As(err, &parse) {
 			f.Reason, f.Line, f.Column = "the shell cannot read this: "+parse.Text, int(parse.Pos.Line()), int(parse.Pos.Col())
 		}
 		s.Findings = append(s.Findings, f)
-	}
-	if file != nil {
-		r := &scriptReader{Script: s, masked: masked, variables: map[string]variable{}, stdin: map[*syntax.Stmt]*Document{}}
-		r.assignedTwice(file)
-		syntax.Walk(file, r.visit)
 	}
 	return s
 }
@@ -133,52 +128,32 @@ type variable struct {
 	expand.Variable
 	// words are the elements of an array, where they are written.
 	words []Word
+	// unknown says that the value depends on the way through the script, on input or on a command.
+	unknown bool
 }
 
-// scriptReader walks through a script and expands what the script itself says.
+// scriptReader walks through a script, or a part that a shell inside of it runs, and expands what the script itself says.
 type scriptReader struct {
 	*Script
-	masked    bool // placeholders are masked in what was parsed
-	variables map[string]variable
-	// unknown are variables that depend on a condition, a loop or input.
-	unknown map[string]bool
-	stdin   map[*syntax.Stmt]*Document // the input of a pipe
+	offset, line, col int  // where the part begins in the script
+	masked            bool // placeholders are masked in what was parsed
+	variables         map[string]variable
+	stdin             map[*syntax.Stmt]*Document // the input of a pipe
+	// around has an element for each node around the visited one. That of a branch has the names that the branch
+	// assigns, and whether they had a value before.
+	around []map[string]bool
 }
 
-// assignedTwice notes the variables whose value depends on which way the script takes.
-func (r *scriptReader) assignedTwice(file *syntax.File) {
-	r.unknown = map[string]bool{}
-	assigned := map[string]int{}
-	conditional := map[string]bool{}
-	var around []syntax.Node
-	syntax.Walk(file, func(n syntax.Node) bool {
-		switch n := n.(type) {
-		case nil:
-			around = around[:len(around)-1]
-			return true
-		case *syntax.WordIter:
-			r.unknown[n.Name.Value] = true
-		case *syntax.Assign:
-			if n.Name != nil {
-				assigned[n.Name.Value]++
-				inside := slices.ContainsFunc(around, isBranch)
-				conditional[n.Name.Value] = conditional[n.Name.Value] || inside
-			}
-		case *syntax.CallExpr:
-			if len(n.Args) > 1 && n.Args[0].Lit() == "read" {
-				for _, w := range n.Args[1:] {
-					r.unknown[w.Lit()] = true
-				}
-			}
-		}
-		around = append(around, n)
-		return true
-	})
-	for name, times := range assigned {
-		if times > 1 && conditional[name] {
-			r.unknown[name] = true
-		}
+// parse walks through a part of the script.
+func (r *scriptReader) parse(text string) error {
+	r.stdin = map[*syntax.Stmt]*Document{}
+	text, masked := maskPlaceholders(text)
+	r.masked = r.masked || masked
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	if file != nil {
+		syntax.Walk(file, r.visit)
 	}
+	return err
 }
 
 func isBranch(n syntax.Node) bool {
@@ -193,6 +168,15 @@ func isBranch(n syntax.Node) bool {
 
 func (r *scriptReader) visit(n syntax.Node) bool {
 	switch n := n.(type) {
+	case nil:
+		last := len(r.around) - 1
+		for name, before := range r.around[last] {
+			if before {
+				r.variables[name] = variable{unknown: true}
+			}
+		}
+		r.around = r.around[:last]
+		return true
 	case *syntax.BinaryCmd:
 		if n.Op == syntax.Pipe || n.Op == syntax.PipeAll {
 			if d := r.output(n.X); d != nil {
@@ -201,10 +185,36 @@ func (r *scriptReader) visit(n syntax.Node) bool {
 		}
 	case *syntax.Stmt:
 		r.statement(n)
+	case *syntax.WordIter:
+		r.set(n.Name.Value, variable{unknown: true})
 	case *syntax.Assign:
 		r.assign(n)
 	}
+	var names map[string]bool
+	if isBranch(n) {
+		names = map[string]bool{}
+	}
+	r.around = append(r.around, names)
 	return true
+}
+
+// branch returns the names that the innermost branch assigns; nil outside of branches.
+func (r *scriptReader) branch() map[string]bool {
+	for _, names := range slices.Backward(r.around) {
+		if names != nil {
+			return names
+		}
+	}
+	return nil
+}
+
+func (r *scriptReader) set(name string, v variable) {
+	_, before := r.variables[name]
+	names := r.branch()
+	if _, again := names[name]; names != nil && !again {
+		names[name] = before
+	}
+	r.variables[name] = v
 }
 
 // passing are commands that write what they read.
@@ -253,20 +263,18 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 		here = r.stdin[stmt]
 	}
 	call, ok := stmt.Cmd.(*syntax.CallExpr)
-	if !ok {
+	if !ok || len(call.Args) == 0 {
 		return
 	}
-	c := Command{Stdin: here, Line: int(call.Pos().Line()), Start: int(call.Pos().Offset()), End: int(call.End().Offset())}
+	line, _, start := r.place(call.Args[0].Pos())
+	c := Command{Stdin: here, Line: line, Start: start, End: r.offset + int(call.End().Offset())}
 	for _, w := range call.Args {
 		c.Words = append(c.Words, r.words(w)...)
 	}
 	if len(c.Words) == 0 {
 		return
 	}
-	if len(call.Assigns) > 0 {
-		c.Start = int(call.Args[0].Pos().Offset())
-	}
-	c.Namespaced = r.variables[HelmNamespace].Set || r.unknown[HelmNamespace]
+	_, c.Namespaced = r.variables[HelmNamespace]
 	for _, a := range call.Assigns {
 		c.Namespaced = c.Namespaced || a.Name != nil && a.Name.Value == HelmNamespace
 	}
@@ -274,7 +282,54 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 		r.broken(c)
 		return
 	}
+	if c.Words[0].Value == "read" {
+		for _, w := range c.Words[1:] {
+			r.set(w.Value, variable{unknown: true})
+		}
+	}
 	r.Commands = append(r.Commands, c)
+	r.shell(c)
+}
+
+var (
+	shells = []string{"sh", "bash", "dash", "ash", "zsh", "su"}
+	// dashC is the option of a shell before the text that it runs.
+	dashC = regexp.MustCompile(`^-[a-z]*c$`)
+	// ourPrograms begin a text that a variable runs: $sh_c "helm install …".
+	ourPrograms = regexp.MustCompile(`^\s*(?:sudo )?(?:helm|kubectl|oc) `)
+	// escaped are what a backslash takes its meaning from inside of double quotes.
+	escaped = regexp.MustCompile("\\\\([\"$`\\\\])")
+)
+
+// shell reads the text that a shell runs: bash -c "helm …".
+func (r *scriptReader) shell(c Command) {
+	for i, w := range c.Words[1:] {
+		isShell := slices.ContainsFunc(c.Words[:i+1], func(w Word) bool { return slices.Contains(shells, path.Base(w.Value)) })
+		of := c.Words[0]
+		if !(isShell && dashC.MatchString(c.Words[i].Value)) && !(of.Dynamic && of.Splits && len(c.Words) == 2 && ourPrograms.MatchString(w.Value)) {
+			continue
+		}
+		start := LineStart(r.Text, w.Line) + w.Col - 1
+		if len(w.Raw) < 2 || !strings.ContainsRune(`'"`, rune(w.Raw[0])) || !strings.HasPrefix(r.Text[start:], w.Raw) || strings.Contains(w.Raw, unescape) {
+			return
+		}
+		text := w.Raw[1 : len(w.Raw)-1]
+		if w.Raw[0] == '"' {
+			text = escaped.ReplaceAllString(text, unescape+"$1")
+		}
+		inner := &scriptReader{Script: r.Script, offset: start + 1, line: w.Line, col: w.Col + 1, variables: r.variables, masked: true}
+		_ = inner.parse(text) // what cannot be read may be put together by the shell around it
+		return
+	}
+}
+
+// place is where a position of the part is in the script.
+func (r *scriptReader) place(p syntax.Pos) (line, col, offset int) {
+	line, col = r.line+int(p.Line())-1, int(p.Col())
+	if p.Line() == 1 {
+		col += r.col - 1
+	}
+	return line, col, r.offset + int(p.Offset())
 }
 
 // broken reports flags that stand alone since the line before does not continue, and gives them to their command.
@@ -299,40 +354,38 @@ func (r *scriptReader) broken(c Command) {
 	last.End = c.End
 }
 
-// assign notes what a variable holds from here on.
+// assign notes what a variable holds from here on. An array that a branch assigns has the elements of all ways.
 func (r *scriptReader) assign(n *syntax.Assign) {
 	if n.Name == nil || n.Naked {
 		return
 	}
 	name := n.Name.Value
+	v := variable{Variable: expand.Variable{Set: true, Kind: expand.String}}
+	before := r.variables[name]
 	switch {
 	case n.Array != nil:
-		v := variable{Variable: expand.Variable{Set: true, Kind: expand.Indexed}}
-		if n.Append {
-			v = r.variables[name]
-			v.Set, v.Kind = true, expand.Indexed
+		perhaps := r.branch() != nil
+		if n.Append || perhaps {
+			v = before
 		}
+		v.Set, v.Kind = true, expand.Indexed
 		for _, e := range n.Array.Elems {
 			for _, w := range r.words(e.Value) {
-				v.words = append(v.words[:len(v.words):len(v.words)], w)
-				v.List = append(v.List[:len(v.List):len(v.List)], w.Value)
+				w.Perhaps = w.Perhaps || perhaps
+				v.words = append(slices.Clip(v.words), w)
+				v.List = append(slices.Clip(v.List), w.Value)
 			}
 		}
 		r.variables[name] = v
-	case n.Value == nil:
-		r.variables[name] = variable{Variable: expand.Variable{Set: true, Kind: expand.String}}
-	default:
+		return
+	case n.Value != nil:
 		text, known := r.literal(n.Value.Parts)
-		if !known || r.placeholder(n.Value) != "" {
-			delete(r.variables, name)
-			r.unknown[name] = true
-			return
-		}
+		v.Str, v.unknown = text, !known || r.placeholder(n.Value) != ""
 		if n.Append {
-			text = r.variables[name].Str + text
+			v.Str, v.unknown = before.Str+text, v.unknown || before.unknown
 		}
-		r.variables[name] = variable{Variable: expand.Variable{Set: true, Kind: expand.String, Str: text}}
 	}
+	r.set(name, v)
 }
 
 // environment gives the expander what the script assigns, and nothing of this machine.
@@ -342,7 +395,7 @@ func (e environment) Get(name string) expand.Variable {
 	if user, found := strings.CutPrefix(name, "HOME "); found {
 		return expand.Variable{Set: true, Kind: expand.String, Str: "~" + user}
 	}
-	if v, ok := e.r.variables[name]; ok && !e.r.unknown[name] {
+	if v, ok := e.r.variables[name]; ok && !v.unknown {
 		return v.Variable
 	}
 	if name == "HOME" {
@@ -371,7 +424,7 @@ func (r *scriptReader) known(part syntax.WordPart) bool {
 			for _, inner := range v.words {
 				known = known && !inner.Dynamic
 			}
-			known = known && (assigned || hasDefault) && !r.unknown[n.Param.Value] && !n.Excl && n.Repl == nil && n.Slice == nil
+			known = known && (assigned || hasDefault) && !v.unknown && !n.Excl && n.Repl == nil && n.Slice == nil
 		}
 		return known
 	})
@@ -380,7 +433,7 @@ func (r *scriptReader) known(part syntax.WordPart) bool {
 
 // source is the text of a part of the script.
 func (r *scriptReader) source(n syntax.Node) string {
-	start, end := int(n.Pos().Offset()), int(n.End().Offset())
+	start, end := r.offset+int(n.Pos().Offset()), r.offset+int(n.End().Offset())
 	if start < 0 || end > len(r.Text) || start > end {
 		return ""
 	}
@@ -418,7 +471,8 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	if w == nil {
 		return nil
 	}
-	out := Word{Line: int(w.Pos().Line()), Col: int(w.Pos().Col()), Raw: r.source(w), Placeholder: r.placeholder(w)}
+	line, col, start := r.place(w.Pos())
+	out := Word{Line: line, Col: col, Raw: r.source(w), Placeholder: r.placeholder(w)}
 	if list, isArray := r.array(w); isArray {
 		return list
 	}
@@ -450,7 +504,6 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	if len(list) > 1 && strings.Contains(out.Raw, "{") && !strings.Contains(out.Raw, "$") {
 		r.Findings = append(r.Findings, report.Row{ID: "brace-expansion", State: report.Failed, Line: out.Line, Column: out.Col, Subject: out.Raw,
 			Reason: fmt.Sprintf("bash makes %d arguments of the braces: %s", len(list), strings.Join(list, " ")), Fix: "write " + Quote(out.Raw), Source: "Bash manual: brace expansion"})
-		start := int(w.Pos().Offset())
 		r.Corrections = append(r.Corrections, Correction{start, start + len(out.Raw), Quote(out.Raw)})
 		out.Value = strings.NewReplacer(`'`, "", `"`, "").Replace(out.Raw)
 		return []Word{out}
@@ -468,14 +521,14 @@ func (r *scriptReader) array(w *syntax.Word) ([]Word, bool) {
 		part = q.Parts[0]
 	}
 	p, ok := part.(*syntax.ParamExp)
-	if !ok || p.Index == nil || p.Exp != nil || r.unknown[p.Param.Value] {
+	if !ok || p.Index == nil || p.Exp != nil {
 		return nil, false
 	}
 	if at, isWord := p.Index.(*syntax.Word); !isWord || at.Lit() != "@" && at.Lit() != "*" {
 		return nil, false
 	}
 	v, assigned := r.variables[p.Param.Value]
-	if !assigned || v.Kind != expand.Indexed {
+	if !assigned || v.unknown || v.Kind != expand.Indexed {
 		return nil, false
 	}
 	return slices.Clone(v.words), true
@@ -559,10 +612,10 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	if list := r.words(redirect.Word); len(list) == 1 {
 		delimiter = list[0].Value
 	}
-	out := &Document{Text: withoutDelimiter(text.String(), delimiter), Line: int(redirect.Hdoc.Pos().Line()) - 1}
+	line, _, start := r.place(redirect.Hdoc.Pos())
+	out := &Document{Text: withoutDelimiter(text.String(), delimiter), Line: line - 1}
 	if written := withoutDelimiter(r.source(redirect.Hdoc), delimiter); written == out.Text && redirect.Op != syntax.DashHdoc {
-		out.Start = int(redirect.Hdoc.Pos().Offset())
-		out.End = out.Start + len(written)
+		out.Start, out.End = start, start+len(written)
 	}
 	if redirect.Op == syntax.DashHdoc {
 		out.Text = leadingTabs.ReplaceAllString(out.Text, "")

@@ -1,6 +1,7 @@
 package lint_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +64,14 @@ func TestFixLeavesWordsOfTheShell(t *testing.T) {
 		if !strings.Contains(got.Corrected, body) || len(got.Left) != 1 || got.Left[0].Subject != "mig.strategy" {
 			t.Errorf("left %v of\n%s", got.Left, got.Corrected)
 		}
+	}
+}
+
+// Commands inside of the text of another shell, too.
+func TestFixRewritesWhatAShellRuns(t *testing.T) {
+	const command = "sudo bash -c \"helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set mig.strategy=%s \\\n  --set \\\"driver.enabled=true\\\"\" | tee log"
+	if got, want := judge(t, lint.Options{Command: fmt.Sprintf(command, "mixd")}).Corrected, fmt.Sprintf(command, "mixed"); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

@@ -122,7 +122,7 @@ func readFlags(c input.Command, values, bools map[string]string) *helmCommand {
 			continue
 		}
 		name, value, joined := longFlag(text, values, bools)
-		use := &flagUse{words: []input.Word{w}, written: name, name: name, value: input.Word{Value: value, Raw: input.Quote(value), Line: w.Line, Col: w.Col, Dynamic: w.Dynamic, Placeholder: w.Placeholder}, hasValue: joined}
+		use := &flagUse{words: []input.Word{w}, written: name, name: name, value: input.Word{Value: value, Raw: input.Quote(value), Line: w.Line, Col: w.Col, Dynamic: w.Dynamic, Perhaps: w.Perhaps, Placeholder: w.Placeholder}, hasValue: joined}
 		if _, takesValue := values[name]; takesValue && !joined && i+1 < len(words) {
 			i++
 			use.value, use.hasValue = words[i], true
@@ -308,6 +308,9 @@ func (r *run) operatorChart(s *input.Script, h *helmCommand) {
 			r.valuesFlag(s, h, in, f)
 		case "--set", "--set-string", "--set-json", "--set-literal", "--set-file":
 			r.setFlag(s, in, f)
+			for _, st := range f.settings {
+				st.Perhaps = f.value.Perhaps
+			}
 		}
 	}
 	r.kinds = append(r.kinds, fmt.Sprintf("helm %s of gpu-operator %s", h.verb, in.Version))

@@ -14,7 +14,7 @@ func (in *installation) twice() {
 	for _, s := range in.Settings {
 		before := last[s.Name()]
 		last[s.Name()] = s
-		if before == nil || before.Node != nil || s.Node != nil {
+		if before == nil || before.Node != nil || s.Node != nil || before.Perhaps || s.Perhaps {
 			continue
 		}
 		before.Edit.Drop = true

@@ -41,6 +41,8 @@ type Setting struct {
 	Typed bool
 	// Unknown says that the value is made by the shell and cannot be read here.
 	Unknown bool
+	// Perhaps says that the script gives the setting on one way through it, and not on another.
+	Perhaps bool
 	// Edit is how the setting is to be corrected, and Added are settings that take its place.
 	Edit  fix.Edit
 	Added []string
@@ -199,7 +201,7 @@ func (in *Values) Explicit(path string) *Setting {
 // Value returns what the chart sees at the path: the user's setting or the default. ok is false for neither.
 func (in *Values) Value(path string) (value any, ok bool) {
 	if s := in.Explicit(path); s != nil {
-		return s.Value, !s.Unknown
+		return s.Value, !s.Unknown && !s.Perhaps
 	}
 	if list, known := in.elements(path); known {
 		return list, list != nil
