@@ -6,20 +6,22 @@ import "iter"
 type ClockEvent struct {
 	Mask int64
 	Name string // the value of the clock_event label
+	// Slows is whether work can be slower by it: not by the low clocks of an idle GPU, nor by those of its display.
+	Slows bool
 }
 
 // clockEvents are the reasons in the order of their bits (DCGM_CLOCKS_EVENT_REASON_* in dcgm_fields.h, NVML's
 // nvmlClocksEventReason*).
 var clockEvents = [...]ClockEvent{
-	{0x001, "gpu_idle"},
-	{0x002, "clocks_setting"},
-	{0x004, "power_cap"},
-	{0x008, "hw_slowdown"},
-	{0x010, "sync_boost"},
-	{0x020, "sw_thermal"},
-	{0x040, "hw_thermal"},
-	{0x080, "hw_power_brake"},
-	{0x100, "display_clocks"},
+	{0x001, "gpu_idle", false},
+	{0x002, "clocks_setting", true},
+	{0x004, "power_cap", true},
+	{0x008, "hw_slowdown", true},
+	{0x010, "sync_boost", true},
+	{0x020, "sw_thermal", true},
+	{0x040, "hw_thermal", true},
+	{0x080, "hw_power_brake", true},
+	{0x100, "display_clocks", false},
 }
 
 // ClockEvents yields the reasons of a bit mask. Bits without a name are left out; ClockEvents(-1) yields all names.

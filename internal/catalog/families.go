@@ -87,7 +87,7 @@ var families = [...]Family{
 	{Name: SXIDErrorsTotal, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"nvswitch", "sxid", "severity", "link"},
 		Help: "SXIDs of NVSwitches in the kernel's log since the exporter started"},
 	{Name: ClockEventSeconds, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
-		Help: "Seconds for which the event limited the clocks"},
+		Help: "Seconds for which the event limited the clocks; gpu_idle and display_clocks, which slow no work, are not counted"},
 	{Name: GPUPairInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"peer_gpu", "peer_uuid", "path", "nvlinks"},
 		Help: "How two GPUs are connected: NVLinks and the path through the machine"},
 	{Name: GPUAffinityInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"numa_node", "cpu_affinity"},

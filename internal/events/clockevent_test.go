@@ -22,7 +22,10 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 		}
 		const count, seconds = clockTotalFamily + "{0}[{clock_event ", clockSecondsFamily + "{0}[{clock_event "
 		at(1, 0)
-		step(count+"power_cap}] 0", seconds+"power_cap}] 0", count+"sw_thermal}] 0")
+		step(count+"power_cap}] 0", seconds+"power_cap}] 0", count+"sw_thermal}] 0", count+"gpu_idle}] 0")
+		for _, slowsNothing := range []string{"gpu_idle", "display_clocks"} {
+			r.HasNot(seconds + slowsNothing)
+		}
 		at(11, powerCap) // begins
 		at(13, powerCap|thermal)
 		at(14, thermal) // ends, after 3 s

@@ -14,6 +14,7 @@ const maxAhead = 5 * time.Second
 // A clockTotal is how often one reason began to hold the clocks, and for how long.
 type clockTotal struct {
 	mask               int64
+	slows              bool // work
 	count, nanoseconds int64
 	labels             []gpu.Label // clock_event
 }
@@ -39,7 +40,7 @@ func (r *reasons) init() {
 		return
 	}
 	for e := range catalog.ClockEvents(-1) {
-		r.events = append(r.events, clockTotal{mask: e.Mask, labels: []gpu.Label{{Name: "clock_event", Value: e.Name}}})
+		r.events = append(r.events, clockTotal{mask: e.Mask, slows: e.Slows, labels: []gpu.Label{{Name: "clock_event", Value: e.Name}}})
 	}
 }
 
@@ -116,7 +117,7 @@ func (r *reasons) expire(before int64) {
 	}
 }
 
-// totals and seconds append every reason, after the GPU's first sample.
+// totals appends every reason after the GPU's first sample, seconds those that slow work.
 func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
 	for i := range r.events {
 		e := &r.events[i]
@@ -128,6 +129,9 @@ func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
 func (r *reasons) seconds(series []gpu.Series, row int) []gpu.Series {
 	for i := range r.events {
 		e := &r.events[i]
+		if !e.slows {
+			continue
+		}
 		series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: gpu.Float(float64(e.nanoseconds) / 1e9)})
 	}
 	return series

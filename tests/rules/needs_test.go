@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/runbooks.md and docs/performance.md")
+var update = flag.Bool("update", false, "write the tables of docs/runbooks.md")
 
 // written checks the part of a document between two marks, or writes it.
 func written(t *testing.T, doc, mark, want string) {

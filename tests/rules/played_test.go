@@ -1,8 +1,11 @@
 package rules
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
@@ -112,30 +116,19 @@ func TestPlayed(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
-// The health counters of an HGX H100 are at most 700 series, without those about the exporter.
+// The page of an HGX H100 with the health counters has at most 700 series, those about the exporter among them.
 func TestHealthCountersAreFew(t *testing.T) {
-	src, err := sim.New(sim.Options{Node: "h100x8"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	series := 0
-	run := pages.Run{
-		Source: src, Host: "n1", Counters: shipped(t, etc.HealthName), Interval: scrapeInterval,
-		Args: []string{"--enable-exporter-metrics=false"},
-	}
-	synctest.Test(t, func(t *testing.T) {
-		n := 0
-		run.Each(t, func(_ *gpu.Snapshot, page []byte) bool {
-			series = 0
-			for range prom.Samples(t, page) {
-				series++
-			}
-			n++
-			return n < 3
-		})
+	var page, failure bytes.Buffer
+	code := command.Run(t.Context(), "once", command.Process{
+		Args: []string{"--source=sim", "--sim-node=h100x8", "-f", filepath.Join(root, "etc", etc.HealthName)},
+		Env:  func(string) (string, bool) { return "", false }, ReadFile: os.ReadFile, Out: &page, Err: &failure,
 	})
-	if series < 400 || series > 700 {
-		t.Errorf("%d series, want 400 to 700", series)
+	series := 0
+	for range prom.Samples(t, page.Bytes()) {
+		series++
+	}
+	if code != command.OK || series < 500 || series > 700 {
+		t.Errorf("exit code %d, %d series, want 500 to 700: %s", code, series, failure.String())
 	}
 }
 
