@@ -83,6 +83,9 @@ func TestValues(t *testing.T) {
 		{values: "profiling: {enabled: true}\nsecurityContext: {privileged: true}", lacks: mayNot},
 		{values: "profiling: {enabled: true}\nsecurityContext: {capabilities: {add: null}}", has: []string{mayNot}},
 
+		// A runtime that lets the device in otherwise needs no privileged container.
+		{values: "{kernelLog: {enabled: true}, securityContext: {privileged: false}}", has: []string{"SYSLOG", "privileged: false", mayNot}},
+
 		// The Prometheus Operator drops a monitor whose scrapes may take longer than the time between two, and says so in
 		// its own log alone.
 		{values: "serviceMonitor: {interval: 5s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 5s", slowNote}},

@@ -34,6 +34,7 @@ func components() []component {
 		{"dra", "GPUs of Dynamic Resource Allocation: list and watch ResourceSlices, get ResourceClaims.", "kubernetesDRA: {enabled: true}"},
 		{"profiling", "Profiling metrics of GPUs before Hopper, over DCGM: the capability SYS_ADMIN, and the image with DCGM.", "profiling: {enabled: true}\nimage: {variant: dcgm}"},
 		{"shared-gpus", "Utilization and memory per pod on shared GPUs: the host's process ids, and the names in /var/log/pods.", "sharedGPUs: {enabled: true}"},
+		{"kernel-log", "XIDs with their details and SXIDs, of the kernel's log: a privileged container with /dev/kmsg.", "kernelLog: {enabled: true}"},
 	}
 }
 

@@ -284,19 +284,24 @@ httpGet:
 
 {{- define "dcgm-exporter.securityContext" -}}
 {{- $context := deepCopy (default dict .Values.securityContext) -}}
+{{- $root := or .Values.kubernetes.podResources .Values.kernelLog.enabled -}}
 {{- if not (hasKey $context "runAsUser") -}}
 {{- if not (hasKey (default dict .Values.podSecurityContext) "runAsUser") -}}
-{{- $_ := set $context "runAsUser" (ternary 0 65534 .Values.kubernetes.podResources) -}}
+{{- $_ := set $context "runAsUser" (ternary 0 65534 $root) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (not .Values.kubernetes.podResources) (not (hasKey $context "runAsNonRoot")) -}}
+{{- if and (not $root) (not (hasKey $context "runAsNonRoot")) -}}
 {{- $_ := set $context "runAsNonRoot" true -}}
 {{- end -}}
-{{- if .Values.profiling.enabled -}}
 {{- $capabilities := default dict $context.capabilities -}}
+{{- if .Values.profiling.enabled -}}
 {{- $_ := set $capabilities "add" (append (default list $capabilities.add) "SYS_ADMIN" | uniq) -}}
-{{- $_ := set $context "capabilities" $capabilities -}}
 {{- end -}}
+{{- if .Values.kernelLog.enabled -}}
+{{- $_ := set $capabilities "add" (append (default list $capabilities.add) "SYSLOG" | uniq) -}}
+{{- if not (hasKey $context "privileged") }}{{ $_ := set $context "privileged" true }}{{ end -}}
+{{- end -}}
+{{- with $capabilities }}{{ $_ := set $context "capabilities" . }}{{ end -}}
 {{- /* What may do everything may escalate: the API server refuses the contrary. */}}
 {{- $added := get (default dict $context.capabilities) "add" | default list -}}
 {{- if or $context.privileged (has "CAP_SYS_ADMIN" $added) }}{{ $_ := unset $context "allowPrivilegeEscalation" }}{{ end -}}
@@ -321,6 +326,7 @@ name twice cannot be applied on the server's side. */}}
 {{- if $v.kubernetes.enablePodUID }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID" "true" }}{{ end -}}
 {{- with $v.kubernetes.podLabelAllowlistRegex }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX" (join "," .) }}{{ end -}}
 {{- if $v.kubernetesDRA.enabled }}{{ $_ := set $env "KUBERNETES_ENABLE_DRA" "true" }}{{ end -}}
+{{- if $v.kernelLog.enabled }}{{ $_ := set $env "DCGM_EXPORTER_XID_KERNEL_LOG" "/dev/kmsg" }}{{ end -}}
 {{- if $v.config.enabled }}{{ $_ := set $env "DCGM_EXPORTER_CONFIG_FILE" $v.config.mountPath }}{{ end -}}
 {{- if or $v.webConfig.existingSecret (include "dcgm-exporter.ownWebConfig" .) -}}
 {{- $_ := set $env "DCGM_EXPORTER_WEB_CONFIG_FILE" "/etc/dcgm-exporter/web/web-config.yaml" -}}
