@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+	"helm.sh/helm/v3/pkg/strvals"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
@@ -22,11 +23,11 @@ func newDriftCommand(e *env) *cobra.Command {
 	var c *connection
 	cmd := &cobra.Command{
 		Use:   "drift [-f VALUES]... [--set KEY=VALUE]...",
-		Short: "Compare the values with the Helm release, the ClusterPolicy and the DaemonSets",
+		Short: "Compare the values with the Helm release and the ClusterPolicy",
 		Long: `drift says where a cluster is not what its values say, step by step: the values files and --set, the Helm
-release, the ClusterPolicy and the other objects that the release wrote, and the fields of the operator's DaemonSets
-that others wrote. Each field that differs is named with its owner: the field manager, its operation and its time. A Flux
-HelmRelease or an Argo CD Application that owns the installation is named too.
+release, the ClusterPolicy and the other objects that the release wrote. Each field that differs is named with its owner:
+the field manager, its operation and its time. A Flux HelmRelease or an Argo CD Application that owns the installation is
+named too.
 
 Without -f and --set the release is the intention. It reads, and never writes.`,
 		Example: `  gpuop drift -f values.yaml
@@ -63,7 +64,7 @@ func (e *env) drift(ctx context.Context, c *connection, opt drift.Options) error
 func (e *env) intended(files, sets []string) (drift.Options, error) {
 	opt := drift.Options{Table: e.table}
 	var names, flags []string
-	merged := drift.Values{}
+	merged := map[string]any{}
 	for _, file := range files {
 		data, err := e.read(file)
 		if err != nil {
@@ -83,19 +84,15 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 		if err := yaml.Unmarshal(data, &m); err != nil {
 			return opt, fmt.Errorf("%w: %s: want a map of the chart's values: %w", errValues, inputName(file), err)
 		}
-		merged.Merge(m)
+		merge(merged, m)
 		names, flags = append(names, inputName(file)), append(flags, "-f "+file)
 	}
 	for _, set := range sets {
-		settings, err := model.ParseSet(set)
-		if err != nil {
+		if _, err := model.ParseSet(set); err != nil {
 			return opt, fmt.Errorf("%w: %w", errValues, err)
 		}
-		if name, _, _ := strings.Cut(set, "="); strings.Contains(name, "[") {
-			return opt, fmt.Errorf("%w: --set %s: an element of a list; write the whole list into a values file", errValues, set)
-		}
-		for _, s := range settings {
-			merged.Set(s.Path, s.Value)
+		if err := strvals.ParseInto(set, merged); err != nil {
+			return opt, fmt.Errorf("%w: --set %s: %w", errValues, set, err)
 		}
 		flags = append(flags, "--set '"+strings.ReplaceAll(set, "'", `'\''`)+"'")
 	}
@@ -107,4 +104,17 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 	}
 	opt.Intended, opt.From, opt.Flags = merged, strings.Join(names, " and "), strings.Join(flags, " ")
 	return opt, nil
+}
+
+// merge puts values over those of earlier files, as helm does: groups are merged, all else is replaced, and a null
+// stays.
+func merge(into, values map[string]any) {
+	for name, value := range values {
+		inner, isMap := value.(map[string]any)
+		if have, both := into[name].(map[string]any); isMap && both {
+			merge(have, inner)
+			continue
+		}
+		into[name] = value
+	}
 }

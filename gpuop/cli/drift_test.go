@@ -36,7 +36,6 @@ func TestDriftRefuses(t *testing.T) {
 		{"- a\n", []string{"drift", "--from", from, "-f", "-"}, 2, "stdin"},
 		{"", []string{"drift", "--from", from, "-f", "no-such.yaml"}, 2, "no-such.yaml"},
 		{"", []string{"drift", "--from", from, "--set", "a"}, 2, `"a" has no value`},
-		{"", []string{"drift", "--from", from, "--set", "toolkit.env[0].name=x"}, 2, "write the whole list into a values file"},
 		{"", []string{"drift", "--from", "no-such-folder"}, 2, "no-such-folder"},
 		{"", []string{"drift", "x"}, 2, "x"},
 		{"", []string{"drift", "--kubeconfig", kubeconfig(t, "https://127.0.0.1:1")}, 3, "cannot reach"},

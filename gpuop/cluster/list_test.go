@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
@@ -302,36 +301,29 @@ func TestCanceledIsTheContexts(t *testing.T) {
 	}
 }
 
-// When a label or a ConfigMap was last written is kept, and who else wrote to the object is not.
+// When a label was last written is kept, and who else wrote to the node is not.
 func TestReadKeepsWhenItWasWritten(t *testing.T) {
 	entry := func(manager, time string, fields object) object {
-		return object{"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields}
+		return object{
+			"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time,
+			"fieldsType": "FieldsV1", "fieldsV1": fields,
+		}
 	}
 	state := object{"f:metadata": object{"f:labels": object{"f:nvidia.com/mig.config.state": object{}, "f:other": object{}}}}
 	n := object{"metadata": object{"name": "gpu-1", "labels": object{"nvidia.com/gpu.present": "true"}, "managedFields": []any{
 		entry("kubelet", "2026-09-01T12:00:00Z", object{"f:status": object{"f:conditions": object{}}}),
 		entry("nvidia-mig-manager", "2026-09-01T11:00:00Z", state),
 	}}}
-	m := object{"metadata": object{"name": "sharing", "namespace": "gpu-operator", "managedFields": []any{
-		entry("helm", "2026-09-01T10:00:00Z", object{"f:metadata": object{"f:labels": object{}}}),
-		entry("kubectl", "2026-09-01T10:30:00Z", object{"f:data": object{"f:any": object{}}}),
-	}}, "data": object{"any": "version: v1"}}
-	s, err := open(t, new(apiserver.Server).Add(t, "/api/v1/nodes", n).Add(t, "/api/v1/namespaces/gpu-operator/configmaps", m).Start(t)).Read(t.Context(), cluster.Nodes, cluster.ConfigMaps)
+	s, err := open(t, new(apiserver.Server).Add(t, "/api/v1/nodes", n).Start(t)).Read(t.Context(), cluster.Nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Nodes) != 1 || len(s.ConfigMaps) != 1 {
-		t.Fatalf("%d nodes, %d ConfigMaps: %v", len(s.Nodes), len(s.ConfigMaps), s.Missing)
+	if len(s.Nodes) != 1 {
+		t.Fatalf("%d nodes: %v", len(s.Nodes), s.Missing)
 	}
-	for _, test := range []struct {
-		of           []metav1.ManagedFieldsEntry
-		time, fields string
-	}{
-		{s.Nodes[0].ManagedFields, "2026-09-01T11:00:00Z", `{"f:metadata":{"f:labels":{"f:nvidia.com/mig.config.state":{}}}}`},
-		{s.ConfigMaps[0].ManagedFields, "2026-09-01T10:30:00Z", `{"f:data":{}}`},
-	} {
-		if len(test.of) != 1 || test.of[0].Time.UTC().Format(time.RFC3339) != test.time || test.of[0].FieldsV1.GetRawString() != test.fields {
-			t.Errorf("%v, want one at %s of %s", test.of, test.time, test.fields)
-		}
+	const fields = `{"f:metadata":{"f:labels":{"f:nvidia.com/mig.config.state":{}}}}`
+	got := s.Nodes[0].ManagedFields
+	if len(got) != 1 || got[0].Time.UTC().Format("15:04") != "11:00" || got[0].FieldsV1.GetRawString() != fields {
+		t.Errorf("%v, want one at 11:00 of %s", got, fields)
 	}
 }

@@ -46,13 +46,3 @@ func (s *State) Policies() []*unstructured.Unstructured {
 	})
 	return all
 }
-
-// ConfigMap returns the ConfigMap of that name in the operator's namespace, nil where none was read. It
-// belongs to the state.
-func (s *State) ConfigMap(name string) *corev1.ConfigMap {
-	i := slices.IndexFunc(s.ConfigMaps, func(m corev1.ConfigMap) bool { return m.Name == name && m.Namespace == s.Namespace })
-	if i < 0 {
-		return nil
-	}
-	return &s.ConfigMaps[i]
-}

@@ -31,16 +31,3 @@ func TestJudgedNode(t *testing.T) {
 		t.Errorf("(-as printed +as answered):\n%s", diff)
 	}
 }
-
-func TestConfigMapOfTheNamespace(t *testing.T) {
-	s := &cluster.State{Namespace: "gpu-operator", ConfigMaps: []corev1.ConfigMap{
-		{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "mig"}},
-		{ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: "mig"}, Data: map[string]string{"config.yaml": ""}},
-	}}
-	if m := s.ConfigMap("mig"); m != &s.ConfigMaps[1] {
-		t.Errorf("found %v, want that of the operator's namespace", m)
-	}
-	if m := s.ConfigMap("absent"); m != nil {
-		t.Errorf("found %v, want nothing", m)
-	}
-}

@@ -80,31 +80,20 @@ func (t *trimmer) node(n *corev1.Node) bool {
 // datedLabels are the labels of a node whose age is judged.
 var datedLabels = []string{"nvidia.com/mig.config", "nvidia.com/mig.config.state", "nvidia.com/gpu-driver-upgrade-state", "nvidia.com/device-plugin.config"}
 
-// writers keeps of managedFields which client wrote one of the labels, or without labels the data,
-// and when.
+// writers keeps of managedFields which client wrote one of the labels, and when.
 func writers(all []metav1.ManagedFieldsEntry, labels []string) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
-	for _, entry := range all {
-		if entry.FieldsV1 == nil {
-			continue
-		}
-		raw, fields := entry.FieldsV1.GetRawString(), ""
-		if labels == nil && strings.Contains(raw, `"f:data"`) {
-			fields = `{"f:data":{}}`
-		}
+	for _, e := range all {
 		var found []string
 		for _, l := range labels {
-			if strings.Contains(raw, `"f:`+l+`"`) {
+			if e.FieldsV1 != nil && strings.Contains(e.FieldsV1.GetRawString(), `"f:`+l+`"`) {
 				found = append(found, `"f:`+l+`":{}`)
 			}
 		}
 		if len(found) > 0 {
-			fields = `{"f:metadata":{"f:labels":{` + strings.Join(found, ",") + `}}}`
+			fields := unique.Make(`{"f:metadata":{"f:labels":{` + strings.Join(found, ",") + `}}}`).Value()
+			kept = append(kept, metav1.ManagedFieldsEntry{Time: e.Time, FieldsV1: metav1.NewFieldsV1(fields)})
 		}
-		if fields == "" {
-			continue
-		}
-		kept = append(kept, metav1.ManagedFieldsEntry{Manager: unique.Make(entry.Manager).Value(), Time: entry.Time, FieldsV1: metav1.NewFieldsV1(unique.Make(fields).Value())})
 	}
 	return kept
 }
@@ -132,13 +121,11 @@ func (t *trimmer) event(e *corev1.Event) bool {
 	return true
 }
 
+// configMap keeps who wrote the data.
 func (t *trimmer) configMap(c *corev1.ConfigMap) bool {
-	dated := writers(c.ManagedFields, nil)
+	dated := c.ManagedFields
 	t.meta(c)
-	if !t.managed {
-		c.ManagedFields = dated
-	}
-	c.BinaryData = nil
+	c.ManagedFields, c.BinaryData = dated, nil
 	return true
 }
 

@@ -54,10 +54,6 @@ func TestWhatHelmInstalledDoesNotDiffer(t *testing.T) {
 	if got := short(rows); len(got) > 0 {
 		t.Errorf("rows that are not OK: %q", got)
 	}
-	const want = "no one but the operator wrote the fields of 7 DaemonSets"
-	if !slices.ContainsFunc(rows, func(v report.Row) bool { return v.ID == "drift-daemonset-edited" && v.Reason == want }) {
-		t.Errorf("no row says %q: %v", want, rows)
-	}
 }
 
 func TestEditsAreNamedWithTheirOwner(t *testing.T) {
@@ -65,16 +61,12 @@ func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 	want := []string{
 		"failed drift-field ClusterPolicy/cluster-policy spec.dcgmExporter.args",
 		"failed drift-field ClusterPolicy/cluster-policy spec.driver.version",
-		"failed drift-daemonset-edited DaemonSet/nvidia-device-plugin-daemonset",
-		"failed drift-daemonset-edited DaemonSet/nvidia-mig-manager",
 	}
 	if diff := cmp.Diff(want, short(rows)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for subject, words := range map[string][]string{
 		"ClusterPolicy/cluster-policy spec.driver.version": {`set "580.95.05"`, `has "570.158.01"`, "owner: kubectl-edit (Update) on 2026-11-22"},
-		"DaemonSet/nvidia-device-plugin-daemonset":         {"kubectl-set (Update)", "containers[nvidia-device-plugin].image", "the operator does not put it back until the ClusterPolicy changes"},
-		"DaemonSet/nvidia-mig-manager":                     {"kubectl-patch (Update)", "spec.hostNetwork"},
 	} {
 		i := slices.IndexFunc(rows, func(v report.Row) bool { return v.Subject == subject })
 		for _, w := range words {
@@ -261,18 +253,6 @@ func TestReleaseStates(t *testing.T) {
 			s.Secrets = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.Secrets, Verb: "list", Why: cluster.Forbidden, Detail: "user x may not list secrets"}}
 		}, []string{"unknown unread list secrets"}, "kubectl auth can-i list secrets"},
-		{"no operator", func(_ *testing.T, s *cluster.State) { s.Pods = []corev1.Pod{} },
-			[]string{"failed drift-operator-image Deployment/gpu-operator"}, "No pod"},
-		{"older operator", func(_ *testing.T, s *cluster.State) {
-			s.Pods[0].Spec.Containers[0].Image = "nvcr.io/nvidia/gpu-operator:v25.10.0"
-		},
-			[]string{"failed drift-operator-image Pod/gpu-operator-0"}, "v25.10.0"},
-		{"operator.version", func(t *testing.T, s *cluster.State) {
-			revise(t, s, func(r *helm.Release) {
-				r.Version, r.Manifest = 2, strings.ReplaceAll(r.Manifest, "gpu-operator:v26.7.0", "gpu-operator:v25.10.0")
-			})
-			s.Pods[0].Spec.Containers[0].Image = "nvcr.io/nvidia/gpu-operator:v25.10.0"
-		}, []string{"warning drift-operator-version operator.version"}, "made for v26.7.0"},
 		{"no ClusterPolicy", func(_ *testing.T, s *cluster.State) { s.ClusterPolicies = []unstructured.Unstructured{} },
 			[]string{"failed drift-object-missing ClusterPolicy/cluster-policy"}, "not in the cluster"},
 		{"ClusterPolicies forbidden", func(_ *testing.T, s *cluster.State) {
@@ -299,7 +279,7 @@ func TestSecretsForbiddenStillComparesTheValues(t *testing.T) {
 	s.Secrets = nil
 	s.Missing = []cluster.Missing{{Kind: cluster.Secrets, Verb: "list", Why: cluster.Forbidden, Detail: "user x may not list secrets"}}
 	o := intended(t)
-	o.Intended.Merge(map[string]any{"node-feature-discovery": map[string]any{"worker": map[string]any{"x": "y"}}})
+	o.Intended["node-feature-discovery"] = map[string]any{"worker": map[string]any{"x": "y"}}
 	rows := judged(t, s, o)
 	got := short(rows)
 	for _, want := range []string{"unknown unread list secrets", "failed drift-value driver.version", "unknown drift-value values"} {
@@ -315,7 +295,7 @@ func TestSecretsForbiddenStillComparesTheValues(t *testing.T) {
 
 func TestUnknownKeyIsSaid(t *testing.T) {
 	o := intended(t)
-	o.Intended.Merge(map[string]any{"mig": map[string]any{"stratgey": "mixed"}})
+	o.Intended["mig"].(map[string]any)["stratgey"] = "mixed"
 	rows := wrong(judged(t, load(t, "healthy.yaml"), o))
 	if len(rows) != 1 || rows[0].ID != "drift-value-unknown" || rows[0].Subject != "mig.stratgey" || !strings.HasPrefix(rows[0].Fix, "gpuop lint --version v26.7.0") {
 		t.Errorf("%+v", rows)
@@ -363,58 +343,6 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 		if v.ID == "drift-value" && v.State == report.Failed && !strings.Contains(v.Fix, "flux reconcile helmrelease gpu") {
 			t.Errorf("%s: next %q, want the HelmRelease", v.Subject, v.Fix)
 		}
-	}
-}
-
-func TestFieldsOfDaemonSetsThatOthersWrote(t *testing.T) {
-	write := func(s *cluster.State, manager string, age time.Duration, fields string) {
-		at := metav1.NewTime(s.At.Add(-age))
-		d := &s.DaemonSets[0]
-		d.ManagedFields = append(d.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Operation: "Update", Time: &at, FieldsV1: metav1.NewFieldsV1(fields)})
-	}
-	const args = `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:args":{}}}}}}}`
-	for _, c := range []struct {
-		name string
-		make func(*cluster.State)
-		want []string
-		says string
-	}{
-		{"unread", func(s *cluster.State) {
-			s.DaemonSets = nil
-			s.Missing = []cluster.Missing{{Kind: cluster.DaemonSets, Verb: "list", Why: cluster.Failed, Detail: "broke off"}}
-		}, []string{"unknown unread list daemonsets.apps"}, ""},
-		{"no managedFields", func(s *cluster.State) { s.DaemonSets[0].ManagedFields = nil }, []string{"unknown drift-daemonset-edited DaemonSets"}, "the fields of 1 DaemonSet is not known: there are no managedFields"},
-		{"an NVIDIADriver's", func(s *cluster.State) {
-			s.DaemonSets[0].OwnerReferences[0].Kind = "NVIDIADriver"
-			write(s, "kubectl-edit", time.Minute, args)
-		}, []string{"failed drift-daemonset-edited DaemonSet/gpu-feature-discovery"}, "wrote spec.containers[a].args; the operator does not put it back until the NVIDIADriver changes"},
-		{"another program's", func(s *cluster.State) {
-			s.DaemonSets[0].OwnerReferences = nil
-			write(s, "kubectl-edit", time.Minute, args)
-		}, nil, ""},
-		{"another namespace's", func(s *cluster.State) {
-			s.DaemonSets[0].Namespace = "other"
-			write(s, "kubectl-edit", time.Minute, args)
-		}, nil, ""},
-		{"written again by the operator", func(s *cluster.State) {
-			write(s, "kubectl-edit", time.Hour, args)
-			write(s, "gpu-operator", time.Minute, args)
-		}, nil, ""},
-		{"restarted with kubectl", func(s *cluster.State) {
-			write(s, "kubectl-rollout", 0, `{"f:spec":{"f:template":{"f:metadata":{"f:annotations":{".":{},"f:kubectl.kubernetes.io/restartedAt":{}}}}}}`)
-		}, nil, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := load(t, "healthy.yaml")
-			c.make(s)
-			rows := judged(t, s, drift.Options{Table: intended(t).Table})
-			if diff := cmp.Diff(c.want, short(rows)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if said := fmt.Sprint(wrong(rows)); !strings.Contains(said, c.says) {
-				t.Errorf("%s does not say %q", said, c.says)
-			}
-		})
 	}
 }
 

@@ -9,80 +9,77 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// compared are the kinds of a manifest that are held against the cluster, with the parts of each.
-var compared = map[string][]string{"ClusterPolicy": {"spec"}, "NVIDIADriver": {"spec"}, "GPUCluster": {"spec"}, "ConfigMap": {"data"}}
-
 // object compares an object of the manifest with the one in the cluster.
 func (j *judging) object(r *Release, o map[string]any) {
-	kind, name := text(o, "kind"), text(o, "metadata", "name")
-	parts := compared[kind]
-	if parts == nil {
-		return
+	u := unstructured.Unstructured{Object: o}
+	kind, name, part := u.GetKind(), u.GetName(), "spec"
+	var live *unstructured.Unstructured
+	var read bool
+	switch kind {
+	case "ClusterPolicy":
+		live, read = j.find(cluster.ClusterPolicies, j.ClusterPolicies, name)
+	case "NVIDIADriver":
+		live, read = j.find(cluster.NVIDIADrivers, j.NVIDIADrivers, name)
+	case "GPUCluster":
+		live, read = j.find(cluster.GPUClusters, j.GPUClusters, name)
+	case "ConfigMap":
+		live, read = j.configMap(name, cmp.Or(u.GetNamespace(), r.Namespace))
+		part = "data"
 	}
-	namespace := cmp.Or(text(o, "metadata", "namespace"), r.Namespace)
-	live, read := j.find(kind, name, namespace)
 	if !read {
 		return
 	}
 	subject := kind + "/" + name
 	if live == nil {
-		j.add(report.Seen("list", kind, "no %s", name).At(j.At), report.Failed, "drift-object-missing", subject, fmt.Sprintf("%s wrote it, and it is not in the cluster", r.id()),
-			fmt.Sprintf("helm get manifest %s -n %s --revision %s, and kubectl apply the %s of it", r.Name, r.Namespace, revision(r), kind), sourceHelm)
+		j.add(report.Seen("list", kind, "no %s", name).At(j.At), report.Failed, "drift-object-missing", subject,
+			r.id()+" wrote it, and it is not in the cluster",
+			fmt.Sprintf("helm get manifest %s -n %s --revision %s, and kubectl apply the %s of it",
+				r.Name, r.Namespace, r.revision(), kind), sourceHelm)
 		return
 	}
-	agreed := 0
-	for _, part := range parts {
-		want, _ := o[part].(map[string]any)
-		have, _ := live.Object[part].(map[string]any)
-		d := &fieldDiff{judging: j, release: r, subject: subject, live: live}
-		d.walk([]string{part}, want, have)
-		agreed += d.agreed
-	}
-	if agreed > 0 {
-		j.add(report.Seen("spec", subject, "%s", counted(agreed, "field")), report.OK, "drift-field", subject, fmt.Sprintf("as %s wrote it, in %s", r.id(), counted(agreed, "field")), "", sourceHelm)
+	want, _ := o[part].(map[string]any)
+	have, _ := live.Object[part].(map[string]any)
+	d := &fieldDiff{judging: j, release: r, subject: subject, live: live}
+	d.walk([]string{part}, want, have)
+	if d.agreed > 0 {
+		fields := counted(d.agreed, "field")
+		j.add(report.Seen("spec", subject, "%s", fields), report.OK, "drift-field", subject,
+			fmt.Sprintf("as %s wrote it, in %s", r.id(), fields), "", sourceHelm)
 	}
 }
 
-// find returns the object in the cluster, nil where there is none; read is false where its kind was not
+// find returns the custom resource in the cluster, nil where there is none; read is false where its kind was not
 // read.
-func (j *judging) find(kind, name, namespace string) (live *unstructured.Unstructured, read bool) {
-	lists := map[string]struct {
-		kind cluster.Kind
-		list []unstructured.Unstructured
-	}{
-		"ClusterPolicy": {cluster.ClusterPolicies, j.ClusterPolicies}, "NVIDIADriver": {cluster.NVIDIADrivers, j.NVIDIADrivers}, "GPUCluster": {cluster.GPUClusters, j.GPUClusters},
-	}
-	if l, custom := lists[kind]; custom {
-		for i := range l.list {
-			if l.list[i].GetName() == name {
-				return &l.list[i], true
-			}
+func (j *judging) find(
+	kind cluster.Kind, list []unstructured.Unstructured, name string,
+) (live *unstructured.Unstructured, read bool) {
+	for i := range list {
+		if list[i].GetName() == name {
+			return &list[i], true
 		}
-		_, missed := j.missed(l.kind)
-		return nil, l.list != nil && !missed
 	}
+	return nil, list != nil && !j.unread(kind)
+}
+
+// configMap is find of a ConfigMap: the state has those of the operator's namespace alone.
+func (j *judging) configMap(name, namespace string) (live *unstructured.Unstructured, read bool) {
 	for i := range j.ConfigMaps {
 		c := &j.ConfigMaps[i]
 		if c.Name != name || c.Namespace != namespace {
 			continue
 		}
-		data := map[string]any{}
-		for k, v := range c.Data {
-			data[k] = v
-		}
-		u := &unstructured.Unstructured{Object: map[string]any{"kind": "ConfigMap", "data": data}}
-		u.SetName(name)
-		u.SetNamespace(namespace)
-		u.SetManagedFields(c.ManagedFields)
-		return u, true
+		o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+		u := &unstructured.Unstructured{Object: o}
+		u.SetKind("ConfigMap")
+		return u, err == nil
 	}
-	// the state has the ConfigMaps of the operator's namespace alone
 	return nil, j.ConfigMaps != nil && namespace == j.Namespace
 }
 
@@ -96,13 +93,11 @@ type fieldDiff struct {
 }
 
 func (d *fieldDiff) walk(path []string, want, have map[string]any) {
-	names := map[string]bool{}
-	for name := range want {
-		names[name] = true
+	names := maps.Clone(want)
+	if names == nil {
+		names = map[string]any{}
 	}
-	for name := range have {
-		names[name] = true
-	}
+	maps.Copy(names, have)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		at := append(path[:len(path):len(path)], name)
 		w, wanted := want[name]
@@ -133,14 +128,18 @@ func (d *fieldDiff) field(path []string, want, have any) {
 		}
 		reason = fmt.Sprintf("the cluster has %s, and %s does not set it", shown(name, have), d.release.id()) + by
 	case empty(have) && owner.Manager == "":
-		reason = fmt.Sprintf("%s set %s, and the cluster has nothing: it was removed, or the CRD does not know the field, as Helm leaves CRDs as they were installed (operator.upgradeCRD)", d.release.id(), shown(name, want))
+		reason = fmt.Sprintf("%s set %s, and the cluster has nothing: it was removed, or the CRD does not know the field, "+
+			"as Helm leaves CRDs as they were installed (operator.upgradeCRD)", d.release.id(), shown(name, want))
 	default:
-		reason = fmt.Sprintf("%s set %s, and the cluster has %s", d.release.id(), shown(name, want), shown(name, have)) + by
+		reason = fmt.Sprintf("%s set %s, and the cluster has %s",
+			d.release.id(), shown(name, want), shown(name, have)) + by
 	}
-	if value, found := get(d.Intended, path[1:]...); d.Intended != nil && found && path[0] == "spec" && same(value, have) {
+	value, found, _ := unstructured.NestedFieldNoCopy(d.Intended, path[1:]...)
+	if found && path[0] == "spec" && same(value, have) {
 		reason += fmt.Sprintf("; it is what %s says", d.From)
 	}
-	d.add(owner.seen(d.subject, name.String(), shown(name, have)), report.Failed, "drift-field", d.subject+" "+name.String(), reason, d.revert(path, want), sourcePatch)
+	d.add(owner.seen(d.subject, name.String(), shown(name, have)), report.Failed, "drift-field",
+		d.subject+" "+name.String(), reason, d.revert(path, want), sourcePatch)
 }
 
 // defaulted reports whether the API server filled the field in, or nothing says that another wrote it.
@@ -173,11 +172,11 @@ func (d *fieldDiff) revert(path []string, want any) string {
 	}
 	data, err := json.Marshal(patch)
 	if err != nil || len(data) > 500 || strings.Contains(masked(string(data)), "***") {
-		return fmt.Sprintf("kubectl edit %s", strings.ToLower(d.subject))
+		return "kubectl edit " + strings.ToLower(d.subject)
 	}
-	namespace := ""
+	object := strings.ToLower(d.subject)
 	if ns := d.live.GetNamespace(); ns != "" {
-		namespace = " -n " + ns
+		object += " -n " + ns
 	}
-	return fmt.Sprintf("kubectl patch %s%s --type=merge -p '%s'", strings.ToLower(d.subject), namespace, strings.ReplaceAll(string(data), "'", `'\''`))
+	return fmt.Sprintf("kubectl patch %s --type=merge -p '%s'", object, strings.ReplaceAll(string(data), "'", `'\''`))
 }

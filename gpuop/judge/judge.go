@@ -2,7 +2,6 @@ package judge
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -477,25 +476,12 @@ func label(n *corev1.Node, key string) report.Evidence {
 	return e
 }
 
-// owners are when each client that owns a field last wrote to its object, as managedFields says. The
-// path is made of names: "metadata", "labels", "nvidia.com/mig.config".
+// owners are when each client that owns a field last wrote to its object, as managedFields says.
 func owners(fields []metav1.ManagedFieldsEntry, path ...string) []time.Time {
 	var times []time.Time
-	for _, entry := range fields {
-		if entry.FieldsV1 == nil || entry.Time == nil {
-			continue
-		}
-		raw := entry.FieldsV1.GetRawBytes()
-		for _, name := range path {
-			var children map[string]json.RawMessage
-			if json.Unmarshal(raw, &children) != nil {
-				raw = nil
-				break
-			}
-			raw = children["f:"+name]
-		}
-		if raw != nil {
-			times = append(times, entry.Time.Time)
+	for _, e := range fields {
+		if e.Time != nil && cluster.Owns(e, path...) == len(path) {
+			times = append(times, e.Time.Time)
 		}
 	}
 	return times
