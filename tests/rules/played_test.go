@@ -13,6 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	helm "helm.sh/helm/v3/pkg/engine"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -27,10 +34,11 @@ const (
 	playedFor      = 40 * time.Minute
 )
 
-// Of a simulated node under a scenario, with the health counters, exactly these alerts ring at the end: the name, and the
-// GPU where it is about one. Of the trays of a rack the last has the faults; then the host follows; - for none.
+// Of a simulated node under a scenario, with the chart's default install, exactly these alerts ring at the end: the name,
+// and the GPU where it is about one. Of the trays of a rack the last has the faults; then the host follows; - for none.
 var played = []struct {
 	name, node, faults string
+	log                bool // the install has kernelLog.enabled
 	rack               int
 	rings              []string
 }{
@@ -72,11 +80,46 @@ var played = []struct {
   - {fault: xid, at: 5m, devices: ["0"], xids: [149], text: "NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000)"}
   - {fault: xid, at: 5m, devices: ["0"], xids: [154], text: GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)}
 `},
-	{name: "an SXID", node: "nvswitch", rings: []string{"NVSwitchFailed"}, faults: `
-  - {fault: sxid, at: 35m, devices: ["nvswitch 1/3"], xids: [20034]}
-  - {fault: sxid, at: 36m, devices: ["nvswitch 2/3"], xids: [22013], result: warn}
+	{name: "an SXID", node: "nvswitch", rings: []string{"NVSwitchFailed"}, faults: sxids},
+	{name: "an SXID in the kernel's log", node: "nvswitch", log: true, rings: []string{"NVSwitchFailed"}, faults: sxids + `
+  - {fault: absent, fields: [DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS]}
+`},
+	{name: "an XID that the kernel alone reports", node: "single", faults: kernelsXID},
+	{name: "an XID that the kernel alone reports, in its log", node: "single", log: true, rings: []string{"GPUXIDHardware 0"}, faults: kernelsXID},
+	{name: "a GPU that is bound to another driver", node: "h100x8", rings: []string{"GPUMissing  -"}, faults: `
+  - {fault: unbound, at: 11m, devices: ["3"]}
+`},
+	{name: "the engine is gone", node: "single", rings: []string{"DCGMExporterEngineUnavailable  -"}, faults: `
+  - {fault: engine-down, at: 11m}
+`},
+	{name: "calls of the driver do not return", node: "single", rings: []string{"DCGMExporterWedged  -"}, faults: `
+  - {fault: hang, at: 11m}
+`},
+	{name: "heat", node: "single", rings: []string{"GPUThermalThrottling 0"}, faults: `
+  - {fault: throttle, at: 5m, devices: ["0"], reasons: [hw_slowdown, hw_thermal]}
+`},
+	{name: "fields without values", node: "single", rings: []string{"DCGMExporterFieldsDenied  -", "DCGMExporterStaleSamples 0 -"}, faults: `
+  - {fault: absent, at: 5m, reason: permission, fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL]}
+  - {fault: absent, at: 5m, reason: stale, fields: [DCGM_FI_DEV_GPU_TEMP]}
+  - {fault: absent, at: 5m, reason: not_supported, fields: [DCGM_FI_DEV_POWER_USAGE]}
+`},
+	{name: "a GPU that MIG partitions", node: "h100x8", faults: `
+  - {fault: repartition, at: 5m, devices: ["6"], mig: [4g.40gb, 3g.40gb]}
+`},
+	{name: "rows that wait for a reset", node: "single", rings: []string{"GPURecoveryActionRequired 0", "GPURowRemapPending 0"}, faults: `
+  - {fault: set, at: 5m, fields: [DCGM_FI_DEV_ROW_REMAP_PENDING, DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
 `},
 }
+
+const (
+	sxids = `
+  - {fault: sxid, at: 35m, devices: ["nvswitch 1/3"], xids: [20034]}
+  - {fault: sxid, at: 36m, devices: ["nvswitch 2/3"], xids: [22013], result: warn}
+`
+	kernelsXID = `
+  - {fault: xid, at: 35m, devices: ["0"], xids: [79], reported-by: [kernel]}
+`
+)
 
 func TestPlayed(t *testing.T) {
 	const ringing = `count by (alertname, gpu, hostname) (ALERTS{alertstate="firing"})`
@@ -84,7 +127,7 @@ func TestPlayed(t *testing.T) {
 	for _, p := range played {
 		u := unitTest{Name: p.name, Interval: "1m"}
 		add := func(host string, seed uint64, faults string) {
-			for series, values := range play(t, p.node, host, seed, "faults: "+cmp.Or(faults, "[]"), setting{}) {
+			for series, values := range play(t, p.node, host, seed, "faults: "+cmp.Or(faults, "[]"), setting{log: p.log}) {
 				u.Input = append(u.Input, input{Series: series, Values: strings.Join(values, " ")})
 			}
 		}
@@ -134,12 +177,55 @@ func TestHealthCountersAreFew(t *testing.T) {
 
 // A setting is what else happens in a play.
 type setting struct {
+	log   bool                     // the kernel's log is read
 	boots bool                     // the machine starts with it
 	look  func(n int, page []byte) // is called with each page and its number; nil for none
 }
 
-// play scrapes a simulated node as the exporter serves it with the health counters, and returns the values of each series
-// that a rule selects. Times count from the beginning.
+// An install is what the chart renders of the exporter.
+type install struct {
+	args     []string
+	env      map[string]string
+	counters []byte
+}
+
+// installed returns the chart's install with values, {} for the default one.
+func installed(t *testing.T, values string) install {
+	t.Helper()
+	c, err := loader.Load(filepath.Join(root, "deployment", "chart"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := chartutil.ReadValues([]byte(values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err = chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: "dcgm-exporter", Namespace: "gpus", IsInstall: true}, nil); err != nil {
+		t.Fatal(err)
+	}
+	files, err := helm.Render(c, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set apps.DaemonSet
+	var counters core.ConfigMap
+	for file, into := range map[string]any{"daemonset.yaml": &set, "counters.yaml": &counters} {
+		if err := yaml.UnmarshalStrict([]byte(files["dcgm-exporter/templates/"+file]), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	container := set.Spec.Template.Spec.Containers[0]
+	i := install{args: container.Args, env: map[string]string{}, counters: []byte(counters.Data["metrics"])}
+	for _, e := range container.Env {
+		if e.ValueFrom == nil {
+			i.env[e.Name] = e.Value
+		}
+	}
+	return i
+}
+
+// play scrapes a simulated node under the chart's install, and returns the values of each series that a rule selects. Times
+// count from the beginning.
 func play(t *testing.T, node, host string, seed uint64, faults string, set setting) map[string][]string {
 	t.Helper()
 	wanted := map[string]bool{}
@@ -148,6 +234,11 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 			wanted[name] = true
 		}
 	}
+	values := "{}"
+	if set.log {
+		values = "kernelLog: {enabled: true}"
+	}
+	install := installed(t, values)
 	series, n := map[string][]string{}, 0
 	take := func(page []byte, begin time.Time) {
 		for s := range prom.Samples(t, page) {
@@ -158,9 +249,9 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 			if strings.HasSuffix(strings.ToLower(name), "_timestamp_seconds") {
 				s.Value -= float64(begin.Unix())
 			}
-			values := series[string(s.Series)]
-			values = append(values, slices.Repeat([]string{"_"}, n-len(values))...)
-			series[string(s.Series)] = append(values, strconv.FormatFloat(s.Value, 'g', -1, 64))
+			list := series[string(s.Series)]
+			list = append(list, slices.Repeat([]string{"_"}, n-len(list))...)
+			series[string(s.Series)] = append(list, strconv.FormatFloat(s.Value, 'g', -1, 64))
 		}
 		if set.look != nil {
 			set.look(n, page)
@@ -174,13 +265,15 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 			t.Fatal(err)
 		}
 		run := pages.Run{
-			Source: src, Host: host, Counters: shipped(t, etc.HealthName), Interval: scrapeInterval, KernelLog: true,
+			Source: src, Host: host, Args: append(install.args, "--source=sim", "--sim-node="+node), Env: install.env, Counters: install.counters,
 		}
 		if set.boots {
 			run.Booted = begin
 		}
 		run.Each(t, func(_ *gpu.Snapshot, page []byte) bool {
-			take(page, begin)
+			for time.Since(begin) >= time.Duration(n)*scrapeInterval { // what is served until the next page
+				take(page, begin)
+			}
 			return time.Since(begin) < playedFor
 		})
 	})

@@ -57,7 +57,7 @@ func raise(t *testing.T, node, faults string) *stage {
 		t.Fatal("no file ", etc.FleetName)
 	}
 	run := pages.Run{
-		Source: s.src, Args: []string{"--no-hostname"}, Counters: file, Interval: interval, KernelLog: true,
+		Source: s.src, Args: []string{"--no-hostname", "--xid-kernel-log=/dev/kmsg"}, Counters: file, Interval: interval,
 		MaxBackoff: interval / 2, HangLimit: time.Hour,
 	}.Loop(t, func(_ *gpu.Snapshot, page *exposition.Page) { s.pages.Publish(page, 0) })
 	ctx, cancel := context.WithCancel(t.Context())

@@ -31,7 +31,7 @@ const (
 	faultEngineDown  = "engine-down" // sessions are lost, Open is refused
 	faultHang        = "hang"        // calls do not return
 	faultXID         = "xid"         // XIDs happen
-	faultSXID        = "sxid"        // the kernel's log has errors of NVSwitches
+	faultSXID        = "sxid"        // errors of NVSwitches happen
 	faultThrottle    = "throttle"    // clock-event reasons hold
 	faultAbsent      = "absent"      // fields give no value
 	faultSet         = "set"         // fields give the value of the fault
@@ -99,9 +99,11 @@ type fault struct {
 // within reports whether the fault lasts at a time since the start.
 func (f *fault) within(t time.Duration) bool { return t >= f.At && t < f.until }
 
-// on reports whether the fault is about the device.
+// on reports whether the fault is about the device. The SXID of a link is its switch's.
 func (f *fault) on(d *gpu.Device) bool {
-	return f.devices == nil || slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.matches(d) })
+	return f.devices == nil || slices.ContainsFunc(f.devices, func(r deviceRef) bool {
+		return r.matches(d) || f.Kind == faultSXID && d.Entity.Kind == gpu.KindNVSwitch && r.id == d.Entity.ID
+	})
 }
 
 // onGPU reports whether a fault of whole GPUs is about one of them.
@@ -269,8 +271,13 @@ var linkFields = []string{"870", "1508", "1529", "1530", "1531", "1532", "1533"}
 
 // parseFields resolves the fields, and checks that the value is of their type.
 func (f *fault) parseFields() error {
-	if f.Kind == faultLink {
+	switch {
+	case f.Kind == faultLink:
 		f.Fields, f.Value = linkFields, new(float64)
+	case f.Kind == faultSXID && f.Result == "warn":
+		f.Fields = []string{"DCGM_FI_DEV_NVSWITCH_NON_FATAL_ERRORS"}
+	case f.Kind == faultSXID:
+		f.Fields = []string{"DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS"}
 	}
 	if f.Rate != 0 && f.Value == nil {
 		return errors.New("rate is the growth of the key \"value\"")
@@ -338,6 +345,9 @@ func (f *fault) unitOf(id, older gpu.FieldID) (gpu.Unit, bool) {
 // value returns the value of a field under the fault at a time since the start, in the unit that
 // the plan requests.
 func (f *fault) value(field *gpu.Field, unit gpu.Unit, elapsed time.Duration) gpu.Value {
+	if f.Kind == faultSXID {
+		return gpu.Int(f.XIDs[min(int((elapsed-f.At)/f.Apart), len(f.XIDs)-1)])
+	}
 	if f.Value == nil {
 		return gpu.Text(f.Text)
 	}

@@ -2,7 +2,9 @@
 package pages
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"testing"
@@ -20,42 +22,54 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// A Run is an exporter of a simulated node.
+// A Run is an exporter of a simulated node. Where its settings have the kernel's log read, it is that of the simulated
+// kernel, and an XID of the instant of a cycle is in that cycle or the next.
 type Run struct {
-	Source   *sim.Source
-	Owners   collector.Attributor // nil for the node's own
-	Args     []string             // settings, as a command line has them
-	Host     string               // the host label
-	Counters []byte               // a counters file
-	Interval time.Duration
-	Trailer  string    // of each page, behind the series of the exporter itself
-	Booted   time.Time // of the machine
-	// KernelLog has the log of the simulated kernel read. An XID of the instant of a cycle is then in that cycle or the next.
-	KernelLog bool
-
-	MaxBackoff, HangLimit time.Duration // of the collector; 0 for its own
+	Source                *sim.Source
+	Owners                collector.Attributor // nil for the node's own
+	Args                  []string             // settings, as a command line has them
+	Env                   map[string]string    // settings, beside NODE_NAME
+	Host                  string               // the host label
+	Counters              []byte               // a counters file
+	Interval              time.Duration        // 0 for that of the settings
+	Trailer               string               // of each page, behind the series of the exporter itself
+	Booted                time.Time            // of the machine
+	MaxBackoff, HangLimit time.Duration        // of the collector; 0 for its own
 }
 
-// Each calls see with each snapshot and its page, which is valid until see returns, for as long as see returns true. It
-// runs in a bubble.
+// Each calls see with each snapshot and its page, which is valid until see returns, for as long as see returns true. An
+// exporter that ends since a driver call hangs is started again, as a supervisor does. It runs in a bubble.
 func (r Run) Each(t *testing.T, see func(*gpu.Snapshot, []byte) bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	run := r.Loop(t, func(s *gpu.Snapshot, page *exposition.Page) {
-		if ctx.Err() == nil && !see(s, page.Bytes()) {
-			cancel()
+	for {
+		run := r.Loop(t, func(s *gpu.Snapshot, page *exposition.Page) {
+			if ctx.Err() == nil && !see(s, page.Bytes()) {
+				cancel()
+			}
+		})
+		err := run(ctx)
+		if errors.Is(err, gpu.ErrWedged) && ctx.Err() == nil {
+			continue
 		}
-	})
-	if err := run(ctx); err != nil {
-		t.Errorf("%s: %v", r.Host, err)
+		if err != nil {
+			t.Errorf("%s: %v", r.Host, err)
+		}
+		return
 	}
 }
 
 // Loop returns the exporter, which publishes pages until its context ends and returns the error of the collector.
 func (r Run) Loop(t *testing.T, publish func(*gpu.Snapshot, *exposition.Page)) func(context.Context) error {
 	t.Helper()
-	env := func(name string) (string, bool) { return r.Host, name == "NODE_NAME" }
+	env := func(name string) (string, bool) {
+		if name == "NODE_NAME" {
+			return r.Host, true
+		}
+		value, ok := r.Env[name]
+		return value, ok
+	}
 	cfg, err := config.Parse(r.Args, env, os.ReadFile)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +78,7 @@ func (r Run) Loop(t *testing.T, publish func(*gpu.Snapshot, *exposition.Page)) f
 	if err != nil || len(set.Problems) > 0 {
 		t.Fatal(err, set.Problems)
 	}
-	plan, err := set.Plan(cfg, r.Interval)
+	plan, err := set.Plan(cfg, cmp.Or(r.Interval, cfg.Collection.Interval))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,16 +101,16 @@ func (r Run) Loop(t *testing.T, publish func(*gpu.Snapshot, *exposition.Page)) f
 		PodOf: r.Source.PodOf, VirtualGPUs: options.VirtualGPUs, OwnersApart: options.OwnersApart, Strict: options.Strict.On,
 		Booted: r.Booted,
 		Options: collector.Options{
-			Source: collector.SourceOf(r.Source.Open), Plan: plan, MaxBackoff: r.MaxBackoff, HangLimit: r.HangLimit,
+			Source: collector.SourceOf(r.Source.Open), Plan: plan, MaxBackoff: r.MaxBackoff, HangLimit: cmp.Or(r.HangLimit, cfg.Collection.HangLimit),
 			Attributors: []collector.Attributor{owners}, Registerer: registry, Log: slog.New(slog.DiscardHandler),
 			Publish: func(s *gpu.Snapshot) { publish(s, encoder.Encode(s)) },
 		},
 	}
-	if !r.KernelLog {
+	if cfg.Collection.KernelLog == "" {
 		return loop.New(o).Run
 	}
 	kernel := kernellog.New(kernellog.Options{
-		Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler), PodOf: r.Source.PodOf,
+		Path: cfg.Collection.KernelLog, Registerer: registry, Log: slog.New(slog.DiscardHandler), PodOf: r.Source.PodOf,
 		Open: func() (kernellog.Device, error) { return r.Source.KernelLog(), nil },
 	})
 	o.KernelLog = kernel
