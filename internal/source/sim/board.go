@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
@@ -16,7 +17,9 @@ type board struct {
 	Memory   int64  `yaml:"memory"`
 	Reserved int64  `yaml:"reserved"`
 	Unified  bool   `yaml:"unified"` // the memory is the machine's, and the driver has no figures of it
-	Power    struct {
+	// Lacks are patterns of fields that the driver has not for the board, where its kind does not say so.
+	Lacks []string `yaml:"lacks"`
+	Power struct {
 		Idle  float64 `yaml:"idle"`
 		Limit float64 `yaml:"limit"`
 		Min   float64 `yaml:"min"`
@@ -58,6 +61,8 @@ type board struct {
 	Remap     bool         `yaml:"remap"` // remaps rows; older boards retire pages
 	Profiling bool         `yaml:"profiling"`
 	MIG       []migProfile `yaml:"mig"` // none on a board without MIG
+
+	lacking map[gpu.FieldID]bool // by Lacks
 }
 
 // pcieRate returns the bytes per second that the board's PCIe link carries in one direction.

@@ -98,6 +98,19 @@ func loadParts() (*parts, error) {
 			return nil, err
 		}
 	}
+	for i := range p.Boards {
+		b := &p.Boards[i]
+		b.lacking = map[gpu.FieldID]bool{}
+		for _, pattern := range b.Lacks {
+			list, err := fieldsNamed(pattern)
+			if err != nil {
+				return nil, fmt.Errorf("board %s: %w", b.Name, err)
+			}
+			for _, named := range list {
+				b.lacking[named.Entry.ID] = true
+			}
+		}
+	}
 	return &p, nil
 }
 

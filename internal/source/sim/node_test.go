@@ -29,9 +29,11 @@ func TestNodes(t *testing.T) {
 		"mig8x7":       {8, 56, 144, 0, 0, 0},
 		"mixed":        {5, 0, 12, 0, 0, 0},
 		"nvswitch":     {8, 0, 288, 4, 0, 0},
+		"orin":         {1, 0, 0, 0, 0, 0},
 		"shared":       {6, 2, 108, 0, 0, 0},
 		"single":       {1, 0, 18, 0, 0, 0},
 		"t4":           {4, 0, 0, 0, 0, 0},
+		"thor":         {1, 0, 0, 0, 0, 0},
 	}
 	got := map[string]size{}
 	for _, name := range sim.Nodes() {

@@ -101,12 +101,14 @@ func (s *Session) newCell(row, field int) cell {
 		id = entry.BaseOf
 	}
 	unit := f.Unit
-	if r := ruleFor(id, v.dev.Entity.Kind); r != nil {
+	switch r := ruleFor(id, v.dev.Entity.Kind); {
+	case v.board != nil && v.board.lacking[id]:
+	case r != nil:
 		c.n = int(id-r.first) + r.base
 		if r.meets(v, c.n) {
 			c.gen, unit = r.gen, r.unit
 		}
-	} else if known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.Profiling) {
+	case known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.Profiling):
 		c.gen = fallback(f)
 	}
 	if c.gen.none() {
