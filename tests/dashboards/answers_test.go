@@ -2,9 +2,11 @@ package dashboards
 
 import (
 	"maps"
+	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -137,4 +139,57 @@ func find(t *testing.T, file, title, kind string) panel {
 	}
 	t.Fatalf("%s has no %s %q", file, kind, title)
 	return panel{}
+}
+
+// On boards that share the machine's memory no panel shows a value that cannot be, and docs/dashboards.md has those that
+// show nothing there, but something on an H100.
+func TestBoardsWithOneMemory(t *testing.T) {
+	text, shown := read(t, filepath.Join(root, "docs", "dashboards.md")), map[string]bool{} // of the H100, by file and panel
+	for _, board := range []struct{ node, name string }{{"single", ""}, {"gb10", "GB10"}, {"thor", "Thor"}, {"orin", "Orin"}} {
+		w := play(t, 20*time.Minute, machine{host: board.node, node: board.node, file: shipped(t, "health"), scenario: `faults:
+  - {fault: throttle, at: 5m, devices: ["0"], reasons: [sw_thermal]}
+`})
+		var parts []string
+		all := dashboards(t)
+		for _, file := range slices.Sorted(maps.Keys(all)) {
+			var empty []string
+			for _, p := range all[file].everyPanel() {
+				key := file + strconv.Itoa(p.ID)
+				switch shows := w.shows(t, file, board.node, p); {
+				case board.node == "single":
+					shown[key] = shows
+				case !shows && shown[key] && !slices.Contains(empty, p.Title):
+					empty = append(empty, p.Title)
+				}
+			}
+			if empty != nil {
+				parts = append(parts, strings.TrimSuffix(file, ".json")+": "+strings.Join(empty, ", "))
+			}
+		}
+		gpus := filled(find(t, "fleet", "By node", "table").Targets[0].Expr, board.node)
+		if got := w.query(t, gpus, w.end); got[""] != 1 {
+			t.Errorf("%s has %v GPUs: %s", board.node, got, gpus)
+		}
+		if row := "| " + board.name + " | " + strings.Join(parts, "; ") + " |"; board.name != "" && !strings.Contains(text, "\n"+row+"\n") {
+			t.Errorf("docs/dashboards.md lacks\n%s", row)
+		}
+	}
+}
+
+// shows reports whether a panel shows something of a node, and fails for a value that cannot be.
+func (w *world) shows(t *testing.T, file, node string, p panel) (something bool) {
+	t.Helper()
+	most, bounded := map[string]float64{"percentunit": 1, "percent": 100}[p.FieldConfig.Defaults.Unit]
+	for _, q := range p.Targets {
+		below := strings.Contains(q.Expr, "(-max by") // what is sent is drawn below what is received
+		for _, x := range w.over(t, filled(q.Expr, node), time.Minute) {
+			something = true
+			for _, f := range x.Floats {
+				if v := f.F; math.IsNaN(v) || math.IsInf(v, 0) || v < 0 && !below || bounded && v > most {
+					t.Errorf("%s of %s: %q shows %v of %s", file, node, p.Title, v, x.Metric)
+				}
+			}
+		}
+	}
+	return something || len(p.Targets) == 0
 }

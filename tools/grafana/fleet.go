@@ -13,7 +13,9 @@ const wasted = "clamp_min(" + allocated + " - " + active + ", 0)"
 
 // fleet is the dashboard of all nodes: what there is, who has it, who uses it, what is broken.
 func fleet() board {
-	model := "max by (instance, gpu, modelName) (" + either("DCGM_FI_DEV_GPU_TEMP", func(name string) string { return name + "{" + ofNode + "}" }) + ")"
+	// A Jetson's GPU has no temperature.
+	read := func(name string) string { return name + "{" + ofNode + "}" }
+	model := "max by (instance, gpu, modelName) (" + either("DCGM_FI_DEV_GPU_TEMP", read) + " or " + either("DCGM_FI_DEV_SM_CLOCK", read) + ")"
 	ofModel := func(query string) string {
 		return "sum by (modelName) (sum by (instance, gpu) (" + query + ") * on (instance, gpu) group_left (modelName) group by (instance, gpu, modelName) (" + model + "))"
 	}
@@ -62,7 +64,7 @@ func fleet() board {
 					digits(1, value("Power", byNamespace("dcgm_pod_gpu_energy_joules_total"), watts, 90)))),
 				wide(24, height(8, grid("By node", "A row for each node.", "-Idle", []string{"instance", "hostname"},
 					to("node", label("node", "Node", 0), "instance"),
-					digits(0, value("GPUs", named("count by (instance, hostname) ("+field("DCGM_FI_DEV_GPU_TEMP", ofNode, byGPU)+")")+" or "+named("0 * count by (instance) ("+gpus+") unless on (instance) "+field("DCGM_FI_DEV_GPU_TEMP", ofNode, "instance")), count, 90)),
+					digits(0, value("GPUs", named("count by (instance, hostname) ("+field("DCGM_FI_DEV_GPU_TEMP", ofNode, byGPU)+")")+" or "+named("sum by (instance) ("+gpus+") unless on (instance) "+field("DCGM_FI_DEV_GPU_TEMP", ofNode, "instance")), count, 90)),
 					digits(0, value("Down", "sum by (instance) (1 - "+gpus+")", count, 90)),
 					digits(1, value("Allocated", "sum by (instance) ("+allocated+")", count, 110)),
 					digits(1, value("Used", "sum by (instance) ("+active+")", count, 110)),
