@@ -13,6 +13,7 @@ const counters = `DCGM_FI_DEV_GPU_TEMP, gauge, T
 DCGM_FI_DEV_POWER_USAGE, gauge, P
 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, counter, E
 DCGM_FI_DEV_FAN_SPEED, gauge, F
+DCGM_FI_DEV_FB_USED, gauge, M
 DCGM_FI_DEV_XID_ERRORS, gauge, X
 DCGM_EXP_XID_ERRORS_TOTAL, counter, X
 `
@@ -47,6 +48,10 @@ func TestNVMLFaults(t *testing.T) {
 		{
 			"a board without a fan", nil,
 			[]string{`dcgm_exporter_field_unavailable\{.*field="DCGM_FI_DEV_FAN_SPEED".*reason="not_supported"\} 1`}, "DCGM_FI_DEV_FAN_SPEED{",
+		},
+		{
+			"boards whose memory is the machine's", []string{"fail nvmlDeviceGetMemoryInfo_v2 3"},
+			append([]string{`dcgm_exporter_field_unavailable\{.*field="DCGM_FI_DEV_FB_USED".*reason="not_supported"\} 1`}, healthy...), "DCGM_FI_DEV_FB_USED{",
 		},
 		{"a GPU that is lost", []string{"gpu 1 lost"}, []string{lost}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`},
 		{"a GPU that needs a reset", []string{"fail nvmlDeviceGetTemperature 16 1"}, []string{lost}, `DCGM_FI_DEV_POWER_USAGE{gpu="1"`},
