@@ -23,6 +23,8 @@ type Word struct {
 	Raw  string
 	Line int
 	Col  int
+	// Start is where Raw begins in the script; -1 for a word that is not there as it is.
+	Start int
 	// Dynamic says that the shell computes the value, so that it cannot be known here.
 	Dynamic bool
 	// Splits says that a dynamic word may become no argument or several: $OPTIONS.
@@ -99,8 +101,9 @@ func shellText(text string) (out string, foreign bool) {
 	return continued.ReplaceAllString(text, "$1\\"), true
 }
 
-// ParseScript reads the commands of a script, as far as it can, and reports the rest.
-func ParseScript(text string) *Script {
+// ParseScript reads the commands of a script, as far as it can, and reports the rest. The script begins below so many lines
+// of its file.
+func ParseScript(text string, line int) *Script {
 	s := &Script{Files: map[string]*Document{}}
 	foreign := false
 	if s.Text, foreign = shellText(text); foreign {
@@ -111,12 +114,12 @@ func ParseScript(text string) *Script {
 		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: reason})
 		return s
 	}
-	r := &scriptReader{Script: s, line: 1, col: 1, variables: map[string]variable{}}
+	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}}
 	if err := r.parse(s.Text); err != nil {
 		f := report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: " + err.Error(), Source: SourceShell}
 		var parse syntax.ParseError
 		if errors.As(err, &parse) {
-			f.Reason, f.Line, f.Column = "the shell cannot read this: "+parse.Text, int(parse.Pos.Line()), int(parse.Pos.Col())
+			f.Reason, f.Line, f.Column = "the shell cannot read this: "+parse.Text, line+int(parse.Pos.Line()), int(parse.Pos.Col())
 		}
 		s.Findings = append(s.Findings, f)
 	}
@@ -309,15 +312,14 @@ func (r *scriptReader) shell(c Command) {
 		if !(isShell && dashC.MatchString(c.Words[i].Value)) && !(of.Dynamic && of.Splits && len(c.Words) == 2 && ourPrograms.MatchString(w.Value)) {
 			continue
 		}
-		start := LineStart(r.Text, w.Line) + w.Col - 1
-		if len(w.Raw) < 2 || !strings.ContainsRune(`'"`, rune(w.Raw[0])) || !strings.HasPrefix(r.Text[start:], w.Raw) || strings.Contains(w.Raw, unescape) {
+		if len(w.Raw) < 2 || !strings.ContainsRune(`'"`, rune(w.Raw[0])) || w.Start < 0 || strings.Contains(w.Raw, unescape) {
 			return
 		}
 		text := w.Raw[1 : len(w.Raw)-1]
 		if w.Raw[0] == '"' {
 			text = escaped.ReplaceAllString(text, unescape+"$1")
 		}
-		inner := &scriptReader{Script: r.Script, offset: start + 1, line: w.Line, col: w.Col + 1, variables: r.variables, masked: true}
+		inner := &scriptReader{Script: r.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: r.variables, masked: true}
 		_ = inner.parse(text) // what cannot be read may be put together by the shell around it
 		return
 	}
@@ -347,7 +349,7 @@ func (r *scriptReader) broken(c Command) {
 	r.Findings = append(r.Findings, report.Row{ID: "broken-continuation", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Value, Reason: reason, Fix: fix, Source: SourceShell})
 	r.Corrections = append(r.Corrections, Correction{last.End, c.Start, " \\\n  "})
 	if comment := strings.TrimSpace(between); strings.HasPrefix(comment, "#") {
-		above := LineStart(r.Text, last.Line)
+		above := strings.LastIndexByte(r.Text[:last.Start], '\n') + 1
 		r.Corrections = append(r.Corrections, Correction{above, above, comment + "\n"})
 	}
 	last.Words = append(last.Words, c.Words...)
@@ -472,7 +474,7 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 		return nil
 	}
 	line, col, start := r.place(w.Pos())
-	out := Word{Line: line, Col: col, Raw: r.source(w), Placeholder: r.placeholder(w)}
+	out := Word{Line: line, Col: col, Start: start, Raw: r.source(w), Placeholder: r.placeholder(w)}
 	if list, isArray := r.array(w); isArray {
 		return list
 	}
@@ -498,7 +500,7 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 		words[i] = out
 		words[i].Value = r.unmask(value)
 		if len(list) > 1 {
-			words[i].Raw = Quote(words[i].Value)
+			words[i].Raw, words[i].Start = Quote(words[i].Value), -1
 		}
 	}
 	if len(list) > 1 && strings.Contains(out.Raw, "{") && !strings.Contains(out.Raw, "$") {
@@ -649,17 +651,4 @@ func Quote(s string) string {
 type Correction struct {
 	Start, End int
 	Text       string
-}
-
-// LineStart is the offset at which a line of the script begins, or -1.
-func LineStart(source string, line int) int {
-	offset := 0
-	for range line - 1 {
-		next := strings.IndexByte(source[offset:], '\n')
-		if next < 0 {
-			return -1
-		}
-		offset += next + 1
-	}
-	return offset
 }

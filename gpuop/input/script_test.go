@@ -24,7 +24,7 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 		{"expansion", "helm install $NAME x", []read{{Words: []string{"helm", "install", "$NAME", "x"}}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := input.ParseScript(tt.text)
+			s := input.ParseScript(tt.text, 0)
 			var got []read
 			for _, c := range s.Commands {
 				r := read{}
@@ -41,10 +41,10 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 			}
 		})
 	}
-	if s := input.ParseScript("helm install 'a"); len(s.Findings) != 1 || s.Findings[0].ID != "shell-syntax" {
+	if s := input.ParseScript("helm install 'a", 0); len(s.Findings) != 1 || s.Findings[0].ID != "shell-syntax" {
 		t.Errorf("an open quote: %v", s.Findings)
 	}
-	if s := input.ParseScript("cat <<EOF > /tmp/x\na: 1\nEOF\nhelm list"); s.Files["/tmp/x"].Text != "a: 1\n" || s.Files["/tmp/x"].Line != 1 {
+	if s := input.ParseScript("cat <<EOF > /tmp/x\na: 1\nEOF\nhelm list", 0); s.Files["/tmp/x"].Text != "a: 1\n" || s.Files["/tmp/x"].Line != 1 {
 		t.Errorf("a file written by the script: %+v", s.Files)
 	}
 }
@@ -57,7 +57,7 @@ func FuzzQuote(f *testing.F) {
 		if strings.ContainsAny(s, "\x00\r") || s == "" || strings.ToValidUTF8(s, "") != s {
 			return
 		}
-		script := input.ParseScript("helm " + input.Quote(s))
+		script := input.ParseScript("helm "+input.Quote(s), 0)
 		if len(script.Commands) != 1 || len(script.Commands[0].Words) != 2 || script.Commands[0].Words[1].Value != s {
 			t.Errorf("%q as %s is not one word: %+v", s, input.Quote(s), script.Commands)
 		}

@@ -39,6 +39,8 @@ type doc struct {
 	written bool
 	// found says that the document is in a file of a folder.
 	found bool
+	// partial says that the document is a patch, which may lack required fields.
+	partial bool
 }
 
 // A kind is what a document was taken for.
@@ -120,6 +122,13 @@ func (r *run) parseOne(t text, data []byte, line int) {
 		r.addDocument(d)
 		return
 	}
+	if d.reader.Findings[0].ID == fields.RuleType {
+		if tasks := input.Tasks(data); tasks != nil {
+			d.reader.Findings = nil
+			r.tasks(&d, tasks)
+			return
+		}
+	}
 	noYAML := d.reader.Findings[0].ID == fields.RuleSyntax || d.reader.Findings[0].ID == fields.RuleEllipsis
 	switch {
 	case r.templates[t.name]:
@@ -127,6 +136,9 @@ func (r *run) parseOne(t text, data []byte, line int) {
 	case t.found && !noYAML:
 		r.kinds = append(r.kinds, "unknown")
 	case t.written && (!noYAML || !configText.Match(data)):
+	case noYAML && !slices.Contains(dataFiles, path.Ext(t.name)):
+		r.findings = append(r.findings, report.Row{ID: "not-judged", State: report.Note, File: t.name,
+			Reason: "no YAML, JSON, shell script or Terraform, so it is not judged", Fix: "judge what it makes: … | gpuop lint -"})
 	default:
 		if noYAML {
 			r.judged++ // that it is no YAML
@@ -134,6 +146,9 @@ func (r *run) parseOne(t text, data []byte, line int) {
 		r.report(&d, d.reader.Findings)
 	}
 }
+
+// dataFiles are the endings of names under which a text that is no YAML is a mistake, and not of another language.
+var dataFiles = []string{"", ".yaml", ".yml", ".json", ".txt"}
 
 func (r *run) addDocument(d doc) {
 	d.kind = detect(r.table, d.root)
@@ -284,6 +299,9 @@ func (r *run) document(d doc) {
 		if !r.carrier(&d, input.CarrierOf(d.root).Uses(d.root)) {
 			name = carrier + ", not judged"
 		}
+		if r.patches(&d); r.judged > before {
+			name = strings.TrimSuffix(name, ", not judged")
+		}
 	case kindUmbrella:
 		inner := d
 		inner.root = model.WithoutEnabled(umbrella(r.table, d.root))
@@ -341,33 +359,11 @@ var wholeKinds = []kind{kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kin
 // the user names, and else that of the chart in whose folder the file is, or that this chart depends on. Without either
 // it is assumed.
 func (r *run) valuesVersion(file string) (v chart.Version, named string) {
-	if r.version != (chart.Version{}) {
-		return r.version, " for gpu-operator " + r.version.String()
+	v, named = r.orLatest(), r.assumed()
+	if c := r.operatorIn(file, "."); c != nil && r.version == (chart.Version{}) {
+		v, named = r.ofChart(c)
 	}
-	v = r.table.Latest()
-	assumed := r.assumed()
-	data, name, err := r.beside(file, "Chart.yaml")
-	if err != nil {
-		return v, " for gpu-operator " + v.String() + assumed
-	}
-	var reader fields.Reader
-	root := reader.Document(model.TrimBOM(data))
-	for _, c := range append(fields.Items(fields.Get(root, "dependencies")), root) {
-		if fields.Text(c, "name") != model.OperatorNamespace {
-			continue
-		}
-		requested := fields.Text(c, "version")
-		if _, _, err := r.table.Resolve(requested); err == nil {
-			r.name, assumed = name, ""
-			v, _ = r.resolve(input.Word{Value: requested, Line: fields.Get(c, "version").Line}, false, "")
-			break
-		}
-		if newest, ok := r.table.Newest(requested); ok {
-			v, assumed = newest, ", the newest that gpuop knows of "+requested
-			break
-		}
-	}
-	return v, " for gpu-operator " + v.String() + assumed
+	return v, " for gpu-operator " + v.String() + named
 }
 
 // valuesDocument judges a values file with the --set flags on top.

@@ -46,19 +46,10 @@ func (r *run) corrected() string {
 	return out.String() + r.source[at:]
 }
 
-// offset is where a word stands in the script, or -1.
-func (r *run) offset(w input.Word) int {
-	offset := input.LineStart(r.source, w.Line) + w.Col - 1
-	if w.Line < 1 || offset < 0 || offset+len(w.Raw) > len(r.source) || !strings.HasPrefix(r.source[offset:], w.Raw) {
-		return -1
-	}
-	return offset
-}
-
 // replace corrects one word of the script.
 func (r *run) replace(w input.Word, value string) {
-	if at := r.offset(w); at >= 0 {
-		r.correct(at, at+len(w.Raw), input.Quote(value))
+	if w.Raw != "" && w.Start >= 0 {
+		r.correct(w.Start, w.Start+len(w.Raw), input.Quote(value))
 	}
 }
 
@@ -126,8 +117,8 @@ func (r *run) fixFlag(f *flagUse) bool {
 		return true
 	}
 	last := f.words[len(f.words)-1]
-	start, end := r.offset(f.words[0]), r.offset(last)+len(last.Raw)
-	if start < 0 || end < start {
+	start, end := f.words[0].Start, last.Start+len(last.Raw)
+	if start < 0 || last.Start < start {
 		return false
 	}
 	var same, texts []string

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,6 +56,8 @@ type helmCommand struct {
 	opaque []input.Word
 	// missing are flags that the command needs and does not have.
 	missing []string
+	// local is the chart in a folder that the command installs; nil for others.
+	local *localChart
 	// lifted says that the command names another release than the one that it is to be judged for.
 	lifted bool
 }
@@ -201,6 +204,12 @@ func (r *run) helm(s *input.Script, c input.Command) {
 		return
 	}
 	known := []string{"gpu-operator", "nvidia-device-plugin"}
+	if !chartWord.Dynamic && !strings.Contains(chartWord.Value, ":") {
+		h.local = r.operatorIn(r.name, chartWord.Value)
+	}
+	if h.local != nil {
+		name = known[0]
+	}
 	if !slices.Contains(known, name) {
 		near := slipFor(name, known...)
 		if near == "" {
@@ -242,9 +251,9 @@ func (r *run) helmFlags(h *helmCommand) {
 			times = fmt.Sprintf(" (%d times)", len(h.blanks))
 		}
 		for _, w := range h.blanks {
-			if start := r.offset(w); start >= 0 {
+			if w.Start >= 0 {
 				text := strings.TrimPrefix(strings.ReplaceAll(w.Raw, `\ `, " \\\n  "), " ")
-				r.correct(start, start+len(w.Raw), text)
+				r.correct(w.Start, w.Start+len(w.Raw), text)
 			}
 		}
 		r.at(h.blanks[0], "escaped-space", report.Failed, `\ `,
@@ -302,6 +311,11 @@ func (r *run) operatorChart(s *input.Script, h *helmCommand) {
 	r.reusedValues(h)
 	in := newInstallation(r.table, r.commandVersion(h), nil)
 	in.flags, in.opaque, in.lifted = true, len(h.opaque) > 0, h.lifted
+	if h.local != nil && h.local.below != "" {
+		if data, file, err := r.beside(r.name, path.Join(h.positional[min(1, len(h.positional)-1)].Value, "values.yaml")); err == nil {
+			r.valuesText(in, file, "", data, 0)
+		}
+	}
 	for _, f := range h.flags {
 		switch f.name {
 		case "--values":
@@ -314,6 +328,11 @@ func (r *run) operatorChart(s *input.Script, h *helmCommand) {
 		}
 	}
 	r.kinds = append(r.kinds, fmt.Sprintf("helm %s of gpu-operator %s", h.verb, in.Version))
+	if h.local != nil && h.local.below != "" {
+		in.Settings = ofDependency(in.Settings, h.local.below)
+		r.installation(in)
+		return
+	}
 	r.installation(in)
 	r.fixInstallation(h, in)
 }
@@ -340,7 +359,11 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 	f := h.flag("--version")
 	if f == nil {
 		f = &flagUse{value: h.Words[0]}
-		if r.version != (chart.Version{}) {
+		if h.local != nil && r.version == (chart.Version{}) {
+			v, _ := r.ofChart(h.local)
+			return v
+		}
+		if r.version != (chart.Version{}) && h.local == nil {
 			h.missing = append(h.missing, "--version "+r.version.String())
 		}
 		if w, _, ok := h.chartName(); ok {

@@ -98,22 +98,19 @@ type run struct {
 	name    string
 	read    func(file, name string) ([]byte, error)
 	// secrets are values that nothing which is printed may hold.
-	secrets     []string
-	taints      []node.Taint
-	sets        []string
-	findings    []report.Row
-	kinds       []string
-	documents   []doc
-	corrections []input.Correction
-	source      string
+	secrets   []string
+	taints    []node.Taint
+	sets      []string
+	findings  []report.Row
+	kinds     []string
+	documents []doc
+	fixes
 	// drivers are the specs of the NVIDIADrivers seen so far, by name.
 	drivers map[string]*yaml.Node
 	// newer says that the release is newer than all that the table knows.
 	newer bool
 	// judged counts what was judged.
-	judged  int
-	dropped []Drop
-	left    []Left
+	judged int
 	// templates are the names of the inputs that are templates.
 	templates map[string]bool
 	// judgedIn are the names of the inputs in which something was judged.
@@ -173,8 +170,8 @@ func lintOnce(o Options) (*Result, *run, error) {
 		r.learn(string(f.Data))
 		r.within(f.Name, func() {
 			if f.Script {
-				r.script(f.Name, string(f.Data))
-				r.corrections, r.dropped, r.left = nil, nil, nil
+				r.script(f.Name, string(f.Data), 0)
+				r.fixes = fixes{}
 			} else {
 				r.parse(text{name: f.Name, data: f.Data, found: f.Found})
 			}
@@ -183,7 +180,7 @@ func lintOnce(o Options) (*Result, *run, error) {
 	r.learn(strings.Join(o.Sets, "\n"))
 	if o.Command != "" {
 		r.learn(o.Command)
-		r.within(CommandName, func() { r.script(CommandName, o.Command) })
+		r.within(CommandName, func() { r.script(CommandName, o.Command, 0) })
 	}
 	if len(o.Files) == 0 && len(o.Sets) > 0 && o.Command == "" {
 		r.setsAlone()
@@ -238,12 +235,18 @@ func (r *run) at(w input.Word, id string, severity report.State, subject, reason
 	})
 }
 
-// script judges a pasted script.
-func (r *run) script(file, source string) {
-	r.name = file
-	s := input.ParseScript(source)
-	r.source = s.Text
-	r.corrections = append(r.corrections, s.Corrections...)
+// fixes are what --fix does with a script.
+type fixes struct {
+	source      string
+	corrections []input.Correction
+	dropped     []Drop
+	left        []Left
+}
+
+// script judges a script that begins below so many lines of its file.
+func (r *run) script(file, source string, line int) {
+	s := input.ParseScript(source, line)
+	r.fixes = fixes{source: s.Text, corrections: s.Corrections}
 	for _, f := range s.Findings {
 		f.File = file
 		r.findings = append(r.findings, f)
@@ -251,10 +254,8 @@ func (r *run) script(file, source string) {
 	for _, c := range s.Commands {
 		r.name = file
 		name := program(&c)
-		if c.Prefixed {
-			if at := r.offset(c.Words[0]); at >= 0 {
-				c.Start = at
-			}
+		if c.Prefixed && c.Words[0].Start >= 0 {
+			c.Start = c.Words[0].Start
 		}
 		switch name {
 		case "helm":

@@ -297,6 +297,13 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 	} {
 		t.Run(tt.row, tt.run)
 	}
+	// of another file it may be one for another cluster
+	file := func(name, text string) lint.Input { return lint.Input{Name: name, Data: []byte(text)} }
+	got := judge(t, lint.Options{Files: []lint.Input{file("a.yaml", strings.TrimSuffix(configMap[strings.Index(configMap, "apiVersion"):], "EOF\n")),
+		file("b.yaml", "devicePlugin: {config: {name: time-slicing-confg, default: any}}\n")}})
+	if got.Judged != 2 || len(got.Report.Rows) > 0 {
+		t.Errorf("a ConfigMap of almost the same name in another file: %v of %v", brief(got.Report), got.Kinds)
+	}
 }
 
 func TestUnusableOptions(t *testing.T) {
@@ -348,7 +355,9 @@ func within(t *testing.T, text string, result *lint.Result) {
 
 func FuzzFile(f *testing.F) {
 	for _, s := range []string{"driver: {enabled: false, version: 1}", "version: v1\nsharing: {mps: {}}", "kind: Pod\nspec: {containers: [{resources: {limits: {nvidia.com/gpu: 0.5}}}]}",
-		"a: &a [*a]", "x: &x {y: *x}", "---\n---\nkind: List\nitems: [{kind: Node}]", "Name: x\nLabels: a=b\nCapacity:\n", "mig-configs: {}", "kind: ConfigMap\ndata: {a: 'version: v1'}", "\r0"} {
+		"a: &a [*a]", "x: &x {y: *x}", "---\n---\nkind: List\nitems: [{kind: Node}]", "Name: x\nLabels: a=b\nCapacity:\n", "mig-configs: {}", "kind: ConfigMap\ndata: {a: 'version: v1'}", "\r0",
+		"- helm: {chart_ref: a/gpu-operator, values: [], set_values: [{value: a=b}, {value: =}]}\n- block: [{shell: helm install, command: {argv: [helm, {}]}, k8s: {definition: kind}}]",
+		"apiVersion: kustomize.config.k8s.io/v1\nkind: Kustomization\npatches: [{patch: \"- op: a\\n\", target: {kind: ClusterPolicy}}, \"kind: ClusterPolicy\\nspec: {}\"]\npatchesStrategicMerge: {}"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -367,6 +376,7 @@ func FuzzCommand(f *testing.F) {
 	f.Add("kubernetes lable nodes <node> nvidia.com/mig.config=all-1g.10gb")
 	f.Add("$ helm upgrade -i g oci://x/gpu-operator-v26.7.0.tgz --set-json 'driver={\"version\":1}' --set validator.image.tag=$(x)")
 	f.Add("helm upgrade g nvidia/gpu-operator --set-json =$X --set-literal ==a --set =b --set-json ={}")
+	f.Add("A=(a); x && A=(--set b=c -n \"$@\"); bash -ec \"helm install g nvidia/gpu-operator \\\"${A[@]}\\\" \\\\ --set \\$X\"; $x 'helm install' 'sh -c \"'")
 	f.Add("helm upgrade g gpu-operator-1.tgz --set-json $X --set-string $Y")
 	f.Add("helm install g nvidia/gpu-operator --set toolkit.env[0].name=A --set driver.manager.image.repository='a b/c'")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -46,25 +46,30 @@ func (r *run) patch(s *input.Script, h *helmCommand) {
 		if data, ok = r.open(s, file, file.Value); !ok {
 			return
 		}
-		text.Line = 0
+		defer func(name string) { r.name = name }(r.name)
+		r.name, text.Line, h.Line = file.Value, 1, 1
 	case text.Value == "" || text.Dynamic:
 		return
 	}
+	r.patchText(resource, data, strategy == "json", max(text.Line, h.Line)-1)
+}
+
+// patchText judges a patch of one of the operator's resources, which begins below so many lines of the file.
+func (r *run) patchText(resource kind, data []byte, operations bool, line int) {
 	r.judged++
 	reader := &fields.Reader{}
 	j := &schemaJudge{table: r.table, version: r.orLatest(), kind: string(resource), partial: true, reader: reader}
-	if strategy == "json" {
+	if operations {
 		r.jsonPatch(j, data)
 	} else if root := reader.Document(data); root != nil {
 		if spec := fields.Get(root, "spec"); spec != nil {
 			j.value(j.spec(), "spec", spec)
-			settings := model.Flatten(&fields.Reader{}, r.name, max(text.Line, h.Line)-1, nil, spec)
+			settings := model.Flatten(&fields.Reader{}, r.name, line, nil, spec)
 			r.configUses(newInstallation(r.table, j.version, settings), "spec.")
 		}
 	}
 	for _, f := range reader.Findings {
-		f.File, f.Column = r.name, 0
-		f.Line = max(text.Line+max(f.Line, 1)-1, h.Line)
+		f.File, f.Column, f.Line = r.name, 0, line+max(f.Line, 1)
 		r.findings = append(r.findings, f)
 	}
 }

@@ -19,7 +19,7 @@ var apiVersions = map[kind]string{kindClusterPolicy: "nvidia.com/v1", kindNVIDIA
 
 // resource judges a ClusterPolicy, NVIDIADriver or GPUCluster.
 func (r *run) resource(d *doc) {
-	j := &schemaJudge{table: r.table, version: r.orLatest(), kind: string(d.kind), partial: r.isPatch(d.file), reader: d.reader}
+	j := &schemaJudge{table: r.table, version: r.orLatest(), kind: string(d.kind), partial: d.partial || r.isPatch(d.file), reader: d.reader}
 	if !slices.Contains(r.table.Kinds(j.version), j.kind) {
 		r.noKind(d, j)
 		return

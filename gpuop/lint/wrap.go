@@ -1,6 +1,8 @@
 package lint
 
 import (
+	"cmp"
+	"path"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
@@ -181,4 +183,109 @@ func (r *run) terraform(name string, data []byte) {
 		what += " with values for gpu-operator"
 	}
 	r.kinds = append(r.kinds, what)
+}
+
+// tasks judges what tasks of Ansible install, run and apply.
+func (r *run) tasks(d *doc, tasks []input.Task) {
+	before := r.judged
+	for _, t := range tasks {
+		switch {
+		case t.Use != nil:
+			r.carrier(d, []input.ChartUse{*t.Use})
+		case t.Script != nil:
+			outer := r.fixes
+			r.script(d.file, t.Script.Value, linesBefore(t.Script)+d.line)
+			r.fixes = outer
+		case t.Object.Kind == yaml.MappingNode:
+			inner := *d
+			inner.root, inner.reader = t.Object, &fields.Reader{}
+			r.addDocument(inner)
+		default:
+			r.parseYAML(text{name: d.file, line: linesBefore(t.Object) + d.line, written: true}, []byte(t.Object.Value))
+		}
+	}
+	d.reader.Findings = nil
+	what := "tasks of Ansible"
+	if r.judged == before {
+		what += ", not judged"
+	}
+	r.kinds = append(r.kinds, what)
+}
+
+// patches judges those that stand in a Kustomization: parts of what the operator reads, and operations on its resources.
+func (r *run) patches(d *doc) {
+	r.name = d.file
+	for _, p := range input.Patches(d.root) {
+		line := linesBefore(p.Text) + d.line
+		if own := patched[strings.ToLower(p.Target)]; own != "" && strings.HasPrefix(strings.TrimSpace(p.Text.Value), "-") {
+			r.patchText(own, []byte(p.Text.Value), true, line)
+			continue
+		}
+		inner := doc{file: d.file, data: []byte(p.Text.Value), line: line, route: sharing.Operator, reader: &fields.Reader{}, partial: true}
+		if inner.root = inner.reader.Document(inner.data); inner.root == nil {
+			continue
+		}
+		switch inner.kind = detect(r.table, inner.root); inner.kind {
+		case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindCarrier, kindConfigMap:
+			r.documents = append(r.documents, inner)
+		}
+	}
+}
+
+// A localChart is a chart in a folder: the operator's own, or one that depends on it.
+type localChart struct {
+	// file is the Chart.yaml, and version what it says of the operator's chart.
+	file, version string
+	at            *yaml.Node
+	// below is the key of the operator's values; "" for the operator's own chart.
+	below string
+}
+
+// operatorIn reads the Chart.yaml of a folder; nil where it is not of the operator's chart.
+func (r *run) operatorIn(from, folder string) *localChart {
+	data, file, err := r.beside(from, path.Join(folder, "Chart.yaml"))
+	if err != nil {
+		return nil
+	}
+	var reader fields.Reader
+	root := reader.Document(model.TrimBOM(data))
+	for _, c := range append(fields.Items(fields.Get(root, "dependencies")), root) {
+		if fields.Text(c, "name") != model.OperatorNamespace {
+			continue
+		}
+		out := &localChart{file: file, version: fields.Text(c, "version"), at: fields.Get(c, "version")}
+		if c != root {
+			out.below = cmp.Or(fields.Text(c, "alias"), model.OperatorNamespace)
+		}
+		return out
+	}
+	return nil
+}
+
+// ofChart is the release of a chart in a folder, and how the list of what was judged says so.
+func (r *run) ofChart(c *localChart) (v chart.Version, named string) {
+	if _, _, err := r.table.Resolve(c.version); err == nil {
+		defer func(name string) { r.name = name }(r.name)
+		r.name = c.file
+		v, _ = r.resolve(input.Word{Value: c.version, Line: c.at.Line}, false, "")
+		return v, ""
+	}
+	if newest, ok := r.table.Newest(c.version); ok {
+		return newest, ", the newest that gpuop knows of " + c.version
+	}
+	return r.table.Latest(), r.assumed()
+}
+
+// ofDependency are the settings that a chart around the operator's hands on to it.
+func ofDependency(settings []*model.Setting, below string) (out []*model.Setting) {
+	for _, s := range settings {
+		if len(s.Path) > 1 && s.Path[0] == below && s.Path[1] != "enabled" {
+			s.Path, s.Called = s.Path[1:], ""
+			if s.Keys != nil {
+				s.Keys = s.Keys[1:]
+			}
+			out = append(out, s)
+		}
+	}
+	return out
 }
