@@ -12,11 +12,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 func example(name string) string { return filepath.Join("..", "..", "docs", "examples", name) }
 
-func content(t *testing.T, path string) string {
+func content(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -468,4 +470,26 @@ func TestLintIsBounded(t *testing.T) {
 			t.Errorf("%s took %s", name, took)
 		}
 	}
+}
+
+// BenchmarkLintFolder lints 1,000 files as people publish them, in one folder.
+func BenchmarkLintFolder(b *testing.B) {
+	published, dir := material.Path(b, "data/published-inputs"), b.TempDir()
+	entries, err := os.ReadDir(published)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 1000 {
+		name := entries[i%len(entries)].Name()
+		text := content(b, filepath.Join(published, name))
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d-%s", i, strings.TrimSuffix(name, ".md"))), []byte(text), 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		if code, out, _ := call("", "lint", dir); code != exitFindings || !strings.Contains(out, "errors") {
+			b.Fatalf("exit %d\n%.2000s", code, out)
+		}
+	}
+	b.ReportMetric(1000*float64(b.N)/b.Elapsed().Seconds(), "files/s")
 }

@@ -475,8 +475,11 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	}
 	line, col, start := r.place(w.Pos())
 	out := Word{Line: line, Col: col, Start: start, Raw: r.source(w), Placeholder: r.placeholder(w)}
-	if list, isArray := r.array(w); isArray {
-		return list
+	list := several(w)
+	if list != nil {
+		if v := r.variables[list.Param.Value]; v.Kind == expand.Indexed && !v.unknown {
+			return slices.Clone(v.words)
+		}
 	}
 	if out.Placeholder != "" {
 		out.Value, out.Dynamic = out.Raw, true
@@ -486,26 +489,26 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	if !known {
 		out.Value, _ = r.literal(w.Parts)
 		out.Value, out.Dynamic = cmp.Or(out.Value, out.Raw), true
-		quotes, quoted := w.Parts[0].(*syntax.DblQuoted)
-		out.Splits = len(w.Parts) == 1 && (!quoted || severalWords(quotes))
+		_, quoted := w.Parts[0].(*syntax.DblQuoted)
+		out.Splits = list != nil || len(w.Parts) == 1 && !quoted
 		return []Word{out}
 	}
-	list, err := expand.Fields(r.config(), &syntax.Word{Parts: parts})
-	if err != nil || len(strings.Join(list, "")) > maxWord {
+	values, err := expand.Fields(r.config(), &syntax.Word{Parts: parts})
+	if err != nil || len(strings.Join(values, "")) > maxWord {
 		out.Value, out.Dynamic = out.Raw, true
 		return []Word{out}
 	}
-	words := make([]Word, len(list))
-	for i, value := range list {
+	words := make([]Word, len(values))
+	for i, value := range values {
 		words[i] = out
 		words[i].Value = r.unmask(value)
-		if len(list) > 1 {
+		if len(values) > 1 {
 			words[i].Raw, words[i].Start = Quote(words[i].Value), -1
 		}
 	}
-	if len(list) > 1 && strings.Contains(out.Raw, "{") && !strings.Contains(out.Raw, "$") {
+	if len(values) > 1 && strings.Contains(out.Raw, "{") && !strings.Contains(out.Raw, "$") {
 		r.Findings = append(r.Findings, report.Row{ID: "brace-expansion", State: report.Failed, Line: out.Line, Column: out.Col, Subject: out.Raw,
-			Reason: fmt.Sprintf("bash makes %d arguments of the braces: %s", len(list), strings.Join(list, " ")), Fix: "write " + Quote(out.Raw), Source: "Bash manual: brace expansion"})
+			Reason: fmt.Sprintf("bash makes %d arguments of the braces: %s", len(values), strings.Join(values, " ")), Fix: "write " + Quote(out.Raw), Source: "Bash manual: brace expansion"})
 		r.Corrections = append(r.Corrections, Correction{start, start + len(out.Raw), Quote(out.Raw)})
 		out.Value = strings.NewReplacer(`'`, "", `"`, "").Replace(out.Raw)
 		return []Word{out}
@@ -513,42 +516,24 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	return words
 }
 
-// array returns the elements of a word that is an array of the script: "${ARGS[@]}".
-func (r *scriptReader) array(w *syntax.Word) ([]Word, bool) {
-	if len(w.Parts) != 1 {
-		return nil, false
+// several returns the parameter of a word that becomes any number of words: "$@" and "${LIST[@]}"; nil for other words.
+func several(w *syntax.Word) *syntax.ParamExp {
+	parts := w.Parts
+	if q, ok := parts[0].(*syntax.DblQuoted); ok && len(parts) == 1 {
+		parts = q.Parts
 	}
-	part := w.Parts[0]
-	if q, ok := part.(*syntax.DblQuoted); ok && len(q.Parts) == 1 {
-		part = q.Parts[0]
+	if len(parts) != 1 {
+		return nil
 	}
-	p, ok := part.(*syntax.ParamExp)
-	if !ok || p.Index == nil || p.Exp != nil {
-		return nil, false
+	p, ok := parts[0].(*syntax.ParamExp)
+	if !ok || p.Length || p.Exp != nil {
+		return nil
 	}
-	if at, isWord := p.Index.(*syntax.Word); !isWord || at.Lit() != "@" && at.Lit() != "*" {
-		return nil, false
+	index, _ := p.Index.(*syntax.Word)
+	if index == nil && p.Param.Value == "@" || index != nil && (index.Lit() == "@" || index.Lit() == "*") {
+		return p
 	}
-	v, assigned := r.variables[p.Param.Value]
-	if !assigned || v.unknown || v.Kind != expand.Indexed {
-		return nil, false
-	}
-	return slices.Clone(v.words), true
-}
-
-// severalWords reports whether what is in quotes becomes any number of words: "$@" and "${list[@]}".
-func severalWords(q *syntax.DblQuoted) bool {
-	if len(q.Parts) != 1 {
-		return false
-	}
-	p, ok := q.Parts[0].(*syntax.ParamExp)
-	if !ok || p.Length {
-		return false
-	}
-	if index, isWord := p.Index.(*syntax.Word); isWord {
-		return index.Lit() == "@"
-	}
-	return p.Param.Value == "@"
+	return nil
 }
 
 // redirections returns the statement's here-document, and notes the file that it is written to.
@@ -600,42 +585,27 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	if redirect.Hdoc == nil {
 		return nil
 	}
-	var text strings.Builder
+	text := ""
 	for _, part := range redirect.Hdoc.Parts {
-		value := r.source(part)
-		if _, isText := part.(*syntax.Lit); !isText {
-			if filled, known := r.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}}); known {
-				value = filled
-			}
+		if lit, isText := part.(*syntax.Lit); isText {
+			text += r.unmask(lit.Value)
+		} else if filled, known := r.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}}); known {
+			text += filled
+		} else {
+			text += r.source(part)
 		}
-		text.WriteString(value)
-	}
-	delimiter := ""
-	if list := r.words(redirect.Word); len(list) == 1 {
-		delimiter = list[0].Value
 	}
 	line, _, start := r.place(redirect.Hdoc.Pos())
-	out := &Document{Text: withoutDelimiter(text.String(), delimiter), Line: line - 1}
-	if written := withoutDelimiter(r.source(redirect.Hdoc), delimiter); written == out.Text && redirect.Op != syntax.DashHdoc {
-		out.Start, out.End = start, start+len(written)
-	}
+	out := &Document{Text: text, Line: line - 1}
 	if redirect.Op == syntax.DashHdoc {
-		out.Text = leadingTabs.ReplaceAllString(out.Text, "")
+		out.Text = leadingTabs.ReplaceAllString(text, "")
+	} else if strings.HasPrefix(r.Text[min(start, len(r.Text)):], text) {
+		out.Start, out.End = start, start+len(text)
 	}
 	return out
 }
 
 var leadingTabs = regexp.MustCompile(`(?m)^\t+`)
-
-// withoutDelimiter drops the line that ends a here-document, where the text has it.
-func withoutDelimiter(text, delimiter string) string {
-	body := strings.TrimRight(text, "\n")
-	last := strings.LastIndex(body, "\n") + 1
-	if strings.TrimSpace(body[last:]) == delimiter && delimiter != "" {
-		return body[:last]
-	}
-	return text
-}
 
 // Quote writes s so that the shell passes it as it is.
 func Quote(s string) string {
