@@ -27,7 +27,8 @@ func connect(cmd *cobra.Command) *connection {
 	flags.StringVar(&c.context, "context", "", "the kubeconfig's `context`; its current one by default")
 	flags.StringVarP(&c.namespace, "namespace", "n", "", "the operator's `namespace`; found where it runs by default")
 	flags.DurationVar(&c.timeout, "timeout", cluster.DefaultTimeout, "how long the API server may take to answer at first")
-	flags.StringVar(&c.from, "from", "", "judge what was gathered, not a live cluster: the `folder` or archive of NVIDIA's must-gather.sh, or files of kubectl get -o yaml")
+	flags.StringVar(&c.from, "from", "", "judge what was gathered, not a live cluster: the `folder` of NVIDIA's "+
+		"must-gather.sh, or files of kubectl get -o yaml")
 	return c
 }
 

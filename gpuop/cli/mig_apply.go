@@ -20,7 +20,7 @@ func newMIGApplyCommand(e *env) *cobra.Command {
 		Short: "Say what blocks a MIG change, and make it",
 		Long: `apply says what stands in the way of a MIG config on a node before anything is changed: pods that hold its
 GPUs, agents that the MIG manager cannot take away, GPUs that the config leaves out, a config that its ConfigMap does
-not have, a change that is under way. It predicts what the node will show.
+not have, a change that is under way. It predicts what the node will offer.
 
 With --apply, and when nothing stands in the way, it writes the label nvidia.com/mig.config and nothing else; gpuop verify
 --wait --node NODE then waits for the end of the change.
@@ -74,7 +74,7 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 	to, live := source.(labeled)
 	switch {
 	case !a.apply || !live:
-	case judge.Blocked(rows) && !a.force:
+	case tree.AtLeast(report.Failed) && !a.force:
 		row.State, row.Reason, row.Fix = report.Failed, "nothing was written, for what stands in the way; --force writes it in spite of that", ""
 	default:
 		if err := to.Label(ctx, node, judge.LabelMIG, config); err != nil {

@@ -11,11 +11,10 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// errDeadline is what until returns when its timeout has passed.
+// errDeadline is the error of until after its timeout.
 var errDeadline = errors.New("the deadline has passed")
 
 // lookEvery is the pause between two reads of a cluster, at least.
@@ -57,14 +56,14 @@ func until(ctx context.Context, out io.Writer, every, timeout time.Duration, loo
 	}
 }
 
-// unsettled are the rows that waiting can end: those that wait or have failed.
+// unsettled are the rows that waiting can end: they wait or have failed.
 func unsettled(rows []report.Row) []report.Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(v report.Row) bool {
 		return v.State != report.Waiting && v.State != report.Failed
 	})
 }
 
-// show writes what has changed since it was last shown, and returns what is shown now.
+// show writes the changes since it was last called, and returns the rows that it shows now.
 func show(out io.Writer, before map[string]report.Row, rows []report.Row) map[string]report.Row {
 	now := time.Now().UTC()
 	clock := now.Format("15:04:05Z")
@@ -93,8 +92,10 @@ func show(out io.Writer, before map[string]report.Row, rows []report.Row) map[st
 	return present
 }
 
-// waited looks until nothing waits or has failed, and says what ended the waiting before.
-func (e *env) waited(ctx context.Context, deadline time.Duration, again string, look func(context.Context) (report.Report, error)) (report.Report, error) {
+// waited looks until nothing waits or has failed, and says why it ended before.
+func (e *env) waited(
+	ctx context.Context, deadline time.Duration, again string, look func(context.Context) (report.Report, error),
+) (report.Report, error) {
 	var last report.Report
 	err := until(ctx, e.Err, lookEvery, deadline, func(ctx context.Context) ([]report.Row, bool, error) {
 		r, err := look(ctx)
@@ -106,7 +107,7 @@ func (e *env) waited(ctx context.Context, deadline time.Duration, again string, 
 			return nil, false, err
 		}
 		last = r
-		return r.Rows, judge.Settled(r.Rows), nil
+		return r.Rows, len(unsettled(r.Rows)) == 0, nil
 	})
 	why := ""
 	switch {
@@ -125,6 +126,8 @@ func (e *env) waited(ctx context.Context, deadline time.Duration, again string, 
 	if n := len(unsettled(last.Rows)); n != 1 {
 		left = fmt.Sprintf("%d rows wait or have failed", n)
 	}
-	last.Add(report.Row{ID: "wait", State: report.Failed, Subject: "--wait", Reason: why + ", and " + left, Fix: again, Source: "gpuop"})
+	last.Add(report.Row{
+		ID: "wait", State: report.Failed, Subject: "--wait", Reason: why + ", and " + left, Fix: again, Source: "gpuop",
+	})
 	return last, nil
 }

@@ -1,10 +1,8 @@
 package cluster
 
 import (
-	"archive/tar"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,12 +10,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -27,31 +23,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// The bounds of a folder or archive: the pods of 5,000 nodes are about 200 MiB of YAML, in 8 million lines.
+// The bounds of a folder: the pods of 5,000 nodes are about 200 MiB of YAML, in 8 million lines.
 // Each value takes some 100 bytes of memory, however short it is written.
 const (
 	maxBytes  = 512 << 20
 	maxValues = 12_000_000
 )
 
-// A Folder holds the gathered objects of a cluster: the folder or archive (.tar, .tar.gz, .tgz) that NVIDIA's
-// must-gather script leaves, or files of kubectl get -o yaml or json.
+// A Folder holds the gathered objects of a cluster: the folder that NVIDIA's must-gather script leaves, or files of
+// kubectl get -o yaml or json.
 type Folder struct {
-	path string
+	path, root string // root is the path without links
 	// ManagedFields keeps who set which field, where the files have it.
 	ManagedFields bool
 }
 
-// OpenFolder returns the folder, archive or single file at path. Its files are read by Read. The error
+// OpenFolder returns the folder or single file at path. Its files are read by Read. The error
 // wraps ErrInput.
 func OpenFolder(path string) (*Folder, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	return &Folder{path: path}, nil
+	root, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	return &Folder{path: path, root: root}, nil
 }
 
 // Read takes the kinds out of the files. A kind without a file, or with a broken one, is a row of Missing; a
@@ -62,11 +63,12 @@ func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 		state: &State{Title: f.path}, trim: newTrimmer(f.ManagedFields), files: map[Kind]string{}, partial: map[Kind]string{},
 		broken: map[Kind]string{}, seen: map[string]bool{},
 	}
-	if err := g.walk(ctx, f.path); err != nil {
+	if err := g.walk(ctx, f.root); err != nil {
 		return nil, err
 	}
 	if len(g.files) == 0 && len(g.broken) == 0 {
-		return nil, fmt.Errorf("%w: %s holds no Kubernetes objects: want the folder of NVIDIA's must-gather.sh, or files of kubectl get -o yaml", ErrInput, f.path)
+		return nil, fmt.Errorf("%w: %s holds no Kubernetes objects: want the folder of NVIDIA's must-gather.sh, "+
+			"or files of kubectl get -o yaml", ErrInput, f.path)
 	}
 	return g.finish(kinds), nil
 }
@@ -79,95 +81,42 @@ type gathering struct {
 	trim          *trimmer
 	files         map[Kind]string // the file that speaks of the kind
 	partial       map[Kind]string // why the list is not whole
-	broken        map[Kind]string // what is wrong with its file
+	broken        map[Kind]string // the error of its file
 	seen          map[string]bool // objects, since two files may hold one
 	newest        time.Time       // of the objects
 	written       time.Time       // of the files
 }
 
-// walk reads all files below path, in the order of their names.
-func (g *gathering) walk(ctx context.Context, at string) error {
-	info, err := os.Stat(at)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInput, err)
-	}
-	if !info.IsDir() {
-		if strings.HasSuffix(at, ".gz") || strings.HasSuffix(at, ".tgz") || strings.HasSuffix(at, ".tar") {
-			return g.archive(ctx, at)
-		}
-		return g.path(at, filepath.Base(at), info.ModTime())
-	}
-	return filepath.WalkDir(at, func(p string, entry fs.DirEntry, err error) error {
+// walk reads the file or all files of the folder, in the order of their names.
+func (g *gathering) walk(ctx context.Context, root string) error {
+	return filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w: %w", ErrInput, err)
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !entry.Type().IsRegular():
+		case !entry.Type().IsRegular() || !wanted(at):
 			return nil
 		}
-		info, err := entry.Info()
+		f, err := os.Open(at)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrInput, err)
 		}
-		name, err := filepath.Rel(at, p)
+		defer f.Close()
+		info, err := f.Stat()
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrInput, err)
 		}
-		return g.path(p, name, info.ModTime())
+		name, err := filepath.Rel(root, at)
+		if err != nil || name == "." {
+			name = filepath.Base(at)
+		}
+		return g.file(name, f, info.ModTime())
 	})
 }
 
-func (g *gathering) path(at, name string, written time.Time) error {
-	if !wanted(name) {
-		return nil
-	}
-	f, err := os.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in a folder is not waited for
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInput, err)
-	}
-	defer f.Close()
-	return g.file(name, f, written)
-}
-
-func (g *gathering) archive(ctx context.Context, at string) error {
-	f, err := os.Open(at)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInput, err)
-	}
-	defer f.Close()
-	var in io.Reader = f
-	if !strings.HasSuffix(at, ".tar") {
-		unzipped, err := gzip.NewReader(f)
-		if err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrInput, at, err)
-		}
-		defer unzipped.Close()
-		in = unzipped
-	}
-	for files := tar.NewReader(in); ; {
-		header, err := files.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("%w: %s: the archive breaks off: %w", ErrInput, at, err)
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case header.Typeflag != tar.TypeReg || !wanted(header.Name):
-			continue
-		}
-		switch err := g.file(header.Name, files, header.ModTime); {
-		case errors.Is(err, io.ErrUnexpectedEOF):
-			return fmt.Errorf("%w: %s: the archive breaks off in %s", ErrInput, at, header.Name)
-		case err != nil:
-			return err
-		}
-	}
-}
-
 func wanted(name string) bool {
-	switch path.Ext(filepath.ToSlash(name)) {
+	switch filepath.Ext(name) {
 	case ".yaml", ".yml", ".json", ".descr", ".missing":
 		return true
 	}
@@ -187,9 +136,9 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 	if written.After(g.written) {
 		g.written = written
 	}
-	base, _, _ := strings.Cut(strings.ToLower(path.Base(filepath.ToSlash(name))), ".")
+	base, _, _ := strings.Cut(strings.ToLower(filepath.Base(name)), ".")
 	kind, known := kindIn(base)
-	switch path.Ext(filepath.ToSlash(name)) {
+	switch filepath.Ext(name) {
 	case ".missing": // must-gather's mark that there is none
 		if known && g.files[kind] == "" {
 			g.files[kind] = name
@@ -233,46 +182,38 @@ func (g *gathering) documents(name string, data []byte) error {
 		if err := document.Decode(&root); err != nil || len(document.Content) == 0 {
 			continue // a list or a word: it is no object
 		}
-		if err := g.object(root, name, linesOf(document.Content[0])); err != nil {
-			return err
-		}
-	}
-}
-
-// linesOf returns the line of an object, and behind it those of a list's items.
-func linesOf(root *yaml.Node) []int {
-	lines := []int{root.Line}
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		if root.Content[i].Value == "items" {
-			for _, item := range root.Content[i+1].Content {
+		lines := []int{document.Content[0].Line} // of the object, and behind it of the items of a list
+		if items := fields.Get(document.Content[0], "items"); items != nil {
+			for _, item := range items.Content {
 				lines = append(lines, item.Line)
 			}
 		}
+		if err := g.object(root, name, lines); err != nil {
+			return err
+		}
 	}
-	return lines
 }
 
 func (g *gathering) json(name string, data []byte) error {
 	for decoder := json.NewDecoder(bytes.NewReader(data)); ; {
 		var root map[string]any
 		err := decoder.Decode(&root)
-		if errors.Is(err, io.EOF) {
+		var syntax *json.SyntaxError
+		at := decoder.InputOffset()
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
-			at := decoder.InputOffset()
-			var syntax *json.SyntaxError
-			if errors.As(err, &syntax) {
-				at = syntax.Offset
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			at, err = int64(len(data)), errors.New("the JSON breaks off")
+		case errors.As(err, &syntax):
+			at = syntax.Offset
+		case err == nil:
+			if err := g.object(root, name, nil); err != nil {
+				return err
 			}
-			if errors.Is(err, io.ErrUnexpectedEOF) {
-				at, err = int64(len(data)), errors.New("the JSON breaks off")
-			}
-			return fmt.Errorf("%s:%d: %w", name, 1+bytes.Count(data[:min(int(at), len(data))], []byte("\n")), err)
+			continue
 		}
-		if err := g.object(root, name, nil); err != nil {
-			return err
-		}
+		return fmt.Errorf("%s:%d: %w", name, 1+bytes.Count(data[:min(int(at), len(data))], []byte("\n")), err)
 	}
 }
 
@@ -328,10 +269,12 @@ func (g *gathering) take(object map[string]any, at, file string) error {
 	if g.files[k] == "" {
 		g.files[k] = file
 	}
-	g.times(object)
 	data, err := json.Marshal(object)
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
+	}
+	for _, m := range dated.FindAllSubmatch(data, -1) {
+		g.saw(time.Parse(time.RFC3339, string(m[1])))
 	}
 	o, err := lists[k].decode(data)
 	if err != nil {
@@ -339,33 +282,20 @@ func (g *gathering) take(object map[string]any, at, file string) error {
 	}
 	trim := g.trim
 	if k == Pods {
-		trim = nil // what is kept is known when all files are read
+		trim = nil // which pods are kept is known when all files are read
 	}
 	lists[k].take(g.state, trim, o)
 	return nil
 }
 
-// times finds the newest time that an object names, which is when it was gathered at the earliest.
-func (g *gathering) times(value any) {
-	switch v := value.(type) {
-	case map[string]any:
-		for name, each := range v {
-			text, ok := each.(string)
-			if !ok {
-				g.times(each)
-				continue
-			}
-			switch name {
-			case "creationTimestamp", "lastTransitionTime", "lastHeartbeatTime", "lastUpdateTime", "startTime", "startedAt", "finishedAt", "time":
-				if t, err := time.Parse(time.RFC3339, text); err == nil && t.After(g.newest) {
-					g.newest = t
-				}
-			}
-		}
-	case []any:
-		for _, each := range v {
-			g.times(each)
-		}
+// dated finds the times that an object names, the newest of which is when it was gathered at the earliest.
+var dated = regexp.MustCompile(`"(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastUpdateTime|startTime|` +
+	`startedAt|finishedAt|time)":"([^"]+)"`)
+
+// saw takes over a time that is newer than those before.
+func (g *gathering) saw(t time.Time, err error) {
+	if err == nil && t.After(g.newest) {
+		g.newest = t
 	}
 }
 
@@ -405,16 +335,11 @@ func (g *gathering) described(name string, data []byte) {
 			Architecture: n.System["Architecture"], ContainerRuntimeVersion: n.System["Container Runtime Version"], KubeletVersion: n.System["Kubelet Version"],
 		}
 		for _, m := range describedCondition.FindAllSubmatch(text, -1) {
+			var err error
 			c := corev1.NodeCondition{Type: corev1.NodeConditionType(m[1]), Status: corev1.ConditionStatus(m[2]), Reason: string(m[5])}
-			if t, err := time.Parse(time.RFC1123Z, string(m[3])); err == nil {
-				c.LastHeartbeatTime = metav1.NewTime(t)
-				if t.After(g.newest) {
-					g.newest = t
-				}
-			}
-			if t, err := time.Parse(time.RFC1123Z, string(m[4])); err == nil {
-				c.LastTransitionTime = metav1.NewTime(t)
-			}
+			c.LastHeartbeatTime.Time, err = time.Parse(time.RFC1123Z, string(m[3]))
+			g.saw(c.LastHeartbeatTime.Time, err)
+			c.LastTransitionTime.Time, _ = time.Parse(time.RFC1123Z, string(m[4]))
 			o.Status.Conditions = append(o.Status.Conditions, c)
 		}
 		g.state.Nodes = append(g.state.Nodes, o)

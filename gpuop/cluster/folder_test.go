@@ -1,12 +1,8 @@
 package cluster_test
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -133,48 +129,6 @@ func TestMustGatherIsAPartOfACluster(t *testing.T) {
 	}
 	if !s.Nodes[1].Spec.Unschedulable {
 		t.Error("gpu-2 is cordoned")
-	}
-}
-
-func TestArchiveIsReadAsItsFolder(t *testing.T) {
-	dir := folder.Of(t, gathered)
-	path := filepath.Join(t.TempDir(), "must-gather.tar.gz")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	zipped := gzip.NewWriter(f)
-	files := tar.NewWriter(zipped)
-	if err := files.AddFS(os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []interface{ Close() error }{files, zipped, f} {
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := read(t, dir, all...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := read(t, path, all...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got.Title = want.Title
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-folder +archive):\n%s", diff)
-	}
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	half := filepath.Join(t.TempDir(), "half.tgz")
-	if err := os.WriteFile(half, whole[:len(whole)/2], 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := read(t, half, all...); !errors.Is(err, cluster.ErrInput) || !strings.Contains(fmt.Sprint(err), "breaks off") {
-		t.Errorf("half an archive: %v", err)
 	}
 }
 

@@ -19,8 +19,7 @@ type list struct {
 	// files are the names of files that hold the kind, without endings. The first are those of
 	// must-gather.sh (gpu-operator hack/must-gather.sh).
 	files      string
-	path       string // of the whole cluster, or with %s for the operator's namespace; %v is the version
-	versions   []string
+	path       string // of the whole cluster, or with %s for the operator's namespace
 	limit      int
 	parameters map[string]string
 	accept     string         // what the server is requested to answer with; empty for the client's own
@@ -75,11 +74,11 @@ func object[T any, P interface {
 	return true
 }
 
-// custom is the list of a custom resource.
-func custom(kind, files, plural string, field func(*State) *[]unstructured.Unstructured, versions ...string) list {
-	group, _, _ := strings.Cut(kind, "/")
-	l := builtIn(kind, files, "/apis/"+group+"/%v/"+plural, &unstructured.UnstructuredList{}, field, object[unstructured.Unstructured])
-	l.versions, l.accept = versions, runtime.ContentTypeJSON
+// custom is the list of a custom resource of the operator.
+func custom(kind, files, path string, field func(*State) *[]unstructured.Unstructured) list {
+	l := builtIn("nvidia.com/"+kind, files, "/apis/nvidia.com/"+path, &unstructured.UnstructuredList{}, field,
+		object[unstructured.Unstructured])
+	l.accept = runtime.ContentTypeJSON
 	return l
 }
 
@@ -105,12 +104,12 @@ var lists = func() map[Kind]list {
 			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &unstructured.UnstructuredList{},
 			func(s *State) *[]string { return &s.CRDs },
 			func(_ *trimmer, o *unstructured.Unstructured) (string, bool) { return o.GetName(), true }),
-		ClusterPolicies: custom("nvidia.com/ClusterPolicy", "cluster_policy clusterpolicies clusterpolicy", "clusterpolicies",
-			func(s *State) *[]unstructured.Unstructured { return &s.ClusterPolicies }, "v1"),
-		NVIDIADrivers: custom("nvidia.com/NVIDIADriver", "nvidiadrivers", "nvidiadrivers",
-			func(s *State) *[]unstructured.Unstructured { return &s.NVIDIADrivers }, "v1alpha1"),
-		GPUClusters: custom("nvidia.com/GPUCluster", "gpuclusters", "gpuclusters",
-			func(s *State) *[]unstructured.Unstructured { return &s.GPUClusters }, "v1alpha1"),
+		ClusterPolicies: custom("ClusterPolicy", "cluster_policy clusterpolicies clusterpolicy", "v1/clusterpolicies",
+			func(s *State) *[]unstructured.Unstructured { return &s.ClusterPolicies }),
+		NVIDIADrivers: custom("NVIDIADriver", "nvidiadrivers", "v1alpha1/nvidiadrivers",
+			func(s *State) *[]unstructured.Unstructured { return &s.NVIDIADrivers }),
+		GPUClusters: custom("GPUCluster", "gpuclusters", "v1alpha1/gpuclusters",
+			func(s *State) *[]unstructured.Unstructured { return &s.GPUClusters }),
 	}
 	change := func(k Kind, change func(*list)) {
 		l := all[k]

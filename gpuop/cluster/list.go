@@ -23,11 +23,6 @@ const (
 	pageSize = 500
 	// largePage is for kinds whose objects are large: a release's Secret is up to 1 MiB.
 	largePage = 25
-	// restarts limits the new beginnings of a list whose continuation expired (410 Gone).
-	restarts = 2
-	// attempts limits the requests for a page of a server that does not answer, and between is the pause.
-	attempts = 3
-	between  = time.Second
 	// parallel bounds the kinds that are listed at once.
 	parallel = 4
 	// defaultNamespace is where NVIDIA's documentation installs the operator.
@@ -152,73 +147,33 @@ func (r *reading) pages(ctx context.Context, l list, namespace string) (err erro
 			l.drop(r.state)
 		}
 	}()
-	served := 0 // of versions
-	for again := 0; ; again++ {
-		l.reset(r.state)
-		token := ""
-		for {
-			if err := r.isGone(); err != nil {
-				return err
-			}
-			object := l.empty.DeepCopyObject()
-			if err = r.client.page(ctx, l, served, namespace, token, object); err != nil {
-				break
-			}
-			err = meta.EachListItem(object, func(o runtime.Object) error { l.take(r.state, r.trim, o); return nil })
-			about, isList := object.(metav1.ListInterface)
-			if err != nil || !isList {
-				return fmt.Errorf("%T is no list: %w", object, err)
-			}
-			if token = about.GetContinue(); token == "" {
-				return nil
-			}
-		}
-		switch {
-		case apierrors.IsNotFound(err) && served+1 < len(l.versions):
-			served++
-		case (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)) && again < restarts:
-		default:
+	l.reset(r.state)
+	for token := ""; ; {
+		if err := r.isGone(); err != nil {
 			return err
+		}
+		object := l.empty.DeepCopyObject()
+		if err := r.client.page(ctx, l, namespace, token, object); err != nil {
+			return err
+		}
+		err = meta.EachListItem(object, func(o runtime.Object) error { l.take(r.state, r.trim, o); return nil })
+		about, isList := object.(metav1.ListInterface)
+		if err != nil || !isList {
+			return fmt.Errorf("%T is no list: %w", object, err)
+		}
+		if token = about.GetContinue(); token == "" {
+			return nil
 		}
 	}
 }
 
-// page requests one page. A server that is away, as one that restarts, is requested again after a
-// pause.
-func (c *Client) page(ctx context.Context, l list, served int, namespace, token string, into runtime.Object) error {
-	for attempt := 1; ; attempt++ {
-		err := c.request(ctx, l, served, namespace, token, into)
-		switch {
-		case err == nil || ctx.Err() != nil || answered(err) && !passing(err):
-			return err
-		case errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("%s did not answer within %s", c.Server(), pageTimeout)
-		case attempt == attempts && answered(err):
-			return err
-		case attempt == attempts:
-			return errors.New(strings.TrimPrefix(c.unreachable(err).Error(), ErrUnreachable.Error()+": "))
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(between):
-		}
-	}
-}
-
-// passing reports whether a server said that it will answer later.
-func passing(err error) bool {
-	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
-}
-
-func (c *Client) request(ctx context.Context, l list, served int, namespace, token string, into runtime.Object) error {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+// page requests one page. client-go repeats a request that the server is too busy for.
+func (c *Client) page(ctx context.Context, l list, namespace, token string, into runtime.Object) error {
+	limited, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	path := l.path
 	if l.namespaced() {
 		path = fmt.Sprintf(path, namespace)
-	} else if len(l.versions) > 0 {
-		path = fmt.Sprintf(path, l.versions[served])
 	}
 	request := c.typed.Get().AbsPath(path).MaxRetries(1).Param("limit", strconv.Itoa(l.limit))
 	for name, value := range l.parameters {
@@ -230,5 +185,12 @@ func (c *Client) request(ctx context.Context, l list, served int, namespace, tok
 	if l.accept != "" {
 		request = request.SetHeader("Accept", l.accept)
 	}
-	return request.Do(ctx).Into(into)
+	err := request.Do(limited).Into(into)
+	switch {
+	case err == nil || ctx.Err() != nil || answered(err):
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s did not answer within %s", c.Server(), pageTimeout)
+	}
+	return errors.New(strings.TrimPrefix(c.unreachable(err).Error(), ErrUnreachable.Error()+": "))
 }

@@ -131,27 +131,8 @@ func TestRefusalIsARowAndTheRestIsRead(t *testing.T) {
 	}
 }
 
-func TestExpiredContinuationBeginsTheListAgain(t *testing.T) {
-	expired := 0
-	s := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Query().Get("continue") == "500" && expired == 0 {
-			expired++
-			apiserver.Status(w, http.StatusGone, "Expired", "The provided continue parameter is too old")
-			return true
-		}
-		return false
-	}}
-	s.Generate("/api/v1/nodes", 700, func(i int) []byte { return fmt.Appendf(nil, `{"metadata":{"name":"node-%d"}}`, i) }).Start(t)
-	got, err := open(t, s).Read(t.Context(), cluster.Nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lists, _ := s.Lists(); len(got.Nodes) != 700 || len(got.Missing) != 0 || lists["/api/v1/nodes"] != 2 {
-		t.Errorf("%d nodes after %v lists, missing %v", len(got.Nodes), lists, got.Missing)
-	}
-}
-
-func TestExpiringForEverIsGivenUp(t *testing.T) {
+// A list that breaks off is none.
+func TestHalfAListIsNone(t *testing.T) {
 	s := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("continue") != "" {
 			apiserver.Status(w, http.StatusGone, "Expired", "The provided continue parameter is too old")

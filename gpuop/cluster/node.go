@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// JudgedNode returns what package node judges of a Node. It shares the map of labels.
+// JudgedNode returns a Node for package node. It shares the map of labels.
 func JudgedNode(n *corev1.Node) *node.Node {
 	return &node.Node{
 		Name: n.Name, Labels: n.Labels,
@@ -29,7 +29,7 @@ func amounts(list corev1.ResourceList) map[string]string {
 // Policies returns the ClusterPolicies, of which the first is in force: the operator ignores all but
 // one, which is the oldest, and of two of one second the first by name (getSingletonClusterPolicy in
 // controllers/active_config.go of gpu-operator v26.7.0). Up to v26.3 it was the first that an operator
-// met, so that what their status says goes before. They belong to the state.
+// met, so that their status goes before. They belong to the state.
 func (s *State) Policies() []*unstructured.Unstructured {
 	all := make([]*unstructured.Unstructured, len(s.ClusterPolicies))
 	for i := range s.ClusterPolicies {

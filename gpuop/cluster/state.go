@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// ErrUnreachable is wrapped by what Read returns where no API server answers: wrong address, no
+// ErrUnreachable is wrapped by the error of Read where no API server answers: wrong address, no
 // route, refused, a deadline, credentials that are not accepted. The program ends with 3.
 var ErrUnreachable = errors.New("cannot reach the cluster")
 

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,11 +14,11 @@ import (
 
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// A trimmer takes off an object what is not judged. What equal pods have alike is kept once.
+// A trimmer drops the parts of objects that nobody judges. Equal parts of pods are kept once.
 type trimmer struct {
 	managed bool
 
-	mu        sync.Mutex // the rest is read by the list of pods alone, after the nodes are known
+	// the rest is for the list of pods alone, after the nodes are known
 	gpuNodes  map[string]bool
 	namespace string
 	specs     map[string]*corev1.PodSpec
@@ -30,17 +29,15 @@ func newTrimmer(managed bool) *trimmer {
 	return &trimmer{managed: managed, gpuNodes: map[string]bool{}, specs: map[string]*corev1.PodSpec{}, labels: map[string]map[string]string{}}
 }
 
-// learn takes over what a pod is kept for.
+// learn takes over the nodes and the namespace whose pods are kept.
 func (t *trimmer) learn(s *State) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.namespace = s.Namespace
 	for i := range s.Nodes {
 		t.gpuNodes[s.Nodes[i].Name] = GPUNode(&s.Nodes[i])
 	}
 }
 
-// meta trims what all objects have.
+// meta trims the metadata of an object.
 func (t *trimmer) meta(m metav1.Object) {
 	if t.managed {
 		return
@@ -98,7 +95,7 @@ func writers(all []metav1.ManagedFieldsEntry, labels []string) []metav1.ManagedF
 	return kept
 }
 
-// event keeps the warnings: what happened to which object, and when last.
+// event keeps the warnings: reason, object and last time.
 func (t *trimmer) event(e *corev1.Event) bool {
 	if e.Type != corev1.EventTypeWarning {
 		return false
@@ -134,8 +131,6 @@ func (t *trimmer) pod(p *corev1.Pod) bool {
 	if t == nil {
 		return true
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if !t.keeps(p) {
 		return false
 	}
@@ -194,7 +189,7 @@ func containers(all []corev1.Container, operator bool) []corev1.Container {
 			kept[i].Env, kept[i].Args, kept[i].Command = c.Env, c.Args, c.Command
 			continue
 		}
-		// what gives a pod GPUs behind the scheduler's back
+		// it gives a pod GPUs behind the scheduler's back
 		if j := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "NVIDIA_VISIBLE_DEVICES" }); j >= 0 {
 			kept[i].Env = []corev1.EnvVar{c.Env[j]}
 		}

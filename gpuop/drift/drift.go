@@ -39,8 +39,9 @@ func Kinds() []cluster.Kind {
 const helmTimeout = 5 * time.Minute
 
 const (
-	sourceHelm     = "Helm: release states, pkg/release"
-	sourcePatch    = "Helm pkg/kube: custom resources are patched from the old manifest to the new one"
+	sourceHelm  = "Helm: release states, pkg/release"
+	sourcePatch = "Helm pkg/kube: custom resources are patched from the old manifest to the new one, whatever is in " +
+		"the cluster"
 	sourceOperator = "gpu-operator controllers/object_controls.go"
 )
 

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
@@ -39,8 +40,7 @@ func (j *judge) policies() {
 	for i, p := range policies {
 		v := j.resource("cluster-policy", "ClusterPolicy", p)
 		if i > 0 {
-			v.State = report.Warning
-			v.Reason = fmt.Sprintf("ClusterPolicy/%s is older and in force; the operator ignores this one", policies[0].GetName())
+			v.Say(report.Warning, "ClusterPolicy/%s is older and in force; the operator ignores this one", policies[0].GetName())
 			v.Fix = "kubectl delete clusterpolicy " + p.GetName()
 		}
 		j.add(v)
@@ -48,8 +48,7 @@ func (j *judge) policies() {
 	for i := range j.GPUClusters {
 		v := j.resource("gpu-cluster", "GPUCluster", &j.GPUClusters[i])
 		if len(policies) > 0 {
-			v.State = report.Failed
-			v.Reason = fmt.Sprintf("GPUCluster and ClusterPolicy/%s exclude each other: the operator serves neither", policies[0].GetName())
+			v.Say(report.Failed, "GPUCluster and ClusterPolicy/%s exclude each other: the operator serves neither", policies[0].GetName())
 			v.Fix = "kubectl delete gpucluster " + j.GPUClusters[i].GetName() + "  # or delete the ClusterPolicy"
 		}
 		j.add(v)
@@ -97,8 +96,7 @@ func (j *judge) operator() {
 	case len(j.ClusterPolicies) == 0 && len(j.GPUClusters) == 0:
 		return
 	default:
-		v.State = report.Failed
-		v.Reason = fmt.Sprintf("no pod with the label app=gpu-operator runs in namespace %s: what the custom resources say is not carried out", j.Namespace)
+		v.Say(report.Failed, "no pod with the label app=gpu-operator runs in namespace %s: what the custom resources say is not carried out", j.Namespace)
 		v.Fix = fmt.Sprintf("kubectl get deployment -n %s gpu-operator", j.Namespace)
 		v.Evidence = j.listed(cluster.Pods, "none of %d has the label app=gpu-operator", len(j.Pods))
 	}
@@ -111,40 +109,38 @@ func (j *judge) resource(id, kind string, u *unstructured.Unstructured) report.R
 	state, _, _ := unstructured.NestedString(u.Object, "status", "state")
 	ready, failed := condition(u, "Ready"), condition(u, "Error")
 	v.Evidence = report.Seen("status", v.Subject, "state=%s", state)
-	for _, c := range []status{ready, failed} {
-		if c.reason != "" || c.message != "" {
-			v.Evidence.Text += fmt.Sprintf(", %s: %s", c.reason, c.message)
-			v.Evidence.Time = c.since
+	for _, c := range []metav1.Condition{ready, failed} {
+		if c.Reason != "" || c.Message != "" {
+			v.Evidence.Text += fmt.Sprintf(", %s: %s", c.Reason, c.Message)
+			v.Evidence.Time = c.LastTransitionTime.Time
 		}
 	}
 	describe := fmt.Sprintf("kubectl describe %s %s", strings.ToLower(kind), u.GetName())
-	if failed.reason == "ConflictingNodeSelector" {
-		// releases before v26.7.0 leave the state at what it was
-		v.State, v.Since, v.Source = report.Failed, failed.since, sourceDriver
-		v.Reason = "the operator does not carry the resource out, whatever its state: " + cmp.Or(failed.message, failed.reason)
+	if failed.Reason == "ConflictingNodeSelector" {
+		// releases before v26.7.0 leave the state as it was
+		v.State, v.Since, v.Source = report.Failed, failed.LastTransitionTime.Time, sourceDriver
+		v.Reason = "the operator does not carry the resource out, whatever its state: " + cmp.Or(failed.Message, failed.Reason)
 		v.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
 		return v
 	}
 	switch state {
 	case "ready":
-		v.Reason, v.Since = "the state is ready", ready.since
-		switch ready.reason {
+		v.Reason, v.Since = "the state is ready", ready.LastTransitionTime.Time
+		switch ready.Reason {
 		case "NFDLabelsMissing":
-			v.State = report.Failed
-			v.Reason = "the state is ready, and says nothing: no node has labels of Node Feature Discovery, so the operator knows of no GPU"
+			v.Say(report.Failed, "the state is ready, and says nothing: no node has labels of Node Feature Discovery, so the operator knows of no GPU")
 			v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 		case "NoGPUNodes":
-			v.State = report.Warning
-			v.Reason = "the state is ready, and says nothing: the operator found no node with a GPU"
+			v.Say(report.Warning, "the state is ready, and says nothing: the operator found no node with a GPU")
 			v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present," + labelPresent
 		}
 	case "notReady":
-		v.State, v.Since, v.Fix = report.Waiting, failed.since, describe
+		v.State, v.Since, v.Fix = report.Waiting, failed.LastTransitionTime.Time, describe
 		v.Reason = "the state is notReady"
-		if failed.message != "" {
-			v.Reason += ": " + failed.message
+		if failed.Message != "" {
+			v.Reason += ": " + failed.Message
 		}
-		if failed.reason == "ReconcileFailed" || failed.reason == "PrerequisiteNotMet" {
+		if failed.Reason == "ReconcileFailed" || failed.Reason == "PrerequisiteNotMet" {
 			v.State = report.Failed
 		}
 	case "ignored":
@@ -164,27 +160,18 @@ func (j *judge) resource(id, kind string, u *unstructured.Unstructured) report.R
 	return v
 }
 
-// A status is one condition of a custom resource.
-type status struct {
-	reason, message string
-	since           time.Time
-}
-
 // condition returns the condition of a type where it is True.
-func condition(u *unstructured.Unstructured, kind string) status {
-	all, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	for _, item := range all {
-		c, _ := item.(map[string]any)
-		if c["type"] != kind || c["status"] != "True" {
-			continue
-		}
-		reason, _ := c["reason"].(string)
-		message, _ := c["message"].(string)
-		at, _ := c["lastTransitionTime"].(string)
-		since, _ := time.Parse(time.RFC3339, at)
-		return status{reason, message, since}
+func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
+	var of struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
 	}
-	return status{}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &of)
+	if c := meta.FindStatusCondition(of.Status.Conditions, kind); err == nil && c != nil && c.Status == metav1.ConditionTrue {
+		return *c
+	}
+	return metav1.Condition{}
 }
 
 // discovery judges whether GPU nodes can be known at all.
@@ -207,16 +194,13 @@ func (j *judge) discovery() {
 	}
 	switch gpus := len(j.gpu); {
 	case gpus == 0 && labeled == 0:
-		v.State = report.Failed
-		v.Reason = fmt.Sprintf("none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU", len(j.Nodes))
+		v.Say(report.Failed, "none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU", len(j.Nodes))
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	case gpus == 0:
-		v.State = report.Warning
-		v.Reason = fmt.Sprintf("%d of %d nodes are labeled, and none has a GPU of NVIDIA (PCI vendor 10de)", labeled, len(j.Nodes))
+		v.Say(report.Warning, "%d of %d nodes are labeled, and none has a GPU of NVIDIA (PCI vendor 10de)", labeled, len(j.Nodes))
 		v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
 	case labeled == 0:
-		v.State = report.Warning
-		v.Reason = fmt.Sprintf("no node has a label of Node Feature Discovery; the operator finds no new GPU node, and %d known ones stay as they are", gpus)
+		v.Say(report.Warning, "no node has a label of Node Feature Discovery; the operator finds no new GPU node, and %d known ones stay as they are", gpus)
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	default:
 		v.Reason = fmt.Sprintf("%d of %d nodes are labeled, %d have a GPU", labeled, len(j.Nodes), gpus)

@@ -16,8 +16,8 @@ import (
 type sharingConfigs struct {
 	// name is the ConfigMap's, deflt the config of nodes without a label.
 	name, deflt string
-	// configs are by their key in the ConfigMap; nil where it could not be read or is not there. findings are
-	// what is wrong with each.
+	// configs are by their key in the ConfigMap; nil where it could not be read or is not there. findings are the
+	// mistakes in each.
 	configs  map[string]*sharing.Config
 	findings map[string][]report.Row
 	// changed is when the data was last written; zero where that is not known.
@@ -117,8 +117,8 @@ type migFile struct {
 	findings []report.Row
 }
 
-// migFile is the file in the first ConfigMap that there is: the one that the ClusterPolicy names, what the manager has
-// made of the node's own GPUs, or the operator's default. It is nil without one.
+// migFile is the file in the first of these ConfigMaps: the ClusterPolicy's, the manager's own of the node's GPUs, the
+// operator's default. It is nil without one.
 func (w *nodeJudge) migFile() *migFile {
 	for _, name := range mig.ConfigMaps(w.kube.Name, w.text("migManager.config.name")) {
 		if m := w.maps[name]; m != nil {

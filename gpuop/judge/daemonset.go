@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
@@ -79,34 +81,24 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	unavailable := max(s.NumberUnavailable, s.DesiredNumberScheduled-s.NumberReady)
 	switch {
 	case s.ObservedGeneration < set.Generation:
-		v.State, v.Reason = report.Waiting, "the DaemonSet was changed, and its controller has not looked at the change"
+		v.Say(report.Waiting, "the DaemonSet was changed, and its controller has not looked at the change")
 	case s.DesiredNumberScheduled == 0:
 		j.desiresNone(&v, set, present)
 	case s.CurrentNumberScheduled < s.DesiredNumberScheduled && j.refused(set) != nil:
 		j.refused(set).explain(&v)
 	case unavailable > 0:
-		v.State = report.Waiting
-		v.Reason = fmt.Sprintf("%d of %d pods are ready; the rows of the nodes say what the others wait for", s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
-		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, selector(set))
+		v.Say(report.Waiting, "%d of %d pods are ready; the rows of the nodes say what the others wait for", s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
+		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector))
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled && set.Spec.UpdateStrategy.Type == "OnDelete":
-		v.State = report.Waiting
-		v.Reason = fmt.Sprintf("%d of %d pods run the DaemonSet's present form; the others are replaced when the driver upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
+		v.Say(report.Waiting, "%d of %d pods run the DaemonSet's present form; the others are replaced when the driver upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
 		v.Fix, v.Source = "kubectl get nodes -L "+labelUpgrade, sourceUpgrade
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
-		v.State = report.Waiting
-		v.Reason = fmt.Sprintf("%d of %d pods run the DaemonSet's present form: a rollout is under way", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
+		v.Say(report.Waiting, "%d of %d pods run the DaemonSet's present form: a rollout is under way", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
 		v.Fix = fmt.Sprintf("kubectl rollout status -n %s daemonset/%s", set.Namespace, set.Name)
 	default:
 		v.Reason = fmt.Sprintf("%d of %d pods are ready", s.NumberReady, s.DesiredNumberScheduled)
 	}
 	j.add(v)
-}
-
-func selector(set operandSet) string {
-	if set.Spec.Selector == nil {
-		return "app=" + set.Name
-	}
-	return join(set.Spec.Selector.MatchLabels)
 }
 
 // desiresNone says why a DaemonSet wants no pod at all. The operator takes such a DaemonSet for
@@ -207,21 +199,10 @@ func deployFirst(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-func join(labels map[string]string) string {
-	var terms []string
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		terms = append(terms, key+"="+labels[key])
-	}
-	return strings.Join(terms, ",")
-}
+func join(all map[string]string) string { return labels.Set(all).String() }
 
-func matches(wanted, labels map[string]string) bool {
-	for key, value := range wanted {
-		if found, ok := labels[key]; !ok || found != value {
-			return false
-		}
-	}
-	return true
+func matches(wanted, have map[string]string) bool {
+	return labels.SelectorFromSet(wanted).Matches(labels.Set(have))
 }
 
 // blockingTaint is the first taint of a node that keeps the DaemonSet's pod off it; nil where none

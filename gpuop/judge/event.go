@@ -90,7 +90,7 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 	return nil
 }
 
-// explain makes a row one that has failed for the cause.
+// explain makes a row fail for the cause.
 func (d *diagnosis) explain(v *report.Row) {
 	v.State, v.Reason, v.Fix, v.Source, v.Cause, v.Evidence = report.Failed, d.reason, d.next, d.source, d.cause, d.evidence
 }
@@ -103,7 +103,7 @@ func (j *judge) refused(set operandSet) *diagnosis {
 	return nil
 }
 
-// refusals are rows for what keeps the API server from taking the operands' pods, by its own events; one for
+// refusals are rows for the reasons for which the API server takes no pods of the operands, by its own events; one for
 // each cause.
 func (j *judge) refusals() {
 	for _, set := range j.sets {
@@ -111,7 +111,7 @@ func (j *judge) refusals() {
 		if d == nil || set.Status.CurrentNumberScheduled >= set.Status.DesiredNumberScheduled {
 			continue
 		}
-		// what the namespace's own row says already has the event there
+		// the namespace's own row takes the event
 		kind, _, _ := strings.Cut(d.cause, " ")
 		i := slices.IndexFunc(j.rows, func(v report.Row) bool {
 			return v.State == report.Failed && (kind == "pod-security" && v.ID == "pod-security" || kind == "quota" && v.ID == "priority-quota")

@@ -70,10 +70,10 @@ const (
 type Options struct {
 	// Table has the facts of the chart.
 	Table *chart.Table
-	// Release is the chart's release; zero means the one that is installed, and else the newest.
+	// Release is the chart's release; zero means the installed one, and else the newest.
 	Release chart.Version
-	// Values are the values files, the last of which wins; none means those of the ClusterPolicy that
-	// is installed, and else the chart's defaults.
+	// Values are the values files, and the last wins; none means those of the installed ClusterPolicy, and else the
+	// chart's defaults.
 	Values []map[string]any
 }
 
@@ -171,8 +171,7 @@ func (j *judge) run() []report.Row {
 	return rows
 }
 
-// conclude makes a ClusterPolicy that waits for operands one that has failed where an operand has:
-// no waiting ends that.
+// conclude fails a ClusterPolicy that waits for an operand that has failed: no waiting ends that.
 func (j *judge) conclude() {
 	i := slices.IndexFunc(j.rows, func(v report.Row) bool { return v.ID == "cluster-policy" && v.State == report.Waiting })
 	if i >= 0 && slices.ContainsFunc(j.rows, func(v report.Row) bool {
@@ -182,15 +181,7 @@ func (j *judge) conclude() {
 	}
 }
 
-// Settled reports whether waiting longer can bring nothing: no row waits and none failed. Rows that
-// are unknown or a warning do not change by themselves.
-func Settled(rows []report.Row) bool {
-	return !slices.ContainsFunc(rows, func(v report.Row) bool {
-		return v.State == report.Waiting || v.State == report.Failed
-	})
-}
-
-// judge holds the state with what finds its way in it.
+// judge holds the state with indexes of it.
 type judge struct {
 	*cluster.State
 	Options
@@ -350,7 +341,7 @@ func toleratedBy(d *appsv1.DaemonSet) []node.Toleration {
 	return out
 }
 
-// taintsOf are the taints of a node that stay: the DaemonSet controller tolerates those that Kubernetes sets on
+// taintsOf are the taints of a node that stay: the DaemonSet controller tolerates the taints that Kubernetes sets on
 // trouble.
 func taintsOf(n *corev1.Node) []node.Taint {
 	var out []node.Taint
@@ -362,8 +353,8 @@ func taintsOf(n *corev1.Node) []node.Taint {
 	return out
 }
 
-// lacks reports whether what is judged of a kind could not be read. A part of a list is enough where
-// it holds the operator's namespace, or nodes.
+// lacks reports whether a kind could not be read. A part of a list is enough where it holds the operator's namespace,
+// or nodes.
 func (j *judge) lacks(kind cluster.Kind) bool {
 	m := j.Lacks(kind)
 	switch {
@@ -393,7 +384,7 @@ func (j *judge) unread() {
 		case m.Why == cluster.Unread && !j.needed(kind):
 			continue
 		case m.Why == cluster.Partial && j.by == verify && !j.lacks(kind):
-			continue // what is there is enough
+			continue // the part is enough
 		case m.Why == cluster.Partial && j.by == verify:
 			v.State = report.Unknown
 		}
@@ -488,8 +479,8 @@ func owners(fields []metav1.ManagedFieldsEntry, path ...string) []time.Time {
 }
 
 // labelWritten returns the latest time at which a label of a node got its value; zero if unknown.
-// A client that changes a value takes it from those that owned it, so that every owner has seen this
-// value: the earliest of their times is the nearest.
+// A client that changes a value takes it from its owners, so that every owner has seen this value: the earliest of
+// their times is the nearest.
 func labelWritten(n *corev1.Node, label string) time.Time {
 	times := owners(n.ManagedFields, "metadata", "labels", label)
 	if len(times) == 0 {

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,8 +37,8 @@ type planner struct {
 	config string
 }
 
-// Prepare judges a change of the node's MIG config before it begins: the rows are the blockers (Failed), what could not
-// be judged, and what is predicted. The error wraps ErrNode.
+// Prepare judges a change of the node's MIG config before it begins: the rows are the blockers (Failed), the questions
+// left open, and the prediction. The error wraps ErrNode.
 func Prepare(s *cluster.State, o Options, name, config string) ([]report.Row, error) {
 	i := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name })
 	if i < 0 {
@@ -71,11 +72,6 @@ func Nearest(s *cluster.State, name string) string {
 		return ", did you mean " + near + "?"
 	}
 	return ""
-}
-
-// Blocked reports whether something stands in the way of a change.
-func Blocked(rows []report.Row) bool {
-	return slices.ContainsFunc(rows, func(v report.Row) bool { return v.State == report.Failed })
 }
 
 func (p *planner) report(state report.State, id, subject, reason, next, source string) {
@@ -180,8 +176,8 @@ func (p *planner) file() bool {
 		return false
 	}
 	for _, each := range f.findings {
-		// what does not fit is judged against this node's GPUs, and in other configs it does no harm; what
-		// cannot be read at all keeps the manager from reading the file
+		// a config is judged against this node's GPUs below, and other configs do no harm; an error in the file itself
+		// keeps the manager from reading it
 		if each.State == report.Note || each.ID == "mig-does-not-fit" || each.ID == "mig-coverage" || f.config != nil && each.State != report.Failed {
 			continue
 		}
@@ -260,15 +256,9 @@ func (p *planner) gpus() ([]mig.GPU, error) {
 	return nil, fmt.Errorf("the labels count %s MIG devices, and the config in force (%q) does not say how many of them are one GPU", p.kube.Labels[mig.WholeGPU+".count"], config)
 }
 
-// predict adds rows of the node's future resources and labels.
+// predict adds rows of the node's future resources.
 func (p *planner) predict(before, after []mig.GPU) {
-	strategy := p.text("mig.strategy")
-	if strategy == "" {
-		strategy = p.kube.Labels["nvidia.com/mig.strategy"]
-	}
-	if strategy == "" {
-		strategy = mig.StrategySingle
-	}
+	strategy := cmp.Or(p.text("mig.strategy"), p.kube.Labels["nvidia.com/mig.strategy"], mig.StrategySingle)
 	config, starts := p.shared()
 	if !starts {
 		return
@@ -282,57 +272,36 @@ func (p *planner) predict(before, after []mig.GPU) {
 	mode := ""
 	if !slices.EqualFunc(before, after, func(a, b mig.GPU) bool { return a.Enabled == b.Enabled }) {
 		mode = "; the MIG mode changes, for which no program at all may use the GPUs"
-		if p.reboots() {
+		env, _ := p.set("migManager.env").([]any)
+		if slices.ContainsFunc(env, func(e any) bool {
+			m, _ := e.(map[string]any)
+			return m["name"] == "WITH_REBOOT" && m["value"] == "true"
+		}) {
 			p.add(report.Row{
-				ID: "mig-reboot", State: report.Warning, Subject: "WITH_REBOOT", Source: sourceMIG, Evidence: p.setting("migManager.env"),
-				Reason: "the MIG manager restarts the node where it cannot change the MIG mode: every pod on it ends",
-				Fix:    "kubectl drain " + p.kube.Name + " --ignore-daemonsets",
+				ID: "mig-reboot", State: report.Warning, Subject: "WITH_REBOOT", Source: sourceMIG,
+				Reason:   "the MIG manager restarts the node where it cannot change the MIG mode: every pod on it ends",
+				Fix:      "kubectl drain " + p.kube.Name + " --ignore-daemonsets",
+				Evidence: p.setting("migManager.env"),
 			})
 		}
 	}
-	p.report(report.Note, "mig-predicted", "allocatable", fmt.Sprintf("%s, now %s, under mig.strategy=%s%s", amounts(prediction.Resources), amounts(resourcesOf(p.kube)), strategy, mode), "", sourceDevices)
-	var labels []string
-	for _, name := range []string{labelProduct, mig.WholeGPU + ".count", mig.WholeGPU + ".replicas"} {
-		if now, found := p.kube.Labels[name]; found && now != prediction.Labels[name] {
-			labels = append(labels, fmt.Sprintf("%s=%s, now %s", name, prediction.Labels[name], now))
-		}
+	now := map[string]int{}
+	for name, q := range p.kube.Status.Allocatable {
+		now[string(name)] = int(q.Value())
 	}
-	if len(labels) > 0 {
-		p.report(report.Note, "mig-predicted", "labels", strings.Join(labels, "; "), "", sourceDevices)
-	}
+	p.report(report.Note, "mig-predicted", "allocatable", fmt.Sprintf("%s, now %s, under mig.strategy=%s%s",
+		amounts(prediction.Resources), amounts(now), strategy, mode), "", sourceDevices)
 }
 
-// resourcesOf returns the allocatable GPU resources of a node.
-func resourcesOf(n *corev1.Node) map[string]int {
-	all := map[string]int{}
-	for name, q := range n.Status.Allocatable {
-		if isDevice(string(name)) && q.Value() > 0 {
-			all[string(name)] = int(q.Value())
-		}
-	}
-	return all
-}
-
-// amounts names resources: "7 nvidia.com/mig-1g.10gb".
+// amounts names devices: "7 nvidia.com/mig-1g.10gb".
 func amounts(all map[string]int) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if all[name] > 0 {
+		if all[name] > 0 && isDevice(name) {
 			words = append(words, fmt.Sprintf("%d %s", all[name], name))
 		}
 	}
-	if len(words) == 0 {
-		return "no device"
-	}
-	return strings.Join(words, ", ")
-}
-
-func (p *planner) reboots() bool {
-	env, _ := p.set("migManager.env").([]any)
-	return slices.ContainsFunc(env, func(e any) bool {
-		m, _ := e.(map[string]any)
-		return m["name"] == "WITH_REBOOT" && m["value"] == "true"
-	})
+	return cmp.Or(strings.Join(words, ", "), "no device")
 }
 
 // shared is the device plugin's config of the node; starts is false where the plugin will not start,
@@ -382,7 +351,7 @@ func (p *planner) holders() {
 		case how == "" || strings.HasPrefix(how, "/run"):
 			continue
 		case daemon && selects && p.kube.Labels[labelClient] != "" && p.evictsClients():
-			v.State, v.Reason = report.OK, fmt.Sprintf("it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, labelClient)
+			v.Say(report.OK, "it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, labelClient)
 		default:
 			why := "the MIG manager takes away pods of DaemonSets alone"
 			if daemon && !p.evictsClients() {
@@ -438,7 +407,7 @@ func held(q *corev1.Pod) string {
 const firstEvicting = "v0.15.0"
 
 // evictsClients reports whether the MIG manager takes away pods of others that select the client's label. A manager
-// whose version the ClusterPolicy does not say is taken for one that does.
+// of unknown version is taken for a new one.
 func (p *planner) evictsClients() bool {
 	first, _ := chart.ParseVersion(firstEvicting)
 	v, err := chart.ParseVersion(p.text("migManager.version"))
@@ -463,7 +432,7 @@ func (p *planner) room() {
 		Evidence: report.Seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
 	}
 	if !p.kube.Spec.Unschedulable {
-		v.State, v.Reason = report.Note, "the node is not cordoned: a new pod may take a GPU before the change begins"
+		v.Say(report.Note, "the node is not cordoned: a new pod may take a GPU before the change begins")
 		v.Fix = "kubectl cordon " + p.kube.Name
 	}
 	p.add(v)

@@ -94,7 +94,7 @@ func (w *nodeJudge) ready() bool {
 		}
 		v.State, v.Since = report.Failed, c.LastTransitionTime.Time
 		if w.by == preflight {
-			v.State = report.Warning // what is to be installed waits for it
+			v.State = report.Warning // the installation waits for it
 		}
 		v.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
 		v.Fix = "kubectl describe node " + w.kube.Name
@@ -106,8 +106,7 @@ func (w *nodeJudge) ready() bool {
 	if !w.kube.Spec.Unschedulable {
 		return true
 	}
-	v.State = report.Note
-	v.Reason = "the node is cordoned: it takes no new pods but those of DaemonSets"
+	v.Say(report.Note, "the node is cordoned: it takes no new pods but those of DaemonSets")
 	v.Fix = "kubectl uncordon " + w.kube.Name
 	if w.upgrading() {
 		v.Reason, v.Fix = "the node is cordoned: the driver upgrade did that, and takes it back at its end", ""
@@ -188,12 +187,10 @@ func (w *nodeJudge) upgrade() bool {
 	case state == "upgrade-done":
 		v.Reason, v.Fix = "no driver upgrade is under way", ""
 	case none != "":
-		v.State = report.Warning
-		v.Reason = fmt.Sprintf("%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state, none)
+		v.Say(report.Warning, "%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state, none)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + labelUpgrade + "-"
 	case state != "upgrade-failed" && w.kube.Labels[labelSkip] == "true":
-		v.State = report.Note
-		v.Reason = fmt.Sprintf("%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
+		v.Say(report.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + labelSkip + "-"
 	case state == "upgrade-failed":
 		v.State = report.Failed
@@ -204,8 +201,7 @@ func (w *nodeJudge) upgrade() bool {
 		v.Reason = fmt.Sprintf("%s: %s", state, meaning)
 		v.Fix = "kubectl get pods -A -o wide --field-selector spec.nodeName=" + w.kube.Name
 	default:
-		v.State = report.Unknown
-		v.Reason = fmt.Sprintf("the state %q is not one of the upgrade controller", state)
+		v.Say(report.Unknown, "the state %q is not one of the upgrade controller", state)
 	}
 	w.add(v)
 	return true
@@ -253,11 +249,9 @@ func (w *nodeJudge) mig() bool {
 	case state == "success":
 		v.Reason, v.Fix = fmt.Sprintf("the MIG manager says that %q is applied", config), ""
 	case state == "failed":
-		v.State = report.Failed
-		v.Reason = fmt.Sprintf("the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a GPU is not covered", config)
+		v.Say(report.Failed, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a GPU is not covered", config)
 	case state == "pending" && !v.Since.IsZero() && w.At.Sub(v.Since) > migPatience:
-		v.State = report.Failed
-		v.Reason = fmt.Sprintf("the MIG config %q is pending %s, and the MIG manager waits for pods for %s at most: it has most likely given up, and the state stays", config, age, migPatience)
+		v.Say(report.Failed, "the MIG config %q is pending %s, and the MIG manager waits for pods for %s at most: it has most likely given up, and the state stays", config, age, migPatience)
 		w.stuck = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, LabelMIG, w.kube.Name, LabelMIG, config)
 		v.Fix = w.stuck
 	case state == "pending":
@@ -270,11 +264,9 @@ func (w *nodeJudge) mig() bool {
 	case state == "" && w.kube.Labels[deployPrefix+"mig-manager"] == "" && w.kube.Labels[labelCapable] == "false":
 		return true
 	case state == "":
-		v.State = report.Waiting
-		v.Reason = fmt.Sprintf("the MIG config %q is requested, and the MIG manager has written no state", config)
+		v.Say(report.Waiting, "the MIG config %q is requested, and the MIG manager has written no state", config)
 	default:
-		v.State = report.Unknown
-		v.Reason = fmt.Sprintf("the state %q is not one of the MIG manager", state)
+		v.Say(report.Unknown, "the state %q is not one of the MIG manager", state)
 	}
 	w.add(v)
 	return true
@@ -330,15 +322,14 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 	switch {
 	case node.Paused(value):
 		w.paused(key, value)
-		return // no link of the chain: what pauses it has a row of its own
+		return // no link of the chain: the change that pauses it has a row of its own
 	case set.component == "driver" && value == preInstalled:
 		v.State, v.Fix, v.Source = report.OK, "", sourceManager
 		v.Reason = "the label is pre-installed: the driver manager found a driver of the node's own, and the node runs no driver container"
 		w.add(v)
 		return
 	case value == "false":
-		v.State = report.Note
-		v.Reason = "the label is false: an administrator keeps the operand off the node"
+		v.Say(report.Note, "the label is false: an administrator keeps the operand off the node")
 		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 	case found && value == "":
 		v.Reason = "the label is empty, which selects nothing: the driver manager writes that when it pauses an operand that was not there; releases before v26.7 leave it"
@@ -363,59 +354,44 @@ func (w *nodeJudge) wantsContainers() bool {
 	return w.policy != nil && w.kube.Labels[labelPresent] == "true" && !w.forMachines(w.kube)
 }
 
-// A pause keeps an operand away from a node for a while, by a word in the value of its deploy label.
-type pause struct {
-	word, change string
-	// state is the label that says how the change goes; done and failed are its values at the end.
-	state        string
-	done, failed string
-	// app and container write the log of the change.
-	app, container string
-}
-
-var pauses = []pause{
-	{"mig-change", "the MIG change", labelMIGState, "success", "failed", "nvidia-mig-manager", "nvidia-mig-manager"},
-	{"vgpu-change", "the change of vGPU devices", labelVGPUDone, "success", "failed", "nvidia-vgpu-device-manager", "nvidia-vgpu-device-manager"},
-	{"cc-mode-change", "the change of the confidential computing mode", "", "", "", "nvidia-cc-manager", "nvidia-cc-manager"},
-	{"driver-upgrade", "the driver upgrade", labelUpgrade, "", "upgrade-failed", "", "k8s-driver-manager"},
-}
-
-// paused judges a label that pauses an operand. The driver manager appends its pause to another.
+// paused judges a label that pauses an operand: paused-for-mig-change, paused-for-vgpu-change, paused-for-cc-mode-change.
+// The driver manager appends its paused-for-driver-upgrade to another.
 func (w *nodeJudge) paused(key, value string) {
-	v := report.Row{ID: node.RulePaused, State: report.Waiting, Subject: key, Since: labelWritten(w.kube, key), Source: sourceLabels}
-	var purposes []string
+	v := report.Row{
+		ID: node.RulePaused, State: report.Waiting, Subject: key, Since: labelWritten(w.kube, key), Source: sourceLabels,
+	}
+	var changes []string
 	for word := range strings.SplitSeq(value, "_") {
-		if purpose, found := strings.CutPrefix(word, "paused-for-"); found {
-			purposes = append(purposes, strings.NewReplacer("mig", "MIG", "vgpu", "vGPU", "cc-", "CC ", "-", " ").Replace(purpose))
+		if change, found := strings.CutPrefix(word, "paused-for-"); found {
+			change = strings.NewReplacer("mig", "MIG", "vgpu", "vGPU", "cc-", "CC ", "-", " ").Replace(change)
+			changes = append(changes, "the "+change)
 		}
 	}
 	end := "is"
-	if len(purposes) > 1 {
+	if len(changes) > 1 {
 		end = "are"
 	}
-	v.Reason = fmt.Sprintf("the label is %s: the pod is away until the %s %s over", value, strings.Join(purposes, " and the "), end)
-	for _, p := range slices.Backward(pauses) {
-		if value != "paused-for-"+p.word && !(p.app == "" && strings.Contains(value, "paused-for-"+p.word)) {
-			continue
-		}
-		state := w.kube.Labels[p.state]
-		switch {
-		case p.app == "" && state == p.failed:
-			v.State, v.Reason = report.Failed, fmt.Sprintf("the label is %s, and %s has failed: the pod stays away", value, p.change)
-			v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
-		case p.app == "":
-			w.changing = p.change
-			v.Fix = fmt.Sprintf("kubectl logs -n %s -l app.kubernetes.io/component=nvidia-driver -c %s --tail=100", w.Namespace, p.container)
-		case p.state != "" && (state == p.done || state == p.failed):
-			v.State, v.Reason = report.Failed, fmt.Sprintf("the label is %s, and %s has ended (%s): nothing takes the pause back", value, p.change, state)
-			v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
-		case p.state == labelMIGState && w.stuck != "":
-			v.State, v.Fix = report.Failed, w.stuck
-			v.Reason = fmt.Sprintf("the label is %s, and the MIG change is stuck: nothing takes the pause back", value)
-		default:
-			w.changing, v.Fix = p.change, w.logOf(p.app, p.container)
-		}
-		break
+	v.Reason = fmt.Sprintf("the label is %s: the pod is away until %s %s over", value, strings.Join(changes, " and "), end)
+	upgrading := strings.Contains(value, "paused-for-driver-upgrade")
+	states := map[string]string{"paused-for-mig-change": labelMIGState, "paused-for-vgpu-change": labelVGPUDone}
+	switch state := w.kube.Labels[states[value]]; {
+	case upgrading && w.kube.Labels[labelUpgrade] == "upgrade-failed":
+		v.Say(report.Failed, "the label is %s, and the driver upgrade has failed: the pod stays away", value)
+		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
+	case upgrading:
+		w.changing = "the driver upgrade"
+		v.Fix = fmt.Sprintf("kubectl logs -n %s -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100",
+			w.Namespace)
+	case state == "success" || state == "failed":
+		v.State, v.Fix = report.Failed, "kubectl label node "+w.kube.Name+" "+key+"=true --overwrite"
+		v.Reason = fmt.Sprintf("the label is %s, and %s has ended (%s): nothing takes the pause back", value, changes[0], state)
+	case value == "paused-for-mig-change" && w.stuck != "":
+		v.State, v.Fix = report.Failed, w.stuck
+		v.Reason = fmt.Sprintf("the label is %s, and the MIG change is stuck: nothing takes the pause back", value)
+	case value == "paused-for-mig-change":
+		w.changing, v.Fix = changes[0], w.migLog()
+	case len(changes) > 0:
+		w.changing = changes[0]
 	}
 	w.add(v)
 }
@@ -427,14 +403,14 @@ func (w *nodeJudge) pod(set operandSet) {
 	}
 	l := link{component: set.component}
 	for _, p := range w.operandPods {
-		// while a pod is replaced the one that stays counts
+		// while a pod is replaced its successor counts
 		if ownedBy(p, set) && (l.pod == nil || l.pod.DeletionTimestamp != nil) {
 			l.pod, l.podState = p, podStateOf(p)
 		}
 	}
 	l.ID, l.Subject, l.Source = "operand", set.component, sourceAssets
 	if l.pod == nil {
-		l.State, l.Reason = report.Waiting, "the node is to run it, and has no pod of it"
+		l.Say(report.Waiting, "the node is to run it, and has no pod of it")
 		l.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 		l.Evidence = w.listed(cluster.Pods, "none of DaemonSet/%s on %s", set.Name, w.kube.Name)
 		if taint := blockingTaint(set, w.kube); taint != nil {
@@ -489,7 +465,7 @@ func (w *nodeJudge) sandbox(l *link) {
 			return
 		}
 	}
-	// what an event says of the pod goes on the reason
+	// the cause of an event goes on the reason
 	explain := func(d *diagnosis) {
 		reason, source := l.Reason, l.Source
 		d.explain(&l.Row)
@@ -560,7 +536,7 @@ func (w *nodeJudge) validated(l *link) {
 }
 
 // ownDriver is a row for a driver that an operand waits for, on a node that runs no driver pod: one of its own,
-// or one that no DaemonSet brings. The rows of the node's operands begin at first.
+// or none that a DaemonSet brings. The rows of the node's operands begin at first.
 func (w *nodeJudge) ownDriver(first int) {
 	waits := slices.IndexFunc(w.links, func(l link) bool { return l.blames == "driver" && bad(l) })
 	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.links, func(l link) bool { return l.component == "driver" && (l.pod != nil || bad(l)) }) {
@@ -579,14 +555,10 @@ func (w *nodeJudge) ownDriver(first int) {
 	} else {
 		v.Source, v.Fix = sourceLabels, w.operatorLog()
 		v.Reason = "no DaemonSet of the driver selects the node"
-		var selected []string
 		for _, set := range w.sets {
 			if set.component == "driver" {
-				selected = append(selected, w.unlike(set))
+				v.Reason += "; " + w.unlike(set)
 			}
-		}
-		if len(selected) > 0 {
-			v.Reason += ": " + some(selected)
 		}
 	}
 	v = w.own(v)
@@ -599,11 +571,8 @@ func (w *nodeJudge) unlike(set operandSet) string {
 	var terms []string
 	selector := set.Spec.Template.Spec.NodeSelector
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
-		switch value, found := w.kube.Labels[key]; {
-		case !found:
-			terms = append(terms, fmt.Sprintf("%s=%s, which the node lacks", key, selector[key]))
-		case value != selector[key]:
-			terms = append(terms, fmt.Sprintf("%s=%s, and the node has %s", key, selector[key], value))
+		if have := w.kube.Labels[key]; have != selector[key] {
+			terms = append(terms, fmt.Sprintf("%s=%s, and the node has %q", key, selector[key], have))
 		}
 	}
 	return fmt.Sprintf("DaemonSet/%s selects %s", set.Name, strings.Join(terms, "; "))
@@ -641,7 +610,7 @@ func (w *nodeJudge) firstBroken() *report.Row {
 	return v
 }
 
-// resources judges what the node offers, by what its labels contradict and by what is predicted.
+// resources judges the resources of the node against its labels and the prediction.
 func (w *nodeJudge) resources() bool {
 	if w.policy == nil && len(w.GPUClusters) > 0 {
 		return true // the DRA stack offers devices in ResourceSlices, and has no GPU Feature Discovery
@@ -663,8 +632,7 @@ func (w *nodeJudge) resources() bool {
 		case f.ID == node.RuleCount:
 			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
 			if depends = w.of.Allocatable[f.Subject] == "0"; depends {
-				v.State = report.Failed
-				v.Reason = fmt.Sprintf("none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", w.of.Capacity[f.Subject])
+				v.Say(report.Failed, "none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", w.of.Capacity[f.Subject])
 			}
 		}
 		if depends && settling != "" {
@@ -684,15 +652,7 @@ func (w *nodeJudge) resources() bool {
 
 // found is the row of a finding about a node or a file.
 func found(f report.Row) report.Row {
-	v := report.Row{ID: f.ID, State: report.Warning, Subject: f.Subject, Reason: f.Reason, Fix: f.Fix, Source: f.Source}
-	switch f.State {
-	case report.Failed:
-		v.State = report.Failed
-	case report.Note:
-		v.State = report.Note
-	case report.Warning:
-	}
-	return v
+	return report.Row{ID: f.ID, State: f.State, Subject: f.Subject, Reason: f.Reason, Fix: f.Fix, Source: f.Source}
 }
 
 // settling names a change that is under way, after which the resources may come right; empty

@@ -44,8 +44,7 @@ func podStateOf(p *corev1.Pod) (s podState) {
 		s.Reason = "the pod is ending"
 		return s
 	case status.Phase == corev1.PodFailed:
-		s.State = report.Failed
-		s.Reason = fmt.Sprintf("the pod has failed%s", because(status.Reason, status.Message))
+		s.Say(report.Failed, "the pod has failed%s", because(status.Reason, status.Message))
 		s.Fix = fmt.Sprintf("kubectl delete pod -n %s %s", p.Namespace, p.Name)
 		return s
 	}
@@ -78,8 +77,7 @@ func podStateOf(p *corev1.Pod) (s podState) {
 		return s
 	}
 	if len(status.ContainerStatuses) == 0 || status.Phase != corev1.PodRunning {
-		s.State = report.Waiting
-		s.Reason = fmt.Sprintf("the pod is %s%s", strings.ToLower(string(status.Phase)), because(status.Reason, status.Message))
+		s.Say(report.Waiting, "the pod is %s%s", strings.ToLower(string(status.Phase)), because(status.Reason, status.Message))
 		return s
 	}
 	s.Fix = ""
@@ -136,8 +134,7 @@ func initContainer(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 		container(p, c, s)
 		s.Reason = "init " + s.Reason + waits
 	default:
-		s.State = report.Waiting
-		s.Reason = fmt.Sprintf("init container %s has not started%s", c.Name, waits)
+		s.Say(report.Waiting, "init container %s has not started%s", c.Name, waits)
 	}
 }
 
@@ -150,8 +147,7 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	}
 	switch {
 	case c.State.Waiting != nil && slices.Contains(broken, c.State.Waiting.Reason):
-		s.State = report.Failed
-		s.Reason = fmt.Sprintf("container %s is in %s after %d restarts%s%s", c.Name, c.State.Waiting.Reason, c.RestartCount, because("", c.State.Waiting.Message), last)
+		s.Say(report.Failed, "container %s is in %s after %d restarts%s%s", c.Name, c.State.Waiting.Reason, c.RestartCount, because("", c.State.Waiting.Message), last)
 		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") || strings.HasPrefix(c.State.Waiting.Reason, "ErrImage") {
 			s.Reason = fmt.Sprintf("container %s cannot get its image %s: %s%s", c.Name, image(p, c.Name), c.State.Waiting.Reason, because("", c.State.Waiting.Message))
 			s.Cause = "image " + image(p, c.Name)
@@ -160,8 +156,7 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 			s.Fix = logs(p, c.Name, true)
 		}
 	case c.State.Waiting != nil:
-		s.State = report.Waiting
-		s.Reason = fmt.Sprintf("container %s is waiting%s", c.Name, because(c.State.Waiting.Reason, c.State.Waiting.Message))
+		s.Say(report.Waiting, "container %s is waiting%s", c.Name, because(c.State.Waiting.Reason, c.State.Waiting.Message))
 	case c.State.Terminated != nil:
 		s.State, s.Since = report.Failed, c.State.Terminated.FinishedAt.Time
 		s.Reason = fmt.Sprintf("container %s ended with exit code %d%s", c.Name, c.State.Terminated.ExitCode, because(c.State.Terminated.Reason, c.State.Terminated.Message))
@@ -171,8 +166,7 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 		s.Reason = fmt.Sprintf("container %s runs and is not ready%s", c.Name, last)
 		s.Fix = logs(p, c.Name, false)
 	default:
-		s.State = report.Waiting
-		s.Reason = fmt.Sprintf("container %s has not started", c.Name)
+		s.Say(report.Waiting, "container %s has not started", c.Name)
 	}
 }
 

@@ -23,8 +23,7 @@ func (w *nodeJudge) sharing() bool {
 	v := report.Row{ID: "node-sharing-config", Subject: sharing.ConfigLabel, Source: sourceSharing}
 	if w.shares == nil {
 		if labeled && w.policy != nil {
-			v.State = report.Warning
-			v.Reason = fmt.Sprintf("the label names the config %q, and the ClusterPolicy names no ConfigMap (devicePlugin.config.name): nothing reads it", value)
+			v.Say(report.Warning, "the label names the config %q, and the ClusterPolicy names no ConfigMap (devicePlugin.config.name): nothing reads it", value)
 			v.Fix = "gpuop values gen PLATFORM time-slicing=4"
 			w.add(v)
 		}
@@ -37,12 +36,10 @@ func (w *nodeJudge) sharing() bool {
 	case !ok && problem != nil:
 		v.State, v.Reason, v.Fix = report.Failed, problem.Reason, problem.Fix
 	case !ok:
-		v.State = report.Failed
-		v.Reason = fmt.Sprintf("the node gets the config %q, which the device plugin refuses: it does not start", name)
+		v.Say(report.Failed, "the node gets the config %q, which the device plugin refuses: it does not start", name)
 		v.Fix = fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", w.Namespace, w.shares.name)
 	case name == "":
-		v.State = report.Note
-		v.Reason = "neither a label nor devicePlugin.config.default names a config: the node shares nothing"
+		v.Say(report.Note, "neither a label nor devicePlugin.config.default names a config: the node shares nothing")
 		if problem != nil {
 			v.Fix = problem.Fix
 		}
@@ -54,7 +51,7 @@ func (w *nodeJudge) sharing() bool {
 }
 
 // stale is the row of a ConfigMap that was written after the device plugin of the node read it; the operator restarts
-// no pod when such a ConfigMap changes. What the node offers differs from what the ConfigMap specifies, or not.
+// no pod when such a ConfigMap changes. differs says that the node does not offer what the ConfigMap specifies.
 func (w *nodeJudge) stale(differs bool) {
 	if w.shares == nil || w.shares.changed.IsZero() {
 		return
@@ -148,8 +145,7 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 			v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", w.Namespace)
 		default:
 			differs = true
-			v.State = wrong
-			v.Reason = fmt.Sprintf("the node offers %d, expected %d from %s%s", found, expected, want.basis(w), suffix)
+			v.Say(wrong, "the node offers %d, expected %d from %s%s", found, expected, want.basis(w), suffix)
 			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin")
 		}
 		w.add(v)
@@ -278,8 +274,7 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *report.R
 			Fix:    fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace, w.kube.Name),
 		}
 		if source == "" && (w.lacks(cluster.ConfigMaps) || board == nil) {
-			doubt.State = report.Unknown
-			doubt.Reason = fmt.Sprintf("what the MIG config %q means on %s is not known: no ConfigMap that was read holds it", name, product)
+			doubt.Say(report.Unknown, "what the MIG config %q means on %s is not known: no ConfigMap that was read holds it", name, product)
 		}
 		return doubt
 	}

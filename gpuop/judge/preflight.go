@@ -32,16 +32,16 @@ func (j *judge) kubernetes() {
 	case !ok:
 		v.State, v.Reason, v.Fix = report.Unknown, "the server's version is not known", "kubectl version -o yaml > version.yaml"
 	case first == 0:
-		v.State, v.Reason = report.Unknown, fmt.Sprintf("%s; gpuop knows of no support matrix for %s", version, j.Release)
+		v.Say(report.Unknown, "%s; gpuop knows of no support matrix for %s", version, j.Release)
 		v.Fix = "read the platform support page of " + j.Release.String()
 	case have < first:
-		v.State, v.Reason = report.Failed, fmt.Sprintf("%s is older than what %s supports: 1.%d to 1.%d", version, j.Release, first, last)
+		v.Say(report.Failed, "%s is older than what %s supports: 1.%d to 1.%d", version, j.Release, first, last)
 		v.Fix = "upgrade Kubernetes, or gpuop preflight --version with an older release"
 		if kubelets {
 			v.State = report.Warning // the server may be newer, by up to three minors
 		}
 	case have > last:
-		v.State, v.Reason = report.Warning, fmt.Sprintf("%s is newer than what %s was validated with: 1.%d to 1.%d", version, j.Release, first, last)
+		v.Say(report.Warning, "%s is newer than what %s was validated with: 1.%d to 1.%d", version, j.Release, first, last)
 		v.Fix = "gpuop preflight --version latest"
 	default:
 		v.Reason = fmt.Sprintf("%s is among 1.%d to 1.%d, which %s supports", version, first, last, j.Release)
@@ -79,8 +79,7 @@ func (j *judge) gpuNodes() {
 		Evidence: j.listed(cluster.Nodes, "%d of %d", len(j.gpu), len(j.Nodes)),
 	}
 	if len(j.gpu) == 0 {
-		v.State = report.Warning
-		v.Reason = fmt.Sprintf("none of %d nodes has a label of NFD's, the operator's or a cloud's that says that it has NVIDIA GPUs: only the cluster is judged", len(j.Nodes))
+		v.Say(report.Warning, "none of %d nodes has a label of NFD's, the operator's or a cloud's that says that it has NVIDIA GPUs: only the cluster is judged", len(j.Nodes))
 		v.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
 	}
 	j.add(v)
@@ -152,7 +151,7 @@ func (j *judge) driverOS() {
 	tag := os.tag(j.Release)
 	v := report.Row{ID: "driver-os", Subject: "operating systems", Source: sourceLabels, Evidence: systemSeen(first)}
 	drivers, byOS := 0, map[string]int{}
-	var wrong []*corev1.Node
+	var wrong []string
 	for _, n := range j.gpu {
 		if !j.runs("driver", n) {
 			continue
@@ -161,7 +160,7 @@ func (j *judge) driverOS() {
 		s, _ := systemOf(n)
 		byOS[cmp.Or(s.tag(j.Release), "unknown")]++
 		if s.tag(j.Release) != tag {
-			wrong = append(wrong, n)
+			wrong = append(wrong, n.Name)
 		}
 	}
 	precompiled := j.is("driver.usePrecompiled")
@@ -176,20 +175,15 @@ func (j *judge) driverOS() {
 	case !precompiled && (os.id == "rhcos" || j.openShift() && j.get("operator.use_ocp_driver_toolkit") != false):
 		v.Reason = "the driver is built by OpenShift's driver toolkit for each version of RHCOS"
 	case os.id == "":
-		v.State, v.Reason = report.Failed, fmt.Sprintf("the operating system of %s, the first node with GPUs, is not known, and the operator stops: NFD has set no %s", first.Name, labelID)
+		v.Say(report.Failed, "the operating system of %s, the first node with GPUs, is not known, and the operator stops: NFD has set no %s", first.Name, labelID)
 		v.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
 	case len(wrong) > 0:
-		for _, n := range wrong {
-			s, _ := systemOf(n)
-			j.add(report.Row{
-				ID: "driver-os", State: report.Failed, Node: n.Name, Subject: "driver image", Source: sourceLabels, Evidence: systemSeen(n),
-				Reason: fmt.Sprintf("the node runs %s and would get the driver image of %s", cmp.Or(s.String(), "an unknown system"), tag),
-				Fix:    "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.driver=false --overwrite # and install its driver, or use an NVIDIADriver for each system",
-			})
-		}
-		v.State = report.Failed
-		v.Reason = fmt.Sprintf("%s: the operator takes the system of the first, %s, for all: %d get the image of %s and should not", counts(byOS), first.Name, len(wrong), tag)
-		v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for each system"
+		v.State, v.Nodes = report.Failed, strings.Join(wrong, ", ")
+		v.Reason = fmt.Sprintf("%s: the operator takes the system of the first, %s, for all: %d get the image of %s and should not",
+			counts(byOS), first.Name, len(wrong), tag)
+		v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for each " +
+			"system, or install their driver and kubectl label node " + strings.Join(wrong, " ") + " " + labelDriver +
+			"=false --overwrite"
 	default:
 		v.Reason = fmt.Sprintf("all %d nodes with GPUs get the driver image of %s", drivers, tag)
 		if drivers == 1 {
@@ -248,22 +242,17 @@ func (j *judge) containerRuntime() {
 		j.add(v)
 		return
 	}
-	wrong := 0
+	var wrong []string
 	for _, n := range j.gpu {
 		if name := runtimeOf(n); name != chosen && name != "" && j.runs("container-toolkit", n) {
-			wrong++
-			version := n.Status.NodeInfo.ContainerRuntimeVersion
-			j.add(report.Row{
-				ID: "container-runtime", State: report.Failed, Node: n.Name, Subject: "container runtime", Source: sourceLabels,
-				Reason:   fmt.Sprintf("the node runs %s, and the toolkit would configure %s", version, chosen),
-				Fix:      "move the node to " + chosen + ", or kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite",
-				Evidence: report.Seen("status", "Node/"+n.Name, "%s", version),
-			})
+			wrong = append(wrong, n.Name)
 		}
 	}
-	if wrong > 0 {
-		v.State, v.Reason = report.Failed, fmt.Sprintf("%s: the operator configures %s on all, wrong on %d", counts(by), chosen, wrong)
-		v.Fix = "kubectl get nodes -o custom-columns=NAME:.metadata.name,RUNTIME:.status.nodeInfo.containerRuntimeVersion"
+	if len(wrong) > 0 {
+		v.State, v.Nodes = report.Failed, strings.Join(wrong, ", ")
+		v.Reason = fmt.Sprintf("%s: the operator configures %s on all, wrong on %d", counts(by), chosen, len(wrong))
+		v.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " + labelOperands +
+			"=false --overwrite"
 	}
 	j.add(v)
 }
@@ -291,11 +280,11 @@ func (j *judge) gke() bool {
 // workers looks for workers of Node Feature Discovery that the chart has not installed.
 func (j *judge) workers() {
 	if j.DaemonSets == nil {
-		return // it stands among what was not read
+		return // unread has a row for it
 	}
 	var other, own []string
 	for _, d := range j.discoverers() {
-		// what applies rendered charts, as Argo CD does, leaves no name of a release
+		// a tool that applies rendered charts, as Argo CD, leaves no name of a release
 		name, found := d.Annotations["meta.helm.sh/release-name"]
 		if d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["helm.sh/chart"], "node-feature-discovery") && (!found || name == j.helmRelease()) {
 			own = append(own, d.Namespace+"/"+d.Name)
@@ -315,13 +304,13 @@ func (j *judge) workers() {
 	case j.openShift() && len(all) > 0:
 		v.Reason = "DaemonSet " + all[0] + " is there; what OperatorHub installs of NVIDIA's brings none"
 	case j.openShift() && !known && whole:
-		v.State, v.Reason = report.Failed, "no worker is there, and what OperatorHub installs of NVIDIA's brings none: without Red Hat's NFD Operator no node is found to have GPUs"
+		v.Say(report.Failed, "no worker is there, and what OperatorHub installs of NVIDIA's brings none: without Red Hat's NFD Operator no node is found to have GPUs")
 		v.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
 	case j.policy != nil && len(other) > 0 && len(own) == 0:
 		// the ClusterPolicy does not say nfd.enabled, and what is there does
 		v.Reason = "DaemonSet " + other[0] + " is there, and the release that is installed has none beside it"
 	case wanted && len(other) > 0:
-		v.State, v.Reason = report.Failed, fmt.Sprintf("DaemonSet %s runs already, and the chart would install a second one: two masters write the same labels", other[0])
+		v.Say(report.Failed, "DaemonSet %s runs already, and the chart would install a second one: two masters write the same labels", other[0])
 		v.Fix = "helm upgrade … --set nfd.enabled=false"
 	case wanted && len(own) > 0:
 		v.Reason = "DaemonSet " + own[0] + " is the chart's"
@@ -331,9 +320,9 @@ func (j *judge) workers() {
 	case len(all) > 0:
 		v.Reason = "DaemonSet " + all[0] + " is there, and nfd.enabled=false"
 	case known:
-		v.State, v.Reason = report.Note, "nfd.enabled=false and no worker is there; nodes are labeled all the same"
+		v.Say(report.Note, "nfd.enabled=false and no worker is there; nodes are labeled all the same")
 	default:
-		v.State, v.Reason = report.Failed, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is scheduled"
+		v.Say(report.Failed, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is scheduled")
 		v.Fix = "helm upgrade … --set nfd.enabled=true"
 		j.partial(&v, cluster.DaemonSets)
 	}
@@ -374,7 +363,7 @@ func (j *judge) podSecurity() {
 	v.Fix = "kubectl label namespace " + j.Namespace + " " + enforce + "=privileged --overwrite"
 	i := slices.IndexFunc(j.Namespaces, func(n corev1.Namespace) bool { return n.Name == j.Namespace })
 	if i < 0 {
-		v.State, v.Reason = report.Note, "is not there yet; the operands are privileged and need the level privileged"
+		v.Say(report.Note, "is not there yet; the operands are privileged and need the level privileged")
 		v.Fix = "kubectl create namespace " + j.Namespace + " && " + v.Fix
 		v.Evidence = j.listed(cluster.Namespaces, "no %s among %d", j.Namespace, len(j.Namespaces))
 		j.add(v)
@@ -386,11 +375,11 @@ func (j *judge) podSecurity() {
 	case level == "privileged":
 		v.Reason, v.Fix = "enforces privileged, as the operands need", ""
 	case level == "":
-		v.State, v.Reason = report.Note, "enforces no level; where the cluster's default is not privileged, the operands are refused"
+		v.Say(report.Note, "enforces no level; where the cluster's default is not privileged, the operands are refused")
 	case j.is("psa.enabled"):
 		v.State, v.Reason, v.Fix = report.Note, fmt.Sprintf("enforces %s, which the operator changes to privileged: psa.enabled=true", level), ""
 	default:
-		v.State, v.Reason = report.Failed, fmt.Sprintf("enforces %s: the operands are privileged, and their pods are refused", level)
+		v.Say(report.Failed, "enforces %s: the operands are privileged, and their pods are refused", level)
 	}
 	j.add(v)
 }
@@ -417,7 +406,7 @@ func (j *judge) quota() {
 		Evidence: j.listed(cluster.Quotas, "%d quotas of the priority in %s", len(of), j.Namespace),
 	}
 	if j.gke() && !covered {
-		v.State, v.Reason = report.Failed, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for it, and "+j.Namespace+" has none"
+		v.Say(report.Failed, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for it, and %s has none", j.Namespace)
 		v.Fix = "kubectl create quota gpu-operator-quota -n " + j.Namespace + " --hard=pods=100 --scopes=PriorityClass # with scopeSelector system-node-critical, system-cluster-critical"
 	}
 	if v.State != report.OK || len(of) == 0 {
@@ -433,11 +422,10 @@ func (j *judge) quota() {
 		row.Evidence = report.Seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
 		switch computed := computed(&q); {
 		case limited && used.Value() >= hard.Value():
-			row.State, row.Reason = report.Failed, fmt.Sprintf("%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
+			row.Say(report.Failed, "%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
 			row.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case len(computed) > 0:
-			row.State = report.Warning
-			row.Reason = fmt.Sprintf("limits %s: Kubernetes refuses each pod that does not say its own, as most operands do not, unless a LimitRange of the namespace has defaults", strings.Join(computed, ", "))
+			row.Say(report.Warning, "limits %s: Kubernetes refuses each pod that does not say its own, as most operands do not, unless a LimitRange of the namespace has defaults", strings.Join(computed, ", "))
 			row.Fix, row.Source = "kubectl describe limitrange -n "+q.Namespace+" # or set resources for each operand", sourceQuotas
 			row.Evidence = report.Seen("spec", row.Subject, "hard: %s", strings.Join(computed, ", "))
 		case !limited:
@@ -485,17 +473,17 @@ func (j *judge) serviceMonitor() {
 	v := report.Row{ID: "servicemonitor-crd", Subject: setting, Source: sourceDaemonSet, Evidence: j.listed(cluster.CRDs, "%s: %t", definition, there)}
 	switch enabled := j.is(setting); {
 	case !enabled && there:
-		v.State, v.Reason = report.Note, "is false, and Prometheus Operator is there: it scrapes dcgm-exporter only where another object says so"
+		v.Say(report.Note, "is false, and Prometheus Operator is there: it scrapes dcgm-exporter only where another object says so")
 		v.Fix = "helm upgrade … --set " + setting + "=true"
 	case !enabled:
 		v.Reason, v.Evidence = "is false", j.setting(setting)
 	case there:
 		v.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is there"
 	case j.Release.Before(withoutMonitors):
-		v.State, v.Reason = report.Failed, "is true without the CustomResourceDefinition "+definition+": the ClusterPolicy never becomes ready"
+		v.Say(report.Failed, "is true without the CustomResourceDefinition %s: the ClusterPolicy never becomes ready", definition)
 		v.Fix = "install Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
 	default:
-		v.State, v.Reason = report.Note, "is true without the CustomResourceDefinition "+definition+": no ServiceMonitor is made"
+		v.Say(report.Note, "is true without the CustomResourceDefinition %s: no ServiceMonitor is made", definition)
 		v.Fix = "install Prometheus Operator, or scrape dcgm-exporter by annotations"
 	}
 	j.add(v)
@@ -575,12 +563,12 @@ func (w *nodeJudge) architecture() bool {
 			v.State = report.Note
 		}
 	case arch == "":
-		v.State, v.Reason = report.Unknown, "the node's architecture is not known"
+		v.Say(report.Unknown, "the node's architecture is not known")
 	case !served:
-		v.State, v.Reason = report.Failed, "the operator's images are for amd64 and arm64, and the node is "+arch
+		v.Say(report.Failed, "the operator's images are for amd64 and arm64, and the node is %s", arch)
 		v.Fix = "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
 	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && w.is("driver.enabled") && !w.is("driver.usePrecompiled"):
-		v.State, v.Reason = report.Failed, "the driver containers of RHEL 9 are for amd64 alone, and the node is arm64"
+		v.Say(report.Failed, "the driver containers of RHEL 9 are for amd64 alone, and the node is arm64")
 		v.Fix = "install the driver on the node, and helm upgrade … --set driver.enabled=false"
 	}
 	w.add(v)
@@ -593,7 +581,7 @@ func (w *nodeJudge) supported() bool {
 	os, _ := systemOf(n)
 	v := report.Row{ID: "os-supported", Subject: "operating system", Reason: os.String(), Source: sourceMatrix, Evidence: systemSeen(n)}
 	if len(rows) == 0 {
-		v.State, v.Reason = report.Unknown, fmt.Sprintf("%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
+		v.Say(report.Unknown, "%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
 		v.Fix = "read the platform support page of " + w.Release.String()
 		w.add(v)
 		return true
@@ -605,12 +593,12 @@ func (w *nodeJudge) supported() bool {
 	case os.id == "":
 		v.State, v.Reason = report.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status names none")
 	case !known && !w.is("driver.enabled"):
-		v.State, v.Reason = report.Note, fmt.Sprintf("%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
+		v.Say(report.Note, "%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
 	case !known || !exact:
-		v.State, v.Reason = report.Warning, fmt.Sprintf("%s is not in the matrix of %s, which names %s", os, w.Release, named(rows))
+		v.Say(report.Warning, "%s is not in the matrix of %s, which names %s", os, w.Release, named(rows))
 		v.Fix = "gpuop values explain driver.enabled # a driver of the node's own needs no image of its system"
 	case ok && row.first > 0 && (have < row.first || have > row.last):
-		v.State, v.Reason = report.Warning, fmt.Sprintf("%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, w.server)
+		v.Say(report.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, w.server)
 		v.Fix = "gpuop preflight --version with a release that names both"
 	}
 	w.add(v)
@@ -621,11 +609,11 @@ func (w *nodeJudge) supported() bool {
 	}
 	switch name := runtimeOf(n); {
 	case name == "":
-		v.State, v.Reason = report.Unknown, "the node's container runtime is not known"
+		v.Say(report.Unknown, "the node's container runtime is not known")
 	case name == "docker":
 		v.State, v.Reason, v.Fix = report.Failed, "docker is not supported: containerd and CRI-O are", "move the node to containerd"
 	case len(row.runtimes) > 0 && !slices.Contains(row.runtimes, name):
-		v.State, v.Reason = report.Warning, fmt.Sprintf("%s is not validated on %s, which is with %s", name, os, strings.Join(row.runtimes, ", "))
+		v.Say(report.Warning, "%s is not validated on %s, which is with %s", name, os, strings.Join(row.runtimes, ", "))
 		v.Fix = "move the node to " + row.runtimes[0]
 	}
 	w.add(v)

@@ -33,8 +33,8 @@ func Together(rows []Row) []Row {
 	return out
 }
 
-// one is the row of several with one cause: what is said of a node counts, beside what is said of the
-// cluster, and beside a row that points to another.
+// one is the row of several with one cause: a node's row comes before the cluster's and before a row that points to
+// another.
 func one(all []Row) Row {
 	var own, nodes, subjects []string
 	of := func(v Row) int {

@@ -1,5 +1,5 @@
-// Package report is the vocabulary in which gpuop says what it found: a Row names one thing that was
-// looked at, its state, what was seen, the next step and the source of the fact. A Report is a list of
+// Package report is the vocabulary of gpuop's findings: a Row names a subject, its state, the evidence, the next step
+// and the source of the fact. A Report is a list of
 // rows, about the lines of files or about the nodes of a cluster.
 //
 // The linters, predictors and judges make rows; the command line writes a Report as text, JSON or SARIF

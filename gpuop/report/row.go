@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A State says whether what was looked at is as intended. The zero value is OK.
+// A State says whether a subject is as intended. The zero value is OK.
 type State uint8
 
 // The states, from right to wrong.
@@ -96,7 +96,7 @@ type Row struct {
 	Nodes string `json:"nodes,omitempty"`
 	// Subject is the key, label, flag, resource, operand or object (kind/name) that the row is about.
 	Subject string `json:"subject,omitempty"`
-	// Reason is one sentence: what was found, and, unless it is as intended, what that means or what was expected.
+	// Reason is one sentence: the finding, and, unless it is as intended, its meaning or the expectation.
 	Reason string `json:"reason"`
 	// Since is when the state began, where that is known; zero otherwise.
 	Since time.Time `json:"since,omitzero"`
@@ -110,6 +110,11 @@ type Row struct {
 	Fix string `json:"fix,omitempty"`
 	// Source names where the fact is documented.
 	Source string `json:"source,omitempty"`
+}
+
+// Say puts the row into a state, for the reason of a sentence.
+func (r *Row) Say(state State, format string, args ...any) {
+	r.State, r.Reason = state, fmt.Sprintf(format, args...)
 }
 
 // Evidence is an observation of an object.
