@@ -38,7 +38,8 @@ func (e *env) source(c *connection) (cluster.Source, error) {
 		if c.timeout <= 0 {
 			return nil, fmt.Errorf("%w: --timeout %s: want more than 0", errUsage, c.timeout)
 		}
-		return cluster.Open(cluster.Options{Kubeconfig: c.kubeconfig, Context: c.context, Namespace: c.namespace, Timeout: c.timeout, ManagedFields: c.managed})
+		return cluster.Open(cluster.Options{Kubeconfig: c.kubeconfig, Context: c.context, Namespace: c.namespace,
+			Timeout: c.timeout, ManagedFields: c.managed})
 	}
 	if c.kubeconfig != "" || c.context != "" {
 		return nil, fmt.Errorf("%w: --from and --kubeconfig or --context: name the folder or the cluster", errUsage)

@@ -45,7 +45,8 @@ Without -f and --set the release is the intention. It reads, and never writes.`,
 	}
 	c = connect(cmd)
 	c.managed = true
-	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a values `file`, as for helm upgrade; - for standard input; may be repeated, and the last wins")
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a values `file`, as for helm upgrade; - for standard input; "+
+		"may be repeated, and the last wins")
 	cmd.Flags().StringArrayVar(&sets, "set", nil, "a value as for helm's --set: `KEY=VALUE`; may be repeated")
 	cmd.Flags().StringVar(&release, "release", "", "judge the Helm release of this `name` alone")
 	e.verboseFlag(cmd)

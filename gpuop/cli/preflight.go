@@ -54,7 +54,8 @@ It judges with the values of -f and --set; without, with those of the ClusterPol
 	where = connect(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&version, "version", "", "the chart's `release`; the one that is installed, or the newest, by default")
-	flags.StringArrayVarP(&files, "file", "f", nil, "an intended values `file`, as for helm upgrade; - for standard input; may be repeated, and the last wins")
+	flags.StringArrayVarP(&files, "file", "f", nil, "an intended values `file`, as for helm upgrade; - for standard "+
+		"input; may be repeated, and the last wins")
 	flags.StringArrayVar(&sets, "set", nil, "a value as for helm's --set: `KEY=VALUE`; may be repeated")
 	e.verboseFlag(cmd)
 	return cmd

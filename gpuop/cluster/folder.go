@@ -131,7 +131,8 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 	g.bytes += len(data)
 	g.values += bytes.Count(data, []byte{'\n'}) + bytes.Count(data, []byte{','})
 	if g.bytes > maxBytes || g.values > maxValues {
-		return fmt.Errorf("%w: %s: with it there are more than %d MiB or %d million values", ErrInput, name, maxBytes>>20, maxValues/1_000_000)
+		return fmt.Errorf("%w: %s: with it there are more than %d MiB or %d million values", ErrInput, name, maxBytes>>20,
+			maxValues/1_000_000)
 	}
 	if written.After(g.written) {
 		g.written = written
@@ -301,8 +302,9 @@ func (g *gathering) saw(t time.Time, err error) {
 
 var (
 	describedName      = regexp.MustCompile(`(?m)^Name:\s`)
-	describedCondition = regexp.MustCompile(`(?m)^\s+([A-Z]\w+)\s+(True|False|Unknown)\s+(\w{3}, .*? [+-]\d{4})\s+(\w{3}, .*? [+-]\d{4})\s+(\S+)`)
-	describedCordon    = regexp.MustCompile(`(?m)^Unschedulable:\s+true`)
+	describedCondition = regexp.MustCompile(`(?m)^\s+([A-Z]\w+)\s+(True|False|Unknown)` +
+		`\s+(\w{3}, .*? [+-]\d{4})\s+(\w{3}, .*? [+-]\d{4})\s+(\S+)`)
+	describedCordon = regexp.MustCompile(`(?m)^Unschedulable:\s+true`)
 )
 
 // described reads the nodes of kubectl describe nodes, which is all that must-gather.sh keeps of them.
@@ -317,7 +319,8 @@ func (g *gathering) described(name string, data []byte) {
 		text := data[start[0]:end]
 		n, ok := node.Described(text)
 		if !ok {
-			g.partial[Nodes] = fmt.Sprintf("%s:%d: the description of a node breaks off", name, 1+bytes.Count(data[:start[0]], []byte("\n")))
+			g.partial[Nodes] = fmt.Sprintf("%s:%d: the description of a node breaks off", name, 1+bytes.Count(data[:start[0]],
+				[]byte("\n")))
 			continue
 		}
 		if g.seen[string(Nodes)+" /"+n.Name] {
@@ -331,12 +334,14 @@ func (g *gathering) described(name string, data []byte) {
 		o.Spec.Unschedulable = describedCordon.Match(text)
 		o.Status.Capacity, o.Status.Allocatable = quantities(n.Capacity), quantities(n.Allocatable)
 		o.Status.NodeInfo = corev1.NodeSystemInfo{
-			KernelVersion: n.System["Kernel Version"], OSImage: n.System["OS Image"], OperatingSystem: n.System["Operating System"],
-			Architecture: n.System["Architecture"], ContainerRuntimeVersion: n.System["Container Runtime Version"], KubeletVersion: n.System["Kubelet Version"],
+			KernelVersion: n.System["Kernel Version"], OSImage: n.System["OS Image"],
+			OperatingSystem: n.System["Operating System"], Architecture: n.System["Architecture"],
+			ContainerRuntimeVersion: n.System["Container Runtime Version"], KubeletVersion: n.System["Kubelet Version"],
 		}
 		for _, m := range describedCondition.FindAllSubmatch(text, -1) {
 			var err error
-			c := corev1.NodeCondition{Type: corev1.NodeConditionType(m[1]), Status: corev1.ConditionStatus(m[2]), Reason: string(m[5])}
+			c := corev1.NodeCondition{Type: corev1.NodeConditionType(m[1]), Status: corev1.ConditionStatus(m[2]),
+				Reason: string(m[5])}
 			c.LastHeartbeatTime.Time, err = time.Parse(time.RFC1123Z, string(m[3]))
 			g.saw(c.LastHeartbeatTime.Time, err)
 			c.LastTransitionTime.Time, _ = time.Parse(time.RFC1123Z, string(m[4]))
@@ -389,7 +394,8 @@ func (g *gathering) finish(kinds []Kind) *State {
 			s.Missing = append(s.Missing, Missing{Kind: k, Verb: "list", Why: Failed, Detail: g.broken[k]})
 			l.drop(s)
 		case g.files[k] == "":
-			s.Missing = append(s.Missing, Missing{Kind: k, Verb: "list", Why: Unread, Detail: "the folder holds no " + string(k)})
+			s.Missing = append(s.Missing, Missing{Kind: k, Verb: "list", Why: Unread, Detail: "the folder holds no " +
+				string(k)})
 		case !l.known(s):
 			l.reset(s)
 		}

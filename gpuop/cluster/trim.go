@@ -26,7 +26,8 @@ type trimmer struct {
 }
 
 func newTrimmer(managed bool) *trimmer {
-	return &trimmer{managed: managed, gpuNodes: map[string]bool{}, specs: map[string]*corev1.PodSpec{}, labels: map[string]map[string]string{}}
+	return &trimmer{managed: managed, gpuNodes: map[string]bool{}, specs: map[string]*corev1.PodSpec{},
+		labels: map[string]map[string]string{}}
 }
 
 // learn takes over the nodes and the namespace whose pods are kept.
@@ -70,12 +71,14 @@ func (t *trimmer) node(n *corev1.Node) bool {
 	for i := range n.Status.Conditions {
 		n.Status.Conditions[i].Message = unique.Make(n.Status.Conditions[i].Message).Value()
 	}
-	n.Status = corev1.NodeStatus{Capacity: n.Status.Capacity, Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions, NodeInfo: n.Status.NodeInfo}
+	n.Status = corev1.NodeStatus{Capacity: n.Status.Capacity, Allocatable: n.Status.Allocatable,
+		Conditions: n.Status.Conditions, NodeInfo: n.Status.NodeInfo}
 	return true
 }
 
 // datedLabels are the labels of a node whose age is judged.
-var datedLabels = []string{"nvidia.com/mig.config", "nvidia.com/mig.config.state", "nvidia.com/gpu-driver-upgrade-state", "nvidia.com/device-plugin.config"}
+var datedLabels = []string{"nvidia.com/mig.config", "nvidia.com/mig.config.state",
+	"nvidia.com/gpu-driver-upgrade-state", "nvidia.com/device-plugin.config"}
 
 // writers keeps of managedFields which client wrote one of the labels, and when.
 func writers(all []metav1.ManagedFieldsEntry, labels []string) []metav1.ManagedFieldsEntry {
@@ -108,12 +111,13 @@ func (t *trimmer) event(e *corev1.Event) bool {
 		last.Time = e.EventTime.Time
 	}
 	*e = corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
-		Type:           e.Type,
-		Reason:         unique.Make(e.Reason).Value(),
-		Message:        unique.Make(e.Message).Value(),
-		InvolvedObject: corev1.ObjectReference{Kind: unique.Make(e.InvolvedObject.Kind).Value(), Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name},
-		LastTimestamp:  last,
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
+		Type:       e.Type,
+		Reason:     unique.Make(e.Reason).Value(),
+		Message:    unique.Make(e.Message).Value(),
+		InvolvedObject: corev1.ObjectReference{Kind: unique.Make(e.InvolvedObject.Kind).Value(),
+			Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name},
+		LastTimestamp: last,
 	}
 	return true
 }
@@ -140,7 +144,8 @@ func (t *trimmer) pod(p *corev1.Pod) bool {
 	p.Labels = t.sharedLabels(p.Labels)
 	for i := range p.OwnerReferences {
 		o := &p.OwnerReferences[i]
-		*o = metav1.OwnerReference{APIVersion: unique.Make(o.APIVersion).Value(), Kind: unique.Make(o.Kind).Value(), Name: unique.Make(o.Name).Value(), Controller: o.Controller}
+		*o = metav1.OwnerReference{APIVersion: unique.Make(o.APIVersion).Value(), Kind: unique.Make(o.Kind).Value(),
+			Name: unique.Make(o.Name).Value(), Controller: o.Controller}
 	}
 	node := unique.Make(p.Spec.NodeName).Value()
 	p.Namespace, p.GenerateName = unique.Make(p.Namespace).Value(), ""
@@ -170,7 +175,8 @@ func ours(all map[string]string) map[string]string {
 
 func spec(s *corev1.PodSpec, operator bool) *corev1.PodSpec {
 	kept := &corev1.PodSpec{
-		NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, RuntimeClassName: s.RuntimeClassName, ResourceClaims: s.ResourceClaims,
+		NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, RuntimeClassName: s.RuntimeClassName,
+		ResourceClaims: s.ResourceClaims,
 		InitContainers: containers(s.InitContainers, operator), Containers: containers(s.Containers, operator),
 	}
 	for _, v := range s.Volumes {
@@ -210,8 +216,9 @@ func status(s *corev1.PodStatus) corev1.PodStatus {
 	short := func(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 		var out []corev1.ContainerStatus
 		for _, c := range all {
-			out = append(out, corev1.ContainerStatus{Name: unique.Make(c.Name).Value(), State: c.State, LastTerminationState: c.LastTerminationState,
-				Ready: c.Ready, RestartCount: c.RestartCount, Started: c.Started})
+			out = append(out, corev1.ContainerStatus{Name: unique.Make(c.Name).Value(), State: c.State,
+				LastTerminationState: c.LastTerminationState,
+				Ready:                c.Ready, RestartCount: c.RestartCount, Started: c.Started})
 		}
 		return out
 	}
@@ -247,14 +254,17 @@ func (t *trimmer) sharedLabels(m map[string]string) map[string]string {
 // (gpu-operator controllers/state_manager.go, gpuNodeLabels), and the clouds' own, which are there
 // before NFD runs.
 var (
-	pciLabels   = []string{"feature.node.kubernetes.io/pci-10de.present", "feature.node.kubernetes.io/pci-0302_10de.present", "feature.node.kubernetes.io/pci-0300_10de.present"}
-	cloudLabels = []string{"cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator", "karpenter.k8s.aws/instance-gpu-name", "kubernetes.azure.com/accelerator", "eks.amazonaws.com/instance-gpu-name"}
+	pciLabels = []string{"feature.node.kubernetes.io/pci-10de.present",
+		"feature.node.kubernetes.io/pci-0302_10de.present", "feature.node.kubernetes.io/pci-0300_10de.present"}
+	cloudLabels = []string{"cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator",
+		"karpenter.k8s.aws/instance-gpu-name", "kubernetes.azure.com/accelerator", "eks.amazonaws.com/instance-gpu-name"}
 )
 
 // OperatorGPUNode reports whether the operator takes the node for one with GPUs: NFD found a PCI
 // device of NVIDIA's, or the operator has labeled it.
 func OperatorGPUNode(n *corev1.Node) bool {
-	return n.Labels["nvidia.com/gpu.present"] == "true" || slices.ContainsFunc(pciLabels, func(l string) bool { return n.Labels[l] == "true" })
+	return n.Labels["nvidia.com/gpu.present"] == "true" || slices.ContainsFunc(pciLabels,
+		func(l string) bool { return n.Labels[l] == "true" })
 }
 
 // GPUNode reports whether a node has NVIDIA GPUs by its operator's, NFD's or cloud's labels, or by
@@ -299,8 +309,11 @@ func AsksForGPU(s *corev1.PodSpec) bool {
 // operatorPod reports whether a pod is of the operator or of NFD, by the labels of NVIDIA's chart.
 func operatorPod(p *corev1.Pod) bool {
 	app := p.Labels["app"]
-	return app == "gpu-operator" || p.Labels["app.kubernetes.io/managed-by"] == "gpu-operator" || p.Labels["app.kubernetes.io/part-of"] == "nvidia-gpu" ||
-		p.Labels["app.kubernetes.io/part-of"] == "gpu-operator" || p.Labels["app.kubernetes.io/name"] == "node-feature-discovery" || strings.HasPrefix(app, "nvidia-") && p.Labels["pod-template-generation"] != ""
+	return app == "gpu-operator" || p.Labels["app.kubernetes.io/managed-by"] == "gpu-operator" ||
+		p.Labels["app.kubernetes.io/part-of"] == "nvidia-gpu" ||
+		p.Labels["app.kubernetes.io/part-of"] == "gpu-operator" ||
+		p.Labels["app.kubernetes.io/name"] == "node-feature-discovery" || strings.HasPrefix(app, "nvidia-") &&
+		p.Labels["pod-template-generation"] != ""
 }
 
 // findNamespace finds where the operator runs.
@@ -316,7 +329,10 @@ func (s *State) findNamespace() {
 	}
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
-		if slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "nvidia.com/") }) {
+		if slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool {
+			return strings.HasPrefix(o.APIVersion,
+				"nvidia.com/")
+		}) {
 			s.Namespace = d.Namespace
 			return
 		}

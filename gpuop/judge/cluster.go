@@ -25,8 +25,9 @@ func (j *judge) policies() {
 	case j.absent(cluster.ClusterPolicies):
 		j.add(report.Row{
 			ID: "cluster-policy", State: report.Failed, Subject: "ClusterPolicy",
-			Reason: "the cluster does not know the resource: the GPU Operator is not installed, and nothing manages the GPUs but what was installed by hand",
-			Fix:    "gpuop values gen", Source: sourcePolicy,
+			Reason: "the cluster does not know the resource: the GPU Operator is not installed, and nothing manages the GPUs " +
+				"but what was installed by hand",
+			Fix: "gpuop values gen", Source: sourcePolicy,
 			Evidence: j.listed(cluster.ClusterPolicies, "not served"),
 		})
 	case !j.lacks(cluster.ClusterPolicies) && !j.lacks(cluster.GPUClusters):
@@ -48,7 +49,8 @@ func (j *judge) policies() {
 	for i := range j.GPUClusters {
 		v := j.resource("gpu-cluster", "GPUCluster", &j.GPUClusters[i])
 		if len(policies) > 0 {
-			v.Say(report.Failed, "GPUCluster and ClusterPolicy/%s exclude each other: the operator serves neither", policies[0].GetName())
+			v.Say(report.Failed, "GPUCluster and ClusterPolicy/%s exclude each other: the operator serves neither",
+				policies[0].GetName())
 			v.Fix = "kubectl delete gpucluster " + j.GPUClusters[i].GetName() + "  # or delete the ClusterPolicy"
 		}
 		j.add(v)
@@ -61,12 +63,14 @@ func (j *judge) policies() {
 		v := j.resource("nvidia-driver", "NVIDIADriver", &j.NVIDIADrivers[i])
 		if j.policy != nil && !own {
 			v.State, v.Evidence = report.Warning, j.setting("driver.nvidiaDriverCRD.enabled")
-			v.Reason = "the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true): this one does nothing"
+			v.Reason = "the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true): this " +
+				"one does nothing"
 			v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true"
 		}
 		j.add(v)
 	}
-	if j.policy != nil && own && len(j.NVIDIADrivers) == 0 && (!j.lacks(cluster.NVIDIADrivers) || j.absent(cluster.NVIDIADrivers)) {
+	if j.policy != nil && own && len(j.NVIDIADrivers) == 0 && (!j.lacks(cluster.NVIDIADrivers) ||
+		j.absent(cluster.NVIDIADrivers)) {
 		j.add(report.Row{
 			ID: "nvidia-driver", State: report.Failed, Subject: "NVIDIADriver",
 			Reason: "the ClusterPolicy leaves the driver to NVIDIADriver resources, and there is none: no node gets a driver",
@@ -84,7 +88,8 @@ func (j *judge) operator() {
 	var newest *corev1.Pod
 	for i := range j.Pods {
 		p := &j.Pods[i]
-		if p.Namespace == j.Namespace && p.Labels["app"] == "gpu-operator" && (newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
+		if p.Namespace == j.Namespace && p.Labels["app"] == "gpu-operator" && (newest == nil ||
+			newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
 			newest = p
 		}
 	}
@@ -96,7 +101,8 @@ func (j *judge) operator() {
 	case len(j.ClusterPolicies) == 0 && len(j.GPUClusters) == 0:
 		return
 	default:
-		v.Say(report.Failed, "no pod with the label app=gpu-operator runs in namespace %s: what the custom resources say is not carried out", j.Namespace)
+		v.Say(report.Failed, "no pod with the label app=gpu-operator runs in namespace %s: what the custom resources say "+
+			"is not carried out", j.Namespace)
 		v.Fix = fmt.Sprintf("kubectl get deployment -n %s gpu-operator", j.Namespace)
 		v.Evidence = j.listed(cluster.Pods, "none of %d has the label app=gpu-operator", len(j.Pods))
 	}
@@ -119,7 +125,8 @@ func (j *judge) resource(id, kind string, u *unstructured.Unstructured) report.R
 	if failed.Reason == "ConflictingNodeSelector" {
 		// releases before v26.7.0 leave the state as it was
 		v.State, v.Since, v.Source = report.Failed, failed.LastTransitionTime.Time, sourceDriver
-		v.Reason = "the operator does not carry the resource out, whatever its state: " + cmp.Or(failed.Message, failed.Reason)
+		v.Reason = "the operator does not carry the resource out, whatever its state: " + cmp.Or(failed.Message,
+			failed.Reason)
 		v.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
 		return v
 	}
@@ -128,7 +135,8 @@ func (j *judge) resource(id, kind string, u *unstructured.Unstructured) report.R
 		v.Reason, v.Since = "the state is ready", ready.LastTransitionTime.Time
 		switch ready.Reason {
 		case "NFDLabelsMissing":
-			v.Say(report.Failed, "the state is ready, and says nothing: no node has labels of Node Feature Discovery, so the operator knows of no GPU")
+			v.Say(report.Failed, "the state is ready, and says nothing: no node has labels of Node Feature Discovery, so the "+
+				"operator knows of no GPU")
 			v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 		case "NoGPUNodes":
 			v.Say(report.Warning, "the state is ready, and says nothing: the operator found no node with a GPU")
@@ -168,7 +176,8 @@ func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
 		} `json:"status"`
 	}
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &of)
-	if c := meta.FindStatusCondition(of.Status.Conditions, kind); err == nil && c != nil && c.Status == metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(of.Status.Conditions, kind); err == nil && c != nil &&
+		c.Status == metav1.ConditionTrue {
 		return *c
 	}
 	return metav1.Condition{}
@@ -190,17 +199,21 @@ func (j *judge) discovery() {
 	}
 	v := report.Row{
 		ID: "node-feature-discovery", Subject: "Node Feature Discovery", Source: sourceLabels,
-		Evidence: j.listed(cluster.Nodes, "%d of %d have a label %s…, %d a GPU", labeled, len(j.Nodes), nfdPrefix, len(j.gpu)),
+		Evidence: j.listed(cluster.Nodes, "%d of %d have a label %s…, %d a GPU", labeled, len(j.Nodes), nfdPrefix,
+			len(j.gpu)),
 	}
 	switch gpus := len(j.gpu); {
 	case gpus == 0 && labeled == 0:
-		v.Say(report.Failed, "none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU", len(j.Nodes))
+		v.Say(report.Failed, "none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU",
+			len(j.Nodes))
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	case gpus == 0:
-		v.Say(report.Warning, "%d of %d nodes are labeled, and none has a GPU of NVIDIA (PCI vendor 10de)", labeled, len(j.Nodes))
+		v.Say(report.Warning, "%d of %d nodes are labeled, and none has a GPU of NVIDIA (PCI vendor 10de)", labeled,
+			len(j.Nodes))
 		v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
 	case labeled == 0:
-		v.Say(report.Warning, "no node has a label of Node Feature Discovery; the operator finds no new GPU node, and %d known ones stay as they are", gpus)
+		v.Say(report.Warning, "no node has a label of Node Feature Discovery; the operator finds no new GPU node, and %d "+
+			"known ones stay as they are", gpus)
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	default:
 		v.Reason = fmt.Sprintf("%d of %d nodes are labeled, %d have a GPU", labeled, len(j.Nodes), gpus)
@@ -228,7 +241,8 @@ func registers(c corev1.Container) bool {
 
 // isOperand reports whether a DaemonSet is the operator's. A folder may lack its owner.
 func (j *judge) isOperand(d *appsv1.DaemonSet) bool {
-	return d.Namespace == j.Namespace && componentOf(d) != "" || slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "nvidia.com/") })
+	return d.Namespace == j.Namespace && componentOf(d) != "" || slices.ContainsFunc(d.OwnerReferences,
+		func(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "nvidia.com/") })
 }
 
 // devicePlugins looks for a second device plugin beside the operator's.
@@ -237,7 +251,8 @@ func (j *judge) devicePlugins() {
 		return
 	}
 	v := report.Row{
-		ID: "device-plugin", Subject: "device plugin", Reason: "no other than the operator's registers nvidia.com/gpu", Source: sourceGKE,
+		ID: "device-plugin", Subject: "device plugin", Source: sourceGKE,
+		Reason:   "no other than the operator's registers nvidia.com/gpu",
 		Evidence: j.listed(cluster.DaemonSets, "%d DaemonSets", len(j.DaemonSets)),
 	}
 	found := false
@@ -251,9 +266,12 @@ func (j *judge) devicePlugins() {
 		name := d.Namespace + "/" + d.Name
 		row := report.Row{
 			ID: "device-plugin", State: report.Failed, Subject: "DaemonSet/" + name, Source: sourceStart,
-			Reason:   fmt.Sprintf("registers nvidia.com/gpu on %d nodes beside the operator's own plugin: the kubelet knows the one that registered last", d.Status.DesiredNumberScheduled),
-			Fix:      "kubectl delete daemonset -n " + d.Namespace + " " + d.Name + ", or helm upgrade … --set devicePlugin.enabled=false",
-			Evidence: report.Seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image, d.Status.DesiredNumberScheduled),
+			Reason: fmt.Sprintf("registers nvidia.com/gpu on %d nodes beside the operator's own plugin: the kubelet knows "+
+				"the one that registered last", d.Status.DesiredNumberScheduled),
+			Fix: "kubectl delete daemonset -n " + d.Namespace + " " + d.Name +
+				", or helm upgrade … --set devicePlugin.enabled=false",
+			Evidence: report.Seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image,
+				d.Status.DesiredNumberScheduled),
 		}
 		switch gke := d.Namespace == "kube-system" && strings.HasPrefix(d.Name, "nvidia-gpu-device-plugin"); {
 		case !j.is("devicePlugin.enabled"):
@@ -261,7 +279,8 @@ func (j *judge) devicePlugins() {
 		case d.Status.DesiredNumberScheduled == 0:
 			row.State, row.Reason, row.Fix = report.Note, "is scheduled on no node", ""
 		case gke:
-			row.Fix, row.Source = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true", sourceGKE
+			row.Fix = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true"
+			row.Source = sourceGKE
 		}
 		j.add(row)
 	}

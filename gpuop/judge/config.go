@@ -58,8 +58,10 @@ func (j *judge) configs() {
 	if c.configs == nil {
 		j.add(report.Row{
 			ID: "sharing-config", State: report.Failed, Subject: "ConfigMap/" + c.name,
-			Reason: fmt.Sprintf("devicePlugin.config.name names it, and namespace %s does not hold it: the pods of the device plugin and of GPU Feature Discovery cannot start", j.Namespace),
-			Fix:    "kubectl get configmaps -n " + j.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4", Source: sourceSharing,
+			Reason: fmt.Sprintf("devicePlugin.config.name names it, and namespace %s does not hold it: the pods of the "+
+				"device plugin and of GPU Feature Discovery cannot start", j.Namespace),
+			Fix: "kubectl get configmaps -n " + j.Namespace +
+				"  # or gpuop values gen PLATFORM time-slicing=4", Source: sourceSharing,
 			Evidence: j.listed(cluster.ConfigMaps, "no %s among %d of %s", c.name, len(j.maps), j.Namespace),
 		})
 		return
@@ -98,7 +100,8 @@ func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, prob
 	if c.configs == nil {
 		return "", nil, false, nil
 	}
-	name, ok, findings := sharing.Choose(sharing.Operator, slices.Sorted(maps.Keys(c.configs)), w.kube.Labels[sharing.ConfigLabel], c.deflt)
+	name, ok, findings := sharing.Choose(sharing.Operator, slices.Sorted(maps.Keys(c.configs)),
+		w.kube.Labels[sharing.ConfigLabel], c.deflt)
 	if len(findings) > 0 {
 		problem = &findings[0]
 	}

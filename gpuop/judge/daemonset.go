@@ -32,7 +32,10 @@ func (j *judge) enabled(o chart.Operand) (on, known bool) {
 	if o.Label == "driver" && j.is("driver.nvidiaDriverCRD.enabled") {
 		return len(j.NVIDIADrivers) > 0, true
 	}
-	return !slices.ContainsFunc(o.When, func(c chart.Condition) bool { return !c.Holds(j.text(c.Key()), o.Standard) }), true
+	return !slices.ContainsFunc(o.When, func(c chart.Condition) bool {
+		return !c.Holds(j.text(c.Key()),
+			o.Standard)
+	}), true
 }
 
 // daemonSets is a row for each operand's DaemonSet, and for each that is meant to be there.
@@ -40,7 +43,8 @@ func (j *judge) daemonSets() {
 	if j.lacks(cluster.DaemonSets) {
 		return
 	}
-	present := slices.DeleteFunc(slices.Clone(j.gpu), func(n *corev1.Node) bool { return n.Labels[labelPresent] != "true" })
+	present := slices.DeleteFunc(slices.Clone(j.gpu),
+		func(n *corev1.Node) bool { return n.Labels[labelPresent] != "true" })
 	sets := j.sets
 	for _, o := range j.components {
 		found := false
@@ -51,7 +55,8 @@ func (j *judge) daemonSets() {
 		if on, known := j.enabled(o); found || !known || !on || !o.Standard || len(present) == 0 {
 			continue
 		}
-		if o.Label == "mig-manager" && !slices.ContainsFunc(present, func(n *corev1.Node) bool { return n.Labels[labelCapable] == "true" }) {
+		if o.Label == "mig-manager" && !slices.ContainsFunc(present,
+			func(n *corev1.Node) bool { return n.Labels[labelCapable] == "true" }) {
 			continue
 		}
 		setting := "every release"
@@ -60,8 +65,9 @@ func (j *judge) daemonSets() {
 		}
 		j.add(report.Row{
 			ID: "daemonset", State: report.Failed, Subject: o.Label,
-			Reason: fmt.Sprintf("%s enables the operand, and namespace %s has no DaemonSet that selects %s%s: the operator has not created it", setting, j.Namespace, deployPrefix, o.Label),
-			Fix:    j.operatorLog(), Source: sourceDaemonSet,
+			Reason: fmt.Sprintf("%s enables the operand, and namespace %s has no DaemonSet that selects %s%s: the operator "+
+				"has not created it", setting, j.Namespace, deployPrefix, o.Label),
+			Fix: j.operatorLog(), Source: sourceDaemonSet,
 			Evidence: j.listed(cluster.DaemonSets, "none of %d selects %s%s", len(j.sets), deployPrefix, o.Label),
 		})
 	}
@@ -87,13 +93,17 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	case s.CurrentNumberScheduled < s.DesiredNumberScheduled && j.refused(set) != nil:
 		j.refused(set).explain(&v)
 	case unavailable > 0:
-		v.Say(report.Waiting, "%d of %d pods are ready; the rows of the nodes say what the others wait for", s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
-		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector))
+		v.Say(report.Waiting, "%d of %d pods are ready; the rows of the nodes say what the others wait for",
+			s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
+		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace,
+			metav1.FormatLabelSelector(set.Spec.Selector))
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled && set.Spec.UpdateStrategy.Type == "OnDelete":
-		v.Say(report.Waiting, "%d of %d pods run the DaemonSet's present form; the others are replaced when the driver upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
+		v.Say(report.Waiting, "%d of %d pods run the DaemonSet's present form; the others are replaced when the driver "+
+			"upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
 		v.Fix, v.Source = "kubectl get nodes -L "+labelUpgrade, sourceUpgrade
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
-		v.Say(report.Waiting, "%d of %d pods run the DaemonSet's present form: a rollout is under way", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
+		v.Say(report.Waiting, "%d of %d pods run the DaemonSet's present form: a rollout is under way",
+			s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
 		v.Fix = fmt.Sprintf("kubectl rollout status -n %s daemonset/%s", set.Namespace, set.Name)
 	default:
 		v.Reason = fmt.Sprintf("%d of %d pods are ready", s.NumberReady, s.DesiredNumberScheduled)
@@ -135,13 +145,15 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 	}
 	for _, n := range matching {
 		if taint := blockingTaint(set, n); taint != nil {
-			say(report.Failed, untaint(n, *taint), sourceTaints, "the taint %s keeps its pod off %s, and its tolerations do not cover it", taint, n.Name)
+			say(report.Failed, untaint(n, *taint), sourceTaints, "the taint %s keeps its pod off %s, and its tolerations do "+
+				"not cover it", taint, n.Name)
 			v.Cause, v.Together, v.Evidence = causeOf(n, *taint)
 			return
 		}
 	}
 	if len(matching) > 0 {
-		say(report.Failed, describe, sourceDaemonSet, "%s has the labels that it selects: the DaemonSet controller may be behind, or an affinity excludes the node", matching[0].Name)
+		say(report.Failed, describe, sourceDaemonSet, "%s has the labels that it selects: the DaemonSet controller may be "+
+			"behind, or an affinity excludes the node", matching[0].Name)
 		return
 	}
 	// the first key that no node satisfies is the cause
@@ -176,7 +188,8 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 			// of a kernel, a system or a pool that no node is of now; a node without a driver has a row of its own
 			state, next = report.Note, ""
 		}
-		say(state, next, sourceLabels, "it selects %s=%s, and the label of the GPU nodes is %s", key, wanted[key], some(found))
+		say(state, next, sourceLabels, "it selects %s=%s, and the label of the GPU nodes is %s", key, wanted[key],
+			some(found))
 		return
 	}
 	say(report.Failed, describe, sourceLabels, "no node has all labels that it selects: %s", join(wanted))
@@ -217,11 +230,13 @@ func blockingTaint(set operandSet, n *corev1.Node) *node.Taint {
 }
 
 func causeOf(n *corev1.Node, taint node.Taint) (cause, together string, evidence report.Evidence) {
-	return fmt.Sprintf("taint %s", taint), fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their DaemonSets do not cover it", taint),
+	return fmt.Sprintf("taint %s", taint), fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their "+
+			"DaemonSets do not cover it", taint),
 		report.Seen("taint", "Node/"+n.Name, "%s", taint)
 }
 
 // untaint is the next step where a taint keeps an operand off a node.
 func untaint(n *corev1.Node, taint node.Taint) string {
-	return fmt.Sprintf("kubectl taint node %s %s:%s-  # or cover it with daemonsets.tolerations in the operator's values", n.Name, taint.Key, taint.Effect)
+	return fmt.Sprintf("kubectl taint node %s %s:%s-  # or cover it with daemonsets.tolerations in the operator's values",
+		n.Name, taint.Key, taint.Effect)
 }

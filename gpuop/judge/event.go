@@ -32,23 +32,40 @@ type symptom struct {
 
 // refusals are the symptoms of a DaemonSet whose pods the API server refuses.
 var refusals = []symptom{
-	{"pod-security", regexp.MustCompile(`violates PodSecurity "([^"]+)"`), "Pod Security admission refuses the pods: the namespace enforces %s, and the operands are privileged",
-		"kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged", "Kubernetes documentation, Pod Security admission"},
-	{"quota", regexp.MustCompile(`insufficient quota to match these scopes: (.*)`), "no ResourceQuota of the namespace allows the pods' PriorityClass: %s",
-		"kubectl get resourcequotas -n %s  # GKE allows system-node-critical by a ResourceQuota alone: gpuop values gen gke-cos prints it", "Kubernetes documentation, resource quotas: limit PriorityClass consumption"},
-	{"quota", regexp.MustCompile(`exceeded quota: ([^,]+)`), "the ResourceQuota %s of the namespace is used up", "kubectl describe resourcequotas -n %s", "Kubernetes documentation, resource quotas"},
-	{"runtime-class", regexp.MustCompile(`RuntimeClass "([^"]+)" not found`), "the cluster has no RuntimeClass %s, which the pods name", "kubectl get runtimeclasses; kubectl logs -n %s -l app=gpu-operator --tail=100", "Kubernetes documentation, runtime classes"},
-	{"webhook", regexp.MustCompile(`admission webhook "([^"]+)" denied`), "the admission webhook %s refuses the pods", "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations  # namespace %s", "Kubernetes documentation, dynamic admission control"},
-	{"refused", regexp.MustCompile(`()`), "the API server takes no pod of it", "kubectl get events -n %s --field-selector reason=FailedCreate", "Kubernetes documentation, DaemonSet"},
+	{"pod-security", regexp.MustCompile(`violates PodSecurity "([^"]+)"`), "Pod Security admission refuses the pods: " +
+		"the namespace enforces %s, and the operands are privileged",
+		"kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged", "Kubernetes " +
+			"documentation, Pod Security admission"},
+	{"quota", regexp.MustCompile(`insufficient quota to match these scopes: (.*)`),
+		"no ResourceQuota of the namespace allows the pods' PriorityClass: %s",
+		"kubectl get resourcequotas -n %s  # GKE allows system-node-critical by a ResourceQuota alone: gpuop values gen " +
+			"gke-cos prints it", "Kubernetes documentation, resource quotas: limit PriorityClass consumption"},
+	{"quota", regexp.MustCompile(`exceeded quota: ([^,]+)`), "the ResourceQuota %s of the namespace is used up",
+		"kubectl describe resourcequotas -n %s", "Kubernetes documentation, resource quotas"},
+	{"runtime-class", regexp.MustCompile(`RuntimeClass "([^"]+)" not found`),
+		"the cluster has no RuntimeClass %s, which the pods name", "kubectl get runtimeclasses; kubectl logs -n %s -l " +
+			"app=gpu-operator --tail=100", "Kubernetes documentation, runtime classes"},
+	{"webhook", regexp.MustCompile(`admission webhook "([^"]+)" denied`), "the admission webhook %s refuses the pods",
+		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations  # namespace %s", "Kubernetes " +
+			"documentation, dynamic admission control"},
+	{"refused", regexp.MustCompile(`()`), "the API server takes no pod of it",
+		"kubectl get events -n %s --field-selector reason=FailedCreate", "Kubernetes documentation, DaemonSet"},
 }
 
 // sandboxes are the symptoms of a pod without a sandbox.
 var sandboxes = []symptom{
-	{"handler", regexp.MustCompile(`no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
-		"the container runtime of the node has no handler %s", "sudo gpuop node  # on the node, reads the runtime's configuration; namespace %s", "containerd, CRI-O: runtime handlers"},
-	{"network", regexp.MustCompile(`(?i)()network for (?:pod )?sandbox|network plugin|plugin type="|\bcni\b`), "the network plugin of the node gives the pod no network%s", "kubectl get pods -n kube-system -o wide  # the network plugin's; not %s", "Kubernetes documentation, network plugins"},
-	{"mount", regexp.MustCompile(`(?i)()MountVolume|unable to attach or mount volumes`), "a volume of the pod is not there%s", "kubectl get configmaps,secrets -n %s", "Kubernetes documentation, volumes"},
-	{"sandbox", regexp.MustCompile(`()`), "the kubelet cannot make the pod's sandbox%s", "kubectl get events -n %s --field-selector type=Warning", "Kubernetes documentation, debug pods"},
+	{"handler",
+		regexp.MustCompile(`no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|` +
+			`failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
+		"the container runtime of the node has no handler %s", "sudo gpuop node  # on the node, reads the runtime's " +
+			"configuration; namespace %s", "containerd, CRI-O: runtime handlers"},
+	{"network", regexp.MustCompile(`(?i)()network for (?:pod )?sandbox|network plugin|plugin type="|\bcni\b`),
+		"the network plugin of the node gives the pod no network%s", "kubectl get pods -n kube-system -o wide  # the " +
+			"network plugin's; not %s", "Kubernetes documentation, network plugins"},
+	{"mount", regexp.MustCompile(`(?i)()MountVolume|unable to attach or mount volumes`),
+		"a volume of the pod is not there%s", "kubectl get configmaps,secrets -n %s", "Kubernetes documentation, volumes"},
+	{"sandbox", regexp.MustCompile(`()`), "the kubelet cannot make the pod's sandbox%s",
+		"kubectl get events -n %s --field-selector type=Warning", "Kubernetes documentation, debug pods"},
 }
 
 // event is the newest warning about an object with one of the reasons; nil where there is none.
@@ -57,7 +74,8 @@ func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 	for i := range j.Events {
 		e := &j.Events[i]
 		o := e.InvolvedObject
-		if o.Kind != kind || o.Name != name || cmp.Or(o.Namespace, e.Namespace) != j.Namespace || !slices.Contains(reasons, e.Reason) {
+		if o.Kind != kind || o.Name != name || cmp.Or(o.Namespace, e.Namespace) != j.Namespace || !slices.Contains(reasons,
+			e.Reason) {
 			continue
 		}
 		if newest == nil || newest.LastTimestamp.Before(&e.LastTimestamp) {
@@ -68,7 +86,8 @@ func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 }
 
 func evidenceOf(e *corev1.Event) report.Evidence {
-	v := report.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s", strings.TrimSpace(e.Reason+": "+e.Message))
+	v := report.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s",
+		strings.TrimSpace(e.Reason+": "+e.Message))
 	v.Time = e.LastTimestamp.Time
 	return v
 }
@@ -81,7 +100,8 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 			continue
 		}
 		what := strings.Trim(cmp.Or(m[1:]...), `"`)
-		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: fmt.Sprintf(s.next, j.Namespace), source: s.source, evidence: evidenceOf(e)}
+		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: fmt.Sprintf(s.next, j.Namespace),
+			source: s.source, evidence: evidenceOf(e)}
 		if strings.Contains(s.reason, "%s") {
 			d.reason = fmt.Sprintf(s.reason, what)
 		}
@@ -92,7 +112,8 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 
 // explain makes a row fail for the cause.
 func (d *diagnosis) explain(v *report.Row) {
-	v.State, v.Reason, v.Fix, v.Source, v.Cause, v.Evidence = report.Failed, d.reason, d.next, d.source, d.cause, d.evidence
+	v.State, v.Reason, v.Fix = report.Failed, d.reason, d.next
+	v.Source, v.Cause, v.Evidence = d.source, d.cause, d.evidence
 }
 
 // refused diagnoses the newest refusal of a DaemonSet's pods; nil without an event.
@@ -114,7 +135,8 @@ func (j *judge) refusals() {
 		// the namespace's own row takes the event
 		kind, _, _ := strings.Cut(d.cause, " ")
 		i := slices.IndexFunc(j.rows, func(v report.Row) bool {
-			return v.State == report.Failed && (kind == "pod-security" && v.ID == "pod-security" || kind == "quota" && v.ID == "priority-quota")
+			return v.State == report.Failed && (kind == "pod-security" && v.ID == "pod-security" || kind == "quota" &&
+				v.ID == "priority-quota")
 		})
 		if i >= 0 {
 			j.rows[i].Evidence = d.evidence

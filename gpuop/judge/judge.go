@@ -237,7 +237,8 @@ func newJudge(s *cluster.State, o Options, by command) *judge {
 		}
 	}
 	for _, o := range j.Table.Operands(j.Release) {
-		if o.Label != "" && !slices.ContainsFunc(j.components, func(other chart.Operand) bool { return other.Label == o.Label }) {
+		if o.Label != "" && !slices.ContainsFunc(j.components,
+			func(other chart.Operand) bool { return other.Label == o.Label }) {
 			j.components = append(j.components, o)
 		}
 	}
@@ -327,7 +328,8 @@ func (j *judge) tolerations(path string) []node.Toleration {
 	for _, each := range list {
 		m, _ := each.(map[string]any)
 		text := func(k string) string { t, _ := m[k].(string); return t }
-		out = append(out, node.Toleration{Key: text("key"), Operator: text("operator"), Value: text("value"), Effect: text("effect")})
+		out = append(out, node.Toleration{Key: text("key"), Operator: text("operator"), Value: text("value"),
+			Effect: text("effect")})
 	}
 	return out
 }

@@ -90,12 +90,15 @@ func (p *planner) manager() {
 	const manager = deployPrefix + "mig-manager"
 	labels := p.kube.Labels
 	if labels[labelCapable] == "false" {
-		p.report(report.Failed, "mig-capable", labelCapable, "the node's GPUs have no MIG", "kubectl get nodes -l nvidia.com/mig.capable=true", sourceLabel)
+		p.report(report.Failed, "mig-capable", labelCapable, "the node's GPUs have no MIG",
+			"kubectl get nodes -l nvidia.com/mig.capable=true", sourceLabel)
 		return
 	}
 	if value := labels[manager]; value != "true" {
-		p.report(report.Failed, "mig-manager", manager, fmt.Sprintf("the label is %q, want true: no MIG manager runs on the node, and nothing reacts to %s", value, LabelMIG),
-			fmt.Sprintf("kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'; kubectl get node %s --show-labels", p.kube.Name), sourceLabel)
+		p.report(report.Failed, "mig-manager", manager, fmt.Sprintf("the label is %q, want true: no MIG manager runs on "+
+			"the node, and nothing reacts to %s", value, LabelMIG),
+			fmt.Sprintf("kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'; kubectl get node %s "+
+				"--show-labels", p.kube.Name), sourceLabel)
 		return
 	}
 	if p.lacks(cluster.Pods) {
@@ -128,25 +131,30 @@ func (p *planner) state() {
 	under := state == "pending" || state == "rebooting"
 	switch {
 	case under:
-		p.report(report.Failed, "mig-under-way", labelMIGState, fmt.Sprintf("the config %q is %s: a change is under way, or stands still for good; a second one would mix with it", config, state),
+		p.report(report.Failed, "mig-under-way", labelMIGState, fmt.Sprintf("the config %q is %s: a change is under way, "+
+			"or stands still for good; a second one would mix with it", config, state),
 			"gpuop verify --node "+p.kube.Name, sourceStuck)
 	case state == "failed":
-		p.report(report.Warning, "mig-failed-before", labelMIGState, fmt.Sprintf("the config %q has failed before: what was in its way may be there still", config), p.migLog(), sourceMIG)
+		p.report(report.Warning, "mig-failed-before", labelMIGState, fmt.Sprintf("the config %q has failed before: what "+
+			"was in its way may be there still", config), p.migLog(), sourceMIG)
 	}
 	switch already := fmt.Sprintf("the label is %q already, and the MIG manager acts on a change of it alone: ", config); {
 	case config != p.config:
 	case state == "success":
 		p.report(report.Note, "mig-same", LabelMIG, already+"nothing will happen", "", sourceLabel)
 	default:
-		p.report(report.Failed, "mig-same", LabelMIG, already+"take it away first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG), sourceLabel)
+		p.report(report.Failed, "mig-same", LabelMIG, already+"take it away first", fmt.Sprintf("kubectl label node %s %s-",
+			p.kube.Name, LabelMIG), sourceLabel)
 	}
 	if upgrade := labels[labelUpgrade]; upgrade != "" && upgrade != "upgrade-done" && p.noDriverPod() == "" {
-		p.report(report.Failed, "mig-driver-upgrade", labelUpgrade, fmt.Sprintf("the driver upgrade is in the state %s: it takes the same operands away", upgrade),
+		p.report(report.Failed, "mig-driver-upgrade", labelUpgrade, fmt.Sprintf("the driver upgrade is in the state %s: "+
+			"it takes the same operands away", upgrade),
 			"kubectl get nodes -L "+labelUpgrade, sourceUpgrade)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if value := labels[key]; strings.HasPrefix(key, deployPrefix) && node.Paused(value) && !under {
-			p.report(report.Failed, "mig-paused", key, fmt.Sprintf("the label is %s, and no MIG change is under way: the MIG manager would start the operand again only if it were", value),
+			p.report(report.Failed, "mig-paused", key, fmt.Sprintf("the label is %s, and no MIG change is under way: the MIG "+
+				"manager would start the operand again only if it were", value),
 				fmt.Sprintf("kubectl label node %s %s=true --overwrite", p.kube.Name, key), sourceMIG)
 		}
 	}
@@ -158,11 +166,14 @@ func (p *planner) file() bool {
 	custom := p.text("migManager.config.name")
 	switch {
 	case f == nil && custom != "":
-		p.report(report.Failed, "mig-config", "ConfigMap/"+custom, fmt.Sprintf("the ClusterPolicy names it in migManager.config.name, and the namespace %s has no such ConfigMap: the MIG manager does not start", p.Namespace),
+		p.report(report.Failed, "mig-config", "ConfigMap/"+custom, fmt.Sprintf("the ClusterPolicy names it in "+
+			"migManager.config.name, and the namespace %s has no such ConfigMap: the MIG manager does not start", p.Namespace),
 			"kubectl get configmaps -n "+p.Namespace, sourceConfig)
 		return false
 	case f == nil:
-		p.report(report.Warning, "mig-config", "ConfigMap/"+p.kube.Name+"-mig-config", "the MIG manager has not written the configs of this node's GPUs, so the name is judged by what the operator's defaults mean",
+		p.report(report.Warning, "mig-config", "ConfigMap/"+p.kube.Name+"-mig-config",
+			"the MIG manager has not written the configs of this node's GPUs, so the name is judged by what the operator's "+
+				"defaults mean",
 			"kubectl logs -n "+p.Namespace+" -l app=nvidia-mig-manager", sourceConfig)
 		return true
 	case f.text == "":
@@ -171,14 +182,16 @@ func (p *planner) file() bool {
 		if data := p.maps[name].Data; len(data) > 0 {
 			keys = strings.Join(slices.Sorted(maps.Keys(data)), ", ")
 		}
-		p.report(report.Failed, "mig-config", f.name, fmt.Sprintf("it has no key config.yaml, but %s: the MIG manager reads that key alone", keys),
+		p.report(report.Failed, "mig-config", f.name, fmt.Sprintf("it has no key config.yaml, but %s: the MIG manager "+
+			"reads that key alone", keys),
 			fmt.Sprintf("kubectl edit configmap -n %s %s", p.Namespace, name), sourceConfig)
 		return false
 	}
 	for _, each := range f.findings {
 		// a config is judged against this node's GPUs below, and other configs do no harm; an error in the file itself
 		// keeps the manager from reading it
-		if each.State == report.Note || each.ID == "mig-does-not-fit" || each.ID == "mig-coverage" || f.config != nil && each.State != report.Failed {
+		if each.State == report.Note || each.ID == "mig-does-not-fit" || each.ID == "mig-coverage" || f.config != nil &&
+			each.State != report.Failed {
 			continue
 		}
 		v := found(each)
@@ -200,7 +213,8 @@ func (p *planner) file() bool {
 	if near := report.Nearest(p.config, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	p.report(report.Failed, "mig-config", f.name, fmt.Sprintf("it has no config %q: the MIG manager would say failed", p.config), hint, sourceConfig)
+	p.report(report.Failed, "mig-config", f.name, fmt.Sprintf("it has no config %q: the MIG manager would say failed",
+		p.config), hint, sourceConfig)
 	return false
 }
 
@@ -210,7 +224,8 @@ func (p *planner) partition() {
 		return
 	}
 	unknown := func(why, next, source string) {
-		p.report(report.Unknown, "mig-predicted", labelProduct, "what the node will show is not predicted: "+why, next, source)
+		p.report(report.Unknown, "mig-predicted", labelProduct, "what the node will show is not predicted: "+why, next,
+			source)
 	}
 	gpus, err := p.gpus()
 	switch {
@@ -253,7 +268,8 @@ func (p *planner) gpus() ([]mig.GPU, error) {
 			return all, nil
 		}
 	}
-	return nil, fmt.Errorf("the labels count %s MIG devices, and the config in force (%q) does not say how many of them are one GPU", p.kube.Labels[mig.WholeGPU+".count"], config)
+	return nil, fmt.Errorf("the labels count %s MIG devices, and the config in force (%q) does not say how many of "+
+		"them are one GPU", p.kube.Labels[mig.WholeGPU+".count"], config)
 }
 
 // predict adds rows of the node's future resources.
@@ -337,12 +353,14 @@ func (p *planner) holders() {
 		if strings.HasPrefix(how, "/dev") {
 			how = "it mounts " + how
 		}
-		v := report.Row{ID: "mig-client", State: report.Failed, Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name), Source: sourceEviction}
+		v := report.Row{ID: "mig-client", State: report.Failed, Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name),
+			Source: sourceEviction}
 		v.Evidence = report.Seen("spec", v.Subject, "%s", how)
 		switch {
 		case cluster.AsksForGPU(&q.Spec):
 			v.ID, v.Source = "mig-pod", sourceBusy
-			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not take it away, and an instance that is in use cannot be destroyed", held(q))
+			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not take it away, and an instance that is in use "+
+				"cannot be destroyed", held(q))
 			v.Evidence.Text = "limits: " + held(q)
 			v.Fix = p.evict(q, owner)
 			if !daemon {
@@ -351,11 +369,13 @@ func (p *planner) holders() {
 		case how == "" || strings.HasPrefix(how, "/run"):
 			continue
 		case daemon && selects && p.kube.Labels[labelClient] != "" && p.evictsClients():
-			v.Say(report.OK, "it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, labelClient)
+			v.Say(report.OK, "it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how,
+				labelClient)
 		default:
 			why := "the MIG manager takes away pods of DaemonSets alone"
 			if daemon && !p.evictsClients() {
-				why = fmt.Sprintf("MIG manager %s takes no pods of others away, as %s does", p.text("migManager.version"), firstEvicting)
+				why = fmt.Sprintf("MIG manager %s takes no pods of others away, as %s does", p.text("migManager.version"),
+					firstEvicting)
 			} else if daemon {
 				why = "its DaemonSet does not select " + labelClient
 			}
@@ -420,15 +440,18 @@ func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 	case owner == nil || owner.Kind != "DaemonSet":
 		return fmt.Sprintf("kubectl delete pod -n %s %s", q.Namespace, q.Name)
 	case !p.evictsClients():
-		return fmt.Sprintf("kubectl delete daemonset -n %s %s  # and apply it again after the change", q.Namespace, owner.Name)
+		return fmt.Sprintf("kubectl delete daemonset -n %s %s  # and apply it again after the change", q.Namespace,
+			owner.Name)
 	}
-	return fmt.Sprintf("kubectl label node %s %s=true && %s", p.kube.Name, labelClient, makeClient(q.Namespace, owner.Name))
+	return fmt.Sprintf("kubectl label node %s %s=true && %s", p.kube.Name, labelClient, makeClient(q.Namespace,
+		owner.Name))
 }
 
 // room judges whether new pods may come between.
 func (p *planner) room() {
 	v := report.Row{
-		ID: "mig-cordon", Subject: "Node/" + p.kube.Name, Reason: "the node is cordoned: no new pod comes between", Source: sourceNode,
+		ID: "mig-cordon", Subject: "Node/" +
+			p.kube.Name, Reason: "the node is cordoned: no new pod comes between", Source: sourceNode,
 		Evidence: report.Seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
 	}
 	if !p.kube.Spec.Unschedulable {

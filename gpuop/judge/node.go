@@ -75,7 +75,8 @@ func (w *nodeJudge) own(v report.Row) report.Row {
 	capacity, had := w.of.Capacity[v.Subject]
 	switch _, labeled := w.kube.Labels[v.Subject]; {
 	case offered, had, isDevice(v.Subject):
-		v.Evidence = report.Seen("status", "Node/"+w.kube.Name, "%s: allocatable %s, capacity %s", v.Subject, cmp.Or(allocatable, "none"), cmp.Or(capacity, "none"))
+		v.Evidence = report.Seen("status", "Node/"+w.kube.Name, "%s: allocatable %s, capacity %s", v.Subject,
+			cmp.Or(allocatable, "none"), cmp.Or(capacity, "none"))
 	case labeled, strings.HasPrefix(v.Subject, "nvidia.com/"):
 		v.Evidence = label(w.kube, v.Subject)
 	}
@@ -140,8 +141,9 @@ func (w *nodeJudge) discovered() bool {
 	case labels[labelPresent] != "true" && cluster.OperatorGPUNode(w.kube) && (w.policy != nil || len(w.GPUClusters) > 0):
 		w.add(report.Row{
 			ID: "gpu-present", State: report.Failed, Subject: labelPresent,
-			Reason: fmt.Sprintf("the label is %q, and Node Feature Discovery found a GPU: the operator has not labeled the node", labels[labelPresent]),
-			Fix:    w.operatorLog(), Source: sourceLabels, Evidence: label(w.kube, labelPresent),
+			Reason: fmt.Sprintf("the label is %q, and Node Feature Discovery found a GPU: the operator has not labeled the node",
+				labels[labelPresent]),
+			Fix: w.operatorLog(), Source: sourceLabels, Evidence: label(w.kube, labelPresent),
 		})
 	}
 	return true
@@ -175,11 +177,13 @@ func (w *nodeJudge) upgrade() bool {
 		return true
 	}
 	v := report.Row{
-		ID: "driver-upgrade", Subject: labelUpgrade, Since: labelWritten(w.kube, labelUpgrade), Source: sourceUpgrade, Fix: w.operatorLog(),
+		ID: "driver-upgrade", Subject: labelUpgrade, Since: labelWritten(w.kube,
+			labelUpgrade), Source: sourceUpgrade, Fix: w.operatorLog(),
 	}
 	meaning := ""
 	for _, e := range explain.Find(state) {
-		if strings.HasPrefix(e.Meaning, "Driver upgrade: ") || strings.HasPrefix(e.Meaning, "First state of a driver upgrade: ") {
+		if strings.HasPrefix(e.Meaning, "Driver upgrade: ") || strings.HasPrefix(e.Meaning,
+			"First state of a driver upgrade: ") {
 			_, meaning, _ = strings.Cut(strings.TrimSuffix(e.Meaning, "."), ": ")
 		}
 	}
@@ -187,7 +191,8 @@ func (w *nodeJudge) upgrade() bool {
 	case state == "upgrade-done":
 		v.Reason, v.Fix = "no driver upgrade is under way", ""
 	case none != "":
-		v.Say(report.Warning, "%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state, none)
+		v.Say(report.Warning, "%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state,
+			none)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + labelUpgrade + "-"
 	case state != "upgrade-failed" && w.kube.Labels[labelSkip] == "true":
 		v.Say(report.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
@@ -249,14 +254,18 @@ func (w *nodeJudge) mig() bool {
 	case state == "success":
 		v.Reason, v.Fix = fmt.Sprintf("the MIG manager says that %q is applied", config), ""
 	case state == "failed":
-		v.Say(report.Failed, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a GPU is not covered", config)
+		v.Say(report.Failed, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a "+
+			"GPU is not covered", config)
 	case state == "pending" && !v.Since.IsZero() && w.At.Sub(v.Since) > migPatience:
-		v.Say(report.Failed, "the MIG config %q is pending %s, and the MIG manager waits for pods for %s at most: it has most likely given up, and the state stays", config, age, migPatience)
-		w.stuck = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, LabelMIG, w.kube.Name, LabelMIG, config)
+		v.Say(report.Failed, "the MIG config %q is pending %s, and the MIG manager waits for pods for %s at most: it has "+
+			"most likely given up, and the state stays", config, age, migPatience)
+		w.stuck = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, LabelMIG, w.kube.Name,
+			LabelMIG, config)
 		v.Fix = w.stuck
 	case state == "pending":
 		v.State, w.changing = report.Waiting, "the MIG change"
-		v.Reason = fmt.Sprintf("the MIG config %q is being applied, %s; MIG manager v0.15.0 leaves the state pending for good when it stops waiting for a pod", config, age)
+		v.Reason = fmt.Sprintf("the MIG config %q is being applied, %s; MIG manager v0.15.0 leaves the state pending for "+
+			"good when it stops waiting for a pod", config, age)
 	case state == "rebooting":
 		v.State, w.changing = report.Waiting, "the MIG change"
 		v.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q, %s", config, age)
@@ -318,23 +327,27 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 		return
 	}
 	done[key] = true
-	v := report.Row{ID: "operand", State: report.Warning, Subject: key, Source: sourceLabels, Fix: "kubectl label node " + w.kube.Name + " " + key + "-"}
+	v := report.Row{ID: "operand", State: report.Warning, Subject: key, Source: sourceLabels, Fix: "kubectl label node " +
+		w.kube.Name + " " + key + "-"}
 	switch {
 	case node.Paused(value):
 		w.paused(key, value)
 		return // no link of the chain: the change that pauses it has a row of its own
 	case set.component == "driver" && value == preInstalled:
 		v.State, v.Fix, v.Source = report.OK, "", sourceManager
-		v.Reason = "the label is pre-installed: the driver manager found a driver of the node's own, and the node runs no driver container"
+		v.Reason = "the label is pre-installed: the driver manager found a driver of the node's own, and the node runs no " +
+			"driver container"
 		w.add(v)
 		return
 	case value == "false":
 		v.Say(report.Note, "the label is false: an administrator keeps the operand off the node")
 		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 	case found && value == "":
-		v.Reason = "the label is empty, which selects nothing: the driver manager writes that when it pauses an operand that was not there; releases before v26.7 leave it"
+		v.Reason = "the label is empty, which selects nothing: the driver manager writes that when it pauses an operand " +
+			"that was not there; releases before v26.7 leave it"
 	case found:
-		v.Reason = fmt.Sprintf("the label is %q, want true, false or paused-for-…: the operator leaves it, and the operand stays away", value)
+		v.Reason = fmt.Sprintf("the label is %q, want true, false or paused-for-…: the operator leaves it, and the "+
+			"operand stays away", value)
 	case !w.wantsContainers() || !w.forContainers(set.component) && set.component != "mig-manager":
 		return
 	case set.component == "mig-manager" && w.kube.Labels[labelCapable] != "true":
@@ -354,8 +367,8 @@ func (w *nodeJudge) wantsContainers() bool {
 	return w.policy != nil && w.kube.Labels[labelPresent] == "true" && !w.forMachines(w.kube)
 }
 
-// paused judges a label that pauses an operand: paused-for-mig-change, paused-for-vgpu-change, paused-for-cc-mode-change.
-// The driver manager appends its paused-for-driver-upgrade to another.
+// paused judges a label that pauses an operand: paused-for-mig-change, paused-for-vgpu-change,
+// paused-for-cc-mode-change. The driver manager appends its paused-for-driver-upgrade to another.
 func (w *nodeJudge) paused(key, value string) {
 	v := report.Row{
 		ID: node.RulePaused, State: report.Waiting, Subject: key, Since: labelWritten(w.kube, key), Source: sourceLabels,
@@ -380,11 +393,12 @@ func (w *nodeJudge) paused(key, value string) {
 		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
 	case upgrading:
 		w.changing = "the driver upgrade"
-		v.Fix = fmt.Sprintf("kubectl logs -n %s -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100",
-			w.Namespace)
+		v.Fix = "kubectl logs -n " + w.Namespace +
+			" -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100"
 	case state == "success" || state == "failed":
 		v.State, v.Fix = report.Failed, "kubectl label node "+w.kube.Name+" "+key+"=true --overwrite"
-		v.Reason = fmt.Sprintf("the label is %s, and %s has ended (%s): nothing takes the pause back", value, changes[0], state)
+		v.Reason = fmt.Sprintf("the label is %s, and %s has ended (%s): nothing takes the pause back", value, changes[0],
+			state)
 	case value == "paused-for-mig-change" && w.stuck != "":
 		v.State, v.Fix = report.Failed, w.stuck
 		v.Reason = fmt.Sprintf("the label is %s, and the MIG change is stuck: nothing takes the pause back", value)
@@ -415,7 +429,8 @@ func (w *nodeJudge) pod(set operandSet) {
 		l.Evidence = w.listed(cluster.Pods, "none of DaemonSet/%s on %s", set.Name, w.kube.Name)
 		if taint := blockingTaint(set, w.kube); taint != nil {
 			l.State, l.Source, l.Fix = report.Failed, sourceTaints, untaint(w.kube, *taint)
-			l.Reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not cover it", taint, set.Name)
+			l.Reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not "+
+				"cover it", taint, set.Name)
 			l.Cause, l.Together, l.Evidence = causeOf(w.kube, *taint)
 		} else if d := w.refused(set); d != nil {
 			d.explain(&l.Row)
@@ -457,7 +472,8 @@ const sandboxPatience = 5 * time.Minute
 // runtime has no handler for its RuntimeClass, which the toolkit sets up.
 func (w *nodeJudge) sandbox(l *link) {
 	for _, v := range l.pod.Spec.Volumes {
-		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil && !w.lacks(cluster.ConfigMaps) {
+		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil &&
+			!w.lacks(cluster.ConfigMaps) {
 			l.State = report.Failed
 			l.Reason += fmt.Sprintf(": it mounts ConfigMap/%s, which namespace %s does not hold", m.Name, l.pod.Namespace)
 			l.Fix = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
@@ -483,9 +499,11 @@ func (w *nodeJudge) sandbox(l *link) {
 		return
 	}
 	class := *l.pod.Spec.RuntimeClassName
-	if i := slices.IndexFunc(w.links, func(o link) bool { return o.component == "container-toolkit" }); i >= 0 && bad(w.links[i]) {
+	if i := slices.IndexFunc(w.links, func(o link) bool { return o.component == "container-toolkit" }); i >= 0 &&
+		bad(w.links[i]) {
 		l.blames = "container-toolkit"
-		l.Reason += fmt.Sprintf(": it waits for the RuntimeClass %s, which container-toolkit sets up in the container runtime", class)
+		l.Reason += ": it waits for the RuntimeClass " + class +
+			", which container-toolkit sets up in the container runtime"
 		return
 	}
 	if d != nil {
@@ -496,11 +514,13 @@ func (w *nodeJudge) sandbox(l *link) {
 	if slices.ContainsFunc(w.operandPods, func(p *corev1.Pod) bool {
 		return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == class && p.Status.Phase == corev1.PodRunning
 	}) {
-		l.Reason += fmt.Sprintf(", and other pods with the RuntimeClass %s run: likely a volume or the network is not there", class)
+		l.Reason += fmt.Sprintf(", and other pods with the RuntimeClass %s run: likely a volume or the network is not there",
+			class)
 		return
 	}
 	l.Fix += "; on the node, sudo gpuop node reads the runtime's configuration"
-	l.Reason += fmt.Sprintf(": likely the container runtime has no handler for the RuntimeClass %s, or has not read it", class)
+	l.Reason += fmt.Sprintf(": likely the container runtime has no handler for the RuntimeClass %s, or has not read it",
+		class)
 	late := w.At.Sub(l.Since) > sandboxPatience
 	switch {
 	case w.policy != nil && !w.is("toolkit.enabled"):
@@ -514,14 +534,16 @@ func (w *nodeJudge) sandbox(l *link) {
 }
 
 // workloads of the validator, by the init container that starts them and waits for them.
-var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator", "plugin-validation": "nvidia-device-plugin-validator"}
+var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator",
+	"plugin-validation": "nvidia-device-plugin-validator"}
 
 // validated completes the link of the validator by the pod that it has started, which says more than the
 // validator's own log.
 func (w *nodeJudge) validated(l *link) {
 	var newest *corev1.Pod
 	for _, p := range w.operandPods {
-		if app := validatorPods[l.in]; app != "" && p.Labels["app"] == app && p.Status.Phase != corev1.PodSucceeded && (newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
+		if app := validatorPods[l.in]; app != "" && p.Labels["app"] == app && p.Status.Phase != corev1.PodSucceeded &&
+			(newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
 			newest = p
 		}
 	}
@@ -529,7 +551,8 @@ func (w *nodeJudge) validated(l *link) {
 		return
 	}
 	s := podStateOf(newest)
-	l.Reason, l.Evidence = fmt.Sprintf("init container %s waits for the pod %s: %s", l.in, newest.Name, s.Reason), s.Evidence
+	l.Reason, l.Evidence = fmt.Sprintf("init container %s waits for the pod %s: %s", l.in, newest.Name,
+		s.Reason), s.Evidence
 	if s.State == report.Failed {
 		l.State, l.Fix, l.blames = s.State, s.Fix, ""
 	}
@@ -539,16 +562,23 @@ func (w *nodeJudge) validated(l *link) {
 // or none that a DaemonSet brings. The rows of the node's operands begin at first.
 func (w *nodeJudge) ownDriver(first int) {
 	waits := slices.IndexFunc(w.links, func(l link) bool { return l.blames == "driver" && bad(l) })
-	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.links, func(l link) bool { return l.component == "driver" && (l.pod != nil || bad(l)) }) {
+	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.links, func(l link) bool {
+		return l.component == "driver" &&
+			(l.pod != nil || bad(l))
+	}) {
 		return
 	}
-	v := report.Row{ID: "operand", State: report.Failed, Subject: "driver", Since: w.links[waits].Since, Source: sourceManager, Evidence: label(w.kube, labelDriver)}
+	v := report.Row{ID: "operand", State: report.Failed, Subject: "driver", Since: w.links[waits].Since,
+		Source: sourceManager, Evidence: label(w.kube, labelDriver)}
 	if why := w.noDriverPod(); why != "" {
-		v.Reason = fmt.Sprintf("%s, so that the node is to bring its own driver, and %s finds none", why, w.links[waits].component)
+		v.Reason = fmt.Sprintf("%s, so that the node is to bring its own driver, and %s finds none", why,
+			w.links[waits].component)
 		v.Fix = "sudo gpuop node  # on " + w.kube.Name
 		if strings.HasPrefix(why, labelDriver) {
-			v.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # for the operator's driver; sudo gpuop node says what the node's own lacks", w.kube.Name, labelDriver)
-			w.rows = slices.Concat(w.rows[:first:first], slices.DeleteFunc(slices.Clone(w.rows[first:]), func(r report.Row) bool { return r.Subject == labelDriver }))
+			v.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # for the operator's driver; sudo gpuop node "+
+				"says what the node's own lacks", w.kube.Name, labelDriver)
+			w.rows = slices.Concat(w.rows[:first:first], slices.DeleteFunc(slices.Clone(w.rows[first:]),
+				func(r report.Row) bool { return r.Subject == labelDriver }))
 		} else {
 			v.Evidence = w.setting("driver.enabled")
 		}
@@ -632,7 +662,8 @@ func (w *nodeJudge) resources() bool {
 		case f.ID == node.RuleCount:
 			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
 			if depends = w.of.Allocatable[f.Subject] == "0"; depends {
-				v.Say(report.Failed, "none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", w.of.Capacity[f.Subject])
+				v.Say(report.Failed, "none of %s is allocatable: the device plugin is away, or every GPU is unhealthy",
+					w.of.Capacity[f.Subject])
 			}
 		}
 		if depends && settling != "" {

@@ -25,8 +25,9 @@ type podState struct {
 // broken are the reasons of a container that does not run, and does not come to run by waiting for
 // another. Source: Kubernetes pkg/kubelet/images, pkg/kubelet/kuberuntime.
 var broken = []string{
-	"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable", "SignatureValidationFailed",
-	"CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError", "PostStartHookError",
+	"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable",
+	"SignatureValidationFailed", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",
+	"RunContainerError", "PreCreateHookError", "PostStartHookError",
 }
 
 // podStateOf judges a pod, with the next step unless it is ready.
@@ -77,7 +78,8 @@ func podStateOf(p *corev1.Pod) (s podState) {
 		return s
 	}
 	if len(status.ContainerStatuses) == 0 || status.Phase != corev1.PodRunning {
-		s.Say(report.Waiting, "the pod is %s%s", strings.ToLower(string(status.Phase)), because(status.Reason, status.Message))
+		s.Say(report.Waiting, "the pod is %s%s", strings.ToLower(string(status.Phase)), because(status.Reason,
+			status.Message))
 		return s
 	}
 	s.Fix = ""
@@ -93,7 +95,8 @@ func podStateOf(p *corev1.Pod) (s podState) {
 
 // notStarted reports whether an init container has never run.
 func notStarted(c *corev1.ContainerStatus) bool {
-	return c.State.Running == nil && c.State.Terminated == nil && c.LastTerminationState.Terminated == nil && c.RestartCount == 0 &&
+	return c.State.Running == nil && c.State.Terminated == nil && c.LastTerminationState.Terminated == nil &&
+		c.RestartCount == 0 &&
 		(c.State.Waiting == nil || c.State.Waiting.Reason == "" || c.State.Waiting.Reason == "PodInitializing")
 }
 
@@ -102,7 +105,8 @@ func notStarted(c *corev1.ContainerStatus) bool {
 func unstarted(p *corev1.Pod, s *podState) {
 	s.State, s.unstarted = report.Waiting, true
 	s.Reason = "no container of the pod has started"
-	for _, kind := range []corev1.PodConditionType{"PodReadyToStartContainers", "PodHasNetwork"} { // as Kubernetes calls it since 1.28, and before
+	// as Kubernetes calls it since 1.28, and before
+	for _, kind := range []corev1.PodConditionType{"PodReadyToStartContainers", "PodHasNetwork"} {
 		switch c := podCondition(p, kind); {
 		case c == nil:
 		case c.Status == corev1.ConditionTrue:
@@ -147,9 +151,12 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	}
 	switch {
 	case c.State.Waiting != nil && slices.Contains(broken, c.State.Waiting.Reason):
-		s.Say(report.Failed, "container %s is in %s after %d restarts%s%s", c.Name, c.State.Waiting.Reason, c.RestartCount, because("", c.State.Waiting.Message), last)
-		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") || strings.HasPrefix(c.State.Waiting.Reason, "ErrImage") {
-			s.Reason = fmt.Sprintf("container %s cannot get its image %s: %s%s", c.Name, image(p, c.Name), c.State.Waiting.Reason, because("", c.State.Waiting.Message))
+		s.Say(report.Failed, "container %s is in %s after %d restarts%s%s", c.Name, c.State.Waiting.Reason, c.RestartCount,
+			because("", c.State.Waiting.Message), last)
+		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") || strings.HasPrefix(c.State.Waiting.Reason,
+			"ErrImage") {
+			s.Reason = fmt.Sprintf("container %s cannot get its image %s: %s%s", c.Name, image(p, c.Name),
+				c.State.Waiting.Reason, because("", c.State.Waiting.Message))
 			s.Cause = "image " + image(p, c.Name)
 		}
 		if c.State.Waiting.Reason == "CrashLoopBackOff" {
@@ -159,7 +166,8 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 		s.Say(report.Waiting, "container %s is waiting%s", c.Name, because(c.State.Waiting.Reason, c.State.Waiting.Message))
 	case c.State.Terminated != nil:
 		s.State, s.Since = report.Failed, c.State.Terminated.FinishedAt.Time
-		s.Reason = fmt.Sprintf("container %s ended with exit code %d%s", c.Name, c.State.Terminated.ExitCode, because(c.State.Terminated.Reason, c.State.Terminated.Message))
+		s.Reason = fmt.Sprintf("container %s ended with exit code %d%s", c.Name, c.State.Terminated.ExitCode,
+			because(c.State.Terminated.Reason, c.State.Terminated.Message))
 		s.Fix = logs(p, c.Name, false)
 	case c.State.Running != nil:
 		s.State, s.Since = report.Waiting, c.State.Running.StartedAt.Time
@@ -177,7 +185,8 @@ func containerState(p *corev1.Pod, c *corev1.ContainerStatus) report.Evidence {
 	case state.Waiting != nil:
 		text = strings.TrimSpace(state.Waiting.Reason + ": " + state.Waiting.Message)
 	case state.Terminated != nil:
-		text = fmt.Sprintf("exit code %d, %s: %s", state.Terminated.ExitCode, state.Terminated.Reason, state.Terminated.Message)
+		text = fmt.Sprintf("exit code %d, %s: %s", state.Terminated.ExitCode, state.Terminated.Reason,
+			state.Terminated.Message)
 	case state.Running != nil:
 		text = "running"
 	}
@@ -235,8 +244,9 @@ type awaited struct{ what, component string }
 // awaits are the init containers of the operands. Source: gpu-operator assets/, the init containers
 // of each DaemonSet, and cmd/nvidia-validator/main.go.
 var awaits = map[string]awaited{
-	"driver-validation":         {"the driver to be loaded", "driver"},
-	"toolkit-validation":        {"toolkit-ready, which the operator-validator writes when containers see the GPU", "operator-validator"},
+	"driver-validation": {"the driver to be loaded", "driver"},
+	"toolkit-validation": {"toolkit-ready, which the operator-validator writes when containers see the GPU",
+		"operator-validator"},
 	"cuda-validation":           {"a CUDA workload in a pod", "container-toolkit"},
 	"plugin-validation":         {"the node to offer a GPU as a resource", "device-plugin"},
 	"k8s-driver-manager":        {"the old driver to be unloaded, which no process on the node may hold", ""},

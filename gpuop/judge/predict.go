@@ -23,7 +23,8 @@ func (w *nodeJudge) sharing() bool {
 	v := report.Row{ID: "node-sharing-config", Subject: sharing.ConfigLabel, Source: sourceSharing}
 	if w.shares == nil {
 		if labeled && w.policy != nil {
-			v.Say(report.Warning, "the label names the config %q, and the ClusterPolicy names no ConfigMap (devicePlugin.config.name): nothing reads it", value)
+			v.Say(report.Warning, "the label names the config %q, and the ClusterPolicy names no ConfigMap "+
+				"(devicePlugin.config.name): nothing reads it", value)
 			v.Fix = "gpuop values gen PLATFORM time-slicing=4"
 			w.add(v)
 		}
@@ -77,14 +78,17 @@ func (w *nodeJudge) stale(differs bool) {
 	if !read.Before(w.shares.changed) {
 		return
 	}
-	v := report.Row{ID: "stale-config", State: report.Note, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed, Source: sourceRestart}
-	v.Reason = fmt.Sprintf("the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin", w.shares.changed.Sub(read).Round(time.Second))
+	v := report.Row{ID: "stale-config", State: report.Note, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed,
+		Source: sourceRestart}
+	v.Reason = fmt.Sprintf("the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin",
+		w.shares.changed.Sub(read).Round(time.Second))
 	v.Evidence = report.Seen("managedFields", "ConfigMap/"+w.shares.name, "data")
 	v.Evidence.Time = w.shares.changed
 	if name, _, _, _ := w.chosen(); differs {
 		v.State = report.Failed
 		v.Reason += ": the node offers what the old form specified"
-		v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
+		v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset "+
+			"daemonset/gpu-feature-discovery", w.Namespace)
 	} else if name == "" {
 		v.Reason += "; the node gets no config of it"
 	} else {
@@ -141,7 +145,8 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 			differs = true
 			v.ID, v.State = "mig-success-without-devices", wrong
 			v.Source = "gpu-operator issue 603"
-			v.Reason = fmt.Sprintf("the MIG change to %q is a success, and the node offers %d, expected %d (%s)%s", w.kube.Labels[LabelMIG], found, expected, want.by, suffix)
+			v.Reason = fmt.Sprintf("the MIG change to %q is a success, and the node offers %d, expected %d (%s)%s",
+				w.kube.Labels[LabelMIG], found, expected, want.by, suffix)
 			v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", w.Namespace)
 		default:
 			differs = true
@@ -173,7 +178,8 @@ func (w *nodeJudge) labels(want *expectation, wrong report.State, suffix string)
 	var differ []string
 	for _, name := range slices.Sorted(maps.Keys(want.Labels)) {
 		value, found := w.kube.Labels[name]
-		if value == want.Labels[name] || !found && !slices.ContainsFunc(firm, func(end string) bool { return strings.HasSuffix(name, end) }) {
+		if value == want.Labels[name] || !found && !slices.ContainsFunc(firm,
+			func(end string) bool { return strings.HasSuffix(name, end) }) {
 			continue
 		}
 		is := strconv.Quote(value)
@@ -184,12 +190,14 @@ func (w *nodeJudge) labels(want *expectation, wrong report.State, suffix string)
 	}
 	for name, value := range w.kube.Labels {
 		resource, counted := strings.CutSuffix(name, ".count")
-		if _, expected := want.Labels[name]; counted && !expected && value != "0" && strings.HasPrefix(resource, "nvidia.com/mig-") {
+		if _, expected := want.Labels[name]; counted && !expected && value != "0" && strings.HasPrefix(resource,
+			"nvidia.com/mig-") {
 			differ = append(differ, fmt.Sprintf("%s is %q, expected none", name, value))
 		}
 	}
 	slices.Sort(differ)
-	v := report.Row{ID: "labels", Subject: "labels of GPU Feature Discovery", Source: sourcePredict, Evidence: label(w.kube, labelProduct)}
+	v := report.Row{ID: "labels", Subject: "labels of GPU Feature Discovery", Source: sourcePredict,
+		Evidence: label(w.kube, labelProduct)}
 	if len(differ) == 0 {
 		v.Reason = fmt.Sprintf("the labels are those predicted from %s", want.basis(w))
 		w.add(v)
@@ -221,25 +229,30 @@ func (e *expectation) basis(w *nodeJudge) string {
 // says why, or what of it is not certain.
 func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 	unknown := func(subject, reason string) *report.Row {
-		return &report.Row{ID: "prediction", State: report.Unknown, Subject: subject, Reason: reason, Source: sourcePredict, Evidence: label(w.kube, labelProduct)}
+		return &report.Row{ID: "prediction", State: report.Unknown, Subject: subject, Reason: reason, Source: sourcePredict,
+			Evidence: label(w.kube, labelProduct)}
 	}
 	gpus, err := w.of.GPUs()
 	if err != nil || len(gpus) == 0 {
-		if strings.HasSuffix(w.kube.Labels[labelProduct], "-MIG-INVALID") || w.kube.Labels[labelProduct] == "" && len(w.of.GPUResources()) == 0 {
+		if strings.HasSuffix(w.kube.Labels[labelProduct], "-MIG-INVALID") || w.kube.Labels[labelProduct] == "" &&
+			len(w.of.GPUResources()) == 0 {
 			return nil, nil // the rows of these states say so
 		}
 		if w.kube.Labels[labelProduct] == "" && !w.is("gfd.enabled") {
 			return nil, nil // nothing is to label the node
 		}
-		return nil, unknown(mig.WholeGPU, "the labels do not say which GPUs the node has, so there is nothing to compare what it offers with")
+		return nil, unknown(mig.WholeGPU, "the labels do not say which GPUs the node has, so there is nothing to compare "+
+			"what it offers with")
 	}
 	if w.policy == nil && w.lacks(cluster.ClusterPolicies) && !w.absent(cluster.ClusterPolicies) {
-		return nil, unknown(mig.WholeGPU, "the ClusterPolicy could not be read, so the MIG strategy and the sharing config are not known")
+		return nil, unknown(mig.WholeGPU, "the ClusterPolicy could not be read, so the MIG strategy and the sharing "+
+			"config are not known")
 	}
 	_, config, ok, _ := w.chosen()
 	switch {
 	case !ok && w.shares.configs == nil && w.lacks(cluster.ConfigMaps):
-		return nil, unknown("ConfigMap/"+w.shares.name, "the sharing config could not be read, so what the node is to offer is not known")
+		return nil, unknown("ConfigMap/"+w.shares.name, "the sharing config could not be read, so what the node is to "+
+			"offer is not known")
 	case !ok:
 		return nil, nil // the rows of the config say so
 	}
@@ -254,7 +267,8 @@ func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 		}
 	}
 	want.Prediction = sharing.Predict(want.gpus, strategy, config)
-	if i := slices.IndexFunc(want.Findings, func(f report.Row) bool { return f.State == report.Failed }); i >= 0 && doubt == nil {
+	if i := slices.IndexFunc(want.Findings, func(f report.Row) bool { return f.State == report.Failed }); i >= 0 &&
+		doubt == nil {
 		v := found(want.Findings[i])
 		v.Evidence = w.setting("mig.strategy")
 		doubt = &v
@@ -270,11 +284,14 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *report.R
 	if !found {
 		doubt = &report.Row{
 			ID: "mig-config", State: report.Failed, Subject: LabelMIG, Source: sourceMIG,
-			Reason: fmt.Sprintf("there is no MIG config %q for the node in %s", name, cmp.Or(source, "the ConfigMaps and the defaults")),
-			Fix:    fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace, w.kube.Name),
+			Reason: fmt.Sprintf("there is no MIG config %q for the node in %s", name,
+				cmp.Or(source, "the ConfigMaps and the defaults")),
+			Fix: fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace,
+				w.kube.Name),
 		}
 		if source == "" && (w.lacks(cluster.ConfigMaps) || board == nil) {
-			doubt.Say(report.Unknown, "what the MIG config %q means on %s is not known: no ConfigMap that was read holds it", name, product)
+			doubt.Say(report.Unknown, "what the MIG config %q means on %s is not known: no ConfigMap that was read holds it",
+				name, product)
 		}
 		return doubt
 	}
@@ -329,9 +346,11 @@ func divide(named mig.Named, gpus []mig.GPU, labels map[string]string) (after []
 		return nil, fmt.Sprintf("the config %q leaves no MIG device, and gpu.product says %s", named.Name, shown)
 	case len(kinds) != 1 || kinds[0] != canonical:
 		slices.Sort(kinds)
-		return nil, fmt.Sprintf("the config %q makes %s, and gpu.product says %s", named.Name, strings.Join(kinds, ", "), shown)
+		return nil, fmt.Sprintf("the config %q makes %s, and gpu.product says %s", named.Name, strings.Join(kinds, ", "),
+			shown)
 	case have%count != 0:
-		return nil, fmt.Sprintf("the config %q makes %d %s of each GPU, and gpu.count is %d, which is no multiple of it", named.Name, count, canonical, have)
+		return nil, fmt.Sprintf("the config %q makes %d %s of each GPU, and gpu.count is %d, which is no multiple of it",
+			named.Name, count, canonical, have)
 	}
 	return slices.Repeat(after, have/count), ""
 }

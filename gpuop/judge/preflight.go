@@ -27,10 +27,12 @@ func (j *judge) kubernetes() {
 	}
 	version, kubelets := j.server, j.kubelets
 	have, ok := minor(version)
-	v := report.Row{ID: "kubernetes-version", Subject: "Kubernetes", Source: source, Evidence: report.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
+	v := report.Row{ID: "kubernetes-version", Subject: "Kubernetes", Source: source, Evidence: report.Seen("answer",
+		"/version", "%s", cmp.Or(version, "none"))}
 	switch {
 	case !ok:
-		v.State, v.Reason, v.Fix = report.Unknown, "the server's version is not known", "kubectl version -o yaml > version.yaml"
+		v.State, v.Reason, v.Fix = report.Unknown, "the server's version is not known", "kubectl version -o yaml > "+
+			"version.yaml"
 	case first == 0:
 		v.Say(report.Unknown, "%s; gpuop knows of no support matrix for %s", version, j.Release)
 		v.Fix = "read the platform support page of " + j.Release.String()
@@ -75,11 +77,13 @@ func (j *judge) gpuNodes() {
 		return
 	}
 	v := report.Row{
-		ID: "gpu-nodes", Subject: "nodes", Source: sourceLabels, Reason: fmt.Sprintf("%d of %d nodes have GPUs", len(j.gpu), len(j.Nodes)),
+		ID: "gpu-nodes", Subject: "nodes", Source: sourceLabels, Reason: fmt.Sprintf("%d of %d nodes have GPUs", len(j.gpu),
+			len(j.Nodes)),
 		Evidence: j.listed(cluster.Nodes, "%d of %d", len(j.gpu), len(j.Nodes)),
 	}
 	if len(j.gpu) == 0 {
-		v.Say(report.Warning, "none of %d nodes has a label of NFD's, the operator's or a cloud's that says that it has NVIDIA GPUs: only the cluster is judged", len(j.Nodes))
+		v.Say(report.Warning, "none of %d nodes has a label of NFD's, the operator's or a cloud's that says that it has "+
+			"NVIDIA GPUs: only the cluster is judged", len(j.Nodes))
 		v.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
 	}
 	j.add(v)
@@ -105,7 +109,8 @@ var withoutMonitors, _ = chart.ParseVersion("v26.7.0")
 // images are the names of operating systems in a node's status; NFD's labels are preferred.
 var images = []struct{ prefix, id string }{
 	{"Ubuntu ", "ubuntu"}, {"Red Hat Enterprise Linux ", "rhel"}, {"Rocky Linux ", "rocky"},
-	{"Oracle Linux Server ", "ol"}, {"SUSE Linux Enterprise Server ", "sles"}, {"Debian GNU/Linux ", "debian"}, {"Amazon Linux ", "amzn"},
+	{"Oracle Linux Server ", "ol"}, {"SUSE Linux Enterprise Server ", "sles"}, {"Debian GNU/Linux ",
+		"debian"}, {"Amazon Linux ", "amzn"},
 	{"Container-Optimized OS", "cos"}, {"Bottlerocket OS ", "bottlerocket"}, {"Talos", "talos"}, {"Flatcar ", "flatcar"},
 }
 
@@ -137,7 +142,8 @@ func systemOf(n *corev1.Node) (s system, labeled bool) {
 
 // systemSeen returns a node's operating system as evidence.
 func systemSeen(n *corev1.Node) report.Evidence {
-	return report.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID], labelVersion, n.Labels[labelVersion])
+	return report.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID],
+		labelVersion, n.Labels[labelVersion])
 }
 
 // driverOS follows the operator: the driver's image is chosen by the operating system of the first node
@@ -168,22 +174,25 @@ func (j *judge) driverOS() {
 	case drivers == 0:
 		v.Reason = "every node with GPUs brings its own driver"
 	case !j.is("driver.enabled"):
-		v.Reason, v.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes bring their drivers", counts(byOS)), j.setting("driver.enabled")
+		v.Reason, v.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes bring their drivers",
+			counts(byOS)), j.setting("driver.enabled")
 	case j.is("driver.nvidiaDriverCRD.enabled"):
 		v.Reason = fmt.Sprintf("%s; each NVIDIADriver chooses the image of its own nodes", counts(byOS))
 		v.Evidence = j.setting("driver.nvidiaDriverCRD.enabled")
 	case !precompiled && (os.id == "rhcos" || j.openShift() && j.get("operator.use_ocp_driver_toolkit") != false):
 		v.Reason = "the driver is built by OpenShift's driver toolkit for each version of RHCOS"
 	case os.id == "":
-		v.Say(report.Failed, "the operating system of %s, the first node with GPUs, is not known, and the operator stops: NFD has set no %s", first.Name, labelID)
+		v.Say(report.Failed, "the operating system of %s, the first node with GPUs, is not known, and the operator stops: "+
+			"NFD has set no %s", first.Name, labelID)
 		v.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
 	case len(wrong) > 0:
 		v.State, v.Nodes = report.Failed, strings.Join(wrong, ", ")
-		v.Reason = fmt.Sprintf("%s: the operator takes the system of the first, %s, for all: %d get the image of %s and should not",
+		v.Reason = fmt.Sprintf("%s: the operator takes the system of the first, %s, for all: %d get the image of %s and "+
+			"should not",
 			counts(byOS), first.Name, len(wrong), tag)
-		v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for each " +
-			"system, or install their driver and kubectl label node " + strings.Join(wrong, " ") + " " + labelDriver +
-			"=false --overwrite"
+		v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for " +
+			"each system, or install their driver and kubectl label node " + strings.Join(wrong, " ") + " " +
+			labelDriver + "=false --overwrite"
 	default:
 		v.Reason = fmt.Sprintf("all %d nodes with GPUs get the driver image of %s", drivers, tag)
 		if drivers == 1 {
@@ -202,7 +211,10 @@ func (j *judge) driverOS() {
 // counts lists "2 with ubuntu22.04, 1 with rhel9".
 func counts(by map[string]int) string {
 	var words []string
-	for _, k := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(by[b]-by[a], strings.Compare(a, b)) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {
+		return cmp.Or(by[b]-by[a],
+			strings.Compare(a, b))
+	}) {
 		words = append(words, fmt.Sprintf("%d with %s", by[k], k))
 	}
 	return strings.Join(words, ", ")
@@ -235,10 +247,12 @@ func (j *judge) containerRuntime() {
 	chosen = cmp.Or(chosen, "containerd")
 	v := report.Row{
 		ID: "container-runtime", Subject: "container runtimes", Source: sourceLabels,
-		Reason: fmt.Sprintf("the toolkit configures %s on all %d nodes with GPUs", chosen, len(j.gpu)), Evidence: j.listed(cluster.Nodes, "%s", counts(by)),
+		Reason: fmt.Sprintf("the toolkit configures %s on all %d nodes with GPUs", chosen,
+			len(j.gpu)), Evidence: j.listed(cluster.Nodes, "%s", counts(by)),
 	}
 	if !j.is("toolkit.enabled") {
-		v.Reason, v.Evidence = counts(by)+"; toolkit.enabled=false: the nodes' own runtimes are used as they are", j.setting("toolkit.enabled")
+		v.Reason = counts(by) + "; toolkit.enabled=false: the nodes' own runtimes are used as they are"
+		v.Evidence = j.setting("toolkit.enabled")
 		j.add(v)
 		return
 	}
@@ -267,7 +281,8 @@ func (j *judge) openShift() bool {
 // serve virtual machines.
 func (j *judge) runs(component string, n *corev1.Node) bool {
 	value := n.Labels[deployPrefix+component]
-	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) && !j.forMachines(n)
+	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) &&
+		!j.forMachines(n)
 }
 
 // gke reports whether the cluster is Google's.
@@ -286,7 +301,8 @@ func (j *judge) workers() {
 	for _, d := range j.discoverers() {
 		// a tool that applies rendered charts, as Argo CD, leaves no name of a release
 		name, found := d.Annotations["meta.helm.sh/release-name"]
-		if d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["helm.sh/chart"], "node-feature-discovery") && (!found || name == j.helmRelease()) {
+		if d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["helm.sh/chart"], "node-feature-discovery") &&
+			(!found || name == j.helmRelease()) {
 			own = append(own, d.Namespace+"/"+d.Name)
 		} else {
 			other = append(other, d.Namespace+"/"+d.Name)
@@ -295,7 +311,8 @@ func (j *judge) workers() {
 	all := append(slices.Clone(other), own...)
 	v := report.Row{
 		ID: "nfd", Subject: "Node Feature Discovery", Source: sourceStart,
-		Evidence: j.listed(cluster.DaemonSets, "%d of %d are workers of NFD: %s", len(all), len(j.DaemonSets), cmp.Or(strings.Join(all, ", "), "none")),
+		Evidence: j.listed(cluster.DaemonSets, "%d of %d are workers of NFD: %s", len(all), len(j.DaemonSets),
+			cmp.Or(strings.Join(all, ", "), "none")),
 	}
 	wanted := j.is("nfd.enabled")
 	known := slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return cluster.OperatorGPUNode(&n) })
@@ -304,13 +321,15 @@ func (j *judge) workers() {
 	case j.openShift() && len(all) > 0:
 		v.Reason = "DaemonSet " + all[0] + " is there; what OperatorHub installs of NVIDIA's brings none"
 	case j.openShift() && !known && whole:
-		v.Say(report.Failed, "no worker is there, and what OperatorHub installs of NVIDIA's brings none: without Red Hat's NFD Operator no node is found to have GPUs")
+		v.Say(report.Failed, "no worker is there, and what OperatorHub installs of NVIDIA's brings none: without Red "+
+			"Hat's NFD Operator no node is found to have GPUs")
 		v.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
 	case j.policy != nil && len(other) > 0 && len(own) == 0:
 		// the ClusterPolicy does not say nfd.enabled, and what is there does
 		v.Reason = "DaemonSet " + other[0] + " is there, and the release that is installed has none beside it"
 	case wanted && len(other) > 0:
-		v.Say(report.Failed, "DaemonSet %s runs already, and the chart would install a second one: two masters write the same labels", other[0])
+		v.Say(report.Failed, "DaemonSet %s runs already, and the chart would install a second one: two masters write the "+
+			"same labels", other[0])
 		v.Fix = "helm upgrade … --set nfd.enabled=false"
 	case wanted && len(own) > 0:
 		v.Reason = "DaemonSet " + own[0] + " is the chart's"
@@ -322,7 +341,8 @@ func (j *judge) workers() {
 	case known:
 		v.Say(report.Note, "nfd.enabled=false and no worker is there; nodes are labeled all the same")
 	default:
-		v.Say(report.Failed, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is scheduled")
+		v.Say(report.Failed, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is "+
+			"scheduled")
 		v.Fix = "helm upgrade … --set nfd.enabled=true"
 		j.partial(&v, cluster.DaemonSets)
 	}
@@ -345,7 +365,8 @@ func (j *judge) discoverers() []*appsv1.DaemonSet {
 	for i := range j.DaemonSets {
 		d := &j.DaemonSets[i]
 		if slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
-			return strings.Contains(c.Image, "node-feature-discovery") && (slices.Contains(c.Command, "nfd-worker") || strings.Contains(d.Name, "worker"))
+			return strings.Contains(c.Image, "node-feature-discovery") && (slices.Contains(c.Command, "nfd-worker") ||
+				strings.Contains(d.Name, "worker"))
 		}) {
 			out = append(out, d)
 		}
@@ -377,7 +398,8 @@ func (j *judge) podSecurity() {
 	case level == "":
 		v.Say(report.Note, "enforces no level; where the cluster's default is not privileged, the operands are refused")
 	case j.is("psa.enabled"):
-		v.State, v.Reason, v.Fix = report.Note, fmt.Sprintf("enforces %s, which the operator changes to privileged: psa.enabled=true", level), ""
+		v.State, v.Reason, v.Fix = report.Note, fmt.Sprintf("enforces %s, which the operator changes to privileged: "+
+			"psa.enabled=true", level), ""
 	default:
 		v.Say(report.Failed, "enforces %s: the operands are privileged, and their pods are refused", level)
 	}
@@ -402,12 +424,15 @@ func (j *judge) quota() {
 		}
 	}
 	v := report.Row{
-		ID: "priority-quota", Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " + j.Namespace, Source: sourceGKE,
+		ID: "priority-quota", Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " +
+			j.Namespace, Source: sourceGKE,
 		Evidence: j.listed(cluster.Quotas, "%d quotas of the priority in %s", len(of), j.Namespace),
 	}
 	if j.gke() && !covered {
-		v.Say(report.Failed, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for it, and %s has none", j.Namespace)
-		v.Fix = "kubectl create quota gpu-operator-quota -n " + j.Namespace + " --hard=pods=100 --scopes=PriorityClass # with scopeSelector system-node-critical, system-cluster-critical"
+		v.Say(report.Failed, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for "+
+			"it, and %s has none", j.Namespace)
+		v.Fix = "kubectl create quota gpu-operator-quota -n " + j.Namespace + " --hard=pods=100 --scopes=PriorityClass # " +
+			"with scopeSelector system-node-critical, system-cluster-critical"
 	}
 	if v.State != report.OK || len(of) == 0 {
 		j.add(v)
@@ -422,11 +447,14 @@ func (j *judge) quota() {
 		row.Evidence = report.Seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
 		switch computed := computed(&q); {
 		case limited && used.Value() >= hard.Value():
-			row.Say(report.Failed, "%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
+			row.Say(report.Failed, "%s of %s pods are used: the operands of a further node are refused", used.String(),
+				hard.String())
 			row.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case len(computed) > 0:
-			row.Say(report.Warning, "limits %s: Kubernetes refuses each pod that does not say its own, as most operands do not, unless a LimitRange of the namespace has defaults", strings.Join(computed, ", "))
-			row.Fix, row.Source = "kubectl describe limitrange -n "+q.Namespace+" # or set resources for each operand", sourceQuotas
+			row.Say(report.Warning, "limits %s: Kubernetes refuses each pod that does not say its own, as most operands do "+
+				"not, unless a LimitRange of the namespace has defaults", strings.Join(computed, ", "))
+			row.Fix = "kubectl describe limitrange -n " + q.Namespace + " # or set resources for each operand"
+			row.Source = sourceQuotas
 			row.Evidence = report.Seen("spec", row.Subject, "hard: %s", strings.Join(computed, ", "))
 		case !limited:
 			row.Reason = "allows any number of pods with the priority of the operands"
@@ -442,7 +470,8 @@ func computed(q *corev1.ResourceQuota) []string {
 	var out []string
 	for name := range q.Spec.Hard {
 		switch name {
-		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
+		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+			corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
 			out = append(out, string(name))
 		}
 	}
@@ -456,10 +485,11 @@ func coversPriority(q *corev1.ResourceQuota) bool {
 	if q.Spec.ScopeSelector == nil {
 		return slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopePriorityClass)
 	}
-	return slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions, func(e corev1.ScopedResourceSelectorRequirement) bool {
-		return e.ScopeName == corev1.ResourceQuotaScopePriorityClass && (e.Operator == corev1.ScopeSelectorOpExists ||
-			(e.Operator == corev1.ScopeSelectorOpIn) == slices.Contains(e.Values, "system-node-critical"))
-	})
+	return slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions,
+		func(e corev1.ScopedResourceSelectorRequirement) bool {
+			return e.ScopeName == corev1.ResourceQuotaScopePriorityClass && (e.Operator == corev1.ScopeSelectorOpExists ||
+				(e.Operator == corev1.ScopeSelectorOpIn) == slices.Contains(e.Values, "system-node-critical"))
+		})
 }
 
 // serviceMonitor looks for the definition that dcgm-exporter's ServiceMonitor needs. Until v26.7.0 the
@@ -470,17 +500,20 @@ func (j *judge) serviceMonitor() {
 	}
 	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
 	there := slices.Contains(j.CRDs, definition)
-	v := report.Row{ID: "servicemonitor-crd", Subject: setting, Source: sourceDaemonSet, Evidence: j.listed(cluster.CRDs, "%s: %t", definition, there)}
+	v := report.Row{ID: "servicemonitor-crd", Subject: setting, Source: sourceDaemonSet, Evidence: j.listed(cluster.CRDs,
+		"%s: %t", definition, there)}
 	switch enabled := j.is(setting); {
 	case !enabled && there:
-		v.Say(report.Note, "is false, and Prometheus Operator is there: it scrapes dcgm-exporter only where another object says so")
+		v.Say(report.Note, "is false, and Prometheus Operator is there: it scrapes dcgm-exporter only where another "+
+			"object says so")
 		v.Fix = "helm upgrade … --set " + setting + "=true"
 	case !enabled:
 		v.Reason, v.Evidence = "is false", j.setting(setting)
 	case there:
 		v.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is there"
 	case j.Release.Before(withoutMonitors):
-		v.Say(report.Failed, "is true without the CustomResourceDefinition %s: the ClusterPolicy never becomes ready", definition)
+		v.Say(report.Failed, "is true without the CustomResourceDefinition %s: the ClusterPolicy never becomes ready",
+			definition)
 		v.Fix = "install Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
 	default:
 		v.Say(report.Note, "is true without the CustomResourceDefinition %s: no ServiceMonitor is made", definition)
@@ -505,20 +538,24 @@ func (j *judge) clients() {
 		case used != "":
 			how = "sets " + used
 		}
-		if how == "" || j.isOperand(d) || d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["app"], "nvidia-") || slices.ContainsFunc(spec.Containers, registers) {
+		if how == "" || j.isOperand(d) || d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["app"], "nvidia-") ||
+			slices.ContainsFunc(spec.Containers, registers) {
 			continue
 		}
 		v := report.Row{
-			ID: "gpu-client", Subject: "DaemonSet/" + d.Namespace + "/" + d.Name, Source: "gpu-operator, nvidia.com/gpu.deploy.client (v26.7.0)",
+			ID: "gpu-client", Subject: "DaemonSet/" + d.Namespace + "/" + d.Name, Source: "gpu-operator, " +
+				"nvidia.com/gpu.deploy.client (v26.7.0)",
 			Reason: how + ", and goes away during MIG changes and driver upgrades",
 		}
 		v.Evidence = report.Seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
 		if spec.NodeSelector[labelClient] != "true" {
 			v.State = report.Warning
-			v.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver upgrades on its nodes"
+			v.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver " +
+				"upgrades on its nodes"
 			v.Fix = makeClient(d.Namespace, d.Name)
 			if j.Release.Before(withoutMonitors) {
-				v.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s before a MIG change: %s evicts no client", d.Namespace, d.Name, j.Release)
+				v.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s before a MIG change: %s evicts no client", d.Namespace,
+					d.Name, j.Release)
 			}
 		}
 		j.add(v)
@@ -527,7 +564,8 @@ func (j *judge) clients() {
 
 // makeClient is the command that makes a DaemonSet's pods clients, which the operator may take away.
 func makeClient(namespace, name string) string {
-	return fmt.Sprintf(`kubectl patch daemonset -n %s %s -p '{"spec":{"template":{"spec":{"nodeSelector":{"%s":"true"}}}}}'`, namespace, name, labelClient)
+	const patch = `'{"spec":{"template":{"spec":{"nodeSelector":{"` + labelClient + `":"true"}}}}}'`
+	return fmt.Sprintf("kubectl patch daemonset -n %s %s -p %s", namespace, name, patch)
 }
 
 // usesGPU returns the way in which a pod sees GPUs without a request: a mounted folder of the host, or a
@@ -535,13 +573,15 @@ func makeClient(namespace, name string) string {
 func usesGPU(s *corev1.PodSpec) string {
 	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
 		for _, e := range c.Env {
-			if e.Name == "NVIDIA_VISIBLE_DEVICES" && e.ValueFrom == nil && !slices.Contains([]string{"", "none", "void"}, e.Value) {
+			if e.Name == "NVIDIA_VISIBLE_DEVICES" && e.ValueFrom == nil && !slices.Contains([]string{"", "none", "void"},
+				e.Value) {
 				return "NVIDIA_VISIBLE_DEVICES=" + e.Value
 			}
 		}
 	}
 	for _, v := range s.Volumes {
-		if v.HostPath != nil && (strings.HasPrefix(v.HostPath.Path, "/dev/nvidia") || strings.HasPrefix(v.HostPath.Path, "/run/nvidia")) {
+		if v.HostPath != nil && (strings.HasPrefix(v.HostPath.Path, "/dev/nvidia") || strings.HasPrefix(v.HostPath.Path,
+			"/run/nvidia")) {
 			return v.HostPath.Path
 		}
 	}
@@ -567,7 +607,8 @@ func (w *nodeJudge) architecture() bool {
 	case !served:
 		v.Say(report.Failed, "the operator's images are for amd64 and arm64, and the node is %s", arch)
 		v.Fix = "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
-	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && w.is("driver.enabled") && !w.is("driver.usePrecompiled"):
+	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && w.is("driver.enabled") &&
+		!w.is("driver.usePrecompiled"):
 		v.Say(report.Failed, "the driver containers of RHEL 9 are for amd64 alone, and the node is arm64")
 		v.Fix = "install the driver on the node, and helm upgrade … --set driver.enabled=false"
 	}
@@ -579,7 +620,8 @@ func (w *nodeJudge) architecture() bool {
 func (w *nodeJudge) supported() bool {
 	n, rows := w.kube, series(w.Release)
 	os, _ := systemOf(n)
-	v := report.Row{ID: "os-supported", Subject: "operating system", Reason: os.String(), Source: sourceMatrix, Evidence: systemSeen(n)}
+	v := report.Row{ID: "os-supported", Subject: "operating system", Reason: os.String(), Source: sourceMatrix,
+		Evidence: systemSeen(n)}
 	if len(rows) == 0 {
 		v.Say(report.Unknown, "%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
 		v.Fix = "read the platform support page of " + w.Release.String()
@@ -591,14 +633,17 @@ func (w *nodeJudge) supported() bool {
 	have, ok := minor(w.server)
 	switch {
 	case os.id == "":
-		v.State, v.Reason = report.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status names none")
+		v.State, v.Reason = report.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage,
+			"its status names none")
 	case !known && !w.is("driver.enabled"):
-		v.Say(report.Note, "%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
+		v.Say(report.Note, "%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os,
+			w.Release, named(rows))
 	case !known || !exact:
 		v.Say(report.Warning, "%s is not in the matrix of %s, which names %s", os, w.Release, named(rows))
 		v.Fix = "gpuop values explain driver.enabled # a driver of the node's own needs no image of its system"
 	case ok && row.first > 0 && (have < row.first || have > row.last):
-		v.Say(report.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, w.server)
+		v.Say(report.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last,
+			w.server)
 		v.Fix = "gpuop preflight --version with a release that names both"
 	}
 	w.add(v)
@@ -611,7 +656,8 @@ func (w *nodeJudge) supported() bool {
 	case name == "":
 		v.Say(report.Unknown, "the node's container runtime is not known")
 	case name == "docker":
-		v.State, v.Reason, v.Fix = report.Failed, "docker is not supported: containerd and CRI-O are", "move the node to containerd"
+		v.State, v.Reason, v.Fix = report.Failed, "docker is not supported: containerd and CRI-O are", "move the node to "+
+			"containerd"
 	case len(row.runtimes) > 0 && !slices.Contains(row.runtimes, name):
 		v.Say(report.Warning, "%s is not validated on %s, which is with %s", name, os, strings.Join(row.runtimes, ", "))
 		v.Fix = "move the node to " + row.runtimes[0]
@@ -685,7 +731,8 @@ func (w *nodeJudge) taints() bool {
 	if !kept && w.Lacks(cluster.Nodes) == nil {
 		w.add(report.Row{
 			ID: "gpu-node-untainted", State: report.Note, Subject: "taints", Source: sourceTaints, Evidence: spec,
-			Reason: "has no taint that keeps pods without GPUs away", Fix: "kubectl taint node " + n.Name + " nvidia.com/gpu=present:NoSchedule",
+			Reason: "has no taint that keeps pods without GPUs away", Fix: "kubectl taint node " + n.Name +
+				" nvidia.com/gpu=present:NoSchedule",
 		})
 	}
 	if pods := w.lonely(); len(pods) > 0 {
@@ -694,8 +741,10 @@ func (w *nodeJudge) taints() bool {
 			more = fmt.Sprintf(" and %d more", len(pods)-1)
 		}
 		w.add(report.Row{
-			ID: "pods-without-gpu", State: report.Note, Subject: "pods", Source: sourceTaints, Evidence: report.Seen("list", "pods", "%s", some(pods)),
-			Reason: fmt.Sprintf("%s%s request no GPU and use the node's CPU and memory", pods[0], more), Fix: "kubectl get pods -A --field-selector spec.nodeName=" + n.Name,
+			ID: "pods-without-gpu", State: report.Note, Subject: "pods", Source: sourceTaints, Evidence: report.Seen("list",
+				"pods", "%s", some(pods)),
+			Reason: fmt.Sprintf("%s%s request no GPU and use the node's CPU and memory", pods[0],
+				more), Fix: "kubectl get pods -A --field-selector spec.nodeName=" + n.Name,
 		})
 	}
 	return true
@@ -707,7 +756,8 @@ func (w *nodeJudge) lonely() []string {
 	for _, p := range w.pods[w.kube.Name] {
 		owner := metav1.GetControllerOfNoCopy(p)
 		if p.Namespace != w.Namespace && p.Namespace != "kube-system" && !cluster.AsksForGPU(&p.Spec) &&
-			(owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node") && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			(owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node") && p.Status.Phase != corev1.PodSucceeded &&
+			p.Status.Phase != corev1.PodFailed {
 			names = append(names, p.Namespace+"/"+p.Name)
 		}
 	}

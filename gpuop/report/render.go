@@ -56,7 +56,8 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 			index[row.ID] = at
 			rules = append(rules, object{"id": row.ID})
 		}
-		result := object{"ruleId": row.ID, "ruleIndex": at, "level": levels[row.State.Severity()], "message": object{"text": row.sentence()}}
+		result := object{"ruleId": row.ID, "ruleIndex": at, "level": levels[row.State.Severity()],
+			"message": object{"text": row.sentence()}}
 		if row.File != "" {
 			place := object{"artifactLocation": object{"uri": row.File}}
 			if row.Line > 0 {

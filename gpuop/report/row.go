@@ -30,7 +30,8 @@ const (
 // ErrSeverity is returned for a word that names no severity.
 var ErrSeverity = errors.New("unknown severity")
 
-var states = [...]string{OK: "ok", Note: "note", Waiting: "waiting", Unknown: "unknown", Warning: "warning", Failed: "failed"}
+var states = [...]string{OK: "ok", Note: "note", Waiting: "waiting", Unknown: "unknown", Warning: "warning",
+	Failed: "failed"}
 
 // String returns "ok", "note", "waiting", "unknown", "warning" or "failed".
 func (s State) String() string {
@@ -119,7 +120,8 @@ func (r *Row) Say(state State, format string, args ...any) {
 
 // Evidence is an observation of an object.
 type Evidence struct {
-	// Kind is the part of the object: "event", "taint", "label", "status", "condition", "spec", "field", "setting", "list",
+	// Kind is the part of the object: "event", "taint", "label", "status", "condition", "spec", "field", "setting",
+	// "list",
 	// "answer" and the like.
 	Kind string `json:"kind"`
 	// Object is the object as kind/name, or the resource of a list.

@@ -80,7 +80,8 @@ func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 			if ok == 1 {
 				checks = "check"
 			}
-			fmt.Fprintf(out, "  %s %s\n", style.state(OK, fmt.Sprintf("%-7s", OK)), style.Dim(fmt.Sprintf("%d %s as intended", ok, checks)))
+			fmt.Fprintf(out, "  %s %s\n", style.state(OK, fmt.Sprintf("%-7s", OK)), style.Dim(fmt.Sprintf("%d %s as intended",
+				ok, checks)))
 		}
 	}
 	return out.Flush()
@@ -100,7 +101,8 @@ func (r *Report) writeRow(out *bufio.Writer, style Style, row Row, lines bool) {
 	case !row.Since.IsZero() && !r.At.IsZero():
 		after = "  for " + r.At.Sub(row.Since).Round(time.Second).String()
 	}
-	fmt.Fprintf(out, "%s%s%s\n", style.state(row.State, lead), style.Bold(OneLine(cmp.Or(row.Subject, row.ID))), style.Dim(after))
+	fmt.Fprintf(out, "%s%s%s\n", style.state(row.State, lead), style.Bold(OneLine(cmp.Or(row.Subject, row.ID))),
+		style.Dim(after))
 	say := func(text string, paint func(string) string) {
 		for _, line := range Fold(OneLine(text), textWidth-len(margin)) {
 			fmt.Fprintf(out, "%s%s\n", margin, paint(line))
