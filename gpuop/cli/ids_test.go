@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/host"
 )
 
 var (
@@ -83,6 +81,8 @@ func TestDocumentationNamesTheRows(t *testing.T) {
 		t.Errorf("%d tables have a column of rows, there were 6", tables)
 	}
 }
+
+var operand = regexp.MustCompile(`(?m)^\t\{name: "([a-z-]+)"`)
 
 var said = regexp.MustCompile("`gpuop ([a-z]+)")
 
@@ -226,8 +226,9 @@ func (s *source) values(e ast.Expr, f *ast.FuncDecl) []string {
 var endings = map[string]func() []string{
 	"validation-": func() []string {
 		var all []string
-		for _, name := range host.OperandNames() {
-			all = append(all, "validation-"+name)
+		table, _ := os.ReadFile(filepath.Join("..", "host", "validation.go")) // a test fails without its rows
+		for _, m := range operand.FindAllSubmatch(table, -1) {
+			all = append(all, "validation-"+string(m[1]))
 		}
 		return all
 	},

@@ -39,7 +39,6 @@ func TestNodeRefuses(t *testing.T) {
 		"--root " + empty + "/missing": "no such file",
 		"--root " + file:               "is no folder",
 		"--root " + empty:              "has none of the folders",
-		"--cuda twelve":                "such as 12.4",
 		"gpu-1":                        "want no arguments",
 	} {
 		code, out, errOut := call("", append([]string{"node"}, strings.Fields(args)...)...)

@@ -26,15 +26,9 @@ func (n *node) cdi() {
 	const id, subject = "cdi", "CDI"
 	var specs []spec
 	unread := 0
-	seen := map[string]bool{}
-	for _, file := range n.glob("/etc/cdi/*", "/var/run/cdi/*", "/run/cdi/*") {
+	for _, file := range n.glob("/etc/cdi/*", "/run/cdi/*") {
 		if ext := path.Ext(file); ext != ".yaml" && ext != ".json" {
 			continue
-		}
-		if at, err := n.at(file); err != nil || seen[at] {
-			continue // /var/run is a link to /run
-		} else {
-			seen[at] = true
 		}
 		text, err := n.read(file)
 		if err != nil {
@@ -53,7 +47,7 @@ func (n *node) cdi() {
 		}
 	}
 	if len(specs) == 0 {
-		if unread == 0 && n.hasAny("/etc/cdi", "/var/run", "/run") {
+		if unread == 0 && n.hasAny("/etc/cdi", "/run") {
 			n.add(id, report.Note, subject, "no specification of NVIDIA's is in /etc/cdi or /var/run/cdi: GPUs are given to containers by the nvidia runtime alone, as intended only with cdi.enabled=false", "", sourceCDI)
 		}
 		return
@@ -65,25 +59,26 @@ func (n *node) cdi() {
 
 // judgeSpec has one row for a specification.
 func (n *node) judgeSpec(s spec) {
-	const id = "cdi"
 	gone, wrong, notJudged := n.compare(s)
 	what := fmt.Sprintf("%s with %d devices", s.Kind, len(s.Devices))
 	if len(s.Devices) == 1 {
 		what = s.Kind + " with 1 device"
 	}
-	const next = "sudo nvidia-ctk cdi generate --output="
+	state, reason, next := report.OK, ": every file and device node that it names is there", ""
+	if len(gone)+len(wrong) > 0 || len(s.Devices) == 0 {
+		state, next = report.Failed, "sudo nvidia-ctk cdi generate --output="+s.file
+	}
 	switch {
 	case len(gone) > 0:
-		n.add(id, report.Failed, s.file, fmt.Sprintf("%s names %s: no longer on the node, so that no container with one of its devices starts; the driver or the MIG geometry has changed since the file was written", what, some(gone)), next+s.file, sourceCDI)
+		reason = " names " + some(gone) + ": no longer on the node, so that no container with one of its devices starts; the driver or the MIG geometry has changed since the file was written"
 	case len(wrong) > 0:
-		n.add(id, report.Failed, s.file, what+" has "+some(wrong)+": the file is older than the loaded driver", next+s.file, sourceCDI)
+		reason = " has " + some(wrong) + ": the file is older than the loaded driver"
 	case len(s.Devices) == 0:
-		n.add(id, report.Warning, s.file, what+": it was written while the driver served no GPU", next+s.file, sourceCDI)
+		state, reason = report.Warning, ": it was written while the driver served no GPU"
 	case notJudged > 0:
-		n.add(id, report.Unknown, s.file, fmt.Sprintf("%s; %d of the files and device nodes that it names are not judged: their folders may not be read, or are not in the copy", what, notJudged), "", sourceCDI)
-	default:
-		n.add(id, report.OK, s.file, what+": every file and device node that it names is there", "", sourceCDI)
+		state, reason = report.Unknown, fmt.Sprintf("; %d of the files and device nodes that it names are not judged: their folders may not be read, or are not in the copy", notJudged)
 	}
+	n.add("cdi", state, s.file, what+reason, next, sourceCDI)
 }
 
 // compare returns the files of a specification that are gone, its device nodes with other numbers, both

@@ -47,7 +47,7 @@ var frontend = []string{"nvidia-frontend", "nvidia", "nvidiactl"}
 
 // devices says whether the device nodes are there, with the numbers that the kernel gives them now.
 func (n *node) devices() {
-	const id, subject = "device-nodes", "device nodes"
+	const id, subject, next = "device-nodes", "device nodes", "sudo nvidia-modprobe -u -c 0"
 	if n.version == "" {
 		return // the row of the kernel module says it
 	}
@@ -66,66 +66,56 @@ func (n *node) devices() {
 	if err != nil {
 		n.unknown(id, "device nodes of GPUs", err, sourceDevices)
 	}
-	known := 0
 	for _, b := range bus {
-		text, err := n.read(path.Join(gpus, b, "information"))
-		if m := deviceMinor.FindStringSubmatch(text); err == nil && m != nil {
+		text, _ := n.read(path.Join(gpus, b, "information")) // a GPU without is counted below
+		if m := deviceMinor.FindStringSubmatch(text); m != nil {
 			minor, _ := strconv.ParseUint(m[1], 10, 16) // of digits
 			all = append(all, wanted{"/dev/nvidia" + m[1], frontend, uint32(minor)})
-			known++
 		}
 	}
-	if !n.judgeNodes(all, majors) {
-		return
-	}
-	if known < n.count && !n.vfio {
-		n.add(id, report.Failed, subject, fmt.Sprintf("the driver knows %d of %d GPUs on the PCI bus: one has fallen off the bus, or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid", sourceDevices)
-		return
-	}
-	n.add(id, report.OK, subject, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs are there, with the kernel's numbers", known), "", sourceDevices)
-}
-
-// judgeNodes reports which of the device nodes are missing or have numbers of another module, and
-// whether all are right.
-func (n *node) judgeNodes(all []wanted, majors map[string]uint32) bool {
-	const id, subject, next = "device-nodes", "device nodes", "sudo nvidia-modprobe -u -c 0"
 	if info, err := n.info("/dev/null"); err != nil || !isDevice(info) {
 		n.add(id, report.Unknown, subject, "not judged: "+n.path+" has no device nodes, not even /dev/null: it is a copy of the files", "", sourceDevices)
-		return false
+		return
 	}
 	var missing, wrong, unread []string
 	for _, w := range all {
-		i := slices.IndexFunc(w.major, func(name string) bool { _, ok := majors[name]; return ok })
 		info, err := n.info(w.path)
 		switch {
-		case err != nil && absent(err):
+		case absent(err):
 			missing = append(missing, w.path)
-			continue
 		case err != nil:
 			unread = append(unread, err.Error())
-			continue
-		case i < 0:
-			wrong = append(wrong, w.path+" is there, and the kernel has no device "+w.major[0])
-			continue
-		}
-		major, minor, ok := device(info)
-		if want := majors[w.major[i]]; !ok {
-			wrong = append(wrong, w.path+" is no device")
-		} else if major != want || minor != w.minor {
-			wrong = append(wrong, fmt.Sprintf("%s is %d:%d, want %d:%d", w.path, major, minor, want, w.minor))
+		default:
+			wrong = append(wrong, w.differs(info, majors)...)
 		}
 	}
-	switch {
+	switch known := len(all) - 3; {
 	case len(missing) > 0:
 		n.add(id, report.Failed, subject, "missing: "+strings.Join(missing, ", "), next, sourceDevices)
 	case len(wrong) > 0:
 		n.add(id, report.Failed, subject, strings.Join(wrong, "; ")+": left from a module that is no longer loaded", "sudo rm the node, then "+next, sourceDevices)
 	case len(unread) > 0:
 		n.add(id, report.Unknown, subject, "not judged: "+strings.Join(unread, "; "), "", sourceDevices)
+	case known < n.count && !n.vfio:
+		n.add(id, report.Failed, subject, fmt.Sprintf("the driver knows %d of %d GPUs on the PCI bus: one has fallen off the bus, or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid", sourceDevices)
 	default:
-		return true
+		n.add(id, report.OK, subject, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs are there, with the kernel's numbers", known), "", sourceDevices)
 	}
-	return false
+}
+
+// differs says what is wrong with a device node that is there; nothing where nothing is.
+func (w wanted) differs(info fs.FileInfo, majors map[string]uint32) []string {
+	i := slices.IndexFunc(w.major, func(name string) bool { _, ok := majors[name]; return ok })
+	major, minor, ok := device(info)
+	switch {
+	case i < 0:
+		return []string{w.path + " is there, and the kernel has no device " + w.major[0]}
+	case !ok:
+		return []string{w.path + " is no device"}
+	case major != majors[w.major[i]] || minor != w.minor:
+		return []string{fmt.Sprintf("%s is %d:%d, want %d:%d", w.path, major, minor, majors[w.major[i]], w.minor)}
+	}
+	return nil
 }
 
 func isDevice(info fs.FileInfo) bool { _, _, ok := device(info); return ok }

@@ -15,15 +15,13 @@ import (
 // ErrRoot is wrapped by Inspect where the root is no folder with a node's files.
 var ErrRoot = errors.New("no root of a node")
 
-// Options name the root, the time and the version of CUDA.
+// Options name the root and the time.
 type Options struct {
 	// Root is the folder in which the node's root is mounted, or to which its files were copied; empty
 	// means "/".
 	Root string
 	// At is the time to which ages refer.
 	At time.Time
-	// CUDA is the version of the CUDA toolkit with which the images to run are built, "12.4"; empty for none.
-	CUDA string
 }
 
 // Inspect judges the node. The tree names the node by its /etc/hostname. The error wraps ErrRoot.
@@ -45,7 +43,7 @@ func inspect(r root, opt Options) (report.Report, error) {
 	n := &node{root: r, opt: opt, name: cmp.Or(oneLine(hostname), r.path)}
 	n.passed, _ = n.readValidations() // which its own row reports
 	for _, judge := range []func(){
-		n.gpus, n.nouveau, n.driver, n.libraries, n.cuda, n.devices, n.fabric,
+		n.gpus, n.nouveau, n.driver, n.libraries, n.devices, n.fabric,
 		n.driverValidations, n.runtimes, n.cdi, func() { n.validated(false) },
 	} {
 		judge()

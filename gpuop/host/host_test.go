@@ -151,9 +151,9 @@ func (c character) Sys() any {
 	return &syscall.Stat_t{Rdev: uint64(c.numbers[0])<<8 | uint64(c.numbers[1]&0xff)}
 }
 
-func judge(t *testing.T, files map[string]string, cuda string) report.Report {
+func judge(t *testing.T, files map[string]string) report.Report {
 	t.Helper()
-	tree, err := inspect(plant(t, files), Options{At: at, CUDA: cuda})
+	tree, err := inspect(plant(t, files), Options{At: at})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,64 +179,58 @@ func TestInspect(t *testing.T) {
 	noDriver := []string{version, "-", "/proc/driver", "-", "/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "-", "/run", "-", "/proc/devices", "-", "/run/x", ""}
 	for name, tc := range map[string]struct {
 		change []string
-		cuda   string
 		want   []string
 		broken string
 	}{
-		"healthy":                         {nil, "", nil, "chain"},
-		"CUDA it serves":                  {nil, "12.8", nil, "chain"},
-		"CUDA 12.9 with a driver of 12.8": {nil, "12.9", []string{"warning cuda CUDA"}, "chain"},
-		"CUDA 13 with a driver of 12":     {nil, "13.0", []string{"failed cuda CUDA"}, "CUDA"},
-		"CUDA of the future":              {nil, "14.0", []string{"unknown cuda CUDA"}, "chain"},
-		"no GPU": {[]string{"/sys/bus/pci/devices", "-", "/sys/bus/pci/devices/0000:00:00.0/vendor", "0x8086\n"}, "",
+		"healthy": {nil, nil, "chain"},
+		"no GPU": {[]string{"/sys/bus/pci/devices", "-", "/sys/bus/pci/devices/0000:00:00.0/vendor", "0x8086\n"},
 			[]string{"failed gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
-		"a copy without /sys": {[]string{"/sys", "-"}, "", []string{"unknown gpu-on-pci GPUs on PCI"}, "chain"},
-		"nouveau": {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/nouveau", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/nouveau", "/sys/module/nouveau/refcnt", "1", "/proc/modules", "nouveau 1 0 - Live 0x0\n"}, noDriver...), "",
+		"a copy without /sys": {[]string{"/sys", "-"}, []string{"unknown gpu-on-pci GPUs on PCI"}, "chain"},
+		"nouveau": {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/nouveau", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/nouveau", "/sys/module/nouveau/refcnt", "1", "/proc/modules", "nouveau 1 0 - Live 0x0\n"}, noDriver...),
 			[]string{"failed gpu-on-pci GPUs on PCI", "failed nouveau nouveau", "failed driver-module NVIDIA kernel module", "failed validation " + validations, "note cdi CDI"}, "GPUs on PCI"},
-		"GPUs for virtual machines":           {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/vfio-pci", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/vfio-pci", validations + "/workload-type", "vm-passthrough\n", validations + "/vfio-pci-ready", ""}, append(noDriver[:8:8], "/run/cdi", "-")...), "", []string{"note gpu-on-pci GPUs on PCI", "note driver-module NVIDIA kernel module", "note cdi CDI"}, "chain"},
-		"one GPU without a driver":            {[]string{"/sys/bus/pci/devices/0000:27:00.0/driver", "-"}, "", []string{"failed gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
-		"the module is not loaded":            {noDriver, "", []string{"failed driver-module NVIDIA kernel module", "failed validation " + validations, "note cdi CDI"}, "NVIDIA kernel module"},
-		"an unknown form of the version":      {[]string{version, "NVRM version: something else\n"}, "", []string{"unknown driver-module NVIDIA kernel module"}, "chain"},
-		"a library of another version":        {[]string{version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 23 06:00:00 UTC 2025\n"}, "", []string{"failed driver-libraries driver libraries"}, "driver libraries"},
-		"two drivers":                         {[]string{"/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06", ""}, "", []string{"warning driver-libraries driver libraries"}, "chain"},
-		"no library at all":                   {[]string{"/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/run/cdi", "-"}, "", []string{"failed driver-libraries driver libraries", "note cdi CDI"}, "driver libraries"},
-		"a device node is missing":            {[]string{"/dev/nvidia-uvm", "-"}, "", []string{"failed device-nodes device nodes"}, "device nodes"},
-		"a device node of another boot":       {[]string{"/dev/nvidia-uvm", "dev 508:0"}, "", []string{"failed device-nodes device nodes"}, "device nodes"},
-		"a file instead of a device":          {[]string{"/dev/nvidia1", ""}, "", []string{"failed device-nodes device nodes"}, "device nodes"},
-		"a GPU off the bus":                   {[]string{"/proc/driver/nvidia/gpus/0000:27:00.0", "-"}, "", []string{"failed device-nodes device nodes"}, "device nodes"},
-		"a copy without devices":              {[]string{"/dev", "-"}, "", []string{"unknown device-nodes device nodes", "unknown cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "chain"},
-		"NVSwitches and a fabric manager":     {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000"}, "", nil, "chain"},
-		"NVSwitches without one":              {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-"}, "", []string{"failed fabric-manager fabric manager"}, "fabric manager"},
-		"NVSwitches in a copy":                {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-", "/proc/1", "-"}, "", []string{"unknown fabric-manager fabric manager"}, "chain"},
-		"the toolkit is not validated":        {[]string{validations + "/toolkit-ready", "-", validations + "/cuda-ready", "-", validations + "/plugin-ready", "-"}, "", []string{"failed validation-toolkit toolkit-ready", "failed validation-cuda cuda-ready", "failed validation-plugin plugin-ready"}, "toolkit-ready"},
-		"the driver container restarts":       {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/\n"}, "", []string{"warning validation-driver driver-ready"}, "chain"},
-		"a driver that the cloud installs":    {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/home/kubernetes/bin/nvidia\n", "/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "-", "/home/kubernetes/bin/nvidia/lib64/libcuda.so.570.172.08", "", "/usr/lib64/libc.so.6", "", "/run/cdi", "-", "/run/x", ""}, "", []string{"note cdi CDI"}, "chain"},
-		"a host's driver, up to v24.3":        {[]string{validations + "/driver-ready", "-", validations + "/host-driver-ready", ""}, "", nil, "chain"},
-		"half a driver-ready":                 {[]string{validations + "/driver-ready", "IS_HOST"}, "", []string{"unknown validation-content " + validations}, "chain"},
-		"no import":                           {[]string{main, "version = 2\n[plugins]\n"}, "", []string{"failed runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
-		"an import of another folder":         {[]string{main, "version = 2\nimports = [\"more/*.toml\"]\n", "/etc/containerd/more/a.toml", "version = 2\n"}, "", []string{"failed runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
-		"no import, containerd 2":             {[]string{main, "version = 3\n[plugins]\n"}, "", []string{"warning runtime-imports " + dropIn, "warning runtime containerd"}, "chain"},
-		"the toolkit's program is gone":       {[]string{"/usr/local/nvidia", "-"}, "", []string{"failed runtime containerd"}, "containerd"},
-		"no links in /dev/char":               {[]string{"/dev/char/195:255", "-", "/dev/char/1:3", "→../null"}, "", []string{"warning dev-char /dev/char"}, "chain"},
-		"TOML that does not parse":            {[]string{main, "version = \n"}, "", []string{"unknown runtime containerd"}, "chain"},
-		"k3s, configured as containerd":       {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, "", []string{"note runtime-stray /etc/containerd"}, "chain"},
-		"k3s, started before the toolkit":     {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n", validations + "/toolkit-ready", "-"}, "", []string{"failed runtime k3s", "warning runtime-stray /etc/containerd", "failed validation-toolkit toolkit-ready"}, "k3s"},
-		"MicroK8s":                            {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n", "/etc/containerd", "-"}, "", nil, "chain"},
-		"MicroK8s, configured as containerd":  {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n"}, "", []string{"warning runtime MicroK8s", "warning runtime-stray /etc/containerd"}, "chain"},
-		"k0s":                                 {[]string{"/etc/k0s/containerd.toml", "version = 2\nimports = [\"/run/k0s/containerd-cri.toml\"]\n", "/run/k0s/containerd-cri.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n", "/etc/containerd", "-"}, "", nil, "chain"},
-		"CRI-O":                               {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", "/etc/crio/crio.conf.d/99-nvidia.conf", "[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, "", nil, "chain"},
-		"CRI-O without the drop-in":           {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", validations + "/toolkit-ready", "-"}, "", []string{"failed runtime CRI-O", "failed validation-toolkit toolkit-ready"}, "CRI-O"},
-		"Docker":                              {[]string{"/etc/containerd", "-", "/etc/docker/daemon.json", `{"default-runtime": "nvidia", "runtimes": {"nvidia": {"path": "/usr/local/nvidia/toolkit/nvidia-container-runtime"}}}`}, "", nil, "chain"},
-		"the kubelet's flags decide":          {[]string{"/etc/docker/daemon.json", `{}`, "/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///var/run/cri-dockerd.sock\"\n"}, "", []string{"warning runtime Docker"}, "chain"},
-		"CDI of the driver before":            {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.133.20", "195")}, "", []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
-		"CDI of the driver before, in a copy": {[]string{"/dev", "-", "/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.133.20", "195")}, "", []string{"unknown device-nodes device nodes", "failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
-		"CDI with old numbers":                {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.172.08", "196")}, "", []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
-		"CDI that does not parse":             {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", "kind: [\n"}, "", []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
-		"CDI of another vendor":               {[]string{"/etc/cdi/amd.json", `{"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": []}`}, "", nil, "chain"},
-		"storage without the open module":     {[]string{version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.172.08  Tue Jul  8 UTC 2025\n", validations + "/.driver-ctr-ready", "GDS_ENABLED: true\n", validations + "/nvidia-fs-ready", ""}, "", []string{"warning driver-open-module GPUDirect Storage"}, "chain"},
+		"GPUs for virtual machines":           {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/vfio-pci", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/vfio-pci", validations + "/workload-type", "vm-passthrough\n", validations + "/vfio-pci-ready", ""}, append(noDriver[:8:8], "/run/cdi", "-")...), []string{"note gpu-on-pci GPUs on PCI", "note driver-module NVIDIA kernel module", "note cdi CDI"}, "chain"},
+		"one GPU without a driver":            {[]string{"/sys/bus/pci/devices/0000:27:00.0/driver", "-"}, []string{"failed gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
+		"the module is not loaded":            {noDriver, []string{"failed driver-module NVIDIA kernel module", "failed validation " + validations, "note cdi CDI"}, "NVIDIA kernel module"},
+		"an unknown form of the version":      {[]string{version, "NVRM version: something else\n"}, []string{"unknown driver-module NVIDIA kernel module"}, "chain"},
+		"a library of another version":        {[]string{version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 23 06:00:00 UTC 2025\n"}, []string{"failed driver-libraries driver libraries"}, "driver libraries"},
+		"two drivers":                         {[]string{"/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06", ""}, []string{"warning driver-libraries driver libraries"}, "chain"},
+		"no library at all":                   {[]string{"/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/run/cdi", "-"}, []string{"failed driver-libraries driver libraries", "note cdi CDI"}, "driver libraries"},
+		"a device node is missing":            {[]string{"/dev/nvidia-uvm", "-"}, []string{"failed device-nodes device nodes"}, "device nodes"},
+		"a device node of another boot":       {[]string{"/dev/nvidia-uvm", "dev 508:0"}, []string{"failed device-nodes device nodes"}, "device nodes"},
+		"a file instead of a device":          {[]string{"/dev/nvidia1", ""}, []string{"failed device-nodes device nodes"}, "device nodes"},
+		"a GPU off the bus":                   {[]string{"/proc/driver/nvidia/gpus/0000:27:00.0", "-"}, []string{"failed device-nodes device nodes"}, "device nodes"},
+		"a copy without devices":              {[]string{"/dev", "-"}, []string{"unknown device-nodes device nodes", "unknown cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "chain"},
+		"NVSwitches and a fabric manager":     {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000"}, nil, "chain"},
+		"NVSwitches without one":              {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-"}, []string{"failed fabric-manager fabric manager"}, "fabric manager"},
+		"NVSwitches in a copy":                {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-", "/proc/1", "-"}, []string{"unknown fabric-manager fabric manager"}, "chain"},
+		"the toolkit is not validated":        {[]string{validations + "/toolkit-ready", "-", validations + "/cuda-ready", "-", validations + "/plugin-ready", "-"}, []string{"failed validation-toolkit toolkit-ready", "failed validation-cuda cuda-ready", "failed validation-plugin plugin-ready"}, "toolkit-ready"},
+		"the driver container restarts":       {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/\n"}, []string{"warning validation-driver driver-ready"}, "chain"},
+		"a driver that the cloud installs":    {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/home/kubernetes/bin/nvidia\n", "/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "-", "/home/kubernetes/bin/nvidia/lib64/libcuda.so.570.172.08", "", "/usr/lib64/libc.so.6", "", "/run/cdi", "-", "/run/x", ""}, []string{"note cdi CDI"}, "chain"},
+		"a host's driver, up to v24.3":        {[]string{validations + "/driver-ready", "-", validations + "/host-driver-ready", ""}, nil, "chain"},
+		"half a driver-ready":                 {[]string{validations + "/driver-ready", "IS_HOST"}, []string{"unknown validation-content " + validations}, "chain"},
+		"no import":                           {[]string{main, "version = 2\n[plugins]\n"}, []string{"failed runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
+		"an import of another folder":         {[]string{main, "version = 2\nimports = [\"more/*.toml\"]\n", "/etc/containerd/more/a.toml", "version = 2\n"}, []string{"failed runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
+		"no import, containerd 2":             {[]string{main, "version = 3\n[plugins]\n"}, []string{"warning runtime-imports " + dropIn, "warning runtime containerd"}, "chain"},
+		"the toolkit's program is gone":       {[]string{"/usr/local/nvidia", "-"}, []string{"failed runtime containerd"}, "containerd"},
+		"no links in /dev/char":               {[]string{"/dev/char/195:255", "-", "/dev/char/1:3", "→../null"}, []string{"warning dev-char /dev/char"}, "chain"},
+		"TOML that does not parse":            {[]string{main, "version = \n"}, []string{"unknown runtime containerd"}, "chain"},
+		"k3s, configured as containerd":       {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, []string{"note runtime-stray /etc/containerd"}, "chain"},
+		"k3s, started before the toolkit":     {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n", validations + "/toolkit-ready", "-"}, []string{"failed runtime k3s", "warning runtime-stray /etc/containerd", "failed validation-toolkit toolkit-ready"}, "k3s"},
+		"MicroK8s":                            {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n", "/etc/containerd", "-"}, nil, "chain"},
+		"MicroK8s, configured as containerd":  {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n"}, []string{"warning runtime MicroK8s", "warning runtime-stray /etc/containerd"}, "chain"},
+		"k0s":                                 {[]string{"/etc/k0s/containerd.toml", "version = 2\nimports = [\"/run/k0s/containerd-cri.toml\"]\n", "/run/k0s/containerd-cri.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n", "/etc/containerd", "-"}, nil, "chain"},
+		"CRI-O":                               {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", "/etc/crio/crio.conf.d/99-nvidia.conf", "[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, nil, "chain"},
+		"CRI-O without the drop-in":           {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", validations + "/toolkit-ready", "-"}, []string{"failed runtime CRI-O", "failed validation-toolkit toolkit-ready"}, "CRI-O"},
+		"Docker":                              {[]string{"/etc/containerd", "-", "/etc/docker/daemon.json", `{"default-runtime": "nvidia", "runtimes": {"nvidia": {"path": "/usr/local/nvidia/toolkit/nvidia-container-runtime"}}}`}, nil, "chain"},
+		"the kubelet's flags decide":          {[]string{"/etc/docker/daemon.json", `{}`, "/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///var/run/cri-dockerd.sock\"\n"}, []string{"warning runtime Docker"}, "chain"},
+		"CDI of the driver before":            {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.133.20", "195")}, []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI of the driver before, in a copy": {[]string{"/dev", "-", "/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.133.20", "195")}, []string{"unknown device-nodes device nodes", "failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI with old numbers":                {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.172.08", "196")}, []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI that does not parse":             {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", "kind: [\n"}, []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI of another vendor":               {[]string{"/etc/cdi/amd.json", `{"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": []}`}, nil, "chain"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tree := judge(t, change(healthy(), tc.change...), tc.cuda)
+			tree := judge(t, change(healthy(), tc.change...))
 			rows, broken := notOK(tree)
 			if diff := cmp.Diff(tc.want, rows); diff != "" {
 				t.Errorf("rows (-want +got):\n%s", diff)
@@ -262,10 +256,10 @@ func TestInspect(t *testing.T) {
 // The rows are those of the healthy node, each OK, in the order of the chain.
 func TestRowsInOrderOfDependence(t *testing.T) {
 	var got []string
-	for _, v := range judge(t, healthy(), "").Rows {
+	for _, v := range judge(t, healthy()).Rows {
 		got = append(got, v.ID)
 	}
-	want := []string{"first-broken-link", "gpu-on-pci", "nouveau", "driver-module", "driver-libraries", "cuda", "device-nodes",
+	want := []string{"first-broken-link", "gpu-on-pci", "nouveau", "driver-module", "driver-libraries", "device-nodes",
 		"validation-driver", "runtime", "cdi", "validation-toolkit", "validation-cuda", "validation-plugin"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -279,7 +273,7 @@ func TestWhyNotLoaded(t *testing.T) {
 		"this kernel":    {"/lib/modules/6.8.0-60-generic/updates/dkms/nvidia.ko", "and not loaded"},
 		"headers":        {"/lib/modules/6.8.0-60-generic/build/Makefile", "the driver container has not built it"},
 	} {
-		tree := judge(t, change(healthy(), "/proc/driver", "-", tc.file, ""), "")
+		tree := judge(t, change(healthy(), "/proc/driver", "-", tc.file, ""))
 		i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return v.ID == "driver-module" })
 		if got := tree.Rows[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
 			t.Errorf("%s: %s", name, got)
@@ -310,7 +304,7 @@ func TestLinksStayInTheRoot(t *testing.T) {
 	if err := os.WriteFile(outside, []byte("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  999.99\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range judge(t, change(healthy(), "/proc/driver/nvidia/version", "→"+outside), "").Rows {
+	for _, v := range judge(t, change(healthy(), "/proc/driver/nvidia/version", "→"+outside)).Rows {
 		if strings.Contains(v.Reason, "999.99") {
 			t.Errorf("read outside: %+v", v)
 		}
@@ -321,7 +315,7 @@ func TestLinksStayInTheRoot(t *testing.T) {
 func TestPermission(t *testing.T) {
 	if os.Geteuid() == 0 {
 		// Root reads everything: a folder in place of the file is what it cannot read.
-		tree := judge(t, change(healthy(), "/proc/devices", "-", "/proc/devices/x", ""), "")
+		tree := judge(t, change(healthy(), "/proc/devices", "-", "/proc/devices/x", ""))
 		if rows, _ := notOK(tree); !slices.Contains(rows, "unknown device-nodes device nodes") {
 			t.Errorf("%v", rows)
 		}
@@ -353,21 +347,6 @@ func TestNoRoot(t *testing.T) {
 	}
 }
 
-// Each toolkit runs with the driver that it was shipped with, and with none of an older branch than
-// its major version specifies; the two tables agree.
-func TestTablesOfCUDAAgree(t *testing.T) {
-	for i, row := range shipped {
-		if i > 0 && (compareVersions(row.cuda, shipped[i-1].cuda) >= 0 || compareVersions(row.driver, shipped[i-1].driver) >= 0) {
-			t.Errorf("%v is not below %v", row, shipped[i-1])
-		}
-		n := &node{version: row.driver, opt: Options{CUDA: row.cuda}}
-		n.cuda()
-		if n.rows[0].State != report.OK {
-			t.Errorf("CUDA %s with its own driver %s: %s", row.cuda, row.driver, n.rows[0].Reason)
-		}
-	}
-}
-
 // Whatever a file holds, the node is judged, and a row is as intended only if its file was read.
 func FuzzFiles(f *testing.F) {
 	const spec = "/run/cdi/management.nvidia.com-gpu.yaml"
@@ -380,7 +359,7 @@ func FuzzFiles(f *testing.F) {
 		if old, known := healthy()[name]; !known || strings.HasPrefix(content, "→") || content == "-" || strings.HasPrefix(old, "→") {
 			return
 		}
-		tree := judge(t, change(healthy(), name, content), "12.8")
+		tree := judge(t, change(healthy(), name, content))
 		if len(tree.Rows) < 5 || tree.Rows[0].ID != "first-broken-link" {
 			t.Fatalf("%+v", tree)
 		}
@@ -396,7 +375,7 @@ func TestNextStepOfABundledContainerd(t *testing.T) {
 		"/var/snap/microk8s/current/args/containerd.toml":        "containerd-template.toml",
 		"/etc/k0s/containerd.toml":                               "/etc/k0s/containerd.d/nvidia.toml",
 	} {
-		tree := judge(t, change(healthy(), config, without), "")
+		tree := judge(t, change(healthy(), config, without))
 		for _, id := range []string{"runtime", "runtime-stray"} {
 			if i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return v.ID == id }); i < 0 || !strings.Contains(tree.Rows[i].Fix, want) || strings.Contains(tree.Rows[i].Fix, "CONTAINERD_CONFIG="+config) {
 				t.Errorf("%s: the row %s does not say %q: %+v", config, id, want, tree.Rows)

@@ -106,9 +106,6 @@ func (n *node) driver() {
 			flavor = "open"
 		}
 		n.add(id, report.OK, subject, fmt.Sprintf("%s, %s", n.version, flavor), "", sourceModule)
-		if flavor == "proprietary" {
-			n.proprietary()
-		}
 	case !absent(err) || !n.has("/proc/modules"):
 		n.unknown(id, subject, err, sourceModule)
 	case n.vfio:
@@ -116,14 +113,6 @@ func (n *node) driver() {
 	default:
 		reason, next := n.whyNotLoaded()
 		n.add(id, report.Failed, subject, reason, next, sourceModule)
-	}
-}
-
-// proprietary reports features that the driver container enables and the proprietary module lacks.
-func (n *node) proprietary() {
-	if text, err := n.read("/run/nvidia/validations/.driver-ctr-ready"); err == nil && strings.Contains(text, "GDS_ENABLED: true") {
-		n.add("driver-open-module", report.Warning, "GPUDirect Storage", "gds is enabled, and nvidia-fs since v2.17.5 needs the open kernel module; the proprietary one is loaded",
-			"set driver.kernelModuleType=open", "https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-rdma.html")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -15,6 +16,7 @@ const (
 	sourceRuntime = "nvidia-container-toolkit cmd/nvidia-ctk-installer/container/runtime, gpu-operator controllers/object_controls.go"
 	sourceImports = "containerd docs/man/containerd-config.toml.5.md, imports; DefaultConfigIncludePattern since containerd v2.2"
 	sourceDevChar = "https://github.com/NVIDIA/gpu-operator/issues/430"
+	mainConfig    = "/etc/containerd/config.toml"
 	dropIn        = "/etc/containerd/conf.d/99-nvidia.toml"
 	handler       = "nvidia" // of the RuntimeClass that the operator makes
 	toolkitLog    = "kubectl logs -n gpu-operator -l app=nvidia-container-toolkit-daemonset"
@@ -23,7 +25,7 @@ const (
 // A handled is one runtime of a container runtime's configuration.
 type handled struct {
 	binary  string
-	systemd bool // SystemdCgroup
+	systemd bool // systemd manages its cgroups
 	file    string
 }
 
@@ -38,115 +40,87 @@ type configured struct {
 type kubeRuntime struct {
 	name, socket, config string
 	endpoint             string // the end of what the kubelet's flags or configuration name
+	// next is the next step where a distribution of Kubernetes brings containerd and configures it itself.
+	next string
 }
 
 // kubeRuntimes are all, in the order in which they are looked for.
 var kubeRuntimes = []kubeRuntime{
-	{"k3s", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "k3s/containerd/containerd.sock"},
-	{"RKE2", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", "k3s/containerd/containerd.sock"},
-	{"MicroK8s", "/var/snap/microk8s/common/run/containerd.sock", "/var/snap/microk8s/current/args/containerd.toml", "microk8s/common/run/containerd.sock"},
-	{"k0s", "/run/k0s/containerd.sock", "/etc/k0s/containerd.toml", "k0s/containerd.sock"},
-	{"containerd", "/run/containerd/containerd.sock", "/etc/containerd/config.toml", "run/containerd/containerd.sock"},
-	{"CRI-O", "/var/run/crio/crio.sock", "/etc/crio/crio.conf", "crio.sock"},
-	{"Docker", "/var/run/docker.sock", "/etc/docker/daemon.json", "cri-dockerd.sock"},
+	{"k3s", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "k3s/containerd/containerd.sock",
+		"sudo systemctl restart k3s-agent  # or k3s: it looks for nvidia-container-runtime when it starts"},
+	{"RKE2", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", "k3s/containerd/containerd.sock",
+		"sudo systemctl restart rke2-agent  # or rke2-server: it looks for nvidia-container-runtime when it starts"},
+	{"MicroK8s", "/var/snap/microk8s/common/run/containerd.sock", "/var/snap/microk8s/current/args/containerd.toml", "microk8s/common/run/containerd.sock",
+		"helm upgrade … with toolkit.env CONTAINERD_CONFIG=/var/snap/microk8s/current/args/containerd-template.toml and CONTAINERD_SOCKET=/var/snap/microk8s/common/run/containerd.sock"},
+	{"k0s", "/run/k0s/containerd.sock", "/etc/k0s/containerd.toml", "k0s/containerd.sock",
+		"helm upgrade … with toolkit.env CONTAINERD_CONFIG=/etc/k0s/containerd.d/nvidia.toml and CONTAINERD_SOCKET=/run/k0s/containerd.sock"},
+	{"containerd", "/run/containerd/containerd.sock", mainConfig, "run/containerd/containerd.sock", ""},
+	{"CRI-O", "/var/run/crio/crio.sock", "/etc/crio/crio.conf", "crio.sock", ""},
+	{"Docker", "/var/run/docker.sock", "/etc/docker/daemon.json", "cri-dockerd.sock", ""},
 }
 
-// runtime returns the container runtime that the kubelet uses: the one that its flags name, or the
-// first of which there is a configuration or a socket.
-func (n *node) runtime() (kubeRuntime, bool) {
+// runtimes judges the configuration of the container runtime that the kubelet uses: the one that its flags name, or
+// the first that has a configuration or a socket.
+func (n *node) runtimes() {
 	flags, _ := n.read("/var/lib/kubelet/kubeadm-flags.env") // not every kubelet has flags
 	config, _ := n.read("/var/lib/kubelet/config.yaml")
-	for _, r := range kubeRuntimes {
-		if strings.Contains(flags+config, r.endpoint) && n.hasAny(r.config, path.Dir(r.config)) {
-			return r, true
-		}
+	at := slices.IndexFunc(kubeRuntimes, func(r kubeRuntime) bool {
+		return strings.Contains(flags+config, r.endpoint) && n.hasAny(r.config, path.Dir(r.config))
+	})
+	if at < 0 {
+		at = slices.IndexFunc(kubeRuntimes, func(r kubeRuntime) bool {
+			return n.hasAny(r.config, r.socket) || r.name == "CRI-O" && n.has("/etc/crio") || r.name == "containerd" && n.has(dropIn)
+		})
 	}
-	for _, r := range kubeRuntimes {
-		if n.hasAny(r.config, r.socket) || r.name == "CRI-O" && n.has("/etc/crio") || r.name == "containerd" && n.has(dropIn) {
-			return r, true
+	if at < 0 {
+		reason := "neither a configuration nor a socket of containerd, CRI-O, Docker, k3s, RKE2, MicroK8s or k0s is there"
+		if !n.has("/etc") || !n.has("/run") {
+			reason = n.path + " lacks /etc or /run"
 		}
-	}
-	return kubeRuntime{}, false
-}
-
-func (n *node) hasAny(names ...string) bool {
-	for _, name := range names {
-		if n.has(name) {
-			return true
-		}
-	}
-	return false
-}
-
-// runtimes judges the configuration of the node's container runtime: whether the RuntimeClass nvidia
-// has a handler there, and whether that is a program.
-func (n *node) runtimes() {
-	const id, subject = "runtime", "container runtime"
-	r, found := n.runtime()
-	if !found {
-		if n.has("/etc") && n.has("/run") {
-			n.add(id, report.Unknown, subject, "not judged: neither a configuration nor a socket of containerd, CRI-O, Docker, k3s, RKE2, MicroK8s or k0s is there", "", sourceRuntime)
-		} else {
-			n.add(id, report.Unknown, subject, "not judged: "+n.path+" lacks /etc or /run", "", sourceRuntime)
-		}
+		n.add("runtime", report.Unknown, "container runtime", "not judged: "+reason, "", sourceRuntime)
 		return
 	}
-	read := n.containerd
-	switch r.name {
-	case "CRI-O":
-		read = n.crio
-	case "Docker":
-		read = n.docker
-	}
-	switch c, err := read(r.config); {
+	r := kubeRuntimes[at]
+	switch c, err := n.configuration(r); {
 	case absent(err):
-		n.add(id, report.Failed, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, toolkitLog, sourceRuntime)
+		n.add("runtime", report.Failed, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, toolkitLog, sourceRuntime)
 	case err != nil:
-		n.unknown(id, r.name, err, sourceRuntime)
+		n.unknown("runtime", r.name, err, sourceRuntime)
 	default:
 		n.judgeRuntime(r, c)
 		n.strayConfig(r, c)
 	}
 }
 
-// packaged is the next step for containerds that a distribution of Kubernetes brings and configures itself.
-var packaged = map[string]string{
-	"k3s":      "sudo systemctl restart k3s-agent  # or k3s: it looks for nvidia-container-runtime when it starts",
-	"RKE2":     "sudo systemctl restart rke2-agent  # or rke2-server: it looks for nvidia-container-runtime when it starts",
-	"MicroK8s": "helm upgrade … with toolkit.env CONTAINERD_CONFIG=/var/snap/microk8s/current/args/containerd-template.toml and CONTAINERD_SOCKET=/var/snap/microk8s/common/run/containerd.sock",
-	"k0s":      "helm upgrade … with toolkit.env CONTAINERD_CONFIG=/etc/k0s/containerd.d/nvidia.toml and CONTAINERD_SOCKET=/run/k0s/containerd.sock",
-}
+func (n *node) hasAny(names ...string) bool { return slices.ContainsFunc(names, n.has) }
 
+// judgeRuntime says whether the RuntimeClass nvidia has a handler, and whether that is a program.
 func (n *node) judgeRuntime(r kubeRuntime, c configured) {
-	const id = "runtime"
-	in := strings.Join(c.files, " and ")
+	state, reason, next := report.Failed, "", toolkitLog
 	h, found := c.runtimes[handler]
-	if !found {
-		state, reason := report.Failed, fmt.Sprintf("%s has no runtime %q in %s: pods with the RuntimeClass %s stay in ContainerCreating", r.name, handler, in, handler)
+	_, err := n.info(h.binary)
+	switch {
+	case !found:
+		reason = fmt.Sprintf("%s has no runtime %q in %s: pods with the RuntimeClass %s stay in ContainerCreating", r.name, handler, strings.Join(c.files, " and "), handler)
 		if n.passed != nil && n.has(validationDir+"/toolkit-ready") {
 			state, reason = report.Warning, reason+"; toolkit-ready is there, so that this is as intended only with cdi.nriPluginEnabled"
 		}
-		next := toolkitLog
-		if own, found := packaged[r.name]; found {
-			next = own
+		if r.next != "" {
+			next = r.next
 		}
-		n.add(id, state, r.name, reason, next, sourceRuntime)
+	case path.IsAbs(h.binary) && absent(err):
+		reason = fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary)
+	case path.IsAbs(h.binary) && err != nil:
+		n.unknown("runtime", r.name, err, sourceRuntime)
 		return
-	}
-	if h.binary != "" && path.IsAbs(h.binary) && !n.has(h.binary) {
-		if _, err := n.info(h.binary); !absent(err) {
-			n.unknown(id, r.name, err, sourceRuntime)
-			return
+	default:
+		state, reason, next = report.OK, fmt.Sprintf("the RuntimeClass %s has a handler in %s", handler, h.file), ""
+		if c.deflt == handler {
+			reason += ", which is the default of all pods"
 		}
-		n.add(id, report.Failed, r.name, fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary), toolkitLog, sourceRuntime)
-		return
 	}
-	reason := fmt.Sprintf("the RuntimeClass %s has a handler in %s", handler, h.file)
-	if c.deflt == handler {
-		reason += ", which is the default of all pods"
-	}
-	n.add(id, report.OK, r.name, reason, "", sourceRuntime)
-	if h.systemd {
+	n.add("runtime", state, r.name, reason, next, sourceRuntime)
+	if state == report.OK && h.systemd {
 		n.devChar()
 	}
 }
@@ -157,13 +131,12 @@ func (n *node) devChar() {
 	if n.version == "" || !n.has("/dev/char") {
 		return
 	}
-	if majors, err := n.majors(); err == nil {
-		for _, name := range frontend {
-			if major, known := majors[name]; known && n.link(fmt.Sprintf("/dev/char/%d:255", major)) == "" {
-				n.add("dev-char", report.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is not there, and systemd manages cgroups: systemctl daemon-reload takes the GPUs away from running containers", major),
-					"sudo nvidia-ctk system create-dev-char-symlinks --create-all", sourceDevChar)
-				return
-			}
+	majors, _ := n.majors() // none where the row of the device nodes says it
+	for _, name := range frontend {
+		if major, known := majors[name]; known && n.link(fmt.Sprintf("/dev/char/%d:255", major)) == "" {
+			n.add("dev-char", report.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is not there, and systemd manages cgroups: systemctl daemon-reload takes the GPUs away from running containers", major),
+				"sudo nvidia-ctk system create-dev-char-symlinks --create-all", sourceDevChar)
+			return
 		}
 	}
 }
@@ -171,34 +144,55 @@ func (n *node) devChar() {
 // strayConfig reports a configuration of the toolkit that the node's runtime does not read. k3s and RKE2 find the
 // toolkit's runtime themselves, so that it does no harm there.
 func (n *node) strayConfig(r kubeRuntime, c configured) {
-	next, own := packaged[r.name]
-	if !own || !n.hasAny("/etc/containerd/config.toml", dropIn) {
+	if r.next == "" || !n.hasAny(mainConfig, dropIn) {
 		return
 	}
-	state, reason := report.Warning, r.name+" reads "+r.config+", and the toolkit has written to /etc/containerd, which has no effect"
+	state, reason, next := report.Warning, r.name+" reads "+r.config+", and the toolkit has written to /etc/containerd, which has no effect", r.next
 	if _, found := c.runtimes[handler]; found {
 		state, reason, next = report.Note, reason+"; the RuntimeClass "+handler+" has its handler all the same", ""
 	}
 	n.add("runtime-stray", state, "/etc/containerd", reason, next, sourceRuntime)
 }
 
-// containerd reads the main file and what it imports. An imported file wins over the main one.
-func (n *node) containerd(main string) (configured, error) {
+// configuration reads what a container runtime reads. The error wraps fs.ErrNotExist where that is not there.
+func (n *node) configuration(r kubeRuntime) (configured, error) {
 	c := configured{runtimes: map[string]handled{}}
-	tree, err := n.toml(main)
+	switch r.name {
+	case "CRI-O":
+		for _, file := range append([]string{r.config}, n.glob("/etc/crio/crio.conf.d/*")...) {
+			tree, err := n.tree(file, toml.Unmarshal)
+			if absent(err) && file == r.config {
+				continue // everything can be in drop-ins
+			}
+			if err != nil {
+				return c, err
+			}
+			section := below(tree, "crio", "runtime")
+			c.merge(file, section, "default_runtime", "runtime_path", section["cgroup_manager"] != "cgroupfs")
+		}
+		if len(c.files) == 0 {
+			c.files = []string{r.config}
+		}
+		return c, nil
+	case "Docker":
+		tree, err := n.tree(r.config, json.Unmarshal)
+		c.merge(r.config, tree, "default-runtime", "path", strings.Contains(fmt.Sprint(tree["exec-opts"]), "cgroupdriver=systemd"))
+		return c, err
+	}
+	tree, err := n.tree(r.config, toml.Unmarshal)
 	if err != nil {
 		return c, err
 	}
-	c.containerd(main, tree)
-	imports, has := tree["imports"].([]any)
+	c.containerd(r.config, tree)
+	imports, has := tree["imports"].([]any) // an imported file wins over the main one
 	imported := false
 	for _, i := range imports {
 		pattern, _ := i.(string)
 		if !path.IsAbs(pattern) {
-			pattern = path.Join(path.Dir(main), pattern)
+			pattern = path.Join(path.Dir(r.config), pattern)
 		}
 		for _, file := range n.glob(pattern) {
-			sub, err := n.toml(file)
+			sub, err := n.tree(file, toml.Unmarshal)
 			if err != nil {
 				return c, err
 			}
@@ -206,13 +200,13 @@ func (n *node) containerd(main string) (configured, error) {
 			c.containerd(file, sub)
 		}
 	}
-	if !imported && main == "/etc/containerd/config.toml" && n.has(dropIn) {
+	if !imported && r.config == mainConfig && n.has(dropIn) {
 		state, when := report.Failed, "containerd does not read it"
 		if version, _ := tree["version"].(int64); !has && version >= 3 {
 			state, when = report.Warning, "containerd before v2.2 does not read it"
 		}
-		n.add("runtime-imports", state, dropIn, fmt.Sprintf("imports in %s does not name it: %s, and the RuntimeClass %s has no handler", main, when, handler),
-			`add imports = ["/etc/containerd/conf.d/*.toml"] to `+main+", and sudo systemctl restart containerd", sourceImports)
+		n.add("runtime-imports", state, dropIn, fmt.Sprintf("imports in %s does not name it: %s, and the RuntimeClass %s has no handler", mainConfig, when, handler),
+			`add imports = ["/etc/containerd/conf.d/*.toml"] to `+mainConfig+", and sudo systemctl restart containerd", sourceImports)
 	}
 	return c, nil
 }
@@ -235,66 +229,25 @@ func (c *configured) containerd(file string, tree map[string]any) {
 	}
 }
 
-// crio reads the main file and its drop-ins, in the order of their names.
-func (n *node) crio(main string) (configured, error) {
-	c := configured{runtimes: map[string]handled{}}
-	for _, file := range append([]string{main}, n.glob("/etc/crio/crio.conf.d/*")...) {
-		tree, err := n.toml(file)
-		if absent(err) && file == main {
-			continue // everything can be in drop-ins
-		}
-		if err != nil {
-			return c, err
-		}
-		c.files = append(c.files, file)
-		section := below(tree, "crio", "runtime")
-		if name, ok := section["default_runtime"].(string); ok {
-			c.deflt = name
-		}
-		manager, _ := section["cgroup_manager"].(string)
-		for name := range below(section, "runtimes") {
-			binary, _ := below(section, "runtimes", name)["runtime_path"].(string)
-			c.runtimes[name] = handled{binary, manager != "cgroupfs", file}
-		}
+// merge adds what one file of CRI-O or Docker says, with the keys of the default and of a runtime's program.
+func (c *configured) merge(file string, section map[string]any, deflt, program string, systemd bool) {
+	c.files = append(c.files, file)
+	if name, ok := section[deflt].(string); ok {
+		c.deflt = name
 	}
-	if len(c.files) == 0 {
-		c.files = []string{main}
+	for name := range below(section, "runtimes") {
+		binary, _ := below(section, "runtimes", name)[program].(string)
+		c.runtimes[name] = handled{binary, systemd, file}
 	}
-	return c, nil
 }
 
-// docker reads daemon.json.
-func (n *node) docker(file string) (configured, error) {
-	c := configured{runtimes: map[string]handled{}, files: []string{file}}
-	text, err := n.read(file)
-	if err != nil {
-		return c, err
-	}
-	var daemon struct {
-		Default  string   `json:"default-runtime"`
-		Options  []string `json:"exec-opts"`
-		Runtimes map[string]struct {
-			Path string `json:"path"`
-		} `json:"runtimes"`
-	}
-	if err := json.Unmarshal([]byte(text), &daemon); err != nil {
-		return c, fmt.Errorf("%s: %w", file, err)
-	}
-	c.deflt = daemon.Default
-	for name, r := range daemon.Runtimes {
-		c.runtimes[name] = handled{r.Path, strings.Contains(strings.Join(daemon.Options, " "), "cgroupdriver=systemd"), file}
-	}
-	return c, nil
-}
-
-// toml reads a file. The error names it, and the line.
-func (n *node) toml(file string) (map[string]any, error) {
+// tree reads a file. The error names it, and the line.
+func (n *node) tree(file string, unmarshal func([]byte, any) error) (tree map[string]any, err error) {
 	text, err := n.read(file)
 	if err != nil {
 		return nil, err
 	}
-	var tree map[string]any
-	if _, err := toml.Decode(text, &tree); err != nil {
+	if err := unmarshal([]byte(text), &tree); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return tree, nil
