@@ -67,7 +67,7 @@ func allBoards() answer {
 		}
 		rows = append(rows, []string{
 			b.Name, b.Typical, fmt.Sprintf("%d compute, %d memory", b.ComputeSlices, b.MemorySlices),
-			fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name), largest.Name, string(b.Evidence),
+			fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name), largest.Name, b.Evidence,
 		})
 	}
 	return answer{Data: mig.Boards(), Text: func(w io.Writer, style report.Style) error {
@@ -83,8 +83,8 @@ func oneBoard(b mig.Board) answer {
 	// every board has an all-balanced
 	balanced, _ := mig.Default(b, "all-balanced")
 	result := boardResult{Board: b, Balanced: balanced.Devices.String()}
-	for _, l := range mig.Maximal(b) {
-		result.Maximal = append(result.Maximal, l.Request().String())
+	for _, r := range mig.Maximal(b) {
+		result.Maximal = append(result.Maximal, r.String())
 	}
 	return answer{Data: result, Text: func(w io.Writer, style report.Style) error {
 		fmt.Fprintf(w, "%s: %d compute slices, %d memory slices, PCI ids %s\n\n", style.Bold(b.Name), b.ComputeSlices, b.MemorySlices, strings.Join(b.PCIIDs, " "))
@@ -111,7 +111,7 @@ func oneBoard(b mig.Board) answer {
 			double, two := b.Profiles[2], b.Profiles[3]
 			fmt.Fprintf(w, "Data sheets count by memory: their \"%d @\" of this size is %s, their \"%d @\" is %s.\n", double.Max, double.Name, two.Max, two.Name)
 		}
-		_, err := fmt.Fprintf(w, "\n%s\n", style.Dim("placements "+string(b.Evidence)+": "+b.Source))
+		_, err := fmt.Fprintf(w, "\n%s\n", style.Dim("placements "+b.Evidence+": "+b.Source))
 		return err
 	}}
 }
@@ -122,7 +122,6 @@ type fitResult struct {
 	Fits    bool             `json:"fits"`
 	Layout  []instanceResult `json:"layout,omitempty"`
 	Drawing string           `json:"drawing,omitempty"`
-	Cause   mig.Cause        `json:"cause,omitempty"`
 	Reason  string           `json:"reason,omitempty"`
 	Nearest []string         `json:"nearest,omitempty"`
 	// File is the mig-parted file under --config.
@@ -189,9 +188,10 @@ func fit(b mig.Board, request mig.Request) answer {
 			return err
 		}}
 	}
-	result.Cause, result.Reason, result.Nearest = refusal.Cause, refusal.Reason, refusal.NearestNames()
+	result.Reason, result.Nearest = refusal.Reason, refusal.NearestNames()
 	if len(refusal.Nearest) > 0 {
-		result.Drawing = mig.Drawing(b, refusal.Nearest[0])
+		near, _ := mig.Fit(b, refusal.Nearest[0])
+		result.Drawing = mig.Drawing(b, near)
 	}
 	var found report.Report
 	found.Add(report.Row{
@@ -241,7 +241,7 @@ func (e *env) fitConfig(a answer, name string, request mig.Request) error {
 
 // assumed is the note that goes with a board whose placements no driver has printed.
 func assumed(b mig.Board) report.Report {
-	if b.Evidence == mig.Attested {
+	if b.Evidence == "attested" {
 		return report.Report{}
 	}
 	return report.Report{Rows: []report.Row{{

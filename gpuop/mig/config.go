@@ -18,8 +18,6 @@ import (
 // Config is a mig-parted configuration file: named configs, of which a node gets one by its
 // nvidia.com/mig.config label.
 type Config struct {
-	// Version is always "v1".
-	Version string
 	// Named are the configs in file order.
 	Named []Named
 }
@@ -111,9 +109,8 @@ func ParseConfig(data []byte) (*Config, []report.Row) {
 		switch f.Name {
 		case "version":
 			version = true
-			c.Version = f.Value.Value
-			if c.Version != "v1" {
-				p.Add(ruleVersion, report.Failed, f.Value, "version", fmt.Sprintf("version %q is not known to mig-parted", c.Version), "write version: v1")
+			if f.Value.Value != "v1" {
+				p.Add(ruleVersion, report.Failed, f.Value, "version", fmt.Sprintf("version %q is not known to mig-parted", f.Value.Value), "write version: v1")
 			}
 		case "mig-configs":
 			configs = f.Value
@@ -347,7 +344,7 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	var refusals []*Refusal
 	var names []string
 	for _, b := range boards {
-		if _, ok := place(b, e.Devices); !ok {
+		if !fits(b, e.Devices) {
 			refusals, names = append(refusals, refuse(b, e.Devices)), append(names, b.Name)
 		}
 	}

@@ -58,18 +58,17 @@ func center(s string, width int) string {
 
 // Usage is one line under a drawing: the slices taken, and what could still be added.
 func Usage(b Board, l Layout) string {
-	text := fmt.Sprintf("compute %d of %d slices, memory %d of %d slices; ", l.Compute(), b.ComputeSlices, l.Memory(), b.MemorySlices)
+	compute, memory := 0, 0
+	for _, i := range l {
+		compute += i.Profile.Compute
+		memory += i.Profile.Memory
+	}
+	text := fmt.Sprintf("compute %d of %d slices, memory %d of %d slices; ", compute, b.ComputeSlices, memory, b.MemorySlices)
 	var room []string
 	for _, p := range b.Profiles {
-		if !p.Standard() {
-			continue
-		}
 		more := l.Request()
 		n := 0
-		for more[p.Name]++; n < p.Max; more[p.Name]++ {
-			if _, ok := place(b, more); !ok {
-				break
-			}
+		for more[p.Name]++; p.Standard() && fits(b, more); more[p.Name]++ {
 			n++
 		}
 		if n > 0 {

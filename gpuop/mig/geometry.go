@@ -9,18 +9,9 @@ import (
 	"strings"
 	"sync"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-)
-
-// Evidence says how well a board's placements are attested.
-type Evidence string
-
-const (
-	// Assumed placements follow the pattern of the boards that are attested; counts come from NVIDIA's own default
-	// mig-parted file and the MIG User Guide.
-	Assumed Evidence = "assumed"
-	// Attested placements were printed by a driver (nvidia-smi mig -lgipp) or are in NVIDIA's own simulated device.
-	Attested Evidence = "attested"
 )
 
 // Profile is one kind of GPU instance on one board.
@@ -77,9 +68,9 @@ type Board struct {
 	ComputeCapability string `json:"-"`
 	// Profiles are in the order in which tables print them: small to large.
 	Profiles []Profile `json:"profiles"`
-	// Evidence and Source say where the placements come from.
-	Evidence Evidence `json:"evidence"`
-	Source   string   `json:"source"`
+	// Evidence is attested where a driver printed the placements, assumed where they follow the pattern of those.
+	Evidence string `json:"evidence"`
+	Source   string `json:"source"`
 }
 
 // Profile returns the board's profile of that name.
@@ -92,75 +83,25 @@ func (b Board) Profile(name string) (Profile, bool) {
 	return Profile{}, false
 }
 
-// supportedGPUs is the page that names the boards with MIG, without their profiles.
-const supportedGPUs = "MIG User Guide r610, \"Supported GPUs\""
+//go:embed boards.yaml
+var boardsText []byte
 
-// unattested are boards that exist and whose MIG geometry no source here attests: the beginning of
-// the label nvidia.com/gpu.product, which board they are not, and where they are named. They are
-// said to be unknown, not taken for their neighbors.
-var unattested = []struct{ product, what, source string }{
-	{"h20-3e", "the H20-3e has 141 GB, unlike the H20", supportedGPUs + " names the H20 with 96 GB alone"},
-	{"h20-141gb", "the H20-3e has 141 GB, unlike the H20", supportedGPUs + " names the H20 with 96 GB alone"},
-	{"h100-sxm5-94gb", "the H100 SXM5 with 94 GB is another board than the H100 NVL", supportedGPUs + ": 94 GB, 7 instances; in no list of mig-parted"},
-	{"rtx-pro-5000", "the RTX PRO 5000 is another board than the RTX PRO 6000", supportedGPUs + ": 48 GB, 2 instances; in no list of mig-parted"},
-	{"rtx-pro-4500", "the RTX PRO 4500 is another board than the RTX PRO 6000", supportedGPUs + ": 32 GB, 2 instances; in no list of mig-parted"},
-	{"gh200-120gb", "the GH200 with 120 GB is another board than those with 96 and 144 GB", supportedGPUs + " names the H100 on GH200 with 96 GB alone"},
-}
-
-//go:embed boards.txt
-var boardsText string
+// table has the boards with MIG, behind them GPUs without, and the boards whose geometry nothing attests.
+var table = sync.OnceValue(func() (t struct {
+	Boards     []Board
+	Unattested []struct{ Product, Differs, Source string }
+}) {
+	if err := yaml.Unmarshal(boardsText, &t); err != nil {
+		panic(err) // a test reads every row
+	}
+	return t
+})
 
 // Boards returns the geometry table, one row per geometry, oldest architecture first. The result is shared: callers
 // must not change it.
 func Boards() []Board {
-	return table()[:slices.IndexFunc(table(), func(b Board) bool { return len(b.Profiles) == 0 })]
-}
-
-// table has the boards with MIG, and behind them GPUs without.
-var table = sync.OnceValue(func() []Board {
-	var boards []Board
-	for line := range strings.Lines(boardsText) {
-		// a test reads every row
-		c := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		words := func(column string) []string {
-			if column == "-" {
-				return nil
-			}
-			return strings.Fields(column)
-		}
-		b := Board{Name: c[0], Typical: c[1], Aliases: words(c[2]), Products: words(c[3]), PCIIDs: words(c[4]), Family: c[6], ComputeCapability: c[7], Evidence: Evidence(c[9]), Source: c[10]}
-		b.MemoryMiB, _ = strconv.Atoi(c[5])
-		compute, memory, _ := strings.Cut(c[8], "/")
-		b.ComputeSlices, _ = strconv.Atoi(compute)
-		b.MemorySlices, _ = strconv.Atoi(memory)
-		for _, word := range words(c[11]) {
-			b.Profiles = append(b.Profiles, parseProfile(word))
-		}
-		boards = append(boards, b)
-	}
-	return boards
-})
-
-// parseProfile reads a profile of the table: NAME/MEMORY*MOST@STARTS#SMS, with ~ before a synonym.
-func parseProfile(word string) Profile {
-	name, rest, _ := strings.Cut(strings.TrimPrefix(word, "~"), "/")
-	p := Profile{Name: name, Synonym: word[0] == '~'}
-	n, _ := parseName(name)
-	p.Compute = n.compute
-	rest, sms, _ := strings.Cut(rest, "#")
-	p.SMs, _ = strconv.Atoi(sms)
-	counts, starts, _ := strings.Cut(rest, "@")
-	memory, most, _ := strings.Cut(counts, "*")
-	p.Memory, _ = strconv.Atoi(memory)
-	p.Max, _ = strconv.Atoi(most)
-	for start := range strings.SplitSeq(starts, ",") {
-		at, _ := strconv.Atoi(start)
-		p.Starts = append(p.Starts, at)
-	}
-	return p
+	all := table().Boards
+	return all[:slices.IndexFunc(all, func(b Board) bool { return len(b.Profiles) == 0 })]
 }
 
 // normal brings the spellings that users, labels and tables have for one board to one form:
@@ -202,16 +143,16 @@ func FindGPU(word string) (GPU, error) {
 
 func find(word string) (Board, error) {
 	n := normal(word)
-	for _, u := range unattested {
-		if strings.HasPrefix(n, u.product) {
-			return Board{}, fmt.Errorf("%w %q: %s, and its MIG profiles are not known here (%s)", ErrUnknownGPU, word, u.what, u.source)
+	for _, u := range table().Unattested {
+		if strings.HasPrefix(n, u.Product) {
+			return Board{}, fmt.Errorf("%w %q: %s, and its MIG profiles are not known here (%s)", ErrUnknownGPU, word, u.Differs, u.Source)
 		}
 	}
 	id, isID := pciID(word)
 	var best Board
 	length := 0 // of the longest product name that n begins with
 	var names, begun []string
-	for _, b := range table() {
+	for _, b := range table().Boards {
 		all := append([]string{b.Name}, b.Aliases...)
 		if isID && slices.Contains(b.PCIIDs, id) || slices.ContainsFunc(all, func(name string) bool { return normal(name) == n }) {
 			return b, nil

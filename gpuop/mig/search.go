@@ -90,54 +90,15 @@ func (l Layout) Request() Request {
 	return r
 }
 
-// Compute is the number of compute slices that the layout takes.
-func (l Layout) Compute() int {
-	n := 0
-	for _, i := range l {
-		n += i.Profile.Compute
-	}
-	return n
-}
-
-// Memory is the number of memory slices that the layout takes.
-func (l Layout) Memory() int {
-	n := 0
-	for _, i := range l {
-		n += i.Profile.Memory
-	}
-	return n
-}
-
-// Cause is why a request cannot be placed.
-type Cause string
-
-// The causes, in the order in which they are looked for: the first that applies is reported.
-const (
-	// UnknownProfile means that the board has no such profile.
-	UnknownProfile Cause = "unknown-profile"
-	// TooMany means more of one profile than the board can hold even when it is empty.
-	TooMany Cause = "too-many"
-	// MediaEngines means more than one instance with the board's only set of extra media engines.
-	MediaEngines Cause = "media-engines"
-	// ComputeSlices means that the instances need more compute slices than there are.
-	ComputeSlices Cause = "compute-slices"
-	// MemorySlices means that the instances need more memory slices than there are.
-	MemorySlices Cause = "memory-slices"
-	// Placement means that the slices would suffice, but no arrangement respects where instances
-	// may start.
-	Placement Cause = "placement"
-)
-
 // Refusal says why a request cannot be placed and what comes closest. It is an error.
 type Refusal struct {
 	Board   Board
 	Request Request
-	Cause   Cause
 	// Reason is one clause that names the numbers or the slices in the way.
 	Reason string
-	// Nearest are complete layouts (nothing can be added to them) that differ least from the
-	// request, best first; at most three.
-	Nearest []Layout
+	// Nearest are complete partitions (nothing can be added to them) that differ least from the request, best first; at
+	// most three.
+	Nearest []Request
 }
 
 // Error is the reason with the board's name.
@@ -145,11 +106,11 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s does not fit on %s: %s", r.Request, r.Board.Name, r.Reason)
 }
 
-// NearestNames are the nearest layouts without their placements.
+// NearestNames are the nearest partitions as ParseRequest reads them.
 func (r *Refusal) NearestNames() []string {
 	var names []string
-	for _, l := range r.Nearest {
-		names = append(names, l.Request().String())
+	for _, n := range r.Nearest {
+		names = append(names, n.String())
 	}
 	return names
 }
@@ -158,55 +119,42 @@ func (r *Refusal) NearestNames() []string {
 // the layout that leaves most room for further instances. Where there is none it says why.
 func Fit(b Board, r Request) (Layout, *Refusal) {
 	var best Layout
-	room := -1
-	arrange(b, r, func(l Layout) bool {
-		if n := openStarts(b, l); n > room {
-			best, room = slices.Clone(l), n
+	most := -1
+	arrange(b, r, func(l Layout, taken uint64) bool {
+		room := 0 // where further standard instances could still start, by their compute slices
+		for _, p := range b.Profiles {
+			for _, start := range p.Starts {
+				if p.Standard() && taken&span(start, p.Memory) == 0 {
+					room += p.Compute
+				}
+			}
+		}
+		if room > most {
+			best, most = slices.Clone(l), room
 		}
 		return false
 	})
-	if room < 0 {
+	if most < 0 {
 		return nil, refuse(b, r)
 	}
 	slices.SortFunc(best, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
 	return best, nil
 }
 
-// openStarts weighs where further standard instances could still start.
-func openStarts(b Board, l Layout) int {
-	var taken uint64
-	for _, i := range l {
-		taken |= span(i.Start, i.Profile.Memory)
-	}
-	n := 0
-	for _, p := range b.Profiles {
-		if !p.Standard() {
-			continue
-		}
-		for _, start := range p.Starts {
-			if taken&span(start, p.Memory) == 0 {
-				n += p.Compute
-			}
-		}
-	}
-	return n
-}
-
-// place returns the first arrangement.
-func place(b Board, r Request) (layout Layout, found bool) {
-	arrange(b, r, func(l Layout) bool {
-		layout, found = slices.Clone(l), true
+// fits reports whether the board can hold the request.
+func fits(b Board, r Request) (found bool) {
+	arrange(b, r, func(Layout, uint64) bool {
+		found = true
 		return true
 	})
-	slices.SortFunc(layout, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
-	return layout, found
+	return found
 }
 
-// arrange is the search: it visits the arrangements of the request until visit returns true, large instances first, low
-// slices first. Instances of one profile are placed in ascending order, so that no arrangement is visited twice. The
-// layout is only lent to visit.
-func arrange(b Board, r Request, visit func(Layout) (stop bool)) {
-	if c, _ := cause(b, r); c != Placement {
+// arrange is the search: it visits the arrangements of the request, with the bit set of their memory slices, until visit
+// returns true, large instances first, low slices first. Instances of one profile are placed in ascending order, so that
+// no arrangement is visited twice. The layout is only lent to visit.
+func arrange(b Board, r Request, visit func(l Layout, taken uint64) (stop bool)) {
+	if obstacle(b, r) != "" {
 		return
 	}
 	var wanted []Profile
@@ -214,95 +162,77 @@ func arrange(b Board, r Request, visit func(Layout) (stop bool)) {
 		p, _ := b.Profile(name)
 		wanted = append(wanted, slices.Repeat([]Profile{p}, max(0, r[name]))...)
 	}
-	layout := make(Layout, 0, len(wanted))
-	var search func(i int, taken uint64) bool
-	search = func(i int, taken uint64) bool {
+	var search func(layout Layout, taken uint64) bool
+	search = func(layout Layout, taken uint64) bool {
+		i := len(layout)
 		if i == len(wanted) {
-			return visit(layout)
+			return visit(layout, taken)
 		}
 		p := wanted[i]
 		for _, start := range p.Starts {
-			if i > 0 && wanted[i-1].Name == p.Name && start <= layout[len(layout)-1].Start {
-				continue
-			}
+			again := i > 0 && wanted[i-1].Name == p.Name && start <= layout[i-1].Start
 			mask := span(start, p.Memory)
-			if taken&mask != 0 {
-				continue
-			}
-			layout = append(layout, Instance{Profile: p, Start: start})
-			if search(i+1, taken|mask) {
+			if !again && taken&mask == 0 && search(append(layout, Instance{p, start}), taken|mask) {
 				return true
 			}
-			layout = layout[:len(layout)-1]
 		}
 		return false
 	}
-	search(0, 0)
+	search(make(Layout, 0, len(wanted)), 0)
 }
 
 // span is the bit set of size slices from start.
 func span(start, size int) uint64 { return (1<<size - 1) << start }
 
-// refuse finds the cause and the nearest layouts. Profiles that the board does not have count as those of their size.
+// refuse finds the reason and the nearest partitions. Profiles that the board does not have count as those of their size.
 func refuse(b Board, r Request) *Refusal {
-	f := &Refusal{Board: b, Request: r}
-	f.Cause, f.Reason = cause(b, r)
 	known := Request{}
 	for name, n := range r {
-		if _, ok := b.Profile(name); ok {
-			known[name] += n
-		} else if stand, ok := counterpart(b, name); ok {
-			known[stand.Name] += n
+		if p, ok := b.Profile(name); ok {
+			known[p.Name] += n
+		} else if p, ok := counterpart(b, name); ok {
+			known[p.Name] += n
 		}
 	}
-	f.Nearest = nearest(b, known)
-	return f
+	return &Refusal{b, r, cmp.Or(obstacle(b, r), "no arrangement respects where instances may start"), nearest(b, known)}
 }
 
-// cause says why the board cannot hold the request wherever its instances start; Placement where it has the slices.
-func cause(b Board, r Request) (Cause, string) {
+// obstacle says why the board cannot hold the request wherever its instances start; empty where it has the slices.
+func obstacle(b Board, r Request) string {
 	names := slices.SortedFunc(maps.Keys(r), bySize)
 	for _, name := range names {
 		if _, ok := b.Profile(name); !ok && r[name] > 0 {
-			return UnknownProfile, unknownReason(b, name)
+			return unknownReason(b, name)
 		}
 	}
 	compute, memory, media := 0, 0, 0
+	var shares []string // the surprise is almost always that a 3g instance takes four memory slices
 	for _, name := range names {
 		p, _ := b.Profile(name)
-		if r[name] > p.Max {
-			return TooMany, fmt.Sprintf("%d of %s requested, at most %d fit even on an empty GPU", r[name], name, p.Max)
+		n := r[name]
+		if n > p.Max {
+			return fmt.Sprintf("%d of %s requested, at most %d fit even on an empty GPU", n, name, p.Max)
 		}
-		compute += r[name] * p.Compute
-		memory += r[name] * p.Memory
+		compute += n * p.Compute
+		memory += n * p.Memory
 		if p.exclusive() {
-			media += r[name]
+			media += n
 		}
-	}
-	switch {
-	case media > 1:
-		return MediaEngines, fmt.Sprintf("%d instances with media extensions requested, the GPU has one set of those engines", media)
-	case compute > b.ComputeSlices:
-		return ComputeSlices, fmt.Sprintf("%d compute slices needed, the GPU has %d", compute, b.ComputeSlices)
-	case memory > b.MemorySlices:
-		return MemorySlices, memoryReason(b, r, names, memory)
-	}
-	return Placement, "no arrangement respects where instances may start"
-}
-
-// memoryReason names each share of the memory slices, because the surprise is almost always that a
-// 3g instance takes four of them.
-func memoryReason(b Board, r Request, names []string, memory int) string {
-	var shares []string
-	for _, name := range names {
-		p, _ := b.Profile(name)
 		times := ""
-		if r[name] != 1 {
-			times = strconv.Itoa(r[name]) + " × "
+		if n != 1 {
+			times = strconv.Itoa(n) + " × "
 		}
 		shares = append(shares, fmt.Sprintf("%s takes %s%d", name, times, p.Memory))
 	}
-	return fmt.Sprintf("%d memory slices needed, the GPU has %d (%s)", memory, b.MemorySlices, strings.Join(shares, ", "))
+	switch {
+	case media > 1:
+		return fmt.Sprintf("%d instances with media extensions requested, the GPU has one set of those engines", media)
+	case compute > b.ComputeSlices:
+		return fmt.Sprintf("%d compute slices needed, the GPU has %d", compute, b.ComputeSlices)
+	case memory > b.MemorySlices:
+		return fmt.Sprintf("%d memory slices needed, the GPU has %d (%s)", memory, b.MemorySlices, strings.Join(shares, ", "))
+	}
+	return ""
 }
 
 func unknownReason(b Board, name string) string {
@@ -338,9 +268,9 @@ func counterpart(b Board, name string) (Profile, bool) {
 	return Profile{}, false
 }
 
-// Maximal lists every layout of the named profiles to which no further instance of any of them can be added; large
+// Maximal lists every partition by the named profiles to which no further instance of any of them can be added; large
 // instances first. Without names the board's standard profiles are used.
-func Maximal(b Board, names ...string) []Layout {
+func Maximal(b Board, names ...string) []Request {
 	most := Request{}
 	for _, p := range b.Profiles {
 		if slices.Contains(names, p.Name) || len(names) == 0 && p.Standard() {
@@ -348,38 +278,35 @@ func Maximal(b Board, names ...string) []Layout {
 		}
 	}
 	names = slices.SortedFunc(maps.Keys(most), bySize)
-	var layouts []Layout
+	var all []Request
 	r := Request{}
+	more := func(name string) bool {
+		r[name]++
+		defer func() { r[name]-- }()
+		return fits(b, r)
+	}
 	var walk func(i int)
 	walk = func(i int) {
-		l, ok := place(b, r)
-		if !ok {
-			return
-		}
-		if i < len(names) {
+		switch {
+		case !fits(b, r):
+		case i < len(names):
 			for n := most[names[i]]; n >= 0; n-- {
 				r[names[i]] = n
 				walk(i + 1)
 			}
-			return
+		case !slices.ContainsFunc(names, more):
+			full := maps.Clone(r)
+			maps.DeleteFunc(full, func(_ string, n int) bool { return n == 0 })
+			all = append(all, full)
 		}
-		for _, name := range names {
-			r[name]++
-			_, more := place(b, r)
-			r[name]--
-			if more {
-				return
-			}
-		}
-		layouts = append(layouts, l)
 	}
 	walk(0)
-	return layouts
+	return all
 }
 
-// nearest lists the three complete layouts that differ least from the request, weighing an instance
+// nearest lists the three complete partitions that differ least from the request, weighing an instance
 // by the compute slices it has. Where nothing of the request is on the board there are none.
-func nearest(b Board, r Request) []Layout {
+func nearest(b Board, r Request) []Request {
 	if len(r) == 0 {
 		return nil
 	}
@@ -389,20 +316,15 @@ func nearest(b Board, r Request) []Layout {
 			names = append(names, p.Name)
 		}
 	}
-	layouts := Maximal(b, names...)
-	distance := func(l Layout) int {
-		got, lost, added := l.Request(), 0, 0
+	distance := func(got Request) (n int) {
 		for _, name := range names {
 			p, _ := b.Profile(name)
-			switch d := min(r[name], 2*p.Max) - got[name]; {
-			case d > 0:
-				lost += d * p.Compute
-			case d < 0:
-				added -= d * p.Compute
-			}
+			d := min(r[name], 2*p.Max) - got[name]
+			n += max(2*d, -d) * p.Compute // what is lost counts twice what is added
 		}
-		return 2*lost + added
+		return n
 	}
-	slices.SortStableFunc(layouts, func(x, y Layout) int { return cmp.Compare(distance(x), distance(y)) })
-	return layouts[:min(3, len(layouts))]
+	all := Maximal(b, names...)
+	slices.SortStableFunc(all, func(x, y Request) int { return cmp.Compare(distance(x), distance(y)) })
+	return all[:min(3, len(all))]
 }
