@@ -87,7 +87,13 @@ func (s *session) page(t *testing.T) (page []byte) {
 		options.Hostname, options.EngineHost = cfg.Labels.NodeName, true
 	}
 	if s.own {
-		options.Trailer = func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) }
+		options.Trailer = func(dst []byte) []byte {
+			dst, err := loop.AppendGathered(dst, registry)
+			if err != nil {
+				t.Error(err)
+			}
+			return dst
+		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

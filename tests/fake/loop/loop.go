@@ -5,7 +5,7 @@ package loop
 import (
 	"bytes"
 	"context"
-	"testing"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,19 +73,14 @@ func (l *Loop) Reload(ctx context.Context, c collector.Change) error {
 	return l.Loop.Reload(ctx, l.with(c))
 }
 
-// AppendGathered appends the series of a registry to a page, as the exporter's own stand on it.
-func AppendGathered(t testing.TB, dst []byte, from prometheus.Gatherer) []byte {
-	t.Helper()
+// AppendGathered appends the series of a registry to a page, as the exporter's own stand on it. What can be gathered is
+// appended also where it returns an error.
+func AppendGathered(dst []byte, from prometheus.Gatherer) ([]byte, error) {
 	families, err := from.Gather()
-	if err != nil {
-		t.Error(err)
-	}
 	b := bytes.NewBuffer(dst)
 	enc := expfmt.NewEncoder(b, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
-		if err := enc.Encode(f); err != nil {
-			t.Error(err)
-		}
+		err = errors.Join(err, enc.Encode(f))
 	}
-	return b.Bytes()
+	return b.Bytes(), err
 }

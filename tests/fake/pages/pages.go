@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"testing"
@@ -35,6 +36,7 @@ type Run struct {
 	Trailer               string               // of each page, behind the series of the exporter itself
 	Booted                time.Time            // of the machine
 	MaxBackoff, HangLimit time.Duration        // of the collector; 0 for its own
+	Registry              *prometheus.Registry // of the series of the exporter itself, nil for a new one
 }
 
 // Each calls see with each snapshot and its page, which is valid until see returns, for as long as see returns true. An
@@ -60,9 +62,19 @@ func (r Run) Each(t *testing.T, see func(*gpu.Snapshot, []byte) bool) {
 	}
 }
 
-// Loop returns the exporter, which publishes pages until its context ends and returns the error of the collector.
+// Loop is New for a test, which ends where the settings cannot be used.
 func (r Run) Loop(t *testing.T, publish func(*gpu.Snapshot, *exposition.Page)) func(context.Context) error {
 	t.Helper()
+	run, err := r.New(publish)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// New returns the exporter, which publishes pages until its context ends and returns the error of the collector. The
+// error is about the settings.
+func (r Run) New(publish func(*gpu.Snapshot, *exposition.Page)) (func(context.Context) error, error) {
 	env := func(name string) (string, bool) {
 		if name == "NODE_NAME" {
 			return r.Host, true
@@ -72,25 +84,30 @@ func (r Run) Loop(t *testing.T, publish func(*gpu.Snapshot, *exposition.Page)) f
 	}
 	cfg, err := config.Parse(r.Args, env, os.ReadFile)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	set, err := app.ParseCounters(cfg, "counters.csv", r.Counters)
 	if err != nil || len(set.Problems) > 0 {
-		t.Fatal(err, set.Problems)
+		return nil, errors.Join(err, fmt.Errorf("counters: %v", set.Problems))
 	}
 	plan, err := set.Plan(cfg, cmp.Or(r.Interval, cfg.Collection.Interval))
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	registry := prometheus.NewRegistry()
+	registry := cmp.Or(r.Registry, prometheus.NewRegistry())
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "dcgm_exporter_build_info", ConstLabels: prometheus.Labels{"version": "v0.1.0"}, Help: "As app has it.",
 	})
 	build.Set(1)
 	registry.MustRegister(build)
 	options := app.EncoderOptions(cfg, slog.New(slog.DiscardHandler))
+	var gathered error // by the goroutine of the loop
 	if cfg.Web.ExporterMetrics {
-		options.Trailer = func(dst []byte) []byte { return append(loop.AppendGathered(t, dst, registry), r.Trailer...) }
+		options.Trailer = func(dst []byte) []byte {
+			dst, err := loop.AppendGathered(dst, registry)
+			gathered = errors.Join(gathered, err)
+			return append(dst, r.Trailer...)
+		}
 	}
 	owners := r.Owners
 	if owners == nil {
@@ -106,19 +123,23 @@ func (r Run) Loop(t *testing.T, publish func(*gpu.Snapshot, *exposition.Page)) f
 			Publish: func(s *gpu.Snapshot) { publish(s, encoder.Encode(s)) },
 		},
 	}
-	if cfg.Collection.KernelLog == "" {
-		return loop.New(o).Run
+	var kernel *kernellog.Reader
+	if path := cfg.Collection.KernelLog; path != "" {
+		kernel = kernellog.New(kernellog.Options{
+			Path: path, Registerer: registry, Log: slog.New(slog.DiscardHandler), PodOf: r.Source.PodOf,
+			Open: func() (kernellog.Device, error) { return r.Source.KernelLog(), nil },
+		})
+		o.KernelLog = kernel
 	}
-	kernel := kernellog.New(kernellog.Options{
-		Path: cfg.Collection.KernelLog, Registerer: registry, Log: slog.New(slog.DiscardHandler), PodOf: r.Source.PodOf,
-		Open: func() (kernellog.Device, error) { return r.Source.KernelLog(), nil },
-	})
-	o.KernelLog = kernel
 	l := loop.New(o)
+	run := func(ctx context.Context) error { return errors.Join(l.Run(ctx), gathered) }
+	if kernel == nil {
+		return run, nil
+	}
 	return func(ctx context.Context) error {
 		read := make(chan struct{})
 		go func() { defer close(read); kernel.Run(ctx) }()
 		defer func() { <-read }()
-		return l.Run(ctx)
-	}
+		return run(ctx)
+	}, nil
 }
