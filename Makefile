@@ -68,8 +68,17 @@ prometheus: ## Install the promtool that rules are tested with; without it those
 	@tests/rules/promtool.sh >/dev/null || [ -z "$$CI" ]
 
 .PHONY: scrapers
-scrapers: ## Build vmagent, vmalert and an OpenTelemetry collector that docs/integrations is tested with; without them those tests are skipped
-	GO=$(GO) tests/manifests/scrapers.sh --build vmagent vmalert otelcol
+scrapers: ## Build the scrapers and databases that docs/integrations is tested with; without them those tests are skipped
+	GO=$(GO) tests/manifests/scrapers.sh --build vmagent vmalert victoria-metrics prometheus otelcol
+
+# 1,250 nodes with eight GPUs each need 10 GiB of memory, and twice the minutes.
+NODES       ?= 1250
+MINUTES     ?= 20
+
+.PHONY: fleet
+fleet: ## Measure a Prometheus that scrapes NODES simulated nodes for MINUTES, without and with the recording rules
+	$(GO) build -o bin/fleet ./tests/fleet
+	bin/fleet -nodes $(NODES) -minutes $(MINUTES) -prometheus "$$(GO=$(GO) tests/manifests/scrapers.sh --build prometheus)"
 
 # Packages that do several things at once, and the whole program. The others would compile every dependency twice.
 RACING      := ./internal/... ./gpuop/cli/... ./gpuop/cluster/... ./tests/process ./tests/scenarios ./tests/pagefuzz

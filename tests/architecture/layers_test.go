@@ -55,7 +55,7 @@ var doors = []struct {
 	{"k8s.io/kubelet", []string{"internal/podmapper", "tests"}, "one reader of the kubelet"},
 	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube", "internal/runtimemapper", "tests"}, "nothing else serves or requests: one server, one reader of the API server and one of the container runtime"},
 	{"github.com/grafana/grafana-foundation-sdk", []string{"tools/grafana"}, "dashboards are generated: the exporter knows nothing of Grafana"},
-	{"os/signal", []string{"cmd", "gpuop"}, "signals are heard in main"},
+	{"os/signal", []string{"cmd", "gpuop", "tests/fleet"}, "signals are heard in main"},
 	{"github.com/prometheus/prometheus", []string{"tests"}, "PromQL is read by tests: a node agent needs no query engine"},
 	{"github.com/prometheus/exporter-toolkit", []string{"internal/server", "internal/app"}, "one server"},
 }

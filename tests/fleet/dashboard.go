@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// A query is one of a dashboard, with its variables filled.
+type query struct {
+	Expr    string
+	Instant bool
+
+	title    string // of the panel, and the number of the query where it has several
+	recorded string // a query of recorded series with the same answer, "" for none
+}
+
+// all fills the variables as Grafana does for all nodes, at a scrape interval of 30 seconds.
+var all = strings.NewReplacer("$cluster", ".*", "$instance", ".*", "$__rate_interval", "2m")
+
+// recorded are queries of recorded series that have the answers of a panel's queries, in their order.
+var recorded = map[string][]string{
+	"GPUs":                      {"sum(cluster:gpus:count)"},
+	"Allocated":                 {"sum(cluster:gpus_allocated:sum)"},
+	"Used":                      {"sum(cluster:gpus_used:sum)"},
+	"Allocated and idle":        {"sum(cluster:gpus_wasted:sum)"},
+	"Free":                      {"sum(cluster:gpus:count) - sum(cluster:gpus_allocated:sum)"},
+	"Power":                     {"sum(cluster:gpu_power:watts)"},
+	"Capacity, allocated, used": {"sum(cluster:gpus:count)", "sum(cluster:gpus_allocated:sum)", "sum(cluster:gpus_used:sum)"},
+	"Power by model":            {"sum by (modelName) (model:gpu_power:watts)"},
+	"By model": {"sum by (modelName) (model:gpus:count)", "sum by (modelName) (model:gpus_allocated:sum)", "sum by (modelName) (model:gpus_used:sum)",
+		"sum by (modelName) (model:gpus_wasted:sum)", "sum by (modelName) (model:gpu_power:watts)"},
+	"By namespace": {"sum by (namespace) (namespace:gpus_allocated:sum)", "sum by (namespace) (namespace:gpus_used:sum)",
+		"sum by (namespace) (namespace:gpus_wasted:sum)", "sum by (namespace) (namespace:gpu_energy:joules_rate5m)"},
+	"By node": {"count by (node) (gpu:power:watts)", "", "sum by (node) (node:gpus_allocated:sum)", "sum by (node) (node:gpus_used:sum)",
+		"sum by (node) (node:gpus_wasted:sum)", "sum by (node) (node:gpu_power:watts)"},
+}
+
+// dashboardQueries returns the queries of a dashboard's file.
+func dashboardQueries(file string) ([]query, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []query
+			Panels  []json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(content, &board); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	var queries []query
+	for _, p := range board.Panels {
+		if len(p.Panels) > 0 {
+			return nil, fmt.Errorf("%s: %s is a collapsed row, which is not read here", file, p.Title)
+		}
+		for i, q := range p.Targets {
+			q.Expr, q.title = all.Replace(q.Expr), p.Title
+			if len(p.Targets) > 1 {
+				q.title = fmt.Sprintf("%s (%d)", p.Title, i+1)
+			}
+			if i < len(recorded[p.Title]) {
+				q.recorded = recorded[p.Title][i]
+			}
+			queries = append(queries, q)
+		}
+	}
+	return queries, nil
+}

@@ -1,0 +1,71 @@
+// Command fleet serves simulated nodes, and measures a Prometheus that scrapes them: once without rules and once with the
+// recording rules of deployment/rules, each time from an empty database. It prints the tables of docs/performance.md.
+//
+// It runs in the root of the repository, listens on loopback alone, and keeps its files in a folder that it removes.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "fleet:", err)
+		os.Exit(1)
+	}
+}
+
+// interval is that of the collection and of the scrapes.
+const interval = 30 * time.Second
+
+func run(ctx context.Context) error {
+	nodes := flag.Int("nodes", 1250, "simulated nodes, with eight GPUs each")
+	minutes := flag.Int("minutes", 20, "how long Prometheus scrapes, without and then with the rules")
+	program := flag.String("prometheus", "prometheus", "the program")
+	flag.Parse()
+	if *nodes < 1 || *minutes < 2 || flag.NArg() > 0 {
+		return fmt.Errorf("-nodes=%d -minutes=%d %v: expected one node or more, two minutes or more, no arguments", *nodes, *minutes, flag.Args())
+	}
+	f, err := newFleet(*nodes)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server := &http.Server{Handler: f, ReadHeaderTimeout: time.Minute}
+	ended := make(chan error, 2)
+	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- f.run(ctx) }()
+
+	measured := make(chan error, 1)
+	go func() {
+		measured <- measure(ctx, f, listener.Addr().String(), *program, time.Duration(*minutes)*time.Minute)
+	}()
+	select {
+	case err = <-measured:
+	case err = <-ended:
+		cancel()
+		err = errors.Join(err, <-measured)
+	}
+	return errors.Join(err, server.Close())
+}
+
+// progress says what goes on, apart from the tables.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/common/model"
+)
+
+// config is what Prometheus reads; %s are the address of the fleet and the file of rules.
+const config = `global:
+  scrape_interval: 30s
+  evaluation_interval: 30s
+scrape_configs:
+  - job_name: dcgm-exporter
+    honor_labels: true
+    http_sd_configs:
+      - url: http://%s/targets
+rule_files: [%s]
+`
+
+// warmup is how long nothing is measured: until each node was scraped.
+const warmup = time.Minute
+
+// A measurement is that of one Prometheus, and of the nodes beside it.
+type measurement struct {
+	series, recorded  float64 // of now, those of rules
+	samples           float64 // a second
+	cpu, memory, peak float64 // seconds a second; bytes at the end, and the most
+	log               float64 // bytes a sample of the write-ahead log
+	block             *block
+	failed, p50, p99  float64         // scrapes; seconds of a scrape
+	rules, missed     float64         // seconds of the latest evaluation; evaluations left out
+	ownCPU, ownMemory float64         // of all nodes
+	took              []time.Duration // by each query of the dashboard
+	instead           []time.Duration // by what reads recorded series in its place
+}
+
+// measure prints the tables.
+func measure(ctx context.Context, f *fleet, address, path string, span time.Duration) error {
+	if err := f.awaitPages(ctx); err != nil {
+		return err
+	}
+	progress("%d nodes serve http://%s/targets", len(f.nodes), address)
+	queries, err := dashboardQueries("grafana/fleet.json")
+	if err != nil {
+		return err
+	}
+	rules, err := filepath.Abs("deployment/rules/recording.yml")
+	if err != nil {
+		return err
+	}
+	without, err := measureOne(ctx, address, path, "", span, queries)
+	if err != nil {
+		return err
+	}
+	with, err := measureOne(ctx, address, path, rules, span, queries)
+	if err != nil {
+		return err
+	}
+	return report(os.Stdout, f, span, queries, without, with)
+}
+
+func measureOne(ctx context.Context, address, path, rules string, span time.Duration, queries []query) (*measurement, error) {
+	dir, err := os.MkdirTemp("", "fleet")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file, data := filepath.Join(dir, "prometheus.yml"), filepath.Join(dir, "data")
+	if err := os.WriteFile(file, fmt.Appendf(nil, config, address, rules), 0o600); err != nil {
+		return nil, err
+	}
+	p, err := start(ctx, path, "/-/ready", filepath.Join(dir, "log"), func(address string) []string {
+		return []string{"--config.file=" + file, "--storage.tsdb.path=" + data, "--web.listen-address=" + address, "--web.enable-admin-api"}
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer p.ends()
+	progress("Prometheus at %s for %v, rules %q", p.url, span, rules)
+	m := &measurement{}
+	if err := m.watch(ctx, p, data, span); err != nil {
+		return nil, err
+	}
+	if err := m.ask(ctx, p, span, queries, rules != ""); err != nil {
+		return nil, err
+	}
+	progress("What was collected is written as a block")
+	m.block, err = p.block(ctx, data)
+	return m, err
+}
+
+// watch measures from the end of the warmup to the end of the span.
+func (m *measurement) watch(ctx context.Context, p *program, data string, span time.Duration) error {
+	own := prometheus.NewRegistry()
+	own.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	var first, last map[string]float64
+	var since time.Time
+	var firstOwn float64
+	end := time.NewTimer(span)
+	defer end.Stop()
+	measuring := time.NewTimer(warmup)
+	defer measuring.Stop()
+	look := time.NewTicker(5 * time.Second)
+	defer look.Stop()
+	read := func() error {
+		now, err := p.metrics()
+		if err != nil {
+			return err
+		}
+		families, err := own.Gather()
+		if err != nil {
+			return err
+		}
+		for _, f := range families {
+			switch f.GetName() {
+			case "process_cpu_seconds_total":
+				m.ownCPU = sum(f)
+			case "process_resident_memory_bytes":
+				m.ownMemory = sum(f)
+			}
+		}
+		last, m.peak = now, max(m.peak, now["process_resident_memory_bytes"])
+		return nil
+	}
+	for running := true; running; {
+		begins := false
+		select {
+		case <-look.C:
+		case <-measuring.C:
+			begins = true
+		case <-end.C:
+			running = false
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := read(); err != nil {
+			return err
+		}
+		if begins {
+			first, firstOwn, since = last, m.ownCPU, time.Now()
+		}
+	}
+	seconds := time.Since(since).Seconds()
+	const cpu, appended = "process_cpu_seconds_total", "prometheus_tsdb_head_samples_appended_total"
+	m.cpu = (last[cpu] - first[cpu]) / seconds
+	m.ownCPU = (m.ownCPU - firstOwn) / seconds
+	m.samples = (last[appended] - first[appended]) / seconds
+	m.memory = last["process_resident_memory_bytes"]
+	m.series = last["prometheus_tsdb_head_series"]
+	m.rules, m.missed = last["prometheus_rule_group_last_duration_seconds"], last["prometheus_rule_group_iterations_missed_total"]
+	m.log = length(filepath.Join(data, "wal")) / last[appended]
+	return nil
+}
+
+// repeats is how often a query is asked whose first answer is not slow.
+const (
+	repeats = 3
+	slow    = 5 * time.Second
+)
+
+// failed is the time of a query that has no answer.
+const failed = time.Duration(-1)
+
+// ask times the queries, and asks for what Prometheus knows of its scrapes.
+func (m *measurement) ask(ctx context.Context, p *program, span time.Duration, queries []query, rules bool) error {
+	lost, err := p.ask(ctx, `sum(count_over_time(up{job="dcgm-exporter"}[1h]) - sum_over_time(up{job="dcgm-exporter"}[1h]))`, 0)
+	if err != nil {
+		return err
+	}
+	m.failed = number(lost)
+	made, err := p.ask(ctx, `count({__name__=~".+:.+"})`, 0)
+	if err != nil {
+		return err
+	}
+	m.recorded = number(made)
+	scrapes, err := p.ask(ctx, `scrape_duration_seconds{job="dcgm-exporter"}[5m]`, 0)
+	if err != nil {
+		return err
+	}
+	var seconds []float64
+	for _, s := range scrapes.(model.Matrix) {
+		for _, v := range s.Values {
+			seconds = append(seconds, float64(v.Value))
+		}
+	}
+	if len(seconds) == 0 {
+		return fmt.Errorf("no node was scraped at %s", p.url)
+	}
+	slices.Sort(seconds)
+	m.p50, m.p99 = seconds[len(seconds)/2], seconds[len(seconds)*99/100]
+
+	m.took, m.instead = make([]time.Duration, len(queries)), make([]time.Duration, len(queries))
+	for i, q := range queries {
+		over := span
+		if q.Instant {
+			over = 0
+		}
+		var answer, other model.Value
+		m.took[i], answer = p.time(ctx, q.Expr, over)
+		if !rules || q.recorded == "" {
+			continue
+		}
+		m.instead[i], other = p.time(ctx, q.recorded, over)
+		if a, b := number(answer), number(other); max(a, b) > 1.02*min(a, b) {
+			progress("%s: the sum of the answer is %v, that of the recorded series %v", q.title, a, b)
+		}
+	}
+	return nil
+}
+
+// time returns the median time of a query, of one answer where that is slow, and the answer: failed and none where there is
+// an error.
+func (p *program) time(ctx context.Context, query string, over time.Duration) (time.Duration, model.Value) {
+	var all []time.Duration
+	for {
+		begin := time.Now()
+		answer, err := p.ask(ctx, query, over)
+		if err != nil {
+			progress("%v", err)
+			return failed, nil
+		}
+		all = append(all, time.Since(begin))
+		if len(all) == repeats || all[0] > slow {
+			slices.Sort(all)
+			return all[len(all)/2], answer
+		}
+	}
+}
