@@ -1,5 +1,5 @@
-// Command fleet serves simulated nodes, and measures a Prometheus that scrapes them: once without rules and once with the
-// recording rules of deployment/rules, each time from an empty database. It prints the tables of docs/performance.md.
+// Command fleet serves simulated nodes, and measures two Prometheus that scrape them: one without rules, one with the
+// recording rules of deployment/rules, both from an empty database. It prints the tables of docs/performance.md.
 //
 // It runs in the root of the repository, listens on loopback alone, and keeps its files in a folder that it removes.
 package main
@@ -31,7 +31,7 @@ const interval = 30 * time.Second
 
 func run(ctx context.Context) error {
 	nodes := flag.Int("nodes", 1250, "simulated nodes, with eight GPUs each")
-	minutes := flag.Int("minutes", 20, "how long Prometheus scrapes, without and then with the rules")
+	minutes := flag.Int("minutes", 20, "how long Prometheus scrapes")
 	program := flag.String("prometheus", "prometheus", "the program")
 	flag.Parse()
 	if *nodes < 1 || *minutes < 2 || flag.NArg() > 0 {

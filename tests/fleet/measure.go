@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/common/model"
+	"golang.org/x/sync/errgroup"
 )
 
 // config is what Prometheus reads; %s are the address of the fleet and the file of rules.
@@ -56,18 +58,22 @@ func measure(ctx context.Context, f *fleet, address, path string, span time.Dura
 	if err != nil {
 		return err
 	}
-	without, err := measureOne(ctx, address, path, "", span, queries)
-	if err != nil {
+	var turn sync.Mutex // one answers queries at a time
+	var results [2]*measurement
+	group, ctx := errgroup.WithContext(ctx)
+	for i, rules := range []string{"", rules} {
+		group.Go(func() (err error) {
+			results[i], err = measureOne(ctx, &turn, address, path, rules, span, queries)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
 		return err
 	}
-	with, err := measureOne(ctx, address, path, rules, span, queries)
-	if err != nil {
-		return err
-	}
-	return report(os.Stdout, f, span, queries, without, with)
+	return report(os.Stdout, f, span, queries, results[0], results[1])
 }
 
-func measureOne(ctx context.Context, address, path, rules string, span time.Duration, queries []query) (*measurement, error) {
+func measureOne(ctx context.Context, turn *sync.Mutex, address, path, rules string, span time.Duration, queries []query) (*measurement, error) {
 	dir, err := os.MkdirTemp("", "fleet")
 	if err != nil {
 		return nil, err
@@ -89,10 +95,12 @@ func measureOne(ctx context.Context, address, path, rules string, span time.Dura
 	if err := m.watch(ctx, p, data, span); err != nil {
 		return nil, err
 	}
+	turn.Lock()
+	defer turn.Unlock()
 	if err := m.ask(ctx, p, span, queries, rules != ""); err != nil {
 		return nil, err
 	}
-	progress("What was collected is written as a block")
+	progress("Queries answered; the block is written")
 	m.block, err = p.block(ctx, data)
 	return m, err
 }

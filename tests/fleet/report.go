@@ -11,7 +11,7 @@ import (
 func report(w io.Writer, f *fleet, span time.Duration, queries []query, without, with *measurement) error {
 	var b bytes.Buffer
 	nodes := float64(len(f.nodes))
-	fmt.Fprintf(&b, "%.0f nodes, %.0f GPUs, a scrape each %v; Prometheus ran for %v, measured without the first minute.\n\n", nodes, 8*nodes, interval, span)
+	fmt.Fprintf(&b, "%.0f nodes, %.0f GPUs, two scrapes each %v; each Prometheus ran for %v, measured without the first minute.\n\n", nodes, 8*nodes, interval, span)
 	row := func(name, format string, value func(*measurement) float64) {
 		fmt.Fprintf(&b, "| %s | "+format+" | "+format+" |\n", name, value(without), value(with))
 	}
