@@ -71,7 +71,7 @@ prometheus: ## Install the promtool that rules are tested with; without it those
 scrapers: ## Build the scrapers and databases that docs/integrations is tested with; without them those tests are skipped
 	GO=$(GO) tests/manifests/scrapers.sh --build vmagent vmalert victoria-metrics prometheus otelcol
 
-# 1,250 nodes with eight GPUs each need 10 GiB of memory, and twice the minutes.
+# 1,250 nodes with eight GPUs each need 10 GiB of memory.
 NODES       ?= 1250
 MINUTES     ?= 20
 

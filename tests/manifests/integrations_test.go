@@ -24,9 +24,12 @@ const integrations = "../../docs/integrations/"
 // parser.
 func TestScrapersAcceptTheSnippets(t *testing.T) {
 	promtool := prom.Promtool(t)
-	for _, name := range []string{"prometheus.yml", "prometheus-kubernetes.yml", "prometheus-agent.yml", "vmagent.yml"} {
+	for _, name := range []string{
+		"prometheus.yml", "prometheus-kubernetes.yml", "prometheus-recorded.yml", "vmagent.yml",
+		"prometheus-agent.yml", "agent-victoriametrics.yml", "agent-thanos.yml", "agent-mimir.yml",
+	} {
 		args := []string{"check", "config"}
-		if name == "prometheus-agent.yml" {
+		if strings.HasPrefix(name, "agent-") || name == "prometheus-agent.yml" {
 			args = append(args, "--agent")
 		}
 		file := integrations + name
