@@ -40,36 +40,35 @@ func (s *sources) kernelOf(o *kernellog.Options) {
 
 // derivers build the families that have no DCGM field. Their state outlives reloads.
 type derivers struct {
+	facts          snapshot.Facts
 	events         *events.Log
 	accountant     *accounting.Accountant
 	accountsHidden bool // no family shows the accounts
 	judge          verdict.Judge
-	strict         bool
 }
 
 // newDerivers returns the derivers of events, and of accounts or of a copy per virtual GPU where they are requested.
 func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Registerer) *derivers {
 	opt.Registerer = reg
 	return &derivers{
+		facts:          snapshot.Facts{Strict: opt.Strict, Booted: time.Now().Add(-kernellog.Uptime())},
 		events:         events.New(opt),
 		accountant:     accounting.New(accounting.Options{VirtualGPUs: virtual, Strict: opt.Strict, Registerer: reg}),
 		accountsHidden: !accounts && !virtual,
-		strict:         opt.Strict,
 	}
 }
 
 // change combines a plan and a source with the derivers that have families in it, in the order of the page.
 func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
-	facts := &snapshot.Facts{Strict: d.strict, Booted: time.Now().Add(-kernellog.Uptime())}
 	c := collector.Change{
 		Source: from.Source, Plan: plan, Attributors: from.Attributors,
-		Derivers: []snapshot.Deriver{facts, d.events},
+		Derivers: []snapshot.Deriver{&d.facts, d.events},
 	}
 	if len(from.Attributors) > 0 && !d.accountsHidden {
 		c.Plan = accounting.Extend(plan)
 		c.Derivers = append(c.Derivers, d.accountant.Deriver(from.PodOf))
 	}
-	if !d.strict {
+	if !d.facts.Strict {
 		c.Derivers = append(c.Derivers, &d.judge)
 	}
 	return c

@@ -181,3 +181,33 @@ func TestAChangeIsTriedAgain(t *testing.T) {
 		t.Errorf("a bad file was read %d times more", n-before)
 	}
 }
+
+// What health remembers of a machine outlives a reload: a link that was up has a bridge, and a daemon that was ready is the
+// machine's own, so that their ends are findings.
+func TestHealthRemembersOverAReload(t *testing.T) {
+	t.Parallel()
+	const (
+		counters = "DCGM_EXP_NODE_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_FI_IMEX_DAEMON_STATUS, gauge, Daemon.\n"
+		ready    = "value any:* 1503 int 5"
+		up       = "link gpu:8:0 state=up"
+		passes   = `health_watch="NVLINK",health_error_code="DCGM_FR_OK"} 0`
+		daemon   = `health_watch="IMEX",health_error_code="DCGM_FR_IMEX_UNHEALTHY"} 20`
+		link     = `health_watch="NVLINK",health_error_code="DCGM_FR_NVLINK_DOWN"} 20`
+	)
+	engine, env := fakedcgm.NewFor(t, append(node(), "gpu 8 uuid=GPU-8 name=NVIDIA+A100-PCIE-40GB bus=00000000:2B:00.0 index=8 minor=8 links=1",
+		"value any:* 67 int 0", "value any:* 173 int 7", "value any:* 1502 text UP", ready, up)...)
+	file := write(t, "counters.csv", counters)
+	r := start(t, env, remote, "--web-enable-lifecycle", "-f", file)
+	r.until(`DCGM_FI_IMEX_DAEMON_STATUS{gpu="8"`, `health_watch="IMEX",health_error_code="DCGM_FR_OK"`, passes)
+	engine.Replace(ready, "value any:* 1503 int -3")
+	engine.Replace(up, "link gpu:8:0 state=down")
+	engine.Add("value any:* 1502 text UNAVAILABLE", "incident none:0 0x2000 20 122", "incident gpu:8 0x2 20 14")
+	r.until("} -3\n", daemon, link)
+	replace(t, file, counters+withPower)
+	if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK {
+		t.Fatalf("POST /-/reload: %d %s", code, body)
+	}
+	if page := r.until("DCGM_FI_DEV_POWER_USAGE{"); !strings.Contains(page, daemon) || !strings.Contains(page, link) {
+		t.Errorf("the end of the daemon or of the link is no finding:\n%s", page)
+	}
+}

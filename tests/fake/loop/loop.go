@@ -56,8 +56,7 @@ func New(o Options) *Loop {
 
 // with returns c with the derivers, and with the plan that they need.
 func (l *Loop) with(c collector.Change) collector.Change {
-	facts := l.facts
-	c.Derivers = []snapshot.Deriver{&facts, l.events}
+	c.Derivers = []snapshot.Deriver{&l.facts, l.events}
 	if len(c.Attributors) > 0 {
 		c.Plan = accounting.Extend(c.Plan)
 		c.Derivers = append(c.Derivers, l.accountant.Deriver(l.podOf))
