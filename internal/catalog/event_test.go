@@ -12,7 +12,7 @@ func TestXIDMessage(t *testing.T) {
 	for code, want := range map[int64]string{
 		-1: "Unknown Error", 0: "No Error", 5: "Unknown Error", 13: "Graphics Engine Exception", 31: "GPU memory page fault",
 		48: "Double Bit ECC Error", 79: "GPU has fallen off the bus", 94: "Contained ECC error", 119: "GSP RPC Timeout",
-		154: "GPU Recovery Action Changed", 155: "Unknown Error", 1 << 40: "Unknown Error",
+		154: "GPU Recovery Action Changed", 172: "Uncorrectable SRAM Error", 173: "Unknown Error", 1 << 40: "Unknown Error",
 	} {
 		if got := catalog.XIDMessage(code); got != want {
 			t.Errorf("XID %d: %q, want %q", code, got, want)

@@ -19,6 +19,7 @@ const (
 	GPUXIDLastSeen    = "dcgm_gpu_xid_last_seen_timestamp_seconds"
 	XIDDetailsTotal   = "DCGM_EXP_XID_DETAILS_TOTAL"
 	SXIDErrorsTotal   = "DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL"
+	SXIDLastSeen      = "dcgm_nvswitch_sxid_last_seen_timestamp_seconds"
 	ClockEventSeconds = "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
 	GPUPairInfo       = "DCGM_EXP_GPU_PAIR_INFO"
 	GPUAffinityInfo   = "DCGM_EXP_GPU_AFFINITY_INFO"
@@ -86,6 +87,8 @@ var families = [...]Family{
 		Help:   "XIDs 144 to 150 and 154 of the kernel's log since the exporter started, by unit, link and requested action (experimental)"},
 	{Name: SXIDErrorsTotal, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"nvswitch", "sxid", "severity", "link"},
 		Help: "SXIDs of NVSwitches in the kernel's log since the exporter started"},
+	{Name: SXIDLastSeen, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"nvswitch", "sxid", "severity", "link"},
+		Help: "When the SXID was last in the kernel's log in Unix time, before the exporter started too"},
 	{Name: ClockEventSeconds, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
 		Help: "Seconds for which the event limited the clocks; gpu_idle and display_clocks, which slow no work, are not counted"},
 	{Name: GPUPairInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"peer_gpu", "peer_uuid", "path", "nvlinks"},

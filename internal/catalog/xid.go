@@ -9,8 +9,7 @@ type XIDMeaning struct {
 }
 
 // XIDMessage returns the meaning of an XID for the err_msg label: "No Error" for 0, "Unknown Error" for a code without a
-// published meaning. The meanings are NVIDIA's (docs.nvidia.com/deploy/xid-errors; above 143, nverror.h of the open kernel
-// modules).
+// published meaning. The meanings are NVIDIA's (docs.nvidia.com/deploy/xid-errors), whose catalog ends at 172.
 func XIDMessage(code int64) string {
 	if m := XIDOf(code); m.text != "" {
 		return m.text
@@ -51,6 +50,7 @@ const (
 	// only older GPUs report as unused.
 	xidCatalog = "[catalog](https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) of 2026-09-09"
 	xidUnused  = xidCatalog + ": unused"
+	xidNoWord  = xidCatalog + ", which names no action"
 
 	// What to do, by those buckets.
 	nothing       = "nothing"
@@ -70,6 +70,15 @@ const (
 	followMemory  = "with 63 or 64: drain first"
 	followNVLink  = "by the registers in the line: check the link, reset the GPU"
 	followLink    = "fatal: reset the GPU; else what 154 asks for"
+	resetLater    = "nothing; a reset at a service window trains the link anew"
+	restartVM     = "restart the virtual machine"
+	checkUVM      = "check unified memory (UVM)"
+	checkUser     = "look for a fault of software or of its use"
+	checkHeat     = "where power smoothing is wanted: cool, then reload the driver or reset the GPU"
+	checkSwings   = "where power smoothing is wanted: watch the swings of power, plan to replace the GPU"
+	replaceSwings = "where power smoothing is wanted: replace the GPU"
+	enableECC     = "enable ECC, or boot again"
+	notSaid       = "not said"
 )
 
 // xids has the row of a code at its index.
@@ -176,11 +185,13 @@ var xids = [...]XIDMeaning{
 	118: {"Display Pixel Pipeline Error", contactVendor, "", xidUnused},
 	119: {"GSP RPC Timeout", resetGPU, checkDriver, xidCatalog},
 	120: {"GSP Error", resetGPU, checkDriver, xidCatalog},
-	121: {"C2C Link Error", nothing, contactVendor, xidCatalog},
+	121: {"C2C Link Error", resetLater, contactVendor, xidCatalog},
 	122: {"SPI PMU RPC Read Failure", contactVendor, "", xidUnused},
 	123: {"SPI PMU RPC Write Failure", contactVendor, "", xidUnused},
 	124: {"SPI PMU RPC Erase Failure", contactVendor, "", xidUnused},
 	125: {"Inforom FS Failure", contactVendor, "", xidUnused},
+	126: {"CE10: Unknown Error", restartApp, contactVendor, xidCatalog},
+	127: {"CE11: Unknown Error", restartApp, contactVendor, xidCatalog},
 	128: {"CE12: Unknown Error", restartApp, contactVendor, xidCatalog},
 	129: {"CE13: Unknown Error", restartApp, contactVendor, xidCatalog},
 	130: {"CE14: Unknown Error", restartApp, contactVendor, xidCatalog},
@@ -193,6 +204,8 @@ var xids = [...]XIDMeaning{
 	137: {"NVLink FLA privilege error", nothing, traceApp, xidCatalog},
 	139: {"OFA1 Error", restartApp, contactVendor, xidCatalog},
 	140: {"Unrecovered ECC Error", resetGPU, contactVendor, xidCatalog},
+	141: {"CUDA Fast Path Error", nothing, contactVendor, xidCatalog},
+	142: {"NVENC3 Error", contactVendor, "", xidCatalog},
 	143: {"GPU Initialization Failure", resetGPU, contactVendor, xidCatalog},
 	144: {"NVLINK: SAW Error", followLink, followLink, xidCatalog},
 	145: {"NVLINK: RLW Error", followLink, followLink, xidCatalog},
@@ -201,5 +214,24 @@ var xids = [...]XIDMeaning{
 	148: {"NVLINK: NVLPW_CTRL Error", followLink, followLink, xidCatalog},
 	149: {"NVLINK: NETIR Error", followLink, followLink, xidCatalog},
 	150: {"NVLINK: MSE Error", followLink, followLink, xidCatalog},
+	151: {"Key Rotation Error", restartVM, contactVendor, xidCatalog},
 	154: {"GPU Recovery Action Changed", followAction, nothing, xidCatalog},
+	155: {"NVLINK: SW Defined Error", resetGPU, checkUser, xidCatalog},
+	156: {"Resource Retirement Event", resetGPU, nothing, xidCatalog},
+	157: {"Resource Retirement Failure", nothing, contactVendor, xidCatalog},
+	158: {"GPU Fatal Timeout", resetGPU, contactVendor, xidCatalog},
+	159: {"CHI Non-Data Error", checkUVM, followOther, xidCatalog},
+	160: {"Channel Retirement Event", nothing, checkDriver, xidCatalog},
+	161: {"Channel Retirement Failure", nothing, checkDriver, xidCatalog},
+	162: {"Power Smoothing Reengaged", notSaid, "", xidNoWord},
+	163: {"Power Smoothing Disengaged", checkHeat, "", xidCatalog},
+	164: {"Power Smoothing: Low Lifetime", checkSwings, "", xidCatalog},
+	165: {"Power Smoothing: Lifetime Exhausted", replaceSwings, "", xidCatalog},
+	166: {"NVLINK: Secure Crypto Error", notSaid, "", xidNoWord},
+	167: {"PCIe Fatal Timeout", notSaid, "", xidNoWord},
+	168: {"Reduced GPU Memory Capacity", enableECC, "", xidCatalog},
+	169: {"SEC2 Halt Error", notSaid, "", xidNoWord},
+	170: {"NVLINK: Other Secure Error", notSaid, "", xidNoWord},
+	171: {"Uncorrectable DRAM Error", followOther, "", xidNoWord},
+	172: {"Uncorrectable SRAM Error", followOther, "", xidNoWord},
 }

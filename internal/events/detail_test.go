@@ -16,6 +16,7 @@ const (
 	seenFamily   = "dcgm_gpu_xid_last_seen_timestamp_seconds"
 	detailFamily = "DCGM_EXP_XID_DETAILS_TOTAL"
 	sxidFamily   = "DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL"
+	sxidSeen     = "dcgm_nvswitch_sxid_last_seen_timestamp_seconds"
 )
 
 // An XID of before the start says when it was, also of a GPU that is not here yet, and is counted nowhere. Reports of the
@@ -60,7 +61,7 @@ func TestDetails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := readLog()
 		r := start(t, newEngine().Open, func(o *loop.Options) {
-			families(xidTotalFamily, detailFamily, sxidFamily)(o)
+			families(xidTotalFamily, detailFamily, sxidFamily, sxidSeen)(o)
 			o.KernelLog = log
 		})
 		holds := func(family string, sum int64, series int) {
@@ -86,8 +87,14 @@ func TestDetails(t *testing.T) {
 		detail(149, gpu.XIDDetail{Unit: "NETIR", SubCode: "0", Severity: "fatal"})
 		detail(154, gpu.XIDDetail{Action: "gpu_reset"})
 		detail(145, gpu.XIDDetail{}) // not understood
-		log.reportSXIDs(gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30"}, gpu.SXID{Switch: 0, Code: 10004, Severity: "nonfatal"})
+		at := time.Now().Add(-time.Hour)
+		log.reportSXIDs(gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30", Time: at.UnixNano()}, gpu.SXID{Switch: 0, Code: 10004, Severity: "nonfatal"},
+			gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30", Time: at.Add(-time.Hour).UnixNano(), Past: true},
+			gpu.SXID{Switch: 2, Code: 20034, Severity: "fatal", Time: at.Add(-time.Hour).UnixNano(), Past: true})
 		r.Wait(interval)
+		r.Has(fmt.Sprintf("%s{-1}[{nvswitch nvswitch3} {sxid 20034} {severity fatal} {link 30}] %v", sxidSeen, float64(at.Unix())),
+			fmt.Sprintf("%s{-1}[{nvswitch nvswitch2} {sxid 20034} {severity fatal}] %v", sxidSeen, float64(at.Add(-time.Hour).Unix())),
+			sxidFamily+"{-1}[{nvswitch nvswitch2} {sxid 20034} {severity fatal}] 0")
 		r.Has(detailFamily+"{0}[{xid 149} {unit NETIR} {subcode 0} {severity fatal}] 1",
 			detailFamily+"{0}[{xid 149} {unit NETIR_LINK_EVT} {subcode 4} {link 8} {severity fatal}] 2",
 			detailFamily+"{0}[{xid 154} {action gpu_reset}] 1",
@@ -103,7 +110,7 @@ func TestDetails(t *testing.T) {
 		r.Wait(interval)
 		holds(detailFamily, 1004, 129)
 		holds(sxidFamily, 1002, 129)
-		r.Has(sxidFamily + "{-1}[{sxid other}] 874")
+		r.Has(sxidFamily + "{-1}[{sxid other}] 875")
 		r.Stop()
 	})
 }
@@ -113,14 +120,14 @@ func TestStrictHasNoDetails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := readLog()
 		r := start(t, newEngine().Open, func(o *loop.Options) {
-			families(xidTotalFamily, seenFamily, detailFamily, sxidFamily)(o)
+			families(xidTotalFamily, seenFamily, detailFamily, sxidFamily, sxidSeen)(o)
 			o.KernelLog, o.Strict = log, true
 		})
 		log.report(gpu.XID{PCIBusID: "00000000:1B:00.0", Code: 154, Time: time.Now().UnixNano(), Detail: gpu.XIDDetail{Action: "none"}})
 		log.reportSXIDs(gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal"})
 		r.Wait(interval)
 		r.Has(xidTotalFamily + "{0}[{xid 154}] 1")
-		for _, family := range []string{seenFamily, detailFamily, sxidFamily} {
+		for _, family := range []string{seenFamily, detailFamily, sxidFamily, sxidSeen} {
 			r.HasNot(family)
 		}
 		r.Stop()

@@ -68,29 +68,40 @@ type tally[K any] []counted[K]
 type counted[K any] struct {
 	key    K
 	count  int64
+	last   int64 // when the latest was, in Unix nanoseconds
 	labels []gpu.Label
 }
 
-// add counts an event. Beyond maxTallies that is one of the other key.
-func (t *tally[K]) add(key, other K, compare func(K, K) int, labels func(K) []gpu.Label) {
+// add counts so many events, the last of which was at a time. Beyond maxTallies they are of the other key.
+func (t *tally[K]) add(key, other K, count, at int64, compare func(K, K) int, labels func(K) []gpu.Label) {
 	find := func(key K) (int, bool) {
 		return slices.BinarySearchFunc(*t, key, func(c counted[K], key K) int { return compare(c.key, key) })
 	}
-	at, found := find(key)
+	i, found := find(key)
 	if !found && len(*t) >= maxTallies {
 		key = other
-		at, found = find(key)
+		i, found = find(key)
 	}
 	if !found {
-		*t = slices.Insert(*t, at, counted[K]{key: key, labels: labels(key)})
+		*t = slices.Insert(*t, i, counted[K]{key: key, labels: labels(key)})
 	}
-	(*t)[at].count++
+	(*t)[i].count += count
+	(*t)[i].last = max((*t)[i].last, at)
 }
 
 // series appends the counts.
 func (t tally[K]) series(series []gpu.Series, row int) []gpu.Series {
 	for i := range t {
 		series = append(series, gpu.Series{Row: row, Labels: t[i].labels, NoOwner: true, Value: gpu.Int(t[i].count)})
+	}
+	return series
+}
+
+// lastSeen appends when the latest of each key was, in Unix seconds.
+func (t tally[K]) lastSeen(series []gpu.Series, row int) []gpu.Series {
+	for i := range t {
+		at := gpu.Float(float64(t[i].last) / 1e9)
+		series = append(series, gpu.Series{Row: row, Labels: t[i].labels, NoOwner: true, Value: at})
 	}
 	return series
 }

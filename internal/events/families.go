@@ -15,10 +15,10 @@ var (
 	windows = []string{catalog.XIDErrorsCount, catalog.ClockEventsCount}
 	totals  = []string{
 		catalog.XIDErrorsTotal, catalog.XIDLastSeen, catalog.GPUXIDLastSeen, catalog.XIDDetailsTotal, catalog.SXIDErrorsTotal,
-		catalog.ClockEventsTotal, catalog.ClockEventSeconds,
+		catalog.SXIDLastSeen, catalog.ClockEventsTotal, catalog.ClockEventSeconds,
 	}
 	// health are the totals that --compatibility=strict leaves out.
-	health = []string{catalog.GPUXIDLastSeen, catalog.XIDDetailsTotal, catalog.SXIDErrorsTotal}
+	health = []string{catalog.GPUXIDLastSeen, catalog.XIDDetailsTotal, catalog.SXIDErrorsTotal, catalog.SXIDLastSeen}
 )
 
 // XIDOwners returns the family of the owners of XIDs, without its series. It has the series that XIDLastSeen has where
@@ -67,9 +67,12 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 // family returns a family of entities of some kinds.
 func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs bool) gpu.Family {
 	f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: ofGPUs}
-	if d.Name == catalog.SXIDErrorsTotal {
-		f.OfNode = true
-		f.Series = l.xids.sxids.series(nil, gpu.AllRows)
+	switch d.Name {
+	case catalog.SXIDErrorsTotal:
+		f.OfNode, f.Series = true, l.xids.sxids.series(nil, gpu.AllRows)
+		return f
+	case catalog.SXIDLastSeen:
+		f.OfNode, f.Series = true, l.xids.sxids.lastSeen(nil, gpu.AllRows)
 		return f
 	}
 	for row := range l.xids.rows {

@@ -42,7 +42,7 @@ const (
 type KernelLog interface {
 	// Drain appends the XIDs since the previous call, oldest first, and those of the time before it was read.
 	Drain([]gpu.XID) []gpu.XID
-	// DrainSXIDs appends the SXIDs since the previous call, oldest first.
+	// DrainSXIDs is Drain for SXIDs.
 	DrainSXIDs([]gpu.SXID) []gpu.SXID
 	// Since returns when the log began to be read, and false while it is not.
 	Since() (time.Time, bool)
@@ -263,7 +263,12 @@ func (x *xidCounter) countKernel() {
 	}
 	x.kernelSXIDs = x.log.DrainSXIDs(x.kernelSXIDs[:0])
 	for _, s := range x.kernelSXIDs {
-		x.sxids.add(s, gpu.SXID{Code: otherXIDs}, compareSXIDs, sxidLabels)
+		count, at := int64(1), min(s.Time, x.now)
+		if s.Past {
+			count = 0
+		}
+		s.Time, s.Past = 0, false
+		x.sxids.add(s, gpu.SXID{Code: otherXIDs}, count, at, compareSXIDs, sxidLabels)
 	}
 	x.kernel, x.past = x.log.Drain(append(x.kernel[:0], x.past...)), x.past[:0]
 	for i := range x.kernel {
@@ -284,7 +289,7 @@ func (x *xidCounter) countKernel() {
 			continue
 		}
 		if r.Detail != (gpu.XIDDetail{}) {
-			e.details.add(xidDetail{r.Code, r.Detail}, xidDetail{code: otherXIDs}, xidDetail.compare, xidDetail.labels)
+			e.details.add(xidDetail{r.Code, r.Detail}, xidDetail{code: otherXIDs}, 1, r.Time, xidDetail.compare, xidDetail.labels)
 		}
 		what, at := xidOf(r), min(r.Time, x.now)
 		owner := x.ownerAt(at, e, row, what)

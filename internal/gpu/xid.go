@@ -47,6 +47,10 @@ type SXID struct {
 	Code     int64  // 1 to MaxSXID
 	Severity string // "fatal" or "nonfatal"
 	Link     string // the number of the link; empty for none
+	// Time is when it happened, in Unix nanoseconds of this machine's clock; zero in a line.
+	Time int64
+	// Past is set for an SXID of the time before the kernel's log was read: it has a time, and counts for nothing.
+	Past bool
 }
 
 // MaxSXID bounds plausible codes of NVSwitches. NVIDIA's have five digits today.

@@ -97,7 +97,7 @@ var table = [...]rule{
 		"The GPU has fallen off the bus, or does not answer"},
 	{"recovery_action", Drain, atLeast(1, catalog.GetGPURecoveryAction), 5 * time.Minute, 0,
 		"The driver requests a reset, a reboot or a drain"},
-	{"xid_hardware", Drain, xid("48", "54", "62", "79", "95", "110", "136", "140", "143"), 0, day,
+	{"xid_hardware", Drain, xid("48", "54", "62", "79", "95", "110", "136", "140", "143", "158"), 0, day,
 		"NVIDIA's catalog asks for a reset or a restart of the node"},
 	{"xid_repair_failed", Drain, xid("64"), 0, day,
 		"A page could not be retired, or a row not be remapped"},

@@ -76,9 +76,14 @@ var played = []struct {
   - {fault: set, at: 5m, devices: ["3"], fields: ["DCGM_FI_PROF_*"], value: 0}
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 97}
 `},
-	{name: "an XID of NVLink 5", node: "gb200", rings: []string{"GPUXIDHardware 0", "GPUXIDNVLink 0"}, faults: `
+	{name: "an XID of NVLink 5", node: "gb200", rings: []string{"GPURecoveryActionRequired 0", "GPUXIDHardware 0", "GPUXIDNVLink 0"}, faults: `
   - {fault: xid, at: 5m, devices: ["0"], xids: [149], text: "NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000)"}
   - {fault: xid, at: 5m, devices: ["0"], xids: [154], text: GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)}
+  - {fault: set, at: 5m, devices: ["0"], fields: [DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
+`},
+	{name: "XIDs of a reset that is done and of corrected C2C errors", node: "gb200", rings: []string{"GPUXIDMemoryRepair 1"}, faults: `
+  - {fault: xid, at: 30m, devices: ["0"], xids: [154], text: GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)}
+  - {fault: xid, at: 30m, devices: ["1"], xids: [121]}
 `},
 	{name: "an SXID", node: "nvswitch", rings: []string{"NVSwitchFailed"}, faults: sxids},
 	{name: "an SXID in the kernel's log", node: "nvswitch", log: true, rings: []string{"NVSwitchFailed"}, faults: sxids + `

@@ -226,15 +226,16 @@ func xidAlert(t *testing.T, list []rule, code string) string {
 	t.Helper()
 	var found []string
 	for _, a := range list {
-		s, ok := a.expr.(*parser.VectorSelector)
-		if !ok || s.Name != "gpu:xids:recent" {
-			continue
-		}
-		for _, m := range s.LabelMatchers {
-			if m.Name == "xid" && m.Matches(code) {
-				found = append(found, a.Alert)
+		parser.Inspect(a.expr, func(n parser.Node, _ []parser.Node) error {
+			if s, ok := n.(*parser.VectorSelector); ok && s.Name == "gpu:xids:recent" {
+				for _, m := range s.LabelMatchers {
+					if m.Name == "xid" && m.Matches(code) {
+						found = append(found, a.Alert)
+					}
+				}
 			}
-		}
+			return nil
+		})
 	}
 	if len(found) > 1 {
 		t.Errorf("XID %s rings %v", code, found)

@@ -67,6 +67,7 @@ type Reader struct {
 
 	// Run's.
 	failing bool
+	judged  uint64 // the sequence number after the last record that was read, of any reading
 }
 
 // Why XIDs can be missing, as in dcgm_exporter_kernel_log_lost_total.
@@ -117,7 +118,7 @@ func New(opt Options) *Reader {
 	return r
 }
 
-// Drain appends the XIDs since the previous call, oldest first.
+// Drain appends the XIDs since the previous call, oldest first, and those of the time before the log was read.
 func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +127,7 @@ func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
 	return into
 }
 
-// DrainSXIDs appends the SXIDs since the previous call, oldest first.
+// DrainSXIDs is Drain for SXIDs.
 func (r *Reader) DrainSXIDs(into []gpu.SXID) []gpu.SXID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,14 +196,10 @@ func (r *Reader) follow(ctx context.Context) error {
 	return r.read(d, next)
 }
 
-// readPast reads the records of the past, and keeps the latest XID of each code and GPU. It returns the time of their end and
-// the sequence number that follows, 0 for an empty log.
+// readPast reads the records of the past, and keeps the latest XID of each code and GPU, and the latest of each SXID. It
+// returns the time of their end and the sequence number that follows, 0 for an empty log.
 func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
-	type key struct {
-		bus  string
-		code int64
-	}
-	latest := map[key]gpu.XID{}
+	xids, sxids := map[gpu.XID]gpu.XID{}, map[gpu.SXID]gpu.SXID{} // by bus address and code, and by what they say
 	for buffer := make([]byte, maxRecord); ; {
 		since = time.Now()
 		n, err := d.TryRead(buffer)
@@ -220,18 +217,34 @@ func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
 			continue
 		}
 		next = record.Sequence + 1
-		xid, ok := ParseXID(record.Text)
-		at := key{xid.PCIBusID, xid.Code}
-		if _, known := latest[at]; !record.Kernel || !ok || !known && len(latest) == maxXIDs {
+		if !record.Kernel {
 			continue
 		}
-		xid.Past, xid.Time = true, since.Add(min(0, record.Up-d.Uptime())).UnixNano()
-		latest[at] = xid
+		line, at := strings.TrimLeft(record.Text, " "), since.Add(min(0, record.Up-d.Uptime())).UnixNano()
+		again := record.Sequence < r.judged // it was read before the log failed
+		r.judged = max(r.judged, next)
+		if xid, ok := r.xidOf(line, again); ok {
+			key := gpu.XID{PCIBusID: xid.PCIBusID, Code: xid.Code}
+			xid.Past, xid.Time = true, at
+			keepLatest(xids, key, xid)
+		} else if sxid, ok := r.sxidOf(line, again); ok {
+			key := sxid
+			sxid.Past, sxid.Time = true, at
+			keepLatest(sxids, key, sxid)
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.found = slices.AppendSeq(r.found, maps.Values(latest))
+	r.found = slices.AppendSeq(r.found, maps.Values(xids))
+	r.sxids = slices.AppendSeq(r.sxids, maps.Values(sxids))
 	return since, next, nil
+}
+
+// keepLatest notes an event of the past, of maxXIDs at most.
+func keepLatest[E comparable](latest map[E]E, key, event E) {
+	if _, known := latest[key]; known || len(latest) < maxXIDs {
+		latest[key] = event
+	}
 }
 
 // read takes records until one cannot be read. next is the sequence number that follows; 0 before the first record.
@@ -256,38 +269,55 @@ func (r *Reader) read(d Device, next uint64) error {
 			r.lost.WithLabelValues(lostRecords).Add(float64(record.Sequence - next))
 		}
 		next = record.Sequence + 1
+		r.judged = max(r.judged, next)
 		if record.Kernel {
 			r.take(strings.TrimLeft(record.Text, " "))
 		}
 	}
 }
 
-// take keeps the XID or the SXID of a line of the kernel's.
+// take keeps the XID or the SXID of a line of the kernel's, which was written just now: that dates it better than the log's
+// own clock.
 func (r *Reader) take(line string) {
-	switch {
-	case strings.HasPrefix(line, xidPrefix):
-		xid, ok := ParseXID(line)
-		if !ok {
-			r.unparsed.WithLabelValues(unparsedXID).Inc()
-			return
-		}
-		if (isNVLink5(xid.Code) || xid.Code == recoveryAction) && xid.Detail == (gpu.XIDDetail{}) {
-			r.unparsed.WithLabelValues(unparsedDetail).Inc()
-		}
+	if xid, ok := r.xidOf(line, false); ok {
 		// The line has the process, which is no label.
 		r.opt.Log.Debug("XID", "xid", xid.Code, "pci_bus_id", xid.PCIBusID, "line", line)
-		// It was written just now: that dates it better than the log's own clock.
 		xid.Time, xid.PodUIDs = time.Now().UnixNano(), r.podsOf(xid.PID)
 		keep(r, &r.found, xid)
-	case strings.HasPrefix(line, sxidPrefix) && strings.Contains(line, sxidMark):
-		sxid, ok := ParseSXID(line)
-		if !ok {
-			r.unparsed.WithLabelValues(unparsedSXID).Inc()
-		} else if sxid.Severity != "" {
-			r.opt.Log.Debug("SXID", "sxid", sxid.Code, "nvswitch", sxid.Switch, "line", line)
-			keep(r, &r.sxids, sxid)
-		}
+	} else if sxid, ok := r.sxidOf(line, false); ok {
+		r.opt.Log.Debug("SXID", "sxid", sxid.Code, "nvswitch", sxid.Switch, "line", line)
+		sxid.Time = time.Now().UnixNano()
+		keep(r, &r.sxids, sxid)
 	}
+}
+
+// xidOf returns the XID of a line, and whether it has one. What it does not understand of a line counts, unless the line
+// was read before.
+func (r *Reader) xidOf(line string, again bool) (gpu.XID, bool) {
+	if !strings.HasPrefix(line, xidPrefix) {
+		return gpu.XID{}, false
+	}
+	xid, ok := ParseXID(line)
+	switch detailed := isNVLink5(xid.Code) || xid.Code == recoveryAction; {
+	case again:
+	case !ok:
+		r.unparsed.WithLabelValues(unparsedXID).Inc()
+	case detailed && xid.Detail == (gpu.XIDDetail{}):
+		r.unparsed.WithLabelValues(unparsedDetail).Inc()
+	}
+	return xid, ok
+}
+
+// sxidOf is xidOf for SXIDs. The lines that say more of the SXID before them have none.
+func (r *Reader) sxidOf(line string, again bool) (gpu.SXID, bool) {
+	if !strings.HasPrefix(line, sxidPrefix) || !strings.Contains(line, sxidMark) {
+		return gpu.SXID{}, false
+	}
+	sxid, ok := ParseSXID(line)
+	if !ok && !again {
+		r.unparsed.WithLabelValues(unparsedSXID).Inc()
+	}
+	return sxid, sxid.Severity != ""
 }
 
 // keep queues an event for the collector, or counts it as lost.

@@ -160,31 +160,64 @@ func TestLinesAreReportedOnce(t *testing.T) {
 	})
 }
 
-// What is not understood is counted, and nothing is made of it. The rest of a line is in the log, at the level debug.
+// What is not understood is counted, once however often the log is opened, and nothing is made of it: of lines that are
+// there at the start as of those that follow. The rest of a line that follows is in the log, at the level debug.
 func TestLinesThatAreNotUnderstood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDevice()
-		r := run(t, of(d))
-		for i, text := range []string{
-			"NVRM: Xid: 31", "NVRM: Xid (PCI:0000:1b:00): garbled",
-			"NVRM: Xid (PCI:0000:1b:00): 145, pid=9, name=trainer, of a later driver",
-			"NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x0 (None) to 0x9 (Something new)",
-			"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal",
-			"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)",
-			"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Severity 0 Engine instance 46 Sub-engine instance 00",
-			"nvidia-nvswitch3: using MSI", "NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.",
-		} {
-			d.live <- fmt.Appendf(nil, "4,%d,0,-;%s", 3+i, text)
-		}
-		r.expect(t, "145@0s", "154@0s")
-		r.series(t, "dcgm_exporter_kernel_log_unparsed_total", "detail 2", "sxid 1", "xid 2")
-		if diff := cmp.Diff([]gpu.SXID{{Switch: 3, Code: 28006, Severity: "nonfatal", Link: "46"}}, r.reader.DrainSXIDs(nil)); diff != "" {
-			t.Errorf("SXIDs (-want +got)\n%s", diff)
-		}
-		if !strings.Contains(r.log.String(), "name=trainer") {
-			t.Errorf("the process is not in the log:\n%s", r.log.String())
-		}
-	})
+	var lines [][]byte
+	for i, text := range []string{
+		"NVRM: Xid: 31", "NVRM: Xid (PCI:0000:1b:00): garbled",
+		"NVRM: Xid (PCI:0000:1b:00): 145, pid=9, name=trainer, of a later driver",
+		"NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x0 (None) to 0x9 (Something new)",
+		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal",
+		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)",
+		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Severity 0 Engine instance 46 Sub-engine instance 00",
+		"nvidia-nvswitch3: using MSI", "NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.",
+	} {
+		lines = append(lines, fmt.Appendf(nil, "4,%d,0,-;%s", 3+i, text))
+	}
+	sxid := gpu.SXID{Switch: 3, Code: 28006, Severity: "nonfatal", Link: "46"}
+	for name, past := range map[string]bool{"history": true, "live": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, again, opened := newDevice(), newDevice(lines...), false
+				want, xids := sxid, []string{"145@0s", "154@0s"}
+				want.Time = time.Now().UnixNano()
+				if past {
+					d.old, xids = lines, []string{"past 145@-1h0m0s", "past 154@-1h0m0s"}
+					want.Time, want.Past = time.Now().Add(-time.Hour).UnixNano(), true
+				}
+				r := run(t, func() (kernellog.Device, error) {
+					if opened {
+						return again, nil
+					}
+					opened = true
+					return d, nil
+				})
+				for _, line := range lines {
+					if !past {
+						d.live <- line
+					}
+				}
+				r.expect(t, xids...)
+				counted := func() {
+					t.Helper()
+					r.series(t, "dcgm_exporter_kernel_log_unparsed_total", "detail 2", "sxid 1", "xid 2")
+				}
+				counted()
+				if diff := cmp.Diff([]gpu.SXID{want}, r.reader.DrainSXIDs(nil)); diff != "" {
+					t.Errorf("SXIDs (-want +got)\n%s", diff)
+				}
+				if got := strings.Contains(r.log.String(), "name=trainer"); got == past {
+					t.Errorf("the process is in the log: %t\n%s", got, r.log.String())
+				}
+				d.live <- nil
+				d.live <- []byte{} // the log fails, and is opened again
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				counted()
+			})
+		})
+	}
 }
 
 func TestNothingIsTakenFromOthers(t *testing.T) {
