@@ -3,6 +3,7 @@ package kernellog_test
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,7 +59,9 @@ func TestLinesOfTheField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := 0
+	// An address of a thread has nothing behind it; the others are of files and pages.
+	thread := regexp.MustCompile(`^https://(github\.com/\S+/(issues|pull)/\d+|(forums|bbs)\.\S+)$`)
+	threads := 0
 	for row := range strings.Lines(string(text)) {
 		cells := strings.Split(strings.TrimSuffix(row, "\n"), "\t")
 		if strings.HasPrefix(row, "#") {
@@ -67,13 +70,15 @@ func TestLinesOfTheField(t *testing.T) {
 		if len(cells) != 3 || !strings.HasPrefix(cells[0], "https://") {
 			t.Fatalf("no source, line and meaning: %q", row)
 		}
-		lines++
+		if thread.MatchString(cells[0]) {
+			threads++
+		}
 		if got := decoded(cells[1]); got != cells[2] {
 			t.Errorf("%s\n%q, want %q", cells[1], got, cells[2])
 		}
 	}
-	if lines < 60 {
-		t.Errorf("%d lines", lines)
+	if threads < 60 {
+		t.Errorf("%d lines of threads", threads)
 	}
 }
 
