@@ -127,6 +127,12 @@ func TestFleetFile(t *testing.T) {
 		}
 	}
 	for _, f := range catalog.Families() {
+		if f.Link != 0 {
+			if !bytes.Contains(mustFile(t, etc.FleetName), []byte("\n# "+f.Name+",")) {
+				t.Errorf("%s is not offered", f.Name)
+			}
+			continue
+		}
 		if typ, ok := has[f.Name]; !ok || typ != f.Type {
 			t.Errorf("%s is missing or of another type", f.Name)
 		}

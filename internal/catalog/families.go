@@ -28,6 +28,11 @@ const (
 	NVSwitchHealth    = "DCGM_EXP_NVSWITCH_HEALTH_STATUS"
 	NodeHealth        = "DCGM_EXP_NODE_HEALTH_STATUS"
 	GPUVerdict        = "dcgm_exporter_gpu_verdict"
+
+	NVLinkRecoverySuccessful = "DCGM_EXP_NVLINK_RECOVERY_SUCCESSFUL_TOTAL"
+	NVLinkRecoveryFailed     = "DCGM_EXP_NVLINK_RECOVERY_FAILED_TOTAL"
+	NVLinkSymbolErrors       = "DCGM_EXP_NVLINK_SYMBOL_ERRORS_TOTAL"
+	NVLinkEffectiveBER       = "DCGM_EXP_NVLINK_EFFECTIVE_BER"
 )
 
 // Needs are the requests of a plan beside fields.
@@ -49,7 +54,10 @@ type Family struct {
 	Values      []gpu.FieldID  // whose newest values it is made of, or its verdicts are weighed against; nil for none
 	Needs       Needs
 	Health      gpu.Kinds // of these it shows the engine's health checks (gpu.Plan.Health)
-	Labels      []string  // beside those of its entity
+	// Link is a field of whole GPUs, of which the family has the values of each NVLink: DCGM gives both by one id, and under
+	// one name a sum would count twice. 0 for none.
+	Link   gpu.FieldID
+	Labels []string // beside those of its entity
 }
 
 // maxEdgeInterval is the longest interval of clock events where their edges and seconds are counted: a throttle of a few
@@ -101,6 +109,14 @@ var families = [...]Family{
 	{Name: FabricInfo, Type: gpu.MetricGauge, Labels: []string{"cluster_uuid", "clique_id"},
 		Values: []gpu.FieldID{FabricClusterUUID, FabricCliqueID},
 		Help:   "The NVLink cluster that the GPU shares with other nodes, and its clique (experimental)"},
+	{Name: NVLinkRecoverySuccessful, Type: gpu.MetricCounter, Link: NVLinkCountLinkRecoverySuccessfulEvents,
+		Help: "Recoveries of the NVLink that succeeded, from NVLink 5 on (experimental)"},
+	{Name: NVLinkRecoveryFailed, Type: gpu.MetricCounter, Link: NVLinkCountLinkRecoveryFailedEvents,
+		Help: "Recoveries of the NVLink that failed, from NVLink 5 on (experimental)"},
+	{Name: NVLinkSymbolErrors, Type: gpu.MetricCounter, Link: NVLinkCountRXSymbolErrors,
+		Help: "Wrong symbols on the NVLink, from NVLink 5 on (experimental)"},
+	{Name: NVLinkEffectiveBER, Type: gpu.MetricGauge, Link: NVLinkCountEffectiveBERFloat,
+		Help: "Rate of wrong bits on the NVLink after correction, from NVLink 5 on (0 to 1) (experimental)"},
 	{Name: GPUVerdict, Type: gpu.MetricGauge, Labels: []string{"verdict", "reason"},
 		Values: []gpu.FieldID{
 			RowRemapFailure, RetiredSBE, RetiredDBE, GetGPURecoveryAction, C2CLinkStatus, ECCDBEVolTotal,

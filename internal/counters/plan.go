@@ -26,9 +26,15 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 	b := planner{
 		plan:    &gpu.Plan{Interval: o.Interval, Devices: o.Devices, Switches: o.Switches, CPUs: o.CPUs, AsRead: o.AsRead},
 		options: o,
-		at:      make(map[gpu.FieldID]int, len(requests)),
+		at:      make(map[fieldKey]int, len(requests)),
 	}
 	for _, r := range requests {
+		if r.Family != nil && r.Family.Link != 0 {
+			if !o.AsRead { // dcgm-exporter has no family by link
+				b.plan.Counters = append(b.plan.Counters, gpu.Counter{Name: r.Name, Type: r.Type, Help: r.Help, Scale: 1, Field: b.linkField(r)})
+			}
+			continue
+		}
 		if r.Family != nil {
 			d := gpu.Derived{Name: r.Name, Type: r.Type, Help: r.Help, Field: -1, Interval: b.interval(r.Name)}
 			if e, ok := catalog.ByID(r.Family.Field); ok && r.Family.Field != 0 {
@@ -58,7 +64,13 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 type planner struct {
 	plan    *gpu.Plan
 	options PlanOptions
-	at      map[gpu.FieldID]int
+	at      map[fieldKey]int
+}
+
+// A fieldKey tells a field of GPUs from the same of their links, which is another one.
+type fieldKey struct {
+	id   gpu.FieldID
+	link bool
 }
 
 // need notes the needs of a family beside fields.
@@ -70,18 +82,31 @@ func (b *planner) need(f *catalog.Family) {
 
 // field returns the index of the field of e, and adds it for its first request.
 func (b *planner) field(e catalog.Entry, r Request) int {
+	i := b.add(fieldKey{id: e.ID}, e, r)
+	b.plan.Fields[i].Levels |= levels(e, r.Type)
+	return i
+}
+
+// linkField is field for a family by link.
+func (b *planner) linkField(r Request) int {
+	e, _ := catalog.ByID(r.Family.Link) // the catalog has them all; a test checks that
+	i := b.add(fieldKey{id: e.ID, link: true}, e, r)
+	b.plan.Fields[i].Name, b.plan.Fields[i].Levels = r.Name, gpu.KindsOf(gpu.KindNVLink)
+	return i
+}
+
+func (b *planner) add(key fieldKey, e catalog.Entry, r Request) int {
 	interval := b.interval(r.Name)
-	i, ok := b.at[e.ID]
+	i, ok := b.at[key]
 	if !ok {
 		i = len(b.plan.Fields)
-		b.at[e.ID] = i
+		b.at[key] = i
 		f := e.Field()
 		f.Levels = 0
 		f.Interval = interval
 		b.plan.Fields = append(b.plan.Fields, f)
 	}
 	f := &b.plan.Fields[i]
-	f.Levels |= levels(e, r.Type)
 	f.Interval = shorter(f.Interval, interval, b.options.Interval)
 	return i
 }

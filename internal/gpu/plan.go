@@ -84,7 +84,7 @@ func (s Selector) HasMinor(id uint32) bool {
 
 // A Plan is the purpose of a session. It does not change after Open.
 type Plan struct {
-	Fields   []Field   // to read, each once
+	Fields   []Field   // to read, each once; that of GPUs and that of their links can have one id
 	Counters []Counter // to export, in the order of the file
 	Derived  []Derived // to export beside them
 

@@ -35,11 +35,13 @@ const (
 )
 
 // Of a simulated node under a scenario, with the chart's default install, exactly these alerts ring at the end: the name,
-// and the GPU where it is about one. Of the trays of a rack the last has the faults; then the host follows; - for none.
+// and the GPU where it is about one. Of the trays of a rack the last has the faults; then the host follows; - for none. At
+// the end stands the link where the alert names one.
 var played = []struct {
 	name, node, faults string
 	log                bool // the install has kernelLog.enabled
 	rack               int
+	more               string // counters beside the health counters
 	rings              []string
 }{
 	{name: "a healthy HGX H100", node: "h100x8"},
@@ -50,6 +52,10 @@ var played = []struct {
 `},
 	{name: "a bad link of NVLink 5", node: "b200", rings: []string{"GPUNVLink5Errors 3"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS], value: 0, rate: 20}
+`},
+	{name: "a bad link of NVLink 5 by link", node: "b200", more: byLink, rings: []string{"GPUNVLink5Errors 3  5"}, faults: `
+  - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 0, rate: 0.01}
+  - {fault: set, at: 5m, devices: ["nvlink 3/5"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 0, rate: 0.01}
 `},
 	{name: "a link of a rack that recovers", node: "gb200", rings: []string{"GPUNVLink5Errors 2"}, faults: `
   - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS], value: 0, rate: 0.01}
@@ -126,13 +132,20 @@ const (
 `
 )
 
+// byLink are the counters of NVLinks by link.
+const byLink = `DCGM_EXP_NVLINK_RECOVERY_SUCCESSFUL_TOTAL, counter, Recoveries.
+DCGM_EXP_NVLINK_RECOVERY_FAILED_TOTAL, counter, Failures.
+DCGM_EXP_NVLINK_SYMBOL_ERRORS_TOTAL, counter, Errors.
+DCGM_EXP_NVLINK_EFFECTIVE_BER, gauge, Rate.
+`
+
 func TestPlayed(t *testing.T) {
-	const ringing = `count by (alertname, gpu, hostname) (ALERTS{alertstate="firing"})`
+	const ringing = `count by (alertname, gpu, hostname, nvlink) (ALERTS{alertstate="firing"})`
 	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "1m"}
 	for _, p := range played {
 		u := unitTest{Name: p.name, Interval: "1m"}
 		add := func(host string, seed uint64, faults string) {
-			for series, values := range play(t, p.node, host, seed, "faults: "+cmp.Or(faults, "[]"), setting{log: p.log}) {
+			for series, values := range play(t, p.node, host, seed, "faults: "+cmp.Or(faults, "[]"), setting{log: p.log, more: p.more}) {
 				u.Input = append(u.Input, input{Series: series, Values: strings.Join(values, " ")})
 			}
 		}
@@ -147,13 +160,17 @@ func TestPlayed(t *testing.T) {
 		q := query{Expr: ringing, EvalTime: playedFor.String()}
 		for _, ring := range p.rings {
 			alert, where, _ := strings.Cut(ring, " ")
-			index, host, _ := strings.Cut(where, " ")
+			index, rest, _ := strings.Cut(where, " ")
+			host, link, _ := strings.Cut(rest, " ")
 			labels := fmt.Sprintf("{alertname=%q", alert)
 			if host != "-" {
 				labels += fmt.Sprintf(",hostname=%q", cmp.Or(host, p.node))
 			}
 			if index != "" {
 				labels += fmt.Sprintf(",gpu=%q", index)
+			}
+			if link != "" {
+				labels += fmt.Sprintf(",nvlink=%q", link)
 			}
 			q.Samples = append(q.Samples, map[string]any{"labels": labels + "}", "value": 1})
 		}
@@ -184,6 +201,7 @@ func TestHealthCountersAreFew(t *testing.T) {
 type setting struct {
 	log   bool                     // the kernel's log is read
 	boots bool                     // the machine starts with it
+	more  string                   // counters beside the health counters
 	look  func(n int, page []byte) // is called with each page and its number; nil for none
 }
 
@@ -270,7 +288,8 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 			t.Fatal(err)
 		}
 		run := pages.Run{
-			Source: src, Host: host, Args: append(install.args, "--source=sim", "--sim-node="+node), Env: install.env, Counters: install.counters,
+			Source: src, Host: host, Args: append(install.args, "--source=sim", "--sim-node="+node), Env: install.env,
+			Counters: append(slices.Clone(install.counters), set.more...),
 		}
 		if set.boots {
 			run.Booted = begin

@@ -143,9 +143,9 @@ A verdict that cannot be right is 0, and its label ` + "`corrected`" + ` says wh
 |---|---|---|
 | ` + "`boot`" + ` | ` + "`DCGM_FR_NVLINK_DOWN`" + ` | the exporter's machine started less than five minutes ago, and links are trained then. Not of an engine of another host |
 | ` + "`mig`" + ` | ` + "`DCGM_FR_NVLINK_DOWN`" + ` | the GPU is in MIG mode, where the driver calls its links down. DCGM leaves them out itself from 4.5 on. A link that is broken looks the same until MIG mode ends |
-| ` + "`no_bridge`" + ` | ` + "`DCGM_FR_NVLINK_DOWN`" + ` | the board takes a bridge (PCIe, NVL, A30, A40, RTX), none of its links is up, and none was since the exporter started or was reloaded. A bridge that was dead before looks the same |
+| ` + "`no_bridge`" + ` | ` + "`DCGM_FR_NVLINK_DOWN`" + ` | the board takes a bridge, by its model's name (PCIe, NVL, A30, A40, RTX: DCGM and NVML do not say whether one is there), none of its links is up, and none was since the exporter started. A bridge that was dead before looks the same: compare with its neighbors, or with ` + "`nvidia-smi nvlink -s`" + ` of before. A board that NVIDIA names otherwise later is not corrected |
 | ` + "`no_domain`" + ` | ` + "`DCGM_FR_IMEX_UNHEALTHY`" + ` | no GPU is in a clique but 0, and no board is a rack's |
-| ` + "`no_daemon`" + ` | ` + "`DCGM_FR_IMEX_UNHEALTHY`" + ` | no IMEX daemon runs on the machine (` + "`DCGM_FI_IMEX_DAEMON_STATUS`" + ` is below 0), and the domain is neither DOWN nor DEGRADED: a DRA driver runs it in pods, while there is a ComputeDomain. Not once it was ready since the exporter started or was reloaded; a daemon that ended before looks the same |
+| ` + "`no_daemon`" + ` | ` + "`DCGM_FR_IMEX_UNHEALTHY`" + ` | no IMEX daemon runs on the machine (` + "`DCGM_FI_IMEX_DAEMON_STATUS`" + ` is below 0), and the domain is neither DOWN nor DEGRADED: a DRA driver runs it in pods, while there is a ComputeDomain. Not once it was ready since the exporter started. A daemon of the machine that ended before looks the same: where ` + "`nvidia-imex`" + ` runs as a service, watch its unit too (node_exporter: ` + "`node_systemd_unit_state`" + `) |
 
 ` + "`--compatibility=strict`" + ` corrects nothing and has the family of GPUs alone. The other two, and ` + "`corrected`" + `, are experimental.
 `
@@ -165,6 +165,25 @@ const xids = `
 
 Of one GPU, or of all switches, 128 combinations of labels have a series; others are counted as ` + "`other`" + `. The last four are not
 served under ` + "`--compatibility=strict`" + `; details are experimental.
+`
+
+// links says what is read of each link, and when it is wrong.
+const links = `
+### NVLink 5 by link
+
+The counters ` + "`DCGM_FI_DEV_NVLINK_COUNT_…`" + ` are over all links of a GPU. These families have four of them for each link, with the labels
+of a link above. They are experimental, and in no file as shipped: [fleet-counters.csv](../etc/fleet-counters.csv) has their lines,
+switched off, since a GPU of 18 links has 72 series more. ` + "`GPUNVLink5Errors`" + ` names the link where they are collected.
+
+| family | where it comes from | when it is wrong |
+|---|---|---|
+| ` + "`DCGM_EXP_NVLINK_RECOVERY_SUCCESSFUL_TOTAL`, `DCGM_EXP_NVLINK_RECOVERY_FAILED_TOTAL`" + ` | DCGM: fields 1211 and 1212 of the link's entity, which DCGM 4.6.0 reads ([DcgmCacheManager.cpp](https://github.com/NVIDIA/DCGM/blob/72fa3feaa67d716a75323a8f47c34ff3ee73f824/dcgmlib/src/DcgmCacheManager.cpp), ReadAndCacheNvLinkCountField); NVML: the field values 213 and 214 of the link | they count since the driver was loaded; before Blackwell not supported; an engine that does not read them by link says nothing |
+| ` + "`DCGM_EXP_NVLINK_SYMBOL_ERRORS_TOTAL`" + ` | 1214; NVML's 221 | likewise; some symbol errors are normal |
+| ` + "`DCGM_EXP_NVLINK_EFFECTIVE_BER`" + ` | 1218; NVML's 220, unpacked | likewise; 1.5e-254 stands for none |
+
+They are not served under ` + "`--compatibility=strict`" + `. Before NVLink 5 no error counter of a GPU's link has a name of its own but those by lane
+number (` + "`DCGM_FI_DEV_NVLINK_…_L0`" + `) and DCGM's ` + "`…_PER_LINK_TOTAL`" + ` (1525 to 1528), which any file can request under DCGM; ` + "`DCGM_EXP_XID_DETAILS_TOTAL`" + `
+has the link of an XID.
 `
 
 const fabric = `
@@ -243,14 +262,14 @@ be exported and are not listed here; ` + "`dcgm-exporter fields`" + ` shows them
 ## Families of the exporter
 
 They are named in the counters file like fields, are the same in both vocabularies, and carry the labels of their GPU
-and its owner beside their own, those of health the labels of their switch, card or machine.
+and its owner beside their own, those of health the labels of their switch, card or machine, those by link the labels of the link.
 
 | name | type | unit | own labels | made of field | from | what |
 |---|---|---|---|---|---|---|
 `)
 	for _, d := range catalog.Families() {
 		var of []string
-		for _, id := range append(slices.Clone(d.Values), d.Field) {
+		for _, id := range append(slices.Clone(d.Values), d.Field, d.Link) {
 			if e, ok := catalog.ByID(id); ok && id != 0 {
 				of = append(of, fmt.Sprintf("%d `%s`", id, e.Classic))
 			}
@@ -258,7 +277,7 @@ and its owner beside their own, those of health the labels of their switch, card
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n",
 			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), cmp.Or(strings.Join(of, ", "), "–"), w.from(d.Name, d.Type), cell(d.Help))
 	}
-	b.WriteString(health + xids + fabric + `
+	b.WriteString(health + xids + links + fabric + `
 ## Who uses what
 
 They come where owners are known ([attribution.md](attribution.md)); [Shared GPUs](attribution.md#shared-gpus) says how they are reckoned. They are the

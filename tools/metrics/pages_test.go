@@ -113,8 +113,11 @@ func rows(t *testing.T) map[string]row {
 	}
 	for _, f := range catalog.Families() {
 		labels := gpus
-		if f.Health != 0 {
+		switch {
+		case f.Health != 0:
 			labels = of(f.Health.List())
+		case f.Link != 0:
+			labels = of([]gpu.Kind{gpu.KindNVLink})
 		}
 		all[f.Name] = row{f.Type.String(), append(slices.Clone(labels), f.Labels...)}
 	}

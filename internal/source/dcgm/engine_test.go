@@ -83,6 +83,11 @@ func TestBatches(t *testing.T) {
 	}{
 		"every kind":                {fabric(), fabricPlan(), everything},
 		"every kind, an old engine": {fabric("old"), fabricPlan(), everything},
+		"a field of GPUs and of their links by one id": {
+			fabric("value gpu:* 1212 int 5", "value link:* 1212 int 0", "value link:gpu:0:1 1212 int 3"),
+			planOf(field(1212, onGPU), field(1212, onLinks)), []string{
+				"GPU 0 #0 5", "GPU 1 #0 5", "NVLink 0 of GPU 0 #1 0", "NVLink 1 of GPU 0 #1 3", "NVLink 2 of GPU 1 #1 0",
+			}},
 		"a tray of switches has no GPU": {
 			append(slices.Clone(versions), "switch 3 links=1", "value switch:3 858 int 33", "value link:* 780 int 7"), fabricPlan(),
 			[]string{

@@ -201,7 +201,7 @@ func (s *Session) each(r readout, rows []int, do func(row, field int, x *sample)
 	row, known := 0, false
 	for i := range r.samples {
 		x := &r.samples[i]
-		f := s.fieldOf(x.field)
+		f := s.fieldOf(x)
 		if f < 0 || x.at > maxEngineTime {
 			continue
 		}
@@ -221,11 +221,15 @@ func (s *Session) each(r readout, rows []int, do func(row, field int, x *sample)
 	}
 }
 
-func (s *Session) fieldOf(id uint16) int {
-	if int(id) >= len(s.fields) {
+func (s *Session) fieldOf(x *sample) int {
+	index := s.fields
+	if x.group == groupLink {
+		index = s.linkFields
+	}
+	if int(x.field) >= len(index) {
 		return -1
 	}
-	return int(s.fields[id])
+	return int(index[x.field])
 }
 
 // addSample appends the newest sample of a slot, or its fault.

@@ -26,7 +26,8 @@ type Session struct {
 	layout  layout
 	rows    map[entity]int
 	members []entity // per row
-	fields  []int32  // plan index by field id, -1 for none
+	// Plan indexes by field id, -1 for none: of links, and of everything else.
+	linkFields, fields []int32
 
 	unidentified []entity  // what did not say who it is, and may say so later
 	identified   time.Time // when it was read last

@@ -132,14 +132,18 @@ func (s *Session) dropIdleGroups() error {
 	return errors.Join(errs...)
 }
 
-// indexFields makes the way back from field ids to the plan.
+// indexFields makes the way back from field ids to the plan: of links, and of everything else.
 func (s *Session) indexFields() {
 	for f := range s.plan.Fields {
 		field := &s.plan.Fields[f]
-		for len(s.fields) <= int(field.ID) {
-			s.fields = append(s.fields, -1)
+		index := &s.fields
+		if field.Levels == gpu.KindsOf(gpu.KindNVLink) {
+			index = &s.linkFields
 		}
-		s.fields[field.ID] = int32(f)
+		for len(*index) <= int(field.ID) {
+			*index = append(*index, -1)
+		}
+		(*index)[field.ID] = int32(f)
 	}
 }
 

@@ -219,7 +219,7 @@ func (s *Session) xidsSince(of []entity, w *watch, from int64, do func(*xidHisto
 func (s *Session) eachXID(r readout, do func(*xidHistory, xidReport)) {
 	for i := range r.samples {
 		x := &r.samples[i]
-		f := s.fieldOf(x.field)
+		f := s.fieldOf(x)
 		if f < 0 || x.at <= 0 || x.at > maxEngineTime {
 			continue
 		}

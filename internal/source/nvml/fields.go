@@ -57,6 +57,12 @@ func specOf(id gpu.FieldID) (spec, bool) {
 	return spec{}, false
 }
 
+// byLink reports whether the values of a field are read of each link: NVML has them by link and over all.
+func byLink(f *gpu.Field) bool {
+	s, ok := specOf(f.ID)
+	return ok && f.Levels.Has(gpu.KindNVLink) && s.value != 0 && s.scope == allLinks
+}
+
 // ranges are the fields that come in rows, in the order in which NVML has them, too. The spec is that
 // of the first.
 var ranges = []struct {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // The NVLink field is a rate in DCGM: KiB per second over 1,000.
@@ -42,6 +44,32 @@ func TestLinkRate(t *testing.T) {
 		if got["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] != test.total || got["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_L7"] != test.one {
 			t.Errorf("%s: %v, want %q over all links and %q for link 7", test.name, got, test.total, test.one)
 		}
+	}
+}
+
+// Counters of NVLink 5 are read of each link and over all links, by one id; a link that is down counts, one that is not
+// there has no row.
+func TestCountersByLink(t *testing.T) {
+	// 3 at the 12th place, as NVML packs a rate (nvml.h, NVML_NVLINK_BER_*).
+	src, world := source(t, "gpus 1", "gpu 0 set nvlinks 3", "gpu 0 set nvlink.2 down",
+		"gpu 0 set field.214.all 7", "gpu 0 set field.214.0 0", "gpu 0 set field.214.1 7", "gpu 0 set field.214.2 -", fmt.Sprintf("gpu 0 set field.220.1 %d", 3<<8|12))
+	plan := planOf(t, 1212, 1212, 1218)
+	for i := 1; i < 3; i++ {
+		plan.Fields[i].Name, plan.Fields[i].Levels = fmt.Sprint("link ", plan.Fields[i].ID), gpu.KindsOf(gpu.KindNVLink)
+	}
+	s := open(t, src, plan)
+	want := map[string]string{
+		"GPU 0 DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS": "7",
+		"NVLink 0 of GPU 0 link 1212":                                "0", "NVLink 0 of GPU 0 link 1218": "fault:not_supported",
+		"NVLink 1 of GPU 0 link 1212": "7", "NVLink 1 of GPU 0 link 1218": "3e-12",
+		"NVLink 2 of GPU 0 link 1212": "fault:not_supported", "NVLink 2 of GPU 0 link 1218": "fault:not_supported",
+	}
+	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	world.Play(t, "gpus 1", "gpu 0 lost")
+	if err := s.Read(t.Context(), &gpu.Batch{}); err == nil {
+		t.Error("the links of a lost GPU are read")
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 type row struct {
 	index  int
 	kind   gpu.Kind
-	gi     int // NVML's GPU-instance id, for instances
+	gi     int    // NVML's GPU-instance id, for instances
+	link   uint32 // of a GPU, for links
 	target target
 
 	declined  []gpu.Fault // of the fields without values in this session
@@ -91,10 +92,13 @@ func (v *valueQuery) ids() []uint32 {
 func (s *Session) compile(d *device, r *row) {
 	for i := range s.plan.Fields {
 		f := &s.plan.Fields[i]
-		if !f.Levels.Has(r.kind) || f.ID == catalog.XIDErrors {
+		if !f.Levels.Has(r.kind) || f.ID == catalog.XIDErrors || r.kind == gpu.KindNVLink && !byLink(f) {
 			continue
 		}
 		sp, ok := specOf(f.ID)
+		if r.kind == gpu.KindNVLink {
+			sp.scope = r.link
+		}
 		switch {
 		case !ok:
 			r.decline(i, "the NVML source does not read it")

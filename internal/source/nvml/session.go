@@ -25,7 +25,7 @@ type Session struct {
 	topology  *gpu.Topology
 	count     int // of GPUs at the driver, selected or not
 	devices   []*device
-	elsewhere []int // the plan's fields that neither GPUs nor instances have
+	elsewhere []int // the plan's fields that no GPU, instance or link here has
 
 	gpu.Lifecycle
 	closed bool
@@ -38,7 +38,7 @@ type Session struct {
 }
 
 // errElsewhere is the fault of fields that only links, switches, CPUs and cards have.
-var errElsewhere = fmt.Errorf("%w: NVML is read for GPUs and their instances", gpu.ErrNotSupported)
+var errElsewhere = fmt.Errorf("%w: NVML is read for GPUs, their instances and some fields of their links", gpu.ErrNotSupported)
 
 // errClosed is the error of a closed Session.
 var errClosed = fmt.Errorf("nvml: %w: the session is closed", gpu.ErrUnavailable)

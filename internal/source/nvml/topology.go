@@ -77,7 +77,8 @@ func (s *Session) start() error {
 		return dead
 	}
 	for i := range s.plan.Fields {
-		if levels := s.plan.Fields[i].Levels; levels != 0 && !levels.Has(gpu.KindGPU) && !levels.Has(gpu.KindGPUInstance) {
+		f := &s.plan.Fields[i]
+		if f.Levels != 0 && !f.Levels.Has(gpu.KindGPU) && !f.Levels.Has(gpu.KindGPUInstance) && !byLink(f) {
 			s.elsewhere = append(s.elsewhere, i)
 		}
 	}
@@ -150,11 +151,34 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		})
 		list = append(list, instance)
 	}
+	for _, link := range s.links(d) {
+		device := own
+		device.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindGPU, Parent: uint32(index)}
+		device.Link = link
+		if s.plan.Selects(device.Entity) {
+			d.rows = append(d.rows, &row{index: first + len(list), kind: gpu.KindNVLink, gi: -1, link: link, target: s.target(d, d.handle)})
+			list = append(list, device)
+		}
+	}
 	for _, r := range d.rows {
 		s.compile(d, r)
 	}
 	s.listen(d, own.UUID)
 	return d, list, nil
+}
+
+// links returns the numbers of the NVLinks of a GPU, up or down, where a field of theirs is planned.
+func (s *Session) links(d *device) (list []uint32) {
+	planned := slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return byLink(&f) })
+	if !planned || !s.symbols.has("nvmlDeviceGetNvLinkState") {
+		return nil
+	}
+	for link := range gonvml.NVLINK_MAX_LINKS {
+		if _, ret := d.handle.GetNvLinkState(link); ret == gonvml.SUCCESS {
+			list = append(list, uint32(link))
+		}
+	}
+	return list
 }
 
 // instanceDevice returns the device of the GPU instance of the first of slots, which are those of its GPU

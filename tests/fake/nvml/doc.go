@@ -10,6 +10,7 @@
 //	gpu I lost | denied | mig         gone from the bus; no permission; MIG mode
 //	gpu I instance GI CI PROFILE MIB  a MIG device, for instance 9 0 1g.10gb 9984
 //	gpu I set KEY VALUE               a measurement; "-" makes it unsupported
+//	gpu I set field.F[.L|.all] V      a field value: of the GPU, of link L, over all links
 //	gpu I set start-GI SLICE          where a GPU instance begins, which only root learns
 //	gpu I set nvlink.L gpu N          link L leads to a GPU; "down", or "-" for none
 //	gpu I set samples.TYPE AT:VALUE … the driver's buffer of a sampling type

@@ -931,12 +931,16 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t d, nvmlSamplingType_t type, unsig
 static nvmlReturn_t field(nvmlDevice_t d, nvmlFieldValue_t *v)
 {
 	char key[NAME];
-	if (v->scopeId != 0 && v->scopeId != 0xFFFFFFFFu)
-		snprintf(key, sizeof key, "field.%u.%u", v->fieldId, v->scopeId);
+	if (v->scopeId == 0xFFFFFFFFu)
+		snprintf(key, sizeof key, "field.%u.all", v->fieldId);
 	else
-		snprintf(key, sizeof key, "field.%u", v->fieldId);
+		snprintf(key, sizeof key, "field.%u.%u", v->fieldId, v->scopeId);
 	v->valueType = (nvmlValueType_t)number(d->gpu, "field-type", NVML_VALUE_TYPE_UNSIGNED_LONG_LONG);
 	struct setting *s = setting(d->gpu, key);
+	if (!s && (v->scopeId == 0 || v->scopeId == 0xFFFFFFFFu)) {
+		snprintf(key, sizeof key, "field.%u", v->fieldId);
+		s = setting(d->gpu, key);
+	}
 	if (s) {
 		if (strcmp(s->text, "-") == 0)
 			return NVML_ERROR_NOT_SUPPORTED;
