@@ -51,10 +51,12 @@ func (in *installation) fallbackConfig(fallback *model.Setting) {
 	}
 }
 
-// A configMap is one of the input with configs for the device plugin.
+// A configMap is one of the input with configs for the device plugin, or counters for the exporter.
 type configMap struct {
 	name, file string
 	configs    []string
+	// counters are the keys that hold counters of the exporter and that the operator does not mount.
+	counters []report.Row
 }
 
 // A configUse is a place that names a config of the device plugin, or the ConfigMap that has it.
@@ -67,6 +69,9 @@ type configUse struct {
 
 // configUses notes the ConfigMap and the config that the values or fields name, unless the chart makes the ConfigMap.
 func (r *run) configUses(in *installation, prefix string) {
+	if s := in.Explicit("dcgmExporter.config.name"); s != nil && !s.Unknown && !in.Is("dcgmExporter.config.create", true) {
+		r.counters = append(r.counters, s.Text())
+	}
 	name, config := in.Explicit("devicePlugin.config.name"), in.Explicit("devicePlugin.config.default")
 	if name == nil || name.Unknown || in.Is("devicePlugin.config.create", true) {
 		return
@@ -84,6 +89,16 @@ func (r *run) configUses(in *installation, prefix string) {
 // joinConfigs compares what names a config with the ConfigMaps of the input. A ConfigMap that is not there may be in the
 // cluster, unless the same file has one of almost the same name.
 func (r *run) joinConfigs() {
+	for _, m := range r.configMaps {
+		for _, row := range m.counters {
+			row.State, row.Reason = report.Note, "an exporter of the operator reads "+countersKey+" alone; another exporter may read this key"
+			if slices.Contains(r.counters, m.name) {
+				row.State, row.Reason = report.Failed, "the operator mounts the key "+countersKey+" of the exporter's ConfigMap; under another name the file is not found"
+				row.Fix = "write " + countersKey
+			}
+			r.findings = append(r.findings, row)
+		}
+	}
 	for _, use := range r.uses {
 		var configs, maps, beside []string
 		for _, m := range r.configMaps {

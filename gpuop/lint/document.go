@@ -133,8 +133,9 @@ func (r *run) parseOne(t text, data []byte, line int) {
 	switch {
 	case r.templates[t.name]:
 		r.notRendered(t.name)
-	case t.found && !noYAML:
-		r.kinds = append(r.kinds, "unknown")
+	case d.reader.Findings[0].ID == "wrong-type" && !t.written: // no mapping of keys: nothing of ours
+		d.root = &yaml.Node{Line: 1}
+		r.documents = append(r.documents, d)
 	case t.written && (!noYAML || !configText.Match(data)):
 	case noYAML && !slices.Contains(dataFiles, path.Ext(t.name)):
 		r.findings = append(r.findings, report.Row{ID: "not-judged", State: report.Note, File: t.name,
@@ -232,7 +233,7 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		switch component := t.Component(f.Name); {
 		case component == "":
 			others++
-		case component == f.Name && !slices.Contains(everywhere, f.Name):
+		case component == f.Name && !slices.Contains(everywhere, f.Name), hasKeyOf(t, component, f.Value):
 			values += 2
 		default:
 			values++
@@ -241,10 +242,18 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	switch {
 	case plugin > values:
 		return kindPlugin
-	case values > others:
+	case values > max(others, 1):
 		return kindValues
 	}
 	return kindUnknown
+}
+
+// hasKeyOf reports whether a group has a key that the chart has below the component.
+func hasKeyOf(t *chart.Table, component string, group *yaml.Node) bool {
+	return slices.ContainsFunc(fields.Of(group), func(f fields.Field) bool {
+		status := t.Judge(t.Latest(), chart.Path{component, f.Name}).Status
+		return status == chart.Known || status == chart.Group || status == chart.Gone || status == chart.GroupGone
+	})
 }
 
 // umbrella returns the values that a chart around the operator's has below its name, also where a wrapper of the same
@@ -306,13 +315,13 @@ func (r *run) document(d doc) {
 		inner := d
 		inner.root = model.WithoutEnabled(umbrella(r.table, d.root))
 		v, of := r.valuesVersion(d.file)
-		r.valuesDocument(&inner, v)
+		r.valuesDocument(&inner, v, of)
 		name += of
 	case kindPluginValues:
 		r.pluginValues(&d)
 	case kindValues:
 		v, of := r.valuesVersion(d.file)
-		r.valuesDocument(&d, v)
+		r.valuesDocument(&d, v, of)
 		name += of
 	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:
 		r.resource(&d)
@@ -341,7 +350,7 @@ func (r *run) document(d doc) {
 			break
 		}
 		r.report(&d, []report.Row{{
-			ID: "unknown-kind", State: report.Failed, Line: d.root.Line,
+			ID: "unknown-kind", State: report.Note, Line: d.root.Line,
 			Reason: "unknown kind of document: no chart values, custom resource, device plugin config, mig-parted config, ConfigMap, node or pod",
 			Fix:    "see gpuop lint --help for what it reads", Source: "gpuop",
 		}})
@@ -367,8 +376,9 @@ func (r *run) valuesVersion(file string) (v chart.Version, named string) {
 }
 
 // valuesDocument judges a values file with the --set flags on top.
-func (r *run) valuesDocument(d *doc, v chart.Version) {
+func (r *run) valuesDocument(d *doc, v chart.Version, of string) {
 	in := newInstallation(r.table, v, model.Flatten(d.reader, d.file, d.line, nil, d.root))
+	in.assumed = strings.HasSuffix(of, releaseAssumed)
 	r.report(d, d.reader.Findings)
 	r.name = d.file
 	r.addSets(in)
@@ -419,6 +429,12 @@ func (r *run) embedded(file, where string, n *yaml.Node, shift int, route sharin
 // configText is a text meant as a config of the device plugin or MIG manager, even if it is no YAML.
 var configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
 
+// counterLine is a line of the exporter's counters file.
+var counterLine = regexp.MustCompile(`(?m)^[ \t]*DCGM_F[IP]_[A-Z0-9_]+[ \t]*,`)
+
+// countersKey is the key of the exporter's ConfigMap that the operator mounts.
+const countersKey = "dcgm-metrics.csv"
+
 var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
 
 // configMap judges the ConfigMaps that operands read, by what their values hold.
@@ -443,12 +459,12 @@ func (r *run) configMap(d *doc) {
 		if root != nil {
 			holds = detect(r.table, root)
 		}
-		counters := strings.Contains(content, "DCGM_FI_")
+		counters := counterLine.MatchString(content)
 		switch {
 		case counters:
 			r.judged++
-			if f.Name != "dcgm-metrics.csv" {
-				wrong("the operator mounts the key dcgm-metrics.csv of the exporter's ConfigMap; under another name the file is not found", "write dcgm-metrics.csv", sourceValues)
+			if f.Name != countersKey {
+				m.counters = append(m.counters, report.Row{ID: "config-map", File: d.file, Line: f.Key.Line + d.line, Subject: "data." + f.Name, Source: sourceValues})
 			}
 		case holds == kindMIG && f.Name != "config.yaml":
 			wrong(fmt.Sprintf(notRead, f.Name), "write config.yaml", sourceValues)
@@ -461,7 +477,7 @@ func (r *run) configMap(d *doc) {
 			r.embedded(d.file, "data."+f.Name, f.Value, d.line, sharing.Operator)
 		}
 	}
-	if len(m.configs) > 0 {
+	if len(m.configs)+len(m.counters) > 0 {
 		r.configMaps = append(r.configMaps, m)
 	}
 }

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
@@ -20,6 +21,8 @@ type installation struct {
 	opaque bool
 	// lifted says that the command was written for another release, whose defaults are left over in it.
 	lifted bool
+	// assumed says that the release is not known, so that settings of an earlier one may be right.
+	assumed bool
 	// resource says that the settings are fields of a custom resource, which the chart fills in
 	// whole.
 	resource bool
@@ -53,6 +56,9 @@ func (in *installation) add(id string, severity report.State, reason, fix, sourc
 	in.mistakes = append(in.mistakes, mistake{f, settings})
 }
 
+// aged are the findings that another release of the chart would not have.
+var aged = []string{"key-gone", "key-not-yet", "old-default"}
+
 // findings returns what was found; of a command the mistakes of one kind become one finding.
 func (in *installation) findings() []report.Row {
 	var out []report.Row
@@ -63,6 +69,9 @@ func (in *installation) findings() []report.Row {
 	at := map[kind]int{}
 	more := map[int][]string{}
 	for _, m := range in.mistakes {
+		if in.assumed && slices.Contains(aged, m.ID) {
+			m.State = min(m.State, report.Warning)
+		}
 		k := kind{m.ID, m.Reason, m.Fix, m.State}
 		if i, seen := at[k]; in.flags && seen && m.Subject != "" {
 			more[i] = append(more[i], m.Subject)

@@ -17,7 +17,6 @@ import (
 var keyRules = map[chart.Status]func(*installation, *model.Setting, chart.Verdict){
 	chart.Unknown:   (*installation).unknown,
 	chart.Misspelt:  (*installation).misspelt,
-	chart.Free:      (*installation).free,
 	chart.TooDeep:   (*installation).tooDeep,
 	chart.BelowList: (*installation).belowList,
 	chart.NotYet:    (*installation).early,
@@ -86,27 +85,7 @@ func (in *installation) move(s *model.Setting, to chart.Path) {
 	}
 }
 
-// free judges a name where the chart takes any. Inside of Kubernetes' own types not any name will do.
-func (in *installation) free(s *model.Setting, _ chart.Verdict) {
-	at, near, ok := kubePath(s.Path)
-	if !ok || at == len(s.Path) {
-		return
-	}
-	fix := ""
-	if near != "" {
-		to := slices.Clone(s.Path)
-		to[at] = near
-		fix = "write " + to[:at+1].String()
-		in.move(s, to)
-	}
-	in.addKey("unknown-key", report.Failed, fmt.Sprintf("Kubernetes has no %s here: the API server drops it or refuses the pods", s.Path[at]), fix, sourceAPI, s, chart.Verdict{Bad: at})
-}
-
 func (in *installation) misspelt(s *model.Setting, v chart.Verdict) {
-	if _, _, ok := kubePath(s.Path); ok {
-		in.free(s, v)
-		return
-	}
 	in.move(s, v.Nearest)
 	in.addKey("misspelt-key", report.Warning, fmt.Sprintf("the chart has %s here; this adds another entry beside it", instead(s, v)), "write "+instead(s, v).String(), sourceValues, s, v)
 }
@@ -207,7 +186,11 @@ func (in *installation) valueOfGroup(s *model.Setting, _ chart.Verdict) {
 		if s.Node != nil {
 			s.Edit.Tree = doc.Content[0]
 		}
-		in.add("wrong-type", report.Failed, fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.Name(), in.Version), "write them as keys, without the |", sourceValues, s)
+		state := report.Failed
+		if _, once := in.Table.Key(s.Path); once && in.assumed {
+			state = report.Warning // it is a text in another release
+		}
+		in.add("wrong-type", state, fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.Name(), in.Version), "write them as keys, without the |", sourceValues, s)
 		return
 	}
 	in.add("wrong-type", report.Failed, fmt.Sprintf("%s is a group of settings in the chart, not a value of its own", s.Name()),

@@ -27,7 +27,8 @@ var kubectlValueFlags = map[string]string{
 
 // writableLabels are the node labels of NVIDIA's that people set.
 var writableLabels = []string{"nvidia.com/mig.config", "nvidia.com/device-plugin.config", "nvidia.com/gpu.workload.config",
-	"nvidia.com/vgpu.config", "nvidia.com/gpu.deploy.operands", "nvidia.com/cc.mode", "nvidia.com/gpu-driver-upgrade-enabled"}
+	"nvidia.com/vgpu.config", "nvidia.com/gpu.deploy.operands", "nvidia.com/cc.mode", "nvidia.com/gpu-driver-upgrade-enabled", "nvidia.com/gpu-driver-upgrade-state",
+	"nvidia.com/gpu-driver-upgrade.skip"}
 
 // kubectl judges a kubectl command: its form, namespaces, node labels, and the manifest that it reads.
 func (r *run) kubectl(s *input.Script, c input.Command) {

@@ -118,6 +118,8 @@ type run struct {
 	// configMaps are those with configs for the device plugin, and uses the places that name one.
 	configMaps []configMap
 	uses       []configUse
+	// counters are the names of the ConfigMaps that the operator's exporter reads.
+	counters []string
 }
 
 // Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a finding.
@@ -410,8 +412,10 @@ func (r *run) assumed() string {
 	if r.version != (chart.Version{}) {
 		return ""
 	}
-	return ", release assumed; --version names it"
+	return releaseAssumed
 }
+
+const releaseAssumed = ", release assumed; --version names it"
 
 // placeholders reports what was copied from an article without being filled in.
 func (r *run) placeholders(c input.Command) {

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
@@ -58,14 +59,14 @@ func (r *run) patch(s *input.Script, h *helmCommand) {
 func (r *run) patchText(resource kind, data []byte, operations bool, line int) {
 	r.judged++
 	reader := &fields.Reader{}
-	j := &schemaJudge{table: r.table, version: r.orLatest(), kind: string(resource), partial: true, reader: reader}
+	v := &validator{table: r.table, version: r.orLatest(), kind: string(resource), partial: true, reader: reader}
 	if operations {
-		r.jsonPatch(j, data)
+		r.jsonPatch(v, data)
 	} else if root := reader.Document(data); root != nil {
 		if spec := fields.Get(root, "spec"); spec != nil {
-			j.value(j.spec(), "spec", spec)
+			v.value(specField, "spec", spec)
 			settings := model.Flatten(&fields.Reader{}, r.name, line, nil, spec)
-			r.configUses(newInstallation(r.table, j.version, settings), "spec.")
+			r.configUses(newInstallation(r.table, v.version, settings), "spec.")
 		}
 	}
 	for _, f := range reader.Findings {
@@ -77,47 +78,45 @@ func (r *run) patchText(resource kind, data []byte, operations bool, line int) {
 var patchOperations = []string{"add", "remove", "replace", "move", "copy", "test"}
 
 // jsonPatch judges the operations of a JSON patch.
-func (r *run) jsonPatch(j *schemaJudge, data []byte) {
+func (r *run) jsonPatch(v *validator, data []byte) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.SequenceNode {
-		j.reader.Add("wrong-type", report.Failed, nil, "patch", "a JSON patch is a list of operations", "")
+		v.reader.Add("wrong-type", report.Failed, nil, "patch", "a JSON patch is a list of operations", "")
 		return
 	}
 	for _, op := range doc.Content[0].Content {
 		if name := fields.Get(op, "op"); name == nil || !slices.Contains(patchOperations, name.Value) {
-			j.add("wrong-value", report.Failed, op, "op", "want one of "+alternatives(patchOperations), "")
+			v.add("wrong-value", op, "op", "want one of "+alternatives(patchOperations), "")
 		}
 		at := fields.Get(op, "path")
 		if at == nil || !strings.HasPrefix(at.Value, "/spec/") {
 			continue
 		}
-		r.jsonPointer(j, at, fields.Get(op, "value"))
+		r.jsonPointer(v, at, fields.Get(op, "value"))
 	}
 }
 
 // jsonPointer follows the path of an operation through the fields, and judges the value there.
-func (r *run) jsonPointer(j *schemaJudge, at, value *yaml.Node) {
-	s, where := j.spec(), "spec"
+func (r *run) jsonPointer(v *validator, at, value *yaml.Node) {
+	f, where := specField, "spec"
 	for name := range strings.SplitSeq(strings.TrimPrefix(path.Clean(at.Value), "/spec/"), "/") {
 		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
-		switch s.kind {
-		case "array", "map":
-			if s = s.element(); s.field == nil {
-				return
-			}
-			where = s.field.Path
-		case "object":
-			inner := s.child(name)
-			if inner == nil {
-				j.unknown(s, where+"."+name, false, fields.Field{Name: name, Key: at, Value: value})
-				return
-			}
-			s, where = inner, where+"."+name
-		default:
+		known := v.below(f)
+		switch {
+		case len(known) == 0:
 			return
+		case f.Type == "object":
+			i := slices.IndexFunc(known, func(inner *chart.Field) bool { return inner.Name() == name })
+			if i < 0 {
+				v.unknown(f, known, where+"."+name, fields.Field{Name: name, Key: at, Value: value})
+				return
+			}
+			f, where = known[i], where+"."+name
+		default:
+			f, where = known[0], known[0].Path
 		}
 	}
 	if value != nil {
-		j.value(s, where, value)
+		v.value(f, where, value)
 	}
 }

@@ -40,12 +40,16 @@ func isPluginValues(root *yaml.Node) bool {
 	if slices.ContainsFunc(driverMarks, func(name string) bool { return fields.Get(root, name) != nil }) {
 		return false
 	}
-	for _, name := range pluginMarks {
-		if fields.Get(root, name) != nil && fields.Get(root, "driver") == nil && fields.Get(root, "version") == nil {
-			return true
+	marks, others := 0, 0
+	for _, f := range fields.Of(root) {
+		switch {
+		case slices.Contains(pluginMarks, f.Name), f.Name == "nfd" && fields.Get(f.Value, "worker") != nil:
+			marks++
+		case !slices.Contains(pluginKeys, f.Name):
+			others++
 		}
 	}
-	return false
+	return marks > others
 }
 
 // pluginValues judges the keys of the device plugin's own chart, and the configs in config.map.

@@ -2,13 +2,11 @@ package lint
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
@@ -30,42 +28,28 @@ func podSpec(root *yaml.Node) *yaml.Node {
 	return nil
 }
 
-// A foundSpec is the spec of a pod in any object.
-type foundSpec struct {
-	*yaml.Node
-	// mixed says that the object may have fields of its own beside the pod's: it has the containers
-	// in its own spec, or is one of Knative's.
-	mixed bool
-}
-
 // podSpecs finds pods in any object by their shape: a mapping with a list of containers, each with an image.
-func podSpecs(root *yaml.Node) []foundSpec {
-	var out []foundSpec
+func podSpecs(root *yaml.Node) (out []*yaml.Node) {
 	left := 20_000
-	own := podSpec(root) != nil
-	knative := strings.HasPrefix(fields.Text(root, "apiVersion"), "serving.knative.dev/")
-	var below func(n *yaml.Node, depth int, inTemplate bool)
-	below = func(n *yaml.Node, depth int, inTemplate bool) {
+	var below func(n *yaml.Node, depth int)
+	below = func(n *yaml.Node, depth int) {
 		n = fields.Resolve(n)
 		if left--; n == nil || left < 0 || depth > 24 {
 			return
 		}
 		if n.Kind == yaml.MappingNode {
 			if list := fields.Items(fields.Get(n, "containers")); len(list) > 0 && fields.Get(list[0], "image") != nil {
-				out = append(out, foundSpec{n, !own && (knative || !inTemplate)})
+				out = append(out, n)
 				return
 			}
 		}
 		for i, c := range n.Content {
-			switch {
-			case n.Kind != yaml.MappingNode:
-				below(c, depth+1, false)
-			case i%2 == 1:
-				below(c, depth+1, inTemplate && n.Content[i-1].Value == "spec" || strings.HasSuffix(strings.ToLower(n.Content[i-1].Value), "template"))
+			if n.Kind != yaml.MappingNode || i%2 == 1 {
+				below(c, depth+1)
 			}
 		}
 	}
-	below(fields.Get(root, "spec"), 0, false)
+	below(fields.Get(root, "spec"), 0)
 	return out
 }
 
@@ -73,7 +57,7 @@ func podSpecs(root *yaml.Node) []foundSpec {
 func (r *run) pod(d *doc) {
 	specs := podSpecs(d.root)
 	if spec := podSpec(d.root); spec != nil && len(specs) == 0 {
-		specs = []foundSpec{{Node: spec}}
+		specs = []*yaml.Node{spec}
 	}
 	if len(specs) == 0 || specs[0].Kind != yaml.MappingNode {
 		r.report(d, []report.Row{{ID: "no-pod-spec", State: report.Failed, Line: d.root.Line, Subject: "spec", Source: sourceKubernetes,
@@ -81,14 +65,13 @@ func (r *run) pod(d *doc) {
 		return
 	}
 	for _, spec := range specs {
-		r.podSpec(d, spec.Node, spec.mixed)
+		r.podSpec(d, spec)
 	}
 }
 
 // podSpec judges one pod.
-func (r *run) podSpec(d *doc, spec *yaml.Node, mixed bool) {
-	p := &podJudge{doc: d}
-	p.api(spec, mixed)
+func (r *run) podSpec(d *doc, spec *yaml.Node) {
+	p := &podJudge{}
 	gpus := false
 	for _, list := range []string{"initContainers", "containers"} {
 		for i, c := range fields.Items(fields.Get(spec, list)) {
@@ -103,40 +86,12 @@ func (r *run) podSpec(d *doc, spec *yaml.Node, mixed bool) {
 					"add {key: "+t.Key+", operator: Exists, effect: "+t.Effect+"}", sourceKubernetes)
 			}
 		}
-	} else {
-		p.client(spec, fields.Text(d.root, "kind"))
 	}
 	r.report(d, p.findings)
 }
 
-// misplaced says where a field belongs that stands on the wrong level of a pod.
-func misplaced(t reflect.Type, name string) string {
-	pod, container := reflect.TypeFor[corev1.PodSpec](), reflect.TypeFor[corev1.Container]()
-	switch {
-	case t == container && typeSchema("", pod).child(name) != nil:
-		return "move it out of the container, beside containers: it belongs to the pod"
-	case t == pod && typeSchema("", container).child(name) != nil:
-		return "move it into the container"
-	}
-	return ""
-}
-
-// api compares the pod with the Kubernetes API, and its tolerations with what they may hold.
-func (p *podJudge) api(spec *yaml.Node, mixed bool) {
-	j := &schemaJudge{mixed: mixed, reader: &fields.Reader{}}
-	j.value(typeSchema("", reflect.TypeFor[corev1.PodSpec]()), "", spec)
-	p.findings = append(p.findings, j.reader.Findings...)
-	list := fields.Items(fields.Get(spec, "tolerations"))
-	for i, t := range podTolerations(spec) {
-		for _, problem := range problems(t) {
-			p.add("toleration", report.Failed, list[i], fmt.Sprintf("tolerations[%d].%s", i, problem[0]), problem[1], problem[2], sourceTolerations)
-		}
-	}
-}
-
 // podJudge collects the findings about one pod.
 type podJudge struct {
-	doc      *doc
 	findings []report.Row
 }
 
@@ -248,28 +203,4 @@ func envNode(c *yaml.Node, name string) *yaml.Node {
 		}
 	}
 	return nil
-}
-
-// client judges a workload that reaches GPUs without requesting one, as monitoring does.
-func (p *podJudge) client(spec *yaml.Node, kind string) {
-	for _, c := range fields.Items(fields.Get(spec, "containers")) {
-		visible := envNode(c, "NVIDIA_VISIBLE_DEVICES")
-		exporter := strings.Contains(fields.Text(c, "image"), "dcgm-exporter")
-		if visible == nil && !exporter {
-			continue
-		}
-		at := visible
-		if at == nil {
-			at = c
-		}
-		if fields.Text(spec, "runtimeClassName") == "" {
-			p.add("runtime-class", report.Warning, at, "spec.runtimeClassName", "since v25.10.0 GPUs come through CDI, and a container that relies on NVIDIA_VISIBLE_DEVICES gets none without the runtime class",
-				"set runtimeClassName: nvidia", "GPU Operator documentation: CDI")
-		}
-		if kind == "DaemonSet" && fields.Text(spec, "nodeSelector", "nvidia.com/gpu.deploy.client") == "" {
-			p.add("gpu-client", report.Warning, at, "spec.nodeSelector", "the pods hold the GPU, and a MIG change or driver upgrade waits for them forever: the operator evicts clients only by this selector",
-				`add nvidia.com/gpu.deploy.client: "true"`, "GPU Operator documentation: GPU clients")
-		}
-		return
-	}
 }

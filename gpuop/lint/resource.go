@@ -11,7 +11,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // apiVersions are the versions of the operator's resources.
@@ -19,9 +18,10 @@ var apiVersions = map[kind]string{kindClusterPolicy: "nvidia.com/v1", kindNVIDIA
 
 // resource judges a ClusterPolicy, NVIDIADriver or GPUCluster.
 func (r *run) resource(d *doc) {
-	j := &schemaJudge{table: r.table, version: r.orLatest(), kind: string(d.kind), partial: d.partial || r.isPatch(d.file), reader: d.reader}
-	if !slices.Contains(r.table.Kinds(j.version), j.kind) {
-		r.noKind(d, j)
+	v := &validator{table: r.table, version: r.orLatest(), kind: string(d.kind), partial: d.partial || r.isPatch(d.file),
+		assumed: r.version == (chart.Version{}), reader: d.reader}
+	if !slices.Contains(r.table.Kinds(v.version), v.kind) {
+		r.noKind(d, v)
 		return
 	}
 	if want, have := apiVersions[d.kind], fields.Get(d.root, "apiVersion"); have == nil || have.Value != want {
@@ -29,48 +29,48 @@ func (r *run) resource(d *doc) {
 		if have != nil {
 			at, found = have, have.Value
 		}
-		j.add("api-version", report.Failed, at, "apiVersion", fmt.Sprintf("found %s; the %s is of %s", found, d.kind, want), "write "+want)
+		v.add("api-version", at, "apiVersion", fmt.Sprintf("found %s; the %s is of %s", found, d.kind, want), "write "+want)
 	}
 	if k := fields.Get(d.root, "kind"); k.Value != string(d.kind) {
-		j.add("unknown-kind", report.Failed, k, "kind", "the API server knows no kind "+k.Value, "write "+string(d.kind))
+		v.add("unknown-kind", k, "kind", "the API server knows no kind "+k.Value, "write "+string(d.kind))
 	}
 	spec := fields.Get(d.root, "spec")
 	if spec != nil {
-		j.value(j.spec(), "spec", spec)
+		v.value(specField, "spec", spec)
 	}
 	if name := fields.Get(d.root, "metadata", "name"); d.kind == kindGPUCluster && (name == nil || name.Value != "gpu-cluster") {
 		at := d.root
 		if name != nil {
 			at = name
 		}
-		j.add("singleton", report.Failed, at, "metadata.name", "the API server refuses every other name: there is one GPUCluster", "write gpu-cluster")
+		v.add("singleton", at, "metadata.name", "the API server refuses every other name: there is one GPUCluster", "write gpu-cluster")
 	}
 	if spec != nil {
-		r.rulesOf(d, spec, j)
+		r.rulesOf(d, spec, v)
 	}
-	r.report(d, j.reader.Findings)
+	r.report(d, v.reader.Findings)
 }
 
 // noKind reports a resource whose kind the release does not define.
-func (r *run) noKind(d *doc, j *schemaJudge) {
-	for _, v := range r.table.Versions() {
-		if j.version.Before(v) && slices.Contains(r.table.Kinds(v), j.kind) {
-			j.add("unknown-kind", report.Failed, d.root, "kind", fmt.Sprintf("the kind %s came with %s; %s does not have it", j.kind, v, j.version), "install "+v.String()+" or later")
-			r.report(d, j.reader.Findings)
+func (r *run) noKind(d *doc, v *validator) {
+	for _, later := range r.table.Versions() {
+		if v.version.Before(later) && slices.Contains(r.table.Kinds(later), v.kind) {
+			v.add("unknown-kind", d.root, "kind", fmt.Sprintf("the kind %s came with %s; %s does not have it", v.kind, later, v.version), "install "+later.String()+" or later")
+			r.report(d, v.reader.Findings)
 			return
 		}
 	}
 }
 
 // rulesOf applies the rules about values to a resource, whose fields have the names of the chart's keys.
-func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
+func (r *run) rulesOf(d *doc, spec *yaml.Node, v *validator) {
 	prefix := chart.Path(nil)
 	if d.kind == kindNVIDIADriver {
-		r.driver(d, spec, j)
+		r.driver(d, spec, v)
 		prefix = chart.Path{"driver"}
 	}
 	in := newInstallation(r.table, r.orLatest(), model.Flatten(&fields.Reader{}, d.file, d.line, prefix, spec))
-	in.resource = true
+	in.resource, in.assumed = true, v.assumed
 	for _, s := range in.Settings {
 		switch s.Name() {
 		case "driver.gds.enabled", "driver.gdrcopy.enabled":
@@ -99,9 +99,9 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
 }
 
 // driver judges what the definition of NVIDIADriver says by rules instead of fields.
-func (r *run) driver(d *doc, spec *yaml.Node, j *schemaJudge) {
+func (r *run) driver(d *doc, spec *yaml.Node, v *validator) {
 	if selector := fields.Get(spec, "nodeSelector"); fields.Text(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
-		j.add("excludes", report.Failed, selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
+		v.add("excludes", selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
 	}
 	name := fields.Text(d.root, "metadata", "name")
 	if name == "" {
@@ -121,7 +121,7 @@ func (r *run) driver(d *doc, spec *yaml.Node, j *schemaJudge) {
 			if at == nil {
 				at = spec
 			}
-			j.add("immutable", report.Failed, at, "spec."+field, fmt.Sprintf("was %q in the NVIDIADriver %s before, and cannot change", was, name), "delete the NVIDIADriver and create it again")
+			v.add("immutable", at, "spec."+field, fmt.Sprintf("was %q in the NVIDIADriver %s before, and cannot change", was, name), "delete the NVIDIADriver and create it again")
 		}
 	}
 }

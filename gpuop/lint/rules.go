@@ -19,7 +19,7 @@ const (
 
 // rules run in this order: later ones look at what earlier ones dropped.
 var rules = []func(*installation){
-	(*installation).keys, (*installation).twice, (*installation).types, (*installation).tolerationValues, (*installation).images,
+	(*installation).keys, (*installation).twice, (*installation).types, (*installation).images,
 	(*installation).dead, (*installation).contradictions, (*installation).oldDefaults, (*installation).versions,
 }
 

@@ -2,8 +2,6 @@ package lint
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 
@@ -73,61 +71,3 @@ func podTolerations(spec *yaml.Node) []toleration {
 	}
 	return out
 }
-
-// isTolerations reports whether the setting is a list of tolerations.
-func isTolerations(s *model.Setting) bool { return s.Path[len(s.Path)-1] == "tolerations" }
-
-// problems says why the API server refuses a toleration: field, reason and fix.
-func problems(t toleration) (out [][3]string) {
-	operators, effects := []string{"Exists", "Equal", "Lt", "Gt"}, []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
-	near := func(word string, known []string) string {
-		fix := write(word, known, "")
-		for _, k := range known {
-			if fix == "" && strings.EqualFold(k, word) {
-				fix = "write " + k
-			}
-		}
-		return fix
-	}
-	if t.Operator != "" && !slices.Contains(operators, t.Operator) {
-		out = append(out, [3]string{"operator", fmt.Sprintf("found %q, want Exists or Equal: the API server refuses the pods", t.Operator), near(t.Operator, operators)})
-	}
-	if t.Effect != "" && !slices.Contains(effects, t.Effect) {
-		out = append(out, [3]string{"effect", fmt.Sprintf("found %q, want %s: the API server refuses the pods", t.Effect, alternatives(effects)), near(t.Effect, effects)})
-	}
-	if t.Operator == "Exists" && t.Value != "" {
-		out = append(out, [3]string{"value", "the operator Exists takes no value: the API server refuses the pods", "delete value, or write operator: Equal"})
-	}
-	if t.Key == "" && t.Operator != "Exists" && (t.Operator == "" || slices.Contains(operators, t.Operator)) {
-		out = append(out, [3]string{"key", "without a key the operator must be Exists: the API server refuses the pods", "name the taint's key"})
-	}
-	return out
-}
-
-// tolerationValues judges the lists of tolerations in the values.
-func (in *installation) tolerationValues() {
-	done := map[string]bool{}
-	for _, s := range in.Settings {
-		if !isTolerations(s) || done[s.Path.String()] {
-			continue
-		}
-		done[s.Path.String()] = true
-		value, ok := in.Value(s.Path.String())
-		if !ok {
-			continue
-		}
-		for i, t := range tolerationsOf(value) {
-			for _, p := range problems(t) {
-				in.add("toleration", report.Failed, p[1], p[2], sourceTolerations, s)
-				m := &in.mistakes[len(in.mistakes)-1]
-				m.Subject = fmt.Sprintf("%s[%d].%s", s.Path, i, p[0])
-				if s.Node != nil && i < len(fields.Resolve(s.Node).Content) {
-					n := fields.Resolve(s.Node).Content[i]
-					m.Line, m.Column = n.Line+s.Shift, n.Column
-				}
-			}
-		}
-	}
-}
-
-const sourceTolerations = "Kubernetes API: Toleration"

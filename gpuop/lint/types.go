@@ -133,9 +133,9 @@ func (in *installation) against(s *model.Setting, f *chart.Field) {
 			return
 		}
 	}
-	j := &schemaJudge{table: in.Table, version: in.Version, kind: "ClusterPolicy", reader: &fields.Reader{}}
-	j.value(j.schema(f), s.Name(), node)
-	for _, found := range j.reader.Findings {
+	v := &validator{table: in.Table, version: in.Version, kind: "ClusterPolicy", reader: &fields.Reader{}}
+	v.value(f, s.Name(), node)
+	for _, found := range v.reader.Findings {
 		m := mistake{found, []*model.Setting{s}}
 		m.File = s.File
 		if s.Node == nil {
