@@ -1,0 +1,46 @@
+package lint_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+)
+
+// Mistakes that people make are found, each by its row at its line.
+func TestPlantedMistakes(t *testing.T) {
+	data, err := os.ReadFile("testdata/planted.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(data), "\n-- ")
+	planted := strings.Split(text, "\n-- ")
+	missed := 0
+	for i, p := range planted {
+		head, input, _ := strings.Cut(p, "\n")
+		columns := strings.Split(head, " | ")
+		if len(columns) != 3 {
+			t.Fatalf("%q: %d columns, want what, the row and where the mistake was made", head, len(columns))
+		}
+		name, version, _ := strings.Cut(columns[0], " ")
+		options := lint.Options{Version: version, Files: []lint.Input{{Name: name, Data: []byte(input + "\n"), Script: strings.HasSuffix(name, ".sh")}}}
+		var got []string
+		for _, f := range judge(t, options).Report.Rows {
+			got = append(got, fmt.Sprintf("%s@%d", f.ID, f.Line))
+		}
+		if why, none := strings.CutPrefix(columns[1], "none: "); none {
+			missed++
+			if len(got) > 0 {
+				t.Errorf("%d, %s: found %v, and was to be missed: %s", i+1, columns[2], got, why)
+			}
+		} else if !slices.Contains(got, columns[1]) {
+			t.Errorf("%d, %s: found %v, want %s", i+1, columns[2], got, columns[1])
+		}
+	}
+	if len(planted) < 64 || missed > 2 {
+		t.Errorf("%d planted mistakes, %d of them missed; want at least 64, and 2 missed at most", len(planted), missed)
+	}
+}
