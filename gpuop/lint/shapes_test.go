@@ -81,7 +81,7 @@ func TestPublishedShapes(t *testing.T) {
 			judged: true, want: []string{"error unknown-key mig.stratgy @2"}},
 		{name: "an array that grows after &&", command: "ARGS=()\n[[ $MIG = true ]] && ARGS+=(--set mig.strategy=mixd)\nhelm upgrade -i gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 \"${ARGS[@]}\"",
 			judged: true, want: []string{"error wrong-value mig.strategy @2"}},
-		{name: "an array of two ways, of which neither is known to be taken", command: "if [ \"$HOST\" = 1 ]; then\n  ARGS=(--set driver.enabled=false)\nelse\n  ARGS=(--set driver.enabled=true --set driver.version=580.95.05)\nfi\nhelm upgrade -i gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 \"${ARGS[@]}\"",
+		{name: "an array of two ways, of which neither is known to be taken", command: "if [ \"$HOST\" = 1 ]; then\n  ARGS=(--set driver.enabled=true --set driver.version=580.95.05)\nelse\n  ARGS=(--set driver.enabled=false)\nfi\nhelm upgrade -i gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 \"${ARGS[@]}\"",
 			judged: true},
 		{name: "a variable of two ways", command: "if [ \"$HOST\" = 1 ]; then V=v26.7.0; else V=v25.3.4; fi\nhelm upgrade -i gpu-operator nvidia/gpu-operator -n gpu-operator --version $V",
 			judged: true, want: []string{"info not-judged --version $V @2"}},
