@@ -109,7 +109,7 @@ var played = []struct {
 	{name: "heat", node: "single", rings: []string{"GPUThermalThrottling 0"}, faults: `
   - {fault: throttle, at: 5m, devices: ["0"], reasons: [hw_slowdown, hw_thermal]}
 `},
-	{name: "fields without values", node: "single", rings: []string{"DCGMExporterFieldsDenied  -", "DCGMExporterStaleSamples 0 -"}, faults: `
+	{name: "fields without values", node: "single", rings: []string{"DCGMExporterFieldsDenied  -", "DCGMExporterStaleSamples  -"}, faults: `
   - {fault: absent, at: 5m, reason: permission, fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL]}
   - {fault: absent, at: 5m, reason: stale, fields: [DCGM_FI_DEV_GPU_TEMP]}
   - {fault: absent, at: 5m, reason: not_supported, fields: [DCGM_FI_DEV_POWER_USAGE]}
