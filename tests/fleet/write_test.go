@@ -43,7 +43,7 @@ func TestRecordedSeriesAloneAreWritten(t *testing.T) {
 	}
 	read(t, "../../deployment/rules/recording.yml", &recording)
 	for _, r := range recording.Groups[0].Rules {
-		if !written(labels.FromStrings(labels.MetricName, r.Record)) {
+		if !written(labels.FromStrings(model.MetricNameLabel, r.Record)) {
 			t.Errorf("%s is not written", r.Record)
 		}
 	}
