@@ -70,7 +70,7 @@ func show(out io.Writer, before map[string]report.Row, rows []report.Row) map[st
 	present := make(map[string]report.Row, len(rows))
 	name := func(v report.Row) string { return strings.TrimSpace(v.Node + " " + v.Subject) }
 	for _, v := range rows {
-		key := v.Node + "\x00" + v.ID + "\x00" + v.Subject
+		key := v.Node + "\x00" + string(v.ID) + "\x00" + v.Subject
 		present[key] = v
 		if old, known := before[key]; known && old.State == v.State && old.Reason == v.Reason {
 			continue

@@ -81,7 +81,7 @@ func Judge(s *cluster.State, o Options) []report.Row {
 }
 
 // add appends a row with its evidence, whose time begins a state that is not as intended.
-func (j *judging) add(seen report.Evidence, state report.State, id, subject, reason, next, source string) {
+func (j *judging) add(seen report.Evidence, state report.State, id report.ID, subject, reason, next, source string) {
 	v := report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next, Source: source, Evidence: seen}
 	if state != report.OK && seen.Kind != "list" {
 		v.Since = seen.Time

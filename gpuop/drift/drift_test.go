@@ -44,7 +44,7 @@ func judged(t *testing.T, s *cluster.State, o drift.Options) []report.Row {
 func short(rows []report.Row) []string {
 	var out []string
 	for _, v := range wrong(rows) {
-		out = append(out, v.State.String()+" "+v.ID+" "+v.Subject)
+		out = append(out, v.State.String()+" "+string(v.ID)+" "+v.Subject)
 	}
 	return out
 }

@@ -73,7 +73,7 @@ func (j *judging) values(r *Release) {
 			agreed++
 			return
 		}
-		id, next := "drift-value", j.upgrade(r)
+		id, next := report.ID("drift-value"), j.upgrade(r)
 		reason := fmt.Sprintf("%s says %s, and %s has %s", j.From, shown(path, want), r.id(), shown(path, have))
 		if !found {
 			reason = fmt.Sprintf("%s says %s, and %s has no such value", j.From, shown(path, want), r.id())

@@ -32,7 +32,7 @@ type Reader struct {
 }
 
 // Add appends a finding of the given rule at the node's line; a nil node means the whole file.
-func (r *Reader) Add(rule string, s report.State, n *yaml.Node, subject, reason, fix string) {
+func (r *Reader) Add(rule report.ID, s report.State, n *yaml.Node, subject, reason, fix string) {
 	f := report.Row{ID: rule, State: s, Subject: subject, Reason: reason, Fix: fix}
 	if n != nil {
 		f.Line, f.Column = n.Line, n.Column

@@ -67,12 +67,12 @@ type node struct {
 }
 
 // add appends a row.
-func (n *node) add(id string, s report.State, subject, reason, next, source string) {
+func (n *node) add(id report.ID, s report.State, subject, reason, next, source string) {
 	n.rows = append(n.rows, report.Row{ID: id, State: s, Node: n.name, Subject: subject, Reason: reason, Fix: next, Source: source})
 }
 
 // unknown appends a row for what could not be read.
-func (n *node) unknown(id, subject string, err error, source string) {
+func (n *node) unknown(id report.ID, subject string, err error, source string) {
 	next := ""
 	if errors.Is(err, fs.ErrPermission) {
 		next = "run gpuop node as root, or in a privileged pod with the node's root mounted read-only"

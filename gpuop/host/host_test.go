@@ -257,7 +257,7 @@ func TestInspect(t *testing.T) {
 func TestRowsInOrderOfDependence(t *testing.T) {
 	var got []string
 	for _, v := range judge(t, healthy()).Rows {
-		got = append(got, v.ID)
+		got = append(got, string(v.ID))
 	}
 	want := []string{"first-broken-link", "gpu-on-pci", "nouveau", "driver-module", "driver-libraries", "device-nodes",
 		"validation-driver", "runtime", "cdi", "validation-toolkit", "validation-cuda", "validation-plugin"}
@@ -377,7 +377,7 @@ func TestNextStepOfABundledContainerd(t *testing.T) {
 	} {
 		tree := judge(t, change(healthy(), config, without))
 		for _, id := range []string{"runtime", "runtime-stray"} {
-			if i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return v.ID == id }); i < 0 || !strings.Contains(tree.Rows[i].Fix, want) || strings.Contains(tree.Rows[i].Fix, "CONTAINERD_CONFIG="+config) {
+			if i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return string(v.ID) == id }); i < 0 || !strings.Contains(tree.Rows[i].Fix, want) || strings.Contains(tree.Rows[i].Fix, "CONTAINERD_CONFIG="+config) {
 				t.Errorf("%s: the row %s does not say %q: %+v", config, id, want, tree.Rows)
 			}
 		}

@@ -47,7 +47,7 @@ func TestValidations(t *testing.T) {
 		n.validated(false)
 		var words []string
 		for _, row := range n.rows {
-			words = append(words, signs[row.State]+strings.TrimPrefix(row.ID, "validation-"))
+			words = append(words, signs[row.State]+strings.TrimPrefix(string(row.ID), "validation-"))
 		}
 		if got := strings.Join(words, " "); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)

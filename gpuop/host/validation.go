@@ -27,8 +27,8 @@ const (
 // An operand is one step of the validator. It deletes the operand's file before it checks the operand, so that a
 // missing file is an operand that is not ready, one that was never enabled, or one that is being checked.
 type operand struct {
-	// name is the operand, "driver"; its file is "driver-ready".
-	name string
+	// id is that of its row, which ends in the operand's name.
+	id report.ID
 	// workload is the node's label nvidia.com/gpu.workload.config under which the operand is always validated, flag the
 	// key of .driver-ctr-ready that enables it; both are empty where the installation does.
 	workload, flag string
@@ -38,32 +38,35 @@ type operand struct {
 	missing string
 }
 
-func (o operand) file() string { return o.name + "-ready" }
+// name is the operand: "driver".
+func (o operand) name() string { return strings.TrimPrefix(string(o.id), "validation-") }
+
+func (o operand) file() string { return o.name() + "-ready" }
 
 // operands are all, in the order in which they depend on each other.
 var operands = []operand{
-	{name: "mofed", missing: "the driver container waits for the network driver"},
-	{name: "driver", other: hostDriverFile, workload: "container", missing: "every other operand waits for it"},
-	{name: "nvidia-peermem", flag: "GPU_DIRECT_RDMA_ENABLED", missing: "no GPUDirect RDMA through nvidia-peermem"},
-	{name: "nvidia-fs", flag: "GDS_ENABLED", missing: "no GPUDirect Storage"},
-	{name: "gdrcopy", flag: "GDRCOPY_ENABLED", missing: "no GDRCopy"},
-	{name: "toolkit", workload: "container", missing: "the device plugin, GPU Feature Discovery, DCGM and the MIG manager wait for it"},
-	{name: "cuda", workload: "container", missing: "no CUDA program has run on the node"},
-	{name: "plugin", workload: "container",
+	{id: "validation-mofed", missing: "the driver container waits for the network driver"},
+	{id: "validation-driver", other: hostDriverFile, workload: "container", missing: "every other operand waits for it"},
+	{id: "validation-nvidia-peermem", flag: "GPU_DIRECT_RDMA_ENABLED", missing: "no GPUDirect RDMA through nvidia-peermem"},
+	{id: "validation-nvidia-fs", flag: "GDS_ENABLED", missing: "no GPUDirect Storage"},
+	{id: "validation-gdrcopy", flag: "GDRCOPY_ENABLED", missing: "no GDRCopy"},
+	{id: "validation-toolkit", workload: "container", missing: "the device plugin, GPU Feature Discovery, DCGM and the MIG manager wait for it"},
+	{id: "validation-cuda", workload: "container", missing: "no CUDA program has run on the node"},
+	{id: "validation-plugin", workload: "container",
 		missing: "the node offers no nvidia.com resource, or no pod with one has run; as intended only where devicePlugin.enabled is false"},
-	{name: "vfio-pci", workload: "vm-passthrough", missing: "no GPU can be passed to a virtual machine"},
-	{name: "vgpu-manager", other: "host-vgpu-manager-ready", workload: "vm-vgpu", missing: "no vGPU can be created"},
-	{name: "host-vgpu-manager", missing: "no vGPU can be created"},
-	{name: "vgpu-devices", workload: "vm-vgpu", missing: "no vGPU can be given to a virtual machine"},
-	{name: "cc-manager", missing: "the mode of confidential computing is not set"},
+	{id: "validation-vfio-pci", workload: "vm-passthrough", missing: "no GPU can be passed to a virtual machine"},
+	{id: "validation-vgpu-manager", other: "host-vgpu-manager-ready", workload: "vm-vgpu", missing: "no vGPU can be created"},
+	{id: "validation-host-vgpu-manager", missing: "no vGPU can be created"},
+	{id: "validation-vgpu-devices", workload: "vm-vgpu", missing: "no vGPU can be given to a virtual machine"},
+	{id: "validation-cc-manager", missing: "the mode of confidential computing is not set"},
 }
 
 // early reports whether an operand is validated before the container runtime matters.
-func (o operand) early() bool { return o.name == "driver" || o.name == "mofed" || o.flag != "" }
+func (o operand) early() bool { return o.name() == "driver" || o.name() == "mofed" || o.flag != "" }
 
 // pods is the log of the pod whose init container writes an operand's file.
 func (o operand) pods() string {
-	app, container := "nvidia-operator-validator", o.name
+	app, container := "nvidia-operator-validator", o.name()
 	if strings.HasPrefix(o.workload, "vm-") {
 		app = "nvidia-sandbox-validator"
 	}
@@ -172,11 +175,11 @@ func (n *node) validated(early bool) {
 			}
 			info, err = other, nil
 		}
-		row := report.Row{ID: "validation-" + o.name, Node: n.name, Subject: o.file(), Source: sourceValidator}
+		row := report.Row{ID: o.id, Node: n.name, Subject: o.file(), Source: sourceValidator}
 		switch {
 		case err == nil && info.Mode().IsRegular():
-			row.Since, row.Reason = info.ModTime(), "the validator has passed "+o.name
-			if o.name == "driver" && !v.host && !v.container && (v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
+			row.Since, row.Reason = info.ModTime(), "the validator has passed "+o.name()
+			if o.name() == "driver" && !v.host && !v.container && (v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
 				// another root is that of hostPaths.driverInstallDir, where a cloud installs its driver
 				row.State = report.Warning
 				row.Reason = "it names a driver container, and .driver-ctr-ready is not there: the container is restarting or was removed, or another project's driver is mounted at " + v.driverRoot

@@ -104,7 +104,7 @@ func (f *TerraformFile) resource(b *hclsyntax.Block) {
 	}
 }
 
-func (f *TerraformFile) report(at hcl.Range, id string, severity report.State, subject, reason, fix string) {
+func (f *TerraformFile) report(at hcl.Range, id report.ID, severity report.State, subject, reason, fix string) {
 	f.Findings = append(f.Findings, report.Row{ID: id, State: severity, File: f.name, Line: at.Start.Line, Column: at.Start.Column,
 		Subject: subject, Reason: reason, Fix: fix, Source: sourceTerraform})
 }

@@ -110,7 +110,7 @@ func (j *judge) operator() {
 }
 
 // resource is the row of a custom resource by its state and conditions.
-func (j *judge) resource(id, kind string, u *unstructured.Unstructured) report.Row {
+func (j *judge) resource(id report.ID, kind string, u *unstructured.Unstructured) report.Row {
 	v := report.Row{ID: id, Subject: kind + "/" + u.GetName(), Source: sourcePolicy}
 	state, _, _ := unstructured.NestedString(u.Object, "status", "state")
 	ready, failed := condition(u, "Ready"), condition(u, "Error")

@@ -74,7 +74,7 @@ func Nearest(s *cluster.State, name string) string {
 	return ""
 }
 
-func (p *planner) report(state report.State, id, subject, reason, next, source string) {
+func (p *planner) report(state report.State, id report.ID, subject, reason, next, source string) {
 	v := p.own(report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next, Source: source})
 	if name, found := strings.CutPrefix(subject, "ConfigMap/"); found {
 		name, _, _ = strings.Cut(name, " ")

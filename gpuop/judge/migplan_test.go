@@ -85,10 +85,10 @@ func failures(rows []report.Row) []string {
 	var out []string
 	for _, v := range rows {
 		if v.State > report.Note {
-			out = append(out, v.State.String()+" "+v.ID+" "+v.Subject)
+			out = append(out, v.State.String()+" "+string(v.ID)+" "+v.Subject)
 		}
 		if v.Node != "gpu-1" {
-			out = append(out, "no node: "+v.ID)
+			out = append(out, "no node: "+string(v.ID))
 		}
 	}
 	return out

@@ -306,7 +306,7 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *report.R
 	if s := w.settling(); s != "" {
 		state, suffix = report.Waiting, "; "+s+" comes first"
 	}
-	id := "mig-config"
+	id := report.ID("mig-config")
 	if w.kube.Labels[labelMIGState] == "success" {
 		id = "mig-success-without-devices"
 	}

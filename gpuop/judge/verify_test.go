@@ -226,9 +226,10 @@ func divided(t *testing.T, s *cluster.State) {
 
 // A row is what a test expects: its place, its state and words of its reason or next step.
 type row struct {
-	id, node string
-	state    report.State
-	words    string
+	id    report.ID
+	node  string
+	state report.State
+	words string
 }
 
 func (want row) in(rows []report.Row) bool {

@@ -43,7 +43,7 @@ type mistake struct {
 }
 
 // add reports a mistake at the first of the settings.
-func (in *installation) add(id string, severity report.State, reason, fix, source string, settings ...*model.Setting) {
+func (in *installation) add(id report.ID, severity report.State, reason, fix, source string, settings ...*model.Setting) {
 	f := report.Row{ID: id, State: severity, Reason: reason, Fix: fix, Source: source}
 	if len(settings) > 0 {
 		names := make([]string, len(settings))
@@ -57,14 +57,15 @@ func (in *installation) add(id string, severity report.State, reason, fix, sourc
 }
 
 // aged are the findings that another release of the chart would not have.
-var aged = []string{"key-gone", "key-not-yet", "old-default"}
+var aged = []report.ID{"key-gone", "key-not-yet", "old-default"}
 
 // findings returns what was found; of a command the mistakes of one kind become one finding.
 func (in *installation) findings() []report.Row {
 	var out []report.Row
 	type kind struct {
-		id, reason, fix string
-		severity        report.State
+		id          report.ID
+		reason, fix string
+		severity    report.State
 	}
 	at := map[kind]int{}
 	more := map[int][]string{}

@@ -41,9 +41,9 @@ func (in *installation) keys() {
 }
 
 // addKey reports a wrong name: all settings below it are one finding, at the name.
-func (in *installation) addKey(id string, severity report.State, reason, fix, source string, s *model.Setting, v chart.Verdict) {
+func (in *installation) addKey(id report.ID, severity report.State, reason, fix, source string, s *model.Setting, v chart.Verdict) {
 	parent := s.Path[:v.Bad+1]
-	at := id + " " + parent.String()
+	at := string(id) + " " + parent.String()
 	if i, seen := in.byParent[at]; seen {
 		m := &in.mistakes[i]
 		m.settings = append(m.settings, s)

@@ -231,7 +231,7 @@ func (r *run) unjudged(o Options) []string {
 }
 
 // at reports a mistake at a word of the command.
-func (r *run) at(w input.Word, id string, severity report.State, subject, reason, fix, source string) {
+func (r *run) at(w input.Word, id report.ID, severity report.State, subject, reason, fix, source string) {
 	r.findings = append(r.findings, report.Row{
 		ID: id, State: severity, File: r.name, Line: w.Line, Column: w.Col, Subject: subject, Reason: reason, Fix: fix, Source: source,
 	})
@@ -372,7 +372,7 @@ func unknownIn(n *yaml.Node) []*yaml.Node {
 }
 
 // lowered are the findings that say no more than that gpuop does not know a name.
-var lowered = []string{"unknown-key", "misspelt-key", "unknown-field", "key-gone", "below-a-value", "operand-version"}
+var lowered = []report.ID{"unknown-key", "misspelt-key", "unknown-field", "key-gone", "below-a-value", "operand-version"}
 
 // lenient makes notes of them where the release is not known itself.
 func lenient(findings []report.Row) {

@@ -52,7 +52,7 @@ func refused(r report.Report) []string {
 	var out []string
 	for _, f := range r.Rows {
 		if f.State == report.Failed {
-			out = append(out, f.ID+" "+f.Subject)
+			out = append(out, string(f.ID)+" "+f.Subject)
 		}
 	}
 	return out
@@ -281,11 +281,11 @@ func TestScriptsAsBash(t *testing.T) {
 				shell = true
 				continue
 			}
-			rest = append(rest, f.ID+" "+f.Subject)
+			rest = append(rest, string(f.ID)+" "+f.Subject)
 		}
 		var whole []string
 		for _, f := range want.Report.Rows {
-			whole = append(whole, f.ID+" "+f.Subject)
+			whole = append(whole, string(f.ID)+" "+f.Subject)
 		}
 		slices.Sort(rest)
 		slices.Sort(whole)

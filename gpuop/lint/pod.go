@@ -95,7 +95,7 @@ type podJudge struct {
 	findings []report.Row
 }
 
-func (p *podJudge) add(id string, severity report.State, at *yaml.Node, subject, reason, fix, source string) {
+func (p *podJudge) add(id report.ID, severity report.State, at *yaml.Node, subject, reason, fix, source string) {
 	p.findings = append(p.findings, report.Row{ID: id, State: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source})
 }
 

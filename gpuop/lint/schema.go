@@ -33,7 +33,7 @@ type validator struct {
 // specField is the root of what is judged of a resource.
 var specField = &chart.Field{Path: "spec", Type: "object"}
 
-func (v *validator) add(id string, at *yaml.Node, subject, reason, fix string) {
+func (v *validator) add(id report.ID, at *yaml.Node, subject, reason, fix string) {
 	v.reader.Findings = append(v.reader.Findings, report.Row{
 		ID: id, State: report.Failed, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: sourceCRD,
 	})

@@ -14,7 +14,7 @@ import (
 )
 
 // inTemplate are findings that a branch or an included text of a template may answer.
-var inTemplate = []string{fields.RuleDuplicate, "missing-field"}
+var inTemplate = []report.ID{fields.RuleDuplicate, "missing-field"}
 
 // manyFilledIn is how many values of a template are named that another program fills in.
 const manyFilledIn = 3

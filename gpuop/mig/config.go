@@ -87,7 +87,7 @@ const (
 )
 
 // sources are the sources of the rules that do not come from sourceSpec.
-var sources = map[string]string{
+var sources = map[report.ID]string{
 	ruleName: "Kubernetes: labels and selectors, syntax of label values", ruleFit: sourceGeometry, ruleProfile: sourceGeometry,
 	ruleCoverage: sourceUncovered,
 }

@@ -140,7 +140,7 @@ type predictor struct {
 	sharing Replication
 }
 
-func (p *predictor) add(rule string, s report.State, subject, reason, fix, source string) {
+func (p *predictor) add(rule report.ID, s report.State, subject, reason, fix, source string) {
 	p.Findings = append(p.Findings, report.Row{ID: rule, State: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
 }
 
@@ -281,7 +281,7 @@ func first(gpus []GPU) GPU {
 func (n Named) Apply(gpus []GPU) ([]GPU, []report.Row) {
 	after := slices.Clone(gpus)
 	var findings []report.Row
-	add := func(rule string, s report.State, line int, reason, fix, source string) {
+	add := func(rule report.ID, s report.State, line int, reason, fix, source string) {
 		findings = append(findings, report.Row{ID: rule, State: s, Line: line, Subject: n.Name, Reason: reason, Fix: fix, Source: source})
 	}
 	covered := make([]bool, len(gpus))

@@ -48,7 +48,7 @@ func lines(p Prediction) []string {
 		}
 	}
 	for _, f := range p.Findings {
-		out = append(out, f.State.Severity()+" "+f.ID)
+		out = append(out, f.State.Severity()+" "+string(f.ID))
 	}
 	slices.Sort(out)
 	return out

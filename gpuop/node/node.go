@@ -93,7 +93,7 @@ func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
 func (n *Node) Check() []report.Row {
 	var findings []report.Row
 	capacity, allocatable := n.GPUResources(), ofNVIDIA(n.Allocatable)
-	add := func(id string, s report.State, subject, reason, fix, source string) {
+	add := func(id report.ID, s report.State, subject, reason, fix, source string) {
 		findings = append(findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
 	}
 	var deploys []string

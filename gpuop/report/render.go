@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -45,7 +46,7 @@ type object = map[string]any
 func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 	levels := map[string]string{"info": "note", "warn": "warning", "error": "error"}
 	rules, results := []object{}, []object{}
-	index := map[string]int{}
+	index := map[ID]int{}
 	for _, row := range r.Rows {
 		if row.State == OK {
 			continue
@@ -54,7 +55,7 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 		if !known {
 			at = len(rules)
 			index[row.ID] = at
-			rules = append(rules, object{"id": row.ID})
+			rules = append(rules, row.ID.rule())
 		}
 		result := object{"ruleId": row.ID, "ruleIndex": at, "level": levels[row.State.Severity()],
 			"message": object{"text": row.sentence()}}
@@ -70,6 +71,15 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 	driver := object{"name": tool, "version": version, "rules": rules}
 	return WriteJSON(w, object{"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
 		"runs": []object{{"tool": object{"driver": driver}, "results": results}}})
+}
+
+// rule is what a SARIF log says of an ID.
+func (id ID) rule() object {
+	at := slices.IndexFunc(Codes(), func(c Code) bool { return c.ID == id })
+	if at < 0 {
+		return object{"id": id}
+	}
+	return object{"id": id, "shortDescription": object{"text": Codes()[at].Meaning}, "help": object{"text": Codes()[at].Next}}
 }
 
 // sentence is the row as one message: nodes, subject, reason, fix and source.

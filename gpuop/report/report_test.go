@@ -29,7 +29,7 @@ func TestSortKeepsFilesTogetherAndDropsDoubles(t *testing.T) {
 	r.Sort()
 	var got []string
 	for _, f := range r.Rows {
-		got = append(got, f.ID)
+		got = append(got, string(f.ID))
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -82,9 +82,9 @@ func (s *State) UnmarshalText(text []byte) error {
 
 // A Row is one thing that was looked at: a mistake in an input, or a part of a cluster or a node.
 type Row struct {
-	// ID is the stable name of the rule, in kebab case: "unknown-key".
-	ID    string `json:"id"`
-	State State  `json:"state"`
+	// ID is the stable name of the rule.
+	ID    ID    `json:"id"`
+	State State `json:"state"`
 	// File is the input as the user named it; empty when the input came from the command line, and for
 	// clusters.
 	File string `json:"file,omitempty"`

@@ -105,7 +105,7 @@ type parser struct {
 }
 
 func (p *parser) finish() []report.Row {
-	sources := map[string]string{ruleMPS: sourceMPS, ruleClients: sourceMPS}
+	sources := map[report.ID]string{ruleMPS: sourceMPS, ruleClients: sourceMPS}
 	for i := range p.Findings {
 		f := &p.Findings[i]
 		f.Source = cmp.Or(sources[f.ID], f.Source, sourceConfig)

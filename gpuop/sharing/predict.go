@@ -32,7 +32,7 @@ type Prediction struct {
 func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 	replication := c.Replication()
 	p := Prediction{Prediction: mig.Predict(gpus, migStrategy, replication)}
-	add := func(id string, s report.State, subject, reason, fix, source string) {
+	add := func(id report.ID, s report.State, subject, reason, fix, source string) {
 		p.Findings = append(p.Findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
 	}
 	switch replication.Strategy {
@@ -53,7 +53,7 @@ func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 	return p
 }
 
-func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, replication mig.Replication, add func(string, report.State, string, string, string, string)) {
+func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, replication mig.Replication, add func(report.ID, report.State, string, string, string, string)) {
 	if migStrategy == mig.StrategyMixed {
 		add(ruleMPS, report.Failed, "mig.strategy", "MPS with the MIG strategy mixed: the device plugin refuses to start", "set mig.strategy=single or none", sourcePlugin)
 		p.Resources = map[string]int{}

@@ -223,7 +223,7 @@ func TestPredict(t *testing.T) {
 			p := Predict(tc.gpus, mig.StrategyNone, parse(tc.file))
 			var findings []string
 			for _, f := range p.Findings {
-				findings = append(findings, f.State.Severity()+" "+f.ID)
+				findings = append(findings, f.State.Severity()+" "+string(f.ID))
 			}
 			slices.Sort(findings)
 			if diff := cmp.Diff(tc.resources, p.Resources); diff != "" {

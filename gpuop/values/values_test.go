@@ -261,7 +261,7 @@ mig:
 func brief(r report.Report) (out []string) {
 	for _, f := range r.Rows {
 		if f.State >= report.Warning {
-			out = append(out, f.ID+" "+f.Subject)
+			out = append(out, string(f.ID)+" "+f.Subject)
 		}
 	}
 	return out

@@ -1,0 +1,36 @@
+package report
+
+import (
+	_ "embed"
+	"strings"
+	"sync"
+)
+
+// An ID names a rule or a check in kebab case: "unknown-key". Codes has a line for each.
+type ID string
+
+// A Code says what the rows of an ID mean.
+type Code struct {
+	ID ID
+	// Commands are the words of the commands that show it.
+	Commands []string
+	// Worst is the highest severity of its rows: "error", "warn" or "info".
+	Worst string
+	// Meaning and Next are sentences: what the row says, and what to do.
+	Meaning, Next string
+}
+
+//go:embed codes.txt
+var codes string
+
+// Codes returns every code in the order of the table. The result is shared: callers must not change it.
+var Codes = sync.OnceValue(func() []Code {
+	var out []Code
+	for line := range strings.Lines(codes) {
+		// the format is held by a test
+		if c := strings.Split(strings.TrimSpace(line), " | "); len(c) == 5 {
+			out = append(out, Code{ID(c[0]), strings.Fields(c[1]), c[2], c[3], c[4]})
+		}
+	}
+	return out
+})
