@@ -4,44 +4,102 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 var (
-	consoleBlock = regexp.MustCompile("(?s)```console\n\\$ gpuop ((?:lint|values|images|share|mig|explain|verify|node|drift|preflight|advise) [^\n]*)\n(.*?)```")
+	consoleBlock = regexp.MustCompile("(?s)```console\n\\$ gpuop ([^\n]*)\n(.*?)```")
 	shellWord    = regexp.MustCompile(`"[^"]*"|\S+`)
+	commandInRow = regexp.MustCompile("`(?:sudo )?gpuop ([a-z]+)")
+	rowInTable   = regexp.MustCompile("`([a-z][a-z0-9-]*)`")
 )
+
+// pages are the documentation of gpuop by the files' names; the test then runs in docs.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	t.Chdir(filepath.Join("..", "..", "docs"))
+	names, err := filepath.Glob("gpuop/*.md")
+	if err != nil || len(names) != 6 {
+		t.Fatalf("%v, %v, want six pages", names, err)
+	}
+	all := map[string]string{}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = string(text)
+	}
+	return all
+}
 
 // Every console block in the documentation shows what the program prints.
 func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
-	t.Chdir(filepath.Join("..", "..", "docs"))
-	text, err := os.ReadFile("gpuop.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := consoleBlock.FindAllStringSubmatch(string(text), -1)
-	if len(blocks) < 18 {
-		t.Fatalf("%d console blocks found, there were 18", len(blocks))
-	}
-	if *update {
-		text = consoleBlock.ReplaceAllFunc(text, func(whole []byte) []byte {
-			block := consoleBlock.FindSubmatch(whole)
-			_, out, errOut := call("", words(string(block[1]))...)
-			return []byte("```console\n$ gpuop " + string(block[1]) + "\n" + out + errOut + "```")
+	shown := map[string]bool{}
+	for name, text := range pages(t) {
+		fresh := consoleBlock.ReplaceAllStringFunc(text, func(whole string) string {
+			line := consoleBlock.FindStringSubmatch(whole)[1]
+			args := words(line)
+			shown[args[0]] = true
+			_, out, errOut := call("", args...)
+			return "```console\n$ gpuop " + line + "\n" + out + errOut + "```"
 		})
-		if err := os.WriteFile("gpuop.md", text, 0o644); err != nil {
-			t.Fatal(err)
+		if *update {
+			if err := os.WriteFile(name, []byte(fresh), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		} else if diff := cmp.Diff(text, fresh); diff != "" {
+			t.Errorf("%s (-documented +printed):\n%s", name, diff)
 		}
-		return
 	}
-	for _, block := range blocks {
-		_, out, errOut := call("", words(block[1])...)
-		if diff := cmp.Diff(block[2], out+errOut); diff != "" {
-			t.Errorf("gpuop %s (-documented +printed):\n%s", block[1], diff)
+	for _, c := range newRoot(&env{}, "gpuop").Commands() {
+		if !shown[c.Name()] {
+			t.Errorf("no page shows what gpuop %s prints", c.Name())
 		}
+	}
+}
+
+// The documentation names commands that exist, and beside a command a row that it shows.
+func TestDocumentationNamesWhatExists(t *testing.T) {
+	var commands []string
+	for _, c := range newRoot(&env{}, "gpuop").Commands() {
+		commands = append(commands, c.Name())
+	}
+	shownBy := map[string][]string{}
+	for _, c := range report.Codes() {
+		shownBy[string(c.ID)] = c.Commands
+	}
+	beside := 0
+	for name, text := range pages(t) {
+		for line := range strings.Lines(text) {
+			var said []string
+			for _, m := range commandInRow.FindAllStringSubmatch(line, -1) {
+				if said = append(said, m[1]); !slices.Contains(commands, m[1]) {
+					t.Errorf("%s: there is no gpuop %s", name, m[1])
+				}
+			}
+			// the table of symptoms ends in what to do, that of checks in the row
+			cells := strings.Split(line, " | ")
+			if name != "gpuop/broken.md" || len(cells) != 4 || len(said) == 0 {
+				continue
+			}
+			at := slices.IndexFunc(cells, func(c string) bool { return strings.HasPrefix(c, "`gpuop ") }) + 1
+			for _, m := range rowInTable.FindAllStringSubmatch(cells[at], -1) {
+				beside++
+				if !slices.ContainsFunc(shownBy[m[1]], func(c string) bool { return slices.Contains(said, c) }) {
+					t.Errorf("%s: %v do not show the row %s", name, said, m[1])
+				}
+			}
+		}
+	}
+	if beside < 100 {
+		t.Errorf("%d rows stand beside a command, there were more than 100", beside)
 	}
 }
 

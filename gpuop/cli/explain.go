@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -9,76 +8,62 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/explain"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-var errUnknownWord = errors.New("unknown word")
-
 func newExplainCommand(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain WORD...",
-		Short: "Say what a label, state, resource, event or component is",
+		Short: "Say what a label, state, resource, event, key of the chart or row is",
 		Long: `explain says what a word means, who writes it, who reads it and where it is documented: labels and annotations of
 nodes, states, keys of the configuration files, resource names, events and messages, components, environment variables,
-MIG profiles and GPU models. Keys of the chart are explained by gpuop values explain.`,
+MIG profiles, GPU models, the IDs of gpuop's rows, and keys of the chart, with their releases and defaults; .Values.driver
+lists those below driver.`,
 		Example: `  gpuop explain nvidia.com/gpu.deploy.driver
   gpuop explain paused-for-mig-change
   gpuop explain UnexpectedAdmissionError
+  gpuop explain cdi.enabled
   gpuop explain 3g.20gb`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			word := strings.Join(args, " ")
 			if word == "" {
 				return fmt.Errorf("%w: say which word (see %s --help)", errUsage, cmd.CommandPath())
 			}
-			entries := explain.Find(word)
-			if len(entries) == 0 {
-				return unknownWord(word)
+			entries, err := explain.Lookup(e.table, word)
+			if err != nil {
+				return err
 			}
 			return e.answer(answer{Data: entries, Text: func(w io.Writer, style report.Style) error {
-				return writeEntries(w, style, entries)
+				writeEntries(w, style, entries)
+				return nil
 			}})
 		},
 	}
 }
 
-func unknownWord(word string) error {
-	table := chart.Load()
-	switch v := table.Judge(table.Latest(), chart.ParsePath(word)); {
-	case v.Status != chart.Unknown && v.Status != chart.Misspelt && v.Status != chart.TooDeep:
-		return fmt.Errorf("%w %q: it is a key of the chart: gpuop values explain %s", errUnknownWord, word, word)
-	case strings.Contains(word, ".") && v.Nearest != nil:
-		return fmt.Errorf("%w %q: did you mean the key of the chart %s?", errUnknownWord, word, v.Nearest)
-	}
-	hint := ""
-	switch near := explain.Nearest(word); len(near) {
-	case 0:
-	case 1:
-		hint = ": did you mean " + near[0] + "?"
-	default:
-		hint = ": did you mean one of: " + strings.Join(near, ", ") + "?"
-	}
-	return fmt.Errorf("%w %q%s", errUnknownWord, word, hint)
-}
-
-func writeEntries(w io.Writer, style report.Style, entries []explain.Entry) error {
+// writeEntries leaves out the meaning of a key that is the one of the key before it: several are those of a group.
+func writeEntries(w io.Writer, style report.Style, entries []explain.Entry) {
 	for i, entry := range entries {
-		if i > 0 {
+		same := i > 0 && entry.Meaning == entries[i-1].Meaning
+		if i > 0 && !same {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s  %s\n", style.Bold(entry.Words[0]), style.Dim(entry.Kind))
-		wrap(w, "  ", "  ", entry.Meaning)
+		if same {
+			entry.Reader = ""
+		} else {
+			wrap(w, "  ", "  ", entry.Meaning)
+		}
 		for _, line := range [][2]string{
-			{"written by", entry.Writer}, {"read by", entry.Reader}, {"documented", entry.Source},
-			{"also", strings.Join(entry.Words[1:], ", ")},
+			{"written by", entry.Writer}, {"read by", entry.Reader}, {"documented", entry.Source}, {"also", strings.Join(entry.Words[1:], ", ")},
+			{"since", entry.Since}, {"default", strings.Join(entry.Defaults, ", ")}, {"instead", entry.Instead},
 		} {
 			if line[1] != "" {
 				wrap(w, "  "+style.Dim(fmt.Sprintf("%-12s", line[0])), "              ", line[1])
 			}
 		}
 	}
-	return nil
 }
 
 // wrap folds text between words, behind the first and the other lines' beginnings.

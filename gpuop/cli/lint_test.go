@@ -85,7 +85,6 @@ func TestLintTranscripts(t *testing.T) {
 			{"values", "gen"},
 			{"values", "gen", "ekz"},
 			{"values", "gen", "eks", "gds"},
-			{"values", "explain", "driver.usePrecompild"},
 			{"values", "migrate", "x.yaml"},
 			{"images", "--os", "windows"},
 			{"lnit"},
@@ -94,8 +93,8 @@ func TestLintTranscripts(t *testing.T) {
 			{"values", "gen", "eks", "time-slicing=4", "exporter", "--exporter-image", "ghcr.io/gpu-telemetry/dcgm-exporter:1.0.0"},
 			{"values", "gen", "air-gapped", "--registry", "registry.example.com:5000/mirror", "--pull-secret", "registry-key"},
 			{"values", "gen", "openshift", "-o", "json"},
-			{"values", "explain", "operator.defaultRuntime"},
-			{"values", "explain", "driver.upgradePolicy"},
+			{"explain", "operator.defaultRuntime"},
+			{"explain", "driver.upgradePolicy"},
 			{"values", "migrate", example("values-v23.9.yaml"), "--from", "v23.9"},
 		},
 		"images.txt": {

@@ -88,8 +88,17 @@ func newRoot(e *env, calledBy string) *cobra.Command {
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: display},
 		Short:       "Helpers for NVIDIA's GPU Operator: before it is applied, and on what runs",
 		Long: `gpuop finds what is wrong with an installation of NVIDIA's GPU Operator, and writes the files and commands that
-are right: before anything is applied, without a cluster, a GPU or a network; and on a cluster that runs, what was gathered
-of one (--from), or a node.
+are right. What do you have at hand?
+
+  a file or a command, before it is applied      gpuop lint FILE…, gpuop images VALUES, gpuop values migrate VALUES
+  a cluster that does not work                   gpuop verify
+  a cluster before an installation or upgrade    gpuop preflight
+  a cluster that somebody has changed            gpuop drift -f VALUES
+  a folder of must-gather                        gpuop verify --from FOLDER
+  a node with a GPU                              sudo gpuop node
+  GPUs that are to be shared                     gpuop share predict -f FILE, gpuop mig fit --gpu MODEL PROFILE…
+  a word, a key of the chart or a row            gpuop explain WORD
+  nothing yet                                    gpuop values gen PLATFORM
 
 It reads, unless a flag says otherwise: mig apply --apply writes one label of one node. Files are written with --out alone.
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -20,11 +19,11 @@ import (
 func newValuesCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "values",
-		Short: "Write, explain and migrate values of the gpu-operator chart",
+		Short: "Write and migrate values of the gpu-operator chart",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newValuesGenCommand(e), newValuesExplainCommand(e), newValuesMigrateCommand(e))
+	cmd.AddCommand(newValuesGenCommand(e), newValuesMigrateCommand(e))
 	return cmd
 }
 
@@ -124,62 +123,6 @@ func (e *env) release(s string) (chart.Version, error) {
 	return v, err
 }
 
-func newValuesExplainCommand(e *env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "explain KEY",
-		Short: "Say what a key does, what reads it, since when, until when and with which defaults",
-		Example: `  gpuop values explain cdi.enabled
-  gpuop values explain driver.upgradePolicy`,
-		Args: exactly(1, "one key or group of keys"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			list, err := values.Explain(e.table, args[0])
-			if err != nil {
-				return err
-			}
-			return e.answer(answer{Data: list, Text: func(w io.Writer, style report.Style) error { return explainKeys(w, style, list) }})
-		},
-	}
-}
-
-func explainKeys(w io.Writer, style report.Style, list []values.Explanation) error {
-	var b bytes.Buffer
-	group := ""
-	for i, x := range list {
-		if i > 0 && len(list) <= 3 {
-			b.WriteByte('\n')
-		}
-		life := "since " + x.Since.String()
-		if x.Until != (chart.Version{}) {
-			life += ", last in " + x.Until.String()
-			life = style.Red(life)
-		}
-		if x.Template {
-			life += ", read by the templates though values.yaml does not list it"
-		}
-		fmt.Fprintf(&b, "%s  %s\n", style.Bold(x.Path), life)
-		if x.Group != group || len(list) <= 3 {
-			group = x.Group
-			fmt.Fprintf(&b, "  %s\n  read by  %s\n", x.Text, x.Reader)
-		}
-		if x.Advice != "" {
-			fmt.Fprintf(&b, "  instead  %s\n", x.Advice)
-		}
-		for i, d := range x.Defaults {
-			if len(list) > 3 && i < len(x.Defaults)-1 {
-				continue
-			}
-			value := "not known"
-			var text bytes.Buffer
-			if d.Known && report.WriteJSON(&text, d.Value) == nil {
-				value = strings.Join(strings.Fields(text.String()), " ")
-			}
-			fmt.Fprintf(&b, "  default  %s  from %s\n", value, d.From)
-		}
-	}
-	_, err := w.Write(b.Bytes())
-	return err
-}
-
 func newValuesMigrateCommand(e *env) *cobra.Command {
 	var from, to string
 	var downgrade bool
@@ -190,8 +133,8 @@ func newValuesMigrateCommand(e *env) *cobra.Command {
 setting is dropped only where it is proven dead: nothing in the values, templates and custom resources of the target
 reads it. The proof stands in the list of changes, and the exit code is 1. A version that equals the default of another
 release stays, with a finding that says so. The rest stays, with its comments, blank lines and order. The list, which
-goes to the error stream, has every default that is another in the target and every key that is new; with -o json or
-yaml it stands beside the file. A target that is older than the file is refused without --downgrade.`,
+goes to the error stream, has every default that is another in the target and every key that is new; with -o json
+it stands beside the file. A target that is older than the file is refused without --downgrade.`,
 		Example: `  gpuop values migrate values.yaml --from v23.9 --to v26.7 --out values-v26.yaml`,
 		Args:    exactly(1, "one values file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -4,8 +4,8 @@
 // nearest.
 //
 // The glossary is words.txt, one word (with its other spellings) a line; MIG profiles, boards and
-// config names come from package mig.
+// config names come from package mig, keys of the operator's chart from package chart, the IDs of
+// gpuop's own rows from package report.
 //
 // The package holds facts and no rules: what is right or wrong about a file is for the linters.
-// Keys of the operator's chart belong to package chart.
 package explain

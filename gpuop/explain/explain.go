@@ -29,6 +29,11 @@ type Entry struct {
 	Reader string `json:"reader,omitempty"`
 	// Source is where it is documented.
 	Source string `json:"source,omitempty"`
+	// Since, Defaults and Instead are of a key of the chart: its releases, its defaults with the release that each
+	// came with, and what replaces it.
+	Since    string   `json:"since,omitempty"`
+	Defaults []string `json:"defaults,omitempty"`
+	Instead  string   `json:"instead,omitempty"`
 }
 
 // Glossary returns every entry, in the order of the file. The result is shared: callers must not

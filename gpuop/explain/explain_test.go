@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -187,4 +188,35 @@ func ExampleFind() {
 		fmt.Println(e.Kind, "read by", regexp.MustCompile(`,.*`).ReplaceAllString(e.Reader, ""))
 	}
 	// Output: label read by MIG manager v0.15
+}
+
+func TestKeysOfTheChart(t *testing.T) {
+	list, err := Lookup(chart.Load(), "cdi.enabled")
+	if want := "[false from v23.3.0 true from v25.10.0]"; err != nil || len(list) != 1 || fmt.Sprint(list[0].Defaults) != want {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if list, err := Lookup(chart.Load(), ".Values.driver.upgradePolicy"); err != nil || len(list) < 10 {
+		t.Errorf("group: %d keys, %v", len(list), err)
+	}
+	if _, err := Lookup(chart.Load(), "driver.usePrecompild"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "driver.usePrecompiled?") {
+		t.Errorf("misspelt: %v", err)
+	}
+	if list, err := Lookup(chart.Load(), "set-twice"); err != nil || !strings.Contains(list[0].Meaning, "the last counts") {
+		t.Errorf("a row: %+v, %v", list, err)
+	}
+	// the keys of the table in the second article
+	for _, row := range []struct{ path, since, until string }{
+		{"cdi.enabled", "v23.3.0", ""}, {"cdi.default", "v23.3.0", "v26.3.3"}, {"daemonsets.annotations", "v22.9.2", ""}, {"daemonsets.labels", "v22.9.2", ""},
+		{"driver.enabled", "v1.7.0", ""}, {"driver.repository", "v1.7.0", ""}, {"driver.rdma.enabled", "v1.8.0", ""}, {"driver.rdma.useHostMofed", "v1.9.0", ""},
+		{"driver.usePrecompiled", "v23.3.0", ""}, {"driver.version", "v1.7.0", ""}, {"mig.strategy", "v1.7.0", ""}, {"migManager.enabled", "v1.7.0", ""},
+		{"nfd.enabled", "v1.7.0", ""}, {"toolkit.enabled", "v1.7.0", ""}, {"toolkit.version", "v1.7.0", ""}, {"operator.labels", "v22.9.2", ""}, {"psp.enabled", "v1.7.0", "v23.9.2"},
+	} {
+		want := row.since
+		if row.until != "" {
+			want += ", last in " + row.until
+		}
+		if list, err := Lookup(chart.Load(), row.path); err != nil || list[len(list)-1].Since != want {
+			t.Errorf("%s: %+v, %v, want %s", row.path, list, err, want)
+		}
+	}
 }

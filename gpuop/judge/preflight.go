@@ -640,7 +640,7 @@ func (w *nodeJudge) supported() bool {
 			w.Release, named(rows))
 	case !known || !exact:
 		v.Say(report.Warning, "%s is not in the matrix of %s, which names %s", os, w.Release, named(rows))
-		v.Fix = "gpuop values explain driver.enabled # a driver of the node's own needs no image of its system"
+		v.Fix = "gpuop explain driver.enabled # a driver of the node's own needs no image of its system"
 	case ok && row.first > 0 && (have < row.first || have > row.last):
 		v.Say(report.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last,
 			w.server)

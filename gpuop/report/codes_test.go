@@ -182,7 +182,7 @@ var update = flag.Bool("update", false, "write docs/gpuop/rows.md")
 // The page of all rows is made of the table.
 func TestRowsPage(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# The rows of gpuop\n\nWritten from `gpuop/report/codes.txt`; Severity is the highest that a row of the ID has.\n")
+	b.WriteString("# The rows of gpuop\n\nWritten from `gpuop/report/codes.txt`, as `gpuop explain ID` prints it. Severity is the highest that a row of the ID has.\n")
 	lines := slices.Collect(strings.Lines(table(t)))
 	for _, line := range lines[1:] {
 		line = strings.TrimSpace(line)

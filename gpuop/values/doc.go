@@ -1,5 +1,5 @@
 // Package values writes values files of the gpu-operator chart: from a platform and features, or
-// from a values file for another release; and it explains keys over the chart's versions.
+// from a values file for another release.
 //
 // A Request goes in, a Plan comes out: values with the reason for each, the helm command, and what
 // is to be done beside it. The chart's keys come from package chart, what is wrong with a file from

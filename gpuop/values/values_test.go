@@ -2,7 +2,6 @@ package values_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -265,40 +264,6 @@ func brief(r report.Report) (out []string) {
 		}
 	}
 	return out
-}
-
-func TestExplain(t *testing.T) {
-	list, err := values.Explain(chart.Load(), "cdi.enabled")
-	if err != nil || len(list) != 1 {
-		t.Fatalf("%v, %v", list, err)
-	}
-	x := list[0]
-	if x.Since.String() != "v23.3.0" || x.Until != (chart.Version{}) || len(x.Defaults) != 2 || x.Defaults[1].Value != true {
-		t.Errorf("%+v", x)
-	}
-	if list, err := values.Explain(chart.Load(), "driver.upgradePolicy"); err != nil || len(list) < 10 {
-		t.Errorf("group: %d keys, %v", len(list), err)
-	}
-	if _, err := values.Explain(chart.Load(), "driver.usePrecompild"); !errors.Is(err, values.ErrUnknown) || !strings.Contains(err.Error(), "driver.usePrecompiled?") {
-		t.Errorf("misspelt: %v", err)
-	}
-	// the keys of the table in the second article
-	for _, row := range []struct{ path, since, until string }{
-		{"cdi.enabled", "v23.3.0", ""}, {"cdi.default", "v23.3.0", "v26.3.3"}, {"daemonsets.annotations", "v22.9.2", ""}, {"daemonsets.labels", "v22.9.2", ""},
-		{"driver.enabled", "v1.7.0", ""}, {"driver.repository", "v1.7.0", ""}, {"driver.rdma.enabled", "v1.8.0", ""}, {"driver.rdma.useHostMofed", "v1.9.0", ""},
-		{"driver.usePrecompiled", "v23.3.0", ""}, {"driver.version", "v1.7.0", ""}, {"mig.strategy", "v1.7.0", ""}, {"migManager.enabled", "v1.7.0", ""},
-		{"nfd.enabled", "v1.7.0", ""}, {"toolkit.enabled", "v1.7.0", ""}, {"toolkit.version", "v1.7.0", ""}, {"operator.labels", "v22.9.2", ""}, {"psp.enabled", "v1.7.0", "v23.9.2"},
-	} {
-		t.Run("seed 002, --set table: "+row.path, func(t *testing.T) {
-			list, err := values.Explain(chart.Load(), row.path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := fmt.Sprint(list[0].Since, " ", list[0].Until); got != row.since+" "+row.until {
-				t.Errorf("lives %s, want %s %s", got, row.since, row.until)
-			}
-		})
-	}
 }
 
 func FuzzMigrate(f *testing.F) {
