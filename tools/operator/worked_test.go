@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	update  = flag.Bool("update", false, "write what the worked examples of docs/contributing.md print")
+	fenced  = regexp.MustCompile("(?s)```(yaml|text|go)\n(?:#|//) (\\S+?)(?:: (\\w+))?\n(.*?)```")
+	printed = regexp.MustCompile("(?s)```console\n\\$ gpuop ([^\n]*)\n(.*?)```")
+)
+
+// What docs/contributing.md says of a release, a rule and a wrapper is done in a copy, and works.
+func TestWorkedExamples(t *testing.T) {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(root, "docs", "contributing.md")
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, section, _ := strings.Cut(string(text), "\n## gpuop: three worked examples\n")
+	section, after, _ := strings.Cut(section, "\n## ")
+
+	// the files of the examples, and what they do to the sources
+	dir := t.TempDir()
+	appended, rows := map[string]string{}, map[string][2]string{}
+	for _, m := range fenced.FindAllStringSubmatch(section, -1) {
+		kind, name, table, content := m[1], m[2], m[3], m[4]
+		switch kind {
+		case "yaml":
+			write(t, filepath.Join(dir, name), content)
+		case "text":
+			appended[name] = content
+		case "go":
+			rows[name] = [2]string{table, content}
+		}
+	}
+	if len(appended) != 2 || len(rows) != 2 {
+		t.Fatalf("%d lines by hand, %d rows, want two of each", len(appended), len(rows))
+	}
+	tables := filepath.Join(dir, "tables")
+	write(t, filepath.Join(tables, "x"), "")
+	if err := run(filepath.Join(dir, "CHARTS"), "", tables, false); err != nil {
+		t.Fatal(err)
+	}
+	overlay := map[string]string{}
+	generated, err := filepath.Glob(filepath.Join(tables, "*.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range generated {
+		overlay[filepath.Join(root, "gpuop", "chart", filepath.Base(path))] = path
+	}
+	for name, lines := range appended {
+		write(t, filepath.Join(dir, "new", name), contentOf(t, root, name)+lines)
+		overlay[filepath.Join(root, name)] = filepath.Join(dir, "new", name)
+	}
+	for name, row := range rows {
+		opens := regexp.MustCompile(`(?m)^var ` + row[0] + ` = \[\](?:struct \{\n(?:\t.*\n)*\}|\w+)\{$`)
+		old := contentOf(t, root, name)
+		at := opens.FindStringIndex(old)
+		if at == nil {
+			t.Fatalf("%s has no table %s", name, row[0])
+		}
+		write(t, filepath.Join(dir, "new", name), old[:at[1]]+"\n"+row[1]+old[at[1]:])
+		overlay[filepath.Join(root, name)] = filepath.Join(dir, "new", name)
+	}
+	list, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "overlay.json"), string(list))
+
+	program := filepath.Join(dir, "gpuop")
+	build := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./gpuop")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	fresh := printed.ReplaceAllStringFunc(section, func(block string) string {
+		line := printed.FindStringSubmatch(block)[1]
+		call := exec.Command(program, strings.Fields(line)...)
+		call.Dir = dir
+		out, _ := call.CombinedOutput() // with findings the exit code is 1
+		return "```console\n$ gpuop " + line + "\n" + string(out) + "```"
+	})
+	if *update {
+		write(t, page, before+"\n## gpuop: three worked examples\n"+fresh+"\n## "+after)
+	} else if diff := cmp.Diff(section, fresh); diff != "" {
+		t.Errorf("docs/contributing.md (-documented +printed):\n%s", diff)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func contentOf(t *testing.T, root, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
