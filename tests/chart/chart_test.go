@@ -218,7 +218,7 @@ func TestGPUOperatorsLint(t *testing.T) {
 			}
 			for _, f := range result.Report.Rows {
 				if f.State > report.Note {
-					out = append(out, f.ID)
+					out = append(out, string(f.ID))
 				}
 			}
 		}
