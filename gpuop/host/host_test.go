@@ -164,7 +164,7 @@ func judge(t *testing.T, files map[string]string) report.Report {
 func notOK(tree report.Report) (rows []string, broken string) {
 	for _, v := range tree.Rows[1:] {
 		if v.State != report.OK {
-			rows = append(rows, v.State.String()+" "+v.ID+" "+v.Subject)
+			rows = append(rows, v.State.String()+" "+string(v.ID)+" "+v.Subject)
 		}
 	}
 	return rows, tree.Rows[0].Subject
