@@ -29,6 +29,7 @@ var recorded = map[string][]string{
 	"Power":                     {"sum(cluster:gpu_power:watts)"},
 	"Capacity, allocated, used": {"sum(cluster:gpus:count)", "sum(cluster:gpus_allocated:sum)", "sum(cluster:gpus_used:sum)"},
 	"Power by model":            {"sum by (modelName) (model:gpu_power:watts)"},
+	"Clocks limited, by reason": {"sum by (clock_event) (cluster:gpus_clock_limited:sum)"},
 	"By model": {"sum by (modelName) (model:gpus:count)", "sum by (modelName) (model:gpus_allocated:sum)", "sum by (modelName) (model:gpus_used:sum)",
 		"sum by (modelName) (model:gpus_wasted:sum)", "sum by (modelName) (model:gpu_power:watts)"},
 	"By namespace": {"sum by (namespace) (namespace:gpus_allocated:sum)", "sum by (namespace) (namespace:gpus_used:sum)",
