@@ -3,7 +3,6 @@ package chart
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -80,14 +79,6 @@ func (c Condition) Holds(value string, absent bool) bool {
 // them.
 func (t *Table) Operands(v Version) []Operand { return slices.Clone(t.operands[v]) }
 
-// WithOperands returns a table that knows the operands of release v too, in place of those it knew.
-func (t *Table) WithOperands(v Version, list []Operand) *Table {
-	out := *t
-	out.operands = maps.Clone(t.operands)
-	out.operands[v] = list
-	return &out
-}
-
 func (t *Table) addOperands(columns []string, in []int) error {
 	o := Operand{DaemonSet: columns[0]}
 	if err := json.Unmarshal([]byte(columns[2]), &o); err != nil {
@@ -100,35 +91,4 @@ func (t *Table) addOperands(columns []string, in []int) error {
 		t.operands[t.versions[i]] = append(t.operands[t.versions[i]], o)
 	}
 	return nil
-}
-
-// writeOperands writes the operands in the order of the newest release, and those of older releases alone behind the
-// operand that they follow there.
-func (t *Table) writeOperands(w *strings.Builder) {
-	var order []string
-	lines := map[string][]string{} // by DaemonSet, the newest first
-	in := map[string]map[int]bool{}
-	for i, v := range slices.Backward(t.versions) {
-		after := 0
-		for _, o := range t.operands[v] {
-			if at := slices.Index(order, o.DaemonSet); at >= 0 {
-				after = at + 1
-			} else {
-				order = slices.Insert(order, after, o.DaemonSet)
-				after++
-			}
-			text, _ := json.Marshal(o)
-			line := o.DaemonSet + "\t%s\t" + string(text) + "\n"
-			if in[line] == nil {
-				in[line] = map[int]bool{}
-				lines[o.DaemonSet] = append(lines[o.DaemonSet], line)
-			}
-			in[line][i] = true
-		}
-	}
-	for _, name := range order {
-		for _, line := range lines[name] {
-			fmt.Fprintf(w, line, t.spanText(func(i int) bool { return in[line][i] }))
-		}
-	}
 }

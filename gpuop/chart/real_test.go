@@ -2,13 +2,9 @@ package chart_test
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
@@ -81,54 +77,5 @@ func TestTableIsWhatTheChartsSay(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// The generator makes the files that stand in the repository, and a release that is left out comes
-// back.
-func TestTablesAreGenerated(t *testing.T) {
-	dir := charts.Whole(t)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var releases []*chart.Release
-	for _, e := range entries {
-		r, err := release.Open(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		releases = append(releases, r)
-	}
-	made := chart.NewTable(releases)
-	for name, text := range made.Text() {
-		if name == "operands.txt" {
-			continue // of the operator's source
-		}
-		have, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(strings.Split(string(have), "\n"), strings.Split(string(text), "\n")); diff != "" {
-			t.Errorf("%s differs from what the charts make (-repository +charts):\n%s", name, diff)
-		}
-	}
-	last := releases[0]
-	for _, r := range releases {
-		if last.Version.Before(r.Version) {
-			last = r
-		}
-	}
-	without := chart.NewTable(nil)
-	for _, r := range releases {
-		if r != last {
-			without = without.With(r)
-		}
-	}
-	if without.Latest() == last.Version {
-		t.Fatal("the release was not left out")
-	}
-	if diff := cmp.Diff(made.Text()["values.txt"], without.With(last).Text()["values.txt"]); diff != "" {
-		t.Errorf("adding a release later makes another table:\n%s", diff)
 	}
 }

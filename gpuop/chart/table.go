@@ -58,6 +58,9 @@ const (
 
 var useNames = [...]string{"", "tested", "printed", "copied"}
 
+// String is the use as reads.txt has it; "" for Unread.
+func (u Use) String() string { return useNames[u] }
+
 // A cell is what one release says of one key.
 type cell struct {
 	listed bool // values.yaml of the chart or of a subchart has it
@@ -115,9 +118,9 @@ func (k *Key) Until() Version {
 	return Version{}
 }
 
-// Template reports whether the templates alone know the key, in every release.
-func (k *Key) Template() bool {
-	return !slices.ContainsFunc(k.at, func(c cell) bool { return c.listed })
+// Group reports whether the key is a group that templates read, with keys of its own below it.
+func (k *Key) Group() bool {
+	return len(k.table.groups[k.Path.String()]) > 0 && !slices.ContainsFunc(k.at, func(c cell) bool { return c.listed })
 }
 
 // Shape returns what the key holds at version v.
@@ -178,7 +181,7 @@ func equal(a, b any) bool {
 	return string(x) == string(y)
 }
 
-// A Table is what is known of the chart. It never changes; With makes another.
+// A Table is what is known of the chart. It never changes; With makes another. An empty one knows no release.
 type Table struct {
 	versions []Version
 	meta     []meta
@@ -441,14 +444,27 @@ func (t *Table) AppVersion(v Version) string {
 	return ""
 }
 
+// Kubernetes returns the versions of Kubernetes that release v accepts, as its chart has them.
+func (t *Table) Kubernetes(v Version) string {
+	if i := t.index(v); i >= 0 {
+		return t.meta[i].kubernetes
+	}
+	return ""
+}
+
+// Parts returns the subcharts of release v.
+func (t *Table) Parts(v Version) []Part {
+	if i := t.index(v); i >= 0 {
+		return slices.Clone(t.meta[i].parts)
+	}
+	return nil
+}
+
 // Part returns the subchart of release v with the name.
 func (t *Table) Part(v Version, name string) (Part, bool) {
-	if i := t.index(v); i >= 0 {
-		for _, p := range t.meta[i].parts {
-			if p.Name == name {
-				return p, true
-			}
-		}
+	parts := t.Parts(v)
+	if i := slices.IndexFunc(parts, func(p Part) bool { return p.Name == name }); i >= 0 {
+		return parts[i], true
 	}
 	return Part{}, false
 }
@@ -470,10 +486,8 @@ func (t *Table) keysAt(v Version) []*Key {
 	return nil
 }
 
-// AllKeys returns every key that the chart has or had, by path.
-func (t *Table) AllKeys() []*Key {
-	return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return k.Template() && len(t.groups[k.Path.String()]) > 0 })
-}
+// AllKeys returns every key that the chart has or had, and every group that its templates read, by path.
+func (t *Table) AllKeys() []*Key { return slices.Clone(t.order) }
 
 // Default returns the default at v of the key at the path, and whether it is known.
 func (t *Table) Default(v Version, path string) (value any, known bool) {

@@ -52,7 +52,7 @@ func Lookup(table *chart.Table, word string) ([]Entry, error) {
 func keys(table *chart.Table, path chart.Path) []Entry {
 	var out []Entry
 	for _, k := range table.AllKeys() {
-		if len(path) == 0 || len(k.Path) < len(path) || !slices.Equal(k.Path[:len(path)], path) {
+		if k.Group() || len(path) == 0 || len(k.Path) < len(path) || !slices.Equal(k.Path[:len(path)], path) {
 			continue
 		}
 		about, _ := table.About(k.Path)

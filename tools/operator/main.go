@@ -50,18 +50,23 @@ func run(charts, clone, out string, only bool) error {
 	slices.SortFunc(list, func(a, b *chart.Release) int { return a.Version.Compare(b.Version) })
 	table := chart.Load()
 	if only {
-		table = chart.NewTable(nil)
+		table = &chart.Table{}
 	}
 	for _, r := range list {
 		table = table.With(r)
 	}
-	if clone != "" {
+	operands := map[chart.Version][]chart.Operand{}
+	for _, v := range table.Versions() {
+		operands[v] = table.Operands(v)
+		if clone == "" {
+			continue
+		}
 		var err error
-		if table, err = withOperands(table, clone); err != nil {
+		if operands[v], err = operandsOf(clone, v); err != nil {
 			return fmt.Errorf("-source, or GPU_OPERATOR_SOURCE: %w", err)
 		}
 	}
-	for name, text := range table.Text() {
+	for name, text := range files(table, operands) {
 		if err := os.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
 			return err
 		}
@@ -70,18 +75,15 @@ func run(charts, clone, out string, only bool) error {
 	return nil
 }
 
-// withOperands reads the operands of every release of the table from the operator's source.
-func withOperands(table *chart.Table, clone string) (*chart.Table, error) {
-	for _, v := range table.Versions() {
-		s, err := readTag(clone, v.String())
-		if err != nil {
-			return nil, err
-		}
-		list, err := s.operands()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", v, err)
-		}
-		table = table.WithOperands(v, list)
+// operandsOf reads the operands of a release from the operator's source.
+func operandsOf(clone string, v chart.Version) ([]chart.Operand, error) {
+	s, err := readTag(clone, v.String())
+	if err != nil {
+		return nil, err
 	}
-	return table, nil
+	list, err := s.operands()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", v, err)
+	}
+	return list, nil
 }

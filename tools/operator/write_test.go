@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
+)
+
+// same compares the files that the table makes with those in the repository.
+func same(t *testing.T, table *chart.Table, but ...string) {
+	t.Helper()
+	for name, text := range files(table, operandsIn(table)) {
+		if len(but) > 0 && name == but[0] {
+			continue
+		}
+		have, err := os.ReadFile(filepath.Join("..", "..", "gpuop", "chart", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.Split(string(have), "\n"), strings.Split(string(text), "\n")); diff != "" {
+			t.Errorf("%s (-repository +made):\n%s", name, diff)
+		}
+	}
+}
+
+func operandsIn(table *chart.Table) map[chart.Version][]chart.Operand {
+	out := map[chart.Version][]chart.Operand{}
+	for _, v := range table.Versions() {
+		out[v] = table.Operands(v)
+	}
+	return out
+}
+
+func TestTablesAreWrittenAsTheyWereRead(t *testing.T) { same(t, chart.Load()) }
+
+// The charts make the files in the repository, and a release that comes later than it should makes the same.
+func TestTablesAreGenerated(t *testing.T) {
+	dir := charts.Whole(t)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, newest := &chart.Table{}, chart.Load().Latest()
+	var last *chart.Release
+	for _, e := range entries {
+		r, err := release.Open(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Version == newest {
+			last = r
+			continue
+		}
+		table = table.With(r)
+	}
+	if last == nil {
+		t.Fatalf("%s lacks %s", dir, newest)
+	}
+	same(t, table.With(last), "operands.txt") // of the operator's source
+}
