@@ -501,7 +501,7 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	words := make([]Word, len(values))
 	for i, value := range values {
 		words[i] = out
-		words[i].Value = r.unmask(value)
+		words[i].Value, words[i].Dynamic = r.unmask(value), strings.Contains(value, Filled)
 		if len(values) > 1 {
 			words[i].Raw, words[i].Start = Quote(words[i].Value), -1
 		}

@@ -309,8 +309,9 @@ func (r *run) operatorChart(s *input.Script, h *helmCommand) {
 		h.missing = append(h.missing, "--namespace "+model.OperatorNamespace+" --create-namespace")
 	}
 	r.reusedValues(h)
-	in := newInstallation(r.table, r.commandVersion(h), nil)
-	in.flags, in.opaque, in.lifted = true, len(h.opaque) > 0, h.lifted
+	v, assumed := r.commandVersion(h)
+	in := newInstallation(r.table, v, nil)
+	in.flags, in.opaque, in.lifted, in.assumed = true, len(h.opaque) > 0, h.lifted, assumed
 	if h.local != nil && h.local.below != "" {
 		if data, file, err := r.beside(r.name, path.Join(h.positional[min(1, len(h.positional)-1)].Value, "values.yaml")); err == nil {
 			r.valuesText(in, file, "", data, 0)
@@ -354,14 +355,15 @@ func (r *run) reusedValues(h *helmCommand) {
 	f.name = "--reset-then-reuse-values"
 }
 
-// commandVersion is the release that the command installs, or that the user wants it judged for.
-func (r *run) commandVersion(h *helmCommand) chart.Version {
+// commandVersion is the release that the command installs, or that the user wants it judged for. It is assumed where the
+// command takes it from elsewhere.
+func (r *run) commandVersion(h *helmCommand) (v chart.Version, assumed bool) {
 	f := h.flag("--version")
 	if f == nil {
 		f = &flagUse{value: h.Words[0]}
 		if h.local != nil && r.version == (chart.Version{}) {
-			v, _ := r.ofChart(h.local)
-			return v
+			v, _ = r.ofChart(h.local)
+			return v, false
 		}
 		if r.version != (chart.Version{}) && h.local == nil {
 			h.missing = append(h.missing, "--version "+r.version.String())
@@ -379,7 +381,7 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 			h.lifted = requested != "" && !f.value.Dynamic
 			f.rewritten = r.version.String()
 		}
-		return r.version
+		return r.version, false
 	}
 	v, err := r.resolve(f.value, f.value.Dynamic, "--version "+requested)
 	if err != nil {
@@ -388,7 +390,7 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 	} else if f.name != "" {
 		r.oldVersion(f.value, v)
 	}
-	return v
+	return v, f.value.Dynamic
 }
 
 var packagedVersion = regexp.MustCompile(`-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)

@@ -44,7 +44,9 @@ func (r *run) carried(d *doc, use input.ChartUse) {
 	for _, key := range use.Misplaced {
 		d.reader.Add("unknown-key", report.Failed, key, key.Value, "there is no such field here: nothing reads the values below it", "write "+use.Place)
 	}
-	in := newInstallation(r.table, r.carriedVersion(d, use), nil)
+	v, assumed := r.carriedVersion(d, use)
+	in := newInstallation(r.table, v, nil)
+	in.assumed = assumed
 	for _, v := range use.Values {
 		v = fields.Resolve(v)
 		switch {
@@ -126,26 +128,27 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 	}
 }
 
-// carriedVersion is the release that the file installs, or that the user wants judged.
-func (r *run) carriedVersion(d *doc, use input.ChartUse) chart.Version {
+// carriedVersion is the release that the file installs, or that the user wants judged. It is assumed where another
+// program or file has it.
+func (r *run) carriedVersion(d *doc, use input.ChartUse) (v chart.Version, assumed bool) {
 	if use.Reference != nil && use.Version == nil && r.version == (chart.Version{}) {
 		use.Version = r.ociVersion(use.Reference)
 	}
 	if r.version != (chart.Version{}) || use.Version == nil || use.Version.Kind != yaml.ScalarNode {
-		return r.orLatest()
+		return r.orLatest(), false
 	}
 	r.name = d.file
 	at := input.Word{Value: use.Version.Value, Line: use.Version.Line + d.line, Col: use.Version.Column}
-	unknown := model.UnknownNode(use.Version)
+	assumed = model.UnknownNode(use.Version)
 	subject := at.Value
 	if strings.Contains(subject, input.Filled) {
 		subject = use.Where
 	}
-	v, err := r.resolve(at, unknown, subject)
+	v, err := r.resolve(at, assumed, subject)
 	if err != nil {
 		r.at(at, "not-judged", report.Note, subject, "no one release of the chart; judged as "+v.String(), "name a release with gpuop's --version", "")
 	}
-	return v
+	return v, assumed
 }
 
 // ociVersion is the tag of Flux's OCIRepository of this name in the inputs; else it is not known.
