@@ -75,7 +75,7 @@ func (s *Source) xidLine(f *fault, ref deviceRef, xid int64) string {
 
 // sxidLine returns the driver's line about an error of an NVSwitch, or of one of its links.
 func sxidLine(f *fault, ref deviceRef, sxid int64) string {
-	severity, link, bus := "Fatal", "", strings.ToLower(busID(0xc1, ref.id)[len("0000"):])
+	severity, link, bus := "Fatal", ",", strings.ToLower(busID(0xc1, ref.id)[len("0000"):])
 	if f.Result == "warn" {
 		severity = "Non-fatal"
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
@@ -75,6 +76,35 @@ faults:
 			t.Errorf("XIDs (-want +got):\n%s\nlog: %s", diff, &log)
 		}
 	})
+}
+
+// Errors of a switch itself and of its links are read as those of real switches.
+func TestKernelLogOfSwitches(t *testing.T) {
+	src, err := sim.New(sim.Options{Node: "everything", Scenario: simulated.Scenario(t, `
+faults:
+  - {fault: sxid, devices: ["nvswitch 0"], xids: [11004], result: warn}
+  - {fault: sxid, devices: ["nvswitch 1/3"], xids: [20034]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := src.KernelLog()
+	defer l.Close()
+	var got []gpu.SXID
+	for range 3 { // the first is the driver's own
+		b := make([]byte, 1000)
+		n, err := l.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if record, _ := kernellog.ParseRecord(b[:n]); strings.Contains(record.Text, "SXid") {
+			sxid, _ := kernellog.ParseSXID(record.Text)
+			got = append(got, sxid)
+		}
+	}
+	want := []gpu.SXID{{Code: 11004, Severity: "nonfatal"}, {Switch: 1, Code: 20034, Severity: "fatal", Link: "3"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("SXIDs (-want +got):\n%s", diff)
+	}
 }
 
 // The log keeps the manners of /dev/kmsg.
