@@ -68,8 +68,6 @@ func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
 		c.Plan = accounting.Extend(plan)
 		c.Derivers = append(c.Derivers, d.accountant.Deriver(from.PodOf))
 	}
-	if !d.facts.Strict {
-		c.Derivers = append(c.Derivers, &d.judge)
-	}
+	c.Derivers = append(c.Derivers, &d.judge)
 	return c
 }

@@ -135,7 +135,10 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 			metrics++
 		}
 		verdict, unit, of := here[r.Name].verdict(), "", ""
-		if verdict == "" {
+		switch {
+		case r.Family != nil && r.Family.NotStrict && cfg.Metrics.Compatibility == config.CompatibilityStrict:
+			verdict = "left out: --compatibility=strict"
+		case verdict == "":
 			verdict = catalogVerdict(r)
 		}
 		if r.Family == nil {

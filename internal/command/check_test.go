@@ -198,3 +198,19 @@ func TestCheckIsUnable(t *testing.T) {
 		t.Errorf("a source with an error of no kind: code %d", code)
 	}
 }
+
+// What a strict page goes without is not called collected, with a source and without one.
+func TestCheckUnderStrict(t *testing.T) {
+	for _, args := range [][]string{nil, {"--source=sim"}} {
+		w := &world{Files: map[string]string{"my.csv": `DCGM_EXP_NODE_HEALTH_STATUS, gauge, Health.
+DCGM_EXP_NVLINK_EFFECTIVE_BER, gauge, By link.
+dcgm_exporter_gpu_verdict, gauge, Verdict.
+`}}
+		if code := runCheck(t, w, simulate, append(args, "--compatibility=strict", "my.csv")...); code != command.OK {
+			t.Errorf("code %d: %s", code, &w.Err)
+		}
+		if out := w.Out.String(); strings.Count(out, "left out: --compatibility=strict") != 3 {
+			t.Errorf("%v: output\n%s", args, out)
+		}
+	}
+}

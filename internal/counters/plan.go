@@ -14,7 +14,7 @@ type PlanOptions struct {
 	// IntervalOf returns the interval of a family in a watch group, 0 for others; nil for no groups.
 	IntervalOf              func(name string) time.Duration
 	Devices, Switches, CPUs gpu.Selector
-	AsRead                  bool // gpu.Plan.AsRead
+	AsRead                  bool // gpu.Plan.AsRead, and without the families that are catalog.Family.NotStrict
 }
 
 // NewPlan returns the plan of requests: every field once, in the order of its first request and with the shortest interval
@@ -29,10 +29,11 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 		at:      make(map[fieldKey]int, len(requests)),
 	}
 	for _, r := range requests {
+		if r.Family != nil && r.Family.NotStrict && o.AsRead {
+			continue
+		}
 		if r.Family != nil && r.Family.Link != 0 {
-			if !o.AsRead { // dcgm-exporter has no family by link
-				b.plan.Counters = append(b.plan.Counters, gpu.Counter{Name: r.Name, Type: r.Type, Help: r.Help, Scale: 1, Field: b.linkField(r)})
-			}
+			b.plan.Counters = append(b.plan.Counters, gpu.Counter{Name: r.Name, Type: r.Type, Help: r.Help, Scale: 1, Field: b.linkField(r)})
 			continue
 		}
 		if r.Family != nil {

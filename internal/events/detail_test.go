@@ -114,22 +114,3 @@ func TestDetails(t *testing.T) {
 		r.Stop()
 	})
 }
-
-// --compatibility=strict has none of it.
-func TestStrictHasNoDetails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := readLog()
-		r := start(t, newEngine().Open, func(o *loop.Options) {
-			families(xidTotalFamily, seenFamily, detailFamily, sxidFamily, sxidSeen)(o)
-			o.KernelLog, o.Strict = log, true
-		})
-		log.report(gpu.XID{PCIBusID: "00000000:1B:00.0", Code: 154, Time: time.Now().UnixNano(), Detail: gpu.XIDDetail{Action: "none"}})
-		log.reportSXIDs(gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal"})
-		r.Wait(interval)
-		r.Has(xidTotalFamily + "{0}[{xid 154}] 1")
-		for _, family := range []string{seenFamily, detailFamily, sxidFamily, sxidSeen} {
-			r.HasNot(family)
-		}
-		r.Stop()
-	})
-}

@@ -18,8 +18,7 @@ type Options struct {
 	XIDWindow, ClockEventsWindow time.Duration
 	// KernelLog is the witness of XIDs while it is read; nil for none.
 	KernelLog KernelLog
-	// Strict leaves out the gauge of a GPU before its first XID where the engine has no sample of it, as dcgm-exporter does, and
-	// the families of the kernel's log alone.
+	// Strict leaves out the gauge of a GPU before its first XID where the engine has no sample of it, as dcgm-exporter does.
 	Strict bool
 	// OwnersApart leaves the owners of XIDs to XIDOwners, a family of its own.
 	OwnersApart bool

@@ -17,8 +17,6 @@ var (
 		catalog.XIDErrorsTotal, catalog.XIDLastSeen, catalog.GPUXIDLastSeen, catalog.XIDDetailsTotal, catalog.SXIDErrorsTotal,
 		catalog.SXIDLastSeen, catalog.ClockEventsTotal, catalog.ClockEventSeconds,
 	}
-	// health are the totals that --compatibility=strict leaves out.
-	health = []string{catalog.GPUXIDLastSeen, catalog.XIDDetailsTotal, catalog.SXIDErrorsTotal, catalog.SXIDLastSeen}
 )
 
 // XIDOwners returns the family of the owners of XIDs, without its series. It has the series that XIDLastSeen has where
@@ -45,9 +43,6 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	}
 	for i := range c.Plan.Derived {
 		d := &c.Plan.Derived[i]
-		if l.strict && slices.Contains(health, d.Name) {
-			continue
-		}
 		if d.Field >= 0 && slices.Contains(totals, d.Name) {
 			list = append(list, l.family(d, c.Topology, gpu.KindsOf(gpu.KindGPU), false))
 		}

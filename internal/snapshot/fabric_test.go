@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// Why a GPU has no condition, and that a strict page has none.
+// Why a GPU has no condition.
 func TestFabricIsAbsent(t *testing.T) {
 	requests, _, err := counters.Parse(strings.NewReader("DCGM_EXP_FABRIC_STATE, gauge,\nDCGM_EXP_FABRIC_INFO, gauge,"), "f")
 	if err != nil {
@@ -26,19 +26,17 @@ func TestFabricIsAbsent(t *testing.T) {
 	}
 	const both = "DCGM_EXP_FABRIC_STATE %s, DCGM_EXP_FABRIC_INFO not_supported"
 	for name, tt := range map[string]struct {
-		model  string
-		strict bool
-		gpus   int
-		state  int64
-		fault  error
-		want   string
+		model string
+		gpus  int
+		state int64
+		fault error
+		want  string
 	}{
 		"a board of no fabric":              {gpus: 2, want: fmt.Sprintf(both, "not_supported")},
 		"an NVML without the function":      {gpus: 2, state: 6, want: fmt.Sprintf(both, "version")},
 		"an NVML of the future":             {gpus: 2, state: 5, want: fmt.Sprintf(both, "not_supported")},
 		"no permission":                     {gpus: 2, fault: gpu.ErrPermission, want: fmt.Sprintf(both, "permission")},
 		"a registration under way":          {gpus: 2, state: 2, want: "not_completed 1, DCGM_EXP_FABRIC_INFO not_supported"},
-		"a strict page":                     {gpus: 2, state: 2, strict: true},
 		"the only GPU of a virtual machine": {model: "NVIDIA GB200", gpus: 1, want: fmt.Sprintf(both, "not_supported")},
 		"GPUs of a rack without a fabric":   {model: "NVIDIA GB200", gpus: 2, want: "not_completed 1, DCGM_EXP_FABRIC_INFO not_supported"},
 	} {
@@ -55,7 +53,7 @@ func TestFabricIsAbsent(t *testing.T) {
 					batch.Add(i, 0, gpu.Int(tt.state), now)
 				}
 			}
-			b := snapshot.NewBuilder(gpu.NewTopology(devices), plan, []snapshot.Deriver{&snapshot.Facts{Strict: tt.strict}})
+			b := snapshot.NewBuilder(gpu.NewTopology(devices), plan, []snapshot.Deriver{new(snapshot.Facts)})
 			s := b.Build(snapshot.Reading{Batch: batch, Begin: now, Now: now})
 			var got []string
 			for _, f := range s.Families {

@@ -13,8 +13,8 @@ import (
 // Facts derives the families of places and connections, which stay for a session, and of health, peer states and the fabric,
 // which each Read reports. Its zero value is ready.
 type Facts struct {
-	// Strict shows health as DCGM and dcgm-exporter do, of GPUs alone, nothing corrected and ALL as DCGM's own watch, and
-	// nothing of the fabric, which the latter does not have. Without it ALL is the worst of a GPU's watches.
+	// Strict shows health as DCGM and dcgm-exporter do, nothing corrected and ALL as DCGM's own watch. Without it ALL is the
+	// worst of a GPU's watches.
 	Strict bool
 	// Booted is when this machine started; zero where that is not known.
 	Booted time.Time
@@ -68,9 +68,6 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 		case catalog.GPUAffinityInfo:
 			x.series = affinitySeries(t)
 		case catalog.GPUHealthStatus, catalog.NVSwitchHealth, catalog.NodeHealth:
-			if l.Strict && name != catalog.GPUHealthStatus {
-				continue
-			}
 			kinds := catalog.FamilyNamed(name).Health
 			x.field, x.rows = gpu.FieldHealthChecks, t.RowsOf(kinds)
 			x.from = func(c *Cycle) { x.series = l.health(c, kinds) }
@@ -78,9 +75,6 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 			x.field, x.pairs = gpu.FieldPeerStates, true
 			x.from = func(c *Cycle) { x.series = l.peerStates(c.Batch) }
 		case catalog.FabricState, catalog.FabricInfo:
-			if l.Strict {
-				continue
-			}
 			x.from = func(c *Cycle) { l.fabricStates(x, c) }
 			if name == catalog.FabricInfo {
 				x.from = func(c *Cycle) { l.fabricInfo(x, c) }

@@ -61,9 +61,7 @@ func (l *Loop) with(c collector.Change) collector.Change {
 		c.Plan = accounting.Extend(c.Plan)
 		c.Derivers = append(c.Derivers, l.accountant.Deriver(l.podOf))
 	}
-	if !l.facts.Strict {
-		c.Derivers = append(c.Derivers, &l.judge)
-	}
+	c.Derivers = append(c.Derivers, &l.judge)
 	return c
 }
 
