@@ -190,8 +190,8 @@ const fabric = `
 ### The fabric
 
 Both families are experimental and not served under ` + "`--compatibility=strict`" + `. They come from DCGM's fields or from NVML's
-` + "`nvmlGpuFabricInfo` (v3, else v2)" + `, alike. ` + "`DCGM_EXP_FABRIC_STATE`" + ` is 1 while a condition holds and 0 while it does not; what nobody
-knows has no series.
+` + "`nvmlGpuFabricInfo` (v3, else v2)" + `, alike. ` + "`DCGM_EXP_FABRIC_STATE`" + ` is 1 while a condition holds and 0 while it does not; without
+an answer of the driver it has no series.
 
 | condition | holds where | no series |
 |---|---|---|
