@@ -56,59 +56,11 @@ type Plan struct {
 	about string
 }
 
-// A feature adds to a plan.
-type feature struct {
-	name, about string
-	// driver says that the operator's own driver is needed.
-	driver bool
-	// argument says what may stand after =; empty for none.
-	argument string
-	add      func(g *generator, argument string) error
-}
-
-var features = []feature{
-	{name: "preinstalled-driver", about: "the nodes have the driver", add: func(g *generator, _ string) error {
-		g.set("driver.enabled", false, "The nodes have the driver.")
-		return nil
-	}},
-	{name: "preinstalled-toolkit", about: "the nodes have the NVIDIA Container Toolkit", add: func(g *generator, _ string) error {
-		g.set("toolkit.enabled", false, "The nodes have the NVIDIA Container Toolkit.")
-		return nil
-	}},
-	{name: "mig-single", about: "MIG, all devices of a node alike, as nvidia.com/gpu", add: func(g *generator, _ string) error { return g.mig("single") }},
-	{name: "mig-mixed", about: "MIG, as nvidia.com/mig-<profile>", add: func(g *generator, _ string) error { return g.mig("mixed") }},
-	{name: "time-slicing", about: "several pods on a GPU in turn", argument: "replicas", add: func(g *generator, n string) error { return g.share("time-slicing", "timeSlicing", n) }},
-	{name: "mps", about: "several pods on a GPU at once, by MPS", argument: "replicas", add: func(g *generator, n string) error { return g.share("mps", "mps", n) }},
-	{name: "gds", about: "GPUDirect Storage", driver: true, add: func(g *generator, _ string) error {
-		g.set("gds.enabled", true, "GPUDirect Storage: nvidia-fs beside the driver.")
-		if _, known := g.key("driver.kernelModuleType"); known {
-			g.set("driver.kernelModuleType", "open", "GDS from 2.17.5 on needs the open kernel modules.")
-		} else if _, known := g.key("driver.useOpenKernelModules"); known {
-			g.set("driver.useOpenKernelModules", true, "GDS from 2.17.5 on needs the open kernel modules.")
-		}
-		return nil
-	}},
-	{name: "rdma", about: "GPUDirect RDMA; =host-mofed when the network driver is installed on the nodes", argument: "host-mofed", driver: true, add: func(g *generator, argument string) error {
-		g.set("driver.rdma.enabled", true, "GPUDirect RDMA: loads nvidia-peermem.")
-		switch argument {
-		case "":
-			// its chart is released on its own, so that no release of the GPU Operator names its
-			// version
-			g.after("The network driver comes from NVIDIA's Network Operator. Set NETWORK_OPERATOR_VERSION to a release that the search lists.",
-				"helm search repo nvidia/network-operator --versions\n"+
-					"helm install network-operator nvidia/network-operator -n nvidia-network-operator --create-namespace --version \"$NETWORK_OPERATOR_VERSION\" --set nfd.enabled=false")
-		case "host-mofed":
-			g.set("driver.rdma.useHostMofed", true, "The network driver is installed on the nodes.")
-		default:
-			return fmt.Errorf("%w: rdma=%s, want rdma or rdma=host-mofed", ErrUnknown, argument)
-		}
-		return nil
-	}},
-	{name: "gdrcopy", about: "GDRCopy", driver: true, add: func(g *generator, _ string) error {
-		g.set("gdrcopy.enabled", true, "GDRCopy: gdrdrv beside the driver.")
-		return nil
-	}},
-	{name: "vgpu", about: "vGPU guests, with a license", driver: true, add: func(g *generator, _ string) error {
+// special are the parts of features that depend on more than the release.
+var special = map[string]func(g *generator, argument string) error{
+	"time-slicing": func(g *generator, n string) error { return g.share("time-slicing", "timeSlicing", n) },
+	"mps":          func(g *generator, n string) error { return g.share("mps", "mps", n) },
+	"vgpu": func(g *generator, _ string) error {
 		if g.request.Registry == "" {
 			return fmt.Errorf("%w: vgpu needs --registry: the vGPU driver image is not public, you build and push it", ErrMissing)
 		}
@@ -117,23 +69,9 @@ var features = []feature{
 		g.plan.Notes = append(g.plan.Notes, report.Row{ID: "vgpu", State: report.Failed, Subject: "driver.version", Source: "NVIDIA vGPU documentation",
 			Reason: "the chart's default driver is no vGPU driver: the image that you build has the version of the vGPU guest driver",
 			Fix:    "set driver.version to the version that you built"})
-		g.set("driver.licensingConfig.nlsEnabled", true, "Licenses from NVIDIA's license system.")
-		if _, known := g.key("driver.licensingConfig.secretName"); known {
-			g.set("driver.licensingConfig.secretName", "licensing-config", "A Secret with gridd.conf and client_configuration_token.tok.")
-			g.before("The license.", "kubectl create secret generic licensing-config -n "+g.plan.Namespace+" --from-file=gridd.conf --from-file=client_configuration_token.tok")
-		} else {
-			g.set("driver.licensingConfig.configMapName", "licensing-config", "A ConfigMap with gridd.conf and client_configuration_token.tok.")
-			g.before("The license.", "kubectl create configmap licensing-config -n "+g.plan.Namespace+" --from-file=gridd.conf --from-file=client_configuration_token.tok")
-		}
 		return nil
-	}},
-	{name: "sandbox", about: "virtual machines with GPUs (KubeVirt) beside containers", add: func(g *generator, _ string) error {
-		g.set("sandboxWorkloads.enabled", true, "Nodes may run virtual machines with GPUs.")
-		g.set("sandboxWorkloads.defaultWorkload", "container", "What nodes run that have no label of their own.")
-		g.after("Give the nodes for virtual machines their workload: vm-passthrough or vm-vgpu.", "kubectl label node NODE nvidia.com/gpu.workload.config=vm-passthrough --overwrite")
-		return nil
-	}},
-	{name: "exporter", about: "this project's exporter in place of NVIDIA's", add: func(g *generator, _ string) error {
+	},
+	"exporter": func(g *generator, _ string) error {
 		m := reference.FindStringSubmatch(g.request.Exporter)
 		if m == nil {
 			return fmt.Errorf("%w %q, want registry/path/name:tag", ErrImage, g.request.Exporter)
@@ -143,7 +81,7 @@ var features = []feature{
 		g.set("dcgmExporter.image", m[2], "")
 		g.set("dcgmExporter.version", m[3]+m[4], "")
 		return nil
-	}},
+	},
 }
 
 // ExporterImage is this project's image of the exporter, without a tag.
@@ -155,8 +93,8 @@ var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)*)
 // Platforms and Features return the names that a Request may have, each with what it means.
 func Platforms() [][2]string {
 	var out [][2]string
-	for _, p := range platforms {
-		out = append(out, [2]string{p.name, p.about})
+	for _, p := range choices().Platforms {
+		out = append(out, [2]string{p.Name, p.About})
 	}
 	return out
 }
@@ -164,12 +102,12 @@ func Platforms() [][2]string {
 // Features returns the names of features, each with what it means; one with an argument ends in =.
 func Features() [][2]string {
 	var out [][2]string
-	for _, f := range features {
-		name := f.name
-		if f.argument != "" {
-			name += "[=" + f.argument + "]"
+	for _, f := range choices().Features {
+		name := f.Name
+		if f.Argument != "" {
+			name += "[=" + f.Argument + "]"
 		}
-		out = append(out, [2]string{name, f.about})
+		out = append(out, [2]string{name, f.About})
 	}
 	return out
 }
@@ -191,11 +129,10 @@ func unknown(what, word string, known []string) error {
 
 // generator builds a plan.
 type generator struct {
-	request  Request
-	table    *chart.Table
-	plan     *Plan
-	platform platform
-	driver   bool // the nodes bring the driver
+	request Request
+	table   *chart.Table
+	plan    *Plan
+	driver  bool // the nodes bring the driver
 }
 
 func (g *generator) key(path string) (*chart.Key, bool) {
@@ -216,38 +153,31 @@ func (g *generator) set(path string, value any, why string) {
 func (g *generator) before(why, command string) {
 	g.plan.Before = append(g.plan.Before, Step{why, command})
 }
-func (g *generator) after(why, command string) {
-	g.plan.After = append(g.plan.After, Step{why, command})
-}
 
 // Generate writes the plan for a request. The error wraps ErrUnknown for a name that does not
 // exist, ErrExcludes for features that cannot go together, ErrVersion for one that the release does
 // not have and ErrMissing for an option that is needed.
 func Generate(r Request) (*Plan, error) {
-	at := slices.IndexFunc(platforms, func(p platform) bool { return p.name == r.Platform })
+	platforms := choices().Platforms
+	at := slices.IndexFunc(platforms, func(p platform) bool { return p.Name == r.Platform })
 	if at < 0 {
 		return nil, unknown("platform", r.Platform, names(Platforms()))
 	}
-	g := &generator{request: r, table: cmp.Or(r.Table, chart.Load()), platform: platforms[at]}
-	g.plan = &Plan{Platform: r.Platform, Version: r.Version, Namespace: cmp.Or(g.platform.namespace, "gpu-operator"), Source: g.platform.source, about: g.platform.about}
-	g.driver = g.platform.driver
-	if g.platform.driver {
-		g.set("driver.enabled", false, "The nodes bring the driver.")
+	p := platforms[at]
+	g := &generator{request: r, table: cmp.Or(r.Table, chart.Load()), driver: slices.Contains(p.Brings, "driver")}
+	g.plan = &Plan{Platform: r.Platform, Version: r.Version, Namespace: cmp.Or(p.Namespace, "gpu-operator"), Source: p.Source, about: p.About}
+	for _, part := range p.Brings {
+		g.set(part+".enabled", false, "The nodes bring the "+map[string]string{"driver": "driver", "toolkit": "NVIDIA Container Toolkit"}[part]+".")
 	}
-	if g.platform.toolkit {
-		g.set("toolkit.enabled", false, "The nodes bring the NVIDIA Container Toolkit.")
-	}
-	for _, v := range g.platform.values {
-		if k, known := g.table.Key(v.Path); !known || !k.In(r.Version) {
+	for _, v := range p.Values {
+		if k, known := g.table.Key(chart.ParsePath(v.Path)); !known || !k.In(r.Version) {
 			return nil, fmt.Errorf("%w: platform %s needs %s, which came with %s; %s does not have it", ErrVersion, r.Platform, v.Path, k.Since(), r.Version)
 		}
-		if v.Path[0] == "toolkit" && r.wants("preinstalled-toolkit") {
-			continue
-		}
-		g.set(v.Path.String(), v.Value, v.Origin)
 	}
-	g.plan.Before = slices.Clone(g.platform.before)
-	g.plan.After = slices.Clone(g.platform.after)
+	if r.wants("preinstalled-toolkit") {
+		p.Values = slices.DeleteFunc(slices.Clone(p.Values), func(v value) bool { return strings.HasPrefix(v.Path, "toolkit.") })
+	}
+	g.add(p.addition)
 	if err := g.features(); err != nil {
 		return nil, err
 	}
@@ -285,29 +215,32 @@ func (g *generator) features() error {
 	if r.wants("mps") && (r.wants("mig-mixed") || r.wants("mig-single")) {
 		return fmt.Errorf("%w: mps and MIG: the device plugin does not share MIG devices by MPS", ErrExcludes)
 	}
+	features := choices().Features
 	for _, word := range r.Features {
 		name, argument, hasArgument := strings.Cut(word, "=")
-		at := slices.IndexFunc(features, func(f feature) bool { return f.name == name })
+		at := slices.IndexFunc(features, func(f feature) bool { return f.Name == name })
 		if at < 0 {
 			return unknown("feature", name, names(Features()))
 		}
 		f := features[at]
-		if hasArgument && f.argument == "" {
+		if hasArgument && f.Argument == "" {
 			return fmt.Errorf("%w: %s takes no value, found %q", ErrUnknown, name, argument)
 		}
-		if f.driver && g.driver {
+		if f.NeedsDriver && g.driver {
 			return fmt.Errorf("%w: %s and a driver on the nodes: the operator loads its module from the driver's pod; load it on the nodes instead", ErrExcludes, name)
 		}
-		if err := f.add(g, argument); err != nil {
-			return err
+		with, known := f.With[argument]
+		if f.With != nil && !known {
+			return fmt.Errorf("%w: %s=%s, want %s or %s=%s", ErrUnknown, name, argument, name, name, f.Argument)
 		}
+		if add := special[name]; add != nil {
+			if err := add(g, argument); err != nil {
+				return err
+			}
+		}
+		g.add(f.addition)
+		g.add(with)
 	}
-	return nil
-}
-
-func (g *generator) mig(strategy string) error {
-	g.set("mig.strategy", strategy, "How MIG devices are advertised.")
-	g.after("Partition a node; see gpuop mig profiles and gpuop mig fit.", "kubectl label node NODE nvidia.com/mig.config=all-1g.10gb --overwrite")
 	return nil
 }
 

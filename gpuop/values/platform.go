@@ -1,17 +1,51 @@
 package values
 
-import "github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+import (
+	_ "embed"
+	"slices"
+	"strings"
+	"sync"
 
-// A platform is where the operator is to run: what it brings, and what must be set for it.
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed choices.yaml
+var choicesText []byte
+
+// A platform is where the operator is to run: what its nodes bring, and what must be set for it.
 type platform struct {
-	name, about string
-	// driver and toolkit say what the nodes bring themselves.
-	driver, toolkit bool
-	namespace       string
-	values          []chart.Setting
-	before, after   []Step
-	source          string
+	Name, About, Namespace, Source string
+	Brings                         []string
+	addition                       `yaml:",inline"`
 }
+
+// A feature adds to a plan.
+type feature struct {
+	Name, About, Argument string
+	NeedsDriver           bool
+	addition              `yaml:",inline"`
+	With                  map[string]addition
+}
+
+// An addition is what a platform or a feature adds to a plan.
+type addition struct {
+	Values        []value
+	Before, After []step
+}
+
+type value struct {
+	Path, Why string
+	Value     any
+	condition `yaml:",inline"`
+}
+
+type step struct {
+	Step      `yaml:",inline"`
+	condition `yaml:",inline"`
+}
+
+// A condition has the key that the release must have, and the key that it must lack; "" for none.
+type condition struct{ Has, Lacks string }
 
 // A Step is a command to run beside helm, or a manifest to apply.
 type Step struct {
@@ -19,45 +53,34 @@ type Step struct {
 	Command string `json:"command"`
 }
 
-const (
-	docsEKS       = "NVIDIA GPU Operator with Amazon EKS"
-	docsAKS       = "NVIDIA GPU Operator with Azure Kubernetes Service"
-	docsGKE       = "NVIDIA GPU Operator with Google GKE"
-	docsOpenShift = "NVIDIA GPU Operator on Red Hat OpenShift"
-	docsInstall   = "Installing the NVIDIA GPU Operator"
-)
+var choices = sync.OnceValue(func() (t struct {
+	Platforms []platform
+	Features  []feature
+}) {
+	_ = yaml.Unmarshal(choicesText, &t) // a test reads every row
+	return t
+})
 
-var socket = chart.Set("toolkit.env", []any{map[string]any{"name": "CONTAINERD_SOCKET", "value": "/run/k3s/containerd/containerd.sock"}},
-	"The distribution's own containerd listens here, not at /run/containerd/containerd.sock.")
+func (g *generator) holds(c condition) bool {
+	_, has := g.key(c.Has)
+	_, lacks := g.key(c.Lacks)
+	return (c.Has == "" || has) && (c.Lacks == "" || !lacks)
+}
 
-// platforms are the places that NVIDIA documents, in the order in which they are listed.
-var platforms = []platform{
-	{name: "generic", about: "nodes without a driver; containerd or CRI-O", source: docsInstall},
-	{name: "eks", about: "EKS with the accelerated AMI, which brings driver and toolkit", driver: true, toolkit: true, source: docsEKS},
-	{name: "eks-ubuntu", about: "EKS with Ubuntu nodes, which bring nothing", source: docsEKS},
-	{name: "aks", about: "AKS with the driver that Azure installs", driver: true, toolkit: true, source: docsAKS, values: []chart.Setting{
-		chart.Set("operator.runtimeClass", "nvidia-container-runtime", "The name of the RuntimeClass that AKS nodes have."),
-	}},
-	{name: "aks-skip-driver", about: "AKS node pools made with --gpu-driver none", source: docsAKS},
-	{name: "gke-cos", about: "GKE Standard with Container-Optimized OS and Google's driver installer", driver: true, source: docsGKE,
-		values: []chart.Setting{
-			chart.Set("hostPaths.driverInstallDir", "/home/kubernetes/bin/nvidia", "Where Google's installer puts the driver."),
-			chart.Set("toolkit.installDir", "/home/kubernetes/bin/nvidia", "The root file system is read-only; this directory is not."),
-			chart.Set("toolkit.env", []any{map[string]any{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}}, "GKE 1.33 and later: read containerd's configuration from its file."),
-		},
-		before: []Step{
-			{"Keep Google's own device plugin off the GPU nodes; set the label on the node pool.", "gcloud container node-pools update POOL --cluster CLUSTER --node-labels=gke-no-default-nvidia-gpu-device-plugin=true"},
-			{"The operands run as system-node-critical, which GKE allows in a namespace by quota alone.", "kubectl create namespace gpu-operator\nkubectl apply -f - <<'EOF'\n" +
-				"apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: gpu-operator-quota\n  namespace: gpu-operator\nspec:\n  hard:\n    pods: 100\n" +
-				"  scopeSelector:\n    matchExpressions:\n      - operator: In\n        scopeName: PriorityClass\n        values: [system-node-critical, system-cluster-critical]\nEOF"},
-		}},
-	{name: "openshift", about: "OpenShift, without the Operator Lifecycle Manager", namespace: "nvidia-gpu-operator", source: docsOpenShift,
-		values: []chart.Setting{
-			chart.Set("platform.openshift", true, "Renders the security context constraints that OpenShift wants."),
-			chart.Set("operator.use_ocp_driver_toolkit", true, "Builds the driver with the image that fits the nodes' kernel."),
-			chart.Set("nfd.enabled", false, "OpenShift has a Node Feature Discovery operator of its own: install that."),
-		}},
-	{name: "rke2", about: "RKE2", values: []chart.Setting{socket}, source: docsInstall},
-	{name: "k3s", about: "K3s", values: []chart.Setting{socket}, source: docsInstall},
-	{name: "air-gapped", about: "nodes that reach a private registry alone (--registry)", source: docsInstall},
+func (g *generator) add(a addition) {
+	for _, v := range a.Values {
+		if g.holds(v.condition) {
+			g.set(v.Path, v.Value, v.Why)
+		}
+	}
+	steps := func(list []step) (out []Step) {
+		for _, s := range list {
+			if g.holds(s.condition) {
+				out = append(out, Step{s.Why, strings.ReplaceAll(s.Command, "{namespace}", g.plan.Namespace)})
+			}
+		}
+		return out
+	}
+	g.plan.Before = slices.Concat(g.plan.Before, steps(a.Before))
+	g.plan.After = slices.Concat(g.plan.After, steps(a.After))
 }

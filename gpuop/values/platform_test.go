@@ -1,0 +1,55 @@
+package values
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+)
+
+// A misspelt word of choices.yaml would be left out of every plan without an error.
+func TestChoicesAreUnderstood(t *testing.T) {
+	strict := yaml.NewDecoder(bytes.NewReader(choicesText))
+	strict.KnownFields(true)
+	read := choices()
+	if err := strict.Decode(&read); err != nil {
+		t.Fatal(err)
+	}
+	key := func(path string) {
+		if _, known := chart.Load().Key(chart.ParsePath(path)); path != "" && !known {
+			t.Errorf("no release has the key %s", path)
+		}
+	}
+	var all []addition
+	for _, p := range read.Platforms {
+		all = append(all, p.addition)
+	}
+	for _, f := range read.Features {
+		all = append(all, f.addition)
+		for argument, a := range f.With {
+			all = append(all, a)
+			if argument != "" && argument != f.Argument {
+				t.Errorf("%s=%s is not listed", f.Name, argument)
+			}
+		}
+	}
+	for _, a := range all {
+		for _, v := range a.Values {
+			key(v.Path)
+			key(v.Has)
+			key(v.Lacks)
+		}
+		for _, s := range slices.Concat(a.Before, a.After) {
+			key(s.Has)
+			key(s.Lacks)
+		}
+	}
+	for name := range special {
+		if !slices.ContainsFunc(read.Features, func(f feature) bool { return f.Name == name }) {
+			t.Errorf("no feature %s is listed", name)
+		}
+	}
+}
