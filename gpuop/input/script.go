@@ -334,21 +334,24 @@ func (r *scriptReader) place(p syntax.Pos) (line, col, offset int) {
 	return line, col, r.offset + int(p.Offset())
 }
 
-// broken reports flags that stand alone since the line before does not continue, and gives them to their command.
+// between is what may stand between a command and the flags that belong to it: line ends and comments.
+var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
+
+// broken reports flags that stand alone since the line before does not continue, and gives them to their command. Behind
+// quotes, parentheses and redirections they stay where they are.
 func (r *scriptReader) broken(c Command) {
 	last := &r.Commands[len(r.Commands)-1]
-	between := ""
-	if last.End <= c.Start && c.Start <= len(r.Text) {
-		between = r.Text[last.End:c.Start]
-	}
-	reason, fix := "the line before does not end with \\, so the shell runs this as a command of its own", "end the line before with \\"
-	if strings.Contains(between, "#") {
-		reason, fix = "the comment ends the command, so the shell runs what follows as a command of its own", "move the comment above the command"
-	}
 	w := c.Words[0]
-	r.Findings = append(r.Findings, report.Row{ID: "broken-continuation", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Value, Reason: reason, Fix: fix, Source: SourceShell})
+	f := report.Row{ID: "broken-continuation", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Value, Source: SourceShell,
+		Reason: "the line before does not end with \\, so the shell runs this as a command of its own", Fix: "end the line before with \\"}
+	defer func() { r.Findings = append(r.Findings, f) }()
+	if last.End > c.Start || c.Start > len(r.Text) || !between.MatchString(r.Text[last.End:c.Start]) {
+		f.Fix = "move it into the command before"
+		return
+	}
 	r.Corrections = append(r.Corrections, Correction{last.End, c.Start, " \\\n  "})
-	if comment := strings.TrimSpace(between); strings.HasPrefix(comment, "#") {
+	if comment := strings.Trim(r.Text[last.End:c.Start], " \t\n\\"); comment != "" {
+		f.Reason, f.Fix = "the comment ends the command, so the shell runs what follows as a command of its own", "move the comment above the command"
 		above := strings.LastIndexByte(r.Text[:last.Start], '\n') + 1
 		r.Corrections = append(r.Corrections, Correction{above, above, comment + "\n"})
 	}

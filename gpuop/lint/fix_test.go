@@ -75,6 +75,20 @@ func TestFixRewritesWhatAShellRuns(t *testing.T) {
 	}
 }
 
+// Flags below a command that ends inside of quotes or parentheses, or that reads a here-document, are reported and stay.
+func TestFixLeavesWhatItCannotContinue(t *testing.T) {
+	for _, between := range []string{"\"\n", ")\n", " <<X\nmig: {}\nX\n", " >log\n"} {
+		command := "helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0" + between + "  --set drivr.enabled=false"
+		if opening, ok := map[byte]string{'"': "bash -c \"", ')': "("}[between[0]]; ok {
+			command = opening + command
+		}
+		got := judge(t, lint.Options{Command: command})
+		if found := brief(got.Report); len(found) != 1 || !strings.HasPrefix(found[0], "error broken-continuation --set @") || got.Corrected != command {
+			t.Errorf("%s: found %v, and made of it\n%s", command, found, got.Corrected)
+		}
+	}
+}
+
 // A pinned version works, so it is kept; brought to a newer release, a default of an older one is
 // left over.
 func TestFixKeepsPins(t *testing.T) {
