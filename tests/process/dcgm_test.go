@@ -134,7 +134,9 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 			}
 		}
 	}
-	if n := strings.Count(r.said(), "are of different versions"); n != 2 {
+	warnings := func() int { return strings.Count(r.said(), "are of different versions") }
+	r.wait("two warnings of different versions", func() bool { return warnings() >= 2 }) // the log comes later than the page
+	if n := warnings(); n != 2 {
 		t.Errorf("%d warnings of different versions, want 2", n)
 	}
 }
