@@ -141,7 +141,7 @@ DCGM_EXP_NVLINK_EFFECTIVE_BER, gauge, Rate.
 
 func TestPlayed(t *testing.T) {
 	const ringing = `count by (alertname, gpu, hostname, nvlink) (ALERTS{alertstate="firing"})`
-	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "1m"}
+	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "2m"}
 	for _, p := range played {
 		u := unitTest{Name: p.name, Interval: "1m"}
 		add := func(host string, seed uint64, faults string) {
