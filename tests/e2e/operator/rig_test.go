@@ -237,8 +237,9 @@ func (s *server) kubelets(t *testing.T, st *state) error {
 	if err := s.list("/api/v1/namespaces/"+namespace+"/pods", &pods); err != nil {
 		return err
 	}
-	ready := map[string]int{}
+	ready, listed := map[string]int{}, map[string]int{}
 	for _, pod := range pods.Items {
+		listed[owner(pod)]++
 		if pod.text("metadata", "deletionTimestamp") != "" {
 			_, err := s.try(http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+pod.text("metadata", "name"), object{"gracePeriodSeconds": 0})
 			return errors.Join(err, fmt.Errorf("%s ends", pod.key()))
@@ -267,7 +268,8 @@ func (s *server) kubelets(t *testing.T, st *state) error {
 		desired, _ := set.at("status", "desiredNumberScheduled").(float64)
 		current, _ := set.at("status", "currentNumberScheduled").(float64)
 		available, _ := set.at("status", "numberReady").(float64)
-		if observed == 0 || current != desired || int(available) != ready[set.text("metadata", "name")] {
+		// a pod may have come since the list
+		if observed == 0 || current != desired || listed[set.text("metadata", "name")] != int(desired) || int(available) != ready[set.text("metadata", "name")] {
 			return fmt.Errorf("%s: %v", set.key(), set["status"])
 		}
 	}
