@@ -181,7 +181,7 @@ func equal(a, b any) bool {
 	return string(x) == string(y)
 }
 
-// A Table is what is known of the chart. It never changes; With makes another. An empty one knows no release.
+// A Table has the facts of the chart. It never changes; With makes another. An empty one has no release.
 type Table struct {
 	versions []Version
 	meta     []meta

@@ -42,7 +42,7 @@ lists those below driver.`,
 	}
 }
 
-// writeEntries leaves out the meaning of a key that is the one of the key before it: several are those of a group.
+// writeEntries leaves out the meaning of a key where the key before it has the same: several keys of a group share one.
 func writeEntries(w io.Writer, style report.Style, entries []explain.Entry) {
 	for i, entry := range entries {
 		same := i > 0 && entry.Meaning == entries[i-1].Meaning

@@ -289,7 +289,7 @@ func (g *gathering) take(object map[string]any, at, file string) error {
 	return nil
 }
 
-// dated finds the times that an object names, the newest of which is when it was gathered at the earliest.
+// dated finds the times that an object names. It was gathered at the newest of them, or later.
 var dated = regexp.MustCompile(`"(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastUpdateTime|startTime|` +
 	`startedAt|finishedAt|time)":"([^"]+)"`)
 

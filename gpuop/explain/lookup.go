@@ -11,10 +11,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// ErrUnknown is returned for a word that nothing is known of.
+// ErrUnknown is returned for a word that nobody knows.
 var ErrUnknown = errors.New("unknown word")
 
-// Lookup returns what is known of a word: by the glossary, of gpuop's own row, of the chart's key; else of the
+// Lookup explains a word: by the glossary, as gpuop's own row, as the chart's key; else it explains the
 // keys below it, for ".Values.driver" of those alone. ErrUnknown names the nearest words.
 func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	entries := Find(word)

@@ -103,7 +103,7 @@ func (n *node) devices() {
 	}
 }
 
-// differs says what is wrong with a device node that is there; nothing where nothing is.
+// differs says how a device node that is there is wrong; empty for a right one.
 func (w wanted) differs(info fs.FileInfo, majors map[string]uint32) []string {
 	i := slices.IndexFunc(w.major, func(name string) bool { _, ok := majors[name]; return ok })
 	major, minor, ok := device(info)

@@ -154,7 +154,7 @@ func (n *node) strayConfig(r kubeRuntime, c configured) {
 	n.add("runtime-stray", state, "/etc/containerd", reason, next, sourceRuntime)
 }
 
-// configuration reads what a container runtime reads. The error wraps fs.ErrNotExist where that is not there.
+// configuration reads the files of a container runtime. The error wraps fs.ErrNotExist where there are none.
 func (n *node) configuration(r kubeRuntime) (configured, error) {
 	c := configured{runtimes: map[string]handled{}}
 	switch r.name {

@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
 
-// A Patch is one that stands in a Kustomization itself.
+// A Patch stands in a Kustomization itself.
 type Patch struct {
 	// Text is YAML of a part of an object, or of a list of operations on one of the kind Target.
 	Text   *yaml.Node

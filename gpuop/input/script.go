@@ -334,7 +334,7 @@ func (r *scriptReader) place(p syntax.Pos) (line, col, offset int) {
 	return line, col, r.offset + int(p.Offset())
 }
 
-// between is what may stand between a command and the flags that belong to it: line ends and comments.
+// between matches line ends and comments: nothing else may stand between a command and flags that belong to it.
 var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 
 // broken reports flags that stand alone since the line before does not continue, and gives them to their command. Behind
@@ -359,7 +359,7 @@ func (r *scriptReader) broken(c Command) {
 	last.End = c.End
 }
 
-// assign notes what a variable holds from here on. An array that a branch assigns has the elements of all ways.
+// assign notes the value of a variable from here on. An array that a branch assigns has the elements of all ways.
 func (r *scriptReader) assign(n *syntax.Assign) {
 	if n.Name == nil || n.Naked {
 		return

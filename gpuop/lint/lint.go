@@ -237,7 +237,7 @@ func (r *run) at(w input.Word, id report.ID, severity report.State, subject, rea
 	})
 }
 
-// fixes are what --fix does with a script.
+// fixes are the edits of --fix in a script.
 type fixes struct {
 	source      string
 	corrections []input.Correction

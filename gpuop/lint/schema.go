@@ -30,7 +30,7 @@ type validator struct {
 	reader  *fields.Reader
 }
 
-// specField is the root of what is judged of a resource.
+// specField is the field of a resource below which it is judged.
 var specField = &chart.Field{Path: "spec", Type: "object"}
 
 func (v *validator) add(id report.ID, at *yaml.Node, subject, reason, fix string) {

@@ -215,7 +215,7 @@ func (r *run) tasks(d *doc, tasks []input.Task) {
 	r.kinds = append(r.kinds, what)
 }
 
-// patches judges those that stand in a Kustomization: parts of what the operator reads, and operations on its resources.
+// patches judges the patches in a Kustomization: parts of resources that the operator reads, and operations on them.
 func (r *run) patches(d *doc) {
 	r.name = d.file
 	for _, p := range input.Patches(d.root) {
@@ -237,7 +237,7 @@ func (r *run) patches(d *doc) {
 
 // A localChart is a chart in a folder: the operator's own, or one that depends on it.
 type localChart struct {
-	// file is the Chart.yaml, and version what it says of the operator's chart.
+	// file is the Chart.yaml, and version the operator's chart's in it.
 	file, version string
 	at            *yaml.Node
 	// below is the key of the operator's values; "" for the operator's own chart.

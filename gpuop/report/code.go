@@ -9,14 +9,14 @@ import (
 // An ID names a rule or a check in kebab case: "unknown-key". Codes has a line for each.
 type ID string
 
-// A Code says what the rows of an ID mean.
+// A Code explains the rows of an ID.
 type Code struct {
 	ID ID
 	// Commands are the words of the commands that show it.
 	Commands []string
 	// Worst is the highest severity of its rows: "error", "warn" or "info".
 	Worst string
-	// Meaning and Next are sentences: what the row says, and what to do.
+	// Meaning and Next are sentences: the row's meaning, and the next step.
 	Meaning, Next string
 }
 

@@ -73,7 +73,7 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 		"runs": []object{{"tool": object{"driver": driver}, "results": results}}})
 }
 
-// rule is what a SARIF log says of an ID.
+// rule describes an ID in a SARIF log.
 func (id ID) rule() object {
 	at := slices.IndexFunc(Codes(), func(c Code) bool { return c.ID == id })
 	if at < 0 {

@@ -27,7 +27,7 @@ type feature struct {
 	With                  map[string]addition
 }
 
-// An addition is what a platform or a feature adds to a plan.
+// An addition has the settings that a platform or a feature adds to a plan.
 type addition struct {
 	Values        []value
 	Before, After []step

@@ -54,7 +54,7 @@ type Family struct {
 	Values      []gpu.FieldID  // whose newest values it is made of, or its verdicts are weighed against; nil for none
 	Needs       Needs
 	Health      gpu.Kinds // of these it shows the engine's health checks (gpu.Plan.Health)
-	// Link is a field of whole GPUs, of which the family has the values of each NVLink: DCGM gives both by one id, and under
+	// Link is a field of whole GPUs. The family has its values of each NVLink: DCGM gives both by one id, and under
 	// one name a sum would count twice. 0 for none.
 	Link   gpu.FieldID
 	Labels []string // beside those of its entity

@@ -72,7 +72,7 @@ type counted[K any] struct {
 	labels []gpu.Label
 }
 
-// add counts so many events, the last of which was at a time. Beyond maxTallies they are of the other key.
+// add counts events, the last at a time in Unix nanoseconds. Beyond maxTallies they are of the other key.
 func (t *tally[K]) add(key, other K, count, at int64, compare func(K, K) int, labels func(K) []gpu.Label) {
 	find := func(key K) (int, bool) {
 		return slices.BinarySearchFunc(*t, key, func(c counted[K], key K) int { return compare(c.key, key) })

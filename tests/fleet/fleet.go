@@ -26,7 +26,7 @@ import (
 // a shared GPU, one of 56 instances.
 var mix = []string{"b200", "h100x8", "b200", "demo", "h100x8", "b200", "mig8x7", "b200", "h100x8", "demo"}
 
-// jobNodes is over how many nodes a job stretches.
+// jobNodes is the number of nodes of a job.
 const jobNodes = 16
 
 // A node is a simulated machine with its exporter, as the chart runs it.
@@ -135,7 +135,7 @@ func (f *fleet) models() (kinds []string) {
 	return kinds
 }
 
-// A targetGroup is an element of what http_sd reads.
+// A targetGroup is an element of a list for http_sd.
 type targetGroup struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// config is what Prometheus reads; %s are the address of the fleet and the file of rules.
+// config is Prometheus' configuration; %s are the address of the fleet and the file of rules.
 const config = `global:
   scrape_interval: 30s
   evaluation_interval: 30s
@@ -27,7 +27,7 @@ scrape_configs:
 rule_files: [%s]
 `
 
-// warmup is how long nothing is measured: until each node was scraped.
+// warmup is the time before the measurement: each node is scraped in it.
 const warmup = time.Minute
 
 // A measurement is that of one Prometheus, and of the nodes beside it.
@@ -41,7 +41,7 @@ type measurement struct {
 	rules, missed     float64         // seconds of the latest evaluation; evaluations left out
 	ownCPU, ownMemory float64         // of all nodes
 	took              []time.Duration // by each query of the dashboard
-	instead           []time.Duration // by what reads recorded series in its place
+	instead           []time.Duration // by the query of recorded series in its place
 }
 
 // measure prints the tables.

@@ -78,7 +78,7 @@ func start(ctx context.Context, path, ready, log string, flags func(address stri
 	}
 }
 
-// get returns what is served at a path.
+// get returns the body at a path.
 func (p *program) get(path string) ([]byte, error) {
 	response, err := http.Get(p.url + path)
 	if err != nil {
@@ -145,13 +145,13 @@ func number(answer model.Value) (sum float64) {
 	return sum
 }
 
-// A block is what a Prometheus has collected, as it lies on its disk after two hours.
+// A block has the samples of a Prometheus, as they lie on its disk after two hours.
 type block struct {
 	Stats         struct{ NumSamples, NumSeries float64 }
 	chunks, index float64 // bytes
 }
 
-// block writes what was collected as a block.
+// block writes the samples as a block.
 func (p *program) block(ctx context.Context, data string) (*block, error) {
 	if _, err := p.Snapshot(ctx, false); err != nil {
 		return nil, err

@@ -205,7 +205,7 @@ type setting struct {
 	look  func(n int, page []byte) // is called with each page and its number; nil for none
 }
 
-// An install is what the chart renders of the exporter.
+// An install is the exporter's part of the rendered chart.
 type install struct {
 	args     []string
 	env      map[string]string
