@@ -2,7 +2,6 @@ package chart
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -37,15 +36,12 @@ func (f *Field) Shape() Shape {
 }
 
 func (t *Table) addField(columns []string, in []int) error {
-	f := &Field{Path: columns[1], at: make([]bool, len(t.versions))}
-	if err := json.Unmarshal([]byte(columns[3]), f); err != nil {
-		return fmt.Errorf("field %s: %w", columns[3], err)
-	}
+	f := &Field{Path: columns[1], at: make([]bool, len(t.releases))}
 	for _, i := range in {
 		f.at[i] = true
 	}
 	t.putField(columns[0], f)
-	return nil
+	return json.Unmarshal([]byte(columns[3]), f)
 }
 
 func (t *Table) putField(kind string, f *Field) {
@@ -109,10 +105,6 @@ func (t *Table) Field(v Version, kind, path string) (*Field, bool) {
 	return nil, false
 }
 
-// renamed are the values whose field in the ClusterPolicy has another name, from
-// templates/clusterpolicy.yaml.
-var renamed = [][2]string{{"driver.upgradePolicy.gpuPodDeletion", "driver.upgradePolicy.podDeletion"}}
-
 // PolicyField returns the field of the ClusterPolicy that the chart fills with the value at the
 // path, where there is one of the same name.
 func (t *Table) PolicyField(v Version, path Path) (*Field, bool) {
@@ -144,11 +136,8 @@ func (t *Table) CopiedField(v Version, path Path) (*Field, bool) {
 // PolicyElement is PolicyField for what is inside a list: element is [] and the names below, such
 // as [].value.
 func (t *Table) PolicyElement(v Version, path Path, element string) (*Field, bool) {
-	at := strings.Join(path, ".") + element
-	for _, r := range renamed {
-		if rest, found := strings.CutPrefix(at, r[0]); found && (rest == "" || rest[0] == '.') {
-			at = r[1] + rest
-		}
-	}
-	return t.Field(v, "ClusterPolicy", "spec."+at)
+	at := "spec." + strings.Join(path, ".") + element
+	// templates/clusterpolicy.yaml gives this group another name
+	at = strings.Replace(at, ".upgradePolicy.gpuPodDeletion", ".upgradePolicy.podDeletion", 1)
+	return t.Field(v, "ClusterPolicy", at)
 }

@@ -139,7 +139,7 @@ func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
 		if missing := t.judgeMissing(v, path); missing.Status != Unknown {
 			return missing
 		}
-		if near := nearestName(path[n], names); near != "" {
+		if near := report.Nearest(path[n], names); near != "" {
 			verdict.Nearest = replaced(path, n, near)
 		}
 		return verdict
@@ -155,7 +155,7 @@ func (t *Table) judgeFree(v Version, k *Key, path Path, n int) Verdict {
 		if slices.Contains(names, path[n]) {
 			continue
 		}
-		if near := nearestName(path[n], names); near != "" {
+		if near := report.Nearest(path[n], names); near != "" {
 			return Verdict{Status: Misspelt, Key: k, Nearest: replaced(path, n, near), Bad: n}
 		}
 		break
@@ -189,7 +189,7 @@ func (t *Table) judgeMissing(v Version, path Path) Verdict {
 	}
 	verdict := Verdict{Status: Unknown, Bad: bad, Nearest: successor(path)}
 	if verdict.Nearest == nil {
-		if near := nearestName(path[bad], t.namesBelow(v, path[:bad])); near != "" {
+		if near := report.Nearest(path[bad], t.namesBelow(v, path[:bad])); near != "" {
 			verdict.Nearest = replaced(path, bad, near)
 		} else {
 			verdict.Nearest = t.elsewhere(v, path)
@@ -207,21 +207,6 @@ func longest(keys []*Key) *Key {
 		}
 	}
 	return best
-}
-
-// nearestName compares names without regard to case, hyphens and underscores: dcgm-exporter means
-// dcgmExporter.
-func nearestName(name string, names []string) string {
-	plain := strings.NewReplacer("-", "", "_", "")
-	folded := make([]string, len(names))
-	for i, n := range names {
-		folded[i] = strings.ToLower(plain.Replace(n))
-	}
-	near := report.Nearest(strings.ToLower(plain.Replace(name)), folded)
-	if near == "" {
-		return ""
-	}
-	return names[slices.Index(folded, near)]
 }
 
 func replaced(path Path, n int, name string) Path {
@@ -268,7 +253,7 @@ func (t *Table) Component(name string) string {
 			known = append(known, k.Path[0])
 		}
 	}
-	return nearestName(name, known)
+	return report.Nearest(name, known)
 }
 
 // successors are the keys that took the place of others, or that are meant by names which articles

@@ -1,11 +1,6 @@
 package chart
 
-import (
-	"encoding/json"
-	"fmt"
-	"slices"
-	"strings"
-)
+import "strings"
 
 // An Operand is a DaemonSet that the operator of a release makes.
 type Operand struct {
@@ -73,22 +68,4 @@ func (c Condition) Holds(value string, absent bool) bool {
 		return absent
 	}
 	return value == "true"
-}
-
-// Operands returns the operands of release v in the order in which the newest operator makes
-// them.
-func (t *Table) Operands(v Version) []Operand { return slices.Clone(t.operands[v]) }
-
-func (t *Table) addOperands(columns []string, in []int) error {
-	o := Operand{DaemonSet: columns[0]}
-	if err := json.Unmarshal([]byte(columns[2]), &o); err != nil {
-		return fmt.Errorf("operand %s: %w", columns[2], err)
-	}
-	if o.Settings == "" || len(o.Containers) == 0 {
-		return fmt.Errorf("operand %s: no settings or no containers", columns[0])
-	}
-	for _, i := range in {
-		t.operands[t.versions[i]] = append(t.operands[t.versions[i]], o)
-	}
-	return nil
 }

@@ -1,8 +1,8 @@
 package chart
 
 import (
-	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -11,7 +11,6 @@ import (
 type Release struct {
 	Version    Version
 	AppVersion string
-	Kubernetes string // the constraint on the cluster's version
 	Parts      []Part
 	// Values are the defaults, those of subcharts under their names.
 	Values map[string]any
@@ -72,51 +71,21 @@ func leaves(path Path, value any, visit func(Path, any)) {
 	}
 }
 
-// With returns a table that knows the release too, in place of what it knew of it.
+// With returns a table that knows the release too, in place of what it knew of it. Of the operands and the
+// drivers, which no chart names, the release before is the best that is known.
 func (t *Table) With(r *Release) *Table {
-	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, drivers: t.drivers, about: t.about}
-	out.versions = slices.Clone(t.versions)
-	if t.index(r.Version) < 0 {
-		out.versions = append(out.versions, r.Version)
-		slices.SortFunc(out.versions, Version.Compare)
+	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: t.about}
+	at, known := t.find(r.Version)
+	f := facts{version: r.Version, appVersion: r.AppVersion, parts: r.Parts, images: r.Images}
+	switch {
+	case known:
+		f.operands, f.drivers = t.releases[at].operands, t.releases[at].drivers
+	case at > 0:
+		f.operands = t.releases[at-1].operands
 	}
-	old := make([]int, len(out.versions)) // where each release stood before
-	for i, v := range out.versions {
-		old[i] = t.index(v)
-		if v == r.Version {
-			old[i] = -1
-		}
-		m := meta{r.AppVersion, r.Kubernetes, r.Parts}
-		if old[i] >= 0 {
-			m = t.meta[old[i]]
-		}
-		out.meta = append(out.meta, m)
-	}
-	for _, k := range t.order {
-		to := out.key(k.Path)
-		for i, was := range old {
-			if was >= 0 {
-				to.at[i] = k.at[was]
-			}
-		}
-	}
-	out.addFields(t, r, old)
-	out.images = maps.Clone(t.images)
-	if out.images == nil {
-		out.images = map[Version]map[string]Image{}
-	}
-	out.images[r.Version] = r.Images
-	if r.Images == nil && out.index(r.Version) > 0 {
-		out.images[r.Version] = out.images[out.versions[out.index(r.Version)-1]]
-	}
-	at := out.index(r.Version)
-	out.operands = maps.Clone(t.operands)
-	if out.operands == nil {
-		out.operands = map[Version][]Operand{}
-	}
-	if out.operands[r.Version] == nil && at > 0 {
-		// without the operator's source the release before is the best that is known
-		out.operands[r.Version] = out.operands[out.versions[at-1]]
+	out.releases = placed(t.releases, at, known, f)
+	for name, k := range t.keys {
+		out.keys[name] = &Key{Path: k.Path, table: out, at: placed(k.at, at, known, cell{})}
 	}
 	leaves(nil, r.Values, func(path Path, value any) {
 		c := &out.key(path).at[at]
@@ -125,52 +94,43 @@ func (t *Table) With(r *Release) *Table {
 	for path, use := range r.Reads {
 		out.key(ParsePath(path)).at[at].use = use
 	}
-	if len(r.Reads) == 0 && at > 0 {
-		// without templates the release before is the best that is known
-		for _, k := range out.keys {
-			k.at[at].use = k.at[at-1].use
+	for kind, groups := range t.fields {
+		for _, f := range slices.Concat(slices.Collect(maps.Values(groups))...) {
+			next := *f
+			next.at = placed(f.at, at, known, false)
+			out.putField(kind, &next)
+		}
+	}
+	for kind, list := range r.Fields {
+		for _, f := range list {
+			out.setField(kind, f, at)
 		}
 	}
 	out.arrange()
 	return out
 }
 
-func (t *Table) addFields(from *Table, r *Release, old []int) {
-	at := t.index(r.Version)
-	seen := map[string][]*Field{}
-	for kind, groups := range from.fields {
-		for _, list := range groups {
-			for _, f := range list {
-				next := *f
-				next.at = make([]bool, len(t.versions))
-				for i, was := range old {
-					next.at[i] = was >= 0 && f.at[was]
-				}
-				if r.Fields == nil && at > 0 {
-					// without definitions the release before is the best that is known
-					next.at[at] = next.at[at-1]
-				}
-				t.putField(kind, &next)
-				seen[kind+" "+f.Path] = append(seen[kind+" "+f.Path], &next)
-			}
-		}
+// placed returns a copy of a list of releases with one more value, or with another in the place of a known one.
+func placed[T any](list []T, at int, known bool, value T) []T {
+	if known {
+		list = slices.Clone(list)
+		list[at] = value
+		return list
 	}
-	for kind, list := range r.Fields {
-		for _, f := range list {
-			t.setField(kind, f, at, seen[kind+" "+f.Path])
-		}
-	}
+	return slices.Insert(slices.Clip(list), at, value)
 }
 
-func (t *Table) setField(kind string, f Field, at int, known []*Field) {
-	text, _ := json.Marshal(&f)
-	for _, k := range known {
-		if have, _ := json.Marshal(k); string(have) == string(text) {
-			k.at[at] = true
+// setField says that a release has a field.
+func (t *Table) setField(kind string, f Field, at int) {
+	parent, _ := cutField(f.Path)
+	for _, have := range t.fields[kind][parent] {
+		f.at = have.at
+		if reflect.DeepEqual(have, &f) {
+			have.at[at] = true
 			return
 		}
 	}
-	f.at = make([]bool, len(t.versions))
+	f.at = make([]bool, len(t.releases))
 	f.at[at] = true
 	t.putField(kind, &f)
 }

@@ -1,38 +1,18 @@
 package chart
 
 import (
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 )
 
-//go:embed releases.txt
-var releasesText string
-
-//go:embed values.txt
-var valuesText string
-
-//go:embed reads.txt
-var readsText string
-
-//go:embed fields.txt
-var fieldsText string
-
-//go:embed images.txt
-var imagesText string
-
-//go:embed operands.txt
-var operandsText string
-
-//go:embed drivers.txt
-var driversText string
-
-//go:embed about.txt
-var aboutText string
+//go:embed *.txt
+var tables embed.FS
 
 // A Shape says what a key holds.
 type Shape uint8
@@ -75,6 +55,9 @@ type Key struct {
 	at    []cell
 }
 
+// in reports whether the release has the key, in values.yaml or in a template.
+func (c cell) in() bool { return c.listed || c.use != Unread }
+
 func (k *Key) cell(v Version) cell {
 	if i := k.table.index(v); i >= 0 {
 		return k.at[i]
@@ -83,10 +66,7 @@ func (k *Key) cell(v Version) cell {
 }
 
 // In reports whether the chart has the key at version v, in values.yaml or in a template.
-func (k *Key) In(v Version) bool {
-	c := k.cell(v)
-	return c.listed || c.use != Unread
-}
+func (k *Key) In(v Version) bool { return k.cell(v).in() }
 
 // Listed reports whether values.yaml lists the key at version v: the templates read some keys that
 // it does not.
@@ -97,22 +77,20 @@ func (k *Key) Use(v Version) Use { return k.cell(v).use }
 
 // Since returns the first release that has the key.
 func (k *Key) Since() Version {
-	for _, v := range k.table.versions {
-		if k.In(v) {
-			return v
-		}
+	if i := slices.IndexFunc(k.at, cell.in); i >= 0 {
+		return k.table.releases[i].version
 	}
 	return Version{}
 }
 
 // Until returns the last release that has the key, and no release while the newest has it.
 func (k *Key) Until() Version {
-	if k.In(k.table.Latest()) {
-		return Version{}
-	}
-	for _, v := range slices.Backward(k.table.versions) {
-		if k.In(v) {
-			return v
+	for i, c := range slices.Backward(k.at) {
+		if c.in() && i < len(k.at)-1 {
+			return k.table.releases[i].version
+		}
+		if c.in() {
+			break
 		}
 	}
 	return Version{}
@@ -153,55 +131,44 @@ func (k *Key) Default(v Version) (value any, known bool) {
 	return c.value, c.listed
 }
 
-// A Change is a default from a version on; Known is false where values.yaml does not list the key.
+// A Change is a default from a version on.
 type Change struct {
-	From  Version `json:"from"`
-	Value any     `json:"value,omitempty"`
-	Known bool    `json:"known"`
+	From  Version
+	Value any
 }
 
 // Defaults returns the key's defaults over time, the oldest first.
 func (k *Key) Defaults() []Change {
 	var out []Change
 	for i, c := range k.at {
-		if !c.listed {
-			continue
+		if n := len(out); c.listed && (n == 0 || !reflect.DeepEqual(out[n-1].Value, c.value)) {
+			out = append(out, Change{k.table.releases[i].version, c.value})
 		}
-		if n := len(out); n > 0 && equal(out[n-1].Value, c.value) {
-			continue
-		}
-		out = append(out, Change{k.table.versions[i], c.value, true})
 	}
 	return out
 }
 
-func equal(a, b any) bool {
-	x, _ := json.Marshal(a)
-	y, _ := json.Marshal(b)
-	return string(x) == string(y)
-}
-
 // A Table has the facts of the chart. It never changes; With makes another. An empty one has no release.
 type Table struct {
-	versions []Version
-	meta     []meta
+	releases []facts // the oldest first
 	keys     map[string]*Key
 	order    []*Key
 	at       []func() []*Key   // the keys of each release
 	groups   map[string][]*Key // keys below a path, by the path
 	// children are the names directly below a path, by release; a path without is no group.
 	children []map[string][]string
-	fields   map[string]map[string][]*Field
-	images   map[Version]map[string]Image
-	operands map[Version][]Operand
-	drivers  map[Version][]string
+	fields   map[string]map[string][]*Field // by kind and parent
 	about    map[string]About
 }
 
-// meta are a release's own facts.
-type meta struct {
-	appVersion, kubernetes string
-	parts                  []Part
+// facts are what is known of a release beside its keys and fields.
+type facts struct {
+	version    Version
+	appVersion string
+	parts      []Part
+	images     map[string]Image
+	operands   []Operand
+	drivers    []string
 }
 
 // A Part is a subchart of a release.
@@ -210,83 +177,62 @@ type Part struct {
 }
 
 // Load returns the table, which is parsed once. The text is part of the program, so that a mistake
-// in it is a bug: a test parses every line.
-func Load() *Table { return load() }
-
-var load = sync.OnceValue(func() *Table {
-	t, err := parse(texts{releasesText, valuesText, readsText, fieldsText, imagesText, operandsText, driversText, aboutText})
-	if err != nil {
-		return &Table{versions: []Version{{}}, meta: make([]meta, 1), keys: map[string]*Key{}}
-	}
-	return t
-})
-
-// texts are the tables as files: all but the last two are generated.
-type texts struct{ releases, values, reads, fields, images, operands, drivers, about string }
-
-func parse(in texts) (*Table, error) {
-	t := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, images: map[Version]map[string]Image{}, operands: map[Version][]Operand{}, drivers: map[Version][]string{}, about: map[string]About{}}
+// in it is a bug.
+var Load = sync.OnceValue(func() *Table {
+	t := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: map[string]About{}}
 	for _, file := range []struct {
-		name, text    string
-		columns, span int // how many at least, and the column of releases
-		line          func(columns []string, in []int) error
+		name string
+		span int // the column of releases
+		line func(columns []string, in []int) error
 	}{
-		{"releases.txt", in.releases, 3, -1, t.addRelease},
-		{"values.txt", in.values, 3, 1, t.addValue},
-		{"reads.txt", in.reads, 3, 1, t.addRead},
-		{"fields.txt", in.fields, 4, 2, t.addField},
-		{"images.txt", in.images, 3, 1, t.addImages},
-		{"operands.txt", in.operands, 3, 1, t.addOperands},
-		{"drivers.txt", in.drivers, 3, -1, t.addDrivers},
-		{"about.txt", in.about, 3, -1, t.addAbout},
+		{"releases.txt", -1, t.addRelease},
+		{"values.txt", 1, t.addValue},
+		{"reads.txt", 1, t.addRead},
+		{"fields.txt", 2, t.addField},
+		{"images.txt", 1, t.addImages},
+		{"operands.txt", 1, t.addOperands},
+		{"drivers.txt", 0, t.addDrivers},
+		{"about.txt", -1, t.addAbout},
 	} {
-		n := 0
-		for line := range strings.Lines(file.text) {
-			n++
+		text, err := tables.ReadFile(file.name)
+		for line := range strings.Lines(string(text)) {
 			line = strings.TrimSuffix(line, "\n")
 			if line == "" || line[0] == '#' {
 				continue
 			}
 			columns := strings.Split(line, "\t")
-			err := error(nil)
-			var releases []int
-			switch {
-			case len(columns) < file.columns:
-				err = fmt.Errorf("%d columns, want %d", len(columns), file.columns)
-			case file.span > 0:
-				releases, err = t.spans(columns[file.span])
+			var in []int
+			if file.span >= 0 {
+				in, err = t.spans(columns[file.span])
 			}
 			if err == nil {
-				err = file.line(columns, releases)
+				err = file.line(columns, in)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", file.name, n, err)
+				panic(fmt.Sprintf("%s: %s: %v", file.name, line, err))
 			}
 		}
 	}
 	t.arrange()
-	return t, nil
-}
+	return t
+})
 
 // arrange builds what is derived from the keys.
 func (t *Table) arrange() {
-	t.at = make([]func() []*Key, len(t.versions))
-	for i, v := range t.versions {
-		t.at[i] = sync.OnceValue(func() []*Key {
-			return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return !k.In(v) || t.group(v, k.Path) })
-		})
-	}
 	t.order = slices.SortedFunc(maps.Values(t.keys), func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })
-	t.groups, t.children = map[string][]*Key{}, make([]map[string][]string, len(t.versions))
-	for i := range t.children {
-		t.children[i] = map[string][]string{}
+	t.at, t.groups, t.children = nil, map[string][]*Key{}, nil
+	for _, r := range t.releases {
+		t.children = append(t.children, map[string][]string{})
+		t.at = append(t.at, sync.OnceValue(func() []*Key {
+			return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return !k.In(r.version) || t.group(r.version, k.Path) })
+		}))
 	}
 	for _, k := range t.order {
 		for n, name := range k.Path {
 			group := k.Path[:n].String()
 			t.groups[group] = append(t.groups[group], k)
 			for i, c := range k.at {
-				if (c.listed || c.use != Unread) && !slices.Contains(t.children[i][group], name) {
+				if c.in() && !slices.Contains(t.children[i][group], name) {
 					t.children[i][group] = append(t.children[i][group], name)
 				}
 			}
@@ -294,37 +240,36 @@ func (t *Table) arrange() {
 	}
 }
 
-func version(s string) (Version, error) {
-	v, parts, ok := parseVersion(s)
-	if !ok || parts != 3 {
-		return Version{}, fmt.Errorf("%w %q", ErrVersion, s)
-	}
-	return v, nil
-}
-
 func (t *Table) index(v Version) int {
-	i, found := slices.BinarySearchFunc(t.versions, v, Version.Compare)
+	i, found := t.find(v)
 	if !found {
 		return -1
 	}
 	return i
 }
 
+// find returns where a release is, or would be.
+func (t *Table) find(v Version) (int, bool) {
+	return slices.BinarySearchFunc(t.releases, v, func(f facts, v Version) int { return f.version.Compare(v) })
+}
+
+// facts returns what is known of a release, nothing of one that the table does not have.
+func (t *Table) facts(v Version) facts {
+	if i := t.index(v); i >= 0 {
+		return t.releases[i]
+	}
+	return facts{}
+}
+
 func (t *Table) addRelease(columns []string, _ []int) error {
-	v, err := version(columns[0])
-	if err != nil {
-		return err
-	}
-	m := meta{appVersion: columns[1], kubernetes: columns[2]}
-	for _, c := range columns[3:] {
+	v, err := ParseVersion(columns[0])
+	f := facts{version: v, appVersion: columns[1]}
+	for _, c := range columns[2:] {
 		words := strings.Fields(c)
-		if len(words) != 3 {
-			return fmt.Errorf("subchart %q, want name, version and application version", c)
-		}
-		m.parts = append(m.parts, Part{words[0], words[1], words[2]})
+		f.parts = append(f.parts, Part{words[0], words[1], words[2]})
 	}
-	t.versions, t.meta = append(t.versions, v), append(t.meta, m)
-	return nil
+	t.releases = append(t.releases, f)
+	return err
 }
 
 // key returns the key at the path, made if it is new.
@@ -332,7 +277,7 @@ func (t *Table) key(path Path) *Key {
 	name := path.String()
 	k, ok := t.keys[name]
 	if !ok {
-		k = &Key{Path: path, table: t, at: make([]cell, len(t.versions))}
+		k = &Key{Path: path, table: t, at: make([]cell, len(t.releases))}
 		t.keys[name] = k
 	}
 	return k
@@ -343,21 +288,16 @@ func (t *Table) spans(text string) ([]int, error) {
 	var out []int
 	for word := range strings.FieldsSeq(text) {
 		first, last, isRange := strings.Cut(word, "-")
-		from, err := version(first)
-		if err != nil {
-			return nil, err
+		switch {
+		case !isRange:
+			last = first
+		case last == "":
+			last = t.Latest().String()
 		}
-		to := from
-		if isRange {
-			to = t.Latest()
-			if last != "" {
-				if to, err = version(last); err != nil {
-					return nil, err
-				}
-			}
-		}
+		from, err := ParseVersion(first)
+		to, lastErr := ParseVersion(last)
 		start, end := t.index(from), t.index(to)
-		if start < 0 || end < start {
+		if err != nil || lastErr != nil || start < 0 || end < start {
 			return nil, fmt.Errorf("%w in %q", ErrVersion, word)
 		}
 		for i := start; i <= end; i++ {
@@ -374,16 +314,16 @@ func (t *Table) addValue(columns []string, in []int) error {
 	}
 	for _, c := range columns[2:] {
 		from, text, _ := strings.Cut(c, "=")
-		v, err := version(from)
+		v, err := ParseVersion(from)
 		if err != nil {
 			return err
 		}
 		var value any
 		if err := json.Unmarshal([]byte(text), &value); err != nil {
-			return fmt.Errorf("default %s: %w", text, err)
+			return err
 		}
-		for i := t.index(v); i >= 0 && i < len(k.at); i++ {
-			if k.at[i].listed {
+		for _, i := range in {
+			if i >= t.index(v) {
 				k.at[i].value = value
 			}
 		}
@@ -405,64 +345,54 @@ func (t *Table) addRead(columns []string, in []int) error {
 
 func (t *Table) addImages(columns []string, in []int) error {
 	var image Image
-	if err := json.Unmarshal([]byte(columns[2]), &image); err != nil {
-		return fmt.Errorf("image %s: %w", columns[2], err)
-	}
+	err := json.Unmarshal([]byte(columns[2]), &image)
 	for _, i := range in {
-		v := t.versions[i]
-		if t.images[v] == nil {
-			t.images[v] = map[string]Image{}
+		f := &t.releases[i]
+		if f.images == nil {
+			f.images = map[string]Image{}
 		}
-		t.images[v][columns[0]] = image
+		f.images[columns[0]] = image
 	}
-	return nil
+	return err
 }
 
-func (t *Table) addDrivers(columns []string, _ []int) error {
-	v, err := version(columns[0])
-	if err != nil {
-		return err
+func (t *Table) addOperands(columns []string, in []int) error {
+	o := Operand{DaemonSet: columns[0]}
+	err := json.Unmarshal([]byte(columns[2]), &o)
+	for _, i := range in {
+		t.releases[i].operands = append(t.releases[i].operands, o)
 	}
-	if columns[2] == "" {
-		return fmt.Errorf("%s: no source", columns[0])
+	return err
+}
+
+func (t *Table) addDrivers(columns []string, in []int) error {
+	for _, i := range in {
+		t.releases[i].drivers = strings.Fields(columns[1])
 	}
-	t.drivers[v] = strings.Fields(columns[1])
 	return nil
 }
 
 // Versions returns the releases that the table knows, the oldest first.
-func (t *Table) Versions() []Version { return slices.Clone(t.versions) }
+func (t *Table) Versions() []Version {
+	out := make([]Version, len(t.releases))
+	for i, f := range t.releases {
+		out[i] = f.version
+	}
+	return out
+}
 
 // Latest returns the newest release that the table knows.
-func (t *Table) Latest() Version { return t.versions[len(t.versions)-1] }
+func (t *Table) Latest() Version { return t.releases[len(t.releases)-1].version }
 
 // AppVersion returns the version of the operator that release v of the chart installs.
-func (t *Table) AppVersion(v Version) string {
-	if i := t.index(v); i >= 0 {
-		return t.meta[i].appVersion
-	}
-	return ""
-}
-
-// Kubernetes returns the versions of Kubernetes that release v accepts, as its chart has them.
-func (t *Table) Kubernetes(v Version) string {
-	if i := t.index(v); i >= 0 {
-		return t.meta[i].kubernetes
-	}
-	return ""
-}
+func (t *Table) AppVersion(v Version) string { return t.facts(v).appVersion }
 
 // Parts returns the subcharts of release v.
-func (t *Table) Parts(v Version) []Part {
-	if i := t.index(v); i >= 0 {
-		return slices.Clone(t.meta[i].parts)
-	}
-	return nil
-}
+func (t *Table) Parts(v Version) []Part { return slices.Clone(t.facts(v).parts) }
 
 // Part returns the subchart of release v with the name.
 func (t *Table) Part(v Version, name string) (Part, bool) {
-	parts := t.Parts(v)
+	parts := t.facts(v).parts
 	if i := slices.IndexFunc(parts, func(p Part) bool { return p.Name == name }); i >= 0 {
 		return parts[i], true
 	}
@@ -501,10 +431,10 @@ func (t *Table) Default(v Version, path string) (value any, known bool) {
 // Next returns the release that follows v.
 func (t *Table) Next(v Version) (Version, bool) {
 	i := t.index(v)
-	if i < 0 || i+1 == len(t.versions) {
+	if i < 0 || i+1 == len(t.releases) {
 		return Version{}, false
 	}
-	return t.versions[i+1], true
+	return t.releases[i+1].version, true
 }
 
 // Operand returns the version of an operand, such as "toolkit" or "driver.manager", that release v
@@ -521,11 +451,15 @@ func (t *Table) Operand(v Version, operand string) (tag string, known bool) {
 
 // Images returns the operands of release v whose image the templates write, by the path of their
 // settings.
-func (t *Table) Images(v Version) map[string]Image { return maps.Clone(t.images[v]) }
+func (t *Table) Images(v Version) map[string]Image { return maps.Clone(t.facts(v).images) }
+
+// Operands returns the operands of release v in the order in which the newest operator makes
+// them.
+func (t *Table) Operands(v Version) []Operand { return slices.Clone(t.facts(v).operands) }
 
 // Drivers returns the driver versions that NVIDIA's documentation names for release v, and false
 // where gpuop's table has no row for it: nothing is known then.
 func (t *Table) Drivers(v Version) ([]string, bool) {
-	list, ok := t.drivers[v]
-	return slices.Clone(list), ok
+	list := t.facts(v).drivers
+	return slices.Clone(list), list != nil
 }

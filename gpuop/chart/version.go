@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,31 +44,39 @@ func (v Version) Before(o Version) bool { return v.Compare(o) < 0 }
 // Minor returns the release line, "v26.7".
 func (v Version) Minor() string { return fmt.Sprintf("v%d.%d", v.major, v.minor) }
 
-// parseVersion reads v26.7.0 or v26.7, with or without the v; parts says how many numbers there
-// were.
-func parseVersion(s string) (v Version, parts int, ok bool) {
-	fields := strings.Split(strings.TrimPrefix(s, "v"), ".")
-	if len(fields) < 2 || len(fields) > 3 {
-		return Version{}, 0, false
+var versionText = regexp.MustCompile(`^v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?$`)
+
+// parseVersion reads v26.7.0 or v26.7, with or without the v. Of v26.7, which means a line, the patch is
+// beyond all of the line.
+func parseVersion(s string) (v Version, ok bool) {
+	m := versionText.FindStringSubmatch(s)
+	if m == nil {
+		return Version{}, false
 	}
-	numbers := [3]int{}
-	for i, f := range fields {
-		n, err := strconv.ParseUint(f, 10, 16)
-		if err != nil {
-			return Version{}, 0, false
-		}
-		numbers[i] = int(n)
+	v.major, _ = strconv.Atoi(m[1]) // of digits
+	v.minor, _ = strconv.Atoi(m[2])
+	v.patch = anyPatch
+	if m[3] != "" {
+		v.patch, _ = strconv.Atoi(m[3])
 	}
-	return Version{numbers[0], numbers[1], numbers[2]}, len(fields), true
+	return v, true
 }
 
+const anyPatch = 1 << 16
+
 // ParseVersion reads a release such as v26.7.0, with or without the v.
-func ParseVersion(s string) (Version, error) { return version(s) }
+func ParseVersion(s string) (Version, error) {
+	v, ok := parseVersion(s)
+	if !ok || v.patch == anyPatch {
+		return Version{}, fmt.Errorf("%w %q", ErrVersion, s)
+	}
+	return v, nil
+}
 
 // Newer reports whether s is a release that is younger than all that the table knows.
 func (t *Table) Newer(s string) bool {
-	v, parts, ok := parseVersion(s)
-	return ok && t.Latest().Before(v) && !(parts == 2 && v.Minor() == t.Latest().Minor())
+	v, ok := parseVersion(s)
+	return ok && t.Latest().Before(v) && !(v.patch == anyPatch && v.Minor() == t.Latest().Minor())
 }
 
 // Resolve finds the release that s means: "v26.7.0", "26.7.0", the newest of a line for "v26.7",
@@ -78,11 +87,11 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	if s == "" || s == "latest" {
 		return t.Latest(), true, nil
 	}
-	want, parts, ok := parseVersion(s)
+	want, ok := parseVersion(s)
 	if !ok {
-		names := make([]string, len(t.versions))
-		for i, v := range t.versions {
-			names[i] = v.String()
+		var names []string
+		for _, v := range t.Versions() {
+			names = append(names, v.String())
 		}
 		hint := ""
 		if near := report.Nearest(s, names); near != "" {
@@ -90,25 +99,15 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 		}
 		return Version{}, false, fmt.Errorf("%w %q: want a release such as %s%s", ErrVersion, s, t.Latest(), hint)
 	}
-	if parts == 2 {
-		want.patch = 1 << 16
+	i, exact := t.find(want)
+	switch {
+	case exact:
+		return want, true, nil
+	case i == 0:
+		return Version{}, false, fmt.Errorf("%w %q: this gpuop knows %s to %s", ErrVersion, s, t.releases[0].version, t.Latest())
 	}
-	best := Version{}
-	for _, have := range t.versions {
-		if have == want {
-			return have, true, nil
-		}
-		if have.Before(want) {
-			best = have
-		}
-	}
-	if parts == 2 && best.Minor() == want.Minor() {
-		return best, true, nil
-	}
-	if best == (Version{}) {
-		return Version{}, false, fmt.Errorf("%w %q: this gpuop knows %s to %s", ErrVersion, s, t.versions[0], t.Latest())
-	}
-	return best, false, nil
+	v = t.releases[i-1].version
+	return v, want.patch == anyPatch && v.Minor() == want.Minor(), nil
 }
 
 // Labeled returns the release that Helm's labels of an object name, or the one that the table knows before it. ok is
@@ -147,7 +146,7 @@ func (t *Table) Newest(within string) (v Version, ok bool) {
 	if err != nil {
 		return Version{}, false
 	}
-	for _, v := range slices.Backward(t.versions) {
+	for _, v := range slices.Backward(t.Versions()) {
 		if c.Check(semver.New(uint64(v.major), uint64(v.minor), uint64(v.patch), "", "")) {
 			return v, true
 		}

@@ -62,10 +62,7 @@ func keys(table *chart.Table, path chart.Path) []Entry {
 			e.Since += ", last in " + k.Until().String()
 		}
 		for _, d := range k.Defaults() {
-			value, err := json.Marshal(d.Value)
-			if err != nil || !d.Known {
-				value = []byte("not known")
-			}
+			value, _ := json.Marshal(d.Value) // of the chart's own, which always marshals
 			e.Defaults = append(e.Defaults, fmt.Sprintf("%s from %s", value, d.From))
 		}
 		out = append(out, e)

@@ -197,24 +197,10 @@ func index(fields []Field, name string) int {
 
 func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
 	fix := "known here: " + strings.Join(known, ", ")
-	if near := nearest(key.Value, known); near != "" {
+	if near := report.Nearest(key.Value, known); near != "" {
 		fix = "write " + near
 	}
 	r.Add(RuleUnknown, report.Failed, key, join(path, key.Value), cmp.Or(r.Unknown, "no such key; it is ignored or refused, depending on the version"), fix)
-}
-
-// nearest prefers a known key that differs in letter case and punctuation alone, however long it
-// is.
-func nearest(word string, known []string) string {
-	plain := func(s string) string {
-		return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s))
-	}
-	for _, k := range known {
-		if plain(k) == plain(word) {
-			return k
-		}
-	}
-	return report.Nearest(word, known)
 }
 
 // List returns the elements of the sequence n.

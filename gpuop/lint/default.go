@@ -48,7 +48,7 @@ func (in *installation) moved(k *chart.Key, s *model.Setting) bool {
 	for _, d := range k.Defaults() {
 		_, before, hasPath := strings.Cut(model.ScalarText(d.Value), "/")
 		mirror, isMirror := strings.CutSuffix(s.Text(), "/"+before)
-		if in.Version.Before(d.From) || !d.Known || !hasPath || before == now || !isMirror || model.ScalarText(d.Value) == s.Text() || now == "" {
+		if in.Version.Before(d.From) || !hasPath || before == now || !isMirror || model.ScalarText(d.Value) == s.Text() || now == "" {
 			continue
 		}
 		right := mirror + "/" + now
@@ -63,8 +63,8 @@ func (in *installation) moved(k *chart.Key, s *model.Setting) bool {
 func replacedAt(k *chart.Key, value string) (since chart.Version, found bool) {
 	was := false
 	for _, d := range k.Defaults() {
-		is := d.Known && model.ScalarText(d.Value) == value
-		if was && !is && d.Known {
+		is := model.ScalarText(d.Value) == value
+		if was && !is {
 			since, found = d.From, true
 		}
 		was = is

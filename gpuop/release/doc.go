@@ -4,5 +4,5 @@
 // It reads a chart as a folder or as the archive that helm pull writes. The generator of gpuop's
 // tables and the option --chart use the same reader.
 //
-// Sizes are bounded, nothing is executed and no template is rendered. The package judges nothing.
+// Nothing is executed and no template is rendered. The package judges nothing.
 package release

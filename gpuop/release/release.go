@@ -3,14 +3,17 @@ package release
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 	helm "helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
@@ -18,23 +21,39 @@ import (
 // ErrChart is returned for what is no gpu-operator chart that can be read.
 var ErrChart = errors.New("unreadable chart")
 
+// Open reads a release from a chart's folder or archive. The error wraps ErrChart for what is neither.
+func Open(name string) (*chart.Release, error) {
+	c, err := loader.Load(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var r *chart.Release
+	if err == nil {
+		r, err = read(c, strings.TrimPrefix(strings.TrimSuffix(filepath.Base(name), ".tgz"), "gpu-operator-"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
+	}
+	return r, nil
+}
+
 // read reads a chart. One that is built from the source tree has no release's version; then the name,
 // such as the folder's, says it.
 func read(c *helm.Chart, name string) (*chart.Release, error) {
 	d := c.Metadata
 	if d.Name != "gpu-operator" {
-		return nil, fmt.Errorf("%w %s: the chart %s, want gpu-operator", ErrChart, name, d.Name)
+		return nil, fmt.Errorf("the chart %s, want gpu-operator", d.Name)
 	}
-	r := &chart.Release{AppVersion: d.AppVersion, Kubernetes: d.KubeVersion, Values: coalesce(c.Values, nil), Reads: map[string]chart.Use{}}
+	r := &chart.Release{AppVersion: d.AppVersion, Values: coalesce(c.Values, nil), Reads: map[string]chart.Use{}}
 	var err error
 	if r.Version, err = chart.ParseVersion(d.Version); err != nil || d.Version == "v1.0.0-devel" {
 		if r.Version, err = chart.ParseVersion(name); err != nil {
-			return nil, fmt.Errorf("%w %s: version %q of Chart.yaml is no release", ErrChart, name, d.Version)
+			return nil, fmt.Errorf("version %q of Chart.yaml is no release", d.Version)
 		}
 		r.AppVersion = r.Version.String()
 	}
 	if err := readTemplates(c.Templates, nil, r); err != nil {
-		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
+		return nil, err
 	}
 	byName := func(a, b *helm.Chart) int { return strings.Compare(a.Name(), b.Name()) }
 	for _, sub := range slices.SortedFunc(slices.Values(c.Dependencies()), byName) {
@@ -43,13 +62,11 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 		own, _ := r.Values[sub.Name()].(map[string]any)
 		r.Values[sub.Name()] = coalesce(own, sub.Values)
 		if err := readTemplates(sub.Templates, chart.Path{sub.Name()}, r); err != nil {
-			return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
+			return nil, err
 		}
 	}
-	if r.Fields, err = definitions(c.Files); err != nil {
-		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
-	}
-	return r, nil
+	r.Fields, err = definitions(c.Files)
+	return r, err
 }
 
 // sorted are files by name.

@@ -5,17 +5,12 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 	"text/template/parse"
 
 	helm "helm.sh/helm/v3/pkg/chart"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
-
-// maxActions bounds the actions of a template: the parser recurses into those within each other. The
-// largest template of the chart has some 600.
-const maxActions = 20_000
 
 // readTemplates notes what the templates of a chart read; below is the path of the chart's values.
 func readTemplates(files []*helm.File, below chart.Path, into *chart.Release) error {
@@ -27,9 +22,6 @@ func readTemplates(files []*helm.File, below chart.Path, into *chart.Release) er
 		tree := parse.New(p)
 		tree.Mode = parse.SkipFuncCheck
 		set := map[string]*parse.Tree{}
-		if n := strings.Count(text, "{{"); n > maxActions {
-			return fmt.Errorf("%w %s: %d actions in a template, at most %d are read", ErrChart, p, n, maxActions)
-		}
 		if _, err := tree.Parse(text, "", "", set); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
