@@ -44,9 +44,8 @@ func (r *Reader) Add(rule report.ID, s report.State, n *yaml.Node, subject, reas
 // aliases is bounded by its size.
 const maxExpanded = 100_000
 
-// Expanded returns how many nodes a tree has once its aliases are followed, as far as maxExpanded,
-// and 0 for one without aliases.
-func Expanded(root *yaml.Node) int {
+// tooLarge reports whether a tree with aliases has more nodes than maxExpanded once they are followed.
+func tooLarge(root *yaml.Node) bool {
 	sizes := map[*yaml.Node]int{}
 	aliases := 0
 	var size func(n *yaml.Node) int
@@ -66,11 +65,7 @@ func Expanded(root *yaml.Node) int {
 		sizes[n] = total
 		return total
 	}
-	total := size(root)
-	if aliases == 0 {
-		return 0
-	}
-	return total
+	return size(root) > maxExpanded && aliases > 0
 }
 
 var ellipsis = regexp.MustCompile(`^\s+(\.\.\.|…)\s*$`)
@@ -87,7 +82,7 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 		r.Add(RuleSyntax, report.Failed, nil, "", "the file is empty", "")
 		return nil
 	}
-	if Expanded(&doc) > maxExpanded {
+	if tooLarge(&doc) {
 		r.Add(RuleAliases, report.Failed, nil, "", fmt.Sprintf("aliases make more than %d values of the file, or have no end, so it is not judged", maxExpanded), "write the values out")
 		return nil
 	}
@@ -103,16 +98,13 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 func (r *Reader) syntax(data []byte, err error) {
 	for i, line := range strings.Split(string(data), "\n") {
 		if ellipsis.MatchString(line) {
-			r.Findings = append(r.Findings, report.Row{
-				ID: RuleEllipsis, State: report.Failed, Line: i + 1, Subject: "...",
-				Reason: `the "..." that an article puts for "and so on" was copied with the example, and the file does not parse`,
-				Fix:    "delete the line",
-			})
+			r.Add(RuleEllipsis, report.Failed, &yaml.Node{Line: i + 1}, "...",
+				`the "..." that an article puts for "and so on" was copied with the example, and the file does not parse`, "delete the line")
 			return
 		}
 	}
 	e := text.YAMLError("", err)
-	r.Findings = append(r.Findings, report.Row{ID: RuleSyntax, State: report.Failed, Line: e.Line, Reason: e.Msg})
+	r.Add(RuleSyntax, report.Failed, &yaml.Node{Line: e.Line}, "", e.Msg, "")
 }
 
 // Resolve follows aliases to the node that they stand for. An alias to itself, which YAML allows to
@@ -147,46 +139,27 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		return nil
 	}
 	var fields []Field
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := Resolve(n.Content[i]), Resolve(n.Content[i+1])
-		if key.Tag == "!!merge" {
-			fields = r.merge(fields, value, path, known)
-			continue
-		}
-		if key.Kind != yaml.ScalarNode {
+	content, own := n.Content, len(n.Content)
+	for i := 0; i+1 < len(content); i += 2 {
+		key, value := Resolve(content[i]), Resolve(content[i+1])
+		at := index(fields, key.Value)
+		switch {
+		case key.Tag == "!!merge" && value.Kind == yaml.MappingNode:
+			if i < own { // one level deep; what the mapping writes itself wins
+				content = slices.Concat(content, value.Content)
+			}
+		case key.Tag == "!!merge" || key.Kind != yaml.ScalarNode:
 			r.Add(RuleType, report.Failed, key, path, "found "+describe(key)+" as a key, want a word", "")
-			continue
-		}
-		if at := index(fields, key.Value); at >= 0 {
+		case at >= 0 && i < own:
 			r.Add(RuleDuplicate, report.Failed, key, join(path, key.Value),
 				fmt.Sprintf("the key is written twice, first on line %d; only the last one counts", fields[at].Key.Line), "keep one")
-			fields = slices.Delete(fields, at, at+1)
-		}
-		if len(known) > 0 && !slices.Contains(known, key.Value) {
+			fields = append(slices.Delete(fields, at, at+1), Field{key.Value, key, value})
+		case at >= 0:
+		case len(known) > 0 && !slices.Contains(known, key.Value):
 			r.unknown(key, path, known)
-			continue
+		default:
+			fields = append(fields, Field{key.Value, key, value})
 		}
-		fields = append(fields, Field{Name: key.Value, Key: key, Value: value})
-	}
-	return fields
-}
-
-// merge adds what a "<<" key brings in, one level deep: fields that the mapping writes itself win.
-func (r *Reader) merge(fields []Field, value *yaml.Node, path string, known []string) []Field {
-	if value.Kind != yaml.MappingNode {
-		r.Add(RuleType, report.Failed, value, join(path, "<<"), "found "+describe(value)+", want a mapping to merge", "")
-		return fields
-	}
-	for i := 0; i+1 < len(value.Content); i += 2 {
-		key := Resolve(value.Content[i])
-		if index(fields, key.Value) >= 0 || key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
-			continue
-		}
-		if len(known) > 0 && !slices.Contains(known, key.Value) {
-			r.unknown(key, path, known)
-			continue
-		}
-		fields = append(fields, Field{Name: key.Value, Key: key, Value: Resolve(value.Content[i+1])})
 	}
 	return fields
 }
@@ -205,53 +178,41 @@ func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
 
 // List returns the elements of the sequence n.
 func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
-	n = Resolve(n)
-	if IsNull(n) {
-		return nil
-	}
-	if n.Kind != yaml.SequenceNode {
+	if n = Resolve(n); !IsNull(n) && n.Kind != yaml.SequenceNode {
 		r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want a list", "")
-		return nil
 	}
-	elements := make([]*yaml.Node, len(n.Content))
-	for i, c := range n.Content {
-		elements[i] = Resolve(c)
-	}
-	return elements
+	return Items(n)
 }
 
 // Bool reads true or false. Quoted words are refused, as the programs that read these files do.
 func (r *Reader) Bool(n *yaml.Node, path string) (value, ok bool) {
-	n = Resolve(n)
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Decode(&value) != nil {
-		r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want true or false", Unquote(n, "!!bool"))
-		return false, false
-	}
-	return value, true
+	ok = r.scalar(n, path, "!!bool", "true or false", &value)
+	return value, ok
 }
 
 // Int reads a whole number.
 func (r *Reader) Int(n *yaml.Node, path string) (value int, ok bool) {
-	n = Resolve(n)
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Decode(&value) != nil {
-		r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want a whole number", Unquote(n, "!!int"))
-		return 0, false
-	}
-	return value, true
+	ok = r.scalar(n, path, "!!int", "a whole number", &value)
+	return value, ok
 }
 
 // Text reads a string. A number or true, which YAML does not take for a string, is refused.
 func (r *Reader) Text(n *yaml.Node, path string) (value string, ok bool) {
+	ok = r.scalar(n, path, "!!str", "a string", &value)
+	return value, ok
+}
+
+func (r *Reader) scalar(n *yaml.Node, path, tag, want string, into any) bool {
 	n = Resolve(n)
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
-		fix := ""
-		if n.Kind == yaml.ScalarNode && !IsNull(n) {
-			fix = "write " + strconv.Quote(n.Value)
-		}
-		r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want a string", fix)
-		return "", false
+	if n.Kind == yaml.ScalarNode && n.Tag == tag && n.Decode(into) == nil {
+		return true
 	}
-	return n.Value, true
+	fix := Unquote(n, tag)
+	if tag == "!!str" && n.Kind == yaml.ScalarNode && !IsNull(n) {
+		fix = "write " + strconv.Quote(n.Value)
+	}
+	r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want "+want, fix)
+	return false
 }
 
 // Unquote is the fix for a text that is of one of the tags without its quotes, or "".
@@ -266,6 +227,7 @@ func Unquote(n *yaml.Node, tags ...string) string {
 	return ""
 }
 
+// IsNull reports whether the node holds nothing.
 func IsNull(n *yaml.Node) bool {
 	return n == nil || n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
@@ -312,23 +274,18 @@ func Plain(text string) bool {
 // Of returns the fields of a mapping without judging them, and none of anything else.
 func Of(n *yaml.Node) []Field {
 	var ignored Reader
-	if n = Resolve(n); n == nil || n.Kind != yaml.MappingNode {
-		return nil
-	}
 	return ignored.Mapping(n, "")
 }
 
 // Get returns the value at the names inside a mapping, or nil.
 func Get(n *yaml.Node, names ...string) *yaml.Node {
-next:
 	for _, name := range names {
-		for _, f := range Of(n) {
-			if f.Name == name {
-				n = f.Value
-				continue next
-			}
+		in := Of(n)
+		at := index(in, name)
+		if at < 0 {
+			return nil
 		}
-		return nil
+		n = in[at].Value
 	}
 	return Resolve(n)
 }

@@ -31,7 +31,7 @@ func TestMapping(t *testing.T) {
 		"twice":           {"alpha: 1\nbeta: 2\nalpha: 3\n", []string{"beta=2", "alpha=3"}, []string{"3 duplicate-key alpha: keep one"}},
 		"merged":          {"alpha: &a {beta: 2, alpha: 0, gamma: 1}\n<<: *a\n", []string{"alpha=", "beta=2"}, []string{"1 unknown-key gamma: known here: alpha, beta, camelCase"}},
 		"merge of itself": {"&a\nalpha: 1\n<<: *a\n", nil, []string{"0 yaml-aliases : write the values out"}},
-		"merge of a word": {"<<: x\n", nil, []string{"1 wrong-type <<:"}},
+		"merge of a word": {"<<: x\n", nil, []string{"1 wrong-type :"}},
 		"a list as key":   {"[a]: 1\n", nil, []string{"1 wrong-type :"}},
 		"ellipsis":        {"alpha:\n  - 1\n  ...\n", nil, []string{"3 yaml-ellipsis ...: delete the line"}},
 		"syntax":          {"alpha: [\n", nil, []string{"1 yaml-syntax :"}},
