@@ -36,8 +36,7 @@ func Together(rows []Row) []Row {
 // one is the row of several with one cause: a node's row comes before the cluster's and before a row that points to
 // another.
 func one(all []Row) Row {
-	var own, nodes, subjects []string
-	of := func(v Row) int {
+	rank := func(v Row) int {
 		switch {
 		case v.ID == "first-broken-link":
 			return 0
@@ -46,34 +45,28 @@ func one(all []Row) Row {
 		}
 		return 2
 	}
-	best := slices.MaxFunc(all, func(a, b Row) int { return of(a) - of(b) })
-	v := all[slices.IndexFunc(all, func(v Row) bool { return of(v) == of(best) })]
+	v := slices.MaxFunc(all, func(a, b Row) int { return rank(a) - rank(b) })
+	first := v.Node
+	var subjects, nodes []string
 	for _, row := range all {
 		v.State = max(v.State, row.State)
 		if row.Node != "" && !slices.Contains(nodes, row.Node) {
 			nodes = append(nodes, row.Node)
 		}
-		if of(row) == of(v) && !slices.Contains(own, row.Subject) {
-			own = append(own, row.Subject)
+		if rank(row) == rank(v) && !slices.Contains(subjects, row.Subject) {
+			subjects = append(subjects, row.Subject)
 		}
 	}
-	subjects = own
-	if len(own) > maxSubjects {
-		subjects = append(slices.Clone(own[:maxSubjects]), fmt.Sprintf("%d more", len(own)-maxSubjects))
+	if n := len(subjects) - maxSubjects; n > 0 {
+		subjects = append(subjects[:maxSubjects], fmt.Sprintf("%d more", n))
 	}
-	v.Subject = strings.Join(subjects, ", ")
-	if v.Together != "" {
-		v.Reason = v.Together
-	}
-	switch first := v.Node; len(nodes) {
-	case 0:
-	case 1:
-		v.Node = nodes[0]
-	default:
-		v.Node, v.Nodes = "", strings.Join(nodes, ", ")
-		if first != "" {
-			v.Fix = strings.ReplaceAll(v.Fix, " "+first+" ", " "+strings.Join(nodes, " ")+" ")
-		}
+	v.Subject, v.Node, v.Nodes = strings.Join(subjects, ", "), "", strings.Join(nodes, ", ")
+	v.Reason = cmp.Or(v.Together, v.Reason)
+	switch {
+	case len(nodes) == 1:
+		v.Node, v.Nodes = v.Nodes, ""
+	case first != "":
+		v.Fix = strings.ReplaceAll(v.Fix, " "+first+" ", " "+strings.Join(nodes, " ")+" ")
 	}
 	return v
 }
@@ -81,15 +74,12 @@ func one(all []Row) Row {
 // first is the first step for somebody who wants it mended: the worst row that names a cause, and its
 // next step.
 func (r *Report) first() string {
-	if !r.Start {
-		return ""
-	}
 	rank := func(row Row) int {
 		switch {
-		case row.State != Failed && row.State != Waiting:
-			return 0
 		case row.State == Waiting:
 			return 1
+		case row.State != Failed:
+			return 0
 		case row.Cause != "":
 			return 4
 		case row.ID == "first-broken-link":
@@ -97,28 +87,23 @@ func (r *Report) first() string {
 		}
 		return 2
 	}
-	var best Row
-	for _, row := range r.Rows {
-		if rank(row) > rank(best) {
-			best = row
-		}
+	if !r.Start || len(r.Rows) == 0 {
+		return ""
 	}
+	best := slices.MaxFunc(r.Rows, func(a, b Row) int { return rank(a) - rank(b) })
 	if rank(best) == 0 {
 		return ""
+	}
+	for _, row := range r.Rows {
+		if best.ID == "first-broken-link" && row.ID == "operand" && row.Node == best.Node && row.Subject == best.Subject {
+			best = row // which says more of the link
+		}
 	}
 	text := best.Subject
 	if on := cmp.Or(best.Nodes, best.Node); on != "" {
 		text += " on " + on
 	}
-	reason, _, _ := strings.Cut(best.Reason, ": mend it before")
-	if best.ID == "first-broken-link" {
-		for _, row := range r.Rows {
-			if row.Node == best.Node && row.Subject == best.Subject && row.ID == "operand" {
-				reason = row.Reason
-			}
-		}
-	}
-	text += ": " + reason
+	text += ": " + best.Reason
 	if best.Fix != "" {
 		text += " → " + best.Fix
 	}

@@ -34,12 +34,7 @@ var states = [...]string{OK: "ok", Note: "note", Waiting: "waiting", Unknown: "u
 	Failed: "failed"}
 
 // String returns "ok", "note", "waiting", "unknown", "warning" or "failed".
-func (s State) String() string {
-	if int(s) < len(states) {
-		return states[s]
-	}
-	return fmt.Sprintf("state(%d)", uint8(s))
-}
+func (s State) String() string { return states[s] }
 
 // Severity returns the state's name in a linter's words: "error", "warn", "info" or "ok".
 func (s State) Severity() string {
@@ -69,16 +64,6 @@ func AtSeverity(word string) (State, error) {
 
 // MarshalText writes the name that String returns.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText reads a name that String returns.
-func (s *State) UnmarshalText(text []byte) error {
-	i := slices.Index(states[:], string(text))
-	if i < 0 {
-		return fmt.Errorf("unknown state %q, want one of %v", text, states)
-	}
-	*s = State(i)
-	return nil
-}
 
 // A Row is one thing that was looked at: a mistake in an input, or a part of a cluster or a node.
 type Row struct {

@@ -80,8 +80,7 @@ func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 			if ok == 1 {
 				checks = "check"
 			}
-			fmt.Fprintf(out, "  %s %s\n", style.state(OK, fmt.Sprintf("%-7s", OK)), style.Dim(fmt.Sprintf("%d %s as intended",
-				ok, checks)))
+			fmt.Fprintf(out, "  %s %s\n", style.state(OK, fmt.Sprintf("%-7s", OK)), style.Dim(fmt.Sprintf("%d %s as intended", ok, checks)))
 		}
 	}
 	return out.Flush()
@@ -154,20 +153,18 @@ func (b branch) heading(judged bool) string {
 func (r *Report) branches() []branch {
 	var all []branch
 	known := map[string]int{} // rows as text → index in all
-	rows := r.Rows
-	for len(rows) > 0 {
-		node, file := rows[0].Node, rows[0].File
-		end := slices.IndexFunc(rows, func(row Row) bool { return row.Node != node || row.File != file })
-		if end < 0 {
-			end = len(rows)
+	for rows := r.Rows; len(rows) > 0; {
+		first, n := rows[0], 1
+		for n < len(rows) && rows[n].Node == first.Node && rows[n].File == first.File {
+			n++
 		}
-		b := branch{rows: rows[:end:end]}
-		rows = rows[end:]
-		if node != "" {
-			b.nodes = []string{node}
+		b := branch{rows: rows[:n:n]}
+		rows = rows[n:]
+		if first.Node != "" {
+			b.nodes = []string{first.Node}
 			name := alike(b.rows)
 			if i, found := known[name]; found {
-				all[i].nodes = append(all[i].nodes, node)
+				all[i].nodes = append(all[i].nodes, first.Node)
 				continue
 			}
 			known[name] = len(all)
