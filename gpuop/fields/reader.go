@@ -88,7 +88,7 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 	}
 	root := Resolve(doc.Content[0])
 	if root.Kind != yaml.MappingNode {
-		r.Add(RuleType, report.Failed, root, "", "the file holds "+describe(root)+", want a mapping of keys to values", "")
+		r.Add(RuleType, report.Failed, root, "", "the file holds "+Describe(root)+", want a mapping of keys to values", "")
 		return nil
 	}
 	return root
@@ -135,7 +135,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want a mapping of keys to values", "")
+		r.Add(RuleType, report.Failed, n, path, "found "+Describe(n)+", want a mapping of keys to values", "")
 		return nil
 	}
 	var fields []Field
@@ -149,7 +149,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 				content = slices.Concat(content, value.Content)
 			}
 		case key.Tag == "!!merge" || key.Kind != yaml.ScalarNode:
-			r.Add(RuleType, report.Failed, key, path, "found "+describe(key)+" as a key, want a word", "")
+			r.Add(RuleType, report.Failed, key, path, "found "+Describe(key)+" as a key, want a word", "")
 		case at >= 0 && i < own:
 			r.Add(RuleDuplicate, report.Failed, key, join(path, key.Value),
 				fmt.Sprintf("the key is written twice, first on line %d; only the last one counts", fields[at].Key.Line), "keep one")
@@ -179,7 +179,7 @@ func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
 // List returns the elements of the sequence n.
 func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 	if n = Resolve(n); !IsNull(n) && n.Kind != yaml.SequenceNode {
-		r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want a list", "")
+		r.Add(RuleType, report.Failed, n, path, "found "+Describe(n)+", want a list", "")
 	}
 	return Items(n)
 }
@@ -211,7 +211,7 @@ func (r *Reader) scalar(n *yaml.Node, path, tag, want string, into any) bool {
 	if tag == "!!str" && n.Kind == yaml.ScalarNode && !IsNull(n) {
 		fix = "write " + strconv.Quote(n.Value)
 	}
-	r.Add(RuleType, report.Failed, n, path, "found "+describe(n)+", want "+want, fix)
+	r.Add(RuleType, report.Failed, n, path, "found "+Describe(n)+", want "+want, fix)
 	return false
 }
 
@@ -239,7 +239,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-func describe(n *yaml.Node) string {
+// Describe says what a node holds. Texts that may be secrets are not repeated.
+func Describe(n *yaml.Node) string {
 	switch {
 	case IsNull(n):
 		return "nothing"

@@ -14,7 +14,7 @@ import (
 func (in *installation) configs() {
 	for _, c := range []string{"devicePlugin", "migManager", "dcgmExporter"} {
 		create := in.Explicit(c + ".config.create")
-		if create == nil || create.Text() != "true" || create.Edit.Drop {
+		if create == nil || create.Text() != "true" || in.correction(create).Drop {
 			continue
 		}
 		if name, _ := in.Value(c + ".config.name"); model.ScalarText(name) == "" {
@@ -26,7 +26,7 @@ func (in *installation) configs() {
 	}
 	fallback := in.Explicit("devicePlugin.config.default")
 	in.fallbackConfig(fallback)
-	if name := in.Explicit("devicePlugin.config.name"); name != nil && name.Text() != "" && !name.Edit.Drop && (fallback == nil || fallback.Text() == "") {
+	if name := in.Explicit("devicePlugin.config.name"); name != nil && name.Text() != "" && !in.correction(name).Drop && (fallback == nil || fallback.Text() == "") {
 		in.add("config-fallback", report.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
 			"set devicePlugin.config.default to the config for all nodes", sourceOperator, name)
 	}
@@ -45,7 +45,8 @@ func (in *installation) fallbackConfig(fallback *model.Setting) {
 	if !slices.Contains(names, fallback.Text()) {
 		fix := "the configs are " + strings.Join(names, ", ")
 		if near := report.Nearest(fallback.Text(), names); near != "" {
-			fix, fallback.Edit.Value = "write "+near, &near
+			fix = "write " + near
+			in.set(fallback, near)
 		}
 		in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.Text()), fix, "k8s-device-plugin cmd/config-manager", fallback)
 	}

@@ -57,7 +57,7 @@ func (r *run) replace(w input.Word, value string) {
 func (r *run) fixInstallation(h *helmCommand, in *installation) {
 	done := map[*model.Setting]bool{}
 	for _, f := range h.flags {
-		if r.fixFlag(f) {
+		if r.fixFlag(in, f) {
 			for _, s := range f.settings {
 				done[s] = true
 			}
@@ -95,25 +95,27 @@ func (r *run) fixInstallation(h *helmCommand, in *installation) {
 	for _, m := range in.mistakes {
 		for _, s := range m.settings {
 			at, again := told[s]
+			c := in.correction(s)
 			switch {
-			case !s.Edited():
+			case !c.changes():
 			case again && !done[s]:
 				r.left[at].Fix = m.Fix // the last rule had the last word
 			case again:
 			case !done[s]:
 				told[s] = len(r.left)
 				r.left = append(r.left, Left{Subject: s.Name(), File: s.File, Line: s.Line, Fix: m.Fix})
-			case s.Edit.Drop:
+			case c.Drop:
 				told[s] = 0
-				r.dropped = append(r.dropped, Drop{Subject: s.Name(), Proof: m.Reason, Instead: s.Added})
+				r.dropped = append(r.dropped, Drop{Subject: s.Name(), Proof: m.Reason, Instead: written(c.Add)})
 			}
 		}
 	}
 }
 
 // fixFlag writes a flag with its settings as they should be, and reports whether it could.
-func (r *run) fixFlag(f *flagUse) bool {
-	if !f.drop && f.name == f.written && f.rewritten == "" && !slices.ContainsFunc(f.settings, (*model.Setting).Edited) {
+func (r *run) fixFlag(in *installation, f *flagUse) bool {
+	edited := func(s *model.Setting) bool { c := in.correction(s); return c.changes() }
+	if !f.drop && f.name == f.written && f.rewritten == "" && !slices.ContainsFunc(f.settings, edited) {
 		return true
 	}
 	last := f.words[len(f.words)-1]
@@ -123,15 +125,16 @@ func (r *run) fixFlag(f *flagUse) bool {
 	}
 	var same, texts []string
 	for _, s := range f.settings {
-		same = append(same, s.Added...)
+		c := in.correction(s)
+		same = append(same, written(c.Add)...)
 		switch {
-		case s.Edit.Drop:
-		case s.AsString:
-			texts = append(texts, " --set-string "+input.Quote(s.Assignment()))
+		case c.Drop:
+		case c.asString:
+			texts = append(texts, " --set-string "+input.Quote(s.Assignment(c.Rename, c.Value)))
 		case f.name == "--set-json" && !slices.Contains(same, f.value.Value):
 			same = append(same, f.value.Value)
 		case f.name != "--set-json":
-			same = append(same, s.Assignment())
+			same = append(same, s.Assignment(c.Rename, c.Value))
 		}
 	}
 	text := f.name

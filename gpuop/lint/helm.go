@@ -503,8 +503,8 @@ func (r *run) setFlag(s *input.Script, in *installation, f *flagUse) {
 	assignments, err := model.Assignments(f.value.Value, f.name == "--set")
 	if err != nil {
 		fix := ""
-		if before, after, found := cutLast(f.value.Value, ","); found && !strings.Contains(after, "=") {
-			fix = "write " + before + `\,` + after + ", if the comma is part of the value"
+		if at := strings.LastIndex(f.value.Value, ","); at >= 0 && !strings.Contains(f.value.Value[at:], "=") {
+			fix = "write " + f.value.Value[:at] + `\,` + f.value.Value[at+1:] + ", if the comma is part of the value"
 		}
 		r.at(f.value, "set-syntax", report.Failed, f.name+" "+f.value.Value, err.Error(), fix, model.SourceHelm)
 		f.opaque = true

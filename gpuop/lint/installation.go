@@ -4,17 +4,36 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
+
+// Sources of the facts.
+const (
+	sourceValues     = "gpu-operator values.yaml, tags v1.7.0 to v26.7.0"
+	sourceTemplates  = "gpu-operator deployments/gpu-operator/templates"
+	sourceOperator   = "gpu-operator controllers/object_controls.go"
+	sourceMatrix     = "GPU Operator component matrix"
+	sourceDocs       = "GPU Operator documentation"
+	sourceCRD        = "gpu-operator custom resource definitions, v26.7.0"
+	sourceKubernetes = "Kubernetes documentation: schedule GPUs, device plugins"
+)
+
+// rules run in this order: later ones leave out what earlier ones drop.
+var rules = []func(*installation){
+	(*installation).keys, (*installation).twice, (*installation).types, (*installation).images,
+	(*installation).dead, (*installation).contradictions, (*installation).oldDefaults, (*installation).versions,
+}
 
 // An installation is one set of values on one version of the chart, and what is wrong with it.
 type installation struct {
 	model.Values
 	mistakes []mistake
+	// corrections are the settings that are to be written otherwise.
+	corrections map[*model.Setting]*correction
 	// flags says that the settings are flags of a command, not lines of a file.
 	flags bool
 	// opaque says that there are more flags, which are not known.
@@ -23,18 +42,55 @@ type installation struct {
 	lifted bool
 	// assumed says that the release is not known, so that settings of an earlier one may be right.
 	assumed bool
-	// resource says that the settings are fields of a custom resource, which the chart fills in
-	// whole.
+	// keep says that the settings are of a file in which those without effect stay: they are what the user wrote.
+	keep bool
+	// resource says that the settings are fields of a custom resource, which the chart fills in whole.
 	resource bool
 	// route is how configs for the device plugin reach it.
 	route sharing.Route
-	// byParent and deep find the mistake about a wrong name again.
-	byParent, deep map[string]int
 }
 
-func newInstallation(table *chart.Table, v chart.Version, settings []*model.Setting) *installation {
-	return &installation{Values: model.Values{Table: table, Version: v, Settings: settings}}
+// A correction is how a setting is to be written.
+type correction struct {
+	fix.Edit
+	// asString says that the flag has to be --set-string, since a text is wanted.
+	asString bool
+	// idle says that Drop is for commands alone: the release reads the setting, and a file keeps it.
+	idle bool
 }
+
+// changes reports whether the setting is written otherwise.
+func (c *correction) changes() bool { return c.Changes() || c.asString }
+
+func newInstallation(table *chart.Table, v chart.Version, settings []*model.Setting) *installation {
+	return &installation{Values: model.Values{Table: table, Version: v, Settings: settings}, corrections: map[*model.Setting]*correction{}}
+}
+
+// judge runs every rule on the installation.
+func (in *installation) judge() {
+	for _, rule := range rules {
+		rule(in)
+	}
+}
+
+// correct returns the correction of a setting, to be filled in.
+func (in *installation) correct(s *model.Setting) *correction {
+	if in.corrections[s] == nil {
+		in.corrections[s] = &correction{Edit: fix.Edit{Path: s.Path}}
+	}
+	return in.corrections[s]
+}
+
+// correction returns the correction of a setting so far.
+func (in *installation) correction(s *model.Setting) correction {
+	if c := in.corrections[s]; c != nil {
+		return *c
+	}
+	return correction{}
+}
+
+// set makes a value the right one for a setting.
+func (in *installation) set(s *model.Setting, value string) { in.correct(s).Value = &value }
 
 // A mistake is a finding and the settings it is about.
 type mistake struct {
@@ -43,7 +99,7 @@ type mistake struct {
 }
 
 // add reports a mistake at the first of the settings.
-func (in *installation) add(id report.ID, severity report.State, reason, fix, source string, settings ...*model.Setting) {
+func (in *installation) add(id report.ID, severity report.State, reason, fix, source string, settings ...*model.Setting) *mistake {
 	f := report.Row{ID: id, State: severity, Reason: reason, Fix: fix, Source: source}
 	if len(settings) > 0 {
 		names := make([]string, len(settings))
@@ -54,6 +110,7 @@ func (in *installation) add(id report.ID, severity report.State, reason, fix, so
 		f.File, f.Line, f.Column = settings[0].File, settings[0].Line, settings[0].Column
 	}
 	in.mistakes = append(in.mistakes, mistake{f, settings})
+	return &in.mistakes[len(in.mistakes)-1]
 }
 
 // aged are the findings that another release of the chart would not have.
@@ -62,27 +119,18 @@ var aged = []report.ID{"key-gone", "key-not-yet", "old-default"}
 // findings returns what was found; of a command the mistakes of one kind become one finding.
 func (in *installation) findings() []report.Row {
 	var out []report.Row
-	type kind struct {
-		id          report.ID
-		reason, fix string
-		severity    report.State
-	}
-	at := map[kind]int{}
-	more := map[int][]string{}
 	for _, m := range in.mistakes {
 		if in.assumed && slices.Contains(aged, m.ID) {
 			m.State = min(m.State, report.Warning)
 		}
-		k := kind{m.ID, m.Reason, m.Fix, m.State}
-		if i, seen := at[k]; in.flags && seen && m.Subject != "" {
-			more[i] = append(more[i], m.Subject)
+		i := slices.IndexFunc(out, func(f report.Row) bool {
+			return f.ID == m.ID && f.State == m.State && f.Reason == m.Reason && f.Fix == m.Fix
+		})
+		if in.flags && i >= 0 && m.Subject != "" {
+			out[i].Subject += ", " + m.Subject
 			continue
 		}
-		at[k] = len(out)
 		out = append(out, m.Row)
-	}
-	for i, subjects := range more {
-		out[i].Subject = strings.Join(append([]string{out[i].Subject}, subjects...), ", ")
 	}
 	return out
 }

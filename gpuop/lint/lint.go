@@ -105,8 +105,6 @@ type run struct {
 	kinds     []string
 	documents []doc
 	fixes
-	// drivers are the specs of the NVIDIADrivers seen so far, by name.
-	drivers map[string]*yaml.Node
 	// newer says that the release is newer than all that the table knows.
 	newer bool
 	// judged counts what was judged.

@@ -71,7 +71,7 @@ func TestInstallCommandOfTheArticle(t *testing.T) {
 			{"(g) enabled keys added in v22.9.0", "info key-not-yet devicePlugin.enabled, dcgmExporter.enabled, gfd.enabled @1"},
 			{"(i) operand versions outside the matrix", "info operand-version dcgmExporter.version @1"},
 			{"(j) gfd image is k8s-device-plugin since v24.3", "info gfd-image gfd.version @1"},
-			{"(f) validator.image.* breaks the image", "error below-a-value validator.image.repository, validator.image.tag @1"},
+			{"(f) validator.image.* breaks the image", "error below-a-value validator.image @1"},
 			{"the release is old", "info old-version --version v1.11.0 @1"},
 		}},
 		{"v26.7.0", rows{
@@ -87,7 +87,7 @@ func TestInstallCommandOfTheArticle(t *testing.T) {
 			{"(i) MIG manager outside the matrix", "warn operand-version migManager.version @1"},
 			{"the static MIG configs", "warn old-default migManager.config.name @1"},
 			{"(i) Node Feature Discovery outside the matrix", "warn operand-version node-feature-discovery.image.tag @1"},
-			{"(f) validator.image.* breaks the image", "error below-a-value validator.image.repository, validator.image.tag @1"},
+			{"(f) validator.image.* breaks the image", "error below-a-value validator.image @1"},
 		}},
 	} {
 		t.Run("for "+tt.version, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,29 +25,28 @@ func (r *run) resource(d *doc) {
 		r.noKind(d, v)
 		return
 	}
-	if want, have := apiVersions[d.kind], fields.Get(d.root, "apiVersion"); have == nil || have.Value != want {
-		at, found := d.root, "nothing"
-		if have != nil {
-			at, found = have, have.Value
-		}
-		v.add("api-version", at, "apiVersion", fmt.Sprintf("found %s; the %s is of %s", found, d.kind, want), "write "+want)
+	api, k := fields.Get(d.root, "apiVersion"), fields.Get(d.root, "kind")
+	if found, want := fields.Text(d.root, "apiVersion"), apiVersions[d.kind]; found != want {
+		v.add("api-version", cmp.Or(api, d.root), "apiVersion", fmt.Sprintf("found %s; the %s is of %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
 	}
-	if k := fields.Get(d.root, "kind"); k.Value != string(d.kind) {
-		v.add("unknown-kind", k, "kind", "the API server knows no kind "+k.Value, "write "+string(d.kind))
-	}
-	spec := fields.Get(d.root, "spec")
-	if spec != nil {
-		v.value(specField, "spec", spec)
+	if k.Value != v.kind {
+		v.add("unknown-kind", k, "kind", "the API server knows no kind "+k.Value, "write "+v.kind)
 	}
 	if name := fields.Get(d.root, "metadata", "name"); d.kind == kindGPUCluster && (name == nil || name.Value != "gpu-cluster") {
-		at := d.root
-		if name != nil {
-			at = name
-		}
-		v.add("singleton", at, "metadata.name", "the API server refuses every other name: there is one GPUCluster", "write gpu-cluster")
+		v.add("singleton", cmp.Or(name, d.root), "metadata.name", "the API server refuses every other name: there is one GPUCluster", "write gpu-cluster")
 	}
-	if spec != nil {
-		r.rulesOf(d, spec, v)
+	if spec := fields.Get(d.root, "spec"); spec != nil {
+		v.value(specField, "spec", spec)
+		if selector := fields.Get(spec, "nodeSelector"); d.kind == kindNVIDIADriver && fields.Text(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
+			v.add("excludes", selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
+		}
+		for _, before := range r.documents {
+			if before.root == d.root {
+				break
+			}
+			v.immutable(d, before, spec)
+		}
+		r.rulesOf(d, spec, v.assumed)
 	}
 	r.report(d, v.reader.Findings)
 }
@@ -62,15 +62,29 @@ func (r *run) noKind(d *doc, v *validator) {
 	}
 }
 
+// immutable compares an NVIDIADriver with one of the same name before it.
+func (v *validator) immutable(d *doc, before doc, spec *yaml.Node) {
+	name := fields.Text(d.root, "metadata", "name")
+	if d.kind != kindNVIDIADriver || before.kind != d.kind || name == "" || fields.Text(before.root, "metadata", "name") != name {
+		return
+	}
+	for _, field := range []string{"driverType", "usePrecompiled"} {
+		if was := fields.Text(before.root, "spec", field); was != fields.Text(spec, field) {
+			v.add("immutable", cmp.Or(fields.Get(spec, field), spec), "spec."+field, fmt.Sprintf("was %q in the NVIDIADriver %s before, and cannot change", was, name),
+				"delete the NVIDIADriver and create it again")
+		}
+	}
+}
+
 // rulesOf applies the rules about values to a resource, whose fields have the names of the chart's keys.
-func (r *run) rulesOf(d *doc, spec *yaml.Node, v *validator) {
-	prefix := chart.Path(nil)
-	if d.kind == kindNVIDIADriver {
-		r.driver(d, spec, v)
+func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
+	ofDriver := d.kind == kindNVIDIADriver
+	var prefix chart.Path
+	if ofDriver {
 		prefix = chart.Path{"driver"}
 	}
 	in := newInstallation(r.table, r.orLatest(), model.Flatten(&fields.Reader{}, d.file, d.line, prefix, spec))
-	in.resource, in.assumed = true, v.assumed
+	in.resource, in.assumed = true, assumed
 	for _, s := range in.Settings {
 		switch s.Name() {
 		case "driver.gds.enabled", "driver.gdrcopy.enabled":
@@ -78,14 +92,14 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, v *validator) {
 		}
 	}
 	in.images()
-	if d.kind != kindNVIDIADriver {
+	if !ofDriver {
 		in.dead()
 	}
 	in.contradictions()
 	in.versions()
 	for i := range in.mistakes {
 		m := &in.mistakes[i]
-		if d.kind == kindNVIDIADriver {
+		if ofDriver {
 			m.Subject = strings.ReplaceAll(m.Subject, "driver.", "")
 		}
 		m.Subject = "spec." + m.Subject
@@ -95,33 +109,5 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, v *validator) {
 	if d.kind == kindClusterPolicy && fields.Get(spec, "daemonsets", "tolerations") != nil {
 		r.name = d.file
 		r.tolerations(newInstallation(in.Table, in.Version, append(in.Settings, &model.Setting{Setting: chart.Set("nfd.enabled", false, "")})))
-	}
-}
-
-// driver judges what the definition of NVIDIADriver says by rules instead of fields.
-func (r *run) driver(d *doc, spec *yaml.Node, v *validator) {
-	if selector := fields.Get(spec, "nodeSelector"); fields.Text(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
-		v.add("excludes", selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
-	}
-	name := fields.Text(d.root, "metadata", "name")
-	if name == "" {
-		return
-	}
-	if r.drivers == nil {
-		r.drivers = map[string]*yaml.Node{}
-	}
-	before, seen := r.drivers[name]
-	r.drivers[name] = spec
-	if !seen {
-		return
-	}
-	for _, field := range []string{"driverType", "usePrecompiled"} {
-		if was, is := fields.Text(before, field), fields.Text(spec, field); was != is {
-			at := fields.Get(spec, field)
-			if at == nil {
-				at = spec
-			}
-			v.add("immutable", at, "spec."+field, fmt.Sprintf("was %q in the NVIDIADriver %s before, and cannot change", was, name), "delete the NVIDIADriver and create it again")
-		}
 	}
 }

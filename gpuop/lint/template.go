@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,7 +28,7 @@ func (r *run) ofTemplates() {
 			values[f.File]++
 		}
 	}
-	for _, file := range names(values) {
+	for _, file := range slices.Sorted(maps.Keys(values)) {
 		n := values[file]
 		if n <= manyFilledIn || !r.templates[file] {
 			continue

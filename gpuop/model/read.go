@@ -28,7 +28,7 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []repor
 		if inner, instead := ValuesOf(root); instead != "" {
 			reader.Add("no-values", report.Failed, root, "", "the file is "+instead+", want values of the chart", "write its values to a file of their own")
 		} else if root != nil {
-			for _, s := range Flatten(reader, "", 0, nil, WithoutEnabledBelow(root, inner)) {
+			for _, s := range Flatten(reader, "", 0, nil, inner) {
 				out = append(out, s.Setting)
 			}
 		}
@@ -58,17 +58,9 @@ func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
 	case root != nil && input.CarrierOf(root) != nil:
 		return nil, "a " + input.Helmfile
 	case inner != nil && inner.Kind == yaml.MappingNode:
-		return inner, ""
+		return WithoutEnabled(inner), ""
 	}
 	return root, ""
-}
-
-// WithoutEnabledBelow returns the part of an umbrella chart's values that the operator's chart reads.
-func WithoutEnabledBelow(root, inner *yaml.Node) *yaml.Node {
-	if inner == root {
-		return inner
-	}
-	return WithoutEnabled(inner)
 }
 
 // ParseSet reads one --set argument by Helm's grammar.

@@ -9,10 +9,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"go.yaml.in/yaml/v3"
+	"helm.sh/helm/v3/pkg/strvals"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
@@ -43,11 +43,6 @@ type Setting struct {
 	Unknown bool
 	// Perhaps says that the script gives the setting on one way through it, and not on another.
 	Perhaps bool
-	// Edit is how the setting is to be corrected, and Added are settings that take its place.
-	Edit  fix.Edit
-	Added []string
-	// AsString says that the flag has to be --set-string, since a text is wanted.
-	AsString bool
 	// AsText is how the file that carries the setting says that a value is a text; "" for a flag.
 	AsText string
 }
@@ -62,20 +57,6 @@ func (s *Setting) Name() string {
 
 // ListIndex is an index in the name of a setting: [0].
 var ListIndex = regexp.MustCompile(`\[[0-9]+\]`)
-
-// Edited reports whether the setting is to be written otherwise.
-func (s *Setting) Edited() bool { return s.Edit.Changes() || s.AsString || len(s.Added) > 0 }
-
-// Correction is the edit of a file in which the setting stands.
-func (s *Setting) Correction() fix.Edit {
-	e := s.Edit
-	e.Path = s.Path
-	for _, a := range s.Added {
-		list, _ := ParseSet(a) // the rules write them
-		e.Add = append(e.Add, list...)
-	}
-	return e
-}
 
 // Text is the value as YAML prints it; "" for a list or group.
 func (s *Setting) Text() string { return ScalarText(s.Value) }
@@ -242,29 +223,15 @@ next:
 // the chart's list.
 func (in *Values) elements(path string) (list []any, known bool) {
 	in.Index()
+	tree := map[string]any{}
 	for _, s := range in.byElement[path] {
-		known = true
-		m := elementText.FindStringSubmatch(s.Element)
-		if m == nil || s.Unknown {
+		if s.Unknown || strvals.ParseInto("v"+s.Element+"="+s.Text(), tree) != nil {
 			return nil, true
-		}
-		at, err := strconv.Atoi(m[1])
-		if err != nil || at > 1000 {
-			return nil, true
-		}
-		for len(list) <= at {
-			list = append(list, map[string]any{})
-		}
-		if m[2] == "" {
-			list[at] = s.Value
-		} else if entry, isMap := list[at].(map[string]any); isMap {
-			entry[m[2]] = s.Value
 		}
 	}
+	list, known = tree["v"].([]any)
 	return list, known
 }
-
-var elementText = regexp.MustCompile(`^\[([0-9]+)\](?:\.([^.\[]+))?$`)
 
 // Harmless reports whether the setting repeats a default that the chart had.
 func (s *Setting) Harmless(k *chart.Key) bool {
@@ -279,28 +246,21 @@ func (s *Setting) Harmless(k *chart.Key) bool {
 	return false
 }
 
-// Rewrite gives a setting that was to be dropped a value that works, where one is known.
-func (s *Setting) Rewrite(value string, known bool) {
-	if s.Edit.Drop && known && value != "" {
-		s.Edit.Drop, s.Edit.Value = false, &value
-	}
-}
-
-// Assignment writes the setting as it should be behind a --set flag.
-func (s *Setting) Assignment() string {
-	path, value := s.Path, s.Text()
-	switch {
-	case s.Edit.Rename == nil && s.Edit.Value == nil:
+// Assignment writes the setting with another path and value behind a --set flag; nil for those that stay.
+func (s *Setting) Assignment(path chart.Path, value *string) string {
+	if path == nil && value == nil {
 		return s.Source
-	case s.Edit.Rename != nil:
-		path = s.Edit.Rename
 	}
-	if s.Edit.Value != nil {
-		value = *s.Edit.Value
+	text := s.Text()
+	if value != nil {
+		text = *value
+	}
+	if path == nil {
+		path = s.Path
 	}
 	if _, isList := s.Value.([]any); isList {
 		_, raw, _ := strings.Cut(s.Source, "=")
 		return path.String() + "=" + raw
 	}
-	return formatSet(path, value)
+	return FormatSet(path, text)
 }

@@ -88,8 +88,8 @@ func nextAssignment(s string) (text, rest string, list, equals int) {
 	return s, "", list, equals
 }
 
-// formatSet writes a path and value so that Assignments reads them back.
-func formatSet(path chart.Path, value string) string {
+// FormatSet writes a path and value as an argument of --set.
+func FormatSet(path chart.Path, value string) string {
 	escaped := make([]string, len(path))
 	for i, name := range path {
 		escaped[i] = strings.NewReplacer(`\`, `\\`, `.`, `\.`, `,`, `\,`, `=`, `\=`, `[`, `\[`).Replace(name)

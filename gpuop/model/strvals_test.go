@@ -29,7 +29,7 @@ func FuzzSet(f *testing.F) {
 		if slices.Contains(path, "") || !utf8.ValidString(names) || !utf8.ValidString(value) { // Helm reads runes, and YAML has no others
 			return
 		}
-		text := formatSet(path, value)
+		text := FormatSet(path, value)
 		got, err := Assignments(text, false)
 		if err != nil || len(got) != 1 {
 			t.Fatalf("%q of %q=%q: %d assignments, %v", text, path, value, len(got), err)

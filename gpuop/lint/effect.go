@@ -1,0 +1,220 @@
+package lint
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+)
+
+// A part is a group of settings of which something is made under conditions alone.
+type part struct {
+	group  string
+	when   []chart.Condition // the group's own switch first
+	except []string
+	// host is the group of the pod that its container is in; empty for a pod of its own.
+	host string
+}
+
+// switches are the groups that do nothing while a key is false, but for some names; chart.Operand has the operands.
+var switches = []part{
+	{"node-feature-discovery", []chart.Condition{"nfd.enabled"}, nil, ""},
+	{"dcgmExporter.serviceMonitor", []chart.Condition{"dcgmExporter.serviceMonitor.enabled"}, nil, ""},
+	{"sandboxWorkloads", []chart.Condition{"sandboxWorkloads.enabled"}, nil, ""},
+	{"draDriver", []chart.Condition{"gpuCluster.deployCR"}, nil, ""},
+	{"driver.rdma", []chart.Condition{"driver.rdma.enabled"}, nil, ""},
+	{"driver.upgradePolicy", []chart.Condition{"driver.upgradePolicy.autoUpgrade"}, []string{"autoUpgrade"}, ""},
+	{"driver.nvidiaDriverCRD", []chart.Condition{"driver.nvidiaDriverCRD.enabled"}, nil, ""},
+}
+
+// shared are the keys of an operand's group that others read too.
+var shared = map[string][]string{"driver": {"rdma", "nvidiaDriverCRD"}}
+
+// parts are the groups that have a switch, or of which nothing is made any more.
+func (in *installation) parts() []part {
+	var out []part
+	add := func(group string, when []chart.Condition, host string) {
+		own := chart.Condition(group + ".enabled")
+		if (slices.Contains(when, own) || slices.Contains(when, chart.Never)) && !slices.ContainsFunc(out, func(p part) bool { return p.group == group }) {
+			when = slices.DeleteFunc(slices.Clone(when), func(c chart.Condition) bool { return c == own })
+			out = append(out, part{group, append([]chart.Condition{own}, when...), shared[group], host})
+		}
+	}
+	for _, o := range in.Table.Operands(in.Version) {
+		add(o.Settings, o.When, "")
+		for _, c := range o.Containers {
+			add(c.Image, slices.Concat(o.When, c.When), o.Settings)
+		}
+	}
+	return append(out, switches...)
+}
+
+// off is the first condition that does not hold, and its opposite; both are empty where all hold or one is not known.
+func (in *installation) off(when []chart.Condition) (is, wanted string) {
+	for _, c := range when {
+		key, want, compares := strings.Cut(string(c), "=")
+		value, known := in.Value(key)
+		k, has := in.Table.Key(strings.Split(key, "."))
+		switch text := model.ScalarText(value); {
+		case c == chart.Never:
+			return fmt.Sprintf("the operator of %s makes nothing of it", in.Version), ""
+		case !has || !k.In(in.Version) || !known || want == "*":
+		case compares && text != want, !compares && text == "false":
+			if is = key + "=" + text; in.Explicit(key) == nil {
+				is += ", which is the default"
+			}
+			return is, key + "=" + cmp.Or(want, "true")
+		}
+	}
+	return "", ""
+}
+
+// dead reports settings that a switch turns off. A file may repeat defaults: copies of values.yaml are full of them.
+func (in *installation) dead() {
+	reported := map[*model.Setting]bool{}
+	for _, p := range in.parts() {
+		groupIs, groupWanted := in.off(p.when)
+		ownIs, ownWanted := in.off(p.when[1:])
+		for _, s := range in.Below(p.group, p.except...) {
+			is, wanted := groupIs, groupWanted
+			own := s.Name() == string(p.when[0])
+			if own {
+				is, wanted = ownIs, ownWanted
+			}
+			if is == "" || own && s.Text() != "true" || reported[s] || !in.mayBeDead(s) {
+				continue
+			}
+			reported[s] = true
+			fix := "set " + wanted
+			switch {
+			case wanted == "":
+				fix = "delete it"
+			case own && p.host != "":
+				is, fix = "its container runs in the "+p.host+"'s pod, and "+is, "load the module on the host, or "+fix
+			case !own:
+				fix = "delete it, or " + fix
+			}
+			if !own || p.host != "" || wanted == "" {
+				in.correct(s).Drop, in.correct(s).idle = true, true
+			}
+			in.add("dead-setting", report.Warning, "has no effect: "+is, fix, sourceOperator, s)
+		}
+	}
+}
+
+// mayBeDead leaves out what is reported already, what is not known, and the defaults that a file repeats.
+func (in *installation) mayBeDead(s *model.Setting) bool {
+	c := in.correction(s)
+	if c.Drop || s.Unknown || c.Rename != nil || !in.flags && in.repeatsDefault(s) {
+		return false
+	}
+	return in.Verdict(s).Status != chart.Unknown
+}
+
+// repeatsDefault reports whether the setting says what the chart says anyway.
+func (in *installation) repeatsDefault(s *model.Setting) bool {
+	if last := s.Path[len(s.Path)-1]; last == "version" && in.releasedWithChart(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
+		return true
+	}
+	list, isList := s.Value.([]any)
+	if in.resource && isList {
+		return true // what the chart writes there by itself
+	}
+	value, known := in.Table.Default(in.Version, s.Name())
+	switch value := value.(type) {
+	case []any:
+		return isList && fmt.Sprint(list) == fmt.Sprint(value)
+	case map[string]any:
+		m, isMap := s.Value.(map[string]any)
+		return isMap && len(m) == len(value)
+	default:
+		return known && model.ScalarText(value) == s.Text()
+	}
+}
+
+// exclusions are settings that do not go together. The conditions of when are path=value, or a path that has any; the
+// finding is about the settings of at that the user gives.
+var exclusions = []struct {
+	severity                      report.State
+	when, at, reason, fix, source string
+}{
+	{report.Failed, "driver.usePrecompiled=true gds.enabled=true", "gds.enabled", leavesOut, "choose one", sourceDocs},
+	{report.Failed, "driver.usePrecompiled=true gdrcopy.enabled=true", "gdrcopy.enabled", leavesOut, "choose one", sourceDocs},
+	{report.Failed, "cdi.nriPluginEnabled=true cdi.enabled=false", "cdi.nriPluginEnabled cdi.enabled",
+		"the chart refuses to render: the NRI plugin needs CDI", "set cdi.enabled=true", sourceTemplates},
+	{report.Failed, "cdi.nriPluginEnabled=true cdi.enabled=true toolkit.enabled=false",
+		"cdi.nriPluginEnabled toolkit.enabled",
+		"cdi.nriPluginEnabled=true needs the toolkit, which is the plugin", "set toolkit.enabled=true", sourceTemplates},
+	{report.Failed, "gpuCluster.deployCR=true clusterPolicy.deployCR=true", "gpuCluster.deployCR clusterPolicy.deployCR",
+		"the chart refuses to render: GPUCluster and ClusterPolicy exclude each other", "set clusterPolicy.deployCR=false",
+		sourceTemplates},
+	{report.Failed, "gpuCluster.deployCR=true driver.enabled=true driver.nvidiaDriverCRD.enabled=false",
+		"gpuCluster.deployCR driver.nvidiaDriverCRD.enabled",
+		"the chart refuses to render: gpuCluster.deployCR takes its driver from an NVIDIADriver alone",
+		"set driver.nvidiaDriverCRD.enabled=true, or driver.enabled=false", sourceTemplates},
+	{report.Failed, "gds.enabled=true driver.kernelModuleType=proprietary", "driver.kernelModuleType",
+		"GDS from 2.17.5 on needs the open kernel modules", "set driver.kernelModuleType=open", sourceDocs},
+	{report.Warning, "driver.licensingConfig.configMapName driver.licensingConfig.secretName",
+		"driver.licensingConfig.configMapName",
+		"driver.licensingConfig names both a ConfigMap and a Secret", "keep the Secret", sourceTemplates},
+}
+
+const leavesOut = "precompiled driver images leave out GDS, GDRCopy and vGPU"
+
+// contradictions reports settings that exclude each other.
+func (in *installation) contradictions() {
+	in.precompiledVersion()
+	for _, e := range exclusions {
+		holds := true
+		for condition := range strings.FieldsSeq(e.when) {
+			path, want, compares := strings.Cut(condition, "=")
+			value, known := in.Value(path)
+			text := model.ScalarText(value)
+			holds = holds && known && !in.correction(in.Explicit(path)).Drop && (compares && text == want || !compares && text != "")
+		}
+		var given []*model.Setting
+		for path := range strings.FieldsSeq(e.at) {
+			if s := in.Explicit(path); s != nil {
+				given = append(given, s)
+			}
+		}
+		if holds && len(given) > 0 {
+			in.add("excludes", e.severity, e.reason, e.fix, e.source, given...)
+		}
+	}
+	in.configs()
+}
+
+// precompiledVersion looks at the version in force: the chart's own default is no branch.
+func (in *installation) precompiledVersion() {
+	s := in.Explicit("driver.version")
+	value, known := in.Value("driver.version")
+	version := model.ScalarText(value)
+	if !known || version == "" || chart.DriverBranch(version) || !in.Is("driver.usePrecompiled", true) || s == nil && in.resource {
+		return
+	}
+	major, _, _ := strings.Cut(version, ".")
+	fix, reason := "write a branch such as 580", fmt.Sprintf("found %q", version)
+	if chart.DriverBranch(major) {
+		fix = "write " + major
+		switch {
+		case s == nil:
+			fix = "set driver.version=" + major
+		case !in.correction(s).Drop:
+			in.set(s, major)
+		}
+	}
+	if s == nil {
+		if s = in.Explicit("driver.usePrecompiled"); s == nil || in.correction(s).Drop {
+			return
+		}
+		reason = "driver.version is the chart's own " + version
+	}
+	in.add("precompiled-version", report.Failed,
+		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, sourceDocs, s)
+}

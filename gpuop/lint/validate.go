@@ -1,0 +1,412 @@
+package lint
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+)
+
+// A validator compares YAML with the fields of a custom resource. Values of the chart are compared alike: copied into
+// the ClusterPolicy they keep their YAML type, printed by a template they lose their quotes.
+type validator struct {
+	table   *chart.Table
+	version chart.Version
+	// kind is that of the custom resource.
+	kind string
+	// partial says that the YAML is a patch, which may lack required fields.
+	partial bool
+	// assumed says that the release is not known, so that a field of an earlier one may be right.
+	assumed bool
+	printed bool
+	reader  *fields.Reader
+	// right are the scalars as they should be, by the node in the input.
+	right map[*yaml.Node]*yaml.Node
+}
+
+// specField is the field of a resource below which it is judged.
+var specField = &chart.Field{Path: "spec", Type: "object"}
+
+func (v *validator) add(id report.ID, at *yaml.Node, subject, reason, fix string) {
+	source := sourceCRD
+	if v.printed {
+		source = sourceValues
+	}
+	v.reader.Findings = append(v.reader.Findings, report.Row{
+		ID: id, State: report.Failed, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source,
+	})
+}
+
+// wrong reports a value of another type.
+func (v *validator) wrong(n *yaml.Node, where, want, fix string) {
+	if v.printed {
+		id := report.ID("wrong-type")
+		if n.Kind == yaml.ScalarNode && !strings.HasPrefix(want, "a list") && !strings.HasPrefix(want, "a group") {
+			id = "wrong-value" // printed text has no type
+		}
+		v.add(id, n, where, "found "+fields.Describe(n)+", want "+want, fix)
+		return
+	}
+	v.add("wrong-type", n, where, "found "+fields.Describe(n)+", want "+want+": the API server refuses it", fix)
+}
+
+// value judges a node as the field; where is its name in findings.
+func (v *validator) value(f *chart.Field, where string, n *yaml.Node) {
+	n = fields.Resolve(n)
+	if fields.IsNull(n) || f.Type == "any" || model.UnknownNode(n) {
+		return
+	}
+	scalar := n.Kind == yaml.ScalarNode
+	switch f.Type {
+	case "object", "map":
+		if n.Kind == yaml.MappingNode {
+			v.group(f, where, n)
+		} else if !scalar || !v.printed || n.Value != "" {
+			v.wrong(n, where, "a group of keys", "")
+		}
+	case "array":
+		if n.Kind != yaml.SequenceNode && (!scalar || !v.printed || n.Value != "") {
+			v.wrong(n, where, "a list", "")
+			return
+		}
+		for _, element := range v.below(f) {
+			for i, item := range n.Content {
+				v.value(element, fmt.Sprintf("%s[%d]", where, i), item)
+			}
+		}
+	default:
+		v.scalar(f, where, n)
+	}
+}
+
+// below are the fields of an object, or the one of the elements of an array or map.
+func (v *validator) below(f *chart.Field) []*chart.Field {
+	return v.table.Fields(v.version, v.kind, f.Path)
+}
+
+func (v *validator) group(f *chart.Field, where string, n *yaml.Node) {
+	known, present := v.below(f), map[string]bool{}
+	for _, key := range v.reader.Mapping(n, where) {
+		at := slices.IndexFunc(known, func(inner *chart.Field) bool { return f.Type == "map" || inner.Name() == key.Name })
+		switch {
+		case len(known) == 0: // any names do
+		case at < 0:
+			v.unknown(f, known, where+"."+key.Name, key)
+		default:
+			present[key.Name] = true
+			v.value(known[at], where+"."+key.Name, key.Value)
+		}
+	}
+	if f.Type == "map" || v.partial {
+		return
+	}
+	var missing []string
+	for _, inner := range known {
+		if inner.Required && !inner.Default && !present[inner.Name()] {
+			missing = append(missing, where+"."+inner.Name())
+		}
+	}
+	if len(missing) > 0 {
+		v.add("missing-field", n, strings.Join(missing, ", "), "missing: the API server refuses the "+v.kind+" without", "")
+	}
+}
+
+// fieldAliases are names that articles and other tools give to fields.
+var fieldAliases = map[string]string{"gpuFeatureDiscovery": "gfd", "containerToolkit": "toolkit", "gpuPodDeletion": "podDeletion"}
+
+// unknown reports a field that an object does not have.
+func (v *validator) unknown(f *chart.Field, known []*chart.Field, subject string, key fields.Field) {
+	var names []string
+	for _, inner := range known {
+		names = append(names, inner.Name())
+	}
+	fix := write(key.Name, names, "delete it")
+	if right := fieldAliases[key.Name]; slices.Contains(names, right) {
+		fix = "write " + right
+	}
+	if fix == "delete it" && key.Value != nil && strings.Contains(key.Value.Value, input.Filled) {
+		return // a condition of the template may leave it out
+	}
+	state := report.Failed
+	reason := fmt.Sprintf("the %s has no such field: the API server drops it, or refuses the object with strict validation", v.kind)
+	for _, other := range v.table.Versions() {
+		if _, ok := v.table.Field(other, v.kind, strings.TrimPrefix(f.Path+"."+key.Name, ".")); !ok {
+			continue
+		}
+		reason = fmt.Sprintf("the %s of %s has no such field any more: the API server drops it", v.kind, v.version)
+		if v.assumed {
+			state = report.Warning
+		}
+		if v.version.Before(other) {
+			reason = fmt.Sprintf("the field came with %s: the API server of %s drops it", other, v.version)
+		}
+		break
+	}
+	v.add("unknown-field", key.Key, subject, reason, fix)
+	v.reader.Findings[len(v.reader.Findings)-1].State = state
+}
+
+// scalarTypes are the YAML tags that a scalar of a type takes.
+var scalarTypes = map[string]struct {
+	tags []string
+	want string
+}{
+	"boolean":       {[]string{"!!bool"}, "true or false"},
+	"integer":       {[]string{"!!int"}, "a whole number"},
+	"number":        {[]string{"!!int", "!!float"}, "a number"},
+	"string":        {[]string{"!!str", "!!timestamp"}, "a string"},
+	"int-or-string": {[]string{"!!str", "!!int"}, "a number or a string"},
+}
+
+func (v *validator) scalar(f *chart.Field, where string, n *yaml.Node) {
+	t := scalarTypes[f.Type]
+	tag := n.Tag
+	if v.printed && n.Kind == yaml.ScalarNode {
+		tag = (&yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}).ShortTag()
+	}
+	// YAML 1.1, which Kubernetes and Helm read, has more words for true and false
+	right := slices.Contains(t.tags, tag) || v.printed && f.Type == "string" || f.Type == "boolean" && tag == "!!str" && n.Style == 0 && oldBools.MatchString(n.Value)
+	if n.Kind != yaml.ScalarNode || !right {
+		v.wrong(n, where, t.want, v.retyped(f, n, t.tags))
+		return
+	}
+	if len(f.Enum) > 0 && !slices.Contains(f.Enum, n.Value) {
+		found, fix := fields.Describe(n), ""
+		if near := report.Nearest(strings.ToLower(n.Value), f.Enum); near != "" {
+			found, fix = strconv.Quote(n.Value), "write "+near
+			v.correct(n, "!!str", near)
+		}
+		v.add("wrong-value", n, where, fmt.Sprintf("found %s, want %s; the API server refuses it", found, alternatives(f.Enum)), fix)
+		return
+	}
+	if number, err := strconv.ParseFloat(n.Value, 64); err == nil && (f.Min != nil && number < *f.Min || f.Max != nil && number > *f.Max) {
+		v.add("wrong-value", n, where, "found "+n.Value+", which is out of the range that the API server accepts", "")
+	}
+	if f.Pattern != "" && tag == "!!str" {
+		if want, err := regexp.Compile(f.Pattern); err == nil && !want.MatchString(n.Value) {
+			v.add("wrong-value", n, where, fmt.Sprintf("found %q, want what matches %s; the API server refuses it", n.Value, f.Pattern), "")
+		}
+	}
+}
+
+// correct notes the scalar that belongs in the place of a node.
+func (v *validator) correct(n *yaml.Node, tag, value string) {
+	if v.right == nil {
+		v.right = map[*yaml.Node]*yaml.Node{}
+	}
+	right := &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
+	if tag == "!!str" && right.ShortTag() != (&yaml.Node{Kind: yaml.ScalarNode, Value: value}).ShortTag() {
+		right.Style = yaml.DoubleQuotedStyle
+	}
+	v.right[n] = right
+}
+
+// retyped is how the value would be written in the type of the field, or "".
+func (v *validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string {
+	if n.Kind != yaml.ScalarNode {
+		return ""
+	}
+	switch f.Type {
+	case "string":
+		if want, err := regexp.Compile(f.Pattern); err == nil && !want.MatchString(n.Value) {
+			return "write what matches " + f.Pattern
+		}
+		v.correct(n, "!!str", n.Value)
+		return "write " + strconv.Quote(n.Value)
+	case "boolean":
+		meant := report.Nearest(strings.ToLower(n.Value), []string{"true", "false"})
+		if n.Value == "1" || n.Value == "0" {
+			meant = strconv.FormatBool(n.Value == "1")
+		}
+		if meant != "" && v.printed {
+			v.correct(n, "!!bool", meant)
+			return "write " + meant
+		}
+	}
+	return fields.Unquote(n, tags...)
+}
+
+var oldBools = regexp.MustCompile(`^(y|Y|yes|Yes|YES|on|On|ON|n|N|no|No|NO|off|Off|OFF)$`)
+
+// enumerations are the values that a key accepts by the comments of values.yaml alone.
+var enumerations = map[string][]string{
+	"sandboxWorkloads.mode":                      {"kubevirt", "kata"},
+	"driver.nvidiaDriverCRD.driverType":          {"gpu", "vgpu", "vgpu-host-manager"},
+	"dcgmExporter.service.internalTrafficPolicy": {"Cluster", "Local"},
+	"operator.logging.timeEncoding":              {"epoch", "millis", "nano", "iso8601", "rfc3339", "rfc3339nano"},
+	"node-feature-discovery.image.pullPolicy":    pullPolicies,
+}
+
+var pullPolicies = []string{"Always", "IfNotPresent", "Never"}
+
+// types judges each value against what the chart has there, or the custom resource that it is copied into.
+func (in *installation) types() {
+	for _, s := range in.Settings {
+		v := in.Verdict(s)
+		if v.Status != chart.Known && v.Status != chart.Free || s.Unknown || s.Value == nil || in.correction(s).Rename != nil {
+			continue
+		}
+		if f, ok := in.Table.CopiedField(in.Version, s.Path); ok && s.Element == "" {
+			in.against(s, f, false)
+			continue
+		}
+		if v.Status == chart.Free {
+			continue
+		}
+		k, exact := in.Table.Key(s.Path)
+		exact = exact && k.In(in.Version) && s.Element == ""
+		if exact && (in.textForSwitch(k, s) || in.against(s, in.printedField(k, s), true)) || v.Key.Use(in.Version) != chart.Copied {
+			continue
+		}
+		if f, ok := in.Table.PolicyElement(in.Version, s.Path, model.ListIndex.ReplaceAllString(s.Element, "[]")); ok && (!exact || f.Shape() != chart.Scalar) {
+			in.against(s, f, false)
+		}
+	}
+}
+
+// printedField is the field that takes the text of a key's value; its path has no fields below it.
+func (in *installation) printedField(k *chart.Key, s *model.Setting) *chart.Field {
+	f := &chart.Field{Path: "values", Type: "any"}
+	switch k.Shape(in.Version) {
+	case chart.List:
+		f.Type = "array"
+	case chart.Map:
+		f.Type = "map"
+	case chart.Scalar:
+		f.Type = "string"
+		value, _ := k.Default(in.Version)
+		field, typed := in.Table.PolicyField(in.Version, s.Path)
+		_, isBool := value.(bool)
+		_, isNumber := value.(float64)
+		switch last := s.Path[len(s.Path)-1]; {
+		case last == "imagePullPolicy":
+			f.Enum = pullPolicies
+		case s.Name() == "migManager.config.default" && !in.Version.Before(mustVersion(in.Table, "v26.3.0")):
+			f.Enum = []string{"all-disabled", ""}
+		case enumerations[s.Name()] != nil:
+			f.Enum = enumerations[s.Name()]
+		case isBool || typed && field.Type == "boolean":
+			f.Type = "boolean"
+		case typed && (field.Type == "integer" || field.Type == "string"):
+			f.Type, f.Enum, f.Min, f.Max = field.Type, field.Enum, field.Min, field.Max
+		case isNumber && !typed:
+			f.Type = "number"
+		}
+	}
+	return f
+}
+
+// against judges a setting by a field, and reports whether something is wrong with it.
+func (in *installation) against(s *model.Setting, f *chart.Field, printed bool) bool {
+	node := s.Node
+	if node == nil {
+		node = &yaml.Node{}
+		if node.Encode(s.Value) != nil {
+			return false
+		}
+		if printed && s.Typed {
+			node.Style = 0 // as --set has it
+		}
+	}
+	v := &validator{table: in.Table, version: in.Version, kind: "ClusterPolicy", printed: printed, reader: &fields.Reader{}}
+	v.value(f, s.Name(), node)
+	for _, found := range v.reader.Findings {
+		m := mistake{found, []*model.Setting{s}}
+		m.File = s.File
+		if s.Node == nil {
+			m.Line, m.Column = s.Line, s.Column
+		} else {
+			m.Line += s.Shift
+		}
+		if found.ID == "unknown-field" {
+			m.ID = "unknown-key"
+		}
+		if found.ID == "wrong-type" && f.Type == "string" && s.Text() != "" && in.alone(s) {
+			in.correct(s).asString = true
+			m.Fix = cmp.Or(s.AsText, "write --set-string")
+		}
+		in.mistakes = append(in.mistakes, m)
+	}
+	switch right := v.right[fields.Resolve(node)]; {
+	case right != nil && right.Style == 0 && right.Value != s.Text():
+		in.correct(s).Value = &right.Value
+	case s.Node != nil && len(v.right) > 0:
+		in.correct(s).Tree = substituted(cmp.Or(in.correct(s).Tree, s.Node), v.right)
+	}
+	return len(v.reader.Findings) > 0
+}
+
+// substituted returns a copy of the value with other scalars in it; nil where anchors or aliases forbid a copy.
+func substituted(n *yaml.Node, right map[*yaml.Node]*yaml.Node) *yaml.Node {
+	if n.Anchor != "" || n.Kind == yaml.AliasNode {
+		return nil
+	}
+	out := *n
+	if r := right[n]; r != nil {
+		out.Tag, out.Value, out.Style = r.Tag, r.Value, r.Style
+	}
+	out.Content = make([]*yaml.Node, len(n.Content))
+	for i, c := range n.Content {
+		if out.Content[i] = substituted(c, right); out.Content[i] == nil {
+			return nil
+		}
+	}
+	return &out
+}
+
+// alone reports whether a --set may become --set-string, which Helm applies last: no other flag decides the value.
+func (in *installation) alone(s *model.Setting) bool {
+	in.Index()
+	return s.Typed && !in.opaque && !slices.ContainsFunc(in.ByName[s.Name()], func(other *model.Setting) bool { return other != s && !in.correction(other).Drop })
+}
+
+// compared are switches that a template compares with true or false, and the first release that does: Helm ends there
+// for a text. From templates/validations.yaml.
+var compared = map[string]string{"cdi.enabled": "v26.3.0", "cdi.nriPluginEnabled": "v26.7.0"}
+
+// textForSwitch reports a text where a template compares or tests a switch: a condition takes any text for true, even
+// "false". Unquoted yes and no are no texts for Helm.
+func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
+	text, isText := s.Value.(string)
+	quoted := s.Node == nil && !s.Typed || s.Node != nil && s.Node.Style != 0
+	if !isText || !quoted && oldBools.MatchString(text) && s.Node != nil {
+		return false
+	}
+	if since, ok := compared[s.Name()]; ok && !in.Version.Before(mustVersion(in.Table, since)) {
+		fix := "write true or false without quotes"
+		if s.Node == nil {
+			fix = "write --set " + s.Name() + "=true, or false"
+		}
+		in.add("wrong-type", report.Failed, fmt.Sprintf("found the text %q, want true or false: a template compares it, and helm ends with incompatible types", text), fix, sourceTemplates, s)
+		return true
+	}
+	if text != "false" || s.Name() != "nfd.enabled" && k.Use(in.Version) != chart.Tested {
+		return false
+	}
+	in.add("wrong-type", report.Failed, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", model.SourceHelm, s)
+	return true
+}
+
+func alternatives(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		if quoted[i] = w; w == "" {
+			quoted[i] = `""`
+		}
+	}
+	if len(words) < 2 {
+		return strings.Join(quoted, "")
+	}
+	return strings.Join(quoted[:len(words)-1], ", ") + " or " + quoted[len(words)-1]
+}
