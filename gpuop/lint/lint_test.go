@@ -236,6 +236,8 @@ func TestTraps(t *testing.T) {
 		{row: "precompiled, and no driver container", text: "driver: {enabled: false, usePrecompiled: true}\n", want: []string{"warn dead-setting driver.usePrecompiled @1"}},
 		{row: "misspelt and dead", command: true, text: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set drivr.enabled=false --set mig.stratgey=mixed --create-namepsace",
 			want: []string{"error unknown-key drivr @1", "error unknown-key mig.stratgey @1", "error unknown-flag --create-namepsace @1"}},
+		{row: "an operator that Kubernetes does not have", text: "daemonsets: {tolerations: [{key: a, operator: Exist}]}\n", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
+		{row: "in a flag", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator --set daemonsets.tolerations[0].operator=Exist", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
 		{row: "no namespace", command: true, text: "helm install gpu-operator nvidia/gpu-operator", want: []string{"warn namespace helm install @1"}},
 		{row: "versions of the chart are no values of it", text: "gpu-operator: {\"22.9\": 22.9.2, \"25.3\": 25.3.4}\n", want: []string{"info unknown-kind @1"}},
 		{row: "a wrapper chart of the same name", text: "gpu-operator:\n  gpu-operator:\n    drivr: {enabled: false}\n", want: []string{"error unknown-key drivr @3"}},

@@ -181,13 +181,14 @@ func (v *validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 		v.wrong(n, where, t.want, v.retyped(f, n, t.tags))
 		return
 	}
-	if len(f.Enum) > 0 && !slices.Contains(f.Enum, n.Value) {
+	if enum := allowed(f, where); enum != nil && !slices.Contains(enum, n.Value) {
 		found, fix := fields.Describe(n), ""
-		if near := report.Nearest(strings.ToLower(n.Value), f.Enum); near != "" {
-			found, fix = strconv.Quote(n.Value), "write "+near
-			v.correct(n, "!!str", near)
+		lower := strings.Split(strings.ToLower(strings.Join(enum, " ")), " ")
+		if near := slices.Index(lower, report.Nearest(strings.ToLower(n.Value), lower)); near >= 0 && enum[near] != "" {
+			found, fix = strconv.Quote(n.Value), "write "+enum[near]
+			v.correct(n, "!!str", enum[near])
 		}
-		v.add("wrong-value", n, where, fmt.Sprintf("found %s, want %s; the API server refuses it", found, alternatives(f.Enum)), fix)
+		v.add("wrong-value", n, where, fmt.Sprintf("found %s, want %s; the API server refuses it", found, alternatives(enum)), fix)
 		return
 	}
 	if number, err := strconv.ParseFloat(n.Value, 64); err == nil && (f.Min != nil && number < *f.Min || f.Max != nil && number > *f.Max) {
@@ -239,16 +240,35 @@ func (v *validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string 
 
 var oldBools = regexp.MustCompile(`^(y|Y|yes|Yes|YES|on|On|ON|n|N|no|No|NO|off|Off|OFF)$`)
 
-// enumerations are the values that a key accepts by the comments of values.yaml alone.
-var enumerations = map[string][]string{
-	"sandboxWorkloads.mode":                      {"kubevirt", "kata"},
-	"driver.nvidiaDriverCRD.driverType":          {"gpu", "vgpu", "vgpu-host-manager"},
-	"dcgmExporter.service.internalTrafficPolicy": {"Cluster", "Local"},
-	"operator.logging.timeEncoding":              {"epoch", "millis", "nano", "iso8601", "rfc3339", "rfc3339nano"},
-	"node-feature-discovery.image.pullPolicy":    pullPolicies,
+// enumerations are the values of fields whose definition names none, by the end of their path: from the comments of
+// values.yaml and from Kubernetes.
+var enumerations = []struct {
+	end    string
+	values []string
+}{
+	{"sandboxWorkloads.mode", []string{"kubevirt", "kata"}},
+	{"driver.nvidiaDriverCRD.driverType", []string{"gpu", "vgpu", "vgpu-host-manager"}},
+	{"dcgmExporter.service.internalTrafficPolicy", []string{"Cluster", "Local"}},
+	{"operator.logging.timeEncoding", []string{"epoch", "millis", "nano", "iso8601", "rfc3339", "rfc3339nano"}},
+	{"node-feature-discovery.image.pullPolicy", []string{"Always", "IfNotPresent", "Never"}},
+	{"imagePullPolicy", []string{"Always", "IfNotPresent", "Never"}},
+	{"olerations[].operator", []string{"Exists", "Equal", "Lt", "Gt", ""}},
+	{"olerations[].effect", []string{"NoSchedule", "PreferNoSchedule", "NoExecute", ""}},
 }
 
-var pullPolicies = []string{"Always", "IfNotPresent", "Never"}
+// allowed are the values that the field may have; nil for any.
+func allowed(f *chart.Field, where string) []string {
+	if len(f.Enum) > 0 || f.Type != "string" {
+		return f.Enum
+	}
+	where = model.ListIndex.ReplaceAllString(where, "[]")
+	for _, e := range enumerations {
+		if strings.HasSuffix(where, e.end) {
+			return e.values
+		}
+	}
+	return nil
+}
 
 // types judges each value against what the chart has there, or the custom resource that it is copied into.
 func (in *installation) types() {
@@ -289,13 +309,9 @@ func (in *installation) printedField(k *chart.Key, s *model.Setting) *chart.Fiel
 		field, typed := in.Table.PolicyField(in.Version, s.Path)
 		_, isBool := value.(bool)
 		_, isNumber := value.(float64)
-		switch last := s.Path[len(s.Path)-1]; {
-		case last == "imagePullPolicy":
-			f.Enum = pullPolicies
+		switch {
 		case s.Name() == "migManager.config.default" && !in.Version.Before(mustVersion(in.Table, "v26.3.0")):
 			f.Enum = []string{"all-disabled", ""}
-		case enumerations[s.Name()] != nil:
-			f.Enum = enumerations[s.Name()]
 		case isBool || typed && field.Type == "boolean":
 			f.Type = "boolean"
 		case typed && (field.Type == "integer" || field.Type == "string"):

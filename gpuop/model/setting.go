@@ -246,21 +246,21 @@ func (s *Setting) Harmless(k *chart.Key) bool {
 	return false
 }
 
-// Assignment writes the setting with another path and value behind a --set flag; nil for those that stay.
+// Assignment writes the setting behind a --set flag, with another path or value; nil is for one that stays.
 func (s *Setting) Assignment(path chart.Path, value *string) string {
 	if path == nil && value == nil {
 		return s.Source
 	}
-	text := s.Text()
+	name, written, _ := strings.Cut(s.Source, "=")
+	written = "=" + written
+	if _, isList := s.Value.([]any); !isList {
+		written = FormatSet(nil, s.Text())
+	}
 	if value != nil {
-		text = *value
+		written = FormatSet(nil, *value)
 	}
-	if path == nil {
-		path = s.Path
+	if path != nil {
+		name, _ = strings.CutSuffix(FormatSet(path, ""), "=")
 	}
-	if _, isList := s.Value.([]any); isList {
-		_, raw, _ := strings.Cut(s.Source, "=")
-		return path.String() + "=" + raw
-	}
-	return FormatSet(path, text)
+	return name + written
 }
