@@ -383,8 +383,7 @@ func substituted(n *yaml.Node, right map[*yaml.Node]*yaml.Node) *yaml.Node {
 
 // alone reports whether a --set may become --set-string, which Helm applies last: no other flag decides the value.
 func (in *installation) alone(s *model.Setting) bool {
-	in.Index()
-	return s.Typed && !in.opaque && !slices.ContainsFunc(in.ByName[s.Name()], func(other *model.Setting) bool { return other != s && !in.correction(other).Drop })
+	return s.Typed && !in.opaque && !slices.ContainsFunc(in.Named(s.Name()), func(other *model.Setting) bool { return other != s && !in.correction(other).Drop })
 }
 
 // compared are switches that a template compares with true or false, and the first release that does: Helm ends there

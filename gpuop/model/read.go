@@ -6,11 +6,12 @@ import (
 	"regexp"
 	"slices"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"go.yaml.in/yaml/v3"
 )
 
 // OperatorNamespace is the namespace of the operator, and the name of its chart.
@@ -37,13 +38,11 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []repor
 		reader.Findings[i].File = name
 	}
 	for _, s := range sets {
-		assignments, err := Assignments(s, true)
+		settings, err := ParseSet(s)
 		if err != nil {
 			reader.Findings = append(reader.Findings, report.Row{ID: "set-syntax", State: report.Failed, Subject: "--set " + s, Reason: err.Error(), Source: SourceHelm})
 		}
-		for _, a := range assignments {
-			out = append(out, chart.Setting{Path: a.Path, Value: a.Value})
-		}
+		out = append(out, settings...)
 	}
 	return out, reader.Findings
 }
@@ -63,26 +62,25 @@ func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
 	return root, ""
 }
 
-// ParseSet reads one --set argument by Helm's grammar.
+// ParseSet reads one --set argument by Helm's grammar. The settings before an error are returned with it.
 func ParseSet(s string) ([]chart.Setting, error) {
+	var out []chart.Setting
 	assignments, err := Assignments(s, true)
+	for _, a := range assignments {
+		out = append(out, chart.Setting{Path: a.Path, Value: a.Value})
+	}
 	if err != nil {
-		return nil, fmt.Errorf("--set %s: %w", s, err)
+		err = fmt.Errorf("--set %s: %w", s, err)
 	}
-	out := make([]chart.Setting, len(assignments))
-	for i, a := range assignments {
-		out[i] = chart.Setting{Path: a.Path, Value: a.Value}
-	}
-	return out, nil
+	return out, err
 }
 
 // WithoutEnabled leaves out the key by which an umbrella chart switches a subchart.
 func WithoutEnabled(n *yaml.Node) *yaml.Node {
 	out := *n
-	out.Content = slices.Clone(n.Content)
-	for i := 0; i+1 < len(out.Content); i += 2 {
-		if out.Content[i].Value == "enabled" {
-			out.Content = slices.Delete(out.Content, i, i+2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == "enabled" {
+			out.Content = slices.Concat(n.Content[:i], n.Content[i+2:])
 			break
 		}
 	}

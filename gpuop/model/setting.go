@@ -3,16 +3,16 @@ package model
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"go.yaml.in/yaml/v3"
 	"helm.sh/helm/v3/pkg/strvals"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
@@ -64,18 +64,37 @@ func (s *Setting) Text() string { return ScalarText(s.Value) }
 // ScalarText prints a scalar as YAML would; "" for other values.
 func ScalarText(v any) string {
 	switch v := v.(type) {
-	case string:
-		return v
-	case bool:
-		return strconv.FormatBool(v)
-	case int:
-		return strconv.Itoa(v)
+	case string, bool, int, int64, uint64:
+		return fmt.Sprint(v)
 	case float64:
 		return strconv.FormatFloat(v, 'f', -1, 64)
-	case int64, uint64:
-		return fmt.Sprint(v)
 	}
 	return ""
+}
+
+// Harmless reports whether the setting repeats a default that the chart had.
+func (s *Setting) Harmless(k *chart.Key) bool {
+	return s.Path.String() == k.Path.String() && !s.Unknown && s.Text() != "" &&
+		slices.ContainsFunc(k.Defaults(), func(d chart.Change) bool { return ScalarText(d.Value) == s.Text() })
+}
+
+// Assignment writes the setting behind a --set flag, with another path or value; nil is for one that stays.
+func (s *Setting) Assignment(path chart.Path, value *string) string {
+	if path == nil && value == nil {
+		return s.Source
+	}
+	name, written, _ := strings.Cut(s.Source, "=")
+	written = "=" + written
+	if _, isList := s.Value.([]any); !isList {
+		written = FormatSet(nil, s.Text())
+	}
+	if value != nil {
+		written = FormatSet(nil, *value)
+	}
+	if path != nil {
+		name, _ = strings.CutSuffix(FormatSet(path, ""), "=")
+	}
+	return name + written
 }
 
 // flattener turns a values document into settings.
@@ -135,9 +154,9 @@ type Values struct {
 	Table    *chart.Table
 	Version  chart.Version
 	Settings []*Setting
-	// ByName are the settings of each name, and byElement those that set an element of the list at a path;
+	// byName are the settings of each name, and byElement those that set an element of the list at a path;
 	// both are of the first indexed settings.
-	ByName, byElement map[string][]*Setting
+	byName, byElement map[string][]*Setting
 	indexed           int
 	verdicts          map[*Setting]chart.Verdict
 }
@@ -155,24 +174,24 @@ func (in *Values) Verdict(s *Setting) chart.Verdict {
 	return v
 }
 
-// Index brings byName and byElement up to the settings.
-func (in *Values) Index() {
-	if in.ByName == nil || in.indexed > len(in.Settings) {
-		in.ByName, in.byElement, in.indexed = map[string][]*Setting{}, map[string][]*Setting{}, 0
+// Named returns the settings of a name, in order.
+func (in *Values) Named(name string) []*Setting {
+	if in.byName == nil || in.indexed > len(in.Settings) {
+		in.byName, in.byElement, in.indexed = map[string][]*Setting{}, map[string][]*Setting{}, 0
 	}
 	for _, s := range in.Settings[in.indexed:] {
-		in.ByName[s.Name()] = append(in.ByName[s.Name()], s)
+		in.byName[s.Name()] = append(in.byName[s.Name()], s)
 		if s.Element != "" {
 			in.byElement[s.Path.String()] = append(in.byElement[s.Path.String()], s)
 		}
 	}
 	in.indexed = len(in.Settings)
+	return in.byName[name]
 }
 
 // Explicit returns the setting that decides the path, or nil when the user gives none.
 func (in *Values) Explicit(path string) *Setting {
-	in.Index()
-	all := in.ByName[path]
+	all := in.Named(path)
 	if len(all) == 0 {
 		return nil
 	}
@@ -184,83 +203,40 @@ func (in *Values) Value(path string) (value any, ok bool) {
 	if s := in.Explicit(path); s != nil {
 		return s.Value, !s.Unknown && !s.Perhaps
 	}
-	if list, known := in.elements(path); known {
-		return list, list != nil
+	if elements := in.byElement[path]; elements != nil {
+		return list(elements)
 	}
 	return in.Table.Default(in.Version, path)
+}
+
+// list puts together the list that flags such as tolerations[0].key make, which takes the place of the chart's; ok is
+// false when a part of it is not known.
+func list(elements []*Setting) (list []any, ok bool) {
+	tree := map[string]any{}
+	for _, s := range elements {
+		if s.Unknown || strvals.ParseInto("v"+s.Element+FormatSet(nil, s.Text()), tree) != nil {
+			return nil, false
+		}
+	}
+	list, ok = tree["v"].([]any)
+	return list, ok
 }
 
 // Is reports whether the chart sees this boolean at the path.
 func (in *Values) Is(path string, want bool) bool {
 	value, ok := in.Value(path)
-	if text, isText := value.(string); isText {
-		return ok && text == strconv.FormatBool(want)
-	}
-	return ok && value == want
+	return ok && ScalarText(value) == strconv.FormatBool(want)
 }
 
 // Below returns the user's settings inside the group, but for those named.
 func (in *Values) Below(group string, except ...string) []*Setting {
 	var out []*Setting
-next:
 	for _, s := range in.Settings {
 		rest, found := strings.CutPrefix(s.Name(), group+".")
-		if !found {
-			continue
+		excepted := slices.ContainsFunc(except, func(e string) bool { return rest == e || strings.HasPrefix(rest, e+".") })
+		if found && !excepted {
+			out = append(out, s)
 		}
-		for _, e := range except {
-			if rest == e || strings.HasPrefix(rest, e+".") {
-				continue next
-			}
-		}
-		out = append(out, s)
 	}
 	return out
-}
-
-// elements puts together the list that flags such as tolerations[0].key make; known is false when
-// no flag does, and the list is nil when a part of it is not known. Helm lets such flags replace
-// the chart's list.
-func (in *Values) elements(path string) (list []any, known bool) {
-	in.Index()
-	tree := map[string]any{}
-	for _, s := range in.byElement[path] {
-		if s.Unknown || strvals.ParseInto("v"+s.Element+"="+s.Text(), tree) != nil {
-			return nil, true
-		}
-	}
-	list, known = tree["v"].([]any)
-	return list, known
-}
-
-// Harmless reports whether the setting repeats a default that the chart had.
-func (s *Setting) Harmless(k *chart.Key) bool {
-	if s.Path.String() != k.Path.String() || s.Unknown {
-		return false
-	}
-	for _, d := range k.Defaults() {
-		if ScalarText(d.Value) == s.Text() && s.Text() != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// Assignment writes the setting behind a --set flag, with another path or value; nil is for one that stays.
-func (s *Setting) Assignment(path chart.Path, value *string) string {
-	if path == nil && value == nil {
-		return s.Source
-	}
-	name, written, _ := strings.Cut(s.Source, "=")
-	written = "=" + written
-	if _, isList := s.Value.([]any); !isList {
-		written = FormatSet(nil, s.Text())
-	}
-	if value != nil {
-		written = FormatSet(nil, *value)
-	}
-	if path != nil {
-		name, _ = strings.CutSuffix(FormatSet(path, ""), "=")
-	}
-	return name + written
 }
