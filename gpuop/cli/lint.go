@@ -161,8 +161,6 @@ type lintData struct {
 	Corrected string   `json:"corrected,omitempty"`
 	// Dropped is what the corrected command leaves out, with the proof that it does nothing.
 	Dropped []lint.Drop `json:"dropped,omitempty"`
-	// Left is what has to be corrected by hand.
-	Left []lint.Left `json:"left,omitempty"`
 }
 
 // kinds writes what the inputs were taken for.
@@ -220,9 +218,6 @@ func (e *env) fixed(options lint.Options, before *lint.Result, showSecrets bool)
 		}
 	}
 	if e.format == "text" {
-		for _, l := range before.Left {
-			fmt.Fprintf(e.Err, "not rewritten %s: --fix writes flags, and words in here-documents; by hand: %s\n", l.Subject, l.Fix)
-		}
 		for _, d := range before.Dropped {
 			fmt.Fprintf(e.Err, "dropped %s: %s\n", d.Subject, d.Proof)
 			if len(d.Instead) > 0 {
@@ -234,7 +229,7 @@ func (e *env) fixed(options lint.Options, before *lint.Result, showSecrets bool)
 		}
 	}
 	return e.answer(answer{
-		Report: after.Report, Document: true, Data: lintData{after.Kinds, text, before.Dropped, before.Left}, Fail: len(before.Dropped) > 0,
+		Report: after.Report, Document: true, Data: lintData{after.Kinds, text, before.Dropped}, Fail: len(before.Dropped) > 0,
 		Text: func(w io.Writer, _ report.Style) error {
 			_, err := io.WriteString(w, strings.TrimRight(text, "\n")+"\n")
 			return err

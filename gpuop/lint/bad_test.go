@@ -153,7 +153,8 @@ func TestPublishedInputsAreRead(t *testing.T) {
 				o = lint.Options{Command: text}
 			}
 			got := judge(t, o)
-			if got.Judged == 0 {
+			const ofThePlugin = "51.yaml" // values of the device plugin's chart, without configs
+			if got.Judged == 0 && name != ofThePlugin {
 				t.Errorf("nothing judged: %v", got.Kinds)
 			}
 			if o.Command != "" {

@@ -199,7 +199,7 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return kindList
 	case input.CarrierOf(root) != nil:
 		return kindCarrier
-	case podSpec(root) != nil || k == "Pod" || api != "" && len(podSpecs(root)) > 0:
+	case k == "Pod" || api != "" && len(podSpecs(root)) > 0:
 		return kindPod
 	case api != "" && k != "":
 		return kindOther
@@ -207,7 +207,7 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return kindMIG
 	case fields.Get(root, "vgpu-configs") != nil, fields.Get(root, "systemd-services") != nil:
 		return kindOther // files of the vGPU device manager and of mig-parted's hooks
-	case isPluginValues(root):
+	case isPluginValues(t, root):
 		return kindPluginValues
 	}
 	if umbrella(t, root) != nil {
@@ -318,7 +318,9 @@ func (r *run) document(d doc) {
 		r.valuesDocument(&inner, v, of)
 		name += of
 	case kindPluginValues:
-		r.pluginValues(&d)
+		if r.pluginValues(&d); r.judged == before {
+			name += ", not judged"
+		}
 	case kindValues:
 		v, of := r.valuesVersion(d.file)
 		r.valuesDocument(&d, v, of)
@@ -336,7 +338,7 @@ func (r *run) document(d doc) {
 			name += ", not judged"
 		}
 	case kindPod:
-		r.pod(&d)
+		r.report(&d, pods(d.root, r.taints))
 	case kindNode:
 		r.node(node.Object(d.root), d.file, d.line)
 	case kindOther:

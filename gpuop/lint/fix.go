@@ -20,14 +20,6 @@ type Drop struct {
 	Instead []string `json:"instead,omitempty"`
 }
 
-// A Left is a setting that has to be corrected by hand: it stands in a file, or the shell puts its text together.
-type Left struct {
-	Subject string `json:"subject"`
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`
-	Fix     string `json:"fix,omitempty"`
-}
-
 func (r *run) correct(start, end int, text string) {
 	r.corrections = append(r.corrections, input.Correction{Start: start, End: end, Text: text})
 }
@@ -91,22 +83,11 @@ func (r *run) fixInstallation(h *helmCommand, in *installation) {
 		}
 		r.correct(h.End, h.End, between+strings.Join(h.missing, between))
 	}
-	told := map[*model.Setting]int{}
 	for _, m := range in.mistakes {
 		for _, s := range m.settings {
-			at, again := told[s]
-			c := in.correction(s)
-			switch {
-			case !c.changes():
-			case again && !done[s]:
-				r.left[at].Fix = m.Fix // the last rule had the last word
-			case again:
-			case !done[s]:
-				told[s] = len(r.left)
-				r.left = append(r.left, Left{Subject: s.Name(), File: s.File, Line: s.Line, Fix: m.Fix})
-			case c.Drop:
-				told[s] = 0
+			if c := in.correction(s); done[s] && c.Drop {
 				r.dropped = append(r.dropped, Drop{Subject: s.Name(), Proof: m.Reason, Instead: written(c.Add)})
+				done[s] = false // told
 			}
 		}
 	}

@@ -387,8 +387,6 @@ func (r *run) commandVersion(h *helmCommand) (v chart.Version, assumed bool) {
 	if err != nil {
 		r.at(f.value, "chart-version", report.Failed, "--version "+requested, err.Error(), "write --version "+v.String(), sourceValues)
 		f.rewritten = v.String()
-	} else if f.name != "" {
-		r.oldVersion(f.value, v)
 	}
 	return v, f.value.Dynamic
 }
@@ -418,22 +416,6 @@ func (r *run) resolve(at input.Word, unknown bool, subject string) (chart.Versio
 		r.at(at, "chart-version", report.Note, at.Value, reason, "teach gpuop the release: --chart", sourceValues)
 	}
 	return v, err
-}
-
-// oldVersion notes a release line that NVIDIA supports no more: only the two newest are.
-func (r *run) oldVersion(at input.Word, v chart.Version) {
-	lines := map[string]bool{}
-	for _, other := range r.table.Versions() {
-		if v.Before(other) {
-			lines[other.Minor()] = true
-		}
-	}
-	delete(lines, v.Minor())
-	if len(lines) < 2 || len(numbers(at.Value)) == 0 {
-		return
-	}
-	r.at(at, "old-version", report.Note, "--version "+at.Value, fmt.Sprintf("%d release lines behind; NVIDIA supports the two newest", len(lines)),
-		"see what "+r.table.Latest().String()+" wants: gpuop lint --version "+r.table.Latest().String(), "GPU Operator life cycle policy")
 }
 
 // valuesFlag adds the settings of a -f file, when it can be read.

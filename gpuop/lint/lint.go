@@ -69,9 +69,6 @@ type Result struct {
 	Unjudged []string `json:"unjudged,omitempty"`
 	// Dropped is what Corrected leaves out.
 	Dropped []Drop `json:"dropped,omitempty"`
-	// Left is what has a correction that Corrected does not make: values in files, and lines of
-	// here-documents that would go.
-	Left []Left `json:"left,omitempty"`
 	// Corrected is the command as it should be; empty without a command, or without Options.Fix.
 	Corrected string `json:"corrected,omitempty"`
 }
@@ -136,7 +133,6 @@ func Lint(o Options) (*Result, error) {
 			return nil, err
 		}
 		better := next.corrected()
-		result.Left = next.left
 		if better == result.Corrected {
 			break
 		}
@@ -198,9 +194,6 @@ func lintOnce(o Options) (*Result, *run, error) {
 	for i := range r.dropped {
 		r.dropped[i].Proof = replaceSecrets(r.dropped[i].Proof, r.secrets)
 	}
-	for i := range r.left {
-		r.left[i].Fix = replaceSecrets(r.left[i].Fix, r.secrets)
-	}
 	result := &Result{Kinds: r.kinds, Dropped: r.dropped, Judged: r.judged, Unjudged: r.unjudged(o)}
 	result.Report.Add(r.findings...)
 	result.Report.Sort()
@@ -240,7 +233,6 @@ type fixes struct {
 	source      string
 	corrections []input.Correction
 	dropped     []Drop
-	left        []Left
 }
 
 // script judges a script that begins below so many lines of its file.
@@ -277,12 +269,11 @@ func (r *run) script(file, source string, line int) {
 	}
 }
 
-// programs are helm and kubectl by the names that distributions give them.
-var programs = map[string]string{"helm": "helm", "helm3": "helm", "microk8s.helm3": "helm", "microk8s.helm": "helm", "kubectl": "kubectl", "oc": "kubectl",
-	"k": "kubectl", "microk8s.kubectl": "kubectl", "kubernetes": "kubernetes"}
+// programs are helm and kubectl by the names that distributions and articles give them.
+var programs = map[string]string{"helm": "helm", "helm3": "helm", "kubectl": "kubectl", "oc": "kubectl", "kubernetes": "kubernetes"}
 
 // wrappers are programs that run the command after them.
-var wrappers = []string{"sudo", "env", "command", "exec", "nohup", "time", "microk8s", "k3s", "k0s", "rke2"}
+var wrappers = []string{"sudo", "env", "microk8s", "k3s"}
 
 // program finds out which program a command runs behind sudo and its like, and drops these words.
 func program(c *input.Command) string {
@@ -296,7 +287,7 @@ func program(c *input.Command) string {
 		c.Words = c.Words[1:]
 		c.Prefixed = true
 	}
-	return programs[path.Base(c.Words[0].Value)]
+	return programs[path.Base(strings.TrimPrefix(c.Words[0].Value, "microk8s."))]
 }
 
 var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
@@ -341,7 +332,7 @@ func (r *run) lookalikes(c input.Command) {
 func (r *run) installation(in *installation) {
 	in.judge()
 	r.configUses(in, "")
-	r.tolerations(in)
+	r.tolerations(in, r.name)
 	r.judged++
 	r.findings = append(r.findings, in.findings()...)
 	for _, s := range in.Settings {

@@ -1,11 +1,14 @@
 package lint
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
@@ -19,27 +22,51 @@ func pluginFindings(data []byte, route sharing.Route) []report.Row {
 	return findings
 }
 
-const sourcePlugin = "k8s-device-plugin deployments/helm/nvidia-device-plugin"
+// pluginChartName is the device plugin's own chart. Of its values the configs for the device plugin are judged.
+const pluginChartName = "nvidia-device-plugin"
 
-// pluginChart judges an installation of the device plugin's own chart.
+var (
+	// pluginMarks are keys that this chart has and the operator's has not, and sharedKeys stand in both.
+	pluginMarks = []string{"compatWithCPUManager", "deviceDiscoveryStrategy", "deviceIDStrategy", "deviceListStrategy", "failOnInitError", "gdsEnabled", "legacyDaemonsetAPI", "migStrategy", "mofedEnabled"}
+	sharedKeys  = []string{"cdi", "devicePlugin", "gfd", "nfd", "node-feature-discovery", "nameOverride", "fullnameOverride"}
+)
+
+// isPluginValues reports whether a document is a values file of the device plugin's own chart.
+func isPluginValues(t *chart.Table, root *yaml.Node) bool {
+	configs := fields.Get(root, "config", "map")
+	if configs != nil && configs.Kind == yaml.MappingNode || strings.HasSuffix(fields.Text(root, "image", "repository"), "/k8s-device-plugin") {
+		return true
+	}
+	marks, operators := 0, 0
+	for _, f := range fields.Of(root) {
+		switch {
+		case slices.Contains(pluginMarks, f.Name), f.Name == "nfd" && fields.Get(f.Value, "worker") != nil:
+			marks++
+		case t.Component(f.Name) == f.Name && !slices.Contains(sharedKeys, f.Name):
+			operators++
+		}
+	}
+	return marks > operators
+}
+
+// pluginValues judges the configs in config.map.
+func (r *run) pluginValues(d *doc) {
+	for _, f := range fields.Of(fields.Get(d.root, "config", "map")) {
+		if f.Value.Kind == yaml.ScalarNode {
+			r.embedded(d.file, "config.map."+f.Name, f.Value, d.line, sharing.Plugin)
+		}
+	}
+}
+
+// pluginChart judges the configs that an installation of the device plugin's own chart sets.
 func (r *run) pluginChart(s *input.Script, h *helmCommand) {
 	r.judged++
-	r.kinds = append(r.kinds, "helm "+h.verb+" of nvidia-device-plugin")
+	r.kinds = append(r.kinds, "helm "+h.verb+" of "+pluginChartName)
 	in := newInstallation(r.table, r.orLatest(), nil)
 	in.flags, in.route = true, sharing.Plugin
 	for _, f := range h.flags {
 		if strings.HasPrefix(f.name, "--set") {
 			r.setFlag(s, in, f)
 		}
-	}
-	configs := in.Below("config.map")
-	for _, c := range configs {
-		if name := c.Path[len(c.Path)-1]; !labelValue.MatchString(name) {
-			r.at(input.Word{Line: c.Line, Col: c.Column}, "config-map", report.Failed, name, "the name cannot be the value of the node label nvidia.com/device-plugin.config", "use letters, digits, - _ and .", "Kubernetes label syntax")
-		}
-	}
-	if len(configs) > 1 && in.Explicit("config.map.default") == nil && in.Explicit("config.default") == nil {
-		r.at(h.Words[0], "config-fallback", report.Note, "config.map", fmt.Sprintf("%d configs and none named default: a node without the label nvidia.com/device-plugin.config gets none", len(configs)),
-			"set config.default, or name one of them default", sourcePlugin)
 	}
 }

@@ -40,12 +40,6 @@ func (r *run) resource(d *doc) {
 		if selector := fields.Get(spec, "nodeSelector"); d.kind == kindNVIDIADriver && fields.Text(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
 			v.add("excludes", selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
 		}
-		for _, before := range r.documents {
-			if before.root == d.root {
-				break
-			}
-			v.immutable(d, before, spec)
-		}
 		r.rulesOf(d, spec, v.assumed)
 	}
 	r.report(d, v.reader.Findings)
@@ -58,20 +52,6 @@ func (r *run) noKind(d *doc, v *validator) {
 			v.add("unknown-kind", d.root, "kind", fmt.Sprintf("the kind %s came with %s; %s does not have it", v.kind, later, v.version), "install "+later.String()+" or later")
 			r.report(d, v.reader.Findings)
 			return
-		}
-	}
-}
-
-// immutable compares an NVIDIADriver with one of the same name before it.
-func (v *validator) immutable(d *doc, before doc, spec *yaml.Node) {
-	name := fields.Text(d.root, "metadata", "name")
-	if d.kind != kindNVIDIADriver || before.kind != d.kind || name == "" || fields.Text(before.root, "metadata", "name") != name {
-		return
-	}
-	for _, field := range []string{"driverType", "usePrecompiled"} {
-		if was := fields.Text(before.root, "spec", field); was != fields.Text(spec, field) {
-			v.add("immutable", cmp.Or(fields.Get(spec, field), spec), "spec."+field, fmt.Sprintf("was %q in the NVIDIADriver %s before, and cannot change", was, name),
-				"delete the NVIDIADriver and create it again")
 		}
 	}
 }
@@ -107,7 +87,6 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 	r.findings = append(r.findings, in.findings()...)
 	r.configUses(in, "spec.")
 	if d.kind == kindClusterPolicy && fields.Get(spec, "daemonsets", "tolerations") != nil {
-		r.name = d.file
-		r.tolerations(newInstallation(in.Table, in.Version, append(in.Settings, &model.Setting{Setting: chart.Set("nfd.enabled", false, "")})))
+		r.tolerations(newInstallation(in.Table, in.Version, append(in.Settings, &model.Setting{Setting: chart.Set("nfd.enabled", false, "")})), d.file)
 	}
 }
