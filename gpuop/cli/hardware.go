@@ -15,7 +15,7 @@ import (
 // hardware is how a user says which GPUs are meant: a model and a number, or a Node.
 type hardware struct {
 	gpu, nodeFile string
-	count, memory int
+	count         int
 }
 
 func (h *hardware) flags(cmd *cobra.Command) {
@@ -54,9 +54,6 @@ func (h *hardware) read(e *env) (n *node.Node, gpus []mig.GPU, findings []report
 	g, err := mig.FindGPU(h.gpu)
 	if err != nil {
 		return n, nil, findings, fmt.Errorf("--gpu: %w", err)
-	}
-	if h.memory > 0 {
-		g.MemoryMiB = h.memory
 	}
 	return n, slices.Repeat([]mig.GPU{g}, h.count), findings, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
@@ -17,9 +18,8 @@ func TestShareTranscripts(t *testing.T) {
 	for name, calls := range map[string][][]string{
 		"share-predict.txt": {
 			{"share", "predict", "-f", input("timeslicing.yaml"), "--gpu", "A100-80GB", "--gpus", "8"},
-			{"share", "predict", "-f", "any=" + input("timeslicing.yaml"), "--gpu", "T4", "--route", "plugin"},
 			{"share", "predict", "-f", input("two-configs.yaml"), "--node", input("node.json")},
-			{"share", "predict", "-f", input("two-configs.yaml"), "--gpu", "T4", "--route", "plugin"},
+			{"share", "predict", "-f", input("two-configs.yaml"), "--gpu", "T4"},
 			{"share", "predict", "-f", input("copied.yaml"), "--gpu", "T4"},
 			{"share", "predict", "-f", input("timeslicing.yaml"), "--node", input("node-dump.txt")},
 			{"share", "predict", "-f", input("timeslicing.yaml"), "--node", input("node-dump.txt"), "--gpu", "T4", "--default", "timeslicing"},
@@ -44,7 +44,6 @@ func TestShareAsksForWhatIsMissing(t *testing.T) {
 		{"share predict -f " + input("timeslicing.yaml"), "--gpu MODEL"},
 		{"share predict -f " + input("timeslicing.yaml") + " --gpu A100", "A100-40GB"},
 		{"share predict -f " + input("timeslicing.yaml") + " --gpu T4 --gpus 0", "1 to 256"},
-		{"share predict -f " + input("timeslicing.yaml") + " --gpu T4 --route helm", "operator"},
 		{"share predict -f " + input("timeslicing.yaml") + " --gpu T4 --mig-strategy mix", "none, single or mixed"},
 		{"share predict -f nowhere.yaml --gpu T4", "no such file"},
 		{"share predict -f " + input("timeslicing.yaml") + " --node " + input("mig.yaml"), "kubectl get node"},
@@ -64,7 +63,8 @@ func FuzzSharePredict(f *testing.F) {
 		configs, findings := sharing.ParseAny([]byte(file), "x")
 		found := report.Report{Rows: findings}
 		g := mig.GPU{Product: "X", MemoryMiB: 1000, ComputeCapability: "8.0"}
-		a := share(sharing.Plugin, nil, []mig.GPU{g, g}, configs, label, "", "", found)
+		n := &node.Node{Labels: map[string]string{sharing.ConfigLabel: label}}
+		a := share(n, []mig.GPU{g, g}, configs, "", "", found)
 		for _, format := range []string{"text", "json", "sarif"} {
 			e := &env{format: format, failOn: "error", Streams: Streams{Out: &strings.Builder{}, Err: &strings.Builder{}}}
 			err := e.answer(a)

@@ -41,8 +41,7 @@ func (j *judge) sharedBy() *sharingConfigs {
 	}
 	c.configs, c.findings = map[string]*sharing.Config{}, map[string][]report.Row{}
 	for key, text := range m.Data {
-		config, findings := sharing.Parse([]byte(text))
-		findings = append(findings, config.Dead(sharing.Operator)...)
+		config, findings := sharing.Parse([]byte(text), sharing.Operator)
 		slices.SortStableFunc(findings, func(a, b report.Row) int { return int(b.State) - int(a.State) })
 		c.configs[key], c.findings[key] = config, findings
 	}
@@ -100,11 +99,7 @@ func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, prob
 	if c.configs == nil {
 		return "", nil, false, nil
 	}
-	name, ok, findings := sharing.Choose(sharing.Operator, slices.Sorted(maps.Keys(c.configs)),
-		w.kube.Labels[sharing.ConfigLabel], c.deflt)
-	if len(findings) > 0 {
-		problem = &findings[0]
-	}
+	name, ok, problem = sharing.Choose(slices.Sorted(maps.Keys(c.configs)), w.kube.Labels[sharing.ConfigLabel], c.deflt)
 	config = c.configs[name]
 	if !ok || name != "" && (config == nil || config.Refused) {
 		return name, nil, false, problem

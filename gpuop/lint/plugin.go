@@ -15,10 +15,7 @@ import (
 
 // pluginFindings judges a device plugin config for the route by which it reaches the plugin.
 func pluginFindings(data []byte, route sharing.Route) []report.Row {
-	config, findings := sharing.Parse(data)
-	if config != nil {
-		findings = append(findings, config.Dead(route)...)
-	}
+	_, findings := sharing.Parse(data, route)
 	return findings
 }
 

@@ -15,11 +15,9 @@ import (
 type Named struct {
 	Name   string
 	Config *Config
-	// File is the file it came from, for reports about it; ParseAny leaves it empty.
-	File string
 }
 
-// ParseAny reads a device-plugin file, or a ConfigMap that holds several, and names what it found:
+// ParseAny reads a device-plugin file of the GPU Operator's, or a ConfigMap that holds several, and names what it found:
 // a bare file gets the name that is given. Lines in findings count from the top of the data.
 func ParseAny(data []byte, name string) ([]Named, []report.Row) {
 	var doc struct {
@@ -27,25 +25,20 @@ func ParseAny(data []byte, name string) ([]Named, []report.Row) {
 		Data map[string]yaml.Node `yaml:"data"`
 	}
 	if err := yaml.Unmarshal(data, &doc); err != nil || doc.Kind != "ConfigMap" {
-		c, findings := Parse(data)
+		c, findings := Parse(data, Operator)
 		return []Named{{Name: name, Config: c}}, findings
 	}
 	var named []Named
 	var findings []report.Row
 	if len(doc.Data) == 0 {
-		return nil, []report.Row{{ID: fields.RuleType, State: report.Failed, Subject: "data", Reason: "the ConfigMap holds no data", Source: sourceChoice}}
+		return nil, []report.Row{{ID: fields.RuleType, State: report.Failed, Subject: "data", Reason: "the ConfigMap holds no data", Source: sourceConfig}}
 	}
 	for key, n := range doc.Data {
 		offset := n.Line
 		if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
 			offset = n.Line - 1
 		}
-		c, found := Parse([]byte(n.Value))
-		if c != nil {
-			for path := range c.set {
-				c.set[path] += offset
-			}
-		}
+		c, found := Parse([]byte(n.Value), Operator)
 		named = append(named, Named{Name: key, Config: c})
 		for _, f := range found {
 			f.Line += offset

@@ -1,6 +1,7 @@
 package sharing
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,46 +33,41 @@ type Prediction struct {
 func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 	replication := c.Replication()
 	p := Prediction{Prediction: mig.Predict(gpus, migStrategy, replication)}
-	add := func(id report.ID, s report.State, subject, reason, fix, source string) {
-		p.Findings = append(p.Findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
-	}
 	switch replication.Strategy {
 	case "mps":
-		p.mps(gpus, migStrategy, replication, add)
+		p.mps(gpus, migStrategy, replication.Of[mig.WholeGPU].Factor)
 	case "time-slicing":
-		add(ruleNoMemory, report.Note, "sharing.timeSlicing", "time-slicing limits neither memory nor errors: every pod sees the whole memory, and one pod's fault can end its neighbours", "share among workloads that trust each other, or use MIG", "k8s-device-plugin README, shared access to GPUs")
+		p.add(ruleNoMemory, report.Note, "sharing.timeSlicing", "time-slicing limits neither memory nor errors: every pod sees the whole memory, and one pod's fault can end its neighbours",
+			"share among workloads that trust each other, or use MIG")
 	}
 	for _, resource := range slices.Sorted(maps.Keys(replication.Of)) {
-		name := resource
-		if r := replication.Of[resource]; r.Rename != "" {
-			name = r.Rename
-		}
+		name := cmp.Or(replication.Of[resource].Rename, resource)
 		if len(p.Resources) > 0 && p.Resources[name] == 0 {
-			add(ruleResource, report.Warning, resource, "the config shares it, and the node will have no such device under the MIG strategy "+migStrategy, "", sourceConfig)
+			p.add(ruleResource, report.Warning, resource, "the config shares it, and the node will have no such device under the MIG strategy "+migStrategy, "")
 		}
 	}
 	return p
 }
 
-func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, replication mig.Replication, add func(report.ID, report.State, string, string, string, string)) {
+func (p *Prediction) add(id report.ID, s report.State, subject, reason, fix string) {
+	p.Findings = append(p.Findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix, Source: cmp.Or(sources[id], sourceConfig)})
+}
+
+// mps sets the limits of n clients for each model of GPU.
+func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, n int) {
 	if migStrategy == mig.StrategyMixed {
-		add(ruleMPS, report.Failed, "mig.strategy", "MPS with the MIG strategy mixed: the device plugin refuses to start", "set mig.strategy=single or none", sourcePlugin)
+		p.add(ruleMPS, report.Failed, "mig.strategy", "MPS with the MIG strategy mixed: the device plugin refuses to start", "set mig.strategy=single or none")
 		p.Resources = map[string]int{}
 	}
-	n := replication.Of[mig.WholeGPU].Factor
-	if n < 2 {
-		return
-	}
-	var seen []string
 	for _, g := range gpus {
-		if slices.Contains(seen, g.Product) || g.Enabled {
+		seen := slices.ContainsFunc(p.Limits, func(l Limits) bool { return l.Product == g.Product })
+		if n < 2 || seen || g.Enabled {
 			continue
 		}
-		seen = append(seen, g.Product)
 		p.Limits = append(p.Limits, Limits{Product: g.Product, MemoryMiB: g.MemoryMiB / n, ThreadPercent: 100 / n})
 		if most := maxClients(g); n > most {
-			add(ruleClients, report.Failed, mig.WholeGPU, fmt.Sprintf("%d replicas of %s: the control daemon allows %d for compute capability %s, and refuses to start", n, g.Product, most, g.ComputeCapability),
-				fmt.Sprintf("use at most %d", most), sourceMPS)
+			p.add(ruleClients, report.Failed, mig.WholeGPU, fmt.Sprintf("%d replicas of %s: the control daemon allows %d for compute capability %s, and refuses to start", n, g.Product, most, g.ComputeCapability),
+				fmt.Sprintf("use at most %d", most))
 			p.Resources = map[string]int{}
 		}
 	}
