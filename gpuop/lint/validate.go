@@ -183,10 +183,9 @@ func (v *validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 	}
 	if enum := allowed(f, where); enum != nil && !slices.Contains(enum, n.Value) {
 		found, fix := fields.Describe(n), ""
-		lower := strings.Split(strings.ToLower(strings.Join(enum, " ")), " ")
-		if near := slices.Index(lower, report.Nearest(strings.ToLower(n.Value), lower)); near >= 0 && enum[near] != "" {
-			found, fix = strconv.Quote(n.Value), "write "+enum[near]
-			v.correct(n, "!!str", enum[near])
+		if near := report.Nearest(n.Value, enum); near != "" {
+			found, fix = strconv.Quote(n.Value), "write "+near
+			v.correct(n, "!!str", near)
 		}
 		v.add("wrong-value", n, where, fmt.Sprintf("found %s, want %s; the API server refuses it", found, alternatives(enum)), fix)
 		return
@@ -226,7 +225,7 @@ func (v *validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string 
 		v.correct(n, "!!str", n.Value)
 		return "write " + strconv.Quote(n.Value)
 	case "boolean":
-		meant := report.Nearest(strings.ToLower(n.Value), []string{"true", "false"})
+		meant := report.Nearest(n.Value, []string{"true", "false"})
 		if n.Value == "1" || n.Value == "0" {
 			meant = strconv.FormatBool(n.Value == "1")
 		}
