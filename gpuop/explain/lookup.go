@@ -20,7 +20,7 @@ func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	entries := Find(word)
 	for _, c := range report.Codes() {
 		if string(c.ID) == word {
-			entries = append(entries, Entry{Kind: "row of gpuop " + strings.Join(c.Commands, ", "), Words: []string{word}, Meaning: c.Meaning + " " + c.Next})
+			entries = append(entries, Entry{Kind: "row of gpuop " + strings.Join(c.Commands, ", "), Words: []string{word}, Meaning: c.Meaning + " " + c.Next, Source: c.Source})
 		}
 	}
 	path := chart.ParsePath(strings.TrimPrefix(strings.TrimPrefix(word, ".Values"), "."))

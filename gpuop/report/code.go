@@ -2,6 +2,7 @@ package report
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -18,6 +19,8 @@ type Code struct {
 	Worst string
 	// Meaning and Next are sentences: the row's meaning, and the next step.
 	Meaning, Next string
+	// Source is where the fact is documented.
+	Source string
 }
 
 //go:embed codes.txt
@@ -28,9 +31,17 @@ var Codes = sync.OnceValue(func() []Code {
 	var out []Code
 	for line := range strings.Lines(codes) {
 		// the format is held by a test
-		if c := strings.Split(strings.TrimSpace(line), " | "); len(c) == 5 {
-			out = append(out, Code{ID(c[0]), strings.Fields(c[1]), c[2], c[3], c[4]})
+		if c := strings.Split(strings.TrimSpace(line), " | "); len(c) == 6 {
+			out = append(out, Code{ID(c[0]), strings.Fields(c[1]), c[2], c[3], c[4], c[5]})
 		}
 	}
 	return out
 })
+
+// code is the line of the ID; its zero value for an ID without one.
+func (id ID) code() Code {
+	if at := slices.IndexFunc(Codes(), func(c Code) bool { return c.ID == id }); at >= 0 {
+		return Codes()[at]
+	}
+	return Code{ID: id}
+}

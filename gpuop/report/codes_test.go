@@ -141,7 +141,7 @@ func TestCodesAreThoseOfTheSources(t *testing.T) {
 		}
 	}
 	if n := len(report.Codes()); n != lines {
-		t.Errorf("%d of %d lines are of five columns", n, lines)
+		t.Errorf("%d of %d lines are of six columns", n, lines)
 	}
 	for _, code := range report.Codes() {
 		made, found := c.made[code.ID]
@@ -188,9 +188,9 @@ func TestRowsPage(t *testing.T) {
 		line = strings.TrimSpace(line)
 		switch c := strings.Split(line, " | "); {
 		case strings.HasPrefix(line, "#"):
-			fmt.Fprintf(&b, "\n## %s\n\n| row | shown by | severity | it says | what to do |\n|---|---|---|---|---|\n", strings.Trim(line, "# ."))
-		case len(c) == 5:
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", c[0], strings.ReplaceAll(c[1], " ", ", "), c[2], escape(c[3]), escape(c[4]))
+			fmt.Fprintf(&b, "\n## %s\n\n| row | shown by | severity | it says | what to do | documented in |\n|---|---|---|---|---|---|\n", strings.Trim(line, "# ."))
+		case len(c) == 6:
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", c[0], strings.ReplaceAll(c[1], " ", ", "), c[2], escape(c[3]), escape(c[4]), c[5])
 		}
 	}
 	page := filepath.Join("..", "..", "docs", "gpuop", "rows.md")

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 )
 
@@ -29,13 +28,14 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	}{plain(r), r.Summary()})
 }
 
-// MarshalJSON writes the state in a linter's words beside its name.
+// MarshalJSON writes the state in a linter's words beside its name, and where the fact is documented.
 func (r Row) MarshalJSON() ([]byte, error) {
 	type plain Row
 	return json.Marshal(struct {
 		plain
+		Source   string `json:"source,omitempty"`
 		Severity string `json:"severity"`
-	}{plain(r), r.State.Severity()})
+	}{plain(r), r.ID.code().Source, r.State.Severity()})
 }
 
 // object is one of JSON.
@@ -75,11 +75,11 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 
 // rule describes an ID in a SARIF log.
 func (id ID) rule() object {
-	at := slices.IndexFunc(Codes(), func(c Code) bool { return c.ID == id })
-	if at < 0 {
+	c := id.code()
+	if c.Meaning == "" {
 		return object{"id": id}
 	}
-	return object{"id": id, "shortDescription": object{"text": Codes()[at].Meaning}, "help": object{"text": Codes()[at].Next}}
+	return object{"id": id, "shortDescription": object{"text": c.Meaning}, "help": object{"text": c.Next}}
 }
 
 // sentence is the row as one message: nodes, subject, reason, fix and source.
@@ -94,8 +94,8 @@ func (r *Row) sentence() string {
 	if r.Fix != "" {
 		text += fmt.Sprintf(" (fix: %s)", strings.ReplaceAll(r.Fix, "\n", "; "))
 	}
-	if r.Source != "" {
-		text += fmt.Sprintf(" [%s]", r.Source)
+	if source := r.ID.code().Source; source != "" {
+		text += fmt.Sprintf(" [%s]", source)
 	}
 	return text
 }
