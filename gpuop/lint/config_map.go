@@ -18,17 +18,17 @@ func (in *installation) configs() {
 			continue
 		}
 		if name, _ := in.Value(c + ".config.name"); model.ScalarText(name) == "" {
-			in.add("config-map", report.Failed, "the chart refuses to render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", sourceTemplates, create)
+			in.add("config-map", report.Failed, "the chart refuses to render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", create)
 		}
 		if data := in.Explicit(c + ".config.data"); len(in.Below(c+".config.data")) == 0 && (data == nil || data.Text() == "") {
-			in.add("config-map", report.Failed, c+".config.create=true needs "+c+".config.data, or no ConfigMap is made", "set "+c+".config.data", sourceTemplates, create)
+			in.add("config-map", report.Failed, c+".config.create=true needs "+c+".config.data, or no ConfigMap is made", "set "+c+".config.data", create)
 		}
 	}
 	fallback := in.Explicit("devicePlugin.config.default")
 	in.fallbackConfig(fallback)
 	if name := in.Explicit("devicePlugin.config.name"); name != nil && name.Text() != "" && !in.correction(name).Drop && (fallback == nil || fallback.Text() == "") {
 		in.add("config-fallback", report.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
-			"set devicePlugin.config.default to the config for all nodes", sourceOperator, name)
+			"set devicePlugin.config.default to the config for all nodes", name)
 	}
 }
 
@@ -48,7 +48,7 @@ func (in *installation) fallbackConfig(fallback *model.Setting) {
 			fix = "write " + near
 			in.set(fallback, near)
 		}
-		in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.Text()), fix, "k8s-device-plugin cmd/config-manager", fallback)
+		in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.Text()), fix, fallback)
 	}
 }
 

@@ -102,7 +102,7 @@ func (in *installation) dead() {
 			if !own || p.host != "" || wanted == "" {
 				in.correct(s).Drop, in.correct(s).idle = true, true
 			}
-			in.add("dead-setting", report.Warning, "has no effect: "+is, fix, sourceOperator, s)
+			in.add("dead-setting", report.Warning, "has no effect: "+is, fix, s)
 		}
 	}
 }
@@ -140,28 +140,27 @@ func (in *installation) repeatsDefault(s *model.Setting) bool {
 // exclusions are settings that do not go together. The conditions of when are path=value, or a path that has any; the
 // finding is about the settings of at that the user gives.
 var exclusions = []struct {
-	severity                      report.State
-	when, at, reason, fix, source string
+	severity              report.State
+	when, at, reason, fix string
 }{
-	{report.Failed, "driver.usePrecompiled=true gds.enabled=true", "gds.enabled", leavesOut, "choose one", sourceDocs},
-	{report.Failed, "driver.usePrecompiled=true gdrcopy.enabled=true", "gdrcopy.enabled", leavesOut, "choose one", sourceDocs},
+	{report.Failed, "driver.usePrecompiled=true gds.enabled=true", "gds.enabled", leavesOut, "choose one"},
+	{report.Failed, "driver.usePrecompiled=true gdrcopy.enabled=true", "gdrcopy.enabled", leavesOut, "choose one"},
 	{report.Failed, "cdi.nriPluginEnabled=true cdi.enabled=false", "cdi.nriPluginEnabled cdi.enabled",
-		"the chart refuses to render: the NRI plugin needs CDI", "set cdi.enabled=true", sourceTemplates},
+		"the chart refuses to render: the NRI plugin needs CDI", "set cdi.enabled=true"},
 	{report.Failed, "cdi.nriPluginEnabled=true cdi.enabled=true toolkit.enabled=false",
 		"cdi.nriPluginEnabled toolkit.enabled",
-		"cdi.nriPluginEnabled=true needs the toolkit, which is the plugin", "set toolkit.enabled=true", sourceTemplates},
+		"cdi.nriPluginEnabled=true needs the toolkit, which is the plugin", "set toolkit.enabled=true"},
 	{report.Failed, "gpuCluster.deployCR=true clusterPolicy.deployCR=true", "gpuCluster.deployCR clusterPolicy.deployCR",
-		"the chart refuses to render: GPUCluster and ClusterPolicy exclude each other", "set clusterPolicy.deployCR=false",
-		sourceTemplates},
+		"the chart refuses to render: GPUCluster and ClusterPolicy exclude each other", "set clusterPolicy.deployCR=false"},
 	{report.Failed, "gpuCluster.deployCR=true driver.enabled=true driver.nvidiaDriverCRD.enabled=false",
 		"gpuCluster.deployCR driver.nvidiaDriverCRD.enabled",
 		"the chart refuses to render: gpuCluster.deployCR takes its driver from an NVIDIADriver alone",
-		"set driver.nvidiaDriverCRD.enabled=true, or driver.enabled=false", sourceTemplates},
+		"set driver.nvidiaDriverCRD.enabled=true, or driver.enabled=false"},
 	{report.Failed, "gds.enabled=true driver.kernelModuleType=proprietary", "driver.kernelModuleType",
-		"GDS from 2.17.5 on needs the open kernel modules", "set driver.kernelModuleType=open", sourceDocs},
+		"GDS from 2.17.5 on needs the open kernel modules", "set driver.kernelModuleType=open"},
 	{report.Warning, "driver.licensingConfig.configMapName driver.licensingConfig.secretName",
 		"driver.licensingConfig.configMapName",
-		"driver.licensingConfig names both a ConfigMap and a Secret", "keep the Secret", sourceTemplates},
+		"driver.licensingConfig names both a ConfigMap and a Secret", "keep the Secret"},
 }
 
 const leavesOut = "precompiled driver images leave out GDS, GDRCopy and vGPU"
@@ -184,7 +183,7 @@ func (in *installation) contradictions() {
 			}
 		}
 		if holds && len(given) > 0 {
-			in.add("excludes", e.severity, e.reason, e.fix, e.source, given...)
+			in.add("excludes", e.severity, e.reason, e.fix, given...)
 		}
 	}
 	in.configs()
@@ -216,5 +215,5 @@ func (in *installation) precompiledVersion() {
 		reason = "driver.version is the chart's own " + version
 	}
 	in.add("precompiled-version", report.Failed,
-		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, sourceDocs, s)
+		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, s)
 }

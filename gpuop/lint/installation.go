@@ -11,17 +11,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// Sources of the facts.
-const (
-	sourceValues     = "gpu-operator values.yaml, tags v1.7.0 to v26.7.0"
-	sourceTemplates  = "gpu-operator deployments/gpu-operator/templates"
-	sourceOperator   = "gpu-operator controllers/object_controls.go"
-	sourceMatrix     = "GPU Operator component matrix"
-	sourceDocs       = "GPU Operator documentation"
-	sourceCRD        = "gpu-operator custom resource definitions, v26.7.0"
-	sourceKubernetes = "Kubernetes documentation: schedule GPUs, device plugins"
-)
-
 // rules run in this order: later ones leave out what earlier ones drop.
 var rules = []func(*installation){
 	(*installation).keys, (*installation).twice, (*installation).types, (*installation).images,
@@ -99,8 +88,8 @@ type mistake struct {
 }
 
 // add reports a mistake at the first of the settings.
-func (in *installation) add(id report.ID, severity report.State, reason, fix, source string, settings ...*model.Setting) *mistake {
-	f := report.Row{ID: id, State: severity, Reason: reason, Fix: fix, Source: source}
+func (in *installation) add(id report.ID, severity report.State, reason, fix string, settings ...*model.Setting) *mistake {
+	f := report.Row{ID: id, State: severity, Reason: reason, Fix: fix}
 	if len(settings) > 0 {
 		names := make([]string, len(settings))
 		for i, s := range settings {

@@ -53,7 +53,7 @@ func (in *installation) keys() {
 
 // key says what is wrong with the path of a setting, and corrects it; a row without an ID says that it is right.
 func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
-	row := report.Row{State: report.Failed, Source: sourceValues}
+	row := report.Row{State: report.Failed}
 	switch v.Status {
 	case chart.Unknown:
 		row.ID, row.Fix = "unknown-key", "delete it, unless something of yours reads it"
@@ -74,7 +74,6 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 		if component, isImage := strings.CutSuffix(path, ".image"); isImage {
 			row.Reason = path + ` is a string in this chart; with keys below it the image's name becomes "map[…]" and cannot be pulled`
 			row.Fix = fmt.Sprintf("set %s.repository, %s.image and %s.version", component, component, component)
-			row.Source = sourceTemplates
 		}
 	case chart.NotYet, chart.Gone, chart.GroupGone:
 		row.ID, row.State, row.Reason, row.Fix = in.otherRelease(s, v)
@@ -157,7 +156,7 @@ func (in *installation) valueOfGroup(s *model.Setting, row *report.Row) {
 	if s.Value == nil {
 		filled := slices.ContainsFunc(in.Below(s.Name()), func(below *model.Setting) bool { return below.Value != nil })
 		if !in.opaque && !filled && in.Table.Needed(in.Version, s.Path) {
-			row.ID, row.Source, row.Fix = "null-group", sourceTemplates, "delete the key, or write one of its keys, for example "+example
+			row.ID, row.Fix = "null-group", "delete the key, or write one of its keys, for example "+example
 			row.Reason = "it is empty, for which Helm deletes the chart's defaults below it, and the templates end in a nil pointer"
 		}
 		return
@@ -248,6 +247,6 @@ func (in *installation) twice() {
 		if before.Text() == s.Text() {
 			state, reason = report.Note, "set twice to the same value"
 		}
-		in.add("set-twice", state, reason, "keep one", "Helm documentation: --set", s)
+		in.add("set-twice", state, reason, "keep one", s)
 	}
 }

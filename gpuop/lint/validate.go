@@ -39,13 +39,7 @@ type validator struct {
 var specField = &chart.Field{Path: "spec", Type: "object"}
 
 func (v *validator) add(id report.ID, at *yaml.Node, subject, reason, fix string) {
-	source := sourceCRD
-	if v.printed {
-		source = sourceValues
-	}
-	v.reader.Findings = append(v.reader.Findings, report.Row{
-		ID: id, State: report.Failed, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source,
-	})
+	v.reader.Add(id, report.Failed, at, subject, reason, fix)
 }
 
 // wrong reports a value of another type.
@@ -402,13 +396,13 @@ func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 		if s.Node == nil {
 			fix = "write --set " + s.Name() + "=true, or false"
 		}
-		in.add("wrong-type", report.Failed, fmt.Sprintf("found the text %q, want true or false: a template compares it, and helm ends with incompatible types", text), fix, sourceTemplates, s)
+		in.add("wrong-type", report.Failed, fmt.Sprintf("found the text %q, want true or false: a template compares it, and helm ends with incompatible types", text), fix, s)
 		return true
 	}
 	if text != "false" || s.Name() != "nfd.enabled" && k.Use(in.Version) != chart.Tested {
 		return false
 	}
-	in.add("wrong-type", report.Failed, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", model.SourceHelm, s)
+	in.add("wrong-type", report.Failed, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", s)
 	return true
 }
 

@@ -48,13 +48,13 @@ func (in *installation) images() {
 				fix = "write " + trimmed
 				in.set(s, trimmed)
 			}
-			in.add("image", report.Failed, fmt.Sprintf("%q is no registry and path; %s", s.Text(), join), fix, sourceOperator, s)
+			in.add("image", report.Failed, fmt.Sprintf("%q is no registry and path; %s", s.Text(), join), fix, s)
 		}
 		if s := in.given(c + ".image"); s != nil && !imageName.MatchString(s.Text()) {
 			in.imageName(c, s)
 		}
 		if s := in.given(c + ".version"); s != nil && !tagName.MatchString(s.Text()) {
-			in.add("image", report.Failed, fmt.Sprintf("%q cannot be an image's tag or sha256 digest", s.Text()), "", sourceOperator, s)
+			in.add("image", report.Failed, fmt.Sprintf("%q cannot be an image's tag or sha256 digest", s.Text()), "", s)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (in *installation) imageName(component string, s *model.Setting) {
 	at := strings.LastIndex(s.Text(), "/")
 	image, tag, hasTag := strings.Cut(s.Text()[at+1:], ":")
 	if at < 0 && !hasTag {
-		in.add("image", report.Failed, fmt.Sprintf("%q is no image's name", s.Text()), "", sourceCRD, s)
+		in.add("image", report.Failed, fmt.Sprintf("%q is no image's name", s.Text()), "", s)
 		return
 	}
 	var parts []chart.Setting
@@ -79,7 +79,7 @@ func (in *installation) imageName(component string, s *model.Setting) {
 		in.correct(s).Drop, in.correct(s).Add = true, parts
 	}
 	in.add("image", report.Failed, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, and the API server refuses the rest", s.Text()),
-		"write "+strings.Join(written(parts), ", "), sourceCRD, s)
+		"write "+strings.Join(written(parts), ", "), s)
 }
 
 // mustVersion resolves a release that the table is known to have.
@@ -151,7 +151,7 @@ func (in *installation) pinned(s *model.Setting, made string) {
 			break
 		}
 	}
-	in.add("operand-version", severity, reason, fix, sourceValues, s)
+	in.add("operand-version", severity, reason, fix, s)
 }
 
 // driverVersion judges a pinned driver. NVIDIA supports several branches with each release, so that a pin is never
@@ -178,7 +178,7 @@ func (in *installation) driverVersion(s *model.Setting) {
 	if !in.resource {
 		fix += "; delete it to get " + made[0]
 	}
-	in.add("driver-version", report.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s: %s", s.Text(), in.Version, branches), fix, sourceMatrix, s)
+	in.add("driver-version", report.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s: %s", s.Text(), in.Version, branches), fix, s)
 }
 
 // ownImage reports whether the operand is pulled from a path that is no mirror of upstream's, so that its versions are
@@ -202,11 +202,11 @@ func (in *installation) gfdImage(s *model.Setting) bool {
 	case compareVersions(s.Text(), "0.9.0") >= 0:
 	case early && (in.flags || !in.repeatsDefault(s)):
 		in.add("gfd-image", report.Note, fmt.Sprintf("works with %s, but %s: %s is then a tag that does not exist", in.Version, reason, s.Text()),
-			"delete it when you upgrade", sourceValues, s)
+			"delete it when you upgrade", s)
 	case !early && image == "k8s-device-plugin":
 		in.replaceOrDrop(s, in.made(in.Version, s))
 		in.add("gfd-image", report.Failed, fmt.Sprintf("%s; %s is a version of the old image gpu-feature-discovery and cannot be pulled", reason, s.Text()),
-			"delete it", sourceValues, s)
+			"delete it", s)
 		return true
 	}
 	return false
@@ -250,7 +250,7 @@ func (in *installation) oldDefaults() {
 		} else if in.lifted {
 			in.correct(s).Drop = true
 		}
-		in.add("old-default", severity, fmt.Sprintf("was the chart's default before %s; %s", since, effect), "delete it", sourceValues, s)
+		in.add("old-default", severity, fmt.Sprintf("was the chart's default before %s; %s", since, effect), "delete it", s)
 	}
 }
 
@@ -266,7 +266,7 @@ func (in *installation) moved(k *chart.Key, s *model.Setting, current string) bo
 		}
 		in.set(s, mirror+"/"+now)
 		in.add("old-default", report.Warning, fmt.Sprintf("upstream keeps the image under %s in this release, under %s before; a mirror follows", now, before),
-			"write "+mirror+"/"+now, sourceValues, s)
+			"write "+mirror+"/"+now, s)
 		return true
 	}
 	return false
