@@ -9,7 +9,7 @@ import (
 )
 
 func newNodeCommand(e *env) *cobra.Command {
-	opt := host.Options{}
+	var root string
 	cmd := &cobra.Command{
 		Use:   "node [--root FOLDER]",
 		Short: "Say what is broken on a GPU node, from its own files",
@@ -24,15 +24,14 @@ with --root; a copy of the files works as well. What may not be read is unknown,
   gpuop node --root ./sosreport-gpu-1 -v`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
-			opt.At = time.Now()
-			tree, err := host.Inspect(opt)
+			tree, err := host.Inspect(root, time.Now())
 			if err != nil {
 				return err
 			}
 			return e.answer(answer{Report: tree})
 		},
 	}
-	cmd.Flags().StringVar(&opt.Root, "root", "/", "`folder` in which / of the node is mounted, or to which its files were copied")
+	cmd.Flags().StringVar(&root, "root", "/", "`folder` in which / of the node is mounted, or to which its files were copied")
 	e.verboseFlag(cmd)
 	return cmd
 }

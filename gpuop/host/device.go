@@ -12,17 +12,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-const (
-	sourceDevices = "NVIDIA driver README, the kernel module's device files; nvidia-container-toolkit internal/nvcaps and cmd/nvidia-ctk/system"
-	sourceFabric  = "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/"
-)
-
 // majors are the numbers of /proc/devices for NVIDIA's character devices.
 func (n *node) majors() (map[string]uint32, error) {
 	text, err := n.read("/proc/devices")
-	if err != nil {
-		return nil, err
-	}
 	majors := map[string]uint32{}
 	for line := range strings.Lines(text) {
 		number, name, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -30,7 +22,7 @@ func (n *node) majors() (map[string]uint32, error) {
 			majors[name] = uint32(m)
 		}
 	}
-	return majors, nil
+	return majors, err
 }
 
 // A wanted is a device node that has to be there.
@@ -46,25 +38,23 @@ var deviceMinor = regexp.MustCompile(`(?m)^Device Minor:\s*(\d+)\s*$`)
 var frontend = []string{"nvidia-frontend", "nvidia", "nvidiactl"}
 
 // devices says whether the device nodes are there, with the numbers that the kernel gives them now.
-func (n *node) devices() {
-	const id, subject, next = "device-nodes", "device nodes", "sudo nvidia-modprobe -u -c 0"
+func (n *node) devices() (report.State, string, string) {
+	const next, gpus = "sudo nvidia-modprobe -u -c 0", "/proc/driver/nvidia/gpus"
 	if n.version == "" {
-		return // the row of the kernel module says it
+		return report.OK, "", "" // the row of the kernel module says it
 	}
 	majors, err := n.majors()
 	if err != nil {
-		n.unknown(id, subject, err, sourceDevices)
-		return
+		return unread(err)
 	}
 	all := []wanted{
 		{"/dev/nvidiactl", frontend, 255},
 		{"/dev/nvidia-uvm", []string{"nvidia-uvm"}, 0},
 		{"/dev/nvidia-uvm-tools", []string{"nvidia-uvm"}, 1},
 	}
-	const gpus = "/proc/driver/nvidia/gpus"
 	bus, err := n.names(gpus)
 	if err != nil {
-		n.unknown(id, "device nodes of GPUs", err, sourceDevices)
+		return unread(err)
 	}
 	for _, b := range bus {
 		text, _ := n.read(path.Join(gpus, b, "information")) // a GPU without is counted below
@@ -74,32 +64,29 @@ func (n *node) devices() {
 		}
 	}
 	if info, err := n.info("/dev/null"); err != nil || !isDevice(info) {
-		n.add(id, report.Unknown, subject, "not judged: "+n.path+" has no device nodes, not even /dev/null: it is a copy of the files", "", sourceDevices)
-		return
+		return report.Unknown, "not judged: " + n.path + " has no device nodes, not even /dev/null: it is a copy of the files", ""
 	}
-	var missing, wrong, unread []string
+	var missing, wrong []string
 	for _, w := range all {
 		info, err := n.info(w.path)
 		switch {
 		case absent(err):
 			missing = append(missing, w.path)
 		case err != nil:
-			unread = append(unread, err.Error())
+			return unread(err)
 		default:
 			wrong = append(wrong, w.differs(info, majors)...)
 		}
 	}
 	switch known := len(all) - 3; {
 	case len(missing) > 0:
-		n.add(id, report.Failed, subject, "missing: "+strings.Join(missing, ", "), next, sourceDevices)
+		return report.Failed, "missing: " + strings.Join(missing, ", "), next
 	case len(wrong) > 0:
-		n.add(id, report.Failed, subject, strings.Join(wrong, "; ")+": left from a module that is no longer loaded", "sudo rm the node, then "+next, sourceDevices)
-	case len(unread) > 0:
-		n.add(id, report.Unknown, subject, "not judged: "+strings.Join(unread, "; "), "", sourceDevices)
+		return report.Failed, strings.Join(wrong, "; ") + ": left from a module that is no longer loaded", "sudo rm the node, then " + next
 	case known < n.count && !n.vfio:
-		n.add(id, report.Failed, subject, fmt.Sprintf("the driver knows %d of %d GPUs on the PCI bus: one has fallen off the bus, or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid", sourceDevices)
+		return report.Failed, fmt.Sprintf("the driver knows %d of %d GPUs on the PCI bus: one has fallen off the bus, or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
 	default:
-		n.add(id, report.OK, subject, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs are there, with the kernel's numbers", known), "", sourceDevices)
+		return report.OK, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs are there, with the kernel's numbers", known), ""
 	}
 }
 
@@ -121,32 +108,25 @@ func (w wanted) differs(info fs.FileInfo, majors map[string]uint32) []string {
 func isDevice(info fs.FileInfo) bool { _, _, ok := device(info); return ok }
 
 // fabric says whether the fabric manager runs on a node whose GPUs are connected by NVSwitches.
-func (n *node) fabric() {
-	const id, subject = "fabric-manager", "fabric manager"
+func (n *node) fabric() (report.State, string, string) {
 	if n.switches == 0 || n.vfio {
-		return
+		return report.OK, "", ""
 	}
 	processes, err := n.names("/proc")
 	if err != nil {
-		n.unknown(id, subject, err, sourceFabric)
-		return
+		return unread(err)
 	}
-	seen := 0
+	seen := false
 	for _, p := range processes {
-		if p[0] < '1' || p[0] > '9' {
-			continue
-		}
-		seen++
-		// The kernel cuts a process' name to 15 bytes.
-		if name, err := n.read("/proc/" + p + "/comm"); err == nil && oneLine(name) == "nv-fabricmanage" {
-			n.add(id, report.OK, subject, fmt.Sprintf("it runs, for %d NVSwitches", n.switches), "", sourceFabric)
-			return
+		name, err := n.read("/proc/" + p + "/comm")
+		seen = seen || err == nil
+		if oneLine(name) == "nv-fabricmanage" { // the kernel cuts a process' name to 15 bytes
+			return report.OK, fmt.Sprintf("it runs, for %d NVSwitches", n.switches), ""
 		}
 	}
-	if seen == 0 {
-		n.add(id, report.Unknown, subject, fmt.Sprintf("not judged: the node has %d NVSwitches, and /proc in %s has no processes", n.switches, n.path), "", sourceFabric)
-		return
+	if !seen {
+		return report.Unknown, fmt.Sprintf("not judged: the node has %d NVSwitches, and /proc in %s has no processes", n.switches, n.path), ""
 	}
-	n.add(id, report.Failed, subject, fmt.Sprintf("the node has %d NVSwitches, and no nv-fabricmanager runs: CUDA reports cudaErrorSystemNotReady until it has set up the fabric", n.switches),
-		"systemctl status nvidia-fabricmanager, or with a driver container kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr", sourceFabric)
+	return report.Failed, fmt.Sprintf("the node has %d NVSwitches, and no nv-fabricmanager runs: CUDA reports cudaErrorSystemNotReady until it has set up the fabric", n.switches),
+		"systemctl status nvidia-fabricmanager, or with a driver container kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr"
 }

@@ -9,10 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-const (
-	sourceRoots   = "gpu-operator internal/driver/root.go, cmd/nvidia-validator/main.go"
-	driverRestart = "kubectl delete pod -n gpu-operator -l app=nvidia-driver-daemonset --field-selector spec.nodeName="
-)
+// restart is the command that has a DaemonSet's pod made anew; the node's name follows.
+const restart = "kubectl delete pod -n gpu-operator -l app=%s --field-selector spec.nodeName=%s"
 
 // libcuda is the driver's library, whose name ends in the driver's version.
 var libcuda = regexp.MustCompile(`/libcuda\.so\.(\d{3,4}\.\d+(?:\.\d+)?)$`)
@@ -34,8 +32,7 @@ func (n *node) libraryIn(base string) string {
 
 // libraries says under which root the driver's libraries are, and whether they are of the loaded
 // kernel module's version: every CUDA program fails where they differ.
-func (n *node) libraries() {
-	const id, subject = "driver-libraries", "driver libraries"
+func (n *node) libraries() (report.State, string, string) {
 	// driver-ready may name the root that hostPaths.driverInstallDir sets.
 	roots := []string{"/", driverDir}
 	if n.passed != nil && n.passed.driverRoot != "" {
@@ -46,30 +43,27 @@ func (n *node) libraries() {
 		versions[i] = n.libraryIn(r)
 	}
 	first := slices.IndexFunc(versions, func(v string) bool { return v != "" })
-	if first < 0 {
-		switch {
-		case n.version == "": // the row of the kernel module says it
-		case !slices.ContainsFunc(libraryDirs, n.has) && !n.has(driverDir):
-			n.add(id, report.Unknown, subject, "not judged: neither a folder of libraries nor "+driverDir+" is in "+n.path, "", sourceRoots)
-		default:
-			n.add(id, report.Failed, subject, "the kernel module "+n.version+" is loaded, and no libcuda.so is on the node, neither in / nor in "+driverDir+": the driver container's root is not mounted there",
-				driverRestart+n.name, sourceRoots)
-		}
-		return
+	switch {
+	case first < 0 && n.version == "":
+		return report.OK, "", "" // the row of the kernel module says it
+	case first < 0 && !n.hasAny(append(libraryDirs, driverDir)...):
+		return report.Unknown, "not judged: neither a folder of libraries nor " + driverDir + " is in " + n.path, ""
+	case first < 0:
+		return report.Failed, "the kernel module " + n.version + " is loaded, and no libcuda.so is on the node, neither in / nor in " + driverDir + ": the driver container's root is not mounted there",
+			fmt.Sprintf(restart, "nvidia-driver-daemonset", n.name)
 	}
-	own, contained, at, found := versions[0], versions[1], roots[first], versions[first]
+	at, found := roots[first], versions[first]
 	switch {
 	case n.version != "" && found != n.version:
-		n.add(id, report.Failed, subject, fmt.Sprintf("the libraries in %s are %s, and the loaded kernel module is %s: every CUDA program ends with a driver/library version mismatch", at, found, n.version),
-			"unload the module with all its clients stopped, or reboot the node", sourceRoots)
-	case own != "" && contained != "":
-		n.add(id, report.Warning, subject, fmt.Sprintf("the driver is there twice: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", own, contained, driverDir),
-			"set driver.enabled=false, or remove the node's own driver", sourceRoots)
+		return report.Failed, fmt.Sprintf("the libraries in %s are %s, and the loaded kernel module is %s: every CUDA program ends with a driver/library version mismatch", at, found, n.version),
+			"unload the module with all its clients stopped, or reboot the node"
+	case versions[0] != "" && versions[1] != "":
+		return report.Warning, fmt.Sprintf("the driver is there twice: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", versions[0], versions[1], driverDir),
+			"set driver.enabled=false, or remove the node's own driver"
 	case len(roots) > 2 && roots[2] != at:
-		n.add(id, report.Warning, subject, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),
-			"kubectl delete pod -n gpu-operator -l app=nvidia-operator-validator --field-selector spec.nodeName="+n.name, sourceRoots)
-	default:
-		whose := []string{"installed on the node", "of the driver container", "where driver-ready says"}[first]
-		n.add(id, report.OK, subject, fmt.Sprintf("%s in %s, %s", found, at, whose), "", sourceRoots)
+		return report.Warning, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),
+			fmt.Sprintf(restart, "nvidia-operator-validator", n.name)
 	}
+	whose := []string{"installed on the node", "of the driver container", "where driver-ready says"}[first]
+	return report.OK, fmt.Sprintf("%s in %s, %s", found, at, whose), ""
 }

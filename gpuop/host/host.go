@@ -15,47 +15,59 @@ import (
 // ErrRoot is wrapped by Inspect where the root is no folder with a node's files.
 var ErrRoot = errors.New("no root of a node")
 
-// Options name the root and the time.
-type Options struct {
-	// Root is the folder in which the node's root is mounted, or to which its files were copied; empty
-	// means "/".
-	Root string
-	// At is the time to which ages refer.
-	At time.Time
+// Inspect judges the node whose root is mounted in, or was copied to, a folder; ages refer to the time at. The report
+// names the node by its /etc/hostname. The error wraps ErrRoot.
+func Inspect(folder string, at time.Time) (report.Report, error) {
+	return inspect(root{path: folder, stat: os.Stat}, at)
 }
 
-// Inspect judges the node. The tree names the node by its /etc/hostname. The error wraps ErrRoot.
-func Inspect(opt Options) (report.Report, error) {
-	return inspect(root{path: cmp.Or(opt.Root, "/"), stat: os.Stat}, opt)
+// A check judges one link of the chain. It makes no row without a reason.
+type check struct {
+	id              report.ID
+	subject, source string
+	judge           func(*node) (state report.State, reason, next string)
 }
 
-func inspect(r root, opt Options) (report.Report, error) {
+// checks are those of one row each, in the order in which the links depend on each other. What comes after them has a
+// row for each operand, runtime and specification.
+var checks = []check{
+	{"gpu-on-pci", "GPUs on PCI", "PCI codes: vendor 10de, class 03 (display) and 0680 (NVSwitch), as NVIDIA's go-nvlib pkg/nvpci reads them", (*node).gpus},
+	{"nouveau", "nouveau", "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/ (disable nouveau)", (*node).nouveau},
+	{"driver-module", "NVIDIA kernel module", "NVIDIA driver README, using the /proc file system interface", (*node).driver},
+	{"driver-libraries", "driver libraries", "gpu-operator internal/driver/root.go, cmd/nvidia-validator/main.go", (*node).libraries},
+	{"device-nodes", "device nodes", "NVIDIA driver README, the kernel module's device files; nvidia-container-toolkit internal/nvcaps and cmd/nvidia-ctk/system", (*node).devices},
+	{"fabric-manager", "fabric manager", "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/", (*node).fabric},
+	{"validation", validationDir, sourceValidator, (*node).validation},
+}
+
+func inspect(r root, at time.Time) (report.Report, error) {
 	if info, err := os.Stat(r.path); err != nil {
 		return report.Report{}, fmt.Errorf("%w: %w", ErrRoot, err)
 	} else if !info.IsDir() {
 		return report.Report{}, fmt.Errorf("%w: %s is no folder", ErrRoot, r.path)
 	}
 	known := []string{"/proc", "/sys", "/dev", "/run", "/etc"}
-	if !slices.ContainsFunc(known, r.has) {
+	if !r.hasAny(known...) {
 		return report.Report{}, fmt.Errorf("%w: %s has none of the folders %v: give the folder in which / of the node is mounted", ErrRoot, r.path, known)
 	}
 	hostname, _ := r.read("/etc/hostname") // a node without is named by its root
-	n := &node{root: r, opt: opt, name: cmp.Or(oneLine(hostname), r.path)}
-	n.passed, _ = n.readValidations() // which its own row reports
-	for _, judge := range []func(){
-		n.gpus, n.nouveau, n.driver, n.libraries, n.devices, n.fabric,
-		n.driverValidations, n.runtimes, n.cdi, func() { n.validated(false) },
-	} {
-		judge()
+	n := &node{root: r, name: cmp.Or(oneLine(hostname), r.path), passed: r.validations()}
+	for _, c := range checks {
+		if state, reason, next := c.judge(n); reason != "" {
+			n.add(c.id, state, c.subject, reason, next, c.source)
+		}
 	}
+	n.validated(true)
+	n.runtimes()
+	n.cdi()
+	n.validated(false)
 	n.chain()
-	return report.Report{Judged: true, Title: r.path, At: opt.At, Rows: n.rows}, nil
+	return report.Report{Judged: true, Title: r.path, At: at, Rows: n.rows}, nil
 }
 
 // A node collects findings while it is judged: each step reads those of the steps before it.
 type node struct {
 	root
-	opt  Options
 	name string
 	rows []report.Row
 
@@ -71,13 +83,12 @@ func (n *node) add(id report.ID, s report.State, subject, reason, next, source s
 	n.rows = append(n.rows, report.Row{ID: id, State: s, Node: n.name, Subject: subject, Reason: reason, Fix: next, Source: source})
 }
 
-// unknown appends a row for what could not be read.
-func (n *node) unknown(id report.ID, subject string, err error, source string) {
-	next := ""
+// unread is the verdict on what could not be read.
+func unread(err error) (state report.State, reason, next string) {
 	if errors.Is(err, fs.ErrPermission) {
 		next = "run gpuop node as root, or in a privileged pod with the node's root mounted read-only"
 	}
-	n.add(id, report.Unknown, subject, "not judged: "+err.Error(), next, source)
+	return report.Unknown, "not judged: " + err.Error(), next
 }
 
 // chain puts a row first that names the first broken link: what comes after it may be its consequence.

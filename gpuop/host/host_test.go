@@ -58,7 +58,7 @@ SystemdCgroup = true
 		"/run/nvidia/validations/toolkit-ready":   "",
 		"/run/nvidia/validations/cuda-ready":      "",
 		"/run/nvidia/validations/plugin-ready":    "",
-		"/run/cdi/management.nvidia.com-gpu.yaml": cdiSpec("570.172.08", "195"),
+		"/run/cdi/management.nvidia.com-gpu.yaml": cdiFile("570.172.08"),
 	}
 	for i := range 2 {
 		bus := fmt.Sprintf("0000:%d7:00.0", i+1)
@@ -70,7 +70,7 @@ SystemdCgroup = true
 	return files
 }
 
-func cdiSpec(version, major string) string {
+func cdiFile(version string) string {
 	return `cdiVersion: 0.5.0
 kind: management.nvidia.com/gpu
 devices:
@@ -78,8 +78,6 @@ devices:
   containerEdits:
     deviceNodes:
     - path: /dev/nvidia0
-      major: ` + major + `
-      minor: 0
     - path: /dev/nvidiactl
 containerEdits:
   hooks:
@@ -153,7 +151,7 @@ func (c character) Sys() any {
 
 func judge(t *testing.T, files map[string]string) report.Report {
 	t.Helper()
-	tree, err := inspect(plant(t, files), Options{At: at})
+	tree, err := inspect(plant(t, files), at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +205,6 @@ func TestInspect(t *testing.T) {
 		"the driver container restarts":       {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/\n"}, []string{"warning validation-driver driver-ready"}, "chain"},
 		"a driver that the cloud installs":    {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/home/kubernetes/bin/nvidia\n", "/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "-", "/home/kubernetes/bin/nvidia/lib64/libcuda.so.570.172.08", "", "/usr/lib64/libc.so.6", "", "/run/cdi", "-", "/run/x", ""}, []string{"note cdi CDI"}, "chain"},
 		"a host's driver, up to v24.3":        {[]string{validations + "/driver-ready", "-", validations + "/host-driver-ready", ""}, nil, "chain"},
-		"half a driver-ready":                 {[]string{validations + "/driver-ready", "IS_HOST"}, []string{"unknown validation-content " + validations}, "chain"},
 		"no import":                           {[]string{main, "version = 2\n[plugins]\n"}, []string{"failed runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
 		"an import of another folder":         {[]string{main, "version = 2\nimports = [\"more/*.toml\"]\n", "/etc/containerd/more/a.toml", "version = 2\n"}, []string{"failed runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
 		"no import, containerd 2":             {[]string{main, "version = 3\n[plugins]\n"}, []string{"warning runtime-imports " + dropIn, "warning runtime containerd"}, "chain"},
@@ -221,11 +218,9 @@ func TestInspect(t *testing.T) {
 		"k0s":                                 {[]string{"/etc/k0s/containerd.toml", "version = 2\nimports = [\"/run/k0s/containerd-cri.toml\"]\n", "/run/k0s/containerd-cri.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n", "/etc/containerd", "-"}, nil, "chain"},
 		"CRI-O":                               {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", "/etc/crio/crio.conf.d/99-nvidia.conf", "[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, nil, "chain"},
 		"CRI-O without the drop-in":           {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", validations + "/toolkit-ready", "-"}, []string{"failed runtime CRI-O", "failed validation-toolkit toolkit-ready"}, "CRI-O"},
-		"Docker":                              {[]string{"/etc/containerd", "-", "/etc/docker/daemon.json", `{"default-runtime": "nvidia", "runtimes": {"nvidia": {"path": "/usr/local/nvidia/toolkit/nvidia-container-runtime"}}}`}, nil, "chain"},
-		"the kubelet's flags decide":          {[]string{"/etc/docker/daemon.json", `{}`, "/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///var/run/cri-dockerd.sock\"\n"}, []string{"warning runtime Docker"}, "chain"},
-		"CDI of the driver before":            {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.133.20", "195")}, []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
-		"CDI of the driver before, in a copy": {[]string{"/dev", "-", "/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.133.20", "195")}, []string{"unknown device-nodes device nodes", "failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
-		"CDI with old numbers":                {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.172.08", "196")}, []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"the kubelet's flags decide":          {[]string{"/etc/crio/crio.conf", "", "/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///var/run/crio/crio.sock\"\n"}, []string{"warning runtime CRI-O"}, "chain"},
+		"CDI of the driver before":            {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiFile("570.133.20")}, []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI of the driver before, in a copy": {[]string{"/dev", "-", "/run/cdi/management.nvidia.com-gpu.yaml", cdiFile("570.133.20")}, []string{"unknown device-nodes device nodes", "failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
 		"CDI that does not parse":             {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", "kind: [\n"}, []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
 		"CDI of another vendor":               {[]string{"/etc/cdi/amd.json", `{"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": []}`}, nil, "chain"},
 	} {
@@ -269,11 +264,11 @@ func TestRowsInOrderOfDependence(t *testing.T) {
 // Why the module is not loaded is read from what is installed.
 func TestWhyNotLoaded(t *testing.T) {
 	for name, tc := range map[string]struct{ file, want string }{
-		"another kernel": {"/lib/modules/6.8.0-59-generic/updates/dkms/nvidia.ko.zst", "it is built for 6.8.0-59-generic, and the running kernel is 6.8.0-60-generic"},
-		"this kernel":    {"/lib/modules/6.8.0-60-generic/updates/dkms/nvidia.ko", "and not loaded"},
+		"another kernel": {"/lib/modules/6.8.0-59-generic/modules.dep", "it is built for 6.8.0-59-generic, and the running kernel is 6.8.0-60-generic"},
+		"this kernel":    {"/lib/modules/6.8.0-60-generic/modules.dep", "and not loaded"},
 		"headers":        {"/lib/modules/6.8.0-60-generic/build/Makefile", "the driver container has not built it"},
 	} {
-		tree := judge(t, change(healthy(), "/proc/driver", "-", tc.file, ""))
+		tree := judge(t, change(healthy(), "/proc/driver", "-", tc.file, "updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst\nupdates/dkms/nvidia.ko.zst:\n"))
 		i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return v.ID == "driver-module" })
 		if got := tree.Rows[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
 			t.Errorf("%s: %s", name, got)
@@ -288,7 +283,7 @@ func TestAge(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(r.path, "/run/nvidia/validations/driver-ready"), since, since); err != nil {
 		t.Fatal(err)
 	}
-	tree, err := inspect(r, Options{At: at})
+	tree, err := inspect(r, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +320,7 @@ func TestPermission(t *testing.T) {
 	if err := os.Chmod(filepath.Join(r.path, "/proc/devices"), 0); err != nil {
 		t.Fatal(err)
 	}
-	tree, err := inspect(r, Options{At: at})
+	tree, err := inspect(r, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +336,7 @@ func TestNoRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{file, file + "-missing", t.TempDir()} {
-		if _, err := Inspect(Options{Root: path, At: at}); !errors.Is(err, ErrRoot) {
+		if _, err := Inspect(path, at); !errors.Is(err, ErrRoot) {
 			t.Errorf("%s: %v, want ErrRoot", path, err)
 		}
 	}

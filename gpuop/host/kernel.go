@@ -10,33 +10,21 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-const (
-	sourcePCI     = "PCI codes: vendor 10de, class 03 (display) and 0680 (NVSwitch), as NVIDIA's go-nvlib pkg/nvpci reads them"
-	sourceNouveau = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/ (disable nouveau)"
-	sourceModule  = "NVIDIA driver README, using the /proc file system interface"
-	blacklist     = "echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf, rebuild the initramfs, and reboot"
-)
+const blacklist = "echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf, rebuild the initramfs, and reboot"
 
 // gpus counts NVIDIA's GPUs and NVSwitches on PCI, and says which kernel driver they are bound to.
-func (n *node) gpus() {
-	const id, subject, dir = "gpu-on-pci", "GPUs on PCI", "/sys/bus/pci/devices"
+func (n *node) gpus() (report.State, string, string) {
+	const dir = "/sys/bus/pci/devices"
 	devices, err := n.names(dir)
 	if err != nil {
-		n.unknown(id, subject, err, sourcePCI)
-		return
+		return unread(err)
 	}
 	bound := map[string]int{}
 	for _, d := range devices {
-		vendor, err := n.read(path.Join(dir, d, "vendor"))
-		if err != nil || oneLine(vendor) != "0x10de" {
-			continue
-		}
-		class, err := n.read(path.Join(dir, d, "class"))
-		if err != nil {
-			n.unknown(id, "PCI "+d, err, sourcePCI)
-			continue
-		}
-		switch class := oneLine(class); {
+		vendor, _ := n.read(path.Join(dir, d, "vendor")) // one that does not say is another vendor's
+		class, _ := n.read(path.Join(dir, d, "class"))
+		switch {
+		case oneLine(vendor) != "0x10de":
 		case strings.HasPrefix(class, "0x0300"), strings.HasPrefix(class, "0x0302"):
 			n.count++
 			bound[n.link(path.Join(dir, d, "driver"))]++
@@ -44,108 +32,98 @@ func (n *node) gpus() {
 			n.switches++
 		}
 	}
-	if n.count == 0 {
-		n.add(id, report.Failed, subject, "no NVIDIA GPU is on the PCI bus: this is no GPU node, or the GPU has fallen off the bus",
-			"lspci -nn -d 10de:", sourcePCI)
-		return
-	}
-	virtual := bound["vfio-pci"] + bound["nvgrace_gpu_vfio_pci"]
-	n.vfio = virtual == n.count
-	words := fmt.Sprintf("%d NVIDIA GPUs", n.count)
-	if n.count == 1 {
-		words = "1 NVIDIA GPU"
-	}
+	words := counted(n.count, "NVIDIA GPU")
 	if n.switches > 0 {
 		words += fmt.Sprintf(" and %d NVSwitches", n.switches)
 	}
+	virtual := bound["vfio-pci"] + bound["nvgrace_gpu_vfio_pci"]
+	n.vfio = n.count > 0 && virtual == n.count
 	switch {
+	case n.count == 0:
+		return report.Failed, "no NVIDIA GPU is on the PCI bus: this is no GPU node, or the GPU has fallen off the bus", "lspci -nn -d 10de:"
 	case n.vfio:
-		n.add(id, report.Note, subject, words+", all bound to vfio-pci: they are for virtual machines, and no container can use them", "", sourcePCI)
+		return report.Note, words + ", all bound to vfio-pci: they are for virtual machines, and no container can use them", ""
 	case bound["nouveau"] > 0:
-		n.add(id, report.Failed, subject, fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]), blacklist, sourceNouveau)
+		return report.Failed, fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]), blacklist
 	case virtual > 0:
-		n.add(id, report.Warning, subject, fmt.Sprintf("%s, %d bound to vfio-pci: only the others are for containers", words, virtual), "", sourcePCI)
+		return report.Warning, fmt.Sprintf("%s, %d bound to vfio-pci: only the others are for containers", words, virtual), ""
 	case bound[""] > 0:
-		n.add(id, report.Failed, subject, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]), "sudo dmesg | grep -i -e nvrm -e nvidia", sourcePCI)
-	default:
-		n.add(id, report.OK, subject, words+", bound to the NVIDIA driver", "", sourcePCI)
+		return report.Failed, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]), "sudo dmesg | grep -i -e nvrm -e nvidia"
 	}
+	return report.OK, words + ", bound to the NVIDIA driver", ""
+}
+
+// counted is "1 GPU", "2 GPUs".
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // nouveau says whether the kernel's own driver is loaded.
-func (n *node) nouveau() {
-	const id, subject = "nouveau", "nouveau"
+func (n *node) nouveau() (report.State, string, string) {
 	modules, err := n.read("/proc/modules")
 	switch {
 	case err != nil && !n.has("/sys/module"):
-		n.unknown(id, subject, err, sourceNouveau)
+		return unread(err)
 	case n.has("/sys/module/nouveau") || strings.Contains("\n"+modules, "\nnouveau "):
-		n.add(id, report.Failed, subject, "the nouveau kernel module is loaded, and holds the GPUs that the NVIDIA driver needs", blacklist, sourceNouveau)
-	default:
-		n.add(id, report.OK, subject, "not loaded", "", sourceNouveau)
+		return report.Failed, "the nouveau kernel module is loaded, and holds the GPUs that the NVIDIA driver needs", blacklist
 	}
+	return report.OK, "not loaded", ""
 }
 
 // An nvrm is the first line of /proc/driver/nvidia/version.
 var nvrm = regexp.MustCompile(`NVRM version:\s*NVIDIA UNIX (Open )?.*?Kernel Module.*?\s(\d{3,4}\.\d+(?:\.\d+)?)\b`)
 
 // driver says which NVIDIA kernel module is loaded.
-func (n *node) driver() {
-	const id, subject, file = "driver-module", "NVIDIA kernel module", "/proc/driver/nvidia/version"
+func (n *node) driver() (report.State, string, string) {
+	const file = "/proc/driver/nvidia/version"
 	text, err := n.read(file)
+	m := nvrm.FindStringSubmatch(text)
 	switch {
+	case err == nil && m == nil:
+		return report.Unknown, fmt.Sprintf("%s does not name a version: its first line is %.80q", file, oneLine(text)), ""
 	case err == nil:
-		m := nvrm.FindStringSubmatch(text)
-		if m == nil {
-			n.add(id, report.Unknown, subject, fmt.Sprintf("%s does not name a version: its first line is %.80q", file, oneLine(text)), "", sourceModule)
-			return
-		}
 		n.version = m[2]
-		flavor := "proprietary"
-		if m[1] != "" {
-			flavor = "open"
+		if m[1] == "" {
+			return report.OK, n.version + ", proprietary", ""
 		}
-		n.add(id, report.OK, subject, fmt.Sprintf("%s, %s", n.version, flavor), "", sourceModule)
+		return report.OK, n.version + ", open", ""
 	case !absent(err) || !n.has("/proc/modules"):
-		n.unknown(id, subject, err, sourceModule)
+		return unread(err)
 	case n.vfio:
-		n.add(id, report.Note, subject, "not loaded: every GPU is bound to vfio-pci", "", sourceModule)
-	default:
-		reason, next := n.whyNotLoaded()
-		n.add(id, report.Failed, subject, reason, next, sourceModule)
+		return report.Note, "not loaded: every GPU is bound to vfio-pci", ""
 	}
+	reason, next := n.whyNotLoaded()
+	return report.Failed, reason, next
 }
 
-// moduleDirs are the folders of a kernel's modules into which distributions install NVIDIA's.
-var moduleDirs = []string{
-	"/updates/dkms", "/updates", "/extra", "/extra/nvidia", "/kernel/drivers/video", "/kernel/nvidia", "/weak-updates/nvidia",
-}
+// module is NVIDIA's kernel module in a kernel's modules.dep, where a distribution or DKMS has installed it.
+var module = regexp.MustCompile(`(?m)^(\S*/)?nvidia\.ko[.:]`)
 
 // whyNotLoaded explains a missing kernel module by the node's files.
 func (n *node) whyNotLoaded() (reason, next string) {
 	const container = "kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr"
-	release, err := n.read("/proc/sys/kernel/osrelease")
+	release, _ := n.read("/proc/sys/kernel/osrelease")
 	running := oneLine(release)
-	if err != nil || running == "" {
+	if running == "" {
 		return "the NVIDIA kernel module is not loaded", container
 	}
-	var others []string
 	kernels, _ := n.names("/lib/modules") // a node without has no driver of its own
-	for _, k := range kernels {
-		if !slices.ContainsFunc(moduleDirs, func(dir string) bool { return len(n.glob("/lib/modules/"+k+dir+"/nvidia.ko*")) > 0 }) {
-			continue
-		}
-		if k == running {
-			return "the NVIDIA kernel module is installed for the running kernel " + k + ", and not loaded", "sudo modprobe nvidia; sudo dmesg | grep -i nvrm"
-		}
-		others = append(others, k)
-	}
-	if len(others) > 0 {
-		return fmt.Sprintf("the NVIDIA kernel module is not loaded: it is built for %s, and the running kernel is %s", strings.Join(others, ", "), running),
+	kernels = slices.DeleteFunc(kernels, func(k string) bool {
+		modules, _ := n.read("/lib/modules/" + k + "/modules.dep")
+		return !module.MatchString(modules)
+	})
+	switch {
+	case slices.Contains(kernels, running):
+		return "the NVIDIA kernel module is installed for the running kernel " + running + ", and not loaded", "sudo modprobe nvidia; sudo dmesg | grep -i nvrm"
+	case len(kernels) > 0:
+		return fmt.Sprintf("the NVIDIA kernel module is not loaded: it is built for %s, and the running kernel is %s", strings.Join(kernels, ", "), running),
 			"sudo apt-get install linux-headers-" + running + " or the like, then sudo dkms autoinstall and sudo modprobe nvidia"
 	}
 	reason = "the NVIDIA kernel module is not loaded, and the node has none: the driver container has not built it for " + running
-	if !n.has("/lib/modules/"+running+"/build") && !n.has("/usr/src/linux-headers-"+running) {
+	if !n.hasAny("/lib/modules/"+running+"/build", "/usr/src/linux-headers-"+running) {
 		reason += "; the kernel's headers are not on the node either, and the driver container must be able to download them"
 	}
 	return reason, container

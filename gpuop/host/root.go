@@ -2,8 +2,6 @@ package host
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -14,9 +12,6 @@ import (
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 )
-
-// maxFile bounds what is read of one file; a CDI spec of a node with 8 GPUs has about 100 KiB.
-const maxFile = 8 << 20
 
 // A root is a node's file system, mounted anywhere.
 type root struct {
@@ -43,19 +38,8 @@ func (r root) read(name string) (string, error) {
 	if info, err := os.Stat(full); err == nil && !info.Mode().IsRegular() {
 		return "", &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
 	}
-	f, err := os.Open(full)
-	if err != nil {
-		return "", renamed(err, name)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return "", renamed(err, name)
-	}
-	if len(data) > maxFile {
-		return "", &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("longer than %d MiB", maxFile>>20)}
-	}
-	return string(data), nil
+	data, err := os.ReadFile(full)
+	return string(data), renamed(err, name)
 }
 
 // names returns the names in a folder, sorted.
@@ -65,14 +49,11 @@ func (r root) names(dir string) ([]string, error) {
 		return nil, err
 	}
 	entries, err := os.ReadDir(full)
-	if err != nil {
-		return nil, renamed(err, dir)
-	}
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	return names, nil
+	return names, renamed(err, dir)
 }
 
 // info returns what a path is, links followed within the root.
@@ -89,6 +70,8 @@ func (r root) has(name string) bool {
 	_, err := r.info(name)
 	return err == nil
 }
+
+func (r root) hasAny(names ...string) bool { return slices.ContainsFunc(names, r.has) }
 
 // link returns the last part of what a symbolic link of the node points to, "" where there is none.
 func (r root) link(name string) string {
@@ -108,10 +91,7 @@ func (r root) link(name string) string {
 func (r root) glob(patterns ...string) []string {
 	var found []string
 	for _, p := range patterns {
-		names, err := r.names(path.Dir(p))
-		if err != nil {
-			continue
-		}
+		names, _ := r.names(path.Dir(p))
 		for _, n := range names {
 			if ok, err := path.Match(path.Base(p), n); ok && err == nil {
 				found = append(found, path.Join(path.Dir(p), n))

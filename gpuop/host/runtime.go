@@ -1,7 +1,6 @@
 package host
 
 import (
-	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -33,30 +32,27 @@ type handled struct {
 type configured struct {
 	files    []string
 	runtimes map[string]handled
-	deflt    string
 }
 
 // A kubeRuntime is a container runtime of a Kubernetes node.
 type kubeRuntime struct {
 	name, socket, config string
-	endpoint             string // the end of what the kubelet's flags or configuration name
 	// next is the next step where a distribution of Kubernetes brings containerd and configures it itself.
 	next string
 }
 
 // kubeRuntimes are all, in the order in which they are looked for.
 var kubeRuntimes = []kubeRuntime{
-	{"k3s", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "k3s/containerd/containerd.sock",
+	{"k3s", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
 		"sudo systemctl restart k3s-agent  # or k3s: it looks for nvidia-container-runtime when it starts"},
-	{"RKE2", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", "k3s/containerd/containerd.sock",
+	{"RKE2", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
 		"sudo systemctl restart rke2-agent  # or rke2-server: it looks for nvidia-container-runtime when it starts"},
-	{"MicroK8s", "/var/snap/microk8s/common/run/containerd.sock", "/var/snap/microk8s/current/args/containerd.toml", "microk8s/common/run/containerd.sock",
+	{"MicroK8s", "/var/snap/microk8s/common/run/containerd.sock", "/var/snap/microk8s/current/args/containerd.toml",
 		"helm upgrade … with toolkit.env CONTAINERD_CONFIG=/var/snap/microk8s/current/args/containerd-template.toml and CONTAINERD_SOCKET=/var/snap/microk8s/common/run/containerd.sock"},
-	{"k0s", "/run/k0s/containerd.sock", "/etc/k0s/containerd.toml", "k0s/containerd.sock",
+	{"k0s", "/run/k0s/containerd.sock", "/etc/k0s/containerd.toml",
 		"helm upgrade … with toolkit.env CONTAINERD_CONFIG=/etc/k0s/containerd.d/nvidia.toml and CONTAINERD_SOCKET=/run/k0s/containerd.sock"},
-	{"containerd", "/run/containerd/containerd.sock", mainConfig, "run/containerd/containerd.sock", ""},
-	{"CRI-O", "/var/run/crio/crio.sock", "/etc/crio/crio.conf", "crio.sock", ""},
-	{"Docker", "/var/run/docker.sock", "/etc/docker/daemon.json", "cri-dockerd.sock", ""},
+	{"containerd", "/run/containerd/containerd.sock", mainConfig, ""},
+	{"CRI-O", "/run/crio/crio.sock", "/etc/crio/crio.conf", ""},
 }
 
 // runtimes judges the configuration of the container runtime that the kubelet uses: the one that its flags name, or
@@ -65,7 +61,7 @@ func (n *node) runtimes() {
 	flags, _ := n.read("/var/lib/kubelet/kubeadm-flags.env") // not every kubelet has flags
 	config, _ := n.read("/var/lib/kubelet/config.yaml")
 	at := slices.IndexFunc(kubeRuntimes, func(r kubeRuntime) bool {
-		return strings.Contains(flags+config, r.endpoint) && n.hasAny(r.config, path.Dir(r.config))
+		return strings.Contains(flags+config, r.socket) && n.hasAny(r.config, path.Dir(r.config))
 	})
 	if at < 0 {
 		at = slices.IndexFunc(kubeRuntimes, func(r kubeRuntime) bool {
@@ -73,7 +69,7 @@ func (n *node) runtimes() {
 		})
 	}
 	if at < 0 {
-		reason := "neither a configuration nor a socket of containerd, CRI-O, Docker, k3s, RKE2, MicroK8s or k0s is there"
+		reason := "neither a configuration nor a socket of containerd, CRI-O, k3s, RKE2, MicroK8s or k0s is there"
 		if !n.has("/etc") || !n.has("/run") {
 			reason = n.path + " lacks /etc or /run"
 		}
@@ -81,26 +77,39 @@ func (n *node) runtimes() {
 		return
 	}
 	r := kubeRuntimes[at]
-	switch c, err := n.configuration(r); {
+	c, err := n.configuration(r)
+	switch {
 	case absent(err):
 		n.add("runtime", report.Failed, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, toolkitLog, sourceRuntime)
+		return
 	case err != nil:
-		n.unknown("runtime", r.name, err, sourceRuntime)
-	default:
-		n.judgeRuntime(r, c)
-		n.strayConfig(r, c)
+		state, reason, next := unread(err)
+		n.add("runtime", state, r.name, reason, next, sourceRuntime)
+		return
+	}
+	state, reason, next := n.judgeRuntime(r, c)
+	n.add("runtime", state, r.name, reason, next, sourceRuntime)
+	h, found := c.runtimes[handler]
+	if state == report.OK && h.systemd {
+		n.devChar()
+	}
+	// k3s and RKE2 find the toolkit's runtime themselves, so that a stray configuration does no harm there
+	if r.next != "" && n.hasAny(mainConfig, dropIn) {
+		state, reason, next = report.Warning, r.name+" reads "+r.config+", and the toolkit has written to /etc/containerd, which has no effect", r.next
+		if found {
+			state, reason, next = report.Note, reason+"; the RuntimeClass "+handler+" has its handler all the same", ""
+		}
+		n.add("runtime-stray", state, "/etc/containerd", reason, next, sourceRuntime)
 	}
 }
 
-func (n *node) hasAny(names ...string) bool { return slices.ContainsFunc(names, n.has) }
-
 // judgeRuntime says whether the RuntimeClass nvidia has a handler, and whether that is a program.
-func (n *node) judgeRuntime(r kubeRuntime, c configured) {
-	state, reason, next := report.Failed, "", toolkitLog
+func (n *node) judgeRuntime(r kubeRuntime, c configured) (state report.State, reason, next string) {
 	h, found := c.runtimes[handler]
 	_, err := n.info(h.binary)
 	switch {
 	case !found:
+		state, next = report.Failed, toolkitLog
 		reason = fmt.Sprintf("%s has no runtime %q in %s: pods with the RuntimeClass %s stay in ContainerCreating", r.name, handler, strings.Join(c.files, " and "), handler)
 		if n.passed != nil && n.has(validationDir+"/toolkit-ready") {
 			state, reason = report.Warning, reason+"; toolkit-ready is there, so that this is as intended only with cdi.nriPluginEnabled"
@@ -108,21 +117,13 @@ func (n *node) judgeRuntime(r kubeRuntime, c configured) {
 		if r.next != "" {
 			next = r.next
 		}
+		return state, reason, next
 	case path.IsAbs(h.binary) && absent(err):
-		reason = fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary)
+		return report.Failed, fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary), toolkitLog
 	case path.IsAbs(h.binary) && err != nil:
-		n.unknown("runtime", r.name, err, sourceRuntime)
-		return
-	default:
-		state, reason, next = report.OK, fmt.Sprintf("the RuntimeClass %s has a handler in %s", handler, h.file), ""
-		if c.deflt == handler {
-			reason += ", which is the default of all pods"
-		}
+		return unread(err)
 	}
-	n.add("runtime", state, r.name, reason, next, sourceRuntime)
-	if state == report.OK && h.systemd {
-		n.devChar()
-	}
+	return report.OK, fmt.Sprintf("the RuntimeClass %s has a handler in %s", handler, h.file), ""
 }
 
 // devChar reports missing links in /dev/char: systemd resolves devices there when it renews a pod's
@@ -141,68 +142,39 @@ func (n *node) devChar() {
 	}
 }
 
-// strayConfig reports a configuration of the toolkit that the node's runtime does not read. k3s and RKE2 find the
-// toolkit's runtime themselves, so that it does no harm there.
-func (n *node) strayConfig(r kubeRuntime, c configured) {
-	if r.next == "" || !n.hasAny(mainConfig, dropIn) {
-		return
-	}
-	state, reason, next := report.Warning, r.name+" reads "+r.config+", and the toolkit has written to /etc/containerd, which has no effect", r.next
-	if _, found := c.runtimes[handler]; found {
-		state, reason, next = report.Note, reason+"; the RuntimeClass "+handler+" has its handler all the same", ""
-	}
-	n.add("runtime-stray", state, "/etc/containerd", reason, next, sourceRuntime)
-}
-
 // configuration reads the files of a container runtime. The error wraps fs.ErrNotExist where there are none.
 func (n *node) configuration(r kubeRuntime) (configured, error) {
 	c := configured{runtimes: map[string]handled{}}
-	switch r.name {
-	case "CRI-O":
-		for _, file := range append([]string{r.config}, n.glob("/etc/crio/crio.conf.d/*")...) {
-			tree, err := n.tree(file, toml.Unmarshal)
-			if absent(err) && file == r.config {
-				continue // everything can be in drop-ins
-			}
-			if err != nil {
-				return c, err
-			}
-			section := below(tree, "crio", "runtime")
-			c.merge(file, section, "default_runtime", "runtime_path", section["cgroup_manager"] != "cgroupfs")
-		}
-		if len(c.files) == 0 {
-			c.files = []string{r.config}
-		}
-		return c, nil
-	case "Docker":
-		tree, err := n.tree(r.config, json.Unmarshal)
-		c.merge(r.config, tree, "default-runtime", "path", strings.Contains(fmt.Sprint(tree["exec-opts"]), "cgroupdriver=systemd"))
-		return c, err
+	tree, err := n.tree(r.config)
+	if r.name == "CRI-O" && absent(err) {
+		err = nil // everything can be in drop-ins
 	}
-	tree, err := n.tree(r.config, toml.Unmarshal)
 	if err != nil {
 		return c, err
 	}
-	c.containerd(r.config, tree)
-	imports, has := tree["imports"].([]any) // an imported file wins over the main one
-	imported := false
-	for _, i := range imports {
-		pattern, _ := i.(string)
+	c.add(r.config, tree)
+	patterns, _ := tree["imports"].([]any) // of containerd
+	if r.name == "CRI-O" {
+		patterns = []any{"/etc/crio/crio.conf.d/*"}
+	}
+	var files []string
+	for _, p := range patterns {
+		pattern, _ := p.(string)
 		if !path.IsAbs(pattern) {
 			pattern = path.Join(path.Dir(r.config), pattern)
 		}
-		for _, file := range n.glob(pattern) {
-			sub, err := n.tree(file, toml.Unmarshal)
-			if err != nil {
-				return c, err
-			}
-			imported = imported || file == dropIn
-			c.containerd(file, sub)
-		}
+		files = append(files, n.glob(pattern)...)
 	}
-	if !imported && r.config == mainConfig && n.has(dropIn) {
+	for _, file := range files { // which win over the main one
+		more, err := n.tree(file)
+		if err != nil {
+			return c, err
+		}
+		c.add(file, more)
+	}
+	if r.config == mainConfig && n.has(dropIn) && !slices.Contains(files, dropIn) {
 		state, when := report.Failed, "containerd does not read it"
-		if version, _ := tree["version"].(int64); !has && version >= 3 {
+		if version, _ := tree["version"].(int64); tree["imports"] == nil && version >= 3 {
 			state, when = report.Warning, "containerd before v2.2 does not read it"
 		}
 		n.add("runtime-imports", state, dropIn, fmt.Sprintf("imports in %s does not name it: %s, and the RuntimeClass %s has no handler", mainConfig, when, handler),
@@ -211,43 +183,32 @@ func (n *node) configuration(r kubeRuntime) (configured, error) {
 	return c, nil
 }
 
-// containerd adds what one file of containerd says: its plugin for Kubernetes is called differently
-// since version 3 of the configuration, and plain "cri" in version 1.
-func (c *configured) containerd(file string, tree map[string]any) {
+// add adds what one file says: containerd's plugin for Kubernetes is called differently since version 3 of the
+// configuration, and plain "cri" in version 1.
+func (c *configured) add(file string, tree map[string]any) {
 	c.files = append(c.files, file)
 	for _, plugin := range []string{"io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"} {
-		section := below(tree, "plugins", plugin, "containerd")
-		if name, ok := section["default_runtime_name"].(string); ok {
-			c.deflt = name
-		}
-		for name := range below(section, "runtimes") {
-			options := below(section, "runtimes", name, "options")
+		runtimes := below(tree, "plugins", plugin, "containerd", "runtimes")
+		for name := range runtimes {
+			options := below(runtimes, name, "options")
 			binary, _ := options["BinaryName"].(string)
-			systemd, _ := options["SystemdCgroup"].(bool)
-			c.runtimes[name] = handled{binary, systemd, file}
+			c.runtimes[name] = handled{binary, options["SystemdCgroup"] == true, file}
 		}
 	}
-}
-
-// merge adds what one file of CRI-O or Docker says, with the keys of the default and of a runtime's program.
-func (c *configured) merge(file string, section map[string]any, deflt, program string, systemd bool) {
-	c.files = append(c.files, file)
-	if name, ok := section[deflt].(string); ok {
-		c.deflt = name
-	}
-	for name := range below(section, "runtimes") {
-		binary, _ := below(section, "runtimes", name)[program].(string)
-		c.runtimes[name] = handled{binary, systemd, file}
+	crio := below(tree, "crio", "runtime")
+	for name := range below(crio, "runtimes") {
+		binary, _ := below(crio, "runtimes", name)["runtime_path"].(string)
+		c.runtimes[name] = handled{binary, crio["cgroup_manager"] != "cgroupfs", file}
 	}
 }
 
 // tree reads a file. The error names it, and the line.
-func (n *node) tree(file string, unmarshal func([]byte, any) error) (tree map[string]any, err error) {
+func (n *node) tree(file string) (tree map[string]any, err error) {
 	text, err := n.read(file)
 	if err != nil {
 		return nil, err
 	}
-	if err := unmarshal([]byte(text), &tree); err != nil {
+	if err := toml.Unmarshal([]byte(text), &tree); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return tree, nil

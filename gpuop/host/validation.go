@@ -1,14 +1,13 @@
 package host
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
@@ -86,75 +85,49 @@ type validations struct {
 	// container says that a driver container of the operator has reported ready, flags what it was configured with.
 	container bool
 	flags     map[string]bool
-	// partial are sentences about files whose content is not as the validator writes it.
-	partial []string
 }
 
 var (
 	driverRoot = regexp.MustCompile(`(?m)^NVIDIA_DRIVER_ROOT=(/\S*)`)
-	workloads  = regexp.MustCompile(`^(container|vm-passthrough|vm-vgpu)$`)
+	workloads  = []string{"container", "vm-passthrough", "vm-vgpu"}
 )
 
-// readValidations reads the validator's files. The error wraps fs.ErrNotExist where there is no folder: the
-// validator has not run since the node was booted.
-func (n *node) readValidations() (*validations, error) {
-	if _, err := n.names(validationDir); err != nil {
-		return nil, err
+// validations reads the validator's files; nil where their folder cannot be read.
+func (r root) validations() *validations {
+	if _, err := r.names(validationDir); err != nil {
+		return nil
 	}
 	v := &validations{workload: "container"}
-	read := func(name string) (text string, found bool) {
-		text, err := n.read(path.Join(validationDir, name))
-		if err != nil && !absent(err) {
-			v.partial = append(v.partial, err.Error())
-		}
-		return text, err == nil
+	workload, _ := r.read(validationDir + "/workload-type") // an older validator writes none
+	if workload = strings.TrimSpace(workload); slices.Contains(workloads, workload) {
+		v.workload = workload
 	}
-	if text, found := read("workload-type"); found {
-		if w := strings.TrimSpace(text); workloads.MatchString(w) {
-			v.workload = w
-		} else {
-			v.partial = append(v.partial, fmt.Sprintf("workload-type is %.40q, want container, vm-passthrough or vm-vgpu", w))
-		}
+	flags, err := r.read(validationDir + "/.driver-ctr-ready")
+	v.container = err == nil
+	_ = yaml.Unmarshal([]byte(flags), &v.flags) // up to v24.3 it is empty
+	text, err := r.read(validationDir + "/driver-ready")
+	switch m := driverRoot.FindStringSubmatch(text); {
+	case m != nil:
+		v.driverRoot, v.host = m[1], strings.Contains(text, "IS_HOST_DRIVER=true")
+	case err == nil && v.container:
+		v.driverRoot = driverDir // v22.9 to v24.3
+	case r.has(path.Join(validationDir, hostDriverFile)):
+		v.driverRoot, v.host = "/", true
 	}
-	text, found := read(".driver-ctr-ready")
-	v.container = found
-	if yaml.Unmarshal([]byte(text), &v.flags) != nil {
-		v.flags = nil
-		v.partial = append(v.partial, ".driver-ctr-ready is not the list of flags that the driver's startup probe writes")
-	}
-	switch text, found := read("driver-ready"); {
-	case found && text == "" && v.container:
-		v.driverRoot = driverDir // v22.9 to v24.3; later releases write the settings in one step
-	case found:
-		v.host = strings.Contains(text, "IS_HOST_DRIVER=true")
-		if m := driverRoot.FindStringSubmatch(text); m != nil {
-			v.driverRoot = m[1]
-		} else {
-			v.partial = append(v.partial, "driver-ready has no NVIDIA_DRIVER_ROOT: it is of an older validator, or a part of the file, and where the driver's libraries are is not known")
-		}
-	case n.has(path.Join(validationDir, hostDriverFile)):
-		v.host, v.driverRoot = true, "/"
-	}
-	return v, nil
+	return v
 }
 
-// driverValidations has a row for each operand of the driver that the node should have, or one that
-// says why there are none.
-func (n *node) driverValidations() {
-	if n.passed == nil {
-		switch _, err := n.readValidations(); {
-		case errors.Is(err, fs.ErrNotExist) && n.has("/run"):
-			n.add("validation", report.Failed, validationDir, "the folder is not there: the operator's validator has not run on the node since it was booted",
-				"kubectl get pods -n gpu-operator -o wide --field-selector spec.nodeName="+n.name, sourceValidator)
-		case err != nil:
-			n.unknown("validation", validationDir, err, sourceValidator)
-		}
-		return
+// validation says why there are no validation files.
+func (n *node) validation() (report.State, string, string) {
+	switch _, err := n.names(validationDir); {
+	case err == nil:
+		return report.OK, "", ""
+	case absent(err) && n.has("/run"):
+		return report.Failed, "the folder is not there: the operator's validator has not run on the node since it was booted",
+			"kubectl get pods -n gpu-operator -o wide --field-selector spec.nodeName=" + n.name
+	default:
+		return unread(err)
 	}
-	for _, why := range n.passed.partial {
-		n.add("validation-content", report.Unknown, validationDir, why, "", sourceValidator)
-	}
-	n.validated(true)
 }
 
 // validated has a row for each operand of the driver (early), or of those that need the container runtime, that
@@ -169,15 +142,12 @@ func (n *node) validated(early bool) {
 			continue
 		}
 		info, err := n.info(path.Join(validationDir, o.file()))
-		if other, otherErr := n.info(path.Join(validationDir, o.other)); o.other != "" && otherErr == nil && absent(err) {
-			if o.other != hostDriverFile {
-				continue // an operand of its own
-			}
-			info, err = other, nil
+		if absent(err) && o.other != "" {
+			info, err = n.info(path.Join(validationDir, o.other))
 		}
 		row := report.Row{ID: o.id, Node: n.name, Subject: o.file(), Source: sourceValidator}
 		switch {
-		case err == nil && info.Mode().IsRegular():
+		case err == nil:
 			row.Since, row.Reason = info.ModTime(), "the validator has passed "+o.name()
 			if o.name() == "driver" && !v.host && !v.container && (v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
 				// another root is that of hostPaths.driverInstallDir, where a cloud installs its driver
@@ -185,10 +155,8 @@ func (n *node) validated(early bool) {
 				row.Reason = "it names a driver container, and .driver-ctr-ready is not there: the container is restarting or was removed, or another project's driver is mounted at " + v.driverRoot
 				row.Fix = "kubectl get pods -n gpu-operator -l app=nvidia-driver-daemonset -o wide"
 			}
-		case err == nil:
-			row.State, row.Reason = report.Unknown, "not judged: "+o.file()+" is no regular file"
 		case !absent(err):
-			row.State, row.Reason = report.Unknown, "not judged: "+err.Error()
+			row.State, row.Reason, row.Fix = unread(err)
 		case o.workload == v.workload:
 			row.State, row.Reason, row.Fix = report.Failed, o.file()+" is missing: "+o.missing, o.pods()
 		case v.flags[o.flag]:
