@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -19,15 +19,17 @@ const (
 	maxInput = 8 << 20
 	// maxInputs bounds what a command reads in all.
 	maxInputs = 64 << 20
-	// writerPatience is how long a named pipe may have no writer.
-	writerPatience = 2 * time.Second
 )
 
-var (
-	errTooLarge = errors.New("input too large")
-	errNotFile  = errors.New("neither a file nor a pipe")
-	errOutside  = errors.New("outside the folder that is judged")
-)
+var errTooLarge = errors.New("input too large")
+
+// inputName is how a finding names the file that read was given.
+func inputName(path string) string {
+	if path == "-" {
+		return "stdin"
+	}
+	return path
+}
 
 // read returns the content of the file, or of standard input for "-".
 func (e *env) read(path string) ([]byte, error) {
@@ -35,71 +37,27 @@ func (e *env) read(path string) ([]byte, error) {
 		return e.content("standard input", e.In)
 	}
 	e.inputs = append(e.inputs, path)
-	f, err := openInput(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return e.content(path, &pipe{file: f})
+	return e.content(path, f)
 }
 
 // content reads an input up to its bound.
 func (e *env) content(name string, in io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+	e.total += len(data)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	case len(data) > maxInput:
 		return nil, fmt.Errorf("read %s: %w: more than %d MiB", name, errTooLarge, maxInput>>20)
-	}
-	if e.total += len(data); e.total > maxInputs {
+	case e.total > maxInputs:
 		return nil, fmt.Errorf("read %s: %w: the inputs are more than %d MiB together", name, errTooLarge, maxInputs>>20)
 	}
 	return data, nil
-}
-
-// openInput opens a regular file or a pipe. A pipe is opened without waiting for its writer.
-func openInput(path string) (*os.File, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !readable(info) {
-		return nil, fmt.Errorf("%s: %w", path, errNotFile)
-	}
-	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-}
-
-func readable(info fs.FileInfo) bool {
-	return info.Mode().IsRegular() || info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0
-}
-
-// A pipe is read until its writer ends; one that nothing writes to ends after writerPatience.
-type pipe struct {
-	file  *os.File
-	begun time.Time
-	wrote bool
-}
-
-func (p *pipe) Read(b []byte) (int, error) {
-	for {
-		n, err := p.file.Read(b)
-		p.wrote = p.wrote || n > 0
-		if n > 0 || !errors.Is(err, io.EOF) || p.wrote {
-			return n, err
-		}
-		info, statErr := p.file.Stat()
-		if statErr != nil || info.Mode()&fs.ModeNamedPipe == 0 {
-			return n, err
-		}
-		if p.begun.IsZero() {
-			p.begun = time.Now()
-		}
-		if time.Since(p.begun) > writerPatience {
-			return 0, fmt.Errorf("nothing has written to the pipe in %s", writerPatience)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 // beside returns how lint reads the files that an input names: those of the folder that was given, or of
@@ -110,11 +68,11 @@ func (e *env) beside(script string, folders map[string]string) func(file, name s
 			file = script
 		}
 		folder := folders[file]
-		if folder == "" {
-			folder = filepath.Dir(file)
-		}
-		if file == lint.CommandName || file == "stdin" {
+		switch {
+		case file == lint.CommandName || file == "stdin":
 			folder = "."
+		case folder == "":
+			folder = filepath.Dir(file)
 		}
 		root, err := os.OpenRoot(folder)
 		if err != nil {
@@ -127,32 +85,23 @@ func (e *env) beside(script string, folders map[string]string) func(file, name s
 				continue
 			}
 			defer f.Close()
-			info, err := f.Stat()
-			if err != nil || !info.Mode().IsRegular() {
-				return nil, fmt.Errorf("%s: %w", name, errNotFile)
+			if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+				return nil, fmt.Errorf("%s: not a file", name)
 			}
 			e.inputs = append(e.inputs, filepath.Join(folder, at))
 			return e.content(name, f)
 		}
-		return nil, fmt.Errorf("%s: %w, or not there", name, errOutside)
+		return nil, fmt.Errorf("%s: outside the folder that is judged, or not there", name)
 	}
 }
 
 // placesBelow are the places that a name may mean below a folder: from where the command runs, and from the
 // folder itself.
 func placesBelow(folder, name string) []string {
-	var out []string
-	if base, err := filepath.Abs(folder); err == nil {
-		if at, err := filepath.Abs(name); err == nil {
-			if local, err := filepath.Rel(base, at); err == nil && filepath.IsLocal(local) {
-				out = append(out, local)
-			}
-		}
-	}
-	if !filepath.IsAbs(name) && filepath.IsLocal(name) {
-		out = append(out, name)
-	}
-	return out
+	base, _ := filepath.Abs(folder) // both are empty where the working folder is gone
+	at, _ := filepath.Abs(name)
+	here, _ := filepath.Rel(base, at)
+	return slices.DeleteFunc([]string{here, name}, func(p string) bool { return !filepath.IsLocal(p) })
 }
 
 // patience is how long a command may go on after it was interrupted.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -43,11 +44,13 @@ templates of such (values.yaml.gotmpl, .tpl, .tftpl, .j2), - for standard input.
 	return cmd
 }
 
-// lintFlags are the options of lint.
+// lintFlags are the options of lint, and what it reads.
 type lintFlags struct {
 	options     lint.Options
 	fix         bool
 	showSecrets bool
+	// script is the file whose text is the command that --fix corrects.
+	script string
 	// groups are the names of the inputs, those of one argument together.
 	groups [][]string
 	// folders are the folders in which inputs were found, by their names.
@@ -56,50 +59,29 @@ type lintFlags struct {
 	unread []report.Row
 }
 
-// linted reads what is to be linted, and returns what the script is called.
-func (e *env) linted(o *lintFlags, path string, args []string) (string, error) {
+func (e *env) lint(o *lintFlags, path string, args []string) error {
 	if len(args) == 0 && o.options.Command == "" && len(o.options.Sets) == 0 {
-		return "", fmt.Errorf("%w: nothing to lint: name a file, --command or --set (see %s --help)", errUsage, path)
+		return fmt.Errorf("%w: nothing to lint: name a file, --command or --set (see %s --help)", errUsage, path)
 	}
 	if o.options.Command == "-" {
 		text, err := e.read("-")
 		if err != nil {
-			return "", err
+			return err
 		}
 		o.options.Command = string(text)
 	}
-	files, scripts, err := e.sources(o, args)
-	if err != nil {
-		return "", err
+	if o.options.Command != "" {
+		o.script, o.groups = lint.CommandName, [][]string{{lint.CommandName}}
 	}
-	several := len(scripts) > 1 || len(scripts) > 0 && o.options.Command != ""
-	if several && o.fix {
-		return "", fmt.Errorf("%w: --fix corrects one script at a time: give it %s and the rest apart", errUsage, scripts[0].Name)
-	}
-	name := lint.CommandName
-	for _, s := range scripts {
-		if several {
-			s.Script = true
-			files = append(files, s)
-		} else {
-			o.options.Command, name = string(s.Data), s.Name
-		}
-	}
-	if o.options.Command != "" && name == lint.CommandName {
-		o.groups = append(o.groups, []string{name})
-	}
-	o.options.Files = files
-	o.options.Read, o.options.Fix = e.beside(name, o.folders), o.fix
-	return name, nil
-}
-
-func (e *env) lint(o *lintFlags, path string, args []string) error {
-	name, err := e.linted(o, path, args)
-	if err != nil {
+	if err := e.sources(o, args); err != nil {
 		return err
 	}
-	o.options.Table = e.table
-	if o.options.Version == "" && o.options.Command == "" {
+	if o.fix && o.options.Command == "" {
+		return fmt.Errorf("%w: --fix corrects a command: give --command or a script", errUsage)
+	}
+	o.options.Table, o.options.Fix, o.options.Read = e.table, o.fix, e.beside(o.script, o.folders)
+	isScript := func(f lint.Input) bool { return f.Script }
+	if o.options.Version == "" && o.options.Command == "" && !slices.ContainsFunc(o.options.Files, isScript) {
 		o.options.Version = e.taught
 	}
 	result, err := lint.Lint(o.options)
@@ -107,23 +89,17 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 		return err
 	}
 	result.Report.Add(o.unread...)
-	for i := range result.Report.Rows {
-		if f := &result.Report.Rows[i]; f.File == lint.CommandName {
-			f.File = name
-		}
-	}
 	if o.fix {
-		if o.options.Command == "" {
-			return fmt.Errorf("%w: --fix corrects a command: give --command or a script", errUsage)
-		}
-		return e.unjudged(o, result, name, e.fixed(o.options, result, o.showSecrets))
+		err = e.fixed(o, result)
+	} else {
+		err = e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{Kinds: result.Kinds}})
 	}
-	return e.unjudged(o, result, name, e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{Kinds: result.Kinds}}))
+	return e.unjudged(o, result, err)
 }
 
 // unjudged names the inputs in which nothing was judged; a directory is one input. They make an
 // error of the answer, unless it is one already by what was found in the others.
-func (e *env) unjudged(o *lintFlags, result *lint.Result, script string, answered error) error {
+func (e *env) unjudged(o *lintFlags, result *lint.Result, answered error) error {
 	if answered != nil && !errors.Is(answered, errFindings) {
 		return answered
 	}
@@ -132,10 +108,10 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, script string, answere
 		unread[f.File] = true
 	}
 	for _, name := range result.Unjudged {
-		if name == lint.CommandName {
-			name = script
-		}
 		unread[name] = true
+		if name == lint.CommandName {
+			unread[o.script] = true
+		}
 	}
 	var inputs []string
 	for _, names := range o.groups {
@@ -146,12 +122,12 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, script string, answere
 	if len(inputs) == 0 {
 		return answered
 	}
-	err := fmt.Errorf("%w: nothing in %s was judged; gpuop lint --help says what it reads", errNothing, strings.Join(inputs, ", "))
+	text := fmt.Sprintf("nothing in %s was judged; gpuop lint --help says what it reads", strings.Join(inputs, ", "))
 	others := report.Report{Rows: slices.DeleteFunc(slices.Clone(result.Report.Rows), func(f report.Row) bool { return unread[f.File] })}
 	if !e.fails(&others) {
-		return err
+		return fmt.Errorf("%w: %s", errUsage, text)
 	}
-	fmt.Fprintf(e.Err, "note: %s\n", strings.TrimPrefix(err.Error(), errNothing.Error()+": "))
+	fmt.Fprintln(e.Err, "note:", text)
 	return answered
 }
 
@@ -163,61 +139,52 @@ type lintData struct {
 	Dropped []lint.Drop `json:"dropped,omitempty"`
 }
 
-// kinds writes what the inputs were taken for.
+// kinds writes what the inputs were taken for, equal ones once with their number.
 func kinds(result *lint.Result) func(io.Writer, report.Style) error {
 	return func(w io.Writer, style report.Style) error {
-		if len(result.Kinds) == 0 {
-			_, err := fmt.Fprintln(w, style.Dim("nothing could be judged"))
-			return err
+		number := map[string]int{}
+		for _, k := range result.Kinds {
+			number[k]++
 		}
-		if result.Judged == 0 && len(result.Report.Rows) == 0 {
-			_, err := fmt.Fprintln(w, style.Dim(report.OneLine("read, and nothing judged: "+strings.Join(count(result.Kinds), ", "))))
-			return err
+		var words []string
+		for _, k := range result.Kinds {
+			if number[k] > 1 {
+				words = append(words, fmt.Sprintf("%d × %s", number[k], k))
+			} else if number[k] == 1 {
+				words = append(words, k)
+			}
+			number[k] = 0
 		}
-		if _, err := fmt.Fprintln(w, style.Dim(report.OneLine("judged: "+strings.Join(count(result.Kinds), ", ")))); err != nil {
-			return err
+		what, found := "judged: ", len(result.Report.Rows) > 0
+		switch {
+		case len(words) == 0:
+			what = "nothing could be judged"
+		case result.Judged == 0 && !found:
+			what = "read, and nothing judged: "
 		}
-		if len(result.Report.Rows) > 0 {
-			return nil
+		fmt.Fprintln(w, style.Dim(report.OneLine(what+strings.Join(words, ", "))))
+		if result.Judged > 0 && !found {
+			fmt.Fprintln(w, style.Green(result.Report.Summary()))
 		}
-		_, err := fmt.Fprintln(w, style.Green(result.Report.Summary()))
-		return err
+		return nil
 	}
-}
-
-// count joins equal neighbours: pod, pod, node becomes 2 × pod, node.
-func count(words []string) []string {
-	var out []string
-	for i := 0; i < len(words); {
-		n := 1
-		for i+n < len(words) && words[i+n] == words[i] {
-			n++
-		}
-		if n > 1 {
-			out = append(out, fmt.Sprintf("%d × %s", n, words[i]))
-		} else {
-			out = append(out, words[i])
-		}
-		i += n
-	}
-	return out
 }
 
 // fixed writes the corrected command, and to the error stream what remains to be done by hand.
-func (e *env) fixed(options lint.Options, before *lint.Result, showSecrets bool) error {
-	options.Command, options.Files, options.Sets, options.Fix = before.Corrected, nil, nil, false
-	after, err := lint.Lint(options)
+func (e *env) fixed(o *lintFlags, before *lint.Result) error {
+	o.options.Command, o.options.Files, o.options.Sets, o.options.Fix = before.Corrected, nil, nil, false
+	after, err := lint.Lint(o.options)
 	if err != nil {
 		return err
 	}
 	text := before.Corrected
-	if !showSecrets {
+	if !o.showSecrets {
 		text = lint.Mask(text)
-		if text != before.Corrected && e.format == "text" {
-			fmt.Fprintln(e.Err, "note: passwords and tokens are masked; --show-secrets writes them")
-		}
 	}
 	if e.format == "text" {
+		if text != before.Corrected {
+			fmt.Fprintln(e.Err, "note: passwords and tokens are masked; --show-secrets writes them")
+		}
 		for _, d := range before.Dropped {
 			fmt.Fprintf(e.Err, "dropped %s: %s\n", d.Subject, d.Proof)
 			if len(d.Instead) > 0 {
@@ -250,63 +217,45 @@ func extension(path string) string {
 	return filepath.Ext(path)
 }
 
-// sources reads the files that the arguments name; scripts are those that end in .sh.
-func (e *env) sources(o *lintFlags, args []string) (files, scripts []lint.Input, err error) {
+// sources reads the files that the arguments name; with --fix a script is the command.
+func (e *env) sources(o *lintFlags, args []string) error {
 	o.folders = map[string]string{}
 	for _, arg := range args {
 		paths := []string{arg}
-		if arg != "-" {
-			info, err := os.Stat(arg)
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil, nil, err
-			}
-			if err == nil && info.IsDir() {
-				if paths, err = lintableIn(arg); err != nil {
-					return nil, nil, err
-				}
+		if info, err := os.Stat(arg); err == nil && info.IsDir() {
+			if paths, err = lintableIn(arg); err != nil {
+				return err
 			}
 		}
 		var names []string
 		for _, path := range paths {
+			name, found := inputName(path), path != arg
+			names = append(names, name)
 			data, err := e.read(path)
-			if errors.Is(err, fs.ErrNotExist) && path == arg {
-				return nil, nil, err
+			switch script := extension(path) == ".sh"; {
+			case errors.Is(err, fs.ErrNotExist) && !found:
+				return err
+			case err != nil:
+				row := report.Row{ID: "not-read", State: report.Failed, File: name, Reason: "it is not judged: " + err.Error()}
+				if found {
+					row.State = report.Note // nobody has named it
+				}
+				o.unread = append(o.unread, row)
+			case script && o.fix && o.options.Command != "":
+				return fmt.Errorf("%w: --fix corrects one script at a time: give it %s and the rest apart", errUsage, cmp.Or(o.script, name))
+			case script && o.fix:
+				o.options.Command, o.script = string(data), name
+			default:
+				o.options.Files = append(o.options.Files, lint.Input{Name: name, Data: data, Found: found, Script: script})
 			}
-			if err != nil {
-				o.notRead(path, arg, err)
-				names = append(names, inputName(path))
-				continue
-			}
-			if path != arg {
+			if found {
 				o.folders[path] = arg
-			}
-			input := lint.Input{Name: inputName(path), Data: data, Found: path != arg}
-			names = append(names, input.Name)
-			if extension(path) == ".sh" {
-				scripts = append(scripts, input)
-			} else {
-				files = append(files, input)
 			}
 		}
 		o.groups = append(o.groups, names)
 	}
-	return files, scripts, nil
+	return nil
 }
-
-// notRead makes a row of an input that cannot be read. One that was found in a folder is a note: nobody has
-// named it.
-func (o *lintFlags) notRead(path, arg string, err error) {
-	f := report.Row{ID: "not-read", State: report.Failed, File: inputName(path), Reason: "it is not judged: " + err.Error()}
-	if path != arg {
-		f.State = report.Note
-	}
-	o.unread = append(o.unread, f)
-}
-
-var (
-	errNothing = errors.New("nothing judged")
-	errNoFiles = errors.New("no .yaml, .yml, .json, .sh or .tf file")
-)
 
 func lintableIn(dir string) ([]string, error) {
 	var paths []string
@@ -317,7 +266,7 @@ func lintableIn(dir string) ([]string, error) {
 		return err
 	})
 	if err == nil && len(paths) == 0 {
-		err = fmt.Errorf("%s: %w", dir, errNoFiles)
+		err = fmt.Errorf("%w: %s: no .yaml, .yml, .json, .sh or .tf file", errUsage, dir)
 	}
 	return paths, err
 }

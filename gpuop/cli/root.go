@@ -68,8 +68,7 @@ func Run(ctx context.Context, args []string, version string, streams Streams) in
 		return exitFindings
 	default:
 		// the sentinel is for the program, the sentence after it for the user
-		message := strings.TrimPrefix(err.Error(), errUsage.Error()+": ")
-		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(message, errNothing.Error()+": "))
+		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
 		if errors.Is(err, cluster.ErrUnreachable) {
 			return exitNoAnswer
 		}
@@ -107,27 +106,12 @@ Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows 
 		Version:       e.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			var known []string
-			for _, c := range cmd.Commands() {
-				known = append(known, c.Name())
-			}
-			hint := ""
-			if near := report.Nearest(args[0], known); near != "" {
-				hint = ", did you mean " + near + "?"
-			}
-			return fmt.Errorf("%w: no command %q%s (see %s --help)", errUsage, args[0], hint, cmd.CommandPath())
-		},
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if err := e.check(); err != nil {
 				return err
 			}
 			return e.learn()
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
@@ -179,14 +163,6 @@ func exactly(n int, what string) cobra.PositionalArgs {
 		}
 		return fmt.Errorf("%w: want %s, got %d arguments (see %s --help)", errUsage, what, len(args), cmd.CommandPath())
 	}
-}
-
-// inputName is how a finding names the file that read was given.
-func inputName(path string) string {
-	if path == "-" {
-		return "stdin"
-	}
-	return path
 }
 
 // fails reports whether the findings make the exit code 1.
