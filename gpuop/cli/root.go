@@ -146,9 +146,6 @@ func (e *env) learn() error {
 		if err != nil {
 			return fmt.Errorf("--chart: %w", err)
 		}
-		if r.AppVersion == "" {
-			r.AppVersion = r.Version.String()
-		}
 		e.table = e.table.With(r)
 		e.taught = r.Version.String()
 	}

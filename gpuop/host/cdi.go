@@ -12,8 +12,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-const sourceCDI = "https://github.com/cncf-tags/container-device-interface, SPEC.md; nvidia-container-toolkit cmd/nvidia-ctk-installer (--cdi-output-dir)"
-
 // A cdiSpec is the part of a CDI specification that names what is on the node.
 type cdiSpec struct {
 	Kind           string
@@ -47,10 +45,10 @@ func (n *node) cdi() {
 		} else {
 			continue
 		}
-		n.add("cdi", state, file, reason, next, sourceCDI)
+		n.add("cdi", state, file, reason, next)
 	}
 	if len(n.rows) == before && n.hasAny("/etc/cdi", "/run") {
-		n.add("cdi", report.Note, "CDI", "no specification of NVIDIA's is in /etc/cdi or /var/run/cdi: GPUs are given to containers by the nvidia runtime alone, as intended only with cdi.enabled=false", "", sourceCDI)
+		n.add("cdi", report.Note, "CDI", "no specification of NVIDIA's is in /etc/cdi or /var/run/cdi: GPUs are given to containers by the nvidia runtime alone, as intended only with cdi.enabled=false", "")
 	}
 }
 

@@ -23,21 +23,21 @@ func Inspect(folder string, at time.Time) (report.Report, error) {
 
 // A check judges one link of the chain. It makes no row without a reason.
 type check struct {
-	id              report.ID
-	subject, source string
-	judge           func(*node) (state report.State, reason, next string)
+	id      report.ID
+	subject string
+	judge   func(*node) (state report.State, reason, next string)
 }
 
 // checks are those of one row each, in the order in which the links depend on each other. What comes after them has a
 // row for each operand, runtime and specification.
 var checks = []check{
-	{"gpu-on-pci", "GPUs on PCI", "PCI codes: vendor 10de, class 03 (display) and 0680 (NVSwitch), as NVIDIA's go-nvlib pkg/nvpci reads them", (*node).gpus},
-	{"nouveau", "nouveau", "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/ (disable nouveau)", (*node).nouveau},
-	{"driver-module", "NVIDIA kernel module", "NVIDIA driver README, using the /proc file system interface", (*node).driver},
-	{"driver-libraries", "driver libraries", "gpu-operator internal/driver/root.go, cmd/nvidia-validator/main.go", (*node).libraries},
-	{"device-nodes", "device nodes", "NVIDIA driver README, the kernel module's device files; nvidia-container-toolkit internal/nvcaps and cmd/nvidia-ctk/system", (*node).devices},
-	{"fabric-manager", "fabric manager", "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/", (*node).fabric},
-	{"validation", validationDir, sourceValidator, (*node).validation},
+	{"gpu-on-pci", "GPUs on PCI", (*node).gpus},
+	{"nouveau", "nouveau", (*node).nouveau},
+	{"driver-module", "NVIDIA kernel module", (*node).driver},
+	{"driver-libraries", "driver libraries", (*node).libraries},
+	{"device-nodes", "device nodes", (*node).devices},
+	{"fabric-manager", "fabric manager", (*node).fabric},
+	{"validation", validationDir, (*node).validation},
 }
 
 func inspect(r root, at time.Time) (report.Report, error) {
@@ -54,7 +54,7 @@ func inspect(r root, at time.Time) (report.Report, error) {
 	n := &node{root: r, name: cmp.Or(oneLine(hostname), r.path), passed: r.validations()}
 	for _, c := range checks {
 		if state, reason, next := c.judge(n); reason != "" {
-			n.add(c.id, state, c.subject, reason, next, c.source)
+			n.add(c.id, state, c.subject, reason, next)
 		}
 	}
 	n.validated(true)
@@ -79,8 +79,8 @@ type node struct {
 }
 
 // add appends a row.
-func (n *node) add(id report.ID, s report.State, subject, reason, next, source string) {
-	n.rows = append(n.rows, report.Row{ID: id, State: s, Node: n.name, Subject: subject, Reason: reason, Fix: next, Source: source})
+func (n *node) add(id report.ID, s report.State, subject, reason, next string) {
+	n.rows = append(n.rows, report.Row{ID: id, State: s, Node: n.name, Subject: subject, Reason: reason, Fix: next})
 }
 
 // unread is the verdict on what could not be read.

@@ -12,13 +12,10 @@ import (
 )
 
 const (
-	sourceRuntime = "nvidia-container-toolkit cmd/nvidia-ctk-installer/container/runtime, gpu-operator controllers/object_controls.go"
-	sourceImports = "containerd docs/man/containerd-config.toml.5.md, imports; DefaultConfigIncludePattern since containerd v2.2"
-	sourceDevChar = "https://github.com/NVIDIA/gpu-operator/issues/430"
-	mainConfig    = "/etc/containerd/config.toml"
-	dropIn        = "/etc/containerd/conf.d/99-nvidia.toml"
-	handler       = "nvidia" // of the RuntimeClass that the operator makes
-	toolkitLog    = "kubectl logs -n gpu-operator -l app=nvidia-container-toolkit-daemonset"
+	mainConfig = "/etc/containerd/config.toml"
+	dropIn     = "/etc/containerd/conf.d/99-nvidia.toml"
+	handler    = "nvidia" // of the RuntimeClass that the operator makes
+	toolkitLog = "kubectl logs -n gpu-operator -l app=nvidia-container-toolkit-daemonset"
 )
 
 // A handled is one runtime of a container runtime's configuration.
@@ -49,8 +46,6 @@ var kubeRuntimes = []kubeRuntime{
 		"sudo systemctl restart rke2-agent  # or rke2-server: it looks for nvidia-container-runtime when it starts"},
 	{"MicroK8s", "/var/snap/microk8s/common/run/containerd.sock", "/var/snap/microk8s/current/args/containerd.toml",
 		"helm upgrade … with toolkit.env CONTAINERD_CONFIG=/var/snap/microk8s/current/args/containerd-template.toml and CONTAINERD_SOCKET=/var/snap/microk8s/common/run/containerd.sock"},
-	{"k0s", "/run/k0s/containerd.sock", "/etc/k0s/containerd.toml",
-		"helm upgrade … with toolkit.env CONTAINERD_CONFIG=/etc/k0s/containerd.d/nvidia.toml and CONTAINERD_SOCKET=/run/k0s/containerd.sock"},
 	{"containerd", "/run/containerd/containerd.sock", mainConfig, ""},
 	{"CRI-O", "/run/crio/crio.sock", "/etc/crio/crio.conf", ""},
 }
@@ -69,26 +64,26 @@ func (n *node) runtimes() {
 		})
 	}
 	if at < 0 {
-		reason := "neither a configuration nor a socket of containerd, CRI-O, k3s, RKE2, MicroK8s or k0s is there"
+		reason := "neither a configuration nor a socket of containerd, CRI-O, k3s, RKE2 or MicroK8s is there"
 		if !n.has("/etc") || !n.has("/run") {
 			reason = n.path + " lacks /etc or /run"
 		}
-		n.add("runtime", report.Unknown, "container runtime", "not judged: "+reason, "", sourceRuntime)
+		n.add("runtime", report.Unknown, "container runtime", "not judged: "+reason, "")
 		return
 	}
 	r := kubeRuntimes[at]
 	c, err := n.configuration(r)
 	switch {
 	case absent(err):
-		n.add("runtime", report.Failed, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, toolkitLog, sourceRuntime)
+		n.add("runtime", report.Failed, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, toolkitLog)
 		return
 	case err != nil:
 		state, reason, next := unread(err)
-		n.add("runtime", state, r.name, reason, next, sourceRuntime)
+		n.add("runtime", state, r.name, reason, next)
 		return
 	}
 	state, reason, next := n.judgeRuntime(r, c)
-	n.add("runtime", state, r.name, reason, next, sourceRuntime)
+	n.add("runtime", state, r.name, reason, next)
 	h, found := c.runtimes[handler]
 	if state == report.OK && h.systemd {
 		n.devChar()
@@ -99,7 +94,7 @@ func (n *node) runtimes() {
 		if found {
 			state, reason, next = report.Note, reason+"; the RuntimeClass "+handler+" has its handler all the same", ""
 		}
-		n.add("runtime-stray", state, "/etc/containerd", reason, next, sourceRuntime)
+		n.add("runtime-stray", state, "/etc/containerd", reason, next)
 	}
 }
 
@@ -136,7 +131,7 @@ func (n *node) devChar() {
 	for _, name := range frontend {
 		if major, known := majors[name]; known && n.link(fmt.Sprintf("/dev/char/%d:255", major)) == "" {
 			n.add("dev-char", report.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is not there, and systemd manages cgroups: systemctl daemon-reload takes the GPUs away from running containers", major),
-				"sudo nvidia-ctk system create-dev-char-symlinks --create-all", sourceDevChar)
+				"sudo nvidia-ctk system create-dev-char-symlinks --create-all")
 			return
 		}
 	}
@@ -178,7 +173,7 @@ func (n *node) configuration(r kubeRuntime) (configured, error) {
 			state, when = report.Warning, "containerd before v2.2 does not read it"
 		}
 		n.add("runtime-imports", state, dropIn, fmt.Sprintf("imports in %s does not name it: %s, and the RuntimeClass %s has no handler", mainConfig, when, handler),
-			`add imports = ["/etc/containerd/conf.d/*.toml"] to `+mainConfig+", and sudo systemctl restart containerd", sourceImports)
+			`add imports = ["/etc/containerd/conf.d/*.toml"] to `+mainConfig+", and sudo systemctl restart containerd")
 	}
 	return c, nil
 }

@@ -19,8 +19,6 @@ const (
 	driverDir = "/run/nvidia/driver"
 	// hostDriverFile stands in place of driver-ready up to v24.3, where the driver is the host's.
 	hostDriverFile = "host-driver-ready"
-
-	sourceValidator = "gpu-operator cmd/nvidia-validator/main.go"
 )
 
 // An operand is one step of the validator. It deletes the operand's file before it checks the operand, so that a
@@ -145,7 +143,7 @@ func (n *node) validated(early bool) {
 		if absent(err) && o.other != "" {
 			info, err = n.info(path.Join(validationDir, o.other))
 		}
-		row := report.Row{ID: o.id, Node: n.name, Subject: o.file(), Source: sourceValidator}
+		row := report.Row{ID: o.id, Node: n.name, Subject: o.file()}
 		switch {
 		case err == nil:
 			row.Since, row.Reason = info.ModTime(), "the validator has passed "+o.name()

@@ -80,9 +80,6 @@ const (
 	RuleState      = "node-mig-state"
 	RulePaused     = "node-operand-paused"
 	RuleCount      = "node-capacity-differs"
-	sourceOperator = "gpu-operator controllers/state_manager.go"
-	sourceMIG      = "mig-parted deployments/container (MIG manager)"
-	sourceLabels   = "k8s-device-plugin internal/lm"
 )
 
 // Paused reports whether the value of a deploy label keeps the operand away for a while. The driver manager
@@ -93,8 +90,8 @@ func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
 func (n *Node) Check() []report.Row {
 	var findings []report.Row
 	capacity, allocatable := n.GPUResources(), ofNVIDIA(n.Allocatable)
-	add := func(id report.ID, s report.State, subject, reason, fix, source string) {
-		findings = append(findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
+	add := func(id report.ID, s report.State, subject, reason, fix string) {
+		findings = append(findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix})
 	}
 	var deploys []string
 	for _, name := range slices.Sorted(maps.Keys(n.Labels)) {
@@ -107,7 +104,7 @@ func (n *Node) Check() []report.Row {
 			deploys = append(deploys, component)
 		case Paused(value):
 			add(RulePaused, report.Warning, name, fmt.Sprintf("the operand is %s, so its pod is away", value),
-				"wait for the change to finish; if it stays, read the log of the MIG manager or the driver upgrade state", sourceOperator)
+				"wait for the change to finish; if it stays, read the log of the MIG manager or the driver upgrade state")
 		}
 	}
 	if n.Labels["nvidia.com/gpu.present"] == "true" && len(capacity) == 0 {
@@ -117,15 +114,15 @@ func (n *Node) Check() []report.Row {
 			reason = fmt.Sprintf("the operator wants %s on the node, and its capacity has no nvidia.com resource: the device plugin has not registered", strings.Join(deploys, ", "))
 		}
 		add(RuleNoResource, report.Failed, subject, reason,
-			"look at the pods on the node in this order: driver, container-toolkit, operator-validator, device-plugin", sourceOperator)
+			"look at the pods on the node in this order: driver, container-toolkit, operator-validator, device-plugin")
 	}
 	if n.Labels["nvidia.com/gpu.present"] == "true" && n.Labels[mig.WholeGPU+".product"] == "" {
 		add(RuleNoLabels, report.Warning, mig.WholeGPU+".product", "GPU Feature Discovery has not labeled the node: its pod has not run, or found no driver",
-			"look at the gpu-feature-discovery pod, and at NFD, which carries its labels to the node", sourceLabels)
+			"look at the gpu-feature-discovery pod, and at NFD, which carries its labels to the node")
 	}
 	if strings.HasSuffix(n.Labels[mig.WholeGPU+".product"], "-MIG-INVALID") {
 		add(RuleState, report.Failed, mig.WholeGPU+".product", "the MIG devices of the node do not suit the strategy single, and no GPU is allocatable",
-			"partition every GPU alike, or use mig.strategy=mixed", sourceLabels)
+			"partition every GPU alike, or use mig.strategy=mixed")
 	}
 	if state := n.Labels["nvidia.com/mig.config.state"]; state != "" && state != "success" {
 		severity := report.Warning
@@ -133,12 +130,12 @@ func (n *Node) Check() []report.Row {
 			severity = report.Failed
 		}
 		add(RuleState, severity, "nvidia.com/mig.config.state", fmt.Sprintf("the MIG config %q is in the state %s", n.Labels["nvidia.com/mig.config"], state),
-			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager", sourceMIG)
+			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager")
 	}
 	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
 		if allocatable[resource] < capacity[resource] {
 			add(RuleCount, report.Warning, resource, fmt.Sprintf("%d of %d are allocatable: the others are unhealthy", allocatable[resource], capacity[resource]),
-				"look for XID errors on the node", "Kubernetes device plugins, health")
+				"look for XID errors on the node")
 		}
 	}
 	return findings

@@ -14,14 +14,12 @@ import (
 // A Style paints words for a terminal. The zero value paints nothing.
 type Style struct{ Color bool }
 
-// Bold, Dim, Red, Yellow, Green and Blue wrap s in the matching escape sequence, or return it as it
-// is.
+// Bold, Dim, Red, Yellow and Green wrap s in the matching escape sequence, or return it as it is.
 func (s Style) Bold(text string) string   { return s.paint("1", text) }
 func (s Style) Dim(text string) string    { return s.paint("2", text) }
 func (s Style) Red(text string) string    { return s.paint("31", text) }
 func (s Style) Yellow(text string) string { return s.paint("33", text) }
 func (s Style) Green(text string) string  { return s.paint("32", text) }
-func (s Style) Blue(text string) string   { return s.paint("34", text) }
 
 func (s Style) paint(code, text string) string {
 	if !s.Color || text == "" {
@@ -32,15 +30,8 @@ func (s Style) paint(code, text string) string {
 
 // state returns a word for the state in its color.
 func (s Style) state(v State, word string) string {
-	switch v {
-	case OK:
-		return s.Green(word)
-	case Note:
-		return s.Blue(word)
-	case Failed:
-		return s.Red(word)
-	}
-	return s.Yellow(word)
+	codes := [...]string{OK: "32", Note: "34", Waiting: "33", Unknown: "33", Warning: "33", Failed: "31"}
+	return s.paint(codes[v], word)
 }
 
 // textWidth is the width of the text for a human, in runes.
