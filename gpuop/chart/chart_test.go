@@ -85,7 +85,7 @@ func TestJudge(t *testing.T) {
 		{"v26.7.0", "gpuFeatureDiscovery.enabled", chart.Unknown, "gfd.enabled"},
 		{"v26.7.0", "validator.image.repository", chart.TooDeep, ""},
 		{"v26.7.0", "psp.enabled", chart.Gone, ""},
-		{"v26.7.0", "psp", chart.GroupGone, ""},
+		{"v26.7.0", "psp", chart.Gone, ""},
 		{"v26.7.0", "driver.useOpenKernelModules", chart.Gone, "driver.kernelModuleType"},
 		{"v1.11.0", "driver.usePrecompiled", chart.NotYet, ""},
 		{"v1.11.0", "gdrcopy", chart.NotYet, ""},

@@ -28,10 +28,9 @@ const (
 	Free                    // below a key whose map or list takes any name
 	Misspelt                // below such a key, but one letter away from a name that the chart has there
 	TooDeep                 // below a key that is a scalar
-	NotYet                  // Key comes with a later version
-	Gone                    // Key went with an earlier version
+	NotYet                  // Key, or the group that it is of, comes with a later version
+	Gone                    // Key, or the group that it is of, went with an earlier version
 	Unknown                 // no version has it
-	GroupGone               // a map of keys that went with an earlier version, or comes with a later one
 	BelowList               // below a key that is a list
 )
 
@@ -170,22 +169,17 @@ func (t *Table) judgeMissing(v Version, path Path) Verdict {
 		bad++
 	}
 	for n := len(path); n > bad; n-- {
-		if k, ok := t.keys[path[:n].String()]; ok {
-			verdict := Verdict{Status: Gone, Key: k, Bad: n - 1}
-			if v.Before(k.Since()) {
-				verdict.Status = NotYet
-			} else {
-				verdict.Nearest = successor(path)
-			}
-			return verdict
+		k := t.keys[path[:n].String()]
+		if k == nil && n == bad+1 {
+			k = longest(t.groups[path[:n].String()])
 		}
-	}
-	if others := t.groups[path[:bad+1].String()]; len(others) > 0 {
-		verdict := Verdict{Status: GroupGone, Key: longest(others), Bad: bad}
-		if !v.Before(verdict.Key.Since()) {
-			verdict.Nearest = successor(path)
+		switch {
+		case k == nil:
+		case v.Before(k.Since()):
+			return Verdict{Status: NotYet, Key: k, Bad: n - 1}
+		default:
+			return Verdict{Status: Gone, Key: k, Bad: n - 1, Nearest: successor(path)}
 		}
-		return verdict
 	}
 	verdict := Verdict{Status: Unknown, Bad: bad, Nearest: successor(path)}
 	if verdict.Nearest == nil {
@@ -198,15 +192,12 @@ func (t *Table) judgeMissing(v Version, path Path) Verdict {
 	return verdict
 }
 
-// longest is the key that lived on when the others had gone; of those alike the first.
+// longest is the key that lived on when the others had gone, of those alike the first; nil of none.
 func longest(keys []*Key) *Key {
-	best := keys[0]
-	for _, k := range keys[1:] {
-		if a, b := k.Until(), best.Until(); b != (Version{}) && (a == (Version{}) || b.Before(a)) {
-			best = k
-		}
+	if len(keys) == 0 {
+		return nil
 	}
-	return best
+	return slices.MaxFunc(keys, func(a, b *Key) int { return a.last() - b.last() })
 }
 
 func replaced(path Path, n int, name string) Path {

@@ -83,15 +83,20 @@ func (k *Key) Since() Version {
 	return Version{}
 }
 
+// last is the index of the newest release that has the key, -1 of none.
+func (k *Key) last() int {
+	for i, c := range slices.Backward(k.at) {
+		if c.in() {
+			return i
+		}
+	}
+	return -1
+}
+
 // Until returns the last release that has the key, and no release while the newest has it.
 func (k *Key) Until() Version {
-	for i, c := range slices.Backward(k.at) {
-		if c.in() && i < len(k.at)-1 {
-			return k.table.releases[i].version
-		}
-		if c.in() {
-			break
-		}
+	if i := k.last(); i >= 0 && i < len(k.at)-1 {
+		return k.table.releases[i].version
 	}
 	return Version{}
 }

@@ -104,9 +104,7 @@ func (j *judging) values(r *Release) {
 // unknown reports whether neither values.yaml nor a template of the release knows the path or what is
 // below or above it.
 func (j *judging) unknown(v chart.Version, path chart.Path) bool {
-	unknown := []chart.Status{
-		chart.Unknown, chart.NotYet, chart.Gone, chart.GroupGone, chart.Misspelt, chart.TooDeep,
-	}
+	unknown := []chart.Status{chart.Unknown, chart.NotYet, chart.Gone, chart.Misspelt, chart.TooDeep}
 	return slices.Contains(unknown, j.Table.Judge(v, path).Status)
 }
 

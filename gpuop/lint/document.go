@@ -252,7 +252,7 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 func hasKeyOf(t *chart.Table, component string, group *yaml.Node) bool {
 	return slices.ContainsFunc(fields.Of(group), func(f fields.Field) bool {
 		status := t.Judge(t.Latest(), chart.Path{component, f.Name}).Status
-		return status == chart.Known || status == chart.Group || status == chart.Gone || status == chart.GroupGone
+		return status == chart.Known || status == chart.Group || status == chart.Gone
 	})
 }
 

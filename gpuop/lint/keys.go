@@ -75,7 +75,7 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 			row.Reason = path + ` is a string in this chart; with keys below it the image's name becomes "map[…]" and cannot be pulled`
 			row.Fix = fmt.Sprintf("set %s.repository, %s.image and %s.version", component, component, component)
 		}
-	case chart.NotYet, chart.Gone, chart.GroupGone:
+	case chart.NotYet, chart.Gone:
 		row.ID, row.State, row.Reason, row.Fix = in.otherRelease(s, v)
 	case chart.Known:
 		if until := v.Key.Until(); until != (chart.Version{}) && (in.flags || !in.repeatsDefault(s)) {

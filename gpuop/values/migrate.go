@@ -77,7 +77,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 		if now := table.Judge(to, s.Path); now.Status != chart.Known {
 			continue
 		}
-		if before := table.Judge(from, s.Path); before.Status == chart.NotYet || before.Status == chart.GroupGone {
+		if before := table.Judge(from, s.Path); before.Status == chart.NotYet || before.Status == chart.Gone {
 			m.change("begins", s.Path.String(), fmt.Sprintf("%s ignored it; %s obeys: %v", from, to, s.Value))
 		}
 	}
