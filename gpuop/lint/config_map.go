@@ -2,12 +2,16 @@ package lint
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 // configs judges the ConfigMaps that the chart can create or that it names.
@@ -25,39 +29,117 @@ func (in *installation) configs() {
 		}
 	}
 	fallback := in.Explicit("devicePlugin.config.default")
-	in.fallbackConfig(fallback)
-	if name := in.Explicit("devicePlugin.config.name"); name != nil && name.Text() != "" && !in.correction(name).Drop && (fallback == nil || fallback.Text() == "") {
-		in.add("config-fallback", report.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
-			"set devicePlugin.config.default to the config for all nodes", name)
-	}
-}
-
-// fallbackConfig judges the config for nodes that select none.
-func (in *installation) fallbackConfig(fallback *model.Setting) {
-	data := in.Below("devicePlugin.config.data")
-	if fallback == nil || fallback.Text() == "" || len(data) == 0 {
+	if fallback == nil || fallback.Text() == "" {
+		if name := in.Explicit("devicePlugin.config.name"); name != nil && name.Text() != "" && !in.correction(name).Drop {
+			in.add("config-fallback", report.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
+				"set devicePlugin.config.default to the config for all nodes", name)
+		}
 		return
 	}
 	var names []string
-	for _, s := range data {
+	for _, s := range in.Below("devicePlugin.config.data") {
 		names = append(names, s.Path[len(s.Path)-1])
 	}
-	if !slices.Contains(names, fallback.Text()) {
-		fix := "the configs are " + strings.Join(names, ", ")
-		if near := report.Nearest(fallback.Text(), names); near != "" {
-			fix = "write " + near
-			in.set(fallback, near)
-		}
-		in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.Text()), fix, fallback)
+	if len(names) == 0 || slices.Contains(names, fallback.Text()) {
+		return
 	}
+	if near := report.Nearest(fallback.Text(), names); near != "" {
+		in.set(fallback, near)
+	}
+	in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.Text()),
+		write(fallback.Text(), names, "the configs are "+strings.Join(names, ", ")), fallback)
 }
 
-// A configMap is one of the input with configs for the device plugin, or counters for the exporter.
+// A configMap is one of the input with configs for the device plugin.
 type configMap struct {
 	name, file string
 	configs    []string
 	// counters are the keys that hold counters of the exporter and that the operator does not mount.
 	counters []report.Row
+}
+
+const (
+	// countersKey is the key of the exporter's ConfigMap that the operator mounts, and migKey the one of the MIG manager's.
+	countersKey = "dcgm-metrics.csv"
+	migKey      = "config.yaml"
+	otherMIGKey = "the MIG manager reads the key config.yaml of its ConfigMap, found %q"
+)
+
+var (
+	// counterLine is a line of the exporter's counters file.
+	counterLine = regexp.MustCompile(`(?m)^[ \t]*DCGM_F[IP]_[A-Z0-9_]+[ \t]*,`)
+	labelValue  = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
+)
+
+// configMap judges the ConfigMaps that operands read, by what their values hold, and reports whether it holds such.
+func (r *run) configMap(d *doc) (judged bool) {
+	if namespace := fields.Get(d.root, "metadata", "namespace"); namespace != nil {
+		if row, slip := namespaceSlip(namespace.Value, "metadata.namespace "+namespace.Value); slip {
+			row.Line, row.Column = namespace.Line, namespace.Column
+			r.report(d, []report.Row{row})
+		}
+	}
+	m := configMap{name: fields.Text(d.root, "metadata", "name"), file: d.file}
+	for _, f := range fields.Of(fields.Get(d.root, "data")) {
+		if f.Value.Kind != yaml.ScalarNode || f.Value.Tag == "!!null" {
+			continue
+		}
+		var inner fields.Reader
+		root := inner.Document([]byte(f.Value.Value))
+		holds := kindUnknown
+		if root != nil {
+			holds = detect(r.table, root)
+		}
+		row := report.Row{ID: "config-map", State: report.Failed, Line: f.Key.Line, Subject: "data." + f.Name}
+		counters := counterLine.MatchString(f.Value.Value)
+		switch {
+		case counters && f.Name != countersKey:
+			row.Line += d.line
+			m.counters = append(m.counters, row)
+		case holds == kindMIG && f.Name != migKey:
+			row.Reason, row.Fix = fmt.Sprintf(otherMIGKey, f.Name), "write "+migKey
+			r.report(d, []report.Row{row})
+		case holds == kindPlugin && labelValue.MatchString(f.Name):
+			m.configs = append(m.configs, f.Name)
+		case holds == kindPlugin:
+			row.Reason = "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can select it"
+			row.Fix = "use letters, digits, - _ and ."
+			r.report(d, []report.Row{row})
+		}
+		judged = judged || counters
+		if root != nil || !counters && configText.MatchString(f.Value.Value) {
+			judged = r.embedded(doc{file: d.file, line: d.line}, row.Subject, f.Value) || judged
+		}
+	}
+	r.configMaps = append(r.configMaps, m)
+	return judged
+}
+
+// embeddedData judges the configs inside devicePlugin.config.data and migManager.config.data.
+func (r *run) embeddedData(in *installation) {
+	for _, c := range []string{"devicePlugin.config.data", "migManager.config.data"} {
+		for _, s := range in.Below(c) {
+			key := s.Path[len(s.Path)-1]
+			if _, isText := s.Value.(string); !isText || s.Node == nil {
+				continue
+			}
+			if c == "migManager.config.data" && key != migKey {
+				r.add(s.File, report.Row{ID: "config-map", State: report.Failed, Line: s.Line, Column: s.Column,
+					Subject: s.Name(), Reason: fmt.Sprintf(otherMIGKey, key), Fix: "write " + migKey})
+			}
+			r.embedded(doc{file: s.File, line: s.Shift}, s.Name(), s.Node)
+		}
+	}
+}
+
+// pluginConfigs judges the configs in values of the device plugin's own chart, and reports whether there are any.
+func (r *run) pluginConfigs(d *doc, values *yaml.Node) (judged bool) {
+	for _, f := range fields.Of(fields.Get(values, "config", "map")) {
+		if f.Value.Kind == yaml.ScalarNode {
+			judged = r.embedded(doc{file: d.file, line: d.line, route: sharing.Plugin}, "config.map."+f.Name, f.Value) || judged
+		}
+	}
+	return judged
 }
 
 // A configUse is a place that names a config of the device plugin, or the ConfigMap that has it.
@@ -78,8 +160,7 @@ func (r *run) configUses(in *installation, prefix string) {
 		return
 	}
 	use := func(s *model.Setting, config string) {
-		r.uses = append(r.uses, configUse{configMap: name.Text(), config: config,
-			at: report.Row{File: s.File, Line: s.Line, Column: s.Column, Subject: prefix + s.Name()}})
+		r.uses = append(r.uses, configUse{configMap: name.Text(), config: config, at: report.Row{File: s.File, Line: s.Line, Column: s.Column, Subject: prefix + s.Name()}})
 	}
 	use(name, "")
 	if config != nil && !config.Unknown && config.Text() != "" {
@@ -97,12 +178,15 @@ func (r *run) joinConfigs() {
 				row.State, row.Reason = report.Failed, "the operator mounts the key "+countersKey+" of the exporter's ConfigMap; under another name the file is not found"
 				row.Fix = "write " + countersKey
 			}
-			r.findings = append(r.findings, row)
+			r.add(m.file, row)
 		}
 	}
 	for _, use := range r.uses {
 		var configs, maps, beside []string
 		for _, m := range r.configMaps {
+			if len(m.configs) == 0 {
+				continue
+			}
 			maps = append(maps, m.name)
 			if use.label || m.name == use.configMap {
 				configs = append(configs, m.configs...)
@@ -113,28 +197,25 @@ func (r *run) joinConfigs() {
 		slices.Sort(configs)
 		configs = slices.Compact(configs)
 		row := use.at
-		row.ID, row.State, row.Source = "config-map", report.Failed, "k8s-device-plugin cmd/config-manager"
-		switch {
-		case len(configs) == 0 && use.config == "":
-			near := report.Nearest(use.configMap, beside)
-			row.Reason, row.Fix = fmt.Sprintf("no ConfigMap here has the name %q: the device plugin's pods wait for it", use.configMap), "write "+near
-			if near == "" {
-				continue
+		row.ID, row.State = "config-map", report.Failed
+		if len(configs) == 0 && use.config == "" {
+			if near := report.Nearest(use.configMap, beside); near != "" {
+				row.Reason, row.Fix = fmt.Sprintf("no ConfigMap here has the name %q: the device plugin's pods wait for it", use.configMap), "write "+near
+				r.add("", row)
 			}
-		case len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config):
 			continue
-		case use.label:
-			row.ID = "config-label"
-			row.Reason = fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.config)
-		default:
-			row.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config-manager of every node exits", use.configMap, use.config)
 		}
-		if row.Fix == "" {
-			row.Fix = write(use.config, configs, "the configs are "+strings.Join(configs, ", "))
-			if slices.Contains(maps, use.config) {
-				row.Fix = "write the name of a config, not of the ConfigMap: " + alternatives(configs)
-			}
+		if len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config) {
+			continue
 		}
-		r.findings = append(r.findings, row)
+		row.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config-manager of every node exits", use.configMap, use.config)
+		if use.label {
+			row.ID, row.Reason = "config-label", fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.config)
+		}
+		row.Fix = write(use.config, configs, "the configs are "+strings.Join(configs, ", "))
+		if slices.Contains(maps, use.config) {
+			row.Fix = "write the name of a config, not of the ConfigMap: " + alternatives(configs)
+		}
+		r.add("", row)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 // rules run in this order: later ones leave out what earlier ones drop.
@@ -35,8 +34,6 @@ type installation struct {
 	keep bool
 	// resource says that the settings are fields of a custom resource, which the chart fills in whole.
 	resource bool
-	// route is how configs for the device plugin reach it.
-	route sharing.Route
 }
 
 // A correction is how a setting is to be written.

@@ -2,133 +2,203 @@ package lint
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-const sourceKubectl = "kubectl reference: label"
-
-var kubectlVerbs = []string{"annotate", "api-resources", "apply", "config", "cordon", "create", "delete", "describe", "diff", "drain",
-	"edit", "exec", "explain", "get", "label", "logs", "patch", "replace", "rollout", "run", "scale", "set", "taint", "top", "uncordon", "version", "wait"}
-
-// kubectlValueFlags are the flags of kubectl, and of its label and patch, whose value is the next word.
-var kubectlValueFlags = map[string]string{
-	"--namespace": "-n", "--context": "", "--cluster": "", "--user": "", "--kubeconfig": "", "--server": "-s", "--token": "",
-	"--as": "", "--as-group": "", "--as-uid": "", "--cache-dir": "", "--certificate-authority": "", "--client-certificate": "",
-	"--client-key": "", "--request-timeout": "", "--tls-server-name": "", "--v": "-v", "--profile": "", "--profile-output": "",
-	"--selector": "-l", "--patch": "-p", "--patch-file": "", "--type": "",
-}
+var (
+	kubectlVerbs = strings.Fields(`annotate api-resources apply config cordon create delete describe diff drain edit exec explain get label logs
+		patch replace rollout run scale set taint top uncordon version wait`)
+	// kubectlValueFlags are the flags of kubectl, and of its label and patch, with a value.
+	kubectlValueFlags = flagNames(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v selector,l patch,p patch-file type`)
+)
 
 // writableLabels are the node labels of NVIDIA's that people set.
 var writableLabels = []string{"nvidia.com/mig.config", "nvidia.com/device-plugin.config", "nvidia.com/gpu.workload.config",
 	"nvidia.com/vgpu.config", "nvidia.com/gpu.deploy.operands", "nvidia.com/cc.mode", "nvidia.com/gpu-driver-upgrade-enabled", "nvidia.com/gpu-driver-upgrade-state",
 	"nvidia.com/gpu-driver-upgrade.skip"}
 
-// kubectl judges a kubectl command: its form, namespaces, node labels, and the manifest that it reads.
-func (r *run) kubectl(s *input.Script, c input.Command) {
-	if c.Words[0].Value == "kubernetes" {
-		r.at(c.Words[0], "unknown-command", report.Failed, "kubernetes", "there is no such program", "write kubectl", sourceKubectl)
-		r.replace(c.Words[0], "kubectl")
+// kubectl judges a kubectl command: its form, namespaces, node labels, patches, and the manifest that it reads.
+func (s *script) kubectl(c input.Command) {
+	if w := c.Words[0]; w.Value == "kubernetes" {
+		s.at(w, "unknown-command", report.Failed, "kubernetes", "there is no such program", "write kubectl")
+		s.replace(w, "kubectl")
 	}
 	h := readFlags(c, kubectlValueFlags, nil)
-	verb := ""
-	if len(h.positional) > 0 {
-		w := h.positional[0]
-		verb = w.Value
-		if !slices.Contains(kubectlVerbs, verb) {
-			if near := report.Nearest(verb, kubectlVerbs); near != "" {
-				r.at(w, "unknown-command", report.Failed, "kubectl "+verb, "kubectl has no such command", "write kubectl "+near, sourceKubectl)
-				r.replace(w, near)
-				verb = near
-			}
+	verb := s.verb(h, "kubectl", kubectlVerbs)
+	if f := h.flag("--namespace"); f != nil && s.namespace(f.value, "namespace "+f.value.Value) {
+		right := model.OperatorNamespace
+		if len(f.words) == 1 {
+			right = f.name + "=" + right
 		}
-		h.positional = h.positional[1:]
+		s.replace(f.words[len(f.words)-1], right)
 	}
-	r.kinds = append(r.kinds, strings.TrimSpace("kubectl "+verb))
-	r.kubectlNamespace(verb, h)
+	judged := false
 	switch verb {
 	case "label":
-		r.label(h)
+		judged = s.label(h)
 	case "patch":
-		r.patch(s, h)
-	case "apply", "create", "replace", "diff":
-		if c.Stdin != nil {
-			r.parse(text{name: r.name, data: []byte(c.Stdin.Text), line: c.Stdin.Line})
-		}
-	}
-}
-
-// kubectlNamespace judges the namespace that a command names.
-func (r *run) kubectlNamespace(verb string, h *helmCommand) {
-	for _, f := range h.all("--namespace") {
-		if right := r.namespace(f.value, "namespace "+f.value.Value); right != f.value.Value {
-			if len(f.words) == 1 {
-				right = f.name + "=" + right
+		judged = s.patch(h)
+	case "create":
+		if len(h.positional) > 1 && slices.Contains([]string{"namespace", "ns"}, h.positional[0].Value) {
+			if w := h.positional[1]; s.namespace(w, "namespace "+w.Value) {
+				s.replace(w, model.OperatorNamespace)
 			}
-			r.replace(f.words[len(f.words)-1], right)
 		}
 	}
-	if verb == "create" && len(h.positional) > 1 && slices.Contains([]string{"namespace", "ns"}, h.positional[0].Value) {
-		w := h.positional[1]
-		if right := r.namespace(w, "namespace "+w.Value); right != w.Value {
-			r.replace(w, right)
-		}
+	s.unit(s.file, strings.TrimSpace("kubectl "+verb), judged)
+	if c.Stdin != nil && slices.Contains([]string{"apply", "create", "replace", "diff"}, verb) {
+		s.parse(doc{file: s.file, data: []byte(c.Stdin.Text), line: c.Stdin.Line})
 	}
 }
 
-// label judges kubectl label node.
-func (r *run) label(h *helmCommand) {
+// label judges kubectl label node, and reports whether it sets a label of NVIDIA's.
+func (s *script) label(h *call) (judged bool) {
 	touchesMIG := false
 	for _, w := range h.positional {
-		if key, value, found := strings.Cut(w.Value, "="); found && strings.Contains(key, "/") {
-			touchesMIG = r.nodeLabel(w, key, value) || touchesMIG
+		key, value, found := strings.Cut(w.Value, "=")
+		if !found || !strings.Contains(key, "/") {
+			continue
+		}
+		if !slices.Contains(writableLabels, key) && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
+			if near := nearestLabel(key); near != "" {
+				s.at(w, "unknown-label", report.Failed, key, "nothing reads this label", "write "+near)
+				key = near
+			}
+		}
+		judged = judged || strings.HasPrefix(key, labelPrefix)
+		switch {
+		case key == sharing.ConfigLabel && !w.Dynamic:
+			s.uses = append(s.uses, configUse{config: value, label: true, at: report.Row{File: s.file, Line: w.Line, Column: w.Col, Subject: w.Value}})
+		case key == "nvidia.com/mig.config":
+			touchesMIG = true
+			s.migConfig(w, value)
 		}
 	}
 	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.hasValue && f.value.Value != "true") {
-		r.at(h.Words[0], "overwrite", report.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite", sourceLabels)
+		s.at(h.Words[0], "overwrite", report.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite")
 	}
-}
-
-// nodeLabel judges one label of a node, and reports whether it changes the node's MIG devices.
-func (r *run) nodeLabel(w input.Word, key, value string) bool {
-	if !slices.Contains(writableLabels, key) && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
-		if near := nearestLabel(key); near != "" {
-			r.at(w, "unknown-label", report.Failed, key, "nothing reads this label", "write "+near, sourceLabels)
-			key = near
-		}
-	}
-	if strings.HasPrefix(key, "nvidia.com/") {
-		r.judged++
-	}
-	if key == sharing.ConfigLabel && !w.Dynamic {
-		r.uses = append(r.uses, configUse{config: value, label: true, at: report.Row{File: r.name, Line: w.Line, Column: w.Col, Subject: w.Value}})
-	}
-	if key != "nvidia.com/mig.config" {
-		return false
-	}
-	r.migConfig(w, value)
-	return true
+	return judged
 }
 
 // migConfig judges the name of a MIG config that a node requests.
-func (r *run) migConfig(w input.Word, name string) {
-	rest, isAll := strings.CutPrefix(name, "all-")
-	if !isAll || w.Dynamic {
-		return
-	}
+func (s *script) migConfig(w input.Word, name string) {
 	known := []string{"all-disabled", "all-enabled", "all-balanced"}
 	for _, p := range mig.Profiles() {
 		known = append(known, mig.ConfigName(p))
 	}
-	if slices.Contains(known, name) || slices.Contains(known, "all-"+strings.ReplaceAll(rest, "+", ".")) && !strings.Contains(rest, "+") {
+	if !strings.HasPrefix(name, "all-") || w.Dynamic || slices.Contains(known, name) {
 		return
 	}
-	fix := write(name, known, "see gpuop mig profiles, or use the name of a config of your own")
-	r.at(w, "mig-config", report.Warning, "nvidia.com/mig.config="+name, fmt.Sprintf("no config of the MIG manager's own has the name %q", name), fix, "mig-parted config-default.yaml")
+	s.at(w, "mig-config", report.Warning, "nvidia.com/mig.config="+name, fmt.Sprintf("no config of the MIG manager's own has the name %q", name),
+		write(name, known, "see gpuop mig profiles, or use the name of a config of your own"))
+}
+
+// patched is the operator's kind by one of the names that kubectl takes: clusterpolicies.nvidia.com/cluster-policy.
+func patched(name string) kind {
+	name, _, _ = strings.Cut(strings.ToLower(name), "/")
+	switch strings.TrimSuffix(name, ".nvidia.com") {
+	case "clusterpolicy", "clusterpolicies":
+		return kindClusterPolicy
+	case "nvidiadriver", "nvidiadrivers", "nvd":
+		return kindNVIDIADriver
+	case "gpucluster", "gpuclusters":
+		return kindGPUCluster
+	}
+	return kindUnknown
+}
+
+// patch judges kubectl patch of one of the operator's resources, and reports whether it could.
+func (s *script) patch(h *call) bool {
+	resource := kindUnknown
+	for _, w := range h.positional {
+		if resource == kindUnknown {
+			resource = patched(w.Value)
+		}
+	}
+	text, file, strategy := h.flag("--patch"), h.flag("--patch-file"), h.flag("--type")
+	d := doc{file: s.file}
+	switch {
+	case resource == kindUnknown:
+		return false
+	case file != nil:
+		var ok bool
+		if d.data, ok = s.openWord(file.value, file.value.Value); !ok {
+			return false
+		}
+		d.file = file.value.Value
+	case text == nil || text.value.Value == "" || text.value.Dynamic:
+		return false
+	default:
+		d.data, d.line = []byte(text.value.Value), max(text.value.Line, h.Line)-1
+	}
+	s.patchText(resource, d, strategy != nil && strategy.value.Value == "json")
+	return true
+}
+
+// patchText judges a patch of one of the operator's resources.
+func (r *run) patchText(resource kind, d doc, operations bool) {
+	d.reader = &fields.Reader{}
+	v := &validator{table: r.table, version: r.orLatest(), kind: string(resource), partial: true, reader: d.reader}
+	if operations {
+		v.jsonPatch(d.data)
+	} else if spec := fields.Get(d.reader.Document(d.data), "spec"); spec != nil {
+		v.value(specField, "spec", spec)
+		r.configUses(newInstallation(r.table, v.version, model.Flatten(&fields.Reader{}, d.file, d.line, nil, spec)), "spec.")
+	}
+	for i := range d.reader.Findings {
+		f := &d.reader.Findings[i]
+		f.Line, f.Column = max(f.Line, 1), 0 // columns are those of the text, which stands in a line of another
+	}
+	r.report(&d, d.reader.Findings)
+}
+
+// jsonPatch judges the operations of a JSON patch.
+func (v *validator) jsonPatch(data []byte) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.SequenceNode {
+		v.reader.Add("wrong-type", report.Failed, nil, "patch", "a JSON patch is a list of operations", "")
+		return
+	}
+	for _, op := range doc.Content[0].Content {
+		if at := fields.Get(op, "path"); at != nil && strings.HasPrefix(at.Value, "/spec/") {
+			v.jsonPointer(at, fields.Get(op, "value"))
+		}
+	}
+}
+
+// jsonPointer follows the path of an operation through the fields, and judges the value there.
+func (v *validator) jsonPointer(at, value *yaml.Node) {
+	f, where := specField, "spec"
+	for name := range strings.SplitSeq(strings.TrimPrefix(path.Clean(at.Value), "/spec/"), "/") {
+		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+		known := v.below(f)
+		switch {
+		case len(known) == 0:
+			return
+		case f.Type == "object":
+			i := slices.IndexFunc(known, func(inner *chart.Field) bool { return inner.Name() == name })
+			if i < 0 {
+				v.unknown(f, known, where+"."+name, fields.Field{Name: name, Key: at, Value: value})
+				return
+			}
+			f, where = known[i], where+"."+name
+		default:
+			f, where = known[0], known[0].Path
+		}
+	}
+	if value != nil {
+		v.value(f, where, value)
+	}
 }

@@ -3,19 +3,15 @@ package lint
 import (
 	"cmp"
 	"errors"
-	"maps"
+	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
@@ -76,317 +72,228 @@ type Result struct {
 // CommandName is what findings call the text of a command.
 const CommandName = "command"
 
-// text is an input that is to be judged as a file.
-type text struct {
-	name  string
-	data  []byte
-	line  int
-	route sharing.Route
-	// written says that a script writes the text to a file, which may be for any program.
-	written bool
-	// found says that the text is a file of a folder.
-	found bool
+// A unit is a document or a command, with what it was taken for.
+type unit struct {
+	file, kind string
+	judged     bool
 }
 
-// run is one run of the linter.
+// run has what is known of all inputs, with which each document and command is judged.
 type run struct {
-	table   *chart.Table
-	version chart.Version // the zero value when the input decides
-	name    string
-	read    func(file, name string) ([]byte, error)
-	// secrets are values that nothing which is printed may hold.
-	secrets   []string
-	taints    []node.Taint
+	table *chart.Table
+	// version is the release that the user names; the zero value when the input decides.
+	version chart.Version
+	// newer says that a release is newer than all that the table knows.
+	newer     bool
+	read      func(file, name string) ([]byte, error)
 	sets      []string
-	findings  []report.Row
-	kinds     []string
-	documents []doc
-	fixes
-	// newer says that the release is newer than all that the table knows.
-	newer bool
-	// judged counts what was judged.
-	judged int
+	taints    []node.Taint
+	documents []*doc
 	// templates are the names of the inputs that are templates.
 	templates map[string]bool
-	// judgedIn are the names of the inputs in which something was judged.
-	judgedIn map[string]bool
+	// secrets are values that nothing which is printed may hold.
+	secrets []string
 	// configMaps are those with configs for the device plugin, and uses the places that name one.
 	configMaps []configMap
 	uses       []configUse
 	// counters are the names of the ConfigMaps that the operator's exporter reads.
 	counters []string
+	units    []unit
+	rows     []report.Row
 }
 
 // Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a finding.
 func Lint(o Options) (*Result, error) {
-	result, r, err := lintOnce(o)
+	result, err := lintOnce(o)
 	if err != nil || o.Command == "" || !o.Fix {
 		return result, err
 	}
-	result.Corrected = r.corrected()
 	// a correction may bring up what was hidden before: a renamed key can be dead, for example
 	for range 4 {
-		again := o
-		again.Command, again.Files, again.Sets = result.Corrected, nil, nil
-		_, next, err := lintOnce(again)
-		if err != nil {
-			return nil, err
+		o.Command, o.Files, o.Sets = result.Corrected, nil, nil
+		next, err := lintOnce(o)
+		if err != nil || next.Corrected == result.Corrected {
+			return result, err
 		}
-		better := next.corrected()
-		if better == result.Corrected {
-			break
-		}
-		result.Corrected = better
-		for _, d := range next.dropped {
-			if !slices.ContainsFunc(result.Dropped, func(known Drop) bool { return known.Subject == d.Subject }) {
-				result.Dropped = append(result.Dropped, d)
-			}
-		}
+		result.Corrected = next.Corrected
+		result.Dropped = append(result.Dropped, next.Dropped...)
 	}
 	return result, nil
 }
 
-func lintOnce(o Options) (*Result, *run, error) {
-	r := &run{judgedIn: map[string]bool{}, templates: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, sets: o.Sets}
+func lintOnce(o Options) (*Result, error) {
+	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, sets: o.Sets, templates: map[string]bool{}}
 	if o.Version != "" {
-		var err error
-		if r.version, err = r.resolve(input.Word{Value: o.Version}, false, ""); err != nil {
-			return nil, nil, err
+		v, note, err := r.resolve(o.Version, false, "")
+		if err != nil {
+			return nil, err
 		}
+		r.version = v
+		r.add("", note...)
 	}
 	for _, t := range o.Taints {
 		parsed, err := node.ParseTaint(t)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		r.taints = append(r.taints, parsed)
 	}
-	// the taints of a node file matter to the documents of all others
+	result := &Result{}
+	r.learn(strings.Join(o.Sets, "\n"))
+	// the taints of nodes and the ConfigMaps of one input matter to the documents of all others
 	for _, f := range o.Files {
 		r.learn(string(f.Data))
-		r.within(f.Name, func() {
-			if f.Script {
-				r.script(f.Name, string(f.Data), 0)
-				r.fixes = fixes{}
-			} else {
-				r.parse(text{name: f.Name, data: f.Data, found: f.Found})
-			}
-		})
+		if f.Script {
+			r.script(f.Name, string(f.Data), 0)
+		} else {
+			r.parse(doc{file: f.Name, data: f.Data, found: f.Found})
+		}
 	}
-	r.learn(strings.Join(o.Sets, "\n"))
-	if o.Command != "" {
+	switch {
+	case o.Command != "":
 		r.learn(o.Command)
-		r.within(CommandName, func() { r.script(CommandName, o.Command, 0) })
-	}
-	if len(o.Files) == 0 && len(o.Sets) > 0 && o.Command == "" {
-		r.setsAlone()
+		s := r.script(CommandName, o.Command, 0)
+		if o.Fix {
+			result.Corrected, result.Dropped = s.corrected(), s.dropped
+		}
+	case len(o.Files) == 0 && len(o.Sets) > 0:
+		in := newInstallation(r.table, r.orLatest(), nil)
+		in.flags = true
+		r.addSets(in, "")
+		r.unit("", "--set flags for gpu-operator "+in.Version.String()+r.assumed(), true)
+		r.installation(in, "")
 	}
 	for i := 0; i < len(r.documents); i++ {
-		d := r.documents[i]
-		r.within(d.file, func() { r.document(d) })
+		r.document(r.documents[i])
 	}
 	r.joinConfigs()
-	r.ofTemplates()
-	if r.newer {
-		lenient(r.findings)
-	}
-	r.masked(r.findings)
-	for i := range r.dropped {
-		r.dropped[i].Proof = replaceSecrets(r.dropped[i].Proof, r.secrets)
-	}
-	result := &Result{Kinds: r.kinds, Dropped: r.dropped, Judged: r.judged, Unjudged: r.unjudged(o)}
-	result.Report.Add(r.findings...)
-	result.Report.Sort()
-	return result, r, nil
+	r.finish(o, result)
+	return result, nil
 }
 
-// within runs a step over an input, and keeps in mind whether the step judged something.
-func (r *run) within(name string, step func()) {
-	before := r.judged
-	step()
-	r.judgedIn[name] = r.judgedIn[name] || r.judged > before
-}
-
-// unjudged returns the names of the inputs in which nothing was judged.
-func (r *run) unjudged(o Options) []string {
-	var out []string
+// finish fills in the result.
+func (r *run) finish(o Options, result *Result) {
+	judged := map[string]bool{}
+	for _, u := range r.units {
+		if u.kind != "" {
+			result.Kinds = append(result.Kinds, u.kind)
+		}
+		if u.judged {
+			result.Judged++
+			judged[u.file] = true
+		}
+	}
 	for _, f := range o.Files {
-		if !r.judgedIn[f.Name] {
-			out = append(out, f.Name)
+		if !judged[f.Name] {
+			result.Unjudged = append(result.Unjudged, f.Name)
 		}
 	}
-	if o.Command != "" && !r.judgedIn[CommandName] {
-		out = append(out, CommandName)
+	if o.Command != "" && !judged[CommandName] {
+		result.Unjudged = append(result.Unjudged, CommandName)
 	}
-	return out
+	slices.SortFunc(r.secrets, func(a, b string) int { return len(b) - len(a) })
+	for i := range result.Dropped {
+		result.Dropped[i].Proof = r.masked(result.Dropped[i].Proof)
+	}
+	for _, f := range r.rows {
+		f.Subject, f.Reason, f.Fix = r.masked(f.Subject), r.masked(f.Reason), r.masked(f.Fix)
+		result.Report.Add(f)
+	}
+	result.Report.Sort()
 }
 
-// at reports a mistake at a word of the command.
-func (r *run) at(w input.Word, id report.ID, severity report.State, subject, reason, fix, source string) {
-	r.findings = append(r.findings, report.Row{
-		ID: id, State: severity, File: r.name, Line: w.Line, Column: w.Col, Subject: subject, Reason: reason, Fix: fix, Source: source,
-	})
+func (r *run) unit(file, kind string, judged bool) {
+	r.units = append(r.units, unit{file, kind, judged})
 }
 
-// fixes are the edits of --fix in a script.
-type fixes struct {
-	source      string
-	corrections []input.Correction
-	dropped     []Drop
-}
+// lowered are the findings that say no more than that gpuop does not know a name: a newer release may.
+var lowered = []report.ID{"unknown-key", "misspelt-key", "unknown-field", "key-gone", "below-a-value", "operand-version"}
 
-// script judges a script that begins below so many lines of its file.
-func (r *run) script(file, source string, line int) {
-	s := input.ParseScript(source, line)
-	r.fixes = fixes{source: s.Text, corrections: s.Corrections}
-	for _, f := range s.Findings {
-		f.File = file
-		r.findings = append(r.findings, f)
-	}
-	for _, c := range s.Commands {
-		r.name = file
-		name := program(&c)
-		if c.Prefixed && c.Words[0].Start >= 0 {
-			c.Start = c.Words[0].Start
+// add takes over rows of a file.
+func (r *run) add(file string, rows ...report.Row) {
+	for _, f := range rows {
+		f.File = cmp.Or(f.File, file)
+		if r.templates[f.File] && answeredByTemplate(f) {
+			continue
 		}
-		switch name {
-		case "helm":
-			r.placeholders(c)
-			r.lookalikes(c)
-			if len(c.Words) > 1 {
-				r.helm(s, c)
-			}
-		case "kubectl", "kubernetes":
-			r.placeholders(c)
-			r.lookalikes(c)
-			r.kubectl(s, c)
+		if r.newer && slices.Contains(lowered, f.ID) {
+			f.State = report.Note
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
-		if d := s.Files[name]; !d.Judged {
-			r.parse(text{name: file, data: []byte(d.Text), line: d.Line, route: d.Route, written: !strings.HasSuffix(name, ".yaml") && !strings.HasSuffix(name, ".yml")})
-		}
+		r.rows = append(r.rows, f)
 	}
 }
 
-// programs are helm and kubectl by the names that distributions and articles give them.
-var programs = map[string]string{"helm": "helm", "helm3": "helm", "kubectl": "kubectl", "oc": "kubectl", "kubernetes": "kubernetes"}
-
-// wrappers are programs that run the command after them.
-var wrappers = []string{"sudo", "env", "microk8s", "k3s"}
-
-// program finds out which program a command runs behind sudo and its like, and drops these words.
-func program(c *input.Command) string {
-	for len(c.Words) > 1 {
-		first := c.Words[0].Value
-		wrapped := slices.Contains(wrappers, path.Base(first))
-		if !wrapped && !strings.HasPrefix(first, "-") && !environmentSet.MatchString(first) {
-			break
-		}
-		c.Namespaced = c.Namespaced || strings.HasPrefix(first, input.HelmNamespace+"=")
-		c.Words = c.Words[1:]
-		c.Prefixed = true
+// report takes over rows of a document: lines become the file's, and a claim about a value that another program fills in
+// becomes a note.
+func (r *run) report(d *doc, rows []report.Row) {
+	var filled []*yaml.Node
+	if len(rows) > 0 {
+		filled = unknownIn(d.root)
 	}
-	return programs[path.Base(strings.TrimPrefix(c.Words[0].Value, "microk8s."))]
-}
-
-var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
-
-// lookalikes are characters that word processors and blogs put in the place of ASCII ones.
-var lookalikes = []struct{ found, meant string }{{"“", `"`}, {"”", `"`}, {"‘", "'"}, {"’", "'"}, {"–", "--"}, {"—", "--"}, {"\u00a0", " "}}
-
-// meant drops the quotes that the shell does not know.
-var meant = strings.NewReplacer("“", "", "”", "", "‘", "", "’", "")
-
-var longDash = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
-
-// lookalikes reports such characters, and judges the words as they are meant.
-func (r *run) lookalikes(c input.Command) {
-	seen := map[string]bool{}
-	for i, w := range c.Words {
-		if dash := longDash.FindString(w.Value); dash != "" || meant.Replace(w.Value) != w.Value {
-			value := meant.Replace(w.Value)
-			if rest := value[len(dash):]; dash != "" {
-				value = "--" + rest
-				if longName("-"+rest, helmValueFlags) != "" {
-					value = "-" + rest
-				}
-			}
-			c.Words[i].Value = value
-			r.replace(w, value)
+	for _, f := range rows {
+		isFilled := f.ID != "not-judged" && slices.ContainsFunc(filled, func(n *yaml.Node) bool { return n.Line == f.Line && n.Column == f.Column })
+		if f.Line > 0 {
+			f.Line += d.line
+		} else if d.line > 0 {
+			f.Line = d.line + 1
 		}
-		for _, l := range lookalikes {
-			at := strings.Index(w.Raw, l.found)
-			if at < 0 || seen[l.found] {
-				continue
-			}
-			seen[l.found] = true
-			where := w
-			where.Col += at
-			r.at(where, "lookalike", report.Failed, l.found, "a character that a web page put in the place of an ASCII one; the shell does not know it", "write "+l.meant, input.SourceShell)
+		if f.Subject != "" && d.where != "" {
+			f.Subject = d.where + ": " + f.Subject
 		}
+		if isFilled {
+			f = r.filledIn(d.file, f)
+		}
+		r.add(d.file, f)
 	}
 }
 
 // installation judges one, with the configs in its values, and takes over what is wrong.
-func (r *run) installation(in *installation) {
+func (r *run) installation(in *installation, file string) {
 	in.judge()
 	r.configUses(in, "")
-	r.tolerations(in, r.name)
-	r.judged++
-	r.findings = append(r.findings, in.findings()...)
+	r.tolerations(in, file)
+	r.add(file, in.findings()...)
 	for _, s := range in.Settings {
 		for _, n := range unknownIn(s.Node) {
-			r.findings = append(r.findings, report.Row{ID: "not-judged", State: report.Note, File: s.File, Line: n.Line + s.Shift, Column: n.Column, Subject: s.Name(), Reason: filledIn})
+			r.add(s.File, r.filledIn(s.File, report.Row{Line: n.Line + s.Shift, Column: n.Column, Subject: s.Name()}))
 		}
 	}
 	r.embeddedData(in)
 }
 
-const filledIn = "the value is filled in by another program, so it is not judged"
-
-// unknownIn are the scalars of a value that another program fills in.
-func unknownIn(n *yaml.Node) []*yaml.Node {
-	switch {
-	case n == nil:
-		return nil
-	case model.UnknownNode(n):
-		return []*yaml.Node{n}
+// addSets puts the --set flags of the user on top.
+func (r *run) addSets(in *installation, file string) {
+	s := &script{run: r, Script: &input.Script{}, file: file}
+	for _, set := range r.sets {
+		in.Settings = append(in.Settings, s.settings(&flagUse{name: "--set", value: input.Word{Value: set}}, sharing.Operator)...)
 	}
-	var out []*yaml.Node
-	for _, c := range n.Content {
-		out = append(out, unknownIn(c)...)
-	}
-	return out
 }
 
-// lowered are the findings that say no more than that gpuop does not know a name.
-var lowered = []report.ID{"unknown-key", "misspelt-key", "unknown-field", "key-gone", "below-a-value", "operand-version"}
-
-// lenient makes notes of them where the release is not known itself.
-func lenient(findings []report.Row) {
-	for i := range findings {
-		if slices.Contains(lowered, findings[i].ID) {
-			findings[i].State = report.Note
+// resolve finds the release that an input names, and the note as which one it is judged otherwise. With an error, for a
+// name of none, the newest stands in for it. A subject names a range.
+func (r *run) resolve(name string, unknown bool, subject string) (v chart.Version, note []report.Row, err error) {
+	v, exact, err := r.table.Resolve(name)
+	newest, isRange := r.table.Newest(name)
+	row := report.Row{ID: "not-judged", State: report.Note, Subject: subject}
+	switch {
+	case unknown:
+		v, err = r.table.Latest(), nil
+		row.Reason, row.Fix = "which release this is is not known here; judged as "+v.String(), "name it with gpuop's --version"
+	case err != nil && isRange && subject != "":
+		v, err = newest, nil
+		row.Reason, row.Fix = "a range of releases; judged as "+v.String()+", the newest of it that gpuop knows", "name a release"
+	case err != nil:
+		return r.table.Latest(), nil, err
+	case exact:
+		return v, nil, nil
+	default:
+		row = report.Row{ID: "chart-version", State: report.Note, Subject: name, Reason: fmt.Sprintf("not in gpuop's table; judged as %s", v), Fix: "teach gpuop the release: --chart"}
+		if r.table.Newer(name) {
+			r.newer = true
+			row.Reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", v)
 		}
 	}
-}
-
-// setsAlone judges --set flags without a file or command around them.
-func (r *run) setsAlone() {
-	in := newInstallation(r.table, r.orLatest(), nil)
-	in.flags = true
-	r.name = ""
-	r.addSets(in)
-	r.kinds = append(r.kinds, "--set flags for gpu-operator "+in.Version.String()+r.assumed())
-	r.installation(in)
-}
-
-func (r *run) addSets(in *installation) {
-	for _, s := range r.sets {
-		f := &flagUse{name: "--set", value: input.Word{Value: s}, hasValue: true}
-		r.setFlag(&input.Script{}, in, f)
-	}
+	return v, []report.Row{row}, err
 }
 
 func (r *run) orLatest() chart.Version {
@@ -396,6 +303,8 @@ func (r *run) orLatest() chart.Version {
 	return r.table.Latest()
 }
 
+const releaseAssumed = ", release assumed; --version names it"
+
 // assumed is what follows the newest release in the list of what was judged, where the user names none.
 func (r *run) assumed() string {
 	if r.version != (chart.Version{}) {
@@ -404,17 +313,21 @@ func (r *run) assumed() string {
 	return releaseAssumed
 }
 
-const releaseAssumed = ", release assumed; --version names it"
-
-// placeholders reports what was copied from an article without being filled in.
-func (r *run) placeholders(c input.Command) {
-	for _, w := range c.Words {
-		if w.Placeholder != "" {
-			fix := "write what it stands for"
-			if strings.Contains(strings.ToLower(w.Placeholder), "node") {
-				fix = "write a node's name"
-			}
-			r.at(w, "placeholder", report.Failed, w.Placeholder, "to the shell this is a file to read and one to write, not a name to fill in", fix, input.SourceShell)
-		}
+// beside reads a file that another one names, relative to it.
+func (r *run) beside(file, name string) (data []byte, shown string, err error) {
+	if !path.IsAbs(name) {
+		name = path.Join(path.Dir(file), name)
 	}
+	data, err = r.open(file, name)
+	return data, name, err
+}
+
+// open reads a file that another one names.
+func (r *run) open(file, name string) ([]byte, error) {
+	if r.read == nil {
+		return nil, errNotRead
+	}
+	data, err := r.read(file, name)
+	r.learn(string(data))
+	return data, err
 }

@@ -8,16 +8,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
-
-// pluginFindings judges a device plugin config for the route by which it reaches the plugin.
-func pluginFindings(data []byte, route sharing.Route) []report.Row {
-	_, findings := sharing.Parse(data, route)
-	return findings
-}
 
 // pluginChartName is the device plugin's own chart. Of its values the configs for the device plugin are judged.
 const pluginChartName = "nvidia-device-plugin"
@@ -44,26 +35,4 @@ func isPluginValues(t *chart.Table, root *yaml.Node) bool {
 		}
 	}
 	return marks > operators
-}
-
-// pluginValues judges the configs in config.map.
-func (r *run) pluginValues(d *doc) {
-	for _, f := range fields.Of(fields.Get(d.root, "config", "map")) {
-		if f.Value.Kind == yaml.ScalarNode {
-			r.embedded(d.file, "config.map."+f.Name, f.Value, d.line, sharing.Plugin)
-		}
-	}
-}
-
-// pluginChart judges the configs that an installation of the device plugin's own chart sets.
-func (r *run) pluginChart(s *input.Script, h *helmCommand) {
-	r.judged++
-	r.kinds = append(r.kinds, "helm "+h.verb+" of "+pluginChartName)
-	in := newInstallation(r.table, r.orLatest(), nil)
-	in.flags, in.route = true, sharing.Plugin
-	for _, f := range h.flags {
-		if strings.HasPrefix(f.name, "--set") {
-			r.setFlag(s, in, f)
-		}
-	}
 }

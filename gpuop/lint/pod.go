@@ -42,7 +42,7 @@ func podSpecs(root *yaml.Node) (out []*yaml.Node) {
 func pods(root *yaml.Node, taints []node.Taint) []report.Row {
 	j := &podJudge{}
 	if fields.Get(root, "spec") == nil || fields.IsNull(fields.Get(root, "spec")) {
-		j.add("no-pod-spec", root, "spec", "the manifest has no pod spec, so nothing runs", "put containers under spec, two spaces further right", sourceKubernetes)
+		j.add("no-pod-spec", root, "spec", "the manifest has no pod spec, so nothing runs", "put containers under spec, two spaces further right")
 	}
 	for _, spec := range podSpecs(root) {
 		gpus := false
@@ -55,7 +55,7 @@ func pods(root *yaml.Node, taints []node.Taint) []report.Row {
 		for _, t := range taints {
 			if gpus && !node.Covered(tolerations, t) {
 				j.add("taint", spec, "spec.tolerations", fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: the pod stays Pending", t),
-					"add {key: "+t.Key+", operator: Exists, effect: "+t.Effect+"}", sourceKubernetes)
+					"add {key: "+t.Key+", operator: Exists, effect: "+t.Effect+"}")
 			}
 		}
 	}
@@ -65,8 +65,8 @@ func pods(root *yaml.Node, taints []node.Taint) []report.Row {
 // podJudge collects the findings about pods.
 type podJudge struct{ rows []report.Row }
 
-func (j *podJudge) add(id report.ID, at *yaml.Node, subject, reason, fix, source string) {
-	j.rows = append(j.rows, report.Row{ID: id, State: report.Failed, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source})
+func (j *podJudge) add(id report.ID, at *yaml.Node, subject, reason, fix string) {
+	j.rows = append(j.rows, report.Row{ID: id, State: report.Failed, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix})
 }
 
 // container judges a container's resources and reports whether it requests a GPU.
@@ -88,11 +88,11 @@ func (j *podJudge) container(where string, c *yaml.Node) (requested bool) {
 		requested = true
 		subject := where + ": requests." + f.Name
 		if limit := fields.Get(limits, f.Name); limit == nil {
-			j.add("gpu-limits", f.Key, subject, "a GPU needs a limit: the API server refuses requests without limits", "put it under limits", sourceKubernetes)
+			j.add("gpu-limits", f.Key, subject, "a GPU needs a limit: the API server refuses requests without limits", "put it under limits")
 			j.resource(subject, f)
 		} else if limit.Value != f.Value.Value && !model.UnknownNode(limit) {
 			j.add("gpu-limits", f.Value, subject, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit.Value),
-				"leave out the request", sourceKubernetes)
+				"leave out the request")
 		}
 	}
 	return requested
@@ -115,10 +115,10 @@ func whole(amount string) bool {
 func (j *podJudge) resource(subject string, f fields.Field) {
 	if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
 		j.add("gpu-integer", f.Value, subject, "found "+fields.Describe(f.Value)+", want a whole number: an extended resource cannot be split",
-			"request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)", sourceKubernetes)
+			"request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)")
 	}
 	if fix, ok := resourceName(f.Name); !ok {
-		j.add("gpu-resource", f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix, "k8s-device-plugin internal/rm")
+		j.add("gpu-resource", f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix)
 	}
 }
 

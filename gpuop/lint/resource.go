@@ -84,7 +84,7 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 		}
 		m.Subject = "spec." + m.Subject
 	}
-	r.findings = append(r.findings, in.findings()...)
+	r.add(d.file, in.findings()...)
 	r.configUses(in, "spec.")
 	if d.kind == kindClusterPolicy && fields.Get(spec, "daemonsets", "tolerations") != nil {
 		r.tolerations(newInstallation(in.Table, in.Version, append(in.Settings, &model.Setting{Setting: chart.Set("nfd.enabled", false, "")})), d.file)

@@ -37,7 +37,7 @@ func (r *run) tolerations(in *installation, file string) {
 		if p.path == operandTolerations {
 			have = node.OperandTolerations(have)
 		}
-		f := report.Row{ID: "taint", State: report.Failed, Subject: p.path, File: file, Source: sourceValues}
+		f := report.Row{ID: "taint", State: report.Failed, Subject: p.path, File: file}
 		if s := in.Explicit(p.path); s != nil {
 			f.File, f.Line, f.Column = s.File, s.Line, s.Column
 		}
@@ -45,7 +45,7 @@ func (r *run) tolerations(in *installation, file string) {
 			if !node.Covered(have, t) {
 				f.Reason = fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: it keeps away %s (DaemonSets show DESIRED 0)", t, p.what)
 				f.Fix = "add {key: " + t.Key + ", operator: Exists, effect: " + t.Effect + "} to the chart's default"
-				r.findings = append(r.findings, f)
+				r.add(file, f)
 			}
 		}
 	}

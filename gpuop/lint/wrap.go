@@ -3,36 +3,28 @@ package lint
 import (
 	"cmp"
 	"path"
+	"slices"
 	"strings"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// carrier judges the values for the operator's or the device plugin's chart; false says that there are none.
-func (r *run) carrier(d *doc, uses []input.ChartUse) bool {
-	found := false
+// carrier judges the values for the operator's or the device plugin's chart, and reports whether there are such.
+func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
 	for _, use := range uses {
 		switch input.ChartOf(use.Chart) {
 		case model.OperatorNamespace:
 			found = true
 			r.carried(d, use)
 		case pluginChartName:
-			found = true
 			for _, v := range use.Values {
-				if v = fields.Resolve(v); v != nil && v.Kind == yaml.MappingNode {
-					inner := *d
-					inner.root, inner.where = v, use.Where
-					r.pluginValues(&inner)
-				}
+				found = r.pluginConfigs(d, v) || found
 			}
 		}
 	}
@@ -41,61 +33,50 @@ func (r *run) carrier(d *doc, uses []input.ChartUse) bool {
 
 // carried judges one use of the operator's chart.
 func (r *run) carried(d *doc, use input.ChartUse) {
+	d.reader = &fields.Reader{}
 	for _, key := range use.Misplaced {
 		d.reader.Add("unknown-key", report.Failed, key, key.Value, "there is no such field here: nothing reads the values below it", "write "+use.Place)
 	}
-	v, assumed := r.carriedVersion(d, use)
-	in := newInstallation(r.table, v, nil)
-	in.assumed = assumed
+	in := newInstallation(r.table, chart.Version{}, nil)
+	r.carriedVersion(d, in, use)
 	for _, v := range use.Values {
 		v = fields.Resolve(v)
 		switch {
 		case fields.IsNull(v):
 		case v.Tag == input.UnknownTag:
-			r.notRead(d, v, use.Where)
+			notRead(d, v, use.Where)
 		case v.Kind == yaml.MappingNode:
 			in.Settings = append(in.Settings, model.Flatten(d.reader, d.file, d.line, nil, v)...)
 		case v.Kind == yaml.ScalarNode && strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n"):
-			r.valuesText(in, d.file, use.Where, []byte(v.Value), linesBefore(v)+d.line)
+			r.valuesText(in, doc{file: d.file, data: []byte(v.Value), line: linesBefore(v) + d.line})
 		case v.Kind == yaml.ScalarNode && v.Value != "":
-			r.carriedFile(d, in, use.Where, v)
+			if data, name, err := r.beside(d.file, v.Value); err == nil && !model.UnknownNode(v) {
+				r.valuesText(in, doc{file: name, data: data})
+			} else if model.UnknownNode(v) {
+				notRead(d, v, use.Where)
+			} else {
+				notRead(d, v, v.Value)
+			}
 		}
 	}
 	for _, list := range use.Parameters {
 		for _, p := range fields.Items(list) {
-			if name := fields.Get(p, "name"); name != nil {
-				r.parameter(d, in, name, fields.Get(p, "value"), fields.Text(p, "forceString") == "true" || fields.Text(p, "type") == "string", use)
-			}
+			isText := fields.Text(p, "forceString") == "true" || fields.Text(p, "type") == "string"
+			r.parameter(d, in, fields.Get(p, "name"), fields.Get(p, "value"), isText, use)
 		}
 	}
 	for _, f := range fields.Of(use.Sets) {
 		r.parameter(d, in, f.Key, f.Value, false, use)
 	}
 	if e := fields.Resolve(use.Elsewhere); e != nil && len(e.Content) > 0 {
-		r.notRead(d, e, use.Where)
+		notRead(d, e, use.Where)
 	}
 	r.report(d, d.reader.Findings)
-	d.reader.Findings = nil
-	r.name = d.file
-	r.installation(in)
+	r.installation(in, d.file)
 }
 
-func (r *run) notRead(d *doc, at *yaml.Node, what string) {
-	r.report(d, []report.Row{{ID: "not-judged", State: report.Note, Line: at.Line, Column: at.Column, Subject: what, Reason: "these values are in another file or object, so they are not judged", Fix: "lint that file too"}})
-}
-
-// carriedFile reads a values file that another file names; what is not here is said to be unjudged.
-func (r *run) carriedFile(d *doc, in *installation, where string, n *yaml.Node) {
-	data, name, err := r.beside(d.file, n.Value)
-	if err != nil || model.UnknownNode(n) {
-		what := n.Value
-		if model.UnknownNode(n) {
-			what = where
-		}
-		r.notRead(d, n, what)
-		return
-	}
-	r.valuesText(in, name, "", data, 0)
+func notRead(d *doc, at *yaml.Node, what string) {
+	d.reader.Add("not-judged", report.Note, at, what, "these values are in another file or object, so they are not judged", "lint that file too")
 }
 
 // parameter reads a dotted name with a value, as --set has it.
@@ -103,52 +84,54 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 	if name == nil || value == nil || value.Kind == yaml.MappingNode {
 		return
 	}
-	written, raw := value.Value, use.Raw
-	if value.Kind == yaml.SequenceNode {
-		items := make([]string, len(value.Content))
-		for i, n := range value.Content {
-			items[i] = fields.Resolve(n).Value
+	written := value.Value
+	switch {
+	case value.Kind == yaml.SequenceNode:
+		var items []string
+		for _, n := range fields.Items(value) {
+			items = append(items, n.Value)
 		}
-		written, raw = "{"+strings.Join(items, ",")+"}", true
-	}
-	if !raw {
+		written = "{" + strings.Join(items, ",") + "}"
+	case !use.Raw:
 		written = strings.NewReplacer(`\`, `\\`, `,`, `\,`).Replace(written)
 	}
 	list, err := model.Assignments(name.Value+"="+written, !text)
 	if err != nil {
-		r.report(d, []report.Row{{ID: "set-syntax", State: report.Failed, Line: name.Line, Column: name.Column, Subject: name.Value, Reason: err.Error(), Source: model.SourceHelm}})
+		d.reader.Add("set-syntax", report.Failed, name, name.Value, err.Error(), "")
 		return
 	}
 	for _, a := range list {
-		in.Settings = append(in.Settings, &model.Setting{Setting: chart.Setting{Path: a.Path, Value: a.Value}, Element: a.Element, File: d.file, Line: name.Line + d.line, Column: name.Column, Source: a.Text, Typed: !text, AsText: use.AsText,
-			Unknown: model.UnknownNode(value)})
-		if model.UnknownNode(value) {
-			r.report(d, []report.Row{{ID: "not-judged", State: report.Note, Line: name.Line, Column: name.Column, Subject: name.Value, Reason: filledIn}})
-		}
+		in.Settings = append(in.Settings, &model.Setting{Setting: chart.Setting{Path: a.Path, Value: a.Value}, Element: a.Element, File: d.file, Line: name.Line + d.line, Column: name.Column,
+			Source: a.Text, Typed: !text, AsText: use.AsText, Unknown: model.UnknownNode(value)})
+	}
+	if model.UnknownNode(value) {
+		r.add(d.file, r.filledIn(d.file, report.Row{Line: name.Line + d.line, Column: name.Column, Subject: name.Value}))
 	}
 }
 
-// carriedVersion is the release that the file installs, or that the user wants judged. It is assumed where another
+// carriedVersion finds the release that the file installs, or that the user wants judged. It is assumed where another
 // program or file has it.
-func (r *run) carriedVersion(d *doc, use input.ChartUse) (v chart.Version, assumed bool) {
-	if use.Reference != nil && use.Version == nil && r.version == (chart.Version{}) {
-		use.Version = r.ociVersion(use.Reference)
+func (r *run) carriedVersion(d *doc, in *installation, use input.ChartUse) {
+	at := use.Version
+	if at == nil && use.Reference != nil {
+		at = r.ociVersion(use.Reference)
 	}
-	if r.version != (chart.Version{}) || use.Version == nil || use.Version.Kind != yaml.ScalarNode {
-		return r.orLatest(), false
+	if in.Version = r.orLatest(); r.version != (chart.Version{}) || at == nil || at.Kind != yaml.ScalarNode {
+		return
 	}
-	r.name = d.file
-	at := input.Word{Value: use.Version.Value, Line: use.Version.Line + d.line, Col: use.Version.Column}
-	assumed = model.UnknownNode(use.Version)
 	subject := at.Value
 	if strings.Contains(subject, input.Filled) {
 		subject = use.Where
 	}
-	v, err := r.resolve(at, assumed, subject)
+	v, notes, err := r.resolve(at.Value, model.UnknownNode(at), subject)
+	in.Version, in.assumed = v, model.UnknownNode(at)
 	if err != nil {
-		r.at(at, "not-judged", report.Note, subject, "no one release of the chart; judged as "+v.String(), "name a release with gpuop's --version", "")
+		notes = []report.Row{{ID: "not-judged", State: report.Note, Subject: subject, Reason: "no one release of the chart; judged as " + v.String(), Fix: "name a release with gpuop's --version"}}
 	}
-	return v, assumed
+	for _, row := range notes {
+		row.Line, row.Column = at.Line+d.line, at.Column
+		r.add(d.file, row)
+	}
 }
 
 // ociVersion is the tag of Flux's OCIRepository of this name in the inputs; else it is not known.
@@ -168,71 +151,86 @@ func (r *run) ociVersion(name *yaml.Node) *yaml.Node {
 // terraform judges what a Terraform file installs.
 func (r *run) terraform(name string, data []byte) {
 	f := input.ReadTerraform(name, data)
-	r.findings = append(r.findings, f.Findings...)
+	r.add(name, f.Findings...)
 	for _, n := range f.Sensitive {
 		r.sensitive(n)
 	}
-	if f.Broken {
-		r.judged++ // that it is no Terraform
-	}
 	for _, n := range f.Manifests {
-		r.addDocument(doc{file: name, root: n, route: sharing.Operator, reader: &fields.Reader{}})
+		r.addDocument(&doc{file: name, root: n, reader: &fields.Reader{}})
 	}
 	for _, n := range f.Texts {
-		r.parseYAML(text{name: name, line: n.Line}, []byte(n.Value))
+		r.parseYAML(doc{file: name, line: n.Line, data: []byte(n.Value)})
 	}
 	what := "Terraform"
-	if r.carrier(&doc{file: name, reader: &fields.Reader{}}, f.Uses) {
+	judged := r.carrier(&doc{file: name}, f.Uses)
+	if judged {
 		what += " with values for gpu-operator"
 	}
-	r.kinds = append(r.kinds, what)
+	r.unit(name, what, judged || f.Broken)
 }
 
 // tasks judges what tasks of Ansible install, run and apply.
 func (r *run) tasks(d *doc, tasks []input.Task) {
-	before := r.judged
+	before := len(r.units)
+	judged := false
 	for _, t := range tasks {
 		switch {
 		case t.Use != nil:
-			r.carrier(d, []input.ChartUse{*t.Use})
+			judged = r.carrier(d, []input.ChartUse{*t.Use}) || judged
 		case t.Script != nil:
-			outer := r.fixes
 			r.script(d.file, t.Script.Value, linesBefore(t.Script)+d.line)
-			r.fixes = outer
 		case t.Object.Kind == yaml.MappingNode:
 			inner := *d
 			inner.root, inner.reader = t.Object, &fields.Reader{}
-			r.addDocument(inner)
+			r.addDocument(&inner)
 		default:
-			r.parseYAML(text{name: d.file, line: linesBefore(t.Object) + d.line, written: true}, []byte(t.Object.Value))
+			r.parseYAML(doc{file: d.file, line: linesBefore(t.Object) + d.line, data: []byte(t.Object.Value), written: true})
 		}
 	}
-	d.reader.Findings = nil
 	what := "tasks of Ansible"
-	if r.judged == before {
+	if !judged && !slices.ContainsFunc(r.units[before:], func(u unit) bool { return u.judged }) {
 		what += ", not judged"
 	}
-	r.kinds = append(r.kinds, what)
+	r.unit(d.file, what, judged)
 }
 
-// patches judges the patches in a Kustomization: parts of resources that the operator reads, and operations on them.
-func (r *run) patches(d *doc) {
-	r.name = d.file
+// patches judges the patches in a Kustomization, and reports whether it could: operations on resources that the operator
+// reads; parts of such become documents.
+func (r *run) patches(d *doc) (judged bool) {
 	for _, p := range input.Patches(d.root) {
-		line := linesBefore(p.Text) + d.line
-		if own := patched[strings.ToLower(p.Target)]; own != "" && strings.HasPrefix(strings.TrimSpace(p.Text.Value), "-") {
-			r.patchText(own, []byte(p.Text.Value), true, line)
+		inner := doc{file: d.file, data: []byte(p.Text.Value), line: linesBefore(p.Text) + d.line, reader: &fields.Reader{}, partial: true}
+		if own := patched(p.Target); own != kindUnknown && strings.HasPrefix(strings.TrimSpace(p.Text.Value), "-") {
+			r.patchText(own, inner, true)
+			judged = true
 			continue
 		}
-		inner := doc{file: d.file, data: []byte(p.Text.Value), line: line, route: sharing.Operator, reader: &fields.Reader{}, partial: true}
 		if inner.root = inner.reader.Document(inner.data); inner.root == nil {
 			continue
 		}
 		switch inner.kind = detect(r.table, inner.root); inner.kind {
 		case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindCarrier, kindConfigMap:
-			r.documents = append(r.documents, inner)
+			r.documents = append(r.documents, &inner)
 		}
 	}
+	return judged
+}
+
+// isPatch reports whether the Kustomization beside the file takes it for a patch, which may lack required fields.
+func (r *run) isPatch(file string) bool {
+	for _, name := range []string{"kustomization.yaml", "kustomization.yml", "Kustomization"} {
+		data, _, err := r.beside(file, name)
+		if err != nil {
+			continue
+		}
+		var reader fields.Reader
+		root := reader.Document(model.TrimBOM(data))
+		for _, n := range slices.Concat(fields.Items(fields.Get(root, "patchesStrategicMerge")), fields.Items(fields.Get(root, "patches"))) {
+			if path.Clean(cmp.Or(fields.Text(n, "path"), n.Value)) == path.Base(file) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // A localChart is a chart in a folder: the operator's own, or one that depends on it.
@@ -267,10 +265,11 @@ func (r *run) operatorIn(from, folder string) *localChart {
 
 // ofChart is the release of a chart in a folder, and how the list of what was judged says so.
 func (r *run) ofChart(c *localChart) (v chart.Version, named string) {
-	if _, _, err := r.table.Resolve(c.version); err == nil {
-		defer func(name string) { r.name = name }(r.name)
-		r.name = c.file
-		v, _ = r.resolve(input.Word{Value: c.version, Line: c.at.Line}, false, "")
+	if v, notes, err := r.resolve(c.version, false, ""); err == nil {
+		for _, row := range notes {
+			row.Line = c.at.Line
+			r.add(c.file, row)
+		}
 		return v, ""
 	}
 	if newest, ok := r.table.Newest(c.version); ok {

@@ -1,0 +1,263 @@
+package lint
+
+import (
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+)
+
+// A script is a text of shell commands, with the edits that correct it.
+type script struct {
+	*run
+	*input.Script
+	file    string
+	dropped []Drop
+}
+
+// script judges a script that begins below so many lines of its file.
+func (r *run) script(file, source string, line int) *script {
+	s := &script{run: r, Script: input.ParseScript(source, line), file: file}
+	r.add(file, s.Findings...)
+	for _, c := range s.Commands {
+		name := program(&c)
+		if c.Prefixed && c.Words[0].Start >= 0 {
+			c.Start = c.Words[0].Start
+		}
+		if name == "" {
+			continue
+		}
+		s.words(c)
+		if name == "kubectl" {
+			s.kubectl(c)
+		} else {
+			s.helm(c)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
+		if d := s.Files[name]; !d.Judged {
+			written := !strings.HasSuffix(name, ".yaml") && !strings.HasSuffix(name, ".yml")
+			r.parse(doc{file: file, data: []byte(d.Text), line: d.Line, route: d.Route, written: written})
+		}
+	}
+	return s
+}
+
+// programs are helm and kubectl by the names that distributions and articles give them.
+var programs = map[string]string{"helm": "helm", "helm3": "helm", "kubectl": "kubectl", "oc": "kubectl", "kubernetes": "kubectl"}
+
+// wrappers are programs that run the command after them.
+var wrappers = []string{"sudo", "env", "microk8s", "k3s"}
+
+var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+
+// program finds out which program a command runs behind sudo and its like, and drops these words.
+func program(c *input.Command) string {
+	for len(c.Words) > 1 {
+		first := c.Words[0].Value
+		if !slices.Contains(wrappers, path.Base(first)) && !strings.HasPrefix(first, "-") && !environmentSet.MatchString(first) {
+			break
+		}
+		c.Namespaced = c.Namespaced || strings.HasPrefix(first, input.HelmNamespace+"=")
+		c.Words = c.Words[1:]
+		c.Prefixed = true
+	}
+	return programs[path.Base(strings.TrimPrefix(c.Words[0].Value, "microk8s."))]
+}
+
+// at reports a mistake at a word.
+func (s *script) at(w input.Word, id report.ID, severity report.State, subject, reason, fix string) {
+	s.add(s.file, report.Row{ID: id, State: severity, Line: w.Line, Column: w.Col, Subject: subject, Reason: reason, Fix: fix})
+}
+
+// notJudged notes that the value of a word is not known.
+func (s *script) notJudged(w input.Word, subject string) {
+	s.at(w, "not-judged", report.Note, subject, "what it holds is not known here, so it is not judged", "")
+}
+
+var (
+	quoted     = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+	curly      = regexp.MustCompile(`[“”‘’]`)
+	longDashes = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
+)
+
+// words reports what a web page has made of a command, and judges it as it is meant: names that nobody has filled in,
+// curly quotes and long dashes.
+func (s *script) words(c input.Command) {
+	for i, w := range c.Words {
+		if w.Placeholder != "" {
+			fix := "write what it stands for"
+			if strings.Contains(strings.ToLower(w.Placeholder), "node") {
+				fix = "write a node's name"
+			}
+			s.at(w, "placeholder", report.Failed, w.Placeholder, "to the shell this is a file to read and one to write, not a name to fill in", fix)
+		}
+		value, found := w.Value, longDashes.FindString(w.Value)
+		if found != "" {
+			value, found = "--"+value[len(found):], strings.Trim(found, "-")
+			if longName(value[1:], helmValueFlags) != "" {
+				value = value[1:]
+			}
+		}
+		if quote := curly.FindString(quoted.ReplaceAllString(w.Raw, "")); quote != "" {
+			found, value = quote, curly.ReplaceAllString(value, "")
+		}
+		if found != "" {
+			s.at(w, "lookalike", report.Failed, found, "a character that a web page put in the place of an ASCII one; the shell does not know it", "write "+input.Quote(value))
+			c.Words[i].Value = value
+			if !w.Dynamic {
+				s.replace(w, value)
+			}
+		}
+	}
+}
+
+// verb takes the first argument off, corrected where it is a slip for one that is known.
+func (s *script) verb(h *call, program string, known []string) string {
+	if len(h.positional) == 0 {
+		return ""
+	}
+	w := h.positional[0]
+	h.positional = h.positional[1:]
+	near := report.Nearest(w.Value, known)
+	if near == "" || near == w.Value {
+		return w.Value
+	}
+	s.at(w, "unknown-command", report.Failed, program+" "+w.Value, program+" has no such command", "write "+program+" "+near)
+	s.replace(w, near)
+	return near
+}
+
+// namespaceSlip is the row about a name that looks like a slip for the operator's namespace.
+func namespaceSlip(name, subject string) (row report.Row, slip bool) {
+	const right = model.OperatorNamespace
+	if name == right || len(name) < 6 || strings.HasPrefix(name, right+"-") || strings.HasSuffix(name, "-"+right) || slipFor(name, right) == "" {
+		return row, false
+	}
+	return report.Row{ID: "namespace", State: report.Failed, Subject: subject, Fix: "write " + right,
+		Reason: "\"" + name + "\" looks like a slip for " + right + ": everything else that names the namespace misses it"}, true
+}
+
+// namespace judges a word that names a namespace, and reports whether the operator's is meant.
+func (s *script) namespace(w input.Word, subject string) bool {
+	row, slip := namespaceSlip(w.Value, subject)
+	if slip = slip && !w.Dynamic; slip {
+		row.Line, row.Column = w.Line, w.Col
+		s.add(s.file, row)
+	}
+	return slip
+}
+
+// A call is a command with its words sorted.
+type call struct {
+	input.Command
+	verb       string
+	positional []input.Word
+	flags      []*flagUse
+	blanks     []input.Word
+	// opaque are words that may be any arguments: $HELM_OPTIONS.
+	opaque []input.Word
+	// missing are flags that the command needs and does not have.
+	missing []string
+}
+
+// A flagUse is one flag of a command with its value.
+type flagUse struct {
+	name     string
+	value    input.Word
+	hasValue bool
+	// words are the flag as it is written, and written its name there; rewritten is the value that it should have.
+	words     []input.Word
+	written   string
+	rewritten string
+	settings  []*model.Setting
+	drop      bool
+}
+
+// flagNames reads a table of long names, each with the short one behind a comma.
+func flagNames(table string) map[string]string {
+	out := map[string]string{}
+	for entry := range strings.FieldsSeq(table) {
+		long, short, found := strings.Cut(entry, ",")
+		if found {
+			short = "-" + short
+		}
+		out["--"+long] = short
+	}
+	return out
+}
+
+// longName is the long name of a short flag, or "".
+func longName(short string, table map[string]string) string {
+	for long, s := range table {
+		if s == short && s != "" {
+			return long
+		}
+	}
+	return ""
+}
+
+// longFlag reads the long name of a flag, and its value where that is joined to it: --set=a=b, -fvalues.yaml.
+func longFlag(text string, values, bools map[string]string) (name, value string, joined bool) {
+	name, value, joined = strings.Cut(text, "=")
+	for _, table := range []map[string]string{values, bools} {
+		if long := longName(name, table); long != "" {
+			return long, value, joined
+		}
+	}
+	if len(name) > 2 && name[1] != '-' && !joined {
+		if long := longName(name[:2], values); long != "" {
+			return long, name[2:], true
+		}
+	}
+	return name, value, joined
+}
+
+// readFlags sorts the words behind the program. The tables have flags with a value, and others, each with its short form.
+func readFlags(c input.Command, values, bools map[string]string) *call {
+	h := &call{Command: c}
+	words := c.Words[1:]
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		if w.Splits {
+			h.opaque = append(h.opaque, w)
+			continue
+		}
+		if trimmed := strings.TrimSpace(w.Value); !w.Dynamic && trimmed != w.Value && strings.Contains(w.Raw, `\`) {
+			h.blanks = append(h.blanks, w)
+			if trimmed == "" {
+				continue
+			}
+			w.Value = trimmed
+		}
+		if !strings.HasPrefix(w.Value, "-") || w.Value == "-" {
+			h.positional = append(h.positional, w)
+			continue
+		}
+		name, value, joined := longFlag(w.Value, values, bools)
+		use := &flagUse{words: []input.Word{w}, written: name, name: name, value: w, hasValue: joined}
+		use.value.Value, use.value.Raw = value, input.Quote(value)
+		if _, takesValue := values[name]; takesValue && !joined && i+1 < len(words) {
+			i++
+			use.value, use.hasValue = words[i], true
+			use.words = append(use.words, words[i])
+		}
+		h.flags = append(h.flags, use)
+	}
+	return h
+}
+
+// flag returns the last use of the flag, or nil.
+func (h *call) flag(name string) *flagUse {
+	for _, f := range slices.Backward(h.flags) {
+		if f.name == name {
+			return f
+		}
+	}
+	return nil
+}
