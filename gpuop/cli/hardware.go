@@ -19,7 +19,7 @@ type hardware struct {
 }
 
 func (h *hardware) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&h.gpu, "gpu", "", "the `model` of GPU: A100-40GB, T4, a PCI id, or the value of the nvidia.com/gpu.product label")
+	cmd.Flags().StringVar(&h.gpu, "gpu", "", "the `model` of GPU: A100-40GB, T4, or the value of the nvidia.com/gpu.product label")
 	cmd.Flags().IntVar(&h.count, "gpus", 1, "how `many` GPUs the node has")
 	cmd.Flags().StringVar(&h.nodeFile, "node", "", "a `file` with a Node: kubectl get node NAME -o json (or yaml), or kubectl describe node NAME; - for standard input")
 }

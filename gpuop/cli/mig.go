@@ -40,8 +40,7 @@ func newMIGProfilesCommand(e *env) *cobra.Command {
 		Use:   "profiles [MODEL]",
 		Short: "List the boards, or one board's profiles and complete layouts",
 		Example: `  gpuop mig profiles
-  gpuop mig profiles A100-40GB
-  gpuop mig profiles 10de:2330 -o json`,
+  gpuop mig profiles A100-40GB -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -57,18 +56,11 @@ func newMIGProfilesCommand(e *env) *cobra.Command {
 }
 
 func allBoards() answer {
-	rows := [][]string{{"BOARD", "TYPICAL nvidia.com/gpu.product", "SLICES", "SMALLEST", "LARGEST", "PLACEMENTS"}}
+	rows := [][]string{{"BOARD", "TYPICAL nvidia.com/gpu.product", "SLICES", "SMALLEST", "PLACEMENTS"}}
 	for _, b := range mig.Boards() {
-		largest := b.Profiles[0]
-		for _, p := range b.Profiles {
-			if p.Standard() && p.Compute > largest.Compute {
-				largest = p
-			}
-		}
-		rows = append(rows, []string{
-			b.Name, b.Typical, fmt.Sprintf("%d compute, %d memory", b.ComputeSlices, b.MemorySlices),
-			fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name), largest.Name, b.Evidence,
-		})
+		slices := fmt.Sprintf("%d compute, %d memory", b.ComputeSlices, b.MemorySlices)
+		smallest := fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name)
+		rows = append(rows, []string{b.Name, b.Typical, slices, smallest, b.Evidence})
 	}
 	return answer{Data: mig.Boards(), Text: func(w io.Writer, style report.Style) error {
 		if err := table(w, rows); err != nil {
@@ -102,36 +94,21 @@ func oneBoard(b mig.Board) answer {
 		if err := table(w, rows); err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "\n%d complete layouts (nothing can be added; standard profiles):\n", len(result.Maximal))
-		for _, l := range result.Maximal {
-			fmt.Fprintf(w, "  %s\n", l)
-		}
-		fmt.Fprintf(w, "\nall-balanced means %s here.\n", result.Balanced)
-		if b.MemorySlices == 8 {
-			double, two := b.Profiles[2], b.Profiles[3]
-			fmt.Fprintf(w, "Data sheets count by memory: their \"%d @\" of this size is %s, their \"%d @\" is %s.\n", double.Max, double.Name, two.Max, two.Name)
-		}
-		_, err := fmt.Fprintf(w, "\n%s\n", style.Dim("placements "+b.Evidence+": "+b.Source))
+		fmt.Fprintf(w, "\n%d complete layouts (nothing can be added; standard profiles):\n  %s\n", len(result.Maximal), strings.Join(result.Maximal, "\n  "))
+		_, err := fmt.Fprintf(w, "\nall-balanced means %s here.\n\n%s\n", result.Balanced, style.Dim("placements "+b.Evidence+": "+b.Source))
 		return err
 	}}
 }
 
 type fitResult struct {
-	Board   string           `json:"board"`
-	Request string           `json:"request"`
-	Fits    bool             `json:"fits"`
-	Layout  []instanceResult `json:"layout,omitempty"`
-	Drawing string           `json:"drawing,omitempty"`
-	Reason  string           `json:"reason,omitempty"`
-	Nearest []string         `json:"nearest,omitempty"`
+	Board   string   `json:"board"`
+	Request string   `json:"request"`
+	Fits    bool     `json:"fits"`
+	Drawing string   `json:"drawing,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
+	Nearest []string `json:"nearest,omitempty"`
 	// File is the mig-parted file under --config.
 	File string `json:"file,omitempty"`
-}
-
-type instanceResult struct {
-	Profile string `json:"profile"`
-	Start   int    `json:"start"`
-	Size    int    `json:"size"`
 }
 
 func newMIGFitCommand(e *env) *cobra.Command {
@@ -143,11 +120,10 @@ func newMIGFitCommand(e *env) *cobra.Command {
 shows the nearest layouts that do fit, and the exit code is 1. The driver chooses the placement itself when instances
 are created, and may choose another that is as good.
 
-With --config it writes a file for the MIG manager with one config of that name, which divides every GPU of a node so; the
-drawing stands in comments at its top. What does not fit is not written.`,
+With --config it writes a file for the MIG manager with one config of that name, which divides every GPU of a node so. What
+does not fit is not written.`,
 		Example: `  gpuop mig fit --gpu H100-80GB 3g.40gb 2g.20gb 1g.10gb=2
-  gpuop mig fit --gpu H100-80GB 3g.40gb=2 --config halves --out mig.yaml
-  gpuop mig fit --gpu A100-40GB 3g.20gb=2 1g.5gb=1`,
+  gpuop mig fit --gpu H100-80GB 3g.40gb=2 --config halves --out mig.yaml`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if gpu == "" {
@@ -161,82 +137,51 @@ drawing stands in comments at its top. What does not fit is not written.`,
 			if err != nil {
 				return err
 			}
-			a := fit(b, request)
-			if config == "" {
-				return e.answer(a)
+			layout, refusal := mig.Fit(b, request)
+			result := fitResult{Board: b.Name, Request: request.String()}
+			if refusal != nil {
+				if config != "" && e.format == "text" {
+					e.outPath = "" // a file that was written before stays
+				}
+				return e.answer(refused(result, refusal))
 			}
-			return e.fitConfig(a, config, request)
+			result.Fits, result.Drawing = true, mig.Drawing(b, layout)
+			if config == "" {
+				return e.answer(answer{Data: result, Report: assumed(b), Quiet: true, Text: func(w io.Writer, style report.Style) error {
+					_, err := fmt.Fprintf(w, "%s %s\n\n%s", style.Bold(b.Name+": "+result.Request), style.Green("fits"), result.Drawing)
+					return err
+				}})
+			}
+			file := mig.WriteConfig(config, request)
+			if _, findings := mig.ParseConfig(file); len(findings) > 0 {
+				return fmt.Errorf("%w: --config %q: %s; %s", errUsage, config, findings[0].Reason, findings[0].Fix)
+			}
+			result.File = string(file)
+			return e.answer(answer{Data: result, Report: assumed(b), Quiet: true, Document: true, Text: literal(file)})
 		},
 	}
-	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU: A100-40GB, a PCI id, or the value of the nvidia.com/gpu.product label")
+	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU: A100-40GB, or the value of the nvidia.com/gpu.product label")
 	cmd.Flags().StringVar(&config, "config", "", "write a file for the MIG manager with a config of this `name`")
 	return cmd
 }
 
-func fit(b mig.Board, request mig.Request) answer {
-	result := fitResult{Board: b.Name, Request: request.String()}
-	title := b.Name + ": " + result.Request
-	layout, refusal := mig.Fit(b, request)
-	if refusal == nil {
-		result.Fits = true
-		result.Drawing = mig.Drawing(b, layout)
-		for _, i := range layout {
-			result.Layout = append(result.Layout, instanceResult{i.Profile.Name, i.Start, i.Profile.Memory})
-		}
-		return answer{Data: result, Report: assumed(b), Quiet: true, Text: func(w io.Writer, style report.Style) error {
-			_, err := fmt.Fprintf(w, "%s %s\n\n%s\n%s\n", style.Bold(title), style.Green("fits"), result.Drawing, mig.Usage(b, layout))
-			return err
-		}}
-	}
+func refused(result fitResult, refusal *mig.Refusal) answer {
 	result.Reason, result.Nearest = refusal.Reason, refusal.NearestNames()
 	if len(refusal.Nearest) > 0 {
-		near, _ := mig.Fit(b, refusal.Nearest[0])
-		result.Drawing = mig.Drawing(b, near)
+		near, _ := mig.Fit(refusal.Board, refusal.Nearest[0])
+		result.Drawing = mig.Drawing(refusal.Board, near)
 	}
-	var found report.Report
-	found.Add(report.Row{
+	found := report.Report{Rows: []report.Row{{
 		ID: "mig-does-not-fit", State: report.Failed, Subject: result.Request, Reason: result.Reason,
-		Fix: strings.Join(result.Nearest, " | "), Source: b.Source,
-	})
+		Fix: strings.Join(result.Nearest, " | "), Source: refusal.Board.Source,
+	}}}
 	return answer{Data: result, Report: found, Quiet: true, Text: func(w io.Writer, style report.Style) error {
-		fmt.Fprintf(w, "%s %s\n", style.Bold(title), style.Red("does not fit"))
-		if result.Drawing == "" {
-			return nil
+		_, err := fmt.Fprintf(w, "%s %s\n", style.Bold(result.Board+": "+result.Request), style.Red("does not fit"))
+		if result.Drawing != "" {
+			_, err = fmt.Fprintf(w, "\nnearest that fits: %s\n\n%s", style.Bold(result.Nearest[0]), result.Drawing)
 		}
-		_, err := fmt.Fprintf(w, "\nnearest that fits: %s\n\n%s", style.Bold(result.Nearest[0]), result.Drawing)
 		return err
 	}}
-}
-
-// fitConfig answers with the mig-parted file of a request that fits. One that does not fit leaves the file of --out alone.
-func (e *env) fitConfig(a answer, name string, request mig.Request) error {
-	result := a.Data.(fitResult)
-	if !result.Fits {
-		if e.format == "text" {
-			e.outPath = ""
-		}
-		return e.answer(a)
-	}
-	file := mig.WriteConfig(name, request)
-	_, findings := mig.ParseConfig(file)
-	for _, f := range findings {
-		if f.State == report.Failed {
-			return fmt.Errorf("%w: --config %q: %s; %s", errUsage, name, f.Reason, f.Fix)
-		}
-	}
-	a.Report.Add(findings...)
-	var drawn strings.Builder
-	if err := a.Text(&drawn, report.Style{}); err != nil {
-		return err
-	}
-	var text strings.Builder
-	for line := range strings.Lines(drawn.String()) {
-		text.WriteString(strings.TrimRight("# "+line, " \n") + "\n")
-	}
-	text.Write(file)
-	result.File = text.String()
-	a.Document, a.Data, a.Text = true, result, literal([]byte(result.File))
-	return e.answer(a)
 }
 
 // assumed is the note that goes with a board whose placements no driver has printed.
@@ -281,9 +226,6 @@ default names (all-balanced, all-1g.10gb, …), or profiles for every GPU.`,
 			answered := report.Report{Rows: findings}
 			if n != nil {
 				strategy = cmp.Or(strategy, n.Labels["nvidia.com/mig.strategy"])
-				if len(args) == 0 {
-					config = cmp.Or(config, n.Labels["nvidia.com/mig.config"])
-				}
 			}
 			named, title, found, err := e.partition(gpus[0], file, config, args)
 			if err != nil {
@@ -347,11 +289,7 @@ func (e *env) partition(gpu mig.GPU, file, config string, words []string) (mig.N
 	for _, n := range c.Named {
 		names = append(names, n.Name)
 	}
-	hint := "it has " + strings.Join(names, ", ")
-	if near := report.Nearest(config, names); near != "" {
-		hint = "did you mean " + near + "?"
-	}
-	return none, "", nil, fmt.Errorf("%s: %w %q: %s", inputName(file), mig.ErrUnknownConfig, config, hint)
+	return none, "", nil, fmt.Errorf("%s: %w %q: it has %s", inputName(file), mig.ErrUnknownConfig, config, strings.Join(names, ", "))
 }
 
 // checkStrategy refuses a word that is no MIG strategy; an empty one leaves the strategy open.

@@ -91,7 +91,7 @@ func TestEveryWordOfTheSeedsResolves(t *testing.T) {
 		"section 3: MIG":          "1g.10gb+me; all-1g.10gb.me; nvidia.com/mig-1g.10gb.me; 1c.3g.20gb; MIG-INVALID; NVIDIA-A100-SXM4-40GB-MIG-INVALID; default-mig-parted-config; device-filter; mig-configs; mig-enabled; mig-devices; nvidia.com/mig.strategy; nvidia.com/mig.capable; nvidia.com/mps.capable; nvidia.com/mig-1g.5gb.shared; nvidia.com/mig-3g.20gb.slices.gi",
 		"section 3: exporter":     "DCGM_EXPORTER_LISTEN; DCGM_EXPORTER_KUBERNETES; DCGM_EXPORTER_COLLECTORS; NODE_NAME; DCGM_REMOTE_HOSTENGINE_INFO; DCGM_HPC_JOB_MAPPING_DIR; DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS; DCGM_EXPORTER_CONFIGMAP_DATA",
 		"section 3: environment":  "MIG_STRATEGY; DEVICE_LIST_STRATEGY",
-		"section 5: boards":       "A100-40GB; NVIDIA-H100-80GB-HBM3; 0x20B010DE; RTX-PRO-6000; GH200; 1g.24gb-me; 2g.48gb+gfx; 1g.24gb+me.all",
+		"section 5: boards":       "A100-40GB; NVIDIA-H100-80GB-HBM3; RTX-PRO-6000; GH200; 1g.24gb-me; 2g.48gb+gfx; 1g.24gb+me.all",
 	} {
 		for word := range strings.SplitSeq(list, "; ") {
 			entries := Find(word)
@@ -132,7 +132,7 @@ func TestFindSpecialises(t *testing.T) {
 		"all-1g.10gb":                {"config", "Every GPU filled with the profile."},
 		"nvidia.com/mig-2g.48gb.gfx": {"resource", "One MIG device of the profile"},
 		"9g.99gb":                    {"concept", "A kind of MIG instance"},
-		"20b0":                       {"board", "gpuop mig profiles NVIDIA-A100-SXM4-40GB lists its profiles"},
+		"a100-40gb":                  {"board", "gpuop mig profiles NVIDIA-A100-SXM4-40GB lists its profiles"},
 	} {
 		entries := Find(word)
 		if len(entries) == 0 || entries[0].Kind != want.kind || entries[0].Words[0] != word || !strings.Contains(entries[0].Meaning, want.meaning) {

@@ -71,7 +71,6 @@ func (c *Config) Config(name string) (Named, bool) {
 const (
 	ruleVersion    = "mig-config-version"
 	ruleName       = "mig-config-name"
-	ruleEmpty      = "mig-config-empty"
 	ruleMissing    = "mig-config-missing"
 	ruleProfile    = "mig-profile"
 	ruleFit        = "mig-does-not-fit"
@@ -80,16 +79,14 @@ const (
 	ruleModeDevice = "mig-mode"
 )
 
-const (
-	sourceSpec      = "mig-parted api/spec/v1/spec.go"
-	sourceGeometry  = "MIG User Guide, supported MIG profiles and placements"
-	sourceUncovered = "mig-parted issue 157"
-)
+// sourceSpec is the source of what is reported under a rule that sources does not have.
+const sourceSpec = "mig-parted api/spec/v1/spec.go"
 
-// sources are the sources of the rules that do not come from sourceSpec.
 var sources = map[report.ID]string{
-	ruleName: "Kubernetes: labels and selectors, syntax of label values", ruleFit: sourceGeometry, ruleProfile: sourceGeometry,
-	ruleCoverage: sourceUncovered,
+	ruleName:     "Kubernetes: labels and selectors, syntax of label values",
+	ruleFit:      "MIG User Guide, supported MIG profiles and placements",
+	ruleProfile:  "MIG User Guide, supported MIG profiles and placements",
+	ruleCoverage: "mig-parted issue 157",
 }
 
 // ParseConfig reads a mig-parted file, today's spelling of profiles included (1g.24gb-me, +gfx,
@@ -98,60 +95,50 @@ var sources = map[report.ID]string{
 // carry lines but no file name, which the caller knows.
 func ParseConfig(data []byte) (*Config, []report.Row) {
 	p := parser{fields.Reader{Unknown: "no such key, and the MIG manager refuses the file"}}
-	root := p.Document(data)
-	if root == nil {
-		return nil, p.finish()
-	}
-	c := &Config{}
-	version := false
-	var configs *yaml.Node
-	for _, f := range p.Mapping(root, "", "version", "mig-configs") {
-		switch f.Name {
-		case "version":
-			version = true
-			if f.Value.Value != "v1" {
-				p.Add(ruleVersion, report.Failed, f.Value, "version", fmt.Sprintf("version %q is not known to mig-parted", f.Value.Value), "write version: v1")
+	var c *Config
+	if root := p.Document(data); root != nil {
+		c = &Config{}
+		for _, f := range p.mapping(root, "", nil, "version", "mig-configs") {
+			switch {
+			case f.Name == "mig-configs":
+				for _, named := range p.Mapping(f.Value, f.Name) {
+					c.Named = append(c.Named, p.named(named))
+				}
+				if len(c.Named) == 0 && f.Value.Kind == yaml.MappingNode {
+					p.Add(ruleMissing, report.Failed, f.Value, f.Name, "at least one config is required", "")
+				}
+			case f.Value.Value != "v1":
+				p.Add(ruleVersion, report.Failed, f.Value, f.Name, fmt.Sprintf("version %q is not known to mig-parted", f.Value.Value), "write version: v1")
 			}
-		case "mig-configs":
-			configs = f.Value
 		}
 	}
-	if !version {
-		p.Add(ruleVersion, report.Failed, root, "version", "the file has no version and is refused", "write version: v1 first")
+	for i, f := range p.Findings {
+		p.Findings[i].Source = cmp.Or(sources[f.ID], sourceSpec)
 	}
-	if configs == nil {
-		p.Add(ruleMissing, report.Failed, root, "mig-configs", "the file holds no configs", "put the configs under mig-configs:")
-		return c, p.finish()
-	}
-	named := p.Mapping(configs, "mig-configs")
-	if len(named) == 0 && configs.Kind == yaml.MappingNode {
-		p.Add(ruleEmpty, report.Failed, configs, "mig-configs", "at least one config is required", "")
-	}
-	for _, f := range named {
-		c.Named = append(c.Named, p.named(f))
-	}
-	return c, p.finish()
+	return c, p.Findings
 }
 
 // WriteConfig returns a mig-parted file with one config, which divides every GPU of a node as the request says.
 func WriteConfig(name string, r Request) []byte {
-	b := &strings.Builder{}
-	fmt.Fprintf(b, "version: v1\nmig-configs:\n  %q:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n", name)
+	b := fmt.Appendf(nil, "version: v1\nmig-configs:\n  %q:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n", name)
 	for _, profile := range slices.SortedFunc(maps.Keys(r), bySize) {
-		fmt.Fprintf(b, "        %q: %d\n", profile, r[profile])
+		b = fmt.Appendf(b, "        %q: %d\n", profile, r[profile])
 	}
-	return []byte(b.String())
+	return b
 }
 
 type parser struct{ fields.Reader }
 
-// finish names the source of each finding that has none of its own.
-func (p *parser) finish() []report.Row {
-	for i := range p.Findings {
-		f := &p.Findings[i]
-		f.Source = cmp.Or(f.Source, sources[f.ID], sourceSpec)
+// mapping returns the fields of a mapping, and reports those that it lacks.
+func (p *parser) mapping(n *yaml.Node, path string, optional []string, required ...string) []fields.Field {
+	found := p.Mapping(n, path, append(required, optional...)...)
+	for _, name := range required {
+		missing := !slices.ContainsFunc(found, func(f fields.Field) bool { return f.Name == name })
+		if missing && n.Kind == yaml.MappingNode {
+			p.Add(ruleMissing, report.Failed, n, cmp.Or(path, name), "the field "+name+" is required", "")
+		}
 	}
-	return p.Findings
+	return found
 }
 
 // labelValue is what Kubernetes accepts as the value of a label, in which the config's name is
@@ -162,40 +149,31 @@ func (p *parser) named(f fields.Field) Named {
 	n := Named{Name: f.Name, Line: f.Key.Line}
 	path := "mig-configs." + f.Name
 	if !labelValue.MatchString(f.Name) {
-		fix := strings.ReplaceAll(f.Name, "+", ".")
-		if !labelValue.MatchString(fix) {
-			fix = "letters, digits, '.', '_' and '-', at most 63"
-		} else {
-			fix = "write " + fix
+		fix := "letters, digits, '.', '_' and '-', at most 63"
+		if plain := strings.ReplaceAll(f.Name, "+", "."); labelValue.MatchString(plain) {
+			fix = "write " + plain
 		}
 		p.Add(ruleName, report.Failed, f.Key, path, "the name cannot be the value of the nvidia.com/mig.config label, so no node can select it", fix)
 	}
-	entries := p.List(f.Value, path)
-	if len(entries) == 0 && (f.Value.Kind == yaml.SequenceNode || f.Value.Tag == "!!null") {
-		p.Add(ruleEmpty, report.Failed, f.Key, path, "the config is empty; at least one entry is required", "")
-	}
 	before := len(p.Findings)
-	for i, e := range entries {
-		if entry, ok := p.entry(e, path+"["+strconv.Itoa(i)+"]"); ok {
-			n.Entries = append(n.Entries, entry)
-		}
+	for i, e := range p.List(f.Value, path) {
+		n.Entries = append(n.Entries, p.entry(e, path+"["+strconv.Itoa(i)+"]"))
 	}
-	if len(p.Findings) == before {
+	switch {
+	case len(p.Findings) > before:
+	case len(n.Entries) == 0:
+		p.Add(ruleMissing, report.Failed, f.Key, path, "the config is empty; at least one entry is required", "")
+	default:
 		p.coverage(f.Key, path, n)
 	}
 	return n
 }
 
-func (p *parser) entry(node *yaml.Node, path string) (Entry, bool) {
+func (p *parser) entry(node *yaml.Node, path string) Entry {
 	entry := Entry{Line: node.Line}
-	if node.Kind != yaml.MappingNode {
-		p.Mapping(node, path)
-		return entry, false
-	}
 	before := len(p.Findings)
-	seen, known := map[string]*yaml.Node{}, false
-	for _, f := range p.Mapping(node, path, "device-filter", "devices", "mig-enabled", "mig-devices") {
-		seen[f.Name] = f.Value
+	var enabled, instances *yaml.Node
+	for _, f := range p.mapping(node, path, []string{"device-filter", "mig-devices"}, "devices", "mig-enabled") {
 		at := path + "." + f.Name
 		switch f.Name {
 		case "device-filter":
@@ -203,47 +181,38 @@ func (p *parser) entry(node *yaml.Node, path string) (Entry, bool) {
 		case "devices":
 			entry.All, entry.Indices = p.devices(f.Value, at)
 		case "mig-enabled":
-			entry.Enabled, known = p.Bool(f.Value, at)
+			enabled = f.Value
+			entry.Enabled, _ = p.Bool(f.Value, at)
 		case "mig-devices":
+			instances = f.Value
 			entry.Devices = p.instances(f.Value, at)
 		}
 	}
-	for _, required := range []string{"devices", "mig-enabled"} {
-		if seen[required] == nil {
-			p.Add(ruleMissing, report.Failed, node, path, "the field "+required+" is required", "")
-		}
-	}
 	switch {
-	case !known:
-	case entry.Enabled && seen["mig-devices"] == nil:
+	case enabled == nil || enabled.Tag != "!!bool":
+	case entry.Enabled && instances == nil:
 		p.Add(ruleModeDevice, report.Failed, node, path, "mig-enabled is true and mig-devices is missing, which is refused", "write mig-devices: {} for MIG mode without instances")
 	case !entry.Enabled && len(entry.Devices) > 0:
-		p.Add(ruleModeDevice, report.Failed, seen["mig-devices"], path+".mig-devices", "instances are requested while mig-enabled is false, which is rejected", "set mig-enabled: true or delete mig-devices")
+		p.Add(ruleModeDevice, report.Failed, instances, path+".mig-devices", "instances are requested while mig-enabled is false, which is rejected", "set mig-enabled: true or delete mig-devices")
 	}
 	if len(p.Findings) == before && len(entry.Devices) > 0 {
-		p.fit(seen["mig-devices"], path+".mig-devices", entry)
+		p.fit(instances, path+".mig-devices", entry)
 	}
-	return entry, true
+	return entry
 }
 
-func (p *parser) filter(n *yaml.Node, path string) []string {
+// pciID is a PCI device id of NVIDIA's, which mig-parted compares as 0x<device><vendor>.
+var pciID = regexp.MustCompile(`^(?i)0x[0-9a-f]{4}10DE$`)
+
+func (p *parser) filter(n *yaml.Node, path string) (ids []string) {
 	nodes := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
 		nodes = p.List(n, path)
 	}
-	var ids []string
 	for _, e := range nodes {
-		text, ok := p.Text(e, path)
-		if !ok {
-			continue
-		}
-		id, known := pciID(text)
-		switch {
-		case !known:
-			p.Add(ruleFilter, report.Failed, e, path, fmt.Sprintf("%q is not a PCI device id of NVIDIA's and matches no GPU", text), `write it as 0x<device>10DE, for example "0x20B210DE"`)
-			continue
-		case !strings.EqualFold(id, text):
-			p.Add(ruleFilter, report.Failed, e, path, fmt.Sprintf("%q matches no GPU: the filter is compared as 0x<device><vendor>", text), "write "+strconv.Quote(id))
+		id, ok := p.Text(e, path)
+		if ok && !pciID.MatchString(id) {
+			p.Add(ruleFilter, report.Failed, e, path, fmt.Sprintf("%q is not a PCI device id of NVIDIA's as mig-parted compares it, and matches no GPU", id), `write it as 0x<device>10DE, for example "0x20B210DE"`)
 		}
 		ids = append(ids, id)
 	}
@@ -258,12 +227,7 @@ func (p *parser) devices(n *yaml.Node, path string) (all bool, indices []int) {
 		return n.Value == "all", nil
 	}
 	for _, e := range p.List(n, path) {
-		i, ok := p.Int(e, path)
-		if ok && (i < 0 || slices.Contains(indices, i)) {
-			p.Add(fields.RuleType, report.Failed, e, path, fmt.Sprintf("GPU index %d is negative or there twice", i), "")
-			continue
-		}
-		if ok {
+		if i, ok := p.Int(e, path); ok {
 			indices = append(indices, i)
 		}
 	}
@@ -273,40 +237,36 @@ func (p *parser) devices(n *yaml.Node, path string) (all bool, indices []int) {
 func (p *parser) instances(n *yaml.Node, path string) Request {
 	r := Request{}
 	for _, f := range p.Mapping(n, path) {
-		count, ok := p.Int(f.Value, path+"."+f.Name)
+		at := path + "." + f.Name
+		count, ok := p.Int(f.Value, at)
 		if ok && count < 0 {
-			p.Add(fields.RuleType, report.Failed, f.Value, path+"."+f.Name, fmt.Sprintf("the count %d is negative", count), "")
-			ok = false
-		}
-		if !p.profile(f.Key, path+"."+f.Name) || !ok {
+			p.Add(fields.RuleType, report.Failed, f.Value, at, fmt.Sprintf("the count %d is negative", count), "")
 			continue
 		}
-		r[f.Name] += count
+		if p.profile(f.Key, at) && ok {
+			r[f.Name] += count
+		}
 	}
 	return r
 }
 
 // profile checks a name as the MIG manager will read it.
 func (p *parser) profile(n *yaml.Node, path string) bool {
+	known := Profiles()
+	fix := ""
+	if near := report.Nearest(n.Value, known); near != "" {
+		fix = "write " + near
+	}
 	if _, ok := parseName(n.Value); ok {
-		if known := Profiles(); !slices.Contains(known, n.Value) {
-			fix := ""
-			if near := report.Nearest(n.Value, known); near != "" {
-				fix = "did you mean " + near + "?"
-			}
+		if !slices.Contains(known, n.Value) {
 			p.Add(ruleProfile, report.Warning, n, path, "no known board has a profile "+n.Value, fix)
 		}
 		return true
 	}
 	if canonical, ok := CanonicalProfile(n.Value); ok {
-		p.Add(ruleProfile, report.Failed, n, path, "mig-devices wants the driver's spelling of the profile", "write "+strconv.Quote(canonical))
-		return false
+		fix = "write " + strconv.Quote(canonical)
 	}
-	fix := "write it as <compute>g.<memory>gb, for example 1g.10gb"
-	if near := report.Nearest(n.Value, Profiles()); near != "" {
-		fix = "write " + near
-	}
-	p.Add(ruleProfile, report.Failed, n, path, fmt.Sprintf("%q is not a GPU instance profile", n.Value), fix)
+	p.Add(ruleProfile, report.Failed, n, path, fmt.Sprintf("%q is not how the driver spells a GPU instance profile", n.Value), cmp.Or(fix, "write it as <compute>g.<memory>gb, for example 1g.10gb"))
 	return false
 }
 
@@ -326,33 +286,20 @@ func (e Entry) candidates() []Board {
 	})
 }
 
-// fit reports an entry that a board it names cannot hold, or that no board can.
+// fit reports an entry that a board of its filter cannot hold, or without a filter no board can.
 func (p *parser) fit(n *yaml.Node, path string, e Entry) {
-	known := Profiles()
-	for name := range e.Devices {
-		if !slices.Contains(known, name) {
-			return
-		}
-	}
 	boards := e.candidates()
-	if len(boards) == 0 {
-		if len(e.DeviceFilter) == 0 {
-			p.Add(ruleFit, report.Failed, n, path, fmt.Sprintf("no one board has all of %s, so no GPU can be partitioned like this", e.Devices), "split the entry by device-filter")
-		}
-		return
-	}
 	var refusals []*Refusal
-	var names []string
 	for _, b := range boards {
-		if !fits(b, e.Devices) {
-			refusals, names = append(refusals, refuse(b, e.Devices)), append(names, b.Name)
+		if _, refusal := Fit(b, e.Devices); refusal != nil {
+			refusals = append(refusals, refusal)
 		}
 	}
+	filtered := len(e.DeviceFilter) > 0
 	switch {
-	case len(refusals) == 0:
-	case len(e.DeviceFilter) == 0 && len(refusals) < len(boards):
-		p.Add(ruleFit, report.Note, n, path, fmt.Sprintf("fits on some boards, but not on %s: %s", strings.Join(names, ", "), refusals[0].Reason), "")
-	default:
+	case len(boards) == 0 && !filtered:
+		p.Add(ruleFit, report.Failed, n, path, fmt.Sprintf("no one board has all of %s, so no GPU can be partitioned like this", e.Devices), "split the entry by device-filter")
+	case len(refusals) > 0 && (filtered || len(refusals) == len(boards)):
 		fix := ""
 		if near := refusals[0].NearestNames(); len(near) > 0 {
 			fix = "nearest that fit: " + strings.Join(near, " | ")
@@ -364,24 +311,17 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 // coverage reports a config that leaves GPUs of a node out: mig-parted then never reports success,
 // because it compares what matched with all GPUs.
 func (p *parser) coverage(key *yaml.Node, path string, n Named) {
-	if len(n.Entries) == 0 {
-		return
-	}
-	var named []int
+	named := map[int]bool{}
 	for _, e := range n.Entries {
-		if e.All {
-			return
+		for _, i := range e.Indices {
+			named[i] = true
 		}
-		named = append(named, e.Indices...)
 	}
-	slices.Sort(named)
-	named = slices.Compact(named)
-	for i, index := range named {
-		if i < index {
+	for i := range len(named) {
+		if all := slices.ContainsFunc(n.Entries, func(e Entry) bool { return e.All }); !all && !named[i] {
 			p.Add(ruleCoverage, report.Warning, key, path, fmt.Sprintf("the config says nothing about GPU %d; the change is never judged complete until every GPU of the node is covered", i),
 				"add an entry for the others, for example devices: [0] with mig-enabled: false")
 			return
 		}
 	}
-	p.Add(ruleCoverage, report.Note, key, path, fmt.Sprintf("the config covers GPUs 0 to %d; on a node with more GPUs the change is never judged complete", len(named)-1), "")
 }

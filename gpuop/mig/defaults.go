@@ -3,6 +3,7 @@ package mig
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
@@ -16,28 +17,25 @@ var ErrUnknownConfig = errors.New("unknown MIG config")
 // name means different things on different boards (all-1g.10gb is seven on A100-80GB, four on
 // A100-40GB). Since v26.3 the operator generates these from the node's own hardware.
 func Default(b Board, config string) (Entry, error) {
-	e := Entry{All: true, Enabled: true, Devices: Request{}}
-	switch config {
-	case "all-disabled":
-		e.Enabled = false
-		return e, nil
-	case "all-enabled":
-		return e, nil
-	case "all-balanced":
-		return Entry{All: true, Enabled: true, Devices: balanced(b)}, nil
-	}
+	e := Entry{All: true, Enabled: config != "all-disabled", Devices: Request{}}
 	names := []string{"all-disabled", "all-enabled", "all-balanced"}
 	for _, p := range b.Profiles {
+		names = append(names, ConfigName(p.Name))
 		if ConfigName(p.Name) == config {
 			e.Devices[p.Name] = p.Max
-			return e, nil
 		}
-		names = append(names, ConfigName(p.Name))
 	}
+	if config == "all-balanced" {
+		e.Devices = balanced(b)
+	}
+	if slices.Contains(names, config) {
+		return e, nil
+	}
+	hint := "it has " + strings.Join(names, ", ")
 	if near := report.Nearest(config, names); near != "" {
-		return Entry{}, fmt.Errorf("%w %q for %s: did you mean %s?", ErrUnknownConfig, config, b.Name, near)
+		hint = "did you mean " + near + "?"
 	}
-	return Entry{}, fmt.Errorf("%w %q for %s: it has %s", ErrUnknownConfig, config, b.Name, strings.Join(names, ", "))
+	return Entry{}, fmt.Errorf("%w %q for %s: %s", ErrUnknownConfig, config, b.Name, hint)
 }
 
 // balanced is two of the smallest slice and one of each standard size between it and the largest

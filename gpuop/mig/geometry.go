@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -39,12 +38,8 @@ func (p Profile) Standard() bool {
 	return !p.Synonym && !strings.ContainsAny(p.Name, "+-") && (p.Compute > 1 || p.Memory == 1)
 }
 
-// exclusive reports whether the instance claims the board's one set of extra media engines, of
-// which there is a single one (JPEG and optical flow), so that one instance at most can have them.
-func (p Profile) exclusive() bool {
-	_, attribute, ok := strings.Cut(p.Name, "+")
-	return ok && (attribute == "me" || attribute == "me.all")
-}
+// exclusive reports whether the instance claims the board's one set of extra media engines (JPEG and optical flow).
+func (p Profile) exclusive() bool { return strings.Contains(p.Name, "+me") }
 
 // Board is one GPU model with respect to MIG: all boards of a row share one geometry.
 type Board struct {
@@ -75,12 +70,19 @@ type Board struct {
 
 // Profile returns the board's profile of that name.
 func (b Board) Profile(name string) (Profile, bool) {
-	for _, p := range b.Profiles {
-		if p.Name == name {
-			return p, true
-		}
+	i := slices.Index(b.names(), name)
+	if i < 0 {
+		return Profile{}, false
 	}
-	return Profile{}, false
+	return b.Profiles[i], true
+}
+
+func (b Board) names() []string {
+	names := make([]string, len(b.Profiles))
+	for i, p := range b.Profiles {
+		names[i] = p.Name
+	}
+	return names
 }
 
 //go:embed boards.yaml
@@ -115,9 +117,8 @@ func normal(s string) string {
 var ErrUnknownGPU = errors.New("unknown GPU")
 
 // FindBoard finds the row for what a user knows a GPU with MIG by: the row's name, an everyday name
-// ("A100-40GB"), a PCI id in any usual spelling ("0x20B010DE", "20b0", "10de:20b0"), or the value
-// of the nvidia.com/gpu.product label, with or without the suffixes that MIG and sharing add to it.
-// The error wraps ErrUnknownGPU and names the spellings that were probably meant.
+// ("A100-40GB"), or the value of the nvidia.com/gpu.product label, with or without the suffixes that MIG and sharing add
+// to it. The error wraps ErrUnknownGPU and names the spellings that were probably meant.
 func FindBoard(word string) (Board, error) {
 	b, err := find(word)
 	if err == nil && len(b.Profiles) == 0 {
@@ -146,24 +147,22 @@ func find(word string) (Board, error) {
 			return Board{}, fmt.Errorf("%w %q: %s, and its MIG profiles are not known here (%s)", ErrUnknownGPU, word, u.Differs, u.Source)
 		}
 	}
-	id, isID := pciID(word)
 	var best Board
 	length := 0 // of the longest product name that n begins with
 	var names, begun []string
 	for _, b := range table().Boards {
-		all := append([]string{b.Name}, b.Aliases...)
-		if isID && slices.Contains(b.PCIIDs, id) || slices.ContainsFunc(all, func(name string) bool { return normal(name) == n }) {
+		all := append(slices.Clone(b.Aliases), b.Name)
+		if slices.ContainsFunc(all, func(name string) bool { return normal(name) == n }) {
 			return b, nil
 		}
 		for _, p := range b.Products {
-			rest, ok := strings.CutPrefix(n, p)
-			if ok && (rest == "" || rest[0] == '-') && len(p) > length {
+			if strings.HasPrefix(n+"-", p+"-") && len(p) > length {
 				best, length = b, len(p)
 			}
 		}
-		names = append(names, all...)
-		if short := all[min(1, len(all)-1)]; n != "" && strings.HasPrefix(normal(short), n) {
-			begun = append(begun, short)
+		names = append(names, all[0])
+		if n != "" && strings.HasPrefix(normal(all[0]), n) {
+			begun = append(begun, all[0])
 		}
 	}
 	near := report.Nearest(word, names)
@@ -175,23 +174,5 @@ func find(word string) (Board, error) {
 	case near != "":
 		return Board{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknownGPU, word, near)
 	}
-	return Board{}, fmt.Errorf("%w %q: want a name such as T4, L40S or A100-80GB, a PCI id, or the nvidia.com/gpu.product label", ErrUnknownGPU, word)
-}
-
-// pciID reads a PCI device id of NVIDIA's and returns it as mig-parted's device-filter spells it.
-func pciID(word string) (string, bool) {
-	w := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(word)), "0X")
-	if rest, ok := strings.CutPrefix(w, "10DE:"); ok {
-		w = rest + "10DE"
-	}
-	if len(w) == 4 {
-		w += "10DE"
-	}
-	if len(w) != 8 || !strings.HasSuffix(w, "10DE") {
-		return "", false
-	}
-	if _, err := strconv.ParseUint(w, 16, 32); err != nil {
-		return "", false
-	}
-	return "0x" + w, true
+	return Board{}, fmt.Errorf("%w %q: want a name such as T4, L40S or A100-80GB, or the nvidia.com/gpu.product label", ErrUnknownGPU, word)
 }

@@ -91,45 +91,47 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 	p := predictor{
 		Prediction: Prediction{Labels: map[string]string{}, Resources: map[string]int{}},
 		sharing:    replication,
+		kinds:      Request{},
+	}
+	capable := false
+	for _, g := range gpus {
+		capable = capable || g.Board != nil
+		if !g.Enabled {
+			p.disabled++
+			continue
+		}
+		if p.enabled++; p.enabled == 1 {
+			p.first = g
+		}
+		n := 0
+		for name, count := range g.Instances {
+			p.kinds[name] += count
+			n += count
+		}
+		if n == 0 {
+			p.empty++
+		}
 	}
 	p.wholeGPUs(gpus)
 	if strategy != StrategyNone {
 		p.Labels["nvidia.com/mig.strategy"] = strategy
 	}
-	var enabled, disabled, empty int
-	kinds, capable := map[string]int{}, false
-	for _, g := range gpus {
-		capable = capable || g.Board != nil
-		if !g.Enabled {
-			disabled++
-			continue
-		}
-		enabled++
-		n := 0
-		for name, count := range g.Instances {
-			kinds[name] += count
-			n += count
-		}
-		if n == 0 {
-			empty++
-		}
-	}
 	p.Labels["nvidia.com/mig.capable"] = strconv.FormatBool(capable)
-	p.Labels["nvidia.com/mps.capable"] = strconv.FormatBool(replication.Strategy == "mps" && enabled == 0)
+	p.Labels["nvidia.com/mps.capable"] = strconv.FormatBool(replication.Strategy == "mps" && p.enabled == 0)
 	switch {
-	case strategy == StrategyNone || enabled == 0:
+	case strategy == StrategyNone || p.enabled == 0:
 		p.advertise(WholeGPU, len(gpus))
-		if enabled > 0 {
+		if p.enabled > 0 {
 			p.add(ruleHidden, report.Warning, "mig.strategy",
-				fmt.Sprintf("%d GPUs are in MIG mode, and the strategy none hands them out whole: a pod sees the parent GPU, and CUDA at most one of its MIG devices", enabled),
+				fmt.Sprintf("%d GPUs are in MIG mode, and the strategy none hands them out whole: a pod sees the parent GPU, and CUDA at most one of its MIG devices", p.enabled),
 				"use the strategy single or mixed, or disable MIG", sourcePlugin)
 		}
 	case strategy == StrategySingle:
-		p.single(gpus, kinds, disabled, empty)
+		p.single()
 	default:
-		p.mixed(gpus, kinds, disabled, empty)
+		p.mixed()
 	}
-	if replication.Strategy == "mps" && enabled > 0 {
+	if replication.Strategy == "mps" && p.enabled > 0 {
 		p.add(ruleMPS, report.Failed, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels go stale", "use time-slicing on MIG devices, or disable MIG", sourceLabel)
 	}
 	return p.Prediction
@@ -138,6 +140,11 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 type predictor struct {
 	Prediction
 	sharing Replication
+	// kinds counts the MIG devices, the numbers the GPUs in MIG mode, not in it, and in it without an instance.
+	kinds                    Request
+	enabled, disabled, empty int
+	// first is the first GPU in MIG mode.
+	first GPU
 }
 
 func (p *predictor) add(rule report.ID, s report.State, subject, reason, fix, source string) {
@@ -147,33 +154,30 @@ func (p *predictor) add(rule report.ID, s report.State, subject, reason, fix, so
 // wholeGPUs are the nvidia.com/gpu.* labels. They describe one product only; a GPU outside MIG mode
 // wins over one in MIG mode, whose replicas are 0.
 func (p *predictor) wholeGPUs(gpus []GPU) {
+	described := p.first
 	counts := map[string]int{}
 	for _, g := range gpus {
 		counts[g.Product]++
+		if !g.Enabled {
+			described = g
+		}
 	}
 	if len(counts) > 1 {
 		p.add(ruleKinds, report.Warning, WholeGPU+".product",
 			fmt.Sprintf("the node has %d GPU models (%s), and the labels can describe only one of them, which may change between runs", len(counts), strings.Join(slices.Sorted(maps.Keys(counts)), ", ")),
 			"select such a node by its name or a label of your own", sourceLabel)
 	}
-	for _, mode := range []bool{true, false} {
-		for _, g := range gpus {
-			if g.Enabled != mode {
-				continue
-			}
-			p.base(WholeGPU, g.Product, counts[g.Product])
-			if mode {
-				p.Labels[WholeGPU+".product"], p.Labels[WholeGPU+".replicas"], p.Labels[WholeGPU+".sharing-strategy"] = g.Product, "0", "none"
-			}
-			if g.MemoryMiB > 0 {
-				p.Labels[WholeGPU+".memory"] = strconv.Itoa(g.MemoryMiB)
-			}
-			if major, minor, ok := strings.Cut(g.ComputeCapability, "."); ok {
-				p.Labels[WholeGPU+".compute.major"] = major
-				p.Labels[WholeGPU+".compute.minor"] = minor
-				p.Labels[WholeGPU+".family"] = g.Family
-			}
-		}
+	p.base(WholeGPU, described.Product, counts[described.Product])
+	if described.Enabled {
+		p.Labels[WholeGPU+".product"], p.Labels[WholeGPU+".replicas"], p.Labels[WholeGPU+".sharing-strategy"] = described.Product, "0", "none"
+	}
+	if described.MemoryMiB > 0 {
+		p.Labels[WholeGPU+".memory"] = strconv.Itoa(described.MemoryMiB)
+	}
+	if major, minor, ok := strings.Cut(described.ComputeCapability, "."); ok {
+		p.Labels[WholeGPU+".compute.major"] = major
+		p.Labels[WholeGPU+".compute.minor"] = minor
+		p.Labels[WholeGPU+".family"] = described.Family
 	}
 }
 
@@ -209,18 +213,18 @@ func (p *predictor) advertise(resource string, n int) {
 	p.Resources[resource] += n * r.Factor
 }
 
-func (p *predictor) single(gpus []GPU, kinds map[string]int, disabled, empty int) {
-	reason, fix := "", ""
+func (p *predictor) single() {
+	reason, fix := "", "use mixed"
 	switch {
-	case empty > 0:
-		reason, fix = fmt.Sprintf("%d GPUs are in MIG mode without an instance", empty), "partition every GPU, or use mixed"
-	case disabled > 0:
-		reason, fix = fmt.Sprintf("%d GPUs are in MIG mode and %d are not", len(gpus)-disabled, disabled), "partition every GPU alike, or use mixed"
-	case len(kinds) > 1:
-		reason, fix = fmt.Sprintf("the node has %d kinds of MIG device (%s)", len(kinds), Request(kinds)), "use mixed"
+	case p.empty > 0:
+		reason, fix = fmt.Sprintf("%d GPUs are in MIG mode without an instance", p.empty), "partition every GPU, or use mixed"
+	case p.disabled > 0:
+		reason, fix = fmt.Sprintf("%d GPUs are in MIG mode and %d are not", p.enabled, p.disabled), "partition every GPU alike, or use mixed"
+	case len(p.kinds) > 1:
+		reason = fmt.Sprintf("the node has %d kinds of MIG device (%s)", len(p.kinds), p.kinds)
 	}
 	if reason != "" {
-		p.Labels[WholeGPU+".product"] = first(gpus).Product + "-MIG-INVALID"
+		p.Labels[WholeGPU+".product"] = p.first.Product + "-MIG-INVALID"
 		for _, l := range []string{"count", "replicas", "memory"} {
 			p.Labels[WholeGPU+"."+l] = "0"
 		}
@@ -228,23 +232,21 @@ func (p *predictor) single(gpus []GPU, kinds map[string]int, disabled, empty int
 		p.add(ruleInvalid, report.Failed, "mig.strategy=single", reason+": the device plugin refuses to serve the node, and no GPU is allocatable", fix, sourcePlugin)
 		return
 	}
-	for name, n := range kinds {
-		delete(p.Labels, WholeGPU+".memory")
-		p.device(WholeGPU, first(gpus), name, n)
-		p.advertise(WholeGPU, n)
+	delete(p.Labels, WholeGPU+".memory")
+	for name := range p.kinds {
+		p.device(WholeGPU, name)
 	}
 }
 
-func (p *predictor) mixed(gpus []GPU, kinds map[string]int, disabled, empty int) {
-	p.advertise(WholeGPU, disabled)
-	if disabled > 0 {
+func (p *predictor) mixed() {
+	p.advertise(WholeGPU, p.disabled)
+	if p.disabled > 0 {
 		p.add(ruleBeside, report.Note, "mig.strategy=mixed", "whole GPUs beside MIG devices: with drivers 570.124.06 to 570.158.01 GPU pods stay Pending on such a node",
 			"use another driver version, or partition every GPU", "GPU Operator release notes, known issues")
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(kinds), bySize) {
+	for _, name := range slices.SortedFunc(maps.Keys(p.kinds), bySize) {
 		resource := ResourceName(name)
-		p.device(resource, first(gpus), name, kinds[name])
-		p.advertise(resource, kinds[name])
+		p.device(resource, name)
 		if n, _ := parseName(name); n.attribute != "" {
 			plain := ResourceName(strings.TrimSuffix(name, n.attribute))
 			p.add(ruleSuffix, report.Warning, resource,
@@ -252,28 +254,24 @@ func (p *predictor) mixed(gpus []GPU, kinds map[string]int, disabled, empty int)
 				"use device plugin v0.20.0 or later where the difference matters", "k8s-device-plugin v0.20.0 release; internal/rm/rm.go")
 		}
 	}
-	if empty > 0 {
-		p.add(ruleIdle, report.Warning, "mig.strategy=mixed", fmt.Sprintf("%d GPUs are in MIG mode without an instance and are not allocatable at all", empty), "partition them, or disable MIG on them", sourcePlugin)
+	if p.empty > 0 {
+		p.add(ruleIdle, report.Warning, "mig.strategy=mixed", fmt.Sprintf("%d GPUs are in MIG mode without an instance and are not allocatable at all", p.empty), "partition them, or disable MIG on them", sourcePlugin)
 	}
 }
 
-// device are the labels of one kind of MIG device.
-func (p *predictor) device(resource string, g GPU, profile string, count int) {
-	p.base(resource, g.Product+"-MIG-"+strings.ReplaceAll(profile, "+", "."), count)
+// device advertises and labels the MIG devices of one kind.
+func (p *predictor) device(resource, profile string) {
+	p.advertise(resource, p.kinds[profile])
+	p.base(resource, p.first.Product+"-MIG-"+strings.ReplaceAll(profile, "+", "."), p.kinds[profile])
 	if n, ok := parseName(profile); ok {
 		p.Labels[resource+".slices.gi"] = strconv.Itoa(n.compute)
 		p.Labels[resource+".slices.ci"] = strconv.Itoa(n.compute)
 	}
-	if g.Board != nil {
-		if row, ok := g.Board.Profile(profile); ok && row.SMs > 0 {
+	if p.first.Board != nil {
+		if row, ok := p.first.Board.Profile(profile); ok && row.SMs > 0 {
 			p.Labels[resource+".multiprocessors"] = strconv.Itoa(row.SMs)
 		}
 	}
-}
-
-// first is the first GPU in MIG mode.
-func first(gpus []GPU) GPU {
-	return gpus[max(0, slices.IndexFunc(gpus, func(g GPU) bool { return g.Enabled }))]
 }
 
 // Apply returns the GPUs as they are after the MIG manager has applied the config, in node order,
@@ -281,32 +279,32 @@ func first(gpus []GPU) GPU {
 func (n Named) Apply(gpus []GPU) ([]GPU, []report.Row) {
 	after := slices.Clone(gpus)
 	var findings []report.Row
-	add := func(rule report.ID, s report.State, line int, reason, fix, source string) {
-		findings = append(findings, report.Row{ID: rule, State: s, Line: line, Subject: n.Name, Reason: reason, Fix: fix, Source: source})
+	add := func(rule report.ID, line int, reason, fix string) {
+		findings = append(findings, report.Row{ID: rule, State: report.Failed, Line: line, Subject: n.Name, Reason: reason, Fix: fix, Source: sources[rule]})
 	}
 	covered := make([]bool, len(gpus))
 	for _, e := range n.Entries {
-		refused := map[string]bool{}
+		refused := false // GPUs of a node are alike: one row is enough
 		for i := range after {
 			if !e.All && !slices.Contains(e.Indices, i) || !e.matches(after[i].Board) {
 				continue
 			}
 			covered[i] = true
-			if err := e.apply(&after[i]); err != nil && !refused[after[i].Product] {
-				refused[after[i].Product] = after[i].Enabled
-				add(ruleFit, report.Failed, e.Line, fmt.Sprintf("GPU %d%v", i, err), "", sourceGeometry)
+			if err := e.apply(&after[i]); err != nil && !refused {
+				refused = true
+				add(ruleFit, e.Line, fmt.Sprintf("GPU %d%v", i, err), "")
 			}
 		}
 		for _, i := range e.Indices {
 			if i >= len(gpus) {
-				add(ruleCoverage, report.Failed, e.Line, fmt.Sprintf("the entry names GPU %d, the node has %d GPUs", i, len(gpus)), "", sourceSpec)
+				add(ruleCoverage, e.Line, fmt.Sprintf("the entry names GPU %d, the node has %d GPUs", i, len(gpus)), "")
 			}
 		}
 	}
 	for i, ok := range covered {
 		if !ok {
-			add(ruleCoverage, report.Failed, n.Line, fmt.Sprintf("no entry covers GPU %d (%s), so the change is never judged complete", i, gpus[i].Product),
-				"add an entry for it, or widen the device-filter", sourceUncovered)
+			add(ruleCoverage, n.Line, fmt.Sprintf("no entry covers GPU %d (%s), so the change is never judged complete", i, gpus[i].Product),
+				"add an entry for it, or widen the device-filter")
 		}
 	}
 	return after, findings
@@ -314,12 +312,11 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []report.Row) {
 
 // apply divides one GPU as the entry says; the error goes on after the GPU's number.
 func (e Entry) apply(g *GPU) error {
-	g.Enabled, g.Instances = e.Enabled, nil
+	g.Enabled, g.Instances = e.Enabled && g.Board != nil, nil
 	if !e.Enabled {
 		return nil
 	}
 	if g.Board == nil {
-		g.Enabled = false
 		return fmt.Errorf(" (%s) has no MIG", g.Product)
 	}
 	if _, refusal := Fit(*g.Board, e.Devices); refusal != nil {
@@ -332,6 +329,10 @@ func (e Entry) apply(g *GPU) error {
 
 // matches reports whether the entry's filter lets a GPU of the board pass; a nil board is a GPU without MIG.
 func (e Entry) matches(b *Board) bool {
-	named := func(id string) bool { return b != nil && slices.Contains(b.PCIIDs, id) }
-	return len(e.DeviceFilter) == 0 || slices.ContainsFunc(e.DeviceFilter, named)
+	if len(e.DeviceFilter) == 0 || b == nil {
+		return len(e.DeviceFilter) == 0
+	}
+	return slices.ContainsFunc(e.DeviceFilter, func(id string) bool {
+		return slices.ContainsFunc(b.PCIIDs, func(own string) bool { return strings.EqualFold(own, id) })
+	})
 }

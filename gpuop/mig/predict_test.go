@@ -227,28 +227,25 @@ mig-configs:
 }
 
 func TestDrawing(t *testing.T) {
-	for _, tc := range []struct {
-		board, request, drawing, usage string
-	}{
+	for _, tc := range []struct{ board, request, drawing string }{
 		{"H100-80GB", "3g.40gb 2g.20gb 1g.10gb=2", `slice      0       1       2       3       4       5       6       7
-        ┌───────────────┬───────┬───────┬───────────────────────────────┐
-        │    2g.20gb    │1g.10gb│1g.10gb│            3g.40gb            │
-        └───────────────┴───────┴───────┴───────────────────────────────┘
-compute         2           1       1                   3
-`, "compute 7 of 7 slices, memory 8 of 8 slices; nothing more fits"},
-		{"A100-40GB", "1g.5gb+me", `slice      0       1       2       3       4       5       6       7
-        ┌───────────────────────────────────────────────┬───────┬───────┐
-        │                     free                      │1g.5gb │ free  │
-        │                                               │  +me  │       │
-        └───────────────────────────────────────────────┴───────┴───────┘
-compute                                                     1
-`, "compute 1 of 7 slices, memory 1 of 8 slices; room for 1g.5gb=6, or 2g.10gb=3, or 3g.20gb, or 4g.20gb"},
+        ┌───────┬───────┬───────────────┬───────────────────────────────┐
+        │1g.10gb│1g.10gb│    2g.20gb    │            3g.40gb            │
+        └───────┴───────┴───────────────┴───────────────────────────────┘
+compute     1       1           2                       3
+`},
+		{"A100-40GB", "1g.5gb+me", `slice       0         1         2         3         4         5         6         7
+        ┌───────────────────────────────────────────────────────────┬─────────┬─────────┐
+        │                           free                            │1g.5gb+me│  free   │
+        └───────────────────────────────────────────────────────────┴─────────┴─────────┘
+compute                                                                  1
+`},
 		{"A30", "2g.12gb", `slice          0               1               2               3
         ┌───────────────────────────────┬───────────────────────────────┐
-        │            2g.12gb            │             free              │
+        │             free              │            2g.12gb            │
         └───────────────────────────────┴───────────────────────────────┘
-compute                 2
-`, "compute 2 of 4 slices, memory 2 of 4 slices; room for 1g.6gb=2, or 2g.12gb"},
+compute                                                 2
+`},
 	} {
 		b := board(t, tc.board)
 		l, refusal := Fit(b, request(t, tc.request))
@@ -256,9 +253,6 @@ compute                 2
 			t.Fatal(refusal)
 		}
 		if diff := cmp.Diff(tc.drawing, Drawing(b, l)); diff != "" {
-			t.Errorf("%s: (-want +got):\n%s", tc.request, diff)
-		}
-		if diff := cmp.Diff(tc.usage, Usage(b, l)); diff != "" {
 			t.Errorf("%s: (-want +got):\n%s", tc.request, diff)
 		}
 	}

@@ -1,9 +1,11 @@
 package mig
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // name is a profile name taken apart: 1g.10gb+me is compute 1, gigabytes 10, attribute "+me".
@@ -12,32 +14,19 @@ type name struct {
 	attribute          string
 }
 
-// attributes are the endings that drivers put behind a profile: the driver's own spelling. "+me"
-// adds the extra media engines, "+me.all" all of them, "-me" leaves media engines out, "+gfx" adds
-// graphics.
-var attributes = [...]string{"+me.all", "+me", "-me", "+gfx"}
+// driverName is the driver's own spelling. "+me" adds the extra media engines, "+me.all" all of them, "-me" leaves media
+// engines out, "+gfx" adds graphics.
+var driverName = regexp.MustCompile(`^([1-9]\d{0,3})g\.([1-9]\d{0,3})gb(\+me\.all|\+me|-me|\+gfx)?$`)
 
 // parseName takes the driver's spelling of a GPU instance profile apart.
 func parseName(s string) (name, bool) {
-	var n name
-	for _, a := range attributes {
-		if rest, ok := strings.CutSuffix(s, a); ok {
-			s, n.attribute = rest, a
-			break
-		}
-	}
-	g, gb, ok := strings.Cut(s, "g.")
-	gb, unit := strings.CutSuffix(gb, "gb")
-	if !ok || !unit || !digits(g) || !digits(gb) {
+	m := driverName.FindStringSubmatch(s)
+	if m == nil {
 		return name{}, false
 	}
-	n.compute, _ = strconv.Atoi(g)
-	n.gigabytes, _ = strconv.Atoi(gb)
-	return n, n.compute > 0 && n.gigabytes > 0
-}
-
-func digits(s string) bool {
-	return s != "" && len(s) <= 4 && strings.Trim(s, "0123456789") == ""
+	compute, _ := strconv.Atoi(m[1])
+	gigabytes, _ := strconv.Atoi(m[2])
+	return name{compute, gigabytes, m[3]}, true
 }
 
 // CanonicalProfile brings the spellings of one profile to the driver's, which the mig-devices field
@@ -48,17 +37,15 @@ func digits(s string) bool {
 func CanonicalProfile(s string) (string, bool) {
 	s = strings.ToLower(strings.TrimSpace(s))
 	s = strings.TrimPrefix(strings.TrimPrefix(s, "nvidia.com/"), "mig-")
-	if _, ok := parseName(s); ok {
-		return s, true
-	}
-	for _, a := range attributes {
-		if rest, ok := strings.CutSuffix(s, "."+a[1:]); ok && a[0] == '+' {
-			if _, plain := parseName(rest); plain {
-				return rest + a, true
-			}
+	for _, attribute := range []string{"me.all", "me", "gfx"} {
+		if plain, ok := strings.CutSuffix(s, "gb."+attribute); ok {
+			s = plain + "gb+" + attribute
 		}
 	}
-	return "", false
+	if _, ok := parseName(s); !ok {
+		return "", false
+	}
+	return s, true
 }
 
 // ResourceName is the extended resource that the device plugin advertises for a profile under the
@@ -74,12 +61,13 @@ func ConfigName(profile string) string {
 	return "all-" + strings.ReplaceAll(profile, "+", ".")
 }
 
-// Profiles lists every profile name in the table, large to small, each once.
-func Profiles() []string {
+// Profiles lists every profile name in the table, large to small, each once. The result is shared: callers must not
+// change it.
+var Profiles = sync.OnceValue(func() []string {
 	var names []string
 	for _, b := range Boards() {
 		names = append(names, b.names()...)
 	}
 	slices.SortFunc(names, bySize)
 	return slices.Compact(names)
-}
+})

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Request is a wanted set of instances on one GPU: profile name to count.
@@ -17,9 +15,8 @@ type Request map[string]int
 
 // String writes the request as ParseRequest reads it, large instances first.
 func (r Request) String() string {
-	names := slices.SortedFunc(maps.Keys(r), bySize)
 	var parts []string
-	for _, name := range names {
+	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
 		switch n := r[name]; {
 		case n == 1:
 			parts = append(parts, name)
@@ -32,9 +29,12 @@ func (r Request) String() string {
 
 // bySize orders profile names large to small: by compute slices, then memory, then spelling.
 func bySize(a, b string) int {
-	size := func(name string) (g, gb int) {
-		p, _ := parseName(name)
-		return p.compute, p.gigabytes
+	size := func(name string) (compute, gigabytes int) {
+		g, rest, _ := strings.Cut(name, "g.")
+		gb, _, _ := strings.Cut(rest, "gb")
+		compute, _ = strconv.Atoi(g)
+		gigabytes, _ = strconv.Atoi(gb)
+		return compute, gigabytes
 	}
 	ag, agb := size(a)
 	bg, bgb := size(b)
@@ -48,19 +48,17 @@ var ErrRequest = errors.New("unreadable request")
 // spelling in config and resource names (1g.10gb.me, mig-1g.10gb.me) are understood. The error wraps ErrRequest.
 func ParseRequest(words []string) (Request, error) {
 	r := Request{}
-	for _, word := range words {
-		for part := range strings.FieldsSeq(word) {
-			name, count, counted := strings.Cut(part, "=")
-			canonical, ok := CanonicalProfile(name)
-			if !ok {
-				return nil, fmt.Errorf("%w %q: want a MIG profile such as 3g.40gb or 1g.10gb+me, with =count for several", ErrRequest, part)
-			}
-			n, err := strconv.Atoi(count)
-			if counted && (err != nil || n < 1) {
-				return nil, fmt.Errorf("%w %q: want profile=count with a count of at least 1", ErrRequest, part)
-			}
-			r[canonical] += max(1, n)
+	for _, word := range strings.Fields(strings.Join(words, " ")) {
+		name, count, counted := strings.Cut(word, "=")
+		canonical, ok := CanonicalProfile(name)
+		if !ok {
+			return nil, fmt.Errorf("%w %q: want a MIG profile such as 3g.40gb or 1g.10gb+me, with =count for several", ErrRequest, word)
 		}
+		n, err := strconv.Atoi(count)
+		if counted && (err != nil || n < 1) {
+			return nil, fmt.Errorf("%w %q: want profile=count with a count of at least 1", ErrRequest, word)
+		}
+		r[canonical] += max(1, n)
 	}
 	if len(r) == 0 {
 		return nil, fmt.Errorf("%w: no profile given, want for example 3g.40gb=2", ErrRequest)
@@ -75,20 +73,8 @@ type Instance struct {
 	Start int
 }
 
-// End is the memory slice after the last one that the instance takes.
-func (i Instance) End() int { return i.Start + i.Profile.Memory }
-
 // Layout is a set of instances that one GPU can hold at the same time, by ascending start.
 type Layout []Instance
-
-// Request is the layout without its placements.
-func (l Layout) Request() Request {
-	r := Request{}
-	for _, i := range l {
-		r[i.Profile.Name]++
-	}
-	return r
-}
 
 // Refusal says why a request cannot be placed and what comes closest. It is an error.
 type Refusal struct {
@@ -115,102 +101,77 @@ func (r *Refusal) NearestNames() []string {
 	return names
 }
 
-// Fit places the request on one GPU of the board, by search over every permitted start, and returns
-// the layout that leaves most room for further instances. Where there is none it says why.
+// Fit places the request on one GPU of the board, by search over every permitted start. Where there is no arrangement it
+// says why.
 func Fit(b Board, r Request) (Layout, *Refusal) {
-	var best Layout
-	most := -1
-	arrange(b, r, func(l Layout, taken uint64) bool {
-		room := 0 // where further standard instances could still start, by their compute slices
-		for _, p := range b.Profiles {
-			for _, start := range p.Starts {
-				if p.Standard() && taken&span(start, p.Memory) == 0 {
-					room += p.Compute
-				}
-			}
-		}
-		if room > most {
-			best, most = slices.Clone(l), room
-		}
-		return false
-	})
-	if most < 0 {
-		return nil, refuse(b, r)
+	if l, ok := place(b, r); ok {
+		return l, nil
 	}
-	slices.SortFunc(best, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
-	return best, nil
+	// profiles that the board does not have count as those of their size
+	known := Request{}
+	for name, n := range r {
+		if p, ok := b.counterpart(name); ok {
+			known[p.Name] += n
+		}
+	}
+	return nil, &Refusal{b, r, cmp.Or(obstacle(b, r), "no arrangement respects where instances may start"), nearest(b, known)}
 }
 
-// fits reports whether the board can hold the request.
-func fits(b Board, r Request) (found bool) {
-	arrange(b, r, func(Layout, uint64) bool {
-		found = true
-		return true
-	})
-	return found
-}
-
-// arrange is the search: it visits the arrangements of the request, with the bit set of their memory slices, until visit
-// returns true, large instances first, low slices first. Instances of one profile are placed in ascending order, so that
-// no arrangement is visited twice. The layout is only lent to visit.
-func arrange(b Board, r Request, visit func(l Layout, taken uint64) (stop bool)) {
+// place is the search: large instances first, at high slices first, as the driver places them. Instances of one profile
+// stand in one order, so that no arrangement is tried twice.
+func place(b Board, r Request) (Layout, bool) {
 	if obstacle(b, r) != "" {
-		return
+		return nil, false
 	}
 	var wanted []Profile
 	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
 		p, _ := b.Profile(name)
 		wanted = append(wanted, slices.Repeat([]Profile{p}, max(0, r[name]))...)
 	}
-	var search func(layout Layout, taken uint64) bool
-	search = func(layout Layout, taken uint64) bool {
-		i := len(layout)
+	var search func(l Layout, taken uint64) Layout
+	search = func(l Layout, taken uint64) Layout {
+		i := len(l)
 		if i == len(wanted) {
-			return visit(layout, taken)
+			return l
 		}
 		p := wanted[i]
-		for _, start := range p.Starts {
-			again := i > 0 && wanted[i-1].Name == p.Name && start <= layout[i-1].Start
-			mask := span(start, p.Memory)
-			if !again && taken&mask == 0 && search(append(layout, Instance{p, start}), taken|mask) {
-				return true
+		for _, start := range slices.Backward(p.Starts) {
+			again := i > 0 && wanted[i-1].Name == p.Name && start >= l[i-1].Start
+			mask := uint64(1<<p.Memory-1) << start
+			if again || taken&mask != 0 {
+				continue
+			}
+			if found := search(append(l, Instance{p, start}), taken|mask); found != nil {
+				return found
 			}
 		}
-		return false
+		return nil
 	}
-	search(make(Layout, 0, len(wanted)), 0)
+	l := search(Layout{}, 0)
+	slices.SortFunc(l, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
+	return l, l != nil
 }
 
-// span is the bit set of size slices from start.
-func span(start, size int) uint64 { return (1<<size - 1) << start }
-
-// refuse finds the reason and the nearest partitions. Profiles that the board does not have count as those of their size.
-func refuse(b Board, r Request) *Refusal {
-	known := Request{}
-	for name, n := range r {
-		if p, ok := b.Profile(name); ok {
-			known[p.Name] += n
-		} else if p, ok := counterpart(b, name); ok {
-			known[p.Name] += n
-		}
-	}
-	return &Refusal{b, r, cmp.Or(obstacle(b, r), "no arrangement respects where instances may start"), nearest(b, known)}
+func fits(b Board, r Request) bool {
+	_, ok := place(b, r)
+	return ok
 }
 
 // obstacle says why the board cannot hold the request wherever its instances start; empty where it has the slices.
 func obstacle(b Board, r Request) string {
-	names := slices.SortedFunc(maps.Keys(r), bySize)
-	for _, name := range names {
-		if _, ok := b.Profile(name); !ok && r[name] > 0 {
-			return unknownReason(b, name)
-		}
-	}
 	compute, memory, media := 0, 0, 0
 	var shares []string // the surprise is almost always that a 3g instance takes four memory slices
-	for _, name := range names {
-		p, _ := b.Profile(name)
+	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
 		n := r[name]
-		if n > p.Max {
+		p, ok := b.counterpart(name)
+		switch {
+		case n == 0:
+			continue
+		case !ok:
+			return fmt.Sprintf("there is no %s on this board, it has %s", name, strings.Join(b.names(), ", "))
+		case p.Name != name:
+			return fmt.Sprintf("there is no %s on this board, %s is its slice of that size", name, p.Name)
+		case n > p.Max:
 			return fmt.Sprintf("%d of %s requested, at most %d fit even on an empty GPU", n, name, p.Max)
 		}
 		compute += n * p.Compute
@@ -219,7 +180,7 @@ func obstacle(b Board, r Request) string {
 			media += n
 		}
 		times := ""
-		if n != 1 {
+		if n > 1 {
 			times = strconv.Itoa(n) + " × "
 		}
 		shares = append(shares, fmt.Sprintf("%s takes %s%d", name, times, p.Memory))
@@ -235,37 +196,18 @@ func obstacle(b Board, r Request) string {
 	return ""
 }
 
-func unknownReason(b Board, name string) string {
-	if p, ok := counterpart(b, name); ok {
-		return fmt.Sprintf("there is no %s on this board, %s is its slice of that size", name, p.Name)
+// counterpart is the board's profile of the name, otherwise its standard profile with as many compute slices as the name
+// says: what a user of another board's name wants.
+func (b Board) counterpart(name string) (Profile, bool) {
+	if p, ok := b.Profile(name); ok {
+		return p, true
 	}
-	if near := report.Nearest(name, b.names()); near != "" {
-		return fmt.Sprintf("there is no %s on this board, did you mean %s?", name, near)
-	}
-	return fmt.Sprintf("there is no %s on this board, it has %s", name, strings.Join(b.names(), ", "))
-}
-
-func (b Board) names() []string {
-	names := make([]string, len(b.Profiles))
-	for i, p := range b.Profiles {
-		names[i] = p.Name
-	}
-	return names
-}
-
-// counterpart is the board's standard profile with as many compute slices as the name says: what a
-// user of another board's name wants.
-func counterpart(b Board, name string) (Profile, bool) {
-	want, ok := parseName(name)
-	if !ok {
+	want, _ := parseName(name)
+	i := slices.IndexFunc(b.Profiles, func(p Profile) bool { return p.Standard() && p.Compute == want.compute })
+	if i < 0 {
 		return Profile{}, false
 	}
-	for _, p := range b.Profiles {
-		if p.Standard() && p.Compute == want.compute {
-			return p, true
-		}
-	}
-	return Profile{}, false
+	return b.Profiles[i], true
 }
 
 // Maximal lists every partition by the named profiles to which no further instance of any of them can be added; large
