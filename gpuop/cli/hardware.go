@@ -24,8 +24,9 @@ func (h *hardware) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&h.nodeFile, "node", "", "a `file` with a Node: kubectl get node NAME -o json (or yaml), or kubectl describe node NAME; - for standard input")
 }
 
-// node is the Node that was given, nil without one, with what is wrong with it.
+// read returns the Node that was given, an empty one without it, its GPUs, and what is wrong with it.
 func (h *hardware) read(e *env) (n *node.Node, gpus []mig.GPU, findings []report.Row, err error) {
+	n = &node.Node{}
 	if h.count < 1 || h.count > 256 {
 		return nil, nil, nil, fmt.Errorf("%w: --gpus is %d, want 1 to 256", errUsage, h.count)
 	}
@@ -41,21 +42,22 @@ func (h *hardware) read(e *env) (n *node.Node, gpus []mig.GPU, findings []report
 		for i := range findings {
 			findings[i].File = inputName(h.nodeFile)
 		}
-		if h.gpu == "" {
-			if gpus, err = n.GPUs(); err != nil {
-				return n, nil, findings, fmt.Errorf("%s: %w; name them with --gpu and --gpus", inputName(h.nodeFile), err)
-			}
-			return n, gpus, findings, nil
-		}
 	}
-	if h.gpu == "" {
+	switch {
+	case h.gpu != "":
+		g, err := mig.FindGPU(h.gpu)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("--gpu: %w", err)
+		}
+		gpus = slices.Repeat([]mig.GPU{g}, h.count)
+	case h.nodeFile != "":
+		if gpus, err = n.GPUs(); err != nil {
+			return nil, nil, nil, fmt.Errorf("%s: %w; name them with --gpu and --gpus", inputName(h.nodeFile), err)
+		}
+	default:
 		return nil, nil, nil, fmt.Errorf("%w: say which GPUs, with --gpu MODEL (and --gpus N) or --node FILE", errUsage)
 	}
-	g, err := mig.FindGPU(h.gpu)
-	if err != nil {
-		return n, nil, findings, fmt.Errorf("--gpu: %w", err)
-	}
-	return n, slices.Repeat([]mig.GPU{g}, h.count), findings, nil
+	return n, gpus, findings, nil
 }
 
 // gpuLine names GPUs: "8 × NVIDIA-A100-SXM4-40GB".

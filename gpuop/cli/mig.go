@@ -18,7 +18,7 @@ import (
 func newMIGCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mig",
-		Short: "Fit, draw, predict and apply MIG partitions",
+		Short: "Fit, predict and apply MIG partitions",
 		Long: `mig answers without a GPU which MIG instances a board can hold and where, and predicts the labels and allocatable
 resources that a node will show. On a cluster it says what blocks a change, and makes it. gpuop lint judges a configuration
 for the MIG manager.`,
@@ -101,12 +101,10 @@ func oneBoard(b mig.Board) answer {
 }
 
 type fitResult struct {
-	Board   string   `json:"board"`
-	Request string   `json:"request"`
-	Fits    bool     `json:"fits"`
-	Drawing string   `json:"drawing,omitempty"`
-	Reason  string   `json:"reason,omitempty"`
-	Nearest []string `json:"nearest,omitempty"`
+	Board   string     `json:"board"`
+	Request string     `json:"request"`
+	Fits    bool       `json:"fits"`
+	Layout  mig.Layout `json:"layout,omitempty"`
 	// File is the mig-parted file under --config.
 	File string `json:"file,omitempty"`
 }
@@ -115,10 +113,10 @@ func newMIGFitCommand(e *env) *cobra.Command {
 	var gpu, config string
 	cmd := &cobra.Command{
 		Use:   "fit --gpu MODEL PROFILE[=N]...",
-		Short: "Draw where instances go on one GPU, or say why they cannot",
-		Long: `fit searches a placement for the wanted instances on one GPU and draws it. Where there is none it says why and
-shows the nearest layouts that do fit, and the exit code is 1. The driver chooses the placement itself when instances
-are created, and may choose another that is as good.
+		Short: "Say where instances go on one GPU, or why they cannot",
+		Long: `fit searches a placement for the wanted instances on one GPU. Where there is none it says why, and the exit code
+is 1; gpuop mig profiles MODEL lists what fits. The driver chooses the placement itself when instances are created, and may
+choose another that is as good.
 
 With --config it writes a file for the MIG manager with one config of that name, which divides every GPU of a node so. What
 does not fit is not written.`,
@@ -137,51 +135,40 @@ does not fit is not written.`,
 			if err != nil {
 				return err
 			}
-			layout, refusal := mig.Fit(b, request)
 			result := fitResult{Board: b.Name, Request: request.String()}
-			if refusal != nil {
-				if config != "" && e.format == "text" {
+			a := answer{Data: &result, Report: assumed(b), Quiet: true}
+			if result.Layout, err = mig.Fit(b, request); err != nil {
+				a.Report = report.Report{Rows: []report.Row{{
+					ID: "mig-does-not-fit", State: report.Failed, Subject: result.Request, Reason: err.Error(),
+					Fix: "gpuop mig profiles " + gpu + " lists what fits", Source: b.Source,
+				}}}
+				if config != "" {
 					e.outPath = "" // a file that was written before stays
 				}
-				return e.answer(refused(result, refusal))
+				return e.answer(a)
 			}
-			result.Fits, result.Drawing = true, mig.Drawing(b, layout)
-			if config == "" {
-				return e.answer(answer{Data: result, Report: assumed(b), Quiet: true, Text: func(w io.Writer, style report.Style) error {
-					_, err := fmt.Fprintf(w, "%s %s\n\n%s", style.Bold(b.Name+": "+result.Request), style.Green("fits"), result.Drawing)
-					return err
-				}})
+			result.Fits = true
+			a.Text = func(w io.Writer, style report.Style) error {
+				fmt.Fprintf(w, "%s %s\n\n", style.Bold(b.Name+": "+result.Request), style.Green("fits"))
+				rows := [][]string{{"PROFILE", "STARTS AT", "MEMORY SLICES"}}
+				for _, i := range result.Layout {
+					rows = append(rows, []string{i.Profile, strconv.Itoa(i.Start), strconv.Itoa(i.Size)})
+				}
+				return table(w, rows)
 			}
-			file := mig.WriteConfig(config, request)
-			if _, findings := mig.ParseConfig(file); len(findings) > 0 {
-				return fmt.Errorf("%w: --config %q: %s; %s", errUsage, config, findings[0].Reason, findings[0].Fix)
+			if config != "" {
+				file := mig.WriteConfig(config, request)
+				if _, findings := mig.ParseConfig(file); len(findings) > 0 {
+					return fmt.Errorf("%w: --config %q: %s; %s", errUsage, config, findings[0].Reason, findings[0].Fix)
+				}
+				result.File, a.Document, a.Text = string(file), true, literal(file)
 			}
-			result.File = string(file)
-			return e.answer(answer{Data: result, Report: assumed(b), Quiet: true, Document: true, Text: literal(file)})
+			return e.answer(a)
 		},
 	}
 	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU: A100-40GB, or the value of the nvidia.com/gpu.product label")
 	cmd.Flags().StringVar(&config, "config", "", "write a file for the MIG manager with a config of this `name`")
 	return cmd
-}
-
-func refused(result fitResult, refusal *mig.Refusal) answer {
-	result.Reason, result.Nearest = refusal.Reason, refusal.NearestNames()
-	if len(refusal.Nearest) > 0 {
-		near, _ := mig.Fit(refusal.Board, refusal.Nearest[0])
-		result.Drawing = mig.Drawing(refusal.Board, near)
-	}
-	found := report.Report{Rows: []report.Row{{
-		ID: "mig-does-not-fit", State: report.Failed, Subject: result.Request, Reason: result.Reason,
-		Fix: strings.Join(result.Nearest, " | "), Source: refusal.Board.Source,
-	}}}
-	return answer{Data: result, Report: found, Quiet: true, Text: func(w io.Writer, style report.Style) error {
-		_, err := fmt.Fprintf(w, "%s %s\n", style.Bold(result.Board+": "+result.Request), style.Red("does not fit"))
-		if result.Drawing != "" {
-			_, err = fmt.Fprintf(w, "\nnearest that fits: %s\n\n%s", style.Bold(result.Nearest[0]), result.Drawing)
-		}
-		return err
-	}}
 }
 
 // assumed is the note that goes with a board whose placements no driver has printed.
@@ -206,16 +193,15 @@ func newMIGPredictCommand(e *env) *cobra.Command {
 	var h hardware
 	var file, config, strategy string
 	cmd := &cobra.Command{
-		Use:   "predict (--gpu MODEL [--gpus N] | --node FILE) (--config NAME [-f FILE] | PROFILE[=N]...)",
+		Use:   "predict (--gpu MODEL [--gpus N] | --node FILE) --config NAME [-f FILE]",
 		Short: "Predict labels and allocatable resources of a partition",
 		Long: `predict says which labels and resources a node will show once a MIG config is applied, under the
-strategy that --strategy names. The config is one of a mig-parted file (-f), one of the operator's
-default names (all-balanced, all-1g.10gb, …), or profiles for every GPU.`,
+strategy that --strategy names. The config is one of a mig-parted file (-f), or one of the operator's
+default names (all-balanced, all-1g.10gb, …).`,
 		Example: `  gpuop mig predict --gpu A100-40GB --gpus 8 --config all-balanced
-  gpuop mig predict --node gpu-1.json -f mig.yaml --config notebooks --strategy mixed
-  gpuop mig predict --gpu H100-80GB 3g.40gb=2`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(_ *cobra.Command, args []string) error {
+  gpuop mig predict --node gpu-1.json -f mig.yaml --config notebooks --strategy mixed`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
 			if err := checkStrategy("--strategy", strategy); err != nil {
 				return err
 			}
@@ -224,10 +210,7 @@ default names (all-balanced, all-1g.10gb, …), or profiles for every GPU.`,
 				return err
 			}
 			answered := report.Report{Rows: findings}
-			if n != nil {
-				strategy = cmp.Or(strategy, n.Labels["nvidia.com/mig.strategy"])
-			}
-			named, title, found, err := e.partition(gpus[0], file, config, args)
+			named, title, found, err := e.partition(gpus[0], file, config)
 			if err != nil {
 				return err
 			}
@@ -241,7 +224,7 @@ default names (all-balanced, all-1g.10gb, …), or profiles for every GPU.`,
 				}
 				answered.Add(f)
 			}
-			return e.answer(predicted(gpus, title, cmp.Or(strategy, mig.StrategySingle), answered))
+			return e.answer(predicted(gpus, title, cmp.Or(strategy, n.Labels["nvidia.com/mig.strategy"], mig.StrategySingle), answered))
 		},
 	}
 	h.flags(cmd)
@@ -252,17 +235,11 @@ default names (all-balanced, all-1g.10gb, …), or profiles for every GPU.`,
 }
 
 // partition is the config that the user named, its name in the title, and what is wrong with the file that has it.
-func (e *env) partition(gpu mig.GPU, file, config string, words []string) (mig.Named, string, []report.Row, error) {
+func (e *env) partition(gpu mig.GPU, file, config string) (mig.Named, string, []report.Row, error) {
 	none := mig.Named{}
 	switch {
-	case len(words) > 0 && (config != "" || file != ""):
-		return none, "", nil, fmt.Errorf("%w: profiles beside --config or -f; name one of them", errUsage)
-	case len(words) > 0:
-		request, err := mig.ParseRequest(words)
-		each := mig.Entry{All: true, Enabled: true, Devices: request}
-		return mig.Named{Name: request.String(), Entries: []mig.Entry{each}}, "each " + request.String(), nil, err
 	case config == "":
-		return none, "", nil, fmt.Errorf("%w: say which partition, with --config NAME or PROFILE=N…", errUsage)
+		return none, "", nil, fmt.Errorf("%w: say which partition, with --config NAME", errUsage)
 	case file == "" && gpu.Board == nil:
 		return none, "", nil, fmt.Errorf("%w: %s has no MIG", mig.ErrUnknownGPU, gpu.Product)
 	case file == "":

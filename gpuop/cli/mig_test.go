@@ -83,7 +83,7 @@ func TestMIGTranscripts(t *testing.T) {
 			{"mig", "predict", "--gpu", "A100-40GB", "--gpus", "2", "--config", "all-1g.5gb", "--strategy", "single"},
 			{"mig", "predict", "--gpu", "A100-40GB", "-f", input("mig.yaml"), "--config", "notebooks", "--strategy", "mixed"},
 			{"mig", "predict", "--gpu", "A100-40GB", "--gpus", "2", "-f", input("mig.yaml"), "--config", "half", "--strategy", "mixed"},
-			{"mig", "predict", "--node", input("node.json"), "3g.40gb=2", "--strategy", "mixed"},
+			{"mig", "predict", "--node", input("node.json"), "--config", "all-3g.40gb", "--strategy", "mixed"},
 			{"mig", "predict", "--gpu", "A100-40GB", "-f", input("mig.yaml"), "--config", "notebook"},
 		},
 	} {
@@ -110,8 +110,7 @@ func TestMIGAsksForWhatIsMissing(t *testing.T) {
 		{[]string{"mig", "predict", "--gpu", "A100-40GB"}, "which partition"},
 		{[]string{"mig", "predict", "--gpu", "A100-40GB", "--config", "all-1g.6gb"}, "did you mean all-1g.5gb?"},
 		{[]string{"mig", "predict", "--gpu", "T4", "--config", "all-1g.6gb"}, "has no MIG"},
-		{[]string{"mig", "predict", "--gpu", "A100-40GB", "--config", "x", "1g.5gb"}, "name one of them"},
-		{[]string{"mig", "predict", "--gpu", "A100-40GB", "--strategy", "singel", "1g.5gb"}, "none, single or mixed"},
+		{[]string{"mig", "predict", "--gpu", "A100-40GB", "--strategy", "singel", "--config", "all-1g.5gb"}, "none, single or mixed"},
 	} {
 		code, out, errOut := call("", tc.args...)
 		if code != exitBadInput || out != "" || !strings.Contains(errOut, tc.hint) || strings.Count(errOut, "\n") != 1 {

@@ -74,9 +74,6 @@ A config that is not in a ConfigMap is named after its file.`,
 			if err != nil {
 				return err
 			}
-			if n == nil {
-				n = &node.Node{}
-			}
 			return e.answer(share(n, gpus, configs, deflt, strategy, report.Report{Rows: append(found, findings...)}))
 		},
 	}

@@ -289,10 +289,10 @@ func (e Entry) candidates() []Board {
 // fit reports an entry that a board of its filter cannot hold, or without a filter no board can.
 func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	boards := e.candidates()
-	var refusals []*Refusal
+	var refusals []error
 	for _, b := range boards {
-		if _, refusal := Fit(b, e.Devices); refusal != nil {
-			refusals = append(refusals, refusal)
+		if _, err := Fit(b, e.Devices); err != nil {
+			refusals = append(refusals, err)
 		}
 	}
 	filtered := len(e.DeviceFilter) > 0
@@ -300,11 +300,7 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	case len(boards) == 0 && !filtered:
 		p.Add(ruleFit, report.Failed, n, path, fmt.Sprintf("no one board has all of %s, so no GPU can be partitioned like this", e.Devices), "split the entry by device-filter")
 	case len(refusals) > 0 && (filtered || len(refusals) == len(boards)):
-		fix := ""
-		if near := refusals[0].NearestNames(); len(near) > 0 {
-			fix = "nearest that fit: " + strings.Join(near, " | ")
-		}
-		p.Add(ruleFit, report.Failed, n, path, refusals[0].Error(), fix)
+		p.Add(ruleFit, report.Failed, n, path, refusals[0].Error(), "gpuop mig profiles MODEL lists what fits")
 	}
 }
 

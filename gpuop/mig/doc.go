@@ -6,10 +6,6 @@
 // the GPU Operator's MIG manager applies, and the prediction of node labels and allocatable
 // resources under the strategies none, single and mixed.
 //
-// Data flows one way: a board and a Request go in, a Layout (or a Refusal with the nearest layouts
-// that do fit) comes out; a file goes in, a Config and findings with lines come out. Command line,
-// colours and exit codes belong to gpuop/cli; time-slicing and MPS to
-// gpuop/sharing, which hands its replication to Predict here.
-//
-// The package never touches a device, a driver, the network or the file system, and keeps no state.
+// Time-slicing and MPS belong to gpuop/sharing, which hands its replication to Predict here. The package never touches a
+// device, a driver, the network or the file system, and keeps no state.
 package mig

@@ -319,8 +319,8 @@ func (e Entry) apply(g *GPU) error {
 	if g.Board == nil {
 		return fmt.Errorf(" (%s) has no MIG", g.Product)
 	}
-	if _, refusal := Fit(*g.Board, e.Devices); refusal != nil {
-		return fmt.Errorf(": %w", refusal)
+	if _, err := Fit(*g.Board, e.Devices); err != nil {
+		return fmt.Errorf(": %w", err)
 	}
 	g.Instances = maps.Clone(e.Devices)
 	maps.DeleteFunc(g.Instances, func(_ string, n int) bool { return n == 0 })

@@ -225,35 +225,3 @@ mig-configs:
 		}
 	}
 }
-
-func TestDrawing(t *testing.T) {
-	for _, tc := range []struct{ board, request, drawing string }{
-		{"H100-80GB", "3g.40gb 2g.20gb 1g.10gb=2", `slice      0       1       2       3       4       5       6       7
-        ┌───────┬───────┬───────────────┬───────────────────────────────┐
-        │1g.10gb│1g.10gb│    2g.20gb    │            3g.40gb            │
-        └───────┴───────┴───────────────┴───────────────────────────────┘
-compute     1       1           2                       3
-`},
-		{"A100-40GB", "1g.5gb+me", `slice       0         1         2         3         4         5         6         7
-        ┌───────────────────────────────────────────────────────────┬─────────┬─────────┐
-        │                           free                            │1g.5gb+me│  free   │
-        └───────────────────────────────────────────────────────────┴─────────┴─────────┘
-compute                                                                  1
-`},
-		{"A30", "2g.12gb", `slice          0               1               2               3
-        ┌───────────────────────────────┬───────────────────────────────┐
-        │             free              │            2g.12gb            │
-        └───────────────────────────────┴───────────────────────────────┘
-compute                                                 2
-`},
-	} {
-		b := board(t, tc.board)
-		l, refusal := Fit(b, request(t, tc.request))
-		if refusal != nil {
-			t.Fatal(refusal)
-		}
-		if diff := cmp.Diff(tc.drawing, Drawing(b, l)); diff != "" {
-			t.Errorf("%s: (-want +got):\n%s", tc.request, diff)
-		}
-	}
-}

@@ -66,67 +66,38 @@ func ParseRequest(words []string) (Request, error) {
 	return r, nil
 }
 
-// Instance is one placed GPU instance.
+// Instance is one placed GPU instance: the memory slices that it takes are Size from Start on.
 type Instance struct {
-	Profile Profile
-	// Start is the first memory slice that it takes.
-	Start int
+	Profile string `json:"profile"`
+	Start   int    `json:"start"`
+	Size    int    `json:"size"`
 }
 
 // Layout is a set of instances that one GPU can hold at the same time, by ascending start.
 type Layout []Instance
 
-// Refusal says why a request cannot be placed and what comes closest. It is an error.
-type Refusal struct {
-	Board   Board
-	Request Request
-	// Reason is one clause that names the numbers or the slices in the way.
-	Reason string
-	// Nearest are complete partitions (nothing can be added to them) that differ least from the request, best first; at
-	// most three.
-	Nearest []Request
-}
+// ErrFit is returned for a request that a GPU cannot hold.
+var ErrFit = errors.New("does not fit")
 
-// Error is the reason with the board's name.
-func (r *Refusal) Error() string {
-	return fmt.Sprintf("%s does not fit on %s: %s", r.Request, r.Board.Name, r.Reason)
-}
-
-// NearestNames are the nearest partitions as ParseRequest reads them.
-func (r *Refusal) NearestNames() []string {
-	var names []string
-	for _, n := range r.Nearest {
-		names = append(names, n.String())
-	}
-	return names
-}
-
-// Fit places the request on one GPU of the board, by search over every permitted start. Where there is no arrangement it
-// says why.
-func Fit(b Board, r Request) (Layout, *Refusal) {
-	if l, ok := place(b, r); ok {
-		return l, nil
-	}
-	// profiles that the board does not have count as those of their size
-	known := Request{}
-	for name, n := range r {
-		if p, ok := b.counterpart(name); ok {
-			known[p.Name] += n
+// Fit places the request on one GPU of the board, by search over every permitted start: large instances first, at high
+// slices first, as the driver places them. Where there is no arrangement the error wraps ErrFit and says why.
+func Fit(b Board, r Request) (Layout, error) {
+	reason := obstacle(b, r)
+	if reason == "" {
+		if l := place(b, r); l != nil {
+			return l, nil
 		}
+		reason = "no arrangement respects where instances may start"
 	}
-	return nil, &Refusal{b, r, cmp.Or(obstacle(b, r), "no arrangement respects where instances may start"), nearest(b, known)}
+	return nil, fmt.Errorf("%s %w on %s: %s", r, ErrFit, b.Name, reason)
 }
 
-// place is the search: large instances first, at high slices first, as the driver places them. Instances of one profile
-// stand in one order, so that no arrangement is tried twice.
-func place(b Board, r Request) (Layout, bool) {
-	if obstacle(b, r) != "" {
-		return nil, false
-	}
+// place is the search; nil is no layout. Instances of one profile stand in one order, so that no arrangement is tried twice.
+func place(b Board, r Request) Layout {
 	var wanted []Profile
 	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
 		p, _ := b.Profile(name)
-		wanted = append(wanted, slices.Repeat([]Profile{p}, max(0, r[name]))...)
+		wanted = append(wanted, slices.Repeat([]Profile{p}, r[name])...)
 	}
 	var search func(l Layout, taken uint64) Layout
 	search = func(l Layout, taken uint64) Layout {
@@ -136,12 +107,12 @@ func place(b Board, r Request) (Layout, bool) {
 		}
 		p := wanted[i]
 		for _, start := range slices.Backward(p.Starts) {
-			again := i > 0 && wanted[i-1].Name == p.Name && start >= l[i-1].Start
+			again := i > 0 && l[i-1].Profile == p.Name && start >= l[i-1].Start
 			mask := uint64(1<<p.Memory-1) << start
 			if again || taken&mask != 0 {
 				continue
 			}
-			if found := search(append(l, Instance{p, start}), taken|mask); found != nil {
+			if found := search(append(l, Instance{p.Name, start, p.Memory}), taken|mask); found != nil {
 				return found
 			}
 		}
@@ -149,12 +120,11 @@ func place(b Board, r Request) (Layout, bool) {
 	}
 	l := search(Layout{}, 0)
 	slices.SortFunc(l, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
-	return l, l != nil
+	return l
 }
 
 func fits(b Board, r Request) bool {
-	_, ok := place(b, r)
-	return ok
+	return obstacle(b, r) == "" && place(b, r) != nil
 }
 
 // obstacle says why the board cannot hold the request wherever its instances start; empty where it has the slices.
@@ -163,14 +133,12 @@ func obstacle(b Board, r Request) string {
 	var shares []string // the surprise is almost always that a 3g instance takes four memory slices
 	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
 		n := r[name]
-		p, ok := b.counterpart(name)
+		p, ok := b.Profile(name)
 		switch {
 		case n == 0:
 			continue
 		case !ok:
 			return fmt.Sprintf("there is no %s on this board, it has %s", name, strings.Join(b.names(), ", "))
-		case p.Name != name:
-			return fmt.Sprintf("there is no %s on this board, %s is its slice of that size", name, p.Name)
 		case n > p.Max:
 			return fmt.Sprintf("%d of %s requested, at most %d fit even on an empty GPU", n, name, p.Max)
 		}
@@ -196,30 +164,16 @@ func obstacle(b Board, r Request) string {
 	return ""
 }
 
-// counterpart is the board's profile of the name, otherwise its standard profile with as many compute slices as the name
-// says: what a user of another board's name wants.
-func (b Board) counterpart(name string) (Profile, bool) {
-	if p, ok := b.Profile(name); ok {
-		return p, true
-	}
-	want, _ := parseName(name)
-	i := slices.IndexFunc(b.Profiles, func(p Profile) bool { return p.Standard() && p.Compute == want.compute })
-	if i < 0 {
-		return Profile{}, false
-	}
-	return b.Profiles[i], true
-}
-
-// Maximal lists every partition by the named profiles to which no further instance of any of them can be added; large
-// instances first. Without names the board's standard profiles are used.
-func Maximal(b Board, names ...string) []Request {
+// Maximal lists every partition by the board's standard profiles to which no further instance of any of them can be added;
+// large instances first.
+func Maximal(b Board) []Request {
 	most := Request{}
 	for _, p := range b.Profiles {
-		if slices.Contains(names, p.Name) || len(names) == 0 && p.Standard() {
+		if p.Standard() {
 			most[p.Name] = p.Max
 		}
 	}
-	names = slices.SortedFunc(maps.Keys(most), bySize)
+	names := slices.SortedFunc(maps.Keys(most), bySize)
 	var all []Request
 	r := Request{}
 	more := func(name string) bool {
@@ -244,29 +198,4 @@ func Maximal(b Board, names ...string) []Request {
 	}
 	walk(0)
 	return all
-}
-
-// nearest lists the three complete partitions that differ least from the request, weighing an instance
-// by the compute slices it has. Where nothing of the request is on the board there are none.
-func nearest(b Board, r Request) []Request {
-	if len(r) == 0 {
-		return nil
-	}
-	var names []string
-	for _, p := range b.Profiles {
-		if p.Standard() || r[p.Name] > 0 {
-			names = append(names, p.Name)
-		}
-	}
-	distance := func(got Request) (n int) {
-		for _, name := range names {
-			p, _ := b.Profile(name)
-			d := min(r[name], 2*p.Max) - got[name]
-			n += max(2*d, -d) * p.Compute // what is lost counts twice what is added
-		}
-		return n
-	}
-	all := Maximal(b, names...)
-	slices.SortStableFunc(all, func(x, y Request) int { return cmp.Compare(distance(x), distance(y)) })
-	return all[:min(3, len(all))]
 }

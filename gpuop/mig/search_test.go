@@ -53,34 +53,22 @@ func TestFitWhereUpstreamIsWrong(t *testing.T) {
 		{"RTX-PRO-6000", "1g.24gb-me=3 1g.24gb+me.all", ""},
 	} {
 		t.Run(tc.board+" "+tc.request, func(t *testing.T) {
-			layout, refusal := Fit(board(t, tc.board), request(t, tc.request))
-			if (refusal != nil) != (tc.reason != "") || refusal != nil && !strings.Contains(refusal.Reason, tc.reason) {
-				t.Fatalf("layout %v, %v, want %q", layout, refusal, tc.reason)
+			layout, err := Fit(board(t, tc.board), request(t, tc.request))
+			if (err != nil) != (tc.reason != "") || err != nil && !strings.Contains(err.Error(), tc.reason) {
+				t.Fatalf("layout %v, %v, want %q", layout, err, tc.reason)
 			}
 		})
 	}
 }
 
-// Specification, section 2: the drawing's words for a request that cannot fit.
-func TestRefusalNamesTheReasonAndTheNearestLayouts(t *testing.T) {
-	_, refusal := Fit(board(t, "H100-80GB"), request(t, "3g.40gb=2", "1g.10gb=1"))
-	if refusal == nil {
-		t.Fatal("it fits, want a refusal")
+func TestRefusalNamesTheReason(t *testing.T) {
+	_, err := Fit(board(t, "H100-80GB"), request(t, "3g.40gb=2", "1g.10gb=1"))
+	want := "3g.40gb=2 1g.10gb does not fit on H100/H800-80GB: 9 memory slices needed, the GPU has 8 (3g.40gb takes 2 × 4, 1g.10gb takes 1)"
+	if !errors.Is(err, ErrFit) || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
 	}
-	want := "9 memory slices needed, the GPU has 8 (3g.40gb takes 2 × 4, 1g.10gb takes 1)"
-	if refusal.Reason != want {
-		t.Errorf("reason %q, want %q", refusal.Reason, want)
-	}
-	if diff := cmp.Diff([]string{"3g.40gb=2", "3g.40gb 2g.20gb 1g.10gb=2", "3g.40gb 1g.10gb=4"}, refusal.NearestNames()); diff != "" {
-		t.Errorf("nearest (-want +got):\n%s", diff)
-	}
-
-	_, refusal = Fit(board(t, "A100-80GB"), request(t, "1g.5gb=7"))
-	if refusal == nil || !strings.Contains(refusal.Reason, "1g.10gb is its slice of that size") {
-		t.Fatalf("got %v, want the board's own name for the slice", refusal)
-	}
-	if got := refusal.Nearest[0].String(); got != "1g.10gb=7" {
-		t.Errorf("nearest %q, want 1g.10gb=7", got)
+	if _, err = Fit(board(t, "A100-80GB"), request(t, "1g.5gb=7")); err == nil || !strings.Contains(err.Error(), "it has 1g.10gb, ") {
+		t.Errorf("%v, want the board's own names", err)
 	}
 }
 
@@ -191,16 +179,11 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 		for range 1 + random.IntN(5) {
 			r[b.Profiles[random.IntN(len(b.Profiles))].Name]++
 		}
-		layout, refusal := Fit(b, r)
-		if want := oracle(b, r); (refusal == nil) != want {
-			t.Fatalf("%s: %s: search says %v, brute force %t", b.Name, r, refusal, want)
+		layout, err := Fit(b, r)
+		if want := oracle(b, r); (err == nil) != want {
+			t.Fatalf("%s: %s: search says %v, brute force %t", b.Name, r, err, want)
 		}
-		if refusal != nil {
-			for _, near := range refusal.Nearest {
-				if !oracle(b, near) {
-					t.Fatalf("%s: %s is said to be near, and does not fit", b.Name, near)
-				}
-			}
+		if err != nil {
 			continue
 		}
 		fits++
@@ -216,12 +199,13 @@ func soundLayout(t *testing.T, b Board, l Layout, r Request) {
 	end, compute := 0, 0
 	held := Request{}
 	for _, i := range l {
-		held[i.Profile.Name]++
-		compute += i.Profile.Compute
-		if i.Start < end || i.Start+i.Profile.Memory > b.MemorySlices || !slices.Contains(i.Profile.Starts, i.Start) {
+		p, _ := b.Profile(i.Profile)
+		held[i.Profile]++
+		compute += p.Compute
+		if i.Start < end || i.Size != p.Memory || i.Start+i.Size > b.MemorySlices || !slices.Contains(p.Starts, i.Start) {
 			t.Fatalf("%s: %v overlaps or starts where it may not", b.Name, l)
 		}
-		end = i.Start + i.Profile.Memory
+		end = i.Start + i.Size
 	}
 	if diff := cmp.Diff(r, held); diff != "" {
 		t.Fatalf("%s: layout holds something else (-want +got):\n%s", b.Name, diff)
