@@ -54,7 +54,7 @@ driver has an image for each operating system of the nodes (--os), and when it i
 			}
 			if images.ByNVIDIADriver(e.table, v, settings) {
 				findings = append(findings, report.Row{ID: "not-judged", State: report.Note, Subject: "driver.nvidiaDriverCRD.enabled",
-					Reason: "drivers come from NVIDIADrivers: the images of those that the chart does not write are not listed", Source: "gpu-operator templates/nvidiadriver.yaml"})
+					Reason: "drivers come from NVIDIADrivers: the images of those that the chart does not write are not listed"})
 			}
 			return e.answer(imagesAnswer(list, findings, long))
 		},
@@ -86,7 +86,7 @@ func imagesAnswer(list []images.Image, findings []report.Row, long bool) answer 
 			a.Report.Rows[at].Subject += ", " + i.Name
 		default:
 			noted[i.Note] = len(a.Report.Rows)
-			a.Report.Add(report.Row{ID: "image-tag", State: report.Note, Subject: i.Name, Reason: i.Note, Source: "GPU Operator component matrix"})
+			a.Report.Add(report.Row{ID: "image-tag", State: report.Note, Subject: i.Name, Reason: i.Note})
 		}
 	}
 	a.Text = func(w io.Writer, _ report.Style) error {

@@ -140,7 +140,7 @@ does not fit is not written.`,
 			if result.Layout, err = mig.Fit(b, request); err != nil {
 				a.Report = report.Report{Rows: []report.Row{{
 					ID: "mig-does-not-fit", State: report.Failed, Subject: result.Request, Reason: err.Error(),
-					Fix: "gpuop mig profiles " + gpu + " lists what fits", Source: b.Source,
+					Fix: "gpuop mig profiles " + gpu + " lists what fits",
 				}}}
 				if config != "" {
 					e.outPath = "" // a file that was written before stays
@@ -179,7 +179,6 @@ func assumed(b mig.Board) report.Report {
 	return report.Report{Rows: []report.Row{{
 		ID: "mig-placements-assumed", State: report.Note, Subject: b.Name,
 		Reason: "the placements of this board are assumed from the pattern of the attested boards; nvidia-smi mig -lgipp prints the board's own",
-		Source: b.Source,
 	}}}
 }
 

@@ -53,7 +53,7 @@ func TestBoardsOfTheirOwn(t *testing.T) {
 			t.Errorf("%s: %s%s, want %s", gpu, out, errOut, want)
 		}
 	}
-	_, out, _ := call("", "mig", "predict", "--gpu", "H200", "--strategy", "mixed", "1g.35gb=4")
+	_, out, _ := call("", "mig", "predict", "--gpu", "H200", "--strategy", "mixed", "--config", "all-1g.35gb")
 	if !strings.Contains(out, "nvidia.com/mig-1g.35gb.multiprocessors") || !strings.Contains(out, "26") {
 		t.Errorf("1g.35gb of the H200 has 26 SMs:\n%s", out)
 	}

@@ -79,16 +79,6 @@ const (
 	ruleModeDevice = "mig-mode"
 )
 
-// sourceSpec is the source of what is reported under a rule that sources does not have.
-const sourceSpec = "mig-parted api/spec/v1/spec.go"
-
-var sources = map[report.ID]string{
-	ruleName:     "Kubernetes: labels and selectors, syntax of label values",
-	ruleFit:      "MIG User Guide, supported MIG profiles and placements",
-	ruleProfile:  "MIG User Guide, supported MIG profiles and placements",
-	ruleCoverage: "mig-parted issue 157",
-}
-
 // ParseConfig reads a mig-parted file, today's spelling of profiles included (1g.24gb-me, +gfx,
 // +me.all), and reports what is unreadable, what the MIG manager would refuse and what no board can
 // hold. The config is what could be read, nil only when the file is not a mapping at all. Findings
@@ -111,9 +101,6 @@ func ParseConfig(data []byte) (*Config, []report.Row) {
 				p.Add(ruleVersion, report.Failed, f.Value, f.Name, fmt.Sprintf("version %q is not known to mig-parted", f.Value.Value), "write version: v1")
 			}
 		}
-	}
-	for i, f := range p.Findings {
-		p.Findings[i].Source = cmp.Or(sources[f.ID], sourceSpec)
 	}
 	return c, p.Findings
 }

@@ -73,15 +73,13 @@ type Prediction struct {
 }
 
 const (
-	ruleInvalid  = "mig-single-invalid"
-	ruleHidden   = "mig-hidden"
-	ruleKinds    = "mixed-gpu-models"
-	ruleSuffix   = "mig-variant-resource"
-	ruleIdle     = "mig-enabled-empty"
-	ruleBeside   = "mig-beside-whole"
-	ruleMPS      = "mps-with-mig"
-	sourceLabel  = "k8s-device-plugin internal/lm"
-	sourcePlugin = "k8s-device-plugin internal/rm/device_map.go"
+	ruleInvalid = "mig-single-invalid"
+	ruleHidden  = "mig-hidden"
+	ruleKinds   = "mixed-gpu-models"
+	ruleSuffix  = "mig-variant-resource"
+	ruleIdle    = "mig-enabled-empty"
+	ruleBeside  = "mig-beside-whole"
+	ruleMPS     = "mps-with-mig"
 )
 
 // Predict says which labels GPU Feature Discovery writes and which resources the device plugin
@@ -124,7 +122,7 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 		if p.enabled > 0 {
 			p.add(ruleHidden, report.Warning, "mig.strategy",
 				fmt.Sprintf("%d GPUs are in MIG mode, and the strategy none hands them out whole: a pod sees the parent GPU, and CUDA at most one of its MIG devices", p.enabled),
-				"use the strategy single or mixed, or disable MIG", sourcePlugin)
+				"use the strategy single or mixed, or disable MIG")
 		}
 	case strategy == StrategySingle:
 		p.single()
@@ -132,7 +130,7 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 		p.mixed()
 	}
 	if replication.Strategy == "mps" && p.enabled > 0 {
-		p.add(ruleMPS, report.Failed, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels go stale", "use time-slicing on MIG devices, or disable MIG", sourceLabel)
+		p.add(ruleMPS, report.Failed, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels go stale", "use time-slicing on MIG devices, or disable MIG")
 	}
 	return p.Prediction
 }
@@ -147,8 +145,8 @@ type predictor struct {
 	first GPU
 }
 
-func (p *predictor) add(rule report.ID, s report.State, subject, reason, fix, source string) {
-	p.Findings = append(p.Findings, report.Row{ID: rule, State: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
+func (p *predictor) add(rule report.ID, s report.State, subject, reason, fix string) {
+	p.Findings = append(p.Findings, report.Row{ID: rule, State: s, Subject: subject, Reason: reason, Fix: fix})
 }
 
 // wholeGPUs are the nvidia.com/gpu.* labels. They describe one product only; a GPU outside MIG mode
@@ -165,7 +163,7 @@ func (p *predictor) wholeGPUs(gpus []GPU) {
 	if len(counts) > 1 {
 		p.add(ruleKinds, report.Warning, WholeGPU+".product",
 			fmt.Sprintf("the node has %d GPU models (%s), and the labels can describe only one of them, which may change between runs", len(counts), strings.Join(slices.Sorted(maps.Keys(counts)), ", ")),
-			"select such a node by its name or a label of your own", sourceLabel)
+			"select such a node by its name or a label of your own")
 	}
 	p.base(WholeGPU, described.Product, counts[described.Product])
 	if described.Enabled {
@@ -229,7 +227,7 @@ func (p *predictor) single() {
 			p.Labels[WholeGPU+"."+l] = "0"
 		}
 		p.Labels[WholeGPU+".sharing-strategy"] = ""
-		p.add(ruleInvalid, report.Failed, "mig.strategy=single", reason+": the device plugin refuses to serve the node, and no GPU is allocatable", fix, sourcePlugin)
+		p.add(ruleInvalid, report.Failed, "mig.strategy=single", reason+": the device plugin refuses to serve the node, and no GPU is allocatable", fix)
 		return
 	}
 	delete(p.Labels, WholeGPU+".memory")
@@ -242,7 +240,7 @@ func (p *predictor) mixed() {
 	p.advertise(WholeGPU, p.disabled)
 	if p.disabled > 0 {
 		p.add(ruleBeside, report.Note, "mig.strategy=mixed", "whole GPUs beside MIG devices: with drivers 570.124.06 to 570.158.01 GPU pods stay Pending on such a node",
-			"use another driver version, or partition every GPU", "GPU Operator release notes, known issues")
+			"use another driver version, or partition every GPU")
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(p.kinds), bySize) {
 		resource := ResourceName(name)
@@ -251,11 +249,11 @@ func (p *predictor) mixed() {
 			plain := ResourceName(strings.TrimSuffix(name, n.attribute))
 			p.add(ruleSuffix, report.Warning, resource,
 				fmt.Sprintf("device plugin versions before v0.20.0 count %s devices among %s, so a pod may get either", name, plain),
-				"use device plugin v0.20.0 or later where the difference matters", "k8s-device-plugin v0.20.0 release; internal/rm/rm.go")
+				"use device plugin v0.20.0 or later where the difference matters")
 		}
 	}
 	if p.empty > 0 {
-		p.add(ruleIdle, report.Warning, "mig.strategy=mixed", fmt.Sprintf("%d GPUs are in MIG mode without an instance and are not allocatable at all", p.empty), "partition them, or disable MIG on them", sourcePlugin)
+		p.add(ruleIdle, report.Warning, "mig.strategy=mixed", fmt.Sprintf("%d GPUs are in MIG mode without an instance and are not allocatable at all", p.empty), "partition them, or disable MIG on them")
 	}
 }
 
@@ -280,7 +278,7 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []report.Row) {
 	after := slices.Clone(gpus)
 	var findings []report.Row
 	add := func(rule report.ID, line int, reason, fix string) {
-		findings = append(findings, report.Row{ID: rule, State: report.Failed, Line: line, Subject: n.Name, Reason: reason, Fix: fix, Source: sources[rule]})
+		findings = append(findings, report.Row{ID: rule, State: report.Failed, Line: line, Subject: n.Name, Reason: reason, Fix: fix})
 	}
 	covered := make([]bool, len(gpus))
 	for _, e := range n.Entries {

@@ -67,15 +67,6 @@ const (
 	ruleNoMemory = "sharing-no-isolation"
 )
 
-// sourceConfig is the source of what is reported under a rule that sources does not have.
-const sourceConfig = "k8s-device-plugin api/config/v1"
-
-var sources = map[report.ID]string{
-	ruleMPS: "k8s-device-plugin cmd/mps-control-daemon/mps", ruleClients: "k8s-device-plugin cmd/mps-control-daemon/mps",
-	ruleDead:     "gpu-operator assets/state-device-plugin/0500_daemonset.yaml and controllers/object_controls.go",
-	ruleNoMemory: "k8s-device-plugin README, shared access to GPUs",
-}
-
 // MaxClients is the most MPS clients that one GPU serves at a time.
 const MaxClients = 48
 
@@ -109,9 +100,6 @@ func Parse(data []byte, route Route) (*Config, []report.Row) {
 		c.Refused = slices.ContainsFunc(p.Findings, func(f report.Row) bool {
 			return f.State == report.Failed && f.ID != fields.RuleUnknown && f.ID != fields.RuleDuplicate
 		})
-	}
-	for i, f := range p.Findings {
-		p.Findings[i].Source = cmp.Or(sources[f.ID], sourceConfig)
 	}
 	return c, p.Findings
 }

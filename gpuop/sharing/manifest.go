@@ -31,7 +31,7 @@ func ParseAny(data []byte, name string) ([]Named, []report.Row) {
 	var named []Named
 	var findings []report.Row
 	if len(doc.Data) == 0 {
-		return nil, []report.Row{{ID: fields.RuleType, State: report.Failed, Subject: "data", Reason: "the ConfigMap holds no data", Source: sourceConfig}}
+		return nil, []report.Row{{ID: fields.RuleType, State: report.Failed, Subject: "data", Reason: "the ConfigMap holds no data"}}
 	}
 	for key, n := range doc.Data {
 		offset := n.Line

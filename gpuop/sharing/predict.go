@@ -50,7 +50,7 @@ func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 }
 
 func (p *Prediction) add(id report.ID, s report.State, subject, reason, fix string) {
-	p.Findings = append(p.Findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix, Source: cmp.Or(sources[id], sourceConfig)})
+	p.Findings = append(p.Findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix})
 }
 
 // mps sets the limits of n clients for each model of GPU.

@@ -26,7 +26,7 @@ const ConfigLabel = "nvidia.com/device-plugin.config"
 // manager fails and the plugin does not start. What is wrong with the choice is a row.
 func Choose(names []string, label, deflt string) (name string, ok bool, problem *report.Row) {
 	const key = "devicePlugin.config.default"
-	row := report.Row{ID: ruleChoice, Subject: ConfigLabel, Source: "k8s-device-plugin cmd/config-manager/main.go"}
+	row := report.Row{ID: ruleChoice, Subject: ConfigLabel}
 	wanted := label
 	if label == "" {
 		row.Subject, wanted = key, deflt

@@ -66,7 +66,7 @@ var special = map[string]func(g *generator, argument string) error{
 		}
 		g.set("driver.repository", g.request.Registry, "The vGPU guest driver is built and pushed by you.")
 		g.pullSecret("driver")
-		g.plan.Notes = append(g.plan.Notes, report.Row{ID: "vgpu", State: report.Failed, Subject: "driver.version", Source: "NVIDIA vGPU documentation",
+		g.plan.Notes = append(g.plan.Notes, report.Row{ID: "vgpu", State: report.Failed, Subject: "driver.version",
 			Reason: "the chart's default driver is no vGPU driver: the image that you build has the version of the vGPU guest driver",
 			Fix:    "set driver.version to the version that you built"})
 		return nil
