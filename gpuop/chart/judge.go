@@ -217,7 +217,7 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 	}
 	for _, fits := range []func(*Key) bool{tail, same} {
 		var found []Path
-		for _, k := range t.keysAt(v) {
+		for _, k := range t.Keys(v) {
 			if fits(k) {
 				found = append(found, k.Path)
 			}

@@ -158,7 +158,6 @@ type Table struct {
 	releases []facts // the oldest first
 	keys     map[string]*Key
 	order    []*Key
-	at       []func() []*Key   // the keys of each release
 	groups   map[string][]*Key // keys below a path, by the path
 	// children are the names directly below a path, by release; a path without is no group.
 	children []map[string][]string
@@ -225,12 +224,9 @@ var Load = sync.OnceValue(func() *Table {
 // arrange builds what is derived from the keys.
 func (t *Table) arrange() {
 	t.order = slices.SortedFunc(maps.Values(t.keys), func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })
-	t.at, t.groups, t.children = nil, map[string][]*Key{}, nil
-	for _, r := range t.releases {
-		t.children = append(t.children, map[string][]string{})
-		t.at = append(t.at, sync.OnceValue(func() []*Key {
-			return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return !k.In(r.version) || t.group(r.version, k.Path) })
-		}))
+	t.groups, t.children = map[string][]*Key{}, make([]map[string][]string, len(t.releases))
+	for i := range t.children {
+		t.children[i] = map[string][]string{}
 	}
 	for _, k := range t.order {
 		for n, name := range k.Path {
@@ -411,14 +407,8 @@ func (t *Table) Key(path Path) (*Key, bool) {
 }
 
 // Keys returns the keys that the chart has at v, by path.
-func (t *Table) Keys(v Version) []*Key { return slices.Clone(t.keysAt(v)) }
-
-// keysAt is Keys without a copy.
-func (t *Table) keysAt(v Version) []*Key {
-	if i := t.index(v); i >= 0 && i < len(t.at) {
-		return t.at[i]()
-	}
-	return nil
+func (t *Table) Keys(v Version) []*Key {
+	return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return !k.In(v) || t.group(v, k.Path) })
 }
 
 // AllKeys returns every key that the chart has or had, and every group that its templates read, by path.

@@ -107,9 +107,6 @@ func placesBelow(folder, name string) []string {
 // patience is how long a command may go on after it was interrupted.
 const patience = 1500 * time.Millisecond
 
-// errInterrupted is returned for a command that does not end when it is interrupted.
-var errInterrupted = errors.New("interrupted")
-
 // ended runs a command. When ctx ends and the command does not, its answer is given up.
 func (e *env) ended(ctx context.Context, command func(context.Context) error) error {
 	done := make(chan error, 1)
@@ -123,6 +120,6 @@ func (e *env) ended(ctx context.Context, command func(context.Context) error) er
 	case err := <-done:
 		return err
 	case <-time.After(patience):
+		return errors.New("interrupted")
 	}
-	return errInterrupted
 }

@@ -20,35 +20,29 @@ var ErrNoGPUs = errors.New("the labels do not say which GPUs the node has")
 // mode carries them all, which is enough to predict labels and resources. The error wraps
 // ErrNoGPUs.
 func (n *Node) GPUs() ([]mig.GPU, error) {
-	product := n.Labels[mig.WholeGPU+".product"]
-	count, err := strconv.Atoi(n.Labels[mig.WholeGPU+".count"])
+	label := func(name string) string { return n.Labels[mig.WholeGPU+"."+name] }
+	product := label("product")
+	count, err := strconv.Atoi(label("count"))
 	if product == "" || err != nil || count < 0 || count > 1024 {
-		return nil, fmt.Errorf("%w: nvidia.com/gpu.product is %q and nvidia.com/gpu.count %q", ErrNoGPUs, product, n.Labels[mig.WholeGPU+".count"])
+		return nil, fmt.Errorf("%w: nvidia.com/gpu.product is %q and nvidia.com/gpu.count %q", ErrNoGPUs, product, label("count"))
 	}
-	product = strings.TrimSuffix(product, "-SHARED")
-	profile := ""
-	if before, after, ok := strings.Cut(product, "-MIG-"); ok {
-		product = before
-		if after == "INVALID" {
-			return nil, fmt.Errorf("%w: the node is in the state MIG-INVALID", ErrNoGPUs)
-		}
-		profile, _ = mig.CanonicalProfile(after)
+	product, suffix, _ := strings.Cut(strings.TrimSuffix(product, "-SHARED"), "-MIG-")
+	if suffix == "INVALID" {
+		return nil, fmt.Errorf("%w: the node is in the state MIG-INVALID", ErrNoGPUs)
 	}
-	gpu := mig.GPU{Product: product, Family: n.Labels[mig.WholeGPU+".family"]}
+	gpu := mig.GPU{Product: product, Family: label("family")}
 	if board, err := mig.FindBoard(product); err == nil {
 		gpu = board.GPU(product)
 	}
-	if profile == "" {
-		if memory, err := strconv.Atoi(n.Labels[mig.WholeGPU+".memory"]); err == nil && memory > 0 {
-			gpu.MemoryMiB = memory
-		}
-	}
-	if major, minor := n.Labels[mig.WholeGPU+".compute.major"], n.Labels[mig.WholeGPU+".compute.minor"]; major != "" && minor != "" {
+	if major, minor := label("compute.major"), label("compute.minor"); major != "" && minor != "" {
 		gpu.ComputeCapability = major + "." + minor
 	}
-	if profile != "" {
+	if profile, single := mig.CanonicalProfile(suffix); single {
 		gpu.Enabled, gpu.Instances = true, mig.Request{profile: count}
 		return []mig.GPU{gpu}, nil
+	}
+	if memory, err := strconv.Atoi(label("memory")); err == nil && memory > 0 {
+		gpu.MemoryMiB = memory
 	}
 	gpus := slices.Repeat([]mig.GPU{gpu}, count)
 	instances := mig.Request{}
@@ -62,7 +56,7 @@ func (n *Node) GPUs() ([]mig.GPU, error) {
 	if len(instances) > 0 && count > 0 {
 		capacity := n.GPUResources()
 		whole := capacity[mig.WholeGPU]
-		if replicas, err := strconv.Atoi(n.Labels[mig.WholeGPU+".replicas"]); err == nil && replicas > 1 {
+		if replicas, err := strconv.Atoi(label("replicas")); err == nil && replicas > 1 {
 			whole = (whole + capacity[mig.WholeGPU+".shared"]) / replicas
 		}
 		for i := range max(1, count-whole) {
