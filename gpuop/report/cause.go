@@ -20,14 +20,12 @@ func Together(rows []Row) []Row {
 		}
 	}
 	var out []Row
-	done := map[string]bool{}
 	for _, v := range rows {
-		switch {
-		case v.Cause == "" || len(all[v.Cause]) == 1:
+		if v.Cause == "" {
 			out = append(out, v)
-		case !done[v.Cause]:
-			done[v.Cause] = true
-			out = append(out, one(all[v.Cause]))
+		} else if same := all[v.Cause]; len(same) > 0 {
+			out = append(out, one(same))
+			delete(all, v.Cause)
 		}
 	}
 	return out
@@ -36,6 +34,9 @@ func Together(rows []Row) []Row {
 // one is the row of several with one cause: a node's row comes before the cluster's and before a row that points to
 // another.
 func one(all []Row) Row {
+	if len(all) == 1 {
+		return all[0]
+	}
 	rank := func(v Row) int {
 		switch {
 		case v.ID == "first-broken-link":

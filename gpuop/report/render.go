@@ -55,7 +55,8 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 		if !known {
 			at = len(rules)
 			index[row.ID] = at
-			rules = append(rules, row.ID.rule())
+			code := row.ID.code()
+			rules = append(rules, object{"id": row.ID, "shortDescription": object{"text": code.Meaning}, "help": object{"text": code.Next}})
 		}
 		result := object{"ruleId": row.ID, "ruleIndex": at, "level": levels[row.State.Severity()],
 			"message": object{"text": row.sentence()}}
@@ -71,15 +72,6 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 	driver := object{"name": tool, "version": version, "rules": rules}
 	return WriteJSON(w, object{"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
 		"runs": []object{{"tool": object{"driver": driver}, "results": results}}})
-}
-
-// rule describes an ID in a SARIF log.
-func (id ID) rule() object {
-	c := id.code()
-	if c.Meaning == "" {
-		return object{"id": id}
-	}
-	return object{"id": id, "shortDescription": object{"text": c.Meaning}, "help": object{"text": c.Next}}
 }
 
 // sentence is the row as one message: nodes, subject, reason, fix and source.

@@ -191,7 +191,7 @@ func TestSARIFLeavesOutWhatIsAsIntended(t *testing.T) {
 	if err := tr.WriteSARIF(&out, "gpuop", "1"); err != nil {
 		t.Fatal(err)
 	}
-	got := regexp.MustCompile(`"(?:text|level)": "[^"]*"`).FindAllString(out.String(), -1)
+	got := regexp.MustCompile(`"(?:text|level)": "[^"]+"`).FindAllString(out.String(), -1)
 	want := []string{
 		`"level": "error"`, `"text": "ClusterPolicy/cluster-policy: not\u001b[31mready"`,
 		`"level": "warning"`, `"text": "resourcequotas: may not list resourcequotas"`,
