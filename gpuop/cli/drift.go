@@ -19,15 +19,13 @@ var errValues = errors.New("unreadable values")
 
 func newDriftCommand(e *env) *cobra.Command {
 	var files, sets []string
-	var release string
 	var c *connection
 	cmd := &cobra.Command{
 		Use:   "drift [-f VALUES]... [--set KEY=VALUE]...",
 		Short: "Compare the values with the Helm release and the ClusterPolicy",
 		Long: `drift says where a cluster is not what its values say, step by step: the values files and --set, the Helm
-release, the ClusterPolicy and the other objects that the release wrote. Each field that differs is named with its owner:
-the field manager, its operation and its time. A Flux HelmRelease or an Argo CD Application that owns the installation is
-named too.
+release, the ClusterPolicy. Each field that differs is named with its owner: the field manager, its operation and its
+time. A Flux HelmRelease or an Argo CD Application that owns the installation is named too.
 
 Without -f and --set the release is the intention. It reads, and never writes.`,
 		Example: `  gpuop drift -f values.yaml
@@ -39,7 +37,6 @@ Without -f and --set the release is the intention. It reads, and never writes.`,
 			if err != nil {
 				return err
 			}
-			opt.Release = release
 			return e.drift(cmd.Context(), c, opt)
 		},
 	}
@@ -48,7 +45,6 @@ Without -f and --set the release is the intention. It reads, and never writes.`,
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a values `file`, as for helm upgrade; - for standard input; "+
 		"may be repeated, and the last wins")
 	cmd.Flags().StringArrayVar(&sets, "set", nil, "a value as for helm's --set: `KEY=VALUE`; may be repeated")
-	cmd.Flags().StringVar(&release, "release", "", "judge the Helm release of this `name` alone")
 	e.verboseFlag(cmd)
 	return cmd
 }

@@ -19,7 +19,7 @@ func TestDrift(t *testing.T) {
 	got.WriteString(transcript("", append(gatheredDrift("healthy"), "-v")...))
 	got.WriteString(transcript("", gatheredDrift("edited")...))
 	got.WriteString(transcript("", append(gatheredDrift("upgraded"), "-o", "json")...))
-	got.WriteString(transcript("driver: {version: 1}\n", "drift", "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml"), "-f", "-", "--set", "mig.strategy=mixed", "--release", "gpu"))
+	got.WriteString(transcript("driver: {version: 1}\n", "drift", "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml"), "-f", "-", "--set", "mig.strategy=mixed"))
 	golden(t, "drift.txt", got.String())
 }
 

@@ -31,8 +31,8 @@ const maxRelease = 64 << 20
 // A Release is one revision of a Helm release of the gpu-operator chart. Its chart and its status are there.
 type Release struct {
 	helm.Release
-	// Objects are the manifest's.
-	Objects []map[string]any
+	// policies are the ClusterPolicies of the manifest.
+	policies []unstructured.Unstructured
 	// Writer is the field manager of the Secret: helm, or a controller that drives it.
 	Writer Owner
 }
@@ -40,51 +40,13 @@ type Release struct {
 // Decode reads a revision from the Secret that Helm keeps for it: base64 of gzip of JSON. It is nil
 // for a release of another chart. The error wraps ErrRelease.
 func Decode(s *corev1.Secret) (*Release, error) {
-	fail := func(what string, err error) error {
-		return fmt.Errorf("%w %s/%s: %s: %w", ErrRelease, s.Namespace, s.Name, what, err)
-	}
-	if len(s.Data["release"]) == 0 {
-		return nil, fail("no key release", errors.New("the object is empty"))
-	}
-	data, err := base64.StdEncoding.DecodeString(string(s.Data["release"]))
+	r, err := decode(s.Data["release"])
 	if err != nil {
-		return nil, fail("no base64", err)
-	}
-	if bytes.HasPrefix(data, []byte{0x1f, 0x8b, 0x08}) {
-		unzipped, err := gzip.NewReader(bytes.NewReader(data))
-		if err != nil {
-			return nil, fail("no gzip", err)
-		}
-		if data, err = io.ReadAll(io.LimitReader(unzipped, maxRelease+1)); err != nil {
-			return nil, fail("broken gzip", err)
-		}
-		if len(data) > maxRelease {
-			return nil, fail("too large", fmt.Errorf("more than %d MiB", maxRelease>>20))
-		}
-	}
-	r := &Release{}
-	if err := json.Unmarshal(data, &r.Release); err != nil {
-		return nil, fail("no release in JSON", err)
-	}
-	if r.Chart == nil || r.Chart.Metadata == nil || r.Info == nil {
-		return nil, fail("no chart or no status", errors.New("the release is not complete"))
+		return nil, fmt.Errorf("%w %s/%s: %w", ErrRelease, s.Namespace, s.Name, err)
 	}
 	// a copy of NVIDIA's chart in another registry may have a suffix
 	if name := r.Chart.Metadata.Name; name != "gpu-operator" && !strings.HasPrefix(name, "gpu-operator-") {
 		return nil, nil
-	}
-	for manifest := yaml.NewYAMLOrJSONDecoder(strings.NewReader(r.Manifest), 4096); ; {
-		var o map[string]any
-		err := manifest.Decode(&o)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fail("manifest", err)
-		}
-		if len(o) > 0 {
-			r.Objects = append(r.Objects, o)
-		}
 	}
 	for _, e := range s.ManagedFields {
 		if o := ownerIn(e); r.Writer.Manager == "" || o.Time.After(r.Writer.Time) {
@@ -92,6 +54,33 @@ func Decode(s *corev1.Secret) (*Release, error) {
 		}
 	}
 	return r, nil
+}
+
+func decode(encoded []byte) (*Release, error) {
+	unzipped, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(encoded)))
+	if err != nil {
+		return nil, err
+	}
+	r := &Release{}
+	if err := json.NewDecoder(io.LimitReader(unzipped, maxRelease)).Decode(&r.Release); err != nil {
+		return nil, err
+	}
+	if r.Chart == nil || r.Chart.Metadata == nil || r.Info == nil {
+		return nil, errors.New("it has no chart or no status")
+	}
+	for manifest := yaml.NewYAMLOrJSONDecoder(strings.NewReader(r.Manifest), 4096); ; {
+		var u unstructured.Unstructured
+		err := manifest.Decode(&u.Object)
+		if errors.Is(err, io.EOF) {
+			return r, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("manifest: %w", err)
+		}
+		if u.GetKind() == "ClusterPolicy" {
+			r.policies = append(r.policies, u)
+		}
+	}
 }
 
 // id names the revision: "gpu-operator revision 3".
@@ -103,19 +92,15 @@ func (r *Release) revision() string { return strconv.Itoa(r.Version) }
 // chartVersion is the version of the chart as the chart has it.
 func (r *Release) chartVersion() string { return r.Chart.Metadata.Version }
 
-// seen returns the revision as evidence; what is seen of it is its status where nothing is given.
+// seen returns the revision as evidence.
 func (r *Release) seen(format string, args ...any) report.Evidence {
-	if format == "" {
-		format, args = "status %s, chart %s", []any{r.Info.Status, r.chartVersion()}
-	}
 	object := "Secret/sh.helm.release.v1." + r.Name + ".v" + r.revision()
 	return report.Seen("release", object, format, args...).At(r.Info.LastDeployed.Time)
 }
 
-// version is the chart's release as the chart's table knows it; false where it knows none.
-func (r *Release) version(table *chart.Table) (chart.Version, bool) {
-	v, _, err := table.Resolve(r.chartVersion())
-	return v, err == nil && r.chartVersion() != ""
+// seenStatus is the revision's status as evidence.
+func (r *Release) seenStatus() report.Evidence {
+	return r.seen("status %s, chart %s", r.Info.Status, r.chartVersion())
 }
 
 // value returns the effective value at a path: the user's, else the chart's default, else a subchart's.
@@ -131,7 +116,7 @@ func (r *Release) fallback(table *chart.Table, path chart.Path) (any, bool) {
 	if v, _, err := unstructured.NestedFieldNoCopy(r.Chart.Values, path...); v != nil && err == nil {
 		return v, true
 	}
-	if v, known := r.version(table); known {
+	if v, _, err := table.Resolve(r.chartVersion()); err == nil {
 		return table.Default(v, path.String())
 	}
 	return nil, false
@@ -140,7 +125,7 @@ func (r *Release) fallback(table *chart.Table, path chart.Path) (any, bool) {
 // A history is the revisions of one release, the oldest first.
 type history []*Release
 
-// histories are the releases of the chart in the Secrets, and what could not be read.
+// histories are the installed releases of the chart in the Secrets, and what could not be read.
 func histories(secrets []corev1.Secret) (out []history, broken []error) {
 	var all []*Release
 	for i := range secrets {
@@ -160,10 +145,11 @@ func histories(secrets []corev1.Secret) (out []history, broken []error) {
 	for _, r := range all {
 		if n := len(out) - 1; n >= 0 && out[n][0].Name == r.Name && out[n][0].Namespace == r.Namespace {
 			out[n] = append(out[n], r)
-			continue
+		} else {
+			out = append(out, history{r})
 		}
-		out = append(out, history{r})
 	}
+	out = slices.DeleteFunc(out, func(h history) bool { return h.last().Info.Status == helm.StatusUninstalled })
 	return out, broken
 }
 

@@ -1,7 +1,10 @@
 package drift
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -11,61 +14,119 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// withoutRelease compares what is intended with the ClusterPolicy, by the names of the chart's values.
-func (j *judging) withoutRelease() {
-	if len(j.ClusterPolicies) == 0 {
-		if !j.unread(cluster.ClusterPolicies) {
-			j.add(j.listed(cluster.ClusterPolicies, "0 ClusterPolicies"), report.Failed, "drift-no-policy", "ClusterPolicy",
-				"there is no ClusterPolicy: nothing of the operator is configured",
-				"kubectl get clusterpolicies.nvidia.com", sourceOperator)
-		}
+// policy compares the ClusterPolicy of the manifest with the one in the cluster.
+func (j *judging) policy(r *Release) {
+	if j.unread(cluster.ClusterPolicies) {
 		return
 	}
-	p := j.Policies()[0]
-	release, known := j.Table.Labeled(p.GetLabels())
-	if !known {
-		release = j.Table.Latest()
-	}
-	agreed, left, change := 0, 0, ""
-	if len(j.controllers) > 0 {
-		change = j.controllers[0].change()
-	}
-	subject, fields := "ClusterPolicy/"+p.GetName(), p.GetManagedFields()
-	leaves(j.Intended, nil, func(path chart.Path, want any) {
-		f, found := j.Table.PolicyField(release, path)
-		if !found {
-			left++
-			return
+	for _, o := range r.policies {
+		name := o.GetName()
+		subject := "ClusterPolicy/" + name
+		i := slices.IndexFunc(j.ClusterPolicies, func(u unstructured.Unstructured) bool { return u.GetName() == name })
+		if i < 0 {
+			j.add(report.Seen("list", "ClusterPolicy", "no %s", name).At(j.At), report.Failed, "drift-object-missing", subject,
+				r.id()+" wrote it, and it is not in the cluster", fmt.Sprintf("helm get manifest %s -n %s --revision %s, and "+
+					"kubectl apply the ClusterPolicy of it", r.Name, r.Namespace, r.revision()), sourceHelm)
+			continue
 		}
-		at := strings.Split(f.Path, ".")
-		is, _, _ := unstructured.NestedFieldNoCopy(p.Object, at...)
-		if same(want, is) {
-			agreed++
-			return
+		d := &fieldDiff{judging: j, release: r, subject: subject, live: &j.ClusterPolicies[i]}
+		want, _ := o.Object["spec"].(map[string]any)
+		have, _ := d.live.Object["spec"].(map[string]any)
+		d.walk([]string{"spec"}, want, have)
+		if d.agreed > 0 {
+			fields := counted(d.agreed, "field")
+			j.add(report.Seen("spec", subject, "%s", fields), report.OK, "drift-field", subject,
+				fmt.Sprintf("as %s wrote it, in %s", r.id(), fields), "", sourceHelm)
 		}
-		owner := OwnerOf(fields, at...)
-		reason := fmt.Sprintf("%s says %s, and the ClusterPolicy %s has %s in %s",
-			j.From, shown(path, want), p.GetName(), shown(path, is), f.Path) + owned(fields, owner, is)
-		j.add(owner.seen(subject, f.Path, shown(path, is)), report.Failed, "drift-value", path.String(),
-			reason, change, sourceOperator)
-	})
-	if left > 0 {
-		count := counted(left, "value")
-		j.add(report.Seen("values", j.From, "%s without a field", count), report.Unknown, "drift-value", "values",
-			fmt.Sprintf("the ClusterPolicy has no field for %s of %s, and without a Helm release there is nothing to "+
-				"compare with", count, j.From), "helm list -A --all", sourceHelm)
-	}
-	if agreed > 0 {
-		count := counted(agreed, "value")
-		j.add(report.Seen("spec", subject, "%s", count), report.OK, "drift-value", "values",
-			fmt.Sprintf("the ClusterPolicy agrees with %s of %s", count, j.From), "", sourceOperator)
 	}
 }
 
-// counted is "1 field" or "3 fields".
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+// A fieldDiff compares a manifest's fields with the object's in the cluster.
+type fieldDiff struct {
+	*judging
+	release *Release
+	subject string
+	live    *unstructured.Unstructured
+	agreed  int
+}
+
+func (d *fieldDiff) walk(path []string, want, have map[string]any) {
+	names := map[string]any{}
+	maps.Copy(names, want)
+	maps.Copy(names, have)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		at := append(path[:len(path):len(path)], name)
+		w, wanted := want[name]
+		h, is := have[name]
+		wm, wIsMap := w.(map[string]any)
+		hm, hIsMap := h.(map[string]any)
+		switch {
+		case wIsMap && hIsMap, wIsMap && !is, hIsMap && !wanted:
+			d.walk(at, wm, hm)
+		case empty(w) && empty(h):
+		case same(w, h):
+			d.agreed++
+		default:
+			d.field(at, w, h)
+		}
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// field is one field that differs.
+func (d *fieldDiff) field(path []string, want, have any) {
+	fields := d.live.GetManagedFields()
+	owner, name := OwnerOf(fields, path...), chart.Path(path)
+	if empty(want) && d.defaulted(path, owner) {
+		return
+	}
+	reason := fmt.Sprintf("%s set %s, and the cluster has %s", d.release.id(), shown(name, want), shown(name, have))
+	switch {
+	case empty(want):
+		reason = fmt.Sprintf("the cluster has %s, and %s does not set it", shown(name, have), d.release.id())
+	case empty(have) && owner.Manager == "":
+		reason += ": it was removed, or the CRD does not know the field, as Helm leaves CRDs as they were installed " +
+			"(operator.upgradeCRD)"
+	}
+	switch {
+	case owner.Manager != "":
+		reason += "; owner: " + owner.String()
+	case len(fields) == 0:
+		reason += "; owner: unknown, as the object has no managedFields (kubectl get --show-managed-fields keeps them)"
+	}
+	value, found, _ := unstructured.NestedFieldNoCopy(d.Intended, path[1:]...)
+	if found && same(value, have) {
+		reason += fmt.Sprintf("; it is what %s says", d.From)
+	}
+	seen := report.Seen("field", d.subject, "%s: %s, written by %s", name, shown(name, have), owner).At(owner.Time)
+	d.add(seen, report.Failed, "drift-field", d.subject+" "+name.String(), reason, d.revert(path, want), sourcePatch)
+}
+
+// defaulted reports whether the API server filled the field in, or nothing says that another wrote it.
+func (d *fieldDiff) defaulted(path []string, owner Owner) bool {
+	if owner.Manager != "" {
+		return deploys(owner.Manager) || owner.Manager == d.release.Writer.Manager
+	}
+	v, _, err := d.Table.Resolve(d.release.chartVersion())
+	if err != nil {
+		return true
+	}
+	f, found := d.Table.Field(v, "ClusterPolicy", strings.Join(path, "."))
+	return found && f.Default
+}
+
+// revert puts one field back. A repeated helm upgrade does not: it patches from manifest to manifest.
+func (d *fieldDiff) revert(path []string, want any) string {
+	patch := want
+	if empty(want) {
+		patch = nil
+	}
+	for _, name := range slices.Backward(path) {
+		patch = map[string]any{name: patch}
+	}
+	data, err := json.Marshal(patch)
+	if err != nil || len(data) > 500 || strings.Contains(masked(string(data)), "***") {
+		return "kubectl edit " + strings.ToLower(d.subject)
+	}
+	return fmt.Sprintf("kubectl patch %s --type=merge -p '%s'", strings.ToLower(d.subject),
+		strings.ReplaceAll(string(data), "'", `'\''`))
 }

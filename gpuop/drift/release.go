@@ -3,7 +3,6 @@ package drift
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	helm "helm.sh/helm/v3/pkg/release"
@@ -12,16 +11,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// release judges one release: its state, its values, and what its manifest has become.
+// release judges one release: its state, its values, and what its ClusterPolicy has become.
 func (j *judging) release(h history) {
-	base := h.base()
 	j.status(h)
 	if j.Intended != nil {
-		j.values(base)
+		j.values(h.base())
 	}
-	for _, o := range base.Objects {
-		j.object(base, o)
-	}
+	j.policy(h.base())
 }
 
 func (j *judging) status(h history) {
@@ -34,7 +30,7 @@ func (j *judging) status(h history) {
 	}
 	say := func(state report.State, next, format string, args ...any) {
 		reason := last.id() + fmt.Sprintf(format, args...) + compared
-		j.add(last.seen(""), state, "drift-release", subject, reason, next, sourceHelm)
+		j.add(last.seenStatus(), state, "drift-release", subject, reason, next, sourceHelm)
 	}
 	began := last.Info.LastDeployed.Time
 	switch status := last.Info.Status; {
@@ -55,9 +51,8 @@ func (j *judging) status(h history) {
 
 // upgrade is the command that makes a release what is intended.
 func (j *judging) upgrade(r *Release) string {
-	i := slices.IndexFunc(j.controllers, func(c controller) bool { return c.kind == "HelmRelease" })
-	if i >= 0 {
-		return j.controllers[i].change()
+	if j.controller.kind == "HelmRelease" {
+		return j.controller.change()
 	}
 	return strings.TrimSpace(fmt.Sprintf("helm upgrade %s nvidia/gpu-operator -n %s --version %s %s",
 		r.Name, r.Namespace, r.chartVersion(), j.Flags))
@@ -66,24 +61,18 @@ func (j *judging) upgrade(r *Release) string {
 // values compares what is intended with what the release was given.
 func (j *judging) values(r *Release) {
 	agreed := 0
-	version, known := r.version(j.Table)
 	leaves(j.Intended, nil, func(path chart.Path, want any) {
 		have, found := r.value(j.Table, path)
 		if same(want, have) {
 			agreed++
 			return
 		}
-		id, next := report.ID("drift-value"), j.upgrade(r)
 		reason := fmt.Sprintf("%s says %s, and %s has %s", j.From, shown(path, want), r.id(), shown(path, have))
 		if !found {
 			reason = fmt.Sprintf("%s says %s, and %s has no such value", j.From, shown(path, want), r.id())
 		}
-		if known && !found && j.unknown(version, path) {
-			id, next = "drift-value-unknown", "gpuop lint --version "+version.String()+" FILE"
-			reason += fmt.Sprintf("; the chart %s does not know the key", r.chartVersion())
-		}
-		seen := r.seen("%s: %s", path, shown(path, have))
-		j.add(seen, report.Failed, id, path.String(), reason, next, sourceHelm)
+		j.add(r.seen("%s: %s", path, shown(path, have)), report.Failed, "drift-value", path.String(), reason, j.upgrade(r),
+			sourceHelm)
 	})
 	leaves(r.Config, nil, func(path chart.Path, have any) {
 		deflt, _ := r.fallback(j.Table, path)
@@ -97,15 +86,16 @@ func (j *judging) values(r *Release) {
 	})
 	if agreed > 0 {
 		reason := fmt.Sprintf("%s agrees with %s of %s", r.id(), counted(agreed, "value"), j.From)
-		j.add(r.seen(""), report.OK, "drift-value", "values", reason, "", sourceHelm)
+		j.add(r.seenStatus(), report.OK, "drift-value", "values", reason, "", sourceHelm)
 	}
 }
 
-// unknown reports whether neither values.yaml nor a template of the release knows the path or what is
-// below or above it.
-func (j *judging) unknown(v chart.Version, path chart.Path) bool {
-	unknown := []chart.Status{chart.Unknown, chart.NotYet, chart.Gone, chart.Misspelt, chart.TooDeep}
-	return slices.Contains(unknown, j.Table.Judge(v, path).Status)
+// counted is "1 field" or "3 fields".
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // named reports whether the tree has a value at the path, above it, or a group in its place.

@@ -30,7 +30,7 @@ func load(t *testing.T, name string) *cluster.State {
 	}
 	s := &cluster.State{
 		Title: name, Namespace: "gpu-operator",
-		ConfigMaps: []corev1.ConfigMap{}, Secrets: []corev1.Secret{}, ClusterPolicies: []unstructured.Unstructured{},
+		Secrets: []corev1.Secret{}, ClusterPolicies: []unstructured.Unstructured{},
 	}
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
 	for {
@@ -57,9 +57,7 @@ func load(t *testing.T, name string) *cluster.State {
 func add(t *testing.T, s *cluster.State, u unstructured.Unstructured) {
 	t.Helper()
 	switch u.GetKind() {
-	case "Node", "Pod", "DaemonSet": // of no step
-	case "ConfigMap":
-		s.ConfigMaps = append(s.ConfigMaps, typed[corev1.ConfigMap](t, u))
+	case "Node", "Pod", "DaemonSet", "ConfigMap": // of no step
 	case "Secret":
 		s.Secrets = append(s.Secrets, typed[corev1.Secret](t, u))
 	case "ClusterPolicy":
