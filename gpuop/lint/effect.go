@@ -74,7 +74,8 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 	return "", ""
 }
 
-// dead reports settings that a switch turns off. A file may repeat defaults: copies of values.yaml are full of them.
+// dead reports settings that a switch turns off. A file may repeat defaults, and a copy of some values.yaml those of its
+// release.
 func (in *installation) dead() {
 	reported := map[*model.Setting]bool{}
 	for _, p := range in.parts() {
@@ -90,6 +91,10 @@ func (in *installation) dead() {
 				continue
 			}
 			reported[s] = true
+			if !in.flags && in.copied() && in.wasDefault(s) {
+				in.correct(s).Drop, in.correct(s).idle = true, true
+				continue
+			}
 			fix := "set " + wanted
 			switch {
 			case wanted == "":
@@ -114,6 +119,24 @@ func (in *installation) mayBeDead(s *model.Setting) bool {
 		return false
 	}
 	return in.Verdict(s).Status != chart.Unknown
+}
+
+// copied reports whether the file is a copy of values.yaml of some release.
+func (in *installation) copied() bool {
+	if in.copies == 0 {
+		for _, s := range in.Settings {
+			if in.wasDefault(s) {
+				in.copies++
+			}
+		}
+	}
+	return in.copies > 50 && in.copies > len(in.Settings)/2
+}
+
+// wasDefault reports whether the setting says what the chart said in some release.
+func (in *installation) wasDefault(s *model.Setting) bool {
+	k, known := in.Table.Key(s.Path)
+	return known && s.Harmless(k)
 }
 
 // repeatsDefault reports whether the setting says what the chart says anyway.
@@ -194,7 +217,7 @@ func (in *installation) precompiledVersion() {
 	s := in.Explicit("driver.version")
 	value, known := in.Value("driver.version")
 	version := model.ScalarText(value)
-	if !known || version == "" || chart.DriverBranch(version) || !in.Is("driver.usePrecompiled", true) || s == nil && in.resource {
+	if !known || version == "" || chart.DriverBranch(version) || !in.Is("driver.usePrecompiled", true) || s == nil && in.resource || in.ownImage("driver") {
 		return
 	}
 	major, _, _ := strings.Cut(version, ".")

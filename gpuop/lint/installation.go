@@ -22,6 +22,8 @@ type installation struct {
 	mistakes []mistake
 	// corrections are the settings that are to be written otherwise.
 	corrections map[*model.Setting]*correction
+	// copies counts the settings that repeat a default of some release.
+	copies int
 	// flags says that the settings are flags of a command, not lines of a file.
 	flags bool
 	// opaque says that there are more flags, which are not known.

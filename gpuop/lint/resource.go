@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 )
 
 // apiVersions are the versions of the operator's resources.
@@ -32,7 +33,7 @@ func (r *run) resource(d *doc) {
 	if k.Value != v.kind {
 		v.add("unknown-kind", k, "kind", "the API server knows no kind "+k.Value, "write "+v.kind)
 	}
-	if name := fields.Get(d.root, "metadata", "name"); d.kind == kindGPUCluster && (name == nil || name.Value != "gpu-cluster") {
+	if name := fields.Get(d.root, "metadata", "name"); d.kind == kindGPUCluster && (name == nil || name.Value != "gpu-cluster" && !strings.Contains(name.Value, input.Filled)) {
 		v.add("singleton", cmp.Or(name, d.root), "metadata.name", "the API server refuses every other name: there is one GPUCluster", "write gpu-cluster")
 	}
 	if spec := fields.Get(d.root, "spec"); spec != nil {

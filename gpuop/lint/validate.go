@@ -111,7 +111,10 @@ func (v *validator) group(f *chart.Field, where string, n *yaml.Node) {
 			missing = append(missing, where+"."+inner.Name())
 		}
 	}
-	if len(missing) > 0 {
+	switch {
+	case v.kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present): // kubectl applies a part over the object of the chart
+		v.reader.Add("missing-field", report.Warning, n, strings.Join(missing, ", "), "missing: the API server refuses a new "+v.kind+" without", "")
+	case len(missing) > 0:
 		v.add("missing-field", n, strings.Join(missing, ", "), "missing: the API server refuses the "+v.kind+" without", "")
 	}
 }

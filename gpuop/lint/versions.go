@@ -14,7 +14,6 @@ import (
 )
 
 var (
-	imageName      = regexp.MustCompile(`^[a-zA-Z0-9-]+$`)
 	repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 	tagName        = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]{0,127}|sha256:[0-9a-f]{64})$`)
 )
@@ -37,7 +36,8 @@ func (in *installation) given(path string) *model.Setting {
 	return nil
 }
 
-// images judges image triples: the operator joins them as repository/image:version.
+// images judges image triples: the operator joins them as repository/image:version, and takes the image alone for the
+// whole reference where both others are empty.
 func (in *installation) images() {
 	const join = "the operator joins repository/image:version"
 	for _, c := range in.components() {
@@ -50,7 +50,7 @@ func (in *installation) images() {
 			}
 			in.add("image", report.Failed, fmt.Sprintf("%q is no registry and path; %s", s.Text(), join), fix, s)
 		}
-		if s := in.given(c + ".image"); s != nil && !imageName.MatchString(s.Text()) {
+		if s := in.given(c + ".image"); s != nil && !(in.empty(c+".repository") && in.empty(c+".version")) {
 			in.imageName(c, s)
 		}
 		if s := in.given(c + ".version"); s != nil && !tagName.MatchString(s.Text()) {
@@ -59,26 +59,40 @@ func (in *installation) images() {
 	}
 }
 
-// imageName judges a name with a path before it or a tag behind it.
+// empty reports whether the chart sees no text at the path.
+func (in *installation) empty(path string) bool {
+	value, known := in.Value(path)
+	return known && model.ScalarText(value) == ""
+}
+
+// imageName judges a name with a tag, a digest or the registry in it.
 func (in *installation) imageName(component string, s *model.Setting) {
-	at := strings.LastIndex(s.Text(), "/")
-	image, tag, hasTag := strings.Cut(s.Text()[at+1:], ":")
-	if at < 0 && !hasTag {
+	path, tag, hasTag := s.Text(), "", false
+	if at := strings.IndexByte(path, '@'); at >= 0 {
+		path, tag, hasTag = path[:at], path[at+1:], true
+	} else if at := strings.LastIndexByte(path, ':'); at > strings.LastIndexByte(path, '/') {
+		path, tag, hasTag = path[:at], path[at+1:], true
+	}
+	value, _ := in.Value(component + ".repository")
+	registry, _, _ := strings.Cut(model.ScalarText(value), "/")
+	at := strings.LastIndexByte(path, '/')
+	switch {
+	case !repositoryName.MatchString(path):
 		in.add("image", report.Failed, fmt.Sprintf("%q is no image's name", s.Text()), "", s)
 		return
+	case !hasTag && (at < 0 || in.Explicit(component+".repository") != nil && !strings.HasPrefix(path, registry+"/")):
+		return // a mirror may keep the image at any path
 	}
 	var parts []chart.Setting
 	if at >= 0 {
-		parts = append(parts, chart.Set(component+".repository", s.Text()[:at], ""))
+		parts = append(parts, chart.Set(component+".repository", path[:at], ""))
 	}
-	parts = append(parts, chart.Set(component+".image", image, ""))
+	parts = append(parts, chart.Set(component+".image", path[at+1:], ""))
 	if hasTag {
 		parts = append(parts, chart.Set(component+".version", tag, ""))
 	}
-	if imageName.MatchString(image) {
-		in.correct(s).Drop, in.correct(s).Add = true, parts
-	}
-	in.add("image", report.Failed, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, and the API server refuses the rest", s.Text()),
+	in.correct(s).Drop, in.correct(s).Add = true, parts
+	in.add("image", report.Failed, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, which cannot be pulled", s.Text()),
 		"write "+strings.Join(written(parts), ", "), s)
 }
 
