@@ -1,9 +1,8 @@
 // Package chart knows NVIDIA's gpu-operator Helm chart over its releases: which keys its values
-// have, from when until when and with which defaults, which of them its templates read, which
-// fields its custom resources have, and of which parts the images are made; and which operands the
-// operator of each release makes of them.
+// have, from when until when and with which defaults, which of them its templates read, and which
+// fields its custom resources have; and which operands the operator of each release makes of them.
 //
-// The facts are text files. releases.txt, values.txt, reads.txt, fields.txt and images.txt are
+// The facts are text files. releases.txt, values.txt, reads.txt and fields.txt are
 // generated from the charts themselves by go generate, with the reader of package release, and
 // operands.txt from the operator's source; drivers.txt and about.txt hold what neither says, with a
 // source for each row. All are embedded and parsed once. The linter, the values commands, images,

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // A Release is what one release of the chart says of itself.
@@ -18,45 +17,6 @@ type Release struct {
 	Reads map[string]Use
 	// Fields are those of the custom resources, by kind; nil where the definitions are not at hand.
 	Fields map[string][]Field
-	// Images are the operands whose image the templates write, by the path of their settings.
-	Images map[string]Image
-}
-
-// An Image says how the image of an operand comes about: repository/image:version, or @version for
-// a digest.
-type Image struct {
-	// When are the conditions under which templates write it, one list for each place: values that
-	// must be true, or false after a "!".
-	When [][]string `json:"when,omitempty"`
-	// Release says that a version that is not set is that of the operator itself.
-	Release bool `json:"release,omitempty"`
-}
-
-// AddImage notes a place where a template writes an operand's image, and the conditions around it.
-func (r *Release) AddImage(operand string, when []string) {
-	i := r.Images[operand]
-	own := slices.DeleteFunc(append([]string{}, when...), func(w string) bool {
-		// a group, or a part of the image itself: it is there when there is an image
-		return w == operand+".image" || operand == w || strings.HasPrefix(operand, w+".")
-	})
-	if !slices.ContainsFunc(i.When, func(have []string) bool { return slices.Equal(have, own) }) {
-		i.When = append(i.When, own)
-	}
-	r.setImage(operand, i)
-}
-
-// Released notes that an operand's version is the operator's where the values name none.
-func (r *Release) Released(operand string) {
-	i := r.Images[operand]
-	i.Release = true
-	r.setImage(operand, i)
-}
-
-func (r *Release) setImage(operand string, i Image) {
-	if r.Images == nil {
-		r.Images = map[string]Image{}
-	}
-	r.Images[operand] = i
 }
 
 // leaves calls visit with every leaf of the values: what is no map, and maps that are empty.
@@ -76,7 +36,7 @@ func leaves(path Path, value any, visit func(Path, any)) {
 func (t *Table) With(r *Release) *Table {
 	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: t.about}
 	at, known := t.find(r.Version)
-	f := facts{version: r.Version, appVersion: r.AppVersion, parts: r.Parts, images: r.Images}
+	f := facts{version: r.Version, appVersion: r.AppVersion, parts: r.Parts}
 	switch {
 	case known:
 		f.operands, f.drivers = t.releases[at].operands, t.releases[at].drivers

@@ -170,7 +170,6 @@ type facts struct {
 	version    Version
 	appVersion string
 	parts      []Part
-	images     map[string]Image
 	operands   []Operand
 	drivers    []string
 }
@@ -193,7 +192,6 @@ var Load = sync.OnceValue(func() *Table {
 		{"values.txt", 1, t.addValue},
 		{"reads.txt", 1, t.addRead},
 		{"fields.txt", 2, t.addField},
-		{"images.txt", 1, t.addImages},
 		{"operands.txt", 1, t.addOperands},
 		{"drivers.txt", 0, t.addDrivers},
 		{"about.txt", -1, t.addAbout},
@@ -344,19 +342,6 @@ func (t *Table) addRead(columns []string, in []int) error {
 	return nil
 }
 
-func (t *Table) addImages(columns []string, in []int) error {
-	var image Image
-	err := json.Unmarshal([]byte(columns[2]), &image)
-	for _, i := range in {
-		f := &t.releases[i]
-		if f.images == nil {
-			f.images = map[string]Image{}
-		}
-		f.images[columns[0]] = image
-	}
-	return err
-}
-
 func (t *Table) addOperands(columns []string, in []int) error {
 	o := Operand{DaemonSet: columns[0]}
 	err := json.Unmarshal([]byte(columns[2]), &o)
@@ -444,9 +429,22 @@ func (t *Table) Operand(v Version, operand string) (tag string, known bool) {
 	return tag, tag != ""
 }
 
-// Images returns the operands of release v whose image the templates write, by the path of their
-// settings.
-func (t *Table) Images(v Version) map[string]Image { return maps.Clone(t.facts(v).images) }
+// Images returns the parts of the settings at release v whose image the templates write: "driver.manager".
+func (t *Table) Images(v Version) []string {
+	var out []string
+	for _, k := range t.order {
+		if n := len(k.Path) - 1; n > 0 && k.Path[n] == "image" && k.Use(v) >= Printed {
+			out = append(out, k.Path[:n].String())
+		}
+	}
+	return out
+}
+
+// Released reports whether a part's image is built from the operator's own source: where the values name no version,
+// it has the operator's.
+func Released(part string) bool {
+	return part == "operator" || part == "validator" || part == "nodeStatusExporter"
+}
 
 // Operands returns the operands of release v in the order in which the newest operator makes
 // them.

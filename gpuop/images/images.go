@@ -1,10 +1,8 @@
 package images
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -80,15 +78,15 @@ func rank(operand string) int {
 func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) []Component {
 	w := view{t, v, settings}
 	runs := w.runs(nodes)
-	rules := t.Images(v)
-	names := slices.SortedFunc(maps.Keys(rules), func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+	names := t.Images(v)
+	slices.SortStableFunc(names, func(a, b string) int { return rank(a) - rank(b) })
 	var out []Component
 	for _, name := range names {
-		if !w.written(rules[name]) || w.text(name+".image") == "" || !all && !runs[name] {
+		if !w.deployed(name) || w.text(name+".image") == "" || !all && !runs[name] {
 			continue
 		}
 		c := Component{Operand: name, Repository: w.text(name + ".repository"), Image: w.text(name + ".image"), Version: w.text(name + ".version")}
-		if c.Version == "" && rules[name].Release {
+		if c.Version == "" && chart.Released(name) {
 			c.Version = t.AppVersion(v)
 		}
 		out = append(out, c)
@@ -104,14 +102,27 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 	return out
 }
 
-// written reports whether the templates write the image.
-func (v view) written(i chart.Image) bool {
-	return slices.ContainsFunc(i.When, func(when []string) bool {
-		return !slices.ContainsFunc(when, func(path string) bool {
-			path, not := strings.CutPrefix(path, "!")
-			return (v.text(path) == "true") == not
-		})
-	})
+// deployed reports whether a resource that the chart makes names the part's image: since v26.7.0 it makes a
+// ClusterPolicy, a GPUCluster or none, and an NVIDIADriver has the driver in place of the ClusterPolicy.
+func (v view) deployed(part string) bool {
+	const policy = "clusterPolicy.deployCR"
+	if _, known := v.table.Default(v.version, policy); !known {
+		return true
+	}
+	instances := v.on("driver.nvidiaDriverCRD.enabled")
+	switch part {
+	case "operator", "validator", "driver.manager":
+		return true
+	case "draDriver":
+		return v.on("gpuCluster.deployCR")
+	case "dcgm", "dcgmExporter":
+		return v.on(policy) || v.on("gpuCluster.deployCR")
+	case "driver":
+		return v.on(policy) && !instances || instances && v.on("driver.nvidiaDriverCRD.deployDefaultCR")
+	case "gds", "gdrcopy":
+		return v.on(policy) || instances && v.on("driver.nvidiaDriverCRD.deployDefaultCR")
+	}
+	return v.on(policy)
 }
 
 // runs returns the parts of the settings whose image the operator pulls on these nodes.

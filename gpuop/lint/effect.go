@@ -141,7 +141,7 @@ func (in *installation) wasDefault(s *model.Setting) bool {
 
 // repeatsDefault reports whether the setting says what the chart says anyway.
 func (in *installation) repeatsDefault(s *model.Setting) bool {
-	if last := s.Path[len(s.Path)-1]; last == "version" && in.releasedWithChart(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
+	if last := s.Path[len(s.Path)-1]; last == "version" && chart.Released(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
 		return true
 	}
 	list, isList := s.Value.([]any)

@@ -224,7 +224,7 @@ func (in *installation) imagePart(component string, s *model.Setting) (parts []c
 			}
 		}
 	case "tag", "version":
-		if !in.releasedWithChart(component) || sameVersion(value, in.Version.String()) {
+		if !chart.Released(component) || sameVersion(value, in.Version.String()) {
 			parts = append(parts, chart.Set(component+".version", value, ""))
 		}
 	case "pullPolicy":

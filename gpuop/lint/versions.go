@@ -2,7 +2,6 @@ package lint
 
 import (
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,12 +19,7 @@ var (
 
 // components are the operands with an image triple (repository, image, version) of their own.
 func (in *installation) components() []string {
-	return slices.Sorted(maps.Keys(in.Table.Images(in.Version)))
-}
-
-// releasedWithChart reports whether an operand's image is built from the operator's own source, with its version.
-func (in *installation) releasedWithChart(component string) bool {
-	return in.Table.Images(in.Version)[component].Release
+	return in.Table.Images(in.Version)
 }
 
 // given returns the setting that the user gives a known text; nil for none.
@@ -131,7 +125,7 @@ func (in *installation) versions() {
 // made is the version of the setting's operand that a release of the chart is made for; "" where it is not known.
 func (in *installation) made(v chart.Version, s *model.Setting) string {
 	operand := strings.Join(s.Path[:len(s.Path)-1], ".")
-	if in.releasedWithChart(operand) {
+	if chart.Released(operand) {
 		return in.Table.AppVersion(v)
 	}
 	if s.Name() == "node-feature-discovery.image.tag" {

@@ -93,7 +93,6 @@ func TestFolderAndArchiveSayTheSame(t *testing.T) {
 			{Path: "spec", Type: "object"}, {Path: "spec.driver", Type: "object", Required: true}, {Path: "spec.driver.enabled", Type: "boolean", Default: true},
 			{Path: "spec.driver.env", Type: "array"}, {Path: "spec.driver.env[]", Type: "object"}, {Path: "spec.driver.env[].name", Type: "string", Required: true},
 		}},
-		Images: map[string]chart.Image{"driver": {When: [][]string{{"driver.enabled"}}}, "validator": {Release: true}},
 	}
 	want.Version, _ = chart.ParseVersion("v27.1.0")
 	partly := write(t, t.TempDir())

@@ -37,9 +37,6 @@ func readTemplates(files []*helm.File, below chart.Path, into *chart.Release) er
 type templateReader struct {
 	below chart.Path
 	into  *chart.Release
-	// guards are the values that the conditions around the present place want to be true, or false
-	// after a "!".
-	guards []string
 }
 
 // A scope is what names stand for: chains of names from the template's root, or nil when not known.
@@ -60,31 +57,6 @@ func (r *templateReader) note(chain []string, use chart.Use) {
 	path := append(slices.Clone(r.below), chain[1:]...)
 	name := path.String()
 	r.into.Reads[name] = max(r.into.Reads[name], use)
-	if n := len(path) - 1; use == chart.Printed && path[n] == "image" && len(r.below) == 0 {
-		r.into.AddImage(path[:n].String(), r.guards)
-	}
-}
-
-// conditions are the values that a condition wants to be true, or false after a "!"; what is no
-// plain value is left out.
-func (s *scope) conditions(p *parse.PipeNode) []string {
-	if len(p.Cmds) != 1 {
-		return nil
-	}
-	var out []string
-	args, sign := p.Cmds[0].Args, ""
-	switch function(p.Cmds[0]) {
-	case "and":
-		args = args[1:]
-	case "not":
-		args, sign = args[1:], "!"
-	}
-	for _, a := range args {
-		if chain := s.chain(a); len(chain) > 1 && chain[0] == "Values" {
-			out = append(out, sign+chart.Path(chain[1:]).String())
-		}
-	}
-	return out
 }
 
 func (r *templateReader) list(n *parse.ListNode, s *scope) {
@@ -102,10 +74,7 @@ func (r *templateReader) node(n parse.Node, s *scope) {
 		r.pipe(n.Pipe, s, chart.Printed)
 	case *parse.IfNode:
 		r.pipe(n.Pipe, s, chart.Tested)
-		outer := r.guards
-		r.guards = append(outer[:len(outer):len(outer)], s.conditions(n.Pipe)...)
 		r.list(n.List, s)
-		r.guards = outer
 		r.list(n.ElseList, s)
 	case *parse.WithNode:
 		r.pipe(n.Pipe, s, chart.Tested)
@@ -140,19 +109,9 @@ func (r *templateReader) pipe(p *parse.PipeNode, s *scope, use chart.Use) {
 	}
 	for _, c := range p.Cmds {
 		r.command(c, s, use)
-		if n := len(c.Args) - 1; function(c) == "default" && slices.Equal(s.chain(c.Args[n]), []string{"Chart", "AppVersion"}) {
-			r.release(s.chain(p.Cmds[0].Args[0]))
-		}
 	}
 	if len(p.Decl) > 0 {
 		s.variables[p.Decl[len(p.Decl)-1].Ident[0]] = s.chain(p)
-	}
-}
-
-// release notes an operand whose version is the operator's own where the values name none.
-func (r *templateReader) release(chain []string) {
-	if n := len(chain) - 1; n > 1 && chain[0] == "Values" && chain[n] == "version" && len(r.below) == 0 {
-		r.into.Released(chart.Path(chain[1:n]).String())
 	}
 }
 

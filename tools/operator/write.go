@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -22,7 +20,6 @@ var heads = map[string]string{
 	"values.txt":   "# The values of NVIDIA's gpu-operator chart, a leaf of values.yaml a line, those of subcharts under the subchart's name:\n#   key <TAB> the releases that list it <TAB> its default, as JSON, from a release on\n" + fromCharts,
 	"reads.txt":    "# What the chart's templates read, a path a line:\n#   path <TAB> the releases <TAB> tested (in a condition alone), printed, or copied with everything below it\n" + fromCharts,
 	"fields.txt":   "# The fields of the operator's custom resources, a field a line; [] are the elements of a list, {} the values of a map:\n#   kind <TAB> path <TAB> the releases <TAB> its schema\n" + fromCharts,
-	"images.txt":   "# The operands whose image the chart's templates write:\n#   path of the operand's settings <TAB> the releases <TAB> the conditions, and whether its version is the operator's when not set\n" + fromCharts,
 	"operands.txt": "# The operands of the operator, a DaemonSet a line, in the order in which it makes them:\n#   name of the DaemonSet <TAB> the releases <TAB> its settings, conditions, label and containers\n" + fromSource,
 }
 
@@ -31,7 +28,7 @@ func files(t *chart.Table, operands map[chart.Version][]chart.Operand) map[strin
 	w := writer{t, t.Versions()}
 	out := map[string][]byte{}
 	for name, lines := range map[string][]string{"releases.txt": w.releases(), "values.txt": w.values(), "reads.txt": w.reads(),
-		"fields.txt": w.fields(), "images.txt": w.images(), "operands.txt": w.operands(operands)} {
+		"fields.txt": w.fields(), "operands.txt": w.operands(operands)} {
 		out[name] = []byte(heads[name] + strings.Join(lines, ""))
 	}
 	return out
@@ -144,22 +141,6 @@ func (w writer) fields() (out []string) {
 		out = append(out, w.line(lines, l))
 	}
 	slices.Sort(out)
-	return out
-}
-
-func (w writer) images() (out []string) {
-	lines := set{}
-	for _, v := range w.versions {
-		for operand, image := range w.Images(v) {
-			lines.add(marshaled(operand, image), v)
-		}
-	}
-	byText := func(a, b line) int {
-		return cmp.Or(strings.Compare(a.before, b.before), strings.Compare(a.after, b.after))
-	}
-	for _, l := range slices.SortedFunc(maps.Keys(lines), byText) {
-		out = append(out, w.line(lines, l))
-	}
 	return out
 }
 
