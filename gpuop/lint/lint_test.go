@@ -234,6 +234,7 @@ func TestTraps(t *testing.T) {
 			want: []string{"error unknown-key drivr @1", "error unknown-key mig.stratgey @1", "error unknown-flag --create-namepsace @1"}},
 		{row: "an operator that Kubernetes does not have", text: "daemonsets: {tolerations: [{key: a, operator: Exist}]}\n", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
 		{row: "in a flag", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator --set daemonsets.tolerations[0].operator=Exist", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
+		{row: "a driver's version without numbers", text: "driver: {version: latest}\n", want: []string{"warn driver-version driver.version @1"}},
 		{row: "names of images in a mirror", text: "driver: {repository: ghcr.io, image: a/nvidia-driver}\ntoolkit: {repository: r.example.com, image: container_toolkit.x}\n"},
 		{row: "an image as the whole reference", text: "dcgmExporter: {repository: \"\", version: \"\", image: r.example.com/dcgm-exporter@sha256:abc}\n"},
 		{row: "a tag in the image's name", text: "dcgmExporter: {repository: r.example.com, image: dcgm-exporter:4.5}\n", want: []string{"error image dcgmExporter.image @1"}},

@@ -166,7 +166,7 @@ func (in *installation) pinned(s *model.Setting, made string) {
 // taken out, and is not judged at all where the table does not name the branches.
 func (in *installation) driverVersion(s *model.Setting) {
 	made, known := in.Table.Drivers(in.Version)
-	if !known || slices.ContainsFunc(made, func(v string) bool { return slices.Equal(numbers(s.Text())[:1], numbers(v)[:1]) }) {
+	if !known || slices.ContainsFunc(made, func(v string) bool { return branch(v) == branch(s.Text()) }) {
 		return
 	}
 	if own, found := in.Table.Operand(in.Version, "driver"); found {
@@ -176,8 +176,7 @@ func (in *installation) driverVersion(s *model.Setting) {
 	if len(made) > 1 {
 		var names []string
 		for _, v := range made {
-			branch, _, _ := strings.Cut(v, ".")
-			names = append(names, branch)
+			names = append(names, branch(v))
 		}
 		slices.Sort(names)
 		branches += " (or branch " + alternatives(slices.Compact(names)) + ")"
@@ -187,6 +186,12 @@ func (in *installation) driverVersion(s *model.Setting) {
 		fix += "; delete it to get " + made[0]
 	}
 	in.add("driver-version", report.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s: %s", s.Text(), in.Version, branches), fix, s)
+}
+
+// branch is the first number of a driver's version.
+func branch(version string) string {
+	b, _, _ := strings.Cut(version, ".")
+	return b
 }
 
 // ownImage reports whether the operand is pulled from a path that is no mirror of upstream's, so that its versions are
