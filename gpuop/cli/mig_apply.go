@@ -67,7 +67,7 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 	}
 	tree := judged(s, rows)
 	row := report.Row{
-		ID: "mig-label", State: report.Note, Node: node, Subject: judge.LabelMIG, Source: "gpuop",
+		ID: "mig-label", State: report.Note, Node: node, Subject: judge.LabelMIG,
 		Reason: "nothing was written: --apply writes the label",
 		Fix:    fmt.Sprintf("kubectl label node %s %s=%s --overwrite", node, judge.LabelMIG, config),
 	}

@@ -127,7 +127,7 @@ func (e *env) waited(
 		left = fmt.Sprintf("%d rows wait or have failed", n)
 	}
 	last.Add(report.Row{
-		ID: "wait", State: report.Failed, Subject: "--wait", Reason: why + ", and " + left, Fix: again, Source: "gpuop",
+		ID: "wait", State: report.Failed, Subject: "--wait", Reason: why + ", and " + left, Fix: again,
 	})
 	return last, nil
 }

@@ -27,12 +27,6 @@ func Kinds() []cluster.Kind { return []cluster.Kind{cluster.Secrets, cluster.Clu
 // helmTimeout is helm's default limit of an operation: a longer one was interrupted.
 const helmTimeout = 5 * time.Minute
 
-const (
-	sourceHelm  = "Helm: release states, pkg/release"
-	sourcePatch = "Helm pkg/kube: custom resources are patched from the old manifest to the new one, whatever is in " +
-		"the cluster"
-)
-
 type judging struct {
 	*cluster.State
 	Options
@@ -53,7 +47,7 @@ func Judge(s *cluster.State, o Options) []report.Row {
 	releases, broken := histories(s.Secrets)
 	for _, err := range broken {
 		j.add(report.Seen("answer", "Secret", "%v", err), report.Unknown, "drift-release-unreadable", "Secret",
-			err.Error(), "", sourceHelm)
+			err.Error(), "")
 	}
 	if j.controller.name != "" {
 		j.rows = append(j.rows, j.controller.row())
@@ -68,8 +62,8 @@ func Judge(s *cluster.State, o Options) []report.Row {
 }
 
 // add appends a row with its evidence, whose time begins a state that is not as intended.
-func (j *judging) add(seen report.Evidence, state report.State, id report.ID, subject, reason, next, source string) {
-	v := report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next, Source: source, Evidence: seen}
+func (j *judging) add(seen report.Evidence, state report.State, id report.ID, subject, reason, next string) {
+	v := report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next, Evidence: seen}
 	if state != report.OK && seen.Kind != "list" {
 		v.Since = seen.Time
 	}
@@ -92,5 +86,5 @@ func (j *judging) withoutRelease() {
 		reason = "Argo CD renders the chart itself and leaves no Helm release to compare with"
 	}
 	j.add(report.Seen("list", string(cluster.Secrets), "0 releases of the chart").At(j.At), state, "drift-no-release",
-		"Helm release", reason, next, sourceHelm)
+		"Helm release", reason, next)
 }

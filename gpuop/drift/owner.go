@@ -94,7 +94,6 @@ func controllerOf(s *cluster.State) controller {
 func (c controller) row() report.Row {
 	return report.Row{
 		ID: "drift-owner", State: report.Note, Subject: c.kind + "/" + c.name,
-		Source:   "Flux: helm-controller; Argo CD: resource tracking",
 		Evidence: report.Seen("metadata", "ClusterPolicy", "names %s %s", c.kind, c.name),
 		Reason:   "it owns the installation: what helm or kubectl change beside it is undone when it next applies its own",
 		Fix:      c.change(),

@@ -26,7 +26,7 @@ func (j *judging) policy(r *Release) {
 		if i < 0 {
 			j.add(report.Seen("list", "ClusterPolicy", "no %s", name).At(j.At), report.Failed, "drift-object-missing", subject,
 				r.id()+" wrote it, and it is not in the cluster", fmt.Sprintf("helm get manifest %s -n %s --revision %s, and "+
-					"kubectl apply the ClusterPolicy of it", r.Name, r.Namespace, r.revision()), sourceHelm)
+					"kubectl apply the ClusterPolicy of it", r.Name, r.Namespace, r.revision()))
 			continue
 		}
 		d := &fieldDiff{judging: j, release: r, subject: subject, live: &j.ClusterPolicies[i]}
@@ -36,7 +36,7 @@ func (j *judging) policy(r *Release) {
 		if d.agreed > 0 {
 			fields := counted(d.agreed, "field")
 			j.add(report.Seen("spec", subject, "%s", fields), report.OK, "drift-field", subject,
-				fmt.Sprintf("as %s wrote it, in %s", r.id(), fields), "", sourceHelm)
+				fmt.Sprintf("as %s wrote it, in %s", r.id(), fields), "")
 		}
 	}
 }
@@ -98,7 +98,7 @@ func (d *fieldDiff) field(path []string, want, have any) {
 		reason += fmt.Sprintf("; it is what %s says", d.From)
 	}
 	seen := report.Seen("field", d.subject, "%s: %s, written by %s", name, shown(name, have), owner).At(owner.Time)
-	d.add(seen, report.Failed, "drift-field", d.subject+" "+name.String(), reason, d.revert(path, want), sourcePatch)
+	d.add(seen, report.Failed, "drift-field", d.subject+" "+name.String(), reason, d.revert(path, want))
 }
 
 // defaulted reports whether the API server filled the field in, or nothing says that another wrote it.

@@ -30,7 +30,7 @@ func (j *judging) status(h history) {
 	}
 	say := func(state report.State, next, format string, args ...any) {
 		reason := last.id() + fmt.Sprintf(format, args...) + compared
-		j.add(last.seenStatus(), state, "drift-release", subject, reason, next, sourceHelm)
+		j.add(last.seenStatus(), state, "drift-release", subject, reason, next)
 	}
 	began := last.Info.LastDeployed.Time
 	switch status := last.Info.Status; {
@@ -71,8 +71,7 @@ func (j *judging) values(r *Release) {
 		if !found {
 			reason = fmt.Sprintf("%s says %s, and %s has no such value", j.From, shown(path, want), r.id())
 		}
-		j.add(r.seen("%s: %s", path, shown(path, have)), report.Failed, "drift-value", path.String(), reason, j.upgrade(r),
-			sourceHelm)
+		j.add(r.seen("%s: %s", path, shown(path, have)), report.Failed, "drift-value", path.String(), reason, j.upgrade(r))
 	})
 	leaves(r.Config, nil, func(path chart.Path, have any) {
 		deflt, _ := r.fallback(j.Table, path)
@@ -82,11 +81,11 @@ func (j *judging) values(r *Release) {
 		j.add(r.seen("%s: %s", path, shown(path, have)), report.Warning, "drift-value-extra", path.String(),
 			fmt.Sprintf("%s was given %s, which %s does not name: without it the chart's default is %s",
 				r.id(), shown(path, have), j.From, shown(path, deflt)),
-			"add it to the values, or: "+j.upgrade(r), sourceHelm)
+			"add it to the values, or: "+j.upgrade(r))
 	})
 	if agreed > 0 {
 		reason := fmt.Sprintf("%s agrees with %s of %s", r.id(), counted(agreed, "value"), j.From)
-		j.add(r.seenStatus(), report.OK, "drift-value", "values", reason, "", sourceHelm)
+		j.add(r.seenStatus(), report.OK, "drift-value", "values", reason, "")
 	}
 }
 

@@ -27,14 +27,14 @@ func (j *judge) policies() {
 			ID: "cluster-policy", State: report.Failed, Subject: "ClusterPolicy",
 			Reason: "the cluster does not know the resource: the GPU Operator is not installed, and nothing manages the GPUs " +
 				"but what was installed by hand",
-			Fix: "gpuop values gen", Source: sourcePolicy,
+			Fix:      "gpuop values gen",
 			Evidence: j.listed(cluster.ClusterPolicies, "not served"),
 		})
 	case !j.lacks(cluster.ClusterPolicies) && !j.lacks(cluster.GPUClusters):
 		j.add(report.Row{
 			ID: "cluster-policy", State: report.Failed, Subject: "ClusterPolicy",
-			Reason: "there is neither a ClusterPolicy nor a GPUCluster: the operator installs nothing",
-			Fix:    "helm get values -a gpu-operator -n " + j.Namespace + "  # clusterPolicy.deployCR", Source: sourcePolicy,
+			Reason:   "there is neither a ClusterPolicy nor a GPUCluster: the operator installs nothing",
+			Fix:      "helm get values -a gpu-operator -n " + j.Namespace + "  # clusterPolicy.deployCR",
 			Evidence: j.listed(cluster.ClusterPolicies, "0 ClusterPolicies, 0 GPUClusters"),
 		})
 	}
@@ -73,8 +73,8 @@ func (j *judge) policies() {
 		j.absent(cluster.NVIDIADrivers)) {
 		j.add(report.Row{
 			ID: "nvidia-driver", State: report.Failed, Subject: "NVIDIADriver",
-			Reason: "the ClusterPolicy leaves the driver to NVIDIADriver resources, and there is none: no node gets a driver",
-			Fix:    "helm upgrade … --set driver.nvidiaDriverCRD.deployDefaultCR=true", Source: sourcePolicy,
+			Reason:   "the ClusterPolicy leaves the driver to NVIDIADriver resources, and there is none: no node gets a driver",
+			Fix:      "helm upgrade … --set driver.nvidiaDriverCRD.deployDefaultCR=true",
 			Evidence: j.listed(cluster.NVIDIADrivers, "0 NVIDIADrivers"),
 		})
 	}
@@ -93,7 +93,7 @@ func (j *judge) operator() {
 			newest = p
 		}
 	}
-	v := report.Row{ID: "operator-pod", Subject: "gpu-operator", Source: sourcePolicy}
+	v := report.Row{ID: "operator-pod", Subject: "gpu-operator"}
 	switch {
 	case newest != nil:
 		s := podStateOf(newest)
@@ -111,7 +111,7 @@ func (j *judge) operator() {
 
 // resource is the row of a custom resource by its state and conditions.
 func (j *judge) resource(id report.ID, kind string, u *unstructured.Unstructured) report.Row {
-	v := report.Row{ID: id, Subject: kind + "/" + u.GetName(), Source: sourcePolicy}
+	v := report.Row{ID: id, Subject: kind + "/" + u.GetName()}
 	state, _, _ := unstructured.NestedString(u.Object, "status", "state")
 	ready, failed := condition(u, "Ready"), condition(u, "Error")
 	v.Evidence = report.Seen("status", v.Subject, "state=%s", state)
@@ -124,7 +124,7 @@ func (j *judge) resource(id report.ID, kind string, u *unstructured.Unstructured
 	describe := fmt.Sprintf("kubectl describe %s %s", strings.ToLower(kind), u.GetName())
 	if failed.Reason == "ConflictingNodeSelector" {
 		// releases before v26.7.0 leave the state as it was
-		v.State, v.Since, v.Source = report.Failed, failed.LastTransitionTime.Time, sourceDriver
+		v.State, v.Since = report.Failed, failed.LastTransitionTime.Time
 		v.Reason = "the operator does not carry the resource out, whatever its state: " + cmp.Or(failed.Message,
 			failed.Reason)
 		v.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
@@ -198,7 +198,7 @@ func (j *judge) discovery() {
 		}
 	}
 	v := report.Row{
-		ID: "node-feature-discovery", Subject: "Node Feature Discovery", Source: sourceLabels,
+		ID: "node-feature-discovery", Subject: "Node Feature Discovery",
 		Evidence: j.listed(cluster.Nodes, "%d of %d have a label %s…, %d a GPU", labeled, len(j.Nodes), nfdPrefix,
 			len(j.gpu)),
 	}
@@ -251,7 +251,7 @@ func (j *judge) devicePlugins() {
 		return
 	}
 	v := report.Row{
-		ID: "device-plugin", Subject: "device plugin", Source: sourceGKE,
+		ID: "device-plugin", Subject: "device plugin",
 		Reason:   "no other than the operator's registers nvidia.com/gpu",
 		Evidence: j.listed(cluster.DaemonSets, "%d DaemonSets", len(j.DaemonSets)),
 	}
@@ -265,7 +265,7 @@ func (j *judge) devicePlugins() {
 		found = true
 		name := d.Namespace + "/" + d.Name
 		row := report.Row{
-			ID: "device-plugin", State: report.Failed, Subject: "DaemonSet/" + name, Source: sourceStart,
+			ID: "device-plugin", State: report.Failed, Subject: "DaemonSet/" + name,
 			Reason: fmt.Sprintf("registers nvidia.com/gpu on %d nodes beside the operator's own plugin: the kubelet knows "+
 				"the one that registered last", d.Status.DesiredNumberScheduled),
 			Fix: "kubectl delete daemonset -n " + d.Namespace + " " + d.Name +
@@ -280,7 +280,6 @@ func (j *judge) devicePlugins() {
 			row.State, row.Reason, row.Fix = report.Note, "is scheduled on no node", ""
 		case gke:
 			row.Fix = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true"
-			row.Source = sourceGKE
 		}
 		j.add(row)
 	}
@@ -294,7 +293,7 @@ func (j *judge) devicePlugins() {
 		found = true
 		subject := "Pod/" + p.Namespace + "/" + p.Name
 		j.add(report.Row{
-			ID: "device-plugin", State: report.Failed, Node: p.Spec.NodeName, Subject: subject, Source: sourceStart,
+			ID: "device-plugin", State: report.Failed, Node: p.Spec.NodeName, Subject: subject,
 			Reason:   "registers nvidia.com/gpu beside the operator's own plugin, and is of no DaemonSet",
 			Fix:      "find what starts it: a static pod's manifest lies on the node",
 			Evidence: report.Seen("spec", subject, "image %s", p.Spec.Containers[at].Image),

@@ -60,7 +60,7 @@ func (j *judge) configs() {
 			Reason: fmt.Sprintf("devicePlugin.config.name names it, and namespace %s does not hold it: the pods of the "+
 				"device plugin and of GPU Feature Discovery cannot start", j.Namespace),
 			Fix: "kubectl get configmaps -n " + j.Namespace +
-				"  # or gpuop values gen PLATFORM time-slicing=4", Source: sourceSharing,
+				"  # or gpuop values gen PLATFORM time-slicing=4",
 			Evidence: j.listed(cluster.ConfigMaps, "no %s among %d of %s", c.name, len(j.maps), j.Namespace),
 		})
 		return
@@ -69,7 +69,7 @@ func (j *judge) configs() {
 		strategy := c.configs[key].Strategy()
 		v := report.Row{
 			ID: "sharing-config", Subject: "ConfigMap/" + c.name + " " + key,
-			Reason: "the device plugin accepts it; it shares by " + strategy, Source: sourceSharing,
+			Reason:   "the device plugin accepts it; it shares by " + strategy,
 			Evidence: report.Seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(j.maps[c.name].Data[key])),
 		}
 		v.Evidence.Time = c.changed
@@ -79,7 +79,7 @@ func (j *judge) configs() {
 		if findings := c.findings[key]; len(findings) > 0 && findings[0].State > report.Note {
 			f := findings[0]
 			of := found(f)
-			v.State, v.Source, v.Fix, v.Reason = of.State, of.Source, of.Fix, of.Subject+": "+of.Reason
+			v.State, v.Fix, v.Reason = of.State, of.Fix, of.Subject+": "+of.Reason
 			if f.Line > 0 {
 				v.Reason = fmt.Sprintf("line %d, %s", f.Line, v.Reason)
 			}

@@ -67,7 +67,7 @@ func (j *judge) daemonSets() {
 			ID: "daemonset", State: report.Failed, Subject: o.Label,
 			Reason: fmt.Sprintf("%s enables the operand, and namespace %s has no DaemonSet that selects %s%s: the operator "+
 				"has not created it", setting, j.Namespace, deployPrefix, o.Label),
-			Fix: j.operatorLog(), Source: sourceDaemonSet,
+			Fix:      j.operatorLog(),
 			Evidence: j.listed(cluster.DaemonSets, "none of %d selects %s%s", len(j.sets), deployPrefix, o.Label),
 		})
 	}
@@ -79,7 +79,7 @@ func (j *judge) daemonSets() {
 func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	s := set.Status
 	v := report.Row{
-		ID: "daemonset", Subject: "DaemonSet/" + set.Name, Source: sourceDaemonSet,
+		ID: "daemonset", Subject: "DaemonSet/" + set.Name,
 		Evidence: report.Seen("status", "DaemonSet/"+set.Name, "desired %d, current %d, ready %d, updated %d",
 			s.DesiredNumberScheduled, s.CurrentNumberScheduled, s.NumberReady, s.UpdatedNumberScheduled),
 	}
@@ -100,7 +100,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled && set.Spec.UpdateStrategy.Type == "OnDelete":
 		v.Say(report.Waiting, "%d of %d pods run the DaemonSet's present form; the others are replaced when the driver "+
 			"upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
-		v.Fix, v.Source = "kubectl get nodes -L "+labelUpgrade, sourceUpgrade
+		v.Fix = "kubectl get nodes -L " + labelUpgrade
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
 		v.Say(report.Waiting, "%d of %d pods run the DaemonSet's present form: a rollout is under way",
 			s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
@@ -114,25 +114,25 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 // desiresNone says why a DaemonSet wants no pod at all. The operator takes such a DaemonSet for
 // ready.
 func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Node) {
-	say := func(state report.State, next, source, format string, args ...any) {
-		v.State, v.Fix, v.Source = state, next, source
+	say := func(state report.State, next, format string, args ...any) {
+		v.State, v.Fix = state, next
 		v.Reason = "no node is to run it, and the operator takes that for ready: " + fmt.Sprintf(format, args...)
 	}
 	describe := fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 	if j.lacks(cluster.Nodes) {
-		say(report.Unknown, "", sourceDaemonSet, "the nodes could not be read, so the cause is not known")
+		say(report.Unknown, "", "the nodes could not be read, so the cause is not known")
 		return
 	}
 	if len(present) == 0 {
-		say(report.Note, "", sourceLabels, "no node is labeled %s=true", labelPresent)
+		say(report.Note, "", "no node is labeled %s=true", labelPresent)
 		return
 	}
 	meant := slices.DeleteFunc(slices.Clone(present), func(n *corev1.Node) bool { return !j.meant(set.component, n) })
 	if len(meant) == 0 {
 		if set.component == "driver" && slices.ContainsFunc(present, func(n *corev1.Node) bool { return !j.forMachines(n) }) {
-			say(report.OK, "", sourceManager, "every GPU node brings its own driver")
+			say(report.OK, "", "every GPU node brings its own driver")
 		} else {
-			say(report.OK, "", sourceLabels, "every GPU node is for virtual machines")
+			say(report.OK, "", "every GPU node is for virtual machines")
 		}
 		return
 	}
@@ -145,14 +145,14 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 	}
 	for _, n := range matching {
 		if taint := blockingTaint(set, n); taint != nil {
-			say(report.Failed, untaint(n, *taint), sourceTaints, "the taint %s keeps its pod off %s, and its tolerations do "+
+			say(report.Failed, untaint(n, *taint), "the taint %s keeps its pod off %s, and its tolerations do "+
 				"not cover it", taint, n.Name)
 			v.Cause, v.Together, v.Evidence = causeOf(n, *taint)
 			return
 		}
 	}
 	if len(matching) > 0 {
-		say(report.Failed, describe, sourceDaemonSet, "%s has the labels that it selects: the DaemonSet controller may be "+
+		say(report.Failed, describe, "%s has the labels that it selects: the DaemonSet controller may be "+
 			"behind, or an affinity excludes the node", matching[0].Name)
 		return
 	}
@@ -179,20 +179,20 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 		case slices.ContainsFunc(meant, func(n *corev1.Node) bool { return node.Paused(n.Labels[key]) }):
 			state, next = report.Waiting, ""
 		case key == "nvidia.com/mps.capable":
-			say(report.OK, "", sourceAssets, "no node shares GPUs by MPS")
+			say(report.OK, "", "no node shares GPUs by MPS")
 			return
 		case set.component == "mig-manager" && values["absent"] == len(meant):
-			say(report.OK, "", sourceLabels, "no node has a GPU with MIG")
+			say(report.OK, "", "no node has a GPU with MIG")
 			return
 		case !j.forContainers(set.component), set.component == "driver" && key != labelDriver:
 			// of a kernel, a system or a pool that no node is of now; a node without a driver has a row of its own
 			state, next = report.Note, ""
 		}
-		say(state, next, sourceLabels, "it selects %s=%s, and the label of the GPU nodes is %s", key, wanted[key],
+		say(state, next, "it selects %s=%s, and the label of the GPU nodes is %s", key, wanted[key],
 			some(found))
 		return
 	}
-	say(report.Failed, describe, sourceLabels, "no node has all labels that it selects: %s", join(wanted))
+	say(report.Failed, describe, "no node has all labels that it selects: %s", join(wanted))
 }
 
 // meant reports whether a node of this use is to run a component: nodes for virtual machines run no

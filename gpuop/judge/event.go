@@ -15,8 +15,8 @@ import (
 // A diagnosis is the meaning of an event about pods that do not come to be.
 type diagnosis struct {
 	// cause is the same for diagnoses of one cause.
-	cause, reason, next, source string
-	evidence                    report.Evidence
+	cause, reason, next string
+	evidence            report.Evidence
 }
 
 // A symptom finds a cause in an event's message. Sources: kube-controller-manager's and the kubelet's
@@ -27,29 +27,27 @@ type symptom struct {
 	// reason is a sentence for people, with %s for the first group of message.
 	reason string
 	// next is a command, with %s for the operator's namespace.
-	next, source string
+	next string
 }
 
 // refusals are the symptoms of a DaemonSet whose pods the API server refuses.
 var refusals = []symptom{
-	{"pod-security", regexp.MustCompile(`violates PodSecurity "([^"]+)"`), "Pod Security admission refuses the pods: " +
-		"the namespace enforces %s, and the operands are privileged",
-		"kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged", "Kubernetes " +
-			"documentation, Pod Security admission"},
+	{"pod-security", regexp.MustCompile(`violates PodSecurity "([^"]+)"`),
+		"Pod Security admission refuses the pods: the namespace enforces %s, and the operands are privileged",
+		"kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged"},
 	{"quota", regexp.MustCompile(`insufficient quota to match these scopes: (.*)`),
 		"no ResourceQuota of the namespace allows the pods' PriorityClass: %s",
 		"kubectl get resourcequotas -n %s  # GKE allows system-node-critical by a ResourceQuota alone: gpuop values gen " +
-			"gke-cos prints it", "Kubernetes documentation, resource quotas: limit PriorityClass consumption"},
+			"gke-cos prints it"},
 	{"quota", regexp.MustCompile(`exceeded quota: ([^,]+)`), "the ResourceQuota %s of the namespace is used up",
-		"kubectl describe resourcequotas -n %s", "Kubernetes documentation, resource quotas"},
+		"kubectl describe resourcequotas -n %s"},
 	{"runtime-class", regexp.MustCompile(`RuntimeClass "([^"]+)" not found`),
-		"the cluster has no RuntimeClass %s, which the pods name", "kubectl get runtimeclasses; kubectl logs -n %s -l " +
-			"app=gpu-operator --tail=100", "Kubernetes documentation, runtime classes"},
+		"the cluster has no RuntimeClass %s, which the pods name",
+		"kubectl get runtimeclasses; kubectl logs -n %s -l app=gpu-operator --tail=100"},
 	{"webhook", regexp.MustCompile(`admission webhook "([^"]+)" denied`), "the admission webhook %s refuses the pods",
-		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations  # namespace %s", "Kubernetes " +
-			"documentation, dynamic admission control"},
+		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations  # namespace %s"},
 	{"refused", regexp.MustCompile(`()`), "the API server takes no pod of it",
-		"kubectl get events -n %s --field-selector reason=FailedCreate", "Kubernetes documentation, DaemonSet"},
+		"kubectl get events -n %s --field-selector reason=FailedCreate"},
 }
 
 // sandboxes are the symptoms of a pod without a sandbox.
@@ -57,15 +55,15 @@ var sandboxes = []symptom{
 	{"handler",
 		regexp.MustCompile(`no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|` +
 			`failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
-		"the container runtime of the node has no handler %s", "sudo gpuop node  # on the node, reads the runtime's " +
-			"configuration; namespace %s", "containerd, CRI-O: runtime handlers"},
+		"the container runtime of the node has no handler %s",
+		"sudo gpuop node  # on the node, reads the runtime's configuration; namespace %s"},
 	{"network", regexp.MustCompile(`(?i)()network for (?:pod )?sandbox|network plugin|plugin type="|\bcni\b`),
-		"the network plugin of the node gives the pod no network%s", "kubectl get pods -n kube-system -o wide  # the " +
-			"network plugin's; not %s", "Kubernetes documentation, network plugins"},
+		"the network plugin of the node gives the pod no network%s",
+		"kubectl get pods -n kube-system -o wide  # the network plugin's; not %s"},
 	{"mount", regexp.MustCompile(`(?i)()MountVolume|unable to attach or mount volumes`),
-		"a volume of the pod is not there%s", "kubectl get configmaps,secrets -n %s", "Kubernetes documentation, volumes"},
+		"a volume of the pod is not there%s", "kubectl get configmaps,secrets -n %s"},
 	{"sandbox", regexp.MustCompile(`()`), "the kubelet cannot make the pod's sandbox%s",
-		"kubectl get events -n %s --field-selector type=Warning", "Kubernetes documentation, debug pods"},
+		"kubectl get events -n %s --field-selector type=Warning"},
 }
 
 // event is the newest warning about an object with one of the reasons; nil where there is none.
@@ -101,7 +99,7 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 		}
 		what := strings.Trim(cmp.Or(m[1:]...), `"`)
 		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: fmt.Sprintf(s.next, j.Namespace),
-			source: s.source, evidence: evidenceOf(e)}
+			evidence: evidenceOf(e)}
 		if strings.Contains(s.reason, "%s") {
 			d.reason = fmt.Sprintf(s.reason, what)
 		}
@@ -113,7 +111,7 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 // explain makes a row fail for the cause.
 func (d *diagnosis) explain(v *report.Row) {
 	v.State, v.Reason, v.Fix = report.Failed, d.reason, d.next
-	v.Source, v.Cause, v.Evidence = d.source, d.cause, d.evidence
+	v.Cause, v.Evidence = d.cause, d.evidence
 }
 
 // refused diagnoses the newest refusal of a DaemonSet's pods; nil without an event.

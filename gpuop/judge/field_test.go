@@ -234,7 +234,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required", "nvidia.com/gpu.deploy.device-plugin", both, "nvidia.com/gpu.deploy.client", both)
 			scheduled(s)
 		}, []row{
-			{"node-operand-paused", "gpu-1", report.Waiting, "until the MIG change and the driver upgrade are over"},
+			{"node-operand-paused", "gpu-1", report.Waiting, "until the driver upgrade is over"},
 			{"node-operand-paused", "gpu-1", report.Waiting, "k8s-driver-manager"},
 			{"node-operand-paused", "gpu-1", report.Waiting, "nvidia.com/gpu.deploy.client"},
 		}, []row{{id: "operand", node: "gpu-1", words: both}}},

@@ -42,30 +42,6 @@ const (
 // host's, and keeps the driver container off the node.
 const preInstalled = "pre-installed"
 
-// Where the expectations are documented.
-const (
-	sourcePolicy    = "gpu-operator controllers/clusterpolicy_controller.go"
-	sourceDriver    = "gpu-operator controllers/nvidiadriver_controller.go"
-	sourceLabels    = "gpu-operator controllers/state_manager.go"
-	sourceDaemonSet = "gpu-operator controllers/object_controls.go"
-	sourceAssets    = "gpu-operator assets/"
-	sourceGather    = "gpu-operator hack/must-gather.sh"
-	sourceStart     = "GPU Operator documentation, getting started"
-	sourceGKE       = "GPU Operator documentation, Google GKE"
-	sourceMatrix    = "GPU Operator documentation, platform support"
-	sourceRestart   = "GPU Operator documentation, time-slicing GPUs"
-	sourceUpgrade   = "k8s-operator-libs pkg/upgrade/consts.go"
-	sourceManager   = "k8s-driver-manager cmd/driver-manager/main.go"
-	sourceMIG       = "mig-parted pkg/mig/reconfigure/reconfigure.go"
-	sourcePredict   = "k8s-device-plugin internal/lm and internal/rm"
-	sourceSharing   = "k8s-device-plugin cmd/config-manager/main.go"
-	sourceTaints    = "Kubernetes documentation, taints and tolerations"
-	sourceRBAC      = "Kubernetes documentation, RBAC"
-	sourcePSA       = "Kubernetes documentation, Pod Security Admission"
-	sourceQuotas    = "Kubernetes documentation, resource quotas"
-	sourceNode      = "Kubernetes documentation, node status"
-)
-
 // Options are the intentions.
 type Options struct {
 	// Table has the facts of the chart.
@@ -197,9 +173,6 @@ type judge struct {
 	sets []operandSet
 	// pods are all by node.
 	pods map[string][]*corev1.Pod
-	// server is the API server's version; where kubelets is true, the newest kubelet's.
-	server   string
-	kubelets bool
 	// maps are the ConfigMaps of the operator's namespace by name: each node may have one.
 	maps map[string]*corev1.ConfigMap
 	// shares are the device plugin's configs; nil without a ConfigMap.
@@ -252,7 +225,6 @@ func newJudge(s *cluster.State, o Options, by command) *judge {
 		return cmp.Or(cmp.Compare(j.order(a.component), j.order(b.component)), cmp.Compare(a.Name, b.Name))
 	})
 	j.shares = j.sharedBy()
-	j.server, j.kubelets = kubernetesVersion(s)
 	return j
 }
 
@@ -421,7 +393,7 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []report.Row {
 		}
 		verb, detail := cmp.Or(m.Verb, "list"), strings.TrimSuffix(cmp.Or(m.Detail, string(m.Why)), ".")
 		v := report.Row{
-			ID: "unread", State: report.Unknown, Subject: verb + " " + string(kind), Source: sourceRBAC,
+			ID: "unread", State: report.Unknown, Subject: verb + " " + string(kind),
 			Reason:   fmt.Sprintf("%s; nothing is said of what depends on %s", detail, kind),
 			Evidence: report.Evidence{Kind: "answer", Object: string(kind), Text: detail, Time: s.At},
 		}
@@ -432,9 +404,7 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []report.Row {
 			v.State, v.Reason = report.Note, detail
 			fallthrough
 		case cluster.Unread:
-			v.Source, v.Fix = sourceGather, fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
-		case cluster.Failed, cluster.Absent:
-			v.Source = "Kubernetes documentation, API concepts"
+			v.Fix = fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
 		}
 		if kind == cluster.Events {
 			v.State, v.Reason = report.Note, detail+"; causes that they name are likely at most"

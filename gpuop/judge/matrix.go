@@ -19,7 +19,6 @@ type row struct {
 	versions    []string // "*" is any
 	first, last int      // minors of Kubernetes 1; 0 where the page names none
 	runtimes    []string // nil where the page names none
-	source      string
 }
 
 // matrix returns the table, which is part of the program: a test reads every row.
@@ -30,7 +29,7 @@ var matrix = sync.OnceValue(func() []row {
 			continue
 		}
 		c := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		r := row{series: c[0], id: c[1], versions: strings.Fields(c[2]), source: c[5]}
+		r := row{series: c[0], id: c[1], versions: strings.Fields(c[2])}
 		first, last, _ := strings.Cut(c[3], "-")
 		r.first, _ = minor(first)
 		r.last, _ = minor(last)

@@ -22,15 +22,6 @@ import (
 // ErrNode is wrapped where the cluster has no node of the name.
 var ErrNode = errors.New("no such node")
 
-const (
-	sourceStuck    = "https://github.com/NVIDIA/mig-parted/issues/485"
-	sourceEviction = "mig-parted pkg/mig/reconfigure/reconfigure.go: waitForPodsWithNodeSelector"
-	sourceLabel    = "mig-parted cmd/nvidia-mig-manager/main.go: the label is watched for a change of its value"
-	sourceConfig   = "mig-parted cmd/nvidia-mig-manager/main.go: setupMigConfig"
-	sourceBusy     = "NVIDIA Multi-Instance GPU User Guide: instances that are in use cannot be destroyed"
-	sourceDevices  = "k8s-device-plugin internal/rm, internal/lm"
-)
-
 // A planner judges a change of a node's MIG config that has not begun.
 type planner struct {
 	*nodeJudge
@@ -74,8 +65,8 @@ func Nearest(s *cluster.State, name string) string {
 	return ""
 }
 
-func (p *planner) report(state report.State, id report.ID, subject, reason, next, source string) {
-	v := p.own(report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next, Source: source})
+func (p *planner) report(state report.State, id report.ID, subject, reason, next string) {
+	v := p.own(report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next})
 	if name, found := strings.CutPrefix(subject, "ConfigMap/"); found {
 		name, _, _ = strings.Cut(name, " ")
 		v.Evidence = p.listed(cluster.ConfigMaps, "%s: %t", name, p.maps[name] != nil)
@@ -87,39 +78,33 @@ func (p *planner) report(state report.State, id report.ID, subject, reason, next
 
 // manager judges that something will act on the label.
 func (p *planner) manager() {
-	const manager = deployPrefix + "mig-manager"
-	labels := p.kube.Labels
-	if labels[labelCapable] == "false" {
+	const key = deployPrefix + "mig-manager"
+	if p.kube.Labels[labelCapable] == "false" {
 		p.report(report.Failed, "mig-capable", labelCapable, "the node's GPUs have no MIG",
-			"kubectl get nodes -l nvidia.com/mig.capable=true", sourceLabel)
+			"kubectl get nodes -l nvidia.com/mig.capable=true")
 		return
 	}
-	if value := labels[manager]; value != "true" {
-		p.report(report.Failed, "mig-manager", manager, fmt.Sprintf("the label is %q, want true: no MIG manager runs on "+
-			"the node, and nothing reacts to %s", value, LabelMIG),
-			fmt.Sprintf("kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'; kubectl get node %s "+
-				"--show-labels", p.kube.Name), sourceLabel)
+	if value := p.kube.Labels[key]; value != "true" {
+		p.report(report.Failed, "mig-manager", key, fmt.Sprintf("the label is %q, want true: no MIG manager runs on the "+
+			"node, and nothing reacts to %s", value, LabelMIG),
+			"kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'")
 		return
 	}
 	if p.lacks(cluster.Pods) {
 		return
 	}
 	v := report.Row{
-		ID: "mig-manager", State: report.Failed, Subject: "nvidia-mig-manager", Source: sourceLabel,
-		Reason:   "the node has no pod of the MIG manager, and nothing reacts to the label",
+		ID: "mig-manager", State: report.Failed, Subject: "nvidia-mig-manager",
+		Reason:   "the node has no pod of the MIG manager that is ready, and nothing reacts to the label",
 		Fix:      fmt.Sprintf("kubectl describe daemonset -n %s nvidia-mig-manager", p.Namespace),
-		Evidence: p.listed(cluster.Pods, "none with app=nvidia-mig-manager on %s", p.kube.Name),
+		Evidence: p.listed(cluster.Pods, "none with app=nvidia-mig-manager is ready on %s", p.kube.Name),
 	}
 	for _, q := range p.operandPods {
-		if q.Labels["app"] != "nvidia-mig-manager" {
-			continue
+		c := podCondition(q, corev1.PodReady)
+		if q.Labels["app"] == "nvidia-mig-manager" && c != nil && c.Status == corev1.ConditionTrue {
+			v.State, v.Subject, v.Reason, v.Fix = report.OK, "Pod/"+q.Name, "the MIG manager is ready", ""
+			v.Evidence = podStateOf(q).Evidence
 		}
-		v.Subject, v.Reason = "Pod/"+q.Name, "the MIG manager is not ready, and nothing reacts to the label until it is"
-		v.Fix, v.Evidence = fmt.Sprintf("kubectl describe pod -n %s %s", q.Namespace, q.Name), podStateOf(q).Evidence
-		if c := podCondition(q, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
-			v.State, v.Reason, v.Fix = report.OK, "the MIG manager is ready", ""
-		}
-		break
 	}
 	p.add(v)
 }
@@ -129,33 +114,26 @@ func (p *planner) state() {
 	labels := p.kube.Labels
 	config, state := labels[LabelMIG], labels[labelMIGState]
 	under := state == "pending" || state == "rebooting"
-	switch {
+	switch already := fmt.Sprintf("the label is %q already, and the MIG manager acts on a change of it alone: ", config); {
 	case under:
 		p.report(report.Failed, "mig-under-way", labelMIGState, fmt.Sprintf("the config %q is %s: a change is under way, "+
-			"or stands still for good; a second one would mix with it", config, state),
-			"gpuop verify --node "+p.kube.Name, sourceStuck)
-	case state == "failed":
-		p.report(report.Warning, "mig-failed-before", labelMIGState, fmt.Sprintf("the config %q has failed before: what "+
-			"was in its way may be there still", config), p.migLog(), sourceMIG)
-	}
-	switch already := fmt.Sprintf("the label is %q already, and the MIG manager acts on a change of it alone: ", config); {
+			"or stands still for good; a second one would mix with it", config, state), "gpuop verify --node "+p.kube.Name)
 	case config != p.config:
 	case state == "success":
-		p.report(report.Note, "mig-same", LabelMIG, already+"nothing will happen", "", sourceLabel)
+		p.report(report.Note, "mig-same", LabelMIG, already+"nothing will happen", "")
 	default:
-		p.report(report.Failed, "mig-same", LabelMIG, already+"take it away first", fmt.Sprintf("kubectl label node %s %s-",
-			p.kube.Name, LabelMIG), sourceLabel)
+		p.report(report.Failed, "mig-same", LabelMIG, already+"take it away first",
+			fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG))
 	}
-	if upgrade := labels[labelUpgrade]; upgrade != "" && upgrade != "upgrade-done" && p.noDriverPod() == "" {
+	if p.upgrading() || labels[labelUpgrade] == "upgrade-required" && p.noDriverPod() == "" {
 		p.report(report.Failed, "mig-driver-upgrade", labelUpgrade, fmt.Sprintf("the driver upgrade is in the state %s: "+
-			"it takes the same operands away", upgrade),
-			"kubectl get nodes -L "+labelUpgrade, sourceUpgrade)
+			"it takes the same operands away", labels[labelUpgrade]), "kubectl get nodes -L "+labelUpgrade)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if value := labels[key]; strings.HasPrefix(key, deployPrefix) && node.Paused(value) && !under {
 			p.report(report.Failed, "mig-paused", key, fmt.Sprintf("the label is %s, and no MIG change is under way: the MIG "+
 				"manager would start the operand again only if it were", value),
-				fmt.Sprintf("kubectl label node %s %s=true --overwrite", p.kube.Name, key), sourceMIG)
+				fmt.Sprintf("kubectl label node %s %s=true --overwrite", p.kube.Name, key))
 		}
 	}
 }
@@ -163,35 +141,28 @@ func (p *planner) state() {
 // file judges the file that the MIG manager of the node reads, and reports whether to go on.
 func (p *planner) file() bool {
 	f := p.migFile()
-	custom := p.text("migManager.config.name")
-	switch {
-	case f == nil && custom != "":
+	if f == nil {
+		custom := p.text("migManager.config.name")
+		if custom == "" {
+			p.report(report.Warning, "mig-config", "ConfigMap/"+p.kube.Name+"-mig-config", "the MIG manager has not written "+
+				"the configs of this node's GPUs, so the name is judged by what the operator's defaults mean",
+				"kubectl logs -n "+p.Namespace+" -l app=nvidia-mig-manager")
+			return true
+		}
 		p.report(report.Failed, "mig-config", "ConfigMap/"+custom, fmt.Sprintf("the ClusterPolicy names it in "+
 			"migManager.config.name, and the namespace %s has no such ConfigMap: the MIG manager does not start", p.Namespace),
-			"kubectl get configmaps -n "+p.Namespace, sourceConfig)
+			"kubectl get configmaps -n "+p.Namespace)
 		return false
-	case f == nil:
-		p.report(report.Warning, "mig-config", "ConfigMap/"+p.kube.Name+"-mig-config",
-			"the MIG manager has not written the configs of this node's GPUs, so the name is judged by what the operator's "+
-				"defaults mean",
-			"kubectl logs -n "+p.Namespace+" -l app=nvidia-mig-manager", sourceConfig)
-		return true
-	case f.text == "":
-		name := strings.TrimPrefix(f.name, "ConfigMap/")
-		keys := "none at all"
-		if data := p.maps[name].Data; len(data) > 0 {
-			keys = strings.Join(slices.Sorted(maps.Keys(data)), ", ")
-		}
-		p.report(report.Failed, "mig-config", f.name, fmt.Sprintf("it has no key config.yaml, but %s: the MIG manager "+
-			"reads that key alone", keys),
-			fmt.Sprintf("kubectl edit configmap -n %s %s", p.Namespace, name), sourceConfig)
+	}
+	if f.text == "" {
+		p.report(report.Failed, "mig-config", f.name, "it has no key "+mig.ConfigKey+", and the MIG manager reads that alone",
+			"kubectl get -n "+p.Namespace+" "+strings.ToLower(f.name)+" -o yaml")
 		return false
 	}
 	for _, each := range f.findings {
 		// a config is judged against this node's GPUs below, and other configs do no harm; an error in the file itself
 		// keeps the manager from reading it
-		if each.State == report.Note || each.ID == "mig-does-not-fit" || each.ID == "mig-coverage" || f.config != nil &&
-			each.State != report.Failed {
+		if each.State != report.Failed || each.ID == "mig-does-not-fit" || each.ID == "mig-coverage" {
 			continue
 		}
 		v := found(each)
@@ -214,7 +185,7 @@ func (p *planner) file() bool {
 		hint = "did you mean " + near + "?"
 	}
 	p.report(report.Failed, "mig-config", f.name, fmt.Sprintf("it has no config %q: the MIG manager would say failed",
-		p.config), hint, sourceConfig)
+		p.config), hint)
 	return false
 }
 
@@ -223,23 +194,19 @@ func (p *planner) partition() {
 	if !p.lacks(cluster.ConfigMaps) && !p.file() {
 		return
 	}
-	unknown := func(why, next, source string) {
-		p.report(report.Unknown, "mig-predicted", labelProduct, "what the node will show is not predicted: "+why, next,
-			source)
-	}
 	gpus, err := p.gpus()
-	switch {
-	case err != nil:
-		unknown(err.Error(), "kubectl get node "+p.kube.Name+" --show-labels", "k8s-device-plugin internal/lm")
-		return
-	case len(gpus) == 0 || gpus[0].Board == nil && p.migFile() == nil:
-		unknown("the board is not known", "gpuop mig profiles", sourceConfig)
+	if err == nil && (len(gpus) == 0 || gpus[0].Board == nil && p.migFile() == nil) {
+		err = errors.New("the board is not known")
+	}
+	if err != nil {
+		p.report(report.Unknown, "mig-predicted", labelProduct, "what the node will show is not predicted: "+err.Error(),
+			"kubectl get node "+p.kube.Name+" --show-labels")
 		return
 	}
 	named, _, ok := p.migConfig(p.config, gpus[0].Board)
 	if !ok {
 		_, err := mig.Default(*gpus[0].Board, p.config)
-		p.report(report.Failed, "mig-config", LabelMIG, err.Error(), "", sourceConfig)
+		p.report(report.Failed, "mig-config", LabelMIG, err.Error(), "")
 		return
 	}
 	after, findings := named.Apply(gpus)
@@ -272,13 +239,19 @@ func (p *planner) gpus() ([]mig.GPU, error) {
 		"them are one GPU", p.kube.Labels[mig.WholeGPU+".count"], config)
 }
 
-// predict adds rows of the node's future resources.
+// predict adds rows of the node's future resources, unless the device plugin will not start.
 func (p *planner) predict(before, after []mig.GPU) {
-	strategy := cmp.Or(p.text("mig.strategy"), p.kube.Labels["nvidia.com/mig.strategy"], mig.StrategySingle)
-	config, starts := p.shared()
+	_, config, starts, _ := p.chosen()
 	if !starts {
+		from := len(p.rows)
+		p.configs()
+		p.sharing()
+		for i := range p.rows[from:] {
+			p.rows[from+i].Node = p.kube.Name
+		}
 		return
 	}
+	strategy := cmp.Or(p.text("mig.strategy"), p.kube.Labels["nvidia.com/mig.strategy"], mig.StrategySingle)
 	prediction := sharing.Predict(after, strategy, config)
 	for _, f := range prediction.Findings {
 		v := found(f)
@@ -288,25 +261,13 @@ func (p *planner) predict(before, after []mig.GPU) {
 	mode := ""
 	if !slices.EqualFunc(before, after, func(a, b mig.GPU) bool { return a.Enabled == b.Enabled }) {
 		mode = "; the MIG mode changes, for which no program at all may use the GPUs"
-		env, _ := p.set("migManager.env").([]any)
-		if slices.ContainsFunc(env, func(e any) bool {
-			m, _ := e.(map[string]any)
-			return m["name"] == "WITH_REBOOT" && m["value"] == "true"
-		}) {
-			p.add(report.Row{
-				ID: "mig-reboot", State: report.Warning, Subject: "WITH_REBOOT", Source: sourceMIG,
-				Reason:   "the MIG manager restarts the node where it cannot change the MIG mode: every pod on it ends",
-				Fix:      "kubectl drain " + p.kube.Name + " --ignore-daemonsets",
-				Evidence: p.setting("migManager.env"),
-			})
-		}
 	}
 	now := map[string]int{}
 	for name, q := range p.kube.Status.Allocatable {
 		now[string(name)] = int(q.Value())
 	}
 	p.report(report.Note, "mig-predicted", "allocatable", fmt.Sprintf("%s, now %s, under mig.strategy=%s%s",
-		amounts(prediction.Resources), amounts(now), strategy, mode), "", sourceDevices)
+		amounts(prediction.Resources), amounts(now), strategy, mode), "")
 }
 
 // amounts names devices: "7 nvidia.com/mig-1g.10gb".
@@ -318,22 +279,6 @@ func amounts(all map[string]int) string {
 		}
 	}
 	return cmp.Or(strings.Join(words, ", "), "no device")
-}
-
-// shared is the device plugin's config of the node; starts is false where the plugin will not start,
-// or where it is not known.
-func (p *planner) shared() (config *sharing.Config, starts bool) {
-	_, config, starts, _ = p.chosen()
-	if starts {
-		return config, true
-	}
-	from := len(p.rows)
-	p.configs()
-	p.sharing()
-	for i := range p.rows[from:] {
-		p.rows[from+i].Node = p.kube.Name
-	}
-	return nil, false
 }
 
 // holders are the pods that use the node's GPUs and that nothing takes away.
@@ -353,12 +298,11 @@ func (p *planner) holders() {
 		if strings.HasPrefix(how, "/dev") {
 			how = "it mounts " + how
 		}
-		v := report.Row{ID: "mig-client", State: report.Failed, Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name),
-			Source: sourceEviction}
+		v := report.Row{ID: "mig-client", State: report.Failed, Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name)}
 		v.Evidence = report.Seen("spec", v.Subject, "%s", how)
 		switch {
 		case cluster.AsksForGPU(&q.Spec):
-			v.ID, v.Source = "mig-pod", sourceBusy
+			v.ID = "mig-pod"
 			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not take it away, and an instance that is in use "+
 				"cannot be destroyed", held(q))
 			v.Evidence.Text = "limits: " + held(q)
@@ -387,7 +331,7 @@ func (p *planner) holders() {
 	}
 	if free {
 		p.add(report.Row{
-			ID: "mig-pod", Subject: "pods", Reason: "no pod uses the node's GPUs", Source: sourceBusy,
+			ID: "mig-pod", Subject: "pods", Reason: "no pod uses the node's GPUs",
 			Evidence: p.listed(cluster.Pods, "%d on %s", len(p.pods[p.kube.Name]), p.kube.Name),
 		})
 	}
@@ -451,7 +395,7 @@ func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 func (p *planner) room() {
 	v := report.Row{
 		ID: "mig-cordon", Subject: "Node/" +
-			p.kube.Name, Reason: "the node is cordoned: no new pod comes between", Source: sourceNode,
+			p.kube.Name, Reason: "the node is cordoned: no new pod comes between",
 		Evidence: report.Seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
 	}
 	if !p.kube.Spec.Unschedulable {

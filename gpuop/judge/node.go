@@ -86,7 +86,7 @@ func (w *nodeJudge) own(v report.Row) report.Row {
 // ready is a row for a node that is not ready, or takes no pods.
 func (w *nodeJudge) ready() bool {
 	v := report.Row{
-		ID: "node-ready", Subject: "Node/" + w.kube.Name, Source: sourceNode,
+		ID: "node-ready", Subject: "Node/" + w.kube.Name,
 		Evidence: report.Seen("spec", "Node/"+w.kube.Name, "unschedulable: %t", w.kube.Spec.Unschedulable),
 	}
 	for _, c := range w.kube.Status.Conditions {
@@ -135,7 +135,7 @@ func (w *nodeJudge) discovered() bool {
 		w.add(report.Row{
 			ID: "operands-off", State: report.Note, Subject: labelOperands,
 			Reason: "the label is false: the operator keeps every operand off the node, and nothing else is judged",
-			Fix:    "kubectl label node " + w.kube.Name + " " + labelOperands + "-", Source: sourceLabels,
+			Fix:    "kubectl label node " + w.kube.Name + " " + labelOperands + "-",
 		})
 		return false
 	case labels[labelPresent] != "true" && cluster.OperatorGPUNode(w.kube) && (w.policy != nil || len(w.GPUClusters) > 0):
@@ -143,7 +143,7 @@ func (w *nodeJudge) discovered() bool {
 			ID: "gpu-present", State: report.Failed, Subject: labelPresent,
 			Reason: fmt.Sprintf("the label is %q, and Node Feature Discovery found a GPU: the operator has not labeled the node",
 				labels[labelPresent]),
-			Fix: w.operatorLog(), Source: sourceLabels, Evidence: label(w.kube, labelPresent),
+			Fix: w.operatorLog(), Evidence: label(w.kube, labelPresent),
 		})
 	}
 	return true
@@ -178,16 +178,9 @@ func (w *nodeJudge) upgrade() bool {
 	}
 	v := report.Row{
 		ID: "driver-upgrade", Subject: labelUpgrade, Since: labelWritten(w.kube,
-			labelUpgrade), Source: sourceUpgrade, Fix: w.operatorLog(),
+			labelUpgrade), Fix: w.operatorLog(),
 	}
-	meaning := ""
-	for _, e := range explain.Find(state) {
-		if strings.HasPrefix(e.Meaning, "Driver upgrade: ") || strings.HasPrefix(e.Meaning,
-			"First state of a driver upgrade: ") {
-			_, meaning, _ = strings.Cut(strings.TrimSuffix(e.Meaning, "."), ": ")
-		}
-	}
-	switch none := w.noDriverPod(); {
+	switch none, meaning := w.noDriverPod(), explain.Find(state); {
 	case state == "upgrade-done":
 		v.Reason, v.Fix = "no driver upgrade is under way", ""
 	case none != "":
@@ -197,16 +190,16 @@ func (w *nodeJudge) upgrade() bool {
 	case state != "upgrade-failed" && w.kube.Labels[labelSkip] == "true":
 		v.Say(report.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + labelSkip + "-"
-	case state == "upgrade-failed":
-		v.State = report.Failed
-		v.Reason = "the driver upgrade has failed: " + strings.TrimPrefix(meaning, "failed; ")
-		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
-	case meaning != "":
-		v.State, w.changing = report.Waiting, "the driver upgrade"
-		v.Reason = fmt.Sprintf("%s: %s", state, meaning)
-		v.Fix = "kubectl get pods -A -o wide --field-selector spec.nodeName=" + w.kube.Name
-	default:
+	case len(meaning) == 0:
 		v.Say(report.Unknown, "the state %q is not one of the upgrade controller", state)
+	case state == "upgrade-failed":
+		v.Say(report.Failed, "the driver upgrade has failed: look at the driver pod, put it right, and remove the state "+
+			"label or restart the pod")
+		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
+	default:
+		w.changing = "the driver upgrade"
+		v.Say(report.Waiting, "%s: %s", state, meaning[0].Meaning)
+		v.Fix = "kubectl get pods -A -o wide --field-selector spec.nodeName=" + w.kube.Name
 	}
 	w.add(v)
 	return true
@@ -236,7 +229,7 @@ const migReaction = time.Minute
 func (w *nodeJudge) mig() bool {
 	config, state := w.kube.Labels[LabelMIG], w.kube.Labels[labelMIGState]
 	v := report.Row{
-		ID: node.RuleState, Subject: labelMIGState, Since: labelWritten(w.kube, labelMIGState), Source: sourceMIG,
+		ID: node.RuleState, Subject: labelMIGState, Since: labelWritten(w.kube, labelMIGState),
 		Fix: w.migLog(), Evidence: label(w.kube, labelMIGState),
 	}
 	age := "since when is not known"
@@ -327,14 +320,14 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 		return
 	}
 	done[key] = true
-	v := report.Row{ID: "operand", State: report.Warning, Subject: key, Source: sourceLabels, Fix: "kubectl label node " +
+	v := report.Row{ID: "operand", State: report.Warning, Subject: key, Fix: "kubectl label node " +
 		w.kube.Name + " " + key + "-"}
 	switch {
 	case node.Paused(value):
 		w.paused(key, value)
 		return // no link of the chain: the change that pauses it has a row of its own
 	case set.component == "driver" && value == preInstalled:
-		v.State, v.Fix, v.Source = report.OK, "", sourceManager
+		v.State, v.Fix = report.OK, ""
 		v.Reason = "the label is pre-installed: the driver manager found a driver of the node's own, and the node runs no " +
 			"driver container"
 		w.add(v)
@@ -370,42 +363,35 @@ func (w *nodeJudge) wantsContainers() bool {
 // paused judges a label that pauses an operand: paused-for-mig-change, paused-for-vgpu-change,
 // paused-for-cc-mode-change. The driver manager appends its paused-for-driver-upgrade to another.
 func (w *nodeJudge) paused(key, value string) {
-	v := report.Row{
-		ID: node.RulePaused, State: report.Waiting, Subject: key, Since: labelWritten(w.kube, key), Source: sourceLabels,
+	v := report.Row{ID: node.RulePaused, State: report.Waiting, Subject: key, Since: labelWritten(w.kube, key)}
+	change, state := "the change", ""
+	switch value {
+	case "paused-for-mig-change":
+		change, state, v.Fix = "the MIG change", w.kube.Labels[labelMIGState], w.migLog()
+	case "paused-for-vgpu-change":
+		change, state = "the vGPU change", w.kube.Labels[labelVGPUDone]
 	}
-	var changes []string
-	for word := range strings.SplitSeq(value, "_") {
-		if change, found := strings.CutPrefix(word, "paused-for-"); found {
-			change = strings.NewReplacer("mig", "MIG", "vgpu", "vGPU", "cc-", "CC ", "-", " ").Replace(change)
-			changes = append(changes, "the "+change)
-		}
-	}
-	end := "is"
-	if len(changes) > 1 {
-		end = "are"
-	}
-	v.Reason = fmt.Sprintf("the label is %s: the pod is away until %s %s over", value, strings.Join(changes, " and "), end)
 	upgrading := strings.Contains(value, "paused-for-driver-upgrade")
-	states := map[string]string{"paused-for-mig-change": labelMIGState, "paused-for-vgpu-change": labelVGPUDone}
-	switch state := w.kube.Labels[states[value]]; {
+	if upgrading {
+		change = "the driver upgrade"
+	}
+	v.Reason = fmt.Sprintf("the label is %s: the pod is away until %s is over", value, change)
+	switch {
 	case upgrading && w.kube.Labels[labelUpgrade] == "upgrade-failed":
 		v.Say(report.Failed, "the label is %s, and the driver upgrade has failed: the pod stays away", value)
 		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
 	case upgrading:
-		w.changing = "the driver upgrade"
+		w.changing = change
 		v.Fix = "kubectl logs -n " + w.Namespace +
 			" -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100"
 	case state == "success" || state == "failed":
-		v.State, v.Fix = report.Failed, "kubectl label node "+w.kube.Name+" "+key+"=true --overwrite"
-		v.Reason = fmt.Sprintf("the label is %s, and %s has ended (%s): nothing takes the pause back", value, changes[0],
-			state)
-	case value == "paused-for-mig-change" && w.stuck != "":
-		v.State, v.Fix = report.Failed, w.stuck
-		v.Reason = fmt.Sprintf("the label is %s, and the MIG change is stuck: nothing takes the pause back", value)
-	case value == "paused-for-mig-change":
-		w.changing, v.Fix = changes[0], w.migLog()
-	case len(changes) > 0:
-		w.changing = changes[0]
+		v.Say(report.Failed, "the label is %s, and %s has ended (%s): nothing takes the pause back", value, change, state)
+		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
+	case change == "the MIG change" && w.stuck != "":
+		v.Say(report.Failed, "the label is %s, and the MIG change is stuck: nothing takes the pause back", value)
+		v.Fix = w.stuck
+	default:
+		w.changing = change
 	}
 	w.add(v)
 }
@@ -422,13 +408,13 @@ func (w *nodeJudge) pod(set operandSet) {
 			l.pod, l.podState = p, podStateOf(p)
 		}
 	}
-	l.ID, l.Subject, l.Source = "operand", set.component, sourceAssets
+	l.ID, l.Subject = "operand", set.component
 	if l.pod == nil {
 		l.Say(report.Waiting, "the node is to run it, and has no pod of it")
 		l.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 		l.Evidence = w.listed(cluster.Pods, "none of DaemonSet/%s on %s", set.Name, w.kube.Name)
 		if taint := blockingTaint(set, w.kube); taint != nil {
-			l.State, l.Source, l.Fix = report.Failed, sourceTaints, untaint(w.kube, *taint)
+			l.State, l.Fix = report.Failed, untaint(w.kube, *taint)
 			l.Reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not "+
 				"cover it", taint, set.Name)
 			l.Cause, l.Together, l.Evidence = causeOf(w.kube, *taint)
@@ -483,9 +469,9 @@ func (w *nodeJudge) sandbox(l *link) {
 	}
 	// the cause of an event goes on the reason
 	explain := func(d *diagnosis) {
-		reason, source := l.Reason, l.Source
+		reason := l.Reason
 		d.explain(&l.Row)
-		l.Reason, l.Source = reason+": "+d.reason, source
+		l.Reason = reason + ": " + d.reason
 	}
 	var d *diagnosis
 	if e := w.event("Pod", l.pod.Name, "FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume"); e != nil {
@@ -568,8 +554,7 @@ func (w *nodeJudge) ownDriver(first int) {
 	}) {
 		return
 	}
-	v := report.Row{ID: "operand", State: report.Failed, Subject: "driver", Since: w.links[waits].Since,
-		Source: sourceManager, Evidence: label(w.kube, labelDriver)}
+	v := report.Row{ID: "operand", State: report.Failed, Subject: "driver", Since: w.links[waits].Since, Evidence: label(w.kube, labelDriver)}
 	if why := w.noDriverPod(); why != "" {
 		v.Reason = fmt.Sprintf("%s, so that the node is to bring its own driver, and %s finds none", why,
 			w.links[waits].component)
@@ -583,7 +568,7 @@ func (w *nodeJudge) ownDriver(first int) {
 			v.Evidence = w.setting("driver.enabled")
 		}
 	} else {
-		v.Source, v.Fix = sourceLabels, w.operatorLog()
+		v.Fix = w.operatorLog()
 		v.Reason = "no DaemonSet of the driver selects the node"
 		for _, set := range w.sets {
 			if set.component == "driver" {
@@ -631,7 +616,7 @@ func (w *nodeJudge) firstBroken() *report.Row {
 	}
 	l := w.links[i]
 	v := &report.Row{
-		ID: "first-broken-link", State: l.State, Subject: l.component, Since: l.Since, Fix: l.Fix, Source: sourceAssets,
+		ID: "first-broken-link", State: l.State, Subject: l.component, Since: l.Since, Fix: l.Fix,
 		Reason: "the first link of the chain that is not ready", Cause: l.Cause, Evidence: l.Evidence,
 	}
 	if len(behind) > 0 {
@@ -683,7 +668,7 @@ func (w *nodeJudge) resources() bool {
 
 // found is the row of a finding about a node or a file.
 func found(f report.Row) report.Row {
-	return report.Row{ID: f.ID, State: f.State, Subject: f.Subject, Reason: f.Reason, Fix: f.Fix, Source: f.Source}
+	return report.Row{ID: f.ID, State: f.State, Subject: f.Subject, Reason: f.Reason, Fix: f.Fix}
 }
 
 // settling names a change that is under way, after which the resources may come right; empty

@@ -20,7 +20,7 @@ const labelProduct = mig.WholeGPU + ".product"
 // sharing judges which config of the device plugin the node gets.
 func (w *nodeJudge) sharing() bool {
 	value, labeled := w.kube.Labels[sharing.ConfigLabel]
-	v := report.Row{ID: "node-sharing-config", Subject: sharing.ConfigLabel, Source: sourceSharing}
+	v := report.Row{ID: "node-sharing-config", Subject: sharing.ConfigLabel}
 	if w.shares == nil {
 		if labeled && w.policy != nil {
 			v.Say(report.Warning, "the label names the config %q, and the ClusterPolicy names no ConfigMap "+
@@ -78,8 +78,7 @@ func (w *nodeJudge) stale(differs bool) {
 	if !read.Before(w.shares.changed) {
 		return
 	}
-	v := report.Row{ID: "stale-config", State: report.Note, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed,
-		Source: sourceRestart}
+	v := report.Row{ID: "stale-config", State: report.Note, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed}
 	v.Reason = fmt.Sprintf("the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin",
 		w.shares.changed.Sub(read).Round(time.Second))
 	v.Evidence = report.Seen("managedFields", "ConfigMap/"+w.shares.name, "data")
@@ -132,7 +131,7 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 	}
 	for _, resource := range resources {
 		expected, found := want.Resources[resource], capacity[resource]
-		v := report.Row{ID: "allocatable", Subject: resource, Source: sourcePredict}
+		v := report.Row{ID: "allocatable", Subject: resource}
 		switch {
 		case expected == found && found == 0:
 			continue
@@ -144,7 +143,6 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 		case want.divided && w.kube.Labels[labelMIGState] == "success" && expected > found:
 			differs = true
 			v.ID, v.State = "mig-success-without-devices", wrong
-			v.Source = "gpu-operator issue 603"
 			v.Reason = fmt.Sprintf("the MIG change to %q is a success, and the node offers %d, expected %d (%s)%s",
 				w.kube.Labels[LabelMIG], found, expected, want.by, suffix)
 			v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", w.Namespace)
@@ -155,7 +153,6 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 		}
 		w.add(v)
 	}
-	w.labels(want, wrong, suffix)
 	w.stale(differs)
 }
 
@@ -164,53 +161,6 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 func isDevice(name string) bool {
 	name = strings.TrimSuffix(name, ".shared")
 	return name == mig.WholeGPU || strings.HasPrefix(name, "nvidia.com/mig-")
-}
-
-// firm are the endings of labels that every release of GPU Feature Discovery writes; the others are
-// compared where they are there.
-var firm = []string{".product", ".count", ".replicas"}
-
-// labels compares the labels of GPU Feature Discovery.
-func (w *nodeJudge) labels(want *expectation, wrong report.State, suffix string) {
-	if w.kube.Labels[labelProduct] == "" {
-		return // the row of the missing labels says so
-	}
-	var differ []string
-	for _, name := range slices.Sorted(maps.Keys(want.Labels)) {
-		value, found := w.kube.Labels[name]
-		if value == want.Labels[name] || !found && !slices.ContainsFunc(firm,
-			func(end string) bool { return strings.HasSuffix(name, end) }) {
-			continue
-		}
-		is := strconv.Quote(value)
-		if !found {
-			is = "absent"
-		}
-		differ = append(differ, fmt.Sprintf("%s is %s, expected %q", name, is, want.Labels[name]))
-	}
-	for name, value := range w.kube.Labels {
-		resource, counted := strings.CutSuffix(name, ".count")
-		if _, expected := want.Labels[name]; counted && !expected && value != "0" && strings.HasPrefix(resource,
-			"nvidia.com/mig-") {
-			differ = append(differ, fmt.Sprintf("%s is %q, expected none", name, value))
-		}
-	}
-	slices.Sort(differ)
-	v := report.Row{ID: "labels", Subject: "labels of GPU Feature Discovery", Source: sourcePredict,
-		Evidence: label(w.kube, labelProduct)}
-	if len(differ) == 0 {
-		v.Reason = fmt.Sprintf("the labels are those predicted from %s", want.basis(w))
-		w.add(v)
-		return
-	}
-	v.State = wrong
-	v.Reason = strings.Join(differ[:min(4, len(differ))], "; ")
-	if more := len(differ) - 4; more > 0 {
-		v.Reason += fmt.Sprintf(" and %d more", more)
-	}
-	v.Reason += suffix
-	v.Fix, v.Evidence.Text = w.logOf("gpu-feature-discovery", "gpu-feature-discovery"), strings.Join(differ, "; ")
-	w.add(v)
 }
 
 // basis names the basis of the prediction: the GPUs, their MIG config and their sharing config.
@@ -229,7 +179,7 @@ func (e *expectation) basis(w *nodeJudge) string {
 // says why, or what of it is not certain.
 func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 	unknown := func(subject, reason string) *report.Row {
-		return &report.Row{ID: "prediction", State: report.Unknown, Subject: subject, Reason: reason, Source: sourcePredict,
+		return &report.Row{ID: "prediction", State: report.Unknown, Subject: subject, Reason: reason,
 			Evidence: label(w.kube, labelProduct)}
 	}
 	gpus, err := w.of.GPUs()
@@ -283,7 +233,7 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *report.R
 	named, source, found := w.migConfig(name, board)
 	if !found {
 		doubt = &report.Row{
-			ID: "mig-config", State: report.Failed, Subject: LabelMIG, Source: sourceMIG,
+			ID: "mig-config", State: report.Failed, Subject: LabelMIG,
 			Reason: fmt.Sprintf("there is no MIG config %q for the node in %s", name,
 				cmp.Or(source, "the ConfigMaps and the defaults")),
 			Fix: fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace,
@@ -311,7 +261,7 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *report.R
 		id = "mig-success-without-devices"
 	}
 	return &report.Row{
-		ID: id, State: state, Subject: LabelMIG, Reason: fmt.Sprintf("%s (%s)%s", problem, source, suffix), Source: sourceMIG,
+		ID: id, State: state, Subject: LabelMIG, Reason: fmt.Sprintf("%s (%s)%s", problem, source, suffix),
 		Fix: w.migLog(),
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
@@ -19,15 +18,15 @@ import (
 
 // kubernetes compares the server's version with what the release supports.
 func (j *judge) kubernetes() {
-	first, last, source := 0, 0, sourceMatrix
+	first, last := 0, 0
 	for _, r := range series(j.Release) {
 		if r.first > 0 {
-			first, last, source = min(cmp.Or(first, r.first), r.first), max(last, r.last), r.source
+			first, last = min(cmp.Or(first, r.first), r.first), max(last, r.last)
 		}
 	}
-	version, kubelets := j.server, j.kubelets
+	version := j.Version
 	have, ok := minor(version)
-	v := report.Row{ID: "kubernetes-version", Subject: "Kubernetes", Source: source, Evidence: report.Seen("answer",
+	v := report.Row{ID: "kubernetes-version", Subject: "Kubernetes", Evidence: report.Seen("answer",
 		"/version", "%s", cmp.Or(version, "none"))}
 	switch {
 	case !ok:
@@ -39,37 +38,13 @@ func (j *judge) kubernetes() {
 	case have < first:
 		v.Say(report.Failed, "%s is older than what %s supports: 1.%d to 1.%d", version, j.Release, first, last)
 		v.Fix = "upgrade Kubernetes, or gpuop preflight --version with an older release"
-		if kubelets {
-			v.State = report.Warning // the server may be newer, by up to three minors
-		}
 	case have > last:
 		v.Say(report.Warning, "%s is newer than what %s was validated with: 1.%d to 1.%d", version, j.Release, first, last)
 		v.Fix = "gpuop preflight --version latest"
 	default:
 		v.Reason = fmt.Sprintf("%s is among 1.%d to 1.%d, which %s supports", version, first, last, j.Release)
 	}
-	if ok && kubelets {
-		v.Reason += "; judged by the newest kubelet: the server's own version is not known"
-		v.Fix = cmp.Or(v.Fix, "kubectl version -o yaml > version.yaml")
-		v.Evidence = j.listed(cluster.Nodes, "kubelet %s", version)
-	}
 	j.add(v)
-}
-
-// kubernetesVersion is the server's version. A folder may lack it: then it is the newest kubelet's,
-// than which a server is not older, and kubelets is true.
-func kubernetesVersion(s *cluster.State) (version string, kubelets bool) {
-	if s.Version != "" {
-		return s.Version, false
-	}
-	newest := -1
-	for i := range s.Nodes {
-		v := s.Nodes[i].Status.NodeInfo.KubeletVersion
-		if n, ok := minor(v); ok && n > newest {
-			newest, version = n, v
-		}
-	}
-	return version, true
 }
 
 func (j *judge) gpuNodes() {
@@ -77,7 +52,7 @@ func (j *judge) gpuNodes() {
 		return
 	}
 	v := report.Row{
-		ID: "gpu-nodes", Subject: "nodes", Source: sourceLabels, Reason: fmt.Sprintf("%d of %d nodes have GPUs", len(j.gpu),
+		ID: "gpu-nodes", Subject: "nodes", Reason: fmt.Sprintf("%d of %d nodes have GPUs", len(j.gpu),
 			len(j.Nodes)),
 		Evidence: j.listed(cluster.Nodes, "%d of %d", len(j.gpu), len(j.Nodes)),
 	}
@@ -155,7 +130,7 @@ func (j *judge) driverOS() {
 	first := j.gpu[0]
 	os, labeled := systemOf(first)
 	tag := os.tag(j.Release)
-	v := report.Row{ID: "driver-os", Subject: "operating systems", Source: sourceLabels, Evidence: systemSeen(first)}
+	v := report.Row{ID: "driver-os", Subject: "operating systems", Evidence: systemSeen(first)}
 	drivers, byOS := 0, map[string]int{}
 	var wrong []string
 	for _, n := range j.gpu {
@@ -246,7 +221,7 @@ func (j *judge) containerRuntime() {
 	}
 	chosen = cmp.Or(chosen, "containerd")
 	v := report.Row{
-		ID: "container-runtime", Subject: "container runtimes", Source: sourceLabels,
+		ID: "container-runtime", Subject: "container runtimes",
 		Reason: fmt.Sprintf("the toolkit configures %s on all %d nodes with GPUs", chosen,
 			len(j.gpu)), Evidence: j.listed(cluster.Nodes, "%s", counts(by)),
 	}
@@ -310,7 +285,7 @@ func (j *judge) workers() {
 	}
 	all := append(slices.Clone(other), own...)
 	v := report.Row{
-		ID: "nfd", Subject: "Node Feature Discovery", Source: sourceStart,
+		ID: "nfd", Subject: "Node Feature Discovery",
 		Evidence: j.listed(cluster.DaemonSets, "%d of %d are workers of NFD: %s", len(all), len(j.DaemonSets),
 			cmp.Or(strings.Join(all, ", "), "none")),
 	}
@@ -380,7 +355,7 @@ func (j *judge) podSecurity() {
 		return
 	}
 	const enforce = "pod-security.kubernetes.io/enforce"
-	v := report.Row{ID: "pod-security", Subject: "Namespace/" + j.Namespace, Source: sourcePSA}
+	v := report.Row{ID: "pod-security", Subject: "Namespace/" + j.Namespace}
 	v.Fix = "kubectl label namespace " + j.Namespace + " " + enforce + "=privileged --overwrite"
 	i := slices.IndexFunc(j.Namespaces, func(n corev1.Namespace) bool { return n.Name == j.Namespace })
 	if i < 0 {
@@ -425,7 +400,7 @@ func (j *judge) quota() {
 	}
 	v := report.Row{
 		ID: "priority-quota", Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " +
-			j.Namespace, Source: sourceGKE,
+			j.Namespace,
 		Evidence: j.listed(cluster.Quotas, "%d quotas of the priority in %s", len(of), j.Namespace),
 	}
 	if j.gke() && !covered {
@@ -438,24 +413,18 @@ func (j *judge) quota() {
 		j.add(v)
 	}
 	for _, q := range of {
-		row := report.Row{ID: v.ID, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name, Source: sourceGKE}
+		row := report.Row{ID: v.ID, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name}
 		hard, limited := q.Status.Hard[corev1.ResourcePods]
 		if !limited {
 			hard, limited = q.Spec.Hard[corev1.ResourcePods]
 		}
 		used := q.Status.Used[corev1.ResourcePods]
 		row.Evidence = report.Seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
-		switch computed := computed(&q); {
+		switch {
 		case limited && used.Value() >= hard.Value():
 			row.Say(report.Failed, "%s of %s pods are used: the operands of a further node are refused", used.String(),
 				hard.String())
 			row.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
-		case len(computed) > 0:
-			row.Say(report.Warning, "limits %s: Kubernetes refuses each pod that does not say its own, as most operands do "+
-				"not, unless a LimitRange of the namespace has defaults", strings.Join(computed, ", "))
-			row.Fix = "kubectl describe limitrange -n " + q.Namespace + " # or set resources for each operand"
-			row.Source = sourceQuotas
-			row.Evidence = report.Seen("spec", row.Subject, "hard: %s", strings.Join(computed, ", "))
 		case !limited:
 			row.Reason = "allows any number of pods with the priority of the operands"
 		default:
@@ -463,20 +432,6 @@ func (j *judge) quota() {
 		}
 		j.add(row)
 	}
-}
-
-// computed are the resources of a quota that every container must then say.
-func computed(q *corev1.ResourceQuota) []string {
-	var out []string
-	for name := range q.Spec.Hard {
-		switch name {
-		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
-			corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
-			out = append(out, string(name))
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // coversPriority reports whether a quota is for the priority classes of the operands. One without
@@ -500,7 +455,7 @@ func (j *judge) serviceMonitor() {
 	}
 	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
 	there := slices.Contains(j.CRDs, definition)
-	v := report.Row{ID: "servicemonitor-crd", Subject: setting, Source: sourceDaemonSet, Evidence: j.listed(cluster.CRDs,
+	v := report.Row{ID: "servicemonitor-crd", Subject: setting, Evidence: j.listed(cluster.CRDs,
 		"%s: %t", definition, there)}
 	switch enabled := j.is(setting); {
 	case !enabled && there:
@@ -543,8 +498,7 @@ func (j *judge) clients() {
 			continue
 		}
 		v := report.Row{
-			ID: "gpu-client", Subject: "DaemonSet/" + d.Namespace + "/" + d.Name, Source: "gpu-operator, " +
-				"nvidia.com/gpu.deploy.client (v26.7.0)",
+			ID: "gpu-client", Subject: "DaemonSet/" + d.Namespace + "/" + d.Name,
 			Reason: how + ", and goes away during MIG changes and driver upgrades",
 		}
 		v.Evidence = report.Seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
@@ -592,7 +546,7 @@ func (w *nodeJudge) architecture() bool {
 	n := w.kube
 	arch := cmp.Or(n.Status.NodeInfo.Architecture, n.Labels["kubernetes.io/arch"])
 	v := report.Row{
-		ID: "architecture", Subject: "architecture", Reason: arch, Source: sourceMatrix,
+		ID: "architecture", Subject: "architecture", Reason: arch,
 		Evidence: report.Seen("status", "Node/"+n.Name, "architecture %s", cmp.Or(arch, "none")),
 	}
 	served := arch == "amd64" || arch == "arm64"
@@ -620,7 +574,7 @@ func (w *nodeJudge) architecture() bool {
 func (w *nodeJudge) supported() bool {
 	n, rows := w.kube, series(w.Release)
 	os, _ := systemOf(n)
-	v := report.Row{ID: "os-supported", Subject: "operating system", Reason: os.String(), Source: sourceMatrix,
+	v := report.Row{ID: "os-supported", Subject: "operating system", Reason: os.String(),
 		Evidence: systemSeen(n)}
 	if len(rows) == 0 {
 		v.Say(report.Unknown, "%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
@@ -629,8 +583,7 @@ func (w *nodeJudge) supported() bool {
 		return true
 	}
 	row, known, exact := find(rows, os)
-	v.Source = cmp.Or(row.source, rows[0].source)
-	have, ok := minor(w.server)
+	have, ok := minor(w.Version)
 	switch {
 	case os.id == "":
 		v.State, v.Reason = report.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage,
@@ -643,13 +596,13 @@ func (w *nodeJudge) supported() bool {
 		v.Fix = "gpuop explain driver.enabled # a driver of the node's own needs no image of its system"
 	case ok && row.first > 0 && (have < row.first || have > row.last):
 		v.Say(report.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last,
-			w.server)
+			w.Version)
 		v.Fix = "gpuop preflight --version with a release that names both"
 	}
 	w.add(v)
 	runs := n.Status.NodeInfo.ContainerRuntimeVersion
 	v = report.Row{
-		ID: "runtime-supported", Subject: "container runtime", Reason: runs, Source: v.Source,
+		ID: "runtime-supported", Subject: "container runtime", Reason: runs,
 		Evidence: report.Seen("status", "Node/"+n.Name, "%s", cmp.Or(runs, "no container runtime")),
 	}
 	switch name := runtimeOf(n); {
@@ -697,8 +650,7 @@ func (j *judge) tolerants() []tolerant {
 	return all
 }
 
-// taints compares the node's taints with what the operands and NFD's worker tolerate, and says where pods without GPUs
-// are on the node.
+// taints compares the node's taints with what the operands and NFD's worker tolerate.
 func (w *nodeJudge) taints() bool {
 	n, kept, ok := w.kube, false, true
 	for _, taint := range taintsOf(n) {
@@ -709,7 +661,7 @@ func (w *nodeJudge) taints() bool {
 			}
 			ok = false
 			w.add(report.Row{
-				ID: "taint", State: report.Failed, Subject: who.path, Source: sourceTaints,
+				ID: "taint", State: report.Failed, Subject: who.path,
 				Cause:    fmt.Sprintf("taint %s %s", taint, who.path),
 				Evidence: report.Seen("taint", "Node/"+n.Name, "%s", taint),
 				Reason:   fmt.Sprintf("the taint %s is not tolerated: it keeps away %s", taint, who.what),
@@ -723,44 +675,17 @@ func (w *nodeJudge) taints() bool {
 		if kept {
 			reason = "all taints are tolerated by the operands"
 		}
-		w.add(report.Row{ID: "taint", Subject: "taints", Reason: reason, Source: sourceTaints, Evidence: spec})
+		w.add(report.Row{ID: "taint", Subject: "taints", Reason: reason, Evidence: spec})
 	}
 	if len(w.gpu) == len(w.Nodes) {
 		return true // there is nowhere else to go
 	}
 	if !kept && w.Lacks(cluster.Nodes) == nil {
 		w.add(report.Row{
-			ID: "gpu-node-untainted", State: report.Note, Subject: "taints", Source: sourceTaints, Evidence: spec,
+			ID: "gpu-node-untainted", State: report.Note, Subject: "taints", Evidence: spec,
 			Reason: "has no taint that keeps pods without GPUs away", Fix: "kubectl taint node " + n.Name +
 				" nvidia.com/gpu=present:NoSchedule",
 		})
 	}
-	if pods := w.lonely(); len(pods) > 0 {
-		more := ""
-		if len(pods) > 1 {
-			more = fmt.Sprintf(" and %d more", len(pods)-1)
-		}
-		w.add(report.Row{
-			ID: "pods-without-gpu", State: report.Note, Subject: "pods", Source: sourceTaints, Evidence: report.Seen("list",
-				"pods", "%s", some(pods)),
-			Reason: fmt.Sprintf("%s%s request no GPU and use the node's CPU and memory", pods[0],
-				more), Fix: "kubectl get pods -A --field-selector spec.nodeName=" + n.Name,
-		})
-	}
 	return true
-}
-
-// lonely are the pods on the node that request no GPU, and could run elsewhere.
-func (w *nodeJudge) lonely() []string {
-	var names []string
-	for _, p := range w.pods[w.kube.Name] {
-		owner := metav1.GetControllerOfNoCopy(p)
-		if p.Namespace != w.Namespace && p.Namespace != "kube-system" && !cluster.AsksForGPU(&p.Spec) &&
-			(owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node") && p.Status.Phase != corev1.PodSucceeded &&
-			p.Status.Phase != corev1.PodFailed {
-			names = append(names, p.Namespace+"/"+p.Name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }

@@ -72,7 +72,7 @@ func TestHealthyIsAsIntended(t *testing.T) {
 		t.Errorf("not as intended: %v", got)
 	}
 	for _, v := range rows {
-		if v.ID == "" || v.Subject == "" || v.Reason == "" || v.Source == "" {
+		if v.ID == "" || v.Subject == "" || v.Reason == "" {
 			t.Errorf("a row says too little: %+v", v)
 		}
 	}
@@ -167,11 +167,6 @@ func TestJudge(t *testing.T) {
 		"old Kubernetes": {change: func(s *cluster.State) { s.Version = "v1.31.9" }, says: "1.32 to 1.36",
 			want: []string{"failed kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"Kubernetes too new": {change: func(s *cluster.State) { s.Version = "v1.37.0" },
-			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"kubelets instead of the server": {change: func(s *cluster.State) { kubelets(s, "v1.34.1", "v1.36.3", "v1.9.0") }, says: "v1.36.3 is among 1.32 to 1.36, which v26.7.0 supports; judged by the newest kubelet"},
-		"old kubelets": {change: func(s *cluster.State) { kubelets(s, "v1.30.1") }, says: "v1.30.1 is older",
-			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"new kubelets": {change: func(s *cluster.State) { kubelets(s, "v1.37.0") },
 			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"no version at all":    {change: func(s *cluster.State) { kubelets(s, "") }, want: []string{"unknown kubernetes-version"}},
 		"last Kubernetes":      {change: func(s *cluster.State) { s.Version = "v1.36.3+rke2r1" }},
@@ -402,17 +397,6 @@ func TestJudge(t *testing.T) {
 		}},
 		"no taint":                  {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil }, want: []string{"note gpu-node-untainted gpu-2"}},
 		"no taint, GPU nodes alone": {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
-		"a pod without GPUs": {change: func(s *cluster.State) {
-			p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop"}}
-			p.Spec.NodeName = "gpu-1"
-			s.Pods = append(s.Pods, p)
-		}, want: []string{"note pods-without-gpu gpu-1"}},
-		"a DaemonSet's pod without GPUs": {change: func(s *cluster.State) {
-			yes := true
-			p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: "node-exporter-x", OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Controller: &yes}}}}
-			p.Spec.NodeName = "gpu-1"
-			s.Pods = append(s.Pods, p)
-		}},
 		"an architecture without images": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"failed architecture gpu-2"}},
 		"arm64":                          {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "arm64" }},
 		"no ServiceMonitors":             {change: func(s *cluster.State) { s.CRDs = []string{} }, want: []string{"note servicemonitor-crd"}},
@@ -424,9 +408,6 @@ func TestJudge(t *testing.T) {
 		}, want: []string{"failed priority-quota"}},
 		"a quota that is used up": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "system-node-critical")} }, want: []string{"failed priority-quota"}},
 		"a quota with room":       {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "100", "system-node-critical")} }},
-		"a quota that every container must answer": {change: func(s *cluster.State) {
-			s.Quotas = []corev1.ResourceQuota{compute("requests.cpu", "limits.memory")}
-		}, want: []string{"warning priority-quota"}, says: "limits limits.memory, requests.cpu"},
 		"a quota of storage": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{compute("requests.storage", "services")} }},
 		"GKE with a quota of no class": {change: func(s *cluster.State) {
 			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
