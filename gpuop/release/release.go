@@ -69,11 +69,6 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 	return r, err
 }
 
-// sorted are files by name.
-func sorted(files []*helm.File) []*helm.File {
-	return slices.SortedFunc(slices.Values(files), func(a, b *helm.File) int { return strings.Compare(a.Name, b.Name) })
-}
-
 // coalesce puts the chart's values over a subchart's, as Helm does: null takes a default away.
 func coalesce(over, under map[string]any) map[string]any {
 	out := maps.Clone(under)
@@ -98,7 +93,7 @@ func coalesce(over, under map[string]any) map[string]any {
 // definitions reads the fields of the custom resources in crds/.
 func definitions(files []*helm.File) (map[string][]chart.Field, error) {
 	var out map[string][]chart.Field
-	for _, f := range sorted(files) {
+	for _, f := range files {
 		if path.Dir(f.Name) != "crds" {
 			continue
 		}

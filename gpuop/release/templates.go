@@ -14,7 +14,7 @@ import (
 
 // readTemplates notes what the templates of a chart read; below is the path of the chart's values.
 func readTemplates(files []*helm.File, below chart.Path, into *chart.Release) error {
-	for _, f := range sorted(files) {
+	for _, f := range files {
 		p, text := f.Name, string(f.Data)
 		if !slices.Contains([]string{".yaml", ".yml", ".tpl", ".txt"}, path.Ext(p)) {
 			continue
@@ -25,9 +25,9 @@ func readTemplates(files []*helm.File, below chart.Path, into *chart.Release) er
 		if _, err := tree.Parse(text, "", "", set); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
-		for _, name := range slices.Sorted(maps.Keys(set)) {
+		for _, defined := range set {
 			r := &templateReader{below: below, into: into}
-			r.list(set[name].Root, &scope{dot: []string{}, variables: map[string][]string{}})
+			r.node(defined.Root, &scope{dot: []string{}, variables: map[string][]string{}})
 		}
 	}
 	return nil
@@ -59,31 +59,29 @@ func (r *templateReader) note(chain []string, use chart.Use) {
 	r.into.Reads[name] = max(r.into.Reads[name], use)
 }
 
-func (r *templateReader) list(n *parse.ListNode, s *scope) {
-	if n == nil {
-		return
-	}
-	for _, inner := range n.Nodes {
-		r.node(inner, s)
-	}
-}
-
 func (r *templateReader) node(n parse.Node, s *scope) {
 	switch n := n.(type) {
+	case *parse.ListNode:
+		if n == nil {
+			return // no else
+		}
+		for _, inner := range n.Nodes {
+			r.node(inner, s)
+		}
 	case *parse.ActionNode:
 		r.pipe(n.Pipe, s, chart.Printed)
 	case *parse.IfNode:
 		r.pipe(n.Pipe, s, chart.Tested)
-		r.list(n.List, s)
-		r.list(n.ElseList, s)
+		r.node(n.List, s)
+		r.node(n.ElseList, s)
 	case *parse.WithNode:
 		r.pipe(n.Pipe, s, chart.Tested)
-		r.list(n.List, s.inner(s.chain(n.Pipe)))
-		r.list(n.ElseList, s)
+		r.node(n.List, s.inner(s.chain(n.Pipe)))
+		r.node(n.ElseList, s)
 	case *parse.RangeNode:
 		r.pipe(n.Pipe, s, chart.Copied)
-		r.list(n.List, s.inner(nil))
-		r.list(n.ElseList, s)
+		r.node(n.List, s.inner(nil))
+		r.node(n.ElseList, s)
 	case *parse.TemplateNode:
 		r.pipe(n.Pipe, s, chart.Tested)
 	}
