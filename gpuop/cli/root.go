@@ -166,8 +166,6 @@ func exactly(n int, what string) cobra.PositionalArgs {
 func (e *env) fails(r *report.Report) bool {
 	least := report.Failed
 	switch {
-	case e.failOn == "never":
-		return false
 	case e.failOn != "":
 		least, _ = report.AtSeverity(e.failOn) // check has accepted the word
 	case r.Judged:

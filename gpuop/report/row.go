@@ -49,7 +49,7 @@ func (s State) Severity() string {
 	return "warn"
 }
 
-// AtSeverity returns the least state of a severity: "error", "warn", "warning" or "info".
+// AtSeverity returns the least state of a severity: "error", "warn" or "info"; no row has that of "never".
 func AtSeverity(word string) (State, error) {
 	switch word {
 	case "info":
@@ -58,8 +58,10 @@ func AtSeverity(word string) (State, error) {
 		return Waiting, nil
 	case "error":
 		return Failed, nil
+	case "never":
+		return Failed + 1, nil
 	}
-	return OK, fmt.Errorf("%w %q, want error, warn or info", ErrSeverity, word)
+	return OK, fmt.Errorf("%w %q, want error, warn, info or never", ErrSeverity, word)
 }
 
 // MarshalText writes the name that String returns.
