@@ -10,7 +10,8 @@ import (
 type Release struct {
 	Version    Version
 	AppVersion string
-	Parts      []Part
+	// Discovery is the version of Node Feature Discovery, which a subchart brings.
+	Discovery string
 	// Values are the defaults, those of subcharts under their names.
 	Values map[string]any
 	// Reads are the paths that templates read, dotted.
@@ -36,7 +37,7 @@ func leaves(path Path, value any, visit func(Path, any)) {
 func (t *Table) With(r *Release) *Table {
 	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: t.about}
 	at, known := t.find(r.Version)
-	f := facts{version: r.Version, appVersion: r.AppVersion, parts: r.Parts}
+	f := facts{version: r.Version, appVersion: r.AppVersion, discovery: r.Discovery}
 	switch {
 	case known:
 		f.operands, f.drivers = t.releases[at].operands, t.releases[at].drivers

@@ -169,14 +169,9 @@ type Table struct {
 type facts struct {
 	version    Version
 	appVersion string
-	parts      []Part
+	discovery  string
 	operands   []Operand
 	drivers    []string
-}
-
-// A Part is a subchart of a release.
-type Part struct {
-	Name, Version, AppVersion string
 }
 
 // Load returns the table, which is parsed once. The text is part of the program, so that a mistake
@@ -262,12 +257,7 @@ func (t *Table) facts(v Version) facts {
 
 func (t *Table) addRelease(columns []string, _ []int) error {
 	v, err := ParseVersion(columns[0])
-	f := facts{version: v, appVersion: columns[1]}
-	for _, c := range columns[2:] {
-		words := strings.Fields(c)
-		f.parts = append(f.parts, Part{words[0], words[1], words[2]})
-	}
-	t.releases = append(t.releases, f)
+	t.releases = append(t.releases, facts{version: v, appVersion: columns[1], discovery: columns[2]})
 	return err
 }
 
@@ -373,18 +363,6 @@ func (t *Table) Latest() Version { return t.releases[len(t.releases)-1].version 
 // AppVersion returns the version of the operator that release v of the chart installs.
 func (t *Table) AppVersion(v Version) string { return t.facts(v).appVersion }
 
-// Parts returns the subcharts of release v.
-func (t *Table) Parts(v Version) []Part { return slices.Clone(t.facts(v).parts) }
-
-// Part returns the subchart of release v with the name.
-func (t *Table) Part(v Version, name string) (Part, bool) {
-	parts := t.facts(v).parts
-	if i := slices.IndexFunc(parts, func(p Part) bool { return p.Name == name }); i >= 0 {
-		return parts[i], true
-	}
-	return Part{}, false
-}
-
 // Key returns the key at the path.
 func (t *Table) Key(path Path) (*Key, bool) {
 	k, ok := t.keys[path.String()]
@@ -420,12 +398,11 @@ func (t *Table) Next(v Version) (Version, bool) {
 // Operand returns the version of an operand, such as "toolkit" or "driver.manager", that release v
 // brings; "nfd" is Node Feature Discovery. known is false where the release names none.
 func (t *Table) Operand(v Version, operand string) (tag string, known bool) {
-	if operand == "nfd" {
-		p, ok := t.Part(v, "node-feature-discovery")
-		return p.AppVersion, ok
-	}
 	value, _ := t.Default(v, operand+".version")
 	tag, _ = value.(string)
+	if operand == "nfd" {
+		tag = t.facts(v).discovery
+	}
 	return tag, tag != ""
 }
 

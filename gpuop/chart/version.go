@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // ErrVersion is returned for a version of the chart that the table cannot place.
@@ -73,31 +71,16 @@ func ParseVersion(s string) (Version, error) {
 	return v, nil
 }
 
-// Newer reports whether s is a release that is younger than all that the table knows.
-func (t *Table) Newer(s string) bool {
-	v, ok := parseVersion(s)
-	return ok && t.Latest().Before(v) && !(v.patch == anyPatch && v.Minor() == t.Latest().Minor())
-}
-
 // Resolve finds the release that s means: "v26.7.0", "26.7.0", the newest of a line for "v26.7",
 // and the newest of all for "latest" or "". A release between two that the table knows, or one
-// newer than all, is taken for the older neighbor, and exact is false. Anything else is ErrVersion,
-// with the nearest release in the message.
+// newer than all, is taken for the older neighbor, and exact is false. Anything else is ErrVersion.
 func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	if s == "" || s == "latest" {
 		return t.Latest(), true, nil
 	}
 	want, ok := parseVersion(s)
 	if !ok {
-		var names []string
-		for _, v := range t.Versions() {
-			names = append(names, v.String())
-		}
-		hint := ""
-		if near := report.Nearest(s, names); near != "" {
-			hint = ", did you mean " + near + "?"
-		}
-		return Version{}, false, fmt.Errorf("%w %q: want a release such as %s%s", ErrVersion, s, t.Latest(), hint)
+		return Version{}, false, fmt.Errorf("%w %q: want a release such as %s", ErrVersion, s, t.Latest())
 	}
 	i, exact := t.find(want)
 	switch {

@@ -288,7 +288,7 @@ func (r *run) resolve(name string, unknown bool, subject string) (v chart.Versio
 		return v, nil, nil
 	default:
 		row = report.Row{ID: "chart-version", State: report.Note, Subject: name, Reason: fmt.Sprintf("not in gpuop's table; judged as %s", v), Fix: "teach gpuop the release: --chart"}
-		if r.table.Newer(name) {
+		if v == r.table.Latest() {
 			r.newer = true
 			row.Reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", v)
 		}

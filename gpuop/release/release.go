@@ -55,9 +55,10 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 	if err := readTemplates(c.Templates, nil, r); err != nil {
 		return nil, err
 	}
-	byName := func(a, b *helm.Chart) int { return strings.Compare(a.Name(), b.Name()) }
-	for _, sub := range slices.SortedFunc(slices.Values(c.Dependencies()), byName) {
-		r.Parts = append(r.Parts, chart.Part{Name: sub.Name(), Version: sub.Metadata.Version, AppVersion: sub.Metadata.AppVersion})
+	for _, sub := range c.Dependencies() {
+		if sub.Name() == "node-feature-discovery" {
+			r.Discovery = sub.Metadata.AppVersion
+		}
 		// the values of a subchart lie below its name, and are overruled there by the chart's own
 		own, _ := r.Values[sub.Name()].(map[string]any)
 		r.Values[sub.Name()] = coalesce(own, sub.Values)

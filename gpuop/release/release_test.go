@@ -79,7 +79,7 @@ func TestFolderAndArchiveSayTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &chart.Release{
-		AppVersion: "v27.1.0", Parts: []chart.Part{{Name: "node-feature-discovery", Version: "0.20.0", AppVersion: "v0.20.0"}},
+		AppVersion: "v27.1.0", Discovery: "v0.20.0",
 		Values: map[string]any{
 			"driver":                 map[string]any{"enabled": true, "version": "700.1.1", "repository": "nvcr.io/nvidia", "image": "driver"},
 			"node-feature-discovery": map[string]any{"worker": map[string]any{"tolerations": []any{map[string]any{"key": "a"}}, "port": 8080.0}},

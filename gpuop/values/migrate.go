@@ -170,9 +170,9 @@ func (m *Migration) defaults(settings []chart.Setting) {
 		}
 	}
 	if parts > 0 {
-		before, _ := table.Part(m.From, discovery)
-		now, _ := table.Part(m.To, discovery)
-		m.change("new", discovery, fmt.Sprintf("the subchart %s has %d keys that %s did not have", now.Version, parts, before.Version))
+		before, _ := table.Operand(m.From, "nfd")
+		now, _ := table.Operand(m.To, "nfd")
+		m.change("new", discovery, fmt.Sprintf("%s has %d keys that %s did not have", now, parts, before))
 	}
 }
 

@@ -16,7 +16,7 @@ const (
 
 // heads are the comments at the top of the files, by name.
 var heads = map[string]string{
-	"releases.txt": "# The releases of NVIDIA's gpu-operator chart, a line each:\n#   release <TAB> the operator's version <TAB> a subchart, its version and its application's version\n" + fromCharts,
+	"releases.txt": "# The releases of NVIDIA's gpu-operator chart, a line each:\n#   release <TAB> the operator's version <TAB> the version of Node Feature Discovery, its subchart\n" + fromCharts,
 	"values.txt":   "# The values of NVIDIA's gpu-operator chart, a leaf of values.yaml a line, those of subcharts under the subchart's name:\n#   key <TAB> the releases that list it <TAB> its default, as JSON, from a release on\n" + fromCharts,
 	"reads.txt":    "# What the chart's templates read, a path a line:\n#   path <TAB> the releases <TAB> tested (in a condition alone), printed, or copied with everything below it\n" + fromCharts,
 	"fields.txt":   "# The fields of the operator's custom resources, a field a line; [] are the elements of a list, {} the values of a map:\n#   kind <TAB> path <TAB> the releases <TAB> its schema\n" + fromCharts,
@@ -87,11 +87,8 @@ func (w writer) line(s set, l line) string {
 
 func (w writer) releases() (out []string) {
 	for _, v := range w.versions {
-		line := fmt.Sprintf("%s\t%s", v, w.AppVersion(v))
-		for _, p := range w.Parts(v) {
-			line += fmt.Sprintf("\t%s %s %s", p.Name, p.Version, p.AppVersion)
-		}
-		out = append(out, line+"\n")
+		discovery, _ := w.Operand(v, "nfd")
+		out = append(out, fmt.Sprintf("%s\t%s\t%s\n", v, w.AppVersion(v), discovery))
 	}
 	return out
 }
