@@ -6,12 +6,10 @@ type About struct {
 	Reader string
 	// Text is one or two sentences on what it does.
 	Text string
-	// Group is the path that the text is about: the key, or a group around it.
-	Group string
 }
 
 func (t *Table) addAbout(columns []string, _ []int) error {
-	t.about[columns[0]] = About{Reader: columns[1], Text: columns[2], Group: columns[0]}
+	t.about[columns[0]] = About{Reader: columns[1], Text: columns[2]}
 	return nil
 }
 

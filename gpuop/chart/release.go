@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 )
@@ -27,8 +26,8 @@ func leaves(path Path, value any, visit func(Path, any)) {
 		visit(path, value)
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		leaves(append(path[:len(path):len(path)], name), m[name], visit)
+	for name, inner := range m {
+		leaves(append(path[:len(path):len(path)], name), inner, visit)
 	}
 }
 
@@ -56,10 +55,12 @@ func (t *Table) With(r *Release) *Table {
 		out.key(ParsePath(path)).at[at].use = use
 	}
 	for kind, groups := range t.fields {
-		for _, f := range slices.Concat(slices.Collect(maps.Values(groups))...) {
-			next := *f
-			next.at = placed(f.at, at, known, false)
-			out.putField(kind, &next)
+		for _, list := range groups {
+			for _, f := range list {
+				next := *f
+				next.at = placed(f.at, at, known, false)
+				out.putField(kind, &next)
+			}
 		}
 	}
 	for kind, list := range r.Fields {
