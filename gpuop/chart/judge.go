@@ -119,9 +119,6 @@ func (t *Table) judgeKey(v Version, k *Key, path Path, n int) Verdict {
 // the ClusterPolicy, whose definition then says what there may be, or into an object of Kubernetes,
 // where any name is free.
 func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
-	if f, ok := t.PolicyField(v, k.Path); !ok || f.Type != "object" {
-		return t.judgeFree(v, k, path, n)
-	}
 	for ; n < len(path); n++ {
 		f, ok := t.PolicyField(v, path[:n])
 		if !ok || f.Type != "object" {
