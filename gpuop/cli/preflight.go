@@ -37,12 +37,9 @@ It judges with the values of -f and --set; without, with those of the ClusterPol
 			if err != nil {
 				return err
 			}
-			o := judge.Options{Table: e.table}
+			o := judge.Options{Table: e.table, Values: values.Intended}
 			if version != "" {
 				o.Release = wanted
-			}
-			if len(values.Intended) > 0 {
-				o.Values = []map[string]any{values.Intended}
 			}
 			s, err := e.state(cmd.Context(), where, judge.PreflightKinds()...)
 			if err != nil {

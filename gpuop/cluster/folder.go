@@ -16,23 +16,18 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// The bounds of a folder: the pods of 5,000 nodes are about 200 MiB of YAML, in 8 million lines.
-// Each value takes some 100 bytes of memory, however short it is written.
-const (
-	maxBytes  = 512 << 20
-	maxValues = 12_000_000
-)
+// maxBytes bounds a folder: the pods of 5,000 nodes are about 200 MiB of YAML.
+const maxBytes = 512 << 20
 
 // A Folder holds the gathered objects of a cluster: the folder that NVIDIA's must-gather script leaves, or files of
 // kubectl get -o yaml or json.
@@ -75,16 +70,15 @@ func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 
 // A gathering is one Read on its way.
 type gathering struct {
-	// bytes and values count the input.
-	bytes, values int
-	state         *State
-	trim          *trimmer
-	files         map[Kind]string // the file that speaks of the kind
-	partial       map[Kind]string // why the list is not whole
-	broken        map[Kind]string // the error of its file
-	seen          map[string]bool // objects, since two files may hold one
-	newest        time.Time       // of the objects
-	written       time.Time       // of the files
+	bytes   int // of the files
+	state   *State
+	trim    *trimmer
+	files   map[Kind]string // the file that speaks of the kind
+	partial map[Kind]string // why the list is not whole
+	broken  map[Kind]string // the error of its file
+	seen    map[string]bool // objects, since two files may hold one
+	newest  time.Time       // of the objects
+	written time.Time       // of the files
 }
 
 // walk reads the file or all files of the folder, in the order of their names.
@@ -129,10 +123,8 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 		return fmt.Errorf("%w: %s: %w", ErrInput, name, err)
 	}
 	g.bytes += len(data)
-	g.values += bytes.Count(data, []byte{'\n'}) + bytes.Count(data, []byte{','})
-	if g.bytes > maxBytes || g.values > maxValues {
-		return fmt.Errorf("%w: %s: with it there are more than %d MiB or %d million values", ErrInput, name, maxBytes>>20,
-			maxValues/1_000_000)
+	if g.bytes > maxBytes {
+		return fmt.Errorf("%w: %s: with it there are more than %d MiB", ErrInput, name, maxBytes>>20)
 	}
 	if written.After(g.written) {
 		g.written = written
@@ -163,69 +155,25 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 	return nil
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
-
-// documents reads the objects of a file. Its error names file and line.
+// documents reads the objects of a file, YAML or JSON. Its error names the file.
 func (g *gathering) documents(name string, data []byte) error {
-	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '{' {
-		return g.json(name, data)
-	}
-	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
-		var document yaml.Node
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
+		var document any
 		err := decoder.Decode(&document)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		if root, isMap := document.(map[string]any); err == nil && isMap {
+			err = g.object(root, name)
+		}
 		if err != nil {
-			return fmt.Errorf("%s:%s", name, yamlLine.ReplaceAllString(firstLine(err), "$1: "))
+			return fmt.Errorf("%s: %s", name, strings.TrimPrefix(firstLine(err), "error converting YAML to JSON: yaml: "))
 		}
-		var root map[string]any
-		if err := document.Decode(&root); err != nil || len(document.Content) == 0 {
-			continue // a list or a word: it is no object
-		}
-		lines := []int{document.Content[0].Line} // of the object, and behind it of the items of a list
-		if items := fields.Get(document.Content[0], "items"); items != nil {
-			for _, item := range items.Content {
-				lines = append(lines, item.Line)
-			}
-		}
-		if err := g.object(root, name, lines); err != nil {
-			return err
-		}
-	}
-}
-
-func (g *gathering) json(name string, data []byte) error {
-	for decoder := json.NewDecoder(bytes.NewReader(data)); ; {
-		var root map[string]any
-		err := decoder.Decode(&root)
-		var syntax *json.SyntaxError
-		at := decoder.InputOffset()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case errors.Is(err, io.ErrUnexpectedEOF):
-			at, err = int64(len(data)), errors.New("the JSON breaks off")
-		case errors.As(err, &syntax):
-			at = syntax.Offset
-		case err == nil:
-			if err := g.object(root, name, nil); err != nil {
-				return err
-			}
-			continue
-		}
-		return fmt.Errorf("%s:%d: %w", name, 1+bytes.Count(data[:min(int(at), len(data))], []byte("\n")), err)
 	}
 }
 
 // object takes an object, or the items of a list.
-func (g *gathering) object(root map[string]any, name string, lines []int) error {
-	at := func(i int) string {
-		if i < len(lines) {
-			return fmt.Sprintf("%s:%d", name, lines[i])
-		}
-		return name + ":1"
-	}
+func (g *gathering) object(root map[string]any, name string) error {
 	kind, _ := root["kind"].(string)
 	version, _ := root["apiVersion"].(string)
 	if server, found, _ := unstructured.NestedString(root, "serverVersion", "gitVersion"); found {
@@ -234,15 +182,15 @@ func (g *gathering) object(root map[string]any, name string, lines []int) error 
 	items, isList := root["items"].([]any)
 	single, cut := strings.CutSuffix(kind, "List")
 	if !isList || !cut {
-		return g.take(root, at(0), name)
+		return g.take(root, name)
 	}
 	if k, known := kindOf(version, single); known && g.files[k] == "" {
 		g.files[k] = name
 	}
-	for i, each := range items {
+	for _, each := range items {
 		item, ok := each.(map[string]any)
 		if !ok {
-			return fmt.Errorf("%s: want an object, found %v", at(i+1), each)
+			return fmt.Errorf("want an object, found %v", each)
 		}
 		// items of a typed list do not repeat their kind
 		if item["kind"] == nil {
@@ -251,7 +199,7 @@ func (g *gathering) object(root map[string]any, name string, lines []int) error 
 		if item["apiVersion"] == nil {
 			item["apiVersion"] = version
 		}
-		if err := g.take(item, at(i+1), name); err != nil {
+		if err := g.take(item, name); err != nil {
 			return err
 		}
 	}
@@ -259,7 +207,7 @@ func (g *gathering) object(root map[string]any, name string, lines []int) error 
 }
 
 // take puts an object into its list.
-func (g *gathering) take(object map[string]any, at, file string) error {
+func (g *gathering) take(object map[string]any, file string) error {
 	u := unstructured.Unstructured{Object: object}
 	k, known := kindOf(u.GetAPIVersion(), u.GetKind())
 	key := string(k) + " " + u.GetNamespace() + "/" + u.GetName()
@@ -272,14 +220,14 @@ func (g *gathering) take(object map[string]any, at, file string) error {
 	}
 	data, err := json.Marshal(object)
 	if err != nil {
-		return fmt.Errorf("%s: %w", at, err)
+		return err
 	}
 	for _, m := range dated.FindAllSubmatch(data, -1) {
 		g.saw(time.Parse(time.RFC3339, string(m[1])))
 	}
 	o, err := lists[k].decode(data)
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w", at, u.GetKind(), err)
+		return fmt.Errorf("%s: %w", u.GetKind(), err)
 	}
 	trim := g.trim
 	if k == Pods {

@@ -139,10 +139,10 @@ func TestHalfAFolder(t *testing.T) {
 		why   cluster.Why
 		says  string
 	}{
-		"pods break off":          {map[string]string{"gpu_operand_pods.yaml": gathered["gpu_operand_pods.yaml"] + "- apiVersion: v1\n  kind: [Po"}, cluster.Pods, cluster.Failed, "gpu_operand_pods.yaml:1"},
-		"JSON breaks off":         {map[string]string{"nodes.json": "{\"kind\":\"NodeList\",\n\"items\":[{"}, cluster.Nodes, cluster.Failed, "nodes.json:2: the JSON breaks off"},
-		"a field of another kind": {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {taints: 7}\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml:1: Node:"},
-		"an item that is none":    {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- 7\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml:4: want an object, found 7"},
+		"pods break off":          {map[string]string{"gpu_operand_pods.yaml": gathered["gpu_operand_pods.yaml"] + "- apiVersion: v1\n  kind: [Po"}, cluster.Pods, cluster.Failed, "gpu_operand_pods.yaml: line 1"},
+		"JSON breaks off":         {map[string]string{"nodes.json": "{\"kind\":\"NodeList\",\n\"items\":[{"}, cluster.Nodes, cluster.Failed, "nodes.json: unexpected EOF"},
+		"a field of another kind": {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {taints: 7}\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: Node:"},
+		"an item that is none":    {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- 7\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: want an object, found 7"},
 		"an empty file":           {map[string]string{"gpu_operand_pods.yaml": "", "gpu_operand_ds.yaml": gathered["gpu_operand_ds.yaml"]}, cluster.Pods, cluster.Unread, "the folder holds no pods"},
 		"no ClusterPolicy":        {map[string]string{"cluster_policy.missing": ""}, cluster.ClusterPolicies, "", ""},
 	} {
@@ -175,7 +175,7 @@ func TestFolderThatIsNone(t *testing.T) {
 	}{
 		"absent":      {"/nowhere/at/all", "no such file"},
 		"empty":       {t.TempDir(), "holds no Kubernetes objects"},
-		"of no names": {folder.Of(t, map[string]string{"notes.yaml": "a: {b"}), "notes.yaml:1: "},
+		"of no names": {folder.Of(t, map[string]string{"notes.yaml": "a: {b"}), "notes.yaml: line 1: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := read(t, c.path, all...); !errors.Is(err, cluster.ErrInput) || !strings.Contains(fmt.Sprint(err), c.says) {

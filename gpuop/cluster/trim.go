@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"unique"
@@ -65,68 +64,46 @@ func one(m map[string]string) map[string]string {
 func (t *trimmer) node(n *corev1.Node) bool {
 	n.ObjectMeta = metav1.ObjectMeta{
 		Name: n.Name, UID: n.UID, CreationTimestamp: n.CreationTimestamp, DeletionTimestamp: n.DeletionTimestamp,
-		Labels: one(n.Labels), ManagedFields: writers(n.ManagedFields, datedLabels),
+		Labels: one(n.Labels), ManagedFields: labelWriters(n.ManagedFields),
 	}
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable, ProviderID: n.Spec.ProviderID}
-	for i := range n.Status.Conditions {
-		n.Status.Conditions[i].Message = unique.Make(n.Status.Conditions[i].Message).Value()
-	}
 	n.Status = corev1.NodeStatus{Capacity: n.Status.Capacity, Allocatable: n.Status.Allocatable,
 		Conditions: n.Status.Conditions, NodeInfo: n.Status.NodeInfo}
 	return true
 }
 
-// datedLabels are the labels of a node whose age is judged.
-var datedLabels = []string{"nvidia.com/mig.config", "nvidia.com/mig.config.state",
-	"nvidia.com/gpu-driver-upgrade-state", "nvidia.com/device-plugin.config"}
-
-// writers keeps of managedFields which client wrote one of the labels, and when.
-func writers(all []metav1.ManagedFieldsEntry, labels []string) []metav1.ManagedFieldsEntry {
+// labelWriters keeps who wrote labels of NVIDIA's, whose age is judged. The entries of nodes are alike.
+func labelWriters(all []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, e := range all {
-		var found []string
-		for _, l := range labels {
-			if e.FieldsV1 != nil && strings.Contains(e.FieldsV1.GetRawString(), `"f:`+l+`"`) {
-				found = append(found, `"f:`+l+`":{}`)
-			}
+		if e.FieldsV1 == nil || e.Subresource != "" {
+			continue
 		}
-		if len(found) > 0 {
-			fields := unique.Make(`{"f:metadata":{"f:labels":{` + strings.Join(found, ",") + `}}}`).Value()
-			kept = append(kept, metav1.ManagedFieldsEntry{Time: e.Time, FieldsV1: metav1.NewFieldsV1(fields)})
+		if fields := e.FieldsV1.GetRawString(); strings.Contains(fields, `"f:nvidia.com/`) {
+			kept = append(kept, metav1.ManagedFieldsEntry{Time: e.Time,
+				FieldsV1: metav1.NewFieldsV1(unique.Make(fields).Value())})
 		}
 	}
 	return kept
 }
 
-// event keeps the warnings: reason, object and last time.
+// event keeps the warnings, with their last time in one place.
 func (t *trimmer) event(e *corev1.Event) bool {
-	if e.Type != corev1.EventTypeWarning {
-		return false
-	}
-	last := e.LastTimestamp
 	switch {
-	case e.Series != nil && e.Series.LastObservedTime.After(last.Time):
-		last.Time = e.Series.LastObservedTime.Time
-	case last.IsZero():
-		last.Time = e.EventTime.Time
+	case e.Series != nil && e.Series.LastObservedTime.After(e.LastTimestamp.Time):
+		e.LastTimestamp.Time = e.Series.LastObservedTime.Time
+	case e.LastTimestamp.IsZero():
+		e.LastTimestamp.Time = e.EventTime.Time
 	}
-	*e = corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
-		Type:       e.Type,
-		Reason:     unique.Make(e.Reason).Value(),
-		Message:    unique.Make(e.Message).Value(),
-		InvolvedObject: corev1.ObjectReference{Kind: unique.Make(e.InvolvedObject.Kind).Value(),
-			Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name},
-		LastTimestamp: last,
-	}
-	return true
+	e.ManagedFields = nil
+	return e.Type == corev1.EventTypeWarning
 }
 
 // configMap keeps who wrote the data.
 func (t *trimmer) configMap(c *corev1.ConfigMap) bool {
-	dated := c.ManagedFields
+	written := c.ManagedFields
 	t.meta(c)
-	c.ManagedFields, c.BinaryData = dated, nil
+	c.ManagedFields, c.BinaryData = written, nil
 	return true
 }
 
@@ -138,18 +115,17 @@ func (t *trimmer) pod(p *corev1.Pod) bool {
 	if !t.keeps(p) {
 		return false
 	}
-	operator := t.operates(p)
-	p.ManagedFields = nil
-	p.Annotations = ours(p.Annotations)
-	p.Labels = t.sharedLabels(p.Labels)
-	for i := range p.OwnerReferences {
-		o := &p.OwnerReferences[i]
-		*o = metav1.OwnerReference{APIVersion: unique.Make(o.APIVersion).Value(), Kind: unique.Make(o.Kind).Value(),
-			Name: unique.Make(o.Name).Value(), Controller: o.Controller}
+	var owners []metav1.OwnerReference
+	for _, o := range p.OwnerReferences {
+		owners = append(owners, metav1.OwnerReference{Kind: unique.Make(o.Kind).Value(), Name: unique.Make(o.Name).Value(),
+			Controller: o.Controller})
 	}
 	node := unique.Make(p.Spec.NodeName).Value()
-	p.Namespace, p.GenerateName = unique.Make(p.Namespace).Value(), ""
-	p.Spec = *t.sharedSpec(spec(&p.Spec, operator))
+	p.ObjectMeta = metav1.ObjectMeta{
+		Name: p.Name, Namespace: unique.Make(p.Namespace).Value(), Labels: t.sharedLabels(p.Labels), OwnerReferences: owners,
+		CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
+	}
+	p.Spec = *t.sharedSpec(spec(&p.Spec))
 	p.Spec.NodeName = node
 	p.Status = status(&p.Status)
 	return true
@@ -164,38 +140,25 @@ func (t *trimmer) operates(p *corev1.Pod) bool {
 	return p.Namespace == t.namespace && t.namespace != "" || operatorPod(p)
 }
 
-// ours are the annotations of NVIDIA's components.
-func ours(all map[string]string) map[string]string {
-	maps.DeleteFunc(all, func(k, _ string) bool { return !strings.Contains(k, "nvidia.com") })
-	if len(all) == 0 {
-		return nil
-	}
-	return all
-}
-
-func spec(s *corev1.PodSpec, operator bool) *corev1.PodSpec {
+func spec(s *corev1.PodSpec) *corev1.PodSpec {
 	kept := &corev1.PodSpec{
 		NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, RuntimeClassName: s.RuntimeClassName,
 		ResourceClaims: s.ResourceClaims,
-		InitContainers: containers(s.InitContainers, operator), Containers: containers(s.Containers, operator),
+		InitContainers: containers(s.InitContainers), Containers: containers(s.Containers),
 	}
 	for _, v := range s.Volumes {
-		if v.HostPath != nil || operator && v.ConfigMap != nil {
+		if v.HostPath != nil || v.ConfigMap != nil {
 			kept.Volumes = append(kept.Volumes, v)
 		}
 	}
 	return kept
 }
 
-func containers(all []corev1.Container, operator bool) []corev1.Container {
+func containers(all []corev1.Container) []corev1.Container {
 	kept := make([]corev1.Container, len(all))
 	for i, c := range all {
-		kept[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
-		if operator {
-			kept[i].Env, kept[i].Args, kept[i].Command = c.Env, c.Args, c.Command
-			continue
-		}
-		// it gives a pod GPUs behind the scheduler's back
+		kept[i] = corev1.Container{Name: c.Name, Image: c.Image, Command: c.Command, Resources: c.Resources}
+		// it gives a pod GPUs behind the scheduler's back; the rest may be secret
 		if j := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "NVIDIA_VISIBLE_DEVICES" }); j >= 0 {
 			kept[i].Env = []corev1.EnvVar{c.Env[j]}
 		}
@@ -204,21 +167,17 @@ func containers(all []corev1.Container, operator bool) []corev1.Container {
 }
 
 func status(s *corev1.PodStatus) corev1.PodStatus {
-	kept := corev1.PodStatus{Phase: s.Phase, Reason: unique.Make(s.Reason).Value(), Message: s.Message}
+	kept := corev1.PodStatus{Phase: s.Phase, Reason: s.Reason, Message: s.Message}
 	for _, c := range s.Conditions {
-		if c.Status == corev1.ConditionTrue && s.Phase == corev1.PodRunning && c.Type != corev1.PodReady {
-			continue // it says nothing beside Ready
+		if c.Status != corev1.ConditionTrue || s.Phase != corev1.PodRunning || c.Type == corev1.PodReady {
+			kept.Conditions = append(kept.Conditions, c) // the others say nothing beside Ready
 		}
-		c.Type = corev1.PodConditionType(unique.Make(string(c.Type)).Value())
-		c.Status, c.Reason = corev1.ConditionStatus(unique.Make(string(c.Status)).Value()), unique.Make(c.Reason).Value()
-		kept.Conditions = append(kept.Conditions, c)
 	}
 	short := func(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 		var out []corev1.ContainerStatus
 		for _, c := range all {
-			out = append(out, corev1.ContainerStatus{Name: unique.Make(c.Name).Value(), State: c.State,
-				LastTerminationState: c.LastTerminationState,
-				Ready:                c.Ready, RestartCount: c.RestartCount, Started: c.Started})
+			out = append(out, corev1.ContainerStatus{Name: c.Name, State: c.State, Ready: c.Ready, Started: c.Started,
+				LastTerminationState: c.LastTerminationState, RestartCount: c.RestartCount})
 		}
 		return out
 	}

@@ -48,9 +48,9 @@ type Options struct {
 	Table *chart.Table
 	// Release is the chart's release; zero means the installed one, and else the newest.
 	Release chart.Version
-	// Values are the values files, and the last wins; none means those of the installed ClusterPolicy, and else the
-	// chart's defaults.
-	Values []map[string]any
+	// Values are those of the files and flags; none means those of the installed ClusterPolicy, and else the chart's
+	// defaults.
+	Values map[string]any
 }
 
 // A command asks some of the questions.
@@ -261,10 +261,8 @@ var policyPaths = map[string]string{"driver.nvidiaDriverCRD.enabled": "driver.us
 
 // set returns what the values or the ClusterPolicy say of a setting; nil where they leave it open.
 func (j *judge) set(path string) any {
-	for _, values := range slices.Backward(j.Values) {
-		if v, found, err := unstructured.NestedFieldNoCopy(values, strings.Split(path, ".")...); found && err == nil {
-			return v
-		}
+	if v, found, err := unstructured.NestedFieldNoCopy(j.Values, strings.Split(path, ".")...); found && err == nil {
+		return v
 	}
 	if j.policy == nil {
 		return nil

@@ -276,10 +276,10 @@ func (w *nodeJudge) mig() bool {
 
 func (j *judge) migLog() string { return j.logOf("nvidia-mig-manager", "nvidia-mig-manager") }
 
-// ownedBy reports whether a pod is a DaemonSet's. A folder may hold objects without uids.
+// ownedBy reports whether a pod is a DaemonSet's.
 func ownedBy(p *corev1.Pod, set operandSet) bool {
 	return slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool {
-		return o.Kind == "DaemonSet" && o.Name == set.Name && (o.UID == set.UID || o.UID == "" || set.UID == "")
+		return o.Kind == "DaemonSet" && o.Name == set.Name
 	})
 }
 

@@ -94,12 +94,12 @@ func of(s *cluster.State, name string) *corev1.Node {
 	return nil
 }
 
-func values(pairs ...any) []map[string]any {
+func values(pairs ...any) map[string]any {
 	root := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {
 		_ = unstructured.SetNestedField(root, pairs[i+1], strings.Split(pairs[i].(string), ".")...)
 	}
-	return []map[string]any{root}
+	return root
 }
 
 // What a namespace forbids is one row, with the event that says so.
@@ -159,7 +159,7 @@ func TestJudge(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		version string
-		values  []map[string]any
+		values  map[string]any
 		change  func(*cluster.State)
 		want    []string
 		says    string // in a reason
@@ -395,8 +395,8 @@ func TestJudge(t *testing.T) {
 			n := of(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute})
 		}},
-		"no taint":                  {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil }, want: []string{"note gpu-node-untainted gpu-2"}},
-		"no taint, GPU nodes alone": {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
+		"no taint":                       {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil }, want: []string{"note gpu-node-untainted gpu-2"}},
+		"no taint, GPU nodes alone":      {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
 		"an architecture without images": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"failed architecture gpu-2"}},
 		"arm64":                          {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "arm64" }},
 		"no ServiceMonitors":             {change: func(s *cluster.State) { s.CRDs = []string{} }, want: []string{"note servicemonitor-crd"}},
@@ -408,7 +408,7 @@ func TestJudge(t *testing.T) {
 		}, want: []string{"failed priority-quota"}},
 		"a quota that is used up": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "system-node-critical")} }, want: []string{"failed priority-quota"}},
 		"a quota with room":       {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "100", "system-node-critical")} }},
-		"a quota of storage": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{compute("requests.storage", "services")} }},
+		"a quota of storage":      {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{compute("requests.storage", "services")} }},
 		"GKE with a quota of no class": {change: func(s *cluster.State) {
 			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
 			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
