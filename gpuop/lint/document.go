@@ -267,6 +267,15 @@ func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 func (r *run) document(d *doc) {
 	name, judged := string(d.kind), true
 	switch d.kind {
+	case kindValues, kindPlugin, kindPluginValues:
+		if other := r.otherChart(d.file); other != "" && other != pluginChartName && d.where == "" {
+			r.unit(d.file, "values of the chart "+other+", not judged", false)
+			return
+		} else if other == pluginChartName {
+			d.kind = kindPluginValues
+		}
+	}
+	switch d.kind {
 	case kindCarrier:
 		name = cmp.Or(fields.Text(d.root, "kind"), input.Helmfile)
 		if judged = r.carrier(d, input.CarrierOf(d.root).Uses(d.root)); judged {

@@ -87,6 +87,10 @@ func (s *script) helmInstall(h *call, at input.Word) {
 	var local *localChart
 	if !w.Dynamic && !strings.Contains(w.Value, ":") {
 		local = s.operatorIn(s.file, w.Value)
+		if root, _ := s.rootBeside(s.file, path.Join(w.Value, "Chart.yaml")); root != nil && local == nil {
+			s.unit(s.file, "helm "+h.verb+" "+w.Value, false)
+			return
+		}
 	}
 	known := []string{model.OperatorNamespace, pluginChartName}
 	if right := slipFor(name, known...); local == nil && right != "" && right != name {
@@ -155,6 +159,9 @@ func (s *script) helmFlags(h *call) {
 	}
 }
 
+// localPath is a chart's reference that is a folder, and no repository's.
+var localPath = regexp.MustCompile(`^[./]|^[^:]*/$`)
+
 // operatorChart judges an installation of the gpu-operator chart, or of a local chart that depends on it.
 func (s *script) operatorChart(h *call, local *localChart) {
 	if f := h.flag("--namespace"); f != nil {
@@ -170,9 +177,10 @@ func (s *script) operatorChart(h *call, local *localChart) {
 	in := newInstallation(s.table, chart.Version{}, nil)
 	in.flags, in.opaque = true, len(h.opaque) > 0
 	s.commandVersion(in, h, local)
+	chartWord, _, _ := h.chartName()
+	in.absent = local == nil && localPath.MatchString(chartWord.Value)
 	depends := local != nil && local.below != ""
 	if depends {
-		chartWord, _, _ := h.chartName()
 		if data, file, err := s.beside(s.file, path.Join(chartWord.Value, "values.yaml")); err == nil {
 			s.valuesText(in, doc{file: file, data: data})
 		}

@@ -32,6 +32,8 @@ type installation struct {
 	lifted bool
 	// assumed says that the release is not known, so that settings of an earlier one may be right.
 	assumed bool
+	// absent says that the chart is in a folder that is not here, so that it may be somebody's own.
+	absent bool
 	// keep says that the settings are of a file in which those without effect stay: they are what the user wrote.
 	keep bool
 	// resource says that the settings are fields of a custom resource, which the chart fills in whole.
@@ -108,7 +110,7 @@ var aged = []report.ID{"key-gone", "key-not-yet", "old-default"}
 func (in *installation) findings() []report.Row {
 	var out []report.Row
 	for _, m := range in.mistakes {
-		if in.assumed && slices.Contains(aged, m.ID) {
+		if in.assumed && slices.Contains(aged, m.ID) || in.absent && m.ID == "unknown-key" {
 			m.State = min(m.State, report.Warning)
 		}
 		i := slices.IndexFunc(out, func(f report.Row) bool {

@@ -215,22 +215,49 @@ func (r *run) patches(d *doc) (judged bool) {
 	return judged
 }
 
-// isPatch reports whether the Kustomization beside the file takes it for a patch, which may lack required fields.
-func (r *run) isPatch(file string) bool {
-	for _, name := range []string{"kustomization.yaml", "kustomization.yml", "Kustomization"} {
-		data, _, err := r.beside(file, name)
-		if err != nil {
-			continue
-		}
-		var reader fields.Reader
-		root := reader.Document(model.TrimBOM(data))
-		for _, n := range slices.Concat(fields.Items(fields.Get(root, "patchesStrategicMerge")), fields.Items(fields.Get(root, "patches"))) {
-			if path.Clean(cmp.Or(fields.Text(n, "path"), n.Value)) == path.Base(file) {
-				return true
-			}
+// rootBeside returns the mapping in the first of the files in the folder of another, and its name; nil where there is none.
+func (r *run) rootBeside(file string, names ...string) (root *yaml.Node, shown string) {
+	for _, name := range names {
+		if data, shown, err := r.beside(file, name); err == nil {
+			var reader fields.Reader
+			return reader.Document(model.TrimBOM(data)), shown
 		}
 	}
-	return false
+	return nil, ""
+}
+
+func (r *run) kustomization(file string) *yaml.Node {
+	root, _ := r.rootBeside(file, "kustomization.yaml", "kustomization.yml", "Kustomization")
+	return root
+}
+
+// isPatch reports whether the Kustomization beside the file takes it for a patch, which may lack required fields.
+func (r *run) isPatch(file string) bool {
+	root := r.kustomization(file)
+	patches := slices.Concat(fields.Items(fields.Get(root, "patchesStrategicMerge")), fields.Items(fields.Get(root, "patches")))
+	return slices.ContainsFunc(patches, func(n *yaml.Node) bool {
+		return path.Clean(cmp.Or(fields.Text(n, "path"), n.Value)) == path.Base(file)
+	})
+}
+
+// otherChart is the chart that a values file is for by the Chart.yaml or the Kustomization beside it; "" for the
+// operator's, and where nothing says so.
+func (r *run) otherChart(file string) string {
+	if !strings.HasPrefix(path.Base(file), "values") {
+		return ""
+	}
+	if root, _ := r.rootBeside(file, "Chart.yaml"); root != nil {
+		if r.operatorIn(file, ".") != nil {
+			return ""
+		}
+		return cmp.Or(fields.Text(root, "name"), "without a name")
+	}
+	for _, c := range fields.Items(fields.Get(r.kustomization(file), "helmCharts")) {
+		if name := fields.Text(c, "name"); path.Clean(fields.Text(c, "valuesFile")) == path.Base(file) && name != model.OperatorNamespace {
+			return name
+		}
+	}
+	return ""
 }
 
 // A localChart is a chart in a folder: the operator's own, or one that depends on it.
@@ -242,21 +269,20 @@ type localChart struct {
 	below string
 }
 
-// operatorIn reads the Chart.yaml of a folder; nil where it is not of the operator's chart.
+// operatorIn reads the Chart.yaml of a folder; nil where it is not of the operator's chart. A chart of the operator's
+// name and of no release of it is somebody's own.
 func (r *run) operatorIn(from, folder string) *localChart {
-	data, file, err := r.beside(from, path.Join(folder, "Chart.yaml"))
-	if err != nil {
-		return nil
-	}
-	var reader fields.Reader
-	root := reader.Document(model.TrimBOM(data))
+	root, file := r.rootBeside(from, path.Join(folder, "Chart.yaml"))
 	for _, c := range append(fields.Items(fields.Get(root, "dependencies")), root) {
+		version := fields.Text(c, "version")
 		if fields.Text(c, "name") != model.OperatorNamespace {
 			continue
 		}
-		out := &localChart{file: file, version: fields.Text(c, "version"), at: fields.Get(c, "version")}
+		out := &localChart{file: file, version: version, at: fields.Get(c, "version")}
 		if c != root {
 			out.below = cmp.Or(fields.Text(c, "alias"), model.OperatorNamespace)
+		} else if _, _, err := r.table.Resolve(version); err != nil && !strings.Contains(version, "-devel") {
+			continue
 		}
 		return out
 	}
