@@ -3,7 +3,6 @@ package input
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -71,6 +70,12 @@ type Script struct {
 	Corrections []Correction
 }
 
+// Correction replaces the bytes from start to end of the script.
+type Correction struct {
+	Start, End int
+	Text       string
+}
+
 // HelmNamespace is the variable that stands for helm's flag --namespace.
 const HelmNamespace = "HELM_NAMESPACE"
 
@@ -94,8 +99,7 @@ func shellText(text string) (out string, foreign bool) {
 		text = rootPrompt.ReplaceAllString(text, "$1  $2")
 	}
 	text = prompt.ReplaceAllString(text, "$1  $2")
-	ends := continued.FindAllStringIndex(text, -1)
-	if len(ends) == 0 || strings.Contains(text, "\\\n") {
+	if strings.Contains(text, "\\\n") || !continued.MatchString(text) {
 		return text, false
 	}
 	return continued.ReplaceAllString(text, "$1\\"), true
@@ -108,7 +112,7 @@ func ParseScript(text string, line int) *Script {
 	foreign := false
 	if s.Text, foreign = shellText(text); foreign {
 		s.Findings = append(s.Findings, report.Row{ID: "not-posix", State: report.Note,
-			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\", Source: SourceShell})
+			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\"})
 	}
 	if reason := tooComplex(s.Text); reason != "" {
 		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: reason})
@@ -116,7 +120,7 @@ func ParseScript(text string, line int) *Script {
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}}
 	if err := r.parse(s.Text); err != nil {
-		f := report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: " + err.Error(), Source: SourceShell}
+		f := report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: " + err.Error()}
 		var parse syntax.ParseError
 		if errors.As(err, &parse) {
 			f.Reason, f.Line, f.Column = "the shell cannot read this: "+parse.Text, line+int(parse.Pos.Line()), int(parse.Pos.Col())
@@ -133,23 +137,27 @@ type variable struct {
 	words []Word
 	// unknown says that the value depends on the way through the script, on input or on a command.
 	unknown bool
+	// since is how many assignments stand before the first of this name.
+	since int
 }
 
 // scriptReader walks through a script, or a part that a shell inside of it runs, and expands what the script itself says.
+// It is the environment of the expansion, so nothing of this machine is.
 type scriptReader struct {
 	*Script
 	offset, line, col int  // where the part begins in the script
 	masked            bool // placeholders are masked in what was parsed
 	variables         map[string]variable
-	stdin             map[*syntax.Stmt]*Document // the input of a pipe
-	// around has an element for each node around the visited one. That of a branch has the names that the branch
-	// assigns, and whether they had a value before.
-	around []map[string]bool
+	assigned          []string // the names of the assignments, in order
+	branched          bool     // the visited node is taken on one way, and not on another
+	// from is the statement before a pipe, and written the text that a statement writes.
+	from    map[*syntax.Stmt]*syntax.Stmt
+	written map[*syntax.Stmt]*Document
 }
 
 // parse walks through a part of the script.
 func (r *scriptReader) parse(text string) error {
-	r.stdin = map[*syntax.Stmt]*Document{}
+	r.from, r.written = map[*syntax.Stmt]*syntax.Stmt{}, map[*syntax.Stmt]*Document{}
 	text, masked := maskPlaceholders(text)
 	r.masked = r.masked || masked
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
@@ -159,33 +167,15 @@ func (r *scriptReader) parse(text string) error {
 	return err
 }
 
-func isBranch(n syntax.Node) bool {
-	switch n := n.(type) {
-	case *syntax.IfClause, *syntax.CaseClause, *syntax.WhileClause, *syntax.ForClause:
-		return true
-	case *syntax.BinaryCmd:
-		return n.Op == syntax.AndStmt || n.Op == syntax.OrStmt
-	}
-	return false
-}
-
 func (r *scriptReader) visit(n syntax.Node) bool {
 	switch n := n.(type) {
-	case nil:
-		last := len(r.around) - 1
-		for name, before := range r.around[last] {
-			if before {
-				r.variables[name] = variable{unknown: true}
-			}
-		}
-		r.around = r.around[:last]
-		return true
+	case *syntax.IfClause, *syntax.CaseClause, *syntax.WhileClause, *syntax.ForClause:
+		return r.branch(n)
 	case *syntax.BinaryCmd:
-		if n.Op == syntax.Pipe || n.Op == syntax.PipeAll {
-			if d := r.output(n.X); d != nil {
-				r.stdin[n.Y] = d
-			}
+		if n.Op == syntax.AndStmt || n.Op == syntax.OrStmt {
+			return r.branch(n)
 		}
+		r.from[n.Y] = n.X
 	case *syntax.Stmt:
 		r.statement(n)
 	case *syntax.WordIter:
@@ -193,95 +183,66 @@ func (r *scriptReader) visit(n syntax.Node) bool {
 	case *syntax.Assign:
 		r.assign(n)
 	}
-	var names map[string]bool
-	if isBranch(n) {
-		names = map[string]bool{}
-	}
-	r.around = append(r.around, names)
 	return true
 }
 
-// branch returns the names that the innermost branch assigns; nil outside of branches.
-func (r *scriptReader) branch() map[string]bool {
-	for _, names := range slices.Backward(r.around) {
-		if names != nil {
-			return names
+// branch visits what is below a node. What it assigns anew is not known behind it.
+func (r *scriptReader) branch(n syntax.Node) bool {
+	outer, before := r.branched, len(r.assigned)
+	r.branched = true
+	syntax.Walk(n, func(inner syntax.Node) bool { return inner == n || r.visit(inner) })
+	r.branched = outer
+	for _, name := range r.assigned[before:] {
+		if v := r.variables[name]; v.since < before {
+			r.variables[name] = variable{unknown: true, since: v.since}
 		}
 	}
-	return nil
+	return false
 }
 
 func (r *scriptReader) set(name string, v variable) {
-	_, before := r.variables[name]
-	names := r.branch()
-	if _, again := names[name]; names != nil && !again {
-		names[name] = before
+	v.since = len(r.assigned)
+	if before, again := r.variables[name]; again {
+		v.since = before.since
 	}
 	r.variables[name] = v
+	r.assigned = append(r.assigned, name)
 }
 
 // passing are commands that write what they read.
 var passing = []string{"cat", "tee", "envsubst", "sed"}
 
-// output is the text that a statement of a pipe writes, where the script itself holds it.
+// output is the text that a statement before a pipe writes, where the script itself holds it.
 func (r *scriptReader) output(stmt *syntax.Stmt) *Document {
+	if stmt == nil {
+		return nil
+	}
 	if pipe, ok := stmt.Cmd.(*syntax.BinaryCmd); ok {
-		if d := r.output(pipe.X); d != nil {
-			r.stdin[pipe.Y] = d
-		}
 		return r.output(pipe.Y)
 	}
-	call, ok := stmt.Cmd.(*syntax.CallExpr)
-	if !ok || len(call.Args) == 0 {
-		return nil
-	}
-	if d := r.printed(call); d != nil {
-		return d
-	}
-	if !slices.Contains(passing, call.Args[0].Lit()) {
-		return nil
-	}
-	if here := r.redirections(stmt); here != nil {
-		return here
-	}
-	return r.stdin[stmt]
+	return r.written[stmt]
 }
 
-// printed is the text of several lines that echo or printf writes; nil for other commands.
-func (r *scriptReader) printed(call *syntax.CallExpr) *Document {
-	if name := call.Args[0].Lit(); len(call.Args) < 2 || name != "echo" && name != "printf" {
-		return nil
-	}
-	last := r.words(call.Args[len(call.Args)-1])
-	if len(last) != 1 || !strings.Contains(last[0].Value, "\n") {
-		return nil
-	}
-	return &Document{Text: last[0].Value + "\n", Line: last[0].Line - 1}
-}
-
-// statement collects a simple command with what it reads.
+// statement collects a simple command with what it reads, and notes what it writes.
 func (r *scriptReader) statement(stmt *syntax.Stmt) {
-	here := r.redirections(stmt)
-	if here == nil {
-		here = r.stdin[stmt]
-	}
 	call, ok := stmt.Cmd.(*syntax.CallExpr)
 	if !ok || len(call.Args) == 0 {
 		return
 	}
 	line, _, start := r.place(call.Args[0].Pos())
-	c := Command{Stdin: here, Line: line, Start: start, End: r.offset + int(call.End().Offset())}
+	c := Command{Stdin: r.output(r.from[stmt]), Line: line, Start: start, End: r.offset + int(call.End().Offset())}
 	for _, w := range call.Args {
 		c.Words = append(c.Words, r.words(w)...)
 	}
 	if len(c.Words) == 0 {
 		return
 	}
+	r.redirections(stmt, &c)
 	_, c.Namespaced = r.variables[HelmNamespace]
 	for _, a := range call.Assigns {
 		c.Namespaced = c.Namespaced || a.Name != nil && a.Name.Value == HelmNamespace
 	}
-	if first := c.Words[0]; strings.HasPrefix(first.Raw, "-") && len(r.Commands) > 0 {
+	if strings.HasPrefix(c.Words[0].Raw, "-") && len(r.Commands) > 0 {
 		r.broken(c)
 		return
 	}
@@ -292,6 +253,37 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 	}
 	r.Commands = append(r.Commands, c)
 	r.shell(c)
+}
+
+// redirections notes the here-document that a command reads, and the text that it writes to a file or a pipe.
+func (r *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
+	to, last := "", c.Words[len(c.Words)-1]
+	name := c.Words[0].Value
+	if name == "tee" {
+		to = last.Value
+	}
+	for _, redirect := range stmt.Redirs {
+		switch redirect.Op {
+		case syntax.Hdoc, syntax.DashHdoc:
+			c.Stdin = r.hereDocument(redirect)
+		case syntax.RdrOut, syntax.RdrAll, syntax.AppOut:
+			if list := r.words(redirect.Word); len(list) == 1 && (redirect.N == nil || redirect.N.Value == "1") {
+				to = list[0].Value
+			}
+		}
+	}
+	text := c.Stdin
+	switch {
+	case slices.Contains(passing, name):
+	case (name == "echo" || name == "printf") && strings.Contains(last.Value, "\n"):
+		text = &Document{Text: last.Value + "\n", Line: last.Line - 1}
+	default:
+		return // the program writes something else
+	}
+	r.written[stmt] = text
+	if text != nil && to != "" {
+		r.Files[to] = text
+	}
 }
 
 var (
@@ -306,23 +298,24 @@ var (
 
 // shell reads the text that a shell runs: bash -c "helm …".
 func (r *scriptReader) shell(c Command) {
-	for i, w := range c.Words[1:] {
-		isShell := slices.ContainsFunc(c.Words[:i+1], func(w Word) bool { return slices.Contains(shells, path.Base(w.Value)) })
-		of := c.Words[0]
-		if !(isShell && dashC.MatchString(c.Words[i].Value)) && !(of.Dynamic && of.Splits && len(c.Words) == 2 && ourPrograms.MatchString(w.Value)) {
-			continue
-		}
-		if len(w.Raw) < 2 || !strings.ContainsRune(`'"`, rune(w.Raw[0])) || w.Start < 0 || strings.Contains(w.Raw, unescape) {
-			return
-		}
-		text := w.Raw[1 : len(w.Raw)-1]
-		if w.Raw[0] == '"' {
-			text = escaped.ReplaceAllString(text, unescape+"$1")
-		}
-		inner := &scriptReader{Script: r.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: r.variables, masked: true}
-		_ = inner.parse(text) // what cannot be read may be put together by the shell around it
+	at := slices.IndexFunc(c.Words, func(w Word) bool { return dashC.MatchString(w.Value) }) + 1
+	isShell := slices.ContainsFunc(c.Words[:at], func(w Word) bool { return slices.Contains(shells, path.Base(w.Value)) })
+	if first := c.Words[0]; len(c.Words) == 2 && first.Splits && ourPrograms.MatchString(c.Words[1].Value) {
+		at, isShell = 1, true
+	}
+	if !isShell || at == len(c.Words) {
 		return
 	}
+	w := c.Words[at]
+	if w.Start < 0 || len(w.Raw) < 2 || !strings.ContainsRune(`'"`, rune(w.Raw[0])) {
+		return
+	}
+	text := w.Raw[1 : len(w.Raw)-1]
+	if w.Raw[0] == '"' {
+		text = escaped.ReplaceAllString(text, unescape+"$1")
+	}
+	inner := &scriptReader{Script: r.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: r.variables, masked: true}
+	_ = inner.parse(text) // what cannot be read may be put together by the shell around it
 }
 
 // place is where a position of the part is in the script.
@@ -345,7 +338,7 @@ func (r *scriptReader) broken(c Command) {
 	f := report.Row{ID: "broken-continuation", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Value, Source: SourceShell,
 		Reason: "the line before does not end with \\, so the shell runs this as a command of its own", Fix: "end the line before with \\"}
 	defer func() { r.Findings = append(r.Findings, f) }()
-	if last.End > c.Start || c.Start > len(r.Text) || !between.MatchString(r.Text[last.End:c.Start]) {
+	if last.End > c.Start || !between.MatchString(r.Text[last.End:c.Start]) {
 		f.Fix = "move it into the command before"
 		return
 	}
@@ -369,18 +362,16 @@ func (r *scriptReader) assign(n *syntax.Assign) {
 	before := r.variables[name]
 	switch {
 	case n.Array != nil:
-		perhaps := r.branch() != nil
-		if n.Append || perhaps {
-			v = before
+		if n.Append || r.branched {
+			v.words = slices.Clip(before.words)
 		}
-		v.Set, v.Kind = true, expand.Indexed
 		for _, e := range n.Array.Elems {
 			for _, w := range r.words(e.Value) {
-				w.Perhaps = w.Perhaps || perhaps
-				v.words = append(slices.Clip(v.words), w)
-				v.List = append(slices.Clip(v.List), w.Value)
+				w.Perhaps = w.Perhaps || r.branched
+				v.words = append(v.words, w)
 			}
 		}
+		v.Kind = expand.Indexed
 		r.variables[name] = v
 		return
 	case n.Value != nil:
@@ -393,43 +384,31 @@ func (r *scriptReader) assign(n *syntax.Assign) {
 	r.set(name, v)
 }
 
-// environment gives the expander what the script assigns, and nothing of this machine.
-type environment struct{ r *scriptReader }
-
-func (e environment) Get(name string) expand.Variable {
-	if user, found := strings.CutPrefix(name, "HOME "); found {
-		return expand.Variable{Set: true, Kind: expand.String, Str: "~" + user}
-	}
-	if v, ok := e.r.variables[name]; ok && !v.unknown {
+// Get gives the expander what the script assigns. Without a home the expander would look the user up on this machine.
+func (r *scriptReader) Get(name string) expand.Variable {
+	if v, ok := r.variables[name]; ok && !v.unknown {
 		return v.Variable
 	}
-	if name == "HOME" {
-		return expand.Variable{Set: true, Kind: expand.String, Str: "~"}
+	if user, home := strings.CutPrefix(name, "HOME"); home {
+		return expand.Variable{Set: true, Kind: expand.String, Str: "~" + strings.TrimSpace(user)}
 	}
 	return expand.Variable{}
 }
 
-func (e environment) Each(func(string, expand.Variable) bool) {}
-
-func (r *scriptReader) config() *expand.Config { return &expand.Config{Env: environment{r}} }
+// Each is no part of an expansion.
+func (r *scriptReader) Each(func(string, expand.Variable) bool) {}
 
 // known reports whether the script has the value of a part: no command, no arithmetic, no variable from outside.
 func (r *scriptReader) known(part syntax.WordPart) bool {
-	known, braces := true, 0
+	known := true
 	syntax.Walk(part, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.CmdSubst, *syntax.ProcSubst, *syntax.ArithmExp, *syntax.ExtGlob:
 			known = false
-		case *syntax.Lit:
-			braces += strings.Count(n.Value, "{")
-			known = known && braces < 4 && (!strings.Contains(n.Value, "{") || !strings.Contains(n.Value, ".."))
 		case *syntax.ParamExp:
 			v, assigned := r.variables[n.Param.Value]
 			hasDefault := n.Exp != nil && (n.Exp.Op == syntax.DefaultUnset || n.Exp.Op == syntax.DefaultUnsetOrNull)
-			for _, inner := range v.words {
-				known = known && !inner.Dynamic
-			}
-			known = known && (assigned || hasDefault) && !v.unknown && !n.Excl && n.Repl == nil && n.Slice == nil
+			known = known && (assigned || hasDefault) && !v.unknown && v.Kind != expand.Indexed && !n.Excl && n.Repl == nil && n.Slice == nil
 		}
 		return known
 	})
@@ -438,11 +417,7 @@ func (r *scriptReader) known(part syntax.WordPart) bool {
 
 // source is the text of a part of the script.
 func (r *scriptReader) source(n syntax.Node) string {
-	start, end := r.offset+int(n.Pos().Offset()), r.offset+int(n.End().Offset())
-	if start < 0 || end > len(r.Text) || start > end {
-		return ""
-	}
-	return r.Text[start:end]
+	return r.Text[r.offset+int(n.Pos().Offset()) : r.offset+int(n.End().Offset())]
 }
 
 // holes puts text in the place of the parts that are not known, as they are written.
@@ -464,7 +439,7 @@ func (r *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, kn
 // literal expands parts to one text. Unknown parts stay as they are written.
 func (r *scriptReader) literal(parts []syntax.WordPart) (text string, known bool) {
 	parts, known = r.holes(parts)
-	text, err := expand.Literal(r.config(), &syntax.Word{Parts: parts})
+	text, err := expand.Literal(&expand.Config{Env: r}, &syntax.Word{Parts: parts})
 	if err != nil || len(text) > maxWord {
 		return "", false
 	}
@@ -480,23 +455,23 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	out := Word{Line: line, Col: col, Start: start, Raw: r.source(w), Placeholder: r.placeholder(w)}
 	list := several(w)
 	if list != nil {
-		if v := r.variables[list.Param.Value]; v.Kind == expand.Indexed && !v.unknown {
+		if v := r.variables[list.Param.Value]; v.Kind == expand.Indexed {
 			return slices.Clone(v.words)
 		}
 	}
-	if out.Placeholder != "" {
-		out.Value, out.Dynamic = out.Raw, true
-		return []Word{out}
-	}
 	parts, known := r.holes(w.Parts)
-	if !known {
-		out.Value, _ = r.literal(w.Parts)
-		out.Value, out.Dynamic = cmp.Or(out.Value, out.Raw), true
+	braces := syntax.SplitBraces(&syntax.Word{Parts: w.Parts})
+	if !known || braces || out.Placeholder != "" {
+		if strings.Contains(out.Raw, "={") && braces && known {
+			r.braces(out)
+		}
 		_, quoted := w.Parts[0].(*syntax.DblQuoted)
-		out.Splits = list != nil || len(w.Parts) == 1 && !quoted
+		out.Splits = !known && (list != nil || len(w.Parts) == 1 && !quoted)
+		out.Value, _ = r.literal(w.Parts)
+		out.Value, out.Dynamic = cmp.Or(out.Value, out.Raw), !known || out.Placeholder != ""
 		return []Word{out}
 	}
-	values, err := expand.Fields(r.config(), &syntax.Word{Parts: parts})
+	values, err := expand.Fields(&expand.Config{Env: r}, &syntax.Word{Parts: parts})
 	if err != nil || len(strings.Join(values, "")) > maxWord {
 		out.Value, out.Dynamic = out.Raw, true
 		return []Word{out}
@@ -509,14 +484,14 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 			words[i].Raw, words[i].Start = Quote(words[i].Value), -1
 		}
 	}
-	if len(values) > 1 && strings.Contains(out.Raw, "{") && !strings.Contains(out.Raw, "$") {
-		r.Findings = append(r.Findings, report.Row{ID: "brace-expansion", State: report.Failed, Line: out.Line, Column: out.Col, Subject: out.Raw,
-			Reason: fmt.Sprintf("bash makes %d arguments of the braces: %s", len(values), strings.Join(values, " ")), Fix: "write " + Quote(out.Raw), Source: "Bash manual: brace expansion"})
-		r.Corrections = append(r.Corrections, Correction{start, start + len(out.Raw), Quote(out.Raw)})
-		out.Value = strings.NewReplacer(`'`, "", `"`, "").Replace(out.Raw)
-		return []Word{out}
-	}
 	return words
+}
+
+// braces reports a list of Helm's of which bash makes several arguments.
+func (r *scriptReader) braces(w Word) {
+	r.Findings = append(r.Findings, report.Row{ID: "brace-expansion", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Raw,
+		Reason: "bash makes several arguments of the braces", Fix: "write " + Quote(w.Raw), Source: "Bash manual: brace expansion"})
+	r.Corrections = append(r.Corrections, Correction{w.Start, w.Start + len(w.Raw), Quote(w.Raw)})
 }
 
 // several returns the parameter of a word that becomes any number of words: "$@" and "${LIST[@]}"; nil for other words.
@@ -539,50 +514,6 @@ func several(w *syntax.Word) *syntax.ParamExp {
 	return nil
 }
 
-// redirections returns the statement's here-document, and notes the file that it is written to.
-func (r *scriptReader) redirections(stmt *syntax.Stmt) (here *Document) {
-	to := ""
-	for _, redirect := range stmt.Redirs {
-		switch redirect.Op {
-		case syntax.Hdoc, syntax.DashHdoc:
-			here = r.hereDocument(redirect)
-		case syntax.WordHdoc:
-			if list := r.words(redirect.Word); len(list) == 1 && !list[0].Dynamic {
-				here = &Document{Text: list[0].Value + "\n", Line: list[0].Line - 1}
-			}
-		case syntax.RdrOut, syntax.RdrAll, syntax.AppOut:
-			if redirect.N != nil && redirect.N.Value != "1" {
-				continue
-			}
-			if list := r.words(redirect.Word); len(list) == 1 {
-				to = list[0].Value
-			}
-		}
-	}
-	call, ok := stmt.Cmd.(*syntax.CallExpr)
-	if ok && here == nil && len(call.Args) > 0 {
-		here = r.stdin[stmt]
-	}
-	if !ok || len(call.Args) == 0 {
-		return here
-	}
-	name := call.Args[0].Lit()
-	if name == "tee" && len(call.Args) > 1 {
-		to = call.Args[len(call.Args)-1].Lit()
-	}
-	written := here
-	if written == nil {
-		written = r.printed(call)
-	} else if !slices.Contains(passing, name) {
-		return here // the program reads it, and writes something else
-	}
-	if written != nil && to != "" {
-		r.Files[to] = written
-		return nil
-	}
-	return here
-}
-
 // hereDocument is a here-document with the known variables of the script filled in.
 func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	if redirect.Hdoc == nil {
@@ -592,17 +523,16 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	for _, part := range redirect.Hdoc.Parts {
 		if lit, isText := part.(*syntax.Lit); isText {
 			text += r.unmask(lit.Value)
-		} else if filled, known := r.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}}); known {
-			text += filled
 		} else {
-			text += r.source(part)
+			filled, _ := r.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}})
+			text += filled
 		}
 	}
 	line, _, start := r.place(redirect.Hdoc.Pos())
 	out := &Document{Text: text, Line: line - 1}
 	if redirect.Op == syntax.DashHdoc {
 		out.Text = leadingTabs.ReplaceAllString(text, "")
-	} else if strings.HasPrefix(r.Text[min(start, len(r.Text)):], text) {
+	} else if strings.HasPrefix(r.Text[start:], text) {
 		out.Start, out.End = start, start+len(text)
 	}
 	return out
@@ -612,16 +542,67 @@ var leadingTabs = regexp.MustCompile(`(?m)^\t+`)
 
 // Quote writes s so that the shell passes it as it is.
 func Quote(s string) string {
-	if s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,@%+", r))
-	}) < 0 {
+	if plain.MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// Correction replaces the bytes from start to end of the script.
-type Correction struct {
-	Start, End int
-	Text       string
+var plain = regexp.MustCompile(`^[a-zA-Z0-9./:=,@%+_-]+$`)
+
+// The characters that stand for < and > of a placeholder, and for what the shell would read inside,
+// while a script is parsed: each is one byte, so that every place in the script stays where it is.
+const (
+	maskOpen  = "\x01"
+	maskClose = "\x02"
+	// unescape stands for the backslash that a shell takes away from the text of another.
+	unescape = "\x06"
+)
+
+var (
+	mask   = strings.NewReplacer("<", maskOpen, ">", maskClose, " ", "\x03", "'", "\x04", "|", "\x05")
+	unmask = strings.NewReplacer(maskOpen, "<", maskClose, ">", "\x03", " ", "\x04", "'", "\x05", "|", unescape, "")
+
+	// placeholder is a word, or some, between angle brackets: what an article has for its reader to fill in. The character
+	// before says that no redirection of a file is meant: << and 2<.
+	placeholder = regexp.MustCompile(`(?:^|[\s='"/,:@{-])(<[A-Za-z](?:[A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.'])?>)(?:\B|$)`)
+	// redirected ends what is no placeholder but two redirections: <input 2>errors.
+	redirected = regexp.MustCompile(` [0-9]>$`)
+
+	maskedPlaceholder = regexp.MustCompile(maskOpen + "[^" + maskClose + "]*" + maskClose)
+)
+
+// maskPlaceholders hides the placeholders of a script from the parser of the shell, to which they are a file to read and
+// one to write. Nothing is masked in a script that has one of the masking characters itself.
+func maskPlaceholders(text string) (out string, masked bool) {
+	if strings.ContainsAny(text, "\x01\x02\x03\x04\x05"+unescape) {
+		return text, false
+	}
+	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
+		if redirected.MatchString(found) {
+			return found
+		}
+		before, _, _ := strings.Cut(found, "<")
+		return before + mask.Replace(found[len(before):])
+	}), true
+}
+
+// unmask gives back what maskPlaceholders hid in a part of the script.
+func (r *scriptReader) unmask(text string) string {
+	if !r.masked {
+		return text
+	}
+	return unmask.Replace(text)
+}
+
+// placeholder returns the placeholder that a word has outside of quotes, or "".
+func (r *scriptReader) placeholder(w *syntax.Word) string {
+	for _, p := range w.Parts {
+		if lit, ok := p.(*syntax.Lit); ok && r.masked {
+			if found := maskedPlaceholder.FindString(lit.Value); found != "" {
+				return r.unmask(found)
+			}
+		}
+	}
+	return ""
 }

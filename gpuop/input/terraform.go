@@ -2,7 +2,6 @@ package input
 
 import (
 	"fmt"
-	"maps"
 	"math/big"
 	"slices"
 	"strings"
@@ -47,11 +46,16 @@ const maxMade = 256 << 10
 func ReadTerraform(name string, data []byte) *TerraformFile {
 	f := &TerraformFile{name: name, source: data, locals: map[string]hclsyntax.Expression{}, left: maxMade}
 	if reason := tooComplex(string(data)); reason != "" {
-		f.report(hcl.Range{}, "not-judged", report.Note, "", reason, "")
+		f.report(hcl.Range{}, "not-judged", report.Note, "", reason)
 		return f
 	}
 	file, problems := hclsyntax.ParseConfig(data, name, hcl.InitialPos)
-	f.syntax(problems)
+	for _, p := range problems {
+		if p.Severity == hcl.DiagError && p.Subject != nil && !f.Broken {
+			f.Broken = true
+			f.report(*p.Subject, "terraform-syntax", report.Failed, "", "Terraform cannot read this: "+p.Summary+"; "+p.Detail)
+		}
+	}
 	body, ok := file.Body.(*hclsyntax.Body)
 	if !ok {
 		return f
@@ -71,46 +75,38 @@ func ReadTerraform(name string, data []byte) *TerraformFile {
 	return f
 }
 
-// syntax reports the first place that Terraform cannot read.
-func (f *TerraformFile) syntax(problems hcl.Diagnostics) {
-	at := slices.IndexFunc(problems, func(p *hcl.Diagnostic) bool { return p.Severity == hcl.DiagError })
-	if at < 0 {
-		return
-	}
-	f.Broken = true
-	place := hcl.Range{}
-	if p := problems[at]; p.Subject != nil {
-		place = *p.Subject
-	}
-	f.report(place, "terraform-syntax", report.Failed, "", "Terraform cannot read this: "+problems[at].Summary+"; "+problems[at].Detail, "")
+func (f *TerraformFile) report(at hcl.Range, id report.ID, severity report.State, subject, reason string) {
+	f.Findings = append(f.Findings, report.Row{ID: id, State: severity, File: f.name, Line: at.Start.Line, Column: at.Start.Column,
+		Subject: subject, Reason: reason, Source: sourceTerraform})
 }
 
 func (f *TerraformFile) resource(b *hclsyntax.Block) {
-	switch kind := b.Labels[0]; kind {
-	case "helm_release":
+	attributes := b.Body.Attributes
+	switch kind := b.Labels[0]; {
+	case kind == "helm_release":
 		f.release(b)
-	case "kubernetes_manifest":
-		if a := b.Body.Attributes["manifest"]; a != nil {
-			if n := f.node(a.Expr); n.Kind == yaml.MappingNode {
-				f.Manifests = append(f.Manifests, n)
-			}
+	case kind == "kubernetes_manifest" && attributes["manifest"] != nil:
+		if n := f.node(attributes["manifest"].Expr); n.Kind == yaml.MappingNode {
+			f.Manifests = append(f.Manifests, n)
 		}
-	case "kubectl_manifest":
-		if a := b.Body.Attributes["yaml_body"]; a != nil {
-			if n := f.text(a.Expr); n.Tag != UnknownTag {
-				f.Texts = append(f.Texts, n)
-			}
+	case kind == "kubectl_manifest" && attributes["yaml_body"] != nil:
+		if n := f.text(attributes["yaml_body"].Expr); n.Tag != UnknownTag {
+			f.Texts = append(f.Texts, n)
 		}
 	}
 }
 
-func (f *TerraformFile) report(at hcl.Range, id report.ID, severity report.State, subject, reason, fix string) {
-	f.Findings = append(f.Findings, report.Row{ID: id, State: severity, File: f.name, Line: at.Start.Line, Column: at.Start.Column,
-		Subject: subject, Reason: reason, Fix: fix, Source: sourceTerraform})
-}
+// settings are the arguments, and the blocks, that are lists of name and value.
+var settings = []string{"set", "set_sensitive", "set_list"}
 
 func (f *TerraformFile) release(b *hclsyntax.Block) {
 	use := ChartUse{Where: "helm_release " + b.Labels[1], Raw: true, AsText: `write type = "string"`}
+	set := func(name string, n *yaml.Node) {
+		use.Parameters = append(use.Parameters, n)
+		if name == "set_sensitive" {
+			f.Sensitive = append(f.Sensitive, n)
+		}
+	}
 	attributes := b.Body.Attributes
 	for _, name := range []string{"chart", "name"} {
 		if a := attributes[name]; a != nil && use.Chart == "" {
@@ -125,38 +121,27 @@ func (f *TerraformFile) release(b *hclsyntax.Block) {
 	if a := attributes["values"]; a != nil {
 		use.Values = f.values(a.Expr)
 	}
-	set := func(name string, n *yaml.Node) {
-		use.Parameters = append(use.Parameters, n)
-		if name == "set_sensitive" {
-			f.Sensitive = append(f.Sensitive, n)
-		}
-	}
-	settings := []string{"set", "set_sensitive", "set_list"}
 	for _, name := range settings {
 		if a := attributes[name]; a != nil {
 			set(name, f.node(a.Expr))
 		}
 	}
 	for _, inner := range b.Body.Blocks {
-		switch {
-		case slices.Contains(settings, inner.Type):
-			set(inner.Type, &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{f.attributes(inner.Body)}})
-		case inner.Type == "dynamic":
-			f.report(inner.Range(), "not-judged", report.Note, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings, so they are not judged", "")
+		if inner.Type == "dynamic" {
+			f.report(inner.Range(), "not-judged", report.Note, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings, so they are not judged")
+		}
+		if slices.Contains(settings, inner.Type) {
+			setting := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+			for _, name := range []string{"name", "type", "value"} {
+				if a := inner.Body.Attributes[name]; a != nil {
+					key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: a.NameRange.Start.Line, Column: a.NameRange.Start.Column}
+					setting.Content = append(setting.Content, key, f.node(a.Expr))
+				}
+			}
+			set(inner.Type, &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{setting}})
 		}
 	}
 	f.Uses = append(f.Uses, use)
-}
-
-// attributes returns the attributes of a block as a mapping.
-func (f *TerraformFile) attributes(body *hclsyntax.Body) *yaml.Node {
-	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-	for _, name := range slices.Sorted(maps.Keys(body.Attributes)) {
-		a := body.Attributes[name]
-		key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: a.NameRange.Start.Line, Column: a.NameRange.Start.Column}
-		n.Content = append(n.Content, key, f.node(a.Expr))
-	}
-	return n
 }
 
 // joining are the functions that make one list of their arguments, in order.
@@ -167,6 +152,8 @@ func (f *TerraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:
 		return f.values(e.Expression)
+	case *hclsyntax.TemplateWrapExpr:
+		return f.values(e.Wrapped)
 	case *hclsyntax.ConditionalExpr:
 		return append(f.values(e.TrueResult), f.values(e.FalseResult)...)
 	case *hclsyntax.TupleConsExpr:
@@ -216,11 +203,6 @@ func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 		*n = *f.node(e.Wrapped)
 	case *hclsyntax.LiteralValueExpr:
 		scalar(n, e.Val)
-	case *hclsyntax.UnaryOpExpr:
-		if _, isNumber := e.Val.(*hclsyntax.LiteralValueExpr); isNumber {
-			v, _ := e.Value(nil)
-			scalar(n, v)
-		}
 	case *hclsyntax.ObjectConsKeyExpr:
 		if word := hcl.ExprAsKeyword(e.Wrapped); word != "" && !e.ForceNonLiteral {
 			scalar(n, cty.StringVal(word))
@@ -234,7 +216,7 @@ func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 		for _, item := range e.Items {
 			key := f.node(item.KeyExpr)
 			if key.Tag == UnknownTag {
-				f.report(item.KeyExpr.Range(), "not-judged", report.Note, "", "the name of this setting is not known here, so it is not judged", "")
+				f.report(item.KeyExpr.Range(), "not-judged", report.Note, "", "the name of this setting is not known here, so it is not judged")
 				continue
 			}
 			key.Tag = "!!str"
@@ -246,7 +228,9 @@ func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 			n.Content = append(n.Content, f.node(element))
 		}
 	case *hclsyntax.FunctionCallExpr:
-		f.call(n, e)
+		if len(e.Args) == 1 && (e.Name == "yamlencode" || e.Name == "jsonencode") {
+			f.encode(n, f.node(e.Args[0]))
+		}
 	case *hclsyntax.ScopeTraversalExpr:
 		f.reference(n, e.Traversal)
 	}
@@ -292,34 +276,11 @@ func (f *TerraformFile) reference(n *yaml.Node, path hcl.Traversal) {
 	}
 }
 
-// call makes a document, a list or a mapping of the arguments of a function.
-func (f *TerraformFile) call(n *yaml.Node, e *hclsyntax.FunctionCallExpr) {
-	var args []*yaml.Node
-	for _, a := range e.Args {
-		args = append(args, f.node(a))
-	}
-	switch e.Name {
-	case "yamlencode", "jsonencode":
-		if len(args) == 1 && args[0].Tag != UnknownTag {
-			args[0].Style |= yaml.FlowStyle // of one line, which is that of the call
-			if text, err := yaml.Marshal(args[0]); err == nil {
-				scalar(n, cty.StringVal(string(text)))
-			}
-		}
-	case "concat", "merge":
-		kind := map[string]yaml.Kind{"concat": yaml.SequenceNode, "merge": yaml.MappingNode}[e.Name]
-		if slices.ContainsFunc(args, func(a *yaml.Node) bool { return a.Kind != kind }) {
-			return
-		}
-		n.Kind, n.Tag = kind, ""
-		for _, a := range args {
-			for i := 0; kind == yaml.MappingNode && i < len(a.Content); i += 2 {
-				if at := slices.IndexFunc(n.Content, func(k *yaml.Node) bool { return k.Value == a.Content[i].Value }); at%2 == 0 {
-					n.Content = slices.Delete(n.Content, at, at+2)
-				}
-			}
-			n.Content = append(n.Content, a.Content...)
-		}
+// encode makes a text of a value, in one line, which is that of the call.
+func (f *TerraformFile) encode(n, value *yaml.Node) {
+	value.Style |= yaml.FlowStyle
+	if text, err := yaml.Marshal(value); err == nil && value.Tag != UnknownTag {
+		scalar(n, cty.StringVal(string(text)))
 	}
 }
 

@@ -31,7 +31,7 @@ func TestTerraform(t *testing.T) {
 			[]string{"error sharing-replicas devicePlugin.config.data.a: sharing.timeSlicing.resources[0].replicas @3"}},
 		{"both arms of a condition", release("values = [var.x ? yamlencode({ drivr = {} }) : yamlencode({ toolkt = {} })]"), []string{"error unknown-key drivr @3", "error unknown-key toolkt @3"}},
 		{"a local that stands below", release("values = [yamlencode({ drivr = local.d })]") + "locals {\n d = { enabled = local.e }\n e = false\n}\n", []string{"error unknown-key drivr @3"}},
-		{"merged", release("values = [yamlencode({ driver = merge({ enabled = true }, { enbaled = true }) })]"), []string{"error unknown-key driver.enbaled @3"}},
+		{"a file in a template", release("values = [\"${file(\"v.yaml\")}\"]"), []string{"error unknown-key drivr @2"}},
 		{"what comes from outside", release("version = var.version\nvalues = [yamlencode({ driver = { version = var.v, env = [{ name = \"A\", value = var.w }] } }), var.more]"),
 			[]string{"info not-judged var.version @3", "info not-judged driver.version @4", "info not-judged driver.env @4", "info not-judged helm_release x @4"}},
 		{"a file that is here", release("values = [file(\"${path.module}/v.yaml\")]"), []string{"error unknown-key drivr @2"}},
