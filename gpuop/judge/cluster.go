@@ -183,12 +183,12 @@ func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// discovery judges whether GPU nodes can be known at all.
-func (j *judge) discovery() {
+// gpuNodes judges whether nodes with GPUs are known. Before an installation nothing has to have labeled them.
+func (j *judge) gpuNodes() {
 	if j.lacks(cluster.Nodes) {
 		return
 	}
-	labeled := 0
+	labeled, gpus := 0, len(j.gpu)
 	for i := range j.Nodes {
 		for key := range j.Nodes[i].Labels {
 			if strings.HasPrefix(key, nfdPrefix) {
@@ -198,11 +198,14 @@ func (j *judge) discovery() {
 		}
 	}
 	v := report.Row{
-		ID: "node-feature-discovery", Subject: "Node Feature Discovery",
-		Evidence: j.listed(cluster.Nodes, "%d of %d have a label %s…, %d a GPU", labeled, len(j.Nodes), nfdPrefix,
-			len(j.gpu)),
+		ID: "gpu-nodes", Subject: "nodes", Reason: fmt.Sprintf("%d of %d nodes have GPUs", gpus, len(j.Nodes)),
+		Evidence: j.listed(cluster.Nodes, "%d of %d have a label %s…, %d a GPU", labeled, len(j.Nodes), nfdPrefix, gpus),
 	}
-	switch gpus := len(j.gpu); {
+	switch {
+	case gpus == 0 && j.by == preflight:
+		v.Say(report.Warning, "none of %d nodes has a label of NFD's, the operator's or a cloud's that says that it has "+
+			"NVIDIA GPUs: only the cluster is judged", len(j.Nodes))
+		v.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
 	case gpus == 0 && labeled == 0:
 		v.Say(report.Failed, "none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU",
 			len(j.Nodes))
@@ -211,12 +214,10 @@ func (j *judge) discovery() {
 		v.Say(report.Warning, "%d of %d nodes are labeled, and none has a GPU of NVIDIA (PCI vendor 10de)", labeled,
 			len(j.Nodes))
 		v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
-	case labeled == 0:
+	case labeled == 0 && j.by == verify:
 		v.Say(report.Warning, "no node has a label of Node Feature Discovery; the operator finds no new GPU node, and %d "+
 			"known ones stay as they are", gpus)
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
-	default:
-		v.Reason = fmt.Sprintf("%d of %d nodes are labeled, %d have a GPU", labeled, len(j.Nodes), gpus)
 	}
 	j.add(v)
 }
@@ -282,22 +283,6 @@ func (j *judge) devicePlugins() {
 			row.Fix = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true"
 		}
 		j.add(row)
-	}
-	for i := range j.Pods {
-		p := &j.Pods[i]
-		owner := metav1.GetControllerOfNoCopy(p)
-		at := slices.IndexFunc(p.Spec.Containers, registers)
-		if owner != nil && owner.Kind == "DaemonSet" || at < 0 || !j.is("devicePlugin.enabled") {
-			continue
-		}
-		found = true
-		subject := "Pod/" + p.Namespace + "/" + p.Name
-		j.add(report.Row{
-			ID: "device-plugin", State: report.Failed, Node: p.Spec.NodeName, Subject: subject,
-			Reason:   "registers nvidia.com/gpu beside the operator's own plugin, and is of no DaemonSet",
-			Fix:      "find what starts it: a static pod's manifest lies on the node",
-			Evidence: report.Seen("spec", subject, "image %s", p.Spec.Containers[at].Image),
-		})
 	}
 	if found || j.by == verify && j.Lacks(cluster.DaemonSets) != nil {
 		return

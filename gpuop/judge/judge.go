@@ -92,7 +92,7 @@ var checks = []struct {
 	{verify, (*judge).operator},
 	{verify, (*judge).policies},
 	{preflight, (*judge).workers},
-	{verify, (*judge).discovery},
+	{verify, (*judge).gpuNodes},
 	{preflight | verify, (*judge).devicePlugins},
 	{preflight, (*judge).podSecurity},
 	{preflight, (*judge).quota},

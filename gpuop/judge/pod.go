@@ -105,16 +105,13 @@ func notStarted(c *corev1.ContainerStatus) bool {
 func unstarted(p *corev1.Pod, s *podState) {
 	s.State, s.unstarted = report.Waiting, true
 	s.Reason = "no container of the pod has started"
-	// as Kubernetes calls it since 1.28, and before
-	for _, kind := range []corev1.PodConditionType{"PodReadyToStartContainers", "PodHasNetwork"} {
-		switch c := podCondition(p, kind); {
-		case c == nil:
-		case c.Status == corev1.ConditionTrue:
-			s.unstarted = false
-			s.Reason += ", and it has a sandbox: its first image is being pulled"
-		default:
-			s.Reason += ": it has no sandbox"
-		}
+	switch c := podCondition(p, "PodReadyToStartContainers"); { // since Kubernetes 1.28
+	case c == nil:
+	case c.Status == corev1.ConditionTrue:
+		s.unstarted = false
+		s.Reason += ", and it has a sandbox: its first image is being pulled"
+	default:
+		s.Reason += ": it has no sandbox"
 	}
 }
 

@@ -51,9 +51,9 @@ func (w *nodeJudge) sharing() bool {
 	return true
 }
 
-// stale is the row of a ConfigMap that was written after the device plugin of the node read it; the operator restarts
-// no pod when such a ConfigMap changes. differs says that the node does not offer what the ConfigMap specifies.
-func (w *nodeJudge) stale(differs bool) {
+// stale is the row of a ConfigMap that was written after the device plugin of the node read it, where the node does not
+// offer what it specifies: the operator restarts no pod when such a ConfigMap changes.
+func (w *nodeJudge) stale() {
 	if w.shares == nil || w.shares.changed.IsZero() {
 		return
 	}
@@ -68,31 +68,19 @@ func (w *nodeJudge) stale(differs bool) {
 			}
 		}
 	}
-	if read.IsZero() {
-		return
-	}
 	// a change of the label makes the config manager read the mounted file again
-	if labeled := labelWritten(w.kube, sharing.ConfigLabel); labeled.After(read) {
+	if labeled := labelWritten(w.kube, sharing.ConfigLabel); labeled.After(read) && !read.IsZero() {
 		read = labeled
 	}
-	if !read.Before(w.shares.changed) {
+	if read.IsZero() || !read.Before(w.shares.changed) {
 		return
 	}
-	v := report.Row{ID: "stale-config", State: report.Note, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed}
-	v.Reason = fmt.Sprintf("the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin",
-		w.shares.changed.Sub(read).Round(time.Second))
-	v.Evidence = report.Seen("managedFields", "ConfigMap/"+w.shares.name, "data")
-	v.Evidence.Time = w.shares.changed
-	if name, _, _, _ := w.chosen(); differs {
-		v.State = report.Failed
-		v.Reason += ": the node offers what the old form specified"
-		v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset "+
-			"daemonset/gpu-feature-discovery", w.Namespace)
-	} else if name == "" {
-		v.Reason += "; the node gets no config of it"
-	} else {
-		v.Reason += "; the node offers what the ConfigMap specifies all the same"
-	}
+	v := report.Row{ID: "stale-config", Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed}
+	v.Say(report.Failed, "the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin: "+
+		"the node offers what the old form specified", w.shares.changed.Sub(read).Round(time.Second))
+	v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset "+
+		"daemonset/gpu-feature-discovery", w.Namespace)
+	v.Evidence = report.Seen("managedFields", "ConfigMap/"+w.shares.name, "data").At(w.shares.changed)
 	w.add(v)
 }
 
@@ -153,7 +141,9 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 		}
 		w.add(v)
 	}
-	w.stale(differs)
+	if differs {
+		w.stale()
+	}
 }
 
 // isDevice reports whether the device plugin advertises a resource: a GPU, a share of one, or a MIG device.

@@ -47,23 +47,6 @@ func (j *judge) kubernetes() {
 	j.add(v)
 }
 
-func (j *judge) gpuNodes() {
-	if j.Nodes == nil {
-		return
-	}
-	v := report.Row{
-		ID: "gpu-nodes", Subject: "nodes", Reason: fmt.Sprintf("%d of %d nodes have GPUs", len(j.gpu),
-			len(j.Nodes)),
-		Evidence: j.listed(cluster.Nodes, "%d of %d", len(j.gpu), len(j.Nodes)),
-	}
-	if len(j.gpu) == 0 {
-		v.Say(report.Warning, "none of %d nodes has a label of NFD's, the operator's or a cloud's that says that it has "+
-			"NVIDIA GPUs: only the cluster is judged", len(j.Nodes))
-		v.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
-	}
-	j.add(v)
-}
-
 // A system is an operating system as the operator's driver images name it.
 type system struct{ id, version string }
 
@@ -458,10 +441,6 @@ func (j *judge) serviceMonitor() {
 	v := report.Row{ID: "servicemonitor-crd", Subject: setting, Evidence: j.listed(cluster.CRDs,
 		"%s: %t", definition, there)}
 	switch enabled := j.is(setting); {
-	case !enabled && there:
-		v.Say(report.Note, "is false, and Prometheus Operator is there: it scrapes dcgm-exporter only where another "+
-			"object says so")
-		v.Fix = "helm upgrade … --set " + setting + "=true"
 	case !enabled:
 		v.Reason, v.Evidence = "is false", j.setting(setting)
 	case there:

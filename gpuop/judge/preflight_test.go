@@ -170,18 +170,18 @@ func TestJudge(t *testing.T) {
 			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"no version at all":    {change: func(s *cluster.State) { kubelets(s, "") }, want: []string{"unknown kubernetes-version"}},
 		"last Kubernetes":      {change: func(s *cluster.State) { s.Version = "v1.36.3+rke2r1" }},
-		"release without page": {version: "v23.9.0", want: []string{"note servicemonitor-crd", "unknown kubernetes-version", "unknown os-supported gpu-1", "unknown os-supported gpu-2"}},
+		"release without page": {version: "v23.9.0", want: []string{"unknown kubernetes-version", "unknown os-supported gpu-1", "unknown os-supported gpu-2"}},
 		"mixed systems": {change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }, says: "1 get the image of ubuntu22.04 and should not",
 			want: []string{"failed driver-os"}},
 		"minors of RHEL": {change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") }},
 		"minors of RHEL before v26.7": {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") },
-			want: []string{"failed driver-os", "note servicemonitor-crd"}},
+			want: []string{"failed driver-os"}},
 		"minors of Rocky before v26.3": {version: "v25.10.1", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "rocky", "9.6"); linux(of(s, "gpu-2"), "rocky", "9.7") }, says: "rocky9.6",
-			want: []string{"failed driver-os", "note servicemonitor-crd", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"minors of Rocky":         {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "rocky", "8.10"); linux(of(s, "gpu-2"), "rocky", "8.9") }, want: []string{"note servicemonitor-crd", "warning os-supported gpu-2"}},
-		"minors of RHEL 10":       {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "10.0"); rhel(of(s, "gpu-2"), "10.1") }, want: []string{"note servicemonitor-crd"}},
+			want: []string{"failed driver-os", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"minors of Rocky":         {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "rocky", "8.10"); linux(of(s, "gpu-2"), "rocky", "8.9") }, want: []string{"warning os-supported gpu-2"}},
+		"minors of RHEL 10":       {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "10.0"); rhel(of(s, "gpu-2"), "10.1") }},
 		"minors of Oracle Linux":  {change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"minors of Oracle, v26.3": {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"failed driver-os", "note servicemonitor-crd", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"minors of Oracle, v26.3": {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"failed driver-os", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"mixed systems, and the other node brings its driver": {change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "pre-installed"
@@ -217,7 +217,7 @@ func TestJudge(t *testing.T) {
 			openShift(s)
 			rhel(of(s, "gpu-1"), "9.6")
 			linux(of(s, "gpu-2"), "rhcos", "4.18")
-		}, want: []string{"note servicemonitor-crd"}},
+		}},
 		"OpenShift in a folder without definitions": {change: func(s *cluster.State) {
 			openShift(s)
 			s.CRDs = nil
@@ -324,11 +324,6 @@ func TestJudge(t *testing.T) {
 			d.OwnerReferences = []metav1.OwnerReference{{APIVersion: "nvidia.com/v1", Kind: "ClusterPolicy"}}
 			s.DaemonSets = append(s.DaemonSets, d)
 		}},
-		"plugin as a static pod": {change: func(s *cluster.State) {
-			p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "plugin-gpu-1"}}
-			p.Spec.NodeName, p.Spec.Containers = "gpu-1", []corev1.Container{{Image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"}}
-			s.Pods = append(s.Pods, p)
-		}, want: []string{"failed device-plugin gpu-1"}},
 		"restricted namespace": {change: func(s *cluster.State) { s.Namespaces[0].Labels["pod-security.kubernetes.io/enforce"] = "restricted" }, want: []string{"failed pod-security"}},
 		"restricted namespace, psa.enabled": {values: values("psa.enabled", true), change: func(s *cluster.State) {
 			s.Namespaces[0].Labels["pod-security.kubernetes.io/enforce"] = "restricted"

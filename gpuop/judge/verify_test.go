@@ -413,11 +413,11 @@ func TestStates(t *testing.T) {
 					}
 				}
 			}
-		}, []row{{"node-feature-discovery", "", report.Warning, "finds no new GPU node"}}},
+		}, []row{{"gpu-nodes", "", report.Warning, "finds no new GPU node"}}},
 		"no NFD and no GPU": {func(_ *testing.T, s *cluster.State) { s.Nodes = []corev1.Node{{}} },
-			[]row{{"node-feature-discovery", "", report.Failed, "none is known to have a GPU"}}},
+			[]row{{"gpu-nodes", "", report.Failed, "none is known to have a GPU"}}},
 		"no GPU": {func(_ *testing.T, s *cluster.State) { s.Nodes = s.Nodes[:1] },
-			[]row{{"node-feature-discovery", "", report.Warning, "PCI vendor 10de"}}},
+			[]row{{"gpu-nodes", "", report.Warning, "PCI vendor 10de"}}},
 		"node that the operator has not labeled": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			for name := range n.Labels {
@@ -537,7 +537,8 @@ func TestStates(t *testing.T) {
 			shared(t, s, at.Add(-24*time.Hour))
 			late := metav1.NewTime(at.Add(-time.Hour))
 			s.ConfigMaps[0].ManagedFields = append(s.ConfigMaps[0].ManagedFields, metav1.ManagedFieldsEntry{Time: &late, FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:other":{}}}`)})
-		}, []row{{"stale-config", "gpu-1", report.Note, "the ConfigMap was written 1h55m0s after the device plugin read it"}}},
+			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "16"})
+		}, []row{{"stale-config", "gpu-1", report.Failed, "the ConfigMap was written 1h55m0s after the device plugin read it"}}},
 		"MIG config that the administrator's ConfigMap lacks": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			setting(t, s, "custom", "migManager", "config", "name")
@@ -760,8 +761,6 @@ func TestStates(t *testing.T) {
 			{"stale-config", "gpu-1", report.Failed, "kubectl rollout restart -n gpu-operator daemonset/nvidia-device-plugin-daemonset"},
 			{"allocatable", "gpu-1", report.Failed, "offers 16, expected 40 from 8 × NVIDIA-A100-SXM4-80GB, sharing config any (time-slicing)"},
 		}},
-		"ConfigMap written without a change": {func(t *testing.T, s *cluster.State) { shared(t, s, at.Add(-time.Hour)) },
-			[]row{{"stale-config", "gpu-1", report.Note, "all the same"}, {"allocatable", "gpu-1", report.OK, "40"}}},
 		"GFD has not labeled": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.product", "-", "nvidia.com/gpu.count", "-", "nvidia.com/gpu.replicas", "-")
 		}, []row{{"node-no-gpu-labels", "gpu-1", report.Warning, "GPU Feature Discovery has not labeled"}, {"prediction", "gpu-1", report.Unknown, "nothing to compare"}}},
@@ -789,7 +788,9 @@ func TestStates(t *testing.T) {
 			shared(t, s, at.Add(-2*time.Hour))
 			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "any")
 			wrote(node(s, "gpu-1"), "nvidia.com/device-plugin.config", at.Add(-time.Hour))
-		}, []row{{"stale-config", "gpu-2", report.Note, ""}}},
+			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "16"})
+			offers(node(s, "gpu-2"), map[string]string{"nvidia.com/gpu": "16"})
+		}, []row{{"stale-config", "gpu-2", report.Failed, "the node offers what the old form specified"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)
@@ -804,7 +805,7 @@ func TestStates(t *testing.T) {
 					t.Errorf("the healthy cluster has the row %v, too", want)
 				}
 			}
-			if name == "label written after the ConfigMap" && (row{"stale-config", "gpu-1", report.Note, ""}).in(rows) {
+			if name == "label written after the ConfigMap" && (row{"stale-config", "gpu-1", report.Failed, ""}).in(rows) {
 				t.Error("the config manager read the ConfigMap again when the label was written")
 			}
 			if t.Failed() {
