@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
+	"golang.org/x/sys/unix"
 )
 
 // A root is a node's file system, mounted anywhere.
@@ -108,11 +109,7 @@ func device(info fs.FileInfo) (major, minor uint32, ok bool) {
 	if !isStat || info.Mode()&fs.ModeCharDevice == 0 {
 		return 0, 0, false
 	}
-	// The kernel's encoding of dev_t on Linux, as in glibc's gnu_dev_major.
-	dev := uint64(st.Rdev)
-	major = uint32(dev>>8&0xfff | dev>>32&^0xfff)
-	minor = uint32(dev&0xff | dev>>12&^0xff)
-	return major, minor, true
+	return unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev)), true
 }
 
 // renamed gives an error of the file system the node's name of the file: where the root is mounted
