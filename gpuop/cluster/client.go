@@ -228,13 +228,9 @@ func firstLine(err error) string {
 	return strings.TrimSuffix(strings.TrimSpace(line), ":")
 }
 
-// Label sets a label of a node, or removes it where value is empty.
+// Label sets a label of a node. The server's own sentence names verb, resource and user.
 func (c *Client) Label(ctx context.Context, node, key, value string) error {
-	var set any // null removes
-	if value != "" {
-		set = value
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: set}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 	if err != nil {
 		return err
 	}
@@ -242,16 +238,12 @@ func (c *Client) Label(ctx context.Context, node, key, value string) error {
 		"gpuop").Body(patch)
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	return c.refusal(request.Do(ctx).Error(), "label node "+node)
-}
-
-// refusal names the action that failed; the server's own sentence names verb, resource and user.
-func (c *Client) refusal(err error, what string) error {
-	switch {
-	case err == nil:
-		return nil
-	case answered(err) && !apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s: %w", what, err)
+	err = request.Do(ctx).Error()
+	if err != nil && (!answered(err) || apierrors.IsUnauthorized(err)) {
+		err = c.unreachable(err)
 	}
-	return fmt.Errorf("%s: %w", what, c.unreachable(err))
+	if err != nil {
+		return fmt.Errorf("label node %s: %w", node, err)
+	}
+	return nil
 }
