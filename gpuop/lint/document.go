@@ -139,11 +139,16 @@ func (r *run) parseOne(d *doc) {
 	case noYAML && !slices.Contains(dataFiles, path.Ext(d.file)):
 		r.add(d.file, report.Row{ID: "not-judged", State: report.Note,
 			Reason: "no YAML, JSON, shell script or Terraform, so it is not judged", Fix: "judge what it makes: … | gpuop lint -"})
+	case bytes.IndexByte(d.data, 0) >= 0 || d.found && !aboutGPUs.Match(d.data):
+		r.add(d.file, report.Row{ID: "not-judged", State: report.Note, Reason: "no YAML, and nothing about GPUs, so it is not judged"})
 	default:
 		r.unit(d.file, "", noYAML)
 		r.report(d, d.reader.Findings)
 	}
 }
+
+// aboutGPUs is in the files of a folder in which a mistake of syntax is of interest.
+var aboutGPUs = regexp.MustCompile(`(?i)nvidia|gpu|dcgm`)
 
 func (r *run) addDocument(d *doc) {
 	d.kind = detect(r.table, d.root)
@@ -157,7 +162,7 @@ func (r *run) addDocument(d *doc) {
 		}
 		return
 	}
-	if d.kind == kindNode {
+	if d.kind == kindNode && fields.Get(d.root, "status") != nil {
 		r.taints = append(r.taints, node.Object(d.root).Taints...)
 	}
 	r.documents = append(r.documents, d)
@@ -382,6 +387,9 @@ func (r *run) node(n *node.Node, d *doc) {
 			at: report.Row{File: d.file, Line: d.line + n.Lines[sharing.ConfigLabel], Subject: sharing.ConfigLabel + "=" + config}})
 	}
 	rows := n.Check()
+	if d.root != nil && fields.Get(d.root, "status") == nil { // a manifest, which says nothing about what runs
+		rows = slices.DeleteFunc(rows, func(f report.Row) bool { return f.ID == node.RuleNoResource || f.ID == node.RuleNoLabels })
+	}
 	const upgrade = "nvidia.com/gpu-driver-upgrade-state"
 	if n.Labels[upgrade] == "upgrade-failed" {
 		rows = append(rows, report.Row{ID: "node-upgrade-failed", State: report.Failed, Subject: upgrade, Reason: "the driver upgrade of this node failed",

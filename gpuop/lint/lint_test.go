@@ -210,8 +210,8 @@ func TestSeedRows(t *testing.T) {
 			want: []string{"error taint spec.tolerations @4"}},
 		{row: "seed 004: taint not tolerated by the operands", taints: []string{"dedicated=gpu:NoSchedule", "nvidia.com/gpu:NoSchedule"}, text: "driver: {enabled: false}\n",
 			want: []string{"error taint daemonsets.tolerations", "error taint node-feature-discovery.worker.tolerations"}},
-		{row: "seed 004: taints of a node in the same run", text: "apiVersion: v1\nkind: Node\nmetadata: {name: a, labels: {nvidia.com/gpu.present: \"true\"}}\nspec: {taints: [{key: dedicated, value: gpu, effect: NoSchedule}]}\nstatus: {capacity: {nvidia.com/gpu: \"8\"}, allocatable: {nvidia.com/gpu: \"8\"}}\n---\napiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: c\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
-			want: []string{"warn node-no-gpu-labels nvidia.com/gpu.product", "error taint spec.tolerations @10"}},
+		{row: "seed 004: taints of a node in the same run", text: "apiVersion: v1\nkind: Node\nmetadata: {name: a, labels: {nvidia.com/gpu.present: \"true\"}}\nspec: {taints: [{key: dedicated, value: gpu, effect: NoSchedule}]}\nstatus: {capacity: {nvidia.com/gpu: 1}}\nstatus: {capacity: {nvidia.com/gpu: \"8\"}, allocatable: {nvidia.com/gpu: \"8\"}}\n---\napiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: c\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
+			want: []string{"warn node-no-gpu-labels nvidia.com/gpu.product", "error taint spec.tolerations @11"}},
 	} {
 		t.Run(tt.row, tt.run)
 	}
@@ -235,6 +235,10 @@ func TestTraps(t *testing.T) {
 		{row: "an operator that Kubernetes does not have", text: "daemonsets: {tolerations: [{key: a, operator: Exist}]}\n", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
 		{row: "in a flag", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator --set daemonsets.tolerations[0].operator=Exist", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
 		{row: "a driver's version without numbers", text: "driver: {version: latest}\n", want: []string{"warn driver-version driver.version @1"}},
+		{row: "resources of other plugins in NVIDIA's domain", text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n      resources: {limits: {nvidia.com/roce: 1, nvidia.com/gpu-10gb: 1}}\n"},
+		{row: "the devices of another container", text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n      env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
+			want: []string{"warn visible-devices container a: NVIDIA_VISIBLE_DEVICES @6"}},
+		{row: "a manifest of a node is no dump", text: "apiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {nvidia.com/gpu.present: \"true\"}}\n"},
 		{row: "names of images in a mirror", text: "driver: {repository: ghcr.io, image: a/nvidia-driver}\ntoolkit: {repository: r.example.com, image: container_toolkit.x}\n"},
 		{row: "an image as the whole reference", text: "dcgmExporter: {repository: \"\", version: \"\", image: r.example.com/dcgm-exporter@sha256:abc}\n"},
 		{row: "a tag in the image's name", text: "dcgmExporter: {repository: r.example.com, image: dcgm-exporter:4.5}\n", want: []string{"error image dcgmExporter.image @1"}},
@@ -250,7 +254,7 @@ func TestTraps(t *testing.T) {
 		{row: "contradictions", text: "clusterPolicy: {deployCR: true}\ngpuCluster: {deployCR: true}\ncdi: {enabled: false, nriPluginEnabled: true}\n",
 			want: []string{"error excludes gpuCluster.deployCR @2", "error excludes gpuCluster.deployCR, clusterPolicy.deployCR @2", "error excludes cdi.nriPluginEnabled, cdi.enabled @3"}},
 		{row: "config.create needs name and data", text: "devicePlugin: {config: {create: true}}\n",
-			want: []string{"error config-map devicePlugin.config.create @1", "error config-map devicePlugin.config.create @1"}},
+			want: []string{"error config-map devicePlugin.config.create @1", "warn config-map devicePlugin.config.create @1"}},
 		{row: "the default names no config; the config in the values is judged", text: "devicePlugin:\n  config:\n    create: true\n    name: c\n    default: anny\n    data:\n      any: |\n        version: v1\n        sharing:\n          timeSlicing:\n            resources:\n              - name: gpu\n                replica: 2\n",
 			want: []string{"error config-map devicePlugin.config.default @5", "error sharing-replicas devicePlugin.config.data.any: sharing.timeSlicing.resources[0] @12", "error unknown-key devicePlugin.config.data.any: sharing.timeSlicing.resources[0].replica @13"}},
 		{row: "images", text: "driver: {image: nvcr.io/nvidia/driver:580, repository: https://nvcr.io/nvidia/}\ntoolkit: {version: 'v1 2'}\n",

@@ -95,6 +95,12 @@ func (j *podJudge) container(where string, c *yaml.Node) (requested bool) {
 				"leave out the request")
 		}
 	}
+	for _, e := range fields.Items(fields.Get(c, "env")) {
+		if requested && fields.Text(e, "name") == "NVIDIA_VISIBLE_DEVICES" {
+			j.add("visible-devices", e, where+": NVIDIA_VISIBLE_DEVICES", "the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it")
+			j.rows[len(j.rows)-1].State = report.Warning
+		}
+	}
 	return requested
 }
 
@@ -114,8 +120,11 @@ func whole(amount string) bool {
 // resource judges one GPU resource: its name and its amount.
 func (j *podJudge) resource(subject string, f fields.Field) {
 	if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
-		j.add("gpu-integer", f.Value, subject, "found "+fields.Describe(f.Value)+", want a whole number: an extended resource cannot be split",
-			"request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)")
+		fix := "write a whole number"
+		if _, err := resource.ParseQuantity(f.Value.Value); err == nil {
+			fix = "request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)"
+		}
+		j.add("gpu-integer", f.Value, subject, "found "+fields.Describe(f.Value)+", want a whole number: an extended resource cannot be split", fix)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
 		j.add("gpu-resource", f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix)
@@ -125,23 +134,26 @@ func (j *podJudge) resource(subject string, f fields.Field) {
 // otherPlugins are resources of HAMi's device plugin, which uses NVIDIA's domain.
 var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority"}
 
-// resourceName reports whether a resource of NVIDIA's can exist, and else what may be meant.
+// resourceName reports whether a resource of NVIDIA's can exist, and else what may be meant. KubeVirt, vGPU and the network
+// operator name others: nvidia.com/GRID_T4-1Q, nvidia.com/roce.
 func resourceName(name string) (fix string, ok bool) {
 	base := strings.TrimSuffix(name, ".shared")
-	known, otherwise := []string{mig.WholeGPU, "nvidia.com/pgpu", "nvidia.com/vgpu"}, ""
-	if strings.HasPrefix(base, "nvidia.com/mig-") {
-		known, otherwise = nil, "see gpuop mig profiles"
-		for _, p := range mig.Profiles() {
-			known = append(known, mig.ResourceName(p))
-		}
-	}
-	switch {
-	case slices.Contains(known, base), slices.Contains(otherPlugins, name):
-		return "", true
-	case slices.Contains(slips, base):
+	if slices.Contains(slips, base) {
 		return "write " + mig.WholeGPU, false
 	}
-	// KubeVirt and vGPU devices are named after the GPU: nvidia.com/GRID_T4-1Q
-	fix = write(base, known, otherwise)
-	return fix, fix == ""
+	short, _ := strings.CutPrefix(base, labelPrefix)
+	known, otherwise := []string{"gpu", "pgpu", "vgpu"}, ""
+	if strings.HasPrefix(short, "mig-") {
+		known, otherwise = nil, "see gpuop mig profiles"
+		for _, p := range mig.Profiles() {
+			known = append(known, strings.TrimPrefix(mig.ResourceName(p), labelPrefix))
+		}
+	}
+	if slices.Contains(known, short) || slices.Contains(otherPlugins, name) {
+		return "", true
+	}
+	if near := report.Nearest(short, known); near != "" {
+		return "write " + labelPrefix + near, false
+	}
+	return otherwise, otherwise == ""
 }

@@ -255,12 +255,13 @@ func TestFilesOfAFolder(t *testing.T) {
 		file("Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n"),
 		file("tasks.yaml", "- name: a\n  debug: {}\n"),
 		file("values.yaml", "drivr:\n  enabled: false\n"),
-		file("broken.yaml", "a: [\n"),
+		file("broken.yaml", "nvidia: [\n"),
+		file("other.yaml", "a: [\n"),
 	}})
-	if diff := cmp.Diff([]string{"error yaml-syntax @1", "error unknown-key drivr @1"}, brief(result.Report)); diff != "" {
+	if diff := cmp.Diff([]string{"error yaml-syntax @1", "info not-judged", "error unknown-key drivr @1"}, brief(result.Report)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"Chart.yaml", "tasks.yaml"}, result.Unjudged); diff != "" {
+	if diff := cmp.Diff([]string{"Chart.yaml", "tasks.yaml", "other.yaml"}, result.Unjudged); diff != "" {
 		t.Errorf("unjudged (-want +got):\n%s", diff)
 	}
 }
