@@ -339,16 +339,16 @@ func (g *gathering) finish(kinds []Kind) *State {
 		l := lists[k]
 		switch {
 		case g.broken[k] != "":
-			s.Missing = append(s.Missing, Missing{Kind: k, Verb: "list", Why: Failed, Detail: g.broken[k]})
+			s.Missing = append(s.Missing, Missing{Kind: k, Why: Failed, Detail: g.broken[k]})
 			l.drop(s)
 		case g.files[k] == "":
-			s.Missing = append(s.Missing, Missing{Kind: k, Verb: "list", Why: Unread, Detail: "the folder holds no " +
+			s.Missing = append(s.Missing, Missing{Kind: k, Why: Unread, Detail: "the folder holds no " +
 				string(k)})
 		case !l.known(s):
 			l.reset(s)
 		}
 		if g.partial[k] != "" && g.broken[k] == "" {
-			s.Missing = append(s.Missing, Missing{Kind: k, Verb: "list", Why: Partial, Detail: g.partial[k]})
+			s.Missing = append(s.Missing, Missing{Kind: k, Why: Partial, Detail: g.partial[k]})
 		}
 	}
 	for k, l := range lists {

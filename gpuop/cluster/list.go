@@ -124,7 +124,7 @@ func (r *reading) list(ctx context.Context, k Kind) error {
 
 // missing explains the lack of a list.
 func missing(k Kind, err error) Missing {
-	m := Missing{Kind: k, Verb: "list", Why: Failed, Detail: firstLine(err)}
+	m := Missing{Kind: k, Why: Failed, Detail: firstLine(err)}
 	switch {
 	case apierrors.IsForbidden(err):
 		m.Why = Forbidden

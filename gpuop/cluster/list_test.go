@@ -124,7 +124,7 @@ func TestRefusalIsARowAndTheRestIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []cluster.Missing{{Kind: cluster.Pods, Verb: "list", Why: cluster.Forbidden,
+	want := []cluster.Missing{{Kind: cluster.Pods, Why: cluster.Forbidden,
 		Detail: `pods is forbidden: User "jane" cannot list resource "pods" in API group "" at the cluster scope`}}
 	if diff := cmp.Diff(want, got.Missing); diff != "" || got.Pods != nil || len(got.Nodes) != 1 {
 		t.Errorf("pods %v, %d nodes, missing (-want +got):\n%s", got.Pods, len(got.Nodes), diff)

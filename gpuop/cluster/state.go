@@ -38,11 +38,9 @@ const (
 	Events          Kind = "events" // warnings of the operator's namespace
 )
 
-// A Missing is a kind that was requested and could not be read.
+// A Missing is a kind that was requested and could not be listed.
 type Missing struct {
 	Kind Kind
-	// Verb is the request that was refused or failed: "list", "get".
-	Verb string
 	// Why is Forbidden, Absent, Unread, Failed or Partial.
 	Why Why
 	// Detail is one sentence: the server's, or the file that the folder lacks.

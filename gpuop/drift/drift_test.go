@@ -253,13 +253,13 @@ func TestReleaseStates(t *testing.T) {
 			[]string{"unknown drift-release-unreadable Secret", "warning drift-no-release Helm release"}, "sh.helm.release.v1.gpu-operator.v1"},
 		{"forbidden", func(_ *testing.T, s *cluster.State) {
 			s.Secrets = nil
-			s.Missing = []cluster.Missing{{Kind: cluster.Secrets, Verb: "list", Why: cluster.Forbidden, Detail: "user x may not list secrets"}}
+			s.Missing = []cluster.Missing{{Kind: cluster.Secrets, Why: cluster.Forbidden, Detail: "user x may not list secrets"}}
 		}, []string{"unknown unread list secrets"}, "kubectl auth can-i list secrets"},
 		{"no ClusterPolicy", func(_ *testing.T, s *cluster.State) { s.ClusterPolicies = []unstructured.Unstructured{} },
 			[]string{"failed drift-object-missing ClusterPolicy/cluster-policy"}, "not in the cluster"},
 		{"ClusterPolicies forbidden", func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
-			s.Missing = []cluster.Missing{{Kind: cluster.ClusterPolicies, Verb: "list", Why: cluster.Forbidden, Detail: "no"}}
+			s.Missing = []cluster.Missing{{Kind: cluster.ClusterPolicies, Why: cluster.Forbidden, Detail: "no"}}
 		}, []string{"unknown unread list clusterpolicies.nvidia.com"}, "kubectl auth can-i list clusterpolicies.nvidia.com"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -389,15 +389,15 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []report.Row {
 		if m == nil || m.Why == cluster.Absent {
 			continue
 		}
-		verb, detail := cmp.Or(m.Verb, "list"), strings.TrimSuffix(cmp.Or(m.Detail, string(m.Why)), ".")
+		detail := strings.TrimSuffix(cmp.Or(m.Detail, string(m.Why)), ".")
 		v := report.Row{
-			ID: "unread", State: report.Unknown, Subject: verb + " " + string(kind),
+			ID: "unread", State: report.Unknown, Subject: "list " + string(kind),
 			Reason:   fmt.Sprintf("%s; nothing is said of what depends on %s", detail, kind),
 			Evidence: report.Evidence{Kind: "answer", Object: string(kind), Text: detail, Time: s.At},
 		}
 		switch m.Why {
 		case cluster.Forbidden:
-			v.Fix = fmt.Sprintf("kubectl auth can-i %s %s --all-namespaces", verb, kind)
+			v.Fix = fmt.Sprintf("kubectl auth can-i list %s --all-namespaces", kind)
 		case cluster.Partial:
 			v.State, v.Reason = report.Note, detail
 			fallthrough

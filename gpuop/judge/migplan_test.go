@@ -106,7 +106,7 @@ func setPolicy(value any, path ...string) func(*cluster.State) {
 
 func missing(k cluster.Kind) func(*cluster.State) {
 	return func(s *cluster.State) {
-		s.Missing = append(s.Missing, cluster.Missing{Kind: k, Verb: "list", Why: cluster.Forbidden, Detail: "x may not list " + string(k)})
+		s.Missing = append(s.Missing, cluster.Missing{Kind: k, Why: cluster.Forbidden, Detail: "x may not list " + string(k)})
 		switch k {
 		case cluster.Pods:
 			s.Pods = nil

@@ -453,17 +453,17 @@ func TestJudge(t *testing.T) {
 		"no GPUs":                  {change: func(s *cluster.State) { s.Nodes = s.Nodes[:1] }, want: []string{"warning gpu-nodes"}},
 		"nodes are refused": {change: func(s *cluster.State) {
 			s.Nodes = nil
-			s.Missing = []cluster.Missing{{Kind: cluster.Nodes, Verb: "list", Why: cluster.Forbidden, Detail: "nodes is forbidden"}}
+			s.Missing = []cluster.Missing{{Kind: cluster.Nodes, Why: cluster.Forbidden, Detail: "nodes is forbidden"}}
 		}, want: []string{"unknown unread"}},
 		"everything is refused": {change: func(s *cluster.State) {
 			var missing []cluster.Missing
 			for _, k := range judge.PreflightKinds() {
-				missing = append(missing, cluster.Missing{Kind: k, Verb: "list", Why: cluster.Forbidden, Detail: "forbidden"})
+				missing = append(missing, cluster.Missing{Kind: k, Why: cluster.Forbidden, Detail: "forbidden"})
 			}
 			*s = cluster.State{Title: s.Title, At: s.At, Namespace: s.Namespace, Missing: missing}
 		}, want: append([]string{"note unread", "unknown kubernetes-version"}, slices.Repeat([]string{"unknown unread"}, 7)...)},
 		"DaemonSets of one namespace": {change: func(s *cluster.State) {
-			s.Missing = []cluster.Missing{{Kind: cluster.DaemonSets, Verb: "list", Why: cluster.Partial, Detail: "one namespace"}}
+			s.Missing = []cluster.Missing{{Kind: cluster.DaemonSets, Why: cluster.Partial, Detail: "one namespace"}}
 		}, want: []string{"note unread", "unknown device-plugin", "unknown nfd"}},
 	} {
 		t.Run(name, func(t *testing.T) {

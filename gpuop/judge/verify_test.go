@@ -253,7 +253,7 @@ func TestHealthyClusterIsAsIntended(t *testing.T) {
 		"GPUs divided, mixed": divided,
 		"no managedFields":    func(_ *testing.T, s *cluster.State) { node(s, "gpu-1").ManagedFields = nil },
 		"no CRD of NVIDIADriver": func(_ *testing.T, s *cluster.State) {
-			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.NVIDIADrivers, Verb: "list", Why: cluster.Absent})
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.NVIDIADrivers, Why: cluster.Absent})
 		},
 		"a node for virtual machines": func(t *testing.T, s *cluster.State) {
 			setting(t, s, true, "sandboxWorkloads", "enabled")
@@ -285,7 +285,7 @@ func TestHealthyClusterIsAsIntended(t *testing.T) {
 		"what must-gather holds": func(_ *testing.T, s *cluster.State) {
 			s.ConfigMaps, s.NVIDIADrivers, s.GPUClusters = nil, nil, nil
 			for kind, why := range map[cluster.Kind]cluster.Why{cluster.ConfigMaps: cluster.Unread, cluster.NVIDIADrivers: cluster.Unread, cluster.GPUClusters: cluster.Unread, cluster.Pods: cluster.Partial, cluster.DaemonSets: cluster.Partial, cluster.Nodes: cluster.Partial} {
-				s.Missing = append(s.Missing, cluster.Missing{Kind: kind, Verb: "list", Why: why})
+				s.Missing = append(s.Missing, cluster.Missing{Kind: kind, Why: why})
 			}
 		},
 		"toleration of everything": func(_ *testing.T, s *cluster.State) { taintAll(s) },
@@ -339,7 +339,7 @@ func TestStates(t *testing.T) {
 				"nvidia.com/gpu.deploy.node-status-exporter": "true", "nvidia.com/gpu.deploy.operator-validator": "true", "nvidia.com/gpu.present": "true",
 			}}}}}
 			for _, k := range []cluster.Kind{cluster.Pods, cluster.DaemonSets, cluster.ClusterPolicies, cluster.ConfigMaps, cluster.NVIDIADrivers, cluster.GPUClusters} {
-				s.Missing = append(s.Missing, cluster.Missing{Kind: k, Verb: "list", Why: cluster.Unread, Detail: "the folder holds no " + string(k)})
+				s.Missing = append(s.Missing, cluster.Missing{Kind: k, Why: cluster.Unread, Detail: "the folder holds no " + string(k)})
 			}
 		}, []row{
 			{"node-no-gpu-resource", "infracloud01", report.Failed, "device plugin has not registered"},
@@ -349,7 +349,7 @@ func TestStates(t *testing.T) {
 		}},
 		"no operator": {func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
-			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Verb: "list", Why: cluster.Absent})
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Why: cluster.Absent})
 		}, []row{{"cluster-policy", "", report.Failed, "not installed"}}},
 		"no ClusterPolicy": {func(_ *testing.T, s *cluster.State) { s.ClusterPolicies = []unstructured.Unstructured{} },
 			[]row{{"cluster-policy", "", report.Failed, "neither a ClusterPolicy nor a GPUCluster"}}},
@@ -400,7 +400,7 @@ func TestStates(t *testing.T) {
 			s.DaemonSets = append(s.DaemonSets, d)
 		}, []row{{"device-plugin", "", report.Failed, "kubectl delete daemonset -n kube-system nvdp"}}},
 		"events that may not be listed": {func(_ *testing.T, s *cluster.State) {
-			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Events, Verb: "list", Why: cluster.Forbidden, Detail: "events is forbidden"})
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Events, Why: cluster.Forbidden, Detail: "events is forbidden"})
 		}, []row{{"unread", "", report.Note, "kubectl auth can-i list events"}}},
 		"operator gone": {func(_ *testing.T, s *cluster.State) {
 			s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return p.Labels["app"] == "gpu-operator" })
@@ -576,7 +576,7 @@ func TestStates(t *testing.T) {
 		}, []row{{"daemonset", "", report.OK, "no node has a GPU with MIG"}}},
 		"desired 0: nodes are not known": {func(_ *testing.T, s *cluster.State) {
 			s.Nodes = nil
-			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Nodes, Verb: "list", Why: cluster.Forbidden, Detail: `nodes is forbidden: User "ci" cannot list resource "nodes"`})
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Nodes, Why: cluster.Forbidden, Detail: `nodes is forbidden: User "ci" cannot list resource "nodes"`})
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
 		}, []row{{"daemonset", "", report.Unknown, "the cause is not known"}, {"unread", "", report.Unknown, "kubectl auth can-i list nodes"}}},
 		"desired 0: not explained": {func(_ *testing.T, s *cluster.State) {
@@ -736,7 +736,7 @@ func TestStates(t *testing.T) {
 		"sharing ConfigMap not read": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps = nil
-			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ConfigMaps, Verb: "list", Why: cluster.Forbidden, Detail: `configmaps is forbidden: User "ci" cannot list resource "configmaps"`})
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ConfigMaps, Why: cluster.Forbidden, Detail: `configmaps is forbidden: User "ci" cannot list resource "configmaps"`})
 		}, []row{{"unread", "", report.Unknown, "configmaps is forbidden"}, {"prediction", "gpu-1", report.Unknown, "the sharing config could not be read"}}},
 		"sharing label names no config": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
@@ -768,11 +768,11 @@ func TestStates(t *testing.T) {
 			for i := range s.Pods {
 				s.Pods[i].Namespace = "default"
 			}
-			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Pods, Verb: "list", Why: cluster.Partial, Detail: "the folder holds the pods of the namespace default alone"})
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Pods, Why: cluster.Partial, Detail: "the folder holds the pods of the namespace default alone"})
 		}, []row{{"unread", "", report.Unknown, "the pods of the namespace default alone"}}},
 		"ClusterPolicy not read": {func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
-			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Verb: "list", Why: cluster.Forbidden, Detail: "clusterpolicies.nvidia.com is forbidden"})
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Why: cluster.Forbidden, Detail: "clusterpolicies.nvidia.com is forbidden"})
 		}, []row{{"unread", "", report.Unknown, "list clusterpolicies.nvidia.com"}, {"prediction", "gpu-1", report.Unknown, "the MIG strategy and the sharing config are not known"}}},
 		"label absent": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.driver", "-") },
 			[]row{{"operand", "gpu-1", report.Failed, "nvidia.com/gpu.deploy.driver the label is absent"}}},
@@ -845,7 +845,7 @@ func TestMissingKindsAreUnknown(t *testing.T) {
 				continue
 			}
 			without = append(without, string(kind))
-			s.Missing = append(s.Missing, cluster.Missing{Kind: kind, Verb: "list", Why: cluster.Forbidden, Detail: string(kind) + " is forbidden"})
+			s.Missing = append(s.Missing, cluster.Missing{Kind: kind, Why: cluster.Forbidden, Detail: string(kind) + " is forbidden"})
 			switch kind {
 			case cluster.Nodes:
 				s.Nodes = nil
