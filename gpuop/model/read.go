@@ -17,9 +17,6 @@ import (
 // OperatorNamespace is the namespace of the operator, and the name of its chart.
 const OperatorNamespace = "gpu-operator"
 
-// SourceHelm is where the grammar of --set is documented.
-const SourceHelm = "Helm documentation: helm install"
-
 // Settings reads a values file, which may be empty, with --set arguments on top. Findings are the parts that could not be read.
 func Settings(name string, data []byte, sets []string) ([]chart.Setting, []report.Row) {
 	var out []chart.Setting
@@ -40,7 +37,7 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []repor
 	for _, s := range sets {
 		settings, err := ParseSet(s)
 		if err != nil {
-			reader.Findings = append(reader.Findings, report.Row{ID: "set-syntax", State: report.Failed, Subject: "--set " + s, Reason: err.Error(), Source: SourceHelm})
+			reader.Findings = append(reader.Findings, report.Row{ID: "set-syntax", State: report.Failed, Subject: "--set " + s, Reason: err.Error()})
 		}
 		out = append(out, settings...)
 	}
