@@ -261,6 +261,7 @@ var successors = []struct{ from, to, advice string }{
 	{"gpuFeatureDiscovery", "gfd", ""},
 	{"gpu-feature-discovery", "gfd", ""},
 	{"containerToolkit", "toolkit", ""},
+	{"dra", "draDriver", ""},
 	{"operator.migStrategy", "mig.strategy", ""},
 	{"migStrategy", "mig.strategy", ""},
 	{"kataManager", "kataSandboxDevicePlugin", "use sandboxWorkloads.mode=kata with kataSandboxDevicePlugin"},

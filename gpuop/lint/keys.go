@@ -155,9 +155,13 @@ func (in *installation) valueOfGroup(s *model.Setting, row *report.Row) {
 	}
 	if s.Value == nil {
 		filled := slices.ContainsFunc(in.Below(s.Name()), func(below *model.Setting) bool { return below.Value != nil })
-		if !in.opaque && !filled && in.Table.Needed(in.Version, s.Path) {
-			row.ID, row.Fix = "null-group", "delete the key, or write one of its keys, for example "+example
-			row.Reason = "it is empty, for which Helm deletes the chart's defaults below it, and the templates end in a nil pointer"
+		if in.opaque || filled || s.Path[0] == "node-feature-discovery" { // a subchart keeps its own defaults
+			return
+		}
+		row.ID, row.Fix = "null-group", "delete the key, or write one of its keys, for example "+example
+		row.State, row.Reason = report.Note, "it is empty, for which Helm deletes the chart's defaults below it"
+		if in.Table.Needed(in.Version, s.Path) {
+			row.State, row.Reason = report.Failed, row.Reason+", and the templates end in a nil pointer"
 		}
 		return
 	}

@@ -126,7 +126,7 @@ func TestPublishedShapes(t *testing.T) {
 		{name: "a range of releases for helm", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --create-namespace --version '~25.3' --set cdi.default=true,cdi.enabled=true",
 			judged: true, want: []string{"info not-judged --version ~25.3 @1", "info key-goes cdi.default @1"}},
 		{name: "a group whose keys are commented out", file: "values.yaml", text: "cdi:\ndriver:\n#  enabled: false\ndcgmExporter:\n  config:\nnode-feature-discovery:\ntoolkit:\n  env:\n",
-			judged: true, want: []string{"error null-group cdi @1", "error null-group driver @2"}},
+			judged: true, want: []string{"error null-group cdi @1", "error null-group driver @2", "info null-group dcgmExporter.config @5"}},
 		{name: "a null by a flag", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --create-namespace --version v26.7.0 --set driver.rdma=null --set cdi=null,cdi.enabled=true",
 			judged: true, want: []string{"error null-group driver.rdma @1"}},
 		{name: "texts for switches that a template compares", file: "values.yaml", text: "cdi:\n  enabled: \"true\"\n  nriPluginEnabled: \"false\"\ngfd:\n  enabled: \"true\"\n",
