@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // TestFromAnEmptyClusterToATimeSlicedNode is the way of a new user, each step by a command: what is in
@@ -39,7 +38,7 @@ func TestFromAnEmptyClusterToATimeSlicedNode(t *testing.T) {
 	}
 	rows := func(code int, args ...string) []string {
 		t.Helper()
-		var tree report.Report
+		var tree printed
 		if out := gpuop(code, append(args, "-o", "json")...); json.Unmarshal([]byte(out), &tree) != nil {
 			t.Fatal(out)
 		}
@@ -48,7 +47,7 @@ func TestFromAnEmptyClusterToATimeSlicedNode(t *testing.T) {
 
 	t.Run("empty", func(t *testing.T) {
 		s.enter(t, load(t, "empty"))
-		compare(t, []string{"failed - ClusterPolicy", "failed - Node Feature Discovery"}, rows(1, "verify"))
+		compare(t, []string{"failed - ClusterPolicy", "failed - nodes"}, rows(1, "verify"))
 		values := gpuop(0, "values", "gen", "generic", "--version", version)
 		gpuop(0, "lint", file("values.yaml", values))
 		compare(t, []string{"warning - nodes"}, rows(1, "preflight", "--version", version, "-f", filepath.Join(folder, "values.yaml")))
