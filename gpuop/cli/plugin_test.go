@@ -59,9 +59,12 @@ func TestBoardsOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestVGPUWarnsOfTheDefaultDriver(t *testing.T) {
-	code, out, errOut := call("", "values", "gen", "generic", "vgpu", "--registry", "registry.example.com/vgpu", "--pull-secret", "key")
-	if code != 1 || !strings.Contains(errOut, "no vGPU driver") {
+func TestVGPUTakesTheUsersOwnDriver(t *testing.T) {
+	if code, _, errOut := call("", "values", "gen", "generic", "vgpu", "--registry", "registry.example.com/vgpu"); code != 2 || !strings.Contains(errOut, "vgpu=version") {
+		t.Errorf("exit %d, %s", code, errOut)
+	}
+	code, out, errOut := call("", "values", "gen", "generic", "vgpu=580.105.08", "--registry", "registry.example.com/vgpu", "--pull-secret", "key")
+	if code != 0 || !strings.Contains(out, "version: 580.105.08") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 	if strings.Contains(out, "devicePlugin:") || !strings.Contains(out, "imagePullSecrets") {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,7 +77,6 @@ func newValuesGenCommand(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			judged.Report.Add(plan.Notes...)
 			return e.answer(answer{
 				Document: true, Report: judged.Report, Quiet: true, Text: literal(text),
 				Data: struct {
@@ -133,8 +131,8 @@ func newValuesMigrateCommand(e *env) *cobra.Command {
 setting is dropped only where it is proven dead: nothing in the values, templates and custom resources of the target
 reads it. The proof stands in the list of changes, and the exit code is 1. A version that equals the default of another
 release stays, with a finding that says so. The rest stays, with its comments, blank lines and order. The list, which
-goes to the error stream, has every default that is another in the target and every key that is new; with -o json
-it stands beside the file. A target that is older than the file is refused without --downgrade.`,
+goes to the error stream, has every default that is another in the target; with -o json it stands beside the file. A
+target that is older than the file is refused without --downgrade.`,
 		Example: `  gpuop values migrate values.yaml --from v23.9 --to v26.7 --out values-v26.yaml`,
 		Args:    exactly(1, "one values file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -179,17 +177,10 @@ func changeList(m *values.Migration) string {
 	for _, c := range m.Changes {
 		width = max(width, min(len(c.Path), 48))
 	}
-	marks := map[string]string{"dropped": "-", "renamed": ">", "set": "=", "begins": "!", "default": "~", "new": "+"}
-	for _, kind := range []string{"dropped", "renamed", "set", "begins", "default", "new"} {
-		for _, c := range m.Changes {
-			if c.Kind == kind {
-				fmt.Fprintf(&b, "%s %-*s  %s\n", marks[kind], width, c.Path, c.Text)
-			}
-		}
+	marks := map[string]string{"dropped": "-", "renamed": ">", "set": "=", "begins": "!", "default": "~"}
+	for _, c := range m.Changes {
+		fmt.Fprintf(&b, "%s %-*s  %s\n", marks[c.Kind], width, c.Path, c.Text)
 	}
-	if slices.ContainsFunc(m.Changes, func(c values.Change) bool { return c.Kind == "default" }) {
-		b.WriteString("(~ defaults that the file leaves to the chart, + keys that are new)\n")
-	}
-	b.WriteByte('\n')
+	b.WriteString("(~ defaults that the file leaves to the chart)\n\n")
 	return b.String()
 }

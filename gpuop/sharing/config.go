@@ -274,8 +274,3 @@ func (c *Config) Replication() mig.Replication {
 	}
 	return r
 }
-
-// Write returns the file that shares whole GPUs by "timeSlicing" or "mps", as Parse reads it without a finding.
-func Write(key string, replicas int) []byte {
-	return fmt.Appendf(nil, "version: v1\nsharing:\n  %s:\n    resources:\n      - name: %s\n        replicas: %d\n", key, mig.WholeGPU, replicas)
-}

@@ -251,16 +251,6 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// What is written is read back as it was wanted, without a finding.
-func TestWriteReadsBack(t *testing.T) {
-	for key, strategy := range map[string]string{"timeSlicing": "time-slicing", "mps": "mps"} {
-		c, findings := Parse(Write(key, 48), Operator)
-		if len(findings) > 0 || c.Strategy() != strategy || c.Replication().Of[mig.WholeGPU].Factor != 48 {
-			t.Errorf("%s: %s, %v, findings %v", key, c.Strategy(), c.Replication(), findings)
-		}
-	}
-}
-
 func TestFindingsInAConfigMapCountItsLines(t *testing.T) {
 	_, findings := ParseAny([]byte("apiVersion: v1\nkind: ConfigMap\ndata:\n  any: |-\n    version: v1\n    sharing:\n      timeslicing: {}\n  one: 'version: v9'\n"), "")
 	want := []string{"7 error unknown-key data.any: sharing.timeslicing", "8 error sharing-value data.one: version"}

@@ -8,11 +8,12 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Write renders values as YAML in the order given, each with its reason as a comment above, and
+// write renders values as YAML in the order given, each with its reason as a comment above, and
 // head as a comment at the top.
-func Write(head string, values []chart.Setting) ([]byte, error) {
+func write(head string, values []chart.Setting) ([]byte, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, v := range values {
 		if err := put(root, v.Path, v.Value, v.Origin); err != nil {
@@ -46,20 +47,7 @@ func put(n *yaml.Node, path chart.Path, value any, why string) error {
 		return put(leaf, path[1:], value, why)
 	}
 	if why != "" {
-		key.HeadComment = fold(why)
+		key.HeadComment = strings.Join(report.Fold(why, 96), "\n")
 	}
 	return leaf.Encode(value)
-}
-
-// fold breaks a comment into lines that are easy to read.
-func fold(text string) string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && len(line)+1+len(word) > 96 {
-			lines, line = append(lines, line), ""
-		}
-		line = strings.TrimSpace(line + " " + word)
-	}
-	return strings.Join(append(lines, line), "\n")
 }

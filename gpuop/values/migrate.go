@@ -1,7 +1,7 @@
 package values
 
 import (
-	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -26,17 +26,12 @@ type Migration struct {
 	YAML string `json:"values"`
 	// Report is what remains wrong and cannot be put right without a decision.
 	Report report.Report `json:"-"`
-
-	table *chart.Table
-	// below is where an umbrella chart has the values.
-	below chart.Path
 }
 
 // A Change is one line of the change list.
 type Change struct {
-	// Kind is dropped, renamed, set, begins (a setting that the old release ignored), default (a
-	// default that the file leaves alone and that is another now) or new (a key that the old
-	// release does not have).
+	// Kind is dropped, renamed, set, begins (a setting that the old release ignored) or default (a
+	// default that the file leaves alone and that is another now).
 	Kind string `json:"kind"`
 	Path string `json:"path"`
 	Text string `json:"text"`
@@ -57,154 +52,91 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 	if to.Before(from) && !downgrade {
 		return nil, fmt.Errorf("%w: %s is older than %s", ErrDowngrade, to, from)
 	}
-	m := &Migration{From: from, To: to, table: table}
+	m := &Migration{From: from, To: to}
 	edits, rest := lint.Edits(table, name, data, to)
-	m.Report.Add(rest...)
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
-		m.Report.Sort()
+		m.Report.Add(rest...)
 		return m, nil
 	}
 	inner, instead := model.ValuesOf(doc.Content[0])
-	if inner != doc.Content[0] {
-		m.below = chart.Path{"gpu-operator"}
-	}
 	if instead != "" {
 		return nil, fmt.Errorf("%s: %w: it is %s; write its values to a file of their own", name, ErrNoValues, instead)
 	}
+	var below chart.Path // where an umbrella chart has the values
+	if inner != doc.Content[0] {
+		below = chart.Path{model.OperatorNamespace}
+	}
 	settings, _ := model.Settings(name, data, nil)
 	for _, s := range settings {
-		if now := table.Judge(to, s.Path); now.Status != chart.Known {
-			continue
-		}
-		if before := table.Judge(from, s.Path); before.Status == chart.NotYet || before.Status == chart.Gone {
-			m.change("begins", s.Path.String(), fmt.Sprintf("%s ignored it; %s obeys: %v", from, to, s.Value))
+		before, now := table.Judge(from, s.Path).Status, table.Judge(to, s.Path).Status
+		if now == chart.Known && (before == chart.NotYet || before == chart.Gone) {
+			m.change("begins", s.Path, fmt.Sprintf("%s ignored it; %s obeys: %v", from, to, s.Value))
 		}
 	}
-	if err := m.write(name, data, edits, rest); err != nil {
-		return nil, err
-	}
-	m.defaults(settings)
-	slices.SortStableFunc(m.Changes, func(a, b Change) int {
-		return cmp.Or(cmp.Compare(order(a.Kind), order(b.Kind)), strings.Compare(a.Path, b.Path))
-	})
-	return m, nil
-}
-
-// order puts what happens to the file before what changes beside it.
-func order(kind string) int { return slices.Index([]string{"default", "new"}, kind) }
-
-// Dropped reports whether the new file lacks a setting of the old one.
-func (m *Migration) Dropped() bool {
-	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" })
-}
-
-// write makes the edits. A correction may bring up what was hidden, so that the file is judged again.
-func (m *Migration) write(name string, data []byte, edits []lint.Edit, rest []report.Row) error {
-	for range 5 {
+	// an edit may bring up what was hidden, so that the file is judged again
+	for round := 0; len(edits) > 0 && round < 5; round++ {
 		var list []fix.Edit
 		for _, e := range edits {
 			list = append(list, e.Edit)
 			m.edited(e)
 		}
 		var err error
-		if data, err = fix.Apply(data, m.below, list); err != nil {
-			return err
+		if data, err = fix.Apply(data, below, list); err != nil {
+			return nil, err
 		}
-		if len(edits) == 0 {
-			break
-		}
-		edits, rest = lint.Edits(m.table, name, data, m.To)
+		edits, rest = lint.Edits(table, name, data, to)
 	}
-	m.YAML, m.Report = string(data), report.Report{Rows: rest}
-	m.Report.Sort()
-	return nil
+	m.YAML = string(data)
+	m.Report.Add(rest...)
+	slices.SortStableFunc(m.Changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	m.defaults(table, settings)
+	return m, nil
 }
 
-func (m *Migration) change(kind, path, text string) {
-	m.Changes = append(m.Changes, Change{kind, path, text})
+// Dropped reports whether the new file lacks a setting of the old one.
+func (m *Migration) Dropped() bool {
+	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" })
+}
+
+func (m *Migration) change(kind string, path chart.Path, text string) {
+	m.Changes = append(m.Changes, Change{kind, path.String(), text})
 }
 
 // edited lists an edit.
 func (m *Migration) edited(e lint.Edit) {
-	path, reason := e.Path.String(), e.Finding.Reason
+	reason := e.Finding.Reason
 	switch {
 	case e.Drop:
 		for i, a := range e.Add {
 			reason += []string{"; instead ", ", "}[min(i, 1)] + fmt.Sprintf("%s=%v", a.Path, a.Value)
 		}
-		m.change("dropped", path, reason)
+		m.change("dropped", e.Path, reason)
 	case e.Value != nil:
-		m.change("set", path, fmt.Sprintf("%s; now %s", reason, *e.Value))
+		m.change("set", e.Path, fmt.Sprintf("%s; now %s", reason, *e.Value))
 	case e.Tree != nil:
-		m.change("set", path, reason)
+		m.change("set", e.Path, reason)
 	case e.Rename != nil:
-		m.change("renamed", path, "is "+e.Rename.String()+" now")
+		m.change("renamed", e.Path, "is "+e.Rename.String()+" now")
 	}
 }
 
-// discovery is the subchart, of whose many new keys the number is enough.
-const discovery = "node-feature-discovery"
-
-// defaults lists the defaults that are others in the new release and that the file leaves alone,
-// and the keys that are new in it.
-func (m *Migration) defaults(settings []chart.Setting) {
-	table := m.table
-	set := map[string]bool{}
-	for _, s := range settings {
-		set[s.Path.String()] = true
-	}
-	parts := 0
+// defaults lists the defaults that are others in the new release and that the file leaves alone.
+func (m *Migration) defaults(table *chart.Table, settings []chart.Setting) {
 	for _, k := range table.Keys(m.To) {
-		path := k.Path.String()
 		before, known := k.Default(m.From)
 		now, nowKnown := k.Default(m.To)
-		switch {
-		case set[path] || !nowKnown:
-		case !k.In(m.From) && k.Path[0] == discovery:
-			parts++
-		case !k.In(m.From):
-			m.change("new", path, "is "+short(now))
-		case known && !reflect.DeepEqual(before, now):
-			m.change("default", path, fmt.Sprintf("was %s, is %s%s", short(before), short(now), major(path, before, now)))
+		set := slices.ContainsFunc(settings, func(s chart.Setting) bool { return slices.Equal(s.Path, k.Path) })
+		if set || !known || !nowKnown || !k.In(m.From) || reflect.DeepEqual(before, now) {
+			continue
 		}
-	}
-	if parts > 0 {
-		before, _ := table.Operand(m.From, "nfd")
-		now, _ := table.Operand(m.To, "nfd")
-		m.change("new", discovery, fmt.Sprintf("%s has %d keys that %s did not have", now, parts, before))
-	}
-}
-
-// major says so when the driver's branch is another: nodes that run with the old one get a new
-// driver.
-func major(path string, before, now any) string {
-	a, _, _ := strings.Cut(fmt.Sprint(before), ".")
-	b, _, _ := strings.Cut(fmt.Sprint(now), ".")
-	if path != "driver.version" || a == b {
-		return ""
-	}
-	return ": another major version of the driver; pin the old one to keep it"
-}
-
-// short prints a default on one line.
-func short(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "null"
-	case string:
-		return fmt.Sprintf("%q", v)
-	case []any:
-		if len(v) == 0 {
-			return "[]"
+		was, _ := json.Marshal(before) // a chart's own default always marshals
+		is, _ := json.Marshal(now)
+		text := fmt.Sprintf("was %s, is %s", was, is)
+		major, _, _ := strings.Cut(fmt.Sprint(before), ".")
+		if k.Path.String() == "driver.version" && !strings.HasPrefix(fmt.Sprint(now), major+".") {
+			text += ": another major version of the driver; pin the old one to keep it"
 		}
-		return fmt.Sprintf("a list of %d", len(v))
-	case map[string]any:
-		if len(v) == 0 {
-			return "{}"
-		}
-		return "a group"
-	default:
-		return fmt.Sprint(v)
+		m.change("default", k.Path, text)
 	}
 }

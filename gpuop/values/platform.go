@@ -2,8 +2,6 @@ package values
 
 import (
 	_ "embed"
-	"slices"
-	"strings"
 	"sync"
 
 	"go.yaml.in/yaml/v3"
@@ -12,40 +10,40 @@ import (
 //go:embed choices.yaml
 var choicesText []byte
 
-// A platform is where the operator is to run: what its nodes bring, and what must be set for it.
-type platform struct {
-	Name, About, Namespace, Source string
-	Brings                         []string
-	addition                       `yaml:",inline"`
+// A choice is a platform, where the operator is to run, or a feature.
+type choice struct {
+	Name, About string
+	// Namespace, Source and Features, which the nodes bring, are of a platform.
+	Namespace, Source string
+	Features          []string
+	// Argument is what may stand behind a feature's =, and Needed says that it has to.
+	Argument, Default string
+	Most              int
+	Needed            bool
+	With              map[string]addition
+	// Excludes has the features that a feature cannot go with, and the reasons.
+	Excludes map[string]string
+	// Registry is the reason why a registry has to be named.
+	Registry string
+	addition `yaml:",inline"`
 }
 
-// A feature adds to a plan.
-type feature struct {
-	Name, About, Argument string
-	NeedsDriver           bool
-	addition              `yaml:",inline"`
-	With                  map[string]addition
-}
-
-// An addition has the settings that a platform or a feature adds to a plan.
+// An addition has the settings and steps that a choice adds to a plan.
 type addition struct {
-	Values        []value
-	Before, After []step
+	Values []struct {
+		Path, Why string
+		Value     any
+		condition `yaml:",inline"`
+	}
+	Before, After []struct {
+		Step      `yaml:",inline"`
+		condition `yaml:",inline"`
+	}
 }
 
-type value struct {
-	Path, Why string
-	Value     any
-	condition `yaml:",inline"`
-}
-
-type step struct {
-	Step      `yaml:",inline"`
-	condition `yaml:",inline"`
-}
-
-// A condition has the key that the release must have, and the key that it must lack; "" for none.
-type condition struct{ Has, Lacks string }
+// A condition has the key that the release must have, the key that it must lack, and the feature that must not be
+// wanted; "" for none.
+type condition struct{ Has, Lacks, Without string }
 
 // A Step is a command to run beside helm, or a manifest to apply.
 type Step struct {
@@ -53,34 +51,7 @@ type Step struct {
 	Command string `json:"command"`
 }
 
-var choices = sync.OnceValue(func() (t struct {
-	Platforms []platform
-	Features  []feature
-}) {
+var choices = sync.OnceValue(func() (t struct{ Platforms, Features []choice }) {
 	_ = yaml.Unmarshal(choicesText, &t) // a test reads every row
 	return t
 })
-
-func (g *generator) holds(c condition) bool {
-	_, has := g.key(c.Has)
-	_, lacks := g.key(c.Lacks)
-	return (c.Has == "" || has) && (c.Lacks == "" || !lacks)
-}
-
-func (g *generator) add(a addition) {
-	for _, v := range a.Values {
-		if g.holds(v.condition) {
-			g.set(v.Path, v.Value, v.Why)
-		}
-	}
-	steps := func(list []step) (out []Step) {
-		for _, s := range list {
-			if g.holds(s.condition) {
-				out = append(out, Step{s.Why, strings.ReplaceAll(s.Command, "{namespace}", g.plan.Namespace)})
-			}
-		}
-		return out
-	}
-	g.plan.Before = slices.Concat(g.plan.Before, steps(a.Before))
-	g.plan.After = slices.Concat(g.plan.After, steps(a.After))
-}

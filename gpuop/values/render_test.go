@@ -22,12 +22,12 @@ func requests(v chart.Version) []values.Request {
 	var out []values.Request
 	for _, p := range values.Platforms() {
 		for _, f := range append([][2]string{{""}}, values.Features()...) {
-			name, _, _ := strings.Cut(f[0], "[")
+			name := example(f[0])
 			r := values.Request{Platform: p[0], Version: v, Exporter: "ghcr.io/x/dcgm-exporter:1.0"}
 			if name != "" {
 				r.Features = []string{name}
 			}
-			if p[0] == "air-gapped" || name == "vgpu" {
+			if p[0] == "air-gapped" || strings.HasPrefix(name, "vgpu") {
 				r.Registry, r.PullSecret = "registry.example.com:5000/mirror", "key"
 			}
 			out = append(out, r)

@@ -75,6 +75,12 @@ func policy(t *testing.T, data []byte) map[string]any {
 	return map[string]any{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": map[string]any{"name": "cluster-policy"}, "spec": spec}
 }
 
+// example is a listed feature as a request names it.
+func example(feature string) string {
+	word, _, _ := strings.Cut(feature, "[")
+	return strings.ReplaceAll(word, "=version", "=580.105.08")
+}
+
 func TestEveryPlatformWithEveryFeature(t *testing.T) {
 	set := definitions(t)
 	hosted := map[string]bool{"eks": true, "aks": true, "gke-cos": true}
@@ -82,14 +88,15 @@ func TestEveryPlatformWithEveryFeature(t *testing.T) {
 	plans := 0
 	for _, p := range values.Platforms() {
 		for _, f := range append([][2]string{{""}}, values.Features()...) {
-			name, _, _ := strings.Cut(f[0], "[")
+			word := example(f[0])
+			name, _, _ := strings.Cut(word, "=")
 			t.Run(p[0]+"/"+name, func(t *testing.T) {
 				r := values.Request{Platform: p[0], Version: release(t, "v26.7.0"), Exporter: "ghcr.io/x/dcgm-exporter:1.0", Registry: "registry.example.com:5000/mirror", PullSecret: "key"}
 				if p[0] != "air-gapped" && name != "vgpu" {
 					r.Registry, r.PullSecret = "", ""
 				}
 				if name != "" {
-					r.Features = []string{name}
+					r.Features = []string{word}
 				}
 				plan, err := values.Generate(r)
 				if hosted[p[0]] && driverBound[name] {
@@ -149,7 +156,8 @@ func TestRefusals(t *testing.T) {
 		{"two sharings", values.Request{Platform: "generic", Features: []string{"mps", "time-slicing"}}, values.ErrExcludes},
 		{"MPS of MIG", values.Request{Platform: "generic", Features: []string{"mps", "mig-mixed"}}, values.ErrExcludes},
 		{"preinstalled driver with GDS", values.Request{Platform: "generic", Features: []string{"preinstalled-driver", "gds"}}, values.ErrExcludes},
-		{"vGPU without a registry", values.Request{Platform: "generic", Features: []string{"vgpu"}}, values.ErrMissing},
+		{"vGPU without a registry", values.Request{Platform: "generic", Features: []string{"vgpu=580.105.08"}}, values.ErrMissing},
+		{"vGPU without the version of the driver", values.Request{Platform: "generic", Features: []string{"vgpu"}, Registry: "a/b"}, values.ErrMissing},
 		{"air gap without a registry", values.Request{Platform: "air-gapped"}, values.ErrMissing},
 		{"a platform that the release cannot serve", values.Request{Platform: "gke-cos", Version: release(t, "v23.9.0")}, values.ErrVersion},
 		{"a feature that the release does not have", values.Request{Platform: "generic", Features: []string{"gdrcopy"}, Version: release(t, "v23.9.0")}, values.ErrVersion},
