@@ -19,7 +19,6 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
-
 )
 
 var update = flag.Bool("update", false, "write the goldens")

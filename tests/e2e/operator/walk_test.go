@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
 )
 
 // TestFromAnEmptyClusterToATimeSlicedNode is the way of a new user, each step by a command: what is in
