@@ -25,6 +25,11 @@ var (
 	nestedTasks = []string{"tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always"}
 	// collections are the prefixes of the modules.
 	collections = regexp.MustCompile(`^(ansible\.(builtin|legacy)|(kubernetes|community)\.(core|kubernetes|general))\.`)
+	// beyondQuotes is what Ansible itself reads in the text of a task: white space, and backslashes that stand alone. Braces
+	// mean something to a shell only.
+	beyondQuotes = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|\$\{|\{|\s+(?:\\\s+)*`)
+	// untemplated is what Untemplated leaves of an argument that has a line of its own.
+	untemplated = regexp.MustCompile(`\n[ \t]+\n`)
 	// ofTheModule are options that a command in one line may end with.
 	ofTheModule = regexp.MustCompile(`(?m)[ \t]+(chdir|creates|removes|executable|warn|stdin)=\S+`)
 )
@@ -49,7 +54,7 @@ func tasks(list *yaml.Node, out []Task) []Task {
 				use.Raw, use.Parameters = true, []*yaml.Node{setValues(fields.Get(f.Value, "set_values"))}
 				out = append(out, Task{Use: &use})
 			case module == "shell" || module == "command":
-				if n := commandOf(f.Value); n != nil {
+				if n := commandOf(f.Value, module == "shell"); n != nil {
 					out = append(out, Task{Script: n})
 				}
 			case module == "k8s":
@@ -62,8 +67,8 @@ func tasks(list *yaml.Node, out []Task) []Task {
 	return out
 }
 
-// commandOf is the text that a task runs, at its place; nil for none.
-func commandOf(n *yaml.Node) *yaml.Node {
+// commandOf is the text that a task runs, at its place, as a shell reads it; nil for none.
+func commandOf(n *yaml.Node, shell bool) *yaml.Node {
 	for _, key := range []string{"cmd", "argv"} {
 		if inner := fields.Get(n, key); inner != nil {
 			n = fields.Resolve(inner)
@@ -72,7 +77,21 @@ func commandOf(n *yaml.Node) *yaml.Node {
 	out := *n
 	switch n.Kind {
 	case yaml.ScalarNode:
-		out.Value = ofTheModule.ReplaceAllString(n.Value, "")
+		text := strings.TrimRight(ofTheModule.ReplaceAllString(n.Value, ""), " \n")
+		if n.Style == yaml.FoldedStyle {
+			text = untemplated.ReplaceAllString(text, " "+Filled+" ")
+		}
+		out.Value = beyondQuotes.ReplaceAllStringFunc(text, func(s string) string {
+			switch lines := strings.Count(s, "\n"); {
+			case s == "{" && !shell:
+				return "'{'"
+			case strings.TrimLeft(s, " \t\\") == "" && strings.Contains(s, `\`):
+				return " "
+			case strings.TrimSpace(strings.ReplaceAll(s, `\`, "")) == "" && lines > 0 && !shell:
+				return " " + strings.Repeat("\\\n", lines)
+			}
+			return s
+		})
 	case yaml.SequenceNode:
 		words := make([]string, len(n.Content))
 		for i, w := range n.Content {

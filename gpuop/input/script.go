@@ -79,14 +79,15 @@ type Correction struct {
 // HelmNamespace is the variable that stands for helm's flag --namespace.
 const HelmNamespace = "HELM_NAMESPACE"
 
-// SourceShell documents the shell.
-const SourceShell = "POSIX shell command language"
-
 var (
 	prompt     = regexp.MustCompile(`(?m)^(\s*)\$ (\s*\S)`)
 	rootPrompt = regexp.MustCompile(`(?m)^(\s*)# (\s*(?:helm|kubectl|cat|sudo|kubernetes|oc)\b)`)
-	// unprompted is a line of a script, in which # begins a comment.
-	unprompted = regexp.MustCompile(`^#!|(?m:^[ \t]*(?:sudo[ \t]+)?(?:helm|kubectl|kubernetes|oc|microk8s|k3s)[ \t])`)
+	// ours is a command that is judged, and scripted a line of a script, in which # begins a comment.
+	ours     = regexp.MustCompile(`(?m)^[ \t]*(?:sudo[ \t]+)?(?:helm|kubectl|kubernetes|oc|microk8s|k3s)[ \t]`)
+	scripted = regexp.MustCompile(`^#!|(?m:^[ \t]*(?:if |function |(?:export )?\w+=|[\w-]+ ?\(\)))`)
+	// session begins a text copied from a console, and further is the prompt of the lines that continue a command there.
+	session = regexp.MustCompile(`^(?:\s*#[^\n]*\n)*\s*\$ `)
+	further = regexp.MustCompile(`^>( |$)`)
 	// continued are line ends that continue a command in PowerShell and in cmd.
 	continued = regexp.MustCompile("(?m)( )[`^]$")
 )
@@ -95,8 +96,11 @@ var (
 // its own line continuation. Offsets are those of the script without carriage returns.
 func shellText(text string) (out string, foreign bool) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
-	if !unprompted.MatchString(text) {
+	if at := rootPrompt.FindStringIndex(text); at != nil && at[0] == 0 && !ours.MatchString(text) && !scripted.MatchString(text) {
 		text = rootPrompt.ReplaceAllString(text, "$1  $2")
+	}
+	if session.MatchString(text) {
+		text = withoutOutput(text)
 	}
 	text = prompt.ReplaceAllString(text, "$1  $2")
 	if strings.Contains(text, "\\\n") || !continued.MatchString(text) {
@@ -105,26 +109,53 @@ func shellText(text string) (out string, foreign bool) {
 	return continued.ReplaceAllString(text, "$1\\"), true
 }
 
+// maxLines are those of one command of a console; each is parsed again for every line that it gets.
+const maxLines = 200
+
+// withoutOutput empties the lines of a console that have no prompt and belong to no command that has one.
+func withoutOutput(text string) string {
+	lines := strings.Split(text, "\n")
+	begin := 0 // of the command
+	for i, line := range lines {
+		command, _ := maskPlaceholders(prompt.ReplaceAllString(strings.Join(lines[begin:i], "\n")+"\n", "$1  $2"))
+		_, err := syntax.NewParser().Parse(strings.NewReader(command), "")
+		switch {
+		case prompt.MatchString(line):
+			begin = i
+		case i-begin < maxLines && (syntax.IsIncomplete(err) || strings.HasSuffix(command, "\\\n")):
+			lines[i] = further.ReplaceAllString(line, " $1")
+		default:
+			lines[i], begin = "", i+1
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 // ParseScript reads the commands of a script, as far as it can, and reports the rest. The script begins below so many lines
 // of its file.
 func ParseScript(text string, line int) *Script {
-	s := &Script{Files: map[string]*Document{}}
+	s := &Script{Text: text, Files: map[string]*Document{}}
+	if reason := tooComplex(text); reason != "" {
+		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: reason})
+		return s
+	}
 	foreign := false
 	if s.Text, foreign = shellText(text); foreign {
 		s.Findings = append(s.Findings, report.Row{ID: "not-posix", State: report.Note,
 			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\"})
 	}
-	if reason := tooComplex(s.Text); reason != "" {
-		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: reason})
-		return s
-	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}}
 	if err := r.parse(s.Text); err != nil {
-		f := report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: " + err.Error()}
-		var parse syntax.ParseError
-		if errors.As(err, &parse) {
-			f.Reason, f.Line, f.Column = "the shell cannot read this: "+parse.Text, line+int(parse.Pos.Line()), int(parse.Pos.Col())
+		// bash reads some of what the parser does not, but nothing that has no end
+		f := report.Row{ID: "not-judged", State: report.Note, Reason: "not read from here on: "}
+		if syntax.IsIncomplete(err) && ours.MatchString(s.Text) {
+			f = report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: "}
 		}
+		var parse syntax.ParseError
+		if !errors.As(err, &parse) {
+			parse.Text = err.Error()
+		}
+		f.Reason, f.Line, f.Column = f.Reason+parse.Text, line+int(parse.Pos.Line()), int(parse.Pos.Col())
 		s.Findings = append(s.Findings, f)
 	}
 	return s
@@ -294,6 +325,8 @@ var (
 	ourPrograms = regexp.MustCompile(`^\s*(?:sudo )?(?:helm|kubectl|oc) `)
 	// escaped are what a backslash takes its meaning from inside of double quotes.
 	escaped = regexp.MustCompile("\\\\([\"$`\\\\])")
+	// escapedHere are those of a here-document.
+	escapedHere = regexp.MustCompile("\\\\([$`\\\\])")
 )
 
 // shell reads the text that a shell runs: bash -c "helm …".
@@ -335,7 +368,7 @@ var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 func (r *scriptReader) broken(c Command) {
 	last := &r.Commands[len(r.Commands)-1]
 	w := c.Words[0]
-	f := report.Row{ID: "broken-continuation", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Value, Source: SourceShell,
+	f := report.Row{ID: "broken-continuation", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Value,
 		Reason: "the line before does not end with \\, so the shell runs this as a command of its own", Fix: "end the line before with \\"}
 	defer func() { r.Findings = append(r.Findings, f) }()
 	if last.End > c.Start || !between.MatchString(r.Text[last.End:c.Start]) {
@@ -462,9 +495,6 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	parts, known := r.holes(w.Parts)
 	braces := syntax.SplitBraces(&syntax.Word{Parts: w.Parts})
 	if !known || braces || out.Placeholder != "" {
-		if strings.Contains(out.Raw, "={") && braces && known {
-			r.braces(out)
-		}
 		_, quoted := w.Parts[0].(*syntax.DblQuoted)
 		out.Splits = !known && (list != nil || len(w.Parts) == 1 && !quoted)
 		out.Value, _ = r.literal(w.Parts)
@@ -487,13 +517,6 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	return words
 }
 
-// braces reports a list of Helm's of which bash makes several arguments.
-func (r *scriptReader) braces(w Word) {
-	r.Findings = append(r.Findings, report.Row{ID: "brace-expansion", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Raw,
-		Reason: "bash makes several arguments of the braces", Fix: "write " + Quote(w.Raw), Source: "Bash manual: brace expansion"})
-	r.Corrections = append(r.Corrections, Correction{w.Start, w.Start + len(w.Raw), Quote(w.Raw)})
-}
-
 // several returns the parameter of a word that becomes any number of words: "$@" and "${LIST[@]}"; nil for other words.
 func several(w *syntax.Word) *syntax.ParamExp {
 	parts := w.Parts
@@ -504,6 +527,9 @@ func several(w *syntax.Word) *syntax.ParamExp {
 		return nil
 	}
 	p, ok := parts[0].(*syntax.ParamExp)
+	if ok && p.Exp != nil && (p.Exp.Op == syntax.AlternateUnset || p.Exp.Op == syntax.AlternateUnsetOrNull) && p.Exp.Word != nil {
+		return several(p.Exp.Word) // ${LIST[@]+"${LIST[@]}"}
+	}
 	if !ok || p.Length || p.Exp != nil {
 		return nil
 	}
@@ -519,10 +545,14 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	if redirect.Hdoc == nil {
 		return nil
 	}
-	text := ""
+	text, asIs := "", strings.ContainsAny(r.source(redirect.Word), `'"\`)
 	for _, part := range redirect.Hdoc.Parts {
-		if lit, isText := part.(*syntax.Lit); isText {
+		if lit, isText := part.(*syntax.Lit); isText && asIs {
 			text += r.unmask(lit.Value)
+		} else if isText {
+			// the parser joins lines that a backslash continues; empty lines behind them keep the numbers of those below
+			joined := int(lit.Pos().Line()-redirect.Hdoc.Pos().Line()) - strings.Count(text, "\n")
+			text += strings.Replace(escapedHere.ReplaceAllString(r.unmask(lit.Value), "$1"), "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
 		} else {
 			filled, _ := r.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}})
 			text += filled

@@ -68,6 +68,8 @@ var (
 	helmHeading = regexp.MustCompile(`^(USER-SUPPLIED|COMPUTED) VALUES:[ \t]*`)
 	// terraformResource begins a block of a Terraform file whose name does not end in .tf.
 	terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"\s+"[^"]*"\s*\{`)
+	// templateLine is a line, or a list, that Terraform's templatefile fills in.
+	templateLine = regexp.MustCompile(`(?m)^[ \t]*\$\{[^}\n]+\}[ \t]*$|\[\$\{`)
 	// configText is a text meant as a config of the device plugin or MIG manager, even if it is no YAML.
 	configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
 )
@@ -129,7 +131,7 @@ func (r *run) parseOne(d *doc) {
 	}
 	noYAML := wrong == fields.RuleSyntax || wrong == fields.RuleEllipsis
 	switch {
-	case r.templates[d.file]:
+	case r.templates[d.file] || noYAML && templateLine.Match(d.data):
 		r.add(d.file, report.Row{ID: "not-judged", State: report.Note, Subject: "{{ … }}",
 			Reason: "a template that is no YAML before it is rendered, so it is not judged", Fix: "judge what it becomes: helm template … | gpuop lint -"})
 	case d.written && (!noYAML || !configText.Match(d.data)):

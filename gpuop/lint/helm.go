@@ -153,7 +153,7 @@ func (s *script) helmFlags(h *call) {
 			s.at(f.value, "unknown-flag", report.Failed, wrong, "helm "+h.verb+" has no such flag and refuses the command", write(wrong, names, "see helm "+h.verb+" --help"))
 		}
 	}
-	if want := 2; len(h.positional) > want {
+	if want := 2; len(h.positional) > want && h.positional[want].Placeholder == "" {
 		s.at(h.positional[want], "helm-arguments", report.Failed, h.positional[want].Value,
 			fmt.Sprintf("helm %s takes a name and a chart, found %d arguments", h.verb, len(h.positional)), "delete the rest, or put it after --set")
 	}

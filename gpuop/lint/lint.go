@@ -143,7 +143,8 @@ func lintOnce(o Options) (*Result, error) {
 	// the taints of nodes and the ConfigMaps of one input matter to the documents of all others
 	for _, f := range o.Files {
 		r.learn(string(f.Data))
-		if f.Script {
+		_, template := input.Untemplated(f.Data)
+		if f.Script && !(template && path.Ext(f.Name) != ".sh") {
 			r.script(f.Name, string(f.Data), 0)
 		} else {
 			r.parse(doc{file: f.Name, data: f.Data, found: f.Found})

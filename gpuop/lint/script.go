@@ -83,6 +83,7 @@ func (s *script) notJudged(w input.Word, subject string) {
 var (
 	quoted     = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 	curly      = regexp.MustCompile(`[“”‘’]`)
+	list       = regexp.MustCompile(`=\{[^}\s]*,[^}\s]*\}`)
 	longDashes = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
 )
 
@@ -96,6 +97,10 @@ func (s *script) words(c input.Command) {
 				fix = "write a node's name"
 			}
 			s.at(w, "placeholder", report.Failed, w.Placeholder, "to the shell this is a file to read and one to write, not a name to fill in", fix)
+		}
+		if list.MatchString(quoted.ReplaceAllString(w.Raw, "")) && !w.Dynamic {
+			s.at(w, "brace-expansion", report.Failed, w.Raw, "bash makes several arguments of the braces", "write "+input.Quote(w.Raw))
+			s.replace(w, w.Raw)
 		}
 		value, found := w.Value, longDashes.FindString(w.Value)
 		if found != "" {
