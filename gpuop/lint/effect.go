@@ -136,7 +136,7 @@ func (in *installation) copied() bool {
 // wasDefault reports whether the setting says what the chart said in some release.
 func (in *installation) wasDefault(s *model.Setting) bool {
 	k, known := in.Table.Key(s.Path)
-	return known && s.Harmless(k)
+	return known && slices.ContainsFunc(k.Defaults(), func(d chart.Change) bool { return same(d.Value, s.Value) })
 }
 
 // repeatsDefault reports whether the setting says what the chart says anyway.
@@ -144,20 +144,24 @@ func (in *installation) repeatsDefault(s *model.Setting) bool {
 	if last := s.Path[len(s.Path)-1]; last == "version" && chart.Released(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
 		return true
 	}
-	list, isList := s.Value.([]any)
-	if in.resource && isList {
+	if _, isList := s.Value.([]any); in.resource && isList {
 		return true // what the chart writes there by itself
 	}
 	value, known := in.Table.Default(in.Version, s.Name())
+	return known && same(value, s.Value)
+}
+
+// same compares a default with a value; of groups the number of keys.
+func same(value, given any) bool {
 	switch value := value.(type) {
 	case []any:
+		list, isList := given.([]any)
 		return isList && fmt.Sprint(list) == fmt.Sprint(value)
 	case map[string]any:
-		m, isMap := s.Value.(map[string]any)
+		m, isMap := given.(map[string]any)
 		return isMap && len(m) == len(value)
-	default:
-		return known && model.ScalarText(value) == s.Text()
 	}
+	return model.ScalarText(value) == model.ScalarText(given)
 }
 
 // exclusions are settings that do not go together. The conditions of when are path=value, or a path that has any; the

@@ -241,6 +241,7 @@ func TestTraps(t *testing.T) {
 		{row: "a manifest of a node is no dump", text: "apiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {nvidia.com/gpu.present: \"true\"}}\n"},
 		{row: "a group emptied by an indentation", text: "validator:\n  plugin:\n  env: [{name: WITH_WORKLOAD, value: \"false\"}]\n", want: []string{"info null-group validator.plugin @2"}},
 		{row: "the driver for dynamic resource allocation by its short name", text: "dra: {enabled: true}\ndriver: {enabled: true}\ntoolkit: {enabled: true}\n", want: []string{"error unknown-key dra @1"}},
+		{row: "tags of one's own precompiled drivers", text: "driver: {usePrecompiled: true, repository: r.example.com/drivers, version: 580.173.02}\n"},
 		{row: "names of images in a mirror", text: "driver: {repository: ghcr.io, image: a/nvidia-driver}\ntoolkit: {repository: r.example.com, image: container_toolkit.x}\n"},
 		{row: "an image as the whole reference", text: "dcgmExporter: {repository: \"\", version: \"\", image: r.example.com/dcgm-exporter@sha256:abc}\n"},
 		{row: "a tag in the image's name", text: "dcgmExporter: {repository: r.example.com, image: dcgm-exporter:4.5}\n", want: []string{"error image dcgmExporter.image @1"}},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,5 +38,30 @@ func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
 				t.Errorf("rendered manifests (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A copy of another release's values.yaml says what its author changed, and not each default that a switch turns off.
+func TestCopyOfAnOlderReleasesValues(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(charts.Data(t), "v25.3.0", "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := func(text string) (out []string) {
+		for _, row := range judge(t, lint.Options{Files: []lint.Input{{Name: "values.yaml", Data: []byte(text)}}}).Report.Rows {
+			if row.ID == "dead-setting" {
+				out = append(out, row.Subject)
+			}
+		}
+		return out
+	}
+	ours := strings.Replace(string(data), "nodeStatusExporter:\n", "nodeStatusExporter:\n  args: [--ours]\n", 1)
+	ours = strings.Replace(ours, "\n  args: []", "", 1)
+	if diff := cmp.Diff([]string{"nodeStatusExporter.args"}, dead(ours)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	few := "nodeStatusExporter: {image: gpu-operator-validator}\n"
+	if diff := cmp.Diff([]string{"nodeStatusExporter.image"}, dead(few)); diff != "" {
+		t.Errorf("no copy (-want +got):\n%s", diff)
 	}
 }
