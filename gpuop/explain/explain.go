@@ -1,14 +1,17 @@
 package explain
 
 import (
+	"cmp"
 	_ "embed"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
@@ -36,54 +39,89 @@ type Entry struct {
 	Instead  string   `json:"instead,omitempty"`
 }
 
-// Glossary returns every entry, in the order of the file. The result is shared: callers must not
-// change it.
-var Glossary = sync.OnceValue(func() []Entry {
-	var entries []Entry
-	for line := range strings.Lines(words) {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		// the format is held by a test
-		column := strings.SplitN(line, " | ", 6)
-		for i, c := range column {
-			if column[i] = strings.TrimSpace(c); column[i] == "-" {
-				column[i] = ""
-			}
-		}
-		column = append(column, make([]string, 6-len(column))...)
-		entries = append(entries, Entry{
-			Kind: column[0], Words: strings.Split(column[1], ", "), Meaning: column[2], Writer: column[3], Reader: column[4], Source: column[5],
-		})
-	}
-	return entries
-})
+// ErrUnknown is returned for a word that nobody knows.
+var ErrUnknown = errors.New("unknown word")
 
-// A spelling is a word of an entry of the glossary.
-type spelling struct {
-	word  string
-	entry int
+// Lookup explains a word: by the glossary, as gpuop's own row, as the chart's key; else it explains the
+// keys below it, for ".Values.driver" of those alone. ErrUnknown names the nearest words.
+func Lookup(table *chart.Table, word string) ([]Entry, error) {
+	entries := Find(word)
+	for _, c := range report.Codes() {
+		if string(c.ID) == word {
+			entries = append(entries, Entry{Kind: "row of gpuop " + strings.Join(c.Commands, ", "), Words: []string{word}, Meaning: c.Meaning + " " + c.Next, Source: c.Source})
+		}
+	}
+	path := chart.ParsePath(strings.TrimPrefix(strings.TrimPrefix(word, ".Values"), "."))
+	if below := keys(table, path); len(entries) == 0 || len(below) == 1 {
+		entries = append(entries, below...)
+	}
+	if len(entries) > 0 {
+		return entries, nil
+	}
+	near := Nearest(word)
+	if nearest := table.Judge(table.Latest(), path).Nearest; nearest != nil && strings.Contains(word, ".") {
+		near = []string{nearest.String()}
+	}
+	if len(near) == 0 {
+		return nil, fmt.Errorf("%w %q", ErrUnknown, word)
+	}
+	return nil, fmt.Errorf("%w %q: did you mean %s?", ErrUnknown, word, strings.Join(near, ", "))
 }
 
-// index maps every folded spelling to its words, in the order of the file.
-var index = sync.OnceValue(func() map[string][]spelling {
-	m := map[string][]spelling{}
-	for i, e := range Glossary() {
-		for _, w := range e.Words {
-			for _, folded := range []string{fold(w), strings.TrimPrefix(fold(w), "nvidia.com/")} {
-				if all := m[folded]; len(all) == 0 || all[len(all)-1].entry != i {
-					m[folded] = append(all, spelling{w, i})
-				}
+// keys explains the key of the chart at the path, or all keys below it.
+func keys(table *chart.Table, path chart.Path) []Entry {
+	var out []Entry
+	for _, k := range table.AllKeys() {
+		if k.Group() || len(path) == 0 || len(k.Path) < len(path) || !slices.Equal(k.Path[:len(path)], path) {
+			continue
+		}
+		about, _ := table.About(k.Path)
+		e := Entry{Kind: "key of the chart", Words: []string{k.Path.String()}, Meaning: about.Text, Reader: about.Reader,
+			Since: k.Since().String(), Instead: chart.Advice(k.Path)}
+		if k.Until() != (chart.Version{}) {
+			e.Since += ", last in " + k.Until().String()
+		}
+		for _, d := range k.Defaults() {
+			value, _ := json.Marshal(d.Value) // of the chart's own, which always marshals
+			e.Defaults = append(e.Defaults, fmt.Sprintf("%s from %s", value, d.From))
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// glossary returns every entry of the table of words.
+var glossary = sync.OnceValue(func() []Entry {
+	var entries []Entry
+	for line := range strings.Lines(words) {
+		c := strings.Split(strings.TrimSpace(line), " | ")
+		if len(c) != 6 { // the format is held by a test
+			continue
+		}
+		for i := range c {
+			if c[i] == "-" {
+				c[i] = ""
 			}
 		}
+		entries = append(entries, Entry{Kind: c[0], Words: strings.Split(c[1], ", "), Meaning: c[2], Writer: c[3], Reader: c[4], Source: c[5]})
 	}
-	return m
+	return entries
 })
 
 // fold brings spellings that differ in case and joining alone to one form.
 func fold(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return r == ' ' || r == '_' || r == '-' }), "-")
+}
+
+// lookup finds a word of the glossary in any spelling; nvidia.com/ may be left out.
+func lookup(word string) (entries []Entry) {
+	word = fold(word)
+	for _, e := range glossary() {
+		if slices.ContainsFunc(e.Words, func(w string) bool { return fold(w) == word || fold(w) == "nvidia.com/"+word }) {
+			entries = append(entries, e)
+		}
+	}
+	return entries
 }
 
 var (
@@ -95,31 +133,14 @@ var (
 // its value (nvidia.com/gpu.deploy.driver=true), names with a MIG profile in them
 // (nvidia.com/mig-3g.20gb.count, all-1g.10gb, 1g.5gb+me), and GPU models.
 func Find(word string) []Entry {
-	if entries := lookup(word); entries != nil {
+	if entries := lookup(word); len(entries) > 0 {
 		return entries
 	}
-	word = strings.Trim(strings.TrimSpace(word), `"'`+"`")
-	key, value, _ := strings.Cut(word, "=")
-	entries := family(key)
-	for _, e := range family(value) {
-		if len(entries) > 0 && (e.Kind == "state" || e.Kind == "config") {
-			entries = append(entries, e)
+	if key, value, labeled := strings.Cut(word, "="); labeled {
+		entries := Find(key)
+		if len(entries) > 0 {
+			entries = append(entries, Find(value)...)
 		}
-	}
-	return entries
-}
-
-func lookup(word string) []Entry {
-	var entries []Entry
-	for _, s := range index()[fold(word)] {
-		entries = append(entries, Glossary()[s.entry])
-	}
-	return entries
-}
-
-// family finds words, patterns of words with a MIG profile, and GPU models.
-func family(word string) []Entry {
-	if entries := lookup(word); entries != nil {
 		return entries
 	}
 	lower := strings.ToLower(word)
@@ -137,53 +158,39 @@ func family(word string) []Entry {
 
 // model explains a GPU by its common name or by its product label, with the ending for sharing or MIG.
 func model(word string) []Entry {
-	product, shared := strings.CutSuffix(word, "-SHARED")
-	g, err := mig.FindGPU(product)
+	g, err := mig.FindGPU(strings.TrimSuffix(word, "-SHARED"))
 	if err != nil {
 		return nil
 	}
-	entry := Entry{Kind: "board", Writer: "GFD, as nvidia.com/gpu.product"}
+	e := Entry{Kind: "board", Words: []string{word, g.Product}, Writer: "GFD, as nvidia.com/gpu.product", Source: "nvidia-smi on such a board; CUDA GPUs list"}
+	e.Meaning = fmt.Sprintf("A GPU without MIG: %d MiB of memory on a typical board, family %s, compute capability %s.", g.MemoryMiB, g.Family, g.ComputeCapability)
 	if b := g.Board; b != nil {
-		entry.Words, entry.Source = []string{word, b.Name}, b.Source
-		entry.Meaning = fmt.Sprintf("A GPU with MIG: %d compute slices, %d memory slices; gpuop mig profiles %s lists its profiles.",
-			b.ComputeSlices, b.MemorySlices, b.Typical)
-	} else {
-		entry.Words, entry.Source = []string{word, g.Product}, "nvidia-smi on such a board; CUDA GPUs list"
-		entry.Meaning = fmt.Sprintf("A GPU without MIG: %d MiB of memory on a typical board, family %s, compute capability %s.",
-			g.MemoryMiB, g.Family, g.ComputeCapability)
+		e.Words[1], e.Source = b.Name, b.Source
+		e.Meaning = fmt.Sprintf("A GPU with MIG: %d compute slices, %d memory slices; gpuop mig profiles %s lists its profiles.", b.ComputeSlices, b.MemorySlices, b.Typical)
 	}
-	entries := []Entry{entry}
-	switch {
-	case shared:
-		entries = append(entries, lookup("-SHARED")[0])
-	case strings.HasSuffix(word, "-MIG-INVALID"):
-		entries = append(entries, lookup("-MIG-INVALID")[0])
+	entries := []Entry{e}
+	for _, ending := range []string{"-SHARED", "-MIG-INVALID"} {
+		if strings.HasSuffix(word, ending) {
+			entries = append(entries, lookup(ending)[0])
+		}
 	}
 	return entries
 }
 
 // Nearest returns up to three known words that resemble an unknown one, best first.
 func Nearest(word string) []string {
-	folded := fold(strings.TrimSpace(word))
-	if folded == "" {
-		return nil
+	var near, known []string
+	for _, e := range glossary() {
+		known = append(known, e.Words...)
 	}
-	known := slices.Concat(slices.Sorted(maps.Keys(index())), mig.Profiles())
-	var near []string
-	if s := report.Nearest(folded, known); s != "" {
+	known = append(known, mig.Profiles()...)
+	if s := cmp.Or(report.Nearest(word, known), report.Nearest("nvidia.com/"+word, known)); s != "" {
 		near = append(near, s)
 	}
-	if len(folded) >= 3 {
-		near = append(near, slices.DeleteFunc(known, func(s string) bool { return !strings.Contains(s, folded) })...)
-	}
-	var words []string
-	for _, s := range near {
-		if all := index()[s]; len(all) > 0 {
-			s = all[0].word
-		}
-		if !slices.Contains(words, s) && len(words) < 3 {
-			words = append(words, s)
+	for _, s := range known {
+		if len(word) >= 3 && len(near) < 3 && strings.Contains(fold(s), fold(word)) && !slices.Contains(near, s) {
+			near = append(near, s)
 		}
 	}
-	return words
+	return near
 }

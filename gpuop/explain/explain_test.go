@@ -15,7 +15,7 @@ import (
 )
 
 func TestGlossaryIsWellFormed(t *testing.T) {
-	entries := Glossary()
+	entries := glossary()
 	lines := 0
 	for line := range strings.Lines(words) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
