@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -28,12 +29,7 @@ driver has an image for each operating system of the nodes (--os), and when it i
 		Example: `  gpuop images values.yaml --os ubuntu24.04
   gpuop images --version v26.7 --set driver.usePrecompiled=true --set driver.version=580 --os ubuntu24.04 --kernel 6.8.0-60-generic
   gpuop images values.yaml --os rhel9.6 | xargs -n1 -I{} skopeo copy docker://{} docker://registry.example.com/{}`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exactly(1, "one values file")(cmd, args)
-			}
-			return nil
-		},
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			v, err := e.release(version)
 			if err != nil {
@@ -72,30 +68,25 @@ driver has an image for each operating system of the nodes (--os), and when it i
 // imagesAnswer lists the images; what is not sure about several is one note. Where the values could
 // not be read it lists none: those of the defaults would be mirrored in their place.
 func imagesAnswer(list []images.Image, findings []report.Row, long bool) answer {
-	found := report.Report{Rows: findings}
-	if found.AtLeast(report.Failed) {
+	a := answer{Document: true, Quiet: true, Report: report.Report{Rows: findings}}
+	if a.Report.AtLeast(report.Failed) {
 		list = nil
 	}
-	a := answer{Data: list, Document: true, Quiet: true, Report: found}
-	noted := map[string]int{}
+	a.Data = list
 	for _, i := range list {
-		at, seen := noted[i.Note]
-		switch {
-		case i.Note == "":
-		case seen:
+		same := func(r report.Row) bool { return r.Reason == i.Note }
+		if at := slices.IndexFunc(a.Report.Rows, same); at >= 0 {
 			a.Report.Rows[at].Subject += ", " + i.Name
-		default:
-			noted[i.Note] = len(a.Report.Rows)
+		} else if i.Note != "" {
 			a.Report.Add(report.Row{ID: "image-tag", State: report.Note, Subject: i.Name, Reason: i.Note})
 		}
 	}
 	a.Text = func(w io.Writer, _ report.Style) error {
 		for _, i := range list {
-			line := i.Name
 			if long {
-				line = fmt.Sprintf("%-24s %s", i.Operand, i.Name)
+				fmt.Fprintf(w, "%-24s ", i.Operand)
 			}
-			if _, err := fmt.Fprintln(w, line); err != nil {
+			if _, err := fmt.Fprintln(w, i.Name); err != nil {
 				return err
 			}
 		}

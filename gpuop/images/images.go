@@ -61,27 +61,14 @@ func (v view) on(path string) bool {
 	return known && k.In(v.version) && v.text(path) == "true"
 }
 
-// order is that of the list: what every node runs first.
-var order = []string{"operator", "operator.initContainer", "validator", "driver", "driver.manager", "gds", "gdrcopy", "toolkit", "devicePlugin",
-	"gfd", "dcgm", "dcgmExporter", "migManager", "nodeStatusExporter"}
-
-func rank(operand string) int {
-	if i := slices.Index(order, operand); i >= 0 {
-		return i
-	}
-	return len(order)
-}
-
 // Components returns the operands that run with these settings at v on these nodes, Node Feature Discovery last as
 // "nfd". With all it returns those that the operator would not run too: every one whose image the
 // chart writes.
 func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) []Component {
 	w := view{t, v, settings}
 	runs := w.runs(nodes)
-	names := t.Images(v)
-	slices.SortStableFunc(names, func(a, b string) int { return rank(a) - rank(b) })
 	var out []Component
-	for _, name := range names {
+	for _, name := range t.Images(v) {
 		if !w.deployed(name) || w.text(name+".image") == "" || !all && !runs[name] {
 			continue
 		}
@@ -92,12 +79,12 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 		out = append(out, c)
 	}
 	if w.on("nfd.enabled") {
-		nfd := Component{Operand: "nfd", Version: w.text("node-feature-discovery.image.tag")}
-		nfd.Repository, nfd.Image, _ = cutLast(w.text("node-feature-discovery.image.repository"))
-		if nfd.Version == "" {
-			nfd.Version, _ = t.Operand(v, "nfd")
+		repository, tag := w.text("node-feature-discovery.image.repository"), w.text("node-feature-discovery.image.tag")
+		if tag == "" {
+			tag, _ = t.Operand(v, "nfd")
 		}
-		out = append(out, nfd)
+		last := strings.LastIndexByte(repository, '/')
+		out = append(out, Component{Operand: "nfd", Repository: repository[:max(last, 0)], Image: repository[last+1:], Version: tag})
 	}
 	return out
 }
@@ -171,14 +158,6 @@ func (v view) tagged(part string) bool {
 	})
 }
 
-func cutLast(s string) (before, after string, found bool) {
-	i := strings.LastIndexByte(s, '/')
-	if i < 0 {
-		return "", s, false
-	}
-	return s[:i], s[i+1:], true
-}
-
 // Nodes say which driver images are pulled.
 type Nodes struct {
 	// Systems are operating systems as the driver's tags name them: ubuntu24.04, rhel9.6,
@@ -189,7 +168,7 @@ type Nodes struct {
 }
 
 var (
-	systemName = regexp.MustCompile(`^(ubuntu|rhel|rocky|ol|rhcos|centos|sles|sl-micro|amzn|debian)[0-9][0-9.]*$`)
+	systemName = regexp.MustCompile(`^(ubuntu|rhel|rocky|ol|rhcos|centos|sles|sl-micro|amzn|debian)([0-9][0-9.]*)$`)
 	kernelName = regexp.MustCompile(`^[0-9]+\.[0-9A-Za-z._+-]+$`)
 )
 
@@ -208,44 +187,32 @@ func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes
 	}
 	w := view{t, v, settings}
 	var out []Image
-	seen := map[string]bool{}
-	add := func(i Image) {
-		if !seen[i.Name] {
-			seen[i.Name] = true
-			out = append(out, i)
-		}
-	}
 	for _, c := range Components(t, v, settings, nodes, all) {
-		if !w.tagged(c.Operand) || c.Version == "" || strings.HasPrefix(c.Version, "sha256:") {
-			add(c.image())
-			continue
-		}
-		for _, i := range w.forSystems(c, nodes) {
-			add(i)
+		for _, i := range w.images(c, nodes) {
+			if !slices.ContainsFunc(out, func(o Image) bool { return o.Name == i.Name }) {
+				out = append(out, i)
+			}
 		}
 	}
 	return out, nil
 }
 
-func (c Component) image() Image {
-	i := Image{Operand: c.Operand, Name: strings.Trim(c.Repository+"/"+c.Image, "/")}
+// images names a component's image, or where the tag ends in the operating system those of the nodes: <version>-<os>, and
+// <branch>-<kernel>-<os> of a precompiled driver.
+func (v view) images(c Component, nodes Nodes) []Image {
+	base := strings.Trim(c.Repository+"/"+c.Image, "/")
 	switch {
 	case c.Version == "":
-		i.Note = "the chart names no version: set " + c.Operand + ".version"
+		return []Image{{c.Operand, base, "the chart names no version: set " + c.Operand + ".version"}}
 	case strings.HasPrefix(c.Version, "sha256:"):
-		i.Name += "@" + c.Version
-	default:
-		i.Name += ":" + c.Version
+		return []Image{{c.Operand, base + "@" + c.Version, ""}}
 	}
-	return i
-}
-
-// forSystems names the images whose tag ends in the operating system: <version>-<os>, and <branch>-<kernel>-<os> of a
-// precompiled driver.
-func (v view) forSystems(c Component, nodes Nodes) []Image {
-	base := strings.Trim(c.Repository+"/"+c.Image, "/") + ":" + c.Version
-	if len(nodes.Systems) == 0 {
-		return []Image{{Operand: c.Operand, Name: base, Note: "one for each operating system of the nodes: the tag ends in -<os>; name them with --os"}}
+	base += ":" + c.Version
+	switch {
+	case !v.tagged(c.Operand):
+		return []Image{{c.Operand, base, ""}}
+	case len(nodes.Systems) == 0:
+		return []Image{{c.Operand, base, "one for each operating system of the nodes: the tag ends in -<os>; name them with --os"}}
 	}
 	kernels, note := []string{""}, ""
 	if c.Operand == "driver" && v.on("driver.usePrecompiled") {
@@ -259,21 +226,13 @@ func (v view) forSystems(c Component, nodes Nodes) []Image {
 	}
 	var out []Image
 	for _, system := range nodes.Systems {
+		parts := systemName.FindStringSubmatch(system)
 		for _, kernel := range kernels {
 			if kernel != "" {
 				kernel = "-" + kernel
 			}
-			out = append(out, Image{Operand: c.Operand, Name: base + kernel + "-" + v.system(system), Note: note})
+			out = append(out, Image{c.Operand, base + kernel + "-" + v.version.SystemTag(parts[1], parts[2]), note})
 		}
 	}
 	return out
-}
-
-// system is the operating system as the tags have it.
-func (v view) system(s string) string {
-	number := strings.IndexFunc(s, func(r rune) bool { return r >= '0' && r <= '9' })
-	if number < 0 {
-		return s
-	}
-	return v.version.SystemTag(s[:number], s[number:])
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
@@ -29,6 +30,8 @@ func list(t *testing.T, version string, nodes images.Nodes, settings ...chart.Se
 	return out
 }
 
+var anyOrder = cmpopts.SortSlices(func(a, b string) bool { return a < b })
+
 func TestDefaults(t *testing.T) {
 	want := []string{
 		"nvcr.io/nvidia/gpu-operator:v26.7.0",
@@ -40,7 +43,7 @@ func TestDefaults(t *testing.T) {
 		"nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.15.0",
 		"registry.k8s.io/nfd/node-feature-discovery:v0.19.0",
 	}
-	if diff := cmp.Diff(want, list(t, "latest", images.Nodes{Systems: []string{"ubuntu24.04", "rhel9.6"}})); diff != "" {
+	if diff := cmp.Diff(want, list(t, "latest", images.Nodes{Systems: []string{"ubuntu24.04", "rhel9.6"}}), anyOrder); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -75,7 +78,7 @@ func TestWhatRunsIsListed(t *testing.T) {
 				"nvcr.io/nvidia/k8s-device-plugin:v0.12.2-ubi8", "nvcr.io/nvidia/gpu-feature-discovery:v0.6.1-ubi8", "nvcr.io/nvidia/k8s/dcgm-exporter:2.4.5-2.6.7-ubuntu20.04"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, list(t, tt.version, tt.nodes, tt.settings...)); diff != "" {
+			if diff := cmp.Diff(tt.want, list(t, tt.version, tt.nodes, tt.settings...), anyOrder); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
