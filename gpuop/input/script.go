@@ -109,6 +109,9 @@ func shellText(text string) (out string, foreign bool) {
 	return continued.ReplaceAllString(text, "$1\\"), true
 }
 
+// templated is a line of Jinja, which stands for a choice between the lines below.
+var templated = regexp.MustCompile(`(?m)^\s*\{%`)
+
 // maxLines are those of one command of a console; each is parsed again for every line that it gets.
 const maxLines = 200
 
@@ -137,6 +140,10 @@ func ParseScript(text string, line int) *Script {
 	s := &Script{Text: text, Files: map[string]*Document{}}
 	if reason := tooComplex(text); reason != "" {
 		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: reason})
+		return s
+	}
+	if templated.MatchString(text) {
+		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: "a template of a script, so it is not judged"})
 		return s
 	}
 	foreign := false

@@ -36,6 +36,8 @@ type doc struct {
 	written bool
 	// found says that the document is in a file of a folder.
 	found bool
+	// dump says that the user names the file, so that Nodes in it are the cluster's.
+	dump bool
 	// partial says that the document is a patch, which may lack required fields.
 	partial bool
 }
@@ -164,7 +166,7 @@ func (r *run) addDocument(d *doc) {
 		}
 		return
 	}
-	if d.kind == kindNode && fields.Get(d.root, "status") != nil {
+	if d.kind == kindNode && d.dump && fields.Get(d.root, "status") != nil {
 		r.taints = append(r.taints, node.Object(d.root).Taints...)
 	}
 	r.documents = append(r.documents, d)
@@ -213,12 +215,16 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	return byKeys(t, root)
 }
 
-// everywhere are keys at the top of the operator's values that many other charts have, too.
-var everywhere = []string{"nameOverride", "fullnameOverride", "operator", "extraObjects"}
+// everywhere are keys at the top of the operator's values that many other charts have, too, and weak those of which beside
+// other keys not even the names below tell them apart.
+var (
+	everywhere = []string{"nameOverride", "fullnameOverride", "operator", "extraObjects"}
+	weak       = []string{"nfd", "psa", "node-feature-discovery"}
+)
 
 // byKeys tells values of the chart and configs by the names of their keys.
 func byKeys(t *chart.Table, root *yaml.Node) kind {
-	plugin, values, others := 0, 0, 0
+	plugin, values, others, alone := 0, 0, 0, 0
 	for _, f := range fields.Of(root) {
 		switch f.Name {
 		case model.OperatorNamespace:
@@ -235,11 +241,17 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 		switch component := t.Component(f.Name); {
 		case component == "":
 			others++
+		case slices.Contains(weak, component):
+			values++
+			alone++
 		case component == f.Name && !slices.Contains(everywhere, f.Name), hasKeyOf(t, component, f.Value):
 			values += 2
 		default:
 			values++
 		}
+	}
+	if others == 0 {
+		values += alone
 	}
 	switch {
 	case plugin > values:

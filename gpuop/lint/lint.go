@@ -147,7 +147,7 @@ func lintOnce(o Options) (*Result, error) {
 		if f.Script && !(template && path.Ext(f.Name) != ".sh") {
 			r.script(f.Name, string(f.Data), 0)
 		} else {
-			r.parse(doc{file: f.Name, data: f.Data, found: f.Found})
+			r.parse(doc{file: f.Name, data: f.Data, found: f.Found, dump: !f.Found})
 		}
 	}
 	switch {

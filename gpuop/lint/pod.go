@@ -41,7 +41,7 @@ func podSpecs(root *yaml.Node) (out []*yaml.Node) {
 // pods judges the GPUs that the pods of a manifest request.
 func pods(root *yaml.Node, taints []node.Taint) []report.Row {
 	j := &podJudge{}
-	if fields.Get(root, "spec") == nil || fields.IsNull(fields.Get(root, "spec")) {
+	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
 		j.add("no-pod-spec", root, "spec", "the manifest has no pod spec, so nothing runs", "put containers under spec, two spaces further right")
 	}
 	for _, spec := range podSpecs(root) {

@@ -220,6 +220,11 @@ func TestPublishedShapes(t *testing.T) {
 			judged: true, want: []string{"error unknown-label nvidia.com/mig.confg @5"}},
 		{name: "a line of a templatefile", file: "pool.yaml", text: "apiVersion: karpenter.sh/v1\nkind: NodePool\nspec:\n  ${snapshot_line}\n  a: b\n", want: []string{"info not-judged {{ … }}"}},
 		{name: "a template of a script", file: "x.sh.tpl", text: "{{/* (the \"License\") */}}\nhelm list\n", want: []string{"info not-judged {{ … }}"}},
+		{name: "values of the network operator", file: "values.yaml", text: "deployCR: true\nnfd: {enabled: true}\nsriovNetworkOperator: {enabled: true}\n", want: []string{"info unknown-kind @1"}},
+		{name: "an assertion about a pod", file: "assert.yaml", text: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nstatus: {phase: Running}\n", judged: true},
+		{name: "Nodes that a script makes", command: "kubectl apply -f - <<EOF\napiVersion: v1\nkind: Node\nmetadata: {name: fake}\nspec: {taints: [{key: fake, effect: NoSchedule}]}\nstatus: {capacity: {nvidia.com/gpu: 1}, allocatable: {nvidia.com/gpu: 1}}\n---\napiVersion: v1\nkind: Pod\nspec: {containers: [{name: a, image: b, resources: {limits: {nvidia.com/gpu: 1}}}]}\nEOF\n",
+			judged: true},
+		{name: "Jinja between continued lines", command: "helm install a \\\n{% if b %}\n  --set c=d \\\n{% endif %}\n  --wait\n", want: []string{"info not-judged"}},
 		{name: "Terraform's joined lists", file: "main.tf", text: "resource \"helm_release\" \"gpu\" {\n  name = \"gpu-operator\"\n  chart = \"gpu-operator\"\n  version = \"v26.7.0\"\n  values = compact(concat([\n    var.file != null && var.file != \"\" ?\n      file(var.file) : null,\n  ], [yamlencode({ drivr = { enabled = false } })]))\n}\n",
 			judged: true, want: []string{"info not-judged helm_release gpu @7", "error unknown-key drivr @8"}},
 	} {
