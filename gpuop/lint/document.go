@@ -115,8 +115,9 @@ func (r *run) parseYAML(t doc) {
 	}
 }
 
-// dataFiles are the endings of names under which a text that is no YAML is a mistake, and not of another language.
-var dataFiles = []string{"", ".yaml", ".yml", ".json", ".txt"}
+// dataFiles are the endings of names under which a text that is no YAML is a mistake, and not of another language. Of a
+// script only here-documents are read as YAML.
+var dataFiles = []string{"", ".yaml", ".yml", ".json", ".txt", ".sh"}
 
 func (r *run) parseOne(d *doc) {
 	d.reader = &fields.Reader{}

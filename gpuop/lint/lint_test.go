@@ -316,6 +316,15 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 	}
 }
 
+// A here-document that is no YAML is a mistake, whatever the script is called.
+func TestHereDocumentOfAScriptFile(t *testing.T) {
+	const script = "kubectl create -f - <<X\nkind: ConfigMap\ndata: x\n  any: y\nX\n"
+	got := judge(t, lint.Options{Files: []lint.Input{{Name: "install.sh", Data: []byte(script), Script: true}}})
+	if diff := cmp.Diff([]string{"error yaml-syntax @4"}, brief(got.Report)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestUnusableOptions(t *testing.T) {
 	if _, err := lint.Lint(lint.Options{Version: "v99"}); !errors.Is(err, chart.ErrVersion) {
 		t.Errorf("version: %v", err)
