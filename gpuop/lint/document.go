@@ -345,19 +345,19 @@ func (r *run) document(d *doc) {
 // valuesDocument judges a values file with the --set flags on top, and returns the release it is for: that of the user,
 // and else that of the chart in whose folder the file is, or that this chart depends on. Without either it is assumed.
 func (r *run) valuesDocument(d *doc) (named string) {
-	root, v, named := d.root, r.orLatest(), r.assumed()
+	root, v, isAssumed := d.root, r.orLatest(), r.version == (chart.Version{})
 	if d.kind == kindUmbrella {
 		root = model.WithoutEnabled(umbrella(r.table, root))
 	}
-	if c := r.operatorIn(d.file, "."); c != nil && named != "" {
-		v, named = r.ofChart(c)
+	if c := r.operatorIn(d.file, "."); c != nil {
+		v, isAssumed = r.resolveNode(&doc{file: c.file}, c.version, "version")
 	}
 	in := newInstallation(r.table, v, model.Flatten(d.reader, d.file, d.line, nil, root))
-	in.assumed = named == releaseAssumed
+	in.assumed = isAssumed
 	r.report(d, d.reader.Findings)
 	r.addSets(in, d.file)
 	r.installation(in, d.file)
-	return " for gpu-operator " + v.String() + named
+	return " for gpu-operator " + v.String() + assumed(isAssumed)
 }
 
 // valuesText adds the settings of a text with values.
@@ -404,11 +404,6 @@ func (r *run) node(n *node.Node, d *doc) {
 	rows := n.Check()
 	if d.root != nil && fields.Get(d.root, "status") == nil { // a manifest, which says nothing about what runs
 		rows = slices.DeleteFunc(rows, func(f report.Row) bool { return f.ID == node.RuleNoResource || f.ID == node.RuleNoLabels })
-	}
-	const upgrade = "nvidia.com/gpu-driver-upgrade-state"
-	if n.Labels[upgrade] == "upgrade-failed" {
-		rows = append(rows, report.Row{ID: "node-upgrade-failed", State: report.Failed, Subject: upgrade, Reason: "the driver upgrade of this node failed",
-			Fix: "read the driver pod's logs, then delete the pod"})
 	}
 	for _, f := range rows {
 		line := n.Lines[f.Subject]

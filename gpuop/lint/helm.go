@@ -34,18 +34,6 @@ var (
 	helmVerbs = strings.Fields("install upgrade template repo uninstall list status get show pull search rollback history test lint version")
 )
 
-// chartName is the name at the end of a chart reference: nvidia/gpu-operator, an OCI address, a packaged chart.
-func (h *call) chartName() (w input.Word, name string, ok bool) {
-	if len(h.positional) == 0 {
-		return input.Word{}, "", false
-	}
-	w = h.positional[min(1, len(h.positional)-1)]
-	if w.Dynamic && h.positional[0].Value == model.OperatorNamespace {
-		return w, model.OperatorNamespace, true // a release of this name
-	}
-	return w, input.ChartOf(w.Value), true
-}
-
 // helm judges a helm command.
 func (s *script) helm(c input.Command) {
 	h := readFlags(c, helmValueFlags, helmBoolFlags)
@@ -77,32 +65,34 @@ func (s *script) helmRepo(words []input.Word) {
 
 func (s *script) helmInstall(h *call, at input.Word) {
 	s.helmFlags(h)
-	w, name, ok := h.chartName()
-	if !ok {
+	if len(h.positional) == 0 {
 		if len(h.opaque) == 0 { // else it may be in there
 			s.at(at, "helm-arguments", report.Failed, "helm "+h.verb, "the command names no chart", "write helm "+h.verb+" gpu-operator nvidia/gpu-operator")
 		}
 		return
 	}
+	w := h.positional[min(1, len(h.positional)-1)]
+	name := input.ChartOf(w.Value)
+	if w.Dynamic && h.positional[0].Value == model.OperatorNamespace {
+		name = model.OperatorNamespace // a release of this name
+	}
 	var local *localChart
 	if !w.Dynamic && !strings.Contains(w.Value, ":") {
 		local = s.operatorIn(s.file, w.Value)
-		if root, _ := s.rootBeside(s.file, path.Join(w.Value, "Chart.yaml")); root != nil && local == nil {
+		if root, _ := s.rootBeside(s.file, path.Join(w.Value, "Chart.yaml")); root != nil && (local == nil || !local.own) {
 			s.unit(s.file, "helm "+h.verb+" "+w.Value, false)
 			return
 		}
 	}
-	known := []string{model.OperatorNamespace, pluginChartName}
-	if right := slipFor(name, known...); local == nil && right != "" && right != name {
+	if right := slipFor(name, model.OperatorNamespace, pluginChartName); local == nil && right != "" && right != name {
 		fixed := strings.TrimSuffix(w.Value, name) + right
 		s.at(w, "unknown-chart", report.Failed, w.Value, "there is no chart of this name", "write "+fixed)
-		h.positional[min(1, len(h.positional)-1)].Value = fixed
 		s.replace(w, fixed)
-		name = right
+		w.Value, name = fixed, right
 	}
 	switch {
 	case local != nil || name == model.OperatorNamespace:
-		s.operatorChart(h, local)
+		s.operatorChart(h, w, local)
 	case name == pluginChartName:
 		s.pluginChart(h)
 	default:
@@ -123,17 +113,13 @@ func (s *script) pluginChart(h *call) {
 // helmFlags judges escaped spaces, unknown flags and the number of arguments.
 func (s *script) helmFlags(h *call) {
 	if len(h.blanks) > 0 {
-		times := ""
-		if len(h.blanks) > 1 {
-			times = fmt.Sprintf(" (%d times)", len(h.blanks))
-		}
 		for _, w := range h.blanks {
 			if w.Start >= 0 {
 				s.correct(w.Start, w.Start+len(w.Raw), strings.TrimPrefix(strings.ReplaceAll(w.Raw, `\ `, " \\\n  "), " "))
 			}
 		}
 		s.at(h.blanks[0], "escaped-space", report.Failed, `\ `,
-			`"\ " is an escaped space, not a line continuation: helm gets " " as an argument`+times, `break the line right after each \, or delete the \`)
+			`"\ " is an escaped space, not a line continuation: helm gets " " as an argument`, `break the line right after each \, or delete the \`)
 	}
 	for _, w := range h.opaque {
 		s.notJudged(w, w.Raw)
@@ -162,8 +148,8 @@ func (s *script) helmFlags(h *call) {
 // localPath is a chart's reference that is a folder, and no repository's.
 var localPath = regexp.MustCompile(`^[./]|^[^:]*/$`)
 
-// operatorChart judges an installation of the gpu-operator chart, or of a local chart that depends on it.
-func (s *script) operatorChart(h *call, local *localChart) {
+// operatorChart judges an installation of the gpu-operator chart, which may be in a folder.
+func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart) {
 	if f := h.flag("--namespace"); f != nil {
 		if s.namespace(f.value, "-n "+f.value.Value) {
 			f.value.Value, f.rewritten = model.OperatorNamespace, model.OperatorNamespace
@@ -174,22 +160,15 @@ func (s *script) operatorChart(h *call, local *localChart) {
 		h.missing = append(h.missing, missing)
 	}
 	s.reusedValues(h)
-	in := newInstallation(s.table, chart.Version{}, nil)
+	in := newInstallation(s.table, s.version, nil)
 	in.flags, in.opaque = true, len(h.opaque) > 0
-	s.commandVersion(in, h, local)
-	chartWord, _, _ := h.chartName()
 	in.absent = local == nil && localPath.MatchString(chartWord.Value)
-	depends := local != nil && local.below != ""
-	if depends {
-		if data, file, err := s.beside(s.file, path.Join(chartWord.Value, "values.yaml")); err == nil {
-			s.valuesText(in, doc{file: file, data: data})
-		}
-	}
+	s.commandVersion(in, h, chartWord, local)
 	for _, f := range h.flags {
-		switch f.name {
-		case "--values":
+		switch {
+		case f.name == "--values":
 			s.valuesFlag(in, h, f)
-		case "--set", "--set-string", "--set-json", "--set-literal", "--set-file":
+		case strings.HasPrefix(f.name, "--set"):
 			f.settings = s.settings(f, sharing.Operator)
 			in.Settings = append(in.Settings, f.settings...)
 			for _, st := range f.settings {
@@ -198,13 +177,8 @@ func (s *script) operatorChart(h *call, local *localChart) {
 		}
 	}
 	s.unit(s.file, fmt.Sprintf("helm %s of gpu-operator %s", h.verb, in.Version), true)
-	if depends {
-		in.Settings = ofDependency(in.Settings, local.below)
-	}
 	s.installation(in, s.file)
-	if !depends {
-		s.fixInstallation(h, in)
-	}
+	s.fixInstallation(h, in)
 }
 
 // reusedValues reports an upgrade that keeps the old release's values without the new chart's defaults.
@@ -213,53 +187,50 @@ func (s *script) reusedValues(h *call) {
 	if f == nil {
 		return
 	}
-	reason := "keeps the values of the installed release without the new chart's defaults: where the chart has new groups of keys its templates end in a nil pointer"
-	if h.flag("--version") == nil {
-		reason = "without --version the newest chart is taken, and this keeps the old values without its defaults: its templates end in a nil pointer"
-		if s.version == (chart.Version{}) {
-			h.missing = append(h.missing, "--version "+s.table.Latest().String())
-		}
+	if h.flag("--version") == nil && s.version == (chart.Version{}) {
+		h.missing = append(h.missing, "--version "+s.table.Latest().String())
 	}
-	s.at(f.value, "reuse-values", report.Warning, "--reuse-values", reason, "write --reset-then-reuse-values, and --version")
+	s.at(f.value, "reuse-values", report.Warning, "--reuse-values",
+		"keeps the values of the installed release without the new chart's defaults: where the chart has new groups of keys its templates end in a nil pointer",
+		"write --reset-then-reuse-values, and --version")
 	f.name = "--reset-then-reuse-values"
 }
 
 var packagedVersion = regexp.MustCompile(`-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)
 
-// commandVersion finds the release that the command installs, or that the user wants it judged for. It is assumed where
-// the command takes it from elsewhere.
-func (s *script) commandVersion(in *installation, h *call, local *localChart) {
+// commandVersion finds the release that the command installs, unless the user names one. It is assumed where the command
+// takes it from elsewhere.
+func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
+	named := s.version != (chart.Version{})
 	f := h.flag("--version")
+	if f == nil && !named && local != nil {
+		in.Version, in.assumed = s.resolveNode(&doc{file: local.file}, local.version, "version")
+		return
+	}
 	if f == nil {
-		if local != nil && s.version == (chart.Version{}) {
-			in.Version, _ = s.ofChart(local)
-			return
-		}
-		if s.version != (chart.Version{}) && local == nil {
+		if named && local == nil {
 			h.missing = append(h.missing, "--version "+s.version.String())
 		}
 		f = &flagUse{value: h.Words[0]}
 		f.value.Value = ""
-		if w, _, _ := h.chartName(); packagedVersion.MatchString(w.Value) {
-			f.value.Value = packagedVersion.FindStringSubmatch(w.Value)[1]
+		if packaged := packagedVersion.FindStringSubmatch(chartWord.Value); packaged != nil {
+			f.value.Value = packaged[1]
 		}
 	}
-	requested := f.value.Value
-	if in.Version = s.version; in.Version != (chart.Version{}) {
-		if requested != in.Version.String() {
-			in.lifted = requested != "" && !f.value.Dynamic
+	w := f.value
+	if named {
+		in.lifted = w.Value != "" && w.Value != in.Version.String() && !w.Dynamic
+		if w.Value != in.Version.String() {
 			f.rewritten = in.Version.String()
 		}
 		return
 	}
-	v, notes, err := s.resolve(requested, f.value.Dynamic, "--version "+requested)
-	in.Version, in.assumed = v, f.value.Dynamic
-	for _, note := range notes {
-		s.at(f.value, note.ID, note.State, note.Subject, note.Reason, note.Fix)
-	}
+	var err error
+	in.assumed = w.Dynamic
+	in.Version, err = s.resolve(w.Value, w.Dynamic, report.Row{File: s.file, Line: w.Line, Column: w.Col, Subject: "--version " + w.Value})
 	if err != nil {
-		s.at(f.value, "chart-version", report.Failed, "--version "+requested, err.Error(), "write --version "+v.String())
-		f.rewritten = v.String()
+		s.at(w, "chart-version", report.Failed, "--version "+w.Value, err.Error(), "write --version "+in.Version.String())
+		f.rewritten = in.Version.String()
 	}
 }
 
@@ -299,32 +270,21 @@ func (s *script) openWord(w input.Word, name string) (data []byte, ok bool) {
 	return data, err == nil
 }
 
-// setting is one of a flag.
-func (s *script) setting(f *flagUse, path chart.Path, value any, source string) *model.Setting {
-	return &model.Setting{Setting: chart.Setting{Path: path, Value: value}, Line: f.value.Line, Column: f.value.Col, File: s.file, Source: source}
-}
-
 // settings are those of a --set flag or one of its kin. Configs for the device plugin in a file take the route.
 func (s *script) settings(f *flagUse, route sharing.Route) (out []*model.Setting) {
-	key, text, assigns := strings.Cut(f.value.Value, "=")
+	at := model.Setting{Line: f.value.Line, Column: f.value.Col, File: s.file}
 	switch {
-	case f.value.Dynamic:
+	case f.value.Dynamic || f.name == "--set-literal":
 		if f.value.Placeholder == "" {
 			s.notJudged(f.value, f.name+" "+f.value.Value)
 		}
-		if assigns && key != "" && !strings.ContainsAny(key, "$`,[<") {
-			st := s.setting(f, chart.ParsePath(key), nil, f.value.Raw)
-			st.Unknown = true
-			out = append(out, st)
+		if key, _, assigns := strings.Cut(f.value.Value, "="); assigns && key != "" && !strings.ContainsAny(key, "$`,[<") {
+			at.Path, at.Source, at.Unknown = chart.ParsePath(key), f.value.Raw, true
+			out = append(out, &at)
 		}
 		return out
 	case f.name == "--set-json":
 		return s.jsonSettings(f)
-	case f.name == "--set-literal":
-		if assigns && key != "" {
-			out = append(out, s.setting(f, chart.ParsePath(key), text, f.value.Value))
-		}
-		return out
 	}
 	assignments, err := model.Assignments(f.value.Value, f.name == "--set")
 	if err != nil {
@@ -335,12 +295,12 @@ func (s *script) settings(f *flagUse, route sharing.Route) (out []*model.Setting
 		s.at(f.value, "set-syntax", report.Failed, f.name+" "+f.value.Value, err.Error(), fix)
 	}
 	for _, a := range assignments {
-		st := s.setting(f, a.Path, a.Value, a.Text)
-		st.Element, st.Typed = a.Element, f.name == "--set"
+		st := at
+		st.Path, st.Value, st.Source, st.Element, st.Typed = a.Path, a.Value, a.Text, a.Element, f.name == "--set"
 		if f.name == "--set-file" {
-			s.setFile(f.value, st, route)
+			s.setFile(f.value, &st, route)
 		}
-		out = append(out, st)
+		out = append(out, &st)
 	}
 	return out
 }

@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
@@ -83,26 +81,12 @@ func (s *script) label(h *call) (judged bool) {
 			s.uses = append(s.uses, configUse{config: value, label: true, at: report.Row{File: s.file, Line: w.Line, Column: w.Col, Subject: w.Value}})
 		case key == "nvidia.com/mig.config":
 			touchesMIG = true
-			s.migConfig(w, value)
 		}
 	}
 	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.hasValue && f.value.Value != "true") {
 		s.at(h.Words[0], "overwrite", report.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite")
 	}
 	return judged
-}
-
-// migConfig judges the name of a MIG config that a node requests.
-func (s *script) migConfig(w input.Word, name string) {
-	known := []string{"all-disabled", "all-enabled", "all-balanced"}
-	for _, p := range mig.Profiles() {
-		known = append(known, mig.ConfigName(p))
-	}
-	if !strings.HasPrefix(name, "all-") || w.Dynamic || slices.Contains(known, name) {
-		return
-	}
-	s.at(w, "mig-config", report.Warning, "nvidia.com/mig.config="+name, fmt.Sprintf("no config of the MIG manager's own has the name %q", name),
-		write(name, known, "see gpuop mig profiles, or use the name of a config of your own"))
 }
 
 // patched is the operator's kind by one of the names that kubectl takes: clusterpolicies.nvidia.com/cluster-policy.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
@@ -124,12 +125,10 @@ func Lint(o Options) (*Result, error) {
 func lintOnce(o Options) (*Result, error) {
 	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, sets: o.Sets, templates: map[string]bool{}}
 	if o.Version != "" {
-		v, note, err := r.resolve(o.Version, false, "")
-		if err != nil {
+		var err error
+		if r.version, err = r.resolve(o.Version, false, report.Row{}); err != nil {
 			return nil, err
 		}
-		r.version = v
-		r.add("", note...)
 	}
 	for _, t := range o.Taints {
 		parsed, err := node.ParseTaint(t)
@@ -161,7 +160,7 @@ func lintOnce(o Options) (*Result, error) {
 		in := newInstallation(r.table, r.orLatest(), nil)
 		in.flags = true
 		r.addSets(in, "")
-		r.unit("", "--set flags for gpu-operator "+in.Version.String()+r.assumed(), true)
+		r.unit("", "--set flags for gpu-operator "+in.Version.String()+assumed(r.version == (chart.Version{})), true)
 		r.installation(in, "")
 	}
 	for i := 0; i < len(r.documents); i++ {
@@ -270,31 +269,47 @@ func (r *run) addSets(in *installation, file string) {
 	}
 }
 
-// resolve finds the release that an input names, and the note as which one it is judged otherwise. With an error, for a
-// name of none, the newest stands in for it. A subject names a range.
-func (r *run) resolve(name string, unknown bool, subject string) (v chart.Version, note []report.Row, err error) {
+// resolve finds the release that an input names at a place, and notes as which one it is judged otherwise. With an error,
+// for a name of none, the newest stands in for it. A subject names a range.
+func (r *run) resolve(name string, unknown bool, at report.Row) (chart.Version, error) {
 	v, exact, err := r.table.Resolve(name)
 	newest, isRange := r.table.Newest(name)
-	row := report.Row{ID: "not-judged", State: report.Note, Subject: subject}
+	at.ID, at.State = "not-judged", report.Note
 	switch {
 	case unknown:
-		v, err = r.table.Latest(), nil
-		row.Reason, row.Fix = "which release this is is not known here; judged as "+v.String(), "name it with gpuop's --version"
-	case err != nil && isRange && subject != "":
-		v, err = newest, nil
-		row.Reason, row.Fix = "a range of releases; judged as "+v.String()+", the newest of it that gpuop knows", "name a release"
+		v = r.table.Latest()
+		at.Reason, at.Fix = "which release this is is not known here; judged as "+v.String(), "name it with gpuop's --version"
+	case err != nil && isRange && at.Subject != "":
+		v = newest
+		at.Reason, at.Fix = "a range of releases; judged as "+v.String()+", the newest of it that gpuop knows", "name a release"
 	case err != nil:
-		return r.table.Latest(), nil, err
+		return r.table.Latest(), err
 	case exact:
-		return v, nil, nil
+		return v, nil
 	default:
-		row = report.Row{ID: "chart-version", State: report.Note, Subject: name, Reason: fmt.Sprintf("not in gpuop's table; judged as %s", v), Fix: "teach gpuop the release: --chart"}
+		at.ID, at.Subject, at.Reason, at.Fix = "chart-version", name, fmt.Sprintf("not in gpuop's table; judged as %s", v), "teach gpuop the release: --chart"
 		if v == r.table.Latest() {
 			r.newer = true
-			row.Reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", v)
+			at.Reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", v)
 		}
 	}
-	return v, []report.Row{row}, err
+	r.add("", at)
+	return v, nil
+}
+
+// resolveNode finds the release that a file names, unless the user names one. It is assumed where another program or file
+// has it.
+func (r *run) resolveNode(d *doc, at *yaml.Node, subject string) (v chart.Version, assumed bool) {
+	if r.version != (chart.Version{}) {
+		return r.version, false
+	}
+	row := report.Row{File: d.file, Line: at.Line + d.line, Column: at.Column, Subject: subject}
+	unknown := model.UnknownNode(at)
+	v, err := r.resolve(at.Value, unknown, row)
+	if err != nil {
+		v, _ = r.resolve(at.Value, true, row)
+	}
+	return v, unknown || err != nil
 }
 
 func (r *run) orLatest() chart.Version {
@@ -304,14 +319,12 @@ func (r *run) orLatest() chart.Version {
 	return r.table.Latest()
 }
 
-const releaseAssumed = ", release assumed; --version names it"
-
-// assumed is what follows the newest release in the list of what was judged, where the user names none.
-func (r *run) assumed() string {
-	if r.version != (chart.Version{}) {
-		return ""
+// assumed is what follows a release that nothing names in the list of what was judged.
+func assumed(is bool) string {
+	if is {
+		return ", release assumed; --version names it"
 	}
-	return releaseAssumed
+	return ""
 }
 
 // beside reads a file that another one names, relative to it.

@@ -37,8 +37,18 @@ func (r *run) carried(d *doc, use input.ChartUse) {
 	for _, key := range use.Misplaced {
 		d.reader.Add("unknown-key", report.Failed, key, key.Value, "there is no such field here: nothing reads the values below it", "write "+use.Place)
 	}
-	in := newInstallation(r.table, chart.Version{}, nil)
-	r.carriedVersion(d, in, use)
+	in := newInstallation(r.table, r.orLatest(), nil)
+	at := use.Version
+	if at == nil && use.Reference != nil {
+		at = r.ociVersion(use.Reference)
+	}
+	if at != nil && at.Kind == yaml.ScalarNode {
+		subject := at.Value
+		if strings.Contains(subject, input.Filled) {
+			subject = use.Where
+		}
+		in.Version, in.assumed = r.resolveNode(d, at, subject)
+	}
 	for _, v := range use.Values {
 		v = fields.Resolve(v)
 		switch {
@@ -106,31 +116,6 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 	}
 	if model.UnknownNode(value) {
 		r.add(d.file, r.filledIn(d.file, report.Row{Line: name.Line + d.line, Column: name.Column, Subject: name.Value}))
-	}
-}
-
-// carriedVersion finds the release that the file installs, or that the user wants judged. It is assumed where another
-// program or file has it.
-func (r *run) carriedVersion(d *doc, in *installation, use input.ChartUse) {
-	at := use.Version
-	if at == nil && use.Reference != nil {
-		at = r.ociVersion(use.Reference)
-	}
-	if in.Version = r.orLatest(); r.version != (chart.Version{}) || at == nil || at.Kind != yaml.ScalarNode {
-		return
-	}
-	subject := at.Value
-	if strings.Contains(subject, input.Filled) {
-		subject = use.Where
-	}
-	v, notes, err := r.resolve(at.Value, model.UnknownNode(at), subject)
-	in.Version, in.assumed = v, model.UnknownNode(at)
-	if err != nil {
-		notes = []report.Row{{ID: "not-judged", State: report.Note, Subject: subject, Reason: "no one release of the chart; judged as " + v.String(), Fix: "name a release with gpuop's --version"}}
-	}
-	for _, row := range notes {
-		row.Line, row.Column = at.Line+d.line, at.Column
-		r.add(d.file, row)
 	}
 }
 
@@ -260,13 +245,12 @@ func (r *run) otherChart(file string) string {
 	return ""
 }
 
-// A localChart is a chart in a folder: the operator's own, or one that depends on it.
+// A localChart is the operator's chart in a folder, or another that depends on it.
 type localChart struct {
-	// file is the Chart.yaml, and version the operator's chart's in it.
-	file, version string
-	at            *yaml.Node
-	// below is the key of the operator's values; "" for the operator's own chart.
-	below string
+	// file is the Chart.yaml, and version the operator's in it.
+	file    string
+	version *yaml.Node
+	own     bool
 }
 
 // operatorIn reads the Chart.yaml of a folder; nil where it is not of the operator's chart. A chart of the operator's
@@ -275,45 +259,11 @@ func (r *run) operatorIn(from, folder string) *localChart {
 	root, file := r.rootBeside(from, path.Join(folder, "Chart.yaml"))
 	for _, c := range append(fields.Items(fields.Get(root, "dependencies")), root) {
 		version := fields.Text(c, "version")
-		if fields.Text(c, "name") != model.OperatorNamespace {
+		if _, _, err := r.table.Resolve(version); fields.Text(c, "name") != model.OperatorNamespace ||
+			c == root && err != nil && !strings.Contains(version, "-devel") {
 			continue
 		}
-		out := &localChart{file: file, version: version, at: fields.Get(c, "version")}
-		if c != root {
-			out.below = cmp.Or(fields.Text(c, "alias"), model.OperatorNamespace)
-		} else if _, _, err := r.table.Resolve(version); err != nil && !strings.Contains(version, "-devel") {
-			continue
-		}
-		return out
+		return &localChart{file: file, version: cmp.Or(fields.Get(c, "version"), c), own: c == root}
 	}
 	return nil
-}
-
-// ofChart is the release of a chart in a folder, and how the list of what was judged says so.
-func (r *run) ofChart(c *localChart) (v chart.Version, named string) {
-	if v, notes, err := r.resolve(c.version, false, ""); err == nil {
-		for _, row := range notes {
-			row.Line = c.at.Line
-			r.add(c.file, row)
-		}
-		return v, ""
-	}
-	if newest, ok := r.table.Newest(c.version); ok {
-		return newest, ", the newest that gpuop knows of " + c.version
-	}
-	return r.table.Latest(), r.assumed()
-}
-
-// ofDependency are the settings that a chart around the operator's hands on to it.
-func ofDependency(settings []*model.Setting, below string) (out []*model.Setting) {
-	for _, s := range settings {
-		if len(s.Path) > 1 && s.Path[0] == below && s.Path[1] != "enabled" {
-			s.Path, s.Called = s.Path[1:], ""
-			if s.Keys != nil {
-				s.Keys = s.Keys[1:]
-			}
-			out = append(out, s)
-		}
-	}
-	return out
 }
