@@ -276,10 +276,7 @@ func (g *gathering) described(name string, data []byte) {
 		}
 		g.seen[string(Nodes)+" /"+n.Name] = true
 		o := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
-		for _, t := range n.Taints {
-			o.Spec.Taints = append(o.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
-		}
-		o.Spec.Unschedulable = describedCordon.Match(text)
+		o.Spec.Taints, o.Spec.Unschedulable = n.Taints, describedCordon.Match(text)
 		o.Status.Capacity, o.Status.Allocatable = quantities(n.Capacity), quantities(n.Allocatable)
 		o.Status.NodeInfo = corev1.NodeSystemInfo{
 			KernelVersion: n.System["Kernel Version"], OSImage: n.System["OS Image"],

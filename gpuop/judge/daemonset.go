@@ -146,7 +146,7 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 	for _, n := range matching {
 		if taint := blockingTaint(set, n); taint != nil {
 			say(report.Failed, untaint(n, *taint), "the taint %s keeps its pod off %s, and its tolerations do "+
-				"not cover it", taint, n.Name)
+				"not cover it", taint.ToString(), n.Name)
 			v.Cause, v.Together, v.Evidence = causeOf(n, *taint)
 			return
 		}
@@ -220,23 +220,23 @@ func matches(wanted, have map[string]string) bool {
 
 // blockingTaint is the first taint of a node that keeps the DaemonSet's pod off it; nil where none
 // does.
-func blockingTaint(set operandSet, n *corev1.Node) *node.Taint {
+func blockingTaint(set operandSet, n *corev1.Node) *corev1.Taint {
 	for _, taint := range taintsOf(n) {
-		if !node.Covered(toleratedBy(set.DaemonSet), taint) {
+		if !node.Covered(set.Spec.Template.Spec.Tolerations, taint) {
 			return &taint
 		}
 	}
 	return nil
 }
 
-func causeOf(n *corev1.Node, taint node.Taint) (cause, together string, evidence report.Evidence) {
-	return fmt.Sprintf("taint %s", taint), fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their "+
-			"DaemonSets do not cover it", taint),
-		report.Seen("taint", "Node/"+n.Name, "%s", taint)
+func causeOf(n *corev1.Node, taint corev1.Taint) (cause, together string, evidence report.Evidence) {
+	return fmt.Sprintf("taint %s", taint.ToString()), fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their "+
+			"DaemonSets do not cover it", taint.ToString()),
+		report.Seen("taint", "Node/"+n.Name, "%s", taint.ToString())
 }
 
 // untaint is the next step where a taint keeps an operand off a node.
-func untaint(n *corev1.Node, taint node.Taint) string {
+func untaint(n *corev1.Node, taint corev1.Taint) string {
 	return fmt.Sprintf("kubectl taint node %s %s:%s-  # or cover it with daemonsets.tolerations in the operator's values",
 		n.Name, taint.Key, taint.Effect)
 }

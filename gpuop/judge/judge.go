@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
@@ -292,37 +293,23 @@ func (j *judge) text(path string) string {
 }
 
 // tolerations reads a list of tolerations in the settings.
-func (j *judge) tolerations(path string) []node.Toleration {
+func (j *judge) tolerations(path string) []corev1.Toleration {
 	list, _ := j.get(path).([]any)
-	var out []node.Toleration
+	var out []corev1.Toleration
 	for _, each := range list {
+		var t corev1.Toleration
 		m, _ := each.(map[string]any)
-		text := func(k string) string { t, _ := m[k].(string); return t }
-		out = append(out, node.Toleration{Key: text("key"), Operator: text("operator"), Value: text("value"),
-			Effect: text("effect")})
-	}
-	return out
-}
-
-// toleratedBy are the tolerations of a DaemonSet's pods.
-func toleratedBy(d *appsv1.DaemonSet) []node.Toleration {
-	var out []node.Toleration
-	for _, t := range d.Spec.Template.Spec.Tolerations {
-		out = append(out, node.Toleration{Key: t.Key, Operator: string(t.Operator), Value: t.Value, Effect: string(t.Effect)})
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(m, &t); err == nil {
+			out = append(out, t)
+		}
 	}
 	return out
 }
 
 // taintsOf are the taints of a node that stay: the DaemonSet controller tolerates the taints that Kubernetes sets on
 // trouble.
-func taintsOf(n *corev1.Node) []node.Taint {
-	var out []node.Taint
-	for _, t := range n.Spec.Taints {
-		if taint := (node.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)}); taint.Stays() {
-			out = append(out, taint)
-		}
-	}
-	return out
+func taintsOf(n *corev1.Node) []corev1.Taint {
+	return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return !node.Stays(t) })
 }
 
 // lacks reports whether a kind could not be read. A part of a list is enough where it holds the operator's namespace,

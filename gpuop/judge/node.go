@@ -416,7 +416,7 @@ func (w *nodeJudge) pod(set operandSet) {
 		if taint := blockingTaint(set, w.kube); taint != nil {
 			l.State, l.Fix = report.Failed, untaint(w.kube, *taint)
 			l.Reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not "+
-				"cover it", taint, set.Name)
+				"cover it", taint.ToString(), set.Name)
 			l.Cause, l.Together, l.Evidence = causeOf(w.kube, *taint)
 		} else if d := w.refused(set); d != nil {
 			d.explain(&l.Row)

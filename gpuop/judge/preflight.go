@@ -601,7 +601,7 @@ func (w *nodeJudge) supported() bool {
 // tolerant is a kind of pods, with its tolerations and the setting or object that lists them.
 type tolerant struct {
 	path, what string
-	have       []node.Toleration
+	have       []corev1.Toleration
 	// discovers says that the operator is installed, and a node that NFD has labeled is no matter of it.
 	discovers bool
 }
@@ -624,7 +624,7 @@ func (j *judge) tolerants() []tolerant {
 	// of two workers it is not known by which a node is labeled
 	if there := j.discoverers(); len(there) == 1 {
 		d := there[0]
-		all = append(all, tolerant{"the tolerations of DaemonSet/" + d.Namespace + "/" + d.Name, what, toleratedBy(d), true})
+		all = append(all, tolerant{"the tolerations of DaemonSet/" + d.Namespace + "/" + d.Name, what, d.Spec.Template.Spec.Tolerations, true})
 	}
 	return all
 }
@@ -633,7 +633,7 @@ func (j *judge) tolerants() []tolerant {
 func (w *nodeJudge) taints() bool {
 	n, kept, ok := w.kube, false, true
 	for _, taint := range taintsOf(n) {
-		kept = kept || taint.Effect != "PreferNoSchedule"
+		kept = kept || taint.Effect != corev1.TaintEffectPreferNoSchedule
 		for _, who := range w.tolerants() {
 			if node.Covered(who.have, taint) || who.discovers && cluster.OperatorGPUNode(n) {
 				continue
@@ -641,9 +641,9 @@ func (w *nodeJudge) taints() bool {
 			ok = false
 			w.add(report.Row{
 				ID: "taint", State: report.Failed, Subject: who.path,
-				Cause:    fmt.Sprintf("taint %s %s", taint, who.path),
-				Evidence: report.Seen("taint", "Node/"+n.Name, "%s", taint),
-				Reason:   fmt.Sprintf("the taint %s is not tolerated: it keeps away %s", taint, who.what),
+				Cause:    fmt.Sprintf("taint %s %s", taint.ToString(), who.path),
+				Evidence: report.Seen("taint", "Node/"+n.Name, "%s", taint.ToString()),
+				Reason:   fmt.Sprintf("the taint %s is not tolerated: it keeps away %s", taint.ToString(), who.what),
 				Fix:      fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s", taint.Key, taint.Effect, who.path),
 			})
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
@@ -88,7 +89,7 @@ type run struct {
 	newer     bool
 	read      func(file, name string) ([]byte, error)
 	sets      []string
-	taints    []node.Taint
+	taints    []corev1.Taint
 	documents []*doc
 	// templates are the names of the inputs that are templates.
 	templates map[string]bool

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
@@ -39,7 +40,7 @@ func podSpecs(root *yaml.Node) (out []*yaml.Node) {
 }
 
 // pods judges the GPUs that the pods of a manifest request.
-func pods(root *yaml.Node, taints []node.Taint) []report.Row {
+func pods(root *yaml.Node, taints []corev1.Taint) []report.Row {
 	j := &podJudge{}
 	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
 		j.add("no-pod-spec", root, "spec", "the manifest has no pod spec, so nothing runs", "put containers under spec, two spaces further right")
@@ -54,8 +55,8 @@ func pods(root *yaml.Node, taints []node.Taint) []report.Row {
 		tolerations := tolerationsOf(fields.Get(spec, "tolerations"))
 		for _, t := range taints {
 			if gpus && !node.Covered(tolerations, t) {
-				j.add("taint", spec, "spec.tolerations", fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: the pod stays Pending", t),
-					"add {key: "+t.Key+", operator: Exists, effect: "+t.Effect+"}")
+				j.add("taint", spec, "spec.tolerations", fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: the pod stays Pending", t.ToString()),
+					"add {key: "+t.Key+", operator: Exists, effect: "+string(t.Effect)+"}")
 			}
 		}
 	}

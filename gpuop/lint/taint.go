@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // tolerationsOf reads a list of tolerations, as far as it is one.
-func tolerationsOf(list *yaml.Node) (out []node.Toleration) {
+func tolerationsOf(list *yaml.Node) (out []corev1.Toleration) {
 	if list != nil {
 		_ = list.Decode(&out)
 	}
@@ -43,8 +44,8 @@ func (r *run) tolerations(in *installation, file string) {
 		}
 		for _, t := range r.taints {
 			if !node.Covered(have, t) {
-				f.Reason = fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: it keeps away %s (DaemonSets show DESIRED 0)", t, p.what)
-				f.Fix = "add {key: " + t.Key + ", operator: Exists, effect: " + t.Effect + "} to the chart's default"
+				f.Reason = fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: it keeps away %s (DaemonSets show DESIRED 0)", t.ToString(), p.what)
+				f.Fix = "add {key: " + t.Key + ", operator: Exists, effect: " + string(t.Effect) + "} to the chart's default"
 				r.add(file, f)
 			}
 		}

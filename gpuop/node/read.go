@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
@@ -25,7 +26,7 @@ type Node struct {
 	// Capacity and Allocatable are quantities as they are written, of every vendor.
 	Capacity, Allocatable map[string]string
 	// Taints are the lasting ones; Kubernetes takes its own away when the trouble is over.
-	Taints []Taint
+	Taints []corev1.Taint
 	// System are the rows of kubectl describe's System Info, by their names: "Kubelet Version". It is
 	// read from that text alone.
 	System map[string]string
@@ -35,30 +36,19 @@ type Node struct {
 	CapacityLine int
 }
 
-// A Taint keeps pods without a toleration off a node.
-type Taint struct{ Key, Value, Effect string }
-
-// String is the taint as kubectl taint writes it.
-func (t Taint) String() string {
-	if t.Value == "" {
-		return t.Key + ":" + t.Effect
-	}
-	return t.Key + "=" + t.Value + ":" + t.Effect
-}
-
 var taintText = regexp.MustCompile(`^([A-Za-z0-9./_-]+)(?:=([A-Za-z0-9._-]*))?:(NoSchedule|PreferNoSchedule|NoExecute)$`)
 
 // ParseTaint reads a taint as kubectl taint writes it. The error wraps ErrTaint.
-func ParseTaint(s string) (Taint, error) {
+func ParseTaint(s string) (corev1.Taint, error) {
 	m := taintText.FindStringSubmatch(s)
 	if m == nil {
-		return Taint{}, fmt.Errorf("%w %q, want key[=value]:NoSchedule, PreferNoSchedule or NoExecute", ErrTaint, s)
+		return corev1.Taint{}, fmt.Errorf("%w %q, want key[=value]:NoSchedule, PreferNoSchedule or NoExecute", ErrTaint, s)
 	}
-	return Taint{m[1], m[2], m[3]}, nil
+	return corev1.Taint{Key: m[1], Value: m[2], Effect: corev1.TaintEffect(m[3])}, nil
 }
 
 // Stays reports whether a taint is none of those that Kubernetes sets on trouble.
-func (t Taint) Stays() bool {
+func Stays(t corev1.Taint) bool {
 	return t.Key != "" && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
 }
 
@@ -107,7 +97,8 @@ func Object(root *yaml.Node) *Node {
 		n.CapacityLine = c.Line
 	}
 	for _, item := range fields.Items(fields.Get(root, "spec", "taints")) {
-		if t := (Taint{fields.Text(item, "key"), fields.Text(item, "value"), fields.Text(item, "effect")}); t.Stays() {
+		var t corev1.Taint
+		if err := item.Decode(&t); err == nil && Stays(t) {
 			n.Taints = append(n.Taints, t)
 		}
 	}
@@ -164,7 +155,7 @@ func (n *Node) described(in, rest string, number int) {
 			quantities[in][strings.TrimSpace(rest[:i])] = strings.TrimSpace(rest[i+1:])
 		}
 	case "Taints":
-		if t, err := ParseTaint(rest); err == nil && t.Stays() {
+		if t, err := ParseTaint(rest); err == nil && Stays(t) {
 			n.Taints = append(n.Taints, t)
 		}
 	}

@@ -1,36 +1,30 @@
 package node
 
-import "slices"
+import (
+	"slices"
 
-// A Toleration of a pod, as its manifest writes it.
-type Toleration struct{ Key, Operator, Value, Effect string }
-
-// tolerates follows the scheduler: an empty key tolerates all keys, an empty effect all effects.
-func (t Toleration) tolerates(n Taint) bool {
-	if t.Effect != "" && t.Effect != n.Effect || t.Key != "" && t.Key != n.Key {
-		return false
-	}
-	switch t.Operator {
-	case "Exists":
-		return t.Value == ""
-	case "", "Equal":
-		return t.Key != "" && t.Value == n.Value
-	}
-	return false
-}
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+)
 
 // OperandTolerations returns what the operands tolerate with a list of daemonsets.tolerations. An empty
 // list leaves them those of their own manifests (applyCommonDaemonsetConfig in
 // controllers/object_controls.go, and assets/ of gpu-operator v26.7.0).
-func OperandTolerations(list []Toleration) []Toleration {
+func OperandTolerations(list []corev1.Toleration) []corev1.Toleration {
 	if len(list) == 0 {
-		return []Toleration{{Key: "nvidia.com/gpu", Operator: "Exists", Effect: "NoSchedule"}}
+		return []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoSchedule}}
 	}
 	return list
 }
 
 // Covered reports whether a taint keeps no pod with the tolerations away. PreferNoSchedule never does.
-func Covered(tolerations []Toleration, n Taint) bool {
-	return n.Effect == "PreferNoSchedule" ||
-		slices.ContainsFunc(tolerations, func(t Toleration) bool { return t.tolerates(n) })
+func Covered(tolerations []corev1.Toleration, taint corev1.Taint) bool {
+	return taint.Effect == corev1.TaintEffectPreferNoSchedule ||
+		slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
+			// the API server refuses an empty key without Exists, and a value beside Exists
+			valid := t.Key != "" && t.Operator != corev1.TolerationOpExists ||
+				t.Operator == corev1.TolerationOpExists && t.Value == ""
+			return valid && t.ToleratesTaint(klog.Background(), &taint, false)
+		})
 }
