@@ -27,9 +27,7 @@ var (
 	collections = regexp.MustCompile(`^(ansible\.(builtin|legacy)|(kubernetes|community)\.(core|kubernetes|general))\.`)
 	// beyondQuotes is what Ansible itself reads in the text of a task: white space, and backslashes that stand alone. Braces
 	// mean something to a shell only.
-	beyondQuotes = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|\$\{|\{|\s+(?:\\\s+)*`)
-	// untemplated is what Untemplated leaves of an argument that has a line of its own.
-	untemplated = regexp.MustCompile(`\n[ \t]+\n`)
+	beyondQuotes = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|\\\S|\$\{|\{|\s+(?:\\\s+)*`)
 	// ofTheModule are options that a command in one line may end with.
 	ofTheModule = regexp.MustCompile(`(?m)[ \t]+(chdir|creates|removes|executable|warn|stdin)=\S+`)
 )
@@ -78,9 +76,6 @@ func commandOf(n *yaml.Node, shell bool) *yaml.Node {
 	switch n.Kind {
 	case yaml.ScalarNode:
 		text := strings.TrimRight(ofTheModule.ReplaceAllString(n.Value, ""), " \n")
-		if n.Style == yaml.FoldedStyle {
-			text = untemplated.ReplaceAllString(text, " "+Filled+" ")
-		}
 		out.Value = beyondQuotes.ReplaceAllStringFunc(text, func(s string) string {
 			switch lines := strings.Count(s, "\n"); {
 			case s == "{" && !shell:

@@ -83,7 +83,7 @@ var (
 	prompt     = regexp.MustCompile(`(?m)^(\s*)\$ (\s*\S)`)
 	rootPrompt = regexp.MustCompile(`(?m)^(\s*)# (\s*(?:helm|kubectl|cat|sudo|kubernetes|oc)\b)`)
 	// ours is a command that is judged, and scripted a line of a script, in which # begins a comment.
-	ours     = regexp.MustCompile(`(?m)^[ \t]*(?:sudo[ \t]+)?(?:helm|kubectl|kubernetes|oc|microk8s|k3s)[ \t]`)
+	ours     = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?(?:\S*[/.])?(?:helm3?|kubectl|kubernetes|oc|microk8s|k3s)[ \t]`)
 	scripted = regexp.MustCompile(`^#!|(?m:^[ \t]*(?:if |function |(?:export )?\w+=|[\w-]+ ?\(\)))`)
 	// session begins a text copied from a console, and further is the prompt of the lines that continue a command there.
 	session = regexp.MustCompile(`^(?:\s*#[^\n]*\n)*\s*\$ `)
@@ -95,7 +95,7 @@ var (
 // shellText is the script as a shell of Unix reads it: without prompts, carriage returns, and with
 // its own line continuation. Offsets are those of the script without carriage returns.
 func shellText(text string) (out string, foreign bool) {
-	text = strings.ReplaceAll(text, "\r\n", "\n")
+	text = strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\\")
 	if at := rootPrompt.FindStringIndex(text); at != nil && at[0] == 0 && !ours.MatchString(text) && !scripted.MatchString(text) {
 		text = rootPrompt.ReplaceAllString(text, "$1  $2")
 	}
@@ -280,8 +280,10 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 	for _, a := range call.Assigns {
 		c.Namespaced = c.Namespaced || a.Name != nil && a.Name.Value == HelmNamespace
 	}
-	if strings.HasPrefix(c.Words[0].Raw, "-") && len(r.Commands) > 0 {
-		r.broken(c)
+	if n := len(r.Commands); n > 0 && strings.HasPrefix(c.Words[0].Raw, "-") {
+		if last := &r.Commands[n-1]; ours.MatchString(r.Text[last.Start:max(last.Start, last.End)]) {
+			r.broken(last, c)
+		}
 		return
 	}
 	if c.Words[0].Value == "read" {
@@ -328,8 +330,6 @@ var (
 	shells = []string{"sh", "bash", "dash", "ash", "zsh", "su"}
 	// dashC is the option of a shell before the text that it runs.
 	dashC = regexp.MustCompile(`^-[a-z]*c$`)
-	// ourPrograms begin a text that a variable runs: $sh_c "helm install …".
-	ourPrograms = regexp.MustCompile(`^\s*(?:sudo )?(?:helm|kubectl|oc) `)
 	// escaped are what a backslash takes its meaning from inside of double quotes.
 	escaped = regexp.MustCompile("\\\\([\"$`\\\\])")
 	// escapedHere are those of a here-document.
@@ -340,7 +340,7 @@ var (
 func (r *scriptReader) shell(c Command) {
 	at := slices.IndexFunc(c.Words, func(w Word) bool { return dashC.MatchString(w.Value) }) + 1
 	isShell := slices.ContainsFunc(c.Words[:at], func(w Word) bool { return slices.Contains(shells, path.Base(w.Value)) })
-	if first := c.Words[0]; len(c.Words) == 2 && first.Splits && ourPrograms.MatchString(c.Words[1].Value) {
+	if first := c.Words[0]; len(c.Words) == 2 && first.Splits && ours.MatchString(c.Words[1].Value) { // $sh_c "helm install …"
 		at, isShell = 1, true
 	}
 	if !isShell || at == len(c.Words) {
@@ -372,8 +372,7 @@ var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 
 // broken reports flags that stand alone since the line before does not continue, and gives them to their command. Behind
 // quotes, parentheses and redirections they stay where they are.
-func (r *scriptReader) broken(c Command) {
-	last := &r.Commands[len(r.Commands)-1]
+func (r *scriptReader) broken(last *Command, c Command) {
 	w := c.Words[0]
 	f := report.Row{ID: "broken-continuation", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Value,
 		Reason: "the line before does not end with \\, so the shell runs this as a command of its own", Fix: "end the line before with \\"}

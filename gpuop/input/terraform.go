@@ -15,8 +15,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-const sourceTerraform = "Terraform's language, and its provider helm: helm_release"
-
 // UnknownTag marks a value that another program fills in.
 const UnknownTag = "!unknown"
 
@@ -77,7 +75,7 @@ func ReadTerraform(name string, data []byte) *TerraformFile {
 
 func (f *TerraformFile) report(at hcl.Range, id report.ID, severity report.State, subject, reason string) {
 	f.Findings = append(f.Findings, report.Row{ID: id, State: severity, File: f.name, Line: at.Start.Line, Column: at.Start.Column,
-		Subject: subject, Reason: reason, Source: sourceTerraform})
+		Subject: subject, Reason: reason})
 }
 
 func (f *TerraformFile) resource(b *hclsyntax.Block) {

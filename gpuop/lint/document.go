@@ -134,7 +134,7 @@ func (r *run) parseOne(d *doc) {
 	}
 	noYAML := wrong == fields.RuleSyntax || wrong == fields.RuleEllipsis
 	switch {
-	case r.templates[d.file] || noYAML && templateLine.Match(d.data):
+	case r.templates[d.file] || noYAML && !d.written && templateLine.Match(d.data):
 		r.add(d.file, report.Row{ID: "not-judged", State: report.Note, Subject: "{{ … }}",
 			Reason: "a template that is no YAML before it is rendered, so it is not judged", Fix: "judge what it becomes: helm template … | gpuop lint -"})
 	case d.written && (!noYAML || !configText.Match(d.data)):

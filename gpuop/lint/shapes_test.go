@@ -214,6 +214,8 @@ func TestPublishedShapes(t *testing.T) {
 			judged: true, want: []string{"error wrong-type psa.enabled @4", "error unknown-key drivr @5"}},
 		{name: "Ansible's folded shell", file: "tasks.yaml", text: "- shell: >\n    helm upgrade --install g \\\n    {{ chart }} \n    --namespace gpu-operator\n- shell: 'for ip in a b;do \\\n    kubectl label node $ip nvidia.com/mig.confg=all-disabled --overwrite; \\\n    done'\n",
 			judged: true, want: []string{"error unknown-label nvidia.com/mig.confg @5"}},
+		{name: "flags below another program, and a backslash at the end", command: "docker run \\\n{% if x %}\n  --rm \\\n{% endif %}\n  --x\nsudo -E helm upgrade g nvidia/gpu-operator -n gpu-operator --version v26.7.0\n  --set drivr.enabled=false \\", judged: true,
+			want: []string{"error broken-continuation --set @7", "error unknown-key drivr @7"}},
 		{name: "a line of a templatefile", file: "pool.yaml", text: "apiVersion: karpenter.sh/v1\nkind: NodePool\nspec:\n  ${snapshot_line}\n  a: b\n", want: []string{"info not-judged {{ … }}"}},
 		{name: "a template of a script", file: "x.sh.tpl", text: "{{/* (the \"License\") */}}\nhelm list\n", want: []string{"info not-judged {{ … }}"}},
 		{name: "values of the network operator", file: "values.yaml", text: "deployCR: true\nnfd: {enabled: true}\nsriovNetworkOperator: {enabled: true}\n", want: []string{"info unknown-kind @1"}},

@@ -14,7 +14,7 @@ import (
 
 // answeredByTemplate reports whether a branch, an included text or an action of a template may be the answer to a row.
 func answeredByTemplate(f report.Row) bool {
-	return slices.Contains([]report.ID{fields.RuleDuplicate, "missing-field", "no-pod-spec"}, f.ID) || strings.Contains(f.Subject, input.Filled)
+	return slices.Contains([]report.ID{fields.RuleDuplicate, "missing-field", "no-pod-spec", "broken-continuation", "shell-syntax"}, f.ID) || strings.Contains(f.Subject, input.Filled)
 }
 
 // filledIn is the note that a value is not judged, at the place of a row; of a template all such are one.
