@@ -281,46 +281,36 @@ func predicted(gpus []mig.GPU, title, strategy string, found report.Report) answ
 	found.Add(p.Findings...)
 	return answer{Data: predictionResult{strategy, p.Resources, p.Labels}, Report: found, Text: func(w io.Writer, style report.Style) error {
 		fmt.Fprintf(w, "%s, %s\n\n%s\n", style.Bold(gpuLine(gpus)), title, style.Bold("mig.strategy="+strategy))
-		if err := writeResources(w, nil, p.Resources, style); err != nil {
-			return err
-		}
-		return writeLabels(w, nil, p.Labels, style)
+		return writeNode(w, style, mig.Prediction{}, p)
 	}}
 }
 
-// writeResources shows the extended resources, with what they were before where that is known.
-func writeResources(w io.Writer, before, after map[string]int, style report.Style) error {
-	names := slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(after))
-	slices.Sort(names)
+// writeNode shows the resources and labels of a node, with what they were before where that is known.
+func writeNode(w io.Writer, style report.Style, before, after mig.Prediction) error {
 	fmt.Fprintln(w, style.Dim("capacity and allocatable"))
-	if len(names) == 0 {
-		_, err := fmt.Fprintf(w, "  %s\n", style.Red("no GPU resource is allocatable"))
+	if len(after.Resources) == 0 {
+		fmt.Fprintf(w, "  %s\n", style.Red("no GPU resource is allocatable"))
+	}
+	if err := writeChanges(w, style, before.Resources, after.Resources); err != nil {
 		return err
 	}
-	var rows [][]string
-	for _, name := range slices.Compact(names) {
-		amount := strconv.Itoa(after[name])
-		if before != nil && before[name] != after[name] {
-			amount = fmt.Sprintf("%d → %d", before[name], after[name])
-		}
-		rows = append(rows, []string{"  " + name, amount})
-	}
-	return table(w, rows)
+	fmt.Fprintf(w, "\n%s\n", style.Dim("labels"))
+	return writeChanges(w, style, before.Labels, after.Labels)
 }
 
-// writeLabels shows the labels, with what they were before where that is known.
-func writeLabels(w io.Writer, before, after map[string]string, style report.Style) error {
+func writeChanges[V comparable](w io.Writer, style report.Style, before, after map[string]V) error {
 	var rows [][]string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
-		value := cmp.Or(after[name], `""`)
-		if old, ok := before[name]; before != nil && old != after[name] {
-			if !ok {
-				old = "(absent)"
-			}
-			value = cmp.Or(old, `""`) + " → " + style.Bold(value)
+		value := cmp.Or(fmt.Sprint(after[name]), `""`)
+		old, known := before[name]
+		switch {
+		case before == nil || known && old == after[name]:
+		case known:
+			value = cmp.Or(fmt.Sprint(old), `""`) + " → " + style.Bold(value)
+		default:
+			value = "(absent) → " + style.Bold(value)
 		}
 		rows = append(rows, []string{"  " + name, value})
 	}
-	fmt.Fprintf(w, "\n%s\n", style.Dim("labels"))
 	return table(w, rows)
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -114,10 +116,10 @@ func share(n *node.Node, gpus []mig.GPU, configs []sharing.Named, deflt, migStra
 	if !starts {
 		after.Resources = map[string]int{}
 	}
-	for _, resources := range []map[string]int{before.Resources, after.Resources} {
-		for resource := range resources {
-			result.Resources[resource] = change{before.Resources[resource], after.Resources[resource]}
-		}
+	for _, resource := range slices.Concat(slices.Collect(maps.Keys(before.Resources)), slices.Collect(maps.Keys(after.Resources))) {
+		before.Resources[resource] += 0 // so that what comes and what goes is shown
+		after.Resources[resource] += 0
+		result.Resources[resource] = change{before.Resources[resource], after.Resources[resource]}
 	}
 	result.Strategy, result.Labels, result.Limits = config.Strategy(), after.Labels, after.Limits
 	return answer{Data: result, Report: found, Text: func(w io.Writer, style report.Style) error {
@@ -143,10 +145,7 @@ func writeShare(w io.Writer, style report.Style, gpus []mig.GPU, r shareResult, 
 	default:
 		fmt.Fprintf(w, "config %s (%s)\n\n", style.Bold(r.Config), r.Strategy)
 	}
-	if err := writeResources(w, before.Resources, after.Resources, style); err != nil {
-		return err
-	}
-	if err := writeLabels(w, before.Labels, after.Labels, style); err != nil {
+	if err := writeNode(w, style, before, after.Prediction); err != nil {
 		return err
 	}
 	for _, l := range r.Limits {
