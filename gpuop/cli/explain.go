@@ -25,12 +25,9 @@ lists those below driver.`,
   gpuop explain UnexpectedAdmissionError
   gpuop explain cdi.enabled
   gpuop explain 3g.20gb`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			word := strings.Join(args, " ")
-			if word == "" {
-				return fmt.Errorf("%w: say which word (see %s --help)", errUsage, cmd.CommandPath())
-			}
-			entries, err := explain.Lookup(e.table, word)
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			entries, err := explain.Lookup(e.table, strings.Join(args, " "))
 			if err != nil {
 				return err
 			}

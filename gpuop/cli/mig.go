@@ -124,9 +124,6 @@ does not fit is not written.`,
   gpuop mig fit --gpu H100-80GB 3g.40gb=2 --config halves --out mig.yaml`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if gpu == "" {
-				return fmt.Errorf("%w: say which GPU, with --gpu MODEL (gpuop mig profiles lists them)", errUsage)
-			}
 			b, err := mig.FindBoard(gpu)
 			if err != nil {
 				return fmt.Errorf("--gpu: %w", err)
@@ -167,6 +164,7 @@ does not fit is not written.`,
 		},
 	}
 	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU: A100-40GB, or the value of the nvidia.com/gpu.product label")
+	_ = cmd.MarkFlagRequired("gpu")
 	cmd.Flags().StringVar(&config, "config", "", "write a file for the MIG manager with a config of this `name`")
 	return cmd
 }
@@ -229,6 +227,7 @@ default names (all-balanced, all-1g.10gb, …).`,
 	h.flags(cmd)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "a mig-parted `file`; - for standard input")
 	cmd.Flags().StringVar(&config, "config", "", "the `name` of the config, as in the nvidia.com/mig.config label")
+	_ = cmd.MarkFlagRequired("config")
 	cmd.Flags().StringVar(&strategy, "strategy", "", "the `strategy`: none, single or mixed (the node's label nvidia.com/mig.strategy, or single)")
 	return cmd
 }
@@ -237,8 +236,6 @@ default names (all-balanced, all-1g.10gb, …).`,
 func (e *env) partition(gpu mig.GPU, file, config string) (mig.Named, string, []report.Row, error) {
 	none := mig.Named{}
 	switch {
-	case config == "":
-		return none, "", nil, fmt.Errorf("%w: say which partition, with --config NAME", errUsage)
 	case file == "" && gpu.Board == nil:
 		return none, "", nil, fmt.Errorf("%w: %s has no MIG", mig.ErrUnknownGPU, gpu.Product)
 	case file == "":

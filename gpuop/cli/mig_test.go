@@ -102,12 +102,12 @@ func TestMIGAsksForWhatIsMissing(t *testing.T) {
 		args []string
 		hint string
 	}{
-		{[]string{"mig", "fit", "1g.5gb"}, "--gpu MODEL"},
+		{[]string{"mig", "fit", "1g.5gb"}, `"gpu" not set`},
 		{[]string{"mig", "fit", "--gpu", "A100-40GB"}, "no profile given"},
 		{[]string{"mig", "fit", "--gpu", "A100-40GB", "1c.3g.20gb"}, "want a MIG profile"},
 		{[]string{"mig", "fit", "--gpu", "H10O-80GB", "1g.10gb"}, "did you mean H100-80GB?"},
 		{[]string{"mig", "fit", "--gpu", "A100-40GB", "1g.5gb+me", "--config", "all-1g.5gb+me"}, "write all-1g.5gb.me"},
-		{[]string{"mig", "predict", "--gpu", "A100-40GB"}, "which partition"},
+		{[]string{"mig", "predict", "--gpu", "A100-40GB"}, `"config" not set`},
 		{[]string{"mig", "predict", "--gpu", "A100-40GB", "--config", "all-1g.6gb"}, "did you mean all-1g.5gb?"},
 		{[]string{"mig", "predict", "--gpu", "T4", "--config", "all-1g.6gb"}, "has no MIG"},
 		{[]string{"mig", "predict", "--gpu", "A100-40GB", "--strategy", "singel", "--config", "all-1g.5gb"}, "none, single or mixed"},

@@ -61,9 +61,6 @@ A config that is not in a ConfigMap is named after its file.`,
 			if err := checkStrategy("--mig-strategy", strategy); err != nil {
 				return err
 			}
-			if file == "" {
-				return fmt.Errorf("%w: say which configuration, with -f FILE", errUsage)
-			}
 			data, err := e.read(file)
 			if err != nil {
 				return err
@@ -81,6 +78,7 @@ A config that is not in a ConfigMap is named after its file.`,
 	}
 	h.flags(cmd)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "a `file` with a device-plugin config or a ConfigMap of them; - for standard input")
+	_ = cmd.MarkFlagRequired("file")
 	cmd.Flags().StringVar(&deflt, "default", "", "the `value` of devicePlugin.config.default")
 	cmd.Flags().StringVar(&strategy, "mig-strategy", "", "the MIG `strategy` (the node's label nvidia.com/mig.strategy, or single)")
 	return cmd

@@ -40,7 +40,7 @@ func TestShareAsksForWhatIsMissing(t *testing.T) {
 		args string
 		hint string
 	}{
-		{"share predict --gpu T4", "-f FILE"},
+		{"share predict --gpu T4", `"file" not set`},
 		{"share predict -f " + input("timeslicing.yaml"), "--gpu MODEL"},
 		{"share predict -f " + input("timeslicing.yaml") + " --gpu A100", "A100-40GB"},
 		{"share predict -f " + input("timeslicing.yaml") + " --gpu T4 --gpus 0", "1 to 256"},

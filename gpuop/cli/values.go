@@ -48,12 +48,7 @@ func newValuesGenCommand(e *env) *cobra.Command {
 		Example: `  gpuop values gen eks time-slicing=4 --out values.yaml
   gpuop values gen generic gds rdma=host-mofed mig-mixed
   gpuop values gen air-gapped --registry registry.example.com:5000/nvidia-mirror --pull-secret registry-key`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return fmt.Errorf("%w: want a platform (see %s --help)", errUsage, cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var err error
 			if request.Version, err = e.release(version); err != nil {
@@ -136,9 +131,6 @@ target that is older than the file is refused without --downgrade.`,
 		Example: `  gpuop values migrate values.yaml --from v23.9 --to v26.7 --out values-v26.yaml`,
 		Args:    exactly(1, "one values file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if from == "" {
-				return fmt.Errorf("%w: --from: which release is %s for?", errUsage, args[0])
-			}
 			a, err := e.release(from)
 			if err != nil {
 				return fmt.Errorf("--from: %w", err)
@@ -167,6 +159,7 @@ target that is older than the file is refused without --downgrade.`,
 	cmd.Flags().StringVar(&from, "from", "", "the `release` that the file is for")
 	cmd.Flags().StringVar(&to, "to", "latest", "the `release` to write for")
 	cmd.Flags().BoolVar(&downgrade, "downgrade", false, "write for an older release too")
+	_ = cmd.MarkFlagRequired("from")
 	return cmd
 }
 
