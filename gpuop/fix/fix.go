@@ -53,20 +53,19 @@ func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
 			continue
 		}
 		last := chain[len(chain)-1]
-		switch {
+		switch to := len(e.Rename) - 1; {
 		case e.Drop:
 			d.remove(chain)
 		case e.Value != nil:
 			d.replace(chain, word(*e.Value))
 		case e.Tree != nil:
 			d.replace(chain, e.Tree)
-		case e.Rename != nil && sameGroup(e.Path, e.Rename) && index(last.parent, e.Rename[len(e.Rename)-1]) < 0:
-			d.rename(chain, e.Rename[len(e.Rename)-1])
-		case e.Rename != nil:
+		case e.Rename == nil:
+		case to == len(e.Path)-1 && slices.Equal(e.Path[:to], e.Rename[:to]) && index(last.parent, e.Rename[to]) < 0:
+			d.rename(chain, e.Rename[to])
+		default:
 			d.remove(chain)
-			if d, err = read(d.data); err == nil {
-				d.set(slices.Concat(below, e.Rename), last.key, last.value)
-			}
+			err = d.set(slices.Concat(below, e.Rename), last.key, last.value)
 		}
 		for _, s := range e.Add {
 			var value yaml.Node
@@ -74,12 +73,8 @@ func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
 				err = value.Encode(s.Value)
 			}
 			if err == nil {
-				d, err = read(d.data)
+				err = d.set(slices.Concat(below, s.Path), word(s.Path[len(s.Path)-1]), &value)
 			}
-			if err != nil {
-				return nil, err
-			}
-			d.set(slices.Concat(below, s.Path), word(s.Path[len(s.Path)-1]), &value)
 		}
 		if err != nil {
 			return nil, err
@@ -88,10 +83,6 @@ func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
 	}
 	_, err := read(data)
 	return data, err
-}
-
-func sameGroup(a, b chart.Path) bool {
-	return len(a) == len(b) && slices.Equal(a[:len(a)-1], b[:len(b)-1])
 }
 
 // A document is a text with its tree, which is of no use after a change of the text.
@@ -247,12 +238,18 @@ func (d *document) remove(chain []entry) {
 // blankEnd is a blank line at the end, or nothing.
 var blankEnd = regexp.MustCompile(`(^|\n)[ \t]*\n$|^$`)
 
-// set puts an entry at a path: in the place of another, or at the end of the innermost group that there is.
-func (d *document) set(path chart.Path, key, value *yaml.Node) {
+// set puts an entry at a path of the text as it is now: in the place of another, or at the end of the innermost group that
+// there is.
+func (d *document) set(path chart.Path, key, value *yaml.Node) error {
+	now, err := read(d.data)
+	if err != nil {
+		return err
+	}
+	*d = *now
 	chain := d.find(path)
 	if len(chain) == len(path) {
 		d.replace(chain, value)
-		return
+		return nil
 	}
 	comment := key.LineComment
 	key = word(path[len(path)-1])
@@ -269,7 +266,7 @@ func (d *document) set(path chart.Path, key, value *yaml.Node) {
 		last := group.Content[len(group.Content)-2:]
 		_, end := d.extent(entry{group, last[0], last[1]})
 		d.splice(end, end, block(key, value, last[0].Column-1))
-		return
+		return nil
 	}
 	if group.Kind != yaml.MappingNode {
 		*group = yaml.Node{Kind: yaml.MappingNode}
@@ -278,9 +275,10 @@ func (d *document) set(path chart.Path, key, value *yaml.Node) {
 	if len(chain) == 0 {
 		group.Style = 0
 		d.data = []byte(encoded(d.root))
-		return
+		return nil
 	}
 	d.rewrite(chain)
+	return nil
 }
 
 // word is a scalar. The words true and false are what they look like; everything else is a text.
