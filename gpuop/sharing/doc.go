@@ -1,4 +1,4 @@
-// Package sharing reads, checks, writes and predicts the device plugin's configuration files: how
+// Package sharing reads, checks and predicts from the device plugin's configuration files: how
 // whole GPUs and MIG devices are shared by time-slicing or by MPS.
 //
 // It owns the table of those files' keys, with what has no effect on an installation route, the choice of a node's config
