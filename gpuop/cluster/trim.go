@@ -133,11 +133,8 @@ func (t *trimmer) pod(p *corev1.Pod) bool {
 
 // keeps reports whether a pod may be judged: it is of the operator, may hold GPUs, or is where they are.
 func (t *trimmer) keeps(p *corev1.Pod) bool {
-	return t.operates(p) || AsksForGPU(&p.Spec) || t.gpuNodes[p.Spec.NodeName]
-}
-
-func (t *trimmer) operates(p *corev1.Pod) bool {
-	return p.Namespace == t.namespace && t.namespace != "" || operatorPod(p)
+	return p.Namespace == t.namespace && t.namespace != "" || operatorPod(p) || AsksForGPU(&p.Spec) ||
+		t.gpuNodes[p.Spec.NodeName]
 }
 
 func spec(s *corev1.PodSpec) *corev1.PodSpec {

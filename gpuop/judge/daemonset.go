@@ -144,10 +144,8 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 		}
 	}
 	for _, n := range matching {
-		if taint := blockingTaint(set, n); taint != nil {
-			say(report.Failed, untaint(n, *taint), "the taint %s keeps its pod off %s, and its tolerations do "+
-				"not cover it", taint.ToString(), n.Name)
-			v.Cause, v.Together, v.Evidence = causeOf(n, *taint)
+		if taint := blocked(v, set, n); taint != "" {
+			say(v.State, v.Fix, "the taint %s keeps its pod off %s, and its tolerations do not cover it", taint, n.Name)
 			return
 		}
 	}
@@ -218,25 +216,20 @@ func matches(wanted, have map[string]string) bool {
 	return labels.SelectorFromSet(wanted).Matches(labels.Set(have))
 }
 
-// blockingTaint is the first taint of a node that keeps the DaemonSet's pod off it; nil where none
-// does.
-func blockingTaint(set operandSet, n *corev1.Node) *corev1.Taint {
+// blocked fails a row for the first taint of a node that keeps the DaemonSet's pod off it. It returns that taint as
+// text; "" where there is none, and then the row is as it was.
+func blocked(v *report.Row, set operandSet, n *corev1.Node) string {
 	for _, taint := range taintsOf(n) {
-		if !node.Covered(set.Spec.Template.Spec.Tolerations, taint) {
-			return &taint
+		if node.Covered(set.Spec.Template.Spec.Tolerations, taint) {
+			continue
 		}
+		text := taint.ToString()
+		v.State, v.Cause, v.Evidence = report.Failed, "taint "+text, report.Seen("taint", "Node/"+n.Name, "%s", text)
+		v.Together = fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their DaemonSets do not cover it",
+			text)
+		v.Fix = fmt.Sprintf("kubectl taint node %s %s:%s-  # or cover it with daemonsets.tolerations in the operator's values",
+			n.Name, taint.Key, taint.Effect)
+		return text
 	}
-	return nil
-}
-
-func causeOf(n *corev1.Node, taint corev1.Taint) (cause, together string, evidence report.Evidence) {
-	return fmt.Sprintf("taint %s", taint.ToString()), fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their "+
-			"DaemonSets do not cover it", taint.ToString()),
-		report.Seen("taint", "Node/"+n.Name, "%s", taint.ToString())
-}
-
-// untaint is the next step where a taint keeps an operand off a node.
-func untaint(n *corev1.Node, taint corev1.Taint) string {
-	return fmt.Sprintf("kubectl taint node %s %s:%s-  # or cover it with daemonsets.tolerations in the operator's values",
-		n.Name, taint.Key, taint.Effect)
+	return ""
 }

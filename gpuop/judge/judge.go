@@ -106,10 +106,10 @@ var checks = []struct {
 	{verify, (*judge).conclude},
 }
 
-// nodeChecks are the questions about one node. One that reports false ends them.
+// nodeChecks are the questions about one node.
 var nodeChecks = []struct {
 	by  command
-	ask func(*nodeJudge) bool
+	ask func(*nodeJudge)
 }{
 	{preflight | verify, (*nodeJudge).ready},
 	{preflight, (*nodeJudge).architecture},

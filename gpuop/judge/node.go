@@ -25,6 +25,8 @@ type nodeJudge struct {
 	of *node.Node
 	// operandPods are the pods of the operator's namespace on the node.
 	operandPods []*corev1.Pod
+	// off says that the operator keeps every operand off the node, so that nothing more is judged.
+	off bool
 	// changing names a change that is under way, after which differences may come right by themselves:
 	// "the MIG change", "the driver upgrade"; empty where nothing is.
 	changing string
@@ -46,8 +48,8 @@ func (j *judge) nodes() {
 	for _, n := range j.gpu {
 		w := j.node(n)
 		for _, c := range nodeChecks {
-			if c.by&j.by != 0 && !c.ask(w) {
-				break
+			if c.by&j.by != 0 && !w.off {
+				c.ask(w)
 			}
 		}
 	}
@@ -84,7 +86,7 @@ func (w *nodeJudge) own(v report.Row) report.Row {
 }
 
 // ready is a row for a node that is not ready, or takes no pods.
-func (w *nodeJudge) ready() bool {
+func (w *nodeJudge) ready() {
 	v := report.Row{
 		ID: "node-ready", Subject: "Node/" + w.kube.Name,
 		Evidence: report.Seen("spec", "Node/"+w.kube.Name, "unschedulable: %t", w.kube.Spec.Unschedulable),
@@ -102,10 +104,10 @@ func (w *nodeJudge) ready() bool {
 		v.Evidence = report.Seen("condition", "Node/"+w.kube.Name, "Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
 		v.Evidence.Time = c.LastHeartbeatTime.Time
 		w.add(v)
-		return true
+		return
 	}
 	if !w.kube.Spec.Unschedulable {
-		return true
+		return
 	}
 	v.Say(report.Note, "the node is cordoned: it takes no new pods but those of DaemonSets")
 	v.Fix = "kubectl uncordon " + w.kube.Name
@@ -113,7 +115,6 @@ func (w *nodeJudge) ready() bool {
 		v.Reason, v.Fix = "the node is cordoned: the driver upgrade did that, and takes it back at its end", ""
 	}
 	w.add(v)
-	return true
 }
 
 // upgrading reports whether a driver upgrade has the node: from its cordon to its end, a failure
@@ -127,8 +128,8 @@ func (w *nodeJudge) upgrading() bool {
 	return w.noDriverPod() == ""
 }
 
-// discovered judges whether the operator works on the node at all, and reports whether to go on.
-func (w *nodeJudge) discovered() bool {
+// discovered judges whether the operator works on the node at all.
+func (w *nodeJudge) discovered() {
 	labels := w.kube.Labels
 	switch {
 	case labels[labelOperands] == "false":
@@ -137,7 +138,7 @@ func (w *nodeJudge) discovered() bool {
 			Reason: "the label is false: the operator keeps every operand off the node, and nothing else is judged",
 			Fix:    "kubectl label node " + w.kube.Name + " " + labelOperands + "-",
 		})
-		return false
+		w.off = true
 	case labels[labelPresent] != "true" && cluster.OperatorGPUNode(w.kube) && (w.policy != nil || len(w.GPUClusters) > 0):
 		w.add(report.Row{
 			ID: "gpu-present", State: report.Failed, Subject: labelPresent,
@@ -146,7 +147,6 @@ func (w *nodeJudge) discovered() bool {
 			Fix: w.operatorLog(), Evidence: label(w.kube, labelPresent),
 		})
 	}
-	return true
 }
 
 // useOfNodes are the values of the label nvidia.com/gpu.workload.config.
@@ -171,10 +171,10 @@ func (j *judge) workload(n *corev1.Node) string {
 func (j *judge) forMachines(n *corev1.Node) bool { return strings.HasPrefix(j.workload(n), "vm-") }
 
 // upgrade judges the state of a driver upgrade.
-func (w *nodeJudge) upgrade() bool {
+func (w *nodeJudge) upgrade() {
 	state := w.kube.Labels[labelUpgrade]
 	if state == "" {
-		return true
+		return
 	}
 	v := report.Row{
 		ID: "driver-upgrade", Subject: labelUpgrade, Since: labelWritten(w.kube,
@@ -202,7 +202,6 @@ func (w *nodeJudge) upgrade() bool {
 		v.Fix = "kubectl get pods -A -o wide --field-selector spec.nodeName=" + w.kube.Name
 	}
 	w.add(v)
-	return true
 }
 
 // noDriverPod returns the reason why the node needs no driver pod; empty if it needs one.
@@ -226,7 +225,7 @@ const migReaction = time.Minute
 
 // mig judges the state of a MIG change. What the node shows after a success is judged with its
 // resources.
-func (w *nodeJudge) mig() bool {
+func (w *nodeJudge) mig() {
 	config, state := w.kube.Labels[LabelMIG], w.kube.Labels[labelMIGState]
 	v := report.Row{
 		ID: node.RuleState, Subject: labelMIGState, Since: labelWritten(w.kube, labelMIGState),
@@ -240,7 +239,7 @@ func (w *nodeJudge) mig() bool {
 	ended := state == "success" || state == "failed"
 	switch {
 	case config == "" && state == "":
-		return true
+		return
 	case ended && requested.After(v.Since) && !v.Since.IsZero() && w.At.Sub(requested) < migReaction:
 		v.State, w.changing, v.Since = report.Waiting, "the MIG change", requested
 		v.Reason = fmt.Sprintf("the MIG config %q is requested, and the state %s is that of the change before", config, state)
@@ -264,14 +263,13 @@ func (w *nodeJudge) mig() bool {
 		v.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q, %s", config, age)
 		v.Fix = "kubectl get node " + w.kube.Name
 	case state == "" && w.kube.Labels[deployPrefix+"mig-manager"] == "" && w.kube.Labels[labelCapable] == "false":
-		return true
+		return
 	case state == "":
 		v.Say(report.Waiting, "the MIG config %q is requested, and the MIG manager has written no state", config)
 	default:
 		v.Say(report.Unknown, "the state %q is not one of the MIG manager", state)
 	}
 	w.add(v)
-	return true
 }
 
 func (j *judge) migLog() string { return j.logOf("nvidia-mig-manager", "nvidia-mig-manager") }
@@ -285,9 +283,9 @@ func ownedBy(p *corev1.Pod, set operandSet) bool {
 
 // operands is a row for each operand that the node is meant to run, and before them one for the
 // first broken link of the chain.
-func (w *nodeJudge) operands() bool {
+func (w *nodeJudge) operands() {
 	if w.lacks(cluster.DaemonSets) {
-		return true
+		return
 	}
 	done := map[string]bool{}
 	at := len(w.rows)
@@ -301,7 +299,6 @@ func (w *nodeJudge) operands() bool {
 	if broken := w.firstBroken(); broken != nil {
 		w.rows = slices.Insert(w.rows, at, w.own(*broken))
 	}
-	return true
 }
 
 // operand judges one DaemonSet on the node, where the node is meant to run it.
@@ -413,11 +410,9 @@ func (w *nodeJudge) pod(set operandSet) {
 		l.Say(report.Waiting, "the node is to run it, and has no pod of it")
 		l.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 		l.Evidence = w.listed(cluster.Pods, "none of DaemonSet/%s on %s", set.Name, w.kube.Name)
-		if taint := blockingTaint(set, w.kube); taint != nil {
-			l.State, l.Fix = report.Failed, untaint(w.kube, *taint)
+		if taint := blocked(&l.Row, set, w.kube); taint != "" {
 			l.Reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not "+
-				"cover it", taint.ToString(), set.Name)
-			l.Cause, l.Together, l.Evidence = causeOf(w.kube, *taint)
+				"cover it", taint, set.Name)
 		} else if d := w.refused(set); d != nil {
 			d.explain(&l.Row)
 		}
@@ -626,9 +621,9 @@ func (w *nodeJudge) firstBroken() *report.Row {
 }
 
 // resources judges the resources of the node against its labels and the prediction.
-func (w *nodeJudge) resources() bool {
+func (w *nodeJudge) resources() {
 	if w.policy == nil && len(w.GPUClusters) > 0 {
-		return true // the DRA stack offers devices in ResourceSlices, and has no GPU Feature Discovery
+		return // the DRA stack offers devices in ResourceSlices, and has no GPU Feature Discovery
 	}
 	settling := w.settling()
 	missing := false
@@ -663,7 +658,6 @@ func (w *nodeJudge) resources() bool {
 	if !w.forMachines(w.kube) {
 		w.predicted(settling, missing)
 	}
-	return true
 }
 
 // found is the row of a finding about a node or a file.

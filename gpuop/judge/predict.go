@@ -18,7 +18,7 @@ import (
 const labelProduct = mig.WholeGPU + ".product"
 
 // sharing judges which config of the device plugin the node gets.
-func (w *nodeJudge) sharing() bool {
+func (w *nodeJudge) sharing() {
 	value, labeled := w.kube.Labels[sharing.ConfigLabel]
 	v := report.Row{ID: "node-sharing-config", Subject: sharing.ConfigLabel}
 	if w.shares == nil {
@@ -28,12 +28,12 @@ func (w *nodeJudge) sharing() bool {
 			v.Fix = "gpuop values gen PLATFORM time-slicing=4"
 			w.add(v)
 		}
-		return true
+		return
 	}
 	name, config, ok, problem := w.chosen()
 	switch {
 	case w.shares.configs == nil:
-		return true // the row of the ConfigMap says why
+		return // the row of the ConfigMap says why
 	case !ok && problem != nil:
 		v.State, v.Reason, v.Fix = report.Failed, problem.Reason, problem.Fix
 	case !ok:
@@ -48,7 +48,6 @@ func (w *nodeJudge) sharing() bool {
 		v.Reason = fmt.Sprintf("the node gets the config %q (%s)", name, config.Strategy())
 	}
 	w.add(v)
-	return true
 }
 
 // stale is the row of a ConfigMap that was written after the device plugin of the node read it, where the node does not

@@ -521,7 +521,7 @@ func usesGPU(s *corev1.PodSpec) string {
 	return ""
 }
 
-func (w *nodeJudge) architecture() bool {
+func (w *nodeJudge) architecture() {
 	n := w.kube
 	arch := cmp.Or(n.Status.NodeInfo.Architecture, n.Labels["kubernetes.io/arch"])
 	v := report.Row{
@@ -546,11 +546,10 @@ func (w *nodeJudge) architecture() bool {
 		v.Fix = "install the driver on the node, and helm upgrade … --set driver.enabled=false"
 	}
 	w.add(v)
-	return true
 }
 
 // supported compares the node's operating system and runtime with the support matrix.
-func (w *nodeJudge) supported() bool {
+func (w *nodeJudge) supported() {
 	n, rows := w.kube, series(w.Release)
 	os, _ := systemOf(n)
 	v := report.Row{ID: "os-supported", Subject: "operating system", Reason: os.String(),
@@ -559,7 +558,7 @@ func (w *nodeJudge) supported() bool {
 		v.Say(report.Unknown, "%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
 		v.Fix = "read the platform support page of " + w.Release.String()
 		w.add(v)
-		return true
+		return
 	}
 	row, known, exact := find(rows, os)
 	have, ok := minor(w.Version)
@@ -595,7 +594,6 @@ func (w *nodeJudge) supported() bool {
 		v.Fix = "move the node to " + row.runtimes[0]
 	}
 	w.add(v)
-	return true
 }
 
 // tolerant is a kind of pods, with its tolerations and the setting or object that lists them.
@@ -630,7 +628,7 @@ func (j *judge) tolerants() []tolerant {
 }
 
 // taints compares the node's taints with what the operands and NFD's worker tolerate.
-func (w *nodeJudge) taints() bool {
+func (w *nodeJudge) taints() {
 	n, kept, ok := w.kube, false, true
 	for _, taint := range taintsOf(n) {
 		kept = kept || taint.Effect != corev1.TaintEffectPreferNoSchedule
@@ -657,7 +655,7 @@ func (w *nodeJudge) taints() bool {
 		w.add(report.Row{ID: "taint", Subject: "taints", Reason: reason, Evidence: spec})
 	}
 	if len(w.gpu) == len(w.Nodes) {
-		return true // there is nowhere else to go
+		return // there is nowhere else to go
 	}
 	if !kept && w.Lacks(cluster.Nodes) == nil {
 		w.add(report.Row{
@@ -666,5 +664,4 @@ func (w *nodeJudge) taints() bool {
 				" nvidia.com/gpu=present:NoSchedule",
 		})
 	}
-	return true
 }
