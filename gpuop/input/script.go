@@ -88,6 +88,8 @@ var (
 	// session begins a text copied from a console, and further is the prompt of the lines that continue a command there.
 	session = regexp.MustCompile(`^(?:\s*#[^\n]*\n)*\s*\$ `)
 	further = regexp.MustCompile(`^>( |$)`)
+	// flag begins a line that belongs to the command above, also where that does not continue.
+	flag = regexp.MustCompile(`^\s*--[a-z]`)
 	// continued are line ends that continue a command in PowerShell and in cmd.
 	continued = regexp.MustCompile("(?m)( )[`^]$")
 )
@@ -113,7 +115,7 @@ func shellText(text string) (out string, foreign bool) {
 var templated = regexp.MustCompile(`(?m)^\s*\{%`)
 
 // maxLines are those of one command of a console; each is parsed again for every line that it gets.
-const maxLines = 200
+const maxLines = 60
 
 // withoutOutput empties the lines of a console that have no prompt and belong to no command that has one.
 func withoutOutput(text string) string {
@@ -125,7 +127,7 @@ func withoutOutput(text string) string {
 		switch {
 		case prompt.MatchString(line):
 			begin = i
-		case i-begin < maxLines && (syntax.IsIncomplete(err) || strings.HasSuffix(command, "\\\n")):
+		case i-begin < maxLines && (syntax.IsIncomplete(err) || strings.HasSuffix(command, "\\\n") || i > begin && flag.MatchString(line)):
 			lines[i] = further.ReplaceAllString(line, " $1")
 		default:
 			lines[i], begin = "", i+1
