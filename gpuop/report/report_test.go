@@ -17,10 +17,10 @@ import (
 
 func sample() report.Report {
 	return report.Report{Rows: []report.Row{
-		{ID: "b", State: report.Warning, File: "f.yaml", Line: 9, Subject: "x.y", Reason: "does nothing", Fix: "delete it", Source: "doc"},
+		{ID: "b", State: report.Warning, File: "f.yaml", Line: 9, Subject: "x.y", Reason: "does nothing", Fix: "delete it"},
 		{ID: "c", State: report.Note, Reason: "by the way"},
 		{ID: "a", State: report.Failed, File: "f.yaml", Line: 2, Column: 3, Subject: "z", Reason: "breaks " + strings.Repeat("very ", 40) + "much"},
-		{ID: "b", State: report.Warning, File: "f.yaml", Line: 9, Subject: "x.y", Reason: "does nothing", Fix: "delete it", Source: "doc"},
+		{ID: "b", State: report.Warning, File: "f.yaml", Line: 9, Subject: "x.y", Reason: "does nothing", Fix: "delete it"},
 	}}
 }
 

@@ -96,8 +96,6 @@ type Row struct {
 	Together string `json:"-"`
 	// Fix is the next step: what to write instead, or a command; empty where there is nothing to do.
 	Fix string `json:"fix,omitempty"`
-	// Source names where the fact is documented.
-	Source string `json:"source,omitempty"`
 }
 
 // Say puts the row into a state, for the reason of a sentence.
