@@ -95,6 +95,8 @@ func (r *run) configMap(d *doc) (judged bool) {
 		switch {
 		case counters && f.Name != countersKey:
 			row.Line += d.line
+			row.Reason = "the operator mounts the key " + countersKey + " of the exporter's ConfigMap; under another name the file is not found"
+			row.Fix = "write " + countersKey
 			m.counters = append(m.counters, row)
 		case holds == kindMIG && f.Name != migKey:
 			row.Reason, row.Fix = fmt.Sprintf(otherMIGKey, f.Name), "write "+migKey
@@ -172,22 +174,16 @@ func (r *run) configUses(in *installation, prefix string) {
 // cluster, unless the same file has one of almost the same name.
 func (r *run) joinConfigs() {
 	for _, m := range r.configMaps {
-		for _, row := range m.counters {
-			row.State, row.Reason = report.Note, "an exporter of the operator reads "+countersKey+" alone; another exporter may read this key"
-			if slices.Contains(r.counters, m.name) {
-				row.State, row.Reason = report.Failed, "the operator mounts the key "+countersKey+" of the exporter's ConfigMap; under another name the file is not found"
-				row.Fix = "write " + countersKey
-			}
-			r.add(m.file, row)
+		if slices.Contains(r.counters, m.name) { // another exporter may read the others
+			r.add(m.file, m.counters...)
 		}
 	}
 	for _, use := range r.uses {
-		var configs, maps, beside []string
+		var configs, beside []string
 		for _, m := range r.configMaps {
 			if len(m.configs) == 0 {
 				continue
 			}
-			maps = append(maps, m.name)
 			if use.label || m.name == use.configMap {
 				configs = append(configs, m.configs...)
 			} else if m.file == use.at.File {
@@ -213,9 +209,6 @@ func (r *run) joinConfigs() {
 			row.ID, row.Reason = "config-label", fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.config)
 		}
 		row.Fix = write(use.config, configs, "the configs are "+strings.Join(configs, ", "))
-		if slices.Contains(maps, use.config) {
-			row.Fix = "write the name of a config, not of the ConfigMap: " + alternatives(configs)
-		}
 		r.add("", row)
 	}
 }

@@ -59,11 +59,11 @@ func (r *run) carried(d *doc, use input.ChartUse) {
 			in.Settings = append(in.Settings, model.Flatten(d.reader, d.file, d.line, nil, v)...)
 		case v.Kind == yaml.ScalarNode && strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n"):
 			r.valuesText(in, doc{file: d.file, data: []byte(v.Value), line: linesBefore(v) + d.line})
+		case model.UnknownNode(v):
+			notRead(d, v, use.Where)
 		case v.Kind == yaml.ScalarNode && v.Value != "":
-			if data, name, err := r.beside(d.file, v.Value); err == nil && !model.UnknownNode(v) {
+			if data, name, err := r.beside(d.file, v.Value); err == nil {
 				r.valuesText(in, doc{file: name, data: data})
-			} else if model.UnknownNode(v) {
-				notRead(d, v, use.Where)
 			} else {
 				notRead(d, v, v.Value)
 			}
