@@ -120,6 +120,8 @@ func (s *script) fixFlag(in *installation, f *flagUse) bool {
 	switch {
 	case f.drop, len(f.settings) > 0 && len(same) == 0:
 		text = ""
+	case f.value.Dynamic && len(f.settings) > 0: // the shell puts the value together, so that the key alone is written anew
+		text += " " + strings.Replace(f.value.Raw, f.settings[0].Name()+"=", same[0][:strings.Index(same[0], "=")+1], 1)
 	case len(f.settings) > 0:
 		text += " " + input.Quote(strings.Join(same, ","))
 	case f.rewritten != "":

@@ -115,6 +115,15 @@ func TestFixKeepsPins(t *testing.T) {
 }
 
 // A key that the chart does not know is kept, also below a switch that is off.
+// The shell puts the value together: only the key is written anew.
+func TestFixKeepsValuesOfTheShell(t *testing.T) {
+	const command = "helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drivr.version=$V --set \"mig.stratgey=${S}\""
+	want := strings.NewReplacer("drivr", "driver", "stratgey", "strategy").Replace(command)
+	if diff := cmp.Diff(want, judge(t, lint.Options{Command: command}).Corrected); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestFixKeepsWhatIsUnknown(t *testing.T) {
 	got := judge(t, lint.Options{Command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set driver.enabled=false --set driver.qqqq.x=1 --set driver.env[0].name=A"})
 	if diff := cmp.Diff([]string{"error unknown-key driver.qqqq @1", "warn dead-setting driver.env[0].name @1"}, brief(got.Report)); diff != "" {
