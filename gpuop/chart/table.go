@@ -165,7 +165,7 @@ type Table struct {
 	about    map[string]About
 }
 
-// facts are what is known of a release beside its keys and fields.
+// facts are a release's own data beside its keys and fields.
 type facts struct {
 	version    Version
 	appVersion string
@@ -255,7 +255,7 @@ func (t *Table) find(v Version) (int, bool) {
 	return slices.BinarySearchFunc(t.releases, v, func(f facts, v Version) int { return f.version.Compare(v) })
 }
 
-// facts returns what is known of a release, nothing of one that the table does not have.
+// facts returns the data of a release; empty for an unknown one.
 func (t *Table) facts(v Version) facts {
 	if i := t.index(v); i >= 0 {
 		return t.releases[i]

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// release judges one release: its state, its values, and what its ClusterPolicy has become.
+// release judges one release: its state, its values, and its ClusterPolicy in the cluster.
 func (j *judging) release(h history) {
 	j.status(h)
 	if j.Intended != nil {

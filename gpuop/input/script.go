@@ -155,7 +155,7 @@ func ParseScript(text string, line int) *Script {
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}}
 	if err := r.parse(s.Text); err != nil {
-		// bash reads some of what the parser does not, but nothing that has no end
+		// bash reads more than the parser, but no text without an end
 		f := report.Row{ID: "not-judged", State: report.Note, Reason: "not read from here on: "}
 		if syntax.IsIncomplete(err) && ours.MatchString(s.Text) {
 			f = report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: "}
@@ -226,7 +226,7 @@ func (r *scriptReader) visit(n syntax.Node) bool {
 	return true
 }
 
-// branch visits what is below a node. What it assigns anew is not known behind it.
+// branch visits the statements below a node. Variables that they assign are unknown behind it.
 func (r *scriptReader) branch(n syntax.Node) bool {
 	outer, before := r.branched, len(r.assigned)
 	r.branched = true
@@ -425,7 +425,7 @@ func (r *scriptReader) assign(n *syntax.Assign) {
 	r.set(name, v)
 }
 
-// Get gives the expander what the script assigns. Without a home the expander would look the user up on this machine.
+// Get gives the expander the script's variables. Without a home the expander would look the user up on this machine.
 func (r *scriptReader) Get(name string) expand.Variable {
 	if v, ok := r.variables[name]; ok && !v.unknown {
 		return v.Variable
@@ -604,7 +604,7 @@ var (
 	// placeholder is a word, or some, between angle brackets: what an article has for its reader to fill in. The character
 	// before says that no redirection of a file is meant: << and 2<.
 	placeholder = regexp.MustCompile(`(?:^|[\s='"/,:@{-])(<[A-Za-z](?:[A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.'])?>)(?:\B|$)`)
-	// redirected ends what is no placeholder but two redirections: <input 2>errors.
+	// redirected tells two redirections from a placeholder: <input 2>errors.
 	redirected = regexp.MustCompile(` [0-9]>$`)
 
 	maskedPlaceholder = regexp.MustCompile(maskOpen + "[^" + maskClose + "]*" + maskClose)

@@ -173,7 +173,7 @@ func (r *run) addDocument(d *doc) {
 	r.documents = append(r.documents, d)
 }
 
-// own are the operator's kinds, of which Kyverno has a ClusterPolicy, too.
+// own are the operator's kinds. Kyverno has a ClusterPolicy, too.
 var own = map[string]kind{"ClusterPolicy": kindClusterPolicy, "NVIDIADriver": kindNVIDIADriver, "NvidiaDriver": kindNVIDIADriver, "GPUCluster": kindGPUCluster}
 
 // ofOthers reports whether a resource is of an API group that is no slip for the operator's.
@@ -216,8 +216,8 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	return byKeys(t, root)
 }
 
-// everywhere are keys at the top of the operator's values that many other charts have, too, and weak those of which beside
-// other keys not even the names below tell them apart.
+// Many other charts have the keys of everywhere, too. Those of weak count least: beside other keys even the names below
+// them prove nothing.
 var (
 	everywhere = []string{"nameOverride", "fullnameOverride", "operator", "extraObjects"}
 	weak       = []string{"nfd", "psa", "node-feature-discovery"}

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A part is a group of settings of which something is made under conditions alone.
+// A part is a group of settings that has effect under conditions alone.
 type part struct {
 	group  string
 	when   []chart.Condition // the group's own switch first
@@ -35,7 +35,7 @@ var switches = []part{
 // shared are the keys of an operand's group that others read too.
 var shared = map[string][]string{"driver": {"rdma", "nvidiaDriverCRD"}}
 
-// parts are the groups that have a switch, or of which nothing is made any more.
+// parts are the groups with a switch, and those without any effect in the release.
 func (in *installation) parts() []part {
 	var out []part
 	add := func(group string, when []chart.Condition, host string) {
@@ -112,7 +112,7 @@ func (in *installation) dead() {
 	}
 }
 
-// mayBeDead leaves out what is reported already, what is not known, and the defaults that a file repeats.
+// mayBeDead leaves out dropped, renamed and unknown settings, and the defaults that a file repeats.
 func (in *installation) mayBeDead(s *model.Setting) bool {
 	c := in.correction(s)
 	if c.Drop || s.Unknown || c.Rename != nil || !in.flags && in.repeatsDefault(s) {
@@ -133,13 +133,13 @@ func (in *installation) copied() bool {
 	return in.copies > 50 && in.copies > len(in.Settings)/2
 }
 
-// wasDefault reports whether the setting says what the chart said in some release.
+// wasDefault reports whether the setting equals a default of any release.
 func (in *installation) wasDefault(s *model.Setting) bool {
 	k, known := in.Table.Key(s.Path)
 	return known && slices.ContainsFunc(k.Defaults(), func(d chart.Change) bool { return same(d.Value, s.Value) })
 }
 
-// repeatsDefault reports whether the setting says what the chart says anyway.
+// repeatsDefault reports whether the setting equals the release's own default.
 func (in *installation) repeatsDefault(s *model.Setting) bool {
 	if last := s.Path[len(s.Path)-1]; last == "version" && chart.Released(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
 		return true

@@ -34,7 +34,7 @@ type installation struct {
 	assumed bool
 	// absent says that the chart is in a folder that is not here, so that it may be somebody's own.
 	absent bool
-	// keep says that the settings are of a file in which those without effect stay: they are what the user wrote.
+	// keep says that settings without effect stay in the file: the user wrote them.
 	keep bool
 	// resource says that the settings are fields of a custom resource, which the chart fills in whole.
 	resource bool

@@ -51,7 +51,7 @@ func (in *installation) keys() {
 	}
 }
 
-// key says what is wrong with the path of a setting, and corrects it; a row without an ID says that it is right.
+// key judges the path of a setting, and corrects it. The row of a right path has no ID.
 func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 	row := report.Row{State: report.Failed}
 	switch v.Status {

@@ -74,13 +74,13 @@ type Result struct {
 // CommandName is what findings call the text of a command.
 const CommandName = "command"
 
-// A unit is a document or a command, with what it was taken for.
+// A unit is a document or a command with its kind.
 type unit struct {
 	file, kind string
 	judged     bool
 }
 
-// run has what is known of all inputs, with which each document and command is judged.
+// run holds the facts of all inputs. Each document and command is judged with them.
 type run struct {
 	table *chart.Table
 	// version is the release that the user names; the zero value when the input decides.

@@ -41,7 +41,7 @@ func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
 	}
 }
 
-// A copy of another release's values.yaml says what its author changed, and not each default that a switch turns off.
+// In a copy of another release's values.yaml the author's changes are judged, and no default that a switch turns off.
 func TestCopyOfAnOlderReleasesValues(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(charts.Data(t), "v25.3.0", "values.yaml"))
 	if err != nil {

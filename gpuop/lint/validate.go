@@ -266,7 +266,7 @@ func allowed(f *chart.Field, where string) []string {
 	return nil
 }
 
-// types judges each value against what the chart has there, or the custom resource that it is copied into.
+// types judges each value by the chart's key, or by the field of the custom resource that it is copied into.
 func (in *installation) types() {
 	for _, s := range in.Settings {
 		v := in.Verdict(s)
