@@ -238,7 +238,7 @@ func (e *env) sources(o *lintFlags, args []string) error {
 			case err != nil:
 				row := report.Row{ID: "not-read", State: report.Failed, File: name, Reason: "it is not judged: " + err.Error()}
 				if found {
-					row.State = report.Note // nobody has named it
+					row.State = report.Note // found in a folder
 				}
 				o.unread = append(o.unread, row)
 			case script && o.fix && o.options.Command != "":

@@ -39,7 +39,7 @@ type Entry struct {
 	Instead  string   `json:"instead,omitempty"`
 }
 
-// ErrUnknown is returned for a word that nobody knows.
+// ErrUnknown is returned for an unknown word.
 var ErrUnknown = errors.New("unknown word")
 
 // Lookup explains a word: by the glossary, as gpuop's own row, as the chart's key; else it explains the

@@ -169,10 +169,7 @@ func index(fields []Field, name string) int {
 }
 
 func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
-	fix := "known here: " + strings.Join(known, ", ")
-	if near := report.Nearest(key.Value, known); near != "" {
-		fix = "write " + near
-	}
+	fix := report.Suggest(key.Value, known, "known here: "+strings.Join(known, ", "))
 	r.Add(RuleUnknown, report.Failed, key, join(path, key.Value), cmp.Or(r.Unknown, "no such key; it is ignored or refused, depending on the version"), fix)
 }
 
@@ -248,7 +245,7 @@ func Describe(n *yaml.Node) string {
 		return "a mapping"
 	case n.Kind == yaml.SequenceNode:
 		return "a list"
-	case n.Tag == "!!str" && Plain(n.Value):
+	case n.Tag == "!!str" && isPlain(n.Value):
 		return "the string " + strconv.Quote(n.Value)
 	case n.Tag == "!!str":
 		return "a string"
@@ -262,9 +259,9 @@ var plain = []string{"", "true", "false", "yes", "no", "on", "off", "y", "n", "e
 // reference is a text that another program replaces: $NAME, ${NAME}, {{ … }}, <name>.
 var reference = regexp.MustCompile(`^(\$\{?[A-Za-z_][\w.]*\}?|\$\(.*\)|[^{}]*\{\{.*\}\}[^{}]*|<[\w .-]+>)$`)
 
-// Plain reports whether a text is a number, an amount, a switch or a reference, which a message may repeat.
+// isPlain reports whether a text is a number, an amount, a switch or a reference, which a message may repeat.
 // Any other text of an input may be a secret.
-func Plain(text string) bool {
+func isPlain(text string) bool {
 	if reference.MatchString(text) {
 		return true
 	}

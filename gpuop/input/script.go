@@ -122,18 +122,26 @@ func withoutOutput(text string) string {
 	lines := strings.Split(text, "\n")
 	begin := 0 // of the command
 	for i, line := range lines {
-		command, _ := maskPlaceholders(prompt.ReplaceAllString(strings.Join(lines[begin:i], "\n")+"\n", "$1  $2"))
-		_, err := syntax.NewParser().Parse(strings.NewReader(command), "")
 		switch {
 		case prompt.MatchString(line):
 			begin = i
-		case i-begin < maxLines && (syntax.IsIncomplete(err) || strings.HasSuffix(command, "\\\n") || i > begin && flag.MatchString(line)):
+		case i-begin < maxLines && (i > begin && flag.MatchString(line) || unfinished(lines[begin:i])):
 			lines[i] = further.ReplaceAllString(line, " $1")
 		default:
 			lines[i], begin = "", i+1
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// unfinished reports whether the lines of a console begin a command that goes on.
+func unfinished(lines []string) bool {
+	command, _ := maskPlaceholders(prompt.ReplaceAllString(strings.Join(lines, "\n")+"\n", "$1  $2"))
+	if strings.HasSuffix(command, "\\\n") {
+		return true
+	}
+	_, err := syntax.NewParser().Parse(strings.NewReader(command), "")
+	return syntax.IsIncomplete(err)
 }
 
 // ParseScript reads the commands of a script, as far as it can, and reports the rest. The script begins below so many lines

@@ -47,7 +47,7 @@ func (in *installation) configs() {
 		in.set(fallback, near)
 	}
 	in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.Text()),
-		write(fallback.Text(), names, "the configs are "+strings.Join(names, ", ")), fallback)
+		report.Suggest(fallback.Text(), names, "the configs are "+strings.Join(names, ", ")), fallback)
 }
 
 // A configMap is one of the input with configs for the device plugin.
@@ -208,7 +208,7 @@ func (r *run) joinConfigs() {
 		if use.label {
 			row.ID, row.Reason = "config-label", fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.config)
 		}
-		row.Fix = write(use.config, configs, "the configs are "+strings.Join(configs, ", "))
+		row.Fix = report.Suggest(use.config, configs, "the configs are "+strings.Join(configs, ", "))
 		r.add("", row)
 	}
 }

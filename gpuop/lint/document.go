@@ -376,7 +376,7 @@ func (r *run) valuesDocument(d *doc) (named string) {
 	if d.kind == kindUmbrella {
 		root = model.WithoutEnabled(umbrella(r.table, root))
 	}
-	if c := r.operatorIn(d.file, "."); c != nil {
+	if c := r.chartIn(d.file, "."); c != nil && c.version != nil {
 		v, isAssumed = r.resolveNode(&doc{file: c.file}, c.version, "version")
 	}
 	in := newInstallation(r.table, v, model.Flatten(d.reader, d.file, d.line, nil, root))

@@ -77,7 +77,7 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 // dead reports settings that a switch turns off. A file may repeat defaults, and a copy of some values.yaml those of its
 // release.
 func (in *installation) dead() {
-	reported := map[*model.Setting]bool{}
+	reported, copied := map[*model.Setting]bool{}, !in.flags && in.copied()
 	for _, p := range in.parts() {
 		groupIs, groupWanted := in.off(p.when)
 		ownIs, ownWanted := in.off(p.when[1:])
@@ -91,7 +91,7 @@ func (in *installation) dead() {
 				continue
 			}
 			reported[s] = true
-			if !in.flags && in.copied() && in.wasDefault(s) {
+			if copied && in.wasDefault(s) {
 				in.correct(s).Drop, in.correct(s).idle = true, true
 				continue
 			}
@@ -123,14 +123,13 @@ func (in *installation) mayBeDead(s *model.Setting) bool {
 
 // copied reports whether the file is a copy of values.yaml of some release.
 func (in *installation) copied() bool {
-	if in.copies == 0 {
-		for _, s := range in.Settings {
-			if in.wasDefault(s) {
-				in.copies++
-			}
+	defaults := 0
+	for _, s := range in.Settings {
+		if in.wasDefault(s) {
+			defaults++
 		}
 	}
-	return in.copies > 50 && in.copies > len(in.Settings)/2
+	return defaults > 50 && defaults > len(in.Settings)/2
 }
 
 // wasDefault reports whether the setting equals a default of any release.

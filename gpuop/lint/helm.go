@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -78,8 +77,7 @@ func (s *script) helmInstall(h *call, at input.Word) {
 	}
 	var local *localChart
 	if !w.Dynamic && !strings.Contains(w.Value, ":") {
-		local = s.operatorIn(s.file, w.Value)
-		if root, _ := s.rootBeside(s.file, path.Join(w.Value, "Chart.yaml")); root != nil && (local == nil || !local.own) {
+		if local = s.chartIn(s.file, w.Value); local != nil && !local.own {
 			s.unit(s.file, "helm "+h.verb+" "+w.Value, false)
 			return
 		}
@@ -136,7 +134,7 @@ func (s *script) helmFlags(h *call) {
 			if near := report.Nearest(wrong, names); near != "" {
 				f.name = near
 			}
-			s.at(f.value, "unknown-flag", report.Failed, wrong, "helm "+h.verb+" has no such flag and refuses the command", write(wrong, names, "see helm "+h.verb+" --help"))
+			s.at(f.value, "unknown-flag", report.Failed, wrong, "helm "+h.verb+" has no such flag and refuses the command", report.Suggest(wrong, names, "see helm "+h.verb+" --help"))
 		}
 	}
 	if want := 2; len(h.positional) > want && h.positional[want].Placeholder == "" {

@@ -22,8 +22,6 @@ type installation struct {
 	mistakes []mistake
 	// corrections are the settings that are to be written otherwise.
 	corrections map[*model.Setting]*correction
-	// copies counts the settings that repeat a default of some release.
-	copies int
 	// flags says that the settings are flags of a command, not lines of a file.
 	flags bool
 	// opaque says that there are more flags, which are not known.
@@ -89,7 +87,7 @@ type mistake struct {
 }
 
 // add reports a mistake at the first of the settings.
-func (in *installation) add(id report.ID, severity report.State, reason, fix string, settings ...*model.Setting) *mistake {
+func (in *installation) add(id report.ID, severity report.State, reason, fix string, settings ...*model.Setting) {
 	f := report.Row{ID: id, State: severity, Reason: reason, Fix: fix}
 	if len(settings) > 0 {
 		names := make([]string, len(settings))
@@ -100,7 +98,6 @@ func (in *installation) add(id report.ID, severity report.State, reason, fix str
 		f.File, f.Line, f.Column = settings[0].File, settings[0].Line, settings[0].Column
 	}
 	in.mistakes = append(in.mistakes, mistake{f, settings})
-	return &in.mistakes[len(in.mistakes)-1]
 }
 
 // aged are the findings that another release of the chart would not have.

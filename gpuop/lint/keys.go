@@ -111,7 +111,8 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id repo
 	if s.Harmless(v.Key) {
 		state = report.Note
 	}
-	in.correct(s).Drop = true
+	c := in.correct(s)
+	c.Drop = true
 	if in.Version.Before(v.Key.Since()) {
 		return "key-not-yet", state, fmt.Sprintf("came with %s; %s ignores it without a word", v.Key.Since(), in.Version),
 			"delete it, or install " + v.Key.Since().String() + " or later"
@@ -127,13 +128,12 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id repo
 		switch s.Path.String() {
 		case "driver.useOpenKernelModules":
 			if s.Text() == "true" {
-				in.correct(s).Add = []chart.Setting{{Path: v.Nearest, Value: "open"}}
+				c.Add = []chart.Setting{{Path: v.Nearest, Value: "open"}}
 			}
 		case "kataManager.enabled":
 		default:
 			if in.Explicit(v.Nearest.String()) == nil {
-				*in.correct(s) = correction{}
-				in.correct(s).Path, in.correct(s).Rename = s.Path, v.Nearest
+				c.Drop, c.Rename = false, v.Nearest
 			}
 		}
 	}

@@ -143,8 +143,7 @@ func lintOnce(o Options) (*Result, error) {
 	// the taints of nodes and the ConfigMaps of one input matter to the documents of all others
 	for _, f := range o.Files {
 		r.learn(string(f.Data))
-		_, template := input.Untemplated(f.Data)
-		if f.Script && !(template && path.Ext(f.Name) != ".sh") {
+		if f.Script && !scriptTemplate(f) {
 			r.script(f.Name, string(f.Data), 0)
 		} else {
 			r.parse(doc{file: f.Name, data: f.Data, found: f.Found, dump: !f.Found})
@@ -170,6 +169,12 @@ func lintOnce(o Options) (*Result, error) {
 	r.joinConfigs()
 	r.finish(o, result)
 	return result, nil
+}
+
+// scriptTemplate reports whether a file is a template of a script by its name and its text.
+func scriptTemplate(f Input) bool {
+	_, template := input.Untemplated(f.Data)
+	return template && path.Ext(f.Name) != ".sh"
 }
 
 // finish fills in the result.

@@ -98,8 +98,8 @@ func (j *podJudge) container(where string, c *yaml.Node) (requested bool) {
 	}
 	for _, e := range fields.Items(fields.Get(c, "env")) {
 		if requested && fields.Text(e, "name") == "NVIDIA_VISIBLE_DEVICES" {
-			j.add("visible-devices", e, where+": NVIDIA_VISIBLE_DEVICES", "the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it")
-			j.rows[len(j.rows)-1].State = report.Warning
+			j.rows = append(j.rows, report.Row{ID: "visible-devices", State: report.Warning, Line: e.Line, Column: e.Column, Subject: where + ": NVIDIA_VISIBLE_DEVICES",
+				Reason: "the device plugin sets this variable to the GPUs of the container; yours may show others", Fix: "delete it"})
 		}
 	}
 	return requested

@@ -83,11 +83,11 @@ func (s *script) notJudged(w input.Word, subject string) {
 var (
 	quoted     = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 	curly      = regexp.MustCompile(`[“”‘’]`)
-	list       = regexp.MustCompile(`=\{[^}\s]*,[^}\s]*\}`)
+	braceList  = regexp.MustCompile(`=\{[^}\s]*,[^}\s]*\}`)
 	longDashes = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
 )
 
-// words reports what a web page has made of a command, and judges it as it is meant: names that nobody has filled in,
+// words reports what a web page has made of a command, and judges it as it is meant: placeholders,
 // curly quotes and long dashes.
 func (s *script) words(c input.Command) {
 	for i, w := range c.Words {
@@ -98,7 +98,7 @@ func (s *script) words(c input.Command) {
 			}
 			s.at(w, "placeholder", report.Failed, w.Placeholder, "to the shell this is a file to read and one to write, not a name to fill in", fix)
 		}
-		if list.MatchString(quoted.ReplaceAllString(w.Raw, "")) && !w.Dynamic {
+		if braceList.MatchString(quoted.ReplaceAllString(w.Raw, "")) && !w.Dynamic {
 			s.at(w, "brace-expansion", report.Failed, w.Raw, "bash makes several arguments of the braces", "write "+input.Quote(w.Raw))
 			s.replace(w, w.Raw)
 		}

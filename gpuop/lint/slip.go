@@ -37,14 +37,6 @@ func sameLetters(a, b string) bool {
 	return true
 }
 
-// write is the fix that names the nearest of the known words, or otherwise.
-func write(word string, known []string, otherwise string) string {
-	if near := report.Nearest(word, known); near != "" {
-		return "write " + near
-	}
-	return otherwise
-}
-
 // nearestLabel returns the node label that another looks like a slip for, or "", by the name behind nvidia.com/.
 func nearestLabel(label string) string {
 	prefix, name, _ := strings.Cut(label, "/")

@@ -29,6 +29,7 @@ type validator struct {
 	partial bool
 	// assumed says that the release is not known, so that a field of an earlier one may be right.
 	assumed bool
+	// printed says that a template prints the values.
 	printed bool
 	reader  *fields.Reader
 	// right are the scalars as they should be, by the node in the input.
@@ -43,16 +44,12 @@ func (v *validator) add(id report.ID, at *yaml.Node, subject, reason, fix string
 }
 
 // wrong reports a value of another type.
-func (v *validator) wrong(n *yaml.Node, where, want, fix string) {
-	if v.printed {
-		id := report.ID("wrong-type")
-		if n.Kind == yaml.ScalarNode && !strings.HasPrefix(want, "a list") && !strings.HasPrefix(want, "a group") {
-			id = "wrong-value" // printed text has no type
-		}
-		v.add(id, n, where, "found "+fields.Describe(n)+", want "+want, fix)
-		return
+func (v *validator) wrong(id report.ID, n *yaml.Node, where, want, fix string) {
+	reason := "found " + fields.Describe(n) + ", want " + want
+	if !v.printed {
+		reason += ": the API server refuses it"
 	}
-	v.add("wrong-type", n, where, "found "+fields.Describe(n)+", want "+want+": the API server refuses it", fix)
+	v.add(id, n, where, reason, fix)
 }
 
 // value judges a node as the field; where is its name in findings.
@@ -67,11 +64,11 @@ func (v *validator) value(f *chart.Field, where string, n *yaml.Node) {
 		if n.Kind == yaml.MappingNode {
 			v.group(f, where, n)
 		} else if !scalar || !v.printed || n.Value != "" {
-			v.wrong(n, where, "a group of keys", "")
+			v.wrong("wrong-type", n, where, "a group of keys", "")
 		}
 	case "array":
 		if n.Kind != yaml.SequenceNode && (!scalar || !v.printed || n.Value != "") {
-			v.wrong(n, where, "a list", "")
+			v.wrong("wrong-type", n, where, "a list", "")
 			return
 		}
 		for _, element := range v.below(f) {
@@ -128,7 +125,7 @@ func (v *validator) unknown(f *chart.Field, known []*chart.Field, subject string
 	for _, inner := range known {
 		names = append(names, inner.Name())
 	}
-	fix := write(key.Name, names, "delete it")
+	fix := report.Suggest(key.Name, names, "delete it")
 	if right := fieldAliases[key.Name]; slices.Contains(names, right) {
 		fix = "write " + right
 	}
@@ -150,8 +147,7 @@ func (v *validator) unknown(f *chart.Field, known []*chart.Field, subject string
 		}
 		break
 	}
-	v.add("unknown-field", key.Key, subject, reason, fix)
-	v.reader.Findings[len(v.reader.Findings)-1].State = state
+	v.reader.Add("unknown-field", state, key.Key, subject, reason, fix)
 }
 
 // scalarTypes are the YAML tags that a scalar of a type takes.
@@ -175,7 +171,11 @@ func (v *validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 	// YAML 1.1, which Kubernetes and Helm read, has more words for true and false
 	right := slices.Contains(t.tags, tag) || v.printed && f.Type == "string" || f.Type == "boolean" && tag == "!!str" && n.Style == 0 && oldBools.MatchString(n.Value)
 	if n.Kind != yaml.ScalarNode || !right {
-		v.wrong(n, where, t.want, v.retyped(f, n, t.tags))
+		id := report.ID("wrong-type")
+		if v.printed && n.Kind == yaml.ScalarNode {
+			id = "wrong-value" // printed text has no type
+		}
+		v.wrong(id, n, where, t.want, v.retyped(f, n, t.tags))
 		return
 	}
 	if enum := allowed(f, where); enum != nil && !slices.Contains(enum, n.Value) {

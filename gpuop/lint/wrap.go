@@ -231,11 +231,10 @@ func (r *run) otherChart(file string) string {
 	if !strings.HasPrefix(path.Base(file), "values") {
 		return ""
 	}
-	if root, _ := r.rootBeside(file, "Chart.yaml"); root != nil {
-		if r.operatorIn(file, ".") != nil {
-			return ""
-		}
-		return cmp.Or(fields.Text(root, "name"), "without a name")
+	if c := r.chartIn(file, "."); c != nil && c.version != nil {
+		return ""
+	} else if c != nil {
+		return c.name
 	}
 	for _, c := range fields.Items(fields.Get(r.kustomization(file), "helmCharts")) {
 		if name := fields.Text(c, "name"); path.Clean(fields.Text(c, "valuesFile")) == path.Base(file) && name != model.OperatorNamespace {
@@ -245,25 +244,32 @@ func (r *run) otherChart(file string) string {
 	return ""
 }
 
-// A localChart is the operator's chart in a folder, or another that depends on it.
+// A localChart is a chart in a folder.
 type localChart struct {
-	// file is the Chart.yaml, and version the operator's in it.
-	file    string
+	// file is the Chart.yaml.
+	file, name string
+	// version is that of the operator's chart in it; nil where it is not the operator's chart, and does not depend on it.
 	version *yaml.Node
-	own     bool
+	// own says that it is the operator's chart.
+	own bool
 }
 
-// operatorIn reads the Chart.yaml of a folder; nil where it is not of the operator's chart. A chart of the operator's
-// name and of no release of it is somebody's own.
-func (r *run) operatorIn(from, folder string) *localChart {
+// chartIn reads the Chart.yaml of a folder; nil where there is none. A chart of the operator's name and of no release of it
+// is somebody's own.
+func (r *run) chartIn(from, folder string) *localChart {
 	root, file := r.rootBeside(from, path.Join(folder, "Chart.yaml"))
+	if root == nil {
+		return nil
+	}
+	out := &localChart{file: file, name: cmp.Or(fields.Text(root, "name"), "without a name")}
 	for _, c := range append(fields.Items(fields.Get(root, "dependencies")), root) {
 		version := fields.Text(c, "version")
 		if _, _, err := r.table.Resolve(version); fields.Text(c, "name") != model.OperatorNamespace ||
 			c == root && err != nil && !strings.Contains(version, "-devel") {
 			continue
 		}
-		return &localChart{file: file, version: cmp.Or(fields.Get(c, "version"), c), own: c == root}
+		out.version, out.own = cmp.Or(fields.Get(c, "version"), c), c == root
+		break
 	}
-	return nil
+	return out
 }

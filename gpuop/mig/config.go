@@ -240,10 +240,7 @@ func (p *parser) instances(n *yaml.Node, path string) Request {
 // profile checks a name as the MIG manager will read it.
 func (p *parser) profile(n *yaml.Node, path string) bool {
 	known := Profiles()
-	fix := ""
-	if near := report.Nearest(n.Value, known); near != "" {
-		fix = "write " + near
-	}
+	fix := report.Suggest(n.Value, known, "")
 	if _, ok := parseName(n.Value); ok {
 		if !slices.Contains(known, n.Value) {
 			p.Add(ruleProfile, report.Warning, n, path, "no known board has a profile "+n.Value, fix)

@@ -141,12 +141,12 @@ func (f *flattener) below(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) 
 	f.settings = append(f.settings, s)
 }
 
-// Substituted is a value that another program fills in: ${DRIVER_VERSION}.
-var Substituted = regexp.MustCompile(`\$(\{[A-Za-z_][A-Za-z0-9_.]*[}:]|___+|[A-Z_][A-Z0-9_]*$)`)
+// substituted is a value that another program fills in: ${DRIVER_VERSION}.
+var substituted = regexp.MustCompile(`\$(\{[A-Za-z_][A-Za-z0-9_.]*[}:]|___+|[A-Z_][A-Z0-9_]*$)`)
 
 // UnknownNode reports whether another program fills the value in.
 func UnknownNode(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && (n.Tag == input.UnknownTag || Substituted.MatchString(n.Value))
+	return n.Kind == yaml.ScalarNode && (n.Tag == input.UnknownTag || substituted.MatchString(n.Value))
 }
 
 // Values is one set of values on one version of the chart.

@@ -72,8 +72,7 @@ func one(all []Row) Row {
 	return v
 }
 
-// first is the first step for somebody who wants it mended: the worst row that names a cause, and its
-// next step.
+// first is the first step of a repair: the worst row with a cause, and its next step.
 func (r *Report) first() string {
 	rank := func(row Row) int {
 		switch {

@@ -12,6 +12,14 @@ func folded(word string) string {
 	return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(word))
 }
 
+// Suggest is the fix that names the nearest of the known words, or otherwise.
+func Suggest(word string, known []string, otherwise string) string {
+	if near := Nearest(word, known); near != "" {
+		return "write " + near
+	}
+	return otherwise
+}
+
 // Nearest returns the candidate with the fewest edits from word, the first of equals, or "" where
 // none is within a third of the word's length, and at least one edit. Letter case, hyphens and underscores are no
 // edits. Unlike text.Nearest it completes no word: corrections are written by it.

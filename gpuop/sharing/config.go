@@ -175,11 +175,8 @@ func (p *parser) word(n *yaml.Node, path string, words []string) {
 	if !ok || slices.Contains(words, text) {
 		return
 	}
-	fix := "want " + strings.Join(words, ", ")
-	if near := report.Nearest(text, words); near != "" {
-		fix = "write " + near
-	}
-	p.Add(ruleValue, report.Failed, n, path, fmt.Sprintf("%q is not known, and the device plugin refuses to start", text), fix)
+	p.Add(ruleValue, report.Failed, n, path, fmt.Sprintf("%q is not known, and the device plugin refuses to start", text),
+		report.Suggest(text, words, "want "+strings.Join(words, ", ")))
 }
 
 func isMPS(path string) bool { return strings.HasPrefix(path, "sharing.mps.") }
@@ -218,11 +215,8 @@ func (p *parser) resource(n *yaml.Node, path string) {
 	case isMPS(path) && strings.HasPrefix(full, "nvidia.com/mig-"):
 		p.Add(ruleMPS, report.Failed, n, path, "MPS does not support MIG devices", "use timeSlicing for them")
 	case !slices.Contains(known, full):
-		fix := "want nvidia.com/gpu or nvidia.com/mig-<profile>"
-		if near := report.Nearest(full, known); near != "" {
-			fix = "write " + near
-		}
-		p.Add(ruleResource, report.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so nothing will be shared by this", full), fix)
+		p.Add(ruleResource, report.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so nothing will be shared by this", full),
+			report.Suggest(full, known, "want nvidia.com/gpu or nvidia.com/mig-<profile>"))
 	}
 }
 

@@ -40,10 +40,7 @@ func Choose(names []string, label, deflt string) (name string, ok bool, problem 
 	default:
 		row.State = report.Failed
 		row.Reason = fmt.Sprintf("there is no config %q in the ConfigMap: the config manager exits and the device plugin does not start", wanted)
-		row.Fix = "there are: " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
-		if near := report.Nearest(wanted, names); near != "" {
-			row.Fix = "write " + near
-		}
+		row.Fix = report.Suggest(wanted, names, "there are: "+strings.Join(slices.Sorted(slices.Values(names)), ", "))
 	}
 	return "", wanted == "", &row
 }
