@@ -5,10 +5,12 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -162,10 +164,47 @@ func (p *parser) value(k key, f fields.Field, path string) {
 		}
 	case k.Type == "text":
 		p.Text(n, path)
+	case k.Type == "name":
+		if text, ok := p.Text(n, path); ok && fullName(text) == "" {
+			p.refused(n, path, "the name of a resource of nvidia.com")
+		}
+	case k.Type == "duration":
+		if _, err := time.ParseDuration(n.Value); err != nil && n.Tag != "!!int" && n.Tag != "!!float" {
+			p.refused(n, path, "a duration, as 60s")
+		}
+	case k.Type == "devices":
+		p.devices(n, path)
+	case k.Type == "channels":
+		if list := p.List(n, path); len(list) > 1 || len(list) == 1 && list[0].Value != "0" {
+			p.refused(n, path, "[0], or no channel")
+		}
 	case k.Type == "resource":
 		p.resource(n, path)
 	case k.Type == "replicas":
 		p.replicas(n, path)
+	}
+}
+
+// refused reports a value with which the device plugin does not start.
+func (p *parser) refused(n *yaml.Node, path, want string) {
+	p.Add(ruleValue, report.Failed, n, path, "found "+fields.Describe(n)+", want "+want+": the device plugin refuses to start", "")
+}
+
+// device is a device in a list: an index of a GPU or MIG device, or a UUID.
+var device = regexp.MustCompile(`^([0-9]+(:[0-9]+)?|(GPU|MIG)-` + uuid + `|MIG-GPU-` + uuid + `/[0-9]+/[0-9]+)$`)
+
+const uuid = `[[:xdigit:]]{8}(-[[:xdigit:]]{4}){3}-[[:xdigit:]]{12}`
+
+// devices checks which devices are shared: all, a number of them, or a list.
+func (p *parser) devices(n *yaml.Node, path string) {
+	count, err := strconv.Atoi(n.Value)
+	if n.Kind != yaml.SequenceNode && (n.Tag != "!!str" || n.Value != "all") && (n.Tag != "!!int" || err != nil || count < 1) {
+		p.refused(n, path, "all, a number above 0, or a list")
+	}
+	for _, e := range fields.Items(n) {
+		if !device.MatchString(e.Value) {
+			p.refused(e, path, "the index or UUID of a device")
+		}
 	}
 }
 
