@@ -81,15 +81,15 @@ const HelmNamespace = "HELM_NAMESPACE"
 
 var (
 	prompt     = regexp.MustCompile(`(?m)^(\s*)\$ (\s*\S)`)
-	rootPrompt = regexp.MustCompile(`(?m)^(\s*)# (\s*(?:helm|kubectl|cat|sudo|kubernetes|oc)\b)`)
-	// ours is a command that is judged, and scripted a line of a script, in which # begins a comment.
-	ours     = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?(?:\S*[/.])?(?:helm3?|kubectl|kubernetes|oc|microk8s|k3s)[ \t]`)
-	scripted = regexp.MustCompile(`^#!|(?m:^[ \t]*(?:if |function |(?:export )?\w+=|[\w-]+ ?\(\)))`)
-	// session begins a text copied from a console, and further is the prompt of the lines that continue a command there.
+	rootPrompt = regexp.MustCompile(`^# (\s*(?:helm|kubectl|oc)\b)`)
+	// ours is a command that is judged.
+	ours = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?(?:\S*[/.])?(?:helm3?|kubectl|kubernetes|oc|microk8s|k3s)[ \t]`)
+	// session begins a text copied from a console.
 	session = regexp.MustCompile(`^(?:\s*#[^\n]*\n)*\s*\$ `)
-	further = regexp.MustCompile(`^>( |$)`)
-	// flag begins a line that belongs to the command above, also where that does not continue.
-	flag = regexp.MustCompile(`^\s*--[a-z]`)
+	// further begins a line that belongs to the command above, even where that does not continue, and hereWord is the end
+	// of a here-document.
+	further  = regexp.MustCompile(`^(?:>(?: |$)|\s*--[a-z])`)
+	hereWord = regexp.MustCompile(`<<-?\s*['"]?(\w+)`)
 	// continued are line ends that continue a command in PowerShell and in cmd.
 	continued = regexp.MustCompile("(?m)( )[`^]$")
 )
@@ -98,8 +98,8 @@ var (
 // its own line continuation. Offsets are those of the script without carriage returns.
 func shellText(text string) (out string, foreign bool) {
 	text = strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\\")
-	if at := rootPrompt.FindStringIndex(text); at != nil && at[0] == 0 && !ours.MatchString(text) && !scripted.MatchString(text) {
-		text = rootPrompt.ReplaceAllString(text, "$1  $2")
+	if !ours.MatchString(text) { // # begins no comment
+		text = rootPrompt.ReplaceAllString(text, "$$ $1")
 	}
 	if session.MatchString(text) {
 		text = withoutOutput(text)
@@ -111,38 +111,34 @@ func shellText(text string) (out string, foreign bool) {
 	return continued.ReplaceAllString(text, "$1\\"), true
 }
 
-// templated is a line of Jinja, which stands for a choice between the lines below.
-var templated = regexp.MustCompile(`(?m)^\s*\{%`)
-
-// maxLines are those of one command of a console; each is parsed again for every line that it gets.
-const maxLines = 60
-
 // withoutOutput empties the lines of a console that have no prompt and belong to no command that has one.
 func withoutOutput(text string) string {
 	lines := strings.Split(text, "\n")
-	begin := 0 // of the command
+	before, end := "", "" // the line above of the same command, and the word that ends a here-document
 	for i, line := range lines {
-		switch {
-		case prompt.MatchString(line):
-			begin = i
-		case i-begin < maxLines && (i > begin && flag.MatchString(line) || unfinished(lines[begin:i])):
-			lines[i] = further.ReplaceAllString(line, " $1")
-		default:
-			lines[i], begin = "", i+1
+		goes := prompt.MatchString(line) || strings.HasSuffix(before, "\\") || before != "" && further.MatchString(line)
+		if strings.HasPrefix(line, ">") {
+			lines[i] = " " + line[1:]
 		}
+		switch {
+		case end != "":
+			if strings.TrimSpace(lines[i]) == end {
+				end = ""
+			}
+		case goes:
+			if m := hereWord.FindStringSubmatch(line); m != nil {
+				end = m[1]
+			}
+		default:
+			lines[i] = ""
+		}
+		before = lines[i]
 	}
 	return strings.Join(lines, "\n")
 }
 
-// unfinished reports whether the lines of a console begin a command that goes on.
-func unfinished(lines []string) bool {
-	command, _ := maskPlaceholders(prompt.ReplaceAllString(strings.Join(lines, "\n")+"\n", "$1  $2"))
-	if strings.HasSuffix(command, "\\\n") {
-		return true
-	}
-	_, err := syntax.NewParser().Parse(strings.NewReader(command), "")
-	return syntax.IsIncomplete(err)
-}
+// templated is a line of Jinja, which stands for a choice between the lines below.
+var templated = regexp.MustCompile(`(?m)^\s*\{%`)
 
 // ParseScript reads the commands of a script, as far as it can, and reports the rest. The script begins below so many lines
 // of its file.
@@ -193,8 +189,7 @@ type variable struct {
 // It is the environment of the expansion, so nothing of this machine is.
 type scriptReader struct {
 	*Script
-	offset, line, col int  // where the part begins in the script
-	masked            bool // placeholders are masked in what was parsed
+	offset, line, col int // where the part begins in the script
 	variables         map[string]variable
 	assigned          []string // the names of the assignments, in order
 	branched          bool     // the visited node is taken on one way, and not on another
@@ -206,9 +201,7 @@ type scriptReader struct {
 // parse walks through a part of the script.
 func (r *scriptReader) parse(text string) error {
 	r.from, r.written = map[*syntax.Stmt]*syntax.Stmt{}, map[*syntax.Stmt]*Document{}
-	text, masked := maskPlaceholders(text)
-	r.masked = r.masked || masked
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(fill(text)), "")
 	if file != nil {
 		syntax.Walk(file, r.visit)
 	}
@@ -364,7 +357,7 @@ func (r *scriptReader) shell(c Command) {
 	if w.Raw[0] == '"' {
 		text = escaped.ReplaceAllString(text, unescape+"$1")
 	}
-	inner := &scriptReader{Script: r.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: r.variables, masked: true}
+	inner := &scriptReader{Script: r.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: r.variables}
 	_ = inner.parse(text) // what cannot be read may be put together by the shell around it
 }
 
@@ -425,7 +418,7 @@ func (r *scriptReader) assign(n *syntax.Assign) {
 		return
 	case n.Value != nil:
 		text, known := r.literal(n.Value.Parts)
-		v.Str, v.unknown = text, !known || r.placeholder(n.Value) != ""
+		v.Str, v.unknown = text, !known
 		if n.Append {
 			v.Str, v.unknown = before.Str+text, v.unknown || before.unknown
 		}
@@ -476,6 +469,9 @@ func (r *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, kn
 		if q, ok := p.(*syntax.DblQuoted); ok {
 			inner, all := r.holes(q.Parts)
 			out, known = append(out, &syntax.DblQuoted{Parts: inner}), known && all
+		} else if q, ok := p.(*syntax.SglQuoted); ok && !q.Dollar {
+			source := r.source(p)
+			out = append(out, &syntax.SglQuoted{Value: source[1 : len(source)-1]})
 		} else if r.known(p) {
 			out = append(out, p)
 		} else {
@@ -492,7 +488,7 @@ func (r *scriptReader) literal(parts []syntax.WordPart) (text string, known bool
 	if err != nil || len(text) > maxWord {
 		return "", false
 	}
-	return r.unmask(text), known
+	return strings.ReplaceAll(text, unescape, ""), known
 }
 
 // words expands a word as the shell does. A word of which a part is not known is dynamic.
@@ -501,7 +497,7 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 		return nil
 	}
 	line, col, start := r.place(w.Pos())
-	out := Word{Line: line, Col: col, Start: start, Raw: r.source(w), Placeholder: r.placeholder(w)}
+	out := Word{Line: line, Col: col, Start: start, Raw: r.source(w), Placeholder: r.placeholderIn(w)}
 	list := several(w)
 	if list != nil {
 		if v := r.variables[list.Param.Value]; v.Kind == expand.Indexed {
@@ -510,11 +506,11 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	}
 	parts, known := r.holes(w.Parts)
 	braces := syntax.SplitBraces(&syntax.Word{Parts: w.Parts})
-	if !known || braces || out.Placeholder != "" {
+	if !known || braces {
 		_, quoted := w.Parts[0].(*syntax.DblQuoted)
-		out.Splits = !known && (list != nil || len(w.Parts) == 1 && !quoted)
+		out.Splits = !known && out.Placeholder == "" && (list != nil || len(w.Parts) == 1 && !quoted)
 		out.Value, _ = r.literal(w.Parts)
-		out.Value, out.Dynamic = cmp.Or(out.Value, out.Raw), !known || out.Placeholder != ""
+		out.Value, out.Dynamic = cmp.Or(out.Value, out.Raw), !known
 		return []Word{out}
 	}
 	values, err := expand.Fields(&expand.Config{Env: r}, &syntax.Word{Parts: parts})
@@ -525,7 +521,7 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	words := make([]Word, len(values))
 	for i, value := range values {
 		words[i] = out
-		words[i].Value, words[i].Dynamic = r.unmask(value), strings.Contains(value, Filled)
+		words[i].Value, words[i].Dynamic = strings.ReplaceAll(value, unescape, ""), strings.Contains(value, Filled)
 		if len(values) > 1 {
 			words[i].Raw, words[i].Start = Quote(words[i].Value), -1
 		}
@@ -564,11 +560,11 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	text, asIs := "", strings.ContainsAny(r.source(redirect.Word), `'"\`)
 	for _, part := range redirect.Hdoc.Parts {
 		if lit, isText := part.(*syntax.Lit); isText && asIs {
-			text += r.unmask(lit.Value)
+			text += r.source(lit)
 		} else if isText {
 			// the parser joins lines that a backslash continues; empty lines behind them keep the numbers of those below
 			joined := int(lit.Pos().Line()-redirect.Hdoc.Pos().Line()) - strings.Count(text, "\n")
-			text += strings.Replace(escapedHere.ReplaceAllString(r.unmask(lit.Value), "$1"), "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
+			text += strings.Replace(escapedHere.ReplaceAllString(lit.Value, "$1"), "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
 		} else {
 			filled, _ := r.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}})
 			text += filled
@@ -596,58 +592,34 @@ func Quote(s string) string {
 
 var plain = regexp.MustCompile(`^[a-zA-Z0-9./:=,@%+_-]+$`)
 
-// The characters that stand for < and > of a placeholder, and for what the shell would read inside,
-// while a script is parsed: each is one byte, so that every place in the script stays where it is.
-const (
-	maskOpen  = "\x01"
-	maskClose = "\x02"
-	// unescape stands for the backslash that a shell takes away from the text of another.
-	unescape = "\x06"
-)
+// unescape stands for the backslash that a shell takes away from the text of another.
+const unescape = "\x06"
 
 var (
-	mask   = strings.NewReplacer("<", maskOpen, ">", maskClose, " ", "\x03", "'", "\x04", "|", "\x05")
-	unmask = strings.NewReplacer(maskOpen, "<", maskClose, ">", "\x03", " ", "\x04", "'", "\x05", "|", unescape, "")
-
 	// placeholder is a word, or some, between angle brackets: what an article has for its reader to fill in. The character
 	// before says that no redirection of a file is meant: << and 2<.
 	placeholder = regexp.MustCompile(`(?:^|[\s='"/,:@{-])(<[A-Za-z](?:[A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.'])?>)(?:\B|$)`)
 	// redirected tells two redirections from a placeholder: <input 2>errors.
 	redirected = regexp.MustCompile(` [0-9]>$`)
-
-	maskedPlaceholder = regexp.MustCompile(maskOpen + "[^" + maskClose + "]*" + maskClose)
 )
 
-// maskPlaceholders hides the placeholders of a script from the parser of the shell, to which they are a file to read and
-// one to write. Nothing is masked in a script that has one of the masking characters itself.
-func maskPlaceholders(text string) (out string, masked bool) {
-	if strings.ContainsAny(text, "\x01\x02\x03\x04\x05"+unescape) {
-		return text, false
-	}
+// fill puts a variable that nothing assigns in the place of each placeholder: to the shell these are a file to read and one
+// to write. Every place stays where it is.
+func fill(text string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
+		before, name, _ := strings.Cut(found, "<")
 		if redirected.MatchString(found) {
 			return found
 		}
-		before, _, _ := strings.Cut(found, "<")
-		return before + mask.Replace(found[len(before):])
-	}), true
+		return before + "$" + strings.Repeat("_", len(name))
+	})
 }
 
-// unmask gives back what maskPlaceholders hid in a part of the script.
-func (r *scriptReader) unmask(text string) string {
-	if !r.masked {
-		return text
-	}
-	return unmask.Replace(text)
-}
-
-// placeholder returns the placeholder that a word has outside of quotes, or "".
-func (r *scriptReader) placeholder(w *syntax.Word) string {
+// placeholderIn returns the placeholder that a word has outside of quotes, or "".
+func (r *scriptReader) placeholderIn(w *syntax.Word) string {
 	for _, p := range w.Parts {
-		if lit, ok := p.(*syntax.Lit); ok && r.masked {
-			if found := maskedPlaceholder.FindString(lit.Value); found != "" {
-				return r.unmask(found)
-			}
+		if text := r.source(p); text[0] == '<' {
+			return text
 		}
 	}
 	return ""
