@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 

@@ -1,14 +1,259 @@
 package lint
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
+
+// keys judges each setting's path against the chart's keys. A wrong name is one mistake with all settings below it.
+func (in *installation) keys() {
+	seen := map[string]int{}
+	for _, s := range in.Settings {
+		v := in.Verdict(s)
+		switch v.Status {
+		case chart.TooDeep, chart.BelowList:
+			v.Bad--
+		case chart.Group:
+			v.Bad = len(s.Path) - 1
+		}
+		row := in.key(s, v)
+		if row.ID == "" {
+			continue
+		}
+		parent := s.Path[:v.Bad+1].String()
+		if i, again := seen[string(row.ID)+parent]; again {
+			m := &in.mistakes[i]
+			m.settings, m.State = append(m.settings, s), max(m.State, row.State)
+			continue
+		}
+		seen[string(row.ID)+parent] = len(in.mistakes)
+		row.Subject, row.File, row.Line, row.Column = s.Name(), s.File, s.Line, s.Column
+		if v.Bad < len(s.Path)-1 {
+			row.Subject = parent
+			if v.Bad < len(s.Keys) && v.Status != chart.TooDeep {
+				row.Line, row.Column = s.Keys[v.Bad].Line+s.Shift, s.Keys[v.Bad].Column
+			}
+		}
+		in.mistakes = append(in.mistakes, mistake{row, []*model.Setting{s}})
+	}
+	for i := range in.mistakes {
+		if in.mistakes[i].ID == "below-a-value" {
+			in.belowImage(&in.mistakes[i])
+		}
+	}
+}
+
+// key judges the path of a setting, and corrects it. The row of a right path has no ID.
+func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
+	row := report.Row{State: report.Failed}
+	switch v.Status {
+	case chart.Unknown:
+		row.ID, row.Fix = "unknown-key", "delete it, unless something of yours reads it"
+		row.Reason = fmt.Sprintf("no version of the chart has this key; %s ignores it without a word", in.Version)
+		if v.Nearest != nil {
+			row.Fix = "write " + instead(s, v).String()
+			in.move(s, v.Nearest)
+		}
+	case chart.Misspelt:
+		in.move(s, v.Nearest)
+		row.ID, row.State, row.Fix = "misspelt-key", report.Warning, "write "+instead(s, v).String()
+		row.Reason = fmt.Sprintf("the chart has %s here; this adds another entry beside it", instead(s, v))
+	case chart.BelowList:
+		row.ID, row.Reason = "wrong-type", "found a group of keys, want a list"
+	case chart.TooDeep:
+		path := v.Key.Path.String()
+		row.ID, row.Reason, row.Fix = "below-a-value", path+" is a single value in this chart, not a group of keys", "set "+path+" itself"
+		if component, isImage := strings.CutSuffix(path, ".image"); isImage {
+			row.Reason = path + ` is a string in this chart; with keys below it the image's name becomes "map[…]" and cannot be pulled`
+			row.Fix = fmt.Sprintf("set %s.repository, %s.image and %s.version", component, component, component)
+		}
+	case chart.NotYet, chart.Gone:
+		row.ID, row.State, row.Reason, row.Fix = in.otherRelease(s, v)
+	case chart.Known:
+		if until := v.Key.Until(); until != (chart.Version{}) && (in.flags || !in.repeatsDefault(s)) {
+			next, _ := in.Table.Next(until)
+			row.ID, row.State, row.Fix = "key-goes", report.Note, chart.Advice(s.Path)
+			row.Reason = fmt.Sprintf("works with %s, but went with %s", in.Version, next)
+		}
+	case chart.Group:
+		in.valueOfGroup(s, &row)
+	}
+	return row
+}
+
+// instead is the name that is meant, to the depth of the wrong one where only that one differs.
+func instead(s *model.Setting, v chart.Verdict) chart.Path {
+	if len(v.Nearest) == len(s.Path) && slices.Equal(v.Nearest[v.Bad+1:], s.Path[v.Bad+1:]) {
+		return v.Nearest[:v.Bad+1]
+	}
+	return v.Nearest
+}
+
+// move lets the setting take another place, where nothing stands yet.
+func (in *installation) move(s *model.Setting, to chart.Path) {
+	if in.Explicit(to.String()) == nil {
+		in.correct(s).Rename = to
+	}
+}
+
+// otherRelease judges a key that releases before or after this one have. Its value goes to the successor of the same meaning.
+func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id report.ID, state report.State, reason, fix string) {
+	advice := chart.Advice(s.Path)
+	state = report.Failed
+	if s.Harmless(v.Key) {
+		state = report.Note
+	}
+	c := in.correct(s)
+	c.Drop = true
+	if in.Version.Before(v.Key.Since()) {
+		return "key-not-yet", state, fmt.Sprintf("came with %s; %s ignores it without a word", v.Key.Since(), in.Version),
+			"delete it, or install " + v.Key.Since().String() + " or later"
+	}
+	if state == report.Failed && strings.HasPrefix(advice, "drop it") { // the release does without by itself
+		state = report.Warning
+	}
+	if advice == "" {
+		advice = "delete it"
+	}
+	next, _ := in.Table.Next(v.Key.Until())
+	if v.Nearest != nil && in.Table.Judge(in.Version, v.Nearest).Status == chart.Known {
+		switch s.Path.String() {
+		case "driver.useOpenKernelModules":
+			if s.Text() == "true" {
+				c.Add = []chart.Setting{{Path: v.Nearest, Value: "open"}}
+			}
+		case "kataManager.enabled":
+		default:
+			if in.Explicit(v.Nearest.String()) == nil {
+				c.Drop, c.Rename = false, v.Nearest
+			}
+		}
+	}
+	return "key-gone", state, fmt.Sprintf("removed in %s: nothing in the values, templates and custom resources of %s reads it", next, in.Version), advice
+}
+
+// valueOfGroup judges a value in the place of a group. For a group whose keys are all commented out Helm deletes the
+// defaults, unless another file or flag brings a key of it.
+func (in *installation) valueOfGroup(s *model.Setting, row *report.Row) {
+	if _, isMap := s.Value.(map[string]any); isMap || s.Unknown {
+		return
+	}
+	example := s.Name()
+	for _, k := range in.Table.Keys(in.Version) {
+		if len(k.Path) > len(s.Path) && slices.Equal(k.Path[:len(s.Path)], s.Path) {
+			example = k.Path.String()
+			break
+		}
+	}
+	if s.Value == nil {
+		filled := slices.ContainsFunc(in.Below(s.Name()), func(below *model.Setting) bool { return below.Value != nil })
+		if in.opaque || filled || s.Path[0] == "node-feature-discovery" { // a subchart keeps its own defaults
+			return
+		}
+		row.ID, row.Fix = "null-group", "delete the key, or write one of its keys, for example "+example
+		row.State, row.Reason = report.Note, "it is empty, for which Helm deletes the chart's defaults below it"
+		if in.Table.Needed(in.Version, s.Path) {
+			row.State, row.Reason = report.Failed, row.Reason+", and the templates end in a nil pointer"
+		}
+		return
+	}
+	row.ID, row.Fix = "wrong-type", "set one of its keys, for example "+example
+	row.Reason = s.Name() + " is a group of settings in the chart, not a value of its own"
+	var doc yaml.Node
+	if text, isText := s.Value.(string); isText && yaml.Unmarshal([]byte(text), &doc) == nil && len(doc.Content) == 1 && doc.Content[0].Kind == yaml.MappingNode {
+		row.Reason = fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.Name(), in.Version)
+		row.Fix = "write them as keys, without the |"
+		if s.Node != nil {
+			in.correct(s).Tree = doc.Content[0]
+		}
+		if _, once := in.Table.Key(s.Path); once && in.assumed {
+			row.State = report.Warning // it is a text in another release
+		}
+	}
+}
+
+// belowImage writes the keys that other charts have below an image as this chart has them.
+func (in *installation) belowImage(m *mistake) {
+	component, isImage := strings.CutSuffix(in.Verdict(m.settings[0]).Key.Path.String(), ".image")
+	if !isImage {
+		return
+	}
+	var add []chart.Setting
+	for _, s := range m.settings {
+		add = append(add, in.imagePart(component, s)...)
+	}
+	if len(add) == 0 {
+		return
+	}
+	for _, s := range m.settings {
+		in.correct(s).Drop = true
+	}
+	in.correct(m.settings[0]).Add = add
+	m.Fix = "write " + strings.Join(written(add), "\n      ")
+	if in.flags {
+		m.Fix = "--set " + strings.Join(written(add), " \\\n--set ")
+	}
+}
+
+// written are settings as the arguments of --set.
+func written(settings []chart.Setting) []string {
+	var out []string
+	for _, s := range settings {
+		out = append(out, model.FormatSet(s.Path, model.ScalarText(s.Value)))
+	}
+	return out
+}
+
+// imagePart is what a key below image, as other charts have it, is in this chart.
+func (in *installation) imagePart(component string, s *model.Setting) (parts []chart.Setting) {
+	value := s.Text()
+	switch s.Path[len(s.Path)-1] {
+	case "repository", "name":
+		repository, image := "", value
+		if i := strings.LastIndex(value, "/"); i >= 0 {
+			repository, image = value[:i], value[i+1:]
+			parts = append(parts, chart.Set(component+".repository", repository, ""))
+		}
+		if k, known := in.Table.Key(chart.ParsePath(component + ".image")); known && image != "" {
+			if since, old := replacedAt(k, image); !old || in.Version.Before(since) {
+				parts = append(parts, chart.Set(component+".image", image, ""))
+			}
+		}
+	case "tag", "version":
+		if !chart.Released(component) || sameVersion(value, in.Version.String()) {
+			parts = append(parts, chart.Set(component+".version", value, ""))
+		}
+	case "pullPolicy":
+		parts = append(parts, chart.Set(component+".imagePullPolicy", value, ""))
+	}
+	return parts
+}
+
+// twice reports flags that set a key again. The reader reports a file's duplicate keys.
+func (in *installation) twice() {
+	last := map[string]*model.Setting{}
+	for _, s := range in.Settings {
+		before := last[s.Name()]
+		last[s.Name()] = s
+		if before == nil || before.Node != nil || s.Node != nil || before.Perhaps || s.Perhaps {
+			continue
+		}
+		in.correct(before).Drop = true
+		state, reason := report.Warning, fmt.Sprintf("set twice; %q counts, %q is lost", s.Text(), before.Text())
+		if before.Text() == s.Text() {
+			state, reason = report.Note, "set twice to the same value"
+		}
+		in.add("set-twice", state, reason, "keep one", s)
+	}
+}
 
 // rules run in this order: later ones leave out what earlier ones drop.
 var rules = []func(*installation){

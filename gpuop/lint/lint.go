@@ -1,3 +1,16 @@
+// Package lint judges what a platform engineer is about to apply: values of the gpu-operator chart,
+// a pasted helm or kubectl command, the operator's custom resources, device plugin and mig-parted
+// configs, ConfigMaps around them, pod manifests and node dumps. It finds out by itself which of
+// these a text is.
+//
+// Text goes in, findings with lines come out, and for a command the corrected command. Package input
+// reads scripts, Terraform, templates and the files of other tools; package model has the settings of
+// a run with their places; what the chart has at a version comes from package chart, the two config
+// formats from packages sharing and mig; command line and exit codes belong to package cli.
+//
+// A run keeps no state and shares nothing. The package opens no file itself (it is given a function
+// that reads those a command names), never contacts a cluster, and no input, however broken, makes it
+// panic.
 package lint
 
 import (
@@ -12,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
@@ -350,4 +364,31 @@ func (r *run) open(file, name string) ([]byte, error) {
 	data, err := r.read(file, name)
 	r.learn(string(data))
 	return data, err
+}
+
+// answeredByTemplate reports whether a branch, an included text or an action of a template may be the answer to a row.
+func answeredByTemplate(f report.Row) bool {
+	return slices.Contains([]report.ID{fields.RuleDuplicate, "missing-field", "no-pod-spec", "broken-continuation", "shell-syntax"}, f.ID) || strings.Contains(f.Subject, input.Filled)
+}
+
+// filledIn is the note that a value is not judged, at the place of a row; of a template all such are one.
+func (r *run) filledIn(file string, at report.Row) report.Row {
+	if r.templates[file] {
+		return report.Row{ID: "not-judged", State: report.Note, Subject: "{{ … }}", Reason: "values that another program fills in are not judged"}
+	}
+	return report.Row{ID: "not-judged", State: report.Note, Line: at.Line, Column: at.Column, Subject: at.Subject, Reason: "the value is filled in by another program, so it is not judged"}
+}
+
+// unknownIn are the scalars of a value that another program fills in.
+func unknownIn(n *yaml.Node) (out []*yaml.Node) {
+	switch {
+	case n == nil:
+	case model.UnknownNode(n):
+		return []*yaml.Node{n}
+	default:
+		for _, c := range n.Content {
+			out = append(out, unknownIn(c)...)
+		}
+	}
+	return out
 }
