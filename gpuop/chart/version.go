@@ -109,8 +109,7 @@ func (v Version) SystemTag(id, version string) string {
 	number, _ := strconv.Atoi(major)
 	all, some := Version{26, 7, 0}, Version{26, 3, 0}
 	switch {
-	case !v.Before(all) && (id == "ol" || id == "rocky" || id == "rhel"),
-		!v.Before(some) && (id == "rocky" || id == "rhel" && number >= 10):
+	case !v.Before(all) && (id == "ol" || id == "rocky" || id == "rhel"), !v.Before(some) && (id == "rocky" || id == "rhel" && number >= 10):
 		return id + major
 	}
 	return id + version

@@ -75,8 +75,7 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 	switch {
 	case !a.apply || !live:
 	case tree.AtLeast(report.Failed) && !a.force:
-		row.State, row.Reason, row.Fix = report.Failed, "nothing was written, for what stands in the way; --force writes "+
-			"it in spite of that", ""
+		row.State, row.Reason, row.Fix = report.Failed, "nothing was written, for what stands in the way; --force writes it in spite of that", ""
 	default:
 		if err := to.Label(ctx, node, judge.LabelMIG, config); err != nil {
 			return err

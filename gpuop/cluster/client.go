@@ -108,8 +108,7 @@ func Open(opt Options) (*Client, error) {
 func load(opt Options) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = opt.Kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: opt.Context})
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: opt.Context})
 	raw, err := loader.RawConfig()
 	if err != nil {
 		return nil, fmt.Errorf("%w: kubeconfig: %s", ErrInput, firstLine(err))
@@ -120,20 +119,17 @@ func load(opt Options) (*rest.Config, error) {
 		if near := report.Nearest(opt.Context, known); near != "" {
 			hint = fmt.Sprintf(", did you mean %q?", near)
 		}
-		return nil, fmt.Errorf("%w: the kubeconfig has no context %q%s (it has: %s)", ErrInput, opt.Context, hint,
-			strings.Join(known, ", "))
+		return nil, fmt.Errorf("%w: the kubeconfig has no context %q%s (it has: %s)", ErrInput, opt.Context, hint, strings.Join(known, ", "))
 	}
 	config, err := loader.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
 		where := strings.Join(rules.Precedence, ", ")
 		if len(raw.Contexts) > 0 {
-			return nil, fmt.Errorf("%w: the kubeconfig (%s) has no current context: name one with --context (it has: %s)",
-				ErrInput, where,
+			return nil, fmt.Errorf("%w: the kubeconfig (%s) has no current context: name one with --context (it has: %s)", ErrInput, where,
 				strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", "))
 		}
-		return nil, fmt.Errorf("%w: no kubeconfig at %s: name one with --kubeconfig or KUBECONFIG, or read a folder with "+
-			"--from", ErrInput, where)
+		return nil, fmt.Errorf("%w: no kubeconfig at %s: name one with --kubeconfig or KUBECONFIG, or read a folder with --from", ErrInput, where)
 	case err != nil:
 		return nil, fmt.Errorf("%w: kubeconfig: %s", ErrInput, firstLine(err))
 	}
@@ -174,8 +170,7 @@ func (c *Client) version(ctx context.Context) (string, error) {
 	}
 	var info version.Info
 	if err := json.Unmarshal(body, &info); err != nil {
-		return "", fmt.Errorf("%w: %s answers /version with something else than a Kubernetes API: %w", ErrUnreachable,
-			c.Server(), err)
+		return "", fmt.Errorf("%w: %s answers /version with something else than a Kubernetes API: %w", ErrUnreachable, c.Server(), err)
 	}
 	return info.GitVersion, nil
 }
@@ -234,8 +229,7 @@ func (c *Client) Label(ctx context.Context, node, key, value string) error {
 	if err != nil {
 		return err
 	}
-	request := c.typed.Patch(types.MergePatchType).AbsPath("/api/v1/nodes/"+url.PathEscape(node)).Param("fieldManager",
-		"gpuop").Body(patch)
+	request := c.typed.Patch(types.MergePatchType).AbsPath("/api/v1/nodes/"+url.PathEscape(node)).Param("fieldManager", "gpuop").Body(patch)
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	err = request.Do(ctx).Error()

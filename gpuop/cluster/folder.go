@@ -267,8 +267,7 @@ func (g *gathering) described(name string, data []byte) {
 		text := data[start[0]:end]
 		n, ok := node.Described(text)
 		if !ok {
-			g.partial[Nodes] = fmt.Sprintf("%s:%d: the description of a node breaks off", name, 1+bytes.Count(data[:start[0]],
-				[]byte("\n")))
+			g.partial[Nodes] = fmt.Sprintf("%s:%d: the description of a node breaks off", name, 1+bytes.Count(data[:start[0]], []byte("\n")))
 			continue
 		}
 		if g.seen[string(Nodes)+" /"+n.Name] {
@@ -285,8 +284,7 @@ func (g *gathering) described(name string, data []byte) {
 		}
 		for _, m := range describedCondition.FindAllSubmatch(text, -1) {
 			var err error
-			c := corev1.NodeCondition{Type: corev1.NodeConditionType(m[1]), Status: corev1.ConditionStatus(m[2]),
-				Reason: string(m[5])}
+			c := corev1.NodeCondition{Type: corev1.NodeConditionType(m[1]), Status: corev1.ConditionStatus(m[2]), Reason: string(m[5])}
 			c.LastHeartbeatTime.Time, err = time.Parse(time.RFC1123Z, string(m[3]))
 			g.saw(c.LastHeartbeatTime.Time, err)
 			c.LastTransitionTime.Time, _ = time.Parse(time.RFC1123Z, string(m[4]))
@@ -339,8 +337,7 @@ func (g *gathering) finish(kinds []Kind) *State {
 			s.Missing = append(s.Missing, Missing{Kind: k, Why: Failed, Detail: g.broken[k]})
 			l.drop(s)
 		case g.files[k] == "":
-			s.Missing = append(s.Missing, Missing{Kind: k, Why: Unread, Detail: "the folder holds no " +
-				string(k)})
+			s.Missing = append(s.Missing, Missing{Kind: k, Why: Unread, Detail: "the folder holds no " + string(k)})
 		case !l.known(s):
 			l.reset(s)
 		}

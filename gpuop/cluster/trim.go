@@ -26,8 +26,7 @@ type trimmer struct {
 }
 
 func newTrimmer(managed bool) *trimmer {
-	return &trimmer{managed: managed, gpuNodes: map[string]bool{}, specs: map[string]*corev1.PodSpec{},
-		labels: map[string]map[string]string{}}
+	return &trimmer{managed: managed, gpuNodes: map[string]bool{}, specs: map[string]*corev1.PodSpec{}, labels: map[string]map[string]string{}}
 }
 
 // learn takes over the nodes and the namespace whose pods are kept.
@@ -81,8 +80,7 @@ func labelWriters(all []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 			continue
 		}
 		if fields := e.FieldsV1.GetRawString(); strings.Contains(fields, `"f:nvidia.com/`) {
-			kept = append(kept, metav1.ManagedFieldsEntry{Time: e.Time,
-				FieldsV1: metav1.NewFieldsV1(unique.Make(fields).Value())})
+			kept = append(kept, metav1.ManagedFieldsEntry{Time: e.Time, FieldsV1: metav1.NewFieldsV1(unique.Make(fields).Value())})
 		}
 	}
 	return kept
@@ -118,8 +116,7 @@ func (t *trimmer) pod(p *corev1.Pod) bool {
 	}
 	var owners []metav1.OwnerReference
 	for _, o := range p.OwnerReferences {
-		owners = append(owners, metav1.OwnerReference{Kind: unique.Make(o.Kind).Value(), Name: unique.Make(o.Name).Value(),
-			Controller: o.Controller})
+		owners = append(owners, metav1.OwnerReference{Kind: unique.Make(o.Kind).Value(), Name: unique.Make(o.Name).Value(), Controller: o.Controller})
 	}
 	node := unique.Make(p.Spec.NodeName).Value()
 	p.ObjectMeta = metav1.ObjectMeta{
@@ -134,8 +131,7 @@ func (t *trimmer) pod(p *corev1.Pod) bool {
 
 // keeps reports whether a pod may be judged: it is of the operator, may hold GPUs, or is where they are.
 func (t *trimmer) keeps(p *corev1.Pod) bool {
-	return p.Namespace == t.namespace && t.namespace != "" || operatorPod(p) || AsksForGPU(&p.Spec) ||
-		t.gpuNodes[p.Spec.NodeName]
+	return p.Namespace == t.namespace && t.namespace != "" || operatorPod(p) || AsksForGPU(&p.Spec) || t.gpuNodes[p.Spec.NodeName]
 }
 
 func spec(s *corev1.PodSpec) *corev1.PodSpec {
@@ -220,8 +216,7 @@ var (
 // OperatorGPUNode reports whether the operator takes the node for one with GPUs: NFD found a PCI
 // device of NVIDIA's, or the operator has labeled it.
 func OperatorGPUNode(n *corev1.Node) bool {
-	return n.Labels["nvidia.com/gpu.present"] == "true" || slices.ContainsFunc(pciLabels,
-		func(l string) bool { return n.Labels[l] == "true" })
+	return n.Labels["nvidia.com/gpu.present"] == "true" || slices.ContainsFunc(pciLabels, func(l string) bool { return n.Labels[l] == "true" })
 }
 
 // GPUNode reports whether a node has NVIDIA GPUs by its operator's, NFD's or cloud's labels, or by
@@ -287,8 +282,7 @@ func (s *State) findNamespace() {
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
 		if slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool {
-			return strings.HasPrefix(o.APIVersion,
-				"nvidia.com/")
+			return strings.HasPrefix(o.APIVersion, "nvidia.com/")
 		}) {
 			s.Namespace = d.Namespace
 			return

@@ -46,8 +46,7 @@ func Judge(s *cluster.State, o Options) []report.Row {
 	}
 	releases, broken := histories(s.Secrets)
 	for _, err := range broken {
-		j.add(report.Seen("answer", "Secret", "%v", err), report.Unknown, "drift-release-unreadable", "Secret",
-			err.Error(), "")
+		j.add(report.Seen("answer", "Secret", "%v", err), report.Unknown, "drift-release-unreadable", "Secret", err.Error(), "")
 	}
 	if j.controller.name != "" {
 		j.rows = append(j.rows, j.controller.row())
@@ -79,12 +78,10 @@ func (j *judging) unread(k cluster.Kind) bool {
 // withoutRelease is the row of an installation that Helm has not made.
 func (j *judging) withoutRelease() {
 	state, next := report.Warning, "helm list -A --all"
-	reason := "no Helm release of the chart was found: the operator was installed otherwise (OLM, kubectl apply), or in " +
-		"another cluster"
+	reason := "no Helm release of the chart was found: the operator was installed otherwise (OLM, kubectl apply), or in another cluster"
 	if j.controller.kind == "Application" {
 		state, next = report.Note, "argocd app diff "+j.controller.name
 		reason = "Argo CD renders the chart itself and leaves no Helm release to compare with"
 	}
-	j.add(report.Seen("list", string(cluster.Secrets), "0 releases of the chart").At(j.At), state, "drift-no-release",
-		"Helm release", reason, next)
+	j.add(report.Seen("list", string(cluster.Secrets), "0 releases of the chart").At(j.At), state, "drift-no-release", "Helm release", reason, next)
 }

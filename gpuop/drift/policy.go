@@ -84,8 +84,7 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	case empty(want):
 		reason = fmt.Sprintf("the cluster has %s, and %s does not set it", shown(name, have), d.release.id())
 	case empty(have) && owner.Manager == "":
-		reason += ": it was removed, or the CRD does not know the field, as Helm leaves CRDs as they were installed " +
-			"(operator.upgradeCRD)"
+		reason += ": it was removed, or the CRD does not know the field, as Helm leaves CRDs as they were installed (operator.upgradeCRD)"
 	}
 	switch {
 	case owner.Manager != "":
@@ -127,6 +126,5 @@ func (d *fieldDiff) revert(path []string, want any) string {
 	if err != nil || len(data) > 500 || strings.Contains(masked(string(data)), "***") {
 		return "kubectl edit " + strings.ToLower(d.subject)
 	}
-	return fmt.Sprintf("kubectl patch %s --type=merge -p '%s'", strings.ToLower(d.subject),
-		strings.ReplaceAll(string(data), "'", `'\''`))
+	return fmt.Sprintf("kubectl patch %s --type=merge -p '%s'", strings.ToLower(d.subject), strings.ReplaceAll(string(data), "'", `'\''`))
 }

@@ -54,8 +54,7 @@ func (j *judging) upgrade(r *Release) string {
 	if j.controller.kind == "HelmRelease" {
 		return j.controller.change()
 	}
-	return strings.TrimSpace(fmt.Sprintf("helm upgrade %s nvidia/gpu-operator -n %s --version %s %s",
-		r.Name, r.Namespace, r.chartVersion(), j.Flags))
+	return strings.TrimSpace(fmt.Sprintf("helm upgrade %s nvidia/gpu-operator -n %s --version %s %s", r.Name, r.Namespace, r.chartVersion(), j.Flags))
 }
 
 // values compares what is intended with what the release was given.

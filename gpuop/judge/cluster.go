@@ -49,8 +49,7 @@ func (j *judge) policies() {
 	for i := range j.GPUClusters {
 		v := j.resource("gpu-cluster", "GPUCluster", &j.GPUClusters[i])
 		if len(policies) > 0 {
-			v.Say(report.Failed, "GPUCluster and ClusterPolicy/%s exclude each other: the operator serves neither",
-				policies[0].GetName())
+			v.Say(report.Failed, "GPUCluster and ClusterPolicy/%s exclude each other: the operator serves neither", policies[0].GetName())
 			v.Fix = "kubectl delete gpucluster " + j.GPUClusters[i].GetName() + "  # or delete the ClusterPolicy"
 		}
 		j.add(v)
@@ -63,14 +62,12 @@ func (j *judge) policies() {
 		v := j.resource("nvidia-driver", "NVIDIADriver", &j.NVIDIADrivers[i])
 		if j.policy != nil && !own {
 			v.State, v.Evidence = report.Warning, j.setting("driver.nvidiaDriverCRD.enabled")
-			v.Reason = "the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true): this " +
-				"one does nothing"
+			v.Reason = "the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true): this one does nothing"
 			v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true"
 		}
 		j.add(v)
 	}
-	if j.policy != nil && own && len(j.NVIDIADrivers) == 0 && (!j.lacks(cluster.NVIDIADrivers) ||
-		j.absent(cluster.NVIDIADrivers)) {
+	if j.policy != nil && own && len(j.NVIDIADrivers) == 0 && (!j.lacks(cluster.NVIDIADrivers) || j.absent(cluster.NVIDIADrivers)) {
 		j.add(report.Row{
 			ID: "nvidia-driver", State: report.Failed, Subject: "NVIDIADriver",
 			Reason:   "the ClusterPolicy leaves the driver to NVIDIADriver resources, and there is none: no node gets a driver",
@@ -125,8 +122,7 @@ func (j *judge) resource(id report.ID, kind string, u *unstructured.Unstructured
 	if failed.Reason == "ConflictingNodeSelector" {
 		// releases before v26.7.0 leave the state as it was
 		v.State, v.Since = report.Failed, failed.LastTransitionTime.Time
-		v.Reason = "the operator does not carry the resource out, whatever its state: " + cmp.Or(failed.Message,
-			failed.Reason)
+		v.Reason = "the operator does not carry the resource out, whatever its state: " + cmp.Or(failed.Message, failed.Reason)
 		v.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
 		return v
 	}
@@ -176,8 +172,7 @@ func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
 		} `json:"status"`
 	}
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &of)
-	if c := meta.FindStatusCondition(of.Status.Conditions, kind); err == nil && c != nil &&
-		c.Status == metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(of.Status.Conditions, kind); err == nil && c != nil && c.Status == metav1.ConditionTrue {
 		return *c
 	}
 	return metav1.Condition{}
@@ -207,12 +202,10 @@ func (j *judge) gpuNodes() {
 			"NVIDIA GPUs: only the cluster is judged", len(j.Nodes))
 		v.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
 	case gpus == 0 && labeled == 0:
-		v.Say(report.Failed, "none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU",
-			len(j.Nodes))
+		v.Say(report.Failed, "none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU", len(j.Nodes))
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	case gpus == 0:
-		v.Say(report.Warning, "%d of %d nodes are labeled, and none has a GPU of NVIDIA (PCI vendor 10de)", labeled,
-			len(j.Nodes))
+		v.Say(report.Warning, "%d of %d nodes are labeled, and none has a GPU of NVIDIA (PCI vendor 10de)", labeled, len(j.Nodes))
 		v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
 	case labeled == 0 && j.by == verify:
 		v.Say(report.Warning, "no node has a label of Node Feature Discovery; the operator finds no new GPU node, and %d "+
@@ -269,8 +262,7 @@ func (j *judge) devicePlugins() {
 			ID: "device-plugin", State: report.Failed, Subject: "DaemonSet/" + name,
 			Reason: fmt.Sprintf("registers nvidia.com/gpu on %d nodes beside the operator's own plugin: the kubelet knows "+
 				"the one that registered last", d.Status.DesiredNumberScheduled),
-			Fix: "kubectl delete daemonset -n " + d.Namespace + " " + d.Name +
-				", or helm upgrade … --set devicePlugin.enabled=false",
+			Fix: "kubectl delete daemonset -n " + d.Namespace + " " + d.Name + ", or helm upgrade … --set devicePlugin.enabled=false",
 			Evidence: report.Seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image,
 				d.Status.DesiredNumberScheduled),
 		}

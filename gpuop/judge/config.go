@@ -59,8 +59,7 @@ func (j *judge) configs() {
 			ID: "sharing-config", State: report.Failed, Subject: "ConfigMap/" + c.name,
 			Reason: fmt.Sprintf("devicePlugin.config.name names it, and namespace %s does not hold it: the pods of the "+
 				"device plugin and of GPU Feature Discovery cannot start", j.Namespace),
-			Fix: "kubectl get configmaps -n " + j.Namespace +
-				"  # or gpuop values gen PLATFORM time-slicing=4",
+			Fix:      "kubectl get configmaps -n " + j.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4",
 			Evidence: j.listed(cluster.ConfigMaps, "no %s among %d of %s", c.name, len(j.maps), j.Namespace),
 		})
 		return

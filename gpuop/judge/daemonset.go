@@ -33,8 +33,7 @@ func (j *judge) enabled(o chart.Operand) (on, known bool) {
 		return len(j.NVIDIADrivers) > 0, true
 	}
 	return !slices.ContainsFunc(o.When, func(c chart.Condition) bool {
-		return !c.Holds(j.text(c.Key()),
-			o.Standard)
+		return !c.Holds(j.text(c.Key()), o.Standard)
 	}), true
 }
 
@@ -43,8 +42,7 @@ func (j *judge) daemonSets() {
 	if j.lacks(cluster.DaemonSets) {
 		return
 	}
-	present := slices.DeleteFunc(slices.Clone(j.gpu),
-		func(n *corev1.Node) bool { return n.Labels[labelPresent] != "true" })
+	present := slices.DeleteFunc(slices.Clone(j.gpu), func(n *corev1.Node) bool { return n.Labels[labelPresent] != "true" })
 	sets := j.sets
 	for _, o := range j.components {
 		found := false
@@ -55,8 +53,7 @@ func (j *judge) daemonSets() {
 		if on, known := j.enabled(o); found || !known || !on || !o.Standard || len(present) == 0 {
 			continue
 		}
-		if o.Label == "mig-manager" && !slices.ContainsFunc(present,
-			func(n *corev1.Node) bool { return n.Labels[labelCapable] == "true" }) {
+		if o.Label == "mig-manager" && !slices.ContainsFunc(present, func(n *corev1.Node) bool { return n.Labels[labelCapable] == "true" }) {
 			continue
 		}
 		setting := "every release"
@@ -95,8 +92,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	case unavailable > 0:
 		v.Say(report.Waiting, "%d of %d pods are ready; the rows of the nodes say what the others wait for",
 			s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
-		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace,
-			metav1.FormatLabelSelector(set.Spec.Selector))
+		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector))
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled && set.Spec.UpdateStrategy.Type == "OnDelete":
 		v.Say(report.Waiting, "%d of %d pods run the DaemonSet's present form; the others are replaced when the driver "+
 			"upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
@@ -186,8 +182,7 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 			// of a kernel, a system or a pool that no node is of now; a node without a driver has a row of its own
 			state, next = report.Note, ""
 		}
-		say(state, next, "it selects %s=%s, and the label of the GPU nodes is %s", key, wanted[key],
-			some(found))
+		say(state, next, "it selects %s=%s, and the label of the GPU nodes is %s", key, wanted[key], some(found))
 		return
 	}
 	say(report.Failed, describe, "no node has all labels that it selects: %s", join(wanted))
@@ -225,8 +220,7 @@ func blocked(v *report.Row, set operandSet, n *corev1.Node) string {
 		}
 		text := taint.ToString()
 		v.State, v.Cause, v.Evidence = report.Failed, "taint "+text, report.Seen("taint", "Node/"+n.Name, "%s", text)
-		v.Together = fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their DaemonSets do not cover it",
-			text)
+		v.Together = fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their DaemonSets do not cover it", text)
 		v.Fix = fmt.Sprintf("kubectl taint node %s %s:%s-  # or cover it with daemonsets.tolerations in the operator's values",
 			n.Name, taint.Key, taint.Effect)
 		return text

@@ -37,12 +37,10 @@ var refusals = []symptom{
 		"kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged"},
 	{"quota", regexp.MustCompile(`insufficient quota to match these scopes: (.*)`),
 		"no ResourceQuota of the namespace allows the pods' PriorityClass: %s",
-		"kubectl get resourcequotas -n %s  # GKE allows system-node-critical by a ResourceQuota alone: gpuop values gen " +
-			"gke-cos prints it"},
+		"kubectl get resourcequotas -n %s  # GKE allows system-node-critical by a ResourceQuota alone: gpuop values gen gke-cos prints it"},
 	{"quota", regexp.MustCompile(`exceeded quota: ([^,]+)`), "the ResourceQuota %s of the namespace is used up",
 		"kubectl describe resourcequotas -n %s"},
-	{"runtime-class", regexp.MustCompile(`RuntimeClass "([^"]+)" not found`),
-		"the cluster has no RuntimeClass %s, which the pods name",
+	{"runtime-class", regexp.MustCompile(`RuntimeClass "([^"]+)" not found`), "the cluster has no RuntimeClass %s, which the pods name",
 		"kubectl get runtimeclasses; kubectl logs -n %s -l app=gpu-operator --tail=100"},
 	{"webhook", regexp.MustCompile(`admission webhook "([^"]+)" denied`), "the admission webhook %s refuses the pods",
 		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations  # namespace %s"},
@@ -52,9 +50,8 @@ var refusals = []symptom{
 
 // sandboxes are the symptoms of a pod without a sandbox.
 var sandboxes = []symptom{
-	{"handler",
-		regexp.MustCompile(`no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|` +
-			`failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
+	{"handler", regexp.MustCompile(`no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|` +
+		`failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
 		"the container runtime of the node has no handler %s",
 		"sudo gpuop node  # on the node, reads the runtime's configuration; namespace %s"},
 	{"network", regexp.MustCompile(`(?i)()network for (?:pod )?sandbox|network plugin|plugin type="|\bcni\b`),
@@ -72,8 +69,7 @@ func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 	for i := range j.Events {
 		e := &j.Events[i]
 		o := e.InvolvedObject
-		if o.Kind != kind || o.Name != name || cmp.Or(o.Namespace, e.Namespace) != j.Namespace || !slices.Contains(reasons,
-			e.Reason) {
+		if o.Kind != kind || o.Name != name || cmp.Or(o.Namespace, e.Namespace) != j.Namespace || !slices.Contains(reasons, e.Reason) {
 			continue
 		}
 		if newest == nil || newest.LastTimestamp.Before(&e.LastTimestamp) {
@@ -84,8 +80,7 @@ func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 }
 
 func evidenceOf(e *corev1.Event) report.Evidence {
-	v := report.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s",
-		strings.TrimSpace(e.Reason+": "+e.Message))
+	v := report.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s", strings.TrimSpace(e.Reason+": "+e.Message))
 	v.Time = e.LastTimestamp.Time
 	return v
 }
@@ -98,8 +93,7 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 			continue
 		}
 		what := strings.Trim(cmp.Or(m[1:]...), `"`)
-		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: fmt.Sprintf(s.next, j.Namespace),
-			evidence: evidenceOf(e)}
+		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: fmt.Sprintf(s.next, j.Namespace), evidence: evidenceOf(e)}
 		if strings.Contains(s.reason, "%s") {
 			d.reason = fmt.Sprintf(s.reason, what)
 		}
@@ -133,8 +127,7 @@ func (j *judge) refusals() {
 		// the namespace's own row takes the event
 		kind, _, _ := strings.Cut(d.cause, " ")
 		i := slices.IndexFunc(j.rows, func(v report.Row) bool {
-			return v.State == report.Failed && (kind == "pod-security" && v.ID == "pod-security" || kind == "quota" &&
-				v.ID == "priority-quota")
+			return v.State == report.Failed && (kind == "pod-security" && v.ID == "pod-security" || kind == "quota" && v.ID == "priority-quota")
 		})
 		if i >= 0 {
 			j.rows[i].Evidence = d.evidence

@@ -211,8 +211,7 @@ func newJudge(s *cluster.State, o Options, by command) *judge {
 		}
 	}
 	for _, o := range j.Table.Operands(j.Release) {
-		if o.Label != "" && !slices.ContainsFunc(j.components,
-			func(other chart.Operand) bool { return other.Label == o.Label }) {
+		if o.Label != "" && !slices.ContainsFunc(j.components, func(other chart.Operand) bool { return other.Label == o.Label }) {
 			j.components = append(j.components, o)
 		}
 	}

@@ -80,8 +80,7 @@ func (p *planner) report(state report.State, id report.ID, subject, reason, next
 func (p *planner) manager() {
 	const key = deployPrefix + "mig-manager"
 	if p.kube.Labels[labelCapable] == "false" {
-		p.report(report.Failed, "mig-capable", labelCapable, "the node's GPUs have no MIG",
-			"kubectl get nodes -l nvidia.com/mig.capable=true")
+		p.report(report.Failed, "mig-capable", labelCapable, "the node's GPUs have no MIG", "kubectl get nodes -l nvidia.com/mig.capable=true")
 		return
 	}
 	if value := p.kube.Labels[key]; value != "true" {
@@ -122,8 +121,7 @@ func (p *planner) state() {
 	case state == "success":
 		p.report(report.Note, "mig-same", LabelMIG, already+"nothing will happen", "")
 	default:
-		p.report(report.Failed, "mig-same", LabelMIG, already+"take it away first",
-			fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG))
+		p.report(report.Failed, "mig-same", LabelMIG, already+"take it away first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG))
 	}
 	if p.upgrading() || labels[labelUpgrade] == "upgrade-required" && p.noDriverPod() == "" {
 		p.report(report.Failed, "mig-driver-upgrade", labelUpgrade, fmt.Sprintf("the driver upgrade is in the state %s: "+
@@ -184,8 +182,7 @@ func (p *planner) file() bool {
 	if near := report.Nearest(p.config, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	p.report(report.Failed, "mig-config", f.name, fmt.Sprintf("it has no config %q: the MIG manager would say failed",
-		p.config), hint)
+	p.report(report.Failed, "mig-config", f.name, fmt.Sprintf("it has no config %q: the MIG manager would say failed", p.config), hint)
 	return false
 }
 
@@ -303,8 +300,7 @@ func (p *planner) holders() {
 		switch {
 		case cluster.AsksForGPU(&q.Spec):
 			v.ID = "mig-pod"
-			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not take it away, and an instance that is in use "+
-				"cannot be destroyed", held(q))
+			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not take it away, and an instance that is in use cannot be destroyed", held(q))
 			v.Evidence.Text = "limits: " + held(q)
 			v.Fix = p.evict(q, owner)
 			if !daemon {
@@ -313,13 +309,11 @@ func (p *planner) holders() {
 		case how == "" || strings.HasPrefix(how, "/run"):
 			continue
 		case daemon && selects && p.kube.Labels[labelClient] != "" && p.evictsClients():
-			v.Say(report.OK, "it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how,
-				labelClient)
+			v.Say(report.OK, "it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, labelClient)
 		default:
 			why := "the MIG manager takes away pods of DaemonSets alone"
 			if daemon && !p.evictsClients() {
-				why = fmt.Sprintf("MIG manager %s takes no pods of others away, as %s does", p.text("migManager.version"),
-					firstEvicting)
+				why = fmt.Sprintf("MIG manager %s takes no pods of others away, as %s does", p.text("migManager.version"), firstEvicting)
 			} else if daemon {
 				why = "its DaemonSet does not select " + labelClient
 			}
@@ -384,18 +378,15 @@ func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 	case owner == nil || owner.Kind != "DaemonSet":
 		return fmt.Sprintf("kubectl delete pod -n %s %s", q.Namespace, q.Name)
 	case !p.evictsClients():
-		return fmt.Sprintf("kubectl delete daemonset -n %s %s  # and apply it again after the change", q.Namespace,
-			owner.Name)
+		return fmt.Sprintf("kubectl delete daemonset -n %s %s  # and apply it again after the change", q.Namespace, owner.Name)
 	}
-	return fmt.Sprintf("kubectl label node %s %s=true && %s", p.kube.Name, labelClient, makeClient(q.Namespace,
-		owner.Name))
+	return fmt.Sprintf("kubectl label node %s %s=true && %s", p.kube.Name, labelClient, makeClient(q.Namespace, owner.Name))
 }
 
 // room judges whether new pods may come between.
 func (p *planner) room() {
 	v := report.Row{
-		ID: "mig-cordon", Subject: "Node/" +
-			p.kube.Name, Reason: "the node is cordoned: no new pod comes between",
+		ID: "mig-cordon", Subject: "Node/" + p.kube.Name, Reason: "the node is cordoned: no new pod comes between",
 		Evidence: report.Seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
 	}
 	if !p.kube.Spec.Unschedulable {

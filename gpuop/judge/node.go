@@ -184,8 +184,7 @@ func (w *nodeJudge) upgrade() {
 	case state == "upgrade-done":
 		v.Reason, v.Fix = "no driver upgrade is under way", ""
 	case none != "":
-		v.Say(report.Warning, "%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state,
-			none)
+		v.Say(report.Warning, "%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state, none)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + labelUpgrade + "-"
 	case state != "upgrade-failed" && w.kube.Labels[labelSkip] == "true":
 		v.Say(report.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
@@ -193,8 +192,7 @@ func (w *nodeJudge) upgrade() {
 	case len(meaning) == 0:
 		v.Say(report.Unknown, "the state %q is not one of the upgrade controller", state)
 	case state == "upgrade-failed":
-		v.Say(report.Failed, "the driver upgrade has failed: look at the driver pod, put it right, and remove the state "+
-			"label or restart the pod")
+		v.Say(report.Failed, "the driver upgrade has failed: look at the driver pod, put it right, and remove the state label or restart the pod")
 		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
 	default:
 		w.changing = "the driver upgrade"
@@ -246,13 +244,11 @@ func (w *nodeJudge) mig() {
 	case state == "success":
 		v.Reason, v.Fix = fmt.Sprintf("the MIG manager says that %q is applied", config), ""
 	case state == "failed":
-		v.Say(report.Failed, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a "+
-			"GPU is not covered", config)
+		v.Say(report.Failed, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a GPU is not covered", config)
 	case state == "pending" && !v.Since.IsZero() && w.At.Sub(v.Since) > migPatience:
 		v.Say(report.Failed, "the MIG config %q is pending %s, and the MIG manager waits for pods for %s at most: it has "+
 			"most likely given up, and the state stays", config, age, migPatience)
-		w.stuck = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, LabelMIG, w.kube.Name,
-			LabelMIG, config)
+		w.stuck = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, LabelMIG, w.kube.Name, LabelMIG, config)
 		v.Fix = w.stuck
 	case state == "pending":
 		v.State, w.changing = report.Waiting, "the MIG change"
@@ -317,16 +313,14 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 		return
 	}
 	done[key] = true
-	v := report.Row{ID: "operand", State: report.Warning, Subject: key, Fix: "kubectl label node " +
-		w.kube.Name + " " + key + "-"}
+	v := report.Row{ID: "operand", State: report.Warning, Subject: key, Fix: "kubectl label node " + w.kube.Name + " " + key + "-"}
 	switch {
 	case node.Paused(value):
 		w.paused(key, value)
 		return // no link of the chain: the change that pauses it has a row of its own
 	case set.component == "driver" && value == preInstalled:
 		v.State, v.Fix = report.OK, ""
-		v.Reason = "the label is pre-installed: the driver manager found a driver of the node's own, and the node runs no " +
-			"driver container"
+		v.Reason = "the label is pre-installed: the driver manager found a driver of the node's own, and the node runs no driver container"
 		w.add(v)
 		return
 	case value == "false":
@@ -336,8 +330,7 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 		v.Reason = "the label is empty, which selects nothing: the driver manager writes that when it pauses an operand " +
 			"that was not there; releases before v26.7 leave it"
 	case found:
-		v.Reason = fmt.Sprintf("the label is %q, want true, false or paused-for-…: the operator leaves it, and the "+
-			"operand stays away", value)
+		v.Reason = fmt.Sprintf("the label is %q, want true, false or paused-for-…: the operator leaves it, and the operand stays away", value)
 	case !w.wantsContainers() || !w.forContainers(set.component) && set.component != "mig-manager":
 		return
 	case set.component == "mig-manager" && w.kube.Labels[labelCapable] != "true":
@@ -379,8 +372,7 @@ func (w *nodeJudge) paused(key, value string) {
 		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
 	case upgrading:
 		w.changing = change
-		v.Fix = "kubectl logs -n " + w.Namespace +
-			" -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100"
+		v.Fix = "kubectl logs -n " + w.Namespace + " -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100"
 	case state == "success" || state == "failed":
 		v.Say(report.Failed, "the label is %s, and %s has ended (%s): nothing takes the pause back", value, change, state)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
@@ -411,8 +403,7 @@ func (w *nodeJudge) pod(set operandSet) {
 		l.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 		l.Evidence = w.listed(cluster.Pods, "none of DaemonSet/%s on %s", set.Name, w.kube.Name)
 		if taint := blocked(&l.Row, set, w.kube); taint != "" {
-			l.Reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not "+
-				"cover it", taint, set.Name)
+			l.Reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not cover it", taint, set.Name)
 		} else if d := w.refused(set); d != nil {
 			d.explain(&l.Row)
 		}
@@ -453,8 +444,7 @@ const sandboxPatience = 5 * time.Minute
 // runtime has no handler for its RuntimeClass, which the toolkit sets up.
 func (w *nodeJudge) sandbox(l *link) {
 	for _, v := range l.pod.Spec.Volumes {
-		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil &&
-			!w.lacks(cluster.ConfigMaps) {
+		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil && !w.lacks(cluster.ConfigMaps) {
 			l.State = report.Failed
 			l.Reason += fmt.Sprintf(": it mounts ConfigMap/%s, which namespace %s does not hold", m.Name, l.pod.Namespace)
 			l.Fix = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
@@ -480,11 +470,9 @@ func (w *nodeJudge) sandbox(l *link) {
 		return
 	}
 	class := *l.pod.Spec.RuntimeClassName
-	if i := slices.IndexFunc(w.links, func(o link) bool { return o.component == "container-toolkit" }); i >= 0 &&
-		bad(w.links[i]) {
+	if i := slices.IndexFunc(w.links, func(o link) bool { return o.component == "container-toolkit" }); i >= 0 && bad(w.links[i]) {
 		l.blames = "container-toolkit"
-		l.Reason += ": it waits for the RuntimeClass " + class +
-			", which container-toolkit sets up in the container runtime"
+		l.Reason += ": it waits for the RuntimeClass " + class + ", which container-toolkit sets up in the container runtime"
 		return
 	}
 	if d != nil {
@@ -495,13 +483,11 @@ func (w *nodeJudge) sandbox(l *link) {
 	if slices.ContainsFunc(w.operandPods, func(p *corev1.Pod) bool {
 		return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == class && p.Status.Phase == corev1.PodRunning
 	}) {
-		l.Reason += fmt.Sprintf(", and other pods with the RuntimeClass %s run: likely a volume or the network is not there",
-			class)
+		l.Reason += fmt.Sprintf(", and other pods with the RuntimeClass %s run: likely a volume or the network is not there", class)
 		return
 	}
 	l.Fix += "; on the node, sudo gpuop node reads the runtime's configuration"
-	l.Reason += fmt.Sprintf(": likely the container runtime has no handler for the RuntimeClass %s, or has not read it",
-		class)
+	l.Reason += fmt.Sprintf(": likely the container runtime has no handler for the RuntimeClass %s, or has not read it", class)
 	late := w.At.Sub(l.Since) > sandboxPatience
 	switch {
 	case w.policy != nil && !w.is("toolkit.enabled"):
@@ -515,8 +501,7 @@ func (w *nodeJudge) sandbox(l *link) {
 }
 
 // workloads of the validator, by the init container that starts them and waits for them.
-var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator",
-	"plugin-validation": "nvidia-device-plugin-validator"}
+var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator", "plugin-validation": "nvidia-device-plugin-validator"}
 
 // validated completes the link of the validator by the pod that it has started, which says more than the
 // validator's own log.
@@ -532,8 +517,7 @@ func (w *nodeJudge) validated(l *link) {
 		return
 	}
 	s := podStateOf(newest)
-	l.Reason, l.Evidence = fmt.Sprintf("init container %s waits for the pod %s: %s", l.in, newest.Name,
-		s.Reason), s.Evidence
+	l.Reason, l.Evidence = fmt.Sprintf("init container %s waits for the pod %s: %s", l.in, newest.Name, s.Reason), s.Evidence
 	if s.State == report.Failed {
 		l.State, l.Fix, l.blames = s.State, s.Fix, ""
 	}
@@ -544,15 +528,13 @@ func (w *nodeJudge) validated(l *link) {
 func (w *nodeJudge) ownDriver(first int) {
 	waits := slices.IndexFunc(w.links, func(l link) bool { return l.blames == "driver" && bad(l) })
 	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.links, func(l link) bool {
-		return l.component == "driver" &&
-			(l.pod != nil || bad(l))
+		return l.component == "driver" && (l.pod != nil || bad(l))
 	}) {
 		return
 	}
 	v := report.Row{ID: "operand", State: report.Failed, Subject: "driver", Since: w.links[waits].Since, Evidence: label(w.kube, labelDriver)}
 	if why := w.noDriverPod(); why != "" {
-		v.Reason = fmt.Sprintf("%s, so that the node is to bring its own driver, and %s finds none", why,
-			w.links[waits].component)
+		v.Reason = fmt.Sprintf("%s, so that the node is to bring its own driver, and %s finds none", why, w.links[waits].component)
 		v.Fix = "sudo gpuop node  # on " + w.kube.Name
 		if strings.HasPrefix(why, labelDriver) {
 			v.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # for the operator's driver; sudo gpuop node "+
@@ -642,8 +624,7 @@ func (w *nodeJudge) resources() {
 		case f.ID == node.RuleCount:
 			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
 			if depends = w.of.Allocatable[f.Subject] == "0"; depends {
-				v.Say(report.Failed, "none of %s is allocatable: the device plugin is away, or every GPU is unhealthy",
-					w.of.Capacity[f.Subject])
+				v.Say(report.Failed, "none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", w.of.Capacity[f.Subject])
 			}
 		}
 		if depends && settling != "" {

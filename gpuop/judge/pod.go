@@ -78,8 +78,7 @@ func podStateOf(p *corev1.Pod) (s podState) {
 		return s
 	}
 	if len(status.ContainerStatuses) == 0 || status.Phase != corev1.PodRunning {
-		s.Say(report.Waiting, "the pod is %s%s", strings.ToLower(string(status.Phase)), because(status.Reason,
-			status.Message))
+		s.Say(report.Waiting, "the pod is %s%s", strings.ToLower(string(status.Phase)), because(status.Reason, status.Message))
 		return s
 	}
 	s.Fix = ""
@@ -95,8 +94,7 @@ func podStateOf(p *corev1.Pod) (s podState) {
 
 // notStarted reports whether an init container has never run.
 func notStarted(c *corev1.ContainerStatus) bool {
-	return c.State.Running == nil && c.State.Terminated == nil && c.LastTerminationState.Terminated == nil &&
-		c.RestartCount == 0 &&
+	return c.State.Running == nil && c.State.Terminated == nil && c.LastTerminationState.Terminated == nil && c.RestartCount == 0 &&
 		(c.State.Waiting == nil || c.State.Waiting.Reason == "" || c.State.Waiting.Reason == "PodInitializing")
 }
 
@@ -150,8 +148,7 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	case c.State.Waiting != nil && slices.Contains(broken, c.State.Waiting.Reason):
 		s.Say(report.Failed, "container %s is in %s after %d restarts%s%s", c.Name, c.State.Waiting.Reason, c.RestartCount,
 			because("", c.State.Waiting.Message), last)
-		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") || strings.HasPrefix(c.State.Waiting.Reason,
-			"ErrImage") {
+		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") || strings.HasPrefix(c.State.Waiting.Reason, "ErrImage") {
 			s.Reason = fmt.Sprintf("container %s cannot get its image %s: %s%s", c.Name, image(p, c.Name),
 				c.State.Waiting.Reason, because("", c.State.Waiting.Message))
 			s.Cause = "image " + image(p, c.Name)
@@ -182,8 +179,7 @@ func containerState(p *corev1.Pod, c *corev1.ContainerStatus) report.Evidence {
 	case state.Waiting != nil:
 		text = strings.TrimSpace(state.Waiting.Reason + ": " + state.Waiting.Message)
 	case state.Terminated != nil:
-		text = fmt.Sprintf("exit code %d, %s: %s", state.Terminated.ExitCode, state.Terminated.Reason,
-			state.Terminated.Message)
+		text = fmt.Sprintf("exit code %d, %s: %s", state.Terminated.ExitCode, state.Terminated.Reason, state.Terminated.Message)
 	case state.Running != nil:
 		text = "running"
 	}
@@ -241,9 +237,8 @@ type awaited struct{ what, component string }
 // awaits are the init containers of the operands. Source: gpu-operator assets/, the init containers
 // of each DaemonSet, and cmd/nvidia-validator/main.go.
 var awaits = map[string]awaited{
-	"driver-validation": {"the driver to be loaded", "driver"},
-	"toolkit-validation": {"toolkit-ready, which the operator-validator writes when containers see the GPU",
-		"operator-validator"},
+	"driver-validation":         {"the driver to be loaded", "driver"},
+	"toolkit-validation":        {"toolkit-ready, which the operator-validator writes when containers see the GPU", "operator-validator"},
 	"cuda-validation":           {"a CUDA workload in a pod", "container-toolkit"},
 	"plugin-validation":         {"the node to offer a GPU as a resource", "device-plugin"},
 	"k8s-driver-manager":        {"the old driver to be unloaded, which no process on the node may hold", ""},

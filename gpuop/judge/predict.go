@@ -77,8 +77,7 @@ func (w *nodeJudge) stale() {
 	v := report.Row{ID: "stale-config", Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed}
 	v.Say(report.Failed, "the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin: "+
 		"the node offers what the old form specified", w.shares.changed.Sub(read).Round(time.Second))
-	v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset "+
-		"daemonset/gpu-feature-discovery", w.Namespace)
+	v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
 	v.Evidence = report.Seen("managedFields", "ConfigMap/"+w.shares.name, "data").At(w.shares.changed)
 	w.add(v)
 }
@@ -168,30 +167,25 @@ func (e *expectation) basis(w *nodeJudge) string {
 // says why, or what of it is not certain.
 func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 	unknown := func(subject, reason string) *report.Row {
-		return &report.Row{ID: "prediction", State: report.Unknown, Subject: subject, Reason: reason,
-			Evidence: label(w.kube, labelProduct)}
+		return &report.Row{ID: "prediction", State: report.Unknown, Subject: subject, Reason: reason, Evidence: label(w.kube, labelProduct)}
 	}
 	gpus, err := w.of.GPUs()
 	if err != nil || len(gpus) == 0 {
-		if strings.HasSuffix(w.kube.Labels[labelProduct], "-MIG-INVALID") || w.kube.Labels[labelProduct] == "" &&
-			len(w.of.GPUResources()) == 0 {
+		if strings.HasSuffix(w.kube.Labels[labelProduct], "-MIG-INVALID") || w.kube.Labels[labelProduct] == "" && len(w.of.GPUResources()) == 0 {
 			return nil, nil // the rows of these states say so
 		}
 		if w.kube.Labels[labelProduct] == "" && !w.is("gfd.enabled") {
 			return nil, nil // nothing is to label the node
 		}
-		return nil, unknown(mig.WholeGPU, "the labels do not say which GPUs the node has, so there is nothing to compare "+
-			"what it offers with")
+		return nil, unknown(mig.WholeGPU, "the labels do not say which GPUs the node has, so there is nothing to compare what it offers with")
 	}
 	if w.policy == nil && w.lacks(cluster.ClusterPolicies) && !w.absent(cluster.ClusterPolicies) {
-		return nil, unknown(mig.WholeGPU, "the ClusterPolicy could not be read, so the MIG strategy and the sharing "+
-			"config are not known")
+		return nil, unknown(mig.WholeGPU, "the ClusterPolicy could not be read, so the MIG strategy and the sharing config are not known")
 	}
 	_, config, ok, _ := w.chosen()
 	switch {
 	case !ok && w.shares.configs == nil && w.lacks(cluster.ConfigMaps):
-		return nil, unknown("ConfigMap/"+w.shares.name, "the sharing config could not be read, so what the node is to "+
-			"offer is not known")
+		return nil, unknown("ConfigMap/"+w.shares.name, "the sharing config could not be read, so what the node is to offer is not known")
 	case !ok:
 		return nil, nil // the rows of the config say so
 	}
@@ -206,8 +200,7 @@ func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 		}
 	}
 	want.Prediction = sharing.Predict(want.gpus, strategy, config)
-	if i := slices.IndexFunc(want.Findings, func(f report.Row) bool { return f.State == report.Failed }); i >= 0 &&
-		doubt == nil {
+	if i := slices.IndexFunc(want.Findings, func(f report.Row) bool { return f.State == report.Failed }); i >= 0 && doubt == nil {
 		v := found(want.Findings[i])
 		v.Evidence = w.setting("mig.strategy")
 		doubt = &v
@@ -223,14 +216,12 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *report.R
 	if !found {
 		doubt = &report.Row{
 			ID: "mig-config", State: report.Failed, Subject: LabelMIG,
-			Reason: fmt.Sprintf("there is no MIG config %q for the node in %s", name,
-				cmp.Or(source, "the ConfigMaps and the defaults")),
+			Reason: fmt.Sprintf("there is no MIG config %q for the node in %s", name, cmp.Or(source, "the ConfigMaps and the defaults")),
 			Fix: fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace,
 				w.kube.Name),
 		}
 		if source == "" && (w.lacks(cluster.ConfigMaps) || board == nil) {
-			doubt.Say(report.Unknown, "what the MIG config %q means on %s is not known: no ConfigMap that was read holds it",
-				name, product)
+			doubt.Say(report.Unknown, "what the MIG config %q means on %s is not known: no ConfigMap that was read holds it", name, product)
 		}
 		return doubt
 	}
@@ -285,8 +276,7 @@ func divide(named mig.Named, gpus []mig.GPU, labels map[string]string) (after []
 		return nil, fmt.Sprintf("the config %q leaves no MIG device, and gpu.product says %s", named.Name, shown)
 	case len(kinds) != 1 || kinds[0] != canonical:
 		slices.Sort(kinds)
-		return nil, fmt.Sprintf("the config %q makes %s, and gpu.product says %s", named.Name, strings.Join(kinds, ", "),
-			shown)
+		return nil, fmt.Sprintf("the config %q makes %s, and gpu.product says %s", named.Name, strings.Join(kinds, ", "), shown)
 	case have%count != 0:
 		return nil, fmt.Sprintf("the config %q makes %d %s of each GPU, and gpu.count is %d, which is no multiple of it",
 			named.Name, count, canonical, have)

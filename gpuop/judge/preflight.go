@@ -26,12 +26,10 @@ func (j *judge) kubernetes() {
 	}
 	version := j.Version
 	have, ok := minor(version)
-	v := report.Row{ID: "kubernetes-version", Subject: "Kubernetes", Evidence: report.Seen("answer",
-		"/version", "%s", cmp.Or(version, "none"))}
+	v := report.Row{ID: "kubernetes-version", Subject: "Kubernetes", Evidence: report.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
 	switch {
 	case !ok:
-		v.State, v.Reason, v.Fix = report.Unknown, "the server's version is not known", "kubectl version -o yaml > "+
-			"version.yaml"
+		v.State, v.Reason, v.Fix = report.Unknown, "the server's version is not known", "kubectl version -o yaml > version.yaml"
 	case first == 0:
 		v.Say(report.Unknown, "%s; gpuop knows of no support matrix for %s", version, j.Release)
 		v.Fix = "read the platform support page of " + j.Release.String()
@@ -67,8 +65,7 @@ var withoutMonitors, _ = chart.ParseVersion("v26.7.0")
 // images are the names of operating systems in a node's status; NFD's labels are preferred.
 var images = []struct{ prefix, id string }{
 	{"Ubuntu ", "ubuntu"}, {"Red Hat Enterprise Linux ", "rhel"}, {"Rocky Linux ", "rocky"},
-	{"Oracle Linux Server ", "ol"}, {"SUSE Linux Enterprise Server ", "sles"}, {"Debian GNU/Linux ",
-		"debian"}, {"Amazon Linux ", "amzn"},
+	{"Oracle Linux Server ", "ol"}, {"SUSE Linux Enterprise Server ", "sles"}, {"Debian GNU/Linux ", "debian"}, {"Amazon Linux ", "amzn"},
 	{"Container-Optimized OS", "cos"}, {"Bottlerocket OS ", "bottlerocket"}, {"Talos", "talos"}, {"Flatcar ", "flatcar"},
 }
 
@@ -132,8 +129,7 @@ func (j *judge) driverOS() {
 	case drivers == 0:
 		v.Reason = "every node with GPUs brings its own driver"
 	case !j.is("driver.enabled"):
-		v.Reason, v.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes bring their drivers",
-			counts(byOS)), j.setting("driver.enabled")
+		v.Reason, v.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes bring their drivers", counts(byOS)), j.setting("driver.enabled")
 	case j.is("driver.nvidiaDriverCRD.enabled"):
 		v.Reason = fmt.Sprintf("%s; each NVIDIADriver chooses the image of its own nodes", counts(byOS))
 		v.Evidence = j.setting("driver.nvidiaDriverCRD.enabled")
@@ -145,8 +141,7 @@ func (j *judge) driverOS() {
 		v.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
 	case len(wrong) > 0:
 		v.State, v.Nodes = report.Failed, strings.Join(wrong, ", ")
-		v.Reason = fmt.Sprintf("%s: the operator takes the system of the first, %s, for all: %d get the image of %s and "+
-			"should not",
+		v.Reason = fmt.Sprintf("%s: the operator takes the system of the first, %s, for all: %d get the image of %s and should not",
 			counts(byOS), first.Name, len(wrong), tag)
 		v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for " +
 			"each system, or install their driver and kubectl label node " + strings.Join(wrong, " ") + " " +
@@ -170,8 +165,7 @@ func (j *judge) driverOS() {
 func counts(by map[string]int) string {
 	var words []string
 	for _, k := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {
-		return cmp.Or(by[b]-by[a],
-			strings.Compare(a, b))
+		return cmp.Or(by[b]-by[a], strings.Compare(a, b))
 	}) {
 		words = append(words, fmt.Sprintf("%d with %s", by[k], k))
 	}
@@ -223,8 +217,7 @@ func (j *judge) containerRuntime() {
 	if len(wrong) > 0 {
 		v.State, v.Nodes = report.Failed, strings.Join(wrong, ", ")
 		v.Reason = fmt.Sprintf("%s: the operator configures %s on all, wrong on %d", counts(by), chosen, len(wrong))
-		v.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " + labelOperands +
-			"=false --overwrite"
+		v.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " + labelOperands + "=false --overwrite"
 	}
 	j.add(v)
 }
@@ -239,8 +232,7 @@ func (j *judge) openShift() bool {
 // serve virtual machines.
 func (j *judge) runs(component string, n *corev1.Node) bool {
 	value := n.Labels[deployPrefix+component]
-	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) &&
-		!j.forMachines(n)
+	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) && !j.forMachines(n)
 }
 
 // gke reports whether the cluster is Google's.
@@ -286,8 +278,7 @@ func (j *judge) workers() {
 		// the ClusterPolicy does not say nfd.enabled, and what is there does
 		v.Reason = "DaemonSet " + other[0] + " is there, and the release that is installed has none beside it"
 	case wanted && len(other) > 0:
-		v.Say(report.Failed, "DaemonSet %s runs already, and the chart would install a second one: two masters write the "+
-			"same labels", other[0])
+		v.Say(report.Failed, "DaemonSet %s runs already, and the chart would install a second one: two masters write the same labels", other[0])
 		v.Fix = "helm upgrade … --set nfd.enabled=false"
 	case wanted && len(own) > 0:
 		v.Reason = "DaemonSet " + own[0] + " is the chart's"
@@ -299,8 +290,7 @@ func (j *judge) workers() {
 	case known:
 		v.Say(report.Note, "nfd.enabled=false and no worker is there; nodes are labeled all the same")
 	default:
-		v.Say(report.Failed, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is "+
-			"scheduled")
+		v.Say(report.Failed, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is scheduled")
 		v.Fix = "helm upgrade … --set nfd.enabled=true"
 		j.partial(&v, cluster.DaemonSets)
 	}
@@ -356,8 +346,7 @@ func (j *judge) podSecurity() {
 	case level == "":
 		v.Say(report.Note, "enforces no level; where the cluster's default is not privileged, the operands are refused")
 	case j.is("psa.enabled"):
-		v.State, v.Reason, v.Fix = report.Note, fmt.Sprintf("enforces %s, which the operator changes to privileged: "+
-			"psa.enabled=true", level), ""
+		v.State, v.Reason, v.Fix = report.Note, fmt.Sprintf("enforces %s, which the operator changes to privileged: psa.enabled=true", level), ""
 	default:
 		v.Say(report.Failed, "enforces %s: the operands are privileged, and their pods are refused", level)
 	}
@@ -382,8 +371,7 @@ func (j *judge) quota() {
 		}
 	}
 	v := report.Row{
-		ID: "priority-quota", Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " +
-			j.Namespace,
+		ID: "priority-quota", Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " + j.Namespace,
 		Evidence: j.listed(cluster.Quotas, "%d quotas of the priority in %s", len(of), j.Namespace),
 	}
 	if j.gke() && !covered {
@@ -405,8 +393,7 @@ func (j *judge) quota() {
 		row.Evidence = report.Seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
 		switch {
 		case limited && used.Value() >= hard.Value():
-			row.Say(report.Failed, "%s of %s pods are used: the operands of a further node are refused", used.String(),
-				hard.String())
+			row.Say(report.Failed, "%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
 			row.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case !limited:
 			row.Reason = "allows any number of pods with the priority of the operands"
@@ -423,11 +410,10 @@ func coversPriority(q *corev1.ResourceQuota) bool {
 	if q.Spec.ScopeSelector == nil {
 		return slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopePriorityClass)
 	}
-	return slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions,
-		func(e corev1.ScopedResourceSelectorRequirement) bool {
-			return e.ScopeName == corev1.ResourceQuotaScopePriorityClass && (e.Operator == corev1.ScopeSelectorOpExists ||
-				(e.Operator == corev1.ScopeSelectorOpIn) == slices.Contains(e.Values, "system-node-critical"))
-		})
+	return slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions, func(e corev1.ScopedResourceSelectorRequirement) bool {
+		return e.ScopeName == corev1.ResourceQuotaScopePriorityClass && (e.Operator == corev1.ScopeSelectorOpExists ||
+			(e.Operator == corev1.ScopeSelectorOpIn) == slices.Contains(e.Values, "system-node-critical"))
+	})
 }
 
 // serviceMonitor looks for the definition that dcgm-exporter's ServiceMonitor needs. Until v26.7.0 the
@@ -438,16 +424,14 @@ func (j *judge) serviceMonitor() {
 	}
 	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
 	there := slices.Contains(j.CRDs, definition)
-	v := report.Row{ID: "servicemonitor-crd", Subject: setting, Evidence: j.listed(cluster.CRDs,
-		"%s: %t", definition, there)}
+	v := report.Row{ID: "servicemonitor-crd", Subject: setting, Evidence: j.listed(cluster.CRDs, "%s: %t", definition, there)}
 	switch enabled := j.is(setting); {
 	case !enabled:
 		v.Reason, v.Evidence = "is false", j.setting(setting)
 	case there:
 		v.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is there"
 	case j.Release.Before(withoutMonitors):
-		v.Say(report.Failed, "is true without the CustomResourceDefinition %s: the ClusterPolicy never becomes ready",
-			definition)
+		v.Say(report.Failed, "is true without the CustomResourceDefinition %s: the ClusterPolicy never becomes ready", definition)
 		v.Fix = "install Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
 	default:
 		v.Say(report.Note, "is true without the CustomResourceDefinition %s: no ServiceMonitor is made", definition)
@@ -483,12 +467,10 @@ func (j *judge) clients() {
 		v.Evidence = report.Seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
 		if spec.NodeSelector[labelClient] != "true" {
 			v.State = report.Warning
-			v.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver " +
-				"upgrades on its nodes"
+			v.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver upgrades on its nodes"
 			v.Fix = makeClient(d.Namespace, d.Name)
 			if j.Release.Before(withoutMonitors) {
-				v.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s before a MIG change: %s evicts no client", d.Namespace,
-					d.Name, j.Release)
+				v.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s before a MIG change: %s evicts no client", d.Namespace, d.Name, j.Release)
 			}
 		}
 		j.add(v)
@@ -506,15 +488,13 @@ func makeClient(namespace, name string) string {
 func usesGPU(s *corev1.PodSpec) string {
 	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
 		for _, e := range c.Env {
-			if e.Name == "NVIDIA_VISIBLE_DEVICES" && e.ValueFrom == nil && !slices.Contains([]string{"", "none", "void"},
-				e.Value) {
+			if e.Name == "NVIDIA_VISIBLE_DEVICES" && e.ValueFrom == nil && !slices.Contains([]string{"", "none", "void"}, e.Value) {
 				return "NVIDIA_VISIBLE_DEVICES=" + e.Value
 			}
 		}
 	}
 	for _, v := range s.Volumes {
-		if v.HostPath != nil && (strings.HasPrefix(v.HostPath.Path, "/dev/nvidia") || strings.HasPrefix(v.HostPath.Path,
-			"/run/nvidia")) {
+		if v.HostPath != nil && (strings.HasPrefix(v.HostPath.Path, "/dev/nvidia") || strings.HasPrefix(v.HostPath.Path, "/run/nvidia")) {
 			return v.HostPath.Path
 		}
 	}
@@ -540,8 +520,7 @@ func (w *nodeJudge) architecture() {
 	case !served:
 		v.Say(report.Failed, "the operator's images are for amd64 and arm64, and the node is %s", arch)
 		v.Fix = "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
-	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && w.is("driver.enabled") &&
-		!w.is("driver.usePrecompiled"):
+	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && w.is("driver.enabled") && !w.is("driver.usePrecompiled"):
 		v.Say(report.Failed, "the driver containers of RHEL 9 are for amd64 alone, and the node is arm64")
 		v.Fix = "install the driver on the node, and helm upgrade … --set driver.enabled=false"
 	}
@@ -552,8 +531,7 @@ func (w *nodeJudge) architecture() {
 func (w *nodeJudge) supported() {
 	n, rows := w.kube, series(w.Release)
 	os, _ := systemOf(n)
-	v := report.Row{ID: "os-supported", Subject: "operating system", Reason: os.String(),
-		Evidence: systemSeen(n)}
+	v := report.Row{ID: "os-supported", Subject: "operating system", Reason: os.String(), Evidence: systemSeen(n)}
 	if len(rows) == 0 {
 		v.Say(report.Unknown, "%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
 		v.Fix = "read the platform support page of " + w.Release.String()
@@ -564,17 +542,14 @@ func (w *nodeJudge) supported() {
 	have, ok := minor(w.Version)
 	switch {
 	case os.id == "":
-		v.State, v.Reason = report.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage,
-			"its status names none")
+		v.State, v.Reason = report.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status names none")
 	case !known && !w.is("driver.enabled"):
-		v.Say(report.Note, "%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os,
-			w.Release, named(rows))
+		v.Say(report.Note, "%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
 	case !known || !exact:
 		v.Say(report.Warning, "%s is not in the matrix of %s, which names %s", os, w.Release, named(rows))
 		v.Fix = "gpuop explain driver.enabled # a driver of the node's own needs no image of its system"
 	case ok && row.first > 0 && (have < row.first || have > row.last):
-		v.Say(report.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last,
-			w.Version)
+		v.Say(report.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, w.Version)
 		v.Fix = "gpuop preflight --version with a release that names both"
 	}
 	w.add(v)
@@ -587,8 +562,7 @@ func (w *nodeJudge) supported() {
 	case name == "":
 		v.Say(report.Unknown, "the node's container runtime is not known")
 	case name == "docker":
-		v.State, v.Reason, v.Fix = report.Failed, "docker is not supported: containerd and CRI-O are", "move the node to "+
-			"containerd"
+		v.State, v.Reason, v.Fix = report.Failed, "docker is not supported: containerd and CRI-O are", "move the node to containerd"
 	case len(row.runtimes) > 0 && !slices.Contains(row.runtimes, name):
 		v.Say(report.Warning, "%s is not validated on %s, which is with %s", name, os, strings.Join(row.runtimes, ", "))
 		v.Fix = "move the node to " + row.runtimes[0]

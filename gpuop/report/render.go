@@ -58,8 +58,7 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 			code := row.ID.code()
 			rules = append(rules, object{"id": row.ID, "shortDescription": object{"text": code.Meaning}, "help": object{"text": code.Next}})
 		}
-		result := object{"ruleId": row.ID, "ruleIndex": at, "level": levels[row.State.Severity()],
-			"message": object{"text": row.sentence()}}
+		result := object{"ruleId": row.ID, "ruleIndex": at, "level": levels[row.State.Severity()], "message": object{"text": row.sentence()}}
 		if row.File != "" {
 			place := object{"artifactLocation": object{"uri": row.File}}
 			if row.Line > 0 {

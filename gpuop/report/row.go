@@ -33,8 +33,7 @@ const (
 // ErrSeverity is returned for a word that names no severity.
 var ErrSeverity = errors.New("unknown severity")
 
-var states = [...]string{OK: "ok", Note: "note", Waiting: "waiting", Unknown: "unknown", Warning: "warning",
-	Failed: "failed"}
+var states = [...]string{OK: "ok", Note: "note", Waiting: "waiting", Unknown: "unknown", Warning: "warning", Failed: "failed"}
 
 // String returns "ok", "note", "waiting", "unknown", "warning" or "failed".
 func (s State) String() string { return states[s] }

@@ -91,8 +91,7 @@ func (r *Report) writeRow(out *bufio.Writer, style Style, row Row, lines bool) {
 	case !row.Since.IsZero() && !r.At.IsZero():
 		after = "  for " + r.At.Sub(row.Since).Round(time.Second).String()
 	}
-	fmt.Fprintf(out, "%s%s%s\n", style.state(row.State, lead), style.Bold(OneLine(cmp.Or(row.Subject, string(row.ID)))),
-		style.Dim(after))
+	fmt.Fprintf(out, "%s%s%s\n", style.state(row.State, lead), style.Bold(OneLine(cmp.Or(row.Subject, string(row.ID)))), style.Dim(after))
 	say := func(text string, paint func(string) string) {
 		for _, line := range Fold(OneLine(text), textWidth-len(margin)) {
 			fmt.Fprintf(out, "%s%s\n", margin, paint(line))
