@@ -97,7 +97,7 @@ func (s *script) fixInstallation(h *call, in *installation) {
 // fixFlag writes a flag with its settings as they should be, and reports whether it could.
 func (s *script) fixFlag(in *installation, f *flagUse) bool {
 	edited := func(st *model.Setting) bool { c := in.correction(st); return c.changes() }
-	if !f.drop && f.name == f.written && f.rewritten == "" && !slices.ContainsFunc(f.settings, edited) {
+	if f.name == f.written && f.rewritten == "" && !slices.ContainsFunc(f.settings, edited) {
 		return true
 	}
 	last := f.words[len(f.words)-1]
@@ -121,7 +121,7 @@ func (s *script) fixFlag(in *installation, f *flagUse) bool {
 	}
 	text := f.name
 	switch {
-	case f.drop, len(f.settings) > 0 && len(same) == 0:
+	case len(f.settings) > 0 && len(same) == 0:
 		text = ""
 	case f.value.Dynamic && len(f.settings) > 0: // the shell puts the value together, so that the key alone is written anew
 		text += " " + strings.Replace(f.value.Raw, f.settings[0].Name()+"=", same[0][:strings.Index(same[0], "=")+1], 1)

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -19,13 +20,12 @@ import (
 )
 
 var (
-	// helmValueFlags are the flags of helm install, upgrade and template with a value.
-	helmValueFlags = flagNames(`namespace,n version values,f set set-string set-file set-json set-literal timeout repo description
+	// helmFlags are those of helm install, upgrade and template.
+	helmFlags = flagsOf(`namespace,n version values,f set set-string set-file set-json set-literal timeout repo description
 		kube-context kubeconfig post-renderer post-renderer-args name-template username password ca-file cert-file key-file keyring
 		output,o labels,l history-max registry-config repository-cache repository-config burst-limit qps kube-apiserver kube-as-user
 		kube-as-group kube-ca-file kube-tls-server-name kube-token api-versions,a kube-version output-dir show-only,s color colour
-		content-cache`)
-	helmBoolFlags = flagNames(`wait wait-for-jobs create-namespace atomic devel debug dry-run force no-hooks install,i reset-values
+		content-cache`, `wait wait-for-jobs create-namespace atomic devel debug dry-run force no-hooks install,i reset-values
 		reuse-values reset-then-reuse-values skip-crds dependency-update disable-openapi-validation generate-name,g hide-notes
 		hide-secret insecure-skip-tls-verify kube-insecure-skip-tls-verify pass-credentials plain-http render-subchart-notes replace
 		skip-schema-validation take-ownership verify enable-dns cleanup-on-fail rollback-on-failure server-side force-conflicts
@@ -35,7 +35,7 @@ var (
 
 // helm judges a helm command.
 func (s *script) helm(c input.Command) {
-	h := readFlags(c, helmValueFlags, helmBoolFlags)
+	h := readFlags(c, helmFlags)
 	at := c.Words[min(1, len(c.Words)-1)]
 	if len(h.positional) > 0 {
 		at = h.positional[0]
@@ -63,7 +63,7 @@ func (s *script) helmRepo(words []input.Word) {
 }
 
 func (s *script) helmInstall(h *call, at input.Word) {
-	s.helmFlags(h)
+	s.helmForm(h)
 	if len(h.positional) == 0 {
 		if len(h.opaque) == 0 { // else it may be in there
 			s.at(at, "helm-arguments", report.Failed, "helm "+h.verb, "the command names no chart", "write helm "+h.verb+" gpu-operator nvidia/gpu-operator")
@@ -108,8 +108,8 @@ func (s *script) pluginChart(h *call) {
 	s.unit(s.file, "helm "+h.verb+" of "+pluginChartName, true)
 }
 
-// helmFlags judges escaped spaces, unknown flags and the number of arguments.
-func (s *script) helmFlags(h *call) {
+// helmForm judges escaped spaces, unknown flags and the number of arguments.
+func (s *script) helmForm(h *call) {
 	if len(h.blanks) > 0 {
 		for _, w := range h.blanks {
 			if w.Start >= 0 {
@@ -123,22 +123,19 @@ func (s *script) helmFlags(h *call) {
 		s.notJudged(w, w.Raw)
 	}
 	for _, f := range h.flags {
-		_, takesValue := helmValueFlags[f.name]
-		_, isBool := helmBoolFlags[f.name]
-		switch {
-		case takesValue && !f.hasValue:
+		switch known := helmFlags.long[f.name]; {
+		case helmFlags.takes[f.name] && !f.hasValue:
 			s.at(f.value, "helm-arguments", report.Failed, f.name, "the flag has no value", "")
-			f.drop = true
-		case !takesValue && !isBool && !f.value.Dynamic:
-			wrong, names := f.name, slices.AppendSeq(slices.Sorted(maps.Keys(helmValueFlags)), maps.Keys(helmBoolFlags))
-			if near := report.Nearest(wrong, names); near != "" {
-				f.name = near
-			}
-			s.at(f.value, "unknown-flag", report.Failed, wrong, "helm "+h.verb+" has no such flag and refuses the command", report.Suggest(wrong, names, "see helm "+h.verb+" --help"))
+			f.name = "" // --fix leaves it out
+		case known == "" && !f.value.Dynamic:
+			names := slices.Sorted(maps.Values(helmFlags.long))
+			s.at(f.value, "unknown-flag", report.Failed, f.name, "helm "+h.verb+" has no such flag and refuses the command",
+				report.Suggest(f.name, names, "see helm "+h.verb+" --help"))
+			f.name = cmp.Or(report.Nearest(f.name, names), f.name)
 		}
 	}
-	if want := 2; len(h.positional) > want && h.positional[want].Placeholder == "" {
-		s.at(h.positional[want], "helm-arguments", report.Failed, h.positional[want].Value,
+	if len(h.positional) > 2 && h.positional[2].Placeholder == "" {
+		s.at(h.positional[2], "helm-arguments", report.Failed, h.positional[2].Value,
 			fmt.Sprintf("helm %s takes a name and a chart, found %d arguments", h.verb, len(h.positional)), "delete the rest, or put it after --set")
 	}
 }

@@ -18,8 +18,8 @@ import (
 var (
 	kubectlVerbs = strings.Fields(`annotate api-resources apply config cordon create delete describe diff drain edit exec explain get label logs
 		patch replace rollout run scale set taint top uncordon version wait`)
-	// kubectlValueFlags are the flags of kubectl, and of its label and patch, with a value.
-	kubectlValueFlags = flagNames(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v selector,l patch,p patch-file type`)
+	// kubectlFlags are the flags of kubectl, and of its label and patch, with a value.
+	kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v selector,l patch,p patch-file type`, "")
 )
 
 // writableLabels are the node labels of NVIDIA's that people set.
@@ -33,7 +33,7 @@ func (s *script) kubectl(c input.Command) {
 		s.at(w, "unknown-command", report.Failed, "kubernetes", "there is no such program", "write kubectl")
 		s.replace(w, "kubectl")
 	}
-	h := readFlags(c, kubectlValueFlags, nil)
+	h := readFlags(c, kubectlFlags)
 	verb := s.verb(h, "kubectl", kubectlVerbs)
 	if f := h.flag("--namespace"); f != nil && s.namespace(f.value, "namespace "+f.value.Value) {
 		right := model.OperatorNamespace

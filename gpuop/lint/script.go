@@ -93,11 +93,8 @@ var (
 func (s *script) words(c input.Command) {
 	for i, w := range c.Words {
 		if w.Placeholder != "" {
-			fix := "write what it stands for"
-			if strings.Contains(strings.ToLower(w.Placeholder), "node") {
-				fix = "write a node's name"
-			}
-			s.at(w, "placeholder", report.Failed, w.Placeholder, "to the shell this is a file to read and one to write, not a name to fill in", fix)
+			s.at(w, "placeholder", report.Failed, w.Placeholder, "to the shell this is a file to read and one to write, not a name to fill in",
+				"write what it stands for")
 		}
 		if braceList.MatchString(quoted.ReplaceAllString(w.Raw, "")) && !w.Dynamic {
 			s.at(w, "brace-expansion", report.Failed, w.Raw, "bash makes several arguments of the braces", "write "+input.Quote(w.Raw))
@@ -106,7 +103,7 @@ func (s *script) words(c input.Command) {
 		value, found := w.Value, longDashes.FindString(w.Value)
 		if found != "" {
 			value, found = "--"+value[len(found):], strings.Trim(found, "-")
-			if longName(value[1:], helmValueFlags) != "" {
+			if helmFlags.long[value[1:]] != "" {
 				value = value[1:]
 			}
 		}
@@ -182,50 +179,43 @@ type flagUse struct {
 	written   string
 	rewritten string
 	settings  []*model.Setting
-	drop      bool
 }
 
-// flagNames reads a table of long names, each with the short one behind a comma.
-func flagNames(table string) map[string]string {
-	out := map[string]string{}
-	for entry := range strings.FieldsSeq(table) {
-		long, short, found := strings.Cut(entry, ",")
-		if found {
-			short = "-" + short
-		}
-		out["--"+long] = short
-	}
-	return out
+// A flagTable has the long names of a program's flags by all names, and those that take a value.
+type flagTable struct {
+	long  map[string]string
+	takes map[string]bool
 }
 
-// longName is the long name of a short flag, or "".
-func longName(short string, table map[string]string) string {
-	for long, s := range table {
-		if s == short && s != "" {
-			return long
+// flagsOf reads tables of long names, each with the short one behind a comma: the flags with a value, and the others.
+func flagsOf(values, bools string) flagTable {
+	t := flagTable{long: map[string]string{}, takes: map[string]bool{}}
+	for i, table := range []string{values, bools} {
+		for entry := range strings.FieldsSeq(table) {
+			long, short, hasShort := strings.Cut(entry, ",")
+			t.long["--"+long], t.takes["--"+long] = "--"+long, i == 0
+			if hasShort {
+				t.long["-"+short] = "--" + long
+			}
 		}
 	}
-	return ""
+	return t
 }
 
-// longFlag reads the long name of a flag, and its value where that is joined to it: --set=a=b, -fvalues.yaml.
-func longFlag(text string, values, bools map[string]string) (name, value string, joined bool) {
+// find reads the long name of a flag, and its value where that is joined to it: --set=a=b, -fvalues.yaml.
+func (t flagTable) find(text string) (name, value string, joined bool) {
 	name, value, joined = strings.Cut(text, "=")
-	for _, table := range []map[string]string{values, bools} {
-		if long := longName(name, table); long != "" {
-			return long, value, joined
-		}
+	if long := t.long[name]; long != "" {
+		return long, value, joined
 	}
-	if len(name) > 2 && name[1] != '-' && !joined {
-		if long := longName(name[:2], values); long != "" {
-			return long, name[2:], true
-		}
+	if long := t.long[name[:min(2, len(name))]]; t.takes[long] && !joined {
+		return long, name[2:], true
 	}
 	return name, value, joined
 }
 
-// readFlags sorts the words behind the program. The tables have flags with a value, and others, each with its short form.
-func readFlags(c input.Command, values, bools map[string]string) *call {
+// readFlags sorts the words behind the program.
+func readFlags(c input.Command, table flagTable) *call {
 	h := &call{Command: c}
 	words := c.Words[1:]
 	for i := 0; i < len(words); i++ {
@@ -245,10 +235,10 @@ func readFlags(c input.Command, values, bools map[string]string) *call {
 			h.positional = append(h.positional, w)
 			continue
 		}
-		name, value, joined := longFlag(w.Value, values, bools)
+		name, value, joined := table.find(w.Value)
 		use := &flagUse{words: []input.Word{w}, written: name, name: name, value: w, hasValue: joined}
 		use.value.Value, use.value.Raw = value, input.Quote(value)
-		if _, takesValue := values[name]; takesValue && !joined && i+1 < len(words) {
+		if table.takes[name] && !joined && i+1 < len(words) {
 			i++
 			use.value, use.hasValue = words[i], true
 			use.words = append(use.words, words[i])
