@@ -229,7 +229,6 @@ func tasks(list *yaml.Node, out []Task) []Task {
 				out = tasks(f.Value, out)
 			case module == "helm" && fields.Get(f.Value, "chart_ref") != nil:
 				use := ansible.use(f.Value, f.Value, f.Name)
-				use.Raw, use.Parameters = true, []*yaml.Node{setValues(fields.Get(f.Value, "set_values"))}
 				out = append(out, Task{Use: &use})
 			case module == "shell" || module == "command":
 				if n := commandOf(f.Value, module == "shell"); n != nil {
@@ -247,10 +246,8 @@ func tasks(list *yaml.Node, out []Task) []Task {
 
 // commandOf is the text that a task runs, at its place, as a shell reads it; nil for none.
 func commandOf(n *yaml.Node, shell bool) *yaml.Node {
-	for _, key := range []string{"cmd", "argv"} {
-		if inner := fields.Get(n, key); inner != nil {
-			n = fields.Resolve(inner)
-		}
+	if inner := fields.Get(n, "cmd"); inner != nil {
+		n = fields.Resolve(inner)
 	}
 	out := *n
 	switch n.Kind {
@@ -267,32 +264,8 @@ func commandOf(n *yaml.Node, shell bool) *yaml.Node {
 			}
 			return s
 		})
-	case yaml.SequenceNode:
-		words := make([]string, len(n.Content))
-		for i, w := range n.Content {
-			words[i] = Quote(w.Value)
-		}
-		out.Kind, out.Value = yaml.ScalarNode, strings.Join(words, " ")
 	default:
 		return nil
 	}
 	return &out
-}
-
-// setValues makes parameters of the list set_values, whose entries are name=value.
-func setValues(list *yaml.Node) *yaml.Node {
-	out := &yaml.Node{Kind: yaml.SequenceNode}
-	for _, item := range fields.Items(list) {
-		entry := fields.Get(item, "value")
-		name, value, found := strings.Cut(fields.Text(item, "value"), "=")
-		if kind := fields.Text(item, "value_type"); !found || kind == "json" || kind == "file" {
-			continue
-		}
-		scalar := func(text string) *yaml.Node {
-			return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text, Line: entry.Line, Column: entry.Column}
-		}
-		out.Content = append(out.Content, &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
-			scalar("name"), scalar(name), scalar("value"), scalar(value), scalar("type"), scalar(fields.Text(item, "value_type"))}})
-	}
-	return out
 }

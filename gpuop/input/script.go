@@ -343,9 +343,6 @@ var (
 func (r *scriptReader) shell(c Command) {
 	at := slices.IndexFunc(c.Words, func(w Word) bool { return dashC.MatchString(w.Value) }) + 1
 	isShell := slices.ContainsFunc(c.Words[:at], func(w Word) bool { return slices.Contains(shells, path.Base(w.Value)) })
-	if first := c.Words[0]; len(c.Words) == 2 && first.Splits && ours.MatchString(c.Words[1].Value) { // $sh_c "helm install …"
-		at, isShell = 1, true
-	}
 	if !isShell || at == len(c.Words) {
 		return
 	}
@@ -418,10 +415,7 @@ func (r *scriptReader) assign(n *syntax.Assign) {
 		return
 	case n.Value != nil:
 		text, known := r.literal(n.Value.Parts)
-		v.Str, v.unknown = text, !known
-		if n.Append {
-			v.Str, v.unknown = before.Str+text, v.unknown || before.unknown
-		}
+		v.Str, v.unknown = text, !known || n.Append
 	}
 	r.set(name, v)
 }
@@ -560,7 +554,8 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	text, asIs := "", strings.ContainsAny(r.source(redirect.Word), `'"\`)
 	for _, part := range redirect.Hdoc.Parts {
 		if lit, isText := part.(*syntax.Lit); isText && asIs {
-			text += r.source(lit)
+			begin := r.offset + int(lit.Pos().Offset())
+			text += r.Text[begin : begin+len(lit.Value)]
 		} else if isText {
 			// the parser joins lines that a backslash continues; empty lines behind them keep the numbers of those below
 			joined := int(lit.Pos().Line()-redirect.Hdoc.Pos().Line()) - strings.Count(text, "\n")
@@ -618,8 +613,8 @@ func fill(text string) string {
 // placeholderIn returns the placeholder that a word has outside of quotes, or "".
 func (r *scriptReader) placeholderIn(w *syntax.Word) string {
 	for _, p := range w.Parts {
-		if text := r.source(p); text[0] == '<' {
-			return text
+		if _, is := p.(*syntax.ParamExp); is && r.source(p)[0] == '<' {
+			return r.source(p)
 		}
 	}
 	return ""

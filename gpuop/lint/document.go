@@ -99,19 +99,15 @@ func (r *run) parseYAML(t doc) {
 	if template {
 		r.templates[t.file] = true
 	}
-	start, empty := 0, !template && !t.written
+	start := 0
 	for _, end := range append(separator.FindAllIndex(data, -1), []int{len(data), len(data)}) {
 		d := t
 		d.data = data[start:end[0]]
 		if len(bytes.TrimSpace(model.StripComments(d.data))) > 0 {
 			r.parseOne(&d)
-			empty = false
 		}
 		t.line += bytes.Count(data[start:end[1]], []byte("\n"))
 		start = end[1]
-	}
-	if empty {
-		r.add(t.file, report.Row{ID: "empty", State: report.Warning, Reason: "the file is empty"})
 	}
 }
 
@@ -174,7 +170,7 @@ func (r *run) addDocument(d *doc) {
 }
 
 // own are the operator's kinds. Kyverno has a ClusterPolicy, too.
-var own = map[string]kind{"ClusterPolicy": kindClusterPolicy, "NVIDIADriver": kindNVIDIADriver, "NvidiaDriver": kindNVIDIADriver, "GPUCluster": kindGPUCluster}
+var own = map[string]kind{"ClusterPolicy": kindClusterPolicy, "NVIDIADriver": kindNVIDIADriver, "GPUCluster": kindGPUCluster}
 
 // ofOthers reports whether a resource is of an API group that is no slip for the operator's.
 func ofOthers(api string) bool {
@@ -230,8 +226,6 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 		switch f.Name {
 		case model.OperatorNamespace:
 			continue
-		case "mig_configs", "migConfigs", "mig-config":
-			return kindMIG
 		case "sharing", "flags", "imex", "shared":
 			plugin++
 		case "version":

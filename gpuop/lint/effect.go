@@ -98,8 +98,6 @@ func (in *installation) dead() {
 			switch {
 			case wanted == "":
 				fix = "delete it"
-			case own && p.host != "":
-				is, fix = "its container runs in the "+p.host+"'s pod, and "+is, "load the module on the host, or "+fix
 			case !own:
 				fix = "delete it, or " + fix
 			}

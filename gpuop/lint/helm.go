@@ -1,12 +1,9 @@
 package lint
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -25,26 +22,18 @@ var (
 		kube-context kubeconfig post-renderer post-renderer-args name-template username password ca-file cert-file key-file keyring
 		output,o labels,l history-max registry-config repository-cache repository-config burst-limit qps kube-apiserver kube-as-user
 		kube-as-group kube-ca-file kube-tls-server-name kube-token api-versions,a kube-version output-dir show-only,s color colour
-		content-cache`, `wait wait-for-jobs create-namespace atomic devel debug dry-run force no-hooks install,i reset-values
-		reuse-values reset-then-reuse-values skip-crds dependency-update disable-openapi-validation generate-name,g hide-notes
-		hide-secret insecure-skip-tls-verify kube-insecure-skip-tls-verify pass-credentials plain-http render-subchart-notes replace
-		skip-schema-validation take-ownership verify enable-dns cleanup-on-fail rollback-on-failure server-side force-conflicts
-		force-replace help,h include-crds validate is-upgrade skip-tests cleanup-on-failure release-name recreate-pods`)
+		content-cache`, `install,i generate-name,g help,h`)
 	helmVerbs = strings.Fields("install upgrade template repo uninstall list status get show pull search rollback history test lint version")
 )
 
 // helm judges a helm command.
 func (s *script) helm(c input.Command) {
 	h := readFlags(c, helmFlags)
-	at := c.Words[min(1, len(c.Words)-1)]
-	if len(h.positional) > 0 {
-		at = h.positional[0]
-	}
 	switch h.verb = s.verb(h, "helm", helmVerbs); h.verb {
 	case "repo":
 		s.helmRepo(h.positional)
 	case "install", "upgrade", "template":
-		s.helmInstall(h, at)
+		s.helmInstall(h)
 	}
 }
 
@@ -62,12 +51,9 @@ func (s *script) helmRepo(words []input.Word) {
 	s.unit(s.file, "helm repo", judged)
 }
 
-func (s *script) helmInstall(h *call, at input.Word) {
+func (s *script) helmInstall(h *call) {
 	s.helmForm(h)
 	if len(h.positional) == 0 {
-		if len(h.opaque) == 0 { // else it may be in there
-			s.at(at, "helm-arguments", report.Failed, "helm "+h.verb, "the command names no chart", "write helm "+h.verb+" gpu-operator nvidia/gpu-operator")
-		}
 		return
 	}
 	w := h.positional[min(1, len(h.positional)-1)]
@@ -108,7 +94,7 @@ func (s *script) pluginChart(h *call) {
 	s.unit(s.file, "helm "+h.verb+" of "+pluginChartName, true)
 }
 
-// helmForm judges escaped spaces, unknown flags and the number of arguments.
+// helmForm judges escaped spaces, and notes words that may be any arguments.
 func (s *script) helmForm(h *call) {
 	if len(h.blanks) > 0 {
 		for _, w := range h.blanks {
@@ -121,22 +107,6 @@ func (s *script) helmForm(h *call) {
 	}
 	for _, w := range h.opaque {
 		s.notJudged(w, w.Raw)
-	}
-	for _, f := range h.flags {
-		switch known := helmFlags.long[f.name]; {
-		case helmFlags.takes[f.name] && !f.hasValue:
-			s.at(f.value, "helm-arguments", report.Failed, f.name, "the flag has no value", "")
-			f.name = "" // --fix leaves it out
-		case known == "" && !f.value.Dynamic:
-			names := slices.Sorted(maps.Values(helmFlags.long))
-			s.at(f.value, "unknown-flag", report.Failed, f.name, "helm "+h.verb+" has no such flag and refuses the command",
-				report.Suggest(f.name, names, "see helm "+h.verb+" --help"))
-			f.name = cmp.Or(report.Nearest(f.name, names), f.name)
-		}
-	}
-	if len(h.positional) > 2 && h.positional[2].Placeholder == "" {
-		s.at(h.positional[2], "helm-arguments", report.Failed, h.positional[2].Value,
-			fmt.Sprintf("helm %s takes a name and a chart, found %d arguments", h.verb, len(h.positional)), "delete the rest, or put it after --set")
 	}
 }
 
@@ -158,7 +128,7 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 	in := newInstallation(s.table, s.version, nil)
 	in.flags, in.opaque = true, len(h.opaque) > 0
 	in.absent = local == nil && localPath.MatchString(chartWord.Value)
-	s.commandVersion(in, h, chartWord, local)
+	s.commandVersion(in, h, local)
 	for _, f := range h.flags {
 		switch {
 		case f.name == "--values":
@@ -191,11 +161,9 @@ func (s *script) reusedValues(h *call) {
 	f.name = "--reset-then-reuse-values"
 }
 
-var packagedVersion = regexp.MustCompile(`-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)
-
 // commandVersion finds the release that the command installs, unless the user names one. It is assumed where the command
 // takes it from elsewhere.
-func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
+func (s *script) commandVersion(in *installation, h *call, local *localChart) {
 	named := s.version != (chart.Version{})
 	f := h.flag("--version")
 	if f == nil && !named && local != nil {
@@ -208,9 +176,6 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 		}
 		f = &flagUse{value: h.Words[0]}
 		f.value.Value = ""
-		if packaged := packagedVersion.FindStringSubmatch(chartWord.Value); packaged != nil {
-			f.value.Value = packaged[1]
-		}
 	}
 	w := f.value
 	if named {
@@ -283,11 +248,7 @@ func (s *script) settings(f *flagUse, route sharing.Route) (out []*model.Setting
 	}
 	assignments, err := model.Assignments(f.value.Value, f.name == "--set")
 	if err != nil {
-		fix := ""
-		if at := strings.LastIndex(f.value.Value, ","); at >= 0 && !strings.Contains(f.value.Value[at:], "=") {
-			fix = "write " + f.value.Value[:at] + `\,` + f.value.Value[at+1:] + ", if the comma is part of the value"
-		}
-		s.at(f.value, "set-syntax", report.Failed, f.name+" "+f.value.Value, err.Error(), fix)
+		s.at(f.value, "set-syntax", report.Failed, f.name+" "+f.value.Value, err.Error(), "")
 	}
 	for _, a := range assignments {
 		st := at

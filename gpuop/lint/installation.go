@@ -130,7 +130,6 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id repo
 			if s.Text() == "true" {
 				c.Add = []chart.Setting{{Path: v.Nearest, Value: "open"}}
 			}
-		case "kataManager.enabled":
 		default:
 			if in.Explicit(v.Nearest.String()) == nil {
 				c.Drop, c.Rename = false, v.Nearest
@@ -231,8 +230,6 @@ func (in *installation) imagePart(component string, s *model.Setting) (parts []c
 		if !chart.Released(component) || sameVersion(value, in.Version.String()) {
 			parts = append(parts, chart.Set(component+".version", value, ""))
 		}
-	case "pullPolicy":
-		parts = append(parts, chart.Set(component+".imagePullPolicy", value, ""))
 	}
 	return parts
 }
@@ -247,11 +244,9 @@ func (in *installation) twice() {
 			continue
 		}
 		in.correct(before).Drop = true
-		state, reason := report.Warning, fmt.Sprintf("set twice; %q counts, %q is lost", s.Text(), before.Text())
-		if before.Text() == s.Text() {
-			state, reason = report.Note, "set twice to the same value"
+		if before.Text() != s.Text() {
+			in.add("set-twice", report.Warning, fmt.Sprintf("set twice; %q counts, %q is lost", s.Text(), before.Text()), "keep one", s)
 		}
-		in.add("set-twice", state, reason, "keep one", s)
 	}
 }
 

@@ -19,7 +19,7 @@ var (
 	kubectlVerbs = strings.Fields(`annotate api-resources apply config cordon create delete describe diff drain edit exec explain get label logs
 		patch replace rollout run scale set taint top uncordon version wait`)
 	// kubectlFlags are the flags of kubectl, and of its label and patch, with a value.
-	kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v selector,l patch,p patch-file type`, "")
+	kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v selector,l patch,p type`, "")
 )
 
 // writableLabels are the node labels of NVIDIA's that people set.
@@ -36,11 +36,7 @@ func (s *script) kubectl(c input.Command) {
 	h := readFlags(c, kubectlFlags)
 	verb := s.verb(h, "kubectl", kubectlVerbs)
 	if f := h.flag("--namespace"); f != nil && s.namespace(f.value, "namespace "+f.value.Value) {
-		right := model.OperatorNamespace
-		if len(f.words) == 1 {
-			right = f.name + "=" + right
-		}
-		s.replace(f.words[len(f.words)-1], right)
+		s.replace(f.value, model.OperatorNamespace)
 	}
 	judged := false
 	switch verb {
@@ -111,17 +107,11 @@ func (s *script) patch(h *call) bool {
 			resource = patched(w.Value)
 		}
 	}
-	text, file, strategy := h.flag("--patch"), h.flag("--patch-file"), h.flag("--type")
+	text, strategy := h.flag("--patch"), h.flag("--type")
 	d := doc{file: s.file}
 	switch {
 	case resource == kindUnknown:
 		return false
-	case file != nil:
-		var ok bool
-		if d.data, ok = s.openWord(file.value, file.value.Value); !ok {
-			return false
-		}
-		d.file = file.value.Value
 	case text == nil || text.value.Value == "" || text.value.Dynamic:
 		return false
 	default:
@@ -150,14 +140,11 @@ func (r *run) patchText(resource kind, d doc, operations bool) {
 
 // jsonPatch judges the operations of a JSON patch.
 func (v *validator) jsonPatch(data []byte) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.SequenceNode {
-		v.reader.Add("wrong-type", report.Failed, nil, "patch", "a JSON patch is a list of operations", "")
-		return
-	}
-	for _, op := range doc.Content[0].Content {
-		if at := fields.Get(op, "path"); at != nil && strings.HasPrefix(at.Value, "/spec/") {
-			v.jsonPointer(at, fields.Get(op, "value"))
+	var list []yaml.Node
+	_ = yaml.Unmarshal(data, &list) // kubectl refuses what is no list
+	for i := range list {
+		if at := fields.Get(&list[i], "path"); at != nil && strings.HasPrefix(at.Value, "/spec/") {
+			v.jsonPointer(at, fields.Get(&list[i], "value"))
 		}
 	}
 }
@@ -168,19 +155,14 @@ func (v *validator) jsonPointer(at, value *yaml.Node) {
 	for name := range strings.SplitSeq(strings.TrimPrefix(path.Clean(at.Value), "/spec/"), "/") {
 		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
 		known := v.below(f)
-		switch {
-		case len(known) == 0:
-			return
-		case f.Type == "object":
-			i := slices.IndexFunc(known, func(inner *chart.Field) bool { return inner.Name() == name })
-			if i < 0 {
-				v.unknown(f, known, where+"."+name, fields.Field{Name: name, Key: at, Value: value})
-				return
-			}
-			f, where = known[i], where+"."+name
-		default:
-			f, where = known[0], known[0].Path
+		i := slices.IndexFunc(known, func(inner *chart.Field) bool { return inner.Name() == name })
+		if i < 0 && f.Type == "object" && len(known) > 0 {
+			v.unknown(f, known, where+"."+name, fields.Field{Name: name, Key: at, Value: value})
 		}
+		if i < 0 {
+			return // below a list, too
+		}
+		f, where = known[i], where+"."+name
 	}
 	if value != nil {
 		v.value(f, where, value)

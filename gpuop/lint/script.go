@@ -269,23 +269,14 @@ func slipFor(name string, known ...string) string {
 	return ""
 }
 
-// ownWord reports whether names differ in the first word alone, by more than doubled, missing or swapped letters.
+// ownWord reports whether names differ in the first word alone, by more than a doubled or missing letter.
 func ownWord(name, known string) bool {
 	first, rest, _ := strings.Cut(name, "-")
 	want, wantRest, _ := strings.Cut(known, "-")
 	if rest != wantRest || first == want {
 		return false
 	}
-	return words.Distance(first, want, 1) > 1 || len(first) == len(want) && !sameLetters(first, want)
-}
-
-func sameLetters(a, b string) bool {
-	for _, c := range a {
-		if strings.Count(a, string(c)) != strings.Count(b, string(c)) {
-			return false
-		}
-	}
-	return true
+	return words.Distance(first, want, 1) > 1 || len(first) == len(want)
 }
 
 // nearestLabel returns the node label that another looks like a slip for, or "", by the name behind nvidia.com/.

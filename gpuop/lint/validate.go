@@ -189,10 +189,8 @@ func (v *validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 	if number, err := strconv.ParseFloat(n.Value, 64); err == nil && (f.Min != nil && number < *f.Min || f.Max != nil && number > *f.Max) {
 		v.add("wrong-value", n, where, "found "+n.Value+", which is out of the range that the API server accepts", "")
 	}
-	if f.Pattern != "" && tag == "!!str" {
-		if want, err := regexp.Compile(f.Pattern); err == nil && !want.MatchString(n.Value) {
-			v.add("wrong-value", n, where, fmt.Sprintf("found %q, want what matches %s; the API server refuses it", n.Value, f.Pattern), "")
-		}
+	if want, err := regexp.Compile(f.Pattern); err == nil && tag == "!!str" && !want.MatchString(n.Value) {
+		v.add("wrong-value", n, where, fmt.Sprintf("found %q, want what matches %s; the API server refuses it", n.Value, f.Pattern), "")
 	}
 }
 
@@ -215,16 +213,10 @@ func (v *validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string 
 	}
 	switch f.Type {
 	case "string":
-		if want, err := regexp.Compile(f.Pattern); err == nil && !want.MatchString(n.Value) {
-			return "write what matches " + f.Pattern
-		}
 		v.correct(n, "!!str", n.Value)
 		return "write " + strconv.Quote(n.Value)
 	case "boolean":
 		meant := report.Nearest(n.Value, []string{"true", "false"})
-		if n.Value == "1" || n.Value == "0" {
-			meant = strconv.FormatBool(n.Value == "1")
-		}
 		if meant != "" && v.printed {
 			v.correct(n, "!!bool", meant)
 			return "write " + meant
@@ -428,19 +420,12 @@ var apiVersions = map[kind]string{kindClusterPolicy: "nvidia.com/v1", kindNVIDIA
 func (r *run) resource(d *doc) {
 	v := &validator{table: r.table, version: r.orLatest(), kind: string(d.kind), partial: d.partial || r.isPatch(d.file),
 		assumed: r.version == (chart.Version{}), reader: d.reader}
-	if !slices.Contains(r.table.Kinds(v.version), v.kind) {
-		r.noKind(d, v)
-		return
-	}
 	api, k := fields.Get(d.root, "apiVersion"), fields.Get(d.root, "kind")
 	if found, want := fields.Text(d.root, "apiVersion"), apiVersions[d.kind]; found != want {
 		v.add("api-version", cmp.Or(api, d.root), "apiVersion", fmt.Sprintf("found %s; the %s is of %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
 	}
 	if k.Value != v.kind {
 		v.add("unknown-kind", k, "kind", "the API server knows no kind "+k.Value, "write "+v.kind)
-	}
-	if name := fields.Get(d.root, "metadata", "name"); d.kind == kindGPUCluster && (name == nil || name.Value != "gpu-cluster" && !strings.Contains(name.Value, input.Filled)) {
-		v.add("singleton", cmp.Or(name, d.root), "metadata.name", "the API server refuses every other name: there is one GPUCluster", "write gpu-cluster")
 	}
 	if spec := fields.Get(d.root, "spec"); spec != nil {
 		v.value(specField, "spec", spec)
@@ -450,17 +435,6 @@ func (r *run) resource(d *doc) {
 		r.rulesOf(d, spec, v.assumed)
 	}
 	r.report(d, v.reader.Findings)
-}
-
-// noKind reports a resource whose kind the release does not define.
-func (r *run) noKind(d *doc, v *validator) {
-	for _, later := range r.table.Versions() {
-		if v.version.Before(later) && slices.Contains(r.table.Kinds(later), v.kind) {
-			v.add("unknown-kind", d.root, "kind", fmt.Sprintf("the kind %s came with %s; %s does not have it", v.kind, later, v.version), "install "+later.String()+" or later")
-			r.report(d, v.reader.Findings)
-			return
-		}
-	}
 }
 
 // rulesOf applies the rules about values to a resource, whose fields have the names of the chart's keys.

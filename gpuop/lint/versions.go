@@ -14,7 +14,6 @@ import (
 
 var (
 	repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
-	tagName        = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]{0,127}|sha256:[0-9a-f]{64})$`)
 )
 
 // components are the operands with an image triple (repository, image, version) of their own.
@@ -47,9 +46,6 @@ func (in *installation) images() {
 		if s := in.given(c + ".image"); s != nil && !(in.empty(c+".repository") && in.empty(c+".version")) {
 			in.imageName(c, s)
 		}
-		if s := in.given(c + ".version"); s != nil && !tagName.MatchString(s.Text()) {
-			in.add("image", report.Failed, fmt.Sprintf("%q cannot be an image's tag or sha256 digest", s.Text()), "", s)
-		}
 	}
 }
 
@@ -61,33 +57,14 @@ func (in *installation) empty(path string) bool {
 
 // imageName judges a name with a tag, a digest or the registry in it.
 func (in *installation) imageName(component string, s *model.Setting) {
-	path, tag, hasTag := s.Text(), "", false
-	if at := strings.IndexByte(path, '@'); at >= 0 {
-		path, tag, hasTag = path[:at], path[at+1:], true
-	} else if at := strings.LastIndexByte(path, ':'); at > strings.LastIndexByte(path, '/') {
-		path, tag, hasTag = path[:at], path[at+1:], true
-	}
 	value, _ := in.Value(component + ".repository")
 	registry, _, _ := strings.Cut(model.ScalarText(value), "/")
-	at := strings.LastIndexByte(path, '/')
-	switch {
-	case !repositoryName.MatchString(path):
-		in.add("image", report.Failed, fmt.Sprintf("%q is no image's name", s.Text()), "", s)
-		return
-	case !hasTag && (at < 0 || in.Explicit(component+".repository") != nil && !strings.HasPrefix(path, registry+"/")):
-		return // a mirror may keep the image at any path
+	name := s.Text()
+	inRegistry := in.Explicit(component+".repository") == nil && strings.Contains(name, "/") || strings.HasPrefix(name, registry+"/")
+	if inRegistry || strings.ContainsAny(name, ":@ ") { // a mirror may keep the image at any path
+		in.add("image", report.Failed, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, which cannot be pulled", name),
+			fmt.Sprintf("set %s.repository, %s.image and %s.version apart", component, component, component), s)
 	}
-	var parts []chart.Setting
-	if at >= 0 {
-		parts = append(parts, chart.Set(component+".repository", path[:at], ""))
-	}
-	parts = append(parts, chart.Set(component+".image", path[at+1:], ""))
-	if hasTag {
-		parts = append(parts, chart.Set(component+".version", tag, ""))
-	}
-	in.correct(s).Drop, in.correct(s).Add = true, parts
-	in.add("image", report.Failed, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, which cannot be pulled", s.Text()),
-		"write "+strings.Join(written(parts), ", "), s)
 }
 
 // mustVersion resolves a release that the table is known to have.
@@ -104,7 +81,7 @@ func mustVersion(t *chart.Table, s string) chart.Version {
 func (in *installation) versions() {
 	for _, c := range in.components() {
 		s := in.given(c + ".version")
-		if s == nil || !tagName.MatchString(s.Text()) || c == "gfd" && in.gfdImage(s) {
+		if s == nil || c == "gfd" && in.gfdImage(s) {
 			continue
 		}
 		if in.correction(s).Drop || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {

@@ -145,6 +145,11 @@ func (p *parser) value(k key, f fields.Field, path string) {
 	switch {
 	case k.Keys != nil && path == "sharing.timeSlicing" && fields.IsNull(n):
 		p.Add(ruleReplicas, report.Failed, f.Key, path, "resources is missing, and the device plugin refuses the file", "add resources: with a name and replicas")
+	case k.Type == "resources":
+		for _, name := range []string{"gpus", "mig"} {
+			list := fields.Get(n, name)
+			p.value(key{List: k.Keys}, fields.Field{Key: list, Value: list}, path+"."+name)
+		}
 	case k.Keys != nil:
 		p.mapping(k.Keys, n, f.Key, path)
 	case k.List != nil:
