@@ -58,12 +58,8 @@ type configMap struct {
 	counters []report.Row
 }
 
-const (
-	// countersKey is the key of the exporter's ConfigMap that the operator mounts, and migKey the one of the MIG manager's.
-	countersKey = "dcgm-metrics.csv"
-	migKey      = "config.yaml"
-	otherMIGKey = "the MIG manager reads the key config.yaml of its ConfigMap, found %q"
-)
+// countersKey is the key of the exporter's ConfigMap that the operator mounts.
+const countersKey = "dcgm-metrics.csv"
 
 var (
 	// counterLine is a line of the exporter's counters file.
@@ -81,53 +77,58 @@ func (r *run) configMap(d *doc) (judged bool) {
 	}
 	m := configMap{name: fields.Text(d.root, "metadata", "name"), file: d.file}
 	for _, f := range fields.Of(fields.Get(d.root, "data")) {
-		if f.Value.Kind != yaml.ScalarNode || f.Value.Tag == "!!null" {
+		if f.Value.Kind != yaml.ScalarNode {
 			continue
 		}
-		var inner fields.Reader
-		root := inner.Document([]byte(f.Value.Value))
-		holds := kindUnknown
-		if root != nil {
-			holds = detect(r.table, root)
+		at := report.Row{ID: "config-map", State: report.Failed, File: d.file, Line: f.Key.Line + d.line, Subject: "data." + f.Name}
+		if counterLine.MatchString(f.Value.Value) {
+			judged = true
+			if at.Fix = "write " + countersKey; f.Name != countersKey {
+				at.Reason = "the operator mounts the key " + countersKey + " of the exporter's ConfigMap; under another name the file is not found"
+				m.counters = append(m.counters, at)
+			}
+			continue
 		}
-		row := report.Row{ID: "config-map", State: report.Failed, Line: f.Key.Line, Subject: "data." + f.Name}
-		counters := counterLine.MatchString(f.Value.Value)
+		holds, isConfig := r.embedded(doc{file: d.file, line: d.line}, at.Subject, f.Value)
+		judged = judged || isConfig
 		switch {
-		case counters && f.Name != countersKey:
-			row.Line += d.line
-			row.Reason = "the operator mounts the key " + countersKey + " of the exporter's ConfigMap; under another name the file is not found"
-			row.Fix = "write " + countersKey
-			m.counters = append(m.counters, row)
-		case holds == kindMIG && f.Name != migKey:
-			row.Reason, row.Fix = fmt.Sprintf(otherMIGKey, f.Name), "write "+migKey
-			r.report(d, []report.Row{row})
+		case holds == kindMIG:
+			r.migKey(f.Name, at)
 		case holds == kindPlugin && labelValue.MatchString(f.Name):
 			m.configs = append(m.configs, f.Name)
 		case holds == kindPlugin:
-			row.Reason = "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can select it"
-			row.Fix = "use letters, digits, - _ and ."
-			r.report(d, []report.Row{row})
-		}
-		judged = judged || counters
-		if root != nil || !counters && configText.MatchString(f.Value.Value) {
-			judged = r.embedded(doc{file: d.file, line: d.line}, row.Subject, f.Value) || judged
+			at.Reason = "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can select it"
+			at.Fix = "use letters, digits, - _ and ."
+			r.add("", at)
 		}
 	}
 	r.configMaps = append(r.configMaps, m)
 	return judged
 }
 
+// migKey reports a key under which the MIG manager does not look for its config.
+func (r *run) migKey(key string, at report.Row) {
+	const right = "config.yaml"
+	if key != right {
+		at.Reason, at.Fix = fmt.Sprintf("the MIG manager reads the key %s of its ConfigMap, found %q", right, key), "write "+right
+		r.add("", at)
+	}
+}
+
 // embeddedData judges the configs inside devicePlugin.config.data and migManager.config.data.
 func (r *run) embeddedData(in *installation) {
-	for _, c := range []string{"devicePlugin.config.data", "migManager.config.data"} {
-		for _, s := range in.Below(c) {
-			key := s.Path[len(s.Path)-1]
-			if _, isText := s.Value.(string); !isText || s.Node == nil {
-				continue
-			}
-			if c == "migManager.config.data" && key != migKey {
-				r.add(s.File, report.Row{ID: "config-map", State: report.Failed, Line: s.Line, Column: s.Column,
-					Subject: s.Name(), Reason: fmt.Sprintf(otherMIGKey, key), Fix: "write " + migKey})
+	for _, s := range slices.Concat(in.Below("devicePlugin.config.data"), in.Below("migManager.config.data")) {
+		if s.Node == nil {
+			continue
+		}
+		at := report.Row{ID: "config-map", State: report.Failed, File: s.File, Line: s.Line, Column: s.Column, Subject: s.Name()}
+		if len(s.Path) > 4 {
+			at.Line, at.Column, at.Subject = s.Keys[3].Line+s.Shift, s.Keys[3].Column, s.Path[:4].String()
+			at.ID, at.Reason, at.Fix = "wrong-type", "found a group of keys, want a text: a ConfigMap holds texts alone", "write | behind it"
+			r.add("", at) // equal rows of the keys below are one
+		} else if _, isText := s.Value.(string); isText {
+			if s.Path[0] == "migManager" {
+				r.migKey(s.Path[3], at)
 			}
 			r.embedded(doc{file: s.File, line: s.Shift}, s.Name(), s.Node)
 		}
@@ -138,7 +139,8 @@ func (r *run) embeddedData(in *installation) {
 func (r *run) pluginConfigs(d *doc, values *yaml.Node) (judged bool) {
 	for _, f := range fields.Of(fields.Get(values, "config", "map")) {
 		if f.Value.Kind == yaml.ScalarNode {
-			judged = r.embedded(doc{file: d.file, line: d.line, route: sharing.Plugin}, "config.map."+f.Name, f.Value) || judged
+			_, isConfig := r.embedded(doc{file: d.file, line: d.line, route: sharing.Plugin}, "config.map."+f.Name, f.Value)
+			judged = judged || isConfig
 		}
 	}
 	return judged
@@ -175,40 +177,34 @@ func (r *run) configUses(in *installation, prefix string) {
 func (r *run) joinConfigs() {
 	for _, m := range r.configMaps {
 		if slices.Contains(r.counters, m.name) { // another exporter may read the others
-			r.add(m.file, m.counters...)
+			r.add("", m.counters...)
 		}
 	}
 	for _, use := range r.uses {
 		var configs, beside []string
 		for _, m := range r.configMaps {
-			if len(m.configs) == 0 {
-				continue
-			}
 			if use.label || m.name == use.configMap {
 				configs = append(configs, m.configs...)
-			} else if m.file == use.at.File {
+			} else if m.file == use.at.File && len(m.configs) > 0 {
 				beside = append(beside, m.name)
 			}
 		}
 		slices.Sort(configs)
 		configs = slices.Compact(configs)
-		row := use.at
+		row, near := use.at, report.Nearest(use.configMap, beside)
 		row.ID, row.State = "config-map", report.Failed
-		if len(configs) == 0 && use.config == "" {
-			if near := report.Nearest(use.configMap, beside); near != "" {
-				row.Reason, row.Fix = fmt.Sprintf("no ConfigMap here has the name %q: the device plugin's pods wait for it", use.configMap), "write "+near
-				r.add("", row)
+		switch {
+		case len(configs) == 0 && use.config == "" && near != "":
+			row.Reason, row.Fix = fmt.Sprintf("no ConfigMap here has the name %q: the device plugin's pods wait for it", use.configMap), "write "+near
+		case len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config):
+			continue
+		default:
+			row.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config-manager of every node exits", use.configMap, use.config)
+			if use.label {
+				row.ID, row.Reason = "config-label", fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.config)
 			}
-			continue
+			row.Fix = report.Suggest(use.config, configs, "the configs are "+strings.Join(configs, ", "))
 		}
-		if len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config) {
-			continue
-		}
-		row.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config-manager of every node exits", use.configMap, use.config)
-		if use.label {
-			row.ID, row.Reason = "config-label", fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.config)
-		}
-		row.Fix = report.Suggest(use.config, configs, "the configs are "+strings.Join(configs, ", "))
 		r.add("", row)
 	}
 }

@@ -400,20 +400,22 @@ func linesBefore(n *yaml.Node) int {
 	return n.Line
 }
 
-// embedded judges a text that is the value of a key, which where names, and reports whether it is a config.
-func (r *run) embedded(d doc, where string, n *yaml.Node) bool {
+// embedded judges a text that is the value of a key, which where names. It returns the kind of config that the text holds,
+// and whether it was judged: what is meant as a config is judged even if it is no YAML.
+func (r *run) embedded(d doc, where string, n *yaml.Node) (holds kind, judged bool) {
 	d.data, d.line, d.where, d.reader = []byte(n.Value), d.line+linesBefore(n), where, &fields.Reader{}
 	if d.root = d.reader.Document(d.data); d.root == nil {
-		r.unit(d.file, "", true)
-		r.report(&d, d.reader.Findings)
-		return true
+		if judged = configText.MatchString(n.Value); judged {
+			r.unit(d.file, "", true)
+			r.report(&d, d.reader.Findings)
+		}
+		return kindUnknown, judged
 	}
-	d.kind = detect(r.table, d.root)
-	if d.kind != kindPlugin && d.kind != kindMIG {
-		return false
+	if d.kind = detect(r.table, d.root); d.kind != kindPlugin && d.kind != kindMIG {
+		return d.kind, false
 	}
 	r.document(&d)
-	return true
+	return d.kind, true
 }
 
 // node judges a Node.
