@@ -140,7 +140,7 @@ func (in *installation) repeatsDefault(s *model.Setting) bool {
 	if last := s.Path[len(s.Path)-1]; last == "version" && chart.Released(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
 		return true
 	}
-	if _, isList := s.Value.([]any); in.resource && isList {
+	if _, isList := s.Value.([]any); in.isResource() && isList {
 		return true // what the chart writes there by itself
 	}
 	value, known := in.Table.Default(in.Version, s.Name())
@@ -190,7 +190,6 @@ const leavesOut = "precompiled driver images leave out GDS, GDRCopy and vGPU"
 
 // contradictions reports settings that exclude each other.
 func (in *installation) contradictions() {
-	in.precompiledVersion()
 	for _, e := range exclusions {
 		holds := true
 		for condition := range strings.FieldsSeq(e.when) {
@@ -209,7 +208,6 @@ func (in *installation) contradictions() {
 			in.add("excludes", e.severity, e.reason, e.fix, given...)
 		}
 	}
-	in.configs()
 }
 
 // precompiledVersion looks at the version in force: the chart's own default is no branch.
@@ -217,7 +215,7 @@ func (in *installation) precompiledVersion() {
 	s := in.Explicit("driver.version")
 	value, known := in.Value("driver.version")
 	version := model.ScalarText(value)
-	if !known || version == "" || chart.DriverBranch(version) || !in.Is("driver.usePrecompiled", true) || s == nil && in.resource || in.ownImage("driver") {
+	if !known || version == "" || chart.DriverBranch(version) || !in.Is("driver.usePrecompiled", true) || s == nil && in.isResource() || in.ownImage("driver") {
 		return
 	}
 	major, _, _ := strings.Cut(version, ".")

@@ -250,10 +250,33 @@ func (in *installation) twice() {
 	}
 }
 
+// A rule is a check of settings.
+type rule struct {
+	// ids are those of the rows that it may report.
+	ids []report.ID
+	// of are the kinds of settings that it holds for.
+	of    []kind
+	check func(*installation)
+}
+
+var (
+	ofValues   = []kind{kindValues}
+	ofPolicies = []kind{kindValues, kindClusterPolicy, kindGPUCluster}
+	ofAll      = []kind{kindValues, kindClusterPolicy, kindGPUCluster, kindNVIDIADriver}
+)
+
 // rules run in this order: later ones leave out what earlier ones drop.
-var rules = []func(*installation){
-	(*installation).keys, (*installation).twice, (*installation).types, (*installation).images,
-	(*installation).dead, (*installation).contradictions, (*installation).oldDefaults, (*installation).versions,
+var rules = []rule{
+	{[]report.ID{"unknown-key", "misspelt-key", "key-gone", "key-not-yet", "key-goes", "below-a-value", "null-group", "wrong-type"}, ofValues, (*installation).keys},
+	{[]report.ID{"set-twice"}, ofValues, (*installation).twice},
+	{[]report.ID{"wrong-type", "wrong-value", "unknown-key", "missing-field"}, ofValues, (*installation).types},
+	{[]report.ID{"image"}, ofAll, (*installation).images},
+	{[]report.ID{"dead-setting"}, ofPolicies, (*installation).dead},
+	{[]report.ID{"precompiled-version"}, ofAll, (*installation).precompiledVersion},
+	{[]report.ID{"excludes"}, ofAll, (*installation).contradictions},
+	{[]report.ID{"config-map", "config-fallback"}, ofAll, (*installation).configs},
+	{[]report.ID{"old-default"}, ofValues, (*installation).oldDefaults},
+	{[]report.ID{"operand-version", "driver-version", "gfd-image"}, ofAll, (*installation).versions},
 }
 
 // An installation is one set of values on one version of the chart, and what is wrong with it.
@@ -274,8 +297,8 @@ type installation struct {
 	absent bool
 	// keep says that settings without effect stay in the file: the user wrote them.
 	keep bool
-	// resource says that the settings are fields of a custom resource, which the chart fills in whole.
-	resource bool
+	// kind is that of the settings: values of the chart, or fields of a custom resource, which the chart fills in whole.
+	kind kind
 }
 
 // A correction is how a setting is to be written.
@@ -291,15 +314,20 @@ type correction struct {
 func (c *correction) changes() bool { return c.Changes() || c.asString }
 
 func newInstallation(table *chart.Table, v chart.Version, settings []*model.Setting) *installation {
-	return &installation{Values: model.Values{Table: table, Version: v, Settings: settings}, corrections: map[*model.Setting]*correction{}}
+	return &installation{kind: kindValues, Values: model.Values{Table: table, Version: v, Settings: settings}, corrections: map[*model.Setting]*correction{}}
 }
 
-// judge runs every rule on the installation.
+// judge runs the rules for settings of this kind.
 func (in *installation) judge() {
-	for _, rule := range rules {
-		rule(in)
+	for _, r := range rules {
+		if slices.Contains(r.of, in.kind) {
+			r.check(in)
+		}
 	}
 }
+
+// isResource reports whether the settings are fields of a custom resource.
+func (in *installation) isResource() bool { return in.kind != kindValues }
 
 // correct returns the correction of a setting, to be filled in.
 func (in *installation) correct(s *model.Setting) *correction {

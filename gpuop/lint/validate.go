@@ -420,12 +420,8 @@ var apiVersions = map[kind]string{kindClusterPolicy: "nvidia.com/v1", kindNVIDIA
 func (r *run) resource(d *doc) {
 	v := &validator{table: r.table, version: r.orLatest(), kind: string(d.kind), partial: d.partial || r.isPatch(d.file),
 		assumed: r.version == (chart.Version{}), reader: d.reader}
-	api, k := fields.Get(d.root, "apiVersion"), fields.Get(d.root, "kind")
 	if found, want := fields.Text(d.root, "apiVersion"), apiVersions[d.kind]; found != want {
-		v.add("api-version", cmp.Or(api, d.root), "apiVersion", fmt.Sprintf("found %s; the %s is of %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
-	}
-	if k.Value != v.kind {
-		v.add("unknown-kind", k, "kind", "the API server knows no kind "+k.Value, "write "+v.kind)
+		v.add("api-version", cmp.Or(fields.Get(d.root, "apiVersion"), d.root), "apiVersion", fmt.Sprintf("found %s; the %s is of %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
 	}
 	if spec := fields.Get(d.root, "spec"); spec != nil {
 		v.value(specField, "spec", spec)
@@ -445,19 +441,14 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 		prefix = chart.Path{"driver"}
 	}
 	in := newInstallation(r.table, r.orLatest(), model.Flatten(&fields.Reader{}, d.file, d.line, prefix, spec))
-	in.resource, in.assumed = true, assumed
+	in.kind, in.assumed = d.kind, assumed
 	for _, s := range in.Settings {
 		switch s.Name() {
 		case "driver.gds.enabled", "driver.gdrcopy.enabled":
 			s.Path, s.Called = s.Path[1:], ""
 		}
 	}
-	in.images()
-	if !ofDriver {
-		in.dead()
-	}
-	in.contradictions()
-	in.versions()
+	in.judge()
 	for i := range in.mistakes {
 		m := &in.mistakes[i]
 		if ofDriver {

@@ -159,7 +159,7 @@ func (in *installation) driverVersion(s *model.Setting) {
 		branches += " (or branch " + alternatives(slices.Compact(names)) + ")"
 	}
 	fix := "see the driver support matrix"
-	if !in.resource {
+	if !in.isResource() {
 		fix += "; delete it to get " + made[0]
 	}
 	in.add("driver-version", report.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s: %s", s.Text(), in.Version, branches), fix, s)
