@@ -129,19 +129,15 @@ func (r *run) parseOne(d *doc) {
 		}
 	}
 	noYAML := wrong == fields.RuleSyntax || wrong == fields.RuleEllipsis
+	other := !slices.Contains(dataFiles, path.Ext(d.file)) || bytes.IndexByte(d.data, 0) >= 0 || d.found && !aboutGPUs.Match(d.data)
 	switch {
-	case r.templates[d.file] || noYAML && !d.written && templateLine.Match(d.data):
-		r.add(d.file, report.Row{ID: "not-judged", State: report.Note, Subject: "{{ … }}",
-			Reason: "a template that is no YAML before it is rendered, so it is not judged", Fix: "judge what it becomes: helm template … | gpuop lint -"})
+	case r.templates[d.file] || noYAML && !d.written && (other || templateLine.Match(d.data)):
+		r.add(d.file, report.Row{ID: "not-judged", State: report.Note,
+			Reason: "no YAML as it stands, so it is not judged", Fix: "judge what it makes: helm template … | gpuop lint -"})
 	case d.written && (!noYAML || !configText.Match(d.data)):
 	case wrong == fields.RuleType: // no mapping of keys: nothing of ours
 		d.root = &yaml.Node{Line: 1}
 		r.documents = append(r.documents, d)
-	case noYAML && !slices.Contains(dataFiles, path.Ext(d.file)):
-		r.add(d.file, report.Row{ID: "not-judged", State: report.Note,
-			Reason: "no YAML, JSON, shell script or Terraform, so it is not judged", Fix: "judge what it makes: … | gpuop lint -"})
-	case bytes.IndexByte(d.data, 0) >= 0 || d.found && !aboutGPUs.Match(d.data):
-		r.add(d.file, report.Row{ID: "not-judged", State: report.Note, Reason: "no YAML, and nothing about GPUs, so it is not judged"})
 	default:
 		r.unit(d.file, "", noYAML)
 		r.report(d, d.reader.Findings)

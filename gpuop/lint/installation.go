@@ -108,7 +108,7 @@ func (in *installation) move(s *model.Setting, to chart.Path) {
 func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id report.ID, state report.State, reason, fix string) {
 	advice := chart.Advice(s.Path)
 	state = report.Failed
-	if s.Harmless(v.Key) {
+	if !s.Unknown && in.wasDefault(s) {
 		state = report.Note
 	}
 	c := in.correct(s)

@@ -43,7 +43,7 @@ func podSpecs(root *yaml.Node) (out []*yaml.Node) {
 func pods(root *yaml.Node, taints []corev1.Taint) []report.Row {
 	j := &podJudge{}
 	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
-		j.add("no-pod-spec", root, "spec", "the manifest has no pod spec, so nothing runs", "put containers under spec, two spaces further right")
+		j.Add("no-pod-spec", report.Failed, root, "spec", "the manifest has no pod spec, so nothing runs", "put containers under spec, two spaces further right")
 	}
 	for _, spec := range podSpecs(root) {
 		gpus := false
@@ -55,20 +55,16 @@ func pods(root *yaml.Node, taints []corev1.Taint) []report.Row {
 		tolerations := tolerationsOf(fields.Get(spec, "tolerations"))
 		for _, t := range taints {
 			if gpus && !node.Covered(tolerations, t) {
-				j.add("taint", spec, "spec.tolerations", fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: the pod stays Pending", t.ToString()),
+				j.Add("taint", report.Failed, spec, "spec.tolerations", fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: the pod stays Pending", t.ToString()),
 					"add {key: "+t.Key+", operator: Exists, effect: "+string(t.Effect)+"}")
 			}
 		}
 	}
-	return j.rows
+	return j.Findings
 }
 
 // podJudge collects the findings about pods.
-type podJudge struct{ rows []report.Row }
-
-func (j *podJudge) add(id report.ID, at *yaml.Node, subject, reason, fix string) {
-	j.rows = append(j.rows, report.Row{ID: id, State: report.Failed, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix})
-}
+type podJudge struct{ fields.Reader }
 
 // container judges a container's resources and reports whether it requests a GPU.
 func (j *podJudge) container(where string, c *yaml.Node) (requested bool) {
@@ -89,17 +85,17 @@ func (j *podJudge) container(where string, c *yaml.Node) (requested bool) {
 		requested = true
 		subject := where + ": requests." + f.Name
 		if limit := fields.Get(limits, f.Name); limit == nil {
-			j.add("gpu-limits", f.Key, subject, "a GPU needs a limit: the API server refuses requests without limits", "put it under limits")
+			j.Add("gpu-limits", report.Failed, f.Key, subject, "a GPU needs a limit: the API server refuses requests without limits", "put it under limits")
 			j.resource(subject, f)
 		} else if limit.Value != f.Value.Value && !model.UnknownNode(limit) {
-			j.add("gpu-limits", f.Value, subject, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit.Value),
+			j.Add("gpu-limits", report.Failed, f.Value, subject, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit.Value),
 				"leave out the request")
 		}
 	}
 	for _, e := range fields.Items(fields.Get(c, "env")) {
 		if requested && fields.Text(e, "name") == "NVIDIA_VISIBLE_DEVICES" {
-			j.rows = append(j.rows, report.Row{ID: "visible-devices", State: report.Warning, Line: e.Line, Column: e.Column, Subject: where + ": NVIDIA_VISIBLE_DEVICES",
-				Reason: "the device plugin sets this variable to the GPUs of the container; yours may show others", Fix: "delete it"})
+			j.Add("visible-devices", report.Warning, e, where+": NVIDIA_VISIBLE_DEVICES",
+				"the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it")
 		}
 	}
 	return requested
@@ -125,10 +121,10 @@ func (j *podJudge) resource(subject string, f fields.Field) {
 		if _, err := resource.ParseQuantity(f.Value.Value); err == nil {
 			fix = "request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)"
 		}
-		j.add("gpu-integer", f.Value, subject, "found "+fields.Describe(f.Value)+", want a whole number: an extended resource cannot be split", fix)
+		j.Add("gpu-integer", report.Failed, f.Value, subject, "found "+fields.Describe(f.Value)+", want a whole number: an extended resource cannot be split", fix)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
-		j.add("gpu-resource", f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix)
+		j.Add("gpu-resource", report.Failed, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix)
 	}
 }
 

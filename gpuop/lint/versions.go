@@ -146,23 +146,16 @@ func (in *installation) driverVersion(s *model.Setting) {
 	if !known || slices.ContainsFunc(made, func(v string) bool { return branch(v) == branch(s.Text()) }) {
 		return
 	}
-	if own, found := in.Table.Operand(in.Version, "driver"); found {
-		made = append([]string{own}, made...)
+	names := make([]string, len(made))
+	for i, v := range made {
+		names[i] = branch(v)
 	}
-	branches := made[0]
-	if len(made) > 1 {
-		var names []string
-		for _, v := range made {
-			names = append(names, branch(v))
-		}
-		slices.Sort(names)
-		branches += " (or branch " + alternatives(slices.Compact(names)) + ")"
-	}
+	slices.Sort(names)
 	fix := "see the driver support matrix"
 	if !in.isResource() {
-		fix += "; delete it to get " + made[0]
+		fix += "; delete it to get the chart's own"
 	}
-	in.add("driver-version", report.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s: %s", s.Text(), in.Version, branches), fix, s)
+	in.add("driver-version", report.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s, which are %s", s.Text(), in.Version, alternatives(slices.Compact(names))), fix, s)
 }
 
 // branch is the first number of a driver's version.
@@ -228,17 +221,15 @@ func (in *installation) oldDefaults() {
 		if !found || in.Version.Before(since) {
 			continue
 		}
-		severity, effect := report.Failed, "this release has the image in "+current
-		switch {
-		case last == "image":
-			effect = "this release has the image as " + current
-		case configs:
-			severity, effect = report.Warning, "naming it turns off the configs that the MIG manager makes for each node's GPUs"
+		severity, effect := report.Failed, "this release has the image as "+current
+		if last == "repository" {
+			effect = "this release has the image in " + current
 		}
 		if !configs {
 			in.replaceOrDrop(s, current)
-		} else if in.lifted {
-			in.correct(s).Drop = true
+		} else {
+			severity, effect = report.Warning, "naming it turns off the configs that the MIG manager makes for each node's GPUs"
+			in.correct(s).Drop = in.correct(s).Drop || in.lifted
 		}
 		in.add("old-default", severity, fmt.Sprintf("was the chart's default before %s; %s", since, effect), "delete it", s)
 	}

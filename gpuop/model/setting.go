@@ -76,12 +76,6 @@ func ScalarText(v any) string {
 	return ""
 }
 
-// Harmless reports whether the setting repeats a default that the chart had.
-func (s *Setting) Harmless(k *chart.Key) bool {
-	return s.Path.String() == k.Path.String() && !s.Unknown && s.Text() != "" &&
-		slices.ContainsFunc(k.Defaults(), func(d chart.Change) bool { return ScalarText(d.Value) == s.Text() })
-}
-
 // Assignment writes the setting behind a --set flag, with another path or value; nil is for one that stays.
 func (s *Setting) Assignment(path chart.Path, value *string) string {
 	if path == nil && value == nil {
@@ -101,48 +95,33 @@ func (s *Setting) Assignment(path chart.Path, value *string) string {
 	return name + written
 }
 
-// flattener turns a values document into settings.
-type flattener struct {
-	reader   *fields.Reader
-	file     string
-	settings []*Setting
-	nodes    int
-	// shift is how many lines of its file are before the document.
-	shift int
-}
-
 // Flatten returns the settings of a mapping, whose document begins shift lines into its file.
-func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *yaml.Node) []*Setting {
-	f := &flattener{reader: reader, file: file, shift: shift}
-	f.below(path, nil, n, n)
-	return f.settings
-}
-
-func (f *flattener) below(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) {
-	f.nodes++
-	if f.nodes > MaxNodes {
-		if f.nodes == MaxNodes+1 {
-			f.reader.Add("too-large", report.Failed, at, "", "the document holds more values than any chart reads; the rest is not looked at", "")
+func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *yaml.Node) (out []*Setting) {
+	nodes := 0
+	var below func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node)
+	below = func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) {
+		if nodes++; nodes == MaxNodes+1 {
+			reader.Add("too-large", report.Failed, at, "", "the document holds more values than any chart reads; the rest is not looked at", "")
 		}
-		return
-	}
-	n = fields.Resolve(n)
-	if n.Kind == yaml.MappingNode && len(n.Content) > 0 {
-		for _, field := range f.reader.Mapping(n, path.String()) {
-			f.below(append(path[:len(path):len(path)], field.Name), append(keys[:len(keys):len(keys)], field.Key), field.Key, field.Value)
+		n = fields.Resolve(n)
+		switch {
+		case nodes > MaxNodes:
+		case n.Kind == yaml.MappingNode && len(n.Content) > 0:
+			for _, field := range reader.Mapping(n, path.String()) {
+				below(append(path[:len(path):len(path)], field.Name), append(keys[:len(keys):len(keys)], field.Key), field.Key, field.Value)
+			}
+		case len(path) > 0: // else the document is empty
+			s := &Setting{Setting: chart.Setting{Path: path}, Keys: keys, Node: n, File: file, Line: at.Line + shift, Column: at.Column, Shift: shift}
+			if n.Kind == yaml.MappingNode {
+				s.Value = map[string]any{}
+			} else if err := n.Decode(&s.Value); err != nil || UnknownNode(n) {
+				s.Unknown = true
+			}
+			out = append(out, s)
 		}
-		return
 	}
-	if len(path) == 0 {
-		return // an empty document
-	}
-	s := &Setting{Setting: chart.Setting{Path: path}, Keys: keys, Node: n, File: f.file, Line: at.Line + f.shift, Column: at.Column, Shift: f.shift}
-	if n.Kind == yaml.MappingNode {
-		s.Value = map[string]any{}
-	} else if err := n.Decode(&s.Value); err != nil || UnknownNode(n) {
-		s.Unknown = true
-	}
-	f.settings = append(f.settings, s)
+	below(path, nil, n, n)
+	return out
 }
 
 // substituted is a value that another program fills in: ${DRIVER_VERSION}.
