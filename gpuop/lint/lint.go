@@ -154,23 +154,20 @@ func lintOnce(o Options) (*Result, error) {
 	}
 	result := &Result{}
 	r.learn(strings.Join(o.Sets, "\n"))
-	// the taints of nodes and the ConfigMaps of one input matter to the documents of all others
-	for _, f := range o.Files {
-		r.learn(string(f.Data))
-		if f.Script && !scriptTemplate(f) {
-			r.script(f.Name, string(f.Data), 0)
-		} else {
-			r.parse(doc{file: f.Name, data: f.Data, found: f.Found, dump: !f.Found})
-		}
+	inputs := slices.Clip(o.Files)
+	if o.Command != "" {
+		inputs = append(inputs, Input{Name: CommandName, Data: []byte(o.Command), Script: true})
 	}
-	switch {
-	case o.Command != "":
-		r.learn(o.Command)
-		s := r.script(CommandName, o.Command, 0)
-		if o.Fix {
+	// the taints of nodes and the ConfigMaps of one input matter to the documents of all others
+	for _, f := range inputs {
+		r.learn(string(f.Data))
+		if !f.Script || scriptTemplate(f) {
+			r.parse(doc{file: f.Name, data: f.Data, found: f.Found})
+		} else if s := r.script(f.Name, string(f.Data), 0); f.Name == CommandName && o.Fix {
 			result.Corrected, result.Dropped = s.corrected(), s.dropped
 		}
-	case len(o.Files) == 0 && len(o.Sets) > 0:
+	}
+	if len(inputs) == 0 && len(o.Sets) > 0 {
 		in := newInstallation(r.table, r.orLatest(), nil)
 		in.flags = true
 		r.addSets(in, "")
@@ -181,18 +178,18 @@ func lintOnce(o Options) (*Result, error) {
 		r.document(r.documents[i])
 	}
 	r.joinConfigs()
-	r.finish(o, result)
+	r.finish(inputs, result)
 	return result, nil
 }
 
 // scriptTemplate reports whether a file is a template of a script by its name and its text.
 func scriptTemplate(f Input) bool {
 	_, template := input.Untemplated(f.Data)
-	return template && path.Ext(f.Name) != ".sh"
+	return template && path.Ext(f.Name) != ".sh" && f.Name != CommandName
 }
 
 // finish fills in the result.
-func (r *run) finish(o Options, result *Result) {
+func (r *run) finish(inputs []Input, result *Result) {
 	judged := map[string]bool{}
 	for _, u := range r.units {
 		if u.kind != "" {
@@ -203,13 +200,10 @@ func (r *run) finish(o Options, result *Result) {
 			judged[u.file] = true
 		}
 	}
-	for _, f := range o.Files {
+	for _, f := range inputs {
 		if !judged[f.Name] {
 			result.Unjudged = append(result.Unjudged, f.Name)
 		}
-	}
-	if o.Command != "" && !judged[CommandName] {
-		result.Unjudged = append(result.Unjudged, CommandName)
 	}
 	slices.SortFunc(r.secrets, func(a, b string) int { return len(b) - len(a) })
 	for i := range result.Dropped {

@@ -155,7 +155,7 @@ func (in *installation) driverVersion(s *model.Setting) {
 	if !in.isResource() {
 		fix += "; delete it to get the chart's own"
 	}
-	in.add("driver-version", report.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s, which are %s", s.Text(), in.Version, alternatives(slices.Compact(names))), fix, s)
+	in.add("driver-version", report.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s: want %s", s.Text(), in.Version, alternatives(slices.Compact(names))), fix, s)
 }
 
 // branch is the first number of a driver's version.
