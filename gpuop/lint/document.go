@@ -34,7 +34,9 @@ type doc struct {
 	route sharing.Route
 	// written says that a script writes the document to a file, which may be for any program.
 	written bool
-	// found says that the document is in a file of a folder, so that Nodes in it may be of any cluster.
+	// dump says that the user names the file, so that Nodes in it are the cluster's.
+	dump bool
+	// found says that the document is in a file of a folder.
 	found bool
 	// partial says that the document is a patch, which may lack required fields.
 	partial bool
@@ -157,7 +159,7 @@ func (r *run) addDocument(d *doc) {
 		}
 		return
 	}
-	if d.kind == kindNode && !d.found && fields.Get(d.root, "status") != nil {
+	if d.kind == kindNode && d.dump && fields.Get(d.root, "status") != nil {
 		r.taints = append(r.taints, node.Object(d.root).Taints...)
 	}
 	r.documents = append(r.documents, d)

@@ -162,7 +162,7 @@ func lintOnce(o Options) (*Result, error) {
 	for _, f := range inputs {
 		r.learn(string(f.Data))
 		if !f.Script || scriptTemplate(f) {
-			r.parse(doc{file: f.Name, data: f.Data, found: f.Found})
+			r.parse(doc{file: f.Name, data: f.Data, found: f.Found, dump: !f.Found})
 		} else if s := r.script(f.Name, string(f.Data), 0); f.Name == CommandName && o.Fix {
 			result.Corrected, result.Dropped = s.corrected(), s.dropped
 		}
