@@ -37,7 +37,7 @@ func TestPublishedShapes(t *testing.T) {
 		{name: "angle brackets in quotes and here-documents", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f - <<EOF\noperator:\n  labels:\n    note: <a b>\nEOF\nkubectl annotate node n note='<a>'",
 			judged: true},
 		{name: "keys below a key of a ConfigMap", file: "values.yaml", text: "devicePlugin:\n  config:\n    create: true\n    name: a\n    data:\n      data:\n        config.yml:\n          version: v1\n          flags: {migStrategy: none}\nmigManager: {config: {create: true, name: b, data: {mig.yaml: \"version: v1\\nmig-configs: {a: [{devices: all, mig-enabled: false}]}\"}}}\n",
-			judged: true, want: []string{"error wrong-type devicePlugin.config.data.data @6", "error config-map migManager.config.data.mig\\.yaml @10"}},
+			judged: true, want: []string{"info config-fallback devicePlugin.config.name @4", "error wrong-type devicePlugin.config.data.data @6", "error config-map migManager.config.data.mig\\.yaml @10"}},
 		{name: "operators of others", command: "helm install calico projectcalico/tigera-operator --version v3.27.0 -n tigera-operator\nhelm install s spark/spark-operator\nhelm install n npu/npu-operator -n npu-operator\nkubectl -n tigera-operator get pods"},
 		{name: "slips for the operator", command: "helm install g nvidia/gpu-opertor -n gpu-opertor --version v26.7.0",
 			judged: true, want: []string{"error unknown-chart nvidia/gpu-opertor @1", "error namespace -n gpu-opertor @1"}},
