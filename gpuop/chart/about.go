@@ -1,8 +1,8 @@
 package chart
 
-// About says what a key is for.
+// About explains a key.
 type About struct {
-	// Reader is what reads the key: a DaemonSet of the operator, the chart's templates or Helm.
+	// Reader reads the key: a DaemonSet of the operator, the chart's templates or Helm.
 	Reader string
 	// Text is one or two sentences on what it does.
 	Text string
@@ -13,7 +13,7 @@ func (t *Table) addAbout(columns []string, _ []int) error {
 	return nil
 }
 
-// About returns what is known about the key at the path, or about the nearest group around it.
+// About explains the key at the path, or about the nearest group around it.
 func (t *Table) About(path Path) (About, bool) {
 	for n := len(path); n > 0; n-- {
 		if a, ok := t.about[path[:n].String()]; ok {

@@ -22,7 +22,7 @@ type Field struct {
 	at      []bool
 }
 
-// Shape returns what the field holds as a value of the chart.
+// Shape returns the form of the field as a value of the chart.
 func (f *Field) Shape() Shape {
 	switch f.Type {
 	case "array":

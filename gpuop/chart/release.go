@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A Release is what one release of the chart says of itself.
+// A Release has the facts of one release of the chart, as its files say them.
 type Release struct {
 	Version    Version
 	AppVersion string

@@ -14,7 +14,7 @@ import (
 //go:embed *.txt
 var tables embed.FS
 
-// A Shape says what a key holds.
+// A Shape is the form of a key's value.
 type Shape uint8
 
 // The shapes of a value.
@@ -41,7 +41,7 @@ var useNames = [...]string{"", "tested", "printed", "copied"}
 // String is the use as reads.txt has it; "" for Unread.
 func (u Use) String() string { return useNames[u] }
 
-// A cell is what one release says of one key.
+// A cell has the facts of one release about one key.
 type cell struct {
 	listed bool // values.yaml of the chart or of a subchart has it
 	value  any  // the default, in JSON's types
@@ -106,7 +106,7 @@ func (k *Key) Group() bool {
 	return len(k.table.groups[k.Path.String()]) > 0 && !slices.ContainsFunc(k.at, func(c cell) bool { return c.listed })
 }
 
-// Shape returns what the key holds at version v.
+// Shape returns the form of the key's value at version v.
 func (k *Key) Shape(v Version) Shape {
 	c := k.cell(v)
 	if c.listed {

@@ -135,7 +135,7 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, answered error) error 
 type lintData struct {
 	Kinds     []string `json:"kinds"`
 	Corrected string   `json:"corrected,omitempty"`
-	// Dropped is what the corrected command leaves out, with the proof that it does nothing.
+	// Dropped are the settings that the corrected command leaves out, each with the proof that it does nothing.
 	Dropped []lint.Drop `json:"dropped,omitempty"`
 }
 

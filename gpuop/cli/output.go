@@ -34,7 +34,7 @@ func (e *env) check() error {
 	return nil
 }
 
-// An answer is what a command found out.
+// An answer is the result of a command.
 type answer struct {
 	// Text writes the result for a human; nil when the findings are the whole answer.
 	Text func(w io.Writer, style report.Style) error

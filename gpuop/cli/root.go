@@ -36,7 +36,7 @@ type Streams struct {
 	Terminal bool
 }
 
-// env is what every command gets: the streams and the options that all commands share.
+// env is shared by all commands: the streams and the options that all commands share.
 type env struct {
 	Streams
 	version string // gpuop's own
@@ -47,7 +47,7 @@ type env struct {
 	charts  []string
 	inputs  []string // the files that were read
 	total   int      // bytes of them
-	// table is what is known of the chart, with what --chart teaches.
+	// table has the facts about the chart, with the releases of --chart.
 	table *chart.Table
 	// taught is the release of the last --chart.
 	taught string
@@ -152,7 +152,7 @@ func (e *env) learn() error {
 	return nil
 }
 
-// exactly is cobra.ExactArgs with a sentence that says what the arguments are.
+// exactly is cobra.ExactArgs with a sentence that names the arguments.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == n {

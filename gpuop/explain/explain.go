@@ -19,7 +19,7 @@ import (
 //go:embed words.txt
 var words string
 
-// Entry is what is known about one word.
+// Entry explains one word.
 type Entry struct {
 	// Kind is label, annotation, state, resource, key, event, component and so on.
 	Kind string `json:"kind"`

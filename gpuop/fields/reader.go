@@ -27,7 +27,7 @@ const (
 // Reader collects findings about one file. The zero value is ready to use.
 type Reader struct {
 	Findings []report.Row
-	// Unknown is the sentence for an unknown key, which says what happens to it.
+	// Unknown is the sentence for an unknown key: its fate in the program that reads the file.
 	Unknown string
 }
 
@@ -236,7 +236,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// Describe says what a node holds. Texts that may be secrets are not repeated.
+// Describe names the content of a node. Texts that may be secrets are not repeated.
 func Describe(n *yaml.Node) string {
 	switch {
 	case IsNull(n):

@@ -57,7 +57,7 @@ func (r root) names(dir string) ([]string, error) {
 	return names, renamed(err, dir)
 }
 
-// info returns what a path is, links followed within the root.
+// info describes a path, links followed within the root.
 func (r root) info(name string) (fs.FileInfo, error) {
 	full, err := r.at(name)
 	if err != nil {

@@ -27,7 +27,7 @@ type Image struct {
 	Operand string `json:"operand"`
 	// Name is the reference; its tag is missing when it is not known.
 	Name string `json:"image"`
-	// Note says what is not sure about the name.
+	// Note names the doubt about the name.
 	Note string `json:"note,omitempty"`
 }
 

@@ -52,7 +52,7 @@ type Carrier struct {
 	parameters, sets, asText string
 	// elsewhere is where more values come from that are not in the file.
 	elsewhere string
-	// where is what findings add to the place of the use.
+	// where is added to the place of the use in findings.
 	where string
 }
 
@@ -205,14 +205,14 @@ var (
 	nestedTasks = []string{"tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always"}
 	// collections are the prefixes of the modules.
 	collections = regexp.MustCompile(`^(ansible\.(builtin|legacy)|(kubernetes|community)\.(core|kubernetes|general))\.`)
-	// beyondQuotes is what Ansible itself reads in the text of a task: white space, and backslashes that stand alone. Braces
+	// beyondQuotes matches the parts of a task's text that Ansible itself reads: white space, and backslashes that stand alone. Braces
 	// mean something to a shell only.
 	beyondQuotes = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|\\\S|\$\{|\{|\s+(?:\\\s+)*`)
 	// ofTheModule are options that a command in one line may end with.
 	ofTheModule = regexp.MustCompile(`(?m)[ \t]+(chdir|creates|removes|executable|warn|stdin)=\S+`)
 )
 
-// Tasks returns those tasks of a playbook, or of a list of tasks, that this package knows.
+// Tasks returns the tasks of a playbook, or of a list of tasks, whose modules this package knows.
 func Tasks(data []byte) []Task {
 	var doc yaml.Node
 	if yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {

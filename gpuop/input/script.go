@@ -174,7 +174,7 @@ func ParseScript(text string, line int) *Script {
 	return s
 }
 
-// A variable is what the script assigns.
+// A variable is assigned by the script.
 type variable struct {
 	expand.Variable
 	// words are the elements of an array, where they are written.
@@ -333,9 +333,9 @@ var (
 	shells = []string{"sh", "bash", "dash", "ash", "zsh", "su"}
 	// dashC is the option of a shell before the text that it runs.
 	dashC = regexp.MustCompile(`^-[a-z]*c$`)
-	// escaped are what a backslash takes its meaning from inside of double quotes.
+	// escaped are characters that lose their meaning behind a backslash inside of double quotes.
 	escaped = regexp.MustCompile("\\\\([\"$`\\\\])")
-	// escapedHere are those of a here-document.
+	// escapedHere lose theirs in a here-document.
 	escapedHere = regexp.MustCompile("\\\\([$`\\\\])")
 )
 

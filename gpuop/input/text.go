@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	// action is what Helm, Ansible, Terraform and their like replace in a template. What is between
+	// action is a part of a template that Helm, Ansible, Terraform and their like replace. Text between
 	// ${ and } stands as it is: a shell's variables look the same.
 	action = regexp.MustCompile(`(?s)\{\{.*?\}\}|\{%.*?%\}|%\{~?\s*(?:if|else|endif|for|endfor)\b[^}]*\}`)
 	// control is an action that writes nothing itself.

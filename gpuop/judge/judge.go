@@ -259,7 +259,7 @@ func (j *judge) add(v report.Row) { j.rows = append(j.rows, v) }
 // policyPaths are the settings whose place in the ClusterPolicy is not theirs in the values.
 var policyPaths = map[string]string{"driver.nvidiaDriverCRD.enabled": "driver.useNvidiaDriverCRD"}
 
-// set returns what the values or the ClusterPolicy say of a setting; nil where they leave it open.
+// set returns a setting of the values or the ClusterPolicy; nil where they leave it open.
 func (j *judge) set(path string) any {
 	if v, found, err := unstructured.NestedFieldNoCopy(j.Values, strings.Split(path, ".")...); found && err == nil {
 		return v

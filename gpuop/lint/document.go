@@ -42,7 +42,7 @@ type doc struct {
 	partial bool
 }
 
-// A kind is what a document was taken for.
+// A kind is the purpose of a document.
 type kind string
 
 // The kinds of documents.

@@ -165,7 +165,7 @@ func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edi
 	return edits, append(rest, reader.Findings...)
 }
 
-// edits are those of the settings that are wanted, and the findings that lead to none.
+// edits returns the edits of the wanted settings, and the findings without an edit.
 func (in *installation) edits(wanted func(*model.Setting) bool) (edits []Edit, rest []report.Row) {
 	done := map[*model.Setting]bool{}
 	for _, m := range in.mistakes {

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	// helmFlags are those of helm install, upgrade and template.
+	// helmFlags are the flags of helm install, upgrade and template.
 	helmFlags = flagsOf(`namespace,n version values,f set set-string set-file set-json set-literal timeout repo description
 		kube-context kubeconfig post-renderer post-renderer-args name-template username password ca-file cert-file key-file keyring
 		output,o labels,l history-max registry-config repository-cache repository-config burst-limit qps kube-apiserver kube-as-user
@@ -230,7 +230,7 @@ func (s *script) openWord(w input.Word, name string) (data []byte, ok bool) {
 	return data, err == nil
 }
 
-// settings are those of a --set flag or one of its kin. Configs for the device plugin in a file take the route.
+// settings reads a --set flag or one of its kin. Configs for the device plugin in a file take the route.
 func (s *script) settings(f *flagUse, route sharing.Route) (out []*model.Setting) {
 	at := model.Setting{Line: f.value.Line, Column: f.value.Col, File: s.file}
 	switch {
@@ -276,7 +276,7 @@ func (s *script) setFile(w input.Word, st *model.Setting, route sharing.Route) {
 	}
 }
 
-// jsonSettings are those of --set-json key=JSON, or one JSON object.
+// jsonSettings reads --set-json key=JSON, or one JSON object.
 func (s *script) jsonSettings(f *flagUse) []*model.Setting {
 	key, text, found := strings.Cut(f.value.Value, "=")
 	if strings.HasPrefix(strings.TrimSpace(f.value.Value), "{") {

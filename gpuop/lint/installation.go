@@ -211,7 +211,7 @@ func written(settings []chart.Setting) []string {
 	return out
 }
 
-// imagePart is what a key below image, as other charts have it, is in this chart.
+// imagePart translates a key below image, as other charts have it, into settings of this chart.
 func (in *installation) imagePart(component string, s *model.Setting) (parts []chart.Setting) {
 	value := s.Text()
 	switch s.Path[len(s.Path)-1] {
@@ -252,7 +252,7 @@ func (in *installation) twice() {
 
 // A rule is a check of settings.
 type rule struct {
-	// ids are those of the rows that it may report.
+	// ids are the IDs of its rows.
 	ids []report.ID
 	// of are the kinds of settings that it holds for.
 	of    []kind

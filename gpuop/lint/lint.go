@@ -49,12 +49,12 @@ type Input struct {
 	Found bool
 }
 
-// Options say what to judge and against what.
+// Options name the inputs, the release and the facts.
 type Options struct {
 	// Version is the chart release to judge for: "v26.7.0", "v26.7", "latest". Empty means the one
 	// that a command names, and else the newest.
 	Version string
-	// Table is what is known of the chart; nil for gpuop's own.
+	// Table has the facts about the chart; nil for gpuop's own.
 	Table *chart.Table
 	// Files are judged by what they turn out to be.
 	Files []Input
@@ -70,22 +70,22 @@ type Options struct {
 	Fix bool
 }
 
-// A Result is what was found.
+// A Result has the findings, and how the inputs were read.
 type Result struct {
 	Report report.Report `json:"report"`
-	// Kinds are what the inputs were taken for, in order.
+	// Kinds are the purposes of the inputs, in order.
 	Kinds []string `json:"kinds"`
 	// Judged is how many inputs, commands and documents were judged; 0 is not clean.
 	Judged int `json:"judged"`
 	// Unjudged are the names of the inputs in which nothing was judged.
 	Unjudged []string `json:"unjudged,omitempty"`
-	// Dropped is what Corrected leaves out.
+	// Dropped are the settings that Corrected leaves out.
 	Dropped []Drop `json:"dropped,omitempty"`
 	// Corrected is the command as it should be; empty without a command, or without Options.Fix.
 	Corrected string `json:"corrected,omitempty"`
 }
 
-// CommandName is what findings call the text of a command.
+// CommandName is the name of a command's text in findings.
 const CommandName = "command"
 
 // A unit is a document or a command with its kind.
@@ -109,7 +109,7 @@ type run struct {
 	templates map[string]bool
 	// secrets are values that nothing which is printed may hold.
 	secrets []string
-	// configMaps are those with configs for the device plugin, and uses the places that name one.
+	// configMaps hold configs for the device plugin, and uses are the places that name one.
 	configMaps []configMap
 	uses       []configUse
 	// counters are the names of the ConfigMaps that the operator's exporter reads.
@@ -333,7 +333,7 @@ func (r *run) orLatest() chart.Version {
 	return r.table.Latest()
 }
 
-// assumed is what follows a release that nothing names in the list of what was judged.
+// assumed is the remark behind a release that nothing names, in the list of the judged inputs.
 func assumed(is bool) string {
 	if is {
 		return ", release assumed; --version names it"

@@ -88,7 +88,7 @@ var (
 	longDashes = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
 )
 
-// words reports what a web page has made of a command, and judges it as it is meant: placeholders,
+// words reports the marks of a web page in a command, and judges it as it is meant: placeholders,
 // curly quotes and long dashes.
 func (s *script) words(c input.Command) {
 	for i, w := range c.Words {

@@ -128,7 +128,7 @@ func (p *parser) mapping(n *yaml.Node, path string, optional []string, required 
 	return found
 }
 
-// labelValue is what Kubernetes accepts as the value of a label, in which the config's name is
+// labelValue matches a value that Kubernetes accepts for a label, in which the config's name is
 // handed to the MIG manager.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 

@@ -53,12 +53,12 @@ type Board struct {
 	Typical string `json:"product"`
 	// PCIIDs are the device ids as mig-parted's device-filter spells them: 0x<device>10DE.
 	PCIIDs []string `json:"pciIDs"`
-	// MemorySlices and ComputeSlices are what one GPU has to give.
+	// MemorySlices and ComputeSlices are the capacity of one GPU.
 	MemorySlices  int `json:"memorySlices"`
 	ComputeSlices int `json:"computeSlices"`
 	// MemoryMiB is the total that nvidia-smi prints for a typical board of the row, 0 if unknown.
 	MemoryMiB int `json:"-"`
-	// Family and ComputeCapability are what GPU Feature Discovery derives from the architecture.
+	// Family and ComputeCapability follow from the architecture, as GPU Feature Discovery derives them.
 	Family            string `json:"-"`
 	ComputeCapability string `json:"-"`
 	// Profiles are in the order in which tables print them: small to large.

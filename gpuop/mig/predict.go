@@ -26,7 +26,7 @@ type GPU struct {
 	Product string
 	// MemoryMiB is the board's total, 0 if unknown.
 	MemoryMiB int
-	// Family and ComputeCapability are what GPU Feature Discovery prints: "ampere", "8.0".
+	// Family and ComputeCapability are printed by GPU Feature Discovery: "ampere", "8.0".
 	Family, ComputeCapability string
 	// Board is the geometry; nil for a GPU without MIG.
 	Board *Board
@@ -47,7 +47,7 @@ func (b Board) GPU(product string) GPU {
 	return g
 }
 
-// Replication is what a sharing configuration does to resources.
+// Replication is the effect of a sharing configuration on resources.
 type Replication struct {
 	// Strategy is "time-slicing", "mps", or "" for none.
 	Strategy string
@@ -61,14 +61,14 @@ type Replica struct {
 	Rename string
 }
 
-// Prediction is what a node will show.
+// Prediction has the future resources and labels of a node.
 type Prediction struct {
 	// Labels are those whose values follow from the configuration; the driver and the machine set further ones.
 	Labels map[string]string
 	// Resources are the extended resources with capacity, by name. A resource that the device
 	// plugin serves no longer stays at 0 until the kubelet restarts.
 	Resources map[string]int
-	// Findings say what will go wrong or surprise.
+	// Findings are the coming mistakes and surprises.
 	Findings []report.Row
 }
 

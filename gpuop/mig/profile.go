@@ -79,7 +79,7 @@ var Profiles = sync.OnceValue(func() []string {
 // ErrUnknownConfig is returned for a config name that the default file does not have for a board.
 var ErrUnknownConfig = errors.New("unknown MIG config")
 
-// Default is what the operator's default configuration means by a name on one board: all-disabled,
+// Default is the meaning of a name of the operator's default configuration on one board: all-disabled,
 // all-enabled, all-balanced, or all-<profile>, which fills every GPU with that profile. The same
 // name means different things on different boards (all-1g.10gb is seven on A100-80GB, four on
 // A100-40GB). Since v26.3 the operator generates these from the node's own hardware.

@@ -181,7 +181,7 @@ func (in *Values) Explicit(path string) *Setting {
 	return all[len(all)-1]
 }
 
-// Value returns what the chart sees at the path: the user's setting or the default. ok is false for neither.
+// Value returns the value in force at the path: the user's setting or the default. ok is false for neither.
 func (in *Values) Value(path string) (value any, ok bool) {
 	if s := in.Explicit(path); s != nil {
 		return s.Value, !s.Unknown && !s.Perhaps

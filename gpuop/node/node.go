@@ -138,7 +138,7 @@ func (n *Node) Check() []report.Row {
 	return findings
 }
 
-// OperandTolerations returns what the operands tolerate with a list of daemonsets.tolerations. An empty
+// OperandTolerations returns the tolerations of the operands with a list of daemonsets.tolerations. An empty
 // list leaves them those of their own manifests (applyCommonDaemonsetConfig in
 // controllers/object_controls.go, and assets/ of gpu-operator v26.7.0).
 func OperandTolerations(list []corev1.Toleration) []corev1.Toleration {

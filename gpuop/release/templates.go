@@ -39,7 +39,7 @@ type templateReader struct {
 	into  *chart.Release
 }
 
-// A scope is what names stand for: chains of names from the template's root, or nil when not known.
+// A scope has the meaning of names: chains of names from the template's root, or nil when not known.
 type scope struct {
 	dot       []string
 	variables map[string][]string

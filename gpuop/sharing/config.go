@@ -75,7 +75,7 @@ const MaxClients = 48
 //go:embed keys.yaml
 var keysText []byte
 
-// A key is what the device plugin takes at a place of its file: keys.yaml explains the fields.
+// A key is a place of the device plugin's file with the values that it takes: keys.yaml explains the fields.
 type key struct {
 	Keys, List              map[string]key
 	Type, Operator, Ignored string
@@ -264,7 +264,7 @@ func (p *parser) resource(n *yaml.Node, path string) {
 	}
 }
 
-// contradictions reports what is wrong with MPS beside something else.
+// contradictions reports MPS beside settings that exclude it.
 func (p *parser) contradictions(root *yaml.Node, c *Config) {
 	blocks := map[string]*yaml.Node{}
 	for _, f := range fields.Of(fields.Get(root, "sharing")) {
@@ -291,7 +291,7 @@ func (c *Config) Strategy() string {
 	return "none"
 }
 
-// Replication is what the config does to resources, in the form that package mig predicts from.
+// Replication is the effect of the config on resources, in the form that package mig predicts from.
 func (c *Config) Replication() mig.Replication {
 	r := mig.Replication{Of: map[string]mig.Replica{}}
 	if c.Strategy() == "none" {

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Limits are what the MPS control daemon sets for each client.
+// Limits are set by the MPS control daemon for each client.
 type Limits struct {
 	// Product is the GPU that they hold for.
 	Product string `json:"product"`
@@ -21,7 +21,7 @@ type Limits struct {
 	ThreadPercent int `json:"threadPercent"`
 }
 
-// Prediction is what a node will show with a config.
+// Prediction has the future resources, labels and limits of a node with a config.
 type Prediction struct {
 	mig.Prediction
 	// Limits are set under MPS only, one for each model of GPU.

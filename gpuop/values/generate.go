@@ -24,13 +24,13 @@ var (
 	ErrImage = errors.New("unusable image")
 )
 
-// A Request says what to write values for.
+// A Request names the platform, the features and the release of a values file.
 type Request struct {
 	Platform string
 	// Features are names of Features, some with =value: "time-slicing=4".
 	Features []string
 	Version  chart.Version
-	// Table is what is known of the chart; nil for gpuop's own.
+	// Table has the facts about the chart; nil for gpuop's own.
 	Table *chart.Table
 	// Registry is the private registry, with a path if it has one, that replaces nvcr.io and
 	// registry.k8s.io.
@@ -98,7 +98,7 @@ func choose(what, name string, list []choice) (choice, error) {
 type generator struct {
 	Request
 	plan *Plan
-	// words are what is filled in, each behind its place.
+	// words fill the places, each behind its own.
 	words []string
 }
 

@@ -24,7 +24,7 @@ type Migration struct {
 	Changes []Change      `json:"changes"`
 	// YAML is the new values file; comments, blank lines and order are the old one's.
 	YAML string `json:"values"`
-	// Report is what remains wrong and cannot be put right without a decision.
+	// Report has the mistakes that only a decision of the user can put right.
 	Report report.Report `json:"-"`
 }
 

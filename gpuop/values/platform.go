@@ -16,7 +16,7 @@ type choice struct {
 	// Namespace, Source and Features, which the nodes bring, are of a platform.
 	Namespace, Source string
 	Features          []string
-	// Argument is what may stand behind a feature's =, and Needed says that it has to.
+	// Argument explains the word behind a feature's =, and Needed says that there has to be one.
 	Argument, Default string
 	Most              int
 	Needed            bool
