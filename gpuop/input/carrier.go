@@ -205,8 +205,8 @@ var (
 	nestedTasks = []string{"tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always"}
 	// collections are the prefixes of the modules.
 	collections = regexp.MustCompile(`^(ansible\.(builtin|legacy)|(kubernetes|community)\.(core|kubernetes|general))\.`)
-	// beyondQuotes matches the parts of a task's text that Ansible itself reads: white space, and backslashes that stand alone. Braces
-	// mean something to a shell only.
+	// beyondQuotes matches the parts of a task's text that Ansible itself reads: white space, and backslashes that stand
+	// alone. Braces mean something to a shell only.
 	beyondQuotes = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|\\\S|\$\{|\{|\s+(?:\\\s+)*`)
 	// ofTheModule are options that a command in one line may end with.
 	ofTheModule = regexp.MustCompile(`(?m)[ \t]+(chdir|creates|removes|executable|warn|stdin)=\S+`)
@@ -249,23 +249,21 @@ func commandOf(n *yaml.Node, shell bool) *yaml.Node {
 	if inner := fields.Get(n, "cmd"); inner != nil {
 		n = fields.Resolve(inner)
 	}
-	out := *n
-	switch n.Kind {
-	case yaml.ScalarNode:
-		text := strings.TrimRight(ofTheModule.ReplaceAllString(n.Value, ""), " \n")
-		out.Value = beyondQuotes.ReplaceAllStringFunc(text, func(s string) string {
-			switch lines := strings.Count(s, "\n"); {
-			case s == "{" && !shell:
-				return "'{'"
-			case strings.TrimLeft(s, " \t\\") == "" && strings.Contains(s, `\`):
-				return " "
-			case strings.TrimSpace(strings.ReplaceAll(s, `\`, "")) == "" && lines > 0 && !shell:
-				return " " + strings.Repeat("\\\n", lines)
-			}
-			return s
-		})
-	default:
+	if n.Kind != yaml.ScalarNode {
 		return nil
 	}
+	out := *n
+	text := strings.TrimRight(ofTheModule.ReplaceAllString(n.Value, ""), " \n")
+	out.Value = beyondQuotes.ReplaceAllStringFunc(text, func(s string) string {
+		switch lines := strings.Count(s, "\n"); {
+		case s == "{" && !shell:
+			return "'{'"
+		case strings.TrimLeft(s, " \t\\") == "" && strings.Contains(s, `\`):
+			return " "
+		case strings.TrimSpace(strings.ReplaceAll(s, `\`, "")) == "" && lines > 0 && !shell:
+			return " " + strings.Repeat("\\\n", lines)
+		}
+		return s
+	})
 	return &out
 }

@@ -75,6 +75,33 @@ func TestFixRewritesWhatAShellRuns(t *testing.T) {
 	}
 }
 
+func TestFixMovesThePolicyOfAnImage(t *testing.T) {
+	const install = "helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set "
+	for given, want := range map[string]string{
+		"validator.image.pullPolicy=Always":          "validator.imagePullPolicy=Always",
+		"mig.strategy=single,mig.strategy=single":    "mig.strategy=single,mig.strategy=single",
+		"toolkit.enabled=true,toolkit.enabled=false": "toolkit.enabled=false",
+	} {
+		if got := judge(t, lint.Options{Command: install + given + "\n", Fix: true}).Corrected; got != install+want+"\n" {
+			t.Errorf("%q becomes %q, want %q", given, got, want)
+		}
+	}
+}
+
+func TestFixWritesTheNamespaceOfKubectl(t *testing.T) {
+	for given, want := range map[string]string{
+		"kubectl get pods -n gpu-opeator\n":          "kubectl get pods -n gpu-operator\n",
+		"kubectl get pods -ngpu-opeator\n":           "kubectl get pods --namespace=gpu-operator\n",
+		"kubectl --namespace=gpu-opeator get pods\n": "kubectl --namespace=gpu-operator get pods\n",
+		"kubectl create namespace 'gpu-opeator'\n":   "kubectl create namespace gpu-operator\n",
+	} {
+		got := judge(t, lint.Options{Command: given, Fix: true}).Corrected
+		if got != want {
+			t.Errorf("%q becomes %q, want %q", given, got, want)
+		}
+	}
+}
+
 // Flags below a command that ends inside of quotes or parentheses, or that reads a here-document, are reported and stay.
 func TestFixLeavesWhatItCannotContinue(t *testing.T) {
 	for _, between := range []string{"\"\n", ")\n", " <<X\nmig: {}\nX\n", " >log\n"} {

@@ -128,7 +128,7 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 	in := newInstallation(s.table, s.version, nil)
 	in.flags, in.opaque = true, len(h.opaque) > 0
 	in.absent = local == nil && localPath.MatchString(chartWord.Value)
-	s.commandVersion(in, h, local)
+	s.commandVersion(in, h, chartWord, local)
 	for _, f := range h.flags {
 		switch {
 		case f.name == "--values":
@@ -161,9 +161,11 @@ func (s *script) reusedValues(h *call) {
 	f.name = "--reset-then-reuse-values"
 }
 
+var packagedVersion = regexp.MustCompile(`-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)
+
 // commandVersion finds the release that the command installs, unless the user names one. It is assumed where the command
 // takes it from elsewhere.
-func (s *script) commandVersion(in *installation, h *call, local *localChart) {
+func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
 	named := s.version != (chart.Version{})
 	f := h.flag("--version")
 	if f == nil && !named && local != nil {
@@ -176,6 +178,9 @@ func (s *script) commandVersion(in *installation, h *call, local *localChart) {
 		}
 		f = &flagUse{value: h.Words[0]}
 		f.value.Value = ""
+		if packaged := packagedVersion.FindStringSubmatch(chartWord.Value); packaged != nil {
+			f.value.Value = packaged[1]
+		}
 	}
 	w := f.value
 	if named {

@@ -130,6 +130,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id repo
 			if s.Text() == "true" {
 				c.Add = []chart.Setting{{Path: v.Nearest, Value: "open"}}
 			}
+		case "kataManager.enabled": // its successor switches something else
 		default:
 			if in.Explicit(v.Nearest.String()) == nil {
 				c.Drop, c.Rename = false, v.Nearest
@@ -230,6 +231,8 @@ func (in *installation) imagePart(component string, s *model.Setting) (parts []c
 		if !chart.Released(component) || sameVersion(value, in.Version.String()) {
 			parts = append(parts, chart.Set(component+".version", value, ""))
 		}
+	case "pullPolicy":
+		parts = append(parts, chart.Set(component+".imagePullPolicy", value, ""))
 	}
 	return parts
 }
@@ -240,13 +243,11 @@ func (in *installation) twice() {
 	for _, s := range in.Settings {
 		before := last[s.Name()]
 		last[s.Name()] = s
-		if before == nil || before.Node != nil || s.Node != nil || before.Perhaps || s.Perhaps {
+		if before == nil || before.Node != nil || s.Node != nil || before.Perhaps || s.Perhaps || before.Text() == s.Text() {
 			continue
 		}
 		in.correct(before).Drop = true
-		if before.Text() != s.Text() {
-			in.add("set-twice", report.Warning, fmt.Sprintf("set twice; %q counts, %q is lost", s.Text(), before.Text()), "keep one", s)
-		}
+		in.add("set-twice", report.Warning, fmt.Sprintf("set twice; %q counts, %q is lost", s.Text(), before.Text()), "keep one", s)
 	}
 }
 

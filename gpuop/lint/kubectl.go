@@ -36,7 +36,11 @@ func (s *script) kubectl(c input.Command) {
 	h := readFlags(c, kubectlFlags)
 	verb := s.verb(h, "kubectl", kubectlVerbs)
 	if f := h.flag("--namespace"); f != nil && s.namespace(f.value, "namespace "+f.value.Value) {
-		s.replace(f.value, model.OperatorNamespace)
+		right := model.OperatorNamespace
+		if len(f.words) == 1 {
+			right = f.name + "=" + right
+		}
+		s.replace(f.words[len(f.words)-1], right)
 	}
 	judged := false
 	switch verb {
