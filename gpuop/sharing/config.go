@@ -192,7 +192,11 @@ func (p *parser) value(k key, f fields.Field, path string) {
 
 // refused reports a value with which the device plugin does not start.
 func (p *parser) refused(n *yaml.Node, path, want string) {
-	p.Add(ruleValue, report.Failed, n, path, "found "+fields.Describe(n)+", want "+want+": the device plugin refuses to start", "")
+	found := fields.Describe(n)
+	if n.Tag == "!!str" {
+		found = strconv.Quote(n.Value) // no key here holds a secret
+	}
+	p.Add(ruleValue, report.Failed, n, path, "found "+found+", want "+want+": the device plugin refuses to start", "")
 }
 
 // device is a device in a list: an index of a GPU or MIG device, or a UUID.
