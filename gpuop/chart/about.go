@@ -13,7 +13,7 @@ func (t *Table) addAbout(columns []string, _ []int) error {
 	return nil
 }
 
-// About explains the key at the path, or about the nearest group around it.
+// About explains the key at the path, or the nearest group around it.
 func (t *Table) About(path Path) (About, bool) {
 	for n := len(path); n > 0; n-- {
 		if a, ok := t.about[path[:n].String()]; ok {

@@ -1,8 +1,6 @@
 package chart
 
-import (
-	"strings"
-)
+import "strings"
 
 // A Path is the names that lead to a value, outermost first.
 type Path []string

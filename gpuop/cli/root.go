@@ -36,7 +36,7 @@ type Streams struct {
 	Terminal bool
 }
 
-// env is shared by all commands: the streams and the options that all commands share.
+// env has the streams and the options that all commands share.
 type env struct {
 	Streams
 	version string // gpuop's own

@@ -160,12 +160,18 @@ func CarrierOf(root *yaml.Node) *Carrier {
 	return nil
 }
 
-// ChartOf is the chart that a reference names: nvidia/gpu-operator, an OCI address, a folder, an archive.
-func ChartOf(reference string) string {
-	return strings.TrimSuffix(chartFile.ReplaceAllString(path.Base(strings.TrimSuffix(reference, "/")), ""), ".tgz")
+// ChartOf reads a chart's reference: nvidia/gpu-operator, an OCI address, a folder, an archive. The version is that of an
+// archive; "" for other references.
+func ChartOf(reference string) (name, version string) {
+	name = path.Base(strings.TrimSuffix(reference, "/"))
+	if m := archive.FindStringSubmatch(name); m != nil {
+		return m[1], m[2]
+	}
+	return strings.TrimSuffix(name, ".tgz"), ""
 }
 
-var chartFile = regexp.MustCompile(`-v?[0-9][0-9A-Za-z.+-]*\.tgz$`)
+// archive is the name of a packaged chart. The version begins behind the first hyphen before a number, which may have a v.
+var archive = regexp.MustCompile(`^(.*?)-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)
 
 // A Patch stands in a Kustomization itself.
 type Patch struct {

@@ -25,8 +25,8 @@ var (
 const Filled = "$___"
 
 // Untemplated makes YAML of a template, as far as that goes: actions that stand in a line become
-// values that are not known, all others go. Every place stays where it is. ok is false for what is
-// no template.
+// values that are not known, all others go. Every place stays where it is. ok is false for other
+// texts.
 func Untemplated(data []byte) (out []byte, ok bool) {
 	if !action.Match(data) {
 		return data, false

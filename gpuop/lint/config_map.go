@@ -83,8 +83,9 @@ func (r *run) configMap(d *doc) (judged bool) {
 		at := report.Row{ID: "config-map", State: report.Failed, File: d.file, Line: f.Key.Line + d.line, Subject: "data." + f.Name}
 		if counterLine.MatchString(f.Value.Value) {
 			judged = true
-			if at.Fix = "write " + countersKey; f.Name != countersKey {
+			if f.Name != countersKey {
 				at.Reason = "the operator mounts the key " + countersKey + " of the exporter's ConfigMap; under another name the file is not found"
+				at.Fix = "write " + countersKey
 				m.counters = append(m.counters, at)
 			}
 			continue

@@ -34,10 +34,10 @@ type doc struct {
 	route sharing.Route
 	// written says that a script writes the document to a file, which may be for any program.
 	written bool
-	// dump says that the user names the file, so that Nodes in it are the cluster's.
-	dump bool
 	// found says that the document is in a file of a folder.
 	found bool
+	// dump says that the user names the file, so that Nodes in it are the cluster's.
+	dump bool
 	// partial says that the document is a patch, which may lack required fields.
 	partial bool
 }
@@ -397,7 +397,7 @@ func linesBefore(n *yaml.Node) int {
 }
 
 // embedded judges a text that is the value of a key, which where names. It returns the kind of config that the text holds,
-// and whether it was judged: what is meant as a config is judged even if it is no YAML.
+// and whether it was judged. A broken text that looks like a config is judged, and its kind is not known.
 func (r *run) embedded(d doc, where string, n *yaml.Node) (holds kind, judged bool) {
 	d.data, d.line, d.where, d.reader = []byte(n.Value), d.line+linesBefore(n), where, &fields.Reader{}
 	if d.root = d.reader.Document(d.data); d.root == nil {

@@ -145,9 +145,8 @@ type Edit struct {
 	Finding report.Row
 }
 
-// Edits judges a values file for a release and returns what to change. Settings that are only without effect stay, since
-// what they depend on may be switched on again, and so does what equals a default of another release: it is what the
-// user wrote.
+// Edits judges a values file for a release and returns its corrections. Settings that are only without effect stay, since
+// their switch may be turned on again. Settings that equal a default of another release stay, since the user wrote them.
 func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []report.Row) {
 	reader := &fields.Reader{}
 	root := reader.Document(model.TrimBOM(data))

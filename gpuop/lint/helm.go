@@ -57,7 +57,7 @@ func (s *script) helmInstall(h *call) {
 		return
 	}
 	w := h.positional[min(1, len(h.positional)-1)]
-	name := input.ChartOf(w.Value)
+	name, _ := input.ChartOf(w.Value)
 	if w.Dynamic && h.positional[0].Value == model.OperatorNamespace {
 		name = model.OperatorNamespace // a release of this name
 	}
@@ -161,8 +161,6 @@ func (s *script) reusedValues(h *call) {
 	f.name = "--reset-then-reuse-values"
 }
 
-var packagedVersion = regexp.MustCompile(`-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)
-
 // commandVersion finds the release that the command installs, unless the user names one. It is assumed where the command
 // takes it from elsewhere.
 func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
@@ -177,10 +175,7 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 			h.missing = append(h.missing, "--version "+s.version.String())
 		}
 		f = &flagUse{value: h.Words[0]}
-		f.value.Value = ""
-		if packaged := packagedVersion.FindStringSubmatch(chartWord.Value); packaged != nil {
-			f.value.Value = packaged[1]
-		}
+		_, f.value.Value = input.ChartOf(chartWord.Value)
 	}
 	w := f.value
 	if named {

@@ -163,7 +163,7 @@ func tolerationsOf(list *yaml.Node) (out []corev1.Toleration) {
 	return out
 }
 
-// operandTolerations is the key of what the operands tolerate.
+// operandTolerations is the key of the operands' tolerations.
 const operandTolerations = "daemonsets.tolerations"
 
 // tolerations compares the taints of the GPU nodes with what the operands and the discovery's worker tolerate.

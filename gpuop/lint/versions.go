@@ -225,11 +225,11 @@ func (in *installation) oldDefaults() {
 		if last == "repository" {
 			effect = "this release has the image in " + current
 		}
-		if !configs {
-			in.replaceOrDrop(s, current)
-		} else {
+		if configs {
 			severity, effect = report.Warning, "naming it turns off the configs that the MIG manager makes for each node's GPUs"
-			in.correct(s).Drop = in.correct(s).Drop || in.lifted
+			in.correct(s).Drop = in.lifted
+		} else {
+			in.replaceOrDrop(s, current)
 		}
 		in.add("old-default", severity, fmt.Sprintf("was the chart's default before %s; %s", since, effect), "delete it", s)
 	}

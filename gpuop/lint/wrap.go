@@ -18,7 +18,7 @@ import (
 // carrier judges the values for the operator's or the device plugin's chart, and reports whether there are such.
 func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
 	for _, use := range uses {
-		switch input.ChartOf(use.Chart) {
+		switch name, _ := input.ChartOf(use.Chart); name {
 		case model.OperatorNamespace:
 			found = true
 			r.carried(d, use)
@@ -254,8 +254,8 @@ type localChart struct {
 	own bool
 }
 
-// chartIn reads the Chart.yaml of a folder; nil where there is none. A chart of the operator's name and of no release of it
-// is somebody's own.
+// chartIn reads the Chart.yaml of a folder; nil where there is none. A chart with the operator's name and another version
+// than the operator's releases is a fork.
 func (r *run) chartIn(from, folder string) *localChart {
 	root, file := r.rootBeside(from, path.Join(folder, "Chart.yaml"))
 	if root == nil {
