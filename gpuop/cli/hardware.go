@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
@@ -25,8 +26,8 @@ func (h *hardware) flags(cmd *cobra.Command) {
 }
 
 // read returns the Node that was given, an empty one without it, its GPUs, and what is wrong with it.
-func (h *hardware) read(e *env) (n *node.Node, gpus []mig.GPU, findings []report.Row, err error) {
-	n = &node.Node{}
+func (h *hardware) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []report.Row, err error) {
+	n = &corev1.Node{}
 	if h.count < 1 || h.count > 256 {
 		return nil, nil, nil, fmt.Errorf("%w: --gpus is %d, want 1 to 256", errUsage, h.count)
 	}
@@ -38,7 +39,7 @@ func (h *hardware) read(e *env) (n *node.Node, gpus []mig.GPU, findings []report
 		if n, err = node.Parse(data); err != nil {
 			return nil, nil, nil, fmt.Errorf("%s: %w", inputName(h.nodeFile), err)
 		}
-		findings = n.Check()
+		findings = node.Check(n)
 		for i := range findings {
 			findings[i].File = inputName(h.nodeFile)
 		}
@@ -51,7 +52,7 @@ func (h *hardware) read(e *env) (n *node.Node, gpus []mig.GPU, findings []report
 		}
 		gpus = slices.Repeat([]mig.GPU{g}, h.count)
 	case h.nodeFile != "":
-		if gpus, err = n.GPUs(); err != nil {
+		if gpus, err = node.GPUs(n); err != nil {
 			return nil, nil, nil, fmt.Errorf("%s: %w; name them with --gpu and --gpus", inputName(h.nodeFile), err)
 		}
 	default:

@@ -24,21 +24,20 @@ func newLintCommand(e *env) *cobra.Command {
 		Short: "Find what is wrong before it is applied",
 		Long: `Lint judges values of the gpu-operator chart, also inside the files of Flux, Argo CD, k3s, helmfile and
 Terraform, pasted helm and kubectl commands (whole scripts with here-documents too), ClusterPolicy, NVIDIADriver,
-GPUCluster, device plugin and mig-parted configs, ConfigMaps around them, pod manifests and node dumps. It finds out by
+GPUCluster, device plugin and mig-parted configs, ConfigMaps around them and pod manifests. It finds out by
 itself which of these a file is. A directory stands for the .yaml, .yml, .json, .sh and .tf files in it and the
 templates of such (values.yaml.gotmpl, .tpl, .tftpl, .j2), - for standard input.`,
 		Example: `  gpuop lint values.yaml
   gpuop lint --command "$(cat install.sh)"
   gpuop lint --fix --version latest --command "$(cat install.sh)"
   gpuop lint --version v25.3 --set driver.enabled=false --set mig.strategy=mixed
-  kubectl get nodes -o json | gpuop lint - values.yaml`,
+  kubectl get clusterpolicy -o yaml | gpuop lint -`,
 		RunE: func(cmd *cobra.Command, args []string) error { return e.lint(&o, cmd.CommandPath(), args) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.options.Version, "version", "", "judge for this chart `release`: v26.7.0, v26.7 or latest (default: what the command names, else the newest)")
 	flags.StringVarP(&o.options.Command, "command", "c", "", "judge this shell `text`; standard input when it is -")
 	flags.StringArrayVar(&o.options.Sets, "set", nil, "judge these `key=value` pairs, alone or on top of a values file; may be repeated")
-	flags.StringArrayVar(&o.options.Taints, "taint", nil, "a taint of the GPU nodes, `key[=value]:Effect`, to compare tolerations with; may be repeated")
 	flags.BoolVar(&o.fix, "fix", false, "print the corrected command instead of the findings; what is dropped, and why, goes to the error stream")
 	flags.BoolVar(&o.showSecrets, "show-secrets", false, "do not mask passwords and tokens in the corrected command")
 	return cmd

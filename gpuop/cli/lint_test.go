@@ -66,8 +66,8 @@ func TestLintTranscripts(t *testing.T) {
 		"lint-other.txt": {
 			{"lint", example("pods.yaml")},
 			{"lint", "--set", "drivr.enabled=false", "--set", "mig.stratgey=mixed"},
-			{"lint", "--version", "v26.7", "--set", "cdi.default=true", "--taint", "dedicated=gpu:NoSchedule"},
-			{"lint", input("timeslicing.yaml"), input("mig.yaml"), input("node.json")},
+			{"lint", "--version", "v26.7", "--set", "cdi.default=true"},
+			{"lint", input("timeslicing.yaml"), input("mig.yaml")},
 			{"lint", input("copied.yaml")},
 			{"lint", "--fail-on", "warn", "--set", "dcgm.version=4.5.0"},
 			{"lint", "--fail-on", "never", "--set", "drivr=1"},
@@ -81,7 +81,6 @@ func TestLintTranscripts(t *testing.T) {
 			{"lint", "--fix", "--set", "a=b"},
 			{"lint", "--set", "a=b", "-o", "xml"},
 			{"lint", "--set", "a=b", "--fail-on", "fatal"},
-			{"lint", "--set", "a=b", "--taint", "x"},
 			{"values", "gen"},
 			{"values", "gen", "ekz"},
 			{"values", "gen", "eks", "gds"},

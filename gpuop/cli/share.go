@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
@@ -84,7 +85,7 @@ A config that is not in a ConfigMap is named after its file.`,
 	return cmd
 }
 
-func share(n *node.Node, gpus []mig.GPU, configs []sharing.Named, deflt, migStrategy string, found report.Report) answer {
+func share(n *corev1.Node, gpus []mig.GPU, configs []sharing.Named, deflt, migStrategy string, found report.Report) answer {
 	var names []string
 	for _, c := range configs {
 		names = append(names, c.Name)
@@ -106,7 +107,7 @@ func share(n *node.Node, gpus []mig.GPU, configs []sharing.Named, deflt, migStra
 	}
 	migStrategy = cmp.Or(migStrategy, n.Labels["nvidia.com/mig.strategy"], mig.StrategySingle)
 	before := mig.Predict(gpus, migStrategy, mig.Replication{})
-	if resources := n.GPUResources(); len(resources) > 0 {
+	if resources := node.GPUResources(n); len(resources) > 0 {
 		before.Resources, before.Labels = resources, n.Labels
 	}
 	after := sharing.Predict(gpus, migStrategy, config)

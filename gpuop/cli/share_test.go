@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
@@ -63,7 +65,7 @@ func FuzzSharePredict(f *testing.F) {
 		configs, findings := sharing.ParseAny([]byte(file), "x")
 		found := report.Report{Rows: findings}
 		g := mig.GPU{Product: "X", MemoryMiB: 1000, ComputeCapability: "8.0"}
-		n := &node.Node{Labels: map[string]string{sharing.ConfigLabel: label}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{sharing.ConfigLabel: label}}}
 		a := share(n, []mig.GPU{g, g}, configs, "", "", found)
 		for _, format := range []string{"text", "json", "sarif"} {
 			e := &env{format: format, failOn: "error", Streams: Streams{Out: &strings.Builder{}, Err: &strings.Builder{}}}

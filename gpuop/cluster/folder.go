@@ -18,8 +18,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
@@ -274,37 +272,20 @@ func (g *gathering) described(name string, data []byte) {
 			continue
 		}
 		g.seen[string(Nodes)+" /"+n.Name] = true
-		o := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
-		o.Spec.Taints, o.Spec.Unschedulable = n.Taints, describedCordon.Match(text)
-		o.Status.Capacity, o.Status.Allocatable = quantities(n.Capacity), quantities(n.Allocatable)
-		o.Status.NodeInfo = corev1.NodeSystemInfo{
-			KernelVersion: n.System["Kernel Version"], OSImage: n.System["OS Image"],
-			OperatingSystem: n.System["Operating System"], Architecture: n.System["Architecture"],
-			ContainerRuntimeVersion: n.System["Container Runtime Version"], KubeletVersion: n.System["Kubelet Version"],
-		}
+		n.Spec.Unschedulable = describedCordon.Match(text)
 		for _, m := range describedCondition.FindAllSubmatch(text, -1) {
 			var err error
 			c := corev1.NodeCondition{Type: corev1.NodeConditionType(m[1]), Status: corev1.ConditionStatus(m[2]), Reason: string(m[5])}
 			c.LastHeartbeatTime.Time, err = time.Parse(time.RFC1123Z, string(m[3]))
 			g.saw(c.LastHeartbeatTime.Time, err)
 			c.LastTransitionTime.Time, _ = time.Parse(time.RFC1123Z, string(m[4]))
-			o.Status.Conditions = append(o.Status.Conditions, c)
+			n.Status.Conditions = append(n.Status.Conditions, c)
 		}
-		g.state.Nodes = append(g.state.Nodes, o)
+		g.state.Nodes = append(g.state.Nodes, *n)
 	}
 	if g.partial[Nodes] == "" {
 		g.partial[Nodes] = name + " holds the nodes with nvidia.com/gpu.present=true alone"
 	}
-}
-
-func quantities(all map[string]string) corev1.ResourceList {
-	list := corev1.ResourceList{}
-	for name, text := range all {
-		if q, err := resource.ParseQuantity(text); err == nil {
-			list[corev1.ResourceName(name)] = q
-		}
-	}
-	return list
 }
 
 // finish drops the kinds that were not requested, and says which are missing.

@@ -4,27 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
-
-// JudgedNode returns a Node for package node. It shares the map of labels.
-func JudgedNode(n *corev1.Node) *node.Node {
-	return &node.Node{
-		Name: n.Name, Labels: n.Labels,
-		Capacity: amounts(n.Status.Capacity), Allocatable: amounts(n.Status.Allocatable),
-	}
-}
-
-func amounts(list corev1.ResourceList) map[string]string {
-	all := make(map[string]string, len(list))
-	for name, q := range list {
-		all[string(name)] = q.String()
-	}
-	return all
-}
 
 // Policies returns the ClusterPolicies, of which the first is in force: the operator ignores all but
 // one, which is the oldest, and of two of one second the first by name (getSingletonClusterPolicy in

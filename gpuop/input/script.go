@@ -12,7 +12,6 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 // A Word is one argument of a command as the shell would pass it.
@@ -54,8 +53,6 @@ type Document struct {
 	Line int // the line in the script before the first of the document
 	// Start and End are the offsets of the text in the script; 0 where the script does not hold it as it is.
 	Start, End int
-	// Route is how a device plugin config reaches the plugin, where a command says so.
-	Route sharing.Route
 	// Judged says that a command reads the document as its values, and is judged with them.
 	Judged bool
 }

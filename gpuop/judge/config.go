@@ -41,7 +41,7 @@ func (j *judge) sharedBy() *sharingConfigs {
 	}
 	c.configs, c.findings = map[string]*sharing.Config{}, map[string][]report.Row{}
 	for key, text := range m.Data {
-		config, findings := sharing.Parse([]byte(text), sharing.Operator)
+		config, findings := sharing.Parse([]byte(text))
 		slices.SortStableFunc(findings, func(a, b report.Row) int { return int(b.State) - int(a.State) })
 		c.configs[key], c.findings[key] = config, findings
 	}

@@ -222,7 +222,7 @@ func (p *planner) partition() {
 // gpus are the node's GPUs. Under the strategy single the labels count MIG devices, not GPUs: the config
 // in force says how many of them are one GPU.
 func (p *planner) gpus() ([]mig.GPU, error) {
-	gpus, err := p.of.GPUs()
+	gpus, err := node.GPUs(p.kube)
 	if err != nil || !strings.Contains(p.kube.Labels[labelProduct], "-MIG-") {
 		return gpus, err
 	}

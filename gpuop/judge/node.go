@@ -21,8 +21,6 @@ import (
 type nodeJudge struct {
 	*judge
 	kube *corev1.Node
-	// of is the node in the form of package node.
-	of *node.Node
 	// operandPods are the pods of the operator's namespace on the node.
 	operandPods []*corev1.Pod
 	// off says that the operator keeps every operand off the node, so that nothing more is judged.
@@ -56,7 +54,7 @@ func (j *judge) nodes() {
 }
 
 func (j *judge) node(n *corev1.Node) *nodeJudge {
-	w := &nodeJudge{judge: j, kube: n, of: cluster.JudgedNode(n)}
+	w := &nodeJudge{judge: j, kube: n}
 	for _, p := range j.pods[n.Name] {
 		if p.Namespace == j.Namespace {
 			w.operandPods = append(w.operandPods, p)
@@ -73,16 +71,23 @@ func (w *nodeJudge) own(v report.Row) report.Row {
 	if v.Evidence.Text != "" {
 		return v
 	}
-	allocatable, offered := w.of.Allocatable[v.Subject]
-	capacity, had := w.of.Capacity[v.Subject]
+	allocatable, capacity := amount(w.kube.Status.Allocatable, v.Subject), amount(w.kube.Status.Capacity, v.Subject)
 	switch _, labeled := w.kube.Labels[v.Subject]; {
-	case offered, had, isDevice(v.Subject):
+	case allocatable+capacity != "", isDevice(v.Subject):
 		v.Evidence = report.Seen("status", "Node/"+w.kube.Name, "%s: allocatable %s, capacity %s", v.Subject,
 			cmp.Or(allocatable, "none"), cmp.Or(capacity, "none"))
 	case labeled, strings.HasPrefix(v.Subject, "nvidia.com/"):
 		v.Evidence = label(w.kube, v.Subject)
 	}
 	return v
+}
+
+// amount is how much a list has of a resource, as Kubernetes prints it; "" for none.
+func amount(list corev1.ResourceList, name string) string {
+	if q, ok := list[corev1.ResourceName(name)]; ok {
+		return q.String()
+	}
+	return ""
 }
 
 // ready is a row for a node that is not ready, or takes no pods.
@@ -609,7 +614,7 @@ func (w *nodeJudge) resources() {
 	}
 	settling := w.settling()
 	missing := false
-	for _, f := range w.of.Check() {
+	for _, f := range node.Check(w.kube) {
 		v := found(f)
 		v.Fix = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+w.Namespace)
 		depends := false // on the operands
@@ -623,8 +628,8 @@ func (w *nodeJudge) resources() {
 			depends = true
 		case f.ID == node.RuleCount:
 			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
-			if depends = w.of.Allocatable[f.Subject] == "0"; depends {
-				v.Say(report.Failed, "none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", w.of.Capacity[f.Subject])
+			if depends = amount(w.kube.Status.Allocatable, f.Subject) == "0"; depends {
+				v.Say(report.Failed, "none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", amount(w.kube.Status.Capacity, f.Subject))
 			}
 		}
 		if depends && settling != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
@@ -95,7 +96,7 @@ type expectation struct {
 
 // predicted judges the node's labels and resources against what its configuration predicts.
 func (w *nodeJudge) predicted(settling string, missing bool) {
-	capacity := w.of.GPUResources()
+	capacity := node.GPUResources(w.kube)
 	want, doubt := w.expect()
 	if doubt != nil {
 		w.add(*doubt)
@@ -169,9 +170,9 @@ func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 	unknown := func(subject, reason string) *report.Row {
 		return &report.Row{ID: "prediction", State: report.Unknown, Subject: subject, Reason: reason, Evidence: label(w.kube, labelProduct)}
 	}
-	gpus, err := w.of.GPUs()
+	gpus, err := node.GPUs(w.kube)
 	if err != nil || len(gpus) == 0 {
-		if strings.HasSuffix(w.kube.Labels[labelProduct], "-MIG-INVALID") || w.kube.Labels[labelProduct] == "" && len(w.of.GPUResources()) == 0 {
+		if strings.HasSuffix(w.kube.Labels[labelProduct], "-MIG-INVALID") || w.kube.Labels[labelProduct] == "" && len(node.GPUResources(w.kube)) == 0 {
 			return nil, nil // the rows of these states say so
 		}
 		if w.kube.Labels[labelProduct] == "" && !w.is("gfd.enabled") {

@@ -153,8 +153,8 @@ func TestPublishedInputsAreRead(t *testing.T) {
 				o = lint.Options{Command: text}
 			}
 			got := judge(t, o)
-			const ofThePlugin = "51.yaml" // values of the device plugin's chart, without configs
-			if got.Judged == 0 && name != ofThePlugin {
+			ofThePlugin := []string{"07-upcloud.sh", "50.yaml", "51.yaml", "52.yaml"} // the device plugin's own chart
+			if got.Judged == 0 && !slices.Contains(ofThePlugin, name) {
 				t.Errorf("nothing judged: %v", got.Kinds)
 			}
 			if o.Command != "" {

@@ -11,7 +11,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 // configs judges the ConfigMaps that the chart can create or that it names.
@@ -134,17 +133,6 @@ func (r *run) embeddedData(in *installation) {
 			r.embedded(doc{file: s.File, line: s.Shift}, s.Name(), s.Node)
 		}
 	}
-}
-
-// pluginConfigs judges the configs in values of the device plugin's own chart, and reports whether there are any.
-func (r *run) pluginConfigs(d *doc, values *yaml.Node) (judged bool) {
-	for _, f := range fields.Of(fields.Get(values, "config", "map")) {
-		if f.Value.Kind == yaml.ScalarNode {
-			_, isConfig := r.embedded(doc{file: d.file, line: d.line, route: sharing.Plugin}, "config.map."+f.Name, f.Value)
-			judged = judged || isConfig
-		}
-	}
-	return judged
 }
 
 // A configUse is a place that names a config of the device plugin, or the ConfigMap that has it.

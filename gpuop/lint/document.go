@@ -15,7 +15,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
@@ -30,14 +29,10 @@ type doc struct {
 	reader *fields.Reader
 	// where names the place inside the file: the key of a ConfigMap.
 	where string
-	// route is how a device plugin config reaches the plugin; "" for the operator's.
-	route sharing.Route
 	// written says that a script writes the document to a file, which may be for any program.
 	written bool
 	// found says that the document is in a file of a folder.
 	found bool
-	// dump says that the user names the file, so that Nodes in it are the cluster's.
-	dump bool
 	// partial says that the document is a patch, which may lack required fields.
 	partial bool
 }
@@ -55,9 +50,8 @@ const (
 	kindMIG           kind = "mig-parted config"
 	kindConfigMap     kind = "ConfigMap"
 	kindPod           kind = "pod"
-	kindNode          kind = "node"
 	kindList          kind = "list"
-	kindOther         kind = "other manifest"
+	kindOther         kind = "config of another manager"
 	kindCarrier       kind = "values inside another tool's file"
 	kindUmbrella      kind = "umbrella chart values"
 	kindPluginValues  kind = "nvidia-device-plugin values"
@@ -80,12 +74,6 @@ var (
 func (r *run) parse(t doc) {
 	t.data = bytes.ReplaceAll(model.TrimBOM(t.data), []byte("\r\n"), []byte("\n"))
 	t.data = helmHeading.ReplaceAll(t.data, []byte("#"))
-	if n, ok := node.Described(t.data); ok {
-		r.taints = append(r.taints, n.Taints...)
-		r.node(n, &t)
-		r.unit(t.file, "node (kubectl describe)", true)
-		return
-	}
 	if strings.HasSuffix(t.file, ".tf") || terraformResource.Match(t.data) {
 		r.terraform(t.file, t.data)
 		return
@@ -159,9 +147,6 @@ func (r *run) addDocument(d *doc) {
 		}
 		return
 	}
-	if d.kind == kindNode && d.dump && fields.Get(d.root, "status") != nil {
-		r.taints = append(r.taints, node.Object(d.root).Taints...)
-	}
 	r.documents = append(r.documents, d)
 }
 
@@ -184,8 +169,6 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return own[k]
 	case k == "ConfigMap":
 		return kindConfigMap
-	case k == "Node":
-		return kindNode
 	case strings.HasSuffix(k, "List"):
 		return kindList
 	case input.CarrierOf(root) != nil:
@@ -273,11 +256,8 @@ func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 	return nil
 }
 
-// pluginChartName is the device plugin's own chart. Of its values the configs for the device plugin are judged.
-const pluginChartName = "nvidia-device-plugin"
-
 var (
-	// pluginMarks are keys that this chart has and the operator's has not, and sharedKeys stand in both.
+	// pluginMarks are keys that the device plugin's own chart has and the operator's has not, and sharedKeys stand in both.
 	pluginMarks = []string{"compatWithCPUManager", "deviceDiscoveryStrategy", "deviceIDStrategy", "deviceListStrategy", "failOnInitError", "gdsEnabled", "legacyDaemonsetAPI", "migStrategy", "mofedEnabled"}
 	sharedKeys  = []string{"cdi", "devicePlugin", "gfd", "nfd", "node-feature-discovery", "nameOverride", "fullnameOverride"}
 )
@@ -305,11 +285,9 @@ func (r *run) document(d *doc) {
 	name, judged := string(d.kind), true
 	switch d.kind {
 	case kindValues, kindPlugin, kindPluginValues:
-		if other := r.otherChart(d.file); other != "" && other != pluginChartName && d.where == "" {
+		if other := r.otherChart(d.file); other != "" && d.where == "" {
 			r.unit(d.file, "values of the chart "+other+", not judged", false)
 			return
-		} else if other == pluginChartName {
-			d.kind = kindPluginValues
 		}
 	}
 	switch d.kind {
@@ -321,12 +299,10 @@ func (r *run) document(d *doc) {
 		judged = r.patches(d) || judged
 	case kindUmbrella, kindValues:
 		name += r.valuesDocument(d)
-	case kindPluginValues:
-		judged = r.pluginConfigs(d, d.root)
 	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:
 		r.resource(d)
 	case kindPlugin:
-		_, findings := sharing.Parse(d.data, cmp.Or(d.route, sharing.Operator))
+		_, findings := sharing.Parse(d.data)
 		r.report(d, findings)
 	case kindMIG:
 		_, findings := mig.ParseConfig(d.data)
@@ -334,18 +310,21 @@ func (r *run) document(d *doc) {
 	case kindConfigMap:
 		judged = r.configMap(d)
 	case kindPod:
-		r.report(d, pods(d.root, r.taints))
-	case kindNode:
-		r.node(node.Object(d.root), d)
-	case kindOther:
-		name, judged = cmp.Or(fields.Text(d.root, "kind"), "config of another manager"), false
+		r.report(d, pods(d.root))
+	case kindOther, kindPluginValues:
+		name, judged = cmp.Or(fields.Text(d.root, "kind"), string(d.kind)), false
+		if label := fields.Get(d.root, "metadata", "labels", sharing.ConfigLabel); name == "Node" && label != nil {
+			judged = true
+			r.uses = append(r.uses, configUse{config: label.Value, label: true,
+				at: report.Row{File: d.file, Line: label.Line + d.line, Subject: sharing.ConfigLabel + "=" + label.Value}})
+		}
 	case kindUnknown:
 		if d.written {
 			return
 		}
 		if !d.found {
 			r.report(d, []report.Row{{ID: "unknown-kind", State: report.Note, Line: d.root.Line, Fix: "see gpuop lint --help for what it reads",
-				Reason: "unknown kind of document: no chart values, custom resource, device plugin config, mig-parted config, ConfigMap, node or pod"}})
+				Reason: "unknown kind of document: no chart values, custom resource, device plugin config, mig-parted config, ConfigMap or pod"}})
 		}
 		r.unit(d.file, "unknown", false)
 		return
@@ -412,26 +391,4 @@ func (r *run) embedded(d doc, where string, n *yaml.Node) (holds kind, judged bo
 	}
 	r.document(&d)
 	return d.kind, true
-}
-
-// node judges a Node.
-func (r *run) node(n *node.Node, d *doc) {
-	if config, has := n.Labels[sharing.ConfigLabel]; has {
-		r.uses = append(r.uses, configUse{config: config, label: true,
-			at: report.Row{File: d.file, Line: d.line + n.Lines[sharing.ConfigLabel], Subject: sharing.ConfigLabel + "=" + config}})
-	}
-	rows := n.Check()
-	if d.root != nil && fields.Get(d.root, "status") == nil { // a manifest, which says nothing about what runs
-		rows = slices.DeleteFunc(rows, func(f report.Row) bool { return f.ID == node.RuleNoResource || f.ID == node.RuleNoLabels })
-	}
-	for _, f := range rows {
-		line := n.Lines[f.Subject]
-		if f.ID == node.RuleNoResource {
-			line = n.CapacityLine
-		}
-		if line > 0 {
-			f.Line = line + d.line
-		}
-		r.add(d.file, f)
-	}
 }

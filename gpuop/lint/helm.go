@@ -13,7 +13,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 var (
@@ -68,7 +67,7 @@ func (s *script) helmInstall(h *call) {
 			return
 		}
 	}
-	if right := slipFor(name, model.OperatorNamespace, pluginChartName); local == nil && right != "" && right != name {
+	if right := model.OperatorNamespace; local == nil && isSlip(name, right) {
 		fixed := strings.TrimSuffix(w.Value, name) + right
 		s.at(w, "unknown-chart", report.Failed, w.Value, "there is no chart of this name", "write "+fixed)
 		s.replace(w, fixed)
@@ -77,21 +76,9 @@ func (s *script) helmInstall(h *call) {
 	switch {
 	case local != nil || name == model.OperatorNamespace:
 		s.operatorChart(h, w, local)
-	case name == pluginChartName:
-		s.pluginChart(h)
 	default:
 		s.unit(s.file, "helm "+h.verb+" "+name, false)
 	}
-}
-
-// pluginChart judges the configs that an installation of the device plugin's own chart sets.
-func (s *script) pluginChart(h *call) {
-	for _, f := range h.flags {
-		if strings.HasPrefix(f.name, "--set") {
-			s.settings(f, sharing.Plugin)
-		}
-	}
-	s.unit(s.file, "helm "+h.verb+" of "+pluginChartName, true)
 }
 
 // helmForm judges escaped spaces, and notes words that may be any arguments.
@@ -134,7 +121,7 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 		case f.name == "--values":
 			s.valuesFlag(in, h, f)
 		case strings.HasPrefix(f.name, "--set"):
-			f.settings = s.settings(f, sharing.Operator)
+			f.settings = s.settings(f)
 			in.Settings = append(in.Settings, f.settings...)
 			for _, st := range f.settings {
 				st.Perhaps = f.value.Perhaps
@@ -230,8 +217,8 @@ func (s *script) openWord(w input.Word, name string) (data []byte, ok bool) {
 	return data, err == nil
 }
 
-// settings reads a --set flag or one of its kin. Configs for the device plugin in a file take the route.
-func (s *script) settings(f *flagUse, route sharing.Route) (out []*model.Setting) {
+// settings reads a --set flag or one of its kin.
+func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	at := model.Setting{Line: f.value.Line, Column: f.value.Col, File: s.file}
 	switch {
 	case f.value.Dynamic || f.name == "--set-literal":
@@ -254,7 +241,7 @@ func (s *script) settings(f *flagUse, route sharing.Route) (out []*model.Setting
 		st := at
 		st.Path, st.Value, st.Source, st.Element, st.Typed = a.Path, a.Value, a.Text, a.Element, f.name == "--set"
 		if f.name == "--set-file" {
-			s.setFile(f.value, &st, route)
+			s.setFile(f.value, &st)
 		}
 		out = append(out, &st)
 	}
@@ -262,17 +249,15 @@ func (s *script) settings(f *flagUse, route sharing.Route) (out []*model.Setting
 }
 
 // setFile judges the file of --set-file when it is a config of the device plugin or MIG manager.
-func (s *script) setFile(w input.Word, st *model.Setting, route sharing.Route) {
+func (s *script) setFile(w input.Word, st *model.Setting) {
 	name := st.Text()
 	data, ok := s.openWord(w, name)
 	if st.Unknown = !ok; !ok {
 		return
 	}
 	st.Value = string(data)
-	if d := s.Files[name]; d != nil {
-		d.Route = route
-	} else {
-		s.parse(doc{file: name, data: data, route: route})
+	if s.Files[name] == nil {
+		s.parse(doc{file: name, data: data})
 	}
 }
 

@@ -22,21 +22,15 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 var errNotRead = errors.New("no reader of files")
-
-// ErrTaint is returned for a taint that cannot be read.
-var ErrTaint = node.ErrTaint
 
 // An Input is a text to judge, under the name that findings call it by.
 type Input struct {
@@ -62,8 +56,6 @@ type Options struct {
 	Command string
 	// Sets are arguments of --set, put on top of every values file, or judged alone.
 	Sets []string
-	// Taints are taints of the GPU nodes, as kubectl taint writes them: key[=value]:Effect.
-	Taints []string
 	// Read returns the content of a file that the input file names; nil reads none.
 	Read func(file, name string) ([]byte, error)
 	// Fix makes Result.Corrected.
@@ -103,7 +95,6 @@ type run struct {
 	newer     bool
 	read      func(file, name string) ([]byte, error)
 	sets      []string
-	taints    []corev1.Taint
 	documents []*doc
 	// templates are the names of the inputs that are templates.
 	templates map[string]bool
@@ -145,24 +136,17 @@ func lintOnce(o Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	for _, t := range o.Taints {
-		parsed, err := node.ParseTaint(t)
-		if err != nil {
-			return nil, err
-		}
-		r.taints = append(r.taints, parsed)
-	}
 	result := &Result{}
 	r.learn(strings.Join(o.Sets, "\n"))
 	inputs := slices.Clip(o.Files)
 	if o.Command != "" {
 		inputs = append(inputs, Input{Name: CommandName, Data: []byte(o.Command), Script: true})
 	}
-	// the taints of nodes and the ConfigMaps of one input matter to the documents of all others
+	// the ConfigMaps of one input matter to the documents of all others
 	for _, f := range inputs {
 		r.learn(string(f.Data))
 		if !f.Script || scriptTemplate(f) {
-			r.parse(doc{file: f.Name, data: f.Data, found: f.Found, dump: !f.Found})
+			r.parse(doc{file: f.Name, data: f.Data, found: f.Found})
 		} else if s := r.script(f.Name, string(f.Data), 0); f.Name == CommandName && o.Fix {
 			result.Corrected, result.Dropped = s.corrected(), s.dropped
 		}
@@ -265,7 +249,6 @@ func (r *run) report(d *doc, rows []report.Row) {
 func (r *run) installation(in *installation, file string) {
 	in.judge()
 	r.configUses(in, "")
-	r.tolerations(in, file)
 	r.add(file, in.findings()...)
 	for _, s := range in.Settings {
 		for _, n := range unknownIn(s.Node) {
@@ -279,7 +262,7 @@ func (r *run) installation(in *installation, file string) {
 func (r *run) addSets(in *installation, file string) {
 	s := &script{run: r, Script: &input.Script{}, file: file}
 	for _, set := range r.sets {
-		in.Settings = append(in.Settings, s.settings(&flagUse{name: "--set", value: input.Word{Value: set}}, sharing.Operator)...)
+		in.Settings = append(in.Settings, s.settings(&flagUse{name: "--set", value: input.Word{Value: set}})...)
 	}
 }
 

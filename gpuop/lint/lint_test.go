@@ -139,9 +139,8 @@ func TestUpstreamsValuesAreClean(t *testing.T) {
 }
 
 type input struct {
-	row    string
-	text   string
-	taints []string
+	row  string
+	text string
 	// command says that the text is pasted to the shell.
 	command bool
 	version string
@@ -150,7 +149,7 @@ type input struct {
 
 func (in input) run(t *testing.T) {
 	t.Helper()
-	o := lint.Options{Version: in.version, Taints: in.taints}
+	o := lint.Options{Version: in.version}
 	if in.command {
 		o.Command = in.text
 	} else {
@@ -170,11 +169,6 @@ func TestSeedRows(t *testing.T) {
 		{row: "seed 000: helm repo add of the old address", command: true, text: "helm repo add nvidia https://nvidia.github.io/gpu-operator\nhelm repo update\n",
 			want: []string{"warn stale-repository https://nvidia.github.io/gpu-operator @1"}},
 		{row: "seed 000: namespace and install", command: true, text: "kubectl create namespace gpu-operator\nhelm install --namespace gpu-operator gpu-operator nvidia/gpu-operator\n"},
-		{row: "seed 000: node dump, labels without resource", text: "Name: node-a\nRoles: control-plane\nLabels: beta.kubernetes.io/arch=amd64\nbeta.kubernetes.io/os=linux\n...\n" +
-			"nvidia.com/gpu.deploy.container-toolkit=true\nnvidia.com/gpu.deploy.dcgm=true\nnvidia.com/gpu.deploy.dcgm-exporter=true\nnvidia.com/gpu.deploy.device-plugin=true\n" +
-			"nvidia.com/gpu.deploy.driver=true\nnvidia.com/gpu.deploy.gpu-feature-discovery=true\nnvidia.com/gpu.deploy.node-status-exporter=true\nnvidia.com/gpu.deploy.operator-validator=true\n" +
-			"nvidia.com/gpu.present=true\nAnnotations: nvidia.com/gpu-driver-upgrade-enabled: true\n...\nCapacity:\ncpu: 32\nmemory: 131600376Ki\npods: 110\nAllocatable:\ncpu: 32\npods: 110\n",
-			want: []string{"warn node-no-gpu-labels nvidia.com/gpu.product", "error node-no-gpu-resource nvidia.com/gpu @17"}},
 		{row: "seed 000: vectorAdd pod, indentation lost", command: true,
 			text: "cat << EOF | kubectl create -f -\napiVersion: v1\nkind: Pod\nmetadata:\nname: cuda-vectoradd\nspec:\nrestartPolicy: OnFailure\ncontainers:\n- name: cuda-vectoradd\nimage: \"nvidia/samples:vectoradd-cuda11.2.1\"\nresources:\nlimits:\nnvidia.com/gpu: 1\nEOF\n",
 			want: []string{"error no-pod-spec spec @2"}},
@@ -187,13 +181,13 @@ func TestSeedRows(t *testing.T) {
 				"error gpu-resource container d: limits.nvidia.com/gpus @12", "error gpu-resource container d: limits.nvidia.com/mig-1g.5g @12"}},
 		{row: "resources of HAMi's device plugin", text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n      resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 3000, nvidia.com/gpucores: 30}}\n"},
 		{row: "seed 001: config file of the device plugin, dead under the operator", text: "version: v1\nflags:\n  migStrategy: \"none\"\n  plugin:\n    deviceListStrategy: \"envvar\"\n",
-			want: []string{"warn sharing-dead flags.migStrategy @3", "warn sharing-dead flags.plugin.deviceListStrategy @5"}},
+			want: []string{"info sharing-dead flags.migStrategy @3", "info sharing-dead flags.plugin.deviceListStrategy @5"}},
 		{row: "seed 001: failRequestGreaterThanOne, a misspelt key", text: "version: v1\nsharing:\n  timeSlicing:\n    failRequestGreaterThanOne: true\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 5\n",
 			want: []string{"error unknown-key sharing.timeSlicing.failRequestGreaterThanOne @4"}},
 		{row: "seed 001: trailing ... of the examples", text: "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 5\n    ...\n",
 			want: []string{"error yaml-ellipsis ... @7"}},
 		{row: "seed 001: here-document, then the plugin's own chart", command: true, text: "cat << EOF > /tmp/dp.yaml\nversion: v1\nflags:\n  migStrategy: none\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 1\nEOF\nhelm install nvdp nvdp/nvidia-device-plugin --version=0.12.2 --namespace nvidia-device-plugin --create-namespace --set gfd.enabled=true --set-file config.map.config=/tmp/dp.yaml\n",
-			want: []string{"error sharing-replicas sharing.timeSlicing.resources[0].replicas @9"}},
+			want: []string{"info sharing-dead flags.migStrategy @4", "error sharing-replicas sharing.timeSlicing.resources[0].replicas @9"}},
 		{row: "a selector behind its short flag is no label", command: true,
 			text: "kubectl label node --overwrite -l nvidia.com/mig.confg=a nvidia.com/mig.config=all-disabled\n"},
 		{row: "seed 001: a selector is no label", command: true, text: "kubectl label node --overwrite --selector=nvidia.com/gpu.product=A100-SXM4-80GB nvidia.com/device-plugin.config=a100-80gb-config\n"},
@@ -205,13 +199,6 @@ func TestSeedRows(t *testing.T) {
 			want: []string{"warn set-twice toolkit.enabled @1"}},
 		{row: "seed 002: MIG manager's ConfigMap", text: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mig, namespace: gpu-opeator}\ndata:\n  mig.yaml: |\n    version: v1\n    mig-configs:\n      all-1g.10gb:\n        - devices: all\n          mig-enabled: true\n          mig-devices: {\"1g.10gb\": 8}\n",
 			want: []string{"error namespace metadata.namespace gpu-opeator @3", "error config-map data.mig.yaml @5", "error mig-does-not-fit data.mig.yaml: mig-configs.all-1g.10gb[0].mig-devices @11"}},
-		{row: "seed 004: limits alone, taint tolerated", taints: []string{"nvidia.com/gpu=present:NoSchedule"}, text: "apiVersion: v1\nkind: Pod\nmetadata: {name: my-gpu-pod}\nspec:\n  containers:\n    - name: c\n      image: nvidia/cuda:11.0.3-runtime-ubuntu20.04\n      resources:\n        requests: {cpu: 100m, memory: 500Mi}\n        limits: {memory: 1000Mi, nvidia.com/gpu: 1}\n  tolerations:\n    - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}\n"},
-		{row: "seed 004: taint not tolerated by the pod", taints: []string{"nvidia.com/gpu:NoSchedule"}, text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: c\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
-			want: []string{"error taint spec.tolerations @4"}},
-		{row: "seed 004: taint not tolerated by the operands", taints: []string{"dedicated=gpu:NoSchedule", "nvidia.com/gpu:NoSchedule"}, text: "driver: {enabled: false}\n",
-			want: []string{"error taint daemonsets.tolerations", "error taint node-feature-discovery.worker.tolerations"}},
-		{row: "seed 004: taints of a node in the same run", text: "apiVersion: v1\nkind: Node\nmetadata: {name: a, labels: {nvidia.com/gpu.present: \"true\"}}\nspec: {taints: [{key: dedicated, value: gpu, effect: NoSchedule}]}\nstatus: {capacity: {nvidia.com/gpu: 1}}\nstatus: {capacity: {nvidia.com/gpu: \"8\"}, allocatable: {nvidia.com/gpu: \"8\"}}\n---\napiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: c\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
-			want: []string{"warn node-no-gpu-labels nvidia.com/gpu.product", "error taint spec.tolerations @11"}},
 	} {
 		t.Run(tt.row, tt.run)
 	}
@@ -265,10 +252,6 @@ func TestTraps(t *testing.T) {
 		{row: "types", text: "driver: true\nmig: {strategy: Mixed}\ntoolkit: {enabled: yess}\ndaemonsets: {tolerations: none}\n",
 			want: []string{"error wrong-type driver @1", "error wrong-value mig.strategy @2", "error wrong-value toolkit.enabled @3", "error wrong-type daemonsets.tolerations @4"}},
 		{row: "a copy of a default is not dead", text: "dcgm: {enabled: false, version: 4.6.0-1-ubuntu24.04}\nvgpuManager: {image: vgpu-manager}\n"},
-		{row: "a node whose operand is paused twice", text: "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  labels:\n    nvidia.com/gpu.deploy.dcgm: paused-for-mig-change_paused-for-driver-upgrade\n    nvidia.com/gpu.deploy.sandbox-device-plugin: paused-for-vgpu-change\n",
-			want: []string{"warn node-operand-paused nvidia.com/gpu.deploy.dcgm @6", "warn node-operand-paused nvidia.com/gpu.deploy.sandbox-device-plugin @7"}},
-		{row: "a node in trouble", text: "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  labels:\n    nvidia.com/gpu.present: \"true\"\n    nvidia.com/mig.config.state: failed\n    nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB-MIG-INVALID\n    nvidia.com/gpu.deploy.dcgm-exporter: paused-for-mig-change\nspec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}\nstatus:\n  capacity: {nvidia.com/gpu: \"8\", amd.com/gpu: \"1\"}\n  allocatable: {nvidia.com/gpu: \"0\"}\n",
-			want: []string{"error node-mig-state nvidia.com/mig.config.state @7", "error node-mig-state nvidia.com/gpu.product @8", "warn node-operand-paused nvidia.com/gpu.deploy.dcgm-exporter @9", "warn node-capacity-differs nvidia.com/gpu @13"}},
 		{row: "configs of other managers are none of the plugin's", text: "version: v1\nvgpu-configs: {}\n---\nversion: v1\nsystemd-services: []\n"},
 		{row: "values below another tool's key", text: "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: gpu-operator}\nspec:\n  valuesContent: |\n    drivr: {}\n",
 			want: []string{"error unknown-key valuesContent @5"}},
@@ -327,9 +310,6 @@ func TestHereDocumentOfAScriptFile(t *testing.T) {
 func TestUnusableOptions(t *testing.T) {
 	if _, err := lint.Lint(lint.Options{Version: "v99"}); !errors.Is(err, chart.ErrVersion) {
 		t.Errorf("version: %v", err)
-	}
-	if _, err := lint.Lint(lint.Options{Taints: []string{"nonsense"}}); !errors.Is(err, lint.ErrTaint) {
-		t.Errorf("taint: %v", err)
 	}
 }
 

@@ -6,13 +6,11 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
@@ -40,23 +38,15 @@ func podSpecs(root *yaml.Node) (out []*yaml.Node) {
 }
 
 // pods judges the GPUs that the pods of a manifest request.
-func pods(root *yaml.Node, taints []corev1.Taint) []report.Row {
+func pods(root *yaml.Node) []report.Row {
 	j := &podJudge{}
 	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
 		j.Add("no-pod-spec", report.Failed, root, "spec", "the manifest has no pod spec, so nothing runs", "put containers under spec, two spaces further right")
 	}
 	for _, spec := range podSpecs(root) {
-		gpus := false
 		for _, list := range []string{"initContainers", "containers"} {
 			for i, c := range fields.Items(fields.Get(spec, list)) {
-				gpus = j.container(fmt.Sprintf("%s[%d]", list, i), c) || gpus
-			}
-		}
-		tolerations := tolerationsOf(fields.Get(spec, "tolerations"))
-		for _, t := range taints {
-			if gpus && !node.Covered(tolerations, t) {
-				j.Add("taint", report.Failed, spec, "spec.tolerations", fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: the pod stays Pending", t.ToString()),
-					"add {key: "+t.Key+", operator: Exists, effect: "+string(t.Effect)+"}")
+				j.container(fmt.Sprintf("%s[%d]", list, i), c)
 			}
 		}
 	}
@@ -66,8 +56,9 @@ func pods(root *yaml.Node, taints []corev1.Taint) []report.Row {
 // podJudge collects the findings about pods.
 type podJudge struct{ fields.Reader }
 
-// container judges a container's resources and reports whether it requests a GPU.
-func (j *podJudge) container(where string, c *yaml.Node) (requested bool) {
+// container judges a container's resources.
+func (j *podJudge) container(where string, c *yaml.Node) {
+	requested := false
 	if name := fields.Text(c, "name"); name != "" {
 		where = "container " + name
 	}
@@ -98,7 +89,6 @@ func (j *podJudge) container(where string, c *yaml.Node) (requested bool) {
 				"the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it")
 		}
 	}
-	return requested
 }
 
 // slips are names that people give to nvidia.com/gpu.
@@ -153,46 +143,4 @@ func resourceName(name string) (fix string, ok bool) {
 		return "write " + labelPrefix + near, false
 	}
 	return otherwise, otherwise == ""
-}
-
-// tolerationsOf reads a list of tolerations, as far as it is one.
-func tolerationsOf(list *yaml.Node) (out []corev1.Toleration) {
-	if list != nil {
-		_ = list.Decode(&out)
-	}
-	return out
-}
-
-// operandTolerations is the key of the operands' tolerations.
-const operandTolerations = "daemonsets.tolerations"
-
-// tolerations compares the taints of the GPU nodes with what the operands and the discovery's worker tolerate.
-func (r *run) tolerations(in *installation, file string) {
-	const worker = "node-feature-discovery.worker.tolerations"
-	for _, p := range []struct{ path, what string }{
-		{operandTolerations, "the operands"},
-		{worker, "Node Feature Discovery's worker, so that the operator never learns of the GPU"},
-	} {
-		value, known := in.Value(p.path)
-		if !known || p.path == worker && in.Is("nfd.enabled", false) {
-			continue
-		}
-		var list yaml.Node
-		_ = list.Encode(value) // of what was decoded: does not fail
-		have := tolerationsOf(&list)
-		if p.path == operandTolerations {
-			have = node.OperandTolerations(have)
-		}
-		f := report.Row{ID: "taint", State: report.Failed, Subject: p.path, File: file}
-		if s := in.Explicit(p.path); s != nil {
-			f.File, f.Line, f.Column = s.File, s.Line, s.Column
-		}
-		for _, t := range r.taints {
-			if !node.Covered(have, t) {
-				f.Reason = fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: it keeps away %s (DaemonSets show DESIRED 0)", t.ToString(), p.what)
-				f.Fix = "add {key: " + t.Key + ", operator: Exists, effect: " + string(t.Effect) + "} to the chart's default"
-				r.add(file, f)
-			}
-		}
-	}
 }

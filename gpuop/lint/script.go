@@ -43,7 +43,7 @@ func (r *run) script(file, source string, line int) *script {
 	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
 		if d := s.Files[name]; !d.Judged {
 			written := !strings.HasSuffix(name, ".yaml") && !strings.HasSuffix(name, ".yml")
-			r.parse(doc{file: file, data: []byte(d.Text), line: d.Line, route: d.Route, written: written})
+			r.parse(doc{file: file, data: []byte(d.Text), line: d.Line, written: written})
 		}
 	}
 	return s
@@ -139,7 +139,7 @@ func (s *script) verb(h *call, program string, known []string) string {
 // namespaceSlip is the row about a name that looks like a slip for the operator's namespace.
 func namespaceSlip(name, subject string) (row report.Row, slip bool) {
 	const right = model.OperatorNamespace
-	if name == right || len(name) < 6 || strings.HasPrefix(name, right+"-") || strings.HasSuffix(name, "-"+right) || slipFor(name, right) == "" {
+	if len(name) < 6 || strings.HasPrefix(name, right+"-") || strings.HasSuffix(name, "-"+right) || !isSlip(name, right) {
 		return row, false
 	}
 	return report.Row{ID: "namespace", State: report.Failed, Subject: subject, Fix: "write " + right,
@@ -258,15 +258,10 @@ func (h *call) flag(name string) *flagUse {
 	return nil
 }
 
-// slipFor returns the name that another looks like a slip for, or "". A name that differs in a
-// whole word is one of its own: spark-operator, tigera-operator, npu-operator.
-func slipFor(name string, known ...string) string {
-	for _, k := range known {
-		if words.Distance(name, k, 2) <= 2 && !ownWord(name, k) {
-			return k
-		}
-	}
-	return ""
+// isSlip reports whether a name looks like a slip for another. A name that differs in a whole word is one of its own:
+// spark-operator, tigera-operator, npu-operator.
+func isSlip(name, known string) bool {
+	return name != known && words.Distance(name, known, 2) <= 2 && !ownWord(name, known)
 }
 
 // ownWord reports whether names differ in the first word alone, by more than a doubled or missing letter.

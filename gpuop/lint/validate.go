@@ -458,7 +458,4 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 	}
 	r.add(d.file, in.findings()...)
 	r.configUses(in, "spec.")
-	if d.kind == kindClusterPolicy && fields.Get(spec, "daemonsets", "tolerations") != nil {
-		r.tolerations(newInstallation(in.Table, in.Version, append(in.Settings, &model.Setting{Setting: chart.Set("nfd.enabled", false, "")})), d.file)
-	}
 }

@@ -15,17 +15,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// carrier judges the values for the operator's or the device plugin's chart, and reports whether there are such.
+// carrier judges the values for the operator's chart, and reports whether there are such.
 func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
 	for _, use := range uses {
-		switch name, _ := input.ChartOf(use.Chart); name {
-		case model.OperatorNamespace:
+		if name, _ := input.ChartOf(use.Chart); name == model.OperatorNamespace {
 			found = true
 			r.carried(d, use)
-		case pluginChartName:
-			for _, v := range use.Values {
-				found = r.pluginConfigs(d, v) || found
-			}
 		}
 	}
 	return found

@@ -18,11 +18,11 @@ import (
 // ErrNoGPUs is returned for a node whose labels do not say which GPUs it has.
 var ErrNoGPUs = errors.New("the labels do not say which GPUs the node has")
 
-// GPUs are the node's GPUs as its labels describe them, with sharing and MIG suffixes taken off.
+// GPUs returns the node's GPUs as its labels describe them, with sharing and MIG suffixes taken off.
 // The labels say how many MIG devices there are, not which GPU holds them: the first GPU in MIG
 // mode carries them all, which is enough to predict labels and resources. The error wraps
 // ErrNoGPUs.
-func (n *Node) GPUs() ([]mig.GPU, error) {
+func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	label := func(name string) string { return n.Labels[mig.WholeGPU+"."+name] }
 	product := label("product")
 	count, err := strconv.Atoi(label("count"))
@@ -57,7 +57,7 @@ func (n *Node) GPUs() ([]mig.GPU, error) {
 		}
 	}
 	if len(instances) > 0 && count > 0 {
-		capacity := n.GPUResources()
+		capacity := GPUResources(n)
 		whole := capacity[mig.WholeGPU]
 		if replicas, err := strconv.Atoi(label("replicas")); err == nil && replicas > 1 {
 			whole = (whole + capacity[mig.WholeGPU+".shared"]) / replicas
@@ -84,9 +84,9 @@ const (
 func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
 
 // Check reports where the node's labels and resources contradict each other.
-func (n *Node) Check() []report.Row {
+func Check(n *corev1.Node) []report.Row {
 	var findings []report.Row
-	capacity, allocatable := n.GPUResources(), ofNVIDIA(n.Allocatable)
+	capacity, allocatable := GPUResources(n), resources(n.Status.Allocatable)
 	add := func(id report.ID, s report.State, subject, reason, fix string) {
 		findings = append(findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix})
 	}

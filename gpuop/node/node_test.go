@@ -51,13 +51,13 @@ func TestSeedDump(t *testing.T) {
 		t.Errorf("read %+v", n)
 	}
 	var got []string
-	for _, f := range n.Check() {
+	for _, f := range Check(n) {
 		got = append(got, f.State.Severity()+" "+string(f.ID))
 	}
 	if diff := cmp.Diff([]string{"error node-no-gpu-resource", "warn node-no-gpu-labels"}, got); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
-	if _, err := n.GPUs(); !errors.Is(err, ErrNoGPUs) {
+	if _, err := GPUs(n); !errors.Is(err, ErrNoGPUs) {
 		t.Errorf("GPUs: %v, want ErrNoGPUs", err)
 	}
 }
@@ -98,7 +98,7 @@ func TestGPUsPredictTheNodeTheyCameFrom(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			gpus, err := n.GPUs()
+			gpus, err := GPUs(n)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +132,7 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, f := range n.Check() {
+		for _, f := range Check(n) {
 			got = append(got, f.State.Severity()+" "+string(f.ID))
 		}
 		slices.Sort(got)
@@ -149,7 +149,7 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	n, err := Parse([]byte(`{"kind": "List", "items": [` + nodeObject(`"a": "b"`, `"nvidia.com/gpu": "2"`) + `]}`))
-	if err != nil || n.GPUResources()["nvidia.com/gpu"] != 2 {
+	if err != nil || GPUResources(n)["nvidia.com/gpu"] != 2 {
 		t.Errorf("a list of one: %+v, %v", n, err)
 	}
 }
@@ -167,8 +167,8 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		n.Check()
-		gpus, err := n.GPUs()
+		Check(n)
+		gpus, err := GPUs(n)
 		if err != nil {
 			if !errors.Is(err, ErrNoGPUs) {
 				t.Fatalf("%v does not wrap ErrNoGPUs", err)

@@ -79,6 +79,7 @@ var keysText []byte
 type key struct {
 	Keys, List              map[string]key
 	Type, Operator, Ignored string
+	Default                 string
 	Words                   []string
 	Several, Needed         bool
 }
@@ -89,10 +90,10 @@ var keys = sync.OnceValue(func() (k key) {
 })
 
 // Parse reads a device-plugin file and reports misspelled keys, values that the plugin refuses, and settings that have no
-// effect on the route. Findings carry lines but no file name, which the caller knows. The config is nil only when the
+// effect under the GPU Operator. Findings carry lines but no file name, which the caller knows. The config is nil only when the
 // file is not a mapping at all.
-func Parse(data []byte, route Route) (*Config, []report.Row) {
-	p := parser{Reader: fields.Reader{Unknown: "no such key; the device plugin ignores it without a word"}, route: route}
+func Parse(data []byte) (*Config, []report.Row) {
+	p := parser{Reader: fields.Reader{Unknown: "no such key; the device plugin ignores it without a word"}}
 	var c *Config
 	if root := p.Document(data); root != nil {
 		c = &Config{}
@@ -108,7 +109,6 @@ func Parse(data []byte, route Route) (*Config, []report.Row) {
 
 type parser struct {
 	fields.Reader
-	route Route
 }
 
 // mapping checks the keys of a mapping, and at its own place what it lacks.
@@ -121,12 +121,16 @@ func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 			delete(missing, f.Name)
 		}
 		switch {
-		case k.Operator != "" && p.route == Operator:
+		case k.Operator != "":
 			fix := "set it through devicePlugin.env in the operator's values"
 			if f.Name == "migStrategy" {
 				fix = "set mig.strategy in the operator's values"
 			}
-			p.Add(ruleDead, report.Warning, f.Key, name, "no effect under the GPU Operator, whose environment wins over the file: "+k.Operator, fix)
+			state := report.Warning
+			if f.Value.Value == k.Default { // copied material
+				state = report.Note
+			}
+			p.Add(ruleDead, state, f.Key, name, "no effect under the GPU Operator, whose environment wins over the file: "+k.Operator, fix)
 		case k.Ignored != "" && f.Value.Value != "all":
 			p.Add(ruleIgnored, report.Warning, f.Key, name, "the device plugin reads the key and ignores it", k.Ignored)
 		}

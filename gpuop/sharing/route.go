@@ -11,16 +11,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Route is how the device plugin was installed, which decides which settings of a config have no effect.
-type Route string
-
-const (
-	// Operator is NVIDIA's GPU Operator: devicePlugin.config.{name,default,data}.
-	Operator Route = "operator"
-	// Plugin is the device plugin's own chart, nvdp/nvidia-device-plugin: config.{name,map,default}.
-	Plugin Route = "plugin"
-)
-
 // ConfigLabel is the node label that names the config a node wants.
 const ConfigLabel = "nvidia.com/device-plugin.config"
 
@@ -63,7 +53,7 @@ func ParseAny(data []byte, name string) ([]Named, []report.Row) {
 		Data map[string]yaml.Node `yaml:"data"`
 	}
 	if err := yaml.Unmarshal(data, &doc); err != nil || doc.Kind != "ConfigMap" {
-		c, findings := Parse(data, Operator)
+		c, findings := Parse(data)
 		return []Named{{Name: name, Config: c}}, findings
 	}
 	var named []Named
@@ -76,7 +66,7 @@ func ParseAny(data []byte, name string) ([]Named, []report.Row) {
 		if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
 			offset = n.Line - 1
 		}
-		c, found := Parse([]byte(n.Value), Operator)
+		c, found := Parse([]byte(n.Value))
 		named = append(named, Named{Name: key, Config: c})
 		for _, f := range found {
 			f.Line += offset

@@ -57,7 +57,10 @@ func TestParseFindings(t *testing.T) {
 		file string
 		want []string
 	}{
-		"seed 001 is clean": {seedFile, nil},
+		"seed 001 has the plugin's own values": {seedFile, []string{
+			"3 info sharing-dead flags.migStrategy", "4 info sharing-dead flags.failOnInitError", "7 info sharing-dead flags.plugin.passDeviceSpecs",
+			"8 info sharing-dead flags.plugin.deviceListStrategy", "9 info sharing-dead flags.plugin.deviceIDStrategy",
+		}},
 		"every newer field": {`version: v1
 flags:
   mpsRoot: /run/nvidia/mps
@@ -77,7 +80,7 @@ flags:
 imex:
   channelIDs: [0]
   required: true
-`, nil},
+`, []string{"11 warn sharing-dead flags.plugin.deviceListStrategy", "3 warn sharing-dead flags.mpsRoot"}},
 		"sharedDevicesAllocationPolicy": {"flags:\n  plugin:\n    sharedDevicesAllocationPolicy: packed\n", nil},
 		"seed 001: the copied ellipsis": {slicing("replicas: 5") + "    ...\n", []string{"7 error yaml-ellipsis ..."}},
 		"seed 001: shared for sharing":  {"version: v1\nshared:\n  timeSlicing: {}\n", []string{"2 error unknown-key shared"}},
@@ -98,11 +101,11 @@ imex:
 		"MIG device under MPS": {"sharing: {mps: {resources: [{name: mig-1g.10gb, replicas: 2}]}}\n",
 			[]string{"1 error sharing-mps sharing.mps.resources[0].name"}},
 		"both":                   {"sharing:\n  timeSlicing: {resources: [{name: gpu, replicas: 2}]}\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"2 warn sharing-both sharing.timeSlicing"}},
-		"mps with mixed":         {"flags: {migStrategy: mixed}\nsharing:\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"3 error sharing-mps sharing.mps"}},
+		"mps with mixed":         {"flags: {migStrategy: mixed}\nsharing:\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"1 warn sharing-dead flags.migStrategy", "3 error sharing-mps sharing.mps"}},
 		"mps with 49":            {"sharing:\n  mps: {resources: [{name: gpu, replicas: 49}]}\n", []string{"2 error sharing-clients sharing.mps.resources[0].replicas"}},
 		"mps ignores the switch": {"sharing:\n  mps:\n    failRequestsGreaterThanOne: false\n    resources: [{name: gpu, replicas: 3}]\n", []string{"3 warn sharing-ignored sharing.mps.failRequestsGreaterThanOne"}},
 		"no resources":           {"sharing:\n  timeSlicing:\n    renameByDefault: true\n", []string{"2 error sharing-replicas sharing.timeSlicing"}},
-		"strategies":             {"flags:\n  migStrategy: singel\n  deviceDiscoveryStrategy: cuda\n  plugin: {deviceListStrategy: env, deviceIDStrategy: name}\n", []string{"2 error sharing-value flags.migStrategy", "3 error sharing-value flags.deviceDiscoveryStrategy", "4 error sharing-value flags.plugin.deviceIDStrategy", "4 error sharing-value flags.plugin.deviceListStrategy"}},
+		"strategies":             {"flags:\n  migStrategy: singel\n  deviceDiscoveryStrategy: cuda\n  plugin: {deviceListStrategy: env, deviceIDStrategy: name}\n", []string{"2 error sharing-value flags.migStrategy", "2 warn sharing-dead flags.migStrategy", "3 error sharing-value flags.deviceDiscoveryStrategy", "4 error sharing-value flags.plugin.deviceIDStrategy", "4 error sharing-value flags.plugin.deviceListStrategy", "4 warn sharing-dead flags.plugin.deviceIDStrategy", "4 warn sharing-dead flags.plugin.deviceListStrategy"}},
 		"devices of all forms": {slicing("replicas: 2", "devices: [0, '0:1', GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76, MIG-GPU-b1028956-cfa2-0990-bf4a-5da9abb51763/3/0]"),
 			[]string{"7 warn sharing-ignored sharing.timeSlicing.resources[0].devices"}},
 		"a device that is none": {slicing("replicas: 2", "devices: [every]"),
@@ -119,7 +122,7 @@ imex:
 		"misplaced":           {"version: v1\nmigStrategy: none\n", []string{"2 error unknown-key migStrategy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, findings := Parse([]byte(tc.file), Plugin)
+			_, findings := Parse([]byte(tc.file))
 			if diff := cmp.Diff(tc.want, summary(findings)); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
@@ -129,18 +132,6 @@ imex:
 				}
 			}
 		})
-	}
-}
-
-// Specification, finding 4: settings that are dead under the operator, and alive under the chart.
-func TestDeadSettings(t *testing.T) {
-	_, findings := Parse([]byte(seedFile), Operator)
-	want := []string{
-		"3 warn sharing-dead flags.migStrategy", "4 warn sharing-dead flags.failOnInitError", "7 warn sharing-dead flags.plugin.passDeviceSpecs",
-		"8 warn sharing-dead flags.plugin.deviceListStrategy", "9 warn sharing-dead flags.plugin.deviceIDStrategy",
-	}
-	if diff := cmp.Diff(want, summary(findings)); diff != "" {
-		t.Errorf("operator (-want +got):\n%s", diff)
 	}
 }
 
@@ -199,7 +190,7 @@ func TestPredict(t *testing.T) {
 		return slices.Repeat([]mig.GPU{g}, n)
 	}
 	parse := func(file string) *Config {
-		c, findings := Parse([]byte(file), Plugin)
+		c, findings := Parse([]byte(file))
 		if slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed }) {
 			t.Fatal(findings)
 		}
@@ -283,7 +274,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, findings := Parse(data, Plugin)
+		c, findings := Parse(data)
 		var library spec.Config
 		err := yaml.Unmarshal(data, &library)
 		if err != nil && !slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed }) {
