@@ -125,34 +125,6 @@ func TestEveryKeyIsExplained(t *testing.T) {
 	}
 }
 
-// The branches are NVIDIA's, release by release; the chart's own default is of one of them.
-func TestDriversOfEveryRelease(t *testing.T) {
-	table := chart.Load()
-	branch := func(v string) string {
-		b, _, _ := strings.Cut(v, ".")
-		return b
-	}
-	for _, v := range table.Versions() {
-		list, known := table.Drivers(v)
-		if !known || len(list) == 0 {
-			t.Errorf("%s: no driver branches", v)
-			continue
-		}
-		made, _ := table.Operand(v, "driver")
-		if !slices.ContainsFunc(list, func(d string) bool { return branch(d) == branch(made) }) {
-			t.Errorf("%s: the chart's default %s is of no branch of %v", v, made, list)
-		}
-	}
-	v, _, _ := table.Resolve("v26.7.0")
-	got, _ := table.Drivers(v)
-	if diff := cmp.Diff([]string{"595.91.07", "610.57.04", "580.173.02", "535.309.01"}, got); diff != "" {
-		t.Errorf("v26.7.0 (-want +got):\n%s", diff)
-	}
-	if got, known := table.Drivers(chart.Version{}); known {
-		t.Errorf("a release that the table does not have: %v", got)
-	}
-}
-
 // Any names that a YAML file may have are judged, empty ones too: no panic, and a place inside the path.
 func FuzzJudge(f *testing.F) {
 	for _, s := range []string{"", "\n", "\nenabled", "driver\n", "driver\nversion\nx", "driver\n\nenabled", `""`, "gpu.operator", "node-feature-discovery\n\n"} {

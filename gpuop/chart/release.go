@@ -39,7 +39,7 @@ func (t *Table) With(r *Release) *Table {
 	f := facts{version: r.Version, appVersion: r.AppVersion, discovery: r.Discovery}
 	switch {
 	case known:
-		f.operands, f.drivers = t.releases[at].operands, t.releases[at].drivers
+		f.operands = t.releases[at].operands
 	case at > 0:
 		f.operands = t.releases[at-1].operands
 	}

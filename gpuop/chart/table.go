@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -153,6 +154,30 @@ func (k *Key) Defaults() []Change {
 	return out
 }
 
+// Replaced returns the release at which another default took the place of this one for good.
+func (k *Key) Replaced(value string) (since Version, found bool) {
+	was := false
+	for _, d := range k.Defaults() {
+		is := Text(d.Value) == value
+		if was && !is {
+			since, found = d.From, true
+		}
+		was = is
+	}
+	return since, found && !was
+}
+
+// Text prints a scalar as YAML would; "" for other values.
+func Text(v any) string {
+	switch v := v.(type) {
+	case string, bool, int, int64, uint64:
+		return fmt.Sprint(v)
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return ""
+}
+
 // A Table has the facts of the chart. It never changes; With makes another. An empty one has no release.
 type Table struct {
 	releases []facts // the oldest first
@@ -171,7 +196,6 @@ type facts struct {
 	appVersion string
 	discovery  string
 	operands   []Operand
-	drivers    []string
 }
 
 // Load returns the table, which is parsed once. The text is part of the program, so that a mistake
@@ -196,7 +220,6 @@ func parse() (*Table, error) {
 		{"reads.txt", 1, t.addRead},
 		{"fields.txt", 2, t.addField},
 		{"operands.txt", 1, t.addOperands},
-		{"drivers.txt", 0, t.addDrivers},
 		{"about.txt", -1, t.addAbout},
 	} {
 		text, err := tables.ReadFile(file.name)
@@ -349,13 +372,6 @@ func (t *Table) addOperands(columns []string, in []int) error {
 	return err
 }
 
-func (t *Table) addDrivers(columns []string, in []int) error {
-	for _, i := range in {
-		t.releases[i].drivers = strings.Fields(columns[1])
-	}
-	return nil
-}
-
 // Versions returns the releases that the table knows, the oldest first.
 func (t *Table) Versions() []Version {
 	out := make([]Version, len(t.releases))
@@ -403,15 +419,17 @@ func (t *Table) Next(v Version) (Version, bool) {
 	return t.releases[i+1].version, true
 }
 
-// Operand returns the version of an operand, such as "toolkit" or "driver.manager", that release v
-// brings; "nfd" is Node Feature Discovery. known is false where the release names none.
-func (t *Table) Operand(v Version, operand string) (tag string, known bool) {
+// Tag returns the version of an operand, such as "toolkit" or "driver.manager", that release v brings; "nfd" is Node
+// Feature Discovery. It is empty where the release names none.
+func (t *Table) Tag(v Version, operand string) string {
 	value, _ := t.Default(v, operand+".version")
-	tag, _ = value.(string)
-	if operand == "nfd" {
-		tag = t.facts(v).discovery
+	switch {
+	case Released(operand):
+		return t.AppVersion(v)
+	case operand == "nfd":
+		return t.facts(v).discovery
 	}
-	return tag, tag != ""
+	return Text(value)
 }
 
 // Images returns the parts of the settings at release v whose image the templates write: "driver.manager".
@@ -434,10 +452,3 @@ func Released(part string) bool {
 // Operands returns the operands of release v in the order in which the newest operator makes
 // them.
 func (t *Table) Operands(v Version) []Operand { return slices.Clone(t.facts(v).operands) }
-
-// Drivers returns the driver versions that NVIDIA's documentation names for release v, and false
-// where gpuop's table has no row for it: nothing is known then.
-func (t *Table) Drivers(v Version) ([]string, bool) {
-	list := t.facts(v).drivers
-	return slices.Clone(list), list != nil
-}

@@ -135,3 +135,28 @@ func (t *Table) Newest(within string) (v Version, ok bool) {
 	}
 	return Version{}, false
 }
+
+// numbers are the leading version numbers of a tag: v0.12.2-ubi8 is 0, 12, 2 and 3.1.7-3.1.4-ubuntu20.04 is 3, 1, 7, 3, 1, 4.
+func numbers(tag string) []int {
+	var out []int
+	for _, part := range strings.FieldsFunc(strings.TrimPrefix(tag, "v"), func(r rune) bool { return r == '-' || r == '.' }) {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			break
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// CompareTags compares two tags as far as both have numbers.
+func CompareTags(a, b string) int {
+	x, y := numbers(a), numbers(b)
+	n := min(len(x), len(y))
+	return slices.Compare(x[:n], y[:n])
+}
+
+// SameTag reports whether a tag is of a version: v0.12.2-ubi8 is of 0.12.2.
+func SameTag(tag, version string) bool {
+	return tag == version || len(numbers(tag)) > 0 && len(numbers(version)) > 0 && CompareTags(tag, version) == 0
+}

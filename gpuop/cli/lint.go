@@ -38,7 +38,7 @@ templates of such (values.yaml.gotmpl, .tpl, .tftpl, .j2), - for standard input.
 	flags.StringVar(&o.options.Version, "version", "", "judge for this chart `release`: v26.7.0, v26.7 or latest (default: what the command names, else the newest)")
 	flags.StringVarP(&o.options.Command, "command", "c", "", "judge this shell `text`; standard input when it is -")
 	flags.StringArrayVar(&o.options.Sets, "set", nil, "judge these `key=value` pairs, alone or on top of a values file; may be repeated")
-	flags.BoolVar(&o.fix, "fix", false, "print the corrected command instead of the findings; what is dropped, and why, goes to the error stream")
+	flags.BoolVar(&o.fix, "fix", false, "print the command with what has one correction alone; the findings go to the error stream")
 	flags.BoolVar(&o.showSecrets, "show-secrets", false, "do not mask passwords and tokens in the corrected command")
 	return cmd
 }
@@ -134,8 +134,6 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, answered error) error 
 type lintData struct {
 	Kinds     []string `json:"kinds"`
 	Corrected string   `json:"corrected,omitempty"`
-	// Dropped are the settings that the corrected command leaves out, each with the proof that it does nothing.
-	Dropped []lint.Drop `json:"dropped,omitempty"`
 }
 
 // kinds writes what the inputs were taken for, equal ones once with their number.
@@ -169,37 +167,17 @@ func kinds(result *lint.Result) func(io.Writer, report.Style) error {
 	}
 }
 
-// fixed writes the corrected command, and to the error stream what remains to be done by hand.
-func (e *env) fixed(o *lintFlags, before *lint.Result) error {
-	o.options.Command, o.options.Files, o.options.Sets, o.options.Fix = before.Corrected, nil, nil, false
-	after, err := lint.Lint(o.options)
-	if err != nil {
-		return err
-	}
-	text := before.Corrected
+// fixed writes the corrected command, and to the error stream what was found in it.
+func (e *env) fixed(o *lintFlags, result *lint.Result) error {
+	text := result.Corrected
 	if !o.showSecrets {
 		text = lint.Mask(text)
 	}
-	if e.format == "text" {
-		if text != before.Corrected {
-			fmt.Fprintln(e.Err, "note: passwords and tokens are masked; --show-secrets writes them")
-		}
-		for _, d := range before.Dropped {
-			fmt.Fprintf(e.Err, "dropped %s: %s\n", d.Subject, d.Proof)
-			if len(d.Instead) > 0 {
-				fmt.Fprintf(e.Err, "  instead %s\n", strings.Join(d.Instead, ", "))
-			}
-		}
-		if len(before.Dropped) > 0 {
-			fmt.Fprintln(e.Err)
-		}
+	if text != result.Corrected && e.format == "text" {
+		fmt.Fprintln(e.Err, "note: passwords and tokens are masked; --show-secrets writes them")
 	}
 	return e.answer(answer{
-		Report: after.Report, Document: true, Data: lintData{after.Kinds, text, before.Dropped}, Fail: len(before.Dropped) > 0,
-		Text: func(w io.Writer, _ report.Style) error {
-			_, err := io.WriteString(w, strings.TrimRight(text, "\n")+"\n")
-			return err
-		},
+		Report: result.Report, Document: true, Data: lintData{result.Kinds, text}, Text: literal([]byte(strings.TrimRight(text, "\n") + "\n")),
 	})
 }
 

@@ -21,23 +21,22 @@ import (
 // way that only YAML knows.
 var ErrEdit = errors.New("values file cannot be rewritten")
 
-// An Edit changes the setting at a path: the first of Drop, Value, Tree and Rename, and Add.
+// An Edit changes the setting at a path: the first of Drop, Value and Rename, and Add.
 type Edit struct {
 	Path chart.Path
 	// Drop takes the setting away, and the groups that are empty without it.
 	Drop bool
 	// Rename is the path that the setting gets.
 	Rename chart.Path
-	// Value and Tree take the place of the value.
+	// Value takes the place of the value.
 	Value *string
-	Tree  *yaml.Node
 	// Add are settings that come beside.
 	Add []chart.Setting
 }
 
 // Changes reports whether the edit changes anything.
 func (e *Edit) Changes() bool {
-	return e.Drop || e.Rename != nil || e.Value != nil || e.Tree != nil || len(e.Add) > 0
+	return e.Drop || e.Rename != nil || e.Value != nil || len(e.Add) > 0
 }
 
 // Apply makes the edits, whose paths begin below a group of the document; nil is its root. An edit of a path at which
@@ -58,8 +57,6 @@ func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
 			d.remove(chain)
 		case e.Value != nil:
 			d.replace(chain, word(*e.Value))
-		case e.Tree != nil:
-			d.replace(chain, e.Tree)
 		case e.Rename == nil:
 		case to == len(e.Path)-1 && slices.Equal(e.Path[:to], e.Rename[:to]) && index(last.parent, e.Rename[to]) < 0:
 			d.rename(chain, e.Rename[to])

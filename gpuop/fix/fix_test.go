@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.yaml.in/yaml/v3"
-
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 )
@@ -17,13 +15,6 @@ func TestEverythingElseStays(t *testing.T) {
 		return fix.Edit{Path: chart.ParsePath(path), Rename: chart.ParsePath(to)}
 	}
 	value := func(path, word string) fix.Edit { return fix.Edit{Path: chart.ParsePath(path), Value: &word} }
-	tree := func(path, text string) fix.Edit {
-		var doc yaml.Node
-		if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-			t.Fatal(err)
-		}
-		return fix.Edit{Path: chart.ParsePath(path), Tree: doc.Content[0]}
-	}
 	add := func(path string, settings ...chart.Setting) fix.Edit {
 		return fix.Edit{Path: chart.ParsePath(path), Drop: true, Add: settings}
 	}
@@ -43,7 +34,6 @@ func TestEverythingElseStays(t *testing.T) {
 		{"in brackets of the whole", "{a: {b: 1}, c: 2}\n", drop("a.b"), "{c: 2}\n"},
 		{"a word", "a:\n  b: x # why\n  c: \"y\"\n", value("a.b", "false"), "a:\n  b: false # why\n  c: \"y\"\n"},
 		{"a word that looks like a number", "a: {b: x}\n", value("a.b", "580"), "a: {b: \"580\"}\n"},
-		{"a value that becomes a group", "a:\n  b: |\n    c: 1\nd: 1\n", tree("a.b", "c: 1\n"), "a:\n  b:\n    c: 1\nd: 1\n"},
 		{"a name", "a:\n  \"b\": x\n  c: b\n", move("a.b", "a.d"), "a:\n  \"d\": x\n  c: b\n"},
 		{"a name in brackets", "a: {b: x}\n", move("a.b", "a.d"), "a: {d: x}\n"},
 		{"a name that there is", "a:\n  b: x\n  d: y\n", move("a.b", "a.d"), "a:\n  d: x\n"},

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -73,16 +74,13 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 			continue
 		}
 		c := Component{Operand: name, Repository: w.text(name + ".repository"), Image: w.text(name + ".image"), Version: w.text(name + ".version")}
-		if c.Version == "" && chart.Released(name) {
-			c.Version = t.AppVersion(v)
+		if chart.Released(name) {
+			c.Version = cmp.Or(c.Version, t.AppVersion(v))
 		}
 		out = append(out, c)
 	}
 	if w.on("nfd.enabled") {
-		repository, tag := w.text("node-feature-discovery.image.repository"), w.text("node-feature-discovery.image.tag")
-		if tag == "" {
-			tag, _ = t.Operand(v, "nfd")
-		}
+		repository, tag := w.text("node-feature-discovery.image.repository"), cmp.Or(w.text("node-feature-discovery.image.tag"), t.Tag(v, "nfd"))
 		last := strings.LastIndexByte(repository, '/')
 		out = append(out, Component{Operand: "nfd", Repository: repository[:max(last, 0)], Image: repository[last+1:], Version: tag})
 	}

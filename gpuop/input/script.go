@@ -51,8 +51,6 @@ type Command struct {
 type Document struct {
 	Text string
 	Line int // the line in the script before the first of the document
-	// Start and End are the offsets of the text in the script; 0 where the script does not hold it as it is.
-	Start, End int
 	// Judged says that a command reads the document as its values, and is judged with them.
 	Judged bool
 }
@@ -562,12 +560,10 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 			text += filled
 		}
 	}
-	line, _, start := r.place(redirect.Hdoc.Pos())
+	line, _, _ := r.place(redirect.Hdoc.Pos())
 	out := &Document{Text: text, Line: line - 1}
 	if redirect.Op == syntax.DashHdoc {
 		out.Text = leadingTabs.ReplaceAllString(text, "")
-	} else if strings.HasPrefix(r.Text[start:], text) {
-		out.Start, out.End = start, start+len(text)
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
@@ -20,7 +21,7 @@ func (in *installation) configs() {
 		if create == nil || create.Text() != "true" || in.correction(create).Drop {
 			continue
 		}
-		if name, _ := in.Value(c + ".config.name"); model.ScalarText(name) == "" {
+		if name, _ := in.Value(c + ".config.name"); chart.Text(name) == "" {
 			in.add("config-map", report.Failed, "the chart refuses to render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", create)
 		}
 		if data := in.Explicit(c + ".config.data"); len(in.Below(c+".config.data")) == 0 && (data == nil || data.Text() == "") {

@@ -357,14 +357,12 @@ func (r *run) valuesDocument(d *doc) (named string) {
 }
 
 // valuesText adds the settings of a text with values.
-func (r *run) valuesText(in *installation, d doc) (out []*model.Setting) {
+func (r *run) valuesText(in *installation, d doc) {
 	d.reader = &fields.Reader{}
 	if d.root = d.reader.Document(model.TrimBOM(d.data)); d.root != nil {
-		out = model.Flatten(d.reader, d.file, d.line, nil, d.root)
-		in.Settings = append(in.Settings, out...)
+		in.Settings = append(in.Settings, model.Flatten(d.reader, d.file, d.line, nil, d.root)...)
 	}
 	r.report(&d, d.reader.Findings)
-	return out
 }
 
 // linesBefore counts the lines above the text of a scalar.

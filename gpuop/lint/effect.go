@@ -59,7 +59,7 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 		key, want, compares := strings.Cut(string(c), "=")
 		value, known := in.Value(key)
 		k, has := in.Table.Key(strings.Split(key, "."))
-		switch text := model.ScalarText(value); {
+		switch text := chart.Text(value); {
 		case c == chart.Never:
 			return fmt.Sprintf("the operator of %s makes nothing of it", in.Version), ""
 		case !has || !k.In(in.Version) || !known || want == "*":
@@ -157,7 +157,7 @@ func same(value, given any) bool {
 		m, isMap := given.(map[string]any)
 		return isMap && len(m) == len(value)
 	}
-	return model.ScalarText(value) == model.ScalarText(given)
+	return chart.Text(value) == chart.Text(given)
 }
 
 // exclusions are settings that do not go together. The conditions of when are path=value, or a path that has any; the
@@ -195,7 +195,7 @@ func (in *installation) contradictions() {
 		for condition := range strings.FieldsSeq(e.when) {
 			path, want, compares := strings.Cut(condition, "=")
 			value, known := in.Value(path)
-			text := model.ScalarText(value)
+			text := chart.Text(value)
 			holds = holds && known && !in.correction(in.Explicit(path)).Drop && (compares && text == want || !compares && text != "")
 		}
 		var given []*model.Setting
@@ -214,7 +214,7 @@ func (in *installation) contradictions() {
 func (in *installation) precompiledVersion() {
 	s := in.Explicit("driver.version")
 	value, known := in.Value("driver.version")
-	version := model.ScalarText(value)
+	version := chart.Text(value)
 	if !known || version == "" || chart.DriverBranch(version) || !in.Is("driver.usePrecompiled", true) || s == nil && in.isResource() || in.ownImage("driver") {
 		return
 	}

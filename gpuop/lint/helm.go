@@ -104,12 +104,12 @@ var localPath = regexp.MustCompile(`^[./]|^[^:]*/$`)
 func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart) {
 	if f := h.flag("--namespace"); f != nil {
 		if s.namespace(f.value, "-n "+f.value.Value) {
-			f.value.Value, f.rewritten = model.OperatorNamespace, model.OperatorNamespace
+			s.give(f, model.OperatorNamespace)
 		}
 	} else if h.verb != "template" && !h.Namespaced {
 		missing := "--namespace " + model.OperatorNamespace + " --create-namespace"
 		s.at(h.Words[0], "namespace", report.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add "+missing)
-		h.missing = append(h.missing, missing)
+		s.correct(h.End, h.End, " "+missing)
 	}
 	s.reusedValues(h)
 	in := newInstallation(s.table, s.version, nil)
@@ -130,7 +130,9 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 	}
 	s.unit(s.file, fmt.Sprintf("helm %s of gpu-operator %s", h.verb, in.Version), true)
 	s.installation(in, s.file)
-	s.fixInstallation(h, in)
+	for _, f := range h.flags {
+		s.fixFlag(in, f)
+	}
 }
 
 // reusedValues reports an upgrade that keeps the old release's values without the new chart's defaults.
@@ -139,13 +141,13 @@ func (s *script) reusedValues(h *call) {
 	if f == nil {
 		return
 	}
-	if h.flag("--version") == nil && s.version == (chart.Version{}) {
-		h.missing = append(h.missing, "--version "+s.table.Latest().String())
-	}
 	s.at(f.value, "reuse-values", report.Warning, "--reuse-values",
 		"keeps the values of the installed release without the new chart's defaults: where the chart has new groups of keys its templates end in a nil pointer",
 		"write --reset-then-reuse-values, and --version")
-	f.name = "--reset-then-reuse-values"
+	s.replace(f.words[0], "--reset-then-reuse-values")
+	if h.flag("--version") == nil && s.version == (chart.Version{}) {
+		s.correct(h.End, h.End, " --version "+s.table.Latest().String())
+	}
 }
 
 // commandVersion finds the release that the command installs, unless the user names one. It is assumed where the command
@@ -159,16 +161,15 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	}
 	if f == nil {
 		if named && local == nil {
-			h.missing = append(h.missing, "--version "+s.version.String())
+			s.correct(h.End, h.End, " --version "+s.version.String())
 		}
 		f = &flagUse{value: h.Words[0]}
 		_, f.value.Value = input.ChartOf(chartWord.Value)
 	}
 	w := f.value
 	if named {
-		in.lifted = w.Value != "" && w.Value != in.Version.String() && !w.Dynamic
-		if w.Value != in.Version.String() {
-			f.rewritten = in.Version.String()
+		if in.lifted = w.Value != "" && w.Value != in.Version.String() && !w.Dynamic; in.lifted && len(f.words) > 0 {
+			s.give(f, in.Version.String())
 		}
 		return
 	}
@@ -177,7 +178,9 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	in.Version, err = s.resolve(w.Value, w.Dynamic, report.Row{File: s.file, Line: w.Line, Column: w.Col, Subject: "--version " + w.Value})
 	if err != nil {
 		s.at(w, "chart-version", report.Failed, "--version "+w.Value, err.Error(), "write --version "+in.Version.String())
-		f.rewritten = in.Version.String()
+		if len(f.words) > 0 {
+			s.give(f, in.Version.String())
+		}
 	}
 }
 
@@ -195,9 +198,7 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 			continue
 		}
 		from.Judged = true
-		for _, st := range s.valuesText(in, doc{file: s.file, data: []byte(from.Text), line: from.Line}) {
-			st.From = from
-		}
+		s.valuesText(in, doc{file: s.file, data: []byte(from.Text), line: from.Line})
 	}
 }
 

@@ -39,7 +39,7 @@ var rules = []rule{
 	{[]report.ID{"excludes"}, ofAll, (*installation).contradictions},
 	{[]report.ID{"config-map", "config-fallback"}, ofAll, (*installation).configs},
 	{[]report.ID{"old-default"}, ofValues, (*installation).oldDefaults},
-	{[]report.ID{"operand-version", "driver-version", "gfd-image"}, ofAll, (*installation).versions},
+	{[]report.ID{"operand-version"}, ofAll, (*installation).versions},
 }
 
 // An installation is one set of values on one version of the chart, and what is wrong with it.
@@ -67,14 +67,9 @@ type installation struct {
 // A correction is how a setting is to be written.
 type correction struct {
 	fix.Edit
-	// asString says that the flag has to be --set-string, since a text is wanted.
-	asString bool
 	// idle says that Drop is for commands alone: the release reads the setting, and a file keeps it.
 	idle bool
 }
-
-// changes reports whether the setting is written otherwise.
-func (c *correction) changes() bool { return c.Changes() || c.asString }
 
 func newInstallation(table *chart.Table, v chart.Version, settings []*model.Setting) *installation {
 	return &installation{kind: kindValues, Values: model.Values{Table: table, Version: v, Settings: settings}, corrections: map[*model.Setting]*correction{}}
@@ -87,6 +82,12 @@ func (in *installation) judge() {
 			r.check(in)
 		}
 	}
+}
+
+// since reports whether the release is this one or a later one.
+func (in *installation) since(release string) bool {
+	v, _ := chart.ParseVersion(release)
+	return !in.Version.Before(v)
 }
 
 // isResource reports whether the settings are fields of a custom resource.
@@ -311,9 +312,6 @@ func (in *installation) valueOfGroup(s *model.Setting, row *report.Row) {
 	if text, isText := s.Value.(string); isText && yaml.Unmarshal([]byte(text), &doc) == nil && len(doc.Content) == 1 && doc.Content[0].Kind == yaml.MappingNode {
 		row.Reason = fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.Name(), in.Version)
 		row.Fix = "write them as keys, without the |"
-		if s.Node != nil {
-			in.correct(s).Tree = doc.Content[0]
-		}
 		if _, once := in.Table.Key(s.Path); once && in.assumed {
 			row.State = report.Warning // it is a text in another release
 		}
@@ -347,7 +345,7 @@ func (in *installation) belowImage(m *mistake) {
 func written(settings []chart.Setting) []string {
 	var out []string
 	for _, s := range settings {
-		out = append(out, model.FormatSet(s.Path, model.ScalarText(s.Value)))
+		out = append(out, model.FormatSet(s.Path, chart.Text(s.Value)))
 	}
 	return out
 }
@@ -363,12 +361,12 @@ func (in *installation) imagePart(component string, s *model.Setting) (parts []c
 			parts = append(parts, chart.Set(component+".repository", repository, ""))
 		}
 		if k, known := in.Table.Key(chart.ParsePath(component + ".image")); known && image != "" {
-			if since, old := replacedAt(k, image); !old || in.Version.Before(since) {
+			if since, old := k.Replaced(image); !old || in.Version.Before(since) {
 				parts = append(parts, chart.Set(component+".image", image, ""))
 			}
 		}
 	case "tag", "version":
-		if !chart.Released(component) || sameVersion(value, in.Version.String()) {
+		if !chart.Released(component) || chart.SameTag(value, in.Version.String()) {
 			parts = append(parts, chart.Set(component+".version", value, ""))
 		}
 	case "pullPolicy":

@@ -36,11 +36,7 @@ func (s *script) kubectl(c input.Command) {
 	h := readFlags(c, kubectlFlags)
 	verb := s.verb(h, "kubectl", kubectlVerbs)
 	if f := h.flag("--namespace"); f != nil && s.namespace(f.value, "namespace "+f.value.Value) {
-		right := model.OperatorNamespace
-		if len(f.words) == 1 {
-			right = f.name + "=" + right
-		}
-		s.replace(f.words[len(f.words)-1], right)
+		s.give(f, model.OperatorNamespace)
 	}
 	judged := false
 	switch verb {

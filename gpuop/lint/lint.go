@@ -71,9 +71,7 @@ type Result struct {
 	Judged int `json:"judged"`
 	// Unjudged are the names of the inputs in which nothing was judged.
 	Unjudged []string `json:"unjudged,omitempty"`
-	// Dropped are the settings that Corrected leaves out.
-	Dropped []Drop `json:"dropped,omitempty"`
-	// Corrected is the command as it should be; empty without a command, or without Options.Fix.
+	// Corrected is the command with what has one correction alone; empty without a command, or without Options.Fix.
 	Corrected string `json:"corrected,omitempty"`
 }
 
@@ -111,24 +109,6 @@ type run struct {
 
 // Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a finding.
 func Lint(o Options) (*Result, error) {
-	result, err := lintOnce(o)
-	if err != nil || o.Command == "" || !o.Fix {
-		return result, err
-	}
-	// a correction may bring up what was hidden before: a renamed key can be dead, for example
-	for range 4 {
-		o.Command, o.Files, o.Sets = result.Corrected, nil, nil
-		next, err := lintOnce(o)
-		if err != nil || next.Corrected == result.Corrected {
-			return result, err
-		}
-		result.Corrected = next.Corrected
-		result.Dropped = append(result.Dropped, next.Dropped...)
-	}
-	return result, nil
-}
-
-func lintOnce(o Options) (*Result, error) {
 	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, sets: o.Sets, templates: map[string]bool{}}
 	if o.Version != "" {
 		var err error
@@ -148,7 +128,7 @@ func lintOnce(o Options) (*Result, error) {
 		if !f.Script || scriptTemplate(f) {
 			r.parse(doc{file: f.Name, data: f.Data, found: f.Found})
 		} else if s := r.script(f.Name, string(f.Data), 0); f.Name == CommandName && o.Fix {
-			result.Corrected, result.Dropped = s.corrected(), s.dropped
+			result.Corrected = s.corrected()
 		}
 	}
 	if len(inputs) == 0 && len(o.Sets) > 0 {
@@ -190,9 +170,6 @@ func (r *run) finish(inputs []Input, result *Result) {
 		}
 	}
 	slices.SortFunc(r.secrets, func(a, b string) int { return len(b) - len(a) })
-	for i := range result.Dropped {
-		result.Dropped[i].Proof = r.masked(result.Dropped[i].Proof)
-	}
 	for _, f := range r.rows {
 		f.Subject, f.Reason, f.Fix = r.masked(f.Subject), r.masked(f.Reason), r.masked(f.Fix)
 		result.Report.Add(f)

@@ -42,8 +42,12 @@ func TestRulesReportTheirIDs(t *testing.T) {
 			t.Fatalf("%s\n%v", text, reader.Findings)
 		}
 		for _, release := range []string{"v1.11.0", "v22.9.0", "v25.3.0", "v26.7.0"} {
+			v, err := chart.ParseVersion(release)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, flags := range []bool{false, true} {
-				in := newInstallation(table, mustVersion(table, release), model.Flatten(reader, "f", 0, nil, root))
+				in := newInstallation(table, v, model.Flatten(reader, "f", 0, nil, root))
 				if in.flags = flags; flags {
 					for _, s := range in.Settings {
 						again := *s

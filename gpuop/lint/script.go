@@ -17,8 +17,7 @@ import (
 type script struct {
 	*run
 	*input.Script
-	file    string
-	dropped []Drop
+	file string
 }
 
 // script judges a script that begins below so many lines of its file.
@@ -165,8 +164,6 @@ type call struct {
 	blanks     []input.Word
 	// opaque are words that may be any arguments: $HELM_OPTIONS.
 	opaque []input.Word
-	// missing are flags that the command needs and does not have.
-	missing []string
 }
 
 // A flagUse is one flag of a command with its value.
@@ -174,11 +171,9 @@ type flagUse struct {
 	name     string
 	value    input.Word
 	hasValue bool
-	// words are the flag as it is written, and written its name there; rewritten is the value that it should have.
-	words     []input.Word
-	written   string
-	rewritten string
-	settings  []*model.Setting
+	// words are the flag as it is written.
+	words    []input.Word
+	settings []*model.Setting
 }
 
 // A flagTable has the long names of a program's flags by all names, and those that take a value.
@@ -236,7 +231,7 @@ func readFlags(c input.Command, table flagTable) *call {
 			continue
 		}
 		name, value, joined := table.find(w.Value)
-		use := &flagUse{words: []input.Word{w}, written: name, name: name, value: w, hasValue: joined}
+		use := &flagUse{words: []input.Word{w}, name: name, value: w, hasValue: joined}
 		use.value.Value, use.value.Raw = value, input.Quote(value)
 		if table.takes[name] && !joined && i+1 < len(words) {
 			i++

@@ -31,8 +31,8 @@ type validator struct {
 	// printed says that a template prints the values.
 	printed bool
 	reader  *fields.Reader
-	// right are the scalars as they should be, by the node in the input.
-	right map[*yaml.Node]*yaml.Node
+	// near is the word that a scalar is a slip for.
+	near string
 }
 
 // specField is the field of a resource below which it is judged.
@@ -181,7 +181,7 @@ func (v *validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 		found, fix := fields.Describe(n), ""
 		if near := report.Nearest(n.Value, enum); near != "" {
 			found, fix = strconv.Quote(n.Value), "write "+near
-			v.correct(n, "!!str", near)
+			v.near = near
 		}
 		v.add("wrong-value", n, where, fmt.Sprintf("found %s, want %s; the API server refuses it", found, alternatives(enum)), fix)
 		return
@@ -194,18 +194,6 @@ func (v *validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 	}
 }
 
-// correct notes the scalar that belongs in the place of a node.
-func (v *validator) correct(n *yaml.Node, tag, value string) {
-	if v.right == nil {
-		v.right = map[*yaml.Node]*yaml.Node{}
-	}
-	right := &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
-	if tag == "!!str" && right.ShortTag() != (&yaml.Node{Kind: yaml.ScalarNode, Value: value}).ShortTag() {
-		right.Style = yaml.DoubleQuotedStyle
-	}
-	v.right[n] = right
-}
-
 // retyped is how the value would be written in the type of the field, or "".
 func (v *validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string {
 	if n.Kind != yaml.ScalarNode {
@@ -213,12 +201,11 @@ func (v *validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string 
 	}
 	switch f.Type {
 	case "string":
-		v.correct(n, "!!str", n.Value)
 		return "write " + strconv.Quote(n.Value)
 	case "boolean":
 		meant := report.Nearest(n.Value, []string{"true", "false"})
 		if meant != "" && v.printed {
-			v.correct(n, "!!bool", meant)
+			v.near = meant
 			return "write " + meant
 		}
 	}
@@ -297,7 +284,7 @@ func (in *installation) printedField(k *chart.Key, s *model.Setting) *chart.Fiel
 		_, isBool := value.(bool)
 		_, isNumber := value.(float64)
 		switch {
-		case s.Name() == "migManager.config.default" && !in.Version.Before(mustVersion(in.Table, "v26.3.0")):
+		case s.Name() == "migManager.config.default" && in.since("v26.3.0"):
 			f.Enum = []string{"all-disabled", ""}
 		case isBool || typed && field.Type == "boolean":
 			f.Type = "boolean"
@@ -335,42 +322,15 @@ func (in *installation) against(s *model.Setting, f *chart.Field, printed bool) 
 		if found.ID == "unknown-field" {
 			m.ID = "unknown-key"
 		}
-		if found.ID == "wrong-type" && f.Type == "string" && s.Text() != "" && in.alone(s) {
-			in.correct(s).asString = true
+		if found.ID == "wrong-type" && f.Type == "string" && s.Text() != "" && s.Typed {
 			m.Fix = cmp.Or(s.AsText, "write --set-string")
 		}
 		in.mistakes = append(in.mistakes, m)
 	}
-	switch right := v.right[fields.Resolve(node)]; {
-	case right != nil && right.Style == 0 && right.Value != s.Text():
-		in.correct(s).Value = &right.Value
-	case s.Node != nil && len(v.right) > 0:
-		in.correct(s).Tree = substituted(cmp.Or(in.correct(s).Tree, s.Node), v.right)
+	if v.near != "" && node.Kind == yaml.ScalarNode {
+		in.set(s, v.near)
 	}
 	return len(v.reader.Findings) > 0
-}
-
-// substituted returns a copy of the value with other scalars in it; nil where anchors or aliases forbid a copy.
-func substituted(n *yaml.Node, right map[*yaml.Node]*yaml.Node) *yaml.Node {
-	if n.Anchor != "" || n.Kind == yaml.AliasNode {
-		return nil
-	}
-	out := *n
-	if r := right[n]; r != nil {
-		out.Tag, out.Value, out.Style = r.Tag, r.Value, r.Style
-	}
-	out.Content = make([]*yaml.Node, len(n.Content))
-	for i, c := range n.Content {
-		if out.Content[i] = substituted(c, right); out.Content[i] == nil {
-			return nil
-		}
-	}
-	return &out
-}
-
-// alone reports whether a --set may become --set-string, which Helm applies last: no other flag decides the value.
-func (in *installation) alone(s *model.Setting) bool {
-	return s.Typed && !in.opaque && !slices.ContainsFunc(in.Named(s.Name()), func(other *model.Setting) bool { return other != s && !in.correction(other).Drop })
 }
 
 // compared are switches that a template compares with true or false, and the first release that does: Helm ends there
@@ -385,7 +345,7 @@ func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 	if !isText || !quoted && oldBools.MatchString(text) && s.Node != nil {
 		return false
 	}
-	if since, ok := compared[s.Name()]; ok && !in.Version.Before(mustVersion(in.Table, since)) {
+	if since, ok := compared[s.Name()]; ok && in.since(since) {
 		fix := "write true or false without quotes"
 		if s.Node == nil {
 			fix = "write --set " + s.Name() + "=true, or false"

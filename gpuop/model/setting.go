@@ -5,7 +5,6 @@
 package model
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -33,8 +32,6 @@ type Setting struct {
 	// Keys are the nodes of the names in the file, and Shift the lines before its document.
 	Keys  []*yaml.Node
 	Shift int
-	// From is the here-document that the setting stands in; nil for none.
-	From *input.Document
 	// Node is the value in the file it came from; nil for a flag.
 	Node         *yaml.Node
 	File         string
@@ -63,18 +60,7 @@ func (s *Setting) Name() string {
 var ListIndex = regexp.MustCompile(`\[[0-9]+\]`)
 
 // Text is the value as YAML prints it; "" for a list or group.
-func (s *Setting) Text() string { return ScalarText(s.Value) }
-
-// ScalarText prints a scalar as YAML would; "" for other values.
-func ScalarText(v any) string {
-	switch v := v.(type) {
-	case string, bool, int, int64, uint64:
-		return fmt.Sprint(v)
-	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64)
-	}
-	return ""
-}
+func (s *Setting) Text() string { return chart.Text(s.Value) }
 
 // Assignment writes the setting behind a --set flag, with another path or value; nil is for one that stays.
 func (s *Setting) Assignment(path chart.Path, value *string) string {
@@ -208,7 +194,7 @@ func list(elements []*Setting) (list []any, ok bool) {
 // Is reports whether the chart sees this boolean at the path.
 func (in *Values) Is(path string, want bool) bool {
 	value, ok := in.Value(path)
-	return ok && ScalarText(value) == strconv.FormatBool(want)
+	return ok && chart.Text(value) == strconv.FormatBool(want)
 }
 
 // Below returns the user's settings inside the group, but for those named.

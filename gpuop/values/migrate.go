@@ -114,8 +114,6 @@ func (m *Migration) edited(e lint.Edit) {
 		m.change("dropped", e.Path, reason)
 	case e.Value != nil:
 		m.change("set", e.Path, fmt.Sprintf("%s; now %s", reason, *e.Value))
-	case e.Tree != nil:
-		m.change("set", e.Path, reason)
 	case e.Rename != nil:
 		m.change("renamed", e.Path, "is "+e.Rename.String()+" now")
 	}

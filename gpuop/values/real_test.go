@@ -217,26 +217,6 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 	t.Errorf("no finding says that migManager.version equals a default: %v", m.Report.Rows)
 }
 
-// What the API server refuses as a boolean or number is quoted, comments and the rest untouched.
-func TestMigrationQuotesTexts(t *testing.T) {
-	const text = "toolkit:\n  env:\n    # ours\n    - name: A\n      value: true # on\n    - name: B\n      value: 1\n    - name: C\n      value: \"x\"\n"
-	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v25.3.4"), release(t, "v26.7.0"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := strings.Replace(strings.Replace(text, "value: true", `value: "true"`, 1), "value: 1", `value: "1"`, 1)
-	if m.YAML != want {
-		t.Errorf("%s, want\n%s", m.YAML, want)
-	}
-	if len(m.Report.Rows) > 0 {
-		t.Errorf("still wrong: %v", m.Report.Rows)
-	}
-	anchored := "x: &a true\n" + strings.Replace(text, "value: true", "value: *a", 1)
-	if m, err := values.Migrate(chart.Load(), "values.yaml", []byte(anchored), release(t, "v25.3.4"), release(t, "v26.7.0"), false); err != nil || !strings.Contains(m.YAML, "value: *a") {
-		t.Errorf("with an alias: %v", err)
-	}
-}
-
 func hasBelow(have map[string]any, path string) bool {
 	for p := range have {
 		if strings.HasPrefix(p, path+".") {

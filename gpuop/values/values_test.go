@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -260,7 +259,7 @@ mig:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left := brief(judged.Report); !slices.Equal(left, []string{"driver-version driver.version"}) {
+	if left := brief(judged.Report); len(left) > 0 {
 		t.Errorf("the migrated file is not clean: %v", judged.Report.Rows)
 	}
 }

@@ -87,8 +87,7 @@ func (w writer) line(s set, l line) string {
 
 func (w writer) releases() (out []string) {
 	for _, v := range w.versions {
-		discovery, _ := w.Operand(v, "nfd")
-		out = append(out, fmt.Sprintf("%s\t%s\t%s\n", v, w.AppVersion(v), discovery))
+		out = append(out, fmt.Sprintf("%s\t%s\t%s\n", v, w.AppVersion(v), w.Tag(v, "nfd")))
 	}
 	return out
 }
