@@ -21,22 +21,20 @@ import (
 // way that only YAML knows.
 var ErrEdit = errors.New("values file cannot be rewritten")
 
-// An Edit changes the setting at a path: the first of Drop, Value and Rename, and Add.
+// An Edit changes the setting at a path: Drop, or Value and Rename.
 type Edit struct {
 	Path chart.Path
 	// Drop takes the setting away, and the groups that are empty without it.
 	Drop bool
 	// Rename is the path that the setting gets.
 	Rename chart.Path
-	// Value takes the place of the value.
+	// Value takes the place of the value, which may get another path too.
 	Value *string
-	// Add are settings that come beside.
-	Add []chart.Setting
 }
 
 // Changes reports whether the edit changes anything.
 func (e *Edit) Changes() bool {
-	return e.Drop || e.Rename != nil || e.Value != nil || len(e.Add) > 0
+	return e.Drop || e.Rename != nil || e.Value != nil
 }
 
 // Apply makes the edits, whose paths begin below a group of the document; nil is its root. An edit of a path at which
@@ -57,21 +55,15 @@ func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
 			d.remove(chain)
 		case e.Value != nil:
 			d.replace(chain, word(*e.Value))
+			if e.Rename != nil {
+				d.data, err = Apply(d.data, below, []Edit{{Path: e.Path, Rename: e.Rename}})
+			}
 		case e.Rename == nil:
 		case to == len(e.Path)-1 && slices.Equal(e.Path[:to], e.Rename[:to]) && index(last.parent, e.Rename[to]) < 0:
 			d.rename(chain, e.Rename[to])
 		default:
 			d.remove(chain)
 			err = d.set(slices.Concat(below, e.Rename), last.key, last.value)
-		}
-		for _, s := range e.Add {
-			var value yaml.Node
-			if err == nil {
-				err = value.Encode(s.Value)
-			}
-			if err == nil {
-				err = d.set(slices.Concat(below, s.Path), word(s.Path[len(s.Path)-1]), &value)
-			}
 		}
 		if err != nil {
 			return nil, err

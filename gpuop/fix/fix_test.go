@@ -14,10 +14,10 @@ func TestEverythingElseStays(t *testing.T) {
 	move := func(path, to string) fix.Edit {
 		return fix.Edit{Path: chart.ParsePath(path), Rename: chart.ParsePath(to)}
 	}
-	value := func(path, word string) fix.Edit { return fix.Edit{Path: chart.ParsePath(path), Value: &word} }
-	add := func(path string, settings ...chart.Setting) fix.Edit {
-		return fix.Edit{Path: chart.ParsePath(path), Drop: true, Add: settings}
+	both := func(path, to, word string) fix.Edit {
+		return fix.Edit{Path: chart.ParsePath(path), Rename: chart.ParsePath(to), Value: &word}
 	}
+	value := func(path, word string) fix.Edit { return fix.Edit{Path: chart.ParsePath(path), Value: &word} }
 	for _, tt := range []struct {
 		name, before string
 		edit         fix.Edit
@@ -39,7 +39,7 @@ func TestEverythingElseStays(t *testing.T) {
 		{"a name that there is", "a:\n  b: x\n  d: y\n", move("a.b", "a.d"), "a:\n  d: x\n"},
 		{"a place", "a:\n  b: x # why\n  c: 1\nd:\n  e: 1\n", move("a.b", "d.f.g"), "a:\n  c: 1\nd:\n  e: 1\n  f:\n    g: x # why\n"},
 		{"a place in an empty group", "a:\n  b: x\nd:\n", move("a.b", "d.e"), "d:\n  e: x\n"},
-		{"others in its place", "a:\n  b: x\nc: 1", add("a.b", chart.Set("c2", []any{"y"}, ""), chart.Set("a.d", true, "")), "c: 1\nc2:\n  - \"y\"\na:\n  d: true\n"},
+		{"with another value in another place", "a:\n  b: x # why\nc: 1\n", both("a.b", "a.d", "open"), "a:\n  d: open # why\nc: 1\n"},
 		{"nothing there", "a: &a {b: 1}\nc: *a\n", drop("c.b"), "a: &a {b: 1}\nc: *a\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestEverythingElseStays(t *testing.T) {
 			}
 			outer := tt.edit
 			outer.Path = outer.Path[1:]
-			if below, err := fix.Apply([]byte(tt.before), tt.edit.Path[:1], []fix.Edit{outer}); len(outer.Path) > 0 && outer.Rename == nil && len(outer.Add) == 0 && (err != nil || string(below) != string(got)) {
+			if below, err := fix.Apply([]byte(tt.before), tt.edit.Path[:1], []fix.Edit{outer}); len(outer.Path) > 0 && outer.Rename == nil && (err != nil || string(below) != string(got)) {
 				t.Errorf("below a group: %v\n%s", err, below)
 			}
 		})

@@ -78,7 +78,7 @@ var (
 	prompt     = regexp.MustCompile(`(?m)^(\s*)\$ (\s*\S)`)
 	rootPrompt = regexp.MustCompile(`^# (\s*(?:helm|kubectl|oc)\b)`)
 	// ours is a command that is judged.
-	ours = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?(?:\S*[/.])?(?:helm3?|kubectl|kubernetes|oc|microk8s|k3s)[ \t]`)
+	ours = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?(?:\S*[/.])?(?:helm3?|kubectl|oc|microk8s|k3s)[ \t]`)
 	// session begins a text copied from a console.
 	session = regexp.MustCompile(`^(?:\s*#[^\n]*\n)*\s*\$ `)
 	// further begins a line that belongs to the command above, even where that does not continue, and hereWord is the end

@@ -28,26 +28,11 @@ func (in *installation) configs() {
 			in.add("config-map", report.Warning, c+".config.create=true needs "+c+".config.data, or no ConfigMap is made", "set "+c+".config.data", create)
 		}
 	}
-	fallback := in.Explicit("devicePlugin.config.default")
-	if fallback == nil || fallback.Text() == "" {
-		if name := in.Explicit("devicePlugin.config.name"); name != nil && name.Text() != "" && !in.correction(name).Drop {
-			in.add("config-fallback", report.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
-				"set devicePlugin.config.default to the config for all nodes", name)
-		}
-		return
+	fallback, name := in.Explicit("devicePlugin.config.default"), in.given("devicePlugin.config.name")
+	if name != nil && (fallback == nil || fallback.Text() == "") && !in.correction(name).Drop {
+		in.add("config-fallback", report.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
+			"set devicePlugin.config.default to the config for all nodes", name)
 	}
-	var names []string
-	for _, s := range in.Below("devicePlugin.config.data") {
-		names = append(names, s.Path[len(s.Path)-1])
-	}
-	if len(names) == 0 || slices.Contains(names, fallback.Text()) {
-		return
-	}
-	if near := report.Nearest(fallback.Text(), names); near != "" {
-		in.set(fallback, near)
-	}
-	in.add("config-map", report.Failed, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.Text()),
-		report.Suggest(fallback.Text(), names, "the configs are "+strings.Join(names, ", ")), fallback)
 }
 
 // A configMap is one of the input with configs for the device plugin.
@@ -116,8 +101,16 @@ func (r *run) migKey(key string, at report.Row) {
 	}
 }
 
-// embeddedData judges the configs inside devicePlugin.config.data and migManager.config.data.
+// embeddedData judges the configs inside devicePlugin.config.data and migManager.config.data, of which the chart makes
+// ConfigMaps.
 func (r *run) embeddedData(in *installation) {
+	if made := in.given("devicePlugin.config.name"); made != nil {
+		m := configMap{name: made.Text(), file: made.File}
+		for _, s := range in.Below("devicePlugin.config.data") {
+			m.configs = append(m.configs, s.Path[3])
+		}
+		r.configMaps = append(r.configMaps, m)
+	}
 	for _, s := range slices.Concat(in.Below("devicePlugin.config.data"), in.Below("migManager.config.data")) {
 		if s.Node == nil {
 			continue
@@ -144,20 +137,20 @@ type configUse struct {
 	at    report.Row
 }
 
-// configUses notes the ConfigMap and the config that the values or fields name, unless the chart makes the ConfigMap.
+// configUses notes the ConfigMap and the config that the values or fields name.
 func (r *run) configUses(in *installation, prefix string) {
 	if s := in.Explicit("dcgmExporter.config.name"); s != nil && !s.Unknown && !in.Is("dcgmExporter.config.create", true) {
 		r.counters = append(r.counters, s.Text())
 	}
-	name, config := in.Explicit("devicePlugin.config.name"), in.Explicit("devicePlugin.config.default")
-	if name == nil || name.Unknown || in.Is("devicePlugin.config.create", true) {
+	name, config := in.given("devicePlugin.config.name"), in.given("devicePlugin.config.default")
+	if name == nil {
 		return
 	}
 	use := func(s *model.Setting, config string) {
 		r.uses = append(r.uses, configUse{configMap: name.Text(), config: config, at: report.Row{File: s.File, Line: s.Line, Column: s.Column, Subject: prefix + s.Name()}})
 	}
 	use(name, "")
-	if config != nil && !config.Unknown && config.Text() != "" {
+	if config != nil {
 		use(config, config.Text())
 	}
 }

@@ -296,7 +296,9 @@ func (r *run) document(d *doc) {
 		if judged = r.carrier(d, input.CarrierOf(d.root).Uses(d.root)); judged {
 			name += " with values for gpu-operator"
 		}
-		judged = r.patches(d) || judged
+		for _, p := range input.Patches(d.root) {
+			r.patch(doc{file: d.file, kind: patched(p.Target), data: []byte(p.Text.Value), line: linesBefore(p.Text) + d.line})
+		}
 	case kindUmbrella, kindValues:
 		name += r.valuesDocument(d)
 	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:

@@ -57,7 +57,6 @@ func (s *script) fixFlag(in *installation, f *flagUse) {
 	var list []string
 	for _, st := range f.settings {
 		c := in.correction(st)
-		list = append(list, written(c.Add)...)
 		if !c.Drop {
 			list = append(list, st.Assignment(c.Rename, c.Value))
 		}

@@ -19,10 +19,9 @@ func TestFixRewritesWhatAShellRuns(t *testing.T) {
 	}
 }
 
-func TestFixMovesThePolicyOfAnImage(t *testing.T) {
+func TestFixDropsWhatALaterFlagSetsAgain(t *testing.T) {
 	const install = "helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set "
 	for given, want := range map[string]string{
-		"validator.image.pullPolicy=Always":          "validator.imagePullPolicy=Always",
 		"mig.strategy=single,mig.strategy=single":    "mig.strategy=single,mig.strategy=single",
 		"toolkit.enabled=true,toolkit.enabled=false": "toolkit.enabled=false",
 	} {

@@ -22,13 +22,12 @@ var (
 		output,o labels,l history-max registry-config repository-cache repository-config burst-limit qps kube-apiserver kube-as-user
 		kube-as-group kube-ca-file kube-tls-server-name kube-token api-versions,a kube-version output-dir show-only,s color colour
 		content-cache`, `install,i generate-name,g help,h`)
-	helmVerbs = strings.Fields("install upgrade template repo uninstall list status get show pull search rollback history test lint version")
 )
 
 // helm judges a helm command.
 func (s *script) helm(c input.Command) {
 	h := readFlags(c, helmFlags)
-	switch h.verb = s.verb(h, "helm", helmVerbs); h.verb {
+	switch h.verb = h.takeVerb(); h.verb {
 	case "repo":
 		s.helmRepo(h.positional)
 	case "install", "upgrade", "template":

@@ -185,11 +185,6 @@ func (in *installation) keys() {
 		}
 		in.mistakes = append(in.mistakes, mistake{row, []*model.Setting{s}})
 	}
-	for i := range in.mistakes {
-		if in.mistakes[i].ID == "below-a-value" {
-			in.belowImage(&in.mistakes[i])
-		}
-	}
 }
 
 // key judges the path of a setting, and corrects it. The row of a right path has no ID.
@@ -268,8 +263,9 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id repo
 	if v.Nearest != nil && in.Table.Judge(in.Version, v.Nearest).Status == chart.Known {
 		switch s.Path.String() {
 		case "driver.useOpenKernelModules":
-			if s.Text() == "true" {
-				c.Add = []chart.Setting{{Path: v.Nearest, Value: "open"}}
+			if s.Text() == "true" && in.Explicit(v.Nearest.String()) == nil {
+				c.Drop, c.Rename = false, v.Nearest
+				in.set(s, "open")
 			}
 		case "kataManager.enabled": // its successor switches something else
 		default:
@@ -316,63 +312,6 @@ func (in *installation) valueOfGroup(s *model.Setting, row *report.Row) {
 			row.State = report.Warning // it is a text in another release
 		}
 	}
-}
-
-// belowImage writes the keys that other charts have below an image as this chart has them.
-func (in *installation) belowImage(m *mistake) {
-	component, isImage := strings.CutSuffix(in.Verdict(m.settings[0]).Key.Path.String(), ".image")
-	if !isImage {
-		return
-	}
-	var add []chart.Setting
-	for _, s := range m.settings {
-		add = append(add, in.imagePart(component, s)...)
-	}
-	if len(add) == 0 {
-		return
-	}
-	for _, s := range m.settings {
-		in.correct(s).Drop = true
-	}
-	in.correct(m.settings[0]).Add = add
-	m.Fix = "write " + strings.Join(written(add), "\n      ")
-	if in.flags {
-		m.Fix = "--set " + strings.Join(written(add), " \\\n--set ")
-	}
-}
-
-// written are settings as the arguments of --set.
-func written(settings []chart.Setting) []string {
-	var out []string
-	for _, s := range settings {
-		out = append(out, model.FormatSet(s.Path, chart.Text(s.Value)))
-	}
-	return out
-}
-
-// imagePart translates a key below image, as other charts have it, into settings of this chart.
-func (in *installation) imagePart(component string, s *model.Setting) (parts []chart.Setting) {
-	value := s.Text()
-	switch s.Path[len(s.Path)-1] {
-	case "repository", "name":
-		repository, image := "", value
-		if i := strings.LastIndex(value, "/"); i >= 0 {
-			repository, image = value[:i], value[i+1:]
-			parts = append(parts, chart.Set(component+".repository", repository, ""))
-		}
-		if k, known := in.Table.Key(chart.ParsePath(component + ".image")); known && image != "" {
-			if since, old := k.Replaced(image); !old || in.Version.Before(since) {
-				parts = append(parts, chart.Set(component+".image", image, ""))
-			}
-		}
-	case "tag", "version":
-		if !chart.Released(component) || chart.SameTag(value, in.Version.String()) {
-			parts = append(parts, chart.Set(component+".version", value, ""))
-		}
-	case "pullPolicy":
-		parts = append(parts, chart.Set(component+".imagePullPolicy", value, ""))
-	}
-	return parts
 }
 
 // twice reports flags that set a key again. The reader reports a file's duplicate keys.

@@ -1,13 +1,14 @@
 package lint
 
 import (
+	"cmp"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
@@ -16,8 +17,6 @@ import (
 )
 
 var (
-	kubectlVerbs = strings.Fields(`annotate api-resources apply config cordon create delete describe diff drain edit exec explain get label logs
-		patch replace rollout run scale set taint top uncordon version wait`)
 	// kubectlFlags are the flags of kubectl, and of its label and patch, with a value.
 	kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v selector,l patch,p type`, "")
 )
@@ -29,12 +28,8 @@ var writableLabels = []string{"nvidia.com/mig.config", "nvidia.com/device-plugin
 
 // kubectl judges a kubectl command: its form, namespaces, node labels, patches, and the manifest that it reads.
 func (s *script) kubectl(c input.Command) {
-	if w := c.Words[0]; w.Value == "kubernetes" {
-		s.at(w, "unknown-command", report.Failed, "kubernetes", "there is no such program", "write kubectl")
-		s.replace(w, "kubectl")
-	}
 	h := readFlags(c, kubectlFlags)
-	verb := s.verb(h, "kubectl", kubectlVerbs)
+	verb := h.takeVerb()
 	if f := h.flag("--namespace"); f != nil && s.namespace(f.value, "namespace "+f.value.Value) {
 		s.give(f, model.OperatorNamespace)
 	}
@@ -43,7 +38,7 @@ func (s *script) kubectl(c input.Command) {
 	case "label":
 		judged = s.label(h)
 	case "patch":
-		judged = s.patch(h)
+		s.kubectlPatch(h)
 	case "create":
 		if len(h.positional) > 1 && slices.Contains([]string{"namespace", "ns"}, h.positional[0].Value) {
 			if w := h.positional[1]; s.namespace(w, "namespace "+w.Value) {
@@ -99,72 +94,51 @@ func patched(name string) kind {
 	return kindUnknown
 }
 
-// patch judges kubectl patch of one of the operator's resources, and reports whether it could.
-func (s *script) patch(h *call) bool {
-	resource := kindUnknown
-	for _, w := range h.positional {
-		if resource == kindUnknown {
-			resource = patched(w.Value)
-		}
-	}
-	text, strategy := h.flag("--patch"), h.flag("--type")
+// kubectlPatch makes documents of what kubectl patch changes of one of the operator's resources.
+func (s *script) kubectlPatch(h *call) {
 	d := doc{file: s.file}
-	switch {
-	case resource == kindUnknown:
-		return false
-	case text == nil || text.value.Value == "" || text.value.Dynamic:
-		return false
-	default:
+	for _, w := range h.positional {
+		d.kind = cmp.Or(d.kind, patched(w.Value))
+	}
+	if text := h.flag("--patch"); d.kind != kindUnknown && text != nil && !text.value.Dynamic {
 		d.data, d.line = []byte(text.value.Value), max(text.value.Line, h.Line)-1
-	}
-	s.patchText(resource, d, strategy != nil && strategy.value.Value == "json")
-	return true
-}
-
-// patchText judges a patch of one of the operator's resources.
-func (r *run) patchText(resource kind, d doc, operations bool) {
-	d.reader = &fields.Reader{}
-	v := &validator{table: r.table, version: r.orLatest(), kind: string(resource), partial: true, reader: d.reader}
-	if operations {
-		v.jsonPatch(d.data)
-	} else if spec := fields.Get(d.reader.Document(d.data), "spec"); spec != nil {
-		v.value(specField, "spec", spec)
-		r.configUses(newInstallation(r.table, v.version, model.Flatten(&fields.Reader{}, d.file, d.line, nil, spec)), "spec.")
-	}
-	for i := range d.reader.Findings {
-		f := &d.reader.Findings[i]
-		f.Line, f.Column = max(f.Line, 1), 0 // columns are those of the text, which stands in a line of another
-	}
-	r.report(&d, d.reader.Findings)
-}
-
-// jsonPatch judges the operations of a JSON patch.
-func (v *validator) jsonPatch(data []byte) {
-	var list []yaml.Node
-	_ = yaml.Unmarshal(data, &list) // kubectl refuses what is no list
-	for i := range list {
-		if at := fields.Get(&list[i], "path"); at != nil && strings.HasPrefix(at.Value, "/spec/") {
-			v.jsonPointer(at, fields.Get(&list[i], "value"))
-		}
+		s.patch(d)
 	}
 }
 
-// jsonPointer follows the path of an operation through the fields, and judges the value there.
-func (v *validator) jsonPointer(at, value *yaml.Node) {
-	f, where := specField, "spec"
-	for name := range strings.SplitSeq(strings.TrimPrefix(path.Clean(at.Value), "/spec/"), "/") {
-		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
-		known := v.below(f)
-		i := slices.IndexFunc(known, func(inner *chart.Field) bool { return inner.Name() == name })
-		if i < 0 && f.Type == "object" && len(known) > 0 {
-			v.unknown(f, known, where+"."+name, fields.Field{Name: name, Key: at, Value: value})
+// patch makes documents of a patch: a part of an object, or operations as JSON Patch (RFC 6902) has them.
+func (r *run) patch(d doc) {
+	add := func(root *yaml.Node) {
+		inner := d
+		inner.root, inner.reader, inner.partial = root, &fields.Reader{}, true
+		if inner.kind = cmp.Or(d.kind, detect(r.table, root)); slices.Contains(patchable, inner.kind) {
+			r.documents = append(r.documents, &inner)
 		}
-		if i < 0 {
-			return // below a list, too
-		}
-		f, where = known[i], where+"."+name
 	}
-	if value != nil {
-		v.value(f, where, value)
+	var operations []yaml.Node
+	if yaml.Unmarshal(d.data, &operations) != nil {
+		var reader fields.Reader
+		if root := reader.Document(d.data); root != nil {
+			add(root)
+		}
+	}
+	for i := range operations {
+		at, n := fields.Get(&operations[i], "path"), fields.Get(&operations[i], "value")
+		if at == nil || elementOf.MatchString(at.Value) {
+			continue
+		}
+		n = cmp.Or(n, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"})
+		for _, name := range slices.Backward(strings.Split(path.Clean(strings.Trim(at.Value, "/")), "/")) {
+			key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.NewReplacer("~1", "/", "~0", "~").Replace(name), Line: at.Line}
+			n = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Content: []*yaml.Node{key, n}, Line: at.Line}
+		}
+		add(n)
 	}
 }
+
+var (
+	// patchable are the kinds of which parts are judged.
+	patchable = []kind{kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindCarrier, kindConfigMap}
+	// elementOf matches the path of an operation on an element of a list, which is not judged.
+	elementOf = regexp.MustCompile(`/(\d+|-)(/|$)`)
+)

@@ -49,7 +49,7 @@ func (r *run) script(file, source string, line int) *script {
 }
 
 // programs are helm and kubectl by the names that distributions and articles give them.
-var programs = map[string]string{"helm": "helm", "helm3": "helm", "kubectl": "kubectl", "oc": "kubectl", "kubernetes": "kubectl"}
+var programs = map[string]string{"helm": "helm", "helm3": "helm", "kubectl": "kubectl", "oc": "kubectl"}
 
 // wrappers are programs that run the command after them.
 var wrappers = []string{"sudo", "env", "microk8s", "k3s"}
@@ -119,20 +119,14 @@ func (s *script) words(c input.Command) {
 	}
 }
 
-// verb takes the first argument off, corrected where it is a slip for one that is known.
-func (s *script) verb(h *call, program string, known []string) string {
+// takeVerb takes the first argument off: what the program is to do.
+func (h *call) takeVerb() string {
 	if len(h.positional) == 0 {
 		return ""
 	}
 	w := h.positional[0]
 	h.positional = h.positional[1:]
-	near := report.Nearest(w.Value, known)
-	if near == "" || near == w.Value {
-		return w.Value
-	}
-	s.at(w, "unknown-command", report.Failed, program+" "+w.Value, program+" has no such command", "write "+program+" "+near)
-	s.replace(w, near)
-	return near
+	return w.Value
 }
 
 // namespaceSlip is the row about a name that looks like a slip for the operator's namespace.

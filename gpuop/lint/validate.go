@@ -380,7 +380,7 @@ var apiVersions = map[kind]string{kindClusterPolicy: "nvidia.com/v1", kindNVIDIA
 func (r *run) resource(d *doc) {
 	v := &validator{table: r.table, version: r.orLatest(), kind: string(d.kind), partial: d.partial || r.isPatch(d.file),
 		assumed: r.version == (chart.Version{}), reader: d.reader}
-	if found, want := fields.Text(d.root, "apiVersion"), apiVersions[d.kind]; found != want {
+	if found, want := fields.Text(d.root, "apiVersion"), apiVersions[d.kind]; found != want && !(d.partial && found == "") {
 		v.add("api-version", cmp.Or(fields.Get(d.root, "apiVersion"), d.root), "apiVersion", fmt.Sprintf("found %s; the %s is of %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
 	}
 	if spec := fields.Get(d.root, "spec"); spec != nil {

@@ -174,27 +174,6 @@ func (r *run) tasks(d *doc, tasks []input.Task) {
 	r.unit(d.file, what, judged)
 }
 
-// patches judges the patches in a Kustomization, and reports whether it could: operations on resources that the operator
-// reads; parts of such become documents.
-func (r *run) patches(d *doc) (judged bool) {
-	for _, p := range input.Patches(d.root) {
-		inner := doc{file: d.file, data: []byte(p.Text.Value), line: linesBefore(p.Text) + d.line, reader: &fields.Reader{}, partial: true}
-		if own := patched(p.Target); own != kindUnknown && strings.HasPrefix(strings.TrimSpace(p.Text.Value), "-") {
-			r.patchText(own, inner, true)
-			judged = true
-			continue
-		}
-		if inner.root = inner.reader.Document(inner.data); inner.root == nil {
-			continue
-		}
-		switch inner.kind = detect(r.table, inner.root); inner.kind {
-		case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindCarrier, kindConfigMap:
-			r.documents = append(r.documents, &inner)
-		}
-	}
-	return judged
-}
-
 // rootBeside returns the mapping in the first of the files in the folder of another, and its name; nil where there is none.
 func (r *run) rootBeside(file string, names ...string) (root *yaml.Node, shown string) {
 	for _, name := range names {

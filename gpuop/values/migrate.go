@@ -108,14 +108,11 @@ func (m *Migration) edited(e lint.Edit) {
 	reason := e.Finding.Reason
 	switch {
 	case e.Drop:
-		for i, a := range e.Add {
-			reason += []string{"; instead ", ", "}[min(i, 1)] + fmt.Sprintf("%s=%v", a.Path, a.Value)
-		}
 		m.change("dropped", e.Path, reason)
-	case e.Value != nil:
-		m.change("set", e.Path, fmt.Sprintf("%s; now %s", reason, *e.Value))
 	case e.Rename != nil:
 		m.change("renamed", e.Path, "is "+e.Rename.String()+" now")
+	case e.Value != nil:
+		m.change("set", e.Path, fmt.Sprintf("%s; now %s", reason, *e.Value))
 	}
 }
 

@@ -202,9 +202,7 @@ psp:
 operator:
   defaultRuntime: containerd
 validator:
-  image:
-    repository: registry.example.com/nvidia/cloud-native/gpu-operator-validator
-    tag: v23.9.2
+  repository: registry.example.com/nvidia/cloud-native
 
 
 # copies between GPUs and network cards
@@ -223,10 +221,10 @@ mig:
 
 driver:
   # the vendor's advice
+  kernelModuleType: open
   version: 550.54.15
   rdma:
     enabled: true
-  kernelModuleType: open
 
 validator:
   repository: registry.example.com/nvidia
@@ -245,8 +243,8 @@ mig:
 	for _, c := range m.Changes {
 		got = append(got, c.Kind+" "+c.Path)
 	}
-	want := []string{"dropped cdi.default", "dropped driver.useOpenKernelModules", "begins gdrcopy.enabled",
-		"dropped operator.defaultRuntime", "dropped psp.enabled", "dropped validator.image.repository", "dropped validator.image.tag", "set validator.repository"}
+	want := []string{"dropped cdi.default", "renamed driver.useOpenKernelModules", "begins gdrcopy.enabled",
+		"dropped operator.defaultRuntime", "dropped psp.enabled", "set validator.repository"}
 	if diff := cmp.Diff(want, got[:min(len(got), len(want))]); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
 	}
