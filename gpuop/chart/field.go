@@ -141,3 +141,71 @@ func (t *Table) PolicyElement(v Version, path Path, element string) (*Field, boo
 	at = strings.Replace(at, ".upgradePolicy.gpuPodDeletion", ".upgradePolicy.podDeletion", 1)
 	return t.Field(v, "ClusterPolicy", at)
 }
+
+// PrintedField returns a field that takes the text of a key's value as the templates of v print it. Its path has no fields
+// below it.
+func (t *Table) PrintedField(v Version, k *Key) *Field {
+	f := &Field{Path: "values", Type: "any"}
+	switch k.Shape(v) {
+	case List:
+		f.Type = "array"
+	case Map:
+		f.Type = "map"
+	case Scalar:
+		f.Type = "string"
+		value, _ := k.Default(v)
+		field, typed := t.PolicyField(v, k.Path)
+		_, isBool := value.(bool)
+		_, isNumber := value.(float64)
+		switch {
+		case k.Path.String() == "migManager.config.default" && !v.Before(Version{26, 3, 0}):
+			f.Enum = []string{"all-disabled", ""}
+		case isBool || typed && field.Type == "boolean":
+			f.Type = "boolean"
+		case typed && (field.Type == "integer" || field.Type == "string"):
+			f.Type, f.Enum, f.Min, f.Max = field.Type, field.Enum, field.Min, field.Max
+		case isNumber && !typed:
+			f.Type = "number"
+		}
+	}
+	return f
+}
+
+// compared are switches that a template compares with true or false, and the first release that does: Helm ends there
+// for a text. From templates/validations.yaml.
+var compared = map[string]Version{"cdi.enabled": {26, 3, 0}, "cdi.nriPluginEnabled": {26, 7, 0}}
+
+// Compared reports whether a template of v compares the key with true or false.
+func (k *Key) Compared(v Version) bool {
+	since, is := compared[k.Path.String()]
+	return is && !v.Before(since)
+}
+
+// enumerations are the values of fields whose definition names none, by the end of their path: from the comments of
+// values.yaml and from Kubernetes.
+var enumerations = []struct {
+	end    string
+	values []string
+}{
+	{"sandboxWorkloads.mode", []string{"kubevirt", "kata"}},
+	{"driver.nvidiaDriverCRD.driverType", []string{"gpu", "vgpu", "vgpu-host-manager"}},
+	{"dcgmExporter.service.internalTrafficPolicy", []string{"Cluster", "Local"}},
+	{"operator.logging.timeEncoding", []string{"epoch", "millis", "nano", "iso8601", "rfc3339", "rfc3339nano"}},
+	{"node-feature-discovery.image.pullPolicy", []string{"Always", "IfNotPresent", "Never"}},
+	{"imagePullPolicy", []string{"Always", "IfNotPresent", "Never"}},
+	{"olerations[].operator", []string{"Exists", "Equal", "Lt", "Gt", ""}},
+	{"olerations[].effect", []string{"NoSchedule", "PreferNoSchedule", "NoExecute", ""}},
+}
+
+// Values returns the values that the field may have at a path, whose elements of lists are written []; nil for any.
+func (f *Field) Values(path string) []string {
+	if len(f.Enum) > 0 || f.Type != "string" {
+		return f.Enum
+	}
+	for _, e := range enumerations {
+		if strings.HasSuffix(path, e.end) {
+			return e.values
+		}
+	}
+	return nil
+}

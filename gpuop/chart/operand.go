@@ -1,6 +1,9 @@
 package chart
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // An Operand is a DaemonSet that the operator of a release makes.
 type Operand struct {
@@ -68,4 +71,48 @@ func (c Condition) Holds(value string, absent bool) bool {
 		return absent
 	}
 	return value == "true"
+}
+
+// A Part is a group of the values that has effect under conditions alone.
+type Part struct {
+	Group string
+	// When are the conditions, the group's own switch first.
+	When []Condition
+	// Except are the names in it that have effect all the same.
+	Except []string
+	// Host is the group of the pod that its container is in; empty for a pod of its own.
+	Host string
+}
+
+// switches are the groups that do nothing while a key is false; Operand has the operands.
+var switches = []Part{
+	{"node-feature-discovery", []Condition{"nfd.enabled"}, nil, ""},
+	{"dcgmExporter.serviceMonitor", []Condition{"dcgmExporter.serviceMonitor.enabled"}, nil, ""},
+	{"sandboxWorkloads", []Condition{"sandboxWorkloads.enabled"}, nil, ""},
+	{"draDriver", []Condition{"gpuCluster.deployCR"}, nil, ""},
+	{"driver.rdma", []Condition{"driver.rdma.enabled"}, nil, ""},
+	{"driver.upgradePolicy", []Condition{"driver.upgradePolicy.autoUpgrade"}, []string{"autoUpgrade"}, ""},
+	{"driver.nvidiaDriverCRD", []Condition{"driver.nvidiaDriverCRD.enabled"}, nil, ""},
+}
+
+// shared are the keys of an operand's group that others read too.
+var shared = map[string][]string{"driver": {"rdma", "nvidiaDriverCRD"}}
+
+// Parts returns the groups with a switch at release v, and those without any effect in it.
+func (t *Table) Parts(v Version) []Part {
+	var out []Part
+	add := func(group string, when []Condition, host string) {
+		own := Condition(group + ".enabled")
+		if (slices.Contains(when, own) || slices.Contains(when, Never)) && !slices.ContainsFunc(out, func(p Part) bool { return p.Group == group }) {
+			when = slices.DeleteFunc(slices.Clone(when), func(c Condition) bool { return c == own })
+			out = append(out, Part{group, append([]Condition{own}, when...), shared[group], host})
+		}
+	}
+	for _, o := range t.Operands(v) {
+		add(o.Settings, o.When, "")
+		for _, c := range o.Containers {
+			add(c.Image, slices.Concat(o.When, c.When), o.Settings)
+		}
+	}
+	return append(out, switches...)
 }

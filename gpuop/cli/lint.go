@@ -20,7 +20,7 @@ import (
 func newLintCommand(e *env) *cobra.Command {
 	var o lintFlags
 	cmd := &cobra.Command{
-		Use:   "lint [FILE…] [--command 'helm install …'] [--set key=value]",
+		Use:   "lint [FILE…] [--command 'helm install …']",
 		Short: "Find what is wrong before it is applied",
 		Long: `Lint judges values of the gpu-operator chart, also inside the files of Flux, Argo CD, k3s, helmfile and
 Terraform, pasted helm and kubectl commands (whole scripts with here-documents too), ClusterPolicy, NVIDIADriver,
@@ -30,14 +30,13 @@ templates of such (values.yaml.gotmpl, .tpl, .tftpl, .j2), - for standard input.
 		Example: `  gpuop lint values.yaml
   gpuop lint --command "$(cat install.sh)"
   gpuop lint --fix --version latest --command "$(cat install.sh)"
-  gpuop lint --version v25.3 --set driver.enabled=false --set mig.strategy=mixed
+  gpuop lint --version v25.3 --command 'helm upgrade gpu-operator nvidia/gpu-operator -f values.yaml --set mig.strategy=mixed'
   kubectl get clusterpolicy -o yaml | gpuop lint -`,
 		RunE: func(cmd *cobra.Command, args []string) error { return e.lint(&o, cmd.CommandPath(), args) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.options.Version, "version", "", "judge for this chart `release`: v26.7.0, v26.7 or latest (default: what the command names, else the newest)")
 	flags.StringVarP(&o.options.Command, "command", "c", "", "judge this shell `text`; standard input when it is -")
-	flags.StringArrayVar(&o.options.Sets, "set", nil, "judge these `key=value` pairs, alone or on top of a values file; may be repeated")
 	flags.BoolVar(&o.fix, "fix", false, "print the command with what has one correction alone; the findings go to the error stream")
 	flags.BoolVar(&o.showSecrets, "show-secrets", false, "do not mask passwords and tokens in the corrected command")
 	return cmd
@@ -59,8 +58,8 @@ type lintFlags struct {
 }
 
 func (e *env) lint(o *lintFlags, path string, args []string) error {
-	if len(args) == 0 && o.options.Command == "" && len(o.options.Sets) == 0 {
-		return fmt.Errorf("%w: nothing to lint: name a file, --command or --set (see %s --help)", errUsage, path)
+	if len(args) == 0 && o.options.Command == "" {
+		return fmt.Errorf("%w: nothing to lint: name a file or --command (see %s --help)", errUsage, path)
 	}
 	if o.options.Command == "-" {
 		text, err := e.read("-")
@@ -171,7 +170,7 @@ func kinds(result *lint.Result) func(io.Writer, report.Style) error {
 func (e *env) fixed(o *lintFlags, result *lint.Result) error {
 	text := result.Corrected
 	if !o.showSecrets {
-		text = lint.Mask(text)
+		text = report.Mask(text)
 	}
 	if text != result.Corrected && e.format == "text" {
 		fmt.Fprintln(e.Err, "note: passwords and tokens are masked; --show-secrets writes them")

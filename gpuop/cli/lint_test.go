@@ -65,22 +65,22 @@ func TestLintTranscripts(t *testing.T) {
 		},
 		"lint-other.txt": {
 			{"lint", example("pods.yaml")},
-			{"lint", "--set", "drivr.enabled=false", "--set", "mig.stratgey=mixed"},
-			{"lint", "--version", "v26.7", "--set", "cdi.default=true"},
+			{"lint", "--command", "helm template g nvidia/gpu-operator --set drivr.enabled=false --set mig.stratgey=mixed"},
+			{"lint", "--command", "helm template g nvidia/gpu-operator --set cdi.default=true", "--version", "v26.7"},
 			{"lint", input("timeslicing.yaml"), input("mig.yaml")},
 			{"lint", input("copied.yaml")},
-			{"lint", "--fail-on", "warn", "--set", "dcgm.version=4.5.0"},
-			{"lint", "--fail-on", "never", "--set", "drivr=1"},
+			{"lint", "--command", "helm template g nvidia/gpu-operator --set dcgm.version=4.5.0", "--fail-on", "warn"},
+			{"lint", "--command", "helm template g nvidia/gpu-operator --set drivr=1", "--fail-on", "never"},
 		},
 		"usage.txt": {
 			{},
 			{"lint"},
 			{"lint", "no-such-file.yaml"},
 			{"lint", "--versoin", "v1"},
-			{"lint", "--version", "v99", "--set", "a=b"},
-			{"lint", "--fix", "--set", "a=b"},
-			{"lint", "--set", "a=b", "-o", "xml"},
-			{"lint", "--set", "a=b", "--fail-on", "fatal"},
+			{"lint", "--command", "helm template g nvidia/gpu-operator --set a=b", "--version", "v99"},
+			{"lint", "--fix", input("mig.yaml")},
+			{"lint", "--command", "helm template g nvidia/gpu-operator --set a=b", "-o", "xml"},
+			{"lint", "--command", "helm template g nvidia/gpu-operator --set a=b", "--fail-on", "fatal"},
 			{"values", "gen"},
 			{"values", "gen", "ekz"},
 			{"values", "gen", "eks", "gds"},
@@ -117,14 +117,14 @@ func TestExitCodes(t *testing.T) {
 		args []string
 		want int
 	}{
-		{"clean", []string{"lint", "--set", "driver.enabled=false"}, 0},
-		{"an error", []string{"lint", "--set", "drivr.enabled=false"}, 1},
-		{"a warning", []string{"lint", "--set", "dcgm.version=4.5.0"}, 0},
-		{"a warning, --fail-on warn", []string{"lint", "--fail-on", "warn", "--set", "dcgm.version=4.5.0"}, 1},
-		{"a note, --fail-on info", []string{"lint", "--fail-on", "info", "--version", "v1.11.0", "--set", "operator.defaultRuntime=crio"}, 1},
-		{"a note", []string{"lint", "--version", "v1.11.0", "--set", "operator.defaultRuntime=crio"}, 0},
-		{"never", []string{"lint", "--fail-on", "never", "--set", "drivr=1"}, 0},
-		{"bad input", []string{"lint", "--version", "newest", "--set", "a=b"}, 2},
+		{"clean", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set driver.enabled=false"}, 0},
+		{"an error", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set drivr.enabled=false"}, 1},
+		{"a warning", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set dcgm.version=4.5.0"}, 0},
+		{"a warning, --fail-on warn", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set dcgm.version=4.5.0", "--fail-on", "warn"}, 1},
+		{"a note, --fail-on info", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set operator.defaultRuntime=crio", "--fail-on", "info", "--version", "v1.11.0"}, 1},
+		{"a note", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set operator.defaultRuntime=crio", "--version", "v1.11.0"}, 0},
+		{"never", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set drivr=1", "--fail-on", "never"}, 0},
+		{"bad input", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set a=b", "--version", "newest"}, 2},
 		{"help", []string{"--help"}, 0},
 	} {
 		if got, _, errOut := call("", tt.args...); got != tt.want {
@@ -157,14 +157,14 @@ func TestFormatsAreWhatTheySay(t *testing.T) {
 func TestColourOnATerminalAlone(t *testing.T) {
 	for _, terminal := range []bool{true, false} {
 		var out, errOut bytes.Buffer
-		Run(context.Background(), []string{"gpuop", "lint", "--set", "drivr=1"}, "v0", Streams{In: strings.NewReader(""), Out: &out, Err: &errOut, Terminal: terminal})
+		Run(context.Background(), []string{"gpuop", "lint", "--command", "helm template g nvidia/gpu-operator --set drivr=1"}, "v0", Streams{In: strings.NewReader(""), Out: &out, Err: &errOut, Terminal: terminal})
 		if got := strings.Contains(out.String(), "\x1b["); got != terminal {
 			t.Errorf("terminal %t: colour %t", terminal, got)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "out")
 	var out, errOut bytes.Buffer
-	Run(context.Background(), []string{"gpuop", "lint", "--set", "drivr=1", "--out", path}, "v0", Streams{In: strings.NewReader(""), Out: &out, Err: &errOut, Terminal: true})
+	Run(context.Background(), []string{"gpuop", "lint", "--command", "helm template g nvidia/gpu-operator --set drivr=1", "--out", path}, "v0", Streams{In: strings.NewReader(""), Out: &out, Err: &errOut, Terminal: true})
 	if written := content(t, path); strings.Contains(written, "\x1b[") || !strings.Contains(written, "drivr") || out.Len() > 0 {
 		t.Errorf("--out: %q, standard output %q", written, out.String())
 	}

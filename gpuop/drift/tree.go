@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
@@ -98,4 +97,4 @@ func shown(path chart.Path, value any) string {
 var user = regexp.MustCompile(`://[^/"' ,]*@`)
 
 // masked is JSON text without passwords.
-func masked(s string) string { return user.ReplaceAllString(lint.Mask(s), "://***@") }
+func masked(s string) string { return user.ReplaceAllString(report.Mask(s), "://***@") }

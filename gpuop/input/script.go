@@ -79,12 +79,6 @@ var (
 	rootPrompt = regexp.MustCompile(`^# (\s*(?:helm|kubectl|oc)\b)`)
 	// ours is a command that is judged.
 	ours = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?(?:\S*[/.])?(?:helm3?|kubectl|oc|microk8s|k3s)[ \t]`)
-	// session begins a text copied from a console.
-	session = regexp.MustCompile(`^(?:\s*#[^\n]*\n)*\s*\$ `)
-	// further begins a line that belongs to the command above, even where that does not continue, and hereWord is the end
-	// of a here-document.
-	further  = regexp.MustCompile(`^(?:>(?: |$)|\s*--[a-z])`)
-	hereWord = regexp.MustCompile(`<<-?\s*['"]?(\w+)`)
 	// continued are line ends that continue a command in PowerShell and in cmd.
 	continued = regexp.MustCompile("(?m)( )[`^]$")
 )
@@ -96,40 +90,11 @@ func shellText(text string) (out string, foreign bool) {
 	if !ours.MatchString(text) { // # begins no comment
 		text = rootPrompt.ReplaceAllString(text, "$$ $1")
 	}
-	if session.MatchString(text) {
-		text = withoutOutput(text)
-	}
 	text = prompt.ReplaceAllString(text, "$1  $2")
 	if strings.Contains(text, "\\\n") || !continued.MatchString(text) {
 		return text, false
 	}
 	return continued.ReplaceAllString(text, "$1\\"), true
-}
-
-// withoutOutput empties the lines of a console that have no prompt and belong to no command that has one.
-func withoutOutput(text string) string {
-	lines := strings.Split(text, "\n")
-	before, end := "", "" // the line above of the same command, and the word that ends a here-document
-	for i, line := range lines {
-		goes := prompt.MatchString(line) || strings.HasSuffix(before, "\\") || before != "" && further.MatchString(line)
-		if strings.HasPrefix(line, ">") {
-			lines[i] = " " + line[1:]
-		}
-		switch {
-		case end != "":
-			if strings.TrimSpace(lines[i]) == end {
-				end = ""
-			}
-		case goes:
-			if m := hereWord.FindStringSubmatch(line); m != nil {
-				end = m[1]
-			}
-		default:
-			lines[i] = ""
-		}
-		before = lines[i]
-	}
-	return strings.Join(lines, "\n")
 }
 
 // templated is a line of Jinja, which stands for a choice between the lines below.

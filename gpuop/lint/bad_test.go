@@ -118,7 +118,7 @@ func FuzzLintAndFix(f *testing.F) {
 		if _, err := lint.Lint(lint.Options{Command: result.Corrected, Version: version}); err != nil {
 			t.Errorf("%q is corrected to %q, which cannot be linted: %v", command, result.Corrected, err)
 		}
-		lint.Mask(result.Corrected)
+		report.Mask(result.Corrected)
 	})
 }
 

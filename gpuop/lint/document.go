@@ -340,7 +340,7 @@ func (r *run) document(d *doc) {
 	r.unit(d.file, name, judged)
 }
 
-// valuesDocument judges a values file with the --set flags on top, and returns the release it is for: that of the user,
+// valuesDocument judges a values file, and returns the release it is for: that of the user,
 // and else that of the chart in whose folder the file is, or that this chart depends on. Without either it is assumed.
 func (r *run) valuesDocument(d *doc) (named string) {
 	root, v, isAssumed := d.root, r.orLatest(), r.version == (chart.Version{})
@@ -353,7 +353,6 @@ func (r *run) valuesDocument(d *doc) (named string) {
 	in := newInstallation(r.table, v, model.Flatten(d.reader, d.file, d.line, nil, root))
 	in.assumed = isAssumed
 	r.report(d, d.reader.Findings)
-	r.addSets(in, d.file)
 	r.installation(in, d.file)
 	return " for gpu-operator " + v.String() + assumed(isAssumed)
 }

@@ -11,48 +11,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A part is a group of settings that has effect under conditions alone.
-type part struct {
-	group  string
-	when   []chart.Condition // the group's own switch first
-	except []string
-	// host is the group of the pod that its container is in; empty for a pod of its own.
-	host string
-}
-
-// switches are the groups that do nothing while a key is false, but for some names; chart.Operand has the operands.
-var switches = []part{
-	{"node-feature-discovery", []chart.Condition{"nfd.enabled"}, nil, ""},
-	{"dcgmExporter.serviceMonitor", []chart.Condition{"dcgmExporter.serviceMonitor.enabled"}, nil, ""},
-	{"sandboxWorkloads", []chart.Condition{"sandboxWorkloads.enabled"}, nil, ""},
-	{"draDriver", []chart.Condition{"gpuCluster.deployCR"}, nil, ""},
-	{"driver.rdma", []chart.Condition{"driver.rdma.enabled"}, nil, ""},
-	{"driver.upgradePolicy", []chart.Condition{"driver.upgradePolicy.autoUpgrade"}, []string{"autoUpgrade"}, ""},
-	{"driver.nvidiaDriverCRD", []chart.Condition{"driver.nvidiaDriverCRD.enabled"}, nil, ""},
-}
-
-// shared are the keys of an operand's group that others read too.
-var shared = map[string][]string{"driver": {"rdma", "nvidiaDriverCRD"}}
-
-// parts are the groups with a switch, and those without any effect in the release.
-func (in *installation) parts() []part {
-	var out []part
-	add := func(group string, when []chart.Condition, host string) {
-		own := chart.Condition(group + ".enabled")
-		if (slices.Contains(when, own) || slices.Contains(when, chart.Never)) && !slices.ContainsFunc(out, func(p part) bool { return p.group == group }) {
-			when = slices.DeleteFunc(slices.Clone(when), func(c chart.Condition) bool { return c == own })
-			out = append(out, part{group, append([]chart.Condition{own}, when...), shared[group], host})
-		}
-	}
-	for _, o := range in.Table.Operands(in.Version) {
-		add(o.Settings, o.When, "")
-		for _, c := range o.Containers {
-			add(c.Image, slices.Concat(o.When, c.When), o.Settings)
-		}
-	}
-	return append(out, switches...)
-}
-
 // off is the first condition that does not hold, and its opposite; both are empty where all hold or one is not known.
 func (in *installation) off(when []chart.Condition) (is, wanted string) {
 	for _, c := range when {
@@ -77,12 +35,12 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 // release.
 func (in *installation) dead() {
 	reported, copied := map[*model.Setting]bool{}, !in.flags && in.copied()
-	for _, p := range in.parts() {
-		groupIs, groupWanted := in.off(p.when)
-		ownIs, ownWanted := in.off(p.when[1:])
-		for _, s := range in.Below(p.group, p.except...) {
+	for _, p := range in.Table.Parts(in.Version) {
+		groupIs, groupWanted := in.off(p.When)
+		ownIs, ownWanted := in.off(p.When[1:])
+		for _, s := range in.Below(p.Group, p.Except...) {
 			is, wanted := groupIs, groupWanted
-			own := s.Name() == string(p.when[0])
+			own := s.Name() == string(p.When[0])
 			if own {
 				is, wanted = ownIs, ownWanted
 			}
@@ -101,7 +59,7 @@ func (in *installation) dead() {
 			case !own:
 				fix = "delete it, or " + fix
 			}
-			if !own || p.host != "" || wanted == "" {
+			if !own || p.Host != "" || wanted == "" {
 				in.correct(s).Drop, in.correct(s).idle = true, true
 			}
 			in.add("dead-setting", report.Warning, "has no effect: "+is, fix, s)

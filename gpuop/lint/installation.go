@@ -84,12 +84,6 @@ func (in *installation) judge() {
 	}
 }
 
-// since reports whether the release is this one or a later one.
-func (in *installation) since(release string) bool {
-	v, _ := chart.ParseVersion(release)
-	return !in.Version.Before(v)
-}
-
 // isResource reports whether the settings are fields of a custom resource.
 func (in *installation) isResource() bool { return in.kind != kindValues }
 

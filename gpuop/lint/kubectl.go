@@ -120,6 +120,8 @@ func (r *run) patch(d doc) {
 		var reader fields.Reader
 		if root := reader.Document(d.data); root != nil {
 			add(root)
+		} else if d.kind != kindUnknown {
+			r.report(&d, reader.Findings)
 		}
 	}
 	for i := range operations {

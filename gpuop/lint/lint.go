@@ -54,8 +54,6 @@ type Options struct {
 	Files []Input
 	// Command is a pasted shell script, or empty.
 	Command string
-	// Sets are arguments of --set, put on top of every values file, or judged alone.
-	Sets []string
 	// Read returns the content of a file that the input file names; nil reads none.
 	Read func(file, name string) ([]byte, error)
 	// Fix makes Result.Corrected.
@@ -92,12 +90,11 @@ type run struct {
 	// newer says that a release is newer than all that the table knows.
 	newer     bool
 	read      func(file, name string) ([]byte, error)
-	sets      []string
 	documents []*doc
 	// templates are the names of the inputs that are templates.
 	templates map[string]bool
 	// secrets are values that nothing which is printed may hold.
-	secrets []string
+	secrets report.Secrets
 	// configMaps hold configs for the device plugin, and uses are the places that name one.
 	configMaps []configMap
 	uses       []configUse
@@ -109,7 +106,7 @@ type run struct {
 
 // Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a finding.
 func Lint(o Options) (*Result, error) {
-	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, sets: o.Sets, templates: map[string]bool{}}
+	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, templates: map[string]bool{}}
 	if o.Version != "" {
 		var err error
 		if r.version, err = r.resolve(o.Version, false, report.Row{}); err != nil {
@@ -117,26 +114,18 @@ func Lint(o Options) (*Result, error) {
 		}
 	}
 	result := &Result{}
-	r.learn(strings.Join(o.Sets, "\n"))
 	inputs := slices.Clip(o.Files)
 	if o.Command != "" {
 		inputs = append(inputs, Input{Name: CommandName, Data: []byte(o.Command), Script: true})
 	}
 	// the ConfigMaps of one input matter to the documents of all others
 	for _, f := range inputs {
-		r.learn(string(f.Data))
+		r.secrets.Learn(string(f.Data))
 		if !f.Script || scriptTemplate(f) {
 			r.parse(doc{file: f.Name, data: f.Data, found: f.Found})
 		} else if s := r.script(f.Name, string(f.Data), 0); f.Name == CommandName && o.Fix {
 			result.Corrected = s.corrected()
 		}
-	}
-	if len(inputs) == 0 && len(o.Sets) > 0 {
-		in := newInstallation(r.table, r.orLatest(), nil)
-		in.flags = true
-		r.addSets(in, "")
-		r.unit("", "--set flags for gpu-operator "+in.Version.String()+assumed(r.version == (chart.Version{})), true)
-		r.installation(in, "")
 	}
 	for i := 0; i < len(r.documents); i++ {
 		r.document(r.documents[i])
@@ -169,9 +158,8 @@ func (r *run) finish(inputs []Input, result *Result) {
 			result.Unjudged = append(result.Unjudged, f.Name)
 		}
 	}
-	slices.SortFunc(r.secrets, func(a, b string) int { return len(b) - len(a) })
 	for _, f := range r.rows {
-		f.Subject, f.Reason, f.Fix = r.masked(f.Subject), r.masked(f.Reason), r.masked(f.Fix)
+		f.Subject, f.Reason, f.Fix = r.secrets.Mask(f.Subject), r.secrets.Mask(f.Reason), r.secrets.Mask(f.Fix)
 		result.Report.Add(f)
 	}
 	result.Report.Sort()
@@ -233,14 +221,6 @@ func (r *run) installation(in *installation, file string) {
 		}
 	}
 	r.embeddedData(in)
-}
-
-// addSets puts the --set flags of the user on top.
-func (r *run) addSets(in *installation, file string) {
-	s := &script{run: r, Script: &input.Script{}, file: file}
-	for _, set := range r.sets {
-		in.Settings = append(in.Settings, s.settings(&flagUse{name: "--set", value: input.Word{Value: set}})...)
-	}
 }
 
 // resolve finds the release that an input names at a place, and notes as which one it is judged otherwise. With an error,
@@ -316,7 +296,7 @@ func (r *run) open(file, name string) ([]byte, error) {
 		return nil, errNotRead
 	}
 	data, err := r.read(file, name)
-	r.learn(string(data))
+	r.secrets.Learn(string(data))
 	return data, err
 }
 

@@ -358,7 +358,7 @@ func FuzzFile(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		o := lint.Options{Files: []lint.Input{{Name: "f", Data: []byte(text)}}, Sets: []string{"driver.enabled=false"}}
+		o := lint.Options{Files: []lint.Input{{Name: "f", Data: []byte(text)}}}
 		result := judge(t, o)
 		within(t, text, result)
 		if diff := cmp.Diff(result, judge(t, o)); diff != "" {
@@ -399,7 +399,7 @@ func TestMaskHidesPasswordsAndTokens(t *testing.T) {
 		"echo nvapi-0123456789abcdefXYZ":           "echo ***",
 		"--docker-password=\"$NGC_KEY\" --set a=b": "--docker-password=\"$NGC_KEY\" --set a=b",
 	} {
-		if got := lint.Mask(script); got != want {
+		if got := report.Mask(script); got != want {
 			t.Errorf("%s became %s, want %s", script, got, want)
 		}
 	}

@@ -207,8 +207,6 @@ func TestPublishedShapes(t *testing.T) {
 		{name: "a script that is sourced", command: "# What\n# kubectl said about 'it\nf() { out=\"$(kubectl get pods)\"; }\n"},
 		{name: "comments in a block", command: "sudo bash setup.sh\n# kubectl describe pods <your_node>\n"},
 		{name: "root's prompt", command: "# helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drivr.enabled=false", judged: true, want: []string{"error unknown-key drivr @1"}},
-		{name: "output below a prompt", command: "# nodes\n$ kubectl get svc \\\n  -n <name>\nNAME   PORT(S)\n- apiVersion: v1\n$ for p in a b; do\n>   kubectl label node $p nvidia.com/mig.confg=all-1g.10gb --overwrite\n> done\n| NVIDIA-SMI |\n$ cat <<EOF | kubectl apply -f -\nkind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec:\n  containers: [{name: a, image: b, resources: {limits: {nvidia.com/gpu: 0.5}}}]\nEOF\npod/a (created)\n",
-			judged: true, want: []string{"error placeholder <name> @3", "error unknown-label nvidia.com/mig.confg @7", "error gpu-integer container a: limits.nvidia.com/gpu @15"}},
 		{name: "arguments to fill in", command: "helm template nim nvidia/k8s-nim-operator --version <selected-version> \\\n  <approved-values>", want: []string{"error placeholder <selected-version> @1", "error placeholder <approved-values> @2"}},
 		{name: "an array where it is set", command: "A=()\nA+=(--set \"mig.strategy=mixd\")\nhelm upgrade -i gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 ${B[*]:+x} ${A[@]+\"${A[@]}\"}",
 			judged: true, want: []string{"error wrong-value mig.strategy @2", "info not-judged ${B[*]:+x} @3"}},

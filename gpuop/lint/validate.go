@@ -177,7 +177,7 @@ func (v *validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 		v.wrong(id, n, where, t.want, v.retyped(f, n, t.tags))
 		return
 	}
-	if enum := allowed(f, where); enum != nil && !slices.Contains(enum, n.Value) {
+	if enum := f.Values(model.ListIndex.ReplaceAllString(where, "[]")); enum != nil && !slices.Contains(enum, n.Value) {
 		found, fix := fields.Describe(n), ""
 		if near := report.Nearest(n.Value, enum); near != "" {
 			found, fix = strconv.Quote(n.Value), "write "+near
@@ -214,36 +214,6 @@ func (v *validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string 
 
 var oldBools = regexp.MustCompile(`^(y|Y|yes|Yes|YES|on|On|ON|n|N|no|No|NO|off|Off|OFF)$`)
 
-// enumerations are the values of fields whose definition names none, by the end of their path: from the comments of
-// values.yaml and from Kubernetes.
-var enumerations = []struct {
-	end    string
-	values []string
-}{
-	{"sandboxWorkloads.mode", []string{"kubevirt", "kata"}},
-	{"driver.nvidiaDriverCRD.driverType", []string{"gpu", "vgpu", "vgpu-host-manager"}},
-	{"dcgmExporter.service.internalTrafficPolicy", []string{"Cluster", "Local"}},
-	{"operator.logging.timeEncoding", []string{"epoch", "millis", "nano", "iso8601", "rfc3339", "rfc3339nano"}},
-	{"node-feature-discovery.image.pullPolicy", []string{"Always", "IfNotPresent", "Never"}},
-	{"imagePullPolicy", []string{"Always", "IfNotPresent", "Never"}},
-	{"olerations[].operator", []string{"Exists", "Equal", "Lt", "Gt", ""}},
-	{"olerations[].effect", []string{"NoSchedule", "PreferNoSchedule", "NoExecute", ""}},
-}
-
-// allowed are the values that the field may have; nil for any.
-func allowed(f *chart.Field, where string) []string {
-	if len(f.Enum) > 0 || f.Type != "string" {
-		return f.Enum
-	}
-	where = model.ListIndex.ReplaceAllString(where, "[]")
-	for _, e := range enumerations {
-		if strings.HasSuffix(where, e.end) {
-			return e.values
-		}
-	}
-	return nil
-}
-
 // types judges each value by the chart's key, or by the field of the custom resource that it is copied into.
 func (in *installation) types() {
 	for _, s := range in.Settings {
@@ -260,41 +230,13 @@ func (in *installation) types() {
 		}
 		k, exact := in.Table.Key(s.Path)
 		exact = exact && k.In(in.Version) && s.Element == ""
-		if exact && (in.textForSwitch(k, s) || in.against(s, in.printedField(k, s), true)) || v.Key.Use(in.Version) != chart.Copied {
+		if exact && (in.textForSwitch(k, s) || in.against(s, in.Table.PrintedField(in.Version, k), true)) || v.Key.Use(in.Version) != chart.Copied {
 			continue
 		}
 		if f, ok := in.Table.PolicyElement(in.Version, s.Path, model.ListIndex.ReplaceAllString(s.Element, "[]")); ok && (!exact || f.Shape() != chart.Scalar) {
 			in.against(s, f, false)
 		}
 	}
-}
-
-// printedField is the field that takes the text of a key's value; its path has no fields below it.
-func (in *installation) printedField(k *chart.Key, s *model.Setting) *chart.Field {
-	f := &chart.Field{Path: "values", Type: "any"}
-	switch k.Shape(in.Version) {
-	case chart.List:
-		f.Type = "array"
-	case chart.Map:
-		f.Type = "map"
-	case chart.Scalar:
-		f.Type = "string"
-		value, _ := k.Default(in.Version)
-		field, typed := in.Table.PolicyField(in.Version, s.Path)
-		_, isBool := value.(bool)
-		_, isNumber := value.(float64)
-		switch {
-		case s.Name() == "migManager.config.default" && in.since("v26.3.0"):
-			f.Enum = []string{"all-disabled", ""}
-		case isBool || typed && field.Type == "boolean":
-			f.Type = "boolean"
-		case typed && (field.Type == "integer" || field.Type == "string"):
-			f.Type, f.Enum, f.Min, f.Max = field.Type, field.Enum, field.Min, field.Max
-		case isNumber && !typed:
-			f.Type = "number"
-		}
-	}
-	return f
 }
 
 // against judges a setting by a field, and reports whether something is wrong with it.
@@ -333,10 +275,6 @@ func (in *installation) against(s *model.Setting, f *chart.Field, printed bool) 
 	return len(v.reader.Findings) > 0
 }
 
-// compared are switches that a template compares with true or false, and the first release that does: Helm ends there
-// for a text. From templates/validations.yaml.
-var compared = map[string]string{"cdi.enabled": "v26.3.0", "cdi.nriPluginEnabled": "v26.7.0"}
-
 // textForSwitch reports a text where a template compares or tests a switch: a condition takes any text for true, even
 // "false". Unquoted yes and no are no texts for Helm.
 func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
@@ -345,7 +283,7 @@ func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 	if !isText || !quoted && oldBools.MatchString(text) && s.Node != nil {
 		return false
 	}
-	if since, ok := compared[s.Name()]; ok && in.since(since) {
+	if k.Compared(in.Version) {
 		fix := "write true or false without quotes"
 		if s.Node == nil {
 			fix = "write --set " + s.Name() + "=true, or false"
@@ -408,7 +346,9 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 			s.Path, s.Called = s.Path[1:], ""
 		}
 	}
-	in.judge()
+	if !d.partial { // what the other values are is not known
+		in.judge()
+	}
 	for i := range in.mistakes {
 		m := &in.mistakes[i]
 		if ofDriver {

@@ -133,7 +133,9 @@ func (r *run) terraform(name string, data []byte) {
 	f := input.ReadTerraform(name, data)
 	r.add(name, f.Findings...)
 	for _, n := range f.Sensitive {
-		r.sensitive(n)
+		for _, e := range append(fields.Items(n), n) {
+			r.secrets.Add(fields.Text(e, "value"))
+		}
 	}
 	for _, n := range f.Manifests {
 		r.addDocument(&doc{file: name, root: n, reader: &fields.Reader{}})
