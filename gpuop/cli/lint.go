@@ -25,8 +25,8 @@ func newLintCommand(e *env) *cobra.Command {
 		Long: `Lint judges values of the gpu-operator chart, also inside the files of Flux, Argo CD, k3s, helmfile and
 Terraform, pasted helm and kubectl commands (whole scripts with here-documents too), ClusterPolicy, NVIDIADriver,
 GPUCluster, device plugin and mig-parted configs, ConfigMaps around them and pod manifests. It finds out by
-itself which of these a file is. A directory stands for the .yaml, .yml, .json, .sh and .tf files in it and the
-templates of such (values.yaml.gotmpl, .tpl, .tftpl, .j2), - for standard input.`,
+itself which of these a file is. A directory stands for the .yaml, .yml, .json, .sh and .tf files in it (also
+before .gotmpl, .tpl, .tftpl and .j2), - for standard input.`,
 		Example: `  gpuop lint values.yaml
   gpuop lint --command "$(cat install.sh)"
   gpuop lint --fix --version latest --command "$(cat install.sh)"

@@ -213,7 +213,7 @@ var (
 	collections = regexp.MustCompile(`^(ansible\.(builtin|legacy)|(kubernetes|community)\.(core|kubernetes|general))\.`)
 	// beyondQuotes matches the parts of a task's text that Ansible itself reads: white space, and backslashes that stand
 	// alone. Braces mean something to a shell only.
-	beyondQuotes = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|\\\S|\$\{|\{|\s+(?:\\\s+)*`)
+	beyondQuotes = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|\\\S|\$\{|\{\{.*?\}\}|\{|\s+(?:\\\s+)*`)
 	// ofTheModule are options that a command in one line may end with.
 	ofTheModule = regexp.MustCompile(`(?m)[ \t]+(chdir|creates|removes|executable|warn|stdin)=\S+`)
 )

@@ -39,18 +39,10 @@ func (in *installation) configs() {
 type configMap struct {
 	name, file string
 	configs    []string
-	// counters are the keys that hold counters of the exporter and that the operator does not mount.
-	counters []report.Row
 }
 
-// countersKey is the key of the exporter's ConfigMap that the operator mounts.
-const countersKey = "dcgm-metrics.csv"
-
-var (
-	// counterLine is a line of the exporter's counters file.
-	counterLine = regexp.MustCompile(`(?m)^[ \t]*DCGM_F[IP]_[A-Z0-9_]+[ \t]*,`)
-	labelValue  = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
-)
+// labelValue matches what the value of a label may be.
+var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
 
 // configMap judges the ConfigMaps that operands read, by what their values hold, and reports whether it holds such.
 func (r *run) configMap(d *doc) (judged bool) {
@@ -66,15 +58,6 @@ func (r *run) configMap(d *doc) (judged bool) {
 			continue
 		}
 		at := report.Row{ID: "config-map", State: report.Failed, File: d.file, Line: f.Key.Line + d.line, Subject: "data." + f.Name}
-		if counterLine.MatchString(f.Value.Value) {
-			judged = true
-			if f.Name != countersKey {
-				at.Reason = "the operator mounts the key " + countersKey + " of the exporter's ConfigMap; under another name the file is not found"
-				at.Fix = "write " + countersKey
-				m.counters = append(m.counters, at)
-			}
-			continue
-		}
 		holds, isConfig := r.embedded(doc{file: d.file, line: d.line}, at.Subject, f.Value)
 		judged = judged || isConfig
 		switch {
@@ -139,9 +122,6 @@ type configUse struct {
 
 // configUses notes the ConfigMap and the config that the values or fields name.
 func (r *run) configUses(in *installation, prefix string) {
-	if s := in.Explicit("dcgmExporter.config.name"); s != nil && !s.Unknown && !in.Is("dcgmExporter.config.create", true) {
-		r.counters = append(r.counters, s.Text())
-	}
 	name, config := in.given("devicePlugin.config.name"), in.given("devicePlugin.config.default")
 	if name == nil {
 		return
@@ -158,11 +138,6 @@ func (r *run) configUses(in *installation, prefix string) {
 // joinConfigs compares what names a config with the ConfigMaps of the input. A ConfigMap that is not there may be in the
 // cluster, unless the same file has one of almost the same name.
 func (r *run) joinConfigs() {
-	for _, m := range r.configMaps {
-		if slices.Contains(r.counters, m.name) { // another exporter may read the others
-			r.add("", m.counters...)
-		}
-	}
 	for _, use := range r.uses {
 		var configs, beside []string
 		for _, m := range r.configMaps {

@@ -64,8 +64,8 @@ var (
 	helmHeading = regexp.MustCompile(`^(USER-SUPPLIED|COMPUTED) VALUES:[ \t]*`)
 	// terraformResource begins a block of a Terraform file whose name does not end in .tf.
 	terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"\s+"[^"]*"\s*\{`)
-	// templateLine is a line, or a list, that Terraform's templatefile fills in.
-	templateLine = regexp.MustCompile(`(?m)^[ \t]*\$\{[^}\n]+\}[ \t]*$|\[\$\{`)
+	// templateLine is what Helm, Ansible or Terraform's templatefile fills in.
+	templateLine = regexp.MustCompile(`(?m)\{\{|\{%|^[ \t]*[$%]\{[^}\n]+\}[ \t]*$|\[\$\{`)
 	// configText is a text meant as a config of the device plugin or MIG manager, even if it is no YAML.
 	configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
 )
@@ -83,11 +83,7 @@ func (r *run) parse(t doc) {
 
 // parseYAML reads the documents of a text that has line feeds alone at its line ends.
 func (r *run) parseYAML(t doc) {
-	data, template := input.Untemplated(t.data)
-	if template {
-		r.templates[t.file] = true
-	}
-	start := 0
+	start, data := 0, t.data
 	for _, end := range append(separator.FindAllIndex(data, -1), []int{len(data), len(data)}) {
 		d := t
 		d.data = data[start:end[0]]
@@ -117,9 +113,10 @@ func (r *run) parseOne(d *doc) {
 		}
 	}
 	noYAML := wrong == fields.RuleSyntax || wrong == fields.RuleEllipsis
-	other := !slices.Contains(dataFiles, path.Ext(d.file)) || bytes.IndexByte(d.data, 0) >= 0 || d.found && !aboutGPUs.Match(d.data)
+	other := !slices.Contains(dataFiles, path.Ext(d.file)) || bytes.IndexByte(d.data, 0) >= 0
 	switch {
-	case r.templates[d.file] || noYAML && !d.written && (other || templateLine.Match(d.data)):
+	case noYAML && d.found && (!aboutGPUs.Match(d.data) || templateLine.Match(d.data)):
+	case noYAML && !d.written && (other || templateLine.Match(d.data)):
 		r.add(d.file, report.Row{ID: "not-judged", State: report.Note,
 			Reason: "no YAML as it stands, so it is not judged", Fix: "judge what it makes: helm template … | gpuop lint -"})
 	case d.written && (!noYAML || !configText.Match(d.data)):

@@ -1,9 +1,9 @@
 package lint
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -204,34 +204,46 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 // openWord reads a file that a word of the script names: one that the script itself writes, or one beside it. A file that
 // is not here is a note.
 func (s *script) openWord(w input.Word, name string) (data []byte, ok bool) {
-	if d := s.Files[name]; d != nil && !w.Dynamic {
+	if w.Dynamic {
+		s.notJudged(w, name)
+		return nil, false
+	}
+	if d := s.Files[name]; d != nil {
 		return []byte(d.Text), true
 	}
-	err := errNotRead
-	if !w.Dynamic {
-		data, err = s.open(s.file, name)
-	}
+	data, err := s.open(s.file, name)
 	if err != nil {
 		s.at(w, "file-not-read", report.Note, name, "the file is not here, so it is not judged", "run gpuop lint where the file is")
 	}
 	return data, err == nil
 }
 
-// settings reads a --set flag or one of its kin.
+// settings reads a --set flag or one of its kin. What is in files is not known here.
 func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	at := model.Setting{Line: f.value.Line, Column: f.value.Col, File: s.file}
-	switch {
-	case f.value.Dynamic || f.name == "--set-literal":
+	if f.value.Dynamic || !slices.Contains([]string{"--set", "--set-string", "--set-json"}, f.name) {
 		if f.value.Placeholder == "" {
 			s.notJudged(f.value, f.name+" "+f.value.Value)
 		}
-		if key, _, assigns := strings.Cut(f.value.Value, "="); assigns && key != "" && !strings.ContainsAny(key, "$`,[<") {
+		if key, _, assigns := strings.Cut(f.value.Value, "="); assigns && key != "" && !strings.ContainsAny(key, "$`,[<{") {
 			at.Path, at.Source, at.Unknown = chart.ParsePath(key), f.value.Raw, true
 			out = append(out, &at)
 		}
 		return out
-	case f.name == "--set-json":
-		return s.jsonSettings(f)
+	}
+	if f.name == "--set-json" {
+		key, text, _ := strings.Cut(f.value.Value, "=")
+		if strings.HasPrefix(f.value.Value, "{") {
+			key, text = "", f.value.Value
+		}
+		var node yaml.Node
+		if yaml.Unmarshal([]byte(text), &node) == nil && len(node.Content) > 0 {
+			out = model.Flatten(&fields.Reader{}, s.file, 0, chart.ParsePath(key), node.Content[0])
+		}
+		for _, st := range out {
+			st.Line, st.Column, st.Node, st.Source = at.Line, at.Column, nil, f.value.Value
+		}
+		return out // helm says what is no JSON
 	}
 	assignments, err := model.Assignments(f.value.Value, f.name == "--set")
 	if err != nil {
@@ -240,41 +252,7 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	for _, a := range assignments {
 		st := at
 		st.Path, st.Value, st.Source, st.Element, st.Typed = a.Path, a.Value, a.Text, a.Element, f.name == "--set"
-		if f.name == "--set-file" {
-			s.setFile(f.value, &st)
-		}
 		out = append(out, &st)
-	}
-	return out
-}
-
-// setFile judges the file of --set-file when it is a config of the device plugin or MIG manager.
-func (s *script) setFile(w input.Word, st *model.Setting) {
-	name := st.Text()
-	data, ok := s.openWord(w, name)
-	if st.Unknown = !ok; !ok {
-		return
-	}
-	st.Value = string(data)
-	if s.Files[name] == nil {
-		s.parse(doc{file: name, data: data})
-	}
-}
-
-// jsonSettings reads --set-json key=JSON, or one JSON object.
-func (s *script) jsonSettings(f *flagUse) []*model.Setting {
-	key, text, found := strings.Cut(f.value.Value, "=")
-	if strings.HasPrefix(strings.TrimSpace(f.value.Value), "{") {
-		key, text, found = "", f.value.Value, true
-	}
-	var node yaml.Node
-	if !found || !json.Valid([]byte(text)) || yaml.Unmarshal([]byte(text), &node) != nil || len(node.Content) == 0 {
-		s.at(f.value, "set-syntax", report.Failed, "--set-json "+key, "the value is not JSON", "")
-		return nil
-	}
-	out := model.Flatten(&fields.Reader{}, s.file, 0, chart.ParsePath(key), node.Content[0])
-	for _, st := range out {
-		st.Line, st.Column, st.Node, st.Source = f.value.Line, f.value.Col, nil, f.value.Value
 	}
 	return out
 }

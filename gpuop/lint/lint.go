@@ -19,13 +19,10 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
@@ -91,22 +88,18 @@ type run struct {
 	newer     bool
 	read      func(file, name string) ([]byte, error)
 	documents []*doc
-	// templates are the names of the inputs that are templates.
-	templates map[string]bool
 	// secrets are values that nothing which is printed may hold.
 	secrets report.Secrets
 	// configMaps hold configs for the device plugin, and uses are the places that name one.
 	configMaps []configMap
 	uses       []configUse
-	// counters are the names of the ConfigMaps that the operator's exporter reads.
-	counters []string
-	units    []unit
-	rows     []report.Row
+	units      []unit
+	rows       []report.Row
 }
 
 // Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a finding.
 func Lint(o Options) (*Result, error) {
-	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, templates: map[string]bool{}}
+	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read}
 	if o.Version != "" {
 		var err error
 		if r.version, err = r.resolve(o.Version, false, report.Row{}); err != nil {
@@ -121,7 +114,7 @@ func Lint(o Options) (*Result, error) {
 	// the ConfigMaps of one input matter to the documents of all others
 	for _, f := range inputs {
 		r.secrets.Learn(string(f.Data))
-		if !f.Script || scriptTemplate(f) {
+		if !f.Script {
 			r.parse(doc{file: f.Name, data: f.Data, found: f.Found})
 		} else if s := r.script(f.Name, string(f.Data), 0); f.Name == CommandName && o.Fix {
 			result.Corrected = s.corrected()
@@ -133,12 +126,6 @@ func Lint(o Options) (*Result, error) {
 	r.joinConfigs()
 	r.finish(inputs, result)
 	return result, nil
-}
-
-// scriptTemplate reports whether a file is a template of a script by its name and its text.
-func scriptTemplate(f Input) bool {
-	_, template := input.Untemplated(f.Data)
-	return template && path.Ext(f.Name) != ".sh" && f.Name != CommandName
 }
 
 // finish fills in the result.
@@ -176,9 +163,6 @@ var lowered = []report.ID{"unknown-key", "misspelt-key", "unknown-field", "key-g
 func (r *run) add(file string, rows ...report.Row) {
 	for _, f := range rows {
 		f.File = cmp.Or(f.File, file)
-		if r.templates[f.File] && answeredByTemplate(f) {
-			continue
-		}
 		if r.newer && slices.Contains(lowered, f.ID) {
 			f.State = report.Note
 		}
@@ -204,7 +188,7 @@ func (r *run) report(d *doc, rows []report.Row) {
 			f.Subject = d.where + ": " + f.Subject
 		}
 		if isFilled {
-			f = r.filledIn(d.file, f)
+			f = filledIn
 		}
 		r.add(d.file, f)
 	}
@@ -216,8 +200,8 @@ func (r *run) installation(in *installation, file string) {
 	r.configUses(in, "")
 	r.add(file, in.findings()...)
 	for _, s := range in.Settings {
-		for _, n := range unknownIn(s.Node) {
-			r.add(s.File, r.filledIn(s.File, report.Row{Line: n.Line + s.Shift, Column: n.Column, Subject: s.Name()}))
+		if len(unknownIn(s.Node)) > 0 {
+			r.add(s.File, filledIn)
 		}
 	}
 	r.embeddedData(in)
@@ -300,20 +284,10 @@ func (r *run) open(file, name string) ([]byte, error) {
 	return data, err
 }
 
-// answeredByTemplate reports whether a branch, an included text or an action of a template may be the answer to a row.
-func answeredByTemplate(f report.Row) bool {
-	return slices.Contains([]report.ID{fields.RuleDuplicate, "missing-field", "no-pod-spec", "broken-continuation", "shell-syntax"}, f.ID) || strings.Contains(f.Subject, input.Filled)
-}
+// filledIn is the note that values of a file are not judged, once for all of them.
+var filledIn = report.Row{ID: "not-judged", State: report.Note, Reason: "values that another program fills in are not judged"}
 
-// filledIn is the note that a value is not judged, at the place of a row; of a template all such are one.
-func (r *run) filledIn(file string, at report.Row) report.Row {
-	if r.templates[file] {
-		return report.Row{ID: "not-judged", State: report.Note, Subject: "{{ … }}", Reason: "values that another program fills in are not judged"}
-	}
-	return report.Row{ID: "not-judged", State: report.Note, Line: at.Line, Column: at.Column, Subject: at.Subject, Reason: "the value is filled in by another program, so it is not judged"}
-}
-
-// unknownIn are the scalars of a value that another program fills in.
+// unknownIn are the parts of a value that another program fills in.
 func unknownIn(n *yaml.Node) (out []*yaml.Node) {
 	switch {
 	case n == nil:

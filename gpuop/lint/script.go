@@ -77,6 +77,10 @@ func (s *script) at(w input.Word, id report.ID, severity report.State, subject, 
 
 // notJudged notes that the value of a word is not known.
 func (s *script) notJudged(w input.Word, subject string) {
+	if strings.Contains(w.Value, input.Filled) {
+		s.add(s.file, filledIn)
+		return
+	}
 	s.at(w, "not-judged", report.Note, subject, "what it holds is not known here, so it is not judged", "")
 }
 

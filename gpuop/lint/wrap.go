@@ -110,7 +110,7 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 			Source: a.Text, Typed: !text, AsText: use.AsText, Unknown: model.UnknownNode(value)})
 	}
 	if model.UnknownNode(value) {
-		r.add(d.file, r.filledIn(d.file, report.Row{Line: name.Line + d.line, Column: name.Column, Subject: name.Value}))
+		r.add(d.file, filledIn)
 	}
 }
 

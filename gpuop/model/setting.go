@@ -92,15 +92,15 @@ func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *
 		n = fields.Resolve(n)
 		switch {
 		case nodes > MaxNodes:
-		case n.Kind == yaml.MappingNode && len(n.Content) > 0:
+		case n.Kind == yaml.MappingNode && len(n.Content) > 0 && !UnknownNode(n):
 			for _, field := range reader.Mapping(n, path.String()) {
 				below(append(path[:len(path):len(path)], field.Name), append(keys[:len(keys):len(keys)], field.Key), field.Key, field.Value)
 			}
 		case len(path) > 0: // else the document is empty
 			s := &Setting{Setting: chart.Setting{Path: path}, Keys: keys, Node: n, File: file, Line: at.Line + shift, Column: at.Column, Shift: shift}
-			if n.Kind == yaml.MappingNode {
+			if s.Unknown = UnknownNode(n); n.Kind == yaml.MappingNode {
 				s.Value = map[string]any{}
-			} else if err := n.Decode(&s.Value); err != nil || UnknownNode(n) {
+			} else if n.Decode(&s.Value) != nil {
 				s.Unknown = true
 			}
 			out = append(out, s)
@@ -110,11 +110,14 @@ func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *
 	return out
 }
 
-// substituted is a value that another program fills in: ${DRIVER_VERSION}.
-var substituted = regexp.MustCompile(`\$(\{[A-Za-z_][A-Za-z0-9_.]*[}:]|___+|[A-Z_][A-Z0-9_]*$)`)
+// substituted is a value that another program fills in: ${DRIVER_VERSION}, {{ driver_version }}.
+var substituted = regexp.MustCompile(`\{\{|\$(\{[A-Za-z_][A-Za-z0-9_.]*[}:]|___+|[A-Z_][A-Z0-9_]*$)`)
 
 // UnknownNode reports whether another program fills the value in.
 func UnknownNode(n *yaml.Node) bool {
+	if n.Kind == yaml.MappingNode { // to YAML the action of a template is a mapping in a mapping
+		return len(n.Content) > 0 && n.Content[0].Kind == yaml.MappingNode
+	}
 	return n.Kind == yaml.ScalarNode && (n.Tag == input.UnknownTag || substituted.MatchString(n.Value))
 }
 
