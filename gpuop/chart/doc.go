@@ -4,8 +4,8 @@
 //
 // The facts are text files. releases.txt, values.txt, reads.txt and fields.txt are
 // generated from the charts themselves by go generate, with the reader of package release, and
-// operands.txt from the operator's source; about.txt holds what neither says, with a source for each
-// row. All are embedded and parsed once. The linter, the values commands, images,
+// operands.txt from the operator's source; about.txt and exclusions.txt hold what neither says, with a
+// source. All are embedded and parsed once. The linter, the values commands, images,
 // verify and drift read it; none changes a Table.
 //
 // The package reads no chart, no cluster and no file, and judges no values: what a key's absence

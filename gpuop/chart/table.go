@@ -167,6 +167,25 @@ func (k *Key) Replaced(value string) (since Version, found bool) {
 	return since, found && !was
 }
 
+// WasDefault reports whether a setting has a default of any release.
+func (t *Table) WasDefault(s Setting) bool {
+	k, known := t.Key(s.Path)
+	return known && slices.ContainsFunc(k.Defaults(), func(d Change) bool { return Same(d.Value, s.Value) })
+}
+
+// Same compares a default with a value; of groups the number of keys.
+func Same(value, given any) bool {
+	switch value := value.(type) {
+	case []any:
+		list, isList := given.([]any)
+		return isList && fmt.Sprint(list) == fmt.Sprint(value)
+	case map[string]any:
+		m, isMap := given.(map[string]any)
+		return isMap && len(m) == len(value)
+	}
+	return Text(value) == Text(given)
+}
+
 // Text prints a scalar as YAML would; "" for other values.
 func Text(v any) string {
 	switch v := v.(type) {
@@ -188,6 +207,8 @@ type Table struct {
 	children []map[string][]string
 	fields   map[string]map[string][]*Field // by kind and parent
 	about    map[string]About
+	// Exclusions are settings that do not go together, of every release.
+	Exclusions []Exclusion
 }
 
 // facts are a release's own data beside its keys and fields.
@@ -221,6 +242,7 @@ func parse() (*Table, error) {
 		{"fields.txt", 2, t.addField},
 		{"operands.txt", 1, t.addOperands},
 		{"about.txt", -1, t.addAbout},
+		{"exclusions.txt", -1, t.addExclusion},
 	} {
 		text, err := tables.ReadFile(file.name)
 		for line := range strings.Lines(string(text)) {
@@ -370,6 +392,20 @@ func (t *Table) addOperands(columns []string, in []int) error {
 		t.releases[i].operands = append(t.releases[i].operands, o)
 	}
 	return err
+}
+
+// An Exclusion is a set of settings that do not go together.
+type Exclusion struct {
+	// Severe says that nothing works so.
+	Severe bool
+	// When are the conditions that hold: path=value, or a path that is set. At are the paths of the settings at fault.
+	When, At    []string
+	Reason, Fix string
+}
+
+func (t *Table) addExclusion(columns []string, _ []int) error {
+	t.Exclusions = append(t.Exclusions, Exclusion{columns[0] == "error", strings.Fields(columns[1]), strings.Fields(columns[2]), columns[3], columns[4]})
+	return nil
 }
 
 // Versions returns the releases that the table knows, the oldest first.

@@ -117,7 +117,7 @@ func ParseScript(text string, line int) *Script {
 		s.Findings = append(s.Findings, report.Row{ID: "not-posix", State: report.Note,
 			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\"})
 	}
-	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}}
+	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
 	if err := r.parse(s.Text); err != nil {
 		// bash reads more than the parser, but no text without an end
 		f := report.Row{ID: "not-judged", State: report.Note, Reason: "not read from here on: "}
@@ -141,8 +141,6 @@ type variable struct {
 	words []Word
 	// unknown says that the value depends on the way through the script, on input or on a command.
 	unknown bool
-	// since is how many assignments stand before the first of this name.
-	since int
 }
 
 // scriptReader walks through a script, or a part that a shell inside of it runs, and expands what the script itself says.
@@ -151,8 +149,9 @@ type scriptReader struct {
 	*Script
 	offset, line, col int // where the part begins in the script
 	variables         map[string]variable
-	assigned          []string // the names of the assignments, in order
-	branched          bool     // the visited node is taken on one way, and not on another
+	// assigned is how often the script assigns to a name. What it assigns twice may depend on the way through it.
+	assigned map[string]int
+	branched bool // the visited node is taken on one way, and not on another
 	// from is the statement before a pipe, and written the text that a statement writes.
 	from    map[*syntax.Stmt]*syntax.Stmt
 	written map[*syntax.Stmt]*Document
@@ -163,6 +162,12 @@ func (r *scriptReader) parse(text string) error {
 	r.from, r.written = map[*syntax.Stmt]*syntax.Stmt{}, map[*syntax.Stmt]*Document{}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(fill(text)), "")
 	if file != nil {
+		syntax.Walk(file, func(n syntax.Node) bool {
+			if a, is := n.(*syntax.Assign); is && a.Name != nil {
+				r.assigned[a.Name.Value]++
+			}
+			return true
+		})
 		syntax.Walk(file, r.visit)
 	}
 	return err
@@ -170,44 +175,24 @@ func (r *scriptReader) parse(text string) error {
 
 func (r *scriptReader) visit(n syntax.Node) bool {
 	switch n := n.(type) {
-	case *syntax.IfClause, *syntax.CaseClause, *syntax.WhileClause, *syntax.ForClause:
-		return r.branch(n)
+	case *syntax.IfClause, *syntax.CaseClause:
+		outer := r.branched
+		r.branched = true
+		syntax.Walk(n, func(inner syntax.Node) bool { return inner == n || r.visit(inner) })
+		r.branched = outer
+		return false
 	case *syntax.BinaryCmd:
-		if n.Op == syntax.AndStmt || n.Op == syntax.OrStmt {
-			return r.branch(n)
+		if n.Op == syntax.Pipe || n.Op == syntax.PipeAll {
+			r.from[n.Y] = n.X
 		}
-		r.from[n.Y] = n.X
 	case *syntax.Stmt:
 		r.statement(n)
 	case *syntax.WordIter:
-		r.set(n.Name.Value, variable{unknown: true})
+		r.variables[n.Name.Value] = variable{unknown: true}
 	case *syntax.Assign:
 		r.assign(n)
 	}
 	return true
-}
-
-// branch visits the statements below a node. Variables that they assign are unknown behind it.
-func (r *scriptReader) branch(n syntax.Node) bool {
-	outer, before := r.branched, len(r.assigned)
-	r.branched = true
-	syntax.Walk(n, func(inner syntax.Node) bool { return inner == n || r.visit(inner) })
-	r.branched = outer
-	for _, name := range r.assigned[before:] {
-		if v := r.variables[name]; v.since < before {
-			r.variables[name] = variable{unknown: true, since: v.since}
-		}
-	}
-	return false
-}
-
-func (r *scriptReader) set(name string, v variable) {
-	v.since = len(r.assigned)
-	if before, again := r.variables[name]; again {
-		v.since = before.since
-	}
-	r.variables[name] = v
-	r.assigned = append(r.assigned, name)
 }
 
 // passing are commands that write what they read.
@@ -251,7 +236,7 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 	}
 	if c.Words[0].Value == "read" {
 		for _, w := range c.Words[1:] {
-			r.set(w.Value, variable{unknown: true})
+			r.variables[w.Value] = variable{unknown: true}
 		}
 	}
 	r.Commands = append(r.Commands, c)
@@ -314,7 +299,7 @@ func (r *scriptReader) shell(c Command) {
 	if w.Raw[0] == '"' {
 		text = escaped.ReplaceAllString(text, unescape+"$1")
 	}
-	inner := &scriptReader{Script: r.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: r.variables}
+	inner := &scriptReader{Script: r.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: r.variables, assigned: r.assigned}
 	_ = inner.parse(text) // what cannot be read may be put together by the shell around it
 }
 
@@ -375,9 +360,9 @@ func (r *scriptReader) assign(n *syntax.Assign) {
 		return
 	case n.Value != nil:
 		text, known := r.literal(n.Value.Parts)
-		v.Str, v.unknown = text, !known || n.Append
+		v.Str, v.unknown = text, !known || n.Append || r.assigned[name] > 1
 	}
-	r.set(name, v)
+	r.variables[name] = v
 }
 
 // Get gives the expander the script's variables. Without a home the expander would look the user up on this machine.

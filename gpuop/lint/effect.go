@@ -3,7 +3,6 @@ package lint
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
@@ -48,7 +47,7 @@ func (in *installation) dead() {
 				continue
 			}
 			reported[s] = true
-			if copied && in.wasDefault(s) {
+			if copied && in.Table.WasDefault(s.Setting) {
 				in.correct(s).Drop, in.correct(s).idle = true, true
 				continue
 			}
@@ -80,17 +79,11 @@ func (in *installation) mayBeDead(s *model.Setting) bool {
 func (in *installation) copied() bool {
 	defaults := 0
 	for _, s := range in.Settings {
-		if in.wasDefault(s) {
+		if in.Table.WasDefault(s.Setting) {
 			defaults++
 		}
 	}
 	return defaults > 50 && defaults > len(in.Settings)/2
-}
-
-// wasDefault reports whether the setting equals a default of any release.
-func (in *installation) wasDefault(s *model.Setting) bool {
-	k, known := in.Table.Key(s.Path)
-	return known && slices.ContainsFunc(k.Defaults(), func(d chart.Change) bool { return same(d.Value, s.Value) })
 }
 
 // repeatsDefault reports whether the setting equals the release's own default.
@@ -102,68 +95,31 @@ func (in *installation) repeatsDefault(s *model.Setting) bool {
 		return true // what the chart writes there by itself
 	}
 	value, known := in.Table.Default(in.Version, s.Name())
-	return known && same(value, s.Value)
+	return known && chart.Same(value, s.Value)
 }
-
-// same compares a default with a value; of groups the number of keys.
-func same(value, given any) bool {
-	switch value := value.(type) {
-	case []any:
-		list, isList := given.([]any)
-		return isList && fmt.Sprint(list) == fmt.Sprint(value)
-	case map[string]any:
-		m, isMap := given.(map[string]any)
-		return isMap && len(m) == len(value)
-	}
-	return chart.Text(value) == chart.Text(given)
-}
-
-// exclusions are settings that do not go together. The conditions of when are path=value, or a path that has any; the
-// finding is about the settings of at that the user gives.
-var exclusions = []struct {
-	severity              report.State
-	when, at, reason, fix string
-}{
-	{report.Failed, "driver.usePrecompiled=true gds.enabled=true", "gds.enabled", leavesOut, "choose one"},
-	{report.Failed, "driver.usePrecompiled=true gdrcopy.enabled=true", "gdrcopy.enabled", leavesOut, "choose one"},
-	{report.Failed, "cdi.nriPluginEnabled=true cdi.enabled=false", "cdi.nriPluginEnabled cdi.enabled",
-		"the chart refuses to render: the NRI plugin needs CDI", "set cdi.enabled=true"},
-	{report.Failed, "cdi.nriPluginEnabled=true cdi.enabled=true toolkit.enabled=false",
-		"cdi.nriPluginEnabled toolkit.enabled",
-		"cdi.nriPluginEnabled=true needs the toolkit, which is the plugin", "set toolkit.enabled=true"},
-	{report.Failed, "gpuCluster.deployCR=true clusterPolicy.deployCR=true", "gpuCluster.deployCR clusterPolicy.deployCR",
-		"the chart refuses to render: GPUCluster and ClusterPolicy exclude each other", "set clusterPolicy.deployCR=false"},
-	{report.Failed, "gpuCluster.deployCR=true driver.enabled=true driver.nvidiaDriverCRD.enabled=false",
-		"gpuCluster.deployCR driver.nvidiaDriverCRD.enabled",
-		"the chart refuses to render: gpuCluster.deployCR takes its driver from an NVIDIADriver alone",
-		"set driver.nvidiaDriverCRD.enabled=true, or driver.enabled=false"},
-	{report.Failed, "gds.enabled=true driver.kernelModuleType=proprietary", "driver.kernelModuleType",
-		"GDS from 2.17.5 on needs the open kernel modules", "set driver.kernelModuleType=open"},
-	{report.Warning, "driver.licensingConfig.configMapName driver.licensingConfig.secretName",
-		"driver.licensingConfig.configMapName",
-		"driver.licensingConfig names both a ConfigMap and a Secret", "keep the Secret"},
-}
-
-const leavesOut = "precompiled driver images leave out GDS, GDRCopy and vGPU"
 
 // contradictions reports settings that exclude each other.
 func (in *installation) contradictions() {
-	for _, e := range exclusions {
+	for _, e := range in.Table.Exclusions {
 		holds := true
-		for condition := range strings.FieldsSeq(e.when) {
+		for _, condition := range e.When {
 			path, want, compares := strings.Cut(condition, "=")
 			value, known := in.Value(path)
 			text := chart.Text(value)
 			holds = holds && known && !in.correction(in.Explicit(path)).Drop && (compares && text == want || !compares && text != "")
 		}
 		var given []*model.Setting
-		for path := range strings.FieldsSeq(e.at) {
+		for _, path := range e.At {
 			if s := in.Explicit(path); s != nil {
 				given = append(given, s)
 			}
 		}
+		severity := report.Warning
+		if e.Severe {
+			severity = report.Failed
+		}
 		if holds && len(given) > 0 {
-			in.add("excludes", e.severity, e.reason, e.fix, given...)
+			in.add("excludes", severity, e.Reason, e.Fix, given...)
 		}
 	}
 }

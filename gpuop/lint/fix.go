@@ -122,22 +122,14 @@ func (in *installation) edits() (edits []Edit, rest []report.Row) {
 }
 
 // groupRename is the edit of a group's name that is wrong for all settings below it.
-func (in *installation) groupRename(m mistake) (fix.Edit, bool) {
-	var from, to chart.Path
+func (in *installation) groupRename(m mistake) (e fix.Edit, ok bool) {
 	for _, s := range m.settings {
 		renamed := in.correction(s).Rename
-		at := 0
-		for at < min(len(s.Path), len(renamed))-1 && s.Path[at] == renamed[at] {
-			at++
+		if e.Path = s.Path[:m.names]; m.names == 0 || m.names == len(s.Path) || len(renamed) < m.names || !slices.Equal(renamed[m.names:], s.Path[m.names:]) ||
+			e.Rename != nil && !slices.Equal(e.Rename, renamed[:m.names]) {
+			return e, false
 		}
-		if len(s.Path) != len(renamed) || at == len(s.Path)-1 || !slices.Equal(s.Path[at+1:], renamed[at+1:]) ||
-			from != nil && !(slices.Equal(s.Path[:at+1], from) && slices.Equal(renamed[:at+1], to)) {
-			return fix.Edit{}, false
-		}
-		from, to = s.Path[:at+1], renamed[:at+1]
+		e.Rename = renamed[:m.names]
 	}
-	if from == nil || len(in.Below(to.String())) > 0 || len(in.Below(from.String())) != len(m.settings) {
-		return fix.Edit{}, false
-	}
-	return fix.Edit{Path: from, Rename: to}, true
+	return e, e.Rename != nil && len(in.Below(e.Rename.String())) == 0 && len(in.Below(e.Path.String())) == len(m.settings)
 }

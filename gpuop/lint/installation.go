@@ -110,6 +110,8 @@ func (in *installation) set(s *model.Setting, value string) { in.correct(s).Valu
 type mistake struct {
 	report.Row
 	settings []*model.Setting
+	// names is how many names lead to the one that is wrong for all of the settings; 0 for mistakes of other kinds.
+	names int
 }
 
 // add reports a mistake at the first of the settings.
@@ -123,7 +125,7 @@ func (in *installation) add(id report.ID, severity report.State, reason, fix str
 		f.Subject = strings.Join(names, ", ")
 		f.File, f.Line, f.Column = settings[0].File, settings[0].Line, settings[0].Column
 	}
-	in.mistakes = append(in.mistakes, mistake{f, settings})
+	in.mistakes = append(in.mistakes, mistake{Row: f, settings: settings})
 }
 
 // aged are the findings that another release of the chart would not have.
@@ -177,7 +179,7 @@ func (in *installation) keys() {
 				row.Line, row.Column = s.Keys[v.Bad].Line+s.Shift, s.Keys[v.Bad].Column
 			}
 		}
-		in.mistakes = append(in.mistakes, mistake{row, []*model.Setting{s}})
+		in.mistakes = append(in.mistakes, mistake{row, []*model.Setting{s}, v.Bad + 1})
 	}
 }
 
@@ -238,7 +240,7 @@ func (in *installation) move(s *model.Setting, to chart.Path) {
 func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id report.ID, state report.State, reason, fix string) {
 	advice := chart.Advice(s.Path)
 	state = report.Failed
-	if !s.Unknown && in.wasDefault(s) {
+	if !s.Unknown && in.Table.WasDefault(s.Setting) {
 		state = report.Note
 	}
 	c := in.correct(s)

@@ -254,7 +254,7 @@ func (in *installation) against(s *model.Setting, f *chart.Field, printed bool) 
 	v := &validator{table: in.Table, version: in.Version, kind: "ClusterPolicy", printed: printed, reader: &fields.Reader{}}
 	v.value(f, s.Name(), node)
 	for _, found := range v.reader.Findings {
-		m := mistake{found, []*model.Setting{s}}
+		m := mistake{Row: found, settings: []*model.Setting{s}}
 		m.File = s.File
 		if s.Node == nil {
 			m.Line, m.Column = s.Line, s.Column
