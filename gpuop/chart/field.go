@@ -171,16 +171,6 @@ func (t *Table) PrintedField(v Version, k *Key) *Field {
 	return f
 }
 
-// compared are switches that a template compares with true or false, and the first release that does: Helm ends there
-// for a text. From templates/validations.yaml.
-var compared = map[string]Version{"cdi.enabled": {26, 3, 0}, "cdi.nriPluginEnabled": {26, 7, 0}}
-
-// Compared reports whether a template of v compares the key with true or false.
-func (k *Key) Compared(v Version) bool {
-	since, is := compared[k.Path.String()]
-	return is && !v.Before(since)
-}
-
 // enumerations are the values of fields whose definition names none, by the end of their path: from the comments of
 // values.yaml and from Kubernetes.
 var enumerations = []struct {

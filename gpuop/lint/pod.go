@@ -64,13 +64,13 @@ func (j *podJudge) container(where string, c *yaml.Node) {
 	}
 	limits := fields.Get(c, "resources", "limits")
 	for _, f := range fields.Of(limits) {
-		if gpuResource(f.Name) {
+		if strings.HasPrefix(f.Name, labelPrefix) {
 			requested = true
 			j.resource(where+": limits."+f.Name, f)
 		}
 	}
 	for _, f := range fields.Of(fields.Get(c, "resources", "requests")) {
-		if !gpuResource(f.Name) {
+		if !strings.HasPrefix(f.Name, labelPrefix) {
 			continue
 		}
 		requested = true
@@ -89,13 +89,6 @@ func (j *podJudge) container(where string, c *yaml.Node) {
 				"the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it")
 		}
 	}
-}
-
-// slips are names that people give to nvidia.com/gpu.
-var slips = []string{"nvidia/gpu", "nvidia.com.gpu", "gpu"}
-
-func gpuResource(name string) bool {
-	return strings.HasPrefix(name, "nvidia.com/") || slices.Contains(slips, name)
 }
 
 // whole reports whether the API server takes an amount for a whole number: 1, 1.0 and 1k.
@@ -125,9 +118,6 @@ var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage",
 // operator name others: nvidia.com/GRID_T4-1Q, nvidia.com/roce.
 func resourceName(name string) (fix string, ok bool) {
 	base := strings.TrimSuffix(name, ".shared")
-	if slices.Contains(slips, base) {
-		return "write " + mig.WholeGPU, false
-	}
 	short, _ := strings.CutPrefix(base, labelPrefix)
 	known, otherwise := []string{"gpu", "pgpu", "vgpu"}, ""
 	if strings.HasPrefix(short, "mig-") {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
@@ -128,21 +127,15 @@ func (v *validator) unknown(f *chart.Field, known []*chart.Field, subject string
 	if right := fieldAliases[key.Name]; slices.Contains(names, right) {
 		fix = "write " + right
 	}
-	if fix == "delete it" && key.Value != nil && strings.Contains(key.Value.Value, input.Filled) {
-		return // a condition of the template may leave it out
-	}
 	state := report.Failed
 	reason := fmt.Sprintf("the %s has no such field: the API server drops it, or refuses the object with strict validation", v.kind)
 	for _, other := range v.table.Versions() {
 		if _, ok := v.table.Field(other, v.kind, strings.TrimPrefix(f.Path+"."+key.Name, ".")); !ok {
 			continue
 		}
-		reason = fmt.Sprintf("the %s of %s has no such field any more: the API server drops it", v.kind, v.version)
+		reason = fmt.Sprintf("the %s of %s has no such field, that of %s has: the API server drops it", v.kind, v.version, other)
 		if v.assumed {
 			state = report.Warning
-		}
-		if v.version.Before(other) {
-			reason = fmt.Sprintf("the field came with %s: the API server of %s drops it", other, v.version)
 		}
 		break
 	}
@@ -275,21 +268,13 @@ func (in *installation) against(s *model.Setting, f *chart.Field, printed bool) 
 	return len(v.reader.Findings) > 0
 }
 
-// textForSwitch reports a text where a template compares or tests a switch: a condition takes any text for true, even
-// "false". Unquoted yes and no are no texts for Helm.
+// textForSwitch reports a text where a template tests a switch: a condition takes any text for true, even "false". Unquoted
+// yes and no are no texts for Helm.
 func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 	text, isText := s.Value.(string)
 	quoted := s.Node == nil && !s.Typed || s.Node != nil && s.Node.Style != 0
 	if !isText || !quoted && oldBools.MatchString(text) && s.Node != nil {
 		return false
-	}
-	if k.Compared(in.Version) {
-		fix := "write true or false without quotes"
-		if s.Node == nil {
-			fix = "write --set " + s.Name() + "=true, or false"
-		}
-		in.add("wrong-type", report.Failed, fmt.Sprintf("found the text %q, want true or false: a template compares it, and helm ends with incompatible types", text), fix, s)
-		return true
 	}
 	if text != "false" || s.Name() != "nfd.enabled" && k.Use(in.Version) != chart.Tested {
 		return false

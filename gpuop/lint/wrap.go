@@ -39,9 +39,6 @@ func (r *run) carried(d *doc, use input.ChartUse) {
 	}
 	if at != nil && at.Kind == yaml.ScalarNode {
 		subject := at.Value
-		if strings.Contains(subject, input.Filled) {
-			subject = use.Where
-		}
 		in.Version, in.assumed = r.resolveNode(d, at, subject)
 	}
 	for _, v := range use.Values {

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	"helm.sh/helm/v3/pkg/strvals"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
@@ -126,11 +125,10 @@ type Values struct {
 	Table    *chart.Table
 	Version  chart.Version
 	Settings []*Setting
-	// byName are the settings of each name, and byElement those that set an element of the list at a path;
-	// both are of the first indexed settings.
-	byName, byElement map[string][]*Setting
-	indexed           int
-	verdicts          map[*Setting]chart.Verdict
+	// byName are the settings of each name, of the first indexed.
+	byName   map[string][]*Setting
+	indexed  int
+	verdicts map[*Setting]chart.Verdict
 }
 
 // Verdict returns the chart's judgment of the setting's path.
@@ -148,16 +146,12 @@ func (in *Values) Verdict(s *Setting) chart.Verdict {
 
 // Named returns the settings of a name, in order.
 func (in *Values) Named(name string) []*Setting {
-	if in.byName == nil || in.indexed > len(in.Settings) {
-		in.byName, in.byElement, in.indexed = map[string][]*Setting{}, map[string][]*Setting{}, 0
-	}
-	for _, s := range in.Settings[in.indexed:] {
-		in.byName[s.Name()] = append(in.byName[s.Name()], s)
-		if s.Element != "" {
-			in.byElement[s.Path.String()] = append(in.byElement[s.Path.String()], s)
+	if in.indexed != len(in.Settings) {
+		in.byName, in.indexed = map[string][]*Setting{}, len(in.Settings)
+		for _, s := range in.Settings {
+			in.byName[s.Name()] = append(in.byName[s.Name()], s)
 		}
 	}
-	in.indexed = len(in.Settings)
 	return in.byName[name]
 }
 
@@ -175,23 +169,7 @@ func (in *Values) Value(path string) (value any, ok bool) {
 	if s := in.Explicit(path); s != nil {
 		return s.Value, !s.Unknown && !s.Perhaps
 	}
-	if elements := in.byElement[path]; elements != nil {
-		return list(elements)
-	}
 	return in.Table.Default(in.Version, path)
-}
-
-// list puts together the list that flags such as tolerations[0].key make, which takes the place of the chart's; ok is
-// false when a part of it is not known.
-func list(elements []*Setting) (list []any, ok bool) {
-	tree := map[string]any{}
-	for _, s := range elements {
-		if s.Unknown || strvals.ParseInto("v"+s.Element+FormatSet(nil, s.Text()), tree) != nil {
-			return nil, false
-		}
-	}
-	list, ok = tree["v"].([]any)
-	return list, ok
 }
 
 // Is reports whether the chart sees this boolean at the path.
