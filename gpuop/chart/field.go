@@ -108,12 +108,12 @@ func (t *Table) Field(v Version, kind, path string) (*Field, bool) {
 // PolicyField returns the field of the ClusterPolicy that the chart fills with the value at the
 // path, where there is one of the same name.
 func (t *Table) PolicyField(v Version, path Path) (*Field, bool) {
-	return t.PolicyElement(v, path, "")
+	return t.policyElement(v, path, "")
 }
 
-// CopiedField returns the field of the ClusterPolicy that takes the value at the path as it is written,
+// copiedField returns the field of the ClusterPolicy that takes the value at the path as it is written,
 // because the chart copies a group or a map above it; for what stands below a map, the map's element.
-func (t *Table) CopiedField(v Version, path Path) (*Field, bool) {
+func (t *Table) copiedField(v Version, path Path) (*Field, bool) {
 	for n := len(path) - 1; n > 0; n-- {
 		if k, ok := t.keys[path[:n].String()]; !ok || k.Use(v) != Copied {
 			continue
@@ -133,18 +133,40 @@ func (t *Table) CopiedField(v Version, path Path) (*Field, bool) {
 	return nil, false
 }
 
-// PolicyElement is PolicyField for what is inside a list: element is [] and the names below, such
+// policyElement is PolicyField for what is inside a list: element is [] and the names below, such
 // as [].value.
-func (t *Table) PolicyElement(v Version, path Path, element string) (*Field, bool) {
+func (t *Table) policyElement(v Version, path Path, element string) (*Field, bool) {
 	at := "spec." + strings.Join(path, ".") + element
 	// templates/clusterpolicy.yaml gives this group another name
 	at = strings.Replace(at, ".upgradePolicy.gpuPodDeletion", ".upgradePolicy.podDeletion", 1)
 	return t.Field(v, "ClusterPolicy", at)
 }
 
-// PrintedField returns a field that takes the text of a key's value as the templates of v print it. Its path has no fields
+// Takes returns the field that takes the value at a path of which the verdict is, or at an element of the list there, and
+// whether a template prints the value; nil where any value does.
+func (t *Table) Takes(v Version, of Verdict, path Path, element string) (f *Field, printed bool) {
+	if f, ok := t.copiedField(v, path); ok && element == "" {
+		return f, false
+	}
+	if of.Status == Free {
+		return nil, false
+	}
+	k, exact := t.Key(path)
+	exact = exact && k.In(v) && element == ""
+	policy, copied := t.policyElement(v, path, element)
+	copied = copied && of.Key.Use(v) == Copied
+	switch {
+	case exact && !(copied && policy.Shape() != Scalar):
+		return t.printedField(v, k), true
+	case copied:
+		return policy, false
+	}
+	return nil, false
+}
+
+// printedField returns a field that takes the text of a key's value as the templates of v print it. Its path has no fields
 // below it.
-func (t *Table) PrintedField(v Version, k *Key) *Field {
+func (t *Table) printedField(v Version, k *Key) *Field {
 	f := &Field{Path: "values", Type: "any"}
 	switch k.Shape(v) {
 	case List:

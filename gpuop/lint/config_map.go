@@ -46,12 +46,6 @@ var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-
 
 // configMap judges the ConfigMaps that operands read, by what their values hold, and reports whether it holds such.
 func (r *run) configMap(d *doc) (judged bool) {
-	if namespace := fields.Get(d.root, "metadata", "namespace"); namespace != nil {
-		if row, slip := namespaceSlip(namespace.Value, "metadata.namespace "+namespace.Value); slip {
-			row.Line, row.Column = namespace.Line, namespace.Column
-			r.report(d, []report.Row{row})
-		}
-	}
 	m := configMap{name: fields.Text(d.root, "metadata", "name"), file: d.file}
 	for _, f := range fields.Of(fields.Get(d.root, "data")) {
 		if f.Value.Kind != yaml.ScalarNode {

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/pod"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
@@ -147,8 +148,12 @@ func (r *run) addDocument(d *doc) {
 	r.documents = append(r.documents, d)
 }
 
-// own are the operator's kinds. Kyverno has a ClusterPolicy, too.
-var own = map[string]kind{"ClusterPolicy": kindClusterPolicy, "NVIDIADriver": kindNVIDIADriver, "GPUCluster": kindGPUCluster}
+// resources are the operator's kinds, with their versions and the names that kubectl takes. Kyverno has a ClusterPolicy, too.
+var resources = map[kind]struct{ api, names string }{
+	kindClusterPolicy: {"nvidia.com/v1", "clusterpolicy clusterpolicies"},
+	kindNVIDIADriver:  {"nvidia.com/v1alpha1", "nvidiadriver nvidiadrivers nvd"},
+	kindGPUCluster:    {"nvidia.com/v1alpha1", "gpucluster gpuclusters"},
+}
 
 // ofOthers reports whether a resource is of an API group that is no slip for the operator's.
 func ofOthers(api string) bool {
@@ -160,17 +165,17 @@ func ofOthers(api string) bool {
 func detect(t *chart.Table, root *yaml.Node) kind {
 	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
 	switch {
-	case own[k] != "" && ofOthers(api):
+	case resources[kind(k)].api != "" && ofOthers(api):
 		return kindOther
-	case own[k] != "":
-		return own[k]
+	case resources[kind(k)].api != "":
+		return kind(k)
 	case k == "ConfigMap":
 		return kindConfigMap
 	case strings.HasSuffix(k, "List"):
 		return kindList
 	case input.CarrierOf(root) != nil:
 		return kindCarrier
-	case k == "Pod" || api != "" && len(podSpecs(root)) > 0:
+	case k == "Pod" || api != "" && len(pod.Specs(root)) > 0:
 		return kindPod
 	case api != "" && k != "":
 		return kindOther
@@ -309,7 +314,7 @@ func (r *run) document(d *doc) {
 	case kindConfigMap:
 		judged = r.configMap(d)
 	case kindPod:
-		r.report(d, pods(d.root))
+		r.report(d, pod.Check(d.root))
 	case kindOther, kindPluginValues:
 		name, judged = cmp.Or(fields.Text(d.root, "kind"), string(d.kind)), false
 		if label := fields.Get(d.root, "metadata", "labels", sharing.ConfigLabel); name == "Node" && label != nil {

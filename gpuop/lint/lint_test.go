@@ -198,7 +198,7 @@ func TestSeedRows(t *testing.T) {
 		{row: "seed 002: toolkit.enabled twice", command: true, text: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set toolkit.enabled=true,toolkit.enabled=false\n",
 			want: []string{"warn set-twice toolkit.enabled @1"}},
 		{row: "seed 002: MIG manager's ConfigMap", text: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mig, namespace: gpu-opeator}\ndata:\n  mig.yaml: |\n    version: v1\n    mig-configs:\n      all-1g.10gb:\n        - devices: all\n          mig-enabled: true\n          mig-devices: {\"1g.10gb\": 8}\n",
-			want: []string{"error namespace metadata.namespace gpu-opeator @3", "error config-map data.mig.yaml @5", "error mig-does-not-fit data.mig.yaml: mig-configs.all-1g.10gb[0].mig-devices @11"}},
+			want: []string{"error config-map data.mig.yaml @5", "error mig-does-not-fit data.mig.yaml: mig-configs.all-1g.10gb[0].mig-devices @11"}},
 	} {
 		t.Run(tt.row, tt.run)
 	}

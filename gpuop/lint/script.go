@@ -133,24 +133,14 @@ func (h *call) takeVerb() string {
 	return w.Value
 }
 
-// namespaceSlip is the row about a name that looks like a slip for the operator's namespace.
-func namespaceSlip(name, subject string) (row report.Row, slip bool) {
+// namespace reports a word that looks like a slip for the operator's namespace.
+func (s *script) namespace(w input.Word, subject string) (slip bool) {
 	const right = model.OperatorNamespace
-	if len(name) < 6 || strings.HasPrefix(name, right+"-") || strings.HasSuffix(name, "-"+right) || !isSlip(name, right) {
-		return row, false
+	if w.Dynamic || len(w.Value) < 6 || strings.HasPrefix(w.Value, right+"-") || strings.HasSuffix(w.Value, "-"+right) || !isSlip(w.Value, right) {
+		return false
 	}
-	return report.Row{ID: "namespace", State: report.Failed, Subject: subject, Fix: "write " + right,
-		Reason: "\"" + name + "\" looks like a slip for " + right + ": everything else that names the namespace misses it"}, true
-}
-
-// namespace judges a word that names a namespace, and reports whether the operator's is meant.
-func (s *script) namespace(w input.Word, subject string) bool {
-	row, slip := namespaceSlip(w.Value, subject)
-	if slip = slip && !w.Dynamic; slip {
-		row.Line, row.Column = w.Line, w.Col
-		s.add(s.file, row)
-	}
-	return slip
+	s.at(w, "namespace", report.Failed, subject, "\""+w.Value+"\" looks like a slip for "+right+": everything else that names the namespace misses it", "write "+right)
+	return true
 }
 
 // A call is a command with its words sorted.
@@ -267,19 +257,18 @@ func ownWord(name, known string) bool {
 	return words.Distance(first, want, 1) > 1 || len(first) == len(want)
 }
 
-// nearestLabel returns the node label that another looks like a slip for, or "", by the name behind nvidia.com/.
+// labelPrefix begins the labels of NVIDIA's, and writable are those that people set.
+const labelPrefix = "nvidia.com/"
+
+var writable = strings.Fields(`mig.config device-plugin.config gpu.workload.config vgpu.config gpu.deploy.operands cc.mode gpu-driver-upgrade-enabled
+	gpu-driver-upgrade-state gpu-driver-upgrade.skip`)
+
+// nearestLabel returns the node label that another looks like a slip for, or "".
 func nearestLabel(label string) string {
 	prefix, name, _ := strings.Cut(label, "/")
-	names := make([]string, len(writableLabels))
-	for i, l := range writableLabels {
-		names[i] = strings.TrimPrefix(l, labelPrefix)
-	}
-	near := report.Nearest(name, names)
-	ours := prefix == "nvidia" || report.Nearest(prefix, []string{strings.TrimSuffix(labelPrefix, "/")}) != ""
-	if near == "" || !ours {
+	near := report.Nearest(name, writable)
+	if near == "" || prefix != "nvidia" && report.Nearest(prefix, []string{"nvidia.com"}) == "" {
 		return ""
 	}
 	return labelPrefix + near
 }
-
-const labelPrefix = "nvidia.com/"

@@ -38,8 +38,7 @@ func (r *run) carried(d *doc, use input.ChartUse) {
 		at = r.ociVersion(use.Reference)
 	}
 	if at != nil && at.Kind == yaml.ScalarNode {
-		subject := at.Value
-		in.Version, in.assumed = r.resolveNode(d, at, subject)
+		in.Version, in.assumed = r.resolveNode(d, at, at.Value)
 	}
 	for _, v := range use.Values {
 		v = fields.Resolve(v)

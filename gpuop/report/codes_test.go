@@ -115,7 +115,7 @@ func isConversion(info *types.Info, e ast.Expr) bool {
 
 // makers are the packages whose rows a command shows.
 var makers = map[string]string{
-	"lint": "lint input fields model mig sharing cli", "values": "values", "images": "cli", "share": "sharing mig", "mig": "mig cli judge",
+	"lint": "lint input fields model mig sharing schema pod cli", "values": "values", "images": "cli", "share": "sharing mig", "mig": "mig cli judge",
 	"preflight": "judge", "verify": "judge node mig cli", "drift": "drift judge cli", "node": "host",
 }
 

@@ -1,4 +1,4 @@
-package lint
+package pod
 
 import (
 	"fmt"
@@ -14,8 +14,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// podSpecs finds pods in any object by their shape: a mapping with a list of containers, each with an image or resources.
-func podSpecs(root *yaml.Node) (out []*yaml.Node) {
+// Specs finds the specifications of pods below the spec of any object by their shape: a mapping with a list of containers,
+// each with an image or resources.
+func Specs(root *yaml.Node) (out []*yaml.Node) {
 	left := 20_000
 	var below func(n *yaml.Node, depth int)
 	below = func(n *yaml.Node, depth int) {
@@ -37,13 +38,13 @@ func podSpecs(root *yaml.Node) (out []*yaml.Node) {
 	return out
 }
 
-// pods judges the GPUs that the pods of a manifest request.
-func pods(root *yaml.Node) []report.Row {
-	j := &podJudge{}
+// Check judges the GPUs that the pods of a manifest request. Rows have lines and no file.
+func Check(root *yaml.Node) []report.Row {
+	j := &judge{}
 	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
 		j.Add("no-pod-spec", report.Failed, root, "spec", "the manifest has no pod spec, so nothing runs", "put containers under spec, two spaces further right")
 	}
-	for _, spec := range podSpecs(root) {
+	for _, spec := range Specs(root) {
 		for _, list := range []string{"initContainers", "containers"} {
 			for i, c := range fields.Items(fields.Get(spec, list)) {
 				j.container(fmt.Sprintf("%s[%d]", list, i), c)
@@ -53,24 +54,24 @@ func pods(root *yaml.Node) []report.Row {
 	return j.Findings
 }
 
-// podJudge collects the findings about pods.
-type podJudge struct{ fields.Reader }
+// A judge collects rows.
+type judge struct{ fields.Reader }
 
 // container judges a container's resources.
-func (j *podJudge) container(where string, c *yaml.Node) {
+func (j *judge) container(where string, c *yaml.Node) {
 	requested := false
 	if name := fields.Text(c, "name"); name != "" {
 		where = "container " + name
 	}
 	limits := fields.Get(c, "resources", "limits")
 	for _, f := range fields.Of(limits) {
-		if strings.HasPrefix(f.Name, labelPrefix) {
+		if strings.HasPrefix(f.Name, prefix) {
 			requested = true
 			j.resource(where+": limits."+f.Name, f)
 		}
 	}
 	for _, f := range fields.Of(fields.Get(c, "resources", "requests")) {
-		if !strings.HasPrefix(f.Name, labelPrefix) {
+		if !strings.HasPrefix(f.Name, prefix) {
 			continue
 		}
 		requested = true
@@ -91,6 +92,9 @@ func (j *podJudge) container(where string, c *yaml.Node) {
 	}
 }
 
+// prefix begins the names of NVIDIA's resources.
+const prefix = "nvidia.com/"
+
 // whole reports whether the API server takes an amount for a whole number: 1, 1.0 and 1k.
 func whole(amount string) bool {
 	q, err := resource.ParseQuantity(amount)
@@ -98,7 +102,7 @@ func whole(amount string) bool {
 }
 
 // resource judges one GPU resource: its name and its amount.
-func (j *podJudge) resource(subject string, f fields.Field) {
+func (j *judge) resource(subject string, f fields.Field) {
 	if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
 		fix := "write a whole number"
 		if _, err := resource.ParseQuantity(f.Value.Value); err == nil {
@@ -118,19 +122,19 @@ var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage",
 // operator name others: nvidia.com/GRID_T4-1Q, nvidia.com/roce.
 func resourceName(name string) (fix string, ok bool) {
 	base := strings.TrimSuffix(name, ".shared")
-	short, _ := strings.CutPrefix(base, labelPrefix)
+	short, _ := strings.CutPrefix(base, prefix)
 	known, otherwise := []string{"gpu", "pgpu", "vgpu"}, ""
 	if strings.HasPrefix(short, "mig-") {
 		known, otherwise = nil, "see gpuop mig profiles"
 		for _, p := range mig.Profiles() {
-			known = append(known, strings.TrimPrefix(mig.ResourceName(p), labelPrefix))
+			known = append(known, strings.TrimPrefix(mig.ResourceName(p), prefix))
 		}
 	}
 	if slices.Contains(known, short) || slices.Contains(otherPlugins, name) {
 		return "", true
 	}
 	if near := report.Nearest(short, known); near != "" {
-		return "write " + labelPrefix + near, false
+		return "write " + prefix + near, false
 	}
 	return otherwise, otherwise == ""
 }

@@ -1,0 +1,427 @@
+package lint
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/schema"
+)
+
+// off is the first condition that does not hold, and its opposite; both are empty where all hold or one is not known.
+func (in *installation) off(when []chart.Condition) (is, wanted string) {
+	for _, c := range when {
+		key, want, compares := strings.Cut(string(c), "=")
+		value, known := in.Value(key)
+		k, has := in.Table.Key(strings.Split(key, "."))
+		switch text := chart.Text(value); {
+		case c == chart.Never:
+			return fmt.Sprintf("the operator of %s makes nothing of it", in.Version), ""
+		case !has || !k.In(in.Version) || !known || want == "*":
+		case compares && text != want, !compares && text == "false":
+			if is = key + "=" + text; in.Explicit(key) == nil {
+				is += ", which is the default"
+			}
+			return is, key + "=" + cmp.Or(want, "true")
+		}
+	}
+	return "", ""
+}
+
+// dead reports settings that a switch turns off. A file may repeat defaults, and a copy of some values.yaml those of its
+// release.
+func (in *installation) dead() {
+	reported, copied := map[*model.Setting]bool{}, !in.flags && in.copied()
+	for _, p := range in.Table.Parts(in.Version) {
+		groupIs, groupWanted := in.off(p.When)
+		ownIs, ownWanted := in.off(p.When[1:])
+		for _, s := range in.Below(p.Group, p.Except...) {
+			is, wanted := groupIs, groupWanted
+			own := s.Name() == string(p.When[0])
+			if own {
+				is, wanted = ownIs, ownWanted
+			}
+			if is == "" || own && s.Text() != "true" || reported[s] || !in.mayBeDead(s) {
+				continue
+			}
+			reported[s] = true
+			if copied && in.Table.WasDefault(s.Setting) {
+				in.correct(s).Drop, in.correct(s).idle = true, true
+				continue
+			}
+			fix := "set " + wanted
+			switch {
+			case wanted == "":
+				fix = "delete it"
+			case !own:
+				fix = "delete it, or " + fix
+			}
+			if !own || p.Host != "" || wanted == "" {
+				in.correct(s).Drop, in.correct(s).idle = true, true
+			}
+			in.add("dead-setting", report.Warning, "has no effect: "+is, fix, s)
+		}
+	}
+}
+
+// mayBeDead leaves out dropped, renamed and unknown settings, and the defaults that a file repeats.
+func (in *installation) mayBeDead(s *model.Setting) bool {
+	c := in.correction(s)
+	if c.Drop || s.Unknown || c.Rename != nil || !in.flags && in.repeatsDefault(s) {
+		return false
+	}
+	return in.Verdict(s).Status != chart.Unknown
+}
+
+// copied reports whether the file is a copy of values.yaml of some release.
+func (in *installation) copied() bool {
+	defaults := 0
+	for _, s := range in.Settings {
+		if in.Table.WasDefault(s.Setting) {
+			defaults++
+		}
+	}
+	return defaults > 50 && defaults > len(in.Settings)/2
+}
+
+// repeatsDefault reports whether the setting equals the release's own default.
+func (in *installation) repeatsDefault(s *model.Setting) bool {
+	if last := s.Path[len(s.Path)-1]; last == "version" && chart.Released(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
+		return true
+	}
+	if _, isList := s.Value.([]any); in.isResource() && isList {
+		return true // what the chart writes there by itself
+	}
+	value, known := in.Table.Default(in.Version, s.Name())
+	return known && chart.Same(value, s.Value)
+}
+
+// contradictions reports settings that exclude each other.
+func (in *installation) contradictions() {
+	for _, e := range in.Table.Exclusions {
+		holds := true
+		for _, condition := range e.When {
+			path, want, compares := strings.Cut(condition, "=")
+			value, known := in.Value(path)
+			text := chart.Text(value)
+			holds = holds && known && !in.correction(in.Explicit(path)).Drop && (compares && text == want || !compares && text != "")
+		}
+		var given []*model.Setting
+		for _, path := range e.At {
+			if s := in.Explicit(path); s != nil {
+				given = append(given, s)
+			}
+		}
+		severity := report.Warning
+		if e.Severe {
+			severity = report.Failed
+		}
+		if holds && len(given) > 0 {
+			in.add("excludes", severity, e.Reason, e.Fix, given...)
+		}
+	}
+}
+
+// precompiledVersion looks at the version in force: the chart's own default is no branch.
+func (in *installation) precompiledVersion() {
+	s := in.Explicit("driver.version")
+	value, known := in.Value("driver.version")
+	precompiled, sure := in.Value("driver.usePrecompiled")
+	version := chart.Text(value)
+	if !known || !sure || version == "" || chart.DriverBranch(version) || chart.Text(precompiled) != "true" || s == nil && in.isResource() || in.ownImage("driver") {
+		return
+	}
+	major, _, _ := strings.Cut(version, ".")
+	fix, reason := "write a branch such as 580", fmt.Sprintf("found %q", version)
+	if chart.DriverBranch(major) {
+		fix = "write " + major
+		switch {
+		case s == nil:
+			fix = "set driver.version=" + major
+		case !in.correction(s).Drop:
+			in.set(s, major)
+		}
+	}
+	if s == nil {
+		if s = in.Explicit("driver.usePrecompiled"); s == nil || in.correction(s).Drop {
+			return
+		}
+		reason = "driver.version is the chart's own " + version
+	}
+	in.add("precompiled-version", report.Failed,
+		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, s)
+}
+
+var (
+	repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
+)
+
+// given returns the setting that the user gives a known text; nil for none.
+func (in *installation) given(path string) *model.Setting {
+	if s := in.Explicit(path); s != nil && !s.Unknown && s.Text() != "" {
+		return s
+	}
+	return nil
+}
+
+// images judges image triples: the operator joins them as repository/image:version, and takes the image alone for the
+// whole reference where both others are empty.
+func (in *installation) images() {
+	const join = "the operator joins repository/image:version"
+	for _, c := range in.Table.Images(in.Version) {
+		if s := in.given(c + ".repository"); s != nil && !repositoryName.MatchString(s.Text()) {
+			fix := ""
+			trimmed := strings.Trim(strings.TrimPrefix(strings.TrimPrefix(s.Text(), "https://"), "http://"), "/ ")
+			if repositoryName.MatchString(trimmed) {
+				fix = "write " + trimmed
+				in.set(s, trimmed)
+			}
+			in.add("image", report.Failed, fmt.Sprintf("%q is no registry and path; %s", s.Text(), join), fix, s)
+		}
+		if s := in.given(c + ".image"); s != nil && !(in.empty(c+".repository") && in.empty(c+".version")) {
+			in.imageName(c, s)
+		}
+	}
+}
+
+// empty reports whether the chart sees no text at the path.
+func (in *installation) empty(path string) bool {
+	value, known := in.Value(path)
+	return known && chart.Text(value) == ""
+}
+
+// imageName judges a name with a tag, a digest or the registry in it.
+func (in *installation) imageName(component string, s *model.Setting) {
+	value, _ := in.Value(component + ".repository")
+	registry, _, _ := strings.Cut(chart.Text(value), "/")
+	name := s.Text()
+	inRegistry := in.Explicit(component+".repository") == nil && strings.Contains(name, "/") || strings.HasPrefix(name, registry+"/")
+	if inRegistry || strings.ContainsAny(name, ":@ ") { // a mirror may keep the image at any path
+		in.add("image", report.Failed, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, which cannot be pulled", name),
+			fmt.Sprintf("set %s.repository, %s.image and %s.version apart", component, component, component), s)
+	}
+}
+
+// versions compares the operand versions that the user pins with those that the chart is made for. A pin works, so it
+// stays, but for one case: a command that is brought to another release leaves the defaults of older releases behind.
+func (in *installation) versions() {
+	for _, c := range append(in.Table.Images(in.Version), "nfd") {
+		name := c + ".version"
+		if c == "nfd" {
+			name = "node-feature-discovery.image.tag"
+		}
+		s, made := in.given(name), in.Table.Tag(in.Version, c)
+		if s == nil || c == "driver" || made == "" || chart.SameTag(s.Text(), made) {
+			continue // NVIDIA supports several branches of the driver with each release
+		}
+		if given := in.correction(s); given.Changes() || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
+			continue
+		}
+		relation, severity, order := "not", report.Warning, chart.CompareTags(s.Text(), made)
+		switch {
+		case order > 0:
+			relation = "newer than"
+		case order < 0:
+			relation = "older than"
+		}
+		reason := fmt.Sprintf("%s is %s %s, which chart %s is made for", s.Text(), relation, made, in.Version)
+		fix := "delete it, unless you need this version: the chart brings the one it was tested with"
+		for _, v := range slices.Backward(in.Table.Versions()) {
+			if chart.SameTag(s.Text(), in.Table.Tag(v, c)) {
+				reason, fix = reason+": it is the default of "+v.String(), "delete it: the chart brings the version it was tested with"
+				if order > 0 {
+					severity = report.Note
+				}
+				in.correct(s).Drop = in.lifted && v.Before(in.Version)
+				break
+			}
+		}
+		in.add("operand-version", severity, reason, fix, s)
+	}
+}
+
+// ownImage reports whether the operand is pulled from a path that is no mirror of upstream's, so that its versions are
+// not upstream's either: another exporter, or a driver that the user builds.
+func (in *installation) ownImage(component string) bool {
+	s := in.Explicit(component + ".repository")
+	if s == nil {
+		return false
+	}
+	upstream, known := in.Table.Default(in.Version, component+".repository")
+	_, path, hasPath := strings.Cut(chart.Text(upstream), "/")
+	return known && hasPath && s.Text() != path && !strings.HasSuffix(s.Text(), "/"+path)
+}
+
+// oldDefaults reports former defaults of the chart that something else has replaced. A file keeps the setting, with the
+// release's own value.
+func (in *installation) oldDefaults() {
+	for _, s := range in.Settings {
+		k, known := in.Table.Key(s.Path)
+		if !known || !k.In(in.Version) || in.correction(s).Drop || s.Text() == "" {
+			continue
+		}
+		value, _ := k.Default(in.Version)
+		current := chart.Text(value)
+		since, found := k.Replaced(s.Text())
+		found = found && current != s.Text() && !in.Version.Before(since)
+		switch last := s.Path[len(s.Path)-1]; {
+		case last == "repository":
+			in.moved(k, s, current)
+		case last == "image" && found:
+			all, component := []*model.Setting{s}, strings.Join(s.Path[:len(s.Path)-1], ".")
+			in.replaceOrDrop(s, current)
+			if version := in.given(component + ".version"); version != nil { // of the other image
+				in.replaceOrDrop(version, in.Table.Tag(in.Version, component))
+				all = append(all, version)
+			}
+			in.add("old-default", report.Failed, fmt.Sprintf("was the chart's default before %s; this release has the image as %s", since, current), "delete it", all...)
+		case s.Name() == "migManager.config.name" && found:
+			in.correct(s).Drop = in.lifted
+			in.add("old-default", report.Warning, fmt.Sprintf("was the chart's default before %s; naming it turns off the configs that the MIG manager makes for each node's GPUs", since), "delete it", s)
+		}
+	}
+}
+
+func (in *installation) replaceOrDrop(s *model.Setting, current string) {
+	if in.keep && current != "" {
+		in.set(s, current)
+	} else {
+		in.correct(s).Drop = true
+	}
+}
+
+// moved reports a path at which upstream keeps the image no more: in its own registry nothing is there, and a mirror
+// follows.
+func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
+	_, now, _ := strings.Cut(current, "/")
+	for _, d := range k.Defaults() {
+		_, before, hasPath := strings.Cut(chart.Text(d.Value), "/")
+		registry, is := strings.CutSuffix(s.Text(), "/"+before)
+		if !is || !hasPath || now == "" || before == now || in.Version.Before(d.From) {
+			continue
+		}
+		severity, right := report.Warning, registry+"/"+now
+		if right == current {
+			severity = report.Failed
+		}
+		in.set(s, right)
+		in.add("old-default", severity, fmt.Sprintf("upstream keeps the image under %s in this release, under %s before", now, before), "write "+right, s)
+		return
+	}
+}
+
+// types judges each value by the chart's key, or by the field of the custom resource that it is copied into.
+func (in *installation) types() {
+	for _, s := range in.Settings {
+		v := in.Verdict(s)
+		if v.Status != chart.Known && v.Status != chart.Free || s.Unknown || s.Value == nil || in.correction(s).Rename != nil {
+			continue
+		}
+		f, printed := in.Table.Takes(in.Version, v, s.Path, model.ListIndex.ReplaceAllString(s.Element, "[]"))
+		if f != nil && !(printed && in.textForSwitch(v.Key, s)) {
+			in.against(s, f, printed)
+		}
+	}
+}
+
+// against judges a setting by a field.
+func (in *installation) against(s *model.Setting, f *chart.Field, printed bool) {
+	node := s.Node
+	if node == nil {
+		node = &yaml.Node{}
+		_ = node.Encode(s.Value) // of what was decoded: does not fail
+		if printed && s.Typed {
+			node.Style = 0 // as --set has it
+		}
+	}
+	v := &schema.Validator{Table: in.Table, Version: in.Version, Kind: "ClusterPolicy", Printed: printed, Reader: &fields.Reader{}}
+	v.Value(f, s.Name(), node)
+	for _, found := range v.Reader.Findings {
+		m := mistake{Row: found, settings: []*model.Setting{s}}
+		m.File = s.File
+		if s.Node == nil {
+			m.Line, m.Column = s.Line, s.Column
+		} else {
+			m.Line += s.Shift
+		}
+		if found.ID == "unknown-field" {
+			m.ID = "unknown-key"
+		}
+		if found.ID == "wrong-type" && f.Type == "string" && s.Text() != "" && s.Typed {
+			m.Fix = cmp.Or(s.AsText, "write --set-string")
+		}
+		in.mistakes = append(in.mistakes, m)
+	}
+	if v.Near != "" && node.Kind == yaml.ScalarNode {
+		in.set(s, v.Near)
+	}
+}
+
+// textForSwitch reports a text where a template tests a switch: a condition takes any text for true, even "false". Unquoted
+// yes and no are no texts for Helm.
+func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
+	text, isText := s.Value.(string)
+	quoted := s.Node == nil && !s.Typed || s.Node != nil && s.Node.Style != 0
+	if !isText || !quoted && schema.OldBool(text) && s.Node != nil {
+		return false
+	}
+	if text != "false" || s.Name() != "nfd.enabled" && k.Use(in.Version) != chart.Tested {
+		return false
+	}
+	in.add("wrong-type", report.Failed, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", s)
+	return true
+}
+
+// resource judges a ClusterPolicy, NVIDIADriver or GPUCluster.
+func (r *run) resource(d *doc) {
+	v := &schema.Validator{Table: r.table, Version: r.orLatest(), Kind: string(d.kind), Partial: d.partial || r.isPatch(d.file),
+		Assumed: r.version == (chart.Version{}), Reader: d.reader}
+	if found, want := fields.Text(d.root, "apiVersion"), resources[d.kind].api; found != want && !(d.partial && found == "") {
+		v.Add("api-version", cmp.Or(fields.Get(d.root, "apiVersion"), d.root), "apiVersion", fmt.Sprintf("found %s; the %s is of %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
+	}
+	if spec := fields.Get(d.root, "spec"); spec != nil {
+		v.Value(schema.Spec, "spec", spec)
+		if selector := fields.Get(spec, "nodeSelector"); d.kind == kindNVIDIADriver && fields.Text(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
+			v.Add("excludes", selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
+		}
+		r.rulesOf(d, spec, v.Assumed)
+	}
+	r.report(d, v.Reader.Findings)
+}
+
+// rulesOf applies the rules about values to a resource, whose fields have the names of the chart's keys.
+func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
+	ofDriver := d.kind == kindNVIDIADriver
+	var prefix chart.Path
+	if ofDriver {
+		prefix = chart.Path{"driver"}
+	}
+	in := newInstallation(r.table, r.orLatest(), model.Flatten(&fields.Reader{}, d.file, d.line, prefix, spec))
+	in.kind, in.assumed = d.kind, assumed
+	for _, s := range in.Settings {
+		switch s.Name() {
+		case "driver.gds.enabled", "driver.gdrcopy.enabled":
+			s.Path, s.Called = s.Path[1:], ""
+		}
+	}
+	if !d.partial { // what the other values are is not known
+		in.judge()
+	}
+	for i := range in.mistakes {
+		m := &in.mistakes[i]
+		if ofDriver {
+			m.Subject = strings.ReplaceAll(m.Subject, "driver.", "")
+		}
+		m.Subject = "spec." + m.Subject
+	}
+	r.add(d.file, in.findings()...)
+	r.configUses(in, "spec.")
+}

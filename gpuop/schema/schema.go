@@ -1,0 +1,225 @@
+package schema
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+)
+
+// A Validator compares YAML with the fields of a custom resource. Values of the chart are compared alike: copied into
+// the ClusterPolicy they keep their YAML type, printed by a template they lose their quotes.
+type Validator struct {
+	Table   *chart.Table
+	Version chart.Version
+	// Kind is that of the custom resource.
+	Kind string
+	// Partial says that the YAML is a patch, which may lack required fields.
+	Partial bool
+	// Assumed says that the release is not known, so that a field of an earlier one may be right.
+	Assumed bool
+	// Printed says that a template prints the values.
+	Printed bool
+	// Reader collects the rows.
+	Reader *fields.Reader
+	// Near is the word that a scalar is a slip for, found by Value.
+	Near string
+}
+
+// Spec is the field of a resource below which it is judged.
+var Spec = &chart.Field{Path: "spec", Type: "object"}
+
+// Add reports an error.
+func (v *Validator) Add(id report.ID, at *yaml.Node, subject, reason, fix string) {
+	v.Reader.Add(id, report.Failed, at, subject, reason, fix)
+}
+
+// wrong reports a value of another type.
+func (v *Validator) wrong(id report.ID, n *yaml.Node, where, want, fix string) {
+	reason := "found " + fields.Describe(n) + ", want " + want
+	if !v.Printed {
+		reason += ": the API server refuses it"
+	}
+	v.Add(id, n, where, reason, fix)
+}
+
+// Value judges a node as the field; where is its name in rows.
+func (v *Validator) Value(f *chart.Field, where string, n *yaml.Node) {
+	n = fields.Resolve(n)
+	if fields.IsNull(n) || f.Type == "any" || model.UnknownNode(n) {
+		return
+	}
+	scalar := n.Kind == yaml.ScalarNode
+	switch f.Type {
+	case "object", "map":
+		if n.Kind == yaml.MappingNode {
+			v.group(f, where, n)
+		} else if !scalar || !v.Printed || n.Value != "" {
+			v.wrong("wrong-type", n, where, "a group of keys", "")
+		}
+	case "array":
+		if n.Kind != yaml.SequenceNode && (!scalar || !v.Printed || n.Value != "") {
+			v.wrong("wrong-type", n, where, "a list", "")
+			return
+		}
+		for _, element := range v.below(f) {
+			for i, item := range n.Content {
+				v.Value(element, fmt.Sprintf("%s[%d]", where, i), item)
+			}
+		}
+	default:
+		v.scalar(f, where, n)
+	}
+}
+
+// below are the fields of an object, or the one of the elements of an array or map.
+func (v *Validator) below(f *chart.Field) []*chart.Field {
+	return v.Table.Fields(v.Version, v.Kind, f.Path)
+}
+
+func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
+	known, present := v.below(f), map[string]bool{}
+	for _, key := range v.Reader.Mapping(n, where) {
+		at := slices.IndexFunc(known, func(inner *chart.Field) bool { return f.Type == "map" || inner.Name() == key.Name })
+		switch {
+		case len(known) == 0: // any names do
+		case at < 0:
+			v.unknown(f, known, where+"."+key.Name, key)
+		default:
+			present[key.Name] = true
+			v.Value(known[at], where+"."+key.Name, key.Value)
+		}
+	}
+	if f.Type == "map" || v.Partial {
+		return
+	}
+	var missing []string
+	for _, inner := range known {
+		if inner.Required && !inner.Default && !present[inner.Name()] {
+			missing = append(missing, where+"."+inner.Name())
+		}
+	}
+	switch {
+	case v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present): // kubectl applies a part over the object of the chart
+		v.Reader.Add("missing-field", report.Warning, n, strings.Join(missing, ", "), "missing: the API server refuses a new "+v.Kind+" without", "")
+	case len(missing) > 0:
+		v.Add("missing-field", n, strings.Join(missing, ", "), "missing: the API server refuses the "+v.Kind+" without", "")
+	}
+}
+
+// fieldAliases are names that articles and other tools give to fields.
+var fieldAliases = map[string]string{"gpuFeatureDiscovery": "gfd", "containerToolkit": "toolkit", "gpuPodDeletion": "podDeletion"}
+
+// unknown reports a field that an object does not have.
+func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string, key fields.Field) {
+	var names []string
+	for _, inner := range known {
+		names = append(names, inner.Name())
+	}
+	fix := report.Suggest(key.Name, names, "delete it")
+	if right := fieldAliases[key.Name]; slices.Contains(names, right) {
+		fix = "write " + right
+	}
+	state := report.Failed
+	reason := fmt.Sprintf("the %s has no such field: the API server drops it, or refuses the object with strict validation", v.Kind)
+	for _, other := range v.Table.Versions() {
+		if _, ok := v.Table.Field(other, v.Kind, strings.TrimPrefix(f.Path+"."+key.Name, ".")); !ok {
+			continue
+		}
+		reason = fmt.Sprintf("the %s of %s has no such field, that of %s has: the API server drops it", v.Kind, v.Version, other)
+		if v.Assumed {
+			state = report.Warning
+		}
+		break
+	}
+	v.Reader.Add("unknown-field", state, key.Key, subject, reason, fix)
+}
+
+// scalarTypes are the YAML tags that a scalar of a type takes.
+var scalarTypes = map[string]struct {
+	tags []string
+	want string
+}{
+	"boolean":       {[]string{"!!bool"}, "true or false"},
+	"integer":       {[]string{"!!int"}, "a whole number"},
+	"number":        {[]string{"!!int", "!!float"}, "a number"},
+	"string":        {[]string{"!!str", "!!timestamp"}, "a string"},
+	"int-or-string": {[]string{"!!str", "!!int"}, "a number or a string"},
+}
+
+func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
+	t := scalarTypes[f.Type]
+	tag := n.Tag
+	if v.Printed && n.Kind == yaml.ScalarNode {
+		tag = (&yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}).ShortTag()
+	}
+	// YAML 1.1, which Kubernetes and Helm read, has more words for true and false
+	right := slices.Contains(t.tags, tag) || v.Printed && f.Type == "string" || f.Type == "boolean" && tag == "!!str" && n.Style == 0 && OldBool(n.Value)
+	if n.Kind != yaml.ScalarNode || !right {
+		id := report.ID("wrong-type")
+		if v.Printed && n.Kind == yaml.ScalarNode {
+			id = "wrong-value" // printed text has no type
+		}
+		v.wrong(id, n, where, t.want, v.retyped(f, n, t.tags))
+		return
+	}
+	if enum := f.Values(model.ListIndex.ReplaceAllString(where, "[]")); enum != nil && !slices.Contains(enum, n.Value) {
+		found, fix := fields.Describe(n), ""
+		if near := report.Nearest(n.Value, enum); near != "" {
+			found, fix = strconv.Quote(n.Value), "write "+near
+			v.Near = near
+		}
+		v.Add("wrong-value", n, where, fmt.Sprintf("found %s, want %s; the API server refuses it", found, alternatives(enum)), fix)
+		return
+	}
+	if number, err := strconv.ParseFloat(n.Value, 64); err == nil && (f.Min != nil && number < *f.Min || f.Max != nil && number > *f.Max) {
+		v.Add("wrong-value", n, where, "found "+n.Value+", which is out of the range that the API server accepts", "")
+	}
+	if want, err := regexp.Compile(f.Pattern); err == nil && tag == "!!str" && !want.MatchString(n.Value) {
+		v.Add("wrong-value", n, where, fmt.Sprintf("found %q, want what matches %s; the API server refuses it", n.Value, f.Pattern), "")
+	}
+}
+
+// retyped is how the value would be written in the type of the field, or "".
+func (v *Validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string {
+	if n.Kind != yaml.ScalarNode {
+		return ""
+	}
+	switch f.Type {
+	case "string":
+		return "write " + strconv.Quote(n.Value)
+	case "boolean":
+		meant := report.Nearest(n.Value, []string{"true", "false"})
+		if meant != "" && v.Printed {
+			v.Near = meant
+			return "write " + meant
+		}
+	}
+	return fields.Unquote(n, tags...)
+}
+
+var oldBools = regexp.MustCompile(`^(y|Y|yes|Yes|YES|on|On|ON|n|N|no|No|NO|off|Off|OFF)$`)
+
+// OldBool reports whether YAML 1.1, which Kubernetes and Helm read, takes a word without quotes for true or false.
+func OldBool(word string) bool { return oldBools.MatchString(word) }
+
+func alternatives(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		if quoted[i] = w; w == "" {
+			quoted[i] = `""`
+		}
+	}
+	if len(words) < 2 {
+		return strings.Join(quoted, "")
+	}
+	return strings.Join(quoted[:len(words)-1], ", ") + " or " + quoted[len(words)-1]
+}
