@@ -47,8 +47,6 @@ type Command struct {
 	Line  int
 	// Start and End are the offsets of the command in the script, without its redirections.
 	Start, End int
-	// Prefixed says that words before the program were taken away: sudo.
-	Prefixed bool
 	// Namespaced says that the environment names the namespace.
 	Namespaced bool
 }
@@ -332,11 +330,10 @@ func (r *scriptReader) broken(last *Command, c Command) {
 		f.Fix = "move it into the command before"
 		return
 	}
-	r.Corrections = append(r.Corrections, Correction{last.End, c.Start, " \\\n  "})
 	if comment := strings.Trim(r.Text[last.End:c.Start], " \t\n\\"); comment != "" {
 		f.Reason, f.Fix = "the comment ends the command, so the shell runs what follows as a command of its own", "move the comment above the command"
-		above := strings.LastIndexByte(r.Text[:last.Start], '\n') + 1
-		r.Corrections = append(r.Corrections, Correction{above, above, comment + "\n"})
+	} else {
+		r.Corrections = append(r.Corrections, Correction{last.End, c.Start, " \\\n  "})
 	}
 	last.Words = append(last.Words, c.Words...)
 	last.End = c.End

@@ -311,7 +311,7 @@ func (s *script) label(h *call) (judged bool) {
 			touchesMIG = true
 		}
 	}
-	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.hasValue && f.value.Value != "true") {
+	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.value.Value != "" && f.value.Value != "true") {
 		s.at(h.Words[0], "overwrite", report.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite")
 	}
 	return judged

@@ -67,6 +67,8 @@ var (
 	terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"\s+"[^"]*"\s*\{`)
 	// templateLine is what Helm, Ansible or Terraform's templatefile fills in.
 	templateLine = regexp.MustCompile(`(?m)\{\{|\{%|^[ \t]*[$%]\{[^}\n]+\}[ \t]*$|\[\$\{`)
+	// aboutGPUs is in the files of a folder in which a mistake of syntax is of interest.
+	aboutGPUs = regexp.MustCompile(`(?i)nvidia|gpu|dcgm`)
 	// configText is a text meant as a config of the device plugin or MIG manager, even if it is no YAML.
 	configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
 )
@@ -116,7 +118,7 @@ func (r *run) parseOne(d *doc) {
 	noYAML := wrong == fields.RuleSyntax || wrong == fields.RuleEllipsis
 	other := !slices.Contains(dataFiles, path.Ext(d.file)) || bytes.IndexByte(d.data, 0) >= 0
 	switch {
-	case noYAML && d.found && (!aboutGPUs.Match(d.data) || templateLine.Match(d.data)):
+	case noYAML && d.found && (!aboutGPUs.Match(d.data) || strings.Contains(d.file, "/templates/")):
 	case noYAML && !d.written && (other || templateLine.Match(d.data)):
 		r.add(d.file, report.Row{ID: "not-judged", State: report.Note,
 			Reason: "no YAML as it stands, so it is not judged", Fix: "judge what it makes: helm template … | gpuop lint -"})
@@ -129,9 +131,6 @@ func (r *run) parseOne(d *doc) {
 		r.report(d, d.reader.Findings)
 	}
 }
-
-// aboutGPUs is in the files of a folder in which a mistake of syntax is of interest.
-var aboutGPUs = regexp.MustCompile(`(?i)nvidia|gpu|dcgm`)
 
 func (r *run) addDocument(d *doc) {
 	d.kind = detect(r.table, d.root)
@@ -285,12 +284,9 @@ func isPluginValues(t *chart.Table, root *yaml.Node) bool {
 // document judges one document.
 func (r *run) document(d *doc) {
 	name, judged := string(d.kind), true
-	switch d.kind {
-	case kindValues, kindPlugin, kindPluginValues:
-		if other := r.otherChart(d.file); other != "" && d.where == "" {
-			r.unit(d.file, "values of the chart "+other+", not judged", false)
-			return
-		}
+	if other := r.otherChart(d.file); other != "" && d.where == "" && slices.Contains([]kind{kindValues, kindPlugin, kindPluginValues}, d.kind) {
+		r.unit(d.file, "values of the chart "+other+", not judged", false)
+		return
 	}
 	switch d.kind {
 	case kindCarrier:

@@ -26,9 +26,6 @@ func (r *run) script(file, source string, line int) *script {
 	r.add(file, s.Findings...)
 	for _, c := range s.Commands {
 		name := program(&c)
-		if c.Prefixed && c.Words[0].Start >= 0 {
-			c.Start = c.Words[0].Start
-		}
 		if name == "" {
 			continue
 		}
@@ -65,7 +62,6 @@ func program(c *input.Command) string {
 		}
 		c.Namespaced = c.Namespaced || strings.HasPrefix(first, input.HelmNamespace+"=")
 		c.Words = c.Words[1:]
-		c.Prefixed = true
 	}
 	return programs[path.Base(strings.TrimPrefix(c.Words[0].Value, "microk8s."))]
 }
@@ -156,9 +152,8 @@ type call struct {
 
 // A flagUse is one flag of a command with its value.
 type flagUse struct {
-	name     string
-	value    input.Word
-	hasValue bool
+	name  string
+	value input.Word
 	// words are the flag as it is written.
 	words    []input.Word
 	settings []*model.Setting
@@ -219,11 +214,11 @@ func readFlags(c input.Command, table flagTable) *call {
 			continue
 		}
 		name, value, joined := table.find(w.Value)
-		use := &flagUse{words: []input.Word{w}, name: name, value: w, hasValue: joined}
+		use := &flagUse{words: []input.Word{w}, name: name, value: w}
 		use.value.Value, use.value.Raw = value, input.Quote(value)
 		if table.takes[name] && !joined && i+1 < len(words) {
 			i++
-			use.value, use.hasValue = words[i], true
+			use.value = words[i]
 			use.words = append(use.words, words[i])
 		}
 		h.flags = append(h.flags, use)
