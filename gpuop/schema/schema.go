@@ -218,8 +218,5 @@ func alternatives(words []string) string {
 			quoted[i] = `""`
 		}
 	}
-	if len(words) < 2 {
-		return strings.Join(quoted, "")
-	}
 	return strings.Join(quoted[:len(words)-1], ", ") + " or " + quoted[len(words)-1]
 }
