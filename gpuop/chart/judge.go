@@ -235,13 +235,7 @@ func (t *Table) Component(name string) string {
 	if to := successor(Path{name}); to != nil {
 		return to[0]
 	}
-	var known []string
-	for _, k := range t.order {
-		if !slices.Contains(known, k.Path[0]) {
-			known = append(known, k.Path[0])
-		}
-	}
-	return report.Nearest(name, known)
+	return report.Nearest(name, t.components)
 }
 
 // successors are the keys that took the place of others, or that are meant by names which articles

@@ -205,8 +205,10 @@ type Table struct {
 	groups   map[string][]*Key // keys below a path, by the path
 	// children are the names directly below a path, by release; a path without is no group.
 	children []map[string][]string
-	fields   map[string]map[string][]*Field // by kind and parent
-	about    map[string]About
+	// components are the names at the root, of any release.
+	components []string
+	fields     map[string]map[string][]*Field // by kind and parent
+	about      map[string]About
 	// Exclusions are settings that do not go together, of every release.
 	Exclusions []Exclusion
 }
@@ -270,11 +272,14 @@ func parse() (*Table, error) {
 // arrange builds what is derived from the keys.
 func (t *Table) arrange() {
 	t.order = slices.SortedFunc(maps.Values(t.keys), func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })
-	t.groups, t.children = map[string][]*Key{}, make([]map[string][]string, len(t.releases))
+	t.groups, t.children, t.components = map[string][]*Key{}, make([]map[string][]string, len(t.releases)), nil
 	for i := range t.children {
 		t.children[i] = map[string][]string{}
 	}
 	for _, k := range t.order {
+		if !slices.Contains(t.components, k.Path[0]) {
+			t.components = append(t.components, k.Path[0])
+		}
 		for n, name := range k.Path {
 			group := k.Path[:n].String()
 			t.groups[group] = append(t.groups[group], k)

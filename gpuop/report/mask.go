@@ -8,17 +8,24 @@ import (
 
 const secretWord = `(?:password|passwd|token|api_?key|secret|credentials?|private_?key)`
 
-// secrets are the places of passwords and tokens in a text: the value is the group.
-var secrets = []*regexp.Regexp{
-	regexp.MustCompile(`(?i)--(?:[a-z]+-)*(?:password|token|api-key|secret)(?:=|[ \t]+)("[^"$]*"|'[^'$]*'|[^\s'"$][^\s'"]*)`),
-	regexp.MustCompile(`(?i)(?:^|[\s'".,])[\w.-]*(?:password|passwd|token|api_?key|secret_?key|client_?secret)=("[^"$]+"|[^\s'",;&|$]+)`),
-	regexp.MustCompile(`(?i)(\bBearer [A-Za-z0-9._~+/=-]{8,})`),
-	regexp.MustCompile(`(\bnvapi-[A-Za-z0-9_-]{16,})`),
-	regexp.MustCompile(`://[^\s/@:'"]+:([^\s/@'"$]+)@`),
+// secretWords are in the names of secrets.
+var secretWords = []string{"passw", "token", "secret", "credential", "apikey", "api_key", "api-key", "privatekey", "private_key"}
+
+// secrets are the places of passwords and tokens in a text: the value is the group. A text without what a place needs, in
+// lower case, is not searched for it.
+var secrets = []struct {
+	needs   []string
+	pattern *regexp.Regexp
+}{
+	{secretWords, regexp.MustCompile(`(?i)--(?:[a-z]+-)*(?:password|token|api-key|secret)(?:=|[ \t]+)("[^"$]*"|'[^'$]*'|[^\s'"$][^\s'"]*)`)},
+	{secretWords, regexp.MustCompile(`(?i)(?:^|[\s'".,])[\w.-]*(?:password|passwd|token|api_?key|secret_?key|client_?secret)=("[^"$]+"|[^\s'",;&|$]+)`)},
+	{[]string{"bearer "}, regexp.MustCompile(`(?i)(\bBearer [A-Za-z0-9._~+/=-]{8,})`)},
+	{[]string{"nvapi-"}, regexp.MustCompile(`(\bnvapi-[A-Za-z0-9_-]{16,})`)},
+	{[]string{"://"}, regexp.MustCompile(`://[^\s/@:'"]+:([^\s/@'"$]+)@`)},
 	// a line of YAML, HCL or a list of variables whose name says that its value is a secret
-	regexp.MustCompile(`(?im)^[ \t]*(?:- )?(?:export )?["']?[\w.-]*` + secretWord + `s?["']?[ \t]*[:=][ \t]*("[^"\n]*"|'[^'\n]*'|[^\s#,;}\]]+)`),
+	{secretWords, regexp.MustCompile(`(?im)^[ \t]*(?:- )?(?:export )?["']?[\w.-]*` + secretWord + `s?["']?[ \t]*[:=][ \t]*("[^"\n]*"|'[^'\n]*'|[^\s#,;}\]]+)`)},
 	// an environment variable with its value, as Kubernetes writes them
-	regexp.MustCompile(`(?i)\bname["']?\s*[:=]\s*["']?[\w.-]*` + secretWord + `s?["']?\s*,?\s*["']?value["']?\s*[:=]\s*("[^"\n]*"|'[^'\n]*'|[^\s,}#]+)`),
+	{secretWords, regexp.MustCompile(`(?i)\bname["']?\s*[:=]\s*["']?[\w.-]*` + secretWord + `s?["']?\s*,?\s*["']?value["']?\s*[:=]\s*("[^"\n]*"|'[^'\n]*'|[^\s,}#]+)`)},
 }
 
 // secretElement is the name of an environment variable among the flags of helm: driver.env[0].name=TOKEN.
@@ -29,14 +36,20 @@ type Secrets []string
 
 // Learn takes over the values in a text whose names say that they are secrets. Names of Secrets and variables stay.
 func (s *Secrets) Learn(text string) {
-	all := slices.Clone(secrets)
-	for _, m := range secretElement.FindAllStringSubmatch(text, -1) {
-		all = append(all, regexp.MustCompile(regexp.QuoteMeta(m[1])+`value=["']?([^\s,"']*)`))
-	}
-	for _, pattern := range all {
-		for _, m := range pattern.FindAllStringSubmatch(text, -1) {
-			s.Add(m[1])
+	lower := strings.ToLower(text)
+	for _, p := range secrets {
+		if slices.ContainsFunc(p.needs, func(word string) bool { return strings.Contains(lower, word) }) {
+			s.learn(text, p.pattern)
 		}
+	}
+	for _, m := range secretElement.FindAllStringSubmatch(text, -1) {
+		s.learn(text, regexp.MustCompile(regexp.QuoteMeta(m[1])+`value=["']?([^\s,"']*)`))
+	}
+}
+
+func (s *Secrets) learn(text string, pattern *regexp.Regexp) {
+	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+		s.Add(m[1])
 	}
 }
 

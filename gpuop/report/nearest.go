@@ -7,10 +7,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
+var hyphens = strings.NewReplacer("-", "", "_", "")
+
 // folded is a word without what is often written differently: dcgm-exporter means dcgmExporter.
-func folded(word string) string {
-	return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(word))
-}
+func folded(word string) string { return strings.ToLower(hyphens.Replace(word)) }
 
 // Suggest is the fix that names the nearest of the known words, or otherwise.
 func Suggest(word string, known []string, otherwise string) string {
