@@ -148,9 +148,6 @@ func (t *Table) Takes(v Version, of Verdict, path Path, element string) (f *Fiel
 	if f, ok := t.copiedField(v, path); ok && element == "" {
 		return f, false
 	}
-	if of.Status == Free {
-		return nil, false
-	}
 	k, exact := t.Key(path)
 	exact = exact && k.In(v) && element == ""
 	policy, copied := t.policyElement(v, path, element)

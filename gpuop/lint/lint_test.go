@@ -216,6 +216,8 @@ func TestTraps(t *testing.T) {
 		{row: "precompiled with the chart's own driver version, which is no branch", text: "driver: {usePrecompiled: true}\n", want: []string{"error precompiled-version driver.usePrecompiled @1"}},
 		{row: "precompiled with the chart's own driver version, a flag", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator --create-namespace --set driver.usePrecompiled=true",
 			want: []string{"error precompiled-version driver.usePrecompiled @1"}},
+		{row: "a path at which upstream keeps the image no more", version: "v26.7.0", text: "validator: {repository: nvcr.io/nvidia/cloud-native}\n", want: []string{"error old-default validator.repository @1"}},
+		{row: "a mirror of it", version: "v26.7.0", text: "validator: {repository: mirror.example.com/nvidia/cloud-native}\n", want: []string{"warn old-default validator.repository @1"}},
 		{row: "precompiled, and no driver container", text: "driver: {enabled: false, usePrecompiled: true}\n", want: []string{"warn dead-setting driver.usePrecompiled @1"}},
 		{row: "misspelt and dead", command: true, text: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set drivr.enabled=false --set mig.stratgey=mixed",
 			want: []string{"error unknown-key drivr @1", "error unknown-key mig.stratgey @1"}},
