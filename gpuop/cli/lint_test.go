@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -284,9 +285,11 @@ func TestFolderWithTemplates(t *testing.T) {
 		"install.sh.tpl":     "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set cdii.enabled=${cdi}\n",
 		"policy.json.tftpl":  "{\"a\": [%{ for x in y }\"${x}\",%{ endfor }]}\n",
 		"_helpers.tpl":       "{{- define \"x\" }}\n",
+		"templates/pod.yaml": "{{- if .Values.nvidia }}\na: b\n{{- end }}\n",
 		"notes.md.j2":        "# {{ title }}\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -296,7 +299,7 @@ func TestFolderWithTemplates(t *testing.T) {
 			t.Errorf("%q is not found:\n%s", want, out)
 		}
 	}
-	if code != 1 || errOut != "" || strings.Contains(out, "_helpers") || strings.Contains(out, "notes.md") {
+	if code != 1 || errOut != "" || strings.Contains(out, "_helpers") || strings.Contains(out, "pod.yaml") || strings.Contains(out, "notes.md") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 }

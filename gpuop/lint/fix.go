@@ -131,5 +131,5 @@ func (in *installation) groupRename(m mistake) (e fix.Edit, ok bool) {
 		}
 		e.Rename = renamed[:m.names]
 	}
-	return e, e.Rename != nil && len(in.Below(e.Rename.String())) == 0 && len(in.Below(e.Path.String())) == len(m.settings)
+	return e, e.Rename != nil && len(in.Below(e.Rename.String())) == 0
 }

@@ -217,6 +217,18 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 	t.Errorf("no finding says that migManager.version equals a default: %v", m.Report.Rows)
 }
 
+// A group by a wrong name joins the one of the right name that stands beside it.
+func TestMigrationJoinsGroups(t *testing.T) {
+	const text = "drivr:\n  version: \"580\" # ours\ndriver:\n  enabled: true\n"
+	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v26.3.3"), release(t, "v26.7.0"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "driver:\n  enabled: true\n  version: \"580\" # ours\n"; m.YAML != want {
+		t.Errorf("%s, want\n%s", m.YAML, want)
+	}
+}
+
 func hasBelow(have map[string]any, path string) bool {
 	for p := range have {
 		if strings.HasPrefix(p, path+".") {
