@@ -168,6 +168,11 @@ func kinds(result *lint.Result) func(io.Writer, report.Style) error {
 
 // fixed writes the corrected command, and to the error stream what was found in it.
 func (e *env) fixed(o *lintFlags, result *lint.Result) error {
+	for i := range result.Report.Rows {
+		if row := &result.Report.Rows[i]; row.File == lint.CommandName {
+			row.File = o.script
+		}
+	}
 	text := result.Corrected
 	if !o.showSecrets {
 		text = report.Mask(text)

@@ -76,6 +76,19 @@ func verified(t *testing.T, s *cluster.State) []report.Row {
 	return evidenced(t, judge.Verify(s, options))
 }
 
+// The amounts of a network device are evidence as those of a GPU are.
+func TestEvidenceOfANetworkDevice(t *testing.T) {
+	s := healthy(t)
+	status := &node(s, "gpu-2").Status
+	status.Capacity["nvidia.com/roce"], status.Allocatable["nvidia.com/roce"] = resource.MustParse("2"), resource.MustParse("1")
+	for _, v := range verified(t, s) {
+		if v.Subject == "nvidia.com/roce" && v.Evidence.Text == "nvidia.com/roce: allocatable 1, capacity 2" {
+			return
+		}
+	}
+	t.Error("no row names what is allocatable")
+}
+
 // evidenced holds each row to its evidence: without one it says at most what is likely.
 func evidenced(t *testing.T, rows []report.Row) []report.Row {
 	t.Helper()

@@ -152,6 +152,9 @@ func TestParseRefuses(t *testing.T) {
 	if err != nil || GPUResources(n)["nvidia.com/gpu"] != 2 {
 		t.Errorf("a list of one: %+v, %v", n, err)
 	}
+	if n, err := Parse([]byte("metadata: {labels: {a: b}}\n")); err != nil || n.Labels["a"] != "b" {
+		t.Errorf("the part of a Node: %+v, %v", n, err)
+	}
 }
 
 // Whatever a node claims, its GPUs can be predicted from, and there are as many as it says.
