@@ -103,7 +103,9 @@ func whole(amount string) bool {
 
 // resource judges one GPU resource: its name and its amount.
 func (j *judge) resource(subject string, f fields.Field) {
-	if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
+	if fields.IsNull(f.Value) {
+		j.Add("gpu-integer", report.Failed, f.Value, subject, "found nothing, which is 0 to the API server: the pod gets no GPU", "write a whole number")
+	} else if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
 		fix := "write a whole number"
 		if _, err := resource.ParseQuantity(f.Value.Value); err == nil {
 			fix = "request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)"
