@@ -214,8 +214,8 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 	}
 	for _, fits := range []func(*Key) bool{tail, same} {
 		var found []Path
-		for _, k := range t.Keys(v) {
-			if fits(k) {
+		for _, k := range t.order {
+			if fits(k) && k.In(v) && !t.group(v, k.Path) {
 				found = append(found, k.Path)
 			}
 		}
