@@ -133,7 +133,7 @@ func (t *Table) copiedField(v Version, path Path) (*Field, bool) {
 	return nil, false
 }
 
-// policyElement is PolicyField for what is inside a list: element is [] and the names below, such
+// policyElement is PolicyField for an element of a list: element is [] and the names below, such
 // as [].value.
 func (t *Table) policyElement(v Version, path Path, element string) (*Field, bool) {
 	at := "spec." + strings.Join(path, ".") + element
@@ -142,8 +142,8 @@ func (t *Table) policyElement(v Version, path Path, element string) (*Field, boo
 	return t.Field(v, "ClusterPolicy", at)
 }
 
-// Takes returns the field that takes the value at a path of which the verdict is, or at an element of the list there, and
-// whether a template prints the value; nil where any value does.
+// Takes returns the field for the value at a path, or at an element of the list there; the verdict is the path's. printed
+// says that a template prints the value. The field is nil where any value is right.
 func (t *Table) Takes(v Version, of Verdict, path Path, element string) (f *Field, printed bool) {
 	if f, ok := t.copiedField(v, path); ok && element == "" {
 		return f, false
@@ -161,8 +161,7 @@ func (t *Table) Takes(v Version, of Verdict, path Path, element string) (f *Fiel
 	return nil, false
 }
 
-// printedField returns a field that takes the text of a key's value as the templates of v print it. Its path has no fields
-// below it.
+// printedField returns a field for the text of a key's value, as the templates of v print it. No fields are below it.
 func (t *Table) printedField(v Version, k *Key) *Field {
 	f := &Field{Path: "values", Type: "any"}
 	switch k.Shape(v) {
@@ -206,7 +205,7 @@ var enumerations = []struct {
 	{"olerations[].effect", []string{"NoSchedule", "PreferNoSchedule", "NoExecute", ""}},
 }
 
-// Values returns the values that the field may have at a path, whose elements of lists are written []; nil for any.
+// Values returns the valid values of the field at a path; nil for any. Elements of lists are written [] in the path.
 func (f *Field) Values(path string) []string {
 	if len(f.Enum) > 0 || f.Type != "string" {
 		return f.Enum

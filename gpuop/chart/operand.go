@@ -73,18 +73,18 @@ func (c Condition) Holds(value string, absent bool) bool {
 	return value == "true"
 }
 
-// A Part is a group of the values that has effect under conditions alone.
+// A Part is a group of the values with its conditions: without them it has no effect.
 type Part struct {
 	Group string
 	// When are the conditions, the group's own switch first.
 	When []Condition
-	// Except are the names in it that have effect all the same.
+	// Except are names in the group without conditions.
 	Except []string
-	// Host is the group of the pod that its container is in; empty for a pod of its own.
+	// Host is the group of the pod with its container; empty for a pod of its own.
 	Host string
 }
 
-// switches are the groups that do nothing while a key is false; Operand has the operands.
+// switches are groups without effect while a key is false. Operand has the operands.
 var switches = []Part{
 	{"node-feature-discovery", []Condition{"nfd.enabled"}, nil, ""},
 	{"dcgmExporter.serviceMonitor", []Condition{"dcgmExporter.serviceMonitor.enabled"}, nil, ""},
@@ -95,7 +95,7 @@ var switches = []Part{
 	{"driver.nvidiaDriverCRD", []Condition{"driver.nvidiaDriverCRD.enabled"}, nil, ""},
 }
 
-// shared are the keys of an operand's group that others read too.
+// shared are keys of an operand's group with other readers, too.
 var shared = map[string][]string{"driver": {"rdma", "nvidiaDriverCRD"}}
 
 // Parts returns the groups with a switch at release v, and those without any effect in it.

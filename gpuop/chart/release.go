@@ -34,7 +34,7 @@ func leaves(path Path, value any, visit func(Path, any)) {
 // With returns a table that knows the release too, in place of what it knew of it. Of the operands and the
 // drivers, which no chart names, the release before is the best that is known.
 func (t *Table) With(r *Release) *Table {
-	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: t.about, Exclusions: t.Exclusions}
+	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: t.about, exclusions: t.exclusions}
 	at, known := t.find(r.Version)
 	f := facts{version: r.Version, appVersion: r.AppVersion, discovery: r.Discovery}
 	switch {

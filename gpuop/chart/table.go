@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 //go:embed *.txt
@@ -154,7 +156,7 @@ func (k *Key) Defaults() []Change {
 	return out
 }
 
-// Replaced returns the release at which another default took the place of this one for good.
+// Replaced returns the release since which the key has another default than the value, for good.
 func (k *Key) Replaced(value string) (since Version, found bool) {
 	was := false
 	for _, d := range k.Defaults() {
@@ -209,8 +211,7 @@ type Table struct {
 	components []string
 	fields     map[string]map[string][]*Field // by kind and parent
 	about      map[string]About
-	// Exclusions are settings that do not go together, of every release.
-	Exclusions []Exclusion
+	exclusions []Exclusion
 }
 
 // facts are a release's own data beside its keys and fields.
@@ -401,17 +402,28 @@ func (t *Table) addOperands(columns []string, in []int) error {
 
 // An Exclusion is a set of settings that do not go together.
 type Exclusion struct {
-	// Severe says that nothing works so.
-	Severe bool
-	// When are the conditions that hold: path=value, or a path that is set. At are the paths of the settings at fault.
-	When, At    []string
+	State report.State
+	// When are the conditions, which all hold.
+	When []Condition
+	// At are the paths of the settings at fault.
+	At          []string
 	Reason, Fix string
 }
 
 func (t *Table) addExclusion(columns []string, _ []int) error {
-	t.Exclusions = append(t.Exclusions, Exclusion{columns[0] == "error", strings.Fields(columns[1]), strings.Fields(columns[2]), columns[3], columns[4]})
+	e := Exclusion{State: report.Warning, At: strings.Fields(columns[2]), Reason: columns[3], Fix: columns[4]}
+	if columns[0] == "error" {
+		e.State = report.Failed
+	}
+	for condition := range strings.FieldsSeq(columns[1]) {
+		e.When = append(e.When, Condition(condition))
+	}
+	t.exclusions = append(t.exclusions, e)
 	return nil
 }
+
+// Exclusions returns the settings that do not go together, of every release.
+func (t *Table) Exclusions() []Exclusion { return slices.Clone(t.exclusions) }
 
 // Versions returns the releases that the table knows, the oldest first.
 func (t *Table) Versions() []Version {

@@ -166,7 +166,7 @@ func kinds(result *lint.Result) func(io.Writer, report.Style) error {
 	}
 }
 
-// fixed writes the corrected command, and to the error stream what was found in it.
+// fixed writes the corrected command, and its findings to the error stream.
 func (e *env) fixed(o *lintFlags, result *lint.Result) error {
 	for i := range result.Report.Rows {
 		if row := &result.Report.Rows[i]; row.File == lint.CommandName {

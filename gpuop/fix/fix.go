@@ -28,7 +28,7 @@ type Edit struct {
 	Drop bool
 	// Rename is the path that the setting gets.
 	Rename chart.Path
-	// Value takes the place of the value, which may get another path too.
+	// Value is the new value. With Rename the setting gets another path, too.
 	Value *string
 }
 

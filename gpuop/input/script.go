@@ -540,14 +540,14 @@ var (
 	// placeholder is a word, or some, between angle brackets: what an article has for its reader to fill in. The character
 	// before says that no redirection of a file is meant: << and 2<.
 	placeholder = regexp.MustCompile(`(?:^|[\s='"/,:@{-])(<[A-Za-z](?:[A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.'])?>)(?:\B|$)`)
-	// action is what Helm or Ansible fills in.
+	// action is an expression of Helm or Ansible: {{ version }}.
 	action = regexp.MustCompile(`\{\{.*?\}\}`)
 	// redirected tells two redirections from a placeholder: <input 2>errors.
 	redirected = regexp.MustCompile(` [0-9]>$`)
 )
 
-// fill puts a variable that nothing assigns in the place of each placeholder, which to the shell is a file to read and one
-// to write, and of each action of a template. Every place stays where it is.
+// fill replaces each placeholder (to the shell two redirections) and each action of a template by an unassigned variable of
+// the same length.
 func fill(text string) string {
 	text = action.ReplaceAllStringFunc(text, func(found string) string { return "$" + strings.Repeat("_", len(found)-1) })
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {

@@ -106,13 +106,11 @@ func (in *installation) repeatsDefault(s *model.Setting) bool {
 
 // contradictions reports settings that exclude each other.
 func (in *installation) contradictions() {
-	for _, e := range in.Table.Exclusions {
+	for _, e := range in.Table.Exclusions() {
 		holds := true
-		for _, condition := range e.When {
-			path, want, compares := strings.Cut(condition, "=")
-			value, known := in.Value(path)
-			text := chart.Text(value)
-			holds = holds && known && !in.correction(in.Explicit(path)).Drop && (compares && text == want || !compares && text != "")
+		for _, c := range e.When {
+			value, known := in.Value(c.Key())
+			holds = holds && known && !in.correction(in.Explicit(c.Key())).Drop && c.Holds(chart.Text(value), false)
 		}
 		var given []*model.Setting
 		for _, path := range e.At {
@@ -120,12 +118,8 @@ func (in *installation) contradictions() {
 				given = append(given, s)
 			}
 		}
-		severity := report.Warning
-		if e.Severe {
-			severity = report.Failed
-		}
 		if holds && len(given) > 0 {
-			in.add("excludes", severity, e.Reason, e.Fix, given...)
+			in.add("excludes", e.State, e.Reason, e.Fix, given...)
 		}
 	}
 }
@@ -160,9 +154,7 @@ func (in *installation) precompiledVersion() {
 		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, s)
 }
 
-var (
-	repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
-)
+var repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 
 // given returns the setting that the user gives a known text; nil for none.
 func (in *installation) given(path string) *model.Setting {
@@ -298,8 +290,7 @@ func (in *installation) replaceOrDrop(s *model.Setting, current string) {
 	}
 }
 
-// moved reports a path at which upstream keeps the image no more: in its own registry nothing is there, and a mirror
-// follows.
+// moved reports a former path of an image: upstream's registry has nothing there any more, and mirrors follow it.
 func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 	_, now, _ := strings.Cut(current, "/")
 	for _, d := range k.Defaults() {

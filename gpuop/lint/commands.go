@@ -75,12 +75,11 @@ func (s *script) helmInstall(h *call) {
 		s.replace(w, fixed)
 		w.Value, name = fixed, right
 	}
-	switch {
-	case local != nil || name == model.OperatorNamespace:
-		s.operatorChart(h, w, local)
-	default:
+	if local == nil && name != model.OperatorNamespace {
 		s.unit(s.file, "helm "+h.verb+" "+name, false)
+		return
 	}
+	s.operatorChart(h, w, local)
 }
 
 // helmForm judges escaped spaces, and notes words that may be any arguments.
@@ -106,7 +105,7 @@ var localPath = regexp.MustCompile(`^[./]|^[^:]*/$`)
 func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart) {
 	if f := h.flag("--namespace"); f != nil {
 		if s.namespace(f.value, "-n "+f.value.Value) {
-			s.give(f, model.OperatorNamespace)
+			s.setFlag(f, model.OperatorNamespace)
 		}
 	} else if h.verb != "template" && !h.Namespaced {
 		missing := "--namespace " + model.OperatorNamespace + " --create-namespace"
@@ -171,7 +170,7 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	w := f.value
 	if named {
 		if in.lifted = w.Value != "" && w.Value != in.Version.String() && !w.Dynamic; in.lifted && len(f.words) > 0 {
-			s.give(f, in.Version.String())
+			s.setFlag(f, in.Version.String())
 		}
 		return
 	}
@@ -181,44 +180,33 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	if err != nil {
 		s.at(w, "chart-version", report.Failed, "--version "+w.Value, err.Error(), "write --version "+in.Version.String())
 		if len(f.words) > 0 {
-			s.give(f, in.Version.String())
+			s.setFlag(f, in.Version.String())
 		}
 	}
 }
 
-// valuesFlag adds the settings of a -f file, when it can be read.
+// valuesFlag adds the settings of a -f file: one that the script itself writes, or one beside it.
 func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 	for name := range strings.SplitSeq(f.value.Value, ",") {
 		from := s.Files[name]
 		if name == "-" && h.Stdin != nil {
 			from = h.Stdin
 		}
-		if from == nil || f.value.Dynamic {
-			if data, ok := s.openWord(f.value, name); ok {
-				s.valuesText(in, doc{file: name, data: data})
+		switch {
+		case f.value.Dynamic:
+			s.notJudged(f.value, name)
+		case from != nil:
+			from.Judged = true
+			s.valuesText(in, doc{file: s.file, data: []byte(from.Text), line: from.Line})
+		default:
+			data, err := s.open(s.file, name)
+			if err != nil {
+				s.at(f.value, "file-not-read", report.Note, name, "the file is not here, so it is not judged", "run gpuop lint where the file is")
+				continue
 			}
-			continue
+			s.valuesText(in, doc{file: name, data: data})
 		}
-		from.Judged = true
-		s.valuesText(in, doc{file: s.file, data: []byte(from.Text), line: from.Line})
 	}
-}
-
-// openWord reads a file that a word of the script names: one that the script itself writes, or one beside it. A file that
-// is not here is a note.
-func (s *script) openWord(w input.Word, name string) (data []byte, ok bool) {
-	if w.Dynamic {
-		s.notJudged(w, name)
-		return nil, false
-	}
-	if d := s.Files[name]; d != nil {
-		return []byte(d.Text), true
-	}
-	data, err := s.open(s.file, name)
-	if err != nil {
-		s.at(w, "file-not-read", report.Note, name, "the file is not here, so it is not judged", "run gpuop lint where the file is")
-	}
-	return data, err == nil
 }
 
 // settings reads a --set flag or one of its kin. What is in files is not known here.
@@ -270,7 +258,7 @@ func (s *script) kubectl(c input.Command) {
 	h := readFlags(c, kubectlFlags)
 	verb := h.takeVerb()
 	if f := h.flag("--namespace"); f != nil && s.namespace(f.value, "namespace "+f.value.Value) {
-		s.give(f, model.OperatorNamespace)
+		s.setFlag(f, model.OperatorNamespace)
 	}
 	judged := false
 	switch verb {
@@ -328,7 +316,7 @@ func patched(name string) kind {
 	return kindUnknown
 }
 
-// kubectlPatch makes documents of what kubectl patch changes of one of the operator's resources.
+// kubectlPatch makes documents of a kubectl patch of the operator's resources.
 func (s *script) kubectlPatch(h *call) {
 	d := doc{file: s.file}
 	for _, w := range h.positional {
@@ -365,7 +353,7 @@ func (r *run) patch(d doc) {
 		}
 		n = cmp.Or(n, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"})
 		for _, name := range slices.Backward(strings.Split(path.Clean(strings.Trim(at.Value, "/")), "/")) {
-			key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.NewReplacer("~1", "/", "~0", "~").Replace(name), Line: at.Line}
+			key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: pointer.Replace(name), Line: at.Line}
 			n = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Content: []*yaml.Node{key, n}, Line: at.Line}
 		}
 		add(n)
@@ -373,8 +361,10 @@ func (r *run) patch(d doc) {
 }
 
 var (
-	// patchable are the kinds of which parts are judged.
+	// patchable are the kinds with judged patches.
 	patchable = []kind{kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindCarrier, kindConfigMap}
-	// elementOf matches the path of an operation on an element of a list, which is not judged.
+	// pointer reads a name in the path of an operation.
+	pointer = strings.NewReplacer("~1", "/", "~0", "~")
+	// elementOf matches the path of an operation on an element of a list. Such operations are not judged.
 	elementOf = regexp.MustCompile(`/(\d+|-)(/|$)`)
 )

@@ -41,7 +41,7 @@ type configMap struct {
 	configs    []string
 }
 
-// labelValue matches what the value of a label may be.
+// labelValue matches a valid value of a label.
 var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
 
 // configMap judges the ConfigMaps that operands read, by what their values hold, and reports whether it holds such.

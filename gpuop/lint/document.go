@@ -65,7 +65,7 @@ var (
 	helmHeading = regexp.MustCompile(`^(USER-SUPPLIED|COMPUTED) VALUES:[ \t]*`)
 	// terraformResource begins a block of a Terraform file whose name does not end in .tf.
 	terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"\s+"[^"]*"\s*\{`)
-	// templateLine is what Helm, Ansible or Terraform's templatefile fills in.
+	// templateLine is a template's line or expression: of Helm, Ansible or Terraform's templatefile.
 	templateLine = regexp.MustCompile(`(?m)\{\{|\{%|^[ \t]*[$%]\{[^}\n]+\}[ \t]*$|\[\$\{`)
 	// aboutGPUs is in the files of a folder in which a mistake of syntax is of interest.
 	aboutGPUs = regexp.MustCompile(`(?i)nvidia|gpu|dcgm`)

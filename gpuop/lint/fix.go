@@ -38,8 +38,8 @@ func (s *script) replace(w input.Word, value string) {
 	}
 }
 
-// give corrects the value of a flag.
-func (s *script) give(f *flagUse, value string) {
+// setFlag corrects the value of a flag.
+func (s *script) setFlag(f *flagUse, value string) {
 	last := f.words[len(f.words)-1]
 	if len(f.words) == 1 {
 		value = f.name + "=" + value
@@ -47,7 +47,7 @@ func (s *script) give(f *flagUse, value string) {
 	s.replace(last, value)
 }
 
-// fixFlag writes a flag anew that has settings to be written otherwise.
+// fixFlag rewrites a flag with corrected settings.
 func (s *script) fixFlag(in *installation, f *flagUse) {
 	first, last := f.words[0], f.words[len(f.words)-1]
 	changed := slices.ContainsFunc(f.settings, func(st *model.Setting) bool { c := in.correction(st); return c.Changes() })

@@ -55,45 +55,40 @@ var section = regexp.MustCompile(`^([A-Z][A-Za-z -]*):\s*(.*)$`)
 func Described(data []byte) (*corev1.Node, bool) {
 	n := &corev1.Node{}
 	n.Labels, n.Status.Capacity, n.Status.Allocatable = map[string]string{}, corev1.ResourceList{}, corev1.ResourceList{}
+	info := &n.Status.NodeInfo
+	once := map[string]*string{"Name": &n.Name, "Kernel Version": &info.KernelVersion, "OS Image": &info.OSImage, "Operating System": &info.OperatingSystem,
+		"Architecture": &info.Architecture, "Container Runtime Version": &info.ContainerRuntimeVersion, "Kubelet Version": &info.KubeletVersion}
+	lists := map[string]corev1.ResourceList{"Capacity": n.Status.Capacity, "Allocatable": n.Status.Allocatable}
 	seen := map[string]bool{}
 	in := ""
 	for line := range strings.Lines(string(data)) {
 		rest := strings.TrimSpace(line)
 		if m := section.FindStringSubmatch(rest); m != nil {
-			in, rest = m[1], m[2]
+			in, rest = m[1], strings.TrimSpace(m[2])
 			seen[in] = true
 		} else if in == "" && rest != "" {
 			return nil, false // what comes before the name is something else
 		}
-		described(n, in, strings.TrimSpace(rest))
-	}
-	return n, n.Name != "" && seen["Labels"] && seen["Capacity"]
-}
-
-// described reads one line of a section.
-func described(n *corev1.Node, in, rest string) {
-	info := &n.Status.NodeInfo
-	once := map[string]*string{"Name": &n.Name, "Kernel Version": &info.KernelVersion, "OS Image": &info.OSImage, "Operating System": &info.OperatingSystem,
-		"Architecture": &info.Architecture, "Container Runtime Version": &info.ContainerRuntimeVersion, "Kubelet Version": &info.KubeletVersion}
-	lists := map[string]corev1.ResourceList{"Capacity": n.Status.Capacity, "Allocatable": n.Status.Allocatable}
-	switch {
-	case once[in] != nil && *once[in] == "":
-		*once[in] = rest
-	case in == "Labels":
-		if key, value, found := strings.Cut(rest, "="); found {
-			n.Labels[key] = value
-		}
-	case lists[in] != nil:
-		if i := strings.LastIndex(rest, ":"); i >= 0 {
-			if q, err := resource.ParseQuantity(strings.TrimSpace(rest[i+1:])); err == nil {
-				lists[in][corev1.ResourceName(strings.TrimSpace(rest[:i]))] = q
+		switch {
+		case once[in] != nil && *once[in] == "":
+			*once[in] = rest
+		case in == "Labels":
+			if key, value, found := strings.Cut(rest, "="); found {
+				n.Labels[key] = value
+			}
+		case lists[in] != nil:
+			if i := strings.LastIndex(rest, ":"); i >= 0 {
+				if q, err := resource.ParseQuantity(strings.TrimSpace(rest[i+1:])); err == nil {
+					lists[in][corev1.ResourceName(strings.TrimSpace(rest[:i]))] = q
+				}
+			}
+		case in == "Taints":
+			if m := taintText.FindStringSubmatch(rest); m != nil {
+				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: m[1], Value: m[2], Effect: corev1.TaintEffect(m[3])})
 			}
 		}
-	case in == "Taints":
-		if m := taintText.FindStringSubmatch(rest); m != nil {
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: m[1], Value: m[2], Effect: corev1.TaintEffect(m[3])})
-		}
 	}
+	return n, n.Name != "" && seen["Labels"] && seen["Capacity"]
 }
 
 // resources are the extended resources of nvidia.com in a list.

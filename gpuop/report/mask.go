@@ -42,6 +42,9 @@ func (s *Secrets) Learn(text string) {
 			s.learn(text, p.pattern)
 		}
 	}
+	if !strings.Contains(lower, "].name=") {
+		return
+	}
 	for _, m := range secretElement.FindAllStringSubmatch(text, -1) {
 		s.learn(text, regexp.MustCompile(regexp.QuoteMeta(m[1])+`value=["']?([^\s,"']*)`))
 	}
