@@ -262,18 +262,18 @@ func TestBadCommandLine(t *testing.T) {
 		{[]string{"-m=a:b:c"}, `--configmap-data "a:b:c": expected NAMESPACE:NAME or none`},
 		{[]string{"-a=9400"}, `--address "9400": expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
 		{[]string{"-a=unix:///run/x.sock"}, `--address "unix:///run/x.sock": it listens on TCP, not on "unix://"; systemd can pass a socket of any kind (--web-systemd-socket); expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
-		{[]string{"-a=:99999"}, `--address ":99999": "99999" is no port; expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
-		{[]string{"-d=f+g"}, `--devices "f+g": "f" combines with nothing; expected ` + selectors},
-		{[]string{"-d=f+c"}, `--devices "f+c": "c" is none of f, g and i; expected ` + selectors},
-		{[]string{"-s=f:1"}, `--switch-devices "f:1": "f" takes no ids; expected ` + selectors},
+		{[]string{"-a=:99999"}, `--address ":99999": "99999" is not a port; expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
+		{[]string{"-d=f+g"}, `--devices "f+g": "f" cannot be combined with "g" or "i"; expected ` + selectors},
+		{[]string{"-d=f+c"}, `--devices "f+c": "c" is not f, g or i; expected ` + selectors},
+		{[]string{"-s=f:1"}, `--switch-devices "f:1": "f" takes no IDs; expected ` + selectors},
 		{[]string{"-p=g:4-2"}, `--cpu-devices "g:4-2": the range 4-2 runs backwards; expected ` + selectors},
 		{[]string{"-r=::1"}, `--remote-hostengine-info "::1": write an IPv6 address in brackets, as in [::1]:5555; expected ` + remotes},
-		{[]string{"-r=höst"}, `--remote-hostengine-info "höst": "höst" is no host: its name has letters a-z, digits, and - . _ alone; expected ` + remotes},
-		{[]string{"-r=http://host"}, `--remote-hostengine-info "http://host": "http" is no scheme for a host engine; expected ` + remotes},
-		{[]string{"-r=host:0"}, `--remote-hostengine-info "host:0": "0" is no port; expected ` + remotes},
+		{[]string{"-r=höst"}, `--remote-hostengine-info "höst": "höst" is not a host name (letters a-z, digits, and - . _); expected ` + remotes},
+		{[]string{"-r=http://host"}, `--remote-hostengine-info "http://host": unknown scheme "http"; expected ` + remotes},
+		{[]string{"-r=host:0"}, `--remote-hostengine-info "host:0": "0" is not a port; expected ` + remotes},
 		{[]string{"-r=host:"}, `--remote-hostengine-info "host:": the port is missing; expected ` + remotes},
 		{[]string{"-r=unix://sock"}, `--remote-hostengine-info "unix://sock": a unix address needs the socket's absolute path, as in unix:///run/dcgm.sock; expected ` + remotes},
-		{[]string{"-r=vsock://host:1"}, `--remote-hostengine-info "vsock://host:1": "host" is no context id; expected ` + remotes},
+		{[]string{"-r=vsock://host:1"}, `--remote-hostengine-info "vsock://host:1": "host" is not a context ID; expected ` + remotes},
 		{[]string{"--source=x", "--debug=y"}, "--source \"x\": expected auto, dcgm, nvml or sim\n--debug \"y\": expected true or false"},
 	}
 	for _, tt := range tests {
@@ -424,7 +424,7 @@ func TestEngineAddress(t *testing.T) {
 		}
 	}
 	_, err := world{env: map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host/x"}}.parse()
-	wantError(t, err, `DCGM_REMOTE_HOSTENGINE_INFO "host/x": "host/x" is no host: its name has letters a-z, digits, and - . _ alone; expected `+gpu.EngineAddressForm)
+	wantError(t, err, `DCGM_REMOTE_HOSTENGINE_INFO "host/x": "host/x" is not a host name (letters a-z, digits, and - . _); expected `+gpu.EngineAddressForm)
 }
 
 func TestTexts(t *testing.T) {

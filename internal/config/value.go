@@ -245,7 +245,7 @@ func listen(p *string) value {
 		}
 		// A service name such as "http" is as good as a number to net.Listen.
 		if n, err := strconv.Atoi(port); port == "" || err == nil && (n < 0 || n > 65535) {
-			return "", fmt.Errorf("%q is no port", port)
+			return "", fmt.Errorf("%q is not a port", port)
 		}
 		return s, nil
 	}, verbatim)

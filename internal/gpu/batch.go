@@ -10,52 +10,53 @@ type Sample struct {
 	Row   int // the row of the entity in the session's Topology
 	Field int // the index of the field in the Plan
 	Value Value
-	Time  int64 // of the engine's sample, in Unix nanoseconds of this machine's clock
+	Time  int64 // when the engine took the sample: Unix nanoseconds of this machine's clock
 }
 
-// A Process is the activity of one process on one entity since the previous Read. A process that ended meanwhile has
-// no Memory.
+// A Process is the activity of one process on one entity since the previous Read. Memory is absent if the process
+// has ended.
 type Process struct {
 	Row    int    // the GPU or GPU instance
-	PID    uint32 // in the host's namespace
-	Busy   Value  // part of the interval, 0 to 1; absent where the driver does not report it (MIG)
-	Memory Value  // of the device, in bytes; absent where the driver does not report it
-	Time   int64  // of the sample, in Unix nanoseconds
+	PID    uint32 // process ID in the host's PID namespace
+	Busy   Value  // fraction of the interval, 0 to 1; absent if the driver does not report it (MIG)
+	Memory Value  // device memory in bytes; absent if the driver does not report it
+	Time   int64  // time of the sample in Unix nanoseconds
 }
 
-// A Utilization is how busy an entity was over the interval of its Processes. The utilization field is of one moment.
+// A Utilization is how busy an entity was over the interval of its Processes. DCGM's utilization field, in contrast,
+// describes a single moment.
 type Utilization struct {
 	Row  int   // the GPU or GPU instance
-	Busy Value // part of the interval, 0 to 1
+	Busy Value // fraction of the interval, 0 to 1
 }
 
 // A HealthCheck is the result of one of the engine's health watches for one entity (dcgmHealthResponse_v5).
 type HealthCheck struct {
 	Row    int
-	Watch  string // as the health_watch label has it: "PCIE", or the engine's number in hexadecimal
-	Code   string // of the error, as the health_error_code label has it: a name or the engine's number; empty for none
-	Result int64  // DCGM's: 0 pass, 10 warn, 20 fail
-	NoLink bool   // of a link that is down: the engine says that no link of the GPU is up
+	Watch  string // health_watch label: "PCIE", or the engine's number in hexadecimal
+	Code   string // health_error_code label: a name or the engine's number; empty if there is no error
+	Result int64  // DCGM's result: 0 pass, 10 warn, 20 fail
+	NoLink bool   // the finding is a link that is down, on a GPU that has no active link at all
 }
 
 // A PeerState is the state of the peer-to-peer connection of two GPUs over NVLink.
 type PeerState struct {
 	Row, Peer int    // rows of GPUs
-	Status    string // as the link_status label has it
+	Status    string // link_status label
 }
 
-// peerStatuses are the words of PeerState.Status, by the numbers that DCGM and NVML share
-// (dcgmNvLinkGpuP2PStatus_t, nvmlGpuP2PStatus_t). The last also stands for numbers of later engines.
+// peerStatuses lists the values of PeerState.Status by the numbers that DCGM and NVML share
+// (dcgmNvLinkGpuP2PStatus_t, nvmlGpuP2PStatus_t). Numbers that only later engines know map to the last one.
 var peerStatuses = [...]string{
 	"OK", "ChipsetNotSupported", "GPUNotSupported", "TopologyNotSupported", "DisabledByRegKey", "NotSupported", "Unknown",
 }
 
-// PeerStatus returns the word of an engine's number.
+// PeerStatus returns the status for the number that an engine reports.
 func PeerStatus(number uint32) string {
 	return peerStatuses[min(number, uint32(len(peerStatuses)-1))]
 }
 
-// Number returns the engine's number of the status; that of "Unknown" for any other word.
+// Number returns the engine's number for the status. For an unknown status it returns the number of "Unknown".
 func (p *PeerState) Number() int64 {
 	if i := slices.Index(peerStatuses[:], p.Status); i >= 0 {
 		return int64(i)
@@ -66,12 +67,12 @@ func (p *PeerState) Number() int64 {
 // A Fault says that something could not be read in this cycle, and why.
 type Fault struct {
 	Row   int   // the entity, or AllRows
-	Field int   // the field, or one of the constants below
+	Field int   // the field, AllFields, or one of the other constants below
 	Err   error // wraps one of this package's errors
 }
 
-// A Fault of AllRows or AllFields speaks of every entity or every field. The others speak of parts of a Batch:
-// FieldProcessBusy of Process.Busy alone.
+// AllRows and AllFields make a Fault apply to every entity or every field. The other constants stand for parts of a
+// Batch that are not fields; FieldProcessBusy is Process.Busy only.
 const (
 	AllRows           = -1
 	AllFields         = -1
@@ -81,38 +82,41 @@ const (
 	FieldPeerStates   = -5
 )
 
-// A Batch is the result of one Read. The collector owns it and hands the same one to every Read, reset.
+// A Batch is the result of one Read. The collector owns it, and resets and reuses it for every Read.
 type Batch struct {
-	// Samples has at most one sample per field and row: the newest, with its own time.
+	// Samples holds the newest sample of each field and row.
 	Samples []Sample
-	// Trails has every sample since the previous Read of the session, once, of the fields with Field.Every, in the order
-	// of time per field and row. The first Read also reports earlier ones that the engine still has.
+	// Trails holds every sample since the previous Read of the session, for fields with Field.Every. Samples of one
+	// field and row are in the order of their times. The first Read also reports older samples that the engine still
+	// has.
 	Trails []Sample
-	// XIDs are those since the previous Read of the session, once, per entity in the order in which the engine got them.
-	// The first Read may report those of earlier sessions.
+	// XIDs holds the XIDs since the previous Read of the session. XIDs of one entity are in the order in which the
+	// engine received them. The first Read may repeat XIDs of earlier sessions.
 	XIDs []XID
-	// XIDsRepeat is set by a later Read whose XIDs earlier ones of the session may have reported.
+	// XIDsRepeat means that XIDs may repeat ones that earlier Reads of this session returned.
 	XIDsRepeat bool
-	// WithoutXID are the rows for which the engine reports itself that there was no XID yet.
+	// WithoutXID lists the rows for which the engine explicitly reports that no XID has occurred.
 	WithoutXID []int
 
 	Faults    []Fault
 	Processes []Process
-	// Utilizations has an element for each entity whose Processes have Busy, where the source knows it.
+	// Utilizations holds the utilization of entities whose Processes have Busy. A source that does not know it leaves
+	// it out.
 	Utilizations []Utilization
-	// Health and Peers are there if the plan requests them (Plan.Health, Plan.Peers); else a Fault says why not.
+	// Health and Peers are set if the plan requests them (Plan.Health, Plan.Peers). If one cannot be read, a Fault
+	// says why.
 	Health []HealthCheck
 	Peers  []PeerState
 
-	// RequestProcesses says, per row, whether the Read reports processes; rows beyond its end are not requested. The
-	// collector sets it for a session.
+	// RequestProcesses is an input of Read: it selects the rows whose processes are reported. Rows beyond its end are
+	// not selected. The collector sets it once for a session.
 	RequestProcesses []bool
-	// Contradicted are the rows whose profiling fields read 0 while the GPU works: a source that can starts to sample them
-	// anew, now and then. The collector sets it from the previous Read of the session.
+	// Contradicted is an input of Read: it lists the rows whose profiling fields read 0 although the GPU was busy in
+	// the previous Read. A source may restart the sampling of these rows from time to time.
 	Contradicted []int
 }
 
-// Reset empties the batch and keeps its memory. RequestProcesses and Contradicted stay.
+// Reset empties the batch and keeps its memory. The inputs RequestProcesses and Contradicted keep their values.
 func (b *Batch) Reset() {
 	*b = Batch{
 		Samples: b.Samples[:0], Trails: b.Trails[:0], XIDs: b.XIDs[:0], WithoutXID: b.WithoutXID[:0], Faults: b.Faults[:0],
@@ -121,7 +125,7 @@ func (b *Batch) Reset() {
 	}
 }
 
-// Add appends a sample. An absent value is left out.
+// Add appends a sample unless v is absent.
 func (b *Batch) Add(row, field int, v Value, at time.Time) {
 	b.AddAt(row, field, v, at.UnixNano())
 }
@@ -133,24 +137,24 @@ func (b *Batch) AddAt(row, field int, v Value, at int64) {
 	}
 }
 
-// TrailAt appends a sample to the Trails. An absent value is left out.
+// TrailAt appends a sample to Trails unless v is absent.
 func (b *Batch) TrailAt(row, field int, v Value, at int64) {
 	if !v.IsAbsent() {
 		b.Trails = append(b.Trails, Sample{Row: row, Field: field, Value: v, Time: at})
 	}
 }
 
-// DropSamples removes the samples and the trails of the rows for which lost is set.
+// DropSamples removes the samples and trails of the rows for which lost is true.
 func (b *Batch) DropSamples(lost []bool) {
 	if !slices.Contains(lost, true) {
 		return
 	}
-	of := func(s Sample) bool { return lost[s.Row] }
-	b.Samples = slices.DeleteFunc(b.Samples, of)
-	b.Trails = slices.DeleteFunc(b.Trails, of)
+	isLost := func(s Sample) bool { return lost[s.Row] }
+	b.Samples = slices.DeleteFunc(b.Samples, isLost)
+	b.Trails = slices.DeleteFunc(b.Trails, isLost)
 }
 
-// Fail appends a fault; row can be AllRows, field AllFields.
+// Fail appends a fault. Row may be AllRows, and field may be AllFields.
 func (b *Batch) Fail(row, field int, err error) {
 	b.Faults = append(b.Faults, Fault{Row: row, Field: field, Err: err})
 }

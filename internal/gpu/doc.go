@@ -1,8 +1,9 @@
-// Package gpu has the words that all other packages share: entity, device, topology, field, value, plan, batch, owners
-// and snapshot, and the typed errors. It imports nothing of this module, calls no driver and reads no file.
+// Package gpu defines the types that all packages share: entities, devices and topologies, fields and values, the
+// plan of a session, the batch that a read fills, owners, snapshots, and the typed errors. It imports no other package
+// of this module.
 //
-// A source fills a Batch with samples for the rows of its Topology and the fields of a Plan. The collector makes a
-// Snapshot of it, and exposition writes that as a page.
+// A source fills a Batch with samples. Each sample names a row of the session's Topology and a field of its Plan.
+// The collector turns the Batch into a Snapshot, and package exposition renders that as a page.
 //
-// The zero Value means "no value". Sentinels, blank codes and C structures end in the package that talks to the engine.
+// The zero Value means "no value". Only the packages that talk to a driver know its sentinels and blank codes.
 package gpu

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// EnginePort is where a host engine listens (DCGM_HE_PORT_NUMBER, dcgm_structs.h).
+// EnginePort is the default port of a host engine (DCGM_HE_PORT_NUMBER, dcgm_structs.h).
 const EnginePort = 5555
 
-// EngineAddressForm is the syntax of ParseEngineAddress, as the end of "expected …".
+// EngineAddressForm describes the syntax of ParseEngineAddress for messages that end in "expected …".
 const EngineAddressForm = "HOST[:PORT], [IPV6]:PORT, tcp://HOST:PORT, unix:///PATH or vsock://CID:PORT"
 
-// A Transport is the way to a host engine. The zero Transport is a call within the process.
+// A Transport is how a host engine is reached. The zero Transport is an engine in this process.
 type Transport uint8
 
 // The transports.
@@ -26,16 +26,16 @@ const (
 	TransportVsock
 )
 
-// An EngineAddress is that of a host engine of DCGM. The zero EngineAddress is the engine embedded in this process.
+// An EngineAddress is the address of a DCGM host engine. The zero EngineAddress is the engine embedded in this process.
 type EngineAddress struct {
 	Transport Transport
-	Host      string // a name, an IP address without brackets, or the context id of a vsock
+	Host      string // a name, an IP address without brackets, or a vsock context ID
 	Port      uint16
-	Path      string // of a unix socket, absolute
+	Path      string // absolute path of a unix socket
 }
 
-// ParseEngineAddress reads an address of EngineAddressForm, with EnginePort where it has no port; the empty text is
-// the embedded engine. The error is the end of a sentence that begins with the text.
+// ParseEngineAddress parses an address in the form EngineAddressForm. The port defaults to EnginePort. The empty
+// string is the embedded engine. Errors do not repeat the text; callers prefix it.
 func ParseEngineAddress(text string) (EngineAddress, error) {
 	if text == "" {
 		return EngineAddress{}, nil
@@ -43,7 +43,7 @@ func ParseEngineAddress(text string) (EngineAddress, error) {
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found {
 		if path := strings.TrimPrefix(text, "unix:"); strings.HasPrefix(path, "/") {
-			return EngineAddress{}, fmt.Errorf("a socket is written unix://%s", path)
+			return EngineAddress{}, fmt.Errorf("write the socket as unix://%s", path)
 		}
 		return parseTCP(text)
 	}
@@ -58,17 +58,17 @@ func ParseEngineAddress(text string) (EngineAddress, error) {
 	case "vsock":
 		cid, port, hasPort := strings.Cut(rest, ":")
 		if n, err := strconv.ParseUint(cid, 10, 32); err != nil || strconv.FormatUint(n, 10) != cid {
-			return EngineAddress{}, fmt.Errorf("%q is no context id", cid)
+			return EngineAddress{}, fmt.Errorf("%q is not a context ID", cid)
 		}
 		return withPort(EngineAddress{Transport: TransportVsock, Host: cid}, port, hasPort)
 	default:
-		return EngineAddress{}, fmt.Errorf("%q is no scheme for a host engine", scheme)
+		return EngineAddress{}, fmt.Errorf("unknown scheme %q", scheme)
 	}
 }
 
 func parseTCP(text string) (EngineAddress, error) {
 	if several := strings.Count(text, ",") + 1; several > 1 {
-		return EngineAddress{}, fmt.Errorf("an exporter reads one host engine, found %d between commas", several)
+		return EngineAddress{}, fmt.Errorf("an exporter reads one host engine, found a list of %d", several)
 	}
 	if after, ok := strings.CutPrefix(text, "["); ok {
 		host, behind, closed := strings.Cut(after, "]")
@@ -77,17 +77,17 @@ func parseTCP(text string) (EngineAddress, error) {
 		case !closed || behind != "" && !hasPort:
 			return EngineAddress{}, fmt.Errorf("write an IPv6 address and its port as in [::1]:%d", EnginePort)
 		case !isIPv6(host):
-			return EngineAddress{}, fmt.Errorf("%q is no IPv6 address", host)
+			return EngineAddress{}, fmt.Errorf("%q is not an IPv6 address", host)
 		}
 		return withPort(EngineAddress{Transport: TransportTCP, Host: host}, port, hasPort)
 	}
-	// Without brackets ::1:5555 is an address of its own, and not port 5555 of ::1.
+	// Without brackets, ::1:5555 is an address without a port.
 	if isIPv6(text) {
 		return EngineAddress{}, fmt.Errorf("write an IPv6 address in brackets, as in [%s]:%d", text, EnginePort)
 	}
 	host, port, hasPort := strings.Cut(text, ":")
 	if !isHost(host) {
-		return EngineAddress{}, fmt.Errorf("%q is no host: its name has letters a-z, digits, and - . _ alone", host)
+		return EngineAddress{}, fmt.Errorf("%q is not a host name (letters a-z, digits, and - . _)", host)
 	}
 	return withPort(EngineAddress{Transport: TransportTCP, Host: host}, port, hasPort)
 }
@@ -102,14 +102,14 @@ func withPort(a EngineAddress, text string, given bool) (EngineAddress, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 {
-		return EngineAddress{}, fmt.Errorf("%q is no port", text)
+		return EngineAddress{}, fmt.Errorf("%q is not a port", text)
 	}
 	a.Port = uint16(n)
 	return a, nil
 }
 
-// isIPv6 reports whether text is an IPv6 address. A zone must be the name of an interface (dev_valid_name in Linux'
-// net/core/dev.c: 15 bytes at most, no blank and no slash).
+// isIPv6 reports whether text is an IPv6 address. A zone must be a valid interface name (dev_valid_name in Linux's
+// net/core/dev.c: at most 15 bytes, no space and no slash).
 func isIPv6(text string) bool {
 	ip, err := netip.ParseAddr(text)
 	if err != nil || !ip.Is6() || len(ip.Zone()) > 15 {
@@ -118,7 +118,8 @@ func isIPv6(text string) bool {
 	return !strings.ContainsFunc(ip.Zone(), func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == '%' })
 }
 
-// isHost reports whether text can be a host name or an IPv4 address. Names of containers have underscores.
+// isHost reports whether text can be a host name or an IPv4 address. It allows underscores, since container names
+// have them.
 func isHost(text string) bool {
 	if text == "" || len(text) > 253 || text[0] == '-' || text[0] == '.' {
 		return false
@@ -128,7 +129,7 @@ func isHost(text string) bool {
 	})
 }
 
-// String returns the address in the form of ParseEngineAddress, "embedded" for the embedded engine.
+// String returns the address in the form of ParseEngineAddress, or "embedded" for the embedded engine.
 func (a EngineAddress) String() string {
 	switch a.Transport {
 	case TransportTCP:
@@ -145,7 +146,7 @@ func (a EngineAddress) String() string {
 // IsEmbedded reports whether the engine is in this process.
 func (a EngineAddress) IsEmbedded() bool { return a.Transport == TransportNone }
 
-// Dial returns the network and the address for package net; "" for an embedded engine and for vsock.
+// Dial returns the network and address for package net. Both are empty for an embedded engine and for vsock.
 func (a EngineAddress) Dial() (network, address string) {
 	switch a.Transport {
 	case TransportTCP:
@@ -157,21 +158,22 @@ func (a EngineAddress) Dial() (network, address string) {
 	}
 }
 
-// Endpoint returns host:port, with brackets around an IPv6 address; it is for TCP and vsock.
+// Endpoint returns host:port of a TCP or vsock address, with brackets around an IPv6 address.
 func (a EngineAddress) Endpoint() string {
 	return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
 }
 
-// IP returns the IP address of the host, without its zone; the zero Addr for names and other transports than TCP.
+// IP returns the IP address of the host without its zone. It returns the zero Addr for host names and for transports
+// other than TCP.
 func (a EngineAddress) IP() netip.Addr {
 	if a.Transport != TransportTCP {
 		return netip.Addr{}
 	}
-	ip, _ := netip.ParseAddr(a.Host) // the zero Addr for a name
+	ip, _ := netip.ParseAddr(a.Host) // the zero Addr if Host is a name
 	return ip.Unmap().WithZone("")
 }
 
-// IsLocal reports whether the engine runs on this machine by the address alone.
+// IsLocal reports whether the address alone shows that the engine runs on this machine.
 func (a EngineAddress) IsLocal() bool {
 	switch a.Transport {
 	case TransportTCP:

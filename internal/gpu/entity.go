@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Kind is the kind of a monitored entity. The zero Kind is no entity.
+// Kind is the kind of a monitored entity. The zero Kind means no entity.
 type Kind uint8
 
-// The kinds of entities, in the order in which a page lists them.
+// The kinds of entities, in page order.
 const (
 	KindNone        Kind = iota
 	KindGPU              // a whole GPU (DCGM_FE_GPU)
@@ -25,7 +25,7 @@ const (
 
 var kindNames = [kindCount]string{"none", "GPU", "GPU instance", "NVLink", "NVSwitch", "CPU", "CPU core", "ConnectX", "node"}
 
-// String returns the kind in words.
+// String returns the kind in words, such as "GPU instance".
 func (k Kind) String() string { return kindNames[k] }
 
 // Kinds is a set of kinds.
@@ -54,14 +54,15 @@ func (s Kinds) List() []Kind {
 	return list
 }
 
-// An Entity names one monitored thing of a node for the life of a session.
+// An Entity identifies anything that DCGM gives an ID: a GPU, an instance, a link, a switch and so on. It is valid for
+// the life of a session.
 type Entity struct {
 	Kind Kind
-	// ParentKind and Parent (its ID) are those of the GPU of an instance, of the GPU or switch of a link, of the CPU of a
-	// core; zero for the other kinds.
+	// ParentKind and Parent identify the parent: the GPU of an instance, the GPU or switch of a link, or the CPU of a
+	// core. They are zero for other kinds.
 	ParentKind Kind
 	Parent     uint32
-	ID         uint32 // DCGM's entity id, or NVML's index
+	ID         uint32 // DCGM's entity ID, or NVML's index
 }
 
 // String returns a short form for logs: "GPU 3", "GPU instance 7 of GPU 0".
@@ -73,46 +74,47 @@ func (e Entity) String() string {
 	return s
 }
 
-// A Device is the identity of one entity for the life of a session. Fields that do not apply to the kind, or that the
-// engine does not report, are empty. A Device does not change once it is part of a Topology.
+// A Device describes one entity for the life of a session. Fields are empty if they do not apply to the kind or if the
+// engine does not report them. A Device does not change once it is part of a Topology.
 type Device struct {
 	Entity Entity
 
-	// Of a GPU; those of an instance or a link are its GPU's.
-	GPU       uint32 // the "gpu" label: DCGM's GPU id, or NVML's index
+	// Fields of a GPU. Instances and links have those of their GPU.
+
+	GPU       uint32 // "gpu" label: DCGM's GPU ID, or NVML's index
 	UUID      string // "GPU-…"
 	PCIBusID  string // in the form 00000000:1B:00.0
 	NVMLIndex uint32 // N of "nvidiaN" in the device label
-	Minor     uint32 // N of the device file /dev/nvidiaN, as in GKE's device ids
+	Minor     uint32 // N of the device file /dev/nvidiaN, as in GKE's device IDs
 	Model     string // "NVIDIA H100 80GB HBM3"
 
-	// Of a GPU instance.
-	InstanceID uint32 // NVML's id, the GPU_I_ID label; DCGM's entity id differs
-	Profile    string // "3g.20gb"
-	MIGUUID    string // "MIG-…"; empty for an instance with several compute instances
-	// Start is its first memory slice within the GPU, from 0; nil where NVML does not say it.
-	Start *uint32
+	// Fields of a GPU instance.
 
-	Link   uint32 // the number of a link at its parent
-	Serial string // of a Grace CPU
+	InstanceID uint32  // NVML's ID and the GPU_I_ID label; it differs from DCGM's entity ID
+	Profile    string  // "3g.20gb"
+	MIGUUID    string  // "MIG-…"; empty for an instance with several compute instances
+	Start      *uint32 // first memory slice within the GPU, from 0; nil if NVML does not report it
 
-	// Place is of a GPU; nil where it was not requested (Plan.Placement) or the engine does not report it.
+	Link   uint32 // number of a link at its parent
+	Serial string // serial number of a Grace CPU
+
+	// Place locates a GPU in its machine. It is nil if Plan.Placement is not set or if the engine does not report it.
 	Place *Place
 }
 
-// An Identity names an entity beyond the life of a session. Rows and entity ids change with the topology.
+// An Identity identifies an entity across sessions. Rows and entity IDs, in contrast, change with the topology.
 type Identity struct {
-	UUID     string // of the GPU
+	UUID     string // UUID of the GPU
 	Kind     Kind
-	Instance uint32 // NVML's GPU-instance id
+	Instance uint32 // NVML's GPU instance ID
 }
 
-// Identity returns the device's.
+// Identity returns the identity of the device.
 func (d *Device) Identity() Identity {
 	return Identity{UUID: d.UUID, Kind: d.Entity.Kind, Instance: d.InstanceID}
 }
 
-// InstanceProfile returns the GPU instance's part of the profile of a MIG device: "3g.20gb" of "1c.3g.20gb".
+// InstanceProfile returns the GPU instance profile in the profile of a MIG device: "3g.20gb" for "1c.3g.20gb".
 func InstanceProfile(profile string) string {
 	if own, rest, ok := strings.Cut(profile, "."); ok && strings.HasSuffix(own, "c") {
 		return rest
@@ -120,27 +122,27 @@ func InstanceProfile(profile string) string {
 	return profile
 }
 
-// A Topology is the set of entities of one session. It never changes: when the hardware does, the next session has
-// another one. A row of a sample, a fault or a column is an index into Devices.
+// A Topology is the immutable set of entities of one session. When the hardware changes, a new session with a new
+// Topology begins. A row of a sample, a fault or a column is an index into Devices.
 type Topology struct {
-	// Devices has parents before their children, and no entity twice.
+	// Devices lists each entity once, parents before their children.
 	Devices []Device
-	// Pairs are the connections of the GPUs, each once, in the order of A and then B; nil where they were not requested
-	// (Plan.Placement) or the engine does not report them.
+	// Pairs lists the connections of GPUs, sorted by A and then B. It is nil if Plan.Placement is not set or if the
+	// engine does not report them.
 	Pairs []Pair
 
 	Source string // "dcgm", "nvml" or "sim"
-	// Driver, Library (libdcgm or libnvidia-ml) and Engine (of a remote host engine) are versions; empty where unknown.
+	// Driver, Library (libdcgm or libnvidia-ml) and Engine (a remote host engine) are versions, or empty if unknown.
 	Driver, Library, Engine string
-	// Host is the engine's for the hostname label; empty for this machine.
+	// Host is the hostname label of a remote engine, or empty for this machine.
 	Host string
 
 	rows        map[Entity]int
-	partitioned []bool // per row: a GPU with rows of its instances
+	partitioned []bool // by row: the GPU has instances in this topology
 }
 
-// NewTopology returns a Topology over devices, which it owns from then on. Its other fields may be set until it is
-// passed on.
+// NewTopology returns a Topology of the devices and takes ownership of the slice. The caller may set the other fields
+// until it passes the Topology on.
 func NewTopology(devices []Device) *Topology {
 	t := &Topology{Devices: devices, rows: make(map[Entity]int, len(devices)), partitioned: make([]bool, len(devices))}
 	for i := range devices {
@@ -156,7 +158,7 @@ func NewTopology(devices []Device) *Topology {
 	return t
 }
 
-// Serves reports whether a field is served for the entity of a row. A number that exists per GPU instance is not
+// Serves reports whether a field is served for the entity of a row. Numbers that exist for GPU instances are not
 // served for a partitioned GPU, so that a sum over a node counts nothing twice.
 func (t *Topology) Serves(f *Field, row int) bool {
 	if t.partitioned[row] && !f.Text && f.Levels.Has(KindGPUInstance) {
@@ -165,13 +167,13 @@ func (t *Topology) Serves(f *Field, row int) bool {
 	return f.Levels.Has(t.Devices[row].Entity.Kind)
 }
 
-// Row returns the row of e, and whether the topology has it.
+// Row returns the row of e and whether the topology contains e.
 func (t *Topology) Row(e Entity) (int, bool) {
 	row, ok := t.rows[e]
 	return row, ok
 }
 
-// RowsOf returns the rows of the entities of some kinds, in their order.
+// RowsOf returns the rows of all entities of the given kinds, in ascending order.
 func (t *Topology) RowsOf(kinds Kinds) (rows []int) {
 	for row := range t.Devices {
 		if kinds.Has(t.Devices[row].Entity.Kind) {
@@ -181,7 +183,8 @@ func (t *Topology) RowsOf(kinds Kinds) (rows []int) {
 	return rows
 }
 
-// ProcessRows reports, per row, whether processes are read of it: of GPU instances, and of GPUs without instances.
+// ProcessRows reports for each row whether its processes are read. They are read for GPU instances and for GPUs
+// without instances.
 func (t *Topology) ProcessRows() []bool {
 	rows := make([]bool, len(t.Devices))
 	for row := range t.Devices {
@@ -191,8 +194,8 @@ func (t *Topology) ProcessRows() []bool {
 	return rows
 }
 
-// ParentRow returns the row of the parent of row: the GPU of an instance, the GPU or switch of a link, the CPU of a
-// core. It is -1 where there is none.
+// ParentRow returns the row of the parent: the GPU of an instance, the GPU or switch of a link, or the CPU of a core.
+// It returns -1 if there is none.
 func (t *Topology) ParentRow(row int) int {
 	e := t.Devices[row].Entity
 	if p, ok := t.rows[Entity{Kind: e.ParentKind, ID: e.Parent}]; ok && e.ParentKind != KindNone {

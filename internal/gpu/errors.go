@@ -10,23 +10,23 @@ import (
 	"syscall"
 )
 
-// The errors at the edge. Wrap them with what happened; test with errors.Is.
+// The errors of sources and attributors. Wrap them with what happened, and test for them with errors.Is.
 var (
-	ErrNotSupported = errors.New("not supported")               // by this hardware, driver or engine
-	ErrPermission   = errors.New("no permission")               // it exists, and this process may not read it
+	ErrNotSupported = errors.New("not supported")               // hardware, driver or engine lacks it
+	ErrPermission   = errors.New("no permission")               // it exists, but this process may not read it
 	ErrLost         = errors.New("lost")                        // the GPU, the engine or the driver went away
-	ErrTimeout      = errors.New("timeout")                     // no answer within the deadline
+	ErrTimeout      = errors.New("timeout")                     // no answer before the deadline
 	ErrWedged       = errors.New("driver call does not return") // only a restart of the process can help
-	ErrUnavailable  = errors.New("unavailable")                 // library, engine, driver or socket is not there
-	ErrVersion      = errors.New("version mismatch")            // library and engine do not understand each other
+	ErrUnavailable  = errors.New("unavailable")                 // the library, engine, driver or socket is missing
+	ErrVersion      = errors.New("version mismatch")            // library and engine versions are incompatible
 	ErrOpening      = errors.New("opening")                     // a session is being opened, which can take long
-	ErrStalled      = errors.New("the collection is stalled")   // no cycle ended for too long
-	ErrPanic        = errors.New("panic")                       // a mistake of the exporter; the log has the stack
+	ErrStalled      = errors.New("the collection is stalled")   // no cycle has ended for too long
+	ErrPanic        = errors.New("panic")                       // a bug in the exporter; the log has the stack
 	ErrPIDNamespace = errors.New("not in the host's PID namespace")
-	ErrTopology     = errors.New("topology changed") // ends a session; it is in no health series
+	ErrTopology     = errors.New("topology changed") // ends a session; never a reason in a health series
 )
 
-// reasons are the words of the reason label. Of an error that wraps several the first counts.
+// reasons maps errors to values of the reason label. The first match wins if an error wraps several.
 var reasons = [...]struct {
 	err  error
 	word string
@@ -45,7 +45,7 @@ var reasons = [...]struct {
 	{ErrUnavailable, "unavailable"},
 }
 
-// Reason returns the word for err in the reason label of the health series: one of Reasons, or "" for nil.
+// Reason returns the value of the reason label for err: one of Reasons, or "" if err is nil.
 func Reason(err error) string {
 	if err == nil {
 		return ""
@@ -58,7 +58,7 @@ func Reason(err error) string {
 	return "error"
 }
 
-// Reasons lists every word that Reason can return for an error, each once.
+// Reasons returns every value that Reason can return for an error, each once.
 func Reasons() []string {
 	words := []string{"error"}
 	for _, r := range reasons {
@@ -69,7 +69,7 @@ func Reasons() []string {
 	return words
 }
 
-// Typed wraps an error of the file system or of a socket in its typed error; any other is returned as it is.
+// Typed wraps a file system or socket error in the matching error of this package. It returns other errors unchanged.
 func Typed(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

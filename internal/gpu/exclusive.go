@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// MaxOwners bounds the reported owners of an entity. NVIDIA's documentation of time-slicing shows ten replicas.
+// MaxOwners is the largest number of owners that is reported for an entity.
 const MaxOwners = 256
 
-// Renewed returns o if next says the same, else next.
+// Renewed returns o if next is equal to it, and next otherwise. It keeps the pointer stable while nothing changes.
 func (o *Owners) Renewed(next *Owners) *Owners {
 	if reflect.DeepEqual(next, o) {
 		return o
@@ -16,10 +16,13 @@ func (o *Owners) Renewed(next *Owners) *Owners {
 	return next
 }
 
-// ExclusiveLabels returns, per row of t, the labels of the sole owner of the entity by uses, as labels makes them. An
-// entity of several owners has none, so that no device series carries the wrong one. An owner is a pod; outside
-// Kubernetes a job or a container. A pod of several containers is passed without Container, and with the Labels that
-// these share. A GPU partitioned by MIG has its owner's labels unless another owner has one of its instances.
+// ExclusiveLabels returns the labels of each entity's exclusive owner, by row of t. The function labels renders an
+// owner.
+//
+// An entity with several owners has no labels, so that no device series names the wrong one. An owner is a pod, or
+// outside Kubernetes a job or a container. If several containers of a pod use the entity, Container is empty and
+// Labels has only the labels that they share. A GPU partitioned by MIG has its owner's labels unless another owner
+// holds one of its instances.
 func ExclusiveLabels(t *Topology, uses []Use, labels func(*Owner) []Label) [][]Label {
 	sole := make([]*Owner, len(uses))
 	for row := range uses {
@@ -38,7 +41,7 @@ func ExclusiveLabels(t *Topology, uses []Use, labels func(*Owner) []Label) [][]L
 	return out
 }
 
-// sole returns the only owner, which can have several replicas; nil where there is none or more than one.
+// sole returns the exclusive owner, which may hold several replicas. It returns nil if there is not exactly one.
 func (u *Use) sole() *Owner {
 	if len(u.Owners) == 0 || u.Incomplete {
 		return nil
@@ -47,7 +50,7 @@ func (u *Use) sole() *Owner {
 	merged.Labels = slices.Clone(merged.Labels)
 	for i := range u.Owners {
 		o := &u.Owners[i]
-		if !u.Owners[0].sameTenant(o) {
+		if !u.Owners[0].sameAs(o) {
 			return nil
 		}
 		if merged.Container != o.Container {
@@ -58,47 +61,47 @@ func (u *Use) sole() *Owner {
 	return &merged
 }
 
-// sameTenant reports whether two are the same pod; outside Kubernetes, the same job or container.
-func (o *Owner) sameTenant(p *Owner) bool {
+// sameAs reports whether two owners are the same pod or, outside Kubernetes, the same job or container.
+func (o *Owner) sameAs(p *Owner) bool {
 	if o.Pod != "" {
 		return o.Namespace == p.Namespace && o.Pod == p.Pod && o.PodUID == p.PodUID
 	}
 	return p.Pod == "" && o.Namespace == p.Namespace && o.Container == p.Container && slices.Equal(o.Labels, p.Labels)
 }
 
-// partlyOthers reports whether an instance of the GPU at row has another owner than the GPU's sole owner.
+// partlyOthers reports whether an instance of the GPU at row has an owner other than the GPU's exclusive owner.
 func partlyOthers(t *Topology, uses []Use, sole []*Owner, row int) bool {
 	for i := range uses {
 		if t.ParentRow(i) != row || len(uses[i].Owners) == 0 {
 			continue
 		}
-		if sole[i] == nil || !sole[row].sameTenant(sole[i]) {
+		if sole[i] == nil || !sole[row].sameAs(sole[i]) {
 			return true
 		}
 	}
 	return false
 }
 
-// Limit leaves at most MaxOwners owners, and returns how many it left out. The first use of each owner comes before
-// further ones of any, so that a shared entity is still shared.
+// Limit drops owners beyond MaxOwners and returns how many it dropped. It keeps one entry of each owner before it keeps
+// repeated ones, so that a shared entity is still reported as shared.
 func (u *Use) Limit() (dropped int) {
 	if len(u.Owners) <= MaxOwners {
 		return 0
 	}
-	type tenant struct{ namespace, pod, container string }
-	seen := map[tenant]bool{}
-	var first, further []int
+	type container struct{ namespace, pod, name string }
+	seen := map[container]bool{}
+	var first, repeated []int
 	for i := range u.Owners {
 		o := &u.Owners[i]
-		key := tenant{o.Namespace, o.Pod, o.Container}
+		key := container{o.Namespace, o.Pod, o.Container}
 		if seen[key] {
-			further = append(further, i)
+			repeated = append(repeated, i)
 		} else {
 			first = append(first, i)
 		}
 		seen[key] = true
 	}
-	kept := append(first, further...)[:MaxOwners]
+	kept := append(first, repeated...)[:MaxOwners]
 	slices.Sort(kept)
 	dropped = len(u.Owners) - len(kept)
 	owners := make([]Owner, len(kept))

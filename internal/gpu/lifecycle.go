@@ -1,18 +1,20 @@
 package gpu
 
-// A Lifecycle says when a session is over, and why. Sessions embed one; NewLifecycle makes it.
+// A Lifecycle records when and why a session ended. Sessions embed one, made by NewLifecycle.
 type Lifecycle struct {
 	done chan struct{}
 	err  error // written before done is closed
 }
 
-// NewLifecycle returns the Lifecycle of a session that is not over.
+// NewLifecycle returns the Lifecycle of a running session.
 func NewLifecycle() Lifecycle { return Lifecycle{done: make(chan struct{})} }
 
-// Done is closed when the session is over: the engine or the driver is gone, or the set of entities changed.
+// Done returns a channel that is closed when the session ends: the engine or driver is gone, or the set of entities
+// changed.
 func (l *Lifecycle) Done() <-chan struct{} { return l.done }
 
-// Err says why Done is closed, wrapping an error of this package; nil while it is open. Any goroutine may call it.
+// Err returns nil while the session runs, and then the reason for its end, which wraps an error of this package. It is
+// safe for concurrent use.
 func (l *Lifecycle) Err() error {
 	select {
 	case <-l.done:
@@ -22,7 +24,8 @@ func (l *Lifecycle) Err() error {
 	}
 }
 
-// End closes Done because of err and returns the reason; the first one stays. It belongs to the goroutine of Read.
+// End ends the session with err. Only the first call has an effect. It returns the reason of the first call. Only the
+// goroutine that calls Read may call it.
 func (l *Lifecycle) End(err error) error {
 	if l.Err() == nil {
 		l.err = err

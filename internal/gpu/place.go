@@ -4,12 +4,12 @@ import "strconv"
 
 // A Place is where a GPU sits in its machine.
 type Place struct {
-	NUMANode int    // the nearest memory node, negative where unknown
-	CPUs     string // the nearest CPUs as Linux lists them, "0-31,64-95"; empty where unknown
+	NUMANode int    // nearest memory node; negative if unknown
+	CPUs     string // nearest CPUs in Linux's list format, "0-31,64-95"; empty if unknown
 }
 
-// PlaceOf returns the place of a GPU near the memory nodes and the CPUs of two masks, bit 0 of the first word first. A
-// GPU near several nodes is nearest to none.
+// PlaceOf returns the place of a GPU from the bit masks of its nearest memory nodes and CPUs, lowest bit first. The
+// NUMA node is unknown if the mask has several.
 func PlaceOf(nodes, cpus []uint64) Place {
 	p := Place{NUMANode: -1, CPUs: listOf(cpus)}
 	if n, err := strconv.Atoi(listOf(nodes)); err == nil {
@@ -18,7 +18,7 @@ func PlaceOf(nodes, cpus []uint64) Place {
 	return p
 }
 
-// listOf writes the bits of a mask as Linux lists CPUs: "0-31,64-95".
+// listOf returns the bits of a mask in Linux's list format: "0-31,64-95".
 func listOf(mask []uint64) string {
 	var text []byte
 	has := func(i int) bool { return i < len(mask)*64 && mask[i/64]>>(i%64)&1 != 0 }
@@ -41,26 +41,26 @@ func listOf(mask []uint64) string {
 	return string(text)
 }
 
-// A Path is the way between two GPUs without NVLink, from near to far (nvmlGpuTopologyLevel_t).
+// A Path is the PCIe path between two GPUs, from near to far (nvmlGpuTopologyLevel_t).
 type Path uint8
 
-// The paths, in the words of "nvidia-smi topo -m".
+// The paths. Their String is the abbreviation of "nvidia-smi topo -m".
 const (
 	PathUnknown    Path = iota
 	PathBoard           // "PSB": two GPUs of one board
-	PathSwitch          // "PIX": one PCIe switch at most
+	PathSwitch          // "PIX": at most one PCIe switch
 	PathSwitches        // "PXB": several PCIe switches, no host bridge
 	PathHostBridge      // "PHB": a PCIe host bridge
 	PathNode            // "NODE": between the host bridges of one NUMA node
 	PathSystem          // "SYS": between NUMA nodes
 )
 
-// String returns the word of "nvidia-smi topo -m", "" for PathUnknown.
+// String returns the abbreviation of "nvidia-smi topo -m", or "" for PathUnknown.
 func (p Path) String() string { return [...]string{"", "PSB", "PIX", "PXB", "PHB", "NODE", "SYS"}[p] }
 
 // A Pair is the connection of two GPUs.
 type Pair struct {
-	A, B    int // rows, A < B
+	A, B    int // rows of the GPUs, with A < B
 	Path    Path
-	NVLinks int // between them, directly or through switches
+	NVLinks int // number of NVLinks between them, directly or through switches
 }

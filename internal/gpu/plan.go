@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// FieldID is a DCGM field id (dcgm_fields.h), under every source.
+// FieldID is a DCGM field ID (dcgm_fields.h). All sources use it.
 type FieldID uint16
 
-// Unit is the unit of a value, as a base unit's name or the customary abbreviation: "hertz", "MHz", "ratio", "".
+// Unit is the unit of a value: the name of a base unit or the usual abbreviation, such as "hertz", "MHz" or "ratio".
 type Unit string
 
-// A Field is one thing that a session reads.
+// A Field is one DCGM field that a session reads.
 type Field struct {
 	ID        FieldID
-	Name      string        // the catalog's, for logs and health series
-	Unit      Unit          // of the values; sources convert those of engines with another unit
-	Text      bool          // the values are texts
-	Levels    Kinds         // the kinds of entities that it is read for
-	Min, Max  float64       // bounds of plausible values, both inclusive; without bounds Min > Max
-	Interval  time.Duration // between the engine's samples; zero for Plan.Interval
-	Pace      time.Duration // the shortest interval that engines offer, zero for any
-	Every     bool          // every sample is requested, not the newest alone (Batch.Trails): clock event reasons
-	Profiling bool          // it needs a profiling capability (DCGM_FI_PROF_*), which differs per GPU
+	Name      string        // name in the catalog, for logs and health series
+	Unit      Unit          // unit of the values; sources convert values of engines that use another unit
+	Text      bool          // the values are strings
+	Levels    Kinds         // kinds of entities for which the field is read
+	Min, Max  float64       // inclusive bounds of plausible values; Min > Max means no bounds
+	Interval  time.Duration // interval between samples; zero means Plan.Interval
+	Pace      time.Duration // shortest interval that engines offer; zero means any
+	Every     bool          // request every sample, not only the newest (Batch.Trails): clock event reasons
+	Profiling bool          // the field needs a profiling capability (DCGM_FI_PROF_*), which differs by GPU
 }
 
-// Bounded reports whether the field has plausibility bounds.
+// Bounded reports whether the field has bounds of plausible values.
 func (f *Field) Bounded() bool { return f.Min <= f.Max }
 
 // MetricType is the type of a metric family in the text format, or MetricLabel.
 type MetricType uint8
 
-// The types of a counters file. The value of a label stands on its entity's other series.
+// The types of a counters file. The value of a MetricLabel becomes a label on the other series of its entity.
 const (
 	MetricUntyped MetricType = iota
 	MetricGauge
@@ -40,65 +40,65 @@ const (
 	MetricLabel
 )
 
-// String returns the word of the text format's TYPE line, or "label".
+// String returns the type as in a TYPE line of the text format, or "label".
 func (t MetricType) String() string { return [...]string{"untyped", "gauge", "counter", "label"}[t] }
 
-// A Counter is a metric family or a label by request, usually a line of the counters file.
+// A Counter is a requested metric family or label, usually a line of the counters file.
 type Counter struct {
 	Name      string
 	Type      MetricType
 	Help      string
-	Field     int     // its index in Plan.Fields
-	Scale     float64 // from the field's unit to that of the name; 1 where they are the same
-	OfGPUs    bool    // GPUs have the field and their instances have none of their own
-	OfMachine bool    // it is one for the whole machine, such as the driver's version
+	Field     int     // index in Plan.Fields
+	Scale     float64 // factor from the field's unit to the metric's unit
+	OfGPUs    bool    // GPUs have the field, and their instances do not
+	OfMachine bool    // the value is the same for the whole machine, such as the driver version
 }
 
-// A Derived is an exporter family by request ("DCGM_EXP_…"). A snapshot.Deriver makes it.
+// A Derived is a requested family that a snapshot.Deriver computes ("DCGM_EXP_…").
 type Derived struct {
 	Name     string
 	Type     MetricType
 	Help     string
-	Field    int           // the index in Plan.Fields of the field that feeds it; -1 for none
-	Interval time.Duration // between two counts of a state of the field; zero for Plan.Interval
+	Field    int           // index in Plan.Fields of its input; -1 if it has none
+	Interval time.Duration // interval at which states of the field are counted; zero means Plan.Interval
 }
 
-// A Selector says which entities of a family of kinds are watched (--devices, --switch-devices, --cpu-devices).
+// A Selector selects the entities to watch (--devices, --switch-devices, --cpu-devices).
 type Selector struct {
-	Flex     bool     // "f": every GPU, and the instances of partitioned ones; it combines with nothing
+	Flex     bool     // "f": every GPU, and the instances of partitioned GPUs; excludes Major and Minor
 	Major    bool     // "g": GPUs, switches or CPUs
 	Minor    bool     // "i": GPU instances, links or cores
-	MajorIDs []uint32 // nil for all
-	MinorIDs []uint32
+	MajorIDs []uint32 // nil means all
+	MinorIDs []uint32 // nil means all
 }
 
-// HasMajor reports whether the GPU, switch or CPU with this id is selected.
+// HasMajor reports whether the GPU, switch or CPU with this ID is selected.
 func (s Selector) HasMajor(id uint32) bool {
 	return s.Flex || s.Major && (s.MajorIDs == nil || slices.Contains(s.MajorIDs, id))
 }
 
-// HasMinor reports whether the instance, link or core with this id is selected.
+// HasMinor reports whether the instance, link or core with this ID is selected.
 func (s Selector) HasMinor(id uint32) bool {
 	return s.Flex || s.Minor && (s.MinorIDs == nil || slices.Contains(s.MinorIDs, id))
 }
 
-// A Plan is the purpose of a session. It does not change after Open.
+// A Plan says what a session reads. It does not change after Open.
 type Plan struct {
-	Fields   []Field   // to read, each once; that of GPUs and that of their links can have one id
-	Counters []Counter // to export, in the order of the file
-	Derived  []Derived // to export beside them
+	Fields   []Field   // fields to read; a field of GPUs and one of their links may have the same ID
+	Counters []Counter // metrics to export, in the order of the counters file
+	Derived  []Derived // computed families to export
 
-	Health    Kinds // of these every Read reports the engine's health checks (Batch.Health)
-	Peers     bool  // and the state of the peer-to-peer connections (Batch.Peers)
-	Processes bool  // and the processes of the rows of Topology.ProcessRows
+	Health    Kinds // every Read reports the engine's health checks of these kinds (Batch.Health)
+	Peers     bool  // every Read reports the peer-to-peer states (Batch.Peers)
+	Processes bool  // every Read reports the processes of Topology.ProcessRows
 	Placement bool  // Open fills Topology.Pairs and Device.Place
-	AsRead    bool  // samples that others contradict are served, as dcgm-exporter does
+	AsRead    bool  // keep samples that other samples contradict, as NVIDIA's dcgm-exporter does
 
-	Interval                time.Duration // between two Reads
+	Interval                time.Duration // time between two Reads
 	Devices, Switches, CPUs Selector
 }
 
-// Levels returns the kinds of entities that some field exists for, or whose health is requested.
+// Levels returns the kinds of entities that have a field in the plan or whose health is requested.
 func (p *Plan) Levels() Kinds {
 	levels := p.Health
 	for i := range p.Fields {
@@ -107,8 +107,8 @@ func (p *Plan) Levels() Kinds {
 	return levels
 }
 
-// Selects reports whether an entity of the engine has a row: its selector names it, or of a link its GPU, and except
-// for GPUs and their instances Levels has its kind.
+// Selects reports whether an entity gets a row in the topology. GPUs and instances get one if their selector selects
+// them. Other entities also need a field or health check of their kind. A GPU's link is selected with its GPU.
 func (p *Plan) Selects(e Entity) bool {
 	switch e.Kind {
 	case KindGPU:
@@ -136,14 +136,15 @@ func (p *Plan) Selects(e Entity) bool {
 	}
 }
 
-// Requests reports whether a family needs the field of an index. Accounting adds fields that none needs.
+// Requests reports whether a family needs the field at an index. Accounting adds fields of its own, which no family
+// needs.
 func (p *Plan) Requests(field int) bool {
 	return slices.ContainsFunc(p.Counters, func(c Counter) bool { return c.Field == field }) ||
 		slices.ContainsFunc(p.Derived, func(d Derived) bool { return d.Field == field })
 }
 
-// Missing returns the entities that the selectors name by an id and devices lack, without parent. Kinds that no field
-// exists for are left out, except GPUs and their instances.
+// Missing returns the entities that the selectors name by ID but devices does not contain. The results have no parent.
+// Kinds without a field in the plan are left out, except GPUs and their instances.
 func (p *Plan) Missing(devices []Device) []Entity {
 	var missing []Entity
 	levels := p.Levels() | KindsOf(KindGPU, KindGPUInstance)
@@ -173,8 +174,8 @@ func (p *Plan) Missing(devices []Device) []Entity {
 	return missing
 }
 
-// IntervalOf returns the sampling interval of the field at index i: the requested one, or the engine's pace where that
-// is slower.
+// IntervalOf returns the sampling interval of the field at index i. It is the requested interval, or the engine's
+// shortest one if that is longer.
 func (p *Plan) IntervalOf(i int) time.Duration {
 	f := &p.Fields[i]
 	return max(cmp.Or(f.Interval, p.Interval), f.Pace)

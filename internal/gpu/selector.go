@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// maxSelected bounds the ids of one selector: DCGM's largest number of entities of a kind (DCGM_MAX_NUM_CPU_CORES).
+// maxSelected is the largest number of IDs in a selector: DCGM's largest number of entities of one kind
+// (DCGM_MAX_NUM_CPU_CORES).
 const maxSelected = 1024
 
-// SelectorForm is the syntax of ParseSelector, as the end of "expected …".
+// SelectorForm describes the syntax of ParseSelector for messages that end in "expected …".
 const SelectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
 
 // ParseSelector reads a device selector:
@@ -21,7 +22,8 @@ const SelectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numb
 //	i[:ids]      GPU instances, links or cores
 //	g[:ids]+i[:ids]
 //
-// ids are numbers and ranges, "0,2-4"; without them all are selected. In the result they are sorted, each once.
+// ids are numbers and ranges, such as "0,2-4". Without ids, all entities are selected. The IDs of the result are sorted
+// and unique.
 func ParseSelector(s string) (Selector, error) {
 	var sel Selector
 	for part := range strings.SplitSeq(s, "+") {
@@ -30,12 +32,12 @@ func ParseSelector(s string) (Selector, error) {
 		}
 	}
 	if sel.Flex && (sel.Major || sel.Minor) {
-		return Selector{}, errors.New(`"f" combines with nothing`)
+		return Selector{}, errors.New(`"f" cannot be combined with "g" or "i"`)
 	}
 	return sel, nil
 }
 
-// add reads a letter with or without ids.
+// add parses one letter with optional IDs.
 func (s *Selector) add(part string) error {
 	letter, list, hasList := strings.Cut(part, ":")
 	var ids []uint32
@@ -54,13 +56,13 @@ func (s *Selector) add(part string) error {
 	case "i":
 		seen, s.MinorIDs = &s.Minor, ids
 	default:
-		return fmt.Errorf("%q is none of f, g and i", letter)
+		return fmt.Errorf("%q is not f, g or i", letter)
 	}
 	switch {
 	case *seen:
 		return fmt.Errorf("%q occurs twice", letter)
 	case hasList && letter == "f":
-		return fmt.Errorf("%q takes no ids", letter)
+		return fmt.Errorf("%q takes no IDs", letter)
 	}
 	*seen = true
 	return nil
@@ -84,9 +86,9 @@ func parseIDs(list string) ([]uint32, error) {
 		if last < first {
 			return nil, fmt.Errorf("the range %s runs backwards", item)
 		}
-		// In 64 bits, since the width of 0-4294967295 overflows 32.
+		// Use 64 bits: the size of 0-4294967295 overflows 32 bits.
 		if uint64(len(ids))+uint64(last)-uint64(first) >= maxSelected {
-			return nil, fmt.Errorf("%s names more than %d ids", list, maxSelected)
+			return nil, fmt.Errorf("%s names more than %d IDs", list, maxSelected)
 		}
 		for n := range last - first + 1 {
 			ids = append(ids, first+n)
@@ -99,12 +101,12 @@ func parseIDs(list string) ([]uint32, error) {
 func parseID(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no id", s)
+		return 0, fmt.Errorf("%q is not an ID", s)
 	}
 	return uint32(n), nil
 }
 
-// String writes the selector as ParseSelector reads it.
+// String returns the selector in the syntax of ParseSelector.
 func (s Selector) String() string {
 	var parts []string
 	if s.Flex {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// A Value is one measurement: an int64, a float64 or a text. Its zero value is "absent".
+// A Value is one measurement: an int64, a float64 or a string. The zero Value is absent.
 type Value struct {
 	text string
 	bits uint64
@@ -24,7 +24,7 @@ const (
 // Int returns a Value that holds an integer.
 func Int(v int64) Value { return Value{kind: integer, bits: uint64(v)} }
 
-// Float returns a Value that holds a float; the absent Value for a NaN.
+// Float returns a Value that holds a float. NaN gives the absent Value.
 func Float(v float64) Value {
 	if math.IsNaN(v) {
 		return Value{}
@@ -32,7 +32,7 @@ func Float(v float64) Value {
 	return Value{kind: float, bits: math.Float64bits(v)}
 }
 
-// Text returns a Value that holds a text; the absent Value for the empty text.
+// Text returns a Value that holds a string. The empty string gives the absent Value.
 func Text(v string) Value {
 	if v == "" {
 		return Value{}
@@ -46,7 +46,7 @@ func (v Value) IsAbsent() bool { return v.kind == absent }
 // Int64 returns the integer and whether the Value holds one.
 func (v Value) Int64() (int64, bool) { return int64(v.bits), v.kind == integer }
 
-// IsText reports whether the Value holds a text.
+// IsText reports whether the Value holds a string.
 func (v Value) IsText() bool { return v.kind == text }
 
 // Number returns the value as a float64, and whether it holds a number.
@@ -61,7 +61,7 @@ func (v Value) Number() (float64, bool) {
 	}
 }
 
-// String returns the value as a label would show it; the absent Value is "".
+// String returns the value as a label value. It is empty for the absent Value.
 func (v Value) String() string {
 	switch v.kind {
 	case integer:
@@ -73,9 +73,10 @@ func (v Value) String() string {
 	}
 }
 
-// Scale returns the number multiplied by factor; texts and absent values as they are. An integer stays one where the
-// product is exact, so that byte counts lose no digits. A factor 1/n divides by n: 35 percent is 0.35, and not the
-// product's 0.35000000000000003.
+// Scale returns the number multiplied by factor. Strings and absent values are returned unchanged.
+//
+// An integer stays an integer if the product is exact, so that byte counts keep all digits. If 1/factor is an integer,
+// Scale divides by it instead: 35 percent becomes 0.35, not 0.35000000000000003.
 func (v Value) Scale(factor float64) Value {
 	switch v.kind {
 	case integer:
@@ -94,7 +95,7 @@ func (v Value) Scale(factor float64) Value {
 	}
 }
 
-// times returns x × factor, by a division where 1/factor is an integer.
+// times returns x × factor. It divides by 1/factor if that is an integer.
 func times(x, factor float64) float64 {
 	if divisor := math.Round(1 / factor); math.Abs(factor) < 1 && divisor < 1<<53 && 1/divisor == factor {
 		return x / divisor
