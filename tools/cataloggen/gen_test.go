@@ -119,26 +119,6 @@ func TestApplyFacts(t *testing.T) {
 	}
 }
 
-// Categories are no codes, and three names stay what the reference exporter has.
-func TestReadHealthCodes(t *testing.T) {
-	dir, _, err := moduleDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	codes, err := readHealthCodes(filepath.Join(dir, "pkg", "dcgm"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for number, name := range map[int]string{0: "OK", 10: "CLOCK_THROTTLE_THERMAL", 43: "THROTTLING_VIOLATION", 120: "FALLEN_OFF_BUS"} {
-		if codes[number] != (healthCode{number, name}) {
-			t.Errorf("code %d is %+v, want %s", number, codes[number], name)
-		}
-	}
-	if _, err := readHealthCodes(write(t, map[string]string{"dcgm_errors.h": "DCGM_FR_OK = 0,"})); err == nil {
-		t.Error("another header is taken")
-	}
-}
-
 // A line of facts that fits nothing is an error with its place.
 func TestFactsAreHeldToTheModule(t *testing.T) {
 	for text, apply := range map[string]func([]*field, string) error{

@@ -25,16 +25,15 @@ const module = "github.com/NVIDIA/go-dcgm"
 func main() {
 	out := flag.String("o", "entries_gen.go", "the Go file of the entries to write")
 	ids := flag.String("ids", "ids_gen.go", "the Go file of the ids to write")
-	health := flag.String("health", "../source/dcgm/healthcode_gen.go", "the Go file of the health codes to write")
 	facts := flag.String("facts", "../../tools/cataloggen", "the folder of facts.csv and names.csv")
 	flag.Parse()
-	if err := run(*out, *ids, *health, *facts); err != nil {
+	if err := run(*out, *ids, *facts); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, ids, health, facts string) error {
+func run(out, ids, facts string) error {
 	dir, version, err := moduleDir()
 	if err != nil {
 		return err
@@ -49,14 +48,9 @@ func run(out, ids, health, facts string) error {
 	if err := applyNames(fields, filepath.Join(facts, "names.csv")); err != nil {
 		return err
 	}
-	codes, err := readHealthCodes(filepath.Join(dir, "pkg", "dcgm"))
-	if err != nil {
-		return fmt.Errorf("read %s: %w", module, err)
-	}
 	for path, write := range map[string]func(io.Writer){
-		out:    func(w io.Writer) { writeEntries(w, fields, version) },
-		ids:    func(w io.Writer) { writeIDs(w, fields, version) },
-		health: func(w io.Writer) { writeHealthCodes(w, codes, version) },
+		out: func(w io.Writer) { writeEntries(w, fields, version) },
+		ids: func(w io.Writer) { writeIDs(w, fields, version) },
 	} {
 		var code bytes.Buffer
 		write(&code)

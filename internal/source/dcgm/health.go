@@ -4,18 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // allHealth is every health watch that the engine has (DCGM_HEALTH_WATCH_ALL).
 const allHealth = 0xffffffff
 
-// codeIMEX and codeLinkDown are findings (dcgm_errors.h).
+// codeIMEX is the number of DCGM_FR_IMEX_UNHEALTHY, linkDown the code of a link that is down (dcgm_errors.h).
 const (
-	codeLinkDown = 14
-	codeIMEX     = 122
+	codeIMEX = 122
+	linkDown = "DCGM_FR_NVLINK_DOWN"
 )
 
 // systemIMEX is the health watch of the machine (DCGM_HEALTH_WATCH_IMEX). Engines before 4.6.1 report
@@ -141,7 +141,7 @@ func (s *Session) addFinding(b *gpu.Batch, first, row int, watch string, x incid
 	if x.entity != s.members[row] || x.result == 0 {
 		return
 	}
-	c := gpu.HealthCheck{Row: row, Watch: watch, Code: errorName(x.code), Result: int64(x.result)}
+	c := gpu.HealthCheck{Row: row, Watch: watch, Code: catalog.FindingNumbered(x.code).Code, Result: int64(x.result)}
 	same := func(o gpu.HealthCheck) bool { return o.Watch == c.Watch && o.Code == c.Code }
 	if i := slices.IndexFunc(b.Health[first:], same); i >= 0 {
 		b.Health[first+i].Result = max(b.Health[first+i].Result, c.Result)
@@ -164,7 +164,7 @@ func (s *Session) checks(row int) bool {
 // findLinks completes the findings about links of GPUs that are down.
 func (s *Session) findLinks(checks []gpu.HealthCheck) error {
 	down := func(c gpu.HealthCheck) bool {
-		return c.Code == errorName(codeLinkDown) && s.members[c.Row].group == groupGPU
+		return c.Code == linkDown && s.members[c.Row].group == groupGPU
 	}
 	if !slices.ContainsFunc(checks, down) {
 		return nil
@@ -191,14 +191,4 @@ func (s *Session) unwatchHealth() error {
 		err = s.engine.setHealth(s.health.group, 0)
 	}
 	return errors.Join(err, s.engine.destroyGroup(s.health.group))
-}
-
-// errorName returns the name of a finding (DCGM_FR_*), as the health_error_code label spells it. A
-// code of a later engine is its number.
-func errorName(code uint32) string {
-	names := errorNames()
-	if code >= uint32(len(names)) {
-		return strconv.FormatUint(uint64(code), 10)
-	}
-	return "DCGM_FR_" + names[code]
 }

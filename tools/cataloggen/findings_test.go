@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+)
+
+// TestFindingsAreTheHeaders compares the table of findings with the error codes of go-dcgm's header.
+func TestFindingsAreTheHeaders(t *testing.T) {
+	dir, version, err := moduleDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := os.ReadFile(filepath.Join(dir, "pkg", "dcgm", "dcgm_errors.h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := regexp.MustCompile(`\b(DCGM_FR_\w+)\s*=\s*(\d+),`).FindAllStringSubmatch(string(header), -1)
+	categories := map[string]bool{"UNKNOWN": true}
+	end := 0
+	for _, m := range codes {
+		name := m[1]
+		number, err := strconv.Atoi(m[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if category, ok := strings.CutPrefix(name, "DCGM_FR_EC_"); ok {
+			categories[category] = true
+			continue
+		}
+		if name == "DCGM_FR_ERROR_SENTINEL" {
+			end = number
+			continue
+		}
+		f := catalog.FindingNumbered(uint32(number))
+		if f.Code != name && f.Alias != name {
+			t.Errorf("%s (%d) of go-dcgm %s has no row in internal/catalog/findings.go, found %s", name, number, version, f.Code)
+		}
+	}
+	if got := len(catalog.Findings()); got != end || end < 100 {
+		t.Errorf("the table has %d rows, the header %d codes", got, end)
+	}
+	for _, f := range catalog.Findings() {
+		if !categories[f.Category] {
+			t.Errorf("%s has the category %q, which the header does not name", f.Code, f.Category)
+		}
+	}
+}
