@@ -8,11 +8,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// Config is every setting of the exporter, grouped by who needs it. Parse makes it, and nothing
-// changes it afterwards.
+// Config holds all settings of the exporter, grouped by purpose. It is immutable once Parse has returned it.
 type Config struct {
-	// Show is set when the command line requests a text instead of a run; the rest of the Config is
-	// then not filled in.
+	// Show is set if the command line asks for --help or --version. All other fields are then empty.
 	Show Show
 
 	Metrics    Metrics
@@ -27,14 +25,13 @@ type Config struct {
 	Log        Log
 	Dump       Dump
 
-	// Path is the YAML file, "" for none.
+	// Path is the path of the YAML file, or empty.
 	Path string
 
-	// Notices are sentences for the log, in the order of the table: a value that counts in the place of
-	// a bad one, and settings without effect.
+	// Notices are warnings for the log: values that were replaced, and settings without effect.
 	Notices []string
 
-	// Ignored are the settings that are accepted for compatibility.
+	// Ignored holds settings that are accepted for compatibility and have no effect.
 	Ignored struct {
 		StartupValidate, FakeGPUs, RequireGPUs, WatchBinding bool
 		BindingInterval, KeepAge                             time.Duration
@@ -43,54 +40,53 @@ type Config struct {
 	}
 }
 
-// Show says which text the command line requests.
+// Show selects the output of --help or --version.
 type Show uint8
 
-// The texts.
+// The values of Show.
 const (
 	ShowNothing Show = iota
 	ShowHelp
 	ShowVersion
 )
 
-// Metrics says which metrics are exported and under which names. Exactly one of the three places is
-// in use: Fields if there are any, else ConfigMap if it is set, else File.
+// Metrics selects the exported metrics and their names. The counters come from Fields if there are any, else from
+// ConfigMap if it is set, else from File.
 type Metrics struct {
 	// File is the path of the counters file.
 	File string
-	// FileNamed is set when a setting named File. Otherwise it is the default path, and the embedded
-	// file stands in for it where none lies there.
+	// FileNamed means that File was given. Otherwise File is the default path, and the embedded counters file is used
+	// if nothing exists there.
 	FileNamed bool
 	// ConfigMap holds the counters under the key "metrics".
 	ConfigMap ConfigMapName
-	// Fields are the counters written in the YAML file itself.
+	// Fields are the counters in the YAML file itself.
 	Fields []Field
-	// Vocabulary names the requested metrics.
+	// Vocabulary selects the metric names.
 	Vocabulary catalog.Vocabulary
-	// Compatibility says how much a page is to be like dcgm-exporter's.
+	// Compatibility selects the page format.
 	Compatibility Compatibility
-	// Health serves the families about the reading of devices, Accounting the shares of pods.
-	// Web.ExporterMetrics serves the families about the exporter.
+	// Health enables the families about which devices can be read. Accounting enables the families about the shares of
+	// pods. Web.ExporterMetrics enables those about the exporter itself.
 	Health, Accounting bool
-	// MaxSeries is how many series a page has at most, those of health and of the exporter apart;
-	// 0 sets no limit.
+	// MaxSeries is the maximum number of series on a page, not counting those about health and about the exporter.
+	// Zero means unlimited.
 	MaxSeries int
 }
 
-// Compatibility says whether a page is to be exactly dcgm-exporter's.
+// Compatibility selects whether a page is exactly the page of NVIDIA's dcgm-exporter.
 type Compatibility string
 
-// The degrees of compatibility: this exporter's improvements, or none of them.
+// The values of Compatibility.
 const (
 	CompatibilityOff    Compatibility = "off"
 	CompatibilityStrict Compatibility = "strict"
 )
 
-// A ConfigMapName names a ConfigMap; its zero value names none.
+// A ConfigMapName identifies a ConfigMap. The zero value means none.
 type ConfigMapName struct{ Namespace, Name string }
 
-// A Field is one entry of metrics.fields in the YAML file. Like a line of a counters file it is not
-// checked against the catalog yet.
+// A Field is an entry of metrics.fields in the YAML file. It has not been checked against the catalog.
 type Field struct {
 	Name string `yaml:"name"`
 	Type string `yaml:"prometheusType"`
@@ -98,46 +94,44 @@ type Field struct {
 	Line text.Line
 }
 
-// Collection says how often and for how long.
+// Collection configures intervals, windows and limits of the collection.
 type Collection struct {
-	// Interval is the time between two readings; always above zero.
+	// Interval is the time between two collections. It is greater than zero.
 	Interval time.Duration
-	// HangLimit is how long a driver call may hang before the process ends with gpu.ErrWedged; always
-	// above zero.
+	// HangLimit is how long a driver call may hang before the process exits with gpu.ErrWedged. It is greater than
+	// zero.
 	HangLimit time.Duration
-	// Groups give fields an interval of their own.
+	// Groups set the intervals of particular fields.
 	Groups []WatchGroup
-	// XIDWindow and ClockEventWindow are the windows of DCGM_EXP_XID_ERRORS_COUNT and
-	// DCGM_EXP_CLOCK_EVENTS_COUNT.
-	XIDWindow time.Duration
-	// KernelLog is the kernel's log (/dev/kmsg), from which XIDs are read in place of
-	// the driver's reports; "" reads none.
-	KernelLog        string
-	ClockEventWindow time.Duration
+	// XIDWindow and ClockEventWindow are the windows of DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT.
+	XIDWindow, ClockEventWindow time.Duration
+	// KernelLog is the path of the kernel log (/dev/kmsg) from which XIDs are read instead of from the driver. If it
+	// is empty, XIDs come from the driver.
+	KernelLog string
 }
 
-// Devices says which entities are watched.
+// Devices selects the watched entities.
 type Devices struct{ GPUs, Switches, CPUs gpu.Selector }
 
-// Source says where samples come from.
+// Source selects where samples come from.
 type Source struct {
 	Kind SourceKind
-	// Named is set when a setting chose Kind.
+	// Named means that Kind was given.
 	Named bool
-	// Remote is the address of a host engine; the zero address embeds one.
+	// Remote is the address of a host engine. The zero address embeds one.
 	Remote gpu.EngineAddress
-	// Fallback says whether NVML serves in place of DCGM under SourceAuto.
+	// Fallback selects what SourceAuto reads while DCGM is unavailable.
 	Fallback Fallback
-	// DCGMLog turns DCGM's own log on, at DCGMLogLevel.
+	// DCGMLog enables DCGM's own log, at DCGMLogLevel.
 	DCGMLog      bool
 	DCGMLogLevel string
 	Sim          Sim
 }
 
-// SourceKind names a source, or leaves the choice to the exporter.
+// SourceKind is the name of a source.
 type SourceKind string
 
-// The sources. Auto takes DCGM where it is, else NVML; it never simulates.
+// The sources. SourceAuto uses DCGM if it is available, else NVML. It simulates only if Sim.Fallback is set.
 const (
 	SourceAuto SourceKind = "auto"
 	SourceDCGM SourceKind = "dcgm"
@@ -145,115 +139,114 @@ const (
 	SourceSim  SourceKind = "sim"
 )
 
-// Fallback names the source that serves while DCGM is missing.
+// Fallback is the source that is used while DCGM is unavailable.
 type Fallback string
 
-// The fallbacks. FallbackAuto is NVML for an engine of this machine, else none.
+// The fallbacks. FallbackAuto means NVML if the engine is embedded or on this machine, and none otherwise.
 const (
 	FallbackAuto Fallback = "auto"
 	FallbackNVML Fallback = "nvml"
 	FallbackNone Fallback = "none"
 )
 
-// Sim describes the simulated node.
+// Sim configures the simulated node.
 type Sim struct {
-	// Fallback lets SourceAuto simulate where there is no hardware.
+	// Fallback lets SourceAuto simulate a node if there is no hardware.
 	Fallback bool
-	Node     string // the name of a node model, "" for the default one
+	Node     string // name of a node model; empty for the default
 	Seed     uint64
-	Scenario string // the path of a file of scripted faults, "" for none
+	Scenario string // path of a file with scripted faults, or empty
 }
 
-// Labels says how series are labeled.
+// Labels configures the labels of series.
 type Labels struct {
 	// Hostname is the spelling of the host label.
 	Hostname gpu.HostnameLabel
-	// Owners says where the labels of owners stand.
+	// Owners selects the series with owner labels.
 	Owners OwnerLabels
-	// NoHostname leaves the host label out.
+	// NoHostname leaves out the host label.
 	NoHostname bool
-	// NodeName is $NODE_NAME, the node's name under Kubernetes.
+	// NodeName is $NODE_NAME, the name of the Kubernetes node.
 	NodeName string
-	// OldNamespace uses the label names of 1.x.
+	// OldNamespace selects the label names of 1.x.
 	OldNamespace bool
-	// ReplaceBlanks writes dashes for the blanks of the model name.
+	// ReplaceBlanks replaces spaces in the model name with dashes.
 	ReplaceBlanks bool
 }
 
-// OwnerLabels names the series that carry the labels of a device's owner.
+// OwnerLabels selects the series that carry the labels of a device's owner.
 type OwnerLabels string
 
-// The places of owner labels: the series of a device that has one owner; these, and a copy for each job where several
-// jobs have a GPU; the series of owners alone.
+// The values of OwnerLabels.
 const (
-	OwnersOnSeries OwnerLabels = "series"
-	OwnersOnCopies OwnerLabels = "copies"
-	OwnersOnInfo   OwnerLabels = "info"
+	OwnersOnSeries OwnerLabels = "series" // series of devices with an exclusive owner
+	OwnersOnCopies OwnerLabels = "copies" // as OwnersOnSeries, and a copy for each job of a shared GPU
+	OwnersOnInfo   OwnerLabels = "info"   // only the series of owners
 )
 
-// Kubernetes says how entities are attributed to pods.
+// Kubernetes configures how entities are attributed to pods.
 type Kubernetes struct {
 	Enabled         bool
 	PodLabels       bool
-	PodLabelAllowed []string // regular expressions that compile; none allows all
-	PodLogs         string   // the folder of the pods' logs; "" for none
+	PodLabelAllowed []string // valid regular expressions; an empty list allows all labels
+	PodLogs         string   // directory of the pods' logs, or empty
 	PodUID          bool
-	ResourceNames   []string // beside nvidia.com/gpu and nvidia.com/mig-*
+	ResourceNames   []string // resource names in addition to nvidia.com/gpu and nvidia.com/mig-*
 	VirtualGPUs     bool
 	DRA             bool
 	Socket          string // the kubelet's PodResources socket
-	Kubeconfig      string // paths as in $KUBECONFIG; "" means the pod's service account
+	Kubeconfig      string // paths as in $KUBECONFIG; if empty, the service account of the pod is used
 }
 
-// HPC says how entities are attributed to the jobs of a batch scheduler.
+// HPC configures how entities are attributed to jobs of a batch scheduler.
 type HPC struct {
-	Dir string // of the job files; "" for none
+	Dir string // directory of the job files, or empty
 }
 
-// Containers says how entities are attributed to containers without Kubernetes.
+// Containers configures how entities are attributed to containers without Kubernetes.
 type Containers struct {
 	Enabled      bool
-	Socket       string   // of the container runtime; "" for the first usual one that is there
-	LabelAllowed []string // regular expressions that compile; none allows none
+	Socket       string   // socket of the container runtime; if empty, the first usual one that exists
+	LabelAllowed []string // valid regular expressions; an empty list allows no labels
 }
 
-// Web says how pages are served.
+// Web configures the HTTP server.
 type Web struct {
 	Address       string // host:port
-	SystemdSocket bool   // the listeners come from systemd, Address is unused
-	// ConfigFile is the exporter-toolkit's file for TLS and authentication.
+	SystemdSocket bool   // systemd passes the listeners; Address is unused
+	// ConfigFile is the path of the exporter-toolkit file for TLS and authentication.
 	ConfigFile   string
-	ReadTimeout  time.Duration // zero: none
-	WriteTimeout time.Duration // zero: none
-	MaxRequests  int           // served at once; zero: no limit
-	// Lifecycle serves the POST routes under /-/.
+	ReadTimeout  time.Duration // zero means no timeout
+	WriteTimeout time.Duration // zero means no timeout
+	MaxRequests  int           // maximum number of concurrent scrapes; zero means unlimited
+	// Lifecycle enables the POST routes below /-/.
 	Lifecycle bool
 	Pprof     bool
-	// LandingPage serves the page at /.
+	// LandingPage enables the status page at /.
 	LandingPage bool
-	// ExporterMetrics serves the series about the exporter itself.
+	// ExporterMetrics enables the metrics about the exporter itself.
 	ExporterMetrics bool
 }
 
-// Log says how the exporter logs.
+// Log configures the log.
 type Log struct {
 	Format LogFormat
 	Debug  bool
 }
 
-// LogFormat is the form of a log line.
+// LogFormat is the format of log lines.
 type LogFormat string
 
-// The forms of a log line.
+// The values of LogFormat.
 const (
 	LogText LogFormat = "text"
 	LogJSON LogFormat = "json"
 )
 
-// Dump configures the files of collections, for debugging.
+// Dump configures files with the page of each collection, for debugging.
 type Dump struct {
 	Enabled   bool
 	Directory string
-	Retention time.Duration // zero: kept forever
+	Retention time.Duration // zero means forever
 	Compress  bool
 }

@@ -1,15 +1,12 @@
 // Package config turns arguments, environment and the YAML file into one validated Config.
 //
-// One table (table.go) holds every setting: name, aliases, environment variable, YAML key, default,
-// help, state and target. It drives parsing, --help, the generated docs/flags.md and the hash of
-// the configuration, so that none of them can differ from another. A flag wins over its variable,
-// the variable over the file, the file over the default.
+// One table (table.go) declares every setting: its flag, environment variable, YAML key, default and help. Parsing,
+// --help, docs/flags.md and the configuration hash all derive from it. Flags override variables, variables override
+// the file, and the file overrides defaults.
 //
-// Flags are read by Go's flag package, as the reference's are: one dash or two,
-// "--name value" or "--name=value", switches without a value or with "=value". A POSIX parser would
-// read -rbmn as four flags.
+// Go's flag package parses the command line, as it does in NVIDIA's dcgm-exporter: a POSIX parser would read -rbmn as
+// four flags.
 //
-// Parse is pure: it reads files through the function it is given, and nothing changes a Config
-// afterwards. No package below app imports this one: app copies what each package needs into that
-// package's own options.
+// A Config is immutable once Parse has returned it. Only package app and above import this package. App copies what
+// another package needs into the options of that package.
 package config

@@ -222,8 +222,8 @@ func TestIntervals(t *testing.T) {
 	}
 
 	_, err = c.Intervals([][]string{{"A"}, {"NEW", "SM_CLOCK"}})
-	wantError(t, err, `c.yaml:5: NEW is in the watch group "sm" and, from line 4, in "clocks": expected one`)
+	wantError(t, err, `c.yaml:5: NEW is in watch group "sm" and also in "clocks" (line 4): expected one group`)
 
 	_, err = c.Intervals([][]string{{"B", "C"}, {"SM_UTIL"}})
-	wantError(t, err, `c.yaml:4: the watch group "clocks" matches none of the 2 requested fields`)
+	wantError(t, err, `c.yaml:4: watch group "clocks" matches none of the 2 requested fields`)
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A WatchGroup gives the fields that its patterns match an interval of their own.
+// A WatchGroup sets the interval of the fields that match its patterns.
 type WatchGroup struct {
 	Name     string        `yaml:"name"`
 	Interval time.Duration `yaml:"interval"`
-	// Patterns are field names, or globs as path.Match reads them.
+	// Patterns are field names or globs in the syntax of path.Match.
 	Patterns []string `yaml:"fields"`
 	Line     text.Line
 }
 
-// has reports whether a pattern of the group matches one of a field's names.
+// has reports whether a pattern of the group matches one of the names of a field.
 func (g *WatchGroup) has(names []string) bool {
 	return slices.ContainsFunc(g.Patterns, func(pattern string) bool {
 		return slices.ContainsFunc(names, func(name string) bool {
@@ -29,10 +29,10 @@ func (g *WatchGroup) has(names []string) bool {
 	})
 }
 
-// Intervals returns, for each of the requested fields, the interval of its watch group, or zero
-// without one. A field is given by its names, the requested one first; a pattern may match any of
-// them, so that a file of groups is good under each vocabulary. A field in two groups and a group
-// without any are errors with the line.
+// Intervals returns the interval of each requested field's watch group, or zero for fields without one.
+//
+// Each field is given by all of its names, the requested one first. A pattern may match any of them, so that the same
+// file works under every vocabulary. A field in two groups is an error, and so is a group that matches no field.
 func (c *Config) Intervals(fields [][]string) ([]time.Duration, error) {
 	var errs []error
 	intervals := make([]time.Duration, len(fields))
@@ -46,14 +46,14 @@ func (c *Config) Intervals(fields [][]string) ([]time.Duration, error) {
 			}
 			empty = false
 			if other := owners[j]; other != nil {
-				errs = append(errs, fmt.Errorf("%s:%d: %s is in the watch group %q and, from line %d, in %q: expected one",
-					c.Path, g.Line, names[0], g.Name, other.Line, other.Name))
+				errs = append(errs, fmt.Errorf("%s:%d: %s is in watch group %q and also in %q (line %d): expected one group",
+					c.Path, g.Line, names[0], g.Name, other.Name, other.Line))
 				continue
 			}
 			owners[j], intervals[j] = g, g.Interval
 		}
 		if empty {
-			errs = append(errs, fmt.Errorf("%s:%d: the watch group %q matches none of the %d requested fields",
+			errs = append(errs, fmt.Errorf("%s:%d: watch group %q matches none of the %d requested fields",
 				c.Path, g.Line, g.Name, len(fields)))
 		}
 	}

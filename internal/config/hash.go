@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Hash returns 48 bits, which a float64 holds exactly, of the configuration: every setting but those
-// of one node, and the content of the files behind them, such as the counters file. It is the value
-// of dcgm_exporter_config_hash, and equal on nodes with the same configuration.
+// Hash returns the value of dcgm_exporter_config_hash, which is equal on nodes with the same configuration. It covers
+// all settings except those that differ between nodes, and the content of files such as the counters file. It has 48
+// bits, so that a float64 holds it exactly.
 func (c *Config) Hash(files ...[]byte) uint64 {
 	h := sha256.New()
 	for _, o := range table() {

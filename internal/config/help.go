@@ -10,8 +10,8 @@ const helpWidth = 100
 // Help returns the flags and variables of --help, one section after the other.
 func Help() string {
 	var b strings.Builder
-	b.WriteString(`Every flag has a variable; a flag wins over its variable, the variable over
---config-file. A list is separated by commas.
+	b.WriteString(`Every flag has an environment variable. Flags override variables, and variables override
+--config-file. Separate the elements of a list with commas.
 `)
 	section := ""
 	for _, o := range table() {
@@ -38,16 +38,16 @@ func Help() string {
 		}
 		wrap(&b, "      ", text)
 	}
-	b.WriteString("\nTexts:\n  --help, -h\n      This text.\n  --version, -v\n      The version.\n")
+	b.WriteString("\nInformation:\n  --help, -h\n      Show this help.\n  --version, -v\n      Show the version.\n")
 	return b.String()
 }
 
-// flags returns the names of the flag with their dashes, the long one first.
+// flags returns the names of the flag with dashes, the long name first.
 func (o *option) flags() []string {
 	names := o.names()
 	for i, name := range names {
 		dashes := "-"
-		if i == 0 || strings.Contains(name, "-") { // a word, not a letter
+		if i == 0 || strings.Contains(name, "-") { // a long name
 			dashes = "--"
 		}
 		names[i] = dashes + name
@@ -66,7 +66,7 @@ func (o *option) expects() string {
 	return "Expects " + o.bind(&Config{}).form + "."
 }
 
-// state says that a setting has no effect, and why.
+// state returns a sentence for a setting without effect, or "".
 func (o *option) state() string {
 	if o.unused == "" {
 		return ""
@@ -74,7 +74,7 @@ func (o *option) state() string {
 	return "No effect: " + o.unused + "."
 }
 
-// wrap writes text in lines of at most helpWidth bytes behind indent.
+// wrap writes text in indented lines of at most helpWidth bytes.
 func wrap(b *strings.Builder, indent, text string) {
 	line := indent
 	for word := range strings.FieldsSeq(text) {

@@ -23,53 +23,56 @@ func TestFlagsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/flags.md is not what the table says: run go test ./internal/config -run ^TestFlagsPage$ -update (-want +got):\n%s", diff)
+		t.Errorf("docs/flags.md is out of date: run go test ./internal/config -run ^TestFlagsPage$ -update (-want +got):\n%s", diff)
 	}
 }
 
 // markdown returns docs/flags.md.
 func markdown() string {
 	var b strings.Builder
-	b.WriteString(`# Flags, variables and the YAML file
+	b.WriteString(`# Flags, environment variables and the YAML file
 
 <!-- Generated from internal/config/table.go by "go test ./internal/config -run TestFlagsPage -update". -->
 
-Every setting of the exporter, from one table in the code. A flag wins over its variable, the variable over the YAML
-file, the file over the default. An empty variable counts as not set.
+Flags override environment variables, variables override the YAML file, and the file overrides the defaults. An empty
+variable counts as unset.
 
-Flags take one dash or two, and their value behind a blank or an equals sign: ` + "`-f x`, `--collectors x` and `--collectors=x`" + `
-are the same. A switch stands alone or takes its value behind an equals sign: ` + "`--kubernetes`, `--kubernetes=false`" + `.
-Of a flag that is repeated the last one counts; lists grow. Unknown flags and values of the wrong form end the program at
-start, with a message that names them.
+Flags take one dash or two. Write the value after a space or an equals sign: ` + "`-f x`, `--collectors x`" + `
+and ` + "`--collectors=x`" + ` are the same. The value of a switch needs an equals sign: ` + "`--kubernetes`" + ` or
+` + "`--kubernetes=false`" + `. If a flag is repeated, the last one wins; lists are joined. Unknown flags and invalid values
+stop the program at start with a message that names them.
 
-What NVIDIA's exporter takes is never refused. The log warns, and goes on:
+The exporter accepts every combination that NVIDIA's exporter accepts. It logs a warning that says which setting wins:
 
-| given | counts |
+| you set | is used |
 |---|---|
-| ` + "`--collectors` beside `--configmap-data`" + ` | the ConfigMap; ` + "`none`" + ` names none |
-| ` + "`--address` beside `--web-systemd-socket`" + ` | the sockets of systemd |
-| ` + "`--hostname-label` beside `--no-hostname`" + ` | no label |
-| ` + "`--remote-hostengine-info` beside `--source=nvml` or `sim`" + ` | the source |
-| a bad value of a setting that has no effect, or whose switch is off | the default |
-| an empty flag, or a number that makes no sense (` + "`-c 0`, `--web-max-requests=-1`" + `) | the default |
+| ` + "`--collectors` and `--configmap-data`" + ` | the ConfigMap, unless it is ` + "`none`" + ` |
+| ` + "`--address` and `--web-systemd-socket`" + ` | the sockets from systemd |
+| ` + "`--hostname-label` and `--no-hostname`" + ` | no host label |
+| ` + "`--remote-hostengine-info` and `--source=nvml` or `sim`" + ` | the source |
+| an invalid value of a setting without effect, or whose switch is off | the default |
+| an empty flag, or a number out of range (` + "`-c 0`, `--web-max-requests=-1`" + `) | the default |
 | a window of 0 or less (` + "`-x 0`" + `) | 0: nothing is counted |
-| an expression that does not compile in an allow list | the others; where there are none, as without a list |
-| ` + "`--kubernetes true`, `-k false`" + ` | as with an equals sign |
-| ` + "`--enable-pprof` or `--web-enable-lifecycle`" + ` without authentication and not on loopback | their routes are refused to every caller (403) |
-| pod labels, pod UIDs or DRA without ` + "`NODE_NAME`" + ` | pods go without; ` + "`dcgm_exporter_kubernetes_api_success`" + ` is 0 |
+| an invalid regular expression in an allowlist | the other expressions; if there are none, as without the flag |
+| ` + "`--kubernetes true`, `-k false`" + ` | the value, as with an equals sign |
+| ` + "`--enable-pprof` or `--web-enable-lifecycle`" + `, without authentication and not on loopback | the routes answer 403 |
+| pod labels, pod UIDs or DRA, without ` + "`NODE_NAME`" + ` | none of them; ` + "`dcgm_exporter_kubernetes_api_success`" + ` is 0 |
 `)
 	section := ""
 	for _, o := range table() {
 		if o.section != section {
 			section = o.section
-			fmt.Fprintf(&b, "\n## %s\n\n| flag | variable | default | what it does |\n|---|---|---|---|\n", section)
+			fmt.Fprintf(&b, "\n## %s\n\n| flag | variable | default | description |\n|---|---|---|---|\n", section)
 		}
 		text := o.help + " " + o.expects()
+		if more := details[o.id()]; more != "" {
+			text = o.help + " " + more + " " + o.expects()
+		}
 		if o.key != "" {
 			text += " In the YAML file: `" + o.key + "`."
 		}
 		if o.needs != "" {
-			text += " Only with `--" + o.needs + "`."
+			text += " Requires `--" + o.needs + "`."
 		}
 		if s := o.state(); s != "" {
 			text += " **" + s + "**"
@@ -77,7 +80,7 @@ What NVIDIA's exporter takes is never refused. The log warns, and goes on:
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", code(o.flags()), code(o.variables()), code([]string{o.def}), strings.ReplaceAll(text, "|", `\|`))
 	}
 	b.WriteString(`
-` + "`--help` (`-h`) and `--version` (`-v`)" + ` print a text and end.
+` + "`--help` (`-h`) and `--version` (`-v`)" + ` print the help or the version and exit.
 
 ## The YAML file
 
@@ -98,8 +101,8 @@ collection:
       fields: [DCGM_FI_DEV_GPU_TEMP, DCGM_FI_DEV_POWER_*]
 ` + "```" + `
 
-Version 2 says the same with ` + "`collections`" + ` in the place of ` + "`collection`" + `. The one of all fields gives the interval,
-every other one is a watch group:
+Version 2 has ` + "`collections`" + ` instead of ` + "`collection`" + `. The collection that includes all fields sets the interval.
+Each other one is a watch group:
 
 ` + "```yaml" + `
 version: 2
@@ -117,11 +120,11 @@ server:
   maxConcurrentScrapes: 40
 ` + "```" + `
 
-` + "`sources.dcgm.watch` and `sources.dcgm.detectBindUnbind`" + ` are read in both and have no effect, as their flags.
+Both versions accept ` + "`sources.dcgm.watch` and `sources.dcgm.detectBindUnbind`" + `, which have no effect, like their flags.
 
-Every key but ` + "`version`" + ` may be left out. A watch group gives the fields that its patterns match an interval of their own
-(` + "`*` stands for any text, `?` for one character, `[…]`" + ` for one of several); the other fields have ` + "`collection.interval`" + `.
-Unknown and repeated keys, a field in two groups and a group that matches no field are errors that name the line.
+Only ` + "`version`" + ` is required. A watch group sets the interval of the fields that match its patterns: ` + "`*`" + ` matches any
+text, ` + "`?`" + ` one character, and ` + "`[…]`" + ` one of several characters. Other fields use ` + "`collection.interval`" + `. Unknown keys,
+repeated keys, a field in two groups and a group that matches no field are errors that name the line.
 `)
 	return b.String()
 }
@@ -138,4 +141,19 @@ func code(words []string) string {
 		b.WriteString("`" + w + "`")
 	}
 	return b.String()
+}
+
+func TestHelpFitsOneLine(t *testing.T) {
+	ids := map[string]bool{}
+	for _, o := range table() {
+		ids[o.id()] = true
+		if len(o.help) > 90 {
+			t.Errorf("help of %s has %d characters, want at most 90", o.id(), len(o.help))
+		}
+	}
+	for id := range details {
+		if !ids[id] {
+			t.Errorf("details has %q, which is not a setting", id)
+		}
+	}
 }

@@ -11,27 +11,35 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// Parse reads the settings of a run: args without the program's name, env as os.LookupEnv, readFile
-// as os.ReadFile. It reads the YAML file that a flag or variable names.
+// Parse parses the settings of a run. args are the arguments without the program name. env and readFile have the
+// contracts of os.LookupEnv and os.ReadFile; readFile reads the YAML file that a flag or variable names.
 //
-// The error names every wrong setting, a line each: its place, its value and the expected form.
-// Command lines of dcgm-exporter are no error: of contradicting settings one wins, a value without
-// sense gives way to the default, and a bad value of an unused setting does not matter.
-// Config.Notices says so.
+// The error has one line for each invalid setting: where it was set, its value and the expected form. Parse accepts
+// every command line that NVIDIA's dcgm-exporter accepts: if settings contradict each other, one wins; out-of-range
+// numbers are replaced by the default; and invalid values of settings without effect are ignored. Config.Notices
+// reports each of these.
 //
-// An empty variable counts as not set: manifests often leave variables empty.
+// An empty variable counts as unset, since manifests often leave variables empty.
 func Parse(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error)) (*Config, error) {
 	c, operands, err := ParseOperands(args, env, readFile)
 	if err != nil || len(operands) == 0 {
 		return c, err
 	}
-	return nil, fmt.Errorf("unexpected argument %q: every setting is a flag (see --help)", operands[0])
+	return nil, fmt.Errorf("unexpected argument %q: all settings are flags (see --help)", operands[0])
 }
 
-// ParseOperands is Parse for a subcommand that takes operands, such as file names, and returns them
-// in the order given. A lone "-" is an operand, and so is everything behind "--".
-func ParseOperands(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error)) (*Config, []string, error) {
-	p := &parser{options: table(), config: &Config{}, origins: map[string]origin{}, given: map[string][]string{}, readFile: readFile}
+// ParseOperands is like Parse for a subcommand with operands, such as file names. It also returns the operands. A single
+// "-" is an operand, and so is every argument after "--".
+func ParseOperands(
+	args []string, env func(string) (string, bool), readFile func(string) ([]byte, error),
+) (*Config, []string, error) {
+	p := &parser{
+		options:  table(),
+		config:   &Config{},
+		origins:  map[string]origin{},
+		given:    map[string][]string{},
+		readFile: readFile,
+	}
 	operands, err := p.scan(args)
 	switch {
 	case p.config.Show != ShowNothing:
@@ -39,9 +47,9 @@ func ParseOperands(args []string, env func(string) (string, bool), readFile func
 	case err != nil:
 		return nil, nil, err
 	}
-	p.layer(env)
-	p.judge()
-	p.rules()
+	p.apply(env)
+	p.reportInvalid()
+	p.resolveConflicts()
 	if err := errors.Join(p.errs...); err != nil {
 		return nil, nil, err
 	}
@@ -53,30 +61,30 @@ func ParseOperands(args []string, env func(string) (string, bool), readFile func
 type parser struct {
 	options  []option
 	config   *Config
-	given    map[string][]string // on the command line, by option.id
-	origins  map[string]origin   // by option.id, without defaults
+	given    map[string][]string // values on the command line by option.id
+	origins  map[string]origin   // origins by option.id; settings at their default have none
 	readFile func(string) ([]byte, error)
 	bad      []badSetting
 	warnings []string
 	errs     []error
 }
 
-// A badSetting is a refused value.
+// A badSetting is a value that value.set rejected.
 type badSetting struct {
 	option *option
 	origin origin
 	value  string
-	err    error // of value.set
+	err    error // error of value.set
 	form   string
 }
 
 // An origin says where a setting was given.
 type origin struct {
 	layer layer
-	label string // how messages name it: "--devices", "NODE_NAME", "a.yaml:3: metrics.file"
+	label string // name in messages: "--devices", "NODE_NAME", "a.yaml:3: metrics.file"
 }
 
-// A layer is a place where settings are given; the higher wins.
+// A layer is a place where settings are given. Higher layers override lower ones.
 type layer uint8
 
 const (
@@ -86,7 +94,7 @@ const (
 	layerFlag
 )
 
-// id names the option in the maps of the parser.
+// id returns the key of the option in the parser's maps.
 func (o *option) id() string {
 	if o.name != "" {
 		return o.name
@@ -96,38 +104,44 @@ func (o *option) id() string {
 
 func (o *option) isSwitch() bool { return o.bind(&Config{}).isBool }
 
-// names are those of the flag, without dashes.
+// names returns the names of the flag without dashes.
 func (o *option) names() []string { return strings.Fields(o.name + " " + o.alias) }
 
-// variables are the names of the option's variable.
+// variables returns the names of the environment variable.
 func (o *option) variables() []string { return strings.Fields(o.env + " " + o.alsoEnv) }
 
-// A collector is a flag that notes each value.
-type collector struct {
+// A recorder is a flag.Value that passes each value to a function.
+type recorder struct {
 	isSwitch bool
-	note     func(string) error
+	record   func(string) error
 }
 
-func (c collector) String() string     { return "" }
-func (c collector) Set(s string) error { return c.note(s) }
-func (c collector) IsBoolFlag() bool   { return c.isSwitch }
+func (r recorder) String() string     { return "" }
+func (r recorder) Set(s string) error { return r.record(s) }
+func (r recorder) IsBoolFlag() bool   { return r.isSwitch }
 
-// errShow ends the command line: a text is requested, and the rest does not matter.
-var errShow = errors.New("nothing more is read")
+// errShow stops parsing at --help or --version.
+var errShow = errors.New("help or version requested")
 
-// scan notes the flags of the command line and returns the operands.
+// scan records the flags of the command line and returns the operands.
 func (p *parser) scan(args []string) (operands []string, err error) {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	for names, show := range map[[2]string]Show{{"help", "h"}: ShowHelp, {"version", "v"}: ShowVersion} {
 		for _, name := range names {
-			flags.Var(collector{true, func(string) error { p.config.Show = show; return errShow }}, name, "")
+			flags.Var(recorder{true, func(string) error {
+				p.config.Show = show
+				return errShow
+			}}, name, "")
 		}
 	}
 	for i := range p.options {
 		o := &p.options[i]
 		for _, name := range o.names() {
-			flags.Var(collector{o.isSwitch(), func(value string) error { p.given[o.name] = append(p.given[o.name], value); return nil }}, name, "")
+			flags.Var(recorder{o.isSwitch(), func(value string) error {
+				p.given[o.name] = append(p.given[o.name], value)
+				return nil
+			}}, name, "")
 		}
 	}
 	for {
@@ -145,11 +159,11 @@ func (p *parser) scan(args []string) (operands []string, err error) {
 		if before == "--" {
 			return append(operands, rest...), nil
 		}
-		// The library ends at the first operand. Flags may follow one, and the value of a switch may
-		// stand apart.
-		if o := p.lookup(strings.TrimLeft(before, "-")); before != "" && before[0] == '-' && o != nil && o.isSwitch() && isBoolWord(rest[0]) {
+		// The flag package stops at the first argument that is not a flag: an operand, or the value of a switch that
+		// is not joined to it by "=". More flags may follow.
+		if o := p.switchNamed(before); o != nil && isBoolWord(rest[0]) {
 			p.given[o.name] = append(p.given[o.name], rest[0])
-			p.warn("%s %s counts as --%s=%[2]s: a switch takes its value behind an equals sign.", before, rest[0], o.name)
+			p.warn("Reading %s %s as --%s=%[2]s: write the value of a switch after an equals sign.", before, rest[0], o.name)
 		} else {
 			operands = append(operands, rest[0])
 		}
@@ -157,15 +171,27 @@ func (p *parser) scan(args []string) (operands []string, err error) {
 	}
 }
 
-// isBoolWord reports whether an argument behind a switch is its value. Digits and letters, which
-// strconv.ParseBool takes too, may be operands.
+// switchNamed returns the option if arg is a switch with dashes, else nil.
+func (p *parser) switchNamed(arg string) *option {
+	if !strings.HasPrefix(arg, "-") {
+		return nil
+	}
+	if o := p.lookup(strings.TrimLeft(arg, "-")); o != nil && o.isSwitch() {
+		return o
+	}
+	return nil
+}
+
+// isBoolWord reports whether the argument after a switch is its value. It does not accept digits and single letters as
+// strconv.ParseBool does, since these may be operands.
 func isBoolWord(s string) bool { return strings.EqualFold(s, "true") || strings.EqualFold(s, "false") }
 
-// badFlag describes the flag at which the library ended: the last one taken off args or, where it has
-// no name, the next one.
+// badFlag describes the flag at which the flag package stopped. That is the last argument it consumed, or the next one
+// if that has no name.
 func (p *parser) badFlag(args []string, flags *flag.FlagSet) error {
 	at := len(args) - flags.NArg() - 1
-	if next := flags.Arg(0); strings.HasPrefix(next, "---") || strings.HasPrefix(next, "--=") || strings.HasPrefix(next, "-=") {
+	next := flags.Arg(0)
+	if strings.HasPrefix(next, "---") || strings.HasPrefix(next, "--=") || strings.HasPrefix(next, "-=") {
 		at++
 	}
 	spelled, _, _ := strings.Cut(args[at], "=")
@@ -187,7 +213,7 @@ func (p *parser) warn(format string, args ...any) {
 	p.warnings = append(p.warnings, fmt.Sprintf(format, args...))
 }
 
-// lookup returns the option of a flag's name or alias, nil where there is none.
+// lookup returns the option with the given flag name or alias, or nil.
 func (p *parser) lookup(name string) *option {
 	i := slices.IndexFunc(p.options, func(o option) bool { return name != "" && slices.Contains(o.names(), name) })
 	if i < 0 {
@@ -196,8 +222,8 @@ func (p *parser) lookup(name string) *option {
 	return &p.options[i]
 }
 
-// layer sets every option from the highest layer that gives it.
-func (p *parser) layer(env func(string) (string, bool)) {
+// apply sets every option from the highest layer that gives it.
+func (p *parser) apply(env func(string) (string, bool)) {
 	for i := range p.options {
 		o := &p.options[i]
 		v := o.bind(p.config)
@@ -208,11 +234,11 @@ func (p *parser) layer(env func(string) (string, bool)) {
 			}
 		}
 		switch {
-		case v.isList && values != nil: // a repeated flag adds to a list
+		case v.isList && values != nil: // repeating the flag appends to the list
 			p.set(o, v, strings.Join(values, ","), where)
-		case values != nil: // of another the last one counts
+		case values != nil: // the last one wins
 			p.set(o, v, values[len(values)-1], where)
-		case o.def != "": // a test holds that every default is valid
+		case o.def != "": // tests ensure that every default is valid
 			p.set(o, v, o.def, origin{layerDefault, "the default of --" + o.name})
 		}
 	}
@@ -236,31 +262,32 @@ func (p *parser) set(o *option, v value, s string, where origin) {
 	}
 }
 
-// judge makes an error or a warning of each refused value. It runs when every setting is known: an
-// unused setting may have any value. Nonsense in a file is an error, as in dcgm-exporter.
-func (p *parser) judge() {
+// reportInvalid turns each rejected value into an error or a warning. It runs after all settings are known, since a
+// setting without effect may have any value. An out-of-range number in the YAML file is an error, as in NVIDIA's
+// dcgm-exporter.
+func (p *parser) reportInvalid() {
 	for _, b := range p.bad {
-		var why usable
+		var why warning
 		off := p.missing(b.option)
 		switch {
 		case errors.As(b.err, &why):
 			p.warn("%s %q: %s.", b.origin.label, b.value, string(why))
 		case b.option.unused != "":
-			p.fallBack(b, "it has no effect: "+b.option.unused)
+			p.useDefault(b, "the setting has no effect: "+b.option.unused)
 		case off != "":
-			p.fallBack(b, "it has no effect without --"+off)
+			p.useDefault(b, "the setting has no effect without --"+off)
 		case b.origin.layer > layerFile && (b.value == "" || errors.Is(b.err, errRange)):
-			p.fallBack(b, fmt.Sprintf("the default %q counts", b.option.def))
+			p.useDefault(b, fmt.Sprintf("using the default %q", b.option.def))
 		default:
 			p.errs = append(p.errs, badValue(b.origin.label, b.value, b.err, b.form))
 		}
 	}
 }
 
-// fallBack gives the option its default.
-func (p *parser) fallBack(b badSetting, instead string) {
-	_ = b.option.bind(p.config).set(b.option.def) // a test holds that every default is valid
-	p.warn("%s %q: expected %s; %s.", b.origin.label, b.value, b.form, instead)
+// useDefault sets the option to its default and warns.
+func (p *parser) useDefault(b badSetting, note string) {
+	_ = b.option.bind(p.config).set(b.option.def) // tests ensure that every default is valid
+	p.warn("%s %q: expected %s; %s.", b.origin.label, b.value, b.form, note)
 	delete(p.origins, b.option.id())
 }
 

@@ -7,17 +7,18 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// shortInterval is the shortest interval without a warning: -c 30 is often meant in seconds.
+// shortInterval is the shortest interval without a warning. Users who write -c 30 often mean seconds.
 const shortInterval = 50 * time.Millisecond
 
-// rules resolves settings that contradict each other: the documented winner wins, with a warning.
-func (p *parser) rules() {
+// resolveConflicts applies the documented precedence to settings that contradict each other, with a warning.
+func (p *parser) resolveConflicts() {
 	c := p.config
 	c.Metrics.FileNamed = p.layerOf("collectors") > layerDefault
 	c.Source.Named = p.layerOf("source") > layerDefault
 
 	if !c.Source.Remote.IsEmbedded() && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
-		p.warn("%s has no effect with --source=%s, which needs no host engine.", p.label("remote-hostengine-info"), c.Source.Kind)
+		p.warn("%s has no effect with --source=%s, which needs no host engine.",
+			p.label("remote-hostengine-info"), c.Source.Kind)
 		c.Source.Remote = gpu.EngineAddress{}
 	}
 	if c.Source.Kind != SourceSim && !c.Source.Sim.Fallback {
@@ -30,14 +31,15 @@ func (p *parser) rules() {
 	p.strict()
 	p.ownerLabels()
 	if i := c.Collection.Interval; i < shortInterval {
-		p.warn("%s is %v: each collection costs CPU here and in the driver; a number without a unit counts in milliseconds, 30 seconds are 30s.", p.label("collect-interval"), i)
+		p.warn("%s is %v, which costs CPU here and in the driver. A number without a unit is milliseconds: for 30 seconds, write 30s.",
+			p.label("collect-interval"), i)
 	}
-	p.outranked("collectors", c.Metrics.ConfigMap != (ConfigMapName{}), "configmap-data")
-	p.outranked("address", c.Web.SystemdSocket, "web-systemd-socket")
-	p.outranked("hostname-label", c.Labels.NoHostname, "no-hostname")
+	p.overridden("collectors", c.Metrics.ConfigMap != (ConfigMapName{}), "configmap-data")
+	p.overridden("address", c.Web.SystemdSocket, "web-systemd-socket")
+	p.overridden("hostname-label", c.Labels.NoHostname, "no-hostname")
 }
 
-// strict applies --compatibility=strict to settings without a value of their own.
+// strict applies --compatibility=strict to settings that were not given.
 func (p *parser) strict() {
 	c := p.config
 	if c.Metrics.Compatibility != CompatibilityStrict {
@@ -52,21 +54,22 @@ func (p *parser) strict() {
 		}
 	}
 	if p.layerOf("hostname-label") == layerDefault {
-		c.Labels.Hostname = gpu.HostnameBoth // the reference's own spelling changed from 4.8.2 to 4.8.3
+		c.Labels.Hostname = gpu.HostnameBoth // NVIDIA's spelling changed from 4.8.2 to 4.8.3
 	}
 	if p.layerOf("owner-labels") == layerDefault && c.HPC.Dir != "" {
 		c.Labels.Owners = OwnersOnCopies
 	}
 }
 
-// ownerLabels keeps --owner-labels=info from a page on which nothing would name an owner, or a device series must.
+// ownerLabels rejects --owner-labels=info under strict, and disables it without accounting metrics, since no series
+// would then name an owner.
 func (p *parser) ownerLabels() {
 	c := p.config
 	if c.Labels.Owners != OwnersOnInfo {
 		return
 	}
 	if c.Metrics.Compatibility == CompatibilityStrict {
-		p.errs = append(p.errs, fmt.Errorf("%s %q: not with %s=%s, whose series carry their owner; expected series or copies",
+		p.errs = append(p.errs, fmt.Errorf("%s %q cannot be combined with %s=%s: expected series or copies",
 			p.label("owner-labels"), OwnersOnInfo, p.label("compatibility"), CompatibilityStrict))
 		return
 	}
@@ -75,20 +78,20 @@ func (p *parser) ownerLabels() {
 		c.Labels.Owners = OwnersOnSeries
 		return
 	}
-	p.outranked("kubernetes-virtual-gpus", c.Kubernetes.VirtualGPUs, "owner-labels")
+	p.overridden("kubernetes-virtual-gpus", c.Kubernetes.VirtualGPUs, "owner-labels")
 	c.Kubernetes.VirtualGPUs = false
 }
 
-// outranked warns of a setting beside one that overrides it.
-func (p *parser) outranked(name string, inForce bool, winner string) {
-	if inForce && p.layerOf(name) > layerDefault {
-		p.warn("%s has no effect beside %s.", p.label(name), p.label(winner))
+// overridden warns if a setting was given that another active setting overrides.
+func (p *parser) overridden(name string, active bool, by string) {
+	if active && p.layerOf(name) > layerDefault {
+		p.warn("%s has no effect together with %s.", p.label(name), p.label(by))
 	}
 }
 
 func (p *parser) layerOf(name string) layer { return p.origins[name].layer }
 
-// label says where the setting was given, or how it could be.
+// label returns where the setting was given, or its flag if it was not.
 func (p *parser) label(name string) string {
 	if o, ok := p.origins[name]; ok {
 		return o.label
@@ -102,7 +105,7 @@ func (p *parser) isOn(name string) bool {
 	return v.text() != "" && (!v.isBool || v.text() == "true")
 }
 
-// notices lists the given settings without effect.
+// notices adds a notice for each setting that was given and has no effect.
 func (p *parser) notices() {
 	c := p.config
 	c.Notices = p.warnings
@@ -122,15 +125,15 @@ func (p *parser) notices() {
 		}
 	}
 	if c.Containers.Enabled && c.Kubernetes.Enabled {
-		note("%s has no effect beside --kubernetes.", p.label("container-labels"))
+		note("%s has no effect together with --kubernetes.", p.label("container-labels"))
 	}
 	if c.Source.Sim.Fallback && c.Source.Kind != SourceAuto {
 		note("%s has no effect with --source=%s.", p.label("sim-fallback"), c.Source.Kind)
 	}
 }
 
-// missing returns the switch that is off and that the option needs, directly or by another switch; ""
-// if there is none.
+// missing returns the first switch that is off and that the option needs, directly or indirectly. It returns "" if
+// there is none.
 func (p *parser) missing(o *option) string {
 	for o.needs != "" {
 		if !p.isOn(o.needs) {
@@ -141,7 +144,7 @@ func (p *parser) missing(o *option) string {
 	return ""
 }
 
-// isDefault reports whether the setting has its default in c.
+// isDefault reports whether the setting has its default value in c.
 func (o *option) isDefault(c *Config) bool {
 	v := o.bind(&Config{})
 	if o.def != "" && v.set(o.def) != nil {

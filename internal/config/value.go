@@ -16,27 +16,27 @@ import (
 
 // A value reads and writes one setting of a Config.
 type value struct {
-	form           string // what set expects, as the end of "expected …"
+	form           string // the expected form, for messages that end in "expected …"
 	isBool, isList bool
-	// set reads the setting. Its error is errForm where the form alone is wrong, a usable where the
-	// setting has a value nevertheless, and else the reason.
+	// set parses the setting. It returns errForm if the text does not have the form, errRange if a number is out of
+	// range, a warning if the setting got a value nevertheless, and otherwise an error that says why.
 	set func(string) error
-	// text writes the setting so that set reads the same.
+	// text formats the setting in the syntax of set.
 	text func() string
 }
 
+// errForm means that a value does not have the expected form.
 var errForm = errors.New("not of the form")
 
-// errRange is for a number without sense. dcgm-exporter accepts it, and so the default counts.
+// errRange means that a number is out of range. NVIDIA's dcgm-exporter accepts such numbers, so the default is used.
 var errRange = errors.New("out of range")
 
-// A usable is the error of a value that counts in part, or as another value, as in dcgm-exporter. It names both.
-type usable string
+// A warning is the error for a value that is used in part or replaced by another one, as in NVIDIA's dcgm-exporter.
+type warning string
 
-func (u usable) Error() string { return string(u) }
+func (w warning) Error() string { return string(w) }
 
-// parsed returns the value of p, which parse reads and print writes. An errForm says nothing more
-// than the form does.
+// parsed returns the value for p with the given parser and printer.
 func parsed[T any](p *T, form string, parse func(string) (T, error), print func(T) string) value {
 	return value{form: form, text: func() string { return print(*p) }, set: func(s string) error {
 		v, err := parse(s)
@@ -47,7 +47,7 @@ func parsed[T any](p *T, form string, parse func(string) (T, error), print func(
 	}}
 }
 
-// formed replaces a parser's error by errForm.
+// formed replaces any error with errForm.
 func formed[T any](v T, err error) (T, error) {
 	if err != nil {
 		err = errForm
@@ -63,12 +63,12 @@ func boolean(p *bool) value {
 
 func verbatim(s string) string { return s }
 
-// freeText takes any text.
+// freeText accepts any text.
 func freeText(p *string, form string) value {
 	return parsed(p, form, func(s string) (string, error) { return s, nil }, verbatim)
 }
 
-// filePath takes any text that is not empty.
+// filePath accepts any non-empty text.
 func filePath(p *string) value {
 	return parsed(p, "a path", func(s string) (string, error) {
 		if s == "" {
@@ -78,7 +78,7 @@ func filePath(p *string) value {
 	}, verbatim)
 }
 
-// word takes one of a few words.
+// word accepts one of the given words.
 func word[T ~string](p *T, words ...T) value {
 	form := string(words[0])
 	for i, w := range words[1:] {
@@ -97,7 +97,7 @@ func word[T ~string](p *T, words ...T) value {
 	}, func(w T) string { return string(w) })
 }
 
-// logLevel takes a level of DCGM's log in any case.
+// logLevel accepts a level of DCGM's log in upper or lower case.
 func logLevel(p *string) value {
 	v := word(p, "NONE", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "VERB")
 	set := v.set
@@ -109,7 +109,7 @@ func hostname(p *gpu.HostnameLabel) value {
 	return word(p, gpu.HostnameLower, gpu.HostnameUpper, gpu.HostnameBoth)
 }
 
-// count takes a number that is not negative. As in the reference, 0x10 and 0b11 are numbers too.
+// count accepts a number that is not negative. Like NVIDIA's dcgm-exporter, it also accepts 0x10 and 0b11.
 func count(p *int) value {
 	return parsed(p, "a number, 0 or more", func(s string) (int, error) {
 		n, err := strconv.ParseInt(s, 0, 32)
@@ -128,8 +128,8 @@ func seed(p *uint64) value {
 		func(n uint64) string { return strconv.FormatUint(n, 10) })
 }
 
-// duration takes a duration in Go's form. Where unit is set, a bare number counts in it, as in the
-// reference's flags. Zero is accepted where zeroMeans is set, and then replaces negative values.
+// duration accepts a duration in Go's syntax. If unit is set, it also accepts a number of units, as NVIDIA's flags do.
+// If zeroMeans is set, zero is accepted, and negative values count as zero.
 func duration(p *time.Duration, unit time.Duration, zeroMeans string) value {
 	form := "a duration such as 30s"
 	switch unit {
@@ -149,7 +149,7 @@ func duration(p *time.Duration, unit time.Duration, zeroMeans string) value {
 			if n > math.MaxInt64/int64(unit) {
 				return errors.New("too long")
 			}
-			d, err = time.Duration(max(n, -1))*unit, nil // -1: so that the product cannot turn positive
+			d, err = time.Duration(max(n, -1))*unit, nil // max keeps the product from overflowing to a positive value
 		}
 		switch {
 		case err != nil:
@@ -158,7 +158,7 @@ func duration(p *time.Duration, unit time.Duration, zeroMeans string) value {
 			return errRange
 		case d < 0:
 			*p = 0
-			return usable("below zero counts as 0, " + zeroMeans)
+			return warning("negative value; using 0, " + zeroMeans)
 		}
 		*p = d
 		return nil
@@ -171,8 +171,7 @@ func duration(p *time.Duration, unit time.Duration, zeroMeans string) value {
 	}}
 }
 
-// list takes elements separated by commas; blanks around an element and empty elements do not
-// count. Elements that check refuses are left out.
+// list accepts elements separated by commas. It trims spaces and skips empty elements and those that check rejects.
 func list(p *[]string, form string, check func(string) error) value {
 	set := func(s string) error {
 		var taken, bad []string
@@ -181,14 +180,14 @@ func list(p *[]string, form string, check func(string) error) value {
 				continue
 			}
 			if err := check(element); err != nil {
-				bad = append(bad, fmt.Sprintf("%q is left out: %v", element, err))
+				bad = append(bad, fmt.Sprintf("skipping %q: %v", element, err))
 				continue
 			}
 			taken = append(taken, element)
 		}
 		*p = taken
 		if bad != nil {
-			return usable(strings.Join(bad, "; "))
+			return warning(strings.Join(bad, "; "))
 		}
 		return nil
 	}
@@ -233,17 +232,18 @@ func configMap(p *ConfigMapName) value {
 	})
 }
 
-// listen takes the address that a server listens on.
+// listen accepts the address that a server listens on.
 func listen(p *string) value {
 	return parsed(p, "[HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400", func(s string) (string, error) {
 		if scheme, _, ok := strings.Cut(s, "://"); ok {
-			return "", fmt.Errorf("it listens on TCP, not on %q; systemd can pass a socket of any kind (--web-systemd-socket)", scheme+"://")
+			return "", fmt.Errorf("cannot listen on %q, only on TCP; systemd can pass other sockets (--web-systemd-socket)",
+				scheme+"://")
 		}
 		host, port, err := net.SplitHostPort(s)
 		if err != nil || strings.Contains(host, " ") {
 			return "", errForm
 		}
-		// A service name such as "http" is as good as a number to net.Listen.
+		// net.Listen also accepts a service name, such as "http".
 		if n, err := strconv.Atoi(port); port == "" || err == nil && (n < 0 || n > 65535) {
 			return "", fmt.Errorf("%q is not a port", port)
 		}
@@ -251,7 +251,7 @@ func listen(p *string) value {
 	}, verbatim)
 }
 
-// engine takes the address of a host engine.
+// engine accepts the address of a host engine.
 func engine(p *gpu.EngineAddress) value {
 	return parsed(p, gpu.EngineAddressForm, gpu.ParseEngineAddress, func(a gpu.EngineAddress) string {
 		if a.IsEmbedded() {
