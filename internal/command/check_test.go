@@ -121,7 +121,7 @@ LINE  METRIC                TYPE   UNIT     OF   SAYS
 4     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected where the GPU has it
 5     -                     -      -        -    NOT COLLECTED: unknown field "DCGM_FI_DEV_SM_CLOK": expected a DCGM field or an exporter family; did you mean DCGM_FI_DEV_SM_CLOCK?
 6     -                     -      -        -    NOT COLLECTED: unknown type "gage": expected counter, gauge, label or untyped
-c.yaml:9: the watch group "fast" matches none of the 1 requested fields
+c.yaml:9: watch group "fast" matches none of the 1 requested fields
 1 metric, 0 labels, 3 lines not usable, 0 warnings.
 `)
 }
@@ -163,7 +163,7 @@ func TestWithoutFiles(t *testing.T) {
 		{"built-in", world{}, nil, "built-in default-counters.csv", command.OK},
 		{"default path", world{Files: map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP,gauge,T"}}, nil, "/etc/dcgm-exporter/default-counters.csv", command.OK},
 		{"variable", world{Files: map[string]string{"/a.csv": "x"}, Env: map[string]string{"DCGM_EXPORTER_COLLECTORS": "/a.csv"}}, nil, "/a.csv", command.Faulty},
-		{"notices come first", world{}, []string{"--disable-startup-validate"}, "--disable-startup-validate has no effect: the exporter starts without a driver, and says what is missing.", command.OK},
+		{"notices come first", world{}, []string{"--disable-startup-validate"}, "--disable-startup-validate has no effect: the exporter starts without a driver and reports what is missing.", command.OK},
 		{"both vocabularies", world{Files: map[string]string{"/a.csv": "DCGM_FI_DEV_SM_CLOCK,gauge,C"}}, []string{"-f=/a.csv", "--vocabulary=both"}, "/a.csv", command.OK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -271,7 +271,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"a source that fails in its own way", surroundings{open: refuse(errors.New("strange"))}, nil,
 			"fail source: strange", "Mend"},
 		{"a setting without effect", surroundings{}, []string{"--disable-startup-validate"},
-			"warn setting: --disable-startup-validate has no effect: the exporter starts without a driver, and says what is missing.", ""},
+			"warn setting: --disable-startup-validate has no effect: the exporter starts without a driver and reports what is missing.", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -19,7 +19,7 @@ func TestOnce(t *testing.T) {
 	}{
 		{"a page", []string{"--source=sim"}, nil, command.OK, "sim 1\n", ""},
 		{"a page without data", []string{"--source=nvml"}, errors.New("open session: unavailable"), command.Faulty, "nvml 1\n", "dcgm-exporter once: open session: unavailable\n"},
-		{"a notice", []string{"--disable-startup-validate"}, nil, command.OK, "auto 1\n", "--disable-startup-validate has no effect: the exporter starts without a driver, and says what is missing.\n"},
+		{"a notice", []string{"--disable-startup-validate"}, nil, command.OK, "auto 1\n", "--disable-startup-validate has no effect: the exporter starts without a driver and reports what is missing.\n"},
 		{"a bad setting", []string{"--source=x"}, nil, command.Unable, "", "dcgm-exporter once: --source \"x\": expected auto, dcgm, nvml or sim\n"},
 		{"an operand", []string{"now"}, nil, command.Unable, "", "dcgm-exporter once: unexpected argument \"now\"\n"},
 	} {
