@@ -16,7 +16,6 @@ const (
 	GPUHealthStatus   = "DCGM_EXP_GPU_HEALTH_STATUS"
 	P2PStatus         = "DCGM_EXP_P2P_STATUS"
 	XIDLastSeen       = "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS"
-	GPUXIDLastSeen    = "dcgm_gpu_xid_last_seen_timestamp_seconds"
 	XIDDetailsTotal   = "DCGM_EXP_XID_DETAILS_TOTAL"
 	SXIDErrorsTotal   = "DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL"
 	SXIDLastSeen      = "dcgm_nvswitch_sxid_last_seen_timestamp_seconds"
@@ -89,9 +88,7 @@ var families = [...]Family{
 	{Name: P2PStatus, Type: gpu.MetricGauge, Needs: NeedsPeers, Labels: []string{"peer_gpu", "link_status"},
 		Help: "State of NVLink between pairs of GPUs"},
 	{Name: XIDLastSeen, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"GPU_I_ID", "xid"},
-		Help: "When the XID was last seen in Unix time, with the owner of that time"},
-	{Name: GPUXIDLastSeen, NotStrict: true, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"xid"},
-		Help: "When the XID was last seen in Unix time, before the exporter started where the kernel's log has that"},
+		Help: "Unix time at which the XID was last seen, with the owner at that time; includes XIDs from before the exporter started"},
 	{Name: XIDDetailsTotal, NotStrict: true, Type: gpu.MetricCounter, Field: XIDErrors,
 		Labels: []string{"xid", "unit", "subcode", "link", "severity", "action"},
 		Help:   "XIDs 144 to 150 and 154 of the kernel's log since the exporter started, by unit, link and requested action (experimental)"},

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	seenFamily   = "dcgm_gpu_xid_last_seen_timestamp_seconds"
+	seenFamily   = "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS"
 	detailFamily = "DCGM_EXP_XID_DETAILS_TOTAL"
 	sxidFamily   = "DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL"
 	sxidSeen     = "dcgm_nvswitch_sxid_last_seen_timestamp_seconds"

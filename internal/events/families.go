@@ -14,7 +14,7 @@ import (
 var (
 	windows = []string{catalog.XIDErrorsCount, catalog.ClockEventsCount}
 	totals  = []string{
-		catalog.XIDErrorsTotal, catalog.XIDLastSeen, catalog.GPUXIDLastSeen, catalog.XIDDetailsTotal, catalog.SXIDErrorsTotal,
+		catalog.XIDErrorsTotal, catalog.XIDLastSeen, catalog.XIDDetailsTotal, catalog.SXIDErrorsTotal,
 		catalog.SXIDLastSeen, catalog.ClockEventsTotal, catalog.ClockEventSeconds,
 	}
 )
@@ -118,8 +118,6 @@ func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Serie
 		return l.ownersOf(e).totals(series, row, !l.xids.unreported[row])
 	case catalog.XIDLastSeen:
 		return l.ownersOf(e).lastSeen(series, row)
-	case catalog.GPUXIDLastSeen:
-		return e.seen.lastSeen(series, row)
 	case catalog.XIDDetailsTotal:
 		return e.details.series(series, row)
 	case catalog.ClockEventsTotal:

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -43,6 +44,9 @@ type xidCount struct {
 	labels      []gpu.Label
 }
 
+// happened reports whether the XID was counted or seen.
+func (c xidCount) happened() bool { return c.count > 0 || c.last > 0 }
+
 // ownerXIDs are the XIDs of a GPU under one owner.
 type ownerXIDs struct {
 	labels []gpu.Label // of the owner, sorted by name; none for no owner
@@ -75,7 +79,7 @@ func (o *owners) set(owner []gpu.Label, at int64) {
 	}
 	// Owners who are gone and had no XID leave nothing behind.
 	o.xids = slices.DeleteFunc(o.xids, func(x *ownerXIDs) bool {
-		return len(x.labels) > 0 && !slices.Equal(x.labels, owner) && !slices.ContainsFunc(x.counts, func(c xidCount) bool { return c.count > 0 })
+		return len(x.labels) > 0 && !slices.Equal(x.labels, owner) && !slices.ContainsFunc(x.counts, xidCount.happened)
 	})
 	o.of(owner, at)
 }
@@ -118,6 +122,21 @@ func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 	x := &ownerXIDs{labels: owner, seen: at}
 	o.xids = append(o.xids, x)
 	return x
+}
+
+// sourcesDiffer bounds how far apart the driver events and the kernel log date one XID.
+const sourcesDiffer = 2 * time.Second
+
+// noteSeen records when an XID was last seen without counting it. It does nothing if the other source has already reported
+// the XID, possibly with a better owner.
+func (o *owners) noteSeen(x xid, owner []gpu.Label, at, now int64) {
+	reported := func(c xidCount) bool { return c.xid == x && at-int64(sourcesDiffer) <= c.last && c.last <= now }
+	for _, known := range o.xids {
+		if slices.ContainsFunc(known.counts, reported) {
+			return
+		}
+	}
+	o.of(owner, now).add(x, 0, at, now)
 }
 
 // add counts XIDs, the last of which occurred at a time. A known last time after now is of a clock that was wrong.

@@ -62,7 +62,6 @@ type entityEvents struct {
 	last    xidEvent   // the newest; zero for none
 	reasons reasons
 	owners  owners
-	seen    ownerXIDs // when XIDs came last, whoever reported them, those of before the start among them
 	details tally[xidDetail]
 	session int // the latest session that had it
 }
@@ -221,13 +220,14 @@ func (x *xidCounter) countReport(c *snapshot.Cycle, r *gpu.XID) {
 		return
 	}
 	at := min(r.Time, x.now)
-	e.seen.add(xid{r.Code, wholeGPU}, 1, at, x.now)
+	owner := x.ownerAt(min(cmp.Or(r.Since, at), at), e, r.Row, what)
 	for w := range x.spans {
-		if w != int(x.witness) && x.spans[w].contains(at) {
-			return // another witness has reported it
+		if w != int(x.witness) && x.spans[w].contains(at) { // another source counts it
+			e.owners.noteSeen(what, owner, at, x.now)
+			return
 		}
 	}
-	x.record(e, xidEvent{what, at}, x.ownerAt(min(cmp.Or(r.Since, at), at), e, r.Row, what))
+	x.record(e, xidEvent{what, at}, owner)
 }
 
 func xidOf(r *gpu.XID) xid {
@@ -284,14 +284,14 @@ func (x *xidCounter) countKernel() {
 			x.unplaced.Inc()
 			continue
 		}
-		e.seen.add(xid{r.Code, wholeGPU}, 1, min(r.Time, x.now), x.now)
+		what, at := xidOf(r), min(r.Time, x.now)
 		if r.Past {
+			e.owners.noteSeen(what, nil, at, x.now)
 			continue
 		}
 		if r.Detail != (gpu.XIDDetail{}) {
 			e.details.add(xidDetail{r.Code, r.Detail}, xidDetail{code: otherXIDs}, 1, r.Time, xidDetail.compare, xidDetail.labels)
 		}
-		what, at := xidOf(r), min(r.Time, x.now)
 		owner := x.ownerAt(at, e, row, what)
 		for uid := range strings.FieldsSeq(r.PodUIDs) { // a pod can be a node of pods: the outermost that owns the GPU
 			if len(owner) == 0 && row >= 0 {

@@ -187,7 +187,7 @@ func TestGravest(t *testing.T) {
 // What an instance reports is its GPU's.
 func TestInstance(t *testing.T) {
 	r := newRig(t)
-	r.families = []gpu.Family{{Name: catalog.GPUXIDLastSeen, Series: []gpu.Series{
+	r.families = []gpu.Family{{Name: catalog.XIDLastSeen, Series: []gpu.Series{
 		{Row: 2, Labels: []gpu.Label{{Name: "xid", Value: "95"}}, Value: gpu.Float(float64(begin.Unix()))},
 	}}}
 	if got := r.at(time.Second)[1]; got != "drain xid_hardware" {
@@ -221,7 +221,7 @@ func TestDrainingXIDs(t *testing.T) {
 	others := []string{"46", "109", "155", "156"}
 	drains := map[string]bool{}
 	for i := range table {
-		if s := &table[i].signal; s.family == catalog.GPUXIDLastSeen && table[i].verdict == Drain {
+		if s := &table[i].signal; s.family == catalog.XIDLastSeen && table[i].verdict == Drain {
 			for _, code := range s.values {
 				drains[code] = true
 			}

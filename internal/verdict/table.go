@@ -66,7 +66,7 @@ func atLeast(least float64, fields ...gpu.FieldID) signal {
 func growing(fields ...gpu.FieldID) signal { return signal{fields: fields, test: grows} }
 
 func xid(codes ...string) signal {
-	return signal{family: catalog.GPUXIDLastSeen, label: "xid", values: codes, test: recent}
+	return signal{family: catalog.XIDLastSeen, label: "xid", values: codes, test: recent}
 }
 
 func fabric(conditions ...string) signal {

@@ -292,7 +292,7 @@ func TestHealthUnderStrict(t *testing.T) {
 	if d := diff.Diff(want, findings); d != "" {
 		t.Errorf("findings (-want +got):\n%s\n%s", d, page)
 	}
-	for _, family := range []string{nodeHealth, switchHealth, "DCGM_EXP_FABRIC_STATE", "dcgm_exporter_gpu_verdict", "dcgm_gpu_xid_last_seen_timestamp_seconds"} {
+	for _, family := range []string{nodeHealth, switchHealth, "DCGM_EXP_FABRIC_STATE", "dcgm_exporter_gpu_verdict"} {
 		if bytes.Contains(page, []byte(family)) {
 			t.Errorf("the page has %s", family)
 		}

@@ -182,7 +182,7 @@ func remembered(t *testing.T, code string) (found bool) {
 	t.Helper()
 	parser.Inspect(recordings(t)["gpu:xids_scraped:recent"], func(n parser.Node, _ []parser.Node) error {
 		s, ok := n.(*parser.VectorSelector)
-		if ok && s.Name == catalog.GPUXIDLastSeen {
+		if ok && s.Name == catalog.XIDLastSeen {
 			found = slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == "xid" && m.Matches(code) })
 		}
 		return nil

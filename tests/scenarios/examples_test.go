@@ -167,7 +167,7 @@ var shown = map[string][]check{
 		counts(positive("DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL", "nvswitch", "sxid", "severity", "link"),
 			map[string]float64{"nvswitch1/20034/fatal/3": 1}),
 		counts(positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid"), map[string]float64{"0/149": 1, "0/154": 1}),
-		is(has("dcgm_gpu_xid_last_seen_timestamp_seconds", "xid", "149"), false, true, true),
+		is(has("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS", "xid", "149"), false, true, true),
 	},
 	"Throttling": {
 		is(value("DCGM_EXP_CLOCK_EVENTS_TOTAL", "clock_event", "hw_thermal"), 0, 1, 1),

@@ -157,13 +157,12 @@ const xids = `
 | family | where it comes from | when it is wrong |
 |---|---|---|
 | ` + "`DCGM_EXP_XID_ERRORS_COUNT`, `DCGM_EXP_XID_ERRORS_TOTAL`" + ` | the kernel's log while it is read (` + "`--xid-kernel-log`" + `), else DCGM or NVML | an XID of the moment at which one gives way to another: [adr/0022](adr/0022-one-witness-of-an-xid.md) |
-| ` + "`DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS`" + ` | the same, since the exporter started, with the owner of that time | as those |
-| ` + "`dcgm_gpu_xid_last_seen_timestamp_seconds`" + ` | all of them, and of the time before the start what the kernel's log has of this boot, and DCGM of its last minutes | lines that the kernel has overwritten; the log's clock drifts by seconds a day; without the log nothing from before NVML was opened |
+| ` + "`DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS`" + ` | the kernel log and driver events alike, with the owner at that time. XIDs from before the start have no owner: the kernel log has those of this boot, DCGM those of its last minutes | lines that the kernel has overwritten; the log's clock drifts by seconds a day; NVML alone knows no XID from before it was opened |
 | ` + "`DCGM_EXP_XID_DETAILS_TOTAL`" + ` | lines of the kernel's log alone: of XIDs 144 to 150 the word of the unit, the bits 20 to 25 of the first number as ` + "`subcode`" + `, and the link; of 154 the action by its number | an XID that was injected is not told from others; link -1 is no link and has no label; a line of another form is in ` + "`dcgm_exporter_kernel_log_unparsed_total`" + ` |
 | ` + "`DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL`" + ` | lines of the kernel's log alone, up to NVSwitches of H100 and H200: later ones have no SXIDs | ` + "`nvswitch`" + ` is the driver's number (` + "`nvidia-nvswitch3`" + `), which need not be DCGM's |
-| ` + "`dcgm_nvswitch_sxid_last_seen_timestamp_seconds`" + ` | the same lines, and those of this boot from before the start, whose count is 0 | as the two families above |
+| ` + "`dcgm_nvswitch_sxid_last_seen_timestamp_seconds`" + ` | the same lines, and those of this boot from before the start, whose count is 0 | as ` + "`" + `DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS` + "`" + ` |
 
-Of one GPU, or of all switches, 128 combinations of labels have a series; others are counted as ` + "`other`" + `. The last four are not
+Of one GPU, or of all switches, 128 combinations of labels have a series; others are counted as ` + "`other`" + `. The last three are not
 served under ` + "`--compatibility=strict`" + `; details are experimental.
 `
 

@@ -210,7 +210,7 @@ func notApplicable(name, problem string) bool {
 	switch {
 	case strings.HasPrefix(name, "go_"), strings.HasPrefix(name, "process_"), strings.HasPrefix(name, "promhttp_"):
 		return true // client_golang's own
-	case name == catalog.GPUXIDLastSeen, name == catalog.GPUVerdict:
+	case name == catalog.GPUVerdict:
 		return strings.Contains(problem, "camelCase") // the labels of a GPU are the reference's
 	case !strings.HasPrefix(name, "DCGM_"):
 		return false
