@@ -121,7 +121,7 @@ func TestOddSettingsServe(t *testing.T) {
 			env: "DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL=soon", args: []string{"--enable-gpu-bind-unbind-watch"},
 			says: `DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL \"soon\"`,
 		},
-		"a bad expression": {args: []string{"--kubernetes-pod-label-allowlist-regex=("}, says: "is left out"},
+		"a bad expression": {args: []string{"--kubernetes-pod-label-allowlist-regex=("}, says: "skipping"},
 		"a switch with its value apart": {args: []string{"-n", "true"}, says: "Reading -n true as --no-hostname=true", want: func(p page) bool {
 			return p.series("DCGM_FI_DEV_GPU_TEMP", "hostname")[""] > 0
 		}},
