@@ -16,14 +16,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/hardware"
 )
 
-// version, revision and date are set by the linker: the tag, the commit and the commit's date. A
-// build without them takes what the Go toolchain recorded.
+// version, revision and date are the tag, the commit and the date of the commit. The linker sets them; a build without
+// them uses what the Go toolchain recorded.
 var version, revision, date string
 
-// Exit codes, as docs/operations.md lists them; 2 is the subcommands'. A supervisor restarts the
-// process after any but the first.
+// The exit codes, documented for operators. Subcommands also use 2. A supervisor should restart the process after any of
+// them except exitOK.
 const (
 	exitOK       = 0
 	exitFailed   = 1
@@ -32,11 +33,10 @@ const (
 	exitReplaced = 5 // the driver or its library was replaced
 )
 
-// endLimit is how long the process may take to end after SIGTERM, whatever blocks. Everything in it
-// has a shorter limit of its own.
+// endLimit bounds the shutdown after SIGTERM. Every step of the shutdown has a shorter timeout of its own.
 const endLimit = 4750 * time.Millisecond
 
-// messageLimit is how long the last message may wait for standard error.
+// messageLimit is how long the final message may block on standard error.
 const messageLimit = time.Second
 
 func main() { os.Exit(run()) }
@@ -49,7 +49,7 @@ func run() int {
 	case os.Args[1] == "version":
 		return serve(ctx, []string{"--version"})
 	}
-	// Every setting is a flag: a word is a subcommand.
+	// All settings are flags, so a word is a subcommand.
 	return command.Run(ctx, os.Args[1], command.Process{
 		Args: os.Args[2:], Env: os.LookupEnv, ReadFile: new(app.Reader).ReadFile, In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 	})
@@ -57,9 +57,9 @@ func run() int {
 
 // serve runs the exporter and returns its exit code.
 func serve(ctx context.Context, args []string) int {
-	hangup := make(chan os.Signal, 1) // of those that come during a reload one counts
+	hangup := make(chan os.Signal, 1) // buffered: one pending SIGHUP is enough
 	signal.Notify(hangup, syscall.SIGHUP)
-	// A reader of standard error that went away must not end the process.
+	// Ignore SIGPIPE so that a closed stderr does not kill the process.
 	signal.Ignore(syscall.SIGPIPE)
 	err := app.Run(ctx, app.Process{
 		Args: args, Env: os.LookupEnv, Out: os.Stdout, Err: os.Stderr, Logging: adopt,
@@ -71,7 +71,7 @@ func serve(ctx context.Context, args []string) int {
 	}
 	code := exitFailed
 	switch {
-	case errors.Is(err, app.ErrReplaced):
+	case errors.Is(err, hardware.ErrReplaced):
 		code = exitReplaced
 	case errors.Is(err, gpu.ErrWedged):
 		code = exitWedged
@@ -81,8 +81,7 @@ func serve(ctx context.Context, args []string) int {
 	return code
 }
 
-// untilTerminated returns a context that ends with the first SIGINT or SIGTERM. The process ends at
-// the latest endLimit after it.
+// untilTerminated returns a context that the first SIGINT or SIGTERM cancels. The process exits at most endLimit later.
 func untilTerminated() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -96,8 +95,8 @@ func untilTerminated() context.Context {
 	return ctx
 }
 
-// adopt makes libraries that log by themselves use the exporter's logger.
+// adopt makes libraries with a global logger use the exporter's.
 func adopt(log *slog.Logger) {
-	slog.SetDefault(log) // also what package log writes, as go-dcgm does
+	slog.SetDefault(log) // also redirects package log, which go-dcgm uses
 	kube.LogTo(log)
 }

@@ -1,8 +1,6 @@
-// Package app wires the exporter together and is the only place that knows every package: it turns
-// the configuration into each package's own options, and runs the collector's loop, the server and
-// the reloader until one of them fails or the context ends.
+// Package app wires the exporter together. It is the only package that knows all others.
 //
-// Read app.go from top to bottom for the flow: configuration, counters, plan, source, loop, page,
-// server. It decides nothing about values, labels or drivers; the package that does is named in the
-// wiring.
+// It translates the configuration into the options of each package, and runs the tasks of the exporter: the collection,
+// the HTTP server, reloads and file watches. Read serve.go from top to bottom for the data flow. Decisions about drivers
+// are made in package hardware, and decisions about values and labels in the packages that compute them.
 package app

@@ -12,11 +12,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// still is a source of a GPU that says the same forever.
+// still is a source and its session, which always reads nothing.
 type still struct{}
 
 func (still) Open(context.Context, *gpu.Plan) (collector.Session, error) { return still{}, nil }
@@ -26,33 +27,34 @@ func (still) Done() <-chan struct{}                                      { retur
 func (still) Err() error                                                 { return nil }
 func (still) Close() error                                               { return nil }
 
-// A page past its limit is not served, whatever the collection is stuck in: the exporter's own series
-// are, and it is not healthy. It recovers by itself, and counts that.
-func TestAStalledCollectionIsNotServed(t *testing.T) {
+// When the collection is stuck and the page expires, only the exporter's own metrics are served, and the exporter is not
+// healthy. It recovers when the collection continues.
+func TestStalledCollection(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			const interval, limit = time.Second, 5 * time.Second
 			reg := prometheus.NewRegistry()
 			self := &selfMetrics{own: reg, runtime: prometheus.NewRegistry(), log: slog.New(slog.DiscardHandler)}
-			var pages exposition.Pages
+			e := &exporter{config: &config.Config{}, pipeline: &pipeline{self: self}}
+			e.config.Web.ExporterMetrics = own
 			encoder := exposition.NewEncoder(exposition.Options{Trailer: self.append})
 			stuck := make(chan struct{})
 			var block atomic.Bool
-			loop := collector.New(collector.Options{
+			e.loop = collector.New(collector.Options{
 				Source: still{}, Plan: &gpu.Plan{Interval: interval}, Registerer: reg,
 				Publish: func(s *gpu.Snapshot) {
 					if block.Load() {
 						<-stuck
 					}
-					pages.Publish(encoder.Encode(s), s.ValidFor)
+					e.pages.Publish(encoder.Encode(s), s.ValidFor)
 				},
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- loop.Run(ctx) }()
+			go func() { ended <- e.loop.Run(ctx) }()
 			has := func(want ...string) {
 				t.Helper()
-				p := fresh(&pages, self, own)
+				p := e.page()
 				if p == nil {
 					t.Fatal("no page")
 				}
@@ -67,24 +69,24 @@ func TestAStalledCollectionIsNotServed(t *testing.T) {
 			block.Store(true)
 			time.Sleep(limit - interval)
 			has("dcgm_exporter_collect_success 1")
-			if err := freshness(&pages); err != nil {
-				t.Errorf("not healthy before the limit: %v", err)
+			if err := e.healthy(); err != nil {
+				t.Errorf("not healthy before the page expires: %v", err)
 			}
-			time.Sleep(interval/2 + 1) // the page is of half an interval ago
+			time.Sleep(interval/2 + 1) // the page is half an interval old
 			if own {
 				has("\ndcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="stalled"} 1`, "dcgm_exporter_source_info")
 			} else {
 				has("# the collection is stalled")
 			}
-			if err := freshness(&pages); gpu.Reason(err) != "stalled" {
-				t.Errorf("healthy = %v past the limit", err)
+			if err := e.healthy(); gpu.Reason(err) != "stalled" {
+				t.Errorf("healthy = %v after the page expired, want stalled", err)
 			}
 			block.Store(false)
 			close(stuck)
 			time.Sleep(2 * interval)
 			has("dcgm_exporter_collect_success 1", `dcgm_exporter_collect_failures_total{reason="stalled",stage="publish"} 1`)
-			if err := freshness(&pages); err != nil {
-				t.Errorf("not healthy though it goes on: %v", err)
+			if err := e.healthy(); err != nil {
+				t.Errorf("not healthy although the collection continues: %v", err)
 			}
 			cancel()
 			if err := <-ended; err != nil {

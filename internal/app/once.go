@@ -14,7 +14,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -106,23 +105,16 @@ func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 }
 
 func page(ctx context.Context, cfg *config.Config, registry *prometheus.Registry, source Backend, plan *gpu.Plan) ([]byte, error) {
-	log := slog.New(slog.DiscardHandler)
-	options := EncoderOptions(cfg, log)
-	if self := (&selfMetrics{own: registry, log: log}); cfg.Web.ExporterMetrics {
-		options.Trailer = self.append
-	}
-	encoder := exposition.NewEncoder(options)
-	registerEncoder(registry, encoder)
+	pipeline := newPipeline(cfg, registry, nil, slog.New(slog.DiscardHandler))
 	var body []byte
 	cycles := 0
-	derived := newDerivers(events.Options{Strict: options.Strict.On, OwnersApart: options.OwnersApart}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
-	err := collectUntil(ctx, registry, derived.change(forPage(plan), source), func(s *gpu.Snapshot) bool {
-		body = encoder.Encode(s).Bytes()
+	err := collectUntil(ctx, registry, pipeline.derived.change(forPage(plan), source), func(s *gpu.Snapshot) bool {
+		body = pipeline.encoder.Encode(s).Bytes()
 		cycles++
 		return cycles == profilingCycles || !lacksProfiling(plan, s)
 	})
 	if body == nil {
-		return encoder.Encode(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}).Bytes(), err
+		return pipeline.encoder.Encode(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}).Bytes(), err
 	}
 	if errors.Is(err, gpu.ErrWedged) {
 		return body, err

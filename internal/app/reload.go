@@ -63,8 +63,8 @@ func newReloader(reg prometheus.Registerer, log *slog.Logger, apply func(context
 	return r
 }
 
-// took notes that the configuration with this hash is in force.
-func (r *reloader) took(hash uint64) {
+// setActiveHash records that the configuration with this hash is active.
+func (r *reloader) setActiveHash(hash uint64) {
 	r.last = hash
 	r.successful.Set(1)
 	r.at.Set(float64(time.Now().UnixNano()) / 1e9)
@@ -133,15 +133,15 @@ func (r *reloader) note(why string, hash uint64, err error, repeated bool) {
 	case err != nil:
 		r.successful.Set(0)
 		if isRetryable(err) && !repeated {
-			r.log.Error("Reload failed; everything goes on as before, and it is tried again", "why", why, "error", err)
+			r.log.Error("Reload failed; keeping the previous configuration and retrying", "why", why, "error", err)
 		} else if !isRetryable(err) {
-			r.log.Error("Reload refused; everything goes on as before", "why", why, "error", err)
+			r.log.Error("Reload rejected; keeping the previous configuration", "why", why, "error", err)
 		}
 	case hash == r.last:
-		r.took(hash)
-		r.log.Info("Configuration reloaded: its files say what they said before; flags and variables are those of the start, and take a restart to change", "why", why)
+		r.setActiveHash(hash)
+		r.log.Info("Configuration reloaded without changes. Flags and environment variables need a restart", "why", why)
 	default:
-		r.took(hash)
+		r.setActiveHash(hash)
 		r.log.Info("Configuration reloaded", "why", why)
 	}
 }

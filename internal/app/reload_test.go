@@ -43,7 +43,7 @@ func TestReloadSeries(t *testing.T) {
 		now := func() float64 { return float64(time.Now().UnixNano()) / 1e9 }
 
 		start := now()
-		r.took(7)
+		r.setActiveHash(7)
 		is("start", [3]float64{1, start, 7})
 		time.Sleep(time.Hour)
 		hash, err = 8, errors.New("bad")

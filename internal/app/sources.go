@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,15 +15,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/jobmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/runtimemapper"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/hardware"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// Backend is a source, and the attributors of its entities.
+// A Backend is a source with the attributors of its entities.
 type Backend struct {
 	Source      collector.Source
 	Attributors []collector.Attributor
@@ -32,56 +31,50 @@ type Backend struct {
 	PodOf accounting.PodOf
 }
 
-// sources makes the source that the flags name, and its attributors. Both live as long as the process: a reload changes
-// fields, intervals and the scenario of a simulation.
+// sources makes the source of the configuration and its attributors. Both last as long as the process: a reload changes
+// only fields, intervals and the scenario of a simulation.
 type sources struct {
-	start    time.Time // of the process
+	start    time.Time // when the process started
 	registry prometheus.Registerer
 	log      *slog.Logger
 
-	fallback *fallback
-	// noLibrary says that DCGM is requested and its library is not there.
-	noLibrary *gauge.State
-	engine    engineState
+	hardwareMetrics *hardware.Metrics
+	hardware        *hardware.Source // nil before the first backend, and for a simulation
+	simulated       *sim.Source      // nil for hardware
 
-	away      atomic.Pointer[hardware] // whose engine did not listen
-	hardware  *hardware                // nil before the first choice, and for a simulation
-	simulated *sim.Source              // nil for hardware
-
-	nvmlWorked atomic.Bool       // once
-	dcgmWorked atomic.Bool       // once
-	replaced   chan struct{}     // a library in use, on disk or by another driver
-	pods       *process.Resolver // of this machine's processes
-
+	pods       *process.Resolver // finds the pods of this machine's processes
 	kubernetes kubernetes
 	jobs       *jobmapper.Mapper
 	containers *runtimemapper.Mapper
 }
 
-// libraryRemedy is the remedy where DCGM is requested and libdcgm is missing.
-const libraryRemedy = "install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm"
-
 func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
-	s := &sources{
+	return &sources{
 		start: start, registry: registry, log: log,
-		fallback: newFallback(registry, log),
-		noLibrary: gauge.NewState("dcgm_exporter_library_missing",
-			"1 while DCGM is configured and its library cannot be loaded, with what to do; absent otherwise.", "library", "remedy"),
-		replaced:   make(chan struct{}, 1),
-		pods:       process.NewResolver(os.DirFS("/proc")),
-		kubernetes: kubernetes{registry: registry, watches: newAPIWatches(registry, log)},
+		hardwareMetrics: hardware.NewMetrics(registry),
+		pods:            process.NewResolver(os.DirFS("/proc")),
+		kubernetes:      kubernetes{registry: registry, watches: newAPIWatches(registry, log)},
 	}
-	registry.MustRegister(s.noLibrary)
-	return s
 }
 
-// backend returns the source that the flags name, and the attributors of its entities.
+// isReady reports whether the configured driver is available, or was until a moment ago.
+func (s *sources) isReady() bool { return s.hardware == nil || s.hardware.Ready() }
+
+// run keeps loop on the best driver until ctx is done.
+func (s *sources) run(ctx context.Context, loop *collector.Loop) error {
+	if s.hardware == nil {
+		return nil
+	}
+	return s.hardware.Run(ctx, loop)
+}
+
+// backend returns the source of the configuration and the attributors of its entities.
 func (s *sources) backend(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
 	backend, err := s.source(ctx, cfg, plan)
 	if err != nil {
 		return Backend{}, err
 	}
-	if cfg.Kubernetes.Enabled { // the kubelet is queried, also for a simulated node
+	if cfg.Kubernetes.Enabled { // a simulated node has a real kubelet too
 		backend.Attributors = []collector.Attributor{s.kubernetes.attributor(ctx, cfg)}
 		backend.PodOf = s.kubernetes.podOf(backend.PodOf)
 	}
@@ -106,32 +99,49 @@ func (s *sources) backend(ctx context.Context, cfg *config.Config, plan *gpu.Pla
 // source returns the source without the attributors of Kubernetes, jobs and containers.
 func (s *sources) source(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
 	if s.simulated != nil || cfg.Source.Kind == config.SourceSim {
-		return s.ofSim(cfg)
+		return s.simulate(cfg)
 	}
-	open := func(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
-		return s.openSource(ctx, s.hardware, plan)
-	}
-	backend := Backend{Source: collector.SourceOf(open), PodOf: s.pods.PodOf}
 	if s.hardware != nil {
-		return backend, nil
+		return s.hardwareBackend(), nil
 	}
-	s.hardware = newHardware(cfg.Source, s.log)
-	s.hardware.locates = cfg.Kubernetes.Enabled && cfg.Kubernetes.DRA
-	if s.hardware.named || s.hardware.dcgm == nil || !cfg.Source.Sim.Fallback {
-		return backend, nil
+	options := hardwareOptions(cfg)
+	options.Metrics, options.Log = s.hardwareMetrics, s.log
+	source := hardware.New(options)
+	if cfg.Source.Sim.Fallback && !options.Required && !options.NVMLOnly {
+		session, err := source.Open(ctx, plan)
+		if err == nil {
+			err = session.Close()
+		}
+		if errors.Is(err, gpu.ErrUnavailable) { // the loop reports any other fault
+			return s.simulate(cfg)
+		}
 	}
-	session, err := open(ctx, plan)
-	if err == nil {
-		err = session.Close()
-	}
-	if errors.Is(err, gpu.ErrUnavailable) { // the loop reports any other fault
-		return s.ofSim(cfg)
-	}
-	return backend, nil
+	s.hardware = source
+	return s.hardwareBackend(), nil
 }
 
-func (s *sources) ofSim(cfg *config.Config) (Backend, error) {
-	// The world begins with the process: a reload does not reset its counters.
+func (s *sources) hardwareBackend() Backend { return Backend{Source: s.hardware, PodOf: s.pods.PodOf} }
+
+// hardwareOptions returns the drivers of the configuration.
+func hardwareOptions(cfg *config.Config) hardware.Options {
+	c := cfg.Source
+	opt := hardware.Options{
+		NVMLOnly:  c.Kind == config.SourceNVML,
+		Engine:    c.Remote,
+		Required:  c.Kind == config.SourceDCGM || !c.Remote.IsEmbedded(),
+		Positions: cfg.Kubernetes.Enabled && cfg.Kubernetes.DRA, // claims may name GPU instances by position
+	}
+	if c.DCGMLog {
+		opt.EngineLog = c.DCGMLogLevel
+	}
+	if c.Kind == config.SourceAuto {
+		opt.Fallback = c.Fallback == config.FallbackNVML || c.Fallback == config.FallbackAuto && hardware.IsLocal(c.Remote)
+	}
+	return opt
+}
+
+func (s *sources) simulate(cfg *config.Config) (Backend, error) {
+	// The simulation starts with the process, so that a reload does not reset its counters.
 	options := sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed, Start: s.start}
 	if path := cfg.Source.Sim.Scenario; path != "" {
 		content, err := ReadFile(path)

@@ -25,7 +25,7 @@ var layers = []struct {
 	{[]string{"internal/events", "internal/accounting", "internal/verdict"}, "what is derived from it"},
 	{[]string{"internal/collector", "internal/exposition", "internal/source/dcgm", "internal/source/nvml", "internal/source/sim",
 		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, "the parts of the flow, which meet in app alone"},
-	{[]string{"internal/kube", "internal/server"}, "the doors to the outside"},
+	{[]string{"internal/kube", "internal/server", "internal/source/hardware"}, "the doors to the outside, and the choice of a driver"},
 	{[]string{"internal/app"}, "the wiring"},
 	{[]string{"internal/command"}, "the subcommands"},
 	{[]string{"cmd/dcgm-exporter"}, "main"},

@@ -25,7 +25,7 @@ const (
 	fallenBack = "dcgm_exporter_source_fallback 1"
 )
 
-// NVML stands in for an engine that dies, within three intervals, and gives way when the engine is
+// NVML is read within three intervals after the engine dies, until the engine is
 // back, without a page without data in between.
 func TestDCGMIsTakenBack(t *testing.T) {
 	t.Parallel()
@@ -65,8 +65,8 @@ func takenBack(t *testing.T, engine *fakedcgm.Engine, env, args []string, dies, 
 	if took := time.Since(died); took > 3*time.Second {
 		t.Errorf("NVML serves after %v, want three intervals at most", took)
 	}
-	if n := strings.Count(r.said(), "NVML stands in for DCGM"); n != 1 {
-		t.Errorf("%d lines say that NVML stands in", n)
+	if n := strings.Count(r.said(), "DCGM unavailable; using NVML"); n != 1 {
+		t.Errorf("%d lines say that NVML is used, want 1", n)
 	}
 	revived := time.Now()
 	engine.Remove("down")
@@ -82,13 +82,13 @@ func takenBack(t *testing.T, engine *fakedcgm.Engine, env, args []string, dies, 
 		return strings.Contains(text, `source="dcgm"} 1`) && strings.Contains(text, "dcgm_exporter_source_fallback 0")
 	})
 	if took := time.Since(revived); took > 30*time.Second {
-		t.Errorf("DCGM serves again after %v", took)
+		t.Errorf("DCGM is read again after %v", took)
 	}
 	if n := lost(parse(t, r.last)); n != before {
 		t.Errorf("%v sessions were lost on the way back", n-before)
 	}
-	if n := strings.Count(r.said(), "DCGM serves again\""); n != 1 {
-		t.Errorf("%d lines say that DCGM serves again", n)
+	if n := strings.Count(r.said(), "DCGM is available again\""); n != 1 {
+		t.Errorf("%d lines say that DCGM is available again, want 1", n)
 	}
 	// It goes on as before: the next death is survived too.
 	die()

@@ -62,10 +62,10 @@ func TestReload(t *testing.T) {
 				return hasPower(p) && p.value("dcgm_exporter_config_last_reload_successful") == 1 && p.value("dcgm_exporter_config_hash") != hash
 			})
 
-			// Who changed the environment of the unit learns that this is not read.
+			// The log tells users who changed the environment of the unit that a restart is needed.
 			r.signal(syscall.SIGHUP)
-			r.wait("a word that nothing has changed", func() bool {
-				return strings.Contains(r.said(), "flags and variables are those of the start, and take a restart to change")
+			r.wait("a log line that nothing has changed", func() bool {
+				return strings.Contains(r.said(), "Flags and environment variables need a restart")
 			})
 		})
 	}

@@ -146,8 +146,8 @@ func TestStalledDriver(t *testing.T) {
 					t.Errorf("/-/healthy: %d", code)
 				}
 			}
-			if code := r.endsSoon(); code != 0 || !strings.Contains(r.said(), "A driver call has not returned") {
-				t.Errorf("exit code %d on SIGTERM, want 0 and a word why", code)
+			if code := r.endsSoon(); code != 0 || !strings.Contains(r.said(), "Driver call still blocked at shutdown") {
+				t.Errorf("exit code %d on SIGTERM, want 0 and a log line that says why", code)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package app
+package hardware
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// side is a session of fixed entities; read says what it finds.
-type side struct {
+// fakeDriver is a source and its session. read fills the batch.
+type fakeDriver struct {
 	topology       *gpu.Topology
 	read           func(*gpu.Batch) error
 	err            error
@@ -21,18 +21,18 @@ type side struct {
 	openErr        error
 }
 
-func (s *side) Open(context.Context, *gpu.Plan) (collector.Session, error) {
+func (s *fakeDriver) Open(context.Context, *gpu.Plan) (collector.Session, error) {
 	s.opened++
 	if s.openErr != nil {
 		return nil, s.openErr
 	}
 	return s, nil
 }
-func (s *side) Topology() *gpu.Topology                    { return s.topology }
-func (s *side) Read(_ context.Context, b *gpu.Batch) error { return s.read(b) }
-func (s *side) Done() <-chan struct{}                      { return nil }
-func (s *side) Err() error                                 { return s.err }
-func (s *side) Close() error                               { s.closed++; return nil }
+func (s *fakeDriver) Topology() *gpu.Topology                    { return s.topology }
+func (s *fakeDriver) Read(_ context.Context, b *gpu.Batch) error { return s.read(b) }
+func (s *fakeDriver) Done() <-chan struct{}                      { return nil }
+func (s *fakeDriver) Err() error                                 { return s.err }
+func (s *fakeDriver) Close() error                               { s.closed++; return nil }
 
 func board(id uint32, uuid string) gpu.Device {
 	return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, UUID: uuid}
@@ -42,18 +42,18 @@ func instance(id, of uint32, uuid string, mig uint32) gpu.Device {
 	return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: of}, UUID: uuid, InstanceID: mig}
 }
 
-func newPair() (engine, driver *side, source collector.Source) {
-	engine = &side{
+func newPair() (engine, driver *fakeDriver, source collector.Source) {
+	engine = &fakeDriver{
 		topology: gpu.NewTopology([]gpu.Device{board(0, "A"), board(1, "B"), instance(7, 1, "B", 9), board(2, "elsewhere")}),
 		read: func(b *gpu.Batch) error {
 			if b.RequestProcesses != nil {
-				return errors.New("a query of the engine for processes")
+				return errors.New("processes were requested from the engine")
 			}
 			b.Add(0, 0, gpu.Int(1), time.Now())
 			return nil
 		},
 	}
-	driver = &side{ // the same GPUs, in another order
+	driver = &fakeDriver{ // the same GPUs in another order
 		topology: gpu.NewTopology([]gpu.Device{board(0, "B"), instance(109, 0, "B", 9), board(1, "A")}),
 	}
 	driver.read = func(b *gpu.Batch) error {
@@ -66,12 +66,12 @@ func newPair() (engine, driver *side, source collector.Source) {
 		b.Fail(1, gpu.FieldProcessBusy, gpu.ErrNotSupported)
 		return nil
 	}
-	return engine, driver, collector.SourceOf(func(_ context.Context, plan *gpu.Plan) (*withProcesses, error) {
-		return &withProcesses{Session: engine, open: driver.Open, interval: plan.Interval}, nil
+	return engine, driver, collector.SourceOf(func(_ context.Context, plan *gpu.Plan) (*mergedSession, error) {
+		return &mergedSession{Session: engine, open: driver.Open, interval: plan.Interval}, nil
 	})
 }
 
-func TestPairMatchesByUUID(t *testing.T) {
+func TestMergesProcessesByUUID(t *testing.T) {
 	_, driver, source := newPair()
 	s, err := source.Open(t.Context(), &gpu.Plan{Interval: time.Second})
 	if err != nil {
@@ -79,7 +79,7 @@ func TestPairMatchesByUUID(t *testing.T) {
 	}
 	var b gpu.Batch
 	if err := s.Read(t.Context(), &b); err != nil || driver.opened != 0 || len(b.Samples) != 1 {
-		t.Fatalf("no processes are requested: %v, the driver was opened %d times, %d samples", err, driver.opened, len(b.Samples))
+		t.Fatalf("without requested processes: error %v, NVML opened %d times, %d samples; want none, 0, 1", err, driver.opened, len(b.Samples))
 	}
 	b.RequestProcesses = []bool{true, false, true, true}
 	for range 2 {
@@ -111,15 +111,15 @@ func TestPairMatchesByUUID(t *testing.T) {
 		t.Errorf("faults (-want +got):\n%s", diff)
 	}
 	if driver.opened != 1 {
-		t.Errorf("the driver was opened %d times", driver.opened)
+		t.Errorf("NVML was opened %d times, want 1", driver.opened)
 	}
 	if err := s.Close(); err != nil || driver.closed != 1 {
-		t.Errorf("Close: %v; the driver was closed %d times", err, driver.closed)
+		t.Errorf("Close: %v; NVML was closed %d times, want 1", err, driver.closed)
 	}
 }
 
-// DCGM does not say where GPU instances are; NVML is opened for it, and closed.
-func TestPairLocatesInstances(t *testing.T) {
+// addPositions opens NVML for the positions of GPU instances, and closes it again.
+func TestAddPositions(t *testing.T) {
 	_, driver, source := newPair()
 	s, err := source.Open(t.Context(), &gpu.Plan{Interval: time.Second})
 	if err != nil {
@@ -127,26 +127,26 @@ func TestPairLocatesInstances(t *testing.T) {
 	}
 	start := uint32(4)
 	driver.topology.Devices[1].Start = &start
-	both := s.(*withProcesses)
-	before := both.Topology()
-	both.locate(t.Context())
-	for row, d := range both.Topology().Devices {
+	merged := s.(*mergedSession)
+	before := merged.Topology()
+	merged.addPositions(t.Context())
+	for row, d := range merged.Topology().Devices {
 		if located := d.Start != nil && *d.Start == 4; located != (row == 2) {
-			t.Errorf("row %d begins at %v", row, d.Start)
+			t.Errorf("row %d starts at slice %v", row, d.Start)
 		}
 	}
-	located := both.Topology()
-	if driver.opened != 1 || driver.closed != 1 || before.Devices[2].Start != nil || both.Topology() != located {
-		t.Errorf("opened %d times, closed %d times, and the engine's topology is its own: %v", driver.opened, driver.closed, before.Devices[2].Start)
+	located := merged.Topology()
+	if driver.opened != 1 || driver.closed != 1 || before.Devices[2].Start != nil || merged.Topology() != located {
+		t.Errorf("NVML opened %d times, closed %d times; DCGM's own topology has start %v, want nil", driver.opened, driver.closed, before.Devices[2].Start)
 	}
 	driver.openErr = gpu.ErrUnavailable
-	both.topology = nil
-	if both.locate(t.Context()); both.Topology() != before {
-		t.Error("without NVML the topology is another")
+	merged.topology = nil
+	if merged.addPositions(t.Context()); merged.Topology() != before {
+		t.Error("without NVML, the topology differs from DCGM's")
 	}
 }
 
-func TestPairLivesWithoutItsSecond(t *testing.T) {
+func TestReadsDCGMWithoutNVML(t *testing.T) {
 	engine, driver, source := newPair()
 	s, err := source.Open(t.Context(), &gpu.Plan{Interval: time.Second})
 	if err != nil {
@@ -156,18 +156,18 @@ func TestPairLivesWithoutItsSecond(t *testing.T) {
 		t.Helper()
 		b := gpu.Batch{RequestProcesses: []bool{true}}
 		if err := s.Read(t.Context(), &b); err != nil || len(b.Samples) != 1 {
-			t.Fatalf("the first source: %v, %d samples", err, len(b.Samples))
+			t.Fatalf("DCGM: error %v, %d samples; want none, 1", err, len(b.Samples))
 		}
 		return b
 	}
 	driver.openErr = gpu.ErrUnavailable
-	for range 3 { // queried once, reported every time
+	for range 3 { // tried once, reported every time
 		if b := read(); len(b.Faults) != 1 || gpu.Reason(b.Faults[0].Err) != "unavailable" {
 			t.Errorf("faults %v", b.Faults)
 		}
 	}
 	if driver.opened != 1 {
-		t.Errorf("a missing library was opened %d times", driver.opened)
+		t.Errorf("a missing library was opened %d times, want 1", driver.opened)
 	}
 
 	engine2, driver, source := newPair()
@@ -177,13 +177,13 @@ func TestPairLivesWithoutItsSecond(t *testing.T) {
 	read()
 	driver.err = gpu.ErrTopology // repartitioned
 	if b := read(); len(b.Processes) != 0 || driver.closed != 1 {
-		t.Errorf("%d processes of an old layout; closed %d times", len(b.Processes), driver.closed)
+		t.Errorf("%d processes of the old partitioning, want 0; NVML closed %d times, want 1", len(b.Processes), driver.closed)
 	}
 	driver.err = nil
 	if b := read(); len(b.Processes) != 1 || driver.opened != 2 {
-		t.Errorf("%d processes after the new layout; opened %d times", len(b.Processes), driver.opened)
+		t.Errorf("%d processes after repartitioning, want 1; NVML opened %d times, want 2", len(b.Processes), driver.opened)
 	}
 	if engine.closed+engine2.closed != 0 {
-		t.Error("the first source was closed with the second")
+		t.Error("DCGM was closed together with NVML")
 	}
 }

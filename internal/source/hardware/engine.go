@@ -1,0 +1,88 @@
+package hardware
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// engineGrace is how long a configured host engine may be unavailable before the Source is no longer ready.
+const engineGrace = time.Minute
+
+// An engineState records since when neither the configured host engine nor its fallback can be opened.
+type engineState struct {
+	mu     sync.Mutex
+	since  time.Time // zero while a session can be opened
+	logged bool
+}
+
+// begin starts the grace period at an attempt to open, which may never return.
+func (e *engineState) begin(engine gpu.EngineAddress) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.since.IsZero() && !engine.IsEmbedded() {
+		e.since = time.Now()
+	}
+}
+
+// end records the result of the attempt. It reports whether this is the first one that found no engine.
+func (e *engineState) end(err error) (first bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err == nil {
+		e.since, e.logged = time.Time{}, false
+		return false
+	}
+	first = !e.logged && !e.since.IsZero() && isAbsent(err)
+	e.logged = e.logged || first
+	return first
+}
+
+// Ready reports whether the engine is available, or was at most engineGrace ago.
+func (s *Source) Ready() bool {
+	e := &s.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.since.IsZero() || time.Since(e.since) < engineGrace
+}
+
+// isListening reports whether something listens at the address of the host engine. It returns true if that cannot be
+// tried.
+func (s *Source) isListening(ctx context.Context) bool {
+	network, target := s.opt.Engine.Dial()
+	if network == "" {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, network, target)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err == nil
+}
+
+// IsLocal reports whether a host engine runs on this machine, judging by its address and by the names and addresses of
+// the machine.
+func IsLocal(engine gpu.EngineAddress) bool {
+	if engine.IsLocal() {
+		return true
+	}
+	machine, _ := os.Hostname() // without a name, only addresses can match
+	if engine.Transport == gpu.TransportTCP && strings.EqualFold(engine.Host, machine) {
+		return true
+	}
+	ip := engine.IP()
+	addresses, _ := net.InterfaceAddrs()
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && ip.IsValid() && n.IP.Equal(ip.AsSlice()) {
+			return true
+		}
+	}
+	return false
+}

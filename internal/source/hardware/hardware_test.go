@@ -1,0 +1,306 @@
+package hardware
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+)
+
+func TestIsLocal(t *testing.T) {
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]bool{
+		"localhost": true, "localhost:5555": true, "LOCALHOST:1": true, "127.0.0.1": true, "127.3.2.1:5555": true, "[::1]:5555": true,
+		"tcp://localhost": true, "tcp://127.0.0.1:5555": true, "unix:///run/dcgm.sock": true, machine + ":5555": true,
+		"10.255.254.253": false, "engine:5555": false, "localhost.example:5555": false, "tcp://engine": false, "vsock://2:5555": false,
+		"[2001:db8::1]:5555": false, "vsock://1:5555": true, "[::1%lo]:5555": true, "[fe80::12:3456%lo]": false,
+		"": true,
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok {
+			cases[net.JoinHostPort(n.IP.String(), "5555")] = true
+		}
+	}
+	for text, want := range cases {
+		address, err := gpu.ParseEngineAddress(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := IsLocal(address); got != want {
+			t.Errorf("IsLocal(%q) = %v, want %v", text, got, want)
+		}
+	}
+}
+
+// emptySession is a source and its session, which always reads nothing.
+type emptySession struct{}
+
+func (emptySession) Open(context.Context, *gpu.Plan) (collector.Session, error) {
+	return emptySession{}, nil
+}
+func (emptySession) Topology() *gpu.Topology                { return &gpu.Topology{} }
+func (emptySession) Read(context.Context, *gpu.Batch) error { return nil }
+func (emptySession) Done() <-chan struct{}                  { return nil }
+func (emptySession) Err() error                             { return nil }
+func (emptySession) Close() error                           { return nil }
+
+// A fakeEngine is a source of DCGM sessions. A test sets the error of Open and its duration.
+type fakeEngine struct {
+	mu    sync.Mutex
+	begin time.Time
+	err   error
+	takes time.Duration
+	at    []int // times of the attempts to open, in seconds since begin
+}
+
+func (e *fakeEngine) Open(context.Context, *gpu.Plan) (collector.Session, error) {
+	e.mu.Lock()
+	err, takes := e.err, e.takes
+	e.at = append(e.at, int(time.Since(e.begin).Round(time.Second)/time.Second))
+	e.mu.Unlock()
+	time.Sleep(takes)
+	return emptySession{}, err
+}
+
+func (e *fakeEngine) set(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.err = err
+}
+
+func (e *fakeEngine) attempts() []int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.at
+}
+
+// newSource returns a Source with fakes for DCGM and NVML. NVML may be nil.
+func newSource(opt Options, dcgm, nvml collector.Source) *Source {
+	if opt.Metrics == nil {
+		opt.Metrics = NewMetrics(prometheus.NewRegistry())
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	s := New(opt)
+	s.dcgm, s.nvml = dcgm, nvml
+	return s
+}
+
+// collect runs a collector on the source until stop is called.
+func collect(t *testing.T, s *Source) (stop func()) {
+	loop := collector.New(collector.Options{
+		Source:  s,
+		Plan:    &gpu.Plan{Interval: 10 * time.Second},
+		Publish: func(*gpu.Snapshot) {}, Registerer: prometheus.NewRegistry(),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	go func() { ended <- loop.Run(ctx) }()
+	go func() { ended <- s.Run(ctx, loop) }()
+	return func() {
+		cancel()
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		}
+	}
+}
+
+// While NVML is read, an embedded engine is tried after growing pauses, until it opens.
+func TestReturnsToEmbeddedEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &fakeEngine{begin: time.Now(), err: gpu.ErrUnavailable}
+		s := newSource(Options{Fallback: true}, e, emptySession{})
+		stop := collect(t, s)
+		is := func(what string, nvml bool, want ...int) {
+			t.Helper()
+			synctest.Wait()
+			if diff := cmp.Diff(want, e.attempts()); diff != "" || s.onFallback.Load() != nvml {
+				t.Errorf("%s: on fallback %v, want %v; attempts in seconds (-want +got):\n%s", what, s.onFallback.Load(), nvml, diff)
+			}
+		}
+		time.Sleep(1000 * time.Second)
+		is("away", true, 0, 10, 20, 40, 80, 160, 320, 620, 920)
+		e.set(nil)
+		time.Sleep(time.Hour)
+		is("back", false, 0, 10, 20, 40, 80, 160, 320, 620, 920, 1220)
+		stop()
+	})
+}
+
+// DCGM is not opened while nothing listens at the engine, and opened at once when something does.
+func TestReturnsToHostEngineAtOnce(t *testing.T) {
+	for _, away := range []time.Duration{time.Minute, 10 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "engine.sock")
+			address, err := gpu.ParseEngineAddress("unix://" + socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := &fakeEngine{begin: time.Now(), takes: 5 * time.Second, err: gpu.ErrUnavailable} // DCGM itself takes so long if nothing listens
+			s := newSource(Options{Engine: address, Fallback: true}, e, emptySession{})
+			stop := collect(t, s)
+			synctest.Wait()
+			if !s.onFallback.Load() {
+				t.Error("not on fallback after the first attempt")
+			}
+			time.Sleep(away)
+			if at := e.attempts(); len(at) > 0 {
+				t.Errorf("DCGM was opened at %v although nothing listens", at)
+			}
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			e.mu.Lock()
+			e.err, e.takes = nil, time.Second
+			e.mu.Unlock()
+			time.Sleep(restoreInterval + 2*time.Second)
+			synctest.Wait()
+			if s.onFallback.Load() || !s.Ready() {
+				t.Errorf("after %v: still on fallback or not ready; attempts: %v", away, e.attempts())
+			}
+			stop()
+		})
+	}
+}
+
+// Without a fallback, an engine is opened as soon as it listens. If it does not open, the next attempts follow soon.
+func TestOpensHostEngineAtOnce(t *testing.T) {
+	for _, away := range []time.Duration{8 * time.Second, time.Hour + 10*time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "engine.sock")
+			address, err := gpu.ParseEngineAddress("unix://" + socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := &fakeEngine{begin: time.Now(), err: gpu.ErrUnavailable}
+			stop := collect(t, newSource(Options{Engine: address, Required: true}, e, nil))
+			time.Sleep(away + dialInterval/2)
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			time.Sleep(4 * time.Second)
+			synctest.Wait()
+			at := int(away / time.Second)
+			if diff := cmp.Diff([]int{at + 1, at + 2, at + 4}, e.attempts()); diff != "" {
+				t.Errorf("attempts, in seconds (-want +got):\n%s", diff)
+			}
+			stop()
+		})
+	}
+}
+
+// A Source whose engine is unavailable is not ready after the grace period, whether Open fails or does not return.
+func TestNotReadyWithoutEngine(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"refuses": 0, "does not return": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &fakeEngine{err: gpu.ErrUnavailable, takes: takes}
+				s := newSource(Options{Engine: gpu.EngineAddress{Transport: gpu.TransportUnix, Path: "/nowhere"}}, e, emptySession{})
+				s.dial = false // nothing listens at the path
+				open := func() { _, _ = s.Open(t.Context(), &gpu.Plan{}) }
+				if !s.Ready() {
+					t.Error("not ready before the first attempt")
+				}
+				go open()
+				time.Sleep(engineGrace - time.Second)
+				if takes == 0 {
+					open() // another attempt must not restart the grace period
+				}
+				if !s.Ready() {
+					t.Error("not ready within the grace period")
+				}
+				time.Sleep(2 * time.Second)
+				if s.Ready() {
+					t.Error("ready after the grace period")
+				}
+				time.Sleep(2 * time.Hour)
+				synctest.Wait() // for the attempt that did not return
+				e.takes = 0
+				e.set(nil)
+				open()
+				if !s.Ready() {
+					t.Error("not ready although the engine is back")
+				}
+			})
+		})
+	}
+}
+
+// The advice about an unreachable host engine is logged once, and only for an engine that is unreachable.
+func TestAdviceAboutUnreachableEngine(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "engine.sock")
+	var log strings.Builder
+	engine := gpu.EngineAddress{Transport: gpu.TransportUnix, Path: socket}
+	s := newSource(Options{Engine: engine, Required: true, Log: slog.New(slog.NewTextHandler(&log, nil))},
+		&fakeEngine{err: gpu.ErrUnavailable}, emptySession{})
+	advice := func(when string, want int) {
+		t.Helper()
+		_, _ = s.Open(t.Context(), &gpu.Plan{})
+		if n := strings.Count(log.String(), "the host engine cannot be reached"); n != want {
+			t.Errorf("%s: %d lines of advice, want %d", when, n, want)
+		}
+	}
+	advice("nothing listens", 1)
+	advice("again", 1)
+	_ = s.engine.end(nil)
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	advice("something listens", 1) // the error of the cycle names the cause
+}
+
+func TestMissingLibraryMetric(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	e := &fakeEngine{}
+	s := newSource(Options{Required: true, Metrics: NewMetrics(reg)}, e, emptySession{})
+	const series = `# HELP dcgm_exporter_library_missing 1 while DCGM is configured but its library cannot be loaded, with the remedy.
+# TYPE dcgm_exporter_library_missing gauge
+dcgm_exporter_library_missing{library="libdcgm.so.4",remedy="install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm"} 1
+`
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("%w: %w", gpu.ErrUnavailable, dcgm.ErrLibrary), series},
+		{gpu.ErrUnavailable, ""}, // the engine is missing, the library is not
+		{fmt.Errorf("open: %w", dcgm.ErrLibrary), series},
+		{nil, ""},
+	} {
+		e.set(tt.err)
+		_, _ = s.Open(t.Context(), &gpu.Plan{})
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(tt.want), "dcgm_exporter_library_missing"); err != nil {
+			t.Errorf("after %v: %v", tt.err, err)
+		}
+	}
+}
