@@ -60,6 +60,8 @@ type Encoder struct {
 	labels *labels
 	loose  map[*gpu.Label]*block
 
+	compressor compressor
+
 	duplicates, dropped atomic.Uint64
 	limited             [3]atomic.Int64 // of the latest page: see LimitedBy
 }
@@ -98,7 +100,7 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 	e.size, e.loose = len(w.page), w.loose
 	e.duplicates.Add(uint64(w.duplicates))
 	e.dropped.Add(uint64(w.labels.dropped + w.dropped))
-	return NewPage(w.page)
+	return &Page{body: w.page, compressor: &e.compressor}
 }
 
 // write writes families, if withhold without the labels that owners have of their own and without copies.

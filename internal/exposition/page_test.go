@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +39,28 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// A page that is held stays as it was, whatever is encoded after it.
+// The pages of an encoder share a compressor. Each must decompress to its own text, in whatever order and however
+// concurrently they are compressed.
+func TestGzipOfSeveralPages(t *testing.T) {
+	e, s := exposition.NewEncoder(exposition.Options{}), strictWorld()
+	var pages []*exposition.Page
+	for len(s.Columns) > 0 {
+		pages = append(pages, e.Encode(s))
+		s.Columns = s.Columns[1:]
+	}
+	var group sync.WaitGroup
+	for _, p := range slices.Backward(pages) {
+		group.Go(func() { p.Gzip() })
+	}
+	group.Wait()
+	for i, p := range pages {
+		if got := gunzip(t, p.Gzip()); !bytes.Equal(got, p.Bytes()) {
+			t.Errorf("page %d: %d bytes decompress to %d other bytes", i, len(p.Bytes()), len(got))
+		}
+	}
+}
+
+// A page stays unchanged when the encoder encodes others.
 func TestPagesNeverChange(t *testing.T) {
 	e, s := exposition.NewEncoder(exposition.Options{}), strictWorld()
 	held := e.Encode(s)
