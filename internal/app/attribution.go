@@ -18,17 +18,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 )
 
-// kubernetes makes the attributor "kubernetes", one per process.
+// kubernetes makes the attributor "kubernetes". There is one per process.
 type kubernetes struct {
 	registry prometheus.Registerer
 	watches  *apiWatches
 	mapper   *podmapper.Mapper
-	revision func() uint64           // of the watched objects; nil without a watch
-	uidOf    func(uid string) string // the API server's UID of a pod that the node knows by uid; nil without a server
+	revision func() uint64           // revision of the watched objects; nil if nothing is watched
+	uidOf    func(uid string) string // maps the UID that the node knows to the API server's; nil without an API server
 }
 
-// attributor returns the mapper for the interval of the configuration. It ends, and so do its watches, with the ctx of
-// the first call.
+// attributor returns the mapper for the configured interval. The mapper and its watches end with the ctx of the first
+// call.
 func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) *podmapper.Mapper {
 	if k.mapper == nil {
 		set := cfg.Kubernetes
@@ -45,7 +45,7 @@ func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) *podmap
 	return k.mapper
 }
 
-// expressions compiles regular expressions that the configuration has checked.
+// expressions compiles regular expressions that package config has validated.
 func expressions(texts []string) []*regexp.Regexp {
 	var all []*regexp.Regexp
 	for _, text := range texts {
@@ -54,11 +54,11 @@ func expressions(texts []string) []*regexp.Regexp {
 	return all
 }
 
-// errNoNodeName says that the API server cannot be queried for this node's pods alone. An agent on each node must not read
-// the pods of the cluster.
+// errNoNodeName means that the API server cannot be queried for the pods of this node only. An agent on each node must
+// not read all pods of the cluster.
 var errNoNodeName = errors.New("NODE_NAME is not set, so that pods go without labels and UIDs and claims without devices (in a manifest, fieldRef spec.nodeName)")
 
-// podOf returns podOf with the UIDs of static pods as the API server has them.
+// podOf wraps podOf so that static pods have the UID that the API server knows.
 func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
 	if k.uidOf == nil {
 		return podOf
@@ -73,8 +73,8 @@ func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
 	}
 }
 
-// addAPI adds the pods and claims of the API server to the mapper. The mapper goes without them where there is no server,
-// or no node name: that is no reason to have no metrics of GPUs.
+// addAPI adds the pods and claims of the API server to the mapper. Without a server or a node name, the mapper works
+// without them.
 func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmapper.Options) {
 	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: k.watches.report})
 	if cfg.Labels.NodeName == "" {
@@ -86,7 +86,7 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 	}
 	if err != nil && watchesSlices {
 		k.watches.report("resourceslices", err)
-		// Claims are counted as unmatched.
+		// unresolved claims are counted as unmatched
 		opt.Device = func(string, string, string) (podmapper.ClaimDevice, bool) { return podmapper.ClaimDevice{}, false }
 	}
 	if err != nil {
@@ -117,7 +117,7 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 		opt.Claimed = claims.Get
 		opt.Device = slices.Get
 	}
-	// Each only grows, and so does the sum.
+	// both counters only grow, and so does their sum
 	opt.Revision = func() uint64 {
 		var sum uint64
 		for _, r := range revisions {
@@ -127,7 +127,7 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 	}
 }
 
-// apiWatches reports the success of watches: as a series, and each change in the log.
+// apiWatches reports the success of watches as a metric, and logs changes.
 type apiWatches struct {
 	log   *slog.Logger
 	gauge *prometheus.GaugeVec
@@ -170,7 +170,7 @@ func (w *apiWatches) report(resource string, err error) {
 // apiWarmup is how long Pods waits for the first answer of the API server.
 const apiWarmup = 5 * time.Second
 
-// Pods makes the mapper that Run would use with --kubernetes, once the API server has answered or apiWarmup is over.
+// Pods returns the mapper that Run uses with --kubernetes. It waits for the API server, for at most apiWarmup.
 func Pods(ctx context.Context, cfg *config.Config) *podmapper.Mapper {
 	registry := prometheus.NewRegistry()
 	k := kubernetes{registry: registry, watches: newAPIWatches(registry, slog.New(slog.DiscardHandler))}
@@ -188,7 +188,7 @@ func Pods(ctx context.Context, cfg *config.Config) *podmapper.Mapper {
 	return mapper
 }
 
-// Unmatched returns the devices that the kubelet lists for containers and that match no entity of t.
+// Unmatched returns the devices that the kubelet lists for containers but that match no entity of t.
 func Unmatched(ctx context.Context, cfg *config.Config, t *gpu.Topology) ([]podmapper.Unmatched, error) {
 	mapper := Pods(ctx, cfg)
 	defer mapper.Close()

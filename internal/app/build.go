@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// A build identifies the sources of the program. An unknown part is "unknown".
+// A build describes the build of the program. Unknown parts are "unknown".
 type build struct {
-	Version  string // the tag, as v0.1.0, or git describe's name between two tags
-	Revision string // the commit; with "-dirty" where files differed from it
-	Date     string // of the commit, in RFC 3339: the same in every build of it
+	Version  string // tag, such as v0.1.0, or the output of git describe between tags
+	Revision string // commit, with "-dirty" if files differed from it
+	Date     string // date of the commit in RFC 3339
 }
 
 const unknown = "unknown"
 
-// build returns the linker's settings, completed by the Go toolchain's records.
+// build returns the values set by the linker, completed with those that the Go toolchain recorded.
 func (p *Process) build() build {
 	info, _ := debug.ReadBuildInfo()
 	return completed(build{Version: p.Version, Revision: p.Revision, Date: p.Date}, info)
@@ -29,7 +29,7 @@ func completed(b build, info *debug.BuildInfo) build {
 		for _, s := range info.Settings {
 			recorded[s.Key] = s.Value
 		}
-		if v := info.Main.Version; v != "(devel)" { // of go install MODULE@VERSION
+		if v := info.Main.Version; v != "(devel)" { // built by go install MODULE@VERSION
 			recorded["version"] = v
 		}
 	}
@@ -46,7 +46,7 @@ func completed(b build, info *debug.BuildInfo) build {
 	}
 }
 
-// String returns the text of --version.
+// String returns the output of --version.
 func (b build) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "dcgm-exporter %s\n", b.Version)

@@ -18,24 +18,25 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
 )
 
-// A CounterSet holds the requests of a configuration.
+// A CounterSet is the content of a counters file, or of another source of counters.
 type CounterSet struct {
-	// Name is the file, as messages name it.
+	// Name is the name of the file in messages.
 	Name string
 	// Requests are the usable lines, in the configured vocabulary.
 	Requests []counters.Request
-	// Problems are the lines that cannot be used, and warnings, each with its line.
+	// Problems are warnings, and lines that cannot be used.
 	Problems []counters.Problem
-	// Advice is about lines that are used as they are written and would better be written otherwise.
+	// Advice is about lines that are used as written but should be written differently.
 	Advice []counters.Problem
-	// BuiltIn is set where the embedded file is used: no setting names a file, and none is at the default path.
+	// BuiltIn means that the embedded file is used: no file is configured, and none exists at the default path.
 	BuiltIn bool
-	// content is that of the counters file, nil where the fields are in the YAML file.
+	// content is the content of the counters file; nil if the fields are in the YAML file.
 	content []byte
 }
 
-// LoadCounters reads the requests of cfg: the YAML file's fields, else the ConfigMap, else the counters file, else the
-// built-in one. The error is for a file that cannot be read; a file without a usable line has its problems alone.
+// LoadCounters reads the counters of cfg: those of the YAML file, else the ConfigMap, else the counters file, else the
+// built-in file. It returns an error if a file cannot be read. A file without a usable line is not an error; its
+// Problems say why.
 func LoadCounters(ctx context.Context, cfg *config.Config, readFile func(string) ([]byte, error)) (CounterSet, error) {
 	if len(cfg.Metrics.Fields) > 0 {
 		return fieldCounters(cfg), nil
@@ -56,7 +57,7 @@ func LoadCounters(ctx context.Context, cfg *config.Config, readFile func(string)
 	return ParseCounters(cfg, name, content)
 }
 
-// ParseCounters is LoadCounters for the content of one counters file.
+// ParseCounters is like LoadCounters for the content of a counters file.
 func ParseCounters(cfg *config.Config, name string, content []byte) (CounterSet, error) {
 	requests, problems, err := counters.Parse(bytes.NewReader(content), name)
 	if err != nil && !errors.Is(err, counters.ErrNoCounters) {
@@ -103,7 +104,7 @@ func translate(cfg *config.Config, requests []counters.Request, shipped bool) []
 	return counters.Translate(requests, cfg.Metrics.Vocabulary, shipped)
 }
 
-// Plan returns the plan of the requests, read every interval. The error is about the watch groups and says the line.
+// Plan returns the plan of the requests with the given interval. Errors are about watch groups and name the line.
 func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, error) {
 	names := make([]string, len(a.Requests))
 	fields := make([][]string, len(a.Requests))
@@ -128,7 +129,7 @@ func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan,
 	}), nil
 }
 
-// namesOf returns a name, and the name of the same field in the other vocabulary.
+// namesOf returns the name and, if the field has another name in the other vocabulary, that name too.
 func namesOf(name string) []string {
 	names := []string{name}
 	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current} {
@@ -139,7 +140,7 @@ func namesOf(name string) []string {
 	return names
 }
 
-// watched lists the files whose change is a reload.
+// watched returns the files whose change triggers a reload.
 func watched(cfg *config.Config) []string {
 	var files []string
 	if cfg.Path != "" {
@@ -151,15 +152,15 @@ func watched(cfg *config.Config) []string {
 	return files
 }
 
-// loadPlan returns the plan of the requested metrics, and the hash of the configuration. A line that cannot be used is
-// logged and left out; only a file without a usable line is an error.
+// loadPlan returns the plan of the requested metrics and the hash of the configuration. Unusable lines are logged and
+// skipped. A file without any usable line is an error.
 func loadPlan(ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger) (*gpu.Plan, uint64, error) {
 	set, err := LoadCounters(ctx, cfg, read)
 	if err != nil {
 		return nil, 0, fmt.Errorf("counters file: %w", err)
 	}
 	if set.BuiltIn {
-		log.Info("No counters file was named and none lies at the default path: using the built-in one", "path", cfg.Metrics.File)
+		log.Info("No counters file configured and none at the default path; using the built-in one", "path", cfg.Metrics.File)
 	}
 	log.Debug("Counters read", "file", set.Name, "counters", len(set.Requests))
 	for _, p := range set.Problems {
@@ -175,14 +176,14 @@ func loadPlan(ctx context.Context, cfg *config.Config, read func(string) ([]byte
 	return plan, cfg.Hash(set.content), nil
 }
 
-// startingPlan is loadPlan for the start. An API server that does not answer stops nothing: until the ConfigMap can be
-// read the built-in counters are served, and waits is set.
-func startingPlan(ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger) (plan *gpu.Plan, hash uint64, waits bool, err error) {
+// startingPlan is loadPlan for the start of the process. If the API server does not answer, it returns the plan of the
+// built-in counters and pending = true, so that the exporter starts nevertheless.
+func startingPlan(ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger) (plan *gpu.Plan, hash uint64, pending bool, err error) {
 	plan, hash, err = loadPlan(ctx, cfg, read, log)
 	if cfg.Metrics.ConfigMap == (config.ConfigMapName{}) || !errors.Is(err, gpu.ErrUnavailable) {
 		return plan, hash, false, err
 	}
-	log.Warn("The ConfigMap of the counters cannot be read: the built-in counters are served until it can", "error", err)
+	log.Warn("Cannot read the counters ConfigMap; using the built-in counters until it can be read", "error", err)
 	set, err := ParseCounters(cfg, "built-in "+etc.DefaultName, etc.Default())
 	if err != nil {
 		return nil, 0, false, err
@@ -191,7 +192,7 @@ func startingPlan(ctx context.Context, cfg *config.Config, read func(string) ([]
 	return plan, cfg.Hash(set.content), true, err
 }
 
-// configMapPatience is how long a start or a reload waits for an API server that does not answer.
+// configMapPatience is how long a start or reload waits for an API server that does not answer.
 const configMapPatience = 5 * time.Second
 
 // countersKey is the key of the ConfigMap that holds the counters.
@@ -219,19 +220,19 @@ func configMapCounters(ctx context.Context, cfg *config.Config) (CounterSet, err
 	return ParseCounters(cfg, fmt.Sprintf("ConfigMap %s:%s", m.Namespace, m.Name), content)
 }
 
-// followConfigMap calls changed when the ConfigMap of the counters changes, until ctx is done. It
-// returns at once if there is none.
+// followConfigMap calls changed whenever the ConfigMap of the counters changes, until ctx is done. It returns at once
+// if there is no ConfigMap.
 func followConfigMap(ctx context.Context, cfg *config.Config, log *slog.Logger, changed func()) {
 	if cfg.Metrics.ConfigMap == (config.ConfigMapName{}) || len(cfg.Metrics.Fields) > 0 {
 		return
 	}
 	m, err := countersConfigMap(cfg, func(_ string, err error) {
 		if err != nil {
-			log.Warn("The counters' ConfigMap cannot be read; the last content stays", "error", err)
+			log.Warn("Cannot read the counters ConfigMap; keeping the previous counters", "error", err)
 		}
 	})
 	if err != nil {
-		return // it was read with the same settings before
+		return // cannot happen: the ConfigMap was read with the same settings before
 	}
 	m.Follow(ctx, changed)
 }

@@ -15,27 +15,26 @@ import (
 )
 
 const (
-	// pruneEvery is how often old dumps are removed.
+	// pruneEvery is the interval at which old dumps are removed.
 	pruneEvery = time.Minute
-	// maxDumps bounds the dumps in the folder, whatever their age.
+	// maxDumps is the maximum number of dumps in the directory, whatever their age.
 	maxDumps = 10000
-	// lastWrite bounds how long the end of the process waits for the disk.
+	// lastWrite bounds how long shutdown waits for the disk.
 	lastWrite = 500 * time.Millisecond
-	// dumpLayout is the time in the name of a dump, by which the names sort.
+	// dumpLayout is the time format in the names of dumps, which therefore sort by time.
 	dumpLayout = "snapshot-20060102T150405.000000000Z"
 )
 
-// dumpNames are the files that a dumper may remove: its own, and those of an earlier release in JSON.
+// dumpNames matches the files that a dumper may remove: its own, and the JSON files of an earlier version.
 var dumpNames = regexp.MustCompile(`^snapshot-\d{8}T\d{6}\.\d{9}Z\.(prom|json)(\.gz)?$`)
 
-// A dumper writes each page into a file of its own. It never delays a cycle: a page that comes while the disk is busy is
-// left out.
+// A dumper writes each page to a file. It never delays a cycle: pages that arrive while the disk is busy are skipped.
 type dumper struct {
 	config.Dump
 	log     *slog.Logger
 	next    chan dump
-	failing bool      // serve's own
-	pruned  time.Time // serve's own
+	failing bool      // used by serve only
+	pruned  time.Time // used by serve only
 }
 
 type dump struct {
@@ -43,7 +42,7 @@ type dump struct {
 	page *exposition.Page
 }
 
-// newDumper returns nil where the configuration has no dumps; a nil dumper writes none.
+// newDumper returns nil if dumps are disabled. A nil dumper does nothing.
 func newDumper(c config.Dump, log *slog.Logger) *dumper {
 	if !c.Enabled {
 		return nil
@@ -63,7 +62,7 @@ func (d *dumper) record(at time.Time, page *exposition.Page) {
 	}
 }
 
-// run writes until ctx is done. A disk that hangs does not keep the process.
+// run writes dumps until ctx is done. A hung disk does not prevent shutdown.
 func (d *dumper) run(ctx context.Context) {
 	if d == nil {
 		return
@@ -111,21 +110,21 @@ func (d *dumper) write(next dump) error {
 		name, text = name+".gz", next.page.Gzip()
 	}
 	path := filepath.Join(d.Directory, name)
-	// Exclusive: the folder may be one that every user can write to.
+	// O_EXCL, since the directory may be writable by every user.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(text)
-	if err = errors.Join(err, f.Close()); err != nil { // half a dump is of no use
+	if err = errors.Join(err, f.Close()); err != nil { // remove a partial dump
 		_ = os.Remove(path)
 	}
 	return err
 }
 
-// prune removes the dumps that are older than the retention, and the oldest of too many.
+// prune removes dumps older than the retention, and the oldest ones beyond maxDumps.
 func (d *dumper) prune(now time.Time) error {
-	entries, err := os.ReadDir(d.Directory) // by name, and so by time
+	entries, err := os.ReadDir(d.Directory) // sorted by name, which is by time
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// EncoderOptions returns how pages are made under a configuration, without the series of the exporter itself. The log has a
-// line where the machine has no name.
+// EncoderOptions returns the options for the pages of a configuration. It logs a warning if the machine has no name.
 func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	options := exposition.Options{
 		HostnameLabel:            cfg.Labels.Hostname,
@@ -42,18 +41,18 @@ func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	}
 	if !cfg.Labels.NoHostname {
 		options.Hostname = hostname(cfg, log)
-		// The session knows the host of a remote engine, whose GPUs these are. Under Kubernetes its
-		// address is a Service's, which is the same on every node.
+		// The session knows the host of a remote engine. Under Kubernetes that may be the address of a Service, which
+		// is the same on every node.
 		options.EngineHost = !cfg.Kubernetes.Enabled
 	}
 	return options
 }
 
-// rank returns the order in which families leave a page with too many series: accounting first, the default counters file
-// never.
+// rank returns the order in which families are dropped from a page with too many series. Accounting goes first;
+// families of the default counters file are never dropped.
 func rank() func(family string) int {
 	basic := map[string]bool{}
-	requests, _, _ := counters.Parse(bytes.NewReader(etc.Default()), etc.DefaultName) // it is embedded, and tests parse it
+	requests, _, _ := counters.Parse(bytes.NewReader(etc.Default()), etc.DefaultName) // tests parse the embedded file
 	for _, r := range requests {
 		for _, name := range namesOf(r.Name) {
 			basic[name] = true
@@ -71,8 +70,8 @@ func rank() func(family string) int {
 	}
 }
 
-// devices returns the GPUs and instances to read. Strict shows values of GPUs for their instances,
-// so that it reads the GPUs too where only instances are requested.
+// devices returns the GPUs and instances to read. Strict mode shows values of GPUs for their instances, so it needs the
+// GPUs even if only instances are selected.
 func devices(cfg *config.Config) gpu.Selector {
 	sel := cfg.Devices.GPUs
 	if cfg.Metrics.Compatibility == config.CompatibilityStrict && sel.Minor && !sel.Major {
@@ -81,19 +80,19 @@ func devices(cfg *config.Config) gpu.Selector {
 	return sel
 }
 
-// hostname returns NODE_NAME under Kubernetes, else the machine's name.
+// hostname returns NODE_NAME under Kubernetes, and the machine's name otherwise.
 func hostname(cfg *config.Config, log *slog.Logger) string {
 	if cfg.Labels.NodeName != "" {
 		return cfg.Labels.NodeName
 	}
 	name, err := os.Hostname()
 	if err != nil {
-		log.Warn("The machine has no name; series go without the host label", "error", err)
+		log.Warn("Cannot determine hostname; omitting host label", "error", err)
 	}
 	return name
 }
 
-// registerEncoder counts the samples and labels that the encoder leaves out.
+// registerEncoder registers counters of the samples and labels that the encoder drops.
 func registerEncoder(reg prometheus.Registerer, e *exposition.Encoder) {
 	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "dcgm_exporter_duplicate_samples_dropped_total",

@@ -16,19 +16,20 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
-// newKernelLog returns the reader of the kernel's log, nil where none is requested.
+// newKernelLog returns the reader of the kernel log, or nil if none is configured.
 func newKernelLog(c config.Collection, reg prometheus.Registerer, log *slog.Logger, sources *sources) *kernellog.Reader {
 	if c.KernelLog == "" {
 		return nil
 	}
 	options := kernellog.Options{Path: c.KernelLog, Registerer: reg, Log: log}
-	sources.kernelOf(&options)
+	sources.setKernelLog(&options)
 	return kernellog.New(options)
 }
 
-// kernelOf chooses the kernel that goes with the source: simulated GPUs have a simulated kernel, since this machine's log
-// may have XIDs of other GPUs at the same bus address. The pod of a process that an XID has ended is known from the reads.
-func (s *sources) kernelOf(o *kernellog.Options) {
+// setKernelLog selects the kernel log of the source. Simulated GPUs have a simulated log, since this machine's log may
+// have XIDs of real GPUs at the same bus address. The pod of a process that an XID has ended is known from previous
+// reads.
+func (s *sources) setKernelLog(o *kernellog.Options) {
 	o.PodOf = s.pods.Recall
 	if source := s.simulated; source != nil {
 		o.Path = "simulated"
@@ -38,7 +39,7 @@ func (s *sources) kernelOf(o *kernellog.Options) {
 	o.PodOf = s.kubernetes.podOf(o.PodOf)
 }
 
-// derivers build the families that have no DCGM field. Their state outlives reloads.
+// derivers compute the families that are not DCGM fields. Their state survives reloads.
 type derivers struct {
 	facts          snapshot.Facts
 	events         *events.Log
@@ -47,7 +48,7 @@ type derivers struct {
 	judge          verdict.Judge
 }
 
-// newDerivers returns the derivers of events, and of accounts or of a copy per virtual GPU where they are requested.
+// newDerivers returns the derivers of events and, if requested, of accounting and virtual GPUs.
 func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Registerer) *derivers {
 	opt.Registerer = reg
 	return &derivers{
@@ -58,7 +59,7 @@ func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Regi
 	}
 }
 
-// change combines a plan and a source with the derivers that have families in it, in the order of the page.
+// change returns the reload for a plan and a source, with the derivers in page order.
 func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
 	c := collector.Change{
 		Source: from.Source, Plan: plan, Attributors: from.Attributors,

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// maxFileBytes bounds a file of settings.
+// maxFileBytes is the maximum size of a configuration file.
 const maxFileBytes = 4 << 20
 
-// A retryable error proves nothing about the settings: the reload is tried again.
+// A retryable error does not prove that the settings are wrong, so the reload is retried.
 type retryable struct{ error }
 
 func (r retryable) Unwrap() error { return r.error }
@@ -21,7 +21,8 @@ func isRetryable(err error) bool {
 	return errors.As(err, &r)
 }
 
-// ReadFile is os.ReadFile for regular files of settings, of 4 MiB at most. It does not wait for the writer of a pipe.
+// ReadFile is like os.ReadFile for regular configuration files of at most 4 MiB. It never waits for the writer of a
+// pipe.
 func ReadFile(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -49,14 +50,14 @@ func readAll(file *os.File) ([]byte, error) {
 	return content, nil
 }
 
-// A Reader reads files of settings, and pipes: a process may write the settings (-f <(make-counters)). It does so once, so
-// that a pipe is read once and keeps its content.
+// A Reader reads configuration files and pipes, such as -f <(make-counters). A pipe can be read only once, so the
+// Reader keeps its content.
 type Reader struct {
 	pipes   map[string][]byte
-	started bool // no further pipe is read: a reload must not wait for a writer
+	started bool // pipes are no longer read, since a reload must not wait for a writer
 }
 
-// ReadFile is ReadFile for files and pipes. One goroutine at a time may call it.
+// ReadFile is like the function ReadFile, and also reads pipes. It is not safe for concurrent use.
 func (r *Reader) ReadFile(path string) ([]byte, error) {
 	if content, known := r.pipes[path]; known {
 		return content, nil

@@ -21,11 +21,10 @@ func newLogger(c config.Log, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// lastLines bounds how long the end of a start that failed waits for standard error.
+// lastLines bounds how long a failed start waits for standard error.
 const lastLines = time.Second
 
-// A startLog keeps the lines of the start until the exporter serves: a standard error that nobody drains must not prevent
-// that.
+// A startLog keeps log lines until the exporter serves, so that a blocked standard error cannot prevent the start.
 type startLog struct {
 	mu      sync.Mutex
 	w       io.Writer
@@ -42,15 +41,15 @@ func (l *startLog) Write(line []byte) (int, error) {
 	return l.w.Write(line)
 }
 
-// release writes the lines that were kept. From then on each line is written at once.
+// release writes the lines that were kept. Later lines are written immediately.
 func (l *startLog) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.serving = true
-	_, _ = l.kept.WriteTo(l.w) // a log that cannot be written has no other place
+	_, _ = l.kept.WriteTo(l.w) // there is no other place to report a failed log write
 }
 
-// end is release for a process that is about to end.
+// end is release with a timeout, for a process that is about to exit.
 func (l *startLog) end() {
 	over := make(chan struct{})
 	go func() {

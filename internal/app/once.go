@@ -18,15 +18,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// collectLimit bounds how long a subcommand waits for a driver, and callLimit one call of it: a
-// host engine that is not there takes five seconds to say so.
+// collectLimit bounds how long a subcommand waits for data, and callLimit bounds a single driver call. Connecting to a
+// missing host engine alone takes five seconds.
 const (
 	collectLimit = 30 * time.Second
 	callLimit    = 20 * time.Second
 )
 
-// Collect collects from source as the exporter would, and calls see with the snapshot of each cycle. It returns an error
-// if the source cannot be opened or the driver does not answer.
+// Collect collects from source as the exporter would, and calls see with the snapshot of each cycle. It returns an
+// error if the source cannot be opened or the driver does not answer.
 func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, see func(*gpu.Snapshot)) error {
 	registry := prometheus.NewRegistry()
 	return collectUntil(ctx, registry, newDerivers(events.Options{}, true, false, registry).change(plan, source), func(s *gpu.Snapshot) bool {
@@ -36,8 +36,8 @@ func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, se
 	})
 }
 
-// collectUntil is Collect until see reports that it has seen enough. The collection's own series are
-// registered.
+// collectUntil is like Collect, but ends when see returns true. The metrics of the collection are registered with
+// registry.
 func collectUntil(ctx context.Context, registry *prometheus.Registry, change collector.Change, see func(*gpu.Snapshot) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectLimit, fmt.Errorf("%w: no data within %s", gpu.ErrTimeout, collectLimit))
 	defer cancel()
@@ -76,20 +76,20 @@ func collectUntil(ctx context.Context, registry *prometheus.Registry, change col
 	return cmp.Or(err, failed)
 }
 
-// NewBackend makes the source that the configuration names, as Run does.
+// NewBackend returns the source of the configuration, as Run does.
 func NewBackend(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
 	return newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).backend(ctx, cfg, plan)
 }
 
-// profilingInterval is how often Page reads until profiling has values, profilingCycles how often at most: the engine
-// needs two samples for one.
+// Page reads every profilingInterval until profiling fields have values, but at most profilingCycles times. The engine
+// needs two samples for one value.
 const (
 	profilingInterval = time.Second
 	profilingCycles   = 5
 )
 
-// Page collects until a page is complete, and returns it without the series of the Go runtime. The error says why a page
-// has no data; there is no page only if the configuration cannot be used.
+// Page collects until a page is complete and returns it, without the metrics of the Go runtime. The error says why a
+// page has no data. There is no page only if the configuration is invalid.
 func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	log := slog.New(slog.DiscardHandler)
 	plan, _, err := loadPlan(ctx, cfg, new(Reader).ReadFile, log)
@@ -138,7 +138,7 @@ func forPage(plan *gpu.Plan) *gpu.Plan {
 	return &p
 }
 
-// lacksProfiling reports whether a profiling counter that its GPU has is without a value.
+// lacksProfiling reports whether a profiling counter that the GPU supports has no value yet.
 func lacksProfiling(plan *gpu.Plan, s *gpu.Snapshot) bool {
 	return slices.ContainsFunc(s.Health.Unavailable, func(u gpu.FieldHealth) bool {
 		return u.Reason == snapshot.ReasonNoData && slices.ContainsFunc(plan.Counters, func(c gpu.Counter) bool {

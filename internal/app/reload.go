@@ -17,18 +17,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// The pauses before a reload that failed for a reason that may pass is tried again.
+// The pauses between retries of a failed reload.
 const (
 	minReloadPause = time.Second
 	maxReloadPause = 30 * time.Second
 )
 
-// A reloader reads the configuration again for SIGHUP, POST /-/reload and the file watch, one request at a time. A failure
-// changes nothing and shows in the reload series. Unless it proves the configuration bad, it is tried again until it
-// succeeds.
+// A reloader reloads the configuration for SIGHUP, POST /-/reload and file changes, one request at a time. A failed
+// reload changes nothing and shows in the reload metrics. It is retried unless the configuration itself is invalid.
 type reloader struct {
 	apply    func(context.Context) (hash uint64, err error)
-	last     uint64 // hash of the configuration in force
+	last     uint64 // hash of the active configuration
 	log      *slog.Logger
 	requests chan request
 	busy     atomic.Bool
@@ -68,10 +67,10 @@ func (r *reloader) setActiveHash(hash uint64) {
 	r.last = hash
 	r.successful.Set(1)
 	r.at.Set(float64(time.Now().UnixNano()) / 1e9)
-	r.hash.Set(float64(hash)) // 48 bits, which a float64 holds exactly
+	r.hash.Set(float64(hash)) // 48 bits, which a float64 represents exactly
 }
 
-// reload requests a reload and waits for its end.
+// reload requests a reload and waits for the result.
 func (r *reloader) reload(ctx context.Context, why string) error {
 	req := request{why: why, reply: make(chan error, 1)}
 	select {
@@ -87,12 +86,12 @@ func (r *reloader) reload(ctx context.Context, why string) error {
 	}
 }
 
-// reloading reports whether a reload is under way.
+// reloading reports whether a reload is in progress.
 func (r *reloader) reloading() bool { return r.busy.Load() }
 
-// run serves requests until ctx is done. Every value on hangup is one.
+// run handles requests until ctx is done. Each value received from hangup is a request.
 func (r *reloader) run(ctx context.Context, hangup <-chan os.Signal) {
-	var failed string // why the reload was requested that is tried again after pause; of no use without one
+	var failed string // reason of the request that is retried after pause
 	pause := time.Duration(0)
 	for {
 		req := request{why: "SIGHUP", reply: make(chan error, 1)}
@@ -119,7 +118,7 @@ func (r *reloader) run(ctx context.Context, hangup <-chan os.Signal) {
 	}
 }
 
-// next returns the pause before the next attempt, 0 for none.
+// next returns the pause before the next retry, or zero if there is none.
 func next(pause time.Duration, err error) time.Duration {
 	if !isRetryable(err) {
 		return 0
@@ -127,7 +126,7 @@ func next(pause time.Duration, err error) time.Duration {
 	return min(max(2*pause, minReloadPause), maxReloadPause)
 }
 
-// note says in the log and as series how an attempt went. Repeated failures are not logged.
+// note logs and records the result of a reload. Repeated failures are not logged.
 func (r *reloader) note(why string, hash uint64, err error, repeated bool) {
 	switch {
 	case err != nil:
@@ -146,7 +145,7 @@ func (r *reloader) note(why string, hash uint64, err error, repeated bool) {
 	}
 }
 
-// A change applies the configuration to the objects that live as long as the process.
+// A change applies a configuration to the objects that last as long as the process.
 type change struct {
 	process Process
 	read    func(string) ([]byte, error)
@@ -157,21 +156,21 @@ type change struct {
 	server  *server.Server
 	log     *slog.Logger
 
-	// In force.
+	// The active configuration and its plan.
 	config *config.Config
 	plan   *gpu.Plan
 }
 
-// apply reads the configuration again, swaps the session unless nothing differs, and puts the web configuration in
-// force last: a reload that fails anywhere changes nothing. Arguments and environment of a process do not change, the
-// files that they name do. It returns the hash of the configuration in force.
+// apply reads the configuration again and replaces the session unless nothing has changed. It activates the web
+// configuration last, so that a failed reload changes nothing. Arguments and environment variables are those of the
+// start; only the files that they name can change. It returns the hash of the active configuration.
 func (c *change) apply(ctx context.Context) (uint64, error) {
 	cfg, err := config.Parse(c.process.Args, c.process.Env, c.read)
 	if err != nil {
 		return 0, err
 	}
 	applyWeb, err := c.server.LoadWebConfig()
-	c.watch.follow(append(watched(cfg), c.server.WebFiles()...)) // also after an error: a missing file may yet come
+	c.watch.follow(append(watched(cfg), c.server.WebFiles()...)) // even after an error: a missing file may appear later
 	if err != nil {
 		return 0, err
 	}
@@ -185,15 +184,15 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 			return 0, err
 		}
 		if err := c.loop.Reload(ctx, c.derived.change(plan, source)); err != nil {
-			return 0, retryable{err} // of the driver: the settings are good
+			return 0, retryable{err} // a driver error; the settings are valid
 		}
 		c.config, c.plan = cfg, plan
 	}
 	return hash, applyWeb()
 }
 
-// isInForce reports whether a configuration and its plan are those in force. A scenario is a file that neither of them
-// holds.
+// isInForce reports whether the configuration and plan are the active ones. A scenario may have changed, since neither
+// of them contains it.
 func (c *change) isInForce(cfg *config.Config, plan *gpu.Plan) bool {
 	return cfg.Source.Sim.Scenario == "" && reflect.DeepEqual(cfg, c.config) && reflect.DeepEqual(plan, c.plan)
 }

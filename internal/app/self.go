@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 )
 
-// newRegistry returns the registry of the exporter's own series.
+// newRegistry returns the registry of the exporter's own metrics.
 func newRegistry(b build) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -32,25 +32,26 @@ func newRegistry(b build) *prometheus.Registry {
 	return reg
 }
 
-// newRuntimeRegistry returns the registry of the Go runtime and the process.
+// newRuntimeRegistry returns the registry of the Go runtime and process metrics.
 func newRuntimeRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return reg
 }
 
-// runtimeEvery is how often the series of the runtime and the process are gathered, which costs more than a cycle.
+// runtimeEvery is the interval at which runtime and process metrics are gathered. Gathering them costs more than a
+// cycle.
 const runtimeEvery = 10 * time.Second
 
-// selfMetrics renders the exporter's own series for the end of a page: the collection's as of that page, the runtime's as
-// of a moment ago.
+// selfMetrics renders the exporter's own metrics for the end of a page. Metrics of the collection are current; those of
+// the runtime may be runtimeEvery old.
 type selfMetrics struct {
 	own, runtime prometheus.Gatherer
 	log          *slog.Logger
-	text         atomic.Pointer[[]byte] // of runtime
+	text         atomic.Pointer[[]byte] // rendered metrics of runtime
 }
 
-// run gathers the series of the runtime now and then, apart from the cycles.
+// run gathers the runtime metrics every runtimeEvery, so that cycles do not wait for them.
 func (s *selfMetrics) run(ctx context.Context) {
 	tick := time.NewTicker(runtimeEvery)
 	defer tick.Stop()
@@ -65,8 +66,7 @@ func (s *selfMetrics) run(ctx context.Context) {
 	}
 }
 
-// append appends the series in the text format. It is called once per page, on the collector's
-// goroutine.
+// append appends the metrics in the text format. It is called once per page, by the goroutine of the collector.
 func (s *selfMetrics) append(dst []byte) []byte {
 	dst = s.render(dst, s.own)
 	if text := s.text.Load(); text != nil {
@@ -75,7 +75,7 @@ func (s *selfMetrics) append(dst []byte) []byte {
 	return dst
 }
 
-// stalled returns the series of a stalled collection, whatever its latest cycle said. Any goroutine may call it.
+// stalled returns the metrics while the collection is stalled. It is safe for concurrent use.
 func (s *selfMetrics) stalled() []byte {
 	instead := prometheus.NewRegistry()
 	collector.RegisterStalled(instead)
@@ -95,7 +95,7 @@ func (s *selfMetrics) stalled() []byte {
 
 func (s *selfMetrics) render(dst []byte, from prometheus.Gatherer) []byte {
 	families, err := from.Gather()
-	if err != nil { // what could be gathered is still there
+	if err != nil { // render what could be gathered
 		s.log.Warn("Some of the exporter's own series are missing", "error", err)
 	}
 	enc := expfmt.NewEncoder(writer{&dst}, expfmt.NewFormat(expfmt.TypeTextPlain))
@@ -107,7 +107,7 @@ func (s *selfMetrics) render(dst []byte, from prometheus.Gatherer) []byte {
 	return dst
 }
 
-// writer appends to a slice.
+// A writer appends to a slice.
 type writer struct{ dst *[]byte }
 
 func (w writer) Write(p []byte) (int, error) {

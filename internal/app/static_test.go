@@ -31,7 +31,7 @@ func TestPodOfProcessThatAnXIDEnded(t *testing.T) {
 		s.pods = process.NewResolver(proc)
 		s.kubernetes.uidOf = func(uid string) string { return map[string]string{hash: "mirror"}[uid] }
 		var log kernellog.Options
-		s.kernelOf(&log)
+		s.setKernelLog(&log)
 		if uid, err := one(s.pods.PodOf(4711)); uid != hash || err != nil {
 			t.Fatalf("a read finds %q, %v", uid, err)
 		}

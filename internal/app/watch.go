@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// lookEvery is how often the files are looked at. Looking costs microseconds, and works for links that are swapped, for
-// files that were mounted by themselves and on network file systems alike.
+// lookEvery is the interval at which files are checked. Polling costs microseconds, and also works for symbolic links,
+// files mounted individually and network file systems.
 const lookEvery = time.Second
 
-// A fileWatch finds files that have changed.
+// A fileWatch detects changed files.
 type fileWatch struct {
 	mu    sync.Mutex
-	infos map[string]fs.FileInfo // of each file at the latest look; nil for a file that cannot be reached
+	infos map[string]fs.FileInfo // info of each file at the last check; nil if the file is inaccessible
 }
 
-// follow replaces the list of files. Read a file after that, so that no change of it is missed.
+// follow replaces the list of files. Call it before reading the files, so that no change is missed.
 func (w *fileWatch) follow(files []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -33,8 +33,8 @@ func (w *fileWatch) follow(files []string) {
 	w.infos = infos
 }
 
-// run calls changed once a file has changed and all files have stayed the same for a second look, until ctx is done: an
-// editor writes in pieces.
+// run calls changed after a file has changed and all files have stayed the same for one interval, since editors write
+// in pieces. It returns when ctx is done.
 func (w *fileWatch) run(ctx context.Context, changed func()) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -53,20 +53,20 @@ func (w *fileWatch) run(ctx context.Context, changed func()) {
 	}
 }
 
-// differs reports whether a file has changed since the latest look.
+// differs reports whether a file has changed since the last check, and records the current state.
 func (w *fileWatch) differs() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	differs := false
 	for f, before := range w.infos {
-		now, _ := os.Stat(f) // nil while it cannot be reached
+		now, _ := os.Stat(f) // nil if it is inaccessible
 		differs = differs || !isSame(before, now)
 		w.infos[f] = now
 	}
 	return differs
 }
 
-// isSame reports whether two looks found the same file with the same content.
+// isSame reports whether two infos describe the same file with the same content.
 func isSame(a, b fs.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == b
