@@ -1,10 +1,9 @@
-// Package exposition writes a gpu.Snapshot as a page in Prometheus' text format 0.0.4, once per
-// cycle and never per scrape.
+// Package exposition renders a gpu.Snapshot as a page in the Prometheus text format 0.0.4. It does so once per
+// collection cycle, so a scrape only writes bytes.
 //
-// An Encoder belongs to the collector's goroutine. It renders the labels of an entity when they change, copies them and
-// appends numbers. A Page is immutable; Pages publishes it to any number of readers, and the garbage collector takes it
-// after the last of them: a cycle costs the memory of one page, and of another if it is compressed.
+// An Encoder belongs to the goroutine of the collector. It renders the labels of an entity only when they change, and
+// otherwise copies them and appends numbers. A Page is immutable, and Pages hands it to any number of readers.
 //
-// No label of any content can break a page: values are escaped, names made valid, and of two samples with equal labels the
-// first is served and the second counted. Nothing here reads a device or knows what a metric means.
+// No label can break a page: values are escaped, names are made valid, and if two samples have equal labels, the second
+// one is dropped and counted. The package reads no device and does not know what a metric means.
 package exposition

@@ -15,47 +15,48 @@ import (
 // ContentType is the media type of a Page.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Options are a user's choices about pages. The zero value is a page without a host label.
+// Options configure the pages of an Encoder. The zero value is a page without a host label.
 type Options struct {
-	Hostname      string            // value of the host label; empty leaves it out
-	EngineHost    bool              // the host of a remote engine (Topology.Host) takes the place of Hostname
+	Hostname      string            // value of the host label; if empty, pages have none
+	EngineHost    bool              // use the host of a remote engine (Topology.Host) instead of Hostname
 	HostnameLabel gpu.HostnameLabel // name of the host label
-	OldNamespace  bool              // UUID, pod, namespace and container are spelled as by --use-old-namespace
-	// ReplaceBlanksInModelName puts a dash for every run of blanks in modelName.
+	OldNamespace  bool              // spell UUID, pod, namespace and container as --use-old-namespace does
+	// ReplaceBlanksInModelName replaces every run of spaces in modelName with a dash.
 	ReplaceBlanksInModelName bool
-	NoHealth                 bool                   // no health families
-	Without                  func(name string) bool // whether to leave out a derived family; nil for none
-	// JobCopies repeats the series of an entity that several HPC jobs share for each of them, as dcgm-exporter does.
-	// Without it such series carry no job.
+	NoHealth                 bool                   // leave out the health families
+	Without                  func(name string) bool // reports whether to leave out a derived family; nil means no
+	// JobCopies repeats the series of an entity for each HPC job that shares it, as NVIDIA's dcgm-exporter does.
+	// Without it, such series have no job label.
 	JobCopies bool
-	// OwnersApart leaves the labels of owners to the series of owners (events.Options.OwnersApart, accounting).
+	// OwnersApart omits owner labels from device series; only the series of owners have them.
 	OwnersApart bool
-	// VirtualGPUs repeats the series of a shared entity for each replica of a pod (--kubernetes-virtual-gpus).
+	// VirtualGPUs repeats the series of a shared GPU for each replica that a pod holds (--kubernetes-virtual-gpus).
 	VirtualGPUs bool
 	Limit       Limit
 	Strict      Strict
-	// Trailer appends further families in the text format, with names that occur nowhere else on the page, once per
-	// page; nil for none.
+	// Trailer, if not nil, appends more families in the text format to each page. Their names must not occur elsewhere
+	// on the page.
 	Trailer func(dst []byte) []byte
 }
 
-// Strict has dcgm-exporter's habits. The zero value has none.
+// Strict enables NVIDIA's output quirks. The zero value disables them.
 type Strict struct {
-	// On spells floats with six decimals, repeats the values of a GPU for each of its MIG instances, labels a shared
-	// entity with one of its owners, and shows HELP without a text.
+	// On formats floats with six decimals, repeats the values of a GPU for each of its MIG instances, labels a shared
+	// entity with one of its owners, and writes HELP lines without text.
 	On bool
-	// HidePartitioned leaves out the series of GPUs that are partitioned by MIG, HideGPUs those of all GPUs; health and
-	// peer states stay.
+	// HidePartitioned leaves out the series of GPUs partitioned by MIG, and HideGPUs those of all GPUs. Health and peer
+	// states are not affected.
 	HidePartitioned, HideGPUs bool
 }
 
-// An Encoder writes snapshots as pages. Encode is for one goroutine; everything else is for any.
+// An Encoder renders snapshots as pages. Only one goroutine may call Encode; the other methods are safe for concurrent
+// use.
 type Encoder struct {
 	opts Options
 	seed maphash.Seed
-	seen map[uint64]struct{} // scratch: hashes of the label sets of a family
+	seen map[uint64]struct{} // scratch: hashes of the label sets of one family
 
-	// Of the latest page.
+	// State of the latest page.
 	size   int // in bytes
 	labels *labels
 	loose  map[*gpu.Label]*block
@@ -63,25 +64,25 @@ type Encoder struct {
 	compressor compressor
 
 	duplicates, dropped atomic.Uint64
-	limited             [3]atomic.Int64 // of the latest page: see LimitedBy
+	limited             [3]atomic.Int64 // of the latest page, in the order of LimitedBy
 }
 
-// NewEncoder returns an Encoder.
+// NewEncoder returns an Encoder with the given options.
 func NewEncoder(opts Options) *Encoder {
 	return &Encoder{opts: opts, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
 }
 
-// DuplicatesDropped returns how many samples were left out so far, since their family had one with the same labels.
+// DuplicatesDropped returns how many samples were dropped because their family already had one with the same labels.
 func (e *Encoder) DuplicatesDropped() uint64 { return e.duplicates.Load() }
 
-// LabelsDropped returns how many labels were left out so far, since the series had one of that name.
+// LabelsDropped returns how many labels were dropped because their series already had a label of that name.
 func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
 
-// Encode returns s as a page.
+// Encode renders s as a page.
 //
-// First come the families of the columns in the order of the counters file, then the derived ones, the health families
-// and the trailer; within a family column by column, and in a column the rows of the topology. Families without samples
-// are left out. Sources of one family name are merged where the first of them stands.
+// The families of the columns come first, in the order of the counters file. Derived families, health families and the
+// trailer follow. Within a family, samples are in the order of columns and then of rows. Families without samples are
+// left out. If several families have the same name, their samples are merged into the first one.
 func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 	for i := range e.limited {
 		e.limited[i].Store(0)
@@ -103,36 +104,37 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 	return &Page{body: w.page, compressor: &e.compressor}
 }
 
-// write writes families, if withhold without the labels that owners have of their own and without copies.
-func (e *Encoder) write(s *gpu.Snapshot, families []*family, withhold bool) *writer {
+// write renders the families. If dropOwners is set, it leaves out the owners' own labels and the copies of shared
+// entities.
+func (e *Encoder) write(s *gpu.Snapshot, families []*family, dropOwners bool) *writer {
 	w := &writer{
-		Encoder: e, s: s, labels: e.labelsOf(s, withhold), page: make([]byte, 0, e.size+e.size/16), loose: map[*gpu.Label]*block{},
+		Encoder: e, s: s, labels: e.labelsOf(s, dropOwners), page: make([]byte, 0, e.size+e.size/16), loose: map[*gpu.Label]*block{},
 	}
 	for _, f := range families {
 		w.family(f)
-		if most := e.opts.Limit.Series; most > 0 && w.series > most && !withhold {
-			w.page = w.page[:0] // only the count is of use
+		if most := e.opts.Limit.Series; most > 0 && w.series > most && !dropOwners {
+			w.page = w.page[:0] // only the count of series is needed
 		}
 	}
 	return w
 }
 
-// A family is one metric family of the page and where its samples come from.
+// A family is one metric family of the page with the sources of its samples.
 type family struct {
 	name, help string
 	typ        gpu.MetricType
 	columns    []*gpu.Column
 	derived    []*gpu.Family
 	health     func(*writer, *family)
-	series     int // of the latest page
+	series     int // number of series on the latest page
 }
 
-// parted reports whether owners have parts of their own, and the columns are the device's.
-func (f *family) parted() bool {
+// isSplitByOwner reports whether derived series split the columns, which hold the device's values, by owner.
+func (f *family) isSplitByOwner() bool {
 	return slices.ContainsFunc(f.derived, func(d *gpu.Family) bool { return d.OwnersOnly })
 }
 
-// families returns the families of a snapshot in the order of the page.
+// families returns the families of a snapshot in page order.
 func (e *Encoder) families(s *gpu.Snapshot) []*family {
 	list := make([]*family, 0, len(s.Columns)+len(s.Families)+3)
 	byName := make(map[string]*family, cap(list))
@@ -167,15 +169,15 @@ func (e *Encoder) families(s *gpu.Snapshot) []*family {
 	return list
 }
 
-// A writer writes one page.
+// A writer renders one page.
 type writer struct {
 	*Encoder
 	s      *gpu.Snapshot
 	labels *labels
 	page   []byte
-	series int // without those of health
+	series int // number of series, not counting those of health
 
-	loose               map[*gpu.Label]*block // labels of series without an entity, by the first of them
+	loose               map[*gpu.Label]*block // label blocks of series without an entity, keyed by their first label
 	extra, owner        []gpu.Label           // scratch
 	duplicates, dropped int
 }
@@ -203,7 +205,7 @@ func (w *writer) family(f *family) {
 }
 
 func (w *writer) header(f *family) {
-	// Readers of the page ignore blanks around a help text.
+	// Parsers of the text format ignore spaces around a help text.
 	if help := strings.Trim(f.help, " \t"); help != "" || w.opts.Strict.On {
 		w.page = append(w.page, "# HELP "...)
 		w.page = append(w.page, f.name...)
@@ -219,14 +221,14 @@ func (w *writer) header(f *family) {
 }
 
 func (w *writer) column(f *family, c *gpu.Column) {
-	// Rows of one column differ, unless entities do not.
-	dst, differ, parted := w.page, w.labels.differ && len(f.columns) == 1 && len(f.derived) == 0, f.parted()
+	// Rows of a column have distinct labels, except when two entities share all labels.
+	dst, differ, isSplit := w.page, w.labels.differ && len(f.columns) == 1 && len(f.derived) == 0, f.isSplitByOwner()
 	for row := range min(len(c.Values), len(w.labels.rows)) {
 		v := w.shown(c, row)
 		if v.IsAbsent() || v.IsText() {
 			continue
 		}
-		blocks := w.labels.rows[row].blocks(parted)
+		blocks := w.labels.rows[row].blocks(isSplit)
 		for i := range blocks {
 			if b := &blocks[i]; differ || w.isNew(b.hash) {
 				dst = w.sample(dst, f, b, v)
@@ -236,8 +238,7 @@ func (w *writer) column(f *family, c *gpu.Column) {
 	w.page = dst
 }
 
-// shown returns the value of a row of a column on the page: its own, and under Strict of an instance without one its
-// GPU's.
+// shown returns the value of a row to write. In strict mode, an instance without a value shows that of its GPU.
 func (w *writer) shown(c *gpu.Column, row int) gpu.Value {
 	v := c.Values[row]
 	if !w.opts.Strict.On {
@@ -254,23 +255,23 @@ func (w *writer) shown(c *gpu.Column, row int) gpu.Value {
 	}
 }
 
-// sample appends a sample with the labels of a block.
+// sample appends a sample with the labels of b.
 func (w *writer) sample(dst []byte, f *family, b *block, v gpu.Value) []byte {
 	dst = append(dst, f.name...)
 	dst = append(dst, b.text...)
 	return w.value(f, dst, v)
 }
 
-// once appends a sample with the labels of a block, unless the family has one with the same labels.
+// once appends a sample with the labels of b, unless the family already has a sample with the same labels.
 func (w *writer) once(f *family, b *block, v gpu.Value) {
 	if w.isNew(b.hash) {
 		w.page = w.sample(w.page, f, b, v)
 	}
 }
 
-// isNew reports whether the family has no sample yet with the label set of a hash. The hash is the sum of the seeded
-// 64-bit hashes of the labels, so that their order does not matter: two sets of one family collide with a probability of
-// samples² / 2⁶⁵.
+// isNew reports whether the family has no sample yet with the given hash of its labels, and records the hash. The hash
+// is a sum of seeded 64-bit hashes, so that the order of labels does not matter. The probability of a collision within
+// a family is samples² / 2⁶⁵.
 func (w *writer) isNew(hash uint64) bool {
 	n := len(w.seen)
 	w.seen[hash] = struct{}{}
@@ -281,7 +282,7 @@ func (w *writer) isNew(hash uint64) bool {
 	return true
 }
 
-// value appends the number and the end of a sample's line. dcgm-exporter formats the engine's doubles with %f
+// value appends the number and ends the line of the sample. NVIDIA's dcgm-exporter formats doubles with %f
 // (gpu_collector.go, toString).
 func (w *writer) value(f *family, dst []byte, v gpu.Value) []byte {
 	f.series++
@@ -315,8 +316,8 @@ func (w *writer) derived(f *family, d *gpu.Family) {
 	}
 }
 
-// looseBlock renders the labels of a series without an entity, once for all series of this page and the one before that
-// share the slice, such as those of one owner.
+// looseBlock renders the labels of a series without an entity. Series that share the slice, such as those of one owner,
+// share the result, also with the next page.
 func (w *writer) looseBlock(list []gpu.Label) *block {
 	if len(list) == 0 {
 		return &block{text: []byte{' '}}
@@ -331,15 +332,15 @@ func (w *writer) looseBlock(list []gpu.Label) *block {
 	return b
 }
 
-// owned returns the labels of a series beyond those of its entity alone: its owner's under their names on this page, and
-// its own. The result lives until the next call.
+// owned returns the labels of a series other than those of its entity: the owner's, with the names of this page, and
+// its own. The result is valid until the next call.
 func (w *writer) owned(sr *gpu.Series) []gpu.Label {
 	if len(sr.Owner) == 0 {
 		return sr.Labels
 	}
 	w.owner = w.owner[:0]
 	for _, label := range sr.Owner {
-		if !w.labels.withholds(label.Name) {
+		if !w.labels.isDropped(label.Name) {
 			w.owner = append(w.owner, gpu.Label{Name: w.opts.name(label.Name), Value: label.Value})
 		}
 	}
@@ -347,15 +348,15 @@ func (w *writer) owned(sr *gpu.Series) []gpu.Label {
 	return w.owner
 }
 
-// entity appends a series for each set of labels that an entity has.
+// entity appends a series for each label set of an entity.
 func (w *writer) entity(f *family, row int, sr *gpu.Series) {
 	for _, b := range w.labels.rows[row].blocks(false) {
 		w.extended(f, &b, sr.Labels, sr.Value)
 	}
 }
 
-// ofGPU appends a series of a GPU where that is shown, and under Strict for each of its instances that the labels do not
-// exclude, as dcgm-exporter does (expCollector.getMetrics).
+// ofGPU appends a series of a GPU unless it is hidden. In strict mode it repeats the series for each of its instances
+// whose labels do not contradict it, as NVIDIA's dcgm-exporter does (expCollector.getMetrics).
 func (w *writer) ofGPU(f *family, sr *gpu.Series) {
 	r := &w.labels.rows[sr.Row]
 	if !r.hidden {
@@ -368,8 +369,9 @@ func (w *writer) ofGPU(f *family, sr *gpu.Series) {
 	}
 }
 
-// extended appends a sample with the labels of a block and extra ones, unless the family has one with the same labels. Of
-// two labels with one name the block's stays if it identifies the entity, else the extra one.
+// extended appends a sample with the labels of a block and extra ones, unless the family already has one with the same
+// labels. If the block and extra have a label of the same name, the block's wins if it identifies the entity, and
+// extra's otherwise.
 func (w *writer) extended(f *family, b *block, extra []gpu.Label, v gpu.Value) {
 	dst := append(w.page, f.name...)
 	open := len(dst)
@@ -401,8 +403,8 @@ func (w *writer) extended(f *family, b *block, extra []gpu.Label, v gpu.Value) {
 	w.page = w.value(f, append(dst, ' '), v)
 }
 
-// valid returns the extra labels that a series with block b may carry, with valid names. The result lives until the next
-// call.
+// valid returns the extra labels that a series with block b may have, with valid names. The result is valid until the
+// next call.
 func (w *writer) valid(b *block, extra []gpu.Label) []gpu.Label {
 	w.extra = w.extra[:0]
 	for _, l := range extra {

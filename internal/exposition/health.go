@@ -2,17 +2,17 @@ package exposition
 
 import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 
-// The families of the state of the collection itself.
+// The families about the state of the collection.
 const (
-	// EntityUp has one series per entity. Only at 0 it has a label reason, so that the labels of a healthy entity never
-	// change.
+	// EntityUp has one series per entity. It has a reason label only while its value is 0, so that the labels of a
+	// healthy entity never change.
 	EntityUp = "dcgm_exporter_entity_up"
-	// FieldUnavailable is of one entity, or without its labels of all.
+	// FieldUnavailable has a series for an entity, or without entity labels for all entities.
 	FieldUnavailable = "dcgm_exporter_field_unavailable"
 	SampleAge        = "dcgm_exporter_sample_age_seconds"
 )
 
-// healthFamilies are those of a page, in this order.
+// healthFamilies lists the health families in page order.
 var healthFamilies = [...]struct {
 	name, help string
 	write      func(*writer, *family)
@@ -58,7 +58,7 @@ func (w *writer) sampleAge(f *family) {
 		if !r.counted || oldest == 0 {
 			continue
 		}
-		age := max(0, now-oldest) / 1e6 // milliseconds: finer would be noise
+		age := max(0, now-oldest) / 1e6 // milliseconds are precise enough
 		w.once(f, &r.health, gpu.Float(float64(age)/1e3))
 	}
 }

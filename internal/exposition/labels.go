@@ -11,45 +11,45 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// labels are the rendered labels of a snapshot's entities. They serve later snapshots too, for as long as these have the
-// same topology, owners and label-typed counters.
+// labels holds the rendered labels of all entities. It is reused for later snapshots with the same topology, owners and
+// label-typed counters.
 type labels struct {
-	opts     *Options
-	topology *gpu.Topology
-	owners   *gpu.Owners
-	columns  []labelColumn
-	withhold bool // the labels that owners have of their own: see Limit
+	opts       *Options
+	topology   *gpu.Topology
+	owners     *gpu.Owners
+	columns    []labelColumn
+	dropOwners bool // leave out the owners' own labels: see Limit
 
 	rows     []rowLabels
-	differ   bool // no two entities have the same labels
+	differ   bool // no two entities share all labels
 	dropped  int
 	withheld int
 
 	list []gpu.Label // scratch
 }
 
-// A labelColumn is a label-typed counter.
+// A labelColumn holds the values of a label-typed counter.
 type labelColumn struct {
 	counter *gpu.Counter
-	values  []gpu.Value // per row
-	name    string      // valid
+	values  []gpu.Value // values by row
+	name    string      // valid label name
 }
 
-// A rowLabels has the rendered labels of the entity of a row.
+// A rowLabels holds the rendered labels of one entity.
 type rowLabels struct {
-	block   [1]block // of its series
-	copies  []block  // instead of block, each on a copy of the series; nil for none
-	noOwner block    // block without the owner's labels
-	health  block    // of its health series
-	counted bool     // it has health series
+	block   [1]block // labels of its series
+	copies  []block  // used instead of block if not nil: one block for each copy of the series
+	noOwner block    // block without owner labels
+	health  block    // labels of its health series
+	counted bool     // the entity has health series
 
-	// Under Strict:
-	hidden    bool  // it has no series of fields
-	whole     int   // the row of the GPU of an instance; -1 for none
-	instances []int // the rows of a GPU's instances
+	// Strict mode only:
+	hidden    bool  // the entity has no field series
+	whole     int   // row of the instance's GPU; -1 if there is none
+	instances []int // rows of the GPU's instances
 }
 
-// blocks returns the blocks of the row's series; the device's own alone on request.
+// blocks returns the label blocks of the row's series. If device is set, it returns only the device's own block.
 func (r *rowLabels) blocks(device bool) []block {
 	if r.copies == nil || device {
 		return r.block[:]
@@ -57,23 +57,23 @@ func (r *rowLabels) blocks(device bool) []block {
 	return r.copies
 }
 
-// A block is a set of labels as a page has it: {name="value",…} and the blank before the value, or the blank alone.
+// A block is a rendered label set and the space before the value: {name="value",…} and a space, or only a space.
 type block struct {
 	text   []byte
 	spans  []span
 	hash   uint64
-	labels int // before invalid ones were left out; of a loose block
+	labels int // number of labels before invalid ones were dropped; set for loose blocks
 }
 
-// A span is one label of a block.
+// A span is one label in a block.
 type span struct {
-	start, end int // in the text of its block
+	start, end int // range in the text of the block
 	name       string
 	hash       uint64
-	identity   bool // it distinguishes entities: no other label takes its place
+	identity   bool // the label identifies the entity; no other label may replace it
 }
 
-// newBlock renders labels that are not blank. The first identity of them distinguish entities.
+// newBlock renders the non-empty labels of list. The first identity labels identify the entity.
 func newBlock(seed maphash.Seed, list []gpu.Label, identity int) block {
 	b := block{text: make([]byte, 0, 32*len(list)+2), spans: make([]span, len(list))}
 	for i, label := range list {
@@ -91,8 +91,7 @@ func newBlock(seed maphash.Seed, list []gpu.Label, identity int) block {
 	return b
 }
 
-// contradicts reports whether one of the labels has another value than the block's label of that name that identifies its
-// entity.
+// contradicts reports whether list has a label with the name of an identifying label of the block, but another value.
 func (b *block) contradicts(list []gpu.Label) bool {
 	for i := range b.spans {
 		sp := &b.spans[i]
@@ -105,8 +104,8 @@ func (b *block) contradicts(list []gpu.Label) bool {
 	return false
 }
 
-// labelsOf renders the labels of each entity of a snapshot, unless those of the latest page serve.
-func (e *Encoder) labelsOf(s *gpu.Snapshot, withhold bool) *labels {
+// labelsOf returns the labels of a snapshot's entities. It reuses those of the latest page if nothing has changed.
+func (e *Encoder) labelsOf(s *gpu.Snapshot, dropOwners bool) *labels {
 	var columns []labelColumn
 	for i := range s.Columns {
 		if c := &s.Columns[i]; c.Counter.Type == gpu.MetricLabel {
@@ -119,14 +118,14 @@ func (e *Encoder) labelsOf(s *gpu.Snapshot, withhold bool) *labels {
 		owners = nil
 	}
 	equal := func(a, b labelColumn) bool { return a.counter == b.counter && slices.Equal(a.values, b.values) }
-	if l := e.labels; l != nil && l.topology == s.Topology && l.owners == owners && l.withhold == withhold &&
+	if l := e.labels; l != nil && l.topology == s.Topology && l.owners == owners && l.dropOwners == dropOwners &&
 		slices.EqualFunc(l.columns, columns, equal) {
 		return l
 	}
 	for i := range columns {
-		columns[i].values = slices.Clone(columns[i].values) // not all of the snapshot's
+		columns[i].values = slices.Clone(columns[i].values) // do not keep the snapshot's slice alive
 	}
-	l := &labels{opts: &e.opts, topology: s.Topology, owners: owners, columns: columns, withhold: withhold}
+	l := &labels{opts: &e.opts, topology: s.Topology, owners: owners, columns: columns, dropOwners: dropOwners}
 	if l.topology != nil {
 		l.render(e.seed)
 	}
@@ -134,7 +133,7 @@ func (e *Encoder) labelsOf(s *gpu.Snapshot, withhold bool) *labels {
 	return l
 }
 
-// render renders the labels of each entity. Of two label-typed counters with one name the first counts.
+// render renders the labels of each entity. If two label-typed counters have the same name, the first one wins.
 func (l *labels) render(seed maphash.Seed) {
 	devices := l.topology.Devices
 	node := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindNode })
@@ -151,7 +150,7 @@ func (l *labels) render(seed maphash.Seed) {
 		identity := len(l.list)
 		l.counterLabels(row, node)
 		own := len(l.list)
-		if kind == gpu.KindGPU || kind == gpu.KindGPUInstance { // as in the reference
+		if kind == gpu.KindGPU || kind == gpu.KindGPUInstance { // as in NVIDIA's dcgm-exporter
 			for _, owner := range l.copyOwners(row) {
 				l.list = l.list[:own]
 				l.ownerLabels(owner)
@@ -162,7 +161,7 @@ func (l *labels) render(seed maphash.Seed) {
 		}
 		r.block[0] = newBlock(seed, l.list, identity)
 		r.noOwner = block{text: r.block[0].text, spans: r.block[0].spans[:own:own]}
-		if l.withhold {
+		if l.dropOwners {
 			r.copies = nil
 		}
 		for _, b := range r.blocks(false) {
@@ -172,12 +171,12 @@ func (l *labels) render(seed maphash.Seed) {
 	}
 	l.differ = len(seen) == blocks
 	if l.opts.Strict.On {
-		l.asTheReference()
+		l.applyStrict()
 	}
 }
 
-// ownersOf returns the labels of the owner of a row. Under Strict that of a shared entity is its last one, since
-// dcgm-exporter lets each overwrite the one before; of several containers of a pod it is the last container.
+// ownersOf returns the labels of the owner of a row. In strict mode, a shared entity has the labels of its last owner
+// and its last container, since NVIDIA's dcgm-exporter overwrites earlier ones.
 func (l *labels) ownersOf(row int) []gpu.Label {
 	labels := l.owners.Of(row)
 	if !l.opts.Strict.On {
@@ -188,7 +187,7 @@ func (l *labels) ownersOf(row int) []gpu.Label {
 		o := &owners[i]
 		switch {
 		case len(labels) == 0 && l.opts.VirtualGPUs && o.VirtualGPULabels() != nil:
-			return nil // each has a copy
+			return nil // each copy has its own
 		case o.Pod == "":
 		case len(labels) == 0:
 			return append(o.PodLabels(), o.Labels...)
@@ -199,11 +198,11 @@ func (l *labels) ownersOf(row int) []gpu.Label {
 	return labels
 }
 
-// jobLabel is the label of an HPC job.
+// jobLabel is the name of the label for an HPC job.
 const jobLabel = "hpc_job"
 
-// copyOwners returns the owner's labels of each copy of the row's series: one per virtual GPU of the entity, else one per
-// job where several have it; nil for none.
+// copyOwners returns the owner labels for each copy of the row's series: one per virtual GPU, or one per job if several
+// jobs share the entity. It returns nil if there are no copies.
 func (l *labels) copyOwners(row int) (copies [][]gpu.Label) {
 	owners := l.owners.UseOf(row).Owners
 	for i := range owners {
@@ -227,9 +226,10 @@ func (l *labels) copyOwners(row int) (copies [][]gpu.Label) {
 	return copies
 }
 
-// asTheReference notes which GPUs have no series of their own, and which instances show the values of their GPU
-// (devicemonitoring.GetMonitoredEntities watches a partitioned GPU by its instances, for fields of whole GPUs too).
-func (l *labels) asTheReference() {
+// applyStrict determines which GPUs have no series, and which instances show the values of their GPU. NVIDIA's
+// dcgm-exporter watches a partitioned GPU through its instances, even for fields of whole GPUs
+// (devicemonitoring.GetMonitoredEntities).
+func (l *labels) applyStrict() {
 	devices := l.topology.Devices
 	for row := range devices {
 		if parent := l.topology.ParentRow(row); parent >= 0 && devices[row].Entity.Kind == gpu.KindGPUInstance {
@@ -243,8 +243,8 @@ func (l *labels) asTheReference() {
 	}
 }
 
-// identity appends the labels that distinguish the entity, in the order of the reference: those of all its series, or the
-// few that join its health series with them. Unknown ones are left out.
+// identity appends the labels that identify the entity, in NVIDIA's order. For health series, it appends only the few
+// that are needed to join them. Unknown labels are left out.
 func (l *labels) identity(dst []gpu.Label, row int, health bool) []gpu.Label {
 	d := &l.topology.Devices[row]
 	add := func(name, value string) {
@@ -297,7 +297,7 @@ func (l *labels) identity(dst []gpu.Label, row int, health bool) []gpu.Label {
 	return l.host(dst)
 }
 
-// host appends the name of the machine under its label.
+// host appends the host label.
 func (l *labels) host(dst []gpu.Label) []gpu.Label {
 	host := l.opts.Hostname
 	if l.opts.EngineHost {
@@ -316,7 +316,7 @@ func (l *labels) host(dst []gpu.Label) []gpu.Label {
 	return dst
 }
 
-// model returns a model name for the modelName label. The reference never changes model_name of links.
+// model returns the value of the modelName label. NVIDIA never changes the model_name label of links.
 func (l *labels) model(name string) string {
 	if l.opts.ReplaceBlanksInModelName {
 		return strings.Join(strings.Fields(name), "-")
@@ -324,8 +324,8 @@ func (l *labels) model(name string) string {
 	return name
 }
 
-// counterLabels appends the label-typed counters of a row: its own value, else that of an instance's GPU, else the
-// node's, which any entity may have.
+// counterLabels appends the label-typed counters of a row. A counter without a value for the row has that of the
+// instance's GPU, or that of the node, which may be on any entity.
 func (l *labels) counterLabels(row, node int) {
 	parent, kind := -1, l.topology.Devices[row].Entity.Kind
 	if kind == gpu.KindGPUInstance {
@@ -342,8 +342,8 @@ func (l *labels) counterLabels(row, node int) {
 	}
 }
 
-// any returns a row with a value that holds for entities of a kind too, -1 where there is none: dcgm-exporter shows a
-// value of the machine on switches, links, CPUs and cores as well.
+// any returns a row whose value holds for the whole machine, including entities of kind k, or -1. NVIDIA's
+// dcgm-exporter shows such values on switches, links, CPUs and cores too.
 func (c *labelColumn) any(k gpu.Kind) int {
 	switch k {
 	case gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore:
@@ -354,13 +354,13 @@ func (c *labelColumn) any(k gpu.Kind) int {
 	return -1
 }
 
-// ownerLabels appends the owner's labels, sorted by name. Of two with one name the first counts.
+// ownerLabels appends the owner's labels, sorted by name. If two have the same name, the first one wins.
 func (l *labels) ownerLabels(owner []gpu.Label) {
 	first := len(l.list)
 	for _, label := range owner {
 		switch {
 		case label.Value == "":
-		case l.withholds(label.Name):
+		case l.isDropped(label.Name):
 			l.withheld++
 		default:
 			l.addUnlessTaken(text.LabelName(l.opts.name(label.Name)), label.Value)
@@ -369,10 +369,10 @@ func (l *labels) ownerLabels(owner []gpu.Label) {
 	slices.SortFunc(l.list[first:], func(a, b gpu.Label) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// withholds reports whether a label of an owner is left out.
-func (l *labels) withholds(name string) bool { return l.withhold && l.opts.Limit.Own(name) }
+// isDropped reports whether an owner's label is left out.
+func (l *labels) isDropped(name string) bool { return l.dropOwners && l.opts.Limit.Own(name) }
 
-// addUnlessTaken appends a label unless one of its name is there.
+// addUnlessTaken appends a label unless there is one with the same name.
 func (l *labels) addUnlessTaken(name, value string) {
 	if has(l.list, name) {
 		l.dropped++
@@ -385,7 +385,7 @@ func has(list []gpu.Label, name string) bool {
 	return slices.ContainsFunc(list, func(l gpu.Label) bool { return l.Name == name })
 }
 
-// oldNames are the names of labels under OldNamespace.
+// oldNames maps label names to those of Options.OldNamespace.
 var oldNames = map[string]string{"UUID": "uuid", "pod": "pod_name", "namespace": "pod_namespace", "container": "container_name"}
 
 // name returns the name of a label on the page.

@@ -6,32 +6,33 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Limit bounds the series of a page, and with them the memory that it needs. Series of health and the Trailer neither
-// count nor go.
+// A Limit bounds the number of series on a page, and so its memory. Health and trailer series are exempt from the
+// limit.
 //
-// A page over the limit has neither the labels that owners have of their own, nor copies of shared entities and the parts
-// of their owners. Where it is over the limit still, whole families go: those of the highest rank first, and of a rank
-// the last of the page first. Families of rank 0 stay.
+// A page over the limit first loses the owners' own labels, the copies of shared entities, and the series that split a
+// device's value by owner. If that is not enough, whole families are dropped: the highest rank first, and within a rank
+// the last family of the page first. Families of rank 0 are never dropped.
 type Limit struct {
-	Series int                     // at most; 0 for no limit, and nothing below is needed
-	Own    func(label string) bool // whether a label of an owner is one of its own, such as a pod's
+	Series int                     // maximum; zero means no limit, and the other fields are unused
+	Own    func(label string) bool // reports whether an owner's label is its own, such as a label of the pod
 	Rank   func(family string) int
 }
 
-// What a page leaves out over its limit, as the keys of Encoder.LimitedBy.
+// The keys of Encoder.LimitedBy: what a page over its limit leaves out.
 const (
-	LimitedPodLabels = "pod_labels" // labels of entities, each once
+	LimitedPodLabels = "pod_labels" // label names of entities, each counted once
 	LimitedCopies    = "copies"     // series
 	LimitedFamilies  = "families"   // series
 )
 
-// LimitedBy returns how many labels or series the latest page leaves out because of its limit, by LimitedPodLabels,
-// LimitedCopies or LimitedFamilies. The Trailer may call it.
+// LimitedBy returns how many labels or series the latest page leaves out because of its limit. The key is
+// LimitedPodLabels, LimitedCopies or LimitedFamilies. A Trailer may call it.
 func (e *Encoder) LimitedBy(what string) int {
 	return int(e.limited[slices.Index([]string{LimitedPodLabels, LimitedCopies, LimitedFamilies}, what)].Load())
 }
 
-// limit writes a page of at most most series, but for families of rank 0, in the place of one of total series.
+// limit renders the page again with at most most series, not counting families of rank 0. The full page has total
+// series.
 func (e *Encoder) limit(s *gpu.Snapshot, families []*family, total, most int) *writer {
 	for _, f := range families {
 		f.derived = slices.DeleteFunc(f.derived, func(d *gpu.Family) bool { return d.OwnersOnly })

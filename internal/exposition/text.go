@@ -8,19 +8,19 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// appendNumber appends a number as the text format spells it: integers as integers, floats in the
-// shortest form that reads back as the same float.
+// appendNumber appends a number in the text format. Integers are written as integers, and floats in the shortest form
+// that parses to the same float.
 func appendNumber(dst []byte, v gpu.Value) []byte {
 	if i, ok := v.Int64(); ok {
 		return strconv.AppendInt(dst, i, 10)
 	}
 	f, _ := v.Number()
-	// Whole numbers below a million look the same either way, and are the most frequent floats. -0 does not.
+	// Fast path for the most frequent floats: whole numbers below a million. It does not cover -0.
 	if i := int64(f); float64(i) == f && i > -1e6 && i < 1e6 && (i != 0 || !math.Signbit(f)) {
 		return strconv.AppendInt(dst, i, 10)
 	}
-	// Below a million, a number of up to six decimals that reads back as f is the shortest. Most floats of a page are such
-	// numbers, and integers are spelled in a quarter of the time.
+	// Fast path for numbers below a million with up to six decimals. If such a number parses to f, it is the shortest
+	// form. This takes a quarter of the time of strconv.
 	if a := math.Abs(f); a >= 1e-4 && a < 1e6 {
 		if micro := math.Round(f * 1e6); micro/1e6 == f {
 			return appendMicros(dst, int64(micro))
@@ -29,7 +29,7 @@ func appendNumber(dst []byte, v gpu.Value) []byte {
 	return strconv.AppendFloat(dst, f, 'g', -1, 64)
 }
 
-// appendMicros appends n millionths, without zeros at the end.
+// appendMicros appends n millionths without trailing zeros.
 func appendMicros(dst []byte, n int64) []byte {
 	if n < 0 {
 		dst = append(dst, '-')
@@ -56,8 +56,8 @@ func appendLabel(dst []byte, name, value string) []byte {
 	return append(dst, '"')
 }
 
-// appendText appends s with backslashes and newlines escaped, and double quotes too if it is quoted (a label value, not a
-// help text). A byte that is not UTF-8 becomes U+FFFD.
+// appendText appends s with backslashes and newlines escaped. In a quoted text (a label value, not a help text), it
+// also escapes double quotes. Invalid UTF-8 becomes U+FFFD.
 func appendText(dst []byte, s string, quoted bool) []byte {
 	start := 0
 	for i := 0; i < len(s); {
