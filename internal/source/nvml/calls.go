@@ -13,31 +13,29 @@ type target struct {
 	api    gonvml.Interface
 	device gonvml.Device // the GPU, or the MIG device of an instance
 	parent gonvml.Device // the GPU
-	// pastReserved is set if the driver reports reserved memory apart from used memory.
+	// pastReserved means that the driver reports reserved memory separately from used memory.
 	pastReserved bool
 }
 
-// answers are the values of one call. A value that the call left out is absent.
+// answers holds the values of one call. A value that the call did not return is absent.
 type answers [6]gpu.Value
 
-// A call is one question to the driver. Several fields can share its answers, and it is made once
-// per Read for all of them.
+// A call is a query of the driver. Several fields can use its answers, so it is made only once per Read.
 type call struct {
-	// symbols are the versions of the function. One of them is enough.
+	// symbols lists the versions of the function. One of them must exist.
 	symbols []string
 	read    func(*target, *answers) gonvml.Return
-	// constant answers hold for a session: they are queried once.
+	// constant means that the answers hold for a session, so the call is made only once.
 	constant bool
-	// instance is set if the MIG device of a GPU instance can be queried. All other calls are for
-	// whole GPUs.
+	// instance means that the call works for the MIG device of a GPU instance. Other calls only work for whole GPUs.
 	instance bool
-	// whole is set if the answer is undefined for a GPU that is partitioned by MIG.
+	// whole means that the answer is undefined for a GPU that MIG partitions.
 	whole bool
 }
 
 const mebibyte = 1 << 20
 
-// number makes a call of a function that returns one number.
+// number returns a call of a function that returns one number.
 func number[N int | uint32 | uint64 | gonvml.Pstates | gonvml.EnableState](
 	symbol string, get func(gonvml.Device) (N, gonvml.Return),
 ) *call {
@@ -48,8 +46,8 @@ func number[N int | uint32 | uint64 | gonvml.Pstates | gonvml.EnableState](
 	}}
 }
 
-// constantText makes a call of a function that returns a text about a GPU. The text does not change
-// while the driver is loaded.
+// constantText returns a call of a function that returns a string about a GPU. The string does not change while the
+// driver is loaded.
 func constantText(symbol string, get func(gonvml.Device) (string, gonvml.Return)) *call {
 	return &call{symbols: []string{symbol}, constant: true, read: func(t *target, a *answers) gonvml.Return {
 		s, ret := get(t.device)
@@ -58,7 +56,7 @@ func constantText(symbol string, get func(gonvml.Device) (string, gonvml.Return)
 	}}
 }
 
-// version makes a call of a function that returns a version of the machine's software.
+// version returns a call of a function that returns a version of the machine's software.
 func version(symbol string, get func(gonvml.Interface) (string, gonvml.Return)) *call {
 	return &call{symbols: []string{symbol}, constant: true, instance: true, read: func(t *target, a *answers) gonvml.Return {
 		s, ret := get(t.api)
@@ -67,7 +65,7 @@ func version(symbol string, get func(gonvml.Interface) (string, gonvml.Return)) 
 	}}
 }
 
-// wholeWatts makes a call of a function that returns milliwatts. DCGM rounds them down to watts
+// wholeWatts returns a call of a function that returns milliwatts. Like DCGM, it rounds them down to watts
 // (DcgmCacheManager.cpp divides integers).
 func wholeWatts(symbol string, get func(gonvml.Device) (uint32, gonvml.Return)) *call {
 	return &call{symbols: []string{symbol}, read: func(t *target, a *answers) gonvml.Return {
@@ -77,7 +75,7 @@ func wholeWatts(symbol string, get func(gonvml.Device) (uint32, gonvml.Return)) 
 	}}
 }
 
-// clock, maxClock and appClock make calls for one clock domain, in MHz.
+// clock, maxClock and appClock return calls for one clock domain, in MHz.
 func clock(kind gonvml.ClockType) *call {
 	return number("nvmlDeviceGetClockInfo", func(d gonvml.Device) (uint32, gonvml.Return) { return d.GetClockInfo(kind) })
 }
@@ -104,7 +102,7 @@ func inforom(object gonvml.InforomObject) *call {
 	})
 }
 
-// codec makes a call for the utilization of the encoders or decoders.
+// codec returns a call for the utilization of the encoders or decoders.
 func codec(symbol string, get func(gonvml.Device) (uint32, uint32, gonvml.Return)) *call {
 	c := number(symbol, func(d gonvml.Device) (uint32, gonvml.Return) {
 		percent, _, ret := get(d)
@@ -123,8 +121,8 @@ var (
 		b, ret := d.GetBrand()
 		return brandName(b), ret
 	})
-	// DCGM calls the MIG devices that a GPU in MIG mode can have its slices. Of another GPU the driver
-	// says 0, and DCGM nothing.
+	// DCGM reports the maximum number of MIG devices of a GPU in MIG mode as its slices. For other GPUs, the driver
+	// says 0 and DCGM reports nothing.
 	migSlices = &call{
 		symbols: []string{"nvmlDeviceGetMaxMigDeviceCount"},
 		read: func(t *target, a *answers) gonvml.Return {
@@ -156,13 +154,13 @@ var (
 		read: readMemory,
 	}
 	fabric = &call{symbols: []string{"nvmlDeviceGetGpuFabricInfoV"}, read: readFabric}
-	// Older versions of the function have another layout than go-nvml's.
+	// Older versions of the function use another struct layout than go-nvml.
 	vgpuLicense = &call{symbols: []string{"nvmlDeviceGetGridLicensableFeatures_v4"}, read: readLicense}
 )
 
-// readMemory answers total, free, used and reserved memory in MiB, rounded down, and the used part of
-// the memory that is not reserved. Used memory excludes the reserved. The first version of the
-// structure does not separate them: used and reserved stay absent.
+// readMemory returns total, free, used and reserved memory in MiB, rounded down, and the used fraction of the memory
+// that is not reserved. Used memory excludes reserved memory. The first version of the struct does not separate them;
+// used and reserved are then absent.
 func readMemory(t *target, a *answers) gonvml.Return {
 	if !t.pastReserved {
 		m, ret := t.device.GetMemoryInfo()
@@ -178,8 +176,7 @@ func readMemory(t *target, a *answers) gonvml.Return {
 	return ret
 }
 
-// readLicense answers 1 where the vGPU is licensed, and 0 where it is not or where no license is
-// needed, as DCGM does.
+// readLicense returns 1 if the vGPU is licensed, and 0 if it is not or needs no license, as DCGM does.
 func readLicense(t *target, a *answers) gonvml.Return {
 	f, ret := t.device.GetGridLicensableFeatures()
 	if f.IsGridLicenseSupported == 0 {
@@ -195,7 +192,7 @@ func readLicense(t *target, a *answers) gonvml.Return {
 	return ret
 }
 
-// brandName returns the brand in DCGM's words.
+// brandName returns DCGM's name of the brand.
 func brandName(b gonvml.BrandType) string {
 	switch b {
 	case gonvml.BRAND_QUADRO:

@@ -10,15 +10,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// DCGM's states of the fabric manager (dcgm_structs.h, dcgmFabricManagerStatus_t).
+// DCGM's states of the fabric manager (dcgmFabricManagerStatus_t, dcgm_structs.h).
 const (
 	fabricReady        = 3
 	fabricFailed       = 4
 	fabricUnrecognized = 5
 )
 
-// readFabric answers the state of the fabric manager, why it failed, the UUID of the cluster, the
-// clique, and the mask and summary of the fabric's health. Older drivers know no summary.
+// readFabric returns the state of the fabric manager, why it failed, the cluster UUID, the clique, and the mask and
+// summary of the fabric's health. Older drivers have no summary.
 func readFabric(t *target, a *answers) gonvml.Return {
 	info, ret := t.device.GetGpuFabricInfoV().V3()
 	if ret == gonvml.ERROR_ARGUMENT_VERSION_MISMATCH {
@@ -37,11 +37,11 @@ func readFabric(t *target, a *answers) gonvml.Return {
 	return ret
 }
 
-// fabricState returns DCGM's number of the state of the GPU's registration, and the error of a
-// registration that has ended.
+// fabricState returns DCGM's number for the registration state of the GPU, and the error of a registration that has
+// ended.
 func fabricState(state uint8, status gonvml.Return) (gpu.Value, gpu.Value) {
 	switch {
-	case state < gonvml.GPU_FABRIC_STATE_COMPLETED: // not supported, not started, under way: DCGM's numbers are the same
+	case state < gonvml.GPU_FABRIC_STATE_COMPLETED: // not supported, not started or in progress: DCGM uses the same numbers
 		return gpu.Int(int64(state)), gpu.Value{}
 	case state > gonvml.GPU_FABRIC_STATE_COMPLETED:
 		return gpu.Int(fabricUnrecognized), gpu.Value{}
@@ -52,7 +52,7 @@ func fabricState(state uint8, status gonvml.Return) (gpu.Value, gpu.Value) {
 	}
 }
 
-// clusterUUID writes the UUID in its usual form.
+// clusterUUID formats the UUID in the usual form.
 func clusterUUID(id [16]uint8) string {
 	s := hex.EncodeToString(id[:])
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A driverError is a function of the library with the return code of its failure.
+// A driverError is a failed library function with its return code.
 type driverError struct {
 	function string
 	ret      gonvml.Return
@@ -25,8 +25,7 @@ func (e *driverError) Error() string {
 
 func (e *driverError) Unwrap() error { return kindOf(e.ret) }
 
-// kindOf returns the error of package gpu for a return code, nil where there is none (nvml.h,
-// nvmlReturn_t).
+// kindOf returns the error of package gpu for a return code (nvmlReturn_t, nvml.h), or nil if there is none.
 func kindOf(ret gonvml.Return) error {
 	switch ret {
 	case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_FUNCTION_NOT_FOUND, gonvml.ERROR_ARGUMENT_VERSION_MISMATCH,
@@ -49,19 +48,19 @@ func kindOf(ret gonvml.Return) error {
 	}
 }
 
-// lasting reports whether the same query will fail for long.
+// lasting reports whether the same query will keep failing for long.
 func lasting(ret gonvml.Return) bool {
 	kind := kindOf(ret)
 	return kind == gpu.ErrNotSupported || kind == gpu.ErrPermission
 }
 
-// gpuGone reports whether ret means that this one GPU is out of reach.
+// gpuGone reports whether ret means that this GPU is unreachable.
 func gpuGone(ret gonvml.Return) bool {
 	return ret == gonvml.ERROR_GPU_IS_LOST || ret == gonvml.ERROR_RESET_REQUIRED
 }
 
-// driverGone reports whether ret means that no call will succeed: the driver was unloaded, or another
-// version replaced it under the library.
+// driverGone reports whether ret means that every call will fail, because the driver was unloaded or replaced by
+// another version.
 func driverGone(ret gonvml.Return) bool {
 	return ret == gonvml.ERROR_UNINITIALIZED || ret == gonvml.ERROR_DRIVER_NOT_LOADED ||
 		ret == gonvml.ERROR_LIB_RM_VERSION_MISMATCH

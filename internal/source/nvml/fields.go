@@ -11,30 +11,29 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A spec says where a field's values come from: from one answer of a call, from one of NVML's field
-// values, from the links' data counters or from GPM.
+// A spec says where the values of a field come from: an answer of a call, an NVML field value, the data counters of the
+// links, or GPM.
 type spec struct {
 	unit gpu.Unit
 
 	call *call
-	at   int // the number of the answer
+	at   int // index of the answer
 
-	value uint32 // an NVML_FI_DEV_* id
-	ber   bool   // the value is a bit error rate, packed (nvml.h, NVML_NVLINK_BER_*)
-	word  bool   // the value is an unsigned int, whatever type the driver says
+	value uint32 // NVML_FI_DEV_* ID
+	ber   bool   // the value is a packed bit error rate (NVML_NVLINK_BER_*, nvml.h)
+	word  bool   // read the value as unsigned int, whatever type the driver reports
 
-	link bool // the rate of the links' data counters
+	link bool // rate of the links' data counters
 
-	scope uint32 // the link of the value or rate, or allLinks; 0 where it is of the GPU
+	scope uint32 // link of the value or rate, or allLinks; 0 for values of the GPU
 
 	metric gonvml.GpmMetricId
 }
 
-// allLinks is the scope that adds up all links of a GPU (nvml.h,
-// NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX).
+// allLinks is the scope that sums over all links of a GPU (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.h).
 const allLinks = math.MaxUint32
 
-// specOf returns where the values of a DCGM field come from. All other fields are declined.
+// specOf returns the source of a DCGM field's values. It returns false for fields that are declined.
 func specOf(id gpu.FieldID) (spec, bool) {
 	if s, ok := specs[id]; ok {
 		return s, true
@@ -57,14 +56,13 @@ func specOf(id gpu.FieldID) (spec, bool) {
 	return spec{}, false
 }
 
-// byLink reports whether the values of a field are read of each link: NVML has them by link and over all.
+// byLink reports whether a field is read for each link. NVML has such fields by link and summed over all links.
 func byLink(f *gpu.Field) bool {
 	s, ok := specOf(f.ID)
 	return ok && f.Levels.Has(gpu.KindNVLink) && s.value != 0 && s.scope == allLinks
 }
 
-// ranges are the fields that come in rows, in the order in which NVML has them, too. The spec is that
-// of the first.
+// ranges lists consecutive fields that are consecutive in NVML too. The spec is that of the first field.
 var ranges = []struct {
 	first, last gpu.FieldID
 	spec        spec
@@ -109,7 +107,7 @@ var specs = map[gpu.FieldID]spec{
 	catalog.MaxMemClock:        {call: maxClock(gonvml.CLOCK_MEM), unit: catalog.Megahertz},
 	catalog.MaxVideoClock:      {call: maxClock(gonvml.CLOCK_VIDEO), unit: catalog.Megahertz},
 
-	// Drivers of the 545 series call the memory's temperature a double.
+	// Drivers of the 545 series report the memory temperature as a double.
 	catalog.MemoryTemp:   {value: gonvml.FI_DEV_MEMORY_TEMP, unit: catalog.Celsius, word: true},
 	catalog.GPUTemp:      {call: temperature, unit: catalog.Celsius},
 	catalog.MemMaxOpTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_MEM_MAX), unit: catalog.Celsius},
@@ -169,8 +167,7 @@ var specs = map[gpu.FieldID]spec{
 
 	catalog.VGPULicenseStatus: {call: vgpuLicense},
 
-	// Counters of NVLink 5 and later, over all links (DcgmCMUtils.cpp,
-	// NvmlFieldRequiresNvLinkAggregate).
+	// Counters of NVLink 5 and later, summed over all links (NvmlFieldRequiresNvLinkAggregate, DcgmCMUtils.cpp).
 	catalog.NVLinkCountTXPackets:                    {value: gonvml.FI_DEV_NVLINK_COUNT_XMIT_PACKETS, scope: allLinks},
 	catalog.NVLinkCountTXBytes:                      {value: gonvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scope: allLinks, unit: catalog.Bytes},
 	catalog.NVLinkCountRXPackets:                    {value: gonvml.FI_DEV_NVLINK_COUNT_RCV_PACKETS, scope: allLinks},

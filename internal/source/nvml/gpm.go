@@ -12,15 +12,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// gpmInterval is the least time between two samples of a metric: the hardware refreshes its counters
-// no faster (nvml.h, nvmlGpmSampleGet).
+// gpmInterval is the minimum time between two samples of a metric. The hardware does not refresh its counters faster
+// (nvmlGpmSampleGet, nvml.h).
 const gpmInterval = 100 * time.Millisecond
 
-// A gpmRow is the profiling part of a row. A metric is the difference of the samples of two Reads.
+// A gpmRow holds the profiling state of a row. A metric is the difference between the samples of two Reads.
 type gpmRow struct {
 	metrics  []gpmMetric
-	samples  [2]gonvml.GpmSample // the older and the newer
-	taken    time.Time           // when the older one was; zero before the first
+	samples  [2]gonvml.GpmSample // the older and the newer sample
+	taken    time.Time           // time of the older sample; zero before the first
 	sampling backoff
 }
 
@@ -31,8 +31,8 @@ type gpmMetric struct {
 	backoff backoff
 }
 
-// prepareProfiling takes a first sample of each row with profiling fields, and declines the fields
-// where the GPU has no GPM. readProfiling tries again where the driver fails now.
+// prepareProfiling takes a first sample of each row with profiling fields. It declines the fields if the GPU has no
+// GPM. After other failures, readProfiling tries again.
 func (s *Session) prepareProfiling() {
 	for _, d := range s.devices {
 		if d.dead != nil {
@@ -43,7 +43,7 @@ func (s *Session) prepareProfiling() {
 				continue
 			}
 			if len(r.gpm.metrics) == 0 {
-				continue // declined
+				continue // the fields were declined
 			}
 			if _, ret := r.sampleGPM(r.gpm.samples[0]); ret == gonvml.SUCCESS {
 				r.gpm.taken = time.Now()
@@ -52,8 +52,8 @@ func (s *Session) prepareProfiling() {
 	}
 }
 
-// startProfiling makes the samples of a row, or declines its fields where the GPU has no GPM. The
-// error is of a failure that may pass.
+// startProfiling allocates the samples of a row, or declines its fields if the GPU has no GPM. It returns an error for
+// failures that may pass.
 func (s *Session) startProfiling(r *row, now time.Time) error {
 	g := &r.gpm
 	if g.samples[0] != nil {
@@ -78,7 +78,7 @@ func (s *Session) startProfiling(r *row, now time.Time) error {
 	return nil
 }
 
-// withoutGPM says why a GPU has no GPM, or "". Other answers than success mean that it is unknown.
+// withoutGPM returns why a GPU has no GPM, or "" if it has. If ret is not SUCCESS, this is unknown.
 func (s *Session) withoutGPM(handle gonvml.Device) (why string, ret gonvml.Return) {
 	if missing := s.symbols.missing("nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
 		"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet"); missing != "" {
@@ -102,7 +102,7 @@ func (g *gpmRow) alloc(api gonvml.Interface) gonvml.Return {
 	return gonvml.SUCCESS
 }
 
-// free gives the samples back.
+// free releases the samples.
 func (g *gpmRow) free() {
 	for i, sample := range g.samples {
 		if sample != nil {
@@ -112,7 +112,7 @@ func (g *gpmRow) free() {
 	}
 }
 
-// sampleGPM takes a sample of a row, and returns the name of the function that did.
+// sampleGPM takes a sample of a row. It also returns the name of the function that it called.
 func (r *row) sampleGPM(sample gonvml.GpmSample) (string, gonvml.Return) {
 	if r.kind == gpu.KindGPUInstance {
 		return "nvmlGpmMigSampleGet", sample.MigGet(r.target.parent, r.gi)
@@ -120,7 +120,7 @@ func (r *row) sampleGPM(sample gonvml.GpmSample) (string, gonvml.Return) {
 	return "nvmlGpmSampleGet", sample.Get(r.target.device)
 }
 
-// readProfiling appends the profiling fields of a row once two samples are gpmInterval apart.
+// readProfiling appends the profiling fields of a row if its two samples are at least gpmInterval apart.
 func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 	p := &r.gpm
 	now := time.Now()
@@ -162,8 +162,7 @@ func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 	return s.readMetrics(r, b, now)
 }
 
-// readMetrics appends the metrics of a row between its two samples, but for those that the driver
-// declined lately.
+// readMetrics appends the metrics between the two samples of a row, except metrics that the driver declined recently.
 func (s *Session) readMetrics(r *row, b *gpu.Batch, now time.Time) error {
 	p := &r.gpm
 	get := &s.metrics
@@ -215,19 +214,18 @@ func (s *Session) readMetrics(r *row, b *gpu.Batch, now time.Time) error {
 	return nil
 }
 
-// errNoActivity is the fault of a metric that came out as not a number.
+// errNoActivity is the fault of a metric that is not a number.
 var errNoActivity = fmt.Errorf("%w: the samples allow no value", gpu.ErrUnavailable)
 
-// failProfiling is a fault of all profiling fields of the row.
+// failProfiling appends a fault for all profiling fields of the row.
 func (r *row) failProfiling(b *gpu.Batch, err error) {
 	for i := range r.gpm.metrics {
 		b.Fail(r.index, r.gpm.metrics[i].field, err)
 	}
 }
 
-// value converts a metric to DCGM's unit: utilizations come in per cent and are ratios in DCGM;
-// traffic comes in MiB per second (nvml.h, nvmlGpmMetricId_t) and is whole bytes per second in
-// DCGM.
+// value converts a metric to DCGM's unit. Utilizations are percentages in NVML and ratios in DCGM. Traffic is MiB per
+// second in NVML (nvmlGpmMetricId_t, nvml.h) and whole bytes per second in DCGM.
 func (w *gpmMetric) value(v float64) gpu.Value {
 	if w.unit == catalog.Ratio {
 		return gpu.Float(v / 100)

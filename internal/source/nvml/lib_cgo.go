@@ -12,18 +12,18 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Source opens sessions at the driver of this machine. Between sessions it holds no handle.
+// A Source opens sessions of this machine's driver. It holds no handle between sessions.
 type Source struct {
 	opt Options
 	api gonvml.Interface
-	// probe returns why the library cannot be used, before anything in it is called.
+	// probe returns why the library cannot be used. It runs before any other call to the library.
 	probe  func() error
 	queues queues
-	// resident reports whether the process has the library already.
+	// resident reports whether this process has loaded the library.
 	resident func() bool
 }
 
-// New returns a Source over the library that the options name. Nothing is loaded before Open.
+// New returns a Source with the given options. It loads nothing before Open.
 func New(opt Options) *Source {
 	opt = opt.withDefaults()
 	return &Source{
@@ -35,8 +35,8 @@ func New(opt Options) *Source {
 	}
 }
 
-// probeLibrary loads the library for a moment. go-nvml alone would not say why a library cannot be
-// loaded, and would crash on one that is no NVML.
+// probeLibrary loads the library for a moment. go-nvml does not say why a library cannot be loaded, and crashes if the
+// library is not NVML.
 func probeLibrary(path string) error {
 	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
 	if err := lib.Open(); err != nil {
@@ -46,26 +46,25 @@ func probeLibrary(path string) error {
 	return checkRequired(path, lib.Lookup)
 }
 
-// resident reports whether the library is in the process from an earlier session. It stays for good:
-// the dynamic linker binds each call of go-nvml when it is first made, and does not unload an object
-// that the program itself depends on (glibc marks it NODELETE). A file that takes the library's place
-// is not read, since the name is known.
+// resident reports whether this process has loaded the library in an earlier session. The library then stays loaded:
+// the dynamic linker binds each call of go-nvml when it is first made, and glibc does not unload an object that the
+// program itself depends on. A file that replaces the library is not read.
 func resident(path string) bool {
 	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL|dl.RTLD_NOLOAD)
 	if lib.Open() != nil {
 		return false
 	}
 	defer lib.Close()
-	// Open may succeed without a library. Lookup then searches the whole process, where go-nvml made
-	// NVML's symbols global.
+	// Open may succeed without a library. Lookup then searches the whole process, in which go-nvml made NVML's symbols
+	// global.
 	return lib.Lookup("nvmlInit_v2") == nil
 }
 
-// Open loads the library, initializes it and finds the GPUs and instances that the plan selects.
-// The error wraps gpu.ErrUnavailable if there is no library, no driver or no GPU, gpu.ErrVersion if
-// the library does not fit the driver or lacks what every driver has (ErrReplaced if only a new
-// process can load the one that fits), and gpu.ErrLost or gpu.ErrPermission if no GPU can be talked
-// to.
+// Open loads and initializes the library, and finds the GPUs and instances that the plan selects.
+//
+// The error wraps gpu.ErrUnavailable if there is no library, driver or GPU. It wraps gpu.ErrVersion if the library does
+// not match the driver or lacks a required function, and ErrReplaced if only a new process can load the right library.
+// It wraps gpu.ErrLost or gpu.ErrPermission if no GPU can be accessed.
 func (src *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("nvml: %w", err)
@@ -94,7 +93,7 @@ func (src *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		log:     src.opt.Log,
 	}
 	if err := s.start(); err != nil {
-		_ = s.Close() // the reason why there is no session is the one to report
+		_ = s.Close() // err says why there is no session
 		return nil, fmt.Errorf("nvml: %w", err)
 	}
 	return s, nil

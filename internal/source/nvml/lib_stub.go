@@ -9,10 +9,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Source stands for the NVML of builds that cannot load it.
+// A Source replaces the real one in builds that cannot load NVML.
 type Source struct{}
 
-// New returns a Source whose Open always fails: NVML needs Linux and cgo.
+// New returns a Source whose Open always fails, since NVML needs Linux and cgo.
 func New(Options) *Source { return &Source{} }
 
 // Open returns an error that wraps gpu.ErrUnavailable.
@@ -20,10 +20,10 @@ func (*Source) Open(context.Context, *gpu.Plan) (*Session, error) {
 	return nil, fmt.Errorf("nvml: %w: libnvidia-ml.so.1 cannot be loaded: this binary was built without cgo", gpu.ErrUnavailable)
 }
 
-// Reads returns false: what is read is known to builds with cgo alone.
+// Reads returns false: this build reads nothing.
 func Reads(*gpu.Plan) bool { return false }
 
-// A Session cannot exist in this build.
+// A Session cannot be created in this build.
 type Session struct{}
 
 // Topology returns nil.

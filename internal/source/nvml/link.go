@@ -11,19 +11,19 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A linkRate makes DCGM's NVLink bandwidth out of the links' data counters. The counters are KiB
-// since the driver was loaded, received and sent apart; DCGM publishes their growth per second over
-// 1,000 as a whole number and calls it MB/s (DcgmCacheManager.cpp, ReadAndCacheNvLinkBandwidth).
+// A linkRate computes DCGM's NVLink bandwidth from the data counters of the links. The counters hold KiB since the
+// driver was loaded, received and sent separately. DCGM publishes their increase per second, divided by 1,000 and
+// rounded down, and calls it MB/s (ReadAndCacheNvLinkBandwidth, DcgmCacheManager.cpp).
 type linkRate struct {
 	total uint64    // KiB at the previous reading
-	at    time.Time // when that was; zero before the first
+	at    time.Time // time of the previous reading; zero before the first
 }
 
-// linkCounters are the field values of a rate.
+// linkCounters lists the field values of a rate.
 var linkCounters = [...]uint32{gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX}
 
-// value returns the bandwidth since the previous reading. It is absent at the first reading, where DCGM
-// publishes a zero, and where the counters went back or no time passed.
+// value returns the bandwidth since the previous reading. It is absent at the first reading, where DCGM publishes zero,
+// if the counters went back, and if no time passed.
 func (l *linkRate) value(counters []gonvml.FieldValue, now time.Time) gpu.Value {
 	total, stamp := uint64(0), int64(0)
 	for i := range counters {
@@ -47,8 +47,7 @@ func (l *linkRate) value(counters []gonvml.FieldValue, now time.Time) gpu.Value 
 	return gpu.Int(int64(float64(total-before) / seconds / 1000))
 }
 
-// errorRate unpacks a bit error rate: a mantissa, and how many places it is behind the decimal
-// point.
+// errorRate unpacks a bit error rate, which is a mantissa and a negative decimal exponent.
 func errorRate(packed int64) gpu.Value {
 	mantissa := packed >> gonvml.NVLINK_BER_MANTISSA_SHIFT & gonvml.NVLINK_BER_MANTISSA_WIDTH
 	places := packed >> gonvml.NVLINK_BER_EXP_SHIFT & gonvml.NVLINK_BER_EXP_WIDTH

@@ -13,10 +13,10 @@ import (
 
 const p2pStatus = "nvmlDeviceGetP2PStatus"
 
-// errNoWatches is the fault of the health checks: the watches are DCGM's own.
+// errNoWatches is the fault of health checks, which only DCGM has.
 var errNoWatches = fmt.Errorf("%w: the health watches are DCGM's, NVML has none", gpu.ErrNotSupported)
 
-// gpuRow returns the row of the GPU, -1 if only its instances are selected.
+// gpuRow returns the row of the GPU, or -1 if only its instances are selected.
 func (d *device) gpuRow() int {
 	if len(d.rows) == 0 || d.rows[0].kind != gpu.KindGPU {
 		return -1
@@ -31,8 +31,8 @@ func (s *Session) peerStatus(a, b *device) (gonvml.GpuP2PStatus, gonvml.Return) 
 	return a.handle.GetP2PStatus(b.handle, gonvml.P2P_CAPS_INDEX_NVLINK)
 }
 
-// readPeers appends the state of the connections between all GPUs that could be read. It returns an
-// error only if the driver is gone.
+// readPeers appends the states of the connections between all readable GPUs. It returns an error only if the driver is
+// gone.
 func (s *Session) readPeers(b *gpu.Batch) error {
 	now := time.Now()
 	for _, d := range s.devices {
@@ -55,7 +55,7 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 			case driverGone(ret):
 				return &driverError{p2pStatus, ret}
 			case gpuGone(ret):
-				continue // one of the two, as the next Read will report
+				continue // one of the two GPUs is lost, which the next Read reports
 			}
 			b.Fail(d.gpuRow(), gpu.FieldPeerStates, d.peers.backOff(p2pStatus, ret, now, s.reprobe))
 			break

@@ -10,14 +10,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxCPUs and maxNodes are Linux' limits.
+// maxCPUs and maxNodes are the limits of Linux.
 const (
 	maxCPUs  = 8192
 	maxNodes = 1024
 )
 
-// place returns the place of a GPU, without a NUMA node where several are near.
-// nvmlDeviceGetNumaNodeId is not asked: its node is the GPU's own memory.
+// place returns the place of a GPU. It has no NUMA node if several are near. nvmlDeviceGetNumaNodeId is not used, since
+// it returns the node of the GPU's own memory.
 func (s *Session) place(handle gonvml.Device) *gpu.Place {
 	var nodes, cpus []uint
 	if s.symbols.has("nvmlDeviceGetMemoryAffinity") {
@@ -34,7 +34,7 @@ func (s *Session) place(handle gonvml.Device) *gpu.Place {
 	return &p
 }
 
-// words returns a mask in words of 64 bits.
+// words converts a mask to 64-bit words.
 func words(mask []uint) []uint64 {
 	list := make([]uint64, len(mask))
 	for i, word := range mask {
@@ -43,13 +43,13 @@ func words(mask []uint) []uint64 {
 	return list
 }
 
-// linkEnds counts the links of a GPU that are up by the devices that they lead to.
+// linkEnds counts the active links of a GPU by the device at the other end.
 type linkEnds struct {
-	gpus     map[string]int // by PCI bus id
+	gpus     map[string]int // by PCI bus ID
 	switches int
 }
 
-// ends returns the ends of the links of a GPU.
+// ends returns where the links of a GPU end.
 func (s *Session) ends(d *device) linkEnds {
 	e := linkEnds{gpus: map[string]int{}}
 	if !s.symbols.has("nvmlDeviceGetNvLinkState") {
@@ -76,7 +76,7 @@ func (s *Session) ends(d *device) linkEnds {
 
 var remotePCISymbols = []string{"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"}
 
-// pairs returns how the GPUs among the devices are connected, without pairs of lost or forbidden GPUs.
+// pairs returns how the GPUs in list are connected. Pairs with a GPU that is lost or denies access are left out.
 func (s *Session) pairs(list []gpu.Device) []gpu.Pair {
 	gpus := slices.DeleteFunc(slices.Clone(s.devices), func(d *device) bool { return d.gpuRow() < 0 || d.dead != nil })
 	ends := make([]linkEnds, len(gpus))
@@ -100,7 +100,7 @@ func (s *Session) pairs(list []gpu.Device) []gpu.Pair {
 	return pairs
 }
 
-// path returns the way between two GPUs through the machine.
+// path returns the PCIe path between two GPUs.
 func (s *Session) path(a, b *device) gpu.Path {
 	if !s.symbols.has("nvmlDeviceGetTopologyCommonAncestor") {
 		return gpu.PathUnknown

@@ -14,7 +14,7 @@ import (
 
 const samplesFunction = "nvmlDeviceGetSamples"
 
-// The functions that report processes, each in its versions.
+// The functions that report processes, each with its versions.
 var (
 	computeProcesses = []string{
 		"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses",
@@ -26,37 +26,36 @@ var (
 
 const processUtilization = "nvmlDeviceGetProcessUtilization"
 
-// stale is how long the latest samples are served. The driver samples every 1/6 to 1 s
-// (nvmlDeviceGetUtilizationRates, nvml.h), and a Read may come sooner.
+// stale is how long the latest samples are served. The driver samples every 1/6 to 1 s (nvmlDeviceGetUtilizationRates,
+// nvml.h), so a Read may find no new ones.
 const stale = 2 * time.Second
 
-// processes is the state of a row's processes between two Reads.
+// processes holds the state of a row's processes between two Reads.
 type processes struct {
 	list, busy, samples backoff
-	// seen is the time of the newest sample, in the driver's Unix microseconds: it keeps the driver from
-	// reporting old samples again. read is the time of the latest query.
+	// seen is the time of the newest sample in the driver's Unix microseconds. The driver only reports samples newer
+	// than that. read is the time of the latest query.
 	seen uint64
 	read time.Time
 
-	// The result of the newest samples, and when they came.
+	// The result of the newest samples, and when they were taken.
 	latest  []busyProcess
 	mean    gpu.Value
 	sampled time.Time
 }
 
-// A busyProcess is the mean utilization of the GPU by a process over an interval.
+// A busyProcess is the mean utilization of the GPU by one process over an interval.
 type busyProcess struct {
 	pid     uint32
 	percent float64
 }
 
-// readProcesses appends the processes of a row with their memory, and for a whole GPU with its
-// utilization by each since the previous Read. It returns an error only if the GPU or the driver is
-// gone.
+// readProcesses appends the processes of a row with their memory. For a whole GPU, it also appends the utilization by
+// each process since the previous Read. It returns an error only if the GPU or the driver is gone.
 func (s *Session) readProcesses(d *device, r *row, b *gpu.Batch) error {
 	now := time.Now()
 	if r.kind == gpu.KindGPU && d.mig {
-		b.Fail(r.index, gpu.FieldProcesses, gpu.ErrNotSupported) // they are its instances'
+		b.Fail(r.index, gpu.FieldProcesses, gpu.ErrNotSupported) // the processes belong to its instances
 		return nil
 	}
 	first := len(b.Processes)
@@ -79,7 +78,7 @@ func (s *Session) readProcesses(d *device, r *row, b *gpu.Batch) error {
 	return nil
 }
 
-// gone reports whether an error of a call means that nothing more can be read of the GPU.
+// gone reports whether an error means that nothing more can be read from the GPU.
 func gone(err error) bool {
 	e, ok := err.(*driverError)
 	return ok && (gpuGone(e.ret) || driverGone(e.ret))
@@ -94,7 +93,7 @@ func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) 
 	handles := []gonvml.Device{r.target.device}
 	if r.kind == gpu.KindGPUInstance {
 		handles = handles[:0]
-		for i := range d.slots { // one MIG device per compute instance
+		for i := range d.slots { // there is one MIG device per compute instance
 			if d.slots[i].gi == r.gi {
 				handles = append(handles, d.slots[i].handle)
 			}
@@ -118,7 +117,7 @@ func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) 
 				return &driverError{list.symbols[0], ret}
 			}
 			if ret == gonvml.ERROR_NOT_SUPPORTED && len(b.Processes) == seen && list.symbols[0] == graphicsProcesses[0] {
-				continue // nothing draws on a board, or a MIG device, that cannot
+				continue // a GPU or MIG device without graphics has no graphics processes
 			}
 			if ret != gonvml.SUCCESS {
 				return p.list.backOff(list.symbols[0], ret, now, s.reprobe)
@@ -132,12 +131,11 @@ func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) 
 	return nil
 }
 
-// addProcess appends a process, or adds to the one that is there. A process holds the sum of its memory
-// on several compute instances. A process that computes and draws is in both lists with the same
-// memory.
+// addProcess appends a process, or adds its memory to the existing entry: a process may use several compute instances.
+// A process with compute and graphics contexts is in both lists with the same memory.
 func addProcess(b *gpu.Batch, first, list, row int, info *gonvml.ProcessInfo, now time.Time) {
 	memory := gpu.Value{}
-	if info.UsedGpuMemory <= math.MaxInt64 { // all ones where the driver does not know
+	if info.UsedGpuMemory <= math.MaxInt64 { // all ones means unknown
 		memory = gpu.Int(int64(info.UsedGpuMemory))
 	}
 	at := slices.IndexFunc(b.Processes[first:], func(p gpu.Process) bool { return p.PID == info.Pid })
@@ -157,8 +155,8 @@ func addProcess(b *gpu.Batch, first, list, row int, info *gonvml.ProcessInfo, no
 	}
 }
 
-// timeProcesses adds the utilization of the GPU by each process from first on, and by all of them, over
-// the driver's samples since the previous Read.
+// timeProcesses sets the utilization of the GPU by each process from index first on, and by all of them, over the
+// driver's samples since the previous Read.
 func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) error {
 	p := &r.processes
 	if r.kind != gpu.KindGPU {
@@ -171,7 +169,7 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 		return p.busy.backOff(processUtilization, gonvml.ERROR_FUNCTION_NOT_FOUND, now, s.reprobe)
 	}
 	if now.Sub(p.read) > 3*s.plan.Interval {
-		// The first answer would be of all that the driver remembers.
+		// The first query would return all samples that the driver remembers.
 		p.seen, p.latest, p.mean = uint64(now.Add(-s.plan.Interval).UnixMicro()), p.latest[:0], gpu.Value{}
 	}
 	p.read = now
@@ -180,13 +178,13 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 		return err
 	}
 	samples, ret := r.target.device.GetProcessUtilization(p.seen)
-	if ret == gonvml.ERROR_INSUFFICIENT_SIZE && len(samples) > 0 { // one more came meanwhile
+	if ret == gonvml.ERROR_INSUFFICIENT_SIZE && len(samples) > 0 { // another sample was added meanwhile
 		samples, ret = r.target.device.GetProcessUtilization(p.seen)
 	}
 	if gpuGone(ret) || driverGone(ret) {
 		return &driverError{processUtilization, ret}
 	}
-	// Not found, or no sample at all, is the driver's word for an idle GPU.
+	// If the GPU is idle, the driver returns NOT_FOUND or no sample at all.
 	if ret != gonvml.SUCCESS && ret != gonvml.ERROR_NOT_FOUND && (ret != gonvml.ERROR_INSUFFICIENT_SIZE || len(samples) > 0) {
 		return p.busy.backOff(processUtilization, ret, now, s.reprobe)
 	}
@@ -197,7 +195,7 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 	}
 	for _, x := range p.latest {
 		at := slices.IndexFunc(b.Processes[first:], func(q gpu.Process) bool { return q.PID == x.pid })
-		if at < 0 { // it ended since
+		if at < 0 { // the process has ended
 			b.Processes = append(b.Processes, gpu.Process{Row: r.index, PID: x.pid, Memory: gpu.Int(0), Time: now.UnixNano()})
 			at = len(b.Processes) - 1 - first
 		}
@@ -209,8 +207,8 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 	return nil
 }
 
-// meanUtilization returns the mean of the driver's samples of a GPU's utilization since the previous
-// Read, 0 to 1, the time of the newest, and their number, which is 0 where the driver has no new ones.
+// meanUtilization returns the mean of the driver's samples of a GPU's utilization since the previous Read (0 to 1), the
+// time of the newest sample, and the number of samples. The number is 0 if the driver has no new samples.
 func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until uint64, count int, err error) {
 	p := &r.processes
 	if p.samples.active(now) || !s.symbols.has(samplesFunction) {
@@ -221,7 +219,7 @@ func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until 
 	case gpuGone(ret) || driverGone(ret):
 		return gpu.Value{}, 0, 0, &driverError{samplesFunction, ret}
 	case ret == gonvml.ERROR_NOT_FOUND || ret == gonvml.ERROR_INSUFFICIENT_SIZE:
-		return gpu.Value{}, 0, 0, nil // none since, or more came during the query: they wait
+		return gpu.Value{}, 0, 0, nil // no new samples, or more were added during the query; the next Read takes them
 	case ret != gonvml.SUCCESS:
 		p.samples.backOff(samplesFunction, ret, now, s.reprobe)
 		return gpu.Value{}, 0, 0, nil
@@ -231,7 +229,7 @@ func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until 
 		at := samples[i].TimeStamp
 		n, ok := decode(kind, samples[i].SampleValue).Number()
 		if !ok || n < 0 || n > 100 || at <= p.seen || at > uint64(now.UnixMicro()) {
-			continue // an empty place of the buffer, or a clock that is ahead
+			continue // unused buffer entry, or a clock that is ahead
 		}
 		sum, count, until = sum+n, count+1, max(until, at)
 	}
@@ -241,15 +239,15 @@ func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until 
 	return gpu.Float(sum / float64(count) / 100), until, count, nil
 }
 
-// record keeps the result of the samples of an interval. periods is the number of the device's samples
-// in it, 0 where the driver keeps none.
+// record stores the result of the samples of an interval. periods is the number of the device's samples in the
+// interval, or 0 if the driver keeps none.
 func (p *processes) record(samples []gonvml.ProcessUtilizationSample, mean gpu.Value, until uint64, periods int, now time.Time) {
 	newest := until
 	var fresh []gonvml.ProcessUtilizationSample
 	for i := range samples {
 		x := &samples[i]
 		if x.TimeStamp <= p.seen || x.TimeStamp > uint64(now.UnixMicro()) || x.SmUtil > 100 {
-			continue // reported before, an empty place, or garbage
+			continue // already reported, an unused entry, or garbage
 		}
 		newest = max(newest, x.TimeStamp)
 		fresh = append(fresh, *x)
@@ -257,16 +255,16 @@ func (p *processes) record(samples []gonvml.ProcessUtilizationSample, mean gpu.V
 	switch {
 	case len(fresh) > 0 || periods > 0:
 		p.latest, p.mean, p.sampled = means(p.latest[:0], fresh, periods), mean, now
-	case p.mean.IsAbsent() || now.Sub(p.sampled) > stale: // not found is the word for an idle GPU
+	case p.mean.IsAbsent() || now.Sub(p.sampled) > stale: // NOT_FOUND means that the GPU is idle
 		p.latest, p.mean = p.latest[:0], gpu.Value{}
 	}
 	p.seen = max(p.seen, newest)
 }
 
-// means appends the mean of every process over an interval. Drivers report a process once, with its
-// mean, or once per sampling period in which it ran. In the second case, which a repeated process
-// shows, the sum of a process is divided by the number of periods, so that idle periods count. Without
-// samples of the device the number of different times is the number of periods.
+// means appends the mean of every process over an interval. Some drivers report each process once, with its mean.
+// Others report a process once per sampling period in which it ran, which repeated processes show; its sum is then
+// divided by the number of periods, so that idle periods count. If the device has no samples, the number of distinct
+// times is the number of periods.
 func means(list []busyProcess, samples []gonvml.ProcessUtilizationSample, periods int) []busyProcess {
 	counts, times, most := map[uint32]int{}, map[uint64]struct{}{}, 0
 	for i := range samples {
@@ -293,5 +291,5 @@ func means(list []busyProcess, samples []gonvml.ProcessUtilizationSample, period
 	return list
 }
 
-// errNoBusy is the fault of a GPU instance.
+// errNoBusy is the fault of a GPU instance, whose processes have no utilization.
 var errNoBusy = &driverError{processUtilization, gonvml.ERROR_NOT_SUPPORTED}

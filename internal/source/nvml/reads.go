@@ -7,17 +7,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Reads reports whether the source reads every field of a plan, where driver and hardware have it.
+// Reads reports whether this source can read every field of a plan, if driver and hardware support them.
 func Reads(p *gpu.Plan) bool {
 	for i := range p.Fields {
 		if !reads(&p.Fields[i]) {
 			return false
 		}
 	}
-	return p.Health == 0 // peers and placement are NVML's too
+	return p.Health == 0 // NVML has peers and placement
 }
 
-// reads reports whether a field is read for any kind of entities.
+// reads reports whether a field can be read for any kind of entity.
 func reads(f *gpu.Field) bool {
 	sp, ok := specOf(f.ID)
 	return ok && sp.unit == f.Unit || f.ID == catalog.XIDErrors

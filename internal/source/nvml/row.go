@@ -14,73 +14,72 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A row has the plan's fields of one entity, sorted by how they are read.
+// A row holds the plan's fields of one entity, sorted by how they are read.
 type row struct {
 	index  int
 	kind   gpu.Kind
-	gi     int    // NVML's GPU-instance id, for instances
-	link   uint32 // of a GPU, for links
+	gi     int    // NVML's GPU instance ID; instances only
+	link   uint32 // link number; links only
 	target target
 
-	declined  []gpu.Fault // of the fields without values in this session
+	declined  []gpu.Fault // faults of fields that have no values in this session
 	queries   []query
 	values    []valueQuery
 	gpm       gpmRow
 	processes processes
-	alive     query // a call that shows whether a GPU is there, where no field does
+	alive     query // a call that shows whether the GPU is there; used if no field does
 }
 
-// An output is one field that an answer is for.
+// An output is a field that uses an answer.
 type output struct {
-	field int // index in the plan
-	at    int // the number of the answer
+	field int // index of the field in the plan
+	at    int // index of the answer
 }
 
-// A backoff spaces queries that the driver does not answer.
+// A backoff delays the repetition of queries that fail.
 type backoff struct {
 	until time.Time
 	err   error
 }
 
-// active reports whether the query has to wait.
-func (bl *backoff) active(now time.Time) bool { return bl.err != nil && now.Before(bl.until) }
+// active reports whether the query must wait.
+func (b *backoff) active(now time.Time) bool { return b.err != nil && now.Before(b.until) }
 
-// never ends the query for this session.
-func (bl *backoff) never(err error) {
-	bl.err, bl.until = err, time.Now().AddDate(100, 0, 0)
+// never disables the query for this session.
+func (b *backoff) never(err error) {
+	b.err, b.until = err, time.Now().AddDate(100, 0, 0)
 }
 
-// backOff records an answer other than success, and returns its error. A repeated error is the same
-// value.
-func (bl *backoff) backOff(function string, ret gonvml.Return, now time.Time, pause time.Duration) error {
-	if prev, ok := bl.err.(*driverError); !ok || prev.ret != ret {
-		bl.err = &driverError{function, ret}
+// backOff records a failure and returns its error. Repeated failures return the same error value.
+func (b *backoff) backOff(function string, ret gonvml.Return, now time.Time, pause time.Duration) error {
+	if prev, ok := b.err.(*driverError); !ok || prev.ret != ret {
+		b.err = &driverError{function, ret}
 	}
-	bl.until = now
+	b.until = now
 	if lasting(ret) {
-		bl.until = now.Add(pause)
+		b.until = now.Add(pause)
 	}
-	return bl.err
+	return b.err
 }
 
-// A query is a call with the fields that it serves.
+// A query is a call with the fields that use its answers.
 type query struct {
 	call    *call
 	outputs []output
 	backoff backoff
-	kept    *answers // of a constant call, once it was answered
+	kept    *answers // answers of a constant call, once it has succeeded
 }
 
-// A valueQuery is a field that is made of NVML's field values.
+// A valueQuery is a field computed from NVML field values.
 type valueQuery struct {
 	field int
 	spec  spec
-	rate  linkRate // of the links' data counters
+	rate  linkRate // rate of the links' data counters
 	block backoff
-	slot  int // of the first of its values in the call under way, or -1
+	slot  int // index of its first value in the current call, or -1
 }
 
-// ids returns the NVML_FI_DEV_* ids of the values that the field is made of.
+// ids returns the NVML_FI_DEV_* IDs of the values that the field needs.
 func (v *valueQuery) ids() []uint32 {
 	if v.spec.link {
 		return linkCounters[:]
@@ -88,7 +87,7 @@ func (v *valueQuery) ids() []uint32 {
 	return []uint32{v.spec.value}
 }
 
-// compile sorts the plan's fields that exist at the row's level.
+// compile sorts the plan's fields that exist for the row's kind of entity.
 func (s *Session) compile(d *device, r *row) {
 	for i := range s.plan.Fields {
 		f := &s.plan.Fields[i]
@@ -222,13 +221,13 @@ func (s *Session) readCall(r *row, a *query, b *gpu.Batch) error {
 	return nil
 }
 
-// errNoAnswer is the fault of a value that a successful call left out: memory that an old driver does
-// not separate, an empty text, a license that is not listed.
+// errNoAnswer is the fault of a value that a successful call did not return: memory that an old driver does not
+// separate, an empty string, or a license that is not listed.
 var errNoAnswer = fmt.Errorf("%w: the driver left it out", gpu.ErrNotSupported)
 
 const fieldValuesFunction = "nvmlDeviceGetFieldValues"
 
-// readValues gets all field values of the row in one call.
+// readValues reads all field values of the row in one call.
 func (s *Session) readValues(r *row, b *gpu.Batch) error {
 	now := time.Now()
 	s.values = s.values[:0]
@@ -268,7 +267,7 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 	return nil
 }
 
-// valuesReturn returns the first answer that is no success: of the call, then of the values.
+// valuesReturn returns the first return code that is not success: that of the call, or of a value.
 func valuesReturn(all gonvml.Return, values []gonvml.FieldValue) gonvml.Return {
 	for i := 0; i < len(values) && all == gonvml.SUCCESS; i++ {
 		all = gonvml.Return(values[i].NvmlReturn)
@@ -276,7 +275,7 @@ func valuesReturn(all gonvml.Return, values []gonvml.FieldValue) gonvml.Return {
 	return all
 }
 
-// value returns the field's value, absent where the field values allow none.
+// value returns the field's value. It is absent if the field values do not determine it.
 func (v *valueQuery) value(values []gonvml.FieldValue, now time.Time) gpu.Value {
 	if v.spec.link {
 		return v.rate.value(values, now)
@@ -292,7 +291,7 @@ func (v *valueQuery) value(values []gonvml.FieldValue, now time.Time) gpu.Value 
 	return value
 }
 
-// decode returns the number in a value (nvml.h, nvmlValue_t), absent where an int64 cannot hold it.
+// decode returns the number in a value (nvmlValue_t, nvml.h). It is absent if an int64 cannot hold it.
 func decode(kind gonvml.ValueType, value [8]byte) gpu.Value {
 	bits := binary.NativeEndian.Uint64(value[:])
 	switch kind {

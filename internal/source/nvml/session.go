@@ -14,43 +14,43 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Session reads the fields of one plan from the entities of one topology.
+// A Session reads the fields of a plan from the entities of a topology.
 type Session struct {
 	api       gonvml.Interface
-	queues    *queues // the Source's
+	queues    *queues // shared by all sessions of a Source
 	symbols   symbols
 	plan      *gpu.Plan
 	reprobe   time.Duration
 	log       *slog.Logger
 	topology  *gpu.Topology
-	count     int // of GPUs at the driver, selected or not
+	count     int // number of GPUs that the driver has, selected or not
 	devices   []*device
-	elsewhere []int // the plan's fields that no GPU, instance or link here has
+	elsewhere []int // indexes of the plan's fields that no GPU, instance or link has
 
 	gpu.Lifecycle
 	closed bool
 
-	until   time.Time // the end of the time of the device that is read; zero for none
-	slots   []slot    // of the device that is verified
+	until   time.Time // deadline of the device that is being read; zero if there is none
+	slots   []slot    // scratch: slots of the device that is being verified
 	answer  answers
-	values  []gonvml.FieldValue      // of the row that is read
-	metrics gonvml.GpmMetricsGetType // likewise
+	values  []gonvml.FieldValue      // scratch: values of the row that is being read
+	metrics gonvml.GpmMetricsGetType // scratch: metrics of the row that is being read
 }
 
-// errElsewhere is the fault of fields that only links, switches, CPUs and cards have.
+// errElsewhere is the fault of fields that only links, switches, CPUs and network cards have.
 var errElsewhere = fmt.Errorf("%w: NVML is read for GPUs, their instances and some fields of their links", gpu.ErrNotSupported)
 
 // errClosed is the error of a closed Session.
 var errClosed = fmt.Errorf("nvml: %w: the session is closed", gpu.ErrUnavailable)
 
-// Topology returns the entities that the plan selected when the session began.
+// Topology returns the entities that the plan selected when the session was opened.
 func (s *Session) Topology() *gpu.Topology { return s.topology }
 
-// end closes Done. The session can still be read.
+// end closes Done. Read still works afterwards.
 func (s *Session) end(err error) error { return s.End(fmt.Errorf("nvml: %w", err)) }
 
-// Read appends the values of now. A lost GPU is a fault of its rows; the error wraps gpu.ErrLost if
-// all GPUs are lost, or the driver.
+// Read appends the current values. A lost GPU is a fault of its rows. The error wraps gpu.ErrLost if the driver or all
+// GPUs are lost.
 func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if s.closed {
 		return errClosed
@@ -79,8 +79,8 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		}
 		s.share(ctx, len(s.devices)-i)
 		if d.changed {
-			d.events.drain(b) // nothing reports these later
-			continue          // its instances are gone
+			d.events.drain(b) // nobody else will report these XIDs
+			continue          // its instances no longer exist
 		}
 		err := s.readDevice(d, b)
 		if err == nil {
@@ -107,13 +107,14 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if err := s.failed(dead); len(b.XIDs) == 0 {
 		return err
 	}
-	return nil // the XIDs of the lost GPUs are worth a page
+	return nil // serve a page with the XIDs of the lost GPUs
 }
 
-// errLate is the fault of a GPU that answers too slowly.
+// errLate is the fault of a GPU that exceeds its share of the read timeout.
 var errLate = fmt.Errorf("nvml: %w: the GPU takes more than its share of the time", gpu.ErrTimeout)
 
-// share sets the end of the time of the next device, its share among those that are left.
+// share sets the deadline of the next device: an equal share of the remaining time for each of the devices that are
+// left.
 func (s *Session) share(ctx context.Context, left int) {
 	s.until = time.Time{}
 	if end, limited := ctx.Deadline(); limited {
@@ -122,7 +123,7 @@ func (s *Session) share(ctx context.Context, left int) {
 	}
 }
 
-// inTime returns errLate past the end of the device's time.
+// inTime returns errLate if the device's deadline has passed.
 func (s *Session) inTime(now time.Time) error {
 	if !s.until.IsZero() && now.After(s.until) {
 		return errLate
@@ -134,7 +135,7 @@ func (s *Session) inTime(now time.Time) error {
 func (s *Session) failed(err error) error {
 	gone := (*driverError)(nil)
 	if errors.As(err, &gone) && driverGone(gone.ret) && !errors.Is(err, gpu.ErrLost) {
-		err = fmt.Errorf("%w: %w", gpu.ErrLost, err) // a driver of another version is no driver to this library
+		err = fmt.Errorf("%w: %w", gpu.ErrLost, err) // a driver of another version is lost to this library
 	}
 	if errors.Is(err, gpu.ErrLost) {
 		return s.end(err)
@@ -142,8 +143,8 @@ func (s *Session) failed(err error) error {
 	return fmt.Errorf("nvml: %w", err)
 }
 
-// readDevice appends the values of one GPU and its instances. If the GPU is lost it returns why, and
-// leaves only the XIDs in the batch: a part of its values would pass for all of them.
+// readDevice appends the values of one GPU and its instances. If the GPU is lost, it returns the reason and removes
+// everything but the XIDs from the batch, since partial values would be mistaken for complete ones.
 func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 	if d.dead != nil {
 		return d.dead
@@ -174,7 +175,7 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 	return nil
 }
 
-// Close gives every handle back. The driver counts how often the library was initialized.
+// Close releases all handles. The driver counts initializations, so it shuts down with the last one.
 func (s *Session) Close() error {
 	if s.closed {
 		return nil

@@ -8,19 +8,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// ErrReplaced says that the driver is of another version than the NVML that this process has
-// loaded, and keeps until it ends.
+// ErrReplaced means that the driver's version differs from that of the NVML which this process has loaded and cannot
+// unload.
 var ErrReplaced = fmt.Errorf("%w: the driver was replaced, and a process keeps the NVML that it loaded first", gpu.ErrVersion)
 
-// Options says which library to use and how. The zero value is useful.
+// Options configure a Source. The zero value is useful.
 type Options struct {
-	// Library is the name or path of the NVML library. Empty means libnvidia-ml.so.1, wherever the
-	// dynamic linker finds it.
+	// Library is the name or path of the NVML library. If empty, the dynamic linker finds libnvidia-ml.so.1.
 	Library string
-	// Reprobe is how long something that the driver does not support, or does not permit, is not
-	// queried again. Zero means ten minutes.
+	// Reprobe is how long queries that the driver does not support or permit are not repeated. Zero means ten minutes.
 	Reprobe time.Duration
-	// Log gets a line for what was requested and NVML does not report. Nil discards.
+	// Log receives a line for each requested field that NVML does not report. Nil discards it.
 	Log *slog.Logger
 }
 

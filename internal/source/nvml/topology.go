@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// instanceIDs is the distance of the entity ids of neighboring GPUs' instances: an id is instanceIDs ×
-// index + NVML's id, which stays below 16.
+// instanceIDs is the distance between the entity IDs of instances of neighboring GPUs. An entity ID is instanceIDs ×
+// GPU index + NVML's ID, which is below 16.
 const instanceIDs = 100
 
 // A slot holds a MIG device of a GPU.
@@ -26,24 +26,24 @@ type slot struct {
 	uuid   string
 }
 
-// A device is one GPU of the machine with its rows.
+// A device is a GPU of the machine with its rows.
 type device struct {
 	index  int
 	handle gonvml.Device
-	// dead is why the GPU could not be queried when the session began: it is lost or not permitted. It
-	// has a row, so that the page shows it.
+	// dead is why the GPU could not be queried when the session was opened: it is lost or access is denied. It has a
+	// row nevertheless, so that the page shows it.
 	dead error
-	// canMIG is set if the GPU has a MIG mode, and mig if it is on.
+	// canMIG means that the GPU has a MIG mode, and mig that it is enabled.
 	canMIG, mig bool
 	slots       []slot
-	changed     bool // its instances are no longer those of the topology
-	alive       bool // it could be read in the Read under way
+	changed     bool // its instances differ from those of the topology
+	alive       bool // the current Read could read it
 	peers       backoff
 	rows        []*row
 	events      *eventQueue
 }
 
-// start finds the GPUs and instances that are read.
+// start finds the GPUs and instances to read.
 func (s *Session) start() error {
 	count, ret := s.api.DeviceGetCount()
 	if ret != gonvml.SUCCESS {
@@ -102,8 +102,8 @@ func (s *Session) version(symbol string, get func() (string, gonvml.Return)) str
 	return ""
 }
 
-// discover returns the GPU at index, and its entities that the plan selects, for the rows from first
-// on. An error concerns the whole driver.
+// discover returns the GPU at index and its selected entities, whose rows start at first. An error concerns the whole
+// driver.
 func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	d := &device{index: index}
 	own := gpu.Device{
@@ -130,7 +130,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	}
 	for i, sl := range d.slots {
 		if i > 0 && d.slots[i-1].gi == sl.gi {
-			continue // a further compute instance of the same GPU instance
+			continue // another compute instance of the same GPU instance
 		}
 		if sl.gi < 0 || sl.gi >= instanceIDs {
 			return nil, nil, fmt.Errorf("GPU %d has a GPU instance %d, which is not in 0-%d", index, sl.gi, instanceIDs-1)
@@ -167,7 +167,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	return d, list, nil
 }
 
-// links returns the numbers of the NVLinks of a GPU, up or down, where a field of theirs is planned.
+// links returns the numbers of the GPU's NVLinks, up or down, if the plan has fields for links.
 func (s *Session) links(d *device) (list []uint32) {
 	planned := slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return byLink(&f) })
 	if !planned || !s.symbols.has("nvmlDeviceGetNvLinkState") {
@@ -181,8 +181,8 @@ func (s *Session) links(d *device) (list []uint32) {
 	return list
 }
 
-// instanceDevice returns the device of the GPU instance of the first of slots, which are those of its GPU
-// from there on.
+// instanceDevice returns the device of a GPU instance. slots begins with its slots and may contain those of later
+// instances.
 func instanceDevice(whole gpu.Device, entity gpu.Entity, slots []slot) (gpu.Device, error) {
 	first := &slots[0]
 	name, ret := first.handle.GetName()
@@ -194,13 +194,13 @@ func instanceDevice(whole gpu.Device, entity gpu.Entity, slots []slot) (gpu.Devi
 	instance.InstanceID = uint32(first.gi)
 	instance.Profile = gpu.InstanceProfile(profileOf(name))
 	if len(slots) == 1 || slots[1].gi != first.gi {
-		instance.MIGUUID = first.uuid // else there are several, and none is the instance's
+		instance.MIGUUID = first.uuid // with several MIG devices, no UUID is the instance's own
 	}
 	return instance, nil
 }
 
-// startOf returns the first memory slice of a GPU instance; nil where the driver does not say it, as to users who are not
-// root.
+// startOf returns the first memory slice of a GPU instance. It returns nil if the driver does not report it, which it
+// only does for root.
 func (s *Session) startOf(whole gonvml.Device, gi int) *uint32 {
 	if s.symbols.missing("nvmlDeviceGetGpuInstanceById", "nvmlGpuInstanceGetInfo") != "" {
 		return nil
@@ -257,13 +257,13 @@ func (s *Session) identify(d *device, own *gpu.Device) error {
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{"nvmlDeviceGetMigMode", ret}
 		}
-		d.canMIG = !lasting(ret) // other failures may pass: verify queries it again
+		d.canMIG = !lasting(ret) // other failures may pass, and verify queries it again
 	}
 	return nil
 }
 
-// readSlots returns whether MIG is on, and appends the MIG devices in the order of GPU instances and
-// compute instances to slots. The ids of a known UUID are not queried again.
+// readSlots appends the MIG devices to slots, in the order of GPU instances and compute instances, and reports whether
+// MIG is enabled. It does not query the IDs of MIG devices in known again.
 func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.Return) {
 	mode, _, ret := handle.GetMigMode()
 	if ret != gonvml.SUCCESS || mode != gonvml.DEVICE_MIG_ENABLE {
@@ -279,10 +279,10 @@ func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.
 			if gpuGone(ret) || driverGone(ret) {
 				return true, slots, ret
 			}
-			continue // an empty place
+			continue // no MIG device at this index
 		}
 		if sl.uuid, ret = sl.handle.GetUUID(); ret != gonvml.SUCCESS {
-			continue // gone since
+			continue // the MIG device has just been deleted
 		}
 		if at := slices.IndexFunc(known, func(k slot) bool { return k.uuid == sl.uuid }); at >= 0 {
 			sl.gi, sl.ci = known[at].gi, known[at].ci
@@ -303,8 +303,8 @@ func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.
 
 func sameSlot(a, b slot) bool { return a.gi == b.gi && a.ci == b.ci && a.uuid == b.uuid }
 
-// profileOf returns the profile in the name of a MIG device, "1c.3g.20gb" of "NVIDIA A100-SXM4-40GB MIG
-// 1c.3g.20gb", or "".
+// profileOf returns the profile in the name of a MIG device, or "": "1c.3g.20gb" for "NVIDIA A100-SXM4-40GB MIG
+// 1c.3g.20gb".
 func profileOf(name string) string {
 	_, profile, found := strings.Cut(name, " MIG ")
 	if !found {
@@ -316,7 +316,7 @@ func profileOf(name string) string {
 	return strings.TrimSpace(profile)
 }
 
-// busID returns the id in the form 00000000:1B:00.0.
+// busID returns the bus ID in the form 00000000:1B:00.0.
 func busID(p *gonvml.PciInfo) string {
 	id := unsafe.Slice((*byte)(unsafe.Pointer(&p.BusId[0])), len(p.BusId))
 	if n := slices.Index(id, 0); n > 0 {
@@ -325,8 +325,8 @@ func busID(p *gonvml.PciInfo) string {
 	return fmt.Sprintf("%08X:%02X:%02X.0", p.Domain, p.Bus, p.Device)
 }
 
-// verify compares the hardware with the topology. A difference ends the session. It returns an error
-// if the driver is gone.
+// verify compares the hardware with the topology. A difference ends the session. It returns an error if the driver is
+// gone.
 func (s *Session) verify() error {
 	count, ret := s.api.DeviceGetCount()
 	switch {
@@ -347,7 +347,7 @@ func (s *Session) verify() error {
 			mig, slots, ret := readSlots(d.handle, d.slots, s.slots[:0])
 			s.slots = slots[:0]
 			if ret != gonvml.SUCCESS {
-				continue // lost, which reading it will report
+				continue // the GPU is lost, which Read reports
 			}
 			if mig != d.mig || !slices.EqualFunc(slots, d.slots, sameSlot) {
 				d.changed = true

@@ -15,31 +15,31 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxDrain bounds the events that one Read takes from a GPU; others wait in the driver.
+// maxDrain is the maximum number of events that one Read takes from a GPU. Further events wait in the driver.
 const maxDrain = 4096
 
-// maxWaiting bounds the events of a GPU that wait for a session that does not read.
+// maxWaiting is the maximum number of events of a GPU that wait for a session that does not read.
 const maxWaiting = 4 * maxDrain
 
-// wholeGPU is the instance id of events that name no instance (nvml.h, nvmlEventData_t).
+// wholeGPU is the instance ID of events that name no instance (nvmlEventData_t, nvml.h).
 const wholeGPU = 0xFFFFFFFF
 
-// queues are the driver's queues of XIDs. The sessions of a Source share them: an event has the same
-// number in all sessions, and counts once. Each GPU has a queue of its own, so that a lost GPU cannot
-// keep the others' events back.
+// queues holds the driver's queues of XIDs. All sessions of a Source share them, so that an event has the same number
+// in each session and is counted once. Each GPU has its own queue, so that a lost GPU does not hold back the events of
+// others.
 type queues struct {
 	mu    sync.Mutex
-	open  map[string]*queue // by UUID
-	taken int64             // events so far; the number of the latest
+	open  map[string]*queue // queues by GPU UUID
+	taken int64             // number of events so far, which is the number of the latest
 }
 
-// A queue is that of one GPU.
+// A queue holds the events of one GPU.
 type queue struct {
 	set      gonvml.EventSet
-	hasGI    bool // the driver names the instance of an event
+	hasGI    bool // the driver reports the instance of an event
 	sessions map[*eventQueue]bool
-	waiting  []queued // those that a session has not reported, oldest first
-	queried  int64    // the time of the latest query, in Unix nanoseconds
+	waiting  []queued // events that some session has not reported yet, oldest first
+	queried  int64    // time of the latest query in Unix nanoseconds
 }
 
 // A queued is an event from the driver.
@@ -50,19 +50,19 @@ type queued struct {
 	since, time int64
 }
 
-// An eventQueue is one session's part of a queue. A GPU without an XID has no fault either.
+// An eventQueue is a session's view of a queue. A GPU without XIDs has no fault either.
 type eventQueue struct {
 	queues   *queues
-	queue    *queue // nil while the driver refuses
+	queue    *queue // nil while the driver refuses to register events
 	uuid     string
-	field    int            // the index of the XID field in the plan
+	field    int            // index of the XID field in the plan
 	refused  backoff        // why queue is nil
 	register func(*backoff) // joins a queue
-	rows     []*row         // of the GPU and its instances, where the field exists
-	number   int64          // of the latest reported event
+	rows     []*row         // rows of the GPU and its instances that have the field
+	number   int64          // number of the latest reported event
 }
 
-// listen joins the queue of a GPU if the plan has the field.
+// listen joins the queue of a GPU if the plan has the XID field.
 func (s *Session) listen(d *device, uuid string) {
 	for i := range s.plan.Fields {
 		f := &s.plan.Fields[i]
@@ -85,7 +85,7 @@ func (s *Session) listen(d *device, uuid string) {
 	}
 }
 
-// join joins the queue of a GPU, or records why there is none.
+// join joins the queue of a GPU, or records why that is not possible.
 func (q *eventQueue) join(s *Session, d *device, refused *backoff) {
 	wait := "nvmlEventSetWait_v2"
 	if s.symbols.has("nvmlEventSetWait") {
@@ -114,7 +114,7 @@ func (q *eventQueue) join(s *Session, d *device, refused *backoff) {
 	q.number = q.queues.taken
 }
 
-// subscribe has the driver queue the XIDs of a GPU, or records why it does not.
+// subscribe makes the driver queue the XIDs of a GPU, or records why it does not.
 func subscribe(s *Session, d *device, refused *backoff) (gonvml.EventSet, bool) {
 	now := time.Now()
 	set, ret := s.api.EventSetCreate()
@@ -157,7 +157,7 @@ func (q *eventQueue) drain(b *gpu.Batch) {
 	}
 }
 
-// fetch reads the events since the previous query. The driver does not date them.
+// fetch reads the events since the previous query. The driver does not report when they happened.
 func (s *queues) fetch(q *queue) error {
 	at := time.Now().UnixNano()
 	since := min(q.queried, at)
@@ -166,7 +166,7 @@ func (s *queues) fetch(q *queue) error {
 		event, ret := q.set.Wait(0)
 		switch {
 		case ret == gonvml.ERROR_TIMEOUT || gpuGone(ret) || driverGone(ret):
-			return nil // no more events, or a loss that reading the GPU reports
+			return nil // no more events, or the GPU is lost, which Read reports
 		case ret != gonvml.SUCCESS:
 			return &driverError{"nvmlEventSetWait_v2", ret}
 		}
@@ -186,7 +186,7 @@ func (s *queues) fetch(q *queue) error {
 	return nil
 }
 
-// trim drops the events that every session has.
+// trim drops the events that every session has reported.
 func (q *queue) trim() {
 	least := int64(math.MaxInt64)
 	for other := range q.sessions {
@@ -207,14 +207,14 @@ func (q *eventQueue) report(b *gpu.Batch, e *queued) {
 	}
 }
 
-// fail is a fault of the XIDs of the GPU and its instances.
+// fail appends a fault for the XIDs of the GPU and its instances.
 func (q *eventQueue) fail(b *gpu.Batch, err error) {
 	for _, r := range q.rows {
 		b.Fail(r.index, q.field, err)
 	}
 }
 
-// free leaves the queue. The last session closes it.
+// free leaves the queue. The last session to leave closes it.
 func (q *eventQueue) free() {
 	if q == nil || q.queue == nil {
 		return
