@@ -39,6 +39,7 @@ func newPipeline(cfg *config.Config, registry *prometheus.Registry, kernelLog *k
 		eventOptions.KernelLog = kernelLog
 	}
 	p.derived = newDerivers(eventOptions, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
+	p.derived.facts.IgnoredHealth = cfg.Metrics.IgnoredHealth
 	return p
 }
 

@@ -65,8 +65,11 @@ type Family struct {
 // seconds is seen at any collection interval.
 const maxEdgeInterval = time.Second
 
-// healthLabels has corrected on verdicts that cannot be right: it says why.
-var healthLabels = []string{"health_watch", "health_error_code", "corrected"}
+// healthLabels are the labels of health findings. corrected says why a finding cannot be right, treatment why alerts and
+// the verdict do not use it.
+var healthLabels = []string{
+	"health_watch", "health_error_code", "health_error_severity", "health_error_category", "corrected", TreatmentLabel,
+}
 
 // families are in the order of the docs.
 var families = [...]Family{

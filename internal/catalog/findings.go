@@ -54,7 +54,10 @@ func (t Treatment) String() string {
 	return [...]string{"active", "superseded by the XID rule", "superseded by a series", "informational"}[t]
 }
 
-// Label returns the value of the treatment label, empty for Active.
+// TreatmentLabel is the label of findings that alerts and the verdict do not use.
+const TreatmentLabel = "treatment"
+
+// Label returns the value of the TreatmentLabel, empty for Active.
 func (t Treatment) Label() string {
 	return [...]string{"", "superseded", "superseded", "informational"}[t]
 }
@@ -166,7 +169,7 @@ var findings = [...]Finding{
 	9: {Code: "CORRUPT_INFOROM", Severity: SeverityTriage, Category: "HARDWARE_OTHER", Why: noRule},
 	10: {Code: "CLOCK_THROTTLE_THERMAL", Alias: "CLOCKS_EVENT_THERMAL",
 		Severity: SeverityMonitor, Category: "HARDWARE_THERMAL", Treatment: Informational,
-		Why:       "warns after any software thermal slowdown of the last minute; hardware slowdown has its own rule"},
+		Why: "warns after any software thermal slowdown of the last minute; hardware slowdown has its own rule"},
 	11: {Code: "POWER_UNREADABLE", Severity: SeverityMonitor, Category: "HARDWARE_POWER", Treatment: Informational,
 		Why: "the GPU works; its power reading is missing from the page as well"},
 	12: {Code: "CLOCK_THROTTLE_POWER", Alias: "CLOCKS_EVENT_POWER", Severity: SeverityMonitor, Category: "HARDWARE_POWER",
@@ -220,7 +223,7 @@ var findings = [...]Finding{
 		Why: diagMonitor},
 	43: {Code: "THROTTLING_VIOLATION", Alias: "CLOCKS_EVENT_VIOLATION",
 		Severity: SeverityMonitor, Category: "HARDWARE_OTHER", Treatment: Informational,
-		Why:       diagMonitor},
+		Why: diagMonitor},
 	44: {Code: "INTERNAL", Severity: SeverityTriage, Category: "INTERNAL_OTHER", Why: diagOnly},
 	45: {Code: "PCIE_GENERATION", Severity: SeverityTriage, Category: "HARDWARE_PCIE", Why: diagOnly},
 	46: {Code: "PCIE_WIDTH", Severity: SeverityConfig, Category: "HARDWARE_PCIE", Why: diagOnly},

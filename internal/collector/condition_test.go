@@ -66,10 +66,10 @@ func TestWhatIsReported(t *testing.T) {
 				"DCGM_EXP_GPU_PAIR_INFO{1}[{peer_gpu 5} {peer_uuid GPU-f} {nvlinks 4}] 1",
 				"DCGM_EXP_GPU_AFFINITY_INFO{0}[{numa_node 0} {cpu_affinity 0-31,64-95}] 1",
 				"DCGM_EXP_GPU_AFFINITY_INFO{1}[{cpu_affinity 32-63}] 1",
-				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch PCIE} {health_error_code DCGM_FR_OK}] 0",
-				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch MEM} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED}] 20",
+				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch PCIE} {health_error_code DCGM_FR_OK} {health_error_severity NONE} {health_error_category NONE}] 0",
+				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch MEM} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED} {health_error_severity ISOLATE} {health_error_category HARDWARE_MEMORY}] 20",
 				// DCGM lets it pass, and does not mean that the others did.
-				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch ALL} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED}] 20",
+				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch ALL} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED} {health_error_severity ISOLATE} {health_error_category HARDWARE_MEMORY}] 20",
 				"unavailable{DCGM_EXP_GPU_HEALTH_STATUS 1} permission",
 				"DCGM_EXP_P2P_STATUS{0}[{peer_gpu 2} {link_status OK}] 0",
 				"DCGM_EXP_P2P_STATUS{1}[{peer_gpu 1} {link_status DisabledByRegKey}] 4",

@@ -69,6 +69,8 @@ type Metrics struct {
 	// Health enables the families about which devices can be read. Accounting enables the families about the shares of
 	// pods. Web.ExporterMetrics enables those about the exporter itself.
 	Health, Accounting bool
+	// IgnoredHealth are the codes of health findings that alerts and the verdict ignore.
+	IgnoredHealth []string
 	// MaxSeries is the maximum number of series on a page, not counting those about health and about the exporter.
 	// Zero means unlimited.
 	MaxSeries int

@@ -30,6 +30,8 @@ var details = map[string]string{
 		"job. Sums then count the device several times. This is the default under --compatibility=strict. info: " +
 		"only dcgm_pod_gpu_*, so that pods and jobs that come and go create no new device series; join them with " +
 		"dcgm_pod_gpu_info. It cannot be combined with --compatibility=strict.",
+	"health-ignore": "Write each as in the label health_error_code, with or without DCGM_FR_. The table of findings in " +
+		"docs/verdict.md lists them. The series keep DCGM's value and get the label treatment=\"informational\".",
 	"kubernetes-pod-label-allowlist-regex": "Separate several with commas, or repeat the flag.",
 	"kubernetes-pod-log-directory": "It is used for pods that the API server does not report. No log is read. " +
 		"The directory need not exist. Set it to the empty string to disable it.",

@@ -45,6 +45,9 @@ func (p *parser) strict() {
 	if c.Metrics.Compatibility != CompatibilityStrict {
 		return
 	}
+	if p.layerOf("health-ignore") > layerDefault {
+		p.warn("%s has no effect with --compatibility=%s.", p.label("health-ignore"), CompatibilityStrict)
+	}
 	for name, on := range map[string]*bool{
 		"enable-health-metrics": &c.Metrics.Health, "enable-accounting-metrics": &c.Metrics.Accounting,
 		"enable-exporter-metrics": &c.Web.ExporterMetrics,

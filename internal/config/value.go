@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // A value reads and writes one setting of a Config.
@@ -192,6 +193,37 @@ func list(p *[]string, form string, check func(string) error) value {
 		return nil
 	}
 	return value{form: form, isList: true, set: set, text: func() string { return strings.Join(*p, ",") }}
+}
+
+// findings accepts the codes of health findings.
+func findings(p *[]string) value {
+	v := list(p, "DCGM error codes separated by commas", func(s string) error {
+		if _, ok := catalog.ParseFinding(s); !ok {
+			return fmt.Errorf("unknown DCGM error code; %s", suggestFinding(s))
+		}
+		return nil
+	})
+	set := v.set
+	v.set = func(s string) error {
+		err := set(s)
+		for i, word := range *p {
+			(*p)[i], _ = catalog.ParseFinding(word)
+		}
+		return err
+	}
+	return v
+}
+
+// suggestFinding names the code that a misspelled one may stand for.
+func suggestFinding(s string) string {
+	s = strings.ToUpper(s)
+	if !strings.HasPrefix(s, "DCGM_FR_") {
+		s = "DCGM_FR_" + s
+	}
+	if near := text.Nearest(s, catalog.FindingCodes()); near != "" {
+		return "the nearest is " + near
+	}
+	return "docs/verdict.md lists them"
 }
 
 func isRegexp(s string) error {

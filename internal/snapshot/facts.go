@@ -16,6 +16,8 @@ type Facts struct {
 	// Strict shows health as DCGM and dcgm-exporter do, nothing corrected and ALL as DCGM's own watch. Without it ALL is the
 	// worst of a GPU's watches.
 	Strict bool
+	// IgnoredHealth are the codes of health findings that alerts and the verdict ignore, besides those of the catalog.
+	IgnoredHealth []string
 	// Booted is when this machine started; zero where that is not known.
 	Booted time.Time
 
@@ -24,6 +26,7 @@ type Facts struct {
 	families []*fact         // per family of the plan, nil for what others make
 	gpus     []int           // rows of the GPUs
 	fields   places          // in the plan
+	planned  map[string]bool // the fields and families of the plan that supersede health findings
 	linked   map[string]bool // by UUID, a link of the GPU was up, in any session of these Facts
 	hasIMEX  bool            // the machine's IMEX daemon was ready, likewise
 }
@@ -56,7 +59,7 @@ type fact struct {
 // Bind implements Deriver.
 func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	l.topology, l.plan, l.families = t, plan, make([]*fact, len(plan.Derived))
-	l.gpus, l.fields = t.RowsOf(gpu.KindsOf(gpu.KindGPU)), placesIn(plan)
+	l.gpus, l.fields, l.planned = t.RowsOf(gpu.KindsOf(gpu.KindGPU)), placesIn(plan), plannedOf(plan)
 	if l.linked == nil {
 		l.linked = map[string]bool{}
 	}

@@ -155,9 +155,7 @@ func (j *Judge) number(r *reading, i, row int) (sum float64, ok bool) {
 	}
 	for k := range f.Series {
 		x := &f.Series[k]
-		if x.Row < 0 || j.root[x.Row] != row || s.label != "" && !slices.ContainsFunc(x.Labels, func(l gpu.Label) bool {
-			return l.Name == s.label && slices.Contains(s.values, l.Value)
-		}) {
+		if x.Row < 0 || j.root[x.Row] != row || !s.selects(x.Labels) {
 			continue
 		}
 		n, has := x.Value.Number()
@@ -170,4 +168,14 @@ func (j *Judge) number(r *reading, i, row int) (sum float64, ok bool) {
 		}
 	}
 	return sum, ok
+}
+
+// selects reports whether a series with the labels counts for the signal.
+func (s *signal) selects(labels []gpu.Label) bool {
+	if s.active && slices.ContainsFunc(labels, func(l gpu.Label) bool { return l.Name == catalog.TreatmentLabel }) {
+		return false
+	}
+	return s.label == "" || slices.ContainsFunc(labels, func(l gpu.Label) bool {
+		return l.Name == s.label && slices.Contains(s.values, l.Value)
+	})
 }

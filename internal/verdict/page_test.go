@@ -68,6 +68,9 @@ func (s signal) String() string {
 	}
 	if s.family != "" {
 		matcher := ""
+		if s.active {
+			matcher = fmt.Sprintf("{%s=\"\"}", catalog.TreatmentLabel)
+		}
 		if s.label != "" {
 			matcher = fmt.Sprintf("{%s=~%q}", s.label, strings.ReplaceAll(strings.Join(s.values, "|"), "|", `\|`))
 		}

@@ -45,6 +45,7 @@ type signal struct {
 	family string        // whose series have the number: the highest, of grows the sum
 	label  string        // one of its labels
 	values []string      // of the label; nil for any
+	active bool          // series with a treatment do not count
 
 	test        test
 	least, most float64 // of within
@@ -74,7 +75,7 @@ func fabric(conditions ...string) signal {
 }
 
 func health(result float64) signal {
-	return signal{family: catalog.GPUHealthStatus, least: result, most: result}
+	return signal{family: catalog.GPUHealthStatus, active: true, least: result, most: result}
 }
 
 func slowed(events ...string) signal {
@@ -104,7 +105,7 @@ var table = [...]rule{
 	{"xid_gsp", Drain, xid("119", "120"), 0, hour,
 		"The system processor of the GPU does not answer"},
 	{"health_failed", Drain, health(20), 5 * time.Minute, 0,
-		"A health watch of DCGM fails"},
+		"A health watch of DCGM fails with an active finding"},
 	{"fabric_failed", Drain, fabric("failed", "route_unhealthy"), 5 * time.Minute, 0,
 		"The GPU is not in the NVLink fabric, or has no route there"},
 	{"c2c_down", Drain, signal{fields: []gpu.FieldID{catalog.C2CLinkStatus}}, 5 * time.Minute, 0,
@@ -124,9 +125,13 @@ var table = [...]rule{
 	{"xid_nvlink", Watch, xid("74", "121", "144", "145", "146", "147", "148", "149", "150"), 0, hour,
 		"An error of NVLink or C2C"},
 	{"health_warning", Watch, health(10), 15 * time.Minute, 0,
-		"A health watch of DCGM warns"},
+		"A health watch of DCGM warns with an active finding"},
 	{"fabric_degraded", Watch, fabric("degraded_bandwidth", "route_recovery", "access_timeout_recovery"), 5 * time.Minute, 0,
 		"The NVLink fabric is slower than it should be"},
+	{"fabric_misconfigured", Watch, fabric("not_completed", "no_cluster", "no_clique", "incorrect_system_guid",
+		"incorrect_chassis_serial", "no_partition", "insufficient_nvlinks", "incompatible_firmware", "invalid_location",
+		"invalid_gpu_state", "partition_unassigned", "manager_disconnected"), 15 * time.Minute, 0,
+		"The GPU has not joined the NVLink fabric, or is misconfigured there"},
 	{"nvlink_recovery", Watch, growing(catalog.NVLinkRecoveryErrorCountTotal), 0, hour,
 		"An NVLink was trained anew"},
 	{"nvlink5_recovery", Watch, growing(catalog.NVLinkCountLinkRecoveryFailedEvents), 0, hour,

@@ -32,6 +32,8 @@ func TestValues(t *testing.T) {
 		{values: "kubernetes: {enablePodLabel: true}", refused: "enablePodLabel"},
 		{values: "kubernetes: {enablePodLabels: \"yes\"}", refused: "enablePodLabels"},
 		{values: "exporter: {source: dcmg}", refused: "source"},
+		{values: "exporter: {healthIgnore: DCGM_FR_XID_ERROR}", refused: "healthIgnore"},
+		{values: "exporter: {healthIgnore: [PCI_REPLAY_RATE, \"4000\"]}", has: []string{`value: "PCI_REPLAY_RATE,4000"`}},
 		{values: "extraEnv: [{nam: X}]", refused: "nam"},
 		{values: "extraHostVolumes: [{name: x, path: /x}]", refused: "path"},
 		{values: "service: {address: localhost}", refused: "address"},

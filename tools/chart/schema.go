@@ -43,6 +43,7 @@ func beyond() map[string]node {
 		"exporter.vocabulary":                         {Enum: []any{"", "classic", "current", "both"}},
 		"exporter.ownerLabels":                        {Enum: []any{"", "series", "copies", "info"}},
 		"exporter.collectInterval":                    {Type: scalar},
+		"exporter.healthIgnore":                       {Type: "array", Items: strings},
 		"priorityClassQuota.create":                   auto,
 		"priorityClassQuota.pods":                     {Type: scalar},
 		"serviceAccount.name":                         {Type: []string{"string", "null"}},

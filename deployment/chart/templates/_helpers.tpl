@@ -319,6 +319,7 @@ name twice cannot be applied on the server's side. */}}
 {{- with $v.exporter.source }}{{ $_ := set $env "DCGM_EXPORTER_SOURCE" . }}{{ end -}}
 {{- with $v.exporter.vocabulary }}{{ $_ := set $env "DCGM_EXPORTER_VOCABULARY" . }}{{ end -}}
 {{- with $v.exporter.ownerLabels }}{{ $_ := set $env "DCGM_EXPORTER_OWNER_LABELS" . }}{{ end -}}
+{{- with $v.exporter.healthIgnore }}{{ $_ := set $env "DCGM_EXPORTER_HEALTH_IGNORE" (join "," .) }}{{ end -}}
 {{- with $v.exporter.collectInterval }}{{ $_ := set $env "DCGM_EXPORTER_INTERVAL" (include "dcgm-exporter.word" .) }}{{ end -}}
 {{- with $v.service.webReadTimeout }}{{ $_ := set $env "DCGM_EXPORTER_WEB_READ_TIMEOUT" (toString .) }}{{ end -}}
 {{- with $v.service.webWriteTimeout }}{{ $_ := set $env "DCGM_EXPORTER_WEB_WRITE_TIMEOUT" (toString .) }}{{ end -}}

@@ -5,17 +5,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A watch is one of the engine's health watches, with the error of faults that name none.
+// A watch is one of the engine's health watches. Its code is the default of the scenario's faults.
 type watch struct {
 	name, code string
 	of         gpu.Kind
 }
 
-// watches are the health watches in the order of their bits (dcgmHealthSystems_t), that of all of a
-// GPU's at once behind them. The errors are dcgm_errors.h's.
+// watches are the health watches in the order of their bits (dcgmHealthSystems_t). ALL is the watch of a GPU as a whole.
 var watches = [...]watch{
 	{"PCIE", "DCGM_FR_PCI_REPLAY_RATE", gpu.KindGPU},
 	{"NVLINK", codeLinkDown, gpu.KindGPU},
@@ -24,9 +24,9 @@ var watches = [...]watch{
 	{"MEM", "DCGM_FR_VOLATILE_DBE_DETECTED", gpu.KindGPU},
 	{"SM", "DCGM_FR_UNKNOWN", gpu.KindGPU},
 	{"INFOROM", "DCGM_FR_CORRUPT_INFOROM", gpu.KindGPU},
-	{"THERMAL", "DCGM_FR_CLOCK_THROTTLE_THERMAL", gpu.KindGPU},
-	{"POWER", "DCGM_FR_CLOCK_THROTTLE_POWER", gpu.KindGPU},
-	{"DRIVER", "DCGM_FR_XID_ERROR", gpu.KindGPU},
+	{"THERMAL", codeThermal, gpu.KindGPU},
+	{"POWER", codePower, gpu.KindGPU},
+	{"DRIVER", codeXID, gpu.KindGPU},
 	{"ALL", "DCGM_FR_FALLEN_OFF_BUS", gpu.KindGPU},
 	{"NVSWITCH_NONFATAL", "DCGM_FR_NVSWITCH_NON_FATAL_ERROR", gpu.KindNVSwitch},
 	{"NVSWITCH_FATAL", "DCGM_FR_NVSWITCH_FATAL_ERROR", gpu.KindNVSwitch},
@@ -34,8 +34,14 @@ var watches = [...]watch{
 	{"IMEX", "DCGM_FR_IMEX_UNHEALTHY", gpu.KindNode},
 }
 
-// codeLinkDown is the error of a link without a connection.
-const codeLinkDown = "DCGM_FR_NVLINK_DOWN"
+// The errors of a link without a connection, of an XID, of link errors, and of clocks that power or heat held down.
+const (
+	codeLinkDown   = "DCGM_FR_NVLINK_DOWN"
+	codeXID        = "DCGM_FR_XID_ERROR"
+	codeLinkErrors = "DCGM_FR_NVLINK_ERROR_CRITICAL"
+	codePower      = "DCGM_FR_CLOCK_THROTTLE_POWER"
+	codeThermal    = "DCGM_FR_CLOCK_THROTTLE_THERMAL"
+)
 
 // Results of health checks (dcgmHealthWatchResults_t).
 const (
@@ -52,31 +58,188 @@ func watchNames() []string {
 	return names
 }
 
-// readHealth reports the result of every health watch of every entity that the plan names.
-func (s *Session) readHealth(b *gpu.Batch, elapsed time.Duration) {
+// A finding is what a health watch finds.
+type finding struct {
+	watch, code string
+	result      int64
+}
+
+// xidFindings are what the engine finds after an XID, until it restarts (DcgmHealthWatch.cpp, BuildXidMappings).
+var xidFindings = map[int64]finding{
+	31: {"MEM", codeXID, healthWarn}, 32: {"MEM", codeXID, healthWarn}, 43: {"MEM", codeXID, healthWarn},
+	38: {"PCIE", codeXID, healthWarn}, 39: {"PCIE", codeXID, healthWarn}, 42: {"PCIE", codeXID, healthWarn},
+	48: {"ALL", codeXID, healthFail},
+	54: {"POWER", codeXID, healthWarn}, 56: {"POWER", codeXID, healthWarn}, 57: {"POWER", codePower, healthWarn},
+	58: {"POWER", codeXID, healthWarn}, 78: {"POWER", codeXID, healthWarn},
+	60: {"THERMAL", codeThermal, healthWarn}, 61: {"THERMAL", codeXID, healthWarn}, 62: {"THERMAL", codeXID, healthWarn},
+	63: {"MEM", "DCGM_FR_PENDING_PAGE_RETIREMENTS", healthWarn}, 64: {"MEM", "DCGM_FR_ROW_REMAP_FAILURE", healthFail},
+	67: {"NVLINK", codeXID, healthWarn}, 73: {"NVLINK", codeXID, healthWarn},
+	74: {"ALL", codeXID, healthFail}, 79: {"ALL", "DCGM_FR_FALLEN_OFF_BUS", healthFail},
+	94: {"ALL", "DCGM_FR_CONTAINED_ERROR", healthWarn}, 95: {"ALL", "DCGM_FR_UNCONTAINED_ERROR", healthFail},
+	119: {"ALL", codeXID, healthFail}, 120: {"ALL", codeXID, healthFail},
+	121: {"NVLINK", codeXID, healthWarn}, 137: {"NVLINK", codeXID, healthWarn}, 140: {"ALL", codeXID, healthFail},
+}
+
+// fieldFindings return what the engine finds by the value of a field of a GPU, zero for nothing. It looks at the value
+// alone: an error counter above 0 fails until the driver is loaded again.
+var fieldFindings = map[gpu.FieldID]func(n int64) finding{
+	catalog.ECCDBEVolTotal:  above0("MEM", "DCGM_FR_VOLATILE_DBE_DETECTED", healthFail),
+	catalog.RetiredPending:  above0("MEM", "DCGM_FR_PENDING_PAGE_RETIREMENTS", healthWarn),
+	catalog.RowRemapFailure: above0("MEM", "DCGM_FR_ROW_REMAP_FAILURE", healthFail),
+
+	catalog.NVLinkReplayErrorCountTotal:             above0("NVLINK", codeLinkErrors, healthFail),
+	catalog.NVLinkRecoveryErrorCountTotal:           above0("NVLINK", codeLinkErrors, healthFail),
+	catalog.NVLinkCountLinkRecoverySuccessfulEvents: above0("NVLINK", codeLinkErrors, healthWarn),
+	catalog.NVLinkCountLinkRecoveryFailedEvents:     above0("NVLINK", codeLinkErrors, healthFail),
+
+	catalog.GetGPURecoveryAction: recoveryFinding,
+	catalog.FabricHealthMask:     fabricFinding,
+	catalog.FabricManagerStatus:  registrationFinding,
+}
+
+func above0(watch, code string, result int64) func(int64) finding {
+	return func(n int64) finding {
+		if n <= 0 {
+			return finding{}
+		}
+		return finding{watch, code, result}
+	}
+}
+
+func recoveryFinding(action int64) finding {
+	switch action {
+	case 1:
+		return finding{"DRIVER", "DCGM_FR_GPU_RECOVERY_RESET", healthFail}
+	case 2:
+		return finding{"DRIVER", "DCGM_FR_GPU_RECOVERY_REBOOT", healthFail}
+	case 3:
+		return finding{"DRIVER", "DCGM_FR_GPU_RECOVERY_DRAIN_P2P", healthWarn}
+	case 4:
+		return finding{"DRIVER", "DCGM_FR_GPU_RECOVERY_DRAIN_RESET", healthFail}
+	default:
+		return finding{}
+	}
+}
+
+// fabricFinding fails for every part of the health mask that is not well, whether routes are lost or bandwidth is low.
+func fabricFinding(mask int64) finding {
+	for shift := 0; shift < 8; shift += 2 {
+		if mask>>shift&3 == 1 {
+			return finding{"NVLINK", "DCGM_FR_FIELD_VIOLATION", healthFail}
+		}
+	}
+	if mask>>8&15 > 1 {
+		return finding{"NVLINK", "DCGM_FR_FIELD_VIOLATION", healthFail}
+	}
+	return finding{}
+}
+
+func registrationFinding(status int64) finding {
+	switch status {
+	case 0, fabricSuccess:
+		return finding{}
+	case 2: // in progress
+		return finding{"NVLINK", "DCGM_FR_FABRIC_PROBE_STATE", healthWarn}
+	default:
+		return finding{"NVLINK", "DCGM_FR_FABRIC_PROBE_STATE", healthFail}
+	}
+}
+
+// readHealth reports the result of every health watch of every entity that the plan names: each code once and at its
+// worst, or a pass.
+func (s *Session) readHealth(b *gpu.Batch, now int64, elapsed time.Duration) {
+	if s.plan.Health == 0 {
+		return
+	}
+	byField := s.foundByField(b)
 	for row := range s.views {
 		d := s.views[row].dev
 		if !s.plan.Health.Has(d.Entity.Kind) || s.down[row] {
 			continue
 		}
+		found := append(s.found(row, now, elapsed), byField[row]...)
 		for _, w := range watches {
-			if w.of != d.Entity.Kind {
-				continue
+			if w.of == d.Entity.Kind {
+				s.addHealth(b, row, w, found, elapsed)
 			}
-			check := gpu.HealthCheck{Row: row, Watch: w.name, Result: healthPass}
-			for f := range s.src.faults(faultHealth) {
-				if !f.within(elapsed) || !f.on(d) || !slices.Contains(f.Watches, w.name) {
-					continue
-				}
-				check.Code, check.Result = cmp.Or(f.Code, w.code), healthFail
-				if f.Result == "warn" {
-					check.Result = healthWarn
-				}
-			}
-			check.NoLink = check.Code == codeLinkDown && w.of == gpu.KindGPU && !s.isLinked(&s.views[row], elapsed)
-			b.Health = append(b.Health, check)
 		}
 	}
+}
+
+// addHealth appends the results of a watch.
+func (s *Session) addHealth(b *gpu.Batch, row int, w watch, found []finding, elapsed time.Duration) {
+	first := len(b.Health)
+	for _, f := range found {
+		if f.watch != w.name {
+			continue
+		}
+		code := catalog.FindingOf(cmp.Or(f.code, w.code)).Code
+		i := slices.IndexFunc(b.Health[first:], func(h gpu.HealthCheck) bool { return h.Code == code })
+		if i >= 0 {
+			b.Health[first+i].Result = max(b.Health[first+i].Result, f.result)
+			continue
+		}
+		check := gpu.HealthCheck{Row: row, Watch: w.name, Code: code, Result: f.result}
+		check.NoLink = code == codeLinkDown && w.of == gpu.KindGPU && !s.isLinked(&s.views[row], elapsed)
+		b.Health = append(b.Health, check)
+	}
+	if len(b.Health) == first {
+		b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: w.name, Result: healthPass})
+	}
+}
+
+// foundByField returns, by row, what the engine finds by the samples of a read.
+func (s *Session) foundByField(b *gpu.Batch) map[int][]finding {
+	byRow := map[int][]finding{}
+	for i := range b.Samples {
+		x := &b.Samples[i]
+		find := fieldFindings[s.plan.Fields[x.Field].ID]
+		n, ok := x.Value.Int64()
+		if find == nil || !ok || s.views[x.Row].dev.Entity.Kind != gpu.KindGPU {
+			continue
+		}
+		if f := find(n); f.watch != "" {
+			byRow[x.Row] = append(byRow[x.Row], f)
+		}
+	}
+	return byRow
+}
+
+// found returns what the engine finds on the entity of a row beside its fields: clock violations of the last minute, XIDs
+// since the engine started, and the faults of the scenario.
+func (s *Session) found(row int, now int64, elapsed time.Duration) (found []finding) {
+	d, g := s.views[row].dev, s.views[row].gpu
+	began := s.src.engineBegan(elapsed)
+	if d.Entity.Kind == gpu.KindGPU {
+		since := max(now-int64(time.Minute), s.src.start+int64(began))
+		if g.powerCappedSince(since, s.src.world) {
+			found = append(found, finding{"POWER", codePower, healthWarn})
+		}
+		if g.throttledFor(reasonsThermal, now) > g.throttledFor(reasonsThermal, since) {
+			found = append(found, finding{"THERMAL", codeThermal, healthWarn})
+		}
+	}
+	for f := range s.src.faults(faultXID) {
+		for i, xid := range f.XIDs {
+			at := f.At + time.Duration(i)*f.Apart
+			if x, ok := xidFindings[xid]; ok && f.seenBy("engine") && f.on(d) && at >= began && at <= elapsed {
+				found = append(found, x)
+			}
+		}
+	}
+	for f := range s.src.faults(faultHealth) {
+		if !f.within(elapsed) || !f.on(d) {
+			continue
+		}
+		result := int64(healthFail)
+		if f.Result == "warn" {
+			result = healthWarn
+		}
+		for _, name := range f.Watches {
+			found = append(found, finding{name, f.Code, result})
+		}
+	}
+	return found
 }
 
 // isLinked reports whether a link of a GPU is up. Links without a peer, and links with a fault, are not.

@@ -199,9 +199,8 @@ var absentReasons = map[string]error{
 
 // parseWords reads the keys whose values are words of a list, and XIDs.
 func (f *fault) parseWords() error {
-	// The model itself leads to the other reasons: both at once would hold twice as long.
-	reasons := map[string]int64{}
-	for e := range catalog.ClockEvents(^(reasonIdle | reasonPowerCap)) {
+	reasons := map[string]int64{"sw_power_cap": reasonPowerCap}
+	for e := range catalog.ClockEvents(^reasonIdle) { // only the model knows which GPU is idle
 		reasons[e.Name] = e.Mask
 	}
 	for _, list := range []struct {

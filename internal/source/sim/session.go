@@ -226,7 +226,7 @@ func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 		}
 	}
 	s.readProcesses(b, now)
-	s.readHealth(b, elapsed)
+	s.readHealth(b, now, elapsed)
 	if s.plan.Peers {
 		s.readPeers(b, elapsed)
 	}

@@ -123,6 +123,16 @@ func (s *Source) faults(kind string) iter.Seq[*fault] {
 	}
 }
 
+// engineBegan returns when the engine that runs at a time since the start began: after the latest engine-down fault.
+func (s *Source) engineBegan(elapsed time.Duration) (began time.Duration) {
+	for f := range s.faults(faultEngineDown) {
+		if f.until <= elapsed {
+			began = max(began, f.until)
+		}
+	}
+	return began
+}
+
 // Open starts a session for the plan. It fails with gpu.ErrUnavailable while the scenario's engine is
 // down.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {

@@ -105,6 +105,8 @@ type worldGPU struct {
 	slots       []slot // one for a whole GPU, one for each instance of a partitioned one
 	partitioned bool
 
+	cappedUntil int64 // the end of the latest closed segment in which the power limit held the clocks down
+
 	reasons   []reasonChange // the latest changes of the model's clock-event reasons, oldest first
 	throttles []throttle     // the scenario's, in the order of their time
 
@@ -273,6 +275,9 @@ func (w *world) advance(t int64) {
 		w.t0 = w.t1
 		for i := range w.gpus {
 			g := &w.gpus[i]
+			if g.from[levelCapped]+g.to[levelCapped] > 0 {
+				g.cappedUntil = w.t0
+			}
 			g.close(seconds)
 			for j := range g.slots {
 				s := &g.slots[j]
@@ -398,6 +403,15 @@ func (g *worldGPU) power(t int64, out *levels) {
 		out[levelClock] = min(slow, out[levelClock]-2*clockStep) // visible in steps
 		out[levelCapped] = 1
 	}
+	if g.scripted(t)&reasonPowerCap != 0 {
+		out[levelCapped] = 1
+	}
+}
+
+// powerCappedSince reports whether the power limit has held the clocks down after a time, as the counter of
+// power violations shows it.
+func (g *worldGPU) powerCappedSince(since int64, w *world) bool {
+	return g.cappedUntil > since || w.at > w.t0 && g.from[levelCapped]+g.now[levelCapped] > 0
 }
 
 // heat returns the temperature that the GPU approaches under a load.
@@ -414,10 +428,12 @@ func (g *worldGPU) warm(seconds float64) {
 	g.to[levelMemoryTemp] = g.from[levelMemoryTemp] + (memory-g.from[levelMemoryTemp])*lag
 }
 
-// The clock-event reasons (DCGM_CLOCKS_EVENT_REASON_* of dcgm_fields.h) that the model can lead to.
+// Clock-event reasons (DCGM_CLOCKS_EVENT_REASON_* of dcgm_fields.h). The model can lead to the first two.
 const (
 	reasonIdle     = 0x1
 	reasonPowerCap = 0x4
+
+	reasonsThermal = 0x20 | 0x40 // of the driver and of the hardware
 )
 
 // reasonMask returns the clock-event reasons that hold under the levels.
