@@ -13,45 +13,40 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Fixture is a source and what may be done to it.
+// A Fixture is a source under test and the ways to disturb it.
 type Fixture struct {
-	// New returns a source in its healthy state. It is called once per subtest; clean up with
-	// t.Cleanup.
+	// New returns a source in its healthy state. It is called once per subtest; clean up with t.Cleanup.
 	New func(t *testing.T) collector.Source
-	// Plan is what sessions are opened for. At least one of its fields must have a value on a healthy
-	// source after Settle.
+	// Plan is the plan of the sessions. After Settle, at least one of its fields must have a value on a healthy source.
 	Plan *gpu.Plan
-	// Kinds are the kinds of entities that a healthy source must have, each with a value of some
-	// field.
+	// Kinds lists the kinds of entities that a healthy source must have, each with a value of some field.
 	Kinds gpu.Kinds
-	// Settle lets time pass between reads, so that the engine takes new samples. Nil means that reads
-	// need no pause.
+	// Settle waits until the engine has taken new samples. If nil, reads need no pause.
 	Settle func(t *testing.T)
 	// Now is the clock of the samples; nil means time.Now.
 	Now func() time.Time
 
-	// Lose takes the GPU at the given row away and leaves the others. Nil where that cannot be played.
+	// Lose removes the GPU at the given row. It is nil if the source cannot lose a GPU.
 	Lose func(t *testing.T, row int)
-	// Change makes the topology another one. Nil where that cannot be played.
+	// Change changes the topology. It is nil if the source cannot do that.
 	Change func(t *testing.T)
-	// Kill takes the engine or driver away. Nil where that cannot be played.
+	// Kill stops the engine or driver. It is nil if the source cannot do that.
 	Kill func(t *testing.T)
-	// XID makes one happen on the GPU at the first row: 62 when it is called for the first time, and
-	// 45 and 45 the second time. Nil where that cannot be played.
+	// XID causes an XID on the GPU at the first row: 62 on the first call, and 45 twice on the second. It is nil if the
+	// source has no XIDs.
 	XID func(t *testing.T)
-	// Sample has the engine sample the field at index Sampled of the plan, which has Every, on the GPU
-	// at the first row. It returns the value, which is not that of the sample before. Nil where that
-	// cannot be played.
+	// Sample makes the engine sample the field at index Sampled of the plan, which has Every, on the GPU at the first
+	// row. It returns the value, which differs from that of the sample before. It is nil if the source cannot do that.
 	Sample  func(t *testing.T) gpu.Value
 	Sampled int
-	// OpenHandles returns how many handles the source has at the driver; nil where that is not known.
+	// OpenHandles returns the number of open driver handles. It is nil if that is unknown.
 	OpenHandles func(t *testing.T) int
 }
 
-// deadline bounds every wait of the suite; it is no performance claim.
+// deadline bounds every wait of the suite. It is not a performance requirement.
 const deadline = 30 * time.Second
 
-// Run runs the contract over the fixture.
+// Run runs the contract suite on the fixture.
 func Run(t *testing.T, f Fixture) {
 	if f.Settle == nil {
 		f.Settle = func(*testing.T) {}
@@ -164,10 +159,10 @@ func (f Fixture) topology(t *testing.T) {
 	}
 }
 
-// isOfGPU reports whether an entity is a GPU or a part of one.
+// isOfGPU reports whether an entity is a GPU or belongs to one.
 func isOfGPU(e gpu.Entity) bool { return e.Kind == gpu.KindGPU || e.ParentKind == gpu.KindGPU }
 
-// problems says what is missing of a device for its labels.
+// problems returns what is missing from a device for its labels.
 func problems(d *gpu.Device) []string {
 	var list []string
 	bad := func(when bool, what string) {
@@ -189,7 +184,7 @@ func problems(d *gpu.Device) []string {
 	return list
 }
 
-// labelsOf returns what distinguishes a device from every other on a page.
+// labelsOf returns the labels that distinguish a device from all others on a page.
 func labelsOf(d *gpu.Device) string {
 	switch e := d.Entity; e.Kind {
 	case gpu.KindGPU, gpu.KindGPUInstance:
@@ -201,7 +196,7 @@ func labelsOf(d *gpu.Device) string {
 	}
 }
 
-// pairs checks that the connections of GPUs are reported once each, if requested.
+// pairs checks that each connection of GPUs is reported once, if requested.
 func (f Fixture) pairs(t *testing.T, top *gpu.Topology) {
 	t.Helper()
 	if !f.Plan.Placement && len(top.Pairs) > 0 {
@@ -256,7 +251,7 @@ func (f Fixture) samples(t *testing.T) {
 	}
 	for i := range f.Plan.Fields {
 		field := &f.Plan.Fields[i]
-		// There may have been no XID, and what no entity has is reported by the collector.
+		// There may be no XID yet, and the collector reports fields that no entity has.
 		exists := slices.ContainsFunc(top.Devices, func(d gpu.Device) bool { return field.Levels.Has(d.Entity.Kind) })
 		if exists && !served[i] && !declined[i] && field.ID != xidField {
 			t.Errorf("%s is neither served nor declined", field.Name)
@@ -264,7 +259,7 @@ func (f Fixture) samples(t *testing.T) {
 	}
 }
 
-// The checks report everything of a batch that breaks the contract.
+// check reports every violation of the contract in a batch.
 func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	t.Helper()
 	cells := map[cell]bool{}
@@ -355,12 +350,11 @@ func (f Fixture) checkSample(t *testing.T, top *gpu.Topology, s *gpu.Sample) {
 	bad(ahead > time.Minute, "sample %v in the future", ahead)
 }
 
-// trailed are the samples of the trails of a session.
+// trailed holds the trail samples that a session has returned.
 type trailed map[gpu.Sample]bool
 
-// checkTrails reports what of the trails of b breaks the contract: they are of fields with Every,
-// each sample comes once in a session, those of a cell in their order, and the latest is the
-// newest.
+// checkTrails reports violations of the contract in the trails of b. They must be of fields with Every. Each sample
+// must be returned once per session, in order within its cell, and the last one must be the newest.
 func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen trailed) {
 	t.Helper()
 	latest := map[cell]gpu.Sample{}
@@ -397,22 +391,22 @@ func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen
 }
 
 const (
-	// histories is how many random ones are played.
+	// number of random histories
 	histories = 6
-	// steps is how many samples, Reads and new sessions each has.
+	// number of samples, Reads and new sessions in each history
 	steps = 24
 )
 
-// trails plays a random history of samples, Reads and sessions. The trails of a session have every
-// sample since it was opened in their order, each once, and perhaps the latest of before. A source
-// that samples with each Read as well reports equal values in between.
+// trails plays a random history of samples, Reads and sessions. The trails of a session must have every sample since it
+// was opened, once and in order, and may start with the latest one from before. A source that also samples at each Read
+// may report equal values in between.
 func (f Fixture) trails(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	src := f.New(t)
-	var values []gpu.Value // that were sampled
+	var values []gpu.Value // the sampled values
 	type reader struct {
 		collector.Session
-		opened int // how many there were
+		opened int // number of values when the session was opened
 		seen   trailed
 		got    []gpu.Value
 	}
@@ -479,14 +473,14 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	}
 }
 
-// xids checks that each session has each XID once, two that are open at once have the same ones
-// under the same IDs, and that neither the end of one nor a new one makes any happen again.
+// xids checks that each session reports each XID once, that two sessions open at the same time report the same XIDs
+// with the same IDs, and that closing or opening a session does not repeat any.
 func (f Fixture) xids(t *testing.T) {
 	src := f.New(t)
 	first := f.openAt(t, src)
 	gpuRow := slices.IndexFunc(first.Topology().Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPU })
 	var b gpu.Batch
-	// wait reads until so many have come, and twice more.
+	// wait reads until the session has returned atLeast XIDs, and twice more.
 	wait := func(s collector.Session, atLeast int) (seen []gpu.XID) {
 		t.Helper()
 		end := time.Now().Add(deadline)
@@ -552,7 +546,7 @@ func (f Fixture) canceled(t *testing.T) {
 	case <-time.After(deadline):
 		t.Fatal("Read with a canceled context did not return")
 	}
-	f.read(t, s, &b) // and the session lives on
+	f.read(t, s, &b) // the session must stay usable
 }
 
 func (f Fixture) closing(t *testing.T) {
@@ -633,7 +627,7 @@ func (f Fixture) killing(t *testing.T) {
 	f.ends(t, s, f.Kill, gpu.ErrLost)
 }
 
-// ends makes something happen and reads until the session says it is over.
+// ends calls happen and reads until the session ends with the wanted error.
 func (f Fixture) ends(t *testing.T, s collector.Session, happen func(*testing.T), want error) {
 	t.Helper()
 	var b gpu.Batch

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// A query is one of a dashboard, with its variables filled.
+// A query is a query of a dashboard with its variables filled in.
 type query struct {
 	Expr    string
 	Instant bool
 
-	title    string // of the panel, and the number of the query where it has several
-	recorded string // a query of recorded series with the same answer, "" for none
+	title    string // title of the panel, and the number of the query if the panel has several
+	recorded string // a query of recorded series with the same answer, or ""
 }
 
-// all fills the variables as Grafana does for all nodes, at a scrape interval of 30 seconds.
+// all fills in the variables as Grafana does for all nodes, at a scrape interval of 30 seconds.
 var all = strings.NewReplacer("$cluster", ".*", "$instance", ".*", "$__rate_interval", "2m")
 
-// recorded are queries of recorded series that have the answers of a panel's queries, in their order.
+// recorded maps panels to queries of recorded series that have the same answers, in order.
 var recorded = map[string][]string{
 	"GPUs":                      {"sum(cluster:gpus:count)"},
 	"Allocated":                 {"sum(cluster:gpus_allocated:sum)"},
@@ -38,7 +38,7 @@ var recorded = map[string][]string{
 		"sum by (node) (node:gpus_wasted:sum)", "sum by (node) (node:gpu_power:watts)"},
 }
 
-// dashboardQueries returns the queries of a dashboard's file.
+// dashboardQueries returns the queries of a dashboard file.
 func dashboardQueries(file string) ([]query, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {

@@ -22,20 +22,20 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 )
 
-// mix is the kinds of ten nodes, with eight GPUs each: four whole, three with two GPUs in nine MIG instances, two with MIG and
-// a shared GPU, one of 56 instances.
+// mix lists the models of ten nodes with eight GPUs each: four with whole GPUs, three with two GPUs in nine MIG
+// instances, two with MIG and a shared GPU, and one with 56 instances.
 var mix = []string{"b200", "h100x8", "b200", "demo", "h100x8", "b200", "mig8x7", "b200", "h100x8", "demo"}
 
-// jobNodes is the number of nodes of a job.
+// jobNodes is the number of nodes per job.
 const jobNodes = 16
 
-// A node is a simulated machine with its exporter, as the chart runs it.
+// A node is a simulated machine with its exporter, configured as the chart does.
 type node struct {
 	name, model string
 	pages       exposition.Pages
 	run         func(context.Context) error
 	handler     http.Handler
-	read        chan struct{} // closed once the GPUs have been read
+	read        chan struct{} // closed after the GPUs have been read
 }
 
 func newNode(i int) (*node, error) {
@@ -77,7 +77,7 @@ func newNode(i int) (*node, error) {
 	return n, nil
 }
 
-// A fleet is nodes behind one listener: each below its name, and the list of them.
+// A fleet serves all nodes on one listener, each under its name, and the list of them.
 type fleet struct {
 	nodes []*node
 	http.ServeMux
@@ -97,7 +97,7 @@ func newFleet(nodes int) (*fleet, error) {
 	return f, nil
 }
 
-// run runs the exporters, whose cycles are spread over the interval, until ctx is done.
+// run runs the exporters until ctx is done. Their cycles are spread over the interval.
 func (f *fleet) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, n := range f.nodes {
@@ -113,7 +113,7 @@ func (f *fleet) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// awaitPages waits until each node has a page of its GPUs.
+// awaitPages waits until each node has a page with its GPUs.
 func (f *fleet) awaitPages(ctx context.Context) error {
 	for _, n := range f.nodes {
 		select {
@@ -125,7 +125,7 @@ func (f *fleet) awaitPages(ctx context.Context) error {
 	return nil
 }
 
-// models returns the kinds of the nodes.
+// models returns the models of the nodes.
 func (f *fleet) models() (kinds []string) {
 	for _, n := range f.nodes {
 		if !slices.Contains(kinds, n.model) {
@@ -135,13 +135,13 @@ func (f *fleet) models() (kinds []string) {
 	return kinds
 }
 
-// A targetGroup is an element of a list for http_sd.
+// A targetGroup is an element of an http_sd list.
 type targetGroup struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`
 }
 
-// serveTargets lists the nodes for http_sd.
+// serveTargets serves the http_sd list of the nodes.
 func (f *fleet) serveTargets(w http.ResponseWriter, r *http.Request) {
 	groups := make([]targetGroup, len(f.nodes))
 	for i, n := range f.nodes {
@@ -150,5 +150,5 @@ func (f *fleet) serveTargets(w http.ResponseWriter, r *http.Request) {
 		}}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(groups) // a client that went away misses its list alone
+	_ = json.NewEncoder(w).Encode(groups) // nothing can be done for a client that disconnected
 }

@@ -29,7 +29,7 @@ func serve(t *testing.T, nodes int) (*fleet, *httptest.Server) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	for _, n := range f.nodes {
-		go func() { ended <- n.run(ctx) }() // not spread over the interval
+		go func() { ended <- n.run(ctx) }() // start all at once instead of spread over the interval
 	}
 	server := httptest.NewServer(f)
 	t.Cleanup(func() {
@@ -57,7 +57,7 @@ func TestEachTargetIsANode(t *testing.T) {
 	if err := json.Unmarshal(get(t, server.URL+"/targets"), &groups); err != nil || len(groups) != 3 {
 		t.Fatal(err, groups)
 	}
-	seen := map[string]string{} // what one node alone may have: its instance
+	seen := map[string]string{} // values that only one node may have, with the node's instance
 	for _, g := range groups {
 		instance := g.Labels["instance"]
 		gpus := map[string]bool{}

@@ -1,7 +1,9 @@
-// Command fleet serves simulated nodes, and measures two Prometheus that scrape them: one without rules, one with the
-// recording rules of deployment/rules, both from an empty database. It prints the tables of docs/performance.md.
+// Command fleet serves simulated nodes and measures two Prometheus servers that scrape them: one without rules, and one
+// with the recording rules of deployment/rules. Both start with an empty database. It prints the tables of
+// docs/performance.md.
 //
-// It runs in the root of the repository, listens on loopback alone, and keeps its files in a folder that it removes.
+// Run it in the root of the repository. It listens only on loopback, and removes the temporary directory with its
+// files.
 package main
 
 import (
@@ -26,7 +28,7 @@ func main() {
 	}
 }
 
-// interval is that of the collection and of the scrapes.
+// interval is the collection interval and the scrape interval.
 const interval = 30 * time.Second
 
 func run(ctx context.Context) error {
@@ -65,7 +67,7 @@ func run(ctx context.Context) error {
 	return errors.Join(err, server.Close())
 }
 
-// progress says what goes on, apart from the tables.
+// progress prints a line about the progress to standard error.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// config is Prometheus' configuration; %s are the address of the fleet and the file of rules.
+// config is the Prometheus configuration. The %s are the address of the fleet and the rules file.
 const config = `global:
   scrape_interval: 30s
   evaluation_interval: 30s
@@ -27,24 +27,24 @@ scrape_configs:
 rule_files: [%s]
 `
 
-// warmup is the time before the measurement: each node is scraped in it.
+// warmup is the time before the measurement. Each node is scraped at least once in it.
 const warmup = time.Minute
 
-// A measurement is that of one Prometheus, and of the nodes beside it.
+// A measurement holds the results for one Prometheus and the nodes that it scraped.
 type measurement struct {
-	series, recorded  float64 // of now, those of rules
-	samples           float64 // a second
-	cpu, memory, peak float64 // seconds a second; bytes at the end, and the most
-	log               float64 // bytes a sample of the write-ahead log
+	series, recorded  float64 // series in memory, and those that rules record
+	samples           float64 // per second
+	cpu, memory, peak float64 // CPU in seconds per second; memory in bytes at the end, and its maximum
+	log               float64 // bytes per sample in the write-ahead log
 	block             *block
-	failed, p50, p99  float64         // scrapes; seconds of a scrape
-	rules, missed     float64         // seconds of the latest evaluation; evaluations left out
-	ownCPU, ownMemory float64         // of all nodes
-	took              []time.Duration // by each query of the dashboard
-	instead           []time.Duration // by the query of recorded series in its place
+	failed, p50, p99  float64         // failed scrapes; quantiles of the scrape duration in seconds
+	rules, missed     float64         // duration of the latest rule evaluation in seconds; missed evaluations
+	ownCPU, ownMemory float64         // CPU and memory of all nodes
+	took              []time.Duration // duration of each dashboard query
+	instead           []time.Duration // duration of the recorded query that answers the same
 }
 
-// measure prints the tables.
+// measure runs the measurement and prints the tables.
 func measure(ctx context.Context, f *fleet, address, path string, span time.Duration) error {
 	if err := f.awaitPages(ctx); err != nil {
 		return err
@@ -58,7 +58,7 @@ func measure(ctx context.Context, f *fleet, address, path string, span time.Dura
 	if err != nil {
 		return err
 	}
-	var turn sync.Mutex // one answers queries at a time
+	var turn sync.Mutex // serializes queries
 	var results [2]*measurement
 	group, ctx := errgroup.WithContext(ctx)
 	for i, rules := range []string{"", rules} {
@@ -168,16 +168,16 @@ func (m *measurement) watch(ctx context.Context, p *program, data string, span t
 	return nil
 }
 
-// repeats is how often a query is asked whose first answer is not slow.
+// repeats is how often a query is repeated if its first answer is fast.
 const (
 	repeats = 3
 	slow    = 5 * time.Second
 )
 
-// failed is the time of a query that has no answer.
+// failed is the duration of a query that failed.
 const failed = time.Duration(-1)
 
-// ask times the queries, and asks for what Prometheus knows of its scrapes.
+// ask measures the queries, and reads the scrape statistics of Prometheus.
 func (m *measurement) ask(ctx context.Context, p *program, span time.Duration, queries []query, rules bool) error {
 	lost, err := p.ask(ctx, `sum(count_over_time(up{job="dcgm-exporter"}[1h]) - sum_over_time(up{job="dcgm-exporter"}[1h]))`, 0)
 	if err != nil {
@@ -224,8 +224,8 @@ func (m *measurement) ask(ctx context.Context, p *program, span time.Duration, q
 	return nil
 }
 
-// time returns the median time of a query, of one answer where that is slow, and the answer: failed and none where there is
-// an error.
+// time returns the answer to a query and the median duration. A slow query runs only once. On an error it returns
+// failed and no answer.
 func (p *program) time(ctx context.Context, query string, over time.Duration) (time.Duration, model.Value) {
 	var all []time.Duration
 	for {

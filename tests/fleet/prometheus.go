@@ -21,17 +21,17 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// A program serves HTTP on loopback, and answers queries as Prometheus does.
+// A program is a server on loopback that answers queries like Prometheus.
 type program struct {
 	v1.API
 	url  string
-	ends func() // ends it, and waits for that
+	ends func() // stops the program and waits for it
 }
 
-// start starts a program whose flags name the address to listen on, and waits until it answers at the path ready. What it
-// says goes to the file log.
+// start starts a program that listens on the address that flags receives, and waits until the path ready answers. Its
+// output goes to the file log.
 func start(ctx context.Context, path, ready, log string, flags func(address string) []string) (*program, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a free port
+	l, err := net.Listen("tcp", "127.0.0.1:0") // reserve a free port
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func sum(f *dto.MetricFamily) (v float64) {
 	return v
 }
 
-// ask returns the answer to a query: of now, or with a range at each interval in it.
+// ask returns the answer to a query: an instant query, or a range query if over is not zero.
 func (p *program) ask(ctx context.Context, query string, over time.Duration) (answer model.Value, err error) {
 	if now := time.Now(); over > 0 {
 		answer, _, err = p.QueryRange(ctx, query, v1.Range{Start: now.Add(-over), End: now, Step: interval})
@@ -145,10 +145,10 @@ func number(answer model.Value) (sum float64) {
 	return sum
 }
 
-// A block has the samples of a Prometheus, as they lie on its disk after two hours.
+// A block describes the samples of a Prometheus as a two-hour block on disk.
 type block struct {
 	Stats         struct{ NumSamples, NumSeries float64 }
-	chunks, index float64 // bytes
+	chunks, index float64 // in bytes
 }
 
 // block writes the samples as a block.
@@ -169,13 +169,13 @@ func (p *program) block(ctx context.Context, data string) (*block, error) {
 	return b, json.Unmarshal(meta, b)
 }
 
-// length returns the bytes of the files at a path and below.
+// length returns the total size of the files at a path and below.
 func length(path string) (n float64) {
 	_ = filepath.Walk(path, func(_ string, info os.FileInfo, err error) error {
 		if err == nil && !info.IsDir() {
 			n += float64(info.Size())
 		}
-		return nil // a file that has gone meanwhile
+		return nil // the file was deleted meanwhile
 	})
 	return n
 }

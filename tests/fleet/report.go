@@ -64,7 +64,7 @@ func report(w io.Writer, f *fleet, span time.Duration, queries []query, without,
 	return err
 }
 
-// seriesOf counts the series of a page.
+// seriesOf returns the number of series on a page.
 func seriesOf(page []byte) (n int) {
 	for line := range bytes.Lines(page) {
 		if line[0] != '#' {
@@ -74,7 +74,7 @@ func seriesOf(page []byte) (n int) {
 	return n
 }
 
-// seconds returns a duration as a cell of a table.
+// seconds formats a duration for a table cell.
 func seconds(d time.Duration) string {
 	if d == failed {
 		return "failed"

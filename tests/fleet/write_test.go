@@ -75,8 +75,8 @@ func TestVictoriaMetricsAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		file, query string // whose answer is the 24 GPUs
-		none        string // a query without an answer
+		file, query string // the query must return the 24 GPUs
+		none        string // a query that must return nothing
 		flags       []string
 	}{
 		{"agent-victoriametrics.yml", `count(count by (UUID) (DCGM_FI_DEV_POWER_USAGE{cluster="gpu-1"}))`, `{cluster!="gpu-1"}`, []string{"--agent", "--storage.agent.path="}},
@@ -131,7 +131,7 @@ func TestVictoriaMetricsAnswers(t *testing.T) {
 	}
 }
 
-// built returns the path of a program that make scrapers builds, and skips the test where it is not built.
+// built returns the path of a program built by make scrapers. It skips the test if the program was not built.
 func built(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.Command("../manifests/scrapers.sh", name).Output()
@@ -141,7 +141,7 @@ func built(t *testing.T, name string) string {
 	return strings.TrimSpace(string(path))
 }
 
-// await asks until the answer is the wanted one, for a minute.
+// await repeats the query until it returns the wanted value, for at most a minute.
 func await(ctx context.Context, p *program, query string, want float64) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

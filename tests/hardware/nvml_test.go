@@ -24,16 +24,16 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/contract"
 )
 
-// refresh is longer than the hardware needs for new profiling samples.
+// refresh is longer than the hardware needs to take new profiling samples.
 const refresh = 300 * time.Millisecond
 
-// settle lets the hardware measure.
+// settle waits for new hardware samples.
 func settle(*testing.T) { pass(refresh) }
 
-// pass lets time pass for the hardware, which samples by a clock of its own.
+// pass waits for the hardware, which samples by its own clock.
 func pass(d time.Duration) { <-time.After(d) }
 
-// planOf returns a plan of the catalog's fields for every entity.
+// planOf returns a plan with the catalog's fields for all kinds of entities.
 func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
 	t.Helper()
 	plan := &gpu.Plan{Interval: refresh, Devices: gpu.Selector{Flex: true}}
@@ -51,7 +51,7 @@ func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
 	return plan
 }
 
-// everything returns the ids of all fields that a GPU, or a link of it, can have.
+// everything returns the IDs of all fields that a GPU or a link can have.
 func everything() []gpu.FieldID {
 	var ids []gpu.FieldID
 	for entry := range catalog.All() {
@@ -62,8 +62,8 @@ func everything() []gpu.FieldID {
 	return ids
 }
 
-// absent ends a test that needs what is not there: a skip, or a failure where the variable says
-// that it must be there.
+// absent ends a test that needs something that is missing. The test fails if the environment variable requires it, and
+// is skipped otherwise.
 func absent(t *testing.T, variable, reason string, err error) {
 	t.Helper()
 	if os.Getenv(variable) == "1" {
@@ -72,7 +72,7 @@ func absent(t *testing.T, variable, reason string, err error) {
 	t.Skipf("SKIP %s: %v", reason, err)
 }
 
-// openNVML opens NVML, or ends the test where there is no GPU.
+// openNVML opens NVML, or ends the test if there is no GPU.
 func openNVML(t *testing.T, plan *gpu.Plan) *nvml.Session {
 	t.Helper()
 	s, err := nvml.New(nvml.Options{}).Open(context.Background(), plan)
@@ -101,12 +101,12 @@ func TestNVMLContract(t *testing.T) {
 		Plan:   plan,
 		Kinds:  gpu.KindsOf(gpu.KindGPU),
 		Settle: settle,
-		// Where the driver is used by device files, none stays open.
+		// The driver is used through device files. None may stay open.
 		OpenHandles: func(*testing.T) int { return len(held()) },
 	})
 }
 
-// smi asks nvidia-smi for the given properties of all GPUs, by UUID.
+// smi returns the given properties of all GPUs according to nvidia-smi, by UUID.
 func smi(t *testing.T, properties []string) map[string][]string {
 	t.Helper()
 	path, err := exec.LookPath("nvidia-smi")
@@ -131,8 +131,8 @@ func smi(t *testing.T, properties []string) map[string][]string {
 	return gpus
 }
 
-// comparison says which property of nvidia-smi a field must agree with. What moves may differ by
-// slack from both of the readings around ours.
+// comparison maps a field to the property of nvidia-smi that it must agree with. Changing values may differ by slack
+// from the readings before and after ours.
 type comparison struct {
 	id       gpu.FieldID
 	property string
@@ -181,7 +181,7 @@ var comparisons = []comparison{
 	{391, "retired_pages.double_bit.count", 0},
 }
 
-// nothing reports whether nvidia-smi says that it has no value.
+// nothing reports whether nvidia-smi has no value.
 func nothing(value string) bool {
 	return value == "" || strings.Contains(value, "N/A") || strings.Contains(value, "Not Supported") ||
 		strings.Contains(value, "Unknown Error")
@@ -219,7 +219,7 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 				continue
 			}
 			if nothing(first[i]) || nothing(second[i]) {
-				continue // what nvidia-smi does not print can still be read
+				continue // a value that nvidia-smi does not print may still be readable
 			}
 			compared++
 			if !between(got, first[i], second[i], c.slack) {
@@ -232,8 +232,8 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 	}
 }
 
-// between reports whether a value lies between two texts of nvidia-smi, give or take slack; texts
-// must be equal but for case.
+// between reports whether a value lies between two texts of nvidia-smi, within slack. Strings must be equal except for
+// case.
 func between(v gpu.Value, a, b string, slack float64) bool {
 	n, ok := v.Number()
 	x, errX := strconv.ParseFloat(a, 64)
@@ -244,7 +244,7 @@ func between(v gpu.Value, a, b string, slack float64) bool {
 	return n >= math.Min(x, y)-slack && n <= math.Max(x, y)+slack
 }
 
-// key names a value by what two sources agree on: not their entity ids.
+// key identifies a value by properties that both sources share. Entity IDs differ.
 type key struct {
 	uuid     string
 	instance uint32
@@ -270,9 +270,8 @@ func read(t *testing.T, s collector.Session, plan *gpu.Plan) map[key]gpu.Value {
 	return values
 }
 
-// TestNVMLAgreesWithDCGM is the parity of the two sources: equal identities, equal types and units.
-// Values are taken at other times, so that numbers that move may differ, but not by the factor that
-// a wrong unit makes.
+// TestNVMLAgreesWithDCGM checks that both sources report equal identities, types and units. Values are read at
+// different times, so they may differ, but not by the factor that a wrong unit would cause.
 func TestNVMLAgreesWithDCGM(t *testing.T) {
 	plan := planOf(t, everything()...)
 	ours := openNVML(t, plan)
@@ -292,7 +291,7 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 				continue
 			}
 			id := d.UUID + "/" + strconv.Itoa(int(d.InstanceID)) + "/" + d.Entity.Kind.String()
-			d.Entity, d.GPU = gpu.Entity{}, 0 // each source's own numbers
+			d.Entity, d.GPU = gpu.Entity{}, 0 // each source has its own numbers
 			found[id] = d
 		}
 		return found
@@ -329,8 +328,8 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 	}
 }
 
-// alike reports whether two readings can be of one quantity in one unit: they differ by less than a
-// factor of three, or by less than what a unit can move between two readings.
+// alike reports whether two readings can be of the same quantity and unit. They must differ by less than a factor of
+// three, or by less than the value can change between two readings.
 func alike(a, b float64, unit gpu.Unit) bool {
 	room := map[gpu.Unit]float64{
 		catalog.Percent: 100, catalog.Ratio: 1, catalog.Watts: 100, catalog.Megahertz: 500, catalog.Celsius: 5,

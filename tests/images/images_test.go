@@ -20,7 +20,7 @@ import (
 // both are the images, by the end of their tags.
 var both = []string{"", "-dcgm"}
 
-// locked are the options under which every image runs.
+// locked are the options with which every image runs.
 var locked = []string{"--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges"}
 
 func TestTwoBuildsHaveOneDigest(t *testing.T) {
@@ -36,8 +36,8 @@ func TestTwoBuildsHaveOneDigest(t *testing.T) {
 	}
 }
 
-// What NVIDIA's image promises to those who run it, for both architectures: docs/install.md. Nothing in the images can be used
-// to go on from a process that was taken over, and every file is root's and readable by every user.
+// TestContract checks the documented properties of the images on both architectures. They contain nothing that helps an
+// attacker who took over the process. All files belong to root and are readable by every user.
 func TestContract(t *testing.T) {
 	shipped, err := filepath.Glob(filepath.Join(root, "etc", "*.csv"))
 	if err != nil || len(shipped) < 4 {
@@ -131,8 +131,8 @@ func TestSimulatedNodeAsBothUsers(t *testing.T) {
 	}
 }
 
-// shared returns the options that give a container variables and the folders of the files that they name. Every user of a
-// container may read a script; the folder of the counters is written to.
+// shared returns the options that pass environment variables to a container and mount the directories of the files that
+// they name. Scripts are readable by every user in the container, and the counters directory is writable.
 func shared(t *testing.T, env []string) (options []string) {
 	t.Helper()
 	for _, e := range env {
@@ -150,8 +150,8 @@ func shared(t *testing.T, env []string) (options []string) {
 	return options
 }
 
-// engine returns the options of a container over a script of the test library for DCGM, two GPUs. The image has the
-// library where the loader looks for it.
+// engine returns the options that run a container with a script for the DCGM test library and two GPUs. The library is
+// in the image, where the loader finds it.
 func engine(t *testing.T) []string {
 	t.Helper()
 	_, env := dcgm.NewFor(t, "gpu 0 uuid=GPU-a name=NVIDIA+H100", "gpu 1 uuid=GPU-b name=NVIDIA+H100",
@@ -185,8 +185,8 @@ func TestDCGMInTheImage(t *testing.T) {
 	}
 }
 
-// driver returns the options that put the test library for NVML where the NVIDIA container toolkit
-// puts the driver's.
+// driver returns the options that mount the NVML test library where the NVIDIA Container Toolkit mounts the driver's
+// library.
 func driver(t *testing.T) []string {
 	t.Helper()
 	library, err := nvml.Build(t.TempDir())

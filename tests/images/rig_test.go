@@ -25,7 +25,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// patience bounds every wait; it is no claim about speed.
+// patience bounds every wait. It is not a performance requirement.
 const patience = 40 * time.Second
 
 const (
@@ -33,21 +33,21 @@ const (
 	// name and tag are those of the images under test.
 	name = "localhost/dcgm-exporter"
 	tag  = "test"
-	// dcgmVersion is that of the stand-in for DCGM's package.
+	// dcgmVersion is the version of the fake DCGM package.
 	dcgmVersion = "1:4.6.1-1"
 )
 
-// compilers make the stand-in's library for each architecture.
+// compilers build the fake library for each architecture.
 var compilers = map[string]string{"amd64": "gcc", "arm64": "aarch64-linux-gnu-gcc"}
 
-// layouts is the folder with the OCI layouts; repository that with the stand-in's packages.
+// layouts is the directory of the OCI layouts, and repository the directory of the fake packages.
 var layouts, repository string
 
 func TestMain(m *testing.M) { os.Exit(folder.Run(m, "images", prepare)) }
 
-// prepare builds the images, over a stand-in for NVIDIA's repository.
+// prepare builds the images with a fake of NVIDIA's package repository.
 func prepare(work string) error {
-	// The default runtime and limits of Debian's podman are refused where CI runs.
+	// Debian's default runtime and limits for podman do not work where CI runs.
 	conf := filepath.Join(work, "containers.conf")
 	if err := os.WriteFile(conf, []byte("[engine]\nruntime = \"runc\"\n[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n"), 0o600); err != nil {
 		return err
@@ -66,7 +66,7 @@ func prepare(work string) error {
 	return nil
 }
 
-// build runs build.sh with the stand-in.
+// build runs build.sh with the fake repository.
 func build(out string, env ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(root, "deployment/docker/build.sh"), out)
 	cmd.Env = append(append(os.Environ(), "REPOSITORY_OF_DCGM=file:"+repository, "NAME="+name), env...)
@@ -74,8 +74,7 @@ func build(out string, env ...string) (string, error) {
 	return string(text), err
 }
 
-// standIn makes a repository in the form of NVIDIA's, whose packages bring the project's test
-// library.
+// standIn writes a repository in the form of NVIDIA's, whose packages contain the project's test library.
 func standIn(folder string) error {
 	for arch, place := range map[string]struct{ folder, triplet string }{
 		"amd64": {"x86_64", "x86_64-linux-gnu"}, "arm64": {"sbsa", "aarch64-linux-gnu"},
@@ -132,7 +131,7 @@ func standIn(folder string) error {
 	return nil
 }
 
-// An image is one of a layout.
+// An image is an image of a layout.
 type image struct {
 	arch   string
 	config struct {
@@ -143,11 +142,11 @@ type image struct {
 		ExposedPorts map[string]struct{}
 		Labels       map[string]string
 	}
-	files map[string]*tar.Header // by absolute path
-	texts map[string]string      // of small files
+	files map[string]*tar.Header // files by absolute path
+	texts map[string]string      // content of small files
 }
 
-// images reads a layout.
+// images reads the images of a layout.
 func images(t *testing.T, layout string) []image {
 	t.Helper()
 	type descriptor struct {
@@ -220,7 +219,7 @@ func (i *image) unpack(t *testing.T, blob string) {
 	}
 }
 
-// digestOf returns the digest of the one index of a layout.
+// digestOf returns the digest of the only index in a layout.
 func digestOf(t *testing.T, layout string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(layout, "index.json"))
@@ -234,7 +233,7 @@ func digestOf(t *testing.T, layout string) string {
 	return index.Manifests[0].Digest
 }
 
-// podman runs podman and returns what it wrote to standard output, and its exit code.
+// podman runs podman and returns its standard output and exit code.
 func podman(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	var out, stderr bytes.Buffer
@@ -251,12 +250,12 @@ func podman(t *testing.T, args ...string) (string, int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// A container is a running one.
+// A container is a running container.
 type container struct {
 	id, url string
 }
 
-// start runs "podman run" with the arguments, which publish port 9400 nowhere, until the test ends.
+// start runs "podman run" with the arguments until the test ends. It publishes no port.
 func start(t *testing.T, args ...string) *container {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -288,7 +287,7 @@ func (c *container) log(t *testing.T) string {
 	return string(out)
 }
 
-// page returns the page of the container once it has a line that starts with each of the texts.
+// page returns the page of the container once it has, for each text, a line that starts with it.
 func (c *container) page(t *testing.T, has ...string) string {
 	t.Helper()
 	client := &http.Client{Timeout: 10 * time.Second}
@@ -325,7 +324,7 @@ func (c *container) stop(t *testing.T) string {
 	return strings.TrimSpace(code)
 }
 
-// within tries until there is no error.
+// within repeats try until it returns no error.
 func within(try func() error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -336,7 +335,7 @@ func within(try func() error) error {
 	}
 }
 
-// grep returns the lines that start with a text.
+// grep returns the lines that start with prefix.
 func grep(text, prefix string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

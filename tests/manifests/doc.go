@@ -1,4 +1,3 @@
-// Package manifests holds what lies in deployment/ and docs/integrations against the programs that
-// read it: Prometheus, VictoriaMetrics, the OpenTelemetry collector, systemd; and the image's file list
-// against etc/.
+// Package manifests tests the files of deployment and docs/integrations with the programs that read them: Prometheus,
+// VictoriaMetrics, the OpenTelemetry collector and systemd. It also compares the image's file list with etc.
 package manifests

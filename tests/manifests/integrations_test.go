@@ -20,8 +20,7 @@ import (
 
 const integrations = "../../docs/integrations/"
 
-// TestScrapersAcceptTheSnippets: what docs/dashboards.md offers is read by Prometheus' own
-// parser.
+// TestScrapersAcceptTheSnippets checks that Prometheus' own parser accepts the documented scrape configurations.
 func TestScrapersAcceptTheSnippets(t *testing.T) {
 	promtool := prom.Promtool(t)
 	for _, name := range []string{
@@ -42,13 +41,13 @@ func TestScrapersAcceptTheSnippets(t *testing.T) {
 	}
 }
 
-// TestTheirOwnProgramsAcceptThem: what docs/dashboards.md offers to others than Prometheus, and
-// the alerts for VictoriaMetrics, are read by the programs that they are for, which refuse them
-// with a mistake. Datadog's agent cannot be built here; TestDatadogPatterns reads its file.
+// TestTheirOwnProgramsAcceptThem checks that other programs accept the documented files, and reject them after an error
+// is planted. VictoriaMetrics must accept the alerts too. Datadog's agent cannot be built here; TestDatadogPatterns
+// checks its file.
 func TestTheirOwnProgramsAcceptThem(t *testing.T) {
 	for _, tt := range []struct {
 		program, file, right, wrong string
-		args                        []string // before the name of the file
+		args                        []string // arguments before the file name
 	}{
 		{"vmagent", integrations + "vmagent.yml", "static_configs", "static_confgs", []string{"-dryRun", "-promscrape.config.strictParse", "-promscrape.config"}},
 		{"vmalert", "../../deployment/rules/alerts-gpu.yml", "max_over_time(", "max_over_tim(", []string{"-dryRun", "-rule"}},
@@ -84,8 +83,8 @@ func TestTheirOwnProgramsAcceptThem(t *testing.T) {
 	}
 }
 
-// withoutDiscovery returns a copy of a file without its Kubernetes discovery, which Debian's
-// Prometheus is built without: everything else is still judged.
+// withoutDiscovery returns a copy of a file without Kubernetes discovery, which Debian's Prometheus does not support.
+// Everything else is still checked.
 func withoutDiscovery(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -103,7 +102,7 @@ func withoutDiscovery(t *testing.T, file string) string {
 	return copied
 }
 
-// TestEachSnippetIsOffered holds the folder and the page about it to each other.
+// TestEachSnippetIsOffered checks that the docs mention every file of the folder and no other.
 func TestEachSnippetIsOffered(t *testing.T) {
 	page, err := os.ReadFile("../../docs/dashboards.md")
 	if err != nil {
@@ -128,8 +127,8 @@ func TestEachSnippetIsOffered(t *testing.T) {
 	}
 }
 
-// TestOpenTelemetryUnits: each metric that is renamed is one of the catalog's, and the factor leads
-// from its unit there to the unit that the snippet says.
+// TestOpenTelemetryUnits checks that each renamed metric is in the catalog, and that the factor converts its unit to
+// the unit in the snippet.
 func TestOpenTelemetryUnits(t *testing.T) {
 	text, err := os.ReadFile(integrations + "otel-collector.yaml")
 	if err != nil {
@@ -147,7 +146,7 @@ func TestOpenTelemetryUnits(t *testing.T) {
 	if len(names) == 0 || len(names) != len(units) {
 		t.Fatalf("names %v, units %v", names, units)
 	}
-	// UCUM, as OpenTelemetry spells units, and what leads there.
+	// OpenTelemetry's UCUM spelling of units, with the conversion factor.
 	want := map[gpu.Unit][2]string{
 		catalog.Percent: {"1", "/ 100"}, catalog.Mebibytes: {"By", "* 1048576"}, catalog.Watts: {"W", ""},
 		catalog.Celsius: {"Cel", ""}, catalog.Millijoules: {"J", "/ 1000"},
@@ -171,7 +170,7 @@ func TestOpenTelemetryUnits(t *testing.T) {
 	}
 }
 
-// TestDatadogPatterns: each pattern matches a family that the exporter has.
+// TestDatadogPatterns checks that each pattern matches a family of the exporter.
 func TestDatadogPatterns(t *testing.T) {
 	served, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {

@@ -42,7 +42,7 @@ func TestTheDocumentedAccessDecodes(t *testing.T) {
 			t.Errorf("%v in\n%s", err, documents[i])
 		}
 	}
-	// What internal/kube watches and gets, and nothing else.
+	// exactly what internal/kube watches and gets
 	watch := []string{"list", "watch"}
 	want := []rbac.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: watch},

@@ -14,10 +14,10 @@ import (
 
 var unitFile = filepath.Join(root, "deployment", "systemd", "dcgm-exporter.service")
 
-// exposure is the most that systemd-analyze security may find, in tenths; see docs/operations.md.
+// exposure is the maximum exposure that systemd-analyze security may report, in tenths.
 const exposure = "25"
 
-// analyze runs systemd-analyze, or skips the test where there is none.
+// analyze runs systemd-analyze, or skips the test if it is missing.
 func analyze(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
@@ -30,8 +30,7 @@ func analyze(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// installed returns a folder with the unit and the drop-ins, as they are installed, but for the
-// program, which need not be there.
+// installed returns a directory with the installed unit and drop-ins, but without the program.
 func installed(t *testing.T, dropIns ...string) (unit string) {
 	t.Helper()
 	const program = "ExecStart=/usr/bin/dcgm-exporter"
@@ -81,7 +80,7 @@ func TestSystemdTakesEachDropIn(t *testing.T) {
 			}
 		})
 	}
-	// The check reads drop-ins at all.
+	// Prove that the check reads drop-ins.
 	wrong := filepath.Join(t.TempDir(), "wrong.conf")
 	if err := os.WriteFile(wrong, []byte("[Service]\nNoSuchKey=1\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -98,7 +97,7 @@ func TestTheExporterTakesTheUnitsSettings(t *testing.T) {
 	for _, file := range append(shippedDropIns(t), unitFile, settings) {
 		env := map[string]string{}
 		for line := range strings.Lines(string(read(t, file))) {
-			line = strings.TrimPrefix(strings.TrimSpace(line), "# ") // also those that are shipped as comments
+			line = strings.TrimPrefix(strings.TrimSpace(line), "# ") // including variables that are commented out
 			if file != settings && !strings.HasPrefix(line, "Environment=") {
 				continue
 			}
@@ -176,7 +175,7 @@ func TestNVIDIAsServiceName(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(settings, "multi-user.target.wants", "dcgm-exporter.service")); err != nil {
 		t.Errorf("not enabled: %v", err)
 	}
-	for _, unit := range []string{"dcgm-exporter.service", other} { // the mistake shows that the drop-in is read
+	for _, unit := range []string{"dcgm-exporter.service", other} { // the planted error shows that the drop-in is read
 		if out, _ := analyze(t, "--root="+machine, "verify", unit); strings.Count(out, "Unknown key") != 1 {
 			t.Errorf("%s has not the drop-in:\n%s", unit, out)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 )
 
-// A pluginConfig is a configuration of node-problem-detector's custom plugins, by the fields of its
-// pkg/custompluginmonitor/types (6632ca67), whose parser and runner took the file and ran its rules.
+// A pluginConfig is a configuration of node-problem-detector's custom plugins. Its fields are those of
+// pkg/custompluginmonitor/types (6632ca67), whose parser and runner accepted the file and ran its rules.
 type pluginConfig struct {
 	Plugin       string `json:"plugin"`
 	PluginConfig struct {

@@ -1,8 +1,6 @@
-// Package packages holds what deployment/packages and "make release" make against those who take
-// it: dpkg in a minimal Debian, where the package is installed, upgraded, removed and purged, and
-// the program runs as the package's user; rpm, which reads the other; and the parts of a release
-// against each other and against the changelog.
+// Package packages tests the packages of deployment/packages and the output of "make release". It installs, upgrades,
+// removes and purges the Debian package in a minimal Debian, and runs the program as the package's user. It reads the
+// RPM with rpm. It compares the parts of a release with each other and with the changelog.
 //
-// It needs root and the programs of "make cross"; "make packages-test" and "make release-test" run
-// it.
+// It needs root and the programs of "make cross". Run it with "make packages-test" and "make release".
 package packages

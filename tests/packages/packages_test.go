@@ -27,18 +27,16 @@ import (
 const (
 	root     = "../.."
 	patience = 40 * time.Second
-	// epoch is the time of the commit that the packages would be of.
+	// epoch is the commit time that the packages are built with.
 	epoch = "1795365907"
 )
 
-// older and newer are folders with the packages of two releases; debian is the archive of a minimal
-// system.
+// older and newer are directories with the packages of two releases. debian is the archive of a minimal system.
 var older, newer, debian string
 
 func TestMain(m *testing.M) { os.Exit(folder.Run(m, "packages", prepare)) }
 
-// prepare builds the packages of two releases, and the archive of the system that they are
-// installed on.
+// prepare builds the packages of two releases and the archive of the system on which they are installed.
 func prepare(work string) error {
 	older, newer = filepath.Join(work, "older"), filepath.Join(work, "newer")
 	if err := build(older, "v0.0.9", "amd64"); err != nil {
@@ -64,7 +62,7 @@ func build(out, version, arches string) error {
 	return nil
 }
 
-// A machine is a folder with a minimal Debian.
+// A machine is a directory with a minimal Debian.
 type machine struct {
 	t    *testing.T
 	root string
@@ -79,7 +77,7 @@ func newMachine(t *testing.T) *machine {
 	if err := os.Chmod(m.root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// What a program expects of every machine.
+	// Programs expect /dev/null to exist.
 	if out, err := exec.Command("mknod", "-m", "666", m.at("/dev/null"), "c", "1", "3").CombinedOutput(); err != nil {
 		t.Fatalf("mknod: %v\n%s", err, out)
 	}
@@ -88,7 +86,7 @@ func newMachine(t *testing.T) *machine {
 
 func (m *machine) at(path string) string { return filepath.Join(m.root, path) }
 
-// does runs a program there and returns what it wrote; it must succeed.
+// does runs a program in the machine and returns its output. The program must succeed.
 func (m *machine) does(args ...string) string {
 	m.t.Helper()
 	cmd := exec.Command("chroot", append([]string{m.root}, args...)...)
@@ -100,7 +98,7 @@ func (m *machine) does(args ...string) string {
 	return string(out)
 }
 
-// brings copies a package there and returns its path.
+// brings copies a package into the machine and returns its path.
 func (m *machine) brings(pkg string) string {
 	m.t.Helper()
 	content, err := os.ReadFile(pkg)
@@ -123,7 +121,7 @@ func (m *machine) has(path string) bool {
 	return err == nil
 }
 
-// files are what a package brings, but for what each distribution has elsewhere.
+// files lists the files of a package, except those whose path differs between distributions.
 var files = []string{
 	"/usr/bin/dcgm-exporter",
 	"/etc/dcgm-exporter/default-counters.csv", "/etc/dcgm-exporter/dcp-metrics-included.csv",
@@ -155,7 +153,7 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 		t.Errorf("dpkg --verify:\n%s", got)
 	}
 
-	// An upgrade keeps what the administrator wrote.
+	// An upgrade must keep the administrator's changes.
 	m.writes("/etc/default/dcgm-exporter", "DCGM_EXPORTER_INTERVAL=1000\n", 0o644)
 	m.writes("/etc/dcgm-exporter/web/tls.key", "secret", 0o640)
 	m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
@@ -214,8 +212,8 @@ func TestDebianTakesThePlaceOfOthers(t *testing.T) {
 	}
 }
 
-// serves runs the installed program as the unit does: its account, and the drop-in for
-// TLS with paths relative to the folder of web.yaml.
+// serves runs the installed program like the unit does: with its user, and with the drop-in for TLS, whose paths are
+// relative to the directory of web.yaml.
 func (m *machine) serves() {
 	t := m.t
 	t.Helper()
@@ -236,9 +234,9 @@ func (m *machine) serves() {
 	l.Close()
 	cmd := exec.Command("chroot", "--userspec=dcgm-exporter:dcgm-exporter", m.root, "/usr/bin/dcgm-exporter", "--source=sim", "--sim-scenario=/tmp/faults.yaml", "-f", "/etc/dcgm-exporter/fleet-counters.csv", "--address="+address, "-c", "500")
 	cmd.Env = []string{
-		"DCGM_EXPORTER_WEB_CONFIG_FILE=/etc/dcgm-exporter/web/web.yaml", // as tls.conf
+		"DCGM_EXPORTER_WEB_CONFIG_FILE=/etc/dcgm-exporter/web/web.yaml", // as in tls.conf
 	}
-	var log bytes.Buffer // read after the process has ended
+	var log bytes.Buffer // only read after the process has ended
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -266,7 +264,7 @@ func (m *machine) serves() {
 	}
 }
 
-// within tries until there is no error.
+// within repeats try until it returns no error.
 func within(try func() error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// clone returns a clone of the commit, with the tag of a release.
+// clone returns a clone of the commit, tagged as a release.
 func clone(t *testing.T) string {
 	t.Helper()
 	at := filepath.Join(t.TempDir(), "clone")
@@ -31,7 +31,7 @@ func clone(t *testing.T) string {
 
 func release(at string, settings ...string) (string, error) {
 	cmd := exec.Command("make", append([]string{"-C", at, "release"}, settings...)...)
-	// No image with DCGM: tests/images builds it with a stand-in.
+	// Build no image with DCGM; tests/images builds that with a fake package.
 	cmd.Env = append(os.Environ(), "REPOSITORY_OF_DCGM=https://127.0.0.1:1")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -76,7 +76,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 
-	// The digests are right, and everything but themselves has one, in both lists.
+	// The digests must be right, and both lists must have every file except themselves.
 	check := exec.Command("sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS")
 	check.Dir = folder
 	if out, err := check.CombinedOutput(); err != nil {
@@ -111,7 +111,7 @@ func TestRelease(t *testing.T) {
 	if err != nil || !regexp.MustCompile(`^dcgm-exporter v0\.1\.0\n  revision: `+revision+`\n  date:     20\d\d-\d\d-\d\dT[0-9:]+Z\n`).Match(said) {
 		t.Errorf("--version: %v\n%s", err, said)
 	}
-	// The image that gpuop names is one that the release makes.
+	// gpuop must name an image that the release contains.
 	written, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "gpuop"), "values", "gen", "generic", "exporter").Output()
 	if err != nil || !regexp.MustCompile(`version: "?v0\.1\.0"?\n`).Match(written) {
 		t.Errorf("gpuop values gen generic exporter: %v\n%s", err, written)
@@ -130,7 +130,7 @@ func readFile(t *testing.T, folder, name string) string {
 	return string(content)
 }
 
-// unpack unpacks an archive and returns the files, which are root's.
+// unpack unpacks an archive and returns its files, which must belong to root.
 func unpack(t *testing.T, archive, into string) (files []string) {
 	t.Helper()
 	for line := range strings.Lines(reads(t, "tar", "--numeric-owner", "-tvzf", archive)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
-// UUIDs returns those of the eight GPUs of NVIDIA's pages, by their index.
+// UUIDs returns the UUIDs of the eight GPUs on NVIDIA's pages, by index.
 func UUIDs() []string {
 	return []string{
 		"GPU-614bc606-2078-5444-8c9c-4f8e98ae4dcc", "GPU-d76e7e7d-d80b-5cf9-af05-3054662d1df5",
@@ -24,8 +24,8 @@ var (
 	sampleGPU  = regexp.MustCompile(`(?:^|,)gpu="(\d+)"`)
 )
 
-// Engine returns the script of an engine (tests/fake/dcgm) with that many GPUs, which reports the
-// numbers of one of NVIDIA's pages for them. Everything else about the GPUs is written here.
+// Engine returns the script of a fake engine (tests/fake/dcgm) with the given number of GPUs. It reports the numbers of
+// one of NVIDIA's pages; all other properties of the GPUs are defined here.
 func Engine(t testing.TB, gpus int, page string) []string {
 	t.Helper()
 	links := 0

@@ -1,6 +1,5 @@
-// Package reference reads what NVIDIA publishes for its exporter, where it lies beside the
-// repository: the chart as rendered, and what the GPU Operator applies. It is for tests alone, and
-// the repository holds none of it.
+// Package reference reads what NVIDIA publishes for its exporter, if it is in the folder next to the repository: the
+// rendered chart, and what the GPU Operator applies. Only tests use it. The repository contains none of these files.
 package reference
 
 import (
@@ -17,20 +16,20 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// A Workload is a pod of an exporter, as a manifest has it.
+// A Workload is a pod of an exporter in a manifest.
 type Workload struct {
-	// Name is that of the rendering.
+	// Name is the name of the rendering.
 	Name string
-	// Args and Env are the container's. A value that a field of the pod gives is that field's path, as
-	// in spec.nodeName.
+	// Args and Env are those of the container. A value from a field of the pod is given as the path of the field, such
+	// as spec.nodeName.
 	Args []string
 	Env  map[string]string
-	// Files are what ConfigMaps and Secrets mount, by path.
+	// Files holds the files that ConfigMaps and Secrets mount, by path.
 	Files map[string]string
 }
 
-// OperatorState returns one of the files that the GPU Operator applies, by its path below assets,
-// such as state-dcgm-exporter/0800_daemonset.yaml.
+// OperatorState returns a file that the GPU Operator applies. The path is relative to assets, such as
+// state-dcgm-exporter/0800_daemonset.yaml.
 func OperatorState(t testing.TB, path string) []byte {
 	t.Helper()
 	archive := material.Path(t, "data/upstream/gpu-operator-charts/state-dcgm-manifests.tar.xz")
@@ -60,8 +59,7 @@ func Chart(t testing.TB) []Workload {
 	return all
 }
 
-// Operator returns the exporter's workload as the GPU Operator's assets have it, before the
-// operator fills anything in.
+// Operator returns the exporter's workload in the GPU Operator's assets, before the operator fills anything in.
 func Operator(t testing.TB) Workload {
 	t.Helper()
 	all := workloads(t, "operator", OperatorState(t, "state-dcgm-exporter/0800_daemonset.yaml"))
@@ -71,7 +69,7 @@ func Operator(t testing.TB) Workload {
 	return all[0]
 }
 
-// object is the part of a manifest that says what a container gets.
+// object is the part of a manifest that configures a container.
 type object struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -111,7 +109,7 @@ type volume struct {
 	} `yaml:"configMap"`
 }
 
-// file returns what a ConfigMap has for a file of its volume.
+// file returns the content that a ConfigMap has for a file of the volume.
 func (v volume) file(data map[string]map[string]string, path string) (string, bool) {
 	key := path
 	for _, item := range v.ConfigMap.Items {
