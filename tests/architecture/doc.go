@@ -1,3 +1,3 @@
-// Package architecture holds the tests of the house itself: which package may import which, who
-// owns a door to the outside, and what no file may do. They read the tree; they run nothing of it.
+// Package architecture tests the structure of the repository: which packages may import which, which package owns an
+// external dependency, and what no file may do. The tests read source files and run none of the code.
 package architecture

@@ -11,9 +11,8 @@ import (
 
 const module = "github.com/gpu-telemetry/dcgm-exporter/"
 
-// layers are the exporter's rooms, from the vocabulary up. A package imports lower layers only, and
-// packages of one layer never import each other. gpuop stands
-// apart.
+// layers lists the exporter's packages from the bottom up. A package only imports lower layers, so packages of one
+// layer never import each other. gpuop has no layers.
 var layers = []struct {
 	packages []string
 	why      string
@@ -31,11 +30,10 @@ var layers = []struct {
 	{[]string{"cmd/dcgm-exporter"}, "main"},
 }
 
-// apart are the folders outside the exporter's layers: another program, tests, and what only tests
-// or generators run.
+// apart lists the folders outside the exporter's layers: the other program, tests, and tools of the build.
 var apart = []string{"gpuop", "tests", "tools"}
 
-// foreign are the modules of one program that must not be linked into the other.
+// foreign lists modules of one program that must not be linked into the other.
 var foreign = map[string][]string{
 	"cmd/dcgm-exporter": {"github.com/NVIDIA/k8s-device-plugin", "tags.cncf.io/container-device-interface", "helm.sh/helm", "github.com/BurntSushi/toml",
 		"github.com/hashicorp/hcl", "mvdan.cc/sh"},
@@ -43,7 +41,7 @@ var foreign = map[string][]string{
 		"github.com/prometheus/client_golang/api"},
 }
 
-// doors are the packages through which alone a dependency may be reached.
+// doors lists dependencies that only certain packages may import.
 var doors = []struct {
 	dependency string
 	owners     []string
@@ -66,10 +64,10 @@ type pkg struct {
 	GoFiles    []string
 }
 
-// listed are the packages once a test has listed them.
+// listed caches the result of packages.
 var listed []pkg
 
-// packages lists the module's packages as the linux build with cgo sees them.
+// packages lists the module's packages for linux with cgo.
 func packages(t *testing.T) []pkg {
 	t.Helper()
 	if listed != nil {
@@ -95,15 +93,15 @@ func packages(t *testing.T) []pkg {
 	return listed
 }
 
-// within reports whether path is one of rooms or below it.
+// within reports whether path is one of rooms or below one.
 func within(path string, rooms []string) bool {
 	return slices.ContainsFunc(rooms, func(room string) bool {
 		return path == room || strings.HasPrefix(path, room+"/")
 	})
 }
 
-// layerOf returns the layer and the room of a package: the innermost of those that it lies in; -1
-// outside the house.
+// layerOf returns the layer of a package and the innermost listed package that contains it. The layer is -1 for
+// packages outside the layers.
 func layerOf(path string) (layer int, innermost string) {
 	layer = -1
 	for i, l := range layers {
@@ -144,11 +142,11 @@ func TestPackagesImportLowerLayersOnly(t *testing.T) {
 
 type stage struct {
 	packages []string
-	input    string // a package of an earlier stage, "" for none
+	input    string // the earlier package whose types this one consumes, or ""
 }
 
-// flow is the way of the data. A stage behind the collector imports at most one package of the stages before it: that of its
-// input.
+// flow lists the stages of the data flow. A stage after the collector imports at most one package of an earlier stage:
+// its input.
 var flow = []stage{
 	{[]string{"internal/source", "internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, ""},
 	{[]string{"internal/collector"}, ""},
@@ -175,7 +173,7 @@ func TestNoStageKnowsAnEarlierOne(t *testing.T) {
 
 func TestOperatorStandsApart(t *testing.T) {
 	operator := []string{"gpuop"}
-	// words that know neither program
+	// packages that depend on neither program
 	shared := []string{"internal/text"}
 	for _, p := range packages(t) {
 		for _, imp := range p.Imports {

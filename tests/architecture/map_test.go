@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// mapRow is a row of the map in docs/architecture.md: layer, folder, what it does.
+// mapRow matches a row of the map in docs/architecture.md: layer, folder, purpose.
 var mapRow = regexp.MustCompile("(?m)^\\| (\\d+|–) \\| `([^`]+)` \\| (.+) \\|$")
 
-// The map names every package of the exporter once, with the layer that the import rule has it in, and each tree outside of
-// the layers by its root.
+// TestMapIsTheTree checks that the map lists every package of the exporter once, with the layer of the import rule, and
+// each folder outside the layers.
 func TestMapIsTheTree(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
 	if err != nil {

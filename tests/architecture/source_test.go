@@ -20,7 +20,7 @@ type source struct {
 
 func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 
-// sources returns the Go files of the repository, generated ones apart.
+// sources returns the Go files of the repository, except generated ones.
 func sources(t *testing.T) (all []source) {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -51,7 +51,7 @@ func sources(t *testing.T) (all []source) {
 	return all
 }
 
-// called returns the package and the name of a package-level function that is called.
+// called returns the package and name of the package-level function that a node calls.
 func called(n ast.Node) (pkg, name string) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok {
@@ -68,14 +68,15 @@ func called(n ast.Node) (pkg, name string) {
 	return "", ""
 }
 
-// waits are the files in which a test lets time pass for a clock that it does not own.
+// waits lists the files whose tests may wait for a clock that they do not control.
 var waits = map[string]string{
 	"internal/source/dcgm/world_test.go":   "libdcgm samples by the machine's clock, and so does the test library",
 	"internal/source/nvml/session_test.go": "the session compares the driver's samples over at least 100 ms of its clock",
 	"tests/hardware/nvml_test.go":          "a real GPU samples by its own clock",
 }
 
-// Nothing below main ends the process, nothing runs at init, no test waits for time, and the encoder appends.
+// TestSource checks that nothing below main exits the process, nothing runs at init, no test sleeps, and the encoder
+// formats only by appending.
 func TestSource(t *testing.T) {
 	documented, waiting := map[string]bool{}, map[string]bool{}
 	for _, s := range sources(t) {
@@ -83,7 +84,7 @@ func TestSource(t *testing.T) {
 			documented[dir] = documented[dir] || s.file.Doc != nil && len(strings.TrimSpace(s.file.Doc.Text())) > 0
 		}
 		isMain := strings.HasPrefix(s.path, "cmd/") || s.isTest() || s.file.Name.Name == "main"
-		// Inside a synctest bubble the clock is the bubble's own, and a sleep there advances it.
+		// Inside a synctest bubble, the clock is fake, and sleeping advances it.
 		inBubble := slices.ContainsFunc(s.file.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` })
 		selected := map[ast.Stmt]bool{}
 		ast.Inspect(s.file, func(n ast.Node) bool {
@@ -95,8 +96,7 @@ func TestSource(t *testing.T) {
 			case *ast.CommClause:
 				selected[n.Comm] = true
 			case *ast.ExprStmt:
-				// A receive from time.After by itself is a sleep by another name, for which a bubble has time.Sleep;
-				// in a select it is a deadline.
+				// A bare receive from time.After is a sleep. In a select it is a deadline.
 				receive, ok := n.X.(*ast.UnaryExpr)
 				if !ok || receive.Op != token.ARROW || selected[n] || !s.isTest() && !strings.HasPrefix(s.path, "tests/") {
 					break

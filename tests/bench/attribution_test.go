@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// dense is a node of eight GPUs in seven instances each, every one of them in two replicas, with
-// 110 pods: as many as a kubelet takes.
+// dense returns a node with eight GPUs, seven instances on each, and two replicas of every instance. It has 110 pods,
+// the kubelet's default limit.
 func dense(tb testing.TB) *sim.Source {
 	var b strings.Builder
 	b.WriteString("name: dense\nabout: 110 pods on 56 time-sliced instances\ndriver: 570.124.06\ncuda: 12080\ngpus:\n" +
@@ -40,10 +40,10 @@ func dense(tb testing.TB) *sim.Source {
 	return source
 }
 
-// requested is a plan of 76 numeric fields: those that attribution needs, as they are, and others
-// of every instance, whatever they mean.
+// requested returns a plan of 76 numeric fields: those that attribution needs, and others for every instance. What they
+// mean does not matter here.
 func requested() *gpu.Plan {
-	// Cycles follow one another without a pause; samples stay fresh for long.
+	// Cycles follow each other without a pause, and samples never get stale.
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Flex: true}}
 	add := func(e catalog.Entry, levels gpu.Kinds) {
 		f := e.Field()
@@ -72,15 +72,14 @@ func requested() *gpu.Plan {
 
 // stepped is a Loop that runs a cycle on request.
 type stepped struct {
-	turn   chan struct{} // begins a cycle
-	done   chan struct{} // a page is there
+	turn   chan struct{} // starts a cycle
+	done   chan struct{} // receives when a page was published
 	ended  chan error
-	lines  int // of the latest page
-	shares int // of them, of pods
+	lines  int // lines of the latest page
+	shares int // lines of the latest page about pods
 }
 
-// newStepped starts a Loop over the densest node that stands still after every page until it gets
-// its turn.
+// newStepped starts a Loop on the dense node. The Loop waits for turn after every page.
 func newStepped(ctx context.Context, tb testing.TB, attributed bool) *stepped {
 	source := dense(tb)
 	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17"})
@@ -120,15 +119,14 @@ func (s *stepped) cycle() time.Duration {
 	return time.Since(begin)
 }
 
-// BenchmarkOwners is a cycle of the densest node, from Read to page, without any
-// owners and with every pod's part, in turns, so that both see the same machine; its figure is the
-// ratio of the medians.
+// BenchmarkOwners measures a cycle of the dense node, from Read to page, without attribution and with it. It alternates
+// between both, so that other load affects both alike. The result is the ratio of the medians.
 func BenchmarkOwners(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	loops := []*stepped{newStepped(ctx, b, false), newStepped(ctx, b, true)}
 	var times [2][]time.Duration
-	for range 50 { // warm
+	for range 50 { // warm up
 		loops[0].cycle()
 		loops[1].cycle()
 	}

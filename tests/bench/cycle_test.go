@@ -24,11 +24,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 
-// plan requests the given number of numeric fields of every GPU instance. What a field means does
-// not matter for its cost, so fields of whole GPUs are read of instances where there are not
-// enough others.
+// plan returns a plan with the given number of numeric fields for every GPU instance. The meaning of a field does not
+// affect its cost, so if there are too few fields of instances, fields of whole GPUs are read for instances too.
 func plan(fields int) *gpu.Plan {
-	// Cycles follow one another without a pause; samples stay fresh for long.
+	// Cycles follow each other without a pause, and samples never get stale.
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Minor: true}}
 	for e := range catalog.All() {
 		if len(p.Fields) == fields {
@@ -40,16 +39,15 @@ func plan(fields int) *gpu.Plan {
 		}
 		f.Levels = gpu.KindsOf(gpu.KindGPUInstance)
 		f.Interval = time.Hour
-		f.Min, f.Max = 1, 0 // the test library's values are no measurements
+		f.Min, f.Max = 1, 0 // values of the test library are not plausible
 		p.Counters = append(p.Counters, gpu.Counter{Name: f.Name, Type: gpu.MetricGauge, Help: e.Help, Field: len(p.Fields), Scale: 1})
 		p.Fields = append(p.Fields, f)
 	}
 	return p
 }
 
-// cycles runs the loop over a source for a number of cycles. before is called after the first ones,
-// when every buffer has its size, and each after every later one. It returns the lines and the
-// bytes of the last page.
+// cycles runs the loop for n cycles after some warm-up cycles. It calls before once after the warm-up, and each after
+// every later cycle. It returns the number of lines and bytes of the last page.
 func cycles(tb testing.TB, source collector.Source, attributors []collector.Attributor, p *gpu.Plan, n int, before, each func()) (series, page int) {
 	tb.Helper()
 	const warm = 20
@@ -117,7 +115,7 @@ func sources() []source {
 	}
 }
 
-// BenchmarkCycle is one cycle at 56 MIG instances: read, attribute, derive, encode, publish.
+// BenchmarkCycle measures one cycle with 56 MIG instances: read, attribute, derive, encode, publish.
 func BenchmarkCycle(b *testing.B) {
 	for _, s := range sources() {
 		for _, fields := range []int{76, 100} {
@@ -132,8 +130,8 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkSoak runs 10,000 cycles at 56 instances × 100 fields, whatever b.N is, and reports the
-// resident memory at the end and how much of it the second half added.
+// BenchmarkSoak runs 10,000 cycles with 56 instances × 100 fields, whatever b.N is. It reports the resident memory at
+// the end, and its growth in the second half.
 func BenchmarkSoak(b *testing.B) {
 	for _, s := range sources() {
 		b.Run(s.name, func(b *testing.B) {
@@ -148,12 +146,12 @@ func BenchmarkSoak(b *testing.B) {
 			end := resident(b)
 			b.ReportMetric(end, "MiB-RSS")
 			b.ReportMetric(end-half, "MiB-growth")
-			b.ReportMetric(0, "ns/op") // it is no time that is measured
+			b.ReportMetric(0, "ns/op") // the benchmark measures no time
 		})
 	}
 }
 
-// resident returns the process' resident memory in MiB, after a collection.
+// resident returns the resident memory of the process in MiB after a garbage collection.
 func resident(tb testing.TB) float64 {
 	tb.Helper()
 	runtime.GC()
@@ -174,8 +172,8 @@ func resident(tb testing.TB) float64 {
 	return 0
 }
 
-// The limits that the design sets for memory, which no machine's speed changes: a cycle costs two
-// pages of garbage at most, and the process stays below 60 MiB.
+// TestSteadyMemory checks the memory limits of the design, which do not depend on the machine: a cycle allocates at
+// most two pages, and the process stays below 60 MiB.
 func TestSteadyMemory(t *testing.T) {
 	for _, s := range sources() {
 		t.Run(s.name, func(t *testing.T) {

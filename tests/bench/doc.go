@@ -1,4 +1,3 @@
-// Package bench measures whole cycles of the exporter, from the source to the published page, over
-// the simulator and over the DCGM test library. Its figures are in docs/performance.md; nothing in
-// here fails for being slow.
+// Package bench measures whole cycles of the exporter, from the source to the published page, with the simulator and
+// the DCGM test library. Results are in docs/performance.md. Nothing here fails because it is slow.
 package bench

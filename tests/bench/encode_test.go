@@ -65,8 +65,8 @@ func (c *customary) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// BenchmarkEncode encodes 56 MIG instances × 100 fields and gathers the same series the customary way, client_golang's const
-// metrics and expfmt, in turns.
+// BenchmarkEncode encodes 56 MIG instances × 100 fields, alternating with client_golang's const metrics and expfmt for
+// the same series.
 func BenchmarkEncode(b *testing.B) {
 	src, attributors := sources()[0].open(b)
 	var s *gpu.Snapshot
@@ -106,6 +106,6 @@ func BenchmarkEncode(b *testing.B) {
 	}
 	slices.Sort(ours)
 	slices.Sort(theirs)
-	// Medians: other work of the machine shows in the means.
+	// Use medians, since other load on the machine affects means.
 	b.ReportMetric(float64(theirs[len(theirs)/2])/float64(ours[len(ours)/2]), "times-faster")
 }

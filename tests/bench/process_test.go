@@ -19,8 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// A crowd is a node on which 110 pods have three replicas each of eight GPUs, with a process for
-// each of the replicas.
+// The node has 110 pods with three replicas each of eight GPUs, and one process for each replica.
 const (
 	crowdGPUs     = 8
 	crowdPods     = 110
@@ -29,7 +28,7 @@ const (
 
 func gpuOf(share int) int { return share % crowdGPUs }
 
-// shuffled lists pods in another order each time, as a kubelet does.
+// shuffled returns pods in random order, as a kubelet does.
 func shuffled(pods []*v1.PodResources) kubelet.Reply {
 	return func(context.Context, *kubelet.Server) (*v1.ListPodResourcesResponse, error) {
 		next := make([]*v1.PodResources, len(pods))
@@ -40,9 +39,9 @@ func shuffled(pods []*v1.PodResources) kubelet.Reply {
 	}
 }
 
-// BenchmarkAttributionOfAProcess is what attribution costs the whole program: CPU time a cycle,
-// over the NVML test library and a kubelet of 110 pods, with and without --kubernetes, side by
-// side. EXPORTERS names programs to measure instead of this tree's, separated by commas.
+// BenchmarkAttributionOfAProcess measures what attribution costs the whole program: CPU time per cycle with and without
+// --kubernetes, side by side, with the NVML test library and a kubelet of 110 pods. The environment variable EXPORTERS
+// may list other programs to measure, separated by commas.
 func BenchmarkAttributionOfAProcess(b *testing.B) {
 	dir := b.TempDir()
 	_, err := nvml.Build(dir)
@@ -104,7 +103,7 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 		begin(filepath.Base(program)+"-bare", program)
 		begin(filepath.Base(program)+"-pods", program, "--kubernetes", "--pod-resources-kubelet-socket", s.Socket())
 	}
-	const cycles = 300 // of each program, which queries the kubelet once in each
+	const cycles = 300 // number of cycles per program; each queries the kubelet once
 	await := func(lists int) {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
@@ -117,7 +116,7 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		await(30) // they have begun
+		await(30) // until all programs are collecting
 	}
 	before := make([]time.Duration, len(all))
 	for i := range all {
@@ -147,7 +146,7 @@ func cpu(b *testing.B, pid int) time.Duration {
 	}
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	var ticks int64
-	for _, f := range fields[14-3 : 14-3+2] { // utime and stime (proc_pid_stat(5)), in hundredths of a second
+	for _, f := range fields[14-3 : 14-3+2] { // utime and stime in clock ticks (proc_pid_stat(5))
 		n, err := strconv.ParseInt(f, 10, 64)
 		if err != nil {
 			b.Fatal(err)

@@ -27,14 +27,15 @@ import (
 
 var update = flag.Bool("update", false, "write the rendered files of testdata")
 
-// maxLines is the length from which objects hold a file of the repository: rules, dashboards, counters.
+// maxLines is the length from which on golden files refer to a file of the repository (rules, dashboards, counters)
+// instead of repeating it.
 const maxLines = 90
 
-// varies are parts of a rendering that differ each time: certificates and salted hashes.
+// varies matches the parts of a rendering that differ each time: certificates and salted hashes.
 var varies = regexp.MustCompile(`[A-Za-z0-9+/=]{200,}|\$2a\$\S+|\S+\$[0-9a-f]{64}`)
 
-// TestRendered: the values of testdata/*.values.yaml, which set every value of the chart between them,
-// render to the files beside them, and the exporter takes its settings.
+// TestRendered renders the values of testdata/*.values.yaml, which together set every value of the chart. The output
+// must match the golden files, and the exporter must accept its settings.
 func TestRendered(t *testing.T) {
 	c := load(t, folder)
 	files, err := filepath.Glob("testdata/*.values.yaml")
@@ -75,7 +76,7 @@ func TestRendered(t *testing.T) {
 
 func daemonSet(t testing.TB, r *rendering) *apps.DaemonSet { return one[*apps.DaemonSet](t, r) }
 
-// check holds that the exporter takes the settings of a rendering, and may do what they need and no more.
+// check checks that the exporter accepts the settings of a rendering and has exactly the rights that they need.
 func check(t *testing.T, values string, r *rendering) {
 	t.Helper()
 	var set struct {
@@ -91,7 +92,7 @@ func check(t *testing.T, values string, r *rendering) {
 	pod := daemonSet(t, r).Spec.Template
 	container := pod.Spec.Containers[0]
 
-	r.objects(t) // which the API server would decode
+	r.objects(t) // fails if the API server would reject an object
 	env, paths := map[string]string{}, map[string]bool{}
 	for _, e := range container.Env {
 		env[e.Name] = e.Value
@@ -103,7 +104,7 @@ func check(t *testing.T, values string, r *rendering) {
 		paths[m.MountPath] = true
 	}
 
-	// The exporter takes arguments and environment.
+	// The exporter must accept arguments and environment.
 	lookedUp := map[string]bool{}
 	cfg, err := config.Parse(container.Args, func(name string) (string, bool) {
 		lookedUp[name] = true
@@ -116,7 +117,7 @@ func check(t *testing.T, values string, r *rendering) {
 			}
 		}
 		if name == "/etc/dcgm-exporter/config.yaml" {
-			return []byte("version: 1\n"), nil // that of a user
+			return []byte("version: 1\n"), nil // a file of the user
 		}
 		return nil, os.ErrNotExist
 	})
@@ -132,7 +133,7 @@ func check(t *testing.T, values string, r *rendering) {
 		t.Errorf("the kubelet's socket %s is not mounted", cfg.Kubernetes.Socket)
 	}
 
-	// Rights: those that the settings need, and no other.
+	// The rights must be those that the settings need, and no others.
 	granted := rights(t, r)
 	var want []string
 	own := func(needed bool, rules ...string) {
@@ -147,7 +148,7 @@ func check(t *testing.T, values string, r *rendering) {
 	if token := *pod.Spec.AutomountServiceAccountToken; token != (len(want) > 0) {
 		t.Errorf("the token is mounted: %v, with the needs %q", token, want)
 	}
-	if !create { // somebody else grants them
+	if !create { // somebody else grants the rights
 		want = nil
 		if bindings := len(every[*rbac.ClusterRoleBinding](t, r)) + len(every[*rbac.RoleBinding](t, r)); bindings > 0 {
 			t.Errorf("%d bindings", bindings)
@@ -159,7 +160,7 @@ func check(t *testing.T, values string, r *rendering) {
 	}
 }
 
-// rights returns GROUP/RESOURCE VERB of every rule.
+// rights returns GROUP/RESOURCE VERB for every rule.
 func rights(t *testing.T, r *rendering) []string {
 	t.Helper()
 	var out []string
@@ -202,7 +203,7 @@ func TestHelmLint(t *testing.T) {
 	}
 }
 
-// Under the GPU Operator gpuop finds nothing wrong with the DaemonSet.
+// Under the GPU Operator, gpuop must find nothing wrong with the DaemonSet.
 func TestGPUOperatorsLint(t *testing.T) {
 	c := load(t, folder)
 	found := func(values string) []string {

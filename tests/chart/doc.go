@@ -1,3 +1,3 @@
-// Package chart holds the Helm chart in deployment/chart: helm lint, its schema, a dozen rendered
-// files, and values as people write them. tools/chart writes what is derived of the chart.
+// Package chart tests the Helm chart in deployment/chart: helm lint, the schema, golden renderings, and values as users
+// write them. tools/chart generates the derived files of the chart.
 package chart

@@ -47,7 +47,7 @@ type rendering struct {
 	notes string
 }
 
-// render renders a chart as "helm template dcgm-exporter" does, with values in YAML.
+// render renders a chart like "helm template dcgm-exporter", with values in YAML.
 func render(c *helm.Chart, values string) (*rendering, error) {
 	v, err := chartutil.ReadValues([]byte(values))
 	if err != nil {
@@ -121,7 +121,7 @@ func parsed(doc []byte) (content map[string]any, err error) {
 	return content, yaml.Unmarshal(doc, &content)
 }
 
-// strictly decodes a document as the API server does with field validation: an unknown or repeated field is an error.
+// strictly decodes a document like an API server with field validation: unknown and repeated fields are errors.
 func strictly(doc string) (runtime.Object, error) {
 	var head struct{ APIVersion, Kind string }
 	if err := yaml.Unmarshal([]byte(doc), &head); err != nil {

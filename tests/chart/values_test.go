@@ -11,12 +11,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Values as people write them: texts that the objects and notes have, a text that they lack, and of values that are
-// refused a text of the error.
+// TestValues renders values as users write them. It checks texts that the objects and notes must or must not have, and
+// the errors of invalid values.
 func TestValues(t *testing.T) {
 	const (
 		health, fleet = "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "DCGM_FI_DEV_FABRIC_CLIQUE_ID"
-		mayNot        = "            allowPrivilegeEscalation: false" // at the depth of a DaemonSet
+		mayNot        = "            allowPrivilegeEscalation: false" // indented as in a DaemonSet
 		slowNote      = "serviceMonitor.scrapeTimeout is longer than its interval"
 	)
 	c := load(t, folder)
@@ -25,7 +25,7 @@ func TestValues(t *testing.T) {
 		has            []string
 		lacks, refused string
 	}{
-		// A value that is misspelled, or of the wrong type, is an error that names it.
+		// A misspelled value, or one of the wrong type, must be an error that names it.
 		{values: "serviceMonitr: {}", refused: "serviceMonitr"},
 		{values: "serviceMonitor: {intervall: 15s}", refused: "intervall"},
 		{values: "image: {tags: x}", refused: "tags"},
@@ -44,22 +44,23 @@ func TestValues(t *testing.T) {
 		{values: "podLabels: {app: {kubernetes: {io/name: x}}}", refused: "/podLabels/app"}, // --set podLabels.app.kubernetes.io/name=x
 		{values: "nodeSelector: {nvidia: {com/gpu: x}}", refused: "/nodeSelector/nvidia"},
 
-		// YAML and Helm make a floating-point number of digits without quotes: one that has lost some is an error.
+		// YAML and Helm parse unquoted digits as floating-point numbers. A number that loses digits must be an error.
 		{values: "image: {tag: 4.8}", has: []string{`dcgm-exporter:4.8"`}},
 		{values: "image: {tag: 1.10}", has: []string{`dcgm-exporter:1.1"`}}, // so YAML has it
 		{values: "basicAuth: {users: {ann: 12345678}}", has: []string{`password: "12345678"`}},
 		{values: "basicAuth: {users: {ann: true}}", has: []string{`password: "true"`}},
 		{values: "basicAuth: {users: {ann: \"12345678901234567890\"}}", has: []string{`password: "12345678901234567890"`}},
-		{values: "basicAuth: {users: {ann: 12345678901234567890}}", refused: "basicAuth.users.ann is a number with more digits than YAML keeps: expected it in quotes"}, // and not the password
+		{values: "basicAuth: {users: {ann: 12345678901234567890}}", refused: "basicAuth.users.ann is a number with more digits than YAML keeps: expected it in quotes"}, // the error must not contain the password
 		{values: "podLabels: {a: 12345678901234567890}", refused: "1.2345678901234567e+19"},
 
-		// A parent chart's values do not get in the way. A repository of an older chart of NVIDIA's without a tag is that
-		// of its last chart, and a key that means nothing is named.
+		// Values of a parent chart must not get in the way. NVIDIA's repository of an older chart without a tag selects
+		// that chart's tag. Unknown keys must be named.
 		{values: "global: {imageRegistry: x}\nenabled: true"},
 		{values: "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter}\nmapPodsMetrics: true", has: []string{
 			"nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless", "mapPodsMetrics has no effect"}},
 
-		// The chart serves the counters of every alert, and NVIDIA's alone where its page is wanted exactly.
+		// The chart must serve the counters of every alert, and only NVIDIA's counters where exactly NVIDIA's page is
+		// wanted.
 		{values: "", has: []string{health}, lacks: fleet},
 		{values: "counters: default", lacks: health},
 		{values: "counters: fleet", has: []string{health, fleet}},
@@ -68,14 +69,15 @@ func TestValues(t *testing.T) {
 		{values: "{counters: fleet, arguments: [--compatibility=strict]}", has: []string{health, fleet}},
 		{values: "customMetrics: DCGM_FI_DEV_GPU_TEMP, gauge, x", lacks: health},
 
-		// Rules for other programs' queries record under names that the exporter serves: each is chosen by its name.
+		// Rules for queries of other programs record names that the exporter serves itself, so each must be enabled by
+		// name.
 		{values: "prometheusRule: {enabled: true}", has: []string{"name: gpu-fleet"}, lacks: "name: compat-"},
 		{values: "prometheusRule: {enabled: true, compat: [opencost]}", has: []string{"name: gpu-fleet", "name: compat-opencost"}, lacks: "name: compat-jobstats"},
 		{values: "prometheusRule: {enabled: true, compat: [autoscalers, jobstats, from-nvidia-smi]}", has: []string{"name: compat-autoscalers", "name: compat-jobstats", "name: compat-from-nvidia-smi"}, lacks: "name: compat-opencost"},
 		{values: "prometheusRule: {enabled: true, compat: [opencosts]}", refused: "/prometheusRule/compat/0"},
 
-		// The API server refuses a container that is privileged, or has CAP_SYS_ADMIN by that name, and may not escalate.
-		// Values for GKE have privileged alone, and the chart's default is that it may not.
+		// The API server rejects a container that is privileged or has CAP_SYS_ADMIN and disallows privilege
+		// escalation. Values for GKE set only privileged, and the chart disallows escalation by default.
 		{values: "{}", has: []string{mayNot}},
 		{values: "securityContext: {privileged: true}", lacks: mayNot},
 		{values: "securityContext: {capabilities: {add: [CAP_SYS_ADMIN]}}", lacks: mayNot},
@@ -85,11 +87,11 @@ func TestValues(t *testing.T) {
 		{values: "profiling: {enabled: true}\nsecurityContext: {privileged: true}", lacks: mayNot},
 		{values: "profiling: {enabled: true}\nsecurityContext: {capabilities: {add: null}}", has: []string{mayNot}},
 
-		// A runtime that lets the device in otherwise needs no privileged container.
+		// No privileged container is needed if the runtime passes the device in.
 		{values: "{kernelLog: {enabled: true}, securityContext: {privileged: false}}", has: []string{"SYSLOG", "privileged: false", mayNot}},
 
-		// The Prometheus Operator drops a monitor whose scrapes may take longer than the time between two, and says so in
-		// its own log alone.
+		// The Prometheus Operator drops a monitor whose scrape timeout exceeds its interval, and only says so in its
+		// own log.
 		{values: "serviceMonitor: {interval: 5s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 5s", slowNote}},
 		{values: "serviceMonitor: {interval: 15s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 10s"}, lacks: slowNote},
 		{values: "serviceMonitor: {interval: 10s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 10s"}, lacks: slowNote},
@@ -122,9 +124,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// Values files have what YAML makes a boolean or a number where the API wants a string, and --set
-// makes one of "true" and of "9400". The API server refuses such an object with the path in its own
-// type; the chart writes a string, with all of its digits.
+// YAML makes a boolean or number of some values where the API wants a string, and so does --set with "true" and "9400".
+// The API server would reject such objects. The chart must write strings with all digits.
 func TestStringsThatYAMLReadsOtherwise(t *testing.T) {
 	c := load(t, folder)
 	for _, meant := range []string{
@@ -157,8 +158,8 @@ func TestStringsThatYAMLReadsOtherwise(t *testing.T) {
 	}
 }
 
-// In a values file null takes a default away. What is left renders, or the schema names the key:
-// no error is about a pointer in a template.
+// null in a values file removes a default. The rest must render, or the schema must name the key. No error may be about
+// a nil pointer in a template.
 func TestNullValues(t *testing.T) {
 	c := load(t, folder)
 	var walk func(path []string, values map[string]any)
@@ -187,7 +188,7 @@ func TestNullValues(t *testing.T) {
 	}
 	walk(nil, c.Values)
 
-	// What NVIDIA's chart renders without, this one does.
+	// This chart must render without everything that NVIDIA's chart renders without.
 	for _, key := range []string{"securityContext", "podSecurityContext", "podAnnotations", "podLabels", "resources", "tolerations", "nodeSelector", "affinity", "arguments", "extraEnv", "extraHostVolumes", "extraConfigMapVolumes", "extraVolumeMounts", "imagePullSecrets", "priorityClassName", "rollingUpdate"} {
 		if _, err := render(c, key+": null"); err != nil {
 			t.Errorf("%s: null: %v", key, err)
@@ -195,8 +196,8 @@ func TestNullValues(t *testing.T) {
 	}
 }
 
-// A counters file and a configuration are in the ConfigMap as they are written, also with an indented
-// first line, which a block of YAML else takes for its indentation.
+// A counters file and a configuration must be in the ConfigMap exactly as written. A block scalar would take an
+// indented first line as its indentation.
 func TestFilesAsTheyAre(t *testing.T) {
 	c := load(t, folder)
 	for _, content := range []string{

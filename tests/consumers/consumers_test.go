@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/consumers.md")
 
-// A source is a file of a public repository.
+// A source is a file in a public repository.
 type source struct{ Repository, Path, Commit string }
 
 func (s source) link(text string) string {
@@ -59,7 +59,8 @@ func uses(t *testing.T) (list []use) {
 
 func (u *use) asksOf(k *kind) bool { return len(u.Kinds) == 0 || slices.Contains(u.Kinds, k.name) }
 
-// A remedy lets queries find what they do not find by default: settings of the exporter, or a file of recording rules.
+// A remedy makes queries find what they do not find by default. It is a setting of the exporter or a file of recording
+// rules.
 type remedy struct {
 	name, arg, rules string
 }
@@ -74,10 +75,10 @@ var remedies = []remedy{
 	{name: "`--kubernetes-virtual-gpus`", arg: "--kubernetes-virtual-gpus"},
 }
 
-// withLines names a counters file that has the lines of all metrics in the data file beside the default ones.
+// withLines names a counters file with the default lines and those of all metrics in the data file.
 const withLines = "--collectors=lines.csv"
 
-// A rig makes each world once.
+// A rig builds each world once.
 type rig struct {
 	t      *testing.T
 	pages  map[string][][]byte
@@ -89,7 +90,7 @@ func newRig(t *testing.T) *rig {
 	return &rig{t: t, pages: map[string][][]byte{}, times: map[string][]time.Time{}, worlds: map[string]*world{}}
 }
 
-// world returns what a Prometheus has of a kind, by a way to scrape and with remedies.
+// world returns the Prometheus data for a kind of node, scraped in the given way and with remedies.
 func (r *rig) world(k *kind, way string, with ...remedy) *world {
 	r.t.Helper()
 	var args, rules []string
@@ -115,8 +116,8 @@ func (r *rig) world(k *kind, way string, with ...remedy) *world {
 	return r.worlds[of]
 }
 
-// answered reports whether all that a use asks is answered, for each owner or device of the kind. plain is the same
-// node by default.
+// answered reports whether all queries of a use are answered for each owner or device of the kind. plain is the same
+// node without remedies.
 func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 	if u.Per == "name" {
 		got := keys(w.Vector(t, `{__name__=~"`+strings.Join(u.Names, "|")+`"}`, w.now()), []string{"__name__"})
@@ -138,7 +139,7 @@ func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 			}
 			delete(got, key)
 		}
-		for key := range got { // a pod that holds nothing
+		for key := range got { // a pod that holds no device
 			if u.Per == "owner" && strings.Trim(key, " ") != "" {
 				return false
 			}
@@ -150,7 +151,7 @@ func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 	return true
 }
 
-// filled returns a query for each owner whose labels it names.
+// filled returns the query for each owner whose labels it names.
 func (w *world) filled(query string) (list []string) {
 	for _, o := range w.kind.owners {
 		if o["pod"] == "" {
@@ -167,7 +168,7 @@ func (w *world) filled(query string) (list []string) {
 	return list
 }
 
-// expected returns the keys of the answers to a use: of the owners or devices of the node.
+// expected returns the keys of the answers that a use must have: the owners or devices of the node.
 func (w *world) expected(t *testing.T, u *use) map[string]bool {
 	switch u.Per {
 	case "owner":
@@ -192,8 +193,8 @@ func (w *world) expected(t *testing.T, u *use) map[string]bool {
 	return nil
 }
 
-// addsUp reports whether answers add up to the value of the devices; those of owners, of the devices that pods hold
-// without what belongs to no pod.
+// addsUp reports whether the answers add up to the values of the devices. If the answers are of owners, only the parts
+// of devices that pods hold are counted.
 func (w *world) addsUp(t *testing.T, u *use, answers promql.Vector, plain *world, mean bool) bool {
 	of := u.AddsUp
 	if u.Per == "owner" {
@@ -233,8 +234,8 @@ func keys(vector promql.Vector, by []string) map[string]bool {
 	return all
 }
 
-// needs returns the fewest remedies with which a use is answered for a kind, the first of them in order; false where
-// there are none.
+// needs returns the smallest set of remedies with which a use is answered for a kind, preferring earlier ones. It
+// returns false if there is none.
 func (r *rig) needs(u *use, k *kind) ([]remedy, bool) {
 	plain := r.world(k, u.Scrape)
 	if plain.answered(r.t, u, plain) {
@@ -255,14 +256,14 @@ func (r *rig) needs(u *use, k *kind) ([]remedy, bool) {
 	return nil, false
 }
 
-// modes are the ways to serve the page whose answers the second table compares.
+// modes are the ways of serving the page that the second table compares.
 var modes = []struct{ name, arg string }{
 	{"default", ""}, {"`--compatibility=strict`", "--compatibility=strict"},
 	{"`--vocabulary=current`", "--vocabulary=current"}, {"`--vocabulary=both`", "--vocabulary=both"},
 	{"`--owner-labels=info`", "--owner-labels=info"},
 }
 
-// The tables of docs/consumers.md are what the queries find.
+// TestConsumers checks that the generated tables of the docs match the results of the queries.
 func TestConsumers(t *testing.T) {
 	r := newRig(t)
 	var need, found strings.Builder
@@ -293,8 +294,8 @@ func TestConsumers(t *testing.T) {
 	written(t, "modes", found.String())
 }
 
-// Under MIG the driver does not say whose work ran on an instance that pods share. OpenCost's bill adds up to the
-// instance's value all the same.
+// Under MIG, the driver does not report which process ran on an instance that pods share. OpenCost's bill must still
+// add up to the value of the instance.
 func TestOpenCostOfUnknownShares(t *testing.T) {
 	k := kind{"replicas of an instance", `
 gpus: [{board: H100-SXM5-80GB, sharing: time-slicing, replicas: 2, mig: [3g.40gb]}]
@@ -309,7 +310,7 @@ pods:
 	}
 }
 
-// Where no series of a device names its owner, OpenCost's bill is that of the rules.
+// If no device series names its owner, OpenCost's bill must be that of the recording rules.
 func TestOpenCostOfOwnersApart(t *testing.T) {
 	r, u, apart := newRig(t), &uses(t)[0], remedy{arg: "--owner-labels=info", rules: "opencost.yml"}
 	for i := range kinds {
@@ -320,7 +321,7 @@ func TestOpenCostOfOwnersApart(t *testing.T) {
 	}
 }
 
-// cell says what a use needs for a kind.
+// cell returns what a use needs for a kind, as a table cell.
 func (r *rig) cell(u *use, k *kind) string {
 	if !u.asksOf(k) {
 		return ""
@@ -339,7 +340,7 @@ func (r *rig) cell(u *use, k *kind) string {
 	return strings.Join(names, " and ")
 }
 
-// kindsOf says for which kinds a use is answered under a setting.
+// kindsOf returns the kinds for which a use is answered under a setting.
 func (r *rig) kindsOf(u *use, arg string) string {
 	var have, lack []string
 	for i := range kinds {
@@ -362,7 +363,7 @@ func (r *rig) kindsOf(u *use, arg string) string {
 	return strings.Join(have, ", ")
 }
 
-// written checks the part of docs/consumers.md between two marks, or writes it.
+// written checks the generated part of a page between two marks, or writes it.
 func written(t *testing.T, mark, want string) {
 	t.Helper()
 	const page = "../../docs/consumers.md"

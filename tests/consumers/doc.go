@@ -1,4 +1,4 @@
-// Package consumers evaluates the queries of other programs, of guides and of dashboards in Prometheus' own engine,
-// over pages of simulated nodes that hand out GPUs in every way, and holds the tables of docs/consumers.md to the
-// answers.
+// Package consumers evaluates the queries of other programs, guides and dashboards with Prometheus' own engine. The
+// data are pages of simulated nodes that assign GPUs in every way. The generated tables of the docs must match the
+// results.
 package consumers

@@ -31,7 +31,7 @@ func gpuOf(values map[string]float64) *world {
 	return w
 }
 
-// recorded returns the latest values of what the rules recorded, by name.
+// recorded returns the latest values that the rules recorded, by name.
 func (w *world) recorded(t *testing.T) map[string]float64 {
 	t.Helper()
 	w.record(t, smiRules)
@@ -46,8 +46,8 @@ func (w *world) recorded(t *testing.T) map[string]float64 {
 	return all
 }
 
-// The rules make the page that nvidia_gpu_exporter publishes of a machine out of what DCGM reads there, in either
-// vocabulary.
+// From DCGM's values of a machine, in either vocabulary, the rules must record the page that nvidia_gpu_exporter
+// publishes for it.
 func TestFromNVIDIASMI(t *testing.T) {
 	text, err := os.ReadFile("nvidia-smi.yaml")
 	if err != nil {
@@ -90,8 +90,8 @@ func TestFromNVIDIASMI(t *testing.T) {
 	}
 }
 
-// Of fields that have the same value on every published machine each makes its own series, and each bit of the clock
-// event reasons too.
+// Fields that have the same value on every published machine must each produce their own series, and so must each bit
+// of the clock event reasons.
 func TestStatesFromNVIDIASMI(t *testing.T) {
 	for field, name := range map[string]string{
 		"RETIRED_PENDING": "retired_pages_pending", "ROW_REMAP_PENDING": "remapped_rows_pending",
@@ -124,8 +124,8 @@ func TestStatesFromNVIDIASMI(t *testing.T) {
 	}
 }
 
-// Instances, events and what else no published page has come from a simulated node's page, with the labels that
-// nvidia_gpu_exporter gives them.
+// Instances, events and other series that no published page has are checked on a simulated node, with the labels of
+// nvidia_gpu_exporter.
 func TestInstancesFromNVIDIASMI(t *testing.T) {
 	k := &kind{"an XID", kinds[3].node, kinds[3].owners, `faults: [{fault: xid, at: 1m, devices: ["0"], xids: [79]}]`}
 	w := newRig(t).world(k, "honored", remedy{arg: withLines, rules: smiRules})

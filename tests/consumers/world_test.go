@@ -31,21 +31,21 @@ const (
 	compat         = "../../deployment/rules/compat/"
 	nodeName       = "node-1"
 	scrapeInterval = 30 * time.Second
-	scrapes        = 14 // the ranges of the queries are of five minutes
+	scrapes        = 14 // the queries have ranges of five minutes
 )
 
-// An owner holds a device: a container of a pod, or a job. Its keys are labels.
+// An owner holds a device. It is a container of a pod, or a job, given by its labels.
 type owner map[string]string
 
 func container(pod, name string) owner {
 	return owner{"namespace": "serving", "pod": pod, "container": name}
 }
 
-// A kind is a way to hand out GPUs.
+// A kind is a way of assigning GPUs.
 type kind struct {
 	name, node string
 	owners     []owner
-	faults     string // of the simulator; none where it is empty
+	faults     string // faults of the simulator, if any
 }
 
 var kinds = []kind{
@@ -82,16 +82,16 @@ pods:
 `, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}, ""},
 }
 
-// A world is a Prometheus that has scraped the node of a kind.
+// A world is a Prometheus that has scraped a node.
 type world struct {
 	*prom.Storage
 	kind *kind
-	ends []time.Time // of the scrapes
+	ends []time.Time // times of the scrapes
 }
 
 func (w *world) now() time.Time { return w.ends[len(w.ends)-1] }
 
-// scraped returns the pages of a node under settings of the exporter, and their times.
+// scraped returns the pages of a node under the given settings, and their times.
 func scraped(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.Time) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,8 +118,8 @@ func scraped(t *testing.T, k *kind, args ...string) (list [][]byte, times []time
 	return list, times
 }
 
-// moreLines returns the default counters file with a line for each metric that it lacks and that the data file or a
-// rule file selects.
+// moreLines returns the default counters file with a line for each missing metric that the data file or a rule file
+// selects.
 func moreLines(t *testing.T) []byte {
 	t.Helper()
 	files, err := filepath.Glob(compat + "*.yml")
@@ -148,7 +148,7 @@ var (
 	target      = map[string]string{"job": "dcgm-exporter", "instance": "10.0.0.1:9400", "node": nodeName}
 )
 
-// scrape returns a world with pages, scraped as the row of the data file says, and with the series of
+// scrape returns a world with the pages, scraped as the row of the data file says, and with the series of
 // kube-state-metrics that queries join.
 func scrape(t *testing.T, k *kind, pages [][]byte, times []time.Time, way string) *world {
 	w := &world{Storage: prom.NewStorage(), kind: k, ends: times}

@@ -16,14 +16,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
-// shipped returns a counters file that is shipped.
+// shipped returns a shipped counters file.
 func shipped(t *testing.T, name string) []byte {
 	t.Helper()
 	return []byte(read(t, filepath.Join(root, "etc", name+"-counters.csv")))
 }
 
-// fleet are machines that share GPUs in every way, under every vocabulary, with the troubles that
-// panels show.
+// fleet returns machines that share GPUs in every way, under every vocabulary, with the faults that panels show.
 func fleet(t *testing.T) []machine {
 	file := shipped(t, "fleet")
 	return []machine{
@@ -58,7 +57,7 @@ func fleet(t *testing.T) []machine {
 	}
 }
 
-// ofApp are series that app registers, in trouble: a played machine has the collector's alone.
+// ofApp has series that package app registers, with faults. A simulated machine only has those of the collector.
 const ofApp = `dcgm_exporter_config_last_reload_successful 0
 dcgm_exporter_attribution_success{attributor="kubernetes"} 0
 dcgm_exporter_source_fallback 1
@@ -71,8 +70,7 @@ process_cpu_seconds_total 7
 
 var legendLabel = regexp.MustCompile(`{{ *([A-Za-z_]+) *}}`)
 
-// Each query of each panel finds something, names labels that its series have, and finds nothing of
-// another node.
+// Each query of each panel must return something, use labels that its series have, and return nothing for other nodes.
 func TestEveryQueryAnswers(t *testing.T) {
 	w := play(t, 30*time.Minute, fleet(t)...)
 	ups := w.Series["gpu-d"+"up"].Floats
@@ -83,7 +81,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 	for file, d := range dashboards(t) {
 		for _, p := range d.everyPanel() {
 			for _, q := range p.Targets {
-				// A default stands in for data.
+				// Remove the default value, which would hide missing data.
 				expr := strings.TrimSuffix(q.Expr, " or vector(0)")
 				got := w.over(t, filled(expr, ".*"), 3*time.Minute)
 				if len(got) == 0 {
@@ -114,7 +112,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 	}
 }
 
-// A GPU with links and instances is one GPU, and each sharer of a GPU has its row.
+// A GPU with links and instances must count as one GPU, and each pod that shares a GPU must have its row.
 func TestNodeDashboardCounts(t *testing.T) {
 	w := play(t, 5*time.Minute, machine{host: "gpu-b", node: "shared", vocabulary: catalog.Current, file: shipped(t, "fleet")})
 	up := filled(find(t, "node", "GPUs up", "stat").Targets[0].Expr, "gpu-b")
@@ -129,7 +127,7 @@ func TestNodeDashboardCounts(t *testing.T) {
 	}
 }
 
-// find returns a panel.
+// find returns a panel of a dashboard.
 func find(t *testing.T, file, title, kind string) panel {
 	t.Helper()
 	for _, p := range dashboards(t)[file+".json"].everyPanel() {
@@ -141,10 +139,10 @@ func find(t *testing.T, file, title, kind string) panel {
 	return panel{}
 }
 
-// On boards that share the machine's memory no panel shows a value that cannot be, and docs/dashboards.md has those that
-// show nothing there, but something on an H100.
+// On boards whose GPU shares the machine's memory, no panel may show an impossible value. The docs must list the panels
+// that are empty there but not on an H100.
 func TestBoardsWithOneMemory(t *testing.T) {
-	text, shown := read(t, filepath.Join(root, "docs", "dashboards.md")), map[string]bool{} // of the H100, by file and panel
+	text, shown := read(t, filepath.Join(root, "docs", "dashboards.md")), map[string]bool{} // whether a panel shows something on an H100, by file and panel
 	for _, board := range []struct{ node, name string }{{"single", ""}, {"gb10", "GB10"}, {"thor", "Thor"}, {"orin", "Orin"}} {
 		w := play(t, 20*time.Minute, machine{host: board.node, node: board.node, file: shipped(t, "health"), scenario: `faults:
   - {fault: throttle, at: 5m, devices: ["0"], reasons: [sw_thermal]}
@@ -176,12 +174,12 @@ func TestBoardsWithOneMemory(t *testing.T) {
 	}
 }
 
-// shows reports whether a panel shows something of a node, and fails for a value that cannot be.
+// shows reports whether a panel shows something for a node. It fails the test for an impossible value.
 func (w *world) shows(t *testing.T, file, node string, p panel) (something bool) {
 	t.Helper()
 	most, bounded := map[string]float64{"percentunit": 1, "percent": 100}[p.FieldConfig.Defaults.Unit]
 	for _, q := range p.Targets {
-		below := strings.Contains(q.Expr, "(-max by") // what is sent is drawn below what is received
+		below := strings.Contains(q.Expr, "(-max by") // sent traffic is drawn below the axis
 		for _, x := range w.over(t, filled(q.Expr, node), time.Minute) {
 			something = true
 			for _, f := range x.Floats {

@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// passing returns the owners of GPUs whose pods live for a time: two on GPU 1, one on each other and on each instance, and
-// a batch job within that of GPU 0.
+// passing returns short-lived owners: two pods share GPU 1, every other GPU and each instance has one pod, and a batch
+// job runs within the pod of GPU 0.
 func passing(life time.Duration) func(*gpu.Topology) *gpu.Owners {
 	return func(t *gpu.Topology) *gpu.Owners {
 		generation := time.Now().Unix() / int64(life/time.Second)
@@ -42,7 +42,7 @@ func passing(life time.Duration) func(*gpu.Topology) *gpu.Owners {
 	}
 }
 
-// busy is a machine with passing pods, and an XID every few minutes.
+// busy is a machine with short-lived pods and an XID every few minutes.
 func busy(t *testing.T, minutes int, life time.Duration) machine {
 	var faults strings.Builder
 	for at := 3; at < minutes; at += 4 {
@@ -52,7 +52,7 @@ func busy(t *testing.T, minutes int, life time.Duration) machine {
 	return machine{host: "gpu-e", node: "h100x8", file: shipped(t, "fleet"), scenario: "faults:\n" + faults.String(), tenants: passing(life)}
 }
 
-// both plays machines with the owners' labels on the series of devices, and apart.
+// both simulates machines twice: with owner labels on device series, and without.
 func both(t *testing.T, length time.Duration, machines ...machine) (on, apart *world) {
 	on = play(t, length, machines...)
 	for i := range machines {
@@ -61,7 +61,7 @@ func both(t *testing.T, length time.Duration, machines ...machine) (on, apart *w
 	return on, play(t, length, machines...)
 }
 
-// ofDevices are the series of devices: those of owners have names of their own.
+// ofDevices returns the series of devices. Series of owners have names of their own.
 func (w *world) ofDevices() (all []labels.Labels) {
 	for _, s := range w.Series {
 		if strings.HasPrefix(s.Metric.Get("__name__"), "DCGM_") {
@@ -71,7 +71,7 @@ func (w *world) ofDevices() (all []labels.Labels) {
 	return all
 }
 
-// A thousand pods leave no series of a device behind, and none of these names an owner. Each XID keeps its own.
+// A thousand pods must not create any device series, and no device series may name an owner. Each XID keeps its owner.
 func TestPodsComeAndGoApart(t *testing.T) {
 	const minutes = 80
 	few, fewApart := both(t, 20*time.Minute, busy(t, minutes, time.Minute))
@@ -105,7 +105,7 @@ func TestPodsComeAndGoApart(t *testing.T) {
 
 var promQL = regexp.MustCompile("(?s)```promql\n(.*?)```")
 
-// questions returns every query that is shipped, by where it stands; and has the world record what the rules record.
+// questions returns every shipped query by its location, and records the series of the recording rules.
 func (w *world) questions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -134,7 +134,7 @@ func (w *world) questions(t *testing.T) map[string]string {
 				if r.Record == "" {
 					continue
 				}
-				for _, s := range w.over(t, r.Expr, scrapeInterval) { // by those below it in the file
+				for _, s := range w.over(t, r.Expr, scrapeInterval) { // needed by the rules below it in the file
 					s.Metric = labels.NewBuilder(s.Metric).Set("__name__", r.Record).Labels()
 					w.Series[s.Metric.String()] = &s
 				}
@@ -162,10 +162,10 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// ofPages are the queries of how large pages are.
+// ofPages matches queries about the size of pages.
 var ofPages = regexp.MustCompile("scrape_samples_scraped")
 
-// agrees holds that queries have the same answers in two worlds, and returns how many had any.
+// agrees checks that queries have the same answers in two worlds, and returns how many had any.
 func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answered int) {
 	t.Helper()
 	other.questions(t)
@@ -182,7 +182,7 @@ func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answer
 	return answered
 }
 
-// Where the labels of owners stand changes no answer: of panels, rules, alerts and what docs ask.
+// The location of owner labels must not change the answer of any panel, rule, alert or documented query.
 func TestOwnersApartGiveTheSameAnswers(t *testing.T) {
 	const length = 30
 	dishonored := busy(t, length, 24*time.Hour)

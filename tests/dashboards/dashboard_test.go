@@ -10,10 +10,10 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// root is the repository's.
+// root is the root of the repository.
 var root = filepath.Join("..", "..")
 
-// A dashboard is as much of Grafana's model as the tests need.
+// A dashboard is the part of Grafana's model that the tests need.
 type dashboard struct {
 	UID    string
 	Panels []panel
@@ -38,7 +38,7 @@ type panel struct {
 	Type            string
 	Title           string
 	Targets         []target
-	Panels          []panel // of a collapsed row
+	Panels          []panel // panels of a collapsed row
 	Transformations []struct {
 		ID      string
 		Options json.RawMessage
@@ -62,13 +62,13 @@ type target struct {
 	Instant      bool
 }
 
-// A query is one of a panel.
+// A query is a query of a panel.
 type query struct {
 	target
 	where string
 }
 
-// dashboards returns the dashboards of grafana/ by file name.
+// dashboards returns the dashboards of grafana by file name.
 func dashboards(t *testing.T) map[string]dashboard {
 	t.Helper()
 	all := map[string]dashboard{}
@@ -82,7 +82,7 @@ func dashboards(t *testing.T) map[string]dashboard {
 	return all
 }
 
-// everyPanel returns the panels with those inside rows.
+// everyPanel returns all panels, including those inside rows.
 func (d dashboard) everyPanel() []panel {
 	var all []panel
 	for _, p := range d.Panels {
@@ -104,13 +104,13 @@ func (d dashboard) queries() []query {
 	return all
 }
 
-// filled returns a query with the dashboard's variables filled in, as Grafana does for an interval
-// of a minute and All of everything but the instance.
+// filled returns a query with the dashboard's variables filled in as Grafana does, for an interval of a minute. All
+// variables except the instance are set to All.
 func filled(expr, instance string) string {
 	return strings.NewReplacer("$cluster", ".*", "$instance", instance, "$gpu", ".*", "$namespace", ".*", "$pod", ".*", "$__rate_interval", "4m", "$__range", "30m").Replace(expr)
 }
 
-// What a dashboard shows of one instance must not come from another.
+// A panel about one instance must not show data of another.
 func TestEverySelectorKeepsToTheInstance(t *testing.T) {
 	for file, d := range dashboards(t) {
 		for _, q := range d.queries() {
@@ -123,7 +123,7 @@ func TestEverySelectorKeepsToTheInstance(t *testing.T) {
 	}
 }
 
-// selectors returns the vector selectors of a query, whose instance is "some".
+// selectors returns the vector selectors of a query whose instance is "some".
 func selectors(t *testing.T, q query) []*parser.VectorSelector {
 	t.Helper()
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(filled(q.Expr, "some"))

@@ -1,6 +1,4 @@
-// Package dashboards holds the dashboards in grafana/ against what is served.
-//
-// Each query of each panel, and the questions of docs/attribution.md, run in Prometheus' own query engine
-// over what simulated nodes served: it finds something, and of the chosen node alone. Besides, units
-// are those of the catalog, and panels and links are whole.
+// Package dashboards tests the dashboards in grafana. Each query of each panel, and the documented queries, run in
+// Prometheus' own engine on pages of simulated nodes. Each must return data, and only for the selected node. Units must
+// match the catalog, and links and panels must be complete.
 package dashboards

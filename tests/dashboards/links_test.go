@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A tableModel is how a table is shaped by its transformation, which merges the queries and renames their columns.
+// A tableModel describes the transformation of a table, which merges queries and renames their columns.
 type tableModel struct {
 	ExcludeByName map[string]bool
 	RenameByName  map[string]string
@@ -28,7 +28,7 @@ func modelOf(t *testing.T, p panel) (m tableModel) {
 	return m
 }
 
-// properties returns the values of a property that a panel's columns are given, by column.
+// properties returns the values of a property that a panel sets for its columns, by column.
 func (p panel) properties(t *testing.T, id string) map[string]json.RawMessage {
 	t.Helper()
 	all := map[string]json.RawMessage{}
@@ -48,7 +48,7 @@ func (p panel) properties(t *testing.T, id string) map[string]json.RawMessage {
 
 var linked = regexp.MustCompile(`var-([a-z]+)=\$\{__data\.fields\["([^"]+)"\]`)
 
-// Links between the dashboards carry the variables: those of the dashboard, and those of a row.
+// Links between dashboards must pass on the variables of the dashboard and those of a table row.
 func TestLinksCarryVariables(t *testing.T) {
 	all := dashboards(t)
 	variables := map[string][]string{}

@@ -19,35 +19,34 @@ import (
 
 const scrapeInterval = time.Minute
 
-// A machine is a simulated node to be scraped. The zero values of its fields are a healthy node with
-// the names of 4.8.
+// A machine is a simulated node to scrape. The zero value is a healthy node with the names of 4.8.
 type machine struct {
 	host, node string
 	vocabulary catalog.Vocabulary
 	scenario   string
-	file       []byte // of counters
-	trailer    string // of each page
-	// Tenants are the owners in the place of the node's own; nil for those. Apart leaves their labels to the series of owners.
+	file       []byte // content of the counters file
+	trailer    string // appended to each page
+	// owners to use instead of the node's own, if not nil; apart leaves their labels off device series
 	tenants func(*gpu.Topology) *gpu.Owners
 	apart   bool
-	// Pod is that of the exporter, of a scrape that does not honor labels; "" for one that does.
+	// pod of the exporter, for a scrape without honorLabels; empty otherwise
 	pod string
 }
 
-// Name and Attribute have a machine's tenants attribute.
+// Name and Attribute make a machine with tenants an attributor.
 func (m *machine) Name() string { return "tenants" }
 
 func (m *machine) Attribute(_ context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	return m.tenants(t), nil
 }
 
-// A world is what Prometheus scraped of machines, and its query engine.
+// A world holds what Prometheus scraped from machines, and its query engine.
 type world struct {
 	*prom.Storage
 	begin, end time.Time
 }
 
-// play scrapes machines for a time, on the clock of a bubble.
+// play scrapes machines for a time, with a fake clock.
 func play(t *testing.T, length time.Duration, machines ...machine) *world {
 	t.Helper()
 	w := &world{Storage: prom.NewStorage()}
@@ -70,7 +69,7 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 		t.Fatal(err)
 	}
 	run := pages.Run{Source: source, Host: m.host, Counters: m.file, Interval: scrapeInterval, Trailer: m.trailer}
-	// Links, switches and CPUs, which no panel shows one by one, would be a quarter of the time.
+	// Leave out links, switches and CPUs, which no panel shows individually. They would take a quarter of the time.
 	run.Args = []string{"--vocabulary=" + m.vocabulary.String(), "--switch-devices=g:99", "--cpu-devices=g:99"}
 	if m.host == "" {
 		run.Args = append(run.Args, "--no-hostname")
@@ -91,8 +90,8 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 	w.end = time.Now()
 }
 
-// take appends a page as Prometheus does, with the labels of the target: those of its pod push a series' own aside. A
-// series ends with a marker.
+// take appends a page as Prometheus does, with target labels. The labels of the target's pod rename those of the
+// series. A series that disappears ends with a stale marker.
 func (w *world) take(t *testing.T, host, pod string, page []byte, at time.Time) {
 	add := func(key string, metric labels.Labels, v float64) {
 		w.Append(host+key, func() labels.Labels {
@@ -119,7 +118,7 @@ func (w *world) take(t *testing.T, host, pod string, page []byte, at time.Time) 
 	w.Stale(at, func(metric labels.Labels) bool { return metric.Get("instance") == host })
 }
 
-// query returns the answer to a query, by the given labels of the result's series.
+// query returns the answer to a query, keyed by the given labels of its series.
 func (w *world) query(t *testing.T, query string, at time.Time, by ...string) map[string]float64 {
 	t.Helper()
 	found := map[string]float64{}
@@ -137,7 +136,7 @@ func (w *world) query(t *testing.T, query string, at time.Time, by ...string) ma
 	return found
 }
 
-// over returns the series of the answer to a query over the whole play.
+// over returns the answer to a query over the whole simulation.
 func (w *world) over(t *testing.T, query string, step time.Duration) promql.Matrix {
 	t.Helper()
 	return w.Matrix(t, query, w.begin, w.end, step)

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// The questions, word for word as docs/attribution.md has them.
+// The questions, word for word as in docs/attribution.md.
 const (
 	gpuSeconds = `sum by (namespace) (increase(dcgm_pod_gpu_allocated_seconds_total[1d]))`
 	energy     = `sum by (namespace) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`
@@ -38,8 +38,8 @@ func total(m map[string]float64) (sum float64) {
 	return sum
 }
 
-// The questions of docs/attribution.md, asked for four hours in the place of a day: what pods used and what is unattributed
-// adds up to the devices.
+// The documented queries, over four hours instead of a day. Usage by pods and unattributed usage must add up to that of
+// the devices.
 func TestQuestions(t *testing.T) {
 	text := read(t, filepath.Join(root, "docs", "attribution.md"))
 	for _, q := range []string{gpuSeconds, energy, memory, idle, onXID, full, unowned} {
@@ -53,7 +53,7 @@ func TestQuestions(t *testing.T) {
 		return d.query(t, strings.ReplaceAll(query, "[1d]", "[4h]"), d.end, by...)
 	}
 
-	// GPU seconds: a replica, a claim and an instance count by their part.
+	// GPU seconds: a replica, a claim and an instance count by their fraction.
 	const second, half, instance = 4 * 3600., 0.5, 3. / 7
 	near(t, "GPU seconds", map[string]float64{
 		"notebooks": second * (2./4 + 2*instance*half),
@@ -63,8 +63,8 @@ func TestQuestions(t *testing.T) {
 		"serving":   second * instance * half,
 	}, at(gpuSeconds, "namespace"), 1e-6)
 
-	// Energy, but for the edges of the time, which Prometheus extrapolates by each series' growth. Whose the active energy
-	// of a time-sliced instance is, is not known: that is in neither.
+	// Energy must add up except for the edges of the range, which Prometheus extrapolates. Active energy of a
+	// time-sliced instance belongs to no known pod, so it is missing from both sums.
 	sums := at(`sum by (gpu) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`, "gpu")
 	for key, v := range at(`sum by (gpu) (increase(dcgm_gpu_unattributed_energy_joules_total[1d]))`, "gpu") {
 		sums[key] += v
@@ -85,12 +85,12 @@ func TestQuestions(t *testing.T) {
 		}
 	}
 
-	// Memory: instances count, the GPU that is partitioned into them does not.
+	// Memory: instances are counted, and their partitioned GPU is not.
 	rest := at(`sum(avg_over_time(dcgm_gpu_unattributed_memory_used_bytes[1d]))`)
 	near(t, "memory", at(`sum(avg_over_time(DCGM_FI_DEV_FB_USED[1d])) * 1024 * 1024`),
 		map[string]float64{"": total(at(memory, "namespace")) + total(rest)}, 1e-3)
 
-	// A pod of which nothing is known, jupyter-c, is not idle.
+	// jupyter-c, about which nothing is known, must not count as idle.
 	got := slices.Sorted(maps.Keys(at(idle, "pod")))
 	if !slices.Contains(got, "jupyter-b") || slices.Contains(got, "pretrain-0") || slices.Contains(got, "embed-0") || slices.Contains(got, "jupyter-c") {
 		t.Errorf("allocated but idle are %q, want jupyter-b among them and none that worked", got)
@@ -102,7 +102,7 @@ func TestQuestions(t *testing.T) {
 	near(t, "pods on the GPUs at the XID", want, d.query(t, onXID, then, "pod", "xid"), 0)
 	near(t, "an hour later", map[string]float64{}, d.query(t, onXID, then.Add(time.Hour), "pod", "xid"), 0)
 
-	// How full: on average pods and the rest are the device, whose series is of moments.
+	// Average memory: pods and unattributed usage must add up to the device, whose samples are instantaneous.
 	key := []string{"UUID", "GPU_I_ID"}
 	util := at(`avg_over_time(DCGM_FI_DEV_GPU_UTIL{gpu=~"[012]"}[1d]) / 100`, key...)
 	both := at(`sum by (UUID, GPU_I_ID) (sum_over_time(dcgm_pod_gpu_utilization_ratio{gpu=~"[012]"}[1d]) / 240)`, key...)

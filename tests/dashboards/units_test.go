@@ -11,14 +11,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A measure is the unit of an expression, and what its value is multiplied with to be in it. The
-// unit "" is a number of things, "any" a constant.
+// A measure is the unit of an expression and the factor that converts its value to that unit. The unit "" is a count,
+// and "any" a constant.
 type measure struct {
 	unit   string
 	factor float64
 }
 
-// bases are the units that the catalog measures in: the base unit, and the factor to it.
+// bases maps the catalog's units to base units, with the factor.
 var bases = map[gpu.Unit]measure{
 	"": {"", 1}, catalog.Megahertz: {"hertz", 1e6}, catalog.Hertz: {"hertz", 1}, catalog.Millijoules: {"joules", 1e-3}, catalog.Joules: {"joules", 1},
 	catalog.Watts: {"watts", 1}, catalog.Percent: {"ratio", 1e-2}, catalog.Ratio: {"ratio", 1}, catalog.Mebibytes: {"bytes", 1 << 20},
@@ -26,13 +26,13 @@ var bases = map[gpu.Unit]measure{
 	catalog.Celsius: {"celsius", 1}, catalog.Seconds: {"seconds", 1},
 }
 
-// grafanas are the units of Grafana that show a unit.
+// grafanas maps units to the Grafana units that display them.
 var grafanas = map[string][]string{
 	"hertz": {"hertz"}, "joules": {"joule"}, "watts": {"watt"}, "ratio": {"percentunit"}, "seconds/s": {"percentunit", "none"}, "bytes": {"bytes"}, "bytes/s": {"Bps"},
 	"celsius": {"celsius"}, "seconds": {"s"}, "": {"none"}, "/s": {"cps"}, "any": {"none"},
 }
 
-// measureOf works out the unit of an expression from the catalog.
+// measureOf derives the unit of an expression from the catalog.
 func measureOf(t *testing.T, e parser.Expr) measure {
 	t.Helper()
 	switch e := e.(type) {
@@ -70,7 +70,7 @@ func measureOf(t *testing.T, e parser.Expr) measure {
 			m := measureOf(t, e.Args[0])
 			m.unit = map[string]string{"joules": "watts", "seconds": "seconds/s", "": "/s"}[m.unit]
 			return m
-		default: // of the same unit: relabeling, means, growth
+		default: // same unit: relabeling, averages, rates
 			return measureOf(t, e.Args[0])
 		}
 	case *parser.BinaryExpr:
@@ -107,7 +107,7 @@ func measureOfTwo(t *testing.T, e *parser.BinaryExpr) measure {
 		return measure{l.unit, l.factor / r.factor}
 	case e.Op == parser.DIV && r.unit == "any":
 		return measure{l.unit, l.factor * r.factor}
-	case e.Op == parser.MUL && (l.unit == "any" || l.unit == ""): // presence, for its labels
+	case e.Op == parser.MUL && (l.unit == "any" || l.unit == ""): // multiplication by an info series, for its labels
 		return r
 	case e.Op == parser.MUL && r.unit == "":
 		return l
@@ -118,8 +118,7 @@ func measureOfTwo(t *testing.T, e *parser.BinaryExpr) measure {
 	return measure{}
 }
 
-// What a panel says to be watts is watts: its unit is that of the catalog, and what it queries is
-// scaled to it, under either vocabulary.
+// The unit of a panel must be that of the catalog, and its query must be scaled to it, under either vocabulary.
 func TestUnitsAreTheCatalogs(t *testing.T) {
 	checked := map[string]int{}
 	for file, d := range dashboards(t) {
@@ -143,7 +142,7 @@ func TestUnitsAreTheCatalogs(t *testing.T) {
 				}
 				got := measureOf(t, expr)
 				want, factor := grafanas[got.unit], 1.
-				if unit == "dateTimeAsIso" && got.unit == "seconds" { // a time of Grafana is in milliseconds
+				if unit == "dateTimeAsIso" && got.unit == "seconds" { // Grafana's times are in milliseconds
 					want, factor = []string{unit}, 1e-3
 				}
 				if got.unit == "any" {
@@ -163,7 +162,7 @@ func TestUnitsAreTheCatalogs(t *testing.T) {
 	}
 }
 
-// promisedUnit returns the unit that the name of a family says.
+// promisedUnit returns the unit in the name of a family.
 func promisedUnit(name string) string {
 	name = strings.TrimSuffix(strings.ToLower(name), "_total")
 	for _, unit := range []gpu.Unit{catalog.Seconds, catalog.Bytes, catalog.Joules, catalog.Ratio} {

@@ -1,8 +1,8 @@
-// Package goldens compares a few pages, which are there to read, with what they were: testdata/pages. A page that changes
-// must be meant to.
+// Package goldens compares pages with the golden ones in testdata/pages, which are meant to be read. A page may only
+// change on purpose.
 //
-// The sources are the simulator with its nodes, on the clock of a bubble, and the test libraries of DCGM and NVML. After a
-// change that is meant:
+// The sources are simulated nodes with a fake clock, and the test libraries of DCGM and NVML. After an intended change,
+// run
 //
 //	go test ./tests/goldens -update
 package goldens

@@ -19,14 +19,14 @@ import (
 
 const fabricCounters = "DCGM_EXP_FABRIC_STATE, gauge,\nDCGM_EXP_FABRIC_INFO, gauge,\n"
 
-// What drivers say of a GPU in the fabric, and the series of it. NVML says state and status, of which DCGM makes one
-// number; a cluster of zeros is none.
+// fabricCases lists what drivers report about a GPU in the fabric, and the expected series. NVML reports state and
+// status, which DCGM combines into one number. A cluster UUID of zeros means no cluster.
 var fabricCases = []struct {
 	name, model         string
 	state, status, dcgm int
 	cluster             bool
 	clique, mask        int
-	old                 bool // a driver that has no summary of the health
+	old                 bool // a driver without a summary of the fabric's health
 	want                string
 }{
 	{name: "a tray of a rack", model: "NVIDIA GB300", state: 3, dcgm: 3, cluster: true, clique: 32766, mask: 0x51aa,
@@ -51,11 +51,11 @@ var fabricCases = []struct {
 	{name: "everything is wrong", model: "NVIDIA H100 80GB HBM3", state: 3, dcgm: 3, mask: 0xa355,
 		want: "0: failed incompatible_firmware incorrect_system_guid insufficient_nvlinks invalid_gpu_state invalid_location no_partition not_completed, " +
 			"1: access_timeout_recovery degraded_bandwidth incorrect_chassis_serial manager_disconnected partition_unassigned route_recovery route_unhealthy"},
-	// Of an unknown state DCGM makes an error's number.
+	// DCGM maps an unknown state to the number of an error.
 	{name: "states of the future", model: "NVIDIA H100 80GB HBM3", state: 9, dcgm: -1, mask: 0xf9ff},
 }
 
-// DCGM's fields and NVML's structures give the same series.
+// DCGM's fields and NVML's structs must result in the same series.
 func TestFabric(t *testing.T) {
 	library, err := fakenvml.Build(t.TempDir())
 	fakenvml.Need(t, err)

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden pages again")
 
-// comparePage compares a page with the golden one of that name.
+// comparePage compares a page with the golden page of that name.
 func comparePage(t *testing.T, name string, page []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", "pages", name+".txt")

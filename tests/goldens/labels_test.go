@@ -10,8 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
-// A pod's own labels take the name of no label that the series of owned GPUs have from the
-// exporter.
+// A pod's own label must not replace a label that the exporter sets on series of owned GPUs.
 func TestLabelNames(t *testing.T) {
 	pages, err := filepath.Glob("testdata/pages/*.txt")
 	if err != nil || len(pages) == 0 {

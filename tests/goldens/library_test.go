@@ -19,12 +19,11 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 
-// pace is the interval of a session over a test library, which runs in real time.
+// pace is the interval of a session with a test library, which runs in real time.
 const pace = 20 * time.Millisecond
 
-// masked are the families that say how long something took, how old it is, or how many samples it
-// was seen in, which is chance in a session in real time: of them the labels are compared and not
-// the values.
+// masked lists the families of durations, ages and sample counts, which vary in real time. Only their labels are
+// compared.
 var masked = []string{
 	"DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL",
 	"DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS",
@@ -33,7 +32,7 @@ var masked = []string{
 	"dcgm_exporter_collect_duration_seconds", "dcgm_exporter_collect_last_success_timestamp_seconds",
 }
 
-// mask takes the values of masked families off a page.
+// mask removes the values of masked families from a page.
 func mask(page []byte) []byte {
 	var b strings.Builder
 	for line := range strings.Lines(string(page)) {
@@ -46,8 +45,8 @@ func mask(page []byte) []byte {
 	return []byte(b.String())
 }
 
-// settled returns the masked page of the session that two runs of it agree on: a machine that is slow
-// for a moment makes samples stale in real time.
+// settled repeats a session until two runs return the same masked page, and returns it. If the machine is slow for a
+// moment, samples get stale.
 func settled(t *testing.T, s *session) []byte {
 	t.Helper()
 	var last []byte
@@ -63,8 +62,8 @@ func settled(t *testing.T, s *session) []byte {
 	return nil
 }
 
-// engine is a node of an engine: three GPUs, the second partitioned by MIG and the third
-// lost, switches, links, a CPU and a card. A field without a value of its own has its number.
+// engine returns the script of an engine with three GPUs, switches, links, a CPU and a network card. The second GPU is
+// partitioned by MIG, and the third is lost. The value of a field is its number unless the script sets another.
 func engine() []string {
 	lines := []string{
 		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
@@ -84,7 +83,7 @@ func engine() []string {
 	return lines
 }
 
-// driver is the node of a driver: three GPUs, the second cut by MIG, the third lost.
+// driver returns the script of a driver with three GPUs. The second is partitioned by MIG, and the third is lost.
 func driver() []string {
 	return []string{
 		"gpus 3", "gpu 1 mig", "gpu 1 instance 1 0 3g.40gb 40448", "gpu 1 instance 9 0 1g.10gb 9984", "gpu 2 lost",
@@ -92,12 +91,12 @@ func driver() []string {
 	}
 }
 
-// podOf says that the processes of a driver are those of the first pods.
+// podOf assigns the processes of a driver to the first pods.
 func podOf(pid uint32) ([]string, error) {
 	return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", pid/100)}, nil
 }
 
-// A library is a source over a test library.
+// A library is a source that uses a test library.
 type library struct {
 	name string
 	open func(t *testing.T) collector.Source
@@ -129,7 +128,7 @@ func TestLibraries(t *testing.T) {
 		t.Run(l.name, func(t *testing.T) {
 			comparePage(t, l.name, settled(t, &session{
 				source: l.open(t), plan: planOf(t, counters, pace), podOf: podOf, attributors: []collector.Attributor{owned{}},
-				args: []string{"--kubernetes"}, cycle: 3, // profiling fields need two readings
+				args: []string{"--kubernetes"}, cycle: 3, // profiling fields have values from the second read on
 			}))
 		})
 	}

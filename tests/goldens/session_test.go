@@ -20,10 +20,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// nodeName is the host of every page.
+// nodeName is the host on every page.
 const nodeName = "node-17"
 
-// counters are the counters file of the pages.
+// counters is the counters file of the pages.
 const counters = `DCGM_FI_DEV_GPU_TEMP, gauge, GPU temperature (in degrees C).
 DCGM_FI_DEV_POWER_USAGE, gauge, Power draw of the board (in W).
 DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).
@@ -34,7 +34,7 @@ DCGM_EXP_XID_ERRORS_COUNT, gauge, XID errors within the window.
 DCGM_FI_DRIVER_VERSION, label, Driver version.
 `
 
-// parse reads settings as a command line has them.
+// parse parses command line arguments.
 func parse(t *testing.T, args ...string) *config.Config {
 	t.Helper()
 	env := func(name string) (string, bool) { return nodeName, name == "NODE_NAME" }
@@ -59,19 +59,19 @@ func planOf(t *testing.T, counters string, interval time.Duration) *gpu.Plan {
 	return plan
 }
 
-// A session is one loop over one source, and the settings of its page.
+// A session is a loop with one source, and the settings of its page.
 type session struct {
 	source      collector.Source
 	plan        *gpu.Plan
 	attributors []collector.Attributor
 	podOf       accounting.PodOf
 	virtual     bool
-	args        []string // settings of labels
-	own         bool     // the page has the series of the loop itself too
-	cycle       int      // the cycle whose page is taken
+	args        []string // arguments that affect labels
+	own         bool     // whether the page has the metrics of the loop itself
+	cycle       int      // number of the cycle whose page is taken
 }
 
-// patience bounds a session. It is no claim about speed.
+// patience bounds a session. It is not a performance requirement.
 const patience = time.Hour
 
 // page runs the session and returns its page.
@@ -124,7 +124,7 @@ func (s *session) page(t *testing.T) (page []byte) {
 	return page
 }
 
-// owned says that two pods share the first GPU of a topology.
+// owned is an attributor: two pods share the first GPU.
 type owned struct{}
 
 func (owned) Name() string { return "kubernetes" }

@@ -21,7 +21,7 @@ const (
 	simSeed     = 1                // the default
 )
 
-// What happens to a node: XIDs, a field that may not be read, and the loss of a GPU.
+// troubles is a scenario with XIDs, a field without permission, and the loss of a GPU.
 const troubles = `faults:
   - {fault: xid, at: 10s, devices: ["0"], xids: [62, 45]}
   - {fault: absent, reason: permission, at: 0s, devices: ["0"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
@@ -47,7 +47,7 @@ func TestSimulatedNodes(t *testing.T) {
 	}
 }
 
-// play returns the page of a cycle of the session over the simulator, with its own owners.
+// play returns the page of a given cycle with the simulator, with the simulator's own owners.
 func (s *session) play(t *testing.T, source *sim.Source, cycle int) []byte {
 	t.Helper()
 	s.source, s.podOf, s.plan, s.cycle = collector.SourceOf(source.Open), source.PodOf, planOf(t, counters, simInterval), cycle
@@ -55,7 +55,7 @@ func (s *session) play(t *testing.T, source *sim.Source, cycle int) []byte {
 	return s.page(t)
 }
 
-// The pages here are those that the exporter makes of the same settings.
+// TestPagesAreThoseOfApp checks that the exporter renders the same pages for the same settings.
 func TestPagesAreThoseOfApp(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "few.csv")
 	if err := os.WriteFile(file, []byte(counters), 0o600); err != nil {
@@ -95,8 +95,8 @@ func newSim(t *testing.T, node, faults string) *sim.Source {
 	return source
 }
 
-// needRounding skips a test on processors that round otherwise: a compiler may join a product and a
-// sum there, and the values of the model differ in their last digit.
+// needRounding skips a test on processors that round differently. Compilers may use fused multiply-add there, which
+// changes the last digit of simulated values.
 func needRounding(t *testing.T) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {

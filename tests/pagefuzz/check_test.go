@@ -16,29 +16,29 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A rule is something that holds for every page.
+// A rule is a property of every page.
 type rule string
 
 const (
-	parses       rule = "parses"        // with Prometheus' parser
-	finite       rule = "finite"        // no NaN, no Inf
-	unique       rule = "unique"        // no series is there twice
-	monotonic    rule = "monotonic"     // a counter does not fall while its series lives
-	conserved    rule = "conserved"     // pods and remainder are the device
-	bounded      rule = "bounded"       // pods and remainder are not more than the device
-	ownersRight  rule = "owners-right"  // only who has a device alone is on its series
-	ownersThere  rule = "owners-there"  // and is on them once the kubelet lists it
-	sharersRight rule = "sharers-right" // who has a part of a device, and a copy of its series, holds it
+	parses       rule = "parses"        // Prometheus' parser accepts the page
+	finite       rule = "finite"        // there is no NaN and no Inf
+	unique       rule = "unique"        // no series occurs twice
+	monotonic    rule = "monotonic"     // a counter does not fall while its series exists
+	conserved    rule = "conserved"     // pods and unattributed usage add up to the device
+	bounded      rule = "bounded"       // pods and unattributed usage do not exceed the device
+	ownersRight  rule = "owners-right"  // only an exclusive owner is on the series of a device
+	ownersThere  rule = "owners-there"  // an exclusive owner is on them once the kubelet lists it
+	sharersRight rule = "sharers-right" // a pod with a share, or a copy of the series, holds the device
 	copiesRight  rule = "copies-right"
-	unknownEnds  rule = "unknown-ends" // what is not known of a pod is not counted, and not called unattributed
-	punctual     rule = "punctual"     // whatever the kubelet does
-	healthOnly   rule = "health-only"  // an entity that is down has no values, nor have its pods
+	unknownEnds  rule = "unknown-ends" // unknown usage of a pod is neither counted nor called unattributed
+	punctual     rule = "punctual"     // pages are on time, whatever the kubelet does
+	healthOnly   rule = "health-only"  // an entity that is down has no values, and neither have its pods
 	noPanic      rule = "no-panic"
-	endsInTime   rule = "ends-in-time" // also while the engine hangs, as long as it gets the signal
-	runs         rule = "runs"         // the loop ends when it is cancelled, without an error
+	endsInTime   rule = "ends-in-time" // the loop ends in time, even while the engine hangs
+	runs         rule = "runs"         // the loop ends without an error when it is canceled
 )
 
-// A sample is one line of a page.
+// A sample is a line of a page.
 type sample struct {
 	labels map[string]string
 	value  float64
@@ -53,15 +53,15 @@ func (s *sample) pod() string {
 	return s.labels["namespace"] + "/" + s.labels["pod"]
 }
 
-// A page is a parsed one.
+// A page is a parsed page.
 type page struct {
 	at, published time.Time
 	text          string
-	samples       map[string][]sample // by family
+	samples       map[string][]sample // samples by family
 	types         map[string]dto.MetricType
 }
 
-// by returns the values of a family by device; several of one device are added up.
+// by returns the values of a family by device. Several values of a device are summed.
 func (p *page) by(family string) map[key]float64 {
 	all := map[key]float64{}
 	for i := range p.samples[family] {
@@ -71,7 +71,7 @@ func (p *page) by(family string) map[key]float64 {
 	return all
 }
 
-// The families that are divided among pods, and what is left of them.
+// The families that are divided among pods, and their unattributed counterparts.
 const (
 	podUtilization  = "dcgm_pod_gpu_utilization_ratio"
 	podMemory       = "dcgm_pod_gpu_memory_used_bytes"
@@ -91,7 +91,7 @@ const (
 	entityUp          = "dcgm_exporter_entity_up"
 )
 
-// A checker follows the pages of one world.
+// A checker checks the pages of one world.
 type checker struct {
 	t        *testing.T
 	w        *world
@@ -101,16 +101,16 @@ type checker struct {
 
 	pages int
 
-	counters map[string]seen             // by series
-	totals   map[string]map[string]total // family → series → its latest value
-	energy0  map[string]float64          // of a GPU when it was first on a page, less what was counted
-	weights  map[key]float64             // of the devices that were there, as part of a GPU
-	seconds  map[key]float64             // GPU seconds that passed since the device was there
-	at       time.Time                   // of the latest page with data
-	unknown  map[key]bool                // devices of which something was not known on the page before
-	last     *page                       // the one before, if it had data
-	topology *gpu.Topology               // of the latest page
-	reopened bool                        // it is the first of its session
+	counters map[string]seen             // last value of each counter by series
+	totals   map[string]map[string]total // latest totals by family and series
+	energy0  map[string]float64          // energy of a GPU when it first appeared, minus what was counted by then
+	weights  map[key]float64             // devices and their fraction of a GPU
+	seconds  map[key]float64             // GPU seconds since the device appeared
+	at       time.Time                   // time of the latest page with data
+	unknown  map[key]bool                // devices with unknown values on the previous page
+	last     *page                       // previous page, if it had data
+	topology *gpu.Topology               // topology of the latest page
+	reopened bool                        // the page is the first of its session
 }
 
 type seen struct {
@@ -118,7 +118,7 @@ type seen struct {
 	at    time.Time
 }
 
-// A total is what was counted of a device, for a pod or for none.
+// A total is a counter of a device, for a pod or unattributed.
 type total struct {
 	of    key
 	value float64
@@ -131,10 +131,10 @@ func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *c
 	}
 }
 
-// breaks reports a page that breaks a rule.
+// breaks reports a page that violates a rule.
 func (c *checker) breaks(r rule, p *page, format string, args ...any) {
 	if c.t.Failed() {
-		return // the first says enough
+		return // report only the first violation
 	}
 	c.t.Errorf("page %d, after %v, breaks %q: %s", c.pages, time.Since(c.begin), r, fmt.Sprintf(format, args...))
 	if p != nil && testing.Verbose() {
@@ -145,7 +145,7 @@ func (c *checker) breaks(r rule, p *page, format string, args ...any) {
 	}
 }
 
-// see looks at a page of a topology; one without data has none.
+// see checks a page. The topology is nil if the page has no data.
 func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
@@ -210,11 +210,10 @@ func (c *checker) parse(text string, at time.Time) *page {
 	return p
 }
 
-// forgotten is how long after it was last there a series may begin again.
+// forgotten is how long a series must be absent before it may start at zero again.
 const forgotten = 15 * time.Minute
 
-// counterRules: what the exporter counts itself does not fall. What a driver counts is the
-// driver's.
+// counterRules: counters of the exporter do not fall. Counters of a driver may.
 func (c *checker) counterRules(p *page) {
 	for name, samples := range p.samples {
 		if p.types[name] != dto.MetricType_COUNTER || strings.HasPrefix(name, "DCGM_FI_") {
@@ -231,7 +230,7 @@ func (c *checker) counterRules(p *page) {
 	}
 }
 
-// healthRules: an entity that is down has no values of the moment.
+// healthRules: an entity that is down has no current values.
 func (c *checker) healthRules(p *page) {
 	down := map[key]bool{}
 	for _, s := range p.samples[entityUp] {
@@ -257,30 +256,30 @@ func (c *checker) lost(k key) bool {
 	return slices.ContainsFunc(c.w.cards, func(x *card) bool { return x.uuid == k.uuid && x.lost })
 }
 
-// window is how long the last answer of a kubelet may be believed: two intervals and 30 s at least,
-// and while a kubelet that has just started is not believed yet.
+// window is how long the kubelet's last answer may be used: two intervals, at least 30 s, and longer after the kubelet
+// has just restarted.
 func (c *checker) window() time.Duration {
 	return max(2*c.interval, 30*time.Second) + 10*time.Second + c.interval
 }
 
-// within calls yield with the moments of the truth that a page may show.
+// within calls yield with every moment of the truth that a page may show.
 func (c *checker) within(at time.Time, yield func(*moment) bool) {
 	for i := len(c.w.history) - 1; i >= 0; i-- {
 		m := &c.w.history[i]
 		if !yield(m) || at.Sub(m.at) > c.window() {
-			return // the one that began before the window counts
+			return // the moment that started before the window counts too
 		}
 	}
 }
 
-// could reports whether something of the truth was so within the window.
+// could reports whether is was true at some moment of the window.
 func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 	found := false
 	c.within(at, func(m *moment) bool { found = is(m); return !found })
 	return found
 }
 
-// ownerRules: who is on the series of a device has it alone, who has a part of it holds it.
+// ownerRules: the owner on a device's series holds it exclusively, and a pod with a share holds a share.
 func (c *checker) ownerRules(p *page) {
 	for name, samples := range p.samples {
 		for i := range samples {
@@ -314,8 +313,7 @@ func (c *checker) ownerRules(p *page) {
 	c.exactOwners(p)
 }
 
-// ofInstances reports whether the series is that of a GPU all of whose instances that are held are
-// the pod's.
+// ofInstances reports whether the series is of a GPU whose held instances all belong to the pod.
 func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
 	return s.labels["GPU_I_ID"] == "" && c.could(at, func(m *moment) bool {
 		found := false
@@ -334,8 +332,7 @@ func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
 	})
 }
 
-// exactOwners: where neither the truth nor the kubelet has changed for the window, the page says
-// who holds what, all of it.
+// exactOwners: if neither the truth nor the kubelet has changed during the window, the page lists all owners.
 func (c *checker) exactOwners(p *page) {
 	if c.w.trusted.IsZero() || p.at.Sub(c.w.trusted) < 2*c.window() {
 		return
@@ -379,14 +376,14 @@ func (c *checker) exactOwners(p *page) {
 	}
 }
 
-// momentRules: the parts of this moment and the remainder are the device's value.
+// momentRules: current shares and the unattributed remainder add up to the device's value.
 func (c *checker) momentRules(p *page) {
 	if c.w.readAt != c.w.steps {
-		return // a late page: the truth is another by now
+		return // the page is late, and the truth has changed
 	}
 	utils, engines, memory := p.by(deviceUtilization), p.by(deviceEngine), p.by(deviceMemory)
 	for k, v := range engines {
-		if _, ok := utils[k]; !ok { // the utilization of instances, and of GPUs without it
+		if _, ok := utils[k]; !ok { // utilization of instances, and of GPUs without instances
 			utils[k] = 100 * v
 		}
 	}
@@ -414,9 +411,8 @@ func (c *checker) momentRules(p *page) {
 	})
 }
 
-// shared returns what the utilization of a GPU can be that several pods have: of the interval of
-// its processes where the driver reports that, else what the processes did together where the
-// sample of the moment is less.
+// shared returns the possible utilization of a GPU that several pods share: that of the interval of its processes if
+// the driver reports it, or the sum of the processes if that exceeds the current sample.
 func (d *device) shared(moment float64, there bool) []float64 {
 	values := []float64{d.reported.mean}
 	if there {
@@ -425,8 +421,8 @@ func (d *device) shared(moment float64, there bool) []float64 {
 	return values
 }
 
-// parts compares the parts of a device with what it can have in all; none for a device without a
-// value. Under virtual GPUs the page has no value of a shared one.
+// parts compares the shares of a device with its possible total. A device without a value has no shares. With virtual
+// GPUs, the page has no value of a shared device.
 func (c *checker) parts(p *page, pods, rest string, device func(key) []float64) {
 	parts, rests := p.by(pods), p.by(rest)
 	for k := range union(parts, rests) {
@@ -452,8 +448,7 @@ func union[K comparable, V any](a, b map[K]V) map[K]V {
 	return all
 }
 
-// totalRules: the seconds and joules that were counted are not more than there were, and while
-// nothing changes they are as many.
+// totalRules: counted seconds and joules do not exceed the real ones, and equal them while nothing changes.
 func (c *checker) totalRules(p *page) {
 	for _, name := range []string{podActive, podAllocated, podEnergy, restActive, restEnergy} {
 		if c.totals[name] == nil {
@@ -468,7 +463,7 @@ func (c *checker) totalRules(p *page) {
 	c.secondRules(p)
 }
 
-// counted adds up what families counted so far of what is of a kind, also for pods that are gone.
+// counted returns the sum of counters so far for the devices that of selects, including pods that have ended.
 func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
 	for _, name := range families {
 		for _, t := range c.totals[name] {
@@ -480,7 +475,7 @@ func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
 	return sum
 }
 
-// sum adds up families on a page.
+// sum returns the sum of families on a page.
 func (p *page) sum(of func(key) bool, families ...string) (sum float64) {
 	for _, name := range families {
 		for i := range p.samples[name] {
@@ -492,7 +487,7 @@ func (p *page) sum(of func(key) bool, families ...string) (sum float64) {
 	return sum
 }
 
-// energyRules compares what was counted of a GPU, and of its instances, with its own counter.
+// energyRules compares the counted energy of a GPU and its instances with the GPU's own counter.
 func (c *checker) energyRules(p *page) {
 	for i := range p.samples[deviceEnergy] {
 		s := &p.samples[deviceEnergy][i]
@@ -515,7 +510,7 @@ func (c *checker) energyRules(p *page) {
 	}
 }
 
-// entities returns how many parts of a GPU have a remainder: itself, and its instances.
+// entities returns the number of entities of a GPU that have a remainder: itself and its instances.
 func (c *checker) entities(uuid string) int {
 	for _, x := range c.w.cards {
 		if x.uuid == uuid && x.mode == cut {
@@ -525,7 +520,7 @@ func (c *checker) entities(uuid string) int {
 	return 1
 }
 
-// list returns the label sets of a family, in order.
+// list returns the label sets of a family, sorted.
 func (p *page) list(of func(key) bool, family string) (list []string) {
 	for i := range p.samples[family] {
 		if s := &p.samples[family][i]; of(s.key()) {
@@ -536,8 +531,8 @@ func (p *page) list(of func(key) bool, family string) (list []string) {
 	return list
 }
 
-// steady reports whether the owners and the given families of a GPU or a device are the same on
-// this page and on the one an interval before; the last family is there.
+// steady reports whether the selected owners and families are the same as on the previous page, and the last family
+// exists.
 func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
 	if c.last == nil || !p.at.After(c.last.at) || p.at.Sub(c.last.at) > c.interval+c.interval/2 {
 		return false
@@ -550,16 +545,16 @@ func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
 	return len(p.list(of, families[len(families)-1])) > 0
 }
 
-// secondRules: no more seconds are counted of a device than passed, and as many as it was active
-// where that is known of all.
+// secondRules: counted seconds of a device do not exceed the elapsed time. They equal the active time if that is known
+// for all pods.
 func (c *checker) secondRules(p *page) {
 	passed := p.at.Sub(c.at).Seconds()
 	now := map[key]float64{}
 	for _, d := range c.w.devices() {
 		now[d.key()] = d.weight()
-		now[key{uuid: d.gpu.uuid}] = 1 // also of one that is cut: it may be whole on the next page
+		now[key{uuid: d.gpu.uuid}] = 1 // include partitioned GPUs, which may be whole on the next page
 	}
-	for k := range union(c.weights, now) { // the time since the page before counts as what the device is now
+	for k := range union(c.weights, now) { // the time since the previous page counts as the current state
 		if _, ok := c.weights[key{uuid: k.uuid}]; ok {
 			c.seconds[k] += passed * max(c.weights[k], now[k])
 		}
@@ -585,7 +580,7 @@ func (c *checker) secondRules(p *page) {
 	}
 }
 
-// gpuSeconds: the seconds of a GPU and of all instances that it ever had are not more than passed.
+// gpuSeconds: the seconds of a GPU and all of its instances do not exceed the elapsed time.
 func (c *checker) gpuSeconds() {
 	for k := range c.weights {
 		if k.instance != "" {
@@ -600,8 +595,8 @@ func (c *checker) gpuSeconds() {
 	}
 }
 
-// unknownRules: where a device is active and the share of one of its pods is not known, on two
-// pages in a row, its seconds are not counted and the remainder is not known either.
+// unknownRules: if a pod's share of an active device is unknown on two consecutive pages, its seconds are not counted
+// and the remainder is unknown too.
 func (c *checker) unknownRules(p *page) {
 	devices, before := p.by(deviceUtilization), c.unknown
 	if c.reopened {
@@ -629,13 +624,11 @@ func (c *checker) unknownRules(p *page) {
 	}
 }
 
-// firstAnswer is how long the first page of a session waits for who holds what, rather than come
-// without owners (collector.Options.AttributeTimeout).
+// firstAnswer is how long the first page of a session waits for owners (collector.Options.AttributeTimeout).
 const firstAnswer = 2 * time.Second
 
-// paceRules: a page is there shortly after its reading began, and its reading begins an interval
-// after the one before. The first page of a session alone may wait, and so may delay the reading of
-// the next one.
+// paceRules: a page follows shortly after its read began, and reads are an interval apart. Only the first page of a
+// session may wait for owners, which may also delay the next read.
 func (c *checker) paceRules(p *page) {
 	const most = 100 * time.Millisecond
 	allowed := most

@@ -22,7 +22,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// configured is the counters file, and more what a reload may add.
+// configured is the counters file, and more is what a reload may add.
 const (
 	configured = `DCGM_FI_DEV_GPU_TEMP, gauge, t
 DCGM_FI_DEV_GPU_UTIL, gauge, u
@@ -44,7 +44,7 @@ func planOf(t *testing.T, file string, interval time.Duration) *gpu.Plan {
 	return counters.NewPlan(requests, counters.PlanOptions{Interval: interval, Devices: gpu.Selector{Flex: true}})
 }
 
-// play plays the world of a seed and returns the number of its pages.
+// play simulates the world of a seed and returns the number of pages.
 func play(t *testing.T, seed uint64) (pages int) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -87,7 +87,7 @@ func play(t *testing.T, seed uint64) (pages int) {
 		begin := time.Now()
 		cycles := 4 + rng.IntN(20)
 		for cycle := range cycles {
-			// Shortly before the next tick, or half an interval.
+			// Shortly before the next tick, or half an interval before.
 			ahead := []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, interval / 2}[rng.IntN(3)]
 			time.Sleep(time.Until(begin.Add(time.Duration(cycle+1)*interval - ahead)))
 			synctest.Wait()
@@ -101,7 +101,7 @@ func play(t *testing.T, seed uint64) (pages int) {
 		w.mu.Lock()
 		w.engine.hanging = false
 		w.mu.Unlock()
-		quiet := []int{1, 1, 20}[rng.IntN(3)] // cycles in which nothing happens
+		quiet := []int{1, 1, 20}[rng.IntN(3)] // number of cycles in which nothing happens
 		time.Sleep(time.Until(begin.Add(time.Duration(cycles+quiet)*interval + interval/2)))
 		cancel()
 		switch err := <-over; {
@@ -110,13 +110,13 @@ func play(t *testing.T, seed uint64) (pages int) {
 		case err != nil:
 			c.breaks(runs, nil, "Run: %v", err)
 		}
-		synctest.Wait() // for a question that was under way
+		synctest.Wait() // finish a pending request of the kubelet
 		pages = c.pages
 	})
 	return pages
 }
 
-// step lets things happen in the world.
+// step changes the world.
 func (w *world) step() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,14 +131,14 @@ func (w *world) step() {
 	w.note()
 }
 
-// reload does not wait longer than a person would.
+// reload reloads with a timeout.
 func reload(ctx context.Context, l *loop.Loop, c collector.Change) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	_ = l.Reload(ctx, c) // one that is refused changes nothing
+	_ = l.Reload(ctx, c) // a rejected reload changes nothing
 }
 
-// pagesOf is how many pages TestPages looks at.
+// pagesOf returns the number of pages that TestPages checks.
 func pagesOf(t *testing.T) int {
 	text := os.Getenv("PAGEFUZZ_PAGES")
 	if text == "" {
@@ -171,6 +171,6 @@ func FuzzPages(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed)
 	}
-	f.Add(uint64(727)) // an account of a GPU that was whole and is partitioned
+	f.Add(uint64(727)) // the account of a GPU that was whole and is then partitioned
 	f.Fuzz(func(t *testing.T, seed uint64) { play(t, seed) })
 }

@@ -26,16 +26,16 @@ type mood int
 
 const (
 	well       mood = iota
-	restarting      // for filling: lists no pods, then some, then all
+	restarting      // lists no pods, then some, then all, while it starts
 	refusing        // nothing listens
-	failing         // with an error of gRPC
-	hanging         // until the caller gives up
-	slow            // for half a second
+	failing         // returns a gRPC error
+	hanging         // does not answer until the caller gives up
+	slow            // answers after half a second
 	moods
 )
 
-// filling is how long after its start a kubelet does not list all pods: v1.36.3 lists none for a
-// second, and then one after the other.
+// filling is how long after its start a kubelet does not list all pods. Version v1.36.3 lists none for a second, and
+// then one after the other.
 const filling = 3 * time.Second
 
 const (
@@ -43,22 +43,22 @@ const (
 	poolName = "node-17"
 )
 
-// A node is the kubelet of a world, and its connections.
+// A node is the kubelet of a world with its connections.
 type node struct {
 	v1.UnimplementedPodResourcesListerServer
 	t      *testing.T
 	w      *world
-	socket string // a file that is as old as the kubelet, as a socket is; nothing dials it
+	socket string // a file as old as the kubelet, like its socket; nothing connects to it
 
 	mu       sync.Mutex
-	rng      *rand.Rand // of its own: calls come while the world is read
+	rng      *rand.Rand // separate generator, since calls come while the world is read
 	boot     int
 	started  time.Time
 	server   *grpc.Server
 	listener *bufconn.Listener
 }
 
-// newNode starts a kubelet, which may have been there for an hour.
+// newNode starts a kubelet. It may have been running for an hour.
 func newNode(t *testing.T, w *world, seed uint64) *node {
 	n := &node{t: t, w: w, rng: rand.New(rand.NewPCG(seed, 2)), socket: filepath.Join(t.TempDir(), "kubelet.sock")}
 	if err := os.WriteFile(n.socket, nil, 0o600); err != nil {
@@ -75,11 +75,10 @@ func (n *node) start(at time.Time) {
 	}
 	v1.RegisterPodResourcesListerServer(n.server, n)
 	server, listener := n.server, n.listener
-	go func() { _ = server.Serve(listener) }() // it returns when the server stops
+	go func() { _ = server.Serve(listener) }() // returns when the server stops
 }
 
-// follow ends the kubelet and starts another where the world has another one. The clients notice
-// when they next call.
+// follow restarts the kubelet if the world has a new one. Clients notice at their next call.
 func (n *node) follow() {
 	n.w.mu.Lock()
 	boot := n.w.kubelet.boot
@@ -100,7 +99,7 @@ func (n *node) follow() {
 
 func (n *node) stop() { n.server.Stop() }
 
-// dial connects to it as to a socket.
+// dial connects to the kubelet.
 func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	n.w.mu.Lock()
 	refused := n.w.kubelet.mood == refusing && n.turn() == refusing
@@ -114,7 +113,7 @@ func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	return listener.DialContext(ctx)
 }
 
-// turn says how the next question is answered, and that there was one.
+// turn returns how the next request is answered, and records the request.
 func (n *node) turn() mood {
 	k := &n.w.kubelet
 	if k.mood != well {
@@ -126,7 +125,7 @@ func (n *node) turn() mood {
 	return k.mood
 }
 
-// known returns how many of a number of pods it knows after a time.
+// known returns how many pods the kubelet knows at a time after its start.
 func known(pods int, since time.Duration) int {
 	const empty = time.Second
 	if since >= filling {
@@ -154,7 +153,7 @@ func (n *node) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.Lis
 	return &v1.ListPodResourcesResponse{PodResources: pods}, nil
 }
 
-// answer decides what a list is answered. No lock is taken while it waits.
+// answer decides how a list request is answered. It holds no lock while it waits.
 func (n *node) answer() (mood, []*v1.PodResources, codes.Code) {
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()
@@ -172,7 +171,7 @@ func (n *node) answer() (mood, []*v1.PodResources, codes.Code) {
 	return mood, pods[:known(len(pods), since)], all[n.rng.IntN(len(all))]
 }
 
-// list returns the pods as the kubelet lists them, in no order; the world is locked.
+// list returns the pods as the kubelet lists them, in random order. The caller holds the lock.
 func (n *node) list() []*v1.PodResources {
 	var all []*v1.PodResources
 	for _, p := range n.w.pods {
@@ -190,14 +189,14 @@ func (n *node) list() []*v1.PodResources {
 		}
 		all = append(all, listed)
 	}
-	// What is not ours: a GPU that is not here, other devices, nonsense.
+	// Add what the exporter must ignore: a GPU of another node, other devices, and nonsense.
 	return append(all,
 		kubelet.Pod("kube-system/no-devices", &v1.ContainerResources{Name: "main"}),
 		kubelet.Pod("other/elsewhere", kubelet.Container("main", "nvidia.com/gpu", "GPU-ffffffff-ffff-4fff-8fff-ffffffffffff")),
 		kubelet.Pod("other/network", kubelet.Container("main", "example.com/nic", "eth1", "", "::", "nvidia-1")))
 }
 
-// hold adds a device to what a container has.
+// hold adds a device to a container.
 func hold(c *v1.ContainerResources, p *pod, d *device, h holding) {
 	if d.gpu.mode == claimed {
 		c.DynamicResources = append(c.DynamicResources,
@@ -230,7 +229,7 @@ func (n *node) GetAllocatableResources(context.Context, *v1.AllocatableResources
 	return r, nil
 }
 
-// options are those of a mapper that reads it, and an API server.
+// options returns the options of a mapper with this kubelet and an API server.
 func (n *node) options() podmapper.Options {
 	w := n.w
 	return podmapper.Options{

@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The fields that devices have values for.
+// The fields for which devices have values.
 const (
 	fieldTemperature gpu.FieldID = 150
 	fieldEnergy      gpu.FieldID = 156
@@ -21,7 +21,7 @@ const (
 
 var fields = []gpu.FieldID{fieldTemperature, fieldEnergy, fieldUtilization, fieldMemory, fieldEngine, fieldSlices}
 
-// Open is that of a collector.Source: the driver of the world.
+// Open implements collector.Source for the world's driver.
 func (w *world) Open(ctx context.Context, plan *gpu.Plan) (*session, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,13 +57,13 @@ func (w *world) Open(ctx context.Context, plan *gpu.Plan) (*session, error) {
 	return s, nil
 }
 
-// A row is a GPU, with its device where it is not cut, or a device of one that is.
+// A row is a GPU or an instance. A partitioned GPU has no device.
 type row struct {
 	card   *card
 	device *device
 }
 
-// A session is one of the world's driver.
+// A session is a session of the world's driver.
 type session struct {
 	w          *world
 	plan       *gpu.Plan
@@ -112,7 +112,7 @@ func (s *session) Read(ctx context.Context, b *gpu.Batch) error {
 	w.readAt = w.steps
 	at := time.Now().Add(w.engine.skew)
 	for i, r := range s.rows {
-		if r.device != nil && r.device.instance == 0 { // it may be given in another way by now
+		if r.device != nil && r.device.instance == 0 { // the GPU may be partitioned differently by now
 			r.device = r.card.devices[0]
 		}
 		if r.card.lost {
@@ -174,7 +174,7 @@ func (s *session) sample(b *gpu.Batch, i, f int, r row, at time.Time) {
 	}
 }
 
-// processes reads what runs on a device.
+// processes reads the processes of a device.
 func (s *session) processes(b *gpu.Batch, i int, d *device, at time.Time) {
 	e := &s.w.engine
 	if e.noProcess != nil {
@@ -182,7 +182,7 @@ func (s *session) processes(b *gpu.Batch, i int, d *device, at time.Time) {
 		return
 	}
 	noBusy := e.noBusy
-	if d.instance > 0 { // as NVML under MIG
+	if d.instance > 0 { // NVML reports no utilization under MIG
 		noBusy = gpu.ErrNotSupported
 	}
 	if noBusy != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// slicesOfGPU are the compute slices of a GPU that can be cut.
+// slicesOfGPU is the number of compute slices of a MIG-capable GPU.
 const slicesOfGPU = 7
 
-// A mode is how a GPU is given to pods.
+// A mode is how a GPU is assigned to pods.
 type mode int
 
 const (
@@ -25,22 +25,22 @@ const (
 	modes
 )
 
-// A pod is one that runs, and its processes.
+// A pod is a running pod with its processes.
 type pod struct {
 	namespace, name, uid string
 	containers           []string
-	known                bool // to the API server
+	known                bool // the API server knows the pod
 }
 
 func (p *pod) String() string { return p.namespace + "/" + p.name }
 
-// A holding is a device, or a replica of it, that a pod has.
+// A holding is a device, or a replica of it, that a pod holds.
 type holding struct {
 	pod     *pod
 	replica string
 }
 
-// A process runs on a device; one of the host has no pod.
+// A process runs on a device. A process of the host has no pod.
 type process struct {
 	pid    uint32
 	pod    *pod
@@ -48,26 +48,26 @@ type process struct {
 	memory int64
 }
 
-// A device is what a pod can be given: a GPU that is not cut, or a GPU instance.
+// A device is what a pod can hold: a GPU that is not partitioned, or a GPU instance.
 type device struct {
 	gpu      *card
-	instance uint32 // of a cut GPU, from 1 on
+	instance uint32 // instance of a partitioned GPU, from 1
 	profile  string
 	slices   float64
 	migUUID  string
-	replicas int // 0 where it is not divided
+	replicas int // 0 if the device is not shared
 
 	held      []holding
-	changed   time.Time // when held was last another
+	changed   time.Time // when held last changed
 	processes []process
 
-	util, engine float64                      // of the moment, 0 to 1
-	mean         float64                      // of the interval of the processes
-	reported     struct{ mean, busy float64 } // when the processes were last read
-	memory       int64                        // MiB
+	util, engine float64                      // current values, 0 to 1
+	mean         float64                      // mean over the interval of the processes
+	reported     struct{ mean, busy float64 } // values when the processes were last read
+	memory       int64                        // in MiB
 }
 
-// A key names a device as the labels UUID and GPU_I_ID do.
+// A key identifies a device by the labels UUID and GPU_I_ID.
 type key struct{ uuid, instance string }
 
 func (d *device) key() key {
@@ -77,7 +77,7 @@ func (d *device) key() key {
 	return key{d.gpu.uuid, strconv.FormatUint(uint64(d.instance), 10)}
 }
 
-// weight is the part of a GPU that the device is.
+// weight returns the fraction of a GPU that the device is.
 func (d *device) weight() float64 {
 	if d.instance == 0 {
 		return 1
@@ -85,7 +85,7 @@ func (d *device) weight() float64 {
 	return d.slices / slicesOfGPU
 }
 
-// id is what a device plugin calls the device.
+// id returns the device plugin's ID of the device.
 func (d *device) id() string {
 	if d.instance == 0 {
 		return d.gpu.uuid
@@ -93,7 +93,7 @@ func (d *device) id() string {
 	return d.migUUID
 }
 
-// sole returns the pod that has the device alone, nil where none or several have it.
+// sole returns the pod that holds the device exclusively, or nil.
 func (d *device) sole() *pod {
 	for _, h := range d.held {
 		if h.pod != d.held[0].pod {
@@ -118,11 +118,10 @@ type card struct {
 	lost, gone bool
 	devices    []*device
 	millijoule float64
-	power      float64 // W
+	power      float64 // in watts
 }
 
-// A world is the machine. Everything of it is guarded by mu: the loop, the kubelet and the test
-// look at it.
+// A world is the machine. The loop, the kubelet and the test use it concurrently, so mu guards everything.
 type world struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -132,35 +131,35 @@ type world struct {
 	pids  uint32
 
 	measured   time.Time
-	steps      int       // in which it changed
-	readAt     int       // the number of steps when it was last read
-	restless   bool      // the first GPU is whole and cut in turns
-	generation int       // of the topology
-	revision   uint64    // of what the API server knows
-	history    []moment  // the truth, oldest first
-	trusted    time.Time // since when the kubelet has listed everything
+	steps      int       // number of steps that changed the world
+	readAt     int       // value of steps at the last read
+	restless   bool      // the first GPU alternates between whole and partitioned
+	generation int       // generation of the topology
+	revision   uint64    // revision of what the API server knows
+	history    []moment  // the truth at each change, oldest first
+	trusted    time.Time // time since which the kubelet lists everything
 
 	engine struct {
 		down      bool
 		failing   error
 		hanging   bool
-		skew      time.Duration // of its clock
-		noProcess error         // for processes
-		noBusy    error         // for how busy they are
-		noPod     error         // for the pods of processes
-		noMean    bool          // no utilization of the processes' interval
+		skew      time.Duration // error of the engine's clock
+		noProcess error         // error of reading processes
+		noBusy    error         // error of reading the utilization of processes
+		noPod     error         // error of finding the pods of processes
+		noMean    bool          // do not report the utilization of the processes' interval
 		blind     map[gpu.FieldID]error
-		strange   map[gpu.FieldID]float64 // implausible values
-		mute      map[gpu.FieldID]bool    // no sample, no fault
+		strange   map[gpu.FieldID]float64 // fields with implausible values
+		mute      map[gpu.FieldID]bool    // fields with neither samples nor faults
 	}
 	kubelet struct {
 		mood  mood
-		turns int // for which it stays in it
-		boot  int // another is another kubelet
+		turns int // number of steps for which the mood lasts
+		boot  int // changes when the kubelet restarts
 	}
 }
 
-// A moment is who held what at a time.
+// A moment records who held what at a time.
 type moment struct {
 	at   time.Time
 	sole map[key]*pod
@@ -211,7 +210,7 @@ func (w *world) shape(c *card, m mode) {
 	}
 }
 
-// devices are those that the driver shows.
+// devices returns the devices that the driver reports.
 func (w *world) devices() []*device {
 	var all []*device
 	for _, c := range w.cards {
@@ -222,7 +221,7 @@ func (w *world) devices() []*device {
 	return all
 }
 
-// room returns how many more pods the device can be given to.
+// room returns how many more pods can get the device.
 func (d *device) room() int {
 	switch {
 	case d.gpu.mode == claimed:
@@ -234,7 +233,7 @@ func (d *device) room() int {
 	}
 }
 
-// arrive starts a pod on one or two devices that have room.
+// arrive starts a pod on one or two devices with room.
 func (w *world) arrive() {
 	w.names++
 	p := &pod{namespace: []string{"research", "serving"}[w.rng.IntN(2)], name: fmt.Sprint("pod-", w.names), known: w.rng.IntN(6) > 0, containers: []string{"main"}}
@@ -265,7 +264,7 @@ func (w *world) give(d *device, p *pod) {
 		}
 	}
 	if d.gpu.mode == claimed && d.has(p) {
-		return // a claim is a pod's once
+		return // a claim belongs to one pod
 	}
 	d.held, d.changed = append(d.held, h), time.Now()
 	for range w.rng.IntN(3) {
@@ -298,8 +297,7 @@ func (w *world) clear(c *card) {
 	}
 }
 
-// measure lets the time since it was last called pass over the devices, and finds what they do
-// next.
+// measure advances counters by the time since its last call, and picks new activity.
 func (w *world) measure() {
 	passed := time.Since(w.measured)
 	w.measured = time.Now()
@@ -312,7 +310,7 @@ func (w *world) measure() {
 				d.util, d.engine = float64(w.rng.IntN(101))/100, w.rng.Float64()
 			}
 			d.mean = min(max(d.util+w.rng.Float64()/4-1./8, 0), 1)
-			// The processes' figures have other times than the device's: they add up to less or to more.
+			// Values of processes are from other times than the device's, so their sum may be smaller or larger.
 			for i := range d.processes {
 				x := &d.processes[i]
 				x.busy, x.memory = w.rng.Float64()*[...]float64{0, 0.3, 1}[w.rng.IntN(3)], int64(w.rng.IntN(20<<30))
@@ -324,7 +322,7 @@ func (w *world) measure() {
 	}
 }
 
-// note keeps who holds what now.
+// note records the current owners.
 func (w *world) note() {
 	m := moment{at: time.Now(), sole: map[key]*pod{}, held: map[key][]*pod{}}
 	for _, d := range w.devices() {
@@ -336,7 +334,7 @@ func (w *world) note() {
 	w.history = append(w.history, m)
 }
 
-// change lets something happen.
+// change makes a random change.
 func (w *world) change() {
 	c := w.cards[w.rng.IntN(len(w.cards))]
 	switch w.rng.IntN(24) {
@@ -348,11 +346,11 @@ func (w *world) change() {
 		}
 	case 7:
 		c.lost = !c.lost
-	case 8: // unbound, or bound again
+	case 8: // unbind or bind a GPU
 		w.clear(c)
 		c.gone = !c.gone
 		w.generation++
-	case 9: // cut, or given in another way
+	case 9: // repartition a GPU, or assign it in another mode
 		w.clear(c)
 		before := c.mode
 		w.shape(c, mode(w.rng.IntN(int(modes))))
@@ -389,17 +387,17 @@ func (w *world) change() {
 		}
 		w.trusted = time.Time{}
 	case 22:
-		if d := c.devices[0]; len(d.processes) > 0 { // a process ends
+		if d := c.devices[0]; len(d.processes) > 0 { // end a process
 			d.processes = d.processes[1:]
 		}
 	case 23:
-		w.pids++ // a process of the host
+		w.pids++ // start a process of the host
 		d := c.devices[w.rng.IntN(len(c.devices))]
 		d.processes = append(d.processes, process{pid: w.pids})
 	}
 }
 
-// flip cuts the first GPU, or gives it whole, to another pod.
+// flip partitions the first GPU, or makes it whole again and gives it to another pod.
 func (w *world) flip() {
 	c := w.cards[0]
 	w.clear(c)
@@ -412,7 +410,7 @@ func (w *world) flip() {
 	w.arrive()
 }
 
-// either returns one of the errors, or none.
+// either returns one of the errors, or nil.
 func (w *world) either(errs ...error) error {
 	if w.rng.IntN(2) == 0 {
 		return nil
@@ -420,7 +418,7 @@ func (w *world) either(errs ...error) error {
 	return errs[w.rng.IntN(len(errs))]
 }
 
-// confuse makes a field fail, mute or implausible, or all of them well.
+// confuse makes a field fail, disappear or report implausible values, or resets all fields.
 func (w *world) confuse() {
 	clear(w.engine.blind)
 	clear(w.engine.strange)
@@ -438,7 +436,7 @@ func (w *world) confuse() {
 	}
 }
 
-// podOf is what finds the pod of a process.
+// podOf finds the pod of a process.
 func (w *world) podOf(pid uint32) ([]string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,14 +12,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// simulates returns why the simulator has no node of one board with these GPU instances; nil where
-// it has.
+// simulates returns an error if the simulator cannot have a node with one board and these GPU instances.
 func simulates(board string, profiles []string) error {
 	_, err := sim.ParseNode(strings.NewReader(fmt.Sprintf("name: x\ngpus: [{board: %s, mig: [%s]}]\n", board, strings.Join(profiles, ", "))), "x.yaml")
 	return err
 }
 
-// fit reports whether two profiles have room on a board of gpuop's.
+// fit reports whether two profiles fit on a board in gpuop's table.
 func fit(board mig.Board, a, b mig.Profile) bool {
 	slices := func(p mig.Profile, start int) uint { return uint(1<<p.Memory-1) << start }
 	for _, first := range a.Starts {
@@ -32,7 +31,7 @@ func fit(board mig.Board, a, b mig.Profile) bool {
 	return false
 }
 
-// The simulator and gpuop each have a table of MIG boards. They say the same.
+// The simulator and gpuop each have a table of MIG boards, which must agree.
 func TestMIGBoardsOfBothPrograms(t *testing.T) {
 	for _, name := range []string{"A100-PCIE-40GB", "A100-SXM4-80GB", "H100-SXM5-80GB", "GH200-96GB"} {
 		t.Run(name, func(t *testing.T) {

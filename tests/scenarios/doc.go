@@ -1,6 +1,5 @@
-// Package scenarios plays what happens to machines, and looks at the page that comes of it: every
-// example of docs/simulator.md.
+// Package scenarios simulates faults of machines and checks the resulting pages. It covers every example of
+// docs/simulator.md.
 //
-// Simulated nodes are played on the clock of a bubble, with the collector and the encoder of the
-// exporter and without its server.
+// Nodes are simulated with a fake clock and the exporter's own collector and encoder, but without its server.
 package scenarios

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// document is docs/simulator.md.
+// document returns the content of docs/simulator.md.
 func document(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/simulator.md")
@@ -24,13 +24,13 @@ func document(t *testing.T) string {
 	return string(text)
 }
 
-// An example is its pages of before, within and after.
+// An example holds the pages before, during and after a fault.
 type example struct{ before, within, after page }
 
-// A check looks at the pages of an example.
+// A check checks the pages of an example.
 type check func(*testing.T, example)
 
-// is checks what the pages say before, within and after.
+// is checks what say returns before, during and after the fault.
 func is[T any](say func(page) T, before, within, after T) check {
 	return func(t *testing.T, p example) {
 		t.Helper()
@@ -41,15 +41,15 @@ func is[T any](say func(page) T, before, within, after T) check {
 	}
 }
 
-// passes checks that something holds before and after, and not within.
+// passes checks that say is true before and after the fault, and false during it.
 func passes(say func(page) bool) check { return is(say, true, false, true) }
 
-// counts checks counts that stay.
+// counts checks counts that must stay after the fault.
 func counts(say func(page) map[string]float64, then map[string]float64) check {
 	return is(say, none, then, then)
 }
 
-// value returns the value of the series of a family with that label, -1 where there is none.
+// value returns the value of the series of a family with the given label, or -1 if there is none.
 func value(family, label, value string) func(page) float64 {
 	return func(p page) float64 {
 		if v, ok := p.by(family, label)[value]; ok {
@@ -59,20 +59,20 @@ func value(family, label, value string) func(page) float64 {
 	}
 }
 
-// grown reports whether the counter of a GPU is at a value or above.
+// grown reports whether the counter of a GPU is at least the given value.
 func grown(family, gpu string, least float64) func(page) bool {
 	return func(p page) bool { return value(family, "gpu", gpu)(p) >= least }
 }
 
-// has reports whether a family has a series with that label.
+// has reports whether a family has a series with the given label.
 func has(family, label, of string) func(page) bool {
 	return func(p page) bool { return value(family, label, of)(p) >= 0 }
 }
 
-// profiled reports whether there are profiling fields.
+// profiled reports whether the page has profiling fields.
 func profiled(p page) bool { return len(p.series[dram]) > 0 }
 
-// positive returns the values of a family that are not 0.
+// positive returns the non-zero values of a family.
 func positive(family string, names ...string) func(page) map[string]float64 {
 	return func(p page) map[string]float64 {
 		out := p.by(family, names...)
@@ -81,7 +81,7 @@ func positive(family string, names ...string) func(page) map[string]float64 {
 	}
 }
 
-// zero returns the series of a family that are 0, by the values of labels.
+// zero returns the label values of a family's series that are 0.
 func zero(family string, names ...string) func(page) []string {
 	return func(p page) []string {
 		out := p.by(family, names...)
@@ -90,7 +90,7 @@ func zero(family string, names ...string) func(page) []string {
 	}
 }
 
-// unavailable returns the GPUs and reasons of a field that is not served.
+// unavailable returns the GPUs for which a field is not served, with the reason.
 func unavailable(field string) func(page) []string {
 	return func(p page) []string {
 		var reasons []string
@@ -103,7 +103,7 @@ func unavailable(field string) func(page) []string {
 	}
 }
 
-// instances returns the profiles of the GPU instances of a GPU that have memory.
+// instances returns the profiles of a GPU's instances that have memory.
 func instances(gpu string) func(page) []string {
 	return func(p page) []string {
 		var list []string
@@ -117,7 +117,7 @@ func instances(gpu string) func(page) []string {
 	}
 }
 
-// left returns the families of a GPU, but for counts of events: those of a GPU that is gone may stay.
+// left returns the families of a GPU, except event counts, which may stay after a GPU is gone.
 func left(gpu string) func(page) []string {
 	return func(p page) []string {
 		families := map[string]bool{}
@@ -148,7 +148,7 @@ const (
 	power = "DCGM_FI_DEV_POWER_USAGE"
 )
 
-// shown says what the page shows of every example.
+// shown lists the checks for every example.
 var shown = map[string][]check{
 	"Two XIDs within one interval": {
 		counts(positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "pod"), map[string]float64{"0/62/llm-pretrain-0": 2, "0/45/llm-pretrain-0": 1}),
@@ -190,7 +190,7 @@ var shown = map[string][]check{
 	"Rows to remap and pages to retire": {
 		is(value("DCGM_FI_DEV_ROW_REMAP_PENDING", "gpu", "1"), 0, 1, 0),
 		is(value("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "gpu", "1"), 0, 1, 0),
-		is(value("DCGM_FI_DEV_RETIRED_PENDING", "gpu", "1"), -1, 1, -1), // which the board has not, but for the scenario
+		is(value("DCGM_FI_DEV_RETIRED_PENDING", "gpu", "1"), -1, 1, -1), // the board only has retired pages because of the scenario
 	},
 	"A GPU lost and back": {is(page.gpus, eight, without3, eight), is(down, nil, []string{"3/lost"}, nil)},
 	"A GPU unbound and bound": {
@@ -271,8 +271,7 @@ var shown = map[string][]check{
 
 var exampleForm = regexp.MustCompile("(?ms)^### ([^\n]+)\n\n`([a-z0-9-]+)`.*?^```yaml\n(.*?)^```$")
 
-// Every example of the documentation shows on the page what it says, within an interval, and leaves
-// nothing behind.
+// Every documented example must show on the page as described, within an interval, and leave nothing behind.
 func TestExamples(t *testing.T) {
 	text := document(t)
 	unseen := maps.Clone(shown)
@@ -299,7 +298,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// A GPU without memory of its own has no figures of it, and says why; all else is there.
+// A GPU without its own memory must have no memory values, with a reason, and all other values.
 func TestUnifiedMemory(t *testing.T) {
 	perform(t, "gb10", "faults: []", func(s *stage) {
 		p := s.at(35 * time.Second)
@@ -314,7 +313,7 @@ func TestUnifiedMemory(t *testing.T) {
 	})
 }
 
-// The table of faults lists each that the simulator knows, and the nodes are named.
+// The table of faults in the docs must list each fault of the simulator, and each node.
 func TestEveryFaultIsDocumented(t *testing.T) {
 	text := document(t)
 	_, err := sim.ParseScenario(strings.NewReader("faults: [{fault: zzzzzzzzzzzzzzzzzzzz}]"), "x")

@@ -21,10 +21,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// interval is between two cycles of a simulated node.
+// interval is the collection interval of a simulated node.
 const interval = 10 * time.Second
 
-// A stage is a collector of a simulated node, in a bubble.
+// A stage is a running collector of a simulated node with a fake clock.
 type stage struct {
 	t      *testing.T
 	src    *sim.Source
@@ -34,8 +34,8 @@ type stage struct {
 	over   chan error
 }
 
-// perform plays a node under a scenario with all of the fleet's counters, and lets look at it.
-// Afterwards nothing is left open.
+// perform simulates a node with a scenario and all counters of the fleet file, and calls look. It checks that nothing
+// stays open.
 func perform(t *testing.T, node, faults string, look func(*stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func raise(t *testing.T, node, faults string) *stage {
 	return s
 }
 
-// lower ends the collector, and checks that it has released everything.
+// lower stops the collector and checks that it has released everything.
 func (s *stage) lower() {
 	s.src.Release()
 	s.cancel()
@@ -79,7 +79,7 @@ func (s *stage) lower() {
 	}
 }
 
-// at waits for a time since the start, and returns the page of then.
+// at waits until the given time since the start, and returns the current page.
 func (s *stage) at(d time.Duration) page {
 	s.t.Helper()
 	time.Sleep(time.Until(s.begin.Add(d)))
@@ -94,7 +94,7 @@ func (s *stage) at(d time.Duration) page {
 // A page is a parsed scrape.
 type page struct {
 	text   string
-	series map[string][]sample // by family
+	series map[string][]sample // samples by family
 }
 
 type sample struct {
@@ -102,7 +102,7 @@ type sample struct {
 	value  float64
 }
 
-// parse reads a page with Prometheus' parser; no series is there twice.
+// parse parses a page with Prometheus' parser. A duplicate series fails the test.
 func parse(t *testing.T, text []byte) page {
 	t.Helper()
 	p := page{text: string(text), series: map[string][]sample{}}
@@ -119,7 +119,7 @@ func parse(t *testing.T, text []byte) page {
 	return p
 }
 
-// by returns the values of a family by the values of labels, joined by slashes.
+// by returns the values of a family, keyed by label values joined with slashes.
 func (p page) by(family string, names ...string) map[string]float64 {
 	out := map[string]float64{}
 	for _, s := range p.series[family] {
@@ -132,7 +132,7 @@ func (p page) by(family string, names ...string) map[string]float64 {
 	return out
 }
 
-// gpus returns the GPUs that have a temperature, in order.
+// gpus returns the GPUs that have a temperature, sorted.
 func (p page) gpus() []string {
 	return slices.Sorted(maps.Keys(p.by("DCGM_FI_DEV_GPU_TEMP", "gpu")))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Faults of the simulator, of the GPU with index 2, and the verdict on it a quarter of an hour after: those that the table
-// of docs/verdict.md has, and others that leave it fit. No other GPU is concerned.
+// Each case is a fault of GPU 2 and the verdict on it a quarter of an hour later, including faults that leave the GPU
+// usable. No other GPU may be affected.
 func TestVerdicts(t *testing.T) {
 	for _, tt := range []struct{ node, faults, want string }{
 		{"h100x8", `[]`, "ok/"},
