@@ -201,6 +201,38 @@ var healthCases = []struct {
 		findings: []string{"gpu ALL DCGM_FR_FALLEN_OFF_BUS superseded 20"},
 	},
 	{
+		name: "a GPU at its power and thermal limits",
+		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "value gpu:3 240 int 7 1000", "value gpu:3 241 int 7 1000",
+			"value gpu:3 1420-1421 int 7"),
+		node: "h100x8", faults: `{fault: throttle, devices: ["3"], reasons: [sw_power_cap, sw_thermal]}`,
+	},
+	{
+		name:   "a page fault of a program",
+		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0x10 10 101"),
+		node:   "h100x8", faults: `{fault: xid, at: 10s, devices: ["1"], xids: [31]}`,
+		findings: []string{"gpu ALL DCGM_FR_XID_ERROR superseded 10", "gpu MEM DCGM_FR_XID_ERROR superseded 10"},
+	},
+	{
+		name: "two findings of the whole GPU beside a worse one of its links", // no sample is there twice
+		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0xffffffff 10 131",
+			"incident gpu:1 0xffffffff 10 101", "incident gpu:1 0x2 20 70"),
+		findings: []string{"gpu ALL DCGM_FR_CONTAINED_ERROR superseded 10", "gpu ALL DCGM_FR_XID_ERROR superseded 10",
+			"gpu NVLINK DCGM_FR_NVLINK_CRC_ERROR_THRESHOLD  20"},
+		alerts: []string{"GPUHealthFailed"},
+	},
+	{
+		name:   "a slow fabric",
+		engine: engine("4.6.0", "NVIDIA GB200", 4, 18, inClique, "incident gpu:1 0x2 20 33", "value gpu:1 174 int 20905"),
+		node:   "gb200", faults: `{fault: set, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_MASK], value: 0x51a9}`,
+		findings: []string{"gpu ALL DCGM_FR_FIELD_VIOLATION superseded 20", "gpu NVLINK DCGM_FR_FIELD_VIOLATION superseded 20"},
+		alerts:   []string{"GPUFabricDegraded"},
+	},
+	{
+		name:     "an uncorrected error since the driver was loaded",
+		engine:   engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:2 0x10 20 4", "value gpu:2 311 int 1"),
+		findings: []string{"gpu ALL DCGM_FR_VOLATILE_DBE_DETECTED superseded 20", "gpu MEM DCGM_FR_VOLATILE_DBE_DETECTED superseded 20"},
+	},
+	{
 		name: "a GPU is lost",
 		node: "h100x8", faults: `{fault: gpu-lost, devices: ["1"]}`,
 		alerts: []string{"GPULost"},

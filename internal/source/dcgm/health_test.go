@@ -141,3 +141,37 @@ func TestPeers(t *testing.T) {
 		})
 	})
 }
+
+// The engine's health checks keep an XID until the engine restarts, and warn while a violation counter grew.
+func TestHealthKeepsXIDs(t *testing.T) {
+	e := fakedcgm.New(t, world("value gpu:0 240 int 1000 1", "value gpu:1 240 int 1000", "value gpu:1 241 int 1000 1")...)
+	s := open(t, e, healthPlan(), dcgm.Options{})
+	read(t, s)
+	e.Add("event 1 gpu:0 230 31", "event 2 gpu:1 230 74", "event 3 gpu:1 230 94")
+	want := []gpu.HealthCheck{
+		{Row: 0, Watch: "MEM", Code: "DCGM_FR_XID_ERROR", Result: 10},
+		{Row: 0, Watch: "POWER", Code: "DCGM_FR_CLOCK_THROTTLE_POWER", Result: 10},
+		{Row: 1, Watch: "THERMAL", Code: "DCGM_FR_CLOCK_THROTTLE_THERMAL", Result: 10},
+		{Row: 1, Watch: "ALL", Code: "DCGM_FR_XID_ERROR", Result: 20},
+		{Row: 1, Watch: "ALL", Code: "DCGM_FR_CONTAINED_ERROR", Result: 10},
+	}
+	found := func(b *gpu.Batch) (list []gpu.HealthCheck) {
+		for _, h := range b.Health {
+			if h.Result > 0 {
+				list = append(list, h)
+			}
+		}
+		return list
+	}
+	readUntil(t, s, "what the engine finds", func(b *gpu.Batch, _ error) bool { return cmp.Equal(found(b), want) })
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e.Remove("event") // the kernel log was rotated
+	e.Add("boot 7")
+	s = open(t, e, healthPlan(), dcgm.Options{})
+	list := found(read(t, s))
+	if slices.ContainsFunc(list, func(h gpu.HealthCheck) bool { return h.Watch == "ALL" || h.Watch == "MEM" }) {
+		t.Errorf("another engine remembers XIDs: %v", list)
+	}
+}

@@ -50,4 +50,7 @@
 // fields 83 and 84 are sampled every 30 s at most. The counter cost.microseconds adds up the cost of
 // the calls to libdcgm on the real engine (a read of every sample some 500 a GPU, a batched read 400
 // whatever its size).
+//
+// Its health checks are as wrong as the engine's. They keep each XID of a GPU until the engine restarts, and warn while
+// the counters of power and thermal violations (240 and 241) grew within a minute.
 package dcgm

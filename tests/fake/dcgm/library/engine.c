@@ -265,7 +265,57 @@ static void release_owner(dcgmHandle_t owner) {
     }
 }
 
+/* What the engine finds after an XID, until it restarts (DcgmHealthWatch.cpp, BuildXidMappings). */
+static const struct {
+    int64_t xid;
+    unsigned system, result, code;
+} xid_findings[] = {
+    {31, 0x10, 10, 101},        {32, 0x10, 10, 101},        {43, 0x10, 10, 101},         {63, 0x10, 10, 6},
+    {64, 0x10, 20, 80},         {48, 0xffffffff, 20, 101},  {74, 0xffffffff, 20, 101},   {79, 0xffffffff, 20, 120},
+    {94, 0xffffffff, 10, 131},  {95, 0xffffffff, 20, 81},   {119, 0xffffffff, 20, 101},  {120, 0xffffffff, 20, 101},
+    {121, 0x2, 10, 101},        {140, 0xffffffff, 20, 101},
+};
+
+#define XID_FINDINGS (sizeof xid_findings / sizeof *xid_findings)
+
+/* What the health module remembers: the XIDs of each GPU, by their place in xid_findings, and the violation counters of
+ * the last minute. Both are indexed by the id of the GPU. */
+static unsigned char had_xid[MAX_GPUS][XID_FINDINGS];
+static struct series violations[MAX_GPUS][2];
+
+static void remember_xid(unsigned gpu, int64_t xid) {
+    for (size_t i = 0; gpu < MAX_GPUS && i < XID_FINDINGS; i++)
+        if (xid_findings[i].xid == xid) had_xid[gpu][i] = 1;
+}
+
+/* Whether a violation counter of a GPU grew within the last minute: 0 is power, 1 is heat. */
+static int violated(unsigned gpu, int which) {
+    if (gpu >= MAX_GPUS) return 0;
+    struct series *s = &violations[gpu][which];
+    int64_t now = world_now(), minute = 60000000;
+    if (!s->watchers)
+        *s = (struct series){.group = DCGM_FE_GPU, .entity = gpu, .field = which ? 241 : 240, .watchers = 1, .interval = 20000,
+                             .keep_age = minute, .due = now, .generation = -1};
+    advance(s, now, 0);
+    int64_t first = DCGM_INT64_BLANK;
+    for (int i = 0; i < s->nsamples; i++) {
+        struct sample *x = &s->samples[i];
+        if (x->ts < now - minute || x->type != 'i' || x->i64 >= DCGM_INT64_BLANK) continue;
+        if (first == DCGM_INT64_BLANK) first = x->i64;
+        if (x->i64 != first) return 1;
+    }
+    return 0;
+}
+
+static void forget_health(void) {
+    memset(had_xid, 0, sizeof had_xid);
+    for (int i = 0; i < MAX_GPUS; i++)
+        for (int k = 0; k < 2; k++) free(violations[i][k].block);
+    memset(violations, 0, sizeof violations);
+}
+
 static void forget_samples(void) {
+    forget_health();
     for (int i = 0; i < BUCKETS; i++)
         while (table[i]) {
             struct series *s = table[i];
@@ -283,6 +333,7 @@ static struct connection *connection(dcgmHandle_t handle) {
 
 /* Stores an event. One that is dated back lies among those of its date. */
 static void happen(const struct event *e, int group, unsigned entity) {
+    if (e->field == 230 && group == DCGM_FE_GPU) remember_xid(entity, e->value);
     struct series *s = find_series(group, entity, e->field, 0);
     if (!s || !s->watchers) return;
     struct sample x = {.ts = world_now() - e->back, .type = 'i', .i64 = e->value};
@@ -867,6 +918,17 @@ dcgmReturn_t dcgmHealthSet(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealthSy
     return leave(DCGM_ST_OK);
 }
 
+/* Adds an incident of a system that the group watches. */
+static void add_incident(dcgmHealthResponse_t *r, const struct group *g, dcgmGroupEntityPair_t at, unsigned system, unsigned result,
+                         unsigned code) {
+    if (!(g->health & system) || r->incidentCount >= DCGM_HEALTH_WATCH_MAX_INCIDENTS_V2) return;
+    dcgmIncidentInfo_t *to = &r->incidents[r->incidentCount++];
+    to->system = (dcgmHealthSystems_t)system;
+    to->health = (dcgmHealthWatchResults_t)result;
+    to->error.code = code;
+    to->entityInfo = at;
+}
+
 dcgmReturn_t dcgmHealthCheck(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealthResponse_t *r) {
     ENTER("dcgmHealthCheck", handle);
     struct group *g = find_group(group);
@@ -881,12 +943,17 @@ dcgmReturn_t dcgmHealthCheck(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealth
         for (int e = 0; e < g->n; e++)
             judged |= x->group == DCGM_FE_NONE ? g->members[e].entityGroupId == DCGM_FE_GPU
                                                : g->members[e].entityGroupId == at.entityGroupId && g->members[e].entityId == at.entityId;
-        if (!judged || !(g->health & x->system)) continue;
-        dcgmIncidentInfo_t *to = &r->incidents[r->incidentCount++];
-        to->system = (dcgmHealthSystems_t)x->system;
-        to->health = (dcgmHealthWatchResults_t)x->result;
-        to->error.code = x->code;
-        to->entityInfo = at;
+        if (!judged) continue;
+        add_incident(r, g, at, x->system, x->result, x->code);
+    }
+    for (int e = 0; e < g->n; e++) {
+        dcgmGroupEntityPair_t at = g->members[e];
+        if (at.entityGroupId != DCGM_FE_GPU || at.entityId >= MAX_GPUS) continue;
+        for (size_t i = 0; i < XID_FINDINGS; i++)
+            if (had_xid[at.entityId][i])
+                add_incident(r, g, at, xid_findings[i].system, xid_findings[i].result, xid_findings[i].code);
+        if (violated(at.entityId, 0)) add_incident(r, g, at, DCGM_HEALTH_WATCH_POWER, DCGM_HEALTH_RESULT_WARN, 12);
+        if (violated(at.entityId, 1)) add_incident(r, g, at, DCGM_HEALTH_WATCH_THERMAL, DCGM_HEALTH_RESULT_WARN, 10);
     }
     return leave(DCGM_ST_OK);
 }
