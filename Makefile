@@ -103,6 +103,7 @@ lint: ## Check formatting, vet and static analysis
 generate: ## Regenerate the field catalog and the generated pages (the tables of charts: docs/contributing.md)
 	$(GO) generate $$($(GO) list ./... | grep -v gpuop/chart$$) ./tools/grafana
 	$(GO) run ./tools/metrics
+	$(GO) run ./tools/alerts
 	$(MAKE) chart-files
 
 .PHONY: chart

@@ -176,6 +176,6 @@ func (s *signal) selects(labels []gpu.Label) bool {
 		return false
 	}
 	return s.label == "" || slices.ContainsFunc(labels, func(l gpu.Label) bool {
-		return l.Name == s.label && slices.Contains(s.values, l.Value)
+		return l.Name == s.label && slices.Contains(s.values, l.Value) != s.except
 	})
 }

@@ -3,6 +3,7 @@ package verdict
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,8 +117,12 @@ func (r *rig) signals(s *signal, on bool, from, to int) (said string) {
 			x := gpu.Series{Row: 0, Value: gpu.Float(r.number)}
 			other := gpu.Series{Row: gpu.AllRows, Value: gpu.Int(77)}
 			if s.label != "" {
-				x.Labels = []gpu.Label{{Name: s.label, Value: s.values[len(s.values)-1]}}
-				other.Row, other.Labels = 0, []gpu.Label{{Name: s.label, Value: "another"}}
+				selected, another := s.values[len(s.values)-1], "another"
+				if s.except {
+					selected, another = another, selected
+				}
+				x.Labels = []gpu.Label{{Name: s.label, Value: selected}}
+				other.Row, other.Labels = 0, []gpu.Label{{Name: s.label, Value: another}}
 			}
 			r.families = []gpu.Family{{Name: s.family, Series: []gpu.Series{other, x}}}
 		}
@@ -215,23 +220,32 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// The XIDs that NVIDIA answers with a reset or a restart of the node are to drain, and no others but loose power cables.
-// A program can cause 46 and 109; a link that is put down on purpose is a 155, and a repair that waits for a reset a 156.
-func TestDrainingXIDs(t *testing.T) {
-	others := []string{"46", "109", "155", "156"}
-	drains := map[string]bool{}
-	for i := range table {
-		if s := &table[i].signal; s.family == catalog.XIDLastSeen && table[i].verdict == Drain {
-			for _, code := range s.values {
-				drains[code] = true
+// A critical XID drains, a warning is watched, and no other XID has a rule. XID 154 leaves it to the recovery action.
+func TestXIDs(t *testing.T) {
+	for code := int64(1); code < 1000; code++ {
+		r, x := newRig(t), catalog.XIDOf(code)
+		r.families = []gpu.Family{{Name: catalog.XIDLastSeen, Series: []gpu.Series{
+			{Row: 0, Labels: []gpu.Label{{Name: "xid", Value: strconv.FormatInt(code, 10)}}, Value: gpu.Float(float64(begin.Unix()))},
+		}}}
+		want := map[catalog.AlertSeverity]string{catalog.AlertCritical: Drain, catalog.AlertWarning: Watch}[x.Class.Severity()]
+		if want == "" || x.Class == catalog.XIDAction {
+			want = OK
+		}
+		for at, want := range map[time.Duration]string{0: want, x.Class.Memory() - time.Second: want, x.Class.Memory(): OK} {
+			if got, _, _ := strings.Cut(r.at(max(at, 0))[0], " "); at >= 0 && got != want {
+				t.Errorf("XID %d, %v, after %v: %q, want %q", code, x.Class, at, got, want)
 			}
 		}
 	}
+}
+
+// NVIDIA's catalog asks for a reset or a restart, and the XID does not drain: each has a reason in its row.
+func TestActionsThatDoNotDrain(t *testing.T) {
 	for code := range int64(1000) {
-		word, first := strconv.FormatInt(code, 10), catalog.XIDOf(code).First
-		want := slices.Contains([]string{"reset the GPU", "restart the node", "check the power cables"}, first) && !slices.Contains(others, word)
-		if drains[word] != want {
-			t.Errorf("XID %d, %q, drains: %t", code, first, drains[word])
+		x := catalog.XIDOf(code)
+		grave := slices.Contains([]string{"reset the GPU", "restart the node"}, x.First)
+		if grave != (OfXID(x.Class) == Drain) && x.Why == "" && x.First != "check the power cables" {
+			t.Errorf("XID %d, %q, is %s without a reason", code, x.First, OfXID(x.Class))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
@@ -46,6 +47,7 @@ type signal struct {
 	label  string        // one of its labels
 	values []string      // of the label; nil for any
 	active bool          // series with a treatment do not count
+	except bool          // the label has none of values
 
 	test        test
 	least, most float64 // of within
@@ -66,8 +68,36 @@ func atLeast(least float64, fields ...gpu.FieldID) signal {
 
 func growing(fields ...gpu.FieldID) signal { return signal{fields: fields, test: grows} }
 
-func xid(codes ...string) signal {
-	return signal{family: catalog.XIDLastSeen, label: "xid", values: codes, test: recent}
+// xids returns the rule of some classes of XIDs. The classes share a severity and a memory.
+func xids(reason, what string, classes ...catalog.XIDClass) rule {
+	s := signal{family: catalog.XIDLastSeen, label: "xid", test: recent}
+	for _, code := range catalog.XIDsOf(classes...) {
+		s.values = append(s.values, strconv.FormatInt(code, 10))
+	}
+	return rule{reason, OfXID(classes[0]), s, 0, classes[0].Memory(), what}
+}
+
+// unclassifiedXIDs returns the rule of the XIDs of no other class, those without a row among them.
+func unclassifiedXIDs(reason, what string) rule {
+	r := xids(reason, what, catalog.XIDUnclassified)
+	classes := slices.DeleteFunc(catalog.XIDClasses(), func(c catalog.XIDClass) bool { return c == catalog.XIDUnclassified })
+	r.signal.values, r.signal.except = xids("", "", classes...).signal.values, true
+	return r
+}
+
+// OfXID returns the verdict on a GPU that had an XID of a class, OK if no rule of the table is about the class: the recovery
+// action has a rule of its own.
+func OfXID(c catalog.XIDClass) string {
+	switch {
+	case c == catalog.XIDAction:
+		return OK
+	case c.Severity() == catalog.AlertCritical:
+		return Drain
+	case c.Severity() == catalog.AlertWarning:
+		return Watch
+	default:
+		return OK
+	}
 }
 
 func fabric(conditions ...string) signal {
@@ -98,12 +128,9 @@ var table = [...]rule{
 		"The GPU has fallen off the bus, or does not answer"},
 	{"recovery_action", Drain, atLeast(1, catalog.GetGPURecoveryAction), 5 * time.Minute, 0,
 		"The driver requests a reset, a reboot or a drain"},
-	{"xid_hardware", Drain, xid("48", "54", "62", "79", "95", "110", "136", "140", "143", "158"), 0, day,
-		"NVIDIA's catalog asks for a reset or a restart of the node"},
-	{"xid_repair_failed", Drain, xid("64"), 0, day,
-		"A page could not be retired, or a row not be remapped"},
-	{"xid_gsp", Drain, xid("119", "120"), 0, hour,
-		"The system processor of the GPU does not answer"},
+	xids("xid_hardware", "NVIDIA's catalog asks for a reset or a restart of the node", catalog.XIDHardware, catalog.XIDMemory),
+	xids("xid_repair_failed", "A page could not be retired, or a row not be remapped", catalog.XIDRepairFailed),
+	xids("xid_gsp", "The GPU system processor does not answer", catalog.XIDFirmware),
 	{"health_failed", Drain, health(20), 5 * time.Minute, 0,
 		"A health watch of DCGM fails with an active finding"},
 	{"fabric_failed", Drain, fabric("failed", "route_unhealthy"), 5 * time.Minute, 0,
@@ -120,10 +147,10 @@ var table = [...]rule{
 		"The next reset remaps a row"},
 	{"page_pending", Watch, atLeast(1, catalog.RetiredPending), 15 * time.Minute, 0,
 		"The next reset retires a page"},
-	{"xid_memory", Watch, xid("63", "92", "94"), 0, day,
-		"Errors of memory that ended one process at most"},
-	{"xid_nvlink", Watch, xid("74", "121", "144", "145", "146", "147", "148", "149", "150"), 0, hour,
-		"An error of NVLink or C2C"},
+	xids("xid_memory", "An error was contained, or the memory is being repaired", catalog.XIDContained),
+	xids("xid_nvlink", "An error of NVLink or C2C", catalog.XIDLink, catalog.XIDC2C),
+	xids("xid_driver", "The driver or its firmware failed", catalog.XIDDriver),
+	unclassifiedXIDs("xid_unclassified", "The meaning of the XID is not known"),
 	{"health_warning", Watch, health(10), 15 * time.Minute, 0,
 		"A health watch of DCGM warns with an active finding"},
 	{"fabric_degraded", Watch, fabric("degraded_bandwidth", "route_recovery", "access_timeout_recovery"), 5 * time.Minute, 0,

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"bytes"
-	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -190,54 +190,28 @@ func remembered(t *testing.T, code string) (found bool) {
 	return found
 }
 
-// unclassed are the codes of which NVIDIA's catalog says what they mean and no alert has their class: power smoothing, which
-// takes no reset, and codes without an action there.
-var unclassed = []int64{162, 163, 164, 165, 166, 167, 168, 169, 170}
-
-// Every code of the catalog rings one alert, and any other that of the codes without a class.
+// Every code fires the alert of its class and no other one, for the memory of its class but at most for an hour.
 func TestXIDs(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("| XID | meaning | severity | first | then | alert | source |\n|---|---|---|---|---|---|---|\n")
-	list, classed := alerts(t), 0
-	severity := map[string]string{"": "none"}
+	list := alerts(t)
+	severity := map[string]string{}
 	for _, a := range list {
 		severity[a.Alert] = a.Labels["severity"]
 	}
 	for code := int64(1); code < 1000; code++ {
-		alert, text := xidAlert(t, list, strconv.FormatInt(code, 10)), catalog.XIDMessage(code)
-		row, grave := catalog.XIDOf(code), severity[alert]
-		if longer := remembered(t, strconv.FormatInt(code, 10)); longer != (grave == "critical") {
-			t.Errorf("XID %d, %s: recent for an hour: %t", code, grave, longer)
+		x, word := catalog.XIDOf(code), strconv.FormatInt(code, 10)
+		if got := xidAlert(t, list, word); got != x.Class.Alert() || severity[got] != string(x.Class.Severity()) {
+			t.Errorf("XID %d, %v: fires %q, %q; want %q, %q", code, x.Class, got, severity[got], x.Class.Alert(), x.Class.Severity())
 		}
-		if text != "Unknown Error" && (row.First == "" || row.Source == "") {
-			t.Errorf("XID %d has no action, or none with a source: %+v", code, row)
+		if longer := remembered(t, word); longer != (x.Class.Memory() >= time.Hour) {
+			t.Errorf("XID %d, %v: recent for an hour: %t", code, x.Class, longer)
 		}
-		switch {
-		case code == 106 || code == 107:
-			if alert != "" {
-				t.Errorf("the test message %d rings %s", code, alert)
-			}
-			alert = "–"
-		case text == "Unknown Error":
-			if alert != "GPUXIDUnclassified" {
-				t.Errorf("XID %d, which the catalog does not know, rings %q", code, alert)
-			}
-			continue
-		case alert == "" || (alert == "GPUXIDUnclassified") != slices.Contains(unclassed, code):
-			t.Errorf("XID %d, %s, rings %q", code, text, alert)
-		default:
-			classed++
-			alert = "[" + alert + "](#" + strings.ToLower(alert) + ")"
+		if catalog.XIDMessage(code) != "Unknown Error" && (x.First == "" || x.Source == "") {
+			t.Errorf("XID %d has no action, or none with a source: %+v", code, x)
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s |\n", code, text, grave, row.First, cmp.Or(row.Then, "–"), alert, row.Source)
-	}
-	if classed < 100 {
-		t.Errorf("%d codes have a class", classed)
 	}
 	for _, code := range catalog.AlertXIDs() {
-		if a := xidAlert(t, list, strconv.FormatInt(code, 10)); a == "GPUXIDApplication" {
-			t.Errorf("XID %d costs a GPU or its data, and rings %s", code, a)
+		if catalog.XIDOf(code).Class == catalog.XIDApplication {
+			t.Errorf("XID %d begins at zero, and a program causes it", code)
 		}
 	}
-	written(t, "runbooks.md", "xids", b.String())
 }

@@ -1,54 +1,22 @@
 package verdict
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
-	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/verdict.md")
-
-const marks = "<!-- rules: go test ./internal/verdict -run ^TestPage$ -update -->\n|<!-- end of rules -->\n"
-
-// The page has the table as it is.
-func TestPage(t *testing.T) {
-	const path = "../../docs/verdict.md"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	open, end, _ := strings.Cut(marks, "|")
-	head, rest, ok := strings.Cut(string(text), open)
-	_, tail, ends := strings.Cut(rest, end)
-	if !ok || !ends {
-		t.Fatal("docs/verdict.md has no marks of the table")
-	}
-	want := head + open + "\n" + markdown() + "\n" + end + tail
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if diff := cmp.Diff(want, string(text)); diff != "" {
-		t.Errorf("docs/verdict.md is out of date: go test ./internal/verdict -run ^TestPage$ -update (-want +got):\n%s", diff)
-	}
-}
-
-// markdown returns the table, the gravest verdicts first.
-func markdown() string {
+// Table returns the rules as a table in Markdown, the most severe verdicts first.
+func Table() string {
 	var b strings.Builder
 	b.WriteString("| verdict | reason | signal | for | memory | what it means |\n|---|---|---|---|---|---|\n")
 	for _, v := range slices.Backward(verdicts[:]) {
 		for i := range table {
 			if x := &table[i]; x.verdict == v {
-				fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", v, x.reason, x.signal, span(x.after), span(x.memory), x.what)
+				fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", v, x.reason, x.signal, Span(x.after), Span(x.memory), x.what)
 			}
 		}
 	}
@@ -72,7 +40,8 @@ func (s signal) String() string {
 			matcher = fmt.Sprintf("{%s=\"\"}", catalog.TreatmentLabel)
 		}
 		if s.label != "" {
-			matcher = fmt.Sprintf("{%s=~%q}", s.label, strings.ReplaceAll(strings.Join(s.values, "|"), "|", `\|`))
+			operator := map[bool]string{false: "=~", true: "!~"}[s.except]
+			matcher = fmt.Sprintf("{%s%s%q}", s.label, operator, strings.ReplaceAll(strings.Join(s.values, "|"), "|", `\|`))
 		}
 		names = append(names, "`"+strings.ReplaceAll(s.family+matcher, `\\|`, `\|`)+"`")
 	}
@@ -89,7 +58,8 @@ func (s signal) String() string {
 	}
 }
 
-func span(d time.Duration) string {
+// Span returns a time in minutes or hours, "–" for 0.
+func Span(d time.Duration) string {
 	switch {
 	case d == 0:
 		return "–"
@@ -98,4 +68,30 @@ func span(d time.Duration) string {
 	default:
 		return fmt.Sprintf("%d h", d/time.Hour)
 	}
+}
+
+// FindingsTable returns the table in Markdown: the findings that alerts and the verdict do not use, then the active ones.
+func FindingsTable() string {
+	var b strings.Builder
+	b.WriteString("| `health_error_code` | severity | category | treatment | why |\n|---|---|---|---|---|\n")
+	for _, active := range []bool{false, true} {
+		for _, f := range catalog.Findings() {
+			if active != (f.Treatment == catalog.Active) {
+				continue
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.Code, f.Severity, f.Category, treatmentOf(&f), f.Why)
+		}
+	}
+	return b.String()
+}
+
+func treatmentOf(f *catalog.Finding) string {
+	words := f.Treatment.String()
+	if f.Treatment == catalog.BySeries {
+		words = "superseded by `" + f.By + "`"
+	}
+	if f.Watch != "" {
+		words += ", under " + f.Watch + " only"
+	}
+	return words
 }

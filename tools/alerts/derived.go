@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
+)
+
+// derived returns all generated parts.
+func derived() ([]part, error) {
+	group, err := xidGroup()
+	if err != nil {
+		return nil, err
+	}
+	return []part{
+		{
+			path.Join("deployment", "rules", "alerts-gpu.yml"),
+			"  # Generated from tools/alerts/gpu-xids.yml and the table of XIDs: make generate\n", "  # End of the generated group\n", group,
+		},
+		{
+			path.Join("docs", "runbooks.md"),
+			"<!-- xids: written by make generate -->\n", "<!-- end of xids -->\n", "\n" + xidTable() + "\n",
+		},
+		{
+			path.Join("docs", "verdict.md"),
+			"<!-- rules: written by make generate -->\n", "<!-- end of rules -->\n", "\n" + verdict.Table() + "\n",
+		},
+		{
+			path.Join("docs", "verdict.md"),
+			"<!-- findings: written by make generate -->\n", "<!-- end of findings -->\n", "\n" + verdict.FindingsTable() + "\n",
+		},
+	}, nil
+}
+
+//go:embed gpu-xids.yml
+var xidTemplate string
+
+// An alert is an alert on XIDs of the template.
+type alert struct {
+	Name     string
+	Severity catalog.AlertSeverity
+	Matcher  string // of the label xid
+}
+
+// xidGroup returns the group of rules about XIDs.
+func xidGroup() (string, error) {
+	t, err := template.New("gpu-xids.yml").Delims("[[", "]]").Option("missingkey=error").Parse(xidTemplate)
+	if err != nil {
+		return "", err
+	}
+	data := struct {
+		Short  string // matches the XIDs that are forgotten within an hour
+		Alerts map[string]alert
+	}{codes(forgotten), map[string]alert{}}
+	for _, class := range catalog.XIDClasses() {
+		if name := class.Alert(); name != "" {
+			data.Alerts[name] = alert{name, class.Severity(), matcher(name)}
+		}
+	}
+	var b strings.Builder
+	err = t.Execute(&b, data)
+	return b.String(), err
+}
+
+// forgotten reports whether the XIDs of a class count for less than an hour.
+func forgotten(c catalog.XIDClass) bool { return c.Memory() < time.Hour }
+
+// matcher returns the matcher of the XIDs of an alert. That of the unclassified matches the codes of no other class, so
+// that it also matches those without a row. The recovery action has an expression of its own in the template.
+func matcher(alert string) string {
+	if alert == catalog.XIDUnclassified.Alert() {
+		return `xid!~"` + codes(func(c catalog.XIDClass) bool { return c != catalog.XIDUnclassified }) + `"`
+	}
+	return `xid=~"` + codes(func(c catalog.XIDClass) bool { return c.Alert() == alert && c != catalog.XIDAction }) + `"`
+}
+
+// codes returns the XIDs of the classes that are kept, as a regular expression.
+func codes(keep func(catalog.XIDClass) bool) string {
+	classes := slices.DeleteFunc(catalog.XIDClasses(), func(c catalog.XIDClass) bool { return !keep(c) })
+	var words []string
+	for _, code := range catalog.XIDsOf(classes...) {
+		words = append(words, strconv.FormatInt(code, 10))
+	}
+	return strings.Join(words, "|")
+}
+
+// xidTable returns the runbooks' table of XIDs, and the reasons of classes that the actions do not explain.
+func xidTable() string {
+	var b, reasons strings.Builder
+	b.WriteString("| XID | meaning | class | severity | verdict | memory | first | then | alert | source |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, code := range catalog.XIDsOf(catalog.XIDClasses()...) {
+		x := catalog.XIDOf(code)
+		name := "–"
+		if a := x.Class.Alert(); a != "" {
+			name = "[" + a + "](#" + strings.ToLower(a) + ")"
+		}
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", code, catalog.XIDMessage(code), x.Class,
+			cmp.Or(string(x.Class.Severity()), "none"), verdict.OfXID(x.Class), verdict.Span(x.Class.Memory()), x.First,
+			cmp.Or(x.Then, "–"), name, x.Source)
+		if x.Why != "" {
+			fmt.Fprintf(&reasons, "- %d: %s.\n", code, x.Why)
+		}
+	}
+	return b.String() + "\nReasons for classes that the actions alone do not explain:\n\n" + reasons.String()
+}

@@ -1,0 +1,53 @@
+// Command alerts writes everything that is derived from the table of XIDs in internal/catalog and from the rules of
+// internal/verdict: the group gpu-xids of deployment/rules/alerts-gpu.yml, the table of XIDs in docs/runbooks.md and the
+// table of rules in docs/verdict.md. "make generate" runs it in the repository's root.
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	if err := run("."); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(root string) error {
+	parts, err := derived()
+	if err != nil {
+		return err
+	}
+	for _, p := range parts {
+		path := filepath.Join(root, p.file)
+		old, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		text, err := p.replaceIn(old)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A part is the generated text between two marks of a file.
+type part struct{ file, begin, end, text string }
+
+// replaceIn returns the content of the file with the part's text between its marks.
+func (p *part) replaceIn(content []byte) ([]byte, error) {
+	head, rest, begins := bytes.Cut(content, []byte(p.begin))
+	_, tail, ends := bytes.Cut(rest, []byte(p.end))
+	if !begins || !ends {
+		return nil, fmt.Errorf("%s: expected the marks %q and %q", p.file, p.begin, p.end)
+	}
+	return bytes.Join([][]byte{head, []byte(p.begin + p.text + p.end), tail}, nil), nil
+}
