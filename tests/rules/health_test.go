@@ -317,12 +317,21 @@ func TestHealthOfMachines(t *testing.T) {
 // Under strict nothing is corrected, numbers of codes have no name, only GPUs have health, and what is experimental is left out.
 func TestHealthUnderStrict(t *testing.T) {
 	script := engine("4.6.0", "NVIDIA A100-PCIE-40GB", 1, 12, append(linksDown(all...), noClique, "switch 0 links=2",
-		"incident none:0 0x2 20 122", "incident switch:0 0x800 20 15", "incident gpu:0 0x10 20 4000")...)
+		"incident none:0 0x2 20 122", "incident switch:0 0x800 20 15", "incident gpu:0 0x10 20 4000", "incident gpu:0 0x10 10 4001")...)
 	page := served(t, "strict", script, loop.Options{Strict: true, Booted: time.Now()})
 	findings, _ := healthOf(t, page, true)
 	want := []string{"gpu MEM DCGM_FR_UNRECOGNIZED  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}
 	if d := diff.Diff(want, findings); d != "" {
 		t.Errorf("findings (-want +got):\n%s\n%s", d, page)
+	}
+	for _, series := range []string{
+		`health_watch="SM",health_error_code="DCGM_FR_OK",health_error_severity="NONE",health_error_category="NONE"}`,
+		`health_error_code="DCGM_FR_NVLINK_DOWN",health_error_severity="TRIAGE",health_error_category="HARDWARE_NVLINK"}`,
+		`health_error_code="DCGM_FR_UNRECOGNIZED",health_error_severity="UNKNOWN",health_error_category="UNKNOWN"}`,
+	} {
+		if !bytes.Contains(page, []byte(series)) {
+			t.Errorf("no series ends in %s:\n%s", series, page)
+		}
 	}
 	for _, family := range []string{nodeHealth, switchHealth, "DCGM_EXP_FABRIC_STATE", "dcgm_exporter_gpu_verdict"} {
 		if bytes.Contains(page, []byte(family)) {
