@@ -220,7 +220,7 @@ func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
 		if !record.Kernel {
 			continue
 		}
-		line, at := strings.TrimLeft(record.Text, " "), since.Add(min(0, record.Up-d.Uptime())).UnixNano()
+		line, at := record.Text, since.Add(min(0, record.Up-d.Uptime())).UnixNano()
 		again := record.Sequence < r.judged // it was read before the log failed
 		r.judged = max(r.judged, next)
 		if xid, ok := r.xidOf(line, again); ok {
@@ -271,7 +271,7 @@ func (r *Reader) read(d Device, next uint64) error {
 		next = record.Sequence + 1
 		r.judged = max(r.judged, next)
 		if record.Kernel {
-			r.take(strings.TrimLeft(record.Text, " "))
+			r.take(record.Text)
 		}
 	}
 }
@@ -349,8 +349,8 @@ func open(path string) (Device, error) {
 	if err != nil {
 		return nil, typed(err)
 	}
-	if info.Mode()&fs.ModeCharDevice == 0 {
-		return nil, fmt.Errorf("%w: %s is no device: expected the kernel's log, /dev/kmsg", gpu.ErrUnavailable, path)
+	if err := checkDevice(path, info); err != nil {
+		return nil, err
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -362,6 +362,26 @@ func open(path string) (Device, error) {
 		return nil, typed(err)
 	}
 	return &file{f, raw}, nil
+}
+
+// The device number of /dev/kmsg (Documentation/admin-guide/devices.txt of Linux).
+const (
+	kmsgMajor = 1
+	kmsgMinor = 11
+)
+
+// checkDevice rejects anything but the device of the kernel log. Its neighbors, such as /dev/zero and /dev/urandom, can be
+// read forever and have no records.
+func checkDevice(path string, info fs.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.Mode()&fs.ModeCharDevice == 0 {
+		return fmt.Errorf("%w: %s is not a device; expected the kernel log, /dev/kmsg", gpu.ErrUnavailable, path)
+	}
+	if major, minor := unix.Major(stat.Rdev), unix.Minor(stat.Rdev); major != kmsgMajor || minor != kmsgMinor {
+		return fmt.Errorf("%w: %s is device %d:%d; expected the kernel log, /dev/kmsg, which is %d:%d",
+			gpu.ErrUnavailable, path, major, minor, kmsgMajor, kmsgMinor)
+	}
+	return nil
 }
 
 // A file is the kernel's log of this machine.

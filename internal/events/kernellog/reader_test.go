@@ -331,7 +331,8 @@ func TestUnsuitablePaths(t *testing.T) {
 	if err := os.WriteFile(file, record(1, 0, 79), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, path := range map[string]string{"a file": file, "nothing": file + ".none", "another device": os.DevNull} {
+	for name, path := range map[string]string{"a file": file, "nothing": file + ".none", "null": os.DevNull,
+		"zero": "/dev/zero", "full": "/dev/full", "random": "/dev/urandom", "terminal": "/dev/ptmx"} {
 		t.Run(name, func(t *testing.T) {
 			reg, reported := prometheus.NewRegistry(), make(chan string, 1)
 			r := kernellog.New(kernellog.Options{

@@ -1,6 +1,7 @@
 package kernellog
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -13,29 +14,27 @@ const (
 	sxidMark   = ": SXid "
 )
 
-// ParseSXID reads the driver's line about an error of an NVSwitch, and reports whether it is one:
+// sxidLine matches exactly the form that the driver writes; see xidLine.
+var sxidLine = regexp.MustCompile(`^` + sxidPrefix + `(\d{1,3})` + sxidMark + `\(PCI:` + pciAddress + `\): (\d{1,9}), (.*)$`)
+
+// ParseSXID parses a driver line about an error of an NVSwitch and reports whether it is one:
 //
 //	nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)
 //	nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Severity 0 Engine instance 46 Sub-engine instance 00
 //	nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Data {0x00140004, …}
 //
-// The second and the third say more of the error before them: their SXID has no severity.
+// The second and the third add details to the error before them. The SXID of such a line has no severity.
 func ParseSXID(line string) (gpu.SXID, bool) {
-	rest, found := strings.CutPrefix(strings.TrimLeft(line, " "), sxidPrefix)
-	if !found {
+	m := sxidLine.FindStringSubmatch(line)
+	if m == nil {
 		return gpu.SXID{}, false
 	}
-	number, rest, found := strings.Cut(rest, sxidMark+"(PCI:")
-	if !found {
+	rest := m[4]
+	n, err := strconv.ParseUint(m[1], 10, 8)
+	if _, ok := busID(m[2]); err != nil || !ok {
 		return gpu.SXID{}, false
 	}
-	n, err := strconv.ParseUint(number, 10, 8)
-	address, rest, found := strings.Cut(rest, "): ")
-	if _, ok := busID(address); err != nil || !found || !ok {
-		return gpu.SXID{}, false
-	}
-	code, rest, _ := strings.Cut(rest, ", ")
-	c, err := strconv.ParseUint(code, 10, 32)
+	c, err := strconv.ParseUint(m[3], 10, 32)
 	if err != nil || c == 0 || c > gpu.MaxSXID {
 		return gpu.SXID{}, false
 	}

@@ -1,7 +1,9 @@
 package kernellog
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,35 +14,37 @@ import (
 // xidPrefix begins the driver's lines about XIDs.
 const xidPrefix = "NVRM: Xid"
 
-// ParseXID reads the driver's line about an XID, and reports whether it is one:
+// pciAddress matches the address of a GPU: domain, bus and device, and of some drivers the function.
+const pciAddress = `([[:xdigit:]]{4,8}:[[:xdigit:]]{2}:[[:xdigit:]]{2}(?:\.[0-7])?)`
+
+// xidLine matches exactly the forms that drivers write. Anything looser could be forged: many kernel lines begin with the
+// name of a process, which any process may choose. A name has at most 15 bytes and the kernel's own text follows it, which
+// never completes an address.
+var xidLine = regexp.MustCompile(`^` + xidPrefix + ` \((?:PCI:` + pciAddress + `|([[:xdigit:]]{4}:[[:xdigit:]]{2}:[[:xdigit:]]{2}))` +
+	`(?: GPU-I:(\d{1,9}))?(?: GPU-CI:\d{1,9})?\): (\d{1,5})(?:,(.*))?$`)
+
+// ParseXID parses a driver line about an XID and reports whether it is one:
 //
 //	NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.
 //	NVRM: Xid (PCI:0000:1b:00 GPU-I:05): 13, pid='<unknown>', name=<unknown>, …
+//	NVRM: Xid (PCI:0000:1b:00 GPU-I:05 GPU-CI:00): 13, pid=1234, name=python3, …
 //	NVRM: Xid (0000:03:00): 31, Ch 00000010, …
 //
-// The first is of drivers since 450 or so, the second of a GPU partitioned by MIG, the last of old drivers. Time is left
-// for the caller.
+// The first is the form of drivers since about 450. The next two name a GPU instance and a compute instance of MIG. Old
+// drivers write the last. The caller sets Time.
 func ParseXID(line string) (gpu.XID, bool) {
-	rest, found := strings.CutPrefix(strings.TrimLeft(line, " "), xidPrefix+" (")
-	if !found {
+	m := xidLine.FindStringSubmatch(line)
+	if m == nil {
 		return gpu.XID{}, false
 	}
-	device, rest, found := strings.Cut(rest, "):")
-	if !found {
-		return gpu.XID{}, false
-	}
-	device, part, _ := strings.Cut(device, " ")
-	id, ok := busID(strings.TrimPrefix(device, "PCI:"))
-	if !ok {
-		return gpu.XID{}, false
-	}
-	code, rest, _ := strings.Cut(strings.TrimLeft(rest, " "), ",")
-	n, err := strconv.ParseUint(strings.TrimRight(code, " "), 10, 16)
-	if err != nil || n == 0 || n > gpu.MaxXID {
+	address, instance, code, rest := m[1]+m[2], m[3], m[4], m[5]
+	id, ok := busID(address)
+	n, err := strconv.ParseUint(code, 10, 16)
+	if !ok || err != nil || n == 0 || n > gpu.MaxXID {
 		return gpu.XID{}, false
 	}
 	xid := gpu.XID{PCIBusID: id, Code: int64(n), PID: pid(rest)}
-	if instance, err := strconv.ParseUint(strings.TrimPrefix(part, "GPU-I:"), 10, 32); err == nil {
+	if instance, err := strconv.ParseUint(instance, 10, 32); err == nil {
 		xid.InstanceID, xid.OnInstance = uint32(instance), true
 	}
 	switch {
@@ -147,23 +151,17 @@ func recovery(rest string) gpu.XIDDetail {
 // actions are the values of the action label by the numbers of nvmlDeviceGpuRecoveryAction_t.
 var actions = [...]string{"none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset"}
 
-// busID returns a PCI address, with or without domain and function, in the form of gpu.Device.PCIBusID.
+// busID returns a PCI address, with or without function, in the form of gpu.Device.PCIBusID.
 func busID(s string) (string, bool) {
-	s, function, dotted := strings.Cut(s, ".")
-	if !dotted {
-		function = "0"
-	}
-	parts := strings.Split(s, ":")
-	if len(parts) == 2 {
-		parts = append([]string{"0"}, parts...)
-	}
-	if len(parts) != 3 {
+	address, function, _ := strings.Cut(s, ".")
+	parts := append(strings.Split(address, ":"), cmp.Or(function, "0"))
+	if len(parts) != 4 {
 		return "", false
 	}
 	var n [4]uint64
-	for i, part := range append(parts, function) {
+	for i, bits := range [...]int{32, 8, 5, 3} {
 		var err error
-		if n[i], err = strconv.ParseUint(part, 16, [...]int{32, 8, 5, 3}[i]); err != nil {
+		if n[i], err = strconv.ParseUint(parts[i], 16, bits); err != nil {
 			return "", false
 		}
 	}

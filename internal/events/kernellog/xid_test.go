@@ -22,9 +22,10 @@ func TestParseXID(t *testing.T) {
 		"NVRM: Xid (PCI:0000:1b:00 GPU-I:05): 13, pid=9, Graphics SM Warp Exception":    {PCIBusID: bus, Code: 13, PID: 9, InstanceID: 5, OnInstance: true},
 		"NVRM: Xid (PCI:0000:1b:00 GPU-I:12): 43, pid=9":                                {PCIBusID: bus, Code: 43, PID: 9, InstanceID: 12, OnInstance: true},
 		"NVRM: Xid (PCI:0000:1b:00 GPU-I:00): 43, pid=9":                                {PCIBusID: bus, Code: 43, PID: 9, OnInstance: true},
-		"NVRM: Xid (PCI:0000:1b:00 GPU-I:-1): 43, pid=9":                                {PCIBusID: bus, Code: 43, PID: 9},
+		"NVRM: Xid (PCI:0000:1b:00 GPU-I:05 GPU-CI:03): 13, pid=9":                      {PCIBusID: bus, Code: 13, PID: 9, InstanceID: 5, OnInstance: true},
 		"NVRM: Xid (PCI:00000000:1B:00.0): 48, An uncorrectable double bit error":       {PCIBusID: bus, Code: 48},
-		"NVRM: Xid (001b:00): 8, Channel 00000001":                                      {PCIBusID: bus, Code: 8},
+		"NVRM: Xid (PCI:10000:1b:00): 79, behind a VMD controller":                      {PCIBusID: "00010000:1B:00.0", Code: 79},
+		"NVRM: Xid (0000:1b:00): 8, Channel 00000001":                                   {PCIBusID: bus, Code: 8},
 		"NVRM: Xid (PCI:0000:1b:00): 45":                                                {PCIBusID: bus, Code: 45},
 	} {
 		if got, ok := kernellog.ParseXID(line); !ok || got != want {
@@ -120,12 +121,51 @@ func TestOtherLinesAreNoXIDs(t *testing.T) {
 		"NVRM: Xid (PCI:0000:1b:00): 0, none", "NVRM: Xid (PCI:0000:1b:00): 10001, none",
 		"NVRM: Xid (PCI:0000:1b:00): -79, none", "NVRM: Xid (PCI:0000:1b:00): 0x4f, none", "NVRM: Xid (PCI:0000:1b:00): 79 80, none",
 		"NVRM: Xid (PCI:0000:xx:00): 79, no bus", "NVRM: Xid (PCI:0000:1b:00.8): 79, no function", "NVRM: Xid (PCI:1b): 79, no address",
-		"said: NVRM: Xid (PCI:0000:1b:00): 79, quoted",
+		"said: NVRM: Xid (PCI:0000:1b:00): 79, quoted", " NVRM: Xid (PCI:0000:1b:00): 79, indented",
+		"NVRM: Xid (1b:00): 79, no domain", "NVRM: Xid (0:4): 79, short", "NVRM: Xid (00001b:00): 79, no colon",
+		"NVRM: Xid (00000000:1b:00): 79, long domain", "NVRM: Xid (0000:1b:00.0): 79, function", "NVRM: Xid (PCI:000:1b:00): 79, short domain",
+		"NVRM: Xid (PCI:0000:b:00): 79, short bus", "NVRM: Xid (PCI:0000:1b:0): 79, short device", "NVRM: Xid (PCI:0000:1b:20): 79, no device 32",
+		"NVRM: Xid (PCI:0000:1b:00 x): 79, suffix", "NVRM: Xid (PCI:0000:1b:00 GPU-I:-1): 43, pid=9", "NVRM: Xid (PCI:0000:1b:00 GPU-I:): 43",
+		"NVRM: Xid (PCI:0000:1b:00 GPU-I:5 segfault): 43", "NVRM: Xid (PCI:0000:1b:00 GPU-I:99999999999): 43",
+		"NVRM: Xid (PCI:0000:1b:00):79, no blank", "NVRM: Xid (PCI:0000:1b:00): 79 , blank", "NVRM: Xid (PCI:0000:1b:00): +79, sign",
+		"NVRM: Xid (0:4 [4958]: segfault at 0 ip 00007f74 sp 00007ffd error 4 in x): 79, pid=1, name=a, GPU has fallen off the bus.[0,1000]",
 	} {
 		if got, ok := kernellog.ParseXID(line); ok {
 			t.Errorf("%s\nis an XID: %+v", line, got)
 		}
 	}
+}
+
+// processNameSize is the longest name of a process, TASK_COMM_LEN without the terminating zero.
+const processNameSize = 15
+
+// FuzzProcessName: no kernel line that begins with the name of a process is an XID or an SXID. A process chooses its name
+// and what follows later in the line, such as the name of the file that it crashed in. The kernel chooses what follows the
+// name.
+func FuzzProcessName(f *testing.F) {
+	kernels := []string{
+		"[4958]: segfault at 0 ip 00007f74 sp 00007ffd error 4 in ", "[7]: bad frame in setup: ", "[7] general protection fault ip:1 sp:2 error:0 in ",
+		"[7] trap invalid opcode ip:1 sp:2 error:0 in ", ": page allocation failure: order:0, ", " invoked oom-killer: gfp_mask=0xcc0, ",
+		"(7): Uhhuh. ", " (7): ", " uses obsolete ", ": loading out-of-tree module ", "/7: ", "' ",
+	}
+	for _, name := range []string{
+		"NVRM: Xid (0:4 ", "NVRM: Xid (PCI:", "NVRM: Xid (0000", "NVRM: Xid (1:0)", "nvidia-nvswitch", "python3", "NVRM: Xid ", "NVRM:", "",
+	} {
+		for _, rest := range []string{"x): 79, pid=1, name=a, GPU has fallen off the bus.", "0000:1b:00): 79, x", ":1b:00): 79, x", "3: SXid (PCI:0000:c1:00.0): 28006, Fatal, x"} {
+			for i := range kernels {
+				f.Add(name, uint8(i), rest)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, name string, kernel uint8, rest string) {
+		line := name[:min(len(name), processNameSize)] + kernels[int(kernel)%len(kernels)] + rest
+		if xid, ok := kernellog.ParseXID(line); ok {
+			t.Errorf("%q is an XID: %+v", line, xid)
+		}
+		if sxid, ok := kernellog.ParseSXID(line); ok {
+			t.Errorf("%q is an SXID: %+v", line, sxid)
+		}
+	})
 }
 
 // FuzzDetail: the detail of an XID is read as it was meant, whatever the name of the process; and of any text, its values are
@@ -165,7 +205,7 @@ func FuzzDetail(f *testing.F) {
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte("4,339,5140900,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1\n SUBSYSTEM=pci\n"))
 	f.Add([]byte("12,339,5140900,-,caller=T1;NVRM: Xid (PCI:0000:1b:00): 79, pid=1"))
-	f.Add([]byte("4,1,1,-;NVRM: Xid (1b:00): 79"))
+	f.Add([]byte("4,1,1,-;NVRM: Xid (0000:1b:00 GPU-I:1 GPU-CI:2): 79"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		record, ok := kernellog.ParseRecord(b)
 		if !ok {
