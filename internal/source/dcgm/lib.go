@@ -98,7 +98,10 @@ type entity struct {
 // status is the state of a GPU (DcgmEntityStatus_t).
 type status uint8
 
-const statusLost status = 4
+const (
+	statusLost     status = 4
+	statusDetached status = 7
+)
 
 // String returns the state in the words that logs and errors use.
 func (s status) String() string {

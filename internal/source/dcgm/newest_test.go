@@ -194,19 +194,33 @@ func TestTrailOfAHistory(t *testing.T) {
 	}
 }
 
-// The history of an entity is read for as long as late XIDs may come, once more after that, and
-// then no more.
-func TestHistoryIsReadForLateXIDs(t *testing.T) {
+// After a new sample, the history of an entity is read until lateXID has passed, and once more. The whole history is read
+// once a minute, for XIDs that are dated minutes off.
+func TestWhenHistoriesAreRead(t *testing.T) {
 	s, w, e := oneWatch(gpu.Field{ID: 230})
 	w.sporadic, s.watches, s.members = true, []*watch{w}, []entity{{groupGPU, 0}}
 	begin := time.Now()
 	e.samples = samplesAt(230, begin.UnixMicro())
-	e.history = append(e.samples, e.samples...) // two of one date and code are two
+	e.history = append(e.samples, e.samples...) // two with the same date and code are two XIDs
 	for _, step := range []struct {
 		at      time.Duration
 		reading bool
 		xids    int
-	}{{0, true, 2}, {time.Second, true, 0}, {lateXID - 1, true, 0}, {time.Minute, true, 0}, {2 * time.Minute, false, 0}} {
+	}{
+		{0, true, 2},
+		{time.Second, true, 0},
+		{lateXID - 1, true, 0},
+		{lateXID + time.Second, true, 0},
+		{lateXID + 2*time.Second, false, 0},
+		{wholeHistoryInterval - 1, false, 0},
+		{wholeHistoryInterval, true, 1},
+		{wholeHistoryInterval + time.Second, false, 0},
+		{2*wholeHistoryInterval - 1, false, 0},
+		{2 * wholeHistoryInterval, true, 0},
+	} {
+		if step.at == wholeHistoryInterval {
+			e.history = slices.Concat(samplesAt(230, begin.Add(-5*time.Minute).UnixMicro()), e.history)
+		}
 		var b gpu.Batch
 		e.reads = 0
 		if err := s.readNewest(&reader{group: w.group}, &b); err != nil {
@@ -216,7 +230,7 @@ func TestHistoryIsReadForLateXIDs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (e.reads > 0) != step.reading || len(b.XIDs) != step.xids {
-			t.Errorf("after %v: %d reads, XIDs %v", step.at, e.reads, b.XIDs)
+			t.Errorf("after %v: %d reads of the history, want some: %t; XIDs %v, want %d", step.at, e.reads, step.reading, b.XIDs, step.xids)
 		}
 	}
 }

@@ -137,6 +137,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 		w.latest, w.faults = 0, false
 	}
 	clear(s.valued)
+	clear(s.unwatched)
 	for _, r := range s.readers {
 		if err := ctx.Err(); err != nil {
 			return read, err
@@ -242,7 +243,17 @@ func (s *Session) addSample(b *gpu.Batch, row, f int, x *sample, r readout) {
 	if x.status == 0 && !w.profiling {
 		w.latest = max(w.latest, x.at)
 	}
+	if x.status == codeNotWatched {
+		s.unwatched[row] = true
+	}
 	value, err := s.decode(f, x, r)
+	if w.sporadic && x.status == 0 && x.at > 0 {
+		h := s.xids.of(s.members[row], row)
+		h.shown, h.code = x.at, xidCode(value)
+		if h.code == noXID {
+			b.WithoutXID = append(b.WithoutXID, row)
+		}
+	}
 	switch {
 	case err != nil:
 		b.Fail(row, f, err)
@@ -253,11 +264,6 @@ func (s *Session) addSample(b *gpu.Batch, row, f int, x *sample, r readout) {
 	}
 	w.latest = max(w.latest, x.at)
 	if w.sporadic {
-		h := s.xids.of(s.members[row], row)
-		h.shown = x.at
-		if h.code, _ = value.Int64(); h.code == 0 {
-			b.WithoutXID = append(b.WithoutXID, row)
-		}
 		return
 	}
 	if s.plan.Fields[f].ID >= firstDeviceField {

@@ -50,10 +50,12 @@ type Session struct {
 	now     int64 // when the latest call for newest samples returned, in Unix nanoseconds
 	newest  int64 // the newest sample of a foreign engine, in its microseconds; see dateOf
 
-	absent    []bool // per row, it was lost when the session opened and is in no group
-	lost      []bool // per row, by the latest inspection
-	valued    []int  // per row, how many fields had a value in the Read under way
-	valuedBy  []int  // the same of the Read before
+	absent    []bool // by row: the GPU was lost when the session opened, so it is in no group
+	lost      []bool // by row: lost according to the latest inspection
+	detached  []bool // by row: the GPU was detached in this session, so the engine has dropped its watches
+	unwatched []bool // by row: in the current Read, the engine said that it does not watch a field of the row
+	valued    []int  // by row: number of fields with a value in the current Read
+	valuedBy  []int  // by row: the same for the previous Read
 	inspected time.Time
 
 	health   healthWatch

@@ -346,6 +346,7 @@ func (s *Session) build(members []entity, known map[entity]identity, driver stri
 		s.top.Host = s.addr.Host
 	}
 	s.lost, s.absent = make([]bool, len(devices)), make([]bool, len(devices))
+	s.detached, s.unwatched = make([]bool, len(devices)), make([]bool, len(devices))
 	s.valued, s.valuedBy = make([]int, len(devices)), make([]int, len(devices))
 	for row := range devices {
 		d := &devices[row]
@@ -411,9 +412,9 @@ const (
 	inspectPace      = 5 * time.Second
 )
 
-// inspectDue reports whether this Read is to inspect: it is time, something is lost or partitioned
-// (an instance's id may be another's by the next Read), or a GPU has fewer values than before, as a
-// lost one has.
+// inspectDue reports whether this Read must inspect. It must if an inspection is due, if a GPU is lost or partitioned (an
+// instance ID may belong to another instance by the next Read), or if a GPU has fewer values than before, as a lost GPU
+// has.
 func (s *Session) inspectDue(now time.Time) bool {
 	pace := min(inspectIntervals*s.plan.Interval, max(inspectPace, s.plan.Interval))
 	due := now.Sub(s.inspected) >= pace*9/10 || len(s.layout.instances) > 0 || slices.Contains(s.lost, true)
@@ -424,8 +425,9 @@ func (s *Session) inspectDue(now time.Time) bool {
 	return due
 }
 
-// inspect makes faults of lost GPUs, and ends the session if the set of entities is another one. A
-// GPU that was not read when the session opened ends it when it can be read: it is in no group.
+// inspect adds faults for lost GPUs, and ends the session if the set of entities has changed. It also ends the session
+// when a GPU can be read that has no watches: because it could not be read when the session opened, or because it was
+// detached meanwhile, which drops its watches.
 func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 	if !s.inspectDue(now) {
 		return nil
@@ -445,10 +447,15 @@ func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 		d := &s.top.Devices[row]
 		s.lost[row] = isOfGPU(d.Entity) && !slices.Contains(supported, d.GPU)
 		if !s.lost[row] {
+			if s.detached[row] || s.lostWatches(row) {
+				s.changed("GPU %d was detached and is attached again", d.GPU)
+			}
 			continue
 		}
 		if states[d.GPU] == nil {
-			states[d.GPU] = fmt.Errorf("%w: GPU %d is %v", gpu.ErrLost, d.GPU, s.engine.status(d.GPU))
+			state := s.engine.status(d.GPU)
+			states[d.GPU] = fmt.Errorf("%w: GPU %d is %v", gpu.ErrLost, d.GPU, state)
+			s.detached[row] = state == statusDetached
 		}
 		b.Fail(row, gpu.AllFields, states[d.GPU])
 	}
@@ -456,6 +463,13 @@ func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 		return err
 	}
 	return s.compareLayout()
+}
+
+// lostWatches reports whether the engine has dropped the watches of a row: it has no values any more, and the engine says
+// that it does not watch a field.
+func (s *Session) lostWatches(row int) bool {
+	had, has := s.valued[row], s.valuedBy[row] // inspectDue has swapped them
+	return s.unwatched[row] && had > 0 && has == 0 && isOfGPU(s.top.Devices[row].Entity)
 }
 
 // compareLayout ends the session if entities came or went, or a GPU was partitioned again.

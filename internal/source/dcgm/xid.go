@@ -10,36 +10,56 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// lateXID is how long after its date an XID may be stored: the engine stores those of the kernel's
-// log a second or two later, behind XIDs that have been read.
-const lateXID = 10 * time.Second
+const (
+	// lateXID is how long after its date an XID may be stored. The engine stores XIDs of the kernel log a second or two
+	// after their date, and so after later XIDs that have been read already.
+	lateXID = 10 * time.Second
+	// wholeHistoryInterval is how often the whole history is read. XIDs of the kernel log may be dated minutes off, since
+	// the clock of the log drifts.
+	wholeHistoryInterval = time.Minute
+)
 
-// An xidWatch reads the XIDs of the GPUs and of their MIG instances: the engine stores an XID that
-// names an instance on that alone. The batched read shows which entities have new ones. Their
-// histories are read then, and again until no late ones are to be expected.
-type xidWatch struct {
-	parts     handle // the group of the instances, 0 where there are none or the engine refuses them
-	fields    handle // the field group of the parts' watch
-	histories map[entity]*xidHistory
-	order     []entity // of histories
+// Special values of xidHistory.code.
+const (
+	noXID    = 0  // the engine says that there was no XID yet
+	blankXID = -1 // a blank sample, which the engine appends while a GPU is lost or cannot be read
+)
+
+// xidCode returns the code in a sample of the XID field.
+func xidCode(v gpu.Value) int64 {
+	if code, ok := v.Int64(); ok {
+		return code
+	}
+	return blankXID
 }
 
-// An xidHistory is the XIDs of one entity, in the engine's microseconds.
+// An xidWatch reads the XIDs of the GPUs and of their MIG instances. The engine stores an XID that names an instance only
+// for that instance. The batched read shows which entities have a new sample, which may be a blank that hides an XID.
+// Their histories are read then, and once more after lateXID.
+type xidWatch struct {
+	parts     handle // group of the instances; 0 if there are none or the engine refuses them
+	fields    handle // field group of the instances' watch
+	histories map[entity]*xidHistory
+	order     []entity  // keys of histories
+	whole     time.Time // when the whole history was last read
+}
+
+// An xidHistory holds the XIDs of one entity. Times are the engine's microseconds.
 type xidHistory struct {
 	row         int
-	instance    instance // that the XIDs name; the zero instance is the GPU
-	shown, last int64    // the newest that the engine shows in this Read, and that it showed before
-	code        int64    // of the newest
-	from        int64    // where the read of the history begins
+	instance    instance // the instance that the XIDs name; zero for the GPU
+	shown, last int64    // time of the newest sample in this Read, and in the previous one
+	code        int64    // code of the newest sample, noXID or blankXID
+	from        int64    // where the read of the history starts
 	due         bool
-	until       time.Time         // when it was due last: it is due once more after this
-	told, found map[xidReport]int // how often each was reported, and was found by this Read
+	until       time.Time         // the history is read until one Read after this time
+	told, found map[xidReport]int // number of times each XID was reported, and found by this Read
 }
 
 // An xidReport identifies an XID.
 type xidReport struct{ at, code int64 }
 
-// of returns the history of an entity, which is the GPU of a row or an instance of it.
+// of returns the history of an entity: the GPU of a row, or an instance of it.
 func (x *xidWatch) of(e entity, row int) *xidHistory {
 	h := x.histories[e]
 	if h == nil {
@@ -53,7 +73,7 @@ func (x *xidWatch) of(e entity, row int) *xidHistory {
 	return h
 }
 
-// xidsOfGPUs returns a watch of the XIDs of GPUs, nil where there is none.
+// xidsOfGPUs returns the watch of the XIDs of GPUs, or nil if there is none.
 func (s *Session) xidsOfGPUs() *watch {
 	if i := slices.IndexFunc(s.watches, func(w *watch) bool { return w.sporadic }); i >= 0 {
 		return s.watches[i]
@@ -61,8 +81,8 @@ func (s *Session) xidsOfGPUs() *watch {
 	return nil
 }
 
-// watchXIDs has the engine keep the XIDs of the instances of the watched GPUs. Only a lost engine is
-// an error.
+// watchXIDs makes the engine keep the XIDs of the instances of the watched GPUs. It only returns an error if the engine is
+// lost.
 func (s *Session) watchXIDs() error {
 	w := s.xidsOfGPUs()
 	if w == nil {
@@ -114,20 +134,72 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time) error {
 		}
 		s.eachXID(r, func(h *xidHistory, report xidReport) { h.shown, h.code = report.at, report.code })
 	}
-	var due []entity
-	from, repeats := int64(-1), false
+	if x.whole.IsZero() {
+		x.whole = now // the first Read reads each history that has a sample
+	}
+	whole := now.Sub(x.whole) >= wholeHistoryInterval
+	due, from, repeats := x.due(now, whole)
+	if len(due) == 0 {
+		return nil
+	}
+	first := len(b.XIDs)
+	report := func(h *xidHistory, r xidReport) {
+		if !h.due || r.at < h.from || r.code <= noXID {
+			return
+		}
+		if h.found[r]++; h.found[r] > h.told[r] {
+			h.told[r]++
+			b.XIDs = append(b.XIDs, gpu.XID{
+				Row: h.row, InstanceID: h.instance.nvml, OnInstance: h.instance.group != groupNone,
+				Code: r.code, ID: r.at, Time: s.dateAt(r.at),
+			})
+		}
+	}
+	if err := s.xidsSince(due, w, from, report); err != nil {
+		return s.failXIDs(b, w.fields[0], err, due)
+	}
+	for _, e := range due {
+		h := x.histories[e]
+		if newest := (xidReport{h.shown, h.code}); h.code > noXID && h.found[newest] == 0 { // no longer in the history
+			report(h, newest)
+		}
+	}
+	slices.SortStableFunc(b.XIDs[first:], func(a, b gpu.XID) int { return cmp.Compare(a.Time, b.Time) })
+	b.XIDsRepeat = b.XIDsRepeat || repeats
+	if whole {
+		x.whole = now
+	}
+	for _, e := range due {
+		h := x.histories[e]
+		h.last, h.due = h.shown, now.Before(h.until)
+		if whole {
+			maps.DeleteFunc(h.told, func(r xidReport, _ int) bool { return h.found[r] == 0 })
+		}
+	}
+	return nil
+}
+
+// due returns the entities whose histories must be read, and the earliest time from which. If whole is set, these are all
+// entities from the beginning. If repeats is true, XIDs that were reported before will be reported again.
+func (x *xidWatch) due(now time.Time, whole bool) (due []entity, from int64, repeats bool) {
+	from = -1
 	for _, e := range x.order {
 		h := x.histories[e]
-		if h.last == 0 && h.code == 0 {
+		if h.last == 0 && h.code == noXID {
 			h.last = h.shown // the engine begins with a 0, before which nothing happened
 		}
 		if h.shown != h.last {
 			h.due, h.until = true, now.Add(lateXID)
 		}
+		h.due = h.due || whole && h.shown != 0
 		if !h.due {
 			continue
 		}
-		if h.from = max(0, h.last-lateXID.Microseconds()); h.shown < h.last { // the engine's clock was set back
+		h.from = max(0, h.last-lateXID.Microseconds())
+		if whole {
+			h.from = 0
+		}
+		if h.shown < h.last { // the engine's clock was set back
 			h.from, repeats = 0, true
 			clear(h.told)
 		}
@@ -137,42 +209,10 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time) error {
 			from = h.from
 		}
 	}
-	if len(due) == 0 {
-		return nil
-	}
-	first := len(b.XIDs)
-	report := func(h *xidHistory, x xidReport) {
-		if !h.due || x.at < h.from {
-			return
-		}
-		if h.found[x]++; h.found[x] > h.told[x] {
-			h.told[x]++
-			b.XIDs = append(b.XIDs, gpu.XID{
-				Row: h.row, InstanceID: h.instance.nvml, OnInstance: h.instance.group != groupNone,
-				Code: x.code, ID: x.at, Time: s.dateAt(x.at),
-			})
-		}
-	}
-	if err := s.xidsSince(due, w, from, report); err != nil {
-		return s.failXIDs(b, w.fields[0], err, due)
-	}
-	for _, e := range due {
-		h := x.histories[e]
-		if x := (xidReport{h.shown, h.code}); h.code != 0 && h.found[x] == 0 { // the engine does not keep it any more
-			report(h, x)
-		}
-	}
-	slices.SortStableFunc(b.XIDs[first:], func(a, b gpu.XID) int { return cmp.Compare(a.Time, b.Time) })
-	b.XIDsRepeat = b.XIDsRepeat || repeats
-	for _, e := range due {
-		h := x.histories[e]
-		h.last, h.due = h.shown, now.Before(h.until)
-		maps.DeleteFunc(h.told, func(r xidReport, _ int) bool { return r.at < h.last-lateXID.Microseconds() })
-	}
-	return nil
+	return due, from, repeats
 }
 
-// failXIDs makes faults of the XIDs that an error leaves unknown, unless the session is over.
+// failXIDs adds faults for the XIDs that could not be read. It returns err if that ends the session.
 func (s *Session) failXIDs(b *gpu.Batch, field int, err error, of []entity) error {
 	if s.isGone(err) {
 		return err
@@ -185,8 +225,8 @@ func (s *Session) failXIDs(b *gpu.Batch, field int, err error, of []entity) erro
 	return nil
 }
 
-// xidsSince calls do with the XIDs of entities from a time on, or of all entities where the engine
-// has no room for another group.
+// xidsSince calls do with the XIDs of the given entities since a time. If the engine has no room for another group, it
+// reads those of all entities.
 func (s *Session) xidsSince(of []entity, w *watch, from int64, do func(*xidHistory, xidReport)) error {
 	group, _, err := s.engine.createGroup(s.nextName(), of)
 	if s.isOver(err) {
@@ -215,18 +255,17 @@ func (s *Session) xidsSince(of []entity, w *watch, from int64, do func(*xidHisto
 	return errors.Join(errs...)
 }
 
-// eachXID calls do with every XID of a readout. 0 is how an engine reports that there was none yet.
+// eachXID calls do with every sample of the XID field in a readout.
 func (s *Session) eachXID(r readout, do func(*xidHistory, xidReport)) {
 	for i := range r.samples {
 		x := &r.samples[i]
 		f := s.fieldOf(x)
-		if f < 0 || x.at <= 0 || x.at > maxEngineTime {
+		if f < 0 || x.status != 0 || x.at <= 0 || x.at > maxEngineTime {
 			continue
 		}
-		v, err := decode(&s.plan.Fields[f], x, nil)
-		code, ok := v.Int64()
-		if h := s.xids.histories[entity{x.group, x.entity}]; h != nil && err == nil && ok && code != 0 {
-			do(h, xidReport{x.at, code})
+		if h := s.xids.histories[entity{x.group, x.entity}]; h != nil {
+			v, _ := decode(&s.plan.Fields[f], x, nil) // a blank is no error here
+			do(h, xidReport{x.at, xidCode(v)})
 		}
 	}
 }

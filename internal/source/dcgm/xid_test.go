@@ -168,3 +168,72 @@ func TestXIDKeepsItsID(t *testing.T) {
 		})
 	}
 }
+
+// poke makes the engine look at its script, by a Read of another session.
+func poke(t *testing.T) {
+	t.Helper()
+	other, err := dcgm.New(dcgm.Options{}).Open(t.Context(), planOf(field(156, onGPU)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read(t, other)
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The engine appends blank samples to the XID field of a lost GPU, and of all GPUs after a GSP timeout. The newest sample is
+// then a blank, but the XID before it must be reported.
+func TestXIDsBehindBlanks(t *testing.T) {
+	for name, tt := range map[string]struct {
+		event string
+		blind func(*fakedcgm.Engine)
+		want  string
+	}{
+		"a GPU is lost": {"event 1 gpu:0 230 79", func(e *fakedcgm.Engine) {
+			e.Replace("uuid=GPU-0 ", "uuid=GPU-0 status=lost ")
+		}, "GPU 0: 79"},
+		"the GPU of an instance is lost": {"event 1 instance:7 230 79", func(e *fakedcgm.Engine) {
+			e.Replace("uuid=GPU-1 ", "uuid=GPU-1 status=lost ")
+		}, "GPU 1/1: 79"},
+		"the engine reads nothing any more": {"event 1 gpu:0 230 119", func(e *fakedcgm.Engine) {
+			e.Add("value any:* 0-9999 blank")
+		}, "GPU 0: 119"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, world()...)
+			s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+			read(t, s)
+			e.Add(tt.event)
+			tt.blind(e)
+			poke(t) // the event happens
+			pause()
+			pause() // it appends a blank
+			if diff := cmp.Diff([]string{tt.want}, counted(t, s, 1)); diff != "" {
+				t.Errorf("XIDs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// An engine drops the watches of a GPU that is detached. Whether or not a Read sees the GPU detached, the session must end
+// when the GPU is attached again, since only a new session watches it.
+func TestDetachedGPUComesBack(t *testing.T) {
+	for name, reads := range map[string]int{"seen while detached": 3, "not seen": 0} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, world()...)
+			plan := planOf(field(150, onGPU), events(230))
+			s := open(t, e, plan, dcgm.Options{})
+			readUntil(t, s, "values of both GPUs", func(b *gpu.Batch, _ error) bool { return len(b.Samples) == 2 })
+			e.Replace("uuid=GPU-0 ", "uuid=GPU-0 status=detached ")
+			poke(t) // the engine drops the watches
+			for range reads {
+				pause()
+				read(t, s)
+			}
+			e.Replace(" status=detached", "")
+			s = follow(t, e, s, plan)
+			readUntil(t, s, "values of both GPUs again", func(b *gpu.Batch, _ error) bool { return len(b.Samples) == 2 })
+		})
+	}
+}

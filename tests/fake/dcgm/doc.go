@@ -21,7 +21,7 @@
 //	skew SECONDS                               its clock minus ours
 //	groups N                                   how many groups it can hold
 //	connects SECONDS                           how long a connect to an engine that is down blocks
-//	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported prof=IDS|none|error:CODE links=N cpus=LIST slow=SECONDS
+//	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported|detached prof=IDS|none|error:CODE links=N cpus=LIST slow=SECONDS
 //	instance ID gpu= nvml= profile= uuid=      a MIG GPU instance
 //	compute ID instance= nvml=                 a compute instance
 //	switch ID links=N                          an NVSwitch whose first N links are up
@@ -44,10 +44,15 @@
 //	fail FUNCTION CODE [TIMES [AFTER]]         calls that return an error, -1 times forever
 //	block FUNCTION                             calls that do not return
 //
-// It is as ugly as the real engine where the project has seen that: an unwatch of a field of the
-// node answers -16 though the watch is gone, with an ERROR in its log for each member (the counter
-// log.unwatch), a lost GPU is refused in groups and by the query for its profiling fields (-18), and
-// fields 83 and 84 are sampled every 30 s at most. The counter cost.microseconds adds up the cost of
+// It is as ugly as the real engine where the project has seen that:
+//   - An unwatch of a field of the node answers -16 although the watch is gone, with an ERROR in its log for each member
+//     (the counter log.unwatch).
+//   - A lost GPU is refused in groups and by the query for its profiling fields (-18). Its XID field gets a blank sample
+//     with a fresh time in each interval.
+//   - Watches of a detached GPU are dropped, and its fields answer -16 when it is attached again.
+//   - Fields 83 and 84 are sampled every 30 s at most.
+//
+// The counter cost.microseconds adds up the cost of
 // the calls to libdcgm on the real engine (a read of every sample some 500 a GPU, a batched read 400
 // whatever its size).
 //

@@ -223,10 +223,17 @@ static void take(struct series *s, int64_t ts) {
 /* Takes the samples that were due since the last look. */
 static void advance(struct series *s, int64_t now, int forced) {
     if (!s->watchers) return;
-    if (s->field == 230) { /* XIDs come as events; some engines begin with a 0, which a script spells out */
+    if (s->field == 230) {
+        /* XIDs come as events. Some engines begin with a 0, which a script spells out. While a GPU is lost, or a script
+         * blanks the field, the engine appends a blank sample with a fresh time in each interval. */
         const struct rule *r = world_rule(s->group, s->entity, s->field);
         if (!s->taken && r && r->kind == KIND_INT && r->i64 == 0 && r->step == 0) take(s, now);
-        return;
+        if (!lost(s) && !(r && r->kind == KIND_BLANK)) {
+            s->due = now + s->interval;
+            return;
+        }
+        int64_t newest = s->nsamples ? s->samples[s->nsamples - 1].ts : 0;
+        if (s->due <= newest) s->due = newest + s->interval;
     }
     if (s->due > now + 2 * s->interval) s->due = now; /* the clock was set back */
     if (forced && (!s->last || now - s->last >= s->interval)) s->due = now;
@@ -243,7 +250,7 @@ static void release_watch(struct watch *w) {
         for (int f = 0; f < w->fields.n; f++) {
             struct series *s =
                 series_of((int)w->group.members[e].entityGroupId, w->group.members[e].entityId, w->fields.ids[f], 0);
-            if (s) s->watchers--;
+            if (s && s->watchers) s->watchers--;
         }
     w->used = 0;
     count("open.watches", -1);
@@ -345,8 +352,18 @@ static void happen(const struct event *e, int group, unsigned entity) {
         s->samples[i] = s->samples[i - 1], s->samples[i - 1] = x;
 }
 
+/* Drops the watches and samples of detached GPUs, which do not come back when the GPU does. */
+static void forget_detached(void) {
+    for (int i = 0; i < BUCKETS; i++)
+        for (struct series *s = table[i]; s; s = s->next) {
+            struct gpu *g = gpu_of(s->group, s->entity);
+            if (g && g->status == DcgmEntityStatusDetached) s->watchers = 0, s->nsamples = 0;
+        }
+}
+
 static void refresh(void) {
     if (!world_refresh()) return;
+    forget_detached();
     if (world.boot != boot) {
         /* Another engine: what the old one held is gone with it. */
         boot = world.boot;
