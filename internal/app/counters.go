@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
@@ -16,6 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
 // A CounterSet is the content of a counters file, or of another source of counters.
@@ -70,9 +73,28 @@ func ParseCounters(cfg *config.Config, name string, content []byte) (CounterSet,
 		Name:     name,
 		Requests: translate(cfg, requests, etc.Shipped(content)),
 		Problems: problems,
-		Advice:   counters.Lint(requests, name),
+		Advice:   append(counters.Lint(requests, name), verdictAdvice(cfg, requests, name)...),
 		content:  content,
 	}, nil
+}
+
+// verdictAdvice warns if the verdict is requested without the families that it needs: it is then unknown.
+func verdictAdvice(cfg *config.Config, requests []counters.Request, file string) []counters.Problem {
+	at, lacking := -1, verdict.Families()
+	for i, r := range requests {
+		if r.Name == catalog.GPUVerdict {
+			at = i
+		}
+		lacking = slices.DeleteFunc(lacking, func(name string) bool { return name == r.Name })
+	}
+	if at < 0 || len(lacking) == 0 || cfg.Metrics.Compatibility == config.CompatibilityStrict {
+		return nil
+	}
+	return []counters.Problem{{
+		File: file, Line: requests[at].Line, Text: catalog.GPUVerdict, Warning: true,
+		What:     `the verdict is unknown (reason="` + verdict.NoCounters + `") unless a GPU is to drain or to replace`,
+		Expected: "lines for " + strings.Join(lacking, ", "),
+	}}
 }
 
 func fieldCounters(cfg *config.Config) CounterSet {
@@ -95,7 +117,7 @@ func fieldCounters(cfg *config.Config) CounterSet {
 		r.Line = int(f.Line)
 		set.Requests = append(set.Requests, r)
 	}
-	set.Advice = counters.Lint(set.Requests, cfg.Path)
+	set.Advice = append(counters.Lint(set.Requests, cfg.Path), verdictAdvice(cfg, set.Requests, cfg.Path)...)
 	set.Requests = translate(cfg, set.Requests, false)
 	return set
 }

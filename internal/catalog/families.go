@@ -121,9 +121,9 @@ var families = [...]Family{
 		Help: "Rate of wrong bits on the NVLink after correction, from NVLink 5 on (0 to 1) (experimental)"},
 	{Name: GPUVerdict, NotStrict: true, Type: gpu.MetricGauge, Labels: []string{"verdict", "reason"},
 		Values: []gpu.FieldID{
-			RowRemapFailure, RetiredSBE, RetiredDBE, GetGPURecoveryAction, C2CLinkStatus, ECCDBEVolTotal,
+			RowRemapFailure, RetiredSBE, RetiredDBE, GetGPURecoveryAction, C2CLinkCount, C2CLinkStatus, ECCDBEVolTotal,
 			UncorrectableRemappedRows, RowRemapPending, RetiredPending, NVLinkRecoveryErrorCountTotal,
-			NVLinkCountLinkRecoveryFailedEvents,
+			NVLinkCountLinkRecoveryFailedEvents, NVLinkCountLinkRecoverySuccessfulEvents,
 		},
 		Help: "1, with the verdict on the GPU and its reason (experimental)"},
 }

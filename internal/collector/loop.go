@@ -357,7 +357,7 @@ func (l *Loop) countEvents(begin time.Time) {
 
 // reading returns the result of a Read that began at begin.
 func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, begin time.Time) snapshot.Reading {
-	return snapshot.Reading{Kind: kind, Batch: b, Begin: begin, Now: l.opt.Now()}
+	return snapshot.Reading{Kind: kind, Batch: b, Begin: begin, Now: l.opt.Now(), Elapsed: time.Since(l.born)}
 }
 
 // finalRead reads the session once more before it is closed, for events that no later session reports.

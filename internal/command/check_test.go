@@ -214,3 +214,18 @@ dcgm_exporter_gpu_verdict, gauge, Verdict.
 		}
 	}
 }
+
+// A verdict without the families that it needs is unknown, and check names their lines.
+func TestCheckWarnsAboutAVerdictWithoutCounters(t *testing.T) {
+	w := &world{Files: map[string]string{"my.csv": `dcgm_exporter_gpu_verdict, gauge, Verdict.
+DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.
+DCGM_EXP_FABRIC_STATE, gauge, Fabric.
+`}}
+	if code := runCheck(t, w, simulate, "my.csv"); code != command.OK {
+		t.Errorf("code %d: %s", code, &w.Err)
+	}
+	const want = "expected lines for DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS, DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
+	if out := w.Out.String(); !strings.Contains(out, `reason="no_counters"`) || !strings.Contains(out, want) || !strings.Contains(out, "1 warning") {
+		t.Errorf("output\n%s", out)
+	}
+}

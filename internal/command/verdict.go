@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 
 	dto "github.com/prometheus/client_model/go"
 
@@ -15,25 +17,29 @@ import (
 
 const verdictUsage = `Usage: dcgm-exporter verdict [--from VERDICT] [--ca-file FILE] [--insecure] [--credentials FOLDER] [URL]
 
-Prints the verdicts of a running exporter on the GPUs of its machine: those that
-are not ok, the gravest first (experimental; docs/verdict.md has the rules). It
-judges nothing itself. URL is that of the page (default
-http://127.0.0.1:9400/metrics), whose counters file needs the line
-dcgm_exporter_gpu_verdict.
+Prints the verdicts of a running exporter on the GPUs of its machine that are
+not ok, the most severe first (experimental; docs/verdict.md has the rules).
+It only reads the page at URL (default http://127.0.0.1:9400/metrics). The
+counters file of the exporter needs the line dcgm_exporter_gpu_verdict.
 
-  --from VERDICT        the mildest verdict that counts: watch (default), drain
-                        or replace
+  --from VERDICT        the mildest verdict to report: watch (default), drain or
+                        replace; unknown is always reported
   --ca-file FILE        the CA of the server's certificate, in PEM
   --insecure            take any certificate
   --credentials FOLDER  a folder with the files username and password
 
-Exit code, as plugins of node-problem-detector have it: 0 no GPU has such a
-verdict; 1 a GPU has; 2 unknown: no page or no verdict, a bad flag, or a file
-that cannot be read.
+Exit codes, as for plugins of node-problem-detector: 0 no GPU has such a
+verdict; 1 a GPU has one; 2 unknown: the verdict on a GPU is unknown and none
+is worse, there is no page or no verdict, a flag is wrong, or a file cannot be
+read.
 `
 
 // A judged is the verdict on one GPU.
 type judged struct{ gpu, uuid, verdict, reason string }
+
+func (j judged) String() string {
+	return fmt.Sprintf("GPU %s: %s, %s (%s)", printable(j.gpu), printable(j.verdict), printable(j.reason), printable(j.uuid))
+}
 
 // judgment prints verdicts of a running exporter.
 func judgment(ctx context.Context, p *Process) int {
@@ -43,8 +49,7 @@ func judgment(ctx context.Context, p *Process) int {
 	if client == nil {
 		return code
 	}
-	least := verdict.Gravity(*from)
-	if least <= verdict.Gravity(verdict.OK) {
+	if !slices.Contains([]string{verdict.Watch, verdict.Drain, verdict.Replace}, *from) {
 		return p.fail(Unable, fmt.Errorf("--from=%s: expected watch, drain or replace", *from))
 	}
 	families, err := families(ctx, client, url)
@@ -54,24 +59,40 @@ func judgment(ctx context.Context, p *Process) int {
 			url, catalog.GPUVerdict)
 	}
 	if err != nil {
-		fmt.Fprintln(p.Out, "unknown:", err) // node-problem-detector shows what is on standard output
+		fmt.Fprintln(p.Out, "unknown:", printable(err.Error())) // node-problem-detector shows standard output
 		return Unable
 	}
-	found := slices.DeleteFunc(slices.Clone(all), func(j judged) bool { return verdict.Gravity(j.verdict) < least })
-	if len(found) == 0 {
-		fmt.Fprintf(p.Out, "%s: none is to %s\n", plural(len(all), "GPU"), *from)
-		return OK
-	}
-	slices.SortStableFunc(found, func(a, b judged) int { return cmp.Compare(verdict.Gravity(b.verdict), verdict.Gravity(a.verdict)) })
-	for _, j := range found {
-		fmt.Fprintf(p.Out, "GPU %s: %s, %s (%s)\n", j.gpu, j.verdict, j.reason, j.uuid)
-	}
-	return Faulty
+	return p.printVerdicts(all, *from)
 }
 
-// verdictsOf returns the verdicts of a page. A word that is not known here is as grave as the gravest.
+// printVerdicts prints the verdicts from a severity on, and those that are unknown. A known fault decides the exit code,
+// whatever is unknown.
+func (p *Process) printVerdicts(all []judged, from string) int {
+	found := slices.DeleteFunc(all, func(j judged) bool {
+		return j.verdict != verdict.Unknown && verdict.Gravity(j.verdict) < verdict.Gravity(from)
+	})
+	slices.SortStableFunc(found, func(a, b judged) int { return cmp.Compare(verdict.Gravity(b.verdict), verdict.Gravity(a.verdict)) })
+	for _, j := range found {
+		fmt.Fprintln(p.Out, j)
+	}
+	switch {
+	case slices.ContainsFunc(found, func(j judged) bool { return j.verdict != verdict.Unknown }):
+		return Faulty
+	case len(found) > 0:
+		return Unable
+	default:
+		fmt.Fprintf(p.Out, "%s: none is to %s\n", plural(len(all), "GPU"), from)
+		return OK
+	}
+}
+
+// verdictsOf returns the verdicts of a page: the series with the value 1. A word that is not known here is as severe as
+// the most severe verdict.
 func verdictsOf(f *dto.MetricFamily) (list []judged) {
 	for _, m := range f.GetMetric() {
+		if m.GetGauge().GetValue()+m.GetUntyped().GetValue() != 1 {
+			continue
+		}
 		labels := map[string]string{}
 		for _, l := range m.Label {
 			labels[l.GetName()] = l.GetValue()
@@ -79,4 +100,14 @@ func verdictsOf(f *dto.MetricFamily) (list []judged) {
 		list = append(list, judged{labels["gpu"], cmp.Or(labels["UUID"], labels["uuid"]), labels["verdict"], labels["reason"]})
 	}
 	return list
+}
+
+// printable returns a text of a page with a question mark for each character that a terminal could take for a command.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
 }

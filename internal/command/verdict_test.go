@@ -10,6 +10,7 @@ import (
 const (
 	fit   = "dcgm_exporter_gpu_verdict{gpu=\"0\",UUID=\"GPU-0\",verdict=\"ok\"} 1\n"
 	watch = "dcgm_exporter_gpu_verdict{gpu=\"1\",UUID=\"GPU-1\",verdict=\"watch\",reason=\"slowed\"} 1\n"
+	blind = "dcgm_exporter_gpu_verdict{gpu=\"3\",UUID=\"GPU-3\",verdict=\"unknown\",reason=\"timeout\"} 1\n"
 	drain = "dcgm_exporter_gpu_verdict{gpu=\"2\",UUID=\"GPU-2\",verdict=\"drain\",reason=\"lost\"} 1\n"
 )
 
@@ -21,15 +22,23 @@ func TestVerdict(t *testing.T) {
 		code       int
 		says       string
 	}{
-		"fit":              {200, fit, "", command.OK, "1 GPU: none is to watch\n"},
-		"the gravest":      {200, fit + watch + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 1: watch, slowed (GPU-1)\n"},
-		"to watch":         {200, fit + watch, "", command.Faulty, "GPU 1: watch, slowed (GPU-1)\n"},
-		"from drain on":    {200, fit + watch, "--from=drain", command.OK, "2 GPUs: none is to drain\n"},
+		"fit":               {200, fit, "", command.OK, "1 GPU: none is to watch\n"},
+		"the gravest":       {200, fit + watch + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 1: watch, slowed (GPU-1)\n"},
+		"to watch":          {200, fit + watch, "", command.Faulty, "GPU 1: watch, slowed (GPU-1)\n"},
+		"from drain on":     {200, fit + watch, "--from=drain", command.OK, "2 GPUs: none is to drain\n"},
+		"unknown":           {200, fit + blind, "--from=replace", command.Unable, "GPU 3: unknown, timeout (GPU-3)\n"},
+		"unknown and drain": {200, blind + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 3: unknown, timeout (GPU-3)\n"},
+		"unknown and watch": {200, blind + watch, "--from=drain", command.Unable, "GPU 3: unknown, timeout (GPU-3)\n"},
+		"value 0":           {200, fit + strings.ReplaceAll(drain, "} 1", "} 0"), "", command.OK, "1 GPU: none is to watch\n"},
+		"only value 0":      {200, strings.ReplaceAll(drain, "} 1", "} 0"), "", command.Unable, "the counters file needs the line"},
+		"escape sequence": {200, strings.ReplaceAll(drain, "lost", "\x1b]0;a\x07\u202e"), "", command.Faulty,
+			"GPU 2: drain, ?]0;a?? (GPU-2)\n"},
 		"of a later build": {200, strings.ReplaceAll(watch, "watch", "burn"), "--from=replace", command.Faulty, "GPU 1: burn, slowed (GPU-1)\n"},
 		"no verdict":       {200, success + gpus, "", command.Unable, "the counters file needs the line"},
 		"no data":          {200, "dcgm_exporter_collect_success 0\n", "", command.Unable, "the counters file needs the line"},
 		"no page":          {503, fit, "", command.Unable, "unknown: http://"},
 		"no text format":   {200, "<html>", "", command.Unable, "text format"},
+		"not a verdict":    {200, fit, "--from=burn", command.Unable, "expected watch, drain or replace"},
 		"no such verdict":  {200, fit, "--from=ok", command.Unable, "expected watch, drain or replace"},
 		"an unknown flag":  {200, fit, "--act", command.Unable, "-act"},
 	} {

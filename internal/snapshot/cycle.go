@@ -22,6 +22,8 @@ type Reading struct {
 	Owners *gpu.Owners // nil where nothing attributes
 	// Begin is the beginning of the Read, Now the time that judges its samples, by the clock that dates samples.
 	Begin, Now time.Time
+	// Elapsed is the time since the collector started by the monotonic clock. Steps of the wall clock do not affect it.
+	Elapsed time.Duration
 }
 
 // A Cycle is one reading of one session, after freshness and range were applied. It is valid until the Builder's next one.

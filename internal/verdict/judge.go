@@ -10,24 +10,71 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// A Judge is a snapshot.Deriver, the last of all. What it remembers of a GPU outlives sessions and reloads. Its zero value
-// is ready.
+// NoCounters is the reason of Unknown if the counters file lacks a family of the table.
+const NoCounters = "no_counters"
+
+const (
+	// forgetAfter is how long a GPU must be gone before its state is forgotten. It exceeds every memory of the table.
+	forgetAfter = 48 * time.Hour
+	// maxGPUs bounds the number of GPUs with a state, whatever UUIDs an engine reports.
+	maxGPUs = 256
+)
+
+// A Judge is a snapshot.Deriver, the last one of a cycle. Its state of a GPU outlives sessions and reloads. The zero value
+// is ready to use.
 type Judge struct {
 	topology *gpu.Topology
-	derived  *gpu.Derived // nil where the family is not requested
+	derived  *gpu.Derived // nil if the family is not requested
+	lacking  bool         // the plan lacks a family of the table
 	gpus     []int        // rows
-	root     []int        // per row, that of its GPU, its own where there is none
+	root     []int        // per row, the row of its GPU, or its own if it has none
 	fields   [len(table)][]int
+	count    [len(table)]int  // the field that must be at least 1; -1 for none
 	past     map[string]*past // by UUID
+	bound    int              // the number of sessions
 }
 
-// A past is the state of the rules for one GPU.
-type past [len(table)]struct {
-	since time.Time // when the signal began to hold; zero while it does not
-	last  time.Time // when the rule last counted without memory
-	level float64   // of grows, the number of the reading before
-	known bool      // whether there is a level
+// A past is what the Judge remembers of one GPU.
+type past struct {
+	rules  [len(table)]state
+	levels map[key]float64 // of growing counters, at the latest reading
+	seen   map[key]event   // XIDs
+	read   bool            // a reading came before
+	at     time.Duration   // the latest cycle with the GPU
+	bound  int             // the latest session with the GPU
 }
+
+// A state is what the Judge remembers of one rule. Times are those of Reading.Elapsed.
+type state struct {
+	holds  bool          // the latest number satisfied the signal
+	active bool          // the signal has held for the rule's time
+	since  time.Duration // when the signal began to hold
+	known  bool          // last is set
+	last   time.Duration // when the rule was last active
+}
+
+// A key names a series of a GPU.
+type key struct {
+	rule   int
+	field  int // the index in the rule's fields; -1 for a series of the family
+	entity gpu.Entity
+	value  string // of the label
+}
+
+// An event is an XID: when it was last seen by the wall clock, and by Reading.Elapsed.
+type event struct {
+	wall float64
+	at   time.Duration
+}
+
+// An answer says whether a reading satisfies a signal.
+type answer uint8
+
+const (
+	missing answer = iota // there is no number: the state of the rule stays
+	no
+	yes
+)
 
 // A reading is the input of the rules.
 type reading struct {
@@ -38,11 +85,14 @@ type reading struct {
 // Bind implements snapshot.Deriver.
 func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	j.topology, j.derived, j.gpus = t, nil, t.RowsOf(gpu.KindsOf(gpu.KindGPU))
+	requested := map[string]bool{}
 	for i := range plan.Derived {
+		requested[plan.Derived[i].Name] = true
 		if plan.Derived[i].Name == catalog.GPUVerdict {
 			j.derived = &plan.Derived[i]
 		}
 	}
+	j.lacking = slices.ContainsFunc(Families(), func(name string) bool { return !requested[name] })
 	j.root = make([]int, len(t.Devices))
 	for row := range t.Devices {
 		j.root[row] = row
@@ -50,20 +100,58 @@ func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
 			j.root[row] = j.root[p] // parents come first
 		}
 	}
+	indexOf := func(id gpu.FieldID) int {
+		return slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == id })
+	}
 	for i := range table {
-		j.fields[i] = nil
-		for f := range plan.Fields {
-			if slices.Contains(table[i].signal.fields, plan.Fields[f].ID) {
-				j.fields[i] = append(j.fields[i], f)
-			}
+		j.fields[i], j.count[i] = nil, -1
+		for _, id := range table[i].signal.fields {
+			j.fields[i] = append(j.fields[i], indexOf(id))
+		}
+		if id := table[i].signal.count; id != 0 {
+			j.count[i] = indexOf(id)
 		}
 	}
+	j.remember()
+}
+
+// remember makes a past for each GPU of the session, and bounds the number of those that are gone.
+func (j *Judge) remember() {
 	if j.past == nil {
 		j.past = map[string]*past{}
 	}
+	j.bound++
+	for _, row := range j.gpus {
+		j.pastOf(row).bound = j.bound
+	}
+	for len(j.past) > maxGPUs {
+		oldest, bound := "", j.bound
+		for id, p := range j.past {
+			if p.bound < bound {
+				oldest, bound = id, p.bound
+			}
+		}
+		if bound == j.bound {
+			return
+		}
+		delete(j.past, oldest)
+	}
 }
 
-// Derive implements snapshot.Deriver: a series per GPU with its verdict and, unless that is OK, the reason.
+func (j *Judge) pastOf(row int) *past {
+	id := j.topology.Devices[row].UUID
+	p := j.past[id]
+	if p == nil {
+		p = &past{}
+		j.past[id] = p
+	}
+	if p.levels == nil {
+		p.levels, p.seen = map[key]float64{}, map[key]event{}
+	}
+	return p
+}
+
+// Derive implements snapshot.Deriver. It appends one series per GPU with its verdict and the reason, which is empty for OK.
 func (j *Judge) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind != snapshot.Served || j.derived == nil {
 		return list
@@ -78,10 +166,15 @@ func (j *Judge) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		labels := []gpu.Label{{Name: "verdict", Value: verdict}, {Name: "reason", Value: reason}}
 		f.Series = append(f.Series, gpu.Series{Row: row, NoOwner: true, Labels: labels, Value: gpu.Int(1)})
 	}
+	for id, p := range j.past {
+		if p.bound < j.bound && c.Elapsed-p.at > forgetAfter {
+			delete(j.past, id)
+		}
+	}
 	return append(list, f)
 }
 
-// Unavailable implements snapshot.Deriver: only a machine without a GPU goes without a verdict.
+// Unavailable implements snapshot.Deriver: only a machine without a GPU has no verdict.
 func (j *Judge) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gpu.FieldHealth {
 	if j.derived != nil && len(j.gpus) == 0 {
 		list = append(list, gpu.FieldHealth{Field: j.derived.Name, Row: gpu.AllRows, Reason: snapshot.ReasonNoEntity})
@@ -89,85 +182,181 @@ func (j *Judge) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gpu.Fie
 	return list
 }
 
-// judge returns the verdict on a GPU and its reason, "" for OK.
+// judge returns the verdict on a GPU and its reason, which is empty for OK.
 func (j *Judge) judge(r *reading, row int) (verdict, reason string) {
-	id := j.topology.Devices[row].UUID
-	p := j.past[id]
-	if p == nil {
-		p = &past{}
-		j.past[id] = p
-	}
+	p := j.pastOf(row)
 	verdict = OK
 	for i := range table {
-		rule, h := &table[i], &p[i]
-		switch {
-		case !j.holds(r, i, row, p):
-			h.since = time.Time{}
-		case h.since.IsZero():
-			h.since = r.Now
-			fallthrough
-		default:
-			if r.Now.Sub(h.since) >= rule.after {
-				h.last = r.Now
-			}
-		}
-		counts := h.last.Equal(r.Now) || rule.signal.test != recent && !h.last.IsZero() && r.Now.Sub(h.last) < rule.memory
-		if counts && Gravity(rule.verdict) > Gravity(verdict) {
+		rule := &table[i]
+		if p.rules[i].update(rule, j.answer(r, i, row, p), r.Elapsed, p.read) && Gravity(rule.verdict) > Gravity(verdict) {
 			verdict, reason = rule.verdict, rule.reason
 		}
 	}
-	return verdict, reason
-}
-
-// holds reports whether the signal of a rule holds for a GPU.
-func (j *Judge) holds(r *reading, i, row int, p *past) bool {
-	s, h := &table[i].signal, &p[i]
-	if s.down {
-		err := r.Down(row)
-		return err != nil && errors.Is(err, gpu.ErrLost) != s.others
-	}
-	n, ok := j.number(r, i, row)
+	down := r.Down(row)
+	p.at, p.read = r.Elapsed, p.read || down == nil
 	switch {
-	case !ok:
-		return false
-	case s.test == recent:
-		return r.Now.Sub(time.Unix(0, int64(n*1e9))) < table[i].memory
-	case s.test == grows:
-		before, known := h.level, h.known
-		h.level, h.known = n, true
-		return known && n > before
+	case Gravity(verdict) > Gravity(Unknown):
+		return verdict, reason
+	case down != nil:
+		return Unknown, gpu.Reason(down)
+	case j.lacking:
+		return Unknown, NoCounters
 	default:
-		return n >= s.least && n <= s.most
+		return verdict, reason
 	}
 }
 
-// number returns the number of a rule's signal, and whether there is one.
-func (j *Judge) number(r *reading, i, row int) (sum float64, ok bool) {
+// update notes the answer of a reading, and reports whether the rule is in effect. A missing answer changes nothing: an
+// active rule stays active.
+func (h *state) update(rule *rule, a answer, now time.Duration, readBefore bool) bool {
+	switch a {
+	case no:
+		h.holds, h.active = false, false
+	case yes:
+		if !h.holds {
+			h.holds, h.since = true, now
+		}
+		h.active = h.active || now-h.since >= rule.after || rule.signal.kept && !readBefore
+	}
+	if h.active {
+		h.known, h.last = true, now
+		return true
+	}
+	return h.known && rule.signal.test != recent && now-h.last < rule.memory
+}
+
+// answer returns whether a reading satisfies the signal of a rule for a GPU.
+func (j *Judge) answer(r *reading, i, row int, p *past) answer {
 	s := &table[i].signal
-	for _, f := range j.fields[i] {
-		if n, has := r.Value(f, row).Number(); has {
-			sum, ok = sum+n, true
+	switch {
+	case s.lost:
+		return lostAnswer(r.Down(row))
+	case s.count != 0:
+		n, ok := j.value(r, j.count[i], row)
+		if !ok {
+			return missing
+		} else if n < 1 {
+			return no
 		}
 	}
-	f := r.families[s.family]
-	if f == nil {
-		return sum, ok
+	switch s.test {
+	case recent:
+		return j.recent(r, i, row, p)
+	case grows:
+		return j.grows(r, i, row, p)
+	default:
+		return j.within(r, i, row)
 	}
-	for k := range f.Series {
-		x := &f.Series[k]
+}
+
+// lostAnswer says of a GPU that cannot be read for another reason that it may be lost or not.
+func lostAnswer(down error) answer {
+	switch {
+	case down == nil:
+		return no
+	case errors.Is(down, gpu.ErrLost):
+		return yes
+	default:
+		return missing
+	}
+}
+
+func (j *Judge) value(r *reading, field, row int) (float64, bool) {
+	if field < 0 {
+		return 0, false
+	}
+	return r.Value(field, row).Number()
+}
+
+// within compares the sum of the fields, or the highest value of the family, with the bounds of the signal. A sum that lacks
+// a field is at least what it is: it can satisfy a lower bound, but cannot fail it.
+func (j *Judge) within(r *reading, i, row int) answer {
+	s, n, found, partial := &table[i].signal, 0.0, false, false
+	for _, f := range j.fields[i] {
+		v, ok := j.value(r, f, row)
+		n, found, partial = n+v, found || ok, partial || !ok
+	}
+	j.eachSeries(r, i, row, func(_ key, v float64) {
+		n, found = max(n, v), true
+	})
+	switch {
+	case !found:
+		return missing
+	case n >= s.least && n <= s.most:
+		return yes
+	case partial:
+		return missing
+	default:
+		return no
+	}
+}
+
+// grows compares each counter with its latest value.
+func (j *Judge) grows(r *reading, i, row int, p *past) answer {
+	result := missing
+	compare := func(k key, n float64) {
+		before, known := p.levels[k]
+		p.levels[k] = n
+		if known && n > before {
+			result = yes
+		}
+		result = max(result, no)
+	}
+	for at, f := range j.fields[i] {
+		if n, ok := j.value(r, f, row); ok {
+			compare(key{rule: i, field: at}, n)
+		}
+	}
+	j.eachSeries(r, i, row, compare)
+	return result
+}
+
+// recent reports whether the signal's family has a time within the memory of the rule. A time is converted to Elapsed when
+// it is first seen, so that a later step of the wall clock does not matter.
+func (j *Judge) recent(r *reading, i, row int, p *past) answer {
+	result, memory := missing, table[i].memory
+	j.eachSeries(r, i, row, func(k key, n float64) {
+		e, known := p.seen[k]
+		if !known || e.wall != n {
+			age := r.Now.Sub(time.Unix(0, int64(n*1e9)))
+			if age < -memory { // a clock that was far ahead dated it: its age is unknown
+				age = memory
+			}
+			e = event{n, r.Elapsed - max(age, 0)}
+			p.seen[k] = e
+		}
+		if r.Elapsed-e.at < memory {
+			result = yes
+		}
+		result = max(result, no)
+	})
+	return result
+}
+
+// eachSeries calls f with the series of the signal's family that are about a GPU: of several with one key, with the
+// highest.
+func (j *Judge) eachSeries(r *reading, i, row int, f func(key, float64)) {
+	s := &table[i].signal
+	family := r.families[s.family]
+	if family == nil {
+		return
+	}
+	highest := map[key]float64{}
+	for at := range family.Series {
+		x := &family.Series[at]
 		if x.Row < 0 || j.root[x.Row] != row || !s.selects(x.Labels) {
 			continue
 		}
-		n, has := x.Value.Number()
-		switch {
-		case !has:
-		case s.test == grows:
-			sum, ok = sum+n, true
-		default:
-			sum, ok = max(sum, n), true
+		if n, ok := x.Value.Number(); ok {
+			k := key{rule: i, field: -1, entity: j.topology.Devices[x.Row].Entity, value: s.valueIn(x.Labels)}
+			if before, twice := highest[k]; !twice || n > before {
+				highest[k] = n
+			}
 		}
 	}
-	return sum, ok
+	for k, n := range highest {
+		f(k, n)
+	}
 }
 
 // selects reports whether a series with the labels counts for the signal.
@@ -178,4 +367,14 @@ func (s *signal) selects(labels []gpu.Label) bool {
 	return s.label == "" || slices.ContainsFunc(labels, func(l gpu.Label) bool {
 		return l.Name == s.label && slices.Contains(s.values, l.Value) != s.except
 	})
+}
+
+// valueIn returns the value of the signal's label.
+func (s *signal) valueIn(labels []gpu.Label) string {
+	for _, l := range labels {
+		if l.Name == s.label {
+			return l.Value
+		}
+	}
+	return ""
 }

@@ -14,6 +14,11 @@ func Table() string {
 	var b strings.Builder
 	b.WriteString("| verdict | reason | signal | for | memory | what it means |\n|---|---|---|---|---|---|\n")
 	for _, v := range slices.Backward(verdicts[:]) {
+		if v == Unknown {
+			fmt.Fprintf(&b, "| `%s` | `lost`, `permission`, `timeout`, … | `dcgm_exporter_entity_up` is 0 | – | – | The GPU cannot be read |\n", v)
+			fmt.Fprintf(&b, "| `%s` | `%s` | the counters file lacks `%s` | – | – | The verdict does not have what it needs |\n",
+				v, NoCounters, strings.Join(Families(), "`, `"))
+		}
 		for i := range table {
 			if x := &table[i]; x.verdict == v {
 				fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", v, x.reason, x.signal, Span(x.after), Span(x.memory), x.what)
@@ -25,9 +30,8 @@ func Table() string {
 
 // String returns the signal in words and Prometheus' spelling.
 func (s signal) String() string {
-	if s.down {
-		reason := map[bool]string{false: `="lost"`, true: `!="lost"`}[s.others]
-		return "`dcgm_exporter_entity_up{reason" + reason + "}` is 0"
+	if s.lost {
+		return "`dcgm_exporter_entity_up{reason=\"lost\"}` is 0"
 	}
 	var names []string
 	for _, id := range s.fields {
@@ -50,9 +54,12 @@ func (s signal) String() string {
 	case s.test == grows:
 		return name + " grows"
 	case s.test == recent:
-		return name + " lies within the memory"
+		return name + " is within the memory"
 	case s.most > s.least:
 		return fmt.Sprintf("%s ≥ %v", name, s.least)
+	case s.count != 0:
+		e, _ := catalog.ByID(s.count)
+		return fmt.Sprintf("%s is %v and `%s` ≥ 1", name, s.least, e.Classic)
 	default:
 		return fmt.Sprintf("%s is %v", name, s.least)
 	}

@@ -9,18 +9,18 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The verdicts, from the best to the gravest: work goes on, also while somebody looks at it; no new work until a reset or
-// a restart; no work until a repair.
+// The verdicts, from the mildest to the most severe.
 const (
 	OK      = "ok"
-	Watch   = "watch"
-	Drain   = "drain"
-	Replace = "replace"
+	Watch   = "watch"   // work continues, and somebody looks at the GPU
+	Unknown = "unknown" // the GPU cannot be read, or the counters file lacks what the verdict needs
+	Drain   = "drain"   // no new work until a reset or a restart
+	Replace = "replace" // no work until a repair
 )
 
-var verdicts = [...]string{OK, Watch, Drain, Replace}
+var verdicts = [...]string{OK, Watch, Unknown, Drain, Replace}
 
-// Gravity returns the place of a verdict from the best to the gravest, that of the gravest for another word.
+// Gravity returns the severity of a verdict as a number. A word that is not a verdict is as severe as Replace.
 func Gravity(verdict string) int {
 	if i := slices.Index(verdicts[:], verdict); i >= 0 {
 		return i
@@ -28,42 +28,49 @@ func Gravity(verdict string) int {
 	return len(verdicts) - 1
 }
 
-// A rule is a line of the table. Of the rules that count the gravest is the verdict, and of equals the first its reason.
+// A rule is a line of the table. The most severe rule in effect sets the verdict; ties go to the first one.
 type rule struct {
 	reason  string
 	verdict string
 	signal  signal
-	after   time.Duration // the signal must hold for as long
-	memory  time.Duration // the rule counts for as long after the signal held
+	after   time.Duration // how long the signal must hold before the rule is active
+	memory  time.Duration // how long the rule stays in effect after the signal cleared
 	what    string
 }
 
-// A signal is about one GPU: a number of the page, and when it holds.
+// A signal is a condition on one GPU.
 type signal struct {
-	down   bool          // the entity is not read: because it is lost, or, with others set, for another reason
-	others bool          // see down
-	fields []gpu.FieldID // whose sum is the number
-	family string        // whose series have the number: the highest, of grows the sum
+	lost   bool          // the entity is lost
+	fields []gpu.FieldID // whose sum is compared
+	count  gpu.FieldID   // a field that must be at least 1; 0 for none
+	family string        // whose series are compared
 	label  string        // one of its labels
 	values []string      // of the label; nil for any
-	active bool          // series with a treatment do not count
 	except bool          // the label has none of values
+	active bool          // series with a treatment do not count
+	kept   bool          // driver or board keeps the state: it may be old at the first reading of a GPU
 
 	test        test
 	least, most float64 // of within
 }
 
-// A test says when the number of a signal holds.
+// A test says when a signal holds.
 type test uint8
 
 const (
-	within test = iota // it is from least to most
-	grows              // it is above that of the reading before
-	recent             // it is a time that lies within the memory
+	within test = iota // the number is from least to most
+	grows              // a counter is above its latest value
+	recent             // a time is within the memory
 )
 
 func atLeast(least float64, fields ...gpu.FieldID) signal {
 	return signal{fields: fields, least: least, most: 1e300}
+}
+
+// kept returns the signal as one that counts at the first reading of a GPU, without the time that the rule asks for.
+func kept(s signal) signal {
+	s.kept = true
+	return s
 }
 
 func growing(fields ...gpu.FieldID) signal { return signal{fields: fields, test: grows} }
@@ -74,7 +81,7 @@ func xids(reason, what string, classes ...catalog.XIDClass) rule {
 	for _, code := range catalog.XIDsOf(classes...) {
 		s.values = append(s.values, strconv.FormatInt(code, 10))
 	}
-	return rule{reason, OfXID(classes[0]), s, 0, classes[0].Memory(), what}
+	return rule{reason: reason, verdict: OfXID(classes[0]), signal: s, memory: classes[0].Memory(), what: what}
 }
 
 // unclassifiedXIDs returns the rule of the XIDs of no other class, those without a row among them.
@@ -117,16 +124,18 @@ const (
 	day  = 24 * time.Hour
 )
 
-// table is the whole judgment. A false drain costs a node's work, and a missed one is left to the alerts: what the driver
-// repairs, and what one process may have caused, is to be watched.
+// table has all rules. A false drain costs the work of a node, and a missed one is left to the alerts: what the driver repairs
+// by itself, and what one process may have caused, is watched.
 var table = [...]rule{
-	{"row_remap_failed", Replace, atLeast(1, catalog.RowRemapFailure), time.Minute, 0,
+	{"row_remap_failed", Replace, kept(atLeast(1, catalog.RowRemapFailure)), time.Minute, 0,
 		"No spare row is left for a faulty one"},
-	{"retired_pages", Replace, atLeast(60, catalog.RetiredSBE, catalog.RetiredDBE), 5 * time.Minute, 0,
+	{"retired_pages", Replace, kept(atLeast(60, catalog.RetiredSBE, catalog.RetiredDBE)), 5 * time.Minute, 0,
 		"No more than 64 pages can be retired"},
-	{"lost", Drain, signal{down: true}, time.Minute, 0,
+	{"lost", Drain, signal{lost: true}, time.Minute, hour,
 		"The GPU has fallen off the bus, or does not answer"},
-	{"recovery_action", Drain, atLeast(1, catalog.GetGPURecoveryAction), 5 * time.Minute, 0,
+	{"was_lost", Watch, signal{lost: true}, 0, hour,
+		"The GPU was lost for a moment"},
+	{"recovery_action", Drain, kept(atLeast(1, catalog.GetGPURecoveryAction)), 5 * time.Minute, 0,
 		"The driver requests a reset, a reboot or a drain"},
 	xids("xid_hardware", "NVIDIA's catalog asks for a reset or a restart of the node", catalog.XIDHardware, catalog.XIDMemory),
 	xids("xid_repair_failed", "A page could not be retired, or a row not be remapped", catalog.XIDRepairFailed),
@@ -135,17 +144,15 @@ var table = [...]rule{
 		"A health watch of DCGM fails with an active finding"},
 	{"fabric_failed", Drain, fabric("failed", "route_unhealthy"), 5 * time.Minute, 0,
 		"The GPU is not in the NVLink fabric, or has no route there"},
-	{"c2c_down", Drain, signal{fields: []gpu.FieldID{catalog.C2CLinkStatus}}, 5 * time.Minute, 0,
+	{"c2c_down", Drain, signal{fields: []gpu.FieldID{catalog.C2CLinkStatus}, count: catalog.C2CLinkCount}, 5 * time.Minute, 0,
 		"The CPU and the GPU of a superchip do not share memory"},
-	{"not_read", Watch, signal{down: true, others: true}, 10 * time.Minute, 0,
-		"Nothing is known of the GPU"},
 	{"ecc_uncorrected", Watch, growing(catalog.ECCDBEVolTotal), 0, day,
 		"A process lost its data; the driver repairs the memory"},
 	{"rows_remapped", Watch, growing(catalog.UncorrectableRemappedRows), 0, day,
 		"A row was remapped after an uncorrected error"},
-	{"row_remap_pending", Watch, atLeast(1, catalog.RowRemapPending), 15 * time.Minute, 0,
+	{"row_remap_pending", Watch, kept(atLeast(1, catalog.RowRemapPending)), 15 * time.Minute, 0,
 		"The next reset remaps a row"},
-	{"page_pending", Watch, atLeast(1, catalog.RetiredPending), 15 * time.Minute, 0,
+	{"page_pending", Watch, kept(atLeast(1, catalog.RetiredPending)), 15 * time.Minute, 0,
 		"The next reset retires a page"},
 	xids("xid_memory", "An error was contained, or the memory is being repaired", catalog.XIDContained),
 	xids("xid_nvlink", "An error of NVLink or C2C", catalog.XIDLink, catalog.XIDC2C),
@@ -159,10 +166,20 @@ var table = [...]rule{
 		"incorrect_chassis_serial", "no_partition", "insufficient_nvlinks", "incompatible_firmware", "invalid_location",
 		"invalid_gpu_state", "partition_unassigned", "manager_disconnected"), 15 * time.Minute, 0,
 		"The GPU has not joined the NVLink fabric, or is misconfigured there"},
-	{"nvlink_recovery", Watch, growing(catalog.NVLinkRecoveryErrorCountTotal), 0, hour,
-		"An NVLink was trained anew"},
-	{"nvlink5_recovery", Watch, growing(catalog.NVLinkCountLinkRecoveryFailedEvents), 0, hour,
-		"The recovery of an NVLink 5 failed"},
+	{"nvlink_recovery", Watch, growing(catalog.NVLinkRecoveryErrorCountTotal), 0, day,
+		"An NVLink recovered from errors"},
+	{"nvlink5_recovery", Watch, growing(catalog.NVLinkCountLinkRecoveryFailedEvents, catalog.NVLinkCountLinkRecoverySuccessfulEvents), 0, day,
+		"An NVLink 5 recovered from errors, or failed to"},
 	{"slowed", Watch, slowed("hw_thermal", "hw_power_brake", "hw_slowdown"), 10 * time.Minute, 0,
 		"Heat or power holds the clocks down in each interval"},
+}
+
+// Families returns the families that the rules need, each once.
+func Families() (names []string) {
+	for i := range table {
+		if name := table[i].signal.family; name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -54,7 +54,7 @@ func TestVerdictsOfFindings(t *testing.T) {
 			[]look{{2 * hour, "watch/ecc_uncorrected"}}},
 		{"one recovery of a link", "h100x8",
 			`[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 1}]`,
-			[]look{{2 * hour, "ok/"}}},
+			[]look{{2 * hour, "watch/nvlink_recovery"}}},
 		{"memory that cannot be repaired", "h100x8",
 			`[{fault: health, at: 1m, devices: ["2"], watches: [MEM], code: DCGM_FR_FAULTY_MEMORY}]`,
 			[]look{{17 * time.Minute, "drain/health_failed"}}},

@@ -15,7 +15,7 @@ func TestVerdicts(t *testing.T) {
 		{"gb300", `[]`, "ok/"},
 		{"t4", `[]`, "ok/"},
 		{"h100x8", `[{fault: gpu-lost, at: 1m, devices: ["2"]}]`, "drain/lost"},
-		{"h100x8", `[{fault: gpu-lost, at: 1m, for: 30s, devices: ["2"]}]`, "ok/"},
+		{"h100x8", `[{fault: gpu-lost, at: 1m, for: 30s, devices: ["2"]}]`, "watch/was_lost"},
 		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [79]}]`, "drain/xid_hardware"},
 		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [79], reported-by: [kernel]}]`, "drain/xid_hardware"},
 		{"h100x8", `[{fault: xid, at: 1m, devices: ["2"], xids: [13, 31, 43, 45]}]`, "ok/"},
@@ -31,8 +31,10 @@ func TestVerdicts(t *testing.T) {
 		{"h100x8", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL], value: 9}]`, "watch/ecc_uncorrected"},
 		{"h100x8", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_RETIRED_SBE, DCGM_FI_DEV_RETIRED_DBE], value: 30}]`, "replace/retired_pages"},
 		{"h100x8", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 4}]`, "drain/fabric_failed"},
-		{"h100x8", `[{fault: absent, at: 1m, devices: ["2"], fields: ["*"], reason: permission}]`, "watch/not_read"},
+		{"h100x8", `[{fault: absent, at: 1m, devices: ["2"], fields: ["*"], reason: permission}]`, "unknown/unavailable"},
 		{"gb200", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_C2C_LINK_STATUS], value: 0}]`, "drain/c2c_down"},
+		{"gb200", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_C2C_LINK_STATUS, DCGM_FI_DEV_C2C_LINK_COUNT], value: 0}]`, "ok/"},
+		{"b200", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS], value: 1}]`, "watch/nvlink5_recovery"},
 		{"b200", `[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 1}]`, "watch/nvlink5_recovery"},
 	} {
 		t.Run(tt.want+" "+tt.faults, func(t *testing.T) {
