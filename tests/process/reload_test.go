@@ -190,9 +190,12 @@ func TestHealthRemembersOverAReload(t *testing.T) {
 		counters = "DCGM_EXP_NODE_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_FI_IMEX_DAEMON_STATUS, gauge, Daemon.\n"
 		ready    = "value any:* 1503 int 5"
 		up       = "link gpu:8:0 state=up"
-		passes   = `health_watch="NVLINK",health_error_code="DCGM_FR_OK"} 0`
-		daemon   = `health_watch="IMEX",health_error_code="DCGM_FR_IMEX_UNHEALTHY"} 20`
-		link     = `health_watch="NVLINK",health_error_code="DCGM_FR_NVLINK_DOWN"} 20`
+		none     = `,health_error_severity="NONE",health_error_category="NONE"} 0`
+		passes   = `health_watch="NVLINK",health_error_code="DCGM_FR_OK"` + none
+		daemon   = `health_watch="IMEX",health_error_code="DCGM_FR_IMEX_UNHEALTHY",` +
+			`health_error_severity="ISOLATE",health_error_category="SOFTWARE_OTHER"} 20`
+		link = `health_watch="NVLINK",health_error_code="DCGM_FR_NVLINK_DOWN",` +
+			`health_error_severity="TRIAGE",health_error_category="HARDWARE_NVLINK"} 20`
 	)
 	engine, env := fakedcgm.NewFor(t, append(node(), "gpu 8 uuid=GPU-8 name=NVIDIA+A100-PCIE-40GB bus=00000000:2B:00.0 index=8 minor=8 links=1",
 		"value any:* 67 int 0", "value any:* 173 int 7", "value any:* 1502 text UP", ready, up)...)
@@ -210,4 +213,26 @@ func TestHealthRemembersOverAReload(t *testing.T) {
 	if page := r.until("DCGM_FI_DEV_POWER_USAGE{"); !strings.Contains(page, daemon) || !strings.Contains(page, link) {
 		t.Errorf("the end of the daemon or of the link is no finding:\n%s", page)
 	}
+}
+
+// Findings of an engine reach the page with what alerts and the verdict do with them, and so do the codes that a setting
+// adds.
+func TestTreatmentOverDCGM(t *testing.T) {
+	t.Parallel()
+	const counters = "DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs.\n" +
+		"dcgm_exporter_gpu_verdict, gauge, Verdict.\n"
+	engine, env := fakedcgm.NewFor(t, append(node(), "gpu 8 uuid=GPU-8 name=NVIDIA+A100-PCIE-40GB bus=00000000:2B:00.0 index=8 minor=8",
+		"value gpu:8 240 int 7 1000", "incident gpu:8 0x10 20 52", "incident gpu:8 0x20 20 4000")...)
+	r := start(t, env, remote, "--health-ignore=FAULTY_MEMORY", "-c", "100ms", "-f", write(t, "counters.csv", counters))
+	r.until("DCGM_EXP_GPU_HEALTH_STATUS{")
+	engine.Add("event 1 gpu:8 230 31")
+	r.until(
+		`health_watch="POWER",health_error_code="DCGM_FR_CLOCK_THROTTLE_POWER",health_error_severity="MONITOR",`+
+			`health_error_category="HARDWARE_POWER",treatment="informational"} 10`,
+		`health_watch="MEM",health_error_code="DCGM_FR_XID_ERROR",health_error_severity="TRIAGE",`+
+			`health_error_category="SOFTWARE_XID",treatment="superseded"} 10`,
+		`health_watch="MEM",health_error_code="DCGM_FR_FAULTY_MEMORY",health_error_severity="ISOLATE",`+
+			`health_error_category="HARDWARE_MEMORY",treatment="informational"} 20`,
+		`health_watch="SM",health_error_code="4000",health_error_severity="UNKNOWN",health_error_category="UNKNOWN"} 20`,
+	)
 }
