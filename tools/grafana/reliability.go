@@ -26,7 +26,7 @@ func reliability() board {
 		above("a row could not be remapped", "DCGM_FI_DEV_ROW_REMAP_FAILURE"),
 		above("a page waits to be retired", "DCGM_FI_DEV_RETIRED_PENDING"),
 		above("double-bit ECC errors", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
-		sign("a health watch found something", "(max by ("+byGPU+", health_watch, health_error_code) (DCGM_EXP_GPU_HEALTH_STATUS{"+ofGPU+"}) > 0)"),
+		sign("a health watch found something", "(max by ("+byGPU+", health_watch, health_error_code) (DCGM_EXP_GPU_HEALTH_STATUS{"+ofGPU+`, treatment="", health_error_severity!="MONITOR"`+"}) > 0)"),
 		sign("fabric not ready", "("+field("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", ofGPU, byGPU)+" > 0 != 3 or "+condition(`, condition=~"not_completed|failed"`, byGPU)+")"),
 		sign("fabric unhealthy", "("+field("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", ofGPU, byGPU)+" > 1 or "+condition(`, condition!~"not_completed|failed"`, byGPU)+")"),
 		sign("NVLinks not active", "(count by ("+byGPU+") ("+down+"))"),
