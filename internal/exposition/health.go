@@ -1,10 +1,18 @@
 package exposition
 
-import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+import (
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// oldLinkSample is the age from which the samples of an NVLink have a series. A page has up to 144 links, and healthy ones
+// would fill it with series that say nothing.
+const oldLinkSample = time.Minute
 
 // The families about the state of the collection.
 const (
-	// EntityUp has one series per entity. It has a reason label only while its value is 0, so that the labels of a
+	// EntityUp has one series per entity, but none for an NVLink that is read. It has a reason label only while its value is 0, so that the labels of a
 	// healthy entity never change.
 	EntityUp = "dcgm_exporter_entity_up"
 	// FieldUnavailable has a series for an entity, or without entity labels for all entities.
@@ -25,16 +33,17 @@ var healthFamilies = [...]struct {
 func (w *writer) entityUp(f *family) {
 	for row := range min(len(w.s.Health.Entities), len(w.labels.rows)) {
 		r := &w.labels.rows[row]
-		if !r.counted {
-			continue
-		}
-		if err := w.s.Health.Entities[row].Err; err != nil {
+		switch err := w.s.Health.Entities[row].Err; {
+		case !r.counted:
+		case err != nil:
 			w.extended(f, &r.health, []gpu.Label{{Name: "reason", Value: gpu.Reason(err)}}, gpu.Int(0))
-		} else {
+		case !w.isLink(row):
 			w.once(f, &r.health, gpu.Int(1))
 		}
 	}
 }
+
+func (w *writer) isLink(row int) bool { return w.s.Topology.Devices[row].Entity.Kind == gpu.KindNVLink }
 
 func (w *writer) fieldUnavailable(f *family) {
 	for i := range w.s.Health.Unavailable {
@@ -59,6 +68,9 @@ func (w *writer) sampleAge(f *family) {
 			continue
 		}
 		age := max(0, now-oldest) / 1e6 // milliseconds are precise enough
+		if w.isLink(row) && age < oldLinkSample.Milliseconds() {
+			continue
+		}
 		w.once(f, &r.health, gpu.Float(float64(age)/1e3))
 	}
 }

@@ -119,7 +119,7 @@ func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	}
 	for row := range tab.expected {
 		e := &tab.snap.Health.Entities[row]
-		if e.Err == nil && tab.expected[row] > 0 && tab.got[row] == 0 {
+		if e.Err == nil && tab.expected[row] > 0 && tab.got[row] == 0 && !tab.isOldLink(row) {
 			e.Err = gpu.ErrUnavailable // a GPU that reports only blanks is not up
 		}
 	}
@@ -131,6 +131,20 @@ func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	}
 	tab.snap.Health.Unavailable = tab.unavailable()
 	return tab.snap
+}
+
+// isOldLink reports whether the row is an NVLink that has none of the planned fields, such as the counters of NVLink 5 on an
+// earlier one.
+func (tab *Builder) isOldLink(row int) bool {
+	if tab.topology.Devices[row].Entity.Kind != gpu.KindNVLink {
+		return false
+	}
+	for i := range tab.plan.Fields {
+		if tab.topology.Serves(&tab.plan.Fields[i], row) && tab.cell(i, row).missing != gpu.Reason(gpu.ErrNotSupported) {
+			return false
+		}
+	}
+	return true
 }
 
 // columns returns the values of the counters per row, in the counter's unit.

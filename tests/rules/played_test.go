@@ -47,17 +47,17 @@ var played = []struct {
 	{name: "a healthy HGX H100", node: "h100x8"},
 	{name: "a healthy HGX B200", node: "b200"},
 	{name: "a healthy tray of GB200", node: "gb200"},
-	{name: "a bad link of NVLink 4", node: "h100x8", rings: []string{"GPUNVLinkErrors 3"}, faults: `
+	{name: "a bad link of NVLink 4", node: "h100x8", rings: []string{"GPUNVLinkErrors 3", "GPUNVLinkRecoveries 3"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 0, rate: 0.01}
 `},
 	{name: "a bad link of NVLink 5", node: "b200", rings: []string{"GPUNVLink5Errors 3"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS], value: 0, rate: 20}
 `},
-	{name: "a bad link of NVLink 5 by link", node: "b200", more: byLink, rings: []string{"GPUNVLink5Errors 3  5"}, faults: `
+	{name: "a bad link of NVLink 5 by link", node: "b200", more: byLink, rings: []string{"GPUNVLink5Errors 3  5", "GPUNVLinkRecoveries 3  5"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 0, rate: 0.01}
   - {fault: set, at: 5m, devices: ["nvlink 3/5"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 0, rate: 0.01}
 `},
-	{name: "a link of a rack that recovers", node: "gb200", rings: []string{"GPUNVLink5Errors 2"}, faults: `
+	{name: "a link of a rack that recovers", node: "gb200", rings: []string{"GPUNVLink5Errors 2", "GPUNVLinkRecoveries 2"}, faults: `
   - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS], value: 0, rate: 0.01}
 `},
 	{name: "a tray in a clique of its own", node: "gb300", rack: 18, rings: []string{"RackFabricDisagrees  tray-17"}, faults: `
@@ -132,10 +132,8 @@ const (
 `
 )
 
-// byLink are the counters of NVLinks by link.
-const byLink = `DCGM_EXP_NVLINK_RECOVERY_SUCCESSFUL_TOTAL, counter, Recoveries.
-DCGM_EXP_NVLINK_RECOVERY_FAILED_TOTAL, counter, Failures.
-DCGM_EXP_NVLINK_SYMBOL_ERRORS_TOTAL, counter, Errors.
+// byLink has the counters of NVLinks by link that the health counters lack.
+const byLink = `DCGM_EXP_NVLINK_SYMBOL_ERRORS_TOTAL, counter, Errors.
 DCGM_EXP_NVLINK_EFFECTIVE_BER, gauge, Rate.
 `
 
