@@ -32,8 +32,10 @@ type kubernetes struct {
 func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) *podmapper.Mapper {
 	if k.mapper == nil {
 		set := cfg.Kubernetes
-		opt := podmapper.Options{Socket: set.Socket, Resources: set.ResourceNames, PodUID: set.PodUID, PodLabels: set.PodLabels,
-			LabelsAllowed: expressions(set.PodLabelAllowed), LogFolder: set.PodLogs, Metrics: podmapper.NewMetrics(k.registry)}
+		opt := podmapper.Options{
+			Socket: set.Socket, Resources: set.ResourceNames, LogFolder: set.PodLogs, Metrics: podmapper.NewMetrics(k.registry),
+			PodUID: set.PodUID, PodLabels: set.PodLabels, LabelsAllowed: expressions(set.PodLabelAllowed), MaxPodLabels: set.MaxPodLabels,
+		}
 		if set.PodLabels || set.PodUID || set.DRA {
 			k.addAPI(ctx, cfg, &opt)
 		}
@@ -76,7 +78,10 @@ func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
 // addAPI adds the pods and claims of the API server to the mapper. Without a server or a node name, the mapper works
 // without them.
 func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmapper.Options) {
-	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: k.watches.report})
+	client, err := kube.New(kube.Options{
+		Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: k.watches.report,
+		MaxBackoff: min(max(cfg.Collection.Interval, time.Second), 30*time.Second),
+	})
 	if cfg.Labels.NodeName == "" {
 		err = errNoNodeName
 	}
@@ -114,7 +119,7 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 		opt.Ready = append(opt.Ready, slices.Listed())
 		claims := client.Claims(ctx)
 		revisions = append(revisions, claims.Revision)
-		opt.Claimed = claims.Get
+		opt.Claimed, opt.ClaimsRead = claims.Get, claims.Wait
 		opt.Device = slices.Get
 	}
 	// both counters only grow, and so does their sum
@@ -139,15 +144,15 @@ type apiWatches struct {
 func newAPIWatches(reg prometheus.Registerer, log *slog.Logger) *apiWatches {
 	w := &apiWatches{log: log, last: map[string]string{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "dcgm_exporter_kubernetes_api_success",
-		Help: "Whether the API server answered the latest request for what is watched.",
+		Help: "Whether the API server answered the latest request for the resource.",
 	}, []string{"resource"})}
 	reg.MustRegister(w.gauge)
 	return w
 }
 
 func (w *apiWatches) report(resource string, err error) {
-	if resource == "nodes" || resource == "resourceclaims" { // a finer word for sharing; it need not be granted
-		w.log.Debug("The way of sharing was requested", "resource", resource, "error", err)
+	if resource == "nodes" { // optional: it only tells MPS from time-slicing
+		w.log.Debug("Node requested to find out how GPUs are shared", "error", err)
 		return
 	}
 	text, value := "", 1.0
@@ -161,9 +166,9 @@ func (w *apiWatches) report(resource string, err error) {
 	w.last[resource] = text
 	switch {
 	case err != nil && text != before:
-		w.log.Warn("The Kubernetes API does not answer as needed", "resource", resource, "error", err)
+		w.log.Warn("Kubernetes API request failed", "resource", resource, "error", err)
 	case err == nil && known && before != "":
-		w.log.Info("The Kubernetes API answers again", "resource", resource)
+		w.log.Info("Kubernetes API request succeeded again", "resource", resource)
 	}
 }
 

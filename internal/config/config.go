@@ -191,6 +191,7 @@ type Kubernetes struct {
 	Enabled         bool
 	PodLabels       bool
 	PodLabelAllowed []string // valid regular expressions; an empty list allows all labels
+	MaxPodLabels    int      // per pod
 	PodLogs         string   // directory of the pods' logs, or empty
 	PodUID          bool
 	ResourceNames   []string // resource names in addition to nvidia.com/gpu and nvidia.com/mig-*

@@ -33,6 +33,8 @@ var details = map[string]string{
 	"health-ignore": "Write each as in the label health_error_code, with or without DCGM_FR_. The table of findings in " +
 		"docs/verdict.md lists them. The series keep DCGM's value and get the label treatment=\"informational\".",
 	"kubernetes-pod-label-allowlist-regex": "Separate several with commas, or repeat the flag.",
+	"kubernetes-pod-label-limit": "The first labels in the order of their keys are added. Mimir rejects series with more than " +
+		"30 labels: see attribution.md.",
 	"kubernetes-pod-log-directory": "It is used for pods that the API server does not report. No log is read. " +
 		"The directory need not exist. Set it to the empty string to disable it.",
 	"kubernetes-virtual-gpus": "NVIDIA's exporter does the same. Utilization and frame buffer are then the pod's " +

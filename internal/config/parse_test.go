@@ -70,7 +70,7 @@ func TestDefaults(t *testing.T) {
 		Source:  Source{Kind: SourceAuto, Fallback: FallbackAuto, DCGMLogLevel: "NONE", Sim: Sim{Seed: 1}},
 		Labels:  Labels{Hostname: gpu.HostnameLower, Owners: OwnersOnSeries},
 		Kubernetes: Kubernetes{
-			Socket: "/var/lib/kubelet/pod-resources/kubelet.sock", PodLogs: "/var/log/pods",
+			Socket: "/var/lib/kubelet/pod-resources/kubelet.sock", MaxPodLabels: 16, PodLogs: "/var/log/pods",
 		},
 		Web: Web{
 			Address: ":9400", ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
@@ -127,6 +127,7 @@ func examples() map[string]struct {
 		"kubernetes-gpu-id-type":               {value: "device-name"},
 		"KUBECONFIG":                           {value: "/etc/kubeconfig"},
 		"kubernetes-pod-label-allowlist-regex": {value: "^app$, team"},
+		"kubernetes-pod-label-limit":           {value: "8"},
 		"max-series":                           {value: "2000"},
 		"kubernetes-pod-log-directory":         {value: "/logs"},
 		"nvidia-resource-names":                {value: "nvidia.com/a100,nvidia.com/a10"},

@@ -124,6 +124,23 @@ func count(p *int) value {
 	}, strconv.Itoa)
 }
 
+// positive accepts a number that is at least 1.
+func positive(p *int) value {
+	v := count(p)
+	set := v.set
+	v.form = "a number, 1 or more"
+	v.set = func(s string) error {
+		if err := set(s); err != nil {
+			return err
+		}
+		if *p == 0 {
+			return errRange
+		}
+		return nil
+	}
+	return v
+}
+
 func seed(p *uint64) value {
 	return parsed(p, "a number, 0 or more", func(s string) (uint64, error) { return formed(strconv.ParseUint(s, 0, 64)) },
 		func(n uint64) string { return strconv.FormatUint(n, 10) })

@@ -16,28 +16,37 @@ import (
 )
 
 const (
-	// maxClaims bounds the claims that are remembered: beyond it all are read again.
+	// maxClaims bounds the claims that are remembered. Above it, all of them are read again.
 	maxClaims = 1024
-	// retry is how soon a claim without an allocation is read again; reread how soon one with it: its
-	// allocation does not change, but a claim can be deleted and made again under its name.
-	retry  = time.Minute
+	// retry is the time after which a claim without an allocation is read again.
+	retry = 15 * time.Second
+	// reread is the time after which a claim with an allocation is read again. Its allocation does not
+	// change, but the claim can be deleted and created again under its name.
 	reread = time.Hour
 )
 
-// Claims are the ResourceClaims that were asked about. An unknown claim is read after the question.
+// Claims are the ResourceClaims that Get was asked about. They are read in the background.
 type Claims struct {
 	client *Client
 	wake   chan struct{}
 
-	mu       sync.Mutex
-	known    map[types.NamespacedName]claim
-	revision uint64
+	mu        sync.Mutex
+	known     map[types.NamespacedName]claim
+	revision  uint64
+	forbidden bool          // the API server refused the latest read
+	reading   chan struct{} // closed when no claim is left to read, or a read failed; nil if it is closed
 }
 
 // A claim is the kept part of a ResourceClaim.
 type claim struct {
-	devices map[deviceKey]podmapper.Claimed // nil where it is not allocated
+	devices map[deviceKey]podmapper.Claimed // nil if nothing is allocated
 	read    time.Time                       // zero before the first answer
+}
+
+// isDue reports whether the claim is to be read.
+func (c claim) isDue() bool {
+	age := time.Since(c.read)
+	return age >= reread || c.devices == nil && age >= retry
 }
 
 // Claims reads claims until ctx is done. It needs get on resourceclaims.resource.k8s.io in the
@@ -48,15 +57,19 @@ func (c *Client) Claims(ctx context.Context) *Claims {
 	return s
 }
 
-// Get returns what a claim's allocation says of a device, or of the share of it that has an id: whether it holds it with
-// admin access, as monitors do beside the pod that the device is allocated to (KEP-5018), and what it consumes of its
-// capacity (KEP-5075). It is zero while nothing is known. It never waits.
+// Get returns what a claim's allocation says about a device, or about the share of it that has an id:
+// whether the access is admin access, which monitors use beside the pod that the device is allocated to
+// (KEP-5018), and what it consumes of the device's capacity (KEP-5075). It never waits: until the claim
+// is read, the answer is zero or says that reading is forbidden.
 func (s *Claims) Get(namespace, name, driver, pool, device, share string) podmapper.Claimed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	c, known := s.known[key]
 	claimed, allocated := c.devices[deviceKey{driver, pool, device, share}]
+	if !allocated {
+		claimed.Forbidden = s.forbidden
+	}
 	// A claim that does not have the device may be another one of the name by now.
 	again := c.devices != nil && !allocated && time.Since(c.read) >= retry
 	if known && !again {
@@ -66,11 +79,28 @@ func (s *Claims) Get(namespace, name, driver, pool, device, share string) podmap
 		clear(s.known)
 	}
 	s.known[key] = claim{devices: c.devices} // due
+	if s.reading == nil {
+		s.reading = make(chan struct{})
+	}
 	select {
 	case s.wake <- struct{}{}:
 	default: // it is about to look
 	}
 	return claimed
+}
+
+// Wait waits until the claims that Get was asked about are read, a read fails, or ctx is done.
+func (s *Claims) Wait(ctx context.Context) {
+	s.mu.Lock()
+	reading := s.reading
+	s.mu.Unlock()
+	if reading == nil {
+		return
+	}
+	select {
+	case <-reading:
+	case <-ctx.Done():
+	}
 }
 
 // Revision changes whenever an answer of Get may.
@@ -80,39 +110,95 @@ func (s *Claims) Revision() uint64 {
 	return s.revision
 }
 
+// run reads the claims that are due. After a failed read it waits as a watch does.
 func (s *Claims) run(ctx context.Context) {
-	tick := time.NewTicker(retry)
-	defer tick.Stop()
+	backoff := s.client.backoff()
+	pause := retry
 	for {
+		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return
 		case <-s.wake:
-		case <-tick.C:
+		case <-timer.C:
 		}
-		for _, key := range s.due() {
-			if !s.read(ctx, key) {
-				break // the next tick tries again
+		timer.Stop()
+		pause = retry
+		for key, ok := s.next(); ok; key, ok = s.next() {
+			if s.read(ctx, key) {
+				backoff = s.client.backoff()
+				continue
 			}
+			s.release()
+			pause = backoff.Step()
+			break
 		}
 	}
 }
 
-// due returns the claims to read.
-func (s *Claims) due() (keys []types.NamespacedName) {
+// next returns a claim that is due. If there is none, it lets Wait return.
+func (s *Claims) next() (types.NamespacedName, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, c := range s.known {
-		age := time.Since(c.read)
-		if age >= reread || c.devices == nil && age >= retry {
-			keys = append(keys, key)
+		if c.isDue() {
+			return key, true
 		}
 	}
-	return keys
+	s.releaseLocked()
+	return types.NamespacedName{}, false
+}
+
+// release lets Wait return.
+func (s *Claims) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.releaseLocked()
+}
+
+func (s *Claims) releaseLocked() {
+	if s.reading != nil {
+		close(s.reading)
+		s.reading = nil
+	}
 }
 
 // read reads one claim, and reports whether the API server answered.
 func (s *Claims) read(ctx context.Context, key types.NamespacedName) bool {
+	object, err := s.get(ctx, key)
+	if ctx.Err() != nil {
+		return false
+	}
+	next := claim{read: time.Now()}
+	if err == nil {
+		next.devices = devicesOfClaim(object)
+	}
+	absent, forbidden := apierrors.IsNotFound(err), apierrors.IsForbidden(err)
+	if absent {
+		err = nil
+	}
+	s.client.report("resourceclaims", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil || forbidden {
+		if s.forbidden != forbidden {
+			s.revision++
+		}
+		s.forbidden = forbidden
+	}
+	if err != nil {
+		return false
+	}
+	if !reflect.DeepEqual(s.known[key].devices, next.devices) {
+		s.revision++
+	}
+	s.known[key] = next
+	return true
+}
+
+// get gets one claim in the newest version that the API server has.
+func (s *Claims) get(ctx context.Context, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	var object *unstructured.Unstructured
 	var err error
 	for _, version := range draVersions() {
@@ -121,25 +207,7 @@ func (s *Claims) read(ctx context.Context, key types.NamespacedName) bool {
 			break
 		}
 	}
-	next := claim{read: time.Now()}
-	switch {
-	case ctx.Err() != nil:
-		return false
-	case apierrors.IsNotFound(err):
-		err = nil
-	case err == nil:
-		next.devices = devicesOfClaim(object)
-	}
-	if s.client.report("resourceclaims", err); err != nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !reflect.DeepEqual(s.known[key].devices, next.devices) {
-		s.revision++
-	}
-	s.known[key] = next
-	return true
+	return object, err
 }
 
 // devicesOfClaim returns the devices that the status of a claim allocates (resource.k8s.io/v1,
@@ -168,7 +236,7 @@ func devicesOfClaim(u *unstructured.Unstructured) map[deviceKey]podmapper.Claime
 			devices = map[deviceKey]podmapper.Claimed{}
 		}
 		key := deviceKey{r.Driver, r.Pool, r.Device, r.Share}
-		claimed := podmapper.Claimed{Admin: devices[key].Admin || r.Admin}
+		claimed := podmapper.Claimed{Read: true, Admin: devices[key].Admin || r.Admin}
 		for name, v := range r.Consumed {
 			if claimed.Consumed == nil {
 				claimed.Consumed = map[string]float64{}

@@ -34,9 +34,7 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 		resourceClaim("odd", "x", result("gpu-0", "yes")))
 	c, outcomes := s.client()
 	claims := c.Claims(t.Context())
-	if claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin {
-		t.Error("admin access before anything is known")
-	}
+	want(t, "a claim before it is read", claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", ""), podmapper.Claimed{})
 	until(t, "the claim monitor", func() bool { return claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin })
 	if claims.Revision() == 0 {
 		t.Error("the answer has changed, and the revision has not")
@@ -75,7 +73,43 @@ func TestClaimsOfShares(t *testing.T) {
 		return claims.Get("ml", "shares", "gpu.nvidia.com", "node-1", "gpu-0", id)
 	}
 	until(t, "the claim", func() bool { return get("a").Consumed != nil })
-	want(t, "a", get("a"), podmapper.Claimed{Consumed: map[string]float64{"memory": 20 << 30, "shares": 1}})
-	want(t, "b", get("b"), podmapper.Claimed{Consumed: map[string]float64{"memory": 60 << 30, "odd": 0}})
+	want(t, "a", get("a"), podmapper.Claimed{Read: true, Consumed: map[string]float64{"memory": 20 << 30, "shares": 1}})
+	want(t, "b", get("b"), podmapper.Claimed{Read: true, Consumed: map[string]float64{"memory": 60 << 30, "odd": 0}})
 	want(t, "another share", get("c"), podmapper.Claimed{})
+}
+
+// Wait returns once the claims that were asked about are read.
+func TestClaimsAreReadAfterWait(t *testing.T) {
+	s := newServer(t)
+	s.put(claimsPath, resourceClaim("a", result("gpu-0", nil)), resourceClaim("b", result("gpu-1", nil)))
+	c, _ := s.client()
+	claims := c.Claims(t.Context())
+	read := func(claim, device string) bool {
+		return claims.Get("ml", claim, "gpu.nvidia.com", "node-1", device, "").Read
+	}
+	if read("a", "gpu-0") || read("b", "gpu-1") {
+		t.Error("a claim is known before it was read")
+	}
+	claims.Wait(t.Context())
+	if !read("a", "gpu-0") || !read("b", "gpu-1") {
+		t.Error("a claim is not known after Wait")
+	}
+	if read("a", "gpu-7") {
+		t.Error("a device that the claim does not have counts as read")
+	}
+}
+
+// A server that refuses claims is reported, and says so to those who ask.
+func TestClaimsThatMayNotBeRead(t *testing.T) {
+	s := newServer(t)
+	s.deny("get", claimsPath, true)
+	c, outcomes := s.client()
+	claims := c.Claims(t.Context())
+	get := func() podmapper.Claimed { return claims.Get("ml", "a", "gpu.nvidia.com", "node-1", "gpu-0", "") }
+	want(t, "before the answer", get(), podmapper.Claimed{})
+	claims.Wait(t.Context())
+	want(t, "after it", get(), podmapper.Claimed{Forbidden: true})
+	if err, ok := outcomes.of("resourceclaims"); !ok || err == nil {
+		t.Errorf("reported: %v, %t", err, ok)
+	}
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -27,7 +29,8 @@ var ErrNoCluster = errors.New("no Kubernetes API: the pod has no service account
 type Client struct {
 	dynamic dynamic.Interface
 	// report gets every outcome of a watched resource.
-	report func(resource string, err error)
+	report     func(resource string, err error)
+	maxBackoff time.Duration
 }
 
 // Options name the API server and the receiver of its answers.
@@ -37,6 +40,8 @@ type Options struct {
 	Kubeconfig []string
 	// Report gets the outcome of each request of a watched resource. May be nil.
 	Report func(resource string, err error)
+	// MaxBackoff bounds the pause after a failed request, before its jitter. Zero means 30 s.
+	MaxBackoff time.Duration
 }
 
 // requestTimeout bounds a request that is not a watch.
@@ -63,7 +68,14 @@ func New(opt Options) (*Client, error) {
 	if opt.Report == nil {
 		opt.Report = func(string, error) {}
 	}
-	return &Client{dynamic: d, report: opt.Report}, nil
+	return &Client{dynamic: d, report: opt.Report, maxBackoff: cmp.Or(opt.MaxBackoff, 30*time.Second)}, nil
+}
+
+// backoff returns the pauses after failed requests: from one second on, doubling up to the maximum.
+func (c *Client) backoff() *wait.Backoff {
+	return &wait.Backoff{
+		Duration: min(time.Second, c.maxBackoff), Cap: c.maxBackoff, Steps: 6, Factor: 2, Jitter: 0.5,
+	}
 }
 
 // explain returns err with its cause. The namespace is empty for a request of the whole cluster, and

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -46,7 +45,7 @@ func (c *collection[T]) run(ctx context.Context) {
 	silent := logr.Discard()
 	options := cache.ReflectorOptions{
 		Logger: &silent, Name: c.resource.Resource,
-		Backoff: &wait.Backoff{Duration: time.Second, Cap: 30 * time.Second, Steps: 6, Factor: 2, Jitter: 1},
+		Backoff: c.client.backoff(),
 	}
 	lists := listThenWatch{&cache.ListWatch{ListWithContextFunc: c.list, WatchFuncWithContext: c.watch}}
 	cache.NewReflectorWithOptions(lists, &unstructured.Unstructured{}, c, options).RunWithContext(klog.NewContext(ctx, silent))

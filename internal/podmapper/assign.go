@@ -29,7 +29,8 @@ type assignment struct {
 	unmatched map[[2]string]int // devices without an entity, by resource and form
 	dropped   dropped           // labels of pods
 	podLabels map[podName][]gpu.Label
-	uids      map[podName]string // by the API server
+	pending   []Allocation // of claims that have not been read
+	settled   map[int]bool // rows of exclusive claims that have been read: other claims have admin access
 	// Whether a claim, or a pod that HAMi scheduled, holds a device of this node that is not known yet.
 	unplacedClaim, unplacedHAMi bool
 }
@@ -38,13 +39,19 @@ type assignment struct {
 func (m *Mapper) assign(in *inputs) *gpu.Owners {
 	a := &assignment{
 		Mapper: m, inputs: in, uses: make([]gpu.Use, len(in.topology.Devices)), unmatched: map[[2]string]int{},
-		dropped: dropped{}, podLabels: map[podName][]gpu.Label{}, uids: map[podName]string{},
+		dropped: dropped{}, podLabels: map[podName][]gpu.Label{},
+		settled: map[int]bool{},
 	}
+	m.known = m.knownPods(in.allocations)
 	for _, h := range m.allocated(m.valid(in.allocations)) {
-		if rows, known := m.match(&h); rows != nil {
-			a.addOwner(&h, rows)
-		} else if known {
+		rows, known := m.match(&h)
+		switch {
+		case rows == nil && known:
 			a.countUnmatched(&h)
+		case m.isPending(&h):
+			a.pending = append(a.pending, h)
+		case rows != nil:
+			a.addOwner(&h, rows)
 		}
 		a.noteUnplaced(&h)
 	}
@@ -54,7 +61,6 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 	for row := range a.uses {
 		spared += a.uses[row].Limit()
 	}
-	m.known = a.uids
 	a.report(spared)
 	return &gpu.Owners{Labels: labels, Uses: a.uses}
 }
@@ -75,29 +81,46 @@ func (a *assignment) owner(h *Allocation) gpu.Owner {
 		Resource: h.Resource, Replica: cmp.Or(h.ID.Replica, h.Share),
 	}
 	if info, ok := a.pod(pod); ok {
-		owner.PodUID, a.uids[pod] = info.UID, info.UID
+		owner.PodUID = info.UID
 		if _, ok := a.podLabels[pod]; !ok {
 			a.podLabels[pod] = a.policy.labels(info.Labels, a.dropped)
 		}
 		owner.Labels = a.podLabels[pod]
-	} else if _, another := a.opt.Pod(h.Namespace, h.Pod); !another && a.Mapper.known[pod] != "" {
-		a.uids[pod] = a.Mapper.known[pod] // it is deleted, and listed still
 	}
 	return owner
 }
 
+// knownPods returns what the API server says about the pods of allocations, or said before they were
+// deleted.
+func (m *Mapper) knownPods(allocations []Allocation) map[podName]PodInfo {
+	pods := map[podName]PodInfo{}
+	for i := range allocations {
+		key := allocations[i].podName()
+		if info, ok := m.pod(key); ok {
+			pods[key] = info
+		} else if _, other := m.opt.Pod(key.namespace, key.pod); !other && m.known[key].UID != "" {
+			pods[key] = m.known[key]
+		}
+	}
+	return pods
+}
+
 // addOwner makes an allocation the owner of rows, or one of several.
 func (a *assignment) addOwner(h *Allocation, rows []int) {
-	id, owner := h.ID, a.owner(h)
+	id, owner, unknownPart := h.ID, a.owner(h), false
 	if h.Claim != "" { // which names one device
 		device, _ := a.opt.Device(h.Resource, h.Pool, h.Device)
 		uuid := cmp.Or(device.UUID, a.topology.Devices[rows[0]].MIGUUID)
 		owner.Labels = append(claimLabels(h, &device, uuid), owner.Labels...)
-		owner.Part = device.part(a.claimed(h).Consumed)
+		claimed := a.claimed(h)
+		owner.Part = device.part(claimed.Consumed)
+		a.settled[rows[0]] = claimed.Read && isExclusive(h)
+		unknownPart = h.Share != "" && len(device.Capacity) > 0 && !claimed.Read
 	}
 	for _, row := range rows {
 		use := &a.uses[row]
 		use.Owners = append(use.Owners, owner)
+		use.Incomplete = use.Incomplete || unknownPart
 		switch {
 		case h.Claim == "" && (id.Replica != "" || strings.HasSuffix(h.Resource, ".shared")):
 			use.Sharing = a.replicated
@@ -117,9 +140,14 @@ func (a *assignment) markIncomplete() {
 	for _, h := range a.allocated(a.inputs.doubted) {
 		rows, _ := a.match(&h)
 		for _, row := range rows {
-			a.uses[row].Incomplete = len(a.uses[row].Owners) == 0
+			a.uses[row].Incomplete = a.uses[row].Incomplete || len(a.uses[row].Owners) == 0
 		}
 		a.noteUnplaced(&h)
+	}
+	for _, h := range a.pending {
+		for _, row := range a.rows(&h) {
+			a.uses[row].Incomplete = a.uses[row].Incomplete || !a.settled[row]
+		}
 	}
 	for row := range a.uses {
 		use := &a.uses[row]
@@ -196,6 +224,12 @@ func (m *Mapper) newer(a, b tenancy) bool {
 		return x.Created.After(y.Created)
 	}
 	return m.seen[a] > m.seen[b]
+}
+
+// rows returns the rows of the entities that h holds.
+func (m *Mapper) rows(h *Allocation) []int {
+	rows, _ := m.match(h)
+	return rows
 }
 
 // match returns the rows of the entities that h holds, and whether it is known to be a GPU, so that

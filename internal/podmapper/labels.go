@@ -10,17 +10,19 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// The budgets of a pod's labels. Kubernetes allows values of 63 bytes; some storages refuse series
-// with more than 30 labels, a dozen of which are ours.
 const (
-	maxPodLabels  = 16
+	// DefaultPodLabels is the default maximum number of labels taken from a pod. Mimir rejects a series
+	// with more than 30 labels: see docs/attribution.md.
+	DefaultPodLabels = 16
+	// maxLabelValue is the maximum length of a label's value in bytes. Kubernetes allows 63.
 	maxLabelValue = 128
 )
 
-// A labelPolicy says which of a pod's labels become labels of series. The zero value takes none.
+// A labelPolicy selects the labels of a pod that become labels of series. The zero value selects none.
 type labelPolicy struct {
 	on      bool
 	allowed []*regexp.Regexp // of the key; none allows all
+	most    int
 }
 
 // dropped counts labels that were left out, by reason.
@@ -44,7 +46,7 @@ func (p labelPolicy) labels(pod map[string]string, lost dropped) []gpu.Label {
 			lost[droppedCollision]++
 		case len(pod[key]) > maxLabelValue:
 			lost[droppedLength]++
-		case len(out) == maxPodLabels:
+		case len(out) == p.most:
 			lost[droppedBudget]++
 		default:
 			taken[name] = true

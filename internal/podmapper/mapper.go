@@ -51,11 +51,17 @@ func (d *ClaimDevice) id() deviceid.ID {
 	return deviceid.Parse(d.UUID)
 }
 
-// A Claimed is the part of a claim's allocation that is about a device.
+// A Claimed is what a claim's allocation says about a device. The zero value means that the claim has
+// not been read yet.
 type Claimed struct {
-	Admin    bool               // access that does not make an owner
-	Consumed map[string]float64 // of the device's capacity, by name; nil for a device that is not shared by capacity
+	Read      bool               // the allocation was read and has the device
+	Forbidden bool               // the exporter may not read claims
+	Admin     bool               // access that does not make an owner
+	Consumed  map[string]float64 // of the device's capacity, by name; nil for a device that is not shared by capacity
 }
+
+// pending reports whether it is not known yet if the claim makes an owner.
+func (c *Claimed) pending() bool { return !c.Read && !c.Forbidden }
 
 // Options configure a Mapper. Metrics is required; zero values of the others are off.
 type Options struct {
@@ -70,6 +76,8 @@ type Options struct {
 	PodLabels bool
 	// LabelsAllowed are expressions for the keys of pods' labels; none allows all.
 	LabelsAllowed []*regexp.Regexp
+	// MaxPodLabels is the maximum number of labels taken from a pod; 0 means DefaultPodLabels.
+	MaxPodLabels int
 
 	// LogFolder is the path of the folder of the pods' logs, whose names have the UIDs of pods that Pod
 	// does not know. It need not exist; "" for none.
@@ -82,9 +90,12 @@ type Options struct {
 	Stale func() (since time.Time, stale bool)
 	// Device returns a device that a claim holds, if it is known; nil ignores claims.
 	Device func(driver, pool, name string) (ClaimDevice, bool)
-	// Claimed returns what the allocation of a claim says of a device or of a share of it; nil knows
-	// nothing.
+	// Claimed returns what the allocation of a claim says about a device or a share of it, without
+	// waiting. A nil Claimed means that claims must not be read.
 	Claimed func(namespace, claim, driver, pool, device, share string) Claimed
+	// ClaimsRead waits until the claims that Claimed was asked about are read, cannot be read, or ctx is
+	// done. Nil does not wait.
+	ClaimsRead func(context.Context)
 	// Ready are closed when Pod and Device begin to know things. The first Attribute waits for them,
 	// for 1.5 s at most, so that the first page has all labels.
 	Ready []<-chan struct{}
@@ -109,7 +120,7 @@ type Mapper struct {
 	validFor time.Duration // how long an answer is good for
 	memory   memory
 	logs     logFolders
-	known    map[podName]string    // UIDs of pods by the API server
+	known    map[podName]PodInfo   // what the API server last said of the pods that hold devices
 	left     map[podName]time.Time // when pods left the list
 	since    time.Time             // since when the API server has not answered, where
 	stale    bool                  // it does not
@@ -149,13 +160,19 @@ func New(opt Options) *Mapper {
 		opt.Stale = func() (time.Time, bool) { return time.Time{}, false }
 	}
 	if opt.Claimed == nil {
-		opt.Claimed = func(_, _, _, _, _, _ string) Claimed { return Claimed{} }
+		opt.Claimed = func(_, _, _, _, _, _ string) Claimed { return Claimed{Forbidden: true} }
 	}
 	if opt.Revision == nil {
 		opt.Revision = func() uint64 { return 0 }
 	}
 	if opt.Replicated == nil {
 		opt.Replicated = func() gpu.Sharing { return gpu.SharingTimeSlicing }
+	}
+	if opt.ClaimsRead == nil {
+		opt.ClaimsRead = func(context.Context) {}
+	}
+	if opt.MaxPodLabels == 0 {
+		opt.MaxPodLabels = DefaultPodLabels
 	}
 	if opt.Dial == nil {
 		opt.Dial = func(ctx context.Context) (net.Conn, error) {
@@ -166,7 +183,7 @@ func New(opt Options) *Mapper {
 		opt:      opt,
 		now:      time.Now,
 		validFor: minMemory,
-		policy:   labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed},
+		policy:   labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed, most: opt.MaxPodLabels},
 		kubelet:  kubelet{reach: opt.Dial, socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
 		logs:     logFolders{path: opt.LogFolder},
 		seen:     map[tenancy]uint64{},
@@ -207,7 +224,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if err != nil {
 		return nil, err
 	}
-	m.await(ctx)
+	m.await(ctx, l.allocations)
 	now := m.now()
 	if l.pods == 0 && m.pods > 0 && l.fresh {
 		m.kubelet.start.seen(now)
@@ -228,7 +245,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	in := inputs{topology: t, since: m.since, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	in.allocations, in.doubted = m.complete(l.allocations, now, l.fresh)
 	in.known = m.memory.known
-	m.opt.Metrics.kept.Set(float64(m.memory.unlisted))
+	m.opt.Metrics.kept.Set(float64(m.memory.kept))
 	if !slices.Equal(in.allocations, m.inputs.allocations) {
 		m.noteLeft(in.allocations, now)
 	}
@@ -242,12 +259,21 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	return m.owners, nil
 }
 
-// maxReady bounds the wait for the API server: a loop gives the first answer 2 s.
-const maxReady = 1500 * time.Millisecond
+const (
+	// maxReady bounds the wait for the API server before the first answer: a loop gives it 2 s.
+	maxReady = 1500 * time.Millisecond
+	// maxClaimWait bounds the wait for new claims before each answer: a loop gives a later one 100 ms.
+	maxClaimWait = 80 * time.Millisecond
+)
 
-// await waits once until the API server has listed its objects.
-func (m *Mapper) await(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, maxReady)
+// await waits until the API server has listed its objects, once, and has answered about the claims of
+// allocations.
+func (m *Mapper) await(ctx context.Context, allocations []Allocation) {
+	limit := maxClaimWait
+	if m.opt.Ready != nil {
+		limit = maxReady
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for _, ready := range m.opt.Ready {
 		select {
@@ -256,11 +282,24 @@ func (m *Mapper) await(ctx context.Context) {
 		}
 	}
 	m.opt.Ready = nil
+	wait := false
+	for i := range allocations {
+		wait = m.isPending(&allocations[i]) || wait // ask about each
+	}
+	if wait {
+		m.opt.ClaimsRead(ctx)
+	}
 }
 
-// pod returns a pod as the API server knows it.
+// pod returns a pod as the API server knows it, or knew it while the kubelet still lists the pod and
+// the folder of its logs confirms its UID: the mirror of a static pod can be deleted.
 func (m *Mapper) pod(key podName) (PodInfo, bool) {
 	info, ok := m.opt.Pod(key.namespace, key.pod)
+	if !ok {
+		info = m.known[key]
+		uid := m.logs.folders[key].uid
+		ok = uid != "" && (uid == info.UID || uid == info.Hash)
+	}
 	if ok && m.isAnother(key, &info) {
 		return PodInfo{}, false
 	}
@@ -298,26 +337,34 @@ func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
 }
 
 // uidsOf returns the UIDs of the pods that the API server does not know, by the folders of their
-// logs.
+// logs. A pod that is remembered and not listed keeps the UID that it had: the newest folder of its
+// name can be a later pod's.
 func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
-	if m.logs.folders == nil {
-		return nil
-	}
 	uids := map[podName]string{}
 	for i := range allocations {
 		h := &allocations[i]
 		key := h.podName()
-		if _, ok := m.pod(key); !ok && m.logs.folders[key].uid != "" {
-			uids[key] = m.logs.folders[key].uid
+		uid := m.logs.folders[key].uid
+		if m.memory.seen[*h].Before(m.memory.at) {
+			uid = m.inputs.uids[key]
+		}
+		if _, ok := m.pod(key); !ok && uid != "" {
+			uids[key] = uid
 		}
 	}
 	return uids
 }
 
-// claimed returns what the claim of h says of its device; nothing for a device of a plugin.
+// claimed returns what the claim of h says about its device; a device of a plugin has no claim.
 func (m *Mapper) claimed(h *Allocation) Claimed {
 	if h.Claim == "" {
-		return Claimed{}
+		return Claimed{Read: true}
 	}
 	return m.opt.Claimed(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device, h.Share)
+}
+
+// isPending reports whether it is not known yet if h makes an owner.
+func (m *Mapper) isPending(h *Allocation) bool {
+	claimed := m.claimed(h)
+	return claimed.pending()
 }

@@ -154,7 +154,7 @@ func TestSharesByCapacity(t *testing.T) {
 		"442e5892-a1d7-4eac-824c-f1a1b3cac26a": {"memory": 60 << 30, "shares": 1, "other": 9},
 	}
 	w := newWorld(t, podmapper.Options{Device: sliced, Claimed: func(_, _, _, _, _, share string) podmapper.Claimed {
-		return podmapper.Claimed{Consumed: consumed[share]}
+		return podmapper.Claimed{Read: true, Consumed: consumed[share]}
 	}}, kubelet.Lists(kubelet.Captures(t)["list-dra-consumable-share-id"].PodResources...))
 	parts := map[string]float64{}
 	for _, o := range w.attribute().UseOf(4).Owners {
@@ -169,16 +169,19 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 	w := newWorld(t, podmapper.Options{
 		Device: claimed, Revision: func() uint64 { return revision },
 		Claimed: func(namespace, claim, driver, pool, device, _ string) podmapper.Claimed {
-			return podmapper.Claimed{Admin: known && namespace == "ml" && claim == "watch" && driver == "gpu.nvidia.com" && pool == "e2e-node" && device == "gpu-0"}
+			admin := namespace == "ml" && claim == "watch" && driver == "gpu.nvidia.com" && pool == "e2e-node" && device == "gpu-0"
+			return podmapper.Claimed{Read: known || claim == "mine", Admin: known && admin}
 		},
 	}, kubelet.Lists(
 		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", "")),
 		kubelet.Pod("ml/monitor",
 			kubelet.Claiming("c", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-0", ""),
 			kubelet.Claiming("d", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))))
-	want(t, "labels before the claim's status is known", pods(w.attribute()), map[int]string{1: "ml/monitor/d"})
-	known, revision = true, 2
 	o := w.attribute()
+	want(t, "labels before the monitor's claim is read", pods(o), map[int]string{0: "ml/a/c"})
+	want(t, "rows that may have other owners", incomplete(o), []int{1})
+	known, revision = true, 2
+	o = w.attribute()
 	want(t, "labels", pods(o), map[int]string{0: "ml/a/c", 1: "ml/monitor/d"})
 	want(t, "sharing", o.UseOf(0).Sharing, gpu.SharingNone)
 }
@@ -430,4 +433,15 @@ func TestChurn(t *testing.T) {
 	if after := heap(); after > before+90_000*30 {
 		t.Errorf("memory grew from %d to %d bytes over 180 rounds", before, after)
 	}
+}
+
+// A pod's labels are limited in number, in the order of their keys.
+func TestLimitOfPodLabels(t *testing.T) {
+	a := &api{}
+	a.set(map[string]podmapper.PodInfo{"ml/a": {Labels: map[string]string{"c": "3", "a": "1", "b": "2"}}})
+	opt := a.options()
+	opt.MaxPodLabels = 2
+	w := newWorld(t, opt, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))))
+	want(t, "labels", w.attribute().UseOf(0).Owners[0].Labels, []gpu.Label{{Name: "a", Value: "1"}, {Name: "b", Value: "2"}})
+	want(t, "dropped", w.metric("dcgm_exporter_pod_labels_dropped")["budget "], 1.0)
 }

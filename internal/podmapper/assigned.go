@@ -1,0 +1,89 @@
+package podmapper
+
+import "time"
+
+// A claimName names a claim. It is zero for a device of a plugin.
+type claimName struct{ namespace, claim string }
+
+// assigned is what a list assigns to its pods.
+type assigned struct {
+	pods map[podName]bool
+	ids  map[string]bool // of plugins, which never assign an id to two pods
+	rows map[int]holding // of the topology
+}
+
+// A holding describes how a row is held.
+type holding struct {
+	exclusive bool
+	claim     claimName // several pods can hold one claim
+}
+
+// assignedBy returns what a list assigns.
+func (m *Mapper) assignedBy(listed []Allocation) *assigned {
+	a := &assigned{pods: map[podName]bool{}, ids: map[string]bool{}, rows: map[int]holding{}}
+	for i := range listed {
+		h := &listed[i]
+		a.pods[h.podName()] = true
+		if h.Claim == "" {
+			a.ids[h.Device] = true
+		} else if claim := m.claimed(h); claim.Admin || claim.pending() {
+			continue
+		}
+		for _, row := range m.rows(h) {
+			a.rows[row] = holding{exclusive: isExclusive(h), claim: claimOf(h)}
+			parent := m.resolver.Topology().ParentRow(row)
+			if _, held := a.rows[parent]; parent >= 0 && !held {
+				a.rows[parent] = holding{claim: claimOf(h)} // no pod holds the whole GPU exclusively
+			}
+		}
+	}
+	return a
+}
+
+// excludes reports whether h, which is not listed and has these rows, is no longer held. A pod is
+// listed with all its devices at once, and an exclusive device has one holder.
+func (a *assigned) excludes(h *Allocation, rows []int) bool {
+	if a.pods[h.podName()] || h.Claim == "" && a.ids[h.Device] {
+		return true
+	}
+	for _, row := range rows {
+		held, ok := a.rows[row]
+		sameClaim := h.Claim != "" && held.claim == claimOf(h)
+		if ok && !sameClaim && (held.exclusive || isExclusive(h)) {
+			return true
+		}
+	}
+	return false
+}
+
+func claimOf(h *Allocation) claimName { return claimName{h.ClaimNamespace, h.Claim} }
+
+// isExclusive reports whether only the pod or the claim of h can hold its device.
+func isExclusive(h *Allocation) bool {
+	if h.Claim != "" {
+		return h.Share == ""
+	}
+	return !isShared(h)
+}
+
+// ended reports whether the pod that held h when h was last listed has ended: the API server says
+// that it is over, knew it and no longer does, or a later pod has its name. A pod that the API server
+// never knew may be too new for it, and the mirror of a static pod can be deleted.
+func (m *Mapper) ended(h *Allocation, last time.Time) bool {
+	key := h.podName()
+	was := m.known[key]
+	info, ok := m.opt.Pod(h.Namespace, h.Pod)
+	if !ok {
+		return m.isSucceeded(key) || !m.stale && was.UID != "" && was.Hash == ""
+	}
+	if another := m.isAnother(key, &info); another || m.stale {
+		return another && info.UID == was.UID
+	}
+	return info.Finished || info.Created.After(last) || was.UID != "" && info.UID != was.UID
+}
+
+// isSucceeded reports whether the newest folder of logs is a later pod's of the name.
+func (m *Mapper) isSucceeded(key podName) bool {
+	uid, was := m.logs.folders[key].uid, m.inputs.uids[key]
+	return uid != "" && was != "" && uid != was
+}

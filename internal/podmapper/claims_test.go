@@ -1,0 +1,118 @@
+package podmapper_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
+)
+
+// A pod is created again under its name with another device while the kubelet restarts. Once the new
+// pod is listed, it no longer holds the device of the earlier one.
+func TestListedPodHasAllItsClaims(t *testing.T) {
+	before := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "a-x7k", "gpu.nvidia.com", "e2e-node", "gpu-0", ""))
+	again := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "a-p2q", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))
+	w := newAged(t, podmapper.Options{Device: claimed}, before)
+	o := w.restarts(5*time.Second, again)
+	want(t, "owners of gpu-1", named(o, 1), []string{"a"})
+	want(t, "owners of gpu-0, which the pod that ended had", named(o, 0), nil)
+}
+
+// The kubelet restarts while a pod ends and another one of its name begins, without a GPU. The device
+// of the first pod never carries the UID of the second.
+func TestRememberedPodKeepsItsUID(t *testing.T) {
+	n := newOnNode(t)
+	n.log("ml_a_" + uidA)
+	other := kubelet.Pod("ml/other", kubelet.Container("c", "nvidia.com/gpu", gpu3))
+	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	w := newAged(t, podmapper.Options{LogFolder: n.logs, PodUID: true}, a, other)
+	if got := w.attribute().UseOf(0).Owners[0].PodUID; got != uidA {
+		t.Fatalf("at first: %q", got)
+	}
+	n.log("ml_a_" + uidB) // the second pod of the name
+	for _, x := range w.restarts(5*time.Second, other).UseOf(0).Owners {
+		if x.PodUID != uidA {
+			t.Errorf("GPU 0 was the first pod's (%s); it is shown as %s with the UID %s", uidA, x.Pod, x.PodUID)
+		}
+	}
+}
+
+// A monitor has admin access to a free GPU and to a pod's GPU. Until its claim is read, it owns neither.
+func TestUnreadClaimIsNoOwner(t *testing.T) {
+	w := newWorld(t, podmapper.Options{Device: claimed, Claimed: func(_, claim, _, _, _, _ string) podmapper.Claimed {
+		return podmapper.Claimed{} // not read yet: the API server answers after this question
+	}}, kubelet.Lists(
+		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", "")),
+		kubelet.Pod("ml/monitor",
+			kubelet.Claiming("c", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-0", ""),
+			kubelet.Claiming("c", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))))
+	o := w.attribute()
+	if use := o.UseOf(1); len(use.Owners) > 0 && !use.Incomplete {
+		t.Errorf("the free GPU is shown as the monitor's, for certain: %+v", use)
+	}
+	if use := o.UseOf(0); len(use.Owners) > 1 && !use.Incomplete {
+		t.Errorf("the pod's GPU is shown as shared with the monitor, for certain: %+v", use)
+	}
+}
+
+// The shares of a GPU that is shared by capacity are unknown until the claims are read.
+func TestUnreadSharesAreUnknown(t *testing.T) {
+	w := newWorld(t, podmapper.Options{Device: func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
+		d, ok := claimed(driver, pool, name)
+		d.Capacity = map[string]float64{"memory": 80 << 30}
+		return d, ok
+	}}, kubelet.Lists(kubelet.Captures(t)["list-dra-consumable-share-id"].PodResources...))
+	if use := w.attribute().UseOf(4); len(use.Owners) == 2 && use.Owners[0].Part == 0 && !use.Incomplete {
+		t.Errorf("two shares of which nothing is known count as halves: %+v", use)
+	}
+}
+
+// The mirror of a static pod is deleted, and the kubelet creates it again. The pod keeps its UID
+// meanwhile, so its counters go on and its processes stay attributed.
+func TestStaticPodWithoutMirror(t *testing.T) {
+	const hash = "31d1f9b2c4aa4e0f8b3d7c6e5f4a3b2c"
+	n, server := newOnNode(t), &api{}
+	n.log("ml_s_" + hash)
+	known := map[string]podmapper.PodInfo{"ml/s": {UID: uidA, Hash: hash, Created: n.at.Add(-time.Hour)}}
+	server.set(known)
+	opt := server.options()
+	opt.LogFolder = n.logs
+	w := newAged(t, opt, kubelet.Pod("ml/s", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0")), kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1")))
+	uid := func() string {
+		for _, x := range w.attribute().UseOf(4).Owners {
+			if x.Pod == "s" {
+				return x.PodUID
+			}
+		}
+		return "none"
+	}
+	want(t, "UID with its mirror", uid(), uidA)
+	server.set(nil)
+	want(t, "UID while the mirror is not there", uid(), uidA)
+}
+
+// Dynamic MIG: pod a ends while the kubelet restarts, and the claim of pod b creates an instance at the
+// same place. The instance belongs to b only.
+func TestPlaceBelongsToTheListedClaim(t *testing.T) {
+	made := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
+		return podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}, name == "gpu-3-mig-1g10gb-19-4"
+	}
+	at := func(w *aged, id uint32, uuid string) {
+		devices, start := slices.Clone(node().Devices), uint32(4)
+		devices[5].InstanceID, devices[5].Start, devices[5].MIGUUID = id, &start, uuid
+		w.topology = gpu.NewTopology(devices)
+	}
+	claims := func(pod, claim string) *v1.PodResources {
+		return kubelet.Pod(pod, kubelet.Claiming("c", "ml", claim, "gpu.nvidia.com", "e2e-node", "gpu-3-mig-1g10gb-19-4", ""))
+	}
+	w := newAged(t, podmapper.Options{Device: made}, claims("ml/a", "a-x7k"))
+	at(w, 7, migA)
+	want(t, "owners of a's instance", named(w.attribute(), 5), []string{"a"})
+	at(w, 9, "MIG-b0000000-0000-5000-8000-000000000001")
+	want(t, "owners of b's instance", named(w.restarts(5*time.Second, claims("ml/b", "b-p2q")), 5), []string{"b"})
+}
