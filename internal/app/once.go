@@ -105,7 +105,7 @@ func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 }
 
 func page(ctx context.Context, cfg *config.Config, registry *prometheus.Registry, source Backend, plan *gpu.Plan) ([]byte, error) {
-	pipeline := newPipeline(cfg, registry, nil, slog.New(slog.DiscardHandler))
+	pipeline := newPipeline(cfg, registry, time.Now(), nil, slog.New(slog.DiscardHandler))
 	var body []byte
 	cycles := 0
 	err := collectUntil(ctx, registry, pipeline.derived.change(forPage(plan), source), func(s *gpu.Snapshot) bool {

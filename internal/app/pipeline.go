@@ -20,8 +20,10 @@ type pipeline struct {
 }
 
 // newPipeline returns the pipeline of a configuration. Its metrics are registered with registry, which is also the source
-// of the exporter's own metrics on the page. KernelLog may be nil.
-func newPipeline(cfg *config.Config, registry *prometheus.Registry, kernelLog *kernellog.Reader, log *slog.Logger) *pipeline {
+// of the exporter's own metrics on the page. XIDs from before start are not counted. KernelLog may be nil.
+func newPipeline(
+	cfg *config.Config, registry *prometheus.Registry, start time.Time, kernelLog *kernellog.Reader, log *slog.Logger,
+) *pipeline {
 	options := EncoderOptions(cfg, log)
 	p := &pipeline{self: &selfMetrics{own: registry, log: log}}
 	if cfg.Web.ExporterMetrics {
@@ -30,6 +32,7 @@ func newPipeline(cfg *config.Config, registry *prometheus.Registry, kernelLog *k
 	p.encoder = exposition.NewEncoder(options)
 	registerEncoder(registry, p.encoder)
 	eventOptions := events.Options{
+		Start:             start,
 		XIDWindow:         window(cfg.Collection.XIDWindow),
 		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
 		Strict:            options.Strict.On,

@@ -80,7 +80,7 @@ func (e *exporter) openSource(ctx context.Context) (source Backend, err error) {
 // buildPipeline makes the parts between the source and the pages.
 func (e *exporter) buildPipeline(source Backend) {
 	e.kernelLog = newKernelLog(e.config.Collection, e.registry, e.log, e.sources)
-	e.pipeline = newPipeline(e.config, e.registry, e.kernelLog, e.log)
+	e.pipeline = newPipeline(e.config, e.registry, e.process.Start, e.kernelLog, e.log)
 	e.pipeline.self.runtime = newRuntimeRegistry()
 	e.dumps = newDumper(e.config.Dump, e.log)
 	first := e.pipeline.derived.change(e.plan, source)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
@@ -310,6 +311,65 @@ func TestXIDsDuringAReload(t *testing.T) {
 				t.Errorf("%d Reads, want the first, and one of each session for the reload", reads)
 			}
 		})
+		r.Stop()
+	})
+}
+
+// An engine that is restarted reads the kernel log from its beginning and dates each XID anew, by 1 µs or more. Such XIDs
+// must not be counted again, but others of the same code must be.
+func TestRedatedXIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, seen := newEngine(), &figures{}
+		e.keeps = true
+		r := start(t, e.Open, seen.watchTotals)
+		begin := time.Now()
+		e.happen(begin, 79, 79, 31)
+		e.happen(begin.Add(500*time.Millisecond), 79)
+		r.Wait(interval)
+		seen.are(t, map[string]int64{"79": 3, "31": 1})
+
+		for _, shift := range []time.Duration{time.Microsecond, -time.Second, 2 * time.Second} {
+			e.do(func() { e.xids = nil })
+			e.happen(begin.Add(shift), 79, 79, 31)
+			e.happen(begin.Add(500*time.Millisecond+shift), 79)
+			r.Reload(r.Change)
+			r.Wait(interval)
+			seen.are(t, map[string]int64{"79": 3, "31": 1})
+		}
+		e.do(func() { e.xids, e.session.next = nil, 6 }) // only the next session reads them
+		e.happen(begin, 79, 79, 79, 31)                 // one more of the same moment
+		e.happen(begin.Add(-2001*time.Millisecond), 31) // too far from the other
+		e.happen(begin.Add(500*time.Millisecond), 79)
+		r.Reload(r.Change)
+		r.Wait(interval)
+		seen.are(t, map[string]int64{"79": 4, "31": 2})
+		r.Stop()
+	})
+}
+
+// XIDs from before the process started are shown as last seen and in the window, but the total does not count them:
+// otherwise a restart would look like new XIDs to increase().
+func TestXIDsFromBeforeTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, seen := newEngine(), &figures{}
+		e.keeps = true
+		old := time.Now()
+		e.happen(old, 79)
+		time.Sleep(time.Minute)
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily, xidCountFamily, catalog.XIDLastSeen)(o)
+			o.Start = time.Now()
+			seen.watch(o)
+		})
+		r.Wait(interval)
+		seen.are(t, map[string]int64{})
+		r.Has(gauge(0, 79), xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1", fmt.Sprintf("%s{0}[{xid 79}] %v", catalog.XIDLastSeen, float64(old.Unix())))
+		e.happen(time.Now(), 79)
+		r.Wait(interval)
+		seen.are(t, map[string]int64{"79": 1})
+		r.Reload(r.Change)
+		r.Wait(interval)
+		seen.are(t, map[string]int64{"79": 1})
 		r.Stop()
 	})
 }

@@ -16,6 +16,8 @@ import (
 type Options struct {
 	// XIDWindow and ClockEventsWindow are those of DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT; 0 for 5 minutes.
 	XIDWindow, ClockEventsWindow time.Duration
+	// Start is when the process started. XIDs from before are not counted in totals. Zero counts all.
+	Start time.Time
 	// KernelLog is the witness of XIDs while it is read; nil for none.
 	KernelLog KernelLog
 	// Strict leaves out the gauge of a GPU before its first XID where the engine has no sample of it, as dcgm-exporter does.
@@ -52,9 +54,14 @@ func New(opt Options) *Log {
 	for _, what := range []string{droppedWindow, droppedGPU} {
 		dropped.WithLabelValues(what, reasonFull)
 	}
+	var life span
+	if !opt.Start.IsZero() {
+		life.from = opt.Start.UnixNano()
+	}
 	return &Log{
 		xids: xidCounter{
-			log: opt.KernelLog, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
+			life: life,
+			log:  opt.KernelLog, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
 			entities: map[gpu.Identity]*entityEvents{}, field: -1,
 		},
 		strict: opt.Strict, apart: opt.OwnersApart, reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),

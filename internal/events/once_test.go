@@ -94,6 +94,9 @@ func (h *history) Open(_ context.Context, _ *gpu.Plan) (*listener, error) {
 	h.mu.Lock()
 	l := &listener{h: h, topology: gpusAt("GPU-0", "GPU-1"), done: make(chan struct{})}
 	if h.kind == queuing {
+		l.topology.Source = "nvml"
+	}
+	if h.kind == queuing {
 		l.reported = h.taken
 		if len(h.sessions) == 0 { // what happened before is in no queue
 			for now := time.Now().UnixNano(); h.taken < len(h.engine) && h.engine[h.taken].late <= now; h.taken++ {

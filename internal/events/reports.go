@@ -1,53 +1,71 @@
 package events
 
-// maxReports bounds the reports of one witness about one entity that are known one by one.
-const maxReports = 8192
+import "slices"
 
-// A report is the key under which a witness reports an error, in every session.
+const (
+	// maxReports is the maximum number of reports of one source about one entity that are remembered individually.
+	maxReports = 8192
+	// redated is how far apart two engines may date the same XID, in the engine's microseconds. An engine reads the kernel
+	// log from its beginning when it starts, and computes the dates anew.
+	redated = 2_000_000
+)
+
+// A report is the key under which a source reports an error in every session.
 type report struct {
 	id int64
 	xid
 }
 
-// A reportCount is how many errors are known by one report, and how many of them the latest session has reported.
+// A reportCount is the number of errors with the same report, and how many of them the latest session has reported.
 type reportCount struct {
 	counted, session int32
 	epoch            uint32
 }
 
-// reports are those of one witness about one entity.
+// reports holds the reports of one source about one entity.
 //
-// An engine's history is a multiset of (id, code), and a session reports each element once at most. Their union has, per
-// element, the maximum over the sessions: an error is new if its session has now reported it more often than it was
-// counted. That holds in any order and for equal ids; no time is compared.
+// An engine's history is a multiset of (id, code), and a session reports each element at most once. So an error is new if
+// its session has now reported it more often than it was counted before. This does not depend on the order of reports, and
+// it holds for equal IDs.
 //
-// Beyond maxReports the oldest are forgotten. Their ids were floor at most, and a session that begins again reports them
-// before the known ones.
+// Beyond maxReports, the oldest reports are forgotten. Their IDs are at most floor, and a new session reports them before
+// the ones that are remembered.
 type reports struct {
 	counts map[report]reportCount
-	order  []report // as they came; a ring once it is full
+	order  []report // in the order of their arrival; a ring buffer once it is full
 	oldest int      // index in order
 
 	forgotten bool
-	floor     int64  // the highest forgotten id
-	passed    uint32 // the session that is past the forgotten ones
+	floor     int64  // highest forgotten ID
+	passed    uint32 // epoch of the session that has reported one that is not forgotten
+
+	ids       map[xid][]int64 // sorted IDs of the known reports at the start of idsEpoch
+	idsEpoch  uint32
+	idsFilled bool
 }
 
-// add notes a report of a session and returns whether its error is new. With again the session may report those of others.
-func (r *reports) add(x report, epoch uint32, again bool) bool {
+// add records a report of a session and returns whether its error is new.
+//
+// If replay is set, the session may repeat errors of earlier sessions. If redate is set as well, it may do so with dates
+// that differ by up to redated: the engine may have been restarted.
+func (r *reports) add(x report, epoch uint32, replay, redate bool) bool {
 	if r.counts == nil {
 		r.counts = map[report]reportCount{}
 	}
 	c, known := r.counts[x]
-	switch {
-	case known:
-		r.passed = epoch
-	case r.forgotten && again && r.passed != epoch && x.id <= r.floor:
+	if !known && r.forgotten && replay && r.passed != epoch && x.id <= r.floor {
 		return false
-	default:
-		if r.forgotten && x.id > r.floor {
-			r.passed = epoch
+	}
+	if !known && replay && redate {
+		if before, found := r.dated(x, epoch); found {
+			x = before
+			c, known = r.counts[x], true
 		}
+	}
+	if known || r.forgotten && x.id > r.floor {
+		r.passed = epoch
+	}
+	if !known {
 		r.remember(x)
 	}
 	if c.epoch != epoch {
@@ -58,6 +76,37 @@ func (r *reports) add(x report, epoch uint32, again bool) bool {
 	c.counted = max(c.counted, c.session)
 	r.counts[x] = c
 	return isNew
+}
+
+// dated returns the earliest known report of the same error that is at most redated away and that this session has not
+// reported yet. Engines date all XIDs anew with about the same offset, so their order stays the same.
+func (r *reports) dated(x report, epoch uint32) (report, bool) {
+	if !r.idsFilled || r.idsEpoch != epoch {
+		r.fillIDs(epoch)
+	}
+	ids := r.ids[x.xid]
+	first, _ := slices.BinarySearch(ids, x.id-redated)
+	for _, id := range ids[first:] {
+		if id > x.id+redated {
+			break
+		}
+		known := report{id, x.xid}
+		if c, found := r.counts[known]; found && (c.epoch != epoch || c.session < c.counted) {
+			return known, true
+		}
+	}
+	return report{}, false
+}
+
+// fillIDs fills ids with the known reports.
+func (r *reports) fillIDs(epoch uint32) {
+	r.ids, r.idsEpoch, r.idsFilled = map[xid][]int64{}, epoch, true
+	for known := range r.counts {
+		r.ids[known.xid] = append(r.ids[known.xid], known.id)
+	}
+	for _, ids := range r.ids {
+		slices.Sort(ids)
+	}
 }
 
 // remember makes room for a report.

@@ -96,6 +96,7 @@ type xidCounter struct {
 	epoch    uint32  // reports that are repeated begin another
 	repeated bool    // the next Read may report XIDs of earlier ones
 	now      int64   // of the latest cycle
+	life     span    // of the process
 
 	topology   *gpu.Topology
 	rows       []*entityEvents // by row
@@ -182,6 +183,7 @@ func (x *xidCounter) repeat() {
 // count counts the XIDs of the kernel's log and of a Read.
 func (x *xidCounter) count(c *snapshot.Cycle) {
 	x.now = c.Now.UnixNano()
+	x.life.extend(x.now)
 	if x.field < 0 {
 		return
 	}
@@ -216,7 +218,7 @@ func (x *xidCounter) countReport(c *snapshot.Cycle, r *gpu.XID) {
 	}
 	e := x.rows[r.Row]
 	what := xidOf(r)
-	if !e.reports[x.witness].add(report{r.ID, what}, x.epoch, x.repeated) {
+	if !e.reports[x.witness].add(report{r.ID, what}, x.epoch, x.repeated, x.witness == witnessEngine) {
 		return
 	}
 	at := min(r.Time, x.now)
@@ -227,7 +229,7 @@ func (x *xidCounter) countReport(c *snapshot.Cycle, r *gpu.XID) {
 			return
 		}
 	}
-	x.record(e, xidEvent{what, at}, owner)
+	x.record(e, xidEvent{what, at}, owner, x.repeated && at < x.life.from)
 }
 
 func xidOf(r *gpu.XID) xid {
@@ -298,12 +300,12 @@ func (x *xidCounter) countKernel() {
 				owner = x.ownerOf(uid, row)
 			}
 		}
-		x.record(e, xidEvent{what, at}, owner)
+		x.record(e, xidEvent{what, at}, owner, false)
 	}
 }
 
-// record counts an XID of a GPU for its owner.
-func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label) {
+// record records an XID of a GPU for its owner. An old one, from before the process started, is not counted in the total.
+func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label, old bool) {
 	if v.at >= e.last.at || e.last.at > x.now { // a time to come is of a clock that was wrong
 		e.last = v
 	}
@@ -316,6 +318,10 @@ func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label) {
 	if len(e.window) > maxEvents {
 		x.dropped.WithLabelValues(droppedWindow, reasonFull).Inc()
 		e.window = slices.Delete(e.window, 0, 1)
+	}
+	if old {
+		e.owners.noteSeen(v.xid, owner, v.at, x.now)
+		return
 	}
 	e.owners.of(owner, x.now).add(v.xid, 1, v.at, x.now)
 }

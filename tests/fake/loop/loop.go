@@ -26,7 +26,8 @@ type Options struct {
 	KernelLog   events.KernelLog
 	Strict      bool
 	OwnersApart bool
-	Booted      time.Time // of the machine
+	Booted      time.Time // when the machine was booted
+	Start       time.Time // when the process started; zero counts older XIDs too
 }
 
 // A Loop is a collector.Loop with its derivers.
@@ -44,7 +45,7 @@ func New(o Options) *Loop {
 	l := &Loop{
 		podOf: o.PodOf, facts: snapshot.Facts{Strict: o.Strict, Booted: o.Booted},
 		events: events.New(events.Options{
-			KernelLog: o.KernelLog, Strict: o.Strict, OwnersApart: o.OwnersApart, Registerer: o.Registerer,
+			Start: o.Start, KernelLog: o.KernelLog, Strict: o.Strict, OwnersApart: o.OwnersApart, Registerer: o.Registerer,
 		}),
 		accountant: accounting.New(accounting.Options{VirtualGPUs: o.VirtualGPUs, Registerer: o.Registerer}),
 	}
