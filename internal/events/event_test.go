@@ -337,8 +337,8 @@ func TestRedatedXIDs(t *testing.T) {
 			seen.are(t, map[string]int64{"79": 3, "31": 1})
 		}
 		e.do(func() { e.xids, e.session.next = nil, 6 }) // only the next session reads them
-		e.happen(begin, 79, 79, 79, 31)                 // one more of the same moment
-		e.happen(begin.Add(-2001*time.Millisecond), 31) // too far from the other
+		e.happen(begin, 79, 79, 79, 31)                  // one more of the same moment
+		e.happen(begin.Add(-2001*time.Millisecond), 31)  // too far from the other
 		e.happen(begin.Add(500*time.Millisecond), 79)
 		r.Reload(r.Change)
 		r.Wait(interval)
