@@ -207,10 +207,15 @@ var healthCases = []struct {
 		node: "h100x8", faults: `{fault: throttle, devices: ["3"], reasons: [sw_power_cap, sw_thermal]}`,
 	},
 	{
-		name:   "a page fault of a program",
-		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0x10 10 101"),
-		node:   "h100x8", faults: `{fault: xid, at: 10s, devices: ["1"], xids: [31]}`,
+		name:     "a page fault of a program, which an engine remembers",
+		engine:   engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0x10 10 101"),
 		findings: []string{"gpu ALL DCGM_FR_XID_ERROR superseded 10", "gpu MEM DCGM_FR_XID_ERROR superseded 10"},
+	},
+	{
+		name: "a page fault of a program",
+		node: "h100x8", faults: `{fault: xid, at: 10s, devices: ["1"], xids: [31]}`,
+		findings: []string{"gpu ALL DCGM_FR_XID_ERROR superseded 10", "gpu MEM DCGM_FR_XID_ERROR superseded 10"},
+		alerts:   []string{"GPUXIDApplication"}, // for information
 	},
 	{
 		name: "two findings of the whole GPU beside a worse one of its links", // no sample is there twice
