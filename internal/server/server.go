@@ -15,7 +15,6 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/exporter-toolkit/web"
-	"golang.org/x/net/netutil"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 )
@@ -26,7 +25,8 @@ const (
 	// idleTimeout outlasts the usual scrape intervals, so that a scraper keeps its connection.
 	idleTimeout    = 3 * time.Minute
 	maxHeaderBytes = 64 << 10
-	// maxConnections are served at once; more wait to be accepted. A connection costs some 20 KB.
+	// maxConnections is the maximum number of open connections. Another one replaces the one that has
+	// been idle longest. A connection costs some 20 KB.
 	maxConnections = 512
 	// shutdownGrace is how long a response that is being written may take once the process is to end;
 	// then its connection is closed.
@@ -152,9 +152,10 @@ func (s *Server) Run(ctx context.Context) error {
 	if (s.opt.Pprof || s.opt.Lifecycle) && !s.local.Load() && !s.web.facts().authenticates {
 		s.opt.Log.Warn("/-/reload and /debug/pprof/ are refused to every caller: each " + unprotected)
 	}
+	limit := newConnections(maxConnections)
 	for i, l := range listeners {
 		defer func() { _ = l.Close() }() // closed by the HTTP server, unless it never got that far
-		listeners[i] = netutil.LimitListener(l, maxConnections)
+		listeners[i] = limit.listener(l)
 	}
 	served := make(chan error, 1)
 	if s.opt.SystemdSocket {

@@ -288,41 +288,61 @@ func TestSlowScrapersHoldNoPlace(t *testing.T) {
 	}
 }
 
-// More connections than the limit wait until one is closed.
-func TestConnectionsAreLimited(t *testing.T) {
+// Clients that hold connections open keep neither a scrape nor a probe out: the connection that has been
+// idle longest is closed.
+func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	address := start(t, server.Options{})
-	get := func() net.Conn {
+	get := func(path string) net.Conn {
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		if _, err := io.WriteString(c, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		ask(t, c, path)
 		return c
-	}
-	answers := func(c net.Conn, within time.Duration) bool {
-		_ = c.SetReadDeadline(time.Now().Add(within))
-		_, err := c.Read(make([]byte, 1))
-		return err == nil
 	}
 	var open []net.Conn
 	for range 512 {
-		c := get()
-		if !answers(c, 30*time.Second) {
+		c := get("/health")
+		if answer(c) == "" {
 			t.Fatalf("connection %d gets no answer", len(open)+1)
 		}
 		open = append(open, c)
 	}
-	late := get()
-	if answers(late, 100*time.Millisecond) {
-		t.Fatal("a connection beyond the limit was served")
+	ask(t, open[0], "/health") // so that open[1] has been idle longest
+	if answer(open[0]) == "" {
+		t.Fatal("an open connection gets no answer")
 	}
-	_ = open[0].Close()
-	if !answers(late, 30*time.Second) {
-		t.Error("the connection that waited was not served after another had closed")
+	for i, path := range []string{"/health", "/-/healthy", "/metrics"} {
+		if answer(get(path)) == "" {
+			t.Errorf("GET %s gets no answer beside 512 idle connections", path)
+		}
+		if answer(open[1+i]) != "" {
+			t.Errorf("connection %d, which has been idle longest, is still open", 1+i)
+		}
 	}
+	for _, i := range []int{0, 4, 511} {
+		ask(t, open[i], "/health")
+		if answer(open[i]) == "" {
+			t.Errorf("connection %d is closed, though others have been idle longer", i)
+		}
+	}
+}
+
+// ask sends a request.
+func ask(t *testing.T, c net.Conn, path string) {
+	t.Helper()
+	if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer returns the first bytes of a response, or nothing if the connection is closed.
+func answer(c net.Conn) string {
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	b := make([]byte, 64<<10)
+	n, _ := c.Read(b)
+	return string(b[:n])
 }
 
 // request sends a scrape over a connection of its own and reads nothing.
