@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -55,7 +56,7 @@ type file struct {
 // found is the result of one look at the folder.
 type found struct {
 	files   map[string]file
-	unknown int // files that are named like a GPU, and not like one of ours
+	unknown []string // names that match no entity, sorted; hidden files are left out
 }
 
 // scan returns the files that include selects. It reads those that have changed since the last call.
@@ -75,10 +76,11 @@ func (f *folder) scan(ctx context.Context, include func(name string) bool) (foun
 		switch {
 		case include(name):
 			open = append(open, name)
-		case isGPUName(name):
-			result.unknown++
+		case !strings.HasPrefix(name, "."): // of a writer that renames, or a lock
+			result.unknown = append(result.unknown, name)
 		}
 	}
+	slices.Sort(result.unknown)
 	for round := 0; len(open) > 0 && round < rounds; round++ {
 		if round > 0 {
 			if err := f.pause(ctx, fresh); err != nil {
@@ -183,17 +185,6 @@ func outside(root *os.Root, name string, err error) error {
 
 func sameVersion(a, b fs.FileInfo) bool {
 	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
-}
-
-// isGPUName reports whether a file is named like a GPU or a GPU instance: digits, with or without
-// more digits behind a dot.
-func isGPUName(name string) bool {
-	gpu, instance, cut := strings.Cut(name, ".")
-	return isNumber(gpu) && (!cut || isNumber(instance))
-}
-
-func isNumber(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

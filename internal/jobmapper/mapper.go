@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"strconv"
+	"slices"
 	"sync"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -30,8 +30,8 @@ type Mapper struct {
 	mu       sync.Mutex      // for the rest
 	failing  map[string]bool // files, by name
 	topology *gpu.Topology
-	names    map[string]bool // of the files that speak of its entities
-	owners   *gpu.Owners     // nil before the first
+	names    names
+	owners   *gpu.Owners // nil before the first
 }
 
 // New returns a Mapper. It reads nothing yet.
@@ -57,32 +57,20 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t != m.topology {
-		m.topology, m.names, m.owners = t, map[string]bool{}, &gpu.Owners{}
-		for row := range t.Devices {
-			m.names[fileName(&t.Devices[row])] = true
-		}
+		m.topology, m.names, m.owners = t, newNames(t), &gpu.Owners{}
 	}
-	found, err := m.folder.scan(ctx, func(name string) bool { return m.names[name] })
+	found, err := m.folder.scan(ctx, m.names.has)
 	if err != nil {
 		return nil, err
 	}
 	m.report(found)
 
-	said := map[string]gpu.Use{} // by file
-	spared := 0
-	for name, file := range found.files {
-		// More than one are left of more than one, so that who is alone is clear.
-		jobs := file.jobs[:min(len(file.jobs), gpu.MaxOwners)]
-		spared += len(file.jobs) - len(jobs)
-		said[name] = gpu.Use{Owners: owners(jobs), Incomplete: file.err != nil}
-	}
-	m.metrics.spared.Set(float64(spared))
+	said := m.usesOf(found.files)
 	uses := make([]gpu.Use, len(t.Devices))
 	for row := range t.Devices {
-		d := &t.Devices[row]
-		use, own := said[fileName(d)]
-		if parent := t.ParentRow(row); !own && parent >= 0 && d.Entity.Kind == gpu.KindGPUInstance {
-			use = said[fileName(&t.Devices[parent])]
+		use, own := said[row]
+		if parent := t.ParentRow(row); !own && parent >= 0 && t.Devices[row].Entity.Kind == gpu.KindGPUInstance {
+			use = said[parent]
 		}
 		uses[row] = use
 	}
@@ -110,21 +98,43 @@ func (m *Mapper) report(found found) {
 		}
 	}
 	m.metrics.dropped.Set(float64(dropped))
-	m.metrics.unknown.Set(float64(found.unknown))
+	m.metrics.unknown.Set(float64(len(found.unknown)))
 	maps.DeleteFunc(m.failing, func(name string, _ bool) bool { _, there := found.files[name]; return !there })
 }
 
-// fileName returns the name of the file that speaks of d, "" where none does.
-func fileName(d *gpu.Device) string {
-	name := strconv.FormatUint(uint64(d.GPU), 10)
-	switch d.Entity.Kind {
-	case gpu.KindGPU:
-		return name
-	case gpu.KindGPUInstance:
-		return name + "." + strconv.FormatUint(uint64(d.InstanceID), 10)
-	default:
-		return ""
+// usesOf returns the jobs of each row that has a file. A row can have several files, one for each form
+// of its name: it has the jobs of all of them.
+func (m *Mapper) usesOf(files map[string]file) map[int]gpu.Use {
+	jobs, uses := map[int][]string{}, map[int]gpu.Use{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		row, _ := m.names.row(name)
+		use := uses[row]
+		use.Incomplete = use.Incomplete || files[name].err != nil
+		uses[row] = use
+		for _, job := range files[name].jobs {
+			if !slices.Contains(jobs[row], job) {
+				jobs[row] = append(jobs[row], job)
+			}
+		}
 	}
+	dropped := 0
+	for row, all := range jobs {
+		// Several jobs stay several, so that it is clear who has the device exclusively.
+		kept := all[:min(len(all), gpu.MaxOwners)]
+		dropped += len(all) - len(kept)
+		use := uses[row]
+		use.Owners = owners(kept)
+		uses[row] = use
+	}
+	m.metrics.spared.Set(float64(dropped))
+	return uses
+}
+
+// Unmatched returns the names of the files in the folder that match no entity of t, sorted. Hidden
+// files are left out. The errors are those of Attribute.
+func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]string, error) {
+	found, err := m.folder.scan(ctx, newNames(t).has)
+	return found.unknown, err
 }
 
 func owners(jobs []string) []gpu.Owner {

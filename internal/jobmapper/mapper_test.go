@@ -19,15 +19,19 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
+const migUUID = "MIG-a0000000-0000-5000-8000-00000000000a"
+
+func gpuUUID(n int) string { return fmt.Sprintf("GPU-%d0000000-0000-4000-8000-00000000000a", n) }
+
 // node has two whole GPUs, and one in two instances; DCGM's ids of the instances differ from
 // NVML's, and its id of the last GPU from the others.
 func node() *gpu.Topology {
 	return gpu.NewTopology([]gpu.Device{
-		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, GPU: 0},
-		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1},
-		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 2}, GPU: 2},
-		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 2, ID: 14}, GPU: 2, InstanceID: 1},
-		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 2, ID: 15}, GPU: 2, InstanceID: 5},
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, GPU: 0, UUID: gpuUUID(0)},
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, UUID: gpuUUID(1)},
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 2}, GPU: 2, UUID: gpuUUID(2)},
+		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 2, ID: 14}, GPU: 2, UUID: gpuUUID(2), InstanceID: 1},
+		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 2, ID: 15}, GPU: 2, UUID: gpuUUID(2), InstanceID: 5, MIGUUID: migUUID},
 		{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: 0}},
 	})
 }
@@ -109,19 +113,28 @@ func TestAttribute(t *testing.T) {
 		labels, users m
 		unmatched     float64
 	}{
-		"nothing":                  {},
-		"a job on a GPU":           {files: m{"0": "7\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
-		"an idle GPU":              {files: m{"0": "7\n", "1": ""}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
-		"two jobs share":           {files: m{"0": "7\n8\n"}, users: m{"0": "7 8"}},
-		"one job, named twice":     {files: m{"0": "7\r\n7\r\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
-		"a job on two GPUs":        {files: m{"0": "7\n", "1": "7"}, labels: m{"0": "hpc_job=7", "1": "hpc_job=7"}, users: m{"0": "7", "1": "7"}},
-		"an instance":              {files: m{"2.5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
-		"a cut GPU as a whole":     {files: m{"2": "7\n"}, labels: m{"2": "hpc_job=7", "2.1": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "7", "2.5": "7"}},
-		"its idle instance":        {files: m{"2": "7\n", "2.1": ""}, labels: m{"2": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.5": "7"}},
-		"its instance of another":  {files: m{"2": "7\n", "2.1": "8"}, labels: m{"2.1": "hpc_job=8", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "8", "2.5": "7"}},
-		"DCGM's id of an instance": {files: m{"2.14": "7\n"}, unmatched: 1},
-		"a GPU that is not there":  {files: m{"9": "7\n", "00": "8"}, unmatched: 2},
-		"other files":              {files: m{"0.tmp": "7\n", ".0": "7\n", "gpu0": "7\n", "0.": "7\n", "1.2.3": "7\n", "-1": "7\n"}},
+		"nothing":                            {},
+		"a job on a GPU":                     {files: m{"0": "7\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
+		"an idle GPU":                        {files: m{"0": "7\n", "1": ""}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
+		"two jobs share":                     {files: m{"0": "7\n8\n"}, users: m{"0": "7 8"}},
+		"one job, named twice":               {files: m{"0": "7\r\n7\r\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
+		"a job on two GPUs":                  {files: m{"0": "7\n", "1": "7"}, labels: m{"0": "hpc_job=7", "1": "hpc_job=7"}, users: m{"0": "7", "1": "7"}},
+		"an instance":                        {files: m{"2.5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
+		"a cut GPU as a whole":               {files: m{"2": "7\n"}, labels: m{"2": "hpc_job=7", "2.1": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "7", "2.5": "7"}},
+		"its idle instance":                  {files: m{"2": "7\n", "2.1": ""}, labels: m{"2": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.5": "7"}},
+		"its instance of another":            {files: m{"2": "7\n", "2.1": "8"}, labels: m{"2.1": "hpc_job=8", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "8", "2.5": "7"}},
+		"DCGM's id of an instance":           {files: m{"2.14": "7\n"}, unmatched: 1},
+		"a GPU that is not there":            {files: m{"9": "7\n", "00": "8"}, unmatched: 2},
+		"other files":                        {files: m{"0.tmp": "7\n", "gpu0": "7\n", "0.": "7\n", "1.2.3": "7\n", "-1": "7\n"}, unmatched: 5},
+		"hidden files":                       {files: m{".0": "7\n", ".lock": ""}},
+		"a GPU by its UUID":                  {files: m{gpuUUID(1): "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
+		"a UUID in capitals":                 {files: m{"GPU-" + strings.ToUpper(gpuUUID(1)[4:]): "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
+		"a MIG device by its UUID":           {files: m{migUUID: "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
+		"an instance by the UUID of its GPU": {files: m{gpuUUID(2) + ".5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
+		"a UUID that is not there":           {files: m{gpuUUID(7): "7\n", gpuUUID(7) + ".5": "", "MIG-" + gpuUUID(7)[4:]: "", gpuUUID(2) + ".9": ""}, unmatched: 4},
+		"names with more behind":             {files: m{gpuUUID(1) + "::0": "7\n", gpuUUID(1) + ".x": "7\n", gpuUUID(1) + ".05": "7\n", migUUID + ".1": "7\n", "nvidia1": "7\n"}, unmatched: 5},
+		"one GPU by two names":               {files: m{gpuUUID(1): "7\n8\n", "1": "8\n9\n"}, users: m{"1": "8 9 7"}},
+		"one job by two names":               {files: m{gpuUUID(1): "7\n", "1": "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		unknown: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_job_files_unmatched",
-			Help: "Job files that are named by a GPU or GPU instance which is not there.",
+			Help: "Job files whose names match no GPU or GPU instance. The subcommand doctor lists them.",
 		}),
 		spared: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_jobs_dropped",
