@@ -82,7 +82,9 @@ type Loop struct {
 	lastErr      error         // of the previous cycle, so that only changes are logged
 	served       time.Time     // when the latest page with data was
 	valid        time.Time     // until when the latest page may be served
-	late         bool          // the latest Read was
+	late         bool          // the latest Read exceeded its timeout
+	empty        int           // number of consecutive cycles in which no GPU had a value
+	devices      deviceLog
 
 	ready atomic.Bool
 	born  time.Time
@@ -98,6 +100,7 @@ func New(opt Options) *Loop {
 	l := &Loop{
 		opt: opt, metrics: newMetrics(opt.Registerer), reloads: make(chan reload), retries: make(chan struct{}, 1), born: time.Now(),
 	}
+	l.devices.log = opt.Log
 	l.attribute(opt.Attributors)
 	l.publishEmpty(ErrStarting)
 	return l
@@ -335,8 +338,8 @@ func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	r.Owners = l.merger.merge(l.owners)
 	snap := l.builder.Build(r)
 	l.batch.Contradicted = l.builder.Contradicted
-	l.metrics.succeeds()
-	l.metrics.lastSuccess.Set(float64(time.Now().UnixNano()) / 1e9)
+	l.reportValues(noValues(snap, l.opt.Plan))
+	l.devices.note(snap)
 	l.metrics.duration.Set(time.Since(began).Seconds())
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedStale).Add(float64(l.builder.Stale))
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
@@ -347,6 +350,25 @@ func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	if l.lastErr != nil {
 		l.opt.Log.Info("Collection works")
 		l.lastErr = nil
+	}
+}
+
+// reportValues updates the metrics about the success of a cycle that was served. The error says why no GPU has a value. It
+// is logged in the second such cycle, since an engine may need two samples for its first value.
+func (l *Loop) reportValues(err error) {
+	if err == nil {
+		l.metrics.succeeds()
+		l.metrics.lastSuccess.Set(float64(time.Now().UnixNano()) / 1e9)
+		if l.empty > 1 {
+			l.opt.Log.Info("GPUs have values again")
+		}
+		l.empty = 0
+		return
+	}
+	l.metrics.fails(gpu.Reason(err))
+	l.metrics.failures.WithLabelValues(stageRead, gpu.Reason(err)).Inc()
+	if l.empty++; l.empty == 2 {
+		l.opt.Log.Warn("No GPU has a value", "reason", gpu.Reason(err), "error", err)
 	}
 }
 
