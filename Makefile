@@ -194,6 +194,10 @@ gpuop-all: ## Compare gpuop with every release of the chart, where a plain test 
 contradicted: ## A million pages of work that contradicts no profiling field, where a plain test has some thousand
 	CONTRADICTED_PAGES=1000000 $(GO) test ./internal/snapshot -run ^TestWorkContradictsNothing$$
 
+.PHONY: healthy
+healthy: ## A million simulated pages of healthy work, each with the verdict ok, where a plain test has some thousand
+	HEALTHY_PAGES=1000000 $(GO) test -timeout 60m ./tests/scenarios -run ^TestHealthyWorkIsOK$$
+
 .PHONY: vulnerabilities
 vulnerabilities: ## Check both programs against Go's vulnerability database
 	.ci/vulnerabilities

@@ -47,6 +47,11 @@ var played = []struct {
 	{name: "a healthy HGX H100", node: "h100x8"},
 	{name: "a healthy HGX B200", node: "b200"},
 	{name: "a healthy tray of GB200", node: "gb200"},
+	{name: "healthy GPUs under MIG", node: "a100-mig"},
+	{name: "GPUs at their power and software thermal limits", node: "h100x8", faults: `
+  - {fault: throttle, at: 2m, devices: ["0", "1", "2", "3"], reasons: [sw_power_cap]}
+  - {fault: throttle, at: 2m, devices: ["4", "5", "6", "7"], reasons: [sw_power_cap, sw_thermal]}
+`},
 	{name: "a bad link of NVLink 4", node: "h100x8", rings: []string{"GPUNVLinkErrors 3", "GPUNVLinkRecoveries 3"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 0, rate: 0.01}
 `},
