@@ -113,6 +113,12 @@ func (e *examination) rows(ctx context.Context) (rows []row) {
 	if kubelet.state != fail && e.topology != nil {
 		rows = append(rows, e.deviceIDs(ctx)...)
 	}
+	if e.cfg.HPC.Dir != "" {
+		rows = append(rows, e.jobFiles(ctx)...)
+	}
+	if e.cfg.Containers.Enabled && !e.cfg.Kubernetes.Enabled {
+		rows = append(rows, e.containers(ctx))
+	}
 	return rows
 }
 

@@ -42,7 +42,7 @@ var details = map[string]string{
 	"nvidia-resource-names": "Separate several with commas, or repeat the flag.",
 	"KUBECONFIG": "By default the service account of the pod is used. The API server is read only for settings " +
 		"that need it.",
-	"hpc-job-mapping-dir":             "A file is named by GPU index (0) or GPU instance (0.1).",
+	"hpc-job-mapping-dir":             "A file is named by GPU index (0), GPU instance (0.1) or UUID (GPU-…, MIG-…, GPU-….1).",
 	"container-labels":                "This is for hosts without Kubernetes.",
 	"container-runtime-socket":        "The default is the first of the usual Docker and Podman sockets that exists.",
 	"container-label-allowlist-regex": "Separate several with commas, or repeat the flag.",

@@ -133,6 +133,8 @@ func (m *Mapper) usesOf(files map[string]file) map[int]gpu.Use {
 // Unmatched returns the names of the files in the folder that match no entity of t, sorted. Hidden
 // files are left out. The errors are those of Attribute.
 func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	found, err := m.folder.scan(ctx, newNames(t).has)
 	return found.unknown, err
 }

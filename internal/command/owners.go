@@ -1,0 +1,64 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// jobFiles checks the folder of job files, and has a row for each file whose name matches no GPU.
+func (e *examination) jobFiles(ctx context.Context) (rows []row) {
+	const check = "job files"
+	dir, topology := e.cfg.HPC.Dir, e.topology
+	if topology == nil { // the source is not open: only the folder is checked
+		topology = gpu.NewTopology(nil)
+	}
+	unmatched, err := app.UnmatchedJobFiles(ctx, e.at(dir), topology)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return []row{{fail, check, dir + " does not exist",
+			"Create it at boot, for example with tmpfiles.d. In a container, mount the host's folder."}}
+	case errors.Is(err, fs.ErrPermission):
+		return []row{{fail, check, dir + ": permission denied", "Let the exporter's user read the folder."}}
+	case err != nil:
+		return []row{{fail, check, dir + ": " + err.Error(), "Set --hpc-job-mapping-dir to the folder that the scheduler writes."}}
+	case e.topology == nil || len(unmatched) == 0:
+		return []row{{good, check, dir + " can be read", ""}}
+	}
+	for i, name := range unmatched {
+		if i == maxIDs {
+			return append(rows, row{warn, check, fmt.Sprintf("%d more match no GPU", len(unmatched)-i), "Rename or remove these first."})
+		}
+		rows = append(rows, row{warn, check, fmt.Sprintf("%s in %s matches no GPU", name, dir),
+			"Name it by GPU index (0), GPU instance (0.1), GPU-UUID, GPU-UUID.INSTANCE or MIG-UUID."})
+	}
+	return rows
+}
+
+// containers checks the socket of the container runtime: the first one that exists, as the exporter
+// uses it.
+func (e *examination) containers(ctx context.Context) row {
+	const check = "containers"
+	sockets := app.ContainerSockets(e.cfg)
+	for _, socket := range sockets {
+		if _, err := os.Stat(e.at(socket)); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		err := e.reach(ctx, "unix", e.at(socket))
+		switch {
+		case err == nil:
+			return row{good, check, socket + " answers", ""}
+		case errors.Is(err, fs.ErrPermission):
+			return row{fail, check, socket + ": permission denied", "Run as a user or group that may use the socket."}
+		}
+		return row{fail, check, socket + ": " + err.Error(), "Start the container runtime, or set --container-runtime-socket."}
+	}
+	return row{fail, check, strings.Join(sockets, ", ") + ": no such socket",
+		"Start the container runtime, or set --container-runtime-socket. In a container, mount the socket."}
+}
