@@ -184,19 +184,25 @@ func TestPlayed(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
-// The page of an HGX H100 with the health counters has at most 700 series, those about the exporter among them.
+// With the health counters a page of an HGX H100 has at most 700 series, and one of an HGX B200, which has counters by link,
+// at most 900. Links that are read have no series about their state.
 func TestHealthCountersAreFew(t *testing.T) {
-	var page, failure bytes.Buffer
-	code := command.Run(t.Context(), "once", command.Process{
-		Args: []string{"--source=sim", "--sim-node=h100x8", "-f", filepath.Join(root, "etc", etc.HealthName)},
-		Env:  func(string) (string, bool) { return "", false }, ReadFile: os.ReadFile, Out: &page, Err: &failure,
-	})
-	series := 0
-	for range prom.Samples(t, page.Bytes()) {
-		series++
-	}
-	if code != command.OK || series < 500 || series > 700 {
-		t.Errorf("exit code %d, %d series, want 500 to 700: %s", code, series, failure.String())
+	for node, most := range map[string]int{"h100x8": 700, "b200": 900} {
+		var page, failure bytes.Buffer
+		code := command.Run(t.Context(), "once", command.Process{
+			Args: []string{"--source=sim", "--sim-node=" + node, "-f", filepath.Join(root, "etc", etc.HealthName)},
+			Env:  func(string) (string, bool) { return "", false }, ReadFile: os.ReadFile, Out: &page, Err: &failure,
+		})
+		series := 0
+		for s := range prom.Samples(t, page.Bytes()) {
+			series++
+			if name := s.Labels.Get("__name__"); strings.HasPrefix(name, "dcgm_exporter_") && s.Labels.Get("nvlink") != "" {
+				t.Errorf("%s: %s", node, s.Series)
+			}
+		}
+		if code != command.OK || series < 500 || series > most {
+			t.Errorf("%s: exit code %d, %d series, want 500 to %d: %s", node, code, series, most, failure.String())
+		}
 	}
 }
 
