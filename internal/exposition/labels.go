@@ -176,18 +176,20 @@ func (l *labels) render(seed maphash.Seed) {
 }
 
 // ownersOf returns the labels of the owner of a row. In strict mode, a shared entity has the labels of its last owner
-// and its last container, since NVIDIA's dcgm-exporter overwrites earlier ones.
+// and its last container, since NVIDIA's dcgm-exporter overwrites earlier ones. A virtual GPU's owner is on its copy
+// only, also if it is the only one: sums by pod would count it twice.
 func (l *labels) ownersOf(row int) []gpu.Label {
-	labels := l.owners.Of(row)
+	labels, owners := l.owners.Of(row), l.owners.UseOf(row).Owners
+	isVirtual := func(o gpu.Owner) bool { return o.VirtualGPULabels() != nil }
+	if l.opts.VirtualGPUs && slices.ContainsFunc(owners, isVirtual) {
+		return nil
+	}
 	if !l.opts.Strict.On {
 		return labels
 	}
-	owners := l.owners.UseOf(row).Owners
 	for i := len(owners) - 1; i >= 0; i-- {
 		o := &owners[i]
 		switch {
-		case len(labels) == 0 && l.opts.VirtualGPUs && o.VirtualGPULabels() != nil:
-			return nil // each copy has its own
 		case o.Pod == "":
 		case len(labels) == 0:
 			return append(o.PodLabels(), o.Labels...)

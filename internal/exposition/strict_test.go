@@ -224,6 +224,31 @@ func TestVirtualGPUs(t *testing.T) {
 	}
 }
 
+// TestVirtualGPUOfOnePod tests that the only pod on a time-sliced GPU is on the copy and not on the device's own series.
+func TestVirtualGPUOfOnePod(t *testing.T) {
+	a := gpu.Owner{Namespace: "ns", Pod: "a", Container: "c", Replica: "0"}
+	for _, strict := range []bool{false, true} {
+		s := strictWorld()
+		s.Columns = []gpu.Column{column("DCGM_FI_DEV_GPU_UTIL", gpu.MetricGauge, map[int]gpu.Value{0: gpu.Int(60)})}
+		s.Families = []gpu.Family{{Name: "DCGM_FI_DEV_GPU_UTIL", Type: gpu.MetricGauge, OwnersOnly: true, Series: []gpu.Series{
+			{NoOwner: true, Owner: a.VirtualGPULabels(), Value: gpu.Int(60)},
+		}}}
+		s.Owners = &gpu.Owners{
+			Labels: [][]gpu.Label{a.PodLabels()},
+			Uses:   []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{a}}},
+		}
+		want := []string{
+			`DCGM_FI_DEV_GPU_UTIL{` + labels0 + `} 60`,
+			`DCGM_FI_DEV_GPU_UTIL{` + labels0 + `,container="c",namespace="ns",pod="a",vgpu="0"} 60`,
+		}
+		page := encode(t, exposition.Options{VirtualGPUs: true, NoHealth: true, Strict: exposition.Strict{On: strict}}, s)
+		got := slices.DeleteFunc(samples(page), func(line string) bool { return strings.Contains(line, "GPU_I_ID") })
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("strict %t: samples (-want +got):\n%s", strict, diff)
+		}
+	}
+}
+
 // TestTheMachineStandsOnEveryEntity holds that what is read of any GPU and is of the machine, as
 // the driver's version, stands on switches, links, CPUs and cores too, as in dcgm-exporter; what is
 // the GPU's own does not.

@@ -96,12 +96,33 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if _, err := conn.get(ctx, "/containers/json", maxList, &running); err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
+	running = distinct(running)
 	if err := m.inspect(ctx, conn, running); err != nil {
 		return nil, fmt.Errorf("inspect containers: %w", err)
 	}
 	uses := m.uses(running)
 	m.owners = m.owners.Renewed(&gpu.Owners{Labels: gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return append(o.PodLabels(), o.Labels...) }), Uses: uses})
 	return m.owners, nil
+}
+
+// distinct returns the containers of a list, each once.
+func distinct(list []listed) []listed {
+	seen := make(map[string]bool, len(list))
+	return slices.DeleteFunc(list, func(c listed) bool {
+		again := seen[c.ID]
+		seen[c.ID] = true
+		return again
+	})
+}
+
+// distinctIDs returns the ids of a list, each once.
+func distinctIDs(list []deviceid.ID) []deviceid.ID {
+	seen := make(map[deviceid.ID]bool, len(list))
+	return slices.DeleteFunc(list, func(id deviceid.ID) bool {
+		again := seen[id]
+		seen[id] = true
+		return again
+	})
 }
 
 // inspect inspects new containers, and forgets those that are gone.
@@ -128,7 +149,7 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 			}
 			continue
 		}
-		m.grants[id] = grant(&one)
+		m.grants[id] = distinctIDs(grant(&one))
 		delete(m.silent, id)
 	}
 	maps.DeleteFunc(m.grants, func(id string, _ []deviceid.ID) bool { return !there[id] })
