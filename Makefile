@@ -183,8 +183,9 @@ ci-rest: lint check-generated check-config race storm gpuop-all contradicted
 	$(MAKE) bench BENCHTIME=100ms
 
 .PHONY: storm
-storm: ## 2,500 XIDs in 25 seconds over 20 reloads, where a plain test has a tenth of them
+storm: ## Storms of XIDs in full size: 2,500 over 20 reloads, and 10,000 random ones
 	XID_STORM=1 $(GO) test -count=1 ./tests/process -run TestXIDsInAStormOverReloads -v
+	XID_STORM=1 $(GO) test -count=1 ./tests/goldens -run TestRandomXIDsAreCountedOnce -v
 
 .PHONY: gpuop-all
 gpuop-all: ## Compare gpuop with every release of the chart, where a plain test takes a sample
