@@ -211,8 +211,22 @@ func (r *xidRig) unbind() {
 	r.reload()
 }
 
+// lose makes a GPU fall off the bus and come back, over reloads. XIDs happen just before.
+func (r *xidRig) lose() (made int) {
+	uuid := fmt.Sprintf("uuid=GPU-%d ", r.random.IntN(4))
+	made = r.happen(5)
+	r.reload()
+	r.engine.Replace(uuid, "status=lost "+uuid)
+	r.read()
+	r.reload()
+	r.engine.Replace("status=lost ", "")
+	r.read()
+	r.reload()
+	return made
+}
+
 // XIDs of GPUs, instances and compute instances are counted exactly once, in any order of their dates, over reloads, engine
-// restarts and unbound GPUs. XID_STORM=1 plays 10,000.
+// restarts, and lost and unbound GPUs. XID_STORM=1 plays 10,000.
 func TestRandomXIDsAreCountedOnce(t *testing.T) {
 	total, codes := 600, int64(8)
 	if os.Getenv("XID_STORM") != "" {
@@ -224,13 +238,16 @@ func TestRandomXIDsAreCountedOnce(t *testing.T) {
 	for step := 0; made < total; step++ {
 		made += r.happen(min(40, total-made))
 		r.read()
-		switch step % 6 {
+		switch step % 8 {
 		case 1:
 			r.reload()
 			done["reloads"]++
 		case 3:
 			r.restart()
 			done["restarts"]++
+		case 7:
+			made += r.lose()
+			done["lost"]++
 		case 5:
 			r.unbind()
 			done["unbound"]++
