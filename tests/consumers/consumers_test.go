@@ -371,7 +371,7 @@ func written(t *testing.T, mark, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, last := "<!-- "+mark+": go test ./tests/consumers -update -->\n\n", "\n<!-- end of "+mark+" -->"
+	first, last := "<!-- begin "+mark+" -->\n\n", "\n<!-- end "+mark+" -->"
 	before, rest, ok := strings.Cut(string(text), first)
 	got, after, end := strings.Cut(rest, last)
 	switch {

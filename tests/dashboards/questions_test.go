@@ -122,3 +122,23 @@ func TestQuestions(t *testing.T) {
 		t.Errorf("%d shared GPUs", len(util))
 	}
 }
+
+// TestFirstQueriesAnswer checks that each query of docs/queries.md finds something on nodes in trouble.
+func TestFirstQueriesAnswer(t *testing.T) {
+	queries := promQL.FindAllStringSubmatch(read(t, filepath.Join(root, "docs", "queries.md")), -1)
+	if len(queries) != 10 {
+		t.Errorf("docs/queries.md has %d queries, want 10", len(queries))
+	}
+	w := play(t, 2*time.Hour,
+		machine{host: "gpu-1", node: "shared", file: shipped(t, "fleet"), scenario: `faults:
+  - {fault: gpu-lost, at: 90m, devices: ["1"]}
+  - {fault: xid, at: 80m, devices: ["2"], xids: [48]}
+  - {fault: throttle, at: 70m, devices: ["3"], reasons: [hw_thermal]}
+`},
+		machine{host: "gpu-2", node: "single", file: shipped(t, "default"), scenario: `faults: [{fault: engine-down, at: 90m}]`})
+	for _, q := range queries {
+		if len(w.Vector(t, q[1], w.end)) == 0 {
+			t.Errorf("no answer to %s", q[1])
+		}
+	}
+}

@@ -300,10 +300,10 @@ func TestUIDsComeFromTheNode(t *testing.T) {
 	}
 }
 
-// manual returns the manifest of docs/install.md that gives the rights.
+// manual returns the manifest of docs/install/kubernetes.md that gives the rights.
 func manual(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/install.md")
+	text, err := os.ReadFile("../../docs/install/kubernetes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func manual(t *testing.T) string {
 			return block
 		}
 	}
-	t.Fatal("docs/install.md has no ClusterRole")
+	t.Fatal("docs/install/kubernetes.md has no ClusterRole")
 	return ""
 }
 

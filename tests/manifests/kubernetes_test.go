@@ -24,15 +24,15 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-// The manifests that docs/install.md gives are whole, and are taken as they are.
+// The manifests that docs/install/kubernetes.md gives are whole, and are taken as they are.
 func TestTheDocumentedAccessDecodes(t *testing.T) {
-	text := string(read(t, filepath.Join(root, "docs", "install.md")))
+	text := string(read(t, filepath.Join(root, "docs", "install", "kubernetes.md")))
 	before, _, found := strings.Cut(text, "apiVersion: rbac.authorization.k8s.io/v1\n")
 	start := strings.LastIndex(before, "```yaml\n") + len("```yaml\n")
 	block, _, closed := strings.Cut(text[start:], "```")
 	documents := strings.Split(block, "\n---\n")
 	if !found || !closed || len(documents) != 3 {
-		t.Fatalf("docs/install.md: expected a block of three manifests, found %d", len(documents))
+		t.Fatalf("docs/install/kubernetes.md: expected a block of three manifests, found %d", len(documents))
 	}
 	var account core.ServiceAccount
 	var role rbac.ClusterRole

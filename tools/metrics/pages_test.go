@@ -247,7 +247,7 @@ func TestOperationsPageIsWhole(t *testing.T) {
 	_, section, _ := strings.Cut(read(t, "docs/operations.md"), "### Reasons\n")
 	section, _, _ = strings.Cut(section, "\n### ")
 	listed := map[string]bool{}
-	for _, m := range regexp.MustCompile("`([a-z_]+)`\\s\\(").FindAllStringSubmatch(section, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(section, -1) {
 		listed[m[1]] = true
 	}
 	for _, reason := range gpu.Reasons() {
