@@ -54,6 +54,21 @@ func TestShippedFilesParse(t *testing.T) {
 	}
 }
 
+// NVIDIA's dcgm-exporter reads counters files with encoding/csv, comments starting with #. It must be able to read our files,
+// since the chart may mount them into its image.
+func TestNVIDIAReadsShippedFiles(t *testing.T) {
+	for _, name := range files {
+		for _, text := range []string{string(mustFile(t, name)), switchOn(string(mustFile(t, name)))} {
+			r := csv.NewReader(strings.NewReader(text))
+			r.Comment = '#'
+			records, err := r.ReadAll()
+			if err != nil || len(records) == 0 || len(records[0]) != 3 {
+				t.Errorf("%s: %d records, error %v; want records of three fields", name, len(records), err)
+			}
+		}
+	}
+}
+
 func mustFile(t *testing.T, name string) []byte {
 	t.Helper()
 	data, ok := etc.File(name)

@@ -67,12 +67,17 @@ func (s *selfMetrics) run(ctx context.Context) {
 }
 
 // append appends the metrics in the text format. It is called once per page, by the goroutine of the collector.
-func (s *selfMetrics) append(dst []byte) []byte {
-	dst = s.render(dst, s.own)
+func (s *selfMetrics) append(dst []byte) []byte { return s.appendRuntime(s.render(dst, s.own)) }
+
+// appendRuntime appends the runtime metrics. It gathers them if run has not done so yet, so that the first page has them.
+func (s *selfMetrics) appendRuntime(dst []byte) []byte {
 	if text := s.text.Load(); text != nil {
-		dst = append(dst, *text...)
+		return append(dst, *text...)
 	}
-	return dst
+	if s.runtime == nil { // a single page has none
+		return dst
+	}
+	return s.render(dst, s.runtime)
 }
 
 // stalled returns the metrics while the collection is stalled. It is safe for concurrent use.
@@ -86,11 +91,7 @@ func (s *selfMetrics) stalled() []byte {
 			return slices.ContainsFunc(replaced, func(r *dto.MetricFamily) bool { return r.GetName() == f.GetName() })
 		}), err
 	}
-	dst := s.render(nil, prometheus.Gatherers{instead, prometheus.GathererFunc(others)})
-	if text := s.text.Load(); text != nil {
-		dst = append(dst, *text...)
-	}
-	return dst
+	return s.appendRuntime(s.render(nil, prometheus.Gatherers{instead, prometheus.GathererFunc(others)}))
 }
 
 func (s *selfMetrics) render(dst []byte, from prometheus.Gatherer) []byte {

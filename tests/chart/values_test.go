@@ -58,6 +58,10 @@ func TestValues(t *testing.T) {
 		{values: "global: {imageRegistry: x}\nenabled: true"},
 		{values: "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter}\nmapPodsMetrics: true", has: []string{
 			"nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless", "mapPodsMetrics has no effect"}},
+		// NVIDIA's image exits if its counters file names a family of this exporter.
+		{values: "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter, tag: 4.5.3-4.8.2-distroless}",
+			has: []string{"DCGM_FI_DEV_GPU_TEMP"}, lacks: health},
+		{values: "counters: fleet\nimage: {repository: mirror.example/nvidia/k8s/dcgm-exporter}", lacks: health},
 
 		// The chart must serve the counters of every alert, and only NVIDIA's counters where exactly NVIDIA's page is
 		// wanted.

@@ -87,10 +87,15 @@ labels:
   {{- include "dcgm-exporter.labels" . | nindent 2 }}
 {{- end -}}
 
+{{/* "true" if the image is NVIDIA's, as in values files for NVIDIA's chart. */}}
+{{- define "dcgm-exporter.nvidiasImage" -}}
+{{- if regexMatch "(^|/)nvidia/k8s/dcgm-exporter$" .Values.image.repository }}true{{ end -}}
+{{- end -}}
+
 {{/* NVIDIA's repository has no tag of this chart: without a tag the one of its chart 4.8.2 is meant. */}}
 {{- define "dcgm-exporter.image" -}}
 {{- $own := list .Chart.AppVersion .Values.image.variant | compact | join "-" -}}
-{{- if regexMatch "(^|/)nvidia/k8s/dcgm-exporter$" .Values.image.repository }}{{ $own = "4.5.3-4.8.2-distroless" }}{{ end -}}
+{{- if include "dcgm-exporter.nvidiasImage" . }}{{ $own = "4.5.3-4.8.2-distroless" }}{{ end -}}
 {{- $tag := include "dcgm-exporter.word" .Values.image.tag | default $own -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
@@ -117,11 +122,13 @@ mounted read-only the runtime could make no place for another mount. */}}
 {{- $mounted -}}
 {{- end -}}
 
-{{/* The counters file that .Values.counters names. Strict compatibility has no series beyond those of NVIDIA's
+{{/* The counters file that .Values.counters names. Under strict compatibility, the health counters are left out, which
+NVIDIA's file does not have. NVIDIA's image exits if the file names a family that it does not know, so it gets the default
 file. */}}
 {{- define "dcgm-exporter.countersFile" -}}
 {{- $strict := regexMatch "(?i)compatibility[^}]*strict" (toJson (list .Values.extraEnv .Values.arguments)) -}}
-{{- printf "files/%s-counters.csv" (ternary "default" .Values.counters (and $strict (eq .Values.counters "health"))) -}}
+{{- $default := or (include "dcgm-exporter.nvidiasImage" .) (and $strict (eq .Values.counters "health")) -}}
+{{- printf "files/%s-counters.csv" (ternary "default" .Values.counters (not (empty $default))) -}}
 {{- end -}}
 
 {{- define "dcgm-exporter.ownCounters" -}}
