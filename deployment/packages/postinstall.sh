@@ -1,10 +1,10 @@
 #!/bin/sh
-# After the files are there: the account, the folder of certificates, the service. Called by dpkg with "configure", by rpm
-# with the number of versions that are installed.
+# Creates the account and starts the service after the files were installed. dpkg passes "configure", and rpm the number of
+# installed versions.
 set -e
 
 case ${1:-} in
-  abort-*) exit 0 ;; # of dpkg
+  abort-*) exit 0 ;; # dpkg
 esac
 
 if ! getent passwd dcgm-exporter >/dev/null; then
@@ -17,6 +17,11 @@ if ! getent passwd dcgm-exporter >/dev/null; then
 fi
 chgrp dcgm-exporter /etc/dcgm-exporter/web
 chmod 0750 /etc/dcgm-exporter/web
+
+# NVIDIA's package has its unit below /lib/systemd/system. On a system with a merged /usr, dpkg removes that path after it has
+# unpacked ours, which is the same file.
+alias=/usr/lib/systemd/system/nvidia-dcgm-exporter.service
+[ -e "$alias" ] || ln -sf dcgm-exporter.service "$alias"
 
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload

@@ -2,30 +2,46 @@ package counters
 
 import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 
-// Lint returns a warning for every request whose type does not suit the field: a counter that can go down, a gauge that only
-// grows, a label that is a measurement. The type is used all the same.
+// Lint returns a warning for every request whose type does not suit the field: a counter that can go down, a gauge that
+// only grows, or a label that is a measurement. It also warns of help texts that name a unit that the value does not have.
+// Such requests are used as they are.
 func Lint(requests []Request, file string) []Problem {
 	var problems []Problem
-	for _, r := range requests {
-		fits := r.Named.Entry.Monotonic
-		if r.Family != nil {
-			fits = r.Family.Type == gpu.MetricCounter
-		}
+	for i := range requests {
+		r := &requests[i]
 		warn := Problem{File: file, Line: r.Line, Text: r.Name, Warning: true}
-		switch {
-		case r.Type == gpu.MetricCounter && !fits:
-			warn.What, warn.Expected = "type counter for the value, which can go down, of", "type gauge"
-		case r.Type == gpu.MetricGauge && fits:
-			warn.What, warn.Expected = "type gauge for the value, which only grows, of", "type counter"
-		case r.Type == gpu.MetricLabel && (fits || r.Named.Unit != ""):
-			warn.What, warn.Expected = "type label for the number, each change of which begins new series, of", "type gauge"
-			if fits {
-				warn.Expected = "type counter"
-			}
-		default:
-			continue
+		if warn.What, warn.Expected = r.wrongType(); warn.What != "" {
+			problems = append(problems, warn)
 		}
-		problems = append(problems, warn)
+		if word := wrongUnit(r); word != "" {
+			warn.What, warn.Expected = "help text names the unit "+word+" for", string(r.Named.Unit)
+			problems = append(problems, warn)
+		}
 	}
 	return problems
+}
+
+// isMonotonic reports whether the value only grows.
+func (r *Request) isMonotonic() bool {
+	if r.Family != nil {
+		return r.Family.Type == gpu.MetricCounter
+	}
+	return r.Named.Entry.Monotonic
+}
+
+// wrongType says what is wrong with the type of a request, and which type is expected. Both are empty if the type fits.
+func (r *Request) wrongType() (what, expected string) {
+	monotonic := r.isMonotonic()
+	switch {
+	case r.Type == gpu.MetricCounter && !monotonic:
+		return "type counter for the value, which can go down, of", "type gauge"
+	case r.Type == gpu.MetricGauge && monotonic:
+		return "type gauge for the value, which only grows, of", "type counter"
+	case r.Type == gpu.MetricLabel && monotonic:
+		return "type label for the number, each change of which begins new series, of", "type counter"
+	case r.Type == gpu.MetricLabel && r.Named.Unit != "":
+		return "type label for the number, each change of which begins new series, of", "type gauge"
+	default:
+		return "", ""
+	}
 }

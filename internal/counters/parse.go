@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -101,7 +102,7 @@ func (p *parser) line(text string) {
 	case strings.HasPrefix(text, `"#`): // a comment that a spreadsheet quoted
 		return
 	}
-	l, problem := split(text)
+	l, tooMany, problem := split(text)
 	if problem.What != "" {
 		p.report(problem)
 		return
@@ -116,28 +117,57 @@ func (p *parser) line(text string) {
 		p.report(problem)
 		return
 	}
+	request.Line = p.number
 	if first, twice := p.seen[request.Name]; twice {
-		p.report(Problem{Text: request.Name, What: "second line for", Expected: fmt.Sprintf("one line per name; line %d is used", first)})
+		p.second(request, first)
 		return
 	}
 	if !ok {
 		p.report(Problem{Text: l.Type, What: "type that a single value cannot have", Expected: "counter, gauge, label or untyped; untyped is used", Warning: true})
 	}
-	request.Line = p.number
+	if tooMany > 0 {
+		p.report(Problem{Text: text, What: plural(tooMany, "column") + " too many in", Warning: true,
+			Expected: "FIELD, type, help; quote a help text that contains commas"})
+	}
 	p.seen[request.Name] = p.number
 	p.requests = append(p.requests, request)
 }
 
-// split cuts a line into its three columns. The help text follows the second comma, quoted or not. Spreadsheets leave
-// commas at the end of a line.
-func split(text string) (line, Problem) {
+// second handles another line with the same name as line first. The line whose type fits the value is used, or the first
+// one if both do.
+func (p *parser) second(request Request, first int) {
+	i := slices.IndexFunc(p.requests, func(r Request) bool { return r.Line == first })
+	unfit, _ := p.requests[i].wrongType()
+	if what, _ := request.wrongType(); unfit == "" || what != "" {
+		p.report(Problem{Text: request.Name, What: "second line for",
+			Expected: fmt.Sprintf("one line per name; line %d is used", first)})
+		return
+	}
+	p.report(Problem{Text: request.Name, What: "second line for", Warning: true,
+		Expected: fmt.Sprintf("one line per name; this one is used instead of line %d, since its type %s fits the value",
+			first, request.Type)})
+	p.requests = slices.Delete(p.requests, i, i+1)
+	p.seen[request.Name] = request.Line
+	p.requests = append(p.requests, request)
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "one " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// split splits a line into its three columns. The help text follows the second comma, quoted or not. Further columns become
+// part of the help text, and tooMany counts them. Spreadsheets leave commas at the end of a line.
+func split(text string) (l line, tooMany int, problem Problem) {
 	const columns = "FIELD, type, help"
 	if !utf8.ValidString(text) {
-		return line{}, Problem{Text: strings.ToValidUTF8(text, "?"), What: "invalid UTF-8 in", Expected: columns}
+		return line{}, 0, Problem{Text: strings.ToValidUTF8(text, "?"), What: "invalid UTF-8 in", Expected: columns}
 	}
 	record, err := gocsv.LazyCSVReader(strings.NewReader(text)).Read()
 	if err != nil || len(record) == 0 {
-		return line{}, Problem{Text: text, What: "malformed line", Expected: columns}
+		return line{}, 0, Problem{Text: text, What: "malformed line", Expected: columns}
 	}
 	for len(record) > 2 && strings.TrimSpace(record[len(record)-1]) == "" {
 		record = record[:len(record)-1]
@@ -146,17 +176,17 @@ func split(text string) (line, Problem) {
 		record[i] = strings.TrimSpace(record[i])
 	}
 	if len(record) < 2 || record[0] == "" || record[1] == "" {
-		return line{}, Problem{Text: text, What: "malformed line", Expected: columns + ", separated by commas"}
+		return line{}, 0, Problem{Text: text, What: "malformed line", Expected: columns + ", separated by commas"}
 	}
-	l := line{Field: record[0], Type: record[1]}
+	l = line{Field: record[0], Type: record[1]}
 	switch {
 	case len(record) == 3:
 		l.Help = record[2]
 	case len(record) > 3:
-		// An unquoted help with commas: take it as it stands.
 		l.Help = strings.TrimRight(strings.SplitN(text, ",", 3)[2], ", \t")
+		tooMany = len(record) - 3
 	}
-	return l, Problem{}
+	return l, tooMany, Problem{}
 }
 
 // ParseType returns the metric type of a word in either case, and whether there is one.

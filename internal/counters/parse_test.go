@@ -155,3 +155,51 @@ func TestNewRequest(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestHelpOfAnotherUnit(t *testing.T) {
+	for help, want := range map[string]string{
+		"Throttling duration due to power constraints (in us).":  "us",
+		"Throttling duration due to power constraints in us":     "us",
+		"Throttling duration (microseconds)":                     "microseconds",
+		"Throttling duration (in ms)":                            "ms",
+		"Throttling duration (in ns)":                            "",
+		"Throttling duration in nanoseconds.":                    "",
+		"Throttling duration (for GPUs that have it) (in us)":    "us",
+		"Time for which the clock was limited, in the interval.": "",
+		"Time for which the clock was limited":                   "",
+	} {
+		requests, _, err := counters.Parse(strings.NewReader("DCGM_FI_DEV_POWER_VIOLATION, counter, \""+help+"\""), "c.csv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		problems := counters.Lint(requests, "c.csv")
+		if want == "" {
+			if len(problems) > 0 {
+				t.Errorf("%q: %v, want no warning", help, problems)
+			}
+			continue
+		}
+		text := `c.csv:1: help text names the unit ` + want + ` for "DCGM_FI_DEV_POWER_VIOLATION": expected ns`
+		if len(problems) != 1 || problems[0].String() != text || !problems[0].Warning {
+			t.Errorf("%q: %v, want %s", help, problems, text)
+		}
+	}
+}
+
+// Of two lines for one field, the one whose type fits the value is used. If both or neither fit, it is the first.
+func TestTwoLinesForOneField(t *testing.T) {
+	const name = "DCGM_FI_PROF_PCIE_TX_BYTES"
+	for _, tt := range []struct {
+		first, second string
+		used          int
+	}{{"counter", "gauge", 2}, {"gauge", "counter", 1}, {"gauge", "gauge", 1}, {"counter", "counter", 1}} {
+		file := name + ", " + tt.first + ", a\n" + name + ", " + tt.second + ", b\n"
+		requests, problems, err := counters.Parse(strings.NewReader(file), "c.csv")
+		if err != nil || len(requests) != 1 || len(problems) != 1 {
+			t.Fatalf("%s, %s: requests %v, problems %v, error %v; want one of each and no error", tt.first, tt.second, requests, problems, err)
+		}
+		if requests[0].Line != tt.used {
+			t.Errorf("%s, %s: line %d is used, want %d", tt.first, tt.second, requests[0].Line, tt.used)
+		}
+	}
+}

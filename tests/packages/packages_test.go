@@ -181,15 +181,15 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	}
 }
 
-// NVIDIA's package and Microsoft's, which has our name, give way, with the program, counters files and service that all
-// of them have.
-func TestDebianTakesThePlaceOfOthers(t *testing.T) {
+// The package replaces NVIDIA's, and Microsoft's, which has the same name. All of them have the program, the counters files
+// and the service; the others have their unit below /lib, which is a link to /usr/lib.
+func TestDebianReplacesOtherPackages(t *testing.T) {
 	for name, version := range map[string]string{"datacenter-gpu-manager-exporter": "4.8.2-1", "dcgm-exporter": "4.8.3-ubuntu24.04u5"} {
 		m, build := newMachine(t), t.TempDir()
 		for path, content := range map[string]string{
 			"DEBIAN/control":   "Package: " + name + "\nVersion: " + version + "\nArchitecture: amd64\nMaintainer: x <x@x>\nDescription: x\n",
 			"DEBIAN/conffiles": "/etc/dcgm-exporter/default-counters.csv\n", "etc/dcgm-exporter/default-counters.csv": "# theirs\n",
-			"usr/bin/dcgm-exporter": "theirs", "usr/lib/systemd/system/nvidia-dcgm-exporter.service": "theirs",
+			"usr/bin/dcgm-exporter": "theirs", "lib/systemd/system/nvidia-dcgm-exporter.service": "theirs",
 		} {
 			path = filepath.Join(build, path)
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
