@@ -57,6 +57,7 @@ func (e *env) content(name string, in io.Reader) ([]byte, error) {
 	case e.total > maxInputs:
 		return nil, fmt.Errorf("read %s: %w: the inputs are more than %d MiB together", name, errTooLarge, maxInputs>>20)
 	}
+	e.secrets.LearnYAML(data)
 	return data, nil
 }
 

@@ -175,7 +175,7 @@ func (e *env) fixed(o *lintFlags, result *lint.Result) error {
 	}
 	text := result.Corrected
 	if !o.showSecrets {
-		text = report.Mask(text)
+		text = e.secrets.Mask(text)
 	}
 	if text != result.Corrected && e.format == "text" {
 		fmt.Fprintln(e.Err, "note: passwords and tokens are masked; --show-secrets writes them")

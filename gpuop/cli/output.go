@@ -55,8 +55,11 @@ type answer struct {
 
 // answer writes a in the format and to the place that the flags name, and returns
 // errFindings when a finding is as severe as --fail-on.
+//
+// It is the only place that writes findings, so it masks secrets for all commands.
 func (e *env) answer(a answer) error {
 	a.Report.Sort()
+	a.Report.Mask(e.secrets)
 	var out bytes.Buffer
 	if err := e.render(&out, &a); err != nil {
 		return err

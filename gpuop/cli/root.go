@@ -47,6 +47,8 @@ type env struct {
 	charts  []string
 	inputs  []string // the files that were read
 	total   int      // bytes of them
+	// secrets are the passwords and tokens in the files that were read. No output may contain them.
+	secrets report.Secrets
 	// table has the facts about the chart, with the releases of --chart.
 	table *chart.Table
 	// taught is the release of the last --chart.

@@ -67,17 +67,14 @@ func same(a, b any) bool {
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-// maxShown bounds the part of a value that a sentence shows, in bytes.
+// maxShown is the maximum length of a value in a sentence, in bytes.
 const maxShown = 160
 
-// secret is the name of a password.
-var secret = regexp.MustCompile(`(?i)(password|passwd|token|api_?key)$`)
-
-// shown is a value as a sentence names it: JSON, with passwords masked. The path may say that it is one.
+// shown returns a value as a sentence names it: JSON with secrets masked. The path may say that the value is a secret.
 func shown(path chart.Path, value any) string {
-	s, isText := value.(string)
+	_, isText := value.(string)
 	switch {
-	case s != "" && secret.MatchString(path[len(path)-1]):
+	case !empty(value) && report.IsSecretName(path[len(path)-1]):
 		return "***"
 	case empty(value) && !isText:
 		return "nothing"
@@ -93,8 +90,8 @@ func shown(path chart.Path, value any) string {
 	return report.OneLine(out)
 }
 
-// user is the user's part of a URL, as a proxy has one.
+// user matches the user information in a URL, such as that of a proxy.
 var user = regexp.MustCompile(`://[^/"' ,]*@`)
 
-// masked is JSON text without passwords.
+// masked returns JSON text with secrets masked.
 func masked(s string) string { return user.ReplaceAllString(report.Mask(s), "://***@") }

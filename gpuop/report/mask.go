@@ -1,82 +1,348 @@
 package report
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
 )
 
-const secretWord = `(?:password|passwd|token|api_?key|secret|credentials?|private_?key)`
+// Secrets are the values that no output may contain, the longest first. The zero value is empty.
+type Secrets []string
 
-// secretWords are in the names of secrets.
-var secretWords = []string{"passw", "token", "secret", "credential", "apikey", "api_key", "api-key", "privatekey", "private_key"}
+var (
+	// secretName matches the name of a secret, without separators.
+	secretName = regexp.MustCompile(`passw|passphrase|token|secret|credential|(api|access|private|ssh|license|auth|signing|encryption|ngc|tls\.)key|` +
+		`dockerconfigjson|dockercfg|clientkeydata|(^|[._/])(auth|authorization|sig|pwd|pass)$|[a-z](passwd|pwd)$`)
+	// variableName matches environment variables whose last word is short: REGISTRY_PASS, DB_PWD, BASIC_AUTH.
+	variableName = regexp.MustCompile(`(?i)[_-](pass|pwd|auth|pat)$`)
+	// aboutSecret matches names of settings around a secret, whose values are no secrets.
+	aboutSecret = regexp.MustCompile(`(pullsecrets?|existingsecret|fromsecret|(name|ref|env|file|path|type|url|uri|endpoint|ttl|seconds|expiry|expiration|` +
+		`id|ids|mount|mode|key|keys|audience|enabled|create|namespace|stdin|generator|operator|username|provider|store|class|version))$`)
+	keepsKey = regexp.MustCompile(`(api|access|private|ssh|license|auth|signing|encryption|ngc|secret|tls\.)key$`)
+)
 
-// secrets are the places of passwords and tokens in a text: the value is the group. A text without what a place needs, in
-// lower case, is not searched for it.
-var secrets = []struct {
+// IsSecretName reports whether a key, variable or flag of this name holds a secret. Of a path the last name decides.
+func IsSecretName(name string) bool {
+	if variableName.MatchString(name) {
+		return true
+	}
+	last := name[strings.LastIndexByte(strings.TrimRight(name, ".]"), '.')+1:]
+	if strings.HasPrefix(last, "key") && strings.HasSuffix(name, "tls.key") || name == "tls.key" {
+		return true
+	}
+	plain := strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(last))
+	return secretName.MatchString(plain) && (keepsKey.MatchString(plain) || !aboutSecret.MatchString(plain))
+}
+
+// shellValue is one argument of a command, or its rest behind an equals sign.
+const shellValue = `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&]+)`
+
+// rest is the part of a command behind a word, up to its end.
+const rest = `(?:[^\n;|&\\]|\\\n|\\.)*`
+
+// A place is where a text may hold a secret: the last group of the pattern. If the pattern has two groups, the first must be
+// the name of a secret.
+type place struct {
+	// in limits the search to parts of the text; nil for all of it.
+	in *regexp.Regexp
+	// needs are words, one of which the text contains in lower case.
 	needs   []string
 	pattern *regexp.Regexp
-}{
-	{secretWords, regexp.MustCompile(`(?i)--(?:[a-z]+-)*(?:password|token|api-key|secret)(?:=|[ \t]+)("[^"$]*"|'[^'$]*'|[^\s'"$][^\s'"]*)`)},
-	{secretWords, regexp.MustCompile(`(?i)(?:^|[\s'".,])[\w.-]*(?:password|passwd|token|api_?key|secret_?key|client_?secret)=("[^"$]+"|[^\s'",;&|$]+)`)},
-	{[]string{"bearer "}, regexp.MustCompile(`(?i)(\bBearer [A-Za-z0-9._~+/=-]{8,})`)},
-	{[]string{"nvapi-"}, regexp.MustCompile(`(\bnvapi-[A-Za-z0-9_-]{16,})`)},
-	{[]string{"://"}, regexp.MustCompile(`://[^\s/@:'"]+:([^\s/@'"$]+)@`)},
-	// a line of YAML, HCL or a list of variables whose name says that its value is a secret
-	{secretWords, regexp.MustCompile(`(?im)^[ \t]*(?:- )?(?:export )?["']?[\w.-]*` + secretWord + `s?["']?[ \t]*[:=][ \t]*("[^"\n]*"|'[^'\n]*'|[^\s#,;}\]]+)`)},
-	// an environment variable with its value, as Kubernetes writes them
-	{secretWords, regexp.MustCompile(`(?i)\bname["']?\s*[:=]\s*["']?[\w.-]*` + secretWord + `s?["']?\s*,?\s*["']?value["']?\s*[:=]\s*("[^"\n]*"|'[^'\n]*'|[^\s,}#]+)`)},
+}
+
+// secretWords are in the names of secrets.
+var secretWords = []string{"pass", "pwd", "token", "secret", "credential", "key", "auth", "dockerc", "sig", "pat"}
+
+var places = []place{
+	{nil, []string{"private key"}, regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END`)},
+	{nil, []string{"bearer "}, regexp.MustCompile(`(?i)\bBearer ([A-Za-z0-9._~+/=-]{8,})`)},
+	{nil, []string{"authorization"}, regexp.MustCompile(`(?i)\bauthorization["']?[:=][ \t]*["']?(?:basic|token|digest)[ \t]+([^\s"',;]+)`)},
+	{nil, []string{"nvapi-", "gh", "glpat-", "xox", "hf_", "sk-", "eyj"}, regexp.MustCompile(`\b(` +
+		`(?:nvapi-|gh[opsu]_|github_pat_|glpat-|xox[abprs]-|hf_|sk-)[A-Za-z0-9_-]{16,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)`)},
+	{nil, []string{"://"}, regexp.MustCompile(`://[^\s/@:'"]*:([^\s/@'"]+)@`)},
+	{nil, []string{"://"}, regexp.MustCompile(`://([^\s/@:'"]{16,})@`)},
+	// flags: --password x, --api-key=x, --docker-password "x"
+	{nil, secretWords, regexp.MustCompile(`--([a-zA-Z][\w.-]*)(?:=|[ \t]+(?:\\\n[ \t]*)?)` + `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&-][^\s'"|;&]*)`)},
+	// assignments of shells, helm, Java and URLs: X_TOKEN=x, --set a.password=x, ?sig=x
+	{nil, secretWords, regexp.MustCompile(`([A-Za-z_.][\w.\[\]/-]*)=("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|(?:\\.|[^\s'",;&|})])+)`)},
+	{nil, secretWords, regexp.MustCompile(`"([A-Za-z_.][\w.-]*)=([^"\n]+)"`)},
+	{nil, secretWords, regexp.MustCompile(`'([A-Za-z_.][\w.-]*)=([^'\n]+)'`)},
+	// mappings of YAML, JSON and HCL: a line of its own, or inside braces
+	{nil, secretWords, regexp.MustCompile(`(?m)^[ \t]*(?:- )?["']?([A-Za-z_.][\w.-]*)["']?[ \t]*(?::[ \t]|=[ \t])[ \t]*("[^"\n]*"|'[^'\n]*'|[^\s"'|>&*!#{\[][^\n#]*)`)},
+	{nil, secretWords, regexp.MustCompile(`(?:^|[\s,{(\[])\\?["']?([A-Za-z_.][\w.-]*)\\?["']?[ \t]*:[ \t]*` +
+		`("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\"[^"\n]*\\"|[^\s"',;|>&*!#{}\[\]()\\]+)`)},
+	// environment variables as Kubernetes writes them
+	{nil, secretWords, regexp.MustCompile(`\bname\\?["']?\s*[:=]\s*\\?["']?([\w.-]+)\\?["']?\s*,?\s*\\?["']?value\\?["']?\s*[:=]\s*\\?("[^"\n]*"|'[^'\n]*'|[^\s,}#"'\\]+)`)},
+	// the password of a command
+	{regexp.MustCompile(`\b(?:login|sshpass|az|zip|mysql\w*|mariadb)\b` + rest), []string{"-p"}, regexp.MustCompile(`(?:^|[ \t])-[pP][ \t=]*` + shellValue)},
+	{nil, []string{"-u", "--user", "creds", "--proxy-user"}, regexp.MustCompile(`(?:^|[ \t])(?:-[uU]|--(?:proxy-)?user|--(?:[a-z]+-)?creds)[ \t=]*["']?[^\s:'"=/]+:([^\s'"]+)`)},
+	{regexp.MustCompile(`\bhttps?\b[ \t]` + rest), []string{"-a"}, regexp.MustCompile(`[ \t]-a[ \t]+["']?[^\s:'"=/]+:([^\s'"]+)`)},
+	{nil, []string{"pass:"}, regexp.MustCompile(`\bpass:` + shellValue)},
+	{nil, []string{"echo", "printf"}, regexp.MustCompile(`\b(?:echo|printf)(?:[ \t]+-[a-zA-Z]+|[ \t]+["']?%s(?:\\n)?["']?)*[ \t]+` + shellValue +
+		`[ \t]*\|[^\n]*(?:stdin|login|secret|passw|token|base64|htpasswd)`)},
+	{nil, []string{"<<<"}, regexp.MustCompile(`(?:stdin|login|secret|passw|token|base64)[^\n]*<<<[ \t]*` + shellValue)},
+	{nil, []string{"stdin"}, regexp.MustCompile(`-stdin[^\n<]*<<-?[ \t]*["']?\w+["']?[^\n]*\n[ \t]*([^\n]+)`)},
+	// kubectl create secret: whatever the keys are called
+	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+[^\s='"]+=` + shellValue)},
+	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+"[^="\n]+=([^"\n]*)"`)},
+	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+'[^='\n]+=([^'\n]*)'`)},
 }
 
 // secretElement is the name of an environment variable among the flags of helm: driver.env[0].name=TOKEN.
-var secretElement = regexp.MustCompile(`(?i)([\w.-]+\[[0-9]+\]\.)name=["']?[\w.-]*` + secretWord)
+var secretElement = regexp.MustCompile(`([\w.-]+\[[0-9]+\]\.)name=["']?([\w.-]+)`)
 
-// Secrets are the values that nothing printed may hold, the longest first. The zero value knows none.
-type Secrets []string
-
-// Learn takes over the values in a text whose names say that they are secrets. Names of Secrets and variables stay.
-func (s *Secrets) Learn(text string) {
+// find calls visit with the bounds of each secret in the text.
+func find(text string, visit func(start, end int)) {
 	lower := strings.ToLower(text)
-	for _, p := range secrets {
-		if slices.ContainsFunc(p.needs, func(word string) bool { return strings.Contains(lower, word) }) {
-			s.learn(text, p.pattern)
+	for _, p := range places {
+		if !slices.ContainsFunc(p.needs, func(word string) bool { return strings.Contains(lower, word) }) {
+			continue
+		}
+		parts := [][]int{{0, len(text)}}
+		if p.in != nil {
+			parts = p.in.FindAllStringIndex(text, -1)
+		}
+		for _, part := range parts {
+			p.find(text[part[0]:part[1]], func(start, end int) { visit(part[0]+start, part[0]+end) })
 		}
 	}
 	if !strings.Contains(lower, "].name=") {
 		return
 	}
 	for _, m := range secretElement.FindAllStringSubmatch(text, -1) {
-		s.learn(text, regexp.MustCompile(regexp.QuoteMeta(m[1])+`value=["']?([^\s,"']*)`))
+		if IsSecretName(m[2]) {
+			value := place{pattern: regexp.MustCompile(regexp.QuoteMeta(m[1]) + `value=((?:\\.|[^\s,"'])+)`)}
+			value.find(text, visit)
+		}
 	}
 }
 
-func (s *Secrets) learn(text string, pattern *regexp.Regexp) {
-	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
-		s.Add(m[1])
+// find calls visit with the bounds of each secret at this place. A name that is none is searched again from its value on.
+func (p *place) find(text string, visit func(start, end int)) {
+	for at := 0; at < len(text); {
+		m := p.pattern.FindStringSubmatchIndex(text[at:])
+		if m == nil {
+			return
+		}
+		n := len(m)
+		start, end, next := at+m[n-2], at+m[n-1], at+m[n-1]
+		switch {
+		case n > 4 && !IsSecretName(text[at+m[2]:at+m[3]]):
+			next = max(at+m[3], at+1)
+		default:
+			for end-start >= 2 && (text[start] == '"' || text[start] == '\'') && text[end-1] == text[start] {
+				start, end = start+1, end-1
+			}
+			if isSecretValue(text[start:end]) {
+				visit(start, end)
+			}
+		}
+		at = max(next, at+1)
 	}
 }
 
-// Add takes over a value, if it can be told from words: no reference, no name of a type, not a few letters.
+var (
+	// notSecret matches references to a value that another program fills in, and words that are values of switches.
+	notSecret = regexp.MustCompile(`(?i)^(\\?\$[{(]?[a-z_@].*|%.*%|<.*>|\*+|.*\{\{.*|true|false|yes|no|null|none|nil|not|is|a|an|the|\||>|[|>][-+]|"|'|\\|,)$`)
+	numbers   = regexp.MustCompile(`^[0-9]{1,6}$`)
+)
+
+func isSecretValue(value string) bool {
+	value = strings.TrimSpace(value)
+	return value != "" && !notSecret.MatchString(value) && !numbers.MatchString(value)
+}
+
+// Learn adds the values in a text whose names or places say that they are secrets.
+func (s *Secrets) Learn(text string) {
+	find(text, func(start, end int) { s.Add(text[start:end]) })
+}
+
+// maxDocument bounds the texts that LearnYAML parses.
+const maxDocument = 8 << 20
+
+// LearnYAML adds the secrets in a text of YAML or JSON documents, and what Learn finds in it.
+func (s *Secrets) LearnYAML(data []byte) {
+	text := string(data)
+	s.Learn(text)
+	lower := strings.ToLower(text)
+	if len(data) > maxDocument || !slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(lower, word) }) {
+		return
+	}
+	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var tree any
+		if decoder.Decode(&tree) != nil {
+			return
+		}
+		s.LearnTree(tree)
+	}
+}
+
+// LearnTree adds the secrets in decoded YAML or JSON: the data of Secrets, and the values of keys and variables whose names
+// say so.
+func (s *Secrets) LearnTree(tree any) {
+	switch tree := tree.(type) {
+	case []any:
+		for _, item := range tree {
+			s.LearnTree(item)
+		}
+	case map[string]any:
+		if tree["kind"] == "Secret" {
+			s.addAll(tree["data"], 0)
+			s.addAll(tree["stringData"], 0)
+		}
+		if name, _ := tree["name"].(string); IsSecretName(name) {
+			s.addAll(tree["value"], 0)
+		}
+		for name, value := range tree {
+			if IsSecretName(name) {
+				s.addAll(value, 0)
+			}
+			if name == "secretGenerator" {
+				s.literals(value)
+			}
+			s.LearnTree(value)
+		}
+	case string:
+		s.Learn(tree)
+	}
+}
+
+// around are names below a secret whose values are no secrets.
+var around = []string{"name", "key", "namespace", "kind", "path", "user", "server", "host", "registry", "email"}
+
+// addAll adds the texts of a value, also those that base64 hides.
+func (s *Secrets) addAll(value any, depth int) {
+	switch value := value.(type) {
+	case string:
+		s.Add(value)
+		if decoded, err := base64.StdEncoding.DecodeString(value); err == nil && utf8.Valid(decoded) {
+			s.Add(string(decoded))
+		}
+	case int, int64, float64:
+		data, _ := json.Marshal(value)
+		s.Add(string(data))
+	case []any:
+		for _, item := range value {
+			s.addAll(item, depth+1)
+		}
+	case map[string]any:
+		for name, inner := range value {
+			if !slices.Contains(around, strings.ToLower(name)) && !aboutSecret.MatchString(strings.ToLower(name)) && depth < 8 {
+				s.addAll(inner, depth+1)
+			}
+		}
+	}
+}
+
+// literals adds the values of a secretGenerator of Kustomize.
+func (s *Secrets) literals(generators any) {
+	list, _ := generators.([]any)
+	for _, g := range list {
+		generator, _ := g.(map[string]any)
+		literals, _ := generator["literals"].([]any)
+		for _, l := range literals {
+			text, _ := l.(string)
+			_, value, _ := strings.Cut(text, "=")
+			s.Add(strings.Trim(value, `"'`))
+		}
+	}
+}
+
+// Add adds a value that can be told from ordinary words: no reference, no switch, at least four bytes. The lines of a value
+// are secrets too.
 func (s *Secrets) Add(value string) {
-	value = strings.Trim(value, `"'`)
-	if len(value) < 4 || slices.Contains(*s, value) || strings.ContainsAny(value, "$<{") || slices.Contains([]string{"true", "false", "null", "none"}, strings.ToLower(value)) {
+	value = strings.TrimSpace(value)
+	if strings.Contains(value, "\n") {
+		for line := range strings.Lines(value) {
+			if len(strings.TrimSpace(line)) >= 8 {
+				s.Add(line)
+			}
+		}
+	}
+	if len(value) < 4 || slices.Contains(*s, value) || !isSecretValue(value) {
 		return
 	}
 	*s = append(*s, value)
-	slices.SortFunc(*s, func(a, b string) int { return len(b) - len(a) })
+	if quoted := strings.Trim(strconv.Quote(value), `"`); quoted != value {
+		*s = append(*s, quoted)
+	}
+	slices.SortStableFunc(*s, func(a, b string) int { return len(b) - len(a) })
 }
 
-// Mask writes *** in the places of the secrets.
-func (s Secrets) Mask(text string) string {
+// Replace writes *** for the secrets in a text.
+func (s Secrets) Replace(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, "***")
 	}
 	return text
 }
 
-// Mask writes *** for the passwords and tokens in a text.
+// Mask writes *** for the secrets, and for what Mask finds in the text itself.
+func (s Secrets) Mask(text string) string { return Mask(s.Replace(text)) }
+
+// Mask writes *** for the values in a text whose names or places say that they are secrets.
 func Mask(text string) string {
-	var s Secrets
-	s.Learn(text)
-	return s.Mask(text)
+	var bounds [][2]int
+	find(text, func(start, end int) { bounds = append(bounds, [2]int{start, end}) })
+	slices.SortFunc(bounds, func(a, b [2]int) int {
+		if a[0] != b[0] {
+			return a[0] - b[0]
+		}
+		return b[1] - a[1]
+	})
+	var out strings.Builder
+	at := 0
+	for _, b := range bounds {
+		if b[0] >= at {
+			out.WriteString(text[at:b[0]] + "***")
+		}
+		at = max(at, b[1])
+	}
+	if at == 0 {
+		return text
+	}
+	return out.String() + text[at:]
+}
+
+// Mask removes the secrets from every row.
+func (r *Report) Mask(s Secrets) {
+	r.Title = s.Mask(r.Title)
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		for _, text := range []*string{&row.Subject, &row.Reason, &row.Together, &row.Fix, &row.Evidence.Object, &row.Evidence.Text} {
+			*text = s.Mask(*text)
+		}
+	}
+}
+
+// jsonString matches a string of JSON.
+var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// ReplaceJSON writes *** for the secrets in the strings of a JSON document, except in those that equal keep.
+func (s Secrets) ReplaceJSON(data []byte, keep string) []byte {
+	if len(s) == 0 {
+		return data
+	}
+	return jsonString.ReplaceAllFunc(data, func(literal []byte) []byte {
+		var text string
+		if json.Unmarshal(literal, &text) != nil || keep != "" && text == keep {
+			return literal
+		}
+		masked := s.Replace(text)
+		if masked == text {
+			return literal
+		}
+		var out bytes.Buffer
+		encoder := json.NewEncoder(&out)
+		encoder.SetEscapeHTML(false)
+		_ = encoder.Encode(masked) // a string always encodes
+		return bytes.TrimSpace(out.Bytes())
+	})
 }

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const installCommand = "helm install -n gpu-operator gpu-operator nvidia/gpu-operator --version v26.7.0 --set drivr.enabled=true "
+
+// plantedScripts are commands of scripts with a secret. Each has a mistake, so that lint shows the command.
+var plantedScripts = []string{
+	"--set driver.licensingConfig.clientSecret=%s",
+	"--set toolkit.password=%s",
+	"--set toolkit.apiKey=%s --set toolkit.enabled=%[1]s",
+	"--set-string driver.accessKey=%s",
+	"--password %s",
+	"--password=%s",
+	"--password '%s'",
+	`--password "%s"`,
+	"--kube-token %s",
+	"--registry-token=%s",
+	"--username u --password %s --set toolkit.enabled=%[1]s",
+	"--set 'driver.repoConfig.token=%s'",
+	`--set "driver.proxy=http://u:%s@proxy.example.com:3128"`,
+	"--set driver.env[0].name=HTTPS_TOKEN --set driver.env[0].value=%s",
+	"--set driver.env[0].name=DB_PASS,driver.env[0].value=%s",
+	"--set daemonsets.tls.key=%s",
+	"\ndocker login nvcr.io -u '$oauthtoken' -p %s",
+	"\ndocker login nvcr.io -u u --password %s",
+	"\necho %s | docker login nvcr.io --username u --password-stdin",
+	"\nprintf '%%s' %s | docker login nvcr.io --password-stdin",
+	"\ndocker login nvcr.io --password-stdin <<< %s",
+	"\nkubectl create secret docker-registry ngc --docker-username=u --docker-password=%s",
+	"\nkubectl create secret docker-registry ngc --docker-password '%s'",
+	"\nkubectl create secret generic a --from-literal=whatever=%s",
+	"\nkubectl create secret generic a --from-literal=one=1 --from-literal='two=%s'",
+	"\nkubectl create secret generic a \\\n  --from-literal=key=%s",
+	"\ncurl -u admin:%s https://example.com/values.yaml",
+	"\ncurl --user admin:%s https://example.com",
+	"\ncurl -H 'Authorization: Bearer %s' https://example.com",
+	"\ncurl -H 'Authorization: Basic %s' https://example.com",
+	"\nexport NGC_API_KEY=%s",
+	"\nexport REGISTRY_PASSWORD='%s'",
+	"\nTOKEN=%s helm version",
+	"\nhelm repo add nvidia https://u:%s@helm.example.com",
+	"\nhelm registry login -u u -p %s nvcr.io",
+	"\ngit clone https://x-access-token:%s@github.com/a/b",
+}
+
+// plantedValues are values with a secret. Each has a mistake of the chart.
+var plantedValues = []string{
+	"driver: {licensingConfig: {clientSecret: %s}}",
+	"validator: {secret: %s}",
+	"driver:\n  repoConfig:\n    password: %s",
+	"driver:\n  repoConfig:\n    passwd: '%s'",
+	"toolkit:\n  apiKey: \"%s\"",
+	"toolkit:\n  api_key: %s",
+	"toolkit:\n  privateKey: |\n    -----BEGIN PRIVATE KEY-----\n    %s\n    -----END PRIVATE KEY-----",
+	"toolkit:\n  credentials: %s",
+	"toolkit:\n  credentials: {user: u, value: %s}",
+	"toolkit:\n  env:\n  - name: HTTP_TOKEN\n    value: %s",
+	"toolkit:\n  env:\n  - {name: DB_PASSWORD, value: %s}",
+	"driver:\n  env:\n  - name: HTTPS_PROXY\n    value: http://u:%s@proxy.example.com:3128",
+	"validator:\n  accessToken: %s",
+	"validator:\n  clientSecret: %s",
+	"extraObjects:\n- apiVersion: v1\n  kind: Secret\n  metadata: {name: a}\n  stringData: {anything: %s}",
+	"extraObjects:\n- apiVersion: v1\n  kind: Secret\n  metadata: {name: a}\n  data: {x: %s}",
+	"validator:\n  dockerconfigjson: %s",
+	"validator:\n  ngcKey: %s",
+	"validator:\n  authToken: %s",
+	"validator:\n  signingKey: %s",
+	"validator:\n  passphrase: %s",
+	"validator:\n  webhookSecret: %s",
+	"validator:\n  auth: %s",
+	"validator:\n  url: https://u:%s@example.com/a",
+}
+
+// No output of a command may contain a secret of its input, whatever the format.
+func TestNoOutputHasASecret(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	planted := 0
+	check := func(secret string, args ...string) {
+		t.Helper()
+		for _, format := range []string{"text", "json", "sarif"} {
+			_, out, errOut := call("", append(args, "-o", format)...)
+			if strings.Contains(out+errOut, secret) {
+				t.Errorf("gpuop %s -o %s shows the secret:\n%s%s", strings.Join(args, " "), format, out, errOut)
+			}
+		}
+	}
+	secretOf := func() string {
+		planted++
+		return fmt.Sprintf("hunter%02dPlantedValue", planted)
+	}
+	for i, text := range plantedScripts {
+		secret := secretOf()
+		path := write(fmt.Sprintf("script%02d.sh", i), "#!/bin/bash\n"+installCommand+fmt.Sprintf(text, secret)+"\n")
+		check(secret, "lint", path)
+		check(secret, "lint", "--fix", path)
+	}
+	for i, text := range plantedValues {
+		secret := secretOf()
+		path := write(fmt.Sprintf("values%02d.yaml", i), "drivr: {enabled: true}\n"+fmt.Sprintf(text, secret)+"\n")
+		check(secret, "lint", "--version", "v26.7.0", path)
+		check(secret, "drift", "-f", path, "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml"))
+	}
+	if planted < 60 {
+		t.Errorf("%d secrets were planted, want at least 60", planted)
+	}
+}
