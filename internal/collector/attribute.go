@@ -9,30 +9,30 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// minValidity is how long owners serve at least while an attributor has no newer ones: a restarting kubelet takes some
-// ten seconds.
+// minValidity is the minimum time for which the last known owners are used while an attributor fails. A kubelet restart
+// takes about ten seconds.
 const minValidity = 30 * time.Second
 
-// maxDelay bounds how long a cycle waits for an attributor that usually answers sooner.
+// maxDelay bounds how long a cycle waits for an attributor that usually answers faster.
 const maxDelay = 100 * time.Millisecond
 
-// An attribution has the latest answer of one Attributor, which runs on a goroutine of its own, at most one at a time: a
-// hanging one delays and piles up nothing.
+// attribution holds the latest answer of one Attributor. Each request runs on its own goroutine, at most one at a time,
+// so a hanging attributor delays no cycle.
 type attribution struct {
 	attributor Attributor
 	opt        *Options
 	metrics    *metrics
 
-	running chan attributed // the request under way; nil for none
-	since   time.Time       // its beginning
-	about   *gpu.Topology   // its topology
-	first   *gpu.Topology   // the latest one whose first page waits, or waited, for its owners
-	until   time.Time       // when the cycle no longer waits for an answer
-	took    time.Duration   // for the latest answer
+	running chan attributed // the pending request; nil if there is none
+	since   time.Time       // when the pending request began
+	about   *gpu.Topology   // the topology that the pending request is about
+	first   *gpu.Topology   // the latest topology whose first page was delayed for its owners
+	until   time.Time       // when the cycle stops waiting for an answer
+	took    time.Duration   // how long the latest answer took
 
 	owners   *gpu.Owners
 	topology *gpu.Topology
-	at       time.Time // when owners was requested
+	at       time.Time // when the owners were requested
 	failing  bool
 }
 
@@ -42,7 +42,7 @@ type attributed struct {
 	took   time.Duration
 }
 
-// attribute uses attributors from now on. Those that were used before keep their request and owners.
+// attribute switches to the given attributors. Attributors that were already in use keep their request and owners.
 func (l *Loop) attribute(attributors []Attributor) {
 	before := l.attributions
 	l.attributions = nil
@@ -56,13 +56,13 @@ func (l *Loop) attribute(attributors []Attributor) {
 	}
 }
 
-// request requests the owners of t, unless an earlier request is under way.
+// request requests the owners of t, unless a request is already pending.
 func (a *attribution) request(ctx context.Context, t *gpu.Topology) {
 	now := time.Now()
 	a.accept(t, now)
 	a.until = now
 	switch {
-	case a.first != t: // the page would have no owners at all
+	case a.first != t: // without an answer, the page would have no owners at all
 		a.first, a.until = t, now.Add(a.opt.AttributeTimeout)
 	case a.running == nil && a.took <= maxDelay:
 		a.until = now.Add(min(maxDelay, a.opt.Plan.Interval/10))
@@ -72,7 +72,7 @@ func (a *attribution) request(ctx context.Context, t *gpu.Topology) {
 	}
 }
 
-// begin requests the owners of t.
+// begin starts a request for the owners of t.
 func (a *attribution) begin(ctx context.Context, t *gpu.Topology) {
 	a.since, a.about = time.Now(), t
 	answer := make(chan attributed, 1)
@@ -91,8 +91,8 @@ func (a *attribution) begin(ctx context.Context, t *gpu.Topology) {
 	}()
 }
 
-// answer returns the latest owners of t while they are valid, else nil. It waits for an answer that is likely to come soon.
-// After one about the topology before, the owners of t are requested at once, in the rest of the time.
+// answer returns the latest owners of t, or nil if they have expired. It waits briefly if an answer is likely to arrive
+// soon. If the answer is about the previous topology, it requests the owners of t in the remaining time.
 func (a *attribution) answer(ctx context.Context, t *gpu.Topology) *gpu.Owners {
 	if a.running != nil && a.accept(t, a.until) && a.about != t {
 		a.begin(ctx, t)
@@ -109,12 +109,12 @@ func (a *attribution) answer(ctx context.Context, t *gpu.Topology) *gpu.Owners {
 
 func (a *attribution) validity() time.Duration { return max(2*a.opt.Plan.Interval, minValidity) }
 
-// accept notes the answer that is there or comes until a time, and reports whether there was one. An answer about another
-// topology than t says nothing of its rows.
+// accept stores an answer that arrives before the deadline and reports whether there was one. Owners of a topology
+// other than t are discarded.
 func (a *attribution) accept(t *gpu.Topology, until time.Time) bool {
 	var got attributed
 	select {
-	case got = <-a.running: // never, while none is under way
+	case got = <-a.running: // a nil channel blocks forever: nothing is pending
 	default:
 		if !time.Now().Before(until) {
 			return false
@@ -136,7 +136,7 @@ func (a *attribution) accept(t *gpu.Topology, until time.Time) bool {
 	return true
 }
 
-// note counts the end of a request.
+// note records the result of a request.
 func (a *attribution) note(err error) {
 	name := a.attributor.Name()
 	switch {
@@ -144,19 +144,19 @@ func (a *attribution) note(err error) {
 		a.metrics.attribution.WithLabelValues(name).Set(0)
 		a.metrics.failures.WithLabelValues(stageAttribute, gpu.Reason(err)).Inc()
 		if !a.failing {
-			a.opt.Log.Warn("Attribution failed; series keep the last known owners for a bounded time",
+			a.opt.Log.Warn("Attribution failed; keeping the last known owners for a limited time",
 				append([]any{"attributor", name, "keep", a.validity()}, withStack(err)...)...)
 		}
 	default:
 		a.metrics.attribution.WithLabelValues(name).Set(1)
 		if a.failing {
-			a.opt.Log.Info("Attribution works again", "attributor", name)
+			a.opt.Log.Info("Attribution recovered", "attributor", name)
 		}
 	}
 	a.failing = err != nil
 }
 
-// merger joins the owners of several attributors. Equal inputs give the same pointer.
+// merger merges the owners that several attributors report. Equal inputs yield the same pointer.
 type merger struct {
 	inputs []*gpu.Owners
 	merged *gpu.Owners
@@ -181,7 +181,7 @@ func (m *merger) merge(inputs []*gpu.Owners) *gpu.Owners {
 	return m.merged
 }
 
-// addLabels and addUses add the report of one attributor, in slices of their own.
+// addLabels and addUses add the report of one attributor. They never modify its slices.
 func (m *merger) addLabels(rows [][]gpu.Label) {
 	for row, labels := range rows {
 		if len(labels) > 0 {
@@ -201,13 +201,13 @@ func (m *merger) addUses(uses []gpu.Use) {
 		into := &m.merged.Uses[row]
 		into.Sharing = cmp.Or(into.Sharing, use.Sharing)
 		into.Replicas = max(into.Replicas, use.Replicas)
-		// The pods come first; a job beside them changes nothing.
+		// Pods take precedence: an incomplete list of jobs does not make a pod's ownership incomplete.
 		into.Incomplete = into.Incomplete || use.Incomplete && !into.HasPod()
 		into.Owners = slices.Concat(into.Owners, use.Owners)
 	}
 }
 
-// upTo returns list with an element for a row, at least.
+// upTo returns list, extended so that row is a valid index.
 func upTo[E any](list []E, row int) []E {
 	if missing := row + 1 - len(list); missing > 0 {
 		list = append(list, make([]E, missing)...)

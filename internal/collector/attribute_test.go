@@ -11,9 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// Rows are a topology's own: what was said of one says nothing of the next, be it known already or
-// on its way.
-func TestOwnersAreOfTheirTopology(t *testing.T) {
+// Owners belong to one topology. After a topology change, neither earlier answers nor pending ones are used.
+func TestOwnersBelongToOneTopology(t *testing.T) {
 	good := &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
 	says := func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }
 	setUp := func(t *testing.T) (*rig, *owners, func(answer func(context.Context, *gpu.Topology) (*gpu.Owners, error))) {
@@ -31,7 +30,7 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 			r, _, answers := setUp(t)
 			answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return nil, gpu.ErrUnavailable })
 			r.Wait(interval)
-			r.Has("UTIL{0} 50 pod=a") // the last good word, of the same topology
+			r.Has("UTIL{0} 50 pod=a") // an error keeps the last known owners of the same topology
 			r.fake.session.end(gpu.ErrTopology)
 			synctest.Wait()
 			r.Has("UTIL{0} 50")
@@ -50,16 +49,16 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 				<-late
 				return good, nil
 			})
-			r.Wait(interval + interval/2) // it hangs, and cycles go on
+			r.Wait(interval + interval/2) // the request hangs while cycles continue
 			before := o.calls
 			r.fake.session.end(gpu.ErrTopology)
 			synctest.Wait()
 			if o.calls != before {
-				t.Errorf("%d questions while one is under way", o.calls-before)
+				t.Errorf("%d requests while one was pending, want 0", o.calls-before)
 			}
 			close(late)
 			synctest.Wait()
-			r.Has("UTIL{0} 50 pod=b") // the answer to a question of its own, at once
+			r.Has("UTIL{0} 50 pod=b") // the owners of the new topology are requested at once
 			if len(about) != 2 || about[0] == about[1] {
 				t.Errorf("%d questions about %v", len(about), about)
 			}
@@ -68,9 +67,9 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 	})
 }
 
-// Of two attributors one does not answer: what neither reports is not known, but where a pod has
-// the device, which no job beside it changes.
-func TestOneAttributorIsAway(t *testing.T) {
+// If one of two attributors fails, devices that neither reports are unknown. A device owned by a pod stays known,
+// because a job cannot change its owner.
+func TestOneAttributorFails(t *testing.T) {
 	pod := gpu.Owner{Namespace: "ml", Pod: "a", PodUID: "1", Container: "c"}
 	job := gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: "7"}}}
 	uses := func(first, second *gpu.Owner) []gpu.Use {
@@ -83,7 +82,7 @@ func TestOneAttributorIsAway(t *testing.T) {
 		return list
 	}
 	for name, tt := range map[string]struct {
-		uses    []gpu.Use // of the attributor that answers
+		uses    []gpu.Use // reported by the attributor that answers
 		away    bool
 		known   []string // GPUs whose unattributed utilization is known
 		unknown []string
@@ -111,14 +110,14 @@ func TestOneAttributorIsAway(t *testing.T) {
 				}
 				for _, gpu := range tt.known {
 					if !strings.Contains(r.Last(), line(gpu)+"0") {
-						t.Errorf("no %s in\n%s", line(gpu), r.Last())
+						t.Errorf("missing %s in page:\n%s", line(gpu), r.Last())
 					}
 				}
 				for _, gpu := range tt.unknown {
 					r.Has(line(gpu))
 				}
 				if why := "dcgm_exporter_attribution_unavailable{-1}[{what owners} {reason no_data}] 1"; strings.Contains(r.Last(), why) != (len(tt.unknown) > 0) {
-					t.Errorf("%q: on the page %v", why, strings.Contains(r.Last(), why))
+					t.Errorf("reason %q on the page = %v", why, strings.Contains(r.Last(), why))
 				}
 				r.Stop()
 			})

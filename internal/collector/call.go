@@ -8,8 +8,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// call calls the driver and returns its error. An answer that comes later than the read timeout is taken for three
-// intervals, and the latest page with data stays for as long. See callFor.
+// call calls the driver and returns its error. A late answer is accepted for up to three intervals, and the latest page
+// with data is served until then. See callFor.
 func (l *Loop) call(ctx context.Context, do func(context.Context) error) error {
 	l.patience.Store(int64(min(l.opt.HangLimit, l.opt.validFor())))
 	fresh := snapshotIntervals * l.opt.Plan.Interval
@@ -20,17 +20,17 @@ func (l *Loop) call(ctx context.Context, do func(context.Context) error) error {
 	return l.callFor(ctx, max(l.opt.readTimeout(), fresh), first, l.publishTimeout, do)
 }
 
-// callOpen is call for opening a session: engines and drivers that start take far longer than a read. Its deadline is a
-// little before the hang limit, so that a call that can be canceled is tried again.
+// callOpen opens a session. Engines and drivers take far longer to start than to answer a read. The context ends
+// shortly before the hang limit, so that an open that heeds its context is retried.
 func (l *Loop) callOpen(ctx context.Context, do func(context.Context) error) error {
 	l.patience.Store(int64(l.opt.HangLimit))
 	return l.callFor(ctx, l.opt.HangLimit-l.opt.HangLimit/8, l.opt.readTimeout(), l.publishOpening, do)
 }
 
-// callFor runs do with a context that ends after timeout, and waits until it has returned, after the end of ctx for the
-// close timeout. A cgo call cannot be canceled: do has a goroutine of its own. After firstLate, and then on every interval,
-// late publishes a page that says so. Past the hang limit callFor returns gpu.ErrWedged and leaves the call behind; no
-// other may be started.
+// callFor runs do with a context that ends after timeout and waits until do returns. Once ctx is done, it waits only
+// for the close timeout. A cgo call cannot be canceled, so do runs on its own goroutine. callFor calls late after
+// firstLate, then once per interval. Past the hang limit it abandons the call and returns gpu.ErrWedged; no further
+// call may be started.
 func (l *Loop) callFor(ctx context.Context, timeout, firstLate time.Duration, late func(begin time.Time), do func(context.Context) error) error {
 	begin := time.Now()
 	l.pending.Store(int64(begin.Sub(l.born)) + 1)
@@ -60,12 +60,12 @@ func (l *Loop) callFor(ctx context.Context, timeout, firstLate time.Duration, la
 		case <-stop:
 			stop, closing = nil, time.After(l.opt.CloseTimeout)
 		case <-closing:
-			return l.wedge(fmt.Errorf("%w: still waiting when the process was to end", gpu.ErrWedged))
+			return l.wedge(fmt.Errorf("%w: the call did not return before shutdown", gpu.ErrWedged))
 		}
 	}
 }
 
-// wedge notes that a call is left behind.
+// wedge records that a driver call was abandoned.
 func (l *Loop) wedge(err error) error {
 	l.wedged.Store(true)
 	return err
@@ -73,19 +73,19 @@ func (l *Loop) wedge(err error) error {
 
 // publishTimeout publishes that the driver does not answer.
 func (l *Loop) publishTimeout(begin time.Time) {
-	l.fail(stageRead, fmt.Errorf("%w: the driver has not answered for %v", gpu.ErrTimeout, time.Since(begin).Round(time.Millisecond)))
+	l.fail(stageRead, fmt.Errorf("%w: no answer from the driver for %v", gpu.ErrTimeout, time.Since(begin).Round(time.Millisecond)))
 }
 
-// publishOpening publishes that a session is being opened. During a reload the page of the session before stays for as
-// long as its samples are fresh.
+// publishOpening publishes that a session is being opened. During a reload, the page of the previous session is served
+// while its samples are fresh.
 func (l *Loop) publishOpening(begin time.Time) {
 	since := time.Since(begin).Round(time.Millisecond)
 	if l.session != nil && since < snapshotIntervals*l.opt.Plan.Interval {
 		return
 	}
-	err := fmt.Errorf("%w: under way for %v", gpu.ErrOpening, since)
-	if l.lastErr == nil { // the next attempts are no news
-		l.opt.Log.Info("Opening the source takes long", "since", since)
+	err := fmt.Errorf("%w for %v", gpu.ErrOpening, since)
+	if l.lastErr == nil { // log only the first attempt
+		l.opt.Log.Info("Session is slow to open", "after", since)
 		l.lastErr = err
 	}
 	l.publishEmpty(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// factsPlan requests the families that are facts.
+// factsPlan requests the families that report facts: health, peers and placement.
 func factsPlan(o *loop.Options) {
 	o.Plan = testPlan()
 	o.Plan.Health, o.Plan.Peers, o.Plan.Placement = gpu.KindsOf(gpu.KindGPU), true, true
@@ -20,7 +20,7 @@ func factsPlan(o *loop.Options) {
 	}
 }
 
-// threeGPUs are placed and connected in different ways, and their numbers are not their rows.
+// threeGPUs returns GPUs with different placements and links. Their GPU numbers differ from their rows.
 func threeGPUs() *gpu.Topology {
 	device := func(id uint32, uuid string, place *gpu.Place) gpu.Device {
 		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: id, UUID: uuid, Place: place}
@@ -38,7 +38,7 @@ func threeGPUs() *gpu.Topology {
 	return t
 }
 
-func TestWhatIsReported(t *testing.T) {
+func TestReportedFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{topology: threeGPUs()}
 		f.read = func(_ context.Context, b *gpu.Batch) error {
@@ -59,7 +59,7 @@ func TestWhatIsReported(t *testing.T) {
 			return nil
 		}
 		r := start(t, f, factsPlan)
-		for range 2 { // the second cycle reuses what the first made
+		for range 2 { // the second cycle reuses the families of the first
 			r.Has(
 				"DCGM_EXP_GPU_PAIR_INFO{0}[{peer_gpu 2} {peer_uuid GPU-c} {path NODE} {nvlinks 12}] 1",
 				"DCGM_EXP_GPU_PAIR_INFO{0}[{peer_gpu 5} {peer_uuid GPU-f} {path SYS} {nvlinks 0}] 1",
@@ -68,7 +68,7 @@ func TestWhatIsReported(t *testing.T) {
 				"DCGM_EXP_GPU_AFFINITY_INFO{1}[{cpu_affinity 32-63}] 1",
 				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch PCIE} {health_error_code DCGM_FR_OK} {health_error_severity NONE} {health_error_category NONE}] 0",
 				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch MEM} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED} {health_error_severity ISOLATE} {health_error_category HARDWARE_MEMORY}] 20",
-				// DCGM lets it pass, and does not mean that the others did.
+				// DCGM reports only this check, which does not mean that the other checks passed
 				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch ALL} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED} {health_error_severity ISOLATE} {health_error_category HARDWARE_MEMORY}] 20",
 				"unavailable{DCGM_EXP_GPU_HEALTH_STATUS 1} permission",
 				"DCGM_EXP_P2P_STATUS{0}[{peer_gpu 2} {link_status OK}] 0",
@@ -78,7 +78,7 @@ func TestWhatIsReported(t *testing.T) {
 			r.HasNot("DCGM_EXP_GPU_AFFINITY_INFO{2}")
 			r.HasNot("unavailable{DCGM_EXP_P2P")
 			r.HasNot("unavailable{DCGM_EXP_GPU_PAIR")
-			r.HasNot("unavailable{DCGM_EXP_GPU_AFFINITY") // what a lost GPU lacks its own health says
+			r.HasNot("unavailable{DCGM_EXP_GPU_AFFINITY") // a lost GPU's own health says what it lacks
 			r.Wait(interval)
 		}
 		f.set(func() {
@@ -97,7 +97,7 @@ func TestWhatIsReported(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeReported(t *testing.T) {
+func TestUnavailableFacts(t *testing.T) {
 	for name, test := range map[string]struct {
 		gpus int
 		want []string

@@ -8,23 +8,23 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// deviceLogPause is the minimum time between two log lines about one GPU, so that a GPU that comes and goes does not flood
-// the log.
+// deviceLogPause is the minimum time between two log lines about a GPU. It keeps a flapping GPU from flooding the log.
 const deviceLogPause = 10 * time.Second
 
-// A deviceLog logs when a GPU cannot be read any more and when it can be read again. It covers all sessions.
+// deviceLog logs when a GPU becomes unreadable and when it recovers. It spans all sessions.
 type deviceLog struct {
 	log    *slog.Logger
-	states map[string]deviceState // by GPU UUID, or by entity if that is unknown
+	states map[string]deviceState // keyed by GPU UUID, or by entity if the UUID is unknown
 }
 
-// A deviceState is what the log says about a GPU.
+// deviceState is the logged state of a GPU.
 type deviceState struct {
 	down   bool
-	logged time.Time // time of the latest line; zero if there is none
+	logged time.Time // when the latest line was logged; zero if never
 }
 
-// note compares a snapshot with the log. A GPU that cannot be read when it is first seen is logged by its source.
+// note logs the differences between a snapshot and the logged states. A GPU that is unreadable when first seen is
+// logged by its source.
 func (d *deviceLog) note(s *gpu.Snapshot) {
 	if d.states == nil {
 		d.states = map[string]deviceState{}
@@ -50,15 +50,15 @@ func (d *deviceLog) note(s *gpu.Snapshot) {
 		}
 		d.states[key] = deviceState{err != nil, now}
 		if err == nil {
-			d.log.Info("GPU can be read again", "gpu", device.GPU, "uuid", device.UUID)
+			d.log.Info("GPU recovered", "gpu", device.GPU, "uuid", device.UUID)
 			continue
 		}
-		d.log.Warn("GPU cannot be read; others are still served", "gpu", device.GPU, "uuid", device.UUID,
+		d.log.Warn("GPU cannot be read; other GPUs are still served", "gpu", device.GPU, "uuid", device.UUID,
 			"reason", gpu.Reason(err), "error", err)
 	}
 }
 
-// noValues returns an error if numbers of GPUs were requested but no GPU or GPU instance has any.
+// noValues returns an error if GPU values were requested but no GPU or GPU instance has any.
 func noValues(s *gpu.Snapshot, plan *gpu.Plan) error {
 	kinds := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
 	rows := s.Topology.RowsOf(kinds)

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// loseRows makes the fake report the given rows as lost, and values for the other rows.
+// loseRows makes the fake report the given rows as lost and the other rows with values.
 func (f *fake) loseRows(lost ...int) {
 	f.set(func() {
 		f.read = func(_ context.Context, b *gpu.Batch) error {
@@ -36,7 +36,7 @@ func rowSet(n int, rows []int) []bool {
 	return set
 }
 
-// The log has one line when a GPU cannot be read any more and one when it can, also across sessions.
+// The log has one line when a GPU is lost and one when it recovers, also across sessions.
 func TestLogOfLostGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -46,17 +46,17 @@ func TestLogOfLostGPUs(t *testing.T) {
 			t.Helper()
 			r.Wait(2 * interval)
 			if n := strings.Count(log.String(), "GPU cannot be read"); n != lost {
-				t.Errorf("%s: %d lines about lost GPUs, want %d", when, n, lost)
+				t.Errorf("%s: %d log lines about lost GPUs, want %d", when, n, lost)
 			}
-			if n := strings.Count(log.String(), "GPU can be read again"); n != back {
-				t.Errorf("%s: %d lines about returned GPUs, want %d", when, n, back)
+			if n := strings.Count(log.String(), "GPU recovered"); n != back {
+				t.Errorf("%s: %d log lines about recovered GPUs, want %d", when, n, back)
 			}
 		}
 		lines("all GPUs are up", 0, 0)
 		f.loseRows(2)
 		lines("GPU 2 is lost", 1, 0)
 		if !strings.Contains(log.String(), "gpu=2 uuid=GPU-2 reason=lost") {
-			t.Errorf("the line does not name the GPU and the reason:\n%s", &log)
+			t.Errorf("log line does not name the GPU and the reason:\n%s", &log)
 		}
 		r.Reload(r.Change)
 		lines("a new session", 1, 0)
@@ -68,7 +68,7 @@ func TestLogOfLostGPUs(t *testing.T) {
 	})
 }
 
-// A GPU that is lost and back in each second cycle gets a line every 10 seconds at most.
+// A GPU that is lost in every second cycle is logged at most once every 10 seconds.
 func TestLogOfFlappingGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -86,13 +86,13 @@ func TestLogOfFlappingGPU(t *testing.T) {
 			r.Wait(time.Second)
 		}
 		if n := strings.Count(log.String(), "uuid=GPU-1"); n < 2 || n > 13 {
-			t.Errorf("%d lines in two minutes, want 2 to 13", n)
+			t.Errorf("%d log lines in two minutes, want 2 to 13", n)
 		}
 		r.Stop()
 	})
 }
 
-// Without a value of any GPU, a cycle is no success, and the log says why.
+// A cycle in which no GPU has a value is no success, and the log says why.
 func TestNoGPUHasAValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -108,9 +108,9 @@ func TestNoGPUHasAValue(t *testing.T) {
 		r.Metric("dcgm_exporter_collect_unavailable{reason=lost} 1")
 		r.Has("down{0} lost", "down{1} lost")
 		if n := strings.Count(log.String(), "No GPU has a value"); n != 1 {
-			t.Errorf("%d lines say that no GPU has a value, want 1:\n%s", n, &log)
+			t.Errorf("no value: %d log lines, want 1:\n%s", n, &log)
 		}
-		f.set(func() { // the engine is blinded: no fault, and no value
+		f.set(func() { // blank values without a fault
 			f.read = func(context.Context, *gpu.Batch) error { return nil }
 		})
 		r.Wait(2 * interval)
@@ -120,7 +120,7 @@ func TestNoGPUHasAValue(t *testing.T) {
 		r.Wait(interval)
 		r.Metric("dcgm_exporter_collect_success{} 1")
 		if n := strings.Count(log.String(), "GPUs have values again"); n != 1 {
-			t.Errorf("%d lines say that GPUs have values again, want 1", n)
+			t.Errorf("recovery: %d log lines, want 1", n)
 		}
 		r.Stop()
 	})

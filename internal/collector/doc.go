@@ -1,9 +1,8 @@
-// Package collector runs the one goroutine that owns the driver.
+// Package collector runs the collection cycle and owns the driver.
 //
-// Its Loop opens a Session at a Source, reads it on every tick while the Attributors say who uses the GPUs, lets snapshot
-// and its Derivers make a gpu.Snapshot of both, and publishes that. At a start, a reload, a hot-plug, a MIG repartition or
-// the loss of an engine it does the same: close this Session, open another.
+// Its Loop opens a Session of a Source and reads it on every tick, while the Attributors find the owners of the GPUs.
+// It builds a gpu.Snapshot from both and publishes it. After a reload, a hotplug, a MIG repartition or the loss of an
+// engine, it closes the Session and opens another.
 //
-// The Loop owns the Session and the Batch, and calls the driver from one goroutine at a time. It formats nothing and serves
-// no request.
+// The Loop calls the driver from one goroutine at a time. It does not render pages or serve requests.
 package collector

@@ -19,12 +19,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// seconds are whole times since the start of a test.
+// seconds rounds a time since the start of a test to whole seconds.
 func seconds(d time.Duration) int { return int(d.Round(time.Second) / time.Second) }
 
-// Between attempts the pauses double up to their limit, whether the source does not open or opens
-// and then cannot be read, and begin again at the least after a success.
-func TestPausesBetweenAttemptsGrow(t *testing.T) {
+// The pauses between attempts double up to their limit, whether the source fails to open or fails its first read. They
+// start over after a success.
+func TestPausesBetweenAttemptsDouble(t *testing.T) {
 	for name, fails := range map[string]func(f *fake, on bool){
 		"open": func(f *fake, on bool) {
 			fail := f.open
@@ -84,7 +84,7 @@ func TestPausesBetweenAttemptsGrow(t *testing.T) {
 	}
 }
 
-// Retry ends a pause at once, whatever it has grown to, and the next pauses begin anew.
+// Retry ends a pause at once, and the next pauses start from the minimum.
 func TestRetryEndsAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -94,7 +94,7 @@ func TestRetryEndsAPause(t *testing.T) {
 			return gpu.ErrUnavailable
 		}}
 		r := start(t, f, nil)
-		r.Wait(20 * time.Second) // in the pause from 15 s to 31 s
+		r.Wait(20 * time.Second) // within the pause from 15 s to 31 s
 		r.Loop.Retry()
 		r.Wait(8 * time.Second)
 		if diff := cmp.Diff([]int{0, 1, 3, 7, 15, 20, 21, 23, 27}, at); diff != "" {
@@ -104,13 +104,13 @@ func TestRetryEndsAPause(t *testing.T) {
 	})
 }
 
-// An open may take until the hang limit; the page says meanwhile that it opens, and nothing counts
-// as a failure.
-func TestASlowOpenIsLeftAlone(t *testing.T) {
+// An open may take until the hang limit. Meanwhile the page says that a session is being opened, and no failure is
+// counted.
+func TestSlowOpenIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes = 95 * time.Second
 		opens := 0
-		f := &fake{gpus: 1, open: func(ctx context.Context) error { // an engine that starts
+		f := &fake{gpus: 1, open: func(ctx context.Context) error { // an engine that is slow to start
 			opens++
 			select {
 			case <-time.After(takes):
@@ -124,12 +124,12 @@ func TestASlowOpenIsLeftAlone(t *testing.T) {
 		r.Has("error opening")
 		r.Metric("dcgm_exporter_collect_unavailable{reason=opening} 1")
 		if r.Loop.Ready() {
-			t.Error("ready before the first cycle has ended")
+			t.Error("ready before the first cycle ended")
 		}
 		r.Wait(takes - interval)
 		r.Has("UTIL{0} 50")
 		if opens != 1 {
-			t.Errorf("opened %d times", opens)
+			t.Errorf("opened %d times, want once", opens)
 		}
 		r.MetricNot("dcgm_exporter_collect_failures_total{")
 		r.MetricNot("dcgm_exporter_collect_unavailable{")
@@ -137,11 +137,11 @@ func TestASlowOpenIsLeftAlone(t *testing.T) {
 	})
 }
 
-// A source that is not there for long before it says so is one failure of stage open.
-func TestAFailedOpenCountsOnce(t *testing.T) {
+// A source that fails to open after a long time counts as one failure of stage open.
+func TestFailedOpenCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{open: func(context.Context) error {
-			time.Sleep(25 * time.Second) // on the bubble's clock: a connect that times out
+			time.Sleep(25 * time.Second) // a connect that times out, on the bubble's clock
 			return fmt.Errorf("connect: %w", gpu.ErrUnavailable)
 		}}
 		var log strings.Builder
@@ -149,26 +149,25 @@ func TestAFailedOpenCountsOnce(t *testing.T) {
 		r.Wait(25*time.Second + 100*time.Millisecond)
 		r.Has("error unavailable")
 		if !r.Loop.Ready() {
-			t.Error("a node without a driver is not ready: it serves its health")
+			t.Error("a node without a driver is not ready, but it serves its health")
 		}
 		r.Metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 1")
 		r.MetricNot("dcgm_exporter_collect_failures_total{reason=timeout")
 		r.MetricNot("dcgm_exporter_collect_failures_total{reason=opening")
 		r.Wait(27 * time.Second) // between two attempts
 		r.Metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 2")
-		r.Wait(27 * time.Second) // after the third
+		r.Wait(27 * time.Second) // after the third attempt
 		r.Stop()
-		for _, line := range []string{"Opening the source takes long", "No data"} {
+		for _, line := range []string{"Session is slow to open", "No data"} {
 			if n := strings.Count(log.String(), line); n != 1 {
-				t.Errorf("%d lines say %q in three attempts, want 1:\n%s", n, line, log.String())
+				t.Errorf("%d log lines %q in three attempts, want 1:\n%s", n, line, log.String())
 			}
 		}
 	})
 }
 
-// A reload that opens slowly leaves the page of the old session for as long as that is fresh, and
-// no longer.
-func TestASlowReloadKeepsAFreshPage(t *testing.T) {
+// During a slow reload, the page of the old session is served only while it is fresh.
+func TestSlowReloadKeepsFreshPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &fake{gpus: 1}, nil)
 		slow := &fake{gpus: 2, open: func(context.Context) error { time.Sleep(45 * time.Second); return nil }}
@@ -189,9 +188,8 @@ func TestASlowReloadKeepsAFreshPage(t *testing.T) {
 	})
 }
 
-// A panic anywhere in a cycle costs that cycle, is on the page and once in the log with its stack,
-// and everything goes on afterwards.
-func TestAPanicIsAFailedCycle(t *testing.T) {
+// A panic anywhere in a cycle fails only that cycle. It is on the page and, once, in the log with its stack.
+func TestPanicFailsOneCycle(t *testing.T) {
 	type world struct {
 		fake       *fake
 		publish    atomic.Bool
@@ -202,7 +200,7 @@ func TestAPanicIsAFailedCycle(t *testing.T) {
 		begin  func(*world)
 		end    func(*world)
 		stage  string
-		served bool // data is served meanwhile
+		served bool // whether data is served meanwhile
 	}{
 		{
 			name:  "read",
@@ -213,7 +211,7 @@ func TestAPanicIsAFailedCycle(t *testing.T) {
 			name: "build",
 			begin: func(w *world) {
 				w.fake.read = func(_ context.Context, b *gpu.Batch) error {
-					b.Add(99, 0, gpu.Int(1), time.Now()) // a row that is not there
+					b.Add(99, 0, gpu.Int(1), time.Now()) // a row that does not exist
 					return nil
 				}
 			},
@@ -271,14 +269,14 @@ func TestAPanicIsAFailedCycle(t *testing.T) {
 				w.fake.set(func() { c.begin(w) })
 				r.Wait(4 * interval)
 				if !c.served && !strings.HasPrefix(r.Last(), "error ") {
-					t.Errorf("a page with data:\n%s", r.Last())
+					t.Errorf("page has data after a panic:\n%s", r.Last())
 				}
 				if c.stage != "" {
 					r.Metric("dcgm_exporter_collect_failures_total{reason=panic,stage=" + c.stage + "} ")
 					lines := log.String()
 					n := strings.Count(lines, " stack=")
 					if n != 1 || !strings.Contains(lines, "life_test.go") && !strings.Contains(lines, "snapshot") {
-						t.Errorf("%d lines with a stack:\n%s", n, lines)
+						t.Errorf("%d log lines with a stack, want 1:\n%s", n, lines)
 					}
 				}
 				w.fake.set(func() { c.end(w) })
@@ -293,9 +291,8 @@ func TestAPanicIsAFailedCycle(t *testing.T) {
 	}
 }
 
-// Every page is followed by another one within the time for which it may be served, in every state
-// that lasts.
-func TestPagesFollowEachOtherInTime(t *testing.T) {
+// In every lasting state, each page is replaced before it expires.
+func TestPagesAreReplacedBeforeTheyExpire(t *testing.T) {
 	for name, f := range map[string]*fake{
 		"works":      {gpus: 1},
 		"not there":  {open: func(context.Context) error { return gpu.ErrUnavailable }},
@@ -312,32 +309,31 @@ func TestPagesFollowEachOtherInTime(t *testing.T) {
 						o.Plan.Interval = every
 						o.Publish = func(s *gpu.Snapshot) {
 							if !valid.IsZero() && time.Now().After(valid) {
-								t.Errorf("the page before was past its time for %v", time.Since(valid))
+								t.Errorf("previous page had expired %v before it was replaced", time.Since(valid))
 							}
 							if limit := max(5*time.Second, 5*every); s.ValidFor <= 0 || s.ValidFor > limit {
-								t.Errorf("a page is valid for %v, at most %v expected", s.ValidFor, limit)
+								t.Errorf("page is valid for %v, want at most %v", s.ValidFor, limit)
 							}
 							valid = time.Now().Add(s.ValidFor)
 						}
 					})
 					r.Wait(10 * time.Minute)
 					if late := time.Since(valid); late > 0 {
-						t.Errorf("the latest page is past its time for %v", late)
+						t.Errorf("latest page expired %v ago", late)
 					}
 					_ = r.End()                 // wedged
-					time.Sleep(2 * time.Minute) // what is under way
+					time.Sleep(2 * time.Minute) // let the pending call end
 				})
 			})
 		}
 	}
 }
 
-// An attributor that is slow, or hangs, does not delay a cycle. What it said last serves for its
-// time.
+// A slow or hanging attributor does not delay a cycle. Its last answer is used until it expires.
 func TestAttributionNeverDelaysACycle(t *testing.T) {
 	for name, c := range map[string]struct {
 		takes time.Duration
-		label bool // the page has owners after a minute
+		label bool // whether the page has owners after a minute
 	}{
 		"slow":  {takes: 1500 * time.Millisecond, label: true},
 		"hangs": {takes: time.Hour},
@@ -376,15 +372,14 @@ func TestAttributionNeverDelaysACycle(t *testing.T) {
 				}
 				r.Has(want)
 				_ = r.End()               // wedged
-				time.Sleep(2 * time.Hour) // the attributor's goroutine ends
+				time.Sleep(2 * time.Hour) // let the attributor's goroutine end
 			})
 		})
 	}
 }
 
-// The first page has owners though the attributor takes its time; one that takes longer than two
-// seconds is not waited for, and not again.
-func TestTheFirstCycleWaitsForOwners(t *testing.T) {
+// The first page waits for the owners for up to two seconds. An attributor that takes longer is not waited for again.
+func TestFirstCycleWaitsForOwners(t *testing.T) {
 	for _, c := range []struct {
 		takes, waits time.Duration
 		label        bool
@@ -410,7 +405,7 @@ func TestTheFirstCycleWaitsForOwners(t *testing.T) {
 				})
 				r.Wait(c.waits)
 				if first != c.waits {
-					t.Errorf("the first page came after %v, want %v", first, c.waits)
+					t.Errorf("first page published after %v, want %v", first, c.waits)
 				}
 				want := "UTIL{0} 50"
 				if c.label {

@@ -16,30 +16,33 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// ErrStarting is the state before the first attempt to open a session; it wraps gpu.ErrOpening.
+// ErrStarting is the state before the first attempt to open a session. It wraps gpu.ErrOpening.
 var ErrStarting = fmt.Errorf("%w: no session has been opened yet", gpu.ErrOpening)
 
 // Options configure a Loop.
 type Options struct {
-	Source      Source             // of the sessions; required
-	Plan        *gpu.Plan          // of the sessions; required
-	Attributors []Attributor       // their owners are joined
-	Derivers    []snapshot.Deriver // of families, in the order of the page
-	// Publish gets the snapshot of every cycle, on the Loop's goroutine; required.
+	Source      Source             // opens the sessions; required
+	Plan        *gpu.Plan          // what the sessions read; required
+	Attributors []Attributor       // find the owners; their answers are merged
+	Derivers    []snapshot.Deriver // add families, in the order of the page
+	// Publish receives the snapshot of every cycle, on the Loop's goroutine. Required.
 	Publish    func(*gpu.Snapshot)
-	Registerer prometheus.Registerer // of the Loop's own series; required
+	Registerer prometheus.Registerer // for the Loop's own metrics; required
 	Log        *slog.Logger          // nil discards
-	// Now is the clock that dates samples, which can be set at any time; nil for time.Now. No wait depends on it.
+	// Now returns the time for sample timestamps; nil means time.Now. The clock may be set at any time, because no wait
+	// depends on it.
 	Now func() time.Time
 
-	// ReadTimeout is how long a driver call may take before the page says so; 0 for the plan's interval, 1 s to 10 s.
+	// ReadTimeout is how long a driver call may take before the page reports a timeout. 0 means the plan's interval,
+	// limited to 1 s to 10 s.
 	ReadTimeout time.Duration
-	// HangLimit is how long a driver call may take before Run gives up with gpu.ErrWedged; 0 for 2 minutes.
+	// HangLimit is how long a driver call may take before Run returns gpu.ErrWedged; 0 means 2 minutes.
 	HangLimit time.Duration
-	// AttributeTimeout is how long an attributor may take; 0 for 2 s. Only the first page of a topology waits so long.
+	// AttributeTimeout is how long an attributor may take; 0 means 2 s. Only the first page of a topology waits that
+	// long.
 	AttributeTimeout time.Duration
-	CloseTimeout     time.Duration // for the driver when Run ends; 0 for 4 s
-	// MinBackoff and MaxBackoff bound the pauses between attempts to open a session; 0 for 1 s and 30 s.
+	CloseTimeout     time.Duration // how long Run waits for the driver when it ends; 0 means 4 s
+	// MinBackoff and MaxBackoff bound the pauses between attempts to open a session; 0 means 1 s and 30 s.
 	MinBackoff, MaxBackoff time.Duration
 }
 
@@ -64,37 +67,37 @@ func (o *Options) readTimeout() time.Duration {
 	return min(max(o.Plan.Interval, time.Second), 10*time.Second)
 }
 
-// A Loop opens, reads and closes sessions, one driver call at a time, and publishes a snapshot per cycle. Make one with New
-// and call Run once; the other methods may be called from any goroutine.
+// Loop opens, reads and closes sessions, one driver call at a time, and publishes a snapshot per cycle. Create one with
+// New and call Run once. The other methods are safe for concurrent use.
 type Loop struct {
 	opt     Options
 	metrics *metrics
 	reloads chan reload
 	retries chan struct{}
 
-	// Owned by Run.
+	// The fields below are used only by Run's goroutine.
 	session      Session
 	builder      *snapshot.Builder
 	batch        gpu.Batch
 	attributions []*attribution
 	merger       merger
-	owners       []*gpu.Owners // scratch
-	lastErr      error         // of the previous cycle, so that only changes are logged
-	served       time.Time     // when the latest page with data was
-	valid        time.Time     // until when the latest page may be served
+	owners       []*gpu.Owners // reused between cycles
+	lastErr      error         // the error of the previous cycle, so that only changes are logged
+	served       time.Time     // when the latest page with data was published
+	valid        time.Time     // when the latest page expires
 	late         bool          // the latest Read exceeded its timeout
 	empty        int           // number of consecutive cycles in which no GPU had a value
 	devices      deviceLog
 
 	ready atomic.Bool
 	born  time.Time
-	// pending is the time from born to the beginning of the driver call under way, plus 1 ns; 0 for none. After patience,
-	// in ns, it is not healthy.
+	// pending is when the current driver call began, as the time since born plus 1 ns; 0 means no call. A call that
+	// takes longer than patience, in ns, makes the Loop unhealthy.
 	pending, patience atomic.Int64
-	wedged            atomic.Bool // a call was left behind
+	wedged            atomic.Bool // a driver call was abandoned
 }
 
-// New returns a Loop, and publishes the page that says that it is starting. It calls no driver yet.
+// New returns a Loop and publishes a page that says that it is starting. It does not call the driver.
 func New(opt Options) *Loop {
 	opt = opt.withDefaults()
 	l := &Loop{
@@ -109,8 +112,9 @@ func New(opt Options) *Loop {
 // Ready reports whether a first cycle has been published, with or without data.
 func (l *Loop) Ready() bool { return l.ready.Load() }
 
-// Healthy returns an error if a driver call was left behind, or has not returned for longer than a page may be served;
-// while a session is being opened, than the hang limit. A lost GPU or a missing driver is no reason to restart the process.
+// Healthy returns an error if a driver call was abandoned or has been pending for too long. The limit is the time for
+// which a page may be served, or the hang limit while a session is being opened. A lost GPU or a missing driver is no
+// reason to restart the process.
 func (l *Loop) Healthy() error {
 	if l.wedged.Load() {
 		return gpu.ErrWedged
@@ -125,8 +129,8 @@ func (l *Loop) Healthy() error {
 	return nil
 }
 
-// Run collects until ctx is done, and then returns nil once every handle is closed. It returns an error that wraps
-// gpu.ErrWedged if a driver call does not return.
+// Run collects until ctx is done, closes every handle and returns nil. It returns an error that wraps gpu.ErrWedged if
+// a driver call does not return.
 func (l *Loop) Run(ctx context.Context) error {
 	cause, backoff := causeStart, l.opt.MinBackoff
 	for ctx.Err() == nil {
@@ -144,7 +148,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			backoff = l.opt.MinBackoff
 			continue
 		}
-		// It does not open, or opens and its first read fails: do not spin.
+		// back off if a session does not open, or fails its first read
 		var soon bool
 		if cause, soon = l.pause(ctx, backoff, cause); soon {
 			backoff = l.opt.MinBackoff
@@ -168,7 +172,7 @@ func (l *Loop) end(ctx context.Context, err error) error {
 	return l.close(ctx)
 }
 
-// open opens a session and begins to use it.
+// open opens a session and starts using it.
 func (l *Loop) open(ctx context.Context, cause string) error {
 	session, err := l.connect(ctx, l.opt.Source, l.opt.Plan)
 	if err == nil {
@@ -177,7 +181,7 @@ func (l *Loop) open(ctx context.Context, cause string) error {
 	return err
 }
 
-// adopt uses a session from now on.
+// adopt makes session the current one.
 func (l *Loop) adopt(session Session, cause string) {
 	l.session = session
 	l.builder = snapshot.NewBuilder(session.Topology(), l.opt.Plan, l.opt.Derivers)
@@ -188,11 +192,11 @@ func (l *Loop) adopt(session Session, cause string) {
 	l.opt.Log.Info("Session opened", "cause", cause, "source", t.Source,
 		"driver", t.Driver, "library", t.Library, "entities", len(t.Devices))
 	for _, e := range l.opt.Plan.Missing(t.Devices) {
-		l.opt.Log.Warn("A selected device does not exist", "error", fmt.Sprintf("couldn't find requested %s ID '%d'", e.Kind, e.ID))
+		l.opt.Log.Warn("Selected device does not exist", "error", fmt.Sprintf("couldn't find requested %s ID '%d'", e.Kind, e.ID))
 	}
 }
 
-// processRows reports, per row of a session, whether processes are requested; nil for none.
+// processRows reports for each row of a session whether processes are requested. It returns nil if they are not.
 func processRows(s Session, plan *gpu.Plan) []bool {
 	if !plan.Processes {
 		return nil
@@ -207,14 +211,14 @@ func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (Sess
 		session, err = source.Open(ctx, plan)
 		return err
 	})
-	if err != nil { // also of a call that is left behind, and may yet write to session
+	if err != nil { // the abandoned call may still write to session
 		return nil, err
 	}
 	return session, nil
 }
 
-// serve reads the open session on every tick until it ends. It returns whether there was a cycle with data, and why the
-// next session is to be opened, or an error if Run ends.
+// serve reads the session on every tick until it ends. It returns whether a cycle had data and why the next session is
+// opened, or an error if Run ends.
 func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error) {
 	ticker := time.NewTicker(l.opt.Plan.Interval)
 	defer ticker.Stop()
@@ -240,13 +244,13 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 	}
 }
 
-// awaitCycle waits until the next cycle is due, and makes reloads meanwhile. An error ends the session, or Run.
+// awaitCycle waits until the next cycle is due and applies reloads meanwhile. An error ends the session, or Run.
 func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) error {
 	interval := l.opt.Plan.Interval
 	for {
 		select {
 		case <-ticker.C:
-			ticker.Reset(interval) // it may have been a shorter one
+			ticker.Reset(interval) // the last period may have been shorter
 			return nil
 		case <-l.session.Done():
 			return l.session.Err()
@@ -264,8 +268,8 @@ func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) error {
 	}
 }
 
-// endSession closes a session that is over, and returns the cause of the next one. The old session closes first, since the
-// driver must be released. After a change of the topology the page stays until the next one; after a loss it goes.
+// endSession closes a session that is over and returns the cause of the next one. It closes first because the driver
+// must be released. After a topology change the page is kept until the next one; after a loss it is replaced at once.
 func (l *Loop) endSession(ctx context.Context, reason error) (cause string, err error) {
 	l.opt.Log.Warn("Session ended", "error", reason)
 	cause = causeTopology
@@ -289,7 +293,7 @@ func (l *Loop) cycle(ctx context.Context) error {
 	}
 	select {
 	case <-l.session.Done():
-		l.countEvents(begin) // the last events of a GPU count
+		l.countEvents(begin) // count the last events of a lost GPU
 		return l.session.Err()
 	default:
 	}
@@ -297,7 +301,7 @@ func (l *Loop) cycle(ctx context.Context) error {
 		l.late = false
 	} else if !l.late {
 		l.late = true
-		l.opt.Log.Warn("The driver answers late", "after", took.Round(time.Millisecond))
+		l.opt.Log.Warn("Driver read timed out", "after", took.Round(time.Millisecond))
 	}
 	if readErr != nil {
 		l.countEvents(begin)
@@ -318,7 +322,7 @@ func (l *Loop) requestOwners(ctx context.Context) {
 	}
 }
 
-// publishBatch publishes the content of the batch. A panic fails this cycle alone.
+// publishBatch publishes the batch. A panic fails only this cycle.
 func (l *Loop) publishBatch(ctx context.Context, began, begin time.Time) {
 	err := recovered(func() error {
 		l.serveBatch(ctx, began, begin)
@@ -348,13 +352,13 @@ func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	l.served = time.Now()
 	l.ready.Store(true)
 	if l.lastErr != nil {
-		l.opt.Log.Info("Collection works")
+		l.opt.Log.Info("Collection recovered")
 		l.lastErr = nil
 	}
 }
 
-// reportValues updates the metrics about the success of a cycle that was served. The error says why no GPU has a value. It
-// is logged in the second such cycle, since an engine may need two samples for its first value.
+// reportValues updates the success metrics of a cycle that was served. A non-nil err says why no GPU has a value. It is
+// logged in the second such cycle, because an engine may need two samples for its first value.
 func (l *Loop) reportValues(err error) {
 	if err == nil {
 		l.metrics.succeeds()
@@ -372,7 +376,7 @@ func (l *Loop) reportValues(err error) {
 	}
 }
 
-// countEvents counts the events of the batch, and serves nothing of it.
+// countEvents counts the events of the batch without serving its samples.
 func (l *Loop) countEvents(begin time.Time) {
 	l.builder.Build(l.reading(snapshot.Final, &l.batch, begin))
 }
@@ -382,14 +386,14 @@ func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, begin time.Time) snapsh
 	return snapshot.Reading{Kind: kind, Batch: b, Begin: begin, Now: l.opt.Now(), Elapsed: time.Since(l.born)}
 }
 
-// finalRead reads the session once more before it is closed, for events that no later session reports.
+// finalRead reads once more before the session is closed, for events that no later session reports.
 func (l *Loop) finalRead(ctx context.Context) error {
 	l.batch.Reset()
 	if !slices.ContainsFunc(l.opt.Plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 }) {
 		return nil // no family counts events
 	}
 	begin := l.opt.Now()
-	// The call goes on after the end of ctx for half of the time that Run then waits: the close has the other half.
+	// Once ctx is done, the read gets half of the time that Run still waits. The close gets the other half.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
@@ -402,7 +406,7 @@ func (l *Loop) finalRead(ctx context.Context) error {
 		}
 	})()
 	err := l.call(ctx, func(context.Context) error {
-		_ = l.session.Read(last, &l.batch) // it closes anyway
+		_ = l.session.Read(last, &l.batch) // ignore the error: the session is closed anyway
 		return nil
 	})
 	if errors.Is(err, gpu.ErrWedged) {
@@ -412,8 +416,8 @@ func (l *Loop) finalRead(ctx context.Context) error {
 	return nil
 }
 
-// Retry ends the pause before the next attempt to open a session: the engine or driver that was missing may be there.
-// The pauses begin anew.
+// Retry ends the pause before the next attempt to open a session, because a missing engine or driver may be available
+// now. The next pauses start from the minimum.
 func (l *Loop) Retry() {
 	select {
 	case l.retries <- struct{}{}:
@@ -421,8 +425,8 @@ func (l *Loop) Retry() {
 	}
 }
 
-// pause waits before the next attempt to open, and publishes on every interval why there is no data. A reload and Retry
-// end it soon. It returns the cause of the next session.
+// pause waits before the next attempt to open a session. On every interval it publishes why there is no data. A reload
+// and Retry end it early. It returns the cause of the next session.
 func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) (next string, soon bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

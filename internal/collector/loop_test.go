@@ -23,7 +23,7 @@ const interval = 10 * time.Second
 
 var gpuOnly = gpu.KindsOf(gpu.KindGPU)
 
-// testPlan has a bounded gauge, a scaled second name for it, and XIDs.
+// testPlan returns a plan with a bounded gauge, the same field scaled under a second name, and XIDs.
 func testPlan() *gpu.Plan {
 	return &gpu.Plan{
 		Interval: interval,
@@ -46,11 +46,11 @@ func testPlan() *gpu.Plan {
 	}
 }
 
-// fake is a source whose behavior a test sets while it runs.
+// fake is a source whose behavior the test sets while it runs.
 type fake struct {
 	mu   sync.Mutex
 	gpus int
-	// topology stands in for gpus GPUs where it is set.
+	// topology, if set, replaces the default topology of gpus GPUs
 	topology *gpu.Topology
 	open     func(context.Context) error
 	read     func(context.Context, *gpu.Batch) error
@@ -134,7 +134,7 @@ func (s *fakeSession) Read(ctx context.Context, b *gpu.Batch) error {
 	return nil
 }
 
-// rig runs a Loop over a fake.
+// rig runs a Loop with a fake source.
 type rig struct {
 	*loop.Rig
 	fake *fake
@@ -144,7 +144,7 @@ func start(t *testing.T, f *fake, adjust func(*loop.Options)) *rig {
 	return &rig{loop.Start(t, collector.SourceOf(f.Open), testPlan(), adjust), f}
 }
 
-func TestFirstPageIsThereAtOnce(t *testing.T) {
+func TestFirstPageIsImmediate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &fake{gpus: 2}, nil)
 		if !r.Loop.Ready() {
@@ -164,8 +164,7 @@ func TestFirstPageIsThereAtOnce(t *testing.T) {
 	})
 }
 
-// How long a call may take before the page says so goes with the interval, also when a reload
-// changes that.
+// The time that a call may take before it is reported follows the interval, also when a reload changes it.
 func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 1}
@@ -177,7 +176,7 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 		}
 		f.set(func() {
 			f.read = func(_ context.Context, b *gpu.Batch) error {
-				time.Sleep(interval / 2) // a call, on the bubble's clock
+				time.Sleep(interval / 2) // a driver call, on the bubble's clock
 				b.Add(0, 0, gpu.Int(7), time.Now())
 				return nil
 			}
@@ -186,7 +185,7 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 		r.Has("UTIL{0} 7")
 		for _, page := range r.Pages() {
 			if strings.Contains(page, "error timeout") {
-				t.Errorf("half an interval is reported as a timeout:\n%s", page)
+				t.Errorf("a call of half an interval was reported as a timeout:\n%s", page)
 			}
 		}
 		f.set(func() { f.read = nil })
@@ -195,11 +194,11 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 	})
 }
 
-func TestSamplesAreJudgedOneByOne(t *testing.T) {
+func TestOneBadSampleDropsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 3}
 		f.read = func(_ context.Context, b *gpu.Batch) error {
-			b.Add(0, 0, gpu.Int(808334905), time.Now())              // garbage
+			b.Add(0, 0, gpu.Int(808334905), time.Now())              // garbage: above the bound
 			b.Add(1, 0, gpu.Int(7), time.Now().Add(-31*interval/10)) // older than three intervals
 			b.Add(2, 0, gpu.Int(7), time.Now().Add(-29*interval/10))
 			return nil
@@ -208,14 +207,14 @@ func TestSamplesAreJudgedOneByOne(t *testing.T) {
 		r.Has("UTIL{2} 7", "down{0} unavailable", "down{1} unavailable")
 		r.HasNot("UTIL{0}")
 		r.HasNot("UTIL{1}")
-		r.HasNot("XID{0}") // a GPU that answers nothing has no "no error" either
+		r.HasNot("XID{0}") // a GPU that reports nothing has no "no error" value either
 		r.Metric("dcgm_exporter_samples_dropped_total{reason=out_of_range} 1")
 		r.Metric("dcgm_exporter_samples_dropped_total{reason=stale} 1")
 		r.Stop()
 	})
 }
 
-func TestLostGPUTakesNothingElse(t *testing.T) {
+func TestLostGPUAffectsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 8}
 		r := start(t, f, nil)
@@ -238,7 +237,7 @@ func TestLostGPUTakesNothingElse(t *testing.T) {
 		want := slices.DeleteFunc(strings.Split(healthy, "\n"), gone)
 		got := slices.DeleteFunc(strings.Split(r.Last(), "\n"), gone)
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("the others changed (-before +after):\n%s", diff)
+			t.Errorf("other GPUs changed (-before +after):\n%s", diff)
 		}
 		r.HasNot("UTIL{3}")
 		r.Stop()
@@ -251,41 +250,41 @@ func TestHangingReadIsReported(t *testing.T) {
 		release := make(chan struct{})
 		r := start(t, f, func(o *loop.Options) { o.HangLimit = 2 * time.Minute })
 		f.set(func() {
-			f.read = func(_ context.Context, b *gpu.Batch) error { // like cgo: ctx is not heard
+			f.read = func(_ context.Context, b *gpu.Batch) error { // like a cgo call, it ignores ctx
 				<-release
 				b.Add(0, 0, gpu.Int(51), time.Now())
 				return nil
 			}
 		})
 		r.Wait(2 * interval)
-		r.Has("UTIL{0} 50") // fresh still
+		r.Has("UTIL{0} 50") // still fresh
 		r.Wait(interval)
 		r.Has("error timeout")
 		r.HasNot("UTIL")
 		if err := r.Loop.Healthy(); err != nil {
 			t.Errorf("unhealthy before the limit: %v", err)
 		}
-		r.Wait(3*interval + time.Second) // that of a page
+		r.Wait(3*interval + time.Second) // the time that a page may be served
 		if err := r.Loop.Healthy(); !errors.Is(err, gpu.ErrWedged) {
 			t.Errorf("Healthy past the limit: %v, want gpu.ErrWedged", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), interval)
 		defer cancel()
 		if err := r.Loop.Reload(ctx, collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Reload during a hang: %v, want the end of its context", err)
+			t.Errorf("Reload during a hang = %v, want the error of its context", err)
 		}
 		r.Metric("dcgm_exporter_collect_unavailable{reason=timeout} 1")
 		close(release)
 		r.Wait(time.Millisecond)
-		r.Has("UTIL{0} 51") // late, and served at once
+		r.Has("UTIL{0} 51") // late, but served at once
 		r.Metric("dcgm_exporter_collect_success{} 1")
 		r.Stop()
 	})
 }
 
-// An answer that comes late is served, as long as it is no older than three intervals, and the page
-// before it stays meanwhile. A driver that heeds its deadline has that time, too.
-func TestALateAnswerIsServed(t *testing.T) {
+// A late answer is served if it is no older than three intervals, and the previous page is kept meanwhile. The same
+// holds for a driver that heeds its context.
+func TestLateAnswerIsServed(t *testing.T) {
 	for _, c := range []struct {
 		every, takes time.Duration
 		served       bool
@@ -324,11 +323,11 @@ func TestALateAnswerIsServed(t *testing.T) {
 				if n := len(r.Pages()); c.served != (empty == 0) || n < 15 {
 					t.Errorf("%d pages, %d of them without data", n, empty)
 				}
-				if n := strings.Count(log.String(), "answers late"); c.served && (n == 1) != (c.takes >= min(max(c.every, time.Second), 10*time.Second)) {
-					t.Errorf("%d lines say that the driver is late", n)
+				if n := strings.Count(log.String(), "read timed out"); c.served && (n == 1) != (c.takes >= min(max(c.every, time.Second), 10*time.Second)) {
+					t.Errorf("%d log lines about the timeout, want 1", n)
 				}
 				_ = r.End()         // wedged
-				time.Sleep(c.takes) // the call under way
+				time.Sleep(c.takes) // let the pending call end
 			})
 		})
 	}
@@ -353,7 +352,7 @@ func TestWedgedDriverEndsRun(t *testing.T) {
 	})
 }
 
-func TestSessionsFollowTheTruth(t *testing.T) {
+func TestEndedSessionIsReplaced(t *testing.T) {
 	for _, c := range []struct {
 		err   error
 		cause string
@@ -370,12 +369,12 @@ func TestSessionsFollowTheTruth(t *testing.T) {
 				if diff := cmp.Diff([2]int{2, 1}, f.counts()); diff != "" {
 					t.Errorf("opened, closed (-want +got):\n%s", diff)
 				}
-				// The page of before stays while the topology changes. That of an engine which is gone goes at
+				// The previous page is kept while the topology changes. After the loss of an engine it is replaced at
 				// once.
 				pages := r.Pages()
 				between := pages[len(pages)-2]
 				if c.cause == "lost" && between != "error lost" || c.cause == "topology" && !strings.Contains(between, "UTIL{0} 50") {
-					t.Errorf("the page in between is %q", between)
+					t.Errorf("page between the sessions = %q", between)
 				}
 				r.Stop()
 			})
@@ -396,7 +395,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("Reload to a source that does not read: %v, want gpu.ErrTimeout", err)
 		}
 		if diff := cmp.Diff([2]int{1, 1}, unread.counts()); diff != "" {
-			t.Errorf("the refused source: opened, closed (-want +got):\n%s", diff)
+			t.Errorf("rejected source: opened, closed (-want +got):\n%s", diff)
 		}
 		r.Wait(interval)
 		r.Has("UTIL{0} 50")
@@ -414,10 +413,10 @@ func TestReload(t *testing.T) {
 		before := len(r.Pages())
 		r.Wait(3 * time.Second)
 		if n := len(r.Pages()) - before; n != 3 {
-			t.Errorf("%d pages in 3 s at the new interval of 1 s", n)
+			t.Errorf("%d pages in 3 s, want one per second", n)
 		}
 		if diff := cmp.Diff([2]int{1, 1}, f.counts()); diff != "" {
-			t.Errorf("the replaced source: opened, closed (-want +got):\n%s", diff)
+			t.Errorf("replaced source: opened, closed (-want +got):\n%s", diff)
 		}
 		for i, page := range r.Pages() {
 			if strings.Contains(page, "error") {
@@ -429,7 +428,7 @@ func TestReload(t *testing.T) {
 	})
 }
 
-func TestReloadWhileThereIsNoSession(t *testing.T) {
+func TestReloadWithoutSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{open: func(context.Context) error { return gpu.ErrUnavailable }}
 		r := start(t, f, nil)
@@ -444,7 +443,7 @@ func TestReloadWhileThereIsNoSession(t *testing.T) {
 	})
 }
 
-// owners is an Attributor that a test directs.
+// owners is an Attributor that the test controls.
 type owners struct {
 	mu     sync.Mutex
 	answer func(context.Context, *gpu.Topology) (*gpu.Owners, error)
@@ -461,7 +460,7 @@ func (o *owners) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	return answer(ctx, t)
 }
 
-func TestOwnersOutliveAHiccupAndNoMore(t *testing.T) {
+func TestOwnersExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
 		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }}
@@ -470,7 +469,7 @@ func TestOwnersOutliveAHiccupAndNoMore(t *testing.T) {
 		r.Metric("dcgm_exporter_attribution_success{attributor=test} 1")
 
 		o.mu.Lock()
-		o.answer = func(ctx context.Context, _ *gpu.Topology) (*gpu.Owners, error) { // hangs, then hears ctx
+		o.answer = func(ctx context.Context, _ *gpu.Topology) (*gpu.Owners, error) { // ignores the timeout until ctx ends
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
@@ -481,9 +480,9 @@ func TestOwnersOutliveAHiccupAndNoMore(t *testing.T) {
 		r.Wait(interval)
 		r.Has("UTIL{0} 50 pod=a") // thirty seconds old
 		r.Wait(interval)
-		r.Has("UTIL{0} 50") // GPU series flow; the label is gone rather than old
+		r.Has("UTIL{0} 50") // GPU series stay, without the expired label
 		if o.calls != 5 {
-			t.Errorf("%d calls in 5 cycles", o.calls)
+			t.Errorf("%d attributor calls in 5 cycles", o.calls)
 		}
 		r.Stop()
 	})
@@ -504,14 +503,13 @@ func TestFaultsOfFieldsAreListedOnce(t *testing.T) {
 		r := start(t, f, func(o *loop.Options) { o.Plan.Fields[2].Levels = gpuOnly })
 		r.Has("unavailable{XID -1} permission", "unavailable{UTIL 1} not_supported", "unavailable{UTIL 2} no_data")
 		r.HasNot("unavailable{UTIL 0}")
-		r.HasNot("XID{") // not readable is not "no error"
+		r.HasNot("XID{") // an unreadable field has no "no error" value
 		r.Stop()
 	})
 }
 
-// What exists per instance is served for the instances, not for their GPU too: a sum over the node
-// would count it twice.
-func TestNothingIsServedForAGPUAndItsInstances(t *testing.T) {
+// A family with a value per instance has no value for the parent GPU. A sum over the node would count it twice.
+func TestNoValueForBothGPUAndInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		topology := gpu.NewTopology([]gpu.Device{
 			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, UUID: "GPU-0"},

@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// The stages of a cycle, as the stage label of the failure counter names them.
+// The stages of a cycle: values of the stage label of the failure counter.
 const (
 	stageOpen      = "open"
 	stageRead      = "read"
@@ -16,7 +16,7 @@ const (
 	stagePublish   = "publish"
 )
 
-// The causes for which a session was opened, as in dcgm_exporter_sessions_total.
+// The causes of opening a session: values of the cause label of dcgm_exporter_sessions_total.
 const (
 	causeStart    = "start"
 	causeReload   = "reload"
@@ -24,8 +24,8 @@ const (
 	causeLost     = "lost"
 )
 
-// metrics are the Loop's own series. The per-entity health series travel in the snapshot instead,
-// since they carry the entities' labels.
+// metrics holds the Loop's own metrics. The health series of entities are in the snapshot instead, because they carry
+// the entities' labels.
 type metrics struct {
 	outcome
 	duration     prometheus.Gauge
@@ -38,7 +38,7 @@ type metrics struct {
 	source       *gauge.State
 }
 
-// An outcome is whether the latest cycle had data to serve, and why not.
+// outcome says whether the latest cycle had data to serve, and why not.
 type outcome struct {
 	success     prometheus.Gauge
 	unavailable *gauge.State
@@ -51,26 +51,26 @@ func newOutcome(reg prometheus.Registerer) outcome {
 			Help: "Whether the latest collection cycle had data to serve.",
 		}),
 		unavailable: gauge.NewState("dcgm_exporter_collect_unavailable",
-			"Why the latest collection cycle has no data to serve; absent where it has.", "reason"),
+			"Reason why the latest collection cycle had no data to serve; absent if it had data.", "reason"),
 	}
 	reg.MustRegister(o.success, o.unavailable)
 	return o
 }
 
-// fails notes that there is no data, and why.
+// fails records that there is no data, and why.
 func (o outcome) fails(reason string) {
 	o.success.Set(0)
 	o.unavailable.Set(gauge.Series{Value: 1, Labels: []string{reason}})
 }
 
-// succeeds notes that there is data.
+// succeeds records that there is data.
 func (o outcome) succeeds() {
 	o.success.Set(1)
 	o.unavailable.Set()
 }
 
-// RegisterStalled registers the series of a Loop that says nothing any more, in place of those of
-// the same names that it registered itself.
+// RegisterStalled registers the metrics of a Loop that has stopped publishing. They replace those that the Loop
+// registered under the same names.
 func RegisterStalled(reg prometheus.Registerer) {
 	newOutcome(reg).fails(gpu.Reason(gpu.ErrStalled))
 }
@@ -80,19 +80,19 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		outcome: newOutcome(reg),
 		duration: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_collect_duration_seconds",
-			Help: "How long the latest collection cycle took.",
+			Help: "Duration of the latest collection cycle.",
 		}),
 		lastSuccess: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_collect_last_success_timestamp_seconds",
-			Help: "When a collection cycle last succeeded, in Unix time.",
+			Help: "Unix time of the latest successful collection cycle.",
 		}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_collect_failures_total",
-			Help: "Failures by the stage of the cycle and the reason.",
+			Help: "Failed collection cycles, by stage and reason.",
 		}, []string{"stage", "reason"}),
 		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_sessions_total",
-			Help: "Sessions opened at the source, by what made it necessary.",
+			Help: "Sessions opened, by cause.",
 		}, []string{"cause"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_samples_dropped_total",
@@ -104,7 +104,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"attributor"}),
 		attributeFor: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_attribution_duration_seconds",
-			Help: "How long the attributor's latest answer took.",
+			Help: "Duration of the attributor's latest answer.",
 		}, []string{"attributor"}),
 		source: gauge.NewState("dcgm_exporter_source_info",
 			"Where the data comes from: the source, and the versions of the driver and of its library.",

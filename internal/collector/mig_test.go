@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// A node is collected also where nothing is read of its GPU instances, and no owners are reported:
-// so do the subcommands that only look.
+// A cycle succeeds even if nothing is read of GPU instances and no owners are reported, as in the read-only
+// subcommands.
 func TestNothingReadOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := func(context.Context, *gpu.Batch) error { return nil }

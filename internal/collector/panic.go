@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A panicError is the error of a function that panicked. It wraps gpu.ErrPanic.
+// panicError is the error of a function that panicked. It wraps gpu.ErrPanic.
 type panicError struct {
 	value any
 	stack []byte
@@ -18,7 +18,7 @@ func (p *panicError) Error() string { return fmt.Sprintf("%v: %v", gpu.ErrPanic,
 
 func (p *panicError) Unwrap() error { return gpu.ErrPanic }
 
-// recovered calls f and returns its error, or a *panicError: a mistake in one cycle fails that cycle alone.
+// recovered calls f and returns its error, or a *panicError if it panics.
 func recovered(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -28,7 +28,7 @@ func recovered(f func() error) (err error) {
 	return f()
 }
 
-// withStack returns the attributes of an error, for the log.
+// withStack returns log attributes for an error, with the stack if it was a panic.
 func withStack(err error) []any {
 	var p *panicError
 	if errors.As(err, &p) {

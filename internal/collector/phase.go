@@ -6,21 +6,21 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The engine samples once an interval, and the loop reads as often: just before a sample it finds one that is nearly an
-// interval old, and the page then stands for another.
+// The engine samples once per interval, and the loop reads as often. A read just before a sample finds one that is
+// nearly an interval old.
 const (
-	maxAgeShare  = 10 // a sample may be a tenth of the interval old when it is read
-	behindShare  = 20 // a shifted read follows the sample by a twentieth
-	minPhaseRest = 8  // cycles between two shifts; it doubles while shifts do not help
+	maxAgeShare  = 10 // a sample may be up to 1/10 of the interval old when it is read
+	behindShare  = 20 // a shifted read follows the sample by 1/20 of the interval
+	minPhaseRest = 8  // minimum number of cycles between two shifts; doubles while shifts do not help
 	maxPhaseRest = 1024
 )
 
-// A phase moves the reads behind the engine's samples.
+// phase shifts the reads so that they closely follow the engine's samples.
 type phase struct {
-	rest, left int // cycles from one shift to the next, and until the next
+	rest, left int // cycles between two shifts, and cycles left until the next
 }
 
-// next returns the time between the beginnings of a cycle and the next one: the interval, or less after old samples.
+// next returns the time from the start of a cycle to the next one: the interval, or less if samples were old.
 func (p *phase) next(interval, age time.Duration) time.Duration {
 	if p.left--; age <= interval/maxAgeShare {
 		p.rest = 0
@@ -34,8 +34,9 @@ func (p *phase) next(interval, age time.Duration) time.Duration {
 	return interval - age + interval/behindShare
 }
 
-// ageOf returns the age of the oldest sample of the fields that the engine samples once an interval. Profiling has a phase
-// of its own, and a sample older than an interval is of a field that stands still.
+// ageOf returns the age of the oldest sample among the fields that the engine samples once per interval. It ignores
+// profiling fields, which have their own phase. It also ignores samples older than an interval, because their field
+// does not change.
 func ageOf(b *gpu.Batch, plan *gpu.Plan, begin time.Time) time.Duration {
 	var oldest time.Duration
 	for i := range b.Samples {

@@ -9,9 +9,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// An engine samples as often as the loop reads. Wherever in the interval it does, the reads come to follow its samples, and
-// go on once an interval.
-func TestReadsFollowTheSamples(t *testing.T) {
+// If the engine samples as often as the loop reads, the reads shift until they closely follow the samples, whatever the
+// initial phase.
+func TestReadsFollowSamples(t *testing.T) {
 	for _, at := range []time.Duration{interval / 100, interval / 3, interval / 2, interval - time.Millisecond} {
 		t.Run(at.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -33,11 +33,11 @@ func TestReadsFollowTheSamples(t *testing.T) {
 				r.Wait(20 * interval)
 				r.Stop()
 				if len(reads) < 19 || len(reads) > 22 {
-					t.Errorf("%d reads in 20 intervals", len(reads))
+					t.Errorf("%d reads in 20 intervals, want 20", len(reads))
 				}
-				for i, age := range ages[2:20] { // the rig ends with a cycle of its own
+				for i, age := range ages[2:20] { // the rig ends with an extra cycle
 					if age > interval/10 {
-						t.Errorf("read %d finds a sample that is %v old, of an interval of %v", i+2, age, interval)
+						t.Errorf("read %d: sample is %v old, want less than a tenth of %v", i+2, age, interval)
 					}
 				}
 			})
@@ -45,8 +45,8 @@ func TestReadsFollowTheSamples(t *testing.T) {
 	}
 }
 
-// Samples of which no read can be just behind shift the reads ever more seldom.
-func TestReadsOfAnEngineWithoutPhase(t *testing.T) {
+// If no read can closely follow the samples, shifts become less and less frequent.
+func TestReadsOfEngineWithoutPhase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
 		f := &fake{gpus: 2, read: func(_ context.Context, b *gpu.Batch) error {

@@ -7,30 +7,32 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// snapshotIntervals is for how many intervals a page may be served without another one, beside the time of driver calls.
+// snapshotIntervals is the number of intervals for which a page may be served without a replacement. The time of driver
+// calls is added.
 const snapshotIntervals = snapshot.MaxAgeIntervals
 
-// minValid bounds the time of a page from below: a busy machine is no stalled collection.
+// minValid is the minimum validity of a page, so that a busy machine does not count as a stalled collection.
 const minValid = 5 * time.Second
 
-// validFor is for how long a page may be served. The Loop publishes on every interval, or a read timeout later why not.
+// validFor returns how long a page may be served. The Loop publishes on every interval, or reports a failure one read
+// timeout later.
 func (o *Options) validFor() time.Duration {
 	return max(minValid, snapshotIntervals*o.Plan.Interval+2*o.readTimeout())
 }
 
-// publish hands over a snapshot. A page after the limit of the one before it counts as a failure: meanwhile there was none.
+// publish publishes a snapshot. It counts a failure if the previous page had already expired.
 func (l *Loop) publish(s *gpu.Snapshot) {
 	s.ValidFor = l.opt.validFor()
 	l.opt.Publish(s)
 	now := time.Now()
 	if beyond := now.Sub(l.valid); !l.valid.IsZero() && beyond > 0 {
 		l.metrics.failures.WithLabelValues(stagePublish, gpu.Reason(gpu.ErrStalled)).Inc()
-		l.opt.Log.Error("The collection was stalled", "beyond_limit", beyond.Round(time.Millisecond))
+		l.opt.Log.Error("Collection stalled; the page expired before its replacement", "expired_for", beyond.Round(time.Millisecond))
 	}
 	l.valid = now.Add(s.ValidFor)
 }
 
-// fail publishes a page without data that says why, and counts that.
+// fail counts a failure and publishes a page without data that gives the reason.
 func (l *Loop) fail(stage string, err error) {
 	l.metrics.failures.WithLabelValues(stage, gpu.Reason(err)).Inc()
 	changed := gpu.Reason(l.lastErr) != gpu.Reason(err)
@@ -42,7 +44,7 @@ func (l *Loop) fail(stage string, err error) {
 	}
 }
 
-// publishEmpty publishes a page without data that says why.
+// publishEmpty publishes a page without data that gives the reason.
 func (l *Loop) publishEmpty(err error) {
 	l.metrics.fails(gpu.Reason(err))
 	l.publish(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}})

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// A Change has the new options of a reload. Derivers that were there before go on.
+// Change holds the new options of a reload. Derivers that stay keep their state.
 type Change struct {
 	Source      Source
 	Plan        *gpu.Plan
@@ -19,22 +19,22 @@ type Change struct {
 	Derivers    []snapshot.Deriver
 }
 
-// A reload is a Change on its way to Run.
+// reload is a Change that was sent to Run.
 type reload struct {
 	change Change
-	only   Source     // not nil: a Reopen, without a change
-	reply  chan error // has room for the one reply
+	only   Source     // if not nil, reopen at this source without a change of options
+	reply  chan error // buffered: holds the one reply
 }
 
-// Reload replaces source, plan, attributors and derivers. With a session open, the new one is opened and read first and
-// the old one closed after; an error means that nothing changed. While a driver call is under way Reload waits for its
-// end; once ctx is done it returns the cause, and nothing changes unless the change is being made.
+// Reload replaces the source, plan, attributors and derivers. If a session is open, the new session is opened and read
+// before the old one is closed. An error means that nothing changed. Reload waits until a pending driver call returns.
+// Once ctx is done, it returns the cause; the change is abandoned unless it has already begun.
 func (l *Loop) Reload(ctx context.Context, c Change) error {
 	return l.order(ctx, reload{change: c})
 }
 
-// Reopen replaces the open session by one of another source, as Reload does. Later sessions are opened where they were
-// before. Without a session it does nothing.
+// Reopen replaces the open session by one of another source, as Reload does. Later sessions come from the original
+// source. Without a session, Reopen does nothing.
 func (l *Loop) Reopen(ctx context.Context, at Source) error {
 	return l.order(ctx, reload{only: at})
 }
@@ -54,7 +54,7 @@ func (l *Loop) order(ctx context.Context, r reload) error {
 	}
 }
 
-// reload makes a change while a session is open. The error ends Run.
+// reload applies a change while a session is open. An error ends Run.
 func (l *Loop) reload(ctx context.Context, r reload) error {
 	from := r.change.Source
 	if r.only != nil {
@@ -74,8 +74,8 @@ func (l *Loop) replace(c Change) {
 	l.attribute(c.Attributors)
 }
 
-// swap opens and reads a session for the change, publishes its page, and closes the session before. On an error everything
-// stays. Events that both sessions report the Derivers count once.
+// swap opens and reads a new session for the change, publishes its page, and closes the old session. On an error
+// nothing changes. Derivers count events once, even if both sessions report them.
 func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
 	next, err := l.connect(ctx, from, c.Plan)
 	if err != nil {
@@ -105,7 +105,7 @@ func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
 		return err
 	}
 	if err != nil {
-		l.opt.Log.Warn("The session before the reload did not close cleanly", "error", err)
+		l.opt.Log.Warn("Old session did not close cleanly after the reload", "error", err)
 	}
 	return nil
 }

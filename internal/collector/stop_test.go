@@ -12,14 +12,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// withXIDs requests events, for which the session is read once more before it is closed.
+// withXIDs requests events, so that the session is read once more before it is closed.
 func withXIDs(o *loop.Options) {
 	o.Plan = testPlan()
 	o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: "DCGM_EXP_XID_ERRORS_TOTAL", Type: gpu.MetricCounter, Field: 1})
 }
 
-// A last read that takes its time but heeds its context does not make a clean end a wedged one,
-// whether it begins before the end or because of it.
+// A slow last read that heeds its context does not turn a clean end into a wedged one, whether it began before the end
+// or because of it.
 func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"under way": interval, "of the close": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 					t.Errorf("Run: %v", err)
 				}
 				if took := time.Since(begin); took > 4*time.Second {
-					t.Errorf("Run returned after %v of the bubble's time", took)
+					t.Errorf("Run returned after %v, too late", took)
 				}
 				if got := f.counts(); got[0] != got[1] {
 					t.Errorf("%d sessions opened, %d closed", got[0], got[1])
@@ -43,8 +43,8 @@ func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 	}
 }
 
-// The end of Run waits for a driver that hangs for the close timeout and no longer, whatever it
-// hangs in: a supervisor that waits for longer kills.
+// Run waits for a hanging driver only for the close timeout, whatever call hangs. A supervisor would kill the process
+// later.
 func TestStopWhileTheDriverHangs(t *testing.T) {
 	hangRead := func(f *fake, free chan struct{}) {
 		f.read = func(context.Context, *gpu.Batch) error { <-free; return nil }
@@ -54,7 +54,7 @@ func TestStopWhileTheDriverHangs(t *testing.T) {
 		wait time.Duration
 	}{
 		"read":      {hangRead, interval},
-		"last read": {hangRead, 0}, // that before the close, for its events
+		"last read": {hangRead, 0}, // the read before the close, for events
 		"close":     {func(f *fake, free chan struct{}) { f.close = func() { <-free } }, interval},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestStopWhileTheDriverHangs(t *testing.T) {
 					t.Errorf("Run: %v, want gpu.ErrWedged", err)
 				}
 				if took := time.Since(begin); took > 4*time.Second {
-					t.Errorf("Run returned after %v of the bubble's time", took)
+					t.Errorf("Run returned after %v, too late", took)
 				}
 				close(free)
 			})
@@ -76,9 +76,8 @@ func TestStopWhileTheDriverHangs(t *testing.T) {
 	}
 }
 
-// Reloads that come during a driver call are made once it has returned, but for those whose caller
-// waits no longer.
-func TestReloadsDuringADriverCall(t *testing.T) {
+// Reloads requested during a driver call are applied once it returns, except those whose caller stopped waiting.
+func TestReloadsDuringDriverCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, freed := &fake{gpus: 1}, make(chan struct{})
 		r := start(t, f, nil)
@@ -105,7 +104,7 @@ func TestReloadsDuringADriverCall(t *testing.T) {
 		c := reload(t.Context(), second)
 		cancel()
 		if err := <-b; !errors.Is(err, context.Canceled) {
-			t.Errorf("the abandoned reload: %v", err)
+			t.Errorf("abandoned reload = %v, want the error of its context", err)
 		}
 		close(freed)
 		for _, done := range []<-chan error{a, c} {
@@ -115,7 +114,7 @@ func TestReloadsDuringADriverCall(t *testing.T) {
 		}
 		synctest.Wait()
 		if got, want := abandoned.counts(), [2]int{}; got != want {
-			t.Errorf("the abandoned reload opened and closed %v sessions", got)
+			t.Errorf("abandoned reload opened and closed %v sessions, want none", got)
 		}
 		if n := [][2]int{first.counts(), second.counts()}; n[0][0]+n[1][0] != 2 || n[0][1]+n[1][1] != 1 {
 			t.Errorf("sessions opened and closed by the two reloads: %v, want one open", n)

@@ -173,7 +173,7 @@ func TestSlowGPU(t *testing.T) {
 		}
 		return len(reads) >= 4
 	})
-	if n := strings.Count(r.said(), "The driver answers late"); n != 1 {
+	if n := strings.Count(r.said(), "Driver read timed out"); n != 1 {
 		t.Errorf("%d lines say that the driver answers late", n)
 	}
 	engine.Replace(slow, tooSlow)
