@@ -158,7 +158,7 @@ var shown = map[string][]check{
 			}
 		},
 	},
-	"An XID that the kernel alone reports": {
+	"An XID that only the kernel reports": {
 		counts(positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid"), map[string]float64{"3/79": 1, "0/31": 1}),
 	},
 	"Errors of NVLink 5, and of an NVSwitch": {
@@ -211,7 +211,7 @@ var shown = map[string][]check{
 	"Another profiler": {
 		is(unavailable(dram), nil, []string{"/unavailable"}, nil), is(page.gpus, eight, eight, eight), passes(profiled),
 	},
-	"Profiling that stands still": {passes(profiled), is(unavailable(dram), nil, []string{"/stale"}, nil)},
+	"Profiling that stops advancing": {passes(profiled), is(unavailable(dram), nil, []string{"/stale"}, nil)},
 	"A field that stops advancing": {
 		passes(has(power, "gpu", "5")), is(unavailable(power), nil, []string{"5/stale"}, nil), is(has(power, "gpu", "4"), true, true, true),
 	},
