@@ -1,6 +1,5 @@
-// Command gpuop finds what is wrong with an installation of NVIDIA's GPU Operator before it is
-// applied, and writes the files and commands that are right. It is also kubectl-gpuop, a plugin of
-// kubectl.
+// Command gpuop checks NVIDIA GPU Operator values, manifests, clusters and nodes, and writes correct values and
+// commands. Installed as kubectl-gpuop, it is a kubectl plugin.
 package main
 
 import (
@@ -13,11 +12,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cli"
 )
 
-// version is set by the linker; a build without it takes the module's version.
+// version is set by the linker. If it is empty, the module's version is used.
 var version string
 
-// memoryLimit is where the collector begins to work harder: 5,000 nodes and their pods are about 200 MiB,
-// and without a limit garbage doubles that. GOMEMLIMIT overrides it.
+// memoryLimit is the soft memory limit. The state of 5,000 nodes takes about 200 MiB; without a limit the heap grows to
+// twice that. GOMEMLIMIT overrides it.
 const memoryLimit = 320 << 20
 
 func main() {
@@ -40,8 +39,7 @@ func programVersion() string {
 	return "(unknown)"
 }
 
-// terminal reports whether f shows color: a character device, unless the user said no
-// (https://no-color.org).
+// terminal reports whether f can show color: f is a character device, and NO_COLOR is not set (https://no-color.org).
 func terminal(f *os.File) bool {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return false

@@ -95,7 +95,7 @@ func TestChartTeachesARelease(t *testing.T) {
 	values := "driver: {brandNew: 1, enabled: true}\n"
 	code, out, _ := call(values, "lint", "-", "--version", "v27.1.0")
 	if code != 0 || !strings.Contains(out, "info   driver.brandNew") || !strings.Contains(out, "newer than every release") {
-		t.Errorf("untaught: exit %d, %s", code, out)
+		t.Errorf("without --chart: exit %d, %s", code, out)
 	}
 	dir := filepath.Join(t.TempDir(), "v27.1.0")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -110,10 +110,10 @@ func TestChartTeachesARelease(t *testing.T) {
 		}
 	}
 	if code, out, _ = call(values, "lint", "-", "--chart", dir); code != 0 || !strings.Contains(out, "no findings") || !strings.Contains(out, "v27.1.0") {
-		t.Errorf("taught: exit %d, %s", code, out)
+		t.Errorf("with --chart: exit %d, %s", code, out)
 	}
 	if code, out, _ = call("driver: {brandNw: 1}\n", "lint", "-", "--chart", dir); code != 1 || !strings.Contains(out, "write driver.brandNew") {
-		t.Errorf("a slip in a taught release: exit %d, %s", code, out)
+		t.Errorf("a misspelled key with --chart: exit %d, %s", code, out)
 	}
 }
 

@@ -11,15 +11,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A connection says which cluster a command judges: the flags that all such commands share.
+// connection holds the flags that select a cluster.
 type connection struct {
 	kubeconfig, context, namespace, from string
 	timeout                              time.Duration
-	// managed keeps who set which field.
+	// managed keeps managedFields, which say who set each field.
 	managed bool
 }
 
-// connect adds the flags that name a live cluster, or with --from a folder that was gathered.
+// connect registers the flags that select a live cluster or, with --from, a gathered folder.
 func connect(cmd *cobra.Command) *connection {
 	c := &connection{}
 	flags := cmd.Flags()
@@ -32,7 +32,7 @@ func connect(cmd *cobra.Command) *connection {
 	return c
 }
 
-// source opens what the flags name: the folder of --from, or the live cluster.
+// source opens the cluster or folder that the flags select.
 func (e *env) source(c *connection) (cluster.Source, error) {
 	if c.from == "" {
 		if c.timeout <= 0 {
@@ -53,7 +53,7 @@ func (e *env) source(c *connection) (cluster.Source, error) {
 	return folder, nil
 }
 
-// state reads the kinds of what the flags name.
+// state opens the selected source and reads the given kinds.
 func (e *env) state(ctx context.Context, c *connection, kinds ...cluster.Kind) (*cluster.State, error) {
 	source, err := e.source(c)
 	if err != nil {
@@ -62,7 +62,7 @@ func (e *env) state(ctx context.Context, c *connection, kinds ...cluster.Kind) (
 	return c.read(ctx, source, kinds...)
 }
 
-// read reads the kinds of a source, and takes the namespace of the flags for the operator's.
+// read reads the given kinds from a source. --namespace overrides the operator's namespace.
 func (c *connection) read(ctx context.Context, source cluster.Source, kinds ...cluster.Kind) (*cluster.State, error) {
 	s, err := source.Read(ctx, kinds...)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *connection) read(ctx context.Context, source cluster.Source, kinds ...c
 	return s, nil
 }
 
-// judged is the report of a cluster.
+// judged returns the report about a cluster.
 func judged(s *cluster.State, rows []report.Row) report.Report {
 	return report.Report{Judged: true, Title: s.Title, At: s.At, Rows: rows}
 }

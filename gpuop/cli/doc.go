@@ -1,10 +1,9 @@
-// Package cli is gpuop's command line: one file for each command, which reads the inputs the user
-// names, calls the package that knows, and hands an answer to the one place that writes (output.go).
+// Package cli implements the command line of gpuop.
 //
-// Run is the whole program but for the process: main and the tests call it alike. A command is a
-// function from *env, which carries the streams and the common options, to a *cobra.Command; it
-// returns an answer's error as it is.
+// Each file has one command. A command reads the inputs that the user names, calls the package that does the work, and
+// returns an answer. Only output.go writes answers.
 //
-// The package holds no facts about charts, GPUs or labels, never opens a network connection, and
-// writes nowhere but to the streams and to the file that --out names.
+// Run is the whole program except for the process itself, so that tests call it as main does. The package has no
+// knowledge of charts or GPUs, opens no network connection of its own, and writes only to its streams and to the file
+// named by --out.
 package cli

@@ -57,7 +57,7 @@ func (e *env) drift(ctx context.Context, c *connection, opt drift.Options) error
 	return e.answer(answer{Report: judged(s, drift.Judge(s, opt))})
 }
 
-// intended merges the values files and the --set arguments as helm does.
+// intended merges values files and --set arguments as Helm does.
 func (e *env) intended(files, sets []string) (drift.Options, error) {
 	opt := drift.Options{Table: e.table}
 	var names, flags []string
@@ -103,8 +103,7 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 	return opt, nil
 }
 
-// merge puts values over those of earlier files, as helm does: groups are merged, all else is replaced, and a null
-// stays.
+// merge merges values into into as Helm does: maps are merged, everything else is replaced, and a null is kept.
 func merge(into, values map[string]any) {
 	for name, value := range values {
 		inner, isMap := value.(map[string]any)

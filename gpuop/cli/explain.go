@@ -39,7 +39,7 @@ lists those below driver.`,
 	}
 }
 
-// writeEntries leaves out the meaning of a key where the key before it has the same: several keys of a group share one.
+// writeEntries writes the entries. Consecutive entries with the same meaning share one text.
 func writeEntries(w io.Writer, style report.Style, entries []explain.Entry) {
 	for i, entry := range entries {
 		same := i > 0 && entry.Meaning == entries[i-1].Meaning
@@ -63,7 +63,7 @@ func writeEntries(w io.Writer, style report.Style, entries []explain.Entry) {
 	}
 }
 
-// wrap folds text between words, behind the first and the other lines' beginnings.
+// wrap folds text at word boundaries. The first line begins with first, the other lines with other.
 func wrap(w io.Writer, first, other, text string) {
 	for _, line := range report.Fold(text, 108-utf8.RuneCountInString(other)) {
 		fmt.Fprintln(w, first+line)

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// maxInput bounds what a command reads of one file; a Kubernetes object is at most 1.5 MiB.
+	// maxInput limits the size of one file. A Kubernetes object is at most 1.5 MiB.
 	maxInput = 8 << 20
-	// maxInputs bounds what a command reads in all.
+	// maxInputs limits the total size of all files.
 	maxInputs = 64 << 20
 )
 
 var errTooLarge = errors.New("input too large")
 
-// inputName is how a finding names the file that read was given.
+// inputName is the name of an input in findings.
 func inputName(path string) string {
 	if path == "-" {
 		return "stdin"
@@ -31,7 +31,7 @@ func inputName(path string) string {
 	return path
 }
 
-// read returns the content of the file, or of standard input for "-".
+// read returns the content of a file, or of standard input for "-".
 func (e *env) read(path string) ([]byte, error) {
 	if path == "-" {
 		return e.content("standard input", e.In)
@@ -45,7 +45,7 @@ func (e *env) read(path string) ([]byte, error) {
 	return e.content(path, f)
 }
 
-// content reads an input up to its bound.
+// content reads an input up to maxInput.
 func (e *env) content(name string, in io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, maxInput+1))
 	e.total += len(data)
@@ -61,9 +61,9 @@ func (e *env) content(name string, in io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// beside returns how lint reads the files that an input names: those of the folder that was given, or of
-// the input's own folder, and no others. A stranger's file cannot have those of the machine printed.
-func (e *env) beside(script string, folders map[string]string) func(file, name string) ([]byte, error) {
+// fileReader returns a function that reads the files that an input refers to. It reads only files below the given folder,
+// or below the input's own folder, so that an untrusted input cannot print other files of this machine.
+func (e *env) fileReader(script string, folders map[string]string) func(file, name string) ([]byte, error) {
 	return func(file, name string) ([]byte, error) {
 		if file == lint.CommandName {
 			file = script
@@ -96,20 +96,20 @@ func (e *env) beside(script string, folders map[string]string) func(file, name s
 	}
 }
 
-// placesBelow are the places that a name may mean below a folder: from where the command runs, and from the
-// folder itself.
+// placesBelow resolves a name in two ways: from the working directory and from the folder. It returns the paths that
+// are inside the folder.
 func placesBelow(folder, name string) []string {
-	base, _ := filepath.Abs(folder) // both are empty where the working folder is gone
+	base, _ := filepath.Abs(folder) // both are empty if the working directory no longer exists
 	at, _ := filepath.Abs(name)
 	here, _ := filepath.Rel(base, at)
 	return slices.DeleteFunc([]string{here, name}, func(p string) bool { return !filepath.IsLocal(p) })
 }
 
-// patience is how long a command may go on after it was interrupted.
-const patience = 1500 * time.Millisecond
+// interruptGrace is how long a command may take to return after an interrupt.
+const interruptGrace = 1500 * time.Millisecond
 
-// ended runs a command. When ctx ends and the command does not, its answer is given up.
-func (e *env) ended(ctx context.Context, command func(context.Context) error) error {
+// runInterruptible runs a command. If the command does not return soon after ctx ends, runInterruptible returns without it.
+func (e *env) runInterruptible(ctx context.Context, command func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() { done <- command(ctx) }()
 	select {
@@ -120,7 +120,7 @@ func (e *env) ended(ctx context.Context, command func(context.Context) error) er
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(patience):
+	case <-time.After(interruptGrace):
 		return errors.New("interrupted")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// hardware is how a user says which GPUs are meant: a model and a number, or a Node.
+// hardware holds the flags that describe GPUs: a model and a count, or a Node.
 type hardware struct {
 	gpu, nodeFile string
 	count         int
@@ -25,7 +25,7 @@ func (h *hardware) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&h.nodeFile, "node", "", "a `file` with a Node: kubectl get node NAME -o json (or yaml), or kubectl describe node NAME; - for standard input")
 }
 
-// read returns the Node that was given, an empty one without it, its GPUs, and what is wrong with it.
+// read returns the given Node, its GPUs, and the findings about it. Without a Node, n is empty.
 func (h *hardware) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []report.Row, err error) {
 	n = &corev1.Node{}
 	if h.count < 1 || h.count > 256 {
@@ -61,7 +61,7 @@ func (h *hardware) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []repo
 	return n, gpus, findings, nil
 }
 
-// gpuLine names GPUs: "8 × NVIDIA-A100-SXM4-40GB".
+// gpuLine describes GPUs, such as "8 × NVIDIA-A100-SXM4-40GB".
 func gpuLine(gpus []mig.GPU) string {
 	var parts []string
 	for i := 0; i < len(gpus); {

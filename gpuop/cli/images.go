@@ -65,8 +65,8 @@ driver has an image for each operating system of the nodes (--os), and when it i
 	return cmd
 }
 
-// imagesAnswer lists the images; what is not sure about several is one note. Where the values could
-// not be read it lists none: those of the defaults would be mirrored in their place.
+// imagesAnswer lists the images. Uncertainties about several images share one note. If the values could not be read, it
+// lists nothing: the images of the defaults may be the wrong ones.
 func imagesAnswer(list []images.Image, findings []report.Row, long bool) answer {
 	a := answer{Document: true, Quiet: true, Report: report.Report{Rows: findings}}
 	if a.Report.AtLeast(report.Failed) {

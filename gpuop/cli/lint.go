@@ -42,18 +42,18 @@ before .gotmpl, .tpl, .tftpl and .j2), - for standard input.`,
 	return cmd
 }
 
-// lintFlags are the options of lint, and what it reads.
+// lintFlags holds the flags and inputs of lint.
 type lintFlags struct {
 	options     lint.Options
 	fix         bool
 	showSecrets bool
-	// script is the file whose text is the command that --fix corrects.
+	// script is the text of the command that --fix corrects.
 	script string
-	// groups are the names of the inputs, those of one argument together.
+	// groups has one list of input names for each argument.
 	groups [][]string
-	// folders are the folders in which inputs were found, by their names.
+	// folders maps an input to the folder in which it was found.
 	folders map[string]string
-	// unread are the inputs that could not be read.
+	// unread has a finding for each input that could not be read.
 	unread []report.Row
 }
 
@@ -77,10 +77,10 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 	if o.fix && o.options.Command == "" {
 		return fmt.Errorf("%w: --fix corrects a command: give --command or a script", errUsage)
 	}
-	o.options.Table, o.options.Fix, o.options.Read = e.table, o.fix, e.beside(o.script, o.folders)
+	o.options.Table, o.options.Fix, o.options.Read = e.table, o.fix, e.fileReader(o.script, o.folders)
 	isScript := func(f lint.Input) bool { return f.Script }
 	if o.options.Version == "" && o.options.Command == "" && !slices.ContainsFunc(o.options.Files, isScript) {
-		o.options.Version = e.taught
+		o.options.Version = e.chartVersion
 	}
 	result, err := lint.Lint(o.options)
 	if err != nil {
@@ -95,8 +95,8 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 	return e.unjudged(o, result, err)
 }
 
-// unjudged names the inputs in which nothing was judged; a directory is one input. They make an
-// error of the answer, unless it is one already by what was found in the others.
+// unjudged lists the inputs in which nothing was checked; a directory counts as one input. It returns an error if there
+// are any, unless answered is already one.
 func (e *env) unjudged(o *lintFlags, result *lint.Result, answered error) error {
 	if answered != nil && !errors.Is(answered, errFindings) {
 		return answered
@@ -129,13 +129,13 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, answered error) error 
 	return answered
 }
 
-// lintData is the result of lint for machines.
+// lintData is the JSON result of lint.
 type lintData struct {
 	Kinds     []string `json:"kinds"`
 	Corrected string   `json:"corrected,omitempty"`
 }
 
-// kinds writes what the inputs were taken for, equal ones once with their number.
+// kinds writes the detected kind of each input. Inputs of the same kind share a line with their count.
 func kinds(result *lint.Result) func(io.Writer, report.Style) error {
 	return func(w io.Writer, style report.Style) error {
 		number := map[string]int{}
@@ -166,7 +166,7 @@ func kinds(result *lint.Result) func(io.Writer, report.Style) error {
 	}
 }
 
-// fixed writes the corrected command, and its findings to the error stream.
+// fixed writes the corrected command to standard output, and its findings to standard error.
 func (e *env) fixed(o *lintFlags, result *lint.Result) error {
 	for i := range result.Report.Rows {
 		if row := &result.Report.Rows[i]; row.File == lint.CommandName {
@@ -187,10 +187,10 @@ func (e *env) fixed(o *lintFlags, result *lint.Result) error {
 
 var lintable = []string{".yaml", ".yml", ".json", ".sh", ".tf"}
 
-// templates are the endings that Helmfile, Terraform and Ansible put behind that of what a template makes.
+// templates are the extra extensions that Helmfile, Terraform and Ansible give to template files.
 var templates = []string{".gotmpl", ".tpl", ".tftpl", ".j2"}
 
-// extension is the ending of a file, of a template that of what it makes: .yaml for values.yaml.j2.
+// extension returns the extension of a file without a template extension: .yaml for values.yaml.j2.
 func extension(path string) string {
 	if ext := filepath.Ext(path); slices.Contains(templates, ext) {
 		path = strings.TrimSuffix(path, ext)
@@ -198,7 +198,7 @@ func extension(path string) string {
 	return filepath.Ext(path)
 }
 
-// sources reads the files that the arguments name; with --fix a script is the command.
+// sources reads the files that the arguments name. With --fix, a script is read as a command.
 func (e *env) sources(o *lintFlags, args []string) error {
 	o.folders = map[string]string{}
 	for _, arg := range args {
@@ -219,7 +219,7 @@ func (e *env) sources(o *lintFlags, args []string) error {
 			case err != nil:
 				row := report.Row{ID: "not-read", State: report.Failed, File: name, Reason: "it is not judged: " + err.Error()}
 				if found {
-					row.State = report.Note // found in a folder
+					row.State = report.Note // found by searching a directory
 				}
 				o.unread = append(o.unread, row)
 			case script && o.fix && o.options.Command != "":

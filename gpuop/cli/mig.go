@@ -72,7 +72,7 @@ func allBoards() answer {
 }
 
 func oneBoard(b mig.Board) answer {
-	// every board has an all-balanced
+	// every board has an all-balanced config
 	balanced, _ := mig.Default(b, "all-balanced")
 	result := boardResult{Board: b, Balanced: balanced.Devices.String()}
 	for _, r := range mig.Maximal(b) {
@@ -105,7 +105,7 @@ type fitResult struct {
 	Request string     `json:"request"`
 	Fits    bool       `json:"fits"`
 	Layout  mig.Layout `json:"layout,omitempty"`
-	// File is the mig-parted file under --config.
+	// File is the mig-parted file of --config.
 	File string `json:"file,omitempty"`
 }
 
@@ -140,7 +140,7 @@ does not fit is not written.`,
 					Fix: "gpuop mig profiles " + gpu + " lists what fits",
 				}}}
 				if config != "" {
-					e.outPath = "" // a file that was written before stays
+					e.outPath = "" // do not overwrite a file that an earlier run wrote
 				}
 				return e.answer(a)
 			}
@@ -169,7 +169,7 @@ does not fit is not written.`,
 	return cmd
 }
 
-// assumed is the note that goes with a board whose placements no driver has printed.
+// assumed notes that a board's placements come from its sibling models, not from a driver's output.
 func assumed(b mig.Board) report.Report {
 	if b.Evidence == "attested" {
 		return report.Report{}
@@ -232,7 +232,7 @@ default names (all-balanced, all-1g.10gb, …).`,
 	return cmd
 }
 
-// partition is the config that the user named, its name in the title, and what is wrong with the file that has it.
+// partition returns the config that the user selected, a title for it, and findings about its file.
 func (e *env) partition(gpu mig.GPU, file, config string) (mig.Named, string, []report.Row, error) {
 	none := mig.Named{}
 	switch {
@@ -265,7 +265,7 @@ func (e *env) partition(gpu mig.GPU, file, config string) (mig.Named, string, []
 	return none, "", nil, fmt.Errorf("%s: %w %q: it has %s", inputName(file), mig.ErrUnknownConfig, config, strings.Join(names, ", "))
 }
 
-// checkStrategy refuses a word that is no MIG strategy; an empty one leaves the strategy open.
+// checkStrategy rejects unknown MIG strategies. An empty word is accepted.
 func checkStrategy(flag, word string) error {
 	if slices.Contains([]string{"", mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed}, word) {
 		return nil
@@ -282,7 +282,7 @@ func predicted(gpus []mig.GPU, title, strategy string, found report.Report) answ
 	}}
 }
 
-// writeNode shows the resources and labels of a node, with what they were before where that is known.
+// writeNode writes the resources and labels of a node, with their previous values if known.
 func writeNode(w io.Writer, style report.Style, before, after mig.Prediction) error {
 	fmt.Fprintln(w, style.Dim("capacity and allocatable"))
 	if len(after.Resources) == 0 {

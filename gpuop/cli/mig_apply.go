@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// migApply are the flags of mig apply.
+// migApply holds the flags of mig apply.
 type migApply struct{ apply, force bool }
 
 func newMIGApplyCommand(e *env) *cobra.Command {
@@ -47,8 +47,8 @@ Exit codes: 0 nothing stands in the way, 1 something does, 2 bad input, 3 the cl
 	return cmd
 }
 
-// labeled is a cluster whose nodes can be labeled.
-type labeled interface {
+// nodeLabeler is a cluster that can set node labels.
+type nodeLabeler interface {
 	Label(ctx context.Context, node, key, value string) error
 }
 
@@ -71,7 +71,7 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 		Reason: "nothing was written: --apply writes the label",
 		Fix:    fmt.Sprintf("kubectl label node %s %s=%s --overwrite", node, judge.LabelMIG, config),
 	}
-	to, live := source.(labeled)
+	to, live := source.(nodeLabeler)
 	switch {
 	case !a.apply || !live:
 	case tree.AtLeast(report.Failed) && !a.force:

@@ -16,12 +16,12 @@ import (
 
 var formats = []string{"text", "json", "sarif"}
 
-// verboseFlag adds -v to a command whose answer is a tree.
+// verboseFlag adds -v to a command that prints a report.
 func (e *env) verboseFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&e.verbose, "verbose", "v", false, "show what is as intended, too")
 }
 
-// check refuses unknown words in the common options.
+// check validates the common flags.
 func (e *env) check() error {
 	if !slices.Contains(formats, e.format) {
 		return fmt.Errorf("%w: unknown output format %q, want %s", errUsage, e.format, strings.Join(formats, ", "))
@@ -34,27 +34,24 @@ func (e *env) check() error {
 	return nil
 }
 
-// An answer is the result of a command.
+// answer is the result of a command.
 type answer struct {
-	// Text writes the result for a human; nil when the findings are the whole answer.
+	// Text writes the result for people. It is nil if the findings are the whole result.
 	Text func(w io.Writer, style report.Style) error
-	// Document says that Text writes a file, such as a values file, for another program to read: it
-	// is written alone and without color, and the findings go to the error stream.
+	// Document means that Text writes a file for another program, such as values. It is written without color, and the
+	// findings go to standard error.
 	Document bool
-	// Data is the result for -o json; its json tags name the fields. Without it the
-	// findings are written.
+	// Data is the result for -o json. If it is nil, only the findings are written.
 	Data any
-	// Report has the findings. Of a cluster or a node it stands for Text and Data.
+	// Report has the findings. For a cluster or a node it replaces Text and Data.
 	Report report.Report
-	// Quiet leaves out the line that counts the findings.
+	// Quiet omits the summary line.
 	Quiet bool
-	// Fail makes the exit code 1 whatever the findings are: something of the input is missing from
-	// the result.
+	// Fail makes the exit code 1 regardless of the findings: the result does not cover all of the input.
 	Fail bool
 }
 
-// answer writes a in the format and to the place that the flags name, and returns
-// errFindings when a finding is as severe as --fail-on.
+// answer writes a in the selected format. It returns errFindings if a finding reaches --fail-on.
 //
 // It is the only place that writes findings, so it masks secrets for all commands.
 func (e *env) answer(a answer) error {
@@ -79,11 +76,11 @@ func (e *env) answer(a answer) error {
 	return nil
 }
 
-// notAnInput refuses an --out that is one of the files that were read, by whatever name.
+// notAnInput rejects an --out that is one of the input files.
 func (e *env) notAnInput() error {
 	out, err := os.Stat(e.outPath)
 	if err != nil {
-		return nil // a new file
+		return nil // the file does not exist yet
 	}
 	for _, path := range append(slices.Clone(e.inputs), e.charts...) {
 		if in, err := os.Stat(path); err == nil && os.SameFile(in, out) {
@@ -134,7 +131,7 @@ func (e *env) renderText(w io.Writer, a *answer) error {
 	return err
 }
 
-// data is the answer for machines: the result beside the findings, or the findings alone.
+// data returns the JSON value: the result with the findings, or only the findings.
 func (a *answer) data() any {
 	if a.Data == nil {
 		return a.Report
@@ -145,7 +142,7 @@ func (a *answer) data() any {
 	}{a.Data, a.Report}
 }
 
-// table writes aligned columns, two spaces apart.
+// table writes aligned columns, separated by two spaces.
 func table(w io.Writer, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {

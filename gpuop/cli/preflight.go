@@ -58,7 +58,7 @@ It judges with the values of -f and --set; without, with those of the ClusterPol
 	return cmd
 }
 
-// resolve returns the chart's release that a flag names; the newest for "".
+// resolve returns the chart release that version names. An empty version is the newest.
 func (e *env) resolve(version string) (chart.Version, error) {
 	v, exact, err := e.table.Resolve(version)
 	if err != nil {

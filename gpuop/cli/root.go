@@ -16,12 +16,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Exit codes of Run.
+// Exit codes.
 const (
-	exitClean    = 0 // nothing at or above --fail-on
-	exitFindings = 1 // findings at or above --fail-on
-	exitBadInput = 2 // unusable flags or input
-	exitNoAnswer = 3 // no cluster answers
+	exitClean    = 0 // no finding reaches --fail-on
+	exitFindings = 1 // a finding reaches --fail-on
+	exitBadInput = 2 // invalid flags or input
+	exitNoAnswer = 3 // the cluster does not answer
 )
 
 var (
@@ -29,47 +29,45 @@ var (
 	errUsage    = errors.New("usage")
 )
 
-// Streams are the process's streams. Terminal says whether Out can show color.
+// Streams are the standard streams. Terminal is set if Out can show color.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Terminal bool
 }
 
-// env has the streams and the options that all commands share.
+// env holds the streams and the common flags.
 type env struct {
 	Streams
-	version string // gpuop's own
+	version string // the version of gpuop
 	format  string
 	outPath string
 	failOn  string
-	verbose bool // rows that are as intended are shown too
+	verbose bool // show passed checks too
 	charts  []string
-	inputs  []string // the files that were read
-	total   int      // bytes of them
-	// secrets are the passwords and tokens in the files that were read. No output may contain them.
+	inputs  []string // the files read so far
+	total   int      // their size in bytes
+	// secrets are the passwords and tokens in the files that were read. They are masked in all output.
 	secrets report.Secrets
-	// table has the facts about the chart, with the releases of --chart.
+	// table has the chart's facts, including the releases added by --chart.
 	table *chart.Table
-	// taught is the release of the last --chart.
-	taught string
+	// chartVersion is the release added by the last --chart.
+	chartVersion string
 }
 
-// Run runs gpuop with the arguments args, of which args[0] is the name it was called by, and
-// returns the exit code:
-// 0 clean, 1 findings, 2 bad input, 3 no answer. Version is the program's own version, shown by --version.
+// Run runs gpuop and returns the exit code. args[0] is the name of the program; version is what --version prints.
 func Run(ctx context.Context, args []string, version string, streams Streams) int {
 	e := &env{Streams: streams, version: version}
 	root := newRoot(e, args[0])
 	root.SetArgs(args[1:])
-	err := e.ended(ctx, root.ExecuteContext)
+	err := e.runInterruptible(ctx, root.ExecuteContext)
 	switch {
 	case err == nil:
 		return exitClean
 	case errors.Is(err, errFindings):
 		return exitFindings
 	default:
-		// the sentinel is for the program, the sentence after it for the user
+		// errUsage marks the error; users see only the text after it
 		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
 		if errors.Is(err, cluster.ErrUnreachable) {
 			return exitNoAnswer
@@ -140,7 +138,7 @@ Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows 
 	return root
 }
 
-// learn makes the table of what gpuop knows and of the charts that --chart names.
+// learn builds the table of chart facts, including the charts of --chart.
 func (e *env) learn() error {
 	e.table = chart.Load()
 	for _, name := range e.charts {
@@ -149,12 +147,12 @@ func (e *env) learn() error {
 			return fmt.Errorf("--chart: %w", err)
 		}
 		e.table = e.table.With(r)
-		e.taught = r.Version.String()
+		e.chartVersion = r.Version.String()
 	}
 	return nil
 }
 
-// exactly is cobra.ExactArgs with a sentence that names the arguments.
+// exactly is cobra.ExactArgs with an error message that names the arguments.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == n {
@@ -169,7 +167,7 @@ func (e *env) fails(r *report.Report) bool {
 	least := report.Failed
 	switch {
 	case e.failOn != "":
-		least, _ = report.AtSeverity(e.failOn) // check has accepted the word
+		least, _ = report.AtSeverity(e.failOn) // check has validated the word
 	case r.Judged:
 		least = report.Waiting
 	}

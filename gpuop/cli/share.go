@@ -116,7 +116,7 @@ func share(n *corev1.Node, gpus []mig.GPU, configs []sharing.Named, deflt, migSt
 		after.Resources = map[string]int{}
 	}
 	for _, resource := range slices.Concat(slices.Collect(maps.Keys(before.Resources)), slices.Collect(maps.Keys(after.Resources))) {
-		before.Resources[resource] += 0 // so that what comes and what goes is shown
+		before.Resources[resource] += 0 // so that removed resources are shown as 0
 		after.Resources[resource] += 0
 		result.Resources[resource] = change{before.Resources[resource], after.Resources[resource]}
 	}

@@ -26,7 +26,7 @@ func newValuesCommand(e *env) *cobra.Command {
 	return cmd
 }
 
-// choices lists names with their meaning, for help texts.
+// choices lists names and their meanings for help texts.
 func choices(list [][2]string) string {
 	var b strings.Builder
 	for _, c := range list {
@@ -90,8 +90,7 @@ func newValuesGenCommand(e *env) *cobra.Command {
 	return cmd
 }
 
-// imageTag is a release of gpuop as the tag of the images made with it; "" for a build between
-// releases.
+// imageTag returns the image tag for a version of gpuop. It is empty for development builds.
 func imageTag(version string) string {
 	if strings.ContainsAny(version, "()-+") {
 		return ""
@@ -99,7 +98,7 @@ func imageTag(version string) string {
 	return version
 }
 
-// literal writes a text as it is.
+// literal returns a function that writes text unchanged.
 func literal(text []byte) func(io.Writer, report.Style) error {
 	return func(w io.Writer, _ report.Style) error {
 		_, err := w.Write(text)
@@ -107,7 +106,7 @@ func literal(text []byte) func(io.Writer, report.Style) error {
 	}
 }
 
-// release resolves a release that the answer depends on: a release that the table does not have is chart.ErrVersion.
+// release resolves a release that must be in the table. For others it returns chart.ErrVersion.
 func (e *env) release(s string) (chart.Version, error) {
 	v, exact, err := e.table.Resolve(s)
 	if err == nil && !exact {

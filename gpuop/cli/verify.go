@@ -77,7 +77,7 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 	return cmd
 }
 
-// ofNode are the rows of one node and of what could not be read; without a name all rows.
+// ofNode keeps the rows about the named node and about unreadable kinds. Without a name it keeps all rows.
 func ofNode(s *cluster.State, rows []report.Row, name string) ([]report.Row, error) {
 	if name == "" {
 		return rows, nil

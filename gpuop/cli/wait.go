@@ -14,17 +14,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// errDeadline is the error of until after its timeout.
+// errDeadline is returned by until after its timeout.
 var errDeadline = errors.New("the deadline has passed")
 
-// lookEvery is the pause between two reads of a cluster, at least.
+// lookEvery is the minimum interval between two reads of the cluster.
 const lookEvery = 5 * time.Second
 
-// A look returns the rows as they stand, and whether the waiting is over.
+// look reads the cluster once. It returns the rows, and whether waiting is over.
 type look func(ctx context.Context) (rows []report.Row, done bool, err error)
 
-// until repeats a look until it is done or fails, the timeout has passed (errDeadline), or ctx ends. Each
-// change of a row that waits or has failed is a line of out. A look that takes long doubles the pause.
+// until calls look until it is done or fails, the timeout passes (errDeadline), or ctx ends. It writes a line to out
+// for each change of a waiting or failed row. After a slow look, the interval is doubled.
 func until(ctx context.Context, out io.Writer, every, timeout time.Duration, look look) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -56,14 +56,14 @@ func until(ctx context.Context, out io.Writer, every, timeout time.Duration, loo
 	}
 }
 
-// unsettled are the rows that waiting can end: they wait or have failed.
+// unsettled returns the rows that are waiting or failed.
 func unsettled(rows []report.Row) []report.Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(v report.Row) bool {
 		return v.State != report.Waiting && v.State != report.Failed
 	})
 }
 
-// show writes the changes since it was last called, and returns the rows that it shows now.
+// show writes what changed since before, and returns the rows for the next call.
 func show(out io.Writer, before map[string]report.Row, rows []report.Row) map[string]report.Row {
 	now := time.Now().UTC()
 	clock := now.Format("15:04:05Z")
@@ -92,7 +92,7 @@ func show(out io.Writer, before map[string]report.Row, rows []report.Row) map[st
 	return present
 }
 
-// waited looks until nothing waits or has failed, and says why it ended before.
+// waited calls look until no row is waiting or failed. If it ends early, the last row says why.
 func (e *env) waited(
 	ctx context.Context, deadline time.Duration, again string, look func(context.Context) (report.Report, error),
 ) (report.Report, error) {
@@ -101,7 +101,7 @@ func (e *env) waited(
 		r, err := look(ctx)
 		switch {
 		case err != nil && last.Judged && errors.Is(err, cluster.ErrUnreachable) && ctx.Err() == nil:
-			// an API server that answered before may answer again
+			// a temporary outage of the API server: keep trying
 			return []report.Row{{ID: "server", State: report.Failed, Subject: "the API server", Reason: err.Error()}}, false, nil
 		case err != nil:
 			return nil, false, err

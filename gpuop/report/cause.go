@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// maxSubjects limits the subjects that a row names.
+// maxSubjects limits how many subjects a merged row lists.
 const maxSubjects = 4
 
-// Together makes one row of the rows of one cause, in the place of the first; it lists their subjects and
-// nodes. Rows without a cause stay as they are.
+// Together merges rows with the same cause into one that lists their subjects and nodes, at the place of the first.
+// Rows without a cause are unchanged.
 func Together(rows []Row) []Row {
 	all := map[string][]Row{}
 	for _, v := range rows {
@@ -31,8 +31,8 @@ func Together(rows []Row) []Row {
 	return out
 }
 
-// one is the row of several with one cause: a node's row comes before the cluster's and before a row that points to
-// another.
+// one merges rows with the same cause. It prefers the row of a node to the cluster's, and both to a first-broken-link
+// row.
 func one(all []Row) Row {
 	if len(all) == 1 {
 		return all[0]
@@ -72,7 +72,7 @@ func one(all []Row) Row {
 	return v
 }
 
-// first is the first step of a repair: the worst row with a cause, and its next step.
+// first describes the first thing to fix: the most severe row, preferably one with a known cause, and its fix.
 func (r *Report) first() string {
 	rank := func(row Row) int {
 		switch {
@@ -96,7 +96,7 @@ func (r *Report) first() string {
 	}
 	for _, row := range r.Rows {
 		if best.ID == "first-broken-link" && row.ID == "operand" && row.Node == best.Node && row.Subject == best.Subject {
-			best = row // which says more of the link
+			best = row // the operand's own row has more detail
 		}
 	}
 	text := best.Subject

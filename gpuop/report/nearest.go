@@ -9,10 +9,10 @@ import (
 
 var hyphens = strings.NewReplacer("-", "", "_", "")
 
-// folded is a word without what is often written differently: dcgm-exporter means dcgmExporter.
+// folded removes differences of spelling: dcgm-exporter and dcgmExporter are the same.
 func folded(word string) string { return strings.ToLower(hyphens.Replace(word)) }
 
-// Suggest is the fix that names the nearest of the known words, or otherwise.
+// Suggest asks whether the nearest known word was meant. If none is near, it returns otherwise.
 func Suggest(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "write " + near
@@ -20,9 +20,9 @@ func Suggest(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
-// Nearest returns the candidate with the fewest edits from word, the first of equals, or "" where
-// none is within a third of the word's length, and at least one edit. Letter case, hyphens and underscores are no
-// edits. Unlike text.Nearest it completes no word: corrections are written by it.
+// Nearest returns the candidate with the smallest edit distance from word. The distance is at most a third of the
+// word's length, or 1. Case, hyphens and underscores do not count. If no candidate is near enough, Nearest returns "".
+// Unlike text.Nearest it does not complete prefixes, because --fix writes its result.
 func Nearest(word string, candidates []string) string {
 	if slices.Contains(candidates, word) {
 		return word

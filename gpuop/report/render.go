@@ -16,7 +16,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// MarshalJSON writes an empty list, never null, for an empty report.
+// MarshalJSON encodes a report without rows as an empty list instead of null.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type plain Report
 	if r.Rows == nil {
@@ -28,7 +28,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	}{plain(r), r.Summary()})
 }
 
-// MarshalJSON writes the state in a linter's words beside its name, and where the fact is documented.
+// MarshalJSON adds the severity and the URL of the documentation.
 func (r Row) MarshalJSON() ([]byte, error) {
 	type plain Row
 	return json.Marshal(struct {
@@ -38,11 +38,10 @@ func (r Row) MarshalJSON() ([]byte, error) {
 	}{plain(r), r.ID.code().Source, r.State.Severity()})
 }
 
-// object is one of JSON.
+// object is a JSON object.
 type object = map[string]any
 
-// WriteSARIF writes the rows that are not OK as a SARIF 2.1.0 log (OASIS standard) of one run by the
-// named tool.
+// WriteSARIF writes the rows that are not OK as a SARIF 2.1.0 log.
 func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 	levels := map[string]string{"info": "note", "warn": "warning", "error": "error"}
 	rules, results := []object{}, []object{}
@@ -73,7 +72,7 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 		"runs": []object{{"tool": object{"driver": driver}, "results": results}}})
 }
 
-// sentence is the row as one message: nodes, subject, reason, fix and source.
+// sentence returns the row as one message: nodes, subject, reason, fix and source.
 func (r *Row) sentence() string {
 	text := r.Reason
 	if r.Subject != "" {

@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// A State says whether a subject is as intended. The zero value is OK.
+// State is the result of a check. The zero value is OK.
 type State uint8
 
-// The states, from right to wrong.
+// The states, ordered by severity.
 const (
-	// OK is as intended.
+	// OK means that the check passed.
 	OK State = iota
-	// Note is as intended, and worth knowing.
+	// Note means that the check passed, with something worth knowing.
 	Note
-	// Waiting is on its way to what is intended, and may arrive by itself.
+	// Waiting means that the subject is not ready, and may become ready by itself.
 	Waiting
-	// Unknown could not be judged: it was not read, or is not said.
+	// Unknown means that the check could not be made.
 	Unknown
-	// Warning works, and does not do what its author expects, or will break a later step.
+	// Warning means that the subject works, but not as intended, or will fail later.
 	Warning
-	// Failed is not as intended: an input that is refused, or that breaks the installation.
+	// Failed means that an input is rejected, or that something is broken.
 	Failed
 )
 
-// ErrSeverity is returned for a word that names no severity.
+// ErrSeverity is returned for unknown severities.
 var ErrSeverity = errors.New("unknown severity")
 
 var states = [...]string{OK: "ok", Note: "note", Waiting: "waiting", Unknown: "unknown", Warning: "warning", Failed: "failed"}
@@ -38,7 +38,7 @@ var states = [...]string{OK: "ok", Note: "note", Waiting: "waiting", Unknown: "u
 // String returns "ok", "note", "waiting", "unknown", "warning" or "failed".
 func (s State) String() string { return states[s] }
 
-// Severity returns the state's name in a linter's words: "error", "warn", "info" or "ok".
+// Severity returns "error", "warn", "info" or "ok".
 func (s State) Severity() string {
 	switch s {
 	case OK:
@@ -51,7 +51,7 @@ func (s State) Severity() string {
 	return "warn"
 }
 
-// AtSeverity returns the least state of a severity: "error", "warn" or "info"; no row has that of "never".
+// AtSeverity returns the least severe state that --fail-on word covers. For "never", no row has the state.
 func AtSeverity(word string) (State, error) {
 	switch word {
 	case "info":
@@ -66,79 +66,77 @@ func AtSeverity(word string) (State, error) {
 	return OK, fmt.Errorf("%w %q, want error, warn, info or never", ErrSeverity, word)
 }
 
-// MarshalText writes the name that String returns.
+// MarshalText implements encoding.TextMarshaler.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// A Row is one thing that was looked at: a mistake in an input, or a part of a cluster or a node.
+// Row is one finding: a mistake in a file, or the state of a part of a cluster or node.
 type Row struct {
-	// ID is the stable name of the rule.
+	// ID is the stable name of the check.
 	ID    ID    `json:"id"`
 	State State `json:"state"`
-	// File is the input as the user named it; empty when the input came from the command line, and for
-	// clusters.
+	// File is the input as the user named it. It is empty for the command line and for clusters.
 	File string `json:"file,omitempty"`
 	// Line and Column are 1-based; 0 means unknown.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
-	// Node is the node's name; empty for the cluster, and for files.
+	// Node is the name of the node. It is empty for files and for findings about the whole cluster.
 	Node string `json:"node,omitempty"`
-	// Nodes are the nodes that one cause concerns, joined by ", ", where it concerns several; Node is empty then.
+	// Nodes lists several nodes, separated by ", ". If it is set, Node is empty.
 	Nodes string `json:"nodes,omitempty"`
 	// Subject is the key, label, flag, resource, operand or object (kind/name) that the row is about.
 	Subject string `json:"subject,omitempty"`
-	// Reason is one sentence: the finding, and, unless it is as intended, its meaning or the expectation.
+	// Reason is one sentence: what was found and, if the check did not pass, what it means.
 	Reason string `json:"reason"`
-	// Since is when the state began, where that is known; zero otherwise.
+	// Since is when the state began; zero if unknown.
 	Since time.Time `json:"since,omitzero"`
-	// Evidence was seen in a cluster and says so. Where it is zero there, Reason says at most what is likely.
+	// Evidence is the observation behind the finding. Without it, Reason must not claim more than "likely".
 	Evidence Evidence `json:"evidence,omitzero"`
-	// Cause is the same for the rows of one cause; empty where the row stands for itself.
+	// Cause identifies the root cause. Rows with the same cause are merged. It may be empty.
 	Cause string `json:"-"`
-	// Together is the reason of a row that stands for all of its cause; empty where Reason is.
+	// Together replaces Reason after rows were merged. It may be empty.
 	Together string `json:"-"`
-	// Fix is the next step: what to write instead, or a command; empty where there is nothing to do.
+	// Fix is the next step: a corrected text or a command. It may be empty.
 	Fix string `json:"fix,omitempty"`
 }
 
-// Say puts the row into a state, for the reason of a sentence.
+// Say sets the state and the reason.
 func (r *Row) Say(state State, format string, args ...any) {
 	r.State, r.Reason = state, fmt.Sprintf(format, args...)
 }
 
 // Evidence is an observation of an object.
 type Evidence struct {
-	// Kind is the part of the object: "event", "taint", "label", "status", "condition", "spec", "field", "setting",
-	// "list",
-	// "answer" and the like.
+	// Kind is what was observed: "event", "taint", "label", "status", "condition", "spec", "field", "setting", "list"
+	// or "answer", for example.
 	Kind string `json:"kind"`
 	// Object is the object as kind/name, or the resource of a list.
 	Object string `json:"object"`
-	// Text is the observation, word for word.
+	// Text is the observation, verbatim.
 	Text string `json:"text"`
-	// Time is the last time of the observation; zero if unknown.
+	// Time is when it was last observed; zero if unknown.
 	Time time.Time `json:"time,omitzero"`
 }
 
-// Seen returns evidence without a time.
+// Seen returns Evidence without a time.
 func Seen(kind, object, format string, args ...any) Evidence {
 	return Evidence{Kind: kind, Object: object, Text: fmt.Sprintf(format, args...)}
 }
 
-// At returns the evidence with the time when it was seen.
+// At returns a copy of the evidence with the given time.
 func (e Evidence) At(t time.Time) Evidence {
 	e.Time = t
 	return e
 }
 
-// A Report is a list of rows. Its zero value is empty, and about files.
+// Report is a list of rows. The zero value is an empty report about files.
 type Report struct {
-	// Judged says that the rows are about a cluster or a node, where OK is worth a row.
+	// Judged is set for reports about a cluster or a node. They show passed checks too.
 	Judged bool `json:"-"`
-	// Start shows first which row to begin with.
+	// Start adds a line that says what to fix first.
 	Start bool `json:"-"`
-	// Title names the cluster's server, the folder or the node.
+	// Title names the API server, the folder or the node.
 	Title string `json:"title,omitempty"`
-	// At is the time of the reading.
+	// At is when the state was read.
 	At   time.Time `json:"at,omitzero"`
 	Rows []Row     `json:"findings"`
 }
@@ -146,15 +144,14 @@ type Report struct {
 // Add appends rows.
 func (r *Report) Add(rows ...Row) { r.Rows = append(r.Rows, rows...) }
 
-// AtLeast reports whether a row is as bad as s, or worse.
+// AtLeast reports whether a row has the state s or a more severe one.
 func (r *Report) AtLeast(s State) bool {
 	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.State >= s })
 }
 
-// Sort puts the rows in the order in which they are read; equal rows are dropped. Those of files go by
-// file (keeping the order in which files first appear), then line, column, the worse first, then rule
-// and subject. Those of a cluster come before those of each node by its name; within a node they keep
-// the order in which they depend on each other.
+// Sort sorts the rows and drops duplicates. Rows about files are sorted by file (in order of appearance), line, column,
+// severity, ID and subject. Rows about a cluster come before the rows of its nodes, which are sorted by node. Within a
+// node the order is kept: it is the order of dependence.
 func (r *Report) Sort() {
 	order := map[string]int{}
 	for _, row := range r.Rows {
@@ -179,30 +176,30 @@ func (r *Report) Sort() {
 	r.Rows = slices.Compact(r.Rows)
 }
 
-// An ID names a rule or a check in kebab case: "unknown-key". Codes has a line for each.
+// ID is the name of a check in kebab case, such as "unknown-key". Every ID has a Code.
 type ID string
 
-// A Code explains the rows of an ID.
+// Code documents a check.
 type Code struct {
 	ID ID
-	// Commands are the words of the commands that show it.
+	// Commands are the gpuop commands that report it.
 	Commands []string
-	// Worst is the highest severity of its rows: "error", "warn" or "info".
+	// Worst is the highest severity of its findings: "error", "warn" or "info".
 	Worst string
-	// Meaning and Next are sentences: the row's meaning, and the next step.
+	// Meaning says what a finding means, Next what to do.
 	Meaning, Next string
-	// Source is where the fact is documented.
+	// Source is the URL of the documentation.
 	Source string
 }
 
 //go:embed codes.txt
 var codes string
 
-// Codes returns every code in the order of the table. The result is shared: callers must not change it.
+// Codes returns all codes in the order of codes.txt. Callers must not change the result.
 var Codes = sync.OnceValue(func() []Code {
 	var out []Code
 	for line := range strings.Lines(codes) {
-		// the format is held by a test
+		// a test checks the format
 		if c := strings.Split(strings.TrimSpace(line), " | "); len(c) == 6 {
 			out = append(out, Code{ID(c[0]), strings.Fields(c[1]), c[2], c[3], c[4], c[5]})
 		}
@@ -210,7 +207,7 @@ var Codes = sync.OnceValue(func() []Code {
 	return out
 })
 
-// code is the line of the ID; its zero value for an ID without one.
+// code returns the Code of id, or the zero Code.
 func (id ID) code() Code {
 	if at := slices.IndexFunc(Codes(), func(c Code) bool { return c.ID == id }); at >= 0 {
 		return Codes()[at]

@@ -11,10 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// A Style paints words for a terminal. The zero value paints nothing.
+// Style colors text for a terminal. The zero value adds no color.
 type Style struct{ Color bool }
 
-// Bold, Dim, Red, Yellow and Green wrap s in the matching escape sequence, or return it as it is.
+// Bold, Dim, Red, Yellow and Green wrap text in an escape sequence if Color is set.
 func (s Style) Bold(text string) string   { return s.paint("1", text) }
 func (s Style) Dim(text string) string    { return s.paint("2", text) }
 func (s Style) Red(text string) string    { return s.paint("31", text) }
@@ -28,20 +28,18 @@ func (s Style) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// state returns a word for the state in its color.
+// state colors word by the state's severity.
 func (s Style) state(v State, word string) string {
 	codes := [...]string{OK: "32", Note: "34", Waiting: "33", Unknown: "33", Warning: "33", Failed: "31"}
 	return s.paint(codes[v], word)
 }
 
-// textWidth is the width of the text for a human, in runes.
+// textWidth is the width of text output, in runes.
 const textWidth = 112
 
-// WriteText writes the report for a human: a heading for each file or node, then for each row its state,
-// subject, and line (unless all are on the first) or age, the reason, and the next step after an arrow;
-// long sentences are folded. Nodes whose rows are the same but for the node's name share a heading, so
-// that 5,000 healthy nodes are one. Verbose shows the rows that are OK too; without it they are counted.
-// An empty report writes nothing.
+// WriteText writes the report for people. Each file or node has a heading. Each row has its state, subject, line or
+// age, reason, and the fix after an arrow. Nodes with the same rows share a heading. Unless verbose is set, passed
+// checks are only counted. An empty report writes nothing.
 func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	out := bufio.NewWriter(w)
 	if first := r.first(); first != "" {
@@ -77,7 +75,7 @@ func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	return out.Flush()
 }
 
-// writeRow writes one row; lines says whether its line is worth naming.
+// writeRow writes one row. If lines is set, it shows the row's line number.
 func (r *Report) writeRow(out *bufio.Writer, style Style, row Row, lines bool) {
 	lead := fmt.Sprintf("%-7s", row.State.Severity())
 	if r.Judged {
@@ -119,7 +117,7 @@ func (r *Report) writeRow(out *bufio.Writer, style Style, row Row, lines bool) {
 	}
 }
 
-// A branch is the rows under one heading.
+// branch holds the rows below one heading.
 type branch struct {
 	nodes []string // empty for files and for the cluster
 	rows  []Row
@@ -138,11 +136,11 @@ func (b branch) heading(judged bool) string {
 	}
 }
 
-// branches groups the sorted rows by file or node, and the nodes by equal rows. Nodes with something
-// wrong come first, behind the cluster.
+// branches groups the sorted rows by file or by node. Nodes with the same rows share a branch. The cluster comes first,
+// then the nodes with problems.
 func (r *Report) branches() []branch {
 	var all []branch
-	known := map[string]int{} // rows as text → index in all
+	known := map[string]int{} // maps the text of the rows to an index in all
 	for rows := r.Rows; len(rows) > 0; {
 		first, n := rows[0], 1
 		for n < len(rows) && rows[n].Node == first.Node && rows[n].File == first.File {
@@ -170,13 +168,13 @@ func (r *Report) branches() []branch {
 	return all
 }
 
-// alike is the same for nodes whose rows are shown alike.
+// alike returns a key that is equal for nodes whose rows look the same.
 func alike(rows []Row) string {
 	var key strings.Builder
 	node := rows[0].Node
 	for _, row := range rows {
 		if row.Evidence.Time, row.Node = (time.Time{}), ""; row.Evidence.Kind != "event" {
-			row.Evidence = Evidence{} // it is not shown
+			row.Evidence = Evidence{} // not shown in text
 		}
 		fmt.Fprintf(&key, "%+v\n", row)
 	}
@@ -187,7 +185,7 @@ func worst(rows []Row) State {
 	return slices.MaxFunc(rows, func(a, b Row) int { return cmp.Compare(a.State, b.State) }).State
 }
 
-// Summary counts the rows: "2 errors, 1 warning" of files, "2 failed, 1 warning, 40 ok" of a cluster.
+// Summary counts the rows: "2 errors, 1 warning" for files, "2 failed, 1 warning, 40 ok" for a cluster.
 func (r *Report) Summary() string {
 	var count [len(states)]int
 	for _, row := range r.Rows {
@@ -216,7 +214,7 @@ func (r *Report) Summary() string {
 	return "no findings"
 }
 
-// OneLine keeps control characters of an input out of the terminal.
+// OneLine replaces control characters, so that an input cannot send them to the terminal.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -229,8 +227,7 @@ func OneLine(s string) string {
 	}, s)
 }
 
-// Fold breaks s between words into lines of at most width runes; a longer word gets a line of its
-// own.
+// Fold breaks s at word boundaries into lines of at most width runes. A longer word gets its own line.
 func Fold(s string, width int) []string {
 	var lines []string
 	line, length := "", 0
