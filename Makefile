@@ -100,7 +100,7 @@ lint: ## Check formatting, vet and static analysis
 	$(GO) run $(STATICCHECK) ./...
 
 .PHONY: generate
-generate: ## Regenerate the field catalog and the generated pages (the tables of charts: docs/contributing.md)
+generate: ## Regenerate the field catalog and the generated pages (the tables of charts: docs/gpuop/dev/recipes.md)
 	$(GO) generate $$($(GO) list ./... | grep -v gpuop/chart$$) ./tools/grafana
 	$(GO) run ./tools/metrics
 	$(GO) run ./tools/alerts

@@ -1,5 +1,5 @@
 // Command gen writes the tables of package chart from a folder of gpu-operator charts, a release
-// each, and from a clone of the operator's repository: see docs/contributing.md.
+// each, and from a clone of the operator's repository: see docs/gpuop/dev/recipes.md.
 package main
 
 import (

@@ -14,24 +14,23 @@ import (
 )
 
 var (
-	update  = flag.Bool("update", false, "write what the worked examples of docs/contributing.md print")
+	update  = flag.Bool("update", false, "write what the worked examples of docs/gpuop/dev/recipes.md print")
 	fenced  = regexp.MustCompile("(?s)```(yaml|text|go)\n(?:#|//) (\\S+?)(?:: (\\w+))?\n(.*?)```")
 	printed = regexp.MustCompile("(?s)```console\n\\$ gpuop ([^\n]*)\n(.*?)```")
 )
 
-// What docs/contributing.md says of a release, a rule and a wrapper is done in a copy, and works.
+// What docs/gpuop/dev/recipes.md says of a release, a rule and a wrapper is done in a copy, and works.
 func TestWorkedExamples(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := filepath.Join(root, "docs", "contributing.md")
+	page := filepath.Join(root, "docs", "gpuop", "dev", "recipes.md")
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, section, _ := strings.Cut(string(text), "\n## gpuop: three worked examples\n")
-	section, after, _ := strings.Cut(section, "\n## ")
+	before, section, _ := strings.Cut(string(text), "\n## Three worked examples\n")
 
 	// the files of the examples, and what they do to the sources
 	dir := t.TempDir()
@@ -97,9 +96,9 @@ func TestWorkedExamples(t *testing.T) {
 		return "```console\n$ gpuop " + line + "\n" + string(out) + "```"
 	})
 	if *update {
-		write(t, page, before+"\n## gpuop: three worked examples\n"+fresh+"\n## "+after)
+		write(t, page, before+"\n## Three worked examples\n"+fresh)
 	} else if diff := cmp.Diff(section, fresh); diff != "" {
-		t.Errorf("docs/contributing.md (-documented +printed):\n%s", diff)
+		t.Errorf("docs/gpuop/dev/recipes.md (-documented +printed):\n%s", diff)
 	}
 }
 
