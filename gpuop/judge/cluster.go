@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// policies are the rows of the operator's custom resources.
+// policies checks the operator's custom resources.
 func (j *judge) policies() {
 	policies := j.Policies()
 	switch {
@@ -77,7 +77,7 @@ func (j *judge) policies() {
 	}
 }
 
-// operator is the row of the operator's own pod.
+// operator checks the pod of the operator.
 func (j *judge) operator() {
 	if j.lacks(cluster.Pods) {
 		return
@@ -106,7 +106,7 @@ func (j *judge) operator() {
 	j.add(v)
 }
 
-// resource is the row of a custom resource by its state and conditions.
+// resource checks a custom resource by its state and conditions.
 func (j *judge) resource(id report.ID, kind string, u *unstructured.Unstructured) report.Row {
 	v := report.Row{ID: id, Subject: kind + "/" + u.GetName()}
 	state, _, _ := unstructured.NestedString(u.Object, "status", "state")
@@ -120,7 +120,7 @@ func (j *judge) resource(id report.ID, kind string, u *unstructured.Unstructured
 	}
 	describe := fmt.Sprintf("kubectl describe %s %s", strings.ToLower(kind), u.GetName())
 	if failed.Reason == "ConflictingNodeSelector" {
-		// releases before v26.7.0 leave the state as it was
+		// operators before v26.7.0 do not update the state
 		v.State, v.Since = report.Failed, failed.LastTransitionTime.Time
 		v.Reason = "the operator does not carry the resource out, whatever its state: " + cmp.Or(failed.Message, failed.Reason)
 		v.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
@@ -164,7 +164,7 @@ func (j *judge) resource(id report.ID, kind string, u *unstructured.Unstructured
 	return v
 }
 
-// condition returns the condition of a type where it is True.
+// condition returns the condition of the given type if it is True.
 func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
 	var of struct {
 		Status struct {
@@ -178,7 +178,7 @@ func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// gpuNodes judges whether nodes with GPUs are known. Before an installation nothing has to have labeled them.
+// gpuNodes checks that nodes with GPUs are labeled. Before an installation nothing labels them.
 func (j *judge) gpuNodes() {
 	if j.lacks(cluster.Nodes) {
 		return
@@ -218,28 +218,28 @@ func (j *judge) gpuNodes() {
 // registers reports whether a container registers nvidia.com/gpu with the kubelet.
 func registers(c corev1.Container) bool {
 	if strings.Contains(c.Name, "mps-control-daemon") {
-		return false // of the same image
+		return false // same image as the device plugin
 	}
 	if slices.Contains(c.Command, "nvidia-device-plugin") {
-		return true // as HAMi's does, in an image of its own
+		return true // HAMi has its own image
 	}
 	image := c.Image[strings.LastIndex(c.Image, "/")+1:]
 	for _, name := range []string{"k8s-device-plugin", "nvidia-gpu-device-plugin", "nvidia-device-plugin"} {
 		if strings.HasPrefix(image, name) {
-			// GPU Feature Discovery is of the same image
+			// GPU Feature Discovery uses the same image
 			return !slices.Contains(c.Command, "gpu-feature-discovery") && !strings.Contains(c.Name, "gpu-feature-discovery")
 		}
 	}
 	return false
 }
 
-// isOperand reports whether a DaemonSet is the operator's. A folder may lack its owner.
+// isOperand reports whether a DaemonSet belongs to the operator. A gathered folder may not name its owner.
 func (j *judge) isOperand(d *appsv1.DaemonSet) bool {
 	return d.Namespace == j.Namespace && componentOf(d) != "" || slices.ContainsFunc(d.OwnerReferences,
 		func(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "nvidia.com/") })
 }
 
-// devicePlugins looks for a second device plugin beside the operator's.
+// devicePlugins checks that no second device plugin is installed.
 func (j *judge) devicePlugins() {
 	if j.DaemonSets == nil || j.by == verify && j.policy == nil {
 		return
@@ -283,7 +283,7 @@ func (j *judge) devicePlugins() {
 	j.add(v)
 }
 
-// partial makes a row that says that something is not there Unknown where the list is not whole.
+// partial makes a row about something missing Unknown if the list is incomplete.
 func (j *judge) partial(v *report.Row, k cluster.Kind) {
 	if m := j.Lacks(k); m != nil {
 		v.State, v.Reason, v.Fix = report.Unknown, "is not found, and that proves nothing: "+m.Detail, ""

@@ -12,30 +12,30 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// sharingConfigs are the device plugin's configs of the cluster.
+// sharingConfigs holds the device plugin's configs in the cluster.
 type sharingConfigs struct {
-	// name is the ConfigMap's, deflt the config of nodes without a label.
-	name, deflt string
-	// configs are by their key in the ConfigMap; nil where it could not be read or is not there. findings are the
-	// mistakes in each.
+	// name is the name of the ConfigMap; defaultName is the config of nodes without a label.
+	name, defaultName string
+	// configs maps a key of the ConfigMap to its config. It is nil if the ConfigMap is missing or unreadable. findings
+	// are the errors in each config.
 	configs  map[string]*sharing.Config
 	findings map[string][]report.Row
-	// changed is when the data was last written; zero where that is not known.
+	// changed is when the data was last written; zero if unknown.
 	changed time.Time
 }
 
-// sharedBy reads the ConfigMap of the device plugin that the ClusterPolicy names; nil where it names none.
+// sharedBy reads the device plugin's ConfigMap that the ClusterPolicy names. It returns nil if there is none.
 func (j *judge) sharedBy() *sharingConfigs {
 	name := j.text("devicePlugin.config.name")
 	if name == "" {
 		return nil
 	}
-	c := &sharingConfigs{name: name, deflt: j.text("devicePlugin.config.default")}
+	c := &sharingConfigs{name: name, defaultName: j.text("devicePlugin.config.default")}
 	m := j.maps[name]
 	if m == nil {
 		return c
 	}
-	// different clients may own the keys of the data: the latest of their times counts
+	// keys of the data may have different owners: use the latest write
 	if times := owners(m.ManagedFields, "data"); len(times) > 0 {
 		c.changed = slices.MaxFunc(times, time.Time.Compare)
 	}
@@ -48,7 +48,7 @@ func (j *judge) sharedBy() *sharingConfigs {
 	return c
 }
 
-// configs is a row for the ConfigMap of the device plugin and for each config in it.
+// configs checks the device plugin's ConfigMap and every config in it.
 func (j *judge) configs() {
 	c := j.shares
 	if c == nil || j.lacks(cluster.ConfigMaps) {
@@ -77,7 +77,7 @@ func (j *judge) configs() {
 		}
 		if findings := c.findings[key]; len(findings) > 0 && findings[0].State > report.Note {
 			f := findings[0]
-			of := found(f)
+			of := toRow(f)
 			v.State, v.Fix, v.Reason = of.State, of.Fix, of.Subject+": "+of.Reason
 			if f.Line > 0 {
 				v.Reason = fmt.Sprintf("line %d, %s", f.Line, v.Reason)
@@ -88,8 +88,8 @@ func (j *judge) configs() {
 	}
 }
 
-// chosen returns the config that the node gets; ok is false where it is not known or the plugin does
-// not start, and then problem says why.
+// chosen returns the config that the node uses. If it is unknown, or the plugin does not start with it, ok is false and
+// problem says why.
 func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, problem *report.Row) {
 	c := w.shares
 	if c == nil {
@@ -98,7 +98,7 @@ func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, prob
 	if c.configs == nil {
 		return "", nil, false, nil
 	}
-	name, ok, problem = sharing.Choose(slices.Sorted(maps.Keys(c.configs)), w.kube.Labels[sharing.ConfigLabel], c.deflt)
+	name, ok, problem = sharing.Choose(slices.Sorted(maps.Keys(c.configs)), w.kube.Labels[sharing.ConfigLabel], c.defaultName)
 	config = c.configs[name]
 	if !ok || name != "" && (config == nil || config.Refused) {
 		return name, nil, false, problem
@@ -106,16 +106,16 @@ func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, prob
 	return name, config, true, problem
 }
 
-// A migFile is the mig-parted file that the MIG manager of a node reads.
+// migFile is the mig-parted file that a node's MIG manager reads.
 type migFile struct {
 	name, text string
-	// config is nil where the file cannot be read.
+	// nil if the file cannot be read
 	config   *mig.Config
 	findings []report.Row
 }
 
-// migFile is the file in the first of these ConfigMaps: the ClusterPolicy's, the manager's own of the node's GPUs, the
-// operator's default. It is nil without one.
+// migFile finds the mig-parted file of the node. It tries the ConfigMap of the ClusterPolicy, the one that the manager
+// writes for the node's GPUs, and the operator's default. It returns nil if there is none.
 func (w *nodeJudge) migFile() *migFile {
 	for _, name := range mig.ConfigMaps(w.kube.Name, w.text("migManager.config.name")) {
 		if m := w.maps[name]; m != nil {
@@ -127,8 +127,8 @@ func (w *nodeJudge) migFile() *migFile {
 	return nil
 }
 
-// migConfig finds what a MIG config means on the node: in the file of its MIG manager, or for a known board as the
-// defaults have it. The source says where.
+// migConfig looks up a MIG config in the file of the node's MIG manager. If there is no file, it uses the operator's
+// defaults for the board. source names the place.
 func (w *nodeJudge) migConfig(want string, board *mig.Board) (named mig.Named, source string, ok bool) {
 	if f := w.migFile(); f != nil && f.config != nil {
 		named, ok = f.config.Config(want)

@@ -16,15 +16,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// forContainers reports whether a node for containers has the component's label; the other components are for virtual
-// machines, for MIG alone, or of the DRA stack.
+// forContainers reports whether a component runs on nodes for containers. The others are for virtual machines, MIG or
+// DRA.
 func (j *judge) forContainers(component string) bool {
 	i := j.order(component)
 	return i < len(j.components) && slices.Contains(j.components[i].Workloads, "container")
 }
 
-// enabled reports whether the ClusterPolicy in force installs a component; known is false without
-// a ClusterPolicy.
+// enabled reports whether the ClusterPolicy installs a component. Without a ClusterPolicy, known is false.
 func (j *judge) enabled(o chart.Operand) (on, known bool) {
 	if j.policy == nil {
 		return false, false
@@ -37,7 +36,7 @@ func (j *judge) enabled(o chart.Operand) (on, known bool) {
 	}), true
 }
 
-// daemonSets is a row for each operand's DaemonSet, and for each that is meant to be there.
+// daemonSets checks the DaemonSet of each operand, including those that are missing.
 func (j *judge) daemonSets() {
 	if j.lacks(cluster.DaemonSets) {
 		return
@@ -80,7 +79,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 		Evidence: report.Seen("status", "DaemonSet/"+set.Name, "desired %d, current %d, ready %d, updated %d",
 			s.DesiredNumberScheduled, s.CurrentNumberScheduled, s.NumberReady, s.UpdatedNumberScheduled),
 	}
-	// a folder may hold an older status that lacks numberUnavailable
+	// an older status in a gathered folder may lack numberUnavailable
 	unavailable := max(s.NumberUnavailable, s.DesiredNumberScheduled-s.NumberReady)
 	switch {
 	case s.ObservedGeneration < set.Generation:
@@ -107,8 +106,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	j.add(v)
 }
 
-// desiresNone says why a DaemonSet wants no pod at all. The operator takes such a DaemonSet for
-// ready.
+// desiresNone explains why a DaemonSet desires no pods. The operator counts such a DaemonSet as ready.
 func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Node) {
 	say := func(state report.State, next, format string, args ...any) {
 		v.State, v.Fix = state, next
@@ -150,7 +148,7 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 			"behind, or an affinity excludes the node", matching[0].Name)
 		return
 	}
-	// the first key that no node satisfies is the cause
+	// the first key that no node has is the cause
 	for _, key := range slices.SortedFunc(maps.Keys(wanted), deployFirst) {
 		values := map[string]int{}
 		for _, n := range meant {
@@ -179,7 +177,7 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 			say(report.OK, "", "no node has a GPU with MIG")
 			return
 		case !j.forContainers(set.component), set.component == "driver" && key != labelDriver:
-			// of a kernel, a system or a pool that no node is of now; a node without a driver has a row of its own
+			// for a kernel, system or pool without nodes; a missing driver has a row of its own
 			state, next = report.Note, ""
 		}
 		say(state, next, "it selects %s=%s, and the label of the GPU nodes is %s", key, wanted[key], some(found))
@@ -188,8 +186,8 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 	say(report.Failed, describe, "no node has all labels that it selects: %s", join(wanted))
 }
 
-// meant reports whether a node of this use is to run a component: nodes for virtual machines run no
-// operand of containers, and those that bring their own driver no driver container.
+// meant reports whether a node should run a component. Nodes for virtual machines run no operands for containers, and
+// nodes with a preinstalled driver run no driver container.
 func (j *judge) meant(component string, n *corev1.Node) bool {
 	if !j.forContainers(component) && component != "mig-manager" {
 		return true
@@ -197,7 +195,7 @@ func (j *judge) meant(component string, n *corev1.Node) bool {
 	return !j.forMachines(n) && (component != "driver" || n.Labels[labelDriver] != preInstalled)
 }
 
-// deployFirst sorts the deploy label before the others.
+// deployFirst sorts the deploy label before other labels.
 func deployFirst(a, b string) int {
 	if x, y := strings.HasPrefix(a, deployPrefix), strings.HasPrefix(b, deployPrefix); x != y {
 		return map[bool]int{true: -1, false: 1}[x]
@@ -211,8 +209,8 @@ func matches(wanted, have map[string]string) bool {
 	return labels.SelectorFromSet(wanted).Matches(labels.Set(have))
 }
 
-// blocked fails a row for the first taint of a node that keeps the DaemonSet's pod off it. It returns that taint as
-// text; "" where there is none, and then the row is as it was.
+// blocked fails the row if a taint of the node keeps the DaemonSet's pod away. It returns the first such taint as text,
+// or "".
 func blocked(v *report.Row, set operandSet, n *corev1.Node) string {
 	for _, taint := range taintsOf(n) {
 		if node.Covered(set.Spec.Template.Spec.Tolerations, taint) {

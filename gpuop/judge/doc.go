@@ -1,10 +1,9 @@
-// Package judge compares a cluster with the intentions of its GPU Operator. Preflight judges an installation or upgrade
-// before it begins: versions against the support matrix, nodes that differ, obstacles. Verify judges the installation:
-// custom resources, DaemonSets, the pods, labels and resources of each node. Prepare judges a change of a node's MIG
-// config before its label is written.
+// Package judge checks a cluster that runs the GPU Operator or is about to.
 //
-// A check that Preflight and Verify both ask is one row of the table of checks. Each row that it yields carries the
-// evidence for its claim; a cause without evidence is at most likely.
+// Preflight checks whether an installation or upgrade would work. Verify checks an installation: custom resources,
+// DaemonSets, and the pods, labels and resources of each node. Prepare checks a change of a node's MIG config before
+// its label is set.
 //
-// Judging is pure: it reads a cluster.State, and neither a client nor the clock.
+// Every finding has evidence; a cause without evidence is at most likely. The package reads a cluster.State. It uses
+// neither a client nor the clock.
 package judge

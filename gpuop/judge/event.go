@@ -12,25 +12,25 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A diagnosis is the meaning of an event about pods that do not come to be.
+// diagnosis is the meaning of an event about pods that are not created or do not start.
 type diagnosis struct {
-	// cause is the same for diagnoses of one cause.
+	// cause is equal for diagnoses with the same root cause.
 	cause, reason, next string
 	evidence            report.Evidence
 }
 
-// A symptom finds a cause in an event's message. Sources: kube-controller-manager's and the kubelet's
-// own messages, containerd and CRI-O.
+// symptom recognizes a cause by an event's message. The messages are those of kube-controller-manager, the kubelet,
+// containerd and CRI-O.
 type symptom struct {
 	cause   string
 	message *regexp.Regexp
-	// reason is a sentence for people, with %s for the first group of message.
+	// reason is a sentence; %s is the first group of message.
 	reason string
-	// next is a command, with %s for the operator's namespace.
+	// next is a command; %s is the operator's namespace.
 	next string
 }
 
-// refusals are the symptoms of a DaemonSet whose pods the API server refuses.
+// refusals are symptoms of a DaemonSet whose pods the API server rejects.
 var refusals = []symptom{
 	{"pod-security", regexp.MustCompile(`violates PodSecurity "([^"]+)"`),
 		"Pod Security admission refuses the pods: the namespace enforces %s, and the operands are privileged",
@@ -48,7 +48,7 @@ var refusals = []symptom{
 		"kubectl get events -n %s --field-selector reason=FailedCreate"},
 }
 
-// sandboxes are the symptoms of a pod without a sandbox.
+// sandboxes are symptoms of a pod without a sandbox.
 var sandboxes = []symptom{
 	{"handler", regexp.MustCompile(`no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|` +
 		`failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
@@ -63,7 +63,7 @@ var sandboxes = []symptom{
 		"kubectl get events -n %s --field-selector type=Warning"},
 }
 
-// event is the newest warning about an object with one of the reasons; nil where there is none.
+// event returns the newest warning about an object with one of the reasons, or nil.
 func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 	var newest *corev1.Event
 	for i := range j.Events {
@@ -85,7 +85,7 @@ func evidenceOf(e *corev1.Event) report.Evidence {
 	return v
 }
 
-// diagnose returns the diagnosis by the first symptom that fits.
+// diagnose returns the diagnosis of the first symptom that matches.
 func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 	for _, s := range symptoms {
 		m := s.message.FindStringSubmatch(e.Message)
@@ -102,13 +102,13 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 	return nil
 }
 
-// explain makes a row fail for the cause.
+// explain fails a row with the diagnosis.
 func (d *diagnosis) explain(v *report.Row) {
 	v.State, v.Reason, v.Fix = report.Failed, d.reason, d.next
 	v.Cause, v.Evidence = d.cause, d.evidence
 }
 
-// refused diagnoses the newest refusal of a DaemonSet's pods; nil without an event.
+// refused diagnoses the newest event about rejected pods of a DaemonSet. It returns nil if there is none.
 func (j *judge) refused(set operandSet) *diagnosis {
 	if e := j.event("DaemonSet", set.Name, "FailedCreate"); e != nil {
 		return j.diagnose(e, refusals)
@@ -116,15 +116,14 @@ func (j *judge) refused(set operandSet) *diagnosis {
 	return nil
 }
 
-// refusals are rows for the reasons for which the API server takes no pods of the operands, by its own events; one for
-// each cause.
+// refusals adds a row for each cause for which the API server rejects operand pods.
 func (j *judge) refusals() {
 	for _, set := range j.sets {
 		d := j.refused(set)
 		if d == nil || set.Status.CurrentNumberScheduled >= set.Status.DesiredNumberScheduled {
 			continue
 		}
-		// the namespace's own row takes the event
+		// the row of the namespace shows the event
 		kind, _, _ := strings.Cut(d.cause, " ")
 		i := slices.IndexFunc(j.rows, func(v report.Row) bool {
 			return v.State == report.Failed && (kind == "pod-security" && v.ID == "pod-security" || kind == "quota" && v.ID == "priority-quota")

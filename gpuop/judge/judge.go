@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// The labels and prefixes that are judged.
+// Labels, and prefixes of labels, that the checks read.
 const (
 	deployPrefix  = "nvidia.com/gpu.deploy."
 	labelClient   = deployPrefix + "client"
@@ -35,26 +35,26 @@ const (
 	labelVGPUDone = "nvidia.com/vgpu.config.state"
 	nfdPrefix     = "feature.node.kubernetes.io/"
 
-	// LabelMIG names the MIG config that is requested of a node; writing it begins a change.
+	// LabelMIG selects the MIG config of a node. Setting it starts a MIG change.
 	LabelMIG = "nvidia.com/mig.config"
 )
 
-// preInstalled is the value of the driver's deploy label where the driver manager found a driver of the
-// host's, and keeps the driver container off the node.
+// preInstalled is the value of the driver's deploy label if the driver manager found a driver on the host. It keeps the
+// driver container off the node.
 const preInstalled = "pre-installed"
 
-// Options are the intentions.
+// Options say what the user intends to install.
 type Options struct {
-	// Table has the facts of the chart.
+	// Table has the facts about the chart.
 	Table *chart.Table
-	// Release is the chart's release; zero means the installed one, and else the newest.
+	// Release is the release of the chart. The zero value means the installed release or, without one, the newest.
 	Release chart.Version
-	// Values are those of the files and flags; none means those of the installed ClusterPolicy, and else the chart's
-	// defaults.
+	// Values are the intended values. If there are none, the installed ClusterPolicy is used or, without one, the
+	// chart's defaults.
 	Values map[string]any
 }
 
-// A command asks some of the questions.
+// command selects the checks to run.
 type command uint8
 
 const (
@@ -62,7 +62,7 @@ const (
 	verify
 )
 
-// kinds are read of a cluster by each command.
+// kinds lists the kinds of objects that each command reads.
 var kinds = map[command][]cluster.Kind{
 	preflight: {
 		cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.Namespaces, cluster.Quotas, cluster.CRDs,
@@ -80,7 +80,7 @@ func PreflightKinds() []cluster.Kind { return kinds[preflight] }
 // VerifyKinds returns the kinds of objects that Verify and Prepare need.
 func VerifyKinds() []cluster.Kind { return kinds[verify] }
 
-// checks are the questions in the order in which their rows depend on each other, with the commands that ask them.
+// checks lists the checks in order of dependence, with the commands that run them.
 var checks = []struct {
 	by  command
 	ask func(*judge)
@@ -103,10 +103,10 @@ var checks = []struct {
 	{verify, (*judge).configs},
 	{preflight | verify, (*judge).nodes},
 	{preflight, (*judge).refusals},
-	{verify, (*judge).conclude},
+	{verify, (*judge).failWaitingPolicy},
 }
 
-// nodeChecks are the questions about one node.
+// nodeChecks are the checks of a single node.
 var nodeChecks = []struct {
 	by  command
 	ask func(*nodeJudge)
@@ -123,13 +123,12 @@ var nodeChecks = []struct {
 	{verify, (*nodeJudge).resources},
 }
 
-// Preflight returns a row for each thing that an installation depends on, for the cluster and for each node
-// with GPUs. What could not be read is Unknown.
+// Preflight checks everything that an installation depends on: first the cluster, then each node with GPUs. What could
+// not be read is Unknown.
 func Preflight(s *cluster.State, o Options) []report.Row { return newJudge(s, o, preflight).run() }
 
-// Verify returns the rows of a cluster: first the cluster's own, then those of each node with a GPU.
-// Within both the rows are in the order in which they depend on each other. A kind that could not be
-// read yields a row that is unknown, and nothing is said of what depends on it.
+// Verify checks an installation: first the cluster, then each node with GPUs, both in order of dependence. A kind that
+// could not be read is Unknown, and checks that depend on it are skipped.
 func Verify(s *cluster.State, o Options) []report.Row { return newJudge(s, o, verify).run() }
 
 func (j *judge) run() []report.Row {
@@ -141,15 +140,15 @@ func (j *judge) run() []report.Row {
 	rows := report.Together(j.rows)
 	for i := range rows {
 		if rows[i].State == report.OK && j.by == verify {
-			// a healthy node differs from the next in these times alone, and shares its branch
+			// healthy nodes differ only in these times; without them they share a branch
 			rows[i].Since = time.Time{}
 		}
 	}
 	return rows
 }
 
-// conclude fails a ClusterPolicy that waits for an operand that has failed: no waiting ends that.
-func (j *judge) conclude() {
+// failWaitingPolicy fails a waiting ClusterPolicy if an operand has failed: it will not become ready.
+func (j *judge) failWaitingPolicy() {
 	i := slices.IndexFunc(j.rows, func(v report.Row) bool { return v.ID == "cluster-policy" && v.State == report.Waiting })
 	if i >= 0 && slices.ContainsFunc(j.rows, func(v report.Row) bool {
 		return v.State == report.Failed && (v.ID == "operand" || v.ID == "daemonset" || v.ID == "sharing-config")
@@ -158,25 +157,26 @@ func (j *judge) conclude() {
 	}
 }
 
-// judge holds the state with indexes of it.
+// judge holds a cluster's state with indexes.
 type judge struct {
 	*cluster.State
 	Options
 	by   command
 	rows []report.Row
-	// policy is the ClusterPolicy in force; nil without one, and where values are judged in its place.
+	// policy is the ClusterPolicy in force. It is nil if there is none, or if values replace it.
 	policy *unstructured.Unstructured
-	// gpu are the nodes with GPUs, by name, as the API server lists them.
+	// gpu lists the nodes with GPUs in the order of the API server, which is by name.
 	gpu []*corev1.Node
-	// components are the operands of the release, each component once, in the order in which the operator makes them.
+	// components are the operands of the release in the order in which the operator creates them, one for each
+	// component.
 	components []chart.Operand
-	// sets are the DaemonSets of operands, in the order of dependence.
+	// sets are the DaemonSets of operands in order of dependence.
 	sets []operandSet
-	// pods are all by node.
+	// pods are all pods by node.
 	pods map[string][]*corev1.Pod
-	// maps are the ConfigMaps of the operator's namespace by name: each node may have one.
+	// maps are the ConfigMaps of the operator's namespace by name. Each node may have its own.
 	maps map[string]*corev1.ConfigMap
-	// shares are the device plugin's configs; nil without a ConfigMap.
+	// shares holds the device plugin's configs; nil without a ConfigMap.
 	shares *sharingConfigs
 }
 
@@ -234,8 +234,8 @@ type operandSet struct {
 	component string
 }
 
-// componentOf returns the ending of nvidia.com/gpu.deploy. in the DaemonSet's nodeSelector; empty where
-// the DaemonSet is no operand's. The component client marks other programs' DaemonSets.
+// componentOf returns the suffix of nvidia.com/gpu.deploy. in the DaemonSet's nodeSelector, or "" if it is not an
+// operand. The component "client" marks DaemonSets of other programs.
 func componentOf(d *appsv1.DaemonSet) string {
 	for _, key := range slices.Sorted(maps.Keys(d.Spec.Template.Spec.NodeSelector)) {
 		if component, ok := strings.CutPrefix(key, deployPrefix); ok && key != labelClient {
@@ -245,7 +245,7 @@ func componentOf(d *appsv1.DaemonSet) string {
 	return ""
 }
 
-// order is a component's place among the operands; components of other releases come last.
+// order returns a component's position among the operands. Components of other releases come last.
 func (j *judge) order(component string) int {
 	i := slices.IndexFunc(j.components, func(o chart.Operand) bool { return o.Label == component })
 	if i < 0 {
@@ -256,10 +256,10 @@ func (j *judge) order(component string) int {
 
 func (j *judge) add(v report.Row) { j.rows = append(j.rows, v) }
 
-// policyPaths are the settings whose place in the ClusterPolicy is not theirs in the values.
+// policyPaths maps settings to their path in the ClusterPolicy if it differs from the path in the values.
 var policyPaths = map[string]string{"driver.nvidiaDriverCRD.enabled": "driver.useNvidiaDriverCRD"}
 
-// set returns a setting of the values or the ClusterPolicy; nil where they leave it open.
+// set returns a setting of the values or the ClusterPolicy, or nil if it is not set.
 func (j *judge) set(path string) any {
 	if v, found, err := unstructured.NestedFieldNoCopy(j.Values, strings.Split(path, ".")...); found && err == nil {
 		return v
@@ -272,7 +272,7 @@ func (j *judge) set(path string) any {
 	return v
 }
 
-// get is set, with the chart's default behind it.
+// get returns a setting, or the chart's default if it is not set.
 func (j *judge) get(path string) any {
 	if v := j.set(path); v != nil {
 		return v
@@ -283,7 +283,7 @@ func (j *judge) get(path string) any {
 
 func (j *judge) is(path string) bool { b, _ := j.get(path).(bool); return b }
 
-// text returns a setting as text; empty where it is left open.
+// text returns a setting as text, or "" if it is not set.
 func (j *judge) text(path string) string {
 	if v := j.set(path); v != nil {
 		return fmt.Sprint(v)
@@ -291,7 +291,7 @@ func (j *judge) text(path string) string {
 	return ""
 }
 
-// tolerations reads a list of tolerations in the settings.
+// tolerations parses a setting that is a list of tolerations.
 func (j *judge) tolerations(path string) []corev1.Toleration {
 	list, _ := j.get(path).([]any)
 	var out []corev1.Toleration
@@ -305,14 +305,14 @@ func (j *judge) tolerations(path string) []corev1.Toleration {
 	return out
 }
 
-// taintsOf are the taints of a node that stay: the DaemonSet controller tolerates the taints that Kubernetes sets on
-// trouble.
+// taintsOf returns the permanent taints of a node. It omits taints that the DaemonSet controller tolerates: Kubernetes
+// adds those while a node has problems.
 func taintsOf(n *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return !node.Stays(t) })
 }
 
-// lacks reports whether a kind could not be read. A part of a list is enough where it holds the operator's namespace,
-// or nodes.
+// lacks reports whether a kind could not be read. An incomplete list suffices if it covers the operator's namespace or
+// contains nodes.
 func (j *judge) lacks(kind cluster.Kind) bool {
 	m := j.Lacks(kind)
 	switch {
@@ -334,7 +334,7 @@ func (j *judge) absent(kind cluster.Kind) bool {
 	return m != nil && m.Why == cluster.Absent
 }
 
-// unread is a row for each kind that could not be read.
+// unread adds a row for each kind that could not be read.
 func (j *judge) unread() {
 	for _, v := range Unread(j.State, kinds[j.by]) {
 		kind := cluster.Kind(v.Evidence.Object)
@@ -342,7 +342,7 @@ func (j *judge) unread() {
 		case m.Why == cluster.Unread && !j.needed(kind):
 			continue
 		case m.Why == cluster.Partial && j.by == verify && !j.lacks(kind):
-			continue // the part is enough
+			continue // the incomplete list suffices
 		case m.Why == cluster.Partial && j.by == verify:
 			v.State = report.Unknown
 		}
@@ -350,8 +350,8 @@ func (j *judge) unread() {
 	}
 }
 
-// needed reports whether a kind that a folder does not hold leaves something open. NVIDIA's script
-// gathers no ConfigMaps, and other custom resources than the ClusterPolicy where there are some.
+// needed reports whether a missing kind in a gathered folder matters. NVIDIA's must-gather script does not collect
+// ConfigMaps, and collects other custom resources only if there are any.
 func (j *judge) needed(kind cluster.Kind) bool {
 	switch kind {
 	case cluster.ConfigMaps:
@@ -361,13 +361,13 @@ func (j *judge) needed(kind cluster.Kind) bool {
 	case cluster.GPUClusters:
 		return j.policy == nil
 	case cluster.Events:
-		return false // they name causes, and no row depends on them
+		return false // events only explain causes; no row depends on them
 	}
 	return true
 }
 
-// Unread returns a row for each of the kinds that could not be read, but for resources that the cluster does not
-// serve. A list that is not whole is a note, and so are events that may not be read, on which no row depends.
+// Unread returns a row for each kind that could not be read, except resources that the cluster does not serve.
+// Incomplete lists and unreadable events are notes.
 func Unread(s *cluster.State, kinds []cluster.Kind) []report.Row {
 	var rows []report.Row
 	for _, kind := range kinds {
@@ -398,12 +398,12 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []report.Row {
 	return rows
 }
 
-// listed is the evidence of a whole list.
+// listed returns evidence from a complete list.
 func (j *judge) listed(kind cluster.Kind, format string, args ...any) report.Evidence {
 	return report.Seen("list", string(kind), format, args...).At(j.At)
 }
 
-// setting is the evidence of a setting: in the values, the ClusterPolicy, or the chart.
+// setting returns evidence of a setting: from the values, the ClusterPolicy or the chart.
 func (j *judge) setting(path string) report.Evidence {
 	where := "chart " + j.Release.String()
 	if v := j.set(path); v != nil && j.policy != nil {
@@ -414,7 +414,7 @@ func (j *judge) setting(path string) report.Evidence {
 	return report.Seen("setting", where, "%s=%v", path, j.get(path))
 }
 
-// label is the evidence of a node's label.
+// label returns evidence of a node label.
 func label(n *corev1.Node, key string) report.Evidence {
 	e := report.Seen("label", "Node/"+n.Name, "%s is absent", key)
 	if value, found := n.Labels[key]; found {
@@ -423,7 +423,7 @@ func label(n *corev1.Node, key string) report.Evidence {
 	return e
 }
 
-// owners are when each client that owns a field last wrote to its object, as managedFields says.
+// owners returns, for each owner of a field in managedFields, when it last wrote to the object.
 func owners(fields []metav1.ManagedFieldsEntry, path ...string) []time.Time {
 	var times []time.Time
 	for _, e := range fields {
@@ -434,9 +434,9 @@ func owners(fields []metav1.ManagedFieldsEntry, path ...string) []time.Time {
 	return times
 }
 
-// labelWritten returns the latest time at which a label of a node got its value; zero if unknown.
-// A client that changes a value takes it from its owners, so that every owner has seen this value: the earliest of
-// their times is the nearest.
+// labelWritten returns the latest time at which a node label can have got its value; zero if unknown. A client that
+// changes a value takes over its ownership, so all owners have written this value. The earliest of their times is
+// closest.
 func labelWritten(n *corev1.Node, label string) time.Time {
 	times := owners(n.ManagedFields, "metadata", "labels", label)
 	if len(times) == 0 {
@@ -445,7 +445,7 @@ func labelWritten(n *corev1.Node, label string) time.Time {
 	return slices.MinFunc(times, time.Time.Compare)
 }
 
-// some joins up to four names and counts the others.
+// some joins up to four names, and counts the rest.
 func some(names []string) string {
 	const most = 4
 	if len(names) > most {
@@ -454,12 +454,12 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// operatorLog is the command that shows the operator's own log.
+// operatorLog returns the command that shows the operator's log.
 func (j *judge) operatorLog() string {
 	return fmt.Sprintf("kubectl logs -n %s -l app=gpu-operator --tail=100", j.Namespace)
 }
 
-// logOf is the command that shows the log of an operand's container.
+// logOf returns the command that shows the log of an operand's container.
 func (j *judge) logOf(app, container string) string {
 	return fmt.Sprintf("kubectl logs -n %s -l app=%s -c %s --tail=100", j.Namespace, app, container)
 }

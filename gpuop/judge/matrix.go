@@ -13,23 +13,23 @@ import (
 //go:embed matrix.txt
 var matrixText string
 
-// A row has the documentation's facts of one operating system.
-type row struct {
+// support is an operating system in NVIDIA's support matrix.
+type support struct {
 	series, id  string
-	versions    []string // "*" is any
-	first, last int      // minors of Kubernetes 1; 0 where the page names none
-	runtimes    []string // nil where the page names none
+	versions    []string // "*" means any
+	first, last int      // minor versions of Kubernetes 1; 0 if not documented
+	runtimes    []string // nil if not documented
 }
 
-// matrix returns the table, which is part of the program: a test reads every row.
-var matrix = sync.OnceValue(func() []row {
-	var rows []row
+// matrix returns the embedded support matrix. A test parses every line.
+var matrix = sync.OnceValue(func() []support {
+	var rows []support
 	for line := range strings.Lines(matrixText) {
 		if line[0] == '#' {
 			continue
 		}
 		c := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		r := row{series: c[0], id: c[1], versions: strings.Fields(c[2])}
+		r := support{series: c[0], id: c[1], versions: strings.Fields(c[2])}
 		first, last, _ := strings.Cut(c[3], "-")
 		r.first, _ = minor(first)
 		r.last, _ = minor(last)
@@ -41,7 +41,7 @@ var matrix = sync.OnceValue(func() []row {
 	return rows
 })
 
-// minor reads the minor version of Kubernetes 1: "1.36", "v1.36.3+rke2r1".
+// minor parses the minor version of Kubernetes 1, such as 36 of "v1.36.3+rke2r1".
 func minor(version string) (int, bool) {
 	rest, found := strings.CutPrefix(strings.TrimPrefix(version, "v"), "1.")
 	if !found {
@@ -55,13 +55,13 @@ func minor(version string) (int, bool) {
 	return n, err == nil
 }
 
-// series returns the rows of a release; none where the table does not know it.
-func series(v chart.Version) []row {
-	return slices.DeleteFunc(slices.Clone(matrix()), func(r row) bool { return r.series != v.Minor() })
+// series returns the systems that a release supports, or none if the matrix does not have it.
+func series(v chart.Version) []support {
+	return slices.DeleteFunc(slices.Clone(matrix()), func(r support) bool { return r.series != v.Minor() })
 }
 
-// find returns the row of an operating system, and whether the page names its version.
-func find(rows []row, os system) (r row, named, versionNamed bool) {
+// find looks up an operating system. It also reports whether the matrix lists the system, and the version.
+func find(rows []support, os system) (r support, named, versionNamed bool) {
 	for _, each := range rows {
 		if each.id != os.id {
 			continue
@@ -74,8 +74,8 @@ func find(rows []row, os system) (r row, named, versionNamed bool) {
 	return r, named, false
 }
 
-// named lists what the page names, as text: "ubuntu 22.04, 24.04".
-func named(rows []row) string {
+// named lists the systems of the matrix as text: "ubuntu 22.04, 24.04".
+func named(rows []support) string {
 	var words []string
 	for _, r := range rows {
 		versions := " " + strings.Join(r.versions, ", ")

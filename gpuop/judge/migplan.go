@@ -19,17 +19,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// ErrNode is wrapped where the cluster has no node of the name.
+// ErrNode is returned if the cluster has no node of the given name.
 var ErrNode = errors.New("no such node")
 
-// A planner judges a change of a node's MIG config that has not begun.
+// planner checks a change of a node's MIG config.
 type planner struct {
 	*nodeJudge
 	config string
 }
 
-// Prepare judges a change of the node's MIG config before it begins: the rows are the blockers (Failed), the questions
-// left open, and the prediction. The error wraps ErrNode.
+// Prepare checks a change of the node's MIG config before it begins. The rows are the blockers (Failed), what is
+// unknown, and the prediction. An error wraps ErrNode.
 func Prepare(s *cluster.State, o Options, name, config string) ([]report.Row, error) {
 	i := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name })
 	if i < 0 {
@@ -53,7 +53,7 @@ func Prepare(s *cluster.State, o Options, name, config string) ([]report.Row, er
 	return j.rows, nil
 }
 
-// Nearest is the end of a sentence that asks whether the node of a similar name was meant; "" without one.
+// Nearest asks whether the node with the most similar name was meant, as the end of a sentence. It may be "".
 func Nearest(s *cluster.State, name string) string {
 	var names []string
 	for i := range s.Nodes {
@@ -71,12 +71,12 @@ func (p *planner) report(state report.State, id report.ID, subject, reason, next
 		name, _, _ = strings.Cut(name, " ")
 		v.Evidence = p.listed(cluster.ConfigMaps, "%s: %t", name, p.maps[name] != nil)
 	} else if v.Evidence.Text == "" {
-		v.Evidence = label(p.kube, labelProduct) // from which the rest is predicted
+		v.Evidence = label(p.kube, labelProduct) // the evidence for the prediction is the product label
 	}
 	p.judge.add(v)
 }
 
-// manager judges that something will act on the label.
+// manager checks that a MIG manager will act on the label.
 func (p *planner) manager() {
 	const key = deployPrefix + "mig-manager"
 	if p.kube.Labels[labelCapable] == "false" {
@@ -108,7 +108,7 @@ func (p *planner) manager() {
 	p.add(v)
 }
 
-// state judges what is under way on the node.
+// state checks that no other change is in progress on the node.
 func (p *planner) state() {
 	labels := p.kube.Labels
 	config, state := labels[LabelMIG], labels[labelMIGState]
@@ -136,7 +136,7 @@ func (p *planner) state() {
 	}
 }
 
-// file judges the file that the MIG manager of the node reads, and reports whether to go on.
+// file checks the node's mig-parted file, and reports whether the other checks can continue.
 func (p *planner) file() bool {
 	f := p.migFile()
 	if f == nil {
@@ -158,12 +158,11 @@ func (p *planner) file() bool {
 		return false
 	}
 	for _, each := range f.findings {
-		// a config is judged against this node's GPUs below, and other configs do no harm; an error in the file itself
-		// keeps the manager from reading it
+		// errors of the file keep the manager from reading it; partition checks the config
 		if each.State != report.Failed || each.ID == "mig-does-not-fit" || each.ID == "mig-coverage" {
 			continue
 		}
-		v := found(each)
+		v := toRow(each)
 		v.Subject = fmt.Sprintf("%s config.yaml:%d", f.name, each.Line)
 		v.Evidence = report.Seen("data", f.name, "config.yaml, line %d", each.Line)
 		p.add(v)
@@ -186,7 +185,7 @@ func (p *planner) file() bool {
 	return false
 }
 
-// partition judges the config against the node's GPUs, and predicts what the node will show.
+// partition checks the config against the node's GPUs, and predicts the node's labels and resources.
 func (p *planner) partition() {
 	if !p.lacks(cluster.ConfigMaps) && !p.file() {
 		return
@@ -210,7 +209,7 @@ func (p *planner) partition() {
 	fits := true
 	for _, f := range findings {
 		fits = fits && f.ID != "mig-does-not-fit"
-		v := found(f)
+		v := toRow(f)
 		v.Subject, v.Evidence = LabelMIG+"="+p.config, label(p.kube, labelProduct)
 		p.add(v)
 	}
@@ -219,8 +218,8 @@ func (p *planner) partition() {
 	}
 }
 
-// gpus are the node's GPUs. Under the strategy single the labels count MIG devices, not GPUs: the config
-// in force says how many of them are one GPU.
+// gpus returns the node's GPUs. Under the strategy "single" the labels count MIG devices, so the active config says how
+// many devices are one GPU.
 func (p *planner) gpus() ([]mig.GPU, error) {
 	gpus, err := node.GPUs(p.kube)
 	if err != nil || !strings.Contains(p.kube.Labels[labelProduct], "-MIG-") {
@@ -236,7 +235,7 @@ func (p *planner) gpus() ([]mig.GPU, error) {
 		"them are one GPU", p.kube.Labels[mig.WholeGPU+".count"], config)
 }
 
-// predict adds rows of the node's future resources, unless the device plugin will not start.
+// predict adds rows with the predicted resources, unless the device plugin will not start.
 func (p *planner) predict(before, after []mig.GPU) {
 	_, config, starts, _ := p.chosen()
 	if !starts {
@@ -251,7 +250,7 @@ func (p *planner) predict(before, after []mig.GPU) {
 	strategy := cmp.Or(p.text("mig.strategy"), p.kube.Labels["nvidia.com/mig.strategy"], mig.StrategySingle)
 	prediction := sharing.Predict(after, strategy, config)
 	for _, f := range prediction.Findings {
-		v := found(f)
+		v := toRow(f)
 		v.Evidence = p.setting("mig.strategy")
 		p.add(v)
 	}
@@ -267,7 +266,7 @@ func (p *planner) predict(before, after []mig.GPU) {
 		amounts(prediction.Resources), amounts(now), strategy, mode), "")
 }
 
-// amounts names devices: "7 nvidia.com/mig-1g.10gb".
+// amounts formats device counts: "7 nvidia.com/mig-1g.10gb".
 func amounts(all map[string]int) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -278,7 +277,7 @@ func amounts(all map[string]int) string {
 	return cmp.Or(strings.Join(words, ", "), "no device")
 }
 
-// holders are the pods that use the node's GPUs and that nothing takes away.
+// holders checks for pods that use the node's GPUs and that nothing evicts.
 func (p *planner) holders() {
 	if p.lacks(cluster.Pods) && p.Pods == nil {
 		return
@@ -331,8 +330,7 @@ func (p *planner) holders() {
 	}
 }
 
-// operates reports whether a pod is one of the operator's own, which the MIG manager steers or which does
-// not use the GPUs.
+// operates reports whether a pod belongs to the operator: the MIG manager pauses it, or it does not use GPUs.
 func (p *planner) operates(q *corev1.Pod) bool {
 	if q.Namespace != p.Namespace {
 		return false
@@ -345,7 +343,7 @@ func (p *planner) operates(q *corev1.Pod) bool {
 	return strings.HasPrefix(q.Labels["app"], "nvidia-") && strings.HasSuffix(q.Labels["app"], "-validator")
 }
 
-// held names the GPU resources of a pod.
+// held lists the GPU resources of a pod.
 func held(q *corev1.Pod) string {
 	all := map[string]int{}
 	for _, c := range q.Spec.Containers {
@@ -361,18 +359,18 @@ func held(q *corev1.Pod) string {
 	return amounts(all)
 }
 
-// firstEvicting is the first MIG manager that takes away the pods of others: pkg/mig/reconfigure of mig-parted.
+// firstEvicting is the first version of the MIG manager that evicts clients (mig-parted, pkg/mig/reconfigure).
 const firstEvicting = "v0.15.0"
 
-// evictsClients reports whether the MIG manager takes away pods of others that select the client's label. A manager
-// of unknown version is taken for a new one.
+// evictsClients reports whether the MIG manager evicts pods of other DaemonSets that select the client label. Unknown
+// versions are assumed to be new.
 func (p *planner) evictsClients() bool {
 	first, _ := chart.ParseVersion(firstEvicting)
 	v, err := chart.ParseVersion(p.text("migManager.version"))
 	return err != nil || !v.Before(first)
 }
 
-// evict returns the command that removes a pod, or lets the MIG manager remove it.
+// evict returns the command that removes a pod, or that lets the MIG manager evict it.
 func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 	switch {
 	case owner == nil || owner.Kind != "DaemonSet":
@@ -383,7 +381,7 @@ func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 	return fmt.Sprintf("kubectl label node %s %s=true && %s", p.kube.Name, labelClient, makeClient(q.Namespace, owner.Name))
 }
 
-// room judges whether new pods may come between.
+// room checks whether new pods can be scheduled during the change.
 func (p *planner) room() {
 	v := report.Row{
 		ID: "mig-cordon", Subject: "Node/" + p.kube.Name, Reason: "the node is cordoned: no new pod comes between",

@@ -17,31 +17,30 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A nodeJudge judges one node.
+// nodeJudge checks one node.
 type nodeJudge struct {
 	*judge
 	kube *corev1.Node
-	// operandPods are the pods of the operator's namespace on the node.
+	// operandPods are the node's pods in the operator's namespace.
 	operandPods []*corev1.Pod
-	// off says that the operator keeps every operand off the node, so that nothing more is judged.
+	// off means that the operator runs no operands on the node, so later checks are skipped.
 	off bool
-	// changing names a change that is under way, after which differences may come right by themselves:
-	// "the MIG change", "the driver upgrade"; empty where nothing is.
+	// changing names a change in progress, such as "the MIG change". Differences may resolve when it ends.
 	changing string
-	// stuck is the command that starts a MIG change again that has stopped; empty where none has.
+	// stuck is the command that restarts a failed MIG change, or "".
 	stuck string
-	// links are the operands in the order of dependence.
+	// links are the operands in order of dependence.
 	links []link
 }
 
-// A link is an operand on the node.
+// link is an operand on the node.
 type link struct {
 	component string
 	podState
 	pod *corev1.Pod
 }
 
-// nodes judges each node with GPUs.
+// nodes checks each node with GPUs.
 func (j *judge) nodes() {
 	for _, n := range j.gpu {
 		w := j.node(n)
@@ -63,7 +62,7 @@ func (j *judge) node(n *corev1.Node) *nodeJudge {
 	return w
 }
 
-// add appends a row of the node. Where it names no evidence, the label or the resource that it is about is that.
+// add adds a row about the node. If the row has no evidence, its subject (a label or resource) is used.
 func (w *nodeJudge) add(v report.Row) { w.judge.add(w.own(v)) }
 
 func (w *nodeJudge) own(v report.Row) report.Row {
@@ -82,7 +81,7 @@ func (w *nodeJudge) own(v report.Row) report.Row {
 	return v
 }
 
-// amount is how much a list has of a resource, as Kubernetes prints it; "" for none.
+// amount returns the quantity of a resource as Kubernetes prints it, or "".
 func amount(list corev1.ResourceList, name string) string {
 	if q, ok := list[corev1.ResourceName(name)]; ok {
 		return q.String()
@@ -90,7 +89,7 @@ func amount(list corev1.ResourceList, name string) string {
 	return ""
 }
 
-// ready is a row for a node that is not ready, or takes no pods.
+// ready checks that the node is ready and schedulable.
 func (w *nodeJudge) ready() {
 	v := report.Row{
 		ID: "node-ready", Subject: "Node/" + w.kube.Name,
@@ -102,7 +101,7 @@ func (w *nodeJudge) ready() {
 		}
 		v.State, v.Since = report.Failed, c.LastTransitionTime.Time
 		if w.by == preflight {
-			v.State = report.Warning // the installation waits for it
+			v.State = report.Warning // an installation only has to wait
 		}
 		v.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
 		v.Fix = "kubectl describe node " + w.kube.Name
@@ -122,9 +121,8 @@ func (w *nodeJudge) ready() {
 	w.add(v)
 }
 
-// upgrading reports whether a driver upgrade has the node: from its cordon to its end, a failure
-// included, after which a corrected driver pod lets it go on. Up to then pods on the GPUs would keep
-// the old driver loaded.
+// upgrading reports whether a driver upgrade of the node is in progress. It begins with the cordon. A failed upgrade
+// counts too: it resumes after the driver pod is fixed, and until then pods on the GPUs keep the old driver loaded.
 func (w *nodeJudge) upgrading() bool {
 	switch w.kube.Labels[labelUpgrade] {
 	case "", "upgrade-required", "upgrade-done":
@@ -133,7 +131,7 @@ func (w *nodeJudge) upgrading() bool {
 	return w.noDriverPod() == ""
 }
 
-// discovered judges whether the operator works on the node at all.
+// discovered checks that the operator manages the node.
 func (w *nodeJudge) discovered() {
 	labels := w.kube.Labels
 	switch {
@@ -154,11 +152,11 @@ func (w *nodeJudge) discovered() {
 	}
 }
 
-// useOfNodes are the values of the label nvidia.com/gpu.workload.config.
+// useOfNodes lists the values of nvidia.com/gpu.workload.config.
 var useOfNodes = []string{"container", "vm-passthrough", "vm-vgpu"}
 
-// workload returns the use of a node: its label where it is a known value, and else the default.
-// Source: gpu-operator controllers/state_manager.go, getWorkloadConfig.
+// workload returns the workload type of a node: the label's value if it is valid, otherwise the default. Source:
+// gpu-operator controllers/state_manager.go, getWorkloadConfig.
 func (j *judge) workload(n *corev1.Node) string {
 	if j.is("sandboxWorkloads.enabled") {
 		standard, _ := j.get("sandboxWorkloads.defaultWorkload").(string)
@@ -171,11 +169,10 @@ func (j *judge) workload(n *corev1.Node) string {
 	return useOfNodes[0]
 }
 
-// forMachines reports whether the node is for virtual machines, whose device plugin names the
-// resources after the GPU's model.
+// forMachines reports whether the node is for virtual machines. Its device plugin names resources after the GPU model.
 func (j *judge) forMachines(n *corev1.Node) bool { return strings.HasPrefix(j.workload(n), "vm-") }
 
-// upgrade judges the state of a driver upgrade.
+// upgrade checks the state of a driver upgrade.
 func (w *nodeJudge) upgrade() {
 	state := w.kube.Labels[labelUpgrade]
 	if state == "" {
@@ -207,7 +204,7 @@ func (w *nodeJudge) upgrade() {
 	w.add(v)
 }
 
-// noDriverPod returns the reason why the node needs no driver pod; empty if it needs one.
+// noDriverPod returns why the node needs no driver pod, or "" if it needs one.
 func (w *nodeJudge) noDriverPod() string {
 	switch value := w.kube.Labels[labelDriver]; {
 	case value == preInstalled || value == "false":
@@ -218,16 +215,15 @@ func (w *nodeJudge) noDriverPod() string {
 	return ""
 }
 
-// migPatience is how long the MIG manager waits for the pods of one component to go away; there are
-// five such waits in a row. Source: mig-parted pkg/mig/reconfigure/reconfigure.go, waitForPodsToBeDeleted.
+// migPatience is how long the MIG manager waits for operand pods to terminate: five waits in a row. Source: mig-parted
+// pkg/mig/reconfigure/reconfigure.go, waitForPodsToBeDeleted.
 const migPatience = 5 * 5 * time.Minute
 
-// migReaction is how long the state of the change before may stand after the config was requested: the
-// MIG manager checks the config against the GPUs before it writes pending.
+// migReaction is how long the previous state may remain after a config was requested. The MIG manager checks the config
+// against the GPUs before it sets the state to pending.
 const migReaction = time.Minute
 
-// mig judges the state of a MIG change. What the node shows after a success is judged with its
-// resources.
+// mig checks the state of a MIG change. After a success, the resources are checked elsewhere.
 func (w *nodeJudge) mig() {
 	config, state := w.kube.Labels[LabelMIG], w.kube.Labels[labelMIGState]
 	v := report.Row{
@@ -275,15 +271,15 @@ func (w *nodeJudge) mig() {
 
 func (j *judge) migLog() string { return j.logOf("nvidia-mig-manager", "nvidia-mig-manager") }
 
-// ownedBy reports whether a pod is a DaemonSet's.
+// ownedBy reports whether a pod belongs to a DaemonSet.
 func ownedBy(p *corev1.Pod, set operandSet) bool {
 	return slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool {
 		return o.Kind == "DaemonSet" && o.Name == set.Name
 	})
 }
 
-// operands is a row for each operand that the node is meant to run, and before them one for the
-// first broken link of the chain.
+// operands checks each operand that the node should run. If the chain is broken, the first row names the first broken
+// link.
 func (w *nodeJudge) operands() {
 	if w.lacks(cluster.DaemonSets) {
 		return
@@ -294,7 +290,7 @@ func (w *nodeJudge) operands() {
 		w.operand(set, done)
 	}
 	w.ownDriver(at)
-	if value := w.kube.Labels[labelClient]; node.Paused(value) { // of other programs, which no operand selects
+	if value := w.kube.Labels[labelClient]; node.Paused(value) { // the label of DaemonSets of other programs
 		w.paused(labelClient, value)
 	}
 	if broken := w.firstBroken(); broken != nil {
@@ -302,7 +298,7 @@ func (w *nodeJudge) operands() {
 	}
 }
 
-// operand judges one DaemonSet on the node, where the node is meant to run it.
+// operand checks a DaemonSet on the node if the node should run it.
 func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 	key := deployPrefix + set.component
 	value, found := w.kube.Labels[key]
@@ -310,7 +306,7 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 	delete(selects, key)
 	switch {
 	case !matches(selects, w.kube.Labels):
-		return // of another pool, kernel or use
+		return // for another pool, kernel or workload type
 	case value == set.Spec.Template.Spec.NodeSelector[key]:
 		w.pod(set)
 		return
@@ -322,7 +318,7 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 	switch {
 	case node.Paused(value):
 		w.paused(key, value)
-		return // no link of the chain: the change that pauses it has a row of its own
+		return // paused by a change that has a row of its own
 	case set.component == "driver" && value == preInstalled:
 		v.State, v.Fix = report.OK, ""
 		v.Reason = "the label is pre-installed: the driver manager found a driver of the node's own, and the node runs no driver container"
@@ -349,14 +345,13 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 	w.add(v)
 }
 
-// wantsContainers reports whether the node is for containers, and the device plugin's stack serves
-// it.
+// wantsContainers reports whether the node is for containers and uses the device plugin.
 func (w *nodeJudge) wantsContainers() bool {
 	return w.policy != nil && w.kube.Labels[labelPresent] == "true" && !w.forMachines(w.kube)
 }
 
-// paused judges a label that pauses an operand: paused-for-mig-change, paused-for-vgpu-change,
-// paused-for-cc-mode-change. The driver manager appends its paused-for-driver-upgrade to another.
+// paused checks for a label value that pauses an operand, such as paused-for-mig-change. The driver manager appends
+// paused-for-driver-upgrade to an existing value.
 func (w *nodeJudge) paused(key, value string) {
 	v := report.Row{ID: node.RulePaused, State: report.Waiting, Subject: key, Since: labelWritten(w.kube, key)}
 	change, state := "the change", ""
@@ -390,14 +385,14 @@ func (w *nodeJudge) paused(key, value string) {
 	w.add(v)
 }
 
-// pod judges the pod of a DaemonSet on the node.
+// pod checks the pod of a DaemonSet on the node.
 func (w *nodeJudge) pod(set operandSet) {
 	if w.lacks(cluster.Pods) {
 		return
 	}
 	l := link{component: set.component}
 	for _, p := range w.operandPods {
-		// while a pod is replaced its successor counts
+		// prefer the replacement to a pod that is terminating
 		if ownedBy(p, set) && (l.pod == nil || l.pod.DeletionTimestamp != nil) {
 			l.pod, l.podState = p, podStateOf(p)
 		}
@@ -419,7 +414,7 @@ func (w *nodeJudge) pod(set operandSet) {
 	case l.pod != nil && set.component == "operator-validator":
 		w.validated(&l)
 	case set.component == "device-plugin" && l.blames == "":
-		l.blames = mpsDaemon // where the node shares by MPS, the plugin waits for the daemon
+		l.blames = mpsDaemon // with MPS sharing, the plugin waits for the daemon
 	}
 	if l.pod != nil && strings.HasPrefix(l.Cause, "image ") {
 		if e := w.event("Pod", l.pod.Name, "Failed"); e != nil && strings.Contains(e.Message, "pull image") {
@@ -436,17 +431,17 @@ func (w *nodeJudge) pod(set operandSet) {
 	w.add(l.Row)
 }
 
-// mpsDaemon is the link of the MPS control daemon, whose deploy label is the device plugin's.
+// mpsDaemon is the MPS control daemon. It shares the deploy label of the device plugin.
 const mpsDaemon = "mps-control-daemon"
 
 // bad reports whether a link is broken.
 func bad(l link) bool { return l.State == report.Failed || l.State == report.Waiting }
 
-// sandboxPatience is how long the kubelet may need to make a pod's sandbox.
+// sandboxPatience is how long the kubelet may take to create a pod's sandbox.
 const sandboxPatience = 5 * time.Minute
 
-// sandbox completes the link of a pod that has no sandbox: what it mounts is not there, or the container
-// runtime has no handler for its RuntimeClass, which the toolkit sets up.
+// sandbox explains why a pod has no sandbox: a volume is missing, or the container runtime lacks the RuntimeClass's
+// handler, which the toolkit installs.
 func (w *nodeJudge) sandbox(l *link) {
 	for _, v := range l.pod.Spec.Volumes {
 		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil && !w.lacks(cluster.ConfigMaps) {
@@ -457,7 +452,7 @@ func (w *nodeJudge) sandbox(l *link) {
 			return
 		}
 	}
-	// the cause of an event goes on the reason
+	// append the cause that the event names
 	explain := func(d *diagnosis) {
 		reason := l.Reason
 		d.explain(&l.Row)
@@ -505,11 +500,10 @@ func (w *nodeJudge) sandbox(l *link) {
 	}
 }
 
-// workloads of the validator, by the init container that starts them and waits for them.
+// validatorPods maps init containers of the validator to the workload pod that they start and wait for.
 var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator", "plugin-validation": "nvidia-device-plugin-validator"}
 
-// validated completes the link of the validator by the pod that it has started, which says more than the
-// validator's own log.
+// validated explains a waiting validator by the workload pod that it started, which says more than the validator's log.
 func (w *nodeJudge) validated(l *link) {
 	var newest *corev1.Pod
 	for _, p := range w.operandPods {
@@ -528,8 +522,8 @@ func (w *nodeJudge) validated(l *link) {
 	}
 }
 
-// ownDriver is a row for a driver that an operand waits for, on a node that runs no driver pod: one of its own,
-// or none that a DaemonSet brings. The rows of the node's operands begin at first.
+// ownDriver adds a row for a missing driver if operands wait for it and no DaemonSet installs it. It inserts the row at
+// first.
 func (w *nodeJudge) ownDriver(first int) {
 	waits := slices.IndexFunc(w.links, func(l link) bool { return l.blames == "driver" && bad(l) })
 	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.links, func(l link) bool {
@@ -563,7 +557,7 @@ func (w *nodeJudge) ownDriver(first int) {
 	w.links = slices.Insert(w.links, 0, link{component: "driver", podState: podState{Row: v}})
 }
 
-// unlike says which labels that a DaemonSet selects the node does not have.
+// unlike lists the labels that the DaemonSet selects and the node lacks.
 func (w *nodeJudge) unlike(set operandSet) string {
 	var terms []string
 	selector := set.Spec.Template.Spec.NodeSelector
@@ -575,14 +569,13 @@ func (w *nodeJudge) unlike(set operandSet) string {
 	return fmt.Sprintf("DaemonSet/%s selects %s", set.Name, strings.Join(terms, "; "))
 }
 
-// firstBroken returns a row for the link that the others wait for; nil where none is broken.
+// firstBroken returns a row for the link that the others wait for, or nil.
 func (w *nodeJudge) firstBroken() *report.Row {
 	i := slices.IndexFunc(w.links, bad)
 	if i < 0 {
 		return nil
 	}
-	// the first in the order of dependence may itself wait for a later one: the validator waits for
-	// the device plugin in its last step
+	// the first broken link may itself wait for a later one: the validator's last step waits for the device plugin
 	for range w.links {
 		at := slices.IndexFunc(w.links, func(l link) bool { return l.component == w.links[i].blames && bad(l) })
 		if at < 0 || w.links[i].State == report.Failed && w.links[i].blames == "" {
@@ -607,22 +600,22 @@ func (w *nodeJudge) firstBroken() *report.Row {
 	return v
 }
 
-// resources judges the resources of the node against its labels and the prediction.
+// resources compares the node's resources with its labels and the prediction.
 func (w *nodeJudge) resources() {
 	if w.policy == nil && len(w.GPUClusters) > 0 {
-		return // the DRA stack offers devices in ResourceSlices, and has no GPU Feature Discovery
+		return // the DRA stack uses ResourceSlices, and has no GPU Feature Discovery
 	}
 	settling := w.settling()
 	missing := false
 	for _, f := range node.Check(w.kube) {
-		v := found(f)
+		v := toRow(f)
 		v.Fix = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+w.Namespace)
-		depends := false // on the operands
+		depends := false // whether the resources depend on the operands
 		switch {
 		case f.ID == node.RulePaused, f.ID == node.RuleState && f.Subject == labelMIGState:
-			continue // judged with the operands, and with its age
+			continue // checked with the operands
 		case f.ID == node.RuleNoLabels && (w.forMachines(w.kube) || !w.is("gfd.enabled")):
-			continue // it is not to run here
+			continue // should not run here
 		case f.ID == node.RuleNoResource, f.ID == node.RuleNoLabels:
 			missing = missing || f.ID == node.RuleNoResource
 			depends = true
@@ -646,13 +639,12 @@ func (w *nodeJudge) resources() {
 	}
 }
 
-// found is the row of a finding about a node or a file.
-func found(f report.Row) report.Row {
+// toRow converts a finding to a row.
+func toRow(f report.Row) report.Row {
 	return report.Row{ID: f.ID, State: f.State, Subject: f.Subject, Reason: f.Reason, Fix: f.Fix}
 }
 
-// settling names a change that is under way, after which the resources may come right; empty
-// where nothing is.
+// settling names a change in progress after which the resources may be correct, or "".
 func (w *nodeJudge) settling() string {
 	if w.changing != "" {
 		return w.changing

@@ -11,26 +11,26 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A podState is the state of a pod, as a row without its ID and subject.
+// podState is a pod's state, as a row without ID and subject.
 type podState struct {
 	report.Row
-	// blames is the component that the pod waits for; empty where it waits for none.
+	// blames is the component that the pod waits for, or "".
 	blames string
-	// in is the init container that has not ended well; empty where all have.
+	// in is the init container that has not completed, or "".
 	in string
-	// unstarted says that no container has run, and nothing says that the pod has a sandbox.
+	// unstarted means that no container has run and that nothing indicates a sandbox.
 	unstarted bool
 }
 
-// broken are the reasons of a container that does not run, and does not come to run by waiting for
-// another. Source: Kubernetes pkg/kubelet/images, pkg/kubelet/kuberuntime.
+// broken lists waiting reasons that do not resolve by waiting for another component. Source: Kubernetes
+// pkg/kubelet/images, pkg/kubelet/kuberuntime.
 var broken = []string{
 	"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable",
 	"SignatureValidationFailed", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",
 	"RunContainerError", "PreCreateHookError", "PostStartHookError",
 }
 
-// podStateOf judges a pod, with the next step unless it is ready.
+// podStateOf checks a pod. Unless the pod is ready, it suggests a next step.
 func podStateOf(p *corev1.Pod) (s podState) {
 	s.Fix, s.Since = fmt.Sprintf("kubectl describe pod -n %s %s", p.Namespace, p.Name), p.CreationTimestamp.Time
 	s.Evidence = report.Seen("status", "Pod/"+p.Name, "phase %s", cmp.Or(string(p.Status.Phase), "unknown"))
@@ -98,8 +98,7 @@ func notStarted(c *corev1.ContainerStatus) bool {
 		(c.State.Waiting == nil || c.State.Waiting.Reason == "" || c.State.Waiting.Reason == "PodInitializing")
 }
 
-// unstarted judges a pod none of whose containers has run. What its init containers are to wait for has no
-// part in that.
+// unstarted checks a pod whose containers have not run yet.
 func unstarted(p *corev1.Pod, s *podState) {
 	s.State, s.unstarted = report.Waiting, true
 	s.Reason = "no container of the pod has started"
@@ -113,7 +112,7 @@ func unstarted(p *corev1.Pod, s *podState) {
 	}
 }
 
-// initContainer judges the first init container that has not ended well.
+// initContainer checks the first init container that has not completed.
 func initContainer(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	s.in, s.Evidence = c.Name, containerState(p, c)
 	waits := ""
@@ -137,7 +136,7 @@ func initContainer(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	}
 }
 
-// container judges a container that is not ready.
+// container checks a container that is not ready.
 func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	s.Evidence = containerState(p, c)
 	last := ""
@@ -194,7 +193,7 @@ func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondit
 	return &p.Status.Conditions[i]
 }
 
-// image is a container's image as the pod names it.
+// image returns a container's image as written in the pod.
 func image(p *corev1.Pod, container string) string {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		if c.Name == container {
@@ -212,7 +211,7 @@ func logs(p *corev1.Pod, container string, previous bool) string {
 	return command
 }
 
-// because joins a reason and a message of Kubernetes into the end of a sentence.
+// because formats a reason and a message of Kubernetes as the end of a sentence.
 func because(reason, message string) string {
 	message = strings.TrimSuffix(strings.TrimSpace(message), ".")
 	const most = 200
@@ -230,12 +229,12 @@ func because(reason, message string) string {
 	return ""
 }
 
-// An awaited is the condition of an init container, and the component that brings it about; the
-// component is empty where no operand does.
+// awaited is what an init container waits for, and the component that provides it. component is empty if no operand
+// does.
 type awaited struct{ what, component string }
 
-// awaits are the init containers of the operands. Source: gpu-operator assets/, the init containers
-// of each DaemonSet, and cmd/nvidia-validator/main.go.
+// awaits lists the init containers of the operands. Source: the init containers of the DaemonSets in gpu-operator
+// assets/, and cmd/nvidia-validator/main.go.
 var awaits = map[string]awaited{
 	"driver-validation":         {"the driver to be loaded", "driver"},
 	"toolkit-validation":        {"toolkit-ready, which the operator-validator writes when containers see the GPU", "operator-validator"},

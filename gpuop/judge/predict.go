@@ -18,7 +18,7 @@ import (
 
 const labelProduct = mig.WholeGPU + ".product"
 
-// sharing judges which config of the device plugin the node gets.
+// sharing checks which config of the device plugin the node uses.
 func (w *nodeJudge) sharing() {
 	value, labeled := w.kube.Labels[sharing.ConfigLabel]
 	v := report.Row{ID: "node-sharing-config", Subject: sharing.ConfigLabel}
@@ -51,8 +51,8 @@ func (w *nodeJudge) sharing() {
 	w.add(v)
 }
 
-// stale is the row of a ConfigMap that was written after the device plugin of the node read it, where the node does not
-// offer what it specifies: the operator restarts no pod when such a ConfigMap changes.
+// stale checks whether the ConfigMap changed after the node's device plugin read it, and the node still offers other
+// resources. The operator does not restart the plugin when the ConfigMap changes.
 func (w *nodeJudge) stale() {
 	if w.shares == nil || w.shares.changed.IsZero() {
 		return
@@ -68,7 +68,7 @@ func (w *nodeJudge) stale() {
 			}
 		}
 	}
-	// a change of the label makes the config manager read the mounted file again
+	// when the label changes, the config manager reads the file again
 	if labeled := labelWritten(w.kube, sharing.ConfigLabel); labeled.After(read) && !read.IsZero() {
 		read = labeled
 	}
@@ -83,18 +83,18 @@ func (w *nodeJudge) stale() {
 	w.add(v)
 }
 
-// An expectation is a prediction for a node.
+// expectation is the prediction for a node.
 type expectation struct {
 	sharing.Prediction
-	// gpus are the basis of the prediction.
+	// gpus are the GPUs that the prediction assumes.
 	gpus []mig.GPU
-	// divided says that the prediction follows a MIG config, not the devices that the labels show;
-	// by names where the config is written.
+	// divided means that the prediction follows a MIG config instead of the devices in the labels. by says where the
+	// config is defined.
 	divided bool
 	by      string
 }
 
-// predicted judges the node's labels and resources against what its configuration predicts.
+// predicted compares the node's labels and resources with the prediction.
 func (w *nodeJudge) predicted(settling string, missing bool) {
 	capacity := node.GPUResources(w.kube)
 	want, doubt := w.expect()
@@ -126,7 +126,7 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 			v.Reason = fmt.Sprintf("the node offers %d, as predicted from %s", found, want.basis(w))
 		case missing:
 			differs = true
-			continue // the row of the missing resource says so
+			continue // the missing resource has its own row
 		case want.divided && w.kube.Labels[labelMIGState] == "success" && expected > found:
 			differs = true
 			v.ID, v.State = "mig-success-without-devices", wrong
@@ -145,14 +145,14 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 	}
 }
 
-// isDevice reports whether the device plugin advertises a resource: a GPU, a share of one, or a MIG device.
-// Others of nvidia.com are network devices.
+// isDevice reports whether the device plugin advertises a resource: a GPU, a replica or a MIG device. Other nvidia.com
+// resources are network devices.
 func isDevice(name string) bool {
 	name = strings.TrimSuffix(name, ".shared")
 	return name == mig.WholeGPU || strings.HasPrefix(name, "nvidia.com/mig-")
 }
 
-// basis names the basis of the prediction: the GPUs, their MIG config and their sharing config.
+// basis describes what the prediction assumes: GPUs, MIG config and sharing config.
 func (e *expectation) basis(w *nodeJudge) string {
 	text := fmt.Sprintf("%d × %s", len(e.gpus), e.gpus[0].Product)
 	if e.divided {
@@ -164,8 +164,8 @@ func (e *expectation) basis(w *nodeJudge) string {
 	return text
 }
 
-// expect predicts what the node is to show; nil where that cannot be said, and doubt is a row that
-// says why, or what of it is not certain.
+// expect predicts the node's labels and resources. It returns nil if it cannot; doubt then says why. doubt may also
+// name an uncertain part of the prediction.
 func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 	unknown := func(subject, reason string) *report.Row {
 		return &report.Row{ID: "prediction", State: report.Unknown, Subject: subject, Reason: reason, Evidence: label(w.kube, labelProduct)}
@@ -173,10 +173,10 @@ func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 	gpus, err := node.GPUs(w.kube)
 	if err != nil || len(gpus) == 0 {
 		if strings.HasSuffix(w.kube.Labels[labelProduct], "-MIG-INVALID") || w.kube.Labels[labelProduct] == "" && len(node.GPUResources(w.kube)) == 0 {
-			return nil, nil // the rows of these states say so
+			return nil, nil // these states have rows of their own
 		}
 		if w.kube.Labels[labelProduct] == "" && !w.is("gfd.enabled") {
-			return nil, nil // nothing is to label the node
+			return nil, nil // nothing labels the node
 		}
 		return nil, unknown(mig.WholeGPU, "the labels do not say which GPUs the node has, so there is nothing to compare what it offers with")
 	}
@@ -188,7 +188,7 @@ func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 	case !ok && w.shares.configs == nil && w.lacks(cluster.ConfigMaps):
 		return nil, unknown("ConfigMap/"+w.shares.name, "the sharing config could not be read, so what the node is to offer is not known")
 	case !ok:
-		return nil, nil // the rows of the config say so
+		return nil, nil // the config has its own row
 	}
 	strategy := cmp.Or(w.text("mig.strategy"), mig.StrategyNone)
 	if w.policy == nil {
@@ -202,15 +202,15 @@ func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 	}
 	want.Prediction = sharing.Predict(want.gpus, strategy, config)
 	if i := slices.IndexFunc(want.Findings, func(f report.Row) bool { return f.State == report.Failed }); i >= 0 && doubt == nil {
-		v := found(want.Findings[i])
+		v := toRow(want.Findings[i])
 		v.Evidence = w.setting("mig.strategy")
 		doubt = &v
 	}
 	return want, doubt
 }
 
-// partitioned applies the MIG config of that name to the GPUs that are expected. A config that is not
-// known leaves them as they are; one that does not fit them leaves none. Both are a doubt.
+// partitioned applies the named MIG config to the expected GPUs. If the config is unknown, the GPUs stay as they are;
+// if it does not fit, none are left. In both cases it returns a doubt.
 func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *report.Row) {
 	board, product := want.gpus[0].Board, want.gpus[0].Product
 	named, source, found := w.migConfig(name, board)
@@ -247,9 +247,8 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *report.R
 	}
 }
 
-// divide applies a MIG config to a node's GPUs. Under the strategy single the labels count MIG
-// devices, not GPUs: their number must then be a multiple of what the config makes of one GPU, and
-// the problem says where it is not.
+// divide applies a MIG config to a node's GPUs. Under the strategy "single" the labels count MIG devices, so their
+// number must be a multiple of the devices of one GPU. If it is not, problem says so.
 func divide(named mig.Named, gpus []mig.GPU, labels map[string]string) (after []mig.GPU, problem string) {
 	shown := strings.TrimSuffix(labels[labelProduct], "-SHARED")
 	_, profile, single := strings.Cut(shown, "-MIG-")

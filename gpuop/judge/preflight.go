@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// kubernetes compares the server's version with what the release supports.
+// kubernetes checks the server's version against the supported ones.
 func (j *judge) kubernetes() {
 	first, last := 0, 0
 	for _, r := range series(j.Release) {
@@ -45,10 +45,10 @@ func (j *judge) kubernetes() {
 	j.add(v)
 }
 
-// A system is an operating system as the operator's driver images name it.
+// system is an operating system as named in the driver's image tags.
 type system struct{ id, version string }
 
-// tag returns the system's part of the driver's image tag.
+// tag returns the suffix of the driver's image tag.
 func (s system) tag(v chart.Version) string { return v.SystemTag(s.id, s.version) }
 
 func (s system) String() string { return strings.TrimSpace(s.id + " " + s.version) }
@@ -58,21 +58,21 @@ const (
 	labelVersion = nfdPrefix + "system-os_release.VERSION_ID"
 )
 
-// withoutMonitors is the first release that gets ready without the definition of ServiceMonitors, and whose
-// driver manager evicts clients.
-var withoutMonitors, _ = chart.ParseVersion("v26.7.0")
+// monitorsOptional is the first release that becomes ready without the ServiceMonitor CRD. Its driver manager evicts
+// clients.
+var monitorsOptional, _ = chart.ParseVersion("v26.7.0")
 
-// images are the names of operating systems in a node's status; NFD's labels are preferred.
+// images maps the OS image in a node's status to an ID. NFD's labels take precedence.
 var images = []struct{ prefix, id string }{
 	{"Ubuntu ", "ubuntu"}, {"Red Hat Enterprise Linux ", "rhel"}, {"Rocky Linux ", "rocky"},
 	{"Oracle Linux Server ", "ol"}, {"SUSE Linux Enterprise Server ", "sles"}, {"Debian GNU/Linux ", "debian"}, {"Amazon Linux ", "amzn"},
 	{"Container-Optimized OS", "cos"}, {"Bottlerocket OS ", "bottlerocket"}, {"Talos", "talos"}, {"Flatcar ", "flatcar"},
 }
 
-// rhcos begins the name of OpenShift's system in a node's status. Its os-release names RHEL since OpenShift 4.19.
+// rhcos is the prefix of OpenShift's OS image. Since OpenShift 4.19, its os-release says RHEL.
 const rhcos = "Red Hat Enterprise Linux CoreOS "
 
-// systemOf returns a node's operating system, by NFD's labels or its status.
+// systemOf returns a node's operating system from NFD's labels or the node's status.
 func systemOf(n *corev1.Node) (s system, labeled bool) {
 	if version, found := strings.CutPrefix(n.Status.NodeInfo.OSImage, rhcos); found {
 		version, _, _ = strings.Cut(version, " ")
@@ -84,7 +84,7 @@ func systemOf(n *corev1.Node) (s system, labeled bool) {
 	for _, i := range images {
 		if rest, found := strings.CutPrefix(n.Status.NodeInfo.OSImage, i.prefix); found {
 			version, _, _ := strings.Cut(rest, " ")
-			if i.id == "ubuntu" { // 22.04.4 is 22.04
+			if i.id == "ubuntu" { // 22.04.4 → 22.04
 				if parts := strings.SplitN(version, ".", 3); len(parts) == 3 {
 					version = parts[0] + "." + parts[1]
 				}
@@ -95,14 +95,14 @@ func systemOf(n *corev1.Node) (s system, labeled bool) {
 	return system{}, false
 }
 
-// systemSeen returns a node's operating system as evidence.
+// systemSeen returns evidence of a node's operating system.
 func systemSeen(n *corev1.Node) report.Evidence {
 	return report.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID],
 		labelVersion, n.Labels[labelVersion])
 }
 
-// driverOS follows the operator: the driver's image is chosen by the operating system of the first node
-// with GPUs that the API server lists, for all nodes.
+// driverOS checks for mixed operating systems. The operator selects the driver image for all nodes by the operating
+// system of the first node with GPUs.
 func (j *judge) driverOS() {
 	if len(j.gpu) == 0 {
 		return
@@ -161,7 +161,7 @@ func (j *judge) driverOS() {
 	j.add(v)
 }
 
-// counts lists "2 with ubuntu22.04, 1 with rhel9".
+// counts formats "2 with ubuntu22.04, 1 with rhel9".
 func counts(by map[string]int) string {
 	var words []string
 	for _, k := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {
@@ -177,8 +177,8 @@ func runtimeOf(n *corev1.Node) string {
 	return name
 }
 
-// containerRuntime follows the operator (getRuntime): one runtime for all nodes, containerd as soon as a
-// node with GPUs has it, else that of the last; CRI-O on OpenShift.
+// containerRuntime checks for mixed container runtimes. The operator (getRuntime) uses one for all nodes: containerd if
+// any node with GPUs has it, otherwise that of the last node. On OpenShift it is CRI-O.
 func (j *judge) containerRuntime() {
 	if len(j.gpu) == 0 {
 		return
@@ -222,34 +222,34 @@ func (j *judge) containerRuntime() {
 	j.add(v)
 }
 
-// openShift reports whether the cluster is Red Hat's. A folder may hold no definitions.
+// openShift reports whether the cluster is OpenShift. A gathered folder may not contain its CRDs.
 func (j *judge) openShift() bool {
 	return slices.Contains(j.CRDs, "clusterversions.config.openshift.io") ||
 		slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return strings.HasPrefix(n.Status.NodeInfo.OSImage, rhcos) })
 }
 
-// runs reports whether a node is to run a component of containers: its labels keep none off it, and it does not
-// serve virtual machines.
+// runs reports whether a node should run a component for containers: no label excludes it, and the node is not for
+// virtual machines.
 func (j *judge) runs(component string, n *corev1.Node) bool {
 	value := n.Labels[deployPrefix+component]
 	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) && !j.forMachines(n)
 }
 
-// gke reports whether the cluster is Google's.
+// gke reports whether the cluster is GKE.
 func (j *judge) gke() bool {
 	return slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool {
 		return strings.HasPrefix(n.Spec.ProviderID, "gce://") && n.Labels["cloud.google.com/gke-nodepool"] != ""
 	})
 }
 
-// workers looks for workers of Node Feature Discovery that the chart has not installed.
+// workers looks for workers of Node Feature Discovery that the chart did not install.
 func (j *judge) workers() {
 	if j.DaemonSets == nil {
-		return // unread has a row for it
+		return // unread adds a row
 	}
 	var other, own []string
 	for _, d := range j.discoverers() {
-		// a tool that applies rendered charts, as Argo CD, leaves no name of a release
+		// tools that apply rendered charts, such as Argo CD, do not set the release name
 		name, found := d.Annotations["meta.helm.sh/release-name"]
 		if d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["helm.sh/chart"], "node-feature-discovery") &&
 			(!found || name == j.helmRelease()) {
@@ -275,7 +275,7 @@ func (j *judge) workers() {
 			"Hat's NFD Operator no node is found to have GPUs")
 		v.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
 	case j.policy != nil && len(other) > 0 && len(own) == 0:
-		// the ClusterPolicy does not say nfd.enabled, and what is there does
+		// the ClusterPolicy has no nfd.enabled; the DaemonSets tell
 		v.Reason = "DaemonSet " + other[0] + " is there, and the release that is installed has none beside it"
 	case wanted && len(other) > 0:
 		v.Say(report.Failed, "DaemonSet %s runs already, and the chart would install a second one: two masters write the same labels", other[0])
@@ -297,7 +297,7 @@ func (j *judge) workers() {
 	j.add(v)
 }
 
-// helmRelease is the name of the Helm release that the operator's own objects carry.
+// helmRelease returns the Helm release of the operator's objects.
 func (j *judge) helmRelease() string {
 	for _, p := range j.Policies() {
 		if name := p.GetAnnotations()["meta.helm.sh/release-name"]; name != "" {
@@ -307,7 +307,7 @@ func (j *judge) helmRelease() string {
 	return "gpu-operator"
 }
 
-// discoverers are the DaemonSets of Node Feature Discovery's workers.
+// discoverers returns the DaemonSets of Node Feature Discovery workers.
 func (j *judge) discoverers() []*appsv1.DaemonSet {
 	var out []*appsv1.DaemonSet
 	for i := range j.DaemonSets {
@@ -322,7 +322,7 @@ func (j *judge) discoverers() []*appsv1.DaemonSet {
 	return out
 }
 
-// podSecurity looks at the namespace: the operands are privileged.
+// podSecurity checks that the namespace allows privileged pods.
 func (j *judge) podSecurity() {
 	if j.Namespaces == nil {
 		return
@@ -353,7 +353,7 @@ func (j *judge) podSecurity() {
 	j.add(v)
 }
 
-// quota looks at what the namespace may run with the priority of the operands.
+// quota checks that the namespace allows pods with the operands' priority class.
 func (j *judge) quota() {
 	if j.Quotas == nil {
 		return
@@ -404,8 +404,8 @@ func (j *judge) quota() {
 	}
 }
 
-// coversPriority reports whether a quota is for the priority classes of the operands. One without
-// scopes counts their pods too, and is not what a cluster requires that limits the class.
+// coversPriority reports whether a quota selects the operands' priority classes. A quota without scopes does not count:
+// it does not lift the cluster's restriction of the class.
 func coversPriority(q *corev1.ResourceQuota) bool {
 	if q.Spec.ScopeSelector == nil {
 		return slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopePriorityClass)
@@ -416,8 +416,8 @@ func coversPriority(q *corev1.ResourceQuota) bool {
 	})
 }
 
-// serviceMonitor looks for the definition that dcgm-exporter's ServiceMonitor needs. Until v26.7.0 the
-// operator never became ready without it.
+// serviceMonitor checks for the CRD of dcgm-exporter's ServiceMonitor. Before v26.7.0 the operator never became ready
+// without it.
 func (j *judge) serviceMonitor() {
 	if j.CRDs == nil {
 		return
@@ -430,7 +430,7 @@ func (j *judge) serviceMonitor() {
 		v.Reason, v.Evidence = "is false", j.setting(setting)
 	case there:
 		v.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is there"
-	case j.Release.Before(withoutMonitors):
+	case j.Release.Before(monitorsOptional):
 		v.Say(report.Failed, "is true without the CustomResourceDefinition %s: the ClusterPolicy never becomes ready", definition)
 		v.Fix = "install Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
 	default:
@@ -440,8 +440,8 @@ func (j *judge) serviceMonitor() {
 	j.add(v)
 }
 
-// clients looks for DaemonSets that hold the GPUs without requesting them: they keep MIG changes and
-// driver upgrades from happening unless the operator may move them away.
+// clients looks for DaemonSets that use GPUs without requesting them. They block MIG changes and driver upgrades unless
+// the operator may evict them.
 func (j *judge) clients() {
 	for i := range j.DaemonSets {
 		d := &j.DaemonSets[i]
@@ -469,7 +469,7 @@ func (j *judge) clients() {
 			v.State = report.Warning
 			v.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver upgrades on its nodes"
 			v.Fix = makeClient(d.Namespace, d.Name)
-			if j.Release.Before(withoutMonitors) {
+			if j.Release.Before(monitorsOptional) {
 				v.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s before a MIG change: %s evicts no client", d.Namespace, d.Name, j.Release)
 			}
 		}
@@ -477,14 +477,14 @@ func (j *judge) clients() {
 	}
 }
 
-// makeClient is the command that makes a DaemonSet's pods clients, which the operator may take away.
+// makeClient returns the command that marks a DaemonSet's pods as clients, which the operator may evict.
 func makeClient(namespace, name string) string {
 	const patch = `'{"spec":{"template":{"spec":{"nodeSelector":{"` + labelClient + `":"true"}}}}}'`
 	return fmt.Sprintf("kubectl patch daemonset -n %s %s -p %s", namespace, name, patch)
 }
 
-// usesGPU returns the way in which a pod sees GPUs without a request: a mounted folder of the host, or a
-// variable of its environment; "" where it does not.
+// usesGPU returns how a pod accesses GPUs without requesting them, such as a host path or an environment variable. It
+// returns "" if it does not.
 func usesGPU(s *corev1.PodSpec) string {
 	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
 		for _, e := range c.Env {
@@ -527,7 +527,7 @@ func (w *nodeJudge) architecture() {
 	w.add(v)
 }
 
-// supported compares the node's operating system and runtime with the support matrix.
+// supported checks the node's operating system and runtime against the support matrix.
 func (w *nodeJudge) supported() {
 	n, rows := w.kube, series(w.Release)
 	os, _ := systemOf(n)
@@ -570,16 +570,17 @@ func (w *nodeJudge) supported() {
 	w.add(v)
 }
 
-// tolerant is a kind of pods, with its tolerations and the setting or object that lists them.
+// tolerant is a group of pods with its tolerations, and the setting or object that defines them.
 type tolerant struct {
 	path, what string
 	have       []corev1.Toleration
-	// discovers says that the operator is installed, and a node that NFD has labeled is no matter of it.
+	// discovers means that the pods are needed only to label nodes. If the operator is installed, labeled nodes do not
+	// need them.
 	discovers bool
 }
 
-// tolerants are the operands, and the workers of NFD that label the nodes: as the chart makes them, or where no values
-// say what that is and the operator is installed, those that are there.
+// tolerants returns the operands and the NFD workers. They are as the chart creates them or, if the operator is
+// installed and no values are given, as they are in the cluster.
 func (j *judge) tolerants() []tolerant {
 	const what = "NFD's worker, so that the operator never learns of the GPUs"
 	all := []tolerant{{
@@ -593,7 +594,7 @@ func (j *judge) tolerants() []tolerant {
 		}
 		return all
 	}
-	// of two workers it is not known by which a node is labeled
+	// with several workers it is unknown which one labels a node
 	if there := j.discoverers(); len(there) == 1 {
 		d := there[0]
 		all = append(all, tolerant{"the tolerations of DaemonSet/" + d.Namespace + "/" + d.Name, what, d.Spec.Template.Spec.Tolerations, true})
@@ -601,7 +602,7 @@ func (j *judge) tolerants() []tolerant {
 	return all
 }
 
-// taints compares the node's taints with what the operands and NFD's worker tolerate.
+// taints compares the node's taints with the tolerations of the operands and the NFD worker.
 func (w *nodeJudge) taints() {
 	n, kept, ok := w.kube, false, true
 	for _, taint := range taintsOf(n) {
@@ -629,7 +630,7 @@ func (w *nodeJudge) taints() {
 		w.add(report.Row{ID: "taint", Subject: "taints", Reason: reason, Evidence: spec})
 	}
 	if len(w.gpu) == len(w.Nodes) {
-		return // there is nowhere else to go
+		return // no other node to run on
 	}
 	if !kept && w.Lacks(cluster.Nodes) == nil {
 		w.add(report.Row{
