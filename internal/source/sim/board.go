@@ -8,16 +8,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A board is a product that GPUs are made of; data/boards.yaml has them. Memory is in MiB, clocks
-// in MHz, power in watts, temperatures in °C.
+// A board is a product with GPUs, defined in data/boards.yaml. Memory is in MiB, clocks in MHz, power in watts, and
+// temperatures in °C.
 type board struct {
 	Name     string `yaml:"name"`
 	Model    string `yaml:"model"`
 	Brand    string `yaml:"brand"`
 	Memory   int64  `yaml:"memory"`
 	Reserved int64  `yaml:"reserved"`
-	Unified  bool   `yaml:"unified"` // the memory is the machine's, and the driver has no figures of it
-	// Lacks are patterns of fields that the driver has not for the board, where its kind does not say so.
+	Unified  bool   `yaml:"unified"` // the GPU uses the machine's memory, and the driver has no memory values
+	// Lacks lists patterns of fields that the driver does not have for the board, in addition to those that its kind
+	// lacks.
 	Lacks []string `yaml:"lacks"`
 	Power struct {
 		Idle  float64 `yaml:"idle"`
@@ -34,11 +35,11 @@ type board struct {
 	} `yaml:"clocks"`
 	Temperature struct {
 		Ambient         float64 `yaml:"ambient"`
-		Load            float64 `yaml:"load"` // at the power limit, settled
+		Load            float64 `yaml:"load"` // temperature at the power limit, settled
 		Operating       float64 `yaml:"operating"`
 		Slowdown        float64 `yaml:"slowdown"`
 		Shutdown        float64 `yaml:"shutdown"`
-		MemoryOffset    float64 `yaml:"memory-offset"` // memory above GPU; 0 without a sensor
+		MemoryOffset    float64 `yaml:"memory-offset"` // memory temperature above that of the GPU; 0 if there is no sensor
 		MemoryOperating float64 `yaml:"memory-operating"`
 	} `yaml:"temperature"`
 	PCIe struct {
@@ -49,20 +50,20 @@ type board struct {
 		Generation int     `yaml:"generation"`
 		Links      int64   `yaml:"links"`
 		Rate       float64 `yaml:"rate"`   // bytes per second, per link and direction
-		Bridge     bool    `yaml:"bridge"` // joins two neighbors; without, the links lead to switches
+		Bridge     bool    `yaml:"bridge"` // the links join two neighbors; otherwise they lead to switches
 	} `yaml:"nvlink"`
-	C2C       int64        `yaml:"c2c"` // chip-to-chip links
+	C2C       int64        `yaml:"c2c"` // number of chip-to-chip links
 	IdleState int64        `yaml:"pstate-idle"`
 	VBIOS     string       `yaml:"vbios"`
-	Serial    string       `yaml:"serial"` // the first digits of serial numbers
+	Serial    string       `yaml:"serial"` // first digits of serial numbers
 	Fan       bool         `yaml:"fan"`
 	Energy    bool         `yaml:"energy"`
 	ECC       bool         `yaml:"ecc"`
 	Remap     bool         `yaml:"remap"` // remaps rows; older boards retire pages
 	Profiling bool         `yaml:"profiling"`
-	MIG       []migProfile `yaml:"mig"` // none on a board without MIG
+	MIG       []migProfile `yaml:"mig"` // empty for a board without MIG
 
-	lacking map[gpu.FieldID]bool // by Lacks
+	lacking map[gpu.FieldID]bool // fields that match Lacks
 }
 
 // pcieRate returns the bytes per second that the board's PCIe link carries in one direction.
@@ -70,7 +71,7 @@ func (b *board) pcieRate() float64 {
 	return float64(int64(1)<<b.PCIe.Generation) * 0.123e9 * float64(b.PCIe.Width)
 }
 
-// The slices that MIG divides a GPU into, on every board.
+// The slices into which MIG divides a GPU, on every board.
 const (
 	memorySlices  = 8
 	computeSlices = 7
@@ -78,25 +79,24 @@ const (
 
 type migProfile struct {
 	Name    string `yaml:"name"`
-	Compute int    `yaml:"compute"` // compute slices
-	Memory  int64  `yaml:"memory"`  // MiB
-	Most    int    `yaml:"most"`    // how many a GPU can have; 0 means as many as fit
-	Size    int    `yaml:"size"`    // memory slices
-	Starts  []int  `yaml:"starts"`  // the first memory slice of each place
+	Compute int    `yaml:"compute"` // number of compute slices
+	Memory  int64  `yaml:"memory"`  // in MiB
+	Most    int    `yaml:"most"`    // maximum number on a GPU; 0 means as many as fit
+	Size    int    `yaml:"size"`    // number of memory slices
+	Starts  []int  `yaml:"starts"`  // first memory slice of each possible position
 }
 
-// An instance is a GPU instance: its profile, and its first memory slice.
+// An instance is a GPU instance: its profile and its first memory slice.
 type instance struct {
 	*migProfile
 	start int
 }
 
-// id returns NVML's GPU-instance id: ids count the nodes of the tree of halves (0 the whole, 1 and 2
-// the halves, 3 to 6 the quarters).
+// id returns NVML's GPU instance ID. IDs number the nodes of a binary tree: 0 is the whole GPU, 1 and 2 its halves, 3
+// to 6 its quarters.
 func (i instance) id() uint32 { return uint32(memorySlices/i.Size - 1 + i.start/i.Size) }
 
-// place finds room for the named profiles on a board, in the order in which they are named where
-// that is possible.
+// place finds positions for the named profiles on a board, in the given order if possible.
 func (b *board) place(names []string) ([]instance, error) {
 	if b.MIG == nil {
 		return nil, fmt.Errorf("a %s has no MIG", b.Name)
@@ -120,7 +120,7 @@ func (b *board) place(names []string) ([]instance, error) {
 	return layout, nil
 }
 
-// fit places the instances on the memory slices that are not taken.
+// fit places the instances on the memory slices that are free.
 func fit(layout []instance, taken uint) bool {
 	if len(layout) == 0 {
 		return true
@@ -134,8 +134,7 @@ func fit(layout []instance, taken uint) bool {
 	return false
 }
 
-// find returns the element of a list that has the name. The error begins with what it is that is
-// missing.
+// find returns the element of list with the given name. Errors start with missing, which says what was not found.
 func find[T any](list []T, nameOf func(*T) string, missing, name string) (*T, error) {
 	names := make([]string, len(list))
 	for i := range list {

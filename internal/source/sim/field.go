@@ -18,11 +18,11 @@ type view struct {
 	dev   *gpu.Device
 	node  *Node
 	board *board
-	gpu   *worldGPU // the GPU of the row; nil for switches and CPUs
-	slot  *slot     // the instance of the row; nil for others
+	gpu   *worldGPU // GPU of the row; nil for switches and CPUs
+	slot  *slot     // instance of the row; nil for other entities
 	cpu   *cpuSpec
 	card  *cardSpec
-	track *track // of the row's GPU or instance
+	track *track // track of the row's GPU or instance
 	part  float64
 	world *world
 	key   uint64
@@ -30,28 +30,27 @@ type view struct {
 	total, reserved int64
 }
 
-// A generator computes the value of a row: a number, or a text. n is the number within the rule,
-// usually a link.
+// A generator computes the value of a row, a number or a string. n is the index within the rule, usually a link number.
 type generator struct {
 	number func(v *view, n int) float64
 	text   func(v *view) string
 }
 
-// none reports whether there is no value.
+// none reports whether the generator has no value.
 func (g generator) none() bool { return g.number == nil && g.text == nil }
 
-// A rule is a line of data/fields.csv: how the fields of a range of ids come about on some kinds of
-// entities. The first rule that covers a field and kind counts.
+// A rule is a line of data/fields.csv. It defines how to generate the fields of a range of IDs for some kinds of
+// entities. The first rule that covers a field and kind applies.
 type rule struct {
 	first, last gpu.FieldID
 	on          gpu.Kinds
 	unit        gpu.Unit
-	needs       []func(v *view, n int) bool // of the board, and of how it is partitioned
-	base        int                         // the number of the first field of the range
-	gen         generator                   // none for a field that no board here has
+	needs       []func(v *view, n int) bool // conditions on the board and its partitioning
+	base        int                         // index of the first field of the range
+	gen         generator                   // no generator if no board has the field
 }
 
-// meets reports whether the board, and the way in which it is partitioned, have all that is needed.
+// meets reports whether all conditions of the rule are met.
 func (r *rule) meets(v *view, n int) bool {
 	for _, met := range r.needs {
 		if !met(v, n) {
@@ -84,9 +83,9 @@ var rules = sync.OnceValues(func() ([]rule, error) {
 	return list, nil
 })
 
-// ruleFor returns the rule for a field on a kind of entity, nil where the model has none.
+// ruleFor returns the rule for a field and a kind of entity, or nil if there is none.
 func ruleFor(id gpu.FieldID, kind gpu.Kind) *rule {
-	list, _ := rules() // New reports an error
+	list, _ := rules() // New reports an error in the file
 	for i := range list {
 		if r := &list[i]; id >= r.first && id <= r.last && r.on.Has(kind) {
 			return r
@@ -95,7 +94,7 @@ func ruleFor(id gpu.FieldID, kind gpu.Kind) *rule {
 	return nil
 }
 
-// parseRule reads the columns fields, on, unit, needs, first and value.
+// parseRule parses the columns fields, on, unit, needs, first and value.
 func parseRule(line []string) (r rule, err error) {
 	first, last, isRange := strings.Cut(line[0], "-")
 	if !isRange {
@@ -124,8 +123,8 @@ func parseRule(line []string) (r rule, err error) {
 	return r, err
 }
 
-// ruleKinds are the kinds of entities by their names in data/fields.csv. A plan reads what the
-// machine says for every GPU, and as a label for every instance.
+// ruleKinds maps names in data/fields.csv to kinds of entities. Values of the machine are read for every GPU, and as
+// labels for every instance.
 var ruleKinds = map[string]gpu.Kinds{
 	"gpu":          1 << gpu.KindGPU,
 	"gpu+instance": 1<<gpu.KindGPU | 1<<gpu.KindGPUInstance,
@@ -136,9 +135,10 @@ var ruleKinds = map[string]gpu.Kinds{
 	"node":         1<<gpu.KindNode | 1<<gpu.KindGPU | 1<<gpu.KindGPUInstance,
 }
 
-// ruleNeeds are the conditions under which a GPU has a field; n is the number within the rule.
+// ruleNeeds maps names in data/fields.csv to the conditions under which a GPU has a field. n is the index within the
+// rule.
 var ruleNeeds = map[string]func(v *view, n int) bool{
-	"whole":       func(v *view, _ int) bool { return !v.gpu.partitioned }, // utilization is undefined on MIG parents
+	"whole":       func(v *view, _ int) bool { return !v.gpu.partitioned }, // utilization is undefined for partitioned GPUs
 	"energy":      func(v *view, _ int) bool { return v.board.Energy },
 	"ecc":         func(v *view, _ int) bool { return v.board.ECC },
 	"remap":       func(v *view, _ int) bool { return v.board.Remap },
@@ -157,7 +157,7 @@ var ruleNeeds = map[string]func(v *view, n int) bool{
 	"serial":      func(v *view, _ int) bool { return v.board.Serial != "" },
 }
 
-// levelNames are the levels by their names in data/fields.csv.
+// levelNames maps names in data/fields.csv to levels.
 var levelNames = map[string]int{
 	"graphics": levelGraphics, "sm": levelSM, "occupancy": levelOccupancy, "tensor": levelTensor, "dram": levelDRAM,
 	"fp64": levelFP64, "fp32": levelFP32, "fp16": levelFP16, "integer": levelInteger, "encoder": levelEncoder,
@@ -165,7 +165,7 @@ var levelNames = map[string]int{
 	"nvlink-tx": levelNVLinkTx, "nvlink-rx": levelNVLinkRx, "capped": levelCapped,
 }
 
-// parseValue returns the generator of a value: a word and its arguments, or a name.
+// parseValue returns the generator for a value: a word with arguments, or a name.
 func parseValue(value string) (g generator, err error) {
 	word, rest, _ := strings.Cut(value, " ")
 	var levels []int
@@ -194,16 +194,16 @@ func parseValue(value string) (g generator, err error) {
 	return g, nil
 }
 
-// makers make generators of levels and a number.
+// makers maps words to functions that make a generator from levels and a number.
 var makers = map[string]func(levels []int, x float64) func(v *view, n int) float64{
 	"fixed": func(_ []int, x float64) func(*view, int) float64 {
 		return func(*view, int) float64 { return x }
 	},
-	// A share of a level.
+	// A fraction of a level.
 	"level": func(l []int, x float64) func(*view, int) float64 {
 		return func(v *view, _ int) float64 { return v.track.now[l[0]] * x }
 	},
-	// A level as whole percent.
+	// A level in whole percent.
 	"percent": func(l []int, _ float64) func(*view, int) float64 {
 		return func(v *view, _ int) float64 { return math.Round(v.track.now[l[0]] * 100) }
 	},
@@ -211,19 +211,19 @@ var makers = map[string]func(levels []int, x float64) func(v *view, n int) float
 	"rate": func(l []int, _ float64) func(*view, int) float64 {
 		return func(v *view, _ int) float64 { return math.Floor(v.sum(l) * v.part) }
 	},
-	// The same of one of the GPU's links.
+	// The same for one of the GPU's links.
 	"link-rate": func(l []int, _ float64) func(*view, int) float64 {
 		return func(v *view, _ int) float64 { return math.Floor(v.sum(l) / float64(v.board.NVLink.Links)) }
 	},
-	// A level's integral, in units of 1/x.
+	// The integral of a level, in units of 1/x.
 	"sum": func(l []int, x float64) func(*view, int) float64 {
 		return func(v *view, _ int) float64 { return math.Floor(v.track.total[l[0]] * v.part * x) }
 	},
-	// Rare errors: about one entity in x has some, and then a new one every few days.
+	// Rare errors: about one entity in x has some, and gets a new one every few days.
 	"rare": func(_ []int, x float64) func(*view, int) float64 {
 		return func(v *view, n int) float64 { return rare(v, n, uint64(x)) }
 	},
-	// The same with a past: aggregate counters began before volatile ones.
+	// Rare errors since before the driver was loaded, for aggregate counters.
 	"aged": func(_ []int, x float64) func(*view, int) float64 {
 		return func(v *view, _ int) float64 {
 			if n := rare(v, 0, uint64(x)); n > 0 {
@@ -232,17 +232,17 @@ var makers = map[string]func(levels []int, x float64) func(v *view, n int) float
 			return 0
 		}
 	},
-	// The nanoseconds for which one of the scenario's clock-event reasons in a mask has held.
+	// The nanoseconds for which the scenario's clock event reasons in a mask were active.
 	"throttle-time": func(_ []int, x float64) func(*view, int) float64 {
 		return func(v *view, _ int) float64 { return float64(v.gpu.throttledFor(int64(x), v.world.at)) }
 	},
-	// A share of the time for which a CPU or core is busy.
+	// The fraction of time for which a CPU or core is busy.
 	"cpu-busy": func(_ []int, x float64) func(*view, int) float64 {
 		return func(v *view, _ int) float64 { return cpuBusy(v) * x }
 	},
 }
 
-// numbers and texts are further values of a row, by their names in data/fields.csv.
+// numbers and texts map names in data/fields.csv to other values of a row.
 var (
 	numbers = map[string]func(*view) float64{
 		"device-count":        present,
@@ -270,7 +270,7 @@ var (
 		"memory-temp-max":  func(v *view) float64 { return v.board.Temperature.MemoryOperating },
 		"fan-speed":        func(v *view) float64 { return math.Floor(30 + 70*max(0, v.track.now[levelTemp]-50)/50) },
 		"power-usage":      func(v *view) float64 { return milli(v.track.now[levelPower]) },
-		// The driver was loaded some time before the world began.
+		// The driver was loaded some time before the simulation started.
 		"energy": func(v *view) float64 {
 			return math.Floor(v.track.total[levelPower]*1e3 + math.Floor(uniform(v.key, 7)*1e6)*v.board.Power.Idle*1e3)
 		},
@@ -291,7 +291,7 @@ var (
 		"fb-used":       memoryUsed,
 		"fb-used-ratio": func(v *view) float64 { return memoryUsed(v) / float64(v.total-v.reserved) },
 		"fb-reserved":   func(v *view) float64 { return float64(v.reserved) },
-		// Rows or pages that were given up: none on most GPUs.
+		// Retired pages and remapped rows: none on most GPUs.
 		"rows-remapped":      func(v *view) float64 { return truth(mix(v.key^3)%16 == 0) },
 		"switch-temperature": func(v *view) float64 { return 38 + 12*busyness(v) + 3*uniform(v.key, 1) },
 		"fabric-state":       func(v *view) float64 { return fabricSuccess * truth(v.inFabric()) },
@@ -333,12 +333,12 @@ var (
 const (
 	fabricSuccess  = 3      // dcgmFabricManagerStatus_t
 	fabricHealthy  = 1      // NVML_GPU_FABRIC_HEALTH_SUMMARY_*
-	fabricUnharmed = 0x51aa // NVML_GPU_FABRIC_HEALTH_MASK_*: every part is known, and nothing is wrong
-	rackClique     = 32766  // of a rack that is one partition
+	fabricUnharmed = 0x51aa // NVML_GPU_FABRIC_HEALTH_MASK_*: every part is known and healthy
+	rackClique     = 32766  // clique of a rack with a single partition
 )
 
-// inFabric reports whether the GPU registers with a fabric: those from Hopper on do, unless all that
-// they have beside them is a CPU.
+// inFabric reports whether the GPU registers with a fabric. GPUs since Hopper do, unless they are only connected to a
+// CPU.
 func (v *view) inFabric() bool {
 	return v.board.NVLink.Generation >= 4 && (v.board.C2C == 0 || v.node.Rack > 0)
 }
@@ -351,7 +351,7 @@ func (v *view) sum(levels []int) (sum float64) {
 	return sum
 }
 
-// whenBusy returns the value of a GPU that works, or of an idle one.
+// whenBusy returns the value of a busy GPU, or of an idle one.
 func (v *view) whenBusy(working, idle float64) float64 {
 	if v.track.now[levelGraphics] < busy {
 		return idle
@@ -359,7 +359,7 @@ func (v *view) whenBusy(working, idle float64) float64 {
 	return working
 }
 
-// rare returns a count of errors, 0 for all but about one entity in `one`.
+// rare returns an error count. It is 0 for all but about one entity in `one`.
 func rare(v *view, n int, one uint64) float64 {
 	h := mix(v.key ^ uint64(n)<<32 ^ one)
 	if h%one != 0 {
@@ -378,7 +378,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// present counts the GPUs that are bound to the driver.
+// present returns the number of GPUs that are bound to the driver.
 func present(v *view) (n float64) {
 	for i := range v.world.gpus {
 		n += truth(!v.world.gpus[i].gone)
@@ -386,22 +386,22 @@ func present(v *view) (n float64) {
 	return n
 }
 
-// milli rounds to thousandths, as the driver reports power.
+// milli rounds to thousandths, as the driver does with power.
 func milli(x float64) float64 { return math.Round(x*1e3) / 1e3 }
 
-// clock returns a share of the SM clock in MHz, in the steps of GPU clocks.
+// clock returns a fraction of the SM clock in MHz, rounded to the steps of GPU clocks.
 func (v *view) clock(share float64) float64 {
 	mhz := v.track.now[levelClock] * v.gpu.slowed(v.world.at) * share
 	return math.Floor(math.Round(mhz/clockStep) * clockStep)
 }
 
-// busyness is the share of its links' rate that a switch carries.
+// busyness returns the fraction of its links' rate that a switch carries.
 func busyness(v *view) float64 {
 	traffic := (v.track.now[levelNVLinkTx] + v.track.now[levelNVLinkRx]) * v.part
 	return min(traffic/1e12, 1) * (0.9 + 0.1*uniform(v.key, 2))
 }
 
-// cpuBusy returns the utilization of a CPU or core, 0 to 1. Cores vary about their CPU's.
+// cpuBusy returns the utilization of a CPU or core, 0 to 1. Cores vary around their CPU's value.
 func cpuBusy(v *view) float64 {
 	t := float64(v.world.at) / 1e9
 	base := 0.25 + 0.2*smooth(v.key>>32<<32, t, 60)
@@ -411,8 +411,8 @@ func cpuBusy(v *view) float64 {
 	return min(max(base, 0), 1)
 }
 
-// fallback makes the value of a field without a rule: a text, or the least number that the catalog
-// allows. Counters of errors are 0.
+// fallback returns the generator for a field without a rule: a string, or the smallest number that the catalog allows.
+// Error counters are 0.
 func fallback(f *gpu.Field) generator {
 	if f.Text {
 		name := strings.ToLower(strings.TrimPrefix(f.Name, "DCGM_FI_DEV_"))

@@ -14,26 +14,26 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A KernelLog is the log of the simulated machine's kernel in the form of /dev/kmsg. A Read returns
-// one record, and blocks until there is one. Close may be called beside Read.
+// A KernelLog is the log of the simulated kernel in the format of /dev/kmsg. Read returns one record, and blocks until
+// there is one. Close may be called concurrently with Read.
 type KernelLog struct {
 	uptime  func() time.Duration
-	records []kernelRecord // in the order of their time
+	records []kernelRecord // sorted by time
 	next    int
 
 	closed chan struct{}
 	close  sync.Once
 }
 
-// A kernelRecord is one record of the log; its sequence number is its place.
+// A kernelRecord is one record of the log. Its index is its sequence number.
 type kernelRecord struct {
-	at   time.Duration // since the boot
+	at   time.Duration // time since boot
 	text string
 }
 
-// KernelLog opens the log of the simulated kernel at the boot, which is the start of the world. The
-// log has the driver's own line and the scenario's XIDs and SXIDs, unless the engine alone reports
-// them. An XID names the process of the first pod on the GPU.
+// KernelLog opens the log of the simulated kernel, starting at boot, which is the start of the simulation. The log has
+// the driver's own line and the XIDs and SXIDs of the scenario, except those that only the engine reports. An XID names
+// the process of the first pod on the GPU.
 func (s *Source) KernelLog() *KernelLog {
 	l := &KernelLog{
 		closed:  make(chan struct{}),
@@ -85,14 +85,14 @@ func sxidLine(f *fault, ref deviceRef, sxid int64) string {
 	return fmt.Sprintf("nvidia-nvswitch%d: SXid (PCI:%s): %05d, %s%s of the scenario", ref.id, bus, sxid, severity, link)
 }
 
-// Read returns the next record once it is written, and fs.ErrClosed after Close.
+// Read returns the next record once it is written, or fs.ErrClosed after Close.
 func (l *KernelLog) Read(b []byte) (int, error) {
 	select {
 	case <-l.closed:
 		return 0, fs.ErrClosed
 	default:
 	}
-	var due <-chan time.Time // nil, and never ready, where nothing follows
+	var due <-chan time.Time // nil, so never ready, if there are no more records
 	if l.next < len(l.records) {
 		timer := time.NewTimer(l.records[l.next].at - l.uptime())
 		defer timer.Stop()
@@ -106,7 +106,7 @@ func (l *KernelLog) Read(b []byte) (int, error) {
 	return l.take(b)
 }
 
-// TryRead returns the next record if it is written; else 0 and no error.
+// TryRead returns the next record if it is written. Otherwise it returns 0 and no error.
 func (l *KernelLog) TryRead(b []byte) (int, error) {
 	if l.next == len(l.records) || l.records[l.next].at > l.uptime() {
 		return 0, nil
@@ -117,7 +117,7 @@ func (l *KernelLog) TryRead(b []byte) (int, error) {
 // take returns the next record.
 func (l *KernelLog) take(b []byte) (int, error) {
 	r := l.records[l.next]
-	const warning = 4 // of facility 0, the kernel itself
+	const warning = 4 // facility 0 (the kernel)
 	line := fmt.Appendf(nil, "%d,%d,%d,-;%s\n", warning, l.next, r.at.Microseconds(), r.text)
 	if len(b) < len(line) {
 		return 0, syscall.EINVAL

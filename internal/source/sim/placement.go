@@ -7,11 +7,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// socketCPUs is the number of CPUs on each of two sockets, where the node names no CPUs.
+// socketCPUs is the number of CPUs on each of two sockets if the node does not define CPUs.
 const socketCPUs = 64
 
-// home returns the socket of a GPU, and the first and last of the socket's CPUs. Sockets have the same
-// number of GPUs.
+// home returns the socket of a GPU, and the first and last CPU of the socket. All sockets have the same number of GPUs.
 func (w *world) home(g *worldGPU) (socket, first, last int) {
 	sockets, cores := 2, socketCPUs
 	if len(w.node.CPUs) > 0 {
@@ -21,7 +20,7 @@ func (w *world) home(g *worldGPU) (socket, first, last int) {
 	return socket, socket * cores, (socket+1)*cores - 1
 }
 
-// locate sets the places of the GPUs, and adds how each two of them are connected.
+// locate sets the places of the GPUs and how each two of them are connected.
 func (w *world) locate(t *gpu.Topology) {
 	for a := range t.Devices {
 		d := &t.Devices[a]
@@ -40,8 +39,8 @@ func (w *world) locate(t *gpu.Topology) {
 	}
 }
 
-// connect returns how two GPUs are connected; a has the lower number. Two neighbors on a socket
-// without NVLink share a PCIe switch.
+// connect returns how two GPUs are connected. a has the lower number. Two neighbors on a socket without NVLink share a
+// PCIe switch.
 func (w *world) connect(a, b *worldGPU) gpu.Pair {
 	var p gpu.Pair
 	if w.linked(a, b) {
@@ -60,15 +59,14 @@ func (w *world) connect(a, b *worldGPU) gpu.Pair {
 	return p
 }
 
-// linked reports whether NVLink joins two GPUs. Boards with bridges are joined in pairs, others all
-// to all through switches.
+// linked reports whether NVLink connects two GPUs. Bridges connect pairs; switches connect all GPUs.
 func (w *world) linked(a, b *worldGPU) bool {
 	links := a.spec.board.NVLink
 	return a.spec.board == b.spec.board && links.Links > 0 && a.index != b.index &&
 		(!links.Bridge || a.index/2 == b.index/2)
 }
 
-// The states of a connection over NVLink in dcgm-exporter's words (dcgmNvLinkGpuP2PStatus_t).
+// The states of an NVLink connection, in NVIDIA's words (dcgmNvLinkGpuP2PStatus_t).
 const (
 	peerOK           = "OK"
 	peerNotSupported = "NotSupported"
@@ -88,7 +86,7 @@ func (s *Session) readPeers(b *gpu.Batch, elapsed time.Duration) {
 				continue
 			}
 			status := peerNotSupported
-			if w.linked(from.gpu, to.gpu) && !from.gpu.partitioned && !to.gpu.partitioned { // no peers under MIG
+			if w.linked(from.gpu, to.gpu) && !from.gpu.partitioned && !to.gpu.partitioned { // there are no peers under MIG
 				status = peerOK
 			}
 			b.Peers = append(b.Peers, gpu.PeerState{Row: row, Peer: peer, Status: status})

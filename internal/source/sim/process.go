@@ -7,14 +7,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// firstPID is the process id of the node's first pod. Each pod has one process.
+// firstPID is the process ID of the node's first pod. Each pod has one process.
 const firstPID = 4000
 
-// A part is one pod's part of its slot at a knot: a ratio of time, and MiB.
+// A part is one pod's share of its slot at a knot: a fraction of time, and memory in MiB.
 type part struct{ graphics, memory float64 }
 
-// divide gives every pod its part of a slot. Where the pods request more than there is, all of them
-// get the same share of their requests.
+// divide gives every pod its share of a slot. If pods request more than there is, each gets the same fraction of its
+// request.
 func (s *slot) divide(requested []part, got *levels, ahead bool) {
 	var sum part
 	for _, w := range requested {
@@ -38,20 +38,20 @@ func ratioOf(part, sum float64) float64 {
 	return part / sum
 }
 
-// errNoBusy is NVML's answer about the processes of MIG devices.
+// errNoBusy is what NVML returns for the utilization of processes on MIG devices.
 var errNoBusy = fmt.Errorf("sim: the utilization of processes under MIG: %w", gpu.ErrNotSupported)
 
-// An activity has the busy seconds of a GPU and its pods, from the start of the world to a time.
+// An activity holds the busy seconds of a GPU and its pods since the start of the simulation.
 type activity struct {
 	at     int64
 	device float64
 	pods   []float64
-	// The means over the latest step that advance made, 0 to 1.
+	// Means over the latest step of advance, 0 to 1.
 	mean  float64
 	means []float64
 }
 
-// advance goes on to the world's time. The means of a step of no length are those of the moment.
+// advance advances to the current time of the world. The means of a step of zero length are the current values.
 func (a *activity) advance(w *world, s *slot) {
 	x, length := float64(w.at-w.t0)/float64(w.t1-w.t0), float64(w.t1-w.t0)/1e9
 	first := len(a.pods) != len(s.pods)
@@ -76,9 +76,9 @@ func (a *activity) advance(w *world, s *slot) {
 	a.at = w.at
 }
 
-// readProcesses reports the processes of the requested rows as NVML does: memory in bytes, and outside
-// of MIG busy in whole percent since the previous Read. The GPU's own mean over that time stands beside
-// them, since its utilization field is of one moment.
+// readProcesses reports the processes of the requested rows like NVML: memory in bytes and, outside of MIG, utilization
+// in whole percent since the previous Read. It also reports the GPU's mean utilization over that time, since the
+// utilization field is a momentary value.
 func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 	w := s.src.world
 	x := float64(w.at-w.t0) / float64(w.t1-w.t0)
@@ -113,8 +113,8 @@ func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 	}
 }
 
-// PodOf returns the UID of the pod of a simulated process, nil for a process of the host and for
-// unknown ids.
+// PodOf returns the UID of the pod of a simulated process. It returns nil for processes of the host and for unknown
+// IDs.
 func (s *Source) PodOf(pid uint32) ([]string, error) {
 	if pid < firstPID || int(pid-firstPID) >= len(s.uids) || s.uids[pid-firstPID] == "" {
 		return nil, nil
@@ -122,7 +122,7 @@ func (s *Source) PodOf(pid uint32) ([]string, error) {
 	return s.uids[pid-firstPID:][:1:1], nil
 }
 
-// podUID returns the UID of a pod, "" for a process of the host.
+// podUID returns the UID of a pod, or "" for a process of the host.
 func (w *world) podUID(p *podSpec) string {
 	if p.Host {
 		return ""

@@ -7,8 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Reads reports whether simulated nodes can show every field of a plan. The hardware of a node
-// decides what it shows.
+// Reads reports whether simulated nodes can have every field of a plan. The hardware of a node decides whether it does.
 func Reads(p *gpu.Plan) bool {
 	for i := range p.Fields {
 		f := &p.Fields[i]
@@ -16,7 +15,7 @@ func Reads(p *gpu.Plan) bool {
 			return false
 		}
 	}
-	return true // health, peers and placement are played too
+	return true // health, peers and placement are simulated too
 }
 
 // plays reports whether entities of a kind can have a field.

@@ -17,8 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A Scenario is a list of faults that happen to a node, at times relative to the start of its
-// world. It is immutable.
+// A Scenario is an immutable list of faults of a node, at times relative to the start of the simulation.
 type Scenario struct {
 	file   string
 	Faults []fault `yaml:"faults"`
@@ -26,29 +25,29 @@ type Scenario struct {
 
 // The faults that a scenario can name.
 const (
-	faultLost        = "gpu-lost"    // the GPUs answer nothing
-	faultUnbound     = "unbound"     // the GPUs are not there: bound to another driver
-	faultEngineDown  = "engine-down" // sessions are lost, Open is refused
+	faultLost        = "gpu-lost"    // the GPUs do not answer
+	faultUnbound     = "unbound"     // the GPUs are bound to another driver
+	faultEngineDown  = "engine-down" // sessions are lost, and Open fails
 	faultHang        = "hang"        // calls do not return
-	faultXID         = "xid"         // XIDs happen
-	faultSXID        = "sxid"        // errors of NVSwitches happen
-	faultThrottle    = "throttle"    // clock-event reasons hold
-	faultAbsent      = "absent"      // fields give no value
-	faultSet         = "set"         // fields give the value of the fault
-	faultRepartition = "repartition" // MIG partitions GPUs again
+	faultXID         = "xid"         // XIDs occur
+	faultSXID        = "sxid"        // errors of NVSwitches occur
+	faultThrottle    = "throttle"    // clock event reasons are active
+	faultAbsent      = "absent"      // fields have no value
+	faultSet         = "set"         // fields have the value of the fault
+	faultRepartition = "repartition" // MIG partitions GPUs differently
 	faultHealth      = "health"      // health watches find something
-	faultLink        = "link-down"   // links carry nothing
+	faultLink        = "link-down"   // links are down
 )
 
 const (
-	// longest bounds the times of a scenario, so that none leaves the range of Unix nanoseconds.
+	// longest bounds the times of a scenario, so that all fit Unix nanoseconds.
 	longest = 10 * 365 * 24 * time.Hour
-	// forever is the end of faults that do not end.
+	// forever is the end time of faults that do not end.
 	forever = 10 * longest
 )
 
-// faultKinds are the keys that each fault takes beside fault, at and for, and whether its devices
-// are whole GPUs.
+// faultKinds lists the keys that each fault accepts in addition to fault, at and for, and whether its devices must be
+// whole GPUs.
 var faultKinds = map[string]struct {
 	required, optional []string
 	ofGPUs             bool
@@ -78,45 +77,45 @@ type fault struct {
 	XIDs         []int64        `yaml:"xids"`
 	Apart        time.Duration  `yaml:"apart"`
 	Value        *float64       `yaml:"value"`
-	Rate         float64        `yaml:"rate"` // by which value grows a second
+	Rate         float64        `yaml:"rate"` // growth of value per second
 	Text         string         `yaml:"text"`
 	Call         string         `yaml:"call"`
 	IgnoreCancel bool           `yaml:"ignore-cancel"`
 	MIG          []string       `yaml:"mig"`
 	Watches      []string       `yaml:"watches"`
-	Code         string         `yaml:"code"` // "" for the watch's usual one
+	Code         string         `yaml:"code"` // empty for the watch's default
 	Result       string         `yaml:"result"`
 	Witnesses    []string       `yaml:"reported-by"`
 	Reasons      []string       `yaml:"reasons"`
 	Reason       string         `yaml:"reason"`
 
 	until   time.Duration
-	devices []deviceRef              // nil for all
-	fields  map[gpu.FieldID]gpu.Unit // with the unit of the value
-	mask    int64                    // of clock-event reasons
+	devices []deviceRef              // nil means all
+	fields  map[gpu.FieldID]gpu.Unit // fields with the unit of the value
+	mask    int64                    // mask of clock event reasons
 }
 
-// within reports whether the fault lasts at a time since the start.
+// within reports whether the fault is active at a time since the start.
 func (f *fault) within(t time.Duration) bool { return t >= f.At && t < f.until }
 
-// on reports whether the fault is about the device. The SXID of a link is its switch's.
+// on reports whether the fault affects the device. An SXID of a link belongs to its switch.
 func (f *fault) on(d *gpu.Device) bool {
 	return f.devices == nil || slices.ContainsFunc(f.devices, func(r deviceRef) bool {
 		return r.matches(d) || f.Kind == faultSXID && d.Entity.Kind == gpu.KindNVSwitch && r.id == d.Entity.ID
 	})
 }
 
-// onGPU reports whether a fault of whole GPUs is about one of them.
+// onGPU reports whether a fault of whole GPUs affects the GPU.
 func (f *fault) onGPU(index uint32) bool {
 	return f.devices == nil || slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.id == index })
 }
 
-// seenBy reports whether a witness of XIDs, engine or kernel, reports those of the fault.
+// seenBy reports whether a source of XIDs, engine or kernel, reports those of the fault.
 func (f *fault) seenBy(witness string) bool {
 	return f.Witnesses == nil || slices.Contains(f.Witnesses, witness)
 }
 
-// ParseScenario reads a scenario. file names it in errors, which are of type *text.SyntaxError.
+// ParseScenario parses a scenario. Errors are of type *text.SyntaxError and name file.
 func ParseScenario(r io.Reader, file string) (*Scenario, error) {
 	s := &Scenario{file: file}
 	if err := text.DecodeYAML(r, file, s); err != nil {
@@ -144,7 +143,7 @@ func (f *fault) parse() error {
 	return nil
 }
 
-// parseKeys checks that the fault has the keys of its kind.
+// parseKeys checks that the fault has only keys of its kind.
 func (f *fault) parseKeys() error {
 	if err := known("fault", f.Kind, slices.Collect(maps.Keys(faultKinds))); err != nil {
 		return err
@@ -191,13 +190,13 @@ func (f *fault) parseTimes() error {
 	return nil
 }
 
-// absentReasons are why a fault makes fields absent: the error that the source reports; nil where it
-// repeats the sample of before, or says nothing.
+// absentReasons maps the reason of an absent fault to the error that the source reports. It is nil if the source
+// repeats the previous sample or reports nothing.
 var absentReasons = map[string]error{
 	"stale": nil, "not_supported": gpu.ErrNotSupported, "permission": gpu.ErrPermission, "unavailable": gpu.ErrUnavailable,
 }
 
-// parseWords reads the keys whose values are words of a list, and XIDs.
+// parseWords parses XIDs and keys whose values are words of a list.
 func (f *fault) parseWords() error {
 	reasons := map[string]int64{"sw_power_cap": reasonPowerCap}
 	for e := range catalog.ClockEvents(^reasonIdle) { // only the model knows which GPU is idle
@@ -232,8 +231,7 @@ func (f *fault) parseWords() error {
 	return nil
 }
 
-// known returns an error unless a word is one of those that are known. It begins with what the word
-// is.
+// known returns an error unless word is in words. The error starts with what the word is.
 func known(what, word string, words []string) error {
 	if slices.Contains(words, word) {
 		return nil
@@ -263,12 +261,12 @@ func (f *fault) parseDevices() error {
 	return nil
 }
 
-// linkFields are the fields that are 0 on a link that is down: the state of a switch's link (off) and
-// of a GPU's (NVML_NVLINK_STATE_INACTIVE), and the rates. The counters of bytes go on: the model
-// spreads the traffic of a GPU evenly over the links that it has.
+// linkFields lists the fields that are 0 on a link that is down: the state of a switch's link (off) and of a GPU's
+// (NVML_NVLINK_STATE_INACTIVE), and the rates. Byte counters continue, since the model spreads the traffic of a GPU
+// over the remaining links.
 var linkFields = []string{"870", "1508", "1529", "1530", "1531", "1532", "1533"}
 
-// parseFields resolves the fields, and checks that the value is of their type.
+// parseFields resolves the fields and checks that the value has their type.
 func (f *fault) parseFields() error {
 	switch {
 	case f.Kind == faultLink:
@@ -300,8 +298,8 @@ func (f *fault) parseFields() error {
 	return nil
 }
 
-// fieldsNamed returns the fields of a name of either vocabulary, of a number of DCGM's, or of a
-// pattern of names such as DCGM_FI_PROF_*.
+// fieldsNamed returns the fields for a name of either vocabulary, a DCGM field number, or a pattern of names such as
+// DCGM_FI_PROF_*.
 func fieldsNamed(pattern string) (list []catalog.Named, err error) {
 	if named, ok := catalog.Lookup(pattern); ok {
 		return []catalog.Named{named}, nil
@@ -314,7 +312,7 @@ func fieldsNamed(pattern string) (list []catalog.Named, err error) {
 			}
 			if like && e.Exportable() {
 				named, ok := catalog.Lookup(name)
-				if !ok { // a number
+				if !ok { // pattern is a number
 					named, _ = catalog.Lookup(e.Name)
 				}
 				list = append(list, named)
@@ -331,8 +329,8 @@ func fieldsNamed(pattern string) (list []catalog.Named, err error) {
 	return list, nil
 }
 
-// unitOf returns the unit in which the fault gives the value of a field, and whether the fault
-// changes the field. older is the id of the same measurement in older engines, where there is one.
+// unitOf returns the unit in which the fault gives the value of a field, and whether the fault changes the field. older
+// is the ID of the same measurement in older engines, if there is one.
 func (f *fault) unitOf(id, older gpu.FieldID) (gpu.Unit, bool) {
 	if unit, ok := f.fields[id]; ok {
 		return unit, true
@@ -341,8 +339,7 @@ func (f *fault) unitOf(id, older gpu.FieldID) (gpu.Unit, bool) {
 	return unit, ok
 }
 
-// value returns the value of a field under the fault at a time since the start, in the unit that
-// the plan requests.
+// value returns the value of a field under the fault at a time since the start, in the unit of the plan.
 func (f *fault) value(field *gpu.Field, unit gpu.Unit, elapsed time.Duration) gpu.Value {
 	if f.Kind == faultSXID {
 		return gpu.Int(f.XIDs[min(int((elapsed-f.At)/f.Apart), len(f.XIDs)-1)])
@@ -362,11 +359,11 @@ func (f *fault) value(field *gpu.Field, unit gpu.Unit, elapsed time.Duration) gp
 
 // A plot is a scenario bound to a world.
 type plot struct {
-	relayouts []relayout   // in the order of their time
-	throttles [][]throttle // by GPU, in the order of their time
+	relayouts []relayout   // sorted by time
+	throttles [][]throttle // by GPU, sorted by time
 }
 
-// plan returns the plot of a world. Its error names a fault that the world's node cannot have.
+// plan returns the plot for a world. It returns an error for a fault that the world's node cannot have.
 func (s *Scenario) plan(w *world) (plot, error) {
 	p := plot{throttles: make([][]throttle, len(w.gpus))}
 	devices := w.devices()
@@ -375,7 +372,7 @@ func (s *Scenario) plan(w *world) (plot, error) {
 		from, to := w.start+int64(f.At), w.start+int64(f.until)
 		for j, ref := range f.devices {
 			there := slices.ContainsFunc(devices, func(d gpu.Device) bool { return ref.matches(&d) })
-			if ref.kind == gpu.KindGPUInstance { // perhaps only after a repartition
+			if ref.kind == gpu.KindGPUInstance { // may exist only after a repartition
 				there = int(ref.id) < len(w.gpus) && w.gpus[ref.id].spec.board.MIG != nil && ref.sub < instancesPerGPU
 			}
 			if !there {

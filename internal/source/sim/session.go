@@ -12,48 +12,48 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Session reads the entities that the plan selected when it was opened. Read and Close are not safe
-// for concurrent use with each other.
+// A Session reads the entities that the plan selected when it was opened. Read and Close must not be called
+// concurrently.
 type Session struct {
 	src      *Source
 	plan     *gpu.Plan
 	topology *gpu.Topology
 	opened   int64
-	last     int64 // the time of the latest Read, or of Open
+	last     int64 // time of the latest Read, or of Open
 	wasRead  bool
-	epoch    int // the repartitions before Open
-	resets   int // the world's, when the views were made
+	epoch    int // number of repartitions before Open
+	resets   int // resets of the world when the views were made
 
 	views         []view
 	cells         []cell
 	down          []bool     // by row: lost in the current Read
-	active        []activity // by row, of whole GPUs: up to the latest Read
+	active        []activity // by row, whole GPUs only: activity until the latest Read
 	closed        bool
 	gpu.Lifecycle // ended by a Read
 
-	bindings int // before Open
+	bindings int // bindings before Open
 }
 
-// A cell is a field of a row, with the generator of its value and the faults that change it.
+// A cell is a field of a row, with the generator of its value and the faults that affect it.
 type cell struct {
 	row, field int
-	gen        generator // none where there is no value, for the reason in err
+	gen        generator // none if there is no value, for the reason in err
 	n          int
-	integer    bool // in the catalog's unit
+	integer    bool // an integer in the catalog's unit
 	factor     float64
-	whole      bool // in the plan's unit, too
+	whole      bool // an integer in the plan's unit
 	err        error
 	events     func(s *Session, c *cell, b *gpu.Batch, from, to int64)
 	faults     []cellFault
-	trailed    int64 // the time of the latest sample of its trail
-	interval   int64 // of fields that are sampled less often than the plan is read
+	trailed    int64 // time of the latest sample of its trail
+	interval   int64 // for fields that are sampled less often than the plan is read
 	kept       gpu.Sample
 }
 
-// A cellFault changes the answer of a cell.
+// A cellFault is a fault that affects a cell.
 type cellFault struct {
 	*fault
-	unit gpu.Unit // of its value
+	unit gpu.Unit // unit of its value
 }
 
 func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
@@ -88,7 +88,7 @@ func (s *Session) observe(w *world) {
 	}
 }
 
-// newCell finds the generator of a field of a row.
+// newCell returns the cell of a field and a row.
 func (s *Session) newCell(row, field int) cell {
 	f, v := &s.plan.Fields[field], &s.views[row]
 	c := cell{row: row, field: field, factor: 1}
@@ -147,7 +147,7 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// Read appends the samples and faults of this moment.
+// Read appends the current samples and faults.
 func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	s.src.inFlight.Add(1)
 	defer s.src.inFlight.Add(-1)
@@ -179,11 +179,11 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	return nil
 }
 
-// endIfOver ends the session if its engine went away or its topology changed.
+// endIfOver ends the session if its engine went away or the topology changed.
 func (s *Session) endIfOver(elapsed time.Duration) error {
 	since := s.src.elapsed(s.opened)
 	for f := range s.src.faults(faultEngineDown) {
-		// An engine that has come back knows nothing of this session.
+		// an engine that was restarted does not know this session
 		if f.At <= elapsed && f.At > since {
 			_ = s.End(fmt.Errorf("sim: the engine went away: %w", gpu.ErrLost))
 		}
@@ -197,7 +197,7 @@ func (s *Session) endIfOver(elapsed time.Duration) error {
 	return s.Err()
 }
 
-// read reports the values of now. The samples of a lost GPU are dropped.
+// read appends the current values. Samples of lost GPUs are dropped.
 func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 	clear(s.down)
 	for row := range s.down {
@@ -232,7 +232,7 @@ func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 	}
 }
 
-// readCell reports a cell without a fault.
+// readCell appends the value of a cell without faults.
 func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 	switch {
 	case c.gen.none():
@@ -249,7 +249,7 @@ func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 	}
 }
 
-// trail adds a sample to the trail of its cell, unless it is there.
+// trail appends a sample to the trail of its cell unless it is there already.
 func (c *cell) trail(b *gpu.Batch, v gpu.Value, at int64) {
 	if at > c.trailed {
 		c.trailed = at
@@ -283,7 +283,7 @@ func floor(v gpu.Value) gpu.Value {
 	return v
 }
 
-// readFaulty reports a cell with faults.
+// readFaulty appends the value of a cell with faults.
 func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Duration) {
 	for _, f := range c.faults {
 		if !f.within(elapsed) {
@@ -306,7 +306,7 @@ func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Dura
 	}
 }
 
-// add reports a value of the scenario.
+// add appends a value of the scenario.
 func (s *Session) add(c *cell, b *gpu.Batch, v gpu.Value, at int64) {
 	if s.plan.Fields[c.field].ID != catalog.XIDErrors {
 		b.AddAt(c.row, c.field, v, at)
@@ -315,8 +315,8 @@ func (s *Session) add(c *cell, b *gpu.Batch, v gpu.Value, at int64) {
 	}
 }
 
-// xidEvents reports the XIDs since the previous Read, oldest first. Where there is none since Open, the
-// first Read reports the latest of before.
+// xidEvents appends the XIDs since the previous Read, oldest first. If there was none since Open, the first Read
+// appends the latest one from before.
 func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	var last gpu.XID
 	first := len(b.XIDs)
@@ -341,7 +341,7 @@ func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	}
 }
 
-// reasonEvents reports the clock-event reasons of now, and of every change since the previous Read.
+// reasonEvents appends the current clock event reasons, and every change since the previous Read.
 func reasonEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	if to < from { // the clock was set back
 		c.trailed = 0

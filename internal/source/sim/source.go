@@ -12,29 +12,27 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// DefaultNode is the node model of Options without one.
+// DefaultNode is the node that is simulated if Options do not select one.
 const DefaultNode = "demo"
 
-// Options say what to simulate. The zero value plays the default node with seed 0, from now on,
-// without faults.
+// Options configure a Source. The zero value simulates the default node with seed 0, starting now, without faults.
 type Options struct {
-	// Node is the name of one of Nodes; empty means DefaultNode.
+	// Node is the name of one of Nodes. If empty, it is DefaultNode.
 	Node string
-	// Model is played instead of Node where it is set.
+	// Model, if not nil, is simulated instead of Node.
 	Model *Node
-	// Seed decides every random value.
+	// Seed determines all random values.
 	Seed uint64
-	// Now is the clock; nil means time.Now. It may go back, which starts the world again.
+	// Now is the clock. Nil means time.Now. If the clock goes back, the simulation starts again.
 	Now func() time.Time
-	// Start is the beginning of the world, of its counters and of the scenario's times. Zero means
-	// Now() when New is called.
+	// Start is the start of the simulation: of its counters and of the scenario's times. Zero means the time at which
+	// New is called.
 	Start time.Time
-	// Scenario has the faults of the node; nil means none.
+	// Scenario holds the faults of the node. Nil means none.
 	Scenario *Scenario
 }
 
-// A Source plays one node. It may be opened any number of times, and is safe for concurrent use by
-// its sessions.
+// A Source simulates one node. It may be opened any number of times, and is safe for concurrent use by its sessions.
 type Source struct {
 	node     *Node
 	now      func() time.Time
@@ -44,12 +42,12 @@ type Source struct {
 	mu    sync.Mutex // guards world
 	world *world
 
-	// A query for owners does not wait for a Read.
-	owning sync.Mutex // guards what Attribute answered last
+	// A separate lock, so that Attribute does not wait for a Read.
+	owning sync.Mutex // guards the latest result of Attribute
 	owners *gpu.Owners
-	owned  *gpu.Topology // of owners
+	owned  *gpu.Topology // topology of owners
 
-	uids []string // of the node's pods
+	uids []string // UIDs of the node's pods
 
 	released chan struct{} // closed by Release
 	release  sync.Once
@@ -57,7 +55,7 @@ type Source struct {
 	open, inFlight atomic.Int64
 }
 
-// New returns a source that plays the node of the options.
+// New returns a source that simulates the node of the options.
 func New(o Options) (*Source, error) {
 	node := o.Model
 	if node == nil {
@@ -99,17 +97,17 @@ func New(o Options) (*Source, error) {
 
 // Stats counts the open sessions and running calls of a Source.
 type Stats struct {
-	Open     int64 // sessions that are not closed
-	InFlight int64 // calls of Open and Read that have not returned
+	Open     int64 // number of sessions that are not closed
+	InFlight int64 // number of calls of Open and Read that have not returned
 }
 
-// Stats returns the counts of now.
+// Stats returns the current counts.
 func (s *Source) Stats() Stats { return Stats{Open: s.open.Load(), InFlight: s.inFlight.Load()} }
 
-// Release ends the hanging of calls, now and later.
+// Release ends the hanging of current and future calls.
 func (s *Source) Release() { s.release.Do(func() { close(s.released) }) }
 
-// elapsed returns the time since the start of the world.
+// elapsed returns the time since the start of the simulation.
 func (s *Source) elapsed(t int64) time.Duration { return time.Duration(t - s.start) }
 
 // faults yields each fault of a kind.
@@ -123,7 +121,8 @@ func (s *Source) faults(kind string) iter.Seq[*fault] {
 	}
 }
 
-// engineBegan returns when the engine that runs at a time since the start began: after the latest engine-down fault.
+// engineBegan returns when the engine that runs at a given time was started: at the end of the latest engine-down
+// fault.
 func (s *Source) engineBegan(elapsed time.Duration) (began time.Duration) {
 	for f := range s.faults(faultEngineDown) {
 		if f.until <= elapsed {
@@ -133,8 +132,7 @@ func (s *Source) engineBegan(elapsed time.Duration) (began time.Duration) {
 	return began
 }
 
-// Open starts a session for the plan. It fails with gpu.ErrUnavailable while the scenario's engine is
-// down.
+// Open opens a session for the plan. It returns gpu.ErrUnavailable while the scenario's engine is down.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
@@ -159,8 +157,8 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	return session, nil
 }
 
-// hang blocks while the scenario lets calls hang: until the fault ends or is released, or until ctx
-// is done unless the fault ignores that.
+// hang blocks while the scenario makes calls hang: until the fault ends or is released, or until ctx is done unless the
+// fault ignores that.
 func (s *Source) hang(ctx context.Context, call string) error {
 	for f := range s.faults(faultHang) {
 		elapsed := s.elapsed(s.now().UnixNano())
@@ -183,7 +181,7 @@ func (s *Source) hang(ctx context.Context, call string) error {
 	return nil
 }
 
-// bindings counts how often GPUs were unbound or bound again until a time since the start.
+// bindings returns how often GPUs were unbound or bound until a time since the start.
 func (s *Source) bindings(elapsed time.Duration) (n int) {
 	for f := range s.faults(faultUnbound) {
 		n += int(truth(f.At <= elapsed) + truth(f.until <= elapsed))
@@ -191,7 +189,7 @@ func (s *Source) bindings(elapsed time.Duration) (n int) {
 	return n
 }
 
-// bind binds and unbinds the GPUs as the scenario has it at a time since the start.
+// bind unbinds and binds GPUs as the scenario says at a time since the start.
 func (s *Source) bind(elapsed time.Duration) {
 	for i := range s.world.gpus {
 		g := &s.world.gpus[i]
