@@ -9,84 +9,83 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// PodOf returns the UIDs of the pods that a process of the host belongs to, the outermost first; nil
-// for a process in no pod. The error wraps one of gpu's if the pods of processes cannot be found
-// here. It is called on the Loop's goroutine.
+// PodOf returns the UIDs of the pods that a host process belongs to, outermost first, or nil if it is in no pod. The
+// error wraps one of gpu's if the pods of processes cannot be determined. PodOf is called on the Loop's goroutine.
 type PodOf func(pid uint32) (uids []string, err error)
 
-// The words of dcgm_exporter_attribution_unavailable{what}: the missing thing.
+// Values of the what label of dcgm_exporter_attribution_unavailable: what is unknown.
 const (
-	whatOwners             = "owners"              // of a device
-	whatUtilization        = "utilization"         // of a device that has owners
-	whatProcesses          = "processes"           // of a shared device
-	whatProcessUtilization = "process_utilization" // likewise
-	whatProcessMemory      = "process_memory"      // likewise
+	whatOwners             = "owners"              // the owners of a device
+	whatUtilization        = "utilization"         // the utilization of a device that has owners
+	whatProcesses          = "processes"           // the processes of a shared device
+	whatProcessUtilization = "process_utilization" // the utilization of a shared device's processes
+	whatProcessMemory      = "process_memory"      // the memory of a shared device's processes
 	whatPodOfProcess       = "pod_of_process"
-	whatPodUID             = "pod_uid" // of an owner that shares a device
+	whatPodUID             = "pod_uid" // the pod UID of an owner of a shared device
 	whatMIGShare           = "mig_share"
 )
 
-// A measure is a thing that is divided.
+// measure is a quantity that is divided among owners.
 type measure int
 
 const (
-	utilization measure = iota // a part of the entity's time, 0 to 1
+	utilization measure = iota // fraction of the entity's time, 0 to 1
 	memory                     // bytes
-	active                     // GPU seconds, all that follow since the account began
+	active                     // GPU seconds; this and the following measures are running totals
 	allocated                  // GPU seconds
 	energy                     // joules
 	measures
 )
 
-// A usage is an owner's use of an entity, or nobody's.
+// usage is what an owner, or no owner, uses of an entity.
 type usage struct {
-	sums [measures]float64   // of those that are counted
-	now  [measures]gpu.Value // in this cycle; absent where it is not known
+	sums [measures]float64   // running totals
+	now  [measures]gpu.Value // values of this cycle; absent if unknown
 }
 
-// count adds to a measure that is counted, and has it shown.
+// count adds v to a running total and publishes the total.
 func (u *usage) count(m measure, v float64) {
 	u.sums[m] += v
 	u.now[m] = gpu.Float(u.sums[m])
 }
 
-// An ownerUsage is the account of one owner of one entity.
+// ownerUsage is the account of one owner of one entity.
 type ownerUsage struct {
 	usage
 	uid    string
 	labels []gpu.Label
-	share  float64 // the part of the entity that is assigned to it
+	share  float64 // fraction of the entity that is assigned to the owner
 	seen   time.Time
-	claims claims // of its processes, in this cycle
+	claims claims // figures of the owner's processes in this cycle
 }
 
-// deviceTotals are the figures of an entity itself, over all sessions.
+// deviceTotals holds the totals of an entity. They outlive sessions.
 type deviceTotals struct {
-	usage           // of no pod
+	usage           // unattributed
 	meter meter     // of a GPU
-	seen  time.Time // the latest cycle
-	// The part of its GPU that the entity was in that cycle.
+	seen  time.Time // the latest cycle with the entity
+	// partitioned and share describe the entity in that cycle.
 	partitioned bool
 	slices      float64
 
-	// Counted by its GPU's meter and not accounted for yet, since then: its activity was not known.
+	// Seconds and joules that the GPU's meter counted, but that are not charged yet because the activity was unknown.
 	seconds, joules    float64
 	activeAt, energyAt time.Time
 }
 
-// A meter counts the time and the energy of a GPU from one cycle to the next. The partition of a
-// cycle is charged with all of it, so that none is accounted for twice.
+// meter measures the time and the energy of a GPU from one cycle to the next. Each interval is charged by the partition
+// of the cycle that ends it, so that nothing is charged twice.
 type meter struct {
-	before, seen time.Time // the previous cycle, and this one
-	energyAt     time.Time // when the counter was last known
-	joules       float64   // the counter then
+	before, seen time.Time // times of the previous cycle and of this one
+	energyAt     time.Time // when the energy counter was last known
+	joules       float64   // the energy counter at that time
 
-	// Of this cycle: since the previous one, and since the counter was known before.
+	// seconds since the previous cycle, and joules since the energy counter was last known.
 	seconds, used float64
-	known         bool // the counter is
+	known         bool // whether the energy counter is known in this cycle
 }
 
-// An Accountant divides devices among their owners. Its accounts outlive sessions.
+// Accountant divides devices among their owners. Its accounts outlive sessions.
 type Accountant struct {
 	opt           Options
 	scaled        *prometheus.CounterVec
@@ -94,7 +93,7 @@ type Accountant struct {
 
 	accounts map[accountKey]*ownerUsage
 	totals   map[gpu.Identity]*deviceTotals
-	// dropped are the present owners that have no account, so that each is counted once.
+	// dropped holds the current owners that have no account, so that each is counted once.
 	dropped map[accountKey]bool
 
 	session
@@ -102,16 +101,16 @@ type Accountant struct {
 
 // Options configure an Accountant.
 type Options struct {
-	// VirtualGPUs adds each owner's own part to the fields of utilization and of memory in use, as
-	// dcgm-exporter does under --kubernetes-virtual-gpus. The page repeats everything else.
+	// VirtualGPUs adds series with each owner's share to the utilization and used-memory fields, as dcgm-exporter does
+	// with --kubernetes-virtual-gpus. All other series are repeated for each owner by the page.
 	VirtualGPUs bool
-	// Strict has 0 for a part that is not known, as dcgm-exporter has.
+	// Strict reports 0 for an unknown share, as dcgm-exporter does.
 	Strict bool
-	// Registerer gets the Accountant's own series. Required.
+	// Registerer is for the Accountant's own metrics. Required.
 	Registerer prometheus.Registerer
 }
 
-// New returns an Accountant without any account.
+// New returns an Accountant without accounts.
 func New(opt Options) *Accountant {
 	scaled := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "dcgm_exporter_attribution_scaled_total",
@@ -131,14 +130,14 @@ func New(opt Options) *Accountant {
 	}
 }
 
-// A deriver is an Accountant with the finder of the pods of one source's processes.
+// deriver is an Accountant with the PodOf of one source.
 type deriver struct {
 	*Accountant
 	podOf PodOf
 }
 
-// Deriver returns the maker of the Accountant's families for plans that Extend returned. PodOf is nil
-// where nothing finds the pod of a process. Accounts go on from one Deriver to the next.
+// Deriver returns a snapshot.Deriver for plans that Extend returned. A nil PodOf means that the pods of processes
+// cannot be found. Accounts carry over to the next Deriver.
 func (s *Accountant) Deriver(podOf PodOf) snapshot.Deriver { return deriver{s, podOf} }
 
 // Bind implements snapshot.Deriver.
@@ -153,7 +152,7 @@ func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	}
 }
 
-// Derive implements snapshot.Deriver: it divides a reading among the owners.
+// Derive implements snapshot.Deriver. It divides a reading among the owners.
 func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind != snapshot.Served || !s.inputs.present {
 		return list
@@ -199,7 +198,7 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	return s.appendFamilies(list)
 }
 
-// begin forgets the cycle before.
+// begin clears the state of the previous cycle.
 func (e *sharedDevice) begin() {
 	e.reading = reading{}
 	clear(e.totals.now[:])
@@ -209,13 +208,13 @@ func (e *sharedDevice) begin() {
 	}
 }
 
-// Unavailable implements snapshot.Deriver: a family of its own has the missing things.
+// Unavailable implements snapshot.Deriver. The unknowns have a family of their own, so it adds nothing.
 func (s *Accountant) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gpu.FieldHealth {
 	return list
 }
 
-// share returns the part of its GPU that an entity is, by compute slices; a partitioned GPU is the
-// part that is in no instance.
+// share returns which fraction of its GPU an entity is, by compute slices. For a partitioned GPU, it is the fraction
+// that belongs to no instance.
 func (s *session) share(c *snapshot.Cycle, e *sharedDevice) (float64, bool) {
 	if !e.instance && !e.partitioned {
 		return 1, true
@@ -234,8 +233,8 @@ func (s *session) share(c *snapshot.Cycle, e *sharedDevice) (float64, bool) {
 	return slices / total, true
 }
 
-// readMeter advances the meter of a GPU. Energy is not counted over a time that was too long, nor
-// where the counter is less than it was: the driver was loaded again.
+// readMeter advances the meter of a GPU. It counts no energy after too long a gap, or if the counter decreased because
+// the driver was reloaded.
 func (s *session) readMeter(c *snapshot.Cycle, e *sharedDevice, at time.Time) {
 	m := &e.totals.meter
 	m.seconds, m.used = s.since(m.seen, at), 0
@@ -251,8 +250,8 @@ func (s *session) readMeter(c *snapshot.Cycle, e *sharedDevice, at time.Time) {
 	m.joules, m.energyAt = joules, at
 }
 
-// accrue adds the count of its GPU's meter to the totals of an entity. An entity that was not there in
-// the cycle before, or was another part of its GPU, begins with this cycle.
+// accrue adds what its GPU's meter counted to the pending totals of an entity. An entity that is new, or whose
+// partitioning changed, starts with this cycle.
 func (s *session) accrue(e *sharedDevice) {
 	if e.root < 0 {
 		return
@@ -266,12 +265,12 @@ func (s *session) accrue(e *sharedDevice) {
 	l.joules += m.used
 }
 
-// meterOf returns the meter of the GPU of an entity, which is watched.
+// meterOf returns the meter of the GPU of an entity. The GPU must be watched.
 func (s *session) meterOf(e *sharedDevice) *meter { return &s.entities[s.at[e.root]].totals.meter }
 
-// addSeconds advances the counters of seconds of an entity that is a known share of its GPU. The time
-// since the previous cycle is that of the present owners, so that an owner that is seen once has its
-// seconds. Activity that was not known for too long is not counted.
+// addSeconds adds to the counters of seconds of an entity that is a known share of its GPU. The time since the previous
+// cycle is charged to the current owners, so that an owner seen in only one cycle is charged too. Activity is not
+// counted after it was unknown for too long.
 func (s *session) addSeconds(e *sharedDevice, share float64, at time.Time) {
 	l := e.totals
 	seconds := s.meterOf(e).seconds * share
@@ -295,8 +294,8 @@ func (s *session) addSeconds(e *sharedDevice, share float64, at time.Time) {
 	}
 }
 
-// since returns the seconds from one time to another, 0 where too many passed. A wall clock that is
-// set does not change them: the times have monotonic readings.
+// since returns the seconds between two times, or 0 if the gap is too long. Setting the wall clock does not affect it,
+// because the times have monotonic readings.
 func (s *session) since(from, to time.Time) float64 {
 	passed := to.Sub(from)
 	if passed > s.maxGap {
@@ -305,11 +304,10 @@ func (s *session) since(from, to time.Time) float64 {
 	return float64(passed) / float64(time.Second)
 }
 
-// chargeEnergy divides an entity's part of the energy that its GPU used since it was last charged.
-// The active part, in proportion to the time in which anything ran, goes to the owners that were
-// active; the idle part goes to the owners by the share that each holds. The remainder of both is
-// unattributed, and so is all of it where there is no owner, whatever ran. While the activity of an
-// owner is not known its counter is not shown, and grows by its idle part alone.
+// chargeEnergy divides an entity's part of the energy that its GPU used since the last charge. The active part is
+// proportional to the time in which anything ran. It goes to the owners that were active. The idle part goes to the
+// owners by the share that each holds. The remainder of both is unattributed; without owners, all energy is. While an
+// owner's activity is unknown, its counter is hidden and grows only by the idle part.
 func (s *session) chargeEnergy(e *sharedDevice, share float64, at time.Time) {
 	l := e.totals
 	util, known := e.device.Number()

@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// dense returns what makes a cycle of a node with 110 pods, which own three replicas each on eight
-// GPUs, with one process on all three, and how often a pod was looked for.
+// dense returns a function that runs a cycle of a node with 110 pods. Each pod owns three replicas on eight GPUs and
+// has one process on all three. lookups counts the calls of PodOf.
 func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
 	const gpus, pods = 8, 110
 	owners := &gpu.Owners{Uses: make([]gpu.Use, gpus)}
@@ -64,18 +64,18 @@ func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
 	cycle()
 	cycle()
 	if known < pods {
-		tb.Fatalf("%d shares are known", known)
+		tb.Fatalf("%d shares are known, want all", known)
 	}
 	return cycle, lookups
 }
 
-// Each process is looked up once a cycle.
+// Each process is looked up once per cycle.
 func TestProcessesAreLookedUpOnce(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		cycle, lookups := dense(t, virtual)
 		before := *lookups
 		if cycle(); *lookups-before != 110 {
-			t.Errorf("copies %v: %d pods are looked for in a cycle, of 110 processes", virtual, *lookups-before)
+			t.Errorf("virtual GPUs %v: %d lookups in a cycle, want 110", virtual, *lookups-before)
 		}
 	}
 }

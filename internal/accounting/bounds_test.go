@@ -11,7 +11,7 @@ import (
 
 const maxAccounts = 4096
 
-// crowd has so many pods own replicas of so many GPUs.
+// crowd returns the uses of n pods that own replicas of the given number of GPUs.
 func crowd(gpus, n int, name string) []gpu.Use {
 	uses := make([]gpu.Use, gpus)
 	for i := range n {
@@ -43,17 +43,17 @@ func dropped(t *testing.T, p *play, see func(int, *gpu.Snapshot)) float64 {
 			return f.GetMetric()[0].GetCounter().GetValue()
 		}
 	}
-	t.Fatal("owners that are dropped are not counted")
+	t.Fatal("dropped owners are not counted")
 	return 0
 }
 
-// Owners beyond the bound are counted once each, and those that have an account keep it.
+// Owners above the limit are counted once each. Owners that have an account keep it.
 func TestLiveAccountsAreKept(t *testing.T) {
 	const gpus, live = 64, 75
 	old, gone := crowd(gpus, live, "a"), crowd(gpus, maxAccounts-live, "b")
 	join := func(a, b []gpu.Use) []gpu.Use {
 		uses := make([]gpu.Use, gpus)
-		for i := range uses { // the newcomers first: order is no right
+		for i := range uses { // new owners come first: the order must not matter
 			uses[i] = gpu.Use{Replicas: 128, Owners: slices.Concat(b[i].Owners, a[i].Owners)}
 		}
 		return uses
@@ -61,18 +61,18 @@ func TestLiveAccountsAreKept(t *testing.T) {
 	fresh, late := join(old, crowd(gpus, maxAccounts-live+100, "c")), join(old, crowd(gpus, 10, "d"))
 	p := &play{top: gpu.NewTopology(boards(gpus)), moments: []moment{
 		idle(gpus, join(old, gone)),
-		idle(gpus, old),   // the others are dormant now
-		idle(gpus, fresh), // dormant ones make room, and 100 find none
+		idle(gpus, old),   // the other accounts become dormant
+		idle(gpus, fresh), // dormant accounts make room, but not for 100 of the owners
 		idle(gpus, fresh),
-		idle(gpus, slices.Clone(fresh)), // reported again
-		idle(gpus, slices.Clone(fresh)), // and again
+		idle(gpus, slices.Clone(fresh)), // the same owners again
+		idle(gpus, slices.Clone(fresh)), // and once more
 		idle(gpus, late),
 	}}
 	lived := []int{}
 	n := dropped(t, p, func(i int, s *gpu.Snapshot) {
 		count, all := 0, shares(s)[podAllocated]
 		if len(all) > maxAccounts {
-			t.Errorf("cycle %d: %d accounts", i, len(all))
+			t.Errorf("cycle %d: %d accounts, want the maximum", i, len(all))
 		}
 		for key, v := range all {
 			if strings.Contains(key, "/a") && (v > 0 || len(lived) == 0) {
@@ -82,18 +82,18 @@ func TestLiveAccountsAreKept(t *testing.T) {
 		lived = append(lived, count)
 	})
 	if n != 100 {
-		t.Errorf("%v owners were dropped, want 100", n)
+		t.Errorf("%v owners dropped, want 100", n)
 	}
 	for i, count := range lived {
 		if count != live {
-			t.Errorf("cycle %d: %d of %d accounts go on", i, count, live)
+			t.Errorf("cycle %d: %d of %d accounts continue", i, count, live)
 		}
 	}
 }
 
-// Where only one of the owners has an account it does not get what the others do.
-func TestDroppedOwnersDoNotMakeTheRestAlone(t *testing.T) {
-	const gpus, most = 17, 256 // 16 × 256 accounts on the others, none is left
+// If only one owner of a device has an account, it is not charged what the others use.
+func TestDroppedOwnersAreNotChargedToTheRest(t *testing.T) {
+	const gpus, most = 17, 256 // the other GPUs take all 16 × 256 accounts
 	uses := make([]gpu.Use, gpus)
 	for i := range uses {
 		uses[i] = crowd(1, most, fmt.Sprint("g", i, "-"))[0]
@@ -102,11 +102,11 @@ func TestDroppedOwnersDoNotMakeTheRestAlone(t *testing.T) {
 	both := slices.Clone(uses)
 	both[0].Owners = slices.Concat(uses[0].Owners, crowd(1, 1, "second")[0].Owners)
 	p := &play{top: gpu.NewTopology(boards(gpus)), moments: []moment{idle(gpus, uses), idle(gpus, both), idle(gpus, both)}}
-	p.moments[2].procs = []gpu.Process{process(1000, 0.5, 1)} // the second's
+	p.moments[2].procs = []gpu.Process{process(1000, 0.5, 1)} // the second pod's process
 	p.run(t, func(i int, s *gpu.Snapshot) {
 		v, there := shares(s)[podUtil]["GPU-0/ ns/first0"]
 		if i == 0 && (!there || v != 0.5) || i > 0 && (!there || v != 0) {
-			t.Errorf("cycle %d: the first pod's share is %v, %v", i, v, there)
+			t.Errorf("cycle %d: the first pod's share = %v, %v", i, v, there)
 		}
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// random makes a history by chance: owners come and go, processes too, and what they claim need not
-// add up; samples are missing, counters are reset, sessions end, and cycles are late.
+// random generates a random history. Owners and processes come and go, and what processes claim need not add up.
+// Samples are missing, counters are reset, sessions end and cycles are late.
 func random(r *rand.Rand, cycles int) *play {
 	p := &play{}
 	var uses []gpu.Use
@@ -30,7 +30,7 @@ func random(r *rand.Rand, cycles int) *play {
 			uses = randomUses(r)
 		}
 		if m.uses = uses; chance(0.05) {
-			m.uses = nil // the kubelet is away
+			m.uses = nil // the kubelet does not answer
 		}
 		if chance(0.05) {
 			m.noPodOf = gpu.ErrPIDNamespace
@@ -52,7 +52,7 @@ func random(r *rand.Rand, cycles int) *play {
 				m.memory[row] = gpu.Int(r.Int64N(80000))
 			}
 			if energy[row] += r.Float64() * 7e6; chance(0.02) {
-				energy[row] = 0 // the driver was loaded again
+				energy[row] = 0 // the driver was reloaded
 			}
 			if row < 3 && !chance(0.05) {
 				m.energy[row] = gpu.Int(int64(energy[row]))
@@ -64,7 +64,7 @@ func random(r *rand.Rand, cycles int) *play {
 	return p
 }
 
-// run has processes run on a row, whose source can fail to report them.
+// run adds processes to a row. The source may fail to report them.
 func (m *moment) run(r *rand.Rand, row int) {
 	chance := func(x float64) bool { return r.Float64() < x }
 	if chance(0.1) {
@@ -84,7 +84,7 @@ func (m *moment) run(r *rand.Rand, row int) {
 		case chance(0.05):
 			x.Memory = gpu.Value{}
 		case chance(0.1):
-			x.Memory = gpu.Int(0) // it ended
+			x.Memory = gpu.Int(0) // it has ended
 		case chance(0.03):
 			x.Time = int64(3*interval) + r.Int64N(2)
 		}
@@ -96,14 +96,14 @@ func randomUses(r *rand.Rand) []gpu.Use {
 	uses := make([]gpu.Use, 6)
 	rows := playRows
 	if r.Float64() < 0.2 {
-		rows = append(slices.Clone(rows), 2) // the partitioned GPU has owners of its own
+		rows = append(slices.Clone(rows), 2) // owners of the partitioned GPU itself
 	}
 	for _, row := range rows {
 		use := &uses[row]
 		for range r.IntN(4) {
 			n := r.IntN(6)
 			o := gpu.Owner{Namespace: fmt.Sprint("ns", n%2), Pod: fmt.Sprint("pod", n), Container: fmt.Sprint("c", r.IntN(2))}
-			if n != 3 { // whose UID nothing says
+			if n != 3 { // pod 3 has an unknown UID
 				o.PodUID = fmt.Sprint("uid-", n)
 			}
 			use.Owners = append(use.Owners, o)
@@ -114,25 +114,25 @@ func randomUses(r *rand.Rand) []gpu.Use {
 	return uses
 }
 
-// A judge holds the rules of conservation over a history.
+// judge checks a history against the rules of conservation.
 type judge struct {
 	t      testing.TB
 	play   *play
-	batch  gpu.Batch          // what the cycle was made of
+	batch  gpu.Batch          // the batch of the cycle
 	past   map[string]float64 // the last value of every counter
-	budget map[string]float64 // of an entity: joules that were used and are in no counter that was shown
-	// energySeries are the series of energy of an entity in the cycle before: a counter that was hidden
-	// comes back with the idle energy of that time.
+	budget map[string]float64 // per entity: joules used that no published counter includes yet
+	// energySeries names the energy series of an entity in the previous cycle. A counter that was hidden returns with
+	// the idle energy of that time.
 	energySeries map[string]string
-	uids         map[string]bool // entity and pod: its UID was known once
+	uids         map[string]bool // per entity and pod: whether its UID was ever known
 	clock        time.Duration
-	activeAt     map[int]time.Duration // up to when the device's activity is known
+	activeAt     map[int]time.Duration // per row: until when the device's activity is known
 	energyAt     map[string]time.Duration
-	pending      map[string]float64 // what its GPU used since energyAt
-	counters     map[int]counter    // of a GPU
+	pending      map[string]float64 // per entity: what its GPU used since energyAt
+	counters     map[int]counter    // per GPU
 }
 
-// A counter is that of a GPU's energy when it was last known, and what it grew by in this cycle.
+// counter is the last known energy counter of a GPU and its growth in this cycle.
 type counter struct {
 	at           time.Duration
 	joules, used float64
@@ -151,7 +151,7 @@ func newJudge(t testing.TB, p *play) *judge {
 	return j
 }
 
-// sum returns the total of a pod family over an entity.
+// sum returns the total of a pod family for an entity.
 func sum(series map[string]float64, entity string) (total float64) {
 	for key, v := range series {
 		if e, _, owned := strings.Cut(key, " "); owned && e == entity {
@@ -164,20 +164,19 @@ func sum(series map[string]float64, entity string) (total float64) {
 func (j *judge) equal(cycle int, what string, got, want float64) {
 	j.t.Helper()
 	if math.Abs(got-want) > 1e-9*max(1, math.Abs(want)) {
-		j.t.Errorf("cycle %d: %s: pods and the rest are %v, the device %v", cycle, what, got, want)
+		j.t.Errorf("cycle %d: %s: pods and remainder = %v, want the device's %v", cycle, what, got, want)
 	}
 }
 
-// atMost is what holds where not all is known.
+// atMost checks an upper bound, for cycles in which some shares are unknown.
 func (j *judge) atMost(cycle int, what string, got, want float64) {
 	j.t.Helper()
 	if got > want+1e-9*max(1, math.Abs(want)) {
-		j.t.Errorf("cycle %d: %s: pods have %v, the device %v", cycle, what, got, want)
+		j.t.Errorf("cycle %d: %s: pods = %v, want at most the device's %v", cycle, what, got, want)
 	}
 }
 
-// grown returns by how much the counters of an entity grew since the previous cycle, those that
-// begin included.
+// grown returns by how much the counters of an entity grew since the previous cycle, including counters that are new.
 func (j *judge) grown(now reported, entity string, families ...string) float64 {
 	grown := 0.0
 	for _, family := range families {
@@ -190,7 +189,7 @@ func (j *judge) grown(now reported, entity string, families ...string) float64 {
 	return grown
 }
 
-// owners are the pods that own an entity, and whether the UID of each is known.
+// owners returns the pods that own an entity and whether the UID of each is known.
 func (j *judge) owners(s *gpu.Snapshot, row int) map[string]bool {
 	list := s.Owners.UseOf(row).Owners
 	if len(list) == 0 && row > 2 {
@@ -206,7 +205,7 @@ func (j *judge) owners(s *gpu.Snapshot, row int) map[string]bool {
 	return uids
 }
 
-// device is how busy an entity was, by the rules.
+// device returns the expected utilization of an entity.
 func (j *judge) device(m *moment, row int, shared bool) (float64, bool) {
 	n, known := m.util[row].Number()
 	if row < 3 {
@@ -240,15 +239,14 @@ func (m *moment) failed(row, field int) bool {
 	return slices.ContainsFunc(m.faults, func(f gpu.Fault) bool { return f.Row == row && f.Field == field })
 }
 
-// noProcesses reports whether the processes of a row are not known: one is stale, or the row is
-// down.
+// noProcesses reports whether the processes of a row are unknown: one of them is stale, or the row is down.
 func (m *moment) noProcesses(row int) bool {
 	stale := func(p gpu.Process) bool { return p.Row == row && p.Time > int64(3*interval) }
 	down := m.util[row].IsAbsent() && m.memory[row].IsAbsent() && m.energy[row].IsAbsent()
 	return m.failed(row, gpu.FieldProcesses) || slices.ContainsFunc(m.procs, stale) || down
 }
 
-// unknowable reports whether the shares of the activity of an entity cannot be known.
+// unknowable reports whether the shares of an entity's activity cannot be known.
 func (j *judge) unknowable(m *moment, s *gpu.Snapshot, row int) bool {
 	uids := j.owners(s, row)
 	if len(uids) < 2 {
@@ -296,7 +294,7 @@ func (j *judge) see(i int, m *moment, s *gpu.Snapshot) {
 	}
 }
 
-// unknown holds that a cycle whose owners nobody knows reports and counts nothing.
+// unknown checks that a cycle with unknown owners reports and counts nothing.
 func (j *judge) unknown(i int, m *moment, now reported) {
 	for root := range 3 {
 		j.count(m, root)
@@ -313,12 +311,12 @@ func (j *judge) unknown(i int, m *moment, now reported) {
 	}
 }
 
-// sane holds what is true of any page.
+// sane checks what must hold for every page.
 func (j *judge) sane(i int, now reported) {
 	for family, series := range now {
 		for key, v := range series {
 			if v < 0 || math.IsNaN(v) || math.IsInf(v, 0) || strings.HasSuffix(key, "twice") {
-				j.t.Errorf("cycle %d: %s %s is %v", i, family, key, v)
+				j.t.Errorf("cycle %d: %s %s = %v", i, family, key, v)
 			}
 			if strings.HasSuffix(family, "_total") && v < j.past[family+key] {
 				j.t.Errorf("cycle %d: %s %s fell from %v to %v", i, family, key, j.past[family+key], v)
@@ -332,7 +330,7 @@ func (j *judge) activity(i int, m *moment, s *gpu.Snapshot, now reported, row in
 	device, known := j.device(m, row, len(j.owners(s, row)) > 1)
 	rest, ok := now[restUtil][entity]
 	if ok != known && (ok || len(j.owners(s, row)) < 2) || ok && j.unknowable(m, s, row) {
-		j.t.Errorf("cycle %d: the rest of %s is there: %v; known are the device %v, the shares %v", i, entity, ok, known, !j.unknowable(m, s, row))
+		j.t.Errorf("cycle %d: remainder of %s present = %v; device known = %v, shares known = %v", i, entity, ok, known, !j.unknowable(m, s, row))
 	}
 	at, was := j.activeAt[row]
 	if late := !was || j.clock-at > 3*interval; !known {
@@ -356,7 +354,7 @@ func (j *judge) activity(i int, m *moment, s *gpu.Snapshot, now reported, row in
 	j.equal(i, "active seconds of "+entity, grown, device*seconds)
 }
 
-// count reads the counter of a GPU's energy.
+// count reads the energy counter of a GPU.
 func (j *judge) count(m *moment, root int) {
 	mj, ok := m.energy[root].Number()
 	before, was := j.counters[root]
@@ -374,7 +372,7 @@ func (j *judge) count(m *moment, root int) {
 	j.counters[root] = now
 }
 
-// energy holds that an entity's pods and rest grow by the entity's part of the energy.
+// energy checks that the pods and the remainder of an entity grow by the entity's part of the energy.
 func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, row int) {
 	entity, share := entityOf(row), playShares[row]
 	_, known := j.device(m, row, len(j.owners(s, row)) > 1)
@@ -387,7 +385,7 @@ func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, ro
 	_, rest := now[restEnergy][entity]
 	if known = known && ok; !known || j.unknowable(m, s, row) && row != 2 {
 		if rest {
-			j.t.Errorf("cycle %d: the unattributed energy of %s is there, and not known", i, entity)
+			j.t.Errorf("cycle %d: unattributed energy of %s is reported but unknowable", i, entity)
 		}
 	}
 	if !known {
@@ -409,7 +407,7 @@ func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, ro
 	}
 }
 
-// series names the series of energy of an entity.
+// series names the energy series of an entity.
 func (j *judge) series(now reported, entity string) string {
 	var keys []string
 	for _, family := range []string{podEnergy, restEnergy} {
@@ -423,8 +421,7 @@ func (j *judge) series(now reported, entity string) string {
 	return strings.Join(keys, "\n")
 }
 
-// ownership holds that no pod has a series that does not own, and that each that owns has its
-// seconds.
+// ownership checks that only owners have series, and that each owner is charged its allocated seconds.
 func (j *judge) ownership(i int, s *gpu.Snapshot, now reported) {
 	present := map[string]bool{}
 	for _, row := range append(slices.Clone(playRows), 2) {
@@ -435,7 +432,7 @@ func (j *judge) ownership(i int, s *gpu.Snapshot, now reported) {
 	for _, family := range []string{podUtil, podMemory, podActive, podEnergy, podAllocated} {
 		for key := range now[family] {
 			if !present[key] {
-				j.t.Errorf("cycle %d: %s has a series of %s, which owns nothing", i, family, key)
+				j.t.Errorf("cycle %d: %s has a series for %s, which owns nothing", i, family, key)
 			}
 		}
 	}
@@ -454,14 +451,14 @@ func conserves(t testing.TB, seed uint64) {
 	}
 }
 
-// What pods have and what is unattributed is what the device has.
+// The shares of the pods and the unattributed remainder add up to the device's own values.
 func TestConservation(t *testing.T) {
 	for seed := range seedsOf(t) {
 		conserves(t, seed)
 	}
 }
 
-// seedsOf is how many histories TestConservation looks at.
+// seedsOf returns the number of histories that TestConservation checks.
 func seedsOf(t *testing.T) uint64 {
 	text := os.Getenv("ACCOUNTING_SEEDS")
 	if text == "" {

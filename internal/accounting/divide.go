@@ -10,13 +10,13 @@ import (
 
 const bytesPerMiB = 1 << 20
 
-// Claims are the sums of the processes' own figures: of the time, and of memory.
+// claims sums the figures of processes: their utilization and their memory.
 type claims [memory + 1]struct {
 	sum        float64
-	incomplete bool // one of them does not say it
+	incomplete bool // at least one process does not report it
 }
 
-// claimed are the names of claims.
+// claimed returns the names of the measures in claims.
 func claimed() []string { return []string{utilization: "utilization", memory: "memory"} }
 
 func (c *claims) add(p *gpu.Process) {
@@ -27,7 +27,7 @@ func (c *claims) add(p *gpu.Process) {
 	}
 }
 
-// readProcesses adds the processes to their pods' claims, or notes why these are not known.
+// readProcesses adds the processes to the claims of their pods, or records why the claims are unknown.
 func (s *session) readProcesses(c *snapshot.Cycle) {
 	b := c.Batch
 	clear(s.pods)
@@ -41,19 +41,19 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 	}
 	for i := range b.Processes {
 		p := &b.Processes[i]
-		// Also where nothing is divided: the finder notices an id that comes again by its pod before.
+		// Always look up: the resolver detects reused PIDs this way.
 		uids, err := s.podsOf(p.PID)
 		switch e := s.sharedEntity(p.Row); {
 		case e == nil || e.noProcesses != "":
-		case c.Now.UnixNano()-p.Time > int64(s.maxGap): // so is what was reported beside it
+		case c.Now.UnixNano()-p.Time > int64(s.maxGap): // the mean is as old as the processes
 			e.noProcesses, e.mean = snapshot.DroppedStale, gpu.Value{}
 		case err != nil:
-			e.noPods = err // the others' parts would look like all that there is
+			e.noPods = err // without this process's pod, the other shares would look complete
 		default:
 			e.addProcess(p, uids)
 		}
 	}
-	for i := range s.entities { // reports of an entity that is not read are of an earlier time
+	for i := range s.entities { // ignore utilization reports of entities that could not be read: they are stale
 		e := &s.entities[i]
 		if err := c.Down(e.row); err != nil {
 			e.noProcesses, e.mean = cmp.Or(e.noProcesses, gpu.Reason(err)), gpu.Value{}
@@ -61,7 +61,7 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 	}
 }
 
-// sharedEntity returns the entity of a row that is divided by its processes, nil for others.
+// sharedEntity returns the entity of a row if it is divided by its processes, or nil if it is not.
 func (s *session) sharedEntity(row int) *sharedDevice {
 	if i, ok := s.at[row]; ok && s.entities[i].shared {
 		return &s.entities[i]
@@ -88,7 +88,7 @@ func (s *session) applyFault(f *gpu.Fault) {
 	}
 }
 
-// podsOf returns the pods of a process, which is looked up once for all GPUs that it is on.
+// podsOf returns the pods of a process. It looks up each process once, even if it uses several GPUs.
 func (s *session) podsOf(pid uint32) ([]string, error) {
 	if s.podOf == nil {
 		return nil, gpu.ErrUnavailable
@@ -101,8 +101,8 @@ func (s *session) podsOf(pid uint32) ([]string, error) {
 	return found.uids, found.err
 }
 
-// addProcess adds a process to the claims of the entity and of its pod. The outermost pod that owns the
-// entity counts: a pod can be a node of pods.
+// addProcess adds a process to the claims of the entity and of the owning pod. Pods can be nested if a pod runs a node;
+// then the outermost pod that owns the entity counts.
 func (e *sharedDevice) addProcess(p *gpu.Process, uids []string) {
 	e.claims.add(p)
 	for _, uid := range uids {
@@ -113,8 +113,8 @@ func (e *sharedDevice) addProcess(p *gpu.Process, uids []string) {
 	}
 }
 
-// divide finds the owners' parts of the utilization and the memory of an entity, and the rest. Where
-// a part is not known neither is the rest, which may be that part.
+// divide sets the owners' shares of an entity's utilization and memory, and the remainder. If a share is unknown, so is
+// the remainder.
 func (s *Accountant) divide(c *snapshot.Cycle, e *sharedDevice) {
 	if e.partitioned {
 		return
@@ -132,7 +132,7 @@ func (s *Accountant) divide(c *snapshot.Cycle, e *sharedDevice) {
 	case len(e.accounts) == 0:
 	case e.shared:
 		s.divideShared(e, used)
-	default: // its only owner has all
+	default: // the only owner gets everything
 		now := &e.accounts[0].now
 		now[utilization], now[memory] = e.device, used
 	}
@@ -140,8 +140,8 @@ func (s *Accountant) divide(c *snapshot.Cycle, e *sharedDevice) {
 	e.setRest(memory, used)
 }
 
-// setRest finds the part of a device's value that no account has, if every account's is known.
-// Rounding never makes it negative.
+// setRest sets the remainder of a device's value that no account has, if every account's share is known. Rounding never
+// makes it negative.
 func (e *sharedDevice) setRest(m measure, device gpu.Value) {
 	rest, known := device.Number()
 	for _, a := range e.accounts {
@@ -153,7 +153,7 @@ func (e *sharedDevice) setRest(m measure, device gpu.Value) {
 	}
 }
 
-// utilization returns the entity's own, 0 to 1; absent where the entity is not read.
+// utilization returns the entity's own utilization, 0 to 1. It is absent if the entity was not read.
 func (s *session) utilization(c *snapshot.Cycle, e *sharedDevice) gpu.Value {
 	if !e.instance {
 		if n, ok := s.value(c, s.inputs.util, e.row); ok {
@@ -166,7 +166,7 @@ func (s *session) utilization(c *snapshot.Cycle, e *sharedDevice) gpu.Value {
 	return gpu.Value{}
 }
 
-// value returns the value of an input in a row that is read.
+// value returns the value of an input in a row, if the row was read.
 func (s *session) value(c *snapshot.Cycle, input, row int) (float64, bool) {
 	if c.Down(row) != nil {
 		return 0, false
@@ -174,7 +174,7 @@ func (s *session) value(c *snapshot.Cycle, input, row int) (float64, bool) {
 	return c.Value(input, row).Number()
 }
 
-// whyMissing says why an entity has no utilization.
+// whyMissing returns why an entity has no utilization.
 func (s *session) whyMissing(c *snapshot.Cycle, e *sharedDevice) string {
 	if e.instance {
 		return c.Missing(s.inputs.engine, e.row)
@@ -182,7 +182,7 @@ func (s *session) whyMissing(c *snapshot.Cycle, e *sharedDevice) string {
 	return c.Missing(s.inputs.util, e.row)
 }
 
-// divideShared divides an entity of several owners by what their processes did.
+// divideShared divides an entity with several owners by what their processes did.
 func (s *Accountant) divideShared(e *sharedDevice, used gpu.Value) {
 	switch {
 	case e.noProcesses != "":
@@ -200,23 +200,22 @@ func (s *Accountant) divideShared(e *sharedDevice, used gpu.Value) {
 	s.distribute(e, memory, used, whatProcessMemory)
 }
 
-// interval returns the utilization of an entity over the interval that its processes report. The
-// source has it beside the processes, or not: then a sample of one moment is less than the processes'
-// sum only because the moment was not the interval.
+// interval returns the utilization of an entity over the interval that its processes report. If the source does not
+// report one, it uses the sampled utilization. A sample of one moment can be less than the processes' sum; then the sum
+// counts.
 func (e *sharedDevice) interval() gpu.Value {
 	if !e.mean.IsAbsent() {
 		return e.mean
 	}
 	util, known := e.device.Number()
-	if !known || e.instance { // an instance's is of an interval as it is, that of the profiling counters
+	if !known || e.instance { // the profiling counters of an instance already cover the interval
 		return e.device
 	}
 	return gpu.Float(max(util, min(e.claims[utilization].sum, 1)))
 }
 
-// distribute gives each owner its claim to a device's value, where both are known. Claims of more
-// than there is are scaled down: processes overlap under MPS, the driver rounds, and samples of two
-// moments can add up to more.
+// distribute gives each owner its claim to a device's value, if both are known. Claims that exceed the value are scaled
+// down. Processes overlap under MPS, the driver rounds, and samples of two moments can add up to more.
 func (s *Accountant) distribute(e *sharedDevice, m measure, device gpu.Value, lack string) {
 	most, known := device.Number()
 	if !known {
@@ -239,7 +238,7 @@ func (s *Accountant) distribute(e *sharedDevice, m measure, device gpu.Value, la
 	}
 }
 
-// numberOf returns a number, as an integer where it is one: a page writes bytes with all digits.
+// numberOf returns n, as an integer value if it is one, because a page writes all digits of bytes.
 func numberOf(n float64) gpu.Value {
 	if n == math.Trunc(n) && n < 1<<53 {
 		return gpu.Int(int64(n))

@@ -9,59 +9,59 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// A sharedDevice is a GPU or GPU instance that is divided among its owners. A partitioned GPU stands
-// for its slices in no instance, which have energy and no activity.
+// sharedDevice is a GPU or GPU instance that is divided among its owners. A partitioned GPU represents its slices that
+// belong to no instance. They use energy but have no activity.
 type sharedDevice struct {
-	row, root   int // root is the row of its GPU: its own for a GPU, -1 where the GPU is not watched
+	row, root   int // root is the row of its GPU: its own row for a GPU, -1 if the GPU is not watched
 	id          gpu.Identity
-	labels      []gpu.Label // gpu, UUID, GPU_I_ID
+	labels      []gpu.Label // gpu, UUID and GPU_I_ID
 	instance    bool
 	partitioned bool
-	// slices are the compute slices of an instance, and of a partitioned GPU those of all its
-	// instances; 0, and of a partitioned GPU -1, where they are not known.
+	// slices is the number of compute slices of an instance. For a partitioned GPU, it is the sum of all its instances.
+	// If unknown, it is 0 for an instance and -1 for a partitioned GPU.
 	slices float64
 	totals *deviceTotals
 
 	accounts []*ownerUsage
 	byUID    map[string]*ownerUsage
-	shared   bool // by two owners or more, whether or not each has an account
+	shared   bool // two or more owners, whether or not each has an account
 	unknown  bool // there may be owners that are not reported
 
 	reading
 }
 
-// A reading has one cycle's knowledge of an entity.
+// reading holds what is known about an entity in one cycle.
 type reading struct {
 	device      gpu.Value // its own utilization over the interval, 0 to 1
-	mean        gpu.Value // the utilization that its source reports beside the processes
-	claims      claims    // of all its processes
-	noProcesses string    // the reason why its processes are not known, "" where they are
-	// Why the utilization of its processes, or their pods, are not known.
+	mean        gpu.Value // the utilization that its source reports along with the processes
+	claims      claims    // sums over all its processes
+	noProcesses string    // why its processes are unknown; "" if they are known
+	// noBusy and noPods say why its processes' utilization, or their pods, are unknown.
 	noBusy, noPods error
 }
 
-// A session is all that an Accountant knows of one topology and plan; Bind replaces it as a whole.
+// session is the state for one topology and plan. Bind replaces all of it.
 type session struct {
 	podOf  PodOf
-	pods   map[uint32]podsOfProcess // in this cycle
+	pods   map[uint32]podsOfProcess // pods of the processes in this cycle
 	inputs inputs
-	maxGap time.Duration // nothing is known of a longer time between two cycles
+	maxGap time.Duration // the longest time between two cycles that is accounted for
 
 	entities []sharedDevice
-	at       map[int]int // row → index of its entity
-	owners   *gpu.Owners // whose accounts the entities have
+	at       map[int]int // index of an entity by its row
+	owners   *gpu.Owners // the owners whose accounts the entities have
 
 	missing map[unavailable]bool
 	infos   []gpu.Series
 }
 
-// podsOfProcess are the UIDs of a process's pods, or why they are not known.
+// podsOfProcess holds the UIDs of a process's pods, or why they are unknown.
 type podsOfProcess struct {
 	uids []string
 	err  error
 }
 
-// newSession lays out a topology.
+// newSession returns the session of a topology.
 func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 	s := session{
 		podOf: podOf, pods: map[uint32]podsOfProcess{}, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval,
@@ -76,7 +76,7 @@ func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 		case gpu.KindGPUInstance:
 			e.instance, e.root, e.slices = true, t.ParentRow(row), computeSlices(d.Profile)
 			e.labels = append(e.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
-			if e.root >= 0 { // parents come first
+			if e.root >= 0 { // parents precede their instances
 				s.entities[s.at[e.root]].addInstance(&e)
 			}
 		default:
@@ -98,7 +98,7 @@ func (e *sharedDevice) addInstance(instance *sharedDevice) {
 	}
 }
 
-// computeSlices returns the compute slices of a MIG profile ("2g.20gb"), 0 where its name has none.
+// computeSlices returns the compute slices of a MIG profile, such as 2 for "2g.20gb", or 0 if the name has none.
 func computeSlices(profile string) float64 {
 	digits, _, found := strings.Cut(profile, "g.")
 	n, err := strconv.ParseUint(digits, 10, 8)
@@ -108,7 +108,7 @@ func computeSlices(profile string) float64 {
 	return float64(n)
 }
 
-// ownUse returns who owns an entity. The owner of a GPU owns its instances that no other owner has.
+// ownUse returns the owners of an entity. The owner of a GPU also owns its instances that have no other owner.
 func (s *session) ownUse(owners *gpu.Owners, e *sharedDevice) gpu.Use {
 	use := owners.UseOf(e.row)
 	if len(use.Owners) == 0 && !use.Incomplete && e.root >= 0 {

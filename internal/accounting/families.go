@@ -9,50 +9,50 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A family has a series per owner of an entity, or per entity for the rest.
+// family has a series per owner of an entity, or one per entity if it reports a remainder.
 type family struct {
 	gpu.Family
 	rest    bool
 	measure measure
 }
 
-// The families that are of no measure.
+// The families that report no measure.
 const (
 	familyInfo    = "dcgm_pod_gpu_info"
 	familyMissing = "dcgm_exporter_attribution_unavailable"
 )
 
-// families has a row for each family of the package, in the order of a page.
+// families lists the families of the package, in the order of a page.
 var families = []family{
 	newFamily("dcgm_pod_gpu_utilization_ratio", gpu.MetricGauge, false, utilization,
-		"Part of the time in which the pod's work ran on the GPU or GPU instance, 0 to 1."),
+		"Fraction of time in which the pod's work ran on the GPU or GPU instance, 0 to 1."),
 	newFamily("dcgm_pod_gpu_memory_used_bytes", gpu.MetricGauge, false, memory,
-		"Memory of the GPU or GPU instance that the pod uses."),
+		"Memory of the GPU or GPU instance used by the pod."),
 	newFamily("dcgm_pod_gpu_active_seconds_total", gpu.MetricCounter, false, active,
-		"GPU seconds in which the pod's work ran; a GPU instance counts by its part of the GPU."),
+		"GPU seconds in which the pod's work ran. A GPU instance counts by its fraction of the GPU."),
 	newFamily("dcgm_pod_gpu_allocated_seconds_total", gpu.MetricCounter, false, allocated,
-		"GPU seconds that were assigned to the pod; a replica or GPU instance counts by its part of the GPU."),
+		"GPU seconds assigned to the pod. A replica or GPU instance counts by its fraction of the GPU."),
 	newFamily("dcgm_pod_gpu_energy_joules_total", gpu.MetricCounter, false, energy,
-		"Energy of the GPU that is charged to the pod: the active part by the pod's activity, the idle part by the share that it holds."),
+		"GPU energy charged to the pod: the active part by its activity, the idle part by its share."),
 	newFamily(familyInfo, gpu.MetricGauge, false, 0,
-		"Which container or job a GPU, GPU instance or replica is assigned to, and how it is shared."),
+		"Container or job that a GPU, GPU instance or replica is assigned to, and how it is shared."),
 	newFamily("dcgm_gpu_unattributed_utilization_ratio", gpu.MetricGauge, true, utilization,
-		"Utilization of the GPU or GPU instance that belongs to no pod, 0 to 1."),
+		"Unattributed utilization of the GPU or GPU instance, 0 to 1."),
 	newFamily("dcgm_gpu_unattributed_memory_used_bytes", gpu.MetricGauge, true, memory,
-		"Used memory of the GPU or GPU instance that belongs to no pod."),
+		"Unattributed used memory of the GPU or GPU instance."),
 	newFamily("dcgm_gpu_unattributed_active_seconds_total", gpu.MetricCounter, true, active,
-		"GPU seconds in which work ran that belongs to no pod."),
+		"Unattributed GPU seconds in which work ran."),
 	newFamily("dcgm_gpu_unattributed_energy_joules_total", gpu.MetricCounter, true, energy,
-		"Energy of the GPU or GPU instance that belongs to no pod: of work in no pod, and of idle time that is assigned to none."),
+		"Unattributed energy of the GPU or GPU instance: work and idle time that no pod is charged for."),
 	newFamily(familyMissing, gpu.MetricGauge, true, 0,
-		"What attribution does not know of the latest cycle, and why."),
+		"What attribution could not determine in the latest cycle, and why."),
 }
 
 func newFamily(name string, kind gpu.MetricType, rest bool, m measure, help string) family {
 	return family{gpu.Family{Name: name, Type: kind, Help: help}, rest, m}
 }
 
-// Families returns the families without their series, in the order in which a page has them.
+// Families returns the families without their series, in the order of a page.
 func Families() []gpu.Family {
 	var list []gpu.Family
 	for _, f := range families {
@@ -61,13 +61,13 @@ func Families() []gpu.Family {
 	return list
 }
 
-// IsFamily reports whether a family of that name is the package's.
+// IsFamily reports whether the package has a family of that name.
 func IsFamily(name string) bool {
 	return slices.ContainsFunc(families, func(f family) bool { return f.Name == name })
 }
 
-// appendFamilies appends the families of this cycle. A snapshot keeps its series: a cycle
-// makes all of them anew, but for the labels.
+// appendFamilies appends the families of this cycle. A snapshot keeps its series, so each cycle makes new ones; only
+// the labels are shared.
 func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 	owners := 0
 	for i := range s.entities {
@@ -107,15 +107,14 @@ func (s *session) missingSeries() (series []gpu.Series) {
 	return series
 }
 
-// An unavailable is something that attribution does not know in this cycle, and why.
+// unavailable says what attribution does not know in this cycle, and why.
 type unavailable struct{ what, reason string }
 
 func (u unavailable) compare(o unavailable) int {
 	return cmp.Or(cmp.Compare(u.what, o.what), cmp.Compare(u.reason, o.reason))
 }
 
-// ownerLabels returns the labels of an owner's series on an entity; a container that is named stands
-// behind its pod.
+// ownerLabels returns the labels of an owner's series for an entity. A container label, if any, follows the pod label.
 func ownerLabels(e *sharedDevice, o *gpu.Owner, container string) []gpu.Label {
 	if o.Pod == "" {
 		return slices.Concat(e.labels, o.PodLabels(), o.Labels)
@@ -124,7 +123,7 @@ func ownerLabels(e *sharedDevice, o *gpu.Owner, container string) []gpu.Label {
 	return slices.Concat(e.labels, pod.PodLabels(), (&gpu.Owner{Container: container}).PodLabels())
 }
 
-// appendInfos appends an info series per container and per job that owns the entity, with all labels that the owner has.
+// appendInfos appends an info series for each container and job that owns the entity, with all labels of the owner.
 func appendInfos(series []gpu.Series, e *sharedDevice, use *gpu.Use) []gpu.Series {
 	sharing := use.Sharing.String()
 	if e.instance && use.Sharing == gpu.SharingNone {
@@ -147,7 +146,7 @@ func appendInfos(series []gpu.Series, e *sharedDevice, use *gpu.Use) []gpu.Serie
 		if use.Replicas > 0 {
 			labels = append(labels, gpu.Label{Name: "replicas", Value: strconv.Itoa(use.Replicas)})
 		}
-		if o.Pod != "" { // ownerLabels has those of others
+		if o.Pod != "" { // ownerLabels already added the labels of other owners
 			labels = append(labels, o.Labels...)
 		}
 		series = append(series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})

@@ -11,33 +11,32 @@ import (
 )
 
 const (
-	// maxAccounts bounds the owners that are accounted for at once, each on each entity. A node has
-	// 110 pods by default; the largest have 500. The attributors bound the owners of one entity.
+	// maxAccounts is the maximum number of accounts: one per owner and entity. A node has 110 pods by default and up to
+	// 500. The attributors limit the owners of one entity.
 	maxAccounts = 4096
-	// dormancy is how long an account is kept, unseen, for an owner that is not reported: a counter
-	// goes on where it was if the owner was there all the time and only the kubelet, the driver or the
-	// session was not.
+	// dormancy is how long the account of an owner that is no longer reported is kept. The counter then continues if
+	// only the kubelet, the driver or the session was unavailable, and the owner was there all the time.
 	dormancy = 15 * time.Minute
 )
 
-// An accountKey names an owner on an entity: a pod, or a job by its labels.
+// accountKey identifies an owner of an entity: a pod, or a job by its labels.
 type accountKey struct {
 	entity         gpu.Identity
 	namespace, pod string
 	job            string
 }
 
-// An entityOwner is one owner of an entity, with all that it has of it.
+// entityOwner is one owner of an entity.
 type entityOwner struct {
 	key       accountKey
-	owner     *gpu.Owner // its first
+	owner     *gpu.Owner // the first, if it has several devices of the entity
 	share     float64
 	uid       string
-	container string // "" for several
+	container string // "" if there are several
 }
 
-// assign opens an account for every owner of every entity. Owners that have one keep it, before
-// others get what room is left.
+// assign opens an account for every owner of every entity. Owners that have an account keep it; others get what room is
+// left.
 func (s *Accountant) assign(owners *gpu.Owners, now time.Time) {
 	before := s.dropped
 	s.owners, s.infos, s.dropped = owners, nil, map[accountKey]bool{}
@@ -69,7 +68,7 @@ func (s *Accountant) assign(owners *gpu.Owners, now time.Time) {
 	}
 }
 
-// ownersOf returns the owners of an entity, each once. Jobs count where no pod owns it: a job that
+// ownersOf returns the owners of an entity, each once. Jobs count only if no pod owns the entity, because a job that
 // runs in a pod is that pod.
 func ownersOf(e *sharedDevice, use *gpu.Use) []entityOwner {
 	owners := use.Owners
@@ -92,14 +91,14 @@ func ownersOf(e *sharedDevice, use *gpu.Use) []entityOwner {
 		h.share += shares[i]
 		h.uid = cmp.Or(h.uid, o.PodUID)
 		if o.Container != h.container {
-			h.container = "" // a process is known by its pod
+			h.container = "" // the container of a process is unknown
 		}
 	}
 	return list
 }
 
-// sharesOf returns the part of an entity that is assigned to each of its owners: what its claim's share consumes, halved
-// where two hold that share; where that is not known of all, an equal part.
+// sharesOf returns the fraction of an entity that each of its owners holds. It is the share that its claim consumes,
+// split among pods with the same claim. If that is unknown for any owner, all owners get equal fractions.
 func sharesOf(use *gpu.Use, owners []gpu.Owner) []float64 {
 	shares := make([]float64, len(owners))
 	holders := make(map[string]float64, len(owners))
@@ -135,15 +134,15 @@ func keyOf(e *sharedDevice, o *gpu.Owner) accountKey {
 	return key
 }
 
-// keep begins the account anew if its owner is another pod of the name: it has another UID, or none
-// is known and it was no owner in the latest cycle whose owners were known.
+// keep resets the account if its owner is another pod of the same name. The UID is different, or no UID is known and
+// the pod was not an owner in the latest cycle with known owners.
 func (a *ownerUsage) keep(uid string, known time.Time) {
 	if a.uid != "" && a.uid != uid && (uid != "" || !a.seen.Equal(known)) {
 		*a = ownerUsage{}
 	}
 }
 
-// openAccounts gives the owners of an entity their accounts, new ones where there is room.
+// openAccounts assigns accounts to the owners of an entity. It opens new ones while there is room.
 func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner, now time.Time) {
 	clear(e.byUID)
 	e.accounts = nil
@@ -167,7 +166,7 @@ func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner, now time.
 	}
 }
 
-// hasRoom reports whether there is room for another account. The accounts of absent owners make room.
+// hasRoom reports whether there is room for another account. It drops accounts of absent owners to make room.
 func (s *Accountant) hasRoom(now time.Time) bool {
 	if len(s.accounts) >= maxAccounts {
 		maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return !a.seen.Equal(now) })
@@ -175,7 +174,7 @@ func (s *Accountant) hasRoom(now time.Time) bool {
 	return len(s.accounts) < maxAccounts
 }
 
-// sweep forgets accounts and totals that were not seen for long.
+// sweep drops accounts and totals that have not been seen for a long time.
 func (s *Accountant) sweep(now time.Time) {
 	maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return now.Sub(a.seen) > dormancy })
 	bound := make(map[*deviceTotals]bool, len(s.entities))

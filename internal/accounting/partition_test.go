@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// parted is a GPU with instances of the given profiles, or a whole one.
-func parted(profiles ...string) *gpu.Topology {
+// parted returns a GPU with instances of the given profiles, or a whole GPU if there are none.
+func partitioned(profiles ...string) *gpu.Topology {
 	list := boards(1)
 	for i, profile := range profiles {
 		list = append(list, gpu.Device{
@@ -21,11 +21,10 @@ func parted(profiles ...string) *gpu.Topology {
 	return gpu.NewTopology(list)
 }
 
-// A GPU whose partition changes every few cycles is charged for each stretch of time once, whatever
-// the partition was: what pods have and what is unattributed is what its counter says, and no more
-// seconds are allocated than passed.
-func TestPartitionThatChanges(t *testing.T) {
-	whole, halves, parts, other := parted(), parted("4g.40gb", "3g.40gb"), parted("1g.10gb", "2g.20gb"), parted("3g.40gb", "1g.10gb")
+// If the partitioning of a GPU changes every few cycles, each interval is still charged once. The pods and the
+// unattributed remainder add up to its energy counter, and no more seconds are allocated than passed.
+func TestChangingPartition(t *testing.T) {
+	whole, halves, parts, other := partitioned(), partitioned("4g.40gb", "3g.40gb"), partitioned("1g.10gb", "2g.20gb"), partitioned("3g.40gb", "1g.10gb")
 	for name, tops := range map[string][]*gpu.Topology{
 		"every cycle":                       {halves, whole},
 		"with a remainder":                  {parts, whole},
@@ -33,7 +32,7 @@ func TestPartitionThatChanges(t *testing.T) {
 		"after two cycles":                  {halves, halves, whole, whole},
 		"for long":                          {halves, whole, whole, whole, whole, whole, whole},
 	} {
-		for _, blind := range []int{0, 2, 3} { // every how many cycles no activity is known
+		for _, blind := range []int{0, 2, 3} { // in every blind-th cycle the activity is unknown
 			t.Run(fmt.Sprint(name, ", blind ", blind), func(t *testing.T) { flip(t, tops, blind) })
 		}
 	}
@@ -49,7 +48,7 @@ func flip(t *testing.T, tops []*gpu.Topology, blind int) {
 		if rows == 1 {
 			m.uses[0] = pods(gpu.SharingNone, 0, 1)[0]
 		} else {
-			m.uses[1] = pods(gpu.SharingNone, 0, 2)[0] // the second instance is no pod's
+			m.uses[1] = pods(gpu.SharingNone, 0, 2)[0] // no pod owns the second instance
 		}
 		if cycle > 0 {
 			joules += float64(1000 + 100*cycle)
@@ -67,7 +66,7 @@ func flip(t *testing.T, tops []*gpu.Topology, blind int) {
 		}
 		moments = append(moments, m)
 	}
-	total := map[string]map[string]float64{} // family, entity and owner → its latest value
+	total := map[string]map[string]float64{} // the latest value by family, then by entity and owner
 	(&play{moments: moments}).run(t, func(cycle int, s *gpu.Snapshot) {
 		for family, series := range shares(s) {
 			if total[family] == nil {
@@ -83,7 +82,7 @@ func flip(t *testing.T, tops []*gpu.Topology, blind int) {
 				}
 			}
 			if sum > passed+1e-6 || exact && math.Abs(sum-passed) > 1e-6 {
-				t.Fatalf("cycle %d: %v %s are counted, of %v", cycle, sum, what, passed)
+				t.Fatalf("cycle %d: counted %v %s, want %v", cycle, sum, what, passed)
 			}
 		}
 		seconds, used := float64(cycle)*interval.Seconds(), moments[cycle].energy[0]

@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Inputs are where attribution finds a device's own values: indexes of the plan's fields.
+// inputs holds the plan indexes of the fields that attribution needs.
 type inputs struct {
 	slices, energy, util, memory, engine int
 	present                              bool
@@ -17,7 +17,7 @@ func indexOf(plan *gpu.Plan, id gpu.FieldID) int {
 	return slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == id })
 }
 
-// inputsOf finds the inputs of a plan that Extend returned; they are not present in another one.
+// inputsOf finds the inputs of a plan that Extend returned. In other plans they are absent.
 func inputsOf(plan *gpu.Plan) inputs {
 	in := inputs{
 		slices: indexOf(plan, catalog.MIGMaxSlices), energy: indexOf(plan, catalog.TotalEnergyConsumption),
@@ -27,9 +27,9 @@ func inputsOf(plan *gpu.Plan) inputs {
 	return in
 }
 
-// Extend returns plan with the fields that accounting divides. A field that was not requested is read
-// all the same, and no counter shows it. The engine's activity is requested of GPU instances alone
-// then: whole GPUs report their utilization without the profiling module.
+// Extend returns plan with the fields that accounting needs. Fields that were not requested are read, but no counter
+// shows them. An added engine activity field is read only for GPU instances, because whole GPUs report utilization
+// without the profiling module.
 func Extend(plan *gpu.Plan) *gpu.Plan {
 	extended := *plan
 	extended.Fields, extended.Processes = slices.Clone(plan.Fields), true
@@ -47,7 +47,7 @@ func Extend(plan *gpu.Plan) *gpu.Plan {
 		if indexOf(plan, x.id) >= 0 {
 			continue
 		}
-		entry, _ := catalog.ByID(x.id) // the catalog has them all; a test checks that
+		entry, _ := catalog.ByID(x.id) // the catalog has them all, as a test checks
 		f := entry.Field()
 		f.Levels = x.levels
 		extended.Fields = append(extended.Fields, f)

@@ -19,30 +19,30 @@ const interval = 10 * time.Second
 
 var gpuOnly = gpu.KindsOf(gpu.KindGPU)
 
-// A moment is what a node is and reports in one cycle.
+// moment is the state and the reports of a node in one cycle.
 type moment struct {
 	uses  []gpu.Use
-	gap   time.Duration // since the cycle before; zero means interval
-	util  []gpu.Value   // by row: percent of a GPU, a ratio of an instance
+	gap   time.Duration // since the previous cycle; 0 means interval
+	util  []gpu.Value   // by row: percent of a GPU, or a ratio of an instance
 	means []gpu.Utilization
-	// memory is in MiB, energy in mJ, both by row.
+	// by row; memory in MiB, energy in mJ
 	memory, energy []gpu.Value
-	procs          []gpu.Process // the Time of each is its age
+	procs          []gpu.Process // the Time of each process is its age
 	faults         []gpu.Fault
 	noPodOf        error
-	reopened       bool          // a session begins with this cycle
-	top            *gpu.Topology // of that session; nil for the play's
-	step           time.Duration // by which the wall clock is set before it
+	reopened       bool          // a new session begins with this cycle
+	top            *gpu.Topology // the new session's topology; nil means the play's
+	step           time.Duration // the wall clock is set by this much before the cycle
 }
 
-// A play is a node with a history. GPU 2 is partitioned into three instances.
+// play is the history of a node. GPU 2 is partitioned into three instances.
 type play struct {
 	moments []moment
-	plan    *gpu.Plan // nil requests nothing
+	plan    *gpu.Plan // nil means no fields
 	virtual bool
-	strict  bool          // as dcgm-exporter
-	top     *gpu.Topology // nil for the node above
-	slices  gpu.Value     // of a partitioned GPU of top; 7 without
+	strict  bool          // imitate dcgm-exporter
+	top     *gpu.Topology // nil means the node above
+	slices  gpu.Value     // slices of a partitioned GPU of top; 7 by default
 	after   func(*gpu.Batch)
 }
 
@@ -60,7 +60,7 @@ func (p *play) topology() *gpu.Topology {
 	return gpu.NewTopology(list)
 }
 
-// boards are whole GPUs, with ids from 0 on.
+// boards returns n whole GPUs with ids from 0.
 func boards(n int) (list []gpu.Device) {
 	for i := range uint32(n) {
 		list = append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: i}, GPU: i, UUID: fmt.Sprint("GPU-", i)})
@@ -69,11 +69,11 @@ func boards(n int) (list []gpu.Device) {
 }
 
 var (
-	playRows   = []int{0, 1, 3, 4, 5} // what is divided
+	playRows   = []int{0, 1, 3, 4, 5} // the rows that are divided
 	playShares = map[int]float64{0: 1, 1: 1, 3: 3. / 7, 4: 2. / 7, 5: 1. / 7}
 )
 
-// podOf finds the pod of a process as the moment has it: ids from 100 on are of the host.
+// podOf returns the pod of a process in this moment. PIDs from 100 are host processes.
 func (m *moment) podOf(pid uint32) ([]string, error) {
 	if m.noPodOf != nil || pid >= 100 {
 		return nil, m.noPodOf
@@ -81,12 +81,12 @@ func (m *moment) podOf(pid uint32) ([]string, error) {
 	return []string{fmt.Sprint("uid-", pid%10)}, nil
 }
 
-// value is what the play's engine reports of a field of a row.
+// value returns what the simulated engine reports for a field of a row.
 func (p *play) value(m *moment, f *gpu.Field, t *gpu.Topology, row int) gpu.Value {
 	d := &t.Devices[row]
 	switch id := f.ID; {
 	case !f.Levels.Has(d.Entity.Kind) || row >= len(m.util):
-	case id == 69 && t.ParentRow(len(t.Devices)-1) != row: // the instances come last
+	case id == 69 && t.ParentRow(len(t.Devices)-1) != row: // instances come last
 	case id == 69 && p.top != nil:
 		return p.slices
 	case id == 69:
@@ -101,7 +101,7 @@ func (p *play) value(m *moment, f *gpu.Field, t *gpu.Topology, row int) gpu.Valu
 	return gpu.Value{}
 }
 
-// fill makes the batch of a moment, of what was requested.
+// fill adds the requested samples of a moment to the batch.
 func (p *play) fill(b *gpu.Batch, m *moment, plan *gpu.Plan, t *gpu.Topology, now time.Time) {
 	for i := range plan.Fields {
 		for row := range t.Devices {
@@ -126,7 +126,7 @@ func (p *play) fill(b *gpu.Batch, m *moment, plan *gpu.Plan, t *gpu.Topology, no
 	}
 }
 
-// run plays the history and hands each cycle's snapshot to see.
+// run plays the history and passes each snapshot to see.
 func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.Registry {
 	t.Helper()
 	plan := p.plan
@@ -168,8 +168,8 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 	return reg
 }
 
-// stepped returns t as time.Now says it after the wall clock was set by a step: package time sets
-// none, so that this writes the monotonic reading, its second word.
+// stepped returns t as time.Now returns it after the wall clock was set. Package time cannot do that, so stepped writes
+// the monotonic reading, the second word of time.Time.
 func stepped(t time.Time, step time.Duration) time.Time {
 	t = t.Add(step)
 	(*[2]int64)(unsafe.Pointer(&t))[1] -= int64(step)
@@ -178,8 +178,7 @@ func stepped(t time.Time, step time.Duration) time.Time {
 
 func same(a, b []gpu.Use) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// shares returns the attribution of a snapshot: family, then the entity and the owner, as
-// "UUID/instance namespace/pod".
+// shares returns the attribution of a snapshot: by family, then by entity and owner as "UUID/instance namespace/pod".
 func shares(s *gpu.Snapshot) map[string]map[string]float64 {
 	found := map[string]map[string]float64{}
 	for _, f := range s.Families {
@@ -236,7 +235,7 @@ const (
 	notAvailable          = "dcgm_exporter_attribution_unavailable"
 )
 
-// pods makes a use of pods by number, 0 for one whose UID is not known.
+// pods returns a use by numbered pods; 0 is a pod with an unknown UID.
 func pods(sharing gpu.Sharing, replicas int, numbers ...int) []gpu.Use {
 	use := gpu.Use{Sharing: sharing, Replicas: replicas}
 	for _, n := range numbers {
@@ -249,7 +248,7 @@ func pods(sharing gpu.Sharing, replicas int, numbers ...int) []gpu.Use {
 	return []gpu.Use{use}
 }
 
-// at makes a moment in which GPU 0 is busy and used 1000 J more each time.
+// at returns a moment in which GPU 0 is busy and used 1000 J more than in the previous one.
 func at(i int, uses []gpu.Use, change func(*moment)) moment {
 	m := moment{uses: uses, util: make([]gpu.Value, 6), memory: make([]gpu.Value, 6), energy: make([]gpu.Value, 6)}
 	m.util[0], m.memory[0], m.energy[0] = gpu.Int(60), gpu.Int(1000), gpu.Int(int64(1e6*i))
@@ -263,7 +262,7 @@ func process(pid uint32, busy float64, mib int64) gpu.Process {
 	return gpu.Process{PID: pid, Busy: gpu.Float(busy), Memory: gpu.Int(mib << 20)}
 }
 
-// runs has processes run on GPU 0, which was as busy in the interval as the moment says.
+// runs adds processes to GPU 0, whose mean utilization is that of the moment.
 func runs(list ...gpu.Process) func(*moment) {
 	return func(m *moment) {
 		util, _ := m.util[0].Number()
@@ -271,7 +270,7 @@ func runs(list ...gpu.Process) func(*moment) {
 	}
 }
 
-// pages plays a history and returns what each cycle reports of GPU 0.
+// pages plays a history and returns what each cycle reports about GPU 0.
 func pages(t *testing.T, moments ...moment) []map[string]map[string]float64 {
 	t.Helper()
 	var list []map[string]map[string]float64
@@ -293,14 +292,14 @@ func pages(t *testing.T, moments ...moment) []map[string]map[string]float64 {
 	return list
 }
 
-// last is the last of pages.
+// last returns the last of the pages.
 func last(t *testing.T, moments ...moment) map[string]map[string]float64 {
 	t.Helper()
 	list := pages(t, moments...)
 	return list[len(list)-1]
 }
 
-// near takes a wanted value for one that is off by rounding alone.
+// near copies the wanted value to got if they differ only by rounding.
 func near(got, want map[string]map[string]float64) {
 	for family, series := range got {
 		for key, v := range series {

@@ -49,15 +49,15 @@ func TestSharesOfOneGPU(t *testing.T) {
 		moments []moment
 		want    reported
 	}{
-		"one owner has all, idle energy too": {
+		"a single owner gets everything, including idle energy": {
 			[]moment{at(0, one, nil), at(1, one, nil)},
 			alone(6, 10, 1000, 0, 0),
 		},
-		"no owner has nothing": {
+		"without owners nothing is attributed": {
 			[]moment{at(0, none, nil), at(1, none, nil)},
 			reported{restUtil: of{whole: 0.6}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 6}, restEnergy: of{whole: 1000}},
 		},
-		"one of four replicas alone pays its activity and a quarter of the idle energy": {
+		"one of four replicas is charged its activity and a quarter of the idle energy": {
 			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, pods(gpu.SharingTimeSlicing, 4, 1), nil)},
 			alone(6, 2.5, 700, 0, 300),
 		},
@@ -68,21 +68,21 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil: of{whole: 0}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
-		"one share that two pods hold, and half of the GPU that no claim consumes": {
+		"two pods share a claim, and no claim consumes half of the GPU": {
 			[]moment{at(0, consumes(2, 0.25, 0.25), idle), at(1, consumes(2, 0.25, 0.25), idle)},
 			reported{
 				podUtil: of{a: 0, b: 0}, podMemory: of{a: 0, b: 0}, podActive: of{a: 0, b: 0}, podAllocated: of{a: 1.25, b: 1.25}, podEnergy: of{a: 125, b: 125},
 				restUtil: of{whole: 0}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 750},
 			},
 		},
-		"claims that consume more than there is, or an unknown part": {
+		"claims that consume too much, or an unknown share": {
 			[]moment{at(0, consumes(1, 0.75, 0.75), idle), at(1, consumes(1, 0.75, 0.75), idle), at(2, consumes(1, 0.75, 0), idle)},
 			reported{
 				podUtil: of{a: 0, b: 0}, podMemory: of{a: 0, b: 0}, podActive: of{a: 0, b: 0}, podAllocated: of{a: 10, b: 10}, podEnergy: of{a: 1000, b: 1000},
 				restUtil: of{whole: 0}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
-		"two have what their processes did": {
+		"two owners are charged by their processes": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), process(2, 0.2, 100), process(2, 0.1, 100), process(100, 0.1, 50)))},
 			reported{
 				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20, b: 200 << 20}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
@@ -98,10 +98,10 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0.1}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 1}, restEnergy: of{whole: 300},
 			},
 		},
-		"the interval counts, not the moment": {
+		"the mean of the interval counts, not the sample": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.procs = []gpu.Process{process(1, 0.25, 300), process(2, 0.25, 100)}
-				m.util[0], m.means = gpu.Int(0), []gpu.Utilization{{Row: 0, Busy: gpu.Float(0.6)}} // idle when it was looked at
+				m.util[0], m.means = gpu.Int(0), []gpu.Utilization{{Row: 0, Busy: gpu.Float(0.6)}} // idle at the moment of the sample
 			})},
 			reported{
 				podUtil: of{a: 0.25, b: 0.25}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 2.5, b: 2.5}, podAllocated: of{a: 2.5, b: 2.5},
@@ -109,7 +109,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0.1}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 1}, restEnergy: of{whole: 300},
 			},
 		},
-		"a device did at least what its processes did": {
+		"the device's utilization is at least that of its processes": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.procs, m.util[0] = []gpu.Process{process(1, 0.25, 300), process(2, 0.25, 100)}, gpu.Int(34)
 			})},
@@ -119,7 +119,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 250},
 			},
 		},
-		"a process that ended counts, and has no memory": {
+		"an ended process counts but has no memory": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), process(2, 0.3, 0)))},
 			reported{
 				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20, b: 0}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
@@ -135,19 +135,19 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 200},
 			},
 		},
-		"without process ids of the host nothing is guessed": {
+		"without host PIDs the shares are unknown": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.procs, m.noPodOf = []gpu.Process{process(1, 0.3, 100)}, gpu.ErrPIDNamespace
 			})},
 			unknown("pod_of_process pid_namespace"),
 		},
-		"nor where processes are not reported": {
+		"without processes the shares are unknown": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.faults = []gpu.Fault{{Row: 0, Field: gpu.FieldProcesses, Err: gpu.ErrPermission}}
 			})},
 			unknown("processes permission"),
 		},
-		"what is not known ends, and goes on after": {
+		"counters disappear while unknown and continue afterwards": {
 			[]moment{
 				at(0, two, nil), at(1, two, runs(process(1, 0.2, 100), process(2, 0.4, 100))),
 				at(2, two, func(m *moment) { m.faults = []gpu.Fault{{Row: 0, Field: gpu.FieldProcesses, Err: gpu.ErrPermission}} }),
@@ -159,7 +159,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0}, restMemory: of{whole: 800 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 600},
 			},
 		},
-		"a second pod joins, and has what its processes did": {
+		"a second pod joins and is charged by its processes": {
 			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, two, runs(process(1, 0.4, 300), process(2, 0.2, 700)))},
 			reported{
 				podUtil: of{a: 0.4, b: 0.2}, podMemory: of{a: 300 << 20, b: 700 << 20}, podActive: of{a: 4, b: 2}, podAllocated: of{a: 2.5, b: 2.5},
@@ -167,7 +167,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 200},
 			},
 		},
-		"memory alone, as under MIG": {
+		"only memory is reported, as with MIG": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.procs = []gpu.Process{{PID: 1, Memory: gpu.Int(100 << 20)}}
 				m.faults = []gpu.Fault{{Row: 0, Field: gpu.FieldProcessBusy, Err: gpu.ErrNotSupported}}
@@ -187,7 +187,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 				notAvailable: of{"process_memory no_data": 1},
 			},
 		},
-		"a pod without a known UID has no part, the other has, and the rest is either's": {
+		"a pod with an unknown UID has no known share": {
 			[]moment{at(0, anonymous, nil), at(1, anonymous, runs(process(0, 0.3, 10), process(2, 0.2, 20)))},
 			reported{
 				podUtil: of{b: 0.2}, podMemory: of{b: 20 << 20}, podActive: of{b: 2}, podAllocated: of{b: 5, c: 5},
@@ -195,7 +195,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 				notAvailable: of{"pod_uid no_data": 1},
 			},
 		},
-		"seen once, it has the seconds of that interval": {
+		"an owner seen once is charged that interval": {
 			[]moment{at(0, none, nil), at(1, none, nil), at(2, one, nil)},
 			alone(6, 10, 1000, 6, 1000),
 		},
@@ -203,39 +203,39 @@ func TestSharesOfOneGPU(t *testing.T) {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, other, nil)},
 			alone(6, 10, 1000, 0, 0),
 		},
-		"a kubelet that is away ends the series, and they go on after": {
+		"series disappear while the kubelet is down and continue afterwards": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, nil), at(3, one, nil)},
 			alone(12, 20, 2000, 0, 0),
 		},
-		"what nobody knows is not unattributed": {
+		"with unknown owners nothing is unattributed": {
 			[]moment{at(0, none, nil), at(1, nil, nil), at(2, nil, nil)},
 			reported{notAvailable: of{"owners no_data": 1}},
 		},
-		"nor what is not reported yet of one device": {
+		"with unknown owners of one device nothing of it is unattributed": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, []gpu.Use{{Incomplete: true}}, nil)},
 			reported{notAvailable: of{"owners no_data": 1}},
 		},
-		"a device with some of its owners is not divided among these": {
+		"a device is not divided among an incomplete list of owners": {
 			[]moment{at(0, two, nil), at(1, two, nil), at(2, []gpu.Use{{Incomplete: true, Owners: two[0].Owners[:1]}}, nil)},
 			reported{notAvailable: of{"owners no_data": 1}},
 		},
-		"away for longer than an account is kept, it begins at zero": {
+		"an owner absent for longer than dormancy starts at zero": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, func(m *moment) { m.gap = 16 * time.Minute }), at(3, one, nil)},
 			alone(6, 10, 1000, 0, 0),
 		},
-		"another pod of the name whose UID is known late begins at zero, once": {
+		"another pod of the same name, whose UID is known late, starts at zero once": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, none, nil), at(3, late, nil), at(4, other, nil)},
 			alone(12, 20, 2000, 6, 1000),
 		},
-		"a pod whose UID is not known for a while goes on": {
+		"a pod whose UID is unknown for a while keeps its account": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, late, nil), at(3, one, nil)},
 			alone(18, 30, 3000, 0, 0),
 		},
-		"nor does a kubelet that is away meanwhile end it": {
+		"a pod whose UID is unknown keeps its account while the kubelet is down": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, nil), at(3, late, nil)},
 			alone(12, 20, 2000, 0, 0),
 		},
-		"a time without readings belongs to none": {
+		"time without readings is not charged": {
 			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.gap = time.Hour }), at(2, one, nil)},
 			alone(6, 10, 1000, 0, 0),
 		},
@@ -243,7 +243,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.util[0] = gpu.Value{} }), at(2, one, nil)},
 			alone(12, 20, 2000, 0, 0),
 		},
-		"a counter of energy that was not known for long is not charged for that time": {
+		"energy is not charged after the counter was unknown for long": {
 			append([]moment{at(0, one, nil), at(1, one, nil)}, func() (list []moment) {
 				for i := range 4 {
 					list = append(list, at(2+i, one, func(m *moment) { m.energy[0] = gpu.Value{} }))
@@ -259,17 +259,17 @@ func TestSharesOfOneGPU(t *testing.T) {
 				notAvailable: of{"utilization no_data": 1},
 			},
 		},
-		"a job in a pod is that pod": {
+		"a job in a pod counts as that pod": {
 			[]moment{at(0, inPod, nil), at(1, inPod, nil)},
 			alone(6, 10, 1000, 0, 0),
 		},
-		"a fault of all rows is no idleness": {
+		"a fault of all rows does not mean idle": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.faults = []gpu.Fault{{Row: gpu.AllRows, Field: gpu.FieldProcesses, Err: gpu.ErrPermission}}
 			})},
 			unknown("processes permission"),
 		},
-		"one of a pod's processes whose activity is not known": {
+		"one of a pod's processes has unknown activity": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), gpu.Process{PID: 11, Memory: gpu.Int(100 << 20)}, process(2, 0.3, 100)))},
 			reported{
 				podUtil: of{b: 0.3}, podMemory: of{a: 400 << 20, b: 100 << 20}, podActive: of{b: 3}, podAllocated: of{a: 2.5, b: 2.5},
@@ -288,7 +288,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 	}
 }
 
-// While a share is not known its counters are absent: one that stood still would read as idle.
+// While a share is unknown its counters are absent. A counter that stands still would look idle.
 func TestCountersDoNotStandStill(t *testing.T) {
 	alone, two := pods(gpu.SharingTimeSlicing, 4, 1), pods(gpu.SharingTimeSlicing, 4, 1, 2)
 	elsewhere := func(m *moment) { m.noPodOf, m.procs = gpu.ErrPIDNamespace, []gpu.Process{process(1, 0.5, 1)} }
@@ -296,16 +296,16 @@ func TestCountersDoNotStandStill(t *testing.T) {
 	for i, page := range list[2:] {
 		for _, family := range []string{podUtil, podMemory, podActive, podEnergy, restUtil, restMemory, restActive, restEnergy} {
 			if len(page[family]) > 0 {
-				t.Errorf("cycle %d: %s is %v, of shares that are not known", i+2, family, page[family])
+				t.Errorf("cycle %d: %s = %v for unknown shares, want none", i+2, family, page[family])
 			}
 		}
 		if len(page[notAvailable]) != 1 {
-			t.Errorf("cycle %d: the reasons are %v", i+2, page[notAvailable])
+			t.Errorf("cycle %d: reasons = %v", i+2, page[notAvailable])
 		}
 	}
 }
 
-// A bill does not change because a neighbor arrives that does nothing.
+// An idle neighbor does not change what a pod is charged.
 func TestBillDoesNotDependOnNeighbors(t *testing.T) {
 	const a = "GPU-0/ ns/b"
 	bill := func(uses []gpu.Use) float64 {
@@ -313,11 +313,12 @@ func TestBillDoesNotDependOnNeighbors(t *testing.T) {
 	}
 	alone := bill(pods(gpu.SharingTimeSlicing, 4, 1))
 	if full := bill(pods(gpu.SharingTimeSlicing, 4, 1, 2, 3)); alone != full || alone <= 0 {
-		t.Errorf("%v J alone, %v J with neighbors", alone, full)
+		t.Errorf("charged %v J alone, %v J with idle neighbors; want the same", alone, full)
 	}
 }
 
-// Two containers of one pod on one device are one account, under the pod's name; one has its own.
+// Two containers of a pod that share a device have one account, labeled with the pod. A container with its own device
+// is labeled.
 func TestContainersOfOnePod(t *testing.T) {
 	uses := pods(gpu.SharingNone, 0, 1, 1)
 	uses[0].Owners[1].Container = "side"
@@ -342,12 +343,12 @@ func TestContainersOfOnePod(t *testing.T) {
 	const more = " pod_uid=uid-1 resource=nvidia.com/gpu sharing=none"
 	other := "gpu=1 UUID=GPU-1 namespace=ns pod=c container=main pod_uid=uid-2 resource=nvidia.com/gpu sharing=time-slicing replicas=4"
 	if diff := cmp.Diff([]string{info + "main" + more, info + "side" + more, other}, infos); diff != "" {
-		t.Errorf("infos (-want +got):\n%s", diff)
+		t.Errorf("info series (-want +got):\n%s", diff)
 	}
 }
 
-// Switches and links are nobody's, whoever has the GPUs.
-func TestOtherEntities(t *testing.T) {
+// Switches and links have no owner, even if a pod owns every GPU.
+func TestSwitchesAndLinksHaveNoOwner(t *testing.T) {
 	list := append([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindNVSwitch}, UUID: "switch"}}, boards(1)...)
 	uses := append([]gpu.Use{{}}, pods(gpu.SharingNone, 0, 1)...)
 	p := play{top: gpu.NewTopology(list), moments: []moment{at(0, uses, nil), at(1, uses, nil)}}
@@ -355,19 +356,19 @@ func TestOtherEntities(t *testing.T) {
 		for _, f := range s.Families {
 			for _, x := range f.Series {
 				if !strings.Contains(textOf(x.Labels), "UUID=GPU-0") && f.Name != notAvailable {
-					t.Errorf("%s has a series of %s", f.Name, textOf(x.Labels))
+					t.Errorf("%s has a series for %s", f.Name, textOf(x.Labels))
 				}
 			}
 		}
 	})
 }
 
-// What is requested besides leaves the plan of the counters file as it is.
+// Extend does not change the plan that was requested.
 func TestExtend(t *testing.T) {
 	fields := append(make([]gpu.Field, 0, 9), gpu.Field{ID: 150}, gpu.Field{ID: 203, Name: "mine"})
 	extended := accounting.Extend(&gpu.Plan{Fields: fields[:1]})
 	if !extended.Processes || fields[1].Name != "mine" {
-		t.Errorf("processes are requested: %v; the plan's next field is %v", extended.Processes, fields[1])
+		t.Errorf("processes requested = %v; next field of the plan = %v", extended.Processes, fields[1])
 	}
 	levels := map[gpu.FieldID]gpu.Kinds{}
 	for _, f := range extended.Fields {
@@ -391,8 +392,7 @@ func textOf(labels []gpu.Label) string {
 	return text
 }
 
-// Who owns a partitioned GPU as a whole owns each of its instances that has no owner, and the rest
-// of it.
+// The owner of a partitioned GPU also owns its instances that have no owner, and the remaining slices.
 func TestPartitionedGPUHeldWhole(t *testing.T) {
 	owner := func(pod string) gpu.Use {
 		return gpu.Use{Owners: []gpu.Owner{{Namespace: "ns", Pod: pod, Container: "main", PodUID: "uid-" + pod}}}
@@ -409,7 +409,7 @@ func TestPartitionedGPUHeldWhole(t *testing.T) {
 	got := reported{}
 	(&play{moments: []moment{m(0), m(1)}}).run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
 	want := reported{
-		// The instances have 3, 2 and 1 slice of 7; one slice is in no instance.
+		// The instances have 3, 2 and 1 of 7 slices. One slice belongs to no instance.
 		podAllocated: of{"GPU-2/ ns/whole": 10. / 7, "GPU-2/1 ns/whole": 30. / 7, "GPU-2/2 ns/part": 20. / 7, "GPU-2/3 ns/whole": 10. / 7},
 		podUtil:      of{"GPU-2/1 ns/whole": 0.5, "GPU-2/2 ns/part": 0.5, "GPU-2/3 ns/whole": 0.5},
 		podMemory:    of{"GPU-2/1 ns/whole": 10 << 20, "GPU-2/2 ns/part": 10 << 20, "GPU-2/3 ns/whole": 10 << 20},
@@ -424,13 +424,13 @@ func TestPartitionedGPUHeldWhole(t *testing.T) {
 	}
 }
 
-// Processes are believed for as long as samples are, and not of a GPU that is not read.
-func TestProcessesOfAnEarlierTime(t *testing.T) {
+// Processes expire like samples, and are ignored for a GPU that is not read.
+func TestStaleProcesses(t *testing.T) {
 	const limit = int64(3 * interval)
 	uses := pods(gpu.SharingTimeSlicing, 2, 1, 2)
 	for name, tt := range map[string]struct {
 		change func(*moment)
-		shared bool // by process
+		shared bool // whether the GPU is divided by its processes
 		why    string
 	}{
 		"as old as a sample may be": {func(m *moment) { m.procs[0].Time, m.procs[1].Time = limit, limit }, true, ""},
@@ -450,24 +450,24 @@ func TestProcessesOfAnEarlierTime(t *testing.T) {
 				tt.change(m)
 			}))
 			if got := len(page[podUtil]) == 2 && len(page[podMemory]) == 2; got != tt.shared {
-				t.Errorf("shared by process: %v, want %v: %v", got, tt.shared, page)
+				t.Errorf("divided by processes = %v, want %v: %v", got, tt.shared, page)
 			}
 			if _, said := page[notAvailable][tt.why]; tt.why != "" && !said {
-				t.Errorf("attribution is not available for %v, want %q", page[notAvailable], tt.why)
+				t.Errorf("attribution unavailable because of %v, want %q", page[notAvailable], tt.why)
 			}
 			if len(page[podUtil]) != 0 && !tt.shared || len(page[podMemory]) != 0 && !tt.shared {
-				t.Errorf("pods have %v and %v", page[podUtil], page[podMemory])
+				t.Errorf("pods' utilization = %v, memory = %v", page[podUtil], page[podMemory])
 			}
 			if rest := page[restUtil]; len(rest) > 0 && !tt.shared {
-				t.Errorf("the rest is %v", rest)
+				t.Errorf("remainder = %v", rest)
 			}
 		})
 	}
 }
 
-// A GPU that is lost has no known share, also where its source goes on with what it knew; its
-// energy is of the time when it is back.
-func TestSharesOfALostGPU(t *testing.T) {
+// A lost GPU has no known shares, even if its source keeps reporting old processes. Its energy is charged once it
+// returns.
+func TestSharesOfLostGPU(t *testing.T) {
 	uses := pods(gpu.SharingNone, 0, 1)
 	lost := func(m *moment) {
 		m.faults = append(m.faults, gpu.Fault{Row: 0, Field: gpu.AllFields, Err: gpu.ErrLost})
@@ -475,38 +475,38 @@ func TestSharesOfALostGPU(t *testing.T) {
 	page := last(t, at(0, uses, nil), at(1, uses, lost))
 	for _, family := range []string{podUtil, restUtil, podMemory, restMemory, podActive, restActive, podEnergy, restEnergy} {
 		if len(page[family]) > 0 {
-			t.Errorf("%s is %v", family, page[family])
+			t.Errorf("%s = %v", family, page[family])
 		}
 	}
 	back := last(t, at(0, uses, nil), at(1, uses, lost), at(2, uses, nil))
 	if got := back[podEnergy]["GPU-0/ ns/b"]; got != 2000 {
-		t.Errorf("%v J are counted, want 2000: %v", got, back)
+		t.Errorf("counted %v J, want 2000: %v", got, back)
 	}
 }
 
-// The energy of a GPU that no pod has is unattributed, also while its activity is not known.
+// The energy of a GPU without owners is unattributed, even while its activity is unknown.
 func TestEnergyWithoutOwnersAndActivity(t *testing.T) {
 	uses := pods(gpu.SharingNone, 0)
 	quiet := func(m *moment) { m.util[0] = gpu.Value{} }
 	for i, page := range pages(t, at(0, uses, quiet), at(1, uses, quiet), at(2, uses, nil), at(3, uses, quiet)) {
 		if got, there := page[restEnergy]["GPU-0/"]; !there || got != float64(1000*i) {
-			t.Errorf("cycle %d: %v J are unattributed (%v), want %d", i, got, there, 1000*i)
+			t.Errorf("cycle %d: unattributed = %v J (%v), want %d", i, got, there, 1000*i)
 		}
 	}
 }
 
-// An account goes on for as long as its owner is there, however long nothing changes; and an owner
-// that comes back after its account was forgotten has its work.
-func TestAccountsOfLongLives(t *testing.T) {
+// An account lasts as long as its owner, even if nothing changes. An owner that returns after its account was dropped
+// is charged its work.
+func TestAccountLastsAsLongAsItsOwner(t *testing.T) {
 	const a, b = "GPU-0/ ns/b", "GPU-0/ ns/c"
 	one, two := pods(gpu.SharingNone, 0, 1), pods(gpu.SharingTimeSlicing, 2, 1, 2)
 	var moments []moment
 	for i := range 100 {
-		moments = append(moments, at(i, one, nil)) // 16 minutes and a half
+		moments = append(moments, at(i, one, nil)) // for 16.5 minutes
 	}
 	moments = append(moments, at(100, nil, nil), at(101, one, nil))
 	if got := last(t, moments...)[podAllocated][a]; got != 1000 {
-		t.Errorf("%v s are allocated after a hiccup, of 1,000", got)
+		t.Errorf("allocated %v s after a missing cycle, want 1000", got)
 	}
 	work := runs(process(1, 0.2, 1), process(2, 0.3, 1))
 	moments = []moment{at(0, two, nil), at(1, two, work)}
@@ -514,7 +514,7 @@ func TestAccountsOfLongLives(t *testing.T) {
 	for i := range 100 {
 		moments = append(moments, at(2+i, second, nil))
 	}
-	moments = append(moments, at(102, pods(gpu.SharingTimeSlicing, 2, 2, 3), nil)) // now it is forgotten
+	moments = append(moments, at(102, pods(gpu.SharingTimeSlicing, 2, 2, 3), nil)) // now the account is dropped
 	moments = append(moments, at(103, two, work), at(104, two, work))
 	got := last(t, moments...)
 	want := of{a: 0.2, b: 0.3}
@@ -523,9 +523,8 @@ func TestAccountsOfLongLives(t *testing.T) {
 	}
 }
 
-// Where the slices of a GPU are not known, or fewer than its instances have, nothing is said of
-// their seconds.
-func TestSlicesThatDoNotAddUp(t *testing.T) {
+// If the slices of a GPU are unknown, or fewer than its instances have, its seconds are not reported.
+func TestUnknownSlices(t *testing.T) {
 	for name, tt := range map[string]struct {
 		profiles []string
 		total    gpu.Value
@@ -547,36 +546,36 @@ func TestSlicesThatDoNotAddUp(t *testing.T) {
 				return m
 			}
 			var got reported
-			p := play{top: parted(tt.profiles...), slices: tt.total, moments: []moment{m(0), m(1)}}
+			p := play{top: partitioned(tt.profiles...), slices: tt.total, moments: []moment{m(0), m(1)}}
 			p.run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
 			for _, family := range []string{podAllocated, podActive, podEnergy} {
 				if _, ok := got[family]["GPU-0/2 ns/b"]; ok != tt.known {
-					t.Errorf("%s is there: %t", family, ok)
+					t.Errorf("%s present = %t", family, ok)
 				}
 			}
 			if _, ok := got[restActive]["GPU-0/1"]; ok != tt.known {
-				t.Errorf("the unattributed seconds of the other instance are there: %t", ok)
+				t.Errorf("unattributed seconds of the other instance present = %t", ok)
 			}
 			if _, why := got[notAvailable]["mig_share no_data"]; why == tt.known {
-				t.Errorf("the reasons are %v", got[notAvailable])
+				t.Errorf("reasons = %v", got[notAvailable])
 			}
-			p.moments = []moment{at(0, []gpu.Use{}, nil)} // nobody misses it
+			p.moments = []moment{at(0, []gpu.Use{}, nil)} // without owners nothing is missing
 			p.run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
 			if len(got[notAvailable]) > 0 {
-				t.Errorf("without owners the reasons are %v", got[notAvailable])
+				t.Errorf("reasons without owners = %v", got[notAvailable])
 			}
 		})
 	}
 }
 
-// A wall clock that is set is no GPU time, and takes none.
-func TestClockThatIsSet(t *testing.T) {
+// Setting the wall clock neither adds nor removes GPU time.
+func TestWallClockIsSet(t *testing.T) {
 	const a = "GPU-0/ ns/b"
 	one := pods(gpu.SharingNone, 0, 1)
 	for _, step := range []time.Duration{0, 15 * time.Second, time.Hour, -time.Hour} {
 		got := last(t, at(0, one, nil), at(1, one, nil), at(2, one, func(m *moment) { m.step = step }))
 		if got[podAllocated][a] != 20 || got[podActive][a] != 12 || got[podEnergy][a] != 2000 {
-			t.Errorf("set by %v: %v", step, got)
+			t.Errorf("clock set by %v: %v", step, got)
 		}
 	}
 }

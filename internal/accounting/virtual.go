@@ -7,9 +7,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// appendOwn appends, for each counter of utilization or of memory in use, the parts of the owners of
-// shared GPUs under their labels, as dcgm-exporter shows them under --kubernetes-virtual-gpus. A part
-// that is not known is absent; 0 under Strict.
+// appendOwn appends series with the owners' shares to each utilization and used-memory counter of a shared GPU, as
+// dcgm-exporter does with --kubernetes-virtual-gpus. Unknown shares are absent, or 0 under Strict.
 func (s *Accountant) appendOwn(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]

@@ -11,8 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// virtualPage plays two moments and returns the series of the counters, as "FAMILY{row labels}
-// value".
+// virtualPage plays two moments and returns the series of the counters as "FAMILY{row labels} value".
 func virtualPage(t *testing.T, virtual, strict bool, uses []gpu.Use, procs ...gpu.Process) []string {
 	t.Helper()
 	var lines []string
@@ -56,7 +55,7 @@ func virtualPage(t *testing.T, virtual, strict bool, uses []gpu.Use, procs ...gp
 			if f.Type != gpu.MetricLabel && !strings.HasPrefix(f.Name, "dcgm_") {
 				for _, x := range f.Series {
 					if !x.NoOwner {
-						t.Errorf("%s of %v has the labels of its device's owner too", f.Name, x.Owner)
+						t.Errorf("%s of %v also has the labels of its device's owner", f.Name, x.Owner)
 					}
 					add(f.Name, x.Row, x.Owner, x.Value)
 				}
@@ -79,26 +78,26 @@ func TestVirtualGPUs(t *testing.T) {
 	procs := []gpu.Process{process(1, 0.1, 300), process(2, 0.35, 100)}
 	const b, c = "container=main namespace=ns pod=b vgpu=0", "container=main namespace=ns pod=c vgpu=1"
 	want := []string{
-		"ENERGY{0} 1000000",                                        // the page repeats it
-		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100", "FB{0} 1000", // the device's own too, as in dcgm-exporter
+		"ENERGY{0} 1000000",                                        // repeated by the page
+		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100", "FB{0} 1000", // includes the device's own series, as in dcgm-exporter
 		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35", "UTIL_RATIO{0} 0.6",
 		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35", "UTIL{0} 60",
 	}
 	if diff := cmp.Diff(want, virtualPage(t, true, false, two, procs...)); diff != "" {
-		t.Errorf("copies (-want +got):\n%s", diff)
+		t.Errorf("with virtual GPUs (-want +got):\n%s", diff)
 	}
 	device := []string{"ENERGY{0} 1000000", "FB{0} 1000", "UTIL_RATIO{0} 0.6", "UTIL{0} 60"}
 	if diff := cmp.Diff(device, virtualPage(t, false, false, two, procs...)); diff != "" {
-		t.Errorf("without copies (-want +got):\n%s", diff)
+		t.Errorf("without virtual GPUs (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(device, virtualPage(t, true, false, pods(gpu.SharingNone, 0, 1))); diff != "" {
-		t.Errorf("an exclusive GPU (-want +got):\n%s", diff)
+		t.Errorf("exclusive GPU (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(device, virtualPage(t, true, false, []gpu.Use{{}})); diff != "" {
-		t.Errorf("an idle GPU (-want +got):\n%s", diff)
+		t.Errorf("idle GPU (-want +got):\n%s", diff)
 	}
-	// Which work was the pod's without a UID is not known: its values are absent, and 0 under strict, as
-	// in dcgm-exporter.
+	// The share of a pod with an unknown UID is unknown. Its series are absent, or 0 in strict mode, as in
+	// dcgm-exporter.
 	var zeros []string
 	silent := replicas(pods(gpu.SharingTimeSlicing, 4, 1)) // GPU 1 reports nothing
 	for _, line := range virtualPage(t, true, true, append(replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), silent...), procs...) {
@@ -108,11 +107,11 @@ func TestVirtualGPUs(t *testing.T) {
 	}
 	const a = "{0 container=main namespace=ns pod=a vgpu=0} 0"
 	if diff := cmp.Diff([]string{"FB" + a, "UTIL_RATIO" + a, "UTIL" + a}, zeros); diff != "" {
-		t.Errorf("strict, of a pod whose work is not known (-want +got):\n%s", diff)
+		t.Errorf("strict, pod with an unknown share (-want +got):\n%s", diff)
 	}
 	for _, line := range virtualPage(t, true, false, replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), procs...) {
 		if strings.Contains(line, "pod=a") && !strings.HasPrefix(line, "ENERGY{") {
-			t.Errorf("made up: %s", line)
+			t.Errorf("invented series: %s", line)
 		}
 	}
 }
