@@ -9,33 +9,33 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxUnmatched bounds the pairs of resource and form that are counted. The owners of an entity are
-// bounded by gpu.MaxOwners.
+// maxUnmatched is the maximum number of pairs of resource and form that are counted. gpu.MaxOwners limits the owners of
+// an entity.
 const maxUnmatched = 64
 
-// claimDriver is the DRA driver whose devices must match; those of others are used where they do.
+// claimDriver is the DRA driver whose devices must match an entity. Devices of other drivers are used if they match.
 const claimDriver = "gpu.nvidia.com"
 
-// A tenancy is a pod that holds a device of a plugin.
+// tenancy is a pod with a device of a device plugin.
 type tenancy struct{ namespace, pod, device string }
 
 func tenancyOf(h *Allocation) tenancy { return tenancy{h.Namespace, h.Pod, h.Device} }
 
-// An assignment is the making of the owners of a listing.
+// assignment builds the owners from a listing.
 type assignment struct {
 	*Mapper
 	*inputs
 	uses      []gpu.Use
-	unmatched map[[2]string]int // devices without an entity, by resource and form
-	dropped   dropped           // labels of pods
+	unmatched map[[2]string]int // number of devices without an entity, by resource and form
+	dropped   dropped           // labels of pods that were dropped
 	podLabels map[podName][]gpu.Label
-	pending   []Allocation // of claims that have not been read
-	settled   map[int]bool // rows of exclusive claims that have been read: other claims have admin access
-	// Whether a claim, or a pod that HAMi scheduled, holds a device of this node that is not known yet.
+	pending   []Allocation // devices of claims that have not been read
+	settled   map[int]bool // rows of exclusive claims that were read; other claims of the row have admin access
+	// Whether a claim, or a pod scheduled by HAMi, holds a device of this node that is not known yet.
 	unplacedClaim, unplacedHAMi bool
 }
 
-// assign makes the owners of a listing.
+// assign builds the owners from the inputs.
 func (m *Mapper) assign(in *inputs) *gpu.Owners {
 	a := &assignment{
 		Mapper: m, inputs: in, uses: make([]gpu.Use, len(in.topology.Devices)), unmatched: map[[2]string]int{},
@@ -73,7 +73,7 @@ func (a *assignment) countUnmatched(h *Allocation) {
 	a.unmatched[key]++
 }
 
-// owner returns the owner that an allocation makes.
+// owner returns the owner of an allocation.
 func (a *assignment) owner(h *Allocation) gpu.Owner {
 	pod := h.podName()
 	owner := gpu.Owner{
@@ -90,7 +90,7 @@ func (a *assignment) owner(h *Allocation) gpu.Owner {
 	return owner
 }
 
-// knownPods returns what the API server says about the pods of allocations, or said before they were
+// knownPods returns what the API server reports about the pods of the allocations, or reported before they were
 // deleted.
 func (m *Mapper) knownPods(allocations []Allocation) map[podName]PodInfo {
 	pods := map[podName]PodInfo{}
@@ -105,10 +105,10 @@ func (m *Mapper) knownPods(allocations []Allocation) map[podName]PodInfo {
 	return pods
 }
 
-// addOwner makes an allocation the owner of rows, or one of several.
+// addOwner adds the owner of an allocation to rows.
 func (a *assignment) addOwner(h *Allocation, rows []int) {
 	id, owner, unknownPart := h.ID, a.owner(h), false
-	if h.Claim != "" { // which names one device
+	if h.Claim != "" { // a claim names a single device
 		device, _ := a.opt.Device(h.Resource, h.Pool, h.Device)
 		uuid := cmp.Or(device.UUID, a.topology.Devices[rows[0]].MIGUUID)
 		owner.Labels = append(claimLabels(h, &device, uuid), owner.Labels...)
@@ -133,9 +133,9 @@ func (a *assignment) addOwner(h *Allocation, rows []int) {
 	}
 }
 
-// markIncomplete marks the entities that may have owners which are not known: the entities in doubt;
-// those without an owner while the kubelet may not know all its pods, or a holder's device is not
-// known; and the shared ones while that holder is HAMi's.
+// markIncomplete marks the entities that may have unknown owners. These are the entities in doubt, and those without an
+// owner while the kubelet may not know all pods or an owner's device is unknown. If that owner is HAMi's, shared
+// entities are marked too.
 func (a *assignment) markIncomplete() {
 	for _, h := range a.allocated(a.inputs.doubted) {
 		rows, _ := a.match(&h)
@@ -153,15 +153,15 @@ func (a *assignment) markIncomplete() {
 		use := &a.uses[row]
 		free := len(use.Owners) == 0
 		if parent := a.topology.ParentRow(row); parent >= 0 && len(a.uses[parent].Owners) > 0 {
-			free = false // an instance of a GPU that is held as a whole
+			free = false // an instance of a GPU that is owned as a whole
 		}
 		replicated := use.Sharing != gpu.SharingNone && use.Sharing != gpu.SharingDRA
 		use.Incomplete = use.Incomplete || free && (!a.inputs.known || a.unplacedClaim) || (free || replicated) && a.unplacedHAMi
 	}
 }
 
-// noteUnplaced notes that the device of h is not known: the slice of a claim's device lags behind
-// or is not read, or HAMi's annotation is not there.
+// noteUnplaced records that the device of h is unknown. The ResourceSlice lags behind or is not read, or HAMi's
+// annotation is missing.
 func (a *assignment) noteUnplaced(h *Allocation) {
 	if h.Claim == "" {
 		_, hami := hamiReplica(h)
@@ -175,7 +175,7 @@ func (a *assignment) noteUnplaced(h *Allocation) {
 	a.unplacedClaim = a.unplacedClaim || !placed
 }
 
-// report sets the mapper's own series; spared is how many owners were left out.
+// report sets the mapper's metrics. spared is the number of owners that were dropped.
 func (a *assignment) report(spared int) {
 	var series []gauge.Series
 	for key, n := range a.unmatched {
@@ -188,9 +188,9 @@ func (a *assignment) report(spared int) {
 	a.opt.Metrics.owners.Set(float64(spared))
 }
 
-// valid returns the allocations without those of claims with admin access and of pods that are over
-// but still listed, as old kubelets do: the API server says so, or a newer pod holds a device of a
-// plugin, which is never given to two.
+// valid removes the allocations of claims with admin access and of pods that have ended. Old kubelets still list ended
+// pods. A pod has ended if the API server says so, or if a newer pod holds the same plugin device, which is never
+// assigned twice.
 func (m *Mapper) valid(allocations []Allocation) []Allocation {
 	m.count++
 	seen := make(map[tenancy]uint64, len(allocations))
@@ -206,7 +206,7 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 		}
 	}
 	m.seen = seen
-	newest := map[string]tenancy{} // of a device
+	newest := map[string]tenancy{} // the newest tenancy by device
 	for who := range seen {
 		if other, ok := newest[who.device]; !ok || m.newer(who, other) {
 			newest[who.device] = who
@@ -215,8 +215,8 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 	return slices.DeleteFunc(valid, func(h Allocation) bool { return h.Claim == "" && m.newer(newest[h.Device], tenancyOf(&h)) })
 }
 
-// newer reports whether a is known to have got the device after b: by when the API server says the
-// pods were made, else by when they were first listed.
+// newer reports whether a is known to have received the device after b. It compares the creation times from the API
+// server, or else when each was first listed.
 func (m *Mapper) newer(a, b tenancy) bool {
 	x, okX := m.pod(podName{a.namespace, a.pod})
 	y, okY := m.pod(podName{b.namespace, b.pod})
@@ -232,8 +232,8 @@ func (m *Mapper) rows(h *Allocation) []int {
 	return rows
 }
 
-// match returns the rows of the entities that h holds, and whether it is known to be a GPU, so that
-// no row means that something is missing.
+// match returns the rows of the entities that h holds. known reports whether h is known to be a GPU, so that an empty
+// result means that something is missing.
 func (m *Mapper) match(h *Allocation) (rows []int, known bool) {
 	if h.Claim == "" {
 		return m.resolver.Rows(h.ID), h.ID.OfNVIDIA() || strings.HasPrefix(h.Resource, "nvidia.com/") || slices.Contains(m.opt.Resources, h.Resource)
@@ -248,8 +248,8 @@ func (m *Mapper) match(h *Allocation) (rows []int, known bool) {
 	return m.resolver.Rows(device.id()), h.Resource == claimDriver
 }
 
-// part returns the part of the device that is consumed: by the capacity of which most is, memory or shares. It is 0
-// where none is.
+// part returns the fraction of the device that is consumed: the largest fraction of any of its capacities. It is 0 if
+// none is consumed.
 func (d *ClaimDevice) part(consumed map[string]float64) (part float64) {
 	for name, n := range consumed {
 		if all := d.Capacity[name]; all > 0 {
@@ -259,7 +259,7 @@ func (d *ClaimDevice) part(consumed map[string]float64) (part float64) {
 	return part
 }
 
-// claimLabels are the reference's labels of a device that a claim holds; uuid is that which it has now.
+// claimLabels returns dcgm-exporter's labels for a claimed device. uuid is its current UUID.
 func claimLabels(h *Allocation, device *ClaimDevice, uuid string) []gpu.Label {
 	labels := []gpu.Label{
 		{Name: "dra_claim_name", Value: h.Claim},
@@ -276,7 +276,7 @@ func claimLabels(h *Allocation, device *ClaimDevice, uuid string) []gpu.Label {
 	return labels
 }
 
-// labels are those of an entity's only owner, sorted by name and none blank.
+// labels returns the labels of an entity with a single owner, sorted by name, without empty values.
 func (m *Mapper) labels(owner *gpu.Owner) []gpu.Label {
 	labels := owner.PodLabels()
 	if m.opt.PodUID {

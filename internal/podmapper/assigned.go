@@ -2,23 +2,23 @@ package podmapper
 
 import "time"
 
-// A claimName names a claim. It is zero for a device of a plugin.
+// claimName identifies a claim. It is zero for a device of a plugin.
 type claimName struct{ namespace, claim string }
 
-// assigned is what a list assigns to its pods.
+// assigned is what a listing assigns to its pods.
 type assigned struct {
 	pods map[podName]bool
-	ids  map[string]bool // of plugins, which never assign an id to two pods
-	rows map[int]holding // of the topology
+	ids  map[string]bool // ids of plugin devices; an id is never assigned to two pods
+	rows map[int]holding // assigned rows of the topology
 }
 
-// A holding describes how a row is held.
+// holding describes how a row is assigned.
 type holding struct {
 	exclusive bool
-	claim     claimName // several pods can hold one claim
+	claim     claimName // several pods can share a claim
 }
 
-// assignedBy returns what a list assigns.
+// assignedBy returns what a listing assigns.
 func (m *Mapper) assignedBy(listed []Allocation) *assigned {
 	a := &assigned{pods: map[podName]bool{}, ids: map[string]bool{}, rows: map[int]holding{}}
 	for i := range listed {
@@ -33,15 +33,15 @@ func (m *Mapper) assignedBy(listed []Allocation) *assigned {
 			a.rows[row] = holding{exclusive: isExclusive(h), claim: claimOf(h)}
 			parent := m.resolver.Topology().ParentRow(row)
 			if _, held := a.rows[parent]; parent >= 0 && !held {
-				a.rows[parent] = holding{claim: claimOf(h)} // no pod holds the whole GPU exclusively
+				a.rows[parent] = holding{claim: claimOf(h)} // no pod can hold the whole GPU exclusively
 			}
 		}
 	}
 	return a
 }
 
-// excludes reports whether h, which is not listed and has these rows, is no longer held. A pod is
-// listed with all its devices at once, and an exclusive device has one holder.
+// excludes reports whether the listing implies that the unlisted allocation h, with these rows, has ended. A pod is
+// listed with all its devices at once, and an exclusive device has one owner.
 func (a *assigned) excludes(h *Allocation, rows []int) bool {
 	if a.pods[h.podName()] || h.Claim == "" && a.ids[h.Device] {
 		return true
@@ -58,7 +58,7 @@ func (a *assigned) excludes(h *Allocation, rows []int) bool {
 
 func claimOf(h *Allocation) claimName { return claimName{h.ClaimNamespace, h.Claim} }
 
-// isExclusive reports whether only the pod or the claim of h can hold its device.
+// isExclusive reports whether only the pod or claim of h can hold its device.
 func isExclusive(h *Allocation) bool {
 	if h.Claim != "" {
 		return h.Share == ""
@@ -66,9 +66,9 @@ func isExclusive(h *Allocation) bool {
 	return !isShared(h)
 }
 
-// ended reports whether the pod that held h when h was last listed has ended: the API server says
-// that it is over, knew it and no longer does, or a later pod has its name. A pod that the API server
-// never knew may be too new for it, and the mirror of a static pod can be deleted.
+// ended reports whether the pod of h has ended since h was last listed. That is so if the API server says that the pod
+// is over, no longer knows a pod that it knew, or knows a later pod of that name. A pod that it never knew may be too
+// new, and the mirror of a static pod can be deleted.
 func (m *Mapper) ended(h *Allocation, last time.Time) bool {
 	key := h.podName()
 	was := m.known[key]
@@ -82,7 +82,7 @@ func (m *Mapper) ended(h *Allocation, last time.Time) bool {
 	return info.Finished || info.Created.After(last) || was.UID != "" && info.UID != was.UID
 }
 
-// isSucceeded reports whether the newest folder of logs is a later pod's of the name.
+// isSucceeded reports whether the newest log folder belongs to a later pod of the same name.
 func (m *Mapper) isSucceeded(key podName) bool {
 	uid, was := m.logs.folders[key].uid, m.inputs.uids[key]
 	return uid != "" && was != "" && uid != was

@@ -11,9 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// BenchmarkAttribute is one request about 110 pods on 56 time-sliced MIG instances, over a real
-// connection to a kubelet, with the calls that the kubelet gets for it. The exporter makes one a
-// collection interval: 2 a minute by default.
+// BenchmarkAttribute measures one request with 110 pods on 56 time-sliced MIG instances, over a real connection to a
+// kubelet. It also reports the calls to the kubelet. The exporter makes one request per collection interval.
 func BenchmarkAttribute(b *testing.B) {
 	var devices []gpu.Device
 	for g := range uint32(8) {

@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// A pod is created again under its name with another device while the kubelet restarts. Once the new
-// pod is listed, it no longer holds the device of the earlier one.
+// A pod is recreated under its name with another device while the kubelet restarts. Once the new pod is listed, the old
+// pod's device is released.
 func TestListedPodHasAllItsClaims(t *testing.T) {
 	before := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "a-x7k", "gpu.nvidia.com", "e2e-node", "gpu-0", ""))
 	again := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "a-p2q", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))
@@ -23,8 +23,8 @@ func TestListedPodHasAllItsClaims(t *testing.T) {
 	want(t, "owners of gpu-0, which the pod that ended had", named(o, 0), nil)
 }
 
-// The kubelet restarts while a pod ends and another one of its name begins, without a GPU. The device
-// of the first pod never carries the UID of the second.
+// While the kubelet restarts, a pod ends and another pod of the same name starts without a GPU. The first pod's device
+// never gets the UID of the second.
 func TestRememberedPodKeepsItsUID(t *testing.T) {
 	n := newOnNode(t)
 	n.log("ml_a_" + uidA)
@@ -32,12 +32,12 @@ func TestRememberedPodKeepsItsUID(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	w := newAged(t, podmapper.Options{LogFolder: n.logs, PodUID: true}, a, other)
 	if got := w.attribute().UseOf(0).Owners[0].PodUID; got != uidA {
-		t.Fatalf("at first: %q", got)
+		t.Fatalf("before the restart: %q", got)
 	}
-	n.log("ml_a_" + uidB) // the second pod of the name
+	n.log("ml_a_" + uidB) // the second pod of that name
 	for _, x := range w.restarts(5*time.Second, other).UseOf(0).Owners {
 		if x.PodUID != uidA {
-			t.Errorf("GPU 0 was the first pod's (%s); it is shown as %s with the UID %s", uidA, x.Pod, x.PodUID)
+			t.Errorf("GPU 0 belongs to the first pod (UID %s); got pod %s with UID %s", uidA, x.Pod, x.PodUID)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestRememberedPodKeepsItsUID(t *testing.T) {
 // A monitor has admin access to a free GPU and to a pod's GPU. Until its claim is read, it owns neither.
 func TestUnreadClaimIsNoOwner(t *testing.T) {
 	w := newWorld(t, podmapper.Options{Device: claimed, Claimed: func(_, claim, _, _, _, _ string) podmapper.Claimed {
-		return podmapper.Claimed{} // not read yet: the API server answers after this question
+		return podmapper.Claimed{} // not read yet: the API server answers later
 	}}, kubelet.Lists(
 		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", "")),
 		kubelet.Pod("ml/monitor",
@@ -53,10 +53,10 @@ func TestUnreadClaimIsNoOwner(t *testing.T) {
 			kubelet.Claiming("c", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))))
 	o := w.attribute()
 	if use := o.UseOf(1); len(use.Owners) > 0 && !use.Incomplete {
-		t.Errorf("the free GPU is shown as the monitor's, for certain: %+v", use)
+		t.Errorf("free GPU is attributed to the monitor: %+v", use)
 	}
 	if use := o.UseOf(0); len(use.Owners) > 1 && !use.Incomplete {
-		t.Errorf("the pod's GPU is shown as shared with the monitor, for certain: %+v", use)
+		t.Errorf("the pod's GPU is shared with the monitor: %+v", use)
 	}
 }
 
@@ -68,12 +68,12 @@ func TestUnreadSharesAreUnknown(t *testing.T) {
 		return d, ok
 	}}, kubelet.Lists(kubelet.Captures(t)["list-dra-consumable-share-id"].PodResources...))
 	if use := w.attribute().UseOf(4); len(use.Owners) == 2 && use.Owners[0].Part == 0 && !use.Incomplete {
-		t.Errorf("two shares of which nothing is known count as halves: %+v", use)
+		t.Errorf("two unknown shares count as halves: %+v", use)
 	}
 }
 
-// The mirror of a static pod is deleted, and the kubelet creates it again. The pod keeps its UID
-// meanwhile, so its counters go on and its processes stay attributed.
+// The mirror of a static pod is deleted and recreated by the kubelet. The pod keeps its UID, so its counters continue
+// and its processes stay attributed.
 func TestStaticPodWithoutMirror(t *testing.T) {
 	const hash = "31d1f9b2c4aa4e0f8b3d7c6e5f4a3b2c"
 	n, server := newOnNode(t), &api{}
@@ -96,8 +96,8 @@ func TestStaticPodWithoutMirror(t *testing.T) {
 	want(t, "UID while the mirror is not there", uid(), uidA)
 }
 
-// Dynamic MIG: pod a ends while the kubelet restarts, and the claim of pod b creates an instance at the
-// same place. The instance belongs to b only.
+// Dynamic MIG: pod a ends while the kubelet restarts, and the claim of pod b creates an instance in the same place. The
+// instance belongs only to b.
 func TestPlaceBelongsToTheListedClaim(t *testing.T) {
 	made := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 		return podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}, name == "gpu-3-mig-1g10gb-19-4"

@@ -1,12 +1,10 @@
-// Package podmapper says which container of which pod uses which GPU. It is the Attributor
-// "kubernetes": the Loop queries it once per cycle, beside reading the devices, and it answers with
-// owners for the rows of a topology.
+// Package podmapper finds the pods and containers that use each GPU. It implements the attributor "kubernetes", which
+// the Loop queries once per cycle.
 //
-// It queries the kubelet's PodResources service, one List per call over one kept connection, and
-// joins the answer with the topology by the device's id, which a Resolver of deviceid finds. The API
-// server's knowledge (UIDs, labels and phases of pods, the devices behind dynamic claims) comes in
-// through functions; the package never queries the API itself and never sees a sample.
+// It calls List of the kubelet's PodResources service over one connection. A deviceid.Resolver maps the device ids to
+// rows of the topology. Functions in Options provide the API server's data: UIDs, labels and phases of pods, and the
+// devices of dynamic claims. The package itself never queries the API server.
 //
-// A result is immutable and stays the same pointer until something changes. Nothing grows with
-// time: the latest listing is remembered.
+// Results are immutable, and the same pointer is returned until something changes. Memory is bounded: only recent
+// listings are kept.
 package podmapper

@@ -6,17 +6,16 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 )
 
-// HAMi's scheduler chooses the GPU of a container, and says so in an annotation of the pod; the
-// kubelet chooses one of the ids of HAMi's plugin, GPU-<uuid>-<n>, which can be another GPU's. So
-// its pods are found by the annotation alone (Project-HAMi/HAMi, docs/develop/protocol.md).
+// HAMi's scheduler chooses the GPU of a container and records it in an annotation of the pod. The kubelet chooses any
+// id of HAMi's plugin, GPU-<uuid>-<n>, which may name another GPU. The annotation is therefore the only source of a
+// HAMi pod's devices (Project-HAMi/HAMi, docs/develop/protocol.md).
 
-// allocated returns allocations with the devices that annotations name in the place of those that
-// the kubelet lists for HAMi's plugin, as replicas: HAMi shares GPUs. Without an annotation an
-// allocation stays as it is, and matches nothing.
+// allocated replaces the devices that the kubelet lists for HAMi's plugin by those that the annotations name. They
+// become replicas, because HAMi shares GPUs. Without an annotation an allocation is unchanged and matches nothing.
 func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 	type container struct{ namespace, pod, name string }
 	next := map[container]int{}
-	var out []Allocation // of allocations, once one differs
+	var out []Allocation // a copy, made when the first allocation differs
 	for i := range allocations {
 		h := &allocations[i]
 		replica, ok := hamiReplica(h)
@@ -43,7 +42,7 @@ func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 	return out
 }
 
-// hamiReplica returns the n of an id of HAMi's plugin.
+// hamiReplica returns the replica number n of an id of HAMi's plugin.
 func hamiReplica(h *Allocation) (n string, ok bool) {
 	const whole = len("GPU-00000000-0000-0000-0000-000000000000")
 	if h.Claim != "" || len(h.Device) <= whole+1 || h.Device[whole] != '-' {
@@ -53,9 +52,9 @@ func hamiReplica(h *Allocation) (n string, ok bool) {
 	return n, deviceid.Parse(device).Form == deviceid.FormGPU && deviceid.IsUUID(device[len("GPU-"):]) && deviceid.IsNumber(n)
 }
 
-// hamiDevices returns the UUIDs of the GPUs that an annotation names for a container:
-// UUID,TYPE,MEMORY,CORES: per device, and ; behind each container, in the order of the pod's
-// containers. Nil where it is not clear which are its.
+// hamiDevices returns the UUIDs of the GPUs that an annotation assigns to a container. The annotation has
+// "UUID,TYPE,MEMORY,CORES:" per device and ";" after each container, in the order of the pod's containers. It returns
+// nil if the container's devices are not clear.
 func hamiDevices(annotation string, containers []string, name string) []string {
 	if annotation == "" {
 		return nil

@@ -9,12 +9,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// HAMi's scheduler chooses the GPU, and the kubelet lists an id of whichever.
+// HAMi's scheduler chooses the GPU, whichever id the kubelet lists.
 func TestHAMi(t *testing.T) {
 	one := func(uuid string) string { return uuid + ",NVIDIA,3000,30:" }
 	for name, tt := range map[string]struct {
 		annotation string
-		listed     []string // for the container main
+		listed     []string // ids listed for the container main
 		rows       []int
 		unmatched  float64
 	}{
@@ -52,7 +52,7 @@ func TestHAMi(t *testing.T) {
 	}
 }
 
-// Each container has the device behind its own place.
+// Each container gets the devices in its own place of the annotation.
 func TestHAMiContainers(t *testing.T) {
 	a := &api{}
 	a.set(map[string]podmapper.PodInfo{"ml/a": {
@@ -63,7 +63,7 @@ func TestHAMiContainers(t *testing.T) {
 	want(t, "labels", pods(w.attribute()), map[int]string{1: "ml/a/beside", 4: "ml/a/main"})
 }
 
-// Two pods that HAMi puts on one GPU share it, whichever ids the kubelet gave.
+// Two pods that HAMi puts on one GPU share it, whichever ids the kubelet chose.
 func TestHAMiShares(t *testing.T) {
 	a := &api{}
 	annotation := gpu4 + ",NVIDIA,3000,0:;"
@@ -76,7 +76,7 @@ func TestHAMiShares(t *testing.T) {
 	want(t, "labels", pods(o), map[int]string{})
 	want(t, "UIDs", uids(o), map[string]string{"a": uidA, "b": uidB})
 
-	// An exporter that starts while the kubelet fills its list says nothing of it.
+	// An exporter that starts while the kubelet loads its pods reports unknown owners.
 	w = newWorld(t, a.options(), kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("main", "nvidia.com/gpu", gpu0+"-1"))))
 	w.Born(time.Now())
 	want(t, "owners by a list that may be short", len(w.attribute().UseOf(4).Owners), 0)

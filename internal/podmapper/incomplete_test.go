@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// incomplete returns the rows that may have owners that are not reported.
+// incomplete returns the rows that may have unknown owners.
 func incomplete(o *gpu.Owners) []int {
 	var rows []int
 	for row := range o.Uses {
@@ -20,9 +20,8 @@ func incomplete(o *gpu.Owners) []int {
 	return rows
 }
 
-// An entity that may have owners which are not known says so, so that its work is not called
-// nobody's.
-func TestOwnersThatAreNotKnown(t *testing.T) {
+// An entity that may have unknown owners is marked, so that its use is not called unattributed.
+func TestUnknownOwners(t *testing.T) {
 	shared := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	whole := kubelet.Pod("ml/w", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	t.Run("an exporter and a kubelet that have just started", func(t *testing.T) {

@@ -23,21 +23,21 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxReply bounds a reply of the kubelet. A full node (500 pods, 16 devices each) needs about 2
-// MiB, gRPC's default is 4 MiB; decoding takes several times the size in memory.
+// maxReply is the maximum size of a reply of the kubelet. A full node (500 pods with 16 devices each) needs about 2
+// MiB; gRPC's default is 4 MiB. Decoding takes several times as much memory.
 const maxReply = 16 << 20
 
-// An Allocation is one device that a container has, as the kubelet lists it.
+// Allocation is one device of a container, as the kubelet lists it.
 type Allocation struct {
 	Namespace, Pod, Container string
-	// Resource is the resource's name, for a claim the driver's.
+	// Resource is the resource's name, or the driver's name for a claim.
 	Resource string
-	// Device is the device's id; for a claim its name in the pool.
+	// Device is the device's id, or its name in the pool for a claim.
 	Device string
 	// ID is the parsed device id.
 	ID deviceid.ID
-	// Claim, ClaimNamespace, Pool and Share are set for a device of a dynamic claim; Share where
-	// several claims share it by capacity.
+	// Claim, ClaimNamespace, Pool and Share are set for a device of a dynamic claim. Share is set only if several
+	// claims share the device by capacity.
 	Claim, ClaimNamespace, Pool, Share string
 }
 
@@ -51,16 +51,15 @@ func (h Allocation) compare(o Allocation) int {
 	)
 }
 
-// A listing is one answer to List.
+// listing is one answer to List.
 type listing struct {
 	allocations []Allocation // sorted
-	pods        int          // also those without devices
+	pods        int          // including pods without devices
 	fresh       bool         // the kubelet may have just started
 }
 
-// A kubelet is a client of one PodResources socket. It keeps one connection and makes another when
-// that fails: the kubelet replaces its socket whenever it starts. One goroutine at a time may call
-// it.
+// kubelet is a client of one PodResources socket. It keeps one connection and reconnects when that fails, because the
+// kubelet replaces its socket at every start. It is not safe for concurrent use.
 type kubelet struct {
 	reach   func(context.Context) (net.Conn, error)
 	socket  string
@@ -69,20 +68,20 @@ type kubelet struct {
 	start   start
 
 	conn    *grpc.ClientConn
-	known   int                             // the dials that were noticed
-	shared  map[deviceid.ID]map[string]bool // replicas by device
+	known   int                             // dials that noteDials has seen
+	shared  map[deviceid.ID]map[string]bool // replica ids by device
 	learned time.Time                       // when shared was requested
 
 	mu    sync.Mutex // guards the fields that the dialer writes
-	dials int        // that succeeded
+	dials int        // number of successful dials
 	cause error      // why the latest dial failed
 }
 
-// A start is the time in which a kubelet may not know all its pods yet: after the latest sign that
-// it has started, and not for ever after the first of a series of signs.
+// start is the period in which a kubelet may not know all its pods yet. It follows the latest sign of a start, and is
+// limited after the first of a series of signs.
 type start struct{ first, latest time.Time }
 
-// seen takes note of a sign.
+// seen records a sign that the kubelet has started.
 func (s *start) seen(at time.Time) {
 	if at.Sub(s.latest) >= startGrace {
 		s.first = at
@@ -92,32 +91,31 @@ func (s *start) seen(at time.Time) {
 	}
 }
 
-// at reports whether a time lies within it.
+// at reports whether the period includes a time.
 func (s *start) at(now time.Time) bool {
 	return now.Sub(s.latest) < startGrace && now.Sub(s.first) < maxStartGrace
 }
 
 const (
-	// relearn is how long the number of replicas is believed: a device plugin can be reconfigured
-	// without the kubelet's doing. A replica that was not heard of is asked about after learnPause.
+	// relearn is how often the number of replicas is requested again, because a device plugin can be reconfigured
+	// without the kubelet. An unknown replica leads to a new request after learnPause.
 	relearn    = time.Minute
 	learnPause = 10 * time.Second
-	// learnTimeout bounds the question, so that the owners are known also where that is not answered.
+	// learnTimeout bounds that request, so that owners are found even if it is not answered.
 	learnTimeout = 500 * time.Millisecond
 )
 
-// startGrace is how long after a sign of its start a kubelet may still not know all its pods. v1.36.3
-// lists none for about a second, and then one after the other for up to another. maxStartGrace bounds
-// it where there is one sign after the other.
+// startGrace is how long after a sign of its start a kubelet may not know all its pods. v1.36.3 lists none for about a
+// second, and then adds them one by one for up to another second. maxStartGrace limits a series of signs.
 const (
 	startGrace    = 10 * time.Second
 	maxStartGrace = 30 * time.Second
 )
 
-// list queries once. The error wraps one of gpu's.
+// list queries the kubelet once. The error wraps one of gpu's.
 func (k *kubelet) list(ctx context.Context) (listing, error) {
 	if k.conn == nil {
-		// passthrough and the dialer keep names and proxies out of it.
+		// passthrough and the dialer avoid name resolution and proxies.
 		conn, err := grpc.NewClient("passthrough:///kubelet",
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(k.dial),
@@ -136,16 +134,16 @@ func (k *kubelet) list(ctx context.Context) (listing, error) {
 	}
 	allocations := allocationsOf(reply)
 	slices.SortFunc(allocations, Allocation.compare)
-	allocations = slices.Compact(allocations) // a kubelet that repeats itself is no second owner
+	allocations = slices.Compact(allocations) // the kubelet may list a device twice
 	now := k.now()
-	// A kubelet that starts makes a new socket.
+	// A kubelet creates a new socket when it starts.
 	if info, err := os.Stat(k.socket); err == nil && now.Sub(info.ModTime()).Abs() < startGrace {
 		k.start.seen(info.ModTime())
 	}
 	return listing{allocations: allocations, pods: len(reply.GetPodResources()), fresh: k.start.at(now)}, nil
 }
 
-// noteDials notes whether gRPC dialed since the last call: another kubelet may answer.
+// noteDials records whether gRPC dialed since the last call: another kubelet may answer.
 func (k *kubelet) noteDials() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -158,7 +156,7 @@ func (k *kubelet) noteDials() {
 	k.known, k.learned = k.dials, time.Time{}
 }
 
-// dial is called by gRPC, on a goroutine of its own.
+// dial connects to the socket. gRPC calls it on its own goroutine.
 func (k *kubelet) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := k.reach(ctx)
 	k.mu.Lock()
@@ -170,7 +168,7 @@ func (k *kubelet) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return conn, err
 }
 
-// maxName bounds the names that a kubelet gives, in bytes: Kubernetes has none that are longer.
+// maxName is the maximum length in bytes of a name from the kubelet. No Kubernetes name is longer.
 const maxName = 253
 
 func bounded(name string) string { return name[:min(len(name), maxName)] }
@@ -187,7 +185,7 @@ func allocationsOf(reply *v1.ListPodResourcesResponse) []Allocation {
 	return all
 }
 
-// appendAllocations appends the devices of a container, which h names.
+// appendAllocations appends the devices of a container. h holds the names of the container and its pod.
 func appendAllocations(all []Allocation, c *v1.ContainerResources, h Allocation) []Allocation {
 	for _, d := range c.GetDevices() {
 		h.Resource = bounded(d.GetResourceName())
@@ -208,21 +206,20 @@ func appendAllocations(all []Allocation, c *v1.ContainerResources, h Allocation)
 	return all
 }
 
-// failed lets the connection go where that may help, and explains the error.
+// failed explains an error, and closes the connection if a new one may help.
 func (k *kubelet) failed(ctx context.Context, err error) error {
 	k.mu.Lock()
 	cause := k.cause
 	k.mu.Unlock()
 	code := status.Code(err)
 	if ctx.Err() != nil || code == codes.DeadlineExceeded {
-		// The call took all the time it had. A kubelet that hangs is left alone; the next call finds out
-		// whether it answers again.
+		// The call used all its time. Keep the connection: the next call shows whether the kubelet answers again.
 		return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, gpu.ErrTimeout)
 	}
 	if code == codes.Unavailable {
-		k.start = start{} // what comes next is another's
+		k.start = start{} // the next answer comes from another kubelet
 		k.start.seen(k.now())
-		// Not gRPC's own backoff, which grows to two minutes.
+		// Reconnect at once instead of using gRPC's backoff, which grows to two minutes.
 		k.close()
 		kind := gpu.ErrUnavailable
 		if errors.Is(cause, fs.ErrPermission) {
@@ -241,13 +238,13 @@ func (k *kubelet) failed(ctx context.Context, err error) error {
 
 func (k *kubelet) close() {
 	if k.conn != nil {
-		k.conn.Close() // it fails only if it was closed before
+		k.conn.Close() // ignore the error: it fails only if already closed
 		k.conn = nil
 	}
 }
 
-// learnReplicas finds out into how many replicas the plugins divide the devices of allocations: a
-// List knows only those that are held. It reports whether the answer is another than before.
+// learnReplicas requests how many replicas the plugins offer of each device, because List reports only assigned ones.
+// It reports whether the answer changed.
 func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation) bool {
 	held, news := map[deviceid.ID]bool{}, false
 	for i := range allocations {
@@ -257,7 +254,7 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation) b
 			news = news || !k.shared[device][id.Replica]
 		}
 	}
-	age := k.now().Sub(k.learned).Abs() // of a clock that is set back, too
+	age := k.now().Sub(k.learned).Abs() // Abs: the clock may be set back
 	if k.conn == nil || len(held) == 0 || age < learnPause || !news && age < relearn {
 		return false
 	}
@@ -267,12 +264,11 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation) b
 	reply, err := v1.NewPodResourcesListerClient(k.conn).GetAllocatableResources(ctx, &v1.AllocatableResourcesRequest{})
 	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
 	if err != nil {
-		return false // the number stays unknown, which is a value of its own
+		return false // the number of replicas stays unknown
 	}
 	next := replicasOf(reply)
 	for device := range held {
-		// The kubelet leaves out unhealthy devices, and all while the plugin is away: they are divided all
-		// the same.
+		// The kubelet omits unhealthy devices, and all devices while their plugin is down. They still have replicas.
 		if next[device] == nil && k.shared[device] != nil {
 			next[device] = k.shared[device]
 		}
@@ -284,7 +280,7 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation) b
 	return true
 }
 
-// replicas returns into how many replicas the device of id is divided, 0 where that is not known.
+// replicas returns the number of replicas of the device of id, or 0 if unknown.
 func (k *kubelet) replicas(id deviceid.ID) int { return len(k.shared[id.WithoutReplica()]) }
 
 // replicasOf returns the replicas of each device that the plugins offer.

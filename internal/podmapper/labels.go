@@ -18,18 +18,18 @@ const (
 	maxLabelValue = 128
 )
 
-// A labelPolicy selects the labels of a pod that become labels of series. The zero value selects none.
+// labelPolicy selects the pod labels that become series labels. The zero value selects none.
 type labelPolicy struct {
 	on      bool
-	allowed []*regexp.Regexp // of the key; none allows all
+	allowed []*regexp.Regexp // patterns for label keys; empty allows all
 	most    int
 }
 
-// dropped counts labels that were left out, by reason.
+// dropped counts pod labels that were dropped, by reason.
 type dropped map[string]int
 
-// labels returns those of a pod, in the order of their keys, under names that Prometheus accepts.
-// Of two keys that become one name the first counts, and a name of ours is never taken.
+// labels returns the selected labels of a pod in the order of their keys, with valid Prometheus names. If two keys map
+// to the same name, the first is used. The exporter's own label names are never used.
 func (p labelPolicy) labels(pod map[string]string, lost dropped) []gpu.Label {
 	if !p.on {
 		return nil

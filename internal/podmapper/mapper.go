@@ -15,29 +15,29 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// ErrEmpty is for an answer without pods from a kubelet that has just started and that had some
-// before: it has not read them yet.
+// ErrEmpty means that a kubelet that has just started listed no pods although there were some before: it has not loaded
+// them yet.
 var ErrEmpty = errors.New("the kubelet has just started and lists no pods yet")
 
-// A PodInfo is a pod as the API server knows it.
+// PodInfo is what the API server knows about a pod.
 type PodInfo struct {
 	UID      string
-	Hash     string // the UID by which the node knows a static pod; "" for others
+	Hash     string // the UID by which the node knows a static pod; "" for other pods
 	Labels   map[string]string
-	Finished bool // it succeeded or failed, and uses nothing any more
+	Finished bool // the pod succeeded or failed, so it uses nothing any more
 	Created  time.Time
-	// Allocated is HAMi's annotation of the devices of the pod's containers, whose names are then
-	// Containers, in the pod's order.
+	// Allocated is HAMi's annotation with the devices of the pod's containers. If it is set, Containers has the names
+	// of the containers in the pod's order.
 	Containers []string
 	Allocated  string
 }
 
-// A ClaimDevice is a device of a ResourceSlice.
+// ClaimDevice is a device of a ResourceSlice.
 type ClaimDevice struct {
-	UUID    string // of the GPU or the MIG device; "" for a MIG device that is made when a pod starts
+	UUID    string // of the GPU or MIG device; "" for a MIG device that is created when a pod starts
 	MIG     bool
-	Profile string // of the MIG device, where known
-	// Parent is the UUID of the GPU of a MIG device without a UUID, and Start its first memory slice there.
+	Profile string // of a MIG device, if known
+	// Parent is the UUID of the GPU of a MIG device without a UUID, and Start is its first memory slice.
 	Parent   string
 	Start    uint32
 	Capacity map[string]float64 // by name
@@ -51,65 +51,62 @@ func (d *ClaimDevice) id() deviceid.ID {
 	return deviceid.Parse(d.UUID)
 }
 
-// A Claimed is what a claim's allocation says about a device. The zero value means that the claim has
-// not been read yet.
+// Claimed is what a claim's allocation says about a device. The zero value means that the claim has not been read yet.
 type Claimed struct {
-	Read      bool               // the allocation was read and has the device
-	Forbidden bool               // the exporter may not read claims
-	Admin     bool               // access that does not make an owner
-	Consumed  map[string]float64 // of the device's capacity, by name; nil for a device that is not shared by capacity
+	Read      bool               // the allocation was read and includes the device
+	Forbidden bool               // the exporter has no permission to read claims
+	Admin     bool               // admin access, which does not make an owner
+	Consumed  map[string]float64 // consumed capacity by name; nil if the device is not shared by capacity
 }
 
-// pending reports whether it is not known yet if the claim makes an owner.
+// pending reports whether it is still unknown if the claim makes an owner.
 func (c *Claimed) pending() bool { return !c.Read && !c.Forbidden }
 
-// Options configure a Mapper. Metrics is required; zero values of the others are off.
+// Options configure a Mapper. Metrics is required; the zero values of all other fields disable them.
 type Options struct {
-	// Socket is the path of the kubelet's PodResources socket. Dial connects to it; nil for a plain
-	// dialer.
+	// Socket is the path of the kubelet's PodResources socket. Dial connects to it; nil means a plain dialer.
 	Socket string
 	Dial   func(context.Context) (net.Conn, error)
-	// Resources are names of resources of GPUs outside nvidia.com.
+	// Resources lists GPU resources outside nvidia.com.
 	Resources []string
-	// PodUID adds the label pod_uid, PodLabels the pods' own; both need Pod.
+	// PodUID adds the label pod_uid, and PodLabels adds the pods' own labels. Both need Pod.
 	PodUID    bool
 	PodLabels bool
-	// LabelsAllowed are expressions for the keys of pods' labels; none allows all.
+	// LabelsAllowed are patterns for the keys of pod labels; none means all keys.
 	LabelsAllowed []*regexp.Regexp
 	// MaxPodLabels is the maximum number of labels taken from a pod; 0 means DefaultPodLabels.
 	MaxPodLabels int
 
-	// LogFolder is the path of the folder of the pods' logs, whose names have the UIDs of pods that Pod
-	// does not know. It need not exist; "" for none.
+	// LogFolder is the path of the pods' log folder. Its entries give the UIDs of pods that Pod does not know. It need
+	// not exist; "" disables it.
 	LogFolder string
 
-	// Pod returns a pod of this node, if it is known; nil knows none.
+	// Pod returns a pod of this node, if it is known. A nil Pod knows no pods.
 	Pod func(namespace, name string) (PodInfo, bool)
-	// Stale reports that the API server does not answer, and since when Pod has heard nothing of it.
-	// Nil: it answers.
+	// Stale reports whether the API server has stopped answering, and since when Pod has had no news. Nil means that it
+	// answers.
 	Stale func() (since time.Time, stale bool)
-	// Device returns a device that a claim holds, if it is known; nil ignores claims.
+	// Device returns a claimed device, if it is known. A nil Device ignores claims.
 	Device func(driver, pool, name string) (ClaimDevice, bool)
 	// Claimed returns what the allocation of a claim says about a device or a share of it, without
 	// waiting. A nil Claimed means that claims must not be read.
 	Claimed func(namespace, claim, driver, pool, device, share string) Claimed
-	// ClaimsRead waits until the claims that Claimed was asked about are read, cannot be read, or ctx is
-	// done. Nil does not wait.
+	// ClaimsRead waits until every claim that Claimed was asked about was read or failed, or ctx is done. A nil
+	// ClaimsRead does not wait.
 	ClaimsRead func(context.Context)
-	// Ready are closed when Pod and Device begin to know things. The first Attribute waits for them,
-	// for 1.5 s at most, so that the first page has all labels.
+	// Ready are closed once Pod and Device have data. The first Attribute waits for them for up to 1.5 s, so that the
+	// first page has all labels.
 	Ready []<-chan struct{}
-	// Revision differs whenever Pod, Device or Claimed may answer otherwise.
+	// Revision changes whenever Pod, Device or Claimed may return something else.
 	Revision func() uint64
-	// Replicated says how replicas of a device share it: time-slicing or MPS, which ids do not
-	// distinguish. Nil means time-slicing.
+	// Replicated returns how replicas share a device, time-slicing or MPS, because the ids do not show it. Nil means
+	// time-slicing.
 	Replicated func() gpu.Sharing
 
 	Metrics *Metrics
 }
 
-// A Mapper is the Attributor "kubernetes". Its methods may be called from any goroutine; they run
-// one at a time.
+// Mapper is the attributor "kubernetes". Its methods are safe for concurrent use.
 type Mapper struct {
 	opt     Options
 	policy  labelPolicy
@@ -117,32 +114,32 @@ type Mapper struct {
 	kubelet kubelet
 
 	now      func() time.Time
-	validFor time.Duration // how long an answer is good for
+	validFor time.Duration // how long an answer is valid
 	memory   memory
 	logs     logFolders
-	known    map[podName]PodInfo   // what the API server last said of the pods that hold devices
+	known    map[podName]PodInfo   // the latest information about the pods that hold devices
 	left     map[podName]time.Time // when pods left the list
-	since    time.Time             // since when the API server has not answered, where
-	stale    bool                  // it does not
+	since    time.Time             // if stale, since when the API server has not answered
+	stale    bool                  // the API server does not answer
 
-	inputs   inputs // that owners were made of
-	pods     int    // in the latest believed listing
+	inputs   inputs // inputs of the latest owners
+	pods     int    // number of pods in the latest accepted listing
 	owners   *gpu.Owners
 	resolver *deviceid.Resolver
-	seen     map[tenancy]uint64 // when a pod was first seen with a device
-	count    uint64             // of listings, for seen
+	seen     map[tenancy]uint64 // the number of the listing in which a pod first had a device
+	count    uint64             // number of listings
 }
 
-// inputs are all that owners depend on.
+// inputs holds everything that the owners depend on.
 type inputs struct {
 	topology    *gpu.Topology
 	allocations []Allocation
-	doubted     []Allocation // of devices that others may hold
-	known       bool         // no device but these may be held
+	doubted     []Allocation // allocations in doubt: others may hold their devices
+	known       bool         // no other device may be held
 	revision    uint64
 	replicated  gpu.Sharing
-	since       time.Time          // since when the API server has not answered, where it does not
-	uids        map[podName]string // of pods, by the folders of their logs
+	since       time.Time          // if stale, since when the API server has not answered
+	uids        map[podName]string // UIDs of pods from their log folders
 }
 
 func (a *inputs) equal(b *inputs) bool {
@@ -151,7 +148,7 @@ func (a *inputs) equal(b *inputs) bool {
 		slices.Equal(a.allocations, b.allocations) && slices.Equal(a.doubted, b.doubted)
 }
 
-// New returns a Mapper. It connects when it is first queried.
+// New returns a Mapper. It connects at the first query.
 func New(opt Options) *Mapper {
 	if opt.Pod == nil {
 		opt.Pod = func(string, string) (PodInfo, bool) { return PodInfo{}, false }
@@ -191,8 +188,7 @@ func New(opt Options) *Mapper {
 	}
 }
 
-// Every says how often Attribute is called, which may change. Who held what is remembered for two
-// intervals, and 30 s at least.
+// Every sets how often Attribute is called. Unlisted allocations are remembered for two intervals, but at least 30 s.
 func (m *Mapper) Every(interval time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,17 +198,16 @@ func (m *Mapper) Every(interval time.Duration) {
 // Name returns "kubernetes".
 func (m *Mapper) Name() string { return "kubernetes" }
 
-// Close lets the connection go. A later call makes another.
+// Close closes the connection. A later call reconnects.
 func (m *Mapper) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.kubelet.close()
 }
 
-// Attribute queries the kubelet once and returns the owners of t. The error wraps
-// gpu.ErrUnavailable where the socket or the kubelet is not there (or, with ErrEmpty, is not
-// ready), gpu.ErrPermission, gpu.ErrTimeout, or gpu.ErrVersion; the caller then keeps the last
-// result for as long as it believes it.
+// Attribute queries the kubelet once and returns the owners of t. The error wraps gpu.ErrUnavailable if there is no
+// socket or kubelet, or with ErrEmpty if the kubelet is not ready. Other errors wrap gpu.ErrPermission, gpu.ErrTimeout
+// or gpu.ErrVersion. On an error the caller keeps the last result while it is valid.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -241,7 +236,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if m.since, m.stale = m.opt.Stale(); !m.stale {
 		m.since = time.Time{}
 	}
-	// The revision is read first: a change meanwhile shows next time.
+	// Read the revision first, so that a concurrent change shows in the next call.
 	in := inputs{topology: t, since: m.since, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	in.allocations, in.doubted = m.complete(l.allocations, now, l.fresh)
 	in.known = m.memory.known
@@ -260,14 +255,14 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 }
 
 const (
-	// maxReady bounds the wait for the API server before the first answer: a loop gives it 2 s.
+	// maxReady bounds the wait for the API server before the first answer. A loop waits 2 s for it.
 	maxReady = 1500 * time.Millisecond
-	// maxClaimWait bounds the wait for new claims before each answer: a loop gives a later one 100 ms.
+	// maxClaimWait bounds the wait for new claims before each answer. A loop waits 100 ms for later answers.
 	maxClaimWait = 80 * time.Millisecond
 )
 
-// await waits until the API server has listed its objects, once, and has answered about the claims of
-// allocations.
+// await waits until the API server has listed its objects, the first time, and until the claims of the allocations are
+// read.
 func (m *Mapper) await(ctx context.Context, allocations []Allocation) {
 	limit := maxClaimWait
 	if m.opt.Ready != nil {
@@ -284,15 +279,15 @@ func (m *Mapper) await(ctx context.Context, allocations []Allocation) {
 	m.opt.Ready = nil
 	wait := false
 	for i := range allocations {
-		wait = m.isPending(&allocations[i]) || wait // ask about each
+		wait = m.isPending(&allocations[i]) || wait // call isPending for each one, so that each claim is requested
 	}
 	if wait {
 		m.opt.ClaimsRead(ctx)
 	}
 }
 
-// pod returns a pod as the API server knows it, or knew it while the kubelet still lists the pod and
-// the folder of its logs confirms its UID: the mirror of a static pod can be deleted.
+// pod returns what the API server knows about a pod. After it has deleted the pod, the last information is used while
+// the kubelet lists the pod and its log folder confirms the UID: the mirror of a static pod can be deleted.
 func (m *Mapper) pod(key podName) (PodInfo, bool) {
 	info, ok := m.opt.Pod(key.namespace, key.pod)
 	if !ok {
@@ -306,9 +301,8 @@ func (m *Mapper) pod(key podName) (PodInfo, bool) {
 	return info, ok
 }
 
-// isAnother reports whether the API server speaks of an earlier pod of the name, since it has
-// fallen silent: the folder of the pod's logs is younger than that pod, or the pod has left the
-// list since then and has come again.
+// isAnother reports whether the API server's information is about an earlier pod of the same name. It may be if the API
+// server has stopped answering, and since then a newer log folder appeared or the pod left the list and returned.
 func (m *Mapper) isAnother(key podName, info *PodInfo) bool {
 	if f := m.logs.folders[key]; f.uid != "" && f.uid != info.UID && f.uid != info.Hash {
 		if m.stale || f.changed.After(info.Created) {
@@ -318,8 +312,8 @@ func (m *Mapper) isAnother(key podName, info *PodInfo) bool {
 	return m.stale && m.left[key].After(m.since)
 }
 
-// noteLeft notes which pods are not among the allocations any more, or without a device of a plugin
-// that they had: a pod that comes again between two lists has others, mostly.
+// noteLeft records which pods are no longer listed, or lost a plugin device. A pod that is replaced between two lists
+// usually gets other devices.
 func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
 	if len(m.left) > maxUnlisted {
 		clear(m.left)
@@ -336,9 +330,8 @@ func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
 	}
 }
 
-// uidsOf returns the UIDs of the pods that the API server does not know, by the folders of their
-// logs. A pod that is remembered and not listed keeps the UID that it had: the newest folder of its
-// name can be a later pod's.
+// uidsOf returns the UIDs of pods that the API server does not know, from their log folders. An unlisted pod keeps its
+// UID, because the newest folder of its name may belong to a later pod.
 func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	uids := map[podName]string{}
 	for i := range allocations {
@@ -355,7 +348,7 @@ func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	return uids
 }
 
-// claimed returns what the claim of h says about its device; a device of a plugin has no claim.
+// claimed returns what the claim of h says about its device. A plugin device has no claim.
 func (m *Mapper) claimed(h *Allocation) Claimed {
 	if h.Claim == "" {
 		return Claimed{Read: true}
@@ -363,7 +356,7 @@ func (m *Mapper) claimed(h *Allocation) Claimed {
 	return m.opt.Claimed(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device, h.Share)
 }
 
-// isPending reports whether it is not known yet if h makes an owner.
+// isPending reports whether it is still unknown if h makes an owner.
 func (m *Mapper) isPending(h *Allocation) bool {
 	claimed := m.claimed(h)
 	return claimed.pending()

@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// The node of the recordings: five GPUs, the fourth of them in two instances. The device files are
-// numbered the other way round than NVML's indices.
+// The node of the recordings has five GPUs; the fourth has two instances. The device files are numbered in the reverse
+// order of NVML's indices.
 const (
 	gpu0 = "GPU-00000000-0000-4000-8000-000000000000"
 	gpu1 = "GPU-10000000-0000-4000-8000-000000000001"
@@ -46,7 +46,7 @@ func node() *gpu.Topology {
 	return gpu.NewTopology(devices)
 }
 
-// claimed is what the recorded ResourceSlice says, and one of a driver that shares by capacity.
+// claimed is the recorded ResourceSlice, plus a device of a driver that shares by capacity.
 func claimed(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 	d, ok := map[string]podmapper.ClaimDevice{
 		"gpu.nvidia.com/gpu-0":                 {UUID: gpu0},
@@ -57,7 +57,7 @@ func claimed(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 	return d, ok && pool == "e2e-node"
 }
 
-// A world is a mapper, its kubelet and its metrics.
+// world is a mapper with its kubelet and its metrics.
 type world struct {
 	*testing.T
 	*kubelet.Server
@@ -75,7 +75,7 @@ func newWorld(t *testing.T, opt podmapper.Options, script ...kubelet.Reply) *wor
 	return w
 }
 
-// patience bounds every call that is to succeed.
+// patience bounds every call that should succeed.
 const patience = 30 * time.Second
 
 func (w *world) attribute() *gpu.Owners {
@@ -94,11 +94,11 @@ func (w *world) fails(want error) {
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
 	if o, err := w.mapper.Attribute(ctx, w.topology); !errors.Is(err, want) {
-		w.Errorf("Attribute: %v, %v; expected an error that wraps %q", o, err, want)
+		w.Errorf("Attribute = %v, %v; want an error that wraps %q", o, err, want)
 	}
 }
 
-// metric returns the values of a family by its labels' values.
+// metric returns the values of a family by label values.
 func (w *world) metric(name string) map[string]float64 {
 	w.Helper()
 	families, err := w.registry.Gather()
@@ -121,7 +121,7 @@ func (w *world) metric(name string) map[string]float64 {
 	return out
 }
 
-// pods returns, by row, the pod that an entity's series are labeled with.
+// pods returns the pod label of each row.
 func pods(o *gpu.Owners) map[int]string {
 	out := map[int]string{}
 	for row := range o.Labels {
@@ -188,7 +188,7 @@ func TestUnmatchedDevicesAreCounted(t *testing.T) {
 		kubelet.Pod("ml/a",
 			kubelet.Container("c", "nvidia.com/gpu", "GPU-99999999-0000-4000-8000-000000000000", "GPU-99999999-0000-4000-8000-000000000001", "nvidia9", "garbage"),
 			kubelet.Container("d", "acme.com/gpu", "unit-7"),
-			// Nothing says that these are GPUs.
+			// Nothing identifies these as GPUs.
 			kubelet.Container("e", "acme.com/fpga", "unit-8", "11111111-0000-4000-8000-000000000000"),
 			kubelet.Claiming("f", "ml", "claim", "gpu.nvidia.com", "e2e-node", "gpu-77", ""),
 			kubelet.Claiming("g", "ml", "channel", "compute-domain.nvidia.com", "e2e-node", "channel-0", ""),
@@ -212,7 +212,7 @@ func TestUnmatchedDevicesAreCounted(t *testing.T) {
 	want(t, "reasons", got, map[string]string{
 		"GPU-99999999-0000-4000-8000-000000000000": gone, "GPU-99999999-0000-4000-8000-000000000001": gone, "nvidia9": gone,
 		"garbage": unread, "unit-7": unread,
-		"gpu-77": "No ResourceSlice of this node has it with a UUID or a place on a GPU: slices can lag behind claims, and the API server must let the exporter read them.",
+		"gpu-77": "No ResourceSlice of this node has the device with a UUID or a place on a GPU. Slices can lag behind claims, and the exporter needs permission to read them.",
 	})
 }
 
@@ -222,16 +222,16 @@ func TestOneConnectionAndOneListPerCall(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(a, b), kubelet.Lists(b, a), kubelet.Lists(b))
 	first, second, third := w.attribute(), w.attribute(), w.attribute()
 	if first != second {
-		t.Error("another order of the same pods gave another result")
+		t.Error("the same pods in another order gave a new result")
 	}
 	if third == second {
-		t.Error("a pod has gone, and the result is the same")
+		t.Error("a pod ended, but the result did not change")
 	}
 	want(t, "lists", w.Lists(), 3)
 	want(t, "requests", w.metric("dcgm_exporter_kubelet_requests_total"), map[string]float64{"OK ": 3})
 }
 
-func TestKubeletThatFails(t *testing.T) {
+func TestKubeletErrors(t *testing.T) {
 	pod := kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0)))
 	labels := map[int]string{0: "ml/a/c"}
 	big := kubelet.Lists(kubelet.Crowd(200_000, "nvidia.com/gpu", func(i int) string { return fmt.Sprintf("GPU-%036d::%d", i, i) })...)
@@ -274,9 +274,8 @@ func TestKubeletThatFails(t *testing.T) {
 	})
 }
 
-// What a real kubelet v1.36.3 does when it restarts: it refuses, then answers that there are no
-// pods, then lists them.
-func TestKubeletThatRestarts(t *testing.T) {
+// A real kubelet v1.36.3 restarts: it refuses connections, then lists no pods, then lists them.
+func TestKubeletRestart(t *testing.T) {
 	pod := kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0)))
 	w := newWorld(t, podmapper.Options{}, pod)
 	before := w.attribute()
@@ -287,7 +286,7 @@ func TestKubeletThatRestarts(t *testing.T) {
 	w.fails(podmapper.ErrEmpty)
 	w.fails(podmapper.ErrEmpty)
 	if w.attribute() != before {
-		t.Error("the same pods after the restart gave another result")
+		t.Error("the same pods after the restart gave a new result")
 	}
 	if age := w.metric("dcgm_exporter_attribution_map_age_seconds"); age[""] < 0 || len(age) != 1 {
 		t.Errorf("age of the map: %v", age)
@@ -329,17 +328,16 @@ func TestSharing(t *testing.T) {
 	want(t, "sharing once the node says MPS", w.attribute().UseOf(4).Sharing, gpu.SharingMPS)
 }
 
-// The last pod of a node goes, and the kubelet has been there for long: its empty answer is the
-// truth.
-func TestLastPodThatGoes(t *testing.T) {
+// An empty list is accepted from a kubelet that has been up for long: the last pod of the node has ended.
+func TestLastPodEnds(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))), kubelet.Lists())
 	w.attribute()
 	podmapper.Clock(w.mapper, func() time.Time { return time.Now().Add(podmapper.Settled) })
 	want(t, "labels of a node that is empty now", pods(w.attribute()), map[int]string{})
 }
 
-// MIG partitions again, and the same answer of the kubelet means other entities.
-func TestTopologyThatChanges(t *testing.T) {
+// After a MIG repartition, the same answer of the kubelet refers to other entities.
+func TestTopologyChange(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a",
 		kubelet.Container("c", "nvidia.com/gpu", gpu0), kubelet.Container("d", "nvidia.com/mig-1g.10gb", migA))))
 	first := w.attribute()
@@ -351,19 +349,19 @@ func TestTopologyThatChanges(t *testing.T) {
 	want(t, "unmatched after the change", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{"mig_uuid nvidia.com/mig-1g.10gb ": 1})
 }
 
-func TestKubeletThatRepeatsItself(t *testing.T) {
+func TestKubeletListsDeviceTwice(t *testing.T) {
 	pod := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0, gpu0))
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(pod, pod))
 	want(t, "owners", len(w.attribute().UseOf(0).Owners), 1)
 }
 
-func TestKubeletThatServesNeither(t *testing.T) {
+func TestKubeletWithoutPodResources(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Refuses(codes.Unimplemented))
 	w.fails(gpu.ErrVersion)
 }
 
-// What is shared though one pod alone has a part of it now.
-func TestOnePartOfASharedDevice(t *testing.T) {
+// A device is shared even if only one pod holds a replica now.
+func TestSharedDeviceWithOneOwner(t *testing.T) {
 	w := newWorld(t, podmapper.Options{Device: claimed}, kubelet.Lists(
 		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "part", "sliced.nvidia.com", "e2e-node", "gpu-4", "3336a525-cb3a-412c-addd-c2e3655f9f2f")),
 		kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu.shared", gpu0)),
@@ -374,7 +372,7 @@ func TestOnePartOfASharedDevice(t *testing.T) {
 	want(t, "sharing of a device under a shared resource's name", o.UseOf(0).Sharing, gpu.SharingTimeSlicing)
 }
 
-func TestUnmatchedDevicesHaveABudget(t *testing.T) {
+func TestUnmatchedDevicesAreBounded(t *testing.T) {
 	var pods []*v1.PodResources
 	for i := range 100 {
 		pods = append(pods, kubelet.Pod(fmt.Sprint("ml/", i), kubelet.Container("c", fmt.Sprint("nvidia.com/kind-", i), "garbage")))
@@ -389,9 +387,8 @@ func TestUnmatchedDevicesHaveABudget(t *testing.T) {
 	want(t, "devices", sum, 100)
 }
 
-// A device in more replicas than owners are reported: who has the last one is an owner all the
-// same.
-func TestMoreReplicasThanOwnersAreToldOf(t *testing.T) {
+// A device has more replicas than reported owners. The holder of the last replica is still an owner.
+func TestMoreReplicasThanOwners(t *testing.T) {
 	var replicas []string
 	for i := range gpu.MaxOwners {
 		replicas = append(replicas, fmt.Sprintf("%s::%d", gpu4, i))
@@ -407,7 +404,7 @@ func TestMoreReplicasThanOwnersAreToldOf(t *testing.T) {
 	want(t, "owners dropped", w.metric("dcgm_exporter_owners_dropped")[""], 1)
 }
 
-// Two containers of one pod that hold a device are one owner of it.
+// Two containers of one pod on a device are one owner.
 func TestContainersOfOnePod(t *testing.T) {
 	w := newWorld(t, podmapper.Options{Device: claimed}, kubelet.Lists(
 		kubelet.Pod("ml/a",
@@ -421,8 +418,8 @@ func TestContainersOfOnePod(t *testing.T) {
 	want(t, "owners, by container", len(o.UseOf(4).Owners), 2)
 }
 
-// The number of replicas is what the plugin offers now, whichever pods hold them.
-func TestReplicasFollowThePlugin(t *testing.T) {
+// The number of replicas is what the plugin offers now, not what pods hold.
+func TestReplicasFollowPlugin(t *testing.T) {
 	offer := func(n int) (all []*v1.ContainerDevices) {
 		for i := range n {
 			all = append(all, kubelet.Device("nvidia.com/gpu", fmt.Sprintf("%s::%d", gpu4, i)))
@@ -450,17 +447,17 @@ func TestReplicasFollowThePlugin(t *testing.T) {
 		want(t, "replicas "+tt.what, w.attribute().UseOf(4).Replicas, tt.replicas)
 	}
 
-	// A replica that is new is queried at once.
+	// A new replica is looked up at once.
 	w.Script(kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::11"))))
 	w.Allocatable(offer(12)...)
 	now = now.Add(15 * time.Second)
 	want(t, "replicas with a new one", w.attribute().UseOf(4).Replicas, 12)
 
-	// Also where the last question was just before, and nothing changes afterwards.
+	// Even if the last request was just before, and nothing changes afterwards.
 	now = now.Add(20 * time.Second)
 	w.attribute() // without the first replica
 	now = now.Add(45 * time.Second)
-	w.attribute() // the question
+	w.attribute() // the new request
 	w.Script(kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::11", gpu4+"::13"))))
 	w.Allocatable(offer(16)...)
 	now = now.Add(time.Second)
@@ -468,7 +465,7 @@ func TestReplicasFollowThePlugin(t *testing.T) {
 	now = now.Add(10 * time.Second)
 	want(t, "replicas ten seconds later", w.attribute().UseOf(4).Replicas, 16)
 
-	// A kubelet that does not answer this costs the number alone.
+	// If the kubelet does not answer this request, only the number of replicas is unknown.
 	w = newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))))
 	w.Silence()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -483,8 +480,8 @@ func TestReplicasFollowThePlugin(t *testing.T) {
 	}
 }
 
-// Names of an owner that are longer than Kubernetes has any are cut: a page is no larger for them.
-func TestNamesWithoutEnd(t *testing.T) {
+// Names longer than Kubernetes allows are truncated, so that they do not inflate the page.
+func TestLongNamesAreTruncated(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/"+long, kubelet.Container(long, "nvidia.com/gpu", gpu0))))
 	labels := w.attribute().Of(0)

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// maxUnlisted bounds the allocations that are remembered and not listed.
+	// maxUnlisted is the maximum number of unlisted allocations that are remembered.
 	maxUnlisted = 4096
 	// minMemory is the minimum time for which an unlisted allocation is remembered.
 	minMemory = 30 * time.Second
 )
 
-// A memory completes the lists of a kubelet that has just started. Such a kubelet lists its pods one
+// memory completes the lists of a kubelet that has just started. Such a kubelet lists its pods one
 // by one, for about a second on v1.36.3, so a missing pod need not have ended.
 //
 //	kubelet      allocation                                            result
@@ -26,7 +26,7 @@ const (
 //	just started listed, shared, owners not known or device in doubt   in doubt
 //	just started not listed, its pod has ended                         forgotten
 //	just started not listed, its pod is listed with other devices      forgotten
-//	just started not listed, its device is another's                   forgotten
+//	just started not listed, its device has a new owner                 forgotten
 //	just started not listed, seen within validFor                      held
 //	just started not listed, seen earlier                              in doubt, and so is its device
 //
@@ -34,9 +34,9 @@ const (
 // until an answer takes longer than validFor. The zero value remembers nothing.
 type memory struct {
 	seen  map[Allocation]time.Time // when each allocation was last listed
-	at    time.Time                // of the latest answer
+	at    time.Time                // time of the latest answer
 	known bool                     // the owners of all devices are known, except those in doubt
-	kept  int                      // allocations that are held and not listed
+	kept  int                      // number of unlisted allocations that are held
 }
 
 // complete returns the allocations that are held and those in doubt, both sorted.
@@ -71,7 +71,7 @@ func (m *Mapper) complete(listed []Allocation, at time.Time, fresh bool) (held, 
 	return held, doubted
 }
 
-// unlisted returns the allocations of before that are not listed and may still be held.
+// unlisted returns the earlier allocations that are not listed but may still be held.
 func (m *Mapper) unlisted(before map[Allocation]time.Time, listed []Allocation, fresh bool) (all []Allocation) {
 	if !fresh {
 		return nil
@@ -96,8 +96,8 @@ func isShared(h *Allocation) bool {
 	return hami || h.Claim != "" || h.ID.Replica != "" || strings.HasSuffix(h.Resource, ".shared")
 }
 
-// deviceOf names the device of an allocation, whichever part or replica of it is held. An id of
-// HAMi's plugin can stand for any GPU, so all of them count as one device.
+// deviceOf returns the device of an allocation, without its replica. An id of HAMi's plugin can stand for any GPU, so
+// all of them count as one device.
 func deviceOf(h *Allocation) deviceid.ID {
 	if _, hami := hamiReplica(h); hami {
 		return deviceid.ID{}

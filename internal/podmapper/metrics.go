@@ -9,8 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 )
 
-// Metrics are the package's own series. A process registers them once; every Mapper that it makes
-// writes to the same.
+// Metrics holds the package's metrics. A process registers them once, and all its Mappers share them.
 type Metrics struct {
 	requests  *prometheus.CounterVec
 	unmatched *gauge.State
@@ -20,14 +19,14 @@ type Metrics struct {
 	age       *ageCollector
 }
 
-// Why a pod's label is left out.
+// Reasons for dropping a label of a pod.
 const (
-	droppedCollision = "collision" // a label of ours, or an earlier one, has its name
-	droppedBudget    = "budget"    // the pod has too many
+	droppedCollision = "collision" // its name is taken by the exporter or an earlier label
+	droppedBudget    = "budget"    // the pod has too many labels
 	droppedLength    = "length"    // its value is too long
 )
 
-// NewMetrics registers the series at reg.
+// NewMetrics registers the metrics at reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -39,15 +38,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"resource", "form"),
 		labels: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_pod_labels_dropped",
-			Help: "Labels of pods that are left out now: another has their name, the pod has too many, the value is too long.",
+			Help: "Pod labels currently dropped, by reason.",
 		}, []string{"reason"}),
 		owners: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_owners_dropped",
-			Help: "Owners that are left out now, since their entity has too many.",
+			Help: "Owners currently dropped because their entity has too many.",
 		}),
 		kept: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_attribution_holdings_kept",
-			Help: "Devices that the kubelet's latest list gives to no container and that are reported as before, since it has just started.",
+			Help: "Devices with a remembered owner, because the kubelet has just started and does not list it.",
 		}),
 		age: &ageCollector{desc: prometheus.NewDesc("dcgm_exporter_attribution_map_age_seconds",
 			"Seconds since the kubelet last reported which pod has which device.", nil, nil)},
@@ -59,7 +58,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// ageCollector collects an age, and nothing before there is one.
+// ageCollector collects the time since an event, or nothing before the first event.
 type ageCollector struct {
 	desc *prometheus.Desc
 	mu   sync.Mutex

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-func TestRecordingsOfARealKubelet(t *testing.T) {
+func TestRecordingsOfRealKubelet(t *testing.T) {
 	wants := map[string]map[int]string{
 		"empty":                          {},
 		"list-whole-gpu":                 {0: "default/gpu-whole/train", 1: "default/gpu-whole/train"},
@@ -47,7 +47,7 @@ func TestRecordingsOfARealKubelet(t *testing.T) {
 	captures := kubelet.Captures(t)
 	for name := range wants {
 		if captures[name] == nil {
-			t.Errorf("the recording %s is gone", name)
+			t.Errorf("recording %s is missing", name)
 		}
 	}
 	for name, capture := range captures {
@@ -64,7 +64,7 @@ func TestRecordingsOfARealKubelet(t *testing.T) {
 				if o.Uses[row].Sharing != gpu.SharingNone {
 					sharing[row] = o.Uses[row].Sharing
 					if len(o.Uses[row].Owners) != 2 {
-						t.Errorf("row %d has %d owners, expected 2", row, len(o.Uses[row].Owners))
+						t.Errorf("row %d has %d owners, want 2", row, len(o.Uses[row].Owners))
 					}
 				}
 			}
@@ -79,7 +79,7 @@ func TestRecordingsOfARealKubelet(t *testing.T) {
 }
 
 func TestClaimsCarryTheirLabels(t *testing.T) {
-	known := false // the slice lags behind the claim
+	known := false // the ResourceSlice lags behind the claim
 	device := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 		if !known {
 			return podmapper.ClaimDevice{}, false
@@ -97,7 +97,7 @@ func TestClaimsCarryTheirLabels(t *testing.T) {
 	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
 }
 
-// ofMIG are the labels of a MIG device that a pod claims.
+// ofMIG returns the labels of a claimed MIG device.
 func ofMIG(uuid string) []gpu.Label {
 	return []gpu.Label{
 		{Name: "container", Value: "c"},
@@ -113,9 +113,9 @@ func ofMIG(uuid string) []gpu.Label {
 	}
 }
 
-// A MIG device that the driver makes when a pod starts has the labels of one that was there before, each time that it is
-// made: the slice has its name, profile and place alone.
-func TestMIGDevicesThatAreMadeForAPod(t *testing.T) {
+// A MIG device that the driver creates when a pod starts gets the same labels as a static one, each time it is created.
+// The ResourceSlice has only its name, profile and place.
+func TestDynamicMIGDevices(t *testing.T) {
 	made := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 		return podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}, name == "gpu-3-mig-1g10gb-19-0"
 	}
@@ -142,7 +142,7 @@ func TestMIGDevicesThatAreMadeForAPod(t *testing.T) {
 	want(t, "matched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
 }
 
-// Each of the recorded shares of a GPU has the part that its claim consumes, by the capacity of which it consumes most.
+// Each share of a GPU in the recording gets the largest fraction of any capacity that its claim consumes.
 func TestSharesByCapacity(t *testing.T) {
 	sliced := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 		d, ok := claimed(driver, pool, name)
@@ -163,7 +163,7 @@ func TestSharesByCapacity(t *testing.T) {
 	want(t, "parts", parts, map[string]float64{"dra-slice-a": 0.25, "dra-slice-b": 0.75})
 }
 
-// A monitor's claim with admin access sees a device and does not own it.
+// A monitor's claim with admin access does not make it an owner.
 func TestClaimsWithAdminAccess(t *testing.T) {
 	known, revision := false, uint64(1)
 	w := newWorld(t, podmapper.Options{
@@ -186,7 +186,7 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 	want(t, "sharing", o.UseOf(0).Sharing, gpu.SharingNone)
 }
 
-// An API is what the API server knows, for tests.
+// api is a fake of the API server's data.
 type api struct {
 	pods     map[string]podmapper.PodInfo
 	revision uint64
@@ -205,7 +205,7 @@ func (a *api) options() podmapper.Options {
 
 func (a *api) set(pods map[string]podmapper.PodInfo) { a.pods, a.revision = pods, a.revision+1 }
 
-func TestPodsThatAreOver(t *testing.T) {
+func TestEndedPods(t *testing.T) {
 	one := kubelet.Pod("ml/one", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	two := kubelet.Pod("ml/two", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -245,13 +245,13 @@ func TestPodsThatAreOver(t *testing.T) {
 	})
 }
 
-// A kubelet that gives one whole device to a crowd costs time in proportion.
-func TestCrowdOnOneDevice(t *testing.T) {
+// Many pods on one whole device cost time in proportion to their number.
+func TestManyPodsOnOneDevice(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Crowd(30_000, "nvidia.com/gpu", func(int) string { return gpu0 })...))
 	want(t, "owners", len(w.attribute().UseOf(0).Owners), gpu.MaxOwners)
 }
 
-func TestNamesThatRecur(t *testing.T) {
+func TestRecreatedPods(t *testing.T) {
 	a := &api{}
 	a.set(map[string]podmapper.PodInfo{"a/train-0": {UID: "1"}, "b/train-0": {UID: "2"}})
 	w := newWorld(t, a.options(), kubelet.Lists(
@@ -266,13 +266,13 @@ func TestNamesThatRecur(t *testing.T) {
 	a.set(map[string]podmapper.PodInfo{"a/train-0": {UID: "3"}, "b/train-0": {UID: "2"}})
 	second := w.attribute()
 	if second == first {
-		t.Error("a pod created again under the same name is the same")
+		t.Error("a recreated pod gave the same result")
 	}
 	want(t, "uid of the new pod", uid(second, 0), "3")
 	want(t, "label of the new pod", second.Of(0)[3], gpu.Label{Name: "pod_uid", Value: "3"})
 	a.revision++
 	if w.attribute() != second {
-		t.Error("something else changed in the API, and the result is another")
+		t.Error("an unrelated API change gave a new result")
 	}
 }
 
@@ -331,9 +331,8 @@ func TestLabelsOfPods(t *testing.T) {
 	}
 }
 
-// The API server's first list comes a moment after the start: the first answer has its labels,
-// waits for it but so long, and no later answer waits.
-func TestFirstAnswerWaitsForTheAPIServer(t *testing.T) {
+// The API server's first list arrives shortly after the start. Only the first answer waits for it, for a limited time.
+func TestFirstAnswerWaitsForAPIServer(t *testing.T) {
 	for name, comes := range map[string]bool{"it comes": true, "it does not come": false} {
 		t.Run(name, func(t *testing.T) {
 			a, ready := &api{}, make(chan struct{})
@@ -364,8 +363,8 @@ func TestFirstAnswerWaitsForTheAPIServer(t *testing.T) {
 	}
 }
 
-// Whatever a pod's labels are called, a series gets names that Prometheus accepts, each once,
-// sorted, and none that is ours twice.
+// Whatever a pod's labels are called, the series labels have valid, unique and sorted names and never repeat the
+// exporter's own.
 func FuzzLabelsOfPods(f *testing.F) {
 	f.Add("app.kubernetes.io/name", "app_kubernetes_io/name", "pod")
 	f.Add("", "-", "__name__")
@@ -376,10 +375,10 @@ func FuzzLabelsOfPods(f *testing.F) {
 		labels := podmapper.LabelsOf(server.options(), gpu.Owner{Namespace: "ml", Pod: "a", Container: "c", PodUID: "u"}, server.pods["ml/a"].Labels)
 		for i, l := range labels {
 			if !name.MatchString(l.Name) {
-				t.Errorf("the name %q", l.Name)
+				t.Errorf("invalid label name %q", l.Name)
 			}
 			if i > 0 && labels[i-1].Name >= l.Name {
-				t.Errorf("%q before %q", labels[i-1].Name, l.Name)
+				t.Errorf("label %q is before %q", labels[i-1].Name, l.Name)
 			}
 			if l.Name == "pod" && l.Value != "a" || l.Name == "namespace" && l.Value != "ml" {
 				t.Errorf("%s is %q", l.Name, l.Value)
@@ -388,15 +387,14 @@ func FuzzLabelsOfPods(f *testing.F) {
 	})
 }
 
-// Pods come and go by the hundred: each listing is the whole truth, and nothing is kept of those
-// that went.
+// Hundreds of pods come and go. Each listing is complete, and nothing is kept of pods that ended.
 func TestChurn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long test: 200 listings of 500 pods")
 	}
 	const crowd = 500
 	w := newWorld(t, podmapper.Options{})
-	heap := func() uint64 { // the least of five, since what is on its way to another goroutine or in a pool is not kept
+	heap := func() uint64 { // the minimum of five, to exclude pools and other goroutines
 		least := uint64(math.MaxUint64)
 		for range 5 {
 			runtime.GC()
@@ -419,7 +417,7 @@ func TestChurn(t *testing.T) {
 		want(t, "the pod of the round", pods(o), map[int]string{0: fmt.Sprintf("ml/whole-%d/c", round)})
 		for _, owner := range o.UseOf(4).Owners {
 			if !strings.HasPrefix(owner.Pod, fmt.Sprintf("pod-%d-", round)) {
-				t.Fatalf("round %d: the owner %s is stale", round, owner.Pod)
+				t.Fatalf("round %d: owner %s is stale", round, owner.Pod)
 			}
 		}
 		want(t, "owners, bounded", len(o.UseOf(4).Owners), 256)
@@ -429,14 +427,14 @@ func TestChurn(t *testing.T) {
 			before = heap()
 		}
 	}
-	// 180 rounds are 90,000 pods: kept, the name of each would cost 16 bytes, and 16 to point to it
+	// 180 rounds have 90,000 pods; keeping the name of each would take 32 bytes
 	if after := heap(); after > before+90_000*30 {
 		t.Errorf("memory grew from %d to %d bytes over 180 rounds", before, after)
 	}
 }
 
-// A pod's labels are limited in number, in the order of their keys.
-func TestLimitOfPodLabels(t *testing.T) {
+// The number of a pod's labels is limited, in the order of their keys.
+func TestPodLabelLimit(t *testing.T) {
 	a := &api{}
 	a.set(map[string]podmapper.PodInfo{"ml/a": {Labels: map[string]string{"c": "3", "a": "1", "b": "2"}}})
 	opt := a.options()

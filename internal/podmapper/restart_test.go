@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// A restart as it was recorded on a real node: refusals, an answer without pods, all pods. Nothing
-// else is ever shown than what is so, and nothing is forgotten.
+// A restart as recorded on a real node: refused connections, an answer without pods, then all pods. No wrong owner is
+// ever reported, and no owner is lost.
 func TestRecordedRestart(t *testing.T) {
 	moments := kubelet.Timeline(t, "nvidia.com/gpu")
 	last := moments[len(moments)-1]
@@ -44,7 +44,7 @@ func TestRecordedRestart(t *testing.T) {
 		o, err := w.mapper.Attribute(ctx, w.topology)
 		cancel()
 		if wrong := m.Refused || len(m.Pods) == 0; wrong != (err != nil) {
-			t.Errorf("%v: the error is %v", m.At, err)
+			t.Errorf("%v: unexpected error %v", m.At, err)
 		}
 		if err == nil {
 			answers++
@@ -52,13 +52,13 @@ func TestRecordedRestart(t *testing.T) {
 		}
 	}
 	if answers == 0 {
-		t.Error("no answer came")
+		t.Error("no successful answer in the recording")
 	}
 }
 
-// A kubelet fills its list pod by pod: six that share a GPU stay six, the whole GPUs keep their
-// labels, and what is kept is counted.
-func TestListThatFillsPodByPod(t *testing.T) {
+// A kubelet lists its pods one by one after a restart. Six pods that share a GPU stay six, whole GPUs keep their
+// labels, and kept allocations are counted.
+func TestPodsAreListedOneByOne(t *testing.T) {
 	var all []*v1.PodResources
 	for i := range 6 {
 		all = append(all, kubelet.Pod(fmt.Sprint("ml/share-", i), kubelet.Container("c", "nvidia.com/gpu", fmt.Sprintf("%s::%d", gpu4, i))))
@@ -80,12 +80,12 @@ func TestListThatFillsPodByPod(t *testing.T) {
 				t.Fatalf("seed %d, answer %d: other owners: %v, labels %v", seed, i, o.UseOf(4).Owners, pods(o))
 			}
 			if kept := w.metric("dcgm_exporter_attribution_holdings_kept")[""]; (kept == 0) != (i == len(fill)-1) {
-				t.Errorf("seed %d, answer %d of %d: %v holdings are kept", seed, i, len(fill), kept)
+				t.Errorf("seed %d, answer %d of %d: %v allocations are kept", seed, i, len(fill), kept)
 			}
 		}
 		want(t, "labels", pods(w.attribute()), labels)
 
-		// An exporter that starts meanwhile knows nothing of the shared GPU yet.
+		// An exporter that starts meanwhile does not know the owners of the shared GPU yet.
 		w = newWorld(t, podmapper.Options{}, kubelet.Lists(all[0], all[6]))
 		w.Born(time.Now())
 		o := w.attribute()
@@ -94,8 +94,8 @@ func TestListThatFillsPodByPod(t *testing.T) {
 	}
 }
 
-// A sharer that ends leaves the list of a kubelet that runs on, and the other has the device alone.
-func TestSharerThatEnds(t *testing.T) {
+// If a pod on a shared device ends, the other has the device to itself.
+func TestPodOnSharedDeviceEnds(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
 	whole := kubelet.Pod("ml/whole", kubelet.Container("c", "nvidia.com/gpu", gpu0))
@@ -105,8 +105,8 @@ func TestSharerThatEnds(t *testing.T) {
 	want(t, "labels after the end", pods(w.attribute()), map[int]string{4: "ml/b/c"})
 }
 
-// An answer that stops in its middle costs that answer, and the next one comes.
-func TestAnswerThatStalls(t *testing.T) {
+// An answer that stalls fails only that call.
+func TestStalledAnswer(t *testing.T) {
 	pod := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	release := make(chan struct{})
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(pod), kubelet.Stalls(release, pod), kubelet.Refuses(codes.ResourceExhausted), kubelet.Lists(pod))
@@ -121,13 +121,12 @@ func TestAnswerThatStalls(t *testing.T) {
 		t.Error("no error above the rate limit")
 	}
 	if w.attribute() != before {
-		t.Error("other owners after an answer that stalled")
+		t.Error("owners changed after a stalled answer")
 	}
 }
 
-// What was known an hour ago says nothing of a shared device, though its holder of then is listed
-// still.
-func TestMemoryIsNoOlderThanItsLimit(t *testing.T) {
+// Old knowledge expires: after an hour a shared device is unknown, even if a former owner is still listed.
+func TestMemoryExpires(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(a))
@@ -135,7 +134,7 @@ func TestMemoryIsNoOlderThanItsLimit(t *testing.T) {
 	podmapper.Clock(w.mapper, func() time.Time { return now })
 	want(t, "labels", pods(w.attribute()), map[int]string{4: "ml/a/c"})
 	w.Stop()
-	now = now.Add(time.Hour) // in which b came
+	now = now.Add(time.Hour) // during which b arrived
 	w.fails(gpu.ErrUnavailable)
 	w.Start()
 	want(t, "labels by half a list", pods(w.attribute()), map[int]string{})
@@ -144,8 +143,8 @@ func TestMemoryIsNoOlderThanItsLimit(t *testing.T) {
 	want(t, "owners by the list", len(w.attribute().UseOf(4).Owners), 2)
 }
 
-// A plugin that no longer divides devices, or begins to, has its word at once.
-func TestDeviceThatIsDividedAnew(t *testing.T) {
+// If a plugin starts or stops sharing a device, the change applies at once.
+func TestSharingChanges(t *testing.T) {
 	replica := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	whole := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4))
 	for name, order := range map[string][2]*v1.PodResources{"whole again": {replica, whole}, "divided": {whole, replica}} {
@@ -161,7 +160,7 @@ func TestDeviceThatIsDividedAnew(t *testing.T) {
 	}
 }
 
-// aged is a world whose clock the test turns, at the time of its kubelet's latest list.
+// aged is a world with a fake clock, set to the time of the kubelet's latest list.
 type aged struct {
 	*world
 	now time.Time
@@ -175,7 +174,7 @@ func newAged(t *testing.T, opt podmapper.Options, listed ...*v1.PodResources) *a
 	return a
 }
 
-// restarts replaces the kubelet by one that starts after a time and lists these pods.
+// restarts replaces the kubelet by one that starts after the given time and lists these pods.
 func (a *aged) restarts(after time.Duration, listed ...*v1.PodResources) *gpu.Owners {
 	a.Stop()
 	a.fails(gpu.ErrUnavailable)
@@ -199,8 +198,8 @@ func named(o *gpu.Owners, row int) []string {
 	return names
 }
 
-// A pod that ended while the kubelet was away costs no other device its owners.
-func TestEndWhileTheKubeletIsAway(t *testing.T) {
+// A pod that ends while the kubelet is down does not remove the owners of other devices.
+func TestPodEndsWhileKubeletIsDown(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
 	c := kubelet.Pod("ml/c", kubelet.Container("c", "nvidia.com/mig-1g.10gb.shared", migB+"::0"))
@@ -227,8 +226,8 @@ func TestEndWhileTheKubeletIsAway(t *testing.T) {
 	})
 }
 
-// A sharer stays while its kubelet does not list it yet, also as the only one left.
-func TestSharerThatIsLeftAlone(t *testing.T) {
+// A pod on a shared device stays an owner while the kubelet does not list it yet, even if no other pod is left.
+func TestLastPodOnSharedDevice(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
 	other := kubelet.Pod("ml/other", kubelet.Container("c", "nvidia.com/gpu", gpu0))
@@ -241,9 +240,9 @@ func TestSharerThatIsLeftAlone(t *testing.T) {
 	want(t, "labels once it is over", pods(w.attribute()), map[int]string{0: "ml/other/c"})
 }
 
-// A pod that comes again under its name on another device does not hold the device of the earlier
-// pod, whatever its kubelet has not listed yet.
-func TestPodThatComesAgainElsewhere(t *testing.T) {
+// A pod that is recreated on another device does not hold the earlier pod's device, even if the kubelet has not listed
+// all its pods.
+func TestPodIsRecreatedOnOtherDevice(t *testing.T) {
 	before := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	again := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu1))
 	other := kubelet.Pod("ml/other", kubelet.Container("c", "nvidia.com/gpu", gpu3))
@@ -275,8 +274,8 @@ func TestPodThatComesAgainElsewhere(t *testing.T) {
 	})
 }
 
-// What is remembered is remembered for two intervals where that is more than 30 s.
-func TestMemoryGoesWithTheInterval(t *testing.T) {
+// Allocations are remembered for two intervals if that exceeds 30 s.
+func TestMemoryFollowsInterval(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu1))
 	w := newAged(t, podmapper.Options{}, a, b)
@@ -286,8 +285,8 @@ func TestMemoryGoesWithTheInterval(t *testing.T) {
 	want(t, "labels after 31 s, at a short interval", pods(w.restarts(31*time.Second, b)), map[int]string{1: "ml/b/c"})
 }
 
-// A holding that was remembered and is listed again is one holding.
-func TestClaimThatComesBack(t *testing.T) {
+// An allocation that was remembered and is listed again counts once.
+func TestUnlistedClaimReturns(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "ours", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	w := newAged(t, podmapper.Options{Device: claimed}, a, b)
@@ -296,12 +295,12 @@ func TestClaimThatComesBack(t *testing.T) {
 	want(t, "owners once it is", named(w.after(time.Second), 1), []string{"a"})
 }
 
-// A kubelet whose connection breaks again and again is believed all the same after a while.
-func TestKubeletIsNotYoungForEver(t *testing.T) {
+// The lists of a kubelet whose connection keeps breaking are accepted after a while.
+func TestKubeletStartIsBounded(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
 	w := newAged(t, podmapper.Options{}, a, b)
-	w.mapper.Every(time.Hour) // so that nothing is forgotten for its age
+	w.mapper.Every(time.Hour) // so that nothing expires
 	o := w.restarts(time.Second, a)
 	for age := time.Duration(0); age < podmapper.Settled; age += 5 * time.Second {
 		want(t, fmt.Sprint("owners ", age, " after the first sign"), named(o, 4), []string{"a", "b"})
@@ -311,8 +310,8 @@ func TestKubeletIsNotYoungForEver(t *testing.T) {
 	want(t, "owners after all", named(o, 4), []string{"a"})
 }
 
-// A new connection is another kubelet's, perhaps, also where no answer failed between them.
-func TestConnectionThatIsNew(t *testing.T) {
+// A new connection may be to a new kubelet, even if no call failed in between.
+func TestNewConnection(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
 	for range 200 {
@@ -320,19 +319,19 @@ func TestConnectionThatIsNew(t *testing.T) {
 		w.Stop()
 		w.Script(kubelet.Lists(a))
 		w.Start()
-		w.Born(w.now.Add(-time.Hour)) // the socket says nothing
+		w.Born(w.now.Add(-time.Hour)) // the socket is too old to be a sign
 		o, err := w.mapper.Attribute(t.Context(), w.topology)
 		if err != nil {
-			continue // gRPC had not seen yet that the connection is gone
+			continue // gRPC has not noticed yet that the connection is closed
 		}
 		want(t, "owners", named(o, 4), []string{"a", "b"})
 		return
 	}
-	t.Error("each answer failed")
+	t.Error("every answer failed")
 }
 
-// A kubelet that lists no pods for long after its start has just begun to know them.
-func TestKubeletThatListsNoneForLong(t *testing.T) {
+// A kubelet that lists no pods for long has just begun to load them.
+func TestKubeletListsNoPodsForLong(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
 	w := newAged(t, podmapper.Options{}, a, b)
@@ -344,9 +343,8 @@ func TestKubeletThatListsNoneForLong(t *testing.T) {
 	want(t, "owners", named(w.after(9*time.Second), 4), []string{"a", "b"})
 }
 
-// The API server says that a pod is another by its UID: what its kubelet does not list is no longer
-// held.
-func TestHolderWithAnotherUID(t *testing.T) {
+// If the API server reports another UID, allocations of the earlier pod that are not listed have ended.
+func TestOwnerWithAnotherUID(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu1))
 	server := &api{}
@@ -356,7 +354,7 @@ func TestHolderWithAnotherUID(t *testing.T) {
 	want(t, "labels", pods(w.restarts(time.Second, b)), map[int]string{1: "ml/b/c"})
 }
 
-// A node without pods says so from its first list on, though its kubelet has just started.
+// A node without pods is known to be free from its first list, even if its kubelet has just started.
 func TestNodeWithoutPods(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists())
 	w.Born(time.Now())

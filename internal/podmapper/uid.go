@@ -9,34 +9,34 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
-// maxLogFolders bounds the names that are read.
+// maxLogFolders is the maximum number of log folders that are read.
 const maxLogFolders = 8192
 
-// A podName names a pod.
+// podName identifies a pod.
 type podName struct{ namespace, pod string }
 
-// A logFolder is the folder of a pod's logs.
+// logFolder is the folder of a pod's logs.
 type logFolder struct {
-	uid     string // "" where it is not clear
+	uid     string // "" if ambiguous
 	changed time.Time
 }
 
-// logFolders has the UIDs of pods from the folder of the pods' logs, which has a folder per pod,
-// named NAMESPACE_NAME_UID (pkg/kubelet/kuberuntime, BuildPodLogsDirectory). A static pod has the
-// hash of its manifest there, as its control group has. The zero value knows nothing.
+// logFolders finds the UIDs of pods in the pods' log folder. It has a folder per pod, named NAMESPACE_NAME_UID
+// (pkg/kubelet/kuberuntime, BuildPodLogsDirectory). For a static pod the UID is the hash of its manifest, as in its
+// cgroup. The zero value finds nothing.
 type logFolders struct {
-	path string // "" for none
+	path string // "" disables it
 
-	read, changed time.Time // when path was read, and when it had changed
+	read, changed time.Time // when path was read, and its modification time then
 	folders       map[podName]logFolder
 }
 
-// mtimeSlack is how much older than the reading the time of a folder must be: the kernel's clock is
-// coarse, so that two changes can have one time.
+// mtimeSlack is the minimum age of a folder's modification time that is trusted. The kernel's clock is coarse, so two
+// changes can have the same time.
 const mtimeSlack = 2 * time.Second
 
-// refresh reads the folder if it has changed since the last call. Content that cannot be read is
-// unknown: not every node shows it.
+// refresh reads the folder if it has changed since the last call. If it cannot be read, all UIDs are unknown: not every
+// node has it.
 func (f *logFolders) refresh(now time.Time) {
 	info, err := os.Stat(f.path)
 	if err != nil {
@@ -54,7 +54,7 @@ func (f *logFolders) refresh(now time.Time) {
 	defer dir.Close()
 	names, err := dir.Readdirnames(maxLogFolders)
 	if err != nil {
-		return // also io.EOF, of an empty one
+		return // io.EOF if the folder is empty
 	}
 	f.folders = map[podName]logFolder{}
 	for _, name := range names {
@@ -62,8 +62,8 @@ func (f *logFolders) refresh(now time.Time) {
 	}
 }
 
-// add adds a folder. Of two folders of one pod the newer one counts: the other is an earlier pod's.
-// Two of one age name no pod.
+// add adds a folder. If a pod has two folders, the newer one counts, because the other belongs to an earlier pod. If
+// both have the same age, the UID is unknown.
 func (f *logFolders) add(name string) {
 	parts := strings.Split(name, "_")
 	if len(parts) != 3 || !process.IsPodUID(parts[2]) {

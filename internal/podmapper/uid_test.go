@@ -17,7 +17,7 @@ const (
 	static = "a3f5c1d2e4b6978899aabbccddeeff00"
 )
 
-// onNode is what lies on a node beside the socket.
+// onNode is a world with a log folder.
 type onNode struct {
 	*testing.T
 	logs string
@@ -32,7 +32,7 @@ func newOnNode(t *testing.T) *onNode {
 	return n
 }
 
-// log makes the folder of a pod's logs, and turns the clock on.
+// log creates a pod's log folder and advances the clock.
 func (n *onNode) log(name string) {
 	n.Helper()
 	path := filepath.Join(n.logs, name)
@@ -51,7 +51,7 @@ func (n *onNode) options() podmapper.Options {
 	return podmapper.Options{LogFolder: n.logs}
 }
 
-// uids returns, by pod, the UIDs of the owners of the GPU that all share.
+// uids returns the owners' UIDs by pod for the GPU that all pods share.
 func uids(o *gpu.Owners) map[string]string {
 	out := map[string]string{}
 	for _, owner := range o.UseOf(4).Owners {
@@ -60,7 +60,7 @@ func uids(o *gpu.Owners) map[string]string {
 	return out
 }
 
-// What a node's own files say of the UIDs of pods, without an API server.
+// UIDs come from the node's log folders if there is no API server.
 func TestUIDsFromTheNode(t *testing.T) {
 	a, b := gpu4+"::0", gpu4+"::1"
 	for name, tt := range map[string]struct {
@@ -85,7 +85,7 @@ func TestUIDsFromTheNode(t *testing.T) {
 	}
 }
 
-// The files change while the kubelet lists the same.
+// The folders change while the kubelet lists the same pods.
 func TestUIDsFromTheNodeChange(t *testing.T) {
 	n := newOnNode(t)
 	w := newWorld(t, n.options(), kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))))
@@ -94,7 +94,7 @@ func TestUIDsFromTheNodeChange(t *testing.T) {
 	first := w.attribute()
 	want(t, "UIDs once there is a folder", uids(first), map[string]string{"a": uidA})
 	if w.attribute() != first {
-		t.Error("the same files gave another result")
+		t.Error("the same folders gave a new result")
 	}
 	n.log("ml_a_" + uidB)
 	want(t, "UIDs of another pod of the name", uids(w.attribute()), map[string]string{"a": uidB})
@@ -103,7 +103,7 @@ func TestUIDsFromTheNodeChange(t *testing.T) {
 	}
 	want(t, "UIDs once the files are gone", uids(w.attribute()), map[string]string{"a": ""})
 
-	// Where the API server knows the pod, its word counts.
+	// If the API server knows the pod, its UID is used.
 	n = newOnNode(t)
 	n.log("ml_a_" + uidB)
 	server := &api{}
@@ -114,23 +114,22 @@ func TestUIDsFromTheNodeChange(t *testing.T) {
 	want(t, "UIDs by the API server", uids(w.attribute()), map[string]string{"a": uidA})
 }
 
-// An API server that has fallen silent has an earlier pod of the name. The node's own files are
-// younger; without them the UID of a pod that left the list and came again is not known while the
-// API server does not answer.
-func TestAPIServerThatIsSilent(t *testing.T) {
+// The API server has stopped answering and knows an earlier pod of the same name. The node's log folders are newer.
+// Without them, the UID of a pod that left the list and returned is unknown until the API server answers.
+func TestAPIServerStopsAnswering(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	pod, idle := kubelet.Lists(a), kubelet.Lists(kubelet.Pod("ml/idle"))
 	noon := time.Now().Add(-2 * time.Hour)
 	earlier := podmapper.PodInfo{UID: uidA, Created: noon, Labels: map[string]string{"team": "earlier"}}
 	type silence struct {
 		stale    bool   // the API server does not answer
-		folder   string // the pod's newest folder of logs
-		recreate bool   // the pod leaves the list and comes again
-		beside   bool   // another pod comes
-		moves    bool   // another pod of the name comes between two lists, with another device
+		folder   string // the pod's newest log folder
+		recreate bool   // the pod leaves the list and returns
+		beside   bool   // another pod arrives
+		moves    bool   // a pod of the same name replaces it between two lists, with another device
 		info     podmapper.PodInfo
 		uid      string
-		labeled  bool // with the API's labels
+		labeled  bool // has the labels from the API server
 	}
 	for name, tt := range map[string]silence{
 		"answers":                                {folder: uidA, recreate: true, info: earlier, uid: uidA, labeled: true},
@@ -169,7 +168,7 @@ func TestAPIServerThatIsSilent(t *testing.T) {
 				w.Script(pod)
 			}
 			if tt.folder != "" {
-				n.log("ml_a_" + tt.folder) // an hour ago and a minute
+				n.log("ml_a_" + tt.folder) // an hour and a minute ago
 			}
 			o := w.attribute()
 			if len(o.UseOf(0).Owners) != 1 {

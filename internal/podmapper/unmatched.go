@@ -6,15 +6,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// An Unmatched is a device that a container holds and that names no entity of the topology. It
-// counts in dcgm_exporter_unmatched_devices.
+// Unmatched is a device of a container that matches no entity of the topology. It counts in
+// dcgm_exporter_unmatched_devices.
 type Unmatched struct {
 	Allocation
 	Why string // a sentence
 }
 
-// Unmatched queries the kubelet once and returns the unmatched devices in the order of the
-// allocations. The errors are those of Attribute.
+// Unmatched queries the kubelet once and returns the unmatched devices in the order of the allocations. It returns the
+// errors of Attribute.
 func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]Unmatched, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -30,17 +30,17 @@ func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]Unmatched, e
 	return unmatched, nil
 }
 
-// missing says why an allocation matches nothing.
+// missing returns why an allocation matches nothing.
 func (m *Mapper) missing(h *Allocation) string {
 	if _, hami := hamiReplica(h); hami {
-		return "HAMi's scheduler names its GPU in an annotation of the pod, and there is none or pods are not watched: set --kubernetes-enable-pod-uid."
+		return "The pod has no HAMi annotation that names its GPU, or pods are not watched: set --kubernetes-enable-pod-uid."
 	}
 	if h.Claim == "" {
 		return m.resolver.Missing(h.ID)
 	}
 	device, ok := m.opt.Device(h.Resource, h.Pool, h.Device)
 	if !ok {
-		return "No ResourceSlice of this node has it with a UUID or a place on a GPU: slices can lag behind claims, and the API server must let the exporter read them."
+		return "No ResourceSlice of this node has the device with a UUID or a place on a GPU. Slices can lag behind claims, and the exporter needs permission to read them."
 	}
 	return m.resolver.Missing(device.id())
 }
