@@ -2,9 +2,9 @@ package chart
 
 // About explains a key.
 type About struct {
-	// Reader reads the key: a DaemonSet of the operator, the chart's templates or Helm.
+	// Reader is what reads the key: a DaemonSet of the operator, the chart's templates or Helm.
 	Reader string
-	// Text is one or two sentences on what it does.
+	// Text explains in one or two sentences what the key does.
 	Text string
 }
 
@@ -13,7 +13,7 @@ func (t *Table) addAbout(columns []string, _ []int) error {
 	return nil
 }
 
-// About explains the key at the path, or the nearest group around it.
+// About returns the explanation of the key at path, or of the nearest group around it.
 func (t *Table) About(path Path) (About, bool) {
 	for n := len(path); n > 0; n-- {
 		if a, ok := t.about[path[:n].String()]; ok {

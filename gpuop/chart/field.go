@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A Field is one field of a custom resource, by its path from the root: spec.driver.env[].name.
-// Elements of a list are below [], values of a map below {}.
+// Field is a field of a custom resource, named by its path from the root: spec.driver.env[].name. Elements of a list
+// are below [], values of a map below {}.
 type Field struct {
 	Path string `json:"-"`
 	// Type is boolean, integer, number, string, object, array, map, any or int-or-string.
@@ -17,12 +17,12 @@ type Field struct {
 	Min      *float64 `json:"min,omitempty"`
 	Max      *float64 `json:"max,omitempty"`
 	Required bool     `json:"required,omitempty"`
-	// Default says that the API server fills the field in, so that it may be missing.
+	// Default means that the API server sets a default, so that the field is optional.
 	Default bool `json:"default,omitempty"`
 	at      []bool
 }
 
-// Shape returns the form of the field as a value of the chart.
+// Shape returns the shape of the field as a value of the chart.
 func (f *Field) Shape() Shape {
 	switch f.Type {
 	case "array":
@@ -52,7 +52,7 @@ func (t *Table) putField(kind string, f *Field) {
 	t.fields[kind][parent] = append(t.fields[kind][parent], f)
 }
 
-// cutField splits a field's path into its parent's and its own name.
+// cutField splits a path into the parent's path and the field's name.
 func cutField(path string) (parent, name string) {
 	if rest, found := strings.CutSuffix(path, "[]"); found {
 		return rest, "[]"
@@ -66,7 +66,7 @@ func cutField(path string) (parent, name string) {
 	return "", path
 }
 
-// Name returns the field's own name, [] for the elements of a list and {} for the values of a map.
+// Name returns the field's own name, [] for list elements and {} for map values.
 func (f *Field) Name() string {
 	_, name := cutField(f.Path)
 	return name
@@ -84,8 +84,7 @@ func (t *Table) Kinds(v Version) []string {
 	return out
 }
 
-// Fields returns the fields directly below a path of a custom resource at release v, by name; "" is
-// the root.
+// Fields returns the fields directly below a path of a custom resource, sorted by name. "" is the root.
 func (t *Table) Fields(v Version, kind, path string) []*Field {
 	i := t.index(v)
 	if i < 0 {
@@ -94,7 +93,7 @@ func (t *Table) Fields(v Version, kind, path string) []*Field {
 	return slices.DeleteFunc(slices.Clone(t.fields[kind][path]), func(f *Field) bool { return !f.at[i] })
 }
 
-// Field returns the field at a path of a custom resource at release v.
+// Field returns the field at a path of a custom resource.
 func (t *Table) Field(v Version, kind, path string) (*Field, bool) {
 	parent, _ := cutField(path)
 	for _, f := range t.Fields(v, kind, parent) {
@@ -105,14 +104,13 @@ func (t *Table) Field(v Version, kind, path string) (*Field, bool) {
 	return nil, false
 }
 
-// PolicyField returns the field of the ClusterPolicy that the chart fills with the value at the
-// path, where there is one of the same name.
+// PolicyField returns the ClusterPolicy field that the chart sets to the value at path, if both have the same name.
 func (t *Table) PolicyField(v Version, path Path) (*Field, bool) {
 	return t.policyElement(v, path, "")
 }
 
-// copiedField returns the field of the ClusterPolicy that takes the value at the path as it is written,
-// because the chart copies a group or a map above it; for what stands below a map, the map's element.
+// copiedField returns the ClusterPolicy field of a value inside a group or map that the chart copies as a whole. For a
+// name in a map it returns the field of the map's values.
 func (t *Table) copiedField(v Version, path Path) (*Field, bool) {
 	for n := len(path) - 1; n > 0; n-- {
 		if k, ok := t.keys[path[:n].String()]; !ok || k.Use(v) != Copied {
@@ -133,17 +131,16 @@ func (t *Table) copiedField(v Version, path Path) (*Field, bool) {
 	return nil, false
 }
 
-// policyElement is PolicyField for an element of a list: element is [] and the names below, such
-// as [].value.
+// policyElement is PolicyField for an element of a list, or a field of it, such as [].value.
 func (t *Table) policyElement(v Version, path Path, element string) (*Field, bool) {
 	at := "spec." + strings.Join(path, ".") + element
-	// templates/clusterpolicy.yaml gives this group another name
+	// templates/clusterpolicy.yaml renames this group
 	at = strings.Replace(at, ".upgradePolicy.gpuPodDeletion", ".upgradePolicy.podDeletion", 1)
 	return t.Field(v, "ClusterPolicy", at)
 }
 
-// Takes returns the field for the value at a path, or at an element of the list there; the verdict is the path's. printed
-// says that a template prints the value. The field is nil where any value is right.
+// Takes returns the field that describes the value at a path, or an element of the list there. of is the verdict on the
+// path. If a template prints the value as text, printed is true. If any value is valid, the field is nil.
 func (t *Table) Takes(v Version, of Verdict, path Path, element string) (f *Field, printed bool) {
 	if f, ok := t.copiedField(v, path); ok && element == "" {
 		return f, false
@@ -161,7 +158,7 @@ func (t *Table) Takes(v Version, of Verdict, path Path, element string) (f *Fiel
 	return nil, false
 }
 
-// printedField returns a field for the text of a key's value, as the templates of v print it. No fields are below it.
+// printedField returns a field for a value that the templates print as text.
 func (t *Table) printedField(v Version, k *Key) *Field {
 	f := &Field{Path: "values", Type: "any"}
 	switch k.Shape(v) {
@@ -189,8 +186,8 @@ func (t *Table) printedField(v Version, k *Key) *Field {
 	return f
 }
 
-// enumerations are the values of fields whose definition names none, by the end of their path: from the comments of
-// values.yaml and from Kubernetes.
+// enumerations lists the valid values of fields whose CRD does not, by the end of the path. They are from the comments
+// of values.yaml and from Kubernetes.
 var enumerations = []struct {
 	end    string
 	values []string
@@ -205,7 +202,7 @@ var enumerations = []struct {
 	{"olerations[].effect", []string{"NoSchedule", "PreferNoSchedule", "NoExecute", ""}},
 }
 
-// Values returns the valid values of the field at a path; nil for any. Elements of lists are written [] in the path.
+// Values returns the valid values of the field at a path, or nil if any value is valid. List elements are written [].
 func (f *Field) Values(path string) []string {
 	if len(f.Enum) > 0 || f.Type != "string" {
 		return f.Enum

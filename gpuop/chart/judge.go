@@ -7,40 +7,40 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A Verdict says how a path stands to the chart's values at a version.
+// Verdict says whether the chart has a path at a release.
 type Verdict struct {
 	Status Status
-	// Key is the key that the path names or lies in; nil for a group and for an unknown path.
+	// Key is the key at or above the path. It is nil for groups and unknown paths.
 	Key *Key
-	// Nearest is the path that the author may have meant, or nil.
+	// Nearest is the path that was probably meant, or nil.
 	Nearest Path
-	// Bad is the index in the path of the first name that is wrong.
+	// Bad is the index of the first wrong name in the path.
 	Bad int
 }
 
-// A Status is the kind of a Verdict.
+// Status is the kind of a Verdict.
 type Status uint8
 
-// The statuses of a path.
+// Statuses of a path.
 const (
 	Known     Status = iota // a key of the chart
-	Group                   // a map of keys: only its inner names are settings
-	Free                    // below a key whose map or list takes any name
-	Misspelt                // below such a key, but one letter away from a name that the chart has there
+	Group                   // a group of keys
+	Free                    // inside a key whose map or list accepts any name
+	Misspelt                // inside such a key, but one letter away from a name that the chart has there
 	TooDeep                 // below a key that is a scalar
-	NotYet                  // Key, or the group that it is of, comes with a later version
-	Gone                    // Key, or the group that it is of, went with an earlier version
-	Unknown                 // no version has it
+	NotYet                  // added by a later release
+	Gone                    // removed in an earlier release
+	Unknown                 // in no release
 	BelowList               // below a key that is a list
 )
 
-// Judge says how path stands to the values of the chart at v.
+// Judge looks up a path in the chart's values at v.
 func (t *Table) Judge(v Version, path Path) Verdict {
 	if len(path) == 0 {
 		return Verdict{Status: Group}
 	}
 	if path[0] == "global" || len(path) > 1 && path[1] == "global" {
-		return Verdict{Status: Free} // Helm's own: values for all subcharts
+		return Verdict{Status: Free} // Helm's values for all subcharts
 	}
 	for n := len(path); n > 0; n-- {
 		if k, ok := t.keys[path[:n].String()]; ok && k.In(v) && !t.group(v, path[:n]) {
@@ -63,7 +63,7 @@ func (t *Table) group(v Version, path Path) bool {
 	return len(t.namesBelow(v, path)) > 0
 }
 
-// namesBelow returns the names that the chart has at v directly below the path. The table keeps them.
+// namesBelow returns the names directly below the path at v. Callers must not change the result.
 func (t *Table) namesBelow(v Version, path Path) []string {
 	if i := t.index(v); i >= 0 {
 		return t.children[i][path.String()]
@@ -71,12 +71,12 @@ func (t *Table) namesBelow(v Version, path Path) []string {
 	return nil
 }
 
-// guardedElsewhere are groups that a template reads only behind a condition on another group, or that are a
-// subchart's, whose own defaults a null leaves.
+// guardedElsewhere lists groups that may be null: templates read them only if another group is set, or they are a
+// subchart's, which keeps its defaults.
 var guardedElsewhere = []string{"draDriver", "node-feature-discovery"}
 
-// Needed reports whether the templates of v end in a nil pointer where the group at the path is null, which
-// deletes its defaults: they read a key below it, and no condition reads the group first.
+// Needed reports whether the templates of v fail with a nil pointer if the group at path is null. Null removes its
+// defaults, and the templates read a key in it without a condition.
 func (t *Table) Needed(v Version, path Path) bool {
 	if !t.group(v, path) || slices.Contains(guardedElsewhere, path[0]) {
 		return false
@@ -92,13 +92,13 @@ func (t *Table) Needed(v Version, path Path) bool {
 	return slices.ContainsFunc(t.groups[path.String()], func(k *Key) bool { return k.Use(v) != Unread && !guarded(k) })
 }
 
-// has reports whether the chart has a key or keys at the path at v.
+// has reports whether the chart has a key or group at the path at v.
 func (t *Table) has(v Version, path Path) bool {
 	k, ok := t.keys[path.String()]
 	return ok && k.In(v) || t.group(v, path)
 }
 
-// judgeKey looks at a path of which the first n names are a key of v.
+// judgeKey looks up a path whose first n names are the key k.
 func (t *Table) judgeKey(v Version, k *Key, path Path, n int) Verdict {
 	verdict := Verdict{Key: k, Bad: n - 1}
 	if n == len(path) {
@@ -115,9 +115,8 @@ func (t *Table) judgeKey(v Version, k *Key, path Path, n int) Verdict {
 	return verdict
 }
 
-// below looks at a path inside the first n names of it, which the chart copies as they are: into
-// the ClusterPolicy, whose definition then says what there may be, or into an object of Kubernetes,
-// where any name is free.
+// below looks up a path inside the key k, which is path[:n]. If the chart copies it to the ClusterPolicy, the CRD says
+// which names are valid. If it copies it to a Kubernetes object, any name is valid.
 func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
 	for ; n < len(path); n++ {
 		f, ok := t.PolicyField(v, path[:n])
@@ -143,8 +142,7 @@ func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
 	return Verdict{Status: Known, Key: k, Bad: n - 1}
 }
 
-// judgeFree looks at names in a free map, from the nth on, beside those that the chart itself gives
-// there.
+// judgeFree looks up a path inside a map with free names. It detects misspellings of the chart's own names.
 func (t *Table) judgeFree(v Version, k *Key, path Path, n int) Verdict {
 	for ; n < len(path); n++ {
 		names := t.namesBelow(v, path[:n])
@@ -159,7 +157,7 @@ func (t *Table) judgeFree(v Version, k *Key, path Path, n int) Verdict {
 	return Verdict{Status: Free, Key: k}
 }
 
-// judgeMissing looks at a path that v does not have.
+// judgeMissing looks up a path that v does not have.
 func (t *Table) judgeMissing(v Version, path Path) Verdict {
 	bad := 0
 	for bad < len(path)-1 && t.has(v, path[:bad+1]) {
@@ -189,7 +187,7 @@ func (t *Table) judgeMissing(v Version, path Path) Verdict {
 	return verdict
 }
 
-// longest is the key that lived on when the others had gone, of those alike the first; nil of none.
+// longest returns the key that was removed last, or nil. Ties go to the first.
 func longest(keys []*Key) *Key {
 	if len(keys) == 0 {
 		return nil
@@ -203,8 +201,8 @@ func replaced(path Path, n int, name string) Path {
 	return out
 }
 
-// elsewhere finds the one key whose last name is the requested one: in the same component, or, for
-// a key that stands in the wrong component, where its last two names are.
+// elsewhere finds the only key with the same last name in the same component. For a key in the wrong component, it
+// compares the last two names.
 func (t *Table) elsewhere(v Version, path Path) Path {
 	same := func(k *Key) bool {
 		return len(k.Path) > 1 && k.Path[0] == path[0] && k.Path[len(k.Path)-1] == path[len(path)-1]
@@ -226,8 +224,7 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 	return nil
 }
 
-// Component returns the top-level name of the chart's values, at any version, that name is or may
-// be meant as, or "".
+// Component returns the top-level name of the chart's values that name is or may mean, or "".
 func (t *Table) Component(name string) string {
 	if len(t.groups[Path{name}.String()]) > 0 || t.keys[name] != nil {
 		return name
@@ -238,9 +235,8 @@ func (t *Table) Component(name string) string {
 	return report.Nearest(name, t.components)
 }
 
-// successors are the keys that took the place of others, or that are meant by names which articles
-// and the ClusterPolicy use; an empty one means that nothing is to be set any more. From the
-// chart's templates at v1.11.1 to v26.7.0.
+// successors lists removed keys with their replacements, and wrong names that articles and the ClusterPolicy suggest.
+// An empty replacement means that no setting is needed. Source: the chart's templates from v1.11.1 to v26.7.0.
 var successors = []struct{ from, to, advice string }{
 	{"driver.useOpenKernelModules", "driver.kernelModuleType", "write driver.kernelModuleType=open"},
 	{"driver.use_ocp_driver_toolkit", "operator.use_ocp_driver_toolkit", ""},
@@ -274,7 +270,7 @@ func successor(path Path) Path {
 	return nil
 }
 
-// Advice returns what to do instead of setting a key that is gone, or "".
+// Advice returns what to do instead of setting a removed key, or "".
 func Advice(path Path) string {
 	p := path.String()
 	for _, s := range successors {

@@ -5,60 +5,60 @@ import (
 	"strings"
 )
 
-// An Operand is a DaemonSet that the operator of a release makes.
+// Operand is a DaemonSet that the operator creates.
 type Operand struct {
-	// DaemonSet is its name. The driver's and the vGPU manager's may go on with the operating system, the kernel or
-	// the name of an NVIDIADriver.
+	// DaemonSet is its name. For the driver and the vGPU manager, a suffix may follow: the operating system, the kernel
+	// or the name of an NVIDIADriver.
 	DaemonSet string `json:"-"`
-	// Settings is the part of the ClusterPolicy that describes it: "driver". The chart's values have the same names.
+	// Settings is its section of the ClusterPolicy, such as "driver". The chart's values use the same names.
 	Settings string `json:"settings"`
-	// When are the conditions under which the operator makes it, all of which must hold.
+	// When lists the conditions that must all be true for the operator to create it.
 	When []Condition `json:"when,omitempty"`
-	// Standard says that it is made where the ClusterPolicy leaves its switches out.
+	// Standard means that it is created if its switches are not set.
 	Standard bool `json:"standard,omitempty"`
-	// Label follows nvidia.com/gpu.deploy. in its node selector; empty up to v1.7.
+	// Label is the suffix of nvidia.com/gpu.deploy. in its node selector. It is empty up to v1.7.
 	Label string `json:"label,omitempty"`
-	// Workloads are the types of workload whose nodes have the label in any case: container, vm-passthrough, vm-vgpu.
+	// Workloads are the workload types whose nodes always get the label: container, vm-passthrough, vm-vgpu.
 	Workloads []string `json:"workloads,omitempty"`
-	// Containers are in the order of the pod, the init containers first. The container that Settings describes is
-	// the first that is no init container.
+	// Containers are the pod's containers, init containers first. Settings describes the first container that is not an
+	// init container.
 	Containers []Container `json:"containers"`
 }
 
-// A Container is one of an operand's pod.
+// Container is a container of an operand's pod.
 type Container struct {
 	Name string `json:"name"`
 	Init bool   `json:"init,omitempty"`
-	// Image is the path of the settings that name the image: "driver.manager".
+	// Image is the section with the image settings, such as "driver.manager".
 	Image string `json:"image"`
-	// System says that the operator ends the tag in the operating system of the nodes, unless it is a digest.
+	// System means that the operator appends the nodes' operating system to the tag, unless the image has a digest.
 	System bool `json:"system,omitempty"`
-	// When are the conditions under which the container is in the pod, all of which must hold.
+	// When lists the conditions that must all be true for the pod to have the container.
 	When []Condition `json:"when,omitempty"`
 }
 
-// A Condition is a setting that is true ("driver.enabled"), that is set at all ("devicePlugin.config.name=*") or that has
-// a value ("sandboxWorkloads.mode=kata"), or one of the constants.
+// Condition is true if a setting is true ("driver.enabled"), is set ("devicePlugin.config.name=*") or has a value
+// ("sandboxWorkloads.mode=kata"). The constants are special conditions.
 type Condition string
 
-// The conditions that no setting answers.
+// Conditions that are not settings.
 const (
-	// Never is that of an operand whose settings the operator reads no more.
+	// Never is the condition of operands that the operator no longer supports.
 	Never Condition = "never"
-	// Openshift is the cluster's kind.
+	// Openshift is true on OpenShift.
 	Openshift Condition = "openshift"
-	// RedHat holds where the tag of the nodes' operating system contains rhel or rhcos.
+	// RedHat is true if the tag of the nodes' operating system contains rhel or rhcos.
 	RedHat Condition = "redhat"
 )
 
-// Key returns the setting that the condition asks for, and for the constants themselves.
+// Key returns the setting of the condition. For the constants it returns the constant.
 func (c Condition) Key() string {
 	key, _, _ := strings.Cut(string(c), "=")
 	return key
 }
 
-// Holds reports whether the condition holds where value is the text of its setting, empty where nothing sets it; absent
-// is what the operator takes a switch for that is not set.
+// Holds reports whether the condition is true if its setting has the text value. An empty value means unset; absent is
+// the operator's default for unset switches.
 func (c Condition) Holds(value string, absent bool) bool {
 	switch _, want, compares := strings.Cut(string(c), "="); {
 	case c == Never:
@@ -73,18 +73,18 @@ func (c Condition) Holds(value string, absent bool) bool {
 	return value == "true"
 }
 
-// A Part is a group of the values with its conditions: without them it has no effect.
+// Part is a group of values that has no effect unless its conditions are true.
 type Part struct {
 	Group string
 	// When are the conditions, the group's own switch first.
 	When []Condition
-	// Except are names in the group without conditions.
+	// Except lists names in the group that always have an effect.
 	Except []string
-	// Host is the group of the pod with its container; empty for a pod of its own.
+	// Host is the group of the pod with its container. It is empty for a pod of its own.
 	Host string
 }
 
-// switches are groups without effect while a key is false. Operand has the operands.
+// switches lists groups that a key disables, besides the operands.
 var switches = []Part{
 	{"node-feature-discovery", []Condition{"nfd.enabled"}, nil, ""},
 	{"dcgmExporter.serviceMonitor", []Condition{"dcgmExporter.serviceMonitor.enabled"}, nil, ""},
@@ -95,10 +95,10 @@ var switches = []Part{
 	{"driver.nvidiaDriverCRD", []Condition{"driver.nvidiaDriverCRD.enabled"}, nil, ""},
 }
 
-// shared are keys of an operand's group with other readers, too.
+// shared lists keys in an operand's group that others also read.
 var shared = map[string][]string{"driver": {"rdma", "nvidiaDriverCRD"}}
 
-// Parts returns the groups with a switch at release v, and those without any effect in it.
+// Parts returns the groups that can be disabled at release v, and those that have no effect in it.
 func (t *Table) Parts(v Version) []Part {
 	var out []Part
 	add := func(group string, when []Condition, host string) {

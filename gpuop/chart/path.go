@@ -2,17 +2,16 @@ package chart
 
 import "strings"
 
-// A Path is the names that lead to a value, outermost first.
+// Path is the list of names that lead to a value, outermost first.
 type Path []string
 
-// escape is built once: the table sorts by String, and building it each time costs a tenth of a
-// second.
+// escape is a variable because String is called often: building it each time costs 0.1 s while the table is sorted.
 var escape = strings.NewReplacer(`\`, `\\`, `.`, `\.`)
 
-// noName is the path of one name that is empty, as YAML may have it; "" is the path of the root.
+// noName represents a path of a single empty name, which YAML allows. "" is the root.
 const noName = `""`
 
-// String joins the names with dots; a dot inside a name is written \. as Helm's --set wants it.
+// String joins the names with dots. A dot inside a name is escaped as \., as for Helm's --set.
 func (p Path) String() string {
 	if len(p) == 1 && p[0] == "" {
 		return noName
@@ -28,10 +27,10 @@ func (p Path) String() string {
 	return out
 }
 
-// MarshalText is String, for JSON.
+// MarshalText implements encoding.TextMarshaler.
 func (p Path) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// ParsePath splits a dotted path, the reverse of Path.String. An empty string is the empty path.
+// ParsePath parses the output of Path.String. An empty string is the empty path.
 func ParsePath(s string) Path {
 	if s == "" {
 		return nil
@@ -56,17 +55,16 @@ func ParsePath(s string) Path {
 	return append(path, name.String())
 }
 
-// A Setting is one value that a file, a flag or a plan gives to the chart.
+// Setting is a value for a key of the chart.
 type Setting struct {
 	Path Path `json:"path"`
-	// Value is nil, a bool, a number, a string, a list, or a map, which is empty where a file is
-	// read.
+	// Value is nil, a bool, a number, a string, a list or a map. In settings read from a file, maps are empty.
 	Value any `json:"value"`
-	// Origin is why a plan has the value; "" for what the user gives.
+	// Origin is why a plan sets the value. It is empty for the user's own settings.
 	Origin string `json:"why"`
 }
 
-// Set makes a Setting of a dotted path.
+// Set returns a Setting for a dotted path.
 func Set(path string, value any, origin string) Setting {
 	return Setting{ParsePath(path), value, origin}
 }

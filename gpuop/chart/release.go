@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// A Release has the facts of one release of the chart, as its files say them.
+// Release has the facts of one release, as read from its chart.
 type Release struct {
 	Version    Version
 	AppVersion string
-	// Discovery is the version of Node Feature Discovery, which a subchart brings.
+	// Discovery is the version of Node Feature Discovery in the chart.
 	Discovery string
-	// Values are the defaults, those of subcharts under their names.
+	// Values are the defaults. Those of subcharts are below their names.
 	Values map[string]any
-	// Reads are the paths that templates read, dotted.
+	// Reads are the dotted paths that the templates read.
 	Reads map[string]Use
-	// Fields are those of the custom resources, by kind; nil where the definitions are not at hand.
+	// Fields are the fields of the custom resources by kind. It is nil if the CRDs are not available.
 	Fields map[string][]Field
 }
 
-// leaves calls visit with every leaf of the values: what is no map, and maps that are empty.
+// leaves calls visit for every value that is not a map, and for empty maps.
 func leaves(path Path, value any, visit func(Path, any)) {
 	m, isMap := value.(map[string]any)
 	if !isMap || len(m) == 0 && len(path) > 0 {
@@ -31,8 +31,8 @@ func leaves(path Path, value any, visit func(Path, any)) {
 	}
 }
 
-// With returns a table that knows the release too, in place of what it knew of it. Of the operands and the
-// drivers, which no chart names, the release before is the best that is known.
+// With returns a table that has the release, replacing previous facts about it. A chart does not name operands and
+// drivers, so those of the preceding release are used.
 func (t *Table) With(r *Release) *Table {
 	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: t.about, exclusions: t.exclusions}
 	at, known := t.find(r.Version)
@@ -72,7 +72,7 @@ func (t *Table) With(r *Release) *Table {
 	return out
 }
 
-// placed returns a copy of a list of releases with one more value, or with another in the place of a known one.
+// placed returns a copy of a list with value inserted at an index, or replaced there if it is known.
 func placed[T any](list []T, at int, known bool, value T) []T {
 	if known {
 		list = slices.Clone(list)
@@ -82,7 +82,7 @@ func placed[T any](list []T, at int, known bool, value T) []T {
 	return slices.Insert(slices.Clip(list), at, value)
 }
 
-// setField says that a release has a field.
+// setField records that a release has a field.
 func (t *Table) setField(kind string, f Field, at int) {
 	parent, _ := cutField(f.Path)
 	for _, have := range t.fields[kind][parent] {

@@ -17,48 +17,48 @@ import (
 //go:embed *.txt
 var tables embed.FS
 
-// A Shape is the form of a key's value.
+// Shape is the kind of a key's value.
 type Shape uint8
 
-// The shapes of a value.
+// Shapes of a value.
 const (
 	Scalar Shape = iota // a string, number or boolean
 	List
-	Map // a map whose keys are free, such as labels, or Kubernetes' own, such as resources
-	Any // not known: values.yaml has null, or the templates alone know the key
+	Map // a map with free keys, such as labels, or with Kubernetes' keys, such as resources
+	Any // unknown: values.yaml has null, or only the templates have the key
 )
 
-// A Use says how a template reads a path.
+// Use says how a template reads a path.
 type Use uint8
 
-// The uses of a path.
+// Uses of a path.
 const (
 	Unread  Use = iota
-	Tested      // a condition alone reads it
-	Printed     // its text is written into a manifest
-	Copied      // it is copied with everything below it
+	Tested      // read only by a condition
+	Printed     // printed as text
+	Copied      // copied with everything below it
 )
 
 var useNames = [...]string{"", "tested", "printed", "copied"}
 
-// String is the use as reads.txt has it; "" for Unread.
+// String returns the use as in reads.txt, or "" for Unread.
 func (u Use) String() string { return useNames[u] }
 
-// A cell has the facts of one release about one key.
+// cell has the facts about a key at one release.
 type cell struct {
-	listed bool // values.yaml of the chart or of a subchart has it
-	value  any  // the default, in JSON's types
+	listed bool // in the chart's or a subchart's values.yaml
+	value  any  // the default, decoded as JSON
 	use    Use
 }
 
-// A Key is a leaf of the chart's values, or a path that only templates know.
+// Key is a leaf of the chart's values, or a path that only templates read.
 type Key struct {
 	Path  Path
 	table *Table
 	at    []cell
 }
 
-// in reports whether the release has the key, in values.yaml or in a template.
+// in reports whether the release has the key in values.yaml or in a template.
 func (c cell) in() bool { return c.listed || c.use != Unread }
 
 func (k *Key) cell(v Version) cell {
@@ -68,11 +68,10 @@ func (k *Key) cell(v Version) cell {
 	return cell{}
 }
 
-// In reports whether the chart has the key at version v, in values.yaml or in a template.
+// In reports whether release v has the key in values.yaml or in a template.
 func (k *Key) In(v Version) bool { return k.cell(v).in() }
 
-// Listed reports whether values.yaml lists the key at version v: the templates read some keys that
-// it does not.
+// Listed reports whether values.yaml of release v has the key. Templates read some keys that it lacks.
 func (k *Key) Listed(v Version) bool { return k.cell(v).listed }
 
 // Use returns how the templates of v read the key.
@@ -86,7 +85,7 @@ func (k *Key) Since() Version {
 	return Version{}
 }
 
-// last is the index of the newest release that has the key, -1 of none.
+// last returns the index of the newest release that has the key, or -1.
 func (k *Key) last() int {
 	for i, c := range slices.Backward(k.at) {
 		if c.in() {
@@ -96,7 +95,7 @@ func (k *Key) last() int {
 	return -1
 }
 
-// Until returns the last release that has the key, and no release while the newest has it.
+// Until returns the last release that has the key, or no release if the newest has it.
 func (k *Key) Until() Version {
 	if i := k.last(); i >= 0 && i < len(k.at)-1 {
 		return k.table.releases[i].version
@@ -104,12 +103,12 @@ func (k *Key) Until() Version {
 	return Version{}
 }
 
-// Group reports whether the key is a group that templates read, with keys of its own below it.
+// Group reports whether the key is a group that templates read as a whole.
 func (k *Key) Group() bool {
 	return len(k.table.groups[k.Path.String()]) > 0 && !slices.ContainsFunc(k.at, func(c cell) bool { return c.listed })
 }
 
-// Shape returns the form of the key's value at version v.
+// Shape returns the shape of the key's value at release v.
 func (k *Key) Shape(v Version) Shape {
 	c := k.cell(v)
 	if c.listed {
@@ -132,20 +131,19 @@ func (k *Key) Shape(v Version) Shape {
 	return Any
 }
 
-// Default returns the key's default at version v, in JSON's types, and whether values.yaml lists
-// it.
+// Default returns the key's default at release v, decoded as JSON, and whether values.yaml has it.
 func (k *Key) Default(v Version) (value any, known bool) {
 	c := k.cell(v)
 	return c.value, c.listed
 }
 
-// A Change is a default from a version on.
+// Change is a new default, and the release that introduced it.
 type Change struct {
 	From  Version
 	Value any
 }
 
-// Defaults returns the key's defaults over time, the oldest first.
+// Defaults returns the key's defaults over time, oldest first.
 func (k *Key) Defaults() []Change {
 	var out []Change
 	for i, c := range k.at {
@@ -156,7 +154,7 @@ func (k *Key) Defaults() []Change {
 	return out
 }
 
-// Replaced returns the release since which the key has another default than the value, for good.
+// Replaced returns the release that permanently replaced value as the default.
 func (k *Key) Replaced(value string) (since Version, found bool) {
 	was := false
 	for _, d := range k.Defaults() {
@@ -169,13 +167,13 @@ func (k *Key) Replaced(value string) (since Version, found bool) {
 	return since, found && !was
 }
 
-// WasDefault reports whether a setting has a default of any release.
+// WasDefault reports whether any release has the setting as its default.
 func (t *Table) WasDefault(s Setting) bool {
 	k, known := t.Key(s.Path)
 	return known && slices.ContainsFunc(k.Defaults(), func(d Change) bool { return Same(d.Value, s.Value) })
 }
 
-// Same compares a default with a value; of groups the number of keys.
+// Same compares a default with a value. For groups it compares the number of keys.
 func Same(value, given any) bool {
 	switch value := value.(type) {
 	case []any:
@@ -188,7 +186,7 @@ func Same(value, given any) bool {
 	return Text(value) == Text(given)
 }
 
-// Text prints a scalar as YAML would; "" for other values.
+// Text formats a scalar as YAML. It returns "" for other values.
 func Text(v any) string {
 	switch v := v.(type) {
 	case string, bool, int, int64, uint64:
@@ -199,22 +197,22 @@ func Text(v any) string {
 	return ""
 }
 
-// A Table has the facts of the chart. It never changes; With makes another. An empty one has no release.
+// Table has the facts about the chart. It is immutable. The zero value has no releases.
 type Table struct {
-	releases []facts // the oldest first
+	releases []facts // oldest first
 	keys     map[string]*Key
 	order    []*Key
-	groups   map[string][]*Key // keys below a path, by the path
-	// children are the names directly below a path, by release; a path without is no group.
+	groups   map[string][]*Key // keys below a path
+	// children maps a path to the names directly below it, for each release. A missing path is not a group.
 	children []map[string][]string
-	// components are the names at the root, of any release.
+	// components are the top-level names of all releases.
 	components []string
 	fields     map[string]map[string][]*Field // by kind and parent
 	about      map[string]About
 	exclusions []Exclusion
 }
 
-// facts are a release's own data beside its keys and fields.
+// facts has the data of a release other than keys and fields.
 type facts struct {
 	version    Version
 	appVersion string
@@ -222,8 +220,8 @@ type facts struct {
 	operands   []Operand
 }
 
-// Load returns the table, which is parsed once. The text is part of the program, so that a mistake
-// in it is a bug: a test parses every line.
+// Load returns the built-in table, which is parsed once. It panics if the embedded text is invalid; a test parses every
+// line.
 var Load = sync.OnceValue(func() *Table {
 	t, err := parse()
 	if err != nil {
@@ -236,7 +234,7 @@ func parse() (*Table, error) {
 	t := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: map[string]About{}}
 	for _, file := range []struct {
 		name string
-		span int // the column of releases
+		span int // the column with the releases
 		line func(columns []string, in []int) error
 	}{
 		{"releases.txt", -1, t.addRelease},
@@ -270,7 +268,7 @@ func parse() (*Table, error) {
 	return t, nil
 }
 
-// arrange builds what is derived from the keys.
+// arrange builds the indexes.
 func (t *Table) arrange() {
 	t.order = slices.SortedFunc(maps.Values(t.keys), func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })
 	t.groups, t.children, t.components = map[string][]*Key{}, make([]map[string][]string, len(t.releases)), nil
@@ -301,12 +299,12 @@ func (t *Table) index(v Version) int {
 	return i
 }
 
-// find returns where a release is, or would be.
+// find returns the index of a release, or the index at which to insert it.
 func (t *Table) find(v Version) (int, bool) {
 	return slices.BinarySearchFunc(t.releases, v, func(f facts, v Version) int { return f.version.Compare(v) })
 }
 
-// facts returns the data of a release; empty for an unknown one.
+// facts returns the data of a release. It is empty for unknown releases.
 func (t *Table) facts(v Version) facts {
 	if i := t.index(v); i >= 0 {
 		return t.releases[i]
@@ -320,7 +318,7 @@ func (t *Table) addRelease(columns []string, _ []int) error {
 	return err
 }
 
-// key returns the key at the path, made if it is new.
+// key returns the key at the path, and adds it if it is new.
 func (t *Table) key(path Path) *Key {
 	name := path.String()
 	k, ok := t.keys[name]
@@ -331,7 +329,7 @@ func (t *Table) key(path Path) *Key {
 	return k
 }
 
-// spans reads "v1.7.0-v1.8.2 v23.3.0-" as indices of releases.
+// spans parses ranges such as "v1.7.0-v1.8.2 v23.3.0-" to indexes of releases.
 func (t *Table) spans(text string) ([]int, error) {
 	var out []int
 	for word := range strings.FieldsSeq(text) {
@@ -400,12 +398,12 @@ func (t *Table) addOperands(columns []string, in []int) error {
 	return err
 }
 
-// An Exclusion is a set of settings that do not go together.
+// Exclusion is a combination of settings that does not work.
 type Exclusion struct {
 	State report.State
-	// When are the conditions, which all hold.
+	// When lists the conditions, which must all be true.
 	When []Condition
-	// At are the paths of the settings at fault.
+	// At lists the settings at fault.
 	At          []string
 	Reason, Fix string
 }
@@ -422,10 +420,10 @@ func (t *Table) addExclusion(columns []string, _ []int) error {
 	return nil
 }
 
-// Exclusions returns the settings that do not go together, of every release.
+// Exclusions returns the invalid combinations of all releases.
 func (t *Table) Exclusions() []Exclusion { return slices.Clone(t.exclusions) }
 
-// Versions returns the releases that the table knows, the oldest first.
+// Versions returns the known releases, oldest first.
 func (t *Table) Versions() []Version {
 	out := make([]Version, len(t.releases))
 	for i, f := range t.releases {
@@ -434,10 +432,10 @@ func (t *Table) Versions() []Version {
 	return out
 }
 
-// Latest returns the newest release that the table knows.
+// Latest returns the newest known release.
 func (t *Table) Latest() Version { return t.releases[len(t.releases)-1].version }
 
-// AppVersion returns the version of the operator that release v of the chart installs.
+// AppVersion returns the operator version that release v of the chart installs.
 func (t *Table) AppVersion(v Version) string { return t.facts(v).appVersion }
 
 // Key returns the key at the path.
@@ -446,15 +444,15 @@ func (t *Table) Key(path Path) (*Key, bool) {
 	return k, ok
 }
 
-// Keys returns the keys that the chart has at v, by path.
+// Keys returns the keys of release v, sorted by path.
 func (t *Table) Keys(v Version) []*Key {
 	return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return !k.In(v) || t.group(v, k.Path) })
 }
 
-// AllKeys returns every key that the chart has or had, and every group that its templates read, by path.
+// AllKeys returns the keys of all releases and the groups that templates read as a whole, sorted by path.
 func (t *Table) AllKeys() []*Key { return slices.Clone(t.order) }
 
-// Default returns the default at v of the key at the path, and whether it is known.
+// Default returns the default of the key at path at release v, and whether it is known.
 func (t *Table) Default(v Version, path string) (value any, known bool) {
 	k, ok := t.keys[path]
 	if !ok {
@@ -463,7 +461,7 @@ func (t *Table) Default(v Version, path string) (value any, known bool) {
 	return k.Default(v)
 }
 
-// Next returns the release that follows v.
+// Next returns the release after v.
 func (t *Table) Next(v Version) (Version, bool) {
 	i := t.index(v)
 	if i < 0 || i+1 == len(t.releases) {
@@ -472,8 +470,8 @@ func (t *Table) Next(v Version) (Version, bool) {
 	return t.releases[i+1].version, true
 }
 
-// Tag returns the version of an operand, such as "toolkit" or "driver.manager", that release v brings; "nfd" is Node
-// Feature Discovery. It is empty where the release names none.
+// Tag returns the version of an operand, such as "toolkit" or "driver.manager", in release v. "nfd" is Node Feature
+// Discovery. If the release does not say, Tag returns "".
 func (t *Table) Tag(v Version, operand string) string {
 	value, _ := t.Default(v, operand+".version")
 	switch {
@@ -485,7 +483,7 @@ func (t *Table) Tag(v Version, operand string) string {
 	return Text(value)
 }
 
-// Images returns the parts of the settings at release v whose image the templates write: "driver.manager".
+// Images returns the sections whose image the templates write at release v, such as "driver.manager".
 func (t *Table) Images(v Version) []string {
 	var out []string
 	for _, k := range t.order {
@@ -496,12 +494,11 @@ func (t *Table) Images(v Version) []string {
 	return out
 }
 
-// Released reports whether a part's image is built from the operator's own source: where the values name no version,
-// it has the operator's.
+// Released reports whether a section's image is built from the operator's own source. Its default version is the
+// operator's.
 func Released(part string) bool {
 	return part == "operator" || part == "validator" || part == "nodeStatusExporter"
 }
 
-// Operands returns the operands of release v in the order in which the newest operator makes
-// them.
+// Operands returns the operands of release v in the order in which the newest operator creates them.
 func (t *Table) Operands(v Version) []Operand { return slices.Clone(t.facts(v).operands) }

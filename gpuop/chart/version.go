@@ -12,15 +12,15 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// ErrVersion is returned for a version of the chart that the table cannot place.
+// ErrVersion is returned for versions that the table cannot resolve.
 var ErrVersion = errors.New("unknown chart version")
 
-// A Version is a release of the gpu-operator chart, such as v26.7.0. Its zero value is no release.
+// Version is a release of the gpu-operator chart, such as v26.7.0. The zero value is no release.
 type Version struct {
 	major, minor, patch int
 }
 
-// String returns the version as its git tag, "v26.7.0", or "" for no release.
+// String returns the version as its git tag, such as "v26.7.0", or "" for no release.
 func (v Version) String() string {
 	if v == (Version{}) {
 		return ""
@@ -28,10 +28,10 @@ func (v Version) String() string {
 	return fmt.Sprintf("v%d.%d.%d", v.major, v.minor, v.patch)
 }
 
-// MarshalText writes the git tag.
+// MarshalText implements encoding.TextMarshaler.
 func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// Compare orders versions by age, the oldest first.
+// Compare orders versions, oldest first.
 func (v Version) Compare(o Version) int {
 	return cmp.Or(cmp.Compare(v.major, o.major), cmp.Compare(v.minor, o.minor), cmp.Compare(v.patch, o.patch))
 }
@@ -39,19 +39,18 @@ func (v Version) Compare(o Version) int {
 // Before reports whether v is older than o.
 func (v Version) Before(o Version) bool { return v.Compare(o) < 0 }
 
-// Minor returns the release line, "v26.7".
+// Minor returns the release series, such as "v26.7".
 func (v Version) Minor() string { return fmt.Sprintf("v%d.%d", v.major, v.minor) }
 
 var versionText = regexp.MustCompile(`^v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?$`)
 
-// parseVersion reads v26.7.0 or v26.7, with or without the v. Of v26.7, which means a line, the patch is
-// beyond all of the line.
+// parseVersion parses v26.7.0 or v26.7, with or without the v. "v26.7" sorts after all patches of its series.
 func parseVersion(s string) (v Version, ok bool) {
 	m := versionText.FindStringSubmatch(s)
 	if m == nil {
 		return Version{}, false
 	}
-	v.major, _ = strconv.Atoi(m[1]) // of digits
+	v.major, _ = strconv.Atoi(m[1]) // the pattern matches only digits
 	v.minor, _ = strconv.Atoi(m[2])
 	v.patch = anyPatch
 	if m[3] != "" {
@@ -62,7 +61,7 @@ func parseVersion(s string) (v Version, ok bool) {
 
 const anyPatch = 1 << 16
 
-// ParseVersion reads a release such as v26.7.0, with or without the v.
+// ParseVersion parses a full release such as v26.7.0, with or without the v.
 func ParseVersion(s string) (Version, error) {
 	v, ok := parseVersion(s)
 	if !ok || v.patch == anyPatch {
@@ -71,9 +70,9 @@ func ParseVersion(s string) (Version, error) {
 	return v, nil
 }
 
-// Resolve finds the release that s means: "v26.7.0", "26.7.0", the newest of a line for "v26.7",
-// and the newest of all for "latest" or "". A release between two that the table knows, or one
-// newer than all, is taken for the older neighbor, and exact is false. Anything else is ErrVersion.
+// Resolve returns the release that s means: "v26.7.0" or "26.7.0", "v26.7" for the newest of a series, and "latest" or
+// "" for the newest. For an unknown release it returns the nearest older one, and exact is false. Everything else is
+// ErrVersion.
 func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	if s == "" || s == "latest" {
 		return t.Latest(), true, nil
@@ -93,17 +92,16 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	return v, want.patch == anyPatch && v.Minor() == want.Minor(), nil
 }
 
-// Labeled returns the release that Helm's labels of an object name, or the one that the table knows before it. ok is
-// false where they name none.
+// Labeled returns the release in an object's Helm labels, or the nearest older known one. ok is false if there is none.
 func (t *Table) Labeled(labels map[string]string) (v Version, ok bool) {
 	name := cmp.Or(labels["app.kubernetes.io/version"], strings.TrimPrefix(labels["helm.sh/chart"], "gpu-operator-"))
 	v, _, err := t.Resolve(name)
 	return v, err == nil && name != ""
 }
 
-// SystemTag is how the operator of a release ends the tag of a driver's image: the ID and VERSION_ID of
-// os-release, and of RHEL and its kin the major version: of all since v26.7.0, of Rocky Linux and of RHEL 10 since
-// v26.3.0. Source: gpu-operator controllers/state_manager.go, getGPUNodeOSInfo; before, kernelFullVersion.
+// SystemTag returns the suffix of driver image tags: ID and VERSION_ID of os-release. For RHEL and its derivatives it
+// is the major version: for all of them since v26.7.0, for Rocky Linux and RHEL 10 since v26.3.0. Source: gpu-operator
+// controllers/state_manager.go, getGPUNodeOSInfo; earlier, kernelFullVersion.
 func (v Version) SystemTag(id, version string) string {
 	major, _, _ := strings.Cut(version, ".")
 	number, _ := strconv.Atoi(major)
@@ -115,14 +113,14 @@ func (v Version) SystemTag(id, version string) string {
 	return id + version
 }
 
-// DriverBranch reports whether a driver's version is a branch, such as 580: what a precompiled driver is chosen by.
+// DriverBranch reports whether a driver version is a branch, such as 580. Precompiled drivers are selected by branch.
 func DriverBranch(version string) bool {
 	n, err := strconv.ParseUint(version, 10, 16)
 	return err == nil && len(version) == 3 && n >= 100
 }
 
-// Newest returns the newest release in a range as Helm reads it: "v25.3.*", "~25.10", ">=25.3 <26". ok is
-// false for what is no range, or has none of the releases that the table knows.
+// Newest returns the newest known release in a range in Helm's syntax: "v25.3.*", "~25.10", ">=25.3 <26". ok is false
+// if within is not a range or contains no known release.
 func (t *Table) Newest(within string) (v Version, ok bool) {
 	c, err := semver.NewConstraint(within)
 	if err != nil {
@@ -136,7 +134,8 @@ func (t *Table) Newest(within string) (v Version, ok bool) {
 	return Version{}, false
 }
 
-// numbers are the leading version numbers of a tag: v0.12.2-ubi8 is 0, 12, 2 and 3.1.7-3.1.4-ubuntu20.04 is 3, 1, 7, 3, 1, 4.
+// numbers returns the numbers at the beginning of a tag: 0, 12, 2 for v0.12.2-ubi8; 3, 1, 7, 3, 1, 4 for
+// 3.1.7-3.1.4-ubuntu20.04.
 func numbers(tag string) []int {
 	var out []int
 	for _, part := range strings.FieldsFunc(strings.TrimPrefix(tag, "v"), func(r rune) bool { return r == '-' || r == '.' }) {
@@ -149,14 +148,14 @@ func numbers(tag string) []int {
 	return out
 }
 
-// CompareTags compares two tags as far as both have numbers.
+// CompareTags compares the numbers that both tags have.
 func CompareTags(a, b string) int {
 	x, y := numbers(a), numbers(b)
 	n := min(len(x), len(y))
 	return slices.Compare(x[:n], y[:n])
 }
 
-// SameTag reports whether a tag is of a version: v0.12.2-ubi8 is of 0.12.2.
+// SameTag reports whether a tag is for a version: v0.12.2-ubi8 is for 0.12.2.
 func SameTag(tag, version string) bool {
 	return tag == version || len(numbers(tag)) > 0 && len(numbers(version)) > 0 && CompareTags(tag, version) == 0
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/schema"
 )
 
-// off is the first condition that does not hold, and its opposite; both are empty where all hold or one is not known.
+// off returns the first condition that is false, and its opposite. It returns "" if all are true or one is unknown.
 func (in *installation) off(when []chart.Condition) (is, wanted string) {
 	for _, c := range when {
 		key, want, compares := strings.Cut(string(c), "=")
@@ -36,8 +36,8 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 	return "", ""
 }
 
-// dead reports settings that a switch turns off. A file may repeat defaults, and a copy of some values.yaml those of its
-// release.
+// dead reports settings that a switch disables. It ignores defaults: a file may repeat them, or be a copy of a
+// release's values.yaml.
 func (in *installation) dead() {
 	reported, copied := map[*model.Setting]bool{}, !in.flags && in.copied()
 	for _, p := range in.Table.Parts(in.Version) {
@@ -72,7 +72,7 @@ func (in *installation) dead() {
 	}
 }
 
-// mayBeDead leaves out dropped, renamed and unknown settings, and the defaults that a file repeats.
+// mayBeDead is false for settings that have another finding, and for repeated defaults.
 func (in *installation) mayBeDead(s *model.Setting) bool {
 	c := in.correction(s)
 	if c.Drop || s.Unknown || c.Rename != nil || !in.flags && in.repeatsDefault(s) {
@@ -81,7 +81,7 @@ func (in *installation) mayBeDead(s *model.Setting) bool {
 	return in.Verdict(s).Status != chart.Unknown
 }
 
-// copied reports whether the file is a copy of values.yaml of some release.
+// copied reports whether the file is a copy of a release's values.yaml.
 func (in *installation) copied() bool {
 	defaults := 0
 	for _, s := range in.Settings {
@@ -92,13 +92,13 @@ func (in *installation) copied() bool {
 	return defaults > 50 && defaults > len(in.Settings)/2
 }
 
-// repeatsDefault reports whether the setting equals the release's own default.
+// repeatsDefault reports whether the setting equals the release's default.
 func (in *installation) repeatsDefault(s *model.Setting) bool {
 	if last := s.Path[len(s.Path)-1]; last == "version" && chart.Released(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
 		return true
 	}
 	if _, isList := s.Value.([]any); in.isResource() && isList {
-		return true // what the chart writes there by itself
+		return true // the chart writes this by itself
 	}
 	value, known := in.Table.Default(in.Version, s.Name())
 	return known && chart.Same(value, s.Value)
@@ -124,7 +124,7 @@ func (in *installation) contradictions() {
 	}
 }
 
-// precompiledVersion looks at the version in force: the chart's own default is no branch.
+// precompiledVersion checks the driver version that is in effect: the chart's default is not a branch.
 func (in *installation) precompiledVersion() {
 	s := in.Explicit("driver.version")
 	value, known := in.Value("driver.version")
@@ -156,7 +156,7 @@ func (in *installation) precompiledVersion() {
 
 var repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 
-// given returns the setting that the user gives a known text; nil for none.
+// given returns the user's setting at a path if it is known text, or nil.
 func (in *installation) given(path string) *model.Setting {
 	if s := in.Explicit(path); s != nil && !s.Unknown && s.Text() != "" {
 		return s
@@ -164,8 +164,8 @@ func (in *installation) given(path string) *model.Setting {
 	return nil
 }
 
-// images judges image triples: the operator joins them as repository/image:version, and takes the image alone for the
-// whole reference where both others are empty.
+// images checks image settings. The operator joins them as repository/image:version. If repository and version are
+// empty, image must be the whole reference.
 func (in *installation) images() {
 	const join = "the operator joins repository/image:version"
 	for _, c := range in.Table.Images(in.Version) {
@@ -184,13 +184,13 @@ func (in *installation) images() {
 	}
 }
 
-// empty reports whether the chart sees no text at the path.
+// empty reports whether the chart gets no text for the path.
 func (in *installation) empty(path string) bool {
 	value, known := in.Value(path)
 	return known && chart.Text(value) == ""
 }
 
-// imageName judges a name with a tag, a digest or the registry in it.
+// imageName checks for an image name with a tag, digest or registry.
 func (in *installation) imageName(component string, s *model.Setting) {
 	value, _ := in.Value(component + ".repository")
 	registry, _, _ := strings.Cut(chart.Text(value), "/")
@@ -202,8 +202,8 @@ func (in *installation) imageName(component string, s *model.Setting) {
 	}
 }
 
-// versions compares the operand versions that the user pins with those that the chart is made for. A pin works, so it
-// stays, but for one case: a command that is brought to another release leaves the defaults of older releases behind.
+// versions compares pinned operand versions with those of the chart. Pins work, so they stay. Only a command upgraded
+// to another release drops the defaults of older ones.
 func (in *installation) versions() {
 	for _, c := range append(in.Table.Images(in.Version), "nfd") {
 		name := c + ".version"
@@ -212,7 +212,7 @@ func (in *installation) versions() {
 		}
 		s, made := in.given(name), in.Table.Tag(in.Version, c)
 		if s == nil || c == "driver" || made == "" || chart.SameTag(s.Text(), made) {
-			continue // NVIDIA supports several branches of the driver with each release
+			continue // NVIDIA supports several driver branches with each release
 		}
 		if given := in.correction(s); given.Changes() || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
 			continue
@@ -232,7 +232,7 @@ func (in *installation) versions() {
 				if order > 0 {
 					severity = report.Note
 				}
-				in.correct(s).Drop = in.lifted && v.Before(in.Version)
+				in.correct(s).Drop = in.upgraded && v.Before(in.Version)
 				break
 			}
 		}
@@ -240,8 +240,8 @@ func (in *installation) versions() {
 	}
 }
 
-// ownImage reports whether the operand is pulled from a path that is no mirror of upstream's, so that its versions are
-// not upstream's either: another exporter, or a driver that the user builds.
+// ownImage reports whether the operand's image does not come from a mirror of NVIDIA's registry, so that its versions
+// differ: a custom exporter, or a custom driver.
 func (in *installation) ownImage(component string) bool {
 	s := in.Explicit(component + ".repository")
 	if s == nil {
@@ -252,8 +252,7 @@ func (in *installation) ownImage(component string) bool {
 	return known && hasPath && s.Text() != path && !strings.HasSuffix(s.Text(), "/"+path)
 }
 
-// oldDefaults reports former defaults of the chart that something else has replaced. A file keeps the setting, with the
-// release's own value.
+// oldDefaults reports former defaults that have been replaced. In a file, the setting stays with the new default.
 func (in *installation) oldDefaults() {
 	for _, s := range in.Settings {
 		k, known := in.Table.Key(s.Path)
@@ -270,13 +269,13 @@ func (in *installation) oldDefaults() {
 		case last == "image" && found:
 			all, component := []*model.Setting{s}, strings.Join(s.Path[:len(s.Path)-1], ".")
 			in.replaceOrDrop(s, current)
-			if version := in.given(component + ".version"); version != nil { // of the other image
+			if version := in.given(component + ".version"); version != nil { // the version of the other image
 				in.replaceOrDrop(version, in.Table.Tag(in.Version, component))
 				all = append(all, version)
 			}
 			in.add("old-default", report.Failed, fmt.Sprintf("was the chart's default before %s; this release has the image as %s", since, current), "delete it", all...)
 		case s.Name() == "migManager.config.name" && found:
-			in.correct(s).Drop = in.lifted
+			in.correct(s).Drop = in.upgraded
 			in.add("old-default", report.Warning, fmt.Sprintf("was the chart's default before %s; naming it turns off the configs that the MIG manager makes for each node's GPUs", since), "delete it", s)
 		}
 	}
@@ -290,7 +289,7 @@ func (in *installation) replaceOrDrop(s *model.Setting, current string) {
 	}
 }
 
-// moved reports a former path of an image: upstream's registry has nothing there any more, and mirrors follow it.
+// moved reports an image path that NVIDIA's registry no longer has. Mirrors follow the registry.
 func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 	_, now, _ := strings.Cut(current, "/")
 	for _, d := range k.Defaults() {
@@ -309,7 +308,7 @@ func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 	}
 }
 
-// types judges each value by the chart's key, or by the field of the custom resource that it is copied into.
+// types checks each value against the chart's key, or against the custom resource's field that it is copied to.
 func (in *installation) types() {
 	for _, s := range in.Settings {
 		v := in.Verdict(s)
@@ -323,14 +322,14 @@ func (in *installation) types() {
 	}
 }
 
-// against judges a setting by a field.
+// against checks a setting against a field.
 func (in *installation) against(s *model.Setting, f *chart.Field, printed bool) {
 	node := s.Node
 	if node == nil {
 		node = &yaml.Node{}
-		_ = node.Encode(s.Value) // of what was decoded: does not fail
+		_ = node.Encode(s.Value) // cannot fail: the value was decoded before
 		if printed && s.Typed {
-			node.Style = 0 // as --set has it
+			node.Style = 0 // as --set writes it
 		}
 	}
 	v := &schema.Validator{Table: in.Table, Version: in.Version, Kind: "ClusterPolicy", Printed: printed, Reader: &fields.Reader{}}
@@ -356,8 +355,8 @@ func (in *installation) against(s *model.Setting, f *chart.Field, printed bool) 
 	}
 }
 
-// textForSwitch reports a text where a template tests a switch: a condition takes any text for true, even "false". Unquoted
-// yes and no are no texts for Helm.
+// textForSwitch reports a string for a switch that a template tests: every non-empty string is true, even "false". In
+// Helm, unquoted yes and no are booleans.
 func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 	text, isText := s.Value.(string)
 	quoted := s.Node == nil && !s.Typed || s.Node != nil && s.Node.Style != 0
@@ -371,7 +370,7 @@ func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 	return true
 }
 
-// resource judges a ClusterPolicy, NVIDIADriver or GPUCluster.
+// resource checks a ClusterPolicy, NVIDIADriver or GPUCluster.
 func (r *run) resource(d *doc) {
 	v := &schema.Validator{Table: r.table, Version: r.orLatest(), Kind: string(d.kind), Partial: d.partial || r.isPatch(d.file),
 		Assumed: r.version == (chart.Version{}), Reader: d.reader}
@@ -388,7 +387,7 @@ func (r *run) resource(d *doc) {
 	r.report(d, v.Reader.Findings)
 }
 
-// rulesOf applies the rules about values to a resource, whose fields have the names of the chart's keys.
+// rulesOf runs the rules for values on a custom resource, whose fields have the same names as the chart's keys.
 func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 	ofDriver := d.kind == kindNVIDIADriver
 	var prefix chart.Path
@@ -403,7 +402,7 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 			s.Path, s.Called = s.Path[1:], ""
 		}
 	}
-	if !d.partial { // what the other values are is not known
+	if !d.partial { // a patch does not have the other values
 		in.judge()
 	}
 	for i := range in.mistakes {

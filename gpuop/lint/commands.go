@@ -27,7 +27,7 @@ var (
 		content-cache`, `install,i generate-name,g help,h`)
 )
 
-// helm judges a helm command.
+// helm checks a helm command.
 func (s *script) helm(c input.Command) {
 	h := readFlags(c, helmFlags)
 	switch h.verb = h.takeVerb(); h.verb {
@@ -38,7 +38,7 @@ func (s *script) helm(c input.Command) {
 	}
 }
 
-// helmRepo judges helm repo add.
+// helmRepo checks helm repo add.
 func (s *script) helmRepo(words []input.Word) {
 	const current = "https://helm.ngc.nvidia.com/nvidia"
 	judged := false
@@ -60,7 +60,7 @@ func (s *script) helmInstall(h *call) {
 	w := h.positional[min(1, len(h.positional)-1)]
 	name, _ := input.ChartOf(w.Value)
 	if w.Dynamic && h.positional[0].Value == model.OperatorNamespace {
-		name = model.OperatorNamespace // a release of this name
+		name = model.OperatorNamespace // a release with this name
 	}
 	var local *localChart
 	if !w.Dynamic && !strings.Contains(w.Value, ":") {
@@ -82,7 +82,7 @@ func (s *script) helmInstall(h *call) {
 	s.operatorChart(h, w, local)
 }
 
-// helmForm judges escaped spaces, and notes words that may be any arguments.
+// helmForm checks for escaped spaces, and notes words that may expand to arguments.
 func (s *script) helmForm(h *call) {
 	if len(h.blanks) > 0 {
 		for _, w := range h.blanks {
@@ -98,10 +98,10 @@ func (s *script) helmForm(h *call) {
 	}
 }
 
-// localPath is a chart's reference that is a folder, and no repository's.
+// localPath matches a chart reference that is a folder.
 var localPath = regexp.MustCompile(`^[./]|^[^:]*/$`)
 
-// operatorChart judges an installation of the gpu-operator chart, which may be in a folder.
+// operatorChart checks an installation of the gpu-operator chart from a repository or a folder.
 func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart) {
 	if f := h.flag("--namespace"); f != nil {
 		if s.namespace(f.value, "-n "+f.value.Value) {
@@ -114,8 +114,8 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 	}
 	s.reusedValues(h)
 	in := newInstallation(s.table, s.version, nil)
-	in.flags, in.opaque = true, len(h.opaque) > 0
-	in.absent = local == nil && localPath.MatchString(chartWord.Value)
+	in.flags, in.moreFlags = true, len(h.opaque) > 0
+	in.chartMissing = local == nil && localPath.MatchString(chartWord.Value)
 	s.commandVersion(in, h, chartWord, local)
 	for _, f := range h.flags {
 		switch {
@@ -136,7 +136,7 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 	}
 }
 
-// reusedValues reports an upgrade that keeps the old release's values without the new chart's defaults.
+// reusedValues reports an upgrade with --reuse-values, which ignores the new chart's defaults.
 func (s *script) reusedValues(h *call) {
 	f := h.flag("--reuse-values")
 	if f == nil {
@@ -151,8 +151,8 @@ func (s *script) reusedValues(h *call) {
 	}
 }
 
-// commandVersion finds the release that the command installs, unless the user names one. It is assumed where the command
-// takes it from elsewhere.
+// commandVersion determines the release that the command installs, unless the user named one. It is assumed if the
+// command does not say.
 func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
 	named := s.version != (chart.Version{})
 	f := h.flag("--version")
@@ -169,7 +169,7 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	}
 	w := f.value
 	if named {
-		if in.lifted = w.Value != "" && w.Value != in.Version.String() && !w.Dynamic; in.lifted && len(f.words) > 0 {
+		if in.upgraded = w.Value != "" && w.Value != in.Version.String() && !w.Dynamic; in.upgraded && len(f.words) > 0 {
 			s.setFlag(f, in.Version.String())
 		}
 		return
@@ -185,7 +185,7 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	}
 }
 
-// valuesFlag adds the settings of a -f file: one that the script itself writes, or one beside it.
+// valuesFlag adds the settings of a -f file. The script may write it itself.
 func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 	for name := range strings.SplitSeq(f.value.Value, ",") {
 		from := s.Files[name]
@@ -209,7 +209,7 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 	}
 }
 
-// settings reads a --set flag or one of its kin. What is in files is not known here.
+// settings parses --set and similar flags. The contents of --set-file are unknown.
 func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	at := model.Setting{Line: f.value.Line, Column: f.value.Col, File: s.file}
 	if f.value.Dynamic || !slices.Contains([]string{"--set", "--set-string", "--set-json"}, f.name) {
@@ -234,7 +234,7 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 		for _, st := range out {
 			st.Line, st.Column, st.Node, st.Source = at.Line, at.Column, nil, f.value.Value
 		}
-		return out // helm says what is no JSON
+		return out // helm reports invalid JSON itself
 	}
 	assignments, err := model.Assignments(f.value.Value, f.name == "--set")
 	if err != nil {
@@ -249,11 +249,11 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 }
 
 var (
-	// kubectlFlags are the flags of kubectl, and of its label and patch, with a value.
+	// kubectlFlags are the flags of kubectl, kubectl label and kubectl patch that take a value.
 	kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v selector,l patch,p type`, "")
 )
 
-// kubectl judges a kubectl command: its form, namespaces, node labels, patches, and the manifest that it reads.
+// kubectl checks a kubectl command: its form, namespace, node labels, patches, and the manifest that it reads.
 func (s *script) kubectl(c input.Command) {
 	h := readFlags(c, kubectlFlags)
 	verb := h.takeVerb()
@@ -279,7 +279,7 @@ func (s *script) kubectl(c input.Command) {
 	}
 }
 
-// label judges kubectl label node, and reports whether it sets a label of NVIDIA's.
+// label checks kubectl label node. It reports whether the command sets an nvidia.com label.
 func (s *script) label(h *call) (judged bool) {
 	touchesMIG := false
 	for _, w := range h.positional {
@@ -305,7 +305,8 @@ func (s *script) label(h *call) (judged bool) {
 	return judged
 }
 
-// patched is the operator's kind by one of the names that kubectl takes: clusterpolicies.nvidia.com/cluster-policy.
+// patched returns the operator's kind for a resource name of kubectl, such as
+// clusterpolicies.nvidia.com/cluster-policy.
 func patched(name string) kind {
 	name, _, _ = strings.Cut(strings.ToLower(name), "/")
 	for k, r := range resources {
@@ -316,7 +317,7 @@ func patched(name string) kind {
 	return kindUnknown
 }
 
-// kubectlPatch makes documents of a kubectl patch of the operator's resources.
+// kubectlPatch parses a kubectl patch of the operator's resources into documents.
 func (s *script) kubectlPatch(h *call) {
 	d := doc{file: s.file}
 	for _, w := range h.positional {
@@ -328,7 +329,7 @@ func (s *script) kubectlPatch(h *call) {
 	}
 }
 
-// patch makes documents of a patch: a part of an object, or operations as JSON Patch (RFC 6902) has them.
+// patch parses a patch into documents: a partial object, or JSON Patch operations (RFC 6902).
 func (r *run) patch(d doc) {
 	add := func(root *yaml.Node) {
 		inner := d
@@ -361,10 +362,10 @@ func (r *run) patch(d doc) {
 }
 
 var (
-	// patchable are the kinds with judged patches.
+	// patchable lists the kinds whose patches are checked.
 	patchable = []kind{kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindCarrier, kindConfigMap}
-	// pointer reads a name in the path of an operation.
+	// pointer unescapes a name in a JSON Pointer.
 	pointer = strings.NewReplacer("~1", "/", "~0", "~")
-	// elementOf matches the path of an operation on an element of a list. Such operations are not judged.
+	// elementOf matches a JSON Pointer to an element of a list. Such operations are not checked.
 	elementOf = regexp.MustCompile(`/(\d+|-)(/|$)`)
 )

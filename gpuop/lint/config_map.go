@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// configs judges the ConfigMaps that the chart can create or that it names.
+// configs checks the ConfigMaps that the chart creates or that the values name.
 func (in *installation) configs() {
 	for _, c := range []string{"devicePlugin", "migManager", "dcgmExporter"} {
 		create := in.Explicit(c + ".config.create")
@@ -35,16 +35,16 @@ func (in *installation) configs() {
 	}
 }
 
-// A configMap is one of the input with configs for the device plugin.
+// configMap is a ConfigMap in the input with device-plugin configs.
 type configMap struct {
 	name, file string
 	configs    []string
 }
 
-// labelValue matches a valid value of a label.
+// labelValue matches valid label values.
 var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
 
-// configMap judges the ConfigMaps that operands read, by what their values hold, and reports whether it holds such.
+// configMap checks a ConfigMap that operands read. It reports whether the ConfigMap has any known config.
 func (r *run) configMap(d *doc) (judged bool) {
 	m := configMap{name: fields.Text(d.root, "metadata", "name"), file: d.file}
 	for _, f := range fields.Of(fields.Get(d.root, "data")) {
@@ -69,7 +69,7 @@ func (r *run) configMap(d *doc) (judged bool) {
 	return judged
 }
 
-// migKey reports a key under which the MIG manager does not look for its config.
+// migKey reports a key that the MIG manager does not read.
 func (r *run) migKey(key string, at report.Row) {
 	const right = "config.yaml"
 	if key != right {
@@ -78,8 +78,8 @@ func (r *run) migKey(key string, at report.Row) {
 	}
 }
 
-// embeddedData judges the configs inside devicePlugin.config.data and migManager.config.data, of which the chart makes
-// ConfigMaps.
+// embeddedData checks the configs in devicePlugin.config.data and migManager.config.data. The chart creates ConfigMaps
+// of them.
 func (r *run) embeddedData(in *installation) {
 	if made := in.given("devicePlugin.config.name"); made != nil {
 		m := configMap{name: made.Text(), file: made.File}
@@ -96,7 +96,7 @@ func (r *run) embeddedData(in *installation) {
 		if len(s.Path) > 4 {
 			at.Line, at.Column, at.Subject = s.Keys[3].Line+s.Shift, s.Keys[3].Column, s.Path[:4].String()
 			at.ID, at.Reason, at.Fix = "wrong-type", "found a group of keys, want a text: a ConfigMap holds texts alone", "write | behind it"
-			r.add("", at) // equal rows of the keys below are one
+			r.add("", at) // merges equal rows of several keys
 		} else if _, isText := s.Value.(string); isText {
 			if s.Path[0] == "migManager" {
 				r.migKey(s.Path[3], at)
@@ -106,15 +106,15 @@ func (r *run) embeddedData(in *installation) {
 	}
 }
 
-// A configUse is a place that names a config of the device plugin, or the ConfigMap that has it.
+// configUse is a reference to a device-plugin config, or to its ConfigMap.
 type configUse struct {
 	configMap, config string
-	// label says that it is the label of a node.
+	// label is set if the reference is a node label.
 	label bool
 	at    report.Row
 }
 
-// configUses notes the ConfigMap and the config that the values or fields name.
+// configUses records the references in values or fields.
 func (r *run) configUses(in *installation, prefix string) {
 	name, config := in.given("devicePlugin.config.name"), in.given("devicePlugin.config.default")
 	if name == nil {
@@ -129,8 +129,8 @@ func (r *run) configUses(in *installation, prefix string) {
 	}
 }
 
-// joinConfigs compares what names a config with the ConfigMaps of the input. A ConfigMap that is not there may be in the
-// cluster, unless the same file has one of almost the same name.
+// joinConfigs checks the references against the ConfigMaps of the input. A missing ConfigMap may be in the cluster,
+// unless the same file has one with a similar name.
 func (r *run) joinConfigs() {
 	for _, use := range r.uses {
 		var configs, beside []string

@@ -20,28 +20,28 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// A doc is a text with YAML documents, or one document of it.
+// doc is a text with YAML documents, or one document of it.
 type doc struct {
 	file   string
 	data   []byte
-	line   int // lines before the document in its file
+	line   int // number of lines before the document in its file
 	root   *yaml.Node
 	kind   kind
 	reader *fields.Reader
-	// where names the place inside the file: the key of a ConfigMap.
+	// where names the place inside the file, such as a key of a ConfigMap.
 	where string
-	// written says that a script writes the document to a file, which may be for any program.
+	// written means that a script writes the document to a file, which may be for another program.
 	written bool
-	// found says that the document is in a file of a folder.
+	// found means that the file was found by searching a directory.
 	found bool
-	// partial says that the document is a patch, which may lack required fields.
+	// partial means that the document is a patch, which may lack required fields.
 	partial bool
 }
 
-// A kind is the purpose of a document.
+// kind says what a document is.
 type kind string
 
-// The kinds of documents.
+// Kinds of documents.
 const (
 	kindValues        kind = "chart values"
 	kindClusterPolicy kind = "ClusterPolicy"
@@ -61,19 +61,20 @@ const (
 
 var (
 	separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`)
-	// helmHeading is the line that helm get values puts above the values.
+	// helmHeading matches the heading that helm get values prints.
 	helmHeading = regexp.MustCompile(`^(USER-SUPPLIED|COMPUTED) VALUES:[ \t]*`)
-	// terraformResource begins a block of a Terraform file whose name does not end in .tf.
+	// terraformResource matches a Terraform block in a file that is not named *.tf.
 	terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"\s+"[^"]*"\s*\{`)
-	// templateLine is a template's line or expression: of Helm, Ansible or Terraform's templatefile.
+	// templateLine matches a template expression of Helm, Ansible or Terraform's templatefile.
 	templateLine = regexp.MustCompile(`(?m)\{\{|\{%|^[ \t]*[$%]\{[^}\n]+\}[ \t]*$|\[\$\{`)
-	// aboutGPUs is in the files of a folder in which a mistake of syntax is of interest.
+	// aboutGPUs matches files of a directory in which syntax errors are reported.
 	aboutGPUs = regexp.MustCompile(`(?i)nvidia|gpu|dcgm`)
-	// configText is a text meant as a config of the device plugin or MIG manager, even if it is no YAML.
+	// configText matches a text that is meant as a config of the device plugin or MIG manager, even if it is invalid
+	// YAML.
 	configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
 )
 
-// parse reads the documents of a text. What is no YAML is reported here, and judged no further.
+// parse parses the documents of a text. Invalid YAML is reported and not checked further.
 func (r *run) parse(t doc) {
 	t.data = bytes.ReplaceAll(model.TrimBOM(t.data), []byte("\r\n"), []byte("\n"))
 	t.data = helmHeading.ReplaceAll(t.data, []byte("#"))
@@ -84,7 +85,7 @@ func (r *run) parse(t doc) {
 	r.parseYAML(t)
 }
 
-// parseYAML reads the documents of a text that has line feeds alone at its line ends.
+// parseYAML parses the documents of a text whose lines end in a line feed.
 func (r *run) parseYAML(t doc) {
 	start, data := 0, t.data
 	for _, end := range append(separator.FindAllIndex(data, -1), []int{len(data), len(data)}) {
@@ -98,8 +99,8 @@ func (r *run) parseYAML(t doc) {
 	}
 }
 
-// dataFiles are the endings of names under which a text that is no YAML is a mistake, and not of another language. Of a
-// script only here-documents are read as YAML.
+// dataFiles lists the extensions with which invalid YAML is reported. In a script, only here-documents are read as
+// YAML.
 var dataFiles = []string{"", ".yaml", ".yml", ".json", ".txt", ".sh"}
 
 func (r *run) parseOne(d *doc) {
@@ -123,7 +124,7 @@ func (r *run) parseOne(d *doc) {
 		r.add(d.file, report.Row{ID: "not-judged", State: report.Note,
 			Reason: "no YAML as it stands, so it is not judged", Fix: "judge what it makes: helm template … | gpuop lint -"})
 	case d.written && (!noYAML || !configText.Match(d.data)):
-	case wrong == fields.RuleType: // no mapping of keys: nothing of ours
+	case wrong == fields.RuleType: // not a mapping, so none of the known kinds
 		d.root = &yaml.Node{Line: 1}
 		r.documents = append(r.documents, d)
 	default:
@@ -147,20 +148,21 @@ func (r *run) addDocument(d *doc) {
 	r.documents = append(r.documents, d)
 }
 
-// resources are the operator's kinds, with their versions and the names that kubectl takes. Kyverno has a ClusterPolicy, too.
+// resources lists the operator's kinds with their API version and the names that kubectl accepts. Kyverno also has a
+// ClusterPolicy.
 var resources = map[kind]struct{ api, names string }{
 	kindClusterPolicy: {"nvidia.com/v1", "clusterpolicy clusterpolicies"},
 	kindNVIDIADriver:  {"nvidia.com/v1alpha1", "nvidiadriver nvidiadrivers nvd"},
 	kindGPUCluster:    {"nvidia.com/v1alpha1", "gpucluster gpuclusters"},
 }
 
-// ofOthers reports whether a resource is of an API group that is no slip for the operator's.
+// ofOthers reports whether a resource's API group is neither the operator's nor a misspelling of it.
 func ofOthers(api string) bool {
 	group, _, found := strings.Cut(api, "/")
 	return found && report.Nearest(group, []string{"nvidia.com"}) == ""
 }
 
-// detect finds out what a document is.
+// detect determines the kind of a document.
 func detect(t *chart.Table, root *yaml.Node) kind {
 	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
 	switch {
@@ -187,19 +189,19 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	case umbrella(t, root) != nil:
 		return kindUmbrella
 	case len(root.Content) == 0:
-		return kindValues // a values file that leaves everything to the chart
+		return kindValues // values that keep all defaults
 	}
 	return byKeys(t, root)
 }
 
-// Many other charts have the keys of everywhere, too. Those of weak count least: beside other keys even the names below
-// them prove nothing.
+// commonKeys lists keys that many other charts have too. The keys in weak count least: next to unknown keys, even known
+// names below them prove nothing.
 var (
-	everywhere = []string{"nameOverride", "fullnameOverride", "operator", "extraObjects"}
+	commonKeys = []string{"nameOverride", "fullnameOverride", "operator", "extraObjects"}
 	weak       = []string{"nfd", "psa", "node-feature-discovery"}
 )
 
-// byKeys tells values of the chart and configs by the names of their keys.
+// byKeys recognizes values and configs by their keys.
 func byKeys(t *chart.Table, root *yaml.Node) kind {
 	plugin, values, others, alone := 0, 0, 0, 0
 	for _, f := range fields.Of(root) {
@@ -219,7 +221,7 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 		case slices.Contains(weak, component):
 			values++
 			alone++
-		case component == f.Name && !slices.Contains(everywhere, f.Name), hasKeyOf(t, component, f.Value):
+		case component == f.Name && !slices.Contains(commonKeys, f.Name), hasKeyOf(t, component, f.Value):
 			values += 2
 		default:
 			values++
@@ -237,7 +239,7 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 	return kindUnknown
 }
 
-// hasKeyOf reports whether a group has a key that the chart has below the component.
+// hasKeyOf reports whether a group has a key that the chart has in the component.
 func hasKeyOf(t *chart.Table, component string, group *yaml.Node) bool {
 	return slices.ContainsFunc(fields.Of(group), func(f fields.Field) bool {
 		status := t.Judge(t.Latest(), chart.Path{component, f.Name}).Status
@@ -245,8 +247,8 @@ func hasKeyOf(t *chart.Table, component string, group *yaml.Node) bool {
 	})
 }
 
-// umbrella returns the values that a chart around the operator's has below its name, also where a wrapper of the same
-// name stands between. Names of which none is the chart's are no values: a list of versions is none.
+// umbrella returns the operator's values inside those of a parent chart, below the operator's name. A second wrapper of
+// the same name may follow. It returns nil if no key below is one of the chart's, such as in a list of versions.
 func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 	inner := fields.Get(root, model.OperatorNamespace)
 	inner = cmp.Or(fields.Get(inner, model.OperatorNamespace), inner)
@@ -258,12 +260,13 @@ func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 }
 
 var (
-	// pluginMarks are keys that the device plugin's own chart has and the operator's has not, and sharedKeys stand in both.
+	// pluginMarks are keys of the device plugin's own chart that the operator's chart lacks. Both charts have
+	// sharedKeys.
 	pluginMarks = []string{"compatWithCPUManager", "deviceDiscoveryStrategy", "deviceIDStrategy", "deviceListStrategy", "failOnInitError", "gdsEnabled", "legacyDaemonsetAPI", "migStrategy", "mofedEnabled"}
 	sharedKeys  = []string{"cdi", "devicePlugin", "gfd", "nfd", "node-feature-discovery", "nameOverride", "fullnameOverride"}
 )
 
-// isPluginValues reports whether a document is a values file of the device plugin's own chart.
+// isPluginValues reports whether a document is values of the device plugin's own chart.
 func isPluginValues(t *chart.Table, root *yaml.Node) bool {
 	configs := fields.Get(root, "config", "map")
 	if configs != nil && configs.Kind == yaml.MappingNode || strings.HasSuffix(fields.Text(root, "image", "repository"), "/k8s-device-plugin") {
@@ -281,7 +284,7 @@ func isPluginValues(t *chart.Table, root *yaml.Node) bool {
 	return marks > operators
 }
 
-// document judges one document.
+// document checks one document.
 func (r *run) document(d *doc) {
 	name, judged := string(d.kind), true
 	if other := r.otherChart(d.file); other != "" && d.where == "" && slices.Contains([]kind{kindValues, kindPlugin, kindPluginValues}, d.kind) {
@@ -338,8 +341,8 @@ func (r *run) document(d *doc) {
 	r.unit(d.file, name, judged)
 }
 
-// valuesDocument judges a values file, and returns the release it is for: that of the user,
-// and else that of the chart in whose folder the file is, or that this chart depends on. Without either it is assumed.
+// valuesDocument checks values, and returns the release they are for: the user's, or that of the chart in the same
+// folder. Otherwise the release is assumed.
 func (r *run) valuesDocument(d *doc) (named string) {
 	root, v, isAssumed := d.root, r.orLatest(), r.version == (chart.Version{})
 	if d.kind == kindUmbrella {
@@ -364,7 +367,7 @@ func (r *run) valuesText(in *installation, d doc) {
 	r.report(&d, d.reader.Findings)
 }
 
-// linesBefore counts the lines above the text of a scalar.
+// linesBefore counts the lines before the text of a scalar.
 func linesBefore(n *yaml.Node) int {
 	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
 		return n.Line - 1
@@ -372,8 +375,8 @@ func linesBefore(n *yaml.Node) int {
 	return n.Line
 }
 
-// embedded judges a text that is the value of a key, which where names. It returns the kind of config that the text holds,
-// and whether it was judged. A broken text that looks like a config is judged, and its kind is not known.
+// embedded checks a text that is the value of a key. where names the key. It returns the kind of the text, and whether
+// the text was checked. A broken text that looks like a config is checked, but has no kind.
 func (r *run) embedded(d doc, where string, n *yaml.Node) (holds kind, judged bool) {
 	d.data, d.line, d.where, d.reader = []byte(n.Value), d.line+linesBefore(n), where, &fields.Reader{}
 	if d.root = d.reader.Document(d.data); d.root == nil {

@@ -17,7 +17,7 @@ func (s *script) correct(start, end int, text string) {
 	s.Corrections = append(s.Corrections, input.Correction{Start: start, End: end, Text: text})
 }
 
-// corrected applies the corrections. Of those that overlap the first is made.
+// corrected applies the edits. If edits overlap, the first wins.
 func (s *script) corrected() string {
 	slices.SortStableFunc(s.Corrections, func(a, b input.Correction) int { return cmp.Or(a.Start-b.Start, b.End-a.End) })
 	var out strings.Builder
@@ -31,14 +31,14 @@ func (s *script) corrected() string {
 	return out.String() + s.Text[at:]
 }
 
-// replace corrects one word of the script.
+// replace adds an edit that replaces one word.
 func (s *script) replace(w input.Word, value string) {
 	if w.Raw != "" && w.Start >= 0 {
 		s.correct(w.Start, w.Start+len(w.Raw), input.Quote(value))
 	}
 }
 
-// setFlag corrects the value of a flag.
+// setFlag adds an edit that replaces the value of a flag.
 func (s *script) setFlag(f *flagUse, value string) {
 	last := f.words[len(f.words)-1]
 	if len(f.words) == 1 {
@@ -47,7 +47,7 @@ func (s *script) setFlag(f *flagUse, value string) {
 	s.replace(last, value)
 }
 
-// fixFlag rewrites a flag with corrected settings.
+// fixFlag rewrites a flag with the corrected settings.
 func (s *script) fixFlag(in *installation, f *flagUse) {
 	first, last := f.words[0], f.words[len(f.words)-1]
 	changed := slices.ContainsFunc(f.settings, func(st *model.Setting) bool { c := in.correction(st); return c.Changes() })
@@ -70,14 +70,14 @@ func (s *script) fixFlag(in *installation, f *flagUse) {
 	s.correct(start, last.Start+len(last.Raw), text)
 }
 
-// An Edit is one change that makes a values file right for a release, and why.
+// Edit is one correction of a values file, with its reason.
 type Edit struct {
 	fix.Edit
 	Finding report.Row
 }
 
-// Edits judges a values file for a release and returns its corrections. Settings that are only without effect stay, since
-// their switch may be turned on again. Settings that equal a default of another release stay, since the user wrote them.
+// Edits checks a values file against a release and returns the corrections. It keeps settings that a switch disables,
+// because the switch may be enabled again. It keeps old defaults, because the user wrote them.
 func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []report.Row) {
 	reader := &fields.Reader{}
 	root := reader.Document(model.TrimBOM(data))
@@ -95,7 +95,7 @@ func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edi
 	return edits, append(rest, reader.Findings...)
 }
 
-// edits returns the edits of the settings, and the findings without an edit.
+// edits returns the edits, and the findings that have none.
 func (in *installation) edits() (edits []Edit, rest []report.Row) {
 	done := map[*model.Setting]bool{}
 	for _, m := range in.mistakes {
@@ -121,7 +121,7 @@ func (in *installation) edits() (edits []Edit, rest []report.Row) {
 	return edits, rest
 }
 
-// groupRename is the edit of a group's name that is wrong for all settings below it.
+// groupRename returns the edit that renames a group for all settings in it.
 func (in *installation) groupRename(m mistake) (e fix.Edit, ok bool) {
 	for _, s := range m.settings {
 		renamed := in.correction(s).Rename

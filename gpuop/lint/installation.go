@@ -13,11 +13,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A rule is a check of settings.
+// rule is a check of settings.
 type rule struct {
-	// ids are the IDs of its rows.
+	// ids are the IDs of its findings.
 	ids []report.ID
-	// of are the kinds of settings that it holds for.
+	// of lists the kinds of documents that it applies to.
 	of    []kind
 	check func(*installation)
 }
@@ -28,7 +28,7 @@ var (
 	ofAll      = []kind{kindValues, kindClusterPolicy, kindGPUCluster, kindNVIDIADriver}
 )
 
-// rules run in this order: later ones leave out what earlier ones drop.
+// rules are in the order in which they run. Later rules ignore settings that earlier ones drop.
 var rules = []rule{
 	{[]report.ID{"unknown-key", "misspelt-key", "key-gone", "key-not-yet", "key-goes", "below-a-value", "null-group", "wrong-type"}, ofValues, (*installation).keys},
 	{[]report.ID{"set-twice"}, ofValues, (*installation).twice},
@@ -42,32 +42,32 @@ var rules = []rule{
 	{[]report.ID{"operand-version"}, ofAll, (*installation).versions},
 }
 
-// An installation is one set of values on one version of the chart, and what is wrong with it.
+// installation is a set of values for one release of the chart, with the mistakes in it.
 type installation struct {
 	model.Values
 	mistakes []mistake
-	// corrections are the settings that are to be written otherwise.
+	// corrections has the correction of each setting.
 	corrections map[*model.Setting]*correction
-	// flags says that the settings are flags of a command, not lines of a file.
+	// flags means that the settings are flags of a command.
 	flags bool
-	// opaque says that there are more flags, which are not known.
-	opaque bool
-	// lifted says that the command was written for another release, whose defaults are left over in it.
-	lifted bool
-	// assumed says that the release is not known, so that settings of an earlier one may be right.
+	// moreFlags means that there are further flags, with unknown content.
+	moreFlags bool
+	// upgraded means that the command was written for another release, so that it may repeat old defaults.
+	upgraded bool
+	// assumed means that the release is unknown, so that keys of an older release may be right.
 	assumed bool
-	// absent says that the chart is in a folder that is not here, so that it may be somebody's own.
-	absent bool
-	// keep says that settings without effect stay in the file: the user wrote them.
+	// chartMissing means that the chart is in a folder that could not be read. It may be a custom chart.
+	chartMissing bool
+	// keep keeps settings without effect, because the user wrote them.
 	keep bool
-	// kind tells values of the chart from fields of a custom resource, which the chart fills in whole.
+	// kind is values or a custom resource. The chart fills in all fields of a custom resource.
 	kind kind
 }
 
-// A correction is how a setting is to be written.
+// correction says how to change a setting.
 type correction struct {
 	fix.Edit
-	// idle says that Drop is for commands alone: the release reads the setting, and a file keeps it.
+	// idle means that only commands drop the setting. The release reads it, so a file keeps it.
 	idle bool
 }
 
@@ -75,7 +75,7 @@ func newInstallation(table *chart.Table, v chart.Version, settings []*model.Sett
 	return &installation{kind: kindValues, Values: model.Values{Table: table, Version: v, Settings: settings}, corrections: map[*model.Setting]*correction{}}
 }
 
-// judge runs the rules for settings of this kind.
+// judge runs the rules that apply to the kind.
 func (in *installation) judge() {
 	for _, r := range rules {
 		if slices.Contains(r.of, in.kind) {
@@ -87,7 +87,7 @@ func (in *installation) judge() {
 // isResource reports whether the settings are fields of a custom resource.
 func (in *installation) isResource() bool { return in.kind != kindValues }
 
-// correct returns the correction of a setting, to be filled in.
+// correct returns the correction of a setting for changing it.
 func (in *installation) correct(s *model.Setting) *correction {
 	if in.corrections[s] == nil {
 		in.corrections[s] = &correction{Edit: fix.Edit{Path: s.Path}}
@@ -95,7 +95,7 @@ func (in *installation) correct(s *model.Setting) *correction {
 	return in.corrections[s]
 }
 
-// correction returns the correction of a setting so far.
+// correction returns a copy of the correction of a setting.
 func (in *installation) correction(s *model.Setting) correction {
 	if c := in.corrections[s]; c != nil {
 		return *c
@@ -103,18 +103,18 @@ func (in *installation) correction(s *model.Setting) correction {
 	return correction{}
 }
 
-// set makes a value the right one for a setting.
+// set corrects the value of a setting.
 func (in *installation) set(s *model.Setting, value string) { in.correct(s).Value = &value }
 
-// A mistake is a finding and the settings it is about.
+// mistake is a finding with the settings that it is about.
 type mistake struct {
 	report.Row
 	settings []*model.Setting
-	// names is how many names lead to the one that is wrong for all of the settings; 0 for mistakes of other kinds.
+	// names is the depth of the name that is wrong for all settings below it. It is 0 for other findings.
 	names int
 }
 
-// add reports a mistake at the first of the settings.
+// add adds a finding, at the position of the first setting.
 func (in *installation) add(id report.ID, severity report.State, reason, fix string, settings ...*model.Setting) {
 	f := report.Row{ID: id, State: severity, Reason: reason, Fix: fix}
 	if len(settings) > 0 {
@@ -128,14 +128,14 @@ func (in *installation) add(id report.ID, severity report.State, reason, fix str
 	in.mistakes = append(in.mistakes, mistake{Row: f, settings: settings})
 }
 
-// aged are the findings that another release of the chart would not have.
-var aged = []report.ID{"key-gone", "key-not-yet", "old-default"}
+// releaseDependent lists the findings that depend on the chart's release.
+var releaseDependent = []report.ID{"key-gone", "key-not-yet", "old-default"}
 
-// findings returns what was found; of a command the mistakes of one kind become one finding.
+// findings returns the findings. For a command, findings of the same kind are merged.
 func (in *installation) findings() []report.Row {
 	var out []report.Row
 	for _, m := range in.mistakes {
-		if in.assumed && slices.Contains(aged, m.ID) || in.absent && m.ID == "unknown-key" {
+		if in.assumed && slices.Contains(releaseDependent, m.ID) || in.chartMissing && m.ID == "unknown-key" {
 			m.State = min(m.State, report.Warning)
 		}
 		i := slices.IndexFunc(out, func(f report.Row) bool {
@@ -150,7 +150,7 @@ func (in *installation) findings() []report.Row {
 	return out
 }
 
-// keys judges each setting's path against the chart's keys. A wrong name is one mistake with all settings below it.
+// keys checks each setting's path against the chart's keys. A wrong name is one finding for all settings below it.
 func (in *installation) keys() {
 	seen := map[string]int{}
 	for _, s := range in.Settings {
@@ -183,7 +183,7 @@ func (in *installation) keys() {
 	}
 }
 
-// key judges the path of a setting, and corrects it. The row of a right path has no ID.
+// key checks the path of a setting and corrects it. The row of a valid path has no ID.
 func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 	row := report.Row{State: report.Failed}
 	switch v.Status {
@@ -191,13 +191,13 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 		row.ID, row.Fix = "unknown-key", "delete it, unless something of yours reads it"
 		row.Reason = fmt.Sprintf("no version of the chart has this key; %s ignores it without a word", in.Version)
 		if v.Nearest != nil {
-			row.Fix = "write " + instead(s, v).String()
+			row.Fix = "write " + suggestion(s, v).String()
 			in.move(s, v.Nearest)
 		}
 	case chart.Misspelt:
 		in.move(s, v.Nearest)
-		row.ID, row.State, row.Fix = "misspelt-key", report.Warning, "write "+instead(s, v).String()
-		row.Reason = fmt.Sprintf("the chart has %s here; this adds another entry beside it", instead(s, v))
+		row.ID, row.State, row.Fix = "misspelt-key", report.Warning, "write "+suggestion(s, v).String()
+		row.Reason = fmt.Sprintf("the chart has %s here; this adds another entry beside it", suggestion(s, v))
 	case chart.BelowList:
 		row.ID, row.Reason = "wrong-type", "found a group of keys, want a list"
 	case chart.TooDeep:
@@ -221,22 +221,23 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 	return row
 }
 
-// instead is the name that is meant, to the depth of the wrong one where only that one differs.
-func instead(s *model.Setting, v chart.Verdict) chart.Path {
+// suggestion returns the suggested path. If only the wrong name differs, it ends there.
+func suggestion(s *model.Setting, v chart.Verdict) chart.Path {
 	if len(v.Nearest) == len(s.Path) && slices.Equal(v.Nearest[v.Bad+1:], s.Path[v.Bad+1:]) {
 		return v.Nearest[:v.Bad+1]
 	}
 	return v.Nearest
 }
 
-// move lets the setting take another place, where nothing stands yet.
+// move moves a setting to another path, unless something is set there.
 func (in *installation) move(s *model.Setting, to chart.Path) {
 	if in.Explicit(to.String()) == nil {
 		in.correct(s).Rename = to
 	}
 }
 
-// otherRelease judges a key that releases before or after this one have. Its value goes to the successor of the same meaning.
+// otherRelease checks a key that only earlier or later releases have. Its value moves to the successor if that means
+// the same.
 func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id report.ID, state report.State, reason, fix string) {
 	advice := chart.Advice(s.Path)
 	state = report.Failed
@@ -249,7 +250,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id repo
 		return "key-not-yet", state, fmt.Sprintf("came with %s; %s ignores it without a word", v.Key.Since(), in.Version),
 			"delete it, or install " + v.Key.Since().String() + " or later"
 	}
-	if state == report.Failed && strings.HasPrefix(advice, "drop it") { // the release does without by itself
+	if state == report.Failed && strings.HasPrefix(advice, "drop it") { // the new release needs no setting
 		state = report.Warning
 	}
 	if advice == "" {
@@ -263,7 +264,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id repo
 				c.Drop, c.Rename = false, v.Nearest
 				in.set(s, "open")
 			}
-		case "kataManager.enabled": // its successor switches something else
+		case "kataManager.enabled": // the successor enables something else
 		default:
 			if in.Explicit(v.Nearest.String()) == nil {
 				c.Drop, c.Rename = false, v.Nearest
@@ -273,8 +274,8 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id repo
 	return "key-gone", state, fmt.Sprintf("removed in %s: nothing in the values, templates and custom resources of %s reads it", next, in.Version), advice
 }
 
-// valueOfGroup judges a value in the place of a group. For a group whose keys are all commented out Helm deletes the
-// defaults, unless another file or flag brings a key of it.
+// valueOfGroup checks a value at the path of a group. If all keys of the group are commented out, Helm removes the
+// group's defaults, unless another file or flag sets a key in it.
 func (in *installation) valueOfGroup(s *model.Setting, row *report.Row) {
 	if _, isMap := s.Value.(map[string]any); isMap || s.Unknown {
 		return
@@ -288,7 +289,7 @@ func (in *installation) valueOfGroup(s *model.Setting, row *report.Row) {
 	}
 	if s.Value == nil {
 		filled := slices.ContainsFunc(in.Below(s.Name()), func(below *model.Setting) bool { return below.Value != nil })
-		if in.opaque || filled || s.Path[0] == "node-feature-discovery" { // a subchart keeps its own defaults
+		if in.moreFlags || filled || s.Path[0] == "node-feature-discovery" { // a subchart keeps its own defaults
 			return
 		}
 		row.ID, row.Fix = "null-group", "delete the key, or write one of its keys, for example "+example
@@ -305,12 +306,12 @@ func (in *installation) valueOfGroup(s *model.Setting, row *report.Row) {
 		row.Reason = fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.Name(), in.Version)
 		row.Fix = "write them as keys, without the |"
 		if _, once := in.Table.Key(s.Path); once && in.assumed {
-			row.State = report.Warning // it is a text in another release
+			row.State = report.Warning // another release has a string here
 		}
 	}
 }
 
-// twice reports flags that set a key again. The reader reports a file's duplicate keys.
+// twice reports flags that set the same key again. For files, the YAML reader reports duplicates.
 func (in *installation) twice() {
 	last := map[string]*model.Setting{}
 	for _, s := range in.Settings {

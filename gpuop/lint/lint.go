@@ -1,16 +1,11 @@
-// Package lint judges what a platform engineer is about to apply: values of the gpu-operator chart,
-// a pasted helm or kubectl command, the operator's custom resources, device plugin and mig-parted
-// configs, ConfigMaps around them, and pod manifests. It finds out by itself which of these a text is.
+// Package lint checks what a user is about to apply: values of the gpu-operator chart, helm and kubectl commands, the
+// operator's custom resources, configs of the device plugin and MIG manager, and pod manifests. It detects the kind of
+// each input.
 //
-// Text goes in, findings with lines come out, and for a command the corrected command. Package input
-// reads scripts, Terraform and the files of other tools; package model has the settings of a run with
-// their places; what the chart has at a version comes from package chart, the structural validator is
-// package schema, and what a config or a pod may hold is known to packages sharing, mig and pod;
-// command line and exit codes belong to package cli.
+// The result is a list of findings with line numbers and, for commands, the corrected command. Package input parses
+// scripts, Terraform and other carriers of values, and chart has the facts about the chart.
 //
-// A run keeps no state and shares nothing. The package opens no file itself (it is given a function
-// that reads those a command names), never contacts a cluster, and no input, however broken, makes it
-// panic.
+// The package contacts no cluster, and reads files only through Options.Read. No input makes it panic.
 package lint
 
 import (
@@ -29,75 +24,74 @@ import (
 
 var errNotRead = errors.New("no reader of files")
 
-// An Input is a text to judge, under the name that findings call it by.
+// Input is a text to check, with the name that findings use.
 type Input struct {
 	Name string
 	Data []byte
-	// Script says that the text is a shell script; --fix does not correct it.
+	// Script means that the text is a shell script. --fix does not change it.
 	Script bool
-	// Found says that the file was found in a folder, where files of any kind may be: what it is
-	// for is not known then, and no mistake.
+	// Found means that the file was found by searching a directory. It is no mistake if its kind is unknown.
 	Found bool
 }
 
-// Options name the inputs, the release and the facts.
+// Options hold the inputs and settings of Lint.
 type Options struct {
-	// Version is the chart release to judge for: "v26.7.0", "v26.7", "latest". Empty means the one
-	// that a command names, and else the newest.
+	// Version is the chart release to check against: "v26.7.0", "v26.7" or "latest". If it is empty, the release that
+	// the input names is used or, without one, the newest.
 	Version string
-	// Table has the facts about the chart; nil for gpuop's own.
+	// Table has the facts about the chart; nil means the built-in ones.
 	Table *chart.Table
-	// Files are judged by what they turn out to be.
+	// Files are the files to check.
 	Files []Input
-	// Command is a pasted shell script, or empty.
+	// Command is a pasted shell command; it may be empty.
 	Command string
-	// Read returns the content of a file that the input file names; nil reads none.
+	// Read reads a file that an input refers to. If it is nil, none are read.
 	Read func(file, name string) ([]byte, error)
-	// Fix makes Result.Corrected.
+	// Fix sets Result.Corrected.
 	Fix bool
 }
 
-// A Result has the findings, and how the inputs were read.
+// Result is the result of Lint.
 type Result struct {
 	Report report.Report `json:"report"`
-	// Kinds are the purposes of the inputs, in order.
+	// Kinds are the detected kinds of the inputs, in order.
 	Kinds []string `json:"kinds"`
-	// Judged is how many inputs, commands and documents were judged; 0 is not clean.
+	// Judged counts the inputs, commands and documents that were checked.
 	Judged int `json:"judged"`
-	// Unjudged are the names of the inputs in which nothing was judged.
+	// Unjudged lists the inputs in which nothing was checked.
 	Unjudged []string `json:"unjudged,omitempty"`
-	// Corrected is the command with what has one correction alone; empty without a command, or without Options.Fix.
+	// Corrected is the command with all unambiguous fixes. It is empty without a command or Options.Fix.
 	Corrected string `json:"corrected,omitempty"`
 }
 
-// CommandName is the name of a command's text in findings.
+// CommandName is the name of a command in findings.
 const CommandName = "command"
 
-// A unit is a document or a command with its kind.
+// unit is a document or a command with its kind.
 type unit struct {
 	file, kind string
 	judged     bool
 }
 
-// run holds the facts of all inputs. Each document and command is judged with them.
+// run holds the state of a call of Lint, so that each document is checked with knowledge of the others.
 type run struct {
 	table *chart.Table
-	// version is the release that the user names; the zero value when the input decides.
+	// version is the release that the user named, or the zero value.
 	version chart.Version
-	// newer says that a release is newer than all that the table knows.
+	// newer means that the release is newer than the table.
 	newer     bool
 	read      func(file, name string) ([]byte, error)
 	documents []*doc
-	// secrets are values that nothing which is printed may hold.
+	// secrets are values that no output may contain.
 	secrets report.Secrets
-	// configMaps hold configs for the device plugin, and uses are the places that name one.
+	// configMaps are the ConfigMaps with device-plugin configs; uses are the references to them.
 	configMaps []configMap
 	uses       []configUse
 	units      []unit
 	rows       []report.Row
 }
 
-// Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a finding.
+// Lint checks the inputs. It returns an error only for invalid options; problems of an input are findings.
 func Lint(o Options) (*Result, error) {
 	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read}
 	if o.Version != "" {
@@ -111,7 +105,7 @@ func Lint(o Options) (*Result, error) {
 	if o.Command != "" {
 		inputs = append(inputs, Input{Name: CommandName, Data: []byte(o.Command), Script: true})
 	}
-	// the ConfigMaps of one input matter to the documents of all others
+	// the ConfigMaps of an input matter to all other documents
 	for _, f := range inputs {
 		r.secrets.Learn(string(f.Data))
 		if !f.Script {
@@ -156,22 +150,23 @@ func (r *run) unit(file, kind string, judged bool) {
 	r.units = append(r.units, unit{file, kind, judged})
 }
 
-// lowered are the findings that say no more than that gpuop does not know a name: a newer release may.
-var lowered = []report.ID{"unknown-key", "misspelt-key", "unknown-field", "key-gone", "below-a-value", "operand-version"}
+// notesWhenNewer lists the findings that become notes for a newer release than the table has, because that release may have
+// the name.
+var notesWhenNewer = []report.ID{"unknown-key", "misspelt-key", "unknown-field", "key-gone", "below-a-value", "operand-version"}
 
-// add takes over rows of a file.
+// add adds rows about a file.
 func (r *run) add(file string, rows ...report.Row) {
 	for _, f := range rows {
 		f.File = cmp.Or(f.File, file)
-		if r.newer && slices.Contains(lowered, f.ID) {
+		if r.newer && slices.Contains(notesWhenNewer, f.ID) {
 			f.State = report.Note
 		}
 		r.rows = append(r.rows, f)
 	}
 }
 
-// report takes over rows of a document: lines become the file's, and a claim about a value that another program fills in
-// becomes a note.
+// report adds rows about a document. It converts lines to lines of the file, and turns findings about templated values
+// into notes.
 func (r *run) report(d *doc, rows []report.Row) {
 	var filled []*yaml.Node
 	if len(rows) > 0 {
@@ -194,7 +189,7 @@ func (r *run) report(d *doc, rows []report.Row) {
 	}
 }
 
-// installation judges one, with the configs in its values, and takes over what is wrong.
+// installation checks an installation and its embedded configs, and adds the findings.
 func (r *run) installation(in *installation, file string) {
 	in.judge()
 	r.configUses(in, "")
@@ -207,8 +202,8 @@ func (r *run) installation(in *installation, file string) {
 	r.embeddedData(in)
 }
 
-// resolve finds the release that an input names at a place, and notes as which one it is judged otherwise. With an error,
-// for a name of none, the newest stands in for it. A subject names a range.
+// resolve resolves a release that an input names, and notes if another one is used instead. If it returns an error, the
+// newest is used. subject names a range of versions.
 func (r *run) resolve(name string, unknown bool, at report.Row) (chart.Version, error) {
 	v, exact, err := r.table.Resolve(name)
 	newest, isRange := r.table.Newest(name)
@@ -235,8 +230,8 @@ func (r *run) resolve(name string, unknown bool, at report.Row) (chart.Version, 
 	return v, nil
 }
 
-// resolveNode finds the release that a file names, unless the user names one. It is assumed where another program or file
-// has it.
+// resolveNode resolves the release that a file names, unless the user named one. It is assumed if the file gets it from
+// elsewhere.
 func (r *run) resolveNode(d *doc, at *yaml.Node, subject string) (v chart.Version, assumed bool) {
 	if r.version != (chart.Version{}) {
 		return r.version, false
@@ -257,7 +252,7 @@ func (r *run) orLatest() chart.Version {
 	return r.table.Latest()
 }
 
-// assumed is the remark behind a release that nothing names, in the list of the judged inputs.
+// assumed returns the remark about an assumed release for the list of inputs.
 func assumed(is bool) string {
 	if is {
 		return ", release assumed; --version names it"
@@ -265,8 +260,8 @@ func assumed(is bool) string {
 	return ""
 }
 
-// beside reads a file that another one names, relative to it.
-func (r *run) beside(file, name string) (data []byte, shown string, err error) {
+// readRelative reads a file that another file refers to with a relative path.
+func (r *run) readRelative(file, name string) (data []byte, shown string, err error) {
 	if !path.IsAbs(name) {
 		name = path.Join(path.Dir(file), name)
 	}
@@ -274,7 +269,7 @@ func (r *run) beside(file, name string) (data []byte, shown string, err error) {
 	return data, name, err
 }
 
-// open reads a file that another one names.
+// open reads a file that another file refers to.
 func (r *run) open(file, name string) ([]byte, error) {
 	if r.read == nil {
 		return nil, errNotRead
@@ -284,10 +279,10 @@ func (r *run) open(file, name string) ([]byte, error) {
 	return data, err
 }
 
-// filledIn is the note that values of a file are not judged, once for all of them.
+// filledIn is the note about templated values, once for each file.
 var filledIn = report.Row{ID: "not-judged", State: report.Note, Reason: "values that another program fills in are not judged"}
 
-// unknownIn are the parts of a value that another program fills in.
+// unknownIn returns the templated parts of a value.
 func unknownIn(n *yaml.Node) (out []*yaml.Node) {
 	switch {
 	case n == nil:

@@ -13,14 +13,14 @@ import (
 	words "github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A script is a text of shell commands, with the edits that correct it.
+// script is a shell script with its corrections.
 type script struct {
 	*run
 	*input.Script
 	file string
 }
 
-// script judges a script that begins below so many lines of its file.
+// script checks a script that begins after the given line of its file.
 func (r *run) script(file, source string, line int) *script {
 	s := &script{run: r, Script: input.ParseScript(source, line), file: file}
 	r.add(file, s.Findings...)
@@ -45,15 +45,15 @@ func (r *run) script(file, source string, line int) *script {
 	return s
 }
 
-// programs are helm and kubectl by the names that distributions and articles give them.
+// programs maps executable names to helm or kubectl.
 var programs = map[string]string{"helm": "helm", "helm3": "helm", "kubectl": "kubectl", "oc": "kubectl"}
 
-// wrappers are programs that run the command after them.
+// wrappers are programs that run the command in their arguments.
 var wrappers = []string{"sudo", "env", "microk8s", "k3s"}
 
 var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 
-// program finds out which program a command runs behind sudo and its like, and drops these words.
+// program returns the program of a command, and removes wrappers such as sudo.
 func program(c *input.Command) string {
 	for len(c.Words) > 1 {
 		first := c.Words[0].Value
@@ -66,12 +66,12 @@ func program(c *input.Command) string {
 	return programs[path.Base(strings.TrimPrefix(c.Words[0].Value, "microk8s."))]
 }
 
-// at reports a mistake at a word.
+// at adds a finding about a word.
 func (s *script) at(w input.Word, id report.ID, severity report.State, subject, reason, fix string) {
 	s.add(s.file, report.Row{ID: id, State: severity, Line: w.Line, Column: w.Col, Subject: subject, Reason: reason, Fix: fix})
 }
 
-// notJudged notes that the value of a word is not known.
+// notJudged notes that the value of a word is unknown.
 func (s *script) notJudged(w input.Word, subject string) {
 	if strings.Contains(w.Value, input.Filled) {
 		s.add(s.file, filledIn)
@@ -87,8 +87,8 @@ var (
 	longDashes = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
 )
 
-// words reports the marks of a web page in a command, and judges it as it is meant: placeholders,
-// curly quotes and long dashes.
+// words reports characters pasted from web pages (placeholders, curly quotes, long dashes), and replaces them by what
+// was meant.
 func (s *script) words(c input.Command) {
 	for i, w := range c.Words {
 		if w.Placeholder != "" {
@@ -119,7 +119,7 @@ func (s *script) words(c input.Command) {
 	}
 }
 
-// takeVerb takes the first argument off: what the program is to do.
+// takeVerb removes and returns the first argument.
 func (h *call) takeVerb() string {
 	if len(h.positional) == 0 {
 		return ""
@@ -129,7 +129,7 @@ func (h *call) takeVerb() string {
 	return w.Value
 }
 
-// namespace reports a word that looks like a slip for the operator's namespace.
+// namespace reports a word that looks like a misspelling of the operator's namespace.
 func (s *script) namespace(w input.Word, subject string) (slip bool) {
 	const right = model.OperatorNamespace
 	if w.Dynamic || len(w.Value) < 6 || strings.HasPrefix(w.Value, right+"-") || strings.HasSuffix(w.Value, "-"+right) || !isSlip(w.Value, right) {
@@ -139,33 +139,33 @@ func (s *script) namespace(w input.Word, subject string) (slip bool) {
 	return true
 }
 
-// A call is a command with its words sorted.
+// call is a command split into flags and arguments.
 type call struct {
 	input.Command
 	verb       string
 	positional []input.Word
 	flags      []*flagUse
 	blanks     []input.Word
-	// opaque are words that may be any arguments: $HELM_OPTIONS.
+	// opaque are words that may expand to any arguments, such as $HELM_OPTIONS.
 	opaque []input.Word
 }
 
-// A flagUse is one flag of a command with its value.
+// flagUse is a flag of a command with its value.
 type flagUse struct {
 	name  string
 	value input.Word
-	// words are the flag as it is written.
+	// words are the words of the flag.
 	words    []input.Word
 	settings []*model.Setting
 }
 
-// A flagTable has the long names of a program's flags by all names, and those that take a value.
+// flagTable has the flags of a program: long names by all names, and the flags with a value.
 type flagTable struct {
 	long  map[string]string
 	takes map[string]bool
 }
 
-// flagsOf reads tables of long names, each with the short one behind a comma: the flags with a value, and the others.
+// flagsOf parses lists of long flag names, each with an optional short name after a comma.
 func flagsOf(values, bools string) flagTable {
 	t := flagTable{long: map[string]string{}, takes: map[string]bool{}}
 	for i, table := range []string{values, bools} {
@@ -180,7 +180,7 @@ func flagsOf(values, bools string) flagTable {
 	return t
 }
 
-// find reads the long name of a flag, and its value where that is joined to it: --set=a=b, -fvalues.yaml.
+// find returns the long name of a flag, and its value if joined: --set=a=b, -fvalues.yaml.
 func (t flagTable) find(text string) (name, value string, joined bool) {
 	name, value, joined = strings.Cut(text, "=")
 	if long := t.long[name]; long != "" {
@@ -192,7 +192,7 @@ func (t flagTable) find(text string) (name, value string, joined bool) {
 	return name, value, joined
 }
 
-// readFlags sorts the words behind the program.
+// readFlags splits the words after the program into flags and arguments.
 func readFlags(c input.Command, table flagTable) *call {
 	h := &call{Command: c}
 	words := c.Words[1:]
@@ -226,7 +226,7 @@ func readFlags(c input.Command, table flagTable) *call {
 	return h
 }
 
-// flag returns the last use of the flag, or nil.
+// flag returns the last use of a flag, or nil.
 func (h *call) flag(name string) *flagUse {
 	for _, f := range slices.Backward(h.flags) {
 		if f.name == name {
@@ -236,13 +236,13 @@ func (h *call) flag(name string) *flagUse {
 	return nil
 }
 
-// isSlip reports whether a name looks like a slip for another. A name that differs in a whole word is one of its own:
+// isSlip reports whether a name looks like a misspelling of another. Names that differ in a whole word do not:
 // spark-operator, tigera-operator, npu-operator.
 func isSlip(name, known string) bool {
 	return name != known && words.Distance(name, known, 2) <= 2 && !ownWord(name, known)
 }
 
-// ownWord reports whether names differ in the first word alone, by more than a doubled or missing letter.
+// ownWord reports whether names differ only in the first word, by more than one letter.
 func ownWord(name, known string) bool {
 	first, rest, _ := strings.Cut(name, "-")
 	want, wantRest, _ := strings.Cut(known, "-")
@@ -252,13 +252,13 @@ func ownWord(name, known string) bool {
 	return words.Distance(first, want, 1) > 1 || len(first) == len(want)
 }
 
-// labelPrefix begins the labels of NVIDIA's, and writable are those that people set.
+// labelPrefix is the prefix of NVIDIA's labels; writable lists those that users set.
 const labelPrefix = "nvidia.com/"
 
 var writable = strings.Fields(`mig.config device-plugin.config gpu.workload.config vgpu.config gpu.deploy.operands cc.mode gpu-driver-upgrade-enabled
 	gpu-driver-upgrade-state gpu-driver-upgrade.skip`)
 
-// nearestLabel returns the node label that another looks like a slip for, or "".
+// nearestLabel returns the node label that was probably meant, or "".
 func nearestLabel(label string) string {
 	prefix, name, _ := strings.Cut(label, "/")
 	near := report.Nearest(name, writable)

@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// carrier judges the values for the operator's chart, and reports whether there are such.
+// carrier checks the values for the operator's chart in another tool's file. It reports whether there are any.
 func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
 	for _, use := range uses {
 		if name, _ := input.ChartOf(use.Chart); name == model.OperatorNamespace {
@@ -26,7 +26,7 @@ func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
 	return found
 }
 
-// carried judges one use of the operator's chart.
+// carried checks one use of the operator's chart.
 func (r *run) carried(d *doc, use input.ChartUse) {
 	d.reader = &fields.Reader{}
 	for _, key := range use.Misplaced {
@@ -53,7 +53,7 @@ func (r *run) carried(d *doc, use input.ChartUse) {
 		case model.UnknownNode(v):
 			notRead(d, v, use.Where)
 		case v.Kind == yaml.ScalarNode && v.Value != "":
-			if data, name, err := r.beside(d.file, v.Value); err == nil {
+			if data, name, err := r.readRelative(d.file, v.Value); err == nil {
 				r.valuesText(in, doc{file: name, data: data})
 			} else {
 				notRead(d, v, v.Value)
@@ -80,7 +80,7 @@ func notRead(d *doc, at *yaml.Node, what string) {
 	d.reader.Add("not-judged", report.Note, at, what, "these values are in another file or object, so they are not judged", "lint that file too")
 }
 
-// parameter reads a dotted name with a value, as --set has it.
+// parameter parses a dotted name with a value, as in --set.
 func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text bool, use input.ChartUse) {
 	if name == nil || value == nil || value.Kind == yaml.MappingNode {
 		return
@@ -110,7 +110,7 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 	}
 }
 
-// ociVersion is the tag of Flux's OCIRepository of this name in the inputs; else it is not known.
+// ociVersion returns the tag of the named OCIRepository of Flux in the inputs, or nil.
 func (r *run) ociVersion(name *yaml.Node) *yaml.Node {
 	out := *name
 	out.Tag = input.UnknownTag
@@ -124,7 +124,7 @@ func (r *run) ociVersion(name *yaml.Node) *yaml.Node {
 	return &out
 }
 
-// terraform judges what a Terraform file installs.
+// terraform checks the installations in a Terraform file.
 func (r *run) terraform(name string, data []byte) {
 	f := input.ReadTerraform(name, data)
 	r.add(name, f.Findings...)
@@ -147,7 +147,7 @@ func (r *run) terraform(name string, data []byte) {
 	r.unit(name, what, judged || f.Broken)
 }
 
-// tasks judges what tasks of Ansible install, run and apply.
+// tasks checks what Ansible tasks install, run and apply.
 func (r *run) tasks(d *doc, tasks []input.Task) {
 	before := len(r.units)
 	judged := false
@@ -172,10 +172,10 @@ func (r *run) tasks(d *doc, tasks []input.Task) {
 	r.unit(d.file, what, judged)
 }
 
-// rootBeside returns the mapping in the first of the files in the folder of another, and its name; nil where there is none.
+// rootBeside parses the first of the named files in the same folder. It returns nil if there is none.
 func (r *run) rootBeside(file string, names ...string) (root *yaml.Node, shown string) {
 	for _, name := range names {
-		if data, shown, err := r.beside(file, name); err == nil {
+		if data, shown, err := r.readRelative(file, name); err == nil {
 			var reader fields.Reader
 			return reader.Document(model.TrimBOM(data)), shown
 		}
@@ -188,7 +188,7 @@ func (r *run) kustomization(file string) *yaml.Node {
 	return root
 }
 
-// isPatch reports whether the Kustomization beside the file takes it for a patch, which may lack required fields.
+// isPatch reports whether the folder's Kustomization uses the file as a patch, which may lack required fields.
 func (r *run) isPatch(file string) bool {
 	root := r.kustomization(file)
 	patches := slices.Concat(fields.Items(fields.Get(root, "patchesStrategicMerge")), fields.Items(fields.Get(root, "patches")))
@@ -197,8 +197,8 @@ func (r *run) isPatch(file string) bool {
 	})
 }
 
-// otherChart is the chart that a values file is for by the Chart.yaml or the Kustomization beside it; "" for the
-// operator's, and where nothing says so.
+// otherChart returns the chart that a values file belongs to, according to the Chart.yaml or Kustomization in its
+// folder. It returns "" for the operator's chart, or if nothing says so.
 func (r *run) otherChart(file string) string {
 	if !strings.HasPrefix(path.Base(file), "values") {
 		return ""
@@ -216,18 +216,19 @@ func (r *run) otherChart(file string) string {
 	return ""
 }
 
-// A localChart is a chart in a folder.
+// localChart is a chart in a folder.
 type localChart struct {
-	// file is the Chart.yaml.
+	// file is the path of Chart.yaml.
 	file, name string
-	// version is that of the operator's chart in it; nil where it is not the operator's chart, and does not depend on it.
+	// version is the version of the operator's chart. It is nil if the chart is not the operator's and does not depend
+	// on it.
 	version *yaml.Node
-	// own says that it is the operator's chart.
+	// own means that it is the operator's chart.
 	own bool
 }
 
-// chartIn reads the Chart.yaml of a folder; nil where there is none. A chart with the operator's name and another version
-// than the operator's releases is a fork.
+// chartIn reads the Chart.yaml of a folder. It returns nil if there is none. A chart with the operator's name and an
+// unknown version is a fork.
 func (r *run) chartIn(from, folder string) *localChart {
 	root, file := r.rootBeside(from, path.Join(folder, "Chart.yaml"))
 	if root == nil {
