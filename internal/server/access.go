@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// unprotected is why a protected endpoint is refused to every caller.
+// unprotected says why a protected endpoint rejects every request.
 const unprotected = "needs authentication in --web-config-file, or --address on loopback"
 
-// protected lets a request through if it came over loopback or was authenticated itself: by its password, which
-// exporter-toolkit has checked, or by the client certificate of its connection. A connection that was opened before
-// certificates were demanded has none. A page of another site never gets through.
+// protected admits a request that came over loopback or was authenticated, either by a password, which exporter-toolkit
+// has checked, or by the client certificate of its connection. A connection that was opened before certificates were
+// required has none. Requests from pages of other sites are always rejected.
 func (s *Server) protected(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _, password := r.BasicAuth()
@@ -27,13 +27,13 @@ func (s *Server) protected(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// allLoopback reports whether the listeners, some of which systemd may have opened, are reached from this machine alone.
+// allLoopback reports whether all listeners are on loopback. systemd may have opened some of them.
 func allLoopback(listeners []net.Listener) bool {
 	return !slices.ContainsFunc(listeners, func(l net.Listener) bool { return !isLoopback(l.Addr().String()) })
 }
 
-// isLoopback reports whether a listen address, host:port, is on loopback. A name other than localhost is not, since it may
-// resolve to any address.
+// isLoopback reports whether a listen address, host:port, is on loopback. Names other than localhost are not, because
+// they may resolve to any address.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -32,8 +32,7 @@ func write(t *testing.T, name, content string) string {
 	return name
 }
 
-// users returns the part of a web configuration that lets in the user scraper with the password
-// secret.
+// users returns a web configuration section that admits the user scraper with the password secret.
 func users(t *testing.T) string {
 	t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
@@ -43,7 +42,7 @@ func users(t *testing.T) string {
 	return fmt.Sprintf("basic_auth_users:\n  scraper: %q\n", hash)
 }
 
-// Profiles are for callers that prove who they are and, where no proof is demanded, for those of this machine.
+// Profiles are served to authenticated callers and, if authentication is off, to local callers.
 func TestProtectedEndpoints(t *testing.T) {
 	dir := t.TempDir()
 	certificate(t, dir)
@@ -60,7 +59,7 @@ func TestProtectedEndpoints(t *testing.T) {
 		{"10.0.0.1:9400", "", false}, {"host:9400", "", false}, {"systemd", "", false},
 		{"127.0.0.1:9400", passwords, false}, {":9400", passwords, false},
 		{"127.0.0.1:9400", encrypted, true}, {":9400", encrypted, false},
-		{"127.0.0.1:9400", unchecked, true}, {":9400", unchecked, false}, // of any signer
+		{"127.0.0.1:9400", unchecked, true}, {":9400", unchecked, false}, // client certificates of any issuer
 		{"127.0.0.1:9400", verified, false}, {":9400", verified, false},
 	} {
 		h := newServer(t, server.Options{Address: tt.address, SystemdSocket: tt.address == "systemd", ConfigFile: tt.config, Pprof: true}).Handler()
@@ -73,12 +72,12 @@ func TestProtectedEndpoints(t *testing.T) {
 		}
 		proven := do(t, h, "GET", "/debug/pprof/cmdline", "Authorization", "Basic c2NyYXBlcjpzZWNyZXQ=").StatusCode == 200
 		if proven != (tt.anyone || tt.config == passwords) {
-			t.Errorf("%s with %q: a password is taken: %v", tt.address, filepath.Base(tt.config), proven)
+			t.Errorf("%s with %q: authenticated = %v", tt.address, filepath.Base(tt.config), proven)
 		}
 	}
 }
 
-// get requests a path with a client, and a password if there is one.
+// get requests a path, with a password if it is not empty.
 func get(t *testing.T, client *http.Client, url, password string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
@@ -92,14 +91,14 @@ func get(t *testing.T, client *http.Client, url, password string) *http.Response
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.Copy(io.Discard, res.Body); err != nil { // so that the connection is used again
+	if _, err := io.Copy(io.Discard, res.Body); err != nil { // so that the connection is reused
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
 	return res
 }
 
-// reload puts the web configuration in force that the file has now.
+// reload applies the web configuration that is in the file now.
 func reload(s *server.Server) error {
 	apply, err := s.LoadWebConfig()
 	if err != nil {
@@ -110,8 +109,8 @@ func reload(s *server.Server) error {
 
 const certificates = "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n"
 
-// Each request is judged by itself: a connection from before certificates were demanded has none.
-func TestAnOldConnectionHasNoCertificate(t *testing.T) {
+// Every request is checked: a connection opened before certificates were required has none.
+func TestOldConnectionHasNoCertificate(t *testing.T) {
 	dir := t.TempDir()
 	roots := certificate(t, dir)
 	file := write(t, filepath.Join(dir, "web.yml"), certificates+users(t))
@@ -141,8 +140,8 @@ func TestAnOldConnectionHasNoCertificate(t *testing.T) {
 	}
 }
 
-// The file in force is the one that was read: neither a broken one nor its absence changes a request.
-func TestAWebConfigThatBreaksChangesNothing(t *testing.T) {
+// The last valid configuration stays in effect if the file breaks or disappears.
+func TestBrokenWebConfigChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	roots := certificate(t, dir)
 	config := certificates + users(t)
@@ -172,7 +171,7 @@ func TestAWebConfigThatBreaksChangesNothing(t *testing.T) {
 		},
 		"no certificate": func() { _ = os.Remove(file); write(t, file, config); _ = os.Remove(filepath.Join(dir, "cert.pem")) },
 	} {
-		certificate(t, t.TempDir()) // another one, which nothing reads
+		certificate(t, t.TempDir()) // another certificate, in a folder that is not used
 		change()
 		if err := reload(s); err == nil || !strings.Contains(err.Error(), "--web-config-file "+file) {
 			t.Errorf("%s: LoadWebConfig = %v, want an error that names the file", when, err)
@@ -183,7 +182,7 @@ func TestAWebConfigThatBreaksChangesNothing(t *testing.T) {
 			client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
 			write(t, file, config)
 			if err := reload(s); err != nil {
-				t.Errorf("whole again: %v", err)
+				t.Errorf("after the repair: %v", err)
 			}
 			check("a renewed certificate")
 		}
@@ -198,7 +197,7 @@ func names(files []string) (list []string) {
 	return list
 }
 
-// A page of another site in an operator's browser starts no profile, on loopback either.
+// A page of another site cannot start a profile, even on loopback.
 func TestProfilesAreNotForOtherSites(t *testing.T) {
 	h := newServer(t, server.Options{Address: "127.0.0.1:9400", Pprof: true}).Handler()
 	for site, want := range map[string]int{"cross-site": 403, "same-origin": 200, "none": 200} {
@@ -208,8 +207,7 @@ func TestProfilesAreNotForOtherSites(t *testing.T) {
 	}
 }
 
-// certificate writes cert.pem and key.pem for 127.0.0.1 to dir and returns the pool that trusts
-// them.
+// certificate writes cert.pem and key.pem for 127.0.0.1 to dir and returns a pool that trusts them.
 func certificate(t *testing.T, dir string) *x509.CertPool {
 	t.Helper()
 	cert, key := selfsigned.Pair(t)
@@ -223,8 +221,7 @@ func certificate(t *testing.T, dir string) *x509.CertPool {
 // systemdChild is set in the process that TestSystemdSocket starts.
 const systemdChild = "SERVER_TEST_SYSTEMD_CHILD"
 
-// systemd hands a socket over as file 3 of a process that it names in the environment
-// (sd_listen_fds(3)).
+// systemd passes a socket as file 3, and names the process in the environment (sd_listen_fds(3)).
 func TestSystemdSocket(t *testing.T) {
 	if os.Getenv(systemdChild) != "" {
 		pages, asked := serving([]byte("opening 1\n")), 0
@@ -260,7 +257,7 @@ func TestSystemdSocket(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	client := http.Client{Timeout: 30 * time.Second} // the socket queues until the child accepts
+	client := http.Client{Timeout: 30 * time.Second} // the socket queues connections until the child accepts them
 	res, err := client.Get("http://" + l.Addr().String() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +280,7 @@ func TestSystemdSocket(t *testing.T) {
 	}
 }
 
-func TestSystemdSocketThatIsNotThere(t *testing.T) {
+func TestMissingSystemdSocket(t *testing.T) {
 	t.Setenv("LISTEN_PID", "")
 	err := newServer(t, server.Options{SystemdSocket: true}).Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "--web-systemd-socket") {

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// A sink is a response that is never read.
+// sink is a response writer that discards the response.
 type sink struct {
 	header http.Header
 	n      int
@@ -36,8 +36,7 @@ func page(n int) []byte {
 func TestScrapeDoesNotAllocate(t *testing.T) {
 	pages := serving(page(45_000))
 	s := newServer(t, server.Options{Current: pages.Current, MaxRequests: 40, Registerer: prometheus.NewRegistry()})
-	// Through the router, whose own allocations those of a route without work are: what remains is
-	// ours.
+	// Subtract the allocations of a route without work, which are the router's.
 	allocs := func(path, encoding string) float64 {
 		r, err := http.NewRequest("GET", path, nil)
 		if err != nil {
@@ -64,8 +63,7 @@ func TestScrapeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// scraper returns a function that scrapes url over one kept connection and reads the page to its
-// end.
+// scraper returns a function that scrapes url over one keep-alive connection and reads the whole page.
 func scraper(b *testing.B, url string) func() {
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1}}
 	b.Cleanup(client.CloseIdleConnections)
@@ -82,12 +80,12 @@ func scraper(b *testing.B, url string) func() {
 	}
 }
 
-// connections are how many of each kind a page is scraped over: on loopback a large one goes twice
-// as fast over some as over others, under any server.
+// connections is the number of connections of each kind. On loopback, large pages are twice as fast over some
+// connections as over others, with any server.
 const connections = 16
 
-// BenchmarkScrape scrapes a ready page and, in turns with it, a handler that writes a constant
-// slice of the same length; it reports the median of both and how many times the latter ours takes.
+// BenchmarkScrape alternates between scraping a ready page and a handler that writes a constant slice of the same
+// length. It reports both medians and their ratio.
 func BenchmarkScrape(b *testing.B) {
 	for _, size := range []int{45_000, 700_000, 2_500_000} {
 		b.Run(strconv.Itoa(size/1000)+"kB", func(b *testing.B) {
@@ -112,7 +110,7 @@ func BenchmarkScrape(b *testing.B) {
 			}
 			for i := 0; b.Loop(); i++ {
 				c := i / 2 % connections
-				if i%2 == 0 { // who goes second finds warmer caches
+				if i%2 == 0 { // whoever goes second finds warmer caches
 					our[c] = append(our[c], timed(ours[c]))
 					their[c] = append(their[c], timed(theirs[c]))
 				} else {
@@ -120,7 +118,7 @@ func BenchmarkScrape(b *testing.B) {
 					our[c] = append(our[c], timed(ours[c]))
 				}
 			}
-			// Medians: whatever else the machine does shows in the means.
+			// Use medians: other load on the machine distorts the means.
 			var o, t time.Duration
 			for i := range connections {
 				o += median(our[i]) / connections
@@ -134,7 +132,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// median returns 0 for none: a connection that had no turn.
+// median returns the median, or 0 if there are no durations.
 func median(d []time.Duration) time.Duration {
 	if len(d) == 0 {
 		return 0
@@ -143,7 +141,7 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// constant serves body at /metrics with nothing around it.
+// constant serves body at /metrics with a minimal handler.
 func constant(b *testing.B, body []byte) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// connections bounds the open connections of its listeners. A connection above the limit replaces
-// the one that has been idle longest, so that clients that only hold connections cannot keep scrapes
-// and probes out.
+// connections limits the open connections of its listeners. A connection above the limit replaces the one that has been
+// idle longest, so that clients that only hold connections cannot block scrapes and probes.
 type connections struct {
 	most  int
-	begin time.Time // of the monotonic clock that used is on
+	begin time.Time // the origin of used; has a monotonic reading
 
 	mu   sync.Mutex
 	open map[*connection]bool
@@ -22,10 +21,10 @@ func newConnections(most int) *connections {
 	return &connections{most: most, begin: time.Now(), open: map[*connection]bool{}}
 }
 
-// listener returns l with the limit.
+// listener returns l with the limit applied.
 func (c *connections) listener(l net.Listener) net.Listener { return &limitedListener{l, c} }
 
-// add adds a connection, and closes another one if there are too many.
+// add adds a connection, and closes the one idle longest if there are too many.
 func (c *connections) add(conn net.Conn) net.Conn {
 	added := &connection{Conn: conn, of: c}
 	added.touch()
@@ -42,7 +41,7 @@ func (c *connections) add(conn net.Conn) net.Conn {
 	c.open[added] = true
 	c.mu.Unlock()
 	if longest != nil {
-		_ = longest.Conn.Close() // an error means that it is closed already
+		_ = longest.Conn.Close() // ignore the error: it may be closed already
 	}
 	return added
 }
@@ -67,7 +66,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	return l.connections.add(conn), nil
 }
 
-// A connection records when bytes last went through it.
+// connection records when it was last used.
 type connection struct {
 	net.Conn
 	of   *connections

@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// A page of another site, whose name was rebound to this machine, reads nothing and orders nothing
-// where the exporter listens on loopback alone.
+// If the exporter listens only on loopback, a page of another site whose name was rebound to this machine can read
+// nothing and control nothing.
 func TestHostOfALoopbackListener(t *testing.T) {
 	machine, err := os.Hostname()
 	if err != nil {
@@ -36,7 +36,7 @@ func TestHostOfALoopbackListener(t *testing.T) {
 			w := httptest.NewRecorder()
 			local.ServeHTTP(w, r)
 			if w.Code != want {
-				t.Errorf("%s %s with Host %q: %d, want %d", route[0], route[1], host, w.Code, want)
+				t.Errorf("%s %s with Host %q: status %d, want %d", route[0], route[1], host, w.Code, want)
 			}
 		}
 		r := httptest.NewRequest("GET", "/metrics", nil)
@@ -44,12 +44,12 @@ func TestHostOfALoopbackListener(t *testing.T) {
 		w := httptest.NewRecorder()
 		open.ServeHTTP(w, r)
 		if w.Code != 200 {
-			t.Errorf("Host %q of a listener on all addresses: %d", host, w.Code)
+			t.Errorf("Host %q, listening on all addresses: status %d, want 200", host, w.Code)
 		}
 	}
 }
 
-// No response lets a browser guess what it is.
+// Every response forbids content sniffing.
 func TestNoResponseIsSniffed(t *testing.T) {
 	opts := ordered(server.Options{Address: "127.0.0.1:9400", Lifecycle: true, Pprof: true}, new(recorder))
 	h := newServer(t, opts).Handler()
@@ -58,12 +58,12 @@ func TestNoResponseIsSniffed(t *testing.T) {
 		{"POST", "/-/reload"}, {"GET", "/debug/pprof/"}, {"GET", "/nowhere"},
 	} {
 		if got := do(t, h, route[0], route[1]).Header.Get("X-Content-Type-Options"); got != "nosniff" {
-			t.Errorf("%s %s: X-Content-Type-Options %q", route[0], route[1], got)
+			t.Errorf("%s %s: X-Content-Type-Options = %q, want nosniff", route[0], route[1], got)
 		}
 	}
 }
 
-// A request header is bounded: what is greater is refused before it is in memory.
+// Request headers are limited in size.
 func TestHeaderLimit(t *testing.T) {
 	address := start(t, server.Options{})
 	for size, want := range map[int]int{16 << 10: 200, 256 << 10: 431} {
@@ -78,7 +78,7 @@ func TestHeaderLimit(t *testing.T) {
 		}
 		_ = res.Body.Close()
 		if res.StatusCode != want {
-			t.Errorf("a header of %d bytes: status %d, want %d", size, res.StatusCode, want)
+			t.Errorf("header of %d bytes: status %d, want %d", size, res.StatusCode, want)
 		}
 	}
 }

@@ -17,15 +17,14 @@ var (
 	script []byte
 )
 
-// contentPolicy lets the page load its own style, script and /metrics, and nothing else.
+// contentPolicy allows only the page's own style, script and /metrics.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// handleLanding serves the page at /, its style and its script. The script reads /metrics once per
-// collection interval.
+// handleLanding adds the page at /, its style and its script. The script reads /metrics once per collection interval.
 func (s *Server) handleLanding(mux *http.ServeMux) {
 	var page bytes.Buffer
-	_ = template.Must(template.New("index").Parse(indexPage)).Execute(&page, struct { // into memory
+	_ = template.Must(template.New("index").Parse(indexPage)).Execute(&page, struct { // cannot fail: it writes to memory
 		Version          string
 		Interval         time.Duration
 		Lifecycle, Pprof bool
@@ -42,6 +41,6 @@ func asset(kind string, body []byte) http.Handler {
 		h.Set("Content-Security-Policy", contentPolicy)
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-cache")
-		_, _ = w.Write(body) // the client may be gone
+		_, _ = w.Write(body) // the client may have disconnected
 	})
 }

@@ -10,7 +10,7 @@ import (
 func (s *Server) handleReload(mux *http.ServeMux) {
 	const route = "POST /-/reload"
 	if s.opt.Lifecycle {
-		// A page of another site in an operator's browser must not control the exporter.
+		// Pages of other sites, open in an operator's browser, must not control the exporter.
 		mux.Handle(route, http.NewCrossOriginProtection().Handler(s.protected(s.serveReload)))
 		return
 	}
@@ -19,9 +19,8 @@ func (s *Server) handleReload(mux *http.ServeMux) {
 	})
 }
 
-// serveReload applies the configuration again. A client that goes away does not cancel the reload. The
-// write deadline is moved, since a reload can take longer than a scrape; a deadline that cannot be
-// moved does not stop the reload.
+// serveReload reloads the configuration. A client that disconnects does not cancel the reload. The write deadline is
+// extended if possible, because a reload can take longer than a scrape.
 func (s *Server) serveReload(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadLimit + shutdownGrace))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reloadLimit)

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// A recorder notes what it is ordered, and answers with err.
+// recorder records the calls of a server's functions and returns err.
 type recorder struct {
 	calls []string
 	err   error
@@ -25,7 +25,7 @@ func (r *recorder) note(ctx context.Context, what ...any) error {
 	return errors.Join(r.err, ctx.Err())
 }
 
-// ordered lets r carry out the commands of a server.
+// ordered returns o with the functions of r.
 func ordered(o server.Options, r *recorder) server.Options {
 	o.Reload = func(ctx context.Context) error { return r.note(ctx, "reload") }
 	return o
@@ -50,13 +50,13 @@ func TestLifecycle(t *testing.T) {
 				t.Errorf("status %d and %q, want %d and %q", res.StatusCode, body, c.status, c.body)
 			}
 			if diff := cmp.Diff(c.call, strings.Join(r.calls, ", ")); diff != "" {
-				t.Errorf("orders (-want +got):\n%s", diff)
+				t.Errorf("calls (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// POST /-/reload is closed in each of these ways.
+// POST /-/reload is rejected in each of these cases.
 func TestReloadIsGuarded(t *testing.T) {
 	const path = "/-/reload"
 	file := write(t, filepath.Join(t.TempDir(), "web.yml"), users(t))
@@ -67,25 +67,25 @@ func TestReloadIsGuarded(t *testing.T) {
 
 	res := do(t, off, "POST", path)
 	if body := read(t, res.Body); res.StatusCode != 403 || !strings.Contains(body, "--web-enable-lifecycle") {
-		t.Errorf("off: status %d and %q, want 403 and the flag", res.StatusCode, body)
+		t.Errorf("disabled: status %d and %q, want 403 and the flag", res.StatusCode, body)
 	}
 	if res := do(t, off, "GET", path); res.StatusCode != 405 {
-		t.Errorf("off, by GET: status %d, want 405", res.StatusCode)
+		t.Errorf("disabled, GET: status %d, want 405", res.StatusCode)
 	}
 	if res := do(t, on, "GET", path); res.StatusCode != 405 {
-		t.Errorf("by GET: status %d, want 405", res.StatusCode)
+		t.Errorf("GET: status %d, want 405", res.StatusCode)
 	}
 	if res := do(t, on, "POST", path, "Sec-Fetch-Site", "cross-site"); res.StatusCode != 403 {
-		t.Errorf("another site's page: status %d, want 403", res.StatusCode)
+		t.Errorf("page of another site: status %d, want 403", res.StatusCode)
 	}
 	if res := do(t, everywhere, "POST", path); res.StatusCode != 403 {
 		t.Errorf("without protection: status %d, want 403", res.StatusCode)
 	}
 	if len(r.calls) > 0 {
-		t.Errorf("carried out all the same: %q", r.calls)
+		t.Errorf("rejected requests were carried out: %q", r.calls)
 	}
 
-	// A client that is gone leaves nothing half done.
+	// A client that disconnects does not interrupt a reload.
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	w := httptest.NewRecorder()
@@ -93,6 +93,6 @@ func TestReloadIsGuarded(t *testing.T) {
 	req.Host = "localhost"
 	on.ServeHTTP(w, req)
 	if w.Code != 200 || len(r.calls) != 1 {
-		t.Errorf("a client that is gone: status %d after %d orders, want 200 after one", w.Code, len(r.calls))
+		t.Errorf("disconnected client: status %d after %d reloads, want 200 after one", w.Code, len(r.calls))
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A memoryFile is a file without a file system.
+// memoryFile is a file in memory, without a file system.
 type memoryFile struct {
 	fd      int // -1 before the first write
 	content []byte
@@ -14,10 +14,10 @@ type memoryFile struct {
 
 func newMemoryFile() *memoryFile { return &memoryFile{fd: -1} }
 
-// path names the file for this process, also after later writes.
+// path returns a path that this process can open, also after later writes.
 func (m *memoryFile) path() string { return fmt.Sprintf("/proc/self/fd/%d", m.fd) }
 
-// write replaces the content at once: who opens the path reads the old content or the new one, whole.
+// write replaces the content atomically: a reader of the path gets either the old content or the new.
 func (m *memoryFile) write(content []byte) error {
 	fd, err := unix.MemfdCreate("web-config", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -4,7 +4,7 @@ package server
 
 import "os"
 
-// A memoryFile is a temporary file where the system has none in memory.
+// memoryFile is a temporary file, for systems without files in memory.
 type memoryFile struct {
 	name    string
 	content []byte

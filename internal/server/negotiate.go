@@ -2,8 +2,8 @@ package server
 
 import "strings"
 
-// acceptsGzip reports whether the values of an Accept-Encoding header name gzip, or else everything, with a weight above
-// zero (RFC 9110, section 12.5.3). It allocates nothing.
+// acceptsGzip reports whether the values of an Accept-Encoding header accept gzip, by name or by "*", with a weight
+// above zero (RFC 9110, section 12.5.3). It does not allocate.
 func acceptsGzip(values []string) bool {
 	wildcard := false
 	for _, value := range values {
@@ -23,7 +23,7 @@ func acceptsGzip(values []string) bool {
 	return wildcard
 }
 
-// isZero reports whether a weight is "q=0", with or without decimals.
+// isZero reports whether a weight is zero: "q=0", with or without decimals.
 func isZero(weight string) bool {
 	return len(weight) > len("q=") && strings.EqualFold(weight[:2], "q=") && strings.Trim(weight[2:], "0.") == ""
 }

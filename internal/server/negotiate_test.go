@@ -21,7 +21,7 @@ func TestAcceptsGzip(t *testing.T) {
 		{[]string{"gzip ; q=0.5"}, true},
 		{[]string{"gzip ; Q=0 "}, false},
 		{[]string{"gzip;q=1.0"}, true},
-		{[]string{"identity;q=0"}, false}, // no gzip named: better the plain page than none
+		{[]string{"identity;q=0"}, false}, // gzip is not accepted, so send the plain page anyway
 		{[]string{"*"}, true},
 		{[]string{"*;q=0"}, false},
 		{[]string{"*;q=0, gzip"}, true},

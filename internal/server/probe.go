@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// serveHealth answers like NVIDIA's exporter, for existing probes: 200 and OK, and two headers. Unlike
-// NVIDIA's it answers 503 while the loop hangs.
+// serveHealth answers existing probes like NVIDIA's exporter, with 200, OK and two headers. Unlike NVIDIA's it answers
+// 503 while the loop hangs.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("X-Registry-Available", strconv.FormatBool(s.hasPage()))
@@ -28,12 +28,12 @@ func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	answer(w, nil, "ready\n")
 }
 
-// answer writes fine with 200, or err with 503.
+// answer writes fine with status 200, or err with status 503.
 func answer(w http.ResponseWriter, err error, fine string) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = w.Write([]byte(fine)) // the client may be gone
+	_, _ = w.Write([]byte(fine)) // the client may have disconnected
 }

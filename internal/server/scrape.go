@@ -23,8 +23,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 
 	body, length := p.Bytes(), &s.lengths[0]
 	h := w.Header()
-	// Values that every response shares: assigning a slice allocates nothing, and net/http only reads
-	// it.
+	// Share header values between responses: assigning a slice does not allocate, and net/http only reads it.
 	h["Content-Type"] = contentType
 	h["Vary"] = vary
 	if acceptsGzip(r.Header["Accept-Encoding"]) {
@@ -34,12 +33,12 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	h["Content-Length"] = length.of(len(body))
 	s.scrapes.served.Inc()
 	if r.Method != http.MethodHead {
-		// A client that went away misses its page alone.
+		// the client may have disconnected
 		_, _ = w.Write(body)
 	}
 }
 
-// page returns the page to write, or why there is none.
+// page returns the current page, or why there is none.
 func (s *Server) page() (*exposition.Page, string) {
 	defer s.answering.Add(-1)
 	if s.answering.Add(1) > int64(s.opt.MaxRequests) && s.opt.MaxRequests > 0 {
@@ -48,7 +47,7 @@ func (s *Server) page() (*exposition.Page, string) {
 	return s.opt.Current(), "the first page is not there yet"
 }
 
-// Header values that never change.
+// Constant header values.
 var (
 	contentType     = []string{exposition.ContentType}
 	contentEncoding = []string{"gzip"}
@@ -60,8 +59,7 @@ func tryLater(w http.ResponseWriter, why string) {
 	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
-// A lengthHeader keeps the Content-Length value that was requested last: all scrapes of one page
-// share it.
+// lengthHeader caches the latest Content-Length value. All scrapes of one page share it.
 type lengthHeader struct {
 	last atomic.Pointer[contentLength]
 }
@@ -80,7 +78,7 @@ func (lh *lengthHeader) of(n int) []string {
 	return l.value
 }
 
-// scrapeMetrics counts scrapes, under the names that promhttp made customary.
+// scrapeMetrics counts scrapes, with the metric names of promhttp.
 type scrapeMetrics struct {
 	inFlight        prometheus.Gauge
 	served, refused prometheus.Counter

@@ -19,25 +19,24 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 )
 
-// Limits without a setting.
+// Fixed limits.
 const (
-	headerTimeout = 5 * time.Second // for a client to send its request header
-	// idleTimeout outlasts the usual scrape intervals, so that a scraper keeps its connection.
+	headerTimeout = 5 * time.Second // for the request header
+	// idleTimeout exceeds the usual scrape intervals, so that a scraper keeps its connection.
 	idleTimeout    = 3 * time.Minute
 	maxHeaderBytes = 64 << 10
-	// maxConnections is the maximum number of open connections. Another one replaces the one that has
-	// been idle longest. A connection costs some 20 KB.
+	// maxConnections is the maximum number of open connections. A further connection replaces the one that has been
+	// idle longest. A connection takes about 20 KB.
 	maxConnections = 512
-	// shutdownGrace is how long a response that is being written may take once the process is to end;
-	// then its connection is closed.
+	// shutdownGrace is how long pending responses may take after shutdown begins. Then their connections are closed.
 	shutdownGrace = 2 * time.Second
-	// firstPageLimit is how long a socket of systemd waits for the first cycle; then the health series are served.
+	// firstPageLimit is how long a systemd socket waits for the first cycle. Then the health series are served.
 	firstPageLimit = 5 * time.Second
-	// reloadLimit bounds a reload: it opens a session, which can take seconds.
+	// reloadLimit bounds a reload. Opening a session can take seconds.
 	reloadLimit = time.Minute
 )
 
-// Options wire a Server. Every function is required.
+// Options configure a Server. All functions are required.
 type Options struct {
 	// Current returns the page to serve, or nil before there is one.
 	Current func() *exposition.Page
@@ -45,56 +44,55 @@ type Options struct {
 	Healthy func() error
 	// Ready reports whether a first snapshot was published.
 	Ready func() bool
-	// Reloading reports whether a reload is under way.
+	// Reloading reports whether a reload is in progress.
 	Reloading func() bool
-	// Reload applies the configuration again; its error means that nothing changed.
+	// Reload reloads the configuration. An error means that nothing changed.
 	Reload func(context.Context) error
-	// Serving is called with each address once requests to it are answered.
+	// Serving is called with each address once the server accepts requests there.
 	Serving func(net.Addr)
 
-	// LandingPage serves the page at /, which requests /metrics once per Interval, the collection
-	// interval.
+	// LandingPage serves the page at /. It requests /metrics once per Interval, the collection interval.
 	LandingPage bool
 	Interval    time.Duration
 
-	// Registerer gets the series about requests.
+	// Registerer is for the metrics about requests.
 	Registerer prometheus.Registerer
-	// Log gets the messages of the HTTP server.
+	// Log is for messages of the HTTP server.
 	Log *slog.Logger
 	// Version is shown on the page at /.
 	Version string
 
-	// Address is the host:port to listen on. Port 0 takes a free one.
+	// Address is the host:port to listen on. Port 0 means any free port.
 	Address string
-	// SystemdSocket takes the listeners from systemd instead.
+	// SystemdSocket uses the listeners that systemd passes instead of Address.
 	SystemdSocket bool
-	// ConfigFile is exporter-toolkit's file for TLS and authentication, "" for neither.
+	// ConfigFile is exporter-toolkit's file for TLS and authentication; "" means neither.
 	ConfigFile string
-	// ReadTimeout and WriteTimeout bound a request and its response. Zero: they may take forever.
+	// ReadTimeout and WriteTimeout bound a request and its response. Zero means no limit.
 	ReadTimeout, WriteTimeout time.Duration
-	// MaxRequests is how many scrapes are answered at once; more are refused. A scrape has its answer before it is written:
-	// a client that reads slowly takes no place from others. Zero: no limit.
+	// MaxRequests is the maximum number of scrapes that wait for a page at once; more are rejected. It does not count
+	// responses being written, so slow readers do not block other clients. Zero means no limit.
 	MaxRequests int
-	// Lifecycle serves POST /-/reload.
+	// Lifecycle enables POST /-/reload.
 	Lifecycle bool
-	// Pprof serves /debug/pprof/.
+	// Pprof enables /debug/pprof/.
 	Pprof bool
 }
 
-// A Server serves pages. Make it with New and run it once.
+// Server serves pages. Create one with New and call Run once.
 type Server struct {
 	opt  Options
 	http *http.Server
 
 	scrapes scrapeMetrics
-	lengths [2]lengthHeader // plain and compressed
+	lengths [2]lengthHeader // of the plain and the compressed page
 
-	answering atomic.Int64 // scrapes that have no page to write yet
+	answering atomic.Int64 // number of scrapes that have no page yet
 	web       webConfig
-	local     atomic.Bool // every listener is reached from this machine alone
+	local     atomic.Bool // all listeners are on loopback
 }
 
-// New returns a Server for opts. The error is about the web configuration.
+// New returns a Server. An error is about the web configuration.
 func New(opts Options) (*Server, error) {
 	s := &Server{opt: opts, scrapes: newScrapeMetrics(opts.Registerer), web: webConfig{path: opts.ConfigFile, copy: newMemoryFile()}}
 	s.local.Store(!opts.SystemdSocket && isLoopback(opts.Address))
@@ -117,7 +115,7 @@ func New(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the routes, without TLS and passwords.
+// Handler returns the routes without TLS and authentication.
 func (s *Server) Handler() http.Handler { return s.http.Handler }
 
 func (s *Server) routes() http.Handler {
@@ -140,9 +138,8 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// Run listens and serves until ctx is done, and then returns nil after at most a short grace for
-// responses that are being written. It returns an error if it cannot listen, or the web
-// configuration is wrong.
+// Run listens and serves until ctx is done. It then waits briefly for pending responses and returns nil. It returns an
+// error if it cannot listen or the web configuration is invalid.
 func (s *Server) Run(ctx context.Context) error {
 	listeners, err := s.listen(ctx)
 	if err != nil {
@@ -150,11 +147,11 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.local.Store(allLoopback(listeners))
 	if (s.opt.Pprof || s.opt.Lifecycle) && !s.local.Load() && !s.web.facts().authenticates {
-		s.opt.Log.Warn("/-/reload and /debug/pprof/ are refused to every caller: each " + unprotected)
+		s.opt.Log.Warn("/-/reload and /debug/pprof/ reject every request: each " + unprotected)
 	}
 	limit := newConnections(maxConnections)
 	for i, l := range listeners {
-		defer func() { _ = l.Close() }() // closed by the HTTP server, unless it never got that far
+		defer func() { _ = l.Close() }() // the HTTP server closes it, except after an early error
 		listeners[i] = limit.listener(l)
 	}
 	served := make(chan error, 1)
@@ -163,7 +160,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	config := s.web.servedPath()
 	go func() {
-		// Its log says the addresses once more.
+		// discard its log, which would repeat the addresses
 		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &config}, slog.New(slog.DiscardHandler))
 	}()
 	for _, l := range listeners {
@@ -177,7 +174,7 @@ func (s *Server) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 	defer cancel()
 	if err := s.http.Shutdown(grace); err != nil {
-		// A client reads too slowly to wait for.
+		// a client reads too slowly to wait for
 		_ = s.http.Close()
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
@@ -206,8 +203,8 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 	return []net.Listener{l}, nil
 }
 
-// awaitReady waits for the first cycle to end. A socket of systemd takes connections before the process runs: the scrape
-// that starts it waits for its page in the queue of the socket.
+// awaitReady waits for the first cycle. A systemd socket accepts connections before the process runs, so the scrape
+// that starts the process waits in the socket's queue.
 func (s *Server) awaitReady(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstPageLimit)
 	defer cancel()

@@ -24,14 +24,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// serving returns pages that hold body.
+// serving returns pages with this body.
 func serving(body []byte) *exposition.Pages {
 	pages := new(exposition.Pages)
 	pages.Publish(exposition.NewPage(body), 0)
 	return pages
 }
 
-// newServer returns a server of a healthy exporter, but for what opts say.
+// newServer returns a server of a healthy exporter. opts overrides its defaults.
 func newServer(t testing.TB, opts server.Options) *server.Server {
 	t.Helper()
 	if opts.Current == nil {
@@ -62,15 +62,15 @@ func newServer(t testing.TB, opts server.Options) *server.Server {
 	return s
 }
 
-// start runs a server on a free loopback port and returns its address. It is stopped, and must stop
-// without an error, when the test ends.
+// start runs a server on a free loopback port and returns its address. The server is stopped when the test ends, and
+// must then return nil.
 func start(t testing.TB, opts server.Options) string {
 	t.Helper()
 	_, address := serve(t, opts)
 	return address
 }
 
-// serve is start, and returns the server too.
+// serve is like start, and also returns the server.
 func serve(t testing.TB, opts server.Options) (*server.Server, string) {
 	t.Helper()
 	addresses := make(chan net.Addr, 1)
@@ -124,8 +124,8 @@ func TestRoutes(t *testing.T) {
 		opts         server.Options
 		method, path string
 		status       int
-		body         string            // a part of it
-		header       map[string]string // some of them
+		body         string            // substring of the response body
+		header       map[string]string // some of the response headers
 	}{
 		{name: "landing", method: "GET", path: "/", opts: server.Options{LandingPage: true}, status: 200, body: `href="metrics"`, header: map[string]string{"Content-Type": "text/html; charset=utf-8"}},
 		{name: "version", opts: server.Options{Version: "<1>", LandingPage: true}, method: "GET", path: "/", status: 200, body: `Version &lt;1&gt;`},
@@ -192,7 +192,7 @@ func TestHead(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if body := read(t, res.Body); res.StatusCode != 200 || res.ContentLength != 5000 || body != "" {
-		t.Errorf("status %d, length %d, body of %d bytes; want 200, 5000 and none", res.StatusCode, res.ContentLength, len(body))
+		t.Errorf("status %d, length %d, body of %d bytes; want 200, 5000 and no body", res.StatusCode, res.ContentLength, len(body))
 	}
 }
 
@@ -215,7 +215,7 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// One scrape too many is refused at once, while the others are still served.
+// A scrape above the limit is rejected at once, while the others are still served.
 func TestMaxRequests(t *testing.T) {
 	pages := serving([]byte("up 1\n"))
 	inside, release := make(chan struct{}), make(chan struct{})
@@ -233,7 +233,7 @@ func TestMaxRequests(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			if res := do(t, h, "GET", "/metrics"); res.StatusCode != 200 {
-				t.Errorf("an accepted scrape got %d", res.StatusCode)
+				t.Errorf("accepted scrape: status %d, want 200", res.StatusCode)
 			}
 		})
 		<-inside
@@ -267,8 +267,8 @@ promhttp_metric_handler_requests_total{code="503"} 1
 	}
 }
 
-// Clients that request pages and do not read them take no place from the one that does.
-func TestSlowScrapersHoldNoPlace(t *testing.T) {
+// Clients that do not read their pages do not block other clients.
+func TestSlowScrapersBlockNoOthers(t *testing.T) {
 	const page = 24 << 20 // more than the sockets buffer
 	held := make(chan struct{}, 1)
 	pages := serving(make([]byte, page))
@@ -284,13 +284,13 @@ func TestSlowScrapersHoldNoPlace(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != 200 {
-		t.Errorf("status %d beside slow scrapers, want 200", res.StatusCode)
+		t.Errorf("with slow scrapers: status %d, want 200", res.StatusCode)
 	}
 }
 
-// Clients that hold connections open keep neither a scrape nor a probe out: the connection that has been
-// idle longest is closed.
-func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
+// Clients that hold connections open block neither scrapes nor probes: the connection that has been idle longest is
+// closed.
+func TestIdleConnectionsBlockNoOthers(t *testing.T) {
 	address := start(t, server.Options{})
 	get := func(path string) net.Conn {
 		c, err := net.Dial("tcp", address)
@@ -315,7 +315,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	}
 	for i, path := range []string{"/health", "/-/healthy", "/metrics"} {
 		if answer(get(path)) == "" {
-			t.Errorf("GET %s gets no answer beside 512 idle connections", path)
+			t.Errorf("GET %s gets no answer with 512 idle connections", path)
 		}
 		if answer(open[1+i]) != "" {
 			t.Errorf("connection %d, which has been idle longest, is still open", 1+i)
@@ -324,7 +324,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	for _, i := range []int{0, 4, 511} {
 		ask(t, open[i], "/health")
 		if answer(open[i]) == "" {
-			t.Errorf("connection %d is closed, though others have been idle longer", i)
+			t.Errorf("connection %d is closed, but others have been idle longer", i)
 		}
 	}
 }
@@ -345,7 +345,7 @@ func answer(c net.Conn) string {
 	return string(b[:n])
 }
 
-// request sends a scrape over a connection of its own and reads nothing.
+// request sends a scrape on a new connection and does not read the response.
 func request(t *testing.T, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -359,7 +359,7 @@ func request(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// The server ends although a client does not read, and says nothing is wrong.
+// Shutdown does not wait for a client that does not read, and reports no error.
 func TestShutdownWithSlowScraper(t *testing.T) {
 	pages := serving(make([]byte, 32<<20))
 	held := make(chan struct{}, 1)
@@ -382,7 +382,7 @@ func TestShutdownWithSlowScraper(t *testing.T) {
 			t.Errorf("Run = %v, want nil", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("Run does not return")
+		t.Fatal("Run did not return")
 	}
 	if c, err := net.Dial("tcp", address); err == nil {
 		_ = c.Close()

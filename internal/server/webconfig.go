@@ -11,29 +11,29 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A webConfig is the web configuration in force. exporter-toolkit reads its file again for every request and every
-// connection, so it is given a copy in memory with the certificates in it: a request touches no file system, and a file
-// that was broken since changes nothing.
+// webConfig is the active web configuration. exporter-toolkit reads its file for every request and connection. It
+// therefore gets a copy in memory that includes the certificates: requests do not touch the file system, and a file
+// that breaks later has no effect.
 type webConfig struct {
-	path   string // "" without TLS and passwords
+	path   string // "" means no TLS and no passwords
 	copy   *memoryFile
 	latest atomic.Pointer[webFacts]
 }
 
-// webFacts are the facts of a web configuration that the server needs itself.
+// webFacts holds what the server itself needs to know about a web configuration.
 type webFacts struct {
-	files         []string // the file and the certificates that it names
+	files         []string // the file and the certificates it refers to
 	users         bool     // requests need a password
 	authenticates bool     // callers need a password or a client certificate
 }
 
-// LoadWebConfig reads the file of TLS and passwords again, with its certificates. Call apply to put them in force.
+// LoadWebConfig reads the TLS and password file and its certificates. apply activates them.
 func (s *Server) LoadWebConfig() (apply func() error, err error) { return s.web.load() }
 
-// WebFiles returns the files of the web configuration in force, to be watched.
+// WebFiles returns the files of the active web configuration, for watching.
 func (s *Server) WebFiles() []string { return s.web.facts().files }
 
-// load reads the file and the certificates. Until apply the configuration before goes on.
+// load reads the file and the certificates. The old configuration stays active until apply.
 func (w *webConfig) load() (apply func() error, err error) {
 	if w.path == "" {
 		return func() error { return nil }, nil
@@ -56,8 +56,8 @@ func (w *webConfig) load() (apply func() error, err error) {
 	}, nil
 }
 
-// servedPath returns the file that exporter-toolkit reads: the copy, or the file itself where a root without /proc hides
-// the copy; "" without a configuration.
+// servedPath returns the file that exporter-toolkit reads. It is the copy, or the original file if /proc is missing, or
+// "" without a configuration.
 func (w *webConfig) servedPath() string {
 	if w.path == "" {
 		return ""
@@ -69,7 +69,7 @@ func (w *webConfig) servedPath() string {
 	return copied
 }
 
-// facts returns those of the configuration in force; none without a file.
+// facts returns the facts of the active configuration. They are zero if there is no file.
 func (w *webConfig) facts() webFacts {
 	if f := w.latest.Load(); f != nil {
 		return *f
@@ -77,7 +77,7 @@ func (w *webConfig) facts() webFacts {
 	return webFacts{}
 }
 
-// inMemory returns a web configuration with the content of the files that it names in their place.
+// inMemory returns a web configuration in which file names are replaced by the content of the files.
 func inMemory(path string) ([]byte, *webFacts, error) {
 	text, err := readRegular(path)
 	if err != nil {
@@ -111,7 +111,7 @@ func inMemory(path string) ([]byte, *webFacts, error) {
 	return text, facts, err
 }
 
-// readRegular reads a file, and refuses a pipe, which could keep the caller for ever.
+// readRegular reads a regular file. It rejects pipes, which could block forever.
 func readRegular(path string) ([]byte, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a regular file", path)

@@ -133,7 +133,7 @@ func TestOddSettingsServe(t *testing.T) {
 			},
 		},
 		"a file of version 2":             {env: "DCGM_EXPORTER_CONFIG_FILE=" + yaml2},
-		"profiles for all clients":        {args: []string{"--enable-pprof", "--address=:0"}, says: "/debug/pprof/ are refused to every caller"},
+		"profiles for all clients":        {args: []string{"--enable-pprof", "--address=:0"}, says: "/debug/pprof/ reject every request"},
 		"a GPU that is not there":         {args: []string{"-d", "g:0-7,99"}, says: "couldn't find requested GPU ID '99'"},
 		"an engine beside the simulation": {env: "DCGM_REMOTE_HOSTENGINE_INFO=nvidia-dcgm:5555", says: "has no effect with --source=sim"},
 	} {
