@@ -31,50 +31,49 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// The bounds of requests.
+// Limits of requests.
 const (
-	// DefaultTimeout is the limit of the server's first answer.
+	// DefaultTimeout limits the wait for the server's first answer.
 	DefaultTimeout = 5 * time.Second
-	// pageTimeout bounds one page: 500 large pods over a slow line.
+	// pageTimeout limits a single page: 500 large pods over a slow connection.
 	pageTimeout = 30 * time.Second
-	// pluginTimeout is the time of a credential plugin of the kubeconfig, which requests a token
-	// of a cloud or has somebody log in.
+	// pluginTimeout limits a credential plugin of the kubeconfig, which may ask the user to log in.
 	pluginTimeout = 60 * time.Second
 )
 
-// Options say which API server, and how it is read.
+// Options select the API server and how to read it.
 type Options struct {
-	// Kubeconfig is a file that stands for KUBECONFIG and ~/.kube/config; empty follows kubectl's
-	// rules, with the service account of the pod behind them.
+	// Kubeconfig is a file that replaces KUBECONFIG and ~/.kube/config. If it is empty, kubectl's rules apply and,
+	// inside a pod, its service account is used.
 	Kubeconfig string
-	// Context is the kubeconfig's context; empty means its current one.
+	// Context is the context of the kubeconfig; empty means its current one.
 	Context string
-	// Namespace is where the operator runs; empty means that it is found.
+	// Namespace is the operator's namespace; empty means to detect it.
 	Namespace string
-	// Timeout is the limit of the server's first answer; 0 means DefaultTimeout.
+	// Timeout limits the wait for the server's first answer; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// ManagedFields keeps who set which field, of all kinds but nodes and pods.
+	// ManagedFields keeps managedFields of all kinds except nodes and pods.
 	ManagedFields bool
 }
 
-// A Client reads one API server and carries gpuop's one write. It is safe for concurrent use.
+// Client reads from an API server, and can set node labels. It is safe for concurrent use.
 type Client struct {
 	opt    Options
 	config *rest.Config
-	typed  *rest.RESTClient // the kinds that are built in as protobuf, others as JSON
+	typed  *rest.RESTClient // built-in kinds as protobuf, other kinds as JSON
 }
 
 var silence = sync.OnceFunc(func() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) })
 
-// builtIns are the kinds of objects that the typed client decodes.
+// builtIns returns the kinds that the typed client decodes.
 func builtIns() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return s, errors.Join(corev1.AddToScheme(s), appsv1.AddToScheme(s))
 }
 
-// Open returns a client of the server that the options name. It requests nothing yet. The error
-// wraps ErrInput. client-go's own log is silenced for the whole process: every failure is returned.
+// Open returns a client for a server without contacting it. Errors wrap ErrInput. It disables client-go's logging for
+// the whole process, because all failures are returned.
 func Open(opt Options) (*Client, error) {
 	silence()
 	if opt.Timeout <= 0 {
@@ -85,7 +84,7 @@ func Open(opt Options) (*Client, error) {
 		return nil, err
 	}
 	config.UserAgent = "gpuop"
-	config.QPS = -1 // the server's own priority and fairness limits the requests
+	config.QPS = -1 // the server's priority and fairness limits the rate
 	config.WarningHandler = rest.NoWarnings{}
 	config.Dial = (&net.Dialer{Timeout: opt.Timeout, KeepAlive: 30 * time.Second}).DialContext
 	client := &Client{opt: opt, config: config}
@@ -103,8 +102,8 @@ func Open(opt Options) (*Client, error) {
 	return client, nil
 }
 
-// load follows kubectl's rules: the flag, the files of KUBECONFIG merged, ~/.kube/config, the pod's
-// service account.
+// load follows kubectl's rules: --kubeconfig, the merged files of KUBECONFIG, ~/.kube/config, the pod's service
+// account.
 func load(opt Options) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = opt.Kubeconfig
@@ -136,15 +135,15 @@ func load(opt Options) (*rest.Config, error) {
 	return config, nil
 }
 
-// Server is the server's address.
+// Server returns the server's address.
 func (c *Client) Server() string { return c.config.Host }
 
-// Version requests the server's version, "v1.36.3"; "" where the server does not say it. The error wraps
+// version requests the server's version, such as "v1.36.3". It is empty if the server does not report it. Errors wrap
 // ErrUnreachable.
 func (c *Client) version(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
-	// client-go runs the credential plugin of a kubeconfig without a context: a deadline does not end it.
+	// client-go runs a credential plugin without a context, so a deadline does not stop it
 	type answer struct {
 		body []byte
 		err  error
@@ -175,7 +174,7 @@ func (c *Client) version(ctx context.Context) (string, error) {
 	return info.GitVersion, nil
 }
 
-// patience is the limit of the first answer.
+// patience returns the limit for the first answer.
 func (c *Client) patience() time.Duration {
 	if c.config.ExecProvider != nil {
 		return c.opt.Timeout + pluginTimeout
@@ -183,7 +182,7 @@ func (c *Client) patience() time.Duration {
 	return c.opt.Timeout
 }
 
-// unreachable says in one sentence why the server did not answer. Canceling is passed through.
+// unreachable explains why the server did not answer. It returns a cancellation unchanged.
 func (c *Client) unreachable(err error) error {
 	var (
 		network *net.OpError
@@ -212,7 +211,7 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("%w: %s: %s", ErrUnreachable, c.Server(), why)
 }
 
-// answered reports whether err is an API server's answer: the line is fine.
+// answered reports whether err is an answer of an API server, so that the connection works.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code != 0
@@ -223,7 +222,7 @@ func firstLine(err error) string {
 	return strings.TrimSuffix(strings.TrimSpace(line), ":")
 }
 
-// Label sets a label of a node. The server's own sentence names verb, resource and user.
+// Label sets a label of a node. The error has the server's message, which names verb, resource and user.
 func (c *Client) Label(ctx context.Context, node, key, value string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 	if err != nil {

@@ -1,10 +1,8 @@
-// Package cluster reads a Kubernetes cluster into a State, from a live API server
-// or from the folder that the operator's must-gather script leaves, and carries the one write that
-// gpuop makes where --apply is given: a node's label.
+// Package cluster reads the state of a Kubernetes cluster from a live API server or from a gathered folder. It can also
+// set a node label, for --apply.
 //
-// Each kind is listed at most once, in pages, and trimmed while it is read, so that
-// 5,000 nodes fit into a small process. What may not be read, is absent, or is missing in the folder
-// is a row of State.Missing, never an empty list that looks like nothing is there.
+// Each kind is listed at most once, in pages, and trimmed while it is read, so that 5,000 nodes fit into little memory.
+// Kinds that could not be read are in State.Missing, so that they are not mistaken for empty lists.
 //
-// It is gpuop's one door to client-go. It judges nothing.
+// It is the only package of gpuop that uses client-go.
 package cluster

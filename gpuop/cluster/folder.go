@@ -24,19 +24,18 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// maxBytes bounds a folder: the pods of 5,000 nodes are about 200 MiB of YAML.
+// maxBytes limits the size of a folder. The pods of 5,000 nodes are about 200 MiB of YAML.
 const maxBytes = 512 << 20
 
-// A Folder holds the gathered objects of a cluster: the folder that NVIDIA's must-gather script leaves, or files of
-// kubectl get -o yaml or json.
+// Folder reads gathered objects of a cluster: the output of NVIDIA's must-gather script, or files written by kubectl
+// get -o yaml or json.
 type Folder struct {
-	path, root string // root is the path without links
-	// ManagedFields keeps who set which field, where the files have it.
+	path, root string // root is path with symbolic links resolved
+	// ManagedFields keeps managedFields.
 	ManagedFields bool
 }
 
-// OpenFolder returns the folder or single file at path. Its files are read by Read. The error
-// wraps ErrInput.
+// OpenFolder returns a Folder for a folder or a single file. Its files are read by Read. Errors wrap ErrInput.
 func OpenFolder(path string) (*Folder, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
@@ -48,9 +47,9 @@ func OpenFolder(path string) (*Folder, error) {
 	return &Folder{path: path, root: root}, nil
 }
 
-// Read takes the kinds out of the files. A kind without a file, or with a broken one, is a row of Missing; a
-// part, as the pods of one namespace, is a row beside its list. The time of the State is the newest in the
-// objects. The error wraps ErrInput: no Kubernetes object, or a broken file of no known kind.
+// Read reads the kinds from the files. A kind without a file, or with a broken one, is in Missing. A kind whose list is
+// incomplete, such as the pods of one namespace, is in both. State.At is the newest time in the objects. Errors wrap
+// ErrInput: no object was found, or a broken file has no known kind.
 func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	g := &gathering{
 		state: &State{Title: f.path}, trim: newTrimmer(f.ManagedFields), files: map[Kind]string{}, partial: map[Kind]string{},
@@ -66,20 +65,20 @@ func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	return g.finish(kinds), nil
 }
 
-// A gathering is one Read on its way.
+// gathering is the state of a call of Read.
 type gathering struct {
-	bytes   int // of the files
+	bytes   int // size of the files
 	state   *State
 	trim    *trimmer
-	files   map[Kind]string // the file that speaks of the kind
-	partial map[Kind]string // why the list is not whole
+	files   map[Kind]string // the file of each kind
+	partial map[Kind]string // why the list is incomplete
 	broken  map[Kind]string // the error of its file
-	seen    map[string]bool // objects, since two files may hold one
-	newest  time.Time       // of the objects
-	written time.Time       // of the files
+	seen    map[string]bool // the objects seen: two files may contain the same
+	newest  time.Time       // newest time in the objects
+	written time.Time       // newest modification time of the files
 }
 
-// walk reads the file or all files of the folder, in the order of their names.
+// walk reads the file, or all files of the folder in order of their names.
 func (g *gathering) walk(ctx context.Context, root string) error {
 	return filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
 		switch {
@@ -130,7 +129,7 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 	base, _, _ := strings.Cut(strings.ToLower(filepath.Base(name)), ".")
 	kind, known := kindIn(base)
 	switch filepath.Ext(name) {
-	case ".missing": // must-gather's mark that there is none
+	case ".missing": // must-gather's marker for a kind without objects
 		if known && g.files[kind] == "" {
 			g.files[kind] = name
 		}
@@ -153,7 +152,7 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 	return nil
 }
 
-// documents reads the objects of a file, YAML or JSON. Its error names the file.
+// documents reads the objects in a YAML or JSON file. Its errors name the file.
 func (g *gathering) documents(name string, data []byte) error {
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
 		var document any
@@ -170,7 +169,7 @@ func (g *gathering) documents(name string, data []byte) error {
 	}
 }
 
-// object takes an object, or the items of a list.
+// object adds an object, or all items of a list.
 func (g *gathering) object(root map[string]any, name string) error {
 	kind, _ := root["kind"].(string)
 	version, _ := root["apiVersion"].(string)
@@ -190,7 +189,7 @@ func (g *gathering) object(root map[string]any, name string) error {
 		if !ok {
 			return fmt.Errorf("want an object, found %v", each)
 		}
-		// items of a typed list do not repeat their kind
+		// items of a typed list do not repeat the kind
 		if item["kind"] == nil {
 			item["kind"] = single
 		}
@@ -204,7 +203,7 @@ func (g *gathering) object(root map[string]any, name string) error {
 	return nil
 }
 
-// take puts an object into its list.
+// take adds an object to its list.
 func (g *gathering) take(object map[string]any, file string) error {
 	u := unstructured.Unstructured{Object: object}
 	k, known := kindOf(u.GetAPIVersion(), u.GetKind())
@@ -229,17 +228,17 @@ func (g *gathering) take(object map[string]any, file string) error {
 	}
 	trim := g.trim
 	if k == Pods {
-		trim = nil // which pods are kept is known when all files are read
+		trim = nil // which pods to keep is known only after all files are read
 	}
 	lists[k].take(g.state, trim, o)
 	return nil
 }
 
-// dated finds the times that an object names. It was gathered at the newest of them, or later.
+// dated matches the times in an object, which are not later than when it was gathered.
 var dated = regexp.MustCompile(`"(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastUpdateTime|startTime|` +
 	`startedAt|finishedAt|time)":"([^"]+)"`)
 
-// saw takes over a time that is newer than those before.
+// saw records a time if it is the newest.
 func (g *gathering) saw(t time.Time, err error) {
 	if err == nil && t.After(g.newest) {
 		g.newest = t
@@ -253,7 +252,7 @@ var (
 	describedCordon = regexp.MustCompile(`(?m)^Unschedulable:\s+true`)
 )
 
-// described reads the nodes of kubectl describe nodes, which is all that must-gather.sh keeps of them.
+// described reads the output of kubectl describe nodes: must-gather.sh keeps nodes only in this form.
 func (g *gathering) described(name string, data []byte) {
 	g.files[Nodes] = name
 	starts := describedName.FindAllIndex(data, -1)
@@ -288,7 +287,7 @@ func (g *gathering) described(name string, data []byte) {
 	}
 }
 
-// finish drops the kinds that were not requested, and says which are missing.
+// finish drops kinds that were not requested, and records which are missing.
 func (g *gathering) finish(kinds []Kind) *State {
 	s := g.state
 	s.At = g.newest
@@ -335,8 +334,8 @@ func (g *gathering) finish(kinds []Kind) *State {
 	return s
 }
 
-// onlyNamespace returns the namespace that all objects are of, if it is one: a list of the whole cluster
-// has kube-system beside others.
+// onlyNamespace returns the namespace of all objects if they have the same one. A list of the whole cluster would
+// contain kube-system too.
 func onlyNamespace[T any](all []T, namespace func(*T) string) string {
 	one := ""
 	for i := range all {

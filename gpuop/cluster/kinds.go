@@ -12,28 +12,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A list describes one kind: its path at an API server, its files in a folder, its field of a State.
+// list describes how to read one kind: its path at an API server, its files in a folder, its field in State.
 type list struct {
-	// kind is the objects' own, with its group: "nvidia.com/ClusterPolicy".
+	// kind is the kind with its API group, such as "nvidia.com/ClusterPolicy".
 	kind string
-	// files are the names of files that hold the kind, without endings. The first are those of
-	// must-gather.sh (gpu-operator hack/must-gather.sh).
+	// files are the names of files with this kind, without extension. must-gather.sh writes the first ones
+	// (gpu-operator hack/must-gather.sh).
 	files      string
-	path       string // of the whole cluster, or with %s for the operator's namespace
+	path       string // %s is the operator's namespace; without it, the list is cluster-wide
 	limit      int
 	parameters map[string]string
-	accept     string         // what the server is requested to answer with; empty for the client's own
+	accept     string         // Accept header; empty for the client's default
 	empty      runtime.Object // a page without items
 
-	// decode reads an object that is JSON; take trims one and adds it to the state.
+	// decode decodes an object from JSON. take trims an object and adds it to the state.
 	decode func([]byte) (runtime.Object, error)
 	take   func(*State, *trimmer, runtime.Object)
-	known  func(*State) bool // the state's list is not nil
-	reset  func(*State)      // makes it empty and not nil
-	drop   func(*State)      // makes it nil
+	known  func(*State) bool // whether the state has the list
+	reset  func(*State)      // makes the list empty but not nil
+	drop   func(*State)      // makes the list nil
 }
 
-// listOf is the list of a kind whose objects are of type T and are kept as K.
+// listOf returns the list of a kind whose objects have the type T and are stored as K.
 func listOf[T, K any](
 	kind, files, path string, empty runtime.Object, field func(*State) *[]K, keep func(*trimmer, *T) (K, bool),
 ) list {
@@ -55,7 +55,7 @@ func listOf[T, K any](
 	}
 }
 
-// builtIn is the list of a kind that every API server has.
+// builtIn returns the list of a built-in kind.
 func builtIn[T any](
 	kind, files, path string, empty runtime.Object, field func(*State) *[]T, trim func(*trimmer, *T) bool,
 ) list {
@@ -65,7 +65,7 @@ func builtIn[T any](
 	})
 }
 
-// object trims an object that is kept whole.
+// object trims the metadata of an object.
 func object[T any, P interface {
 	*T
 	metav1.Object
@@ -74,7 +74,7 @@ func object[T any, P interface {
 	return true
 }
 
-// custom is the list of a custom resource of the operator.
+// custom returns the list of one of the operator's custom resources.
 func custom(kind, files, path string, field func(*State) *[]unstructured.Unstructured) list {
 	l := builtIn("nvidia.com/"+kind, files, "/apis/nvidia.com/"+path, &unstructured.UnstructuredList{}, field, object[unstructured.Unstructured])
 	l.accept = runtime.ContentTypeJSON
@@ -115,14 +115,14 @@ var lists = func() map[Kind]list {
 		change(&l)
 		all[k] = l
 	}
-	// the names alone: a definition is up to a MiB
+	// only metadata: a CRD is up to 1 MiB
 	change(CRDs, func(l *list) { l.accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" })
 	change(Secrets, func(l *list) { l.limit, l.parameters = largePage, map[string]string{"labelSelector": "owner=helm"} })
 	change(Events, func(l *list) { l.parameters = map[string]string{"fieldSelector": "type=Warning"} })
 	return all
 }()
 
-// kindOf returns the kind of an object by what it says of itself.
+// kindOf returns the Kind of an object's apiVersion and kind.
 func kindOf(apiVersion, kind string) (Kind, bool) {
 	group, _, found := strings.Cut(apiVersion, "/")
 	if found && group != "events.k8s.io" {
@@ -131,7 +131,7 @@ func kindOf(apiVersion, kind string) (Kind, bool) {
 	return find(func(l list) bool { return l.kind == kind })
 }
 
-// kindIn returns the kind that the name of a file says.
+// kindIn returns the Kind that a file name indicates.
 func kindIn(file string) (Kind, bool) {
 	return find(func(l list) bool { return slices.Contains(strings.Fields(l.files), file) })
 }
@@ -145,5 +145,5 @@ func find(is func(list) bool) (Kind, bool) {
 	return "", false
 }
 
-// namespaced reports whether a kind is read of the operator's namespace alone.
+// namespaced reports whether only the operator's namespace is read.
 func (l list) namespaced() bool { return strings.Contains(l.path, "/%s/") }

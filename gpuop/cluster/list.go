@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// pageSize is the number of objects in a page, kubectl's --chunk-size.
+	// pageSize is the number of objects in a page; it equals kubectl's --chunk-size.
 	pageSize = 500
-	// largePage is for kinds whose objects are large: a release's Secret is up to 1 MiB.
+	// largePage is the page size for large objects: a Helm release's Secret is up to 1 MiB.
 	largePage = 25
-	// parallel bounds the kinds that are listed at once.
+	// parallel limits how many kinds are listed at once.
 	parallel = 4
-	// defaultNamespace is where NVIDIA's documentation installs the operator.
+	// defaultNamespace is the namespace in NVIDIA's installation instructions.
 	defaultNamespace = "gpu-operator"
 )
 
@@ -34,10 +34,9 @@ func (s *State) holds(k Kind) bool {
 	return known && l.known(s)
 }
 
-// Read lists the kinds, each once, in pages. The lists of different kinds are not of one instant. A
-// kind that may not be listed, is not served, or whose list broke off is nil and a row of Missing.
-// The error wraps ErrUnreachable where the server does not answer or does not accept the
-// credentials, and is the context's where that ends.
+// Read lists each kind once, in pages. Different kinds are read at slightly different times. A kind that is forbidden,
+// not served or incomplete is nil, and in Missing. The error wraps ErrUnreachable if the server does not answer or
+// rejects the credentials. It is the context's error if the context ends.
 func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	for _, k := range kinds {
 		if _, known := lists[k]; !known {
@@ -50,7 +49,7 @@ func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	}
 	s := &State{Title: c.Server(), At: time.Now(), Version: version, Namespace: c.opt.Namespace}
 	r := &reading{client: c, state: s, trim: newTrimmer(c.opt.ManagedFields)}
-	// What a pod is kept for is known when the nodes and the operator's namespace are.
+	// which pods to keep depends on the nodes and the operator's namespace
 	phases := [3][]Kind{}
 	for _, k := range kinds {
 		phase := 0
@@ -79,15 +78,15 @@ func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	return s, nil
 }
 
-// A reading is one Read on its way.
+// reading is the state of a call of Read.
 type reading struct {
 	client *Client
 	state  *State
 	trim   *trimmer
 
-	mu   sync.Mutex // for the rest, and state.Missing
-	read int        // lists that were read
-	gone error      // the server is known to be away
+	mu   sync.Mutex // guards the fields below and state.Missing
+	read int        // number of lists read
+	gone error      // the error that shows that the server is unreachable
 }
 
 func (r *reading) lists(ctx context.Context, kinds []Kind) error {
@@ -99,7 +98,7 @@ func (r *reading) lists(ctx context.Context, kinds []Kind) error {
 	return all.Wait()
 }
 
-// list lists one kind. Its error is the context's, or that of credentials that are not accepted.
+// list lists one kind. It returns an error only if the context ends or the credentials are rejected.
 func (r *reading) list(ctx context.Context, k Kind) error {
 	namespace := cmp.Or(r.state.Namespace, defaultNamespace)
 	err := r.pages(ctx, lists[k], namespace)
@@ -122,7 +121,7 @@ func (r *reading) list(ctx context.Context, k Kind) error {
 	return nil
 }
 
-// missing explains the lack of a list.
+// missing explains why a list is missing.
 func missing(k Kind, err error) Missing {
 	m := Missing{Kind: k, Why: Failed, Detail: firstLine(err)}
 	switch {
@@ -140,7 +139,8 @@ func (r *reading) isGone() error {
 	return r.gone
 }
 
-// pages lists all pages of one kind. After an error the list is nil. A server that is gone is not requested again.
+// pages lists all pages of a kind. After an error the list is nil. It does nothing if the server is known to be
+// unreachable.
 func (r *reading) pages(ctx context.Context, l list, namespace string) (err error) {
 	defer func() {
 		if err != nil {
@@ -167,7 +167,7 @@ func (r *reading) pages(ctx context.Context, l list, namespace string) (err erro
 	}
 }
 
-// page requests one page. client-go repeats a request that the server is too busy for.
+// page requests one page. client-go retries if the server is overloaded.
 func (c *Client) page(ctx context.Context, l list, namespace, token string, into runtime.Object) error {
 	limited, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()

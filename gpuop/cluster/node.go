@@ -7,10 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Policies returns the ClusterPolicies, of which the first is in force: the operator ignores all but
-// one, which is the oldest, and of two of one second the first by name (getSingletonClusterPolicy in
-// controllers/active_config.go of gpu-operator v26.7.0). Up to v26.3 it was the first that an operator
-// met, so that their status goes before. They belong to the state.
+// Policies returns the ClusterPolicies. The first is in force: the operator ignores all others. Since v26.7.0 it is the
+// oldest, with ties broken by name (gpu-operator controllers/active_config.go, getSingletonClusterPolicy). Up to v26.3
+// it was the first that the operator saw, so policies are sorted by status first. The objects belong to the state.
 func (s *State) Policies() []*unstructured.Unstructured {
 	all := make([]*unstructured.Unstructured, len(s.ClusterPolicies))
 	for i := range s.ClusterPolicies {

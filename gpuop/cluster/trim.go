@@ -14,11 +14,11 @@ import (
 
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// A trimmer drops the parts of objects that nobody judges. Equal parts of pods are kept once.
+// trimmer drops the parts of objects that no check reads. Pods share equal parts.
 type trimmer struct {
 	managed bool
 
-	// the rest is for the list of pods alone, after the nodes are known
+	// the fields below are for pods, and set after the nodes are read
 	gpuNodes  map[string]bool
 	namespace string
 	specs     map[string]*corev1.PodSpec
@@ -29,7 +29,7 @@ func newTrimmer(managed bool) *trimmer {
 	return &trimmer{managed: managed, gpuNodes: map[string]bool{}, specs: map[string]*corev1.PodSpec{}, labels: map[string]map[string]string{}}
 }
 
-// learn takes over the nodes and the namespace whose pods are kept.
+// learn records the nodes and the namespace whose pods are kept.
 func (t *trimmer) learn(s *State) {
 	t.namespace = s.Namespace
 	for i := range s.Nodes {
@@ -49,7 +49,7 @@ func (t *trimmer) meta(m metav1.Object) {
 	}
 }
 
-// one returns the map with strings that all equal strings share.
+// one returns the map with interned strings.
 func one(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil
@@ -72,7 +72,7 @@ func (t *trimmer) node(n *corev1.Node) bool {
 	return true
 }
 
-// labelWriters keeps who wrote labels of NVIDIA's, whose age is judged. The entries of nodes are alike.
+// labelWriters keeps the managedFields of nvidia.com labels, whose age is checked. Nodes share equal entries.
 func labelWriters(all []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, e := range all {
@@ -86,7 +86,7 @@ func labelWriters(all []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	return kept
 }
 
-// event keeps the warnings, with their last time in one place.
+// event keeps warnings, and moves their last time to one field.
 func (t *trimmer) event(e *corev1.Event) bool {
 	switch {
 	case e.Series != nil && e.Series.LastObservedTime.After(e.LastTimestamp.Time):
@@ -98,7 +98,7 @@ func (t *trimmer) event(e *corev1.Event) bool {
 	return e.Type == corev1.EventTypeWarning
 }
 
-// configMap keeps who wrote the data.
+// configMap keeps the managedFields of the data.
 func (t *trimmer) configMap(c *corev1.ConfigMap) bool {
 	written := c.ManagedFields
 	t.meta(c)
@@ -106,7 +106,7 @@ func (t *trimmer) configMap(c *corev1.ConfigMap) bool {
 	return true
 }
 
-// pod trims a pod, and reports whether it is kept. A nil trimmer keeps all as they are.
+// pod trims a pod, and reports whether to keep it. A nil trimmer keeps all pods unchanged.
 func (t *trimmer) pod(p *corev1.Pod) bool {
 	if t == nil {
 		return true
@@ -129,7 +129,8 @@ func (t *trimmer) pod(p *corev1.Pod) bool {
 	return true
 }
 
-// keeps reports whether a pod may be judged: it is of the operator, may hold GPUs, or is where they are.
+// keeps reports whether a check may need the pod: it belongs to the operator, may use GPUs, or runs on a node with
+// GPUs.
 func (t *trimmer) keeps(p *corev1.Pod) bool {
 	return p.Namespace == t.namespace && t.namespace != "" || operatorPod(p) || AsksForGPU(&p.Spec) || t.gpuNodes[p.Spec.NodeName]
 }
@@ -152,7 +153,7 @@ func containers(all []corev1.Container) []corev1.Container {
 	kept := make([]corev1.Container, len(all))
 	for i, c := range all {
 		kept[i] = corev1.Container{Name: c.Name, Image: c.Image, Command: c.Command, Resources: c.Resources}
-		// it gives a pod GPUs behind the scheduler's back; the rest may be secret
+		// it grants GPUs without a request; other variables may be secret
 		if j := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "NVIDIA_VISIBLE_DEVICES" }); j >= 0 {
 			kept[i].Env = []corev1.EnvVar{c.Env[j]}
 		}
@@ -164,7 +165,7 @@ func status(s *corev1.PodStatus) corev1.PodStatus {
 	kept := corev1.PodStatus{Phase: s.Phase, Reason: s.Reason, Message: s.Message}
 	for _, c := range s.Conditions {
 		if c.Status != corev1.ConditionTrue || s.Phase != corev1.PodRunning || c.Type == corev1.PodReady {
-			kept.Conditions = append(kept.Conditions, c) // the others say nothing beside Ready
+			kept.Conditions = append(kept.Conditions, c) // the others add nothing to Ready
 		}
 	}
 	short := func(all []corev1.ContainerStatus) []corev1.ContainerStatus {
@@ -179,7 +180,7 @@ func status(s *corev1.PodStatus) corev1.PodStatus {
 	return kept
 }
 
-// sharedSpec returns the one spec that is equal to s: the pods of a DaemonSet differ in their node.
+// sharedSpec returns a shared copy of s. Pods of a DaemonSet differ only in their node.
 func (t *trimmer) sharedSpec(s *corev1.PodSpec) *corev1.PodSpec {
 	key, err := s.Marshal()
 	if err != nil {
@@ -192,9 +193,9 @@ func (t *trimmer) sharedSpec(s *corev1.PodSpec) *corev1.PodSpec {
 	return s
 }
 
-// sharedLabels returns the one map that is equal to m.
+// sharedLabels returns a shared copy of m.
 func (t *trimmer) sharedLabels(m map[string]string) map[string]string {
-	key := fmt.Sprint(m) // in the order of the keys
+	key := fmt.Sprint(m) // sorted by key
 	known, found := t.labels[key]
 	if !found {
 		known = one(m)
@@ -203,9 +204,8 @@ func (t *trimmer) sharedLabels(m map[string]string) map[string]string {
 	return known
 }
 
-// The labels by which a node's GPUs are known: the operator's and NFD's
-// (gpu-operator controllers/state_manager.go, gpuNodeLabels), and the clouds' own, which are there
-// before NFD runs.
+// Labels of nodes with GPUs: those of the operator and NFD (gpu-operator controllers/state_manager.go, gpuNodeLabels),
+// and those of cloud providers, which exist before NFD runs.
 var (
 	pciLabels = []string{"feature.node.kubernetes.io/pci-10de.present",
 		"feature.node.kubernetes.io/pci-0302_10de.present", "feature.node.kubernetes.io/pci-0300_10de.present"}
@@ -213,14 +213,14 @@ var (
 		"karpenter.k8s.aws/instance-gpu-name", "kubernetes.azure.com/accelerator", "eks.amazonaws.com/instance-gpu-name"}
 )
 
-// OperatorGPUNode reports whether the operator takes the node for one with GPUs: NFD found a PCI
-// device of NVIDIA's, or the operator has labeled it.
+// OperatorGPUNode reports whether the operator treats the node as a GPU node: NFD found an NVIDIA PCI device, or the
+// operator has labeled it.
 func OperatorGPUNode(n *corev1.Node) bool {
 	return n.Labels["nvidia.com/gpu.present"] == "true" || slices.ContainsFunc(pciLabels, func(l string) bool { return n.Labels[l] == "true" })
 }
 
-// GPUNode reports whether a node has NVIDIA GPUs by its operator's, NFD's or cloud's labels, or by
-// a resource of NVIDIA's.
+// GPUNode reports whether a node has NVIDIA GPUs, according to labels of the operator, NFD or the cloud, or to its
+// resources.
 func GPUNode(n *corev1.Node) bool {
 	if OperatorGPUNode(n) {
 		return true
@@ -247,8 +247,8 @@ func hasGPU(list corev1.ResourceList) bool {
 	return false
 }
 
-// AsksForGPU reports whether a pod requests a resource of NVIDIA's, or holds a ResourceClaim, whose
-// driver its spec does not say.
+// AsksForGPU reports whether a pod requests an nvidia.com resource or has a ResourceClaim, whose driver the spec does
+// not name.
 func AsksForGPU(s *corev1.PodSpec) bool {
 	if len(s.ResourceClaims) > 0 {
 		return true
@@ -258,7 +258,7 @@ func AsksForGPU(s *corev1.PodSpec) bool {
 	})
 }
 
-// operatorPod reports whether a pod is of the operator or of NFD, by the labels of NVIDIA's chart.
+// operatorPod reports whether a pod belongs to the operator or to NFD, by the labels of NVIDIA's chart.
 func operatorPod(p *corev1.Pod) bool {
 	app := p.Labels["app"]
 	return app == "gpu-operator" || p.Labels["app.kubernetes.io/managed-by"] == "gpu-operator" ||
@@ -268,7 +268,7 @@ func operatorPod(p *corev1.Pod) bool {
 		p.Labels["pod-template-generation"] != ""
 }
 
-// findNamespace finds where the operator runs.
+// findNamespace detects the operator's namespace.
 func (s *State) findNamespace() {
 	if s.Namespace != "" {
 		return
@@ -296,8 +296,8 @@ func (s *State) findNamespace() {
 	}
 }
 
-// Owns returns how many names of the path an entry of managedFields owns: all where it owns the field or one below it,
-// fewer where it owns a group above the field as one value, 0 where it owns neither.
+// Owns returns how many names of the path an entry of managedFields owns. It is all of them if the entry owns the field
+// or one below it, fewer if it owns a group above as one value, and otherwise 0.
 func Owns(e metav1.ManagedFieldsEntry, path ...string) int {
 	var fields fieldpath.Set
 	if e.FieldsV1 == nil || fields.FromJSON(e.FieldsV1.GetRawReader()) != nil {

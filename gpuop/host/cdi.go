@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A cdiSpec is the part of a CDI specification that names what is on the node.
+// cdiSpec is the part of a CDI specification that refers to files of the node.
 type cdiSpec struct {
 	Kind           string
 	ContainerEdits cdiEdits
@@ -25,8 +25,8 @@ type cdiEdits struct {
 	Hooks       []struct{ Path string }
 }
 
-// cdi judges the CDI specifications: whether what they give to containers is on the node.
-func (n *node) cdi() {
+// cdi checks that the files and devices in CDI specifications exist.
+func (n *inspection) cdi() {
 	before := len(n.rows)
 	for _, file := range n.glob("/etc/cdi/*", "/run/cdi/*") {
 		if ext := path.Ext(file); ext != ".yaml" && ext != ".json" {
@@ -52,8 +52,8 @@ func (n *node) cdi() {
 	}
 }
 
-// judgeSpec looks for the files and device nodes that a specification names.
-func (n *node) judgeSpec(file string, spec cdiSpec) (state report.State, reason, next string) {
+// judgeSpec checks the files and device nodes of a specification.
+func (n *inspection) judgeSpec(file string, spec cdiSpec) (state report.State, reason, next string) {
 	var paths, gone []string
 	edits := []cdiEdits{spec.ContainerEdits}
 	for _, d := range spec.Devices {

@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// majors are the numbers of /proc/devices for NVIDIA's character devices.
-func (n *node) majors() (map[string]uint32, error) {
+// majors returns the major numbers of NVIDIA's character devices in /proc/devices.
+func (n *inspection) majors() (map[string]uint32, error) {
 	text, err := n.read("/proc/devices")
 	majors := map[string]uint32{}
 	for line := range strings.Lines(text) {
@@ -25,23 +25,23 @@ func (n *node) majors() (map[string]uint32, error) {
 	return majors, err
 }
 
-// A wanted is a device node that has to be there.
+// wanted is a device node that must exist.
 type wanted struct {
 	path  string
-	major []string // names in /proc/devices, the first that is there
+	major []string // names in /proc/devices; the first that exists is used
 	minor uint32
 }
 
 var deviceMinor = regexp.MustCompile(`(?m)^Device Minor:\s*(\d+)\s*$`)
 
-// frontend are the names that branches of the driver give to major 195.
+// frontend are the names of major 195 in different driver branches.
 var frontend = []string{"nvidia-frontend", "nvidia", "nvidiactl"}
 
-// devices says whether the device nodes are there, with the numbers that the kernel gives them now.
-func (n *node) devices() (report.State, string, string) {
+// devices checks that the device nodes exist and have the kernel's current device numbers.
+func (n *inspection) devices() (report.State, string, string) {
 	const next, gpus = "sudo nvidia-modprobe -u -c 0", "/proc/driver/nvidia/gpus"
 	if n.version == "" {
-		return report.OK, "", "" // the row of the kernel module says it
+		return report.OK, "", "" // reported with the kernel module
 	}
 	majors, err := n.majors()
 	if err != nil {
@@ -57,9 +57,9 @@ func (n *node) devices() (report.State, string, string) {
 		return unread(err)
 	}
 	for _, b := range bus {
-		text, _ := n.read(path.Join(gpus, b, "information")) // a GPU without is counted below
+		text, _ := n.read(path.Join(gpus, b, "information")) // a GPU without the file is counted below
 		if m := deviceMinor.FindStringSubmatch(text); m != nil {
-			minor, _ := strconv.ParseUint(m[1], 10, 16) // of digits
+			minor, _ := strconv.ParseUint(m[1], 10, 16) // the pattern matches only digits
 			all = append(all, wanted{"/dev/nvidia" + m[1], frontend, uint32(minor)})
 		}
 	}
@@ -90,7 +90,7 @@ func (n *node) devices() (report.State, string, string) {
 	}
 }
 
-// differs says how a device node that is there is wrong; empty for a right one.
+// differs returns how an existing device node is wrong.
 func (w wanted) differs(info fs.FileInfo, majors map[string]uint32) []string {
 	i := slices.IndexFunc(w.major, func(name string) bool { _, ok := majors[name]; return ok })
 	major, minor, ok := device(info)
@@ -107,8 +107,8 @@ func (w wanted) differs(info fs.FileInfo, majors map[string]uint32) []string {
 
 func isDevice(info fs.FileInfo) bool { _, _, ok := device(info); return ok }
 
-// fabric says whether the fabric manager runs on a node whose GPUs are connected by NVSwitches.
-func (n *node) fabric() (report.State, string, string) {
+// fabric checks that the fabric manager runs if the GPUs are connected by NVSwitches.
+func (n *inspection) fabric() (report.State, string, string) {
 	if n.switches == 0 || n.vfio {
 		return report.OK, "", ""
 	}
@@ -120,7 +120,7 @@ func (n *node) fabric() (report.State, string, string) {
 	for _, p := range processes {
 		name, err := n.read("/proc/" + p + "/comm")
 		seen = seen || err == nil
-		if oneLine(name) == "nv-fabricmanage" { // the kernel cuts a process' name to 15 bytes
+		if oneLine(name) == "nv-fabricmanage" { // the kernel truncates process names to 15 bytes
 			return report.OK, fmt.Sprintf("it runs, for %d NVSwitches", n.switches), ""
 		}
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// restart is the command that has a DaemonSet's pod made anew; the node's name follows.
+// restart is the command that restarts a DaemonSet's pod on a node. The node's name follows.
 const restart = "kubectl delete pod -n gpu-operator -l app=%s --field-selector spec.nodeName=%s"
 
-// libcuda is the driver's library, whose name ends in the driver's version.
+// libcuda matches the driver's library, whose name ends in the driver's version.
 var libcuda = regexp.MustCompile(`/libcuda\.so\.(\d{3,4}\.\d+(?:\.\d+)?)$`)
 
-// libraryDirs are the folders of the driver's libraries under its root.
+// libraryDirs are the directories of the driver's libraries, below its root.
 var libraryDirs = []string{"/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib"}
 
-// libraryIn returns the version of the driver's libraries under a root of the node, "" without.
-func (n *node) libraryIn(base string) string {
+// libraryIn returns the version of the driver's libraries below base, or "".
+func (n *inspection) libraryIn(base string) string {
 	for _, dir := range libraryDirs {
 		for _, file := range n.glob(path.Join(base, dir, "libcuda.so.*")) {
 			if m := libcuda.FindStringSubmatch(file); m != nil {
@@ -30,10 +30,10 @@ func (n *node) libraryIn(base string) string {
 	return ""
 }
 
-// libraries says under which root the driver's libraries are, and whether they are of the loaded
-// kernel module's version: every CUDA program fails where they differ.
-func (n *node) libraries() (report.State, string, string) {
-	// driver-ready may name the root that hostPaths.driverInstallDir sets.
+// libraries checks that the driver's libraries exist and have the version of the loaded kernel module. If the versions
+// differ, every CUDA program fails.
+func (n *inspection) libraries() (report.State, string, string) {
+	// driver-ready may name another root, from hostPaths.driverInstallDir
 	roots := []string{"/", driverDir}
 	if n.passed != nil && n.passed.driverRoot != "" {
 		roots = append(roots, path.Clean(n.passed.driverRoot))
@@ -45,7 +45,7 @@ func (n *node) libraries() (report.State, string, string) {
 	first := slices.IndexFunc(versions, func(v string) bool { return v != "" })
 	switch {
 	case first < 0 && n.version == "":
-		return report.OK, "", "" // the row of the kernel module says it
+		return report.OK, "", "" // reported with the kernel module
 	case first < 0 && !n.hasAny(append(libraryDirs, driverDir)...):
 		return report.Unknown, "not judged: neither a folder of libraries nor " + driverDir + " is in " + n.path, ""
 	case first < 0:

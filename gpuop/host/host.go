@@ -12,32 +12,32 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// ErrRoot is wrapped by Inspect where the root is no folder with a node's files.
+// ErrRoot is returned by Inspect if the folder has no files of a node.
 var ErrRoot = errors.New("no root of a node")
 
-// Inspect judges the node whose root is mounted in, or was copied to, a folder; ages refer to the time at. The report
-// names the node by its /etc/hostname. The error wraps ErrRoot.
+// Inspect checks the node whose root is mounted at, or was copied to, a folder. Ages are relative to at. The node's
+// name is from /etc/hostname. Errors wrap ErrRoot.
 func Inspect(folder string, at time.Time) (report.Report, error) {
 	return inspect(root{path: folder, stat: os.Stat}, at)
 }
 
-// A check judges one link of the chain. It makes no row without a reason.
+// check is one check of the chain. It adds no row if the reason is empty.
 type check struct {
 	id      report.ID
 	subject string
-	judge   func(*node) (state report.State, reason, next string)
+	judge   func(*inspection) (state report.State, reason, next string)
 }
 
-// checks are those of one row each, in the order in which the links depend on each other. What comes after them has a
-// row for each operand, runtime and specification.
+// checks are the checks with one row each, in order of dependence. The checks of operands, runtimes and specifications
+// follow.
 var checks = []check{
-	{"gpu-on-pci", "GPUs on PCI", (*node).gpus},
-	{"nouveau", "nouveau", (*node).nouveau},
-	{"driver-module", "NVIDIA kernel module", (*node).driver},
-	{"driver-libraries", "driver libraries", (*node).libraries},
-	{"device-nodes", "device nodes", (*node).devices},
-	{"fabric-manager", "fabric manager", (*node).fabric},
-	{"validation", validationDir, (*node).validation},
+	{"gpu-on-pci", "GPUs on PCI", (*inspection).gpus},
+	{"nouveau", "nouveau", (*inspection).nouveau},
+	{"driver-module", "NVIDIA kernel module", (*inspection).driver},
+	{"driver-libraries", "driver libraries", (*inspection).libraries},
+	{"device-nodes", "device nodes", (*inspection).devices},
+	{"fabric-manager", "fabric manager", (*inspection).fabric},
+	{"validation", validationDir, (*inspection).validation},
 }
 
 func inspect(r root, at time.Time) (report.Report, error) {
@@ -50,8 +50,8 @@ func inspect(r root, at time.Time) (report.Report, error) {
 	if !r.hasAny(known...) {
 		return report.Report{}, fmt.Errorf("%w: %s has none of the folders %v: give the folder in which / of the node is mounted", ErrRoot, r.path, known)
 	}
-	hostname, _ := r.read("/etc/hostname") // a node without is named by its root
-	n := &node{root: r, name: cmp.Or(oneLine(hostname), r.path), passed: r.validations()}
+	hostname, _ := r.read("/etc/hostname") // without it, the title is the root
+	n := &inspection{root: r, name: cmp.Or(oneLine(hostname), r.path), passed: r.validations()}
 	for _, c := range checks {
 		if state, reason, next := c.judge(n); reason != "" {
 			n.add(c.id, state, c.subject, reason, next)
@@ -65,25 +65,25 @@ func inspect(r root, at time.Time) (report.Report, error) {
 	return report.Report{Judged: true, Title: r.path, At: at, Rows: n.rows}, nil
 }
 
-// A node collects findings while it is judged: each step reads those of the steps before it.
-type node struct {
+// inspection holds the findings. Later checks use the results of earlier ones.
+type inspection struct {
 	root
 	name string
 	rows []report.Row
 
-	count    int          // GPUs on PCI
-	switches int          // NVSwitches on PCI
+	count    int          // GPUs on the PCI bus
+	switches int          // NVSwitches on the PCI bus
 	vfio     bool         // every GPU is bound to a driver for virtual machines
-	version  string       // of the kernel module, empty where none is loaded
-	passed   *validations // the validation files, nil where they could not be read
+	version  string       // version of the loaded kernel module; empty if none is loaded
+	passed   *validations // the validator's files; nil if they could not be read
 }
 
-// add appends a row.
-func (n *node) add(id report.ID, s report.State, subject, reason, next string) {
+// add adds a row.
+func (n *inspection) add(id report.ID, s report.State, subject, reason, next string) {
 	n.rows = append(n.rows, report.Row{ID: id, State: s, Node: n.name, Subject: subject, Reason: reason, Fix: next})
 }
 
-// unread is the verdict on what could not be read.
+// unread returns the result of a check whose file could not be read.
 func unread(err error) (state report.State, reason, next string) {
 	if errors.Is(err, fs.ErrPermission) {
 		next = "run gpuop node as root, or in a privileged pod with the node's root mounted read-only"
@@ -91,8 +91,8 @@ func unread(err error) (state report.State, reason, next string) {
 	return report.Unknown, "not judged: " + err.Error(), next
 }
 
-// chain puts a row first that names the first broken link: what comes after it may be its consequence.
-func (n *node) chain() {
+// chain inserts a row that names the first broken link. Later failures may follow from it.
+func (n *inspection) chain() {
 	at := slices.IndexFunc(n.rows, func(v report.Row) bool { return v.State == report.Failed })
 	row := report.Row{ID: "first-broken-link", State: report.Note, Node: n.name, Subject: "chain"}
 	switch unread := slices.IndexFunc(n.rows, func(v report.Row) bool { return v.State == report.Unknown }); {

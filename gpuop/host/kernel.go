@@ -12,8 +12,8 @@ import (
 
 const blacklist = "echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf, rebuild the initramfs, and reboot"
 
-// gpus counts NVIDIA's GPUs and NVSwitches on PCI, and says which kernel driver they are bound to.
-func (n *node) gpus() (report.State, string, string) {
+// gpus counts NVIDIA's GPUs and NVSwitches on the PCI bus, and checks which kernel driver they are bound to.
+func (n *inspection) gpus() (report.State, string, string) {
 	const dir = "/sys/bus/pci/devices"
 	devices, err := n.names(dir)
 	if err != nil {
@@ -21,7 +21,7 @@ func (n *node) gpus() (report.State, string, string) {
 	}
 	bound := map[string]int{}
 	for _, d := range devices {
-		vendor, _ := n.read(path.Join(dir, d, "vendor")) // one that does not say is another vendor's
+		vendor, _ := n.read(path.Join(dir, d, "vendor")) // other vendors may lack the file
 		class, _ := n.read(path.Join(dir, d, "class"))
 		switch {
 		case oneLine(vendor) != "0x10de":
@@ -53,7 +53,7 @@ func (n *node) gpus() (report.State, string, string) {
 	return report.OK, words + ", bound to the NVIDIA driver", ""
 }
 
-// counted is "1 GPU", "2 GPUs".
+// counted formats a count: "1 GPU", "2 GPUs".
 func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -61,8 +61,8 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// nouveau says whether the kernel's own driver is loaded.
-func (n *node) nouveau() (report.State, string, string) {
+// nouveau checks that the nouveau driver is not loaded.
+func (n *inspection) nouveau() (report.State, string, string) {
 	modules, err := n.read("/proc/modules")
 	switch {
 	case err != nil && !n.has("/sys/module"):
@@ -73,11 +73,11 @@ func (n *node) nouveau() (report.State, string, string) {
 	return report.OK, "not loaded", ""
 }
 
-// An nvrm is the first line of /proc/driver/nvidia/version.
+// nvrm matches the first line of /proc/driver/nvidia/version.
 var nvrm = regexp.MustCompile(`NVRM version:\s*NVIDIA UNIX (Open )?.*?Kernel Module.*?\s(\d{3,4}\.\d+(?:\.\d+)?)\b`)
 
-// driver says which NVIDIA kernel module is loaded.
-func (n *node) driver() (report.State, string, string) {
+// driver checks that NVIDIA's kernel module is loaded.
+func (n *inspection) driver() (report.State, string, string) {
 	const file = "/proc/driver/nvidia/version"
 	text, err := n.read(file)
 	m := nvrm.FindStringSubmatch(text)
@@ -99,18 +99,18 @@ func (n *node) driver() (report.State, string, string) {
 	return report.Failed, reason, next
 }
 
-// module is NVIDIA's kernel module in a kernel's modules.dep, where a distribution or DKMS has installed it.
+// module matches NVIDIA's kernel module in modules.dep. A distribution's package or DKMS installs it there.
 var module = regexp.MustCompile(`(?m)^(\S*/)?nvidia\.ko[.:]`)
 
-// whyNotLoaded explains a missing kernel module by the node's files.
-func (n *node) whyNotLoaded() (reason, next string) {
+// whyNotLoaded explains why the kernel module is not loaded.
+func (n *inspection) whyNotLoaded() (reason, next string) {
 	const container = "kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr"
 	release, _ := n.read("/proc/sys/kernel/osrelease")
 	running := oneLine(release)
 	if running == "" {
 		return "the NVIDIA kernel module is not loaded", container
 	}
-	kernels, _ := n.names("/lib/modules") // a node without has no driver of its own
+	kernels, _ := n.names("/lib/modules") // without modules there is no driver on the host
 	kernels = slices.DeleteFunc(kernels, func(k string) bool {
 		modules, _ := n.read("/lib/modules/" + k + "/modules.dep")
 		return !module.MatchString(modules)

@@ -39,7 +39,7 @@ func TestValidations(t *testing.T) {
 			name, content, _ := strings.Cut(f, "=")
 			planted[validationDir+"/"+name] = content
 		}
-		n := &node{root: plant(t, planted)}
+		n := &inspection{root: plant(t, planted)}
 		n.passed = n.validations()
 		n.validated(true)
 		n.validated(false)

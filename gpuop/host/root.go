@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A root is a node's file system, mounted anywhere.
+// root is a node's root file system, mounted at any path.
 type root struct {
 	path string
-	// stat is os.Stat, but in tests without the right to make device nodes.
+	// os.Stat; replaced in tests that may not create device nodes.
 	stat func(string) (fs.FileInfo, error)
 }
 
-// at returns where a file of the node is, with every link resolved within the root.
+// at returns the path of a node's file. Symbolic links are resolved inside the root.
 func (r root) at(name string) (string, error) {
 	full, err := securejoin.SecureJoin(r.path, name)
 	if err != nil {
@@ -30,7 +30,7 @@ func (r root) at(name string) (string, error) {
 	return full, nil
 }
 
-// read returns a file's content. The error is a *fs.PathError with the node's name of the file.
+// read returns a file's content. The error is a *fs.PathError with the path on the node.
 func (r root) read(name string) (string, error) {
 	full, err := r.at(name)
 	if err != nil {
@@ -43,7 +43,7 @@ func (r root) read(name string) (string, error) {
 	return string(data), renamed(err, name)
 }
 
-// names returns the names in a folder, sorted.
+// names returns the sorted names in a directory.
 func (r root) names(dir string) ([]string, error) {
 	full, err := r.at(dir)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r root) names(dir string) ([]string, error) {
 	return names, renamed(err, dir)
 }
 
-// info describes a path, links followed within the root.
+// info returns the FileInfo of a path. Symbolic links are resolved inside the root.
 func (r root) info(name string) (fs.FileInfo, error) {
 	full, err := r.at(name)
 	if err != nil {
@@ -74,7 +74,7 @@ func (r root) has(name string) bool {
 
 func (r root) hasAny(names ...string) bool { return slices.ContainsFunc(names, r.has) }
 
-// link returns the last part of what a symbolic link of the node points to, "" where there is none.
+// link returns the base name of a symbolic link's target, or "".
 func (r root) link(name string) string {
 	dir, err := r.at(path.Dir(name))
 	if err != nil {
@@ -87,8 +87,7 @@ func (r root) link(name string) string {
 	return filepath.Base(target)
 }
 
-// glob returns the node's names of the files that match; only the last part of a pattern may have
-// wildcards.
+// glob returns the files that match, as paths on the node. Only the last element of a pattern may have wildcards.
 func (r root) glob(patterns ...string) []string {
 	var found []string
 	for _, p := range patterns {
@@ -103,7 +102,7 @@ func (r root) glob(patterns ...string) []string {
 	return slices.Compact(found)
 }
 
-// device returns the numbers of a character device; ok is false for anything else.
+// device returns the numbers of a character device. For other files, ok is false.
 func device(info fs.FileInfo) (major, minor uint32, ok bool) {
 	st, isStat := info.Sys().(*syscall.Stat_t)
 	if !isStat || info.Mode()&fs.ModeCharDevice == 0 {
@@ -112,8 +111,8 @@ func device(info fs.FileInfo) (major, minor uint32, ok bool) {
 	return unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev)), true
 }
 
-// renamed gives an error of the file system the node's name of the file: where the root is mounted
-// is not what is wrong.
+// renamed replaces the path in a file system error by the path on the node, because users do not know where the root is
+// mounted.
 func renamed(err error, name string) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -122,12 +121,12 @@ func renamed(err error, name string) error {
 	return err
 }
 
-// absent reports whether err says that there is no such file, and not that it may not be read.
+// absent reports whether err means that a file does not exist. A file that may not be read is not absent.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// oneLine returns the first line of a text without blanks around it.
+// oneLine returns the first line of a text, trimmed.
 func oneLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	return strings.TrimSpace(line)

@@ -14,31 +14,31 @@ import (
 const (
 	mainConfig = "/etc/containerd/config.toml"
 	dropIn     = "/etc/containerd/conf.d/99-nvidia.toml"
-	handler    = "nvidia" // of the RuntimeClass that the operator makes
+	handler    = "nvidia" // the handler of the operator's RuntimeClass
 	toolkitLog = "kubectl logs -n gpu-operator -l app=nvidia-container-toolkit-daemonset"
 )
 
-// A handled is one runtime of a container runtime's configuration.
+// handled is a runtime handler in a container runtime's configuration.
 type handled struct {
 	binary  string
-	systemd bool // systemd manages its cgroups
+	systemd bool // uses the systemd cgroup driver
 	file    string
 }
 
-// A configured is the merged configuration of a container runtime.
+// configured is the merged configuration of a container runtime.
 type configured struct {
 	files    []string
 	runtimes map[string]handled
 }
 
-// A kubeRuntime is a container runtime of a Kubernetes node.
+// kubeRuntime is a container runtime of a Kubernetes distribution.
 type kubeRuntime struct {
 	name, socket, config string
-	// next is the next step where a distribution of Kubernetes brings containerd and configures it itself.
+	// next is the fix for distributions that configure their own containerd.
 	next string
 }
 
-// kubeRuntimes are all, in the order in which they are looked for.
+// kubeRuntimes lists the container runtimes in the order in which they are tried.
 var kubeRuntimes = []kubeRuntime{
 	{"k3s", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
 		"sudo systemctl restart k3s-agent  # or k3s: it looks for nvidia-container-runtime when it starts"},
@@ -50,10 +50,10 @@ var kubeRuntimes = []kubeRuntime{
 	{"CRI-O", "/run/crio/crio.sock", "/etc/crio/crio.conf", ""},
 }
 
-// runtimes judges the configuration of the container runtime that the kubelet uses: the one that its flags name, or
-// the first that has a configuration or a socket.
-func (n *node) runtimes() {
-	flags, _ := n.read("/var/lib/kubelet/kubeadm-flags.env") // not every kubelet has flags
+// runtimes checks the configuration of the kubelet's container runtime. It is the one in the kubelet's flags or,
+// without flags, the first that has a configuration or a socket.
+func (n *inspection) runtimes() {
+	flags, _ := n.read("/var/lib/kubelet/kubeadm-flags.env") // the kubelet may have no flags
 	config, _ := n.read("/var/lib/kubelet/config.yaml")
 	at := slices.IndexFunc(kubeRuntimes, func(r kubeRuntime) bool {
 		return strings.Contains(flags+config, r.socket) && n.hasAny(r.config, path.Dir(r.config))
@@ -88,7 +88,7 @@ func (n *node) runtimes() {
 	if state == report.OK && h.systemd {
 		n.devChar()
 	}
-	// k3s and RKE2 find the toolkit's runtime themselves, so that a stray configuration does no harm there
+	// k3s and RKE2 detect NVIDIA's runtime themselves, so a stray configuration is harmless
 	if r.next != "" && n.hasAny(mainConfig, dropIn) {
 		state, reason, next = report.Warning, r.name+" reads "+r.config+", and the toolkit has written to /etc/containerd, which has no effect", r.next
 		if found {
@@ -98,8 +98,8 @@ func (n *node) runtimes() {
 	}
 }
 
-// judgeRuntime says whether the RuntimeClass nvidia has a handler, and whether that is a program.
-func (n *node) judgeRuntime(r kubeRuntime, c configured) (state report.State, reason, next string) {
+// judgeRuntime checks that the RuntimeClass nvidia has a handler, and that its program exists.
+func (n *inspection) judgeRuntime(r kubeRuntime, c configured) (state report.State, reason, next string) {
 	h, found := c.runtimes[handler]
 	_, err := n.info(h.binary)
 	switch {
@@ -121,13 +121,13 @@ func (n *node) judgeRuntime(r kubeRuntime, c configured) (state report.State, re
 	return report.OK, fmt.Sprintf("the RuntimeClass %s has a handler in %s", handler, h.file), ""
 }
 
-// devChar reports missing links in /dev/char: systemd resolves devices there when it renews a pod's
-// cgroup, and without them takes the GPUs away from running containers.
-func (n *node) devChar() {
+// devChar checks the links in /dev/char. systemd resolves devices there when it updates a pod's cgroup; without the
+// links, running containers lose their GPUs.
+func (n *inspection) devChar() {
 	if n.version == "" || !n.has("/dev/char") {
 		return
 	}
-	majors, _ := n.majors() // none where the row of the device nodes says it
+	majors, _ := n.majors() // missing majors are reported with the device nodes
 	for _, name := range frontend {
 		if major, known := majors[name]; known && n.link(fmt.Sprintf("/dev/char/%d:255", major)) == "" {
 			n.add("dev-char", report.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is not there, and systemd manages cgroups: systemctl daemon-reload takes the GPUs away from running containers", major),
@@ -137,18 +137,18 @@ func (n *node) devChar() {
 	}
 }
 
-// configuration reads the files of a container runtime. The error wraps fs.ErrNotExist where there are none.
-func (n *node) configuration(r kubeRuntime) (configured, error) {
+// configuration reads the files of a container runtime. The error wraps fs.ErrNotExist if there are none.
+func (n *inspection) configuration(r kubeRuntime) (configured, error) {
 	c := configured{runtimes: map[string]handled{}}
 	tree, err := n.tree(r.config)
 	if r.name == "CRI-O" && absent(err) {
-		err = nil // everything can be in drop-ins
+		err = nil // drop-ins may have the whole configuration
 	}
 	if err != nil {
 		return c, err
 	}
 	c.add(r.config, tree)
-	patterns, _ := tree["imports"].([]any) // of containerd
+	patterns, _ := tree["imports"].([]any) // containerd's imports
 	if r.name == "CRI-O" {
 		patterns = []any{"/etc/crio/crio.conf.d/*"}
 	}
@@ -160,7 +160,7 @@ func (n *node) configuration(r kubeRuntime) (configured, error) {
 		}
 		files = append(files, n.glob(pattern)...)
 	}
-	for _, file := range files { // which win over the main one
+	for _, file := range files { // drop-ins override the main file
 		more, err := n.tree(file)
 		if err != nil {
 			return c, err
@@ -178,8 +178,8 @@ func (n *node) configuration(r kubeRuntime) (configured, error) {
 	return c, nil
 }
 
-// add adds what one file says: containerd's plugin for Kubernetes is called differently since version 3 of the
-// configuration, and plain "cri" in version 1.
+// add merges the configuration of a file. containerd's Kubernetes plugin has a different name in each of the versions
+// 1, 2 and 3 of its configuration.
 func (c *configured) add(file string, tree map[string]any) {
 	c.files = append(c.files, file)
 	for _, plugin := range []string{"io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"} {
@@ -197,8 +197,8 @@ func (c *configured) add(file string, tree map[string]any) {
 	}
 }
 
-// tree reads a file. The error names it, and the line.
-func (n *node) tree(file string) (tree map[string]any, err error) {
+// tree parses a TOML file. The error names the file and line.
+func (n *inspection) tree(file string) (tree map[string]any, err error) {
 	text, err := n.read(file)
 	if err != nil {
 		return nil, err
@@ -209,7 +209,7 @@ func (n *node) tree(file string) (tree map[string]any, err error) {
 	return tree, nil
 }
 
-// below returns the table under the keys, empty where there is none.
+// below returns the table at the keys. It is empty if there is none.
 func below(tree map[string]any, keys ...string) map[string]any {
 	for _, k := range keys {
 		tree, _ = tree[k].(map[string]any)

@@ -13,34 +13,34 @@ import (
 )
 
 const (
-	// validationDir is the folder of the operator's validator.
+	// validationDir is the directory of the operator's validator.
 	validationDir = "/run/nvidia/validations"
-	// driverDir is the root of the operator's driver container, unless hostPaths.driverInstallDir names another folder.
+	// driverDir is the root of the operator's driver container, unless hostPaths.driverInstallDir is set.
 	driverDir = "/run/nvidia/driver"
-	// hostDriverFile stands in place of driver-ready up to v24.3, where the driver is the host's.
+	// hostDriverFile replaces driver-ready up to v24.3 if the driver is installed on the host.
 	hostDriverFile = "host-driver-ready"
 )
 
-// An operand is one step of the validator. It deletes the operand's file before it checks the operand, so that a
-// missing file is an operand that is not ready, one that was never enabled, or one that is being checked.
+// operand is a step of the validator. The validator deletes the operand's file before it checks the operand. So a
+// missing file means that the operand is not ready, was never enabled, or is being checked.
 type operand struct {
-	// id is that of its row, which ends in the operand's name.
+	// id is the ID of its row, which ends with the operand's name.
 	id report.ID
-	// workload is the node's label nvidia.com/gpu.workload.config under which the operand is always validated, flag the
-	// key of .driver-ctr-ready that enables it; both are empty where the installation does.
+	// workload is the value of nvidia.com/gpu.workload.config with which the operand is always validated. flag is the
+	// key in .driver-ctr-ready that enables it. Both are empty if the operand is always enabled.
 	workload, flag string
-	// other is the file that the validator writes for a driver or vGPU manager of the host's.
+	// other is the file that the validator writes for a driver or vGPU manager on the host.
 	other string
-	// missing is the consequence while the operand is not ready.
+	// missing says what fails while the operand is not ready.
 	missing string
 }
 
-// name is the operand: "driver".
+// name returns the operand's name, such as "driver".
 func (o operand) name() string { return strings.TrimPrefix(string(o.id), "validation-") }
 
 func (o operand) file() string { return o.name() + "-ready" }
 
-// operands are all, in the order in which they depend on each other.
+// operands lists the operands in order of dependence.
 var operands = []operand{
 	{id: "validation-mofed", missing: "the driver container waits for the network driver"},
 	{id: "validation-driver", other: hostDriverFile, workload: "container", missing: "every other operand waits for it"},
@@ -58,29 +58,29 @@ var operands = []operand{
 	{id: "validation-cc-manager", missing: "the mode of confidential computing is not set"},
 }
 
-// early reports whether an operand is validated before the container runtime matters.
+// early reports whether an operand is validated before the container runtime is needed.
 func (o operand) early() bool { return o.name() == "driver" || o.name() == "mofed" || o.flag != "" }
 
-// pods is the log of the pod whose init container writes an operand's file.
+// pods returns the command that shows the log of the pod that writes an operand's file.
 func (o operand) pods() string {
 	app, container := "nvidia-operator-validator", o.name()
 	if strings.HasPrefix(o.workload, "vm-") {
 		app = "nvidia-sandbox-validator"
 	}
 	if o.flag != "" {
-		container = "driver" // which validates what the driver container is configured for, too
+		container = "driver" // it also validates the optional parts of the driver container
 	}
 	return fmt.Sprintf("kubectl logs -n gpu-operator -l app=%s -c %s-validation", app, container)
 }
 
-// validations are the content of the validator's files.
+// validations has the content of the validator's files.
 type validations struct {
-	// workload is the node's type of workload, container where the files do not say.
+	// workload is the node's workload type; "container" if unknown.
 	workload string
-	// driverRoot is where the driver was found, empty where that is not known; host says that it is the host's own.
+	// driverRoot is where the driver was found; empty if unknown. host means that it is installed on the host.
 	driverRoot string
 	host       bool
-	// container says that a driver container of the operator has reported ready, flags what it was configured with.
+	// container means that the operator's driver container has reported ready; flags is its configuration.
 	container bool
 	flags     map[string]bool
 }
@@ -90,19 +90,19 @@ var (
 	workloads  = []string{"container", "vm-passthrough", "vm-vgpu"}
 )
 
-// validations reads the validator's files; nil where their folder cannot be read.
+// validations reads the validator's files. It returns nil if their directory cannot be read.
 func (r root) validations() *validations {
 	if _, err := r.names(validationDir); err != nil {
 		return nil
 	}
 	v := &validations{workload: "container"}
-	workload, _ := r.read(validationDir + "/workload-type") // an older validator writes none
+	workload, _ := r.read(validationDir + "/workload-type") // older validators do not write it
 	if workload = strings.TrimSpace(workload); slices.Contains(workloads, workload) {
 		v.workload = workload
 	}
 	flags, err := r.read(validationDir + "/.driver-ctr-ready")
 	v.container = err == nil
-	_ = yaml.Unmarshal([]byte(flags), &v.flags) // up to v24.3 it is empty
+	_ = yaml.Unmarshal([]byte(flags), &v.flags) // empty up to v24.3
 	text, err := r.read(validationDir + "/driver-ready")
 	switch m := driverRoot.FindStringSubmatch(text); {
 	case m != nil:
@@ -115,8 +115,8 @@ func (r root) validations() *validations {
 	return v
 }
 
-// validation says why there are no validation files.
-func (n *node) validation() (report.State, string, string) {
+// validation checks that the validator has written its files.
+func (n *inspection) validation() (report.State, string, string) {
 	switch _, err := n.names(validationDir); {
 	case err == nil:
 		return report.OK, "", ""
@@ -128,9 +128,9 @@ func (n *node) validation() (report.State, string, string) {
 	}
 }
 
-// validated has a row for each operand of the driver (early), or of those that need the container runtime, that
-// is ready or should be.
-func (n *node) validated(early bool) {
+// validated checks each operand that is or should be ready: those of the driver (early), or those that need the
+// container runtime.
+func (n *inspection) validated(early bool) {
 	v := n.passed
 	if v == nil {
 		return
@@ -148,7 +148,7 @@ func (n *node) validated(early bool) {
 		case err == nil:
 			row.Since, row.Reason = info.ModTime(), "the validator has passed "+o.name()
 			if o.name() == "driver" && !v.host && !v.container && (v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
-				// another root is that of hostPaths.driverInstallDir, where a cloud installs its driver
+				// another root is hostPaths.driverInstallDir, where some clouds install their driver
 				row.State = report.Warning
 				row.Reason = "it names a driver container, and .driver-ctr-ready is not there: the container is restarting or was removed, or another project's driver is mounted at " + v.driverRoot
 				row.Fix = "kubectl get pods -n gpu-operator -l app=nvidia-driver-daemonset -o wide"
@@ -161,7 +161,7 @@ func (n *node) validated(early bool) {
 			row.State, row.Fix = report.Failed, o.pods()
 			row.Reason = fmt.Sprintf("%s is missing, and .driver-ctr-ready says %s: true: %s", o.file(), o.flag, o.missing)
 		default:
-			continue // nothing says that the node should have it
+			continue // nothing says that the node needs it
 		}
 		n.rows = append(n.rows, row)
 	}

@@ -12,47 +12,49 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
 
-// A ChartUse is one use of a chart inside another tool's file.
+// ChartUse is the installation of a chart in another tool's file.
 type ChartUse struct {
-	// Where is the place of the use in its file, and Chart what names the chart.
+	// Where names the place in the file; Chart is the reference of the chart.
 	Where, Chart string
 	Version      *yaml.Node
-	// Values are mappings, and texts of values files; names in a list beside them are files.
+	// Values are mappings, texts of values files, and names of files.
 	Values []*yaml.Node
-	// Parameters are lists of name and value, as --set has them.
+	// Parameters are lists of names and values in the syntax of --set.
 	Parameters []*yaml.Node
 	// Sets is a mapping of dotted names to values.
 	Sets *yaml.Node
-	// Elsewhere is where more values come from that are not in the file.
+	// Elsewhere is a reference to more values outside the file.
 	Elsewhere *yaml.Node
-	// Reference is the name of the object that says which release, where another has it.
+	// Reference is the name of the object that has the chart's version.
 	Reference *yaml.Node
-	// Misplaced are keys of other tools, and Place the key under which values belong.
+	// Misplaced are keys of other tools, which this tool ignores. Place is the right key for values.
 	Misplaced []*yaml.Node
 	Place     string
-	// Raw says that the values of parameters have Helm's grammar: commas in them divide.
+	// Raw means that parameters are parsed as Helm does: commas separate values.
 	Raw bool
-	// AsText is how a parameter says that its value is a text.
+	// AsText is how a parameter marks its value as a string.
 	AsText string
 }
 
-// A Carrier is a kind of file of another tool that carries values of charts. Paths are dotted; of several, divided by
-// spaces, the first or all count.
+// Carrier describes a kind of file in which another tool has values of charts. Paths are dotted. A field may list
+// several, separated by spaces.
 type Carrier struct {
 	kind, group string
-	// at lead to a use of a chart, or to a list of such. All other paths begin there, or at the root after a slash.
+	// at is the path to the chart, or to a list of charts. Other paths are relative to it, or to the root after a
+	// slash.
 	at string
-	// chart is the chart's name, or another name that tells it.
+	// chart is the path of the chart's name, or of another name that identifies it.
 	chart, version string
-	// reference is the name of the object that says which release, where another has it.
+	// reference is the path of the name of the object that has the version.
 	reference string
-	// values are mappings, texts and names of files.
+	// values are paths of mappings, texts and file names.
 	values string
-	// parameters are a list of names and values, sets a mapping of dotted names; asText is how one is made a text.
+	// parameters are paths of lists of names and values; sets are paths of mappings of dotted names. asText marks a
+	// string.
 	parameters, sets, asText string
-	// elsewhere is where more values come from that are not in the file.
+	// elsewhere is the path of a reference to values outside the file.
 	elsewhere string
-	// where is added to the place of the use in findings.
+	// where is added to the place in findings.
 	where string
 }
 
@@ -84,10 +86,10 @@ func sveltos(kind string) Carrier {
 	return Carrier{kind: kind, group: "config.projectsveltos.io", at: "spec.helmCharts", chart: "chartName", version: "chartVersion", values: "values", elsewhere: "valuesFrom"}
 }
 
-// Helmfile is a helmfile.yaml, which has no kind.
+// Helmfile is the kind of helmfile.yaml, which has none of its own.
 const Helmfile = "helmfile"
 
-// valueKeys are the names that tools give to values. Under one of another tool nothing reads them.
+// valueKeys are the keys that tools use for values. A tool ignores those of other tools.
 var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesTemplate", "valuesInline"}
 
 // nodeAt returns the node at a dotted path.
@@ -145,7 +147,7 @@ func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
 	return use
 }
 
-// CarrierOf returns the row for a document; nil for a document that carries nothing.
+// CarrierOf returns the Carrier of a document, or nil.
 func CarrierOf(root *yaml.Node) *Carrier {
 	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
 	for i, c := range carriers {
@@ -160,8 +162,8 @@ func CarrierOf(root *yaml.Node) *Carrier {
 	return nil
 }
 
-// ChartOf reads a chart's reference: nvidia/gpu-operator, an OCI address, a folder, an archive. The version is that of an
-// archive; "" for other references.
+// ChartOf parses a chart reference: nvidia/gpu-operator, an OCI address, a folder or an archive. version is set only
+// for archives.
 func ChartOf(reference string) (name, version string) {
 	name = path.Base(strings.TrimSuffix(reference, "/"))
 	if m := archive.FindStringSubmatch(name); m != nil {
@@ -170,17 +172,18 @@ func ChartOf(reference string) (name, version string) {
 	return strings.TrimSuffix(name, ".tgz"), ""
 }
 
-// archive is the name of a packaged chart. The version begins behind the first hyphen before a number, which may have a v.
+// archive matches the name of a packaged chart. The version begins after the first hyphen that a number follows, with
+// or without a v.
 var archive = regexp.MustCompile(`^(.*?)-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)
 
-// A Patch stands in a Kustomization itself.
+// Patch is an inline patch of a Kustomization.
 type Patch struct {
-	// Text is YAML of a part of an object, or of a list of operations on one of the kind Target.
+	// Text is a partial object, or a list of operations on an object of the kind Target.
 	Text   *yaml.Node
 	Target string
 }
 
-// Patches returns the patches of a Kustomization that are texts, not names of files.
+// Patches returns the inline patches of a Kustomization.
 func Patches(root *yaml.Node) (out []Patch) {
 	for _, list := range []string{"patches", "patchesJson6902", "patchesStrategicMerge"} {
 		for _, p := range fields.Items(fields.Get(root, list)) {
@@ -196,29 +199,29 @@ func Patches(root *yaml.Node) (out []Patch) {
 	return out
 }
 
-// A Task is one of Ansible that installs a chart, runs commands or applies an object.
+// Task is an Ansible task that installs a chart, runs commands or applies an object.
 type Task struct {
 	// Use is the chart of kubernetes.core.helm; nil for other modules.
 	Use *ChartUse
-	// Script is the text of shell or command, and Object the definition of kubernetes.core.k8s.
+	// Script is the text of shell or command. Object is the definition of kubernetes.core.k8s.
 	Script, Object *yaml.Node
 }
 
 var ansible = Carrier{chart: "chart_ref name release_name", version: "chart_version", values: "values release_values values_files"}
 
 var (
-	// nestedTasks are the keys below which a play or a block has tasks.
+	// nestedTasks are the keys of a play or block that contain tasks.
 	nestedTasks = []string{"tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always"}
-	// collections are the prefixes of the modules.
+	// collections matches the prefixes of module names.
 	collections = regexp.MustCompile(`^(ansible\.(builtin|legacy)|(kubernetes|community)\.(core|kubernetes|general))\.`)
-	// beyondQuotes matches the parts of a task's text that Ansible itself reads: white space, and backslashes that stand
-	// alone. Braces mean something to a shell only.
+	// beyondQuotes matches what Ansible itself interprets in a command: white space and single backslashes. Only a
+	// shell interprets braces.
 	beyondQuotes = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|\\\S|\$\{|\{\{.*?\}\}|\{|\s+(?:\\\s+)*`)
-	// ofTheModule are options that a command in one line may end with.
+	// ofTheModule matches options of the module at the end of a one-line command.
 	ofTheModule = regexp.MustCompile(`(?m)[ \t]+(chdir|creates|removes|executable|warn|stdin)=\S+`)
 )
 
-// Tasks returns the tasks of a playbook, or of a list of tasks, whose modules this package knows.
+// Tasks returns the tasks with known modules in a playbook or list of tasks.
 func Tasks(data []byte) []Task {
 	var doc yaml.Node
 	if yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {
@@ -250,7 +253,7 @@ func tasks(list *yaml.Node, out []Task) []Task {
 	return out
 }
 
-// commandOf is the text that a task runs, at its place, as a shell reads it; nil for none.
+// commandOf returns the command of a task as a shell reads it, or nil.
 func commandOf(n *yaml.Node, shell bool) *yaml.Node {
 	if inner := fields.Get(n, "cmd"); inner != nil {
 		n = fields.Resolve(inner)

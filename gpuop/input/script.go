@@ -1,8 +1,8 @@
-// Package input reads what people apply the GPU Operator with: shell scripts, Terraform files and the files of
-// other tools that carry values of charts. A part of a text that is not known here stays inside its word as it is written.
+// Package input parses what people install the GPU Operator with: shell scripts, Terraform files, and files of other
+// tools with values of charts.
 //
-// The package judges no value, runs nothing and opens no file. Its bounds hold for any input: a text that is too large or
-// too deep is not read, with the reason.
+// Unknown parts of a text, such as variables, are kept as written. The package runs nothing and opens no file. Inputs
+// that are too large or too deep are rejected with a reason.
 package input
 
 import (
@@ -20,50 +20,50 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A Word is one argument of a command as the shell would pass it.
+// Word is an argument of a command, as the shell would pass it.
 type Word struct {
 	Value string
-	// Raw is the argument as it is written.
+	// Raw is the argument as written.
 	Raw  string
 	Line int
 	Col  int
-	// Start is where Raw begins in the script; -1 for a word that is not there as it is.
+	// Start is the offset of Raw in the script, or -1 if the script does not contain it literally.
 	Start int
-	// Dynamic says that the shell computes the value, so that it cannot be known here.
+	// Dynamic means that the value is unknown because the shell computes it.
 	Dynamic bool
-	// Splits says that a dynamic word may become no argument or several: $OPTIONS.
+	// Splits means that a dynamic word may expand to no or several arguments, such as $OPTIONS.
 	Splits bool
-	// Perhaps says that the word is there on one way through the script, and not on another.
+	// Perhaps means that the word is present only in some branches.
 	Perhaps bool
-	// Placeholder is a name in an article that its reader replaces: <node-name>.
+	// Placeholder is a name that readers of an article replace, such as <node-name>.
 	Placeholder string
 }
 
-// A Command is a simple command of a pasted script.
+// Command is a simple command of a script.
 type Command struct {
 	Words []Word
-	// Stdin is the here-document that the command or its pipe reads; nil without.
+	// Stdin is the here-document on standard input, or nil.
 	Stdin *Document
 	Line  int
-	// Start and End are the offsets of the command in the script, without its redirections.
+	// Start and End are the offsets of the command in the script, without redirections.
 	Start, End int
-	// Namespaced says that the environment names the namespace.
+	// Namespaced means that an environment variable sets the namespace.
 	Namespaced bool
 }
 
-// A Document is text inside a script, from a line on.
+// Document is a text inside a script.
 type Document struct {
 	Text string
-	Line int // the line in the script before the first of the document
-	// Judged says that a command reads the document as its values, and is judged with them.
+	Line int // the script's line before the first line of the document
+	// Judged means that the document is checked as the values of a command.
 	Judged bool
 }
 
-// A Script is a pasted text of shell commands.
+// Script is a parsed shell script.
 type Script struct {
 	Text     string
 	Commands []Command
-	// Files are the here-documents that the script writes to files, by name.
+	// Files maps names of files that the script writes to their here-documents.
 	Files       map[string]*Document
 	Findings    []report.Row
 	Corrections []Correction
@@ -75,23 +75,23 @@ type Correction struct {
 	Text       string
 }
 
-// HelmNamespace is the variable that stands for helm's flag --namespace.
+// HelmNamespace is the variable with the same meaning as helm's --namespace.
 const HelmNamespace = "HELM_NAMESPACE"
 
 var (
 	prompt     = regexp.MustCompile(`(?m)^(\s*)\$ (\s*\S)`)
 	rootPrompt = regexp.MustCompile(`^# (\s*(?:helm|kubectl|oc)\b)`)
-	// ours is a command that is judged.
+	// ours matches commands that are checked.
 	ours = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?(?:\S*[/.])?(?:helm3?|kubectl|oc|microk8s|k3s)[ \t]`)
-	// continued are line ends that continue a command in PowerShell and in cmd.
+	// continued matches line continuations of PowerShell and cmd.
 	continued = regexp.MustCompile("(?m)( )[`^]$")
 )
 
-// shellText is the script as a shell of Unix reads it: without prompts, carriage returns, and with
-// its own line continuation. Offsets are those of the script without carriage returns.
+// shellText converts a script to Unix shell syntax: it replaces prompts, carriage returns and other line continuations.
+// Offsets refer to the script without carriage returns.
 func shellText(text string) (out string, foreign bool) {
 	text = strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\\")
-	if !ours.MatchString(text) { // # begins no comment
+	if !ours.MatchString(text) { // # is a prompt, not a comment
 		text = rootPrompt.ReplaceAllString(text, "$$ $1")
 	}
 	text = prompt.ReplaceAllString(text, "$1  $2")
@@ -101,11 +101,11 @@ func shellText(text string) (out string, foreign bool) {
 	return continued.ReplaceAllString(text, "$1\\"), true
 }
 
-// templated is a line of Jinja, which stands for a choice between the lines below.
+// templated matches a line of Jinja, which makes the lines below conditional.
 var templated = regexp.MustCompile(`(?m)^\s*\{%`)
 
-// ParseScript reads the commands of a script, as far as it can, and reports the rest. The script begins below so many lines
-// of its file.
+// ParseScript parses as much of a script as it can, and reports the rest. line is the number of lines before the script
+// in its file.
 func ParseScript(text string, line int) *Script {
 	s := &Script{Text: text, Files: map[string]*Document{}}
 	if reason := tooComplex(text); reason != "" {
@@ -123,7 +123,7 @@ func ParseScript(text string, line int) *Script {
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
 	if err := r.parse(s.Text); err != nil {
-		// bash reads more than the parser, but no text without an end
+		// bash accepts more than the parser, but no unterminated text
 		f := report.Row{ID: "not-judged", State: report.Note, Reason: "not read from here on: "}
 		if syntax.IsIncomplete(err) && ours.MatchString(s.Text) {
 			f = report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: "}
@@ -138,30 +138,30 @@ func ParseScript(text string, line int) *Script {
 	return s
 }
 
-// A variable is assigned by the script.
+// variable is a variable that the script assigns.
 type variable struct {
 	expand.Variable
-	// words are the elements of an array, where they are written.
+	// words are the elements of an array.
 	words []Word
-	// unknown says that the value depends on the way through the script, on input or on a command.
+	// unknown means that the value depends on a branch, on input or on a command.
 	unknown bool
 }
 
-// scriptReader walks through a script, or a part that a shell inside of it runs, and expands what the script itself says.
-// It is the environment of the expansion, so nothing of this machine is.
+// scriptReader walks a script, or text that it passes to another shell, and expands variables that the script assigns.
+// It does not use the environment of this machine.
 type scriptReader struct {
 	*Script
-	offset, line, col int // where the part begins in the script
+	offset, line, col int // where the text begins in the script
 	variables         map[string]variable
-	// assigned is how often the script assigns to a name. What it assigns twice may depend on the way through it.
+	// assigned counts the assignments to each name. Values of names with several are uncertain.
 	assigned map[string]int
-	branched bool // the visited node is taken on one way, and not on another
-	// from is the statement before a pipe, and written the text that a statement writes.
+	branched bool // the current node is in a branch
+	// from maps a statement to the one that is piped into it; written is the text that a statement writes.
 	from    map[*syntax.Stmt]*syntax.Stmt
 	written map[*syntax.Stmt]*Document
 }
 
-// parse walks through a part of the script.
+// parse walks a text.
 func (r *scriptReader) parse(text string) error {
 	r.from, r.written = map[*syntax.Stmt]*syntax.Stmt{}, map[*syntax.Stmt]*Document{}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(fill(text)), "")
@@ -199,10 +199,10 @@ func (r *scriptReader) visit(n syntax.Node) bool {
 	return true
 }
 
-// passing are commands that write what they read.
+// passing lists commands that write what they read.
 var passing = []string{"cat", "tee", "envsubst", "sed"}
 
-// output is the text that a statement before a pipe writes, where the script itself holds it.
+// output returns the text that a statement pipes, if the script contains it.
 func (r *scriptReader) output(stmt *syntax.Stmt) *Document {
 	if stmt == nil {
 		return nil
@@ -213,7 +213,7 @@ func (r *scriptReader) output(stmt *syntax.Stmt) *Document {
 	return r.written[stmt]
 }
 
-// statement collects a simple command with what it reads, and notes what it writes.
+// statement records a simple command with its input, and the text that it writes.
 func (r *scriptReader) statement(stmt *syntax.Stmt) {
 	call, ok := stmt.Cmd.(*syntax.CallExpr)
 	if !ok || len(call.Args) == 0 {
@@ -247,7 +247,7 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 	r.shell(c)
 }
 
-// redirections notes the here-document that a command reads, and the text that it writes to a file or a pipe.
+// redirections records the here-document that a command reads, and the text that it writes to a file or pipe.
 func (r *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 	to, last := "", c.Words[len(c.Words)-1]
 	name := c.Words[0].Value
@@ -280,15 +280,15 @@ func (r *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 
 var (
 	shells = []string{"sh", "bash", "dash", "ash", "zsh", "su"}
-	// dashC is the option of a shell before the text that it runs.
+	// dashC matches the option of a shell that precedes a command.
 	dashC = regexp.MustCompile(`^-[a-z]*c$`)
-	// escaped are characters that lose their meaning behind a backslash inside of double quotes.
+	// escaped matches escaped characters inside double quotes.
 	escaped = regexp.MustCompile("\\\\([\"$`\\\\])")
-	// escapedHere lose theirs in a here-document.
+	// escapedHere matches escaped characters in a here-document.
 	escapedHere = regexp.MustCompile("\\\\([$`\\\\])")
 )
 
-// shell reads the text that a shell runs: bash -c "helm …".
+// shell parses the command that a shell runs: bash -c "helm …".
 func (r *scriptReader) shell(c Command) {
 	at := slices.IndexFunc(c.Words, func(w Word) bool { return dashC.MatchString(w.Value) }) + 1
 	isShell := slices.ContainsFunc(c.Words[:at], func(w Word) bool { return slices.Contains(shells, path.Base(w.Value)) })
@@ -304,10 +304,10 @@ func (r *scriptReader) shell(c Command) {
 		text = escaped.ReplaceAllString(text, unescape+"$1")
 	}
 	inner := &scriptReader{Script: r.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: r.variables, assigned: r.assigned}
-	_ = inner.parse(text) // what cannot be read may be put together by the shell around it
+	_ = inner.parse(text) // an error may come from the outer shell's expansion
 }
 
-// place is where a position of the part is in the script.
+// place converts a position to the script's line, column and offset.
 func (r *scriptReader) place(p syntax.Pos) (line, col, offset int) {
 	line, col = r.line+int(p.Line())-1, int(p.Col())
 	if p.Line() == 1 {
@@ -316,11 +316,11 @@ func (r *scriptReader) place(p syntax.Pos) (line, col, offset int) {
 	return line, col, r.offset + int(p.Offset())
 }
 
-// between matches line ends and comments: nothing else may stand between a command and flags that belong to it.
+// between matches line ends and comments. Nothing else may be between a command and the flags that belong to it.
 var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 
-// broken reports flags that stand alone since the line before does not continue, and gives them to their command. Behind
-// quotes, parentheses and redirections they stay where they are.
+// broken reports flags on a line of their own after a missing line continuation, and adds them to their command. It
+// ignores them after quotes, parentheses and redirections.
 func (r *scriptReader) broken(last *Command, c Command) {
 	w := c.Words[0]
 	f := report.Row{ID: "broken-continuation", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Value,
@@ -339,7 +339,7 @@ func (r *scriptReader) broken(last *Command, c Command) {
 	last.End = c.End
 }
 
-// assign notes the value of a variable from here on. An array that a branch assigns has the elements of all ways.
+// assign records the value of a variable. An array assigned in a branch gets the elements of all branches.
 func (r *scriptReader) assign(n *syntax.Assign) {
 	if n.Name == nil || n.Naked {
 		return
@@ -368,7 +368,8 @@ func (r *scriptReader) assign(n *syntax.Assign) {
 	r.variables[name] = v
 }
 
-// Get gives the expander the script's variables. Without a home the expander would look the user up on this machine.
+// Get implements expand.Environ. HOME is always set, because otherwise the expander would look up the user on this
+// machine.
 func (r *scriptReader) Get(name string) expand.Variable {
 	if v, ok := r.variables[name]; ok && !v.unknown {
 		return v.Variable
@@ -379,10 +380,10 @@ func (r *scriptReader) Get(name string) expand.Variable {
 	return expand.Variable{}
 }
 
-// Each is no part of an expansion.
+// Each implements expand.Environ. Expansion does not use it.
 func (r *scriptReader) Each(func(string, expand.Variable) bool) {}
 
-// known reports whether the script has the value of a part: no command, no arithmetic, no variable from outside.
+// known reports whether the script determines the value of a part: no command, arithmetic or external variable.
 func (r *scriptReader) known(part syntax.WordPart) bool {
 	known := true
 	syntax.Walk(part, func(n syntax.Node) bool {
@@ -399,12 +400,12 @@ func (r *scriptReader) known(part syntax.WordPart) bool {
 	return known
 }
 
-// source is the text of a part of the script.
+// source returns the source text of a node.
 func (r *scriptReader) source(n syntax.Node) string {
 	return r.Text[r.offset+int(n.Pos().Offset()) : r.offset+int(n.End().Offset())]
 }
 
-// holes puts text in the place of the parts that are not known, as they are written.
+// holes replaces unknown parts by their source text.
 func (r *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, known bool) {
 	known = true
 	for _, p := range parts {
@@ -423,7 +424,7 @@ func (r *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, kn
 	return out, known
 }
 
-// literal expands parts to one text. Unknown parts stay as they are written.
+// literal expands parts to one text. Unknown parts are kept as written.
 func (r *scriptReader) literal(parts []syntax.WordPart) (text string, known bool) {
 	parts, known = r.holes(parts)
 	text, err := expand.Literal(&expand.Config{Env: r}, &syntax.Word{Parts: parts})
@@ -433,7 +434,7 @@ func (r *scriptReader) literal(parts []syntax.WordPart) (text string, known bool
 	return strings.ReplaceAll(text, unescape, ""), known
 }
 
-// words expands a word as the shell does. A word of which a part is not known is dynamic.
+// words expands a word as the shell does. A word with an unknown part is dynamic.
 func (r *scriptReader) words(w *syntax.Word) []Word {
 	if w == nil {
 		return nil
@@ -471,7 +472,7 @@ func (r *scriptReader) words(w *syntax.Word) []Word {
 	return words
 }
 
-// several returns the parameter of a word that becomes any number of words: "$@" and "${LIST[@]}"; nil for other words.
+// several returns the parameter of a word that expands to several words, such as "$@" and "${LIST[@]}", or nil.
 func several(w *syntax.Word) *syntax.ParamExp {
 	parts := w.Parts
 	if q, ok := parts[0].(*syntax.DblQuoted); ok && len(parts) == 1 {
@@ -494,7 +495,7 @@ func several(w *syntax.Word) *syntax.ParamExp {
 	return nil
 }
 
-// hereDocument is a here-document with the known variables of the script filled in.
+// hereDocument returns a here-document with known variables expanded.
 func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	if redirect.Hdoc == nil {
 		return nil
@@ -505,7 +506,7 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 			begin := r.offset + int(lit.Pos().Offset())
 			text += r.Text[begin : begin+len(lit.Value)]
 		} else if isText {
-			// the parser joins lines that a backslash continues; empty lines behind them keep the numbers of those below
+			// the parser joins continued lines; add empty lines to keep the line numbers
 			joined := int(lit.Pos().Line()-redirect.Hdoc.Pos().Line()) - strings.Count(text, "\n")
 			text += strings.Replace(escapedHere.ReplaceAllString(lit.Value, "$1"), "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
 		} else {
@@ -523,7 +524,7 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 
 var leadingTabs = regexp.MustCompile(`(?m)^\t+`)
 
-// Quote writes s so that the shell passes it as it is.
+// Quote quotes s for the shell.
 func Quote(s string) string {
 	if plain.MatchString(s) {
 		return s
@@ -533,21 +534,21 @@ func Quote(s string) string {
 
 var plain = regexp.MustCompile(`^[a-zA-Z0-9./:=,@%+_-]+$`)
 
-// unescape stands for the backslash that a shell takes away from the text of another.
+// unescape marks a backslash that the outer shell removes.
 const unescape = "\x06"
 
 var (
-	// placeholder is a word, or some, between angle brackets: what an article has for its reader to fill in. The character
-	// before says that no redirection of a file is meant: << and 2<.
+	// placeholder matches words in angle brackets, which readers of an article replace. The character before
+	// distinguishes them from redirections such as << and 2<.
 	placeholder = regexp.MustCompile(`(?:^|[\s='"/,:@{-])(<[A-Za-z](?:[A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.'])?>)(?:\B|$)`)
-	// action is an expression of Helm or Ansible: {{ version }}.
+	// action matches an expression of Helm or Ansible: {{ version }}.
 	action = regexp.MustCompile(`\{\{.*?\}\}`)
-	// redirected tells two redirections from a placeholder: <input 2>errors.
+	// redirected matches the end of two redirections that look like a placeholder: <input 2>errors.
 	redirected = regexp.MustCompile(` [0-9]>$`)
 )
 
-// fill replaces each placeholder (to the shell two redirections) and each action of a template by an unassigned variable of
-// the same length.
+// fill replaces placeholders, which the shell reads as redirections, and template expressions by unassigned variables
+// of the same length.
 func fill(text string) string {
 	text = action.ReplaceAllStringFunc(text, func(found string) string { return "$" + strings.Repeat("_", len(found)-1) })
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
@@ -559,7 +560,7 @@ func fill(text string) string {
 	})
 }
 
-// placeholderIn returns the placeholder that a word has outside of quotes, or "".
+// placeholderIn returns the unquoted placeholder in a word, or "".
 func (r *scriptReader) placeholderIn(w *syntax.Word) string {
 	for _, p := range w.Parts {
 		if _, is := p.(*syntax.ParamExp); is && r.source(p)[0] == '<' {
@@ -569,19 +570,19 @@ func (r *scriptReader) placeholderIn(w *syntax.Word) string {
 	return ""
 }
 
-// Filled begins the action of a template of Helm or Ansible: a value that another program fills in.
+// Filled begins a template expression of Helm or Ansible.
 const Filled = "{{"
 
-// The parsers of shell and Terraform recurse, and a stack that is used up ends the program.
+// Limits of scripts and Terraform files. The parsers recurse, and a stack overflow would end the program.
 const (
 	maxSource = 1 << 20  // bytes of a script or Terraform file
-	maxDepth  = 2000     // brackets and blocks within each other
-	maxWord   = 64 << 10 // bytes of a word once its variables are expanded
+	maxDepth  = 2000     // nested brackets and blocks
+	maxWord   = 64 << 10 // bytes of a word after expansion
 )
 
 var nested = regexp.MustCompile(`[({\[` + "`" + `]|[)}\]]|\b(?:if|while|until|for|case|select)\b|\b(?:fi|done|esac)\b`)
 
-// tooComplex says why a script or Terraform file is not judged; empty where it is.
+// tooComplex returns why a script or Terraform file is not checked, or "".
 func tooComplex(source string) string {
 	if len(source) > maxSource {
 		return fmt.Sprintf("it is larger than %d MiB, so it is not judged", maxSource>>20)

@@ -15,32 +15,33 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// UnknownTag marks a value that another program fills in.
+// UnknownTag marks a value that is unknown until another program runs.
 const UnknownTag = "!unknown"
 
-// A TerraformFile has the values, parameters and manifests that a Terraform file installs, as YAML nodes with its lines.
+// TerraformFile has the values, parameters and manifests that a Terraform file installs, as YAML nodes with its line
+// numbers.
 type TerraformFile struct {
-	// Uses are the charts of its helm_release.
+	// Uses are the charts of helm_release resources.
 	Uses []ChartUse
-	// Manifests are objects, and Texts the YAML of objects.
+	// Manifests are objects. Texts are objects as YAML text.
 	Manifests, Texts []*yaml.Node
-	// Sensitive are the settings that Terraform hides.
+	// Sensitive are the settings of set_sensitive.
 	Sensitive []*yaml.Node
-	// Broken says that the text is no Terraform.
+	// Broken means that the text is not valid Terraform.
 	Broken   bool
 	Findings []report.Row
 
 	name   string
 	source []byte
 	locals map[string]hclsyntax.Expression
-	// left is how many nodes and bytes may still be made: locals of locals can blow a file up.
+	// left is how many nodes and bytes may still be created: nested locals can expand exponentially.
 	left int
 }
 
-// maxMade bounds the nodes, and the bytes of templates, that a file becomes.
+// maxMade limits the nodes, and the bytes of templates, created from a file.
 const maxMade = 256 << 10
 
-// ReadTerraform reads what a Terraform file installs with the providers helm, kubernetes and kubectl.
+// ReadTerraform parses resources of the providers helm, kubernetes and kubectl.
 func ReadTerraform(name string, data []byte) *TerraformFile {
 	f := &TerraformFile{name: name, source: data, locals: map[string]hclsyntax.Expression{}, left: maxMade}
 	if reason := tooComplex(string(data)); reason != "" {
@@ -94,7 +95,7 @@ func (f *TerraformFile) resource(b *hclsyntax.Block) {
 	}
 }
 
-// settings are the arguments, and the blocks, that are lists of name and value.
+// settings are the arguments and blocks with names and values.
 var settings = []string{"set", "set_sensitive", "set_list"}
 
 func (f *TerraformFile) release(b *hclsyntax.Block) {
@@ -142,10 +143,11 @@ func (f *TerraformFile) release(b *hclsyntax.Block) {
 	f.Uses = append(f.Uses, use)
 }
 
-// joining are the functions that make one list of their arguments, in order.
+// joining are the functions that return one list of their arguments.
 var joining = []string{"compact", "concat", "flatten"}
 
-// values are the elements of the argument values: texts of YAML, yamlencode and files, of a condition both arms.
+// values returns the elements of the argument "values": YAML texts, yamlencode calls and files. Of a conditional it
+// returns both branches.
 func (f *TerraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:
@@ -170,7 +172,7 @@ func (f *TerraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
 	return []*yaml.Node{f.text(e)}
 }
 
-// node is an expression as YAML has it, each part at its place in the file.
+// node converts an expression to YAML nodes with their positions.
 func (f *TerraformFile) node(e hclsyntax.Expression) *yaml.Node {
 	n := f.text(e)
 	if strings.Contains(n.Value, "${") {
@@ -179,7 +181,7 @@ func (f *TerraformFile) node(e hclsyntax.Expression) *yaml.Node {
 	return n
 }
 
-// text returns an expression as a scalar. Unknown parts of a template stay as ${…}.
+// text converts an expression to a scalar. Unknown parts of a template are kept as ${…}.
 func (f *TerraformFile) text(e hclsyntax.Expression) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: UnknownTag}
 	if f.left--; f.left > 0 {
@@ -192,7 +194,7 @@ func (f *TerraformFile) text(e hclsyntax.Expression) *yaml.Node {
 	return n
 }
 
-// read makes a node of an expression. Computed values, and values from elsewhere, are unknown.
+// read converts an expression into n. Computed and external values are unknown.
 func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:
@@ -252,7 +254,7 @@ func (f *TerraformFile) template(n *yaml.Node, e *hclsyntax.TemplateExpr) {
 	}
 }
 
-// reference follows a local of the file, or its folder.
+// reference resolves a local of the file, or path.module.
 func (f *TerraformFile) reference(n *yaml.Node, path hcl.Traversal) {
 	var names []string
 	for _, step := range path {
@@ -274,7 +276,7 @@ func (f *TerraformFile) reference(n *yaml.Node, path hcl.Traversal) {
 	}
 }
 
-// encode makes a text of a value, in one line, which is that of the call.
+// encode encodes a value as text, with the line of the call.
 func (f *TerraformFile) encode(n, value *yaml.Node) {
 	value.Style |= yaml.FlowStyle
 	if text, err := yaml.Marshal(value); err == nil && value.Tag != UnknownTag {
@@ -282,7 +284,7 @@ func (f *TerraformFile) encode(n, value *yaml.Node) {
 	}
 }
 
-// scalar makes a node of a single value, as yamlencode writes it.
+// scalar converts a single value to a node, as yamlencode does.
 func scalar(n *yaml.Node, v cty.Value) {
 	switch {
 	case !v.IsKnown():

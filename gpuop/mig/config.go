@@ -15,8 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Config is a mig-parted configuration file: named configs, of which a node gets one by its
-// nvidia.com/mig.config label.
+// Config is a mig-parted file: named configs, one of which the node label nvidia.com/mig.config selects.
 type Config struct {
 	// Named are the configs in file order.
 	Named []Named
@@ -29,28 +28,25 @@ type Named struct {
 	Entries []Entry
 }
 
-// Entry says how some GPUs of a node are to be partitioned.
+// Entry says how to partition some GPUs of a node.
 type Entry struct {
-	// DeviceFilter names the PCI device ids (0x<device>10DE) that the entry is for; empty means
-	// all.
+	// DeviceFilter lists the PCI device IDs (0x<device>10DE) that the entry applies to. Empty means all.
 	DeviceFilter []string
-	// All says that every GPU that passes the filter is meant; otherwise Indices names them.
+	// All selects every GPU that passes the filter; otherwise Indices selects them.
 	All     bool
 	Indices []int
-	// Enabled is the wanted MIG mode, Devices the wanted instances of each GPU.
+	// Enabled is the MIG mode. Devices are the instances on each GPU.
 	Enabled bool
 	Devices Request
 	Line    int
 }
 
-// ConfigKey is the key of a ConfigMap that the MIG manager reads, and the only one.
+// ConfigKey is the only key of a ConfigMap that the MIG manager reads.
 const ConfigKey = "config.yaml"
 
-// ConfigMaps are the names of the ConfigMaps in the operator's namespace that may hold a node's
-// configs, of which the MIG manager reads the first that exists. Custom is migManager.config.name of
-// the ClusterPolicy: where it is not empty, the manager reads no other. Otherwise it is the one that
-// the manager writes of the node's own GPUs, then the operator's static one (gpu-operator,
-// documentation of v26.3, MIG).
+// ConfigMaps returns the ConfigMaps in the operator's namespace that the MIG manager tries, in order. If custom
+// (migManager.config.name of the ClusterPolicy) is set, it is the only one. Otherwise it is the one generated from the
+// node's GPUs, then the operator's static one. Source: the MIG page of NVIDIA's gpu-operator documentation, v26.3.
 func ConfigMaps(node, custom string) []string {
 	if custom != "" {
 		return []string{custom}
@@ -67,7 +63,7 @@ func (c *Config) Config(name string) (Named, bool) {
 	return c.Named[i], true
 }
 
-// The rules under which ParseConfig reports, beside those of package fields.
+// IDs of the findings of ParseConfig, besides those of package fields.
 const (
 	ruleVersion    = "mig-config-version"
 	ruleName       = "mig-config-name"
@@ -79,10 +75,9 @@ const (
 	ruleModeDevice = "mig-mode"
 )
 
-// ParseConfig reads a mig-parted file, today's spelling of profiles included (1g.24gb-me, +gfx,
-// +me.all), and reports what is unreadable, what the MIG manager would refuse and what no board can
-// hold. The config is what could be read, nil only when the file is not a mapping at all. Findings
-// carry lines but no file name, which the caller knows.
+// ParseConfig parses a mig-parted file. It accepts current profile names (1g.24gb-me, +gfx, +me.all). It reports what
+// is unreadable, what the MIG manager would reject and what no board can hold. The config has everything that could be
+// parsed; it is nil only if the file is not a mapping. Findings have lines but no file.
 func ParseConfig(data []byte) (*Config, []report.Row) {
 	p := parser{fields.Reader{Unknown: "no such key, and the MIG manager refuses the file"}}
 	var c *Config
@@ -105,7 +100,7 @@ func ParseConfig(data []byte) (*Config, []report.Row) {
 	return c, p.Findings
 }
 
-// WriteConfig returns a mig-parted file with one config, which divides every GPU of a node as the request says.
+// WriteConfig returns a mig-parted file with one config that applies the request to every GPU.
 func WriteConfig(name string, r Request) []byte {
 	b := fmt.Appendf(nil, "version: v1\nmig-configs:\n  %q:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n", name)
 	for _, profile := range slices.SortedFunc(maps.Keys(r), bySize) {
@@ -116,7 +111,7 @@ func WriteConfig(name string, r Request) []byte {
 
 type parser struct{ fields.Reader }
 
-// mapping returns the fields of a mapping, and reports those that it lacks.
+// mapping returns the fields of a mapping, and reports missing ones.
 func (p *parser) mapping(n *yaml.Node, path string, optional []string, required ...string) []fields.Field {
 	found := p.Mapping(n, path, append(required, optional...)...)
 	for _, name := range required {
@@ -128,8 +123,7 @@ func (p *parser) mapping(n *yaml.Node, path string, optional []string, required 
 	return found
 }
 
-// labelValue matches a value that Kubernetes accepts for a label, in which the config's name is
-// handed to the MIG manager.
+// labelValue matches valid label values. The config's name must be one, because the node label selects it.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
 func (p *parser) named(f fields.Field) Named {
@@ -188,7 +182,7 @@ func (p *parser) entry(node *yaml.Node, path string) Entry {
 	return entry
 }
 
-// pciID is a PCI device id of NVIDIA's, which mig-parted compares as 0x<device><vendor>.
+// pciID matches NVIDIA's PCI device IDs as mig-parted writes them: 0x<device><vendor>.
 var pciID = regexp.MustCompile(`^(?i)0x[0-9a-f]{4}10DE$`)
 
 func (p *parser) filter(n *yaml.Node, path string) (ids []string) {
@@ -237,7 +231,7 @@ func (p *parser) instances(n *yaml.Node, path string) Request {
 	return r
 }
 
-// profile checks a name as the MIG manager will read it.
+// profile checks a profile name as the MIG manager parses it.
 func (p *parser) profile(n *yaml.Node, path string) bool {
 	known := Profiles()
 	fix := report.Suggest(n.Value, known, "")
@@ -254,8 +248,8 @@ func (p *parser) profile(n *yaml.Node, path string) bool {
 	return false
 }
 
-// candidates are the boards that an entry is meant for: those that its filter names, otherwise
-// those that have every requested profile.
+// candidates returns the boards that an entry may apply to: those in its filter or, without a filter, those that have
+// all requested profiles.
 func (e Entry) candidates() []Board {
 	return slices.DeleteFunc(slices.Clone(Boards()), func(b Board) bool {
 		if len(e.DeviceFilter) > 0 {
@@ -270,7 +264,8 @@ func (e Entry) candidates() []Board {
 	})
 }
 
-// fit reports an entry that a board of its filter cannot hold, or without a filter no board can.
+// fit reports an entry that a board of its filter cannot hold. Without a filter, it reports an entry that no board can
+// hold.
 func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	boards := e.candidates()
 	var refusals []error
@@ -288,8 +283,8 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	}
 }
 
-// coverage reports a config that leaves GPUs of a node out: mig-parted then never reports success,
-// because it compares what matched with all GPUs.
+// coverage reports a config that does not cover all GPUs of a node. mig-parted then never reports success, because it
+// compares the matched GPUs with all GPUs.
 func (p *parser) coverage(key *yaml.Node, path string, n Named) {
 	named := map[int]bool{}
 	for _, e := range n.Entries {

@@ -1,11 +1,7 @@
-// Package mig answers, without a GPU, what Multi-Instance GPU (MIG) partitioning a board can hold.
+// Package mig answers without a GPU which Multi-Instance GPU (MIG) partitions a board can hold.
 //
-// It owns four things: the geometry table (which instance profiles each board offers, where in the
-// board's memory slices an instance may start, and how well each row is attested), the search that
-// places a wanted set of instances, the reader and writer of the mig-parted configuration file that
-// the GPU Operator's MIG manager applies, and the prediction of node labels and allocatable
-// resources under the strategies none, single and mixed.
+// It has the geometry of each board, a search that places instances, a parser and writer of mig-parted files, and a
+// prediction of a node's labels and resources. Package sharing adds time-slicing and MPS to the prediction.
 //
-// Time-slicing and MPS belong to gpuop/sharing, which hands its replication to Predict here. The package never touches a
-// device, a driver, the network or the file system, and keeps no state.
+// The package accesses no device, network or file, and keeps no state.
 package mig

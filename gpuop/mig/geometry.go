@@ -13,57 +13,57 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Profile is one kind of GPU instance on one board.
+// Profile is a kind of GPU instance on a board.
 type Profile struct {
-	// Name is the driver's spelling, for example "1g.10gb+me".
+	// Name is the driver's spelling, such as "1g.10gb+me".
 	Name string `json:"profile"`
-	// Compute is the number of compute slices an instance takes.
+	// Compute is the number of compute slices of an instance.
 	Compute int `json:"compute"`
-	// Memory is the number of memory slices an instance takes.
+	// Memory is the number of memory slices of an instance.
 	Memory int `json:"memory"`
-	// Max is the most instances of this profile alone that one GPU can hold.
+	// Max is how many instances of only this profile fit on a GPU.
 	Max int `json:"max"`
-	// Starts lists the memory slices at which an instance may begin, ascending.
+	// Starts lists the memory slices at which an instance may start, in ascending order.
 	Starts []int `json:"starts"`
-	// SMs is the number of streaming multiprocessors of an instance, or 0 where it is not attested.
+	// SMs is the number of streaming multiprocessors of an instance; 0 if unknown.
 	SMs int `json:"sms,omitempty"`
-	// Synonym marks a name that only some drivers use for a slice that the row has under another.
+	// Synonym means that only some drivers use this name. The board has the same slice under another name.
 	Synonym bool `json:"-"`
 }
 
-// Standard reports whether the profile is a plain division of the board: neither a variant with
-// extra or fewer media engines (+me, -me, +gfx), nor the one-slice instance with doubled memory,
-// nor another driver's name for the same slice.
+// Standard reports whether the profile is a plain fraction of the board. It is false for variants with other media
+// engines (+me, -me, +gfx), for the one-slice instance with double memory, and for synonyms.
 func (p Profile) Standard() bool {
 	return !p.Synonym && !strings.ContainsAny(p.Name, "+-") && (p.Compute > 1 || p.Memory == 1)
 }
 
-// exclusive reports whether the instance claims the board's one set of extra media engines (JPEG and optical flow).
+// exclusive reports whether the instance uses the board's only set of extra media engines (JPEG and optical flow).
 func (p Profile) exclusive() bool { return strings.Contains(p.Name, "+me") }
 
-// Board is one GPU model with respect to MIG: all boards of a row share one geometry.
+// Board is a group of GPU models with the same MIG geometry.
 type Board struct {
-	// Name is the row's title, for example "A100/A800-40GB".
+	// Name is the name of the group, such as "A100/A800-40GB".
 	Name string `json:"board"`
-	// Aliases are further spellings that a user may type.
+	// Aliases are other names that users may type.
 	Aliases []string `json:"-"`
-	// Products are normalised beginnings of the nvidia.com/gpu.product label.
+	// Products are normalized prefixes of the nvidia.com/gpu.product label.
 	Products []string `json:"-"`
-	// Typical is the nvidia.com/gpu.product label of the row's most common board.
+	// Typical is the nvidia.com/gpu.product label of the most common model.
 	Typical string `json:"product"`
-	// PCIIDs are the device ids as mig-parted's device-filter spells them: 0x<device>10DE.
+	// PCIIDs are the device IDs as in mig-parted's device-filter: 0x<device>10DE.
 	PCIIDs []string `json:"pciIDs"`
-	// MemorySlices and ComputeSlices are the capacity of one GPU.
+	// MemorySlices and ComputeSlices are the capacity of a GPU.
 	MemorySlices  int `json:"memorySlices"`
 	ComputeSlices int `json:"computeSlices"`
-	// MemoryMiB is the total that nvidia-smi prints for a typical board of the row, 0 if unknown.
+	// MemoryMiB is the total memory that nvidia-smi reports for a typical model; 0 if unknown.
 	MemoryMiB int `json:"-"`
-	// Family and ComputeCapability follow from the architecture, as GPU Feature Discovery derives them.
+	// Family and ComputeCapability are derived from the architecture, as by GPU Feature Discovery.
 	Family            string `json:"-"`
 	ComputeCapability string `json:"-"`
-	// Profiles are in the order in which tables print them: small to large.
+	// Profiles are sorted from small to large.
 	Profiles []Profile `json:"profiles"`
-	// Evidence is attested where a driver printed the placements, assumed where they follow the pattern of those.
+	// Evidence is "attested" if a driver printed the placements, "assumed" if they follow the pattern of similar
+	// boards.
 	Evidence string `json:"evidence"`
 	Source   string `json:"source"`
 }
@@ -88,37 +88,33 @@ func (b Board) names() []string {
 //go:embed boards.yaml
 var boardsText []byte
 
-// table has the boards with MIG, behind them GPUs without, and the boards whose geometry nothing attests.
+// table has the boards with MIG, GPUs without MIG, and boards with unknown geometry.
 var table = sync.OnceValue(func() (t struct {
 	Boards     []Board
 	Unattested []struct{ Product, Differs, Source string }
 }) {
-	_ = yaml.Unmarshal(boardsText, &t) // a test reads every row
+	_ = yaml.Unmarshal(boardsText, &t) // a test parses every row
 	return t
 })
 
-// Boards returns the geometry table, one row per geometry, oldest architecture first. The result is shared: callers
-// must not change it.
+// Boards returns all boards with MIG, oldest architecture first. Callers must not change the result.
 func Boards() []Board {
 	all := table().Boards
 	return all[:slices.IndexFunc(all, func(b Board) bool { return len(b.Profiles) == 0 })]
 }
 
-// normal brings the spellings that users, labels and tables have for one board to one form:
-// lower case, words joined by single hyphens, without the leading maker.
+// normal normalizes the name of a board: lower case, words joined by single hyphens, no vendor.
 func normal(s string) string {
 	s = strings.ToLower(strings.TrimSpace(s))
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '_' || r == '-' || r == '/' }), "-")
 	return strings.TrimPrefix(s, "nvidia-")
 }
 
-// ErrUnknownGPU is returned for a word that names no GPU of the table, or several, and for a GPU without
-// MIG where one with MIG is wanted.
+// ErrUnknownGPU is returned for unknown or ambiguous names, and for a GPU without MIG if one with MIG is needed.
 var ErrUnknownGPU = errors.New("unknown GPU")
 
-// FindBoard finds the row for what a user knows a GPU with MIG by: the row's name, an everyday name
-// ("A100-40GB"), or the value of the nvidia.com/gpu.product label, with or without the suffixes that MIG and sharing add
-// to it. The error wraps ErrUnknownGPU and names the spellings that were probably meant.
+// FindBoard finds a board with MIG by its name, an alias ("A100-40GB"), or the value of the nvidia.com/gpu.product
+// label, with or without the suffixes of MIG and sharing. The error wraps ErrUnknownGPU and suggests names.
 func FindBoard(word string) (Board, error) {
 	b, err := find(word)
 	if err == nil && len(b.Profiles) == 0 {
@@ -127,7 +123,7 @@ func FindBoard(word string) (Board, error) {
 	return b, err
 }
 
-// FindGPU finds a GPU, with or without MIG, by what FindBoard takes. A product label stays the GPU's.
+// FindGPU finds a GPU, with or without MIG. It accepts the same names as FindBoard, and keeps a given product label.
 func FindGPU(word string) (GPU, error) {
 	b, err := find(word)
 	if err != nil {
@@ -148,7 +144,7 @@ func find(word string) (Board, error) {
 		}
 	}
 	var best Board
-	length := 0 // of the longest product name that n begins with
+	length := 0 // length of the longest product prefix of n
 	var names, begun []string
 	for _, b := range table().Boards {
 		all := append(slices.Clone(b.Aliases), b.Name)

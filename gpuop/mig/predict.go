@@ -10,32 +10,32 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// The MIG strategies of the device plugin and GPU Feature Discovery.
+// MIG strategies of the device plugin and GPU Feature Discovery.
 const (
 	StrategyNone   = "none"
 	StrategySingle = "single"
 	StrategyMixed  = "mixed"
 )
 
-// WholeGPU is the extended resource for whole GPUs, and under the strategy single for MIG devices.
+// WholeGPU is the extended resource of whole GPUs. Under the strategy "single" it is also that of MIG devices.
 const WholeGPU = "nvidia.com/gpu"
 
-// GPU is one GPU of a node as the labels see it.
+// GPU is a GPU of a node as described by labels.
 type GPU struct {
-	// Product is the nvidia.com/gpu.product label without suffixes: "NVIDIA-A100-SXM4-40GB".
+	// Product is the nvidia.com/gpu.product label without suffixes, such as "NVIDIA-A100-SXM4-40GB".
 	Product string
-	// MemoryMiB is the board's total, 0 if unknown.
+	// MemoryMiB is the total memory; 0 if unknown.
 	MemoryMiB int
-	// Family and ComputeCapability are printed by GPU Feature Discovery: "ampere", "8.0".
+	// Family and ComputeCapability are labels of GPU Feature Discovery, such as "ampere" and "8.0".
 	Family, ComputeCapability string
 	// Board is the geometry; nil for a GPU without MIG.
 	Board *Board
-	// Enabled is the MIG mode, Instances what the GPU is partitioned into.
+	// Enabled is the MIG mode. Instances are the GPU instances.
 	Enabled   bool
 	Instances Request
 }
 
-// GPU returns a GPU of this row, with MIG off where it has MIG. An empty product means the most common board.
+// GPU returns a GPU of this board with MIG disabled. An empty product means the most common model.
 func (b Board) GPU(product string) GPU {
 	if product == "" {
 		product = b.Typical
@@ -47,7 +47,7 @@ func (b Board) GPU(product string) GPU {
 	return g
 }
 
-// Replication is the effect of a sharing configuration on resources.
+// Replication is the effect of a sharing config on resources.
 type Replication struct {
 	// Strategy is "time-slicing", "mps", or "" for none.
 	Strategy string
@@ -55,20 +55,20 @@ type Replication struct {
 	Of map[string]Replica
 }
 
-// Replica is the replication of one resource: its factor, and the new name where it is renamed.
+// Replica is the replication of a resource: its factor, and its new name if it is renamed.
 type Replica struct {
 	Factor int
 	Rename string
 }
 
-// Prediction has the future resources and labels of a node.
+// Prediction has the predicted resources and labels of a node.
 type Prediction struct {
-	// Labels are those whose values follow from the configuration; the driver and the machine set further ones.
+	// Labels are the labels that depend on the configuration. The driver and the machine add others.
 	Labels map[string]string
-	// Resources are the extended resources with capacity, by name. A resource that the device
-	// plugin serves no longer stays at 0 until the kubelet restarts.
+	// Resources maps extended resources to their capacity. A resource that the device plugin no longer advertises stays
+	// at 0 until the kubelet restarts.
 	Resources map[string]int
-	// Findings are the coming mistakes and surprises.
+	// Findings are problems to expect.
 	Findings []report.Row
 }
 
@@ -82,9 +82,8 @@ const (
 	ruleMPS     = "mps-with-mig"
 )
 
-// Predict says which labels GPU Feature Discovery writes and which resources the device plugin
-// advertises for these GPUs under a strategy and a replication. It follows k8s-device-plugin v0.18;
-// where v0.20 differs a finding says so.
+// Predict predicts the labels of GPU Feature Discovery and the resources of the device plugin for GPUs under a strategy
+// and a replication. It follows k8s-device-plugin v0.18. If v0.20 behaves differently, a finding says so.
 func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 	p := predictor{
 		Prediction: Prediction{Labels: map[string]string{}, Resources: map[string]int{}},
@@ -138,7 +137,7 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 type predictor struct {
 	Prediction
 	sharing Replication
-	// kinds counts the MIG devices, the numbers the GPUs in MIG mode, not in it, and in it without an instance.
+	// kinds counts MIG devices by profile; the numbers count GPUs with MIG, without MIG, and with MIG but no instance
 	kinds                    Request
 	enabled, disabled, empty int
 	// first is the first GPU in MIG mode.
@@ -149,8 +148,8 @@ func (p *predictor) add(rule report.ID, s report.State, subject, reason, fix str
 	p.Findings = append(p.Findings, report.Row{ID: rule, State: s, Subject: subject, Reason: reason, Fix: fix})
 }
 
-// wholeGPUs are the nvidia.com/gpu.* labels. They describe one product only; a GPU outside MIG mode
-// wins over one in MIG mode, whose replicas are 0.
+// wholeGPUs sets the nvidia.com/gpu.* labels. They describe one product: a GPU without MIG takes precedence over one in
+// MIG mode, whose replicas are 0.
 func (p *predictor) wholeGPUs(gpus []GPU) {
 	described := p.first
 	counts := map[string]int{}
@@ -179,7 +178,7 @@ func (p *predictor) wholeGPUs(gpus []GPU) {
 	}
 }
 
-// base are the four labels that every resource has.
+// base sets the four labels that every resource has.
 func (p *predictor) base(resource, product string, count int) {
 	replicas, strategy := 1, "none"
 	if r := p.sharing.Of[resource]; r.Factor > 1 {
@@ -257,7 +256,7 @@ func (p *predictor) mixed() {
 	}
 }
 
-// device advertises and labels the MIG devices of one kind.
+// device adds the resources and labels of the MIG devices of a profile.
 func (p *predictor) device(resource, profile string) {
 	p.advertise(resource, p.kinds[profile])
 	p.base(resource, p.first.Product+"-MIG-"+strings.ReplaceAll(profile, "+", "."), p.kinds[profile])
@@ -272,8 +271,8 @@ func (p *predictor) device(resource, profile string) {
 	}
 }
 
-// Apply returns the GPUs as they are after the MIG manager has applied the config, in node order,
-// and what stands in the way: entries that do not fit their GPU, and GPUs that no entry covers.
+// Apply returns the GPUs, in node order, as the MIG manager leaves them after applying the config. Findings are entries
+// that do not fit their GPU, and GPUs that no entry covers.
 func (n Named) Apply(gpus []GPU) ([]GPU, []report.Row) {
 	after := slices.Clone(gpus)
 	var findings []report.Row
@@ -282,7 +281,7 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []report.Row) {
 	}
 	covered := make([]bool, len(gpus))
 	for _, e := range n.Entries {
-		refused := false // GPUs of a node are alike: one row is enough
+		refused := false // the GPUs of a node are alike: one row is enough
 		for i := range after {
 			if !e.All && !slices.Contains(e.Indices, i) || !e.matches(after[i].Board) {
 				continue
@@ -308,7 +307,7 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []report.Row) {
 	return after, findings
 }
 
-// apply divides one GPU as the entry says; the error goes on after the GPU's number.
+// apply partitions a GPU as the entry says. Its error text follows the GPU's index.
 func (e Entry) apply(g *GPU) error {
 	g.Enabled, g.Instances = e.Enabled && g.Board != nil, nil
 	if !e.Enabled {
@@ -325,7 +324,7 @@ func (e Entry) apply(g *GPU) error {
 	return nil
 }
 
-// matches reports whether the entry's filter lets a GPU of the board pass; a nil board is a GPU without MIG.
+// matches reports whether the entry's filter matches the board. A nil board is a GPU without MIG.
 func (e Entry) matches(b *Board) bool {
 	if len(e.DeviceFilter) == 0 || b == nil {
 		return len(e.DeviceFilter) == 0

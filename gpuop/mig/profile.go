@@ -12,17 +12,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// name is a profile name taken apart: 1g.10gb+me is compute 1, gigabytes 10, attribute "+me".
+// name is a parsed profile name: 1g.10gb+me has compute 1, gigabytes 10 and the attribute "+me".
 type name struct {
 	compute, gigabytes int
 	attribute          string
 }
 
-// driverName is the driver's own spelling. "+me" adds the extra media engines, "+me.all" all of them, "-me" leaves media
-// engines out, "+gfx" adds graphics.
+// driverName matches the driver's spelling. "+me" adds the extra media engines, "+me.all" adds all of them, "-me"
+// removes media engines, "+gfx" adds graphics.
 var driverName = regexp.MustCompile(`^([1-9]\d{0,3})g\.([1-9]\d{0,3})gb(\+me\.all|\+me|-me|\+gfx)?$`)
 
-// parseName takes the driver's spelling of a GPU instance profile apart.
+// parseName parses the driver's spelling of a GPU instance profile.
 func parseName(s string) (name, bool) {
 	m := driverName.FindStringSubmatch(s)
 	if m == nil {
@@ -33,11 +33,9 @@ func parseName(s string) (name, bool) {
 	return name{compute, gigabytes, m[3]}, true
 }
 
-// CanonicalProfile brings the spellings of one profile to the driver's, which the mig-devices field
-// of a mig-parted file uses: "1g.10gb.me" (config names), "mig-1g.10gb.me" and
-// "nvidia.com/mig-1g.10gb.me" (resource names) all become "1g.10gb+me". The result is false for a
-// word that names no GPU instance, such as a compute instance ("1c.3g.20gb"), which is never a
-// Kubernetes resource.
+// CanonicalProfile converts a profile name to the driver's spelling, which mig-parted files use. It accepts config
+// names ("1g.10gb.me") and resource names ("mig-1g.10gb.me", "nvidia.com/mig-1g.10gb.me"). It returns false for
+// everything else, including compute instances ("1c.3g.20gb"), which are never Kubernetes resources.
 func CanonicalProfile(s string) (string, bool) {
 	s = strings.ToLower(strings.TrimSpace(s))
 	s = strings.TrimPrefix(strings.TrimPrefix(s, "nvidia.com/"), "mig-")
@@ -52,21 +50,20 @@ func CanonicalProfile(s string) (string, bool) {
 	return s, true
 }
 
-// ResourceName is the extended resource that the device plugin advertises for a profile under the
-// strategy mixed: "1g.10gb+me" becomes "nvidia.com/mig-1g.10gb.me".
+// ResourceName returns the extended resource of a profile under the strategy "mixed": "nvidia.com/mig-1g.10gb.me" for
+// "1g.10gb+me".
 func ResourceName(profile string) string {
 	return "nvidia.com/mig-" + strings.ReplaceAll(profile, "+", ".")
 }
 
-// ConfigName is the name that the default mig-parted file gives to the config that fills every GPU
-// with one profile, and so the value for the nvidia.com/mig.config label: "1g.10gb+me" becomes
-// "all-1g.10gb.me".
+// ConfigName returns the default config that fills every GPU with a profile, as in the nvidia.com/mig.config label:
+// "all-1g.10gb.me" for "1g.10gb+me".
 func ConfigName(profile string) string {
 	return "all-" + strings.ReplaceAll(profile, "+", ".")
 }
 
-// Profiles lists every profile name in the table, large to small, each once. The result is shared: callers must not
-// change it.
+// Profiles returns the profile names of all boards, large to small, without duplicates. Callers must not change the
+// result.
 var Profiles = sync.OnceValue(func() []string {
 	var names []string
 	for _, b := range Boards() {
@@ -76,13 +73,13 @@ var Profiles = sync.OnceValue(func() []string {
 	return slices.Compact(names)
 })
 
-// ErrUnknownConfig is returned for a config name that the default file does not have for a board.
+// ErrUnknownConfig is returned for configs that the operator's defaults do not have for a board.
 var ErrUnknownConfig = errors.New("unknown MIG config")
 
-// Default is the meaning of a name of the operator's default configuration on one board: all-disabled,
-// all-enabled, all-balanced, or all-<profile>, which fills every GPU with that profile. The same
-// name means different things on different boards (all-1g.10gb is seven on A100-80GB, four on
-// A100-40GB). Since v26.3 the operator generates these from the node's own hardware.
+// Default returns the operator's default config of the given name for a board: all-disabled, all-enabled, all-balanced,
+// or all-<profile>, which fills every GPU with a profile. The same name differs between boards: all-1g.10gb is seven
+// instances on A100-80GB and four on A100-40GB. Since v26.3 the operator generates these configs from the node's
+// hardware.
 func Default(b Board, config string) (Entry, error) {
 	e := Entry{All: true, Enabled: config != "all-disabled", Devices: Request{}}
 	names := []string{"all-disabled", "all-enabled", "all-balanced"}
@@ -105,8 +102,8 @@ func Default(b Board, config string) (Entry, error) {
 	return Entry{}, fmt.Errorf("%w %q for %s: %s", ErrUnknownConfig, config, b.Name, hint)
 }
 
-// balanced is two of the smallest slice and one of each standard size between it and the largest
-// that still fit beside it: 1g 1g 2g 3g, or on a four-slice board 1g 1g 2g.
+// balanced returns two of the smallest profile and one of each larger standard profile, up to the largest that still
+// fits: 1g 1g 2g 3g, or 1g 1g 2g on a board with four slices.
 func balanced(b Board) Request {
 	r := Request{}
 	for _, p := range b.Profiles {

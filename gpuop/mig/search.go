@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Request is a wanted set of instances on one GPU: profile name to count.
+// Request maps profile names to the number of instances wanted on a GPU.
 type Request map[string]int
 
-// String writes the request as ParseRequest reads it, large instances first.
+// String formats the request for ParseRequest, large instances first.
 func (r Request) String() string {
 	var parts []string
 	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
@@ -27,7 +27,7 @@ func (r Request) String() string {
 	return strings.Join(parts, " ")
 }
 
-// bySize orders profile names large to small: by compute slices, then memory, then spelling.
+// bySize sorts profile names large to small: by compute slices, memory, then name.
 func bySize(a, b string) int {
 	size := func(name string) (compute, gigabytes int) {
 		g, rest, _ := strings.Cut(name, "g.")
@@ -41,11 +41,11 @@ func bySize(a, b string) int {
 	return cmp.Or(cmp.Compare(bg, ag), cmp.Compare(bgb, agb), strings.Compare(a, b))
 }
 
-// ErrRequest is returned for a word that does not read as profile=count.
+// ErrRequest is returned for words that are not profile=count.
 var ErrRequest = errors.New("unreadable request")
 
-// ParseRequest reads words such as "3g.40gb=2" or "1g.10gb". Both the driver's spelling of a profile (1g.10gb+me) and the
-// spelling in config and resource names (1g.10gb.me, mig-1g.10gb.me) are understood. The error wraps ErrRequest.
+// ParseRequest parses words such as "3g.40gb=2" or "1g.10gb". It accepts profile names in the driver's spelling
+// (1g.10gb+me) and as in config and resource names (1g.10gb.me, mig-1g.10gb.me). Errors wrap ErrRequest.
 func ParseRequest(words []string) (Request, error) {
 	r := Request{}
 	for _, word := range strings.Fields(strings.Join(words, " ")) {
@@ -66,21 +66,21 @@ func ParseRequest(words []string) (Request, error) {
 	return r, nil
 }
 
-// Instance is one placed GPU instance: the memory slices that it takes are Size from Start on.
+// Instance is a placed GPU instance. It occupies Size memory slices from Start.
 type Instance struct {
 	Profile string `json:"profile"`
 	Start   int    `json:"start"`
 	Size    int    `json:"size"`
 }
 
-// Layout is a set of instances that one GPU can hold at the same time, by ascending start.
+// Layout is a set of instances that fit on one GPU together, sorted by start.
 type Layout []Instance
 
-// ErrFit is returned for a request that a GPU cannot hold.
+// ErrFit is returned for requests that do not fit on a GPU.
 var ErrFit = errors.New("does not fit")
 
-// Fit places the request on one GPU of the board, by search over every permitted start: large instances first, at high
-// slices first, as the driver places them. Where there is no arrangement the error wraps ErrFit and says why.
+// Fit places the request on a GPU. It tries all permitted starts: large instances first, and high slices first, as the
+// driver does. If nothing fits, the error wraps ErrFit and says why.
 func Fit(b Board, r Request) (Layout, error) {
 	reason := obstacle(b, r)
 	if reason == "" {
@@ -92,7 +92,8 @@ func Fit(b Board, r Request) (Layout, error) {
 	return nil, fmt.Errorf("%s %w on %s: %s", r, ErrFit, b.Name, reason)
 }
 
-// place is the search; nil is no layout. Instances of one profile stand in one order, so that no arrangement is tried twice.
+// place searches a layout, and returns nil if there is none. Instances of a profile are placed in a fixed order, so
+// that no layout is tried twice.
 func place(b Board, r Request) Layout {
 	var wanted []Profile
 	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
@@ -127,10 +128,10 @@ func fits(b Board, r Request) bool {
 	return obstacle(b, r) == "" && place(b, r) != nil
 }
 
-// obstacle says why the board cannot hold the request wherever its instances start; empty where it has the slices.
+// obstacle returns why the request exceeds the board's slices regardless of placement, or "".
 func obstacle(b Board, r Request) string {
 	compute, memory, media := 0, 0, 0
-	var shares []string // the surprise is almost always that a 3g instance takes four memory slices
+	var shares []string // the usual surprise: a 3g instance takes four memory slices
 	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
 		n := r[name]
 		p, ok := b.Profile(name)
@@ -164,8 +165,7 @@ func obstacle(b Board, r Request) string {
 	return ""
 }
 
-// Maximal lists every partition by the board's standard profiles to which no further instance of any of them can be added;
-// large instances first.
+// Maximal lists the partitions by standard profiles to which no further instance can be added, large instances first.
 func Maximal(b Board) []Request {
 	most := Request{}
 	for _, p := range b.Profiles {

@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// write renders values as YAML in the order given, each with its reason as a comment above, and
-// head as a comment at the top.
+// write renders values as YAML in the given order. The reason of each value is a comment above it; head is the comment
+// at the top.
 func write(head string, values []chart.Setting) ([]byte, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, v := range values {
@@ -33,7 +33,7 @@ func write(head string, values []chart.Setting) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// put sets the value at the path of a mapping, making the groups on the way.
+// put sets the value at a path of a mapping. It creates missing groups.
 func put(n *yaml.Node, path chart.Path, value any, why string) error {
 	at := 0
 	for at < len(n.Content) && n.Content[at].Value != path[0] {

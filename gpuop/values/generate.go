@@ -20,28 +20,27 @@ var (
 	ErrExcludes = errors.New("cannot go together")
 	ErrVersion  = errors.New("not in this release")
 	ErrMissing  = errors.New("missing")
-	// ErrImage is returned for an image that is not registry/path/name:tag.
+	// ErrImage is returned for images that are not registry/path/name:tag.
 	ErrImage = errors.New("unusable image")
 )
 
-// A Request names the platform, the features and the release of a values file.
+// Request selects the platform, features and release of a values file.
 type Request struct {
 	Platform string
-	// Features are names of Features, some with =value: "time-slicing=4".
+	// Features are names of features, some with =value: "time-slicing=4".
 	Features []string
 	Version  chart.Version
-	// Table has the facts about the chart; nil for gpuop's own.
+	// Table has the facts about the chart; nil means the built-in ones.
 	Table *chart.Table
-	// Registry is the private registry, with a path if it has one, that replaces nvcr.io and
-	// registry.k8s.io.
+	// Registry is a private registry, with an optional path, that replaces nvcr.io and registry.k8s.io.
 	Registry string
-	// PullSecret is the name of a Secret for the registry.
+	// PullSecret is the name of the Secret for the registry.
 	PullSecret string
 	// Exporter is the image of the feature "exporter".
 	Exporter string
 }
 
-// A Plan is a values file, the command that applies it and what is to be done beside it.
+// Plan is a values file with the command that installs it and manual steps.
 type Plan struct {
 	Platform  string          `json:"platform"`
 	Version   chart.Version   `json:"version"`
@@ -53,16 +52,17 @@ type Plan struct {
 	about     string
 }
 
-// ExporterImage is this project's image of the exporter, without a tag.
+// ExporterImage is this project's exporter image without a tag.
 const ExporterImage = "ghcr.io/gpu-telemetry/dcgm-exporter"
 
-// reference parts an image as the operator joins it: the repository, the name, and the tag or the digest.
+// reference splits an image as the operator joins it: repository, name, and tag or digest.
 var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)*)/([a-zA-Z0-9-]+)(?::([A-Za-z0-9_][A-Za-z0-9._-]{0,127})|@(sha256:[0-9a-f]{64}))$`)
 
-// Platforms returns the names of platforms, each with what it means.
+// Platforms returns the platforms and their meanings.
 func Platforms() [][2]string { return listed(choices().Platforms) }
 
-// Features returns the names of features, each with what it means: name=argument, in brackets where it may be left out.
+// Features returns the features and their meanings. An argument follows as name=argument, in brackets if it is
+// optional.
 func Features() [][2]string { return listed(choices().Features) }
 
 func listed(list []choice) (out [][2]string) {
@@ -79,7 +79,7 @@ func listed(list []choice) (out [][2]string) {
 	return out
 }
 
-// choose finds a platform or a feature.
+// choose finds a platform or feature by name.
 func choose(what, name string, list []choice) (choice, error) {
 	var names []string
 	for _, c := range list {
@@ -98,13 +98,12 @@ func choose(what, name string, list []choice) (choice, error) {
 type generator struct {
 	Request
 	plan *Plan
-	// words fill the places, each behind its own.
+	// words are pairs of placeholder and replacement.
 	words []string
 }
 
-// Generate writes the plan for a request. The error wraps ErrUnknown for a name that does not
-// exist, ErrExcludes for features that cannot go together, ErrVersion for one that the release does
-// not have and ErrMissing for an option that is needed.
+// Generate returns the plan for a request. Errors wrap ErrUnknown (unknown name), ErrExcludes (features that exclude
+// each other), ErrVersion (not available in the release) or ErrMissing (a required option).
 func Generate(r Request) (*Plan, error) {
 	p, err := choose("platform", r.Platform, choices().Platforms)
 	if err != nil {
@@ -131,7 +130,7 @@ func Generate(r Request) (*Plan, error) {
 	if r.wants("vgpu") {
 		g.pullSecret("driver.imagePullSecrets", r.PullSecret)
 	}
-	if r.Registry != "" && (!r.wants("vgpu") || r.Platform == "air-gapped") { // that of vgpu has the driver alone
+	if r.Registry != "" && (!r.wants("vgpu") || r.Platform == "air-gapped") { // vgpu mirrors only the driver
 		g.mirror()
 	}
 	for _, v := range plan.Values {
@@ -142,7 +141,7 @@ func Generate(r Request) (*Plan, error) {
 	return plan, nil
 }
 
-// wants reports whether the request names the feature.
+// wants reports whether the request includes the feature.
 func (r Request) wants(name string) bool {
 	return slices.ContainsFunc(r.Features, func(f string) bool { return f == name || strings.HasPrefix(f, name+"=") })
 }
@@ -153,7 +152,7 @@ func (r Request) has(path string) bool {
 	return known && k.In(r.Version)
 }
 
-// feature adds the feature that a word of the request names.
+// feature adds a feature of the request.
 func (g *generator) feature(word string) error {
 	name, argument, hasArgument := strings.Cut(word, "=")
 	f, err := choose("feature", name, choices().Features)
@@ -182,7 +181,7 @@ func (g *generator) feature(word string) error {
 	return cmp.Or(g.add(f, f.addition), g.add(f, with))
 }
 
-// add adds what holds of a choice's addition to the plan.
+// add adds an addition to the plan if its conditions are true.
 func (g *generator) add(c choice, a addition) error {
 	if c.Registry != "" && g.Registry == "" {
 		return fmt.Errorf("%w: %s needs --registry: %s", ErrMissing, c.Name, c.Registry)
@@ -212,12 +211,12 @@ func (g *generator) add(c choice, a addition) error {
 	return nil
 }
 
-// set sets a value, in place of an earlier one for the same path.
+// set sets a value, and replaces an earlier one for the same path.
 func (g *generator) set(path string, value any, why string) {
 	g.plan.Values = append(slices.DeleteFunc(g.plan.Values, func(s chart.Setting) bool { return s.Path.String() == path }), chart.Set(path, value, why))
 }
 
-// switches are the plan's switches as options of gpuop images.
+// switches formats the plan's switches as options of gpuop images.
 func (g *generator) switches() string {
 	var sets strings.Builder
 	for _, v := range g.plan.Values {
@@ -228,8 +227,8 @@ func (g *generator) switches() string {
 	return sets.String()
 }
 
-// mirror points every image that the plan pulls at the registry, under the path that it has
-// upstream. What a feature brings from elsewhere stays.
+// mirror changes the registry of every image in the plan. Paths stay the same. Images that a feature takes from
+// elsewhere are unchanged.
 func (g *generator) mirror() {
 	own := slices.Clone(g.plan.Values)
 	for _, image := range images.Components(g.Table, g.Version, own, images.Nodes{}, false) {
@@ -246,14 +245,14 @@ func (g *generator) mirror() {
 	}
 }
 
-// pullSecret names the Secret for the registry at the path.
+// pullSecret sets the registry's Secret at the path.
 func (g *generator) pullSecret(path string, secret any) {
 	if g.PullSecret != "" && g.has(path) {
 		g.set(path, []any{secret}, "")
 	}
 }
 
-// YAML writes the plan as a values file, with the command and the steps as comments at the top.
+// YAML renders the plan as a values file, with the command and the steps in comments at the top.
 func (p *Plan) YAML(file string) ([]byte, error) {
 	var head strings.Builder
 	fmt.Fprintf(&head, "Values for the gpu-operator chart %s on %s: %s.\nSource: %s\n", p.Version, p.Platform, p.about, p.Source)
@@ -270,7 +269,7 @@ func (p *Plan) YAML(file string) ([]byte, error) {
 	return write(head.String(), p.Values)
 }
 
-// Command is the helm command that installs the plan from the values file.
+// Command returns the helm command that installs the plan from the values file.
 func (p *Plan) Command(file string) string {
 	prepare, from := "helm repo add nvidia https://helm.ngc.nvidia.com/nvidia && helm repo update\n", "nvidia/gpu-operator"
 	if p.Platform == "air-gapped" {

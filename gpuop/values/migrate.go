@@ -17,36 +17,34 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A Migration is a values file for another release, and what is different.
+// Migration is a values file for another release, with the list of changes.
 type Migration struct {
 	From    chart.Version `json:"from"`
 	To      chart.Version `json:"to"`
 	Changes []Change      `json:"changes"`
-	// YAML is the new values file; comments, blank lines and order are the old one's.
+	// YAML is the new values file. It keeps comments, blank lines and order.
 	YAML string `json:"values"`
-	// Report has the mistakes that only a decision of the user can put right.
+	// Report has the problems that the user must decide.
 	Report report.Report `json:"-"`
 }
 
-// A Change is one line of the change list.
+// Change is a line of the list of changes.
 type Change struct {
-	// Kind is dropped, renamed, set, begins (a setting that the old release ignored) or default (a
-	// default that the file leaves alone and that is another now).
+	// Kind is dropped, renamed, set, begins (the old release ignored the setting) or default (a default that the file
+	// does not set has changed).
 	Kind string `json:"kind"`
 	Path string `json:"path"`
 	Text string `json:"text"`
 }
 
-// ErrNoValues is returned for what is another kind of file: the values that it may carry stand at
-// another place in it.
+// ErrNoValues is returned for files of another kind. They may contain values, but not at the top level.
 var ErrNoValues = errors.New("no values file of the chart")
 
-// ErrDowngrade is returned for a target that is older than the release that the file is for.
+// ErrDowngrade is returned if the target release is older than the file's.
 var ErrDowngrade = errors.New("downgrade")
 
-// Migrate rewrites a values file from one release to another. What is no values file is only
-// judged: YAML is empty then. A target that is older is ErrDowngrade, unless downgrade allows it:
-// the chart's own custom resource definitions and defaults of the newer release stay in the
+// Migrate rewrites a values file for another release. A file that has no values is only checked, and YAML is empty. An
+// older target is ErrDowngrade unless downgrade is set, because CRDs and defaults of the newer release stay in the
 // cluster.
 func Migrate(table *chart.Table, name string, data []byte, from, to chart.Version, downgrade bool) (*Migration, error) {
 	if to.Before(from) && !downgrade {
@@ -63,7 +61,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 	if instead != "" {
 		return nil, fmt.Errorf("%s: %w: it is %s; write its values to a file of their own", name, ErrNoValues, instead)
 	}
-	var below chart.Path // where an umbrella chart has the values
+	var below chart.Path // the path of the values in an umbrella chart
 	if inner != doc.Content[0] {
 		below = chart.Path{model.OperatorNamespace}
 	}
@@ -74,7 +72,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 			m.change("begins", s.Path, fmt.Sprintf("%s ignored it; %s obeys: %v", from, to, s.Value))
 		}
 	}
-	// an edit may bring up what was hidden, so that the file is judged again
+	// an edit may reveal other problems, so check again
 	for round := 0; len(edits) > 0 && round < 5; round++ {
 		var list []fix.Edit
 		for _, e := range edits {
@@ -94,7 +92,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 	return m, nil
 }
 
-// Dropped reports whether the new file lacks a setting of the old one.
+// Dropped reports whether a setting was dropped.
 func (m *Migration) Dropped() bool {
 	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" })
 }
@@ -103,7 +101,7 @@ func (m *Migration) change(kind string, path chart.Path, text string) {
 	m.Changes = append(m.Changes, Change{kind, path.String(), text})
 }
 
-// edited lists an edit.
+// edited adds an edit to the list of changes.
 func (m *Migration) edited(e lint.Edit) {
 	reason := e.Finding.Reason
 	switch {
@@ -116,7 +114,7 @@ func (m *Migration) edited(e lint.Edit) {
 	}
 }
 
-// defaults lists the defaults that are others in the new release and that the file leaves alone.
+// defaults lists changed defaults that the file does not set.
 func (m *Migration) defaults(table *chart.Table, settings []chart.Setting) {
 	for _, k := range table.Keys(m.To) {
 		before, known := k.Default(m.From)
@@ -125,7 +123,7 @@ func (m *Migration) defaults(table *chart.Table, settings []chart.Setting) {
 		if set || !known || !nowKnown || !k.In(m.From) || reflect.DeepEqual(before, now) {
 			continue
 		}
-		was, _ := json.Marshal(before) // a chart's own default always marshals
+		was, _ := json.Marshal(before) // defaults always marshal
 		is, _ := json.Marshal(now)
 		text := fmt.Sprintf("was %s, is %s", was, is)
 		major, _, _ := strings.Cut(fmt.Sprint(before), ".")

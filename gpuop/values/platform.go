@@ -10,25 +10,25 @@ import (
 //go:embed choices.yaml
 var choicesText []byte
 
-// A choice is a platform, where the operator is to run, or a feature.
+// choice is a platform or a feature.
 type choice struct {
 	Name, About string
-	// Namespace, Source and Features, which the nodes bring, are of a platform.
+	// Namespace, Source and Features (those that the nodes already have) are only set for platforms.
 	Namespace, Source string
 	Features          []string
-	// Argument explains the word behind a feature's =, and Needed says that there has to be one.
+	// Argument explains the value after a feature's =. Needed means that it is required.
 	Argument, Default string
 	Most              int
 	Needed            bool
 	With              map[string]addition
-	// Excludes has the features that a feature cannot go with, and the reasons.
+	// Excludes maps incompatible features to the reason.
 	Excludes map[string]string
-	// Registry is the reason why a registry has to be named.
+	// Registry says why a registry is required.
 	Registry string
 	addition `yaml:",inline"`
 }
 
-// An addition has the settings and steps that a choice adds to a plan.
+// addition has the settings and steps that a choice adds to a plan.
 type addition struct {
 	Values []struct {
 		Path, Why string
@@ -41,17 +41,17 @@ type addition struct {
 	}
 }
 
-// A condition has the key that the release must have, the key that it must lack, and the feature that must not be
-// wanted; "" for none.
+// condition has a key that the release must have, a key that it must not have, and a feature that must not be
+// requested. Each may be empty.
 type condition struct{ Has, Lacks, Without string }
 
-// A Step is a command to run beside helm, or a manifest to apply.
+// Step is a command to run in addition to helm, or a manifest to apply.
 type Step struct {
 	Why     string `json:"why"`
 	Command string `json:"command"`
 }
 
 var choices = sync.OnceValue(func() (t struct{ Platforms, Features []choice }) {
-	_ = yaml.Unmarshal(choicesText, &t) // a test reads every row
+	_ = yaml.Unmarshal(choicesText, &t) // a test parses every row
 	return t
 })
