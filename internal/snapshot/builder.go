@@ -8,18 +8,18 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A sample is served for MaxAgeIntervals sampling intervals, and for minMaxAge at least: a busy machine reads later than an
-// interval of milliseconds.
+// A sample is served for MaxAgeIntervals sampling intervals, but at least for minMaxAge. With intervals of
+// milliseconds, a busy machine reads later than that.
 const (
 	MaxAgeIntervals = 3
 	minMaxAge       = time.Second
 )
 
-// Reasons of dcgm_exporter_field_unavailable beyond those of gpu.Reason.
+// More reasons of dcgm_exporter_field_unavailable, in addition to those of gpu.Reason.
 const (
-	// ReasonNoEntity: nothing here has such a field.
+	// ReasonNoEntity: no entity has the field.
 	ReasonNoEntity = "no_entity"
-	// ReasonNoData: the engine gave no value.
+	// ReasonNoData: the engine returned no value.
 	ReasonNoData = "no_data"
 )
 
@@ -31,11 +31,11 @@ const (
 	DroppedContradicted = "contradicted"
 )
 
-// A cell is one field of one entity in one Read.
+// A cell holds one field of one entity in one Read.
 type cell struct {
 	value   gpu.Value
-	at      int64  // of the sample, in Unix nanoseconds
-	missing string // why there is no value; "" where no reason was reported
+	at      int64  // time of the sample in Unix nanoseconds
+	missing string // why there is no value; "" if no reason was reported
 }
 
 // A Builder turns batches into snapshots, for one topology and one plan.
@@ -44,21 +44,22 @@ type Builder struct {
 	plan     *gpu.Plan
 	derivers []Deriver
 	cycle    Cycle
-	cells    []cell        // per field, then per row
-	maxAge   []int64       // per field, of a served sample, in nanoseconds
-	roots    [][]int       // per GPU or other root: its row, and those of its instances and links
-	expected []int         // per row, the number of planned fields that it has
-	got      []int         // per row, the number of fields with a value in this cycle
-	snap     *gpu.Snapshot // of this cycle
+	cells    []cell        // by field, then by row
+	maxAge   []int64       // by field: maximum age of a served sample in nanoseconds
+	roots    [][]int       // rows of each GPU or other root, including its instances and links
+	expected []int         // by row: number of planned fields that the entity has
+	got      []int         // by row: number of fields with a value in this cycle
+	snap     *gpu.Snapshot // snapshot of this cycle
 	doubts   doubts
 
-	// Stale, OutOfRange and InDoubt are the numbers of samples dropped by the latest Build, the last as contradicted.
+	// Stale, OutOfRange and InDoubt count the samples that the latest Build dropped. InDoubt counts contradicted
+	// samples.
 	Stale, OutOfRange, InDoubt int
-	// Contradicted are the rows with contradicted fields, for gpu.Batch.
+	// Contradicted lists the rows with contradicted fields, for gpu.Batch.
 	Contradicted []int
 }
 
-// NewBuilder returns a Builder for a session, and binds the derivers to it.
+// NewBuilder returns a Builder for a session and binds the derivers to it.
 func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 	rows := len(t.Devices)
 	tab := &Builder{
@@ -70,21 +71,21 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 	}
 	for i := range plan.Fields {
 		tab.maxAge[i] = int64(max(MaxAgeIntervals*plan.IntervalOf(i), minMaxAge))
-		if plan.Fields[i].Every { // a Read reports what was sampled since the previous one
+		if plan.Fields[i].Every { // a Read reports all samples since the previous Read
 			tab.maxAge[i] = max(tab.maxAge[i], int64(MaxAgeIntervals*plan.Interval))
 		}
 	}
-	root := make([]int, rows) // the index in roots
+	root := make([]int, rows) // index in roots
 	for row := range rows {
 		if p := t.ParentRow(row); p >= 0 {
-			root[row] = root[p] // parents come first
+			root[row] = root[p] // parents precede their children
 			tab.roots[root[p]] = append(tab.roots[root[p]], row)
 		} else {
 			root[row] = len(tab.roots)
 			tab.roots = append(tab.roots, []int{row})
 		}
 		for i := range plan.Fields {
-			// XIDs are no samples: there may be none.
+			// XID events are not samples; a GPU without XIDs is complete
 			if f := &plan.Fields[i]; f.ID != catalog.XIDErrors && t.Serves(f, row) {
 				tab.expected[row]++
 			}
@@ -120,7 +121,7 @@ func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	for row := range tab.expected {
 		e := &tab.snap.Health.Entities[row]
 		if e.Err == nil && tab.expected[row] > 0 && tab.got[row] == 0 && !tab.isOldLink(row) {
-			e.Err = gpu.ErrUnavailable // a GPU that reports only blanks is not up
+			e.Err = gpu.ErrUnavailable // a GPU that reports only blank values is not up
 		}
 	}
 	tab.contradict()
@@ -133,8 +134,8 @@ func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	return tab.snap
 }
 
-// isOldLink reports whether the row is an NVLink that has none of the planned fields, such as the counters of NVLink 5 on an
-// earlier one.
+// isOldLink reports whether the row is an NVLink without any of the planned fields. For example, links before NVLink 5
+// have none of its counters.
 func (tab *Builder) isOldLink(row int) bool {
 	if tab.topology.Devices[row].Entity.Kind != gpu.KindNVLink {
 		return false
@@ -147,7 +148,7 @@ func (tab *Builder) isOldLink(row int) bool {
 	return true
 }
 
-// columns returns the values of the counters per row, in the counter's unit.
+// columns returns the values of the counters by row, in the counter's unit.
 func (tab *Builder) columns() []gpu.Column {
 	rows := len(tab.topology.Devices)
 	columns := make([]gpu.Column, len(tab.plan.Counters))
@@ -166,7 +167,7 @@ func (tab *Builder) columns() []gpu.Column {
 	return columns
 }
 
-// applyFault notes a fault: of an entity, or of fields of entities.
+// applyFault records a fault of an entity, or of fields of entities.
 func (tab *Builder) applyFault(f *gpu.Fault) {
 	first, last := f.Row, f.Row
 	if f.Row == gpu.AllRows {
@@ -178,13 +179,13 @@ func (tab *Builder) applyFault(f *gpu.Fault) {
 			tab.snap.Health.Entities[row].Err = f.Err
 			continue
 		case gpu.FieldProcesses, gpu.FieldProcessBusy, gpu.FieldHealthChecks, gpu.FieldPeerStates:
-			continue // the derivers'
+			continue // handled by the derivers
 		}
 		tab.cell(f.Field, row).missing = gpu.Reason(f.Err)
 	}
 }
 
-// addSample serves the newest sample of a cell if it is fresh and plausible.
+// addSample stores the newest sample of a cell if it is fresh and plausible.
 func (tab *Builder) addSample(s *gpu.Sample, now time.Time) {
 	if !tab.serves(s) {
 		return
@@ -207,8 +208,8 @@ func (tab *Builder) addSample(s *gpu.Sample, now time.Time) {
 	}
 }
 
-// serves reports whether the sample is of a field of its entity, and the entity is not lost: of a lost one the engine may
-// still have earlier values.
+// serves reports whether the entity has the sample's field and is not lost. The engine may still return old values of a
+// lost entity.
 func (tab *Builder) serves(s *gpu.Sample) bool {
 	return tab.topology.Serves(&tab.plan.Fields[s.Field], s.Row) && tab.snap.Health.Entities[s.Row].Err == nil
 }
@@ -219,8 +220,8 @@ func inRange(field *gpu.Field, v gpu.Value) bool {
 	return !ok || !field.Bounded() || n >= field.Min && n <= field.Max
 }
 
-// unavailable lists the counters that are not served: once for all rows where they are missing everywhere for one reason,
-// else once per GPU. Lost entities are not listed: their own health says it.
+// unavailable lists the counters that are not served. A counter missing everywhere for the same reason is listed once,
+// otherwise once per GPU. Lost entities are skipped because their own health reports them.
 func (tab *Builder) unavailable() (list []gpu.FieldHealth) {
 	for i := range tab.plan.Counters {
 		counter := &tab.plan.Counters[i]
@@ -243,10 +244,10 @@ func (tab *Builder) unavailable() (list []gpu.FieldHealth) {
 	return list
 }
 
-// An existence says whether an entity has a field, and whether one of these has a value.
+// existence says whether any entity has a field, and whether any has a value.
 type existence struct{ exists, found bool }
 
-// unavailableBelow is unavailable for the rows of one root: a GPU with its instances and links.
+// unavailableBelow does the same for one root: a GPU with its instances and links.
 func (tab *Builder) unavailableBelow(list []gpu.FieldHealth, counter *gpu.Counter, rows []int) ([]gpu.FieldHealth, existence) {
 	reason, of := "", existence{}
 	field := &tab.plan.Fields[counter.Field]
@@ -269,7 +270,7 @@ func (tab *Builder) unavailableBelow(list []gpu.FieldHealth, counter *gpu.Counte
 	return list, of
 }
 
-// onceIfEqual makes one element for all rows of those from start on, where their reasons are the same.
+// onceIfEqual merges the elements from start on into one for all rows if their reasons are the same.
 func onceIfEqual(list []gpu.FieldHealth, start int) []gpu.FieldHealth {
 	for i := start; i < len(list); i++ {
 		if list[i].Reason != list[start].Reason {
@@ -283,11 +284,11 @@ func onceIfEqual(list []gpu.FieldHealth, start int) []gpu.FieldHealth {
 	return list
 }
 
-// whyMissing returns why a field of a row has no value, "" where it has one.
+// whyMissing returns why a field of a row has no value, or "" if it has one.
 func (tab *Builder) whyMissing(field, row int) string {
 	c := tab.cell(field, row)
 	if !c.value.IsAbsent() || c.missing == "" && tab.plan.Fields[field].ID == catalog.XIDErrors {
-		return "" // XIDs are no samples: where there was none, nothing is missing
+		return "" // XID events are not samples; without an XID nothing is missing
 	}
 	return cmp.Or(c.missing, ReasonNoData)
 }

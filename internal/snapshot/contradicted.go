@@ -7,35 +7,35 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A profiler that broke goes on with zeros that are fresh and plausible. Utilization comes another way: where it is at
-// busyPercent and a field that proves work is 0, contradictions times in a row, the zeros are not served.
+// A broken profiler keeps returning zeros that are fresh and plausible. Utilization is measured separately. If it is at
+// least busyPercent while a field that proves work is 0, contradictions times in a row, the zeros are dropped.
 const (
 	busyPercent    = 90
 	contradictions = 3
-	// lookback is the longest period that the driver averages utilization over. Within a shorter window of profiling
-	// work may have ended, and utilization not know it yet.
+	// lookback is the longest period over which the driver averages utilization. If the profiling window is shorter,
+	// work may have ended before it while utilization is still high.
 	lookback = time.Second
 )
 
-// doubts are about the profiling fields of GPUs that have utilization: under MIG there is none.
+// doubts tracks the profiling fields of GPUs that report utilization. Partitioned GPUs do not.
 type doubts struct {
 	utilization int     // index in the plan
-	rows        []int   // of the GPUs
-	proofs      []proof // the fields that prove work
-	others      []int   // further profiling fields
-	of          []doubt // per row, then per proof
+	rows        []int   // rows of the GPUs
+	proofs      []proof // fields that prove work
+	others      []int   // other profiling fields
+	of          []doubt // by row, then by proof
 }
 
 // A proof is a field of a plan that proves work.
 type proof struct {
 	field  int
-	window int64 // that a sample covers, in nanoseconds
+	window int64 // period that a sample covers, in nanoseconds
 }
 
-// A doubt is about one field of one GPU.
+// A doubt tracks one field of one GPU.
 type doubt struct {
-	times int   // in a row
-	at    int64 // of the newest sample that counts
+	times int   // number of contradictions in a row
+	at    int64 // time of the newest contradicting sample
 }
 
 func newDoubts(t *gpu.Topology, plan *gpu.Plan) doubts {
@@ -63,8 +63,8 @@ func newDoubts(t *gpu.Topology, plan *gpu.Plan) doubts {
 	return d
 }
 
-// contradict drops the zeros that utilization contradicts. Where no field proves work, those of the GPU's other
-// profiling fields go, too: one profiler counts them all.
+// contradict drops zeros that utilization contradicts. If every proof is contradicted, the other profiling fields of
+// the GPU are dropped too, because the same profiler measures them.
 func (tab *Builder) contradict() {
 	d := &tab.doubts
 	tab.Contradicted = nil
@@ -83,7 +83,7 @@ func (tab *Builder) contradict() {
 			if x.times >= contradictions {
 				refuted++
 				tab.refute(c)
-				c.missing = DroppedContradicted // also while there is no sample, as after a new watch
+				c.missing = DroppedContradicted // also while there is no sample, for example after a new watch
 			}
 		}
 		if refuted == 0 {
@@ -99,8 +99,8 @@ func (tab *Builder) contradict() {
 	}
 }
 
-// note counts a 0 of the time at beside utilization of the time busyAt. The utilization must not be of before the
-// window, and the windows must follow each other: work may have been in one that no Read saw.
+// note records a 0 sampled at time at, with utilization sampled at busyAt. Utilization must not be older than the
+// window. Windows must be consecutive, because work may have been in a window that no Read saw.
 func (x *doubt) note(at, busyAt, window int64) {
 	if at <= x.at || busyAt <= at-window {
 		return

@@ -1,8 +1,8 @@
-// Package snapshot makes the content of a page of one reading.
+// Package snapshot turns a reading into the data of a page.
 //
-// A Builder puts each sample of a gpu.Batch into its cell if it is fresh and plausible, decides which entity is up and why a
-// requested field has no value, and fills the columns of a gpu.Snapshot. Derivers add the other families: Facts here, those
-// of events and accounting elsewhere.
+// A Builder stores each sample of a gpu.Batch in its cell if it is fresh and plausible. It decides which entities are
+// up and why a requested field has no value, and fills the columns of a gpu.Snapshot. Derivers add the other families:
+// Facts is in this package, events and accounting have their own.
 //
-// A Builder is made for one session. Its snapshots are immutable. The package calls no driver and knows no clock.
+// A Builder belongs to one session. Snapshots are immutable. The package calls no driver and reads no clock.
 package snapshot

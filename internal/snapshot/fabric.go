@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Results of the GPU's registration (dcgmFabricManagerStatus_t).
+// Results of a GPU's fabric registration (dcgmFabricManagerStatus_t).
 const (
 	fabricNotSupported = 0
 	fabricNotStarted   = 1
@@ -18,16 +18,16 @@ const (
 	fabricTooOld       = 6
 )
 
-// rackModels are in the names of boards whose NVLink reaches beyond the node. Of others, such as an HGX, a cluster and a
-// clique of zeros are right.
+// rackModels are part of the names of boards whose NVLink domain spans nodes. On other boards, such as an HGX, an
+// all-zero cluster and clique are correct.
 var rackModels = []string{"GB200", "GB300"}
 
-// A maskPart is a state within the health mask (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*). 0 and values beyond last say
-// nothing.
+// A maskPart is a condition within the health mask (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*). The value 0 and values
+// above last are unknown.
 type maskPart struct {
 	condition   string
 	shift, bits uint
-	holds, last int64 // the value that says that the condition holds, and the last that NVML knows
+	holds, last int64 // the value for "the condition holds", and the largest value that NVML defines
 }
 
 var maskParts = [...]maskPart{
@@ -51,7 +51,7 @@ func isOfRack(d *gpu.Device) bool {
 	return slices.ContainsFunc(rackModels, func(name string) bool { return strings.Contains(d.Model, name) })
 }
 
-// fabricStates returns a series per GPU and condition whose state is known: 1 where it holds.
+// fabricStates adds one series per GPU and known condition: 1 if it holds.
 func (l *Facts) fabricStates(x *fact, c *Cycle) {
 	x.series = nil
 	for _, row := range l.gpus {
@@ -91,7 +91,7 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) {
 	}
 }
 
-// fabricInfo returns a series per GPU with a cluster.
+// fabricInfo adds one series for each GPU with a cluster.
 func (l *Facts) fabricInfo(x *fact, c *Cycle) {
 	x.series = nil
 	for _, row := range l.gpus {

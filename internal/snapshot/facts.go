@@ -10,28 +10,29 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Facts derives the families of places and connections, which stay for a session, and of health, peer states and the fabric,
-// which each Read reports. Its zero value is ready.
+// Facts derives placement and connection families, which are fixed for a session, and health, peer states and the
+// fabric, which each Read reports. The zero value is ready to use.
 type Facts struct {
-	// Strict shows health as DCGM and dcgm-exporter do, nothing corrected and ALL as DCGM's own watch. Without it ALL is the
-	// worst of a GPU's watches.
+	// Strict shows health as DCGM and NVIDIA's exporter do: without corrections, and with DCGM's own watch as ALL.
+	// Otherwise ALL is the worst of a GPU's watches.
 	Strict bool
-	// IgnoredHealth are the codes of health findings that alerts and the verdict ignore, besides those of the catalog.
+	// IgnoredHealth lists codes of health findings that alerts and the verdict ignore, in addition to those of the
+	// catalog.
 	IgnoredHealth []string
-	// Booted is when this machine started; zero where that is not known.
+	// Booted is when this machine started, or zero if unknown.
 	Booted time.Time
 
 	topology *gpu.Topology
 	plan     *gpu.Plan
-	families []*fact         // per family of the plan, nil for what others make
+	families []*fact         // by family of the plan; nil for families made elsewhere
 	gpus     []int           // rows of the GPUs
-	fields   places          // in the plan
-	planned  map[string]bool // the fields and families of the plan that supersede health findings
-	linked   map[string]bool // by UUID, a link of the GPU was up, in any session of these Facts
-	hasIMEX  bool            // the machine's IMEX daemon was ready, likewise
+	fields   places          // indexes in the plan
+	planned  map[string]bool // the planned fields and families that supersede health findings
+	linked   map[string]bool // by UUID: whether a link of the GPU has been up in any session
+	hasIMEX  bool            // whether the IMEX daemon has been ready in any session
 }
 
-// places are the indexes in a plan of the fields that health and the fabric need, -1 where the plan has no such field.
+// places holds the plan indexes of the fields that health and the fabric need, or -1 if the plan has no such field.
 type places struct{ fabricState, cluster, clique, mask, mig, imexDaemon, imexDomain int }
 
 func placesIn(plan *gpu.Plan) places {
@@ -48,12 +49,12 @@ func placesIn(plan *gpu.Plan) places {
 // A fact is one family.
 type fact struct {
 	series []gpu.Series
-	from   func(*Cycle) // makes the series of a cycle; nil for a family that stays
-	rows   []int        // of the entities that have series
-	field  int          // its Fault.Field; 0 for none
+	from   func(*Cycle) // makes the series of a cycle; nil if the family is fixed
+	rows   []int        // rows of the entities that have series
+	field  int          // its Fault.Field; 0 if there is none
 	fault  string       // why there is no series
-	faults []string     // per row, why there is none of it
-	pairs  bool         // takes two GPUs
+	faults []string     // by row: why it has no series
+	pairs  bool         // each series is about a pair of GPUs
 }
 
 // Bind implements Deriver.
@@ -89,7 +90,7 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	}
 }
 
-// addFault notes why there is no health or no peer state of a row.
+// addFault records why a row has no health or peer state.
 func (l *Facts) addFault(f *gpu.Fault) {
 	if f.Field != gpu.FieldHealthChecks && f.Field != gpu.FieldPeerStates {
 		return
@@ -132,7 +133,7 @@ func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
 	return list
 }
 
-// peerStates returns a series per GPU and other GPU.
+// peerStates returns one series for each ordered pair of GPUs.
 func (l *Facts) peerStates(b *gpu.Batch) []gpu.Series {
 	series := make([]gpu.Series, len(b.Peers))
 	for i := range b.Peers {
@@ -172,7 +173,7 @@ func (l *Facts) missing(list []gpu.FieldHealth, x *fact, name string, c *Cycle) 
 	return list
 }
 
-// isAbout reports whether a series is about a row. A pair of the topology stands once and is about both of its GPUs.
+// isAbout reports whether a series is about a row. A pair of the topology is listed once and is about both GPUs.
 func (x *fact) isAbout(row int, t *gpu.Topology) bool {
 	return slices.ContainsFunc(x.series, func(s gpu.Series) bool { return s.Row == row }) ||
 		x.from == nil && x.pairs && slices.ContainsFunc(t.Pairs, func(p gpu.Pair) bool { return p.B == row })
