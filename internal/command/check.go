@@ -32,8 +32,8 @@ Exit code: 0 every line can be used; 1 a line cannot, or the source does not
 open; 2 the check could not be done.
 `
 
-// Profiling fields have no value before their second sample, and a reading may come just before it.
-// The readings are close together, since a person waits.
+// Profiling fields have no value before their second sample, so check reads a few times, at short intervals because a
+// person waits.
 const (
 	checkCycles   = 4
 	checkInterval = time.Second
@@ -63,7 +63,7 @@ func check(ctx context.Context, p *Process) int {
 	return code
 }
 
-// checkFile checks one file by itself, whatever flags and variables say.
+// checkFile checks one file, independent of the counters that flags and variables name.
 func (p *Process) checkFile(ctx context.Context, cfg *config.Config, file string) int {
 	var content []byte
 	var err error
@@ -83,7 +83,7 @@ func (p *Process) checkFile(ctx context.Context, cfg *config.Config, file string
 		}
 		return p.checkSet(ctx, cfg, set)
 	}
-	// Another place of the counters would hide the file's own.
+	// A counters file named by a variable would hide this one.
 	env := func(name string) (string, bool) {
 		switch name {
 		case "DCGM_EXPORTER_CONFIG_FILE":
@@ -97,13 +97,13 @@ func (p *Process) checkFile(ctx context.Context, cfg *config.Config, file string
 		set, err = app.LoadCounters(ctx, cfg, p.ReadFile)
 	}
 	if err != nil {
-		fmt.Fprintln(p.Out, err) // the fault of the file is the result
+		fmt.Fprintln(p.Out, err) // the file's error is the result
 		return Faulty
 	}
 	return p.checkSet(ctx, cfg, set)
 }
 
-// checkSet prints the lines of one file, and returns the exit code.
+// checkSet prints the lines of one file and returns the exit code.
 func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.CounterSet) int {
 	fmt.Fprintln(p.Out, set.Name)
 	code := OK
@@ -116,7 +116,7 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 			fmt.Fprint(p.Out, about)
 		}
 		if err != nil {
-			if code = Faulty; gpu.Reason(err) == "error" { // not of a source
+			if code = Faulty; gpu.Reason(err) == "error" { // the problem is not in the source
 				code = Unable
 			}
 			p.fail(code, err)
@@ -155,7 +155,7 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 			unusable++
 		}
 		number := problem.Line
-		problem.File, problem.Line = "", 0 // the table says them
+		problem.File, problem.Line = "", 0 // the table already shows them
 		lines = append(lines, line{number, "-\t-\t-\t-\t" + mark + strings.TrimPrefix(problem.String(), ": ")})
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return a.number - b.number })
@@ -168,7 +168,7 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 		}
 		fmt.Fprintf(t, "%s\t%s\n", number, l.cells)
 	}
-	t.Flush() // a failing standard output has no other place to report to
+	t.Flush() // ignore the error: it could not be printed either
 	if _, err := set.Plan(cfg, cfg.Collection.Interval); err != nil {
 		fmt.Fprintln(p.Out, err)
 		unusable++
@@ -180,7 +180,7 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 	return code
 }
 
-// catalogVerdict describes a request without looking at hardware.
+// catalogVerdict describes a counter by the catalog, without hardware.
 func catalogVerdict(r counters.Request) string {
 	levels := r.Named.Entry.Levels
 	switch {
@@ -201,13 +201,13 @@ func catalogVerdict(r counters.Request) string {
 	}
 }
 
-// A collected is a metric in the last cycle.
+// collected describes a metric in the last cycle.
 type collected struct {
 	values  int
-	reasons map[string]bool // of the values that are missing
+	reasons map[string]bool // why values are missing
 }
 
-// summarize counts the values of a snapshot by the requested names.
+// summarize counts the values of a snapshot by counter name.
 func summarize(s *gpu.Snapshot) map[string]*collected {
 	m := map[string]*collected{}
 	of := func(name string) *collected {
@@ -244,7 +244,7 @@ func summarize(s *gpu.Snapshot) map[string]*collected {
 	return m
 }
 
-// verdict says how the metric fared; "" if nothing was seen of it.
+// verdict describes the metric's values; "" if it had none and no reason.
 func (m *collected) verdict() string {
 	if m == nil {
 		return ""
@@ -260,7 +260,7 @@ func (m *collected) verdict() string {
 	}
 }
 
-// describe summarizes a session in a line: "sim: 8 GPUs, 11 GPU instances, driver 570.124.06".
+// describe summarizes a session in one line, such as "sim: 8 GPUs, 11 GPU instances, driver 570.124.06".
 func describe(t *gpu.Topology) string {
 	var n [gpu.KindNode + 1]int
 	for i := range t.Devices {

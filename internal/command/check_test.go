@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// opener opens a source; nil is never called.
+// opener opens a source; nil means that it must not be called.
 type opener = func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error)
 
 func runCheck(t *testing.T, w *world, open opener, args ...string) int {
@@ -91,7 +91,7 @@ func TestSourceThatDoesNotOpen(t *testing.T) {
 	if got, want := w.Err.String(), "dcgm-exporter check: unavailable: no libdcgm.so.4\n"; got != want {
 		t.Errorf("message %q, want %q", got, want)
 	}
-	// What the catalog knows is reported all the same.
+	// Results from the catalog are still printed.
 	if !strings.Contains(w.Out.String(), "collected where the GPU has it") {
 		t.Errorf("output %q", &w.Out)
 	}
@@ -110,7 +110,7 @@ collection:
 `
 	w := &world{
 		Files: map[string]string{"c.yaml": fields, "/other.csv": "DCGM_FI_DEV_ECC_CURRENT, gauge, E\n"},
-		Env:   map[string]string{"DCGM_EXPORTER_COLLECTORS": "/other.csv"}, // must not hide the file's own fields
+		Env:   map[string]string{"DCGM_EXPORTER_COLLECTORS": "/other.csv"}, // must not replace the file's own fields
 	}
 	if code := runCheck(t, w, nil, "c.yaml"); code != command.Faulty {
 		t.Errorf("code %d", code)
@@ -199,7 +199,7 @@ func TestCheckIsUnable(t *testing.T) {
 	}
 }
 
-// What a strict page goes without is not called collected, with a source and without one.
+// Families that strict mode removes are not called collected, with or without a source.
 func TestCheckUnderStrict(t *testing.T) {
 	for _, args := range [][]string{nil, {"--source=sim"}} {
 		w := &world{Files: map[string]string{"my.csv": `DCGM_EXP_NODE_HEALTH_STATUS, gauge, Health.
@@ -215,8 +215,8 @@ dcgm_exporter_gpu_verdict, gauge, Verdict.
 	}
 }
 
-// A verdict without the families that it needs is unknown, and check names their lines.
-func TestCheckWarnsAboutAVerdictWithoutCounters(t *testing.T) {
+// A verdict without the families that it needs is unknown, and check names the missing lines.
+func TestCheckWarnsOfVerdictWithoutCounters(t *testing.T) {
 	w := &world{Files: map[string]string{"my.csv": `dcgm_exporter_gpu_verdict, gauge, Verdict.
 DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.
 DCGM_EXP_FABRIC_STATE, gauge, Fabric.

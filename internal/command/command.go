@@ -1,5 +1,5 @@
-// Package command holds the subcommands, a file each. They read the flags, variables and files of the
-// exporter itself, open its sources by package app, print for people and change nothing.
+// Package command implements the subcommands, one file each. They use the exporter's flags, variables and files, open
+// its sources with package app, and are read-only.
 package command
 
 import (
@@ -20,24 +20,24 @@ import (
 
 // The exit codes of the subcommands.
 const (
-	OK     = 0 // nothing to mend
-	Faulty = 1 // something to mend was found: no data, or a line that cannot be used
-	Unable = 2 // a wrong setting, or a file that cannot be read or written
+	OK     = 0 // nothing to fix
+	Faulty = 1 // a problem was found: no data, or an unusable line
+	Unable = 2 // an invalid setting, or a file that cannot be read or written
 )
 
-// A Process is the surroundings of a subcommand.
+// Process holds the environment of a subcommand.
 type Process struct {
-	Args     []string                     // behind the subcommand's name
-	Env      func(string) (string, bool)  // as os.LookupEnv
-	ReadFile func(string) ([]byte, error) // as os.ReadFile
+	Args     []string                     // the arguments after the subcommand's name
+	Env      func(string) (string, bool)  // like os.LookupEnv
+	ReadFile func(string) ([]byte, error) // like os.ReadFile
 	In       io.Reader
-	Out, Err io.Writer // results; why the command could not do its work
+	Out, Err io.Writer // results, and errors that prevent the command from running
 
-	// Tests replace these functions; nil means the exporter's own.
+	// Open can be replaced by tests; nil means the exporter's own.
 	Open      func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error)
 	Page      func(context.Context, *config.Config) ([]byte, error)
 	Unmatched func(context.Context, *config.Config, *gpu.Topology) ([]podmapper.Unmatched, error)
-	// Root is the folder that doctor takes for /; Dial reaches its peers.
+	// Root is the folder that doctor uses as /. Dial connects to peers.
 	Root string
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -46,7 +46,7 @@ type Process struct {
 
 type subcommand struct {
 	name, summary, usage string
-	run                  func(context.Context, *Process) int // nil: main runs it
+	run                  func(context.Context, *Process) int // nil for the command that main itself runs
 }
 
 func subcommands() []subcommand {
@@ -63,8 +63,7 @@ func subcommands() []subcommand {
 	}
 }
 
-// Run runs the subcommand of a name and returns its exit code. A name that is no subcommand is
-// reported with the nearest one.
+// Run runs the named subcommand and returns its exit code. For an unknown name it suggests the nearest one.
 func Run(ctx context.Context, name string, p Process) int {
 	all := subcommands()
 	i := slices.IndexFunc(all, func(s subcommand) bool { return s.name == name && s.run != nil })
@@ -97,10 +96,10 @@ func (p *Process) unknown(word string) int {
 	return Unable
 }
 
-// help prints the subcommands, or the usage of one.
+// help prints the list of subcommands, or the usage of one.
 func help(_ context.Context, p *Process) int {
 	if len(p.Args) == 0 || strings.HasPrefix(p.Args[0], "-") {
-		_, _ = io.WriteString(p.Out, Usage()+"\n\"dcgm-exporter --help\" lists the flags too.\n") // the reader may be gone
+		_, _ = io.WriteString(p.Out, Usage()+"\n\"dcgm-exporter --help\" lists the flags too.\n") // ignore the error: there is nowhere to report it
 		return OK
 	}
 	for _, s := range subcommands() {
@@ -112,7 +111,7 @@ func help(_ context.Context, p *Process) int {
 	return p.unknown(p.Args[0])
 }
 
-// Usage returns the head of --help: the subcommands with a line each, and examples.
+// Usage returns the beginning of --help: the subcommands, one line each, and examples.
 func Usage() string {
 	var b strings.Builder
 	b.WriteString(`Usage: dcgm-exporter [flags]                       serve metrics of NVIDIA GPUs for Prometheus
@@ -140,8 +139,8 @@ func (p *Process) fail(code int, err error) int {
 	return code
 }
 
-// config reads the exporter's flags, variables and file. A nil Config means that only the code is
-// left to return: the usage was requested and printed, or a setting is wrong.
+// config loads the exporter's configuration from flags, variables and file. If cfg is nil, the caller returns code: the
+// usage was printed, or a setting is invalid.
 func (p *Process) config() (cfg *config.Config, operands []string, code int) {
 	cfg, operands, err := config.ParseOperands(p.Args, p.Env, p.ReadFile)
 	switch {
@@ -163,7 +162,7 @@ func (p *Process) settings() (cfg *config.Config, code int) {
 	return cfg, code
 }
 
-// collect opens the configured source, and calls see with the snapshot of each cycle.
+// collect opens the configured source and calls see with the snapshot of each cycle.
 func (p *Process) collect(ctx context.Context, cfg *config.Config, plan *gpu.Plan, cycles int, see func(*gpu.Snapshot)) error {
 	source, err := p.Open(ctx, cfg, plan)
 	if err != nil {
@@ -182,7 +181,7 @@ func plural(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// dash stands for a column without text.
+// dash returns s, or "-" if it is empty.
 func dash(s string) string { return cmp.Or(s, "-") }
 
 func kinds(set gpu.Kinds) string {

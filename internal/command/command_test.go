@@ -17,11 +17,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// A world is an environment and files in memory, a source, and buffers for the output.
+// world is a subcommand's environment: variables and files in memory, a source, and output buffers.
 type world struct {
 	Env, Files map[string]string
 	In         string
-	Open       func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) // nil: the simulator
+	Open       func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) // nil means the simulator
 	Out, Err   bytes.Buffer
 }
 
@@ -42,14 +42,14 @@ func (w *world) process(args ...string) command.Process {
 	}
 }
 
-// run runs a subcommand on a clock of its own.
+// run runs a subcommand in a bubble with its own clock.
 func run(t *testing.T, name string, p command.Process) (code int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { code = command.Run(t.Context(), name, p) })
 	return code
 }
 
-// simulate opens the simulator, whatever source is configured.
+// simulate opens the simulator, whichever source is configured.
 func simulate(_ context.Context, cfg *config.Config, _ *gpu.Plan) (app.Backend, error) {
 	source, err := sim.New(sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed})
 	if err != nil {
@@ -58,7 +58,7 @@ func simulate(_ context.Context, cfg *config.Config, _ *gpu.Plan) (app.Backend, 
 	return app.Backend{Source: collector.SourceOf(source.Open)}, nil
 }
 
-// refuse opens a source that cannot be opened because of err.
+// refuse returns an opener that fails with err.
 func refuse(err error) func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) {
 	return func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) {
 		return app.Backend{Source: refusing{err}}, nil
@@ -69,7 +69,7 @@ type refusing struct{ err error }
 
 func (r refusing) Open(context.Context, *gpu.Plan) (collector.Session, error) { return nil, r.err }
 
-// full is an output without space.
+// full is a writer without space.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
@@ -79,7 +79,7 @@ func TestHelp(t *testing.T) {
 		name     string
 		args     []string
 		code     int
-		out, err string // parts
+		out, err string // substrings of the output
 	}{
 		{"help", nil, 0, "\n  doctor          what works on this machine", ""},
 		{"help", []string{"--help"}, 0, "Subcommands", ""},

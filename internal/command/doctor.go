@@ -30,24 +30,23 @@ Exit code: 0 nothing fails; 1 something does; 2 a wrong setting.
 `
 
 const (
-	dialLimit = 3 * time.Second  // of a peer
-	podsLimit = 10 * time.Second // of the kubelet and the API server
-	maxIDs    = 20               // rows of unmatched devices
+	dialLimit = 3 * time.Second  // for a peer
+	podsLimit = 10 * time.Second // for the kubelet and the API server
+	maxIDs    = 20               // maximum number of rows about unmatched devices
 )
 
-// inContainer is the advice where the host has a driver that does not reach the process.
+// inContainer is the advice if the host may have a driver that the container does not see.
 const inContainer = "In a container, run with the NVIDIA runtime (runtimeClassName: nvidia, or docker --gpus all) and NVIDIA_VISIBLE_DEVICES=all."
 
-// A row is the outcome of one check. Rows that are not good have advice.
+// row is the result of one check. A row that is not ok has advice.
 type row struct {
 	state                string // good, warn or fail
 	check, found, advice string
 }
 
-const good, warn, fail = "ok", "warn", "fail" // warn: less is served than could be; fail: not what is configured
+const good, warn, fail = "ok", "warn", "fail" // warn means that less is served than could be; fail means that something configured does not work.
 
-// doctor prints a row for each check of the configuration, the source last: only opening it proves
-// the rest.
+// doctor prints a row for each check. The source comes last, because opening it proves the rest.
 func doctor(ctx context.Context, p *Process) int {
 	cfg, code := p.settings()
 	if cfg == nil {
@@ -69,12 +68,12 @@ func doctor(ctx context.Context, p *Process) int {
 	return code
 }
 
-// An examination is one run of the checks.
+// examination is one run of the checks.
 type examination struct {
 	*Process
 	cfg      *config.Config
 	set      app.CounterSet
-	topology *gpu.Topology // of the source, once it is opened
+	topology *gpu.Topology // of the source, once it is open
 }
 
 func (e *examination) rows(ctx context.Context) (rows []row) {
@@ -87,7 +86,7 @@ func (e *examination) rows(ctx context.Context) (rows []row) {
 	local := e.cfg.Source.Remote.IsEmbedded() && e.cfg.Source.Kind != config.SourceSim
 	if local {
 		driver, nodes, nvml := e.driver(), e.deviceFiles(), e.nvml()
-		if driver.state == fail { // the others come with the driver
+		if driver.state == fail { // the other checks depend on the driver
 			nodes.advice, nvml.advice = "", ""
 		}
 		rows = append(rows, driver, nodes, nvml)
@@ -143,11 +142,11 @@ func (e *examination) counters(err error) row {
 
 var driverVersion = regexp.MustCompile(`\s(\d+\.\d+(?:\.\d+)?)\s`)
 
-// driver looks for the kernel module.
+// driver checks the kernel module.
 func (e *examination) driver() row {
 	text, err := e.read("/proc/driver/nvidia/version")
 	if err == nil {
-		// NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …
+		// Example: NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …
 		version := "of an unknown version"
 		line, _, _ := strings.Cut(text, "\n")
 		if found := driverVersion.FindStringSubmatch(line + "\n"); found != nil {
@@ -170,7 +169,7 @@ func (e *examination) driver() row {
 
 func (e *examination) deviceFiles() row {
 	gpus, known := len(e.glob("/dev/nvidia[0-9]*")), len(e.glob("/proc/driver/nvidia/gpus/*"))
-	// Every tool opens the control file first; it wakes no GPU.
+	// Every NVIDIA tool opens the control file first. That does not wake a GPU.
 	control, err := os.OpenFile(e.at("/dev/nvidiactl"), os.O_RDWR, 0)
 	if err == nil {
 		err = control.Close()
@@ -197,7 +196,7 @@ func (e *examination) nvml() row {
 	return row{fail, "NVML", "libnvidia-ml.so.1 was not found", "It comes with the driver; set LD_LIBRARY_PATH if it lies elsewhere. " + inContainer}
 }
 
-// dcgm looks for the library of DCGM 4, whose ABI is used.
+// dcgm checks for the library of DCGM 4, the supported ABI.
 func (e *examination) dcgm() row {
 	r := row{warn, "DCGM", "libdcgm.so.4 was not found", "NVML serves instead. Install datacenter-gpu-manager-4-core for NVSwitches, and for profiling before Hopper."}
 	for i, file := range e.library("libdcgm.so") {
@@ -209,7 +208,7 @@ func (e *examination) dcgm() row {
 		}
 	}
 	embedded := e.cfg.Source.Remote.IsEmbedded()
-	if e.cfg.Source.Kind == config.SourceDCGM || !embedded { // no fallback
+	if e.cfg.Source.Kind == config.SourceDCGM || !embedded { // there is no fallback
 		r.state, r.advice = fail, "Install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm."
 		if embedded {
 			r.advice += " Without DCGM use --source=nvml."
@@ -218,7 +217,7 @@ func (e *examination) dcgm() row {
 	return r
 }
 
-// engine looks for the host engine, or for a second one beside the embedded engine.
+// engine checks for the host engine, or for a second one besides the embedded engine.
 func (e *examination) engine(ctx context.Context) row {
 	address := e.cfg.Source.Remote
 	if address.IsEmbedded() {
@@ -233,15 +232,14 @@ func (e *examination) engine(ctx context.Context) row {
 	switch network {
 	case "unix":
 		target = e.at(target)
-	case "": // vsock, for which Go has no dialer
+	case "": // vsock, which package net cannot dial
 		return row{good, "host engine", address.String() + " is dialed by the source alone", ""}
 	}
 	err := e.reach(ctx, network, target)
 	r := row{fail, "host engine", fmt.Sprintf("%s cannot be reached: %v", address, err), ""}
 	switch {
 	case err == nil && address.Transport == gpu.TransportTCP && address.IsLocal():
-		// Replies of more than a segment wait on loopback for an acknowledgement that is delayed
-		// (measured on DCGM 4.6: 44 to 114 ms).
+		// On loopback, replies larger than one segment wait for a delayed acknowledgment: 44 to 114 ms on DCGM 4.6.
 		return row{warn, "host engine", address.String() + " accepts connections; over TCP each of its larger replies stalls for 40 to 120 ms",
 			"An engine on the same host answers in under 1 ms through a socket: start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."}
 	case err == nil:
@@ -256,7 +254,7 @@ func (e *examination) engine(ctx context.Context) row {
 	return r
 }
 
-// profiling looks at the permissions of profiling metrics.
+// profiling checks the permissions for profiling metrics.
 func (e *examination) profiling() row {
 	wanted := 0
 	for _, r := range e.set.Requests {
@@ -267,12 +265,12 @@ func (e *examination) profiling() row {
 	if wanted == 0 {
 		return row{good, "profiling", "no profiling metric is configured", ""}
 	}
-	const capSysAdmin = 1 << 21 // linux/capability.h
+	const capSysAdmin = 1 << 21 // CAP_SYS_ADMIN, linux/capability.h
 	status, err := e.read("/proc/self/status")
 	_, set, found := strings.Cut("\n"+status, "\nCapEff:")
 	set, _, _ = strings.Cut(set, "\n")
 	mask, badMask := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
-	params, _ := e.read("/proc/driver/nvidia/params") // without it administrators alone profile
+	params, _ := e.read("/proc/driver/nvidia/params") // by default, only administrators may profile
 	switch {
 	case err != nil || !found || badMask != nil:
 		return row{warn, "profiling", "the capabilities in /proc/self/status cannot be read", "Profiling metrics need CAP_SYS_ADMIN on GPUs before Hopper."}
@@ -285,7 +283,7 @@ func (e *examination) profiling() row {
 		"GPUs before Hopper do not give them: add the capability (securityContext.capabilities.add, AmbientCapabilities=), or use a host engine that has it (--remote-hostengine-info)."}
 }
 
-// kubelet looks at the PodResources socket.
+// kubelet checks the PodResources socket.
 func (e *examination) kubelet(ctx context.Context) row {
 	socket := e.cfg.Kubernetes.Socket
 	info, err := os.Stat(e.at(socket))
@@ -306,7 +304,7 @@ func (e *examination) kubelet(ctx context.Context) row {
 	return row{fail, "kubelet", socket + ": " + err.Error(), "Mount the folder, not the socket: a kubelet that restarts makes a new one."}
 }
 
-// source opens the source as the exporter would, and describes it.
+// source opens the source as the exporter would and describes it.
 func (e *examination) source(ctx context.Context) (r row) {
 	plan, err := e.set.Plan(e.cfg, time.Second)
 	if err == nil {
@@ -352,7 +350,7 @@ func opened(s *gpu.Snapshot) row {
 	return r
 }
 
-// deviceIDs has a row for each device of a container that matches no entity of the source.
+// deviceIDs returns a row for each device of a container that matches no entity of the source.
 func (e *examination) deviceIDs(ctx context.Context) (rows []row) {
 	ctx, cancel := context.WithTimeout(ctx, podsLimit)
 	defer cancel()
@@ -372,7 +370,7 @@ func (e *examination) deviceIDs(ctx context.Context) (rows []row) {
 	return rows
 }
 
-// at returns the place of a path below Root.
+// at returns the path below Root.
 func (p *Process) at(path string) string { return filepath.Join(p.Root, path) }
 
 func (p *Process) read(path string) (string, error) {
@@ -380,9 +378,9 @@ func (p *Process) read(path string) (string, error) {
 	return string(data), err
 }
 
-// glob returns the paths that match, without Root.
+// glob returns the matching paths, without Root.
 func (p *Process) glob(pattern string) []string {
-	found, _ := filepath.Glob(p.at(pattern)) // the error is for malformed patterns, and ours are constant
+	found, _ := filepath.Glob(p.at(pattern)) // ignore the error: the patterns are constant and valid
 	for i, path := range found {
 		found[i] = "/" + strings.TrimPrefix(strings.TrimPrefix(path, p.Root), "/")
 	}
@@ -400,8 +398,8 @@ func (p *Process) reach(ctx context.Context, network, address string) error {
 	return conn.Close()
 }
 
-// library returns the files whose names begin with the library's: in LD_LIBRARY_PATH, in the folders
-// of ld.so.conf, and where images put libraries.
+// library returns the files whose names begin with a library's name. It searches LD_LIBRARY_PATH, the folders of
+// ld.so.conf, and common folders of container images.
 func (p *Process) library(name string) (found []string) {
 	list, _ := p.Env("LD_LIBRARY_PATH")
 	folders := filepath.SplitList(list)

@@ -20,13 +20,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// A machine is what doctor looks at.
+// machine is a fake of what doctor examines.
 type machine struct {
 	Root string
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// healthy is what lies on a machine where everything is right.
+// healthy returns the files of a machine without problems.
 func healthy() map[string]string {
 	return map[string]string{
 		"/proc/driver/nvidia/version":                 "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\nGCC version:  gcc 13\n",
@@ -45,7 +45,7 @@ func healthy() map[string]string {
 	}
 }
 
-// machineOf lays the files under a folder and refuses every connection.
+// machineOf writes the files to a folder. Its dialer refuses every connection.
 func machineOf(t *testing.T, files map[string]string) machine {
 	t.Helper()
 	root := t.TempDir()
@@ -66,11 +66,11 @@ func machineOf(t *testing.T, files map[string]string) machine {
 	}
 }
 
-// answers is a dialer to whom the given addresses answer.
+// answers returns a dialer that connects only to the given addresses.
 func answers(addresses ...string) func(context.Context, string, string) (net.Conn, error) {
 	return func(_ context.Context, network, address string) (net.Conn, error) {
 		for _, a := range addresses {
-			if kind, at, _ := strings.Cut(a, " "); kind == network && strings.HasSuffix(address, at) { // below Root
+			if kind, at, _ := strings.Cut(a, " "); kind == network && strings.HasSuffix(address, at) { // the path is below Root
 				here, there := net.Pipe()
 				return here, there.Close()
 			}
@@ -79,17 +79,17 @@ func answers(addresses ...string) func(context.Context, string, string) (net.Con
 	}
 }
 
-// fails is a dialer whom every address refuses with an error.
+// fails returns a dialer that fails with an error.
 func fails(err error) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		return nil, os.NewSyscallError("connect", err)
 	}
 }
 
-// A line is a row of the output, with the line of advice behind it.
+// line is a row of the output with its advice.
 type line struct{ State, Check, Found, Advice string }
 
-// lines reads the output of doctor.
+// lines parses the output of doctor.
 func lines(out string) (all []line) {
 	for text := range strings.Lines(out) {
 		text = strings.TrimSuffix(text, "\n")
@@ -102,7 +102,7 @@ func lines(out string) (all []line) {
 	return all
 }
 
-// examine runs the checks of a configuration on a machine.
+// examine runs doctor with the given configuration on a machine.
 func examine(t *testing.T, w *world, m machine, open opener, args ...string) []line {
 	t.Helper()
 	w.Open = open
@@ -118,7 +118,7 @@ func everyIDMatches(context.Context, *config.Config, *gpu.Topology) ([]podmapper
 	return nil, nil
 }
 
-// states writes the rows without advice, in short.
+// states formats rows briefly, without advice.
 func states(rows []line) []string {
 	var list []string
 	for _, r := range rows {
@@ -137,7 +137,7 @@ func TestEverythingIsRight(t *testing.T) {
 	rows := examine(t, w, m, simulate, "-f=/my.csv", "-k", "--pod-resources-kubelet-socket=/run/kubelet.sock")
 	var got []string
 	for _, line := range states(rows) {
-		if !strings.HasPrefix(line, "warn setting: ") { // what comes later is reported by config
+		if !strings.HasPrefix(line, "warn setting: ") { // later problems are reported by config
 			got = append(got, line)
 		}
 	}
@@ -173,10 +173,10 @@ func listenUnix(t *testing.T, path string) {
 
 func TestOneThingIsWrong(t *testing.T) {
 	type surroundings struct {
-		files map[string]string // beside the healthy ones; "-" takes one away
+		files map[string]string // added to the healthy files; "-" removes one
 		dial  func(context.Context, string, string) (net.Conn, error)
 		env   map[string]string
-		own   map[string]string // what the exporter reads
+		own   map[string]string // files that the exporter reads
 		open  opener
 	}
 	profiling := map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_PROF_DRAM_ACTIVE, gauge, D\n"}
@@ -185,8 +185,8 @@ func TestOneThingIsWrong(t *testing.T) {
 		name   string
 		world  surroundings
 		args   []string
-		want   string // the row
-		advice string // a part of its advice
+		want   string // the expected row
+		advice string // substring of its advice
 	}{
 		{"no driver", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "-"}}, nil,
 			"fail driver: no NVIDIA kernel module is loaded", "picks the GPU up"},
@@ -301,8 +301,8 @@ func TestOneThingIsWrong(t *testing.T) {
 	}
 }
 
-// TestAdvice holds that whatever is not right comes with something to do, and what is right with
-// nothing; only what a missing driver brings along is spared its own advice.
+// Every row that is not ok has advice, and ok rows have none. Only problems that follow from a missing driver have no
+// advice of their own.
 func TestFaultsComeWithAdvice(t *testing.T) {
 	m := machineOf(t, nil)
 	rows := examine(t, &world{}, m, refuse(gpu.ErrUnavailable), "--kubernetes=false")
@@ -320,7 +320,7 @@ func TestFaultsComeWithAdvice(t *testing.T) {
 	}
 }
 
-// Ids that match nothing are listed with their reason, at most 20 of them.
+// Unmatched ids are listed with their reasons, up to 20 of them.
 func TestUnmatchedIDs(t *testing.T) {
 	ids := []string{"nvidia0", "MIG-99999999-0000-5000-8000-000000000000", "garbage", "nvidia77"}
 	for i := range 20 {
@@ -349,7 +349,7 @@ func TestUnmatchedIDs(t *testing.T) {
 	}
 }
 
-// TestSimulatedNodeNeedsNothing holds that a simulation is not advised to install a driver.
+// For a simulation, doctor does not advise installing a driver.
 func TestSimulatedNodeNeedsNothing(t *testing.T) {
 	for _, r := range examine(t, &world{}, machineOf(t, nil), simulate, "--source=sim") {
 		if r.State != "ok" {
@@ -363,7 +363,7 @@ func TestDoctorsExitCode(t *testing.T) {
 		args []string
 		open opener
 		code int
-		out  string // a part
+		out  string // substring of the output
 	}{
 		{[]string{"--source=sim"}, simulate, command.OK, "ok    source          sim: 8 GPUs, 11 GPU instances, driver 570.124.06\n"},
 		{[]string{"--source=sim"}, refuse(gpu.ErrLost), command.Faulty, "fail  source          lost\n                      > Mend what fails above.\n"},

@@ -20,7 +20,7 @@ of 4.9 where it differs; a counters file can use either.
 Exit code: 0 something was found; 1 nothing was; 2 an unknown flag.
 `
 
-// fields searches the catalog for people who write counters files. It reads no hardware.
+// fields searches the catalog, for authors of counters files. It does not access hardware.
 func fields(_ context.Context, p *Process) int {
 	for _, arg := range p.Args {
 		switch {
@@ -52,11 +52,11 @@ func fields(_ context.Context, p *Process) int {
 		}
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", e.Classic, e.ID, dash(string(e.Unit)), typ, of, dash(current), e.Help)
 	}
-	t.Flush() // a failing standard output has no other place to report to
+	t.Flush() // ignore the error: it could not be printed either
 	return OK
 }
 
-// metricType is the type that suits a field in a counters file.
+// metricType returns the metric type that suits a field in a counters file.
 func metricType(e catalog.Entry) gpu.MetricType {
 	switch {
 	case e.Type == catalog.Text:

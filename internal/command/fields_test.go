@@ -13,7 +13,7 @@ func TestFields(t *testing.T) {
 		name string
 		args []string
 		code int
-		want []string // how each line begins, with single blanks
+		want []string // the beginning of each line, with single spaces
 	}{
 		{"words in any order and case", []string{"INSTANT", "power_usage"}, command.OK, []string{
 			"NAME ID UNIT TYPE OF CURRENT WHAT",
@@ -49,7 +49,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestWholeCatalog holds that every field has a row with every column.
+// Every field has a row with all columns.
 func TestWholeCatalog(t *testing.T) {
 	w := &world{}
 	if code := command.Run(t.Context(), "fields", w.process()); code != command.OK {

@@ -18,7 +18,7 @@ Exit code: 0 the page has data; 1 it has not, and its health series and the
 message say why; 2 a wrong setting, or a file that cannot be read.
 `
 
-// once prints the page of one real cycle, also a page without data.
+// once runs one real cycle and prints its page, even if it has no data.
 func once(ctx context.Context, p *Process) int {
 	cfg, code := p.settings()
 	if cfg == nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// jobFiles checks the folder of job files, and has a row for each file whose name matches no GPU.
+// jobFiles checks the folder of job files. It returns a row for each file whose name matches no GPU.
 func (e *examination) jobFiles(ctx context.Context) (rows []row) {
 	const check = "job files"
 	dir, topology := e.cfg.HPC.Dir, e.topology
-	if topology == nil { // the source is not open: only the folder is checked
+	if topology == nil { // the source is not open: check only the folder
 		topology = gpu.NewTopology(nil)
 	}
 	unmatched, err := app.UnmatchedJobFiles(ctx, e.at(dir), topology)
@@ -41,8 +41,7 @@ func (e *examination) jobFiles(ctx context.Context) (rows []row) {
 	return rows
 }
 
-// containers checks the socket of the container runtime: the first one that exists, as the exporter
-// uses it.
+// containers checks the container runtime's socket. Like the exporter, it uses the first one that exists.
 func (e *examination) containers(ctx context.Context) row {
 	const check = "containers"
 	sockets := app.ContainerSockets(e.cfg)

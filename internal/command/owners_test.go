@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// rowsOf returns the rows of a check.
+// rowsOf returns the rows of one check.
 func rowsOf(all []line, check string) (rows []string) {
 	for _, r := range all {
 		if r.Check == check {
@@ -39,7 +39,7 @@ func TestDoctorChecksJobFiles(t *testing.T) {
 }
 
 func TestDoctorChecksContainerSockets(t *testing.T) {
-	m := machineOf(t, map[string]string{"/run/docker.sock": ""}) // the dialer stands in for what is behind it
+	m := machineOf(t, map[string]string{"/run/docker.sock": ""}) // the dialer simulates the daemon
 	m.Dial = answers("unix /run/docker.sock")
 	check := func(args ...string) string {
 		args = append([]string{"--source=sim", "--container-labels"}, args...)

@@ -32,11 +32,10 @@ Exit code: 0 the page has data of the last collection; 1 it has none, or there i
 no page; 2 a bad flag, or a file that cannot be read.
 `
 
-// page is where an exporter of this machine has its page by default.
+// page is the default address of the page of a local exporter.
 const page = "http://127.0.0.1:9400/metrics"
 
-// probe scrapes a running exporter: for "helm test", a container's health check, and a person on a
-// machine without curl.
+// probe scrapes a running exporter, for "helm test", container health checks, and machines without curl.
 func probe(ctx context.Context, p *Process) int {
 	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
 	wait := flags.Duration("wait", 0, "")
@@ -62,7 +61,7 @@ func probe(ctx context.Context, p *Process) int {
 }
 
 // endpoint parses the arguments of a subcommand that reads the page of a running exporter, and returns a client for it.
-// Without an address it is otherwise, unless that is empty. A nil client means that only the code is left to return.
+// Without an address it uses otherwise, if that is not empty. If client is nil, the caller returns code.
 func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.Client, url string, code int) {
 	flags.SetOutput(io.Discard)
 	var options promconfig.HTTPClientConfig
@@ -99,7 +98,7 @@ func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.
 	return client, url, OK
 }
 
-// families returns the families of a page.
+// families returns the metric families of a page.
 func families(ctx context.Context, client *http.Client, url string) (map[string]*dto.MetricFamily, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -121,7 +120,7 @@ func families(ctx context.Context, client *http.Client, url string) (map[string]
 	return list, nil
 }
 
-// scrape returns a sentence about the page, or why it has no data.
+// scrape returns a summary of the page, or an error that says why it has no data.
 func scrape(ctx context.Context, client *http.Client, url string) (string, error) {
 	families, err := families(ctx, client, url)
 	if err != nil {

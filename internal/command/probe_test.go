@@ -17,7 +17,7 @@ const (
 	gpus    = "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\",UUID=\"GPU-1\"} 40\nDCGM_FI_DEV_GPU_TEMP{gpu=\"1\",UUID=\"GPU-2\"} 40\nDCGM_FI_DEV_FB_USED{gpu=\"1\",UUID=\"GPU-2\",GPU_I_ID=\"3\"} 1\n"
 )
 
-// serve serves pages one after another, the last one forever.
+// serve serves the pages one after another, and the last one forever.
 func serve(t *testing.T, status int, pages ...string) *httptest.Server {
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -71,7 +71,7 @@ func TestTLSAndPasswords(t *testing.T) {
 	for args, want := range map[string]int{
 		"--ca-file=/ca --credentials=/scrape":     command.OK,
 		"--insecure --credentials=/scrape":        command.OK,
-		"--credentials=/scrape":                   command.Faulty, // nothing trusts the certificate
+		"--credentials=/scrape":                   command.Faulty, // the certificate is not trusted
 		"--ca-file=/ca":                           command.Faulty,
 		"--ca-file=/ca --credentials=/other":      command.Faulty,
 		"--ca-file=/broken --credentials=/scrape": command.Unable,

@@ -37,13 +37,13 @@ Legend:
   N/A  The source does not report
 `
 
-// topo prints the placement of one session. Facts that the source does not report are N/A.
+// topo prints the topology of one session. Facts that the source does not report are N/A.
 func topo(ctx context.Context, p *Process) int {
 	cfg, code := p.settings()
 	if cfg == nil {
 		return code
 	}
-	// A plan needs a field: every GPU has a temperature.
+	// A plan needs at least one field. Every GPU has a temperature.
 	request, err := counters.NewRequest("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, "")
 	if err != nil {
 		return p.fail(Unable, err)
@@ -64,7 +64,7 @@ func topo(ctx context.Context, p *Process) int {
 			if i > 0 {
 				cell = "\t" + cell
 			}
-			_, _ = io.WriteString(w, cell) // Flush has the error
+			_, _ = io.WriteString(w, cell) // Flush returns the error
 		}
 		_, _ = io.WriteString(w, "\n")
 	}
@@ -77,7 +77,7 @@ func topo(ctx context.Context, p *Process) int {
 	return OK
 }
 
-// matrix returns the lines of the table, the head first.
+// matrix returns the lines of the table, starting with the header.
 func matrix(t *gpu.Topology) [][]string {
 	const unknown = "N/A"
 	words := map[[2]int]string{}

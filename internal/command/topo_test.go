@@ -20,8 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// The nodes have NVLink through switches and by bridges, PCIe switches and sockets, superchips, and
-// a single GPU.
+// The nodes have NVLink switches and bridges, PCIe switches and sockets, superchips, and a single GPU.
 func TestMatrix(t *testing.T) {
 	for _, node := range []string{"h100x8", "a100-mig", "mixed", "grace-hopper", "single"} {
 		t.Run(node, func(t *testing.T) {
@@ -59,7 +58,7 @@ func TestSelectedGPUs(t *testing.T) {
 	}
 }
 
-// silent is a source that knows its GPUs and nothing of where they sit.
+// silent is a source that does not report how its GPUs are connected.
 type silent struct{ topology *gpu.Topology }
 
 func (s silent) Open(context.Context, *gpu.Plan) (collector.Session, error) { return s, nil }

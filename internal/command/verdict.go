@@ -34,14 +34,14 @@ is worse, there is no page or no verdict, a flag is wrong, or a file cannot be
 read.
 `
 
-// A judged is the verdict on one GPU.
+// judged is the verdict for one GPU.
 type judged struct{ gpu, uuid, verdict, reason string }
 
 func (j judged) String() string {
 	return fmt.Sprintf("GPU %s: %s, %s (%s)", printable(j.gpu), printable(j.verdict), printable(j.reason), printable(j.uuid))
 }
 
-// judgment prints verdicts of a running exporter.
+// judgment prints the verdicts of a running exporter.
 func judgment(ctx context.Context, p *Process) int {
 	flags := flag.NewFlagSet("verdict", flag.ContinueOnError)
 	from := flags.String("from", verdict.Watch, "")
@@ -65,8 +65,8 @@ func judgment(ctx context.Context, p *Process) int {
 	return p.printVerdicts(all, *from)
 }
 
-// printVerdicts prints the verdicts from a severity on, and those that are unknown. A known fault decides the exit code,
-// whatever is unknown.
+// printVerdicts prints the verdicts of at least the given severity, and unknown ones. A known fault decides the exit
+// code, even if other verdicts are unknown.
 func (p *Process) printVerdicts(all []judged, from string) int {
 	found := slices.DeleteFunc(all, func(j judged) bool {
 		return j.verdict != verdict.Unknown && verdict.Gravity(j.verdict) < verdict.Gravity(from)
@@ -86,8 +86,8 @@ func (p *Process) printVerdicts(all []judged, from string) int {
 	}
 }
 
-// verdictsOf returns the verdicts of a page: the series with the value 1. A word that is not known here is as severe as
-// the most severe verdict.
+// verdictsOf returns the verdicts of a page: the series with the value 1. An unknown verdict name counts as the most
+// severe verdict.
 func verdictsOf(f *dto.MetricFamily) (list []judged) {
 	for _, m := range f.GetMetric() {
 		if m.GetGauge().GetValue()+m.GetUntyped().GetValue() != 1 {
@@ -102,7 +102,7 @@ func verdictsOf(f *dto.MetricFamily) (list []judged) {
 	return list
 }
 
-// printable returns a text of a page with a question mark for each character that a terminal could take for a command.
+// printable replaces characters that a terminal could interpret as a command by question marks.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -14,7 +14,7 @@ const (
 	drain = "dcgm_exporter_gpu_verdict{gpu=\"2\",UUID=\"GPU-2\",verdict=\"drain\",reason=\"lost\"} 1\n"
 )
 
-// The exit codes are those that node-problem-detector takes for ok, not ok and unknown.
+// The exit codes are those that node-problem-detector interprets as ok, not ok and unknown.
 func TestVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		status     int

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxClaims bounds the claims that are remembered. Above it, all of them are read again.
+	// maxClaims is the maximum number of claims that are remembered. Above it, all of them are read again.
 	maxClaims = 1024
 	// retry is the time after which a claim without an allocation is read again.
 	retry = 15 * time.Second
@@ -25,7 +25,7 @@ const (
 	reread = time.Hour
 )
 
-// Claims are the ResourceClaims that Get was asked about. They are read in the background.
+// Claims holds the ResourceClaims that Get was asked about. They are read in the background.
 type Claims struct {
 	client *Client
 	wake   chan struct{}
@@ -33,34 +33,33 @@ type Claims struct {
 	mu        sync.Mutex
 	known     map[types.NamespacedName]claim
 	revision  uint64
-	forbidden bool          // the API server refused the latest read
-	reading   chan struct{} // closed when no claim is left to read, or a read failed; nil if it is closed
+	forbidden bool          // the API server rejected the latest read
+	reading   chan struct{} // closed when no claim is left to read or a read failed; nil once closed
 }
 
-// A claim is the kept part of a ResourceClaim.
+// claim is the part of a ResourceClaim that is kept.
 type claim struct {
 	devices map[deviceKey]podmapper.Claimed // nil if nothing is allocated
 	read    time.Time                       // zero before the first answer
 }
 
-// isDue reports whether the claim is to be read.
+// isDue reports whether the claim should be read.
 func (c claim) isDue() bool {
 	age := time.Since(c.read)
 	return age >= reread || c.devices == nil && age >= retry
 }
 
-// Claims reads claims until ctx is done. It needs get on resourceclaims.resource.k8s.io in the
-// whole cluster.
+// Claims reads claims until ctx is done. It needs the permission get on resourceclaims.resource.k8s.io in the whole
+// cluster.
 func (c *Client) Claims(ctx context.Context) *Claims {
 	s := &Claims{client: c, wake: make(chan struct{}, 1), known: map[types.NamespacedName]claim{}}
 	go s.run(ctx)
 	return s
 }
 
-// Get returns what a claim's allocation says about a device, or about the share of it that has an id:
-// whether the access is admin access, which monitors use beside the pod that the device is allocated to
-// (KEP-5018), and what it consumes of the device's capacity (KEP-5075). It never waits: until the claim
-// is read, the answer is zero or says that reading is forbidden.
+// Get returns what a claim's allocation says about a device, or about one share of it. The answer includes whether the
+// access is admin access (KEP-5018), which monitors use, and what is consumed of the device's capacity (KEP-5075). Get
+// never waits: until the claim is read, the answer is zero or says that reading is forbidden.
 func (s *Claims) Get(namespace, name, driver, pool, device, share string) podmapper.Claimed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +69,7 @@ func (s *Claims) Get(namespace, name, driver, pool, device, share string) podmap
 	if !allocated {
 		claimed.Forbidden = s.forbidden
 	}
-	// A claim that does not have the device may be another one of the name by now.
+	// A claim without the device may have been replaced by another of the same name.
 	again := c.devices != nil && !allocated && time.Since(c.read) >= retry
 	if known && !again {
 		return claimed
@@ -78,13 +77,13 @@ func (s *Claims) Get(namespace, name, driver, pool, device, share string) podmap
 	if !known && len(s.known) >= maxClaims {
 		clear(s.known)
 	}
-	s.known[key] = claim{devices: c.devices} // due
+	s.known[key] = claim{devices: c.devices} // the claim is due
 	if s.reading == nil {
 		s.reading = make(chan struct{})
 	}
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is about to look
+	default: // run will look anyway
 	}
 	return claimed
 }
@@ -103,14 +102,14 @@ func (s *Claims) Wait(ctx context.Context) {
 	}
 }
 
-// Revision changes whenever an answer of Get may.
+// Revision changes whenever Get may return something else.
 func (s *Claims) Revision() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revision
 }
 
-// run reads the claims that are due. After a failed read it waits as a watch does.
+// run reads the claims that are due. After a failed read it backs off like a watch.
 func (s *Claims) run(ctx context.Context) {
 	backoff := s.client.backoff()
 	pause := retry
@@ -137,7 +136,7 @@ func (s *Claims) run(ctx context.Context) {
 	}
 }
 
-// next returns a claim that is due. If there is none, it lets Wait return.
+// next returns a claim that is due. If there is none, it releases Wait.
 func (s *Claims) next() (types.NamespacedName, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +163,7 @@ func (s *Claims) releaseLocked() {
 	}
 }
 
-// read reads one claim, and reports whether the API server answered.
+// read reads one claim and reports whether the API server answered.
 func (s *Claims) read(ctx context.Context, key types.NamespacedName) bool {
 	object, err := s.get(ctx, key)
 	if ctx.Err() != nil {
@@ -197,7 +196,7 @@ func (s *Claims) read(ctx context.Context, key types.NamespacedName) bool {
 	return true
 }
 
-// get gets one claim in the newest version that the API server has.
+// get returns one claim in the newest version that the API server supports.
 func (s *Claims) get(ctx context.Context, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	var object *unstructured.Unstructured
 	var err error
@@ -210,8 +209,8 @@ func (s *Claims) get(ctx context.Context, key types.NamespacedName) (*unstructur
 	return object, err
 }
 
-// devicesOfClaim returns the devices that the status of a claim allocates (resource.k8s.io/v1,
-// DeviceRequestAllocationResult). It is nil where nothing is allocated.
+// devicesOfClaim returns the devices that a claim's status allocates (resource.k8s.io/v1,
+// DeviceRequestAllocationResult), or nil if there are none.
 func devicesOfClaim(u *unstructured.Unstructured) map[deviceKey]podmapper.Claimed {
 	var object struct {
 		Status struct {

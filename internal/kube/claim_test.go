@@ -24,8 +24,8 @@ func result(device string, admin any) map[string]any {
 	return r
 }
 
-// A claim's status says which of its devices it holds with admin access. What is not known is read
-// behind the question, and the revision says that it was.
+// A claim's status says which devices it holds with admin access. Unknown claims are read in the background, and the
+// revision changes afterwards.
 func TestClaimsWithAdminAccess(t *testing.T) {
 	s := newServer(t)
 	s.put(claimsPath,
@@ -37,7 +37,7 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 	want(t, "a claim before it is read", claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", ""), podmapper.Claimed{})
 	until(t, "the claim monitor", func() bool { return claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin })
 	if claims.Revision() == 0 {
-		t.Error("the answer has changed, and the revision has not")
+		t.Error("the answer changed, but the revision did not")
 	}
 	claims.Get("ml", "odd", "gpu.nvidia.com", "node-1", "gpu-0", "")
 	claims.Get("ml", "absent", "gpu.nvidia.com", "node-1", "gpu-0", "")
@@ -52,12 +52,12 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 		}
 	}
 	if claims.Get("other", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin {
-		t.Error("a claim of another namespace has its name alone in common")
+		t.Error("a claim of another namespace was confused with it")
 	}
 	until(t, "what the API server answered", func() bool { _, ok := outcomes.of("resourceclaims"); return ok })
 }
 
-// A claim's status says what each share of a device consumes of its capacity, in any form of a quantity.
+// A claim's status says what each share consumes of a device's capacity, in any format of a quantity.
 func TestClaimsOfShares(t *testing.T) {
 	s := newServer(t)
 	share := func(id string, consumed map[string]any) map[string]any {
@@ -92,15 +92,15 @@ func TestClaimsAreReadAfterWait(t *testing.T) {
 	}
 	claims.Wait(t.Context())
 	if !read("a", "gpu-0") || !read("b", "gpu-1") {
-		t.Error("a claim is not known after Wait")
+		t.Error("a claim is unknown after Wait")
 	}
 	if read("a", "gpu-7") {
 		t.Error("a device that the claim does not have counts as read")
 	}
 }
 
-// A server that refuses claims is reported, and says so to those who ask.
-func TestClaimsThatMayNotBeRead(t *testing.T) {
+// If the API server forbids reading claims, that is reported and returned by Get.
+func TestForbiddenClaims(t *testing.T) {
 	s := newServer(t)
 	s.deny("get", claimsPath, true)
 	c, outcomes := s.client()

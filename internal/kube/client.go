@@ -21,34 +21,31 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrNoCluster is for a process without a cluster: it runs in no pod with a service account token,
-// and KUBECONFIG is not set.
+// ErrNoCluster means that there is no cluster: the process has no pod service account token, and KUBECONFIG is not set.
 var ErrNoCluster = errors.New("no Kubernetes API: the pod has no service account token, and KUBECONFIG is not set")
 
-// A Client requests from one API server.
+// Client is a client of one API server.
 type Client struct {
 	dynamic dynamic.Interface
-	// report gets every outcome of a watched resource.
+	// report receives every outcome of a watched resource.
 	report     func(resource string, err error)
 	maxBackoff time.Duration
 }
 
-// Options name the API server and the receiver of its answers.
+// Options configure a Client.
 type Options struct {
-	// Kubeconfig are the paths of kubeconfig files ($KUBECONFIG); none means the service account of
-	// the pod.
+	// Kubeconfig lists paths of kubeconfig files ($KUBECONFIG). If empty, the service account of the pod is used.
 	Kubeconfig []string
-	// Report gets the outcome of each request of a watched resource. May be nil.
+	// Report receives the outcome of each request of a watched resource. It may be nil.
 	Report func(resource string, err error)
-	// MaxBackoff bounds the pause after a failed request, before its jitter. Zero means 30 s.
+	// MaxBackoff bounds the pause after a failed request, before jitter. Zero means 30 s.
 	MaxBackoff time.Duration
 }
 
 // requestTimeout bounds a request that is not a watch.
 const requestTimeout = 10 * time.Second
 
-// New returns a Client. It requests nothing yet. The error is ErrNoCluster, or explains the fault of
-// the kubeconfig.
+// New returns a Client without sending a request. The error is ErrNoCluster, or describes the error in the kubeconfig.
 func New(opt Options) (*Client, error) {
 	config, err := rest.InClusterConfig()
 	if len(opt.Kubeconfig) > 0 {
@@ -71,15 +68,15 @@ func New(opt Options) (*Client, error) {
 	return &Client{dynamic: d, report: opt.Report, maxBackoff: cmp.Or(opt.MaxBackoff, 30*time.Second)}, nil
 }
 
-// backoff returns the pauses after failed requests: from one second on, doubling up to the maximum.
+// backoff returns the pauses after failed requests, starting at one second and doubling up to the maximum.
 func (c *Client) backoff() *wait.Backoff {
 	return &wait.Backoff{
 		Duration: min(time.Second, c.maxBackoff), Cap: c.maxBackoff, Steps: 6, Factor: 2, Jitter: 0.5,
 	}
 }
 
-// explain returns err with its cause. The namespace is empty for a request of the whole cluster, and
-// the name for one of all objects.
+// explain adds the cause to err. The namespace is empty for cluster-wide requests, and the name is empty for requests
+// of all objects.
 func explain(err error, verb string, r schema.GroupVersionResource, namespace, name string) error {
 	switch {
 	case apierrors.IsUnauthorized(err):
@@ -96,7 +93,7 @@ func explain(err error, verb string, r schema.GroupVersionResource, namespace, n
 		verb, what, where, verb, r.GroupResource(), role, err)
 }
 
-// get gets one object. The API server may answer from its cache.
+// get returns one object. The API server may answer from its cache.
 func (c *Client) get(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -108,13 +105,13 @@ func (c *Client) get(ctx context.Context, r schema.GroupVersionResource, namespa
 	return object, explain(err, "get", r, namespace, name)
 }
 
-// read reads fields of an object into a struct; a field that is not there stays zero.
+// read copies fields of an object into a struct. Missing fields stay zero.
 func read(u *unstructured.Unstructured, into any) {
-	// The API server's objects fit their schema; of another one the rest of the struct stays zero.
+	// Ignore the error: objects of the API server fit their schema.
 	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
 }
 
-// every calls do at once and whenever an interval has passed, until ctx is done.
+// every calls do at once and then at every interval, until ctx is done.
 func every(ctx context.Context, interval time.Duration, do func()) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -128,6 +125,5 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// LogTo has client-go log to log: it writes to standard error otherwise. It is called once, before
-// any Client is made.
+// LogTo redirects client-go's log from standard error to log. Call it once, before the first New.
 func LogTo(log *slog.Logger) { klog.SetSlogLogger(log) }

@@ -12,29 +12,27 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// recheck is how often a ConfigMap is looked at. Getting it needs no more than get on that one
-// object, where a watch would need two verbs on all of them; the answer comes from the API server's
-// cache.
+// recheck is how often a ConfigMap is read. Reading needs only the verb get on that one object, while a watch needs two
+// verbs on all of them. The answer comes from the API server's cache.
 const recheck = time.Minute
 
-// A ConfigMap is one key of one ConfigMap.
+// ConfigMap is one key of one ConfigMap.
 type ConfigMap struct {
 	client               *Client
 	Namespace, Name, Key string
 }
 
-// ConfigMap returns the key of a ConfigMap. It requests nothing yet.
+// ConfigMap returns a key of a ConfigMap without reading it.
 func (c *Client) ConfigMap(namespace, name, key string) *ConfigMap {
 	return &ConfigMap{client: c, Namespace: namespace, Name: name, Key: key}
 }
 
-// An unanswered request may be answered later.
+// unanswered marks an error that may be temporary.
 type unanswered struct{ error }
 
 func (u unanswered) Unwrap() error { return u.error }
 
-// Read returns the content of the key. The error names the missing thing: the permission, the
-// ConfigMap or the key.
+// Read returns the content of the key. The error says whether the permission, the ConfigMap or the key is missing.
 func (m *ConfigMap) Read(ctx context.Context) ([]byte, error) {
 	object, err := m.client.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, m.Namespace, m.Name)
 	switch {
@@ -58,9 +56,9 @@ func (m *ConfigMap) Read(ctx context.Context) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// Await reads the key, again and again for as long as the API server cannot be reached or is not
-// ready: a node that boots starts the exporter before its network. A refusal, and a ConfigMap or key
-// that is not there, is an error at once; no answer in time wraps gpu.ErrUnavailable.
+// Await reads the key and retries while the API server is unreachable or not ready, because a booting node may start
+// the exporter before its network. If the request is rejected, or the ConfigMap or key does not exist, it fails at
+// once. If there is no answer in time, the error wraps gpu.ErrUnavailable.
 func (m *ConfigMap) Await(ctx context.Context, patience time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -77,8 +75,7 @@ func (m *ConfigMap) Await(ctx context.Context, patience time.Duration) ([]byte, 
 	}
 }
 
-// Follow calls changed whenever the content differs from the last, until ctx is done. A
-// ConfigMap that cannot be read is no change.
+// Follow calls changed whenever the content changes, until ctx is done. It ignores failed reads.
 func (m *ConfigMap) Follow(ctx context.Context, changed func()) {
 	var last []byte
 	every(ctx, recheck, func() {

@@ -1,10 +1,8 @@
-// Package kube is the exporter's only door to the Kubernetes API: the pods of one node, the
-// ResourceSlices of one node, one ConfigMap, one node's labels.
+// Package kube is the exporter's client of the Kubernetes API.
 //
-// It requests nothing else, watches nothing beyond the node, and keeps of an object only what the
-// exporter uses. Where the API server refuses, the error says which verb on which resource is to be
-// granted. It answers from memory: no reader of pods or slices waits for the network.
+// It reads the pods and ResourceSlices of one node, claims, one ConfigMap and one node's labels, and nothing else. It
+// keeps only the parts of objects that the exporter uses. Answers come from memory, so readers never wait for the
+// network. If the API server rejects a request, the error names the missing verb and resource.
 //
-// It imports nothing of the exporter; the application joins it to those who need it. A Client and
-// its watches end with the context they were started with.
+// A Client and its watches end with the context that they were started with.
 package kube

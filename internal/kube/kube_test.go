@@ -40,7 +40,7 @@ func TestPodsOfOneNode(t *testing.T) {
 	a, _ := pods.Get("ml", "a")
 	want(t, "pod a", a, kube.Pod{UID: "1", Labels: map[string]string{"team": "ml"}, Created: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC).Local()})
 	if b, _ := pods.Get("ml", "b"); !b.Finished {
-		t.Error("pod b has succeeded and is not finished")
+		t.Error("pod b has succeeded but is not finished")
 	}
 	if _, ok := pods.Get("other", "a"); ok {
 		t.Error("a pod of another namespace is known")
@@ -64,8 +64,8 @@ func TestPodsOfOneNode(t *testing.T) {
 	}
 }
 
-// The node knows a static pod by the hash of its manifest, the API server by the UID of the pod
-// that mirrors it. HAMi says in an annotation what a pod has.
+// A node identifies a static pod by its manifest's hash, and the API server by the UID of its mirror pod. HAMi records
+// a pod's devices in an annotation.
 func TestAnnotationsOfPods(t *testing.T) {
 	s := newServer(t)
 	mirror := pod("static-node-1", "mirror", "Running", nil)
@@ -86,7 +86,7 @@ func TestAnnotationsOfPods(t *testing.T) {
 	for of, uid := range known {
 		want(t, "UID of "+of, pods.UIDOf(of), uid)
 	}
-	// A driver reports what the processes of a static pod did also after the mirror is deleted.
+	// The UID is needed after the mirror is deleted, for processes that a driver still reports.
 	until(t, "the watch", func() bool { return s.watched(podsPath) })
 	s.send(podsPath, "DELETED", mirror)
 	until(t, "the mirror gone", func() bool { _, ok := pods.Get("ml", "static-node-1"); return !ok })
@@ -95,8 +95,8 @@ func TestAnnotationsOfPods(t *testing.T) {
 	}
 }
 
-// A watch that fails says since when nothing was heard, until the API server answers again.
-func TestPodsThatAreStale(t *testing.T) {
+// A failed watch reports since when there has been no news, until the API server answers again.
+func TestStalePods(t *testing.T) {
 	s := newServer(t)
 	s.put(podsPath, pod("a", "1", "Running", nil))
 	c, _ := s.client()
@@ -118,8 +118,8 @@ func TestPodsThatAreStale(t *testing.T) {
 	until(t, "an answer", func() bool { _, stale := pods.Stale(); return !stale })
 }
 
-// A token that is refused is no missing right, and a list of something else is no list without pods.
-func TestAnswersThatAreNoList(t *testing.T) {
+// A rejected token is no missing permission, and an answer that is no list does not mean that there are no pods.
+func TestAnswerIsNoList(t *testing.T) {
 	for name, tt := range map[string]struct {
 		breaks   func(*server)
 		sentence string
@@ -139,13 +139,13 @@ func TestAnswersThatAreNoList(t *testing.T) {
 				t.Errorf("%v, want %s", err, tt.sentence)
 			}
 			if _, ok := pods.Get("ml", "a"); ok {
-				t.Error("a pod of an answer that is no list of pods")
+				t.Error("an answer that is no list of pods yielded a pod")
 			}
 		})
 	}
 }
 
-func TestVerbsThatAreMissing(t *testing.T) {
+func TestMissingVerbs(t *testing.T) {
 	for _, verb := range []string{"list", "watch"} {
 		t.Run(verb, func(t *testing.T) {
 			s := newServer(t)
@@ -219,7 +219,7 @@ func TestSlicesOfOneNode(t *testing.T) {
 			want(t, "a MIG device that is made when a pod starts", made, kube.Device{
 				MIG: true, Profile: "1g.12gb", Parent: "GPU-0", Start: 3, Capacity: map[string]float64{"memory": 11264 << 20, "shares": 4},
 			})
-			for _, name := range []string{"gpu-2", "gpu-3", "gpu-9"} { // without a UUID, not there, of an old generation
+			for _, name := range []string{"gpu-2", "gpu-3", "gpu-9"} { // without a UUID, missing, or of an old generation
 				if d, ok := slices.Get("gpu.nvidia.com", "node-1", name); ok {
 					t.Errorf("%s is known: %+v", name, d)
 				}
@@ -230,7 +230,7 @@ func TestSlicesOfOneNode(t *testing.T) {
 			s.send(path, "MODIFIED", resourceSlice(version, 2, device("gpu-3", map[string]string{"uuid": "GPU-3"})))
 			until(t, "the slice that lagged", func() bool { _, ok := slices.Get("gpu.nvidia.com", "node-1", "gpu-3"); return ok })
 			if slices.Revision() == before {
-				t.Error("the content changed, the revision did not")
+				t.Error("the content changed, but the revision did not")
 			}
 		})
 	}
@@ -249,7 +249,7 @@ func TestClusterWithoutDRA(t *testing.T) {
 	}
 }
 
-// The recorded ResourceSlice of a real API server, read by the same code.
+// The ResourceSlice was recorded from a real API server.
 func TestRecordedSlice(t *testing.T) {
 	var objects []map[string]any
 	if err := json.Unmarshal(material.Read(t, "data/podresources/resourceslices.json"), &objects); err != nil {
@@ -294,7 +294,7 @@ func TestConfigMap(t *testing.T) {
 	wantError(t, err, `ConfigMap monitoring:counters: no permission to get configmaps counters in the namespace monitoring: grant the service account the verb "get" on "configmaps" with a Role`)
 	s.Close()
 	if _, err := m.Await(t.Context(), 50*time.Millisecond); err == nil {
-		t.Error("no error, and no server")
+		t.Error("no error without a server")
 	}
 }
 
@@ -324,7 +324,7 @@ func TestNoCluster(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := kube.New(kube.Options{Kubeconfig: []string{"/nonexistent/config"}}); err == nil {
-		t.Error("a kubeconfig that is not there is taken")
+		t.Error("a missing kubeconfig was accepted")
 	}
 }
 
@@ -338,6 +338,6 @@ func TestWatchesEndWithTheirContext(t *testing.T) {
 	cancel()
 	until(t, "the end of the watch", func() bool { return !s.watched(podsPath) })
 	if a, ok := pods.Get("ml", "a"); !ok || a.UID != "1" {
-		t.Error("what was known is gone")
+		t.Error("known pods are lost after the context ended")
 	}
 }

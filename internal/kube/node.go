@@ -8,17 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// sharingEvery is how often a node's labels are looked at.
+// sharingEvery is how often a node's labels are read.
 const sharingEvery = 10 * time.Minute
 
-// Sharing is how the device plugin shares the GPUs of a node.
+// Sharing says how the device plugin shares the GPUs of a node.
 type Sharing struct{ mps atomic.Bool }
 
-// MPS reports whether replicas of a device run under the MPS daemon, as the labels that GPU feature
-// discovery and GKE give to the node say. It is false while nothing is known.
+// MPS reports whether replicas of a device run under the MPS daemon, according to the node labels of GPU feature
+// discovery and GKE. It is false until the labels are known.
 func (s *Sharing) MPS() bool { return s.mps.Load() }
 
-// Sharing looks at a node's labels now and then until ctx is done. It needs get on that node.
+// Sharing reads a node's labels from time to time until ctx is done. It needs the permission get on that node.
 func (c *Client) Sharing(ctx context.Context, node string) *Sharing {
 	s := &Sharing{}
 	go every(ctx, sharingEvery, func() {

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 )
 
-// A Pod is the part of a pod that the mapper of pods reads. It is not to be changed.
+// Pod is the part of a pod that the pod mapper reads. It is immutable.
 type Pod = podmapper.PodInfo
 
 const (
@@ -19,20 +19,20 @@ const (
 	configHash = "kubernetes.io/config.hash"
 	// hamiAllocated is the annotation of Allocated (Project-HAMi/HAMi, pkg/device/nvidia).
 	hamiAllocated = "hami.io/vgpu-devices-allocated"
-	// maxStatic bounds the static pods that are remembered.
+	// maxStatic is the maximum number of static pods that are remembered.
 	maxStatic = 256
 )
 
-// Pods are the pods of one node.
+// Pods holds the pods of one node.
 type Pods struct {
 	collection[Pod]
-	// static has the UIDs of static pods by Hash, also of deleted ones: a driver reports what their
-	// processes did since its last read.
+	// static maps a static pod's Hash to its UID. Deleted pods are included, because a driver still reports their
+	// processes.
 	static map[string]string
 }
 
-// Pods watches the pods of a node until ctx is done. It needs list and watch on pods in the whole
-// cluster: the API has no narrower scope for a node's.
+// Pods watches the pods of a node until ctx is done. It needs list and watch on pods in the whole cluster, because the
+// API has no narrower scope for a node's pods.
 func (c *Client) Pods(ctx context.Context, node string) *Pods {
 	p := &Pods{static: map[string]string{}, collection: collection[Pod]{
 		client:   c,
@@ -51,8 +51,7 @@ func (p *Pods) Get(namespace, name string) (Pod, bool) {
 	return p.get(types.NamespacedName{Namespace: namespace, Name: name})
 }
 
-// UIDOf returns the UID by which the API server knows the pod that the node knows by uid: another
-// one for a static pod alone.
+// UIDOf returns the API server's UID of the pod that the node knows as uid. They differ only for static pods.
 func (p *Pods) UIDOf(uid string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

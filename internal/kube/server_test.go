@@ -17,17 +17,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
 )
 
-// A server answers as an API server does for a handful of objects.
+// server is a fake API server with a few objects.
 type server struct {
 	t *testing.T
 	*httptest.Server
 
 	mu       sync.Mutex
-	objects  map[string][]map[string]any // by the path of their list
-	denied   map[string]bool             // "verb path"
-	kind     string                      // of lists; "" for the general one
-	strange  bool                        // does not accept the token
-	queries  map[string]string           // the field selectors that came, by path
+	objects  map[string][]map[string]any // by list path
+	denied   map[string]bool             // by "verb path"
+	kind     string                      // of lists; "" means the generic kind
+	strange  bool                        // rejects the token
+	queries  map[string]string           // received field selectors by path
 	watchers map[string][]chan map[string]any
 	version  int
 }
@@ -139,14 +139,14 @@ func (s *server) send(path, event string, object map[string]any) {
 	}
 }
 
-// selector is the field selector that a list was requested with.
+// selector returns the field selector of the latest request.
 func (s *server) selector(verb, path string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.queries[verb+" "+path]
 }
 
-// outcomes collects what a client reports.
+// outcomes collects the outcomes that a client reports.
 type outcomes struct {
 	mu   sync.Mutex
 	last map[string]error
@@ -165,7 +165,7 @@ func (o *outcomes) of(resource string) (error, bool) {
 	return err, ok
 }
 
-// client returns a client of the server, made of a kubeconfig file.
+// client returns a client of the server with a kubeconfig file.
 func (s *server) client() (*kube.Client, *outcomes) {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), "config")

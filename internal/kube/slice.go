@@ -14,31 +14,30 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 )
 
-// A Device is a device of a ResourceSlice. NVIDIA's driver gives GPUs and MIG devices the attributes uuid and type ("gpu"
-// or "mig"), and MIG devices parentUUID and a profile. A MIG device that it makes when a pod starts has no uuid: its name
-// has its place, gpu-MINOR-mig-PROFILE-ID-START (dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/mig.go).
+// Device is a device of a ResourceSlice. NVIDIA's driver sets the attributes uuid and type ("gpu" or "mig"), and for
+// MIG devices parentUUID and profile. A MIG device that is created when a pod starts has no uuid. Its name has its
+// place: gpu-MINOR-mig-PROFILE-ID-START (dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/mig.go).
 type Device = podmapper.ClaimDevice
 
-// deviceKey names a device as a claim's allocation does; a share has an id.
+// deviceKey identifies a device as in a claim's allocation. A share has an id of its own.
 type deviceKey struct{ driver, pool, device, share string }
 
-// A slice is the kept part of a ResourceSlice.
+// slice is the part of a ResourceSlice that is kept.
 type slice struct {
-	generation int64 // of the pool: older ones are obsolete
+	generation int64 // of the pool; slices of older generations are obsolete
 	devices    map[deviceKey]Device
 }
 
-// Slices are the ResourceSlices of one node.
+// Slices holds the ResourceSlices of one node.
 type Slices struct {
 	collection[slice]
 
 	indexing sync.Mutex
-	index    map[deviceKey]Device // made of the collection at revision at
+	index    map[deviceKey]Device // built from the collection at revision at
 	at       uint64
 }
 
-// draGroup is the API group of DRA, and draVersions its versions that the exporter reads, the newest
-// first.
+// draGroup is the API group of DRA, and draVersions are its supported versions, newest first.
 const draGroup = "resource.k8s.io"
 
 func draVersions() []string { return []string{"v1", "v1beta2", "v1beta1"} }
@@ -58,7 +57,7 @@ func (c *Client) Slices(ctx context.Context, node string) *Slices {
 	return s
 }
 
-// Get returns a device of the slices, if they have its UUID or its place.
+// Get returns a device if its slice has a UUID or a place for it.
 func (s *Slices) Get(driver, pool, device string) (Device, bool) {
 	s.indexing.Lock()
 	defer s.indexing.Unlock()
@@ -69,7 +68,7 @@ func (s *Slices) Get(driver, pool, device string) (Device, bool) {
 	return d, ok && (d.UUID != "" || d.Parent != "")
 }
 
-// devicesOf joins the slices of each pool's latest generation.
+// devicesOf merges the slices of each pool's latest generation.
 func devicesOf(all []slice) map[deviceKey]Device {
 	type pool struct{ driver, name string }
 	latest := map[pool]int64{}
@@ -90,7 +89,7 @@ func devicesOf(all []slice) map[deviceKey]Device {
 	return out
 }
 
-// attributes are those of a device of a ResourceSlice, as far as they are texts.
+// attributes are the string attributes of a device.
 type attributes map[string]struct {
 	String string `json:"string"`
 }
@@ -100,7 +99,7 @@ type capacities map[string]struct {
 	Value any `json:"value"`
 }
 
-// sliceOf reads a ResourceSlice of any version. v1beta1 has a device's attributes and capacity under "basic".
+// sliceOf reads a ResourceSlice of any version. v1beta1 has attributes and capacity under "basic".
 func sliceOf(u *unstructured.Unstructured) slice {
 	var object struct {
 		Spec struct {
@@ -125,7 +124,7 @@ func sliceOf(u *unstructured.Unstructured) slice {
 	s := slice{generation: spec.Pool.Generation, devices: make(map[deviceKey]Device, len(spec.Devices))}
 	for _, d := range spec.Devices {
 		text := func(name string) string {
-			// A name without domain is one of the driver's own; written out in full it means the same.
+			// Names without a domain belong to the driver's domain.
 			full := spec.Driver + "/" + name
 			return d.Attributes[name].String + d.Attributes[full].String + d.Basic.Attributes[name].String + d.Basic.Attributes[full].String
 		}
@@ -146,7 +145,7 @@ func sliceOf(u *unstructured.Unstructured) slice {
 	return s
 }
 
-// quantity reads an amount of a capacity, "20Gi"; 0 for other text.
+// quantity parses a quantity such as "20Gi". It returns 0 for invalid text.
 func quantity(v any) float64 {
 	q, err := resource.ParseQuantity(fmt.Sprint(v))
 	if err != nil {

@@ -23,11 +23,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A collection keeps parts of a node's objects of one resource. Reads never wait.
+// collection keeps parts of a node's objects of one resource. Reads never wait.
 type collection[T any] struct {
 	client   *Client
-	resource schema.GroupVersionResource // in the version that was listed last
-	versions []string                    // newest first; the newest that the API server has is read
+	resource schema.GroupVersionResource // in the version of the latest list
+	versions []string                    // newest first; the newest that the API server supports is used
 	node     string
 	convert  func(*unstructured.Unstructured) T
 	listed   chan struct{} // closed after the first list
@@ -35,13 +35,13 @@ type collection[T any] struct {
 	mu       sync.Mutex
 	items    map[types.NamespacedName]T
 	revision uint64
-	heard    time.Time // of the API server, the latest time
-	silent   bool      // its latest answer was an error, or none came
+	heard    time.Time // when the API server last answered
+	silent   bool      // the latest request failed or got no answer
 }
 
 // run keeps the collection up to date until ctx is done.
 func (c *collection[T]) run(ctx context.Context) {
-	// The client's own log would repeat the reports.
+	// The client's own log would repeat the reported errors.
 	silent := logr.Discard()
 	options := cache.ReflectorOptions{
 		Logger: &silent, Name: c.resource.Resource,
@@ -51,8 +51,8 @@ func (c *collection[T]) run(ctx context.Context) {
 	cache.NewReflectorWithOptions(lists, &unstructured.Unstructured{}, c, options).RunWithContext(klog.NewContext(ctx, silent))
 }
 
-// listThenWatch keeps the reflector at a list and a watch behind it, whose permissions and failures
-// are distinct. A node's objects are few.
+// listThenWatch makes the reflector list and then watch, because these have distinct permissions and errors. A node has
+// few objects.
 type listThenWatch struct{ *cache.ListWatch }
 
 func (listThenWatch) IsWatchListSemanticsUnSupported() bool { return true }
@@ -65,7 +65,7 @@ func (c *collection[T]) get(key types.NamespacedName) (T, bool) {
 	return item, ok
 }
 
-// all returns the kept parts of every object, in no order.
+// all returns the kept parts of all objects, in no particular order.
 func (c *collection[T]) all() []T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,22 +75,22 @@ func (c *collection[T]) all() []T {
 // Listed returns a channel that is closed once the API server has listed the objects.
 func (c *collection[T]) Listed() <-chan struct{} { return c.listed }
 
-// Stale reports whether the API server does not answer, and since when nothing was heard of it. A
-// connection that hangs shows after a while, when client-go closes it.
+// Stale reports whether the API server has stopped answering, and since when there has been no news. A hanging
+// connection is noticed when client-go closes it.
 func (c *collection[T]) Stale() (since time.Time, stale bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.heard, c.silent
 }
 
-// Revision changes whenever the content does.
+// Revision changes whenever the content changes.
 func (c *collection[T]) Revision() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.revision
 }
 
-// answered reports an answer, or that there was none.
+// answered records a request's outcome.
 func (c *collection[T]) answered(verb string, err error) {
 	c.mu.Lock()
 	if c.silent = err != nil; err == nil {
@@ -113,7 +113,7 @@ func (c *collection[T]) list(ctx context.Context, options metav1.ListOptions) (r
 			break
 		}
 	}
-	// Another server, or a broken one, may be behind the address.
+	// Another server may be at this address.
 	if kind := strings.TrimSuffix(c.resource.Resource, "s") + "List"; err == nil && list.GetKind() != "List" && !strings.EqualFold(list.GetKind(), kind) {
 		err = fmt.Errorf("the answer to a list of %s is a %q", c.resource.Resource, list.GetKind())
 	}
@@ -134,17 +134,17 @@ func (c *collection[T]) watch(ctx context.Context, options metav1.ListOptions) (
 	return w, err
 }
 
-// The collection is the reflector's cache.ReflectorStore.
+// These methods implement cache.ReflectorStore.
 
 func (c *collection[T]) Add(obj any) error { return c.Update(obj) }
 
 func (c *collection[T]) Update(obj any) error {
-	u := obj.(*unstructured.Unstructured) // the reflector checks it
+	u := obj.(*unstructured.Unstructured) // the reflector checks the type
 	item, key := c.convert(u), keyOf(u)
 	c.change(func() bool {
 		before, known := c.items[key]
 		c.items[key] = item
-		return !known || !reflect.DeepEqual(before, item) // a status can change that nothing here uses
+		return !known || !reflect.DeepEqual(before, item) // ignore changes of parts that are not kept
 	})
 	return nil
 }
@@ -172,7 +172,7 @@ func (c *collection[T]) Replace(all []any, _ string) error {
 
 func (c *collection[T]) Resync() error { return nil }
 
-// change makes a change, which reports whether the content differs.
+// change calls do, which reports whether the content changed.
 func (c *collection[T]) change(do func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
