@@ -15,30 +15,29 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// MaxSize is that of a counters file in bytes: a Kubernetes ConfigMap cannot be larger.
+// MaxSize is the maximum size of a counters file in bytes, the limit of a Kubernetes ConfigMap.
 const MaxSize = 1 << 20
 
 const (
-	maxProblems = 200 // of one file; a last one says that there are more
-	maxText     = 120 // characters of a line in a problem
+	maxProblems = 200 // per file; a last problem says that there are more
+	maxText     = 120 // maximum characters of a line that a problem quotes
 )
 
-// Errors of a whole file.
+// Errors about a whole file.
 var (
-	ErrNoCounters = errors.New("no usable counter") // in any line
+	ErrNoCounters = errors.New("no usable counter") // no line requests a counter
 	ErrTooLarge   = errors.New("larger than 1 MiB")
 	ErrEncoding   = errors.New("not UTF-8 text")
 )
 
-// line is one line of the file.
+// A line holds the columns of a line.
 type line struct{ Field, Type, Help string }
 
-// Parse reads a counters file: lines of "FIELD, type, help", where # starts a comment. A quoted help text does not go on in
-// the next line: a forgotten quote costs one line.
+// Parse reads a counters file: lines of "FIELD, type, help", where # starts a comment. A quoted help text ends with its
+// line, so that a missing quote costs only one line.
 //
-// The requests are the good lines in their order, the problems those of the other lines, and warnings of good ones. The
-// error is of the file as a whole, named file: it cannot be read, or wraps ErrNoCounters, ErrTooLarge or ErrEncoding.
-// Problems are returned beside an ErrNoCounters.
+// Parse returns the valid lines in order, and the problems and warnings. The error is about the whole file: it cannot
+// be read, or it wraps ErrNoCounters, ErrTooLarge or ErrEncoding. With ErrNoCounters, problems are returned too.
 func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	switch {
@@ -70,11 +69,11 @@ func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 	return nil, nil, fmt.Errorf("%s: %w: it holds nothing but comments", file, ErrNoCounters)
 }
 
-// A parser goes through one file.
+// A parser parses one file.
 type parser struct {
 	file     string
 	number   int
-	seen     map[string]int // line of a name
+	seen     map[string]int // line number of each name
 	requests []Request
 	problems []Problem
 	omitted  int
@@ -93,7 +92,7 @@ func (p *parser) report(problem Problem) {
 	p.problems = append(p.problems, problem)
 }
 
-// line reads one line.
+// line parses one line.
 func (p *parser) line(text string) {
 	text = strings.TrimSpace(text)
 	switch {
@@ -189,7 +188,7 @@ func split(text string) (l line, tooMany int, problem Problem) {
 	return l, tooMany, Problem{}
 }
 
-// ParseType returns the metric type of a word in either case, and whether there is one.
+// ParseType returns the metric type that a word names, ignoring case, and whether there is one.
 func ParseType(word string) (gpu.MetricType, bool) {
 	for _, typ := range []gpu.MetricType{gpu.MetricCounter, gpu.MetricGauge, gpu.MetricLabel, gpu.MetricUntyped} {
 		if strings.EqualFold(word, typ.String()) {
@@ -199,14 +198,14 @@ func ParseType(word string) (gpu.MetricType, bool) {
 	return gpu.MetricUntyped, false
 }
 
-// unfitType reports whether the word is a type of Prometheus that a single value cannot have.
+// unfitType reports whether the word is a Prometheus type that a single value cannot have.
 func unfitType(word string) bool {
 	return strings.EqualFold(word, "histogram") || strings.EqualFold(word, "summary")
 }
 
-// resolve returns the request for a name, or a problem with it.
+// resolve returns the request for a name, or a problem.
 func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
-	help = strings.Join(strings.Fields(help), " ") // one line
+	help = strings.Join(strings.Fields(help), " ") // join lines
 	request := Request{Name: name, Type: typ, Help: help}
 	if f := catalog.FamilyNamed(name); f != nil {
 		if typ == gpu.MetricLabel {
@@ -232,7 +231,7 @@ func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
 	return request, Problem{}
 }
 
-// unfit returns why a known field cannot be exported as typ; the zero Problem if it can.
+// unfit returns why a known field cannot be exported as typ, or the zero Problem if it can.
 func unfit(n catalog.Named, typ gpu.MetricType) Problem {
 	switch {
 	case n.Entry.Type == catalog.Marker:

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestParseNasty reads files that users' exporters stumbled over, and some that they might, and
-// compares what is used and what is said with a golden.
+// TestParseNasty parses files that broke users' exporters, or could. It compares requests and problems with a golden
+// file.
 func TestParseNasty(t *testing.T) {
 	files, err := filepath.Glob("testdata/nasty/*.csv")
 	if err != nil || len(files) == 0 {
@@ -101,7 +101,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// A hopeless file says a bounded number of things, and that there is more.
+// The number of problems is bounded, and the last one says that there are more.
 func TestParseBoundsProblems(t *testing.T) {
 	_, problems, err := counters.Parse(strings.NewReader(strings.Repeat("NO_SUCH_FIELD, gauge, x\n", 5000)), "x.csv")
 	if !errors.Is(err, counters.ErrNoCounters) {
@@ -115,8 +115,7 @@ func TestParseBoundsProblems(t *testing.T) {
 	}
 }
 
-// One bad line never takes another: adding any line to a file adds at most one request and loses
-// none.
+// A bad line does not affect others: adding a line to a file adds at most one request and loses none.
 func FuzzParseLineIsolation(f *testing.F) {
 	for _, line := range []string{"x", `"`, `DCGM_FI_DEV_GPU_TEMP,gauge,"open`, "a,b,c", "#", "\xff", "DCGM_FI_DEV_SM_CLOCK,gauge,again"} {
 		f.Add(line)
@@ -186,7 +185,7 @@ func TestHelpOfAnotherUnit(t *testing.T) {
 	}
 }
 
-// Of two lines for one field, the one whose type fits the value is used. If both or neither fit, it is the first.
+// If two lines name the same field, the line whose type fits is used, or the first if both or neither fit.
 func TestTwoLinesForOneField(t *testing.T) {
 	const name = "DCGM_FI_PROF_PCIE_TX_BYTES"
 	for _, tt := range []struct {

@@ -8,20 +8,20 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// PlanOptions are the settings of a plan. The zero value requests no entities at all.
+// PlanOptions are the settings of a plan. The zero value requests no entities.
 type PlanOptions struct {
-	Interval time.Duration // of the collection
-	// IntervalOf returns the interval of a family in a watch group, 0 for others; nil for no groups.
+	Interval time.Duration // collection interval
+	// returns the interval of a family in a watch group, 0 for others; nil without groups
 	IntervalOf              func(name string) time.Duration
 	Devices, Switches, CPUs gpu.Selector
-	AsRead                  bool // gpu.Plan.AsRead, and without the families that are catalog.Family.NotStrict
+	AsRead                  bool // sets gpu.Plan.AsRead, and omits families that are catalog.Family.NotStrict
 }
 
-// NewPlan returns the plan of requests: every field once, in the order of its first request and with the shortest interval
-// of all, a counter for every request of a field, and an exporter family for each other one.
+// NewPlan returns the plan of the requests. Each field is listed once, at its first request, with the shortest
+// requested interval. Each request adds a counter or an exporter family.
 //
-// A field of the machine itself (driver version) is read for every GPU, as a label for every GPU instance too, so that it
-// stands beside their other series as in dcgm-exporter.
+// Fields of the machine, such as the driver version, are read for every GPU. As labels they are also read for every
+// instance, so that they are added to the instance's series as in NVIDIA's exporter.
 func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 	b := planner{
 		plan:    &gpu.Plan{Interval: o.Interval, Devices: o.Devices, Switches: o.Switches, CPUs: o.CPUs, AsRead: o.AsRead},
@@ -46,7 +46,7 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 				}
 			}
 			for _, id := range r.Family.Values {
-				e, _ := catalog.ByID(id) // the catalog has them all; a test checks that
+				e, _ := catalog.ByID(id) // always found; a test checks this
 				b.field(e, r)
 			}
 			b.plan.Derived = append(b.plan.Derived, d)
@@ -68,29 +68,29 @@ type planner struct {
 	at      map[fieldKey]int
 }
 
-// A fieldKey tells a field of GPUs from the same of their links, which is another one.
+// A fieldKey distinguishes a field of GPUs from the same field of their links.
 type fieldKey struct {
 	id   gpu.FieldID
 	link bool
 }
 
-// need notes the needs of a family beside fields.
+// need records what a family needs besides fields.
 func (b *planner) need(f *catalog.Family) {
 	b.plan.Health |= f.Health
 	b.plan.Peers = b.plan.Peers || f.Needs&catalog.NeedsPeers != 0
 	b.plan.Placement = b.plan.Placement || f.Needs&catalog.NeedsPlacement != 0
 }
 
-// field returns the index of the field of e, and adds it for its first request.
+// field returns the index of the field of e, adding it at its first request.
 func (b *planner) field(e catalog.Entry, r Request) int {
 	i := b.add(fieldKey{id: e.ID}, e, r)
 	b.plan.Fields[i].Levels |= levels(e, r.Type)
 	return i
 }
 
-// linkField is field for a family by link.
+// linkField does the same for a family of links.
 func (b *planner) linkField(r Request) int {
-	e, _ := catalog.ByID(r.Family.Link) // the catalog has them all; a test checks that
+	e, _ := catalog.ByID(r.Family.Link) // always found; a test checks this
 	i := b.add(fieldKey{id: e.ID, link: true}, e, r)
 	b.plan.Fields[i].Name, b.plan.Fields[i].Levels = r.Name, gpu.KindsOf(gpu.KindNVLink)
 	return i
@@ -119,7 +119,7 @@ func (b *planner) interval(name string) time.Duration {
 	return b.options.IntervalOf(name)
 }
 
-// shorter returns the shorter of two intervals. 0 stands for the plan's.
+// shorter returns the shorter of two intervals. 0 means the plan's interval.
 func shorter(a, b, plan time.Duration) time.Duration {
 	if cmp.Or(b, plan) < cmp.Or(a, plan) {
 		return b
@@ -127,13 +127,13 @@ func shorter(a, b, plan time.Duration) time.Duration {
 	return a
 }
 
-// ofGPUs reports whether the value of a GPU is true of each of its instances, which have none of their own. The traffic of
-// profiling is the GPU's alone.
+// ofGPUs reports whether a GPU's value also applies to each of its instances, which have no value of their own.
+// Profiling traffic applies only to the GPU.
 func ofGPUs(e *catalog.Entry) bool {
 	return !e.Profiling && !e.Levels.Has(gpu.KindGPUInstance) && (e.Levels.Has(gpu.KindGPU) || e.Levels.Has(gpu.KindNode))
 }
 
-// levels returns the kinds of entities that a field is read for.
+// levels returns the kinds of entities for which a field is read.
 func levels(e catalog.Entry, typ gpu.MetricType) gpu.Kinds {
 	if !e.Levels.Has(gpu.KindNode) {
 		return e.Levels

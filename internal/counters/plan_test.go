@@ -79,7 +79,7 @@ DCGM_FI_PROF_PCIE_TX_BYTES, gauge, traffic of the GPU alone
 	}
 }
 
-// The shortest requested interval wins, whatever the order.
+// The shortest requested interval wins in any order.
 func TestNewPlanShortestInterval(t *testing.T) {
 	const plan = 10 * time.Second
 	for _, test := range []struct{ first, second, want time.Duration }{
@@ -140,8 +140,7 @@ DCGM_FI_DRIVER_VERSION, label, fine
 	}
 }
 
-// Clock events are sampled every second where their edges are counted, and no more slowly than a
-// group requests.
+// Clock events are sampled at least every second if their edges are counted, or more often if a group requests it.
 func TestEdgesAreSampledOften(t *testing.T) {
 	for _, test := range []struct {
 		families string

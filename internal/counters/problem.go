@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// Problem.What of problems with a nearest name.
+// Values of Problem.What for which a nearest name is looked up.
 const (
 	unknownField = "unknown field"
 	unknownType  = "unknown type"
@@ -17,15 +17,15 @@ const (
 // A Problem is a mistake in one line of a counters file.
 type Problem struct {
 	File     string
-	Line     int    // from 1; 0 where the problem is the file's
-	Text     string // the line or the wrong part of it
-	What     string // the mistake, as in "unknown field"
-	Expected string // "" where nothing can be said
-	Nearest  string // the known name that was probably meant; "" where none is alike
-	Warning  bool   // the line is used nevertheless
+	Line     int    // from 1; 0 if the problem concerns the whole file
+	Text     string // the line or its invalid part
+	What     string // the mistake, such as "unknown field"
+	Expected string // what was expected, or "" if unknown
+	Nearest  string // the known name that was probably meant, or "" if none is similar
+	Warning  bool   // the line is used anyway
 }
 
-// String returns one sentence of all of it.
+// String returns the problem as one sentence.
 func (p Problem) String() string {
 	s := p.File
 	if p.Line > 0 {
@@ -47,7 +47,7 @@ func (p Problem) String() string {
 // Error returns the same sentence.
 func (p Problem) Error() string { return p.String() }
 
-// withNearest returns the problem with the name that was probably meant. It is the expensive part of a problem.
+// withNearest adds the name that was probably meant. It is expensive.
 func (p Problem) withNearest() Problem {
 	switch p.What {
 	case unknownField:

@@ -9,9 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// TestEveryFieldInBothVocabularies holds that every field that can be exported has its two names,
-// that each name leads back to the other with the inverse factor, and that both come from one
-// sample.
+// Every exportable field has a name in both vocabularies. Each name maps to the other with the inverse factor, and both
+// are served from one sample.
 func TestEveryFieldInBothVocabularies(t *testing.T) {
 	fields, renamed, rescaled := 0, 0, 0
 	for e := range catalog.All() {

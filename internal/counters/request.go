@@ -7,16 +7,16 @@ import (
 
 // A Request requests one family (or label) by name.
 type Request struct {
-	Name   string // to export, as it was written
+	Name   string // exported name, as written
 	Type   gpu.MetricType
 	Help   string
 	Family *catalog.Family // the exporter family; nil for a field
 	Named  catalog.Named   // the field; empty for an exporter family
-	Line   int             // of the file, from 1; 0 where the request comes from elsewhere
+	Line   int             // line in the file, from 1; 0 if the request comes from elsewhere
 }
 
-// NewRequest returns the request for a name from elsewhere than a counters file, or a Problem if it cannot be exported as
-// that type. An empty help gets the catalog's.
+// NewRequest returns a request that does not come from a counters file, or a Problem if the name cannot be exported as
+// that type. If help is empty, the catalog's help is used.
 func NewRequest(name string, typ gpu.MetricType, help string) (Request, error) {
 	request, problem := resolve(name, typ, help)
 	if problem.What != "" {
@@ -25,7 +25,7 @@ func NewRequest(name string, typ gpu.MetricType, help string) (Request, error) {
 	return request, nil
 }
 
-// helpFor returns the catalog's help for a name, with its unit.
+// helpFor returns the catalog's help for a name, with the unit.
 func helpFor(n catalog.Named) string {
 	switch n.Unit {
 	case "":

@@ -9,12 +9,12 @@ import (
 
 // Translate returns the requests in a vocabulary.
 //
-// A line of a user's file requests exactly that name: it stays in every vocabulary, and Both adds the other name. A shipped
-// file requests measurements: Current replaces their names, and adds the size of the frame buffer after the reserved one, as
-// 4.9 does; Both has all of them. Names of dcgm-exporter 1.x are in neither vocabulary and stay.
+// A line of a user's file requests exactly the name it has: the line stays in every vocabulary, and Both adds the other
+// name. A shipped file requests measurements: Current replaces the names and adds the frame buffer size after the
+// reserved size, as 4.9 does. Both exports all names. Names of dcgm-exporter 1.x belong to neither vocabulary and stay.
 //
-// Each name is requested once. Families that are added or replaced get the catalog's help, which has the new unit, and are
-// gauges where their values are rates.
+// Each name is requested once. Added and replaced families use the catalog's help, which has the new unit. They are
+// gauges if their values are rates.
 func Translate(requests []Request, v catalog.Vocabulary, shipped bool) []Request {
 	if v == catalog.Classic || v == catalog.Current && !shipped {
 		return slices.Clone(requests)
@@ -48,7 +48,7 @@ func Translate(requests []Request, v catalog.Vocabulary, shipped bool) []Request
 	return out
 }
 
-// other returns the same request in the other vocabulary, if that has another name for it.
+// other returns the same request under its name in the other vocabulary, if that differs.
 func (r Request) other() (Request, bool) {
 	_, named, ok := catalog.Rename(r.Name, catalog.Current)
 	if !ok {
@@ -65,7 +65,7 @@ func (r Request) other() (Request, bool) {
 	return other, true
 }
 
-// isRate reports whether a value in the unit is a rate, which no counter is.
+// isRate reports whether values in the unit are rates. A rate cannot be a counter.
 func isRate(u gpu.Unit) bool {
 	switch u {
 	case catalog.BytesPerSecond, catalog.KilobytesPerSecond, catalog.MegabytesPerSecond, catalog.MilliwattsPerSecond:

@@ -28,7 +28,7 @@ var unitWords = map[string]gpu.Unit{
 	"degrees celsius": catalog.Celsius, "mv": catalog.Millivolts, "millivolts": catalog.Millivolts,
 }
 
-// unitPatterns match the place of the unit in a help text: "(in W)", "(W)" and a final "in W".
+// unitPatterns match units in help texts: "(in W)", "(W)" and a final "in W".
 var unitPatterns = []*regexp.Regexp{
 	regexp.MustCompile(`\((?:in )?([^()]+)\)`),
 	regexp.MustCompile(`\bin ([^ .,()]+(?: [Cc](?:elsius)?)?)\.?$`),
@@ -47,7 +47,7 @@ func unitIn(help string) (word string, unit gpu.Unit, ok bool) {
 	return "", "", false
 }
 
-// wrongUnit returns the unit that the help text of a request names although the value has another one, or "".
+// wrongUnit returns the unit in a request's help text if the value has a different one, otherwise "".
 func wrongUnit(r *Request) string {
 	if r.Family != nil || r.Named.Unit == "" {
 		return ""

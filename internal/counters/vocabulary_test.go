@@ -38,8 +38,7 @@ func names(requests []counters.Request) []string {
 	return list
 }
 
-// The default file under 4.9: 23 names change, 11 of them with their unit, and the frame buffer's
-// size comes in.
+// In the default file, 4.9 changes 23 names, 11 of them with a new unit, and adds the frame buffer size.
 func TestTranslateDefault(t *testing.T) {
 	requests := shipped(t, etc.DefaultName)
 	if diff := cmp.Diff(names(requests), names(counters.Translate(requests, catalog.Classic, true))); diff != "" {
@@ -89,7 +88,7 @@ func TestTranslateDefault(t *testing.T) {
 	}
 }
 
-// A user's line is a request for that name, in every vocabulary.
+// In every vocabulary, a line of a user's file requests exactly its name.
 func TestTranslateUserFile(t *testing.T) {
 	const file = `
 DCGM_FI_DEV_SM_CLOCK, gauge, clock

@@ -1,4 +1,4 @@
-// Package gauge has the gauge of a state: its series replace each other as a whole.
+// Package gauge has a gauge for states, whose series are replaced as a whole.
 package gauge
 
 import (
@@ -7,14 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A State is a gauge whose series are replaced all at once: no scrape sees it between two states, as with the Reset of a
-// GaugeVec. Any goroutine may use it.
+// A State is a gauge whose series are replaced atomically. Unlike with the Reset of a GaugeVec, no scrape sees a
+// partial state. It is safe for concurrent use.
 type State struct {
 	desc   *prometheus.Desc
 	series atomic.Pointer[[]prometheus.Metric]
 }
 
-// A Series is one value of a State, with the values of its labels in order.
+// A Series is one value of a State, with its label values in order.
 type Series struct {
 	Value  float64
 	Labels []string

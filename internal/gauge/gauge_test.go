@@ -33,7 +33,7 @@ func TestState(t *testing.T) {
 	has("")
 }
 
-// A Gather while the state changes sees one state, never none and never two.
+// A Gather during a change sees exactly one state.
 func TestStateIsNeverWithoutSeries(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s := gauge.NewState("state", "A state.", "reason")

@@ -8,8 +8,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// A sample is served for three intervals, and for a second at least: a busy machine reads later than
-// an interval of milliseconds.
+// A sample is served for three intervals, but at least for a second: with intervals of milliseconds, a busy machine
+// reads later than three intervals.
 func TestAgeOfSamples(t *testing.T) {
 	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}})
 	for _, tt := range []struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// The fields of profiledPlan, by their index.
+// Indexes of the fields of profiledPlan.
 const (
 	utilization = iota
 	engine
@@ -39,7 +39,7 @@ func profiledPlan(interval time.Duration) *gpu.Plan {
 	return plan
 }
 
-// contradicted returns the counters that are not served for that reason.
+// contradicted returns the counters that are missing because they are contradicted.
 func contradicted(s *gpu.Snapshot) (names []string) {
 	for _, u := range s.Health.Unavailable {
 		if u.Reason == snapshot.DroppedContradicted {
@@ -49,14 +49,14 @@ func contradicted(s *gpu.Snapshot) (names []string) {
 	return names
 }
 
-// A line is a Read of one GPU: the values, -1 for none, and the counters that are contradicted by then. Times are in
+// A line is a Read of one GPU: its values, -1 for none, and the counters that are then contradicted. Times are in
 // seconds.
 type line struct {
 	utilization, engine, sm, tensor float64
 	contradicted                    []string
 
-	pause           float64 // since the Read before, beside an interval
-	used, countedAt float64 // ages of the samples: utilization's, and of profiling
+	pause           float64 // time since the previous Read, in addition to the interval
+	used, countedAt float64 // ages of the samples of utilization and of profiling
 }
 
 func TestContradictedProfiling(t *testing.T) {
@@ -70,7 +70,7 @@ func TestContradictedProfiling(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		lines    []line
-		interval time.Duration // a second unless it is set
+		interval time.Duration // a second by default
 	}{
 		"three in a row": {lines: []line{
 			{utilization: 99}, {utilization: 90}, {utilization: 100, contradicted: all}, {utilization: 100, contradicted: all},
@@ -142,22 +142,22 @@ func TestContradictedProfiling(t *testing.T) {
 	}
 }
 
-// A workload says how long kernels run and pause, in seconds at most, and how much of the SMs and tensor pipes they use.
+// A workload defines the maximum run and pause times of kernels in seconds, and their use of SMs and tensor pipes.
 type workload struct {
 	run, pause, sm, tensor float64
 }
 
 var workloads = []workload{
-	{run: 0, pause: 1000},                        // idle, and decoding alone: no kernel runs
-	{run: 1000, pause: 0.01, sm: 1, tensor: 0},   // bound by memory
+	{run: 0, pause: 1000},                        // idle, or only decoding: no kernel runs
+	{run: 1000, pause: 0.01, sm: 1, tensor: 0},   // memory-bound
 	{run: 1000, pause: 1, sm: 1.0 / 132},         // one warp that waits
-	{run: 0.2, pause: 0.2, sm: 0.3, tensor: 0.1}, // decoding of tokens
+	{run: 0.2, pause: 0.2, sm: 0.3, tensor: 0.1}, // token decoding
 	{run: 2, pause: 2, sm: 0.8, tensor: 0.5},
 	{run: 20, pause: 20, sm: 0.8, tensor: 0.5},
 	{run: 90, pause: 90, sm: 0.8, tensor: 0.5},
 }
 
-// A track is when kernels ran, as sorted pairs of begin and end in seconds.
+// A track holds when kernels ran, as sorted pairs of begin and end in seconds.
 type track struct {
 	workload
 	edges []float64
@@ -173,7 +173,7 @@ func newTrack(rnd *rand.Rand, length float64) track {
 	return w
 }
 
-// share returns the part of a time in which kernels ran.
+// share returns the fraction of a time in which kernels ran.
 func (w *track) share(from, to float64) float64 {
 	sum := 0.0
 	for i := 0; i < len(w.edges); i += 2 {
@@ -182,9 +182,9 @@ func (w *track) share(from, to float64) float64 {
 	return sum / (to - from)
 }
 
-// Work of any kind contradicts nothing, whenever utilization and profiling are sampled, however late and irregular the
-// Reads are, and with MIG: a whole GPU beside a divided one that tells a utilization. CONTRADICTED_PAGES=1000000 is the
-// long run.
+// No workload is mistaken for a contradiction, however utilization and profiling are sampled and however late the Reads
+// are. This includes MIG with a whole GPU next to a partitioned one that reports utilization.
+// CONTRADICTED_PAGES=1000000 runs it for long.
 func TestWorkContradictsNothing(t *testing.T) {
 	pages := 20_000
 	if text := os.Getenv("CONTRADICTED_PAGES"); text != "" {
@@ -198,7 +198,7 @@ func TestWorkContradictsNothing(t *testing.T) {
 	for history := range pages / reads {
 		rnd := rand.New(rand.NewPCG(uint64(history), 23))
 		interval := []float64{1, 5, 30}[rnd.IntN(3)]
-		period := []float64{1.0 / 6, 1}[rnd.IntN(2)] // of the driver's utilization
+		period := []float64{1.0 / 6, 1}[rnd.IntN(2)] // averaging period of the driver's utilization
 		top := gpu.NewTopology([]gpu.Device{
 			{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"},
 			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, UUID: "GPU-1"},
@@ -211,7 +211,7 @@ func TestWorkContradictsNothing(t *testing.T) {
 		for range reads {
 			at += interval * (0.9 + 0.2*rnd.Float64())
 			if rnd.IntN(50) == 0 {
-				at += interval * rnd.Float64() * 2 // a Read that is late misses windows
+				at += interval * rnd.Float64() * 2 // a late Read misses windows
 			}
 			date := func(seconds float64) time.Time { return time.Unix(1_800_000_000, int64(seconds*1e9)) }
 			last := func(phase float64) float64 { return phase + math.Floor((at-phase)/interval)*interval }

@@ -9,8 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// What a source says of an entity that it calls lost is not served, whichever it says first, and
-// the other entities are.
+// Samples of a lost entity are not served, whether they come before or after the fault. Other entities are unaffected.
 func TestNothingOfALostEntity(t *testing.T) {
 	topology := gpu.NewTopology([]gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"},

@@ -10,33 +10,33 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// allWatches is DCGM's watch of the GPU as a whole, passed the code of a watch without a finding.
+// allWatches is DCGM's watch of the GPU as a whole. passed is the code of a watch without findings.
 const (
 	allWatches = "ALL"
 	passed     = "DCGM_FR_OK"
 )
 
-// The findings that DCGM also makes where nothing is wrong.
+// Findings that DCGM also reports when nothing is wrong.
 const (
 	linkDown      = "DCGM_FR_NVLINK_DOWN"
 	imexUnhealthy = "DCGM_FR_IMEX_UNHEALTHY"
 )
 
-// bootGrace is how long after the start of the machine its links may be down: they are trained then.
+// bootGrace is how long links may be down after the machine starts, while they are trained.
 const bootGrace = 5 * time.Minute
 
-// imexReady is the state of an IMEX daemon that works (DCGM_FI_IMEX_DAEMON_STATUS).
+// imexReady is the state of a working IMEX daemon (DCGM_FI_IMEX_DAEMON_STATUS).
 const imexReady = 5
 
-// bridged matches the models whose NVLinks need a bridge between two boards. Without that option they lead nowhere.
+// bridged matches models whose NVLinks need an optional bridge between two boards. Without it the links have no peer.
 var bridged = regexp.MustCompile(`(?i)pcie|\bNVL$|\b(A30X?|A40|A100X|Quadro|RTX)\b`)
 
-// A result is a health check with what the page says of it.
+// A result is a health check and how the page shows it.
 type result struct {
 	gpu.HealthCheck
 	severity, category string
-	corrected          string // the reason of the correction; empty for none
-	treatment          string // the value of the label; empty if alerts and the verdict use the finding
+	corrected          string // why the finding is corrected; empty if it is not
+	treatment          string // value of the treatment label; empty if alerts and the verdict use the finding
 }
 
 // health returns a series for each finding of a health watch and entity of the kinds, and one for each watch that passes.
@@ -64,7 +64,8 @@ func (l *Facts) health(c *Cycle, kinds gpu.Kinds) []gpu.Series {
 	return series
 }
 
-// healthResults returns the corrected results of the checks of one entity. A watch has each code once, at its worst.
+// healthResults returns the corrected results of the checks of one entity. Each code of a watch occurs once, with its
+// worst result.
 func (l *Facts) healthResults(c *Cycle, checks []gpu.HealthCheck) []result {
 	results := make([]result, 0, len(checks))
 	for _, h := range checks {
@@ -90,8 +91,8 @@ func (l *Facts) healthResults(c *Cycle, checks []gpu.HealthCheck) []result {
 	return results
 }
 
-// addWorst gives the watch ALL of an entity the worst result of the others if it passes: in DCGM it fails only if the GPU
-// as a whole does. Of equal results, one that alerts use goes first.
+// addWorst sets a passing watch ALL to the worst result of the entity's other watches. In DCGM, ALL fails only if the
+// GPU as a whole does. If results are equal, one that alerts use is preferred.
 func addWorst(results []result) {
 	i := slices.IndexFunc(results, func(r result) bool { return r.Watch == allWatches && r.Code == passed })
 	if i < 0 {
@@ -126,7 +127,7 @@ func (l *Facts) treatment(f *catalog.Finding, watch string) string {
 	}
 }
 
-// plannedOf returns which fields and families that supersede findings are on a plan.
+// plannedOf returns the planned fields and families that supersede findings.
 func plannedOf(plan *gpu.Plan) map[string]bool {
 	planned := map[string]bool{}
 	for _, f := range catalog.Findings() {
@@ -137,7 +138,7 @@ func plannedOf(plan *gpu.Plan) map[string]bool {
 	return planned
 }
 
-// healthLabels returns the labels of a result. A strict page has the first four.
+// healthLabels returns the labels of a result. A strict page uses only the first four.
 func (l *Facts) healthLabels(r *result) []gpu.Label {
 	labels := []gpu.Label{
 		{Name: "health_watch", Value: r.Watch}, {Name: "health_error_code", Value: r.Code},
@@ -152,8 +153,8 @@ func (l *Facts) healthLabels(r *result) []gpu.Label {
 	return labels
 }
 
-// correction returns why a finding cannot be right, or "" if it can. It notes the GPUs whose links are up, and that the
-// machine has an IMEX daemon of its own.
+// correction returns why a finding must be wrong, or "" if it can be right. It also remembers which GPUs have had a
+// link up, and whether the machine has its own IMEX daemon.
 func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 	d := &l.topology.Devices[h.Row]
 	switch up := c.Now.Sub(l.Booted); {
@@ -171,7 +172,7 @@ func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 	}
 	mig, _ := c.Value(l.fields.mig, h.Row).Int64()
 	switch {
-	case mig == 1 && h.Result > 0: // NVML says of links under MIG that they are down
+	case mig == 1 && h.Result > 0: // under MIG, NVML reports links as down
 		return "mig"
 	case h.Result == 0 && mig == 0:
 		l.linked[d.UUID] = true
@@ -181,8 +182,8 @@ func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 	return ""
 }
 
-// withoutIMEX returns why the machine needs no IMEX daemon of its own, "" where it may. DCGM sees none that runs in a pod, so
-// that one it has seen ready is the machine's, and its end is a fault.
+// withoutIMEX returns why the machine needs no IMEX daemon of its own, or "" if it may need one. DCGM cannot see a
+// daemon that runs in a pod. If DCGM has seen one ready, it is the machine's, and its end is a fault.
 func (l *Facts) withoutIMEX(c *Cycle) string {
 	seen, expected, stopped := false, false, false
 	for _, row := range l.gpus {

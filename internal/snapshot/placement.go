@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// pairSeries returns a series per pair of connected GPUs, on the row of the first.
+// pairSeries returns one series for each pair of connected GPUs, on the row of the first.
 func pairSeries(t *gpu.Topology) []gpu.Series {
 	series := make([]gpu.Series, 0, len(t.Pairs))
 	for i := range t.Pairs {
@@ -24,7 +24,7 @@ func pairSeries(t *gpu.Topology) []gpu.Series {
 	return series
 }
 
-// affinitySeries returns a series per GPU with a known place.
+// affinitySeries returns one series for each GPU whose location is known.
 func affinitySeries(t *gpu.Topology) []gpu.Series {
 	var series []gpu.Series
 	for row := range t.Devices {
@@ -43,7 +43,7 @@ func affinitySeries(t *gpu.Topology) []gpu.Series {
 	return series
 }
 
-// info returns a series whose labels alone have a meaning. Blank ones are left out.
+// info returns a series that carries only labels. Blank labels are omitted.
 func info(row int, labels []gpu.Label) gpu.Series {
 	labels = slices.DeleteFunc(labels, func(l gpu.Label) bool { return l.Value == "" })
 	return gpu.Series{Row: row, Labels: labels, Value: gpu.Int(1)}

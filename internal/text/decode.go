@@ -10,13 +10,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Line is the line of a file, from 1. DecodeYAML sets a struct's fields of this type to the line
-// on which the struct begins.
+// A Line is a line number, from 1. DecodeYAML sets struct fields of this type to the line on which the struct begins.
 type Line int
 
-// DecodeYAML reads the one YAML document of r into the struct that out points to. Keys are those of
-// its `yaml` tags: unknown and repeated ones, values of another type and aliases are errors, each a
-// *SyntaxError. After errors the struct has the right values of the file.
+// DecodeYAML decodes the single YAML document of r into the struct that out points to, by `yaml` tags. Unknown and
+// repeated keys, values of the wrong type, and aliases are errors, each a *SyntaxError. After errors, the struct holds
+// the valid values.
 func DecodeYAML(r io.Reader, file string, out any) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -32,7 +31,7 @@ func DecodeYAML(r io.Reader, file string, out any) error {
 	return y.Err()
 }
 
-// refuseAliases fails for each alias: a few of them make more values than memory holds.
+// refuseAliases rejects aliases: a few of them can expand to more values than fit in memory.
 func (y *YAML) refuseAliases(n *yaml.Node) {
 	if n.Kind == yaml.AliasNode {
 		y.Fail(n, "the alias *%s: expected its value, written out", n.Value)
@@ -42,8 +41,8 @@ func (y *YAML) refuseAliases(n *yaml.Node) {
 	}
 }
 
-// Decode reads n into the struct that out points to, as DecodeYAML does, and reports whether it found no error. Where is
-// the path of n in errors. A *yaml.Node takes any value.
+// Decode decodes n into the struct that out points to, as DecodeYAML does, and reports success. where is the path of n
+// in errors. A *yaml.Node accepts any value.
 func (y *YAML) Decode(n *yaml.Node, out any, where string) bool {
 	before := len(y.errs)
 	y.decode(n, reflect.ValueOf(out).Elem(), where)
@@ -78,7 +77,7 @@ func (y *YAML) decode(n *yaml.Node, v reflect.Value, where string) {
 	}
 }
 
-// keysOf returns the reader of each key of a struct, and sets its lines.
+// keysOf returns a reader for each key of a struct, and sets its Line fields.
 func (y *YAML) keysOf(n *yaml.Node, v reflect.Value, where string) Keys {
 	keys := Keys{}
 	for i := range v.NumField() {
@@ -92,7 +91,7 @@ func (y *YAML) keysOf(n *yaml.Node, v reflect.Value, where string) Keys {
 	return keys
 }
 
-// setScalar sets v to the value of n, and reports whether it is of its type.
+// setScalar sets v to the value of n, and reports whether the type fits.
 func setScalar(n *yaml.Node, v reflect.Value) bool {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Duration]():
@@ -123,7 +122,7 @@ func setScalar(n *yaml.Node, v reflect.Value) bool {
 	}
 }
 
-// expected names the values of a scalar's type.
+// expected describes the values of a scalar's type.
 func expected(v reflect.Value) string {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Duration]():

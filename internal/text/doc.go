@@ -1,3 +1,3 @@
-// Package text reads and repairs texts of people: the nearest right word, YAML that is read strictly and whose errors name
-// the line, and names that Prometheus accepts.
+// Package text handles text that people write: spelling suggestions, strict YAML with line numbers in errors, and names
+// that Prometheus accepts.
 package text

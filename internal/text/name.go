@@ -1,8 +1,8 @@
 package text
 
-// LabelName returns name as a label name that Prometheus accepts: letters, digits and underscores,
-// no digit in front. Each other byte becomes an underscore. Of several leading underscores one
-// stays, since two are Prometheus' own (__name__). A name that is accepted is returned as it is.
+// LabelName returns name as a label name that Prometheus accepts: letters, digits and underscores, not starting with a
+// digit. Other bytes become underscores. Several leading underscores become one, because names such as __name__ are
+// reserved. Valid names are unchanged.
 func LabelName(name string) string {
 	name = validName(name, false)
 	for len(name) > 1 && name[0] == '_' && name[1] == '_' {
@@ -11,8 +11,7 @@ func LabelName(name string) string {
 	return name
 }
 
-// MetricName returns name as a metric name that Prometheus accepts: a label name's characters, and
-// colons.
+// MetricName returns name as a metric name that Prometheus accepts: like a label name, but with colons.
 func MetricName(name string) string { return validName(name, true) }
 
 func validName(name string, colons bool) string {

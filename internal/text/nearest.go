@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Longest bounds the words that are compared, so that a comparison needs no memory of its own. No
-// name that is looked for is longer.
+// Longest is the maximum length of words that are compared, so that a comparison does not allocate. No known name is
+// longer.
 const Longest = 128
 
-// Nearest returns the candidate with the fewest edits from word, the first of equals. Where none is
-// within a third of the word's length (at least one edit), it is the only candidate that begins
-// with the word, else "".
+// Nearest returns the candidate with the fewest edits from word; ties go to the first. At most a third of the word's
+// length may differ, but at least one edit is allowed. If no candidate is that close, Nearest returns the only
+// candidate with the prefix word, or "".
 func Nearest(word string, candidates []string) string {
 	best, limit := "", max(1, len(word)/3)
 	longer, begin := "", 0
@@ -31,8 +31,7 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// Suggest returns the end of a sentence about an unknown word: the nearest of the known ones, or
-// all of them where none is near.
+// Suggest ends a sentence about an unknown word with the nearest known word, or with all known words if none is near.
 func Suggest(word string, known []string) string {
 	known = slices.Sorted(slices.Values(known))
 	if near := Nearest(word, known); near != "" {
@@ -41,14 +40,13 @@ func Suggest(word string, known []string) string {
 	return "expected one of " + strings.Join(known, ", ")
 }
 
-// Distance returns the number of bytes to insert, delete, change or swap with a neighbor to make b
-// of a, or limit+1 if it is more than limit. Words longer than Longest are further apart than any
-// limit.
+// Distance returns how many bytes must be inserted, deleted, changed or swapped with a neighbor to turn a into b, or
+// limit+1 if more than limit. Words longer than Longest always exceed the limit.
 func Distance(a, b string, limit int) int {
 	if len(a)-len(b) > limit || len(b)-len(a) > limit || max(len(a), len(b)) > Longest {
 		return limit + 1
 	}
-	// Common beginnings and ends cost nothing, and are most of the names.
+	// Skip common prefixes and suffixes, which are most of a name.
 	for a != "" && b != "" && a[0] == b[0] {
 		a, b = a[1:], b[1:]
 	}

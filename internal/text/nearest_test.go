@@ -13,7 +13,7 @@ func TestNearest(t *testing.T) {
 		"collectosr":       "collectors", // a swap is one edit
 		"collect_interval": "collect-interval",
 		"addr":             "address",
-		"collect":          "", // it could be either
+		"collect":          "", // ambiguous
 		"":                 "",
 		"devices":          "devices",
 	} {
@@ -23,8 +23,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// FuzzDistance holds the distance by what makes it one: it is symmetric, zero between equals alone,
-// no more than the longer word, bounded by its limit, and an edit changes it by one at most.
+// FuzzDistance checks the properties of a distance: symmetric, zero only for equal words, at most the length of the
+// longer word, and bounded by the limit. One edit changes it by at most one.
 func FuzzDistance(f *testing.F) {
 	f.Add("collectors", "colectors")
 	f.Add("ab", "ba")

@@ -2,10 +2,10 @@ package text
 
 import "strconv"
 
-// A SyntaxError is a fault in a line of a file.
+// A SyntaxError is an error in a line of a file.
 type SyntaxError struct {
-	File string // "" where the caller knows it
-	Line int    // 0 where the whole file is meant
+	File string // "" if the caller knows the file
+	Line int    // 0 if the whole file is meant
 	Msg  string
 }
 

@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Documents returns the documents of a YAML file in their order, none where it is empty. Its error
-// is a *SyntaxError, with the line where the parser names one.
+// Documents returns the documents of a YAML file in order, or none if it is empty. The error is a *SyntaxError, with a
+// line if the parser reports one.
 func Documents(file string, data []byte) ([]*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var docs []*yaml.Node
@@ -31,10 +31,10 @@ func Documents(file string, data []byte) ([]*yaml.Node, error) {
 	}
 }
 
-// yamlLine finds the line in a message of the YAML package, which has no typed form of it.
+// yamlLine matches the line number in an error message of the YAML package, which has no typed error.
 var yamlLine = regexp.MustCompile(`^line (\d+): `)
 
-// YAMLError returns an error of the YAML package's parser with its line apart from its message.
+// YAMLError converts an error of the YAML parser, separating the line from the message.
 func YAMLError(file string, err error) *SyntaxError {
 	e := &SyntaxError{File: file}
 	msg := strings.TrimPrefix(err.Error(), "yaml: ")
@@ -46,16 +46,15 @@ func YAMLError(file string, err error) *SyntaxError {
 	return e
 }
 
-// A YAML reads a file strictly: every error names the line, the value and the expected form.
-// It collects errors, so that one reading finds all of them.
+// A YAML reads a file strictly: each error has the line, the value and the expected form. Errors are collected, so that
+// one reading finds all.
 type YAML struct {
 	file string
 	errs []error
 }
 
-// ParseYAML returns the root of the one document of a file, and the YAML that its nodes are read
-// with. The error says that the file has none, or no YAML; expected ends the sentence about an
-// empty one.
+// ParseYAML returns the root of a file's single document and the YAML that reads its nodes. It fails if the file is
+// empty or not valid YAML. expected completes the error about an empty file.
 func ParseYAML(file string, data []byte, expected string) (*YAML, *yaml.Node, error) {
 	docs, err := Documents(file, data)
 	if err != nil {
@@ -71,7 +70,7 @@ func ParseYAML(file string, data []byte, expected string) (*YAML, *yaml.Node, er
 	return y, docs[0].Content[0], nil
 }
 
-// Err returns every error so far, a *SyntaxError and a line each; nil if there is none.
+// Err returns all errors so far, each a *SyntaxError on its own line, or nil if there are none.
 func (y *YAML) Err() error { return errors.Join(y.errs...) }
 
 // Fail adds an error about a node.
@@ -82,7 +81,7 @@ func (y *YAML) FailLine(line int, format string, args ...any) {
 	y.errs = append(y.errs, &SyntaxError{File: y.file, Line: line, Msg: fmt.Sprintf(format, args...)})
 }
 
-// ValueOf returns the value of a key of n, nil where n has none.
+// ValueOf returns the value of a key of n, or nil if n does not have it.
 func ValueOf(n *yaml.Node, key string) *yaml.Node {
 	if n = Resolve(n); n.Kind != yaml.MappingNode {
 		return nil
@@ -95,11 +94,11 @@ func ValueOf(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// Keys has the reader of each key of a mapping.
+// Keys maps each key of a mapping to its reader.
 type Keys map[string]func(*yaml.Node)
 
-// Mapping hands each value of n to its key, and reports whether n is a mapping. Where is the path
-// of n in errors, "" for the whole file. Keys that are unknown or repeated are errors.
+// Mapping passes each value of n to the reader of its key, and reports whether n is a mapping. where is the path of n
+// in errors, "" for the whole file. Unknown and repeated keys are errors.
 func (y *YAML) Mapping(n *yaml.Node, where string, keys Keys) bool {
 	n = Resolve(n)
 	if n.Kind != yaml.MappingNode {
@@ -128,7 +127,7 @@ func (y *YAML) Mapping(n *yaml.Node, where string, keys Keys) bool {
 	return true
 }
 
-// join returns the path of a key of the mapping at a path.
+// join returns the path of a key within a mapping.
 func join(where, key string) string { return strings.TrimPrefix(where+"."+key, ".") }
 
 func within(key, where string) string {
@@ -138,7 +137,7 @@ func within(key, where string) string {
 	return key + " in " + where
 }
 
-// Sequence hands each element of n, a list that is not empty, to each. Where names n in errors.
+// Sequence passes each element of n, a non-empty list, to each. where names n in errors.
 func (y *YAML) Sequence(n *yaml.Node, where string, each func(*yaml.Node)) {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
 		y.Fail(n, "%s is %s: expected a list", where, Describe(n))
@@ -149,7 +148,7 @@ func (y *YAML) Sequence(n *yaml.Node, where string, each func(*yaml.Node)) {
 	}
 }
 
-// Text returns the text of n, a scalar that is not empty, and "" after an error.
+// Text returns the text of n, a non-empty scalar, or "" after an error.
 func (y *YAML) Text(n *yaml.Node, where string) string {
 	if n.Kind != yaml.ScalarNode || n.Value == "" || !isText(n.ShortTag()) {
 		y.Fail(n, "%s is %s: expected a text", where, Describe(n))
@@ -158,7 +157,7 @@ func (y *YAML) Text(n *yaml.Node, where string) string {
 	return n.Value
 }
 
-// Resolve returns the node that an alias stands for, and any other as it is.
+// Resolve returns the target of an alias, and other nodes unchanged.
 func Resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -166,7 +165,7 @@ func Resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// Describe names the kind of a node, or quotes it, for a message.
+// Describe returns the kind of a node or its quoted value, for a message.
 func Describe(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -182,8 +181,7 @@ func Describe(n *yaml.Node) string {
 	}
 }
 
-// isText reports whether a scalar of this tag says what is written: a text, or a number and the
-// like that was not quoted.
+// isText reports whether a scalar with this tag stands for its text: a string, or an unquoted number or similar.
 func isText(tag string) bool {
 	switch tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
