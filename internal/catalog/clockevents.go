@@ -2,15 +2,15 @@ package catalog
 
 import "iter"
 
-// A ClockEvent is a reason that holds the clocks down: a bit of the value of FieldClockEvents.
+// A ClockEvent is a reason that limits the clocks: a bit of FieldClockEvents.
 type ClockEvent struct {
 	Mask int64
-	Name string // the value of the clock_event label
-	// Slows is whether work can be slower by it: not by the low clocks of an idle GPU, nor by those of its display.
+	Name string // value of the clock_event label
+	// Slows says whether the reason can slow down work. The low clocks of an idle GPU or its display cannot.
 	Slows bool
 }
 
-// clockEvents are the reasons in the order of their bits (DCGM_CLOCKS_EVENT_REASON_* in dcgm_fields.h, NVML's
+// clockEvents lists the reasons in the order of their bits (DCGM_CLOCKS_EVENT_REASON_* in dcgm_fields.h, NVML's
 // nvmlClocksEventReason*).
 var clockEvents = [...]ClockEvent{
 	{0x001, "gpu_idle", false},
@@ -24,7 +24,7 @@ var clockEvents = [...]ClockEvent{
 	{0x100, "display_clocks", false},
 }
 
-// ClockEvents yields the reasons of a bit mask. Bits without a name are left out; ClockEvents(-1) yields all names.
+// ClockEvents yields the reasons of a bit mask, without bits that have no name. ClockEvents(-1) yields all reasons.
 func ClockEvents(mask int64) iter.Seq[ClockEvent] {
 	return func(yield func(ClockEvent) bool) {
 		for _, e := range clockEvents {

@@ -1,8 +1,8 @@
-// Package catalog knows the fields of DCGM with their names in both vocabularies, units, entities and plausible ranges, the
-// families that the exporter makes itself, and the meanings of XIDs and clock events.
+// Package catalog describes the DCGM fields: their names in both vocabularies, units, entities and plausible ranges. It
+// also lists the exporter's own families and the meanings of XIDs and clock events.
 //
-// The entries and the constants of their ids are generated from go-dcgm and two tables of facts. Everything here is constant.
-// Sources convert the values of their engine to the unit of the catalog.
+// The entries and the constants of their IDs are generated from go-dcgm and two tables of facts. Everything is
+// constant. Sources convert the values of their engine to the catalog's unit.
 package catalog
 
 //go:generate go run ../../tools/cataloggen

@@ -10,13 +10,13 @@ import (
 // ValueType is the type of a field's values.
 type ValueType uint8
 
-// The types of values (dcgm_fields.h, DCGM_FT_*). Only Integer, Float and Text can be exported.
+// The value types (dcgm_fields.h, DCGM_FT_*). Only Integer, Float and Text can be exported.
 const (
 	Integer ValueType = iota
 	Float
 	Text
-	Binary // a C structure: no number and no text
-	Marker // no field: a name that bounds a range of ids
+	Binary // a C structure
+	Marker // not a field: the name bounds a range of IDs
 )
 
 // String returns the type in words.
@@ -24,26 +24,27 @@ func (t ValueType) String() string {
 	return [...]string{"integer", "float", "text", "binary", "marker"}[t]
 }
 
-// An Entry has the facts of one field id. Its Aliases are shared and must not be changed.
+// An Entry describes a field ID. Its Aliases are shared and must not be changed.
 type Entry struct {
 	ID gpu.FieldID
-	// Name is that of the newest DCGM, Classic that of dcgm-exporter 4.8 and before, Current that of 4.9. All are set.
+	// Name is the name in the newest DCGM. Classic is the name in dcgm-exporter up to 4.8, Current the name in 4.9. All
+	// are set.
 	Name, Classic, Current string
-	Aliases                []string // further names, as the lower-case ones of dcgm-exporter 1.x
+	Aliases                []string // other names, such as the lower-case names of dcgm-exporter 1.x
 	Type                   ValueType
-	// Unit is that of the engine (DCGM 4.6 and before) for this id. A name can promise another one: see Lookup.
+	// Unit is the engine's unit (DCGM 4.6 and earlier). A name can imply another unit; see Lookup.
 	Unit     gpu.Unit
-	Levels   gpu.Kinds // of entities that have the field; empty for vGPUs, which the exporter does not watch
-	Min, Max float64   // bounds of plausible values in Unit, both inclusive; without bounds Min > Max
+	Levels   gpu.Kinds // kinds of entities that have the field; empty for vGPUs, which the exporter does not watch
+	Min, Max float64   // inclusive bounds of plausible values in Unit; Min > Max if there are none
 
-	Monotonic bool          // it only grows until a reset: a counter
-	Profiling bool          // it needs a profiling capability
-	Events    bool          // its history matters: XIDs and clock event reasons
+	Monotonic bool          // the value only grows until a reset
+	Profiling bool          // the field needs a profiling capability
+	Events    bool          // every sample matters: XIDs and clock event reasons
 	Pace      time.Duration // DCGM's shortest interval, 0 for any (DcgmCacheManager.cpp)
-	// BaseOf is the older id of the same measurement in another unit; 0 for none. A request for such an entry reads the older
-	// id and scales, so that one sample serves both names, under every engine.
+	// BaseOf is the older ID of the same measurement in another unit, or 0. Requests for such an entry read the older
+	// ID and scale its value, so that one sample serves both names on every engine.
 	BaseOf gpu.FieldID
-	Help   string // in a few words, without the unit
+	Help   string // a short description without the unit
 }
 
 // Bounded reports whether the entry has plausibility bounds.
@@ -54,7 +55,7 @@ func (e Entry) Exportable() bool {
 	return e.Type <= Text && e.Levels != 0
 }
 
-// Field returns the field to read for e, under its classic name, with the interval of the plan.
+// Field returns the field to read for e under its classic name, with the plan's interval.
 func (e Entry) Field() gpu.Field {
 	return gpu.Field{
 		ID: e.ID, Name: e.Classic, Unit: e.Unit, Text: e.Type == Text,
@@ -63,8 +64,8 @@ func (e Entry) Field() gpu.Field {
 	}
 }
 
-// busyFields are the profiling fields that are above 0 whenever a kernel runs, by DCGM's definitions: the engine is active,
-// and some SM has a warp. A kernel can do without any of the others: tensor pipes, memory, PCIe.
+// busyFields are the profiling fields that DCGM defines to be above 0 whenever a kernel runs: the engine is active, and
+// an SM has a warp. A kernel need not use tensor pipes, memory or PCIe.
 var busyFields = [...]gpu.FieldID{ProfGREngineActive, ProfSMActive}
 
 // ProvesWork reports whether a field is above 0 whenever a kernel runs.

@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The families that the exporter makes itself. From XIDLastSeen on they are not in dcgm-exporter.
+// The exporter's own families. NVIDIA's exporter does not have those from XIDLastSeen on.
 const (
 	XIDErrorsCount    = "DCGM_EXP_XID_ERRORS_COUNT"
 	XIDErrorsTotal    = "DCGM_EXP_XID_ERRORS_TOTAL"
@@ -34,35 +34,35 @@ const (
 	NVLinkEffectiveBER       = "DCGM_EXP_NVLINK_EFFECTIVE_BER"
 )
 
-// Needs are the requests of a plan beside fields.
+// Needs are the things that a plan must request besides fields.
 type Needs uint8
 
-// The needs of families.
+// What a family can need.
 const (
-	NeedsPeers     Needs = 1 << iota // the state of peer-to-peer connections (gpu.Plan.Peers)
-	NeedsPlacement                   // how GPUs are connected and where they sit (gpu.Plan.Placement)
+	NeedsPeers     Needs = 1 << iota // states of peer-to-peer connections (gpu.Plan.Peers)
+	NeedsPlacement                   // connections and affinity of GPUs (gpu.Plan.Placement)
 )
 
-// A Family is made by the exporter itself: a row below, and a function of a Deriver.
+// A Family is a family that the exporter makes itself: a row below and a function of a Deriver.
 type Family struct {
 	Name        string
-	Type        gpu.MetricType // the type that suits it
-	Help        string         // in a few words
-	Field       gpu.FieldID    // of its events; 0 for none
-	MaxInterval time.Duration  // between samples of Field; 0 for the plan's interval
-	Values      []gpu.FieldID  // whose newest values it is made of, or its verdicts are weighed against; nil for none
+	Type        gpu.MetricType // the recommended type
+	Help        string         // a short description
+	Field       gpu.FieldID    // field of its events; 0 if there is none
+	MaxInterval time.Duration  // maximum interval between samples of Field; 0 for the plan's interval
+	Values      []gpu.FieldID  // fields that it is computed from, or that correct its findings; nil if there are none
 	Needs       Needs
-	Health      gpu.Kinds // of these it shows the engine's health checks (gpu.Plan.Health)
-	// Link is a field of whole GPUs. The family has its values of each NVLink: DCGM gives both by one id, and under
-	// one name a sum would count twice. 0 for none.
+	Health      gpu.Kinds // kinds of entities whose health checks it shows (gpu.Plan.Health)
+	// Link is a field of GPUs whose values the family shows for each NVLink, or 0. DCGM uses one ID for both; under one
+	// name, a sum would count twice.
 	Link   gpu.FieldID
-	Labels []string // beside those of its entity
-	// NotStrict families are left out under --compatibility=strict, also where the counters file names them.
+	Labels []string // labels in addition to the entity's
+	// NotStrict families are omitted under --compatibility=strict, even if the counters file names them.
 	NotStrict bool
 }
 
-// maxEdgeInterval is the longest interval of clock events where their edges and seconds are counted: a throttle of a few
-// seconds is seen at any collection interval.
+// maxEdgeInterval is the longest sampling interval of clock events if their edges and seconds are counted. It makes
+// throttling of a few seconds visible at any collection interval.
 const maxEdgeInterval = time.Second
 
 // healthLabels are the labels of health findings. corrected says why a finding cannot be right, treatment why alerts and
@@ -128,10 +128,10 @@ var families = [...]Family{
 		Help: "1, with the verdict on the GPU and its reason (experimental)"},
 }
 
-// Families returns all of them. Their labels are shared and must not be changed.
+// Families returns all families. Their labels are shared and must not be changed.
 func Families() []Family { return slices.Clone(families[:]) }
 
-// FamilyNamed returns the family of a name, nil where there is none. It must not be changed.
+// FamilyNamed returns the family with a name, or nil if there is none. It must not be changed.
 func FamilyNamed(name string) *Family {
 	for i := range families {
 		if families[i].Name == name {

@@ -11,15 +11,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Named is the meaning of a name.
+// A Named is a resolved name.
 type Named struct {
-	Name  string   // as it was requested
+	Name  string   // as requested
 	Entry Entry    // the field to read
-	Unit  gpu.Unit // that the name promises: the Entry's own, unless the name says another
-	Scale float64  // from the Entry's unit to Unit
+	Unit  gpu.Unit // the unit that the name implies; by default the Entry's
+	Scale float64  // factor from the Entry's unit to Unit
 }
 
-// index maps every name to the position in entries of the field to read.
+// index maps every name to the position in entries of the field that is read.
 var index = sync.OnceValue(func() map[string]int {
 	names := make(map[string]int, 2*len(entries))
 	for i := range entries {
@@ -27,7 +27,7 @@ var index = sync.OnceValue(func() map[string]int {
 			names[name] = i
 		}
 	}
-	// A base-unit id is read as the older id of the same measurement.
+	// Entries with a BaseOf are read as the older ID of the same measurement.
 	for i := range entries {
 		if older := entries[i].BaseOf; older != 0 {
 			if at, ok := position(older); ok {
@@ -38,20 +38,20 @@ var index = sync.OnceValue(func() map[string]int {
 	return names
 })
 
-// names yields every name of the entry once or more.
+// names yields all names of the entry, some of them repeatedly.
 func (e *Entry) names() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		_ = yield(e.Name) && yield(e.Classic) && yield(e.Current) && !slices.ContainsFunc(e.Aliases, func(name string) bool { return !yield(name) })
 	}
 }
 
-// position returns the position of an id in entries.
+// position returns the position of an ID in entries.
 func position(id gpu.FieldID) (int, bool) {
 	i := sort.Search(len(entries), func(i int) bool { return entries[i].ID >= id })
 	return i, i < len(entries) && entries[i].ID == id
 }
 
-// ByID returns the entry of an id.
+// ByID returns the entry of an ID.
 func ByID(id gpu.FieldID) (Entry, bool) {
 	if i, ok := position(id); ok {
 		return entries[i], true
@@ -59,7 +59,7 @@ func ByID(id gpu.FieldID) (Entry, bool) {
 	return Entry{}, false
 }
 
-// All yields every entry in the order of the ids.
+// All yields all entries in order of their IDs.
 func All() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		for i := range entries {
@@ -70,7 +70,7 @@ func All() iter.Seq[Entry] {
 	}
 }
 
-// Lookup returns the meaning of a name of either vocabulary, or of an older one. Names are matched exactly.
+// Lookup resolves a name of either vocabulary, or an older name. Matching is exact.
 func Lookup(name string) (Named, bool) {
 	i, ok := index()[name]
 	if !ok {
@@ -80,8 +80,8 @@ func Lookup(name string) (Named, bool) {
 	return Named{Name: name, Entry: entries[i], Unit: unit, Scale: scale}, true
 }
 
-// Search returns the entries with every word in a name, in the help, in the unit or as their id, in the order of the ids.
-// Case does not matter. No words find everything.
+// Search returns the entries that contain every word in a name, the help, the unit or the ID, in order of their IDs. It
+// ignores case. Without words it returns all entries.
 func Search(words ...string) []Entry {
 	var found []Entry
 	for i := range entries {

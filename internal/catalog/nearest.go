@@ -6,20 +6,20 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// Nearest returns the known name that is most like the given one, or "" where none is alike. Case does not matter. A name
-// that lacks its end is most like the shortest one that goes on there, unless another is a slip away.
+// Nearest returns the known name closest to the given one, or "" if none is similar. It ignores case. A truncated name
+// is completed to the shortest known one, unless another name is only a typing error away.
 func Nearest(name string) string {
 	written := strings.TrimSpace(name)
 	name = strings.ToUpper(written)
 	if name == "" || len(name) > text.Longest {
 		return ""
 	}
-	// A third of the letters may be wrong, but never so many that any short name would do.
+	// Allow a third of the letters to be wrong, but not so many that any short name would match.
 	limit := min(len(name)/3, 12)
 	best, longer := "", ""
 	consider := func(known string) {
 		upper := strings.ToUpper(known)
-		if written == name && known != upper { // the names of 1.x are in lower case
+		if written == name && known != upper { // names of 1.x are in lower case
 			return
 		}
 		if strings.HasPrefix(upper, name+"_") && (longer == "" || len(known) < len(longer) || len(known) == len(longer) && known < longer) {
@@ -45,10 +45,10 @@ func Nearest(name string) string {
 	return best
 }
 
-// slip is the number of letters that a slip of the hand changes.
+// slip is the number of letters that a typing error changes.
 const slip = 2
 
-// wrong returns how many letters of a name may be wrong: a third of them without the prefix of all names.
+// wrong returns how many letters of a name may be wrong: a third of them, without the common prefix.
 func wrong(a, b string) int {
 	longer := max(len(a), len(b))
 	for _, prefix := range []string{"DCGM_FI_DEV_", "DCGM_FI_PROF_", "DCGM_FI_", "DCGM_EXP_", "DCGM_"} {

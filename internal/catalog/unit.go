@@ -30,7 +30,7 @@ const (
 	Millivolts          gpu.Unit = "mV"
 )
 
-// promises are the suffixes of names that promise a unit, the longest first.
+// promises lists name suffixes that imply a unit, longest first.
 var promises = [...]struct {
 	suffix string
 	unit   gpu.Unit
@@ -45,8 +45,8 @@ var promises = [...]struct {
 	{"_WATTS", Watts},
 }
 
-// promised returns the unit of the values under name if they are read in unit, and the factor between the two. A name
-// without a promise keeps the unit, and a name whose promise is of another quantity: DCGM_FI_PROF_PCIE_TX_BYTES is a rate.
+// promised returns the unit that name implies for values read in unit, and the factor between them. The unit is kept if
+// the name implies none, or a different quantity: DCGM_FI_PROF_PCIE_TX_BYTES is a rate.
 func promised(name string, unit gpu.Unit) (gpu.Unit, float64) {
 	name = strings.TrimSuffix(name, "_TOTAL")
 	for _, p := range promises {
@@ -75,7 +75,7 @@ var quantities = map[gpu.Unit]struct {
 	Milliwatts: {'p', 1e-3}, Watts: {'p', 1},
 }
 
-// Conversion returns the factor between two units, and false where they measure different quantities.
+// Conversion returns the factor between two units, or false if they measure different quantities.
 func Conversion(from, to gpu.Unit) (float64, bool) {
 	if from == to {
 		return 1, true

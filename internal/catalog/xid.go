@@ -7,8 +7,8 @@ type XID struct {
 	text   string
 	Class  XIDClass
 	First  string // the action to take at once
-	Then   string // the action if that does not help or the XID comes again; empty if there is none
-	Source string // of First and Then, with its date
+	Then   string // the action if that does not help or the XID recurs; empty if there is none
+	Source string // source of First and Then, with its date
 	Why    string // why the class differs from what the actions suggest; empty if it does not
 }
 
@@ -21,7 +21,7 @@ func XIDMessage(code int64) string {
 	return "Unknown Error"
 }
 
-// XIDOf returns the row of an XID. A code without a row has the zero row, whose class is XIDUnclassified.
+// XIDOf returns the row of an XID. For unlisted codes it returns the zero row, whose class is XIDUnclassified.
 func XIDOf(code int64) XID {
 	if code < 0 || code >= int64(len(xids)) {
 		return XID{}
@@ -29,7 +29,7 @@ func XIDOf(code int64) XID {
 	return xids[code]
 }
 
-// XIDsOf returns the codes of some classes in ascending order. Codes without a row are in no list.
+// XIDsOf returns the codes of some classes in ascending order. Unlisted codes are omitted.
 func XIDsOf(classes ...XIDClass) (codes []int64) {
 	for code := int64(1); code < int64(len(xids)); code++ {
 		if xids[code].text != "" && slices.Contains(classes, xids[code].Class) {
@@ -39,16 +39,16 @@ func XIDsOf(classes ...XIDClass) (codes []int64) {
 	return codes
 }
 
-// AlertXIDs returns the XIDs whose counters begin at zero, so that increase() sees the first one. They are the most
-// frequent ones that cost a GPU, its data or a node.
+// AlertXIDs returns the XIDs whose counters start at zero, so that increase() sees the first one. They are the most
+// frequent XIDs that cost a GPU, its data or a node.
 func AlertXIDs() []int64 { return []int64{48, 63, 64, 74, 79, 92, 94, 95, 119, 120} }
 
 const (
 	badPushBuffer  = "Invalid or corrupted push buffer stream"
 	videoException = "Video processor exception"
 
-	// Where the actions come from: the resolution buckets of NVIDIA's catalog. It is of Ampere and later, and has codes that
-	// only older GPUs report as unused.
+	// The actions come from the resolution buckets of NVIDIA's catalog. It covers Ampere and later, and lists codes
+	// that only older GPUs report as unused.
 	xidCatalog = "[catalog](https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) of 2026-09-09"
 	xidUnused  = xidCatalog + ": unused"
 	xidNoWord  = xidCatalog + ", which names no action"

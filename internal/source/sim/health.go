@@ -34,7 +34,7 @@ var watches = [...]watch{
 	{"IMEX", "DCGM_FR_IMEX_UNHEALTHY", gpu.KindNode},
 }
 
-// The errors of a link without a connection, of an XID, of link errors, and of clocks that power or heat held down.
+// Errors reported for an unconnected link, an XID, link errors, and clocks held down by power or heat.
 const (
 	codeLinkDown   = "DCGM_FR_NVLINK_DOWN"
 	codeXID        = "DCGM_FR_XID_ERROR"
@@ -64,7 +64,7 @@ type finding struct {
 	result      int64
 }
 
-// xidFindings are what the engine finds after an XID, until it restarts (DcgmHealthWatch.cpp, BuildXidMappings).
+// xidFindings are the findings after an XID, until the engine restarts (DcgmHealthWatch.cpp, BuildXidMappings).
 var xidFindings = map[int64]finding{
 	31: {"MEM", codeXID, healthWarn}, 32: {"MEM", codeXID, healthWarn}, 43: {"MEM", codeXID, healthWarn},
 	38: {"PCIE", codeXID, healthWarn}, 39: {"PCIE", codeXID, healthWarn}, 42: {"PCIE", codeXID, healthWarn},
@@ -80,8 +80,8 @@ var xidFindings = map[int64]finding{
 	121: {"NVLINK", codeXID, healthWarn}, 137: {"NVLINK", codeXID, healthWarn}, 140: {"ALL", codeXID, healthFail},
 }
 
-// fieldFindings return what the engine finds by the value of a field of a GPU, zero for nothing. It looks at the value
-// alone: an error counter above 0 fails until the driver is loaded again.
+// fieldFindings return the finding for a field's value on a GPU, or zero. Only the value matters: an error counter
+// above 0 fails until the driver is reloaded.
 var fieldFindings = map[gpu.FieldID]func(n int64) finding{
 	catalog.ECCDBEVolTotal:  above0("MEM", "DCGM_FR_VOLATILE_DBE_DETECTED", healthFail),
 	catalog.RetiredPending:  above0("MEM", "DCGM_FR_PENDING_PAGE_RETIREMENTS", healthWarn),
@@ -121,7 +121,7 @@ func recoveryFinding(action int64) finding {
 	}
 }
 
-// fabricFinding fails for every part of the health mask that is not well, whether routes are lost or bandwidth is low.
+// fabricFinding returns a failure if any part of the health mask is unhealthy.
 func fabricFinding(mask int64) finding {
 	for shift := 0; shift < 8; shift += 2 {
 		if mask>>shift&3 == 1 {
@@ -145,8 +145,8 @@ func registrationFinding(status int64) finding {
 	}
 }
 
-// readHealth reports the result of every health watch of every entity that the plan names: each code once and at its
-// worst, or a pass.
+// readHealth reports the results of all health watches for the planned entities. Each code is reported once with its
+// worst result, or the watch passes.
 func (s *Session) readHealth(b *gpu.Batch, now int64, elapsed time.Duration) {
 	if s.plan.Health == 0 {
 		return
@@ -188,7 +188,7 @@ func (s *Session) addHealth(b *gpu.Batch, row int, w watch, found []finding, ela
 	}
 }
 
-// foundByField returns, by row, what the engine finds by the samples of a read.
+// foundByField returns, by row, the findings that follow from the samples of a read.
 func (s *Session) foundByField(b *gpu.Batch) map[int][]finding {
 	byRow := map[int][]finding{}
 	for i := range b.Samples {
@@ -205,8 +205,8 @@ func (s *Session) foundByField(b *gpu.Batch) map[int][]finding {
 	return byRow
 }
 
-// found returns what the engine finds on the entity of a row beside its fields: clock violations of the last minute, XIDs
-// since the engine started, and the faults of the scenario.
+// found returns an entity's findings that do not come from fields: recent clock violations, XIDs since the engine
+// started, and the scenario's faults.
 func (s *Session) found(row int, now int64, elapsed time.Duration) (found []finding) {
 	d, g := s.views[row].dev, s.views[row].gpu
 	began := s.src.engineBegan(elapsed)
@@ -242,7 +242,7 @@ func (s *Session) found(row int, now int64, elapsed time.Duration) (found []find
 	return found
 }
 
-// isLinked reports whether a link of a GPU is up. Links without a peer, and links with a fault, are not.
+// isLinked reports whether a GPU's link is up. Links without a peer or with a fault are down.
 func (s *Session) isLinked(v *view, elapsed time.Duration) bool {
 	w, links := s.src.world, v.board.NVLink
 	if links.Bridge && !slices.ContainsFunc(w.gpus, func(g worldGPU) bool { return !g.gone && w.linked(v.gpu, &g) }) {

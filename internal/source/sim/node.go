@@ -23,7 +23,7 @@ type Node struct {
 	About    string       `yaml:"about"`
 	Driver   string       `yaml:"driver"`
 	CUDA     int64        `yaml:"cuda"` // 12080 is 12.8
-	Rack     uint64       `yaml:"rack"` // the number of nodes whose GPUs NVLink joins; 0 where it ends at the node
+	Rack     uint64       `yaml:"rack"` // number of nodes joined by NVLink; 0 if NVLink does not leave the node
 	GPUs     []gpuSpec    `yaml:"gpus"`
 	Switches []switchSpec `yaml:"switches"`
 	CPUs     []cpuSpec    `yaml:"cpus"`
@@ -34,14 +34,14 @@ type Node struct {
 type gpuSpec struct {
 	Count int      `yaml:"count"` // 0 means 1
 	Board string   `yaml:"board"`
-	Limit float64  `yaml:"limit"` // the power limit in watts; 0 means the board's
+	Limit float64  `yaml:"limit"` // power limit in watts; 0 for the board's limit
 	MIG   []string `yaml:"mig"`
-	// Sharing is how pods share it, or each of its instances: time-slicing, mps or dra.
+	// Sharing is how pods share the GPU or each of its instances: time-slicing, mps or dra.
 	Sharing  string `yaml:"sharing"`
-	Replicas int    `yaml:"replicas"` // of time-slicing and mps
+	Replicas int    `yaml:"replicas"` // for time-slicing and mps
 
 	board   *board
-	layout  []instance // of MIG
+	layout  []instance // MIG layout
 	sharing gpu.Sharing
 }
 
@@ -72,14 +72,14 @@ type podSpec struct {
 	Container string   `yaml:"container"`
 	Workload  string   `yaml:"workload"`
 	Devices   []string `yaml:"devices"`
-	Host      bool     `yaml:"host"` // a process of the machine, in no pod
-	Job       string   `yaml:"job"`  // the HPC scheduler's job that the process of the machine belongs to
+	Host      bool     `yaml:"host"` // a process on the host, not in a pod
+	Job       string   `yaml:"job"`  // the HPC job of the host process
 
 	workload *workload
 	devices  []deviceRef
 }
 
-// parts are the boards and workloads that nodes are made of.
+// parts holds the boards and workloads that nodes consist of.
 type parts struct {
 	Boards    []board    `yaml:"boards"`
 	Workloads []workload `yaml:"workloads"`
@@ -114,7 +114,7 @@ func loadParts() (*parts, error) {
 	return &p, nil
 }
 
-// Nodes returns the names of the node models that come with the program.
+// Nodes returns the names of the built-in node models.
 func Nodes() []string {
 	files, err := fs.Glob(data, "data/nodes/*.yaml")
 	if err != nil {
@@ -126,7 +126,7 @@ func Nodes() []string {
 	return files
 }
 
-// LoadNode returns the node model of that name.
+// LoadNode returns the node model with a name.
 func LoadNode(name string) (*Node, error) {
 	if !slices.Contains(Nodes(), name) {
 		return nil, fmt.Errorf("unknown node %q, %s", name, text.Suggest(name, Nodes()))
@@ -140,8 +140,8 @@ func LoadNode(name string) (*Node, error) {
 	return ParseNode(f, file)
 }
 
-// ParseNode reads a node model. file names it in errors. The figures of the model are not checked:
-// all models come with the program, and its tests check them.
+// ParseNode reads a node model. file is its name in errors. Numbers are not checked: all models are built in, and tests
+// check them.
 func ParseNode(r io.Reader, file string) (*Node, error) {
 	p, err := loadParts()
 	if err != nil {
@@ -168,7 +168,7 @@ func ParseNode(r io.Reader, file string) (*Node, error) {
 	return n, nil
 }
 
-// repeated returns each element as often as its count says, once where that is 0.
+// repeated returns each element as often as its count says, but at least once.
 func repeated[T any](list []T, count func(*T) int) (all []T) {
 	for i := range list {
 		all = append(all, slices.Repeat(list[i:i+1], max(count(&list[i]), 1))...)
