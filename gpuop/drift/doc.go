@@ -1,9 +1,7 @@
-// Package drift compares an installation of the GPU Operator with its intention, in the order in which one step makes
-// the next: the values files, the Helm release, the ClusterPolicy. Each field that differs is a row with its owner: the
-// field manager, its operation and its time, as the API server recorded them.
+// Package drift compares an installed GPU Operator with what was intended: the values files with the Helm release, and
+// the release with the ClusterPolicy. Each difference names the owner of the field: its field manager, operation and
+// time, as the API server recorded them.
 //
-// The release is read from its Secret, with Helm's own types; the manifest in it is the templates' result, so that
-// nothing is rendered again.
-//
-// Judging is pure: it reads a cluster.State and neither a client nor the clock.
+// The release is read from Helm's Secret. Its manifest is already rendered, so no templates are rendered. The package
+// reads a cluster.State; it uses neither a client nor the clock.
 package drift

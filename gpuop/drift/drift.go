@@ -9,38 +9,36 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Options are the intentions.
+// Options say what the user intended.
 type Options struct {
-	// Table has the facts of the chart.
+	// Table has the facts about the chart.
 	Table *chart.Table
-	// Intended are the values of all files and flags in JSON's types, merged; nil where none were given, and then the
-	// release is the intention.
+	// Intended are the merged values of all files and flags, decoded as JSON. If it is nil, the release is the
+	// intention.
 	Intended map[string]any
-	// From names the files and flags in a sentence, and Flags as helm takes them:
-	// "-f values.yaml --set a=b".
+	// From names the files and flags in sentences. Flags are helm's arguments: "-f values.yaml --set a=b".
 	From, Flags string
 }
 
 // Kinds returns the kinds of objects that Judge needs, with managedFields.
 func Kinds() []cluster.Kind { return []cluster.Kind{cluster.Secrets, cluster.ClusterPolicies} }
 
-// helmTimeout is helm's default limit of an operation: a longer one was interrupted.
+// helmTimeout is helm's default timeout. An operation that is pending for longer was interrupted.
 const helmTimeout = 5 * time.Minute
 
 type judging struct {
 	*cluster.State
 	Options
 	rows []report.Row
-	// controller owns the installation; it is zero where none does.
+	// controller owns the installation; the zero value means none.
 	controller controller
 }
 
-// Judge compares the cluster with what was intended. The rows stand in the order in which one step
-// makes the next.
+// Judge compares the cluster with the intention. The rows are in the order values, release, ClusterPolicy.
 func Judge(s *cluster.State, o Options) []report.Row {
 	j := &judging{State: s, Options: o, controller: controllerOf(s)}
 	for _, v := range judge.Unread(s, Kinds()) {
-		if v.State == report.Unknown { // a list of the operator's namespace alone is whole here
+		if v.State == report.Unknown { // a list of only the operator's namespace suffices
 			j.rows = append(j.rows, v)
 		}
 	}
@@ -60,7 +58,7 @@ func Judge(s *cluster.State, o Options) []report.Row {
 	return j.rows
 }
 
-// add appends a row with its evidence, whose time begins a state that is not as intended.
+// add adds a row with its evidence. If the row is not OK, the evidence's time is when that state began.
 func (j *judging) add(seen report.Evidence, state report.State, id report.ID, subject, reason, next string) {
 	v := report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next, Evidence: seen}
 	if state != report.OK && seen.Kind != "list" {
@@ -69,13 +67,13 @@ func (j *judging) add(seen report.Evidence, state report.State, id report.ID, su
 	j.rows = append(j.rows, v)
 }
 
-// unread reports whether a kind was not read. A list of the operator's namespace alone is whole here.
+// unread reports whether a kind is missing. A list of only the operator's namespace suffices.
 func (j *judging) unread(k cluster.Kind) bool {
 	m := j.Lacks(k)
 	return m != nil && m.Why != cluster.Partial
 }
 
-// withoutRelease is the row of an installation that Helm has not made.
+// withoutRelease adds a row for an installation without a Helm release.
 func (j *judging) withoutRelease() {
 	state, next := report.Warning, "helm list -A --all"
 	reason := "no Helm release of the chart was found: the operator was installed otherwise (OLM, kubectl apply), or in another cluster"

@@ -22,29 +22,30 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// ErrRelease is wrapped where a Secret holds no release of Helm that can be read.
+// ErrRelease is returned for Secrets whose Helm release cannot be read.
 var ErrRelease = errors.New("unreadable Helm release")
 
-// maxRelease bounds a release, in bytes: a Secret holds at most 1 MiB, and the charts of all releases are below 3 MB.
+// maxRelease limits the decompressed size of a release in bytes. A Secret holds at most 1 MiB, and no chart exceeds 3
+// MB.
 const maxRelease = 64 << 20
 
-// A Release is one revision of a Helm release of the gpu-operator chart. Its chart and its status are there.
+// Release is a revision of a Helm release of the gpu-operator chart. Its chart and info are never nil.
 type Release struct {
 	helm.Release
-	// policies are the ClusterPolicies of the manifest.
+	// policies are the ClusterPolicies in the manifest.
 	policies []unstructured.Unstructured
-	// Writer is the field manager of the Secret: helm, or a controller that drives it.
+	// Writer is the field manager of the Secret: helm, or a controller.
 	Writer Owner
 }
 
-// Decode reads a revision from the Secret that Helm keeps for it: base64 of gzip of JSON. It is nil
-// for a release of another chart. The error wraps ErrRelease.
+// Decode reads a revision from Helm's Secret: base64 of gzipped JSON. It returns nil for releases of other charts.
+// Errors wrap ErrRelease.
 func Decode(s *corev1.Secret) (*Release, error) {
 	r, err := decode(s.Data["release"])
 	if err != nil {
 		return nil, fmt.Errorf("%w %s/%s: %w", ErrRelease, s.Namespace, s.Name, err)
 	}
-	// a copy of NVIDIA's chart in another registry may have a suffix
+	// a copy of the chart in another registry may have a suffix
 	if name := r.Chart.Metadata.Name; name != "gpu-operator" && !strings.HasPrefix(name, "gpu-operator-") {
 		return nil, nil
 	}
@@ -86,10 +87,10 @@ func decode(encoded []byte) (*Release, error) {
 // id names the revision: "gpu-operator revision 3".
 func (r *Release) id() string { return fmt.Sprintf("%s revision %d", r.Name, r.Version) }
 
-// revision is the revision's number for a command.
+// revision returns the revision's number as text.
 func (r *Release) revision() string { return strconv.Itoa(r.Version) }
 
-// chartVersion is the version of the chart as the chart has it.
+// chartVersion returns the chart's version as written in Chart.yaml.
 func (r *Release) chartVersion() string { return r.Chart.Metadata.Version }
 
 // seen returns the revision as evidence.
@@ -98,12 +99,12 @@ func (r *Release) seen(format string, args ...any) report.Evidence {
 	return report.Seen("release", object, format, args...).At(r.Info.LastDeployed.Time)
 }
 
-// seenStatus is the revision's status as evidence.
+// seenStatus returns the revision's status as evidence.
 func (r *Release) seenStatus() report.Evidence {
 	return r.seen("status %s, chart %s", r.Info.Status, r.chartVersion())
 }
 
-// value returns the effective value at a path: the user's, else the chart's default, else a subchart's.
+// value returns the effective value at a path: the user's, the chart's default, or a subchart's default.
 func (r *Release) value(table *chart.Table, path chart.Path) (any, bool) {
 	if v, found, err := unstructured.NestedFieldNoCopy(r.Config, path...); found && err == nil {
 		return v, v != nil
@@ -111,7 +112,8 @@ func (r *Release) value(table *chart.Table, path chart.Path) (any, bool) {
 	return r.fallback(table, path)
 }
 
-// fallback is the default at a path; the release does not hold those of subcharts.
+// fallback returns the default at a path. The release does not have the defaults of subcharts, so those are from the
+// table.
 func (r *Release) fallback(table *chart.Table, path chart.Path) (any, bool) {
 	if v, _, err := unstructured.NestedFieldNoCopy(r.Chart.Values, path...); v != nil && err == nil {
 		return v, true
@@ -122,10 +124,10 @@ func (r *Release) fallback(table *chart.Table, path chart.Path) (any, bool) {
 	return nil, false
 }
 
-// A history is the revisions of one release, the oldest first.
+// history lists the revisions of a release, oldest first.
 type history []*Release
 
-// histories are the installed releases of the chart in the Secrets, and what could not be read.
+// histories decodes the releases of the chart in the Secrets. It also returns the errors.
 func histories(secrets []corev1.Secret) (out []history, broken []error) {
 	var all []*Release
 	for i := range secrets {
@@ -155,7 +157,7 @@ func histories(secrets []corev1.Secret) (out []history, broken []error) {
 
 func (h history) last() *Release { return h[len(h)-1] }
 
-// base is the revision that the cluster is compared with: the newest that Helm says is deployed, or the last.
+// base returns the revision to compare with: the newest deployed one, or the last.
 func (h history) base() *Release {
 	for _, r := range slices.Backward(h) {
 		if r.Info.Status == helm.StatusDeployed {

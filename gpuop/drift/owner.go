@@ -11,17 +11,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// An Owner is who wrote a field of an object last, by its managedFields. Its zero value is unknown.
+// Owner is the last writer of a field according to managedFields. The zero value is unknown.
 type Owner struct {
-	// Manager is the field manager's name: helm, gpu-operator, kubectl-edit.
+	// Manager is the name of the field manager, such as helm, gpu-operator or kubectl-edit.
 	Manager string
 	// Operation is Update or Apply.
 	Operation string
-	// Time is when the manager wrote last; zero where the API server does not say.
+	// Time is when the manager last wrote to the object; zero if unknown.
 	Time time.Time
 }
 
-// String names the owner in a sentence.
+// String describes the owner for a sentence.
 func (o Owner) String() string {
 	if o.Manager == "" {
 		return "unknown"
@@ -33,7 +33,7 @@ func (o Owner) String() string {
 	return s
 }
 
-// ownerIn is the writer of an entry.
+// ownerIn returns the owner in an entry.
 func ownerIn(e metav1.ManagedFieldsEntry) Owner {
 	o := Owner{Manager: e.Manager, Operation: string(e.Operation)}
 	if e.Time != nil {
@@ -42,8 +42,8 @@ func ownerIn(e metav1.ManagedFieldsEntry) Owner {
 	return o
 }
 
-// OwnerOf returns who wrote the field at the path last. Of several writers the one that names it most closely counts,
-// then the latest.
+// OwnerOf returns the last writer of the field at a path. Of several, the one that owns the longest part of the path
+// wins, then the latest.
 func OwnerOf(entries []metav1.ManagedFieldsEntry, path ...string) Owner {
 	var best Owner
 	deepest := 0
@@ -56,19 +56,18 @@ func OwnerOf(entries []metav1.ManagedFieldsEntry, path ...string) Owner {
 	return best
 }
 
-// deployers are the field managers of programs that install a chart: their writes are the release's. kubectl is none
-// of them, since it applies what is typed. Helm's own name is written in two ways.
+// deployers lists field managers that install charts. kubectl is not one of them, because users also edit with it. Helm
+// has two names.
 var deployers = []string{
 	"helm", "helm-controller", "argocd-controller", "argocd-application-controller", "kustomize-controller",
 }
 
 func deploys(manager string) bool { return slices.Contains(deployers, strings.ToLower(manager)) }
 
-// A controller installs the chart again and again from a repository: a Flux HelmRelease, or an Argo CD
-// Application.
+// controller is an object that continuously reconciles the installation: a Flux HelmRelease or an Argo CD Application.
 type controller struct{ kind, name string }
 
-// controllerOf finds the owner of the ClusterPolicies, by the marks that Flux and Argo CD leave on them.
+// controllerOf detects a controller by the labels and annotations that Flux and Argo CD set on ClusterPolicies.
 func controllerOf(s *cluster.State) controller {
 	for i := range s.ClusterPolicies {
 		p := &s.ClusterPolicies[i]
@@ -80,17 +79,17 @@ func controllerOf(s *cluster.State) controller {
 		if name == "" && slices.ContainsFunc(p.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
 			return strings.HasPrefix(e.Manager, "argocd-")
 		}) {
-			name = labels["app.kubernetes.io/instance"] // the mark before Argo CD v3
+			name = labels["app.kubernetes.io/instance"] // the label used before Argo CD v3
 		}
 		if name != "" {
-			// the id may begin with the Application's namespace: namespace_name
+			// the ID may begin with the Application's namespace: namespace_name
 			return controller{"Application", strings.Replace(name, "_", "/", 1)}
 		}
 	}
 	return controller{}
 }
 
-// row says that the controller owns the installation.
+// row returns a row that names the controller.
 func (c controller) row() report.Row {
 	return report.Row{
 		ID: "drift-owner", State: report.Note, Subject: c.kind + "/" + c.name,
@@ -100,7 +99,7 @@ func (c controller) row() report.Row {
 	}
 }
 
-// change returns the way to change the values.
+// change says how to change the values.
 func (c controller) change() string {
 	return "change the values of " + c.kind + " " + c.name + " where they are kept"
 }

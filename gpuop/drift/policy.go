@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// policy compares the ClusterPolicy of the manifest with the one in the cluster.
+// policy compares the manifest's ClusterPolicy with the one in the cluster.
 func (j *judging) policy(r *Release) {
 	if j.unread(cluster.ClusterPolicies) {
 		return
@@ -41,7 +41,7 @@ func (j *judging) policy(r *Release) {
 	}
 }
 
-// A fieldDiff compares a manifest's fields with the object's in the cluster.
+// fieldDiff compares an object in the manifest with the one in the cluster.
 type fieldDiff struct {
 	*judging
 	release *Release
@@ -72,7 +72,7 @@ func (d *fieldDiff) walk(path []string, want, have map[string]any) {
 	}
 }
 
-// field is one field that differs.
+// field adds a row for a field that differs.
 func (d *fieldDiff) field(path []string, want, have any) {
 	fields := d.live.GetManagedFields()
 	owner, name := OwnerOf(fields, path...), chart.Path(path)
@@ -100,7 +100,7 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	d.add(seen, report.Failed, "drift-field", d.subject+" "+name.String(), reason, d.revert(path, want))
 }
 
-// defaulted reports whether the API server filled the field in, or nothing says that another wrote it.
+// defaulted reports whether a field has the API server's default, or has no known writer.
 func (d *fieldDiff) defaulted(path []string, owner Owner) bool {
 	if owner.Manager != "" {
 		return deploys(owner.Manager) || owner.Manager == d.release.Writer.Manager
@@ -113,7 +113,8 @@ func (d *fieldDiff) defaulted(path []string, owner Owner) bool {
 	return found && f.Default
 }
 
-// revert puts one field back. A repeated helm upgrade does not: it patches from manifest to manifest.
+// revert returns the command that restores a field. Repeating helm upgrade does not: it only applies differences
+// between manifests.
 func (d *fieldDiff) revert(path []string, want any) string {
 	patch := want
 	if empty(want) {

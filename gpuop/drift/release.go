@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// release judges one release: its state, its values, and its ClusterPolicy in the cluster.
+// release checks one release: its status, its values, and its ClusterPolicy.
 func (j *judging) release(h history) {
 	j.status(h)
 	if j.Intended != nil {
@@ -49,7 +49,7 @@ func (j *judging) status(h history) {
 	}
 }
 
-// upgrade is the command that makes a release what is intended.
+// upgrade returns the command that applies the intended values.
 func (j *judging) upgrade(r *Release) string {
 	if j.controller.kind == "HelmRelease" {
 		return j.controller.change()
@@ -57,7 +57,7 @@ func (j *judging) upgrade(r *Release) string {
 	return strings.TrimSpace(fmt.Sprintf("helm upgrade %s nvidia/gpu-operator -n %s --version %s %s", r.Name, r.Namespace, r.chartVersion(), j.Flags))
 }
 
-// values compares what is intended with what the release was given.
+// values compares the intended values with those of the release.
 func (j *judging) values(r *Release) {
 	agreed := 0
 	leaves(j.Intended, nil, func(path chart.Path, want any) {
@@ -88,7 +88,7 @@ func (j *judging) values(r *Release) {
 	}
 }
 
-// counted is "1 field" or "3 fields".
+// counted formats a count: "1 field", "3 fields".
 func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -96,13 +96,13 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// named reports whether the tree has a value at the path, above it, or a group in its place.
+// named reports whether the tree has a value at or above the path. A value at the path of a group counts too.
 func named(tree map[string]any, path chart.Path) bool {
 	var at any = tree
 	for _, name := range path {
 		m, isMap := at.(map[string]any)
 		if !isMap {
-			return true // a value in the place of the group
+			return true // a value instead of the group
 		}
 		value, found := m[name]
 		if !found {

@@ -13,8 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// leaves calls visit with each value that is no group, in the order of the names. Lists are leaves. An empty group
-// says nothing.
+// leaves calls visit for each value that is not a map, sorted by name. Lists are leaves. Empty maps are skipped.
 func leaves(tree map[string]any, path chart.Path, visit func(chart.Path, any)) {
 	for _, name := range slices.Sorted(maps.Keys(tree)) {
 		at := append(path[:len(path):len(path)], name)
@@ -26,8 +25,8 @@ func leaves(tree map[string]any, path chart.Path, visit func(chart.Path, any)) {
 	}
 }
 
-// pruned is the value without empty parts, which the API server leaves out, or without which an object means the same;
-// nil where nothing is left.
+// pruned returns the value without empty parts: the API server drops them, or they do not matter. It returns nil if
+// nothing is left.
 func pruned(value any) any {
 	switch v := value.(type) {
 	case string:
@@ -60,17 +59,17 @@ func pruned(value any) any {
 
 func empty(value any) bool { return pruned(value) == nil }
 
-// same reports whether two values mean the same, whatever Go's types of their numbers are.
+// same reports whether two values are equal, regardless of the Go types of numbers.
 func same(a, b any) bool {
 	x, errX := json.Marshal(pruned(a))
 	y, errY := json.Marshal(pruned(b))
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-// maxShown is the maximum length of a value in a sentence, in bytes.
+// maxShown limits the length of a value in a sentence, in bytes.
 const maxShown = 160
 
-// shown returns a value as a sentence names it: JSON with secrets masked. The path may say that the value is a secret.
+// shown formats a value as JSON with secrets masked. Some paths are always secret.
 func shown(path chart.Path, value any) string {
 	_, isText := value.(string)
 	switch {
@@ -93,5 +92,5 @@ func shown(path chart.Path, value any) string {
 // user matches the user information in a URL, such as that of a proxy.
 var user = regexp.MustCompile(`://[^/"' ,]*@`)
 
-// masked returns JSON text with secrets masked.
+// masked masks secrets in JSON text.
 func masked(s string) string { return user.ReplaceAllString(report.Mask(s), "://***@") }

@@ -19,31 +19,31 @@ import (
 //go:embed words.txt
 var words string
 
-// Entry explains one word.
+// Entry explains a word.
 type Entry struct {
 	// Kind is label, annotation, state, resource, key, event, component and so on.
 	Kind string `json:"kind"`
-	// Words are the word and its other spellings, the usual one first.
+	// Words are the word and its other spellings, the most common first.
 	Words []string `json:"words"`
-	// Meaning is one or a few sentences.
+	// Meaning explains the word in a few sentences.
 	Meaning string `json:"meaning"`
-	// Writer and Reader say who sets it and who acts on it; "" where none does.
+	// Writer is what sets it, and Reader what acts on it. Both may be empty.
 	Writer string `json:"writer,omitempty"`
 	Reader string `json:"reader,omitempty"`
 	// Source is where it is documented.
 	Source string `json:"source,omitempty"`
-	// Since, Defaults and Instead are of a key of the chart: its releases, its defaults with the release that each
-	// came with, and what replaces it.
+	// Since, Defaults and Instead are for keys of the chart: the releases that have it, its defaults over time, and
+	// what replaces it.
 	Since    string   `json:"since,omitempty"`
 	Defaults []string `json:"defaults,omitempty"`
 	Instead  string   `json:"instead,omitempty"`
 }
 
-// ErrUnknown is returned for an unknown word.
+// ErrUnknown is returned for unknown words.
 var ErrUnknown = errors.New("unknown word")
 
-// Lookup explains a word: by the glossary, as gpuop's own row, as the chart's key; else it explains the
-// keys below it, for ".Values.driver" of those alone. ErrUnknown names the nearest words.
+// Lookup explains a word: from the glossary, as a finding of gpuop, or as a key of the chart. For a group, it explains
+// the keys below it. ".Values.driver" means only the key. ErrUnknown suggests similar words.
 func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	entries := Find(word)
 	for _, c := range report.Codes() {
@@ -68,7 +68,7 @@ func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	return nil, fmt.Errorf("%w %q: did you mean %s?", ErrUnknown, word, strings.Join(near, ", "))
 }
 
-// keys explains the key of the chart at the path, or all keys below it.
+// keys explains the chart's key at the path, or all keys below it.
 func keys(table *chart.Table, path chart.Path) []Entry {
 	var out []Entry
 	for _, k := range table.AllKeys() {
@@ -82,7 +82,7 @@ func keys(table *chart.Table, path chart.Path) []Entry {
 			e.Since += ", last in " + k.Until().String()
 		}
 		for _, d := range k.Defaults() {
-			value, _ := json.Marshal(d.Value) // of the chart's own, which always marshals
+			value, _ := json.Marshal(d.Value) // defaults always marshal
 			e.Defaults = append(e.Defaults, fmt.Sprintf("%s from %s", value, d.From))
 		}
 		out = append(out, e)
@@ -90,12 +90,12 @@ func keys(table *chart.Table, path chart.Path) []Entry {
 	return out
 }
 
-// glossary returns every entry of the table of words.
+// glossary returns the entries of words.txt.
 var glossary = sync.OnceValue(func() []Entry {
 	var entries []Entry
 	for line := range strings.Lines(words) {
 		c := strings.Split(strings.TrimSpace(line), " | ")
-		if len(c) != 6 { // the format is held by a test
+		if len(c) != 6 { // a test checks the format
 			continue
 		}
 		for i := range c {
@@ -108,12 +108,12 @@ var glossary = sync.OnceValue(func() []Entry {
 	return entries
 })
 
-// fold brings spellings that differ in case and joining alone to one form.
+// fold normalizes case, hyphens and underscores.
 func fold(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return r == ' ' || r == '_' || r == '-' }), "-")
 }
 
-// lookup finds a word of the glossary in any spelling; nvidia.com/ may be left out.
+// lookup finds a word in the glossary in any spelling. The prefix nvidia.com/ is optional.
 func lookup(word string) (entries []Entry) {
 	word = fold(word)
 	for _, e := range glossary() {
@@ -129,9 +129,9 @@ var (
 	computeIn = regexp.MustCompile(`^[0-9]+c\.[0-9]+g\.[0-9]+gb`)
 )
 
-// Find returns the entries for a word, most specific first, or none. It understands a label with
-// its value (nvidia.com/gpu.deploy.driver=true), names with a MIG profile in them
-// (nvidia.com/mig-3g.20gb.count, all-1g.10gb, 1g.5gb+me), and GPU models.
+// Find returns the entries for a word, most specific first. It understands labels with a value
+// (nvidia.com/gpu.deploy.driver=true), names that contain a MIG profile (nvidia.com/mig-3g.20gb.count, all-1g.10gb,
+// 1g.5gb+me), and GPU models.
 func Find(word string) []Entry {
 	if entries := lookup(word); len(entries) > 0 {
 		return entries
@@ -156,7 +156,7 @@ func Find(word string) []Entry {
 	return model(word)
 }
 
-// model explains a GPU by its common name or by its product label, with the ending for sharing or MIG.
+// model explains a GPU by its name or product label. The label may end with a suffix of sharing or MIG.
 func model(word string) []Entry {
 	g, err := mig.FindGPU(strings.TrimSuffix(word, "-SHARED"))
 	if err != nil {
@@ -177,7 +177,7 @@ func model(word string) []Entry {
 	return entries
 }
 
-// Nearest returns up to three known words that resemble an unknown one, best first.
+// Nearest returns up to three similar known words, best first.
 func Nearest(word string) []string {
 	var near, known []string
 	for _, e := range glossary() {

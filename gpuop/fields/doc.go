@@ -1,11 +1,6 @@
-// Package fields reads small configuration files strictly and keeps the line of everything it
-// reads.
+// Package fields is a strict reader of small YAML files that keeps the line of every value.
 //
-// The readers of the mig-parted file and of the device-plugin file stand on it: it parses the YAML,
-// explains the mistakes that copying from an article makes (the trailing "..." that stands for "and
-// so on"), and hands out a mapping's fields by name while it collects a finding for each key that
-// is unknown, twice there, or of the wrong type, with the nearest known key.
-//
-// A Reader belongs to one file and one goroutine. The package knows no file format by name, decides
-// nothing about meaning, and never opens a file.
+// It reports keys that are unknown, duplicate or of the wrong type, and suggests the nearest known key. It also
+// recognizes mistakes from copying, such as the "..." that articles use for "and so on". The package knows no file
+// format. A Reader is for one file and one goroutine.
 package fields

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// The rules that a Reader reports under.
+// IDs of the findings of a Reader.
 const (
 	RuleSyntax    = "yaml-syntax"
 	RuleEllipsis  = "yaml-ellipsis"
@@ -27,11 +27,11 @@ const (
 // Reader collects findings about one file. The zero value is ready to use.
 type Reader struct {
 	Findings []report.Row
-	// Unknown is the sentence for an unknown key: its fate in the program that reads the file.
+	// Unknown says what the reading program does with unknown keys.
 	Unknown string
 }
 
-// Add appends a finding of the given rule at the node's line; a nil node means the whole file.
+// Add adds a finding at the node's position. A nil node means the whole file.
 func (r *Reader) Add(rule report.ID, s report.State, n *yaml.Node, subject, reason, fix string) {
 	f := report.Row{ID: rule, State: s, Subject: subject, Reason: reason, Fix: fix}
 	if n != nil {
@@ -40,11 +40,11 @@ func (r *Reader) Add(rule report.ID, s report.State, n *yaml.Node, subject, reas
 	r.Findings = append(r.Findings, f)
 }
 
-// maxExpanded bounds what a document may become once its aliases are followed. A document without
-// aliases is bounded by its size.
+// maxExpanded limits the nodes of a document with aliases after they are resolved. Without aliases, the size of the
+// file limits them.
 const maxExpanded = 100_000
 
-// tooLarge reports whether a tree with aliases has more nodes than maxExpanded once they are followed.
+// tooLarge reports whether a tree with aliases expands to more than maxExpanded nodes.
 func tooLarge(root *yaml.Node) bool {
 	sizes := map[*yaml.Node]int{}
 	aliases := 0
@@ -53,7 +53,7 @@ func tooLarge(root *yaml.Node) bool {
 		if known, ok := sizes[n]; ok {
 			return known
 		}
-		sizes[n] = maxExpanded + 1 // while it is open: an alias to what is around it has no end
+		sizes[n] = maxExpanded + 1 // in progress: an alias to a parent never ends
 		total := 1
 		for _, c := range n.Content {
 			total = min(total+size(c), maxExpanded+1)
@@ -70,8 +70,7 @@ func tooLarge(root *yaml.Node) bool {
 
 var ellipsis = regexp.MustCompile(`^\s+(\.\.\.|…)\s*$`)
 
-// Document parses the file and returns the one mapping at its root. Where there is none it has
-// collected the finding that says why and returns nil.
+// Document parses the file and returns the mapping at its root. If there is none, it adds a finding and returns nil.
 func (r *Reader) Document(data []byte) *yaml.Node {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -107,8 +106,7 @@ func (r *Reader) syntax(data []byte, err error) {
 	r.Add(RuleSyntax, report.Failed, &yaml.Node{Line: e.Line}, "", e.Msg, "")
 }
 
-// Resolve follows aliases to the node that they stand for. An alias to itself, which YAML allows to
-// be written, becomes an empty node.
+// Resolve returns the node that an alias refers to. An alias to itself, which YAML allows, becomes an empty node.
 func Resolve(n *yaml.Node) *yaml.Node {
 	for range 16 {
 		if n == nil || n.Kind != yaml.AliasNode {
@@ -119,15 +117,14 @@ func Resolve(n *yaml.Node) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 }
 
-// Field is one key of a mapping with its value.
+// Field is a key of a mapping with its value.
 type Field struct {
 	Name       string
 	Key, Value *yaml.Node
 }
 
-// Mapping returns the fields of the mapping n by file order. Path names the mapping in findings (""
-// at the root). With known names, a field of another name is reported with the nearest and left
-// out. A field that is written twice is reported, and the last one counts, as it does for
+// Mapping returns the fields of a mapping in file order. path names the mapping in findings ("" is the root). If known
+// names are given, other fields are reported and omitted. Duplicate fields are reported, and the last one wins, as in
 // Kubernetes.
 func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 	n = Resolve(n)
@@ -145,7 +142,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		at := index(fields, key.Value)
 		switch {
 		case key.Tag == "!!merge" && value.Kind == yaml.MappingNode:
-			if i < own { // one level deep; what the mapping writes itself wins
+			if i < own { // merge keys are followed one level deep, and the mapping's own keys win
 				content = slices.Concat(content, value.Content)
 			}
 		case key.Tag == "!!merge" || key.Kind != yaml.ScalarNode:
@@ -173,7 +170,7 @@ func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
 	r.Add(RuleUnknown, report.Failed, key, join(path, key.Value), cmp.Or(r.Unknown, "no such key; it is ignored or refused, depending on the version"), fix)
 }
 
-// List returns the elements of the sequence n.
+// List returns the elements of a sequence.
 func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 	if n = Resolve(n); !IsNull(n) && n.Kind != yaml.SequenceNode {
 		r.Add(RuleType, report.Failed, n, path, "found "+Describe(n)+", want a list", "")
@@ -181,19 +178,19 @@ func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 	return Items(n)
 }
 
-// Bool reads true or false. Quoted words are refused, as the programs that read these files do.
+// Bool reads true or false. It rejects quoted words, as Kubernetes does.
 func (r *Reader) Bool(n *yaml.Node, path string) (value, ok bool) {
 	ok = r.scalar(n, path, "!!bool", "true or false", &value)
 	return value, ok
 }
 
-// Int reads a whole number.
+// Int reads an integer.
 func (r *Reader) Int(n *yaml.Node, path string) (value int, ok bool) {
 	ok = r.scalar(n, path, "!!int", "a whole number", &value)
 	return value, ok
 }
 
-// Text reads a string. A number or true, which YAML does not take for a string, is refused.
+// Text reads a string. It rejects other types, such as an unquoted number or true.
 func (r *Reader) Text(n *yaml.Node, path string) (value string, ok bool) {
 	ok = r.scalar(n, path, "!!str", "a string", &value)
 	return value, ok
@@ -212,7 +209,7 @@ func (r *Reader) scalar(n *yaml.Node, path, tag, want string, into any) bool {
 	return false
 }
 
-// Unquote is the fix for a text that is of one of the tags without its quotes, or "".
+// Unquote suggests removing the quotes if the text would then have one of the tags. Otherwise it returns "".
 func Unquote(n *yaml.Node, tags ...string) string {
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
 		return ""
@@ -224,7 +221,7 @@ func Unquote(n *yaml.Node, tags ...string) string {
 	return ""
 }
 
-// IsNull reports whether the node holds nothing.
+// IsNull reports whether the node is empty or null.
 func IsNull(n *yaml.Node) bool {
 	return n == nil || n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
@@ -236,7 +233,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// Describe names the content of a node. Texts that may be secrets are not repeated.
+// Describe describes the value of a node. It does not repeat texts that may be secret.
 func Describe(n *yaml.Node) string {
 	switch {
 	case IsNull(n):
@@ -253,23 +250,23 @@ func Describe(n *yaml.Node) string {
 	return n.Value
 }
 
-// plain are words that are often written for a switch or for nothing.
+// plain lists words that are often used for switches or for empty values.
 var plain = []string{"", "true", "false", "yes", "no", "on", "off", "y", "n", "enable", "disable", "enabled", "disabled", "null", "none", "nil", "default", "auto"}
 
-// reference is a text that another program replaces: $NAME, ${NAME}, {{ … }}, <name>.
+// reference matches a text that another program replaces: $NAME, ${NAME}, {{ … }}, <name>.
 var reference = regexp.MustCompile(`^(\$\{?[A-Za-z_][\w.]*\}?|\$\(.*\)|[^{}]*\{\{.*\}\}[^{}]*|<[\w .-]+>)$`)
 
-// isPlain reports whether a text is a number, an amount, a switch or a reference, which a message may repeat.
-// Any other text of an input may be a secret.
+// isPlain reports whether a text is a number, quantity, switch or reference, which messages may repeat. Other texts may
+// be secret.
 func isPlain(text string) bool {
 	if reference.MatchString(text) {
 		return true
 	}
-	const most = 12 // 4194304Mi
+	const most = 12 // as long as 4194304Mi
 	return slices.Contains(plain, strings.ToLower(strings.TrimSpace(text))) || len(text) <= most && text != "" && strings.ContainsRune("0123456789-+.", rune(text[0])) && strings.Trim(text, "0123456789-+.eEkKmMgGtTiBbsh%") == ""
 }
 
-// Of returns the fields of a mapping without judging them, and none of anything else.
+// Of returns the fields of a mapping, or none. It reports no findings.
 func Of(n *yaml.Node) []Field {
 	var ignored Reader
 	return ignored.Mapping(n, "")
@@ -296,7 +293,7 @@ func Text(n *yaml.Node, names ...string) string {
 	return ""
 }
 
-// Items returns the elements of a list without judging them, and none of anything else.
+// Items returns the elements of a sequence, or none. It reports no findings.
 func Items(n *yaml.Node) []*yaml.Node {
 	if n = Resolve(n); n == nil || n.Kind != yaml.SequenceNode {
 		return nil

@@ -1,7 +1,5 @@
-// Package fix edits the text of a YAML file where a setting is to change. Every other line stays as it is, with its
-// comments, its order and its style.
-//
-// The package judges nothing, and no input makes it panic.
+// Package fix changes settings in the text of a YAML file. All other lines keep their comments, order and style. No
+// input makes the package panic.
 package fix
 
 import (
@@ -17,18 +15,18 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// ErrEdit is returned for a text in which an edit cannot be made: others refer to an anchor in it, or its lines end in a
-// way that only YAML knows.
+// ErrEdit is returned for texts that cannot be edited: an alias refers to the edited part, or the text has unusual line
+// breaks.
 var ErrEdit = errors.New("values file cannot be rewritten")
 
-// An Edit changes the setting at a path: Drop, or Value and Rename.
+// Edit changes the setting at a path.
 type Edit struct {
 	Path chart.Path
-	// Drop takes the setting away, and the groups that are empty without it.
+	// Drop removes the setting, and groups that become empty.
 	Drop bool
-	// Rename is the path that the setting gets.
+	// Rename is the new path of the setting.
 	Rename chart.Path
-	// Value is the new value. With Rename the setting gets another path, too.
+	// Value is the new value. It can be combined with Rename.
 	Value *string
 }
 
@@ -37,8 +35,8 @@ func (e *Edit) Changes() bool {
 	return e.Drop || e.Rename != nil || e.Value != nil
 }
 
-// Apply makes the edits, whose paths begin below a group of the document; nil is its root. An edit of a path at which
-// nothing stands is left out. The error wraps ErrEdit.
+// Apply applies edits to a document. Paths are relative to the group below; nil is the root. Edits of missing settings
+// are skipped. Errors wrap ErrEdit.
 func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
 	for _, e := range edits {
 		d, err := read(data)
@@ -74,14 +72,14 @@ func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
 	return data, err
 }
 
-// A document is a text with its tree, which is of no use after a change of the text.
+// document is a text with its parsed tree, which is invalid after the text changes.
 type document struct {
 	data  []byte
 	root  *yaml.Node
-	lines []int // the offset at which each line begins, and the end
+	lines []int // offsets of the lines and of the end
 }
 
-// otherBreaks end a line for YAML alone.
+// otherBreaks matches line breaks that only YAML recognizes.
 var otherBreaks = regexp.MustCompile("\r[^\n]|\u0085|\u2028|\u2029")
 
 func read(data []byte) (*document, error) {
@@ -105,13 +103,13 @@ func read(data []byte) (*document, error) {
 	return d, nil
 }
 
-// An entry is a key of a mapping with its value.
+// entry is a key of a mapping with its value.
 type entry struct{ parent, key, value *yaml.Node }
 
-// inBrackets reports whether the entry stands on a line with others.
+// inBrackets reports whether the entry is in a flow mapping.
 func (e entry) inBrackets() bool { return e.parent.Style&yaml.FlowStyle != 0 }
 
-// find returns the entries along a path, as far as there are any. Aliases lead nowhere.
+// find returns the existing entries along a path. Aliases are not followed.
 func (d *document) find(path chart.Path) (chain []entry) {
 	n := d.root
 	for _, name := range path {
@@ -125,7 +123,7 @@ func (d *document) find(path chart.Path) (chain []entry) {
 	return chain
 }
 
-// index is where a key stands in a mapping, or -1.
+// index returns the index of a key in a mapping, or -1.
 func index(n *yaml.Node, name string) int {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == name {
@@ -135,7 +133,7 @@ func index(n *yaml.Node, name string) int {
 	return -1
 }
 
-// extent is the text of an entry outside of brackets: whole lines, without the comments and blank lines that follow.
+// extent returns the lines of an entry in a block mapping, without the comments and blank lines after it.
 func (d *document) extent(e entry) (start, end int) {
 	last := e.key.Line
 	for i := e.key.Line; i < len(d.lines)-1; i++ {
@@ -161,7 +159,7 @@ func (d *document) splice(start, end int, text string) {
 	d.data = slices.Concat(before, []byte(text), d.data[end:])
 }
 
-// rewrite writes the innermost entry outside of brackets anew, whose tree has changed.
+// rewrite replaces the text of the innermost block entry after its tree was changed.
 func (d *document) rewrite(chain []entry) {
 	at := slices.IndexFunc(chain, entry.inBrackets)
 	switch {
@@ -184,7 +182,7 @@ func (d *document) replace(chain []entry, value *yaml.Node) {
 	d.rewrite(chain)
 }
 
-// rename gives the last of the entries another name.
+// rename renames the last entry.
 func (d *document) rename(chain []entry, name string) {
 	last := chain[len(chain)-1]
 	if last.inBrackets() {
@@ -196,7 +194,7 @@ func (d *document) rename(chain []entry, name string) {
 	d.splice(start, end, strings.Replace(string(d.data[start:end]), last.key.Value, name, 1))
 }
 
-// remove takes the last of the entries away, or the outermost group in which it is alone. Lines of comment stay.
+// remove removes the last entry, or the outermost group that contains nothing else. Comment lines are kept.
 func (d *document) remove(chain []entry) {
 	for len(chain) > 1 && len(chain[len(chain)-1].parent.Content) == 2 {
 		chain = chain[:len(chain)-1]
@@ -224,11 +222,11 @@ func (d *document) remove(chain []entry) {
 	d.splice(start, end, left)
 }
 
-// blankEnd is a blank line at the end, or nothing.
+// blankEnd matches an empty text, or a blank line at the end.
 var blankEnd = regexp.MustCompile(`(^|\n)[ \t]*\n$|^$`)
 
-// set puts an entry at a path of the text as it is now: in the place of another, or at the end of the innermost group that
-// there is.
+// set writes an entry at a path of the current text. It replaces an existing one, or appends to the innermost existing
+// group.
 func (d *document) set(path chart.Path, key, value *yaml.Node) error {
 	now, err := read(d.data)
 	if err != nil {
@@ -270,7 +268,7 @@ func (d *document) set(path chart.Path, key, value *yaml.Node) error {
 	return nil
 }
 
-// word is a scalar. The words true and false are what they look like; everything else is a text.
+// word returns a scalar node. true and false are booleans; everything else is a string.
 func word(text string) *yaml.Node {
 	n := &yaml.Node{}
 	n.SetString(text)
@@ -280,7 +278,7 @@ func word(text string) *yaml.Node {
 	return n
 }
 
-// block writes an entry as the lines of a group. The comments above and below it stand in the text already.
+// block formats an entry as block YAML. Comments are already in the text.
 func block(key, value *yaml.Node, indent int) string {
 	bare := *key
 	bare.HeadComment, bare.FootComment = "", ""
@@ -299,7 +297,7 @@ func encoded(n *yaml.Node) string {
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
 	if encoder.Encode(n) != nil {
-		return "" // of what was read or encoded: does not happen
+		return "" // cannot fail: the node was parsed or encoded before
 	}
 	return out.String()
 }

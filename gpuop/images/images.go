@@ -11,28 +11,28 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// ErrNodes is returned for an operating system or kernel that cannot be part of a driver's tag.
+// ErrNodes is returned for operating systems or kernels that cannot be part of a tag.
 var ErrNodes = errors.New("unusable node description")
 
-// A Component is an operand that runs, with the parts of its image.
+// Component is an enabled operand with the parts of its image.
 type Component struct {
 	Operand    string
 	Repository string
 	Image      string
-	// Version is the tag or digest; empty when neither the settings nor the chart name one.
+	// Version is the tag or digest. It is empty if neither the settings nor the chart have one.
 	Version string
 }
 
-// An Image is one image to pull.
+// Image is an image to pull.
 type Image struct {
 	Operand string `json:"operand"`
-	// Name is the reference; its tag is missing when it is not known.
+	// Name is the reference. It has no tag if the tag is unknown.
 	Name string `json:"image"`
-	// Note names the doubt about the name.
+	// Note says what is uncertain about the name.
 	Note string `json:"note,omitempty"`
 }
 
-// view answers what the chart sees at a path.
+// view looks up the values that the chart sees.
 type view struct {
 	table    *chart.Table
 	version  chart.Version
@@ -56,15 +56,14 @@ func (v view) text(path string) string {
 	return fmt.Sprint(value)
 }
 
-// on reports whether a switch is on, which the release has.
+// on reports whether the release has a switch and it is enabled.
 func (v view) on(path string) bool {
 	k, known := v.table.Key(chart.ParsePath(path))
 	return known && k.In(v.version) && v.text(path) == "true"
 }
 
-// Components returns the operands that run with these settings at v on these nodes, Node Feature Discovery last as
-// "nfd". With all it returns those that the operator would not run too: every one whose image the
-// chart writes.
+// Components returns the operands that run on the nodes with these settings, and Node Feature Discovery as "nfd" at the
+// end. If all is set, it includes disabled operands.
 func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) []Component {
 	w := view{t, v, settings}
 	runs := w.runs(nodes)
@@ -87,8 +86,8 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 	return out
 }
 
-// deployed reports whether a resource that the chart makes names the part's image: since v26.7.0 it makes a
-// ClusterPolicy, a GPUCluster or none, and an NVIDIADriver has the driver in place of the ClusterPolicy.
+// deployed reports whether a resource that the chart creates contains the image. Since v26.7.0 the chart creates a
+// ClusterPolicy, a GPUCluster or neither, and an NVIDIADriver may replace the driver of the ClusterPolicy.
 func (v view) deployed(part string) bool {
 	const policy = "clusterPolicy.deployCR"
 	if _, known := v.table.Default(v.version, policy); !known {
@@ -110,12 +109,12 @@ func (v view) deployed(part string) bool {
 	return v.on(policy)
 }
 
-// runs returns the parts of the settings whose image the operator pulls on these nodes.
+// runs returns the sections of the settings whose image the operator pulls on the nodes.
 func (v view) runs(nodes Nodes) map[string]bool {
 	all := func(list []chart.Condition, absent bool) bool {
 		return !slices.ContainsFunc(list, func(c chart.Condition) bool { return !v.holds(c, absent, nodes) })
 	}
-	out := map[string]bool{"operator": true, "draDriver": true} // Deployments and a GPUCluster's
+	out := map[string]bool{"operator": true, "draDriver": true} // images of Deployments and of a GPUCluster
 	for _, o := range v.table.Operands(v.version) {
 		if !all(o.When, o.Standard) {
 			continue
@@ -144,22 +143,21 @@ func (v view) holds(c chart.Condition, absent bool, nodes Nodes) bool {
 	return c.Holds(v.text(c.Key()), absent)
 }
 
-// ByNVIDIADriver reports whether the operator takes drivers from NVIDIADrivers in place of the ClusterPolicy.
+// ByNVIDIADriver reports whether NVIDIADrivers define the driver instead of the ClusterPolicy.
 func ByNVIDIADriver(t *chart.Table, v chart.Version, settings []chart.Setting) bool {
 	return view{t, v, settings}.on("driver.nvidiaDriverCRD.enabled")
 }
 
-// tagged reports whether the operator ends the tag of a part's image in the operating system.
+// tagged reports whether the operator appends the operating system to a section's image tag.
 func (v view) tagged(part string) bool {
 	return slices.ContainsFunc(v.table.Operands(v.version), func(o chart.Operand) bool {
 		return slices.ContainsFunc(o.Containers, func(c chart.Container) bool { return c.Image == part && c.System })
 	})
 }
 
-// Nodes say which driver images are pulled.
+// Nodes describe the nodes, which determine the driver images.
 type Nodes struct {
-	// Systems are operating systems as the driver's tags name them: ubuntu24.04, rhel9.6,
-	// rhcos4.19.
+	// Systems are operating systems as in the driver's tags: ubuntu24.04, rhel9.6, rhcos4.19.
 	Systems []string
 	// Kernels are kernel versions, for precompiled drivers: 6.8.0-60-generic.
 	Kernels []string
@@ -170,8 +168,8 @@ var (
 	kernelName = regexp.MustCompile(`^[0-9]+\.[0-9A-Za-z._+-]+$`)
 )
 
-// List returns the images that an installation pulls, in the order of the operands; with all those
-// of operands that are off too.
+// List returns the images that an installation pulls, in the order of the operands. If all is set, it includes those of
+// disabled operands.
 func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) ([]Image, error) {
 	for _, s := range nodes.Systems {
 		if !systemName.MatchString(s) {
@@ -195,8 +193,8 @@ func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes
 	return out, nil
 }
 
-// images names a component's image, or where the tag ends in the operating system those of the nodes: <version>-<os>, and
-// <branch>-<kernel>-<os> of a precompiled driver.
+// images returns the images of a component. The driver has one for each operating system: <version>-<os>, or
+// <branch>-<kernel>-<os> if precompiled.
 func (v view) images(c Component, nodes Nodes) []Image {
 	base := strings.Trim(c.Repository+"/"+c.Image, "/")
 	switch {

@@ -1,7 +1,6 @@
-// Package model has the settings that a user gives to the chart, each with the place where it stands, of
-// files and of flags, on one release. A value that another program fills in is marked unknown.
-//
-// The package reads values files and the arguments of --set as Helm does, and judges neither.
+// Package model represents the settings that a user gives to the chart in files and flags, with their positions. It
+// parses values files and --set arguments as Helm does, and checks neither. Values that another program fills in are
+// marked as unknown.
 package model
 
 import (
@@ -19,36 +18,36 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// MaxNodes bounds how much of a document is looked at: aliases of aliases can blow it up.
+// MaxNodes limits how many nodes of a document are visited: nested aliases can expand exponentially.
 const MaxNodes = 200_000
 
-// A Setting is one value that the user gives to the chart: a leaf of a file or a part of a --set flag.
+// Setting is a value of a user for the chart: a leaf of a file, or a part of a --set flag.
 type Setting struct {
 	chart.Setting
-	// Element says where inside the list at the path a flag goes on: [0].name.
+	// Element is the place inside the list at the path, such as [0].name. It is only set for flags.
 	Element string
-	// Called caches the name.
+	// Called caches the result of Name.
 	Called string
-	// Keys are the nodes of the names in the file, and Shift the lines before its document.
+	// Keys are the nodes of the names in the file. Shift is the number of lines before the document.
 	Keys  []*yaml.Node
 	Shift int
-	// Node is the value in the file it came from; nil for a flag.
+	// Node is the value in the file; nil for a flag.
 	Node         *yaml.Node
 	File         string
 	Line, Column int
-	// Source is the assignment as it stands in a flag.
+	// Source is the assignment as written in the flag.
 	Source string
-	// Typed says that the flag makes true, numbers and null of words, as --set does.
+	// Typed means that true, numbers and null are parsed, as by --set.
 	Typed bool
-	// Unknown says that the value is made by the shell and cannot be read here.
+	// Unknown means that the shell computes the value.
 	Unknown bool
-	// Perhaps says that the script gives the setting on one way through it, and not on another.
+	// Perhaps means that the setting is made only in some branches of the script.
 	Perhaps bool
-	// AsText is how the file that carries the setting says that a value is a text; "" for a flag.
+	// AsText is how the file marks a value as a string. It is empty for flags.
 	AsText string
 }
 
-// Name is the path as the user may write it after --set.
+// Name returns the path as written after --set.
 func (s *Setting) Name() string {
 	if s.Called == "" {
 		s.Called = s.Path.String() + s.Element
@@ -56,13 +55,13 @@ func (s *Setting) Name() string {
 	return s.Called
 }
 
-// ListIndex is an index in the name of a setting: [0].
+// ListIndex matches a list index in a setting's name, such as [0].
 var ListIndex = regexp.MustCompile(`\[[0-9]+\]`)
 
-// Text is the value as YAML prints it; "" for a list or group.
+// Text returns the value as YAML, or "" for a list or group.
 func (s *Setting) Text() string { return chart.Text(s.Value) }
 
-// Assignment writes the setting behind a --set flag, with another path or value; nil is for one that stays.
+// Assignment formats the setting for --set, with another path or value unless they are nil.
 func (s *Setting) Assignment(path chart.Path, value *string) string {
 	if path == nil && value == nil {
 		return s.Source
@@ -81,7 +80,7 @@ func (s *Setting) Assignment(path chart.Path, value *string) string {
 	return name + written
 }
 
-// Flatten returns the settings of a mapping, whose document begins shift lines into its file.
+// Flatten returns the settings in a mapping. shift is the number of lines before its document.
 func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *yaml.Node) (out []*Setting) {
 	nodes := 0
 	var below func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node)
@@ -96,7 +95,7 @@ func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *
 			for _, field := range reader.Mapping(n, path.String()) {
 				below(append(path[:len(path):len(path)], field.Name), append(keys[:len(keys):len(keys)], field.Key), field.Key, field.Value)
 			}
-		case len(path) > 0: // else the document is empty
+		case len(path) > 0: // otherwise the document is empty
 			s := &Setting{Setting: chart.Setting{Path: path}, Keys: keys, Node: n, File: file, Line: at.Line + shift, Column: at.Column, Shift: shift}
 			if s.Unknown = UnknownNode(n); n.Kind == yaml.MappingNode {
 				s.Value = map[string]any{}
@@ -110,29 +109,29 @@ func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *
 	return out
 }
 
-// substituted is a value that another program fills in: ${DRIVER_VERSION}, {{ driver_version }}.
+// substituted matches values that another program fills in: ${DRIVER_VERSION}, {{ driver_version }}.
 var substituted = regexp.MustCompile(`\{\{|\$(\{[A-Za-z_][A-Za-z0-9_.]*[}:]|___+|[A-Z_][A-Z0-9_]*$)`)
 
-// UnknownNode reports whether another program fills the value in.
+// UnknownNode reports whether another program fills in the value.
 func UnknownNode(n *yaml.Node) bool {
-	if n.Kind == yaml.MappingNode { // to YAML the action of a template is a mapping in a mapping
+	if n.Kind == yaml.MappingNode { // YAML parses a template expression as nested mappings
 		return len(n.Content) > 0 && n.Content[0].Kind == yaml.MappingNode
 	}
 	return n.Kind == yaml.ScalarNode && (n.Tag == input.UnknownTag || substituted.MatchString(n.Value))
 }
 
-// Values is one set of values on one version of the chart.
+// Values is a set of settings for a release of the chart.
 type Values struct {
 	Table    *chart.Table
 	Version  chart.Version
 	Settings []*Setting
-	// byName are the settings of each name, of the first indexed.
+	// byName maps a name to its settings.
 	byName   map[string][]*Setting
 	indexed  int
 	verdicts map[*Setting]chart.Verdict
 }
 
-// Verdict returns the chart's judgment of the setting's path.
+// Verdict returns the chart's verdict on the setting's path.
 func (in *Values) Verdict(s *Setting) chart.Verdict {
 	v, known := in.verdicts[s]
 	if !known {
@@ -145,7 +144,7 @@ func (in *Values) Verdict(s *Setting) chart.Verdict {
 	return v
 }
 
-// Named returns the settings of a name, in order.
+// Named returns the settings with the given name, in order.
 func (in *Values) Named(name string) []*Setting {
 	if in.indexed != len(in.Settings) {
 		in.byName, in.indexed = map[string][]*Setting{}, len(in.Settings)
@@ -156,7 +155,7 @@ func (in *Values) Named(name string) []*Setting {
 	return in.byName[name]
 }
 
-// Explicit returns the setting that decides the path, or nil when the user gives none.
+// Explicit returns the user's setting that is in effect at the path, or nil.
 func (in *Values) Explicit(path string) *Setting {
 	all := in.Named(path)
 	if len(all) == 0 {
@@ -165,7 +164,7 @@ func (in *Values) Explicit(path string) *Setting {
 	return all[len(all)-1]
 }
 
-// Value returns the value in force at the path: the user's setting or the default. ok is false for neither.
+// Value returns the effective value at the path: the user's or the default. ok is false if there is neither.
 func (in *Values) Value(path string) (value any, ok bool) {
 	if s := in.Explicit(path); s != nil {
 		return s.Value, !s.Unknown && !s.Perhaps
@@ -173,7 +172,7 @@ func (in *Values) Value(path string) (value any, ok bool) {
 	return in.Table.Default(in.Version, path)
 }
 
-// Below returns the user's settings inside the group, but for those named.
+// Below returns the user's settings inside a group, except those named.
 func (in *Values) Below(group string, except ...string) []*Setting {
 	var out []*Setting
 	for _, s := range in.Settings {
@@ -186,10 +185,10 @@ func (in *Values) Below(group string, except ...string) []*Setting {
 	return out
 }
 
-// OperatorNamespace is the namespace of the operator, and the name of its chart.
+// OperatorNamespace is the operator's default namespace. The chart has the same name.
 const OperatorNamespace = "gpu-operator"
 
-// Settings reads a values file, which may be empty, with --set arguments on top. Findings are the parts that could not be read.
+// Settings parses a values file, which may be empty, and applies --set arguments. Findings are parse errors.
 func Settings(name string, data []byte, sets []string) ([]chart.Setting, []report.Row) {
 	var out []chart.Setting
 	reader := &fields.Reader{}
@@ -216,8 +215,8 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []repor
 	return out, reader.Findings
 }
 
-// ValuesOf returns the operator's values in a document: all of it, or the group of an umbrella chart with
-// the chart's name. instead names another kind of document; "" for values.
+// ValuesOf returns the operator's values in a document: the whole document, or the operator's group in the values of an
+// umbrella chart. If the document is of another kind, instead names it.
 func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
 	kind := fields.Text(root, "kind")
 	switch inner := fields.Get(root, OperatorNamespace); {
@@ -231,7 +230,7 @@ func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
 	return root, ""
 }
 
-// ParseSet reads one --set argument by Helm's grammar. The settings before an error are returned with it.
+// ParseSet parses a --set argument as Helm does. It returns the settings before an error too.
 func ParseSet(s string) ([]chart.Setting, error) {
 	var out []chart.Setting
 	assignments, err := Assignments(s, true)
@@ -244,7 +243,7 @@ func ParseSet(s string) ([]chart.Setting, error) {
 	return out, err
 }
 
-// WithoutEnabled leaves out the key by which an umbrella chart switches a subchart.
+// WithoutEnabled removes the key with which an umbrella chart enables a subchart.
 func WithoutEnabled(n *yaml.Node) *yaml.Node {
 	out := *n
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -258,8 +257,8 @@ func WithoutEnabled(n *yaml.Node) *yaml.Node {
 
 var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
 
-// StripComments drops the lines that are comments.
+// StripComments removes comment lines.
 func StripComments(data []byte) []byte { return comment.ReplaceAll(data, nil) }
 
-// TrimBOM drops a byte order mark, which editors on Windows put first.
+// TrimBOM removes a byte order mark, which some Windows editors add.
 func TrimBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }

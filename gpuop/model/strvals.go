@@ -12,19 +12,19 @@ import (
 
 var errSet = errors.New("unreadable --set")
 
-// An Assignment is one key=value of a --set flag.
+// Assignment is one key=value of a --set flag.
 type Assignment struct {
-	// Path leads to the value, or to the list that holds it.
+	// Path is the path of the value, or of the list that contains it.
 	Path chart.Path
-	// Element is the place inside that list: [0].name.
+	// Element is the place inside the list, such as [0].name.
 	Element string
 	Value   any
-	// Text is the assignment as it is written.
+	// Text is the assignment as written.
 	Text string
 }
 
-// Assignments reads the argument of --set with Helm's own parser, each assignment apart. Without typed, as for
-// --set-string and --set-file, every value stays text. The assignments before an error are returned with it.
+// Assignments splits a --set argument with Helm's parser. If typed is false, as for --set-string and --set-file, all
+// values are strings. It returns the assignments before an error too.
 func Assignments(s string, typed bool) ([]Assignment, error) {
 	parse := strvals.ParseString
 	if typed {
@@ -65,8 +65,8 @@ func Assignments(s string, typed bool) ([]Assignment, error) {
 	return out, nil
 }
 
-// nextAssignment cuts off the assignment up to a comma that divides. list is where its name goes on into a list, or -1,
-// and equals where the name ends.
+// nextAssignment splits off the assignment before the first separating comma. list is the index at which its name
+// enters a list, or -1. equals is the end of the name.
 func nextAssignment(s string) (text, rest string, list, equals int) {
 	list, equals = -1, -1
 	inList := false
@@ -88,7 +88,7 @@ func nextAssignment(s string) (text, rest string, list, equals int) {
 	return s, "", list, equals
 }
 
-// FormatSet writes a path and value as an argument of --set.
+// FormatSet formats a path and value as a --set argument.
 func FormatSet(path chart.Path, value string) string {
 	escaped := make([]string, len(path))
 	for i, name := range path {

@@ -1,8 +1,6 @@
-// Package node reads what a Kubernetes Node says about its GPUs, from what kubectl prints: JSON or
-// YAML of "get node", or the text of "describe node", also where copying has lost its indentation.
+// Package node reads the GPUs of a Kubernetes Node from the output of kubectl: JSON or YAML of get node, or the text of
+// describe node, even without its indentation.
 //
-// The predictors need the GPUs that a node has now; Parse and GPUs give them, from labels that GPU
-// Feature Discovery wrote. Check reports a node whose labels and resources contradict each other.
-//
-// The package contacts no cluster, keeps no state, and knows nothing of configurations.
+// GPUs returns the GPUs according to the labels of GPU Feature Discovery. Check reports labels and resources that
+// contradict each other.
 package node

@@ -15,13 +15,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// ErrNoGPUs is returned for a node whose labels do not say which GPUs it has.
+// ErrNoGPUs is returned if the labels do not describe the node's GPUs.
 var ErrNoGPUs = errors.New("the labels do not say which GPUs the node has")
 
-// GPUs returns the node's GPUs as its labels describe them, with sharing and MIG suffixes taken off.
-// The labels say how many MIG devices there are, not which GPU holds them: the first GPU in MIG
-// mode carries them all, which is enough to predict labels and resources. The error wraps
-// ErrNoGPUs.
+// GPUs returns the node's GPUs according to its labels, without the suffixes of sharing and MIG. The labels have the
+// number of MIG devices, but not which GPU has them. So the first GPU in MIG mode gets all of them, which suffices to
+// predict labels and resources. Errors wrap ErrNoGPUs.
 func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	label := func(name string) string { return n.Labels[mig.WholeGPU+"."+name] }
 	product := label("product")
@@ -70,7 +69,7 @@ func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	return gpus, nil
 }
 
-// The rules under which Check reports.
+// IDs of the findings of Check.
 const (
 	RuleNoResource = "node-no-gpu-resource"
 	RuleNoLabels   = "node-no-gpu-labels"
@@ -79,11 +78,11 @@ const (
 	RuleCount      = "node-capacity-differs"
 )
 
-// Paused reports whether the value of a deploy label keeps the operand away for a while. The driver manager
-// appends its pause to a value that is not true: paused-for-mig-change_paused-for-driver-upgrade.
+// Paused reports whether a deploy label's value pauses the operand. The driver manager appends its pause to an existing
+// one: paused-for-mig-change_paused-for-driver-upgrade.
 func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
 
-// Check reports where the node's labels and resources contradict each other.
+// Check reports labels and resources that contradict each other.
 func Check(n *corev1.Node) []report.Row {
 	var findings []report.Row
 	capacity, allocatable := GPUResources(n), resources(n.Status.Allocatable)
@@ -138,9 +137,9 @@ func Check(n *corev1.Node) []report.Row {
 	return findings
 }
 
-// OperandTolerations returns the tolerations of the operands with a list of daemonsets.tolerations. An empty
-// list leaves them those of their own manifests (applyCommonDaemonsetConfig in
-// controllers/object_controls.go, and assets/ of gpu-operator v26.7.0).
+// OperandTolerations returns the operands' tolerations for the list in daemonsets.tolerations. With an empty list, the
+// operands keep those of their manifests. Source: gpu-operator v26.7.0, applyCommonDaemonsetConfig in
+// controllers/object_controls.go, and assets/.
 func OperandTolerations(list []corev1.Toleration) []corev1.Toleration {
 	if len(list) == 0 {
 		return []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
@@ -148,10 +147,11 @@ func OperandTolerations(list []corev1.Toleration) []corev1.Toleration {
 	return list
 }
 
-// Covered reports whether a taint keeps no pod with the tolerations away. PreferNoSchedule never does.
+// Covered reports whether pods with the tolerations can run in spite of a taint. PreferNoSchedule never keeps pods
+// away.
 func Covered(tolerations []corev1.Toleration, taint corev1.Taint) bool {
 	return taint.Effect == corev1.TaintEffectPreferNoSchedule || slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
-		// the API server refuses an empty key without Exists, and a value beside Exists
+		// the API server rejects an empty key without Exists, and a value with Exists
 		valid := t.Key != "" && t.Operator != corev1.TolerationOpExists || t.Operator == corev1.TolerationOpExists && t.Value == ""
 		return valid && t.ToleratesTaint(klog.Background(), &taint, false)
 	})

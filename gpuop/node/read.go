@@ -16,12 +16,12 @@ var ErrNode = errors.New("not a Node")
 
 var taintText = regexp.MustCompile(`^([A-Za-z0-9./_-]+)(?:=([A-Za-z0-9._-]*))?:(NoSchedule|PreferNoSchedule|NoExecute)$`)
 
-// Stays reports whether a taint is none of those that Kubernetes sets on trouble.
+// Stays reports whether a taint is permanent. Kubernetes sets others while a node has problems.
 func Stays(t corev1.Taint) bool {
 	return t.Key != "" && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
 }
 
-// Parse reads one Node from JSON, YAML, or the text of kubectl describe. Its errors wrap ErrNode.
+// Parse parses a Node from JSON, YAML or the text of kubectl describe. Errors wrap ErrNode.
 func Parse(data []byte) (*corev1.Node, error) {
 	var object struct {
 		corev1.Node
@@ -47,11 +47,11 @@ func Parse(data []byte) (*corev1.Node, error) {
 	return nil, fmt.Errorf("%w: want the output of kubectl get node NAME -o json (or yaml), or of kubectl describe node NAME", ErrNode)
 }
 
-// section is a heading of kubectl describe. Sections are found by their headings, since the
-// indentation is often lost when the text is pasted.
+// section matches a heading of kubectl describe. Pasted text often has no indentation, so only headings separate
+// sections.
 var section = regexp.MustCompile(`^([A-Z][A-Za-z -]*):\s*(.*)$`)
 
-// Described reads the text of kubectl describe node, and reports whether the text is one.
+// Described parses the text of kubectl describe node. It returns false for other texts.
 func Described(data []byte) (*corev1.Node, bool) {
 	n := &corev1.Node{}
 	n.Labels, n.Status.Capacity, n.Status.Allocatable = map[string]string{}, corev1.ResourceList{}, corev1.ResourceList{}
@@ -67,7 +67,7 @@ func Described(data []byte) (*corev1.Node, bool) {
 			in, rest = m[1], strings.TrimSpace(m[2])
 			seen[in] = true
 		} else if in == "" && rest != "" {
-			return nil, false // what comes before the name is something else
+			return nil, false // not the output of kubectl describe
 		}
 		switch {
 		case once[in] != nil && *once[in] == "":
@@ -91,7 +91,7 @@ func Described(data []byte) (*corev1.Node, bool) {
 	return n, n.Name != "" && seen["Labels"] && seen["Capacity"]
 }
 
-// resources are the extended resources of nvidia.com in a list.
+// resources returns the nvidia.com resources in a list.
 func resources(list corev1.ResourceList) map[string]int {
 	out := map[string]int{}
 	for name, q := range list {
@@ -102,5 +102,5 @@ func resources(list corev1.ResourceList) map[string]int {
 	return out
 }
 
-// GPUResources are the extended resources of nvidia.com that the node has.
+// GPUResources returns the nvidia.com resources in the node's capacity.
 func GPUResources(n *corev1.Node) map[string]int { return resources(n.Status.Capacity) }

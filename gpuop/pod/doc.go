@@ -1,5 +1,3 @@
-// Package pod judges the GPUs that pods request, in any object with a pod in it: Deployments, PyTorchJobs, RayClusters. The
-// API server judges the rest of a pod.
-//
-// The package knows no file by name and no cluster, and keeps no state.
+// Package pod checks the GPU requests of pods in any object with a pod template, such as Deployments, PyTorchJobs and
+// RayClusters. It does not check the rest of a pod.
 package pod

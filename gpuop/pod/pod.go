@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Specs finds the specifications of pods below the spec of any object by their shape: a mapping with a list of containers,
-// each with an image or resources.
+// Specs finds the pod specs in an object by their shape: a mapping with a list of containers that have an image or
+// resources.
 func Specs(root *yaml.Node) (out []*yaml.Node) {
 	left := 20_000
 	var below func(n *yaml.Node, depth int)
@@ -38,7 +38,7 @@ func Specs(root *yaml.Node) (out []*yaml.Node) {
 	return out
 }
 
-// Check judges the GPUs that the pods of a manifest request. Rows have lines and no file.
+// Check checks the GPU requests of the pods in a manifest. Findings have lines but no file.
 func Check(root *yaml.Node) []report.Row {
 	j := &judge{}
 	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
@@ -54,10 +54,10 @@ func Check(root *yaml.Node) []report.Row {
 	return j.Findings
 }
 
-// A judge collects rows.
+// judge collects findings.
 type judge struct{ fields.Reader }
 
-// container judges a container's resources.
+// container checks the resources of a container.
 func (j *judge) container(where string, c *yaml.Node) {
 	requested := false
 	if name := fields.Text(c, "name"); name != "" {
@@ -92,16 +92,16 @@ func (j *judge) container(where string, c *yaml.Node) {
 	}
 }
 
-// prefix begins the names of NVIDIA's resources.
+// prefix is the prefix of NVIDIA's resources.
 const prefix = "nvidia.com/"
 
-// whole reports whether the API server takes an amount for a whole number: 1, 1.0 and 1k.
+// whole reports whether the API server accepts an amount as an integer, such as 1, 1.0 and 1k.
 func whole(amount string) bool {
 	q, err := resource.ParseQuantity(amount)
 	return err == nil && q.Sign() >= 0 && q.MilliValue()%1000 == 0
 }
 
-// resource judges one GPU resource: its name and its amount.
+// resource checks the name and amount of a GPU resource.
 func (j *judge) resource(subject string, f fields.Field) {
 	if fields.IsNull(f.Value) {
 		j.Add("gpu-integer", report.Failed, f.Value, subject, "found nothing, which is 0 to the API server: the pod gets no GPU", "write a whole number")
@@ -117,11 +117,11 @@ func (j *judge) resource(subject string, f fields.Field) {
 	}
 }
 
-// otherPlugins are resources of HAMi's device plugin, which uses NVIDIA's domain.
+// otherPlugins lists resources of HAMi's device plugin, which uses NVIDIA's domain.
 var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority"}
 
-// resourceName reports whether a resource of NVIDIA's can exist, and else what may be meant. KubeVirt, vGPU and the network
-// operator name others: nvidia.com/GRID_T4-1Q, nvidia.com/roce.
+// resourceName reports whether an nvidia.com resource can exist. If not, fix suggests a name. KubeVirt, vGPU and the
+// network operator have other names, such as nvidia.com/GRID_T4-1Q and nvidia.com/roce.
 func resourceName(name string) (fix string, ok bool) {
 	base := strings.TrimSuffix(name, ".shared")
 	short, _ := strings.CutPrefix(base, prefix)

@@ -1,8 +1,6 @@
-// Package release reads what one release of NVIDIA's gpu-operator chart says of itself: its values
-// and those of its subcharts, what the templates read, and the fields of its custom resources.
+// Package release reads the facts about a release from NVIDIA's gpu-operator chart: the values of the chart and its
+// subcharts, the paths that templates read, and the fields of the custom resources.
 //
-// It reads a chart as a folder or as the archive that helm pull writes. The generator of gpuop's
-// tables and the option --chart use the same reader.
-//
-// Nothing is executed and no template is rendered. The package judges nothing.
+// The chart is a folder or an archive of helm pull. The generator of gpuop's tables and --chart both use this package.
+// It renders no templates.
 package release

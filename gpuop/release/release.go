@@ -18,10 +18,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// ErrChart is returned for what is no gpu-operator chart that can be read.
+// ErrChart is returned for anything that is not a readable gpu-operator chart.
 var ErrChart = errors.New("unreadable chart")
 
-// Open reads a release from a chart's folder or archive. The error wraps ErrChart for what is neither.
+// Open reads a release from a chart's folder or archive. Errors wrap ErrChart.
 func Open(name string) (*chart.Release, error) {
 	c, err := loader.Load(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -37,8 +37,7 @@ func Open(name string) (*chart.Release, error) {
 	return r, nil
 }
 
-// read reads a chart. One that is built from the source tree has no release's version; then the name,
-// such as the folder's, says it.
+// read reads a chart. A chart from the source tree has no release version, so the version is taken from name.
 func read(c *helm.Chart, name string) (*chart.Release, error) {
 	d := c.Metadata
 	if d.Name != "gpu-operator" {
@@ -59,7 +58,7 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 		if sub.Name() == "node-feature-discovery" {
 			r.Discovery = sub.Metadata.AppVersion
 		}
-		// the values of a subchart lie below its name, and are overruled there by the chart's own
+		// the chart's values override those of the subchart
 		own, _ := r.Values[sub.Name()].(map[string]any)
 		r.Values[sub.Name()] = coalesce(own, sub.Values)
 		if err := readTemplates(sub.Templates, chart.Path{sub.Name()}, r); err != nil {
@@ -70,7 +69,7 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 	return r, err
 }
 
-// coalesce puts the chart's values over a subchart's, as Helm does: null takes a default away.
+// coalesce merges the chart's values over a subchart's as Helm does: null removes a default.
 func coalesce(over, under map[string]any) map[string]any {
 	out := maps.Clone(under)
 	if out == nil {
@@ -105,7 +104,7 @@ func definitions(files []*helm.File) (map[string][]chart.Field, error) {
 					Names struct {
 						Kind string `yaml:"kind"`
 					} `yaml:"names"`
-					// Validation is where v1beta1 has the schema.
+					// Validation has the schema in v1beta1.
 					Validation struct {
 						Schema *schema `yaml:"openAPIV3Schema"`
 					} `yaml:"validation"`
@@ -138,7 +137,7 @@ func definitions(files []*helm.File) (map[string][]chart.Field, error) {
 	return out, nil
 }
 
-// schema is the part of an OpenAPI schema that the tables keep.
+// schema is the part of an OpenAPI schema that the tables use.
 type schema struct {
 	Type       string             `yaml:"type"`
 	Enum       []any              `yaml:"enum"`
@@ -179,10 +178,10 @@ func (s *schema) additional() *schema {
 	return &inner
 }
 
-// skipped are the fields at the root that the API server owns.
+// skipped lists top-level fields that all resources have.
 var skipped = []string{"apiVersion", "kind", "metadata", "status"}
 
-// fields lists what is below the schema at the path.
+// fields appends the fields below a schema to out.
 func (s *schema) fields(at string, out []chart.Field) []chart.Field {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// readTemplates notes what the templates of a chart read; below is the path of the chart's values.
+// readTemplates records which values the templates read. below is the path of the chart's values.
 func readTemplates(files []*helm.File, below chart.Path, into *chart.Release) error {
 	for _, f := range files {
 		p, text := f.Name, string(f.Data)
@@ -33,13 +33,13 @@ func readTemplates(files []*helm.File, below chart.Path, into *chart.Release) er
 	return nil
 }
 
-// A templateReader follows the values through one template.
+// templateReader tracks values through a template.
 type templateReader struct {
 	below chart.Path
 	into  *chart.Release
 }
 
-// A scope has the meaning of names: chains of names from the template's root, or nil when not known.
+// scope maps names to paths of values from the template's root, or nil if unknown.
 type scope struct {
 	dot       []string
 	variables map[string][]string
@@ -49,7 +49,7 @@ func (s *scope) inner(dot []string) *scope {
 	return &scope{dot, maps.Clone(s.variables)}
 }
 
-// note records a use of a chain that begins at the root.
+// note records the use of a path.
 func (r *templateReader) note(chain []string, use chart.Use) {
 	if len(chain) < 2 || chain[0] != "Values" {
 		return
@@ -63,7 +63,7 @@ func (r *templateReader) node(n parse.Node, s *scope) {
 	switch n := n.(type) {
 	case *parse.ListNode:
 		if n == nil {
-			return // no else
+			return // no else branch
 		}
 		for _, inner := range n.Nodes {
 			r.node(inner, s)
@@ -87,8 +87,7 @@ func (r *templateReader) node(n parse.Node, s *scope) {
 	}
 }
 
-// copying are the functions that take a value with everything below it; comparing those that take
-// its text.
+// copying lists functions that use a value with everything below it. comparing lists functions that use its text.
 var (
 	copying   = []string{"toYaml", "toJson", "toPrettyJson", "toRawJson", "range", "tpl", "merge", "mergeOverwrite", "concat", "keys", "values", "pick", "omit", "deepCopy"}
 	comparing = []string{"eq", "ne", "lt", "le", "gt", "ge", "contains", "hasPrefix", "hasSuffix", "has", "kindIs", "typeIs"}
@@ -113,7 +112,7 @@ func (r *templateReader) pipe(p *parse.PipeNode, s *scope, use chart.Use) {
 	}
 }
 
-// function is the name of the function that the command calls, or "".
+// function returns the name of the function that a command calls, or "".
 func function(c *parse.CommandNode) string {
 	if id, ok := c.Args[0].(*parse.IdentifierNode); ok {
 		return id.Ident
@@ -141,7 +140,7 @@ func (r *templateReader) command(c *parse.CommandNode, s *scope, use chart.Use) 
 	}
 }
 
-// chain resolves a node to names from the root, or nil.
+// chain resolves a node to a path from the root, or nil.
 func (s *scope) chain(n parse.Node) []string {
 	join := func(head, tail []string) []string {
 		if head == nil {

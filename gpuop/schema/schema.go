@@ -15,34 +15,34 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A Validator compares YAML with the fields of a custom resource. Values of the chart are compared alike: copied into
-// the ClusterPolicy they keep their YAML type, printed by a template they lose their quotes.
+// Validator validates YAML against fields of a custom resource. It also validates values of the chart: those copied
+// into a ClusterPolicy keep their YAML type, those printed by a template lose it.
 type Validator struct {
 	Table   *chart.Table
 	Version chart.Version
-	// Kind is that of the custom resource.
+	// Kind is the kind of the custom resource.
 	Kind string
-	// Partial says that the YAML is a patch, which may lack required fields.
+	// Partial means that the YAML is a patch, which may lack required fields.
 	Partial bool
-	// Assumed says that the release is not known, so that a field of an earlier one may be right.
+	// Assumed means that the release is unknown, so that fields of older releases may be right.
 	Assumed bool
-	// Printed says that a template prints the values.
+	// Printed means that a template prints the values as text.
 	Printed bool
-	// Reader collects the rows.
+	// Reader collects the findings.
 	Reader *fields.Reader
-	// Near is the word that a scalar is a slip for, found by Value.
+	// Near is the word that a scalar probably meant. Value sets it.
 	Near string
 }
 
-// Spec is the field of a resource below which it is judged.
+// Spec is the field "spec" of a custom resource.
 var Spec = &chart.Field{Path: "spec", Type: "object"}
 
-// Add reports an error.
+// Add adds an error.
 func (v *Validator) Add(id report.ID, at *yaml.Node, subject, reason, fix string) {
 	v.Reader.Add(id, report.Failed, at, subject, reason, fix)
 }
 
-// wrong reports a value of another type.
+// wrong reports a value of the wrong type.
 func (v *Validator) wrong(id report.ID, n *yaml.Node, where, want, fix string) {
 	reason := "found " + fields.Describe(n) + ", want " + want
 	if !v.Printed {
@@ -51,7 +51,7 @@ func (v *Validator) wrong(id report.ID, n *yaml.Node, where, want, fix string) {
 	v.Add(id, n, where, reason, fix)
 }
 
-// Value judges a node as the field; where is its name in rows.
+// Value validates a node. where names it in findings.
 func (v *Validator) Value(f *chart.Field, where string, n *yaml.Node) {
 	n = fields.Resolve(n)
 	if fields.IsNull(n) || f.Type == "any" || model.UnknownNode(n) {
@@ -80,7 +80,7 @@ func (v *Validator) Value(f *chart.Field, where string, n *yaml.Node) {
 	}
 }
 
-// below are the fields of an object, or the one of the elements of an array or map.
+// below returns the fields of an object, or the field of the elements of an array or map.
 func (v *Validator) below(f *chart.Field) []*chart.Field {
 	return v.Table.Fields(v.Version, v.Kind, f.Path)
 }
@@ -90,7 +90,7 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 	for _, key := range v.Reader.Mapping(n, where) {
 		at := slices.IndexFunc(known, func(inner *chart.Field) bool { return f.Type == "map" || inner.Name() == key.Name })
 		switch {
-		case len(known) == 0: // any names do
+		case len(known) == 0: // any names are valid
 		case at < 0:
 			v.unknown(f, known, where+"."+key.Name, key)
 		default:
@@ -108,17 +108,17 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 		}
 	}
 	switch {
-	case v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present): // kubectl applies a part over the object of the chart
+	case v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present): // probably a partial object, applied over the chart's object
 		v.Reader.Add("missing-field", report.Warning, n, strings.Join(missing, ", "), "missing: the API server refuses a new "+v.Kind+" without", "")
 	case len(missing) > 0:
 		v.Add("missing-field", n, strings.Join(missing, ", "), "missing: the API server refuses the "+v.Kind+" without", "")
 	}
 }
 
-// fieldAliases are names that articles and other tools give to fields.
+// fieldAliases maps names used by articles and other tools to fields.
 var fieldAliases = map[string]string{"gpuFeatureDiscovery": "gfd", "containerToolkit": "toolkit", "gpuPodDeletion": "podDeletion"}
 
-// unknown reports a field that an object does not have.
+// unknown reports an unknown field of an object.
 func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string, key fields.Field) {
 	var names []string
 	for _, inner := range known {
@@ -143,7 +143,7 @@ func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string
 	v.Reader.Add("unknown-field", state, key.Key, subject, reason, fix)
 }
 
-// scalarTypes are the YAML tags that a scalar of a type takes.
+// scalarTypes lists the YAML tags that each type accepts.
 var scalarTypes = map[string]struct {
 	tags []string
 	want string
@@ -161,7 +161,7 @@ func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 	if v.Printed && n.Kind == yaml.ScalarNode {
 		tag = (&yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}).ShortTag()
 	}
-	// YAML 1.1, which Kubernetes and Helm read, has more words for true and false
+	// Kubernetes and Helm read YAML 1.1, which has more boolean words
 	right := slices.Contains(t.tags, tag) || v.Printed && f.Type == "string" || f.Type == "boolean" && tag == "!!str" && n.Style == 0 && OldBool(n.Value)
 	if n.Kind != yaml.ScalarNode || !right {
 		id := report.ID("wrong-type")
@@ -188,7 +188,7 @@ func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 	}
 }
 
-// retyped is how the value would be written in the type of the field, or "".
+// retyped returns the value written in the field's type, or "".
 func (v *Validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string {
 	if n.Kind != yaml.ScalarNode {
 		return ""
@@ -208,7 +208,7 @@ func (v *Validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string 
 
 var oldBools = regexp.MustCompile(`^(y|Y|yes|Yes|YES|on|On|ON|n|N|no|No|NO|off|Off|OFF)$`)
 
-// OldBool reports whether YAML 1.1, which Kubernetes and Helm read, takes a word without quotes for true or false.
+// OldBool reports whether an unquoted word is a boolean in YAML 1.1, which Kubernetes and Helm read.
 func OldBool(word string) bool { return oldBools.MatchString(word) }
 
 func alternatives(words []string) string {

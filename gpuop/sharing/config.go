@@ -20,21 +20,21 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Config is one device-plugin configuration file.
+// Config is a config file of the device plugin.
 type Config struct {
-	// Refused says that the device plugin does not start with the file.
+	// Refused means that the device plugin does not start with the file.
 	Refused bool `yaml:"-"`
 	Flags   struct {
 		MIGStrategy string `yaml:"migStrategy"`
 	}
-	// Sharing has a block for each way to share; nil where the file has none.
+	// Sharing has a block for each kind of sharing. Missing blocks are nil.
 	Sharing struct {
 		TimeSlicing *Replicated `yaml:"timeSlicing"`
 		MPS         *Replicated
 	}
 }
 
-// Replicated says which resources are offered several times.
+// Replicated lists the resources to replicate.
 type Replicated struct {
 	RenameByDefault bool `yaml:"renameByDefault"`
 	Resources       []struct {
@@ -43,7 +43,7 @@ type Replicated struct {
 	}
 }
 
-// shares reports whether the block makes more than one device of a device.
+// shares reports whether the block replicates any device.
 func (r *Replicated) shares() bool {
 	if r != nil {
 		for _, resource := range r.Resources {
@@ -55,7 +55,7 @@ func (r *Replicated) shares() bool {
 	return false
 }
 
-// The rules under which this package reports, beside those of package fields.
+// IDs of the findings of this package, besides those of package fields.
 const (
 	ruleValue    = "sharing-value"
 	ruleReplicas = "sharing-replicas"
@@ -69,13 +69,13 @@ const (
 	ruleNoMemory = "sharing-no-isolation"
 )
 
-// MaxClients is the most MPS clients that one GPU serves at a time.
+// MaxClients is the maximum number of MPS clients of a GPU.
 const MaxClients = 48
 
 //go:embed keys.yaml
 var keysText []byte
 
-// A key is a place of the device plugin's file with the values that it takes: keys.yaml explains the fields.
+// key describes a key of the file and its valid values. keys.yaml documents the fields.
 type key struct {
 	Keys, List              map[string]key
 	Type, Operator, Ignored string
@@ -85,20 +85,19 @@ type key struct {
 }
 
 var keys = sync.OnceValue(func() (k key) {
-	_ = yaml.Unmarshal(keysText, &k) // a test reads every key
+	_ = yaml.Unmarshal(keysText, &k) // a test parses every key
 	return k
 })
 
-// Parse reads a device-plugin file and reports misspelled keys, values that the plugin refuses, and settings that have no
-// effect under the GPU Operator. Findings carry lines but no file name, which the caller knows. The config is nil only when the
-// file is not a mapping at all.
+// Parse parses a device-plugin config. It reports misspelled keys, values that the plugin rejects, and settings without
+// effect under the GPU Operator. Findings have lines but no file. The config is nil only if the file is not a mapping.
 func Parse(data []byte) (*Config, []report.Row) {
 	p := parser{Reader: fields.Reader{Unknown: "no such key; the device plugin ignores it without a word"}}
 	var c *Config
 	if root := p.Document(data); root != nil {
 		c = &Config{}
 		p.mapping(keys().Keys, root, root, "")
-		_ = root.Decode(c) // what has another type is reported by now
+		_ = root.Decode(c) // wrong types have been reported
 		p.contradictions(root, c)
 		c.Refused = slices.ContainsFunc(p.Findings, func(f report.Row) bool {
 			return f.State == report.Failed && f.ID != fields.RuleUnknown && f.ID != fields.RuleDuplicate
@@ -111,7 +110,7 @@ type parser struct {
 	fields.Reader
 }
 
-// mapping checks the keys of a mapping, and at its own place what it lacks.
+// mapping checks the keys of a mapping. Missing keys are reported at the node at.
 func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 	missing := maps.Clone(known)
 	for _, f := range p.Mapping(n, path, slices.Sorted(maps.Keys(known))...) {
@@ -127,7 +126,7 @@ func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 				fix = "set mig.strategy in the operator's values"
 			}
 			state := report.Warning
-			if f.Value.Value == k.Default { // copied material
+			if f.Value.Value == k.Default { // a copied default
 				state = report.Note
 			}
 			p.Add(ruleDead, state, f.Key, name, "no effect under the GPU Operator, whose environment wins over the file: "+k.Operator, fix)
@@ -143,7 +142,7 @@ func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 	}
 }
 
-// value checks the value of one key.
+// value checks the value of a key.
 func (p *parser) value(k key, f fields.Field, path string) {
 	n := f.Value
 	switch {
@@ -194,21 +193,21 @@ func (p *parser) value(k key, f fields.Field, path string) {
 	}
 }
 
-// refused reports a value with which the device plugin does not start.
+// refused reports a value that keeps the device plugin from starting.
 func (p *parser) refused(n *yaml.Node, path, want string) {
 	found := fields.Describe(n)
 	if n.Tag == "!!str" {
-		found = strconv.Quote(n.Value) // no key here holds a secret
+		found = strconv.Quote(n.Value) // no key here is secret
 	}
 	p.Add(ruleValue, report.Failed, n, path, "found "+found+", want "+want+": the device plugin refuses to start", "")
 }
 
-// device is a device in a list: an index of a GPU or MIG device, or a UUID.
+// device matches a device in a list: the index of a GPU or MIG device, or a UUID.
 var device = regexp.MustCompile(`^([0-9]+(:[0-9]+)?|(GPU|MIG)-` + uuid + `|MIG-GPU-` + uuid + `/[0-9]+/[0-9]+)$`)
 
 const uuid = `[[:xdigit:]]{8}(-[[:xdigit:]]{4}){3}-[[:xdigit:]]{12}`
 
-// devices checks which devices are shared: all, a number of them, or a list.
+// devices checks which devices are shared: all, a number of devices, or a list.
 func (p *parser) devices(n *yaml.Node, path string) {
 	count, err := strconv.Atoi(n.Value)
 	if n.Kind != yaml.SequenceNode && (n.Tag != "!!str" || n.Value != "all") && (n.Tag != "!!int" || err != nil || count < 1) {
@@ -221,7 +220,7 @@ func (p *parser) devices(n *yaml.Node, path string) {
 	}
 }
 
-// word checks one of a closed set of words.
+// word checks that a value is one of words.
 func (p *parser) word(n *yaml.Node, path string, words []string) {
 	text, ok := p.Text(n, path)
 	if !ok || slices.Contains(words, text) {
@@ -243,7 +242,7 @@ func (p *parser) replicas(n *yaml.Node, path string) {
 	}
 }
 
-// fullName is the resource's name with the prefix nvidia.com/; empty where the device plugin refuses it.
+// fullName returns a resource's name with the prefix nvidia.com/. It returns "" if the device plugin rejects the name.
 func fullName(name string) string {
 	plain := strings.TrimPrefix(name, "nvidia.com/")
 	full := "nvidia.com/" + plain
@@ -272,7 +271,7 @@ func (p *parser) resource(n *yaml.Node, path string) {
 	}
 }
 
-// contradictions reports MPS beside settings that exclude it.
+// contradictions reports settings that exclude MPS.
 func (p *parser) contradictions(root *yaml.Node, c *Config) {
 	blocks := map[string]*yaml.Node{}
 	for _, f := range fields.Of(fields.Get(root, "sharing")) {
@@ -287,7 +286,7 @@ func (p *parser) contradictions(root *yaml.Node, c *Config) {
 	}
 }
 
-// Strategy is "time-slicing", "mps" or "none".
+// Strategy returns "time-slicing", "mps" or "none".
 func (c *Config) Strategy() string {
 	switch {
 	case c == nil:
@@ -299,7 +298,7 @@ func (c *Config) Strategy() string {
 	return "none"
 }
 
-// Replication is the effect of the config on resources, in the form that package mig predicts from.
+// Replication returns the effect of the config on resources, for package mig.
 func (c *Config) Replication() mig.Replication {
 	r := mig.Replication{Of: map[string]mig.Replica{}}
 	if c.Strategy() == "none" {
@@ -313,7 +312,7 @@ func (c *Config) Replication() mig.Replication {
 		if shared.RenameByDefault {
 			replica.Rename = name + ".shared"
 		}
-		// the plugin keeps a device of each replica's number, so that of two entries the larger one counts
+		// the plugin creates a device for each replica number, so the largest factor wins
 		if replica.Factor > r.Of[name].Factor {
 			r.Of[name] = replica
 		}

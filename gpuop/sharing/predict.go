@@ -10,26 +10,25 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Limits are set by the MPS control daemon for each client.
+// Limits are what the MPS control daemon sets for each client.
 type Limits struct {
-	// Product is the GPU that they hold for.
+	// Product is the GPU model that they apply to.
 	Product string `json:"product"`
-	// MemoryMiB is the pinned device memory that a client may have: the board's total over the
-	// replicas, rounded down; 0 where the total is not known.
+	// MemoryMiB is the pinned device memory of a client: the total memory divided by the replicas, rounded down. It is
+	// 0 if the total is unknown.
 	MemoryMiB int `json:"memoryMiB,omitempty"`
-	// ThreadPercent is the share of the GPU's threads: 100 over the replicas, rounded down.
+	// ThreadPercent is the share of GPU threads: 100 divided by the replicas, rounded down.
 	ThreadPercent int `json:"threadPercent"`
 }
 
-// Prediction has the future resources, labels and limits of a node with a config.
+// Prediction has the predicted resources, labels and MPS limits of a node.
 type Prediction struct {
 	mig.Prediction
-	// Limits are set under MPS only, one for each model of GPU.
+	// Limits has an entry for each GPU model under MPS; otherwise it is empty.
 	Limits []Limits
 }
 
-// Predict says what a node with these GPUs shows under the MIG strategy and the config, which may
-// be nil for none.
+// Predict predicts what a node with these GPUs offers under a MIG strategy and a config. The config may be nil.
 func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 	replication := c.Replication()
 	p := Prediction{Prediction: mig.Predict(gpus, migStrategy, replication)}
@@ -73,8 +72,8 @@ func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, n int) {
 	}
 }
 
-// maxClients is the daemon's own limit: 48, but 16 below compute capability 7.5. Volta (7.0) serves 48 clients by its
-// hardware; the daemon's comparison leaves it out.
+// maxClients returns the daemon's limit: 48, or 16 below compute capability 7.5. Volta (7.0) supports 48 clients in
+// hardware, but the daemon limits it to 16.
 func maxClients(g mig.GPU) int {
 	var major, minor int
 	if n, _ := fmt.Sscanf(g.ComputeCapability, "%d.%d", &major, &minor); n == 2 && major*100+minor < 705 {

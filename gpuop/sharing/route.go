@@ -11,12 +11,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// ConfigLabel is the node label that names the config a node wants.
+// ConfigLabel is the node label that selects a config.
 const ConfigLabel = "nvidia.com/device-plugin.config"
 
-// Choose says which of the configs a node gets under the GPU Operator, as the config manager decides it: the label first,
-// then the default. An empty name with ok means that the node runs without any config; ok is false where the config
-// manager fails and the plugin does not start. What is wrong with the choice is a row.
+// Choose selects the config of a node as the operator's config manager does: by the label, then by the default. If name
+// is empty and ok is true, the node has no config. If ok is false, the config manager fails and the plugin does not
+// start. problem is a finding about the choice, or nil.
 func Choose(names []string, label, deflt string) (name string, ok bool, problem *report.Row) {
 	const key = "devicePlugin.config.default"
 	row := report.Row{ID: ruleChoice, Subject: ConfigLabel}
@@ -38,15 +38,15 @@ func Choose(names []string, label, deflt string) (name string, ok bool, problem 
 	return "", wanted == "", &row
 }
 
-// Named is a config with the name under which a ConfigMap, and so a node label, knows it. Config is
-// nil where the text is not a mapping.
+// Named is a config with its key in the ConfigMap, which node labels refer to. Config is nil if the text is not a
+// mapping.
 type Named struct {
 	Name   string
 	Config *Config
 }
 
-// ParseAny reads a device-plugin file of the GPU Operator's, or a ConfigMap that holds several, and names what it found:
-// a bare file gets the name that is given. Lines in findings count from the top of the data.
+// ParseAny parses a device-plugin config, or a ConfigMap with several. A config that is not in a ConfigMap gets the
+// given name. Lines of findings refer to data.
 func ParseAny(data []byte, name string) ([]Named, []report.Row) {
 	var doc struct {
 		Kind string               `yaml:"kind"`
