@@ -15,7 +15,7 @@ import (
 func newExplainCommand(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain WORD...",
-		Short: "Say what a label, state, resource, event, key of the chart or row is",
+		Short: "Explain a label, state, resource, event, key of the chart or finding",
 		Long: `explain says what a word means, who writes it, who reads it and where it is documented: labels and annotations of
 nodes, states, keys of the configuration files, resource names, events and messages, components, environment variables,
 MIG profiles, GPU models, the IDs of gpuop's rows, and keys of the chart, with their releases and defaults; .Values.driver

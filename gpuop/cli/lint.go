@@ -21,7 +21,7 @@ func newLintCommand(e *env) *cobra.Command {
 	var o lintFlags
 	cmd := &cobra.Command{
 		Use:   "lint [FILE…] [--command 'helm install …']",
-		Short: "Find what is wrong before it is applied",
+		Short: "Check values, commands and manifests before they are applied",
 		Long: `Lint judges values of the gpu-operator chart, also inside the files of Flux, Argo CD, k3s, helmfile and
 Terraform, pasted helm and kubectl commands (whole scripts with here-documents too), ClusterPolicy, NVIDIADriver,
 GPUCluster, device plugin and mig-parted configs, ConfigMaps around them and pod manifests. It finds out by

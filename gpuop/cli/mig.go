@@ -113,7 +113,7 @@ func newMIGFitCommand(e *env) *cobra.Command {
 	var gpu, config string
 	cmd := &cobra.Command{
 		Use:   "fit --gpu MODEL PROFILE[=N]...",
-		Short: "Say where instances go on one GPU, or why they cannot",
+		Short: "Place instances on one GPU, or explain why they do not fit",
 		Long: `fit searches a placement for the wanted instances on one GPU. Where there is none it says why, and the exit code
 is 1; gpuop mig profiles MODEL lists what fits. The driver chooses the placement itself when instances are created, and may
 choose another that is as good.

@@ -17,7 +17,7 @@ func newMIGApplyCommand(e *env) *cobra.Command {
 	var a migApply
 	cmd := &cobra.Command{
 		Use:   "apply NODE CONFIG",
-		Short: "Say what blocks a MIG change, and make it",
+		Short: "Show what blocks a MIG change, and apply it",
 		Long: `apply says what stands in the way of a MIG config on a node before anything is changed: pods that hold its
 GPUs, agents that the MIG manager cannot take away, GPUs that the config leaves out, a config that its ConfigMap does
 not have, a change that is under way. It predicts what the node will offer.

@@ -12,7 +12,7 @@ func newNodeCommand(e *env) *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use:   "node [--root FOLDER]",
-		Short: "Say what is broken on a GPU node, from its own files",
+		Short: "Check a GPU node by its own files",
 		Long: `node reads the files of the node that it runs on, in the order in which they depend on each other, and names the
 first broken link: GPUs on the PCI bus, nouveau, the NVIDIA kernel module, the driver's libraries, device nodes, fabric
 manager, the operator's validation files, the container runtime's configuration, CDI specifications.

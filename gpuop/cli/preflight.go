@@ -17,7 +17,7 @@ func newPreflightCommand(e *env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "preflight",
-		Short: "Judge whether the GPU Operator can be installed on a cluster, or upgraded there",
+		Short: "Check whether the GPU Operator can be installed or upgraded on a cluster",
 		Long: `preflight reads a cluster and says what would go wrong with an installation of the GPU Operator: versions outside
 the support matrix, nodes that would get the driver image or the runtime's configuration of another node, taints
 that are not tolerated, a second device plugin or Node Feature Discovery, pod security, quotas, a missing

@@ -85,9 +85,8 @@ func newRoot(e *env, calledBy string) *cobra.Command {
 	root := &cobra.Command{
 		Use:         "gpuop",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: display},
-		Short:       "Helpers for NVIDIA's GPU Operator: before it is applied, and on what runs",
-		Long: `gpuop finds what is wrong with an installation of NVIDIA's GPU Operator, and writes the files and commands that
-are right. What do you have at hand?
+		Short:       "Check GPU Operator values, manifests, clusters and nodes",
+		Long: `gpuop finds mistakes in an installation of NVIDIA's GPU Operator, and writes correct values and commands. What do you have at hand?
 
   a file or a command, before it is applied      gpuop lint FILE…, gpuop images VALUES, gpuop values migrate VALUES
   a cluster that does not work                   gpuop verify
@@ -99,10 +98,10 @@ are right. What do you have at hand?
   a word, a key of the chart or a row            gpuop explain WORD
   nothing yet                                    gpuop values gen PLATFORM
 
-It reads, unless a flag says otherwise: mig apply --apply writes one label of one node. Files are written with --out alone.
+gpuop is read-only, except for mig apply --apply, which sets one node label, and --out, which writes a file.
 
-Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows at or above it, or a deadline that passed;
-2 bad input, or an input in which nothing was judged; 3 no answer from a cluster.`,
+Exit codes: 0 no finding reaches --fail-on; 1 a finding does, or a deadline passed; 2 invalid input, or an input in
+which nothing was checked; 3 the cluster does not answer.`,
 		Version:       e.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -123,8 +122,8 @@ Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows 
 	flags := root.PersistentFlags()
 	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text, json or sarif")
 	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
-	flags.StringArrayVar(&e.charts, "chart", nil, "learn a release from its chart: a `folder`, or the archive that helm pull writes; may be repeated")
-	flags.StringVar(&e.failOn, "fail-on", "", "lowest `severity` that makes the exit code 1: error, warn, info or never (default error, and warn for rows of a cluster or node)")
+	flags.StringArrayVar(&e.charts, "chart", nil, "add a release: its chart as `folder` or archive of helm pull; may be repeated")
+	flags.StringVar(&e.failOn, "fail-on", "", "exit 1 on findings of this `severity` or worse: error, warn, info, never (default error; warn for clusters)")
 	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before anything is applied:"}, &cobra.Group{ID: "running", Title: "On what runs:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {

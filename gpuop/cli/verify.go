@@ -21,7 +21,7 @@ func newVerifyCommand(e *env) *cobra.Command {
 	var node string
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Judge whether the operator, its operands and each GPU node do what they are meant to",
+		Short: "Check the operator, its operands and each GPU node",
 		Long: `verify reads a cluster, or what was gathered of one, and shows a row for each thing that it looked at: the
 custom resources, the DaemonSet of each operand, and on each node with a GPU the operands in the order in which they
 depend on each other, the states of a driver upgrade and of a MIG change, and what the node offers against what its
