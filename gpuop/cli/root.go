@@ -86,7 +86,8 @@ func newRoot(e *env, calledBy string) *cobra.Command {
 		Use:         "gpuop",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: display},
 		Short:       "Check GPU Operator values, manifests, clusters and nodes",
-		Long: `gpuop finds mistakes in an installation of NVIDIA's GPU Operator, and writes correct values and commands. What do you have at hand?
+		Long: `gpuop finds mistakes in an installation of NVIDIA's GPU Operator, and writes correct values and commands.
+What do you have at hand?
 
   a file or a command, before it is applied      gpuop lint FILE…, gpuop images VALUES, gpuop values migrate VALUES
   a cluster that does not work                   gpuop verify
