@@ -87,9 +87,18 @@ func TestPodsOfTheKubelet(t *testing.T) {
 
 // lists returns the kubeconfig of an API server that lists one object, after a while, and answers nothing else.
 func lists(t *testing.T, after time.Duration, path string, object any) string {
+	return listsAndClaims(t, after, path, object, nil)
+}
+
+// listsAndClaims is lists for an API server that also has claims, by path.
+func listsAndClaims(t *testing.T, after time.Duration, path string, object any, claims map[string]any) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if claim := claims[r.URL.Path]; claim != nil {
+			json.NewEncoder(w).Encode(claim)
+			return
+		}
 		if r.URL.Path != path || r.URL.Query().Get("watch") != "" {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
@@ -153,12 +162,16 @@ func TestMIGMadeForAPod(t *testing.T) {
 	t.Parallel()
 	const device = "gpu-7-mig-1g10gb-19-2"
 	text := func(s string) map[string]any { return map[string]any{"string": s} }
-	config := lists(t, 0, "/apis/resource.k8s.io/v1/resourceslices", map[string]any{
+	allocated := map[string]any{"driver": "gpu.nvidia.com", "pool": "n", "device": device}
+	config := listsAndClaims(t, 0, "/apis/resource.k8s.io/v1/resourceslices", map[string]any{
 		"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": map[string]any{"name": "s"},
 		"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "n"}, "devices": []any{map[string]any{
 			"name": device, "attributes": map[string]any{"parentUUID": text("GPU-00000007"), "type": text("mig"), "profile": text("1g.10gb")},
 		}}},
-	})
+	}, map[string]any{"/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims/mine": map[string]any{
+		"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": map[string]any{"namespace": "ml", "name": "mine"},
+		"status": map[string]any{"allocation": map[string]any{"devices": map[string]any{"results": []any{allocated}}}},
+	}})
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "n", device, ""))))
 	engine, env := both(t, "gpu 7 set uuid GPU-00000007", "gpu 7 instance 9 0 1g.10gb 9984", "gpu 7 set start-9 2")
 	r := start(t, append(env, "NODE_NAME=n", "KUBECONFIG="+config),

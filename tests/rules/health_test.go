@@ -215,7 +215,6 @@ var healthCases = []struct {
 		name: "a page fault of a program",
 		node: "h100x8", faults: `{fault: xid, at: 10s, devices: ["1"], xids: [31]}`,
 		findings: []string{"gpu ALL DCGM_FR_XID_ERROR superseded 10", "gpu MEM DCGM_FR_XID_ERROR superseded 10"},
-		alerts:   []string{"GPUXIDApplication"}, // for information
 	},
 	{
 		name: "two findings of the whole GPU beside a worse one of its links", // no sample is there twice
