@@ -1,12 +1,9 @@
-// Package jobmapper says which HPC jobs use which GPUs: an Attributor over a folder of job files,
-// which a scheduler's prolog and epilog keep.
+// Package jobmapper finds the HPC jobs that use each GPU. Its Mapper is an Attributor that reads a folder of job files,
+// written by a scheduler's prolog and epilog.
 //
-// A file is named by the GPU ("3"), or by the GPU and the GPU instance ("3.1", the labels gpu and
-// GPU_I_ID), and holds a job per line. The Mapper keeps the files' content: it looks at every file
-// once per cycle, reads only those that changed, and returns the same owners for as long as they
-// say the same. A file that cannot be read costs its own GPU the labels, and is counted.
+// A file is named after a GPU ("3") or a GPU instance ("3.1", the labels gpu and GPU_I_ID) and has one job per line.
+// The Mapper checks every file once per cycle and reads only those that changed. While their content is the same, it
+// returns the same owners. If a file cannot be read, only its own GPU loses the labels, and the failure is counted.
 //
-// It never writes to the folder, never keeps a job that its file no longer names, and never copies
-// a device's series: several jobs on one GPU are several owners, which the series carry no label
-// of.
+// It never writes to the folder, and forgets a job once its file no longer names it.
 package jobmapper

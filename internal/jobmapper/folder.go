@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// ErrTooManyFiles says that the folder can hardly be one of job files.
+// ErrTooManyFiles means that the folder has too many files to be a folder of job files.
 var ErrTooManyFiles = errors.New("too many files")
 
 var (
@@ -25,41 +25,41 @@ var (
 	errOutside  = errors.New("a link that cannot be followed within the folder")
 )
 
-// maxEntries bounds the folder.
+// maxEntries is the maximum number of entries in the folder.
 const maxEntries = 4096
 
-// A writer that rewrites a file in place leaves it empty or cut for a moment, and two versions can
-// have one time stamp. A file that changed just now is therefore read again after a pause, and one
-// whose time stamp was young when it was read is read again in the next cycle.
+// A writer that rewrites a file in place leaves it empty or truncated for a moment, and two versions can have the same
+// timestamp. A file that has just changed is therefore read again after a pause. A file that was recent when it was
+// read is read again in the next cycle.
 const (
 	fresh      = 50 * time.Millisecond
 	mtimeSlack = 2 * time.Second
 	rounds     = 4
 )
 
-// A folder reads the job files of a directory and keeps their content.
+// folder reads the job files of a directory and keeps their content.
 type folder struct {
 	dir   string
 	pause func(context.Context, time.Duration) error
 	files map[string]file
 }
 
-// A file is the content of one job file.
+// file is the content of one job file.
 type file struct {
 	jobs    []string
 	dropped int
 	err     error
 	info    fs.FileInfo // of the version that was read
-	settled bool        // no other version can look like this one
+	settled bool        // the timestamp is old enough to identify the version
 }
 
-// found is the result of one look at the folder.
+// found is the result of one scan of the folder.
 type found struct {
 	files   map[string]file
-	unknown []string // names that match no entity, sorted; hidden files are left out
+	unknown []string // names that match no entity, sorted, without hidden files
 }
 
-// scan returns the files that include selects. It reads those that have changed since the last call.
+// scan returns the files that include selects. It reads only those that changed since the last call.
 func (f *folder) scan(ctx context.Context, include func(name string) bool) (found, error) {
 	result := found{files: map[string]file{}}
 	root, err := os.OpenRoot(f.dir)
@@ -76,7 +76,7 @@ func (f *folder) scan(ctx context.Context, include func(name string) bool) (foun
 		switch {
 		case include(name):
 			open = append(open, name)
-		case !strings.HasPrefix(name, "."): // of a writer that renames, or a lock
+		case !strings.HasPrefix(name, "."): // a temporary or lock file of a writer
 			result.unknown = append(result.unknown, name)
 		}
 	}
@@ -95,8 +95,8 @@ func (f *folder) scan(ctx context.Context, include func(name string) bool) (foun
 	return result, nil
 }
 
-// readAll reads the files of names into files. It returns the names of those that changed just now,
-// and so must be read again.
+// readAll reads the named files into files. It returns the names of those that have just changed and must be read
+// again.
 func (f *folder) readAll(ctx context.Context, root *os.Root, names []string, files map[string]file) (again []string, err error) {
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
@@ -104,7 +104,7 @@ func (f *folder) readAll(ctx context.Context, root *os.Root, names []string, fil
 		}
 		got, isNew, err := f.read(root, name)
 		if errors.Is(err, fs.ErrNotExist) {
-			delete(files, name) // since it was listed
+			delete(files, name) // removed since it was listed
 			continue
 		}
 		got.err = err
@@ -124,7 +124,7 @@ func (f *folder) list(root *os.Root) ([]string, error) {
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(maxEntries + 1)
-	if err != nil && !errors.Is(err, io.EOF) { // which an empty folder answers
+	if err != nil && !errors.Is(err, io.EOF) { // an empty folder returns io.EOF
 		return nil, err
 	}
 	if len(names) > maxEntries {
@@ -133,11 +133,10 @@ func (f *folder) list(root *os.Root) ([]string, error) {
 	return names, nil
 }
 
-// read returns a file, from memory if it is the version that was read before. A link is
-// followed within the folder alone: who may write there could have any line of any file that the
-// exporter may read put on the page.
+// read returns a file, from memory if its version was read before. It follows links only within the folder. Otherwise,
+// whoever may write there could put lines of any file that the exporter can read on the page.
 func (f *folder) read(root *os.Root, name string) (got file, isNew bool, err error) {
-	// Without O_NONBLOCK a pipe would block.
+	// Without O_NONBLOCK, opening a pipe would block.
 	handle, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return file{}, true, outside(root, name, err)
@@ -171,8 +170,7 @@ func (f *folder) read(root *os.Root, name string) (got file, isNew bool, err err
 	return got, true, nil
 }
 
-// outside returns err, or that a link leads out of the folder: os.Root refuses those with an error
-// that has no type.
+// outside returns err, or an error that a link leads out of the folder. os.Root rejects those with an untyped error.
 func outside(root *os.Root, name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ELOOP) {
 		return gpu.Typed(err)

@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// The budgets of a file.
+// The limits of a file.
 const (
 	maxFile = 64 << 10 // bytes
 	maxJob  = 256      // bytes of one job's name
 )
 
-// Parse returns the jobs that a file names, one per line, sorted and each once. Blank lines,
-// surrounding blanks, carriage returns and a byte order mark are no part of a name; what is not
-// UTF-8 or a control character becomes U+FFFD. A name of more than 256 bytes names nothing: cut, it
-// would be another job's. dropped is the number of those.
+// Parse returns the jobs that a file names, one per line, sorted and without duplicates. It ignores blank lines,
+// surrounding spaces, carriage returns and a byte order mark. Invalid UTF-8 and control characters become U+FFFD. A
+// name of more than 256 bytes is dropped, because a truncated name could be another job's. dropped is the number of
+// dropped names.
 func Parse(content []byte) (jobs []string, dropped int) {
 	for line := range bytes.Lines(content) {
 		job := clean(line)

@@ -44,9 +44,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse holds that every name is fit for a label, that a further line is a further job, that
-// what is parsed says the same when it is written and parsed again, and that neither the order nor
-// the ends of the lines matter.
+// Every parsed name is a valid label value, and parsing the written names again gives the same result. A new line adds
+// a job, and neither order nor line endings matter.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("b\r\n\na \xff\n\x00\nb"))
 	f.Add([]byte("\ufeff1234\n" + strings.Repeat("z", 300)))

@@ -14,27 +14,26 @@ import (
 type Options struct {
 	// Dir is the folder of the job files; it need not exist yet. Required.
 	Dir string
-	// Metrics are the Mapper's own series; its successor goes on with them. Required.
+	// Metrics holds the Mapper's metrics, which its successor continues. Required.
 	Metrics *Metrics
-	// Log gets a line when a file begins or ceases to be unreadable. Nil discards.
+	// Log gets a line when a file becomes unreadable or readable again. Nil discards.
 	Log *slog.Logger
 }
 
-// A Mapper is an Attributor over a folder of job files. Its methods may be called from any
-// goroutine; they look at the folder one at a time.
+// Mapper is an Attributor that reads a folder of job files. Its methods are safe for concurrent use.
 type Mapper struct {
 	folder  folder
 	log     *slog.Logger
 	metrics *Metrics
 
-	mu       sync.Mutex      // for the rest
-	failing  map[string]bool // files, by name
+	mu       sync.Mutex      // guards the fields below
+	failing  map[string]bool // files by name
 	topology *gpu.Topology
 	names    names
-	owners   *gpu.Owners // nil before the first
+	owners   *gpu.Owners // nil before the first answer
 }
 
-// New returns a Mapper. It reads nothing yet.
+// New returns a Mapper without reading the folder.
 func New(opt Options) *Mapper {
 	m := &Mapper{
 		folder: folder{dir: opt.Dir, pause: sleep}, log: opt.Log, metrics: opt.Metrics,
@@ -49,10 +48,9 @@ func New(opt Options) *Mapper {
 // Name returns "hpc".
 func (m *Mapper) Name() string { return "hpc" }
 
-// Attribute returns the jobs on the GPUs and GPU instances of t, by the label hpc_job. An instance
-// without a file of its own belongs to the jobs of its GPU. The error wraps gpu.ErrUnavailable where
-// the folder is missing, and gpu.ErrPermission where it may not be read; a single file's failure is
-// no error.
+// Attribute returns the jobs on the GPUs and GPU instances of t, with the label hpc_job. An instance without a file
+// belongs to the jobs of its GPU. The error wraps gpu.ErrUnavailable if the folder does not exist, or gpu.ErrPermission
+// if it is not readable. The failure of a single file is no error.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,7 +77,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	return m.owners, nil
 }
 
-// report counts the faults of files, and logs the new ones.
+// report counts the failures of files and logs new ones.
 func (m *Mapper) report(found found) {
 	dropped := 0
 	for name, file := range found.files {
@@ -102,8 +100,8 @@ func (m *Mapper) report(found found) {
 	maps.DeleteFunc(m.failing, func(name string, _ bool) bool { _, there := found.files[name]; return !there })
 }
 
-// usesOf returns the jobs of each row that has a file. A row can have several files, one for each form
-// of its name: it has the jobs of all of them.
+// usesOf returns the jobs of each row with a file. A row can have several files, because its name has several forms;
+// then it has the jobs of all of them.
 func (m *Mapper) usesOf(files map[string]file) map[int]gpu.Use {
 	jobs, uses := map[int][]string{}, map[int]gpu.Use{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -119,7 +117,7 @@ func (m *Mapper) usesOf(files map[string]file) map[int]gpu.Use {
 	}
 	dropped := 0
 	for row, all := range jobs {
-		// Several jobs stay several, so that it is clear who has the device exclusively.
+		// Keep all jobs, so that it is clear whether one has the device exclusively.
 		kept := all[:min(len(all), gpu.MaxOwners)]
 		dropped += len(all) - len(kept)
 		use := uses[row]
@@ -130,8 +128,8 @@ func (m *Mapper) usesOf(files map[string]file) map[int]gpu.Use {
 	return uses
 }
 
-// Unmatched returns the names of the files in the folder that match no entity of t, sorted. Hidden
-// files are left out. The errors are those of Attribute.
+// Unmatched returns the names of files that match no entity of t, sorted and without hidden files. It returns the
+// errors of Attribute.
 func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -23,8 +23,8 @@ const migUUID = "MIG-a0000000-0000-5000-8000-00000000000a"
 
 func gpuUUID(n int) string { return fmt.Sprintf("GPU-%d0000000-0000-4000-8000-00000000000a", n) }
 
-// node has two whole GPUs, and one in two instances; DCGM's ids of the instances differ from
-// NVML's, and its id of the last GPU from the others.
+// node has two whole GPUs and one with two instances. DCGM's ids of the instances differ from NVML's, and so does its
+// id of the last GPU.
 func node() *gpu.Topology {
 	return gpu.NewTopology([]gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, GPU: 0, UUID: gpuUUID(0)},
@@ -38,7 +38,7 @@ func node() *gpu.Topology {
 
 var rowNames = []string{"0", "1", "2", "2.1", "2.5", "switch"}
 
-// A bench is a Mapper over a folder that the test writes.
+// bench is a Mapper with a folder that the test writes.
 type bench struct {
 	*Mapper
 	t   *testing.T
@@ -52,7 +52,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// put writes a file as of a minute ago, so that it counts as settled.
+// put writes a file with a timestamp of a minute ago, so that it counts as settled.
 func (b *bench) put(name, content string) {
 	b.t.Helper()
 	path := filepath.Join(b.dir, name)
@@ -159,9 +159,8 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
-// TestSameUntilItChanges holds that the answer is one and the same as long as the files say the
-// same, however they are written, and a new one with another generation when they do not; and that
-// an answer never changes.
+// While the files say the same, however they are written, the same answer is returned. When they change, a new answer
+// with another generation is returned. An answer never changes.
 func TestSameUntilItChanges(t *testing.T) {
 	b := newBench(t)
 	nodeA := node()
@@ -192,8 +191,7 @@ func TestSameUntilItChanges(t *testing.T) {
 	}
 }
 
-// TestReadsOnlyWhatChanged holds that a file that has settled is not opened again: it could not be,
-// since it is no longer readable.
+// A settled file is not opened again: the test makes it unreadable.
 func TestReadsOnlyWhatChanged(t *testing.T) {
 	b := newBench(t)
 	b.put("0", "7\n")
@@ -210,8 +208,8 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-// TestRewrittenWhileRead plays a writer that has emptied the file and writes while the mapper
-// waits, and one that writes the same number of bytes within one tick of the file system's clock.
+// A writer empties a file and writes it while the mapper waits. Another writes the same number of bytes within one tick
+// of the file system's clock.
 func TestRewrittenWhileRead(t *testing.T) {
 	b := newBench(t)
 	path := filepath.Join(b.dir, "0")
@@ -244,8 +242,8 @@ func TestRewrittenWhileRead(t *testing.T) {
 	}
 }
 
-// TestUnreadable holds that a file that cannot be read costs only its own GPU the label, is counted
-// by reason and logged once, and heals.
+// If a file cannot be read, only its own GPU loses the label. The failure is counted by reason and logged once, and it
+// recovers.
 func TestUnreadable(t *testing.T) {
 	link := func(target string) func(*testing.T, string) {
 		return func(t *testing.T, path string) {
@@ -274,7 +272,7 @@ func TestUnreadable(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"error": link("1"), // a loop
+		"error": link("1"), // a loop of links
 	}
 	for reason, spoil := range breaks {
 		t.Run(reason, func(t *testing.T) {
@@ -306,8 +304,8 @@ func TestUnreadable(t *testing.T) {
 			}
 		})
 	}
-	// Files of /proc are longer than they say, like one that is written to. These are named by open
-	// files, 0 to 2 at least.
+	// Files of /proc are longer than their reported size, like a file that is being written. The entries of fd name
+	// open files, at least 0 to 2.
 	changing := newBench(t)
 	changing.folder.dir = "/proc/self/fdinfo"
 	if diff := cmp.Diff(map[string]string{}, users(changing.attribute(node()))); diff != "" {
@@ -321,7 +319,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestFolder holds what a folder that cannot be read is called, and that it is found when it comes.
+// A folder that cannot be read is reported, and found once it exists.
 func TestFolder(t *testing.T) {
 	b := newBench(t)
 	b.put("0", "7\n")
@@ -353,8 +351,8 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// TestChurn replaces files by renaming, as a prolog should, while the mapper looks: every answer is
-// one of the versions, and the last is found.
+// Files are replaced by renaming, as a prolog should, while the mapper reads. Every answer is one of the versions, and
+// the last one is found.
 func TestChurn(t *testing.T) {
 	b := newBench(t)
 	b.folder.pause = func(context.Context, time.Duration) error { return nil }
@@ -405,7 +403,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// A file of ten thousand lines, as an epilog leaves that never takes jobs out.
+// A file with ten thousand lines, as left by an epilog that never removes jobs.
 func TestVeryManyJobs(t *testing.T) {
 	b := newBench(t)
 	var content strings.Builder
@@ -431,8 +429,7 @@ func TestVeryManyJobs(t *testing.T) {
 	}
 }
 
-// A link within the folder is followed, as volumes of Kubernetes have them; one that leads out of
-// it is not, wherever it ends.
+// Links within the folder are followed, as in Kubernetes volumes. Links that lead out of it are not.
 func TestLinksOfJobFiles(t *testing.T) {
 	b := newBench(t)
 	secret := filepath.Join(t.TempDir(), "secret")

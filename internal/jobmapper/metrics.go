@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Metrics are the series of the Mappers of a process, one at a time.
+// Metrics holds the metrics of a process's Mappers, of which one is active at a time.
 type Metrics struct {
 	failed  *prometheus.CounterVec
 	dropped prometheus.Gauge
@@ -18,7 +18,7 @@ type Metrics struct {
 	spared  prometheus.Gauge
 }
 
-// NewMetrics registers the series.
+// NewMetrics registers the metrics.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -45,7 +45,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// reasons are the words of the reason label beyond those of gpu.Reason.
+// reasons lists the values of the reason label that gpu.Reason does not have.
 func reasons() map[string]error {
 	return map[string]error{"too_large": errTooLarge, "changing": errChanging, "not_a_file": errNotAFile, "outside": errOutside}
 }

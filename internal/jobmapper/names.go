@@ -8,11 +8,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// names resolves the names of job files: the index of a GPU (2), its UUID (GPU-…), either with the id
-// of a GPU instance (2.7, GPU-….7), and the UUID of a MIG device (MIG-…).
+// names resolves the names of job files: a GPU's index (2) or UUID (GPU-…), optionally with a GPU instance id (2.7,
+// GPU-….7), or a MIG device's UUID (MIG-…).
 type names struct {
 	resolver *deviceid.Resolver
-	byIndex  map[string]int // row by index, and by index and instance
+	byIndex  map[string]int // rows by index, and by index and instance
 }
 
 func newNames(t *gpu.Topology) names {
@@ -30,7 +30,7 @@ func newNames(t *gpu.Topology) names {
 	return n
 }
 
-// row returns the row of the entity that a name stands for.
+// row returns the row of the entity with this name.
 func (n names) row(name string) (row int, ok bool) {
 	if row, ok := n.byIndex[name]; ok {
 		return row, true

@@ -17,20 +17,18 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// DefaultSockets are where Docker and Podman listen unless configured otherwise, in the order in
-// which they are looked for.
+// DefaultSockets are the default sockets of Docker and Podman, in the order in which they are tried.
 func DefaultSockets() []string {
 	return []string{"/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock"}
 }
 
-// ErrTooLarge says that an answer of the runtime was over its limit.
+// ErrTooLarge means that an answer of the runtime exceeded its limit.
 var ErrTooLarge = errors.New("answer too large")
 
-// errGone says that the container is not there any more.
+// errGone means that the container no longer exists.
 var errGone = errors.New("no such container")
 
-// The limits of an answer, in bytes. An entry of the list takes about 1 KiB, an inspected container
-// about 10 KiB.
+// The limits of an answer, in bytes. A list entry takes about 1 KiB, and an inspected container about 10 KiB.
 const (
 	maxList    = 16 << 20
 	maxInspect = 2 << 20
@@ -43,46 +41,46 @@ type listed struct {
 	Labels map[string]string
 }
 
-// inspected is the answer of GET /containers/{id}/json, as far as it is used.
+// inspected is the part of GET /containers/{id}/json that is used.
 type inspected struct {
 	Config struct {
 		Env []string
 	}
 	HostConfig struct {
-		// Runtime is Docker's name of the runtime; Podman says "oci".
+		// Runtime is Docker's name of the runtime. For Podman it is "oci".
 		Runtime        string
 		DeviceRequests []deviceRequest
-		// Devices are the nodes of --device. Podman lists those of CDI too.
+		// Devices lists the nodes of --device. Podman also lists CDI devices.
 		Devices []struct{ PathOnHost string }
 	}
 }
 
-// A deviceRequest is made of --gpus, and of --device with a CDI name.
+// deviceRequest is created by --gpus, or by --device with a CDI name.
 type deviceRequest struct {
 	Driver       string
-	Count        int // -1: all
+	Count        int // -1 means all
 	DeviceIDs    []string
 	Capabilities [][]string
 }
 
-// A connection queries one runtime for one cycle, in its version of the API that Docker documents
-// and Podman plays as well (docs.docker.com/reference/api/engine). Every request has a connection of
-// its own: two in a cycle, and nothing that outlives a restart of the daemon.
+// connection queries one runtime during one cycle. It uses Docker's documented API
+// (docs.docker.com/reference/api/engine), which Podman also implements. Every request has its own connection. There are
+// two per cycle, and none outlives a restart of the daemon.
 type connection struct {
 	transport *http.Transport
 	prefix    string
-	mute      error // why the runtime does not say its version, nil where it does
+	mute      error // why the runtime's API version is unknown; nil if it is known
 }
 
 var versionForm = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,4}$`)
 
-// connect finds the socket, and the version of the API that its runtime speaks: a request without a
-// version is deprecated, and none is spoken by every daemon. A proxy before the socket may refuse
-// to say the version, and answer the rest: then requests go without one, and the warning says so.
+// connect finds the socket and the API version of its runtime. Requests without a version are deprecated, and no
+// version is supported by every daemon. A proxy may hide the version but allow the rest; then requests are sent without
+// one, with a warning.
 func connect(ctx context.Context, sockets []string) (*connection, error) {
 	at := slices.IndexFunc(sockets, func(socket string) bool {
 		_, err := os.Stat(socket)
-		return !errors.Is(err, fs.ErrNotExist) // connecting says why one may not be seen
+		return !errors.Is(err, fs.ErrNotExist) // connecting shows why a socket cannot be used
 	})
 	if at < 0 {
 		return nil, fmt.Errorf("%w: no container runtime at %s", gpu.ErrUnavailable, strings.Join(sockets, ", "))
@@ -108,10 +106,10 @@ func connect(ctx context.Context, sockets []string) (*connection, error) {
 	return conn, nil
 }
 
-// get decodes the answer to a GET into into, if that is not nil. It follows no redirect.
+// get sends a GET request and decodes the answer into into, unless that is nil. It follows no redirects.
 func (c *connection) get(ctx context.Context, path string, limit int64, into any) (http.Header, error) {
 	path = c.prefix + path
-	// The host is not used; daemons refuse a request without one.
+	// The host is not used, but daemons reject requests without one.
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
 		return nil, err

@@ -11,17 +11,17 @@ import (
 	"testing"
 )
 
-// A daemon plays a container runtime on a socket of its own.
+// daemon is a fake container runtime on its own socket.
 type daemon struct {
 	t      *testing.T
 	socket string
 	server *http.Server
 
 	mu         sync.Mutex
-	version    string // of the API, "" for one that does not say it
+	version    string // of the API; "" if it does not report one
 	containers map[string]container
 	inspects   int
-	// instead, if not nil, answers a path in the daemon's place; it returns false where it does not.
+	// instead, if not nil, handles a request before the daemon. It returns false to let the daemon handle it.
 	instead func(w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -29,8 +29,8 @@ type daemon struct {
 type container struct {
 	name   string
 	labels map[string]string
-	// inspection is the inspected container's HostConfig and Config, without braces; "" for one that
-	// ended since it was listed.
+	// inspection is the inspected container's HostConfig and Config, without braces. It is "" for a container that
+	// ended after it was listed.
 	inspection string
 }
 
@@ -39,7 +39,7 @@ func (c container) with(env string) container {
 	return c
 }
 
-// sees returns a container whose environment lets it see devices.
+// sees returns a container whose environment gives it devices.
 func sees(name, devices string) container {
 	return container{name: name}.with("NVIDIA_VISIBLE_DEVICES=" + devices)
 }
@@ -90,7 +90,7 @@ func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if d.version != "" {
 		var ok bool
 		if path, ok = strings.CutPrefix(path, "/v"+d.version); !ok {
-			w.WriteHeader(http.StatusBadRequest) // as Docker does for a version it does not speak
+			w.WriteHeader(http.StatusBadRequest) // like Docker for an unsupported version
 			return
 		}
 	}
@@ -113,7 +113,7 @@ func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"Id":%q,"Name":%q,%s}`, id, "/"+c.name, c.inspection)
 }
 
-// known returns how many containers were inspected.
+// known returns the number of inspected containers.
 func (d *daemon) known() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

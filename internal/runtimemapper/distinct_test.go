@@ -6,7 +6,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 )
 
-// A daemon that repeats a container or a device ten thousand times costs no memory for the copies.
+// A daemon that repeats a container or device ten thousand times uses no memory for the duplicates.
 func TestRepeatedContainersAndDevicesCountOnce(t *testing.T) {
 	containers, ids := make([]listed, 10000), make([]deviceid.ID, 10000)
 	for i := range containers {

@@ -1,11 +1,10 @@
-// Package runtimemapper says which containers use which GPUs on hosts without Kubernetes: an
-// Attributor over the socket of Docker or Podman.
+// Package runtimemapper finds the containers that use each GPU on hosts without Kubernetes. Its Mapper is an Attributor
+// that queries the socket of Docker or Podman.
 //
-// It lists the running containers, inspects each once for its devices (device requests, CDI
-// names, device nodes, NVIDIA_VISIBLE_DEVICES), and finds the GPUs and GPU instances of the
-// topology that those words mean. The package owns the HTTP client of the socket; it only ever
-// gets, every answer has a limit of size, and the caller's deadline bounds them all.
+// It lists the running containers and inspects each once for its devices: device requests, CDI names, device nodes and
+// NVIDIA_VISIBLE_DEVICES. It maps them to the GPUs and GPU instances of the topology. All requests are GETs. Every
+// answer has a size limit and the caller's deadline.
 //
-// It never guesses: words that it cannot resolve are counted, and a container that cannot work on a
-// GPU (the exporter itself, or one with the utility part of the driver alone) owns none.
+// It never guesses. Names that it cannot resolve are counted, and a container that cannot compute on a GPU does not own
+// it.
 package runtimemapper

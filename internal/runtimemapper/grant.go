@@ -8,12 +8,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 )
 
-// grant returns the ids of the devices that a container was given. A request replaces the
-// environment, since Docker writes it over it. Where nothing was given there are none. Each is named
-// once, and maxCount of them at most.
+// grant returns the ids of the devices that a container was given, without duplicates and at most maxCount. A device
+// request replaces the environment, because Docker overwrites it.
 //
-// The environment counts only under a runtime that reads it, whose name holds "nvidia" as
-// nvidia-ctk names them: every image of CUDA sets NVIDIA_VISIBLE_DEVICES=all.
+// The environment counts only for a runtime that reads it, one with "nvidia" in its name. Every CUDA image sets
+// NVIDIA_VISIBLE_DEVICES=all.
 func grant(c *inspected) []deviceid.ID {
 	if onlyMonitors(c) {
 		return nil
@@ -45,8 +44,8 @@ func grant(c *inspected) []deviceid.ID {
 	return ids
 }
 
-// requested returns the words of a device request, nil for other vendors'. A count is the first
-// that many GPUs: Docker makes 0, 1, … of it (moby, daemon/nvidia_linux.go).
+// requested returns the device names of a request, or nil for another vendor's. A count means the first GPUs: Docker
+// turns it into 0, 1, … (moby, daemon/nvidia_linux.go).
 func requested(r *deviceRequest) []string {
 	driver := strings.ToLower(r.Driver)
 	switch {
@@ -75,11 +74,11 @@ func requested(r *deviceRequest) []string {
 	return first
 }
 
-// maxCount bounds the devices of a container; no machine has as many.
+// maxCount is the maximum number of devices of a container. No machine has as many.
 const maxCount = 256
 
-// onlyMonitors reports whether a container was given the utility part of the driver alone, with
-// which nothing can run on a GPU.
+// onlyMonitors reports whether a container has only the utility capability of the driver, which cannot run work on a
+// GPU.
 func onlyMonitors(c *inspected) bool {
 	parts := variable(c, "NVIDIA_DRIVER_CAPABILITIES")
 	if parts == "" {

@@ -18,26 +18,25 @@ import (
 
 // Options configure a Mapper.
 type Options struct {
-	// Socket is the path of the runtime's socket, with or without unix://; "" means the first of
-	// DefaultSockets that is there.
+	// Socket is the path of the runtime's socket, with or without unix://. "" means the first of DefaultSockets that
+	// exists.
 	Socket string
-	// LabelAllowed are the labels of containers to add, by key; none by default.
+	// LabelAllowed lists the keys of container labels to add; none by default.
 	LabelAllowed []*regexp.Regexp
-	// Metrics are the Mapper's own series; its successor goes on with them. Required.
+	// Metrics holds the Mapper's metrics, which its successor continues. Required.
 	Metrics *Metrics
 	// Log gets a line when a container can no longer be inspected. Nil discards.
 	Log *slog.Logger
 }
 
-// The budgets of one container.
+// The limits of one container.
 const (
 	maxLabels     = 32
 	maxLabelValue = 512 // bytes
 	maxName       = 253 // bytes
 )
 
-// A Mapper is an Attributor over the socket of a container runtime. Its methods may be called from
-// any goroutine; one look is under way at a time.
+// Mapper is an Attributor that queries the socket of a container runtime. Its methods are safe for concurrent use.
 type Mapper struct {
 	sockets []string
 	allowed []*regexp.Regexp
@@ -45,16 +44,16 @@ type Mapper struct {
 	self    string // the id of the container that this process runs in
 	metrics *Metrics
 
-	mu       sync.Mutex               // for the rest
-	grants   map[string][]deviceid.ID // of running containers, by the id of the container
+	mu       sync.Mutex               // guards the fields below
+	grants   map[string][]deviceid.ID // running containers by container id
 	silent   map[string]bool          // containers that cannot be inspected, by id
-	mute     bool                     // the runtime did not say its version
+	mute     bool                     // the runtime did not report its version
 	topology *gpu.Topology
 	resolver *deviceid.Resolver // of topology
-	owners   *gpu.Owners        // nil before the first
+	owners   *gpu.Owners        // nil before the first answer
 }
 
-// New returns a Mapper. It connects to nothing yet.
+// New returns a Mapper without connecting.
 func New(opt Options) *Mapper {
 	m := &Mapper{
 		sockets: DefaultSockets(), allowed: opt.LabelAllowed, log: opt.Log, self: self(), metrics: opt.Metrics,
@@ -72,15 +71,14 @@ func New(opt Options) *Mapper {
 // Name returns "containers".
 func (m *Mapper) Name() string { return "containers" }
 
-// Attribute returns the running containers on the GPUs and GPU instances of t, by the label
-// container and those of their own labels that are allowed. The error wraps gpu.ErrUnavailable
-// where no runtime listens, gpu.ErrPermission where its socket may not be used, and gpu.ErrTimeout;
-// the containers inspected until then are kept.
+// Attribute returns the running containers on the GPUs and GPU instances of t, with the label container and the allowed
+// labels of each. The error wraps gpu.ErrUnavailable if no runtime listens, gpu.ErrPermission if the socket may not be
+// used, or gpu.ErrTimeout. Containers that were inspected before the error are kept.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t != m.topology {
-		// Containers are inspected again: other nodes may be behind a CDI name now.
+		// Inspect the containers again: a CDI name may refer to other nodes now.
 		m.topology, m.resolver, m.owners = t, deviceid.NewResolver(t), &gpu.Owners{}
 		clear(m.grants)
 	}
@@ -105,7 +103,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	return m.owners, nil
 }
 
-// distinct returns the containers of a list, each once.
+// distinct returns the containers of a list without duplicates.
 func distinct(list []listed) []listed {
 	seen := make(map[string]bool, len(list))
 	return slices.DeleteFunc(list, func(c listed) bool {
@@ -115,7 +113,7 @@ func distinct(list []listed) []listed {
 	})
 }
 
-// distinctIDs returns the ids of a list, each once.
+// distinctIDs returns the ids of a list without duplicates.
 func distinctIDs(list []deviceid.ID) []deviceid.ID {
 	seen := make(map[deviceid.ID]bool, len(list))
 	return slices.DeleteFunc(list, func(id deviceid.ID) bool {
@@ -125,7 +123,7 @@ func distinctIDs(list []deviceid.ID) []deviceid.ID {
 	})
 }
 
-// inspect inspects new containers, and forgets those that are gone.
+// inspect inspects new containers and forgets those that ended.
 func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed) error {
 	there := make(map[string]bool, len(running))
 	for i := range running {
@@ -201,8 +199,7 @@ func (m *Mapper) uses(running []listed) []gpu.Use {
 	return uses
 }
 
-// labelsOf returns the labels of a container that are allowed, sorted by key, and how many of them
-// its budget left out.
+// labelsOf returns the allowed labels of a container, sorted by key, and how many were dropped because of the limit.
 func (m *Mapper) labelsOf(c *listed) (allowed []gpu.Label, dropped int) {
 	for key, value := range c.Labels {
 		if value == "" || !slices.ContainsFunc(m.allowed, func(r *regexp.Regexp) bool { return r.MatchString(key) }) {
@@ -221,8 +218,8 @@ func (m *Mapper) labelsOf(c *listed) (allowed []gpu.Label, dropped int) {
 	return allowed, dropped
 }
 
-// nameOf returns the name of a container, and the short form of its id where it has none of a usual
-// length. Docker puts a slash before it; names with another slash are aliases that links give.
+// nameOf returns the name of a container, or its short id if the name is missing or too long. Docker prefixes names
+// with a slash; names with a second slash are aliases from links.
 func nameOf(c *listed) string {
 	for _, name := range c.Names {
 		if name = strings.TrimPrefix(name, "/"); name != "" && len(name) <= maxName && !strings.Contains(name, "/") {
@@ -232,5 +229,5 @@ func nameOf(c *listed) string {
 	return c.ID[:min(len(c.ID), 12)]
 }
 
-// isID reports whether id is one, and may thus be part of a path.
+// isID reports whether id is a container id, and so can safely be part of a path.
 func isID(id string) bool { return id != "" && strings.Trim(id, "0123456789abcdef") == "" }

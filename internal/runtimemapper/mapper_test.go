@@ -24,7 +24,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// patience bounds every wait for an answer that does come.
+// patience bounds every wait for an expected answer.
 const patience = 30 * time.Second
 
 func newMapper(socket string, allowed ...string) *Mapper {
@@ -46,8 +46,7 @@ func attribute(t *testing.T, m *Mapper, topology *gpu.Topology) *gpu.Owners {
 	return o
 }
 
-// labelsByRow and users return the labels of each row that has any, and the containers that use
-// each.
+// labelsByRow and users return the labels of each row that has any, and the containers that use each row.
 func labelsByRow(o *gpu.Owners) map[string]string {
 	got := map[string]string{}
 	for row, name := range rowNames {
@@ -146,9 +145,8 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
-// TestFollows holds that containers that come, go and are renamed are followed at once, that each
-// is inspected once for its life (and again for a new topology), that nothing new is answered when
-// nothing is new, and that the exporter's own container owns nothing.
+// Containers that start, end or are renamed are noticed at once. Each is inspected once, and again for a new topology.
+// Without changes the same answer is returned. The exporter's own container owns nothing.
 func TestFollows(t *testing.T) {
 	d := startDaemon(t)
 	m, topology := newMapper(d.socket), node()
@@ -195,8 +193,8 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// TestFaults holds what each fault of the runtime is called, that it is over when the runtime is
-// well again, and that none lasts longer than the caller waits.
+// Each failure of the runtime has its own error, ends when the runtime recovers, and lasts no longer than the caller's
+// deadline.
 func TestFaults(t *testing.T) {
 	forever := make(chan struct{})
 	defer close(forever)
@@ -263,7 +261,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestNoPing holds that a proxy which keeps /_ping to itself keeps nothing else from being known.
+// A proxy that hides /_ping hides nothing else.
 func TestNoPing(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusInternalServerError} {
 		d := startDaemon(t)
@@ -290,7 +288,7 @@ func TestNoPing(t *testing.T) {
 	}
 }
 
-// TestSocket holds what a socket that is absent, deserted or replaced does.
+// TestSocket checks sockets that are missing, abandoned or replaced.
 func TestSocket(t *testing.T) {
 	d := startDaemon(t)
 	d.set(func() { d.containers["a1"] = sees("a", "0") })
@@ -331,9 +329,8 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestSlowInspection holds that a runtime that is too slow to describe all its containers within
-// one deadline gets there over several, and that one container that it cannot describe costs the
-// others nothing.
+// A runtime that is too slow to describe all containers before one deadline is read over several cycles. One container
+// that cannot be described does not affect the others.
 func TestSlowInspection(t *testing.T) {
 	d := startDaemon(t)
 	var log bytes.Buffer
@@ -383,8 +380,7 @@ func TestSlowInspection(t *testing.T) {
 	}
 }
 
-// A runtime that lists one container without end, and words without end, costs no more than the
-// bounds.
+// A runtime that returns endless lists or names is limited.
 func TestCrowd(t *testing.T) {
 	m := newMapper("")
 	m.topology = node()
@@ -405,7 +401,7 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestBudgets holds the bounds of one container's labels.
+// TestBudgets checks the limits of one container's labels.
 func TestBudgets(t *testing.T) {
 	c := listed{ID: "a1", Labels: map[string]string{"empty": "", "long": strings.Repeat("x", maxLabelValue+1)}}
 	for i := range maxLabels + 3 {
@@ -418,7 +414,7 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// A name longer than a runtime takes is not shown.
+// A name longer than any runtime allows is not shown.
 func TestNameWithoutEnd(t *testing.T) {
 	c := listed{ID: "0123456789abcdef", Names: []string{"/" + strings.Repeat("x", 1<<20)}}
 	if name := nameOf(&c); name != "0123456789ab" {

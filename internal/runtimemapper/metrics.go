@@ -6,7 +6,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 )
 
-// Metrics are the series of the Mappers of a process, one at a time.
+// Metrics holds the metrics of a process's Mappers, of which one is active at a time.
 type Metrics struct {
 	failed    *prometheus.CounterVec
 	unmatched *gauge.State
@@ -14,7 +14,7 @@ type Metrics struct {
 	spared    prometheus.Gauge
 }
 
-// NewMetrics registers the series.
+// NewMetrics registers the metrics.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{

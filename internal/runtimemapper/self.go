@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// A runtime mounts a file of its own folder for each container over these: …/containers/ID/hostname
-// for Docker, …/overlay-containers/ID/userdata/hostname for Podman.
+// Runtimes mount a file from the container's own folder at these paths: …/containers/ID/hostname for Docker,
+// …/overlay-containers/ID/userdata/hostname for Podman.
 var (
 	mountedFiles = regexp.MustCompile(`^/etc/(hostname|hosts|resolv\.conf)$`)
 	containerID  = regexp.MustCompile(`(?:^|/)([0-9a-f]{64})(?:/|$)`)
 )
 
-// self returns the id of the container that this process runs in, "" where it runs in none or it is
-// not known.
+// self returns the id of the container that this process runs in, or "" if there is none or it is unknown.
 func self() string {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -26,8 +25,8 @@ func self() string {
 	return idOf(f)
 }
 
-// idOf returns the id of a container from a mountinfo (proc_pid_mountinfo(5)): its fourth field is
-// the path on the mounted file system, the fifth where it is mounted.
+// idOf returns a container id from mountinfo (proc_pid_mountinfo(5)). Its fourth field is the path on the mounted file
+// system, and the fifth is the mount point.
 func idOf(mountinfo io.Reader) string {
 	lines := bufio.NewScanner(mountinfo)
 	for lines.Scan() {
