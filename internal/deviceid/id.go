@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// Form is the form of a device id, in the words of the form label of
-// dcgm_exporter_unmatched_devices.
+// Form is the form of a device id: a value of the form label of dcgm_exporter_unmatched_devices.
 type Form string
 
-// The forms of the ids that a kubelet lists.
+// The forms of ids from a kubelet.
 const (
 	FormGPU      Form = "gpu_uuid"     // GPU-<uuid>
 	FormMIG      Form = "mig_uuid"     // MIG-<uuid>
@@ -17,13 +16,12 @@ const (
 	FormIndex    Form = "index"        // nvidia0 (GKE)
 	FormInstance Form = "index_mig"    // nvidia0/gi3 (GKE)
 	FormBare     Form = "bare_uuid"    // <uuid>
-	FormClaim    Form = "claim_device" // <driver>/<pool>/<device>, of a dynamic claim
-	FormPlaced   Form = "mig_placed"   // of a MIG device that a DRA driver makes when a pod starts: see Placed
+	FormClaim    Form = "claim_device" // <driver>/<pool>/<device> of a dynamic claim
+	FormPlaced   Form = "mig_placed"   // a MIG device that a DRA driver creates when a pod starts: see Placed
 	FormUnknown  Form = "unknown"
 )
 
-// The forms of the words that a container runtime is given, beside FormGPU, FormMIG and
-// FormMIGPath.
+// Further forms of ids from a container runtime. It also uses FormGPU, FormMIG and FormMIGPath.
 const (
 	FormAll       Form = "all"
 	FormNVMLIndex Form = "nvml_index"  // 0, gpu0
@@ -32,30 +30,28 @@ const (
 	FormNode      Form = "device_node" // /dev/nvidia0
 )
 
-// An ID is a parsed device id. It is comparable; fields that its form does not use are zero.
+// ID is a parsed device id. It is comparable. Fields that its form does not use are zero.
 type ID struct {
 	Form Form
-	// UUID is that of the GPU or of the MIG device, with its prefix unless the form is FormBare, and
-	// in lower case behind the prefix.
+	// UUID is the UUID of the GPU or MIG device, in lower case after its prefix. Only FormBare has no prefix.
 	UUID string
-	// BusID is the PCI address, in lower case and as long as it was written.
+	// BusID is the PCI address in lower case, with its original length.
 	BusID string
 	// Index is the N of nvidiaN and /dev/nvidiaN, or NVML's index.
 	Index uint32
-	// Instance and Compute are NVML's ids of the GPU and compute instance; under FormMIGIndex Instance
-	// is the index of the MIG device.
+	// Instance and Compute are NVML's ids of the GPU and compute instance. For FormMIGIndex, Instance is the index of
+	// the MIG device.
 	Instance, Compute uint32
-	// Profile and Start, of FormPlaced, are the GPU instance's profile and first memory slice.
+	// Profile and Start are the GPU instance's profile and first memory slice. They are set for FormPlaced.
 	Profile string
 	Start   uint32
-	// Replica is the number behind "::" or "vgpu"; empty for a whole device.
+	// Replica is the number after "::" or "vgpu"; empty for a whole device.
 	Replica string
-	// Text is the whole id if the form is FormUnknown or FormClaim.
+	// Text is the whole id, for FormUnknown and FormClaim.
 	Text string
 }
 
-// Parse reads a device id as kubelets list it. It never fails: an unreadable id has the form
-// FormUnknown and keeps its text.
+// Parse parses a device id of a kubelet. It never fails: an invalid id has the form FormUnknown and keeps its text.
 func Parse(text string) ID {
 	if id, ok := parse(text); ok {
 		return id
@@ -90,7 +86,7 @@ func parse(text string) (ID, bool) {
 	return ID{}, false
 }
 
-// parseIndex reads GKE's forms: nvidia0, nvidia0/gi3, each with /vgpu1.
+// parseIndex parses GKE's forms: nvidia0 and nvidia0/gi3, both optionally with /vgpu1.
 func parseIndex(text string) (ID, bool) {
 	parts := strings.Split(strings.TrimPrefix(text, "nvidia"), "/")
 	id := ID{Form: FormIndex}
@@ -120,16 +116,15 @@ func Claim(driver, pool, device string) ID {
 	return ID{Form: FormClaim, Text: driver + "/" + pool + "/" + device}
 }
 
-// Placed returns the id of the GPU instance of a profile that begins at a memory slice of a GPU: its own ids and its UUID
-// differ each time that it is made.
+// Placed returns the id of a GPU instance by its GPU, profile and first memory slice. Its instance id and UUID change
+// each time it is created.
 func Placed(gpuUUID, profile string, start uint32) ID {
 	return ID{Form: FormPlaced, UUID: gpuUUID, Profile: profile, Start: start}
 }
 
-// ParseVisible reads a word that names devices of a container: of
-// NVIDIA_VISIBLE_DEVICES and of --gpus (libnvidia-container, src/cli/common.c), a CDI name as
-// nvidia-ctk makes them ("nvidia.com/gpu=0"), or a device file. Blanks around it do not count. It
-// never fails: an unreadable word has the form FormUnknown and keeps its text.
+// ParseVisible parses an id from NVIDIA_VISIBLE_DEVICES or --gpus (libnvidia-container, src/cli/common.c), a CDI name
+// of nvidia-ctk ("nvidia.com/gpu=0"), or a device file. It ignores surrounding spaces. It never fails: an invalid id
+// has the form FormUnknown and keeps its text.
 func ParseVisible(word string) ID {
 	name := strings.TrimSpace(word)
 	if kind, device, ok := strings.Cut(name, "="); ok && IsCDIKind(kind) {
@@ -141,7 +136,7 @@ func ParseVisible(word string) ID {
 	return ID{Form: FormUnknown, Text: word}
 }
 
-// IsCDIKind reports whether the devices of a kind of CDI are GPUs of NVIDIA.
+// IsCDIKind reports whether a CDI kind is NVIDIA GPUs.
 func IsCDIKind(kind string) bool { return kind == "nvidia.com/gpu" || kind == "runtime.nvidia.com/gpu" }
 
 func parseVisible(name string) (ID, bool) {
@@ -186,14 +181,13 @@ func isBusID(s string) bool {
 	return true
 }
 
-// WithoutReplica returns the id of the device that id names, or names a replica of.
+// WithoutReplica returns the id of the whole device.
 func (id ID) WithoutReplica() ID {
 	id.Replica = ""
 	return id
 }
 
-// OfNVIDIA reports whether the id itself says that it is one of NVIDIA's, whatever the resource is
-// called.
+// OfNVIDIA reports whether the id itself shows that it is NVIDIA's, whatever the resource is called.
 func (id ID) OfNVIDIA() bool {
 	switch id.Form {
 	case FormGPU, FormMIG, FormMIGPath, FormIndex, FormInstance:
@@ -203,7 +197,7 @@ func (id ID) OfNVIDIA() bool {
 	}
 }
 
-// number reads a decimal number without leading zeros.
+// number parses a decimal number without leading zeros.
 func number(s string, to *uint32) bool {
 	if !IsNumber(s) {
 		return false
@@ -215,8 +209,7 @@ func number(s string, to *uint32) bool {
 	return err == nil
 }
 
-// IsNumber reports whether s is a decimal number, as a plugin counts: without sign, without leading
-// zeros, and of ten digits at most.
+// IsNumber reports whether s is a decimal number as plugins write it: up to ten digits, no sign and no leading zeros.
 func IsNumber(s string) bool {
 	if s == "" || len(s) > 10 || len(s) > 1 && s[0] == '0' {
 		return false
@@ -232,8 +225,8 @@ func IsUUID(s string) bool {
 	return strings.Trim(s[:8]+s[9:13]+s[14:18]+s[19:23]+s[24:], "0123456789abcdefABCDEF") == ""
 }
 
-// isSerial is the looser rule for the part behind GPU- and MIG-: engines that inject devices make ids
-// of other lengths.
+// isSerial reports whether s is valid after GPU- or MIG-. Engines that inject devices use ids of other lengths than a
+// UUID.
 func isSerial(s string) bool {
 	const digits = "-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	return s != "" && len(s) <= 64 && strings.Trim(s, digits) == ""

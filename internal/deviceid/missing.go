@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Missing says in a sentence why an id for which Rows is nil names nothing.
+// Missing returns a sentence that says why Rows returns nil for an id.
 func (r *Resolver) Missing(id ID) string {
 	anyOf := func(is func(gpu.Device) bool) bool { return slices.ContainsFunc(r.topology.Devices, is) }
 	switch id.Form {

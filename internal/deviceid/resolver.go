@@ -6,10 +6,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Resolver finds the entities of one topology by device ids. It is immutable.
+// Resolver finds the entities of one topology by device id. It is immutable.
 type Resolver struct {
 	topology *gpu.Topology
-	byIndex  bool // the N of nvidiaN is NVML's index, since the minor numbers are not known
+	byIndex  bool // minor numbers are unknown, so the N of nvidiaN is NVML's index
 }
 
 // NewResolver returns the Resolver of t.
@@ -24,15 +24,14 @@ func NewResolver(t *gpu.Topology) *Resolver {
 	return &Resolver{topology: t, byIndex: len(minors) < gpus}
 }
 
-// Topology returns the topology whose entities are found.
+// Topology returns the Resolver's topology.
 func (r *Resolver) Topology() *gpu.Topology { return r.topology }
 
-// Rows returns the rows that id names; nil means that the topology has none, or that two entities
-// share the UUID. A compute instance is named by its path alone, and stands for the GPU instance that
-// it is in.
+// Rows returns the rows that id names. It returns nil if the topology has none, or if two entities share the UUID. A
+// compute instance is named only by its path, and stands for its GPU instance.
 //
-// A device file of a GPU that is partitioned by MIG does not say which of its instances came with
-// it, and the order of MIG devices by index is the driver's own: both name nothing.
+// Two forms name nothing for a GPU with MIG. A device file does not say which instance came with it, and the order of
+// MIG devices by index is the driver's own.
 func (r *Resolver) Rows(id ID) []int {
 	rows := r.matches(id)
 	if len(rows) > 1 && id.Form != FormAll {
@@ -91,7 +90,7 @@ func (r *Resolver) namesInstance(id ID, row int, d *gpu.Device) bool {
 	case FormMIGPath:
 		return strings.EqualFold(d.UUID, id.UUID) && d.InstanceID == id.Instance
 	case FormInstance:
-		n := d.NVMLIndex // of a GPU that is not watched itself
+		n := d.NVMLIndex // the GPU itself is not watched
 		if parent := r.topology.ParentRow(row); parent >= 0 {
 			n = r.number(&r.topology.Devices[parent])
 		}
@@ -101,7 +100,7 @@ func (r *Resolver) namesInstance(id ID, row int, d *gpu.Device) bool {
 	}
 }
 
-// number returns the N of nvidiaN of a GPU.
+// number returns the N of a GPU's nvidiaN.
 func (r *Resolver) number(d *gpu.Device) uint32 {
 	if r.byIndex {
 		return d.NVMLIndex
@@ -119,7 +118,7 @@ func (r *Resolver) isPartitioned(row int) bool {
 	return false
 }
 
-// sameBusID compares PCI addresses, whose domain has four digits or eight.
+// sameBusID compares PCI addresses with domains of four or eight digits.
 func sameBusID(a, b string) bool {
 	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
 	return a != "" && strings.EqualFold(a, b)

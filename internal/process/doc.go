@@ -1,11 +1,9 @@
-// Package process says which pods a process belongs to, by the control group that the kernel keeps
-// it in: no API server, no runtime and no guess.
+// Package process finds the pods that a process belongs to from its cgroup. It needs no API server and no container
+// runtime.
 //
-// Pods reads the text of /proc/<pid>/cgroup, of version 1 and 2, as the kubelet's two drivers
-// (cgroupfs and systemd) and containerd, CRI-O and docker name their groups, nested or not. A
-// Resolver reads /proc through an fs.FS, remembers a bounded number of processes by id and start
-// time, and refuses where the process ids are not those of the host.
+// Pods parses /proc/<pid>/cgroup, version 1 or 2, as written for both cgroup drivers of the kubelet and for containerd,
+// CRI-O and Docker, nested or not. A Resolver reads /proc through an fs.FS and remembers a bounded number of processes
+// by PID and start time. It returns an error if the PIDs are not those of the host.
 //
-// The collector calls a Resolver through app, on one goroutine. The package never looks at a
-// process's environment, files or memory.
+// The package reads no environment or command line of a process.
 package process

@@ -1,4 +1,4 @@
 package process
 
-// Known returns how many processes are remembered.
+// Known returns the number of remembered processes.
 func Known(r *Resolver) int { return len(r.known) }

@@ -5,14 +5,11 @@ import (
 	"strings"
 )
 
-// Pods returns the UIDs of the pods that the text of /proc/<pid>/cgroup names, the outermost first:
-// lines of hierarchy, controllers and path (cgroups(7)). A path has several where a node is a pod
-// itself, and where a container makes control groups of its own, whatever their names. A static
-// pod's UID is the hash of its manifest, which the API server shows as the annotation
-// kubernetes.io/config.hash.
+// Pods returns the UIDs of the pods named in the text of /proc/<pid>/cgroup (cgroups(7)), outermost first. There can be
+// several, for example if a node is itself a pod. The UID of a static pod is the hash of its manifest, which the API
+// server shows as the annotation kubernetes.io/config.hash.
 func Pods(text string) []string {
-	// Version 1 has a line per controller, some of which can be elsewhere: systemd's own, or a
-	// controller that the runtime does not use.
+	// Version 1 has a line per controller. Some controllers may be elsewhere, if systemd or no runtime uses them.
 	for path := range paths(text) {
 		if uids := podsIn(path); len(uids) > 0 {
 			return uids
@@ -33,9 +30,8 @@ func paths(text string) iter.Seq[string] {
 	}
 }
 
-// podsIn returns the UIDs of the pods' groups in a path. They count directly below a group of the
-// kubelet alone, and nowhere below a group that a user may fill: everybody can give a group the
-// name of a pod's.
+// podsIn returns the UIDs of the pod cgroups in a path. They count only directly below a cgroup of the kubelet, and
+// never below a cgroup that a user controls, because any user could name a cgroup like a pod's.
 func podsIn(path string) []string {
 	var uids []string
 	below := strings.HasPrefix(path, "/../") // relative to the group of this process's own container
@@ -46,7 +42,7 @@ func podsIn(path string) []string {
 		if isDelegated(segment) {
 			break
 		}
-		// containerd under cgroupfs on a systemd node: "<pod's slice>:cri-containerd:<id>".
+		// containerd with cgroupfs on a systemd node: "<pod's slice>:cri-containerd:<id>".
 		name, _, joined := strings.Cut(segment, ":")
 		uid := podOf(name)
 		if uid != "" && (below || joined && strings.HasPrefix(name, "kubepods")) {
@@ -57,27 +53,27 @@ func podsIn(path string) []string {
 	return uids
 }
 
-// isKubelet reports whether a segment is the group of all pods: "kubepods" of the cgroupfs driver,
-// "kubepods.slice" of systemd's, or below another root "<root>-kubepods.slice".
+// isKubelet reports whether a segment is the cgroup of all pods: "kubepods" with the cgroupfs driver, "kubepods.slice"
+// with systemd, or "<root>-kubepods.slice" below another root.
 func isKubelet(segment string) bool {
 	return segment == "kubepods" || segment == "kubepods.slice" || strings.HasSuffix(segment, "-kubepods.slice")
 }
 
-// isClass reports whether a segment is the group of the pods of a class of service.
+// isClass reports whether a segment is the cgroup of a QoS class.
 func isClass(segment string) bool {
 	name, _ := strings.CutSuffix(segment, ".slice")
 	return name == "burstable" || name == "besteffort" || strings.HasSuffix(name, "kubepods-burstable") || strings.HasSuffix(name, "kubepods-besteffort")
 }
 
-// isDelegated reports whether a segment is the group of a user's session or of a batch job, whose
-// user may make groups below it.
+// isDelegated reports whether a segment is the cgroup of a user session or batch job, below which its user may create
+// cgroups.
 func isDelegated(segment string) bool {
 	return segment == "user.slice" || strings.HasPrefix(segment, "user@") || strings.HasSuffix(segment, "slurmstepd.scope") ||
 		segment == "slurm" || strings.HasPrefix(segment, "slurm_") || segment == "pbs_jobs.service"
 }
 
-// podOf returns the UID of a pod's group: "pod<uid>" of the cgroupfs driver,
-// "kubepods-burstable-pod<uid with _ for ->.slice" of systemd's.
+// podOf returns the UID in the name of a pod's cgroup: "pod<uid>" with the cgroupfs driver, "kubepods-burstable-pod<uid
+// with _ for ->.slice" with systemd.
 func podOf(segment string) string {
 	uid, cgroupfs := strings.CutPrefix(segment, "pod")
 	if name, ok := strings.CutSuffix(segment, ".slice"); ok {
@@ -95,8 +91,8 @@ func podOf(segment string) string {
 	return uid
 }
 
-// IsPodUID reports whether s is the UID of a pod as the kubelet writes it: a UUID in lower case, or
-// for a static pod the 32 hexadecimal digits of its manifest's hash.
+// IsPodUID reports whether s is a pod UID as the kubelet writes it: a UUID in lower case, or 32 hexadecimal digits for
+// a static pod.
 func IsPodUID(s string) bool {
 	if len(s) != 36 {
 		return len(s) == 32 && hexadecimal(s)

@@ -103,7 +103,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// Each digit of a UID and each of its dashes is one.
+// A UID with any digit or dash changed is invalid.
 func TestIsPodUID(t *testing.T) {
 	for _, uid := range []string{pod, static} {
 		if !process.IsPodUID(uid) || process.IsPodUID(uid+"0") || process.IsPodUID(uid[1:]) {
@@ -120,8 +120,8 @@ func TestIsPodUID(t *testing.T) {
 	}
 }
 
-// shape is how a pod's container appears, by driver and runtime; the bits of choice put it under
-// another container and after other lines.
+// shape returns a pod's container cgroup by driver and runtime. The bits of choice nest it in another container and add
+// other lines.
 func shape(choice uint8, pod, id string) string {
 	under := strings.ReplaceAll(pod, "-", "_")
 	path := [...]string{
@@ -139,8 +139,7 @@ func shape(choice uint8, pod, id string) string {
 	return "0::" + path
 }
 
-// Whatever a text is, what is found is in it and has its form; and a pod that is written down in
-// any shape is found again, whatever stands around it.
+// For any text, each UID found is part of it and valid. A pod written in any shape is found, whatever surrounds it.
 func FuzzPods(f *testing.F) {
 	f.Add("0::/user.slice", uint64(1), uint64(2), uint8(0))
 	f.Add("0::/kubepods/pod"+pod+"/"+id, uint64(3), uint64(4), uint8(13))

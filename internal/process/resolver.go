@@ -15,56 +15,52 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Resolver finds the pods of processes by their ids in the host's namespace. Its methods may be
-// called from any goroutine.
+// Resolver finds the pods of processes by their host PIDs. Its methods are safe for concurrent use.
 type Resolver struct {
 	proc fs.FS
 
 	mu    sync.Mutex
-	host  bool // the ids here are the host's
+	host  bool // the PIDs here are the host's
 	known map[uint32]process
 }
 
-// A process is the remembered part of one.
+// process is what is remembered about a process.
 type process struct {
-	start     string   // in ticks since boot: ids come again, this does not
-	inode     uint64   // of its folder in proc, 0 where the file system has none
-	uids      []string // of its pods
+	start     string   // in ticks since boot; identifies a process if its PID is reused
+	inode     uint64   // inode of its folder in proc; 0 if the file system has none
+	uids      []string // UIDs of its pods
 	requested time.Time
-	ended     time.Time // when it was first missed; zero while it runs
-	// again is when its id was first seen to be another process's than before; zero for a new id.
+	ended     time.Time // when it was first found missing; zero while it runs
+	// again is when its PID was first seen to be reused; zero if it was not.
 	again time.Time
 }
 
 const (
-	// maxProcesses is how many processes a Resolver remembers: more than run on the GPUs of any node.
+	// maxProcesses is the maximum number of processes that are remembered, more than run on the GPUs of any node.
 	maxProcesses = 4096
-	// lastRead is how long the pod of a process that has ended is known, from the first question that
-	// misses it on: a driver reports what a process did since the last read, and requests it on every
-	// GPU that it was on. It is not longer, since ids come again.
+	// lastRead is how long an ended process keeps its pods after it is first found missing. A driver reports what
+	// processes did since the last read, on every GPU they used. It must be short because PIDs are reused.
 	lastRead = time.Second
-	// forgotten is how long a process is remembered that is not requested.
+	// forgotten is how long a process is remembered without requests.
 	forgotten = 5 * time.Minute
 )
 
-// NewResolver returns a Resolver over a proc file system, as os.DirFS("/proc").
+// NewResolver returns a Resolver that reads a proc file system, such as os.DirFS("/proc").
 func NewResolver(proc fs.FS) *Resolver {
 	return &Resolver{proc: proc, known: map[uint32]process{}}
 }
 
-// PodOf returns the UIDs of the process's pods, the outermost first (see Pods); nil for a process
-// that is in no pod. One that has ended and whose pods were known before keeps them for one more
-// read. The error wraps gpu.ErrPIDNamespace if the ids here are not the host's: then the id is that
-// of another process, or of none; gpu.ErrPermission if /proc may not be read; and
-// gpu.ErrUnavailable for one read of an id that was another pod's process before, since the driver
-// reports what either did.
+// PodOf returns the UIDs of the process's pods, outermost first (see Pods), or nil if it is in no pod. A process that
+// has ended keeps known pods for one more read. The error wraps gpu.ErrPIDNamespace if the PIDs here are not the
+// host's, or gpu.ErrPermission if /proc is not readable. It wraps gpu.ErrUnavailable for one read after a PID is reused
+// by another pod, because the driver reports both processes as one.
 func (r *Resolver) PodOf(pid uint32) ([]string, error) { return r.lookup(pid, r.end) }
 
-// Recall is PodOf for requests about a process beside the reads of the driver, perhaps since it has
-// just ended: the question does not begin the time of that one more read.
+// Recall is like PodOf, for requests outside the reads of the driver. It does not start the time for which an ended
+// process keeps its pods.
 func (r *Resolver) Recall(pid uint32) ([]string, error) { return r.lookup(pid, r.ended) }
 
-// lookup returns the pods of a process; ended, of one that is no more.
+// lookup returns the pods of a process. ended handles a process that no longer exists.
 func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) ([]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,9 +106,9 @@ func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) ([]
 	return p.uids, nil
 }
 
-// inode returns the number of a process's folder, 0 where there is none. The kernel gives every
-// process a new one (fs/proc/base.c), also one whose id has been another's, and may give one
-// process several: an equal number says that it is the same process, which saves reading its files.
+// inode returns the inode of a process's folder, or 0 if there is none. The kernel gives every process a new one
+// (fs/proc/base.c), even if the PID is reused, and may change it. An equal inode therefore means the same process,
+// which saves reading its files.
 func (r *Resolver) inode(dir string) uint64 {
 	info, err := fs.Stat(r.proc, dir)
 	if err != nil {
@@ -124,7 +120,7 @@ func (r *Resolver) inode(dir string) uint64 {
 	return 0
 }
 
-// end returns a process that cannot be looked at any more.
+// end handles a process that can no longer be read.
 func (r *Resolver) end(pid uint32, now time.Time) process {
 	p, known := r.known[pid]
 	if !known {
@@ -141,8 +137,8 @@ func (r *Resolver) end(pid uint32, now time.Time) process {
 	return p
 }
 
-// ended returns a process that cannot be looked at any more, and was not missed
-// before or only just now. A process that was not requested lately may have ended long ago, and another may have its id.
+// ended handles a process that can no longer be read and that was found missing only recently. A process that was not
+// requested lately may have ended long ago, and its PID may be reused.
 func (r *Resolver) ended(pid uint32, now time.Time) process {
 	p := r.known[pid]
 	if now.Sub(p.requested) > forgotten || !p.ended.IsZero() && now.Sub(p.ended) >= lastRead {
@@ -151,7 +147,7 @@ func (r *Resolver) ended(pid uint32, now time.Time) process {
 	return p
 }
 
-// forget makes room.
+// forget drops processes to make room.
 func (r *Resolver) forget(now time.Time) {
 	maps.DeleteFunc(r.known, func(_ uint32, p process) bool { return !p.ended.IsZero() || now.Sub(p.requested) > forgotten })
 	if len(r.known) >= maxProcesses {
@@ -159,8 +155,8 @@ func (r *Resolver) forget(now time.Time) {
 	}
 }
 
-// check finds out whether this is the host's PID namespace: there process 2 is kthreadd, a thread
-// of the kernel (kernel/kthread.c, init/main.c).
+// check checks for the host's PID namespace, in which process 2 is the kernel thread kthreadd (kernel/kthread.c,
+// init/main.c).
 func (r *Resolver) check() error {
 	if r.host {
 		return nil
@@ -177,13 +173,13 @@ func (r *Resolver) check() error {
 	return nil
 }
 
-// read returns the content of a file, nil where there is none.
+// read returns the content of a file, or nil if it does not exist.
 func (r *Resolver) read(name string) ([]byte, error) {
 	b, err := fs.ReadFile(r.proc, name)
 	switch {
 	case err == nil:
 		return b, nil
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH): // it ended, perhaps just now
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH): // the process has ended
 		return nil, nil
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("cgroup: %w: %w", gpu.ErrPermission, err)
@@ -192,15 +188,15 @@ func (r *Resolver) read(name string) ([]byte, error) {
 	}
 }
 
-// statOf returns the name, the flags and the start time in /proc/<pid>/stat: fields 2, 9 and 22
-// (proc_pid_stat(5)). A name can hold blanks and brackets.
+// statOf returns the name, flags and start time in /proc/<pid>/stat, its fields 2, 9 and 22 (proc_pid_stat(5)). A name
+// can contain spaces and parentheses.
 func statOf(stat []byte) (name string, flags uint64, start string) {
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if open < 0 || end < open {
 		return "", 0, ""
 	}
 	name = string(stat[open+1 : end])
-	fields := bytes.Fields(stat[end+1:]) // from the third on
+	fields := bytes.Fields(stat[end+1:]) // from the third field
 	if len(fields) > 22-3 {
 		flags, _ = strconv.ParseUint(string(fields[9-3]), 10, 64)
 		start = string(fields[22-3])
