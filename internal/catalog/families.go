@@ -40,6 +40,7 @@ type Needs uint8
 // What a family can need.
 const (
 	NeedsPeers     Needs = 1 << iota // states of peer-to-peer connections (gpu.Plan.Peers)
+	NeedsLinks                       // whether a GPU has an active NVLink (gpu.Plan.Links)
 	NeedsPlacement                   // connections and affinity of GPUs (gpu.Plan.Placement)
 )
 
@@ -105,7 +106,7 @@ var families = [...]Family{
 		Help: "How two GPUs are connected: NVLinks and the path through the machine"},
 	{Name: GPUAffinityInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"numa_node", "cpu_affinity"},
 		Help: "The NUMA node and the CPUs next to the GPU"},
-	{Name: FabricState, NotStrict: true, Type: gpu.MetricGauge, Labels: []string{"condition"},
+	{Name: FabricState, NotStrict: true, Type: gpu.MetricGauge, Needs: NeedsLinks, Labels: []string{"condition"},
 		Values: []gpu.FieldID{FabricManagerStatus, FabricClusterUUID, FabricCliqueID, FabricHealthMask},
 		Help:   "Whether the condition of the GPU in the NVLink fabric holds (experimental)"},
 	{Name: FabricInfo, NotStrict: true, Type: gpu.MetricGauge, Labels: []string{"cluster_uuid", "clique_id"},

@@ -78,6 +78,7 @@ type fieldKey struct {
 func (b *planner) need(f *catalog.Family) {
 	b.plan.Health |= f.Health
 	b.plan.Peers = b.plan.Peers || f.Needs&catalog.NeedsPeers != 0
+	b.plan.Links = b.plan.Links || f.Needs&catalog.NeedsLinks != 0
 	b.plan.Placement = b.plan.Placement || f.Needs&catalog.NeedsPlacement != 0
 }
 

@@ -45,6 +45,12 @@ type PeerState struct {
 	Status    string // link_status label
 }
 
+// LinkState is whether a GPU with NVLinks has an active one.
+type LinkState struct {
+	Row int // row of a GPU
+	Up  bool
+}
+
 // peerStatuses lists the values of PeerState.Status by the numbers that DCGM and NVML share
 // (dcgmNvLinkGpuP2PStatus_t, nvmlGpuP2PStatus_t). Numbers that only later engines know map to the last one.
 var peerStatuses = [...]string{
@@ -107,6 +113,9 @@ type Batch struct {
 	// says why.
 	Health []HealthCheck
 	Peers  []PeerState
+	// Links is set if the plan requests it (Plan.Links), but only by sources without a health watch of NVLinks. It omits
+	// GPUs without NVLinks, GPUs whose links cannot be read, and GPUs in MIG mode: the driver reports their links as down.
+	Links []LinkState
 
 	// RequestProcesses is an input of Read: it selects the rows whose processes are reported. Rows beyond its end are
 	// not selected. The collector sets it once for a session.
@@ -121,6 +130,7 @@ func (b *Batch) Reset() {
 	*b = Batch{
 		Samples: b.Samples[:0], Trails: b.Trails[:0], XIDs: b.XIDs[:0], WithoutXID: b.WithoutXID[:0], Faults: b.Faults[:0],
 		Processes: b.Processes[:0], Utilizations: b.Utilizations[:0], Health: b.Health[:0], Peers: b.Peers[:0],
+		Links:            b.Links[:0],
 		RequestProcesses: b.RequestProcesses, Contradicted: b.Contradicted,
 	}
 }

@@ -90,6 +90,7 @@ type Plan struct {
 
 	Health    Kinds // every Read reports the engine's health checks of these kinds (Batch.Health)
 	Peers     bool  // every Read reports the peer-to-peer states (Batch.Peers)
+	Links     bool  // every Read reports which GPUs have an active NVLink (Batch.Links)
 	Processes bool  // every Read reports the processes of Topology.ProcessRows
 	Placement bool  // Open fills Topology.Pairs and Device.Place
 	AsRead    bool  // keep samples that other samples contradict, as NVIDIA's dcgm-exporter does

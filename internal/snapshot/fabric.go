@@ -51,9 +51,51 @@ func isOfRack(d *gpu.Device) bool {
 	return slices.ContainsFunc(rackModels, func(name string) bool { return strings.Contains(d.Model, name) })
 }
 
+// A linkCondition is whether a GPU has no active NVLink although another GPU of the machine has one.
+type linkCondition uint8
+
+const (
+	linksUnknown linkCondition = iota
+	linksFine
+	linksDown
+)
+
+// linkConditions returns the condition of each row. A GPU of a model that needs a bridge may have none: its links count as
+// down only if they were active before, or if it is the only such GPU, since a bridge joins at least two.
+func (l *Facts) linkConditions(c *Cycle) []linkCondition {
+	conditions := make([]linkCondition, len(l.topology.Devices))
+	anyUp, down := false, 0
+	for _, s := range c.Batch.Links {
+		conditions[s.Row] = linksFine
+		if s.Up {
+			anyUp = true
+			l.linked[l.topology.Devices[s.Row].UUID] = true
+		} else {
+			down++
+		}
+	}
+	for _, s := range c.Batch.Links {
+		d := &l.topology.Devices[s.Row]
+		if anyUp && !s.Up && (down == 1 || l.linked[d.UUID] || !bridged.MatchString(d.Model)) {
+			conditions[s.Row] = linksDown
+			l.linksDown[d.UUID] = true
+		}
+	}
+	// After a fallback to NVML, DCGM's watch ends the condition.
+	for i := range c.Batch.Health {
+		h := &c.Batch.Health[i]
+		d := &l.topology.Devices[h.Row]
+		if d.Entity.Kind == gpu.KindGPU && h.Watch == "NVLINK" && h.Code == passed && l.linksDown[d.UUID] {
+			conditions[h.Row] = linksFine
+		}
+	}
+	return conditions
+}
+
 // fabricStates adds one series per GPU and known condition: 1 if it holds.
 func (l *Facts) fabricStates(x *fact, c *Cycle) {
 	x.series = nil
+	links := l.linkConditions(c)
 	for _, row := range l.gpus {
 		add := func(condition string, holds bool) {
 			value := gpu.Int(0)
@@ -61,6 +103,9 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) {
 				value = gpu.Int(1)
 			}
 			x.series = append(x.series, gpu.Series{Row: row, Labels: []gpu.Label{{Name: "condition", Value: condition}}, Value: value})
+		}
+		if links[row] != linksUnknown {
+			add("links_down", links[row] == linksDown)
 		}
 		rack := isOfRack(&c.Topology.Devices[row])
 		state, known := c.Value(l.fields.fabricState, row).Int64()

@@ -22,14 +22,15 @@ type Facts struct {
 	// Booted is when this machine started, or zero if unknown.
 	Booted time.Time
 
-	topology *gpu.Topology
-	plan     *gpu.Plan
-	families []*fact         // by family of the plan; nil for families made elsewhere
-	gpus     []int           // rows of the GPUs
-	fields   places          // indexes in the plan
-	planned  map[string]bool // the planned fields and families that supersede health findings
-	linked   map[string]bool // by UUID: whether a link of the GPU has been up in any session
-	hasIMEX  bool            // whether the IMEX daemon has been ready in any session
+	topology  *gpu.Topology
+	plan      *gpu.Plan
+	families  []*fact         // by family of the plan; nil for families made elsewhere
+	gpus      []int           // rows of the GPUs
+	fields    places          // indexes in the plan
+	planned   map[string]bool // the planned fields and families that supersede health findings
+	linked    map[string]bool // by UUID: whether a link of the GPU has been up in any session
+	linksDown map[string]bool // by UUID: whether all links of the GPU have been reported as down in any session
+	hasIMEX   bool            // whether the IMEX daemon has been ready in any session
 }
 
 // places holds the plan indexes of the fields that health and the fabric need, or -1 if the plan has no such field.
@@ -62,7 +63,7 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	l.topology, l.plan, l.families = t, plan, make([]*fact, len(plan.Derived))
 	l.gpus, l.fields, l.planned = t.RowsOf(gpu.KindsOf(gpu.KindGPU)), placesIn(plan), plannedOf(plan)
 	if l.linked == nil {
-		l.linked = map[string]bool{}
+		l.linked, l.linksDown = map[string]bool{}, map[string]bool{}
 	}
 	for i := range plan.Derived {
 		x := &fact{faults: make([]string, len(t.Devices)), rows: l.gpus}

@@ -166,6 +166,8 @@ var table = [...]rule{
 		"incorrect_chassis_serial", "no_partition", "insufficient_nvlinks", "incompatible_firmware", "invalid_location",
 		"invalid_gpu_state", "partition_unassigned", "manager_disconnected"), 15 * time.Minute, 0,
 		"The GPU has not joined the NVLink fabric, or is misconfigured there"},
+	{"links_down", Watch, fabric("links_down"), 15 * time.Minute, 0,
+		"All NVLinks of the GPU are down while another GPU has an active one"},
 	{"nvlink_recovery", Watch, growing(catalog.NVLinkRecoveryErrorCountTotal), 0, day,
 		"An NVLink recovered from errors"},
 	{"nvlink5_recovery", Watch, growing(catalog.NVLinkCountLinkRecoveryFailedEvents, catalog.NVLinkCountLinkRecoverySuccessfulEvents), 0, day,

@@ -288,6 +288,11 @@ func (f Fixture) checkConditions(t *testing.T, top *gpu.Topology, b *gpu.Batch) 
 			t.Errorf("state of peers %+v: not requested, or not of two GPUs", x)
 		}
 	}
+	for _, x := range b.Links {
+		if !f.Plan.Links || !isGPU(x.Row) {
+			t.Errorf("state of links %+v: not requested, or not of a GPU", x)
+		}
+	}
 	for _, x := range b.Health {
 		if f.Plan.Health == 0 || x.Row < 0 || x.Row >= len(top.Devices) || x.Watch == "" {
 			t.Errorf("health check %+v: not requested, or of nothing", x)

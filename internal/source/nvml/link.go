@@ -53,3 +53,22 @@ func errorRate(packed int64) gpu.Value {
 	places := packed >> gonvml.NVLINK_BER_EXP_SHIFT & gonvml.NVLINK_BER_EXP_WIDTH
 	return gpu.Float(float64(mantissa) * math.Pow10(-int(places)))
 }
+
+const linkState = "nvmlDeviceGetNvLinkState"
+
+// readLinks reports whether an NVLink of the GPU is active. The state is unknown if the GPU has no links to query, or if a
+// link cannot be read and no other is active. It returns an error if the GPU or the driver is gone.
+func (s *Session) readLinks(d *device) (up, known bool, err error) {
+	known = len(d.links) > 0 && d.gpuRow() >= 0
+	for _, link := range d.links {
+		switch state, ret := d.handle.GetNvLinkState(link); {
+		case gpuGone(ret) || driverGone(ret):
+			return false, false, &driverError{linkState, ret}
+		case ret != gonvml.SUCCESS:
+			known = false
+		case state == gonvml.FEATURE_ENABLED:
+			return true, d.gpuRow() >= 0, nil
+		}
+	}
+	return false, known, nil
+}

@@ -52,7 +52,7 @@ type linkEnds struct {
 // ends returns where the links of a GPU end.
 func (s *Session) ends(d *device) linkEnds {
 	e := linkEnds{gpus: map[string]int{}}
-	if !s.symbols.has("nvmlDeviceGetNvLinkState") {
+	if !s.symbols.has(linkState) {
 		return e
 	}
 	for link := range gonvml.NVLINK_MAX_LINKS {

@@ -150,6 +150,10 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 		return d.dead
 	}
 	d.events.drain(b)
+	up, known, err := s.readLinks(d)
+	if err != nil {
+		return err
+	}
 	samples, faults, processes, utilizations := len(b.Samples), len(b.Faults), len(b.Processes), len(b.Utilizations)
 	for _, r := range d.rows {
 		err := s.readRow(r, b)
@@ -166,6 +170,9 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 			b.Utilizations = b.Utilizations[:utilizations]
 			return err
 		}
+	}
+	if known {
+		b.Links = append(b.Links, gpu.LinkState{Row: d.gpuRow(), Up: up})
 	}
 	for _, x := range b.Samples[samples:] {
 		if s.plan.Fields[x.Field].Every {

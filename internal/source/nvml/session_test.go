@@ -57,7 +57,7 @@ func TestContract(t *testing.T) {
 		"process 0 pid 70 memory 1000 busy 40 at 100000000", "process 1/9/0 pid 71 memory 5",
 	})
 	plan := planOf(t, allFields()...)
-	plan.Placement, plan.Peers, plan.Health = true, true, gpu.KindsOf(gpu.KindGPU)
+	plan.Placement, plan.Peers, plan.Links, plan.Health = true, true, true, gpu.KindsOf(gpu.KindGPU)
 	contract.Run(t, contract.Fixture{
 		New: func(t *testing.T) collector.Source {
 			world, happened = fakenvml.NewWorld(t, linked...), 0

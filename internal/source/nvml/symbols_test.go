@@ -35,7 +35,7 @@ func child(path string) int {
 		f.Levels |= gpu.KindsOf(gpu.KindGPU)
 		plan.Fields = append(plan.Fields, f)
 	}
-	plan.Placement, plan.Peers = true, true
+	plan.Placement, plan.Peers, plan.Links = true, true, true
 	s, err := nvml.New(nvml.Options{Library: path}).Open(context.Background(), plan)
 	if err != nil {
 		fmt.Printf("open %s: %v\n", gpu.Reason(err), err)

@@ -39,6 +39,7 @@ type device struct {
 	changed     bool // its instances differ from those of the topology
 	alive       bool // the current Read could read it
 	peers       backoff
+	links       []int // NVLinks that readLinks queries
 	rows        []*row
 	events      *eventQueue
 }
@@ -151,15 +152,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		})
 		list = append(list, instance)
 	}
-	for _, link := range s.links(d) {
-		device := own
-		device.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindGPU, Parent: uint32(index)}
-		device.Link = link
-		if s.plan.Selects(device.Entity) {
-			d.rows = append(d.rows, &row{index: first + len(list), kind: gpu.KindNVLink, gi: -1, link: link, target: s.target(d, d.handle)})
-			list = append(list, device)
-		}
-	}
+	list = append(list, s.discoverLinks(d, own, first+len(list))...)
 	for _, r := range d.rows {
 		s.compile(d, r)
 	}
@@ -167,15 +160,27 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	return d, list, nil
 }
 
-// links returns the numbers of the GPU's NVLinks, up or down, if the plan has fields for links.
-func (s *Session) links(d *device) (list []uint32) {
-	planned := slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return byLink(&f) })
-	if !planned || !s.symbols.has("nvmlDeviceGetNvLinkState") {
+// discoverLinks returns the NVLinks of a GPU that get a row, up or down. Their rows start at first.
+func (s *Session) discoverLinks(d *device, own gpu.Device, first int) (list []gpu.Device) {
+	byLink := slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return byLink(&f) })
+	if !byLink && !s.plan.Links || !s.symbols.has(linkState) {
 		return nil
 	}
 	for link := range gonvml.NVLINK_MAX_LINKS {
-		if _, ret := d.handle.GetNvLinkState(link); ret == gonvml.SUCCESS {
-			list = append(list, uint32(link))
+		if _, ret := d.handle.GetNvLinkState(link); ret != gonvml.SUCCESS {
+			continue
+		}
+		if s.plan.Links && !d.mig {
+			d.links = append(d.links, link)
+		}
+		device := own
+		device.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: uint32(link), ParentKind: gpu.KindGPU, Parent: own.GPU}
+		device.Link = uint32(link)
+		if byLink && s.plan.Selects(device.Entity) {
+			d.rows = append(d.rows, &row{
+				index: first + len(list), kind: gpu.KindNVLink, gi: -1, link: device.Link, target: s.target(d, d.handle),
+			})
+			list = append(list, device)
 		}
 	}
 	return list
