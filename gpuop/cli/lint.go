@@ -181,7 +181,7 @@ func (e *env) fixed(o *lintFlags, result *lint.Result) error {
 		fmt.Fprintln(e.Err, "note: passwords and tokens are masked; --show-secrets writes them")
 	}
 	return e.answer(answer{
-		Report: result.Report, Document: true, Data: lintData{result.Kinds, text}, Text: literal([]byte(strings.TrimRight(text, "\n") + "\n")),
+		Report: result.Report, Document: true, KeepSecrets: o.showSecrets, Data: lintData{result.Kinds, text}, Text: literal([]byte(strings.TrimRight(text, "\n") + "\n")),
 	})
 }
 

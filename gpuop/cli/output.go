@@ -41,6 +41,8 @@ type answer struct {
 	// Document means that Text writes a file for another program, such as values. It is written without color, and the
 	// findings go to standard error.
 	Document bool
+	// KeepSecrets leaves the secrets in the document: it is the user's own file, rewritten.
+	KeepSecrets bool
 	// Data is the result for -o json. If it is nil, only the findings are written.
 	Data any
 	// Report has the findings. For a cluster or a node it replaces Text and Data.
@@ -59,6 +61,9 @@ func (e *env) answer(a answer) error {
 	a.Report.Mask(e.secrets)
 	var out bytes.Buffer
 	if err := e.render(&out, &a); err != nil {
+		return err
+	}
+	if err := e.maskRendered(&out, &a); err != nil {
 		return err
 	}
 	if e.outPath == "" {

@@ -58,9 +58,13 @@ type env struct {
 // Run runs gpuop and returns the exit code. args[0] is the name of the program; version is what --version prints.
 func Run(ctx context.Context, args []string, version string, streams Streams) int {
 	e := &env{Streams: streams, version: version}
+	e.secrets.Learn(strings.Join(args, " "))
+	e.Err = &maskedWriter{to: streams.Err, secrets: &e.secrets}
 	root := newRoot(e, args[0])
 	root.SetArgs(args[1:])
-	err := e.runInterruptible(ctx, root.ExecuteContext)
+	err := e.runInterruptible(ctx, func(ctx context.Context) error {
+		return e.maskError(root.ExecuteContext(ctx))
+	})
 	switch {
 	case err == nil:
 		return exitClean

@@ -118,3 +118,31 @@ func TestNoOutputHasASecret(t *testing.T) {
 		t.Errorf("%d secrets were planted, want at least 60", planted)
 	}
 }
+
+// The change list and the JSON result of migrate, errors and lists of images are masked too. The migrated file is the user's own,
+// so it keeps its secrets.
+func TestNoSecretOutsideOfFindings(t *testing.T) {
+	const secret = "hunterPlantedValue"
+	path := filepath.Join(t.TempDir(), "values.yaml")
+	text := "driver: {repository: registry.example.com/" + secret + "}\nextraObjects:\n" +
+		"- {apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {any: " + secret + "}}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, out, errOut := call("", "values", "migrate", path, "--from", "v23.9")
+	if strings.Contains(errOut, secret) || strings.Count(out, secret) != 2 {
+		t.Errorf("values migrate: the list must be masked and the file must not:\n%s\n%s", errOut, out)
+	}
+	_, out, _ = call("", "values", "migrate", path, "--from", "v23.9", "-o", "json")
+	if strings.Count(out, secret) != 2 {
+		t.Errorf("values migrate -o json has %d secrets, want the 2 of the file:\n%s", strings.Count(out, secret), out)
+	}
+	for _, args := range [][]string{
+		{"images", path}, {"images", path, "-o", "json"}, {"images", path, "-o", "sarif"},
+		{"drift", "--set", "driver.password=" + secret + ",x[=1", "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml")},
+	} {
+		if _, out, errOut := call("", args...); strings.Contains(out+errOut, secret) {
+			t.Errorf("gpuop %s shows the secret:\n%s%s", strings.Join(args, " "), out, errOut)
+		}
+	}
+}

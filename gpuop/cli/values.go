@@ -73,7 +73,7 @@ func newValuesGenCommand(e *env) *cobra.Command {
 				return err
 			}
 			return e.answer(answer{
-				Document: true, Report: judged.Report, Quiet: true, Text: literal(text),
+				Document: true, KeepSecrets: true, Report: judged.Report, Quiet: true, Text: literal(text),
 				Data: struct {
 					*values.Plan
 					Command string `json:"command"`
@@ -152,7 +152,7 @@ target that is older than the file is refused without --downgrade.`,
 			if m.YAML != "" && e.format == "text" {
 				fmt.Fprint(e.Err, changeList(m))
 			}
-			return e.answer(answer{Document: true, Report: m.Report, Quiet: len(m.Report.Rows) == 0, Data: m, Fail: m.Dropped(), Text: literal([]byte(m.YAML))})
+			return e.answer(answer{Document: true, KeepSecrets: true, Report: m.Report, Quiet: len(m.Report.Rows) == 0, Data: m, Fail: m.Dropped(), Text: literal([]byte(m.YAML))})
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `release` that the file is for")

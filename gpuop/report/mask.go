@@ -325,14 +325,16 @@ func (r *Report) Mask(s Secrets) {
 // jsonString matches a string of JSON.
 var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// ReplaceJSON writes *** for the secrets in the strings of a JSON document, except in those that equal keep.
+// ReplaceJSON writes *** for the secrets in the strings of a JSON document, except in those that equal keep
+// but for line feeds at the end.
 func (s Secrets) ReplaceJSON(data []byte, keep string) []byte {
 	if len(s) == 0 {
 		return data
 	}
 	return jsonString.ReplaceAllFunc(data, func(literal []byte) []byte {
 		var text string
-		if json.Unmarshal(literal, &text) != nil || keep != "" && text == keep {
+		isKept := func() bool { return keep != "" && strings.TrimRight(text, "\n") == strings.TrimRight(keep, "\n") }
+		if json.Unmarshal(literal, &text) != nil || isKept() {
 			return literal
 		}
 		masked := s.Replace(text)

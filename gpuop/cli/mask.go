@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+)
+
+// maskRendered masks the secrets in a rendered answer, unless it is a document that keeps them.
+func (e *env) maskRendered(out *bytes.Buffer, a *answer) error {
+	var masked []byte
+	switch {
+	case e.format != "text":
+		var document bytes.Buffer
+		if a.KeepSecrets {
+			if err := a.Text(&document, report.Style{}); err != nil {
+				return err
+			}
+		}
+		masked = e.secrets.ReplaceJSON(out.Bytes(), document.String())
+	case a.KeepSecrets:
+		return nil
+	default:
+		masked = []byte(e.secrets.Replace(out.String()))
+	}
+	*out = *bytes.NewBuffer(masked)
+	return nil
+}
+
+// maskedWriter masks the secrets in what is written to standard error.
+type maskedWriter struct {
+	to      io.Writer
+	secrets *report.Secrets
+}
+
+func (w *maskedWriter) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.to, w.secrets.Replace(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// A maskedError is an error whose text contains no secret.
+type maskedError struct {
+	error
+	text string
+}
+
+func (e maskedError) Error() string { return e.text }
+func (e maskedError) Unwrap() error { return e.error }
+
+// maskError masks the secrets in the text of an error.
+func (e *env) maskError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return maskedError{err, e.secrets.Mask(err.Error())}
+}
