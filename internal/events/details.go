@@ -8,11 +8,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxTallies bounds the combinations of labels with a series of their own: of the XIDs of one GPU, and of the SXIDs of all
-// switches. Those beyond it are counted together, as of the code "other".
+// maxTallies is the maximum number of label combinations with a series of their own, for the XIDs of one GPU and for
+// the SXIDs of all switches. The rest are counted together under the code "other".
 const maxTallies = 128
 
-// An xidDetail is the key of a count of XIDs: the code, and the details of the kernel's log.
+// An xidDetail is the key of a count of XIDs: the code and the details from the kernel log.
 type xidDetail struct {
 	code int64
 	gpu.XIDDetail
@@ -34,7 +34,7 @@ func compareSXIDs(a, b gpu.SXID) int {
 		cmp.Compare(len(a.Link), len(b.Link)), cmp.Compare(a.Link, b.Link))
 }
 
-// sxidLabels are the labels of an SXID. The switch has the number of the driver, which the kernel's log names it by.
+// sxidLabels returns the labels of an SXID. The number of the switch is the driver's, as in the kernel log.
 func sxidLabels(s gpu.SXID) []gpu.Label {
 	nvswitch := "nvswitch" + strconv.FormatUint(uint64(s.Switch), 10)
 	if s.Code == otherXIDs {
@@ -43,7 +43,7 @@ func sxidLabels(s gpu.SXID) []gpu.Label {
 	return labelsOf("nvswitch", nvswitch, "sxid", codeName(s.Code), "severity", s.Severity, "link", s.Link)
 }
 
-// labelsOf returns the labels of names and values in turn. Empty values make no label.
+// labelsOf returns labels from alternating names and values. It omits labels with an empty value.
 func labelsOf(pairs ...string) []gpu.Label {
 	var labels []gpu.Label
 	for i := 0; i < len(pairs); i += 2 {
@@ -54,7 +54,7 @@ func labelsOf(pairs ...string) []gpu.Label {
 	return labels
 }
 
-// codeName is the value of the label of a code.
+// codeName returns the label value of a code.
 func codeName(code int64) string {
 	if code == otherXIDs {
 		return "other"
@@ -62,17 +62,18 @@ func codeName(code int64) string {
 	return strconv.FormatInt(code, 10)
 }
 
-// A tally counts events by a key, in the order of the keys.
+// A tally counts events by key. It is sorted by key.
 type tally[K any] []counted[K]
 
 type counted[K any] struct {
 	key    K
 	count  int64
-	last   int64 // when the latest was, in Unix nanoseconds
+	last   int64 // time of the latest event, in Unix nanoseconds
 	labels []gpu.Label
 }
 
-// add counts events, the last at a time in Unix nanoseconds. Beyond maxTallies they are of the other key.
+// add counts events, the last of which occurred at the given time in Unix nanoseconds. If the tally has no room for
+// another key, they are counted under the key other.
 func (t *tally[K]) add(key, other K, count, at int64, compare func(K, K) int, labels func(K) []gpu.Label) {
 	find := func(key K) (int, bool) {
 		return slices.BinarySearchFunc(*t, key, func(c counted[K], key K) int { return compare(c.key, key) })
@@ -89,7 +90,7 @@ func (t *tally[K]) add(key, other K, count, at int64, compare func(K, K) int, la
 	(*t)[i].last = max((*t)[i].last, at)
 }
 
-// series appends the counts.
+// series appends the number of events of each key.
 func (t tally[K]) series(series []gpu.Series, row int) []gpu.Series {
 	for i := range t {
 		series = append(series, gpu.Series{Row: row, Labels: t[i].labels, NoOwner: true, Value: gpu.Int(t[i].count)})
@@ -97,7 +98,7 @@ func (t tally[K]) series(series []gpu.Series, row int) []gpu.Series {
 	return series
 }
 
-// lastSeen appends when the latest of each key was, in Unix seconds.
+// lastSeen appends the time of the latest event of each key, in Unix seconds.
 func (t tally[K]) lastSeen(series []gpu.Series, row int) []gpu.Series {
 	for i := range t {
 		at := gpu.Float(float64(t[i].last) / 1e9)

@@ -14,21 +14,23 @@ import (
 
 // Options configure a Log.
 type Options struct {
-	// XIDWindow and ClockEventsWindow are those of DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT; 0 for 5 minutes.
+	// XIDWindow is the window of DCGM_EXP_XID_ERRORS_COUNT, and ClockEventsWindow that of DCGM_EXP_CLOCK_EVENTS_COUNT.
+	// Zero means 5 minutes.
 	XIDWindow, ClockEventsWindow time.Duration
-	// Start is when the process started. XIDs from before are not counted in totals. Zero counts all.
+	// Start is when the process started. Totals do not count XIDs from before. If it is zero, they count all.
 	Start time.Time
-	// KernelLog is the witness of XIDs while it is read; nil for none.
+	// KernelLog is the source of XIDs while it is read; nil for none.
 	KernelLog KernelLog
-	// Strict leaves out the gauge of a GPU before its first XID where the engine has no sample of it, as dcgm-exporter does.
+	// Strict omits the last XID of a GPU that had none and of which the engine has no sample, as NVIDIA's dcgm-exporter
+	// does.
 	Strict bool
-	// OwnersApart leaves the owners of XIDs to XIDOwners, a family of its own.
+	// OwnersApart moves the owners of XIDs to a family of their own, XIDOwners.
 	OwnersApart bool
-	// Registerer gets the Log's own series; required.
+	// Registerer registers the Log's own metrics; required.
 	Registerer prometheus.Registerer
 }
 
-// A Log derives the families of events.
+// A Log derives the metric families of XIDs and clock events.
 type Log struct {
 	xids   xidCounter
 	strict bool
@@ -36,7 +38,7 @@ type Log struct {
 
 	reasons       int // the field of clock event reasons whose totals are requested; -1 for none
 	reasonsWindow time.Duration
-	every         []time.Duration // per field, how often its state counts in the window; 0 for fields without
+	every         []time.Duration // by field: how often its state counts in the window; 0 if it has no window
 }
 
 // New returns a Log that has counted nothing.

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// windows and totals are the families of a Log, beside the gauge.
+// windows and totals name the families of a Log, except for the gauge of the last XID.
 var (
 	windows = []string{catalog.XIDErrorsCount, catalog.ClockEventsCount}
 	totals  = []string{
@@ -19,8 +19,8 @@ var (
 	}
 )
 
-// XIDOwners returns the family of the owners of XIDs, without its series. It has the series that XIDLastSeen has where
-// series of devices carry owners, for as many of them as there were XIDs.
+// XIDOwners returns the family of the owners of XIDs, without its series. If series of devices have no owner labels,
+// this family has them: one series per GPU, XID and owner, with the time of XIDLastSeen.
 func XIDOwners() gpu.Family {
 	return gpu.Family{
 		Name: "dcgm_pod_gpu_xid_last_seen_timestamp_seconds", Type: gpu.MetricGauge,
@@ -28,7 +28,7 @@ func XIDOwners() gpu.Family {
 	}
 }
 
-// families appends the requested families: the gauge, the windows, the totals; and the owners of XIDs.
+// families appends the requested families: the last XIDs, the windows, the totals and the owners of XIDs.
 func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]
@@ -59,7 +59,7 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	return list
 }
 
-// family returns a family of entities of some kinds.
+// family returns a family with the series of the entities of the given kinds.
 func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs bool) gpu.Family {
 	f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: ofGPUs}
 	switch d.Name {
@@ -78,7 +78,7 @@ func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs b
 	return f
 }
 
-// gauge returns the last XID of each GPU with the reference's labels, and 0 where XIDs are read and there was none.
+// gauge returns the last XID of each GPU with the labels of NVIDIA's dcgm-exporter, or 0 if the GPU had none.
 func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 	var series []gpu.Series
 	field := l.xids.field
@@ -96,7 +96,7 @@ func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 	return series
 }
 
-// appendRow appends the series of a row of a family.
+// appendRow appends the series of a family for one row.
 func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Series {
 	e := l.xids.rows[row]
 	switch family {
@@ -127,7 +127,7 @@ func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Serie
 	}
 }
 
-// ownersOf returns the owners that the XIDs of a GPU are counted by: none where they are apart.
+// ownersOf returns the XIDs of a GPU by owner, or without owners if these have a family of their own.
 func (l *Log) ownersOf(e *entityEvents) *owners {
 	if l.apart {
 		return e.owners.ofNone()
@@ -162,7 +162,7 @@ func (w *window) count(at int64, of func() []gpu.Label) {
 	w.series[i].Value = gpu.Int(n + 1)
 }
 
-// appendTo appends the counts, or a 0 without those labels where nothing happened.
+// appendTo appends the counts, or a 0 without the labels of events if there was none.
 func (w *window) appendTo(series []gpu.Series) []gpu.Series {
 	if w.series == nil {
 		return append(series, gpu.Series{Row: w.row, Labels: []gpu.Label{w.size}, Value: gpu.Int(0)})

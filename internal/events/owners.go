@@ -77,7 +77,7 @@ func (o *owners) set(owner []gpu.Label, at int64) {
 		}
 		o.tenures = append(o.tenures, tenure{at, owner})
 	}
-	// Owners who are gone and had no XID leave nothing behind.
+	// Forget owners that are gone and had no XID.
 	o.xids = slices.DeleteFunc(o.xids, func(x *ownerXIDs) bool {
 		return len(x.labels) > 0 && !slices.Equal(x.labels, owner) && !slices.ContainsFunc(x.counts, xidCount.happened)
 	})
@@ -97,8 +97,8 @@ func (o *owners) at(at int64) []gpu.Label {
 // present returns the present owner.
 func (o *owners) present() []gpu.Label { return o.at(math.MaxInt64) }
 
-// of returns the XIDs of an owner. Beyond maxOwners, the XIDs of the owner that was not seen for longest become those of
-// none.
+// of returns the XIDs of an owner. Beyond maxOwners, the XIDs of the owner that was not seen for longest become those
+// of none.
 func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 	if o.xids == nil {
 		o.xids = []*ownerXIDs{{}}
@@ -127,8 +127,8 @@ func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 // sourcesDiffer bounds how far apart the driver events and the kernel log date one XID.
 const sourcesDiffer = 2 * time.Second
 
-// noteSeen records when an XID was last seen without counting it. It does nothing if the other source has already reported
-// the XID, possibly with a better owner.
+// noteSeen records when an XID was last seen without counting it. It does nothing if the other source has already
+// reported the XID, possibly with a better owner.
 func (o *owners) noteSeen(x xid, owner []gpu.Label, at, now int64) {
 	reported := func(c xidCount) bool { return c.xid == x && at-int64(sourcesDiffer) <= c.last && c.last <= now }
 	for _, known := range o.xids {

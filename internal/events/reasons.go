@@ -11,28 +11,28 @@ import (
 // maxAhead is how far in the future a sample of the clock event reasons can be dated.
 const maxAhead = 5 * time.Second
 
-// A clockTotal is how often one reason began to hold the clocks, and for how long.
+// A clockTotal counts how often one clock event reason was set, and for how long.
 type clockTotal struct {
 	mask               int64
-	slows              bool // work
+	slows              bool // the reason slows work down
 	count, nanoseconds int64
 	labels             []gpu.Label // clock_event
 }
 
-// A reasonSample is a sample of clock event reasons of a window.
+// A reasonSample is a sample of clock event reasons in a window.
 type reasonSample struct{ at, mask int64 }
 
-// reasons are the clock event reasons of one entity: a state, sampled. Times are Unix nanoseconds.
+// reasons holds the clock event reasons of one entity. They are a state that is sampled. Times are Unix nanoseconds.
 type reasons struct {
 	samples []reasonSample // of the window, oldest first
-	started bool           // at any sample for the window
-	newest  int64          // the latest one, counted or not
+	started bool           // there was a sample for the window
+	newest  int64          // time of the latest sample, counted or not
 	due     int64          // when the state counts again
 
 	events []clockTotal // every reason; nil before the first sample
 	known  bool         // there was a sample
-	mask   int64        // of the latest one
-	at     int64        // likewise
+	mask   int64        // of the latest sample
+	at     int64        // time of the latest sample
 }
 
 func (r *reasons) init() {
@@ -44,8 +44,8 @@ func (r *reasons) init() {
 	}
 }
 
-// add counts a sample. The time since the one before counts for the reasons that were set then, up to limit: a longer gap
-// is unknown.
+// add counts a sample for the totals. The time since the previous sample is added to the reasons that were set then. If
+// it exceeds limit, it is not added: the state in between is unknown.
 func (r *reasons) add(mask, at, now, limit int64) {
 	r.init()
 	if r.at > now+int64(maxAhead) { // the clock was set back
@@ -69,7 +69,8 @@ func (r *reasons) add(mask, at, now, limit int64) {
 	r.known, r.mask, r.at = true, mask, at
 }
 
-// addToWindow puts a sample into a window, if it counts, and returns how many left early.
+// addToWindow adds a sample to the window, if it counts. It returns the number of samples that left early for lack of
+// room.
 func (r *reasons) addToWindow(mask, at, now int64, every, window time.Duration) (dropped int) {
 	if r.newest > now+int64(maxAhead) { // the clock was set back
 		r.started, r.samples = false, nil
@@ -95,29 +96,29 @@ func (r *reasons) addToWindow(mask, at, now int64, every, window time.Duration) 
 	return dropped
 }
 
-// counts reports whether the sample of a time counts: one does per interval, however often the state is sampled. Engines
-// and Reads do not quite keep to their intervals: it may come a tenth early.
+// counts reports whether a sample at the given time counts. One sample per interval counts, however often the state is
+// sampled. It may be early by a tenth of the interval, since engines and Reads do not keep to it exactly.
 func (r *reasons) counts(at, every int64) bool {
 	slack := every / 10
 	early := r.due - at
 	if early > slack && early <= every+slack {
 		return false
 	}
-	if early > slack || early <= -every/2 { // another clock or interval; none for long
+	if early > slack || early <= -every/2 { // the clock or the interval changed, or there was a long gap
 		r.due = at
 	}
 	r.due += every
 	return true
 }
 
-// expire empties the window if nothing is in it.
+// expire empties the window if its latest sample is from before the given time.
 func (r *reasons) expire(before int64) {
 	if n := len(r.samples); n > 0 && r.samples[n-1].at <= before {
 		r.samples = nil
 	}
 }
 
-// totals appends every reason after the GPU's first sample, seconds those that slow work.
+// totals appends how often each reason was set. There are no series before the first sample.
 func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
 	for i := range r.events {
 		e := &r.events[i]
@@ -126,6 +127,7 @@ func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
 	return series
 }
 
+// seconds appends how long each reason that slows work down was set.
 func (r *reasons) seconds(series []gpu.Series, row int) []gpu.Series {
 	for i := range r.events {
 		e := &r.events[i]

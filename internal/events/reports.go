@@ -5,8 +5,8 @@ import "slices"
 const (
 	// maxReports is the maximum number of reports of one source about one entity that are remembered individually.
 	maxReports = 8192
-	// redated is how far apart two engines may date the same XID, in the engine's microseconds. An engine reads the kernel
-	// log from its beginning when it starts, and computes the dates anew.
+	// redated is how far apart two engines may date the same XID, in the engine's microseconds. An engine reads the
+	// kernel log from its beginning when it starts, and computes the dates anew.
 	redated = 2_000_000
 )
 
@@ -24,12 +24,12 @@ type reportCount struct {
 
 // reports holds the reports of one source about one entity.
 //
-// An engine's history is a multiset of (id, code), and a session reports each element at most once. So an error is new if
-// its session has now reported it more often than it was counted before. This does not depend on the order of reports, and
-// it holds for equal IDs.
+// An engine's history is a multiset of (id, code), and a session reports each element at most once. So an error is new
+// if its session has now reported it more often than it was counted before. This does not depend on the order of
+// reports, and it holds for equal IDs.
 //
-// Beyond maxReports, the oldest reports are forgotten. Their IDs are at most floor, and a new session reports them before
-// the ones that are remembered.
+// Beyond maxReports, the oldest reports are forgotten. Their IDs are at most floor, and a new session reports them
+// before the ones that are remembered.
 type reports struct {
 	counts map[report]reportCount
 	order  []report // in the order of their arrival; a ring buffer once it is full
@@ -46,8 +46,8 @@ type reports struct {
 
 // add records a report of a session and returns whether its error is new.
 //
-// If replay is set, the session may repeat errors of earlier sessions. If redate is set as well, it may do so with dates
-// that differ by up to redated: the engine may have been restarted.
+// If replay is set, the session may repeat errors of earlier sessions. If redate is set as well, it may do so with
+// dates that differ by up to redated: the engine may have been restarted.
 func (r *reports) add(x report, epoch uint32, replay, redate bool) bool {
 	if r.counts == nil {
 		r.counts = map[report]reportCount{}

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// maxEvents bounds the events in the window of one entity. The oldest leave it early.
+	// maxEvents is the maximum number of events in the window of one entity. If there are more, the oldest leave early.
 	maxEvents = 4096
-	// maxGPUs bounds the known GPUs, absent ones included.
+	// maxGPUs is the maximum number of GPUs, present and absent, whose counts are kept.
 	maxGPUs = 256
 
 	// Labels of dcgm_exporter_events_dropped_total.
@@ -29,35 +29,36 @@ const (
 	reasonFull  = "full"
 )
 
-// A witness reports XIDs.
-type witness uint8
+// An xidSource reports XIDs.
+type xidSource uint8
 
 const (
-	witnessEngine witness = iota // DCGM, which repeats its XIDs to every session
-	witnessDriver                // NVML: the driver's queue, which reports an XID once
-	witnessKernel                // the kernel's log, which needs no session
+	sourceEngine xidSource = iota // DCGM, which repeats its XIDs to every session
+	sourceDriver                  // NVML, whose event queue reports each XID once
+	sourceKernel                  // the kernel log, which needs no session
 )
 
-// A KernelLog reports the XIDs of the kernel's log. It is the witness while it is read.
+// A KernelLog reports the XIDs and SXIDs of the kernel log. It is their source while it is read.
 type KernelLog interface {
-	// Drain appends the XIDs since the previous call, oldest first, and those of the time before it was read.
+	// Drain appends the XIDs since the previous call, oldest first. Those from before the log was opened are marked as
+	// Past.
 	Drain([]gpu.XID) []gpu.XID
-	// DrainSXIDs is Drain for SXIDs.
+	// DrainSXIDs appends the SXIDs, like Drain.
 	DrainSXIDs([]gpu.SXID) []gpu.SXID
-	// Since returns when the log began to be read, and false while it is not.
+	// Since returns since when the log has been read, or false if it is not read now.
 	Since() (time.Time, bool)
 }
 
-// An xidEvent is an XID that happened at a time.
+// An xidEvent is an XID and when it occurred.
 type xidEvent struct {
 	xid
 	at int64 // Unix nanoseconds
 }
 
-// entityEvents are the events of one entity. They outlive sessions.
+// entityEvents holds the events of one entity. It outlives sessions.
 type entityEvents struct {
 	pci     string
-	reports [witnessKernel]reports
+	reports [sourceKernel]reports
 	window  []xidEvent // oldest first
 	last    xidEvent   // the newest; zero for none
 	reasons reasons
@@ -66,10 +67,10 @@ type entityEvents struct {
 	session int // the latest session that had it
 }
 
-// A span is the time in which a witness was read; zero before the first Read.
+// A span is the time during which a source was read; zero before the first Read.
 type span struct{ from, until int64 }
 
-// extend makes now the end of the span. If the clock was set back, the beginning moves by as much.
+// extend moves the end of the span to now. If the clock was set back, it moves the beginning back by as much.
 func (s *span) extend(now int64) {
 	s.from -= max(0, s.until-now)
 	s.until = now
@@ -77,52 +78,53 @@ func (s *span) extend(now int64) {
 
 func (s *span) contains(at int64) bool { return s.from <= at && at <= s.until }
 
-// An xidCounter counts each XID of its witness once, however often that repeats it, and has the events of all entities.
-// Times are Unix nanoseconds of this machine's clock.
+// An xidCounter counts each XID of its source once, even if the source repeats it, and holds the events of all
+// entities. Times are Unix nanoseconds of this machine's clock.
 //
-// Witnesses date an XID differently, by a second or so: one of the moment at which the witness changes can count twice.
+// Sources date an XID differently, by about a second. When the source changes, an XID of that moment can be counted
+// twice.
 type xidCounter struct {
 	log      KernelLog          // nil for none
-	unplaced prometheus.Counter // of GPUs that were never here
+	unplaced prometheus.Counter // XIDs of GPUs that are not known
 	dropped  *prometheus.CounterVec
 	window   time.Duration
 
 	entities map[gpu.Identity]*entityEvents
-	spans    [witnessKernel + 1]span
-	sessions int     // their number
-	witness  witness // of the session
-	opened   bool    // its span has begun
-	logged   bool    // the kernel's log was read at the latest cycle
-	epoch    uint32  // reports that are repeated begin another
-	repeated bool    // the next Read may report XIDs of earlier ones
-	now      int64   // of the latest cycle
-	life     span    // of the process
+	spans    [sourceKernel + 1]span
+	sessions int       // number of sessions
+	source   xidSource // the driver of the session
+	opened   bool      // the span of source has begun
+	logged   bool      // the kernel log was read in the latest cycle
+	epoch    uint32    // incremented whenever reports may be repeated
+	repeated bool      // the next Read may repeat XIDs of earlier ones
+	now      int64     // time of the latest cycle
+	life     span      // of the process
 
 	topology   *gpu.Topology
 	rows       []*entityEvents // by row
-	unreported []bool          // by row: no witness reports its XIDs
-	field      int             // of XIDs; -1 where it is not planned
+	unreported []bool          // by row: no source reports its XIDs
+	field      int             // index of the XID field in the plan; -1 for none
 
-	owned, earlier *gpu.Owners // of the latest cycle, and those before them
+	owned, earlier *gpu.Owners // owners of the latest cycle, and the ones before them
 	assigned       bool
 	kernel         []gpu.XID
-	past           []gpu.XID // of the kernel's log, of GPUs that were not here yet
+	past           []gpu.XID // from the kernel log, of GPUs that are not known yet
 	kernelSXIDs    []gpu.SXID
 	sxids          tally[gpu.SXID]
 }
 
-// bind prepares for a session. It forgets the old window of an entity that was away, such as a GPU that fell off the bus
-// and comes back after a reset, and instances that are gone.
+// bind prepares for a session. It forgets instances that are gone, and expired windows of entities that were absent,
+// such as a GPU that fell off the bus and comes back after a reset.
 func (x *xidCounter) bind(t *gpu.Topology, plan *gpu.Plan) {
 	x.topology = t
 	x.sessions++
 	x.repeat()
-	before := x.witness
-	x.witness = witnessEngine
+	before := x.source
+	x.source = sourceEngine
 	if t.Source == "nvml" {
-		x.witness = witnessDriver
+		x.source = sourceDriver
 	}
-	x.opened = x.opened && x.witness == before
+	x.opened = x.opened && x.source == before
 	x.owned, x.earlier, x.assigned = nil, nil, false
 	x.rows, x.unreported = make([]*entityEvents, len(t.Devices)), make([]bool, len(t.Devices))
 	x.field = slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == catalog.XIDErrors })
@@ -148,7 +150,7 @@ func (x *xidCounter) bind(t *gpu.Topology, plan *gpu.Plan) {
 	}
 }
 
-// forgetGPU forgets the GPU that is gone for longest, if there are too many, and reports whether it did.
+// forgetGPU forgets the GPU that has been absent longest if there are too many, and reports whether it forgot one.
 func (x *xidCounter) forgetGPU() bool {
 	gpus, oldest, session := 0, gpu.Identity{}, x.sessions
 	for id, e := range x.entities {
@@ -166,7 +168,8 @@ func (x *xidCounter) forgetGPU() bool {
 	return true
 }
 
-// expire empties the windows, and with them the gauge of the last XID, if they have no event after a time.
+// expire empties the windows that have no event after the given time. With the window of XIDs, the last XID is
+// forgotten.
 func (e *entityEvents) expire(before int64) {
 	if e.last.at <= before {
 		e.window, e.last = nil, xidEvent{}
@@ -174,13 +177,13 @@ func (e *entityEvents) expire(before int64) {
 	e.reasons.expire(before)
 }
 
-// repeat notes that reports of earlier Reads may come again.
+// repeat records that the next Read may repeat reports of earlier ones.
 func (x *xidCounter) repeat() {
 	x.epoch++
 	x.repeated = true
 }
 
-// count counts the XIDs of the kernel's log and of a Read.
+// count counts the XIDs of the kernel log and of a Read.
 func (x *xidCounter) count(c *snapshot.Cycle) {
 	x.now = c.Now.UnixNano()
 	x.life.extend(x.now)
@@ -196,7 +199,7 @@ func (x *xidCounter) count(c *snapshot.Cycle) {
 	for i := range c.Batch.XIDs {
 		x.countReport(c, &c.Batch.XIDs[i])
 	}
-	s := &x.spans[x.witness]
+	s := &x.spans[x.source]
 	if !x.opened {
 		*s = span{from: c.Begin.UnixNano()}
 	}
@@ -207,7 +210,7 @@ func (x *xidCounter) count(c *snapshot.Cycle) {
 	}
 }
 
-// countReport counts an XID of a session.
+// countReport counts an XID that the session reported.
 func (x *xidCounter) countReport(c *snapshot.Cycle, r *gpu.XID) {
 	if r.Row < 0 || r.Row >= len(x.rows) || !c.Topology.Serves(&c.Plan.Fields[x.field], r.Row) {
 		return
@@ -218,13 +221,13 @@ func (x *xidCounter) countReport(c *snapshot.Cycle, r *gpu.XID) {
 	}
 	e := x.rows[r.Row]
 	what := xidOf(r)
-	if !e.reports[x.witness].add(report{r.ID, what}, x.epoch, x.repeated, x.witness == witnessEngine) {
+	if !e.reports[x.source].add(report{r.ID, what}, x.epoch, x.repeated, x.source == sourceEngine) {
 		return
 	}
 	at := min(r.Time, x.now)
 	owner := x.ownerAt(min(cmp.Or(r.Since, at), at), e, r.Row, what)
 	for w := range x.spans {
-		if w != int(x.witness) && x.spans[w].contains(at) { // another source counts it
+		if w != int(x.source) && x.spans[w].contains(at) { // another source counts it
 			e.owners.noteSeen(what, owner, at, x.now)
 			return
 		}
@@ -239,7 +242,7 @@ func xidOf(r *gpu.XID) xid {
 	return xid{r.Code, wholeGPU}
 }
 
-// ownerAt returns the owner at a time of the instance of an XID, else of the GPU.
+// ownerAt returns who owned the instance that an XID names at the given time, or the GPU if it names none.
 func (x *xidCounter) ownerAt(at int64, e *entityEvents, row int, what xid) []gpu.Label {
 	for i := range x.topology.Devices {
 		d := &x.topology.Devices[i]
@@ -250,10 +253,10 @@ func (x *xidCounter) ownerAt(at int64, e *entityEvents, row int, what xid) []gpu
 	return e.owners.at(at)
 }
 
-// countKernel counts the XIDs and the SXIDs of the kernel's log.
+// countKernel counts the XIDs and SXIDs of the kernel log.
 func (x *xidCounter) countKernel() {
 	since, read := x.log.Since()
-	if s := &x.spans[witnessKernel]; read {
+	if s := &x.spans[sourceKernel]; read {
 		if !x.logged {
 			*s = span{from: since.UnixNano()}
 		}
@@ -279,7 +282,7 @@ func (x *xidCounter) countKernel() {
 		switch {
 		case e == nil && r.Past:
 			if len(x.past) < maxEvents {
-				x.past = append(x.past, *r) // its GPU may be lost, and come back
+				x.past = append(x.past, *r) // its GPU may be lost now, and come back
 			}
 			continue
 		case e == nil:
@@ -295,7 +298,7 @@ func (x *xidCounter) countKernel() {
 			e.details.add(xidDetail{r.Code, r.Detail}, xidDetail{code: otherXIDs}, 1, r.Time, xidDetail.compare, xidDetail.labels)
 		}
 		owner := x.ownerAt(at, e, row, what)
-		for uid := range strings.FieldsSeq(r.PodUIDs) { // a pod can be a node of pods: the outermost that owns the GPU
+		for uid := range strings.FieldsSeq(r.PodUIDs) { // outermost first, since a pod may run pods itself
 			if len(owner) == 0 && row >= 0 {
 				owner = x.ownerOf(uid, row)
 			}
@@ -304,9 +307,10 @@ func (x *xidCounter) countKernel() {
 	}
 }
 
-// record records an XID of a GPU for its owner. An old one, from before the process started, is not counted in the total.
+// record records an XID of a GPU and its owner. If old is set, it is from before the process started, and the total
+// does not count it.
 func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label, old bool) {
-	if v.at >= e.last.at || e.last.at > x.now { // a time to come is of a clock that was wrong
+	if v.at >= e.last.at || e.last.at > x.now { // the clock was wrong if the last XID is in the future
 		e.last = v
 	}
 	after := x.now - int64(x.window)
@@ -326,7 +330,8 @@ func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label, old 
 	e.owners.of(owner, x.now).add(v.xid, 1, v.at, x.now)
 }
 
-// byBus returns the GPU at a PCI address, else the latest one there, and its row; -1 if it is not here now.
+// byBus returns the GPU at a PCI address and its row. If there is none now, it returns the latest one that was there,
+// and the row -1.
 func (x *xidCounter) byBus(id string) (*entityEvents, int) {
 	id = strings.ToUpper(id)
 	for row, e := range x.rows {
@@ -343,7 +348,7 @@ func (x *xidCounter) byBus(id string) (*entityEvents, int) {
 	return latest, -1
 }
 
-// ownerOf returns the labels of a pod that owns a GPU or one of its instances; nil if it does not.
+// ownerOf returns the labels of a pod if it owns a GPU or one of its instances, otherwise nil.
 func (x *xidCounter) ownerOf(podUID string, gpuRow int) []gpu.Label {
 	for _, owners := range []*gpu.Owners{x.owned, x.earlier} {
 		for row := range x.topology.Devices {
@@ -361,7 +366,7 @@ func (x *xidCounter) ownerOf(podUID string, gpuRow int) []gpu.Label {
 	return nil
 }
 
-// assign notes who owns the GPUs from the beginning of the Read on.
+// assign records who owns the GPUs from the beginning of the Read on.
 func (x *xidCounter) assign(owners *gpu.Owners, begin int64) {
 	if x.assigned && owners == x.owned {
 		return

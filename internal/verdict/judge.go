@@ -20,8 +20,8 @@ const (
 	maxGPUs = 256
 )
 
-// A Judge is a snapshot.Deriver, the last one of a cycle. Its state of a GPU outlives sessions and reloads. The zero value
-// is ready to use.
+// A Judge is a snapshot.Deriver, the last one of a cycle. Its state of a GPU outlives sessions and reloads. The zero
+// value is ready to use.
 type Judge struct {
 	topology *gpu.Topology
 	derived  *gpu.Derived // nil if the family is not requested
@@ -138,6 +138,7 @@ func (j *Judge) remember() {
 	}
 }
 
+// pastOf returns the past of the GPU of a row, an empty one for a new GPU.
 func (j *Judge) pastOf(row int) *past {
 	id := j.topology.Devices[row].UUID
 	p := j.past[id]
@@ -151,7 +152,8 @@ func (j *Judge) pastOf(row int) *past {
 	return p
 }
 
-// Derive implements snapshot.Deriver. It appends one series per GPU with its verdict and the reason, which is empty for OK.
+// Derive implements snapshot.Deriver. It appends one series per GPU with its verdict and the reason, which is empty for
+// OK.
 func (j *Judge) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind != snapshot.Served || j.derived == nil {
 		return list
@@ -268,8 +270,8 @@ func (j *Judge) value(r *reading, field, row int) (float64, bool) {
 	return r.Value(field, row).Number()
 }
 
-// within compares the sum of the fields, or the highest value of the family, with the bounds of the signal. A sum that lacks
-// a field is at least what it is: it can satisfy a lower bound, but cannot fail it.
+// within compares the sum of the fields, or the highest value of the family, with the bounds of the signal. A sum that
+// lacks a field is at least what it is: it can satisfy a lower bound, but cannot fail it.
 func (j *Judge) within(r *reading, i, row int) answer {
 	s, n, found, partial := &table[i].signal, 0.0, false, false
 	for _, f := range j.fields[i] {
@@ -311,8 +313,8 @@ func (j *Judge) grows(r *reading, i, row int, p *past) answer {
 	return result
 }
 
-// recent reports whether the signal's family has a time within the memory of the rule. A time is converted to Elapsed when
-// it is first seen, so that a later step of the wall clock does not matter.
+// recent reports whether the signal's family has a time within the memory of the rule. A time is converted to Elapsed
+// when it is first seen, so that a later step of the wall clock does not matter.
 func (j *Judge) recent(r *reading, i, row int, p *past) answer {
 	result, memory := missing, table[i].memory
 	j.eachSeries(r, i, row, func(k key, n float64) {

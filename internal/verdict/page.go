@@ -77,7 +77,8 @@ func Span(d time.Duration) string {
 	}
 }
 
-// FindingsTable returns the table in Markdown: the findings that alerts and the verdict do not use, then the active ones.
+// FindingsTable returns the table in Markdown: the findings that alerts and the verdict do not use, then the active
+// ones.
 func FindingsTable() string {
 	var b strings.Builder
 	b.WriteString("| `health_error_code` | severity | category | treatment | why |\n|---|---|---|---|---|\n")

@@ -92,8 +92,8 @@ func unclassifiedXIDs(reason, what string) rule {
 	return r
 }
 
-// OfXID returns the verdict on a GPU that had an XID of a class, OK if no rule of the table is about the class: the recovery
-// action has a rule of its own.
+// OfXID returns the verdict on a GPU that had an XID of a class, OK if no rule of the table is about the class: the
+// recovery action has a rule of its own.
 func OfXID(c catalog.XIDClass) string {
 	switch {
 	case c == catalog.XIDAction:
@@ -124,8 +124,8 @@ const (
 	day  = 24 * time.Hour
 )
 
-// table has all rules. A false drain costs the work of a node, and a missed one is left to the alerts: what the driver repairs
-// by itself, and what one process may have caused, is watched.
+// table has all rules. A false drain costs the work of a node, and a missed one is left to the alerts: what the driver
+// repairs by itself, and what one process may have caused, is watched.
 var table = [...]rule{
 	{"row_remap_failed", Replace, kept(atLeast(1, catalog.RowRemapFailure)), time.Minute, 0,
 		"No spare row is left for a faulty one"},

@@ -22,39 +22,40 @@ import (
 )
 
 const (
-	// maxXIDs bounds the XIDs, and the SXIDs, that wait for the collector. Beyond it the newest are lost.
+	// maxXIDs is the maximum number of XIDs, and of SXIDs, that wait for the collector. Further ones are lost.
 	maxXIDs = 4096
-	// maxRecord is more than the kernel's longest record; it refuses a read with less room.
+	// maxRecord is the size of the read buffer. It exceeds the longest record, since the kernel rejects shorter reads.
 	maxRecord = 16 << 10
-	retry     = 30 * time.Second // of a log that cannot be read
+	retry     = 30 * time.Second // time until a log that cannot be read is opened again
 )
 
-// A Device is an open log, at its first record. A Read returns one record, and blocks until there is one. Its error wraps
-// syscall.EPIPE where records were overwritten before they were read; the next Read goes on after them.
+// A Device is an open log, positioned at its first record. Read blocks until there is a record, and returns one. If
+// records were overwritten before they were read, its error wraps syscall.EPIPE, and the next Read continues after
+// them.
 type Device interface {
 	io.ReadCloser
-	// TryRead is Read where there is a record already; else it returns 0 and no error.
+	// TryRead is like Read, but does not block: if there is no record, it returns 0 and no error.
 	TryRead(b []byte) (int, error)
-	// Uptime is the time since the boot.
+	// Uptime returns the time since the machine booted.
 	Uptime() time.Duration
 }
 
 // Options configure a Reader.
 type Options struct {
-	// Path names the log in messages, and is what Open opens if that is nil.
+	// Path is the log's file, for messages and for the default Open.
 	Path string
-	// Registerer gets the reader's series; required.
+	// Registerer registers the Reader's metrics; required.
 	Registerer prometheus.Registerer
-	// Log gets a line when the log ceases or begins to be readable; required.
+	// Log receives a line when the kernel log becomes readable or unreadable; required.
 	Log *slog.Logger
-	// PodOf returns the UIDs of the pods of a process of the host, the outermost first; nil for none. It is called on Run's
-	// goroutine, and nil where processes have no pods.
+	// PodOf returns the UIDs of the pods that a process of the host belongs to, the outermost first. It is called on
+	// Run's goroutine. It may be nil.
 	PodOf func(pid uint32) ([]string, error)
-	// Open opens the log; nil for the device at Path.
+	// Open opens the log. If it is nil, the device at Path is opened.
 	Open func() (Device, error)
 }
 
-// A Reader follows the kernel's log. Run and Drain may be called from different goroutines.
+// A Reader follows the kernel log. Run and Drain may be called from different goroutines.
 type Reader struct {
 	opt Options
 
@@ -63,27 +64,27 @@ type Reader struct {
 	mu    sync.Mutex
 	found []gpu.XID
 	sxids []gpu.SXID
-	since time.Time // when the log began to be read; zero while it is not
+	since time.Time // since when the log has been read; zero while it is not
 
-	// Run's.
+	// Only Run uses these.
 	failing bool
-	judged  uint64 // the sequence number after the last record that was read, of any reading
+	judged  uint64 // the sequence number after the last record ever read
 }
 
-// Why XIDs can be missing, as in dcgm_exporter_kernel_log_lost_total.
+// Label values of dcgm_exporter_kernel_log_lost_total.
 const (
 	lostRecords = "records" // overwritten before they were read
-	lostXIDs    = "xids"    // more than wait for a cycle
+	lostXIDs    = "xids"    // more than maxXIDs in one cycle
 )
 
-// Lines of the driver that are not understood, as in dcgm_exporter_kernel_log_unparsed_total.
+// Label values of dcgm_exporter_kernel_log_unparsed_total.
 const (
 	unparsedXID    = "xid"
 	unparsedSXID   = "sxid"
-	unparsedDetail = "detail" // the XID counts, and has no unit, link or action
+	unparsedDetail = "detail" // the XID is counted, but without unit, link and action
 )
 
-// New returns a Reader. It opens nothing yet.
+// New returns a Reader. It does not open the log.
 func New(opt Options) *Reader {
 	if opt.Open == nil {
 		opt.Open = func() (Device, error) { return open(opt.Path) }
@@ -118,7 +119,8 @@ func New(opt Options) *Reader {
 	return r
 }
 
-// Drain appends the XIDs since the previous call, oldest first, and those of the time before the log was read.
+// Drain appends the XIDs since the previous call, oldest first. Those from before the log was opened are marked as
+// Past.
 func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +129,7 @@ func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
 	return into
 }
 
-// DrainSXIDs is Drain for SXIDs.
+// DrainSXIDs appends the SXIDs, like Drain.
 func (r *Reader) DrainSXIDs(into []gpu.SXID) []gpu.SXID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,21 +138,21 @@ func (r *Reader) DrainSXIDs(into []gpu.SXID) []gpu.SXID {
 	return into
 }
 
-// Since returns when the log began to be read, and false while it is not.
+// Since returns since when the log has been read, or false if it is not read now.
 func (r *Reader) Since() (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.since, !r.since.IsZero()
 }
 
-// set notes when the log began to be read; zero while it is not.
+// set sets since when the log has been read; zero means that it is not.
 func (r *Reader) set(since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.since = since
 }
 
-// Run reads until ctx is done.
+// Run reads the log until ctx is done.
 func (r *Reader) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := r.follow(ctx)
@@ -171,7 +173,7 @@ func (r *Reader) Run(ctx context.Context) {
 	}
 }
 
-// follow opens the log and reads it until it cannot any more.
+// follow opens the log and reads it until a read fails.
 func (r *Reader) follow(ctx context.Context) error {
 	d, err := r.opt.Open()
 	if err != nil {
@@ -196,10 +198,10 @@ func (r *Reader) follow(ctx context.Context) error {
 	return r.read(d, next)
 }
 
-// readPast reads the records of the past, and keeps the latest XID of each code and GPU, and the latest of each SXID. It
-// returns the time of their end and the sequence number that follows, 0 for an empty log.
+// readPast reads the existing records, and keeps the latest XID of each code and GPU and the latest of each SXID. It
+// returns when it reached the end, and the sequence number of the next record, or 0 if the log is empty.
 func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
-	xids, sxids := map[gpu.XID]gpu.XID{}, map[gpu.SXID]gpu.SXID{} // by bus address and code, and by what they say
+	xids, sxids := map[gpu.XID]gpu.XID{}, map[gpu.SXID]gpu.SXID{} // by PCI address and code, and by all but the time
 	for buffer := make([]byte, maxRecord); ; {
 		since = time.Now()
 		n, err := d.TryRead(buffer)
@@ -221,7 +223,7 @@ func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
 			continue
 		}
 		line, at := record.Text, since.Add(min(0, record.Up-d.Uptime())).UnixNano()
-		again := record.Sequence < r.judged // it was read before the log failed
+		again := record.Sequence < r.judged // read before, by an earlier follow
 		r.judged = max(r.judged, next)
 		if xid, ok := r.xidOf(line, again); ok {
 			key := gpu.XID{PCIBusID: xid.PCIBusID, Code: xid.Code}
@@ -240,20 +242,20 @@ func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
 	return since, next, nil
 }
 
-// keepLatest notes an event of the past, of maxXIDs at most.
+// keepLatest stores an event under its key, unless that would be a new key beyond maxXIDs.
 func keepLatest[E comparable](latest map[E]E, key, event E) {
 	if _, known := latest[key]; known || len(latest) < maxXIDs {
 		latest[key] = event
 	}
 }
 
-// read takes records until one cannot be read. next is the sequence number that follows; 0 before the first record.
+// read reads new records until a read fails. next is the sequence number of the next record; 0 if the log was empty.
 func (r *Reader) read(d Device, next uint64) error {
 	buffer := make([]byte, maxRecord)
 	for {
 		n, err := d.Read(buffer)
 		if errors.Is(err, syscall.EPIPE) {
-			continue // the gap in the sequence is how many
+			continue // the gap in the sequence numbers shows how many were lost
 		}
 		if err != nil {
 			return err
@@ -276,11 +278,10 @@ func (r *Reader) read(d Device, next uint64) error {
 	}
 }
 
-// take keeps the XID or the SXID of a line of the kernel's, which was written just now: that dates it better than the log's
-// own clock.
+// take queues the XID or SXID of a new line. Its time is now, since the clock of the log drifts.
 func (r *Reader) take(line string) {
 	if xid, ok := r.xidOf(line, false); ok {
-		// The line has the process, which is no label.
+		// The line has the name of the process, which no label has.
 		r.opt.Log.Debug("XID", "xid", xid.Code, "pci_bus_id", xid.PCIBusID, "line", line)
 		xid.Time, xid.PodUIDs = time.Now().UnixNano(), r.podsOf(xid.PID)
 		keep(r, &r.found, xid)
@@ -291,8 +292,8 @@ func (r *Reader) take(line string) {
 	}
 }
 
-// xidOf returns the XID of a line, and whether it has one. What it does not understand of a line counts, unless the line
-// was read before.
+// xidOf parses the XID of a line and reports whether it has one. It counts what it cannot parse, unless again is set:
+// the line was read before.
 func (r *Reader) xidOf(line string, again bool) (gpu.XID, bool) {
 	if !strings.HasPrefix(line, xidPrefix) {
 		return gpu.XID{}, false
@@ -308,7 +309,7 @@ func (r *Reader) xidOf(line string, again bool) (gpu.XID, bool) {
 	return xid, ok
 }
 
-// sxidOf is xidOf for SXIDs. The lines that say more of the SXID before them have none.
+// sxidOf parses an SXID, like xidOf. Lines that only add details to the SXID before them have none.
 func (r *Reader) sxidOf(line string, again bool) (gpu.SXID, bool) {
 	if !strings.HasPrefix(line, sxidPrefix) || !strings.Contains(line, sxidMark) {
 		return gpu.SXID{}, false
@@ -331,7 +332,7 @@ func keep[E any](r *Reader, waiting *[]E, event E) {
 	*waiting = append(*waiting, event)
 }
 
-// podsOf returns the UIDs of the pods of a process, the outermost first; "" where none is known.
+// podsOf returns the UIDs of the pods of a process, separated by spaces, the outermost first; empty if none is known.
 func (r *Reader) podsOf(pid uint32) string {
 	if pid == 0 || r.opt.PodOf == nil {
 		return ""
@@ -364,14 +365,14 @@ func open(path string) (Device, error) {
 	return &file{f, raw}, nil
 }
 
-// The device number of /dev/kmsg (Documentation/admin-guide/devices.txt of Linux).
+// The device number of /dev/kmsg (Linux, Documentation/admin-guide/devices.txt).
 const (
 	kmsgMajor = 1
 	kmsgMinor = 11
 )
 
-// checkDevice rejects anything but the device of the kernel log. Its neighbors, such as /dev/zero and /dev/urandom, can be
-// read forever and have no records.
+// checkDevice rejects anything but the device of the kernel log. Its neighbors, such as /dev/zero and /dev/urandom, can
+// be read forever and have no records.
 func checkDevice(path string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || info.Mode()&fs.ModeCharDevice == 0 {
@@ -384,13 +385,13 @@ func checkDevice(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// A file is the kernel's log of this machine.
+// A file is the kernel log of this machine.
 type file struct {
 	*os.File
 	raw syscall.RawConn
 }
 
-// TryRead implements Device. The runtime has opened the file for reads that do not block.
+// TryRead implements Device. Go opens the file in nonblocking mode.
 func (f *file) TryRead(b []byte) (n int, err error) {
 	if failed := f.raw.Read(func(fd uintptr) bool {
 		n, err = syscall.Read(int(fd), b)

@@ -15,7 +15,7 @@ type Record struct {
 }
 
 // ParseRecord reads a record of /dev/kmsg, "6,339,5140900,-;text" and lines of further fields: priority and facility,
-// sequence number, microseconds since the boot, flags (Documentation/ABI/testing/dev-kmsg of Linux).
+// sequence number, microseconds since the boot, flags (Linux, Documentation/ABI/testing/dev-kmsg).
 func ParseRecord(b []byte) (Record, bool) {
 	head, text, found := strings.Cut(string(b), ";")
 	if !found {

@@ -8,7 +8,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// sxidPrefix begins the driver's lines about NVSwitches; sxidMark follows the number of the switch in those about SXIDs.
+// sxidPrefix begins the driver's lines about NVSwitches; sxidMark follows the number of the switch in those about
+// SXIDs.
 const (
 	sxidPrefix = "nvidia-nvswitch"
 	sxidMark   = ": SXid "

@@ -17,9 +17,9 @@ const xidPrefix = "NVRM: Xid"
 // pciAddress matches the address of a GPU: domain, bus and device, and of some drivers the function.
 const pciAddress = `([[:xdigit:]]{4,8}:[[:xdigit:]]{2}:[[:xdigit:]]{2}(?:\.[0-7])?)`
 
-// xidLine matches exactly the forms that drivers write. Anything looser could be forged: many kernel lines begin with the
-// name of a process, which any process may choose. A name has at most 15 bytes and the kernel's own text follows it, which
-// never completes an address.
+// xidLine matches exactly the forms that drivers write. Anything looser could be forged: many kernel lines begin with
+// the name of a process, which any process may choose. A name has at most 15 bytes and the kernel's own text follows
+// it, which never completes an address.
 var xidLine = regexp.MustCompile(`^` + xidPrefix + ` \((?:PCI:` + pciAddress + `|([[:xdigit:]]{4}:[[:xdigit:]]{2}:[[:xdigit:]]{2}))` +
 	`(?: GPU-I:(\d{1,9}))?(?: GPU-CI:\d{1,9})?\): (\d{1,5})(?:,(.*))?$`)
 
@@ -67,10 +67,10 @@ func isNVLink5(code int64) bool { return code >= 144 && code <= 150 }
 //	… NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000 …)
 //	… NETIR Fatal XC0 i0 Link -1 (0x000fe406 …)
 //
-// The words are the unit, the severity, whether the error went beyond its context, and whether it was injected. Link -1 is
-// none of the links. The sub-code is bits 20 to 25 of the first number, by which NVIDIA's list of these XIDs
-// (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) distinguishes causes within a unit; the driver may leave
-// the numbers out.
+// The words are the unit, the severity, whether the error went beyond its context, and whether it was injected. Link -1
+// is none of the links. The sub-code is bits 20 to 25 of the first number, by which NVIDIA's list of these XIDs
+// (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) distinguishes causes within a unit; the driver may
+// leave the numbers out.
 func nvlink5(rest string) gpu.XIDDetail {
 	at := strings.LastIndex(rest, " Link ")
 	if at < 0 {

@@ -14,8 +14,8 @@ const (
 	// lateXID is how long after its date an XID may be stored. The engine stores XIDs of the kernel log a second or two
 	// after their date, and so after later XIDs that have been read already.
 	lateXID = 10 * time.Second
-	// wholeHistoryInterval is how often the whole history is read. XIDs of the kernel log may be dated minutes off, since
-	// the clock of the log drifts.
+	// wholeHistoryInterval is how often the whole history is read. XIDs of the kernel log may be dated minutes off,
+	// since the clock of the log drifts.
 	wholeHistoryInterval = time.Minute
 )
 
@@ -33,9 +33,9 @@ func xidCode(v gpu.Value) int64 {
 	return blankXID
 }
 
-// An xidWatch reads the XIDs of the GPUs and of their MIG instances. The engine stores an XID that names an instance only
-// for that instance. The batched read shows which entities have a new sample, which may be a blank that hides an XID.
-// Their histories are read then, and once more after lateXID.
+// An xidWatch reads the XIDs of the GPUs and of their MIG instances. The engine stores an XID that names an instance
+// only for that instance. The batched read shows which entities have a new sample, which may be a blank that hides an
+// XID. Their histories are read then, and once more after lateXID.
 type xidWatch struct {
 	parts     handle // group of the instances; 0 if there are none or the engine refuses them
 	fields    handle // field group of the instances' watch
@@ -81,8 +81,8 @@ func (s *Session) xidsOfGPUs() *watch {
 	return nil
 }
 
-// watchXIDs makes the engine keep the XIDs of the instances of the watched GPUs. It only returns an error if the engine is
-// lost.
+// watchXIDs makes the engine keep the XIDs of the instances of the watched GPUs. It only returns an error if the engine
+// is lost.
 func (s *Session) watchXIDs() error {
 	w := s.xidsOfGPUs()
 	if w == nil {
@@ -179,8 +179,8 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time) error {
 	return nil
 }
 
-// due returns the entities whose histories must be read, and the earliest time from which. If whole is set, these are all
-// entities from the beginning. If repeats is true, XIDs that were reported before will be reported again.
+// due returns the entities whose histories must be read, and the earliest time from which. If whole is set, these are
+// all entities from the beginning. If repeats is true, XIDs that were reported before will be reported again.
 func (x *xidWatch) due(now time.Time, whole bool) (due []entity, from int64, repeats bool) {
 	from = -1
 	for _, e := range x.order {

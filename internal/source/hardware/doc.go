@@ -1,6 +1,6 @@
 // Package hardware reads the GPUs of this machine through DCGM or NVML.
 //
-// A Source opens DCGM, and NVML while DCGM is unavailable. Its Run returns to DCGM as soon as that is back, and ends when
-// the driver or its library was replaced, since only a new process can load the new one. NVML adds to a DCGM session what
-// DCGM does not report: the processes of shared GPUs and the positions of GPU instances.
+// A Source opens DCGM, and NVML while DCGM is unavailable. Its Run returns to DCGM as soon as that is back, and ends
+// when the driver or its library was replaced, since only a new process can load the new one. NVML adds to a DCGM
+// session what DCGM does not report: the processes of shared GPUs and the positions of GPU instances.
 package hardware

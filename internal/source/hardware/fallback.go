@@ -18,7 +18,8 @@ const (
 	dialInterval = time.Second
 )
 
-// Run keeps loop on the best driver until ctx is done. It returns ErrReplaced if the driver or its library was replaced.
+// Run keeps loop on the best driver until ctx is done. It returns ErrReplaced if the driver or its library was
+// replaced.
 func (s *Source) Run(ctx context.Context, loop *collector.Loop) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.awaitReplacement(ctx) })
@@ -73,8 +74,8 @@ func (s *Source) restoreDCGM(ctx context.Context, loop *collector.Loop) {
 	}
 }
 
-// awaitEngine makes the loop open a session as soon as an unreachable host engine listens. The loop's own attempts may be
-// far apart by then.
+// awaitEngine makes the loop open a session as soon as an unreachable host engine listens. The loop's own attempts may
+// be far apart by then.
 func (s *Source) awaitEngine(ctx context.Context, loop *collector.Loop) {
 	ticker := time.NewTicker(dialInterval)
 	defer ticker.Stop()

@@ -79,8 +79,8 @@ func New(opt Options) *Source {
 	return s
 }
 
-// Open opens DCGM, or NVML if DCGM is unavailable and Options.Fallback is set. Each call tries both, so that a driver or
-// an engine that starts late is found.
+// Open opens DCGM, or NVML if DCGM is unavailable and Options.Fallback is set. Each call tries both, so that a driver
+// or an engine that starts late is found.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
 	if s.dcgm == nil {
 		return s.openNVML(ctx, plan)
