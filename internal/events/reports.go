@@ -39,9 +39,8 @@ type reports struct {
 	floor     int64  // highest forgotten ID
 	passed    uint32 // epoch of the session that has reported one that is not forgotten
 
-	ids       map[xid][]int64 // sorted IDs of the known reports at the start of idsEpoch
-	idsEpoch  uint32
-	idsFilled bool
+	ids      map[xid][]int64 // sorted IDs of the known reports at the start of idsEpoch; nil before the first
+	idsEpoch uint32
 }
 
 // add records a report of a session and returns whether its error is new.
@@ -81,7 +80,7 @@ func (r *reports) add(x report, epoch uint32, replay, redate bool) bool {
 // dated returns the earliest known report of the same error that is at most redated away and that this session has not
 // reported yet. Engines date all XIDs anew with about the same offset, so their order stays the same.
 func (r *reports) dated(x report, epoch uint32) (report, bool) {
-	if !r.idsFilled || r.idsEpoch != epoch {
+	if r.ids == nil || r.idsEpoch != epoch {
 		r.fillIDs(epoch)
 	}
 	ids := r.ids[x.xid]
@@ -100,7 +99,7 @@ func (r *reports) dated(x report, epoch uint32) (report, bool) {
 
 // fillIDs fills ids with the known reports.
 func (r *reports) fillIDs(epoch uint32) {
-	r.ids, r.idsEpoch, r.idsFilled = map[xid][]int64{}, epoch, true
+	r.ids, r.idsEpoch = map[xid][]int64{}, epoch
 	for known := range r.counts {
 		r.ids[known.xid] = append(r.ids[known.xid], known.id)
 	}

@@ -143,11 +143,8 @@ func (j *Judge) pastOf(row int) *past {
 	id := j.topology.Devices[row].UUID
 	p := j.past[id]
 	if p == nil {
-		p = &past{}
+		p = &past{levels: map[key]float64{}, seen: map[key]event{}}
 		j.past[id] = p
-	}
-	if p.levels == nil {
-		p.levels, p.seen = map[key]float64{}, map[key]event{}
 	}
 	return p
 }
