@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// eachRow calls f with every row of a CSV file with # comments.
+// eachRow calls f for each row of a CSV file. Lines that start with # are comments.
 func eachRow(path string, columns int, f func(row []string) error) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -35,8 +35,8 @@ func eachRow(path string, columns int, f func(row []string) error) error {
 	}
 }
 
-// applyFacts adds the hand-written facts. A row that touches no field is an error, so that the file
-// stays true.
+// applyFacts adds the hand-written facts in facts.csv. A row that matches no field is an error, so that stale rows are
+// noticed.
 func applyFacts(fields []*field, path string) error {
 	return eachRow(path, 9, func(row []string) error {
 		low, high, err := idRange(row[0])
@@ -66,7 +66,7 @@ func applyFacts(fields []*field, path string) error {
 	})
 }
 
-// applyNames adds the names that are newer than go-dcgm's header.
+// applyNames adds names that are newer than go-dcgm's header.
 func applyNames(fields []*field, path string) error {
 	return eachRow(path, 2, func(row []string) error {
 		id, err := strconv.Atoi(row[0])

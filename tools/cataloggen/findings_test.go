@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
-// TestFindingsAreTheHeaders compares the table of findings with the error codes of go-dcgm's header.
-func TestFindingsAreTheHeaders(t *testing.T) {
+// TestFindingsMatchHeader compares the table of findings with the error codes in go-dcgm's header.
+func TestFindingsMatchHeader(t *testing.T) {
 	dir, version, err := moduleDir()
 	if err != nil {
 		t.Fatal(err)
@@ -40,15 +40,15 @@ func TestFindingsAreTheHeaders(t *testing.T) {
 		}
 		f := catalog.FindingNumbered(uint32(number))
 		if f.Code != name && f.Alias != name {
-			t.Errorf("%s (%d) of go-dcgm %s has no row in internal/catalog/findings.go, found %s", name, number, version, f.Code)
+			t.Errorf("row of %s (%d, go-dcgm %s) in internal/catalog/findings.go is missing; found %s there", name, number, version, f.Code)
 		}
 	}
 	if got := len(catalog.Findings()); got != end || end < 100 {
-		t.Errorf("the table has %d rows, the header %d codes", got, end)
+		t.Errorf("internal/catalog/findings.go has %d rows, want one for each of the header's %d codes", got, end)
 	}
 	for _, f := range catalog.Findings() {
 		if !categories[f.Category] {
-			t.Errorf("%s has the category %q, which the header does not name", f.Code, f.Category)
+			t.Errorf("%s has category %q, which is not in the header", f.Code, f.Category)
 		}
 	}
 }

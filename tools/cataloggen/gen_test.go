@@ -73,7 +73,7 @@ func TestReadModule(t *testing.T) {
 		{id: 1603, name: "DCGM_FI_DEV_SM_CLOCK_HERTZ", baseOf: 100},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(field{})); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+		t.Errorf("fields (-want +got)\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"dcgm_gpu_temp"}, got[2].aliases()); diff != "" {
 		t.Errorf("aliases (-want +got)\n%s", diff)
@@ -85,7 +85,7 @@ func TestReadModule(t *testing.T) {
 	}
 }
 
-func TestReadModuleRefusesAnotherModule(t *testing.T) {
+func TestReadModuleRejectsUnknownFormats(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"no maps":         {"const_fields.go": "package dcgm\n", "dcgm_fields.h": header},
 		"orphan alias":    {"const_fields.go": strings.Replace(constFields, `"dcgm_gpu_temp":        150`, `"dcgm_gpu_temp": 151`, 1), "dcgm_fields.h": header},
@@ -93,7 +93,7 @@ func TestReadModuleRefusesAnotherModule(t *testing.T) {
 		"no header":       {"const_fields.go": constFields},
 	} {
 		if _, err := readModule(write(t, files)); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: readModule succeeded, want an error", name)
 		}
 	}
 }
@@ -115,18 +115,18 @@ func TestApplyFacts(t *testing.T) {
 		later: "DCGM_FI_DEV_NEWER", typ: "float", unit: "celsius", levels: "gpu", kind: "counter", max: "1", help: "Temperature",
 	}
 	if diff := cmp.Diff(want, fields[2], cmp.AllowUnexported(field{})); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+		t.Errorf("fields after applyFacts (-want +got)\n%s", diff)
 	}
 }
 
-// A line of facts that fits nothing is an error with its place.
-func TestFactsAreHeldToTheModule(t *testing.T) {
+// A row that matches nothing is an error with its file name.
+func TestFactsMustMatchModule(t *testing.T) {
 	for text, apply := range map[string]func([]*field, string) error{
-		"# c\n7,integer,,,,,,,\n":        applyFacts, // no such id
+		"# c\n7,integer,,,,,,,\n":        applyFacts, // unknown id
 		"x,integer,,,,,,,\n":             applyFacts,
 		"100,integer\n":                  applyFacts, // too few columns
 		"7,DCGM_FI_DEV_X\n":              applyNames,
-		"100,DCGM_FI_DEV_SM_CLOCK_NEW\n": applyNames, // the header names the base unit already
+		"100,DCGM_FI_DEV_SM_CLOCK_NEW\n": applyNames, // the header already has the base-unit name
 	} {
 		path := filepath.Join(write(t, map[string]string{"f.csv": text}), "f.csv")
 		if err := apply(module0(t), path); err == nil || !strings.Contains(err.Error(), "f.csv") {

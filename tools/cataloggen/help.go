@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// words spells the parts of a field's name that are not words.
+// words spells out abbreviations in field names.
 var words = map[string]string{
 	"AGG": "aggregate", "APP": "application", "AVAIL": "available", "BER": "bit error rate", "CBU": "CBU", "CI": "compute instance",
 	"CLOCKS": "clocks", "CRC": "CRC", "CX": "ConnectX", "DBE": "double-bit errors", "DEC": "decoder", "DEV": "device memory",
@@ -24,7 +24,7 @@ var words = map[string]string{
 	"VOL": "volatile", "XID": "XID", "C2C": "C2C", "CPU": "CPU", "CONNECTX": "ConnectX", "B2B": "back to back",
 }
 
-// units are the parts that only promise a unit or a kind.
+// units lists name parts that only state a unit or a type.
 var units = map[string]bool{
 	"RATIO": true, "HERTZ": true, "JOULES": true, "BYTES": true, "WATTS": true, "CELSIUS": true, "SECONDS": true, "TOTAL": true,
 	"NS": true, "MVOLT": true, "RAW": false,
@@ -32,7 +32,7 @@ var units = map[string]bool{
 
 var lane = regexp.MustCompile(`^L(\d+)$`)
 
-// describe returns the few words of help of a field: those of facts.csv, or else its name in words.
+// describe returns the help text of a field: the text in facts.csv, or the field's name spelled out.
 func (f *field) describe(fields []*field) string {
 	if f.help != "" {
 		return f.help

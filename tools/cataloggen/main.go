@@ -1,9 +1,7 @@
-// Command gen writes the entries and the ids of package catalog, and the names of the errors that
-// DCGM's health watches find.
+// Command gen writes the generated files of package catalog: entries, ids and the names of DCGM health errors.
 //
-// It reads ids and names from the go-dcgm module in the module cache, and what go-dcgm
-// does not say (levels, units, ranges, help) from facts.csv and names.csv beside it. go generate
-// runs it.
+// It reads ids and names from the go-dcgm module in the module cache. What go-dcgm lacks (levels, units, ranges, help)
+// is in facts.csv and names.csv. go generate runs it.
 package main
 
 import (
@@ -19,7 +17,7 @@ import (
 	"strings"
 )
 
-// module is where the ids and names come from.
+// module is the source of ids and names.
 const module = "github.com/NVIDIA/go-dcgm"
 
 func main() {
@@ -65,7 +63,7 @@ func run(out, ids, facts string) error {
 	return nil
 }
 
-// moduleDir returns the folder and the version of the module that go.mod requires.
+// moduleDir returns the directory and version of the module required by go.mod.
 func moduleDir() (dir, version string, err error) {
 	output, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}\n{{.Version}}", module).Output()
 	if err != nil {

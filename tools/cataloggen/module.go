@@ -15,16 +15,16 @@ import (
 	"strings"
 )
 
-// A field is one id with all that becomes known of it.
+// A field is a DCGM field id and everything known about it.
 type field struct {
 	id      int
 	name    string   // the header's name
-	legacy  []string // upper-case names before it
+	legacy  []string // previous upper-case names
 	lower   []string // lower-case names of dcgm-exporter 1.x
-	markers []string // names that only bound a range
-	base    string   // the base-unit name of the same measurement, if it has an id of its own
-	later   string   // the name in the base unit that only a newer DCGM has
-	baseOf  int      // for a base-unit id: the older one
+	markers []string // names that only mark the end of a range
+	base    string   // name of the same measurement in a base unit, if that has its own id
+	later   string   // base-unit name that only a newer DCGM has
+	baseOf  int      // for a base-unit id: the id that it replaces
 
 	typ, unit, levels, kind string
 	min, max                string
@@ -71,7 +71,7 @@ func readModule(dir string) ([]*field, error) {
 		slices.Sort(f.legacy)
 		slices.Sort(f.lower)
 		slices.Sort(f.markers)
-		if f.name == "" { // an id that is nothing but a bound
+		if f.name == "" { // the id is only a range marker
 			f.name, f.markers = f.markers[0], f.markers[1:]
 		}
 		fields = append(fields, f)
@@ -80,14 +80,13 @@ func readModule(dir string) ([]*field, error) {
 	return fields, nil
 }
 
-// isMarker reports whether the name bounds a range of ids, or is no field.
+// isMarker reports whether the name marks the bound of a range of ids, or is not a field.
 func isMarker(name string) bool {
 	return strings.HasSuffix(name, "_FIELD_ID") || strings.Contains(name, "INTERNAL_FIELDS_0_") ||
 		name == "DCGM_FI_SYSTEM_FIELD_UNKNOWN"
 }
 
-// readMaps returns the two maps from name to id of const_fields.go: what GetFieldID of go-dcgm
-// answers from.
+// readMaps returns the two maps from name to id in const_fields.go, which go-dcgm's GetFieldID uses.
 func readMaps(path string) (current, legacy map[string]int, err error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	if err != nil {
@@ -130,7 +129,7 @@ func readMaps(path string) (current, legacy map[string]int, err error) {
 	}
 	current, legacy = maps["dcgmFields"], maps["legacyDCGMFields"]
 	if len(current) == 0 || len(legacy) == 0 {
-		return nil, nil, fmt.Errorf("%s: the maps dcgmFields and legacyDCGMFields are not there", path)
+		return nil, nil, fmt.Errorf("%s: maps dcgmFields and legacyDCGMFields not found", path)
 	}
 	return current, legacy, nil
 }
@@ -140,8 +139,8 @@ var (
 	definition  = regexp.MustCompile(`^#define\s+(DCGM_FI_\w+)\s+(\d+)`)
 )
 
-// readReplacements pairs the fields whose comment in the header names a field in a base unit (ids
-// from 1600) with that field.
+// readReplacements links fields to their base-unit replacements (ids from 1600). The header names the replacement in
+// the comment of the old field.
 func readReplacements(path string, byName map[string]*field) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -12,15 +12,14 @@ func (f *field) classic() string {
 	if len(f.legacy) == 0 {
 		return f.name
 	}
-	// Where the header had renamed a field long before 4.8, both names were in use: the header's is
-	// the classic one.
+	// The header had renamed this field long before 4.8, and both names were in use. The new name is the classic one.
 	if f.name == "DCGM_FI_DEV_CLOCKS_EVENT_REASONS" {
 		return f.name
 	}
 	return f.legacy[0]
 }
 
-// current returns the name of the 4.9 vocabulary.
+// current returns the name in the 4.9 vocabulary.
 func (f *field) current() string {
 	switch {
 	case f.base != "":
@@ -32,7 +31,7 @@ func (f *field) current() string {
 	}
 }
 
-// aliases returns every further name.
+// aliases returns all other names of the field.
 func (f *field) aliases() []string {
 	known := []string{f.name, f.classic(), f.current()}
 	var names []string
@@ -84,7 +83,7 @@ func writeEntries(w io.Writer, fields []*field, version string) {
 	fmt.Fprint(w, "}\n")
 }
 
-// bits returns the levels as an expression of Go.
+// bits returns the levels as a Go expression.
 func (f *field) bits() string {
 	var bits []string
 	for level := range strings.SplitSeq(f.levels, "+") {
@@ -93,7 +92,7 @@ func (f *field) bits() string {
 	return strings.Join(bits, "|")
 }
 
-// flagFields returns the flags as fields of an Entry.
+// flagFields returns the flags as Entry fields in Go syntax.
 func (f *field) flagFields() string {
 	var list []string
 	for flag := range strings.FieldsSeq(f.flags) {

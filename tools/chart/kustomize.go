@@ -25,21 +25,21 @@ const (
 	rendered  = "# Rendered from deployment/chart by \"make chart\".\n"
 )
 
-// A component is an addition to the base, with the values of the chart that say the same.
+// A component is an addition to the base, with the equivalent chart values.
 type component struct{ name, about, values string }
 
 func components() []component {
 	return []component{
-		{"pod-labels", "The labels and UIDs of pods, which the API server has: list and watch pods.", "kubernetes: {enablePodLabels: true, enablePodUID: true}"},
-		{"dra", "GPUs of Dynamic Resource Allocation: list and watch ResourceSlices, get ResourceClaims.", "kubernetesDRA: {enabled: true}"},
-		{"profiling", "Profiling metrics of GPUs before Hopper, over DCGM: the capability SYS_ADMIN, and the image with DCGM.", "profiling: {enabled: true}\nimage: {variant: dcgm}"},
-		{"shared-gpus", "Utilization and memory per pod on shared GPUs: the host's process ids, and the names in /var/log/pods.", "sharedGPUs: {enabled: true}"},
-		{"kernel-log", "XIDs with their details and SXIDs, of the kernel's log: a privileged container with /dev/kmsg.", "kernelLog: {enabled: true}"},
+		{"pod-labels", "Adds labels and UIDs of pods. Permissions: list and watch pods.", "kubernetes: {enablePodLabels: true, enablePodUID: true}"},
+		{"dra", "Adds owners of GPUs from Dynamic Resource Allocation. Permissions: list and watch ResourceSlices, get ResourceClaims.", "kubernetesDRA: {enabled: true}"},
+		{"profiling", "Adds profiling metrics of GPUs before Hopper. Uses the capability SYS_ADMIN and the image with DCGM.", "profiling: {enabled: true}\nimage: {variant: dcgm}"},
+		{"shared-gpus", "Adds utilization and memory per pod on shared GPUs. Uses the host's PID namespace and the names in /var/log/pods.", "sharedGPUs: {enabled: true}"},
+		{"kernel-log", "Adds XIDs with details, and SXIDs, from the kernel log. Uses a privileged container with /dev/kmsg.", "kernelLog: {enabled: true}"},
 	}
 }
 
-// render renders the chart for kustomize, with more values beside those of kustomize: objects by
-// file name, without what is Helm's, and without the namespace, which the kustomization sets.
+// render renders the chart with the base values of kustomize and more values. It returns the objects by file name,
+// without Helm's metadata. The namespace is left out because the kustomization sets it.
 func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error) {
 	values, err := chartutil.ReadValues(base)
 	if err != nil {
@@ -73,11 +73,11 @@ func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error
 			}
 			bare(o)
 			if spec, ok := o["spec"].(map[string]any); ok {
-				delete(spec, "namespaceSelector") // a ServiceMonitor without one selects in its own
+				delete(spec, "namespaceSelector") // without a selector a ServiceMonitor selects in its own namespace
 			}
 			name := strings.ToLower(fmt.Sprint(o["kind"]))
 			if out[name] != nil {
-				return nil, fmt.Errorf("two objects of kind %s", o["kind"])
+				return nil, fmt.Errorf("the chart renders two objects of kind %s", o["kind"])
 			}
 			out[name] = o
 		}
@@ -85,7 +85,7 @@ func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error
 	return out, nil
 }
 
-// bare takes away what is Helm's.
+// bare removes Helm's labels and annotations, and the namespace.
 func bare(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -106,10 +106,10 @@ func bare(v any) {
 	}
 }
 
-// A tree is files by path.
+// A tree maps paths to file contents.
 type tree map[string][]byte
 
-// put adds an object with lines about it.
+// put adds a file with an object and comment lines about it.
 func (f tree) put(name string, object any, about ...string) error {
 	text, err := yaml.Marshal(object)
 	if err != nil {
@@ -162,7 +162,7 @@ func kustomize(folder, base string) (tree, error) {
 	return out, nil
 }
 
-// component adds what leads from the plain objects to those with a component.
+// component adds the objects and patches that turn the plain objects into those with a component.
 func (f tree) component(one component, plain, with map[string]map[string]any) error {
 	folder := filepath.Join("components", one.name)
 	kustomization := map[string]any{"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
@@ -170,7 +170,7 @@ func (f tree) component(one component, plain, with map[string]map[string]any) er
 	for _, name := range slices.Sorted(maps.Keys(with)) {
 		object, was := with[name], plain[name]
 		if was == nil {
-			// Each component has a role of its own, so that they go together.
+			// Each component has its own role, so that components can be combined.
 			rename(object, "dcgm-exporter-read-pods", "dcgm-exporter-"+one.name)
 			added = append(added, name+".yaml")
 		} else {
@@ -211,8 +211,7 @@ func rename(v any, from, to string) {
 	}
 }
 
-// patchOf returns the strategic merge patch from one object to another, nil where there is nothing
-// to change.
+// patchOf returns the strategic merge patch from one object to another. It is nil if nothing changes.
 func patchOf(kind string, was, is map[string]any) (map[string]any, error) {
 	before, err := json.Marshal(was)
 	if err != nil {
@@ -232,7 +231,7 @@ func patchOf(kind string, was, is map[string]any) (map[string]any, error) {
 	case "serviceaccount":
 		like = core.ServiceAccount{}
 	default:
-		return nil, fmt.Errorf("a component changes the %s", kind)
+		return nil, fmt.Errorf("a component may not change the %s", kind)
 	}
 	text, err := strategicpatch.CreateTwoWayMergePatch(before, after, like)
 	if err != nil {
@@ -248,7 +247,7 @@ func patchOf(kind string, was, is map[string]any) (map[string]any, error) {
 	return patch, nil
 }
 
-// ordered drops what says the order of lists, which kustomize does not know.
+// ordered removes list order directives, which kustomize does not support.
 func ordered(v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -1,6 +1,6 @@
-// Command chart writes what is derived of the Helm chart in deployment/chart: the schema of its values,
-// its copies of the counters file, the rules and the dashboards, and the manifests and components of
-// deployment/kubernetes. "make chart" runs it in the repository's root.
+// Command chart writes the files derived from the Helm chart in deployment/chart: the schema of its values, its copies
+// of the counters file, rules and dashboards, and the manifests and components of deployment/kubernetes. "make chart"
+// runs it in the root of the repository.
 package main
 
 import (
@@ -40,7 +40,7 @@ func run() error {
 	if err := files.replace(filepath.Join(folder, "files")); err != nil {
 		return err
 	}
-	// The chart is rendered with its new files.
+	// Rendering needs the new files.
 	files, err = kustomize(folder, base)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func run() error {
 	return files.replace(base, "values.yaml", "namespace.yaml")
 }
 
-// copies returns what the chart has of the repository.
+// copies returns the chart's copies of repository files.
 func copies() (tree, error) {
 	out := tree{}
 	for pattern, to := range map[string]string{
@@ -70,7 +70,7 @@ func copies() (tree, error) {
 	return out, nil
 }
 
-// replace makes a folder hold the files of f and those kept, which are written by hand.
+// replace replaces the files of a folder with those in f. The files in kept are hand-written and stay.
 func (f tree) replace(folder string, kept ...string) error {
 	for _, k := range kept {
 		f[k] = nil

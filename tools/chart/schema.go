@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A node is a schema of values, or a part of one.
+// A node is a JSON schema of values, or a part of one.
 type node struct {
 	Schema      string           `json:"$schema,omitempty"`
 	Title       string           `json:"title,omitempty"`
@@ -23,8 +23,8 @@ type node struct {
 	Pattern     string           `json:"pattern,omitempty"`
 }
 
-// beyond is what a default value does not say about its key: other types, a closed set of words,
-// what an element of a list is. Objects of the Kubernetes API are open: the API server judges them.
+// beyond returns schemas that cannot be derived from a default value, by key: several types, enums and list elements.
+// Kubernetes API objects are not constrained: the API server validates them.
 func beyond() map[string]node {
 	scalar := []string{"string", "integer"}
 	strings := &node{Type: []string{"string", "integer", "number", "boolean"}}
@@ -94,21 +94,20 @@ func beyond() map[string]node {
 	}
 }
 
-// needed returns the values without which the templates mean nothing, beside every section but one: null, which
-// takes a default away, is an error that names the key.
+// needed lists the values that the templates require, in addition to sections. Setting one to null, which removes its
+// default, is an error that names the key.
 func needed() map[string]bool {
 	return map[string]bool{"image.repository": true, "service.address": true, "serviceAccount.create": true, "serviceMonitor.apiVersion": true, "kubernetes.podResources": true}
 }
 
-// A schemaWriter makes the schema of a values file.
+// A schemaWriter writes the schema of a values file.
 type schemaWriter struct {
 	beyond map[string]node
 	used   map[string]bool
-	wrong  []string // what the values do not say
+	wrong  []string // errors
 }
 
-// schemaOf returns the schema of a values file: its comments are the descriptions, its defaults
-// give the types.
+// schemaOf returns the schema of a values file. Comments become descriptions, and defaults determine the types.
 func schemaOf(values []byte) ([]byte, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(values, &document); err != nil {
@@ -125,9 +124,9 @@ func schemaOf(values []byte) ([]byte, error) {
 		return nil, fmt.Errorf("values.yaml: %s", strings.Join(w.wrong, "; "))
 	}
 	out.Schema, out.Title = "https://json-schema.org/draft-07/schema#", "Values of the chart dcgm-exporter"
-	// Helm's own: of a parent chart, and the usual condition for a subchart.
-	out.Properties["global"] = &node{Type: "object", Description: "Values of a parent chart for all its charts."}
-	out.Properties["enabled"] = &node{Type: "boolean", Description: "The condition by which a parent chart has this one."}
+	// Helm's own keys: values of a parent chart, and the usual condition of a subchart.
+	out.Properties["global"] = &node{Type: "object", Description: "Values that a parent chart passes to all its charts."}
+	out.Properties["enabled"] = &node{Type: "boolean", Description: "Set by a parent chart: whether this chart is enabled."}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
@@ -147,7 +146,7 @@ func (w *schemaWriter) node(key string, v *yaml.Node) *node {
 	switch v.Kind {
 	case yaml.MappingNode:
 		if len(v.Content) == 0 {
-			w.wrong = append(w.wrong, key+": an empty map needs a line in beyond()")
+			w.wrong = append(w.wrong, key+": an empty map needs a row in beyond()")
 		}
 		out := &node{Type: "object", Additional: false, Properties: map[string]*node{}}
 		for i := 0; i < len(v.Content); i += 2 {
@@ -162,7 +161,7 @@ func (w *schemaWriter) node(key string, v *yaml.Node) *node {
 		}
 		return out
 	case yaml.SequenceNode:
-		w.wrong = append(w.wrong, key+": a list needs a line in beyond()")
+		w.wrong = append(w.wrong, key+": a list needs a row in beyond()")
 	}
 	switch v.Tag {
 	case "!!bool":
@@ -172,11 +171,11 @@ func (w *schemaWriter) node(key string, v *yaml.Node) *node {
 	case "!!str":
 		return &node{Type: "string"}
 	}
-	w.wrong = append(w.wrong, key+": "+v.Tag+" needs a line in beyond()")
+	w.wrong = append(w.wrong, key+": "+v.Tag+" needs a row in beyond()")
 	return &node{}
 }
 
-// description is the last paragraph of the comment above a key.
+// description returns the last paragraph of the comment above a key.
 func description(comment string) string {
 	var lines []string
 	for line := range strings.Lines(comment) {

@@ -17,12 +17,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// attribution returns the families of attribution that are no health series.
+// attribution returns the families that describe the use of devices by owners. Health series are not among them.
 func attribution() []gpu.Family {
 	return slices.DeleteFunc(append(accounting.Families(), events.XIDOwners()), func(f gpu.Family) bool { return strings.HasPrefix(f.Name, "dcgm_exporter_") })
 }
 
-// attributionLabels are the labels of a family of attribution.
+// attributionLabels returns the labels of a family that attribution returns.
 func attributionLabels(name string) []string {
 	if name == events.XIDOwners().Name {
 		return []string{"GPU_I_ID", "xid", "…"}
@@ -37,7 +37,7 @@ func attributionLabels(name string) []string {
 	return list
 }
 
-// A row has the type of a family, and the names of its labels.
+// row is the type and label names of a documented family.
 type row struct {
 	kind   string
 	labels []string
@@ -45,7 +45,7 @@ type row struct {
 
 var codeSpan = regexp.MustCompile("`([^`]+)`")
 
-// documented returns the rows of the tables of docs/operations.md by series.
+// documented returns the table rows of docs/operations.md, by series name.
 func (w *writer) documented() map[string]row {
 	text, err := os.ReadFile(filepath.Join("docs", "operations.md"))
 	if err != nil {
@@ -68,7 +68,7 @@ func (w *writer) documented() map[string]row {
 	return rows
 }
 
-// walkCode visits every node of the exporter's code, without its tests.
+// walkCode visits every node of the exporter's code, except tests.
 func (w *writer) walkCode(visit func(ast.Node)) {
 	err := filepath.WalkDir("internal", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {

@@ -1,6 +1,6 @@
-// Command metrics writes docs/metrics.md: every family that the exporter can serve, from the catalog, the
-// code and docs/operations.md. "make generate" runs it in the repository's root. It needs cgo, since the
-// sources say themselves which fields they read.
+// Command metrics writes docs/metrics.md, which lists every family that the exporter can serve. It reads the catalog,
+// the exporter's code and docs/operations.md. "make generate" runs it in the root of the repository. It needs cgo,
+// because it asks the sources which fields they read.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// A writer makes the page and keeps the first error.
+// writer writes the page and keeps the first error.
 type writer struct{ err error }
 
 func (w *writer) fail(format string, args ...any) {

@@ -26,11 +26,11 @@ func read(t *testing.T, path string) string {
 }
 
 var (
-	// written are names that look like a metric or a variable of ours. A name that ends in an
-	// underscore and a star or an ellipsis stands for all that begin so.
+	// written matches names that look like the exporter's metrics or variables. A trailing "_*" or "_…" stands for all
+	// names with that prefix.
 	written = regexp.MustCompile(`\b(?:DCGM_[A-Z0-9_]+|dcgm_(?:exporter|pod|gpu)_[a-z0-9_]+)(?:[*…{]|\b)`)
 
-	// others are names of DCGM's own that are neither metrics nor variables, and build arguments of the
+	// others matches names that belong to DCGM but are neither metrics nor variables, and build arguments of the
 	// images.
 	others = regexp.MustCompile(`^DCGM_(FR|ST|FV|FE|FP|HEALTH|GROUP|LEVEL|CUDA|ENTITY|INT|STR|MAX|UUID)_|^DCGM_(PACKAGES|REPOSITORY|VERSION)$`)
 
@@ -41,10 +41,10 @@ var (
 	matcher   = regexp.MustCompile(`\b([A-Za-z_]+)(?:=|!=|=~)"`)
 )
 
-// foreign are flags of Helm and of container runtimes.
+// foreign lists flags of Helm and of container runtimes.
 var foreign = []string{"--skip-schema-validation", "--privileged", "--reset-values", "--reuse-values", "--domain-socket"}
 
-// words returns every text of the code.
+// words returns every string literal of the exporter's code.
 func (w *writer) words() map[string]bool {
 	words := map[string]bool{}
 	w.walkCode(func(n ast.Node) {
@@ -55,9 +55,9 @@ func (w *writer) words() map[string]bool {
 	return words
 }
 
-// A metric, a variable and a flag that is written anywhere for a user to copy exists, and the flag takes
-// the value without a word about it. Labels in docs/migration.md exist too, and no cell of its tables is empty.
-func TestWhatIsWrittenExists(t *testing.T) {
+// Every metric, variable and flag that the documentation names exists. Documented flag values are accepted without a
+// notice. Labels in docs/migration.md exist, and its tables have no empty cells.
+func TestDocumentedNamesExist(t *testing.T) {
 	t.Chdir(root)
 	w := &writer{}
 	words, help := w.words(), config.Help()
@@ -87,7 +87,7 @@ func TestWhatIsWrittenExists(t *testing.T) {
 			}
 		}
 		if !ours(path) || path == "docs/flags.md" {
-			continue // flags.md is generated from the table of flags
+			continue // flags.md is generated from the settings table
 		}
 		for _, m := range codeSpan.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 			if f := flagSpan.FindStringSubmatch(m[1]); f != nil && !slices.Contains(foreign, f[1]) {
@@ -99,12 +99,12 @@ func TestWhatIsWrittenExists(t *testing.T) {
 		}
 	}
 	if names < 100 || flags < 80 {
-		t.Errorf("%d names and %d flags found", names, flags)
+		t.Errorf("found %d names and %d flags, want at least 100 and 80: the patterns no longer match", names, flags)
 	}
 	for line := range strings.Lines(read(t, "docs/migration.md")) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		if strings.HasPrefix(line, "| ") && (len(cells) != 5 || strings.Contains("|"+line, "|  |")) {
-			t.Errorf("docs/migration.md: %d cells, or an empty one: %s", len(cells), line)
+			t.Errorf("docs/migration.md: row with %d cells, want 5 and none empty: %s", len(cells), line)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func ours(path string) bool {
 	return filepath.Ext(path) == ".md" && slices.Contains([]string{"docs", "docs/install"}, filepath.Dir(path))
 }
 
-// exists reports whether a name, or one that begins like a name with a star, is known.
+// exists reports whether a name is known. For a name with a star it reports whether any known name has the prefix.
 func exists(known map[string]bool, name string) bool {
 	stem := strings.TrimRight(name, "*…{")
 	if _, ok := catalog.Lookup(stem); ok || known[stem] || others.MatchString(name) {
@@ -131,7 +131,7 @@ func exists(known map[string]bool, name string) bool {
 	return false
 }
 
-// pages returns the files that are written for users; the changelog names what is gone.
+// pages returns the files written for users. The changelog is left out because it names removed things.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{"README.md": read(t, "README.md")}
@@ -152,8 +152,8 @@ func pages(t *testing.T) map[string]string {
 func checkFlag(t *testing.T, path, help, name, value string) {
 	t.Helper()
 	if !regexp.MustCompile(regexp.QuoteMeta(name) + `[ ,]`).MatchString(help) {
-		t.Errorf("%s: no flag %s", path, name)
-	} else if value != "" && strings.ToLower(value) == value && value[0] != '\'' { // an example for a shell
+		t.Errorf("%s: flag %s does not exist", path, name)
+	} else if value != "" && strings.ToLower(value) == value && value[0] != '\'' { // not a shell example
 		c, err := config.Parse([]string{name + "=" + value}, func(string) (string, bool) { return "", false }, os.ReadFile)
 		if err != nil || len(c.Notices) > 0 {
 			t.Errorf("%s: %s=%s: %v", path, name, value, err)
@@ -161,26 +161,26 @@ func checkFlag(t *testing.T, path, help, name, value string) {
 	}
 }
 
-// notLabels are words in code font of docs/migration.md that are something else.
+// notLabels lists words that docs/migration.md sets in code font and that are not labels.
 var notLabels = map[string]bool{
 	"up": true, "none": true, "job": true, "instance": true, "SYS_ADMIN": true, "sim": true, "command": true, "honor_labels": true, "exported_pod": true, "rule_files": true, "jobstats": true,
 }
 
-// checkSpan holds that the variables and labels of a code span are in the code.
+// checkSpan checks that the variables and labels of a code span exist in the code.
 func checkSpan(t *testing.T, help string, words map[string]bool, span string) {
 	t.Helper()
 	switch {
 	case written.MatchString(span) || words[span]:
 	case variable.MatchString(span) && !notLabels[span]:
 		if !strings.Contains(help, "$"+span) && !strings.Contains(help, "  "+span+"\n") {
-			t.Errorf("no variable %s", span)
+			t.Errorf("docs/migration.md: variable %s does not exist", span)
 		}
 	case labelSpan.MatchString(span) && !notLabels[span]:
-		t.Errorf("no label %s in the code", span)
+		t.Errorf("docs/migration.md: label %s does not exist in the code", span)
 	}
 	for _, l := range matcher.FindAllStringSubmatch(span, -1) {
 		if !words[l[1]] {
-			t.Errorf("no label %s in the code: %s", l[1], span)
+			t.Errorf("docs/migration.md: label %s does not exist in the code: %s", l[1], span)
 		}
 	}
 }

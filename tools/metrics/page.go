@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// exportable are the fields that have a row: one for the two names of a field.
+// exportable returns the fields that get a row. A field with two names has one row.
 func exportable() []catalog.Entry {
 	var all []catalog.Entry
 	for e := range catalog.All() {
@@ -39,15 +39,14 @@ func kindOf(e catalog.Entry) gpu.MetricType {
 	}
 }
 
-// An entityLabels is what the series of a kind of entity carry.
+// entityLabels lists the labels on the series of one kind of entity.
 type entityLabels struct {
 	kind   gpu.Kind
 	what   string
 	labels []string
 }
 
-// labelsByKind returns which labels the encoder gives each kind of entity, with everything known
-// that can be known of it.
+// labelsByKind returns the labels that the encoder gives each kind of entity when every property is known.
 func (w *writer) labelsByKind() []entityLabels {
 	whole := gpu.Device{
 		UUID: "GPU-1", PCIBusID: "00000000:1B:00.0", Model: "model", Profile: "1g.10gb", Serial: "serial",
@@ -85,12 +84,12 @@ func (w *writer) labelsByKind() []entityLabels {
 		add(k.String(), gpu.Entity{Kind: k})
 	}
 	if len(all) < 8 {
-		w.fail("labels of only %d kinds", len(all))
+		w.fail("labels found for only %d kinds", len(all))
 	}
 	return all
 }
 
-// groups are the sections of fields, the first that fits.
+// groups returns the sections of the field table. A field belongs to the first section that fits.
 func groups() []struct {
 	title string
 	fits  func(catalog.Entry) bool
@@ -122,15 +121,15 @@ func code(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// cell keeps a text within its cell.
+// cell escapes text for a table cell.
 func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
 var (
 	//go:embed head.tmpl
-	head string // the first paragraphs, with a verb for the version of go-dcgm
+	head string // the introduction; its verb is the version of go-dcgm
 
 	//go:embed sections.tmpl
-	sections string // what families with reasons and limits of their own mean
+	sections string // notes on families that have their own reasons and limits
 )
 
 // reference returns docs/metrics.md.
@@ -230,7 +229,7 @@ func levels(e catalog.Entry) string {
 	return strings.Join(words, ", ")
 }
 
-// from returns the names of the sources that read a family, as --source has them.
+// from returns the sources that read a family, named as in --source.
 func (w *writer) from(name string, typ gpu.MetricType) string {
 	request, err := counters.NewRequest(name, typ, "")
 	if err != nil {
@@ -252,7 +251,7 @@ func (w *writer) from(name string, typ gpu.MetricType) string {
 	return strings.Join(names, ", ")
 }
 
-// promisedUnit returns the unit that the name of a family says.
+// promisedUnit returns the unit in the name of a family, or "".
 func promisedUnit(name string) string {
 	name = strings.TrimSuffix(strings.ToLower(name), "_total")
 	for _, unit := range []gpu.Unit{catalog.Seconds, catalog.Bytes, catalog.Joules, catalog.Ratio} {

@@ -24,10 +24,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// patience bounds every wait; it is no claim about speed.
+// patience bounds every wait. It is generous on purpose: no test measures speed.
 const patience = 90 * time.Second
 
-// everything is a counters file that names every field and every family of the exporter.
+// everything returns a counters file with every field and every family of the exporter.
 func everything() string {
 	var b strings.Builder
 	line := func(name string, typ gpu.MetricType, help string) {
@@ -42,7 +42,7 @@ func everything() string {
 	return b.String()
 }
 
-// served returns the page of a simulated node with everything on it, once a text is there.
+// served runs a simulated node with every family enabled, waits until its page contains has, and returns that page.
 func served(t *testing.T, node, faults, has string) (text string, families map[string]*dto.MetricFamily) {
 	t.Helper()
 	dir := folder.Of(t, map[string]string{"counters.csv": everything(), "faults.yaml": "faults: [" + faults + "]\n"})
@@ -54,7 +54,7 @@ func served(t *testing.T, node, faults, has string) (text string, families map[s
 	defer tick.Stop()
 	for end := time.Now().Add(patience); !strings.Contains(text, has); <-tick.C {
 		if time.Now().After(end) {
-			t.Fatalf("%s: no %s on\n%s", node, has, text)
+			t.Fatalf("%s: page does not contain %q:\n%s", node, has, text)
 		}
 		res, err := http.Get("http://" + e.Address + "/metrics")
 		if err != nil {
@@ -75,7 +75,7 @@ func served(t *testing.T, node, faults, has string) (text string, families map[s
 	return text, families
 }
 
-// rows returns the families of the page by name: type, and every label that its series can have.
+// rows returns the documented families by name, with their type and every label that their series can have.
 func rows(t *testing.T) map[string]row {
 	t.Helper()
 	t.Chdir(root)
@@ -104,7 +104,7 @@ func rows(t *testing.T) map[string]row {
 		if e.Classic == "DCGM_FI_DEV_XID_ERRORS" {
 			labels = append(labels, "err_code", "err_msg")
 		}
-		if len(byKind[e.Levels.List()[0]]) == 0 { // fields of the machine stand at every GPU
+		if len(byKind[e.Levels.List()[0]]) == 0 { // machine-wide fields are repeated on every GPU
 			labels = gpus
 		}
 		for _, name := range []string{e.Classic, e.Current} {
@@ -130,8 +130,8 @@ func rows(t *testing.T) map[string]row {
 	return all
 }
 
-// Families that are served have a row with their type and their labels, stand there once, and pass promlint. The
-// nodes have every family and kind of entity, so that this says something of each.
+// Each served family has a documented row with its type and labels. No series is repeated, and every family passes
+// promlint. The simulated nodes together have every family and kind of entity.
 func TestServedPagesAreDescribed(t *testing.T) {
 	all, seen := rows(t), map[string]bool{}
 	for node, want := range map[string][2]string{
@@ -153,7 +153,7 @@ func TestServedPagesAreDescribed(t *testing.T) {
 		for line := range strings.Lines(text) {
 			series := line[:max(0, strings.LastIndexByte(line, ' '))]
 			if !strings.HasPrefix(line, "#") && lines[series] {
-				t.Errorf("%s: twice on the page: %s", node, series)
+				t.Errorf("%s: duplicate series: %s", node, series)
 			}
 			lines[series] = true
 		}
@@ -173,12 +173,12 @@ func TestServedPagesAreDescribed(t *testing.T) {
 	}
 	for _, name := range names {
 		if !seen[name] {
-			t.Errorf("%s is on no page, so this test checks less than it says", name)
+			t.Errorf("%s is on none of the pages, so this test does not check it", name)
 		}
 	}
 	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX).List() {
 		if !slices.ContainsFunc(exportable(), func(e catalog.Entry) bool { return e.Levels.Has(k) && seen[e.Classic] }) {
-			t.Errorf("no page has a field of a %s", k)
+			t.Errorf("no page has a field of kind %s", k)
 		}
 	}
 }
@@ -191,38 +191,38 @@ func checkFamily(t *testing.T, f *dto.MetricFamily, all map[string]row) {
 		t.Errorf("docs/metrics.md or docs/operations.md has no row for %s", name)
 		return
 	}
-	// A rate under its current name is a gauge, whatever it was called.
+	// A rate is a gauge under its current name, even if the classic name was a counter.
 	renamedRate := strings.HasSuffix(name, "_PER_SECOND") && f.GetType() == dto.MetricType_GAUGE
 	if kind := strings.ToLower(f.GetType().String()); kind != r.kind && !renamedRate {
-		t.Errorf("%s is a %s, its row says %s", name, kind, r.kind)
+		t.Errorf("%s is a %s, but its row says %s", name, kind, r.kind)
 	}
 	for _, m := range f.GetMetric() {
 		for _, l := range m.GetLabel() {
 			if !slices.Contains(r.labels, l.GetName()) {
-				t.Fatalf("%s has the label %s, which its row does not name: %q", name, l.GetName(), r.labels)
+				t.Fatalf("%s has the label %s, which is not in its row: %q", name, l.GetName(), r.labels)
 			}
 		}
 	}
 }
 
-// notApplicable says which of promlint's rules do not apply to a name, and why.
+// notApplicable reports whether a promlint rule does not apply to a metric.
 func notApplicable(name, problem string) bool {
 	switch {
 	case strings.HasPrefix(name, "go_"), strings.HasPrefix(name, "process_"), strings.HasPrefix(name, "promhttp_"):
-		return true // client_golang's own
+		return true // defined by client_golang
 	case name == catalog.GPUVerdict:
-		return strings.Contains(problem, "camelCase") // the labels of a GPU are the reference's
+		return strings.Contains(problem, "camelCase") // GPU labels are spelled as NVIDIA's exporter spells them
 	case !strings.HasPrefix(name, "DCGM_"):
 		return false
 	}
-	// The names, units and types under DCGM_ are DCGM's and the reference's: capitals, units that are
-	// no base units, abbreviations, and counters that do not end in _total are what dashboards query.
+	// Names, units and types under DCGM_ come from DCGM and NVIDIA's exporter, and existing dashboards query them. They
+	// use capitals, abbreviations and units that are not base units, and counters that do not end in _total.
 	return slices.ContainsFunc([]string{"snake_case", "base unit", "abbreviated units", "_total", "metric name should not include type"},
 		func(rule string) bool { return strings.Contains(problem, rule) })
 }
 
-// The tables of docs/operations.md have each series of the exporter's own that the code spells out, and the reasons.
-func TestOperationsPageIsWhole(t *testing.T) {
+// The tables of docs/operations.md list every self metric in the code and every reason.
+func TestOperationsPageIsComplete(t *testing.T) {
 	t.Chdir(root)
 	w := &writer{}
 	documented, ours, inCode := w.documented(), regexp.MustCompile(`^dcgm_exporter_[a-z0-9_]+$`), map[string]bool{}
@@ -232,7 +232,7 @@ func TestOperationsPageIsWhole(t *testing.T) {
 		}
 	}
 	if w.err != nil || len(inCode) < 15 {
-		t.Fatalf("%d series found in the code: %v", len(inCode), w.err)
+		t.Fatalf("found %d self metrics in the code, want at least 15: %v", len(inCode), w.err)
 	}
 	for name := range inCode {
 		if documented[name].kind == "" {
@@ -241,7 +241,7 @@ func TestOperationsPageIsWhole(t *testing.T) {
 	}
 	for name := range documented {
 		if ours.MatchString(name) && !inCode[name] {
-			t.Errorf("docs/operations.md names %s, which nothing serves", name)
+			t.Errorf("docs/operations.md has a row for %s, which is not in the code", name)
 		}
 	}
 	_, section, _ := strings.Cut(read(t, "docs/operations.md"), "### Reasons\n")
@@ -252,11 +252,11 @@ func TestOperationsPageIsWhole(t *testing.T) {
 	}
 	for _, reason := range gpu.Reasons() {
 		if !listed[reason] {
-			t.Errorf("docs/operations.md has no reason %s", reason)
+			t.Errorf("docs/operations.md does not list the reason %s", reason)
 		}
 		delete(listed, reason)
 	}
 	if len(listed) > 0 {
-		t.Errorf("docs/operations.md has reasons that there are not: %q", slices.Sorted(maps.Keys(listed)))
+		t.Errorf("docs/operations.md lists reasons that do not exist: %q", slices.Sorted(maps.Keys(listed)))
 	}
 }

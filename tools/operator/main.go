@@ -1,5 +1,5 @@
-// Command gen writes the tables of package chart from a folder of gpu-operator charts, a release
-// each, and from a clone of the operator's repository: see docs/gpuop/dev/recipes.md.
+// Command gen writes the tables of package chart. It reads a folder of gpu-operator charts, one for each release, and a
+// clone of the operator's repository. See docs/gpuop/dev/recipes.md.
 package main
 
 import (
@@ -15,10 +15,10 @@ import (
 )
 
 func main() {
-	charts := flag.String("charts", os.Getenv("GPU_OPERATOR_CHARTS"), "the `folder` of charts, unpacked or packed, a release each")
-	clone := flag.String("source", os.Getenv("GPU_OPERATOR_SOURCE"), "a `clone` of the operator's repository with its release tags, for operands.txt")
-	out := flag.String("out", ".", "the `folder` to write the tables to")
-	only := flag.Bool("only", false, "forget the releases of the present tables")
+	charts := flag.String("charts", os.Getenv("GPU_OPERATOR_CHARTS"), "`folder` of charts, packed or unpacked, one for each release")
+	clone := flag.String("source", os.Getenv("GPU_OPERATOR_SOURCE"), "`clone` of the operator's repository with release tags, for operands.txt")
+	out := flag.String("out", ".", "`folder` to write the tables to")
+	only := flag.Bool("only", false, "drop releases that are in the tables but not in -charts")
 	flag.Parse()
 	if err := run(*charts, *clone, *out, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
@@ -26,17 +26,17 @@ func main() {
 	}
 }
 
-// run adds the releases in the folder to the tables, in place of what they said of these releases, and the operands of
-// every release whose tag the clone has.
+// run replaces or adds the releases of the folder in the tables. It also updates the operands of every release whose
+// tag the clone has.
 func run(charts, clone, out string, only bool) error {
 	if charts == "" && clone == "" {
-		return errors.New("neither -charts, or GPU_OPERATOR_CHARTS, nor -source, or GPU_OPERATOR_SOURCE")
+		return errors.New("set -charts (or GPU_OPERATOR_CHARTS) or -source (or GPU_OPERATOR_SOURCE)")
 	}
 	var entries []os.DirEntry
 	if charts != "" {
 		var err error
 		if entries, err = os.ReadDir(charts); err != nil {
-			return fmt.Errorf("-charts, or GPU_OPERATOR_CHARTS: %w", err)
+			return fmt.Errorf("-charts (or GPU_OPERATOR_CHARTS): %w", err)
 		}
 	}
 	var list []*chart.Release
@@ -63,7 +63,7 @@ func run(charts, clone, out string, only bool) error {
 		}
 		var err error
 		if operands[v], err = operandsOf(clone, v); err != nil {
-			return fmt.Errorf("-source, or GPU_OPERATOR_SOURCE: %w", err)
+			return fmt.Errorf("-source (or GPU_OPERATOR_SOURCE): %w", err)
 		}
 	}
 	for name, text := range files(table, operands) {
@@ -71,7 +71,7 @@ func run(charts, clone, out string, only bool) error {
 			return err
 		}
 	}
-	fmt.Printf("%d releases read; read the difference: git diff %s\n", len(list), out)
+	fmt.Printf("%d releases read; review the changes: git diff %s\n", len(list), out)
 	return nil
 }
 

@@ -23,13 +23,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// A source is what one release of the operator says of its operands: its controllers' Go code, the types of the
-// ClusterPolicy, and the manifests of the DaemonSets.
+// A source is the parts of a release's source that describe operands: the controllers' Go code, the ClusterPolicy types
+// and the DaemonSet manifests.
 type source struct {
-	funcs   map[string]*ast.FuncDecl      // of the controllers, by name
-	methods map[string]*ast.FuncDecl      // of the types, as Type.Name
-	structs map[string]*ast.StructType    // of the types
-	values  map[string]ast.Expr           // constants and variables of both
+	funcs   map[string]*ast.FuncDecl      // functions of the controllers, by name
+	methods map[string]*ast.FuncDecl      // methods of the types, as Type.Name
+	structs map[string]*ast.StructType    // the types
+	values  map[string]ast.Expr           // constants and variables of controllers and types
 	sets    map[string][]appsv1.DaemonSet // by state
 }
 
@@ -37,10 +37,10 @@ func newSource() *source {
 	return &source{map[string]*ast.FuncDecl{}, map[string]*ast.FuncDecl{}, map[string]*ast.StructType{}, map[string]ast.Expr{}, map[string][]appsv1.DaemonSet{}}
 }
 
-// errSource is returned for source whose form the reader does not know.
-var errSource = errors.New("the operator's source is of another form")
+// errSource is returned for source code in a form that the reader does not support.
+var errSource = errors.New("the operator's source has an unsupported form")
 
-// readTag reads a release tag of a clone of github.com/NVIDIA/gpu-operator.
+// readTag reads a release tag in a clone of github.com/NVIDIA/gpu-operator.
 func readTag(clone, tag string) (*source, error) {
 	out, err := exec.Command("git", "-C", clone, "archive", tag, "controllers", "api", "assets").Output()
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *source) declare(d ast.Decl, controllers bool) {
 	}
 }
 
-// types is the name of a type, without its package and the star of a pointer.
+// types returns the name of a type without its package and without a pointer's star.
 func types(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -129,7 +129,7 @@ func types(e ast.Expr) string {
 	return ""
 }
 
-// text is a string, or a constant's; empty for anything else.
+// text returns the value of a string literal or constant, and "" for anything else.
 func (s *source) text(e ast.Expr) string {
 	if constant, ok := s.values[types(e)].(*ast.BasicLit); ok {
 		e = constant
@@ -141,7 +141,7 @@ func (s *source) text(e ast.Expr) string {
 	return ""
 }
 
-// field returns the name in JSON and the type of a struct's field.
+// field returns the JSON name and the type of a struct field.
 func (s *source) field(of, name string) (json, is string) {
 	t := s.structs[of]
 	if t == nil {
@@ -164,8 +164,8 @@ func (s *source) field(of, name string) (json, is string) {
 	return "", ""
 }
 
-// spec reads an expression such as clusterPolicySpec.Driver.Manager, &config.Driver or n.singleton.Spec.Driver: the path
-// below the spec, and its type. ok is false for anything else.
+// spec reads an expression such as clusterPolicySpec.Driver.Manager, &config.Driver or n.singleton.Spec.Driver. It
+// returns the path below the spec and its type. ok is false for any other expression.
 func (s *source) spec(e ast.Expr) (p, is string, ok bool) {
 	switch e := e.(type) {
 	case *ast.UnaryExpr:
@@ -186,8 +186,8 @@ func (s *source) spec(e ast.Expr) (p, is string, ok bool) {
 	return "", "", false
 }
 
-// condition reads a condition of isStateEnabled, or of an if around addState; standard is its value where the
-// ClusterPolicy leaves the settings out.
+// condition reads a condition of isStateEnabled, or of an if statement around addState. standard is its value when the
+// ClusterPolicy does not set the fields.
 func (s *source) condition(e ast.Expr) (list []chart.Condition, standard bool, err error) {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -224,7 +224,8 @@ func (s *source) condition(e ast.Expr) (list []chart.Condition, standard bool, e
 	return nil, false, fmt.Errorf("%w: a condition that is a %T", errSource, e)
 }
 
-// method reads a method such as DriverSpec.IsEnabled: the field whose pointer it follows, and what it says of nil.
+// method reads a method such as DriverSpec.IsEnabled. It returns the JSON name of the pointer field that it tests and
+// the result for nil.
 func (s *source) method(name string) (key string, standard, known bool) {
 	f := s.methods[name]
 	if f == nil || len(f.Body.List) != 2 {
@@ -244,7 +245,7 @@ func (s *source) method(name string) (key string, standard, known bool) {
 	return key, ok && types(result.Results[0]) == "true", ok && key != ""
 }
 
-// A state is a step of the operator with its conditions.
+// A state is a step of the operator and its conditions.
 type state struct {
 	name     string
 	when     []chart.Condition
@@ -252,8 +253,8 @@ type state struct {
 	err      error
 }
 
-// states are those that init adds, in its order. Up to v1.11 the conditions are the ifs around addState, since v22.9
-// those of isStateEnabled.
+// states returns the states that init adds, in its order. Up to v1.11 the conditions are the ifs around addState. Since
+// v22.9 they are in isStateEnabled.
 func (s *source) states() []state {
 	var out []state
 	add := func(call *ast.CallExpr, around []ast.Expr) {
@@ -291,8 +292,8 @@ func (s *source) states() []state {
 	return out
 }
 
-// calls visits the calls below a node with the conditions of the ifs around them, but for the first: all states are
-// added when there are none yet.
+// calls visits the calls below a node together with the conditions of the ifs around them. The check that no state was
+// added yet (len == 0) is not a condition.
 func calls(n ast.Node, around []ast.Expr, visit func(*ast.CallExpr, []ast.Expr)) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -313,8 +314,9 @@ func calls(n ast.Node, around []ast.Expr, visit func(*ast.CallExpr, []ast.Expr))
 	})
 }
 
-// images are the parts of the ClusterPolicy whose image the function writes into a DaemonSet, with those it calls, and
-// whether the tag ends in the operating system. own is the first that the function itself writes.
+// images returns the ClusterPolicy sections whose image the function, or a function that it calls, writes into a
+// DaemonSet. The value of a section tells whether the tag ends in the operating system. own is the first section that
+// the function itself writes.
 func (s *source) images(transform string) (parts map[string]bool, own string) {
 	parts = map[string]bool{}
 	seen := map[string]bool{}
@@ -336,7 +338,7 @@ func (s *source) images(transform string) (parts map[string]bool, own string) {
 				if image, _ := s.field(is, "Image"); !ok || image == "" {
 					continue
 				}
-				// v1.7 does in TransformDriver what resolveDriverTag does since
+				// resolveDriverTag does not exist in v1.7: TransformDriver does its work
 				parts[p] = parts[p] || called == "resolveDriverTag" || s.funcs["resolveDriverTag"] == nil && p == "driver"
 				if own == "" && name == transform && (called == "ImagePath" || called == "resolveDriverTag") {
 					own = p
@@ -350,8 +352,8 @@ func (s *source) images(transform string) (parts map[string]bool, own string) {
 	return parts, own
 }
 
-// containers that another part of the ClusterPolicy describes than the operand's own, by their names; + is the operand's
-// own part. The reader compares them with the parts that the code reads.
+// containers lists containers that are configured by another section of the ClusterPolicy than their operand's. A +
+// stands for the operand's own section. operand compares the list with the sections that the code reads.
 var containers = []struct {
 	name, image string
 	when        chart.Condition
@@ -361,14 +363,14 @@ var containers = []struct {
 	{"nvidia-peermem-ctr", "+", "driver.rdma.enabled"},
 	{"nvidia-fs-ctr", "gds", "gds.enabled"},
 	{"nvidia-gdrcopy-ctr", "gdrcopy", "gdrcopy.enabled"},
-	{"openshift-driver-toolkit-ctr", "", ""}, // Openshift's own image
+	{"openshift-driver-toolkit-ctr", "", ""}, // OpenShift's own image
 	{"config-manager", "devicePlugin", "devicePlugin.config.name=*"},
 	{"config-manager-init", "devicePlugin", "devicePlugin.config.name=*"},
 	{"mps-control-daemon-mounts", "devicePlugin", ""},
 	{"gpu-feature-discovery-imex-init", "+", ""},
 }
 
-// operands are the operands of the release in the order in which the operator makes them.
+// operands returns the operands of the release, in the order in which the operator creates them.
 func (s *source) operands() ([]chart.Operand, error) {
 	var out []chart.Operand
 	for _, st := range s.states() {
@@ -389,7 +391,7 @@ func (s *source) operands() ([]chart.Operand, error) {
 func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	parts, own := s.images(s.transformation(d.Name))
 	for i := 0; own == "" && i < len(st.when); i++ {
-		// of the driver's and the vGPU manager's other functions write the image
+		// the driver's and the vGPU manager's image is written by other functions
 		if p, is := strings.CutSuffix(string(st.when[i]), ".enabled"); is && p != "sandboxWorkloads" {
 			own = p
 		}
@@ -418,7 +420,7 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	}
 	add(d.Spec.Template.Spec.InitContainers, true)
 	if _, ok := parts["operator.initContainer"]; ok {
-		// the code alone adds it
+		// the container is only in the code, not in a manifest
 		when := chart.Openshift
 		if s.funcs["resolveDriverTag"] == nil {
 			when = chart.RedHat // v1.7
@@ -428,15 +430,15 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	}
 	add(d.Spec.Template.Spec.Containers, false)
 	if !used["validator"] {
-		delete(parts, "validator") // the same function looks for validations in every pod
+		delete(parts, "validator") // a helper of the same function looks for validations in every pod
 	}
 	if want, have := slices.Sorted(maps.Keys(parts)), slices.Sorted(maps.Keys(used)); !slices.Equal(want, have) {
-		return o, fmt.Errorf("%w: the code reads the images of %v, the containers are of %v", errSource, want, have)
+		return o, fmt.Errorf("%w: the code reads the images of %v, but the containers use %v", errSource, want, have)
 	}
 	return o, nil
 }
 
-// container finds the part that describes a container; ok is false for one whose image no part names.
+// container finds the section that configures a container. ok is false if no section names its image.
 func (s *source) container(name, own string, init bool, parts map[string]bool) (c chart.Container, ok bool) {
 	c = chart.Container{Name: name, Init: init, Image: own}
 	if init && strings.Contains(name, "validation") {
@@ -455,7 +457,7 @@ func (s *source) container(name, own string, init bool, parts map[string]bool) (
 	return c, c.Image != ""
 }
 
-// transformation is the function that the operator applies to a DaemonSet.
+// transformation returns the name of the function that the operator applies to a DaemonSet.
 func (s *source) transformation(name string) (function string) {
 	f := s.funcs["preProcessDaemonSet"]
 	if f == nil {
@@ -471,7 +473,7 @@ func (s *source) transformation(name string) (function string) {
 	return function
 }
 
-// workloads are the types of workload whose nodes the operator gives the label; up to v1.10 there is one type.
+// workloads returns the workload types for whose nodes the operator sets the label. Up to v1.10 there is only one type.
 func (s *source) workloads(label string) []string {
 	labels, ok := s.values["gpuStateLabels"].(*ast.CompositeLit)
 	if !ok {

@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// The table is what the operator's source says, in every release.
+// The table of operands matches the operator's source in every release.
 func TestOperandsAreGenerated(t *testing.T) {
 	clone := charts.Source(t)
 	table := chart.Load()
@@ -38,8 +38,8 @@ func TestOperandsAreGenerated(t *testing.T) {
 	}
 }
 
-// NVIDIA's own list of images, which came with v26.7.0, tells the images with an operating system in their tag from the
-// others. It skips the vGPU manager's, and what the operator reads no more.
+// NVIDIA's list of images, added in v26.7.0, tells which image tags end in the operating system. It omits the vGPU
+// manager's image, and images that the operator does not use any more.
 func TestUpstreamsListAgrees(t *testing.T) {
 	text, err := exec.Command("git", "-C", charts.Source(t), "show", "v26.7.0:.github/scripts/generate-image-list.py").Output()
 	if err != nil {
@@ -63,7 +63,7 @@ func TestUpstreamsListAgrees(t *testing.T) {
 	want = append(want, "validator", "nodeStatusExporter", "vgpuManager <os>")
 	for _, name := range []string{"operator", "validator", "nodeStatusExporter"} {
 		if !bytes.Contains(text, []byte(`"`+name+`"`)) {
-			t.Errorf("the script does not name %s", name)
+			t.Errorf("NVIDIA's script does not name %s", name)
 		}
 	}
 	table := chart.Load()
@@ -74,7 +74,7 @@ func TestUpstreamsListAgrees(t *testing.T) {
 			}
 		}
 	}
-	have = append(have, "draDriver") // a GPUCluster's
+	have = append(have, "draDriver") // belongs to GPUCluster
 	slices.Sort(want)
 	slices.Sort(have)
 	if diff := cmp.Diff(slices.Compact(want), slices.Compact(have)); diff != "" {
@@ -82,7 +82,7 @@ func TestUpstreamsListAgrees(t *testing.T) {
 	}
 }
 
-// A form that the reader does not know is an error, not a row with less in it.
+// Source code in an unsupported form is an error. It must not lead to an incomplete row.
 func TestUnknownForms(t *testing.T) {
 	manager := func(condition string) string {
 		return `package controllers
@@ -103,8 +103,8 @@ func TransformX(config *ClusterPolicySpec) { gpuv1.ImagePath(&config.X) }`
 	}
 	for _, tt := range []struct{ name, condition, container, want string }{
 		{"known", "clusterPolicySpec.X.IsEnabled()", "x-ctr", ""},
-		{"a condition that is a comparison of numbers", "clusterPolicySpec.X.Count > 2", "x-ctr", "a condition"},
-		{"a method that is not there", "clusterPolicySpec.X.IsWanted()", "x-ctr", "a condition"},
+		{"a condition that compares numbers", "clusterPolicySpec.X.Count > 2", "x-ctr", "a condition"},
+		{"a method that does not exist", "clusterPolicySpec.X.IsWanted()", "x-ctr", "a condition"},
 		{"a container of another image", "clusterPolicySpec.X.IsEnabled()", "openshift-driver-toolkit-ctr", "the code reads the images"},
 	} {
 		s := newSource()
@@ -118,7 +118,7 @@ func TransformX(config *ClusterPolicySpec) { gpuv1.ImagePath(&config.X) }`
 			t.Errorf("%s: %+v, %v", tt.name, list, err)
 		}
 		if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: %v, want an error of %q", tt.name, err, tt.want)
+			t.Errorf("%s: error %v, want %q in it", tt.name, err, tt.want)
 		}
 	}
 }

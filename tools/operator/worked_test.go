@@ -14,12 +14,12 @@ import (
 )
 
 var (
-	update  = flag.Bool("update", false, "write what the worked examples of docs/gpuop/dev/recipes.md print")
+	update  = flag.Bool("update", false, "write the output of the worked examples to docs/gpuop/dev/recipes.md")
 	fenced  = regexp.MustCompile("(?s)```(yaml|text|go)\n(?:#|//) (\\S+?)(?:: (\\w+))?\n(.*?)```")
 	printed = regexp.MustCompile("(?s)```console\n\\$ gpuop ([^\n]*)\n(.*?)```")
 )
 
-// What docs/gpuop/dev/recipes.md says of a release, a rule and a wrapper is done in a copy, and works.
+// The recipes in docs/gpuop/dev/recipes.md for a release, a rule and a wrapper work: the test follows them in a copy.
 func TestWorkedExamples(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
@@ -32,7 +32,7 @@ func TestWorkedExamples(t *testing.T) {
 	}
 	before, section, _ := strings.Cut(string(text), "\n## Three worked examples\n")
 
-	// the files of the examples, and what they do to the sources
+	// files of the examples, and their changes to the sources
 	dir := t.TempDir()
 	appended, rows := map[string]string{}, map[string][2]string{}
 	for _, m := range fenced.FindAllStringSubmatch(section, -1) {
@@ -47,7 +47,7 @@ func TestWorkedExamples(t *testing.T) {
 		}
 	}
 	if len(appended) != 1 || len(rows) != 2 {
-		t.Fatalf("%d lines by hand, %d rows, want one and two", len(appended), len(rows))
+		t.Fatalf("found %d hand-written lines and %d rows in the examples, want 1 and 2", len(appended), len(rows))
 	}
 	tables := filepath.Join(dir, "tables")
 	write(t, filepath.Join(tables, "x"), "")
@@ -71,7 +71,7 @@ func TestWorkedExamples(t *testing.T) {
 		old := contentOf(t, root, name)
 		at := opens.FindStringIndex(old)
 		if at == nil {
-			t.Fatalf("%s has no table %s", name, row[0])
+			t.Fatalf("%s: table %s not found", name, row[0])
 		}
 		write(t, filepath.Join(dir, "new", name), old[:at[1]]+"\n"+row[1]+old[at[1]:])
 		overlay[filepath.Join(root, name)] = filepath.Join(dir, "new", name)
@@ -92,7 +92,7 @@ func TestWorkedExamples(t *testing.T) {
 		line := printed.FindStringSubmatch(block)[1]
 		call := exec.Command(program, strings.Fields(line)...)
 		call.Dir = dir
-		out, _ := call.CombinedOutput() // with findings the exit code is 1
+		out, _ := call.CombinedOutput() // the exit code is 1 if there are findings
 		return "```console\n$ gpuop " + line + "\n" + string(out) + "```"
 	})
 	if *update {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// same compares the files that the table makes with those in the repository.
+// same checks that the table produces the files in the repository, except those in but.
 func same(t *testing.T, table *chart.Table, but ...string) {
 	t.Helper()
 	for name, text := range files(table, operandsIn(table)) {
@@ -25,7 +25,7 @@ func same(t *testing.T, table *chart.Table, but ...string) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(strings.Split(string(have), "\n"), strings.Split(string(text), "\n")); diff != "" {
-			t.Errorf("%s (-repository +made):\n%s", name, diff)
+			t.Errorf("%s (-repository +generated):\n%s", name, diff)
 		}
 	}
 }
@@ -38,10 +38,10 @@ func operandsIn(table *chart.Table) map[chart.Version][]chart.Operand {
 	return out
 }
 
-func TestTablesAreWrittenAsTheyWereRead(t *testing.T) { same(t, chart.Load()) }
+func TestTablesRoundTrip(t *testing.T) { same(t, chart.Load()) }
 
-// The charts make the files in the repository, and a release that comes later than it should makes the same.
-func TestTablesAreGenerated(t *testing.T) {
+// The charts produce the files in the repository. Adding the releases in another order produces the same files.
+func TestTablesMatchCharts(t *testing.T) {
 	dir := charts.Whole(t)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -61,7 +61,7 @@ func TestTablesAreGenerated(t *testing.T) {
 		table = table.With(r)
 	}
 	if last == nil {
-		t.Fatalf("%s lacks %s", dir, newest)
+		t.Fatalf("%s has no chart of %s", dir, newest)
 	}
-	same(t, table.With(last), "operands.txt") // of the operator's source
+	same(t, table.With(last), "operands.txt") // comes from the operator's source
 }

@@ -8,8 +8,7 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 )
 
-// packChart packs the Helm chart of a folder for a tag, as "helm package" does: the tag is that of
-// the images too.
+// packChart packs the Helm chart in a folder for a tag, like "helm package". The tag is also the tag of the images.
 func packChart(folder, tag, into string) error {
 	c, err := loader.LoadDir(folder)
 	if err != nil {

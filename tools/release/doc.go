@@ -1,7 +1,6 @@
-// Command release writes the files of a release beside its programs: the list of the parts of a
-// program or an image (SBOM), from the Go toolchain's records and the packages' entries; the
-// provenance statement; the notes, from CHANGELOG.md; the packed chart. The Makefile and
-// deployment/ run it; it is in no release itself.
+// Command release writes the files that accompany the programs of a release: the SBOM of a program or image, the
+// provenance statement, the release notes from CHANGELOG.md, and the packed chart. The Makefile and the scripts in
+// deployment/ run it. It is not part of a release.
 //
-// Everything that it writes follows from its input alone: two builds of a commit are the same.
+// Its output depends only on its input, so two builds of a commit are identical.
 package main

@@ -23,7 +23,7 @@ func main() {
 
 func run(args []string, in io.Reader, out io.Writer) error {
 	if len(args) == 0 {
-		return fmt.Errorf("a command is missing\n%s", usage)
+		return fmt.Errorf("missing command\n%s", usage)
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -45,5 +45,5 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	case args[0] == "provenance" && len(rest) > 0:
 		return writeProvenance(out, build{*version, *revision}, rest)
 	}
-	return fmt.Errorf("%s: not of a form that is known\n%s", strings.Join(args, " "), usage)
+	return fmt.Errorf("%s: unknown command or wrong arguments\n%s", strings.Join(args, " "), usage)
 }

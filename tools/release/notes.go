@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// heading is that of a release in CHANGELOG.md, as "## 0.1.0 / 2026-11-22".
+// heading matches the heading of a release in CHANGELOG.md, such as "## 0.1.0 / 2026-11-22".
 var heading = regexp.MustCompile(`^## (\d+\.\d+\.\d+(?:-[0-9A-Za-z.]+)?) / \d{4}-\d{2}-\d{2}$`)
 
-// writeNotes writes the section of a release. It returns an error where the changelog has none, or
-// an empty one.
+// writeNotes writes the changelog section of a release. It returns an error if the section is missing or empty.
 func writeNotes(out io.Writer, changelog io.Reader, version string) error {
 	text, err := io.ReadAll(changelog)
 	if err != nil {
@@ -40,7 +39,7 @@ func writeNotes(out io.Writer, changelog io.Reader, version string) error {
 	case !found:
 		return fmt.Errorf("CHANGELOG.md has no heading \"## %s / YYYY-MM-DD\"; it has releases %q", strings.TrimPrefix(version, "v"), known)
 	case notes == "":
-		return fmt.Errorf("CHANGELOG.md says nothing of %s", version)
+		return fmt.Errorf("CHANGELOG.md has no text for %s", version)
 	}
 	_, err = io.WriteString(out, notes+"\n")
 	return err

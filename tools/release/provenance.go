@@ -11,10 +11,10 @@ import (
 	"runtime"
 )
 
-// A build is the version and the commit of files.
+// A build identifies the version and commit that files were built from.
 type build struct{ version, revision string }
 
-// The types of the statement: https://in-toto.io/Statement/v1 with the predicate
+// These types are an in-toto statement (https://in-toto.io/Statement/v1) with the predicate
 // https://slsa.dev/provenance/v1.
 type (
 	statement struct {
@@ -46,8 +46,8 @@ type (
 	}
 )
 
-// writeProvenance writes how the files came to be. It is a statement without a signature: signing
-// it is the business of who publishes the release.
+// writeProvenance writes the provenance of the files. The statement is unsigned: whoever publishes the release signs
+// it.
 func writeProvenance(out io.Writer, b build, files []string) error {
 	s := statement{
 		Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1",

@@ -14,8 +14,8 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 )
 
-// does runs the command and returns what it wrote.
-func does(t *testing.T, in string, args ...string) string {
+// runRelease runs the command and returns its output.
+func runRelease(t *testing.T, in string, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := run(args, strings.NewReader(in), &out); err != nil {
@@ -41,32 +41,32 @@ const changelog = `# Changelog
 
 func TestNotes(t *testing.T) {
 	for version, want := range map[string]string{"v0.2.0": "- [BUGFIX] Second.\n", "0.1.0": "- [FEATURE] First.\n"} {
-		if got := does(t, changelog, "notes", version); got != want {
-			t.Errorf("%s: %q, want %q", version, got, want)
+		if got := runRelease(t, changelog, "notes", version); got != want {
+			t.Errorf("notes of %s = %q, want %q", version, got, want)
 		}
 	}
 	for _, version := range []string{"v0.3.0", "Unreleased", ""} {
 		if err := run([]string{"notes", version}, strings.NewReader(changelog), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), `["0.2.0" "0.1.0"]`) {
-			t.Errorf("%q: %v, want an error that names the releases", version, err)
+			t.Errorf("notes of %q: error %v, want one that names the releases", version, err)
 		}
 	}
 	if err := run([]string{"notes", "v1.0.0"}, strings.NewReader("## 1.0.0 / 2026-01-01\n\n## 0.9.0 / 2025-01-01\n- x\n"), &bytes.Buffer{}); err == nil {
-		t.Error("an empty section passes")
+		t.Error("notes of an empty section succeeded, want an error")
 	}
 }
 
-// The file of the repository has a section in this form.
+// CHANGELOG.md has a section in this form.
 func TestChangelogHasARelease(t *testing.T) {
 	text, err := os.ReadFile("../../CHANGELOG.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := does(t, string(text), "notes", "v0.1.0"); strings.Count(got, "\n- [")+1 < 10 {
-		t.Errorf("the notes of v0.1.0 are short:\n%s", got)
+	if got := runRelease(t, string(text), "notes", "v0.1.0"); strings.Count(got, "\n- [")+1 < 10 {
+		t.Errorf("notes of v0.1.0 have fewer than 10 entries:\n%s", got)
 	}
 }
 
-// schema compiles CycloneDX's own schema, which its module brings.
+// schema compiles the CycloneDX schema, which is part of the cyclonedx-go module.
 func schema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go").Output()
@@ -107,16 +107,16 @@ type bom struct {
 func sbomOf(t *testing.T, from string) bom {
 	t.Helper()
 	args := []string{"sbom", "--name", "dcgm-exporter", "--version", "v0.1.0", "--date", "2026-11-22T00:00:00Z", from}
-	text := does(t, "", args...)
-	if again := does(t, "", args...); again != text {
-		t.Error("two lists of one program differ")
+	text := runRelease(t, "", args...)
+	if again := runRelease(t, "", args...); again != text {
+		t.Error("two SBOMs of the same program differ")
 	}
 	document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := schema(t).Validate(document); err != nil {
-		t.Errorf("CycloneDX 1.6: %v", err)
+		t.Errorf("SBOM does not match the CycloneDX 1.6 schema: %v", err)
 	}
 	var b bom
 	if err := json.Unmarshal([]byte(text), &b); err != nil {
@@ -125,7 +125,7 @@ func sbomOf(t *testing.T, from string) bom {
 	return b
 }
 
-// The list of a program has every module that "go version -m" names.
+// The SBOM of a program has every module that "go version -m" names.
 func TestSBOMOfAProgram(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
@@ -146,49 +146,49 @@ func TestSBOMOfAProgram(t *testing.T) {
 		if !slices.ContainsFunc(b.Components, func(c struct{ Name, Version, Purl string }) bool {
 			return c.Name == words[1] && c.Version == words[2] && c.Purl == "pkg:golang/"+strings.ToLower(words[1])+"@"+words[2]
 		}) {
-			t.Errorf("%s %s is missing", words[1], words[2])
+			t.Errorf("SBOM does not have module %s %s", words[1], words[2])
 		}
 	}
 	if modules < 2 {
-		t.Errorf("go version names %d modules", modules)
+		t.Errorf("go version -m names only %d modules", modules)
 	}
 }
 
-func TestSBOMOfAnImageRefusesWhatIsNone(t *testing.T) {
+func TestSBOMRejectsInvalidLayouts(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "index.json"), []byte(`{"manifests":[{"digest":"sha256:../../etc/passwd"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, from := range []string{"oci:" + folder, "oci:" + t.TempDir(), "/etc/hostname"} {
 		if err := run([]string{"sbom", "--name", "x", from}, nil, &bytes.Buffer{}); err == nil {
-			t.Errorf("%s passes", from)
+			t.Errorf("SBOM of %s succeeded, want an error", from)
 		}
 	}
 }
 
-// helm loads the packed chart, and it names the images of the release.
-func TestChartIsOfTheRelease(t *testing.T) {
+// Helm can load the packed chart, and the chart uses the images of the release.
+func TestPackedChartHasReleaseVersion(t *testing.T) {
 	into := t.TempDir()
-	does(t, "", "chart", "../../deployment/chart", "v1.2.3", into)
+	runRelease(t, "", "chart", "../../deployment/chart", "v1.2.3", into)
 	c, err := loader.LoadFile(filepath.Join(into, "dcgm-exporter-1.2.3.tgz"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Metadata.Version != "1.2.3" || c.Metadata.AppVersion != "v1.2.3" || len(c.Templates) == 0 {
-		t.Errorf("%+v, %d templates", c.Metadata, len(c.Templates))
+		t.Errorf("packed chart has metadata %+v and %d templates", c.Metadata, len(c.Templates))
 	}
 	if err := run([]string{"chart", "../../deployment/chart", "vX", t.TempDir()}, nil, &bytes.Buffer{}); err == nil {
-		t.Error("a version that is none passes")
+		t.Error("packing with an invalid version succeeded, want an error")
 	}
 }
 
 func TestPackageEntry(t *testing.T) {
 	c, err := packageComponent([]byte("Package: libc6\nArchitecture: arm64\nVersion: 2.36-9+deb12u14\nDescription: GNU C Library\n Version: 9\n"))
 	if err != nil || c.Name != "libc6" || c.PackageURL != "pkg:deb/debian/libc6@2.36-9+deb12u14?arch=arm64" {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("packageComponent = %+v, %v", c, err)
 	}
 	if _, err := packageComponent([]byte("Package: libc6\n")); err == nil {
-		t.Error("an entry without a version passes")
+		t.Error("an entry without a version was accepted, want an error")
 	}
 }
 
@@ -198,17 +198,17 @@ func TestProvenanceNamesEveryFileByItsDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s statement
-	text := does(t, "", "provenance", "--version", "v0.1.0", "--revision", "0123", file)
+	text := runRelease(t, "", "provenance", "--version", "v0.1.0", "--revision", "0123", file)
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		t.Fatal(err)
 	}
-	// FIPS 180-2, appendix B.1.
+	// SHA-256 of "abc": FIPS 180-2, appendix B.1.
 	const digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 	if s.Type != "https://in-toto.io/Statement/v1" || s.PredicateType != "https://slsa.dev/provenance/v1" ||
 		len(s.Subject) != 1 || s.Subject[0].Name != "a.tar.gz" || s.Subject[0].Digest["sha256"] != digest {
-		t.Errorf("%s", text)
+		t.Errorf("statement has a wrong type or subject: %s", text)
 	}
 	if d := s.Predicate.BuildDefinition.ResolvedDependencies; len(d) != 1 || d[0].Digest["gitCommit"] != "0123" {
-		t.Errorf("%s", text)
+		t.Errorf("statement has a wrong commit: %s", text)
 	}
 }

@@ -23,15 +23,14 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// A subject is the program or image of an SBOM.
+// A subject is the program or image that an SBOM describes.
 type subject struct{ name, version, date string }
 
-// source is where the project's code is.
+// source is the URL of the repository.
 const source = "https://github.com/gpu-telemetry/dcgm-exporter"
 
-// writeSBOM writes the CycloneDX list of what a program, or every image of an OCI layout, consists
-// of: the Go modules that the toolchain recorded in the programs, and the Debian packages of the
-// image.
+// writeSBOM writes a CycloneDX SBOM of a program, or of every image in an OCI layout. It lists the Go modules recorded
+// in the programs and the Debian packages of the image.
 func writeSBOM(out io.Writer, of subject, from string) error {
 	var components []cdx.Component
 	var err error
@@ -63,26 +62,25 @@ func writeSBOM(out io.Writer, of subject, from string) error {
 		},
 	}
 	bom.Components = &components
-	// The identity follows from the content, so that it is the same in every build.
+	// The serial number is derived from the content, so that every build has the same one.
 	content, err := json.Marshal(bom)
 	if err != nil {
 		return err
 	}
 	sum := sha256.Sum256(content)
-	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // RFC 9562: version 8, of the maker's own
+	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // RFC 9562, version 8
 	bom.SerialNumber = fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 	encoder := cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true)
 	return encoder.EncodeVersion(bom, cdx.SpecVersion1_6)
 }
 
-// distinct sorts the components by their reference, each once.
+// distinct sorts the components by reference and removes duplicates.
 func distinct(list []cdx.Component) []cdx.Component {
 	slices.SortFunc(list, func(a, b cdx.Component) int { return cmp.Compare(a.BOMRef, b.BOMRef) })
 	return slices.CompactFunc(list, func(a, b cdx.Component) bool { return a.BOMRef == b.BOMRef })
 }
 
-// programComponents returns the program, the Go release and the modules that a Go program was built
-// from.
+// programComponents returns the program itself, the Go release and the modules that it was built from.
 func programComponents(name string, program []byte) ([]cdx.Component, error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
@@ -107,14 +105,14 @@ func programComponents(name string, program []byte) ([]cdx.Component, error) {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		module := component("golang", strings.ToLower(m.Path), m.Version, nil) // package URLs of Go have no capitals
+		module := component("golang", strings.ToLower(m.Path), m.Version, nil) // package URLs of Go modules are lower-case
 		module.Name = m.Path
 		list = append(list, module)
 	}
 	return list, nil
 }
 
-// component returns a library with its package URL.
+// component returns a library and its package URL.
 func component(kind, name, version string, qualifiers url.Values) cdx.Component {
 	purl := "pkg:" + kind + "/" + name + "@" + url.PathEscape(version)
 	if len(qualifiers) > 0 {
@@ -123,7 +121,7 @@ func component(kind, name, version string, qualifiers url.Values) cdx.Component 
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: name, Version: version, PackageURL: purl}
 }
 
-// The parts of an OCI layout that matter here.
+// The parts of an OCI layout that are used here.
 type (
 	descriptor struct {
 		MediaType, Digest string
@@ -175,16 +173,16 @@ func imageComponents(layout string) ([]cdx.Component, error) {
 	return list, nil
 }
 
-// blobOf returns the file of a descriptor.
+// blobOf returns the path of a descriptor's blob.
 func blobOf(layout string, d descriptor) (string, error) {
 	algorithm, digest, ok := strings.Cut(d.Digest, ":")
 	if !ok || algorithm != "sha256" || len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "" {
-		return "", fmt.Errorf("%s: %q is no digest", layout, d.Digest)
+		return "", fmt.Errorf("%s: %q is not a sha256 digest", layout, d.Digest)
 	}
 	return filepath.Join(layout, "blobs", algorithm, digest), nil
 }
 
-// layerComponents reads the programs and the packages of a layer.
+// layerComponents reads the programs and Debian packages in a layer.
 func layerComponents(blob string) ([]cdx.Component, error) {
 	file, err := os.Open(blob)
 	if err != nil {
@@ -227,7 +225,7 @@ func layerComponents(blob string) ([]cdx.Component, error) {
 	}
 }
 
-// packageComponent reads the control entry of a Debian package.
+// packageComponent parses the control entry of a Debian package.
 func packageComponent(entry []byte) (cdx.Component, error) {
 	fields := map[string]string{}
 	for lines := bufio.NewScanner(bytes.NewReader(entry)); lines.Scan(); {
@@ -237,7 +235,7 @@ func packageComponent(entry []byte) (cdx.Component, error) {
 	}
 	for _, key := range []string{"Package", "Version", "Architecture"} {
 		if fields[key] == "" {
-			return cdx.Component{}, fmt.Errorf("no field %s", key)
+			return cdx.Component{}, fmt.Errorf("field %s missing", key)
 		}
 	}
 	c := component("deb", "debian/"+fields["Package"], fields["Version"], url.Values{"arch": {fields["Architecture"]}})
