@@ -199,6 +199,23 @@ basicAuth:
 {{- end }}
 {{- end -}}
 
+{{/* The target relabelings of a monitor. Alerts and dashboards show the label node. With honorLabels, an idle GPU would get
+the labels of the exporter's own pod, so the target drops them. A value that does either itself replaces the chart's rule. */}}
+{{- define "dcgm-exporter.relabelings" -}}
+{{- $node := list (dict "sourceLabels" (list "__meta_kubernetes_pod_node_name") "targetLabel" "node") -}}
+{{- $pod := list -}}
+{{- $drop := list -}}
+{{- if .honorLabels -}}
+{{- $pod = list (dict "sourceLabels" (list "pod") "targetLabel" "exporter_pod") -}}
+{{- $drop = list (dict "action" "labeldrop" "regex" "pod|namespace|container") -}}
+{{- end -}}
+{{- range .relabelings -}}
+{{- if eq (toString .targetLabel) "node" }}{{ $node = list }}{{ end -}}
+{{- if has (toString .action | lower) (list "labeldrop" "labelkeep") }}{{ $pod = list }}{{ $drop = list }}{{ end -}}
+{{- end -}}
+{{- toYaml (concat $node $pod (default list .relabelings) $drop) -}}
+{{- end -}}
+
 {{/* ServiceMonitors: "auto" means yes where the cluster knows them, and offline, where the cluster
 is not known; but not beside a PodMonitor, since every series would be there twice. */}}
 {{- define "dcgm-exporter.serviceMonitor" -}}

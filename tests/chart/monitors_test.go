@@ -1,0 +1,51 @@
+package chart
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+)
+
+// relabeled returns the targets of relabelings, and the regular expressions of dropped labels after a minus.
+func relabeled(configs []monitoring.RelabelConfig) string {
+	var steps []string
+	for _, c := range configs {
+		step := c.TargetLabel
+		for _, source := range c.SourceLabels {
+			step += "<" + string(source)
+		}
+		if c.Action != "" && step == "" {
+			step = "-" + c.Regex
+		}
+		steps = append(steps, step)
+	}
+	return strings.Join(steps, " ")
+}
+
+// Every target must have the label node, whatever else the values relabel. With honorLabels, the target must drop its own
+// labels, or idle GPUs would have the exporter's pod.
+func TestMonitorsRelabel(t *testing.T) {
+	const node, honored = "node<__meta_kubernetes_pod_node_name", " exporter_pod<pod"
+	c := load(t, folder)
+	for _, tt := range []struct{ values, want string }{
+		{"", node},
+		{"relabelings: null", node},
+		{"honorLabels: true", node + honored + " -pod|namespace|container"},
+		{"relabelings: [{sourceLabels: [__address__], targetLabel: ip}]", node + " ip<__address__"},
+		{"honorLabels: true\n  relabelings: [{sourceLabels: [__address__], targetLabel: ip}]",
+			node + honored + " ip<__address__ -pod|namespace|container"},
+		{"honorLabels: true\n  relabelings: [{action: labeldrop, regex: pod|container|service}]", node + " -pod|container|service"},
+		{"relabelings: [{sourceLabels: [__meta_kubernetes_node_label_name], targetLabel: node}]", "node<__meta_kubernetes_node_label_name"},
+	} {
+		service := one[*monitoring.ServiceMonitor](t, mustRender(t, c, "serviceMonitor:\n  enabled: true\n  "+tt.values))
+		pod := one[*monitoring.PodMonitor](t, mustRender(t, c, "podMonitor:\n  enabled: true\n  "+tt.values))
+		if d := cmp.Diff(tt.want, relabeled(service.Spec.Endpoints[0].RelabelConfigs)); d != "" {
+			t.Errorf("ServiceMonitor with %q (-want +got):\n%s", tt.values, d)
+		}
+		if d := cmp.Diff(tt.want, relabeled(pod.Spec.PodMetricsEndpoints[0].RelabelConfigs)); d != "" {
+			t.Errorf("PodMonitor with %q (-want +got):\n%s", tt.values, d)
+		}
+	}
+}
