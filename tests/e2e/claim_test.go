@@ -20,26 +20,26 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The names of NVIDIA's DRA driver and of its sockets in the kubelet's folder.
+// Names of NVIDIA's DRA driver, and of its sockets in the kubelet's folder.
 const (
 	driverName   = "gpu.nvidia.com"
 	driverSocket = "plugins/" + driverName + "/dra.sock"
 	driverReg    = "plugins_registry/" + driverName + "-reg.sock"
 )
 
-// A driver hands out claimed devices as a DRA driver does. It prepares nothing in the containers.
+// A driver allocates claimed devices as a DRA driver does. It prepares nothing in the containers.
 type driver struct {
 	dra.UnimplementedDRAPluginServer
 	registration.UnimplementedRegistrationServer
 	node   *node
-	slice  string // the manifest that publishes the devices
+	slice  string // manifest of the ResourceSlice that publishes the devices
 	report func(format string, args ...any)
 
 	mu        sync.Mutex
-	published bool // or to be: a kubelet that starts removes the slices of its node
+	published bool // whether the slice should exist; a starting kubelet deletes the slices of its node
 }
 
-// run keeps the slice published, as drivers do, until ctx is done.
+// run keeps the slice published, as real drivers do, until ctx is done.
 func (d *driver) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		d.mu.Lock()
@@ -53,7 +53,7 @@ func (d *driver) run(ctx context.Context) {
 	}
 }
 
-// publish says whether the slice is to be there. If not, it is gone when publish returns.
+// publish sets whether the slice should exist. When publish(false) returns, the slice is deleted.
 func (d *driver) publish(t *testing.T, published bool) {
 	t.Helper()
 	d.mu.Lock()
@@ -73,7 +73,7 @@ func (d *driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 
 func (d *driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.PluginRegistered {
-		d.report("the kubelet refuses the DRA driver: %s", s.Error)
+		d.report("the kubelet rejected the DRA driver: %s", s.Error)
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }
@@ -90,7 +90,7 @@ func (d *driver) NodePrepareResources(_ context.Context, r *dra.NodePrepareResou
 	return out, nil
 }
 
-// prepare answers with the devices that the scheduler gave to a claim.
+// prepare returns the devices that the scheduler allocated to a claim.
 func (d *driver) prepare(c *dra.Claim) (*dra.NodePrepareResourceResponse, error) {
 	text, err := d.node.kubectl("", "-n", c.Namespace, "get", "resourceclaim", c.Name, "-o", "jsonpath={.status.allocation.devices.results}")
 	if err != nil {
@@ -118,8 +118,8 @@ func (d *driver) NodeUnprepareResources(_ context.Context, r *dra.NodeUnprepareR
 	return out, nil
 }
 
-// classes are the device classes of NVIDIA's driver, and one of a device that many claims get a
-// part of (consumable capacity).
+// classes are the device classes of NVIDIA's driver, and one for a device that several claims share (consumable
+// capacity).
 const classes = `
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -137,7 +137,7 @@ metadata: {name: part.nvidia.com}
 spec: {selectors: [{cel: {expression: 'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "part"'}}]}
 `
 
-// claimable starts the DRA driver with GPU 4, the memory of GPU 5 and the first instance of GPU 3,
+// claimable starts the DRA driver with GPU 4, the memory of GPU 5 and the first instance of GPU 3. The driver runs
 // until the test ends.
 func claimable(t *testing.T, n *node) *driver {
 	t.Helper()
@@ -190,7 +190,7 @@ spec:
 	return d
 }
 
-// claimant returns the manifest of a pod whose container "main" holds a claim.
+// claimant returns the manifest of a pod whose container "main" has a claim.
 func claimant(namespace, name, claim string) string {
 	return fmt.Sprintf(`---
 apiVersion: v1
@@ -205,7 +205,7 @@ spec:
 `, namespace, name, claim)
 }
 
-// claim returns the manifest of a claim of one device of a class.
+// claim returns the manifest of a claim for one device of a class.
 func claim(namespace, name, class string) string {
 	return fmt.Sprintf(`---
 apiVersion: resource.k8s.io/v1
@@ -215,7 +215,7 @@ spec: {devices: {requests: [{name: device, exactly: {deviceClassName: %s}}]}}
 `, namespace, name, class)
 }
 
-func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
+func TestOwnersOfClaimedDevices(t *testing.T) {
 	n := theNode(t)
 	d := claimable(t, n)
 	e := n.export(t, account(t, n), "--kubernetes-enable-dra")
@@ -225,8 +225,8 @@ func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
 		claimant("lab", "three", "half") + claimant("lab", "four", "rest")
 	n.run(t, manifest, "lab/alone", "lab/one", "lab/two", "lab/three", "lab/four")
 
-	// The instance is one pod's. GPU 4, whose claim two pods hold, and GPU 5, of which two claims hold
-	// a part, show none, and all are reported apart.
+	// One pod owns the instance. GPU 4 is claimed by two pods and GPU 5 by two claims, so their series have no owner.
+	// All owners are in the info series.
 	want := map[string]string{"3/1": "lab/alone/main"}
 	p := e.showing(want)
 	for _, l := range p.series(memory) {
@@ -235,7 +235,7 @@ func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
 		}
 		got := []string{l["dra_claim_namespace"], l["dra_claim_name"], l["dra_driver_name"], l["dra_pool_name"], l["dra_device_name"], l["dra_mig_profile"]}
 		if text := strings.Join(got, " "); text != "lab instance gpu.nvidia.com e2e-node gpu-3-mig-3g40gb-9-0 3g.40gb" {
-			t.Errorf("labels of the claim: %s", text)
+			t.Errorf("claim labels of the instance = %s", text)
 		}
 	}
 	sharing := func(p page) []string {
@@ -247,17 +247,17 @@ func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
 	}
 	e.until("the pods of the shared devices", func(p page) bool { return slices.Equal(sharing(p), shared) })
 
-	// A slice that is gone leaves the claims unmatched, not guessed; once it is published again the
-	// owners are back.
+	// Without the slice, claims are unmatched and no owner is guessed. The owners are back when the slice is published
+	// again.
 	d.publish(t, false)
 	unmatched := e.until("no owners without the slice", func(p page) bool { return len(p.owners()) == 0 })
 	if len(unmatched.series("dcgm_exporter_unmatched_devices")) == 0 {
-		t.Error("claims without a slice are not counted as unmatched")
+		t.Error("claims without a slice: no dcgm_exporter_unmatched_devices series")
 	}
 	d.publish(t, true)
 	e.showing(want)
 
-	// A kubelet that starts removes the slices of its node; this heals as well.
+	// A starting kubelet deletes the slices of its node. The driver publishes them again.
 	start := n.stop(t, "kubelet")
 	e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 })
 	start()

@@ -1,10 +1,10 @@
-// Package e2e tests the exporter on a real Kubernetes node: a kubelet, an API server, a scheduler
-// and containerd, started for the purpose by run.sh in namespaces of their own.
+// Package e2e tests the exporter on a real Kubernetes node. run.sh starts a kubelet, an API server, a scheduler and
+// containerd in their own namespaces.
 //
-// The tests play the parts that need NVIDIA's hardware: a device plugin and a DRA driver that offer
-// the devices of a simulated node, and the exporter that reads the same node. Pods, allocations,
-// the PodResources socket and the kubelet's restarts are real.
+// Only what needs NVIDIA's hardware is simulated: a device plugin and a DRA driver offer the devices of a simulated
+// node, and the exporter reads the same node. Pods, allocations, the PodResources socket and the kubelet's restarts are
+// real.
 //
-// They are behind the build tag e2e and need root; `make test` neither builds nor needs them. The
-// node is one for all: the tests run one after another, and each removes its pods.
+// The tests have the build tag e2e and need root. `make test` does not run them. All tests use the same node: they run
+// one after another, and each deletes its pods.
 package e2e

@@ -23,11 +23,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// exporterImage is a name of the exporter's image. No registry is queried for it: the node has it,
-// also under the name in deployment/.
+// exporterImage is a name of the exporter's image on the node. The image is not pulled from a registry. The node also
+// has it under the name used in deployment/.
 const exporterImage = "e2e.local/dcgm-exporter:1"
 
-// shippedImage returns the name of the image in deployment/kubernetes.
+// shippedImage returns the image name in deployment/kubernetes.
 func shippedImage(t *testing.T) string {
 	t.Helper()
 	var set apps.DaemonSet
@@ -37,21 +37,21 @@ func shippedImage(t *testing.T) string {
 	return set.Spec.Template.Spec.Containers[0].Image
 }
 
-// containerfiles returns the name of an image of deployment/docker that the builder's storage has
-// of this commit, as make image and make image-test leave it there; E2E_IMAGE names another one.
+// containerfiles returns the name of an image in buildah's storage that was built from deployment/docker at this
+// commit, by make image or make image-test. E2E_IMAGE selects another image.
 func containerfiles() (string, error) {
 	if name := os.Getenv("E2E_IMAGE"); name != "" {
 		return name, nil
 	}
 	revision, err := exec.Command("git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*").Output()
 	if err != nil {
-		return "", fmt.Errorf("the commit is not known: %w", err)
+		return "", fmt.Errorf("cannot determine the commit: %w", err)
 	}
 	commit := strings.TrimSpace(string(revision))
 	if strings.HasSuffix(commit, "-dirty") {
-		return "", errors.New("the tree has changes that no commit has")
+		return "", errors.New("the tree has uncommitted changes")
 	}
-	// Each by its name: a list of all images fails where one of others, such as an index, is not whole.
+	// Inspect each name separately: listing all images fails if any image in the storage is incomplete.
 	for _, tag := range []string{"dev", "test"} {
 		name := "localhost/dcgm-exporter:" + tag
 		of, err := exec.Command("buildah", "inspect", "--type", "image", "--format",
@@ -60,11 +60,11 @@ func containerfiles() (string, error) {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("buildah has no image of commit %s: make image builds it", commit)
+	return "", fmt.Errorf("buildah has no image of commit %s: run make image", commit)
 }
 
-// The pods of these tests run the image that deployment/docker builds, where that was built.
-func TestTheImageIsTheContainerfiles(t *testing.T) {
+// The pods of these tests run the image built from deployment/docker, if it was built.
+func TestNodeUsesBuiltImage(t *testing.T) {
 	n := theNode(t)
 	if _, err := containerfiles(); err != nil {
 		material.Skip(t, "image-not-built", err)
@@ -73,14 +73,14 @@ func TestTheImageIsTheContainerfiles(t *testing.T) {
 	tree := n.ctr(t, "images", "inspect", exporterImage)
 	config := regexp.MustCompile(`image(?:\.config)?\.v1\+json @(sha256:[0-9a-f]{64})`).FindStringSubmatch(tree)
 	if config == nil {
-		t.Fatalf("the image has no configuration:\n%s", tree)
+		t.Fatalf("the image on the node has no configuration:\n%s", tree)
 	}
 	if text := n.ctr(t, "content", "get", config[1]); !strings.Contains(text, `"org.opencontainers.image.revision"`) {
-		t.Errorf("the image on the node has no label of the revision:\n%s", text)
+		t.Errorf("the image on the node has no revision label:\n%s", text)
 	}
 }
 
-// ctr runs containerd's client on the node's containerd and returns what it printed.
+// ctr runs containerd's client on the node and returns its output.
 func (n *node) ctr(t *testing.T, args ...string) string {
 	t.Helper()
 	socket := filepath.Join(n.state, "host/run/containerd/containerd.sock")
@@ -92,13 +92,13 @@ func (n *node) ctr(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// image gives the node an image of the exporter: that of deployment/docker, where it was built,
-// else what that puts into one, with a program that needs no base.
+// image loads an image of the exporter into the node. It is the image built from deployment/docker if there is one,
+// otherwise an image with the same files and a static program.
 func (n *node) image(t *testing.T) {
 	t.Helper()
 	archive := filepath.Join(n.state, "exporter.tar")
 	if _, err := os.Stat(archive); err == nil {
-		return // an earlier test has
+		return // loaded by an earlier test
 	}
 	if name, err := containerfiles(); err == nil {
 		push := exec.Command("buildah", "push", "--quiet", name, "docker-archive:"+archive+":"+exporterImage)
@@ -107,7 +107,7 @@ func (n *node) image(t *testing.T) {
 		}
 		n.ctr(t, "images", "import", archive)
 		n.ctr(t, "images", "tag", "--force", exporterImage, shippedImage(t))
-		t.Logf("the node has %s", name)
+		t.Logf("loaded %s into the node", name)
 		return
 	}
 	program := filepath.Join(t.TempDir(), "dcgm-exporter")
@@ -118,7 +118,7 @@ func (n *node) image(t *testing.T) {
 	}
 	counters, err := filepath.Glob("../../etc/*.csv")
 	if err != nil || len(counters) == 0 {
-		t.Fatalf("no counters files: %v", err)
+		t.Fatalf("no counters files found: %v", err)
 	}
 	files := map[string][]byte{"usr/bin/dcgm-exporter": read(t, program)}
 	for _, path := range counters {
@@ -130,11 +130,10 @@ func (n *node) image(t *testing.T) {
 	n.ctr(t, "images", "import", archive)
 }
 
-// imageOf returns an image of one layer, in the form that docker save writes, with names that are
-// separated by blanks.
+// imageOf returns an image with one layer in the format of docker save. names are separated by spaces.
 func imageOf(t *testing.T, names, entrypoint string, files map[string][]byte, env ...string) []byte {
 	t.Helper()
-	files["tmp/.keep"] = nil // a place to mount at, the root being read-only
+	files["tmp/.keep"] = nil // mount point; the root file system is read-only
 	files["var/lib/kubelet/pod-resources/.keep"] = nil
 	layer := archived(t, files)
 	config := asJSON(t, map[string]any{

@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// offer starts the device plugin: GPUs 0 and 1 whole, GPU 2 as four replicas, GPU 3's instances. It
-// waits until the node has them to give.
+// offer starts device plugins for GPUs 0 and 1, GPU 2 as four replicas, and the instances of GPU 3. It waits until the
+// node can allocate them.
 func offer(t *testing.T, n *node) {
 	t.Helper()
 	resources := map[string][]string{}
@@ -46,8 +46,8 @@ func offer(t *testing.T, n *node) {
 	}
 }
 
-// pod returns the manifest of a pod with a container "main" that holds n of a resource, and one
-// beside it that holds nothing.
+// pod returns the manifest of a pod with a container "main" that requests n of a resource, and a second container that
+// requests none.
 func pod(name, resource string, n int) string {
 	namespace, name, _ := strings.Cut(name, "/")
 	return fmt.Sprintf(`---
@@ -71,8 +71,7 @@ func sorted(m map[string]string) []string {
 	return slices.Sorted(slices.Values(out))
 }
 
-// sharers returns "device namespace/pod/container resource sharing replicas" of every
-// dcgm_pod_gpu_info.
+// sharers returns "device namespace/pod/container resource sharing replicas" for each dcgm_pod_gpu_info series.
 func sharers(p page) []string {
 	var out []string
 	for _, l := range p.series("dcgm_pod_gpu_info") {
@@ -87,7 +86,7 @@ func sharers(p page) []string {
 	return out
 }
 
-// listed returns the pods with devices in the kubelet's own listing.
+// listed returns the pods with devices in the kubelet's list.
 func listed(t *testing.T, n *node) []string {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+n.kubelet("pod-resources/kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -110,8 +109,8 @@ func listed(t *testing.T, n *node) []string {
 
 const shares = "nvidia.com/gpu.shared"
 
-// The pods of most tests, and what the page is to show of them. Both whole GPUs are one pod's, so
-// that it does not matter in which order the kubelet gives.
+// manyPods returns the pods of most tests, and the owners expected on the page. One pod has both GPU 0 and GPU 1, so
+// that it does not matter which one the kubelet allocates first.
 func manyPods() (manifest string, names []string, want map[string]string) {
 	manifest = pod("ml/train", "nvidia.com/gpu", 2) + pod("web/a", shares, 1) + pod("web/b", shares, 1) + pod("web/train", "nvidia.com/mig-3g.40gb", 2)
 	return manifest, []string{"ml/train", "web/a", "web/b", "web/train"}, map[string]string{
@@ -119,7 +118,7 @@ func manyPods() (manifest string, names []string, want map[string]string) {
 	}
 }
 
-func TestDevicesShowWhoHoldsThem(t *testing.T) {
+func TestOwnersOfDevices(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
 	e := n.export(t, "")
@@ -127,8 +126,8 @@ func TestDevicesShowWhoHoldsThem(t *testing.T) {
 	manifest, names, want := manyPods()
 	n.run(t, manifest, names...)
 
-	// Whole GPUs and instances carry their owner; the time-sliced GPU 2, which two pods hold, carries
-	// none, and both are reported apart.
+	// GPUs and instances with one owner have it on their series. GPU 2 is time-sliced between two pods, so its series
+	// have no owner. All owners are in the info series.
 	p := e.showing(want)
 	infos := []string{
 		"0 ml/train/main nvidia.com/gpu none",
@@ -142,11 +141,10 @@ func TestDevicesShowWhoHoldsThem(t *testing.T) {
 		t.Errorf("dcgm_pod_gpu_info (-want +got):\n%s", d)
 	}
 
-	// A pod that goes takes its labels with it: the first reading after the kubelet forgot it shows it
-	// no more.
+	// The labels of a deleted pod are removed at the first cycle after the kubelet has forgotten the pod.
 	n.must(t, "", "-n", "ml", "delete", "pod", "train", "--wait")
 	e.until("the kubelet to forget the pod", func(page) bool { return !slices.Contains(listed(t, n), "ml/train") })
-	started := func(p page) float64 { // a reading that began after now
+	started := func(p page) float64 { // a cycle that started after now
 		return p["dcgm_exporter_collect_last_success_timestamp_seconds"].GetMetric()[0].GetGauge().GetValue()
 	}
 	first := started(e.scrape())
@@ -162,9 +160,9 @@ func TestDevicesShowWhoHoldsThem(t *testing.T) {
 		t.Errorf("owners after the pod is gone (-want +got):\n%s", d)
 	}
 
-	// Its GPUs go to others of the same name.
+	// Its GPUs are allocated to other pods, one with the same name.
 	n.run(t, pod("web/next", "nvidia.com/gpu", 1)+pod("ml/train", "nvidia.com/gpu", 1), "web/next", "ml/train")
-	e.until("each GPU with one of the new pods", func(p page) bool {
+	e.until("one GPU for each new pod", func(p page) bool {
 		owners := []string{p.owners()["0"], p.owners()["1"]}
 		slices.Sort(owners)
 		return slices.Equal(owners, []string{"ml/train/main", "web/next/main"})
@@ -181,46 +179,46 @@ func TestKubeletRestarts(t *testing.T) {
 	truthful := func(p page) {
 		for device, owner := range p.owners() {
 			if want[device] != owner {
-				t.Errorf("device %s shows %s, which holds %q", device, owner, want[device])
+				t.Errorf("device %s has owner %s, want %q", device, owner, want[device])
 			}
 		}
 		if len(p[memory].GetMetric()) != 7 {
-			t.Errorf("%d devices on the page, of 7", len(p[memory].GetMetric()))
+			t.Errorf("devices on the page = %d, want 7", len(p[memory].GetMetric()))
 		}
 	}
 
-	// What was held is remembered for 30 s, over a kubelet that restarts.
+	// Owners are kept for 30 s while the kubelet restarts.
 	const remembered = 31 * time.Second
 	start, stopped := n.stop(t, "kubelet"), time.Now()
 	p := e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 && time.Since(stopped) > remembered }, truthful)
 	if v := p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue(); v != 0 {
-		t.Errorf("dcgm_exporter_attribution_success is %v while there is no kubelet", v)
+		t.Errorf("kubelet stopped: dcgm_exporter_attribution_success = %v, want 0", v)
 	}
-	// A pod that is gone before the kubelet is back never shows again, though its containers still run
-	// and the kubelet's own records name it.
+	// A pod that is deleted before the kubelet is back never appears again, although its containers still run and the
+	// kubelet's checkpoint names it.
 	n.must(t, "", "-n", "ml", "delete", "pod", "train", "--force", "--grace-period=0")
 	maps.DeleteFunc(want, func(_, owner string) bool { return owner == "ml/train/main" })
 	start()
 	e.showing(want, truthful)
 
-	// The plugin has registered again: the node gives devices again.
+	// The plugin has registered again: the node allocates devices again.
 	n.run(t, pod("web/c", shares, 1), "web/c")
 	e.until("a third pod on the shared GPU", func(p page) bool {
 		return slices.Contains(sharers(p), "2 web/c/main nvidia.com/gpu.shared time-slicing 4")
 	}, truthful)
 }
 
-// The kubelet restarts again and again on a node with many pods, and every page says who has what,
-// or nothing: never that one of four sharers is alone.
+// When the kubelet restarts repeatedly on a node with many pods, each page has the correct owners or none. It never
+// shows one of four sharers as the only owner.
 func TestKubeletRestartsOften(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
-	e := n.export(t, "", "-c=100") // a list is short for less than a second
+	e := n.export(t, "", "-c=100") // the kubelet's list is incomplete for less than a second
 	manifest, names, want := manyPods()
 	for _, name := range []string{"web/c", "web/d"} {
 		manifest, names = manifest+pod(name, shares, 1), append(names, name)
 	}
-	for i := range 12 { // they make the list longer, and the time until it is whole
+	for i := range 12 { // idle pods make the list longer, and the time until it is complete
 		name := fmt.Sprint("lab/filler-", i)
 		manifest, names = manifest+idle(name), append(names, name)
 	}
@@ -237,15 +235,15 @@ func TestKubeletRestartsOften(t *testing.T) {
 		slices.Sort(pods)
 		return pods
 	}
-	e.until("four that share a GPU", func(p page) bool { return slices.Equal(sharing(p), all) })
+	e.until("the four pods that share a GPU", func(p page) bool { return slices.Equal(sharing(p), all) })
 	truthful := func(p page) {
 		for device, owner := range p.owners() {
 			if want[device] != owner {
-				t.Errorf("device %s shows %s, and %q holds it", device, owner, want[device])
+				t.Errorf("device %s has owner %s, want %q", device, owner, want[device])
 			}
 		}
 		if got := sharing(p); len(got) > 0 && !slices.Equal(got, all) {
-			t.Errorf("%q share GPU 2, and the page says %q", all, got)
+			t.Errorf("GPU 2 is shared by %q on the page, want %q", all, got)
 		}
 	}
 	answered := func(p page) bool {
@@ -253,15 +251,15 @@ func TestKubeletRestartsOften(t *testing.T) {
 	}
 	for range 9 {
 		start := n.stop(t, "kubelet")
-		e.until("a kubelet that does not answer", func(p page) bool { return !answered(p) }, truthful)
+		e.until("kubelet unreachable", func(p page) bool { return !answered(p) }, truthful)
 		start()
-		e.until("a kubelet that answers", func(p page) bool { return answered(p) && maps.Equal(p.owners(), want) }, truthful)
-		until := time.Now().Add(3 * time.Second) // in which it fills its list
-		e.until("a few more pages", func(page) bool { return time.Now().After(until) }, truthful)
+		e.until("kubelet reachable", func(p page) bool { return answered(p) && maps.Equal(p.owners(), want) }, truthful)
+		until := time.Now().Add(3 * time.Second) // the kubelet fills its list in this time
+		e.until("pages for three more seconds", func(page) bool { return time.Now().After(until) }, truthful)
 	}
 }
 
-// idle returns the manifest of a pod that holds nothing.
+// idle returns the manifest of a pod without devices.
 func idle(name string) string {
 	namespace, name, _ := strings.Cut(name, "/")
 	return fmt.Sprintf(`---
@@ -275,8 +273,8 @@ spec:
 `, namespace, name)
 }
 
-// The folders of pods' logs have the UIDs that the API server has.
-func TestUIDsComeFromTheNode(t *testing.T) {
+// UIDs in the names of pod log folders are those of the API server.
+func TestPodUIDsFromLogFolders(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
 	manifest, names, _ := manyPods()
@@ -300,7 +298,7 @@ func TestUIDsComeFromTheNode(t *testing.T) {
 	}
 }
 
-// manual returns the manifest of docs/install/kubernetes.md that gives the rights.
+// manual returns the manifest in docs/install/kubernetes.md that grants the permissions.
 func manual(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/install/kubernetes.md")
@@ -317,8 +315,7 @@ func manual(t *testing.T) string {
 	return ""
 }
 
-// account creates the service account of the manual and returns a kubeconfig that has its rights
-// and no others.
+// account creates the service account of the manual and returns a kubeconfig that has exactly its permissions.
 func account(t *testing.T, n *node) string {
 	t.Helper()
 	const namespace = "gpu-monitoring"
@@ -337,17 +334,17 @@ func account(t *testing.T, n *node) string {
 	return path
 }
 
-func TestMissingRightsAreNamed(t *testing.T) {
+func TestMissingPermissionsAreReported(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
 	config := account(t, n)
 	n.must(t, "", "delete", "clusterrole", "dcgm-exporter")
 	e := n.export(t, config, "--kubernetes-enable-pod-labels")
 	n.run(t, pod("ml/train", "nvidia.com/gpu", 2), "ml/train")
-	p := e.showing(map[string]string{"0": "ml/train/main", "1": "ml/train/main"}) // the kubelet is enough for these
+	p := e.showing(map[string]string{"0": "ml/train/main", "1": "ml/train/main"}) // these owners need only the kubelet
 	for _, m := range p["dcgm_exporter_kubernetes_api_success"].GetMetric() {
 		if v := m.GetGauge().GetValue(); v != 0 {
-			t.Errorf("dcgm_exporter_kubernetes_api_success is %v without rights", v)
+			t.Errorf("missing permissions: dcgm_exporter_kubernetes_api_success = %v, want 0", v)
 		}
 	}
 }

@@ -17,13 +17,13 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// A plugin offers devices under one resource's name, as a device plugin does. It gives containers
-// nothing but their allocation.
+// A plugin is a device plugin that offers devices as one resource. It passes nothing to containers except the
+// allocation.
 type plugin struct {
 	deviceplugin.UnimplementedDevicePluginServer
 	resource string
 	ids      []string
-	stop     context.Context // done when the plugin is to end
+	stop     context.Context // done when the plugin should stop
 }
 
 func (p *plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
@@ -38,7 +38,7 @@ func (p *plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreaming
 	if err := stream.Send(&all); err != nil {
 		return err
 	}
-	select { // nothing changes
+	select { // the devices never change
 	case <-stream.Context().Done():
 	case <-p.stop.Done():
 	}
@@ -53,8 +53,8 @@ func (p *plugin) Allocate(_ context.Context, r *deviceplugin.AllocateRequest) (*
 	return &out, nil
 }
 
-// servePlugins offers resources until the test ends. A kubelet that starts removes the sockets of
-// plugins, which then register again.
+// servePlugins offers resources until the test ends. A starting kubelet deletes the sockets of plugins, which then
+// register again.
 func servePlugins(t *testing.T, n *node, resources map[string][]string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -73,7 +73,7 @@ func servePlugins(t *testing.T, n *node, resources map[string][]string) {
 	}
 }
 
-// session serves and registers once, and returns when the socket is gone.
+// session serves and registers once. It returns when the kubelet has deleted the socket.
 func (p *plugin) session(ctx context.Context, folder string) error {
 	socket := filepath.Join(folder, "e2e-"+filepath.Base(p.resource)+".sock")
 	server, err := serve(socket, func(s *grpc.Server) { deviceplugin.RegisterDevicePluginServer(s, p) })
@@ -102,7 +102,7 @@ func (p *plugin) session(ctx context.Context, folder string) error {
 	return nil
 }
 
-// serve starts a gRPC server on a socket, in the place of what was there.
+// serve starts a gRPC server on a socket and replaces an existing one.
 func serve(socket string, register func(*grpc.Server)) (*grpc.Server, error) {
 	if err := os.RemoveAll(socket); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func serve(socket string, register func(*grpc.Server)) (*grpc.Server, error) {
 	return server, nil
 }
 
-// pause waits between two looks at something, or for the end of ctx.
+// pause waits before the next poll, or until ctx is done.
 func pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
-// The runtime class that the DaemonSet names: the node has no other runtime.
+// runtimeClass is named by the DaemonSet. The node has only one runtime.
 const runtimeClass = `
 apiVersion: node.k8s.io/v1
 kind: RuntimeClass
@@ -30,7 +30,7 @@ handler: runc
 ---
 `
 
-// kustomize returns deployment/kubernetes with components, as kubectl builds it.
+// kustomize returns deployment/kubernetes with components, as built by kubectl.
 func (n *node) kustomize(t *testing.T, components ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func (n *node) kustomize(t *testing.T, components ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base, err := filepath.Rel(dir, deployment) // kustomize refuses absolute paths
+	base, err := filepath.Rel(dir, deployment) // kustomize rejects absolute paths
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +52,14 @@ func (n *node) kustomize(t *testing.T, components ...string) string {
 	return n.must(t, "", "kustomize", dir)
 }
 
-// exporterPod returns the manifests of deployment/kubernetes with what gives the pods' labels, over
-// the simulated node.
+// exporterPod returns the manifests of deployment/kubernetes with the component for pod labels, changed to read the
+// simulated node.
 func (n *node) exporterPod(t *testing.T) string {
 	t.Helper()
 	var rest []string
 	for doc := range strings.SplitSeq(n.kustomize(t, "pod-labels"), "\n---\n") {
 		if strings.Contains(doc, "\nkind: Namespace\n") {
-			n.must(t, doc, "apply", "-f", "-") // it stays, as theNode says
+			n.must(t, doc, "apply", "-f", "-") // it is kept: see theNode
 			continue
 		}
 		rest = append(rest, doc)
@@ -71,16 +71,16 @@ func (n *node) exporterPod(t *testing.T) string {
 	})
 }
 
-// label gives the node a label until the test ends.
+// label sets a label of the node until the test ends.
 func (n *node) label(t *testing.T, key, value string) {
 	t.Helper()
 	n.must(t, "", "label", "node", nodeName, key+"="+value, "--overwrite")
 	t.Cleanup(func() { n.must(t, "", "label", "node", nodeName, key+"-") })
 }
 
-// The exporter as a pod of the cluster, as deployment/ and docs/ put it there, on a node whose
-// replicas run under MPS, while the API server restarts.
-func TestTheExporterIsAPod(t *testing.T) {
+// The exporter runs as a pod, deployed as in deployment/ and docs/. The replicas of the node use MPS. The API server
+// restarts.
+func TestExporterPod(t *testing.T) {
 	n := theNode(t)
 	n.image(t)
 	offer(t, n)
@@ -90,7 +90,7 @@ func TestTheExporterIsAPod(t *testing.T) {
 	n.applied(t, n.exporterPod(t))
 	if out, err := n.kubectl("", "-n", "gpu-monitoring", "rollout", "status", "daemonset/dcgm-exporter", "--timeout="+patience.String()); err != nil {
 		about, _ := n.kubectl("", "-n", "gpu-monitoring", "describe", "daemonset,pod")
-		t.Fatalf("the exporter is not ready: %s\n%s", out, about)
+		t.Fatalf("exporter pod is not ready: %s\n%s", out, about)
 	}
 	e := &exporter{t: t, url: "http://" + nodeIP + ":9400/metrics"}
 
@@ -106,16 +106,16 @@ func TestTheExporterIsAPod(t *testing.T) {
 	}
 	shared := []string{"2 web/a/main nvidia.com/gpu.shared mps 4", "2 web/b/main nvidia.com/gpu.shared mps 4"}
 	e.showing(want)
-	e.until("the replicas under MPS", func(p page) bool {
+	e.until("the pods that share a GPU with MPS", func(p page) bool {
 		return slices.Equal(shared, slices.DeleteFunc(sharers(p), func(s string) bool { return !strings.HasPrefix(s, "2 ") }))
 	})
 	for _, l := range e.until("the pod's labels", labeled("train-team")).series("dcgm_pod_gpu_info") {
 		if l["pod_uid"] == "" {
-			t.Errorf("dcgm_pod_gpu_info without the pod's UID: %v", l)
+			t.Errorf("dcgm_pod_gpu_info has no pod_uid: %v", l)
 		}
 	}
 
-	// Without the API server everything that was known stays; once it is back, what is new comes.
+	// If the API server is down, known labels stay. Changes appear when it is back.
 	answers := func(value float64) func(page) bool {
 		return func(p page) bool {
 			of := p.series("dcgm_exporter_kubernetes_api_success")
@@ -123,24 +123,24 @@ func TestTheExporterIsAPod(t *testing.T) {
 			return at >= 0 && p["dcgm_exporter_kubernetes_api_success"].GetMetric()[at].GetGauge().GetValue() == value
 		}
 	}
-	e.until("an API server that answers", answers(1))
+	e.until("API server reachable", answers(1))
 	start := n.stop(t, "apiserver")
 	p := e.until("no API server", answers(0), func(p page) {
 		if !labeled("train-team")(p) {
-			t.Errorf("without the API server: %v", p.series(memory)[0])
+			t.Errorf("API server down: series lost its labels: %v", p.series(memory)[0])
 		}
 	})
 	if len(sharers(p)) != 6 {
-		t.Errorf("owners without the API server: %q", sharers(p))
+		t.Errorf("API server down: owners = %q", sharers(p))
 	}
 	start()
 	n.await(t)
 	n.must(t, "", "-n", "ml", "label", "pod", "train", "team=vision", "--overwrite")
-	e.until("the label's new value", labeled("vision"))
+	e.until("the new value of the label", labeled("vision"))
 }
 
-// end sends a process of each of a pod's containers a signal to end. It finds them as the exporter
-// finds the pod of a process: by their control groups.
+// end sends SIGTERM to a process of each container of a pod. It finds the processes by their cgroups, as the exporter
+// does.
 func (n *node) end(t *testing.T, namespace, pod string, containers ...string) {
 	t.Helper()
 	uid := n.must(t, "", "-n", namespace, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
@@ -153,7 +153,7 @@ func (n *node) end(t *testing.T, namespace, pod string, containers ...string) {
 		container := strings.TrimPrefix(id, "containerd://")
 		at := slices.IndexFunc(files, func(path string) bool {
 			text, err := os.ReadFile(path)
-			return err == nil && slices.Contains(process.Pods(string(text)), uid) && strings.Contains(string(text), container) // or it has ended
+			return err == nil && slices.Contains(process.Pods(string(text)), uid) && strings.Contains(string(text), container) // the process may have exited
 		})
 		if at < 0 {
 			t.Fatalf("no process has the control group of container %s (%s) of pod %s/%s (%s)", name, container, namespace, pod, uid)
@@ -168,8 +168,7 @@ func (n *node) end(t *testing.T, namespace, pod string, containers ...string) {
 	}
 }
 
-// staged is a pod of which an init container has had a GPU that the main one goes on with, and a
-// sidecar has an instance.
+// staged is a pod with an init container, whose GPU the main container uses next, and a sidecar with an instance.
 const staged = `---
 apiVersion: v1
 kind: Pod
@@ -184,12 +183,12 @@ spec:
     - {name: main, image: "e2e.local/hold:1", resources: {limits: {nvidia.com/gpu: 1}}}
 `
 
-// once returns the manifest of a pod that is not started again when its process ends.
+// once returns the manifest of a pod that is not restarted when its process exits.
 func once(name, resource string) string {
 	return strings.Replace(pod(name, resource, 1), "spec:\n", "spec:\n  restartPolicy: Never\n", 1)
 }
 
-// deviceOf returns the device that shows an owner.
+// deviceOf returns the device that has an owner.
 func deviceOf(p page, owner string) string {
 	for device, o := range p.owners() {
 		if o == owner {
@@ -199,41 +198,39 @@ func deviceOf(p page, owner string) string {
 	return ""
 }
 
-func TestPodsThatEndAndBegin(t *testing.T) {
+func TestPodsStartAndComplete(t *testing.T) {
 	n := theNode(t)
 	n.image(t)
 	offer(t, n)
 	e := n.export(t, "")
 	n.run(t, staged+once("ml/brief", "nvidia.com/gpu"), "ml/staged", "ml/brief")
 
-	// The GPU of an init container is the main container's, a sidecar's is its own.
+	// The GPU of an init container is attributed to the main container, and the sidecar's instance to the sidecar.
 	holders := func(p page) []string { return slices.Sorted(maps.Values(p.owners())) }
 	held := func(want ...string) func(page) bool {
 		return func(p page) bool { return slices.Equal(holders(p), want) }
 	}
-	p := e.until("init container, sidecar and main", held("ml/brief/main", "ml/staged/main", "ml/staged/sidecar"))
+	p := e.until("the owners of main container and sidecar", held("ml/brief/main", "ml/staged/main", "ml/staged/sidecar"))
 	given := deviceOf(p, "ml/brief/main")
 
-	// A pod that is done, and still there for the API server, holds nothing; its GPU is the next
-	// one's.
+	// A completed pod that still exists in the API server owns no device. Its GPU is allocated to the next pod.
 	n.end(t, "ml", "brief", "main", "beside")
 	n.must(t, "", "-n", "ml", "wait", "pod/brief", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+patience.String())
-	e.until("the pod that is done gone", held("ml/staged/main", "ml/staged/sidecar"))
+	e.until("the completed pod to lose its GPU", held("ml/staged/main", "ml/staged/sidecar"))
 	n.run(t, pod("ml/heir", "nvidia.com/gpu", 1), "ml/heir")
-	p = e.until("the next pod alone", held("ml/heir/main", "ml/staged/main", "ml/staged/sidecar"), func(p page) {
+	p = e.until("the next pod as the only owner", held("ml/heir/main", "ml/staged/main", "ml/staged/sidecar"), func(p page) {
 		if slices.Contains(holders(p), "ml/brief/main") {
-			t.Error("a pod that is done holds a GPU")
+			t.Error("completed pod still owns a GPU")
 		}
 	})
 	if got := deviceOf(p, "ml/heir/main"); got != given {
-		t.Errorf("the next pod is shown on GPU %q, and the one that is done had %q", got, given)
+		t.Errorf("next pod has GPU %q, want GPU %q of the completed pod", got, given)
 	}
 }
 
-// onThisNode returns manifests as this node can run them: what belongs to software that it has not
-// is left out, and pods have the host's network, since it has none for pods, and the API server's
-// address, since it serves none of the cluster's. Everything else is as it was. change may add to a
-// DaemonSet.
+// onThisNode returns the manifests in a form that this node can run. Resources of software that is not installed are
+// left out. Pods use the host network and the API server's node address, because the node has no pod network and no
+// cluster services. Everything else is unchanged. change may edit a DaemonSet.
 func onThisNode(t *testing.T, manifests string, change func(*apps.DaemonSet)) string {
 	t.Helper()
 	var out []string
@@ -262,8 +259,8 @@ func onThisNode(t *testing.T, manifests string, change func(*apps.DaemonSet)) st
 	return strings.Join(out, "\n---\n")
 }
 
-// applied applies manifests until the test ends, and waits until what they run is gone, since the
-// next ones listen on the same port.
+// applied applies manifests until the test ends. It then waits until their pods are gone, because the next ones listen
+// on the same port.
 func (n *node) applied(t *testing.T, manifests string) {
 	t.Helper()
 	n.must(t, manifests, "apply", "-f", "-")
@@ -286,7 +283,7 @@ func (n *node) applied(t *testing.T, manifests string) {
 	})
 }
 
-// eventually waits until done, and fails with what else was seen.
+// eventually waits until done returns true, and fails with the text of seen after patience.
 func eventually(t *testing.T, done func() bool, seen func() string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -24,10 +24,10 @@ import (
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 )
 
-// patience bounds every wait; it is no claim about speed.
+// patience bounds every wait. It is generous on purpose: no test measures speed.
 const patience = 90 * time.Second
 
-// As node/settings.sh says.
+// nodeName and nodeIP are those in node/settings.sh.
 const (
 	nodeName = "e2e-node"
 	nodeIP   = "10.111.7.2"
@@ -40,9 +40,9 @@ func theNode(t *testing.T) *node {
 	t.Helper()
 	n := &node{programs: os.Getenv("E2E_PROGRAMS"), state: os.Getenv("E2E_NODE")}
 	if n.programs == "" || n.state == "" {
-		t.Fatal("E2E_PROGRAMS and E2E_NODE are not set: these tests are run by tests/e2e/run.sh")
+		t.Fatal("E2E_PROGRAMS and E2E_NODE are not set: run tests/e2e/run.sh")
 	}
-	// They stay for the next test: to delete one takes the API server many seconds.
+	// The namespaces are kept for the next test: the API server takes many seconds to delete one.
 	manifest := ""
 	for _, name := range []string{"ml", "web", "lab", "gpu-monitoring"} {
 		manifest += "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + "}\n"
@@ -51,13 +51,13 @@ func theNode(t *testing.T) *node {
 	return n
 }
 
-// kubelet returns the path on this machine of something in the kubelet's folder.
+// kubelet returns the path on this machine of a file in the kubelet's folder.
 func (n *node) kubelet(path ...string) string {
 	return filepath.Join(append([]string{n.state, "host/lib/kubelet"}, path...)...)
 }
 
-// stop ends a program of the node ("kubelet", "apiserver"), and returns what starts it again. The
-// node's supervisor keeps it ended for as long as a file is there.
+// stop stops a program of the node ("kubelet", "apiserver") and returns a function that starts it again. The node's
+// supervisor does not restart it while a marker file exists.
 func (n *node) stop(t *testing.T, program string) (start func()) {
 	t.Helper()
 	stopped := filepath.Join(n.state, program+".stopped")
@@ -73,7 +73,7 @@ func (n *node) stop(t *testing.T, program string) (start func()) {
 	return start
 }
 
-// kubectl runs kubectl as an administrator and returns what it printed.
+// kubectl runs kubectl as administrator and returns its output.
 func (n *node) kubectl(input string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(n.programs, "kubectl"), append([]string{"--kubeconfig", filepath.Join(n.state, "admin.kubeconfig")}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
@@ -95,7 +95,7 @@ func (n *node) must(t *testing.T, input string, args ...string) string {
 	return out
 }
 
-// await waits for the API server.
+// await waits until the API server answers.
 func (n *node) await(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -106,13 +106,13 @@ func (n *node) await(t *testing.T) {
 			return
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("the API server does not answer: %v: %s", err, out)
+			t.Fatalf("API server does not answer: %v: %s", err, out)
 		}
 		pause(ctx)
 	}
 }
 
-// run creates what a manifest says, which goes with the test, and waits for its pods.
+// run applies a manifest until the test ends, and waits until its pods are ready.
 func (n *node) run(t *testing.T, manifest string, pods ...string) {
 	t.Helper()
 	n.must(t, manifest, "apply", "-f", "-")
@@ -129,8 +129,7 @@ func (n *node) run(t *testing.T, manifest string, pods ...string) {
 	}
 }
 
-// simNode is the simulated node whose devices the plugins offer: whole GPUs, and GPU 3 cut into two
-// MIG instances.
+// simNode is the simulated node whose devices the plugins offer. Its GPU 3 has two MIG instances.
 const simNode = "shared"
 
 // devices returns the simulated node's devices.
@@ -151,17 +150,17 @@ func devices(t *testing.T) []gpu.Device {
 	return session.Topology().Devices
 }
 
-// memory is a family that every whole GPU and every MIG instance has a series of.
+// memory is a family that has a series for each GPU and each MIG instance.
 const memory = "DCGM_FI_DEV_FB_USED"
 
-// An exporter is a running one.
+// An exporter is a running exporter process.
 type exporter struct {
 	t   *testing.T
 	url string
 }
 
-// export runs an exporter of the simulated node until the test ends. It reads the kubelet's own
-// socket twice a second, and the API server where a kubeconfig is given.
+// export runs an exporter of the simulated node until the test ends. It reads the kubelet's socket twice a second, and
+// the API server if kubeconfig is set.
 func (n *node) export(t *testing.T, kubeconfig string, args ...string) *exporter {
 	t.Helper()
 	env := map[string]string{"NODE_NAME": nodeName, "KUBECONFIG": kubeconfig}
@@ -195,12 +194,12 @@ func (e *exporter) scrape() page {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(resp.Body)
 	if err != nil {
-		e.t.Fatalf("the page does not parse: %v", err)
+		e.t.Fatalf("cannot parse the page: %v", err)
 	}
 	return families
 }
 
-// series returns the labels of a family's series.
+// series returns the labels of each series of a family.
 func (p page) series(family string) []map[string]string {
 	var out []map[string]string
 	for _, m := range p[family].GetMetric() {
@@ -213,8 +212,8 @@ func (p page) series(family string) []map[string]string {
 	return out
 }
 
-// owners returns "namespace/pod/container" by the device that shows it: "0" is a GPU, "3/1" an
-// instance of one. A device without owner is not in it.
+// owners returns "namespace/pod/container" by device: "0" is a GPU, "3/1" an instance. Devices without owner are left
+// out.
 func (p page) owners() map[string]string {
 	out := map[string]string{}
 	for _, l := range p.series(memory) {
@@ -229,7 +228,7 @@ func (p page) owners() map[string]string {
 	return out
 }
 
-// until scrapes until the page is as wanted, and gives every page to always.
+// until scrapes until wanted returns true for a page, and calls always for each page.
 func (e *exporter) until(what string, wanted func(page) bool, always ...func(page)) page {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
@@ -243,7 +242,7 @@ func (e *exporter) until(what string, wanted func(page) bool, always ...func(pag
 			return p
 		}
 		if ctx.Err() != nil {
-			e.t.Fatalf("not seen: %s; owners on the last page: %v", what, p.owners())
+			e.t.Fatalf("timed out waiting for %s; owners on the last page: %v", what, p.owners())
 		}
 		pause(ctx)
 	}

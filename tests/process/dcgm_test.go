@@ -13,7 +13,7 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// node is a script of eight GPUs, the last of which is partitioned by MIG.
+// node returns a script of eight GPUs. The last one has a MIG instance.
 func node() []string {
 	lines := []string{
 		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
@@ -27,19 +27,19 @@ func node() []string {
 
 const remote = "--remote-hostengine-info=10.0.0.9:5555"
 
-// nothingOpen checks that the engine has been left.
+// nothingOpen checks that the exporter left no handle of the engine open.
 func nothingOpen(t *testing.T, engine *fakedcgm.Engine) {
 	t.Helper()
 	for kind, n := range engine.Open() {
 		if n != 0 {
-			t.Errorf("%d open after the end: %s", n, kind)
+			t.Errorf("%d handles open after exit: %s, want 0", n, kind)
 		}
 	}
 }
 
-// One GPU is lost when the exporter starts: the seven others are served, it is reported to be lost, and
-// it is served when it is back, profiling included. The same at a reload and later. The engine dies and
-// comes back as another one, and a stop leaves nothing open in it.
+// A GPU that is lost at the start is reported as lost, and the other seven are served. It is served again when it
+// returns, including profiling. The same holds at a reload and later. The engine may restart, and a stop leaves nothing
+// open in it.
 func TestOverDCGM(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"embedded": nil, "remote": {remote}} {
@@ -53,12 +53,12 @@ func TestOverDCGM(t *testing.T) {
 				t.Helper()
 				page := r.until(`dcgm_exporter_entity_up{gpu="3",UUID="GPU-00000003",reason="lost"} 0`, `DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="5"`)
 				if strings.Contains(page, `DCGM_FI_DEV_GPU_TEMP{gpu="3"`) || strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{") != 7 {
-					t.Errorf("not the temperatures of the seven others:\n%s", page)
+					t.Errorf("want the temperatures of the seven other GPUs and none of GPU 3:\n%s", page)
 				}
 			}
 			seven()
 			if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK {
-				t.Errorf("POST /-/reload: %d %s", code, body)
+				t.Errorf("POST /-/reload: status %d %s, want 200", code, body)
 			}
 			seven()
 			engine.Replace(lost, healthy)
@@ -71,15 +71,14 @@ func TestOverDCGM(t *testing.T) {
 			r.until(`dcgm_exporter_sessions_total{cause="lost"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
 			r.signal(syscall.SIGTERM)
 			if code := r.ends(); code != 0 {
-				t.Errorf("exit code %d on SIGTERM", code)
+				t.Errorf("exit code %d on SIGTERM, want 0", code)
 			}
 			nothingOpen(t, engine)
 		})
 	}
 }
 
-// A healthy machine with a field of the driver in its file: every command that opens the engine
-// ends well, and so does what closes it.
+// On a healthy machine, every command that opens the engine succeeds and closes it cleanly.
 func TestCommandsOverDCGM(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
@@ -106,14 +105,13 @@ func TestEngineDeadAtStart(t *testing.T) {
 	r := start(t, env, remote)
 	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason=`)
 	if code, _, _ := r.get("/-/ready"); code != http.StatusOK {
-		t.Errorf("/-/ready: %d: it serves its health", code)
+		t.Errorf("/-/ready: status %d, want 200 because health series are served", code)
 	}
 	engine.Remove("down")
 	r.until("dcgm_exporter_collect_success 1", `DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
 }
 
-// An engine comes back in another version, which counts some fields in other units: the page goes
-// on in the units of before.
+// An engine may return in a version that uses other units for some fields. The page keeps its units.
 func TestEngineOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	const inPercent, asRatio = "value gpu:* 203 int 40", "value gpu:* 203 double 0.4"
@@ -130,19 +128,19 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 		page := r.until(fmt.Sprintf(`dcgm_exporter_sessions_total{cause="lost"} %d`, i+1), `DCGM_FI_DEV_GPU_UTIL{gpu="7"`)
 		for key, v := range parse(t, page).series("DCGM_FI_DEV_GPU_UTIL", "gpu") {
 			if v != 40 {
-				t.Errorf("%s: utilization of GPU %s: %v, want 40", change[1], key, v)
+				t.Errorf("%s: GPU %s: utilization = %v, want 40", change[1], key, v)
 			}
 		}
 	}
-	warnings := func() int { return strings.Count(r.said(), "are of different versions") }
-	r.wait("two warnings of different versions", func() bool { return warnings() >= 2 }) // the log comes later than the page
+	warnings := func() int { return strings.Count(r.logged(), "are of different versions") }
+	r.wait("two warnings of different versions", func() bool { return warnings() >= 2 }) // the log line may follow the page
 	if n := warnings(); n != 2 {
-		t.Errorf("%d warnings of different versions, want 2", n)
+		t.Errorf("warnings of different versions = %d, want 2", n)
 	}
 }
 
-// XIDs in a storm are counted once each, over reloads: those of an engine, which repeats its history to each session, and
-// those of the kernel's log, beside which the engine reports each of them, too. XID_STORM=1 plays a storm of full size.
+// In a storm of XIDs with reloads, each XID is counted once. An engine repeats its history to each session. While the
+// kernel log is read, the engine reports the same XIDs too. XID_STORM=1 runs a full-size storm.
 func TestXIDsInAStormOverReloads(t *testing.T) {
 	t.Parallel()
 	const gpus, apart = 4, 10 * time.Millisecond
@@ -192,12 +190,12 @@ func TestXIDsInAStormOverReloads(t *testing.T) {
 				return sum
 			}
 			p := r.sees("every XID", func(p page) bool { return counted(p) >= float64(xids) })
-			n := p.series("dcgm_exporter_sessions_total", "cause")["reload"] // the program sees by itself, too, that the file changed
+			n := p.series("dcgm_exporter_sessions_total", "cause")["reload"] // the file watcher may reload in addition to the signal
 			if n < float64(reloads) {
-				t.Errorf("%v reloads, want %d", n, reloads)
+				t.Errorf("reloads = %v, want %d", n, reloads)
 			}
 			if n := counted(parse(t, r.scrape())); n != float64(xids) {
-				t.Errorf("%v XIDs counted of %d", n, xids)
+				t.Errorf("XIDs counted = %v, want %d", n, xids)
 			}
 			t.Logf("%v XIDs counted of %d, over %v reloads", counted(p), xids, n)
 		})

@@ -1,4 +1,4 @@
-// Package process runs the built program as its users do: a process of its own, with signals and exit
-// codes, over the simulator or with the test libraries of DCGM and NVML in the place of NVIDIA's. The
-// page at / is looked at in a headless Chromium.
+// Package process tests the built program as its users run it: as a separate process, with signals and exit codes. The
+// program reads the simulator, or test libraries that replace NVIDIA's DCGM and NVML. A headless Chromium checks the
+// page at /.
 package process

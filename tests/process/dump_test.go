@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// readDump reads one dump; "" while it is being written.
+// readDump returns the content of a dump, or "" while the dump is being written.
 func readDump(t *testing.T, path string) string {
 	t.Helper()
 	f, err := os.Open(path)
@@ -34,7 +34,8 @@ func readDump(t *testing.T, path string) string {
 	return string(page)
 }
 
-// The page of each collection is written; old dumps go, also those of an earlier release, and files of others stay.
+// The page of each collection is written. Old dumps are deleted, including those of an earlier release. Other files are
+// kept.
 func TestDumps(t *testing.T) {
 	t.Parallel()
 	old, older := "snapshot-20200101T000000.000000000Z.prom", "snapshot-20190101T000000.000000000Z.json"
@@ -51,7 +52,7 @@ func TestDumps(t *testing.T) {
 			r := simulate(t, "h100x8", []string{`fault: gpu-lost, at: 0s, for: 1h, devices: ["3"]`},
 				"--dump-enabled", "--dump-directory="+dir, "--dump-retention=1h", flag)
 			last := ""
-			r.wait("a dump, and no old one", func() bool {
+			r.wait("a new dump, and old dumps deleted", func() bool {
 				all, err := os.ReadDir(dir)
 				if err != nil {
 					t.Fatal(err)
@@ -67,26 +68,26 @@ func TestDumps(t *testing.T) {
 				}
 				newest := names[len(names)-1]
 				if !strings.HasSuffix(newest, end) {
-					t.Errorf("a dump %s, want one that ends in %s", newest, end)
+					t.Errorf("newest dump is %s, want the suffix %s", newest, end)
 				}
 				last = readDump(t, filepath.Join(dir, newest))
 				return strings.Contains(last, "\ndcgm_exporter_collect_success 1")
 			})
 			if n := strings.Count(last, "\nDCGM_FI_DEV_GPU_TEMP{"); n != 7 || !strings.Contains(last, `reason="lost"`) {
-				t.Errorf("%d GPUs are served; the dump:\n%s", n, last)
+				t.Errorf("temperatures in the dump = %d, want 7 and the reason of the lost GPU:\n%s", n, last)
 			}
 		})
 	}
 }
 
-// A folder that cannot be written costs a line in the log, and no metrics.
+// If the dump folder cannot be written, the log says so once and metrics are still served.
 func TestDumpsNowhere(t *testing.T) {
 	t.Parallel()
 	r := simulate(t, "single", nil, "--dump-enabled", "--dump-directory="+filepath.Join(write(t, "file", ""), "dumps"))
 	const last = "dcgm_exporter_collect_last_success_timestamp_seconds"
 	first := r.collected().value(last)
 	r.sees("more cycles", func(p page) bool { return p.value(last) > first+1 && len(p.series("DCGM_FI_DEV_GPU_TEMP")) == 1 })
-	if n := strings.Count(r.said(), "Pages cannot be dumped"); n != 1 {
-		t.Errorf("%d lines in the log", n)
+	if n := strings.Count(r.logged(), "Pages cannot be dumped"); n != 1 {
+		t.Errorf("log lines about dumps = %d, want 1", n)
 	}
 }

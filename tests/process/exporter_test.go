@@ -25,16 +25,16 @@ func once(t *testing.T, node string, args ...string) string {
 	return string(out)
 }
 
-// Every simulated node, and every shipped counters file, gives a page that Prometheus reads.
+// Prometheus can parse the page of every simulated node with every shipped counters file.
 func TestPagesAreReadByPrometheus(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(root + "/etc/*.csv")
 	if err != nil || len(files) < 4 {
-		t.Fatalf("shipped files: %v, %v", files, err)
+		t.Fatalf("found counters files %v, want at least 4 (error %v)", files, err)
 	}
 	nodes, err := filepath.Glob(root + "/internal/source/sim/data/nodes/*.yaml")
 	if err != nil || len(nodes) < 8 {
-		t.Fatalf("nodes: %v, %v", nodes, err)
+		t.Fatalf("simulated nodes %v (error %v)", nodes, err)
 	}
 	for i := range max(len(nodes), len(files)) {
 		node, file := strings.TrimSuffix(filepath.Base(nodes[i%len(nodes)]), ".yaml"), files[i%len(files)]
@@ -43,7 +43,7 @@ func TestPagesAreReadByPrometheus(t *testing.T) {
 			samples++
 		}
 		if samples < 50 {
-			t.Errorf("%s with %s: only %d samples", node, file, samples)
+			t.Errorf("%s with %s: %d samples, want more", node, file, samples)
 		}
 	}
 }
@@ -52,19 +52,19 @@ func TestDemoNode(t *testing.T) {
 	t.Parallel()
 	r := simulate(t, "demo", nil, "--hostname-label=both")
 	p := r.collected()
-	if first, _, _ := strings.Cut(r.said(), "\n"); !strings.Contains(first, "SIMULATED") {
-		t.Errorf("the first line of the log does not say that it simulates: %s", first)
+	if first, _, _ := strings.Cut(r.logged(), "\n"); !strings.Contains(first, "SIMULATED") {
+		t.Errorf("first log line = %s, want one that says the node is simulated", first)
 	}
 	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 8 {
-		t.Errorf("%d temperatures of 8 GPUs", n)
+		t.Errorf("temperature series = %d, want 8", n)
 	}
 	if memory := p.series("DCGM_FI_DEV_FB_USED", "gpu", "GPU_I_PROFILE", "GPU_I_ID"); memory["6/3g.40gb/2"] == 0 {
-		t.Errorf("no frame buffer of a MIG instance: %v", memory)
+		t.Errorf("no frame buffer series of a MIG instance: %v", memory)
 	}
 	pods := p.series("DCGM_FI_DEV_GPU_UTIL", "gpu", "namespace", "pod", "container")
 	for _, key := range []string{"0/research/llm-pretrain-0/trainer", "5///"} {
 		if _, ok := pods[key]; !ok {
-			t.Errorf("no series of %s: %v", key, pods)
+			t.Errorf("no series of pod %s: %v", key, pods)
 		}
 	}
 	host, err := os.Hostname()
@@ -73,40 +73,40 @@ func TestDemoNode(t *testing.T) {
 	}
 	for key := range p.series("DCGM_FI_DEV_POWER_USAGE", "hostname", "Hostname", "DCGM_FI_DRIVER_VERSION") {
 		if want := host + "/" + host + "/570.124.06"; key != want {
-			t.Errorf("host and driver labels %q, want %q", key, want)
+			t.Errorf("host and driver labels = %q, want %q", key, want)
 		}
 	}
 }
 
-// Without a GPU, a driver and a file there are no values, and the log says what was tried.
+// Without GPU, driver and file, no values are served, and the log says what was tried.
 func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
-		t.Skip("SKIP driver-present: this machine has an NVIDIA driver, and its absence is tested")
+		t.Skip("SKIP driver-present: this machine has an NVIDIA driver; the test needs one without")
 	}
 	r := serve(t, nil, "-c", interval)
 	p := r.sees("a failed attempt", func(p page) bool {
 		return p.series("dcgm_exporter_collect_failures_total", "stage", "reason")["open/unavailable"] > 0
 	})
 	if len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()) != 0 {
-		t.Error("made-up values")
+		t.Error("values are served without a driver")
 	}
 	if code, _, _ := r.get("/-/ready"); code != http.StatusOK {
-		t.Errorf("/-/ready: %d", code)
+		t.Errorf("/-/ready: status %d, want 200", code)
 	}
 	words := []string{"libdcgm.so", "libnvidia-ml.so"}
 	if _, err := os.Stat("/etc/dcgm-exporter/default-counters.csv"); err != nil {
 		words = append(words, "built-in", "/etc/dcgm-exporter/default-counters.csv")
 	}
 	for _, word := range words {
-		if !strings.Contains(r.said(), word) {
-			t.Errorf("the log does not name %s", word)
+		if !strings.Contains(r.logged(), word) {
+			t.Errorf("log does not contain %q", word)
 		}
 	}
 }
 
-// While the kernel's log is read it is the witness: an XID of its is counted once, also of a GPU that
-// is lost to the engine, and reports of the engine alone are not counted.
+// While the kernel log is read, it is the source of XIDs. Each of its XIDs is counted once, even if the GPU is lost to
+// the engine. XIDs that only the engine reports are not counted.
 func TestXIDsOfTheKernelsLog(t *testing.T) {
 	t.Parallel()
 	counters := write(t, "counters.csv", "DCGM_FI_DEV_GPU_TEMP, gauge, T\nDCGM_EXP_XID_ERRORS_TOTAL, counter, X\n")
@@ -134,21 +134,21 @@ func TestXIDsOfTheKernelsLog(t *testing.T) {
 	}
 	p := r.sees("the last XID", func(p page) bool { return totals(p)["2/31/"] > 0 })
 	const last = "dcgm_exporter_collect_last_success_timestamp_seconds"
-	for range 5 { // a late one is not counted again
+	for range 5 { // a late report must not be counted again
 		before := p.value(last)
 		p = r.sees("another cycle", func(p page) bool { return p.value(last) > before })
 	}
 	want := map[string]float64{"0/62/": 1, "2/62/": 1, "2/31/": 1, "3/79/" + job: 1}
 	if diff := cmp.Diff(want, totals(p)); diff != "" || job == "" {
-		t.Fatalf("counted, with GPU 3 of job %q (-want +got)\n%s", job, diff)
+		t.Fatalf("XIDs counted, with GPU 3 owned by job %q (-want +got)\n%s", job, diff)
 	}
 	if p.value("dcgm_exporter_kernel_log_up") != 1 {
-		t.Error("the log is not read")
+		t.Error("dcgm_exporter_kernel_log_up = 0, want 1")
 	}
 }
 
-// The exit codes of docs/operations.md. Of subcommands: 0 nothing to mend, 1 something to mend was found, 2 the
-// command could not do its work.
+// Exit codes are those of docs/operations.md. Subcommands exit with 0 if nothing needs fixing, 1 if they found
+// something to fix, and 2 if they could not run.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -156,7 +156,7 @@ func TestExitCodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = taken.Close() })
-	empty := t.TempDir() // of libraries
+	empty := t.TempDir() // without libraries
 	missing := filepath.Join(empty, "missing.csv")
 	bad := write(t, "bad.csv", "NO_SUCH_FIELD, gauge, H\nDCGM_FI_DEV_GPU_TEMP, gauge, T\n")
 	const file = "-f=" + root + "/etc/default-counters.csv"
@@ -182,7 +182,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"once", "--source=sim", "-f", missing}, 2, nil},
 		{[]string{"once", "--source=dcgm", "-r=10.0.0.9:70000"}, 2, []string{"70000"}},
 		{[]string{"topo", "--source=sim", "--config-file", missing}, 2, nil},
-		{[]string{"doctor", "--source=sim", "-f", missing}, 1, nil}, // it is what it looks for
+		{[]string{"doctor", "--source=sim", "-f", missing}, 1, nil}, // missing lines are what doctor looks for
 		{[]string{"doctor", "--source=sim", file}, 0, []string{"source"}},
 	}
 	for _, command := range []string{"once", "topo", "doctor", "check"} {
@@ -190,7 +190,7 @@ func TestExitCodes(t *testing.T) {
 			row{[]string{command, "--source=sim", file, "--address=127.0.0.1:0"}, 0, nil},
 			row{[]string{command, "--source=sim", "--no-such-flag"}, 2, nil},
 			row{[]string{command, "--source=sim", "--collect-interval=soon"}, 2, nil},
-			row{[]string{command, "--source=nvml", file}, 1, nil}) // there is no driver
+			row{[]string{command, "--source=nvml", file}, 1, nil}) // no driver
 	}
 	for _, tt := range rows {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
@@ -204,11 +204,11 @@ func TestExitCodes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if code := cmd.ProcessState.ExitCode(); code != tt.code {
-				t.Errorf("exit code %d, want %d:\n%s", code, tt.code, out)
+				t.Errorf("exit code = %d, want %d:\n%s", code, tt.code, out)
 			}
 			for _, w := range tt.says {
 				if !strings.Contains(string(out), w) {
-					t.Errorf("it does not say %q:\n%s", w, out)
+					t.Errorf("output does not contain %q:\n%s", w, out)
 				}
 			}
 		})

@@ -11,7 +11,8 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// both returns an engine, and the environment of a program that finds DCGM and NVML, with more of its script.
+// both starts a fake engine and returns it with the environment in which the program finds DCGM and NVML. more is
+// appended to the NVML script.
 func both(t *testing.T, more ...string) (*fakedcgm.Engine, []string) {
 	t.Helper()
 	engine, env := fakedcgm.NewFor(t, node()...)
@@ -25,14 +26,14 @@ const (
 	fallenBack = "dcgm_exporter_source_fallback 1"
 )
 
-// NVML is read within three intervals after the engine dies, until the engine is
-// back, without a page without data in between.
-func TestDCGMIsTakenBack(t *testing.T) {
+// After the engine dies, NVML is read within three intervals, until the engine is back. No page without data is served
+// on the way back.
+func TestFallbackEndsWhenDCGMReturns(t *testing.T) {
 	t.Parallel()
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
 		engine, env := both(t)
-		takenBack(t, engine, env, nil, func() {}, func() {})
+		testReturnToDCGM(t, engine, env, nil, func() {}, func() {})
 	})
 	t.Run("host engine", func(t *testing.T) {
 		t.Parallel()
@@ -47,14 +48,14 @@ func TestDCGMIsTakenBack(t *testing.T) {
 		}
 		listen()
 		defer func() { _ = l.Close() }()
-		takenBack(t, engine, env, []string{"-r", "unix://" + socket}, func() { _ = l.Close() }, listen)
+		testReturnToDCGM(t, engine, env, []string{"-r", "unix://" + socket}, func() { _ = l.Close() }, listen)
 	})
 }
 
-func takenBack(t *testing.T, engine *fakedcgm.Engine, env, args []string, dies, revives func()) {
+func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string, dies, revives func()) {
 	die := func() {
 		dies()
-		engine.Add("down", "connects 5") // as long as DCGM takes to notice it
+		engine.Add("down", "connects 5") // DCGM takes this long to notice
 		engine.Restart()
 	}
 	r := start(t, env, append(args, "-c", "1000")...)
@@ -63,10 +64,10 @@ func takenBack(t *testing.T, engine *fakedcgm.Engine, env, args []string, dies, 
 	die()
 	r.until(`source="nvml"} 1`, fallenBack, everyGPU)
 	if took := time.Since(died); took > 3*time.Second {
-		t.Errorf("NVML serves after %v, want three intervals at most", took)
+		t.Errorf("fallback to NVML took %v, want at most three intervals", took)
 	}
-	if n := strings.Count(r.said(), "DCGM unavailable; using NVML"); n != 1 {
-		t.Errorf("%d lines say that NVML is used, want 1", n)
+	if n := strings.Count(r.logged(), "DCGM unavailable; using NVML"); n != 1 {
+		t.Errorf("log lines about the fallback = %d, want 1", n)
 	}
 	revived := time.Now()
 	engine.Remove("down")
@@ -77,26 +78,26 @@ func takenBack(t *testing.T, engine *fakedcgm.Engine, env, args []string, dies, 
 	r.wait("DCGM again", func() bool {
 		text := r.scrape()
 		if !strings.Contains(text, "dcgm_exporter_collect_success 1") || !strings.Contains(text, everyGPU) {
-			t.Fatal("a page without data")
+			t.Fatal("page without data while switching back to DCGM")
 		}
 		return strings.Contains(text, `source="dcgm"} 1`) && strings.Contains(text, "dcgm_exporter_source_fallback 0")
 	})
 	if took := time.Since(revived); took > 30*time.Second {
-		t.Errorf("DCGM is read again after %v", took)
+		t.Errorf("switching back to DCGM took %v, want at most 30s", took)
 	}
 	if n := lost(parse(t, r.last)); n != before {
-		t.Errorf("%v sessions were lost on the way back", n-before)
+		t.Errorf("sessions lost while switching back = %v, want 0", n-before)
 	}
-	if n := strings.Count(r.said(), "DCGM is available again\""); n != 1 {
-		t.Errorf("%d lines say that DCGM is available again, want 1", n)
+	if n := strings.Count(r.logged(), "DCGM is available again\""); n != 1 {
+		t.Errorf("log lines about DCGM being available again = %d, want 1", n)
 	}
-	// It goes on as before: the next death is survived too.
+	// Falling back works a second time.
 	die()
 	r.until(`source="nvml"} 1`, fallenBack)
 }
 
-// A host engine elsewhere is not replaced by this machine's GPUs, unless that is configured; the
-// log says once what to do.
+// A remote host engine is not replaced by the GPUs of this machine, unless that is configured. The log says once how to
+// configure it.
 func TestFallbackOfARemoteEngine(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -108,7 +109,7 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 		{"elsewhere, configured", []string{"-r", "engine.invalid:5555", "--fallback=nvml"}, true},
 		{"this machine", []string{"-r", "localhost:5555"}, true},
 		{"this machine, refused", []string{"-r", "localhost:5555", "--fallback=none"}, false},
-		{"DCGM and nothing else", []string{"-r", "localhost:5555", "--source=dcgm"}, false},
+		{"only DCGM", []string{"-r", "localhost:5555", "--source=dcgm"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -121,10 +122,10 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 			}
 			page := r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason="unavailable",stage="open"} 3`)
 			if strings.Contains(page, "\nDCGM_FI_") || strings.Contains(page, fallenBack) {
-				t.Errorf("GPUs of another machine:\n%s", page)
+				t.Errorf("GPUs of this machine on the page of a remote engine:\n%s", page)
 			}
-			if n := strings.Count(r.said(), "--fallback=nvml"); n != 1 {
-				t.Errorf("%d lines say what to do:\n%s", n, r.said())
+			if n := strings.Count(r.logged(), "--fallback=nvml"); n != 1 {
+				t.Errorf("log lines that suggest --fallback=nvml = %d, want 1:\n%s", n, r.logged())
 			}
 		})
 	}

@@ -8,7 +8,7 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// counters is the file of these tests: what each of them breaks has a line.
+// counters is the counters file of these tests. It has a line for each thing that they break.
 const counters = `DCGM_FI_DEV_GPU_TEMP, gauge, T
 DCGM_FI_DEV_POWER_USAGE, gauge, P
 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, counter, E
@@ -18,16 +18,15 @@ DCGM_FI_DEV_XID_ERRORS, gauge, X
 DCGM_EXP_XID_ERRORS_TOTAL, counter, X
 `
 
-// overNVML runs the program over the test library, which is in the folder.
+// overNVML runs the program with the test library in folder.
 func overNVML(t *testing.T, world *fakenvml.World, folder string) (r *running, file string) {
 	t.Helper()
 	file = write(t, "counters.csv", counters)
 	return start(t, append(world.Env(), "LD_LIBRARY_PATH="+folder), "--source=nvml", "-f", file), file
 }
 
-// TestNVMLFaults breaks the driver in one way after the other, and holds what is on the page
-// meanwhile: what is broken is reported with its reason, and everything else is served. A stop leaves
-// nothing open.
+// TestNVMLFaults breaks the driver in one way after another and checks the page each time. What is broken is reported
+// with its reason, and everything else is served. A stop leaves nothing open.
 func TestNVMLFaults(t *testing.T) {
 	t.Parallel()
 	world := fakenvml.NewFor(t, "gpus 2")
@@ -43,14 +42,14 @@ func TestNVMLFaults(t *testing.T) {
 		name   string
 		script []string
 		want   []string
-		absent string // no line begins so
+		absent string // prefix that no line may have
 	}{
 		{
 			"a board without a fan", nil,
 			[]string{`dcgm_exporter_field_unavailable\{.*field="DCGM_FI_DEV_FAN_SPEED".*reason="not_supported"\} 1`}, "DCGM_FI_DEV_FAN_SPEED{",
 		},
 		{
-			"boards whose memory is the machine's", []string{"fail nvmlDeviceGetMemoryInfo_v2 3"},
+			"boards that share the machine's memory", []string{"fail nvmlDeviceGetMemoryInfo_v2 3"},
 			append([]string{`dcgm_exporter_field_unavailable\{.*field="DCGM_FI_DEV_FB_USED".*reason="not_supported"\} 1`}, healthy...), "DCGM_FI_DEV_FB_USED{",
 		},
 		{"a GPU that is lost", []string{"gpu 1 lost"}, []string{lost}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`},
@@ -90,7 +89,7 @@ func TestNVMLFaults(t *testing.T) {
 			world.Play(t, script...)
 			page := r.matching(append(step.want, first...)...)
 			if step.absent != "" && strings.Contains(page, "\n"+step.absent) {
-				t.Errorf("on the page: %s\n%s", step.absent, page)
+				t.Errorf("page has a line with the prefix %s:\n%s", step.absent, page)
 			}
 			world.Play(t, "gpus 2")
 			r.matching(healthy...)
@@ -100,12 +99,12 @@ func TestNVMLFaults(t *testing.T) {
 		world.Play(t, "gpus 2", "hang nvmlDeviceGetTemperature")
 		page := r.matching(`dcgm_exporter_collect_success 0`, `dcgm_exporter_collect_failures_total\{reason="timeout",stage="read"\} .*`)
 		if strings.Contains(page, "\nDCGM_FI_DEV_GPU_TEMP{") {
-			t.Errorf("old temperatures on the page:\n%s", page)
+			t.Errorf("stale temperatures on the page:\n%s", page)
 		}
 		world.Play(t, "gpus 2")
 		r.matching(healthy...)
 		if n := world.Ledger(t)["most-at-once"]; n != 1 {
-			t.Errorf("%d calls of the driver at once", n)
+			t.Errorf("concurrent driver calls = %d, want 1", n)
 		}
 	})
 	t.Run("a driver that is gone", func(t *testing.T) {
@@ -127,14 +126,14 @@ func TestNVMLFaults(t *testing.T) {
 	r.matching(`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="62".*\} 3`, `DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 2`)
 	r.signal(syscall.SIGTERM)
 	if code := r.ends(); code != 0 {
-		t.Errorf("exit code %d on SIGTERM", code)
+		t.Errorf("exit code %d on SIGTERM, want 0", code)
 	}
 	if n := world.OpenHandles(t); n != 0 {
-		t.Errorf("%d handles open after the end", n)
+		t.Errorf("handles open after exit = %d, want 0", n)
 	}
 }
 
-// No driver at all: the page says so, and the driver is found when it comes.
+// Without a driver, the page says so. The driver is used as soon as it is installed.
 func TestLateNVML(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -21,7 +21,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// owned returns the GPUs, or GPU.instance, whose memory series carry the label or labels, with their values.
+// owned returns the values of the labels on memory series, by GPU or GPU.instance. Series without the labels are left
+// out.
 func owned(p page, labels ...string) map[string]string {
 	got := map[string]string{}
 	for key := range p.series("DCGM_FI_DEV_FB_USED", append([]string{"gpu", "GPU_I_ID"}, labels...)...) {
@@ -33,13 +34,13 @@ func owned(p page, labels ...string) map[string]string {
 	return got
 }
 
-// untilOwned waits for a page on which exactly these are owned.
+// untilOwned waits for a page on which exactly the devices in want have owners.
 func (r *running) untilOwned(want map[string]string, labels ...string) page {
 	r.t.Helper()
 	return r.sees(fmt.Sprintf("%v of %v", labels, want), func(p page) bool { return cmp.Equal(want, owned(p, labels...)) })
 }
 
-// uuids returns the UUIDs of a simulated node's GPUs by the gpu label.
+// uuids returns the UUIDs of a simulated node's GPUs, by gpu label.
 func uuids(t *testing.T, node string) map[string]string {
 	t.Helper()
 	id := map[string]string{}
@@ -50,8 +51,8 @@ func uuids(t *testing.T, node string) map[string]string {
 	return id
 }
 
-// The page follows the kubelet: pods that come and go, and one that does not answer, which costs labels only.
-func TestPodsOfTheKubelet(t *testing.T) {
+// The page follows the kubelet when pods come and go. If the kubelet does not answer, only labels are lost.
+func TestPodsFollowKubelet(t *testing.T) {
 	t.Parallel()
 	type m = map[string]string
 	pod := []string{"namespace", "pod", "container"}
@@ -68,7 +69,7 @@ func TestPodsOfTheKubelet(t *testing.T) {
 		t.Errorf("owners (-want +got):\n%s", d)
 	}
 	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 8 {
-		t.Errorf("%d temperatures of 8 GPUs", n)
+		t.Errorf("temperature series = %d, want 8", n)
 	}
 	next := kubelet.Lists(kubelet.Pod("ml/train-1", kubelet.Container("main", "nvidia.com/gpu", id["0"])))
 	k.Script(next)
@@ -76,21 +77,21 @@ func TestPodsOfTheKubelet(t *testing.T) {
 	k.Script(kubelet.Hangs())
 	p = r.untilOwned(m{}, pod...)
 	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 8 || p.series("dcgm_exporter_attribution_success", "attributor")["kubernetes"] != 0 {
-		t.Errorf("%d temperatures, and the attributor is not reported to fail", n)
+		t.Errorf("kubelet hangs: %d temperature series, want 8 and a reported attributor failure", n)
 	}
 	if got := p.series("dcgm_exporter_collect_failures_total", "stage", "reason"); got["attribute/timeout"] == 0 {
-		t.Errorf("failures: %v", got)
+		t.Errorf("failures by stage and reason = %v, want attribute/timeout", got)
 	}
 	k.Script(next)
 	r.untilOwned(m{"0": "ml/train-1/main"}, pod...)
 }
 
-// lists returns the kubeconfig of an API server that lists one object, after a while, and answers nothing else.
+// lists returns the kubeconfig of an API server that lists one object after a delay and answers nothing else.
 func lists(t *testing.T, after time.Duration, path string, object any) string {
 	return listsAndClaims(t, after, path, object, nil)
 }
 
-// listsAndClaims is lists for an API server that also has claims, by path.
+// listsAndClaims is like lists, and its API server also has claims, by path.
 func listsAndClaims(t *testing.T, after time.Duration, path string, object any, claims map[string]any) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -119,8 +120,7 @@ func listsAndClaims(t *testing.T, after time.Duration, path string, object any, 
 	return apiserver.Kubeconfig(t, server.URL)
 }
 
-// The labels and UIDs of pods are on the first page with data, although the API server takes a
-// moment to list the pods.
+// The first page with data has labels and UIDs of pods, even if the API server is slow to list the pods.
 func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
 	t.Parallel()
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/train", kubelet.Container("main", "nvidia.com/gpu", uuids(t, "single")["0"]))))
@@ -130,12 +130,12 @@ func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
 	r := start(t, []string{"NODE_NAME=n", "KUBECONFIG=" + config}, "--source=sim", "--sim-node=single",
 		"--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--pod-resources-kubelet-socket", k.Socket())
 	if got := owned(r.collected(), "pod", "team", "pod_uid"); got["0"] != "train/vision/u-1" {
-		t.Errorf("the first page: %v", got)
+		t.Errorf("first page: pod labels = %v", got)
 	}
 }
 
-// With --owner-labels=info the series of owners alone name them: those of a job and of an XID.
-func TestOwnersApart(t *testing.T) {
+// With --owner-labels=info only info series name the owners: the series of a job and of an XID.
+func TestOwnerLabelsInfo(t *testing.T) {
 	t.Parallel()
 	const job = "hpc_job"
 	dir := t.TempDir()
@@ -145,19 +145,20 @@ func TestOwnersApart(t *testing.T) {
 		return p.series("dcgm_pod_gpu_xid_last_seen_timestamp_seconds", "gpu", "xid", job)["2/31/4711"] > 0
 	})
 	if p.series("dcgm_pod_gpu_info", "gpu", job)["2/4711"] != 1 {
-		t.Errorf("nothing to join with: %v", p["dcgm_pod_gpu_info"])
+		t.Errorf("dcgm_pod_gpu_info = %v, want a series to join with", p["dcgm_pod_gpu_info"])
 	}
 	if named := owned(p, job, "pod", "namespace", "container"); len(named) != 0 {
-		t.Errorf("series of devices name %v", named)
+		t.Errorf("device series name owners %v, want none", named)
 	}
 	for line := range strings.Lines(once(t, "demo", "--owner-labels=info", "-f", root+"/etc/fleet-counters.csv")) {
 		if strings.HasPrefix(line, "DCGM_") && regexp.MustCompile(`[{,](pod|hpc_job)="`).MatchString(line) {
-			t.Fatalf("a series of a device names its owner: %s", line)
+			t.Fatalf("device series names its owner: %s", line)
 		}
 	}
 }
 
-// A MIG device that the DRA driver makes at a pod's start is found by its place, which NVML adds to what DCGM says.
+// A MIG device that the DRA driver creates when a pod starts is matched by its placement. NVML adds the placement to
+// what DCGM reports.
 func TestMIGMadeForAPod(t *testing.T) {
 	t.Parallel()
 	const device = "gpu-7-mig-1g10gb-19-2"
@@ -181,13 +182,13 @@ func TestMIGMadeForAPod(t *testing.T) {
 	})
 	r.signal(syscall.SIGTERM)
 	if code := r.ends(); code != 0 {
-		t.Errorf("exit code %d", code)
+		t.Errorf("exit code = %d, want 0", code)
 	}
 	nothingOpen(t, engine)
 }
 
-// TestJobs follows job files from the start of a job to its end, over a folder that comes late,
-// goes and comes again, and over a reload.
+// TestJobs follows job files from start to end of a job. The folder appears late, disappears and returns, and the
+// exporter reloads.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	type m = map[string]string
@@ -197,7 +198,7 @@ func TestJobs(t *testing.T) {
 	missing := func(p page) bool { return p.series("dcgm_exporter_attribution_success", "attributor")["hpc"] == 0 }
 	p := r.sees("the missing folder", func(p page) bool { return p.value("dcgm_exporter_collect_success") == 1 && missing(p) })
 	if n := len(p["DCGM_FI_DEV_FB_USED"].GetMetric()); n == 0 || len(owned(p, job)) != 0 {
-		t.Fatalf("without a folder: %d memory series, owned %v", n, owned(p, job))
+		t.Fatalf("no folder: %d memory series, owned %v, want no owners", n, owned(p, job))
 	}
 	samples := len(p["DCGM_FI_DEV_POWER_USAGE"].GetMetric())
 
@@ -209,7 +210,7 @@ func TestJobs(t *testing.T) {
 	writes(part, odd)
 	r.untilOwned(m{whole: "4711", part: odd}, job)
 
-	// Several jobs: the device once, and each job by its own series.
+	// If several jobs share a device, its series are not repeated. Each job has its own allocation series.
 	writes(whole, "4712\n4713\n")
 	p = r.sees("two jobs", func(p page) bool {
 		jobs := p.series("dcgm_pod_gpu_allocated_seconds_total", "gpu", job)
@@ -218,10 +219,10 @@ func TestJobs(t *testing.T) {
 		return a && b && cmp.Equal(m{part: odd}, owned(p, job))
 	})
 	if n := len(p["DCGM_FI_DEV_POWER_USAGE"].GetMetric()); n != samples {
-		t.Errorf("%d power series with two jobs on a GPU, %d without", n, samples)
+		t.Errorf("power series = %d with two jobs on a GPU, want %d as before", n, samples)
 	}
 
-	// What the folder said is gone with it, after a bounded time.
+	// Owners from a removed folder expire.
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +248,7 @@ func TestSlurmScripts(t *testing.T) {
 	}
 	scripts := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(text, -1)
 	if len(scripts) != 2 {
-		t.Fatalf("%d scripts, want a prolog and an epilog", len(scripts))
+		t.Fatalf("found %d scripts, want a prolog and an epilog", len(scripts))
 	}
 	dir := filepath.Join(t.TempDir(), "jobs")
 	run := func(script int, job, gpus string) {
@@ -270,7 +271,7 @@ func TestSlurmScripts(t *testing.T) {
 	r.untilOwned(m{}, "hpc_job")
 }
 
-// TestContainers has the containers of a runtime on the page, as soon as it answers.
+// TestContainers checks that containers appear on the page as soon as the runtime answers.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	id := strings.Repeat("a", 64)
@@ -282,7 +283,7 @@ func TestContainers(t *testing.T) {
 	r := simulate(t, "a100-mig", nil, "--container-labels", "--container-runtime-socket="+socket, "--container-label-allowlist-regex=compose")
 	p := r.collected()
 	if n := p.series("dcgm_exporter_attribution_success", "attributor")["containers"]; n != 0 {
-		t.Error("a runtime that is away is reported as one that answers")
+		t.Error("unreachable runtime is reported as answering")
 	}
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -295,8 +296,8 @@ func TestContainers(t *testing.T) {
 	server.Listener = listener
 	server.Start()
 	t.Cleanup(server.Close)
-	p = r.untilOwned(map[string]string{"2": "train"}, "com_docker_compose_service") // which has no pod
+	p = r.untilOwned(map[string]string{"2": "train"}, "com_docker_compose_service") // the container has no pod
 	if got := owned(p, "container")["2"]; got != "trainer" || strings.Contains(r.last, "secret") {
-		t.Errorf("container %q, want trainer; and no label that is not allowed", got)
+		t.Errorf("container = %q, want trainer, without labels that are not allowed", got)
 	}
 }

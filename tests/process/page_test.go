@@ -24,15 +24,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// An element is an element of the page after its script has run.
+// An element is an element of the page after its scripts have run.
 type element struct {
 	name     string
 	attrs    map[string]string
-	text     string // its own and that of its children
+	text     string // including the text of its children
 	children []*element
 }
 
-// all returns the elements below e, and e itself, that match.
+// all returns e and the elements below it that match.
 func (e *element) all(match func(*element) bool) []*element {
 	var found []*element
 	if match(e) {
@@ -48,12 +48,12 @@ func (e *element) byID(t *testing.T, id string) *element {
 	t.Helper()
 	found := e.all(func(e *element) bool { return e.attrs["id"] == id })
 	if len(found) != 1 {
-		t.Fatalf("%d elements %q", len(found), id)
+		t.Fatalf("%d elements with id %q, want 1", len(found), id)
 	}
 	return found[0]
 }
 
-// browse opens a page in Chromium and returns its document after seconds of the page's own time.
+// browse opens a page in Chromium, waits for seconds of the page's virtual time, and returns the document.
 func browse(t *testing.T, url string, seconds int) *element {
 	t.Helper()
 	var program string
@@ -104,7 +104,7 @@ func browse(t *testing.T, url string, seconds int) *element {
 	}
 }
 
-// rowsOf returns the cells of the table by device and heading.
+// rowsOf returns the cells of the table by device and column heading.
 func rowsOf(t *testing.T, document *element) map[string]map[string]string {
 	t.Helper()
 	rows := map[string]map[string]string{}
@@ -113,7 +113,7 @@ func rowsOf(t *testing.T, document *element) map[string]map[string]string {
 		for _, td := range tr.children {
 			row[td.attrs["data-label"]] = td.text
 		}
-		// The first line of the heading is the name.
+		// The first line of the heading is the device's name.
 		heading := tr.children[0]
 		rows[strings.TrimSuffix(heading.text, heading.children[0].text)] = row
 	}
@@ -136,14 +136,13 @@ func nameOf(m *dto.Metric) string {
 	return "GPU " + label(m, "gpu")
 }
 
-// A vocabulary names the families of the table's columns, with the factors to what the page shows.
+// A vocabulary maps the table's columns to their families and the factor to the displayed value.
 type vocabulary map[string]struct {
 	family string
 	factor float64
 }
 
-// TestPage: the page shows what /metrics has, requests it once per interval, and never takes a label
-// for markup.
+// The page shows the values of /metrics, requests them once per interval, and never interprets a label as markup.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	for name, columns := range map[string]vocabulary{
@@ -161,8 +160,8 @@ func TestPage(t *testing.T) {
 	t.Run("hostile labels", testHostile)
 }
 
-// testNode compares the page with /metrics of a simulated node with shared and partitioned GPUs, which
-// is read once.
+// testNode compares the page with /metrics of a simulated node that has shared GPUs and MIG. The node is read only
+// once.
 func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 	r := serve(t, nil, "--source=sim", "--sim-node=shared", "-c=600000", "--vocabulary="+vocabulary, "-f", root+"/etc/fleet-counters.csv")
 	document := browse(t, r.url+"/", 5)
@@ -174,11 +173,11 @@ func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 		}
 		up++
 		if state := shown[nameOf(m)]["State"]; !strings.HasPrefix(state, "up") && !strings.HasPrefix(state, "throttled") {
-			t.Errorf("%s: state %q", nameOf(m), state)
+			t.Errorf("%s: state = %q, want up or throttled", nameOf(m), state)
 		}
 	}
 	if up == 0 || up != len(shown) {
-		t.Errorf("%d rows of %d devices", len(shown), up)
+		t.Errorf("table has %d rows, want one for each of %d devices", len(shown), up)
 	}
 	for column, of := range columns {
 		if len(truth[of.family].GetMetric()) == 0 {
@@ -188,7 +187,7 @@ func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 			var got float64
 			text := strings.ReplaceAll(shown[nameOf(m)][column], ",", "")
 			if _, err := fmt.Sscan(text, &got); err != nil || math.Abs(got-m.GetGauge().GetValue()*of.factor) > 0.51 {
-				t.Errorf("%s: %s is %q, want %v", nameOf(m), column, text, m.GetGauge().GetValue()*of.factor)
+				t.Errorf("%s: column %s = %q, want %v", nameOf(m), column, text, m.GetGauge().GetValue()*of.factor)
 			}
 		}
 	}
@@ -197,16 +196,16 @@ func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 	}
 	for _, m := range truth["dcgm_pod_gpu_info"].GetMetric() {
 		if owners, want := shown[nameOf(m)]["Owners"], label(m, "namespace")+"/"+label(m, "pod"); !strings.Contains(owners, want) {
-			t.Errorf("%s: owners %q, want %q", nameOf(m), owners, want)
+			t.Errorf("%s: owners = %q, want %q in them", nameOf(m), owners, want)
 		}
 	}
 	if banners := document.byID(t, "banners").text; !strings.Contains(banners, "Simulated node") || strings.Contains(banners, "not read") {
-		t.Errorf("banners %q", banners)
+		t.Errorf("banners = %q, want only the one about simulation", banners)
 	}
 }
 
-// hostile is a page with markup and escapes in its labels, a lost GPU and an XID. The verb is the time
-// of the collection.
+// hostile is a page with markup and escapes in its labels, a lost GPU and an XID. Its verb is the time of the
+// collection.
 const hostile = `# HELP DCGM_FI_DEV_GPU_TEMP x{gpu="9"} 1
 dcgm_exporter_collect_success 1
 dcgm_exporter_collect_last_success_timestamp_seconds %d
@@ -235,7 +234,7 @@ func testHostile(t *testing.T) {
 	document := browse(t, h.URL+"/", seconds)
 
 	if n := requests.Load(); n < 3 || n > seconds+1 {
-		t.Errorf("%d requests in %d seconds", n, seconds)
+		t.Errorf("%d requests in %d seconds, want about one per second", n, seconds)
 	}
 	for id, want := range map[string]string{
 		"banners":      "GPU 1 is not read: lost",
@@ -244,24 +243,24 @@ func testHostile(t *testing.T) {
 		"missing-rows": "<b>F</b>constructor",
 	} {
 		if text := document.byID(t, id).text; !strings.Contains(text, want) {
-			t.Errorf("%s: %q, want %q in it", id, text, want)
+			t.Errorf("#%s = %q, want %q in it", id, text, want)
 		}
 	}
 	row := rowsOf(t, document)["GPU 0"]
 	if want := "a} 1/b\\,c=\"d\n"; row["Owners"] != want {
-		t.Errorf("owners %q, want %q", row["Owners"], want)
+		t.Errorf("owners = %q, want %q", row["Owners"], want)
 	}
 	if row["Busy"] != "25 %" || row["Temperature"] != "–" {
-		t.Errorf("busy %q, temperature %q", row["Busy"], row["Temperature"])
+		t.Errorf("busy = %q, temperature = %q, want 25 %% and –", row["Busy"], row["Temperature"])
 	}
 	if n := len(document.all(func(e *element) bool { return e.name == "img" || e.name == "b" })); n > 0 {
-		t.Errorf("%d elements were made of labels", n)
+		t.Errorf("elements created from label values = %d, want 0", n)
 	}
 	if title := document.all(func(e *element) bool { return e.name == "title" }); len(title) != 1 || strings.Contains(title[0].text, "struck") {
-		t.Error("a label ran as a script")
+		t.Error("script in a label value was executed")
 	}
 	lines := document.all(func(e *element) bool { return e.name == "polyline" })
 	if len(lines) != 1 || len(strings.Fields(lines[0].attrs["points"])) < 3 {
-		t.Errorf("%d sparklines: %v", len(lines), lines)
+		t.Errorf("sparklines = %d, want 1 with at least 3 points: %v", len(lines), lines)
 	}
 }

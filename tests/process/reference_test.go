@@ -17,14 +17,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/reference"
 )
 
-// How a line of a page is taken apart: family, labels, the value's text.
+// sampleLine and labelPair parse a line of a page into family, labels and the value's text.
 var (
 	sampleLine = regexp.MustCompile(`^(\w+)\{(.*)\} (\S+)$`)
 	labelPair  = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 )
 
-// pageText returns a page with the order taken out: HELP and TYPE by family, and by family and
-// labels each value as it is spelled.
+// pageText returns a page without its order: HELP and TYPE by family, and the text of each value by family and labels.
 func pageText(t *testing.T, page string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -37,22 +36,22 @@ func pageText(t *testing.T, page string) map[string]string {
 		}
 		m := sampleLine.FindStringSubmatch(line)
 		if m == nil {
-			t.Fatalf("no sample: %q", line)
+			t.Fatalf("line is not a sample: %q", line)
 		}
 		labels := slices.Sorted(slices.Values(labelPair.FindAllString(m[2], -1)))
 		key := m[1] + "{" + strings.Join(labels, ",") + "}"
 		if _, twice := out[key]; twice {
-			t.Errorf("twice on the page: %s", key)
+			t.Errorf("duplicate on the page: %s", key)
 		}
 		out[key] = m[3]
 	}
 	return out
 }
 
-// TestPagesOfTheReference plays the worlds of NVIDIA's pages to the exporter, with the command
-// lines that its README has, and compares whole pages: every HELP and TYPE, every sample with its
-// labels, and how each number is spelled.
-func TestPagesOfTheReference(t *testing.T) {
+// TestReferencePages compares whole pages with those that NVIDIA's exporter published. The exporter runs with the
+// command lines of NVIDIA's README over the same devices. Every HELP, TYPE, sample, label and number must be spelled
+// the same.
+func TestReferencePages(t *testing.T) {
 	t.Parallel()
 	file := material.Path(t, "data/upstream/dcgm-exporter/default-counters.csv")
 	tests := []struct {

@@ -19,8 +19,7 @@ const (
 
 func hasPower(p page) bool { return len(p.series("DCGM_FI_DEV_POWER_USAGE")) > 0 }
 
-// A broken file changes nothing, a good one is in force, and no page in between lacks the series that
-// every file names.
+// A broken file changes nothing and a good one takes effect. No page in between lacks series that both files name.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	for name, reload := range map[string]func(r *running) (refused bool){
@@ -34,44 +33,44 @@ func TestReload(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := write(t, "counters.csv", temperatureOnly)
-			// On a busy machine samples of a short interval would be stale.
+			// On a busy machine, samples of a shorter interval would be stale.
 			r := simulate(t, "h100x8", nil, "-f", file, "--web-enable-lifecycle", "-c", "500")
 			hash := r.collected().value("dcgm_exporter_config_hash")
 			sees := func(what string, wanted func(page) bool) page {
 				t.Helper()
 				return r.sees(what, func(p page) bool {
 					if len(p.series("DCGM_FI_DEV_GPU_TEMP")) == 0 {
-						t.Error("a page without the series in between")
+						t.Error("page without the common series during a reload")
 					}
 					return wanted(p)
 				})
 			}
 			replace(t, file, "this is no counters file\n")
 			if refused := reload(r); name == "POST" && !refused {
-				t.Error("a broken file is not refused")
+				t.Error("broken file was accepted, want it rejected")
 			}
 			p := sees("the refused file", func(p page) bool { return p.value("dcgm_exporter_config_last_reload_successful") == 0 })
 			if hasPower(p) || p.value("dcgm_exporter_config_hash") != hash {
-				t.Error("a broken file changed something")
+				t.Error("rejected file changed the page")
 			}
 			replace(t, file, withPower)
 			if reload(r) {
-				t.Error("a good file is refused")
+				t.Error("good file was rejected")
 			}
 			sees("the reload", func(p page) bool {
 				return hasPower(p) && p.value("dcgm_exporter_config_last_reload_successful") == 1 && p.value("dcgm_exporter_config_hash") != hash
 			})
 
-			// The log tells users who changed the environment of the unit that a restart is needed.
+			// The log tells users who changed the unit's environment that a restart is needed.
 			r.signal(syscall.SIGHUP)
-			r.wait("a log line that nothing has changed", func() bool {
-				return strings.Contains(r.said(), "Flags and environment variables need a restart")
+			r.wait("a log line that nothing changed", func() bool {
+				return strings.Contains(r.logged(), "Flags and environment variables need a restart")
 			})
 		})
 	}
 }
 
-// A ConfigMap volume is a link to a folder that is swapped by renaming.
+// A ConfigMap volume is a symlink to a folder, replaced by renaming.
 func TestConfigMapSwap(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -95,16 +94,15 @@ func TestConfigMapSwap(t *testing.T) {
 	link("..data/counters.csv", "counters.csv")
 	r := simulate(t, "single", nil, "-f", filepath.Join(dir, "counters.csv"))
 	if hasPower(r.collected()) {
-		t.Fatal("power before the swap")
+		t.Fatal("power series before the swap")
 	}
 	put("..v2", withPower)
 	r.sees("the swapped file", hasPower)
 	put("..v3", temperatureOnly)
-	r.sees("the file swapped back", func(p page) bool { return !hasPower(p) })
+	r.sees("a page after swapping back", func(p page) bool { return !hasPower(p) })
 }
 
-// The counters may come from a process that writes them once (-f <(…)): they are read once, and stay
-// at a reload.
+// Counters may come from a pipe that is written once (-f <(…)). They are read once and kept at a reload.
 func TestCountersFromAPipe(t *testing.T) {
 	t.Parallel()
 	const args = ` --address=127.0.0.1:0 --source=sim --web-enable-lifecycle -c 500 -f <(printf '`
@@ -114,12 +112,12 @@ func TestCountersFromAPipe(t *testing.T) {
 	r.listens()
 	r.sees("power", hasPower)
 	if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK || !hasPower(parse(t, r.scrape())) {
-		t.Errorf("after a reload: status %d: %s", code, body)
+		t.Errorf("reload: status %d: %s", code, body)
 	}
 }
 
-// A FIFO that takes the place of the counters file is refused, and holds no later reload.
-func TestAPipeHoldsNoReload(t *testing.T) {
+// A FIFO that replaces the counters file is rejected and does not block later reloads.
+func TestFIFODoesNotBlockReload(t *testing.T) {
 	t.Parallel()
 	file := write(t, "counters.csv", temperatureOnly)
 	r := simulate(t, "single", nil, "-f", file)
@@ -131,16 +129,16 @@ func TestAPipeHoldsNoReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("dcgm_exporter_config_last_reload_successful 0", "DCGM_FI_DEV_GPU_TEMP{")
-	if !strings.Contains(r.said(), "not a regular file") {
-		t.Error("no word about the pipe")
+	if !strings.Contains(r.logged(), "not a regular file") {
+		t.Error("log does not say that the pipe was rejected")
 	}
 	replace(t, file, withPower)
-	r.sees("the file after it", hasPower)
+	r.sees("a page with the next file's series", hasPower)
 }
 
-// A reload is one change: passwords that come with a session which the driver refuses are in force with the session, and
-// not before.
-func TestAReloadIsOneChange(t *testing.T) {
+// A reload takes effect as a whole. If the driver rejects the new session, a password that comes with it takes effect
+// only later, with the session.
+func TestReloadIsAtomic(t *testing.T) {
 	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	path, request := changingFile(t)
@@ -152,14 +150,14 @@ func TestAReloadIsOneChange(t *testing.T) {
 	request("DCGM_FI_DEV_POWER_USAGE")
 	r.until("dcgm_exporter_config_last_reload_successful 0", everyGPU)
 	engine.Remove("fail dcgmWatchFields -7")
-	r.wait("a password that is needed", func() bool {
+	r.wait("the password to be required", func() bool {
 		code, _, _ := r.get("/metrics")
 		return code == http.StatusUnauthorized
 	})
 }
 
-// A change that the driver does not take now is tried again until it is in force, and a bad one is not.
-func TestAChangeIsTriedAgain(t *testing.T) {
+// A change that the driver cannot take now is retried until it succeeds. An invalid change is not retried.
+func TestReloadIsRetried(t *testing.T) {
 	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	path, request := changingFile(t)
@@ -173,18 +171,18 @@ func TestAChangeIsTriedAgain(t *testing.T) {
 
 	request("NO_SUCH_FIELD")
 	r.until("dcgm_exporter_config_last_reload_successful 0", `DCGM_FI_DEV_POWER_USAGE{gpu="7"`)
-	before := strings.Count(r.said(), "NO_SUCH_FIELD")
+	before := strings.Count(r.logged(), "NO_SUCH_FIELD")
 	const last = "dcgm_exporter_collect_last_success_timestamp_seconds"
 	first := r.collected().value(last)
-	r.sees("three seconds of cycles", func(p page) bool { return p.value(last) > first+3 })
-	if n := strings.Count(r.said(), "NO_SUCH_FIELD"); n != before {
-		t.Errorf("a bad file was read %d times more", n-before)
+	r.sees("cycles for three seconds", func(p page) bool { return p.value(last) > first+3 })
+	if n := strings.Count(r.logged(), "NO_SUCH_FIELD"); n != before {
+		t.Errorf("invalid file was read %d more times, want 0", n-before)
 	}
 }
 
-// What health remembers of a machine outlives a reload: a link that was up has a bridge, and a daemon that was ready is the
-// machine's own, so that their ends are findings.
-func TestHealthRemembersOverAReload(t *testing.T) {
+// Health state outlives a reload. A link that was up is known to have a bridge, and an IMEX daemon that was ready
+// belongs to the machine. So losing either is a finding.
+func TestHealthStateOutlivesReload(t *testing.T) {
 	t.Parallel()
 	const (
 		counters = "DCGM_EXP_NODE_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_FI_IMEX_DAEMON_STATUS, gauge, Daemon.\n"
@@ -208,15 +206,15 @@ func TestHealthRemembersOverAReload(t *testing.T) {
 	r.until("} -3\n", daemon, link)
 	replace(t, file, counters+withPower)
 	if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK {
-		t.Fatalf("POST /-/reload: %d %s", code, body)
+		t.Fatalf("POST /-/reload: status %d %s, want 200", code, body)
 	}
 	if page := r.until("DCGM_FI_DEV_POWER_USAGE{"); !strings.Contains(page, daemon) || !strings.Contains(page, link) {
-		t.Errorf("the end of the daemon or of the link is no finding:\n%s", page)
+		t.Errorf("want findings for the stopped daemon and the link that went down:\n%s", page)
 	}
 }
 
-// Findings of an engine reach the page with what alerts and the verdict do with them, and so do the codes that a setting
-// adds.
+// Findings of an engine carry the label that tells alerts and the verdict how to treat them. Codes added by a setting
+// do too.
 func TestTreatmentOverDCGM(t *testing.T) {
 	t.Parallel()
 	const counters = "DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs.\n" +

@@ -10,23 +10,23 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// A driver that is upgraded beneath the program, library and module, ends it with a code of its own:
-// a new process loads the new library.
-func TestDriverUpgradedBeneath(t *testing.T) {
+// If the driver is upgraded while the program runs, it exits with a dedicated code, so that the next process loads the
+// new library.
+func TestDriverUpgradeExits(t *testing.T) {
 	t.Parallel()
 	folder, next := libNVML(t, "nvmlDeviceGetEnforcedPowerLimit"), libNVML(t)
 	world := fakenvml.NewFor(t, "gpus 1")
 	r := start(t, append(world.Env(), "LD_LIBRARY_PATH="+folder))
 	r.until(`source="nvml"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
 	copyLibraries(t, next, folder)
-	world.Play(t, "gpus 1", "driver 18") // the library in memory no longer fits
+	world.Play(t, "gpus 1", "driver 18") // the loaded library does not match the driver
 	r.wasReplaced()
 	if n := world.OpenHandles(t); n != 0 {
-		t.Errorf("%d handles open after the end", n)
+		t.Errorf("handles open after exit = %d, want 0", n)
 	}
 }
 
-// copyLibraries puts the libraries of one folder into the place of those of another.
+// copyLibraries replaces the libraries in to with those in from.
 func copyLibraries(t *testing.T, from, to string) {
 	t.Helper()
 	libraries, err := filepath.Glob(filepath.Join(from, "lib*"))
@@ -42,23 +42,23 @@ func copyLibraries(t *testing.T, from, to string) {
 	}
 }
 
-// wasReplaced waits for the end because of a library that was replaced.
+// wasReplaced waits until the program exits because a library was replaced.
 func (r *running) wasReplaced() {
 	r.t.Helper()
-	if code := r.ends(); code != 5 || !strings.Contains(r.said(), "was replaced") {
-		r.t.Errorf("exit code %d, want 5, and a word why", code)
+	if code := r.ends(); code != 5 || !strings.Contains(r.logged(), "was replaced") {
+		r.t.Errorf("exit code = %d, want 5 and a log line with the reason", code)
 	}
 }
 
-// Packages of DCGM or of the driver are upgraded beneath the program, and the libraries that it has
-// loaded no longer fit: it ends.
-func TestDCGMUpgradedBeneath(t *testing.T) {
+// If packages of DCGM or the driver are upgraded while the program runs and the loaded libraries do not match, the
+// program exits.
+func TestDCGMUpgradeExits(t *testing.T) {
 	t.Parallel()
 	built, err := fakedcgm.Build()
 	fakedcgm.Need(t, err)
 	for name, c := range map[string]struct {
 		args []string
-		fail string // how the libraries that are loaded fail now
+		fail string // how the loaded libraries fail after the upgrade
 	}{
 		"embedded": {nil, "fail dcgmStartEmbedded -7"},
 		"remote":   {[]string{remote}, "fail dcgmConnect_v2 -12"},
@@ -71,7 +71,7 @@ func TestDCGMUpgradedBeneath(t *testing.T) {
 			r := start(t, append(env, "LD_LIBRARY_PATH="+folder), c.args...)
 			r.until(`source="dcgm"} 1`, everyGPU)
 
-			// A failure alone is none of the library's, and neither is a new file alone.
+			// Neither a failure nor a new file is a reason to exit by itself.
 			engine.Add(c.fail)
 			engine.Restart()
 			r.until("dcgm_exporter_collect_success 0", `stage="open"`)
@@ -88,14 +88,14 @@ func TestDCGMUpgradedBeneath(t *testing.T) {
 	}
 }
 
-// A library that never fitted the driver is no reason to end: the next process would load the same.
-func TestLibraryThatNeverFitted(t *testing.T) {
+// A library that never matched the driver is not a reason to exit: the next process would load the same one.
+func TestLibraryMismatchFromStart(t *testing.T) {
 	t.Parallel()
 	world := fakenvml.NewFor(t, "gpus 1", "driver 18")
 	r, _ := overNVML(t, world, libNVML(t))
 	r.until(`dcgm_exporter_collect_failures_total{reason="version",stage="open"} 3`)
-	if strings.Contains(r.said(), "was replaced") {
-		t.Error("the log says that the driver was replaced")
+	if strings.Contains(r.logged(), "was replaced") {
+		t.Error("log says that the driver was replaced, but it was not")
 	}
 	world.Play(t, "gpus 1")
 	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="0"`)

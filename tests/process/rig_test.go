@@ -26,14 +26,14 @@ import (
 const (
 	root = "../.."
 
-	// patience bounds every wait; it is no claim about speed.
+	// patience bounds every wait. It is generous on purpose: no test measures speed with it.
 	patience = 60 * time.Second
 
-	// atOnce is how many of these tests run at once. They wait for a program nearly all of the time, so
-	// this is no matter of how many cores there are.
-	atOnce = "8"
+	// parallelTests is the number of tests that run at the same time. It does not depend on the number of cores,
+	// because the tests mostly wait for a program.
+	parallelTests = "8"
 
-	// interval is that of the collection, in milliseconds. Samples of three intervals ago are stale.
+	// interval is the collection interval in milliseconds. Samples become stale after three intervals.
 	interval = "200"
 )
 
@@ -42,7 +42,7 @@ var program string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	if err := flag.Set("test.parallel", atOnce); err != nil {
+	if err := flag.Set("test.parallel", parallelTests); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -61,30 +61,30 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// raced says whether the race detector is on, here and in the program.
+// raced reports whether the race detector is enabled in this test and the program.
 func raced() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// timed is for a test of how soon something happens, which says nothing of a program that is ten times slower.
+// timed skips tests of response times when the race detector is on, because the program is then about ten times slower.
 func timed(t *testing.T) {
 	t.Helper()
 	if raced() {
-		t.Skip("SKIP race-detector: how soon is not tested under it")
+		t.Skip("SKIP race-detector: response times are not tested with the race detector")
 	}
 }
 
-// A running program. What it writes to standard error is its log.
+// A running is a started program. Its log is what it wrote to standard error.
 type running struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	url   string
-	ended chan struct{} // closed with the end
+	ended chan struct{} // closed when the program exits
 
 	mu   sync.Mutex
 	log  strings.Builder
-	last string // page
+	last string // last page scraped
 }
 
 func (r *running) Write(p []byte) (int, error) {
@@ -93,13 +93,13 @@ func (r *running) Write(p []byte) (int, error) {
 	return r.log.Write(p)
 }
 
-func (r *running) said() string {
+func (r *running) logged() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.log.String()
 }
 
-// begin starts the program outside of any cluster. It is killed with the test, unless it has ended.
+// begin starts the program outside of any cluster. It is killed at the end of the test if it still runs.
 func begin(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -118,16 +118,16 @@ func (r *running) start() {
 	r.ended = make(chan struct{})
 	go func() {
 		defer close(r.ended)
-		_ = r.cmd.Wait() // its state says more
+		_ = r.cmd.Wait() // ProcessState has the details
 	}()
 	r.t.Cleanup(func() {
 		_ = r.cmd.Process.Kill()
 		<-r.ended
-		if strings.Contains(r.said(), "WARNING: DATA RACE") {
-			r.t.Error("a data race")
+		if strings.Contains(r.logged(), "WARNING: DATA RACE") {
+			r.t.Error("data race reported")
 		}
 		if r.t.Failed() {
-			r.t.Logf("log:\n%s\nlast page:\n%s", r.said(), r.last)
+			r.t.Logf("log:\n%s\nlast page:\n%s", r.logged(), r.last)
 		}
 	})
 }
@@ -142,11 +142,11 @@ func serve(t *testing.T, env []string, args ...string) *running {
 	return r
 }
 
-// listens waits until the program listens, and talks to it there.
+// listens waits until the program listens, and sets the URL.
 func (r *running) listens() {
 	r.t.Helper()
-	r.wait("a word of where it listens", func() bool {
-		m := listening.FindStringSubmatch(r.said())
+	r.wait("a log line with the address", func() bool {
+		m := listening.FindStringSubmatch(r.logged())
 		if m != nil {
 			r.url = "http://" + strings.Replace(m[1], "[::]", "127.0.0.1", 1)
 		}
@@ -154,13 +154,13 @@ func (r *running) listens() {
 	})
 }
 
-// start is serve with the default counters file and a short interval.
+// start is like serve, with the default counters file and a short interval.
 func start(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
 	return serve(t, env, append([]string{"-c", interval, "-f", root + "/etc/default-counters.csv"}, args...)...)
 }
 
-// simulate is start over a simulated node, with faults if there are any.
+// simulate is like start, with a simulated node and its faults.
 func simulate(t *testing.T, node string, faults []string, args ...string) *running {
 	t.Helper()
 	all := []string{"--source=sim", "--sim-node=" + node}
@@ -170,7 +170,7 @@ func simulate(t *testing.T, node string, faults []string, args ...string) *runni
 	return start(t, nil, append(all, args...)...)
 }
 
-// write puts a file into a temporary folder and returns its path.
+// write creates a file in a temporary folder and returns its path.
 func write(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -180,7 +180,7 @@ func write(t *testing.T, name, content string) string {
 	return path
 }
 
-// replace puts a file into the place of another at once.
+// replace replaces a file atomically.
 func replace(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.Rename(write(t, "next", content), path); err != nil {
@@ -188,7 +188,7 @@ func replace(t *testing.T, path, content string) {
 	}
 }
 
-// changingFile returns the path of a counters file, and writes fields into it.
+// changingFile creates a counters file. request replaces its fields.
 func changingFile(t *testing.T) (path string, request func(fields ...string)) {
 	t.Helper()
 	lines := func(fields []string) string { return strings.Join(fields, ", gauge, H\n") + ", gauge, H\n" }
@@ -196,7 +196,7 @@ func changingFile(t *testing.T) (path string, request func(fields ...string)) {
 	return path, func(fields ...string) { replace(t, path, lines(fields)) }
 }
 
-// libNVML builds the test library of NVML, without some functions, into a new folder.
+// libNVML builds the NVML test library without some functions, in a new folder.
 func libNVML(t *testing.T, without ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -205,7 +205,7 @@ func libNVML(t *testing.T, without ...string) (folder string) {
 	return folder
 }
 
-// wait looks until something is so. It fails where the program ends before.
+// wait polls until is returns true. It fails the test if the program exits first.
 func (r *running) wait(what string, is func() bool) {
 	r.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -215,14 +215,14 @@ func (r *running) wait(what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-r.ended:
-			r.t.Fatalf("it ended before this was seen: %s", what)
+			r.t.Fatalf("program exited while waiting for %s", what)
 		case <-deadline:
-			r.t.Fatalf("not seen: %s", what)
+			r.t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
 
-// get returns status, headers and body of a path.
+// get returns the status, headers and body of a path.
 func (r *running) get(path string) (int, http.Header, string) {
 	r.t.Helper()
 	return r.do(http.MethodGet, path)
@@ -256,7 +256,7 @@ func (r *running) scrape() string {
 	return text
 }
 
-// until scrapes until the page holds all of what is wanted.
+// until scrapes until the page contains all of the texts, and returns the page.
 func (r *running) until(wanted ...string) string {
 	r.t.Helper()
 	r.wait(strings.Join(wanted, " and "), func() bool {
@@ -266,7 +266,7 @@ func (r *running) until(wanted ...string) string {
 	return r.last
 }
 
-// matching scrapes until lines of the page match all of the patterns, and returns the page.
+// matching scrapes until each pattern matches a line of the page, and returns the page.
 func (r *running) matching(patterns ...string) string {
 	r.t.Helper()
 	r.wait(strings.Join(patterns, " and "), func() bool {
@@ -276,7 +276,7 @@ func (r *running) matching(patterns ...string) string {
 	return r.last
 }
 
-// sees scrapes until the page is as wanted.
+// sees scrapes until wanted returns true for the page, and returns the page.
 func (r *running) sees(what string, wanted func(page) bool) page {
 	r.t.Helper()
 	var p page
@@ -300,14 +300,14 @@ func (r *running) signal(s os.Signal) {
 	}
 }
 
-// ends waits for the end and returns the exit code.
+// ends waits until the program exits and returns its exit code.
 func (r *running) ends() int {
 	r.t.Helper()
 	select {
 	case <-r.ended:
 		return r.cmd.ProcessState.ExitCode()
 	case <-time.After(patience):
-		r.t.Fatal("does not end")
+		r.t.Fatal("program does not exit")
 		return -1
 	}
 }
@@ -320,12 +320,12 @@ func parse(t *testing.T, text string) page {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
-		t.Fatalf("the page does not parse: %v\n%s", err, text)
+		t.Fatalf("cannot parse the page: %v\n%s", err, text)
 	}
 	return families
 }
 
-// series returns the values of a family by the values of labels, joined by slashes.
+// series returns the values of a family, keyed by the values of the labels joined with slashes.
 func (p page) series(family string, labels ...string) map[string]float64 {
 	out := map[string]float64{}
 	for _, m := range p[family].GetMetric() {
@@ -342,7 +342,7 @@ func (p page) series(family string, labels ...string) map[string]float64 {
 	return out
 }
 
-// value returns the value of a family's only series, or -1.
+// value returns the value of a family with a single series, or -1 if there is none.
 func (p page) value(family string) float64 {
 	for _, v := range p.series(family) {
 		return v

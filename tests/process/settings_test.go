@@ -18,16 +18,16 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/reference"
 )
 
-// TestNVIDIAsManifestsStart starts the exporter with the arguments, variables and files of each
-// rendering of NVIDIA's chart and of the operator's DaemonSet. Only what a container has of its own
-// differs: the folder of the image, the port, and where values come from.
-func TestNVIDIAsManifestsStart(t *testing.T) {
+// TestNVIDIAManifestsStart starts the exporter with the arguments, variables and files of each rendering of NVIDIA's
+// chart, and of the operator's DaemonSet. The test changes only what depends on the container: the image's folder, the
+// port and the source.
+func TestNVIDIAManifestsStart(t *testing.T) {
 	t.Parallel()
 	all := append(reference.Chart(t), reference.Operator(t))
 	if len(all) < 10 {
-		t.Fatalf("%d workloads, want those of ten renderings at least", len(all))
+		t.Fatalf("found %d workloads, want at least 10", len(all))
 	}
-	// What the operator adds, by the settings of its ClusterPolicy.
+	// The operator adds these when the ClusterPolicy sets the corresponding fields.
 	filled := all[len(all)-1]
 	filled.Name += " with its settings"
 	filled.Env = map[string]string{
@@ -45,7 +45,7 @@ func TestNVIDIAsManifestsStart(t *testing.T) {
 			args, env := inFolder(t, w)
 			r := serve(t, env, append(args, "--source=sim", "--sim-node=h100x8")...)
 			client := &http.Client{Timeout: patience, Transport: &http.Transport{
-				TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is this test's
+				TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is created by this test
 			}}
 			web, want := w.Files["/etc/dcgm-exporter/web-config.yaml"], http.StatusOK
 			if strings.Contains(web, "tls_server_config") {
@@ -60,18 +60,18 @@ func TestNVIDIAsManifestsStart(t *testing.T) {
 			}
 			resp.Body.Close()
 			if resp.StatusCode != want {
-				t.Errorf("GET /health: status %d, want %d", resp.StatusCode, want)
+				t.Errorf("GET /health: status = %d, want %d", resp.StatusCode, want)
 			}
 			r.signal(syscall.SIGTERM)
 			if code := r.ends(); code != 0 {
-				t.Errorf("exit code %d", code)
+				t.Errorf("exit code = %d, want 0", code)
 			}
 		})
 	}
 }
 
-// inFolder returns the arguments and variables of a workload whose image and volumes lie in a
-// folder of this machine.
+// inFolder returns the arguments and variables of a workload. Paths of its image and volumes are replaced with a folder
+// on this machine.
 func inFolder(t *testing.T, w reference.Workload) (args, env []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,8 +104,8 @@ func inFolder(t *testing.T, w reference.Workload) (args, env []string) {
 	return args, env
 }
 
-// TestOddSettingsServe holds that settings which contradict each other, or say little, end no
-// start: GPUs are served, and what is missing is a series.
+// TestOddSettingsServe checks that contradictory or incomplete settings do not prevent a start. GPUs are served, and
+// what is missing is reported as a series.
 func TestOddSettingsServe(t *testing.T) {
 	t.Parallel()
 	yaml2 := write(t, "v2.yaml", "version: 2\nmetrics: {fields: [{name: DCGM_FI_DEV_GPU_TEMP, prometheusType: gauge}]}\ncollections: [{name: all, every: 100ms, metrics: {include: [\"*\"]}}]\n")
@@ -122,7 +122,7 @@ func TestOddSettingsServe(t *testing.T) {
 			says: `DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL \"soon\"`,
 		},
 		"a bad expression": {args: []string{"--kubernetes-pod-label-allowlist-regex=("}, says: "skipping"},
-		"a switch with its value apart": {args: []string{"-n", "true"}, says: "Reading -n true as --no-hostname=true", want: func(p page) bool {
+		"a switch followed by its value": {args: []string{"-n", "true"}, says: "Reading -n true as --no-hostname=true", want: func(p page) bool {
 			return p.series("DCGM_FI_DEV_GPU_TEMP", "hostname")[""] > 0
 		}},
 		"pod labels without the node's name": {
@@ -133,32 +133,31 @@ func TestOddSettingsServe(t *testing.T) {
 			},
 		},
 		"a file of version 2":             {env: "DCGM_EXPORTER_CONFIG_FILE=" + yaml2},
-		"profiles for all clients":        {args: []string{"--enable-pprof", "--address=:0"}, says: "/debug/pprof/ reject every request"},
-		"a GPU that is not there":         {args: []string{"-d", "g:0-7,99"}, says: "couldn't find requested GPU ID '99'"},
-		"an engine beside the simulation": {env: "DCGM_REMOTE_HOSTENGINE_INFO=nvidia-dcgm:5555", says: "has no effect with --source=sim"},
+		"pprof on all addresses":          {args: []string{"--enable-pprof", "--address=:0"}, says: "/debug/pprof/ reject every request"},
+		"a GPU that does not exist":       {args: []string{"-d", "g:0-7,99"}, says: "couldn't find requested GPU ID '99'"},
+		"an engine with a simulated node": {env: "DCGM_REMOTE_HOSTENGINE_INFO=nvidia-dcgm:5555", says: "has no effect with --source=sim"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := start(t, []string{tt.env}, append([]string{"--source=sim", "--sim-node=h100x8"}, tt.args...)...)
-			r.sees("temperatures, and a word of what is missing", func(p page) bool {
+			r.sees("temperatures, and a series about what is missing", func(p page) bool {
 				return len(p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")) == 8 && (tt.want == nil || tt.want(p))
 			})
-			if lines := strings.Split(r.said(), "\n"); !slices.ContainsFunc(lines, func(line string) bool {
+			if lines := strings.Split(r.logged(), "\n"); !slices.ContainsFunc(lines, func(line string) bool {
 				return tt.says == "" || strings.Contains(line, "level=WARN") && strings.Contains(line, tt.says)
 			}) {
-				t.Errorf("no warning %q", tt.says)
+				t.Errorf("log does not contain the warning %q", tt.says)
 			}
 			r.signal(syscall.SIGTERM)
 			if code := r.ends(); code != 0 {
-				t.Errorf("exit code %d", code)
+				t.Errorf("exit code = %d, want 0", code)
 			}
 		})
 	}
 }
 
-// TestStrictPage holds what --compatibility=strict serves of a node that is partitioned by MIG and
-// shared: families of the reference alone, values of a GPU for each instance, also with -d i, and none
-// for the GPU that is partitioned.
+// With --compatibility=strict, a node with MIG and shared GPUs serves only families of NVIDIA's exporter. GPU values
+// are repeated for each instance, also with -d i. A GPU with instances has no values of its own.
 func TestStrictPage(t *testing.T) {
 	t.Parallel()
 	byInstance := func(p page, family string) []string {
@@ -178,13 +177,13 @@ func TestStrictPage(t *testing.T) {
 		}
 	}
 	if len(instances) == 0 || len(whole) == 0 {
-		t.Fatalf("the node needs GPUs that are partitioned and GPUs that are not: %v, %v", instances, whole)
+		t.Fatalf("the node must have GPUs with and without instances: %v, %v", instances, whole)
 	}
 	text := once(t, "a100-mig", "--compatibility=strict")
 	strict := parse(t, text)
 	for name := range strict {
 		if !strings.HasPrefix(name, "DCGM_") {
-			t.Errorf("a family of our own: %s", name)
+			t.Errorf("family is not one of NVIDIA's: %s", name)
 		}
 	}
 	want := slices.Sorted(slices.Values(slices.Concat(instances, whole)))
@@ -192,7 +191,7 @@ func TestStrictPage(t *testing.T) {
 		t.Errorf("temperatures by gpu, GPU_I_PROFILE and GPU_I_ID (-want +got):\n%s", diff)
 	}
 	if !strings.Contains(text, `pod="`) || !regexp.MustCompile(`DCGM_FI_DEV_POWER_USAGE\{.*GPU_I_ID="\d+".*\} \d+\.\d{6}\n`).MatchString(text) {
-		t.Errorf("no pods, or power not as the reference spells it:\n%s", text)
+		t.Errorf("want pod labels, and power as NVIDIA's exporter formats it:\n%s", text)
 	}
 	selected := parse(t, once(t, "a100-mig", "--compatibility=strict", "-d", "i"))
 	if diff := cmp.Diff(instances, byInstance(selected, "DCGM_FI_DEV_GPU_TEMP")); diff != "" {

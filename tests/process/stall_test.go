@@ -17,11 +17,10 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// endLimit is within how long SIGTERM ends the process, whatever blocks: five seconds, and one for a
-// busy machine.
+// endLimit is the limit for an exit after SIGTERM, whatever blocks: five seconds, and one more for a busy machine.
 const endLimit = 6 * time.Second
 
-// freeAddress returns an address of loopback that nothing listens on.
+// freeAddress returns a loopback address that nothing listens on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,7 +31,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// fill writes into a pipe until it has no room left.
+// fill writes to a pipe until it is full.
 func fill(t *testing.T, w *os.File) {
 	t.Helper()
 	fd := int(w.Fd())
@@ -49,38 +48,38 @@ func fill(t *testing.T, w *os.File) {
 	}
 }
 
-// endsSoon waits for the end that SIGTERM requests.
+// endsSoon sends SIGTERM, checks that the program exits in time, and returns the exit code.
 func (r *running) endsSoon() int {
 	r.t.Helper()
 	begin := time.Now()
 	r.signal(syscall.SIGTERM)
 	code := r.ends()
 	if took := time.Since(begin); took > endLimit {
-		r.t.Errorf("SIGTERM took %v, at most %v expected", took, endLimit)
+		r.t.Errorf("exit after SIGTERM took %v, want at most %v", took, endLimit)
 	}
 	return code
 }
 
-// withholds waits until the page has health series alone and /health says 503, and checks that this
-// takes no longer than a page of an interval of 200 ms may be served.
+// withholds waits until only health series are served and /health returns 503. It checks that this does not take longer
+// than a page may be served at an interval of 200 ms.
 func (r *running) withholds(reason string) {
 	r.t.Helper()
 	begin := time.Now()
 	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="`+reason+`"} 1`)
-	r.wait("503 of /health", func() bool {
+	r.wait("status 503 from /health", func() bool {
 		code, _, _ := r.get("/health")
 		return code == http.StatusServiceUnavailable
 	})
 	if took := time.Since(begin); took > 7*time.Second { // the limit is 5 s
-		r.t.Errorf("data was served for %v", took)
+		r.t.Errorf("data was served for %v after the fault, want at most 7s", took)
 	}
 	if page := r.scrape(); strings.Contains(page, "\nDCGM_FI_") || !strings.Contains(page, "dcgm_exporter_source_info") {
-		r.t.Error("not the health series alone")
+		r.t.Error("page has series other than health series")
 	}
 }
 
-// Standard error is a pipe that nobody drains: the collection stops when it has a word to say, and its latest page is
-// not served as a fresh one. The pipe is full from the start, or later.
+// Standard error is a full pipe that is never drained. The collection blocks when it logs, and its last page must not
+// be served as fresh. The pipe is full from the start, or becomes full later.
 func TestStalledStandardError(t *testing.T) {
 	t.Parallel()
 	for name, later := range map[string]bool{"from the start": false, "later": true} {
@@ -111,20 +110,20 @@ func TestStalledStandardError(t *testing.T) {
 			if later {
 				r.collected()
 				fill(t, stderr)
-				r.until("dcgm_exporter_collect_success 0") // a line of the log
-			} else { // its first line, or that of the fault
+				r.until("dcgm_exporter_collect_success 0") // the collection logs a line
+			} else { // the first log line, or the one about the fault
 				r.until(`dcgm_exporter_collect_unavailable{reason="stalled"} 1`)
 			}
 			r.withholds("stalled")
 			if code := r.endsSoon(); code != 4 {
-				t.Errorf("exit code %d on SIGTERM, want 4", code)
+				t.Errorf("exit code = %d on SIGTERM, want 4", code)
 			}
 		})
 	}
 }
 
-// A driver call that does not return withholds the page's data, and does not keep the process from
-// ending: an end that comes meanwhile was requested, and the log says why it took long.
+// If a driver call hangs, data is withheld from the page and the process can still exit. A requested exit returns 0,
+// and the log says why it took long.
 func TestStalledDriver(t *testing.T) {
 	timed(t)
 	t.Parallel()
@@ -143,17 +142,17 @@ func TestStalledDriver(t *testing.T) {
 				r.signal(syscall.SIGHUP)
 				r.wait("a call that hangs", func() bool { return engine.Blocked() > 0 })
 				if code, _, _ := r.get("/-/healthy"); code != http.StatusOK {
-					t.Errorf("/-/healthy: %d", code)
+					t.Errorf("/-/healthy: status %d", code)
 				}
 			}
-			if code := r.endsSoon(); code != 0 || !strings.Contains(r.said(), "Driver call still blocked at shutdown") {
-				t.Errorf("exit code %d on SIGTERM, want 0 and a log line that says why", code)
+			if code := r.endsSoon(); code != 0 || !strings.Contains(r.logged(), "Driver call still blocked at shutdown") {
+				t.Errorf("exit code = %d on SIGTERM, want 0 and a log line with the reason", code)
 			}
 		})
 	}
 }
 
-// An answer that a slow GPU keeps waiting is served, with the GPUs beside it, as long as it is no older than three intervals.
+// Values delayed by a slow GPU are served, together with other GPUs', until they are three intervals old.
 func TestSlowGPU(t *testing.T) {
 	timed(t)
 	t.Parallel()
@@ -166,15 +165,15 @@ func TestSlowGPU(t *testing.T) {
 	r.wait("three slow reads", func() bool {
 		page := r.scrape()
 		if n := strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{"); n != 8 {
-			t.Fatalf("temperatures of %d GPUs", n)
+			t.Fatalf("temperatures of %d GPUs, want 8", n)
 		}
 		if engine.Held() > 0 {
 			reads[parse(t, page).value("dcgm_exporter_collect_last_success_timestamp_seconds")] = true
 		}
 		return len(reads) >= 4
 	})
-	if n := strings.Count(r.said(), "Driver read timed out"); n != 1 {
-		t.Errorf("%d lines say that the driver answers late", n)
+	if n := strings.Count(r.logged(), "Driver read timed out"); n != 1 {
+		t.Errorf("log lines about a read timeout = %d, want 1", n)
 	}
 	engine.Replace(slow, tooSlow)
 	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="timeout"} 1`)
@@ -182,7 +181,7 @@ func TestSlowGPU(t *testing.T) {
 	r.until("dcgm_exporter_collect_success 1", `DCGM_FI_DEV_GPU_TEMP{gpu="3"`)
 }
 
-// A stop is an ordinary end while DCGM looks for an engine that is down, which it does for five seconds.
+// A stop succeeds while DCGM tries to connect to an engine that is down, which takes five seconds.
 func TestStopWhileAConnectBlocks(t *testing.T) {
 	timed(t)
 	t.Parallel()
@@ -190,7 +189,7 @@ func TestStopWhileAConnectBlocks(t *testing.T) {
 	r := start(t, env, remote)
 	r.wait("a connect that blocks", func() bool { return engine.Held() > 0 })
 	if code := r.endsSoon(); code != 0 {
-		t.Errorf("exit code %d on SIGTERM", code)
+		t.Errorf("exit code = %d on SIGTERM, want 0", code)
 	}
 }
 
@@ -201,13 +200,13 @@ func TestFrozenEngineEndsTheProcess(t *testing.T) {
 	r.collected()
 	engine.Add("block dcgmGetLatestValues_v2", "block dcgmEntitiesGetLatestValues", "block dcgmGetGpuStatus")
 	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason="timeout",stage="read"}`)
-	if code := r.ends(); code != 3 || !strings.Contains(r.said(), "driver call does not return") {
-		t.Errorf("exit code %d, want 3 and a word why", code)
+	if code := r.ends(); code != 3 || !strings.Contains(r.logged(), "driver call does not return") {
+		t.Errorf("exit code = %d, want 3 and a log line with the reason", code)
 	}
 }
 
-// silentServer returns the address of a server that takes connections and never answers, and
-// reports whether one came.
+// silentServer returns the address of a server that accepts connections and never answers. called reports whether a
+// client connected.
 func silentServer(t *testing.T) (address string, called func() bool) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -222,14 +221,14 @@ func silentServer(t *testing.T) (address string, called func() bool) {
 				return
 			}
 			calls.Add(1)
-			defer c.Close() // with the test
+			defer c.Close() // at the end of the test
 		}
 	}()
 	t.Cleanup(func() { _ = l.Close() })
 	return l.Addr().String(), func() bool { return calls.Load() > 0 }
 }
 
-// Settings that cannot be read do not keep the process from ending.
+// A stop is not delayed by settings that cannot be read.
 func TestEndWhileSettingsHang(t *testing.T) {
 	t.Parallel()
 	address, called := silentServer(t)
@@ -237,7 +236,7 @@ func TestEndWhileSettingsHang(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		pipe string // the flag that names it
+		pipe string // flag that names the pipe
 		code int
 	}{
 		{name: "counters file", args: []string{"--source=sim"}, pipe: "-f", code: 4},
@@ -254,7 +253,7 @@ func TestEndWhileSettingsHang(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.args = append(c.args, c.pipe, path)
-				hangs = func() bool { // a pipe that has a reader, and no content
+				hangs = func() bool { // the pipe has a reader and no content
 					w, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 					if err == nil {
 						t.Cleanup(func() { _ = w.Close() })
@@ -263,17 +262,17 @@ func TestEndWhileSettingsHang(t *testing.T) {
 				}
 			}
 			r := begin(t, []string{"KUBECONFIG=" + config}, c.args...)
-			r.wait("a read that hangs", hangs)
+			r.wait("a blocked read", hangs)
 			if code := r.endsSoon(); code != c.code {
-				t.Errorf("exit code %d on SIGTERM, want %d", code, c.code)
+				t.Errorf("exit code = %d on SIGTERM, want %d", code, c.code)
 			}
 		})
 	}
 }
 
-// One stop may come as two signals, as from timeout(1), which signals the process and then its group:
-// it ends as with one.
-func TestOneStopInTwoSignals(t *testing.T) {
+// A stop may arrive as two signals. timeout(1), for example, signals the process and then its group. The exit code is
+// that of a single signal.
+func TestStopWithTwoSignals(t *testing.T) {
 	for range 3 {
 		engine, env := fakedcgm.NewFor(t, node()...)
 		r := start(t, env)
@@ -283,7 +282,7 @@ func TestOneStopInTwoSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 		if code := r.ends(); code != 0 {
-			t.Errorf("exit code %d, want 0", code)
+			t.Errorf("exit code = %d, want 0", code)
 		}
 		nothingOpen(t, engine)
 	}

@@ -1,7 +1,6 @@
 //go:build ignore
 
-// Command hold does nothing until it gets a signal to end: it is the process of the test node's
-// pods, and of their sandboxes.
+// Command hold waits for a termination signal. It is the process of the test node's containers and pod sandboxes.
 package main
 
 import (

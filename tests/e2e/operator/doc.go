@@ -1,13 +1,11 @@
-// Package operator tests gpuop's commands for a cluster against a real API server: etcd,
-// kube-apiserver, the controller of DaemonSets and the scheduler, started for the purpose on
-// loopback, with NVIDIA's own CustomResourceDefinitions.
+// Package operator tests gpuop's cluster commands against a real API server. It starts etcd, kube-apiserver, the
+// DaemonSet controller and the scheduler on loopback, and installs NVIDIA's CustomResourceDefinitions.
 //
-// A file in the folder states describes a cluster: nodes, what the operator has made, and what a
-// person has got wrong. The rig writes it, the controller makes the pods of its DaemonSets, the
-// scheduler places them, and the rig says of each what a kubelet would. No kubelet runs and no GPU
-// is needed. Each state names the verdicts that it must yield; they are written by hand, from
-// NVIDIA's documentation and code and from the articles that describe such clusters.
+// A file in the folder states describes a cluster: its nodes, the objects that the operator created, and the mistakes
+// that a person made. The test creates these objects. The controller creates the pods of DaemonSets, the scheduler
+// places them, and the test sets the status of each pod as a kubelet would. No kubelet and no GPU is needed. Each state
+// lists the findings that it must produce. They are written by hand, from NVIDIA's documentation and code and from
+// articles about such clusters.
 //
-// The tests are behind the build tag e2e and need no root; tests/e2e/run.sh runs them with the
-// others.
+// The tests have the build tag e2e and do not need root. tests/e2e/run.sh runs them.
 package operator

@@ -11,9 +11,8 @@ import (
 	"testing"
 )
 
-// gather writes the folder that the operator's must-gather script would, as far as gpuop reads it:
-// hack/must-gather.sh of v26.7.0 names the files and the kubectl commands behind them. Logs are left
-// out, since no container runs.
+// gather writes the part of the operator's must-gather output that gpuop reads. File names and kubectl commands are
+// those of hack/must-gather.sh in v26.7.0. Logs are left out because no container runs.
 func (s *server) gather(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -41,7 +40,7 @@ func (s *server) gather(t *testing.T) string {
 	labels := ""
 	for node := range strings.FieldsSeq(kubectl("get", "nodes", "-lfeature.node.kubernetes.io/pci-10de.present", "-oname")) {
 		labels += strings.TrimPrefix(node, "node/") + "\n"
-		// The script turns the JSON into lines with sed and tr, a colon becoming an equals sign.
+		// The script converts the JSON to lines with sed and tr, and colons to equals signs.
 		list := strings.Trim(kubectl("get", node, "-ojsonpath={.metadata.labels}"), "{}")
 		for _, label := range regexp.MustCompile(`,"`).Split(list, -1) {
 			labels += "- " + strings.ReplaceAll(strings.ReplaceAll(label, `"`, ""), ":", "=") + "\n"

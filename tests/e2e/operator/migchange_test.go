@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// TestMIGChange plays the MIG manager to gpuop mig apply --apply and gpuop verify --wait --node: the label that gpuop
-// writes is answered as mig-parted's reconfiguration does, with operands that go away and come back.
+// TestMIGChange acts as the MIG manager for gpuop mig apply --apply and gpuop verify --wait --node. It answers the
+// label that gpuop writes as mig-parted does, with operands that stop and return.
 func TestMIGChange(t *testing.T) {
 	program := build(t)
 	s := start(t)
@@ -53,7 +53,7 @@ func TestMIGChange(t *testing.T) {
 			}
 			node := object(s.do(t, http.MethodGet, path, nil))
 			if got := node.text("metadata", "labels", "nvidia.com/mig.config"); got != "all-1g.10gb" {
-				t.Fatalf("mig.config is %q", got)
+				t.Fatalf("mig.config = %q", got)
 			}
 			clients := []string{"device-plugin", "gpu-feature-discovery", "dcgm", "dcgm-exporter", "operator-validator"}
 			paused, back := map[string]any{"nvidia.com/mig.config.state": "pending"}, map[string]any{}
@@ -61,7 +61,7 @@ func TestMIGChange(t *testing.T) {
 				paused["nvidia.com/gpu.deploy."+c], back["nvidia.com/gpu.deploy."+c] = "paused-for-mig-change", "true"
 			}
 			labels(paused)
-			s.eventually(t, "the operands go away", func() error {
+			s.eventually(t, "the operands to stop", func() error {
 				if err := s.kubelets(t, st); err != nil {
 					return err
 				}
@@ -70,7 +70,7 @@ func TestMIGChange(t *testing.T) {
 					return err
 				}
 				if slices.ContainsFunc(pods.Items, func(pod object) bool { return owner(pod) == "nvidia-device-plugin-daemonset" }) {
-					return errors.New("the device plugin is still there")
+					return errors.New("the device plugin still runs")
 				}
 				return nil
 			})
@@ -89,11 +89,11 @@ func TestMIGChange(t *testing.T) {
 				case <-ended:
 					return nil
 				default:
-					return fmt.Errorf("it still follows the change; kubelets: %w", cmp.Or(running, errors.New("all pods run")))
+					return fmt.Errorf("gpuop still waits for the change; pods: %w", cmp.Or(running, errors.New("all pods run")))
 				}
 			})
 			if code := cmd.ProcessState.ExitCode(); code != tt.code || !strings.Contains(out.String(), tt.says) {
-				t.Errorf("exit code %d, want %d and %q in\n%s", code, tt.code, tt.says, &out)
+				t.Errorf("exit code = %d, want %d and %q in\n%s", code, tt.code, tt.says, &out)
 			}
 			t.Log(out.String())
 		})

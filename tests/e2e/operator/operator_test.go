@@ -23,8 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens")
 
-// everywhere are the commands with which each state is judged, whether or not its file expects
-// something of them.
+// everywhere lists the commands that are run in each state, whether or not its file expects findings of them.
 var everywhere = []string{"preflight --version " + version, "verify"}
 
 // build builds gpuop and returns its path.
@@ -40,13 +39,13 @@ func build(t *testing.T) string {
 	return program
 }
 
-// A run is what gpuop printed.
+// A run is the output of gpuop.
 type run struct {
 	out, log string
 	code     int
 }
 
-// gpuop runs the program as a user of the server.
+// gpuop runs the program as a user of the API server.
 func (s *server) gpuop(t *testing.T, program, user string, args ...string) run {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -61,7 +60,7 @@ func (s *server) gpuop(t *testing.T, program, user string, args ...string) run {
 	return run{out.String(), log.String(), cmd.ProcessState.ExitCode()}
 }
 
-// changing are the parts of an output that differ from run to run.
+// changing matches the parts of the output that differ between runs.
 var changing = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -69,7 +68,7 @@ var changing = []struct {
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\dZ`), "TIME"},
 	{regexp.MustCompile(`https://127\.0\.0\.1:\d+`), "https://SERVER"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
-	{regexp.MustCompile(`\d{4}-\d\d-\d\d(\s+)\d\d:\d\d:\d\d(\s+)UTC`), "DATE${1}TIME${2}UTC"}, // lines break within it
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d(\s+)\d\d:\d\d:\d\d(\s+)UTC`), "DATE${1}TIME${2}UTC"}, // lines may break within it
 	{regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+s\b`), "AGE"},
 	{regexp.MustCompile(`(daemonset|gpu-operator|exporter|validator|discovery|manager)-(?:[a-z0-9]{5}|[a-f0-9]{8,10}-[a-z0-9]{5})\b`), "$1-POD"},
 }
@@ -103,7 +102,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// print runs a command and compares what it prints for a person with a golden.
+// print runs a command and compares its text output with a golden file.
 func (s *server) print(t *testing.T, program string, st *state, command string) run {
 	t.Helper()
 	text := s.gpuop(t, program, cmp.Or(st.User, administrator), strings.Fields(command)...)
@@ -112,7 +111,7 @@ func (s *server) print(t *testing.T, program string, st *state, command string) 
 	return text
 }
 
-// judge runs a command, and holds its rows to what the state's file expects.
+// judge runs a command and checks its findings against the state's file.
 func (s *server) judge(t *testing.T, program string, st *state, command string) {
 	t.Helper()
 	text := s.print(t, program, st, command)
@@ -127,16 +126,15 @@ func (s *server) judge(t *testing.T, program string, st *state, command string) 
 		code = 1
 	}
 	if answer.code != code || text.code != code {
-		t.Errorf("exit code %d in JSON, %d in text, want %d", answer.code, text.code, code)
+		t.Errorf("exit code = %d in JSON, %d in text, want %d", answer.code, text.code, code)
 	}
 }
 
-// gathered is the key of what a state expects of verify where only a gathered folder is judged, if that
-// differs from the cluster.
+// gathered is the key of findings that verify must produce from a gathered folder, if they differ from those of the
+// cluster.
 const gathered = "gathered"
 
-// What NVIDIA's must-gather leaves of a cluster is judged as the cluster itself, but for what the
-// script does not gather.
+// A must-gather folder yields the same findings as the cluster itself, except for what the script does not collect.
 func TestGathered(t *testing.T) {
 	program := build(t)
 	s := start(t)
@@ -165,12 +163,12 @@ func TestGathered(t *testing.T) {
 	}
 }
 
-// printed is what the tests read of the rows in JSON.
+// printed is the part of the JSON output that the tests read.
 type printed struct {
 	Findings []struct{ State, Node, Subject string }
 }
 
-// wrong lists the rows that are neither as intended nor merely worth knowing.
+// wrong lists the findings whose state is neither ok nor note.
 func wrong(tree printed) []string {
 	all := []string{}
 	for _, v := range tree.Findings {
@@ -182,27 +180,27 @@ func wrong(tree printed) []string {
 	return slices.Compact(all)
 }
 
-// compare holds the rows to what a state's file expects: each row is expected, and each expectation,
-// which may be a pattern, has a row.
+// compare checks findings against the expectations of a state's file. Each finding must be expected, and each
+// expectation, which may be a pattern, must be found.
 func compare(t *testing.T, want, got []string) {
 	t.Helper()
 	met := map[string]bool{}
 	for _, row := range got {
 		i := slices.IndexFunc(want, func(pattern string) bool { return matches(pattern, row) })
 		if i < 0 {
-			t.Errorf("not expected: %s", row)
+			t.Errorf("unexpected finding: %s", row)
 			continue
 		}
 		met[want[i]] = true
 	}
 	for _, pattern := range want {
 		if !met[pattern] {
-			t.Errorf("expected, and not there: %s", pattern)
+			t.Errorf("missing finding: %s", pattern)
 		}
 	}
 }
 
-// matches reports whether a row is what the pattern says; an asterisk at its end stands for any rest.
+// matches reports whether a finding matches the pattern. A trailing asterisk matches any suffix.
 func matches(pattern, row string) bool {
 	if stem, found := strings.CutSuffix(pattern, "*"); found {
 		return strings.HasPrefix(row, stem)
@@ -210,7 +208,7 @@ func matches(pattern, row string) bool {
 	return pattern == row
 }
 
-// golden compares what was printed with a file of testdata.
+// golden compares got with a file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".txt")
@@ -230,6 +228,6 @@ func golden(t *testing.T, name, got string) {
 		t.Errorf("(-%s +got; run the test with -update to write it):\n%s", path, diff)
 	}
 	if strings.Contains(got, "goroutine ") {
-		t.Error("a stack trace")
+		t.Error("output contains a stack trace")
 	}
 }

@@ -22,23 +22,23 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// namespace is the operator's.
+// namespace is the operator's namespace.
 const namespace = "gpu-operator"
 
-// crds are NVIDIA's CustomResourceDefinitions, version is the release of the chart.
+// version is the release of the chart. crds is the folder of its CustomResourceDefinitions.
 const (
 	version = "v26.7.0"
 	crds    = "data/upstream/gpu-operator-v26.7.0/crds"
 )
 
-// A place is where the API server serves a kind.
+// A place is the path at which the API server serves a kind.
 type place struct {
 	prefix, resource string
 	namespaced       bool
-	status           bool // has a status of its own
+	status           bool // has a status subresource
 }
 
-// places are the kinds that states may hold, in the order in which they are removed.
+// places lists the kinds that states may contain.
 var places = map[string]place{
 	"DaemonSet":          {"/apis/apps/v1", "daemonsets", true, false},
 	"Pod":                {"/api/v1", "pods", true, true},
@@ -65,7 +65,7 @@ func (p place) path(namespace, name string) string {
 	return path
 }
 
-// install brings in what every state has: the namespace and NVIDIA's CRDs.
+// install creates what every state needs: the namespaces and NVIDIA's CRDs.
 func (s *server) install(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{namespace, "ml"} {
@@ -78,14 +78,14 @@ func (s *server) install(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/apis/nvidia.com/v1/clusterpolicies", "/apis/nvidia.com/v1alpha1/nvidiadrivers", "/apis/nvidia.com/v1alpha1/gpuclusters"} {
-		s.eventually(t, "the CRDs are served", func() error {
+		s.eventually(t, "CRDs to be served", func() error {
 			_, err := s.try(http.MethodGet, path, nil)
 			return err
 		})
 	}
 }
 
-// enter makes the cluster what the state says, and removes it with the test.
+// enter creates the objects of a state, and deletes them when the test ends.
 func (s *server) enter(t *testing.T, st *state) {
 	t.Helper()
 	t.Cleanup(func() { s.clear(t) })
@@ -109,15 +109,15 @@ func (s *server) enter(t *testing.T, st *state) {
 			}
 		}
 	}
-	s.eventually(t, "the pods of the DaemonSets run", func() error { return s.kubelets(t, st) })
+	s.eventually(t, "pods of the DaemonSets to run", func() error { return s.kubelets(t, st) })
 }
 
-// create posts an object, then its status.
+// create creates an object and sets its status.
 func (s *server) create(t *testing.T, st *state, o object, owner string) object {
 	t.Helper()
 	p, known := places[o.text("kind")]
 	if !known {
-		t.Fatalf("states/%s.yaml: the rig knows no kind %s", st.name, o.text("kind"))
+		t.Fatalf("states/%s.yaml: unsupported kind %s", st.name, o.text("kind"))
 	}
 	data, err := json.Marshal(o)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *server) create(t *testing.T, st *state, o object, owner string) object 
 	var made object
 	var refused *refusal
 	switch installed, err := s.try(http.MethodGet, path, nil); {
-	case err == nil: // the chart's, and edited, which no second of the clock may confuse
+	case err == nil: // an edited object of the chart; its edit must not have the time of its creation
 		var before object
 		if err := json.Unmarshal(installed, &before); err != nil {
 			t.Fatal(err)
@@ -158,11 +158,11 @@ func (s *server) create(t *testing.T, st *state, o object, owner string) object 
 	return made
 }
 
-// release is the name of Helm's release of the chart.
+// release is the name of the chart's Helm release.
 const release = "gpu-operator"
 
-// chart returns a chart that renders what the real one renders of its defaults. It is installed by
-// Helm itself, so that the release is a real one.
+// chart returns a chart that renders the same objects as the real one with its defaults. Helm installs it, so that the
+// release is a real one.
 func (s *server) chart(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "gpu-operator")
@@ -178,7 +178,7 @@ func (s *server) chart(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if into != nil { // its subchart is rendered already
+		if into != nil { // its subchart is already rendered
 			if err := yaml.Unmarshal(data, into); err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +200,7 @@ func (s *server) chart(t *testing.T) string {
 		fmt.Fprintf(&all, "---\n%s", data)
 	}
 	if bytes.Contains(all.Bytes(), []byte("{{")) {
-		t.Fatal("the rendering holds template brackets")
+		t.Fatal("rendered chart contains template brackets")
 	}
 	if err := os.WriteFile(filepath.Join(folder, "templates", "all.yaml"), all.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func (s *server) chart(t *testing.T) string {
 	return folder
 }
 
-// helm runs Helm on the namespace as administrator.
+// helm runs Helm in the namespace as administrator.
 func (s *server) helm(t *testing.T, args ...string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(os.Getenv("E2E_PROGRAMS"), "helm"), append(args, "--namespace", namespace, "--kubeconfig", s.kubeconfigOf(administrator))...)
@@ -218,9 +218,8 @@ func (s *server) helm(t *testing.T, args ...string) {
 	}
 }
 
-// writtenBefore makes the managedFields of an object say that it was written some time ago. The API
-// server sets the time itself when an object is made, and keeps what an update brings along, if the
-// update changes something else too.
+// writtenBefore makes the managedFields of an object say that it was written some time ago. The API server sets the
+// time itself when an object is created. It keeps the time of an update that also changes something else.
 func writtenBefore(o object, ago time.Duration) {
 	metadata := o["metadata"].(map[string]any)
 	metadata["annotations"] = merged(metadata["annotations"], map[string]any{"e2e/written-before": ago.String()})
@@ -230,8 +229,8 @@ func writtenBefore(o object, ago time.Duration) {
 	}
 }
 
-// kubelets says of each pod what the kubelet of its node would; its error says which pods and
-// DaemonSets are not yet as they should be.
+// kubelets sets the status of each pod as its kubelet would. Its error names pods and DaemonSets that are not in the
+// expected state yet.
 func (s *server) kubelets(t *testing.T, st *state) error {
 	var pods, sets struct{ Items []object }
 	if err := s.list("/api/v1/namespaces/"+namespace+"/pods", &pods); err != nil {
@@ -242,7 +241,7 @@ func (s *server) kubelets(t *testing.T, st *state) error {
 		listed[owner(pod)]++
 		if pod.text("metadata", "deletionTimestamp") != "" {
 			_, err := s.try(http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+pod.text("metadata", "name"), object{"gracePeriodSeconds": 0})
-			return errors.Join(err, fmt.Errorf("%s ends", pod.key()))
+			return errors.Join(err, fmt.Errorf("%s is terminating", pod.key()))
 		}
 		node := pod.text("spec", "nodeName")
 		if node == "" {
@@ -268,7 +267,7 @@ func (s *server) kubelets(t *testing.T, st *state) error {
 		desired, _ := set.at("status", "desiredNumberScheduled").(float64)
 		current, _ := set.at("status", "currentNumberScheduled").(float64)
 		available, _ := set.at("status", "numberReady").(float64)
-		// a pod may have come since the list
+		// a pod may have been created since the list was read
 		if observed == 0 || current != desired || listed[set.text("metadata", "name")] != int(desired) || int(available) != ready[set.text("metadata", "name")] {
 			return fmt.Errorf("%s: %v", set.key(), set["status"])
 		}
@@ -284,7 +283,7 @@ func (s *server) list(path string, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// owner returns the name of the DaemonSet of a pod; empty for others.
+// owner returns the name of the DaemonSet of a pod, or "".
 func owner(pod object) string {
 	list, _ := pod.at("metadata", "ownerReferences").([]any)
 	for _, o := range list {
@@ -295,7 +294,7 @@ func owner(pod object) string {
 	return ""
 }
 
-// statusOf returns what a kubelet says of the pod, and whether it is ready.
+// statusOf returns the status that a kubelet would set for the pod, and whether the pod is ready.
 func (st *state) statusOf(pod object) (status object, ready bool) {
 	since := time.Now().Add(-st.PodsSince).UTC().Format(time.RFC3339)
 	var broken *podState
@@ -313,7 +312,7 @@ func (st *state) statusOf(pod object) (status object, ready bool) {
 	statuses := func(field string, init bool) []any {
 		var all []any
 		list, _ := pod.at("spec", field).([]any)
-		// The containers before the one that waits have ended, those after it have not begun.
+		// Containers before the waiting one have exited, and those after it have not started.
 		reached := false
 		for _, c := range list {
 			c := object(c.(map[string]any))
@@ -323,7 +322,7 @@ func (st *state) statusOf(pod object) (status object, ready bool) {
 				reached = true
 				one["ready"], one["restartCount"] = false, broken.Restarts
 				one["state"] = object{"waiting": object{"reason": broken.Reason, "message": broken.Message}}
-				if broken.Reason == "" { // it runs, and waits for something itself
+				if broken.Reason == "" { // it runs but is not ready
 					one["state"] = object{"running": object{"startedAt": since}}
 				}
 			case reached || broken != nil && broken.Init && !init:
@@ -358,7 +357,7 @@ func (st *state) statusOf(pod object) (status object, ready bool) {
 	return status, ready
 }
 
-// installed reports whether there is a release of the chart.
+// installed reports whether the chart is installed.
 func (s *server) installed(t *testing.T) bool {
 	t.Helper()
 	var all struct{ Items []object }
@@ -368,7 +367,7 @@ func (s *server) installed(t *testing.T) bool {
 	return len(all.Items) > 0
 }
 
-// clear removes what states make.
+// clear deletes the objects of states.
 func (s *server) clear(t *testing.T) {
 	t.Helper()
 	if s.installed(t) {
@@ -400,7 +399,7 @@ func (s *server) clear(t *testing.T) {
 					}
 				}
 				if left > 0 {
-					return fmt.Errorf("%d of %s", left, kind)
+					return fmt.Errorf("%d objects of kind %s left", left, kind)
 				}
 				return nil
 			})

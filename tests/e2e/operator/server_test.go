@@ -23,32 +23,32 @@ import (
 	"time"
 )
 
-// patience bounds every wait; it is no claim about speed.
+// patience bounds every wait. It is generous on purpose: no test measures speed.
 const patience = time.Minute
 
-// A server is an API server with its etcd, the controller of DaemonSets and the scheduler.
+// A server is an API server with etcd, the DaemonSet controller and the scheduler.
 type server struct {
 	url, folder string
 	client      http.Client
 }
 
-// The users of the server: what each may do is a state's own matter, but for the administrator.
+// Users of the server. A state defines what each may do, except the administrator.
 const (
 	administrator = "admin"
 	reader        = "reader"
 )
 
-// start starts a server that ends with the test.
+// start starts a server that runs until the test ends.
 func start(t *testing.T) *server {
 	t.Helper()
 	programs := os.Getenv("E2E_PROGRAMS")
 	if programs == "" {
-		t.Fatal("E2E_PROGRAMS is not set: these tests are run by tests/e2e/run.sh")
+		t.Fatal("E2E_PROGRAMS is not set: run tests/e2e/run.sh")
 	}
 	s := &server{folder: t.TempDir(), url: "https://" + free(t)}
 	s.client = http.Client{
 		Timeout:   30 * time.Second,
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, // its own certificate, on loopback
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, // a self-signed certificate on loopback
 	}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -71,18 +71,18 @@ func start(t *testing.T) *server {
 		"--authorization-mode", "RBAC", "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition", "--allow-privileged", "--endpoint-reconciler-type", "none",
 		"--service-cluster-ip-range", "10.96.0.0/24", "--service-account-issuer", "https://kubernetes.default.svc",
 		"--service-account-key-file", filepath.Join(s.folder, "key"), "--service-account-signing-key-file", filepath.Join(s.folder, "key"))
-	s.eventually(t, "the API server is ready", func() error {
+	s.eventually(t, "API server to be ready", func() error {
 		_, err := s.try(http.MethodGet, "/readyz", nil)
 		return err
 	})
-	// The nodes have no kubelet: the controllers that would find them dead stay out.
+	// The nodes have no kubelet. Controllers that would mark them as not ready are disabled.
 	s.run(t, filepath.Join(programs, "kube-controller-manager"), "--kubeconfig", s.kubeconfigOf("controllers"), "--leader-elect=false",
 		"--controllers", "daemonset-controller,deployment-controller,replicaset-controller,garbage-collector-controller", "--secure-port", "0")
 	s.run(t, filepath.Join(programs, "kube-scheduler"), "--kubeconfig", s.kubeconfigOf("scheduler"), "--leader-elect=false", "--secure-port", "0")
 	return s
 }
 
-// free returns an address of loopback without a listener.
+// free returns a loopback address without a listener.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -115,7 +115,7 @@ contexts: [{name: e2e, context: {cluster: e2e, user: me}}]
 `, s.url, user))
 }
 
-// run starts a program that ends with the test.
+// run starts a program that runs until the test ends.
 func (s *server) run(t *testing.T, program string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(s.folder, filepath.Base(program)+".log"))
@@ -134,12 +134,12 @@ func (s *server) run(t *testing.T, program string, args ...string) {
 		log.Close()
 		if t.Failed() {
 			data, _ := os.ReadFile(log.Name())
-			t.Logf("%s ended its log with:\n%s", filepath.Base(program), data[max(0, len(data)-2000):])
+			t.Logf("end of the log of %s:\n%s", filepath.Base(program), data[max(0, len(data)-2000):])
 		}
 	})
 }
 
-// eventually tries until there is no error, and fails with the last.
+// eventually calls try until it returns no error. After patience it fails with the last error.
 func (s *server) eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	until := time.Now().Add(patience)
@@ -151,13 +151,13 @@ func (s *server) eventually(t *testing.T, what string, try func() error) {
 			return
 		}
 		if time.Now().After(until) {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("timed out waiting for %s: %v", what, err)
 		}
 		<-tick.C
 	}
 }
 
-// A refusal is an answer of the server that is no success.
+// A refusal is an error response of the server.
 type refusal struct {
 	code int
 	body string
@@ -199,7 +199,7 @@ func (s *server) try(method, path string, object any) ([]byte, error) {
 	return answer, nil
 }
 
-// do sends a request as administrator, and fails where the server refuses it.
+// do sends a request as administrator. A failed request ends the test.
 func (s *server) do(t *testing.T, method, path string, object any) map[string]any {
 	t.Helper()
 	answer, err := s.try(method, path, object)

@@ -17,10 +17,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// An object is one of the API server's.
+// An object is a Kubernetes object.
 type object map[string]any
 
-// at returns what lies at a path of keys; nil where there is nothing.
+// at returns the value at a path of keys, or nil.
 func (o object) at(path ...string) any {
 	var v any = map[string]any(o)
 	for _, key := range path {
@@ -39,39 +39,39 @@ func (o object) key() string {
 	return o.text("kind") + " " + o.text("metadata", "namespace") + "/" + o.text("metadata", "name")
 }
 
-// A state is a file of the folder states.
+// A state is a file in the folder states.
 type state struct {
 	name string
-	// About says what the cluster is, and From where its facts come from.
+	// About describes the cluster, and From names the sources of its facts.
 	About, From string
-	// Base is whether the objects of base.yaml and of the chart are there. Without it the cluster has
-	// the objects of the file alone.
+	// Base says whether the objects of base.yaml and of the chart exist. Without it, the cluster has only the objects
+	// of the file.
 	Base bool
-	// Pods are those of DaemonSets that are not running and ready.
+	// Pods lists the pods of DaemonSets that are not running and ready.
 	Pods []podState
-	// PodsSince is how long ago the pods were started.
+	// PodsSince is the time since the pods were started.
 	PodsSince time.Duration `yaml:"podsSince"`
-	// LabelsSince is how long ago the labels of nodes were written.
+	// LabelsSince is the time since the labels of nodes were written.
 	LabelsSince time.Duration `yaml:"labelsSince"`
-	// User is who runs gpuop; the administrator where it is empty.
+	// User is the user who runs gpuop; by default the administrator.
 	User string
-	// Expect are for each command line all rows that are not as intended, each as "state node subject", where
-	// node is "-" for the cluster, and an asterisk at the end stands for any rest. Written by hand.
+	// Expect lists, by command line, all findings that are not ok, each as "state node subject". The node is "-" for
+	// findings about the cluster. A trailing asterisk matches any suffix. Written by hand.
 	Expect map[string][]string
 
 	objects []object
 }
 
-// A podState is what a kubelet says of the pod of a DaemonSet on a node.
+// A podState is the status that a kubelet reports for the pod of a DaemonSet on a node.
 type podState struct {
 	DaemonSet, Node string
-	// Container waits for Reason, with Message; an init container where Init is set.
+	// Container waits for Reason, with Message. Init is set for an init container.
 	Container, Reason, Message string
 	Init                       bool
 	Restarts                   int
 }
 
-// load reads a state: its file over base.yaml.
+// load reads a state: its file applied to base.yaml.
 func load(t *testing.T, name string) *state {
 	t.Helper()
 	docs := documents(t, filepath.Join("states", name+".yaml"))
@@ -92,7 +92,7 @@ func load(t *testing.T, name string) *state {
 		i := slices.IndexFunc(s.objects, func(o object) bool { return o.key() == patch.key() })
 		switch {
 		case patch["$delete"] == true && i < 0:
-			t.Fatalf("states/%s.yaml deletes %s, which base.yaml does not have", name, patch.key())
+			t.Fatalf("states/%s.yaml deletes %s, which is not in base.yaml", name, patch.key())
 		case patch["$delete"] == true:
 			s.objects = slices.Delete(s.objects, i, i+1)
 		case i < 0:
@@ -104,7 +104,7 @@ func load(t *testing.T, name string) *state {
 	return s
 }
 
-// merged is JSON Merge Patch, RFC 7396.
+// merged applies a JSON Merge Patch (RFC 7396).
 func merged(target, patch any) any {
 	p, ok := patch.(map[string]any)
 	if !ok {
@@ -151,12 +151,12 @@ func parse(t *testing.T, path string, data []byte) []object {
 	}
 }
 
-// stateNames are the states, in the order of their files.
+// stateNames returns the states in the order of their files.
 func stateNames(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("states/*.yaml")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no states: %v", err)
+		t.Fatalf("no files in states: %v", err)
 	}
 	var names []string
 	for _, f := range files {

@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// TestFromAnEmptyClusterToATimeSlicedNode is the way of a new user, each step by a command: what is in
-// the way, the values, the installation, what is right, the sharing config, what is right now.
-func TestFromAnEmptyClusterToATimeSlicedNode(t *testing.T) {
+// TestFirstInstallation follows a new user from an empty cluster to a time-sliced node. Each step is a gpuop command:
+// preflight, values, verify, sharing config, and verify again.
+func TestFirstInstallation(t *testing.T) {
 	program := build(t)
 	s := start(t)
 	s.install(t)
@@ -52,12 +52,12 @@ func TestFromAnEmptyClusterToATimeSlicedNode(t *testing.T) {
 		compare(t, []string{"warning - nodes"}, rows(1, "preflight", "--version", version, "-f", filepath.Join(folder, "values.yaml")))
 	})
 
-	// Helm and the operator have done what they do.
+	// The state healthy stands for the installation by Helm and the operator.
 	st := load(t, "healthy")
 	s.enter(t, st)
 	compare(t, nil, rows(0, "verify"))
 
-	// The ConfigMap, and the ClusterPolicy's reference to it.
+	// Apply the ConfigMap and the ClusterPolicy's reference to it.
 	const manifest = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: device-plugin-config, namespace: gpu-operator}
@@ -77,10 +77,10 @@ data:
 	}
 	s.do(t, http.MethodPatch, "/apis/nvidia.com/v1/clusterpolicies/cluster-policy?fieldManager=helm",
 		object{"spec": object{"devicePlugin": object{"config": object{"name": "device-plugin-config", "default": "any"}}}})
-	// The plugin has not followed yet.
+	// The plugin has not applied the change yet.
 	compare(t, []string{"failed gpu-1 *", "failed gpu-2 *"}, rows(1, "verify"))
 
-	// The plugin and GFD start again, and the nodes show what the predictor says of them.
+	// The plugin and GFD restart, and the nodes have the labels and resources that gpuop predicts.
 	for _, name := range []string{"gpu-1", "gpu-2"} {
 		path := "/api/v1/nodes/" + name
 		node := object(s.do(t, http.MethodGet, path, nil))
@@ -99,7 +99,7 @@ data:
 			t.Fatal(err)
 		}
 		if n := predicted.Result.Resources["nvidia.com/gpu"]; n.Before != 8 || n.After != 32 {
-			t.Errorf("%s: %+v predicted of eight GPUs, each four times", name, n)
+			t.Errorf("%s: predicted %+v, want eight GPUs with four replicas each", name, n)
 		}
 		s.do(t, http.MethodPatch, path+"?fieldManager=nfd", object{"metadata": object{"labels": predicted.Result.Labels}})
 		offered := map[string]string{}
@@ -112,7 +112,7 @@ data:
 	compare(t, nil, rows(0, "verify"))
 }
 
-// restart does what kubectl rollout restart ends in: the pods of DaemonSets are new ones.
+// restart has the effect of kubectl rollout restart: it replaces the pods of DaemonSets.
 func (s *server) restart(t *testing.T, st *state, sets ...string) {
 	t.Helper()
 	var pods struct{ Items []object }
@@ -125,5 +125,5 @@ func (s *server) restart(t *testing.T, st *state, sets ...string) {
 			s.do(t, http.MethodDelete, path+"/"+pod.text("metadata", "name"), object{"gracePeriodSeconds": 0})
 		}
 	}
-	s.eventually(t, "the new pods run", func() error { return s.kubelets(t, st) })
+	s.eventually(t, "new pods to run", func() error { return s.kubelets(t, st) })
 }
