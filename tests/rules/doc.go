@@ -1,7 +1,7 @@
-// Package rules holds the alerts and recording rules of deployment/rules: every metric exists in both
-// vocabularies, every alert has a runbook, and the unit tests of testdata pass in promtool, in which
-// every alert fires once and is silent once.
+// Package rules tests the alerts and recording rules in deployment/rules. Every metric must exist in both vocabularies,
+// and every alert must have a runbook. The unit tests in testdata must pass in promtool. In them each alert fires at
+// least once and does not fire at least once.
 //
-// "make prometheus" gets promtool where PATH has none. Without it these tests are skipped with a
-// reason, and where the variable CI is set they fail.
+// "make prometheus" installs promtool if it is not in PATH. Without promtool these tests are skipped with a reason. If
+// the variable CI is set, they fail.
 package rules

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 
-// engine returns the script of an engine of a version, with GPUs of a model whose first links are there.
+// engine returns the script of a DCGM engine with GPUs of a model, each with active links.
 func engine(version, model string, gpus, links int, more ...string) []string {
 	script := []string{"library 4.6.0", "engine " + version, "driver 580.95.05", "nvml 13.580.95.05"}
 	for i := range gpus {
@@ -39,7 +39,7 @@ func engine(version, model string, gpus, links int, more ...string) []string {
 	return append(script, more...)
 }
 
-// linksDown returns the lines of links of GPU 0 that are down, and of what DCGM finds of them.
+// linksDown returns the script lines for links of GPU 0 that are down, and for DCGM's findings about them.
 func linksDown(links ...int) (lines []string) {
 	for _, link := range links {
 		lines = append(lines, fmt.Sprintf("link gpu:0:%d state=down", link), "incident gpu:0 0x2 20 14")
@@ -47,7 +47,7 @@ func linksDown(links ...int) (lines []string) {
 	return lines
 }
 
-// linkNames returns the first links of GPU 0 as a scenario names them.
+// linkNames returns the names of the first n links of GPU 0 in a scenario.
 func linkNames(n int) string {
 	var names []string
 	for link := range n {
@@ -56,7 +56,7 @@ func linkNames(n int) string {
 	return strings.Join(names, ", ")
 }
 
-// all are the links of an A100.
+// all lists the links of an A100.
 var all = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
 
 const (
@@ -69,15 +69,15 @@ func imex(domain, daemon string) string {
 	return fmt.Sprintf(`%s, {fault: set, fields: [DCGM_FI_IMEX_DOMAIN_STATUS], text: %s}, {fault: set, fields: [DCGM_FI_IMEX_DAEMON_STATUS], value: %s}`, noIMEX, domain, daemon)
 }
 
-// healthCases are machines of which DCGM says that they are unhealthy, rightly or not: as an engine
-// reports it, and as the simulator plays it. Findings are entity, watch, code, reason of the
-// correction and result; each other watch passes.
+// healthCases are machines that DCGM reports as unhealthy, correctly or not. Each has the form of an engine script, a
+// simulator scenario, or both. A finding has entity, watch, code, reason of the correction or treatment, and result.
+// All other watches pass.
 var healthCases = []struct {
 	name         string
 	engine       []string
 	node, faults string
-	boots        bool // the machine starts with the watch
-	noCheck      bool // the engine has no check of the machine
+	boots        bool // the machine boots when the watch starts
+	noCheck      bool // the engine does not check the machine
 	findings     []string
 	alerts       []string
 }{
@@ -87,14 +87,14 @@ var healthCases = []struct {
 		node:   "gb300",
 	},
 	{
-		name: "idle GB300 whose daemon runs in pods alone",
+		name: "idle GB300 with the daemon only in pods",
 		engine: engine("4.6.1", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text UNAVAILABLE", "value any:* 1503 int -3",
 			"incident none:0 0x2000 20 122"),
 		node: "gb300", faults: imex("UNAVAILABLE", "-3"),
 		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY no_daemon 0"},
 	},
 	{
-		name: "the machine's own daemon ends",
+		name: "the machine's own daemon stops",
 		node: "gb300", faults: `{fault: health, at: 5m, watches: [IMEX]}, {fault: set, at: 5m, fields: [DCGM_FI_IMEX_DOMAIN_STATUS], text: UNAVAILABLE}, ` +
 			`{fault: set, at: 5m, fields: [DCGM_FI_IMEX_DAEMON_STATUS], value: -3}`,
 		alerts: []string{"GPUNodeHealthFailed"},
@@ -107,7 +107,7 @@ var healthCases = []struct {
 		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY  20"}, alerts: []string{"GPUNodeHealthFailed"},
 	},
 	{
-		name: "the domain is DOWN and the daemon gone",
+		name: "the domain is DOWN and the daemon stopped",
 		engine: engine("4.6.1", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text DOWN", "value any:* 1503 int -3",
 			"incident none:0 0x2000 20 122", "incident none:0 0x2000 20 122"),
 		node: "gb300", faults: imex("DOWN", "-3"),
@@ -139,7 +139,7 @@ var healthCases = []struct {
 		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN no_bridge 0"},
 	},
 	{
-		name:   "A100 PCIe with a bridge of which one link is down",
+		name:   "A100 PCIe with a bridge and one link down",
 		engine: engine("4.4.2", "NVIDIA A100-PCIE-40GB", 2, 12, linksDown(3)...), noCheck: true,
 		findings: []string{"gpu ALL DCGM_FR_NVLINK_DOWN  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}, alerts: []string{"GPUNVLinkDown"},
 	},
@@ -165,7 +165,7 @@ var healthCases = []struct {
 		findings: []string{"nvswitch NVSWITCH_FATAL DCGM_FR_NVLINK_DOWN boot 0"},
 	},
 	{
-		name: "boot after which a link stays down",
+		name: "a link stays down after boot",
 		node: "h100x8", faults: `{fault: health, devices: ["0"], watches: [NVLINK]}`, boots: true,
 		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN boot 0"}, alerts: []string{"GPUNVLinkDown"},
 	},
@@ -182,7 +182,7 @@ var healthCases = []struct {
 		findings: []string{"nvswitch NVSWITCH_FATAL DCGM_FR_NVSWITCH_FATAL_ERROR  20"}, alerts: []string{"NVSwitchFailed"},
 	},
 	{
-		name:   "error of an NVSwitch that is not fatal",
+		name:   "nonfatal error of an NVSwitch",
 		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "switch 0 links=36", "switch 1 links=36", "incident switch:1 0x400 10 16"),
 		node:   "nvswitch", faults: `{fault: health, devices: [nvswitch 1], watches: [NVSWITCH_NONFATAL], result: warn}`,
 		findings: []string{"nvswitch NVSWITCH_NONFATAL DCGM_FR_NVSWITCH_NON_FATAL_ERROR  10"}, alerts: []string{"NVSwitchWarning"},
@@ -207,7 +207,7 @@ var healthCases = []struct {
 		node: "h100x8", faults: `{fault: throttle, devices: ["3"], reasons: [sw_power_cap, sw_thermal]}`,
 	},
 	{
-		name:     "a page fault of a program, which an engine remembers",
+		name:     "a page fault of a program in the engine's history",
 		engine:   engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0x10 10 101"),
 		findings: []string{"gpu ALL DCGM_FR_XID_ERROR superseded 10", "gpu MEM DCGM_FR_XID_ERROR superseded 10"},
 	},
@@ -217,7 +217,7 @@ var healthCases = []struct {
 		findings: []string{"gpu ALL DCGM_FR_XID_ERROR superseded 10", "gpu MEM DCGM_FR_XID_ERROR superseded 10"},
 	},
 	{
-		name: "two findings of the whole GPU beside a worse one of its links", // no sample is there twice
+		name: "two findings about the GPU and a worse one about its links", // no sample may be repeated
 		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0xffffffff 10 131",
 			"incident gpu:1 0xffffffff 10 101", "incident gpu:1 0x2 20 70"),
 		findings: []string{"gpu ALL DCGM_FR_CONTAINED_ERROR superseded 10", "gpu ALL DCGM_FR_XID_ERROR superseded 10",
@@ -242,38 +242,37 @@ var healthCases = []struct {
 		alerts: []string{"GPULost"},
 	},
 	{
-		name: "a bridge whose links were up fails whole",
+		name: "all links of a bridge fail after they were up",
 		node: "a100-mig", faults: `{fault: repartition, devices: ["0", "1"]}, {fault: health, at: 5m, devices: ["0"], watches: [NVLINK]}, ` +
 			`{fault: link-down, at: 5m, devices: [` + linkNames(12) + `]}`,
 		alerts: []string{"GPUNVLinkDown"},
 	},
 	{
-		name:   "links under MIG, engine 4.4",
+		name:   "links in MIG mode, engine 4.4",
 		engine: engine("4.4.2", "NVIDIA A100-SXM4-80GB", 2, 12, append(linksDown(all...), "value gpu:0 67 int 1")...), noCheck: true,
 		node: "a100-mig", faults: `{fault: health, devices: ["0"], watches: [NVLINK]}`,
 		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN mig 0"},
 	},
 	{
-		name:     "what later engines find",
+		name:     "findings of a newer engine",
 		engine:   engine("4.9.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:0 0x4000 20 4000", "incident none:0 0x8000 20 4001"),
 		findings: []string{"gpu 0x4000 4000  20", "gpu ALL 4000  20", "machine 0x8000 4001  20"},
 		alerts:   []string{"GPUHealthFailed", "GPUNodeHealthFailed"},
 	},
 }
 
-// Each machine has the findings of its case and no others, every other watch passes, and the alerts of
-// the case ring and no others.
-func TestHealthOfMachines(t *testing.T) {
-	// Prometheus evaluates all pages at once, as those of one cluster. Alerts about programs do not matter here.
-	const rang = `group by (alertname, instance) (label_replace(count_over_time(ALERTS{alertstate="firing",severity!="info"}[1h]), "instance", "$1", "hostname", "(.+)"))`
+// Each machine has exactly the findings and fires exactly the alerts of its case. All other watches pass.
+func TestHealthFindings(t *testing.T) {
+	// Prometheus evaluates all pages together, as if they came from one cluster. Alerts with severity info are ignored.
+	const fired = `group by (alertname, instance) (label_replace(count_over_time(ALERTS{alertstate="firing",severity!="info"}[1h]), "instance", "$1", "hostname", "(.+)"))`
 	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "1m"}
-	u := unitTest{Name: "health", Interval: "1m", Exprs: []query{{Expr: rang, EvalTime: "25m"}}}
+	u := unitTest{Name: "health", Interval: "1m", Exprs: []query{{Expr: fired, EvalTime: "25m"}}}
 	for _, c := range healthCases {
 		check := func(t *testing.T, page []byte, noCheck bool) {
 			t.Helper()
 			findings, without := healthOf(t, page, noCheck)
 			if d := diff.Diff(c.findings, findings); d != "" || without != 0 {
-				t.Errorf("%d watches without a result; findings (-want +got):\n%s", without, d)
+				t.Errorf("%d watches without a result, want 0; findings (-want +got):\n%s", without, d)
 			}
 		}
 		add := func(host string, series map[string][]string) {
@@ -318,8 +317,9 @@ func TestHealthOfMachines(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
-// Under strict nothing is corrected, numbers of codes have no name, only GPUs have health, and what is experimental is left out.
-func TestHealthUnderStrict(t *testing.T) {
+// In strict mode, nothing is corrected and unknown codes have no name. Only GPUs have health, and experimental series
+// are left out.
+func TestHealthInStrictMode(t *testing.T) {
 	script := engine("4.6.0", "NVIDIA A100-PCIE-40GB", 1, 12, append(linksDown(all...), noClique, "switch 0 links=2",
 		"incident none:0 0x2 20 122", "incident switch:0 0x800 20 15", "incident gpu:0 0x10 20 4000", "incident gpu:0 0x10 10 4001")...)
 	page := served(t, "strict", script, loop.Options{Strict: true, Booted: time.Now()})
@@ -334,18 +334,18 @@ func TestHealthUnderStrict(t *testing.T) {
 		`health_error_code="DCGM_FR_UNRECOGNIZED",health_error_severity="UNKNOWN",health_error_category="UNKNOWN"}`,
 	} {
 		if !bytes.Contains(page, []byte(series)) {
-			t.Errorf("no series ends in %s:\n%s", series, page)
+			t.Errorf("no series ends with %s:\n%s", series, page)
 		}
 	}
 	for _, family := range []string{nodeHealth, switchHealth, "DCGM_EXP_FABRIC_STATE", "dcgm_exporter_gpu_verdict"} {
 		if bytes.Contains(page, []byte(family)) {
-			t.Errorf("the page has %s", family)
+			t.Errorf("strict page has the family %s", family)
 		}
 	}
 }
 
-// served returns a page of an engine's machine, in real time: the third, which has what the first one had
-// no samples for.
+// served returns a page of an engine's machine, collected in real time. It returns the third page, because the first
+// has no samples for fields that were just watched.
 func served(t *testing.T, host string, script []string, o loop.Options) []byte {
 	t.Helper()
 	fakedcgm.New(t, script...)
@@ -374,7 +374,7 @@ func served(t *testing.T, host string, script []string, o loop.Options) []byte {
 		},
 	}
 	if err := loop.New(o).Run(ctx); err != nil || pages < 3 {
-		t.Fatalf("%d pages: %v", pages, err)
+		t.Fatalf("got %d pages, want at least 3: %v", pages, err)
 	}
 	return page
 }
@@ -384,8 +384,8 @@ const (
 	nodeHealth   = "DCGM_EXP_NODE_HEALTH_STATUS"
 )
 
-// healthOf returns the findings of a page, and how many watches of its entities have no result, or have
-// one of an entity that is gone.
+// healthOf returns the findings of a page. without counts the watches that have no result and the results of entities
+// that do not exist.
 func healthOf(t *testing.T, page []byte, noCheck bool) (findings []string, without int) {
 	t.Helper()
 	kinds := map[string][]string{"DCGM_EXP_GPU_HEALTH_STATUS": {"gpu"}, switchHealth: {"nvswitch"}, nodeHealth: {"connectx", ""}}
@@ -413,7 +413,7 @@ func healthOf(t *testing.T, page []byte, noCheck bool) (findings []string, witho
 		watch, code, why := s.Labels.Get("health_watch"), s.Labels.Get("health_error_code"), s.Labels.Get("corrected")
 		results[kind+s.Labels.Get(kind)+watch] = true
 		treatment := s.Labels.Get("treatment")
-		if treatment == "informational" { // simulated GPUs work at their power limit
+		if treatment == "informational" { // simulated GPUs run at their power limit
 			continue
 		}
 		if s.Value > 0 || why != "" || code != "DCGM_FR_OK" {

@@ -47,12 +47,12 @@ const (
 var linkCases = []struct {
 	name          string
 	script, later []string
-	watched       []string // GPUs whose verdict is watch, and that the alert names
+	watched       []string // GPUs with the verdict watch, which the alert names
 }{
 	{name: "all links of one GPU are down", script: machine(8, sxm), later: machine(8, sxm, 3), watched: []string{"3"}},
 	{name: "all links of one GPU are down from the start", script: machine(8, sxm, 3), watched: []string{"3"}},
 	{name: "all links of two GPUs are down", script: machine(8, sxm, 3, 5), watched: []string{"3", "5"}},
-	{name: "a GPU whose links come up", script: machine(8, sxm, 3), later: machine(8, sxm)},
+	{name: "links of a GPU come up", script: machine(8, sxm, 3), later: machine(8, sxm)},
 	{name: "one link is down", script: append(machine(8, sxm), "gpu 3 set nvlink.5 down")},
 	{name: "all links of all GPUs are down", script: machine(4, sxm, 0, 1, 2, 3)},
 	{name: "no bridge", script: machine(4, pcie, 0, 1, 2, 3)},
@@ -60,7 +60,7 @@ var linkCases = []struct {
 	{name: "one of two bridges fails", script: machine(4, pcie), later: machine(4, pcie, 2, 3), watched: []string{"2", "3"}},
 	{name: "one bridged GPU has no link", script: machine(4, pcie, 2), watched: []string{"2"}},
 	{name: "MIG mode", script: append(machine(4, sxm, 1), "gpu 1 mig", "gpu 1 instance 9 0 1g.10gb 9984")},
-	{name: "a GPU without links", script: append(machine(4, sxm), "gpu 1 set nvlinks 0")},
+	{name: "a GPU that has no links", script: append(machine(4, sxm), "gpu 1 set nvlinks 0")},
 	{name: "a GPU whose links cannot be read", script: machine(4, sxm), later: append(machine(4, sxm, 1), "fail nvmlDeviceGetNvLinkState 999 1")},
 }
 
@@ -81,7 +81,7 @@ func TestLinksDownUnderNVML(t *testing.T) {
 					if name == "dcgm_exporter_gpu_verdict" && minute == minutes-1 && labels.Get("reason") == "links_down" {
 						watched = append(watched, labels.Get("gpu"))
 						if v := labels.Get("verdict"); v != verdict.Watch {
-							t.Errorf("GPU %s: verdict %s", labels.Get("gpu"), v)
+							t.Errorf("GPU %s: verdict = %s, want watch", labels.Get("gpu"), v)
 						}
 					}
 					if name == "DCGM_EXP_FABRIC_STATE" {
@@ -92,7 +92,7 @@ func TestLinksDownUnderNVML(t *testing.T) {
 				}
 			})
 			if d := diff.Diff(c.watched, watched); d != "" {
-				t.Errorf("GPUs to watch (-want +got):\n%s", d)
+				t.Errorf("GPUs with verdict watch (-want +got):\n%s", d)
 			}
 			for s, values := range series {
 				u.Input = append(u.Input, input{Series: s, Values: strings.Join(values, " ")})
@@ -108,7 +108,7 @@ func TestLinksDownUnderNVML(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
-// linkPages calls f with one page a minute. The NVML library plays script, and later from the tenth minute.
+// linkPages calls f with one page for each minute. The NVML library runs script, and later from minute 10 on.
 func linkPages(t *testing.T, library string, script, later []string, minutes int, f func(minute int, page []byte)) {
 	t.Helper()
 	requests, _, err := counters.Parse(bytes.NewReader(shipped(t, etc.HealthName)), etc.HealthName)

@@ -22,14 +22,14 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/runbooks.md")
 
-// written checks the part of a document between two marks, or writes it.
+// written checks a generated part of a document between two marks. With -update it writes that part.
 func written(t *testing.T, doc, mark, want string) {
 	t.Helper()
 	text := read(t, "docs", doc)
 	begin := strings.Index(text, "<!-- "+mark+":")
 	end := strings.Index(text, "<!-- end of "+mark+" -->")
 	if begin < 0 || end < begin {
-		t.Fatalf("docs/%s has no marks of %s", doc, mark)
+		t.Fatalf("docs/%s does not have the marks of %s", doc, mark)
 	}
 	begin += strings.Index(text[begin:], "\n") + 1
 	want = "\n" + want + "\n"
@@ -44,7 +44,7 @@ func written(t *testing.T, doc, mark, want string) {
 	}
 }
 
-// meaning returns the line of a counters file that serves a metric, "" where none is needed.
+// meaning returns the counters file entry that serves a metric, or "" if none is needed.
 func meaning(name string) string {
 	if n, ok := catalog.Lookup(name); ok {
 		return n.Entry.Classic
@@ -55,7 +55,7 @@ func meaning(name string) string {
 	return ""
 }
 
-// collected returns what a counters file serves.
+// collected returns the fields and families that a counters file selects.
 func collected(t *testing.T, file []byte) map[string]bool {
 	t.Helper()
 	requests, problems, err := counters.Parse(bytes.NewReader(file), "file")
@@ -69,8 +69,8 @@ func collected(t *testing.T, file []byte) map[string]bool {
 	return have
 }
 
-// answers reports whether an expression can have a result where a counters file serves what it
-// does: one side of an or is enough, and what is taken away need not be there.
+// answers reports whether an expression can have a result with a counters file. One operand of "or" is enough. The
+// right side of "unless" is not needed.
 func answers(e parser.Node, recorded map[string]parser.Expr, have map[string]bool) bool {
 	switch n := e.(type) {
 	case *parser.VectorSelector:
@@ -99,7 +99,7 @@ func answers(e parser.Node, recorded map[string]parser.Expr, have map[string]boo
 	}
 }
 
-// lines returns the lines of a counters file that an expression can use.
+// lines returns the counters file entries that an expression can use.
 func lines(e parser.Node, recorded map[string]parser.Expr) []string {
 	var list []string
 	for _, name := range selected(e) {
@@ -123,18 +123,18 @@ func recordings(t *testing.T) map[string]parser.Expr {
 	return recorded
 }
 
-// shipped returns a shipped counters file.
+// shipped returns a counters file of the project.
 func shipped(t *testing.T, name string) []byte {
 	t.Helper()
 	content, ok := etc.File(name)
 	if !ok {
-		t.Fatalf("no file %s", name)
+		t.Fatalf("counters file %s does not exist", name)
 	}
 	return content
 }
 
-// The table says which lines of a counters file an alert uses, and whether it can ring with those
-// of the default file. With those of the health file, and of the fleet's, all can.
+// The runbook table lists which counters file lines an alert uses, and whether it can fire with the default file. With
+// the health file and the fleet file, all alerts can fire.
 func TestNeeds(t *testing.T) {
 	recorded := recordings(t)
 	standard := collected(t, etc.Default())
@@ -142,18 +142,18 @@ func TestNeeds(t *testing.T) {
 		have := collected(t, shipped(t, name))
 		for _, a := range alerts(t) {
 			if !answers(a.expr, recorded, have) {
-				t.Errorf("%s cannot ring with %s", a.Alert, name)
+				t.Errorf("%s cannot fire with %s", a.Alert, name)
 			}
 		}
 		for line := range standard {
 			if !have[line] {
-				t.Errorf("%s lacks %s, which is in the default file", name, line)
+				t.Errorf("%s does not have %s, which is in the default file", name, line)
 			}
 		}
 	}
 	var b strings.Builder
 	b.WriteString("| alert | severity | for | lines | default |\n|---|---|---|---|---|\n")
-	rings := 0
+	fires := 0
 	for _, a := range alerts(t) {
 		used := "–"
 		if list := lines(a.expr, recorded); len(list) > 0 {
@@ -166,18 +166,18 @@ func TestNeeds(t *testing.T) {
 		inDefault := "no"
 		if answers(a.expr, recorded, standard) {
 			inDefault = "yes"
-			rings++
+			fires++
 		}
 		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s | %s |\n", a.Alert, strings.ToLower(a.Alert),
 			a.Labels["severity"], wait, used, inDefault)
 	}
-	if rings < 25 {
-		t.Errorf("%d alerts can ring with the default counters", rings)
+	if fires < 25 {
+		t.Errorf("alerts that can fire with the default counters = %d, want at least 25", fires)
 	}
 	written(t, "runbooks.md", "needs", b.String())
 }
 
-// remembered reports whether the XIDs of a code are recent for an hour.
+// remembered reports whether XIDs with a code stay recent for an hour.
 func remembered(t *testing.T, code string) (found bool) {
 	t.Helper()
 	parser.Inspect(recordings(t)["gpu:xids_scraped:recent"], func(n parser.Node, _ []parser.Node) error {
@@ -190,7 +190,7 @@ func remembered(t *testing.T, code string) (found bool) {
 	return found
 }
 
-// Every code fires the alert of its class and no other one, for the memory of its class but at most for an hour.
+// Every code fires only the alert of its class. It stays recent for the memory of its class, but at most one hour.
 func TestXIDs(t *testing.T) {
 	list := alerts(t)
 	severity := map[string]string{}
@@ -200,18 +200,18 @@ func TestXIDs(t *testing.T) {
 	for code := int64(1); code < 1000; code++ {
 		x, word := catalog.XIDOf(code), strconv.FormatInt(code, 10)
 		if got := xidAlert(t, list, word); got != x.Class.Alert() || severity[got] != string(x.Class.Severity()) {
-			t.Errorf("XID %d, %v: fires %q, %q; want %q, %q", code, x.Class, got, severity[got], x.Class.Alert(), x.Class.Severity())
+			t.Errorf("XID %d (%v) fires %q with severity %q, want %q with %q", code, x.Class, got, severity[got], x.Class.Alert(), x.Class.Severity())
 		}
 		if longer := remembered(t, word); longer != (x.Class.Memory() >= time.Hour) {
-			t.Errorf("XID %d, %v: recent for an hour: %t", code, x.Class, longer)
+			t.Errorf("XID %d (%v): recent for an hour = %t, want %t", code, x.Class, longer, !longer)
 		}
 		if catalog.XIDMessage(code) != "Unknown Error" && (x.First == "" || x.Source == "") {
-			t.Errorf("XID %d has no action, or none with a source: %+v", code, x)
+			t.Errorf("XID %d: want an action and its source: %+v", code, x)
 		}
 	}
 	for _, code := range catalog.AlertXIDs() {
 		if catalog.XIDOf(code).Class == catalog.XIDApplication {
-			t.Errorf("XID %d begins at zero, and a program causes it", code)
+			t.Errorf("XID %d starts at zero although applications cause it", code)
 		}
 	}
 }

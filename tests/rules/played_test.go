@@ -34,95 +34,95 @@ const (
 	playedFor      = 40 * time.Minute
 )
 
-// Of a simulated node under a scenario, with the chart's default install, exactly these alerts ring at the end: the name,
-// and the GPU where it is about one. Of the trays of a rack the last has the faults; then the host follows; - for none. At
-// the end stands the link where the alert names one.
+// played lists scenarios of a simulated node with the chart's default install, and the alerts that fire at the end. No
+// other alert may fire. An entry of fires has the alert, then the GPU, the host and the NVLink if the alert names them.
+// The host "-" means that the alert has no hostname. In a rack, the last tray has the faults.
 var played = []struct {
 	name, node, faults string
-	log                bool // the install has kernelLog.enabled
+	log                bool // the install sets kernelLog.enabled
 	rack               int
-	more               string // counters beside the health counters
-	rings              []string
+	more               string // counters in addition to the health counters
+	fires              []string
 }{
 	{name: "a healthy HGX H100", node: "h100x8"},
 	{name: "a healthy HGX B200", node: "b200"},
 	{name: "a healthy tray of GB200", node: "gb200"},
-	{name: "healthy GPUs under MIG", node: "a100-mig"},
+	{name: "healthy GPUs in MIG mode", node: "a100-mig"},
 	{name: "GPUs at their power and software thermal limits", node: "h100x8", faults: `
   - {fault: throttle, at: 2m, devices: ["0", "1", "2", "3"], reasons: [sw_power_cap]}
   - {fault: throttle, at: 2m, devices: ["4", "5", "6", "7"], reasons: [sw_power_cap, sw_thermal]}
 `},
-	{name: "a bad link of NVLink 4", node: "h100x8", rings: []string{"GPUNVLinkErrors 3", "GPUNVLinkRecoveries 3"}, faults: `
+	{name: "a bad link of NVLink 4", node: "h100x8", fires: []string{"GPUNVLinkErrors 3", "GPUNVLinkRecoveries 3"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 0, rate: 0.01}
 `},
-	{name: "a bad link of NVLink 5", node: "b200", rings: []string{"GPUNVLink5Errors 3"}, faults: `
+	{name: "a bad link of NVLink 5", node: "b200", fires: []string{"GPUNVLink5Errors 3"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS], value: 0, rate: 20}
 `},
-	{name: "a bad link of NVLink 5 by link", node: "b200", more: byLink, rings: []string{"GPUNVLink5Errors 3  5", "GPUNVLinkRecoveries 3  5"}, faults: `
+	{name: "a bad link of NVLink 5, with counters by link", node: "b200", more: byLink, fires: []string{"GPUNVLink5Errors 3  5", "GPUNVLinkRecoveries 3  5"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 0, rate: 0.01}
   - {fault: set, at: 5m, devices: ["nvlink 3/5"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 0, rate: 0.01}
 `},
-	{name: "a link of a rack that recovers", node: "gb200", rings: []string{"GPUNVLink5Errors 2", "GPUNVLinkRecoveries 2"}, faults: `
+	{name: "a link of a rack that recovers", node: "gb200", fires: []string{"GPUNVLink5Errors 2", "GPUNVLinkRecoveries 2"}, faults: `
   - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS], value: 0, rate: 0.01}
 `},
-	{name: "a tray in a clique of its own", node: "gb300", rack: 18, rings: []string{"RackFabricDisagrees  tray-17"}, faults: `
+	{name: "a tray in a clique of its own", node: "gb300", rack: 18, fires: []string{"RackFabricDisagrees  tray-17"}, faults: `
   - {fault: set, at: 5m, fields: [DCGM_FI_DEV_FABRIC_CLIQUE_ID], value: 12}
 `},
-	{name: "a tray whose GPU lost its routes", node: "gb300", rack: 3, rings: []string{"GPUFabricDegraded 2 tray-2", "RackFabricDisagrees  tray-2"}, faults: `
+	{name: "a tray whose GPU lost its routes", node: "gb300", rack: 3, fires: []string{"GPUFabricDegraded 2 tray-2", "RackFabricDisagrees  tray-2"}, faults: `
   - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_MASK], value: 0x519a}
 `},
-	{name: "a tray of insufficient resources", node: "gb300", rack: 3, rings: []string{"GPUFabricFailed 1 tray-2"}, faults: `
+	{name: "a tray with insufficient resources", node: "gb300", rack: 3, fires: []string{"GPUFabricFailed 1 tray-2"}, faults: `
   - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 4}
   - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLIQUE_ID], value: 0}
   - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], text: 00000000-0000-0000-0000-000000000000}
 `},
-	{name: "a GPU without a cluster", node: "gb300", rack: 3, rings: []string{"GPUFabricMisconfigured 1 tray-2"}, faults: `
+	{name: "a GPU without a cluster", node: "gb300", rack: 3, fires: []string{"GPUFabricMisconfigured 1 tray-2"}, faults: `
   - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], text: 00000000-0000-0000-0000-000000000000}
 `},
-	{name: "a tray that never registered", node: "gb300", rack: 3, rings: []string{"GPUFabricNotReady 0 tray-2"}, faults: `
+	{name: "a tray that never registered", node: "gb300", rack: 3, fires: []string{"GPUFabricNotReady 0 tray-2"}, faults: `
   - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 0}
   - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], text: 00000000-0000-0000-0000-000000000000}
 `},
-	{name: "profiling that reads 0", node: "h100x8", rings: []string{"DCGMExporterProfilingContradicted 3 -"}, faults: `
+	{name: "profiling fields that read 0", node: "h100x8", fires: []string{"DCGMExporterProfilingContradicted 3 -"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: ["DCGM_FI_PROF_*"], value: 0}
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 97}
 `},
-	{name: "an XID of NVLink 5", node: "gb200", rings: []string{"GPURecoveryActionRequired 0", "GPUXIDHardware 0", "GPUXIDNVLink 0"}, faults: `
+	{name: "an XID of NVLink 5", node: "gb200", fires: []string{"GPURecoveryActionRequired 0", "GPUXIDHardware 0", "GPUXIDNVLink 0"}, faults: `
   - {fault: xid, at: 5m, devices: ["0"], xids: [149], text: "NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000)"}
   - {fault: xid, at: 5m, devices: ["0"], xids: [154], text: GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)}
   - {fault: set, at: 5m, devices: ["0"], fields: [DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
 `},
-	{name: "XIDs of a reset that is done and of corrected C2C errors", node: "gb200", rings: []string{"GPUXIDMemoryRepair 1"}, faults: `
+	{name: "XIDs of a completed reset and of corrected C2C errors", node: "gb200", fires: []string{"GPUXIDMemoryRepair 1"}, faults: `
   - {fault: xid, at: 30m, devices: ["0"], xids: [154], text: GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)}
   - {fault: xid, at: 30m, devices: ["1"], xids: [121]}
 `},
-	{name: "an SXID", node: "nvswitch", rings: []string{"NVSwitchFailed"}, faults: sxids},
-	{name: "an SXID in the kernel's log", node: "nvswitch", log: true, rings: []string{"NVSwitchFailed"}, faults: sxids + `
+	{name: "an SXID", node: "nvswitch", fires: []string{"NVSwitchFailed"}, faults: sxids},
+	{name: "an SXID in the kernel log", node: "nvswitch", log: true, fires: []string{"NVSwitchFailed"}, faults: sxids + `
   - {fault: absent, fields: [DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS]}
 `},
-	{name: "an XID that the kernel alone reports", node: "single", faults: kernelsXID},
-	{name: "an XID that the kernel alone reports, in its log", node: "single", log: true, rings: []string{"GPUXIDHardware 0"}, faults: kernelsXID},
-	{name: "a GPU that is bound to another driver", node: "h100x8", rings: []string{"GPUMissing  -"}, faults: `
+	{name: "an XID that only the kernel reports", node: "single", faults: kernelXID},
+	{name: "an XID in the kernel log that only the kernel reports", node: "single", log: true, fires: []string{"GPUXIDHardware 0"}, faults: kernelXID},
+	{name: "a GPU that is bound to another driver", node: "h100x8", fires: []string{"GPUMissing  -"}, faults: `
   - {fault: unbound, at: 11m, devices: ["3"]}
 `},
-	{name: "the engine is gone", node: "single", rings: []string{"DCGMExporterEngineUnavailable  -"}, faults: `
+	{name: "the engine stops", node: "single", fires: []string{"DCGMExporterEngineUnavailable  -"}, faults: `
   - {fault: engine-down, at: 11m}
 `},
-	{name: "calls of the driver do not return", node: "single", rings: []string{"DCGMExporterWedged  -"}, faults: `
+	{name: "driver calls hang", node: "single", fires: []string{"DCGMExporterWedged  -"}, faults: `
   - {fault: hang, at: 11m}
 `},
-	{name: "heat", node: "single", rings: []string{"GPUThermalThrottling 0"}, faults: `
+	{name: "heat", node: "single", fires: []string{"GPUThermalThrottling 0"}, faults: `
   - {fault: throttle, at: 5m, devices: ["0"], reasons: [hw_slowdown, hw_thermal]}
 `},
-	{name: "fields without values", node: "single", rings: []string{"DCGMExporterFieldsDenied  -", "DCGMExporterStaleSamples  -"}, faults: `
+	{name: "fields without values", node: "single", fires: []string{"DCGMExporterFieldsDenied  -", "DCGMExporterStaleSamples  -"}, faults: `
   - {fault: absent, at: 5m, reason: permission, fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL]}
   - {fault: absent, at: 5m, reason: stale, fields: [DCGM_FI_DEV_GPU_TEMP]}
   - {fault: absent, at: 5m, reason: not_supported, fields: [DCGM_FI_DEV_POWER_USAGE]}
 `},
-	{name: "a GPU that MIG partitions", node: "h100x8", faults: `
+	{name: "a GPU that is partitioned", node: "h100x8", faults: `
   - {fault: repartition, at: 5m, devices: ["6"], mig: [4g.40gb, 3g.40gb]}
 `},
-	{name: "rows that wait for a reset", node: "single", rings: []string{"GPURecoveryActionRequired 0", "GPURowRemapPending 0"}, faults: `
+	{name: "rows with a pending remap", node: "single", fires: []string{"GPURecoveryActionRequired 0", "GPURowRemapPending 0"}, faults: `
   - {fault: set, at: 5m, fields: [DCGM_FI_DEV_ROW_REMAP_PENDING, DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
 `},
 }
@@ -132,18 +132,18 @@ const (
   - {fault: sxid, at: 35m, devices: ["nvswitch 1/3"], xids: [20034]}
   - {fault: sxid, at: 36m, devices: ["nvswitch 2/3"], xids: [22013], result: warn}
 `
-	kernelsXID = `
+	kernelXID = `
   - {fault: xid, at: 35m, devices: ["0"], xids: [79], reported-by: [kernel]}
 `
 )
 
-// byLink has the counters of NVLinks by link that the health counters lack.
+// byLink has the NVLink counters by link that the health counters leave out.
 const byLink = `DCGM_EXP_NVLINK_SYMBOL_ERRORS_TOTAL, counter, Errors.
 DCGM_EXP_NVLINK_EFFECTIVE_BER, gauge, Rate.
 `
 
-func TestPlayed(t *testing.T) {
-	const ringing = `count by (alertname, gpu, hostname, nvlink) (ALERTS{alertstate="firing"})`
+func TestSimulatedFaultsFireAlerts(t *testing.T) {
+	const firingNow = `count by (alertname, gpu, hostname, nvlink) (ALERTS{alertstate="firing"})`
 	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "2m"}
 	for _, p := range played {
 		u := unitTest{Name: p.name, Interval: "1m"}
@@ -160,9 +160,9 @@ func TestPlayed(t *testing.T) {
 		} else {
 			add(fmt.Sprint("tray-", p.rack-1), uint64(p.rack-1), p.faults)
 		}
-		q := query{Expr: ringing, EvalTime: playedFor.String()}
-		for _, ring := range p.rings {
-			alert, where, _ := strings.Cut(ring, " ")
+		q := query{Expr: firingNow, EvalTime: playedFor.String()}
+		for _, entry := range p.fires {
+			alert, where, _ := strings.Cut(entry, " ")
 			index, rest, _ := strings.Cut(where, " ")
 			host, link, _ := strings.Cut(rest, " ")
 			labels := fmt.Sprintf("{alertname=%q", alert)
@@ -184,8 +184,8 @@ func TestPlayed(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
-// With the health counters a page of an HGX H100 has at most 700 series, and one of an HGX B200, which has counters by link,
-// at most 900. Links that are read have no series about their state.
+// With the health counters, an HGX H100 has at most 700 series. An HGX B200 has counters by link and at most 900
+// series. Links that can be read have no state series.
 func TestHealthCountersAreFew(t *testing.T) {
 	for node, most := range map[string]int{"h100x8": 700, "b200": 900} {
 		var page, failure bytes.Buffer
@@ -197,31 +197,31 @@ func TestHealthCountersAreFew(t *testing.T) {
 		for s := range prom.Samples(t, page.Bytes()) {
 			series++
 			if name := s.Labels.Get("__name__"); strings.HasPrefix(name, "dcgm_exporter_") && s.Labels.Get("nvlink") != "" {
-				t.Errorf("%s: %s", node, s.Series)
+				t.Errorf("%s: unexpected series of a link's state: %s", node, s.Series)
 			}
 		}
 		if code != command.OK || series < 500 || series > most {
-			t.Errorf("%s: exit code %d, %d series, want 500 to %d: %s", node, code, series, most, failure.String())
+			t.Errorf("%s: exit code = %d, series = %d, want 0 and 500 to %d: %s", node, code, series, most, failure.String())
 		}
 	}
 }
 
-// A setting is what else happens in a play.
+// A setting has the options of a simulated run.
 type setting struct {
-	log   bool                     // the kernel's log is read
-	boots bool                     // the machine starts with it
-	more  string                   // counters beside the health counters
-	look  func(n int, page []byte) // is called with each page and its number; nil for none
+	log   bool                     // the kernel log is read
+	boots bool                     // the machine boots at the start of the run
+	more  string                   // counters in addition to the health counters
+	look  func(n int, page []byte) // called with each page and its number, if not nil
 }
 
-// An install is the exporter's part of the rendered chart.
+// An install has the exporter's settings in the rendered chart.
 type install struct {
 	args     []string
 	env      map[string]string
 	counters []byte
 }
 
-// installed returns the chart's install with values, {} for the default one.
+// installed renders the chart with values and returns the exporter's settings. The values {} mean the defaults.
 func installed(t *testing.T, values string) install {
 	t.Helper()
 	c, err := loader.Load(filepath.Join(root, "deployment", "chart"))
@@ -256,8 +256,8 @@ func installed(t *testing.T, values string) install {
 	return i
 }
 
-// play scrapes a simulated node under the chart's install, and returns the values of each series that a rule selects. Times
-// count from the beginning.
+// play scrapes a simulated node with the settings of the chart. It returns the values of each series that a rule
+// selects. Times in faults are relative to the start.
 func play(t *testing.T, node, host string, seed uint64, faults string, set setting) map[string][]string {
 	t.Helper()
 	wanted := map[string]bool{}
@@ -304,7 +304,7 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 			run.Booted = begin
 		}
 		run.Each(t, func(_ *gpu.Snapshot, page []byte) bool {
-			for time.Since(begin) >= time.Duration(n)*scrapeInterval { // what is served until the next page
+			for time.Since(begin) >= time.Duration(n)*scrapeInterval { // repeat the page until the next one
 				take(page, begin)
 			}
 			return time.Since(begin) < playedFor

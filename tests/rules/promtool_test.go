@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
-// A testFile is promtool's file of unit tests.
+// A testFile is a unit test file of promtool.
 type testFile struct {
 	RuleFiles  []string   `yaml:"rule_files"`
 	Evaluation string     `yaml:"evaluation_interval"`
@@ -47,13 +47,13 @@ type query struct {
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	cmd := exec.Command(prom.Promtool(t), args...)
-	cmd.Env = append(os.Environ(), "GOGC=400") // it allocates more than it keeps
+	cmd.Env = append(os.Environ(), "GOGC=400") // promtool allocates much more than it keeps
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
 }
 
-func TestPromtoolAcceptsTheRules(t *testing.T) {
+func TestRulesAreValid(t *testing.T) {
 	compat, err := filepath.Glob(filepath.Join(root, "deployment", "rules", "compat", "*.yml"))
 	if err != nil || len(compat) < 3 {
 		t.Fatal(err, compat)
@@ -61,11 +61,11 @@ func TestPromtoolAcceptsTheRules(t *testing.T) {
 	promtool(t, append(append([]string{"check", "rules", "--lint-fatal"}, ruleFiles(t)...), compat...)...)
 }
 
-// The files of testdata pass as they are, and with the names and units of dcgm-exporter 4.9.
+// The tests in testdata pass with the names and units of dcgm-exporter 4.8, and with those of 4.9.
 func TestUnitTests(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.test.yml")
 	if err != nil || len(paths) < 4 {
-		t.Fatalf("%d files of unit tests, %v", len(paths), err)
+		t.Fatalf("found %d unit test files, want at least 4: %v", len(paths), err)
 	}
 	args := []string{"test", "rules"}
 	fires, silent, renamed := map[string]bool{}, map[string]bool{}, 0
@@ -85,20 +85,20 @@ func TestUnitTests(t *testing.T) {
 		args = append(args, f.write(t)...)
 	}
 	if renamed < 20 {
-		t.Errorf("%d unit tests differ in the other vocabulary", renamed)
+		t.Errorf("unit tests that differ in the other vocabulary = %d, want at least 20", renamed)
 	}
 	for _, a := range alerts(t) {
 		if !fires[a.Alert] || !silent[a.Alert] {
-			t.Errorf("%s: a test that fires %t, one that does not %t", a.Alert, fires[a.Alert], silent[a.Alert])
+			t.Errorf("%s: has a test in which it fires: %t, and one in which it does not: %t; want both", a.Alert, fires[a.Alert], silent[a.Alert])
 		}
 	}
 	promtool(t, args...)
 }
 
-// firing is how a unit test asks whether an alert fires.
+// firing matches the expression with which a unit test checks whether an alert fires.
 var firing = regexp.MustCompile(`^ALERTS\{alertname="(\w+)",alertstate="firing"\}$`)
 
-// countAlerts notes which alerts fire and which do not in the tests of f.
+// countAlerts records which alerts fire, and which do not, in the tests of f.
 func (f *testFile) countAlerts(fires, silent map[string]bool) {
 	for _, test := range f.Tests {
 		for _, e := range test.Exprs {
@@ -111,8 +111,8 @@ func (f *testFile) countAlerts(fires, silent map[string]bool) {
 	}
 }
 
-// rename keeps the tests whose series have another name in dcgm-exporter 4.9, under that name and in
-// its unit.
+// rename keeps the tests whose series have another name in dcgm-exporter 4.9, and converts them to that name and its
+// unit.
 func (f *testFile) rename(t *testing.T) {
 	t.Helper()
 	p := parser.NewParser(parser.Options{})
@@ -146,8 +146,8 @@ func (f *testFile) rename(t *testing.T) {
 	})
 }
 
-// write writes f for promtool and returns the paths. Each test has the groups of the alerts that it names and no others,
-// which do not read each other (TestRecordings): all of them would take minutes.
+// write writes f for promtool and returns the paths. Each test gets only the groups of the alerts that it names,
+// because evaluating all groups would take minutes. Groups do not read each other (TestRecordings).
 func (f *testFile) write(t *testing.T) (paths []string) {
 	t.Helper()
 	files := map[string]*testFile{}
@@ -170,7 +170,8 @@ func (f *testFile) write(t *testing.T) (paths []string) {
 	return paths
 }
 
-// rules returns the paths of the rule files of f with some of their groups, of all without any.
+// rules writes the rule files of f with only the given groups and returns their paths. Without groups it returns the
+// complete files.
 func (f *testFile) rules(t *testing.T, groups map[string]bool) (paths []string) {
 	t.Helper()
 	for _, name := range f.RuleFiles {

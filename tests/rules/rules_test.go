@@ -21,7 +21,7 @@ const (
 	runbookURL = "https://github.com/gpu-telemetry/dcgm-exporter/blob/main/docs/runbooks.md#"
 )
 
-// A rule is one of deployment/rules.
+// A rule is a rule in deployment/rules.
 type rule struct {
 	rulefmt.Rule
 	file, group string
@@ -37,15 +37,15 @@ func ruleFiles(t *testing.T) []string {
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "*.yml"))
 	if err != nil || len(files) < 3 {
-		t.Fatalf("%d rule files, %v", len(files), err)
+		t.Fatalf("found %d rule files: %v", len(files), err)
 	}
 	return files
 }
 
-// parsed are the rules of deployment/rules once a test has parsed them.
+// parsed caches the rules of deployment/rules.
 var parsed []rule
 
-// allRules returns all rules in their order.
+// allRules returns all rules in file order.
 func allRules(t *testing.T) []rule {
 	t.Helper()
 	if parsed != nil {
@@ -98,40 +98,39 @@ func read(t *testing.T, path ...string) string {
 	return string(text)
 }
 
-// Every alert says how grave it is, what it means for users, and where its runbook is; it waits, or
-// says why it does not.
+// Every alert has a severity, its impact on users, and a runbook. It has a "for" duration or a comment that says why
+// not.
 func TestAlertsAreComplete(t *testing.T) {
 	list := alerts(t)
 	if len(list) < 25 {
-		t.Errorf("%d alerts", len(list))
+		t.Errorf("found %d alerts, want at least 25", len(list))
 	}
 	seen := map[string]bool{}
 	for _, a := range list {
 		if seen[a.Alert] {
-			t.Errorf("%s is there twice", a.Alert)
+			t.Errorf("%s is defined twice", a.Alert)
 		}
 		seen[a.Alert] = true
 		if s := a.Labels["severity"]; !slices.Contains([]string{"critical", "warning", "info"}, s) || len(a.Labels) != 1 {
-			t.Errorf("%s has the labels %v", a.Alert, a.Labels)
+			t.Errorf("%s has labels %v, want only a severity: critical, warning or info", a.Alert, a.Labels)
 		}
 		for _, name := range []string{"summary", "impact"} {
 			if len(a.Annotations[name]) < 15 {
-				t.Errorf("%s has the %s %q", a.Alert, name, a.Annotations[name])
+				t.Errorf("%s has %s %q, want a sentence", a.Alert, name, a.Annotations[name])
 			}
 		}
 		if url := a.Annotations["runbook_url"]; url != runbookURL+strings.ToLower(a.Alert) {
-			t.Errorf("%s has the runbook %q", a.Alert, url)
+			t.Errorf("%s has runbook_url %q, want the anchor of the alert", a.Alert, url)
 		}
 		reason := strings.Contains(read(t, "deployment", "rules", a.file), "# No \"for\": the expression stays true for minutes after the event.\n      - alert: "+a.Alert+"\n")
 		if (a.For == 0) != reason {
-			t.Errorf("%s waits for %v; the reason for no wait is there: %t", a.Alert, a.For, reason)
+			t.Errorf("%s: for = %v, comment that says why there is none: %t; want exactly one", a.Alert, a.For, reason)
 		}
 	}
 }
 
-// Every metric that a rule selects is served or recorded, and a field that has two names is asked
-// for by both.
-func TestEveryMetricExists(t *testing.T) {
+// Every metric that a rule selects is served or recorded. If a field has two names, the rule selects both.
+func TestSelectedMetricsExist(t *testing.T) {
 	recorded := recordings(t)
 	page := read(t, "docs", "metrics.md")
 	for _, r := range allRules(t) {
@@ -143,19 +142,19 @@ func TestEveryMetricExists(t *testing.T) {
 			case field:
 				for _, other := range []string{n.Entry.Classic, n.Entry.Current} {
 					if !slices.Contains(names, other) {
-						t.Errorf("%s%s selects %s and not %s", r.Alert, r.Record, name, other)
+						t.Errorf("%s%s selects %s but not %s", r.Alert, r.Record, name, other)
 					}
 				}
 			case !strings.Contains(page, "| `"+name+"` |"):
-				t.Errorf("%s%s selects %s, which is not served", r.Alert, r.Record, name)
+				t.Errorf("%s%s selects %s, which is neither served nor recorded", r.Alert, r.Record, name)
 			}
 		}
 	}
 }
 
-// A recorded name says level, metric and operation, and does not stand twice. What a group records is
-// read by rules below it in the same group. Groups are evaluated at times of
-// their own: a rule of another group would read what was recorded up to an interval before.
+// The name of a recording rule has level, metric and operation, and is unique. Recorded series are only read by later
+// rules of the same group. Groups are evaluated at different times, so a rule of another group could read a value that
+// is one interval old.
 func TestRecordings(t *testing.T) {
 	groups, all, read := map[string]string{}, recordings(t), 0
 	for _, r := range allRules(t) {
@@ -166,25 +165,25 @@ func TestRecordings(t *testing.T) {
 			}
 			read++
 			if groups[name] != group {
-				t.Errorf("%s, %s%s: reads %s, recorded above in %q", group, r.Record, r.Alert, name, groups[name])
+				t.Errorf("%s, %s%s reads %s, which is not recorded earlier in its group but in %q", group, r.Record, r.Alert, name, groups[name])
 			}
 		}
 		if r.Record == "" {
 			continue
 		}
 		if !recordedName.MatchString(r.Record) || groups[r.Record] != "" {
-			t.Errorf("record %s", r.Record)
+			t.Errorf("recording rule %s is duplicate or does not have the form level:metric:operation", r.Record)
 		}
 		groups[r.Record] = group
 	}
 	if read < 20 {
-		t.Errorf("%d recorded series are read", read)
+		t.Errorf("rules that read a recorded series = %d, want at least 20", read)
 	}
 }
 
 var recordedName = regexp.MustCompile(`^[a-z_]+:[a-z0-9_]+:[a-z0-9_]+$`)
 
-// Every alert has its runbook, and every runbook its alert.
+// Every alert has a runbook, and every runbook has an alert.
 func TestRunbooks(t *testing.T) {
 	text := read(t, "docs", "runbooks.md")
 	left := map[string]bool{}
@@ -195,33 +194,33 @@ func TestRunbooks(t *testing.T) {
 	for _, s := range sections {
 		name, body, _ := strings.Cut(s, "\n")
 		if !left[name] {
-			t.Errorf("the section %q has no alert, or stands twice", name)
+			t.Errorf("runbook %q has no alert or is a duplicate", name)
 		}
 		delete(left, name)
 		for _, part := range []string{"\n- **See:** ", "\n- **Do:** ", "\n- **Do not** "} {
 			if strings.Count(body, part) != 1 {
-				t.Errorf("%s: %d times%q", name, strings.Count(body, part), part)
+				t.Errorf("runbook %s: %d occurrences of %q, want 1", name, strings.Count(body, part), part)
 			}
 		}
 	}
 	for name := range left {
-		t.Errorf("%s has no section", name)
+		t.Errorf("alert %s has no runbook", name)
 	}
 	recorded := recordings(t)
 	for _, name := range regexp.MustCompile(`\b[a-z_]+:[a-z0-9_]+:[a-z0-9_]+\b`).FindAllString(text, -1) {
 		if recorded[name] == nil {
-			t.Errorf("there is no %s", name)
+			t.Errorf("docs/runbooks.md names the recorded series %s, which does not exist", name)
 		}
 	}
 	for _, m := range regexp.MustCompile(`\]\(#([a-z0-9-]+)\)`).FindAllStringSubmatch(text, -1) {
 		heading := regexp.MustCompile(`(?mi)^#+ ` + strings.ReplaceAll(m[1], "-", "[ -]") + `$`)
 		if !heading.MatchString(text) {
-			t.Errorf("a link leads to #%s, which no heading is", m[1])
+			t.Errorf("link to #%s: no such heading", m[1])
 		}
 	}
 }
 
-// xidAlert returns the alert that a code rings, and fails where there are more.
+// xidAlert returns the alert that an XID code fires. It fails the test if there are several.
 func xidAlert(t *testing.T, list []rule, code string) string {
 	t.Helper()
 	var found []string
@@ -238,7 +237,7 @@ func xidAlert(t *testing.T, list []rule, code string) string {
 		})
 	}
 	if len(found) > 1 {
-		t.Errorf("XID %s rings %v", code, found)
+		t.Errorf("XID %s fires %v, want one alert", code, found)
 	}
 	return strings.Join(found, ", ")
 }

@@ -13,11 +13,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Fleet serves a cluster of n nodes made of a recorded one: the files of kubectl get -o yaml in
-// folder, in which the node gpu-1 and all pods on it are repeated, as node-00000 to node-(n-1). Objects
-// are filled up to the sizes that they have in clusters: about 20 KiB for a node with the labels of
-// NFD and its list of images, and 7 KiB for a pod, with five further pods on each node of which two request
-// for GPUs. The other kinds are served as they are recorded.
+// Fleet serves a cluster of n nodes. It is made from recorded files of kubectl get -o yaml in folder: the node gpu-1
+// and all its pods are repeated as node-00000 to node-(n-1).
+//
+// Objects are padded to realistic sizes. A node has about 20 KiB, with NFD's labels and a list of images. A pod has 7
+// KiB. Each node has five additional pods, two of which request GPUs. Objects of other kinds are served as recorded.
 func (s *Server) Fleet(t testing.TB, folder string, n int) *Server {
 	t.Helper()
 	var node []byte
@@ -39,7 +39,7 @@ func (s *Server) Fleet(t testing.TB, folder string, n int) *Server {
 		}
 	}
 	if node == nil || len(pods) == 0 {
-		t.Fatalf("%s holds no node gpu-1 with pods", folder)
+		t.Fatalf("%s has no node gpu-1 with pods", folder)
 	}
 	for i, name := range []string{"kube-proxy", "cilium", "node-exporter", "train", "infer"} {
 		owner := map[string]any{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "controller": true, "uid": "0"}
@@ -56,7 +56,7 @@ func (s *Server) Fleet(t testing.TB, folder string, n int) *Server {
 		})))
 	}
 	number := func(template []byte, i int) []byte {
-		return bytes.ReplaceAll(template, []byte("-aaaaa"), fmt.Appendf(nil, "-%05d", i)) // as wide, for protobuf
+		return bytes.ReplaceAll(template, []byte("-aaaaa"), fmt.Appendf(nil, "-%05d", i)) // the same length, because the protobuf template has length fields
 	}
 	s.Generate("/api/v1/nodes", n, func(i int) []byte { return number(node, i) })
 	s.Generate("/api/v1/pods", n*len(pods), func(i int) []byte { return number(pods[i%len(pods)], i/len(pods)) })
@@ -74,12 +74,12 @@ func (s *Server) Fleet(t testing.TB, folder string, n int) *Server {
 	return s
 }
 
-// recorded reads the objects of all files.
+// recorded reads the objects in all files of a folder.
 func recorded(t testing.TB, folder string) []map[string]any {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no files in %s, %v", folder, err)
+		t.Fatalf("no YAML files in %s (error %v)", folder, err)
 	}
 	var all []map[string]any
 	for _, f := range files {
@@ -98,7 +98,7 @@ func recorded(t testing.TB, folder string) []map[string]any {
 	return all
 }
 
-// pathOf is where an API server serves the list of an object.
+// pathOf returns the path at which an API server lists objects like o.
 func pathOf(o map[string]any) string {
 	version, _ := o["apiVersion"].(string)
 	kind, _ := o["kind"].(string)
@@ -128,7 +128,7 @@ func encoded(t testing.TB, o any) []byte {
 	return bytes.ReplaceAll(data, []byte(`"gpu-1"`), []byte(`"node-aaaaa"`))
 }
 
-// wire returns an object in protobuf, as kube-apiserver answers who accepts it.
+// wire returns an object in protobuf, as kube-apiserver returns it to clients that accept it.
 func wire(t testing.TB, data []byte, o interface{ Marshal() ([]byte, error) }) []byte {
 	t.Helper()
 	if err := json.Unmarshal(data, o); err != nil {
@@ -141,7 +141,7 @@ func wire(t testing.TB, data []byte, o interface{ Marshal() ([]byte, error) }) [
 	return out
 }
 
-// fillNode adds what NFD, the kubelet and the API server write into a node.
+// fillNode adds what NFD, the kubelet and the API server write to a node.
 func fillNode(o map[string]any) map[string]any {
 	about, _ := o["metadata"].(map[string]any)
 	labels, _ := about["labels"].(map[string]any)
@@ -166,7 +166,7 @@ func fillNode(o map[string]any) map[string]any {
 	return o
 }
 
-// fillPod adds what templates, admission and the kubelet write into a pod.
+// fillPod adds what templates, admission and the kubelet write to a pod.
 func fillPod(o map[string]any) map[string]any {
 	about, _ := o["metadata"].(map[string]any)
 	fields := map[string]any{}

@@ -1,5 +1,5 @@
-// Package apiserver is an API server for tests of what reads a cluster: it serves recorded objects in
-// pages as kube-apiserver does, counts what is requested, and fails as it is scripted to.
+// Package apiserver is a fake API server for tests of code that reads a cluster. It serves recorded objects in pages
+// like kube-apiserver, records the requests, and fails as scripted.
 package apiserver
 
 import (
@@ -20,28 +20,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A Server serves lists. Its fields are set before the first request.
+// A Server serves lists. Set its fields before the first request.
 type Server struct {
-	// Items returns the i-th object of a path's list, as JSON; Count how many there are. A path
-	// without a count is not found.
+	// Items returns the i-th object of a path's list as JSON. Count is the number of objects. A path without a count is
+	// not found.
 	Items map[string]func(i int) []byte
 	Count map[string]int
-	// Wire returns the i-th object of a path's list as protobuf, for clients that accept it; a path
-	// without is answered in JSON.
+	// Wire returns the i-th object of a path's list as protobuf, for clients that accept it. A path without an entry is
+	// served as JSON.
 	Wire map[string]func(i int) []byte
-	// Forbidden are paths whose list RBAC refuses.
+	// Forbidden lists the paths that RBAC forbids.
 	Forbidden map[string]bool
-	// Before, if not nil, answers a request in place of the server where it returns true.
+	// Before, if not nil, is called for each request. If it returns true, it has written the response.
 	Before func(w http.ResponseWriter, r *http.Request) bool
 
-	// URL is the server's address.
+	// URL is the address of the server.
 	URL string
 
 	mu       sync.Mutex
 	requests []string
 }
 
-// Start serves until the test ends.
+// Start starts the server, which runs until the test ends.
 func (s *Server) Start(t testing.TB) *Server {
 	t.Helper()
 	server := httptest.NewServer(s)
@@ -50,13 +50,13 @@ func (s *Server) Start(t testing.TB) *Server {
 	return s
 }
 
-// Kubeconfig writes a kubeconfig of the server, whose context is "test", and returns its path.
+// Kubeconfig writes a kubeconfig for the server with the context "test", and returns its path.
 func (s *Server) Kubeconfig(t testing.TB) string {
 	t.Helper()
 	return Kubeconfig(t, s.URL)
 }
 
-// Kubeconfig writes a kubeconfig of the server at url, whose context is "test", and returns its path.
+// Kubeconfig writes a kubeconfig for the server at url with the context "test", and returns its path.
 func Kubeconfig(t testing.TB, url string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -67,7 +67,7 @@ func Kubeconfig(t testing.TB, url string) string {
 	return path
 }
 
-// Add serves objects at a path.
+// Add serves the objects as the list at a path.
 func (s *Server) Add(t testing.TB, path string, objects ...any) *Server {
 	t.Helper()
 	var all [][]byte
@@ -81,7 +81,7 @@ func (s *Server) Add(t testing.TB, path string, objects ...any) *Server {
 	return s.Generate(path, len(all), func(i int) []byte { return all[i] })
 }
 
-// Generate serves n objects at a path, each made when it is requested.
+// Generate serves n objects at a path. item is called when an object is requested.
 func (s *Server) Generate(path string, n int, item func(i int) []byte) *Server {
 	if s.Items == nil {
 		s.Items, s.Count = map[string]func(int) []byte{}, map[string]int{}
@@ -90,14 +90,14 @@ func (s *Server) Generate(path string, n int, item func(i int) []byte) *Server {
 	return s
 }
 
-// Requests returns what was requested, in order: "GET /api/v1/nodes?limit=500".
+// Requests returns the requests in order, such as "GET /api/v1/nodes?limit=500".
 func (s *Server) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Lists counts the lists that were begun and the pages that were requested, by path.
+// Lists returns the number of lists started and of pages requested, by path.
 func (s *Server) Lists() (lists, pages map[string]int) {
 	lists, pages = map[string]int{}, map[string]int{}
 	for _, r := range s.Requests() {
@@ -114,7 +114,7 @@ func (s *Server) Lists() (lists, pages map[string]int) {
 	return lists, pages
 }
 
-// Status answers as kube-apiserver does where it refuses.
+// Status writes an error response of the form that kube-apiserver uses.
 func Status(w http.ResponseWriter, code int, reason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
@@ -123,7 +123,7 @@ func Status(w http.ResponseWriter, code int, reason, message string) {
 	})
 }
 
-// ServeHTTP answers /version and lists.
+// ServeHTTP serves /version and lists.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, r.Method+" "+r.URL.RequestURI())
@@ -179,8 +179,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.list(w, path, metadata, start, end)
 }
 
-// wireList writes a page in protobuf: the magic number, and an envelope around the list, whose fields
-// 1 and 2 are its metadata and its items (k8s.io/api generated.proto).
+// wireList writes a page in protobuf: the magic number, then an envelope with the list. Fields 1 and 2 of the list are
+// its metadata and its items (generated.proto of k8s.io/api).
 func wireList(w http.ResponseWriter, path string, about metav1.ListMeta, item func(i int) []byte, start, end int) {
 	data, err := about.Marshal()
 	if err != nil {
@@ -204,7 +204,7 @@ func wireList(w http.ResponseWriter, path string, about metav1.ListMeta, item fu
 	_, _ = w.Write(append([]byte("k8s\x00"), data...))
 }
 
-// list writes a page; a response of a real server is not larger.
+// list writes a page as compact JSON, like a real server.
 func (s *Server) list(w http.ResponseWriter, path string, metadata map[string]any, start, end int) {
 	about, err := json.Marshal(metadata)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package charts finds the real charts that tests of gpuop compare with: the data of every
-// release, kept beside the repository, whole charts in the folder that GPU_OPERATOR_CHARTS names,
-// and the operator's source in the clone that GPU_OPERATOR_SOURCE names.
+// Package charts finds real GPU Operator charts for tests of gpuop. The data of all releases are in the shared
+// material. GPU_OPERATOR_CHARTS names a folder of complete charts, and GPU_OPERATOR_SOURCE a clone of the operator's
+// repository.
 //
-// It is for tests alone. Where the charts are absent the test is skipped with the reason.
+// A test that needs missing charts is skipped with the reason.
 package charts
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// Data unpacks the data of the charts, a folder for each release, and returns the folder.
+// Data unpacks the charts' data into one folder for each release and returns the parent folder.
 func Data(t testing.TB) string {
 	t.Helper()
 	archive := material.Path(t, "data/upstream/gpu-operator-charts/charts-data.tar.xz")
 	if _, err := exec.LookPath("xz"); err != nil {
-		t.Skip("SKIP tool-absent: xz, which unpacks the charts' data")
+		t.Skip("SKIP tool-absent: xz is needed to unpack the charts' data")
 	}
 	dir := t.TempDir()
 	if out, err := exec.Command("tar", "-xJf", archive, "-C", dir).CombinedOutput(); err != nil {
@@ -41,33 +41,32 @@ func Read(t testing.TB, path string, into any) {
 	}
 }
 
-// Whole returns the folder of whole charts, and skips the test without it.
+// Whole returns the folder of complete charts. It skips the test if there is none.
 func Whole(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("GPU_OPERATOR_CHARTS")
 	if dir == "" {
-		t.Skip("SKIP charts-absent: GPU_OPERATOR_CHARTS names no folder of whole charts")
+		t.Skip("SKIP charts-absent: GPU_OPERATOR_CHARTS is not set to a folder of charts")
 	}
 	return dir
 }
 
-// Source returns the clone of the operator's repository that GPU_OPERATOR_SOURCE names, and skips the test without it.
+// Source returns the clone of the operator's repository in GPU_OPERATOR_SOURCE. It skips the test if there is none.
 func Source(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("GPU_OPERATOR_SOURCE")
 	if dir == "" {
-		material.Skip(t, "operator-source-absent", errors.New("GPU_OPERATOR_SOURCE names no clone of github.com/NVIDIA/gpu-operator"))
+		material.Skip(t, "operator-source-absent", errors.New("GPU_OPERATOR_SOURCE is not set to a clone of github.com/NVIDIA/gpu-operator"))
 	}
 	return dir
 }
 
-// All reports whether GPUOP_ALL=1 requests every release, platform and feature, as make ci-rest
-// does; a plain test run takes a sample.
+// All reports whether tests should cover every release, platform and feature (GPUOP_ALL=1, set by make ci-rest).
+// Otherwise they use a sample.
 func All() bool { return os.Getenv("GPUOP_ALL") == "1" }
 
-// Sample returns n items, at least two, spread evenly over all of them, the first and the last
-// included, and the same ones in each run; with GPUOP_ALL=1, or when there are no more than n, all
-// of them.
+// Sample returns n items (at least two) spread evenly over all, including the first and the last. It always returns the
+// same items. If All returns true, or there are at most n items, it returns all.
 func Sample[T any](all []T, n int) []T {
 	if All() || len(all) <= n {
 		return all

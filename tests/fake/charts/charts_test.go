@@ -11,13 +11,13 @@ func TestSampleSpreadsOverAll(t *testing.T) {
 	all := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
 	t.Setenv("GPUOP_ALL", "")
 	if got := charts.Sample(all, 3); !slices.Equal(got, []int{0, 5, 10}) {
-		t.Errorf("a sample of three: %v", got)
+		t.Errorf("Sample of 3 items = %v, want first, middle and last", got)
 	}
 	if got := charts.Sample(all, 20); !slices.Equal(got, all) {
-		t.Errorf("a sample of more than there are: %v", got)
+		t.Errorf("Sample of more items than there are = %v, want all", got)
 	}
 	t.Setenv("GPUOP_ALL", "1")
 	if got := charts.Sample(all, 3); !slices.Equal(got, all) {
-		t.Errorf("all: %v", got)
+		t.Errorf("Sample with GPUOP_ALL=1 = %v, want all", got)
 	}
 }

@@ -25,11 +25,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// ErrDefinition is returned for a file that holds no usable CustomResourceDefinition.
+// ErrDefinition is returned for a file without a usable CustomResourceDefinition.
 var ErrDefinition = errors.New("unusable CustomResourceDefinition")
 
-// Definitions hold the schemas of custom resources by version and kind. With them tests judge an object as
-// the API server's own library does.
+// Definitions holds the schemas of custom resources by version and kind. Tests use it to validate objects with the API
+// server's own library.
 type Definitions struct {
 	schemas map[string]*schema
 }
@@ -40,8 +40,8 @@ type schema struct {
 	rules      *cel.Validator
 }
 
-// Add reads the definitions in a file of one or more YAML documents; other manifests in it are left
-// out. A file without any is ErrDefinition.
+// Add reads the definitions in a file of one or more YAML documents and ignores other manifests. If there is none, it
+// returns ErrDefinition.
 func (s *Definitions) Add(data []byte) error {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	found := false
@@ -66,7 +66,7 @@ func (s *Definitions) Add(data []byte) error {
 		found = true
 	}
 	if !found {
-		return fmt.Errorf("%w: the file holds none", ErrDefinition)
+		return fmt.Errorf("%w: the file has none", ErrDefinition)
 	}
 	return nil
 }
@@ -100,8 +100,8 @@ func (s *Definitions) add(crd *apiextensionsv1.CustomResourceDefinition) error {
 	return nil
 }
 
-// Validate judges an object as an API server with strict validation would. known is false when no
-// definition is for the kind. The findings' subjects are dotted paths from the root of the object.
+// Validate validates an object like an API server with strict validation. known is false if there is no definition for
+// the kind. Subjects of findings are dotted paths from the root of the object.
 func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (findings []report.Row, known bool) {
 	schema, known := s.schemas[apiVersion+" "+kind]
 	if !known {
@@ -111,7 +111,7 @@ func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (
 	unknown := pruning.PruneWithOptions(object, schema.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, path := range unknown {
 		findings = append(findings, report.Row{ID: "unknown-field", State: report.Failed, Subject: path,
-			Reason: "the " + kind + " has no such field: the API server drops it, or refuses the object with strict validation", Fix: "delete it"})
+			Reason: "the " + kind + " has no such field: the API server drops it, or rejects the object with strict validation", Fix: "delete it"})
 	}
 	defaulting.Default(object, schema.structural)
 	problems := validation.ValidateCustomResource(nil, object, schema.validator)
@@ -125,7 +125,7 @@ func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (
 	return findings, true
 }
 
-// normalize gives YAML's numbers the types of JSON, which the validators want.
+// normalize converts YAML's number types to those of JSON, which the validators expect.
 func normalize(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

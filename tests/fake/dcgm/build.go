@@ -21,16 +21,16 @@ import (
 //go:embed library/*
 var sources embed.FS
 
-// The library's file name, and the module whose headers it is built against.
+// File name of the library, and the module with the headers that it is built with.
 const (
 	soname = "libdcgm.so.4"
 	module = "github.com/NVIDIA/go-dcgm"
 )
 
-// ErrNoCompiler says that the library cannot be built here.
+// ErrNoCompiler is returned if gcc is not installed.
 var ErrNoCompiler = errors.New("gcc is not installed")
 
-// Headers returns the folder with go-dcgm's C headers in the module cache.
+// Headers returns the folder of go-dcgm's C headers in the module cache.
 func Headers() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
@@ -39,11 +39,11 @@ func Headers() (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), "pkg", "dcgm"), nil
 }
 
-// Build compiles the library, without the named functions, and returns the folder that holds it.
-// What was built before from the same source is used again.
+// Build compiles the library without the named functions and returns its folder. A library that was built from the same
+// source is reused.
 func Build(without ...string) (string, error) { return BuildWith("gcc", without...) }
 
-// BuildWith is Build with another compiler, as one for another architecture.
+// BuildWith is like Build with another compiler, for example a cross compiler.
 func BuildWith(compiler string, without ...string) (string, error) {
 	gcc, err := exec.LookPath(compiler)
 	if err != nil {
@@ -87,7 +87,7 @@ func BuildWith(compiler string, without ...string) (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("gcc: %w\n%s", err, out)
 	}
-	// Several test binaries may build at once: the library appears whole.
+	// Several test binaries may build at the same time. Renaming makes the library appear complete.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
@@ -102,7 +102,7 @@ func BuildWith(compiler string, without ...string) (string, error) {
 	return dir, os.Rename(temporary, filepath.Join(dir, soname))
 }
 
-// sourceFiles returns everything that the library is compiled from, by name.
+// sourceFiles returns all sources of the library, by name.
 func sourceFiles(headers string, without []string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
@@ -122,14 +122,14 @@ func sourceFiles(headers string, without []string) (map[string][]byte, error) {
 	files["known_fields.h"] = knownFields(fields)
 	exports := "{ global: dcgm*; errorString; local: *; };\n"
 	if len(without) > 0 {
-		// An exact name beats a pattern.
+		// An exact name takes precedence over a pattern.
 		exports = "{ global: dcgm*; errorString; local: " + strings.Join(without, "; ") + "; *; };\n"
 	}
 	files["exports.map"] = []byte(exports)
 	return files, nil
 }
 
-// knownFields makes a C table of the field ids that the header defines.
+// knownFields returns a C table of the field IDs in the header.
 func knownFields(header []byte) []byte {
 	var ids []int
 	for _, m := range regexp.MustCompile(`(?m)^#define DCGM_FI_\w+\s+(\d+)\s*$`).FindAllSubmatch(header, -1) {

@@ -17,10 +17,10 @@ func TestBuildIsCached(t *testing.T) {
 		t.Fatalf("second Build = %q, %v; want %q", again, err, dir)
 	}
 	if after, err := os.Stat(dir + "/" + soname); err != nil || !after.ModTime().Equal(before.ModTime()) {
-		t.Errorf("the library was built again: %v, %v", after, err)
+		t.Errorf("library was built again, want the cached one: %v, %v", after, err)
 	}
 	other, err := Build("dcgmWatchFields")
 	if err != nil || other == dir {
-		t.Errorf("Build without a function = %q, %v; want another folder", other, err)
+		t.Errorf("Build without a function = %q, %v; want a different folder", other, err)
 	}
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// The environment of a process that loads the library.
+// Environment variables of a process that loads the library.
 const (
 	envLibrary  = "LD_LIBRARY_PATH"
 	envScript   = "FAKEDCGM_SCRIPT"
 	envCounters = "FAKEDCGM_COUNTERS"
 )
 
-// Main is a TestMain: it builds the library, runs the test binary again with the library in place,
-// and returns the exit code of m. Without gcc the tests run without the library, and New skips.
+// Main implements TestMain. It builds the library, runs the test binary again with the library, and returns the exit
+// code. Without gcc, the tests run without the library, and New skips them.
 func Main(m *testing.M) int {
 	if os.Getenv(envScript) != "" {
 		return m.Run()
@@ -40,8 +40,8 @@ func Main(m *testing.M) int {
 	return 1
 }
 
-// environment returns what a process needs to load the library, with a folder of its own for the
-// script and the counters.
+// environment returns the environment that a process needs to load the library. Script and counters are in a new
+// folder.
 func environment() ([]string, error) {
 	dir, err := Build()
 	if err != nil {
@@ -58,8 +58,8 @@ func environment() ([]string, error) {
 	}, nil
 }
 
-// An Engine is the script that the library plays and the counters that it keeps. The library is one
-// per process, so tests that use it cannot run in parallel.
+// An Engine is a script that the library runs, and the counters that it keeps. There is one library in a process, so
+// tests that use it cannot run in parallel.
 type Engine struct {
 	t        testing.TB
 	script   string
@@ -69,16 +69,16 @@ type Engine struct {
 	first    map[string]int64
 }
 
-// New returns an engine that plays the given lines, fresh from boot. A process without the library
-// skips the test, or fails it where CI is "true".
+// New returns an engine that has just started and runs the given lines. Without the library it skips the test, or fails
+// it if CI is "true".
 func New(t testing.TB, lines ...string) *Engine {
 	t.Helper()
 	Require(t)
 	return newEngine(t, os.Getenv(envScript), os.Getenv(envCounters), lines)
 }
 
-// Require skips the test in a process without the library, and fails it where CI is "true": a
-// machine that runs CI has a compiler.
+// Require skips the test if the process does not have the library. It fails the test if CI is "true", because CI
+// machines have a compiler.
 func Require(t testing.TB) {
 	t.Helper()
 	if os.Getenv(envScript) != "" {
@@ -87,8 +87,8 @@ func Require(t testing.TB) {
 	Need(t, ErrNoCompiler)
 }
 
-// Need ends the test if the library could not be built: it skips where there is no compiler, and
-// fails everywhere else and where CI is true.
+// Need ends the test if the library could not be built. It skips the test if there is no compiler and CI is not "true".
+// Otherwise it fails the test.
 func Need(t testing.TB, err error) {
 	t.Helper()
 	switch {
@@ -96,12 +96,11 @@ func Need(t testing.TB, err error) {
 	case errors.Is(err, ErrNoCompiler) && os.Getenv("CI") != "true":
 		material.Skip(t, "compiler-absent", err)
 	default:
-		t.Fatalf("the test library: %v", err)
+		t.Fatalf("building the test library: %v", err)
 	}
 }
 
-// NewFor is New for another process: it returns the engine and the environment that the process
-// needs.
+// NewFor is like New, for another process. It returns the engine and the environment that the process needs.
 func NewFor(t testing.TB, lines ...string) (*Engine, []string) {
 	t.Helper()
 	dir, err := Build()
@@ -118,7 +117,7 @@ func newEngine(t testing.TB, script, counters string, lines []string) *Engine {
 	return e
 }
 
-// Play replaces the script. The engine stays the same one.
+// Play replaces the script without restarting the engine.
 func (e *Engine) Play(lines ...string) {
 	e.t.Helper()
 	e.lines = slices.Clone(lines)
@@ -138,7 +137,7 @@ func (e *Engine) Add(lines ...string) {
 	e.Play(append(slices.Clone(e.lines), lines...)...)
 }
 
-// Remove takes every line that starts with prefix out of the script.
+// Remove removes all lines with the prefix from the script.
 func (e *Engine) Remove(prefix string) {
 	e.t.Helper()
 	e.Play(slices.DeleteFunc(slices.Clone(e.lines), func(line string) bool {
@@ -146,7 +145,7 @@ func (e *Engine) Remove(prefix string) {
 	})...)
 }
 
-// Replace puts new in the place of the text old in every line.
+// Replace replaces old with new in every line.
 func (e *Engine) Replace(old, new string) {
 	e.t.Helper()
 	lines := slices.Clone(e.lines)
@@ -156,21 +155,21 @@ func (e *Engine) Replace(old, new string) {
 	e.Play(lines...)
 }
 
-// Restart makes it another engine: the connections of the old one are dead.
+// Restart restarts the engine, which closes its connections.
 func (e *Engine) Restart() {
 	e.t.Helper()
 	e.boot++
 	e.Play(e.lines...)
 }
 
-// Count returns a counter's change since New: "calls.FUNCTION", "live.reads", "unbounded.watches",
-// or "log.LEVEL" for each start with libdcgm's log on.
+// Count returns how much a counter has grown since New: "calls.FUNCTION", "live.reads", "unbounded.watches", or
+// "log.LEVEL", which counts starts with that log level of libdcgm.
 func (e *Engine) Count(name string) int64 {
 	e.t.Helper()
 	return e.read()[name] - e.first[name]
 }
 
-// Calls returns how often each function of the library was called since New.
+// Calls returns the number of calls of each library function since New.
 func (e *Engine) Calls() map[string]int64 {
 	calls := map[string]int64{}
 	for name, n := range e.read() {
@@ -181,8 +180,8 @@ func (e *Engine) Calls() map[string]int64 {
 	return calls
 }
 
-// Open returns how many handles are open, by kind: "init", "embedded", "connections", "groups",
-// "fieldgroups", "watches". Kinds with none are left out.
+// Open returns the number of open handles by kind: "init", "embedded", "connections", "groups", "fieldgroups",
+// "watches". Kinds without open handles are left out.
 func (e *Engine) Open() map[string]int64 {
 	open := map[string]int64{}
 	for name, n := range e.read() {
@@ -193,14 +192,14 @@ func (e *Engine) Open() map[string]int64 {
 	return open
 }
 
-// Blocked returns how many calls do not return at present.
+// Blocked returns the number of calls that are blocked.
 func (e *Engine) Blocked() int64 { return e.read()["blocked"] }
 
-// Held returns how many calls take their time at present, for a slow GPU or an engine that is down.
+// Held returns the number of calls that are delayed by a slow GPU or an engine that is down.
 func (e *Engine) Held() int64 { return e.read()["held"] }
 
-// Address returns the address of the latest attempt to connect. That of a unix socket begins with
-// "unix socket ".
+// Address returns the address of the latest attempt to connect. Addresses of Unix sockets have the prefix "unix socket
+// ".
 func (e *Engine) Address() string {
 	data, err := os.ReadFile(e.counters)
 	if err != nil || len(data) < fileSize {
@@ -209,7 +208,7 @@ func (e *Engine) Address() string {
 	return cString(data[maxCounters*counterSize:])
 }
 
-// The layout of the counters' file (library/world.c).
+// Layout of the counters file (library/world.c).
 const (
 	maxCounters = 96
 	nameSize    = 56
@@ -221,7 +220,7 @@ func (e *Engine) read() map[string]int64 {
 	counters := map[string]int64{}
 	data, err := os.ReadFile(e.counters)
 	if err != nil || len(data) < fileSize {
-		return counters // nothing was called yet
+		return counters // no call yet
 	}
 	for i := range maxCounters {
 		entry := data[i*counterSize:][:counterSize]

@@ -13,19 +13,19 @@ import (
 	"testing"
 )
 
-// batch is how many tests a process runs, one after another. Each has to load the library, and the
-// last one to end is waited for.
+// batch is the number of tests that run in one process, one after another. Larger batches load the library less often;
+// smaller ones finish more evenly.
 const batch = 4
 
-// MainParallel is Main for a package whose tests wait for the engine most of the time: it runs a
-// few tests in each of several processes at once, every one with a library, a script and counters
-// of its own. With flags that choose tests or profile them, it is Main.
+// MainParallel is like Main, for packages whose tests mostly wait for the engine. It runs the tests in several
+// processes at the same time, each with its own library, script and counters. If flags select tests or request
+// profiles, it is the same as Main.
 func MainParallel(m *testing.M, processes int) int {
 	if os.Getenv(envScript) != "" || !slices.ContainsFunc(os.Args[1:], isPlain) || slices.ContainsFunc(os.Args[1:], isSpecial) {
 		return Main(m)
 	}
 	if _, err := Build(); err != nil {
-		return Main(m) // which says so
+		return Main(m) // Main reports the error
 	}
 	code, err := runBatches(processes)
 	if err != nil {
@@ -35,13 +35,13 @@ func MainParallel(m *testing.M, processes int) int {
 	return code
 }
 
-// plain are the flags of a run of all tests, as go test passes them.
+// plain matches the flags that go test passes when it runs all tests.
 var plain = regexp.MustCompile(`^-test\.(paniconexit0|timeout=.*|v(=.*)?|count=1|short(=.*)?|testlogfile=.*|parallel=.*)$`)
 
 func isPlain(arg string) bool   { return arg == "-test.paniconexit0" }
 func isSpecial(arg string) bool { return !plain.MatchString(arg) }
 
-// runBatches runs every test in some process, and returns the exit code of all.
+// runBatches runs all tests in several processes and returns the exit code.
 func runBatches(processes int) (int, error) {
 	list, err := exec.Command("/proc/self/exe", "-test.list=.").Output()
 	if err != nil {
@@ -65,7 +65,7 @@ func runBatches(processes int) (int, error) {
 	}
 	close(next)
 	var (
-		mu   sync.Mutex // guards code, and the output
+		mu   sync.Mutex // guards code and the output
 		code int
 		all  sync.WaitGroup
 	)
@@ -90,7 +90,7 @@ func runBatches(processes int) (int, error) {
 	return code, joinLogs(work, len(batches))
 }
 
-// runBatch runs some tests in a process of their own.
+// runBatch runs some tests in a new process.
 func runBatch(names []string, log string) ([]byte, error) {
 	env, err := environment()
 	if err != nil {
@@ -102,11 +102,11 @@ func runBatch(names []string, log string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// testLog is the flag by which go test learns which files and variables the tests read, so that it
-// knows when a result that it kept is out of date.
+// testLog is the flag that names a log of the files and variables that tests read. go test uses the log to decide
+// whether a cached result is still valid.
 const testLog = "-test.testlogfile="
 
-// joinLogs writes what all processes read where go test looks for it.
+// joinLogs merges the logs of all processes into the file that go test reads.
 func joinLogs(work string, n int) error {
 	i := slices.IndexFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, testLog) })
 	if i < 0 {

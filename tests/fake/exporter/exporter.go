@@ -1,5 +1,4 @@
-// Package exporter runs the exporter within a test, as main would, on a port of loopback that is
-// free.
+// Package exporter runs the exporter within a test, like main does, on a free loopback port.
 package exporter
 
 import (
@@ -14,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 )
 
-// A Log is what a program wrote so far. Any goroutine may read and write it.
+// A Log holds the output of a program. It is safe for concurrent use.
 type Log struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -34,17 +33,16 @@ func (l *Log) String() string {
 	return l.buf.String()
 }
 
-// An Exporter is a running one.
+// An Exporter is a running exporter.
 type Exporter struct {
-	Address string       // host:port that it serves on
-	Log     *Log         // what it says
-	Result  <-chan error // gets what Run returned
-	Cancel  func()       // ends it
+	Address string       // host:port
+	Log     *Log         // what the exporter has logged
+	Result  <-chan error // receives the result of Run
+	Cancel  func()       // stops the exporter
 }
 
-// Start runs the exporter until the test ends, and waits until it listens, for patience at most. Of
-// p it sets what a test has no wish for: the address unless Args name another, the outputs, the
-// start and the version. The log of a test that fails is shown.
+// Start runs the exporter until the test ends. It waits at most patience until the exporter listens. Unset fields of p
+// get defaults: address, outputs, start time and version. If the test fails, the log is printed.
 func Start(t testing.TB, patience time.Duration, p app.Process) *Exporter {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -60,7 +58,7 @@ func Start(t testing.TB, patience time.Duration, p app.Process) *Exporter {
 	t.Cleanup(func() {
 		cancel()
 		if t.Failed() {
-			t.Logf("the exporter's log:\n%s", e.Log)
+			t.Logf("log of the exporter:\n%s", e.Log)
 		}
 	})
 	select {
@@ -69,7 +67,7 @@ func Start(t testing.TB, patience time.Duration, p app.Process) *Exporter {
 	case err := <-result:
 		t.Fatalf("Run: %v\n%s", err, e.Log)
 	case <-time.After(patience):
-		t.Fatalf("does not listen\n%s", e.Log)
+		t.Fatalf("exporter does not listen:\n%s", e.Log)
 	}
 	return e
 }

@@ -1,5 +1,5 @@
-// Package folder makes folders for tests: of files that a test spells out, or of what root has built for
-// a whole package.
+// Package folder creates folders for tests: with files given by a test, or built once by root for all tests of a
+// package.
 package folder
 
 import (
@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Of writes files, each under its path within it, into a folder that goes with the test.
+// Of writes files into a temporary folder and returns it. The keys are paths relative to the folder.
 func Of(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,8 +27,8 @@ func Of(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-// Run has build fill a new folder, runs the tests and removes the folder. It returns the exit code:
-// 1 where the process is not root's or build fails. Name is that of the package in messages.
+// Run calls build with a new folder, runs the tests and removes the folder. It returns the exit code, which is 1 if the
+// user is not root or build fails. name is the package's name in messages.
 func Run(m *testing.M, name string, build func(folder string) error) int {
 	flag.Parse()
 	code, err := run(m, name, build)
@@ -41,7 +41,7 @@ func Run(m *testing.M, name string, build func(folder string) error) int {
 
 func run(m *testing.M, name string, build func(string) error) (int, error) {
 	if os.Getuid() != 0 {
-		return 0, errors.New("these tests build, install and run as root")
+		return 0, errors.New("these tests need root: they build, install and run programs")
 	}
 	folder, err := os.MkdirTemp("", "dcgm-exporter-"+name+"-")
 	if err != nil {

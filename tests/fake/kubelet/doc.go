@@ -1,11 +1,8 @@
-// Package kubelet is a PodResources server for tests: real gRPC on a unix socket in a temporary
-// folder, without a kubelet behind it.
+// Package kubelet is a fake PodResources server for tests. It serves gRPC on a Unix socket in a temporary folder.
 //
-// It plays a script of answers, one per List: a listing, a refusal, silence, a connection that dies
-// in the middle. It can be stopped and started on the same path, as a kubelet that restarts
-// replaces its socket. It counts the calls.
+// Its script has one reply for each List: a list, an error, no answer, or a connection that breaks in the middle. It
+// can be stopped, and started again on the same path, like a kubelet that restarts. It counts the calls.
 //
-// The listings are a real kubelet's (v1.36.3) where those recordings lie beside the repository, and
-// a few of the same shapes written down here. The package is imported by tests only and knows
-// nothing of its clients.
+// Captures returns lists recorded from a real kubelet (v1.36.3), if the shared material has them. Other lists are
+// written in Go and have the same form. Only tests import this package.
 package kubelet

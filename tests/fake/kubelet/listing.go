@@ -19,8 +19,7 @@ func Pod(name string, containers ...*v1.ContainerResources) *v1.PodResources {
 	return &v1.PodResources{Namespace: namespace, Name: name, Containers: containers}
 }
 
-// Container returns a container with devices of one resource. As in a real answer, each device is
-// an entry of its own.
+// Container returns a container with devices of one resource. As in real lists, each device has its own entry.
 func Container(name, resource string, devices ...string) *v1.ContainerResources {
 	c := &v1.ContainerResources{Name: name}
 	for _, d := range devices {
@@ -34,8 +33,8 @@ func Device(resource, id string) *v1.ContainerDevices {
 	return &v1.ContainerDevices{ResourceName: resource, DeviceIds: []string{id}}
 }
 
-// Claiming returns a container that holds one device of a claim of the same namespace; share is
-// empty for a device that is not shared by capacity.
+// Claiming returns a container with one device of a claim in the same namespace. share is empty unless the device is
+// shared by capacity.
 func Claiming(name, namespace, claim, driver, pool, device, share string) *v1.ContainerResources {
 	r := &v1.ClaimResource{DriverName: driver, PoolName: pool, DeviceName: device}
 	if share != "" {
@@ -46,8 +45,7 @@ func Claiming(name, namespace, claim, driver, pool, device, share string) *v1.Co
 	}}}
 }
 
-// Crowd returns n pods in two namespaces, each with one container that holds the device that device
-// returns for it.
+// Crowd returns n pods in two namespaces. Each has one container with the device that the function device returns.
 func Crowd(n int, resource string, device func(i int) string) []*v1.PodResources {
 	pods := make([]*v1.PodResources, n)
 	for i := range pods {
@@ -57,8 +55,7 @@ func Crowd(n int, resource string, device func(i int) string) []*v1.PodResources
 	return pods
 }
 
-// Captures returns the recorded answers to List by the names of their files. It skips the test
-// where they do not lie beside the repository.
+// Captures returns the recorded replies to List by file name. It skips the test if they are missing.
 func Captures(t testing.TB) map[string]*v1.ListPodResourcesResponse {
 	t.Helper()
 	dir := material.Path(t, "data/podresources")
@@ -67,7 +64,7 @@ func Captures(t testing.TB) map[string]*v1.ListPodResourcesResponse {
 		t.Fatal(err)
 	}
 	if len(files) == 0 {
-		t.Fatalf("no recorded PodResources answers in %s", dir)
+		t.Fatalf("no recorded PodResources replies in %s", dir)
 	}
 	captures := map[string]*v1.ListPodResourcesResponse{}
 	for _, file := range append(files, filepath.Join(dir, "empty.json")) {

@@ -13,9 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// Fills returns the answers of a kubelet that has just started and that knows pods again one by
-// one, in any order: empty ones, as many as there are turns before the first pod, and listings that
-// grow, each in an order of its own. The last one is whole.
+// Fills returns the replies of a kubelet that has just started and learns about its pods one by one, in random order.
+// The first replies are empty. Then the lists grow, each in random order. The last one is complete.
 func Fills(random *rand.Rand, empty int, pods ...*v1.PodResources) []Reply {
 	var replies []Reply
 	for range empty {
@@ -28,7 +27,7 @@ func Fills(random *rand.Rand, empty int, pods ...*v1.PodResources) []Reply {
 	return append(replies, Lists(shuffled(random, pods, order)...))
 }
 
-// shuffled returns the pods of some indices in any order.
+// shuffled returns the pods at the indices in random order.
 func shuffled(random *rand.Rand, pods []*v1.PodResources, indices []int) []*v1.PodResources {
 	var out []*v1.PodResources
 	for _, i := range random.Perm(len(indices)) {
@@ -37,18 +36,17 @@ func shuffled(random *rand.Rand, pods []*v1.PodResources, indices []int) []*v1.P
 	return out
 }
 
-// A Moment is what a real kubelet did at a time of its restart.
+// A Moment is something that a real kubelet did during a restart.
 type Moment struct {
-	At time.Duration // since the recording began
-	// Event is "kubelet ended" or "kubelet started", or empty for an answer.
+	At time.Duration // since the recording started
+	// Event is "kubelet ended", "kubelet started", or empty for a reply.
 	Event string
-	// Refused reports that nothing answered; else Pods are the answer.
+	// Refused reports that nothing answered. Otherwise Pods is the reply.
 	Refused bool
 	Pods    []*v1.PodResources
 }
 
-// Timeline returns what a real kubelet did while it restarted, as recorded. It ends the test where
-// the recording does not lie beside the repository.
+// Timeline returns what a real kubelet did during a recorded restart. It ends the test if the recording is missing.
 func Timeline(t testing.TB, resource string) []Moment {
 	t.Helper()
 	const name = "data/podresources/kubelet-restart-timeline.jsonl"
@@ -68,7 +66,7 @@ func Timeline(t testing.TB, resource string) []Moment {
 			N string
 			D []string
 		}
-		// An answer is a list of pods, or the text of an error.
+		// A reply is a list of pods or the text of an error.
 		if line.List != nil && json.Unmarshal(line.List, &pods) != nil {
 			m.Refused = true
 		}

@@ -16,25 +16,24 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// A Reply is what one List is answered.
+// A Reply returns the response to one List call.
 type Reply func(ctx context.Context, s *Server) (*v1.ListPodResourcesResponse, error)
 
-// Lists answers with pods.
+// Lists replies with pods.
 func Lists(pods ...*v1.PodResources) Reply {
 	return func(context.Context, *Server) (*v1.ListPodResourcesResponse, error) {
 		return &v1.ListPodResourcesResponse{PodResources: pods}, nil
 	}
 }
 
-// Refuses answers with an error. A real kubelet says codes.ResourceExhausted above a hundred
-// requests a second.
+// Refuses replies with an error. A real kubelet returns codes.ResourceExhausted above 100 requests per second.
 func Refuses(code codes.Code) Reply {
 	return func(context.Context, *Server) (*v1.ListPodResourcesResponse, error) {
 		return nil, status.Error(code, "refused by the script")
 	}
 }
 
-// Hangs does not answer before the caller gives up.
+// Hangs does not reply until the caller gives up.
 func Hangs() Reply {
 	return func(ctx context.Context, _ *Server) (*v1.ListPodResourcesResponse, error) {
 		<-ctx.Done()
@@ -42,7 +41,7 @@ func Hangs() Reply {
 	}
 }
 
-// Dies answers with pods and lets the connection end after the first bytes of the answer.
+// Dies replies with pods, and breaks the connection after the first bytes of the reply.
 func Dies(pods ...*v1.PodResources) Reply {
 	return func(_ context.Context, s *Server) (*v1.ListPodResourcesResponse, error) {
 		s.dying.Store(true)
@@ -50,8 +49,7 @@ func Dies(pods ...*v1.PodResources) Reply {
 	}
 }
 
-// Stalls answers with pods, sends the first bytes of the answer, and the rest of them when release
-// is closed.
+// Stalls replies with pods, sends the first bytes, and sends the rest when release is closed.
 func Stalls(release <-chan struct{}, pods ...*v1.PodResources) Reply {
 	return func(_ context.Context, s *Server) (*v1.ListPodResourcesResponse, error) {
 		s.stall.Store(&release)
@@ -59,13 +57,13 @@ func Stalls(release <-chan struct{}, pods ...*v1.PodResources) Reply {
 	}
 }
 
-// A Server is a kubelet's PodResources endpoint.
+// A Server is the PodResources endpoint of a kubelet.
 type Server struct {
 	t      testing.TB
 	socket string
 	lists  atomic.Int64
 	dying  atomic.Bool
-	stall  atomic.Pointer[<-chan struct{}] // of the next answer
+	stall  atomic.Pointer[<-chan struct{}] // stalls the next reply
 
 	mu          sync.Mutex
 	script      []Reply
@@ -74,11 +72,11 @@ type Server struct {
 	server      *grpc.Server
 }
 
-// Start serves v1 until the test ends, on a socket that is an hour old. Without a script it lists
-// no pods.
+// Start runs a server with the v1 API until the test ends. Its socket is one hour old. Without a script it lists no
+// pods.
 func Start(t testing.TB, script ...Reply) *Server {
 	t.Helper()
-	// Not t.TempDir: a test's name can be longer than a socket's path may be.
+	// t.TempDir is not used, because the name of a test may make the path of the socket too long.
 	dir, err := os.MkdirTemp("", "kubelet")
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +91,7 @@ func Start(t testing.TB, script ...Reply) *Server {
 	return s
 }
 
-// Born makes the socket as old as that of a kubelet which started at a time.
+// Born sets the age of the socket to that of a kubelet which started at the given time.
 func (s *Server) Born(at time.Time) {
 	s.t.Helper()
 	if err := os.Chtimes(s.socket, at, at); err != nil {
@@ -101,34 +99,34 @@ func (s *Server) Born(at time.Time) {
 	}
 }
 
-// Socket is the path to dial.
+// Socket returns the path of the socket.
 func (s *Server) Socket() string { return s.socket }
 
-// Lists is how many List calls came in.
+// Lists returns the number of List calls.
 func (s *Server) Lists() int { return int(s.lists.Load()) }
 
-// Script sets what the next Lists are answered, in turn; the last answer stays.
+// Script sets the replies to the next List calls. The last reply is repeated.
 func (s *Server) Script(replies ...Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.script = replies
 }
 
-// Allocatable sets the answer of GetAllocatableResources.
+// Allocatable sets the reply of GetAllocatableResources.
 func (s *Server) Allocatable(devices ...*v1.ContainerDevices) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.allocatable = devices
 }
 
-// Silence lets GetAllocatableResources not be answered before the caller gives up.
+// Silence makes GetAllocatableResources hang until the caller gives up.
 func (s *Server) Silence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silent = true
 }
 
-// Stop ends every connection and takes the socket away.
+// Stop closes every connection and removes the socket.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,8 +136,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// Start serves on a new socket at the same path, after Stop: that of a kubelet which has just
-// started.
+// Start, after Stop, serves on a new socket at the same path, like a kubelet that has just started.
 func (s *Server) Start() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -152,7 +149,7 @@ func (s *Server) Start() {
 	v1.RegisterPodResourcesListerServer(s.server, &current{s: s})
 	server := s.server
 	go func() {
-		// Serve returns when Stop was called: there is no caller left.
+		// Serve returns when Stop was called, so its error has no receiver.
 		_ = server.Serve(mortal{Listener: listener, server: s})
 	}()
 }
@@ -193,13 +190,12 @@ func (c *current) GetAllocatableResources(ctx context.Context, _ *v1.Allocatable
 	return &v1.AllocatableResourcesResponse{Devices: c.s.allocatable}, nil
 }
 
-// Get answers as a real kubelet does for a pod that it does not run: codes.Unknown and not
-// codes.NotFound.
+// Get replies like a real kubelet that does not run the pod: codes.Unknown, not codes.NotFound.
 func (c *current) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
 	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", r.PodName, r.PodNamespace)
 }
 
-// mortal hands out connections that can die in the middle of a write.
+// mortal accepts connections that can break in the middle of a write.
 type mortal struct {
 	net.Listener
 	server *Server
@@ -219,7 +215,7 @@ type mortalConn struct {
 }
 
 func (c *mortalConn) Write(p []byte) (int, error) {
-	// Frames below this size are settings, pings and acknowledgements.
+	// Smaller writes are settings, pings and acknowledgments.
 	const answer = 64
 	if len(p) < answer {
 		return c.Conn.Write(p)

@@ -1,5 +1,5 @@
-// Package loop wires a collector.Loop with everything that derives families, as the exporter does,
-// for tests that have a source and want its snapshots.
+// Package loop creates a collector.Loop with all derivers of families, as the exporter does. It is for tests that have
+// a source and check its snapshots.
 package loop
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
-// Options are those of the Loop, whose Derivers are made here, and of the derivers.
+// Options are the options of the Loop and its derivers. Derivers in Options are replaced.
 type Options struct {
 	collector.Options
 	PodOf       accounting.PodOf
@@ -26,8 +26,8 @@ type Options struct {
 	KernelLog   events.KernelLog
 	Strict      bool
 	OwnersApart bool
-	Booted      time.Time // when the machine was booted
-	Start       time.Time // when the process started; zero counts older XIDs too
+	Booted      time.Time // when the machine booted
+	Start       time.Time // when the process started; zero means that older XIDs are counted too
 }
 
 // A Loop is a collector.Loop with its derivers.
@@ -40,7 +40,7 @@ type Loop struct {
 	judge      verdict.Judge
 }
 
-// New returns a Loop. The plan is extended where there are attributors.
+// New returns a Loop. If there are attributors, the plan is extended for them.
 func New(o Options) *Loop {
 	l := &Loop{
 		podOf: o.PodOf, facts: snapshot.Facts{Strict: o.Strict, Booted: o.Booted},
@@ -55,7 +55,7 @@ func New(o Options) *Loop {
 	return l
 }
 
-// with returns c with the derivers, and with the plan that they need.
+// with returns c with the derivers and the plan that they need.
 func (l *Loop) with(c collector.Change) collector.Change {
 	c.Derivers = []snapshot.Deriver{&l.facts, l.events}
 	if len(c.Attributors) > 0 {
@@ -66,13 +66,13 @@ func (l *Loop) with(c collector.Change) collector.Change {
 	return c
 }
 
-// Reload is that of the Loop; the derivers go on.
+// Reload reloads the Loop. The derivers keep their state.
 func (l *Loop) Reload(ctx context.Context, c collector.Change) error {
 	return l.Loop.Reload(ctx, l.with(c))
 }
 
-// AppendGathered appends the series of a registry to a page, as the exporter's own stand on it. What can be gathered is
-// appended also where it returns an error.
+// AppendGathered appends the metrics of a registry to a page, like the exporter does for its own metrics. If Gather
+// fails, it appends what was gathered and returns the error.
 func AppendGathered(dst []byte, from prometheus.Gatherer) ([]byte, error) {
 	families, err := from.Gather()
 	b := bytes.NewBuffer(dst)

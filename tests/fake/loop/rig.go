@@ -16,11 +16,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Rig runs a Loop in a synctest bubble and keeps its snapshots, a line per fact.
+// A Rig runs a Loop in a synctest bubble and keeps its snapshots as text, one fact on each line.
 type Rig struct {
 	Loop   *Loop
-	Change collector.Change // without a change
-	Result chan error       // of Run
+	Change collector.Change // the initial settings
+	Result chan error       // result of Run
 
 	t        *testing.T
 	registry *prometheus.Registry
@@ -30,7 +30,8 @@ type Rig struct {
 	pages []string
 }
 
-// Start runs a Loop over a source with a plan, and waits for its first cycle. Adjust, where it is not nil, changes the options.
+// Start runs a Loop with a source and a plan, and waits for its first cycle. If adjust is not nil, it may change the
+// options.
 func Start(t *testing.T, source collector.Source, plan *gpu.Plan, adjust func(*Options)) *Rig {
 	r := &Rig{t: t, registry: prometheus.NewRegistry(), Result: make(chan error, 1)}
 	opt := Options{Options: collector.Options{
@@ -53,7 +54,7 @@ func Start(t *testing.T, source collector.Source, plan *gpu.Plan, adjust func(*O
 	return r
 }
 
-// render writes a snapshot as one line per fact.
+// render returns a snapshot as text, one fact on each line.
 func render(s *gpu.Snapshot) string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -88,7 +89,7 @@ func render(s *gpu.Snapshot) string {
 	return strings.Join(lines, "\n")
 }
 
-// Pages returns the pages so far, without the one from before the first cycle.
+// Pages returns all pages except the one from before the first cycle.
 func (r *Rig) Pages() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +103,7 @@ func (r *Rig) Last() string {
 	return r.pages[len(r.pages)-1]
 }
 
-// Lines returns the lines of the latest page with a prefix.
+// Lines returns the lines of the latest page that have a prefix.
 func (r *Rig) Lines(prefix string) []string { return withPrefix(strings.Split(r.Last(), "\n"), prefix) }
 
 func withPrefix(lines []string, prefix string) []string {
@@ -115,7 +116,7 @@ func (r *Rig) Has(want ...string) {
 	page := r.Last()
 	for _, w := range want {
 		if !slices.Contains(strings.Split(page, "\n"), w) {
-			r.t.Errorf("no line %q in:\n%s", w, page)
+			r.t.Errorf("page does not have the line %q:\n%s", w, page)
 		}
 	}
 }
@@ -124,17 +125,17 @@ func (r *Rig) Has(want ...string) {
 func (r *Rig) HasNot(prefix string) {
 	r.t.Helper()
 	if lines := r.Lines(prefix); len(lines) > 0 {
-		r.t.Errorf("lines begin with %q: %v", prefix, lines)
+		r.t.Errorf("page has lines with the prefix %q: %v", prefix, lines)
 	}
 }
 
-// Wait lets the bubble's time pass.
+// Wait advances the time in the bubble.
 func (r *Rig) Wait(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// Reload makes a change, and waits for the page of the new session.
+// Reload applies a change and waits for the page of the new session.
 func (r *Rig) Reload(c collector.Change) {
 	r.t.Helper()
 	if err := r.Loop.Reload(r.t.Context(), c); err != nil {
@@ -143,13 +144,13 @@ func (r *Rig) Reload(c collector.Change) {
 	synctest.Wait()
 }
 
-// End ends Run and returns its error.
+// End stops Run and returns its error.
 func (r *Rig) End() error {
 	r.cancel()
 	return <-r.Result
 }
 
-// Stop ends Run, which must return no error.
+// Stop stops Run, which must not return an error.
 func (r *Rig) Stop() {
 	r.t.Helper()
 	if err := r.End(); err != nil {
@@ -157,7 +158,7 @@ func (r *Rig) Stop() {
 	}
 }
 
-// series returns the Loop's own series with a prefix, each as name{label=value} value.
+// series returns the Loop's own series that have a prefix, in the form name{label=value} value.
 func (r *Rig) series(prefix string) []string {
 	r.t.Helper()
 	families, err := r.registry.Gather()
@@ -177,15 +178,15 @@ func (r *Rig) series(prefix string) []string {
 	return withPrefix(all, prefix)
 }
 
-// Metric checks that there is a series of the Loop's own; without its value, if want ends with a blank.
+// Metric checks that the Loop has a series. If want ends with a space, the value is not compared.
 func (r *Rig) Metric(want string) {
 	r.t.Helper()
 	if all := r.series(want); len(all) == 0 || all[0] != want && !strings.HasSuffix(want, " ") {
-		r.t.Errorf("no series %q in:\n%s", want, strings.Join(r.series(""), "\n"))
+		r.t.Errorf("loop does not have the series %q:\n%s", want, strings.Join(r.series(""), "\n"))
 	}
 }
 
-// MetricNot checks that there is no series of the Loop's own with a prefix.
+// MetricNot checks that the Loop has no series with the prefix.
 func (r *Rig) MetricNot(prefix string) {
 	r.t.Helper()
 	if all := r.series(prefix); len(all) > 0 {

@@ -1,8 +1,7 @@
-// Package material finds what tests need from outside the repository: recordings and files of other
-// projects that lie beside it where the project is developed.
+// Package material finds test data outside the repository: recordings, and files of other projects. They are in a
+// folder next to the repository on development machines.
 //
-// A test requests a path. Where there is nothing, the test is skipped with a typed reason, or fails
-// if REQUIRE_SHARED_MATERIAL is 1. If SKIPPED_CHECKS names a file, each skip appends a line with
-// its reason and its test to it: "make test" prints their number, so that a run says what the
-// absence costs.
+// A test asks for a path. If it does not exist, the test is skipped with a typed reason. If REQUIRE_SHARED_MATERIAL is
+// 1, the test fails instead. If SKIPPED_CHECKS names a file, each skip appends a line with the reason and the test.
+// "make test" prints the number of these lines.
 package material

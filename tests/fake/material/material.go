@@ -10,17 +10,17 @@ import (
 	"testing"
 )
 
-// The variables that change what an absence does.
+// Environment variables that control what happens if material is missing.
 const (
 	require = "REQUIRE_SHARED_MATERIAL"
 	counter = "SKIPPED_CHECKS"
 )
 
-// reason is the type of the skip.
+// reason is the reason of skips.
 const reason = "shared-material-absent"
 
-// Path returns where something of the material lies, by its slash-separated name below the folder
-// shared that lies beside the repository. It ends the test where there is nothing of that name.
+// Path returns the path of a file or folder in the shared material. name is relative to the folder shared next to the
+// repository and uses slashes. If it does not exist, Path ends the test.
 func Path(t testing.TB, name string) string {
 	t.Helper()
 	path, err := find(name)
@@ -40,10 +40,10 @@ func Read(t testing.TB, name string) []byte {
 	return content
 }
 
-// errNoModule is for a test that runs outside the repository.
-var errNoModule = errors.New("no go.mod in this folder or above it")
+// errNoModule is returned if a test runs outside the repository.
+var errNoModule = errors.New("no go.mod in this folder or a parent")
 
-// find returns the path of a name, and an error that wraps fs.ErrNotExist where there is none.
+// find returns the path for a name. If it does not exist, the error wraps fs.ErrNotExist.
 func find(name string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -64,11 +64,11 @@ func find(name string) (string, error) {
 	return path, err
 }
 
-// absent ends the test: a skip that is counted, or a failure.
+// absent skips the test and counts the skip, or fails the test.
 func absent(t testing.TB, err error) {
 	t.Helper()
 	if !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err) // it is there and cannot be read
+		t.Fatal(err) // it exists but cannot be read
 	}
 	if os.Getenv(require) == "1" {
 		t.Fatalf("%s is 1: %v", require, err)
@@ -76,7 +76,7 @@ func absent(t testing.TB, err error) {
 	Skip(t, reason, err)
 }
 
-// count appends a line. Several test binaries append to one file: a line is one write.
+// count appends a line in a single write, because several test binaries append to the same file.
 func count(path, reason, test string) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -87,8 +87,8 @@ func count(path, reason, test string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Skip ends a test that lacks a program or something else of the machine, with a typed reason of a
-// word or several with dashes, and counts it as Path does.
+// Skip skips a test that needs a program or something else that the machine does not have. The reason is one word, or
+// several joined with dashes. The skip is counted as in Path.
 func Skip(t testing.TB, reason string, why error) {
 	t.Helper()
 	if path := os.Getenv(counter); path != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// A recorder keeps how a test failed, and ends its goroutine alone.
+// A recorder records a test failure and ends only the calling goroutine.
 type recorder struct {
 	testing.TB
 	failed string
@@ -31,22 +31,22 @@ func TestPath(t *testing.T) {
 	t.Setenv(require, "")
 	t.Setenv(counter, lines)
 	if got := string(Read(t, "data/x.json")); got != "{}" {
-		t.Errorf("read %q", got)
+		t.Errorf("Read = %q, want the content of the file", got)
 	}
-	// A folder that cannot be looked into is no absence.
+	// A path that cannot be examined is an error, not a missing file.
 	if _, err := find("data/x.json/y"); err == nil || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("below a file: %v", err)
+		t.Errorf("find below a file: error %v, want one that is not fs.ErrNotExist", err)
 	}
 	for range 2 {
 		t.Run("absent", func(t *testing.T) {
 			Path(t, "data/none.json")
-			t.Error("a path of nothing")
+			t.Error("Path of a missing file returned, want a skipped test")
 		})
 	}
 	text, err := os.ReadFile(lines)
 	want := "shared-material-absent material.TestPath/absent\nshared-material-absent material.TestPath/absent#01\n"
 	if err != nil || string(text) != want {
-		t.Errorf("counted %q, %v; want %q", text, err, want)
+		t.Errorf("counter file = %q, %v; want %q", text, err, want)
 	}
 	t.Setenv(require, "1")
 	r, done := &recorder{TB: t}, make(chan struct{})
@@ -56,6 +56,6 @@ func TestPath(t *testing.T) {
 	}()
 	<-done
 	if !strings.HasPrefix(r.failed, "REQUIRE_SHARED_MATERIAL is 1: ") {
-		t.Errorf("a required one: %q", r.failed)
+		t.Errorf("with REQUIRE_SHARED_MATERIAL=1: failure %q", r.failed)
 	}
 }

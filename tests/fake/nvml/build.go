@@ -18,15 +18,14 @@ import (
 // Soname is the file name of the library.
 const Soname = "libnvidia-ml.so.1"
 
-// ErrNoCompiler says that this machine has no gcc.
+// ErrNoCompiler is returned if gcc is not installed.
 var ErrNoCompiler = errors.New("no C compiler")
 
 //go:embed lib/nvml.c
 var source []byte
 
-// Build links the library into dir and returns its path. The library does not export the symbols
-// that are named in without, as an older driver would not. The error wraps ErrNoCompiler where
-// there is no gcc.
+// Build links the library into dir and returns its path. The library does not export the symbols in without, like an
+// older driver. If gcc is not installed, the error wraps ErrNoCompiler.
 func Build(dir string, without ...string) (string, error) {
 	gcc, object, err := compiled()
 	if err != nil {
@@ -37,15 +36,15 @@ func Build(dir string, without ...string) (string, error) {
 		return "", err
 	}
 	cmd := exec.Command(gcc, "-shared", "-pthread", "-Wl,-soname,"+Soname, "-Wl,--version-script,exports", "-o", Soname, object)
-	cmd.Dir = dir // whose name may hold what a compiler splits options at
+	cmd.Dir = dir // dir may contain characters at which gcc splits options
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("link %s: %w\n%s", Soname, err, msg)
 	}
 	return filepath.Join(dir, Soname), nil
 }
 
-// compiled returns the compiler and the object file that libraries are linked from, compiled once
-// per machine from the same source.
+// compiled returns the compiler and the object file to link. The object file is compiled once per machine for each
+// source.
 func compiled() (gcc, object string, err error) {
 	if gcc, err = exec.LookPath("gcc"); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrNoCompiler, err)
@@ -54,7 +53,7 @@ func compiled() (gcc, object string, err error) {
 	return gcc, object, err
 }
 
-// headers returns the folder with go-nvml's C headers in the module cache.
+// headers returns the folder of go-nvml's C headers in the module cache.
 var headers = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
 	if err != nil {
@@ -81,7 +80,7 @@ func compile(gcc string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	// Several test binaries may compile at once: the object appears whole.
+	// Several test binaries may compile at the same time. Renaming makes the object file appear complete.
 	work, err := os.MkdirTemp(dir, "work-")
 	if err != nil {
 		return "", err
@@ -98,8 +97,8 @@ func compile(gcc string) (string, error) {
 	return object, os.Rename(filepath.Join(work, "nvml.o"), object)
 }
 
-// Need ends the test if the library could not be built: it skips where there is no compiler, and
-// fails everywhere else and where CI is true.
+// Need ends the test if the library could not be built. It skips the test if there is no compiler and CI is not "true".
+// Otherwise it fails the test.
 func Need(t testing.TB, err error) {
 	t.Helper()
 	switch {

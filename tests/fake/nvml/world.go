@@ -9,13 +9,12 @@ import (
 	"testing"
 )
 
-// A World is one script and the ledger of those who call the library while
-// it plays.
+// A World is a script, and the ledger of calls made while it runs.
 type World struct {
 	dir string
 }
 
-// NewFor plays the script for another process, which needs the environment Env.
+// NewFor runs the script for another process. That process needs the environment Env.
 func NewFor(t testing.TB, script ...string) *World {
 	t.Helper()
 	w := &World{dir: t.TempDir()}
@@ -23,8 +22,7 @@ func NewFor(t testing.TB, script ...string) *World {
 	return w
 }
 
-// NewWorld plays the script for the library in this process until the test
-// ends. Tests that use it cannot be parallel.
+// NewWorld runs the script for the library in this process until the test ends. Tests that use it cannot be parallel.
 func NewWorld(t testing.TB, script ...string) *World {
 	t.Helper()
 	w := NewFor(t, script...)
@@ -35,8 +33,7 @@ func NewWorld(t testing.TB, script ...string) *World {
 	return w
 }
 
-// Env returns the environment that makes the library in another process play
-// this world.
+// Env returns the environment that makes the library in another process run this script.
 func (w *World) Env() []string {
 	return []string{
 		"FAKENVML_SCRIPT=" + filepath.Join(w.dir, "script"),
@@ -44,7 +41,7 @@ func (w *World) Env() []string {
 	}
 }
 
-// Play replaces the script by the given lines, at once for every caller.
+// Play atomically replaces the script.
 func (w *World) Play(t testing.TB, script ...string) {
 	t.Helper()
 	path := filepath.Join(w.dir, "script")
@@ -57,7 +54,7 @@ func (w *World) Play(t testing.TB, script ...string) {
 	}
 }
 
-// entrySize is the size of a ledger entry: a name and a 64-bit count.
+// Layout of a ledger entry: a name and a 64-bit count.
 const (
 	nameSize  = 56
 	entrySize = nameSize + 8
@@ -81,7 +78,7 @@ func (w *World) Ledger(t testing.TB) map[string]uint64 {
 	return counts
 }
 
-// OpenHandles returns how many inits, event sets and GPM samples are open.
+// OpenHandles returns the number of open inits, event sets and GPM samples.
 func (w *World) OpenHandles(t testing.TB) int {
 	t.Helper()
 	open := 0

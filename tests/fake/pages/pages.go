@@ -1,4 +1,4 @@
-// Package pages makes the pages of a simulated node as the exporter does, for tests that read what is served.
+// Package pages produces the pages of a simulated node, like the exporter does, for tests that read pages.
 package pages
 
 import (
@@ -23,24 +23,25 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// A Run is an exporter of a simulated node. Where its settings have the kernel's log read, it is that of the simulated
-// kernel, and an XID of the instant of a cycle is in that cycle or the next.
+// A Run is an exporter of a simulated node. If its settings enable the kernel log, it reads the log of the simulated
+// kernel. An XID at the exact time of a cycle is in that cycle or the next.
 type Run struct {
 	Source                *sim.Source
-	Owners                collector.Attributor // nil for the node's own
-	Args                  []string             // settings, as a command line has them
-	Env                   map[string]string    // settings, beside NODE_NAME
-	Host                  string               // the host label
-	Counters              []byte               // a counters file
-	Interval              time.Duration        // 0 for that of the settings
-	Trailer               string               // of each page, behind the series of the exporter itself
-	Booted                time.Time            // of the machine
-	MaxBackoff, HangLimit time.Duration        // of the collector; 0 for its own
-	Registry              *prometheus.Registry // of the series of the exporter itself, nil for a new one
+	Owners                collector.Attributor // nil for the node's own owners
+	Args                  []string             // command-line arguments
+	Env                   map[string]string    // environment variables in addition to NODE_NAME
+	Host                  string               // value of the host label
+	Counters              []byte               // content of a counters file
+	Interval              time.Duration        // 0 for the interval of the settings
+	Trailer               string               // appended to each page after the exporter's own series
+	Booted                time.Time            // when the machine booted
+	MaxBackoff, HangLimit time.Duration        // of the collector; 0 for its defaults
+	Registry              *prometheus.Registry // for the exporter's own series; nil for a new one
 }
 
-// Each calls see with each snapshot and its page, which is valid until see returns, for as long as see returns true. An
-// exporter that ends since a driver call hangs is started again, as a supervisor does. It runs in a bubble.
+// Each calls see with each snapshot and its page until see returns false. The page is valid until see returns. If the
+// exporter exits because a driver call hangs, it is started again, as a supervisor would do. It must be called in a
+// synctest bubble.
 func (r Run) Each(t *testing.T, see func(*gpu.Snapshot, []byte) bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,7 +63,7 @@ func (r Run) Each(t *testing.T, see func(*gpu.Snapshot, []byte) bool) {
 	}
 }
 
-// Loop is New for a test, which ends where the settings cannot be used.
+// Loop is like New, but ends the test if the settings are invalid.
 func (r Run) Loop(t *testing.T, publish func(*gpu.Snapshot, *exposition.Page)) func(context.Context) error {
 	t.Helper()
 	run, err := r.New(publish)
@@ -72,8 +73,8 @@ func (r Run) Loop(t *testing.T, publish func(*gpu.Snapshot, *exposition.Page)) f
 	return run
 }
 
-// New returns the exporter, which publishes pages until its context ends and returns the error of the collector. The
-// error is about the settings.
+// New returns a function that runs the exporter and publishes pages until its context ends. That function returns the
+// collector's error. The error of New is about the settings.
 func (r Run) New(publish func(*gpu.Snapshot, *exposition.Page)) (func(context.Context) error, error) {
 	env := func(name string) (string, bool) {
 		if name == "NODE_NAME" {
@@ -96,12 +97,12 @@ func (r Run) New(publish func(*gpu.Snapshot, *exposition.Page)) (func(context.Co
 	}
 	registry := cmp.Or(r.Registry, prometheus.NewRegistry())
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "dcgm_exporter_build_info", ConstLabels: prometheus.Labels{"version": "v0.1.0"}, Help: "As app has it.",
+		Name: "dcgm_exporter_build_info", ConstLabels: prometheus.Labels{"version": "v0.1.0"}, Help: "Same as in app.",
 	})
 	build.Set(1)
 	registry.MustRegister(build)
 	options := app.EncoderOptions(cfg, slog.New(slog.DiscardHandler))
-	var gathered error // by the goroutine of the loop
+	var gathered error // written by the loop's goroutine
 	if cfg.Web.ExporterMetrics {
 		options.Trailer = func(dst []byte) []byte {
 			dst, err := loop.AppendGathered(dst, registry)

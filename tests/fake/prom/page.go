@@ -10,15 +10,14 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 )
 
-// A Sample is a line of a page.
+// A Sample is a sample line of a page.
 type Sample struct {
-	Series []byte        // name and labels as they are written; valid as long as the page
-	Labels labels.Labels // __name__ among them; valid as long as the page
+	Series []byte        // name and labels as written on the page; valid as long as the page
+	Labels labels.Labels // including __name__; valid as long as the page
 	Value  float64
 }
 
-// Samples returns the samples of a page in the text format, in its order. A page that Prometheus
-// does not read ends the test.
+// Samples returns the samples of a page in text format, in order. If Prometheus cannot parse the page, the test ends.
 func Samples(t testing.TB, page []byte) iter.Seq[Sample] {
 	return func(yield func(Sample) bool) {
 		t.Helper()
@@ -35,7 +34,7 @@ func Samples(t testing.TB, page []byte) iter.Seq[Sample] {
 			}
 		}
 		if !errors.Is(err, io.EOF) {
-			t.Fatalf("Prometheus' parser: %v\n%s", err, page)
+			t.Fatalf("Prometheus cannot parse the page: %v\n%s", err, page)
 		}
 	}
 }

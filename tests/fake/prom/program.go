@@ -10,9 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// Promtool returns the path of promtool: the one in PATH, else the one that "make prometheus"
-// unpacked. It skips the test where there is none, and counts the skip; on CI it fails. The test runs
-// two folders below the repository's root.
+// Promtool returns the path of promtool, from PATH or from "make prometheus". If there is none, it skips the test and
+// counts the skip; on CI the test fails. The test must run two folders below the repository's root.
 func Promtool(t testing.TB) string {
 	t.Helper()
 	const name = "promtool"
@@ -24,7 +23,7 @@ func Promtool(t testing.TB) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		err = fmt.Errorf("%s: neither in PATH nor unpacked: run make prometheus", name)
+		err = fmt.Errorf("%s not found: run make prometheus", name)
 		if os.Getenv("CI") != "" {
 			t.Fatal(err)
 		}

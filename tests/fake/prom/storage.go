@@ -14,11 +14,11 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// A Storage holds samples in the order of their times, and is queried by Prometheus' own engine. It is for one goroutine.
+// A Storage holds samples in time order. Prometheus' engine queries it. It must be used by only one goroutine.
 type Storage struct {
-	Series map[string]*promql.Series // by keys of those who append them; none takes the place of another
+	Series map[string]*promql.Series // by the key given to Append
 	engine *promql.Engine
-	named  map[string][]*promql.Series // of a name, sorted; those of "" are all
+	named  map[string][]*promql.Series // by metric name, sorted; "" has all
 }
 
 // NewStorage returns an empty Storage.
@@ -32,7 +32,7 @@ func NewStorage() *Storage {
 	}
 }
 
-// Append adds a sample to the series of a key, whose labels are those of its first sample.
+// Append adds a sample to the series with the key. The labels of a series are those of its first sample.
 func (s *Storage) Append(key string, metric func() labels.Labels, at time.Time, v float64) {
 	series, ok := s.Series[key]
 	if !ok {
@@ -42,8 +42,8 @@ func (s *Storage) Append(key string, metric func() labels.Labels, at time.Time, 
 	series.Floats = append(series.Floats, promql.FPoint{T: at.UnixMilli(), F: v})
 }
 
-// Stale ends the series that of selects and that have no sample at a time or later, as a scrape does whose page lacks
-// them.
+// Stale marks series as stale that are selected by of and have no sample at or after a time. A scrape does this to
+// series that are not on its page.
 func (s *Storage) Stale(at time.Time, of func(labels.Labels) bool) {
 	for _, series := range s.Series {
 		last := series.Floats[len(series.Floats)-1]
@@ -53,7 +53,7 @@ func (s *Storage) Stale(at time.Time, of func(labels.Labels) bool) {
 	}
 }
 
-// Vector returns the answer to an instant query. A query that fails ends the test.
+// Vector returns the result of an instant query. If the query fails, the test ends.
 func (s *Storage) Vector(t testing.TB, query string, at time.Time) promql.Vector {
 	t.Helper()
 	q, err := s.engine.NewInstantQuery(t.Context(), s, nil, query, at)
@@ -68,7 +68,7 @@ func (s *Storage) Vector(t testing.TB, query string, at time.Time) promql.Vector
 	return slices.Clone(vector)
 }
 
-// Matrix returns the answer to a query over a range. A query that fails ends the test.
+// Matrix returns the result of a range query. If the query fails, the test ends.
 func (s *Storage) Matrix(t testing.TB, query string, begin, end time.Time, step time.Duration) promql.Matrix {
 	t.Helper()
 	q, err := s.engine.NewRangeQuery(t.Context(), s, nil, query, begin, end, step)
@@ -81,13 +81,13 @@ func (s *Storage) Matrix(t testing.TB, query string, begin, end time.Time, step 
 		t.Fatalf("%s: %v", query, err)
 	}
 	matrix = slices.Clone(matrix)
-	for i := range matrix { // the engine takes its memory back
+	for i := range matrix { // copy, because the engine reuses its memory
 		matrix[i].Metric, matrix[i].Floats = matrix[i].Metric.Copy(), slices.Clone(matrix[i].Floats)
 	}
 	return matrix
 }
 
-// Querier returns the Storage as the engine reads it; all times are read.
+// Querier implements storage.Queryable. It ignores the time range.
 func (s *Storage) Querier(int64, int64) (storage.Querier, error) {
 	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 		set := &seriesSet{at: -1}
@@ -100,7 +100,7 @@ func (s *Storage) Querier(int64, int64) (storage.Querier, error) {
 	}}, nil
 }
 
-// candidates returns the series of the name that matchers give.
+// candidates returns the series with the metric name in matchers, or all series.
 func (s *Storage) candidates(matchers []*labels.Matcher) []*promql.Series {
 	if len(s.named[""]) != len(s.Series) {
 		s.named = map[string][]*promql.Series{}

@@ -1,4 +1,4 @@
-// Package selfsigned makes certificates for tests.
+// Package selfsigned creates certificates for tests.
 package selfsigned
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Pair returns a certificate for 127.0.0.1, which is its own authority and good for an hour, and its key, both as PEM.
+// Pair returns a self-signed certificate for 127.0.0.1, which is valid for one hour, and its key. Both are PEM.
 func Pair(t testing.TB) (certificate, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

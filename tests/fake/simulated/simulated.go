@@ -1,5 +1,4 @@
-// Package simulated is shared by tests of simulated nodes: a clock that they move, and plans of the
-// catalog's fields.
+// Package simulated has helpers for tests of simulated nodes: a manual clock, and plans made of catalog fields.
 package simulated
 
 import (
@@ -13,31 +12,30 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// Epoch is the time at which every clock starts.
+// Epoch is the start time of every Clock.
 var Epoch = time.Date(2026, 3, 4, 9, 0, 0, 0, time.UTC)
 
-// A Clock is a time that only tests move.
+// A Clock is a clock that tests set.
 type Clock struct{ t time.Time }
 
-// NewClock returns a clock at Epoch.
+// NewClock returns a clock set to Epoch.
 func NewClock() *Clock { return &Clock{Epoch} }
 
-// Now returns the clock's time.
+// Now returns the time of the clock.
 func (c *Clock) Now() time.Time { return c.t }
 
-// Pass moves the clock on.
+// Pass advances the clock.
 func (c *Clock) Pass(d time.Duration) { c.t = c.t.Add(d) }
 
-// At moves the clock to a time after Epoch.
+// At sets the clock to a time after Epoch.
 func (c *Clock) At(d time.Duration) { c.t = Epoch.Add(d) }
 
-// Plan returns a plan for the fields with these ids on every entity; without any, for all of the
-// catalog.
+// Plan returns a plan of the fields with these IDs on every entity. Without IDs it has all fields of the catalog.
 func Plan(ids ...gpu.FieldID) *gpu.Plan {
 	return PlanOf(func(e catalog.Entry) bool { return ids == nil || slices.Contains(ids, e.ID) })
 }
 
-// PlanOf returns a plan for the fields that include selects, on every entity.
+// PlanOf returns a plan of the fields for which include returns true, on every entity.
 func PlanOf(include func(catalog.Entry) bool) *gpu.Plan {
 	flex := gpu.Selector{Flex: true}
 	p := &gpu.Plan{Interval: 10 * time.Second, Devices: flex, Switches: flex, CPUs: flex}
@@ -49,7 +47,7 @@ func PlanOf(include func(catalog.Entry) bool) *gpu.Plan {
 	return p
 }
 
-// Scenario parses faults of a simulated node.
+// Scenario parses a fault scenario of a simulated node.
 func Scenario(t testing.TB, yaml string) *sim.Scenario {
 	t.Helper()
 	s, err := sim.ParseScenario(strings.NewReader(yaml), "scenario.yaml")
