@@ -55,9 +55,11 @@ func (d *dumper) record(at time.Time, page *exposition.Page) {
 	if d == nil {
 		return
 	}
+	next := dump{at, page.Hold()}
 	select {
-	case d.next <- dump{at, page}:
+	case d.next <- next:
 	default:
+		page.Release()
 		d.log.Debug("A page is not dumped: the one before is still being written")
 	}
 }
@@ -86,6 +88,7 @@ func (d *dumper) serve(ctx context.Context) {
 			return
 		case next := <-d.next:
 			err := d.write(next)
+			next.page.Release()
 			if err == nil && time.Since(d.pruned) >= pruneEvery {
 				d.pruned = time.Now()
 				err = d.prune(d.pruned)

@@ -62,6 +62,7 @@ type Encoder struct {
 	loose  map[*gpu.Label]*block
 
 	compressor compressor
+	spare      chan []byte // of released pages, for the next ones
 
 	duplicates, dropped atomic.Uint64
 	limited             [3]atomic.Int64 // of the latest page, in the order of LimitedBy
@@ -69,7 +70,8 @@ type Encoder struct {
 
 // NewEncoder returns an Encoder with the given options.
 func NewEncoder(opts Options) *Encoder {
-	return &Encoder{opts: opts, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
+	// Two: one page is served while the next is rendered.
+	return &Encoder{opts: opts, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, spare: make(chan []byte, 2)}
 }
 
 // DuplicatesDropped returns how many samples were dropped because their family already had one with the same labels.
@@ -78,7 +80,7 @@ func (e *Encoder) DuplicatesDropped() uint64 { return e.duplicates.Load() }
 // LabelsDropped returns how many labels were dropped because their series already had a label of that name.
 func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
 
-// Encode renders s as a page.
+// Encode renders s as a page, which the caller holds.
 //
 // The families of the columns come first, in the order of the counters file. Derived families, health families and the
 // trailer follow. Within a family, samples are in the order of columns and then of rows. Families without samples are
@@ -88,9 +90,9 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 		e.limited[i].Store(0)
 	}
 	families := e.families(s)
-	w := e.write(s, families, false)
+	w := e.write(e.buffer(), s, families, false)
 	if most := e.opts.Limit.Series; most > 0 && w.series > most {
-		w = e.limit(s, families, w.series, most)
+		w = e.limit(w, s, families, most)
 	}
 	if e.opts.Trailer != nil {
 		w.page = e.opts.Trailer(w.page)
@@ -101,15 +103,23 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 	e.size, e.loose = len(w.page), w.loose
 	e.duplicates.Add(uint64(w.duplicates))
 	e.dropped.Add(uint64(w.labels.dropped + w.dropped))
-	return &Page{body: w.page, compressor: &e.compressor}
+	return newPage(w.page, &e.compressor, e.spare)
 }
 
-// write renders the families. If dropOwners is set, it leaves out the owners' own labels and the copies of shared
-// entities.
-func (e *Encoder) write(s *gpu.Snapshot, families []*family, dropOwners bool) *writer {
-	w := &writer{
-		Encoder: e, s: s, labels: e.labelsOf(s, dropOwners), page: make([]byte, 0, e.size+e.size/16), loose: map[*gpu.Label]*block{},
+// buffer returns an empty buffer for a page: that of a released page, if there is one.
+func (e *Encoder) buffer() []byte {
+	select {
+	case b := <-e.spare:
+		return b[:0]
+	default:
+		return make([]byte, 0, e.size+e.size/16)
 	}
+}
+
+// write renders the families into an empty buffer. If dropOwners is set, it leaves out the owners' own labels and the
+// copies of shared entities.
+func (e *Encoder) write(page []byte, s *gpu.Snapshot, families []*family, dropOwners bool) *writer {
+	w := &writer{Encoder: e, s: s, labels: e.labelsOf(s, dropOwners), page: page, loose: map[*gpu.Label]*block{}}
 	for _, f := range families {
 		w.family(f)
 		if most := e.opts.Limit.Series; most > 0 && w.series > most && !dropOwners {

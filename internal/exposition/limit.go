@@ -31,15 +31,15 @@ func (e *Encoder) LimitedBy(what string) int {
 	return int(e.limited[slices.Index([]string{LimitedPodLabels, LimitedCopies, LimitedFamilies}, what)].Load())
 }
 
-// limit renders the page again with at most most series, not counting families of rank 0. The full page has total
-// series.
-func (e *Encoder) limit(s *gpu.Snapshot, families []*family, total, most int) *writer {
+// limit renders the page again with at most most series, not counting families of rank 0. It reuses the buffer of the
+// full page.
+func (e *Encoder) limit(full *writer, s *gpu.Snapshot, families []*family, most int) *writer {
 	for _, f := range families {
 		f.derived = slices.DeleteFunc(f.derived, func(d *gpu.Family) bool { return d.OwnersOnly })
 	}
-	w := e.write(s, families, true)
+	w := e.write(full.page[:0], s, families, true)
 	e.limited[0].Store(int64(w.labels.withheld))
-	e.limited[1].Store(int64(total - w.series))
+	e.limited[1].Store(int64(full.series - w.series))
 
 	rank := func(f *family) int {
 		if f.health != nil {
@@ -59,7 +59,7 @@ func (e *Encoder) limit(s *gpu.Snapshot, families []*family, total, most int) *w
 	}
 	e.limited[2].Store(int64(w.series - rest))
 	if rest < w.series {
-		w = e.write(s, families, true)
+		w = e.write(w.page[:0], s, families, true)
 	}
 	return w
 }

@@ -8,18 +8,58 @@ import (
 	"time"
 )
 
-// A Page is one rendered page. It is immutable.
+// A Page is one rendered page. Its bytes do not change while anyone holds it: once everyone has released it, its Encoder
+// may write another page over them. A page that is never released is left to the garbage collector.
 type Page struct {
 	body       []byte
 	expires    time.Time // zero means never
 	compressor *compressor
+	holders    atomic.Int32
+	spare      chan<- []byte // takes the bytes after the last Release; nil if they are not reused
 
 	zip    sync.Once
 	zipped []byte
 }
 
 // NewPage returns a page with the given body and takes ownership of it.
-func NewPage(body []byte) *Page { return &Page{body: body, compressor: new(compressor)} }
+func NewPage(body []byte) *Page { return newPage(body, new(compressor), nil) }
+
+// newPage returns a page that the caller holds.
+func newPage(body []byte, c *compressor, spare chan<- []byte) *Page {
+	p := &Page{body: body, compressor: c, spare: spare}
+	p.holders.Store(1)
+	return p
+}
+
+// Hold makes the caller another holder of the page, which it must hold already through someone else.
+func (p *Page) Hold() *Page {
+	p.holders.Add(1)
+	return p
+}
+
+// tryHold is Hold for a page that may have been released already. It reports whether it was not.
+func (p *Page) tryHold() bool {
+	for {
+		n := p.holders.Load()
+		if n == 0 {
+			return false
+		}
+		if p.holders.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// Release ends the caller's hold. The caller must not use the page or its bytes afterwards.
+func (p *Page) Release() {
+	if p.holders.Add(-1) > 0 {
+		return
+	}
+	select {
+	case p.spare <- p.body:
+	default:
+	}
+}
 
 // Bytes returns the page in the text format. The caller must not change it.
 func (p *Page) Bytes() []byte { return p.body }
@@ -58,12 +98,15 @@ func (c *compressor) compress(body []byte) []byte {
 // Pages holds the current page. The zero value has none. It is safe for concurrent use.
 type Pages struct{ current atomic.Pointer[Page] }
 
-// Publish makes p the current page, which expires after limit. Zero means never. The caller must not share p before.
+// Publish makes p the current page, which expires after limit. Zero means never. Publish takes over the caller's hold
+// on p. The caller must not share p before.
 func (ps *Pages) Publish(p *Page, limit time.Duration) {
 	if limit > 0 {
 		p.expires = time.Now().Add(limit)
 	}
-	ps.current.Store(p)
+	if old := ps.current.Swap(p); old != nil {
+		old.Release()
+	}
 }
 
 // Expired returns how long ago the current page expired. It returns zero or less if the page is still valid.
@@ -75,10 +118,16 @@ func (ps *Pages) Expired() time.Duration {
 	return time.Since(p.expires)
 }
 
-// Current returns the current page. It returns nil before the first Publish and after the page has expired.
+// Current returns the current page, which the caller must release. It returns nil before the first Publish and after the
+// page has expired.
 func (ps *Pages) Current() *Page {
-	if ps.Expired() > 0 {
-		return nil
+	for {
+		p := ps.current.Load()
+		if p == nil || ps.Expired() > 0 {
+			return nil
+		}
+		if p.tryHold() { // otherwise a newer page has replaced it
+			return p
+		}
 	}
-	return ps.current.Load()
 }

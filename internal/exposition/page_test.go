@@ -5,12 +5,15 @@ import (
 	"compress/gzip"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 func gunzip(t testing.TB, b []byte) []byte {
@@ -72,6 +75,64 @@ func TestPagesNeverChange(t *testing.T) {
 	if !bytes.Equal(held.Bytes(), before) {
 		t.Error("a page changed while it was held")
 	}
+}
+
+// A page stays unchanged while it is held, however many later ones are published. Once it is released, a later page is
+// written over it.
+func TestReleasedPagesAreReused(t *testing.T) {
+	var pages exposition.Pages
+	e, s := exposition.NewEncoder(exposition.Options{}), strictWorld()
+	pages.Publish(e.Encode(s), 0)
+	held := pages.Current()
+	before := bytes.Clone(held.Bytes())
+	s.Columns = s.Columns[1:]
+	for range 4 {
+		pages.Publish(e.Encode(s), 0)
+	}
+	if !bytes.Equal(held.Bytes(), before) {
+		t.Error("a page changed while it was held")
+	}
+	bytesOfHeld := held.Bytes()
+	held.Release()
+	for range 2 { // one spare buffer is used before it
+		pages.Publish(e.Encode(s), 0)
+	}
+	if bytes.Equal(bytesOfHeld, before) {
+		t.Error("the bytes of a released page are not reused")
+	}
+}
+
+// Readers that hold the current page see the bytes of one page, whatever is published in the meantime.
+func TestPagesWithManyReaders(t *testing.T) {
+	var pages exposition.Pages
+	e := exposition.NewEncoder(exposition.Options{})
+	publish := func(n int) {
+		pages.Publish(e.Encode(&gpu.Snapshot{Families: []gpu.Family{{
+			Name:   "n",
+			Series: []gpu.Series{{Row: gpu.AllRows, Value: gpu.Int(int64(n))}},
+			Help:   strings.Repeat(strconv.Itoa(n), 1000/len(strconv.Itoa(n))),
+		}}}), 0)
+	}
+	publish(0)
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for n := 0; n < 2000; {
+				p := pages.Current()
+				text := string(p.Bytes())
+				value := strings.TrimSuffix(text[strings.LastIndex(text, " ")+1:], "\n")
+				if help := strings.Repeat(value, 1000/len(value)); !strings.Contains(text, " "+help+"\n") {
+					t.Errorf("a page mixes two: %s", text)
+				}
+				n, _ = strconv.Atoi(value)
+				p.Release()
+			}
+		})
+	}
+	for n := range 2000 {
+		publish(n + 1)
+	}
+	readers.Wait()
 }
 
 // There is no page before the first, and none past its limit until the next one.

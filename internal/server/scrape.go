@@ -20,6 +20,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 		tryLater(w, why)
 		return
 	}
+	defer p.Release()
 
 	body, length := p.Bytes(), &s.lengths[0]
 	h := w.Header()

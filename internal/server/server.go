@@ -38,7 +38,7 @@ const (
 
 // Options configure a Server. All functions are required.
 type Options struct {
-	// Current returns the page to serve, or nil before there is one.
+	// Current returns the page to serve, which the server releases, or nil before there is one.
 	Current func() *exposition.Page
 	// Healthy returns nil while the collection loop runs.
 	Healthy func() error
@@ -220,5 +220,9 @@ func (s *Server) awaitReady(ctx context.Context) {
 }
 
 func (s *Server) hasPage() bool {
-	return s.opt.Current() != nil
+	p := s.opt.Current()
+	if p != nil {
+		p.Release()
+	}
+	return p != nil
 }
