@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,17 +115,17 @@ func TestPagesWithManyReaders(t *testing.T) {
 		}}}), 0)
 	}
 	publish(0)
+	var done atomic.Bool
 	var readers sync.WaitGroup
 	for range 4 {
 		readers.Go(func() {
-			for n := 0; n < 2000; {
+			for !done.Load() && !t.Failed() {
 				p := pages.Current()
 				text := string(p.Bytes())
 				value := strings.TrimSuffix(text[strings.LastIndex(text, " ")+1:], "\n")
 				if help := strings.Repeat(value, 1000/len(value)); !strings.Contains(text, " "+help+"\n") {
 					t.Errorf("a page mixes two: %s", text)
 				}
-				n, _ = strconv.Atoi(value)
 				p.Release()
 			}
 		})
@@ -132,6 +133,7 @@ func TestPagesWithManyReaders(t *testing.T) {
 	for n := range 2000 {
 		publish(n + 1)
 	}
+	done.Store(true)
 	readers.Wait()
 }
 
