@@ -53,6 +53,7 @@ type session struct {
 
 	missing map[unavailable]bool
 	infos   []gpu.Series
+	series  []gpu.Series // of the latest cycle; the next one reuses the memory
 }
 
 // podsOfProcess holds the UIDs of a process's pods, or why they are unknown.

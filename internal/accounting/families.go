@@ -66,35 +66,34 @@ func IsFamily(name string) bool {
 	return slices.ContainsFunc(families, func(f family) bool { return f.Name == name })
 }
 
-// appendFamilies appends the families of this cycle. A snapshot keeps its series, so each cycle makes new ones; only
-// the labels are shared.
+// appendFamilies appends the families of this cycle. Their series are valid until the next call.
 func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
-	owners := 0
-	for i := range s.entities {
-		owners += len(s.entities[i].accounts)
-	}
+	series := s.series[:0]
 	for _, f := range families {
+		start := len(series)
 		switch {
 		case f.Name == familyInfo:
 			f.Series = s.infos
 		case f.Name == familyMissing:
 			f.Series = s.missingSeries()
 		case f.rest:
-			f.Series = make([]gpu.Series, len(s.entities))
 			for i := range s.entities {
 				e := &s.entities[i]
-				f.Series[i] = gpu.Series{Row: gpu.AllRows, Labels: e.labels, Value: e.totals.now[f.measure]}
+				series = append(series, gpu.Series{Row: gpu.AllRows, Labels: e.labels, Value: e.totals.now[f.measure]})
 			}
 		default:
-			f.Series = make([]gpu.Series, 0, owners)
 			for i := range s.entities {
 				for _, a := range s.entities[i].accounts {
-					f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: a.labels, Value: a.now[f.measure]})
+					series = append(series, gpu.Series{Row: gpu.AllRows, Labels: a.labels, Value: a.now[f.measure]})
 				}
 			}
 		}
+		if f.Series == nil {
+			f.Series = series[start:len(series):len(series)]
+		}
 		list = append(list, f.Family)
 	}
+	s.series = series
 	return list
 }
 

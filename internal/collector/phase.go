@@ -39,15 +39,15 @@ func (p *phase) next(interval, age time.Duration) time.Duration {
 // does not change.
 func ageOf(b *gpu.Batch, plan *gpu.Plan, begin time.Time) time.Duration {
 	var oldest time.Duration
+	now, maxAge := begin.UnixNano(), plan.Interval+plan.Interval/maxAgeShare
 	for i := range b.Samples {
 		s := &b.Samples[i]
 		f := &plan.Fields[s.Field]
-		if f.Text || f.Every || f.Profiling || plan.IntervalOf(s.Field) != plan.Interval {
+		age := time.Duration(now - s.Time)
+		if age <= oldest || age > maxAge || f.Text || f.Every || f.Profiling || plan.IntervalOf(s.Field) != plan.Interval {
 			continue
 		}
-		if age := time.Duration(begin.UnixNano() - s.Time); age <= plan.Interval+plan.Interval/maxAgeShare {
-			oldest = max(oldest, age)
-		}
+		oldest = age
 	}
 	return oldest
 }

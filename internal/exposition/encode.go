@@ -1,7 +1,6 @@
 package exposition
 
 import (
-	"cmp"
 	"hash/maphash"
 	"slices"
 	"strconv"
@@ -54,7 +53,10 @@ type Strict struct {
 type Encoder struct {
 	opts Options
 	seed maphash.Seed
-	seen map[uint64]struct{} // scratch: hashes of the label sets of one family
+	// Scratch.
+	seen   map[uint64]struct{} // hashes of the label sets of one family
+	list   []family
+	byName map[string]*family
 
 	// State of the latest page.
 	size   int // in bytes
@@ -71,7 +73,9 @@ type Encoder struct {
 // NewEncoder returns an Encoder with the given options.
 func NewEncoder(opts Options) *Encoder {
 	// Two: one page is served while the next is rendered.
-	return &Encoder{opts: opts, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, spare: make(chan []byte, 2)}
+	return &Encoder{
+		opts: opts, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, byName: map[string]*family{}, spare: make(chan []byte, 2),
+	}
 }
 
 // DuplicatesDropped returns how many samples were dropped because their family already had one with the same labels.
@@ -144,16 +148,20 @@ func (f *family) isSplitByOwner() bool {
 	return slices.ContainsFunc(f.derived, func(d *gpu.Family) bool { return d.OwnersOnly })
 }
 
-// families returns the families of a snapshot in page order.
+// families returns the families of a snapshot in page order. They are valid until the next call.
 func (e *Encoder) families(s *gpu.Snapshot) []*family {
-	list := make([]*family, 0, len(s.Columns)+len(s.Families)+3)
-	byName := make(map[string]*family, cap(list))
+	most := len(s.Columns) + len(s.Families) + len(healthFamilies)
+	e.list = slices.Grow(e.list[:0], most)
+	list := make([]*family, 0, most)
+	clear(e.byName)
 	named := func(name, help string, typ gpu.MetricType) *family {
 		name = text.MetricName(name)
-		f := byName[name]
+		f := e.byName[name]
 		if f == nil {
-			f = &family{name: name, help: help, typ: typ}
-			byName[name] = f
+			e.list = e.list[:len(e.list)+1]
+			f = &e.list[len(e.list)-1]
+			*f = family{name: name, help: help, typ: typ, columns: f.columns[:0], derived: f.derived[:0]}
+			e.byName[name] = f
 			list = append(list, f)
 		}
 		return f
@@ -332,7 +340,11 @@ func (w *writer) looseBlock(list []gpu.Label) *block {
 	if len(list) == 0 {
 		return &block{text: []byte{' '}}
 	}
-	b := cmp.Or(w.loose[&list[0]], w.Encoder.loose[&list[0]])
+	b := w.loose[&list[0]]
+	if b != nil && b.labels == len(list) {
+		return b
+	}
+	b = w.Encoder.loose[&list[0]]
 	if b == nil || b.labels != len(list) {
 		rendered := newBlock(w.seed, w.valid(&block{}, list), 0)
 		b = &rendered

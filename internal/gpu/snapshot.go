@@ -139,7 +139,8 @@ type Health struct {
 	Unavailable []FieldHealth  // in a stable order
 }
 
-// A Snapshot is the content of one page. It is immutable once published.
+// A Snapshot is the content of one page. Its receiver must not change it, nor keep it beyond the call: the next snapshot
+// reuses its memory.
 type Snapshot struct {
 	Time     time.Time
 	ValidFor time.Duration // how long its page may be served; zero means without limit

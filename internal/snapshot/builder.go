@@ -44,12 +44,12 @@ type Builder struct {
 	plan     *gpu.Plan
 	derivers []Deriver
 	cycle    Cycle
-	cells    []cell        // by field, then by row
-	maxAge   []int64       // by field: maximum age of a served sample in nanoseconds
-	roots    [][]int       // rows of each GPU or other root, including its instances and links
-	expected []int         // by row: number of planned fields that the entity has
-	got      []int         // by row: number of fields with a value in this cycle
-	snap     *gpu.Snapshot // snapshot of this cycle
+	cells    []cell       // by field, then by row
+	maxAge   []int64      // by field: maximum age of a served sample in nanoseconds
+	roots    [][]int      // rows of each GPU or other root, including its instances and links
+	expected []int        // by row: number of planned fields that the entity has
+	got      []int        // by row: number of fields with a value in this cycle
+	snap     gpu.Snapshot // of this cycle; the next one reuses its memory
 	doubts   doubts
 
 	// Stale, OutOfRange and InDoubt count the samples that the latest Build dropped. InDoubt counts contradicted
@@ -91,6 +91,9 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 			}
 		}
 	}
+	tab.snap = gpu.Snapshot{
+		Topology: t, Columns: newColumns(plan.Counters, rows), Health: gpu.Health{Entities: make([]gpu.EntityHealth, rows)},
+	}
 	tab.doubts = newDoubts(t, plan)
 	tab.cycle = Cycle{Topology: t, Plan: plan, builder: tab}
 	for _, d := range derivers {
@@ -103,15 +106,23 @@ func (tab *Builder) cell(field, row int) *cell {
 	return &tab.cells[field*len(tab.topology.Devices)+row]
 }
 
-// Build returns the snapshot of a reading.
+// newColumns returns columns without values.
+func newColumns(counters []gpu.Counter, rows int) []gpu.Column {
+	columns := make([]gpu.Column, len(counters))
+	values := make([]gpu.Value, len(columns)*rows)
+	for i := range columns {
+		columns[i] = gpu.Column{Counter: &counters[i], Values: values[i*rows : (i+1)*rows : (i+1)*rows]}
+	}
+	return columns
+}
+
+// Build returns the snapshot of a reading. It is valid until the next Build.
 func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	clear(tab.cells)
 	clear(tab.got)
 	tab.Stale, tab.OutOfRange, tab.InDoubt = 0, 0, 0
-	tab.snap = &gpu.Snapshot{
-		Time: r.Now, Topology: tab.topology, Owners: r.Owners,
-		Health: gpu.Health{Entities: make([]gpu.EntityHealth, len(tab.topology.Devices))},
-	}
+	clear(tab.snap.Health.Entities)
+	tab.snap.Time, tab.snap.Owners = r.Now, r.Owners
 	for i := range r.Batch.Faults {
 		tab.applyFault(&r.Batch.Faults[i])
 	}
@@ -125,13 +136,14 @@ func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 		}
 	}
 	tab.contradict()
-	tab.snap.Columns = tab.columns()
+	tab.fillColumns()
+	tab.snap.Families = tab.snap.Families[:0]
 	tab.cycle.Reading = r
 	for _, d := range tab.derivers {
 		tab.snap.Families = d.Derive(tab.snap.Families, &tab.cycle)
 	}
 	tab.snap.Health.Unavailable = tab.unavailable()
-	return tab.snap
+	return &tab.snap
 }
 
 // isOldLink reports whether the row is an NVLink without any of the planned fields. For example, links before NVLink 5
@@ -148,23 +160,18 @@ func (tab *Builder) isOldLink(row int) bool {
 	return true
 }
 
-// columns returns the values of the counters by row, in the counter's unit.
-func (tab *Builder) columns() []gpu.Column {
-	rows := len(tab.topology.Devices)
-	columns := make([]gpu.Column, len(tab.plan.Counters))
-	values := make([]gpu.Value, len(columns)*rows)
-	for i := range columns {
-		counter := &tab.plan.Counters[i]
-		columns[i] = gpu.Column{Counter: counter, Values: values[i*rows : (i+1)*rows : (i+1)*rows]}
-		for row := range rows {
-			v := tab.cell(counter.Field, row).value
-			if counter.Scale != 1 {
-				v = v.Scale(counter.Scale)
+// fillColumns sets the values of the counters, in the counter's unit.
+func (tab *Builder) fillColumns() {
+	for i := range tab.snap.Columns {
+		c := &tab.snap.Columns[i]
+		for row := range c.Values {
+			v := tab.cell(c.Counter.Field, row).value
+			if c.Counter.Scale != 1 {
+				v = v.Scale(c.Counter.Scale)
 			}
-			columns[i].Values[row] = v
+			c.Values[row] = v
 		}
 	}
-	return columns
 }
 
 // applyFault records a fault of an entity, or of fields of entities.
@@ -222,7 +229,8 @@ func inRange(field *gpu.Field, v gpu.Value) bool {
 
 // unavailable lists the counters that are not served. A counter missing everywhere for the same reason is listed once,
 // otherwise once per GPU. Lost entities are skipped because their own health reports them.
-func (tab *Builder) unavailable() (list []gpu.FieldHealth) {
+func (tab *Builder) unavailable() []gpu.FieldHealth {
+	list := tab.snap.Health.Unavailable[:0]
 	for i := range tab.plan.Counters {
 		counter := &tab.plan.Counters[i]
 		start := len(list)

@@ -47,8 +47,8 @@ func plan(fields int) *gpu.Plan {
 }
 
 // cycles runs the loop for n cycles after some warm-up cycles. It calls before once after the warm-up, and each after
-// every later cycle. It returns the number of lines and bytes of the last page.
-func cycles(tb testing.TB, source collector.Source, attributors []collector.Attributor, p *gpu.Plan, n int, before, each func()) (series, page int) {
+// every later cycle. It returns the number of lines of the last page.
+func cycles(tb testing.TB, source collector.Source, attributors []collector.Attributor, p *gpu.Plan, n int, before, each func()) (series int) {
 	tb.Helper()
 	const warm = 20
 	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17", HostnameLabel: gpu.HostnameLower})
@@ -70,7 +70,7 @@ func cycles(tb testing.TB, source collector.Source, attributors []collector.Attr
 			}
 			encoded := encoder.Encode(s)
 			if done == n+warm-1 {
-				series, page = strings.Count(string(encoded.Bytes()), "\n"), len(encoded.Bytes())
+				series = strings.Count(string(encoded.Bytes()), "\n")
 			}
 			pages.Publish(encoded, 0)
 			if done++; done > warm && each != nil {
@@ -84,7 +84,7 @@ func cycles(tb testing.TB, source collector.Source, attributors []collector.Attr
 	if err := l.Run(ctx); err != nil {
 		tb.Fatal(err)
 	}
-	return series, page
+	return series
 }
 
 type source struct {
@@ -122,7 +122,7 @@ func BenchmarkCycle(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/56x%d", s.name, fields), func(b *testing.B) {
 				src, attributors := s.open(b)
 				b.ReportAllocs()
-				series, _ := cycles(b, src, attributors, plan(fields), b.N, b.ResetTimer, nil)
+				series := cycles(b, src, attributors, plan(fields), b.N, b.ResetTimer, nil)
 				b.StopTimer()
 				b.ReportMetric(float64(series), "lines")
 			})
@@ -173,7 +173,7 @@ func resident(tb testing.TB) float64 {
 }
 
 // TestSteadyMemory checks the memory limits of the design, which do not depend on the machine: a cycle allocates at
-// most two pages, and the process stays below 60 MiB.
+// most 64 KiB, and the process stays below 60 MiB.
 func TestSteadyMemory(t *testing.T) {
 	for _, s := range sources() {
 		t.Run(s.name, func(t *testing.T) {
@@ -183,10 +183,10 @@ func TestSteadyMemory(t *testing.T) {
 			src, attributors := s.open(t)
 			const n = 1000
 			var before, after runtime.MemStats
-			_, page := cycles(t, src, attributors, plan(100), n, func() { runtime.ReadMemStats(&before) }, nil)
+			cycles(t, src, attributors, plan(100), n, func() { runtime.ReadMemStats(&before) }, nil)
 			runtime.ReadMemStats(&after)
-			if each := (after.TotalAlloc - before.TotalAlloc) / n; each > uint64(2*page) {
-				t.Errorf("a cycle allocates %d bytes, with pages of %d", each, page)
+			if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 64<<10 {
+				t.Errorf("a cycle allocates %d bytes, want at most 64 KiB", each)
 			}
 			if end := resident(t); end > 60 {
 				t.Errorf("%.1f MiB of resident memory after %d cycles", end, n)
