@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,19 +49,20 @@ type logged struct {
 
 // An xidRig counts the XIDs of an engine as the collector does, and knows how many happened.
 type xidRig struct {
-	t        *testing.T
-	random   *rand.Rand
-	engine   *fakedcgm.Engine
-	plan     *gpu.Plan
-	log      *events.Log
-	session  *dcgm.Session
-	builder  *snapshot.Builder
-	sequence int
-	kernel   []logged
-	codes    int64                  // the codes are those up to this
-	dates    map[string][]time.Time // by entity and code
-	want     map[string]int64
-	got      map[string]int64
+	t         *testing.T
+	random    *rand.Rand
+	engine    *fakedcgm.Engine
+	plan      *gpu.Plan
+	log       *events.Log
+	session   *dcgm.Session
+	builder   *snapshot.Builder
+	sequence  int
+	kernel    []logged
+	codes     int64                  // the codes are those up to this
+	unwatched string                 // UUID of a GPU that the session may not watch, so that the engine keeps no XIDs of it; "" for none
+	dates     map[string][]time.Time // by entity and code
+	want      map[string]int64
+	got       map[string]int64
 }
 
 func newXIDRig(t *testing.T, seed uint64, codes int64) *xidRig {
@@ -169,6 +171,9 @@ func (r *xidRig) happen(n int) (made int) {
 		if r.random.IntN(2) == 0 {
 			back = time.Duration(r.random.Int64N(int64(4 * time.Minute)))
 		}
+		if r.unwatched != "" && strings.HasPrefix(target.labels, r.unwatched) {
+			continue
+		}
 		if !r.isApart(target, code, time.Now().Add(-back)) {
 			continue
 		}
@@ -211,28 +216,44 @@ func (r *xidRig) unbind() {
 	r.reload()
 }
 
-// lose makes a GPU fall off the bus and come back, over reloads. XIDs happen just before.
+// lose makes a GPU fall off the bus and come back, over reloads. XIDs happen before, while it is lost and when it
+// comes back.
 func (r *xidRig) lose() (made int) {
-	uuid := fmt.Sprintf("uuid=GPU-%d ", r.random.IntN(4))
+	lost := fmt.Sprintf("GPU-%d", r.random.IntN(4))
+	uuid := fmt.Sprintf("uuid=%s ", lost)
 	made = r.happen(5)
 	r.reload()
 	r.engine.Replace(uuid, "status=lost "+uuid)
-	r.read()
-	r.reload()
+	for range 1 + r.random.IntN(4) {
+		made += r.happen(5)
+		r.read()
+	}
+	if r.random.IntN(2) == 0 {
+		r.reload()
+	}
 	r.engine.Replace("status=lost ", "")
+	r.unwatched = lost
+	made += r.happen(5)
 	r.read()
+	r.unwatched = ""
 	r.reload()
 	return made
 }
 
 // XIDs of GPUs, instances and compute instances are counted exactly once, in any order of their dates, over reloads, engine
-// restarts, and lost and unbound GPUs. XID_STORM=1 plays 10,000.
+// restarts, and lost and unbound GPUs. XID_STORM=1 plays 10,000 for each seed.
 func TestRandomXIDsAreCountedOnce(t *testing.T) {
 	total, codes := 600, int64(8)
 	if os.Getenv("XID_STORM") != "" {
 		total, codes = 10000, 150
 	}
-	r := newXIDRig(t, 1, codes)
+	for seed := range uint64(5) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { playXIDs(newXIDRig(t, seed, codes), total) })
+	}
+}
+
+// playXIDs plays a number of XIDs among reloads, engine restarts, and lost and unbound GPUs, and checks the counts.
+func playXIDs(r *xidRig, total int) {
 	r.read()
 	made, done := 0, map[string]int{}
 	for step := 0; made < total; step++ {
@@ -256,7 +277,7 @@ func TestRandomXIDsAreCountedOnce(t *testing.T) {
 	r.reload()
 	r.read()
 	if diff := cmp.Diff(r.want, r.got); diff != "" {
-		t.Errorf("counts of %d XIDs over %v (-want +got):\n%s", made, done, diff)
+		r.t.Errorf("counts of %d XIDs over %v (-want +got):\n%s", made, done, diff)
 	}
-	t.Logf("%d XIDs over %v", made, done)
+	r.t.Logf("%d XIDs over %v", made, done)
 }

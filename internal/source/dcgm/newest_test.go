@@ -40,7 +40,7 @@ func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	w := &watch{group: &group{rows: []int{0}}, sampling: sampling{interval: time.Second, profiling: fields[0].Profiling}}
 	s := &Session{
 		plan: plan, engine: e, rows: map[entity]int{{groupGPU, 0}: 0}, slots: make([]slot, len(fields)),
-		foreign: true, valued: make([]int, 1),
+		foreign: true, valued: make([]int, 1), lost: make([]bool, 1),
 	}
 	s.indexFields()
 	for f := range fields {
@@ -226,7 +226,7 @@ func TestWhenHistoriesAreRead(t *testing.T) {
 		if err := s.readNewest(&reader{group: w.group}, &b); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.readXIDs(&b, begin.Add(step.at)); err != nil {
+		if err := s.readXIDs(&b, begin.Add(step.at), false); err != nil {
 			t.Fatal(err)
 		}
 		if (e.reads > 0) != step.reading || len(b.XIDs) != step.xids {

@@ -161,9 +161,6 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 			return read, err
 		}
 	}
-	if err := s.readXIDs(b, begin); err != nil {
-		return read, err
-	}
 	for _, w := range s.watches {
 		s.follow(w, begin)
 	}

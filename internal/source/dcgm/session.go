@@ -163,6 +163,10 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if err := s.renew(begin, b.Contradicted); err != nil {
 		return s.End(s.lostError(err))
 	}
+	// An embedded engine forgets its XIDs when the session ends.
+	if err := s.readXIDs(b, begin, s.Err() != nil); err != nil {
+		return s.End(s.lostError(err))
+	}
 	b.DropSamples(s.lost)
 	if err := errors.Join(s.readHealth(b), s.readPeers(b)); err != nil {
 		return s.End(s.lostError(err))

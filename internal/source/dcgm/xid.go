@@ -120,8 +120,9 @@ func (s *Session) unwatchXIDs() error {
 	return errors.Join(s.engine.unwatch(s.xids.parts, s.xids.fields), s.engine.destroyGroup(s.xids.parts))
 }
 
-// readXIDs appends the new XIDs in the order of their dates. An error ends the session.
-func (s *Session) readXIDs(b *gpu.Batch, now time.Time) error {
+// readXIDs appends the new XIDs in the order of their dates. If whole is set, it reads the whole history. An error ends
+// the session.
+func (s *Session) readXIDs(b *gpu.Batch, now time.Time, whole bool) error {
 	w := s.xidsOfGPUs()
 	if w == nil {
 		return nil
@@ -137,8 +138,8 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time) error {
 	if x.whole.IsZero() {
 		x.whole = now // the first Read reads each history that has a sample
 	}
-	whole := now.Sub(x.whole) >= wholeHistoryInterval
-	due, from, repeats := x.due(now, whole)
+	whole = whole || now.Sub(x.whole) >= wholeHistoryInterval
+	due, from, repeats := x.due(now, whole, s.lost)
 	if len(due) == 0 {
 		return nil
 	}
@@ -180,8 +181,9 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time) error {
 }
 
 // due returns the entities whose histories must be read, and the earliest time from which. If whole is set, these are
-// all entities from the beginning. If repeats is true, XIDs that were reported before will be reported again.
-func (x *xidWatch) due(now time.Time, whole bool) (due []entity, from int64, repeats bool) {
+// all entities from the beginning. The history of a lost row is read from the beginning in every Read, because the next
+// session may not have the row. If repeats is true, XIDs that were reported before will be reported again.
+func (x *xidWatch) due(now time.Time, whole bool, lost []bool) (due []entity, from int64, repeats bool) {
 	from = -1
 	for _, e := range x.order {
 		h := x.histories[e]
@@ -191,12 +193,13 @@ func (x *xidWatch) due(now time.Time, whole bool) (due []entity, from int64, rep
 		if h.shown != h.last {
 			h.due, h.until = true, now.Add(lateXID)
 		}
-		h.due = h.due || whole && h.shown != 0
+		isWhole := whole || lost[h.row]
+		h.due = h.due || isWhole && h.shown != 0
 		if !h.due {
 			continue
 		}
 		h.from = max(0, h.last-lateXID.Microseconds())
-		if whole {
+		if isWhole {
 			h.from = 0
 		}
 		if h.shown < h.last { // the engine's clock was set back
@@ -225,34 +228,44 @@ func (s *Session) failXIDs(b *gpu.Batch, field int, err error, of []entity) erro
 	return nil
 }
 
-// xidsSince calls do with the XIDs of the given entities since a time. If the engine has no room for another group, it
-// reads those of all entities.
+// xidsSince calls do with the XIDs of the given entities since a time. It reads a group of these entities alone, because
+// the call is costly. An engine may refuse the group, as it does for a lost GPU. All entities are read then.
 func (s *Session) xidsSince(of []entity, w *watch, from int64, do func(*xidHistory, xidReport)) error {
-	group, _, err := s.engine.createGroup(s.nextName(), of)
-	if s.isOver(err) {
+	group, refused, err := s.engine.createGroup(s.nextName(), of)
+	switch {
+	case s.isOver(err):
 		return err
+	case err != nil || group == 0:
+		return s.allXIDsSince(from, do)
+	case len(refused) > 0:
+		err = s.allXIDsSince(from, do)
+	default:
+		err = s.readHistory(group, w.handle, from, do)
 	}
-	read := func(group handle) error {
-		r, err := s.engine.since(group, w.handle, from)
-		if err == nil {
-			s.eachXID(r, do)
-		}
-		return err
-	}
-	if err == nil && group != 0 {
-		err := read(group)
-		return errors.Join(err, s.onlyOver(s.engine.destroyGroup(group)))
-	}
+	return errors.Join(err, s.onlyOver(s.engine.destroyGroup(group)))
+}
+
+// allXIDsSince calls do with the XIDs of all entities since a time.
+func (s *Session) allXIDsSince(from int64, do func(*xidHistory, xidReport)) error {
 	var errs []error
 	for _, w := range s.watches {
 		if w.sporadic {
-			errs = append(errs, read(w.group.handle))
+			errs = append(errs, s.readHistory(w.group.handle, w.handle, from, do))
 		}
 	}
 	if s.xids.parts != 0 {
-		errs = append(errs, read(s.xids.parts))
+		errs = append(errs, s.readHistory(s.xids.parts, s.xids.fields, from, do))
 	}
 	return errors.Join(errs...)
+}
+
+// readHistory calls do with the XIDs of a group since a time.
+func (s *Session) readHistory(group, fields handle, from int64, do func(*xidHistory, xidReport)) error {
+	r, err := s.engine.since(group, fields, from)
+	if err == nil {
+		s.eachXID(r, do)
+	}
+	return err
 }
 
 // eachXID calls do with every sample of the XID field in a readout.

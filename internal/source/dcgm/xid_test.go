@@ -186,30 +186,35 @@ func poke(t *testing.T) {
 // then a blank, but the XID before it must be reported.
 func TestXIDsBehindBlanks(t *testing.T) {
 	for name, tt := range map[string]struct {
-		event string
-		blind func(*fakedcgm.Engine)
-		want  string
+		events []string
+		blind  func(*fakedcgm.Engine)
+		want   []string
 	}{
-		"a GPU is lost": {"event 1 gpu:0 230 79", func(e *fakedcgm.Engine) {
+		"a GPU is lost": {[]string{"event 1 gpu:0 230 79"}, func(e *fakedcgm.Engine) {
 			e.Replace("uuid=GPU-0 ", "uuid=GPU-0 status=lost ")
-		}, "GPU 0: 79"},
-		"the GPU of an instance is lost": {"event 1 instance:7 230 79", func(e *fakedcgm.Engine) {
+		}, []string{"GPU 0: 79"}},
+		"a GPU is lost while another one has an XID": {
+			[]string{"event 1 gpu:0 230 79", "event 2 gpu:1 230 31"}, func(e *fakedcgm.Engine) {
+				e.Replace("uuid=GPU-0 ", "uuid=GPU-0 status=lost ")
+			}, []string{"GPU 0: 79", "GPU 1: 31"},
+		},
+		"the GPU of an instance is lost": {[]string{"event 1 instance:7 230 79"}, func(e *fakedcgm.Engine) {
 			e.Replace("uuid=GPU-1 ", "uuid=GPU-1 status=lost ")
-		}, "GPU 1/1: 79"},
-		"the engine reads nothing any more": {"event 1 gpu:0 230 119", func(e *fakedcgm.Engine) {
+		}, []string{"GPU 1/1: 79"}},
+		"the engine reads nothing any more": {[]string{"event 1 gpu:0 230 119"}, func(e *fakedcgm.Engine) {
 			e.Add("value any:* 0-9999 blank")
-		}, "GPU 0: 119"},
+		}, []string{"GPU 0: 119"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
 			s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
 			read(t, s)
-			e.Add(tt.event)
+			e.Add(tt.events...)
 			tt.blind(e)
 			poke(t) // the event happens
 			pause()
 			pause() // it appends a blank
-			if diff := cmp.Diff([]string{tt.want}, counted(t, s, 1)); diff != "" {
+			if diff := cmp.Diff(tt.want, counted(t, s, len(tt.want))); diff != "" {
 				t.Errorf("XIDs (-want +got):\n%s", diff)
 			}
 		})
