@@ -155,8 +155,8 @@ $(addprefix cross-,$(ARCHES)): cross-%:
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/linux/$*/gpuop ./gpuop
 
 .PHONY: image
-image: cross-$(HOSTARCH) ## Build localhost/dcgm-exporter:dev without a registry; TARGETS=dcgm: the image with DCGM (root, buildah)
-	TARGETS='$(or $(TARGETS),exporter)' ARCHES=$(HOSTARCH) VERSION=$(VERSION) REVISION=$(REVISION) EPOCH=$(EPOCH) deployment/docker/build.sh
+image: cross-$(HOSTARCH) ## Build localhost/dcgm-exporter:dev without a registry; TARGETS=nvml: the image without DCGM (root, buildah)
+	TARGETS='$(or $(TARGETS),dcgm)' ARCHES=$(HOSTARCH) VERSION=$(VERSION) REVISION=$(REVISION) EPOCH=$(EPOCH) deployment/docker/build.sh
 
 .PHONY: image-test
 image-test: cross ## Build both images for both architectures, with a stand-in for DCGM, and run them (root, buildah, podman)

@@ -4,7 +4,7 @@
 #
 #   build.sh [FOLDER]    FOLDER gets the images as OCI layouts, one per target: an index of the architectures
 #
-# TARGETS="exporter dcgm"  ARCHES="amd64 arm64"  NAME=localhost/dcgm-exporter  TAG=dev  VERSION  REVISION  EPOCH
+# TARGETS="dcgm nvml"  ARCHES="amd64 arm64"  NAME=localhost/dcgm-exporter  TAG=dev  VERSION  REVISION  EPOCH
 # BUILDER       an image of Debian; without it one is made with debootstrap, once
 # CACHE=yes     takes layers of earlier builds: quicker, and the digest depends on what was built before
 # REPOSITORY_OF_DCGM, PACKAGES_OF_DCGM, VERSION_OF_DCGM, DEBIAN_MIRROR, DEBIAN_SECURITY_MIRROR: see the Dockerfile
@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-}
 name=${NAME:-localhost/dcgm-exporter} tag=${TAG:-dev} epoch=${EPOCH:-0}
-read -ra targets <<<"${TARGETS:-exporter dcgm}"
+read -ra targets <<<"${TARGETS:-dcgm nvml}"
 read -ra arches <<<"${ARCHES:-amd64 arm64}"
 
 fail() { echo "build.sh: $*" >&2; exit 1; }
@@ -28,9 +28,12 @@ for arch in "${arches[@]}"; do
 done
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-# What the tools say besides is of interest only when they fail.
-quiet() { "$@" >"$work/said" 2>&1 || { cat "$work/said" >&2; fail "$1 $2 ended with an error"; }; }
+list=
+trap 'rm -rf "$work"; [ -z "$list" ] || buildah manifest rm "$list" >/dev/null 2>&1' EXIT
+# quiet runs a command and shows its output only if it fails, with a hint at the cause.
+hint=
+dcgm_hint=". DCGM's packages come from NVIDIA's repository; without it, TARGETS=nvml builds the image without DCGM"
+quiet() { "$@" >"$work/said" 2>&1 || { cat "$work/said" >&2; fail "$1 $2 ended with an error$hint"; }; }
 
 builder=${BUILDER:-}
 if [ -z "$builder" ]; then
@@ -61,17 +64,15 @@ esac
 
 for target in "${targets[@]}"; do
   case $target in
-    exporter) suffix='' ;;
-    dcgm) suffix=-dcgm ;;
-    *) fail "TARGETS: $target is no target, expected exporter or dcgm" ;;
+    dcgm) suffix='' ;;
+    nvml) suffix=-nvml ;;
+    *) fail "TARGETS: unknown target $target, expected dcgm or nvml" ;;
   esac
-  list=$name:$tag$suffix-index
-  buildah manifest rm "$list" >/dev/null 2>&1 || true
-  quiet buildah manifest create "$list"
   for arch in "${arches[@]}"; do
     image=$name:$tag$suffix-$arch
+    [ "$target" = nvml ] || hint=$dcgm_hint
     quiet buildah bud -q "${options[@]}" --platform "linux/$arch" --target "$target" -t "$image" -f deployment/docker/Dockerfile .
-    quiet buildah manifest add --os linux --arch "$arch" "$list" "containers-storage:$image"
+    hint=
     [ "$arch" != "$host" ] || quiet buildah tag "$image" "$name:$tag$suffix"
     size=$(buildah inspect --type image --format '{{.FromImageID}}' "$image" | xargs -I{} cat "/var/lib/containers/storage/overlay-images/{}/manifest" 2>/dev/null | jq '[.layers[].size] | add') || size=
     echo "built $image${size:+: $((size / 1000000)) MB}"
@@ -80,7 +81,16 @@ for target in "${targets[@]}"; do
     mkdir -p "$out"
     layout=$out/dcgm-exporter$suffix
     rm -rf "$layout"
+    # The index exists only during the push: Debian 12's "podman images" and "buildah images" fail on one.
+    list=$name:$tag$suffix-index
+    buildah manifest rm "$list" >/dev/null 2>&1 || true
+    quiet buildah manifest create "$list"
+    for arch in "${arches[@]}"; do
+      quiet buildah manifest add --os linux --arch "$arch" "$list" "containers-storage:$name:$tag$suffix-$arch"
+    done
     quiet buildah manifest push -q --all --format oci "$list" "oci:$layout:${TAG:-dev}$suffix"
+    quiet buildah manifest rm "$list"
+    list=
     echo "wrote $layout: $(jq -r '.manifests[0].digest' "$layout/index.json")"
   fi
 done

@@ -59,7 +59,7 @@ deployment/packages/build.sh "$out"
 
 echo "release: images"
 repository=${REPOSITORY_OF_DCGM:-https://developer.download.nvidia.com/compute/cuda/repos/debian12}
-targets=exporter
+targets=nvml
 case $repository in
   file:*) targets+=" dcgm" ;;
   *)

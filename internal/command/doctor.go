@@ -209,7 +209,7 @@ func (e *examination) dcgm() row {
 	}
 	embedded := e.cfg.Source.Remote.IsEmbedded()
 	if e.cfg.Source.Kind == config.SourceDCGM || !embedded { // there is no fallback
-		r.state, r.advice = fail, "Install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm."
+		r.state, r.advice = fail, "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."
 		if embedded {
 			r.advice += " Without DCGM use --source=nvml."
 		}

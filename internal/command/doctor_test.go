@@ -213,7 +213,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"no DCGM, where it must be", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"--source=dcgm"},
 			"fail DCGM: libdcgm.so.4 was not found", "--source=nvml"},
 		{"no DCGM, for a remote engine", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"-r=host"},
-			"fail DCGM: libdcgm.so.4 was not found", "Install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm."},
+			"fail DCGM: libdcgm.so.4 was not found", "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."},
 		{"another engine", surroundings{dial: answers("tcp 127.0.0.1:5555")}, nil,
 			"warn host engine: embedded, and another one answers on port 5555", "--remote-hostengine-info=localhost:5555"},
 		{"a remote engine", surroundings{dial: answers("tcp nvidia-dcgm:5555")}, []string{"-r=nvidia-dcgm"},

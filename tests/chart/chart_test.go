@@ -225,7 +225,7 @@ func TestGPUOperatorsLint(t *testing.T) {
 		slices.Sort(out)
 		return slices.Compact(out)
 	}
-	for _, more := range []string{"", "\nprofiling: {enabled: true}", "\nsharedGPUs: {enabled: true}", "\nkubernetesDRA: {enabled: true}", "\nkernelLog: {enabled: true}"} {
+	for _, more := range []string{"", "\nprofiling: {enabled: true}", "\nprofiling: {enabled: false}", "\nsharedGPUs: {enabled: true}", "\nkubernetesDRA: {enabled: true}", "\nkernelLog: {enabled: true}"} {
 		if got := found("gpuOperator: {client: true}\nruntimeClassName: nvidia" + more); len(got) > 0 {
 			t.Errorf("findings with %q: %q", more, got)
 		}

@@ -18,6 +18,9 @@ func TestValues(t *testing.T) {
 		health, fleet = "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "DCGM_FI_DEV_FABRIC_CLIQUE_ID"
 		mayNot        = "            allowPrivilegeEscalation: false" // indented as in a DaemonSet
 		slowNote      = "serviceMonitor.scrapeTimeout is longer than its interval"
+		image         = "image: \"ghcr.io/gpu-telemetry/dcgm-exporter:"
+		sysAdmin      = "- SYS_ADMIN"
+		unavailable   = "Profiling metrics (DCGM_FI_PROF_*) before Hopper are not available"
 	)
 	c := load(t, folder)
 	for _, tt := range []struct {
@@ -90,6 +93,29 @@ func TestValues(t *testing.T) {
 		{values: "securityContext: {privileged: true, allowPrivilegeEscalation: true}", lacks: mayNot},
 		{values: "profiling: {enabled: true}\nsecurityContext: {privileged: true}", lacks: mayNot},
 		{values: "profiling: {enabled: true}\nsecurityContext: {capabilities: {add: null}}", has: []string{mayNot}},
+
+		// As with NVIDIA's chart, the default image has DCGM, and the container has the capability without which DCGM
+		// reads no profiling metrics before Hopper. Only a root user can use it, and only if such metrics are collected.
+		{values: "{}", has: []string{image + `v0.1.0"`, sysAdmin}},
+		{values: "image: {variant: nvml}", has: []string{image + `v0.1.0-nvml"`, unavailable}, lacks: sysAdmin},
+		{values: "image: {variant: dcgm}", refused: "variant"},
+		{values: "profiling: {enabled: false}", has: []string{unavailable}, lacks: sysAdmin},
+		{values: "profiling: {enabled: 1}", refused: "/profiling/enabled"},
+		{values: "exporter: {source: nvml}", lacks: sysAdmin},
+		{values: "exporter: {source: dcgm}", has: []string{sysAdmin}},
+		{values: "counters: default", has: []string{sysAdmin}},
+		{values: "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter}", has: []string{sysAdmin}},
+		{values: "customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\\n# DCGM_FI_PROF_DRAM_ACTIVE, gauge, x\"", lacks: sysAdmin},
+		{values: "customMetrics: \"# x\\n DCGM_FI_PROF_DRAM_ACTIVE, gauge, x\"", has: []string{sysAdmin}},
+		{values: "{customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\", arguments: [-f, /etc/mine.csv]}", has: []string{sysAdmin}},
+		{values: "{customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\", arguments: [--debug]}", lacks: sysAdmin},
+		{values: "{customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\", extraEnv: [{name: DCGM_EXPORTER_COLLECTORS, value: /etc/mine.csv}]}",
+			has: []string{sysAdmin}},
+		{values: "kubernetes: {podResources: false}", has: []string{"runAsUser: 65534", "runAsNonRoot: true"}, lacks: sysAdmin},
+		{values: "{kubernetes: {podResources: false}, profiling: {enabled: true}}", has: []string{"runAsUser: 0", sysAdmin}},
+		{values: "securityContext: {runAsUser: 1000}", lacks: sysAdmin},
+		{values: "podSecurityContext: {runAsUser: 1000}", lacks: sysAdmin},
+		{values: "securityContext: {runAsUser: 0}", has: []string{sysAdmin}},
 
 		// No privileged container is needed if the runtime passes the device in.
 		{values: "{kernelLog: {enabled: true}, securityContext: {privileged: false}}", has: []string{"SYSLOG", "privileged: false", mayNot}},
@@ -197,6 +223,49 @@ func TestNullValues(t *testing.T) {
 		if _, err := render(c, key+": null"); err != nil {
 			t.Errorf("%s: null: %v", key, err)
 		}
+	}
+}
+
+// "helm upgrade --reuse-values" renders a chart with the old release's values in place of the chart's defaults. A release
+// of NVIDIA's chart lacks whole sections, and one of an older version of this chart lacks single keys. Keys that the
+// templates need must get the chart's defaults.
+func TestReusedValues(t *testing.T) {
+	want := mustRender(t, load(t, folder), "").docs
+	optional := []string{"affinity", "arguments", "nodeSelector", "podSecurityContext", "priorityClassName", "resources", "rollingUpdate",
+		"securityContext", "tolerations"}
+	var walk func(path []string, values map[string]any)
+	walk = func(path []string, values map[string]any) {
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			at := append(path[:len(path):len(path)], key)
+			c := load(t, folder)
+			parent := c.Values
+			for _, section := range path {
+				parent = parent[section].(map[string]any)
+			}
+			delete(parent, key)
+			r, err := render(c, "")
+			if err != nil {
+				t.Errorf("without %s: %v", strings.Join(at, "."), err)
+				continue
+			}
+			r.objects(t)
+			if slices.Contains(optional, at[0]) {
+				continue
+			}
+			if d := cmp.Diff(want, r.docs); d != "" {
+				t.Errorf("without %s (-defaults +got):\n%s", strings.Join(at, "."), d)
+			}
+			if m, ok := values[key].(map[string]any); ok {
+				walk(at, m)
+			}
+		}
+	}
+	walk(nil, load(t, folder).Values)
+
+	c := load(t, folder)
+	c.Values = nil
+	if set := daemonSet(t, mustRender(t, c, "")); !strings.HasSuffix(set.Spec.Template.Spec.Containers[0].Image, "/dcgm-exporter:v0.1.0") {
+		t.Errorf("without any value: %s", set.Spec.Template.Spec.Containers[0].Image)
 	}
 }
 

@@ -5,6 +5,7 @@ package images
 import (
 	"archive/tar"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,7 @@ import (
 )
 
 // both are the images, by the end of their tags.
-var both = []string{"", "-dcgm"}
+var both = []string{"", "-nvml"}
 
 // locked are the options with which every image runs.
 var locked = []string{"--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges"}
@@ -32,6 +33,31 @@ func TestTwoBuildsHaveOneDigest(t *testing.T) {
 		first, second := digestOf(t, filepath.Join(layouts, "dcgm-exporter"+suffix)), digestOf(t, filepath.Join(again, "dcgm-exporter"+suffix))
 		if first != second {
 			t.Errorf("dcgm-exporter%s: %s, and built again %s", suffix, first, second)
+		}
+	}
+}
+
+// Debian 12's "podman images" and "buildah images" fail while the storage has an index of images, and a build must leave
+// none.
+func TestBuildsLeaveNoIndex(t *testing.T) {
+	for _, suffix := range both {
+		if out, err := exec.Command("buildah", "manifest", "inspect", name+":"+tag+suffix+"-index").CombinedOutput(); err == nil {
+			t.Errorf("the storage has the index of dcgm-exporter%s:\n%s", suffix, out)
+		}
+	}
+}
+
+// Only the image without DCGM may lack its library, and its tag says so.
+func TestDefaultImageHasDCGM(t *testing.T) {
+	for suffix, want := range map[string]bool{"": true, "-nvml": false} {
+		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {
+			has := false
+			for at := range i.files {
+				has = has || path.Base(at) == "libdcgm.so.4"
+			}
+			if has != want {
+				t.Errorf("dcgm-exporter%s for %s: libdcgm is there: %t, want %t", suffix, i.arch, has, want)
+			}
 		}
 	}
 }
@@ -168,7 +194,7 @@ func TestDCGMInTheImage(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			options := append(slices.Clone(locked), "--user", "1000:1000")
 			options = append(options, engine(t)...)
-			c := start(t, append(append(options, name+":"+tag+"-dcgm", "-c", "500"), flags...)...)
+			c := start(t, append(append(options, name+":"+tag, "-c", "500"), flags...)...)
 			page := c.page(t, `DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a"`, `DCGM_FI_DEV_GPU_TEMP{gpu="1",UUID="GPU-b"`)
 			if !strings.Contains(grep(page, "dcgm_exporter_source_info"), `source="dcgm"`) {
 				t.Errorf("the source is %s", grep(page, "dcgm_exporter_source_info"))

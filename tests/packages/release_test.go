@@ -65,7 +65,7 @@ func TestRelease(t *testing.T) {
 		"gpuop_0.1.0_linux_amd64.cdx.json", "gpuop_0.1.0_linux_arm64.cdx.json", "notes.md",
 	}
 	if _, err := exec.LookPath("buildah"); err == nil {
-		want = append(want, "dcgm-exporter_0.1.0_image.cdx.json", "dcgm-exporter_0.1.0_image.oci.tar.gz", "images.txt")
+		want = append(want, "dcgm-exporter_0.1.0-nvml_image.cdx.json", "dcgm-exporter_0.1.0-nvml_image.oci.tar.gz", "images.txt")
 	}
 	if _, err := os.Stat(filepath.Join(root, "deployment/chart/Chart.yaml")); err == nil {
 		want = append(want, "dcgm-exporter-0.1.0-chart.tgz")
@@ -116,7 +116,7 @@ func TestRelease(t *testing.T) {
 	if err != nil || !regexp.MustCompile(`version: "?v0\.1\.0"?\n`).Match(written) {
 		t.Errorf("gpuop values gen generic exporter: %v\n%s", err, written)
 	}
-	if images := filepath.Join(folder, "images.txt"); slices.Contains(names, "images.txt") && !strings.HasPrefix(readFile(t, folder, "images.txt"), "dcgm-exporter:v0.1.0 sha256:") {
+	if images := filepath.Join(folder, "images.txt"); slices.Contains(names, "images.txt") && !strings.HasPrefix(readFile(t, folder, "images.txt"), "dcgm-exporter:v0.1.0-nvml sha256:") {
 		t.Errorf("%s: %s", images, readFile(t, folder, "images.txt"))
 	}
 }

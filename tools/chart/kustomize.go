@@ -32,7 +32,9 @@ func components() []component {
 	return []component{
 		{"pod-labels", "Adds labels and UIDs of pods. Permissions: list and watch pods.", "kubernetes: {enablePodLabels: true, enablePodUID: true}"},
 		{"dra", "Adds owners of GPUs from Dynamic Resource Allocation. Permissions: list and watch ResourceSlices, get ResourceClaims.", "kubernetesDRA: {enabled: true}"},
-		{"profiling", "Adds profiling metrics of GPUs before Hopper. Uses the capability SYS_ADMIN and the image with DCGM.", "profiling: {enabled: true}\nimage: {variant: dcgm}"},
+		{"nvml", "Uses the small image without DCGM, and no capability. Lacks profiling metrics before Hopper and NVSwitch metrics.",
+			"image: {variant: nvml}"},
+		{"no-profiling", "Removes the capability SYS_ADMIN. Lacks profiling metrics before Hopper.", "profiling: {enabled: false}"},
 		{"shared-gpus", "Adds utilization and memory per pod on shared GPUs. Uses the host's PID namespace and the names in /var/log/pods.", "sharedGPUs: {enabled: true}"},
 		{"kernel-log", "Adds XIDs with details, and SXIDs, from the kernel log. Uses a privileged container with /dev/kmsg.", "kernelLog: {enabled: true}"},
 	}

@@ -1,6 +1,6 @@
-// Command chart writes the files derived from the Helm chart in deployment/chart: the schema of its values, its copies
-// of the counters file, rules and dashboards, and the manifests and components of deployment/kubernetes. "make chart"
-// runs it in the root of the repository.
+// Command chart writes the files derived from the Helm chart in deployment/chart: the schema and the defaults of its
+// values, its copies of the counters file, rules and dashboards, and the manifests and components of
+// deployment/kubernetes. "make chart" runs it in the root of the repository.
 package main
 
 import (
@@ -35,6 +35,9 @@ func run() error {
 	}
 	files, err := copies()
 	if err != nil {
+		return err
+	}
+	if files["defaults.yaml"], err = defaultsOf(values); err != nil {
 		return err
 	}
 	if err := files.replace(filepath.Join(folder, "files")); err != nil {

@@ -34,7 +34,8 @@ func beyond() map[string]node {
 	auto := node{Enum: []any{true, false, "true", "false", "auto"}}
 	return map[string]node{
 		"image.pullPolicy":                            {Enum: []any{"Always", "IfNotPresent", "Never"}},
-		"image.variant":                               {Enum: []any{"", "dcgm"}},
+		"image.variant":                               {Enum: []any{"", "nvml"}},
+		"profiling.enabled":                           auto,
 		"image.tag":                                   {Type: []string{"string", "number"}},
 		"image.digest":                                {Type: "string", Pattern: "^$|^sha256:[0-9a-f]{64}$"},
 		"imagePullSecrets":                            objects,
@@ -94,12 +95,6 @@ func beyond() map[string]node {
 	}
 }
 
-// needed lists the values that the templates require, in addition to sections. Setting one to null, which removes its
-// default, is an error that names the key.
-func needed() map[string]bool {
-	return map[string]bool{"image.repository": true, "service.address": true, "serviceAccount.create": true, "serviceMonitor.apiVersion": true, "kubernetes.podResources": true}
-}
-
 // A schemaWriter writes the schema of a values file.
 type schemaWriter struct {
 	beyond map[string]node
@@ -155,9 +150,6 @@ func (w *schemaWriter) node(key string, v *yaml.Node) *node {
 			child := w.node(at, v.Content[i+1])
 			child.Description = description(name.HeadComment)
 			out.Properties[name.Value] = child
-			if child.Properties != nil && name.Value != "rollingUpdate" || needed()[at] {
-				out.Required = append(out.Required, name.Value)
-			}
 		}
 		return out
 	case yaml.SequenceNode:

@@ -1,3 +1,26 @@
+{{/* Fills in values that are missing. "helm upgrade --reuse-values" renders this chart with the values of the old release,
+which lacks the keys that are new here. Every template calls it first. Sections are filled key by key. Other keys at the
+top stay missing, so that null removes a default, except those without which the DaemonSet is incomplete. */}}
+{{- define "dcgm-exporter.defaults" -}}
+{{- $defaults := .Files.Get "files/defaults.yaml" | fromYaml -}}
+{{- range $path, $default := $defaults.sections -}}
+{{- $section := $.Values -}}
+{{- range $key := splitList "." $path -}}
+{{- if not (kindIs "map" (get $section $key)) }}{{ $_ := set $section $key dict }}{{ end -}}
+{{- $section = get $section $key -}}
+{{- end -}}
+{{- include "dcgm-exporter.fill" (dict "given" $section "defaults" $default) -}}
+{{- end -}}
+{{- include "dcgm-exporter.fill" (dict "given" .Values "defaults" $defaults.required) -}}
+{{- end -}}
+
+{{- define "dcgm-exporter.fill" -}}
+{{- $given := .given -}}
+{{- range $key, $default := .defaults -}}
+{{- if or (not (hasKey $given $key)) (kindIs "invalid" (get $given $key)) }}{{ $_ := set $given $key $default }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Names */}}
 {{- define "dcgm-exporter.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
@@ -306,19 +329,44 @@ httpGet:
 {{- end }}
 {{- end -}}
 
+{{/* "true" if the container's user is root. The kubelet's folder is 0750 root, and only root can use a capability. */}}
+{{- define "dcgm-exporter.root" -}}
+{{- $required := or .Values.kubernetes.podResources .Values.kernelLog.enabled (eq (toString .Values.profiling.enabled) "true") -}}
+{{- $user := ternary 0 65534 $required -}}
+{{- range list .Values.podSecurityContext .Values.securityContext -}}
+{{- if hasKey (default dict .) "runAsUser" }}{{ $user = .runAsUser }}{{ end -}}
+{{- end -}}
+{{- if eq (toString $user) "0" }}true{{ end -}}
+{{- end -}}
+
+{{/* "true" if the exporter may collect profiling metrics. The chart knows its own counters file. A file that the values
+name elsewhere may have any counter. */}}
+{{- define "dcgm-exporter.collectsProfiling" -}}
+{{- $names := `"--?(f|m|collectors|configmap-data|config-file)[="]|"DCGM_EXPORTER_(COLLECTORS|CONFIGMAP_DATA|CONFIG_FILE)"` -}}
+{{- $elsewhere := regexMatch $names (toJson (list .Values.arguments .Values.extraEnv)) -}}
+{{- $own := .Values.customMetrics | default (.Files.Get (include "dcgm-exporter.countersFile" .)) -}}
+{{- if or $elsewhere .Values.config.enabled (include "dcgm-exporter.mounted" .) (regexMatch `(?m)^\s*DCGM_FI_PROF_` $own) }}true{{ end -}}
+{{- end -}}
+
+{{/* "true" if the container gets SYS_ADMIN, without which DCGM cannot read profiling metrics before Hopper. */}}
+{{- define "dcgm-exporter.profiling" -}}
+{{- $enabled := toString .Values.profiling.enabled -}}
+{{- if eq $enabled "auto" -}}
+{{- $dcgm := not (or (eq .Values.image.variant "nvml") (has .Values.exporter.source (list "nvml" "sim"))) -}}
+{{- $enabled = and $dcgm (include "dcgm-exporter.root" .) (include "dcgm-exporter.collectsProfiling" .) | empty | not | toString -}}
+{{- end -}}
+{{- if eq $enabled "true" }}true{{ end -}}
+{{- end -}}
+
 {{- define "dcgm-exporter.securityContext" -}}
 {{- $context := deepCopy (default dict .Values.securityContext) -}}
-{{- $root := or .Values.kubernetes.podResources .Values.kernelLog.enabled -}}
-{{- if not (hasKey $context "runAsUser") -}}
-{{- if not (hasKey (default dict .Values.podSecurityContext) "runAsUser") -}}
-{{- $_ := set $context "runAsUser" (ternary 0 65534 $root) -}}
+{{- $root := include "dcgm-exporter.root" . -}}
+{{- if not (or (hasKey $context "runAsUser") (hasKey (default dict .Values.podSecurityContext) "runAsUser")) -}}
+{{- $_ := set $context "runAsUser" (ternary 65534 0 (empty $root)) -}}
 {{- end -}}
-{{- end -}}
-{{- if and (not $root) (not (hasKey $context "runAsNonRoot")) -}}
-{{- $_ := set $context "runAsNonRoot" true -}}
-{{- end -}}
+{{- if and (not $root) (not (hasKey $context "runAsNonRoot")) }}{{ $_ := set $context "runAsNonRoot" true }}{{ end -}}
 {{- $capabilities := default dict $context.capabilities -}}
-{{- if .Values.profiling.enabled -}}
+{{- if include "dcgm-exporter.profiling" . -}}
 {{- $_ := set $capabilities "add" (append (default list $capabilities.add) "SYS_ADMIN" | uniq) -}}
 {{- end -}}
 {{- if .Values.kernelLog.enabled -}}

@@ -97,7 +97,7 @@ func (l *library) load(o Options) error {
 			return fmt.Errorf("%w: %s has no %s: it is too old or no DCGM; install DCGM 4.0 or newer",
 				gpu.ErrVersion, Library, C.GoString(problem))
 		}
-		return fmt.Errorf("%w: %w (%s): install DCGM 4 (package datacenter-gpu-manager-4-core; in a container the image whose tag ends in -dcgm), "+
+		return fmt.Errorf("%w: %w (%s): install DCGM 4 (package datacenter-gpu-manager-4-core; in a container the image without -nvml in its tag), "+
 			"or add its folder to LD_LIBRARY_PATH", gpu.ErrUnavailable, ErrLibrary, C.GoString(problem))
 	}
 	return nil

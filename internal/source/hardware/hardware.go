@@ -49,7 +49,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 }
 
 // libraryRemedy is the remedy if DCGM is configured and libdcgm is missing.
-const libraryRemedy = "install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm"
+const libraryRemedy = "install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag"
 
 // A Source opens sessions of DCGM or NVML. It lasts as long as the process: a reload does not change the driver.
 type Source struct {

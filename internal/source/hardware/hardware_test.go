@@ -286,7 +286,7 @@ func TestMissingLibraryMetric(t *testing.T) {
 	s := newSource(Options{Required: true, Metrics: NewMetrics(reg)}, e, emptySession{})
 	const series = `# HELP dcgm_exporter_library_missing 1 while DCGM is configured but its library cannot be loaded, with the remedy.
 # TYPE dcgm_exporter_library_missing gauge
-dcgm_exporter_library_missing{library="libdcgm.so.4",remedy="install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm"} 1
+dcgm_exporter_library_missing{library="libdcgm.so.4",remedy="install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag"} 1
 `
 	for _, tt := range []struct {
 		err  error
