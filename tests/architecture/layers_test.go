@@ -17,14 +17,14 @@ var layers = []struct {
 	packages []string
 	why      string
 }{
-	{[]string{"internal/gpu", "internal/gauge", "internal/text", "etc"}, "the vocabulary and the shipped files import nothing of ours"},
+	{[]string{"internal/gpu", "internal/gauge", "internal/text", "etc"}, "types shared by all packages, and shipped files; they import no package of the exporter"},
 	{[]string{"internal/catalog"}, "what can be exported"},
-	{[]string{"internal/counters", "internal/config", "internal/deviceid", "internal/process"}, "what is requested, and reading of texts"},
-	{[]string{"internal/snapshot"}, "a reading made into a page's data"},
-	{[]string{"internal/events", "internal/accounting", "internal/verdict"}, "what is derived from it"},
+	{[]string{"internal/counters", "internal/config", "internal/deviceid", "internal/process"}, "settings, and parsers"},
+	{[]string{"internal/snapshot"}, "turns a read into the data of a page"},
+	{[]string{"internal/events", "internal/accounting", "internal/verdict"}, "derives families from a snapshot"},
 	{[]string{"internal/collector", "internal/exposition", "internal/source/dcgm", "internal/source/nvml", "internal/source/sim",
-		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, "the parts of the flow, which meet in app alone"},
-	{[]string{"internal/kube", "internal/server", "internal/source/hardware"}, "the doors to the outside, and the choice of a driver"},
+		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, "stages of the data flow, which only app connects"},
+	{[]string{"internal/kube", "internal/server", "internal/source/hardware"}, "API server, HTTP server, and the choice of a driver"},
 	{[]string{"internal/app"}, "the wiring"},
 	{[]string{"internal/command"}, "the subcommands"},
 	{[]string{"cmd/dcgm-exporter"}, "main"},
@@ -47,14 +47,14 @@ var doors = []struct {
 	owners     []string
 	why        string
 }{
-	{"github.com/NVIDIA/go-dcgm", []string{"internal/source/dcgm"}, "C ends at the edge"},
-	{"github.com/NVIDIA/go-nvml", []string{"internal/source/nvml"}, "C ends at the edge"},
-	{"k8s.io/client-go", []string{"internal/kube", "gpuop/cluster"}, "one door to the API server"},
-	{"k8s.io/kubelet", []string{"internal/podmapper", "tests"}, "one reader of the kubelet"},
-	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube", "internal/runtimemapper", "tests"}, "nothing else serves or requests: one server, one reader of the API server and one of the container runtime"},
-	{"github.com/grafana/grafana-foundation-sdk", []string{"tools/grafana"}, "dashboards are generated: the exporter knows nothing of Grafana"},
-	{"os/signal", []string{"cmd", "gpuop", "tests/fleet"}, "signals are heard in main"},
-	{"github.com/prometheus/prometheus", []string{"tests"}, "PromQL is read by tests: a node agent needs no query engine"},
+	{"github.com/NVIDIA/go-dcgm", []string{"internal/source/dcgm"}, "only the source uses cgo"},
+	{"github.com/NVIDIA/go-nvml", []string{"internal/source/nvml"}, "only the source uses cgo"},
+	{"k8s.io/client-go", []string{"internal/kube", "gpuop/cluster"}, "one client of the API server for each program"},
+	{"k8s.io/kubelet", []string{"internal/podmapper", "tests"}, "one client of the kubelet"},
+	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube", "internal/runtimemapper", "tests"}, "only these packages serve or send HTTP requests"},
+	{"github.com/grafana/grafana-foundation-sdk", []string{"tools/grafana"}, "dashboards are generated; the exporter does not need Grafana's SDK"},
+	{"os/signal", []string{"cmd", "gpuop", "tests/fleet"}, "only main handles signals"},
+	{"github.com/prometheus/prometheus", []string{"tests"}, "only tests evaluate PromQL"},
 	{"github.com/prometheus/exporter-toolkit", []string{"internal/server", "internal/app"}, "one server"},
 }
 
@@ -88,7 +88,7 @@ func packages(t *testing.T) []pkg {
 		listed = append(listed, p)
 	}
 	if len(listed) < 5 {
-		t.Fatalf("go list found %d packages", len(listed))
+		t.Fatalf("go list found only %d packages", len(listed))
 	}
 	return listed
 }
@@ -121,7 +121,7 @@ func TestPackagesImportLowerLayersOnly(t *testing.T) {
 			continue
 		}
 		if layer < 0 {
-			t.Errorf("%s is in no layer: give it one, or name it among those apart", p.ImportPath)
+			t.Errorf("%s is in no layer: add it to layers or apart", p.ImportPath)
 			continue
 		}
 		for _, imp := range p.Imports {
@@ -134,7 +134,7 @@ func TestPackagesImportLowerLayersOnly(t *testing.T) {
 				continue
 			}
 			if l < 0 || l >= layer {
-				t.Errorf("%s (layer %d: %s) imports %s", p.ImportPath, layer, layers[layer].why, imp)
+				t.Errorf("%s (layer %d: %s) imports %s, which is not in a lower layer", p.ImportPath, layer, layers[layer].why, imp)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ var flow = []stage{
 	{[]string{"internal/server"}, "internal/exposition"},
 }
 
-func TestNoStageKnowsAnEarlierOne(t *testing.T) {
+func TestStagesImportOnlyTheirInput(t *testing.T) {
 	stageOf := func(path string) int {
 		return slices.IndexFunc(flow, func(s stage) bool { return within(path, s.packages) })
 	}
@@ -165,13 +165,13 @@ func TestNoStageKnowsAnEarlierOne(t *testing.T) {
 		for _, imp := range p.Imports {
 			imp, ours := strings.CutPrefix(imp, module)
 			if before := stageOf(imp); ours && before >= 0 && before < stage && imp != flow[stage].input {
-				t.Errorf("%s imports %s, which comes before it", p.ImportPath, imp)
+				t.Errorf("%s imports %s, an earlier stage that is not its input", p.ImportPath, imp)
 			}
 		}
 	}
 }
 
-func TestOperatorStandsApart(t *testing.T) {
+func TestProgramsDoNotShareCode(t *testing.T) {
 	operator := []string{"gpuop"}
 	// packages that depend on neither program
 	shared := []string{"internal/text"}
@@ -182,16 +182,16 @@ func TestOperatorStandsApart(t *testing.T) {
 				continue
 			}
 			if within(p.ImportPath, operator) && !within(imp, append(shared, operator...)) {
-				t.Errorf("%s imports the exporter's %s", p.ImportPath, imp)
+				t.Errorf("%s imports %s, which belongs to the exporter", p.ImportPath, imp)
 			}
 			if !within(p.ImportPath, operator) && within(imp, operator) && !within(p.ImportPath, []string{"tests", "tools"}) {
-				t.Errorf("%s imports gpuop's %s", p.ImportPath, imp)
+				t.Errorf("%s imports %s, which belongs to gpuop", p.ImportPath, imp)
 			}
 		}
 	}
 }
 
-func TestProgramsLinkNoForeignModule(t *testing.T) {
+func TestProgramsDoNotLinkForeignModules(t *testing.T) {
 	for program, modules := range foreign {
 		cmd := exec.Command("go", "list", "-deps", "./"+program)
 		cmd.Dir = "../.."
@@ -201,18 +201,18 @@ func TestProgramsLinkNoForeignModule(t *testing.T) {
 		}
 		for _, d := range strings.Fields(string(out)) {
 			if within(d, modules) {
-				t.Errorf("%s links %s", program, d)
+				t.Errorf("%s must not link %s", program, d)
 			}
 		}
 	}
 }
 
-func TestDoorsHaveOneOwner(t *testing.T) {
+func TestDependenciesHaveOneOwner(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, imp := range p.Imports {
 			for _, d := range doors {
 				if within(imp, []string{d.dependency}) && !within(p.ImportPath, d.owners) {
-					t.Errorf("%s imports %s, whose door is %v: %s", p.ImportPath, imp, d.owners, d.why)
+					t.Errorf("%s imports %s; only %v may: %s", p.ImportPath, imp, d.owners, d.why)
 				}
 			}
 		}

@@ -41,9 +41,9 @@ func TestLinks(t *testing.T) {
 				target = filepath.Join(filepath.Dir(page), path)
 			}
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s links to %s: %v", page, m[1], err)
+				t.Errorf("%s links to %s, which does not exist: %v", page, m[1], err)
 			} else if fragment != "" && !anchors(t, target)[fragment] {
-				t.Errorf("%s links to %s, but %s has no such heading", page, m[1], target)
+				t.Errorf("%s links to %s, but %s does not have that heading", page, m[1], target)
 			}
 		}
 	}

@@ -12,9 +12,9 @@ import (
 // mapRow matches a row of the map in docs/architecture.md: layer, folder, purpose.
 var mapRow = regexp.MustCompile("(?m)^\\| (\\d+|–) \\| `([^`]+)` \\| (.+) \\|$")
 
-// TestMapIsTheTree checks that the map lists every package of the exporter once, with the layer of the import rule, and
+// TestMapMatchesPackages checks that the map lists every package of the exporter once, with the layer of the import rule, and
 // each folder outside the layers.
-func TestMapIsTheTree(t *testing.T) {
+func TestMapMatchesPackages(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +22,7 @@ func TestMapIsTheTree(t *testing.T) {
 	drawn := map[string]string{}
 	for _, row := range mapRow.FindAllStringSubmatch(string(page), -1) {
 		if _, twice := drawn[row[2]]; twice {
-			t.Errorf("docs/architecture.md: %s stands twice", row[2])
+			t.Errorf("docs/architecture.md has two rows for %s", row[2])
 		}
 		drawn[row[2]] = row[1]
 	}
@@ -36,19 +36,19 @@ func TestMapIsTheTree(t *testing.T) {
 		want := strconv.Itoa(layer)
 		switch got, ok := drawn[p.ImportPath]; {
 		case !ok:
-			t.Errorf("docs/architecture.md has no row for %s, in layer %s", p.ImportPath, want)
+			t.Errorf("docs/architecture.md has no row for %s (layer %s)", p.ImportPath, want)
 		case got != want:
-			t.Errorf("docs/architecture.md has %s in layer %s; it is in %s", p.ImportPath, got, want)
+			t.Errorf("docs/architecture.md has %s in layer %s, want layer %s", p.ImportPath, got, want)
 		}
 		delete(drawn, p.ImportPath)
 	}
 	for tree := range outside {
 		if drawn[tree] != "–" {
-			t.Errorf("docs/architecture.md has no row for %s, outside of the layers", tree)
+			t.Errorf("docs/architecture.md has no row for %s, which is outside the layers", tree)
 		}
 		delete(drawn, tree)
 	}
 	for folder := range drawn {
-		t.Errorf("docs/architecture.md has a row for %s, which is no package", folder)
+		t.Errorf("docs/architecture.md has a row for %s, which is not a package", folder)
 	}
 }

@@ -46,7 +46,7 @@ func sources(t *testing.T) (all []source) {
 		return nil
 	})
 	if err != nil || len(all) < 100 {
-		t.Fatalf("%d Go files: %v", len(all), err)
+		t.Fatalf("found only %d Go files: %v", len(all), err)
 	}
 	return all
 }
@@ -70,14 +70,14 @@ func called(n ast.Node) (pkg, name string) {
 
 // waits lists the files whose tests may wait for a clock that they do not control.
 var waits = map[string]string{
-	"internal/source/dcgm/world_test.go":   "libdcgm samples by the machine's clock, and so does the test library",
+	"internal/source/dcgm/world_test.go":   "libdcgm and the test library sample by the system clock",
 	"internal/source/nvml/session_test.go": "the session compares the driver's samples over at least 100 ms of its clock",
 	"tests/hardware/nvml_test.go":          "a real GPU samples by its own clock",
 }
 
-// TestSource checks that nothing below main exits the process, nothing runs at init, no test sleeps, and the encoder
+// TestSourceRules checks that nothing below main exits the process, nothing runs at init, no test sleeps, and the encoder
 // formats only by appending.
-func TestSource(t *testing.T) {
+func TestSourceRules(t *testing.T) {
 	documented, waiting := map[string]bool{}, map[string]bool{}
 	for _, s := range sources(t) {
 		if dir := filepath.Dir(s.path); !s.isTest() {
@@ -91,7 +91,7 @@ func TestSource(t *testing.T) {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if n.Recv == nil && n.Name.Name == "init" {
-					t.Errorf("%s: func init", s.at(n))
+					t.Errorf("%s: func init is not allowed", s.at(n))
 				}
 			case *ast.CommClause:
 				selected[n.Comm] = true
@@ -103,30 +103,30 @@ func TestSource(t *testing.T) {
 				}
 				if pkg, name := called(receive.X); pkg == "time" && (name == "After" || name == "Tick") {
 					if waiting[s.path] || waits[s.path] == "" {
-						t.Errorf("%s: a receive from time.%s in a test", s.at(n), name)
+						t.Errorf("%s: test waits for time.%s", s.at(n), name)
 					}
 					waiting[s.path] = true
 				}
 			}
 			switch pkg, name := called(n); {
 			case !isMain && (pkg == "os" && name == "Exit" || pkg == "log" && strings.HasPrefix(name, "Fatal") || pkg == "" && name == "panic"):
-				t.Errorf("%s: %s.%s: only main ends the process", s.at(n), pkg, name)
+				t.Errorf("%s: %s.%s: only main may exit the process", s.at(n), pkg, name)
 			case s.isTest() && !inBubble && pkg == "time" && name == "Sleep":
-				t.Errorf("%s: time.Sleep in a test", s.at(n))
+				t.Errorf("%s: time.Sleep in a test without a fake clock", s.at(n))
 			case pkg == "fmt" && !s.isTest() && strings.HasPrefix(s.path, "internal/exposition/"):
-				t.Errorf("%s: fmt.%s: the encoder appends", s.at(n), name)
+				t.Errorf("%s: fmt.%s: the encoder must append", s.at(n), name)
 			}
 			return true
 		})
 	}
 	for path := range waits {
 		if !waiting[path] {
-			t.Errorf("%s no longer waits for time", path)
+			t.Errorf("%s does not wait for time: remove it from waits", path)
 		}
 	}
 	for dir, ok := range documented {
 		if !ok {
-			t.Errorf("%s has no package comment", dir)
+			t.Errorf("%s does not have a package comment", dir)
 		}
 	}
 }

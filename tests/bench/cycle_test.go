@@ -168,7 +168,7 @@ func resident(tb testing.TB) float64 {
 			return kib / 1024
 		}
 	}
-	tb.Fatal("no VmRSS")
+	tb.Fatal("no VmRSS in /proc/self/status")
 	return 0
 }
 
@@ -189,7 +189,7 @@ func TestSteadyMemory(t *testing.T) {
 				t.Errorf("a cycle allocates %d bytes, want at most 64 KiB", each)
 			}
 			if end := resident(t); end > 60 {
-				t.Errorf("%.1f MiB of resident memory after %d cycles", end, n)
+				t.Errorf("resident memory is %.1f MiB after %d cycles, want at most 60 MiB", end, n)
 			}
 		})
 	}

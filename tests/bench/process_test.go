@@ -111,7 +111,7 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 			select {
 			case <-tick.C:
 			case <-b.Context().Done():
-				b.Fatal("the programs do not query the kubelet")
+				b.Fatal("programs do not query the kubelet")
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 	}
 	for i := range all {
 		if before[i] == 0 {
-			b.Fatalf("%s has used no CPU time: it has not begun", all[i].name)
+			b.Fatalf("%s has used no CPU time: it is not running", all[i].name)
 		}
 	}
 	lists, at := s.Lists(), time.Now()

@@ -40,7 +40,7 @@ func TestRendered(t *testing.T) {
 	c := load(t, folder)
 	files, err := filepath.Glob("testdata/*.values.yaml")
 	if err != nil || len(files) < 10 {
-		t.Fatalf("%d files, %v", len(files), err)
+		t.Fatalf("found %d values files, want at least 10: %v", len(files), err)
 	}
 	for _, file := range files {
 		values, err := os.ReadFile(file)
@@ -122,15 +122,15 @@ func check(t *testing.T, values string, r *rendering) {
 		return nil, os.ErrNotExist
 	})
 	if err != nil {
-		t.Fatalf("the exporter refuses its settings: %v", err)
+		t.Fatalf("exporter rejects the settings: %v", err)
 	}
 	for name := range env {
 		if !lookedUp[name] && !strings.HasPrefix(name, "NVIDIA_") && (name != "DCGM_EXPORTER_COLLECTORS" || len(container.Args) == 0) {
-			t.Errorf("the exporter does not read %s", name)
+			t.Errorf("exporter does not read the variable %s", name)
 		}
 	}
 	if cfg.Kubernetes.Enabled && !paths[path.Dir(cfg.Kubernetes.Socket)] {
-		t.Errorf("the kubelet's socket %s is not mounted", cfg.Kubernetes.Socket)
+		t.Errorf("kubelet socket %s is not mounted", cfg.Kubernetes.Socket)
 	}
 
 	// The rights must be those that the settings need, and no others.
@@ -146,12 +146,12 @@ func check(t *testing.T, values string, r *rendering) {
 	own(set.Kubernetes.ReadNode, "/nodes get")
 	own(cfg.Metrics.ConfigMap != (config.ConfigMapName{}), "/configmaps/mine get")
 	if token := *pod.Spec.AutomountServiceAccountToken; token != (len(want) > 0) {
-		t.Errorf("the token is mounted: %v, with the needs %q", token, want)
+		t.Errorf("service account token mounted = %v, with needed rights %q", token, want)
 	}
 	if !create { // somebody else grants the rights
 		want = nil
 		if bindings := len(every[*rbac.ClusterRoleBinding](t, r)) + len(every[*rbac.RoleBinding](t, r)); bindings > 0 {
-			t.Errorf("%d bindings", bindings)
+			t.Errorf("role bindings = %d, want 0", bindings)
 		}
 	}
 	slices.Sort(want)
@@ -197,13 +197,13 @@ func TestHelmLint(t *testing.T) {
 		linter := helmlint.All(folder, v, namespace, true)
 		for _, m := range linter.Messages {
 			if m.Severity > support.InfoSev {
-				t.Errorf("%s: %v", m.Path, m.Err)
+				t.Errorf("helm lint: %s: %v", m.Path, m.Err)
 			}
 		}
 	}
 }
 
-// Under the GPU Operator, gpuop must find nothing wrong with the DaemonSet.
+// Under the GPU Operator, gpuop finds no problem in the DaemonSet.
 func TestGPUOperatorsLint(t *testing.T) {
 	c := load(t, folder)
 	found := func(values string) []string {
@@ -227,7 +227,7 @@ func TestGPUOperatorsLint(t *testing.T) {
 	}
 	for _, more := range []string{"", "\nprofiling: {enabled: true}", "\nprofiling: {enabled: false}", "\nsharedGPUs: {enabled: true}", "\nkubernetesDRA: {enabled: true}", "\nkernelLog: {enabled: true}"} {
 		if got := found("gpuOperator: {client: true}\nruntimeClassName: nvidia" + more); len(got) > 0 {
-			t.Errorf("findings with %q: %q", more, got)
+			t.Errorf("gpuop findings with %q = %q, want none", more, got)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func mustRender(t testing.TB, c *helm.Chart, values string) *rendering {
 	t.Helper()
 	r, err := render(c, values)
 	if err != nil {
-		t.Fatalf("%v\nwith the values\n%s", err, values)
+		t.Fatalf("%v\nvalues:\n%s", err, values)
 	}
 	return r
 }

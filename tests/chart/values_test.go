@@ -134,7 +134,7 @@ func TestValues(t *testing.T) {
 		r, err := render(c, tt.values)
 		if tt.refused != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.refused) {
-				t.Errorf("%s: %v; want an error about %s", tt.values, err, tt.refused)
+				t.Errorf("%s: error %v, want one about %s", tt.values, err, tt.refused)
 			}
 			continue
 		}
@@ -145,11 +145,11 @@ func TestValues(t *testing.T) {
 		text := strings.Join(append(r.docs, r.notes), "\n---\n")
 		for _, want := range tt.has {
 			if !strings.Contains(text, want) {
-				t.Errorf("%s: no %s", tt.values, want)
+				t.Errorf("%s: rendering does not contain %s", tt.values, want)
 			}
 		}
 		if tt.lacks != "" && strings.Contains(text, tt.lacks) {
-			t.Errorf("%s: there is %s", tt.values, tt.lacks)
+			t.Errorf("%s: rendering contains %s", tt.values, tt.lacks)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func TestNullValues(t *testing.T) {
 			case err == nil:
 				r.objects(t)
 			case !strings.Contains(err.Error(), key) || strings.Contains(err.Error(), "template:"):
-				t.Errorf("%s: null: %v", strings.Join(at, "."), err)
+				t.Errorf("%s: null: error %v, want one from the schema that names the key", strings.Join(at, "."), err)
 			}
 			if m, ok := values[key].(map[string]any); ok {
 				walk(at, m)
@@ -221,7 +221,7 @@ func TestNullValues(t *testing.T) {
 	// This chart must render without everything that NVIDIA's chart renders without.
 	for _, key := range []string{"securityContext", "podSecurityContext", "podAnnotations", "podLabels", "resources", "tolerations", "nodeSelector", "affinity", "arguments", "extraEnv", "extraHostVolumes", "extraConfigMapVolumes", "extraVolumeMounts", "imagePullSecrets", "priorityClassName", "rollingUpdate"} {
 		if _, err := render(c, key+": null"); err != nil {
-			t.Errorf("%s: null: %v", key, err)
+			t.Errorf("%s: null: error %v, want none", key, err)
 		}
 	}
 }
@@ -286,7 +286,7 @@ func TestFilesAsTheyAre(t *testing.T) {
 		for _, m := range every[*core.ConfigMap](t, mustRender(t, c, string(text))) {
 			for key, got := range m.Data {
 				if got != want {
-					t.Errorf("%s has under %s (-want +got):\n%s", m.Name, key, cmp.Diff(want, got))
+					t.Errorf("%s: content of %s (-want +got):\n%s", m.Name, key, cmp.Diff(want, got))
 				}
 			}
 		}

@@ -50,7 +50,7 @@ func uses(t *testing.T) (list []use) {
 	for _, u := range list {
 		for _, s := range append(u.Also, u.Source) {
 			if s.Repository == "" || s.Path == "" || len(s.Commit) != 40 {
-				t.Errorf("%s: the source is %+v", u.Reads, s)
+				t.Errorf("%s: source %+v is incomplete", u.Reads, s)
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 			}
 			delete(got, key)
 		}
-		for key := range got { // a pod that holds no device
+		for key := range got { // a pod without a device
 			if u.Per == "owner" && strings.Trim(key, " ") != "" {
 				return false
 			}
@@ -306,7 +306,7 @@ pods:
 	r, u := newRig(t), &uses(t)[0]
 	plain := r.world(&k, u.Scrape)
 	if plain.answered(t, u, plain) || !r.world(&k, u.Scrape, remedy{rules: "opencost.yml"}).answered(t, u, plain) {
-		t.Errorf("%s is not answered by the rules alone", u.Reads)
+		t.Errorf("%s has no answer with only the rules", u.Reads)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestOpenCostOfOwnersApart(t *testing.T) {
 	for i := range kinds {
 		k := &kinds[i]
 		if !r.world(k, u.Scrape, apart).answered(t, u, r.world(k, u.Scrape)) {
-			t.Errorf("%s is not answered for %s", u.Reads, k.name)
+			t.Errorf("%s has no answer for %s", u.Reads, k.name)
 		}
 	}
 }
@@ -376,7 +376,7 @@ func written(t *testing.T, mark, want string) {
 	got, after, end := strings.Cut(rest, last)
 	switch {
 	case !ok || !end:
-		t.Fatalf("docs/consumers.md has no marks of %s", mark)
+		t.Fatalf("docs/consumers.md does not have the marks of %s", mark)
 	case got == want:
 	case !*update:
 		t.Errorf("docs/consumers.md is out of date: go test ./tests/consumers -update\nwant\n%s\ngot\n%s", want, got)

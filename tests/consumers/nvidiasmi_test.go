@@ -39,7 +39,7 @@ func (w *world) recorded(t *testing.T) map[string]float64 {
 	for _, x := range w.Vector(t, `{__name__=~"nvidia_smi_.+"}`, w.now()) {
 		name := x.Metric.Get("__name__")
 		if _, twice := all[name]; twice {
-			t.Errorf("%s has several series", name)
+			t.Errorf("%s has several series, want 1", name)
 		}
 		all[name] = x.F
 	}
@@ -73,18 +73,18 @@ func TestFromNVIDIASMI(t *testing.T) {
 			got := w.recorded(t)
 			for name, want := range p.Theirs {
 				if v, ok := got[name]; !ok || math.Abs(v-want) > 1e-9*math.Abs(want) {
-					t.Errorf("%s, %s: %s is %v (%t), want %v", p.Page, vocabulary, name, v, ok, want)
+					t.Errorf("%s, %s: %s = %v (found: %t), want %v", p.Page, vocabulary, name, v, ok, want)
 				}
 				delete(got, name)
 			}
 			info := `nvidia_smi_gpu_info{uuid="0-1",name="NVIDIA H100",index="3",` +
 				`pci_bus_id="00000000:09:00.0",driver_version="590.48.01"}`
 			if len(w.Vector(t, info, w.now())) != 1 {
-				t.Errorf("%s, %s: no %s", p.Page, vocabulary, info)
+				t.Errorf("%s, %s: no series %s", p.Page, vocabulary, info)
 			}
 			delete(got, "nvidia_smi_gpu_info")
 			if len(got) > 0 {
-				t.Errorf("%s, %s: also recorded: %v", p.Page, vocabulary, slices.Sorted(maps.Keys(got)))
+				t.Errorf("%s, %s: unexpected series: %v", p.Page, vocabulary, slices.Sorted(maps.Keys(got)))
 			}
 		}
 	}
@@ -108,7 +108,7 @@ func TestStatesFromNVIDIASMI(t *testing.T) {
 	} {
 		got := gpuOf(map[string]float64{"DCGM_FI_DEV_" + field: 7}).recorded(t)
 		if len(got) != 1 || got["nvidia_smi_"+name] != 7 {
-			t.Errorf("%s makes %v", field, got)
+			t.Errorf("%s leads to the series %v", field, got)
 		}
 	}
 	for bit, reason := range []string{
@@ -118,7 +118,7 @@ func TestStatesFromNVIDIASMI(t *testing.T) {
 		active := map[string]float64{"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": float64(int(1) << bit)}
 		for name, v := range gpuOf(active).recorded(t) {
 			if (v == 1) != (name == "nvidia_smi_clocks_event_reasons_"+reason) {
-				t.Errorf("bit %d: %s is %v", bit, name, v)
+				t.Errorf("bit %d: %s = %v", bit, name, v)
 			}
 		}
 	}
@@ -150,10 +150,10 @@ func TestInstancesFromNVIDIASMI(t *testing.T) {
 		theirs := row.theirs + `{uuid="` + uuid + `",` + row.labels + `}`
 		got, want := w.Vector(t, theirs, w.now()), w.Vector(t, row.ours, w.now())
 		if len(got) != 1 || len(want) != 1 || math.Abs(got[0].F-want[0].F) > 1e-9*math.Abs(want[0].F) {
-			t.Errorf("%s is %v, want %v", theirs, got, want)
+			t.Errorf("%s = %v, want %v", theirs, got, want)
 		}
 	}
 	if got := w.Vector(t, "nvidia_smi_last_collect_success", w.now()); len(got) != 1 || got[0].F != 1 {
-		t.Errorf("nvidia_smi_last_collect_success is %v", got)
+		t.Errorf("nvidia_smi_last_collect_success = %v", got)
 	}
 }

@@ -1,15 +1,14 @@
-// Package contract is the contract that every Source passes: the simulator, NVML over
-// go-nvml's mock server and over the test library, DCGM over the test library, and real hardware.
-// Tests alone import it.
+// Package contract is the contract test suite for sources. It runs with the simulator, with NVML (go-nvml's mock server
+// and the test library), with the DCGM test library, and with real hardware. Only tests import it.
 //
-// What a Read puts where:
+// A Read returns:
 //
-//   - Samples: the newest sample of each cell, one at most, with its own time.
-//   - Trails: of the fields with Field.Every, every sample since the previous Read of the session, each
-//     once, those of a cell in the order of their times. The last one is the newest sample.
-//   - XIDs: each once in a session, under one ID in every session. Never as samples.
+//   - Samples: the newest sample of each cell, at most one, with its time.
+//   - Trails: for fields with Field.Every, every sample since the previous Read of the session. Each sample is returned
+//     once, and samples of a cell are in time order. The last one is the newest sample.
+//   - XIDs: each XID once per session, with the same ID in every session. XIDs are never samples.
 //   - Faults: what could not be read, and why. A lost GPU is a fault of its row.
 //
-// Random histories of samples, Reads and sessions hold the second rule: no sample twice, none lost.
-// The suite sees a source only through the collector's interfaces.
+// Trails are tested with random histories of samples, Reads and sessions: no sample may be lost or repeated. The suite
+// uses a source only through the collector's interfaces.
 package contract

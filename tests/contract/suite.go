@@ -55,15 +55,15 @@ func Run(t *testing.T, f Fixture) {
 		f.Now = time.Now
 	}
 	t.Run("topology is sound and immutable", f.topology)
-	t.Run("samples keep the contract", f.samples)
+	t.Run("samples satisfy the contract", f.samples)
 	t.Run("canceled context returns", f.canceled)
-	t.Run("close is idempotent and final, and another session opens", f.closing)
+	t.Run("close is idempotent, and another session can be opened", f.closing)
 	if f.XID != nil {
-		t.Run("an XID is reported once a session, under one ID", f.xids)
+		t.Run("an XID is reported once per session, always with the same ID", f.xids)
 	}
 	if f.Sample != nil {
 		for seed := range uint64(histories) {
-			t.Run(fmt.Sprint("every sample is in the trail once, history ", seed), func(t *testing.T) { f.trails(t, seed) })
+			t.Run(fmt.Sprint("each sample is in the trail once, history ", seed), func(t *testing.T) { f.trails(t, seed) })
 		}
 	}
 	if f.Lose != nil {
@@ -108,7 +108,7 @@ func (f Fixture) topology(t *testing.T) {
 	s := f.open(t)
 	top := s.Topology()
 	if top == nil {
-		t.Fatal("Topology() is nil")
+		t.Fatal("Topology() = nil")
 	}
 	if top.Source == "" {
 		t.Error("Topology().Source is empty")
@@ -120,29 +120,29 @@ func (f Fixture) topology(t *testing.T) {
 		d := &top.Devices[row]
 		kinds |= gpu.KindsOf(d.Entity.Kind)
 		if d.Entity.Kind == gpu.KindNone {
-			t.Errorf("row %d has no kind", row)
+			t.Errorf("row %d: no kind", row)
 		}
 		if prev, dup := seen[d.Entity]; dup {
-			t.Errorf("%v is in rows %d and %d", d.Entity, prev, row)
+			t.Errorf("%v is in row %d and in row %d", d.Entity, prev, row)
 		}
 		seen[d.Entity] = row
 		if got, ok := top.Row(d.Entity); !ok || got != row {
 			t.Errorf("Row(%v) = %d, %t; want %d", d.Entity, got, ok, row)
 		}
 		if p := top.ParentRow(row); p >= row {
-			t.Errorf("row %d (%v) comes before its parent in row %d", row, d.Entity, p)
+			t.Errorf("row %d (%v) precedes its parent in row %d", row, d.Entity, p)
 		}
 		for _, problem := range problems(d) {
-			t.Errorf("%v %s", d.Entity, problem)
+			t.Errorf("%v: %s", d.Entity, problem)
 		}
 		key := labelsOf(d)
 		if other, dup := labels[key]; dup {
-			t.Errorf("%v and %v would have equal labels", d.Entity, other)
+			t.Errorf("%v and %v have equal labels", d.Entity, other)
 		}
 		labels[key] = d.Entity
 	}
 	if missing := f.Kinds &^ kinds; missing != 0 {
-		t.Errorf("the topology has no %v", missing.List())
+		t.Errorf("topology has no %v", missing.List())
 	}
 	f.pairs(t, top)
 	before := slices.Clone(top.Devices)
@@ -152,10 +152,10 @@ func (f Fixture) topology(t *testing.T) {
 		f.Settle(t)
 	}
 	if s.Topology() != top {
-		t.Error("Topology() is another pointer after Read")
+		t.Error("Topology() returned another pointer after Read")
 	}
 	if !slices.Equal(before, top.Devices) {
-		t.Error("the topology's devices changed under a Read")
+		t.Error("devices of the topology changed during a Read")
 	}
 }
 
@@ -175,11 +175,11 @@ func problems(d *gpu.Device) []string {
 	switch d.Entity.Kind {
 	case gpu.KindGPUInstance:
 		bad(d.Profile == "", "has no profile")
-		bad(d.Entity.ParentKind != gpu.KindGPU, "is of no GPU")
+		bad(d.Entity.ParentKind != gpu.KindGPU, "parent is not a GPU")
 	case gpu.KindNVLink:
-		bad(d.Entity.ParentKind != gpu.KindGPU && d.Entity.ParentKind != gpu.KindNVSwitch, "is of neither a GPU nor a switch")
+		bad(d.Entity.ParentKind != gpu.KindGPU && d.Entity.ParentKind != gpu.KindNVSwitch, "parent is neither a GPU nor a switch")
 	case gpu.KindCPUCore:
-		bad(d.Entity.ParentKind != gpu.KindCPU, "is of no CPU")
+		bad(d.Entity.ParentKind != gpu.KindCPU, "parent is not a CPU")
 	}
 	return list
 }
@@ -200,13 +200,13 @@ func labelsOf(d *gpu.Device) string {
 func (f Fixture) pairs(t *testing.T, top *gpu.Topology) {
 	t.Helper()
 	if !f.Plan.Placement && len(top.Pairs) > 0 {
-		t.Errorf("%d pairs of GPUs that were not requested", len(top.Pairs))
+		t.Errorf("%d pairs of GPUs reported, but they were not requested", len(top.Pairs))
 	}
 	seen := map[[2]int]bool{}
 	for _, p := range top.Pairs {
 		if p.A < 0 || p.B >= len(top.Devices) || p.A >= p.B ||
 			top.Devices[p.A].Entity.Kind != gpu.KindGPU || top.Devices[p.B].Entity.Kind != gpu.KindGPU {
-			t.Errorf("pair %v is not of two GPUs in their order", p)
+			t.Errorf("pair %v: want two GPUs in row order", p)
 		}
 		if seen[[2]int{p.A, p.B}] {
 			t.Errorf("pair %v is reported twice", p)
@@ -244,17 +244,17 @@ func (f Fixture) samples(t *testing.T) {
 		f.Settle(t)
 	}
 	if kinds == 0 {
-		t.Error("three reads of a healthy source gave no sample")
+		t.Error("three reads of a healthy source returned no sample")
 	}
 	if missing := f.Kinds &^ kinds; missing != 0 {
-		t.Errorf("three reads of a healthy source gave no sample of a %v", missing.List())
+		t.Errorf("three reads of a healthy source returned no sample of %v", missing.List())
 	}
 	for i := range f.Plan.Fields {
 		field := &f.Plan.Fields[i]
-		// There may be no XID yet, and the collector reports fields that no entity has.
+		// There may be no XID yet. The collector itself reports fields that no entity has.
 		exists := slices.ContainsFunc(top.Devices, func(d gpu.Device) bool { return field.Levels.Has(d.Entity.Kind) })
 		if exists && !served[i] && !declined[i] && field.ID != xidField {
-			t.Errorf("%s is neither served nor declined", field.Name)
+			t.Errorf("%s has neither a sample nor a fault", field.Name)
 		}
 	}
 }
@@ -285,17 +285,17 @@ func (f Fixture) checkConditions(t *testing.T, top *gpu.Topology, b *gpu.Batch) 
 	}
 	for _, x := range b.Peers {
 		if !f.Plan.Peers || !isGPU(x.Row) || !isGPU(x.Peer) || x.Row == x.Peer || x.Status == "" {
-			t.Errorf("state of peers %+v: not requested, or not of two GPUs", x)
+			t.Errorf("peer state %+v was not requested, or is not about two GPUs", x)
 		}
 	}
 	for _, x := range b.Links {
 		if !f.Plan.Links || !isGPU(x.Row) {
-			t.Errorf("state of links %+v: not requested, or not of a GPU", x)
+			t.Errorf("link state %+v was not requested, or is not about a GPU", x)
 		}
 	}
 	for _, x := range b.Health {
 		if f.Plan.Health == 0 || x.Row < 0 || x.Row >= len(top.Devices) || x.Watch == "" {
-			t.Errorf("health check %+v: not requested, or of nothing", x)
+			t.Errorf("health check %+v was not requested, or is about no entity", x)
 		}
 	}
 }
@@ -305,13 +305,13 @@ func (f Fixture) checkProcesses(t *testing.T, b *gpu.Batch) {
 	for _, x := range b.Processes {
 		busy, known := x.Busy.Number()
 		if x.Row < 0 || x.Row >= len(b.RequestProcesses) || !b.RequestProcesses[x.Row] || x.PID == 0 || known && (busy < 0 || busy > 1) {
-			t.Errorf("process %+v: of an entity that is not requested, without a number, or busy more than always", x)
+			t.Errorf("process %+v: entity not requested, no PID, or utilization above 1", x)
 		}
 	}
 	for _, x := range b.Utilizations {
 		busy, known := x.Busy.Number()
 		if x.Row < 0 || x.Row >= len(b.RequestProcesses) || !b.RequestProcesses[x.Row] || !known || busy < 0 || busy > 1 {
-			t.Errorf("utilization %+v: of an entity whose processes are not requested, or no part of the time", x)
+			t.Errorf("utilization %+v: processes of the entity not requested, or not between 0 and 1", x)
 		}
 	}
 }
@@ -320,7 +320,7 @@ func (f Fixture) checkFaults(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	t.Helper()
 	for _, x := range b.Faults {
 		if x.Err == nil {
-			t.Errorf("fault of row %d, field %d without an error", x.Row, x.Field)
+			t.Errorf("fault of row %d, field %d has no error", x.Row, x.Field)
 		}
 		if x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Field < gpu.FieldPeerStates || x.Field >= len(f.Plan.Fields) {
 			t.Errorf("fault outside the topology or the plan: row %d, field %d", x.Row, x.Field)
@@ -345,14 +345,14 @@ func (f Fixture) checkSample(t *testing.T, top *gpu.Topology, s *gpu.Sample) {
 		}
 	}
 	n, number := s.Value.Number()
-	bad(field.ID == xidField, "an XID as a sample")
-	bad(s.Value.IsAbsent(), "absent value as a sample")
+	bad(field.ID == xidField, "XID returned as a sample")
+	bad(s.Value.IsAbsent(), "absent value returned as a sample")
 	bad(s.Value.IsText() != field.Text, "value %q, text is %t, want %t", s.Value, s.Value.IsText(), field.Text)
 	bad(!field.Levels.Has(dev.Entity.Kind), "the field does not exist at this level")
-	bad(number && (n >= 140737488355328 && n <= 140737488355332 || n >= 9223372036854775792), "sentinel %v as a value", n)
-	bad(s.Time <= 0, "sample without a time")
+	bad(number && (n >= 140737488355328 && n <= 140737488355332 || n >= 9223372036854775792), "sentinel value %v", n)
+	bad(s.Time <= 0, "sample has no time")
 	ahead := time.Unix(0, s.Time).Sub(f.Now())
-	bad(ahead > time.Minute, "sample %v in the future", ahead)
+	bad(ahead > time.Minute, "sample is %v in the future", ahead)
 }
 
 // trailed holds the trail samples that a session has returned.
@@ -368,16 +368,16 @@ func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen
 		f.checkSample(t, top, &x)
 		field, dev := &f.Plan.Fields[x.Field], &top.Devices[x.Row]
 		if !field.Every {
-			t.Errorf("%s of %v: a trail that was not requested", field.Name, dev.Entity)
+			t.Errorf("%s of %v: trail was not requested", field.Name, dev.Entity)
 		}
 		if c := (cell{x.Row, x.Field}); latest[c].Time < x.Time {
 			latest[c] = x
 		} else {
-			t.Errorf("%s of %v: a sample of %d in the trail after one of %d", field.Name, dev.Entity, x.Time, latest[c].Time)
+			t.Errorf("%s of %v: trail sample with time %d follows one with time %d", field.Name, dev.Entity, x.Time, latest[c].Time)
 		}
 		point := gpu.Sample{Row: x.Row, Field: x.Field, Time: x.Time}
 		if seen[point] {
-			t.Errorf("%s of %v: the sample of %d is in the trail twice", field.Name, dev.Entity, x.Time)
+			t.Errorf("%s of %v: sample with time %d is in the trail twice", field.Name, dev.Entity, x.Time)
 		}
 		seen[point] = true
 	}
@@ -385,12 +385,12 @@ func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen
 	for _, x := range b.Samples {
 		newest[cell{x.Row, x.Field}] = x
 		if f.Plan.Fields[x.Field].Every && !seen[gpu.Sample{Row: x.Row, Field: x.Field, Time: x.Time}] {
-			t.Errorf("%s of %v: the newest sample was in no trail", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
+			t.Errorf("%s of %v: newest sample was in no trail", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
 		}
 	}
 	for c, x := range latest {
 		if newest[c] != x {
-			t.Errorf("%s of %v: the newest sample is %+v, the trail ends with %+v", f.Plan.Fields[c.field].Name, top.Devices[c.row].Entity, newest[c], x)
+			t.Errorf("%s of %v: newest sample is %+v, but the trail ends with %+v", f.Plan.Fields[c.field].Name, top.Devices[c.row].Entity, newest[c], x)
 		}
 	}
 }
@@ -402,8 +402,8 @@ const (
 	steps = 24
 )
 
-// trails plays a random history of samples, Reads and sessions. The trails of a session must have every sample since it
-// was opened, once and in order, and may start with the latest one from before. A source that also samples at each Read
+// trails runs a random history of samples, Reads and sessions. The trails of a session must have each sample since it
+// was opened, once and in order. They may start with the latest earlier sample. A source that also samples at each Read
 // may report equal values in between.
 func (f Fixture) trails(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -433,7 +433,7 @@ func (f Fixture) trails(t *testing.T, seed uint64) {
 		}
 		for _, x := range b.Samples {
 			if x.Row == row && x.Field == f.Sampled && len(values) > 0 && x.Value != values[len(values)-1] {
-				t.Fatalf("the newest sample is %v, want %v", x.Value, values[len(values)-1])
+				t.Fatalf("newest sample = %v, want %v", x.Value, values[len(values)-1])
 			}
 		}
 	}
@@ -455,7 +455,7 @@ func (f Fixture) trails(t *testing.T, seed uint64) {
 		read(s)
 		missed := len(values) - len(s.got)
 		if missed < 0 || missed > s.opened || !slices.Equal(s.got, values[missed:]) {
-			t.Errorf("session %d, opened after %d samples, reported the trail %v of %v", i, s.opened, s.got, values)
+			t.Errorf("session %d, opened after %d samples: trail = %v, sampled values = %v", i, s.opened, s.got, values)
 		}
 	}
 }
@@ -469,11 +469,11 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	for _, x := range b.XIDs {
 		switch {
 		case planned < 0 || x.Row < 0 || x.Row >= len(top.Devices) || !f.Plan.Fields[planned].Levels.Has(top.Devices[x.Row].Entity.Kind):
-			t.Errorf("%+v: not requested, or of nothing that has XIDs", x)
+			t.Errorf("%+v: XIDs not requested, or the entity cannot have XIDs", x)
 		case x.Code < 1 || x.ID == 0:
-			t.Errorf("%+v: of no session, without a code, or known by nothing", x)
+			t.Errorf("%+v: no session, no code, or no ID", x)
 		case x.Time <= 0 || x.Since < 0 || x.Since > x.Time || time.Unix(0, x.Time).Sub(f.Now()) > time.Minute:
-			t.Errorf("%+v: dated when it cannot have happened", x)
+			t.Errorf("%+v: impossible time", x)
 		}
 	}
 }
@@ -501,7 +501,7 @@ func (f Fixture) xids(t *testing.T) {
 			case len(seen) >= atLeast:
 				more--
 			case time.Now().After(end):
-				t.Fatalf("XIDs %+v, want %d", seen, atLeast)
+				t.Fatalf("XIDs = %+v, want %d", seen, atLeast)
 			}
 			f.Settle(t)
 		}
@@ -516,23 +516,23 @@ func (f Fixture) xids(t *testing.T) {
 	wait(first, 0)
 	f.XID(t)
 	if got := codes(wait(first, 1)); !slices.Equal(got, []int64{62}) {
-		t.Fatalf("XIDs %v, want 62 once", got)
+		t.Fatalf("XIDs = %v, want 62 once", got)
 	}
 	second := f.openAt(t, src)
 	again := slices.DeleteFunc(wait(second, 0), func(x gpu.XID) bool { return x.Code == 62 })
 	if len(again) > 0 {
-		t.Errorf("a new session has XIDs that did not happen: %+v", again)
+		t.Errorf("new session reported XIDs that did not happen: %+v", again)
 	}
 	f.XID(t)
 	before, after := wait(first, 2), wait(second, 2)
 	if !slices.Equal(codes(before), []int64{45, 45}) || !slices.Equal(before, after) {
-		t.Errorf("one session has the XIDs %+v, the other %+v; want 45 twice, the same ones", before, after)
+		t.Errorf("one session reported %+v, the other %+v; want XID 45 twice with equal IDs", before, after)
 	}
 	if err := first.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	if got := wait(second, 0); len(got) > 0 {
-		t.Errorf("after the end of the first session the second has XIDs %+v", got)
+		t.Errorf("after the first session was closed, the second reported %+v, want none", got)
 	}
 }
 
@@ -546,7 +546,7 @@ func (f Fixture) canceled(t *testing.T) {
 	select {
 	case err := <-done:
 		if err != nil && !errors.Is(err, context.Canceled) && gpu.Reason(err) == "error" {
-			t.Errorf("Read with a canceled context: %v, want nil, context.Canceled or a typed error", err)
+			t.Errorf("Read with a canceled context: error %v, want nil, context.Canceled or a typed error", err)
 		}
 	case <-time.After(deadline):
 		t.Fatal("Read with a canceled context did not return")
@@ -565,16 +565,16 @@ func (f Fixture) closing(t *testing.T) {
 	}
 	var b gpu.Batch
 	if err := s.Read(context.Background(), &b); err == nil {
-		t.Error("Read after Close returned no error")
+		t.Error("Read after Close succeeded, want an error")
 	}
 	if f.OpenHandles != nil {
 		if n := f.OpenHandles(t); n != 0 {
-			t.Errorf("%d handles open after Close", n)
+			t.Errorf("%d handles open after Close, want 0", n)
 		}
 	}
 	again := f.openAt(t, src)
 	if got, want := len(again.Topology().Devices), len(s.Topology().Devices); got != want {
-		t.Errorf("the second session has %d devices, the first had %d", got, want)
+		t.Errorf("second session has %d devices, want %d as in the first", got, want)
 	}
 	f.read(t, again, &b)
 }
@@ -584,7 +584,7 @@ func (f Fixture) losing(t *testing.T) {
 	top := s.Topology()
 	lost := slices.IndexFunc(top.Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPU })
 	if lost < 0 {
-		t.Fatal("the fixture has no GPU to lose")
+		t.Fatal("fixture has no GPU to lose")
 	}
 	others := func(b *gpu.Batch) map[[2]int]bool {
 		cells := map[[2]int]bool{}
@@ -606,18 +606,18 @@ func (f Fixture) losing(t *testing.T) {
 	f.check(t, top, &b)
 	for _, x := range b.Samples {
 		if x.Row == lost || top.ParentRow(x.Row) == lost {
-			t.Errorf("%s of %v is still served, of the GPU that is lost", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
+			t.Errorf("%s of %v is still served after its GPU was lost", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
 		}
 	}
 	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool {
 		return x.Row == lost && x.Field == gpu.AllFields && errors.Is(x.Err, gpu.ErrLost)
 	}) {
-		t.Errorf("no fault with gpu.ErrLost for the lost GPU in %v", b.Faults)
+		t.Errorf("faults = %v, want gpu.ErrLost for the lost GPU", b.Faults)
 	}
 	after := others(&b)
 	for cell := range before {
 		if !after[cell] {
-			t.Errorf("%s of %v vanished with another GPU", f.Plan.Fields[cell[1]].Name, top.Devices[cell[0]].Entity)
+			t.Errorf("%s of %v is missing after another GPU was lost", f.Plan.Fields[cell[1]].Name, top.Devices[cell[0]].Entity)
 		}
 	}
 }
@@ -632,18 +632,18 @@ func (f Fixture) killing(t *testing.T) {
 	f.ends(t, s, f.Kill, gpu.ErrLost)
 }
 
-// ends calls happen and reads until the session ends with the wanted error.
+// ends calls happen and reads until the session ends, and checks the error.
 func (f Fixture) ends(t *testing.T, s collector.Session, happen func(*testing.T), want error) {
 	t.Helper()
 	var b gpu.Batch
 	f.read(t, s, &b)
 	select {
 	case <-s.Done():
-		t.Fatalf("Done is closed on a healthy session: %v", s.Err())
+		t.Fatalf("Done is closed although the session is healthy: %v", s.Err())
 	default:
 	}
 	if err := s.Err(); err != nil {
-		t.Fatalf("Err on a healthy session: %v", err)
+		t.Fatalf("Err of a healthy session = %v, want nil", err)
 	}
 	happen(t)
 	end := time.Now().Add(deadline)
@@ -659,18 +659,18 @@ func (f Fixture) ends(t *testing.T, s collector.Session, happen func(*testing.T)
 				t.Errorf("Err() = %v, want %v", s.Err(), want)
 			}
 			if err := s.Close(); err != nil {
-				t.Errorf("Close after the end: %v", err)
+				t.Errorf("Close after the session ended: %v", err)
 			}
 			if f.OpenHandles != nil {
 				if n := f.OpenHandles(t); n != 0 {
-					t.Errorf("%d handles open after the end", n)
+					t.Errorf("%d handles open after the session ended, want 0", n)
 				}
 			}
 			return
 		default:
 		}
 		if time.Now().After(end) {
-			t.Fatalf("the session did not end; last Read: %v", err)
+			t.Fatalf("session did not end; last Read: %v", err)
 		}
 	}
 }

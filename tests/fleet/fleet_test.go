@@ -47,8 +47,9 @@ func serve(t *testing.T, nodes int) (*fleet, *httptest.Server) {
 	return f, server
 }
 
-// Every target of the list is a node's page: eight GPUs under UUIDs and a host name of its own, pods of its own.
-func TestEachTargetIsANode(t *testing.T) {
+// Every target in the list is the page of one node. It has eight GPUs with their own UUIDs, its own host name and its
+// own pods.
+func TestTargetsAreNodes(t *testing.T) {
 	_, server := serve(t, 3)
 	var groups []struct {
 		Targets []string
@@ -68,7 +69,7 @@ func TestEachTargetIsANode(t *testing.T) {
 					return
 				}
 				if other, ok := seen[l.Value]; ok && other != instance {
-					t.Fatalf("%s=%q is of %s and of %s", l.Name, l.Value, other, instance)
+					t.Fatalf("%s=%q is on the pages of %s and %s, want one of them", l.Name, l.Value, other, instance)
 				}
 				seen[l.Value] = instance
 			})
@@ -78,11 +79,11 @@ func TestEachTargetIsANode(t *testing.T) {
 		}
 		delete(gpus, "")
 		if len(gpus) != 8 || seen[strings.TrimSuffix(instance, ":9400")] != instance {
-			t.Errorf("%s: %d GPUs, host names and pods %v", instance, len(gpus), seen)
+			t.Errorf("%s: %d GPUs, want 8; labels %v", instance, len(gpus), seen)
 		}
 	}
 	if pods := len(seen) - 3*8 - 3; pods < 3 {
-		t.Errorf("%d pods on three nodes", pods)
+		t.Errorf("pods on three nodes = %d", pods)
 	}
 }
 
@@ -100,7 +101,7 @@ func get(t *testing.T, url string) []byte {
 	return body
 }
 
-// The report has a row for each measurement, kind of node and query.
+// The report has a row for each measurement, node model and query.
 func TestReport(t *testing.T) {
 	f, _ := serve(t, 3)
 	queries, err := dashboardQueries("../../grafana/fleet.json")
@@ -118,16 +119,16 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| series | 3000 | 3000 |", "| block: chunks, bytes a sample | 1.50 | 1.50 |", "| exporter: CPU a node, ms a second | 1.00 | 1.00 |",
+		"| series | 3000 | 3000 |", "| block: chunks, bytes per sample | 1.50 | 1.50 |", "| exporter: CPU per node, ms per second | 1.00 | 1.00 |",
 		"| GPUs | now | 1.500 | 1.500 | 0.002 |", "| Allocated | now | failed | failed | 0.000 |",
 	} {
 		if !strings.Contains(b.String(), want+"\n") {
-			t.Errorf("no line %s in\n%s", want, &b)
+			t.Errorf("report does not have the line %s:\n%s", want, &b)
 		}
 	}
 	for _, want := range []string{"`b200` \\| 2", "`h100x8` \\| 1", "Clocks limited, by reason \\| 2m0s"} {
 		if !regexp.MustCompile(fmt.Sprintf(`(?m)^\| %s \|`, want)).Match(b.Bytes()) {
-			t.Errorf("no row %s in\n%s", want, &b)
+			t.Errorf("report does not have the row %s:\n%s", want, &b)
 		}
 	}
 }

@@ -32,12 +32,12 @@ func main() {
 const interval = 30 * time.Second
 
 func run(ctx context.Context) error {
-	nodes := flag.Int("nodes", 1250, "simulated nodes, with eight GPUs each")
-	minutes := flag.Int("minutes", 20, "how long Prometheus scrapes")
-	program := flag.String("prometheus", "prometheus", "the program")
+	nodes := flag.Int("nodes", 1250, "number of simulated nodes with eight GPUs each")
+	minutes := flag.Int("minutes", 20, "minutes that Prometheus scrapes")
+	program := flag.String("prometheus", "prometheus", "path of Prometheus")
 	flag.Parse()
 	if *nodes < 1 || *minutes < 2 || flag.NArg() > 0 {
-		return fmt.Errorf("-nodes=%d -minutes=%d %v: expected one node or more, two minutes or more, no arguments", *nodes, *minutes, flag.Args())
+		return fmt.Errorf("-nodes=%d -minutes=%d %v: expected at least one node, at least two minutes, and no arguments", *nodes, *minutes, flag.Args())
 	}
 	f, err := newFleet(*nodes)
 	if err != nil {

@@ -73,7 +73,7 @@ func start(ctx context.Context, path, ready, log string, flags func(address stri
 		case <-exited:
 			cancel()
 			said, _ := os.ReadFile(log)
-			return nil, fmt.Errorf("%s ended\n%s", strings.Join(cmd.Args, " "), said)
+			return nil, fmt.Errorf("%s exited:\n%s", strings.Join(cmd.Args, " "), said)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func (p *program) block(ctx context.Context, data string) (*block, error) {
 	}
 	metas, err := filepath.Glob(filepath.Join(data, "snapshots", "*", "*", "meta.json"))
 	if err != nil || len(metas) != 1 {
-		return nil, fmt.Errorf("%d blocks in the snapshot, expected 1 %v", len(metas), err)
+		return nil, fmt.Errorf("%d blocks in the snapshot, expected 1: %v", len(metas), err)
 	}
 	meta, err := os.ReadFile(metas[0])
 	if err != nil {

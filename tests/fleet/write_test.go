@@ -21,8 +21,8 @@ import (
 
 const integrations = "../../docs/integrations/"
 
-// What prometheus-recorded.yml writes on is each recorded series, and nothing of a page.
-func TestRecordedSeriesAloneAreWritten(t *testing.T) {
+// prometheus-recorded.yml sends all recorded series and no other series to remote storage.
+func TestOnlyRecordedSeriesAreWritten(t *testing.T) {
 	var config struct {
 		RemoteWrite []struct {
 			Relabel []*relabel.Config `yaml:"write_relabel_configs"`
@@ -44,14 +44,14 @@ func TestRecordedSeriesAloneAreWritten(t *testing.T) {
 	read(t, "../../deployment/rules/recording.yml", &recording)
 	for _, r := range recording.Groups[0].Rules {
 		if !written(labels.FromStrings(model.MetricNameLabel, r.Record)) {
-			t.Errorf("%s is not written", r.Record)
+			t.Errorf("recorded series %s is not written, want it written", r.Record)
 		}
 	}
 	f, _ := serve(t, 3)
 	for _, n := range f.nodes {
 		for s := range prom.Samples(t, n.pages.Current().Bytes()) {
 			if written(s.Labels) {
-				t.Fatalf("%s: %s is written", n.name, s.Series)
+				t.Fatalf("%s: %s is written, want only recorded series", n.name, s.Series)
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func read(t *testing.T, file string, into any) {
 	}
 }
 
-// A Prometheus that runs as the file says scrapes three nodes and writes to a VictoriaMetrics, which then answers.
+// A Prometheus with each configuration scrapes three nodes and writes to VictoriaMetrics, which answers the query.
 func TestVictoriaMetricsAnswers(t *testing.T) {
 	rules, err := filepath.Abs("../../deployment/rules/recording.yml")
 	if err != nil {
@@ -104,7 +104,7 @@ func TestVictoriaMetricsAnswers(t *testing.T) {
 				"http://victoriametrics:8428":                                          vm.url, ": 30s": ": 1s",
 			} {
 				if !strings.Contains(text, old) {
-					t.Fatalf("%s has no %q", tt.file, old)
+					t.Fatalf("%s does not contain %q", tt.file, old)
 				}
 				text = strings.ReplaceAll(text, old, now)
 			}
@@ -125,7 +125,7 @@ func TestVictoriaMetricsAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if answer, err := vm.ask(t.Context(), tt.none, 0); err != nil || number(answer) != 0 {
-				t.Errorf("%s: %v, expected none %v", tt.none, answer, err)
+				t.Errorf("%s = %v, want no result (error %v)", tt.none, answer, err)
 			}
 		})
 	}
@@ -155,7 +155,7 @@ func await(ctx context.Context, p *program, query string, want float64) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %v, expected %v %w", query, answer, want, err)
+			return fmt.Errorf("%s = %v, want %v: %w", query, answer, want, err)
 		}
 	}
 }

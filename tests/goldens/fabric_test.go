@@ -34,28 +34,28 @@ var fabricCases = []struct {
 			"incorrect_system_guid insufficient_nvlinks invalid_gpu_state invalid_location manager_disconnected no_clique no_cluster " +
 			"no_partition not_completed partition_unassigned route_recovery route_unhealthy"},
 	// github.com/leptonai/gpud/pull/1106
-	{name: "a driver that does not know the health", model: "NVIDIA GB200", state: 3, dcgm: 3, cluster: true, clique: 4026, old: true,
+	{name: "a driver without fabric health", model: "NVIDIA GB200", state: 3, dcgm: 3, cluster: true, clique: 4026, old: true,
 		want: "info: 4026, 0: failed no_clique no_cluster not_completed"},
 	// github.com/leptonai/gpud/pull/1108
 	{name: "a tray that never registered", model: "NVIDIA GB200", want: "1: not_completed"},
 	// github.com/Azure/azhpc-images/pull/506
 	{name: "insufficient resources", model: "NVIDIA GB200", state: 3, status: 23, dcgm: 4, want: "0: not_completed, 1: failed no_clique no_cluster"},
 	// github.com/meta-pytorch/torchcomms/pull/1385
-	{name: "an HGX, whose cluster is none", model: "NVIDIA H100 80GB HBM3", state: 3, dcgm: 3, mask: 2,
+	{name: "an HGX, which has no cluster", model: "NVIDIA H100 80GB HBM3", state: 3, dcgm: 3, mask: 2,
 		want: "0: degraded_bandwidth failed not_completed"},
 	// github.com/NVIDIA/NVSentinel/issues/883
 	{name: "an unknown error", model: "NVIDIA H100 80GB HBM3", state: 3, status: 999, dcgm: 4, want: "0: not_completed, 1: failed"},
 	{name: "not started", model: "NVIDIA H100 80GB HBM3", state: 1, dcgm: 1, want: "1: not_completed"},
-	{name: "under way", model: "NVIDIA GB300", state: 2, dcgm: 2, want: "1: not_completed"},
+	{name: "in progress", model: "NVIDIA GB300", state: 2, dcgm: 2, want: "1: not_completed"},
 	{name: "a board that does not register", model: "NVIDIA A100-SXM4-80GB"},
 	{name: "everything is wrong", model: "NVIDIA H100 80GB HBM3", state: 3, dcgm: 3, mask: 0xa355,
 		want: "0: failed incompatible_firmware incorrect_system_guid insufficient_nvlinks invalid_gpu_state invalid_location no_partition not_completed, " +
 			"1: access_timeout_recovery degraded_bandwidth incorrect_chassis_serial manager_disconnected partition_unassigned route_recovery route_unhealthy"},
 	// DCGM maps an unknown state to the number of an error.
-	{name: "states of the future", model: "NVIDIA H100 80GB HBM3", state: 9, dcgm: -1, mask: 0xf9ff},
+	{name: "unknown states", model: "NVIDIA H100 80GB HBM3", state: 9, dcgm: -1, mask: 0xf9ff},
 }
 
-// DCGM's fields and NVML's structs must result in the same series.
+// DCGM's fields and NVML's structs produce the same series.
 func TestFabric(t *testing.T) {
 	library, err := fakenvml.Build(t.TempDir())
 	fakenvml.Need(t, err)
@@ -96,7 +96,7 @@ func TestFabric(t *testing.T) {
 				got[index+" "+value] = append(got[index+" "+value], s.Labels.Get("condition"))
 			case "DCGM_EXP_FABRIC_INFO":
 				if id := s.Labels.Get("cluster_uuid"); id != "00112233-4455-6677-8899-aabbccddeeff" {
-					t.Errorf("%s: the cluster of GPU %s is %s", name, index, id)
+					t.Errorf("%s: cluster of GPU %s = %s, want that of the machine", name, index, id)
 				}
 				got[index+" info"] = []string{s.Labels.Get("clique_id")}
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the golden pages again")
+var update = flag.Bool("update", false, "rewrite the golden pages")
 
 // comparePage compares a page with the golden page of that name.
 func comparePage(t *testing.T, name string, page []byte) {
@@ -27,6 +27,6 @@ func comparePage(t *testing.T, name string, page []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(page), "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s\nIf the change is meant: go test ./tests/goldens -update", path, diff)
+		t.Errorf("%s (-want +got):\n%s\nIf the change is intended, run go test ./tests/goldens -update", path, diff)
 	}
 }

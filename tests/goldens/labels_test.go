@@ -14,7 +14,7 @@ import (
 func TestLabelNames(t *testing.T) {
 	pages, err := filepath.Glob("testdata/pages/*.txt")
 	if err != nil || len(pages) == 0 {
-		t.Fatalf("no pages: %v", err)
+		t.Fatalf("no golden pages found: %v", err)
 	}
 	name := regexp.MustCompile(`[{,]([a-zA-Z_][a-zA-Z0-9_]*)="`)
 	seen := map[string]bool{}
@@ -30,20 +30,20 @@ func TestLabelNames(t *testing.T) {
 			for _, label := range name.FindAllStringSubmatch(line, -1) {
 				seen[label[1]] = true
 				if !catalog.IsOwnLabel(label[1]) {
-					t.Errorf("%s: %s is no label of the exporter's own: %s", page, label[1], line)
+					t.Errorf("%s: label %s is not reserved by the exporter: %s", page, label[1], line)
 				}
 			}
 		}
 	}
 	for _, label := range []string{"gpu", "xid", "err_code", "sharing"} {
 		if !seen[label] {
-			t.Errorf("no owned GPU on the pages has the label %s", label)
+			t.Errorf("reserved label %s is on no series of an owned GPU", label)
 		}
 	}
 	for _, f := range catalog.Families() {
 		for _, label := range f.Labels {
 			if !catalog.IsOwnLabel(label) {
-				t.Errorf("%s of %s can be a pod's", label, f.Name)
+				t.Errorf("label %s of %s is not reserved: a pod label could replace it", label, f.Name)
 			}
 		}
 	}

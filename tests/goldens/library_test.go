@@ -58,7 +58,7 @@ func settled(t *testing.T, s *session) []byte {
 		}
 		last = page
 	}
-	t.Fatalf("no two of %d runs in a row have the same page", runs)
+	t.Fatalf("%d runs: no two consecutive pages are equal", runs)
 	return nil
 }
 

@@ -104,7 +104,7 @@ func (s *session) page(t *testing.T) (page []byte) {
 		Publish: func(snapshot *gpu.Snapshot) {
 			if snapshot.Topology == nil {
 				if !errors.Is(snapshot.Health.Err, collector.ErrStarting) {
-					t.Errorf("a page without data: %v", snapshot.Health.Err)
+					t.Errorf("page has no data: %v", snapshot.Health.Err)
 					cancel()
 				}
 				return

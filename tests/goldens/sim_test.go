@@ -55,8 +55,8 @@ func (s *session) play(t *testing.T, source *sim.Source, cycle int) []byte {
 	return s.page(t)
 }
 
-// TestPagesAreThoseOfApp checks that the exporter renders the same pages for the same settings.
-func TestPagesAreThoseOfApp(t *testing.T) {
+// TestPagesMatchExporter checks that the exporter renders the same page for the same settings.
+func TestPagesMatchExporter(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "few.csv")
 	if err := os.WriteFile(file, []byte(counters), 0o600); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestPagesAreThoseOfApp(t *testing.T) {
 				}
 				s := session{args: args}
 				if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(s.play(t, newSim(t, "t4", ""), 1)), "\n")); diff != "" {
-					t.Errorf("(-app +here):\n%s", diff)
+					t.Errorf("(-exporter +this package):\n%s", diff)
 				}
 			})
 		})
@@ -100,6 +100,6 @@ func newSim(t *testing.T, node, faults string) *sim.Source {
 func needRounding(t *testing.T) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
-		t.Skip("SKIP architecture: the golden pages are those of amd64")
+		t.Skip("SKIP architecture: golden pages are only valid on amd64")
 	}
 }

@@ -31,7 +31,7 @@ var xidNode = []string{
 	"value gpu:* 150 int 45",
 }
 
-// An xidTarget is an entity of xidNode that has XIDs, and the labels of their series.
+// An xidTarget is an entity of xidNode that can have XIDs, and the labels of its series.
 type xidTarget struct{ entity, labels string }
 
 var xidTargets = []xidTarget{
@@ -40,14 +40,14 @@ var xidTargets = []xidTarget{
 	{"compute:7", "GPU-2/1"}, {"compute:8", "GPU-2/1"}, {"compute:9", "GPU-2/2"}, {"compute:10", "GPU-3/1"},
 }
 
-// A logged XID is one of the kernel log. An engine that starts reads the log from its beginning.
+// A logged XID is in the kernel log. A starting engine reads the log from its beginning.
 type logged struct {
 	entity string
 	code   int64
 	at     time.Time
 }
 
-// An xidRig counts the XIDs of an engine as the collector does, and knows how many happened.
+// An xidRig counts the XIDs of an engine like the collector does, and records which ones happened.
 type xidRig struct {
 	t         *testing.T
 	random    *rand.Rand
@@ -58,8 +58,8 @@ type xidRig struct {
 	builder   *snapshot.Builder
 	sequence  int
 	kernel    []logged
-	codes     int64                  // the codes are those up to this
-	unwatched string                 // UUID of a GPU that the session may not watch, so that the engine keeps no XIDs of it; "" for none
+	codes     int64                  // codes are 1 to codes
+	unwatched string                 // UUID of a GPU whose XIDs the engine does not keep, because the session may not watch it; "" if none
 	dates     map[string][]time.Time // by entity and code
 	want      map[string]int64
 	got       map[string]int64
@@ -96,7 +96,7 @@ func (r *xidRig) open() {
 	r.log.Bind(s.Topology(), r.plan)
 }
 
-// read counts the XIDs of a Read. A session that has ended is replaced.
+// read counts the XIDs of a Read. It replaces a session that has ended.
 func (r *xidRig) read() {
 	r.t.Helper()
 	begin, batch := time.Now(), &gpu.Batch{}
@@ -132,7 +132,8 @@ func (r *xidRig) collect(s *gpu.Snapshot) {
 	}
 }
 
-// key returns the key of a count. With many codes, the exporter counts some together, and only the sum of a GPU is known.
+// key returns the key of a count. With many codes, the exporter counts some as "other", so only the sum for a GPU is
+// known.
 func (r *xidRig) key(labels, code string) string {
 	if r.codes > 8 {
 		return labels[:len("GPU-0")]
@@ -140,8 +141,8 @@ func (r *xidRig) key(labels, code string) string {
 	return labels + ": " + code
 }
 
-// isApart reserves a date. It returns false if another XID of the same entity and code lies within 5 s: an engine that
-// starts dates XIDs anew, so that XIDs closer together cannot be told apart.
+// isApart reserves a date. It returns false if the entity has another XID with the same code within 5 s. A starting
+// engine dates XIDs again, so closer XIDs cannot be distinguished.
 func (r *xidRig) isApart(target xidTarget, code int64, at time.Time) bool {
 	key := fmt.Sprint(target.labels, code)
 	for _, other := range r.dates[key] {
@@ -153,7 +154,8 @@ func (r *xidRig) isApart(target xidTarget, code int64, at time.Time) bool {
 	return true
 }
 
-// reload opens the next session before it closes the present one. Its first Read has every XID that the engine keeps.
+// reload opens a new session before it closes the current one. The first Read of the new session returns every XID that
+// the engine keeps.
 func (r *xidRig) reload() {
 	old := r.session
 	r.open()
@@ -161,7 +163,7 @@ func (r *xidRig) reload() {
 	r.read()
 }
 
-// happen makes XIDs with dates of the last four minutes, in any order.
+// happen creates XIDs with dates in the last four minutes, in random order.
 func (r *xidRig) happen(n int) (made int) {
 	r.engine.Remove("event")
 	var lines []string
@@ -188,7 +190,7 @@ func (r *xidRig) happen(n int) (made int) {
 	return len(lines)
 }
 
-// restart restarts the engine, which forgets its XIDs, reads the kernel log from its beginning, and dates the XIDs anew.
+// restart restarts the engine. It forgets its XIDs, reads the kernel log from its beginning, and dates the XIDs again.
 func (r *xidRig) restart() {
 	r.reload()
 	r.engine.Remove("event")
@@ -205,7 +207,7 @@ func (r *xidRig) restart() {
 	r.read()
 }
 
-// unbind unbinds a GPU, and binds it again.
+// unbind unbinds a GPU and binds it again.
 func (r *xidRig) unbind() {
 	uuid := fmt.Sprintf("uuid=GPU-%d ", r.random.IntN(4))
 	r.reload()
@@ -216,8 +218,8 @@ func (r *xidRig) unbind() {
 	r.reload()
 }
 
-// lose makes a GPU fall off the bus and come back, over reloads. XIDs happen before, while it is lost and when it
-// comes back.
+// lose makes a GPU fall off the bus and return, with reloads in between. XIDs happen before, while it is lost, and when
+// it returns.
 func (r *xidRig) lose() (made int) {
 	lost := fmt.Sprintf("GPU-%d", r.random.IntN(4))
 	uuid := fmt.Sprintf("uuid=%s ", lost)

@@ -1,8 +1,8 @@
-// Package hardware tests the sources on a real GPU: the contract suite, values, fabric, placement
-// and recovery against nvidia-smi and the kernel, releasing the driver, and NVML against DCGM where
-// both are there. Its tests have the build tag gpu.
+// Package hardware tests the sources with a real GPU. It runs the contract suite, compares values, fabric, placement
+// and recovery with nvidia-smi and the kernel, checks that the driver is released, and compares NVML with DCGM. The
+// tests have the build tag gpu.
 //
-// Where there is no GPU they skip, and fail if REQUIRE_GPU is 1; the comparison with DCGM skips
-// where there is no DCGM, and fails if REQUIRE_DCGM is 1; those of what older drivers do not report
-// skip there, and fail if REQUIRE_TELLING is 1. They read only: nothing of the GPU is set or reset.
+// Tests are skipped if what they need is missing, unless an environment variable requires it: REQUIRE_GPU=1 for the
+// GPU, REQUIRE_DCGM=1 for DCGM, REQUIRE_TELLING=1 for values that older drivers do not report. The tests only read.
+// They do not change or reset the GPU.
 package hardware

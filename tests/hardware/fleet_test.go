@@ -26,10 +26,10 @@ import (
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 )
 
-// patience bounds every wait; it is no claim about speed.
+// patience bounds every wait. It is generous on purpose: no test measures speed.
 const patience = 60 * time.Second
 
-// ask returns the answer of nvidia-smi, or "" and a line of the log where it has none.
+// ask returns the output of nvidia-smi. If nvidia-smi fails, it logs the error and returns "".
 func ask(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("nvidia-smi", args...).CombinedOutput()
@@ -40,12 +40,12 @@ func ask(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// said returns the values of nvidia-smi -q of one GPU by name: those under a heading, or without one
-// the first of each name.
+// said returns the values that nvidia-smi -q prints for a GPU, by name. If heading is not empty, only the values below
+// it are returned. If a name occurs several times, the first value counts.
 func said(t *testing.T, index uint32, heading string) map[string]string {
 	t.Helper()
 	lines := map[string]string{}
-	depth := -1 // of the heading, once it was there
+	depth := -1 // indentation of the heading, once found
 	for line := range strings.Lines(ask(t, "-q", "-i", strconv.Itoa(int(index)))) {
 		indent := len(line) - len(strings.TrimLeft(line, " "))
 		name, value, isValue := strings.Cut(line, ":")
@@ -65,7 +65,7 @@ func said(t *testing.T, index uint32, heading string) map[string]string {
 	return lines
 }
 
-// A reading is the samples of one Read, by entity and field.
+// A reading holds the samples of a Read, by entity and field.
 type reading struct {
 	at     time.Time
 	values map[gpu.Entity]map[gpu.FieldID][]gpu.Sample
@@ -120,30 +120,30 @@ func TestNVMLFabric(t *testing.T) {
 		}
 		known++
 		if state < 0 || state > 4 {
-			t.Errorf("%v: the fabric has the state %v, which DCGM does not have", d.Entity, state)
+			t.Errorf("%v: fabric state = %v, which is not one of DCGM's values", d.Entity, state)
 		}
 		fabric := said(t, d.NVMLIndex, "Fabric")
 		words := map[string][]float64{"N/A": {0}, "Not Started": {1}, "In Progress": {2}, "Completed": {3, 4}}
 		if want, ok := words[fabric["State"]]; ok && state != want[0] && state != want[len(want)-1] {
-			t.Errorf("%v: the fabric has the state %v, nvidia-smi says %q", d.Entity, state, fabric["State"])
+			t.Errorf("%v: fabric state = %v, nvidia-smi reports %q", d.Entity, state, fabric["State"])
 		}
 		if want := fabric["ClusterUUID"]; want != "" && want != "N/A" {
 			if got := now.values[d.Entity][172]; len(got) != 1 || !strings.EqualFold(got[0].Value.String(), want) {
-				t.Errorf("%v is of the cluster %v, nvidia-smi says %s", d.Entity, got, want)
+				t.Errorf("%v: cluster = %v, nvidia-smi reports %s", d.Entity, got, want)
 			}
 		}
 		if want, err := strconv.ParseFloat(fabric["CliqueId"], 64); err == nil {
 			if got, _ := now.number(d.Entity, 173); got != want {
-				t.Errorf("%v is of the clique %v, nvidia-smi says %v", d.Entity, got, want)
+				t.Errorf("%v: clique = %v, nvidia-smi reports %v", d.Entity, got, want)
 			}
 		}
 	}
 	if known == 0 {
-		absent(t, "REQUIRE_TELLING", "fabric-unknown", errors.New("this driver reports nothing of the fabric"))
+		absent(t, "REQUIRE_TELLING", "fabric-unknown", errors.New("this driver does not report the fabric"))
 	}
 }
 
-// Where a GPU sits, the kernel says too.
+// The placement of a GPU agrees with the kernel.
 func TestNVMLPlacement(t *testing.T) {
 	plan := planOf(t, 150)
 	plan.Placement, plan.Peers = true, true
@@ -151,22 +151,22 @@ func TestNVMLPlacement(t *testing.T) {
 	gpus := whole(s)
 	for _, d := range gpus {
 		if d.Place == nil {
-			t.Errorf("%v has no place", d.Entity)
+			t.Errorf("%v: no placement", d.Entity)
 			continue
 		}
 		bus := strings.ToLower(d.PCIBusID)
 		folder := filepath.Join("/sys/bus/pci/devices", bus[len(bus)-len("0000:00:00.0"):])
 		node, err := os.ReadFile(filepath.Join(folder, "numa_node"))
 		if err != nil {
-			t.Logf("%v is not compared with the kernel: %v", d.Entity, err)
+			t.Logf("%v: not compared with the kernel: %v", d.Entity, err)
 			continue
 		}
-		// A machine of one node may say -1, for which NVML says 0.
+		// With a single NUMA node the kernel may report -1, where NVML reports 0.
 		if want, err := strconv.Atoi(strings.TrimSpace(string(node))); err == nil && want >= 0 && d.Place.NUMANode >= 0 && want != d.Place.NUMANode {
-			t.Errorf("%v is at the memory node %d, the kernel says %d", d.Entity, d.Place.NUMANode, want)
+			t.Errorf("%v: NUMA node = %d, the kernel reports %d", d.Entity, d.Place.NUMANode, want)
 		}
 		if d.Place.CPUs == "" {
-			t.Errorf("%v is near no CPU", d.Entity)
+			t.Errorf("%v: no CPU affinity", d.Entity)
 		}
 	}
 	var b gpu.Batch
@@ -174,11 +174,11 @@ func TestNVMLPlacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := len(gpus) * (len(gpus) - 1); len(b.Peers) != want && len(b.Faults) == 0 {
-		t.Errorf("%d states of peers without a fault, want %d", len(b.Peers), want)
+		t.Errorf("peer states = %d, want %d without faults", len(b.Peers), want)
 	}
 }
 
-// subcommand returns the process of a subcommand, and what it prints.
+// subcommand returns the process of a subcommand, and its standard output and error.
 func subcommand(args ...string) (command.Process, *bytes.Buffer, *bytes.Buffer) {
 	var out, err bytes.Buffer
 	return command.Process{
@@ -187,7 +187,7 @@ func subcommand(args ...string) (command.Process, *bytes.Buffer, *bytes.Buffer) 
 	}, &out, &err
 }
 
-// cells returns the words between GPUs of a matrix as nvidia-smi prints it.
+// cells returns the connections of GPUs in a matrix in nvidia-smi's format.
 func cells(text string) map[string]string {
 	found := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -209,21 +209,21 @@ func TestTopo(t *testing.T) {
 	gpus := len(whole(openNVML(t, planOf(t, 150))))
 	process, out, log := subcommand()
 	if code := command.Run(t.Context(), "topo", process); code != command.OK {
-		t.Fatalf("exit code %d: %s", code, log)
+		t.Fatalf("exit code = %d, want 0: %s", code, log)
 	}
 	ours := cells(out.String())
 	if len(ours) != gpus*gpus {
-		t.Errorf("%d words for %d GPUs:\n%s", len(ours), gpus, out)
+		t.Errorf("%d connections for %d GPUs:\n%s", len(ours), gpus, out)
 	}
 	text := ask(t, "topo", "-m")
 	theirs := cells(regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(text, ""))
-	for between := range theirs { // the cards of the network have no rows here
+	for between := range theirs { // network cards have no rows in our matrix
 		if i, err := strconv.Atoi(between[strings.LastIndexByte(between, ' ')+1:]); err == nil && i >= gpus {
 			delete(theirs, between)
 		}
 	}
 	if diff := cmp.Diff(theirs, ours); text != "" && diff != "" {
-		t.Errorf("(-nvidia-smi +ours):\n%s\n%s", diff, text)
+		t.Errorf("matrix (-nvidia-smi +ours):\n%s\n%s", diff, text)
 	}
 }
 
@@ -240,11 +240,11 @@ func TestNVMLRecoveryAction(t *testing.T) {
 		}
 		known++
 		if action < 0 || action > 5 {
-			t.Errorf("%v asks for the recovery action %v", d.Entity, action)
+			t.Errorf("%v: recovery action = %v, which is unknown", d.Entity, action)
 		}
 		word := said(t, d.NVMLIndex, "")["GPU Recovery Action"]
 		if want, ok := words[word]; ok && want != action {
-			t.Errorf("%v asks for the recovery action %v, nvidia-smi says %q", d.Entity, action, word)
+			t.Errorf("%v: recovery action = %v, nvidia-smi reports %q", d.Entity, action, word)
 		}
 	}
 	if known == 0 {
@@ -252,8 +252,8 @@ func TestNVMLRecoveryAction(t *testing.T) {
 	}
 }
 
-// The times under clock events are nanoseconds: they never go back, and none grows faster than
-// time. nvidia-smi prints them in microseconds.
+// Clock event times are in nanoseconds. They never decrease, and do not grow faster than time. nvidia-smi prints them
+// in microseconds.
 func TestNVMLClockEventTimes(t *testing.T) {
 	counters := map[gpu.FieldID]string{1420: "SW Power Capping", 1421: "Sync Boost"}
 	var ids []gpu.FieldID
@@ -272,15 +272,15 @@ func TestNVMLClockEventTimes(t *testing.T) {
 			before, ok := first.number(d.Entity, id)
 			after, still := second.number(d.Entity, id)
 			if ok != still {
-				t.Errorf("%v: field %d is known at one of two times", d.Entity, id)
+				t.Errorf("%v: field %d has a value in only one of two reads", d.Entity, id)
 			}
 			if !ok || !still {
 				continue
 			}
 			known++
-			// The driver counts in steps, of which one may have been due.
+			// The driver counts in steps, and one step may have been due.
 			if grown, most := after-before, float64(second.at.Sub(first.at)+time.Second); grown < 0 || grown > most {
-				t.Errorf("%v: field %d grew by %v ns in %v", d.Entity, id, grown, second.at.Sub(first.at))
+				t.Errorf("%v: field %d grew by %v ns within %v", d.Entity, id, grown, second.at.Sub(first.at))
 			}
 			micros, err := strconv.ParseFloat(strings.TrimSuffix(smi[name], " us"), 64)
 			if err != nil || !strings.HasSuffix(smi[name], " us") {
@@ -288,14 +288,14 @@ func TestNVMLClockEventTimes(t *testing.T) {
 			}
 			compared++
 			if micros < before/1000-1e6 || micros > after/1000+1e6 {
-				t.Errorf("%v: field %d is %v to %v ns, nvidia-smi says %s", d.Entity, id, before, after, smi[name])
+				t.Errorf("%v: field %d is between %v and %v ns, nvidia-smi reports %s", d.Entity, id, before, after, smi[name])
 			}
 		}
 	}
 	if known == 0 {
 		absent(t, "REQUIRE_TELLING", "clock-event-times-unknown", errors.New("this driver does not report them"))
 	}
-	t.Logf("%d of %d compared with nvidia-smi", compared, known)
+	t.Logf("compared %d of %d values with nvidia-smi", compared, known)
 }
 
 // held returns the device files of the driver that this process has open.
@@ -310,7 +310,7 @@ func held() []string {
 	return files
 }
 
-// until reads the page until it has a line, and returns it.
+// until reads the page until a line matches, and returns the page.
 func until(t *testing.T, url, line string) string {
 	t.Helper()
 	client := http.Client{Timeout: patience}
@@ -331,13 +331,13 @@ func until(t *testing.T, url, line string) string {
 		select {
 		case <-tick:
 		case <-deadline:
-			t.Fatalf("never on the page: %s\n%s", line, page)
+			t.Fatalf("page never had the line %s:\n%s", line, page)
 		}
 	}
 }
 
-// The exporter serves every GPU, and its end closes the driver to the last device file.
-func TestEndClosesTheDriver(t *testing.T) {
+// The exporter serves every GPU. When it exits, it closes all device files of the driver.
+func TestExitClosesDriver(t *testing.T) {
 	own := openNVML(t, planOf(t, 150))
 	gpus := len(whole(own))
 	if err := own.Close(); err != nil {
@@ -348,16 +348,16 @@ func TestEndClosesTheDriver(t *testing.T) {
 	}})
 	page := until(t, "http://"+e.Address, "\nDCGM_FI_DEV_GPU_TEMP{")
 	if n := strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{"); n != gpus {
-		t.Errorf("%d temperatures of %d GPUs", n, gpus)
+		t.Errorf("temperature series = %d, want %d", n, gpus)
 	}
 	if len(held()) == 0 {
-		t.Log("the driver of this machine is used without device files")
+		t.Log("this machine uses the driver without device files")
 	}
 	e.Cancel()
 	if err := <-e.Result; err != nil {
 		t.Error(err)
 	}
 	if open := held(); len(open) > 0 {
-		t.Errorf("open after the end: %v", open)
+		t.Errorf("device files open after exit: %v", open)
 	}
 }

@@ -40,7 +40,7 @@ func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
 	for _, id := range ids {
 		entry, ok := catalog.ByID(id)
 		if !ok {
-			t.Fatalf("no field %d in the catalog", id)
+			t.Fatalf("field %d is not in the catalog", id)
 		}
 		f := entry.Field()
 		if f.Levels.Has(gpu.KindNode) {
@@ -67,7 +67,7 @@ func everything() []gpu.FieldID {
 func absent(t *testing.T, variable, reason string, err error) {
 	t.Helper()
 	if os.Getenv(variable) == "1" {
-		t.Fatalf("%s is 1, and: %v", variable, err)
+		t.Fatalf("%s=1 requires it: %v", variable, err)
 	}
 	t.Skipf("SKIP %s: %v", reason, err)
 }
@@ -122,7 +122,7 @@ func smi(t *testing.T, properties []string) map[string][]string {
 	r.TrimLeadingSpace = true
 	lines, err := r.ReadAll()
 	if err != nil {
-		t.Fatalf("nvidia-smi's answer: %v\n%s", err, out)
+		t.Fatalf("cannot parse the output of nvidia-smi: %v\n%s", err, out)
 	}
 	gpus := map[string][]string{}
 	for _, line := range lines {
@@ -207,14 +207,14 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 		}
 		first, second := before[d.UUID], after[d.UUID]
 		if len(first) != len(comparisons) || len(second) != len(comparisons) {
-			t.Errorf("nvidia-smi does not know %s: %v, %v", d.UUID, before, after)
+			t.Errorf("nvidia-smi does not report %s: %v, %v", d.UUID, before, after)
 			continue
 		}
 		for i, c := range comparisons {
 			got, ok := ours[key{d.UUID, 0, d.Entity.Kind, c.id}]
 			if !ok {
 				if !nothing(first[i]) && !nothing(second[i]) {
-					t.Logf("%s: %s is not served, nvidia-smi has %q", d.Entity, plan.Fields[i].Name, first[i])
+					t.Logf("%s: %s is not served, nvidia-smi reports %q", d.Entity, plan.Fields[i].Name, first[i])
 				}
 				continue
 			}
@@ -223,12 +223,12 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 			}
 			compared++
 			if !between(got, first[i], second[i], c.slack) {
-				t.Errorf("%s: %s = %v, nvidia-smi says %s = %q, then %q", d.Entity, plan.Fields[i].Name, got, c.property, first[i], second[i])
+				t.Errorf("%s: %s = %v, nvidia-smi reports %s = %q, then %q", d.Entity, plan.Fields[i].Name, got, c.property, first[i], second[i])
 			}
 		}
 	}
 	if compared < 10 {
-		t.Errorf("only %d values could be compared", compared)
+		t.Errorf("compared only %d values", compared)
 	}
 }
 
@@ -305,7 +305,7 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 	for k, got := range nvmlValues {
 		want, ok := dcgmValues[k]
 		if !ok {
-			t.Logf("field %d of %s/%d is served by NVML alone: %v", k.field, k.uuid, k.instance, got)
+			t.Logf("field %d of %s/%d is served only by NVML: %v", k.field, k.uuid, k.instance, got)
 			continue
 		}
 		compared++
@@ -316,7 +316,7 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 		_, intW := want.Int64()
 		switch {
 		case okG != okW || intG != intW:
-			t.Errorf("%s of %s/%d: %v from NVML, %v from DCGM: other types", entry.Classic, k.uuid, k.instance, got, want)
+			t.Errorf("%s of %s/%d: %v from NVML, %v from DCGM: different types", entry.Classic, k.uuid, k.instance, got, want)
 		case !okG && got != want:
 			t.Errorf("%s of %s/%d: %q from NVML, %q from DCGM", entry.Classic, k.uuid, k.instance, got, want)
 		case okG && !alike(g, w, entry.Unit):
@@ -324,7 +324,7 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 		}
 	}
 	if compared < 30 {
-		t.Errorf("only %d values could be compared", compared)
+		t.Errorf("compared only %d values", compared)
 	}
 }
 

@@ -18,13 +18,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// both are the images, by the end of their tags.
+// both lists the suffixes of the image tags.
 var both = []string{"", "-nvml"}
 
 // locked are the options with which every image runs.
 var locked = []string{"--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges"}
 
-func TestTwoBuildsHaveOneDigest(t *testing.T) {
+func TestBuildIsReproducible(t *testing.T) {
 	again := t.TempDir()
 	if out, err := build(again, "TAG="+tag); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -32,7 +32,7 @@ func TestTwoBuildsHaveOneDigest(t *testing.T) {
 	for _, suffix := range both {
 		first, second := digestOf(t, filepath.Join(layouts, "dcgm-exporter"+suffix)), digestOf(t, filepath.Join(again, "dcgm-exporter"+suffix))
 		if first != second {
-			t.Errorf("dcgm-exporter%s: %s, and built again %s", suffix, first, second)
+			t.Errorf("dcgm-exporter%s: digest = %s, and %s in a second build", suffix, first, second)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestContract(t *testing.T) {
 				i.checkFiles(t)
 				for _, f := range shipped {
 					if at := "/etc/dcgm-exporter/" + filepath.Base(f); i.files[at] == nil {
-						t.Errorf("%s is missing", at)
+						t.Errorf("file %s is missing", at)
 					}
 				}
 			})
@@ -92,40 +92,40 @@ func TestContract(t *testing.T) {
 func (i *image) checkConfig(t *testing.T) {
 	c := i.config
 	if diff := cmp.Diff([]string{"/usr/bin/dcgm-exporter"}, c.Entrypoint); diff != "" || len(c.Cmd) > 0 {
-		t.Errorf("entry point %v, command %v", c.Entrypoint, c.Cmd)
+		t.Errorf("entry point = %v, command = %v", c.Entrypoint, c.Cmd)
 	}
 	for _, want := range []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} {
 		if !slices.Contains(c.Env, want) {
-			t.Errorf("no %s in %v", want, c.Env)
+			t.Errorf("environment does not contain %s: %v", want, c.Env)
 		}
 	}
 	if _, open := c.ExposedPorts["9400/tcp"]; !open || len(c.ExposedPorts) != 1 {
-		t.Errorf("ports %v", c.ExposedPorts)
+		t.Errorf("exposed ports = %v", c.ExposedPorts)
 	}
 	if c.User != "0:0" {
-		t.Errorf("user %q: the GPU Operator names none, and the kubelet's socket is root's", c.User)
+		t.Errorf("user = %q, want root: the GPU Operator sets no user, and only root can read the kubelet's socket", c.User)
 	}
 	for _, label := range []string{"title", "description", "source", "url", "documentation", "licenses", "version", "revision", "created"} {
 		if v := c.Labels["org.opencontainers.image."+label]; v == "" || v == "unknown" {
-			t.Errorf("label %s is %q", label, v)
+			t.Errorf("label %s = %q", label, v)
 		}
 	}
 	if got, want := c.Labels["org.opencontainers.image.revision"], os.Getenv("REVISION"); got != want {
-		t.Errorf("revision %q, want %q", got, want)
+		t.Errorf("revision = %q, want %q", got, want)
 	}
 }
 
 func (i *image) checkFiles(t *testing.T) {
 	if !strings.Contains(i.texts["/etc/passwd"], "\ndcgm-exporter:x:1000:1000:") {
-		t.Errorf("no user 1000 in %q", i.texts["/etc/passwd"])
+		t.Errorf("user 1000 missing in /etc/passwd: %q", i.texts["/etc/passwd"])
 	}
 	var programs []string
 	for at, h := range i.files {
 		if h.Uid != 0 || h.Gid != 0 || h.Mode&0o6000 != 0 {
-			t.Errorf("%s is of %d:%d, mode %o", at, h.Uid, h.Gid, h.Mode)
+			t.Errorf("%s: owner %d:%d, mode %o", at, h.Uid, h.Gid, h.Mode)
 		}
 		if h.Mode&0o004 == 0 || h.Typeflag == tar.TypeDir && h.Mode&0o001 == 0 {
-			t.Errorf("%s cannot be read by every user: mode %o", at, h.Mode)
+			t.Errorf("%s: mode = %o, want it readable by every user", at, h.Mode)
 		}
 		if slices.Contains([]string{"bin", "sbin"}, path.Base(path.Dir(at))) && h.Typeflag != tar.TypeDir {
 			programs = append(programs, at)
@@ -144,13 +144,13 @@ func TestSimulatedNodeAsBothUsers(t *testing.T) {
 				c := start(t, append(slices.Clone(locked), "--user", user, name+":"+tag+suffix, "--source=sim", "-c", "500")...)
 				page := c.page(t, "DCGM_FI_DEV_GPU_TEMP{", "dcgm_exporter_collect_success 1")
 				if n := strings.Count(page, "\nDCGM_"); n < 50 {
-					t.Errorf("%d series of GPUs", n)
+					t.Errorf("GPU series = %d", n)
 				}
 				if want := `revision="` + os.Getenv("REVISION") + `"`; !strings.Contains(grep(page, "dcgm_exporter_build_info"), want) {
-					t.Errorf("no %s in %s", want, grep(page, "dcgm_exporter_build_info"))
+					t.Errorf("%s not found in %s", want, grep(page, "dcgm_exporter_build_info"))
 				}
 				if code := c.stop(t); code != "0" {
-					t.Errorf("SIGTERM ended it with code %s", code)
+					t.Errorf("exit code after SIGTERM = %s", code)
 				}
 			})
 		}
@@ -197,15 +197,15 @@ func TestDCGMInTheImage(t *testing.T) {
 			c := start(t, append(append(options, name+":"+tag, "-c", "500"), flags...)...)
 			page := c.page(t, `DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a"`, `DCGM_FI_DEV_GPU_TEMP{gpu="1",UUID="GPU-b"`)
 			if !strings.Contains(grep(page, "dcgm_exporter_source_info"), `source="dcgm"`) {
-				t.Errorf("the source is %s", grep(page, "dcgm_exporter_source_info"))
+				t.Errorf("unexpected source: %s", grep(page, "dcgm_exporter_source_info"))
 			}
 			for line := range strings.Lines(grep(page, "DCGM_FI_DEV_GPU_TEMP{")) {
 				if !strings.HasSuffix(line, " 41\n") {
-					t.Errorf("the engine said 41: %s", line)
+					t.Errorf("temperature is not 41, the engine's value: %s", line)
 				}
 			}
 			if got := grep(page, "dcgm_exporter_library_missing"); got != "" {
-				t.Errorf("libdcgm is there: %s", got)
+				t.Errorf("image without DCGM contains libdcgm: %s", got)
 			}
 		})
 	}
@@ -234,7 +234,7 @@ func TestNVMLInBothImages(t *testing.T) {
 			c := start(t, append(options, name+":"+tag+suffix, "--source=nvml", "-c", "500")...)
 			page := c.page(t, `DCGM_FI_DEV_GPU_TEMP{gpu="0"`, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`)
 			if !strings.Contains(grep(page, "dcgm_exporter_source_info"), `source="nvml"`) {
-				t.Errorf("the source is %s", grep(page, "dcgm_exporter_source_info"))
+				t.Errorf("unexpected source: %s", grep(page, "dcgm_exporter_source_info"))
 			}
 		})
 	}

@@ -30,7 +30,7 @@ const patience = 40 * time.Second
 
 const (
 	root = "../.."
-	// name and tag are those of the images under test.
+	// name and tag identify the images under test.
 	name = "localhost/dcgm-exporter"
 	tag  = "test"
 	// dcgmVersion is the version of the fake DCGM package.
@@ -74,7 +74,7 @@ func build(out string, env ...string) (string, error) {
 	return string(text), err
 }
 
-// standIn writes a repository in the form of NVIDIA's, whose packages contain the project's test library.
+// standIn writes a package repository with the layout of NVIDIA's. Its packages contain the test library.
 func standIn(folder string) error {
 	for arch, place := range map[string]struct{ folder, triplet string }{
 		"amd64": {"x86_64", "x86_64-linux-gnu"}, "arm64": {"sbsa", "aarch64-linux-gnu"},
@@ -180,7 +180,7 @@ func images(t *testing.T, layout string) []image {
 		config.Config = &i.config
 		blob(manifest.Config.Digest, &config)
 		if config.OS != "linux" || config.Architecture != i.arch {
-			t.Errorf("the index says linux/%s, the image %s/%s", i.arch, config.OS, config.Architecture)
+			t.Errorf("platform in the index = linux/%s, in the image %s/%s", i.arch, config.OS, config.Architecture)
 		}
 		for _, l := range manifest.Layers {
 			i.unpack(t, filepath.Join(layout, "blobs", strings.Replace(l.Digest, ":", "/", 1)))
@@ -266,7 +266,7 @@ func start(t *testing.T, args ...string) *container {
 	l.Close()
 	out, code := podman(t, append([]string{"run", "-d", "-p", address + ":9400"}, args...)...)
 	if code != 0 {
-		t.Fatalf("podman run ended with %d", code)
+		t.Fatalf("podman run: exit code = %d, want 0", code)
 	}
 	c := &container{id: strings.TrimSpace(out), url: "http://" + address}
 	t.Cleanup(func() {
@@ -300,18 +300,18 @@ func (c *container) page(t *testing.T, has ...string) string {
 		defer response.Body.Close()
 		content, err := io.ReadAll(response.Body)
 		if err != nil || response.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s, %w", response.Status, err)
+			return fmt.Errorf("status %s: %w", response.Status, err)
 		}
 		page = string(content)
 		for _, h := range has {
 			if !strings.Contains("\n"+page, "\n"+h) {
-				return fmt.Errorf("no series %s", h)
+				return fmt.Errorf("series %s not found", h)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		t.Fatalf("%v in\n%s", err, grep(page, "dcgm_exporter_"))
+		t.Fatalf("%v on the page:\n%s", err, grep(page, "dcgm_exporter_"))
 	}
 	return page
 }

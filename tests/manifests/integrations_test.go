@@ -41,10 +41,10 @@ func TestScrapersAcceptTheSnippets(t *testing.T) {
 	}
 }
 
-// TestTheirOwnProgramsAcceptThem checks that other programs accept the documented files, and reject them after an error
+// TestProgramsAcceptSnippets checks that other programs accept the documented files, and reject them after an error
 // is planted. VictoriaMetrics must accept the alerts too. Datadog's agent cannot be built here; TestDatadogPatterns
 // checks its file.
-func TestTheirOwnProgramsAcceptThem(t *testing.T) {
+func TestProgramsAcceptSnippets(t *testing.T) {
 	for _, tt := range []struct {
 		program, file, right, wrong string
 		args                        []string // arguments before the file name
@@ -59,7 +59,7 @@ func TestTheirOwnProgramsAcceptThem(t *testing.T) {
 		t.Run(tt.program+" "+filepath.Base(tt.file), func(t *testing.T) {
 			path, err := exec.Command("./scrapers.sh", tt.program).Output()
 			if err != nil {
-				material.Skip(t, tt.program+"-absent", fmt.Errorf("make scrapers builds it: %w", err))
+				material.Skip(t, tt.program+"-absent", fmt.Errorf("run make scrapers: %w", err))
 			}
 			judge := func(file string) ([]byte, error) {
 				args := append(slices.Clone(tt.args[:len(tt.args)-1]), tt.args[len(tt.args)-1]+"="+file)
@@ -70,14 +70,14 @@ func TestTheirOwnProgramsAcceptThem(t *testing.T) {
 			}
 			text, err := os.ReadFile(tt.file)
 			if err != nil || !strings.Contains(string(text), tt.right) {
-				t.Fatalf("%v; no %q in %s", err, tt.right, tt.file)
+				t.Fatalf("error %v, or %q not found in %s", err, tt.right, tt.file)
 			}
 			broken := filepath.Join(t.TempDir(), filepath.Base(tt.file))
 			if err := os.WriteFile(broken, []byte(strings.Replace(string(text), tt.right, tt.wrong, 1)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if out, err := judge(broken); err == nil {
-				t.Errorf("accepted with %s:\n%s", tt.wrong, out)
+				t.Errorf("accepted although it contains %s:\n%s", tt.wrong, out)
 			}
 		})
 	}
@@ -102,8 +102,8 @@ func withoutDiscovery(t *testing.T, file string) string {
 	return copied
 }
 
-// TestEachSnippetIsOffered checks that the docs mention every file of the folder and no other.
-func TestEachSnippetIsOffered(t *testing.T) {
+// TestSnippetsAreDocumented checks that the docs mention every file of the folder and no other.
+func TestSnippetsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/dashboards.md")
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestOpenTelemetryUnits(t *testing.T) {
 	factors := find(`value_double ([/*] \d+)\) where metric\.name == "(\w+)"`)
 	units, names := find(`set\(unit, "(\w+)"\) where name == "(\w+)"`), find(`set\(name, "([\w.]+)"\) where name == "(\w+)"`)
 	if len(names) == 0 || len(names) != len(units) {
-		t.Fatalf("names %v, units %v", names, units)
+		t.Fatalf("unexpected names %v or units %v", names, units)
 	}
 	// OpenTelemetry's UCUM spelling of units, with the conversion factor.
 	want := map[gpu.Unit][2]string{
@@ -155,18 +155,18 @@ func TestOpenTelemetryUnits(t *testing.T) {
 	for name := range names {
 		n, ok := catalog.Lookup(name)
 		if !ok {
-			t.Errorf("the catalog has no %s", name)
+			t.Errorf("catalog has no metric %s", name)
 			continue
 		}
 		if got := [2]string{units[name], factors[name]}; got != want[n.Unit] {
-			t.Errorf("%s is in %s: unit and factor %q, want %q", name, n.Unit, got, want[n.Unit])
+			t.Errorf("%s (%s): unit and factor = %q, want %q", name, n.Unit, got, want[n.Unit])
 		}
 		if len(filter) == 0 || !strings.Contains("|"+filter[1]+"|", "|"+name+"|") {
-			t.Errorf("the filter drops %s", name)
+			t.Errorf("filter drops %s, which has a new name", name)
 		}
 	}
 	if len(filter) > 0 && strings.Count(filter[1], "|")+1 != len(names) {
-		t.Errorf("the filter keeps %s, and %d metrics have new names", filter[1], len(names))
+		t.Errorf("filter keeps %s, but only %d metrics have new names", filter[1], len(names))
 	}
 }
 
@@ -194,7 +194,7 @@ func TestDatadogPatterns(t *testing.T) {
 		one := conf.Instances[0]
 		patterns := append(one.Metrics, one.ExtraMetrics...)
 		if one.Endpoint != "http://localhost:9400/metrics" || len(patterns) < 4 {
-			t.Errorf("%s: %+v", file, one)
+			t.Errorf("%s: unexpected instance %+v", file, one)
 		}
 		for _, pattern := range patterns {
 			if !regexp.MustCompile("`" + strings.TrimPrefix(pattern, "^") + "`").Match(served) {

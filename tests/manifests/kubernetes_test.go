@@ -24,15 +24,15 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-// The manifests that docs/install/kubernetes.md gives are whole, and are taken as they are.
-func TestTheDocumentedAccessDecodes(t *testing.T) {
+// The manifests in docs/install/kubernetes.md are complete and can be applied unchanged.
+func TestDocumentedAccess(t *testing.T) {
 	text := string(read(t, filepath.Join(root, "docs", "install", "kubernetes.md")))
 	before, _, found := strings.Cut(text, "apiVersion: rbac.authorization.k8s.io/v1\n")
 	start := strings.LastIndex(before, "```yaml\n") + len("```yaml\n")
 	block, _, closed := strings.Cut(text[start:], "```")
 	documents := strings.Split(block, "\n---\n")
 	if !found || !closed || len(documents) != 3 {
-		t.Fatalf("docs/install/kubernetes.md: expected a block of three manifests, found %d", len(documents))
+		t.Fatalf("docs/install/kubernetes.md: block has %d manifests, want 3", len(documents))
 	}
 	var account core.ServiceAccount
 	var role rbac.ClusterRole
@@ -42,7 +42,7 @@ func TestTheDocumentedAccessDecodes(t *testing.T) {
 			t.Errorf("%v in\n%s", err, documents[i])
 		}
 	}
-	// exactly what internal/kube watches and gets
+	// exactly the permissions that internal/kube needs
 	watch := []string{"list", "watch"}
 	want := []rbac.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: watch},
@@ -55,6 +55,6 @@ func TestTheDocumentedAccessDecodes(t *testing.T) {
 	}
 	if binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != account.Name ||
 		binding.Subjects[0].Namespace != account.Namespace || account.Namespace != "gpu-monitoring" {
-		t.Errorf("account, role and binding do not name each other: %v", binding)
+		t.Errorf("binding does not refer to the account and the role: %v", binding)
 	}
 }

@@ -36,7 +36,7 @@ func installed(t *testing.T, dropIns ...string) (unit string) {
 	const program = "ExecStart=/usr/bin/dcgm-exporter"
 	text := string(read(t, unitFile))
 	if !strings.Contains(text, program+"\n") {
-		t.Fatalf("no line %s", program)
+		t.Fatalf("unit has no line %s", program)
 	}
 	folder := t.TempDir()
 	unit = filepath.Join(folder, "dcgm-exporter.service")
@@ -60,19 +60,19 @@ func shippedDropIns(t *testing.T) []string {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(filepath.Dir(unitFile), "drop-ins", "*.conf"))
 	if err != nil || len(all) < 5 {
-		t.Fatalf("drop-ins %v, %v", all, err)
+		t.Fatalf("found drop-ins %v, want at least 5: %v", all, err)
 	}
 	return all
 }
 
-func TestSystemdTakesTheUnit(t *testing.T) {
+func TestSystemdAcceptsUnit(t *testing.T) {
 	unit := installed(t)
 	if out, err := analyze(t, "verify", unit); err != nil || strings.Contains(out, "dcgm-exporter.service") {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
 }
 
-func TestSystemdTakesEachDropIn(t *testing.T) {
+func TestSystemdAcceptsDropIns(t *testing.T) {
 	for _, d := range shippedDropIns(t) {
 		t.Run(filepath.Base(d), func(t *testing.T) {
 			if out, err := analyze(t, "verify", installed(t, d)); err != nil || strings.Contains(out, "dcgm-exporter.service") {
@@ -86,13 +86,12 @@ func TestSystemdTakesEachDropIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, _ := analyze(t, "verify", installed(t, wrong)); !strings.Contains(out, "NoSuchKey") {
-		t.Errorf("a drop-in with an unknown key passes:\n%s", out)
+		t.Errorf("drop-in with an unknown key was accepted:\n%s", out)
 	}
 }
 
-// Every variable of the unit, of the drop-ins and of the settings file is one of the exporter's,
-// with a value that it takes.
-func TestTheExporterTakesTheUnitsSettings(t *testing.T) {
+// Every variable in the unit, the drop-ins and the settings file is a variable of the exporter and has a valid value.
+func TestUnitSettingsAreValid(t *testing.T) {
 	settings := filepath.Join(root, "deployment", "packages", "settings.env")
 	for _, file := range append(shippedDropIns(t), unitFile, settings) {
 		env := map[string]string{}
@@ -106,12 +105,12 @@ func TestTheExporterTakesTheUnitsSettings(t *testing.T) {
 				continue
 			}
 			if !strings.Contains(config.Help(), "$"+name) {
-				t.Errorf("%s: %s is no variable of the exporter", file, name)
+				t.Errorf("%s: %s is not a variable of the exporter", file, name)
 			}
 			env[name] = strings.NewReplacer("%S", "/var/lib", "%d", "/run/credentials/dcgm-exporter.service").Replace(value)
 		}
 		if len(env) == 0 && file != unitFile && filepath.Base(file) != "profiling.conf" {
-			t.Errorf("%s sets nothing", file)
+			t.Errorf("%s sets no variable", file)
 		}
 		lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
 		if _, err := config.Parse(nil, lookup, os.ReadFile); err != nil {
@@ -120,7 +119,7 @@ func TestTheExporterTakesTheUnitsSettings(t *testing.T) {
 	}
 }
 
-func TestTheUnitIsHardened(t *testing.T) {
+func TestUnitIsHardened(t *testing.T) {
 	out, err := analyze(t, "security", "--no-pager", "--offline=true", "--threshold="+exposure, unitFile)
 	if err != nil {
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)
@@ -129,21 +128,21 @@ func TestTheUnitIsHardened(t *testing.T) {
 	t.Log(lines[len(lines)-1])
 }
 
-// A device list is made when the service starts, and a driver that is loaded later is not on it.
-// The exporter waits for one.
-func TestTheUnitLetsALateDriverIn(t *testing.T) {
+// systemd makes the list of allowed devices when the service starts. Devices of a driver that is loaded later would be
+// missing, and the exporter waits for drivers.
+func TestUnitAllowsLateDriver(t *testing.T) {
 	for line := range strings.Lines(string(read(t, unitFile))) {
 		key, _, _ := strings.Cut(line, "=")
 		switch key {
 		case "DevicePolicy", "DeviceAllow", "PrivateDevices", "ProtectClock":
-			t.Errorf("%s makes a list of devices at start", strings.TrimSpace(line))
+			t.Errorf("%s restricts devices to those at the start", strings.TrimSpace(line))
 		}
 	}
 }
 
-// What enables the service by the name that NVIDIA's and Microsoft's packages give it starts this one, with the drop-in of
-// AKS' nodes.
-func TestNVIDIAsServiceName(t *testing.T) {
+// Enabling the service by the name in NVIDIA's and Microsoft's packages enables this service, with the drop-in of AKS
+// nodes.
+func TestNVIDIAServiceName(t *testing.T) {
 	if _, err := exec.LookPath("systemctl"); err != nil {
 		material.Skip(t, "systemctl-absent", err)
 	}
@@ -173,11 +172,11 @@ func TestNVIDIAsServiceName(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if _, err := os.Lstat(filepath.Join(settings, "multi-user.target.wants", "dcgm-exporter.service")); err != nil {
-		t.Errorf("not enabled: %v", err)
+		t.Errorf("service is not enabled: %v", err)
 	}
-	for _, unit := range []string{"dcgm-exporter.service", other} { // the planted error shows that the drop-in is read
+	for _, unit := range []string{"dcgm-exporter.service", other} { // the error in the drop-in shows that systemd reads it
 		if out, _ := analyze(t, "--root="+machine, "verify", unit); strings.Count(out, "Unknown key") != 1 {
-			t.Errorf("%s has not the drop-in:\n%s", unit, out)
+			t.Errorf("%s does not have the drop-in:\n%s", unit, out)
 		}
 	}
 }

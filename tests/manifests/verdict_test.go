@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 )
 
-// A pluginConfig is a configuration of node-problem-detector's custom plugins. Its fields are those of
-// pkg/custompluginmonitor/types (6632ca67), whose parser and runner accepted the file and ran its rules.
+// A pluginConfig is a configuration of node-problem-detector's custom plugins. The fields are those of
+// pkg/custompluginmonitor/types at commit 6632ca67.
 type pluginConfig struct {
 	Plugin       string `json:"plugin"`
 	PluginConfig struct {
@@ -44,7 +44,7 @@ type pluginConfig struct {
 	} `json:"rules"`
 }
 
-// The configuration is one that node-problem-detector takes, and each rule is a command that ends as a plugin does.
+// node-problem-detector accepts the configuration. Each rule runs a command whose exit codes are those of a plugin.
 func TestNodeProblemDetector(t *testing.T) {
 	decoder := json.NewDecoder(bytes.NewReader(read(t, filepath.Join(root, "deployment", "node-problem-detector", "gpu-verdict.json"))))
 	decoder.DisallowUnknownFields()
@@ -55,13 +55,13 @@ func TestNodeProblemDetector(t *testing.T) {
 	duration := func(text string) time.Duration {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			t.Errorf("%q is no duration: %v", text, err)
+			t.Errorf("%q is not a duration: %v", text, err)
 		}
 		return d
 	}
 	limit := duration(c.PluginConfig.Timeout)
 	if c.Plugin != "custom" || c.Source == "" || duration(c.PluginConfig.InvokeInterval) < limit || len(c.Rules) != 2 {
-		t.Errorf("%+v", c)
+		t.Errorf("unexpected plugin configuration: %+v", c)
 	}
 	verdicts := map[string]string{
 		"ok": "", "watch": "GPUSuspect", "drain": "GPUSuspect GPUUnfit", "replace": "GPUSuspect GPUUnfit", "unknown": "",
@@ -73,18 +73,18 @@ func TestNodeProblemDetector(t *testing.T) {
 		var unfit []string
 		for _, rule := range c.Rules {
 			if rule.Type != "permanent" || rule.Path != "/usr/bin/dcgm-exporter" || rule.Reason == "" || duration(rule.Timeout) > limit {
-				t.Errorf("%+v", rule)
+				t.Errorf("unexpected rule: %+v", rule)
 			}
 			known := false
 			for _, condition := range c.Conditions {
 				known = known || condition.Type == rule.Condition && condition.Reason != "" && condition.Message != ""
 			}
 			if !known {
-				t.Errorf("%s has no state at the start", rule.Condition)
+				t.Errorf("condition %s has no initial state", rule.Condition)
 			}
 			last := len(rule.Args) - 1
 			if rule.Args[last] != "http://127.0.0.1:9400/metrics" {
-				t.Errorf("%q is not where an exporter is by default", rule.Args)
+				t.Errorf("arguments %q do not have the exporter's default address", rule.Args)
 			}
 			args := append(slices.Clone(rule.Args[1:last]), server.URL)
 			var out bytes.Buffer
@@ -92,15 +92,15 @@ func TestNodeProblemDetector(t *testing.T) {
 			switch {
 			case code == 1:
 				unfit = append(unfit, rule.Condition)
-			case verdict == "unknown" && code == 2: // the state of both conditions is Unknown
+			case verdict == "unknown" && code == 2: // both conditions are Unknown
 			case code != 0 || verdict == "unknown":
-				t.Errorf("%q ends with %d: %s", args, code, out.String())
+				t.Errorf("%q: exit code = %d: %s", args, code, out.String())
 			}
 		}
 		server.Close()
 		slices.Sort(unfit)
 		if got := strings.Join(unfit, " "); got != want {
-			t.Errorf("%s: %q, want %q", verdict, got, want)
+			t.Errorf("verdict %s: conditions = %q, want %q", verdict, got, want)
 		}
 	}
 }

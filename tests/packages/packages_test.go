@@ -86,7 +86,7 @@ func newMachine(t *testing.T) *machine {
 
 func (m *machine) at(path string) string { return filepath.Join(m.root, path) }
 
-// does runs a program in the machine and returns its output. The program must succeed.
+// does runs a program in the machine, which must succeed, and returns its output.
 func (m *machine) does(args ...string) string {
 	m.t.Helper()
 	cmd := exec.Command("chroot", append([]string{m.root}, args...)...)
@@ -141,16 +141,16 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 		}
 	}
 	if got := m.does("getent", "passwd", "dcgm-exporter"); !strings.Contains(got, ":/usr/sbin/nologin") {
-		t.Errorf("the account is %s", got)
+		t.Errorf("account = %s", got)
 	}
 	if got := m.does("stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web"); got != "root:dcgm-exporter 750\n" {
-		t.Errorf("the folder of certificates is %s", got)
+		t.Errorf("folder of certificates = %s", got)
 	}
 	if got := m.does("stat", "-c", "%U:%G %a", "/usr/bin/dcgm-exporter"); got != "root:root 755\n" {
-		t.Errorf("the program is %s", got)
+		t.Errorf("program = %s", got)
 	}
 	if got := m.does("dpkg", "--verify", "dcgm-exporter"); got != "" {
-		t.Errorf("dpkg --verify:\n%s", got)
+		t.Errorf("dpkg --verify reports changes:\n%s", got)
 	}
 
 	// An upgrade must keep the administrator's changes.
@@ -158,31 +158,31 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	m.writes("/etc/dcgm-exporter/web/tls.key", "secret", 0o640)
 	m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
 	if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
-		t.Errorf("after the upgrade: %s", got)
+		t.Errorf("state after the upgrade = %s", got)
 	}
 	if got := m.does("cat", "/etc/default/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {
-		t.Errorf("the upgrade wrote over the settings:\n%s", got)
+		t.Errorf("the upgrade replaced the settings:\n%s", got)
 	}
 
 	m.serves()
 
 	m.does("dpkg", "-r", "dcgm-exporter")
 	if m.has("/usr/bin/dcgm-exporter") || !m.has("/etc/default/dcgm-exporter") || !m.has("/etc/dcgm-exporter/default-counters.csv") {
-		t.Error("remove takes the program, and leaves settings")
+		t.Error("after remove, want the program deleted and the settings kept")
 	}
 	m.does("dpkg", "-P", "dcgm-exporter")
 	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter") {
 		if f != "/etc/dcgm-exporter/web" && m.has(f) {
-			t.Errorf("purge leaves %s", f)
+			t.Errorf("after purge, %s still exists", f)
 		}
 	}
 	if !m.has("/etc/dcgm-exporter/web/tls.key") {
-		t.Error("purge takes the administrator's key")
+		t.Error("purge deleted the administrator's key, want it kept")
 	}
 }
 
-// The package replaces NVIDIA's, and Microsoft's, which has the same name. All of them have the program, the counters files
-// and the service; the others have their unit below /lib, which is a link to /usr/lib.
+// The package replaces NVIDIA's package, and Microsoft's, which has the same name. Those packages also have the
+// program, the counters files and the service. Their unit is below /lib, which is a symlink to /usr/lib.
 func TestDebianReplacesOtherPackages(t *testing.T) {
 	for name, version := range map[string]string{"datacenter-gpu-manager-exporter": "4.8.2-1", "dcgm-exporter": "4.8.3-ubuntu24.04u5"} {
 		m, build := newMachine(t), t.TempDir()
@@ -204,10 +204,10 @@ func TestDebianReplacesOtherPackages(t *testing.T) {
 		m.does("dpkg", "-i", m.brings(theirs))
 		m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
 		if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
-			t.Errorf("after %s: %s", name, got)
+			t.Errorf("state after replacing %s = %s", name, got)
 		}
 		if got := m.does("readlink", "/usr/lib/systemd/system/nvidia-dcgm-exporter.service"); got != "dcgm-exporter.service\n" {
-			t.Errorf("after %s the service is %s", name, got)
+			t.Errorf("service after replacing %s = %s", name, got)
 		}
 	}
 }
@@ -252,7 +252,7 @@ func (m *machine) serves() {
 		defer response.Body.Close()
 		page, err := io.ReadAll(response.Body)
 		if err == nil && !bytes.Contains(page, []byte("\nDCGM_FI_DEV_GPU_TEMP{")) {
-			err = errors.New("no series of GPUs")
+			err = errors.New("no GPU series")
 		}
 		return err
 	})
@@ -275,7 +275,7 @@ func within(try func() error) error {
 	}
 }
 
-// reads runs a program of this machine that reads a package.
+// reads runs a program on this machine that reads a package.
 func reads(t *testing.T, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(args[0]); err != nil {
@@ -291,7 +291,7 @@ func reads(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// The RPM's files and scripts, on a machine whose rpm knows no other package.
+// The RPM installs, upgrades and erases its files on a system without other packages.
 func TestRPMInstallsUpgradesErases(t *testing.T) {
 	m := newMachine(t)
 	rpm := func(args ...string) {
@@ -301,15 +301,15 @@ func TestRPMInstallsUpgradesErases(t *testing.T) {
 	rpm("-i", filepath.Join(older, "dcgm-exporter-0.0.9-1.x86_64.rpm"))
 	m.writes("/etc/sysconfig/dcgm-exporter", "DCGM_EXPORTER_INTERVAL=1000\n", 0o644)
 	if got := m.does("stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web"); got != "root:dcgm-exporter 750\n" {
-		t.Errorf("the folder of certificates is %s", got)
+		t.Errorf("folder of certificates = %s", got)
 	}
 	rpm("-U", filepath.Join(newer, "dcgm-exporter-0.1.0-1.x86_64.rpm"))
 	if got := m.does("cat", "/etc/sysconfig/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {
-		t.Errorf("the upgrade wrote over the settings:\n%s", got)
+		t.Errorf("the upgrade replaced the settings:\n%s", got)
 	}
 	m.serves()
 	rpm("-e", "dcgm-exporter")
 	if m.has("/usr/bin/dcgm-exporter") || !m.has("/etc/dcgm-exporter/web/tls.key") {
-		t.Error("erase takes the program, and leaves the administrator's key")
+		t.Error("after erase, want the program deleted and the administrator's key kept")
 	}
 }

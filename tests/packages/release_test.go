@@ -37,7 +37,7 @@ func release(at string, settings ...string) (string, error) {
 	return string(out), err
 }
 
-// A release has every part, each with its digest, and its programs say which release they are.
+// A release has all files with their digests, and its programs report its version.
 func TestRelease(t *testing.T) {
 	at := clone(t)
 	out, err := release(at, "VERSION=v0.1.0")
@@ -88,7 +88,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s has no checksum", n)
 		}
 		if n != "SHA256SUMS" && !strings.HasSuffix(n, ".intoto.json") && !strings.Contains(provenance, `"name": "`+n+`"`) {
-			t.Errorf("%s is not in the provenance statement", n)
+			t.Errorf("provenance statement does not have %s", n)
 		}
 	}
 	head, err := exec.Command("git", "-C", at, "rev-parse", "HEAD").Output()
@@ -104,7 +104,7 @@ func TestRelease(t *testing.T) {
 	contents := unpack(t, filepath.Join(folder, "dcgm-exporter_0.1.0_linux_amd64.tar.gz"), unpacked)
 	for _, f := range []string{"dcgm-exporter", "gpuop", "LICENSE", "etc/default-counters.csv", "systemd/dcgm-exporter.service", "systemd/drop-ins/tls.conf"} {
 		if !slices.Contains(contents, "dcgm-exporter_0.1.0_linux_amd64/"+f) {
-			t.Errorf("%s is not in the archive: %v", f, contents)
+			t.Errorf("archive does not have %s: %v", f, contents)
 		}
 	}
 	said, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "dcgm-exporter"), "--version").Output()
@@ -136,7 +136,7 @@ func unpack(t *testing.T, archive, into string) (files []string) {
 	for line := range strings.Lines(reads(t, "tar", "--numeric-owner", "-tvzf", archive)) {
 		words := strings.Fields(line) // mode, owner, size, date, time, name
 		if words[1] != "0/0" {
-			t.Errorf("not root's: %s", line)
+			t.Errorf("file does not belong to root: %s", line)
 		}
 		if strings.HasPrefix(line, "-") {
 			files = append(files, filepath.Clean(words[5]))

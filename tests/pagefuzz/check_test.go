@@ -136,12 +136,12 @@ func (c *checker) breaks(r rule, p *page, format string, args ...any) {
 	if c.t.Failed() {
 		return // report only the first violation
 	}
-	c.t.Errorf("page %d, after %v, breaks %q: %s", c.pages, time.Since(c.begin), r, fmt.Sprintf(format, args...))
+	c.t.Errorf("page %d after %v violates rule %q: %s", c.pages, time.Since(c.begin), r, fmt.Sprintf(format, args...))
 	if p != nil && testing.Verbose() {
 		if c.last != nil {
-			c.t.Logf("the page before, after %v:\n%s", c.last.at.Sub(c.begin), c.last.text)
+			c.t.Logf("previous page, after %v:\n%s", c.last.at.Sub(c.begin), c.last.text)
 		}
-		c.t.Logf("the page:\n%s", p.text)
+		c.t.Logf("page:\n%s", p.text)
 	}
 }
 
@@ -159,7 +159,7 @@ func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 	if topology == nil {
 		for name := range p.samples {
 			if strings.HasPrefix(name, "DCGM_") || strings.HasPrefix(name, "dcgm_pod_") || strings.HasPrefix(name, "dcgm_gpu_") {
-				c.breaks(healthOnly, p, "%s on a page without data", name)
+				c.breaks(healthOnly, p, "%s is on a page without data", name)
 			}
 		}
 		c.last = nil
@@ -193,12 +193,12 @@ func (c *checker) parse(text string, at time.Time) *page {
 				pairs = append(pairs, l.GetName()+"="+l.GetValue())
 			}
 			if len(s.labels) != len(m.Label) {
-				c.breaks(unique, p, "a label of %s %v is there twice", name, pairs)
+				c.breaks(unique, p, "%s has a duplicate label: %v", name, pairs)
 			}
 			slices.Sort(pairs)
 			s.series = name + "{" + strings.Join(pairs, ",") + "}"
 			if seen[s.series] {
-				c.breaks(unique, p, "%s is there twice", s.series)
+				c.breaks(unique, p, "duplicate series: %s", s.series)
 			}
 			seen[s.series] = true
 			if math.IsNaN(s.value) || math.IsInf(s.value, 0) {
@@ -223,7 +223,7 @@ func (c *checker) counterRules(p *page) {
 			s := &samples[i]
 			before, ok := c.counters[s.series]
 			if ok && s.value < before.value && p.at.Sub(before.at) < forgotten {
-				c.breaks(monotonic, p, "%s was %v and is %v", s.series, before.value, s.value)
+				c.breaks(monotonic, p, "%s fell from %v to %v", s.series, before.value, s.value)
 			}
 			c.counters[s.series] = seen{s.value, p.at}
 		}
@@ -245,7 +245,7 @@ func (c *checker) healthRules(p *page) {
 		}
 		for i := range samples {
 			if down[samples[i].key()] {
-				c.breaks(healthOnly, p, "%s of an entity that is down", samples[i].series)
+				c.breaks(healthOnly, p, "%s has a value, but its entity is down", samples[i].series)
 			}
 		}
 	}
@@ -297,15 +297,15 @@ func (c *checker) ownerRules(p *page) {
 			case strings.HasPrefix(name, "DCGM_EXP_XID"): // the owner at the time of an event
 			case s.labels["vgpu"] != "":
 				if !c.could(p.at, holds) {
-					c.breaks(copiesRight, p, "%s never held it within %v", s.series, c.window())
+					c.breaks(copiesRight, p, "%s: the pod did not hold the device within %v", s.series, c.window())
 				}
 			case strings.HasPrefix(name, "dcgm_pod_"):
 				if !c.could(p.at, holds) {
-					c.breaks(sharersRight, p, "%s never held it within %v", s.series, c.window())
+					c.breaks(sharersRight, p, "%s: the pod did not hold the device within %v", s.series, c.window())
 				}
 			case strings.HasPrefix(name, "DCGM_FI_"):
 				if !c.could(p.at, alone) && !c.ofInstances(p.at, s, who) {
-					c.breaks(ownersRight, p, "%s never had it alone within %v", s.series, c.window())
+					c.breaks(ownersRight, p, "%s: the pod was not the exclusive owner within %v", s.series, c.window())
 				}
 			}
 		}
@@ -363,7 +363,7 @@ func (c *checker) exactOwners(p *page) {
 		shown := infos[d.key()]
 		slices.Sort(shown)
 		if !slices.Equal(held, shown) {
-			c.breaks(ownersThere, p, "%v is held by %q, the page says %q", d.key(), held, shown)
+			c.breaks(ownersThere, p, "%v is held by %q, but the page has %q", d.key(), held, shown)
 		}
 		label, there := labels[d.key()]
 		sole, want := d.sole(), ""
@@ -371,7 +371,7 @@ func (c *checker) exactOwners(p *page) {
 			want = sole.String()
 		}
 		if there && label != want && !c.virtual {
-			c.breaks(ownersThere, p, "%v is %q's alone, the page says %q", d.key(), want, label)
+			c.breaks(ownersThere, p, "%v belongs only to %q, but the page has %q", d.key(), want, label)
 		}
 	}
 }
@@ -379,7 +379,7 @@ func (c *checker) exactOwners(p *page) {
 // momentRules: current shares and the unattributed remainder add up to the device's value.
 func (c *checker) momentRules(p *page) {
 	if c.w.readAt != c.w.steps {
-		return // the page is late, and the truth has changed
+		return // the page is late: the truth has changed since the read
 	}
 	utils, engines, memory := p.by(deviceUtilization), p.by(deviceEngine), p.by(deviceMemory)
 	for k, v := range engines {
@@ -433,11 +433,11 @@ func (c *checker) parts(p *page, pods, rest string, device func(key) []float64) 
 		switch {
 		case c.virtual:
 		case len(values) == 0:
-			c.breaks(conserved, p, "%s and %s of %v are %v, and the device has no value", pods, rest, k, sum)
+			c.breaks(conserved, p, "%s plus %s of %v = %v, but the device has no value", pods, rest, k, sum)
 		case sum > slices.Max(values)*(1+1e-9)+1e-9:
-			c.breaks(bounded, p, "%s and %s of %v are %v, the device %v", pods, rest, k, sum, values)
+			c.breaks(bounded, p, "%s plus %s of %v = %v, want at most the device's %v", pods, rest, k, sum, values)
 		case whole && !slices.ContainsFunc(values, equals):
-			c.breaks(conserved, p, "%s and %s of %v are %v, the device %v", pods, rest, k, sum, values)
+			c.breaks(conserved, p, "%s plus %s of %v = %v, want the device's %v", pods, rest, k, sum, values)
 		}
 	}
 }
@@ -498,14 +498,14 @@ func (c *checker) energyRules(p *page) {
 			c.energy0[uuid] = now - counted
 		}
 		if used := now - c.energy0[uuid]; counted > used+1e-3 {
-			c.breaks(bounded, p, "%v J of %s were counted, and it used %v", counted, uuid, used)
+			c.breaks(bounded, p, "counted energy is %v J for %s, want at most %v J", counted, uuid, used)
 		}
 		if c.virtual || c.lost(s.key()) || len(p.list(ofGPU, restEnergy)) < c.entities(uuid) || !c.steady(p, ofGPU, podEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
 			continue
 		}
 		grown := p.sum(ofGPU, podEnergy, restEnergy) - c.last.sum(ofGPU, podEnergy, restEnergy)
 		if used := now - c.last.sum(ofGPU, deviceEnergy)/1000; math.Abs(grown-used) > 1e-3 {
-			c.breaks(conserved, p, "%v J of %s were counted since the page before, and it used %v", grown, uuid, used)
+			c.breaks(conserved, p, "counted energy since the previous page is %v J for %s, want %v J", grown, uuid, used)
 		}
 	}
 }
@@ -566,7 +566,7 @@ func (c *checker) secondRules(p *page) {
 		of := func(x key) bool { return x == k }
 		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
 			if counted := c.counted(of, families...); counted > c.seconds[k]+1e-6 {
-				c.breaks(bounded, p, "%v s of %v of %v were counted, and %v passed", counted, families, k, c.seconds[k])
+				c.breaks(bounded, p, "counted %v s in %v for %v, want at most %v s", counted, families, k, c.seconds[k])
 			}
 		}
 		if !c.steady(p, of, podActive, podUtilization, restUtilization, restActive) || len(p.list(of, podUtilization)) != len(p.list(of, podAllocated)) {
@@ -575,7 +575,7 @@ func (c *checker) secondRules(p *page) {
 		grown := p.sum(of, podActive, restActive) - c.last.sum(of, podActive, restActive)
 		want := p.sum(of, podUtilization, restUtilization) * passed * c.weights[k]
 		if math.Abs(grown-want) > 1e-6 {
-			c.breaks(conserved, p, "%v s of %v were counted since the page before, and it was active for %v", grown, k, want)
+			c.breaks(conserved, p, "counted active time since the previous page is %v s for %v, want %v s", grown, k, want)
 		}
 	}
 }
@@ -589,7 +589,7 @@ func (c *checker) gpuSeconds() {
 		of := func(x key) bool { return x.uuid == k.uuid }
 		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
 			if counted := c.counted(of, families...); counted > c.seconds[k]+1e-6 {
-				c.breaks(bounded, nil, "%v s of %v of %s were counted, and %v passed", counted, families, k.uuid, c.seconds[k])
+				c.breaks(bounded, nil, "counted %v s in %v for %s, want at most %v s", counted, families, k.uuid, c.seconds[k])
 			}
 		}
 	}
@@ -615,10 +615,10 @@ func (c *checker) unknownRules(p *page) {
 				continue
 			}
 			if slices.Contains(p.list(of, podActive), pod) {
-				c.breaks(unknownEnds, p, "the utilization of %s is not known, and its active seconds stand still", pod)
+				c.breaks(unknownEnds, p, "utilization of %s is unknown, so its active seconds must be unknown too", pod)
 			}
 			if len(p.list(of, restUtilization)) > 0 {
-				c.breaks(unknownEnds, p, "the utilization of %s is not known, and the remainder is", pod)
+				c.breaks(unknownEnds, p, "utilization of %s is unknown, so the remainder must be unknown too", pod)
 			}
 		}
 	}
@@ -636,13 +636,13 @@ func (c *checker) paceRules(p *page) {
 		allowed = firstAnswer
 	}
 	if took := p.published.Sub(p.at); took > allowed {
-		c.breaks(punctual, p, "it was there %v after its reading began", took)
+		c.breaks(punctual, p, "page was published %v after its read started", took)
 	}
 	if c.last == nil || c.reopened {
 		return
 	}
 	allowed = max(most, c.last.published.Sub(c.last.at)-c.interval)
 	if late := p.at.Sub(c.last.at) - c.interval; late > allowed {
-		c.breaks(punctual, p, "it came %v after the one before, %v late", p.at.Sub(c.last.at), late)
+		c.breaks(punctual, p, "page was published %v after the previous one, %v late", p.at.Sub(c.last.at), late)
 	}
 }

@@ -1,14 +1,15 @@
-// Package pagefuzz plays random machines and looks at every page that comes of it.
+// Package pagefuzz checks every page of randomly generated machines.
 //
-// A seed decides the node (whole, time-sliced and claimed GPUs, GPUs cut by MIG), its pods and
-// their processes, and what goes wrong: GPUs that are lost, unbound and cut again, an engine that
-// dies, hangs, fails, or whose clock is off, fields that are not read, a kubelet that restarts,
-// lists its pods one by one, is slow or hangs, an API server that knows no pods yet, and reloads.
-// Attribution (podmapper over gRPC), the collector's loop with its derivers, and the
-// encoder are those of the exporter; the source, the kubelet and the clock, which is that of a
-// bubble, are the test's own. What the page may say is judged by the generator's truth.
+// A seed determines the node (exclusive, time-sliced, claimed and MIG GPUs), its pods and their processes, and the
+// faults. GPUs are lost, unbound and repartitioned. The engine stops, hangs, fails, or has a wrong clock. Fields cannot
+// be read. The kubelet restarts, lists its pods one by one, is slow or hangs. The API server does not know a pod yet.
+// The exporter reloads.
 //
-// A test plays a few thousand pages. For more:
+// Attribution (podmapper with gRPC), the collector's loop with its derivers, and the encoder are the real ones. Source,
+// kubelet and the clock of the synctest bubble belong to the test. The generator knows the truth, and the rules in
+// check_test.go compare each page with it.
+//
+// The default run checks 10,000 pages. For more:
 //
 //	PAGEFUZZ_PAGES=100000 go test ./tests/pagefuzz -run TestPages -timeout 0
 //	PAGEFUZZ_SEED=17 go test ./tests/pagefuzz -run TestPages -v

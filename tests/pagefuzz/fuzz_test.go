@@ -164,13 +164,13 @@ func TestPages(t *testing.T) {
 	for want := pagesOf(t); pages < want; seeds++ {
 		t.Run(fmt.Sprint("seed ", seeds), func(t *testing.T) { pages += play(t, seeds) })
 	}
-	t.Logf("%d pages of %d seeds", pages, seeds)
+	t.Logf("checked %d pages of %d seeds", pages, seeds)
 }
 
 func FuzzPages(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed)
 	}
-	f.Add(uint64(727)) // the account of a GPU that was whole and is then partitioned
+	f.Add(uint64(727)) // a GPU that is partitioned while it has an account
 	f.Fuzz(func(t *testing.T, seed uint64) { play(t, seed) })
 }

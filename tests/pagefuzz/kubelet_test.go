@@ -138,7 +138,7 @@ func (n *node) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.Lis
 	mood, pods, code := n.answer()
 	switch mood {
 	case failing, refusing:
-		return nil, status.Error(code, "as the script says")
+		return nil, status.Error(code, "scripted error")
 	case hanging:
 		<-ctx.Done()
 		return nil, ctx.Err()

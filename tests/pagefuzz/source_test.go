@@ -103,7 +103,7 @@ func (s *session) Read(ctx context.Context, b *gpu.Batch) error {
 	}
 	switch {
 	case w.engine.down:
-		return s.over(fmt.Errorf("the engine: %w", gpu.ErrLost))
+		return s.over(fmt.Errorf("engine: %w", gpu.ErrLost))
 	case w.generation != s.generation:
 		return s.over(gpu.ErrTopology)
 	case w.engine.failing != nil:
@@ -120,7 +120,7 @@ func (s *session) Read(ctx context.Context, b *gpu.Batch) error {
 			if w.rng.IntN(4) > 0 {
 				continue
 			}
-			// An engine that goes on with what it knew.
+			// A failing engine may still return old samples.
 		}
 		for f := range s.plan.Fields {
 			s.sample(b, i, f, r, at)

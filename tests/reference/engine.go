@@ -44,7 +44,7 @@ func Engine(t testing.TB, gpus int, page string) []string {
 		}
 		named, ok := catalog.Lookup(m[1])
 		if !ok {
-			t.Fatalf("no field %s", m[1])
+			t.Fatalf("field %s is not in the catalog", m[1])
 		}
 		kind := "int"
 		if strings.Contains(m[3], ".") {

@@ -64,7 +64,7 @@ func Operator(t testing.TB) Workload {
 	t.Helper()
 	all := workloads(t, "operator", OperatorState(t, "state-dcgm-exporter/0800_daemonset.yaml"))
 	if len(all) != 1 {
-		t.Fatalf("%d DaemonSets of the operator, want 1", len(all))
+		t.Fatalf("operator has %d DaemonSets, want 1", len(all))
 	}
 	return all[0]
 }

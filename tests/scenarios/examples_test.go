@@ -154,7 +154,7 @@ var shown = map[string][]check{
 		counts(positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "pod"), map[string]float64{"0/62/llm-pretrain-0": 2, "0/45/llm-pretrain-0": 1}),
 		func(t *testing.T, p example) {
 			if last := value("DCGM_FI_DEV_XID_ERRORS", "gpu", "0")(p.within); last != 62 {
-				t.Errorf("the gauge shows %v", last)
+				t.Errorf("DCGM_FI_DEV_XID_ERRORS = %v, want 62", last)
 			}
 		},
 	},
@@ -174,11 +174,11 @@ var shown = map[string][]check{
 		func(t *testing.T, p example) {
 			held := value("DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL", "clock_event", "hw_thermal")
 			if held(p.before) != 0 || held(p.within) < 20 || held(p.within) > 30 || held(p.after) != 60 {
-				t.Errorf("held for %v, %v and %v s", held(p.before), held(p.within), held(p.after))
+				t.Errorf("throttled for %v, %v and %v s", held(p.before), held(p.within), held(p.after))
 			}
 			clock := value("DCGM_FI_DEV_SM_CLOCK", "gpu", "0")
 			if clock(p.within) > 0.6*clock(p.before) || clock(p.after) < 0.8*clock(p.before) {
-				t.Errorf("the clock is at %v, %v and %v MHz", clock(p.before), clock(p.within), clock(p.after))
+				t.Errorf("clock = %v, %v and %v MHz", clock(p.before), clock(p.within), clock(p.after))
 			}
 		},
 	},
@@ -198,7 +198,7 @@ var shown = map[string][]check{
 		is(page.gpus, eight, without3, eight), is(down, nil, nil, nil),
 		func(t *testing.T, p example) {
 			if families := left("3")(p.within); families != nil {
-				t.Errorf("left of the GPU that is gone: %v", families)
+				t.Errorf("families of the unbound GPU = %v, want none", families)
 			}
 		},
 	},
@@ -228,7 +228,7 @@ var shown = map[string][]check{
 		is(page.gpus, eight, nil, eight),
 		func(t *testing.T, p example) {
 			if n := p.within.by("dcgm_exporter_collect_failures_total", "stage", "reason")["read/timeout"]; n == 0 {
-				t.Error("the page does not show it")
+				t.Error("page does not show the fault")
 			}
 		},
 	},
@@ -272,7 +272,7 @@ var shown = map[string][]check{
 
 var exampleForm = regexp.MustCompile("(?ms)^### ([^\n]+)\n\n`([a-z0-9-]+)`.*?^```yaml\n(.*?)^```$")
 
-// Every documented example must show on the page as described, within an interval, and leave nothing behind.
+// Every documented example appears on the page as described, within one interval, and leaves nothing behind.
 func TestExamples(t *testing.T) {
 	text := document(t)
 	unseen := maps.Clone(shown)
@@ -281,7 +281,7 @@ func TestExamples(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			checks := unseen[title]
 			if checks == nil {
-				t.Fatal("nothing says what the page shows of it")
+				t.Fatal("example has no check in shown")
 			}
 			delete(unseen, title)
 			perform(t, node, faults, func(s *stage) {
@@ -295,26 +295,26 @@ func TestExamples(t *testing.T) {
 		})
 	}
 	if headings := strings.Count(text, "\n### "); len(unseen) > 0 || headings != len(shown) {
-		t.Errorf("%d headings; without an example: %v", headings, slices.Sorted(maps.Keys(unseen)))
+		t.Errorf("found %d examples; checks without an example: %v", headings, slices.Sorted(maps.Keys(unseen)))
 	}
 }
 
-// A GPU without its own memory must have no memory values, with a reason, and all other values.
+// A GPU that shares the machine's memory has no memory values, with a reason. It has all other values.
 func TestUnifiedMemory(t *testing.T) {
 	perform(t, "gb10", "faults: []", func(s *stage) {
 		p := s.at(35 * time.Second)
 		for _, field := range []string{"DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED"} {
 			if diff := cmp.Diff([]string{"/not_supported"}, unavailable(field)(p)); diff != "" || len(p.series[field]) > 0 {
-				t.Errorf("%s has %d series, and the reasons (-want +got):\n%s", field, len(p.series[field]), diff)
+				t.Errorf("%s has %d series, want none; reasons (-want +got):\n%s", field, len(p.series[field]), diff)
 			}
 		}
 		if !has("DCGM_FI_DEV_GPU_UTIL", "pod", "finetune-0")(p) || !has(power, "gpu", "0")(p) {
-			t.Error("the GPU has no utilization or no power")
+			t.Error("GPU has no utilization or no power value")
 		}
 	})
 }
 
-// The table of faults in the docs must list each fault of the simulator, and each node.
+// The table of faults in the docs lists each fault and each node of the simulator.
 func TestEveryFaultIsDocumented(t *testing.T) {
 	text := document(t)
 	_, err := sim.ParseScenario(strings.NewReader("faults: [{fault: zzzzzzzzzzzzzzzzzzzz}]"), "x")
@@ -324,17 +324,17 @@ func TestEveryFaultIsDocumented(t *testing.T) {
 	}
 	for name := range strings.SplitSeq(list, ", ") {
 		if !strings.Contains(text, "\n| `"+name+"` | ") {
-			t.Errorf("no row for %s", name)
+			t.Errorf("docs/simulator.md has no row for fault %s", name)
 		}
 	}
 	for _, node := range sim.Nodes() {
 		if !strings.Contains(text, "`"+node+"`") {
-			t.Errorf("node %s is not named", node)
+			t.Errorf("docs/simulator.md does not list node %s", node)
 		}
 	}
 }
 
-// findings returns the results of the health watches that do not pass, without those that are informational.
+// findings returns the results of health watches that do not pass, except informational ones.
 func findings(p page) map[string]float64 {
 	found := positive("DCGM_EXP_GPU_HEALTH_STATUS", "gpu", "health_watch", "health_error_code", "treatment")(p)
 	maps.DeleteFunc(found, func(key string, _ float64) bool { return strings.HasSuffix(key, "/informational") })

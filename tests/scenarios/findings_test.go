@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Findings that DCGM keeps or makes although the GPU is well, or has a rule of its own: the verdict on GPU 2 at
-// several times. The health watches of the simulated engine find them by themselves.
+// These findings persist although the GPU is healthy, or are covered by another rule. The test checks the verdict on
+// GPU 2 at several times. The simulated engine's own health watches report them.
 func TestVerdictsOfFindings(t *testing.T) {
 	const xidFault = `[{fault: xid, at: 1m, devices: ["2"], xids: [`
 	type look struct {
@@ -20,7 +20,7 @@ func TestVerdictsOfFindings(t *testing.T) {
 	}{
 		{"a GPU at its power limit", "h100x8", `[{fault: throttle, at: 1m, devices: ["2"], reasons: [sw_power_cap]}]`,
 			[]look{{17 * time.Minute, "ok/"}, {hour, "ok/"}}},
-		{"DCGM's own finding of it", "h100x8",
+		{"DCGM's own finding about the power limit", "h100x8",
 			`[{fault: health, at: 1m, devices: ["2"], watches: [POWER], code: DCGM_FR_CLOCKS_EVENT_POWER, result: warn}]`,
 			[]look{{17 * time.Minute, "ok/"}}},
 		{"the software thermal limit", "h100x8", `[{fault: throttle, at: 1m, devices: ["2"], reasons: [sw_thermal]}]`,
@@ -46,7 +46,7 @@ func TestVerdictsOfFindings(t *testing.T) {
 		{"too few links in the fabric", "gb200",
 			`[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_MASK], value: 0x55aa}]`,
 			[]look{{17 * time.Minute, "watch/fabric_misconfigured"}}},
-		{"an NVML too old for the fabric", "gb200",
+		{"an NVML without fabric support", "gb200",
 			`[{fault: set, at: 1m, devices: ["2"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 6}]`,
 			[]look{{17 * time.Minute, "ok/"}}},
 		{"one contained uncorrected error", "h100x8",
@@ -58,7 +58,7 @@ func TestVerdictsOfFindings(t *testing.T) {
 		{"memory that cannot be repaired", "h100x8",
 			`[{fault: health, at: 1m, devices: ["2"], watches: [MEM], code: DCGM_FR_FAULTY_MEMORY}]`,
 			[]look{{17 * time.Minute, "drain/health_failed"}}},
-		{"a finding of a later engine beside a superseded one", "h100x8", `[
+		{"a finding of a newer engine and a superseded one", "h100x8", `[
 			{fault: xid, at: 1m, devices: ["2"], xids: [31]},
 			{fault: health, at: 1m, devices: ["2"], watches: [SM], code: DCGM_FR_OF_THE_FUTURE, result: warn}]`,
 			[]look{{17 * time.Minute, "watch/health_warning"}}},
@@ -73,11 +73,11 @@ func TestVerdictsOfFindings(t *testing.T) {
 							want = x.want
 						}
 						if verdict != want {
-							s.t.Errorf("GPU %s at %v: %s, want %s", gpu, x.at, verdict, want)
+							s.t.Errorf("GPU %s at %v: verdict = %s, want %s", gpu, x.at, verdict, want)
 						}
 					}
 					if got["2"] == "" {
-						s.t.Errorf("no verdict on GPU 2 at %v", x.at)
+						s.t.Errorf("GPU 2 has no verdict at %v", x.at)
 					}
 				}
 			})
@@ -85,7 +85,7 @@ func TestVerdictsOfFindings(t *testing.T) {
 	}
 }
 
-// verdictsOf returns the verdicts of a page and their reasons, by GPU.
+// verdictsOf returns the verdicts and their reasons on a page, by GPU.
 func verdictsOf(p page) map[string]string {
 	got := map[string]string{}
 	for _, x := range p.series["dcgm_exporter_gpu_verdict"] {

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// Work of a healthy GPU, by simulated node and faults.
+// healthyWork lists workloads of healthy GPUs, by simulated node and faults.
 var healthyWork = []struct{ name, node, faults string }{
 	{"training", "single", `[]`},
 	{"idle", "single", `[{fault: set, fields: [DCGM_FI_DEV_GPU_UTIL, DCGM_FI_DEV_MEM_COPY_UTIL, "DCGM_FI_PROF_*"], value: 0}]`},
@@ -38,8 +38,8 @@ var healthyWork = []struct{ name, node, faults string }{
 	{"a tray of a rack", "gb200", `[]`},
 }
 
-// Healthy work of any kind has the verdict ok on every page. HEALTHY_PAGES=1000000 is the long run. TestPlayed of tests/rules
-// holds that such work fires no alert.
+// Healthy work has the verdict ok on every page. HEALTHY_PAGES=1000000 is the long run. TestSimulatedFaultsFireAlerts
+// in tests/rules checks that such work fires no alert.
 func TestHealthyWorkIsOK(t *testing.T) {
 	pages := 9_000
 	if text := os.Getenv("HEALTHY_PAGES"); text != "" {
@@ -61,7 +61,7 @@ func TestHealthyWorkIsOK(t *testing.T) {
 	}
 }
 
-// playHealthy reads a node and fails at the first verdict that is not ok.
+// playHealthy reads a simulated node, and fails at the first verdict that is not ok.
 func playHealthy(t *testing.T, node, faults string, seed uint64, pages int) {
 	t.Helper()
 	scenario := simulated.Scenario(t, "faults: "+faults)
@@ -110,11 +110,11 @@ func expectOK(t *testing.T, s *gpu.Snapshot, page int) {
 		}
 		for _, x := range f.Series {
 			if seen++; x.Labels[0].Value != verdict.OK {
-				t.Fatalf("page %d, row %d: %v", page, x.Row, x.Labels)
+				t.Fatalf("page %d, row %d: verdict %v, want ok", page, x.Row, x.Labels)
 			}
 		}
 	}
 	if seen == 0 {
-		t.Fatalf("page %d has no verdict", page)
+		t.Fatalf("page %d has no verdict series", page)
 	}
 }

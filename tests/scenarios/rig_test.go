@@ -34,8 +34,8 @@ type stage struct {
 	over   chan error
 }
 
-// perform simulates a node with a scenario and all counters of the fleet file, and calls look. It checks that nothing
-// stays open.
+// perform simulates a node with a scenario and all counters of the fleet file, and calls look. Afterwards it checks
+// that nothing is left open.
 func perform(t *testing.T, node, faults string, look func(*stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,7 @@ func raise(t *testing.T, node, faults string) *stage {
 	}
 	file, ok := etc.File(etc.FleetName)
 	if !ok {
-		t.Fatal("no file ", etc.FleetName)
+		t.Fatal("counters file not found: ", etc.FleetName)
 	}
 	run := pages.Run{
 		Source: s.src, Args: []string{"--no-hostname", "--xid-kernel-log=/dev/kmsg"}, Counters: file, Interval: interval,
@@ -75,7 +75,7 @@ func (s *stage) lower() {
 	}
 	synctest.Wait()
 	if n := s.src.Stats(); n.Open != 0 || n.InFlight != 0 {
-		s.t.Errorf("left open at the end: %+v", n)
+		s.t.Errorf("left open after the test: %+v", n)
 	}
 }
 
@@ -109,7 +109,7 @@ func parse(t *testing.T, text []byte) page {
 	seen := map[string]bool{}
 	for s := range prom.Samples(t, text) {
 		if seen[string(s.Series)] {
-			t.Fatalf("twice on the page: %s", s.Series)
+			t.Fatalf("duplicate series: %s", s.Series)
 		}
 		seen[string(s.Series)] = true
 		l := s.Labels

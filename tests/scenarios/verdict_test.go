@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Each case is a fault of GPU 2 and the verdict on it a quarter of an hour later, including faults that leave the GPU
-// usable. No other GPU may be affected.
+// Each case is a fault of GPU 2 and the verdict on it 15 minutes later. Some faults leave the GPU usable. Other GPUs
+// are not affected.
 func TestVerdicts(t *testing.T) {
 	for _, tt := range []struct{ node, faults, want string }{
 		{"h100x8", `[]`, "ok/"},
@@ -56,7 +56,7 @@ func TestVerdicts(t *testing.T) {
 					want["2"] = tt.want
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
-					s.t.Errorf("(-want +got):\n%s", diff)
+					s.t.Errorf("verdicts (-want +got):\n%s", diff)
 				}
 			})
 		})

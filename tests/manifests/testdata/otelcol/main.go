@@ -1,5 +1,5 @@
-// Command otelcol is an OpenTelemetry collector of the components that docs/integrations/otel-collector.yaml names, so that
-// their own parsers judge it. It is a module of its own: nothing of it is in the exporter.
+// Command otelcol is an OpenTelemetry collector with the components in docs/integrations/otel-collector.yaml. Tests use
+// it to check that file with the components' own parsers. It is a separate module, and no part of the exporter.
 package main
 
 import (
