@@ -69,11 +69,17 @@ func collected(t *testing.T, file []byte) map[string]bool {
 	return have
 }
 
+// isHost reports whether a recording names the hosts of exporters. It has a series for each exporter, with any counters file.
+func isHost(name string) bool { return strings.HasSuffix(name, ":host:info") }
+
 // answers reports whether an expression can have a result with a counters file. One operand of "or" is enough. The
 // right side of "unless" is not needed.
 func answers(e parser.Node, recorded map[string]parser.Expr, have map[string]bool) bool {
 	switch n := e.(type) {
 	case *parser.VectorSelector:
+		if isHost(n.Name) {
+			return true
+		}
 		if r, ok := recorded[n.Name]; ok {
 			return answers(r, recorded, have)
 		}
@@ -103,6 +109,9 @@ func answers(e parser.Node, recorded map[string]parser.Expr, have map[string]boo
 func lines(e parser.Node, recorded map[string]parser.Expr) []string {
 	var list []string
 	for _, name := range selected(e) {
+		if isHost(name) {
+			continue
+		}
 		if r, ok := recorded[name]; ok {
 			list = append(list, lines(r, recorded)...)
 		} else if line := meaning(name); line != "" {

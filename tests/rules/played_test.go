@@ -36,7 +36,7 @@ const (
 
 // played lists scenarios of a simulated node with the chart's default install, and the alerts that fire at the end. No
 // other alert may fire. An entry of fires has the alert, then the GPU, the host and the NVLink if the alert names them.
-// The host "-" means that the alert has no hostname. In a rack, the last tray has the faults.
+// The default host is the node. In a rack, the last tray has the faults.
 var played = []struct {
 	name, node, faults string
 	log                bool // the install sets kernelLog.enabled
@@ -83,7 +83,7 @@ var played = []struct {
   - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 0}
   - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], text: 00000000-0000-0000-0000-000000000000}
 `},
-	{name: "profiling fields that read 0", node: "h100x8", fires: []string{"DCGMExporterProfilingContradicted 3 -"}, faults: `
+	{name: "profiling fields that read 0", node: "h100x8", fires: []string{"DCGMExporterProfilingContradicted 3"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: ["DCGM_FI_PROF_*"], value: 0}
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 97}
 `},
@@ -102,19 +102,22 @@ var played = []struct {
 `},
 	{name: "an XID that only the kernel reports", node: "single", faults: kernelXID},
 	{name: "an XID in the kernel log that only the kernel reports", node: "single", log: true, fires: []string{"GPUXIDHardware 0"}, faults: kernelXID},
-	{name: "a GPU that is bound to another driver", node: "h100x8", fires: []string{"GPUMissing  -"}, faults: `
+	{name: "a GPU that is bound to another driver", node: "h100x8", fires: []string{"GPUMissing"}, faults: `
   - {fault: unbound, at: 11m, devices: ["3"]}
 `},
-	{name: "the engine stops", node: "single", fires: []string{"DCGMExporterEngineUnavailable  -"}, faults: `
+	{name: "the engine stops", node: "single", fires: []string{"DCGMExporterEngineUnavailable"}, faults: `
   - {fault: engine-down, at: 11m}
 `},
-	{name: "driver calls hang", node: "single", fires: []string{"DCGMExporterWedged  -"}, faults: `
+	{name: "driver calls hang", node: "single", fires: []string{"DCGMExporterWedged"}, faults: `
   - {fault: hang, at: 11m}
+`},
+	{name: "a GPU is lost", node: "h100x8", fires: []string{"GPULost 3"}, faults: `
+  - {fault: gpu-lost, at: 35m, devices: ["3"]}
 `},
 	{name: "heat", node: "single", fires: []string{"GPUThermalThrottling 0"}, faults: `
   - {fault: throttle, at: 5m, devices: ["0"], reasons: [hw_slowdown, hw_thermal]}
 `},
-	{name: "fields without values", node: "single", fires: []string{"DCGMExporterFieldsDenied  -", "DCGMExporterStaleSamples  -"}, faults: `
+	{name: "fields without values", node: "single", fires: []string{"DCGMExporterFieldsDenied", "DCGMExporterStaleSamples"}, faults: `
   - {fault: absent, at: 5m, reason: permission, fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL]}
   - {fault: absent, at: 5m, reason: stale, fields: [DCGM_FI_DEV_GPU_TEMP]}
   - {fault: absent, at: 5m, reason: not_supported, fields: [DCGM_FI_DEV_POWER_USAGE]}
@@ -165,10 +168,7 @@ func TestSimulatedFaultsFireAlerts(t *testing.T) {
 			alert, where, _ := strings.Cut(entry, " ")
 			index, rest, _ := strings.Cut(where, " ")
 			host, link, _ := strings.Cut(rest, " ")
-			labels := fmt.Sprintf("{alertname=%q", alert)
-			if host != "-" {
-				labels += fmt.Sprintf(",hostname=%q", cmp.Or(host, p.node))
-			}
+			labels := fmt.Sprintf("{alertname=%q,hostname=%q", alert, cmp.Or(host, p.node))
 			if index != "" {
 				labels += fmt.Sprintf(",gpu=%q", index)
 			}

@@ -114,7 +114,7 @@ func TestAlertsAreComplete(t *testing.T) {
 		if s := a.Labels["severity"]; !slices.Contains([]string{"critical", "warning", "info"}, s) || len(a.Labels) != 1 {
 			t.Errorf("%s has labels %v, want only a severity: critical, warning or info", a.Alert, a.Labels)
 		}
-		for _, name := range []string{"summary", "impact"} {
+		for _, name := range []string{"summary", "description"} {
 			if len(a.Annotations[name]) < 15 {
 				t.Errorf("%s has %s %q, want a sentence", a.Alert, name, a.Annotations[name])
 			}
@@ -152,8 +152,8 @@ func TestSelectedMetricsExist(t *testing.T) {
 	}
 }
 
-// The name of a recording rule has level, metric and operation, and is unique. Recorded series are only read by later
-// rules of the same group. Groups are evaluated at different times, so a rule of another group could read a value that
+// The name of a recording rule has level, metric and operation, and is unique. Recorded series are only read by their own
+// rule and by later rules of the same group. Groups are evaluated at different times, so a rule of another group could read a value that
 // is one interval old.
 func TestRecordings(t *testing.T) {
 	groups, all, read := map[string]string{}, recordings(t), 0
@@ -164,7 +164,7 @@ func TestRecordings(t *testing.T) {
 				continue
 			}
 			read++
-			if groups[name] != group {
+			if groups[name] != group && name != r.Record {
 				t.Errorf("%s, %s%s reads %s, which is not recorded earlier in its group but in %q", group, r.Record, r.Alert, name, groups[name])
 			}
 		}

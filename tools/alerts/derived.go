@@ -49,6 +49,7 @@ type alert struct {
 	Name     string
 	Severity catalog.AlertSeverity
 	Matcher  string // of the label xid
+	Meanings string // template for annotations: the meaning of the label xid
 }
 
 // xidGroup returns the group of rules about XIDs.
@@ -63,7 +64,7 @@ func xidGroup() (string, error) {
 	}{codes(forgotten), map[string]alert{}}
 	for _, class := range catalog.XIDClasses() {
 		if name := class.Alert(); name != "" {
-			data.Alerts[name] = alert{name, class.Severity(), matcher(name)}
+			data.Alerts[name] = alert{name, class.Severity(), matcher(name), meanings(name)}
 		}
 	}
 	var b strings.Builder
@@ -83,14 +84,29 @@ func matcher(alert string) string {
 	return `xid=~"` + codes(func(c catalog.XIDClass) bool { return c.Alert() == alert && c != catalog.XIDAction }) + `"`
 }
 
+// meanings returns a template for Prometheus' annotations that prints the meaning of the alert's XID.
+func meanings(alert string) string {
+	var b strings.Builder
+	branch := "if"
+	for _, code := range xids(func(c catalog.XIDClass) bool { return c.Alert() == alert }) {
+		fmt.Fprintf(&b, `{{ %s eq $labels.xid "%d" }}%s`, branch, code, strings.ReplaceAll(catalog.XIDMessage(code), "'", "''"))
+		branch = "else if"
+	}
+	return b.String() + "{{ end }}"
+}
+
 // codes returns the XIDs of the classes that are kept, as a regular expression.
 func codes(keep func(catalog.XIDClass) bool) string {
-	classes := slices.DeleteFunc(catalog.XIDClasses(), func(c catalog.XIDClass) bool { return !keep(c) })
 	var words []string
-	for _, code := range catalog.XIDsOf(classes...) {
+	for _, code := range xids(keep) {
 		words = append(words, strconv.FormatInt(code, 10))
 	}
 	return strings.Join(words, "|")
+}
+
+// xids returns the XIDs of the classes that are kept.
+func xids(keep func(catalog.XIDClass) bool) []int64 {
+	return catalog.XIDsOf(slices.DeleteFunc(catalog.XIDClasses(), func(c catalog.XIDClass) bool { return !keep(c) })...)
 }
 
 // xidTable returns the runbooks' table of XIDs, and the reasons of classes that the actions do not explain.
