@@ -155,32 +155,57 @@ func TestNewRequest(t *testing.T) {
 	}
 }
 
+// TestHelpOfAnotherUnit has help texts as published counters files write them. An empty word stands for no warning.
 func TestHelpOfAnotherUnit(t *testing.T) {
-	for help, want := range map[string]string{
-		"Throttling duration due to power constraints (in us).":  "us",
-		"Throttling duration due to power constraints in us":     "us",
-		"Throttling duration (microseconds)":                     "microseconds",
-		"Throttling duration (in ms)":                            "ms",
-		"Throttling duration (in ns)":                            "",
-		"Throttling duration in nanoseconds.":                    "",
-		"Throttling duration (for GPUs that have it) (in us)":    "us",
-		"Time for which the clock was limited, in the interval.": "",
-		"Time for which the clock was limited":                   "",
+	for _, tt := range []struct{ field, help, word, unit string }{
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints (in us).", "us", "ns"},
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints in us", "us", "ns"},
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration in us due to power constraints", "us", "ns"},
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration (microseconds)", "microseconds", "ns"},
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration (in ms, cumulative)", "ms", "ns"},
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration (for GPUs that have it) (in us)", "us", "ns"},
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration (in ns)", "", ""},
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration in nanoseconds.", "", ""},
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Duration of power violation(s) (in ns).", "", ""},
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Duration of power violation(s).", "", ""},
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Time for which the clock was limited, in the interval.", "", ""},
+		{"DCGM_FI_DEV_POWER_VIOLATION", "Time for which the clock was limited", "", ""},
+		{"DCGM_FI_PROF_SM_ACTIVE", "Ratio of cycles an SM has a warp assigned (in %).", "%", "ratio"},
+		{"DCGM_FI_PROF_SM_ACTIVE", "SM activity (0 to 1)", "", ""},
+		{"DCGM_FI_DEV_GPU_UTIL", "GPU utilization (0 to 1)", "0 to 1", "percent"},
+		{"DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %)", "", ""},
+		{"DCGM_FI_DEV_GPU_UTIL", "GPU utilization in percent (0-100)", "", ""},
+		{"DCGM_FI_DEV_FB_FREE", "Frame buffer free (in MB)", "MB", "MiB"},
+		{"DCGM_FI_DEV_FB_FREE", "Frame buffer free (GiB)", "GiB", "MiB"},
+		{"DCGM_FI_DEV_FB_FREE", "Frame buffer free in mebibytes", "", ""},
+		{"DCGM_FI_DEV_PCIE_TX_THROUGHPUT", "Bytes transmitted through PCIe TX (in KB) via NVML.", "KB", "KB/s"},
+		{"DCGM_FI_DEV_PCIE_TX_THROUGHPUT", "PCIe transmit (in bytes/sec)", "bytes/sec", "KB/s"},
+		{"DCGM_FI_DEV_PCIE_TX_THROUGHPUT", "PCIe transmit, in KB per second.", "", ""},
+		{"DCGM_FI_PROF_PCIE_TX_BYTES", "Rate of data transmitted - with headers - in bytes per second.", "", ""},
+		{"DCGM_FI_DEV_POWER_USAGE", "Power draw (in kW)", "kW", "watts"},
+		{"DCGM_FI_DEV_POWER_USAGE", "Power draw (in W)", "", ""},
+		{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Energy since boot (in MJ)", "MJ", "mJ"},
+		{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Energy since boot (in mJ)", "", ""},
+		{"DCGM_FI_DEV_SM_CLOCK", "SM clock (GHz)", "GHz", "MHz"},
+		{"DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in mhz)", "", ""},
+		{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in F)", "F", "celsius"},
+		{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", "", ""},
+		{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature in degrees Celsius", "", ""},
 	} {
-		requests, _, err := counters.Parse(strings.NewReader("DCGM_FI_DEV_POWER_VIOLATION, counter, \""+help+"\""), "c.csv")
+		requests, _, err := counters.Parse(strings.NewReader(tt.field+`, untyped, "`+tt.help+`"`), "c.csv")
 		if err != nil {
 			t.Fatal(err)
 		}
 		problems := counters.Lint(requests, "c.csv")
-		if want == "" {
+		if tt.word == "" {
 			if len(problems) > 0 {
-				t.Errorf("%q: %v, want no warning", help, problems)
+				t.Errorf("%q: %v, want no warning", tt.help, problems)
 			}
 			continue
 		}
-		text := `c.csv:1: help text names the unit ` + want + ` for "DCGM_FI_DEV_POWER_VIOLATION": expected ns`
+		text := fmt.Sprintf("c.csv:1: help text names the unit %s for %q: expected %s", tt.word, tt.field, tt.unit)
 		if len(problems) != 1 || problems[0].String() != text || !problems[0].Warning {
-			t.Errorf("%q: %v, want %s", help, problems, text)
+			t.Errorf("%q: %v, want %s", tt.help, problems, text)
 		}
 	}
 }

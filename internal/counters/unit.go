@@ -1,50 +1,97 @@
 package counters
 
 import (
+	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// microseconds is a unit that help texts name and no field has.
-const microseconds gpu.Unit = "us"
-
-// unitWords maps units as help texts write them, in lower case, to units.
-var unitWords = map[string]gpu.Unit{
-	"ns": catalog.Nanoseconds, "nanoseconds": catalog.Nanoseconds, "nsec": catalog.Nanoseconds,
-	"us": microseconds, "µs": microseconds, "μs": microseconds, "usec": microseconds, "microseconds": microseconds,
-	"ms": catalog.Milliseconds, "milliseconds": catalog.Milliseconds,
-	"s": catalog.Seconds, "sec": catalog.Seconds, "seconds": catalog.Seconds,
-	"w": catalog.Watts, "watts": catalog.Watts, "watt": catalog.Watts,
-	"mw": catalog.Milliwatts, "milliwatts": catalog.Milliwatts,
-	"j": catalog.Joules, "joules": catalog.Joules, "mj": catalog.Millijoules, "millijoules": catalog.Millijoules,
-	"hz": catalog.Hertz, "hertz": catalog.Hertz, "khz": catalog.Kilohertz, "mhz": catalog.Megahertz,
-	"mib": catalog.Mebibytes, "b": catalog.Bytes, "bytes": catalog.Bytes, "byte": catalog.Bytes,
-	"bytes/s": catalog.BytesPerSecond, "b/s": catalog.BytesPerSecond, "bytes per second": catalog.BytesPerSecond,
-	"kb/s": catalog.KilobytesPerSecond, "mb/s": catalog.MegabytesPerSecond,
-	"c": catalog.Celsius, "degrees c": catalog.Celsius, "celsius": catalog.Celsius, "°c": catalog.Celsius,
-	"degrees celsius": catalog.Celsius, "mv": catalog.Millivolts, "millivolts": catalog.Millivolts,
+// unitSpellings lists how help texts write units. No field has a unit that is not in the catalog, but help texts name it.
+var unitSpellings = map[gpu.Unit][]string{
+	catalog.Nanoseconds:        {"ns", "nsec", "nanosecond", "nanoseconds"},
+	"us":                       {"us", "µs", "μs", "usec", "microsecond", "microseconds"},
+	catalog.Milliseconds:       {"ms", "msec", "millisecond", "milliseconds"},
+	catalog.Seconds:            {"s", "sec", "second", "seconds"},
+	catalog.Milliwatts:         {"mW", "milliwatt", "milliwatts"},
+	catalog.Watts:              {"W", "watt", "watts"},
+	"kW":                       {"kW", "kilowatt", "kilowatts"},
+	catalog.Millijoules:        {"mJ", "millijoule", "millijoules"},
+	catalog.Joules:             {"J", "joule", "joules"},
+	"kJ":                       {"kJ", "kilojoule", "kilojoules"},
+	"MJ":                       {"MJ", "megajoule", "megajoules"},
+	"kWh":                      {"Wh", "kWh"},
+	catalog.Hertz:              {"Hz", "hertz"},
+	catalog.Kilohertz:          {"kHz", "kilohertz"},
+	catalog.Megahertz:          {"MHz", "megahertz"},
+	"GHz":                      {"GHz", "gigahertz"},
+	catalog.Bytes:              {"B", "byte", "bytes"},
+	"kB":                       {"kB", "kilobytes"},
+	"KiB":                      {"KiB", "kibibytes"},
+	"MB":                       {"MB", "megabytes"},
+	catalog.Mebibytes:          {"MiB", "mebibytes"},
+	"GB":                       {"GB", "gigabytes"},
+	"GiB":                      {"GiB", "gibibytes"},
+	catalog.BytesPerSecond:     {"B/s", "byte/s", "bytes/s", "bytes/sec", "bytes/second", "bytes per second"},
+	catalog.KilobytesPerSecond: {"kB/s", "kB/sec", "kB per second", "kilobytes per second"},
+	"KiB/s":                    {"KiB/s", "KiB/sec", "KiB per second"},
+	catalog.MegabytesPerSecond: {"MB/s", "MB/sec", "MB per second", "megabytes per second"},
+	"MiB/s":                    {"MiB/s", "MiB/sec", "MiB per second"},
+	"GB/s":                     {"GB/s", "GB/sec", "GB per second", "gigabytes per second"},
+	catalog.Celsius:            {"C", "°C", "celsius", "degrees C", "degree celsius", "degrees celsius"},
+	"fahrenheit":               {"F", "°F", "fahrenheit", "degrees F", "degrees fahrenheit"},
+	catalog.Millivolts:         {"mV", "millivolt", "millivolts"},
+	"volts":                    {"V", "volt", "volts"},
+	catalog.Percent:            {"%", "percent", "percentage", "0 to 100", "0-100"},
+	catalog.Ratio:              {"0 to 1", "0-1", "0.0-1.0", "0.0 to 1.0"},
 }
 
-// unitPatterns match units in help texts: "(in W)", "(W)" and a final "in W".
-var unitPatterns = []*regexp.Regexp{
-	regexp.MustCompile(`\((?:in )?([^()]+)\)`),
-	regexp.MustCompile(`\bin ([^ .,()]+(?: [Cc](?:elsius)?)?)\.?$`),
-}
-
-// unitIn returns the unit that a help text names, as it writes it, and whether it names one.
-func unitIn(help string) (word string, unit gpu.Unit, ok bool) {
-	for _, pattern := range unitPatterns {
-		for _, m := range pattern.FindAllStringSubmatch(help, -1) {
-			word := strings.TrimSpace(m[1])
-			if unit, ok := unitWords[strings.ToLower(word)]; ok {
-				return word, unit, true
+// units maps spellings to units: as they are listed, and in lower case if that is unambiguous. "MJ" is not "mJ".
+var units = func() map[string]gpu.Unit {
+	all := map[string]gpu.Unit{}
+	for unit, spellings := range unitSpellings {
+		for _, word := range spellings {
+			all[word] = unit
+		}
+	}
+	for unit, spellings := range unitSpellings {
+		for _, word := range spellings {
+			if lower := strings.ToLower(word); lower != "mj" {
+				all[lower] = unit
 			}
 		}
 	}
-	return "", "", false
+	return all
+}()
+
+// unitPattern matches units in help texts: "(in W)", "(W)" and "in W". Longer spellings come first, so that "bytes per
+// second" is not "bytes". The "(s)" of a plural follows a letter, and is no unit.
+var unitPattern = func() *regexp.Regexp {
+	var words []string
+	for _, spellings := range unitSpellings {
+		for _, word := range spellings {
+			words = append(words, regexp.QuoteMeta(word))
+		}
+	}
+	slices.SortFunc(words, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	word := "(" + strings.Join(words, "|") + ")"
+	return regexp.MustCompile(`(?i)(?:(?:^|\s)\(` + word + `\)|\bin ` + word + `(?:[\s.,;:)]|$))`)
+}()
+
+// unitIn returns the unit that a help text names, as it writes it, and whether it names one.
+func unitIn(help string) (word string, unit gpu.Unit, ok bool) {
+	m := unitPattern.FindStringSubmatch(help)
+	if m == nil {
+		return "", "", false
+	}
+	word = cmp.Or(m[1], m[2])
+	if unit, ok = units[word]; !ok {
+		unit = units[strings.ToLower(word)]
+	}
+	return word, unit, unit != ""
 }
 
 // wrongUnit returns the unit in a request's help text if the value has a different one, otherwise "".
