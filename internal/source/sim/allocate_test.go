@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// dense opens the benchmark's shape: 56 instances with 100 fields each.
+// dense opens a session with 56 instances and 100 fields, like the benchmark.
 func dense(tb testing.TB, c *simulated.Clock) *sim.Session {
 	tb.Helper()
 	plan := simulated.PlanOf(func(e catalog.Entry) bool { return e.Levels.Has(gpu.KindGPUInstance) && e.Type != catalog.Text })
@@ -42,11 +42,11 @@ func TestReadDoesNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	read() // the batch grows to its size
+	read() // grow the batch
 	if len(b.Samples) < 56*80 {
-		t.Fatalf("%d samples, want most of 56 × 100 and those of the GPUs", len(b.Samples))
+		t.Fatalf("samples = %d, want most of 56 × 100 and those of the GPUs", len(b.Samples))
 	}
 	if n := testing.AllocsPerRun(100, read); n > 2 {
-		t.Errorf("%v allocations a Read, want at most 2", n)
+		t.Errorf("allocations per Read = %v, want at most 2", n)
 	}
 }

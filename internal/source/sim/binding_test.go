@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// entities lists what a session shows, by their names.
+// entities returns the names of the session's entities of some kinds.
 func (r *rig) entities(kinds ...gpu.Kind) []string {
 	var list []string
 	for _, d := range r.s.Topology().Devices {
@@ -21,8 +21,8 @@ func (r *rig) entities(kinds ...gpu.Kind) []string {
 	return list
 }
 
-// A GPU that is unbound takes everything that is part of it along, the session with it, and comes
-// back as it was: energy has gone on.
+// Unbinding a GPU removes its instances and links and ends the session. When it is bound again, everything is back, and
+// the energy counter has grown.
 func TestGPUUnboundAndBound(t *testing.T) {
 	const deviceCount, linkTx = 4, 780
 	r := faults(t, "everything", simulated.Plan(energy, fbUsed, linkTx, deviceCount), `
@@ -33,28 +33,28 @@ faults: [{fault: unbound, at: 30s, for: 1m, devices: ["0", "2"]}]`)
 	r.ends(gpu.ErrTopology)
 	r.open()
 	if diff := cmp.Diff([]string{"GPU 1"}, r.entities(gpu.KindGPU, gpu.KindGPUInstance)); diff != "" {
-		t.Errorf("what is left (-want +got):\n%s", diff)
+		t.Errorf("entities without the unbound GPUs (-want +got):\n%s", diff)
 	}
 	for _, d := range r.s.Topology().Devices {
 		if d.Entity.ParentKind == gpu.KindGPU && d.GPU != 1 {
-			t.Errorf("%v without its GPU", d.Entity)
+			t.Errorf("%v is reported without its GPU", d.Entity)
 		}
 	}
 	if got := r.read().num(r.rows(gpu.KindNode)[0], deviceCount); got != 1 {
-		t.Errorf("the driver reports %v GPUs", got)
+		t.Errorf("device count = %v", got)
 	}
 	r.At(91 * time.Second)
 	r.ends(gpu.ErrTopology)
 	r.open()
 	if diff := cmp.Diff(whole, r.entities(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink)); diff != "" {
-		t.Errorf("when they are back (-before +now):\n%s", diff)
+		t.Errorf("entities after binding (-before +now):\n%s", diff)
 	}
 	if after := r.read().num(0, energy); after <= before {
-		t.Errorf("energy %v after %v", after, before)
+		t.Errorf("energy fell from %[2]v to %[1]v", after, before)
 	}
 }
 
-// Between two reads a GPU can go and come back; the session is over all the same.
+// If a GPU is unbound and bound again between two reads, the session still ends.
 func TestGPUUnboundBetweenTwoReads(t *testing.T) {
 	r := faults(t, "t4", simulated.Plan(gpuTemp), `faults: [{fault: unbound, at: 3s, for: 1s, devices: ["1"]}]`)
 	r.read()

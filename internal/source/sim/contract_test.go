@@ -62,7 +62,7 @@ faults:
 			if name == "everything" {
 				f.Kinds = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX)
 			}
-			if name == "orin" { // whose driver reports no XIDs
+			if name == "orin" { // its driver reports no XIDs
 				f.XID = nil
 			}
 			if canCut(t, name) {
@@ -73,7 +73,7 @@ faults:
 	}
 }
 
-// canCut reports whether MIG can cut the node's first GPU.
+// canCut reports whether the node's first GPU supports MIG.
 func canCut(t *testing.T, name string) bool {
 	t.Helper()
 	_, err := sim.New(sim.Options{Node: name, Scenario: simulated.Scenario(t, `faults: [{fault: repartition, devices: ["0"], mig: []}]`)})

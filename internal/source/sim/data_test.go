@@ -7,8 +7,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The figures of the embedded data make sense together; the model relies on it.
-func TestPartsMakeSense(t *testing.T) {
+// The embedded data is consistent, as the model requires.
+func TestBoardsAndWorkloadsAreConsistent(t *testing.T) {
 	p, err := loadParts()
 	if err != nil {
 		t.Fatal(err)
@@ -29,11 +29,11 @@ func TestPartsMakeSense(t *testing.T) {
 		}
 		for _, m := range b.MIG {
 			if share := b.Memory * int64(m.Size) / memorySlices; m.Size < 1 || m.Memory > share {
-				t.Errorf("board %s: %s has %d MiB, its slices %d", b.Name, m.Name, m.Memory, share)
+				t.Errorf("board %s: profile %s has %d MiB, but its slices have %d", b.Name, m.Name, m.Memory, share)
 			}
 			for _, start := range m.Starts {
 				if start < 0 || start+m.Size > memorySlices {
-					t.Errorf("board %s: place %d of %s", b.Name, start, m.Name)
+					t.Errorf("board %s: invalid start %d of profile %s", b.Name, start, m.Name)
 				}
 			}
 		}
@@ -53,8 +53,8 @@ func TestPartsMakeSense(t *testing.T) {
 	}
 }
 
-// A node's file names what it has, and no more pods than have room.
-func TestNodesMakeSense(t *testing.T) {
+// The file of a node has its name, and no device has more pods than it can hold.
+func TestNodesAreConsistent(t *testing.T) {
 	for _, name := range Nodes() {
 		n, err := LoadNode(name)
 		if err != nil {
@@ -65,34 +65,34 @@ func TestNodesMakeSense(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n.Name != name || n.About == "" {
-			t.Errorf("node %q calls itself %q: %q", name, n.Name, n.About)
+			t.Errorf("file of node %q has the name %q and the description %q", name, n.Name, n.About)
 		}
 		for i := range w.gpus {
 			g := w.gpus[i].spec
 			shared := g.sharing == gpu.SharingTimeSlicing || g.sharing == gpu.SharingMPS
 			if p := g.board.Power; g.Limit < p.Min || g.Limit > p.Max || (g.sharing == gpu.SharingNone) != (g.Sharing == "") || shared != (g.Replicas > 1) {
-				t.Errorf("%s: GPU %d: %+v", name, i, g)
+				t.Errorf("%s: invalid GPU %d: %+v", name, i, g)
 			}
 			for _, s := range w.gpus[i].slots {
 				pods := slices.DeleteFunc(s.pods, func(p *worldPod) bool { return n.Pods[p.index].Host })
 				if shared && len(pods) > g.Replicas {
-					t.Errorf("%s: %d pods on GPU %d", name, len(pods), i)
+					t.Errorf("%s: too many pods (%d) on GPU %d", name, len(pods), i)
 				}
 			}
 		}
 		for _, p := range n.Pods {
 			if p.Pod == "" || p.Host == (p.Namespace != "") || p.Host == (p.Container != "") || p.Job != "" && !p.Host {
-				t.Errorf("%s: pod %+v", name, p)
+				t.Errorf("%s: invalid pod %+v", name, p)
 			}
 			for i, ref := range p.devices {
 				if int(ref.id) >= len(w.gpus) || w.gpus[ref.id].slotOf(ref) == nil {
-					t.Errorf("%s: pod %s is on device %s, which is not there", name, p.Pod, p.Devices[i])
+					t.Errorf("%s: pod %s is on device %s, which does not exist", name, p.Pod, p.Devices[i])
 				}
 			}
 		}
 		for _, c := range n.CPUs {
 			if c.Cores < 1 || c.Limit <= c.Idle {
-				t.Errorf("%s: CPU %+v", name, c)
+				t.Errorf("%s: invalid CPU %+v", name, c)
 			}
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A deviceRef names one device of a node in node and scenario files:
+// A deviceRef identifies a device of a node in node and scenario files:
 //
 //	3            GPU 3
 //	6/9          the GPU instance of GPU 6 with NVML's id 9
@@ -21,16 +21,16 @@ import (
 type deviceRef struct {
 	kind gpu.Kind
 	of   gpu.Kind // the parent's kind, for links and instances
-	id   uint32   // for instances and links the parent's
-	sub  uint32   // the instance or link
+	id   uint32   // for instances and links: the ID of the parent
+	sub  uint32   // the ID of the instance or link
 }
 
-// deviceForms are the forms of a deviceRef, for errors.
+// deviceForms lists the forms of a deviceRef, for errors.
 const deviceForms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" ` +
 	`or "connectx 2"`
 
-// deviceKinds has the kinds of devices by their word, and the kinds of their parts, which a second
-// number names.
+// deviceKinds maps the first word of a deviceRef to the kind of device, and to the kind of its parts, which have a
+// second number.
 var deviceKinds = map[string]struct{ one, part deviceRef }{
 	"":         {deviceRef{kind: gpu.KindGPU}, deviceRef{kind: gpu.KindGPUInstance, of: gpu.KindGPU}},
 	"nvlink":   {part: deviceRef{kind: gpu.KindNVLink, of: gpu.KindGPU}},
@@ -61,7 +61,7 @@ func parseDevice(text string) (deviceRef, error) {
 	return ref, nil
 }
 
-// matches reports whether d is the device that the reference names.
+// matches reports whether the reference identifies d.
 func (r deviceRef) matches(d *gpu.Device) bool {
 	if d.Entity.Kind != r.kind {
 		return false

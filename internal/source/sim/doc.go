@@ -1,10 +1,10 @@
-// Package sim is a source without hardware. Nodes are data; a seeded model plays them on an injected
-// clock, with faults from a script. The same seed, node, start, script and time always give the same
-// values, and the values of a board agree with each other.
+// Package sim is a source without hardware. A node is described by data files. A seeded model simulates it with an
+// injected clock, and a scenario adds faults. The same seed, node, start, scenario and time always produce the same
+// values, and the values of a board are consistent with each other.
 //
-// A Source holds one world. Open returns a Session for the plan's part of it, and the collector reads
-// the Session like any other source's. The world moves when a Session reads it. Its kernel's log has
-// the XIDs.
+// A Source simulates one node. Open returns a Session for the entities of a plan, which the collector reads like a
+// session of any other source. The simulation advances when a Session reads it. XIDs are also in the simulated kernel
+// log.
 //
-// The package touches no driver, file system or network, and starts no goroutine.
+// The package does not access drivers, files or the network, and starts no goroutines.
 package sim

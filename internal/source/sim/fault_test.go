@@ -16,13 +16,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// faults plays a node under a scenario.
+// faults simulates a node with a scenario.
 func faults(t *testing.T, node string, plan *gpu.Plan, yaml string) *rig {
 	t.Helper()
 	return play(t, sim.Options{Node: node, Seed: 1, Scenario: simulated.Scenario(t, yaml)}, plan)
 }
 
-// ends reads once more and expects that to end the session.
+// ends checks that the next Read ends the session with an error.
 func (r *rig) ends(want error) {
 	r.Helper()
 	if err := r.s.Read(context.Background(), &r.b); !errors.Is(err, want) {
@@ -31,17 +31,17 @@ func (r *rig) ends(want error) {
 	select {
 	case <-r.s.Done():
 	default:
-		r.Fatal("Done is open")
+		r.Fatal("Done is not closed after the session ended")
 	}
 	if err := r.s.Err(); !errors.Is(err, want) {
 		r.Errorf("Err: %v, want %v", err, want)
 	}
 	if err := r.s.Read(context.Background(), &r.b); !errors.Is(err, want) {
-		r.Errorf("Read after the end: %v, want %v", err, want)
+		r.Errorf("Read after the session ended: %v, want %v", err, want)
 	}
 }
 
-// refused expects Open to find nothing there.
+// refused checks that Open returns ErrUnavailable.
 func (r *rig) refused() {
 	r.Helper()
 	if _, err := r.src.Open(context.Background(), r.plan); !errors.Is(err, gpu.ErrUnavailable) {
@@ -58,7 +58,7 @@ faults: [{fault: gpu-lost, at: 30s, for: 1m, devices: ["6"]}]`)
 	lost := map[string]bool{}
 	for _, x := range r.b.Faults {
 		if x.Field != gpu.AllFields || !errors.Is(x.Err, gpu.ErrLost) {
-			t.Errorf("fault %+v, want gpu.ErrLost of all fields", x)
+			t.Errorf("fault %+v, want gpu.ErrLost for all fields", x)
 		}
 		lost[r.s.Topology().Devices[x.Row].Entity.String()] = true
 	}
@@ -70,11 +70,11 @@ faults: [{fault: gpu-lost, at: 30s, for: 1m, devices: ["6"]}]`)
 		t.Errorf("lost entities (-want +got):\n%s", diff)
 	}
 	if got := len(v.of); got != whole-6 {
-		t.Errorf("%d values, want all %d but the 6 of GPU 6 and its instances", got, whole)
+		t.Errorf("values = %d, want all %d except the 6 of GPU 6 and its instances", got, whole)
 	}
 	r.At(91 * time.Second)
 	if v := r.read(); len(v.of) != whole || len(r.b.Faults) != 0 {
-		t.Errorf("%d values and %d faults when it is back", len(v.of), len(r.b.Faults))
+		t.Errorf("GPU back: %d values and %d faults, want all values and no faults", len(v.of), len(r.b.Faults))
 	}
 }
 
@@ -106,8 +106,8 @@ func TestHang(t *testing.T) {
 		wantTimeout bool
 	}{
 		{"until the context is done", `{fault: hang, at: 1m}`, 5 * time.Second, 0, 5 * time.Second, true},
-		{"until it is over", `{fault: hang, at: 1m, for: 3s}`, 5 * time.Second, 0, 3 * time.Second, false},
-		{"deaf until released", `{fault: hang, at: 1m, ignore-cancel: true}`, 5 * time.Second, time.Hour, time.Hour, false},
+		{"until the fault ends", `{fault: hang, at: 1m, for: 3s}`, 5 * time.Second, 0, 3 * time.Second, false},
+		{"ignoring the context, until released", `{fault: hang, at: 1m, ignore-cancel: true}`, 5 * time.Second, time.Hour, time.Hour, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestHang(t *testing.T) {
 				defer s.Close()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				time.Sleep(time.Minute) // the bubble's clock: the fault begins
+				time.Sleep(time.Minute) // advance the fake clock to the start of the fault
 				time.AfterFunc(test.cancel, cancel)
 				if test.release != 0 {
 					time.AfterFunc(test.release, src.Release)
@@ -133,20 +133,20 @@ func TestHang(t *testing.T) {
 				go func() { done <- s.Read(ctx, &b) }()
 				synctest.Wait()
 				if n := src.Stats().InFlight; n != 1 {
-					t.Errorf("%d calls in flight, want the one that hangs", n)
+					t.Errorf("calls in flight = %d, want 1", n)
 				}
 				err = <-done
 				if after := time.Since(begin); after != test.wantAfter {
 					t.Errorf("Read returned after %v, want %v", after, test.wantAfter)
 				}
 				if errors.Is(err, gpu.ErrTimeout) != test.wantTimeout || !test.wantTimeout && (err != nil || len(b.Samples) == 0) {
-					t.Errorf("Read: %v with %d samples", err, len(b.Samples))
+					t.Errorf("Read: error %v and %d samples", err, len(b.Samples))
 				}
 				if test.wantTimeout && !errors.Is(err, context.Canceled) {
-					t.Errorf("Read: %v, want the context's error in it", err)
+					t.Errorf("Read: error %v, want it to wrap the context's error", err)
 				}
 				if n := src.Stats().InFlight; n != 0 {
-					t.Errorf("%d calls in flight at the end", n)
+					t.Errorf("calls in flight at the end = %d, want 0", n)
 				}
 			})
 		})
@@ -170,7 +170,7 @@ func TestHangingOpen(t *testing.T) {
 		}
 		s.Close()
 		if got := src.Stats(); got != (sim.Stats{}) {
-			t.Errorf("%+v is left open", got)
+			t.Errorf("left open: %+v", got)
 		}
 	})
 }
@@ -188,7 +188,7 @@ faults:
 	events := func(row int) (list []event) {
 		for _, x := range r.b.XIDs {
 			if x.ID != x.Time {
-				t.Errorf("%+v: not known by its time", x)
+				t.Errorf("%+v: ID is not its time", x)
 			}
 			if x.Row == row {
 				list = append(list, event{fmt.Sprint(x.Code), time.Duration(x.Time - simulated.Epoch.UnixNano())})
@@ -199,7 +199,7 @@ faults:
 	burst := event{"45", 12*time.Second + time.Millisecond}
 	for _, step := range []struct {
 		at   time.Duration
-		want []event // of GPU 2
+		want []event // XIDs of GPU 2
 	}{
 		{10 * time.Second, nil},
 		{20 * time.Second, []event{{"62", 12 * time.Second}, burst}},
@@ -213,7 +213,7 @@ faults:
 			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
 		}
 		if got := events(1); got != nil {
-			t.Errorf("GPU 1 at %v: %v", step.at, got)
+			t.Errorf("GPU 1 at %v: XIDs = %v, want none", step.at, got)
 		}
 	}
 }
@@ -240,14 +240,14 @@ faults:
 	} {
 		r.At(step.at)
 		if got := whole - len(r.read().of); got != step.lacking {
-			t.Errorf("at %v: %d values are lacking, want %d", step.at, got, step.lacking)
+			t.Errorf("at %v: missing values = %d, want %d", step.at, got, step.lacking)
 		}
 		if len(r.b.Faults) != step.faults {
-			t.Errorf("at %v: %d faults, want %d", step.at, len(r.b.Faults), step.faults)
+			t.Errorf("at %v: faults = %d, want %d", step.at, len(r.b.Faults), step.faults)
 		}
 		for _, x := range r.b.Faults {
 			if !errors.Is(x.Err, step.want) {
-				t.Errorf("at %v: %v, want %v", step.at, x.Err, step.want)
+				t.Errorf("at %v: fault %v, want %v", step.at, x.Err, step.want)
 			}
 		}
 	}
@@ -281,13 +281,13 @@ faults:
 	layout(map[uint32][]string{5: halves, 7: halves})
 	now := r.read()
 	gpus := r.rows(gpu.KindGPU)
-	for _, row := range gpus[:5] { // the rows before the first partitioned GPU stay the same
+	for _, row := range gpus[:5] { // the rows before the first partitioned GPU do not change
 		if now.num(row, energy) <= last.num(row, energy) {
 			t.Errorf("energy of GPU %d fell from %v to %v", row, last.num(row, energy), now.num(row, energy))
 		}
 	}
 	if used := now.num(gpus[5], fbUsed); used != 0 {
-		t.Errorf("%v MiB used on new instances without pods", used)
+		t.Errorf("memory used on new instances without pods = %v MiB, want 0", used)
 	}
 	r.At(12 * time.Minute)
 	r.ends(gpu.ErrTopology)

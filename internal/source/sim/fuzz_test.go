@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// Whatever a scenario holds, it is refused with file and line, or it leaves the contract of a Read
-// intact: no cell twice, none served beside its fault, nothing absent, nothing from the future.
+// A scenario is either rejected with file and line, or every Read satisfies the contract: no duplicate samples, no
+// sample of a cell with a fault, no absent values, and no samples from the future.
 func FuzzScenario(f *testing.F) {
 	for _, yaml := range []string{
 		`faults: [{fault: gpu-lost, at: 1s, for: 1m, devices: ["0", "6"]}]`,
@@ -45,7 +45,7 @@ func FuzzScenario(f *testing.F) {
 		if err != nil {
 			var syntax *text.SyntaxError
 			if !errors.As(err, &syntax) || syntax.File != "x.yaml" {
-				t.Fatalf("%v does not say where", err)
+				t.Fatalf("error %v does not have file and line", err)
 			}
 			return
 		}
@@ -66,7 +66,7 @@ func FuzzScenario(f *testing.F) {
 			select {
 			case <-session.Done():
 				if err == nil {
-					t.Fatal("Done is closed after a good Read")
+					t.Fatal("Done is closed although Read succeeded")
 				}
 				session.Close()
 				session = nil
@@ -82,12 +82,12 @@ func FuzzScenario(f *testing.F) {
 			session.Close()
 		}
 		if n := int(src.Stats().Open); n != 0 {
-			t.Fatalf("%d sessions are open", n)
+			t.Fatalf("open sessions = %d, want 0", n)
 		}
 	})
 }
 
-// intact checks what a Read promises.
+// intact checks the contract of a Read.
 func intact(t *testing.T, plan *gpu.Plan, b *gpu.Batch, now time.Time) {
 	t.Helper()
 	lost, failed := map[int]bool{}, map[[2]int]bool{}
@@ -104,11 +104,11 @@ func intact(t *testing.T, plan *gpu.Plan, b *gpu.Batch, now time.Time) {
 		field := &plan.Fields[x.Field]
 		switch {
 		case x.Value.IsAbsent():
-			t.Fatalf("%s: absent sample", field.Name)
+			t.Fatalf("%s: sample without a value", field.Name)
 		case x.Time > now.UnixNano() || x.Time <= 0:
-			t.Fatalf("%s: sample of %v at %v", field.Name, time.Unix(0, x.Time), now)
+			t.Fatalf("%s: sample with time %v at %v", field.Name, time.Unix(0, x.Time), now)
 		case lost[x.Row] || failed[cell]:
-			t.Fatalf("%s of row %d: sample beside a fault", field.Name, x.Row)
+			t.Fatalf("%s of row %d: both a sample and a fault", field.Name, x.Row)
 		case seen[cell]:
 			t.Fatalf("%s of row %d: two samples", field.Name, x.Row)
 		}

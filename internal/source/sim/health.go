@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A watch is one of the engine's health watches. Its code is the default of the scenario's faults.
+// A watch is one of the engine's health watches. Its code is the default for faults of scenarios.
 type watch struct {
 	name, code string
 	of         gpu.Kind
@@ -58,7 +58,7 @@ func watchNames() []string {
 	return names
 }
 
-// A finding is what a health watch finds.
+// A finding is the result of a health watch that does not pass.
 type finding struct {
 	watch, code string
 	result      int64

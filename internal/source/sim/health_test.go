@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// findingsOf returns the findings of a GPU in the latest read.
+// findingsOf returns the findings about a GPU in the latest Read.
 func findingsOf(r *rig, row int) (found []string) {
 	for _, h := range r.b.Health {
 		if h.Row == row && h.Result > 0 {
@@ -25,14 +25,14 @@ func findingsOf(r *rig, row int) (found []string) {
 	return found
 }
 
-// healthPlanOf returns a plan with the health of GPUs and the fields.
+// healthPlanOf returns a plan with the fields and the health of GPUs.
 func healthPlanOf(fields ...gpu.FieldID) *gpu.Plan {
 	plan := simulated.Plan(fields...)
 	plan.Health = gpu.KindsOf(gpu.KindGPU)
 	return plan
 }
 
-// The watch POWER warns for as long as the counter of power violations grew within a minute, as the engine does.
+// The watch POWER warns while the counter of power violations grew within the last minute, like the real engine's.
 func TestPowerWatchFollowsItsCounter(t *testing.T) {
 	const powerViolation = 240
 	r := faults(t, "h100x8", healthPlanOf(powerViolation), `
@@ -57,7 +57,7 @@ faults:
 		for i, row := range gpus {
 			warns := slices.Contains(findingsOf(r, row), "POWER CLOCK_THROTTLE_POWER warn")
 			if grew := now[i] > ago[i]; warns != grew {
-				t.Fatalf("GPU %d at %v: the watch warns is %v, the counter grew is %v", row, at, warns, grew)
+				t.Fatalf("GPU %d at %v: watch warns = %v, but counter grew = %v", row, at, warns, grew)
 			} else if grew {
 				warned++
 			} else {
@@ -65,17 +65,17 @@ faults:
 			}
 		}
 		if at > 5*time.Minute+step && at < 6*time.Minute && now[3] == ago[3] {
-			t.Errorf("GPU 3 has no power violation at %v", at)
+			t.Errorf("GPU 3 at %v: want a power violation", at)
 		}
 	}
 	if warned == 0 || passed == 0 {
-		t.Errorf("%d reads warn, %d pass", warned, passed)
+		t.Errorf("reads that warn = %d, reads that pass = %d, want both", warned, passed)
 	}
 }
 
-// The engine warns of heat for a minute, never forgets an XID, and fails while an error counter is above 0. A restart
-// ends what it remembers.
-func TestHealthIsAsWrongAsDCGM(t *testing.T) {
+// Health checks behave like the real engine's. They warn of heat for a minute, keep each XID, and fail while an error
+// counter is above 0. A restart of the engine clears what they keep.
+func TestHealthHasQuirksOfDCGM(t *testing.T) {
 	const dbe, mask = 311, 174
 	r := faults(t, "gb200", healthPlanOf(dbe, mask), `
 faults:
@@ -91,7 +91,7 @@ faults:
 		r.read()
 		for row := range found {
 			found[row] = slices.DeleteFunc(findingsOf(r, row), func(s string) bool {
-				return row < 3 && strings.HasPrefix(s, "POWER") // they work at their limit
+				return row < 3 && strings.HasPrefix(s, "POWER") // these GPUs run at their power limit
 			})
 		}
 		return found
@@ -109,7 +109,7 @@ faults:
 		{2*time.Hour + 2*time.Minute, [4][]string{nil, nil, memory, fabric}},
 	} {
 		r.At(tt.at)
-		r.open() // the engine remembers, and not the session
+		r.open() // the engine keeps state, not the session
 		if diff := cmp.Diff(tt.want, look(tt.at), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("at %v (-want +got):\n%s", tt.at, diff)
 		}

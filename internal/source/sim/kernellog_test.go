@@ -21,8 +21,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// What the simulated kernel writes, the reader of real kernels' logs reads: at its time, of its
-// GPU, with the process of the pod.
+// The reader of real kernel logs can read the log of the simulated kernel: the times, the GPUs, and the processes of
+// pods.
 func TestKernelLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, err := sim.New(sim.Options{Node: "demo", Scenario: simulated.Scenario(t, `
@@ -40,7 +40,7 @@ faults:
 			Path: "simulated", Registerer: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Open: func() (kernellog.Device, error) { return src.KernelLog(), nil },
 		})
-		time.Sleep(5 * time.Second) // it starts behind the first lines
+		time.Sleep(5 * time.Second) // the first lines are older than the reader
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); reader.Run(ctx) }()
@@ -78,7 +78,7 @@ faults:
 	})
 }
 
-// Errors of a switch itself and of its links are read as those of real switches.
+// SXIDs of a switch and of its links are read like those of real switches.
 func TestKernelLogOfSwitches(t *testing.T) {
 	src, err := sim.New(sim.Options{Node: "everything", Scenario: simulated.Scenario(t, `
 faults:
@@ -90,7 +90,7 @@ faults:
 	l := src.KernelLog()
 	defer l.Close()
 	var got []gpu.SXID
-	for range 3 { // the first is the driver's own
+	for range 3 { // the first line is the driver's own
 		b := make([]byte, 1000)
 		n, err := l.Read(b)
 		if err != nil {
@@ -107,8 +107,8 @@ faults:
 	}
 }
 
-// The log keeps the manners of /dev/kmsg.
-func TestKernelLogIsADevice(t *testing.T) {
+// The log behaves like /dev/kmsg.
+func TestKernelLogBehavesLikeDevice(t *testing.T) {
 	src, err := sim.New(sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `faults: [{fault: xid, devices: ["0"], xids: [31]}]`)})
 	if err != nil {
 		t.Fatal(err)
@@ -123,18 +123,18 @@ func TestKernelLogIsADevice(t *testing.T) {
 		return string(b[:n])
 	}
 	if n, err := l.Read(make([]byte, 9)); n != 0 || !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("Read of too little: %d, %v", n, err)
+		t.Errorf("Read with a small buffer = %d, %v, want EINVAL", n, err)
 	}
 	first, second := read(), read()
 	if first != "4,0,0,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.230.02\n" {
-		t.Errorf("the first record is %q", first)
+		t.Errorf("first record = %q", first)
 	}
 	record, ok := kernellog.ParseRecord([]byte(second))
 	if !ok || !record.Kernel || record.Sequence != 1 || !strings.HasPrefix(record.Text, "NVRM: Xid (PCI:0000:1b:00): 31, pid=") {
-		t.Errorf("the second record is %q", second)
+		t.Errorf("second record = %q", second)
 	}
 	if n, err := l.TryRead(make([]byte, 1000)); n != 0 || err != nil {
-		t.Errorf("a third record: %d, %v", n, err)
+		t.Errorf("TryRead after the last record = %d, %v, want 0 and no error", n, err)
 	}
 	over := make(chan error)
 	go func() { _, err := l.Read(make([]byte, 1000)); over <- err }()
@@ -144,6 +144,6 @@ func TestKernelLogIsADevice(t *testing.T) {
 		}
 	}
 	if err := <-over; !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("Read of a closed log: %v", err)
+		t.Errorf("Read of a closed log: %v, want fs.ErrClosed", err)
 	}
 }

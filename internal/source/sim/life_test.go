@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// A reload opens the new session before it closes the old one, attributors run beside reads, and
-// tests count handles beside both.
+// Sessions overlap: a reload opens the new session before it closes the old one. Attributors and Stats run at the same
+// time as reads.
 func TestSessionsOverlap(t *testing.T) {
 	src, err := sim.New(sim.Options{Node: "demo", Seed: 1})
 	if err != nil {
@@ -43,12 +43,12 @@ func TestSessionsOverlap(t *testing.T) {
 	}
 	wg.Wait()
 	if got := src.Stats(); got != (sim.Stats{}) {
-		t.Errorf("%+v is left open", got)
+		t.Errorf("left open: %+v", got)
 	}
 }
 
 func TestPowerLimitOfTheNode(t *testing.T) {
-	// The node sets the A10 to 120 W of its 150.
+	// The node limits the A10 to 120 W of 150 W.
 	const defaultLimit = 163
 	r := play(t, sim.Options{Node: "mixed", Seed: 2}, simulated.Plan(powerUsage, powerLimit, defaultLimit))
 	most := 0.0
@@ -58,7 +58,7 @@ func TestPowerLimitOfTheNode(t *testing.T) {
 	}
 	v := r.read()
 	if v.num(1, powerLimit) != 120 || v.num(1, defaultLimit) != 150 || most > 120 {
-		t.Errorf("limit %v W of %v W, most power %v W", v.num(1, powerLimit), v.num(1, defaultLimit), most)
+		t.Errorf("power limit = %v W (default %v W), highest power = %v W", v.num(1, powerLimit), v.num(1, defaultLimit), most)
 	}
 }
 
@@ -66,13 +66,13 @@ func TestShapes(t *testing.T) {
 	for _, test := range []struct {
 		name, node string
 		row        int
-		idle, busy [2]float64 // how much of the time below 2 %, and above 70 %
+		idle, busy [2]float64 // fractions of time below 2 % and above 70 %
 	}{
-		{"training works but for its pauses", "single", 0, [2]float64{0, 0}, [2]float64{0.9, 0.99}},
-		{"batch works about half of the time", "mixed", 4, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.7}},
-		{"two notebooks on one GPU mostly rest", "mixed", 1, [2]float64{0.6, 0.95}, [2]float64{0, 0.1}},
+		{"training is busy except for pauses", "single", 0, [2]float64{0, 0}, [2]float64{0.9, 0.99}},
+		{"batch is busy about half of the time", "mixed", 4, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.7}},
+		{"two notebooks on one GPU are mostly idle", "mixed", 1, [2]float64{0.6, 0.95}, [2]float64{0, 0.1}},
 		{"inference follows the day", "t4", 0, [2]float64{0, 0}, [2]float64{0.2, 0.4}},
-		{"a GPU without a pod rests", "t4", 3, [2]float64{1, 1}, [2]float64{0, 0}},
+		{"a GPU without a pod is idle", "t4", 3, [2]float64{1, 1}, [2]float64{0, 0}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := play(t, sim.Options{Node: test.node, Seed: 1}, simulated.Plan(gpuUtil))
@@ -88,16 +88,16 @@ func TestShapes(t *testing.T) {
 				}
 			}
 			if idle /= n; idle < test.idle[0] || idle > test.idle[1] {
-				t.Errorf("idle for %v of the time, want %v", idle, test.idle)
+				t.Errorf("idle fraction = %v, want %v", idle, test.idle)
 			}
 			if busy /= n; busy < test.busy[0] || busy > test.busy[1] {
-				t.Errorf("busy for %v of the time, want %v", busy, test.busy)
+				t.Errorf("busy fraction = %v, want %v", busy, test.busy)
 			}
 		})
 	}
 }
 
-func TestSwitchesCarryTheGPUsTraffic(t *testing.T) {
+func TestSwitchTrafficIsGPUTraffic(t *testing.T) {
 	const switchRx, linkTx = 862, 780
 	r := play(t, sim.Options{Node: "nvswitch", Seed: 1}, simulated.Plan(switchRx, linkTx))
 	r.Pass(time.Hour)
@@ -116,7 +116,7 @@ func TestSwitchesCarryTheGPUsTraffic(t *testing.T) {
 		"the switches' links": sum(gpu.KindNVLink, gpu.KindNVSwitch, linkTx),
 	} {
 		if gpus < 1e12 || math.Abs(got/gpus-1) > 1e-6 {
-			t.Errorf("%s carried %v bytes, the GPUs sent %v", what, got, gpus)
+			t.Errorf("%s carried %v bytes, want %v as sent by the GPUs", what, got, gpus)
 		}
 	}
 }
@@ -134,16 +134,16 @@ func TestCPUsAndTheirCores(t *testing.T) {
 		}
 		for _, row := range r.rows(gpu.KindCPU) {
 			if got := v.num(row, coreBusy); math.Abs(got-mean[row]) > 0.1 {
-				t.Errorf("%v is busy for %v, its cores for %v", top.Devices[row].Entity, got, mean[row])
+				t.Errorf("%v: utilization = %v, but the mean of its cores = %v", top.Devices[row].Entity, got, mean[row])
 			}
 			if p := v.num(row, cpuPower); p <= 0 || p > v.num(row, cpuLimit) {
-				t.Errorf("%v draws %v W of %v W", top.Devices[row].Entity, p, v.num(row, cpuLimit))
+				t.Errorf("%v: power = %v W, limit %v W", top.Devices[row].Entity, p, v.num(row, cpuLimit))
 			}
 		}
 	}
 }
 
-// Errors of memory and links are rare, but over many nodes they happen.
+// Memory and link errors are rare, but occur on some of many nodes.
 func TestErrorsAreRare(t *testing.T) {
 	const sbe, remapped, replays = 312, 394, 202
 	plan := simulated.Plan(sbe, remapped, replays)
@@ -162,11 +162,11 @@ func TestErrorsAreRare(t *testing.T) {
 	}
 	for id, n := range with {
 		if share := float64(n) / (8 * nodes); share > 0.25 {
-			t.Errorf("field %d is not 0 on %v of all GPUs", id, share)
+			t.Errorf("field %d is not 0 on a fraction of %v of all GPUs, want less", id, share)
 		}
 	}
 	if len(with) != 3 {
-		t.Errorf("of errors, only %v ever happen on %d GPUs", with, 8*nodes)
+		t.Errorf("GPUs with errors, by field: %v of %d GPUs; want some for each field", with, 8*nodes)
 	}
 }
 
@@ -187,12 +187,12 @@ faults: [{fault: repartition, at: 1m, devices: ["7"], mig: [1g.10gb, 1g.10gb]}]`
 			continue
 		}
 		owned++
-		// The pods of the instances 7 and 8 are on the new ones of that id.
+		// The pods of instances 7 and 8 run on the new instances with these IDs.
 		if o.Of(row) == nil || v.num(row, fbUsed) == 0 {
-			t.Errorf("instance %d: owner %v, %v MiB used", d.InstanceID, o.Of(row), v.num(row, fbUsed))
+			t.Errorf("instance %d: owner = %v, memory used = %v MiB", d.InstanceID, o.Of(row), v.num(row, fbUsed))
 		}
 	}
 	if owned != 2 {
-		t.Errorf("GPU 7 has %d instances, want 2", owned)
+		t.Errorf("owned instances of GPU 7 = %d, want 2", owned)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// Fields that the tests speak of.
+// Field IDs used in the tests.
 const (
 	driverVersion  = 1
 	smClock        = 100
@@ -76,7 +76,7 @@ func (r *rig) open() {
 	r.Cleanup(func() { s.Close() })
 }
 
-// read reads the session and returns the latest value of every cell.
+// read reads the session and returns the latest value of each cell.
 func (r *rig) read() values {
 	r.Helper()
 	r.b.Reset()
@@ -90,7 +90,7 @@ func (r *rig) read() values {
 	return v
 }
 
-// values are the values of one Read.
+// values holds the values of one Read.
 type values struct {
 	r  *rig
 	of map[[2]int]gpu.Value
@@ -106,7 +106,7 @@ func (v values) get(row int, id gpu.FieldID) (gpu.Value, bool) {
 	return gpu.Value{}, false
 }
 
-// num returns a number that must be there.
+// num returns a number, which must exist.
 func (v values) num(row int, id gpu.FieldID) float64 {
 	v.r.Helper()
 	x, _ := v.get(row, id)
@@ -128,8 +128,7 @@ func (r *rig) rows(kind gpu.Kind) []int {
 	return rows
 }
 
-// Every exportable field of the catalog, on every entity of every node, is either a value within
-// the catalog's bounds or a fault that says why not.
+// Every exportable field has, on every entity of every node, either a value within the catalog's bounds or a fault.
 func TestEveryFieldOfTheCatalog(t *testing.T) {
 	for _, name := range sim.Nodes() {
 		t.Run(name, func(t *testing.T) {
@@ -154,21 +153,21 @@ func TestEveryFieldOfTheCatalog(t *testing.T) {
 							return fmt.Sprintf("%s (%d) of %v", f.Name, f.ID, r.s.Topology().Devices[row].Entity)
 						}
 						if f.ID == xid {
-							continue // there was none
+							continue // the node has no such entity
 						}
 						if exists := f.Levels.Has(r.s.Topology().Devices[row].Entity.Kind); exists != (ok != faults[cell]) {
-							t.Fatalf("%s: value %t, fault %t, exists %t", what(), ok, faults[cell], exists)
+							t.Fatalf("%s: has value = %t, has fault = %t, field exists = %t", what(), ok, faults[cell], exists)
 						}
 						n, ok := x.Number()
 						if !ok {
 							continue
 						}
 						if f.Bounded() && (n < f.Min || n > f.Max) {
-							t.Errorf("%s is %v, outside %v to %v", what(), n, f.Min, f.Max)
+							t.Errorf("%s = %v, want %v to %v", what(), n, f.Min, f.Max)
 						}
 						e, _ := catalog.ByID(f.ID)
 						if _, whole := x.Int64(); e.Type == catalog.Integer && !whole {
-							t.Errorf("%s is %v, want an integer", what(), x)
+							t.Errorf("%s = %v, want an integer", what(), x)
 						}
 						if prev, seen := last[cell]; seen && e.Monotonic && n < prev {
 							t.Errorf("%s fell from %v to %v", what(), prev, n)
@@ -181,7 +180,7 @@ func TestEveryFieldOfTheCatalog(t *testing.T) {
 	}
 }
 
-func TestValuesHangTogether(t *testing.T) {
+func TestValuesAreConsistent(t *testing.T) {
 	plan := simulated.Plan(smClock, clockReasons, gpuTemp, powerUsage, powerLimit, gpuUtil, fbTotal, fbFree, fbUsed, fbReserved,
 		graphics, smActive, occupancy, tensor, dram)
 	for _, name := range []string{"demo", "h100x8", "a100-mig", "mig8x7", "t4"} {
@@ -193,17 +192,17 @@ func TestValuesHangTogether(t *testing.T) {
 				v := r.read()
 				for _, row := range r.rows(gpu.KindGPU) {
 					if p, limit := v.num(row, powerUsage), v.num(row, powerLimit); p > limit || p <= 0 {
-						t.Errorf("GPU %d draws %v W of %v W", row, p, limit)
+						t.Errorf("GPU %d: power = %v W, limit %v W", row, p, limit)
 					}
 					g := v.num(row, graphics)
 					if util, ok := v.get(row, gpuUtil); ok {
 						if u, _ := util.Number(); math.Abs(u-100*g) > 1 {
-							t.Errorf("utilization %v %% beside a graphics engine at %v", u, g)
+							t.Errorf("GPU utilization = %v %%, but graphics engine activity = %v", u, g)
 						}
 					}
 					held := int64(v.num(row, clockReasons))&4 != 0
 					if fast := v.num(row, smClock); held && g > 0.5 && fast > 1980*0.999 {
-						t.Errorf("power cap at %v MHz", fast)
+						t.Errorf("power cap reported although the clock is %v MHz", fast)
 					}
 				}
 				compute, memory := map[int]float64{}, map[int]float64{}
@@ -212,16 +211,16 @@ func TestValuesHangTogether(t *testing.T) {
 						continue
 					}
 					if sum := v.num(row, fbUsed) + v.num(row, fbFree) + v.num(row, fbReserved); sum != v.num(row, fbTotal) {
-						t.Errorf("%v: used + free + reserved = %v MiB of %v", top.Devices[row].Entity, sum, v.num(row, fbTotal))
+						t.Errorf("%v: used + free + reserved = %v MiB, want %v", top.Devices[row].Entity, sum, v.num(row, fbTotal))
 					}
 					chain := []float64{v.num(row, tensor), v.num(row, smActive), v.num(row, graphics), 1}
 					for i := 1; i < len(chain); i++ {
 						if chain[i-1] > chain[i] {
-							t.Errorf("%v: tensor, SM, graphics are %v, want each at most the next", top.Devices[row].Entity, chain[:3])
+							t.Errorf("%v: tensor, SM and graphics activity = %v, want ascending values", top.Devices[row].Entity, chain[:3])
 						}
 					}
 					if o := v.num(row, occupancy); o > v.num(row, smActive) {
-						t.Errorf("%v: occupancy %v above SM activity", top.Devices[row].Entity, o)
+						t.Errorf("%v: occupancy = %v, want at most the SM activity", top.Devices[row].Entity, o)
 					}
 					if p := top.ParentRow(row); p >= 0 {
 						var slices float64
@@ -232,10 +231,10 @@ func TestValuesHangTogether(t *testing.T) {
 				}
 				for p := range compute {
 					if g := v.num(p, graphics); compute[p] > g+1e-9 {
-						t.Errorf("%v: instances are busy for %v, the GPU for %v", top.Devices[p].Entity, compute[p], g)
+						t.Errorf("%v: activity of the instances = %v, of the GPU = %v", top.Devices[p].Entity, compute[p], g)
 					}
 					if m := v.num(p, fbUsed); memory[p] > m {
-						t.Errorf("%v: instances use %v MiB, the GPU %v", top.Devices[p].Entity, memory[p], m)
+						t.Errorf("%v: memory used by the instances = %v MiB, by the GPU = %v", top.Devices[p].Entity, memory[p], m)
 					}
 				}
 			}
@@ -243,8 +242,8 @@ func TestValuesHangTogether(t *testing.T) {
 	}
 }
 
-// Energy is the integral of power, and the byte counters are those of the rates: the trapezium rule
-// over one-second readings finds the same.
+// The energy counter is the integral of power, and byte counters are integrals of rates. The test integrates values
+// read once per second.
 func TestCountersAreIntegrals(t *testing.T) {
 	r := play(t, sim.Options{Node: "gb200", Seed: 5}, simulated.Plan(powerUsage, energy, pcieTx, pcieTxTotal, nvlinkTx, nvlinkTxTotal))
 	pairs := []struct {
@@ -265,13 +264,13 @@ func TestCountersAreIntegrals(t *testing.T) {
 	for i, p := range pairs {
 		got := before.num(0, p.total) - first.num(0, p.total)
 		if got == 0 || math.Abs(got/area[i]-1) > 1e-4 {
-			t.Errorf("counter %d grew by %v, the integral of %d is %v", p.total, got, p.rate, area[i])
+			t.Errorf("counter %d grew by %v, but the integral of field %d is %v", p.total, got, p.rate, area[i])
 		}
 	}
 }
 
 func TestTemperatureFollowsPowerWithALag(t *testing.T) {
-	// A training job pauses for 25 s in every ten minutes.
+	// The training job pauses for 25 s every ten minutes.
 	r := play(t, sim.Options{Node: "single", Seed: 5}, simulated.Plan(powerUsage, gpuTemp))
 	var lowest, coolest time.Duration
 	power, temp := math.Inf(1), math.Inf(1)
@@ -286,14 +285,14 @@ func TestTemperatureFollowsPowerWithALag(t *testing.T) {
 		}
 	}
 	if power > 300 {
-		t.Fatalf("the job never paused: least power %v W", power)
+		t.Fatalf("job never paused: lowest power = %v W", power)
 	}
 	if temp > 62 || coolest <= lowest {
-		t.Errorf("coolest (%v °C) at %v, least power (%v W) at %v: want cooler, and later", temp, coolest, power, lowest)
+		t.Errorf("lowest temperature (%v °C) at %v, lowest power (%v W) at %v: want the temperature to fall later", temp, coolest, power, lowest)
 	}
 }
 
-func TestValuesAreAFunctionOfSeedAndTime(t *testing.T) {
+func TestValuesDependOnSeedAndTime(t *testing.T) {
 	plan := simulated.Plan()
 	samples := func(seed uint64, steps ...time.Duration) []gpu.Sample {
 		r := play(t, sim.Options{Node: "demo", Seed: seed}, plan)
@@ -306,17 +305,17 @@ func TestValuesAreAFunctionOfSeedAndTime(t *testing.T) {
 	opt := cmp.Comparer(func(a, b gpu.Value) bool { return a == b })
 	want := samples(1, 26*time.Hour)
 	if diff := cmp.Diff(want, samples(1, time.Second, 15*time.Minute, 25*time.Hour, 26*time.Hour), opt); diff != "" {
-		t.Errorf("the way there changes the values (-direct +in steps):\n%s", diff)
+		t.Errorf("values depend on earlier reads (-direct +in steps):\n%s", diff)
 	}
 	if diff := cmp.Diff(want, samples(1, 30*time.Hour, 26*time.Hour), opt); diff != "" {
-		t.Errorf("a clock that goes back changes the values (-direct +back):\n%s", diff)
+		t.Errorf("values differ after the clock goes back (-direct +back):\n%s", diff)
 	}
 	if cmp.Equal(want, samples(2, 26*time.Hour), opt) {
-		t.Error("another seed gives the same values")
+		t.Error("values are equal with another seed")
 	}
 }
 
-func TestValuesAreInThePlansUnit(t *testing.T) {
+func TestValuesHaveUnitOfPlan(t *testing.T) {
 	plan := simulated.Plan(smClock, energy, gpuUtil, fbTotal)
 	twins := simulated.Plan(smClock, energy, gpuUtil, fbTotal)
 	for i, unit := range []gpu.Unit{"hertz", "joules", "ratio", "bytes"} {
@@ -326,12 +325,12 @@ func TestValuesAreInThePlansUnit(t *testing.T) {
 	b := play(t, sim.Options{Node: "single", Seed: 1}, twins).read()
 	for id, factor := range map[gpu.FieldID]float64{smClock: 1e6, energy: 1e-3, gpuUtil: 1e-2, fbTotal: 1 << 20} {
 		if want, got := a.num(0, id)*factor, b.num(0, id); math.Abs(got/want-1) > 1e-12 {
-			t.Errorf("field %d is %v, want %v", id, got, want)
+			t.Errorf("field %d = %v, want %v", id, got, want)
 		}
 	}
 }
 
-func TestFieldsThatABoardLacks(t *testing.T) {
+func TestMissingFieldsByBoard(t *testing.T) {
 	const memoryTemp, fan, nvlink, remapped, retired, sbe = 140, 191, 449, 394, 390, 310
 	plan := simulated.Plan(memoryTemp, fan, nvlink, remapped, retired, sbe, gpuUtil, graphics)
 	r := play(t, sim.Options{Node: "mixed"}, plan)
@@ -366,17 +365,17 @@ func TestSlowFieldsKeepTheirSample(t *testing.T) {
 	plan.Fields[0].Interval = time.Minute
 	r := play(t, sim.Options{Node: "single"}, plan)
 	times := map[int64]gpu.Value{}
-	for range 13 { // two minutes of reads every 10 s
+	for range 13 { // read every 10 s for two minutes
 		r.read()
 		x := r.b.Samples[0]
 		if v, seen := times[x.Time]; seen && v != x.Value {
-			t.Errorf("the sample of %v is %v and %v", time.Unix(0, x.Time), v, x.Value)
+			t.Errorf("sample of time %v has the values %v and %v", time.Unix(0, x.Time), v, x.Value)
 		}
 		times[x.Time] = x.Value
 		r.Pass(10 * time.Second)
 	}
 	if len(times) != 3 {
-		t.Errorf("%d samples in two minutes, want one a minute", len(times))
+		t.Errorf("samples in two minutes = %d, want one per minute", len(times))
 	}
 }
 
@@ -389,15 +388,15 @@ func TestClockReasonsHaveTrails(t *testing.T) {
 	for i, x := range r.b.Trails {
 		masks[x.Value.String()]++
 		if i > 0 && x.Time <= r.b.Trails[i-1].Time {
-			t.Error("samples out of order")
+			t.Error("samples are not in time order")
 		}
 	}
 	if masks["4"] < 2 || masks["0"] < 2 {
-		t.Errorf("half an hour at the power limit, with pauses, gave the masks %v", masks)
+		t.Errorf("masks in half an hour at the power limit with pauses = %v", masks)
 	}
 	many := len(r.b.Trails)
 	r.Pass(time.Second)
 	if r.read(); len(r.b.Trails) > 2 || many < 4 {
-		t.Errorf("%d samples, then %d in one second", many, len(r.b.Trails))
+		t.Errorf("%d samples in half an hour and %d in the next second", many, len(r.b.Trails))
 	}
 }

@@ -16,8 +16,8 @@ import (
 //go:embed data
 var data embed.FS
 
-// A Node is a simulated machine: its boards and how MIG partitions them, its switches, CPUs and
-// network cards, and the pods that use them. It is immutable.
+// A Node is a simulated machine: boards with their MIG layout, switches, CPUs, network cards, and the pods that use
+// them. It is immutable.
 type Node struct {
 	Name     string       `yaml:"name"`
 	About    string       `yaml:"about"`

@@ -57,7 +57,7 @@ func TestRowsFollowThePlan(t *testing.T) {
 		change func(*gpu.Plan)
 		want   []string
 	}{
-		{"the node where a field is the node's", "single", []gpu.FieldID{gpuTemp, driverVersion}, nil,
+		{"the node if a field belongs to it", "single", []gpu.FieldID{gpuTemp, driverVersion}, nil,
 			[]string{"GPU 0", "node 0"}},
 		{"instances by id", "demo", []gpu.FieldID{fbUsed},
 			func(p *gpu.Plan) { p.Devices = gpu.Selector{Minor: true, MinorIDs: []uint32{86, 105}} },
@@ -141,32 +141,32 @@ func TestAttribute(t *testing.T) {
 				t.Errorf("owners (-want +got):\n%s", diff)
 			}
 			if again, _ := r.src.Attribute(t.Context(), top); again != o {
-				t.Error("the same question has another answer")
+				t.Error("Attribute returned another result for the same topology")
 			}
 			r.open()
 			if other, _ := r.src.Attribute(t.Context(), r.s.Topology()); other == o {
-				t.Error("another topology has the same answer")
+				t.Error("Attribute returned the same result for another topology")
 			}
 		})
 	}
 }
 
-// forms are the forms of devices, as errors list them.
+// forms lists the forms of devices, as in errors.
 const forms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" or "connectx 2"`
 
 func TestBadScenarios(t *testing.T) {
 	for _, test := range []struct{ yaml, want string }{
 		{`{fault: gpu-lots, devices: ["0"]}`, `unknown fault "gpu-lots", did you mean "gpu-lost"?`},
 		{`{fault: gpu-lost}`, `fault gpu-lost needs the key "devices"`},
-		{`{fault: gpu-lost, devices: ["0/1"]}`, `device "0/1", fault gpu-lost is about whole GPUs`},
-		{`{fault: engine-down, devices: ["0"]}`, `fault engine-down takes no key "devices"`},
+		{`{fault: gpu-lost, devices: ["0/1"]}`, `device "0/1", fault gpu-lost needs a GPU such as "3"`},
+		{`{fault: engine-down, devices: ["0"]}`, `fault engine-down does not accept the key "devices"`},
 		{`{fault: hang, at: -1s}`, `at is -1s, expected 0 to 87600h0m0s after the start`},
 		{`{fault: hang, at: 10}`, `faults[1].at is "10": expected a duration such as 90s or 5m`},
-		{`{fault: hang, for: 0s}`, `for is 0s, expected more than 0, and 87600h0m0s at most`},
+		{`{fault: hang, for: 0s}`, `for is 0s, expected more than 0 and at most 87600h0m0s`},
 		{`{fault: hang, call: close}`, `unknown call "close", expected one of open, read`},
 		{`{fault: hang, ignore-cancel: perhaps}`, `faults[1].ignore-cancel is "perhaps": expected true or false`},
 		{`{fault: xid, devices: ["0"], xids: [0]}`, `xid 0, expected a positive number`},
-		{`{fault: xid, devices: ["0"], xids: [1], apart: 2h}`, `apart is 2h0m0s, expected more than 0, and an hour at most`},
+		{`{fault: xid, devices: ["0"], xids: [1], apart: 2h}`, `apart is 2h0m0s, expected more than 0 and at most 1h`},
 		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TMP]}`, `unknown field "DCGM_FI_DEV_GPU_TMP", did you mean DCGM_FI_DEV_GPU_TEMP?`},
 		{`{fault: absent, fields: ["65000"]}`, `unknown field "65000"`},
 		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TEMP], devices: ["x"]}`,
@@ -177,25 +177,25 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: absent, fields: ["1310"], devices: ["conectx 0"]}`, `device "conectx 0", expected ` + forms},
 		{`{fault: absent, fields: ["1310"], devices: ["connectx 0/1"]}`, `device "connectx 0/1", expected ` + forms},
 		{`{fault: absent, fields: ["1001"], devices: ["6/9/0/1"]}`, `device "6/9/0/1", expected ` + forms},
-		{`{fault: unbound, devices: ["connectx 0"]}`, `device "connectx 0", fault unbound is about whole GPUs`},
-		{`{fault: link-down, devices: ["0"]}`, `device "0", fault link-down is about links such as "nvlink 0/4" and "nvswitch 1/7"`},
+		{`{fault: unbound, devices: ["connectx 0"]}`, `device "connectx 0", fault unbound needs a GPU such as "3"`},
+		{`{fault: link-down, devices: ["0"]}`, `device "0", fault link-down needs a link such as "nvlink 0/4" or "nvswitch 1/7"`},
 		{`{fault: xid, devices: ["0"], xids: [79], reported-by: [kernal]}`, `unknown reported-by "kernal", did you mean "kernel"?`},
 		{`{fault: throttle, devices: ["0"], reasons: [hw_termal]}`, `unknown reason of a throttle "hw_termal", did you mean "hw_thermal"?`},
 		{`{fault: throttle, devices: ["0"], reasons: [gpu_idle]}`, `unknown reason of a throttle "gpu_idle", expected one of ` +
 			`clocks_setting, display_clocks, hw_power_brake, hw_slowdown, hw_thermal, power_cap, sw_power_cap, sw_thermal, sync_boost`},
 		{`{fault: absent, fields: ["155"], reason: old}`, `unknown reason "old", expected one of not_supported, permission, stale, unavailable`},
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP]}`, `fault set needs one of the keys "value" and "text"`},
-		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], text: hot}`, `field DCGM_FI_DEV_GPU_TEMP: expected the key "text" for texts, "value" for numbers`},
-		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], value: 1}`, `field DCGM_FI_DRIVER_VERSION: expected the key "text" for texts, "value" for numbers`},
-		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], text: x, rate: 1}`, `rate is the growth of the key "value"`},
+		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], text: hot}`, `field DCGM_FI_DEV_GPU_TEMP: use the key "text" for strings and "value" for numbers`},
+		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], value: 1}`, `field DCGM_FI_DRIVER_VERSION: use the key "text" for strings and "value" for numbers`},
+		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], text: x, rate: 1}`, `rate needs the key "value", which it increases`},
 		{`{fault: absent, fields: ["DCGM_FI_PROV_*"]}`, `unknown field "DCGM_FI_PROV_*"`},
 		{`{fault: absent, fields: ["DCGM_[*"]}`, `pattern "DCGM_[*" of fields: syntax error in pattern`},
 		{`{fault: health, watches: [PCI]}`, `unknown health watch "PCI", did you mean "PCIE"?`},
 		{`{fault: health, watches: [PCIE], result: pass}`, `unknown result "pass", expected one of fail, warn`},
 		{`{fault: health, watches: [PCIE], code: REPLAYS}`,
 			`code is "REPLAYS", expected a name of dcgm_errors.h such as DCGM_FR_NVLINK_DOWN`},
-		{`{fault: health, watches: [MEM], devices: [nvswitch 0]}`, `device "nvswitch 0" has none of the health watches MEM`},
-		// The rest is known only with the node.
+		{`{fault: health, watches: [MEM], devices: [nvswitch 0]}`, `device "nvswitch 0" does not have the health watch MEM`},
+		// The following errors are only found when the node is known.
 		{`{fault: gpu-lost, devices: ["1"]}`, `node single has no device "1"`},
 		{`{fault: absent, fields: ["1310"], devices: ["connectx 0"]}`, `node single has no device "connectx 0"`},
 		{`{fault: absent, fields: ["870"], devices: ["nvlink 0/18"]}`,
@@ -215,12 +215,13 @@ func TestBadScenarios(t *testing.T) {
 	}
 	if _, err := sim.New(sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `faults: [{fault: repartition, devices: ["0"]}]`)}); err == nil ||
 		err.Error() != "sim: scenario.yaml:1: a T4 has no MIG" {
-		t.Errorf("New: %v", err)
+		t.Errorf("New: error %v", err)
 	}
 }
 
-// A rack's trays are seeds: their GPUs differ, and are of one cluster. NVLink of other nodes ends at the node.
-func TestTraysOfARack(t *testing.T) {
+// Each seed is another tray of the rack. All trays have different GPUs and the same cluster. NVLink of other nodes does
+// not leave the node.
+func TestRackTrays(t *testing.T) {
 	const state, cluster, clique = 170, 172, 173
 	gpus := map[string]bool{}
 	told := func(node string, seed uint64) string {
@@ -236,20 +237,20 @@ func TestTraysOfARack(t *testing.T) {
 	}
 	rack := told("gb300", 0)
 	if !strings.HasPrefix(rack, "3 ") || !strings.HasSuffix(rack, " 32766") {
-		t.Errorf("a tray says %s", rack)
+		t.Errorf("fabric of a tray = %s", rack)
 	}
 	for seed := range uint64(20) {
 		if got := told("gb300", seed); (got == rack) != (seed < 18) {
-			t.Errorf("tray %d says %s, tray 0 %s", seed, got, rack)
+			t.Errorf("fabric of tray %d = %s, want %s as in tray 0", seed, got, rack)
 		}
 	}
 	if len(gpus) != 20 {
-		t.Errorf("%d GPUs are the first of 20 trays", len(gpus))
+		t.Errorf("different first GPUs of 20 trays = %d, want 20", len(gpus))
 	}
 	const none = " 00000000-0000-0000-0000-000000000000 0"
 	for node, want := range map[string]string{"h100x8": "3" + none, "grace-hopper": "0" + none, "a100-mig": "0" + none} {
 		if got := told(node, 1); got != want {
-			t.Errorf("%s says %s, want %s", node, got, want)
+			t.Errorf("fabric of %s = %s, want %s", node, got, want)
 		}
 	}
 }

@@ -11,9 +11,8 @@ import (
 // Name returns "sim", the source's name as an attributor.
 func (s *Source) Name() string { return "sim" }
 
-// Attribute returns the pods and jobs that hold the GPUs and instances of t. A device of one pod has
-// the labels container, namespace and pod, a device of a job hpc_job. A free device has no labels,
-// and neither has a shared one.
+// Attribute returns the pods and jobs that own the GPUs and instances of t. A device with one pod has the labels
+// container, namespace and pod. A device with one job has the label hpc_job. Free and shared devices have no labels.
 func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -32,15 +31,15 @@ func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	return o, nil
 }
 
-// labelsOf returns the labels of a device's only owner.
+// labelsOf returns the labels of an owner.
 func labelsOf(o *gpu.Owner) []gpu.Label {
 	if o.Pod == "" {
-		return o.Labels // a job's
+		return o.Labels // of a job
 	}
 	return o.PodLabels()
 }
 
-// use returns the owners of a device, and the way in which they share it.
+// use returns the owners of a device and how they share it.
 func (s *Source) use(d *gpu.Device) gpu.Use {
 	var u gpu.Use
 	for i := range s.node.Pods {

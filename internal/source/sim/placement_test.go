@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// wordOf says what nvidia-smi would of a pair.
+// wordOf returns a connection in the notation of nvidia-smi.
 func wordOf(p gpu.Pair) string {
 	if p.NVLinks > 0 {
 		return fmt.Sprintf("NV%d %v", p.NVLinks, p.Path)
@@ -23,7 +23,7 @@ func TestPlacement(t *testing.T) {
 	type place struct {
 		node  int
 		cpus  string
-		pairs []string // to the GPUs after it
+		pairs []string // connections to the following GPUs
 	}
 	nv18 := "NV18 "
 	for node, want := range map[string][]place{
@@ -37,7 +37,7 @@ func TestPlacement(t *testing.T) {
 			{1, "64-127", []string{"PIX"}},
 			{1, "64-127", nil},
 		},
-		"a100-mig": { // bridges join two cards, the third has none
+		"a100-mig": { // bridges connect two cards; the third has none
 			{0, "0-63", []string{"NV12 NODE", "SYS"}},
 			{0, "0-63", []string{"SYS"}},
 			{1, "64-127", nil},
@@ -52,7 +52,7 @@ func TestPlacement(t *testing.T) {
 		for row, d := range r.s.Topology().Devices {
 			if d.Entity.Kind != gpu.KindGPU {
 				if d.Place != nil {
-					t.Errorf("%s: %v has a place", node, d.Entity)
+					t.Errorf("%s: %v has a placement that was not requested", node, d.Entity)
 				}
 				continue
 			}
@@ -63,7 +63,7 @@ func TestPlacement(t *testing.T) {
 			got = append(got, p)
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(place{})); diff != "" || next != len(pairs) {
-			t.Errorf("%s: %d of %d pairs in order (-want +got):\n%s", node, next, len(pairs), diff)
+			t.Errorf("%s: %d of %d pairs are in order; connections (-want +got):\n%s", node, next, len(pairs), diff)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestPeers(t *testing.T) {
 		"single":   {},
 		"t4":       {"NotSupported": 12},
 		"nvswitch": {"OK": 56},
-		"h100x8":   {"OK": 30, "NotSupported": 26}, // two of the eight are cut
+		"h100x8":   {"OK": 30, "NotSupported": 26}, // two of the eight GPUs are partitioned
 	} {
 		r := play(t, sim.Options{Node: node}, plan)
 		r.read()
@@ -84,12 +84,12 @@ func TestPeers(t *testing.T) {
 		for _, p := range r.b.Peers {
 			got[p.Status]++
 			if seen[[2]int{p.Row, p.Peer}] || p.Row == p.Peer {
-				t.Errorf("%s: %+v is reported twice or of itself", node, p)
+				t.Errorf("%s: %+v is duplicate, or a GPU is its own peer", node, p)
 			}
 			seen[[2]int{p.Row, p.Peer}] = true
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", node, diff)
+			t.Errorf("%s: peer states (-want +got):\n%s", node, diff)
 		}
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// The processes of a shared device never use more memory than it has in use, and keep it as busy as
-// it was since the previous Read but for the rounding to whole percent. Its utilization of the
-// moment is another, as of a real GPU.
-func TestProcessesAddUpToTheirDevice(t *testing.T) {
+// The processes of a shared device do not use more memory than the device. Their utilization adds up to that of the
+// device since the previous Read, except for rounding to whole percent. As with a real GPU, the utilization field is a
+// momentary value and differs.
+func TestProcessesAddUpToDevice(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	source, err := sim.New(sim.Options{Node: "shared", Seed: 3, Start: now, Now: func() time.Time { return now }})
 	if err != nil {
@@ -43,21 +43,21 @@ func TestProcessesAddUpToTheirDevice(t *testing.T) {
 			busy[p.Row], used[p.Row] = busy[p.Row]+100*n, used[p.Row]+m/(1<<20)
 			count[p.Row]++
 			if d := s.Topology().Devices[p.Row]; d.Entity.Kind == gpu.KindGPUInstance && !p.Busy.IsAbsent() {
-				t.Errorf("a process under MIG is %v busy", n)
+				t.Errorf("process in MIG mode has a utilization of %v, want none", n)
 			}
 		}
 		for _, u := range b.Utilizations {
 			n, _ := u.Busy.Number()
 			rounding := float64(count[u.Row])/2 + 1e-6
 			if d := busy[u.Row] - 100*n; d > rounding || d < -rounding {
-				t.Errorf("row %d: processes were %v %% busy, the GPU %v %%", u.Row, busy[u.Row], 100*n)
+				t.Errorf("row %d: utilization of the processes = %v %%, of the GPU = %v %%", u.Row, busy[u.Row], 100*n)
 			}
 			if s.Topology().Devices[u.Row].Entity.Kind != gpu.KindGPU {
-				t.Errorf("row %d: a GPU instance has a utilization", u.Row)
+				t.Errorf("row %d: GPU instance has a utilization, want none", u.Row)
 			}
 		}
 		if len(b.Utilizations) == 0 {
-			t.Fatal("the GPUs have no utilization beside their processes")
+			t.Fatal("no mean utilization of GPUs reported")
 		}
 		for _, x := range b.Samples {
 			n, _ := x.Value.Number()
@@ -66,18 +66,18 @@ func TestProcessesAddUpToTheirDevice(t *testing.T) {
 				furthest = max(furthest, n-busy[x.Row], busy[x.Row]-n)
 			case fbUsed:
 				if used[x.Row] > n || used[x.Row] < n-float64(count[x.Row]) && count[x.Row] > 0 {
-					t.Errorf("row %d: processes hold %v MiB, in use are %v", x.Row, used[x.Row], n)
+					t.Errorf("row %d: memory of the processes = %v MiB, of the device = %v MiB", x.Row, used[x.Row], n)
 				}
 			}
 		}
 		if len(count) != 7 {
-			t.Fatalf("processes on rows %v", count)
+			t.Fatalf("rows with processes = %v", count)
 		}
 	}
 	if furthest < 5 {
-		t.Errorf("the moment is never further than %v %% from the mean: bursts are not as ugly as they are", furthest)
+		t.Errorf("momentary utilization differs from the mean by at most %v %%, want bursts like those of real GPUs", furthest)
 	}
 	if uid, err := source.PodOf(1); uid != nil || err != nil {
-		t.Errorf("process 1 is of pod %q, %v", uid, err)
+		t.Errorf("PodOf(1) = %q, %v, want none", uid, err)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Reads reports whether simulated nodes can have every field of a plan. The hardware of a node decides whether it does.
+// Reads reports whether simulated nodes can have every field of a plan. Whether a particular node has a field depends
+// on its hardware.
 func Reads(p *gpu.Plan) bool {
 	for i := range p.Fields {
 		f := &p.Fields[i]

@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// What simulated nodes are said to show, some node shows, and nothing else.
+// Reads returns true exactly for fields that some node has.
 func TestReads(t *testing.T) {
 	plan := simulated.Plan()
 	plan.Fields = append(plan.Fields, gpu.Field{ID: 60000, Name: "unknown", Levels: gpu.KindsOf(gpu.KindGPU)})
@@ -37,7 +37,7 @@ func TestReads(t *testing.T) {
 	for i := range plan.Fields {
 		f := &plan.Fields[i]
 		if reads := sim.Reads(&gpu.Plan{Fields: plan.Fields[i : i+1]}); reads != sampled[i] && f.ID != catalog.XIDErrors {
-			t.Errorf("%s (%d) is read: %t, has a value: %t", f.Name, f.ID, reads, sampled[i])
+			t.Errorf("%s (%d): Reads = %t, has a value on some node = %t", f.Name, f.ID, reads, sampled[i])
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (f *fault) onGPU(index uint32) bool {
 	return f.devices == nil || slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.id == index })
 }
 
-// seenBy reports whether a source of XIDs, engine or kernel, reports those of the fault.
+// seenBy reports whether a source of XIDs ("engine" or "kernel") reports the XIDs of the fault.
 func (f *fault) seenBy(witness string) bool {
 	return f.Witnesses == nil || slices.Contains(f.Witnesses, witness)
 }
@@ -166,7 +166,7 @@ func (f *fault) parseKeys() error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		if given[key] {
-			return fmt.Errorf("fault %s takes no key %q", f.Kind, key)
+			return fmt.Errorf("fault %s does not accept the key %q", f.Kind, key)
 		}
 	}
 	return nil
@@ -178,9 +178,9 @@ func (f *fault) parseTimes() error {
 	case f.At < 0 || f.At > longest:
 		return fmt.Errorf("at is %v, expected 0 to %v after the start", f.At, longest)
 	case f.For != nil && (*f.For <= 0 || *f.For > longest):
-		return fmt.Errorf("for is %v, expected more than 0, and %v at most", *f.For, longest)
+		return fmt.Errorf("for is %v, expected more than 0 and at most %v", *f.For, longest)
 	case f.Apart < 0 || f.Apart > time.Hour:
-		return fmt.Errorf("apart is %v, expected more than 0, and an hour at most", f.Apart)
+		return fmt.Errorf("apart is %v, expected more than 0 and at most 1h", f.Apart)
 	case f.For != nil:
 		f.until = f.At + *f.For
 	}
@@ -246,15 +246,15 @@ func (f *fault) parseDevices() error {
 		case err != nil:
 			return err
 		case ref.kind != gpu.KindGPU && faultKinds[f.Kind].ofGPUs:
-			return fmt.Errorf("device %q, fault %s is about whole GPUs", name, f.Kind)
+			return fmt.Errorf("device %q, fault %s needs a GPU such as \"3\"", name, f.Kind)
 		case f.Kind == faultHealth && !slices.ContainsFunc(watches[:], func(w watch) bool {
 			return w.of == ref.kind && slices.Contains(f.Watches, w.name)
 		}):
-			return fmt.Errorf("device %q has none of the health watches %s", name, strings.Join(f.Watches, ", "))
+			return fmt.Errorf("device %q does not have the health watch %s", name, strings.Join(f.Watches, ", "))
 		case f.Kind == faultSXID && ref.kind != gpu.KindNVSwitch && ref.of != gpu.KindNVSwitch:
-			return fmt.Errorf("device %q, fault %s is about \"nvswitch 1\" and links such as \"nvswitch 1/7\"", name, f.Kind)
+			return fmt.Errorf("device %q, fault %s needs a switch such as \"nvswitch 1\" or a link such as \"nvswitch 1/7\"", name, f.Kind)
 		case ref.kind != gpu.KindNVLink && f.Kind == faultLink:
-			return fmt.Errorf("device %q, fault %s is about links such as \"nvlink 0/4\" and \"nvswitch 1/7\"", name, f.Kind)
+			return fmt.Errorf("device %q, fault %s needs a link such as \"nvlink 0/4\" or \"nvswitch 1/7\"", name, f.Kind)
 		}
 		f.devices = append(f.devices, ref)
 	}
@@ -277,7 +277,7 @@ func (f *fault) parseFields() error {
 		f.Fields = []string{"DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS"}
 	}
 	if f.Rate != 0 && f.Value == nil {
-		return errors.New("rate is the growth of the key \"value\"")
+		return errors.New("rate needs the key \"value\", which it increases")
 	}
 	if f.Kind == faultSet && (f.Value == nil) == (f.Text == "") {
 		return errors.New("fault set needs one of the keys \"value\" and \"text\"")
@@ -290,7 +290,7 @@ func (f *fault) parseFields() error {
 		}
 		for _, named := range list {
 			if f.Kind == faultSet && (named.Entry.Type == catalog.Text) != (f.Value == nil) {
-				return fmt.Errorf("field %s: expected the key \"text\" for texts, \"value\" for numbers", named.Name)
+				return fmt.Errorf("field %s: use the key \"text\" for strings and \"value\" for numbers", named.Name)
 			}
 			f.fields[named.Entry.ID] = named.Unit
 		}
@@ -357,15 +357,15 @@ func (f *fault) value(field *gpu.Field, unit gpu.Unit, elapsed time.Duration) gp
 	return v
 }
 
-// A plot is a scenario bound to a world.
-type plot struct {
+// A timeline is a scenario bound to a world.
+type timeline struct {
 	relayouts []relayout   // sorted by time
 	throttles [][]throttle // by GPU, sorted by time
 }
 
-// plan returns the plot for a world. It returns an error for a fault that the world's node cannot have.
-func (s *Scenario) plan(w *world) (plot, error) {
-	p := plot{throttles: make([][]throttle, len(w.gpus))}
+// plan returns the timeline for a world. It returns an error for a fault that the world's node cannot have.
+func (s *Scenario) plan(w *world) (timeline, error) {
+	p := timeline{throttles: make([][]throttle, len(w.gpus))}
 	devices := w.devices()
 	for i := range s.Faults {
 		f := &s.Faults[i]
@@ -376,7 +376,7 @@ func (s *Scenario) plan(w *world) (plot, error) {
 				there = int(ref.id) < len(w.gpus) && w.gpus[ref.id].spec.board.MIG != nil && ref.sub < instancesPerGPU
 			}
 			if !there {
-				return plot{}, s.at(f, fmt.Errorf("node %s has no device %q", w.node.Name, f.Devices[j]))
+				return timeline{}, s.at(f, fmt.Errorf("node %s has no device %q", w.node.Name, f.Devices[j]))
 			}
 			switch f.Kind {
 			case faultThrottle:
@@ -385,7 +385,7 @@ func (s *Scenario) plan(w *world) (plot, error) {
 				g := w.gpus[ref.id].spec
 				layout, err := g.board.place(f.MIG)
 				if err != nil {
-					return plot{}, s.at(f, err)
+					return timeline{}, s.at(f, err)
 				}
 				p.relayouts = append(p.relayouts,
 					relayout{at: from, gpu: ref.id, partitioned: f.MIG != nil, layout: layout},

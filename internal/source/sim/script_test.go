@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// Fields are set in the unit of the name that the scenario uses, and as texts; those of other GPUs stay.
+// The value of a field has the unit of the name used in the scenario, or is a string. Other GPUs do not change.
 func TestFieldsAreSet(t *testing.T) {
 	const cluster = 172
 	r := faults(t, "h100x8", simulated.Plan(cluster, smClock, gpuUtil, graphics), `
@@ -23,15 +23,15 @@ faults:
 	v := r.read()
 	for id, text := range map[gpu.FieldID]string{cluster: "another", smClock: "345", gpuUtil: "25", graphics: "0.5"} {
 		if x, _ := v.get(1, id); x.String() != text {
-			t.Errorf("field %d of GPU 1 is %q, want %q", id, x, text)
+			t.Errorf("field %d of GPU 1 = %q, want %q", id, x, text)
 		}
 		if x, _ := v.get(0, id); x.String() == text {
-			t.Errorf("field %d of GPU 0 is %v, too", id, x)
+			t.Errorf("field %d of GPU 0 = %v, want its own value", id, x)
 		}
 	}
 }
 
-// A counter grows with its rate, also on a board that does not have it; each generation of NVLink has
+// A counter grows with the fault's rate, even on a board that does not have the counter. Each generation of NVLink has
 // its own counters.
 func TestLinkErrorsByGeneration(t *testing.T) {
 	const crc, replay, recovered = 409, 429, 1211
@@ -44,18 +44,18 @@ faults: [{fault: set, at: 10s, for: 1m, devices: ["1"], fields: ["409", "429", "
 		for _, id := range []gpu.FieldID{crc, replay, recovered} {
 			r.At(0)
 			if _, ok := r.read().get(gpus[0], id); ok != has[id] {
-				t.Errorf("%s has field %d: %t", node, id, ok)
+				t.Errorf("%s has field %d = %t", node, id, ok)
 			}
 			r.At(30 * time.Second)
 			if got := r.read().num(gpus[1], id); got != 15 {
-				t.Errorf("field %d of %s is %v after 20 s, want 15", id, node, got)
+				t.Errorf("field %d of %s = %v after 20 s, want 15", id, node, got)
 			}
 		}
 	}
 }
 
-// Reasons of a scenario hold the clocks, are in the samples with their edges, and in the seconds of
-// the driver.
+// Clock event reasons of a scenario reduce the clocks. Their changes are in the samples, and their durations in the
+// driver's counters.
 func TestThrottle(t *testing.T) {
 	const thermalThrottled, hwThermalNS, brakeNS = 241, 1423, 1424
 	r := faults(t, "single", simulated.Plan(smClock, clockReasons, thermalThrottled, hwThermalNS, brakeNS), `
@@ -83,19 +83,19 @@ faults:
 	}
 	want := []edge{{12 * time.Second, 0x48}, {15 * time.Second, 0x40}, {17 * time.Second, 0}, {18 * time.Second, 0x80}}
 	if diff := cmp.Diff(want, edges); diff != "" {
-		t.Errorf("edges (-want +got):\n%s", diff)
+		t.Errorf("changes of reasons (-want +got):\n%s", diff)
 	}
 	for id, seconds := range map[gpu.FieldID]float64{thermalThrottled: 5, hwThermalNS: 5, brakeNS: 2} {
 		if got := v.num(0, id); got != seconds*1e9 {
-			t.Errorf("field %d is %v ns, want %v s", id, got, seconds)
+			t.Errorf("field %d = %v ns, want %v s", id, got, seconds)
 		}
 	}
 	if got := v.num(0, smClock); got > free*0.6 {
-		t.Errorf("the clock is at %v MHz under the power brake, was %v", got, free)
+		t.Errorf("clock under the power brake = %v MHz, want less than %v MHz", got, free)
 	}
 }
 
-// A link is down for as long as the scenario says, on either side.
+// A link is down while the fault is active, at both ends.
 func TestLinksFlap(t *testing.T) {
 	const linkState, switchLinkState, linkRate = 1508, 870, 1529
 	r := faults(t, "everything", simulated.Plan(linkState, switchLinkState, linkRate), `

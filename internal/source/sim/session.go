@@ -59,7 +59,7 @@ type cellFault struct {
 func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 	w := src.world
 	s := &Session{
-		src: src, plan: plan, topology: w.survey(plan),
+		src: src, plan: plan, topology: w.topology(plan),
 		opened: at, last: at, epoch: w.applied, Lifecycle: gpu.NewLifecycle(),
 		bindings: src.bindings(src.elapsed(at)),
 	}
@@ -183,9 +183,9 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 func (s *Session) endIfOver(elapsed time.Duration) error {
 	since := s.src.elapsed(s.opened)
 	for f := range s.src.faults(faultEngineDown) {
-		// an engine that was restarted does not know this session
+		// a restarted engine does not have this session
 		if f.At <= elapsed && f.At > since {
-			_ = s.End(fmt.Errorf("sim: the engine went away: %w", gpu.ErrLost))
+			_ = s.End(fmt.Errorf("sim: the engine stopped: %w", gpu.ErrLost))
 		}
 	}
 	if s.src.world.applied != s.epoch {

@@ -104,7 +104,7 @@ type Stats struct {
 // Stats returns the current counts.
 func (s *Source) Stats() Stats { return Stats{Open: s.open.Load(), InFlight: s.inFlight.Load()} }
 
-// Release ends the hanging of current and future calls.
+// Release ends all current and future hangs.
 func (s *Source) Release() { s.release.Do(func() { close(s.released) }) }
 
 // elapsed returns the time since the start of the simulation.
@@ -145,7 +145,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	at := s.now().UnixNano()
 	for f := range s.faults(faultEngineDown) {
 		if f.within(s.elapsed(at)) {
-			return nil, fmt.Errorf("sim: the scenario's engine is not there: %w", gpu.ErrUnavailable)
+			return nil, fmt.Errorf("sim: the engine is down in the scenario: %w", gpu.ErrUnavailable)
 		}
 	}
 	s.mu.Lock()

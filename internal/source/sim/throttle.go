@@ -2,7 +2,7 @@ package sim
 
 import "slices"
 
-// A throttle is a time in which clock-event reasons of the scenario hold on a GPU.
+// A throttle is a period in which clock event reasons of the scenario are active on a GPU.
 type throttle struct {
 	from, to int64
 	mask     int64
@@ -18,8 +18,8 @@ func (g *worldGPU) scripted(t int64) (mask int64) {
 	return mask
 }
 
-// throttledFor returns the nanoseconds until a time in which one of the scenario's reasons in mask has
-// held.
+// throttledFor returns for how many nanoseconds, until a time, at least one of the scenario's reasons in mask was
+// active.
 func (g *worldGPU) throttledFor(mask, t int64) (sum int64) {
 	end := int64(0)
 	for _, x := range g.throttles {
@@ -35,7 +35,7 @@ func (g *worldGPU) throttledFor(mask, t int64) (sum int64) {
 	return sum
 }
 
-// reasonsAt returns the reasons of the model and the scenario at a time, which is not before the oldest
+// reasonsAt returns the reasons of the model and the scenario at a time. The time must not be before the oldest
 // recorded change.
 func (g *worldGPU) reasonsAt(t int64) int64 {
 	mask := g.scripted(t)
@@ -66,8 +66,8 @@ func (g *worldGPU) reasonEdges(from, to int64) []int64 {
 	return slices.Compact(edges)
 }
 
-// slowed returns the share of its clocks that a GPU keeps under the scenario's reasons: half of them
-// under the hardware's, more under the driver's.
+// slowed returns the fraction of its clocks that a GPU keeps while the scenario's reasons are active. Hardware reasons
+// halve the clocks; driver reasons reduce them less.
 func (g *worldGPU) slowed(t int64) float64 {
 	const hardware = 0x08 | 0x40 | 0x80
 	switch mask := g.scripted(t); {

@@ -7,12 +7,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// instancesPerGPU is the distance of the ids that DCGM gives to the instances of neighboring GPUs
-// (7, 8 on GPU 0, 21, 22 on GPU 1).
+// instancesPerGPU is the difference of DCGM's instance IDs between neighboring GPUs. For example, GPU 0 has 7 and 8,
+// and GPU 1 has 21 and 22.
 const instancesPerGPU = 14
 
-// survey returns the topology of the devices that the plan selects.
-func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
+// topology returns the topology of the devices that the plan selects.
+func (w *world) topology(plan *gpu.Plan) *gpu.Topology {
 	t := gpu.NewTopology(slices.DeleteFunc(w.devices(), func(d gpu.Device) bool { return !plan.Selects(d.Entity) }))
 	t.Source, t.Driver = "sim", w.node.Driver
 	if plan.Placement {
@@ -21,9 +21,9 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 	return t
 }
 
-// devices returns every device that is there.
+// devices returns all devices that are bound to the driver.
 func (w *world) devices() (list []gpu.Device) {
-	var parts []gpu.Device // of the devices of one kind, which they follow
+	var parts []gpu.Device // devices of one kind, which follow their parents
 	for i := range w.gpus {
 		g := &w.gpus[i]
 		if g.gone {
@@ -82,15 +82,14 @@ func (w *world) devices() (list []gpu.Device) {
 	return append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
 }
 
-// busID returns the PCI bus id of the n-th device of a kind, whose first is on the bus `first`. The
-// buses are numbered as on real eight-GPU boards: GPUs are on 1B, 2C, 3D …, network cards beside
-// them.
+// busID returns the PCI bus ID of the n-th device of a kind. first is the bus of the first device. Buses are numbered
+// as on real boards with eight GPUs: 1B, 2C, 3D and so on, with network cards on the buses in between.
 func busID(first, n uint32) string {
 	bus := first + 0x11*n
 	return fmt.Sprintf("%08X:%02X:00.0", bus>>8, bus&0xff)
 }
 
-// view returns the view of a device of the survey.
+// view returns the view of a device of the topology.
 func (w *world) view(d *gpu.Device) view {
 	v := view{dev: d, node: w.node, world: w, part: 1}
 	e := d.Entity
@@ -125,7 +124,7 @@ func (w *world) view(d *gpu.Device) view {
 			id = e.Parent
 		}
 		v.cpu = &w.node.CPUs[id]
-		// The upper half is the CPU's, the lower the core's.
+		// The upper half is the key of the CPU, the lower half that of the core.
 		v.key = keyOf(w.seed, fmt.Sprint("cpu ", id))>>32<<32 | mix(uint64(e.ID))>>32
 	case e.Kind == gpu.KindConnectX:
 		v.card = &w.node.ConnectX[e.ID]
@@ -136,7 +135,7 @@ func (w *world) view(d *gpu.Device) view {
 	return v
 }
 
-// uuid returns an id in the form of RFC 9562, version 8.
+// uuid returns a UUID of version 8 (RFC 9562).
 func uuid(prefix string, key uint64) string {
 	a, b := mix(key^0x5bd1e995), mix(key^0x9747b28c)
 	return fmt.Sprintf("%s%08x-%04x-8%03x-%04x-%012x", prefix,

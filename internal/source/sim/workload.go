@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A workload is the work of a pod on its devices; data/workloads.yaml has them.
+// A workload is what a pod does on its devices. It is defined in data/workloads.yaml.
 type workload struct {
 	Name   string        `yaml:"name"`
 	Shape  string        `yaml:"shape"` // steady, diurnal, burst or idle
@@ -33,7 +33,7 @@ type workload struct {
 	Memory struct {
 		Base   float64 `yaml:"base"`
 		Active float64 `yaml:"active"`
-	} `yaml:"memory"` // of the memory that is not reserved
+	} `yaml:"memory"` // fraction of the memory that is not reserved
 	PCIe struct {
 		Tx float64 `yaml:"tx"`
 		Rx float64 `yaml:"rx"`
@@ -41,8 +41,8 @@ type workload struct {
 	NVLink float64 `yaml:"nvlink"` // bytes per second and direction, whole GPU
 }
 
-// activity returns how busy the workload keeps its devices at a time in Unix nanoseconds, 0 to 1. All
-// devices of a pod share its key, and so its rhythm.
+// activity returns the utilization of the workload's devices at a time in Unix nanoseconds, 0 to 1. All devices of a
+// pod share its key, so they are busy at the same times.
 func (w *workload) activity(key uint64, at int64) float64 {
 	t := float64(at) / 1e9
 	period := w.Period.Seconds()
@@ -67,7 +67,7 @@ func (w *workload) activity(key uint64, at int64) float64 {
 	return min(max(a, 0), 1)
 }
 
-// mix is a round of the splitmix64 generator: a hash of 64 bits.
+// mix is a round of the splitmix64 generator, used as a 64-bit hash.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -75,12 +75,12 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// uniform returns a number in [0, 1) that depends on key and n alone.
+// uniform returns a number in [0, 1) that depends only on key and n.
 func uniform(key, n uint64) float64 {
 	return float64(mix(key^mix(n))>>11) / (1 << 53)
 }
 
-// smooth returns noise in [-1, 1] that moves from one value to the next in `every` seconds.
+// smooth returns noise in [-1, 1]. It interpolates between random values that are `every` seconds apart.
 func smooth(key uint64, t, every float64) float64 {
 	at := math.Floor(t / every)
 	x := t/every - at
@@ -89,7 +89,7 @@ func smooth(key uint64, t, every float64) float64 {
 	return 2*(a+(b-a)*x) - 1
 }
 
-// keyOf hashes a name under a seed.
+// keyOf hashes a name with a seed.
 func keyOf(seed uint64, name string) uint64 {
 	key := mix(seed)
 	for i := range len(name) {

@@ -8,12 +8,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// levels describe the work of a GPU or an instance at one moment. They move in straight lines between
-// the knots of the world, so that their integrals are exact.
+// levels describe the work of a GPU or an instance at one time. They change linearly between the knots of the world, so
+// that their integrals are exact.
 type levels [levelCount]float64
 
 const (
-	// Ratios of the entity's own units, 0 to 1.
+	// Fractions of the entity's own units, 0 to 1.
 	levelGraphics = iota
 	levelSM
 	levelOccupancy
@@ -36,7 +36,7 @@ const (
 	levelNVLinkRx
 	slotCount
 
-	// Of whole GPUs only.
+	// GPUs only, not instances.
 	levelPower      = iota - 2 // watts
 	levelClock                 // SM clock, MHz
 	levelCapped                // 1 while the power limit holds the clock down
@@ -45,14 +45,14 @@ const (
 	levelCount      = iota - 2
 )
 
-// track is a set of levels over one segment of time, and their integrals from the start of the
-// world to the start of the segment.
+// A track holds levels over a segment of time, and their integrals from the start of the world to the start of the
+// segment.
 type track struct {
 	from, to, sum levels
-	now, total    levels // levels and integrals at the world's time
+	now, total    levels // levels and integrals at the current time
 }
 
-// close ends the segment of the given length.
+// close ends a segment with a length in seconds.
 func (k *track) close(seconds float64) {
 	for i := range k.sum {
 		k.sum[i] += (k.from[i] + k.to[i]) / 2 * seconds
@@ -60,7 +60,7 @@ func (k *track) close(seconds float64) {
 	k.from = k.to
 }
 
-// evaluate evaluates the track at a share x of a segment of the given length.
+// evaluate sets the current values at a fraction x of a segment with a length in seconds.
 func (k *track) evaluate(x, seconds float64) {
 	for i := range k.now {
 		rise := (k.to[i] - k.from[i]) * x
@@ -69,60 +69,59 @@ func (k *track) evaluate(x, seconds float64) {
 	}
 }
 
-// A slot is a place where pods run: a whole GPU or one of its instances.
+// A slot is where pods run: a GPU that is not partitioned, or an instance.
 type slot struct {
 	track
 	key       uint64
-	instance          // where MIG partitions the GPU
-	compute   float64 // share of the GPU's compute slices
-	bandwidth float64 // share of the GPU's memory slices
+	instance          // if the GPU is partitioned
+	compute   float64 // fraction of the GPU's compute slices
+	bandwidth float64 // fraction of the GPU's memory slices
 	total     int64   // MiB
 	reserved  int64   // MiB
 	pods      []*worldPod
-	demand    []part // by pod, at the knot under way
+	demand    []part // by pod, at the current knot
 }
 
 type worldPod struct {
 	*workload
-	index    int // in the node's pods
+	index    int // index in the node's pods
 	key      uint64
 	from, to part
 	sum      float64 // busy seconds from the start of the world to the start of the segment
 }
 
-// busySeconds returns the busy seconds of the pod from the start of the world to a share x of the
-// segment of the given length.
+// busySeconds returns the busy seconds of the pod from the start of the world to a fraction x of a segment.
 func (p *worldPod) busySeconds(x, seconds float64) float64 {
 	return p.sum + (p.from.graphics+(p.to.graphics-p.from.graphics)*x/2)*x*seconds
 }
 
-// A worldGPU is a GPU in motion.
+// A worldGPU is the changing state of a GPU.
 type worldGPU struct {
 	track
 	spec        *gpuSpec
 	key         uint64
 	index       uint32
-	slots       []slot // one for a whole GPU, one for each instance of a partitioned one
+	slots       []slot // one for a GPU that is not partitioned, otherwise one for each instance
 	partitioned bool
 
-	cappedUntil int64 // the end of the latest closed segment in which the power limit held the clocks down
+	cappedUntil int64 // end of the latest completed segment in which the power limit reduced the clocks
 
-	reasons   []reasonChange // the latest changes of the model's clock-event reasons, oldest first
-	throttles []throttle     // the scenario's, in the order of their time
+	reasons   []reasonChange // latest changes of the model's clock event reasons, oldest first
+	throttles []throttle     // throttles of the scenario, sorted by time
 
-	gone bool // bound to another driver, or to none
+	gone bool // not bound to the NVIDIA driver
 }
 
-// A reasonChange is a moment from which other clock-event reasons hold.
+// A reasonChange is a change of clock event reasons.
 type reasonChange struct {
 	at   int64
 	mask int64
 }
 
-// mostReasonChanges bounds the changes that are recorded.
+// mostReasonChanges limits the number of recorded changes.
 const mostReasonChanges = 256
 
-// A relayout is a MIG repartition at a moment of the world's time.
+// A relayout is a MIG repartition at a time.
 type relayout struct {
 	at          int64
 	gpu         uint32
@@ -131,36 +130,36 @@ type relayout struct {
 }
 
 const (
-	// step is the distance of the knots.
+	// step is the distance between knots.
 	step = int64(10 * time.Second)
-	// thermal is the time constant of temperatures, in seconds.
+	// thermal is the time constant of temperatures in seconds.
 	thermal = 45.0
-	// clockStep is the step of GPU clocks, in MHz.
+	// clockStep is the step of GPU clocks in MHz.
 	clockStep = 15.0
-	// busy is the least activity that counts as work.
+	// busy is the lowest activity that counts as work.
 	busy = 0.004
 )
 
-// A world is a node in motion, a function of the seed, the start and the time. It is not safe for
+// A world is the changing state of a node. It is determined by the seed, the start and the time. It is not safe for
 // concurrent use.
 type world struct {
-	node    *Node
-	seed    uint64
-	start   int64
-	plot          // immutable
-	applied int   // the number of relayouts in force
-	t0, t1  int64 // the current segment
-	at      int64 // the world's time
-	resets  int   // the number of calls of reset
-	gpus    []worldGPU
-	fabric  track // the sum of the GPUs' NVLink traffic, which the switches carry
+	node     *Node
+	seed     uint64
+	start    int64
+	timeline       // immutable
+	applied  int   // number of relayouts applied
+	t0, t1   int64 // the current segment
+	at       int64 // the current time
+	resets   int   // number of calls of reset
+	gpus     []worldGPU
+	fabric   track // sum of the GPUs' NVLink traffic, which the switches carry
 }
 
 func newWorld(node *Node, seed uint64, start int64, scenario *Scenario) (w *world, err error) {
 	w = &world{node: node, seed: seed, start: start}
 	w.throttles = make([][]throttle, len(node.GPUs))
 	w.reset()
-	if w.plot, err = scenario.plan(w); err != nil {
+	if w.timeline, err = scenario.plan(w); err != nil {
 		return nil, err
 	}
 	w.reset()
@@ -190,7 +189,7 @@ func (w *world) reset() {
 	w.evaluate(w.start)
 }
 
-// partition gives a GPU its slots and puts the pods on them.
+// partition creates the slots of a GPU and assigns the pods to them.
 func (w *world) partition(g *worldGPU, layout []instance) {
 	b := g.spec.board
 	if !g.partitioned {
@@ -218,7 +217,7 @@ func (w *world) partition(g *worldGPU, layout []instance) {
 	}
 }
 
-// slotOf returns the slot that ref names, nil where it is none of g's.
+// slotOf returns the slot of g that ref identifies, or nil.
 func (g *worldGPU) slotOf(ref deviceRef) *slot {
 	if ref.id != g.index {
 		return nil
@@ -247,7 +246,7 @@ func (w *world) relayout() {
 	}
 }
 
-// nextSegment sets the end of the segment that begins at t0, and the levels there.
+// nextSegment sets the end of the segment that starts at t0, and the levels there.
 func (w *world) nextSegment() {
 	w.t1 = (w.t0/step + 1) * step
 	if w.applied < len(w.relayouts) {
@@ -261,7 +260,7 @@ func (w *world) nextSegment() {
 	}
 }
 
-// advance moves the world to a time. Going back starts it again.
+// advance advances to a time. If the time goes back, the simulation starts again.
 func (w *world) advance(t int64) {
 	t = max(t, w.start)
 	if t == w.at {
@@ -295,7 +294,7 @@ func (w *world) advance(t int64) {
 	w.evaluate(t)
 }
 
-// evaluate evaluates everything at a time of the current segment.
+// evaluate sets all current values for a time within the current segment.
 func (w *world) evaluate(t int64) {
 	w.at = t
 	seconds := float64(w.t1-w.t0) / 1e9
@@ -316,7 +315,7 @@ func (w *world) evaluate(t int64) {
 	}
 }
 
-// levels sets the levels of g and of its slots for the time t. Temperatures stay.
+// levels sets the levels of g and its slots for the time t. It does not change temperatures.
 func (w *world) levels(g *worldGPU, t int64, out *levels) {
 	ahead := out == &g.to
 	temp, memory := out[levelTemp], out[levelMemoryTemp]
@@ -348,8 +347,7 @@ func (s *slot) gather(own, whole *levels) {
 	}
 }
 
-// load sets the levels of the slot and the parts of its pods for the time t; ahead is set at the end of
-// the segment.
+// load sets the levels of the slot and the shares of its pods for the time t. ahead is true for the end of a segment.
 func (s *slot) load(t int64, partitioned bool, out *levels, ahead bool) {
 	*out = levels{}
 	s.demand = s.demand[:0]
@@ -366,7 +364,7 @@ func (s *slot) load(t int64, partitioned bool, out *levels, ahead bool) {
 		s.demand = append(s.demand, part{graphics: a, memory: memory})
 		out[levelPCIeTx] += a * p.PCIe.Tx * s.compute
 		out[levelPCIeRx] += a * p.PCIe.Rx * s.compute
-		if !partitioned { // no NVLink peer access under MIG
+		if !partitioned { // NVLink peer access does not exist in MIG mode
 			out[levelNVLinkTx] += a * p.NVLink
 			out[levelNVLinkRx] += a * p.NVLink * 0.98
 		}
@@ -378,7 +376,7 @@ func (s *slot) load(t int64, partitioned bool, out *levels, ahead bool) {
 	s.divide(s.demand, out, ahead)
 }
 
-// power sets the power, clock and cap that follow from the activity in out.
+// power sets power, clock and cap according to the activity in out.
 func (g *worldGPU) power(t int64, out *levels) {
 	b := g.spec.board
 	for _, l := range []int{levelPCIeTx, levelPCIeRx} {
@@ -387,7 +385,7 @@ func (g *worldGPU) power(t int64, out *levels) {
 	for _, l := range []int{levelNVLinkTx, levelNVLinkRx} {
 		out[l] = min(out[l], 0.9*b.NVLink.Rate*float64(b.NVLink.Links))
 	}
-	// The weights make a well-tuned training job meet the power limit.
+	// With these weights, a well-tuned training job reaches the power limit.
 	effort := 0.18*out[levelGraphics] + 0.27*out[levelSM] + 0.38*min(1, out[levelTensor]/0.55) +
 		0.22*min(1, out[levelDRAM]/0.6) + 0.25*min(1, out[levelFP64]+out[levelFP32]) + 0.1*out[levelEncoder]
 	noise := 1 + 0.03*smooth(g.key^1, float64(t)/1e9, 20)
@@ -400,7 +398,7 @@ func (g *worldGPU) power(t int64, out *levels) {
 	if demand > g.spec.Limit {
 		out[levelPower] = g.spec.Limit * (0.99 + 0.01*uniform(g.key^2, uint64(t)))
 		slow := out[levelClock] * max(math.Sqrt(g.spec.Limit/demand), 0.6)
-		out[levelClock] = min(slow, out[levelClock]-2*clockStep) // visible in steps
+		out[levelClock] = min(slow, out[levelClock]-2*clockStep) // low enough to be visible in steps
 		out[levelCapped] = 1
 	}
 	if g.scripted(t)&reasonPowerCap != 0 {
@@ -408,8 +406,8 @@ func (g *worldGPU) power(t int64, out *levels) {
 	}
 }
 
-// powerCappedSince reports whether the power limit has held the clocks down after a time, as the counter of
-// power violations shows it.
+// powerCappedSince reports whether the power limit has reduced the clocks after a time. It agrees with the counter of
+// power violations.
 func (g *worldGPU) powerCappedSince(since int64, w *world) bool {
 	return g.cappedUntil > since || w.at > w.t0 && g.from[levelCapped]+g.now[levelCapped] > 0
 }
@@ -420,7 +418,7 @@ func (g *worldGPU) heat(at *levels) float64 {
 	return th.Ambient + (th.Load-th.Ambient)*at[levelPower]/g.spec.board.Power.Limit
 }
 
-// warm sets the temperatures at the end of a segment of the given length.
+// warm sets the temperatures at the end of a segment.
 func (g *worldGPU) warm(seconds float64) {
 	lag := 1 - math.Exp(-seconds/thermal)
 	g.to[levelTemp] = g.from[levelTemp] + (g.heat(&g.from)-g.from[levelTemp])*lag
@@ -428,15 +426,15 @@ func (g *worldGPU) warm(seconds float64) {
 	g.to[levelMemoryTemp] = g.from[levelMemoryTemp] + (memory-g.from[levelMemoryTemp])*lag
 }
 
-// Clock-event reasons (DCGM_CLOCKS_EVENT_REASON_* of dcgm_fields.h). The model can lead to the first two.
+// Clock event reasons (DCGM_CLOCKS_EVENT_REASON_* in dcgm_fields.h). The model itself produces the first two.
 const (
 	reasonIdle     = 0x1
 	reasonPowerCap = 0x4
 
-	reasonsThermal = 0x20 | 0x40 // of the driver and of the hardware
+	reasonsThermal = 0x20 | 0x40 // software and hardware thermal slowdown
 )
 
-// reasonMask returns the clock-event reasons that hold under the levels.
+// reasonMask returns the clock event reasons for the levels.
 func reasonMask(at *levels) int64 {
 	switch {
 	case at[levelGraphics] < busy:
@@ -448,7 +446,7 @@ func reasonMask(at *levels) int64 {
 	}
 }
 
-// recordReasons records the reasons at a knot where they changed.
+// recordReasons records the reasons at a knot if they changed.
 func (g *worldGPU) recordReasons(t int64) {
 	mask := reasonMask(&g.from)
 	if n := len(g.reasons); n > 0 && g.reasons[n-1].mask == mask {
