@@ -9,10 +9,9 @@ import (
 )
 
 // call calls the driver and returns its error. A late answer is accepted for up to three intervals, and the latest page
-// with data is served until then. See callFor.
+// with data is served for as long. See callFor.
 func (l *Loop) call(ctx context.Context, do func(context.Context) error) error {
-	l.patience.Store(int64(min(l.opt.HangLimit, l.opt.validFor())))
-	fresh := snapshotIntervals * l.opt.Plan.Interval
+	fresh := snapshotIntervals * l.opt.Plan.ReadInterval()
 	first := l.opt.readTimeout()
 	if l.lastErr == nil {
 		first = max(first, time.Until(l.served.Add(fresh)))
@@ -23,7 +22,6 @@ func (l *Loop) call(ctx context.Context, do func(context.Context) error) error {
 // callOpen opens a session. Engines and drivers take far longer to start than to answer a read. The context ends
 // shortly before the hang limit, so that an open that heeds its context is retried.
 func (l *Loop) callOpen(ctx context.Context, do func(context.Context) error) error {
-	l.patience.Store(int64(l.opt.HangLimit))
 	return l.callFor(ctx, l.opt.HangLimit-l.opt.HangLimit/8, l.opt.readTimeout(), l.publishOpening, do)
 }
 
@@ -33,8 +31,6 @@ func (l *Loop) callOpen(ctx context.Context, do func(context.Context) error) err
 // call may be started.
 func (l *Loop) callFor(ctx context.Context, timeout, firstLate time.Duration, late func(begin time.Time), do func(context.Context) error) error {
 	begin := time.Now()
-	l.pending.Store(int64(begin.Sub(l.born)) + 1)
-	defer l.pending.Store(0)
 	callCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	returned := make(chan error, 1)
@@ -54,7 +50,7 @@ func (l *Loop) callFor(ctx context.Context, timeout, firstLate time.Duration, la
 			if ctx.Err() == nil {
 				late(begin)
 			}
-			next.Reset(max(l.opt.Plan.Interval, l.opt.readTimeout()))
+			next.Reset(max(l.opt.Plan.ReadInterval(), l.opt.readTimeout()))
 		case <-wedged.C:
 			return l.wedge(fmt.Errorf("%w for %v", gpu.ErrWedged, l.opt.HangLimit))
 		case <-stop:
@@ -80,7 +76,7 @@ func (l *Loop) publishTimeout(begin time.Time) {
 // while its samples are fresh.
 func (l *Loop) publishOpening(begin time.Time) {
 	since := time.Since(begin).Round(time.Millisecond)
-	if l.session != nil && since < snapshotIntervals*l.opt.Plan.Interval {
+	if l.session != nil && since < snapshotIntervals*l.opt.Plan.ReadInterval() {
 		return
 	}
 	err := fmt.Errorf("%w for %v", gpu.ErrOpening, since)

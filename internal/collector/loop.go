@@ -64,7 +64,7 @@ func (o *Options) readTimeout() time.Duration {
 	if o.ReadTimeout > 0 {
 		return o.ReadTimeout
 	}
-	return min(max(o.Plan.Interval, time.Second), 10*time.Second)
+	return min(max(o.Plan.ReadInterval(), time.Second), 10*time.Second)
 }
 
 // Loop opens, reads and closes sessions, one driver call at a time, and publishes a snapshot per cycle. Create one with
@@ -89,12 +89,9 @@ type Loop struct {
 	empty        int           // number of consecutive cycles in which no GPU had a value
 	devices      deviceLog
 
-	ready atomic.Bool
-	born  time.Time
-	// pending is when the current driver call began, as the time since born plus 1 ns; 0 means no call. A call that
-	// takes longer than patience, in ns, makes the Loop unhealthy.
-	pending, patience atomic.Int64
-	wedged            atomic.Bool // a driver call was abandoned
+	born   time.Time
+	ready  atomic.Bool
+	wedged atomic.Bool // a driver call was abandoned
 }
 
 // New returns a Loop and publishes a page that says that it is starting. It does not call the driver.
@@ -112,19 +109,11 @@ func New(opt Options) *Loop {
 // Ready reports whether a first cycle has been published, with or without data.
 func (l *Loop) Ready() bool { return l.ready.Load() }
 
-// Healthy returns an error if a driver call was abandoned or has been pending for too long. The limit is the time for
-// which a page may be served, or the hang limit while a session is being opened. A lost GPU or a missing driver is no
+// Healthy returns gpu.ErrWedged if a driver call took longer than the hang limit. A lost GPU or a missing driver is no
 // reason to restart the process.
 func (l *Loop) Healthy() error {
 	if l.wedged.Load() {
 		return gpu.ErrWedged
-	}
-	since := l.pending.Load()
-	if since == 0 {
-		return nil
-	}
-	if d := time.Since(l.born.Add(time.Duration(since))); d >= time.Duration(l.patience.Load()) {
-		return fmt.Errorf("%w for %v", gpu.ErrWedged, d.Round(time.Second))
 	}
 	return nil
 }
@@ -220,7 +209,7 @@ func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (Sess
 // serve reads the session on every tick until it ends. It returns whether a cycle had data and why the next session is
 // opened, or an error if Run ends.
 func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error) {
-	ticker := time.NewTicker(l.opt.Plan.Interval)
+	ticker := time.NewTicker(l.opt.Plan.ReadInterval())
 	defer ticker.Stop()
 	var phase phase
 	for {
@@ -228,7 +217,7 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 		err := l.cycle(ctx)
 		served = served || l.lastErr == nil
 		if err == nil {
-			interval := l.opt.Plan.Interval
+			interval := l.opt.Plan.ReadInterval()
 			if next := phase.next(interval, ageOf(&l.batch, l.opt.Plan, begin)); next < interval {
 				ticker.Reset(max(next-time.Since(began), time.Millisecond))
 			}
@@ -246,7 +235,7 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 
 // awaitCycle waits until the next cycle is due and applies reloads meanwhile. An error ends the session, or Run.
 func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) error {
-	interval := l.opt.Plan.Interval
+	interval := l.opt.Plan.ReadInterval()
 	for {
 		select {
 		case <-ticker.C:
@@ -258,8 +247,8 @@ func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) error {
 			if err := l.reload(ctx, r); err != nil {
 				return err
 			}
-			if interval != l.opt.Plan.Interval {
-				interval = l.opt.Plan.Interval
+			if interval != l.opt.Plan.ReadInterval() {
+				interval = l.opt.Plan.ReadInterval()
 				ticker.Reset(interval)
 			}
 		case <-ctx.Done():
@@ -430,7 +419,7 @@ func (l *Loop) Retry() {
 func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) (next string, soon bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	ticker := time.NewTicker(l.opt.Plan.Interval)
+	ticker := time.NewTicker(l.opt.Plan.ReadInterval())
 	defer ticker.Stop()
 	for {
 		select {

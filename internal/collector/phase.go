@@ -34,17 +34,18 @@ func (p *phase) next(interval, age time.Duration) time.Duration {
 	return interval - age + interval/behindShare
 }
 
-// ageOf returns the age of the oldest sample among the fields that the engine samples once per interval. It ignores
+// ageOf returns the age of the oldest sample among the fields that the engine samples as often as they are read. It ignores
 // profiling fields, which have their own phase. It also ignores samples older than an interval, because their field
 // does not change.
 func ageOf(b *gpu.Batch, plan *gpu.Plan, begin time.Time) time.Duration {
 	var oldest time.Duration
-	now, maxAge := begin.UnixNano(), plan.Interval+plan.Interval/maxAgeShare
+	interval := plan.ReadInterval()
+	now, maxAge := begin.UnixNano(), interval+interval/maxAgeShare
 	for i := range b.Samples {
 		s := &b.Samples[i]
 		f := &plan.Fields[s.Field]
 		age := time.Duration(now - s.Time)
-		if age <= oldest || age > maxAge || f.Text || f.Every || f.Profiling || plan.IntervalOf(s.Field) != plan.Interval {
+		if age <= oldest || age > maxAge || f.Text || f.Every || f.Profiling || plan.IntervalOf(s.Field) != interval {
 			continue
 		}
 		oldest = age

@@ -17,7 +17,7 @@ const minValid = 5 * time.Second
 // validFor returns how long a page may be served. The Loop publishes on every interval, or reports a failure one read
 // timeout later.
 func (o *Options) validFor() time.Duration {
-	return max(minValid, snapshotIntervals*o.Plan.Interval+2*o.readTimeout())
+	return max(minValid, snapshotIntervals*o.Plan.ReadInterval()+2*o.readTimeout())
 }
 
 // publish publishes a snapshot. It counts a failure if the previous page had already expired.

@@ -113,11 +113,16 @@ func (b *planner) add(key fieldKey, e catalog.Entry, r Request) int {
 	return i
 }
 
+// interval returns the interval of a family in a watch group, 0 for others. Reads are as frequent as the shortest one.
 func (b *planner) interval(name string) time.Duration {
 	if b.options.IntervalOf == nil {
 		return 0
 	}
-	return b.options.IntervalOf(name)
+	interval := b.options.IntervalOf(name)
+	if interval > 0 && interval < b.plan.ReadInterval() {
+		b.plan.Cycle = interval
+	}
+	return interval
 }
 
 // shorter returns the shorter of two intervals. 0 means the plan's interval.

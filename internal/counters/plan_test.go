@@ -43,6 +43,7 @@ DCGM_FI_PROF_PCIE_TX_BYTES, gauge, traffic of the GPU alone
 	want := &gpu.Plan{
 		Peers:    true,
 		Interval: 30 * time.Second,
+		Cycle:    time.Second,
 		Devices:  devices,
 		Fields: []gpu.Field{
 			{ID: 100, Name: "DCGM_FI_DEV_SM_CLOCK", Unit: "MHz", Levels: gpu.KindsOf(gpu.KindGPU), Min: clock[0], Max: clock[1], Interval: time.Second},

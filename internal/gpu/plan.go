@@ -95,9 +95,13 @@ type Plan struct {
 	Placement bool  // Open fills Topology.Pairs and Device.Place
 	AsRead    bool  // keep samples that other samples contradict, as NVIDIA's dcgm-exporter does
 
-	Interval                time.Duration // time between two Reads
+	Interval                time.Duration // time between two samples of a field without an interval of its own
+	Cycle                   time.Duration // time between two Reads if fields have shorter intervals; 0 means Interval
 	Devices, Switches, CPUs Selector
 }
+
+// ReadInterval returns the time between two Reads.
+func (p *Plan) ReadInterval() time.Duration { return cmp.Or(p.Cycle, p.Interval) }
 
 // Levels returns the kinds of entities that have a field in the plan or whose health is requested.
 func (p *Plan) Levels() Kinds {
