@@ -23,6 +23,8 @@ type Operand struct {
 	// Containers are the pod's containers, init containers first. Settings describes the first container that is not an
 	// init container.
 	Containers []Container `json:"containers"`
+	// Reads lists the fields of other sections that the operator reads for it. A field stands for all fields below it.
+	Reads []string `json:"reads,omitempty"`
 }
 
 // Container is a container of an operand's pod.
@@ -73,12 +75,21 @@ func (c Condition) Holds(value string, absent bool) bool {
 	return value == "true"
 }
 
-// Part is a group of values that has no effect unless its conditions are true.
+// ImageFields returns the fields that name and pull the container's image.
+func (c Container) ImageFields() []string {
+	fields := []string{"repository", "image", "version", "imagePullPolicy", "imagePullSecrets"}
+	for i, name := range fields {
+		fields[i] = c.Image + "." + name
+	}
+	return fields
+}
+
+// Part is a group of values that its switch disables. Other operands may still read some of its fields: see Reads.
 type Part struct {
 	Group string
 	// When are the conditions, the group's own switch first.
 	When []Condition
-	// Except lists names in the group that always have an effect.
+	// Except lists names in the group that belong to another part, or that always have an effect.
 	Except []string
 	// Host is the group of the pod with its container. It is empty for a pod of its own.
 	Host string
@@ -90,13 +101,11 @@ var switches = []Part{
 	{"dcgmExporter.serviceMonitor", []Condition{"dcgmExporter.serviceMonitor.enabled"}, nil, ""},
 	{"sandboxWorkloads", []Condition{"sandboxWorkloads.enabled"}, nil, ""},
 	{"draDriver", []Condition{"gpuCluster.deployCR"}, nil, ""},
-	{"driver.rdma", []Condition{"driver.rdma.enabled"}, nil, ""},
-	{"driver.upgradePolicy", []Condition{"driver.upgradePolicy.autoUpgrade"}, []string{"autoUpgrade"}, ""},
+	{"driver.rdma", []Condition{"driver.rdma.enabled", "driver.enabled"}, nil, ""},
+	{"driver.upgradePolicy", []Condition{"driver.upgradePolicy.autoUpgrade", "driver.enabled"}, []string{"autoUpgrade"}, ""},
+	// the chart's templates and the controller of NVIDIADrivers read it, whatever driver.enabled is
 	{"driver.nvidiaDriverCRD", []Condition{"driver.nvidiaDriverCRD.enabled"}, nil, ""},
 }
-
-// shared lists keys in an operand's group that others also read.
-var shared = map[string][]string{"driver": {"rdma", "nvidiaDriverCRD"}}
 
 // Parts returns the groups that can be disabled at release v, and those that have no effect in it.
 func (t *Table) Parts(v Version) []Part {
@@ -105,7 +114,7 @@ func (t *Table) Parts(v Version) []Part {
 		own := Condition(group + ".enabled")
 		if (slices.Contains(when, own) || slices.Contains(when, Never)) && !slices.ContainsFunc(out, func(p Part) bool { return p.Group == group }) {
 			when = slices.DeleteFunc(slices.Clone(when), func(c Condition) bool { return c == own })
-			out = append(out, Part{group, append([]Condition{own}, when...), shared[group], host})
+			out = append(out, Part{group, append([]Condition{own}, when...), inside(group), host})
 		}
 	}
 	for _, o := range t.Operands(v) {
@@ -115,4 +124,41 @@ func (t *Table) Parts(v Version) []Part {
 		}
 	}
 	return append(out, switches...)
+}
+
+// inside returns the names of the groups in switches that are directly below a group.
+func inside(group string) (names []string) {
+	for _, p := range switches {
+		if name, found := strings.CutPrefix(p.Group, group+"."); found {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// A Read is a field that the operator reads for an operand with another section. A field stands for all fields below
+// it.
+type Read struct {
+	Field string
+	// When lists the conditions that must all be true for the operator to read it.
+	When []Condition
+}
+
+// Reads returns the fields at release v that an operand with another section reads.
+func (t *Table) Reads(v Version) []Read {
+	var out []Read
+	for _, o := range t.Operands(v) {
+		for _, field := range o.Reads {
+			out = append(out, Read{field, o.When})
+		}
+		for _, c := range o.Containers {
+			if c.Image == o.Settings || len(c.When) == 0 {
+				continue
+			}
+			for _, field := range c.ImageFields() {
+				out = append(out, Read{field, slices.Concat(o.When, c.When)})
+			}
+		}
+	}
+	return out
 }

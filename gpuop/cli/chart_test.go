@@ -112,7 +112,7 @@ func TestChartTeachesARelease(t *testing.T) {
 	if code, out, _ = call(values, "lint", "-", "--chart", dir); code != 0 || !strings.Contains(out, "no findings") || !strings.Contains(out, "v27.1.0") {
 		t.Errorf("with --chart: exit %d, %s", code, out)
 	}
-	if code, out, _ = call("driver: {brandNw: 1}\n", "lint", "-", "--chart", dir); code != 1 || !strings.Contains(out, "write driver.brandNew") {
+	if code, out, _ = call("driver: {brandNw: 1}\n", "lint", "-", "--chart", dir); code != 1 || !strings.Contains(out, "did you mean driver.brandNew?") {
 		t.Errorf("a misspelled key with --chart: exit %d, %s", code, out)
 	}
 }

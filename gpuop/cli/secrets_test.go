@@ -76,6 +76,8 @@ var plantedValues = []string{
 	"validator:\n  webhookSecret: %s",
 	"validator:\n  auth: %s",
 	"validator:\n  url: https://u:%s@example.com/a",
+	"toolkit:\n  repository: u:%s@example.com/a",
+	"toolkit:\n  repository: u:%s@registry:5000/a",
 }
 
 // No output of a command may contain a secret of its input, whatever the format.
@@ -112,6 +114,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		secret := secretOf()
 		path := write(fmt.Sprintf("values%02d.yaml", i), "drivr: {enabled: true}\n"+fmt.Sprintf(text, secret)+"\n")
 		check(secret, "lint", "--version", "v26.7.0", path)
+		check(secret, "images", path)
 		check(secret, "drift", "-f", path, "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml"))
 	}
 	if planted < 60 {

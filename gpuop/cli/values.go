@@ -121,12 +121,14 @@ func newValuesMigrateCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate FILE --from RELEASE [--to RELEASE]",
 		Short: "Rewrite a values file for another release, with a list of changes",
-		Long: `migrate writes the values file for another release of the chart. A key that has another place is moved. A
-setting is dropped only where it is proven dead: nothing in the values, templates and custom resources of the target
-reads it. The proof stands in the list of changes, and the exit code is 1. A version that equals the default of another
-release stays, with a finding that says so. The rest stays, with its comments, blank lines and order. The list, which
-goes to the error stream, has every default that is another in the target; with -o json it stands beside the file. A
-target that is older than the file is refused without --downgrade.`,
+		Long: `Rewrite a values file for another release of the chart. Comments, blank lines and order stay.
+
+A key is renamed only if a release renamed it. A setting is dropped only if nothing in the values, templates and custom
+resources of the target reads it. Other settings stay, unknown keys included. The list of changes goes to standard error,
+or next to the file with -o json. It includes each setting that the old release ignored and the target obeys, and each
+changed default. A target older than the file needs --downgrade.
+
+Exit code 1: a setting was dropped, takes effect, or has an error.`,
 		Example: `  gpuop values migrate values.yaml --from v23.9 --to v26.7 --out values-v26.yaml`,
 		Args:    exactly(1, "one values file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -152,7 +154,7 @@ target that is older than the file is refused without --downgrade.`,
 			if m.YAML != "" && e.format == "text" {
 				fmt.Fprint(e.Err, changeList(m))
 			}
-			return e.answer(answer{Document: true, KeepSecrets: true, Report: m.Report, Quiet: len(m.Report.Rows) == 0, Data: m, Fail: m.Dropped(), Text: literal([]byte(m.YAML))})
+			return e.answer(answer{Document: true, KeepSecrets: true, Report: m.Report, Quiet: len(m.Report.Rows) == 0, Data: m, Fail: m.ChangesEffect(), Text: literal([]byte(m.YAML))})
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `release` that the file is for")

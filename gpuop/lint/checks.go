@@ -25,7 +25,10 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 		switch text := chart.Text(value); {
 		case c == chart.Never:
 			return fmt.Sprintf("the operator of %s makes nothing of it", in.Version), ""
-		case !has || !k.In(in.Version) || !known || want == "*":
+		case !has || !k.In(in.Version) || !known:
+		case want == "*" && text == "":
+			return key + " is not set", ""
+		case want == "*":
 		case compares && text != want, !compares && text == "false":
 			if is = key + "=" + text; in.Explicit(key) == nil {
 				is += ", which is the default"
@@ -49,7 +52,7 @@ func (in *installation) dead() {
 			if own {
 				is, wanted = ownIs, ownWanted
 			}
-			if is == "" || own && s.Text() != "true" || reported[s] || !in.mayBeDead(s) {
+			if is == "" || own && s.Text() != "true" || reported[s] || !in.mayBeDead(s) || in.isRead(s) {
 				continue
 			}
 			reported[s] = true
@@ -70,6 +73,17 @@ func (in *installation) dead() {
 			in.add("dead-setting", report.Warning, "has no effect: "+is, fix, s)
 		}
 	}
+}
+
+// isRead reports whether an operand that is not off reads the setting, although it is in another operand's group.
+func (in *installation) isRead(s *model.Setting) bool {
+	return slices.ContainsFunc(in.Table.Reads(in.Version), func(r chart.Read) bool {
+		if !strings.HasPrefix(s.Name()+".", r.Field+".") && !strings.HasPrefix(r.Field, s.Name()+".") {
+			return false
+		}
+		is, _ := in.off(r.When)
+		return is == ""
+	})
 }
 
 // mayBeDead is false for settings that have another finding, and for repeated defaults.

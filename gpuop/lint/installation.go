@@ -191,12 +191,10 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 		row.ID, row.Fix = "unknown-key", "delete it, unless something of yours reads it"
 		row.Reason = fmt.Sprintf("no version of the chart has this key; %s ignores it without a word", in.Version)
 		if v.Nearest != nil {
-			row.Fix = "write " + suggestion(s, v).String()
-			in.move(s, v.Nearest)
+			row.Fix = "did you mean " + suggestion(s, v).String() + "?"
 		}
 	case chart.Misspelt:
-		in.move(s, v.Nearest)
-		row.ID, row.State, row.Fix = "misspelt-key", report.Warning, "write "+suggestion(s, v).String()
+		row.ID, row.State, row.Fix = "misspelt-key", report.Warning, "did you mean "+suggestion(s, v).String()+"?"
 		row.Reason = fmt.Sprintf("the chart has %s here; this adds another entry beside it", suggestion(s, v))
 	case chart.BelowList:
 		row.ID, row.Reason = "wrong-type", "found a group of keys, want a list"
@@ -227,13 +225,6 @@ func suggestion(s *model.Setting, v chart.Verdict) chart.Path {
 		return v.Nearest[:v.Bad+1]
 	}
 	return v.Nearest
-}
-
-// move moves a setting to another path, unless something is set there.
-func (in *installation) move(s *model.Setting, to chart.Path) {
-	if in.Explicit(to.String()) == nil {
-		in.correct(s).Rename = to
-	}
 }
 
 // otherRelease checks a key that only earlier or later releases have. Its value moves to the successor if that means

@@ -68,6 +68,8 @@ var places = []place{
 		`(?:nvapi-|gh[opsu]_|github_pat_|glpat-|xox[abprs]-|hf_|sk-)[A-Za-z0-9_-]{16,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)`)},
 	{nil, []string{"://"}, regexp.MustCompile(`://[^\s/@:'"]*:([^\s/@'"]+)@`)},
 	{nil, []string{"://"}, regexp.MustCompile(`://([^\s/@:'"]{16,})@`)},
+	// registries without a scheme: user:password@registry.example.com/path; an image's digest follows @ too
+	{nil, []string{"@"}, regexp.MustCompile(`(?:^|[\s"'=,])[^\s/@:'"=,]+:([^\s/@:'"]+)@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+|:[0-9]{1,5}(?:/|$))`)},
 	// flags: --password x, --api-key=x, --docker-password "x"
 	{nil, secretWords, regexp.MustCompile(`--([a-zA-Z][\w.-]*)(?:=|[ \t]+(?:\\\n[ \t]*)?)` + `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&-][^\s'"|;&]*)`)},
 	// assignments of shells, helm, Java and URLs: X_TOKEN=x, --set a.password=x, ?sig=x

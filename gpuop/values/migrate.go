@@ -77,7 +77,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 		var list []fix.Edit
 		for _, e := range edits {
 			list = append(list, e.Edit)
-			m.edited(e)
+			m.edited(e, table.Judge(from, e.Path).Status == chart.Known)
 		}
 		var err error
 		if data, err = fix.Apply(data, below, list); err != nil {
@@ -92,19 +92,21 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 	return m, nil
 }
 
-// Dropped reports whether a setting was dropped.
-func (m *Migration) Dropped() bool {
-	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" })
+// ChangesEffect reports whether a setting was dropped, or takes effect only in the new release.
+func (m *Migration) ChangesEffect() bool {
+	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" || c.Kind == "begins" })
 }
 
 func (m *Migration) change(kind string, path chart.Path, text string) {
 	m.Changes = append(m.Changes, Change{kind, path.String(), text})
 }
 
-// edited adds an edit to the list of changes.
-func (m *Migration) edited(e lint.Edit) {
+// edited adds an edit to the list of changes. worked means that the old release reads the setting at its old path.
+func (m *Migration) edited(e lint.Edit, worked bool) {
 	reason := e.Finding.Reason
 	switch {
+	case e.Rename != nil && !worked:
+		m.change("begins", e.Path, fmt.Sprintf("%s ignored it; it is %s now, which %s obeys", m.From, e.Rename, m.To))
 	case e.Drop:
 		m.change("dropped", e.Path, reason)
 	case e.Rename != nil:

@@ -206,7 +206,7 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 	if m.YAML != want {
 		t.Errorf("%s, want\n%s", m.YAML, want)
 	}
-	if m.Dropped() {
+	if m.ChangesEffect() {
 		t.Errorf("dropped: %v", m.Changes)
 	}
 	for _, f := range m.Report.Rows {
@@ -217,14 +217,14 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 	t.Errorf("no finding says that migManager.version equals a default: %v", m.Report.Rows)
 }
 
-// A group by a wrong name joins the one of the right name that stands beside it.
+// A renamed group joins an existing group of the new name.
 func TestMigrationJoinsGroups(t *testing.T) {
-	const text = "drivr:\n  version: \"580\" # ours\ndriver:\n  enabled: true\n"
-	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v26.3.3"), release(t, "v26.7.0"), false)
+	const text = "driver:\n  rollingUpdate:\n    maxUnavailable: \"2\" # ours\ndaemonsets:\n  priorityClassName: high\n"
+	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v22.9.0"), release(t, "v26.7.0"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "driver:\n  enabled: true\n  version: \"580\" # ours\n"; m.YAML != want {
+	if want := "daemonsets:\n  priorityClassName: high\n  rollingUpdate:\n    maxUnavailable: \"2\" # ours\n"; m.YAML != want {
 		t.Errorf("%s, want\n%s", m.YAML, want)
 	}
 }
@@ -312,10 +312,10 @@ ourOwn: {x: 1}
 		Toolkit struct{ Enabled *bool }
 		Driver  map[string]any
 	}
-	if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil || after.Toolkit.Enabled == nil || *after.Toolkit.Enabled || after.Driver["toolkit"] != nil {
-		t.Errorf("driver.toolkit.enabled is not moved to toolkit.enabled (%v):\n%s", err, m.YAML)
+	if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil || after.Toolkit.Enabled != nil || after.Driver["toolkit"] == nil {
+		t.Errorf("driver.toolkit.enabled, which no release had, is moved (%v):\n%s", err, m.YAML)
 	}
-	if m.Dropped() {
+	if m.ChangesEffect() {
 		t.Errorf("dropped: %v", m.Changes)
 	}
 }
@@ -341,6 +341,44 @@ func TestMigrationChangesNothingElse(t *testing.T) {
 		m, err := values.Migrate(chart.Load(), "values.yaml", data, v, v, false)
 		if err != nil || m.YAML != string(data) || len(m.Changes) > 0 {
 			t.Errorf("%s: %v, %v\n%s", v, err, m.Changes, cmp.Diff(string(data), m.YAML))
+		}
+	}
+}
+
+// A key that no release had stays where it is, however near a name of the chart is.
+func TestMigrationMovesOnlyRenamedKeys(t *testing.T) {
+	for _, text := range []string{
+		"validator:\n  toolkit:\n    enabled: false\n",
+		"nodeStatusExporter:\n  toolkit:\n    enabled: false\n",
+		"operator:\n  devicePlugin:\n    enabled: false\n",
+		"dcgmExporter:\n  podAnnotations:\n    a: b\n",
+		"drivr:\n  enabled: false\n",
+		"containerToolkit:\n  enabled: false\n",
+		"node-feature-discovery:\n  worker:\n    tolerations_: []\n",
+	} {
+		m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v24.9.0"), release(t, "v26.7.0"), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.YAML != text {
+			t.Errorf("%s becomes\n%s", text, m.YAML)
+		}
+	}
+}
+
+// A key that the old release had already removed is listed when its new name takes effect.
+func TestMigrationListsWhatTakesEffect(t *testing.T) {
+	const text = "driver:\n  rollingUpdate:\n    maxUnavailable: \"2\"\n"
+	for from, want := range map[string]string{"v22.9.0": "renamed", "v23.9.0": "begins"} {
+		m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, from), release(t, "v26.7.0"), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		isListed := slices.ContainsFunc(m.Changes, func(c values.Change) bool {
+			return c.Kind == want && strings.HasPrefix(c.Path, "driver.rollingUpdate")
+		})
+		if !isListed || m.ChangesEffect() != (want == "begins") {
+			t.Errorf("from %s: %+v, want %s", from, m.Changes, want)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func example(feature string) string {
 func TestEveryPlatformWithEveryFeature(t *testing.T) {
 	set := definitions(t)
 	hosted := map[string]bool{"eks": true, "aks": true, "gke-cos": true}
-	driverBound := map[string]bool{"gds": true, "rdma": true, "gdrcopy": true, "vgpu": true}
+	driverBound := map[string]bool{"rdma": true, "vgpu": true}
 	plans := 0
 	for _, p := range values.Platforms() {
 		for _, f := range append([][2]string{{""}}, values.Features()...) {
@@ -154,7 +154,7 @@ func TestRefusals(t *testing.T) {
 		{"two strategies", values.Request{Platform: "generic", Features: []string{"mig-single", "mig-mixed"}}, values.ErrExcludes},
 		{"two sharings", values.Request{Platform: "generic", Features: []string{"mps", "time-slicing"}}, values.ErrExcludes},
 		{"MPS of MIG", values.Request{Platform: "generic", Features: []string{"mps", "mig-mixed"}}, values.ErrExcludes},
-		{"preinstalled driver with GDS", values.Request{Platform: "generic", Features: []string{"preinstalled-driver", "gds"}}, values.ErrExcludes},
+		{"preinstalled driver with RDMA", values.Request{Platform: "generic", Features: []string{"preinstalled-driver", "rdma"}}, values.ErrExcludes},
 		{"vGPU without a registry", values.Request{Platform: "generic", Features: []string{"vgpu=580.105.08"}}, values.ErrMissing},
 		{"vGPU without the version of the driver", values.Request{Platform: "generic", Features: []string{"vgpu"}, Registry: "a/b"}, values.ErrMissing},
 		{"air gap without a registry", values.Request{Platform: "air-gapped"}, values.ErrMissing},
@@ -300,7 +300,7 @@ func TestMigrateUmbrella(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  toolkit:\n    enabled: false\n"; m.YAML != want {
+	if want := "global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  driver:\n    toolkit:\n      enabled: false\n"; m.YAML != want {
 		t.Errorf("got\n%s\nwant\n%s", m.YAML, want)
 	}
 }

@@ -352,6 +352,129 @@ func (s *source) images(transform string) (parts map[string]bool, own string) {
 	return parts, own
 }
 
+// A reader collects the ClusterPolicy fields that functions of the operator read.
+type reader struct {
+	*source
+	fields map[string]bool
+	seen   map[string]bool
+}
+
+// reads returns the ClusterPolicy fields that the function, or a function that it calls, reads. A section that the code
+// passes on stands for all of its fields. What a section's own switch guards is omitted: it is not read if the section
+// is off.
+func (s *source) reads(transform string) map[string]bool {
+	r := &reader{s, map[string]bool{}, map[string]bool{}}
+	r.function(transform)
+	return r.fields
+}
+
+func (r *reader) function(name string) {
+	if f := r.funcs[name]; f != nil && !r.seen[name] {
+		r.seen[name] = true
+		r.read(f.Body, nil)
+	}
+}
+
+// read collects the fields below a node. guarded lists the sections whose switches are on there.
+func (r *reader) read(n ast.Node, guarded []string) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IfStmt:
+			r.read(n.Cond, guarded)
+			r.read(n.Body, append(slices.Clone(guarded), r.switchesIn(n.Cond)...))
+			if n.Init != nil {
+				r.read(n.Init, guarded)
+			}
+			if n.Else != nil {
+				r.read(n.Else, guarded)
+			}
+			return false
+		case *ast.BinaryExpr:
+			_, is, ok := r.spec(n.X)
+			return !ok || is == "string" || types(n.Y) != "nil"
+		case *ast.CallExpr:
+			return r.call(n, guarded)
+		case *ast.SelectorExpr:
+			if p, _, ok := r.spec(n); ok && p != "" {
+				r.add(p, guarded)
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (r *reader) add(field string, guarded []string) {
+	isBelow := func(section string) bool { return strings.HasPrefix(field, section+".") }
+	if !slices.ContainsFunc(guarded, isBelow) {
+		r.fields[field] = true
+	}
+}
+
+// call collects the fields that a call reads. It reports whether the call's parts are to be read as well.
+func (r *reader) call(n *ast.CallExpr, guarded []string) bool {
+	if method, ok := n.Fun.(*ast.SelectorExpr); ok {
+		if p, is, ok := r.spec(method.X); ok && p != "" {
+			if key, _, known := r.method(is + "." + method.Sel.Name); known {
+				p += "." + key
+			}
+			r.add(p, guarded)
+			return false
+		}
+	}
+	name := types(n.Fun)
+	r.function(name)
+	if name != "ImagePath" && name != "resolveDriverTag" {
+		return true
+	}
+	for _, a := range n.Args {
+		if p, _, ok := r.spec(a); ok {
+			for _, part := range []string{".repository", ".image", ".version"} {
+				r.add(p+part, guarded)
+			}
+		}
+	}
+	return false
+}
+
+// switchesIn returns the sections whose switch a condition tests for true.
+func (s *source) switchesIn(cond ast.Expr) []string {
+	if both, ok := cond.(*ast.BinaryExpr); ok && both.Op == token.LAND {
+		return append(s.switchesIn(both.X), s.switchesIn(both.Y)...)
+	}
+	when, _, err := s.condition(cond)
+	if err != nil || len(when) != 1 {
+		return nil
+	}
+	section, found := strings.CutSuffix(string(when[0]), ".enabled")
+	if !found {
+		return nil
+	}
+	return []string{section}
+}
+
+// readsOfOthers returns the fields outside the operand's own section that its function reads. It omits sections of
+// containers with a switch of their own, the images of containers with conditions, and fields below a listed one.
+func (s *source) readsOfOthers(transform string, o chart.Operand) []string {
+	own := []string{o.Settings}
+	for _, c := range o.Containers {
+		if slices.Contains(c.When, chart.Condition(c.Image+".enabled")) {
+			own = append(own, c.Image)
+		}
+		if len(c.When) > 0 {
+			own = append(own, c.ImageFields()...)
+		}
+	}
+	var out []string
+	for _, field := range slices.Sorted(maps.Keys(s.reads(transform))) {
+		isBelow := func(above string) bool { return strings.HasPrefix(field+".", above+".") }
+		if !slices.ContainsFunc(own, isBelow) && !slices.ContainsFunc(out, isBelow) {
+			out = append(out, field)
+		}
+	}
+	return out
+}
+
 // containers lists containers that are configured by another section of the ClusterPolicy than their operand's. A +
 // stands for the operand's own section. operand compares the list with the sections that the code reads.
 var containers = []struct {
@@ -385,11 +508,32 @@ func (s *source) operands() ([]chart.Operand, error) {
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%w: no state with a DaemonSet", errSource)
 	}
+	onlySwitched(out)
 	return out, nil
 }
 
+// onlySwitched removes the reads of sections that no switch disables.
+func onlySwitched(operands []chart.Operand) {
+	switches := map[chart.Condition]bool{}
+	for _, o := range operands {
+		for _, c := range o.Containers {
+			o.When = append(slices.Clip(o.When), c.When...)
+		}
+		for _, c := range o.When {
+			switches[c] = true
+		}
+	}
+	for i := range operands {
+		operands[i].Reads = slices.DeleteFunc(operands[i].Reads, func(field string) bool {
+			section, _, _ := strings.Cut(field, ".")
+			return !switches[chart.Condition(section+".enabled")]
+		})
+	}
+}
+
 func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
-	parts, own := s.images(s.transformation(d.Name))
+	transform := s.transformation(d.Name)
+	parts, own := s.images(transform)
 	for i := 0; own == "" && i < len(st.when); i++ {
 		// the driver's and the vGPU manager's image is written by other functions
 		if p, is := strings.CutSuffix(string(st.when[i]), ".enabled"); is && p != "sandboxWorkloads" {
@@ -431,6 +575,9 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	add(d.Spec.Template.Spec.Containers, false)
 	if !used["validator"] {
 		delete(parts, "validator") // a helper of the same function looks for validations in every pod
+	}
+	if !slices.Contains(st.when, chart.Never) {
+		o.Reads = s.readsOfOthers(transform, o)
 	}
 	if want, have := slices.Sorted(maps.Keys(parts)), slices.Sorted(maps.Keys(used)); !slices.Equal(want, have) {
 		return o, fmt.Errorf("%w: the code reads the images of %v, but the containers use %v", errSource, want, have)

@@ -1,0 +1,68 @@
+package lint_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+)
+
+// A setting has an effect as long as any operand reads it, even if the group that it is in is off.
+func TestSettingsThatOtherOperandsRead(t *testing.T) {
+	for _, test := range []struct {
+		release, flags, dead string
+	}{
+		{"v26.7.0", "driver.enabled=false gds.enabled=true", ""},
+		{"v26.7.0", "driver.enabled=false gdrcopy.enabled=true", ""},
+		{"v24.9.0", "driver.enabled=false gds.enabled=true", ""},
+		{"v24.9.0", "driver.enabled=false gdrcopy.enabled=true", "gdrcopy.enabled"},
+		{"v23.9.0", "driver.enabled=false driver.rdma.enabled=true", ""},
+		{"v26.7.0", "driver.enabled=false driver.rdma.enabled=true", "driver.rdma.enabled"},
+		{"v26.7.0", "driver.enabled=false gds.enabled=true gds.version=2.20.5", "gds.version"},
+		{"v26.7.0", "driver.enabled=false devicePlugin.enabled=false gds.enabled=true", "gds.enabled"},
+		{"v26.7.0", "driver.enabled=false driver.nvidiaDriverCRD.enabled=true", ""},
+		{"v26.7.0", "devicePlugin.enabled=false devicePlugin.config.name=c", ""},
+		{"v26.7.0", "devicePlugin.enabled=false devicePlugin.config.name=c devicePlugin.repository=registry.example.com/nvidia", ""},
+		{"v26.7.0", "devicePlugin.enabled=false devicePlugin.repository=registry.example.com/nvidia", "devicePlugin.repository"},
+		{"v26.7.0", "devicePlugin.enabled=false gfd.enabled=false devicePlugin.config.name=c", "devicePlugin.config.name"},
+		{"v26.7.0", "devicePlugin.enabled=false devicePlugin.mps.root=/x", "devicePlugin.mps.root"},
+	} {
+		command := "helm install g nvidia/gpu-operator -n gpu-operator --version " + test.release
+		for flag := range strings.FieldsSeq(test.flags) {
+			command += " --set " + flag
+		}
+		result, err := lint.Lint(lint.Options{Command: command, Fix: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead := ""
+		for _, f := range result.Report.Rows {
+			if f.ID == "dead-setting" {
+				dead = f.Subject
+			}
+		}
+		if dead != test.dead {
+			t.Errorf("%s, %s: dead is %q, want %q", test.release, test.flags, dead, test.dead)
+		}
+		for flag := range strings.FieldsSeq(test.flags) {
+			if key, _, _ := strings.Cut(flag, "="); test.dead == "" && !strings.Contains(result.Corrected, flag) {
+				t.Errorf("%s: --fix removes %s", test.flags, key)
+			}
+		}
+	}
+}
+
+// --fix does not rename a key that no release had: the near key may switch an operand off.
+func TestFixKeepsUnknownKeys(t *testing.T) {
+	for _, flag := range []string{"validator.toolkit.enabled=false", "nodeStatusExporter.toolkit.enabled=false",
+		"operator.devicePlugin.enabled=false", "toolkit.driver.enabled=false", "gfd.nfd.enabled=false", "drivr.enabled=false"} {
+		command := "helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set " + flag
+		result, err := lint.Lint(lint.Options{Command: command, Fix: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(result.Corrected, "--set "+flag) || len(result.Report.Rows) == 0 {
+			t.Errorf("%s becomes %s", command, result.Corrected)
+		}
+	}
+}
