@@ -21,6 +21,8 @@ type node struct {
 	Items       *node            `json:"items,omitempty"`
 	Required    []string         `json:"required,omitempty"`
 	Pattern     string           `json:"pattern,omitempty"`
+	Minimum     *float64         `json:"minimum,omitempty"`
+	Maximum     *float64         `json:"maximum,omitempty"`
 }
 
 // beyond returns schemas that cannot be derived from a default value, by key: several types, enums and list elements.
@@ -74,6 +76,8 @@ func beyond() map[string]node {
 		"podMonitor.metricRelabelings":                objects,
 		"podMonitor.tlsConfig":                        open,
 		"prometheusRule.additionalLabels":             words,
+		"alerts.disabled":                             {Type: "array", Items: &node{Type: "string"}},
+		"alerts.additionalRuleLabels":                 words,
 		"dashboards.labels":                           words,
 		"dashboards.annotations":                      words,
 		"networkPolicy.from":                          objects,
@@ -155,11 +159,14 @@ func (w *schemaWriter) node(key string, v *yaml.Node) *node {
 	case yaml.SequenceNode:
 		w.wrong = append(w.wrong, key+": a list needs a row in beyond()")
 	}
+	one := 1.
 	switch v.Tag {
 	case "!!bool":
 		return &node{Type: "boolean"}
 	case "!!int":
 		return &node{Type: "integer"}
+	case "!!float": // all of them are fractions
+		return &node{Type: "number", Minimum: new(float64), Maximum: &one}
 	case "!!str":
 		return &node{Type: "string"}
 	}

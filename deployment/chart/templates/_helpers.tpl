@@ -239,6 +239,25 @@ the labels of the exporter's own pod, so the target drops them. A value that doe
 {{- toYaml (concat $node $pod (default list .relabelings) $drop) -}}
 {{- end -}}
 
+{{/* A rule with the settings of .Values.alerts. The threshold of an alert is the number at the end of its expression. */}}
+{{- define "dcgm-exporter.rule" -}}
+{{- $rule := .rule -}}
+{{- $alerts := .alerts -}}
+{{- if $rule.alert -}}
+{{- $threshold := get (default dict $alerts.thresholds) $rule.alert -}}
+{{- if not (kindIs "string" $threshold) -}}
+{{- $_ := set $rule "expr" (regexReplaceAll "[0-9.]+$" $rule.expr (toString $threshold)) -}}
+{{- end -}}
+{{- range $key, $value := $alerts.additionalRuleLabels -}}
+{{- $_ := set $rule.labels $key (include "dcgm-exporter.word" $value) -}}
+{{- end -}}
+{{- with $alerts.runbookURL -}}
+{{- $_ := set $rule.annotations "runbook_url" (printf "%s#%s" . (lower $rule.alert)) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $rule -}}
+{{- end -}}
+
 {{/* ServiceMonitors: "auto" means yes where the cluster knows them, and offline, where the cluster
 is not known; but not beside a PodMonitor, since every series would be there twice. */}}
 {{- define "dcgm-exporter.serviceMonitor" -}}

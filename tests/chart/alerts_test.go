@@ -1,0 +1,144 @@
+package chart
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/prometheus/prometheus/promql/parser"
+	"sigs.k8s.io/yaml"
+)
+
+// rulesOf returns the groups of all PrometheusRules of a rendering, by name.
+func rulesOf(t *testing.T, r *rendering) map[string]monitoring.RuleGroup {
+	t.Helper()
+	groups := map[string]monitoring.RuleGroup{}
+	for _, rule := range every[*monitoring.PrometheusRule](t, r) {
+		for _, g := range rule.Spec.Groups {
+			if len(g.Rules) == 0 {
+				t.Errorf("the group %s is empty", g.Name)
+			}
+			groups[g.Name] = g
+		}
+	}
+	return groups
+}
+
+// alertsOf returns the alerts of a rendering, by name.
+func alertsOf(t *testing.T, r *rendering) map[string]monitoring.Rule {
+	t.Helper()
+	alerts := map[string]monitoring.Rule{}
+	for _, g := range rulesOf(t, r) {
+		for _, rule := range g.Rules {
+			if rule.Alert != "" {
+				alerts[rule.Alert] = rule
+			}
+		}
+	}
+	return alerts
+}
+
+// By default, the chart must render the rules as they are in deployment/rules.
+func TestDefaultRulesAreTheShippedOnes(t *testing.T) {
+	got := rulesOf(t, mustRender(t, load(t, folder), "prometheusRule: {enabled: true}"))
+	want := map[string]monitoring.RuleGroup{}
+	files, err := filepath.Glob(filepath.Join(root, "deployment", "rules", "*.yml"))
+	if err != nil || len(files) < 3 {
+		t.Fatal(err, files)
+	}
+	for _, file := range files {
+		var spec monitoring.PrometheusRuleSpec
+		if err := yaml.UnmarshalStrict([]byte(readFile(t, file)), &spec); err != nil {
+			t.Fatal(file, err)
+		}
+		for _, g := range spec.Groups {
+			want[g.Name] = g
+		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-deployment/rules +chart):\n%s", d)
+	}
+}
+
+// The values of the section alerts must change the alerts and nothing else.
+func TestAlertValues(t *testing.T) {
+	c := load(t, folder)
+	shipped := alertsOf(t, mustRender(t, c, "prometheusRule: {enabled: true}"))
+	changed := alertsOf(t, mustRender(t, c, `
+prometheusRule: {enabled: true}
+alerts:
+  disabled: [GPUAllocatedIdle, GPUStraggler]
+  additionalRuleLabels: {team: gpu, tier: 1}
+  runbookURL: https://wiki.example/gpus
+  thresholds: {GPUHot: 80, GPUFrameBufferFull: 0.00001, GPUMemoryHot: null}
+`))
+	for _, name := range []string{"GPUAllocatedIdle", "GPUStraggler"} {
+		if _, ok := changed[name]; ok {
+			t.Errorf("%s is disabled and was rendered", name)
+		}
+		delete(shipped, name)
+	}
+	for name, want := range shipped {
+		want.Labels["team"], want.Labels["tier"] = "gpu", "1"
+		want.Annotations["runbook_url"] = "https://wiki.example/gpus#" + strings.ToLower(name)
+		switch name {
+		case "GPUHot":
+			want.Expr.StrVal = strings.TrimSuffix(want.Expr.StrVal, "87") + "80"
+		case "GPUFrameBufferFull":
+			want.Expr.StrVal = strings.TrimSuffix(want.Expr.StrVal, "0.02") + "1e-05"
+		}
+		shipped[name] = want
+	}
+	if d := cmp.Diff(shipped, changed); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	everyIdle := "prometheusRule: {enabled: true}\nalerts: {disabled: [GPUAllocatedIdle]}"
+	if g, ok := rulesOf(t, mustRender(t, c, everyIdle))["gpu-use-hourly"]; !ok || len(g.Rules) == 0 {
+		t.Error("the recordings of gpu-use-hourly are gone")
+	}
+	for values, want := range map[string]string{
+		"alerts: {disabled: [GPUHott]}":                     "alerts.disabled: there is no alert GPUHott",
+		"alerts: {threshold: {}}":                           "threshold",
+		"alerts: {thresholds: {GPULost: 1}}":                "GPULost",
+		"alerts: {thresholds: {GPUFrameBufferFull: 5}}":     "GPUFrameBufferFull",
+		"alerts: {thresholds: {GPUHot: warm}}":              "GPUHot",
+		"alerts: {additionalRuleLabels: {team: {gpu: ok}}}": "team",
+	} {
+		if _, err := render(c, "prometheusRule: {enabled: true}\n"+values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want an error about %s", values, err, want)
+		}
+	}
+}
+
+// Each threshold must be the number at the end of the expression of its alert.
+func TestThresholdsAreThoseOfTheRules(t *testing.T) {
+	c := load(t, folder)
+	thresholds := c.Values["alerts"].(map[string]any)["thresholds"].(map[string]any)
+	left := slices.Collect(maps.Keys(thresholds))
+	for name, rule := range alertsOf(t, mustRender(t, c, "prometheusRule: {enabled: true}")) {
+		e, err := parser.NewParser(parser.Options{}).ParseExpr(rule.Expr.StrVal)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		for {
+			b, ok := e.(*parser.BinaryExpr)
+			if !ok {
+				break
+			}
+			number, isNumber := b.RHS.(*parser.NumberLiteral)
+			if isNumber && b.Op.IsComparisonOperator() && thresholds[name] != number.Val && thresholds[name] != nil {
+				t.Errorf("%s: the threshold is %v, the rule has %v", name, thresholds[name], number.Val)
+			} else if isNumber && b.Op.IsComparisonOperator() && thresholds[name] != nil {
+				left = slices.DeleteFunc(left, func(n string) bool { return n == name })
+			}
+			e = b.RHS
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("the expressions of %q end with no number", left)
+	}
+}
