@@ -2,8 +2,12 @@ package process
 
 import (
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,6 +104,7 @@ func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string,
 // configure it.
 func TestFallbackOfARemoteEngine(t *testing.T) {
 	t.Parallel()
+	engineless := "localhost:" + closedPort(t)
 	for _, c := range []struct {
 		name string
 		args []string
@@ -107,9 +112,10 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 	}{
 		{"elsewhere", []string{"-r", "engine.invalid:5555"}, false},
 		{"elsewhere, configured", []string{"-r", "engine.invalid:5555", "--fallback=nvml"}, true},
-		{"this machine", []string{"-r", "localhost:5555"}, true},
-		{"this machine, refused", []string{"-r", "localhost:5555", "--fallback=none"}, false},
-		{"only DCGM", []string{"-r", "localhost:5555", "--source=dcgm"}, false},
+		{"this machine", []string{"-r", engineless}, true},
+		{"this machine, refused", []string{"-r", engineless, "--fallback=none"}, false},
+		{"only DCGM", []string{"-r", engineless, "--source=dcgm"}, false},
+		{"another program listens", []string{"-r", "localhost:" + otherServer(t), "--fallback=none"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -129,4 +135,31 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// closedPort returns a TCP port of 127.0.0.1 that refuses connections until the test ends: it is bound, but nothing
+// listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strconv.Itoa(at.(*syscall.SockaddrInet4).Port)
+}
+
+// otherServer returns a TCP port of 127.0.0.1 at which a program listens that is no host engine.
+func otherServer(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	return strconv.Itoa(server.Listener.Addr().(*net.TCPAddr).Port)
 }

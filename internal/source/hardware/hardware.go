@@ -94,7 +94,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, e
 	if err == nil || unreachable {
 		s.unreachable.Store(unreachable)
 	}
-	if first := s.engine.end(err); first && unreachable {
+	if first := s.engine.end(err); first && (unreachable || isAbsent(err)) {
 		s.opt.Log.Error("No data: the host engine cannot be reached. Start nv-hostengine there "+
 			"(systemctl start nvidia-dcgm), install libdcgm here (datacenter-gpu-manager-4-core), correct "+
 			"--remote-hostengine-info, or allow NVML in its place with --fallback=nvml",
