@@ -132,7 +132,7 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 			}
 		}
 	}
-	warnings := func() int { return strings.Count(r.logged(), "are of different versions") }
+	warnings := func() int { return strings.Count(r.logged(), "have different versions") }
 	r.wait("two warnings of different versions", func() bool { return warnings() >= 2 }) // the log line may follow the page
 	if n := warnings(); n != 2 {
 		t.Errorf("warnings of different versions = %d, want 2", n)

@@ -19,14 +19,13 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// The shape that is measured: eight GPUs cut into seven instances each.
+// The benchmarks and memory tests use eight GPUs with seven instances each.
 const (
 	benchInstances = 56
 	benchFields    = 76
 )
 
-// denseWorld is a script of that shape, and a plan of fields that the instances have. One of them
-// is a text.
+// denseWorld returns a script with that many instances, and a plan of fields that they have. One field is a string.
 func denseWorld() ([]string, *gpu.Plan) {
 	lines := slices.Concat(versions, []string{"value any:* 50-1999 double 12.5"})
 	for id := range 8 {
@@ -52,11 +51,11 @@ func cycle(t testing.TB, s *dcgm.Session, batch *gpu.Batch) {
 		t.Fatal(err)
 	}
 	if want := benchInstances * benchFields; len(batch.Samples) != want {
-		t.Fatalf("%d samples, want %d", len(batch.Samples), want)
+		t.Fatalf("samples = %d, want %d", len(batch.Samples), want)
 	}
 }
 
-// A cycle allocates little, and resident memory does not grow with cycles.
+// A cycle allocates little memory, and resident memory does not grow.
 func TestMemoryOfCycles(t *testing.T) {
 	lines, plan := denseWorld()
 	e := fakedcgm.New(t, lines...)
@@ -69,16 +68,16 @@ func TestMemoryOfCycles(t *testing.T) {
 			cycle(t, s, &batch)
 		}
 		runtime.ReadMemStats(&after)
-		debug.FreeOSMemory() // the rest is the library's, or leaks
+		debug.FreeOSMemory() // what remains belongs to the library, or is a leak
 		return (after.TotalAlloc - before.TotalAlloc) / uint64(cycles), residentBytes(t)
 	}
 	_, warm := measure(200)
 	allocated, late := measure(800)
 	if allocated > 64<<10 {
-		t.Errorf("a cycle allocates %d bytes", allocated)
+		t.Errorf("a cycle allocates %d bytes, want less", allocated)
 	}
 	if grown := late - warm; grown > 4<<20 {
-		t.Errorf("resident memory grew by %d bytes in 800 cycles", grown)
+		t.Errorf("resident memory grew by %d bytes in 800 cycles, want less", grown)
 	}
 }
 

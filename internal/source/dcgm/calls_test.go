@@ -19,7 +19,7 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// gpusOf is a script of so many whole GPUs with a value of every field.
+// gpusOf returns a script of n GPUs without MIG that have a value of every field.
 func gpusOf(n int, more ...string) []string {
 	lines := slices.Concat(versions, []string{"value any:* 100-999 int 4", "value any:* 1000-1100 double 0.5"})
 	for id := range n {
@@ -28,7 +28,7 @@ func gpusOf(n int, more ...string) []string {
 	return append(lines, more...)
 }
 
-// shippedPlan is the plan of the shipped default file.
+// shippedPlan returns the plan of the default counters file.
 func shippedPlan(t *testing.T, every time.Duration) *gpu.Plan {
 	t.Helper()
 	requests, problems, err := counters.Parse(bytes.NewReader(etc.Default()), etc.DefaultName)
@@ -38,7 +38,7 @@ func shippedPlan(t *testing.T, every time.Duration) *gpu.Plan {
 	return counters.NewPlan(requests, counters.PlanOptions{Interval: every, Devices: gpu.Selector{Flex: true}})
 }
 
-// callsOf returns the calls that do made.
+// callsOf returns the calls made by do.
 func callsOf(e *fakedcgm.Engine, do func()) map[string]int64 {
 	before := e.Calls()
 	do()
@@ -47,8 +47,8 @@ func callsOf(e *fakedcgm.Engine, do func()) map[string]int64 {
 	return calls
 }
 
-// A cycle of the shipped file is one call to the engine, however many GPUs there are and however
-// their XIDs and profiling fields are sampled. What it costs libdcgm does not grow with the GPUs.
+// With the default counters file, a cycle is one call to the engine, whatever the number of GPUs and the sampling of
+// XIDs and profiling fields. Its cost does not grow with the number of GPUs.
 func TestCycleIsOneCall(t *testing.T) {
 	const cycles = 40
 	for _, gpus := range []int{1, 8, 32} {
@@ -57,7 +57,7 @@ func TestCycleIsOneCall(t *testing.T) {
 			plan := shippedPlan(t, interval)
 			s := open(t, e, plan, dcgm.Options{Remote: engineAt("unix:///run/dcgm.sock")})
 			if n := e.Count("unbounded.watches"); n != 0 {
-				t.Errorf("%d watches without a limit", n)
+				t.Errorf("watches without a limit = %d, want 0", n)
 			}
 			readUntil(t, s, "profiling values", func(b *gpu.Batch, _ error) bool { return len(b.Faults) == 0 && len(b.Samples) == 25*gpus })
 			cost := e.Count("cost.microseconds")
@@ -68,30 +68,30 @@ func TestCycleIsOneCall(t *testing.T) {
 				}
 			})
 			if calls["dcgmGetLatestValues_v2"] != cycles {
-				t.Errorf("%d batched calls in %d cycles", calls["dcgmGetLatestValues_v2"], cycles)
+				t.Errorf("batched calls = %d in %d cycles, want one per cycle", calls["dcgmGetLatestValues_v2"], cycles)
 			}
 			delete(calls, "dcgmGetLatestValues_v2")
-			// The inspection of the topology, at every fifth interval at most.
+			// The topology is inspected at most every fifth interval.
 			inspections := calls["dcgmGetAllSupportedDevices"]
 			if inspections == 0 || inspections > cycles/5 {
-				t.Errorf("%d inspections in %d cycles", inspections, cycles)
+				t.Errorf("inspections = %d in %d cycles, want 1 to one in five", inspections, cycles)
 			}
 			want := map[string]int64{"dcgmGetAllSupportedDevices": inspections, "dcgmGetEntityGroupEntities": inspections, "dcgmGetGpuInstanceHierarchy": inspections}
 			if diff := cmp.Diff(want, calls); diff != "" {
 				t.Errorf("other calls (-want +got):\n%s", diff)
 			}
 			if each := (e.Count("cost.microseconds") - cost) / cycles; each > 500 {
-				t.Errorf("a cycle costs libdcgm %d µs", each)
+				t.Errorf("a cycle takes %d µs in libdcgm, want less", each)
 			}
 			if n := e.Count("live.reads"); n != 0 {
-				t.Errorf("%d live reads", n)
+				t.Errorf("live reads = %d, want 0", n)
 			}
 		})
 	}
 }
 
-// An XID costs one call more in the cycle in which it comes, for its GPU alone: 32 GPUs are not
-// asked because one has an error. So does each cycle of the next seconds, in which late XIDs may come.
+// An XID causes one more call in its cycle, for its GPU only, not for the other 31 GPUs. The cycles of the next seconds
+// make the same call, because late XIDs may follow.
 func TestXIDCostsItsGPU(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(32)...)
 	s := open(t, e, shippedPlan(t, time.Hour), dcgm.Options{})
@@ -105,7 +105,7 @@ func TestXIDCostsItsGPU(t *testing.T) {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	if spent := e.Count("cost.microseconds") - cost; spent > 2000 {
-		t.Errorf("it costs libdcgm %d µs", spent)
+		t.Errorf("the call takes %d µs in libdcgm, want less", spent)
 	}
 	var xids []string
 	for _, x := range b.XIDs {
@@ -115,11 +115,11 @@ func TestXIDCostsItsGPU(t *testing.T) {
 		t.Errorf("XIDs (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(want, callsOf(e, func() { b = read(t, s) })); diff != "" || len(b.XIDs) > 0 {
-		t.Errorf("XIDs %v in the next cycle, calls (-want +got):\n%s", b.XIDs, diff)
+		t.Errorf("next cycle: XIDs = %v, want none; calls (-want +got):\n%s", b.XIDs, diff)
 	}
 }
 
-// An engine that cannot take another group is asked for all of them, and no XID is lost.
+// If the engine has no room for another group, the histories of all GPUs are read, and no XID is lost.
 func TestXIDWithoutRoomForAGroup(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(4)...)
 	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
@@ -134,7 +134,7 @@ func TestXIDWithoutRoomForAGroup(t *testing.T) {
 	}
 }
 
-// An XID that could not be read in one cycle comes in the next.
+// An XID that could not be read in one cycle is read in the next.
 func TestXIDAfterATimeout(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(2)...)
 	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
@@ -145,6 +145,6 @@ func TestXIDAfterATimeout(t *testing.T) {
 		t.Errorf("batch (-want +got):\n%s", diff)
 	}
 	if got := shown(s, read(t, s)); !slices.Contains(got, "GPU 1 XID 62") || !slices.Contains(got, "GPU 1 XID 45") {
-		t.Errorf("after the timeout: %v", got)
+		t.Errorf("batch after the timeout = %v, want XIDs 62 and 45 of GPU 1", got)
 	}
 }

@@ -20,7 +20,7 @@ func TestContract(t *testing.T) {
 			var e *fakedcgm.Engine
 			happened, sampled := 0, 0
 			trail := field(156, onGPU)
-			trail.Every, trail.Interval = true, time.Microsecond // no two samples are as close as that
+			trail.Every, trail.Interval = true, time.Microsecond // no two samples are that close
 			contract.Run(t, contract.Fixture{
 				New: func(t *testing.T) collector.Source {
 					e = fakedcgm.New(t, world("value gpu:* 112 int 4", "value gpu:* 156 nodata")...)
@@ -63,8 +63,8 @@ func handles(e *fakedcgm.Engine) int {
 	return total
 }
 
-// TestContractOfEveryKind runs the contract over a node with every kind of entity, and a plan of
-// everything beside fields. GPU 0 is lost with its links, a switch comes.
+// TestContractOfEveryKind runs the contract suite on a node with every kind of entity and a plan with everything in
+// addition to fields. GPU 0 and its links are lost, and a switch is added.
 func TestContractOfEveryKind(t *testing.T) {
 	var e *fakedcgm.Engine
 	plan := fabricPlan()

@@ -27,7 +27,7 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-// engineAt reads an address that a test knows to be one.
+// engineAt parses an address that is known to be valid.
 func engineAt(text string) gpu.EngineAddress {
 	a, err := gpu.ParseEngineAddress(text)
 	if err != nil {
@@ -50,13 +50,13 @@ func TestAddressReachesDCGM(t *testing.T) {
 				t.Errorf("connected to %q, want %q", got, want)
 			}
 			if len(read(t, s).Samples) != 2 {
-				t.Error("no samples")
+				t.Error("Read returned no samples")
 			}
 		})
 	}
 }
 
-// Scripts, plans and the batches that they make.
+// TestBatches lists scripts and plans, and the batches that they produce.
 func TestBatches(t *testing.T) {
 	everything := []string{
 		"CPU 0 #4 61.5", "CPU 0 #5 0.25",
@@ -88,18 +88,18 @@ func TestBatches(t *testing.T) {
 			planOf(field(1212, onGPU), field(1212, onLinks)), []string{
 				"GPU 0 #0 5", "GPU 1 #0 5", "NVLink 0 of GPU 0 #1 0", "NVLink 1 of GPU 0 #1 3", "NVLink 2 of GPU 1 #1 0",
 			}},
-		"a tray of switches has no GPU": {
+		"a switch tray without GPUs": {
 			append(slices.Clone(versions), "switch 3 links=1", "value switch:3 858 int 33", "value link:* 780 int 7"), fabricPlan(),
 			[]string{
 				"NVLink 0 of NVSwitch 3 #2 7", "NVSwitch 3 #1 33", "all #0 not_supported", "all #3 not_supported", "all #4 not_supported",
 				"all #5 not_supported", "all #6 not_supported",
 			}},
-		"a kind that is not here": {
+		"a kind that does not exist": {
 			world(), planOf(field(150, onGPU), field(780, onSwitches)), []string{"GPU 0 #0 45", "GPU 1 #0 45", "all #1 not_supported"}},
-		"a field of the node, of each entity": {world(), planOf(text(1)), node},
-		"a field of the node, of none":        {world("node"), planOf(text(1)), node},
-		"a ratio of percent":                  {world("value gpu:* 203 int 57"), planOf(ratio), []string{"GPU 0 #0 0.57", "GPU 1 #0 0.57"}},
-		// One unknown field id fails a whole field group, and costs no other field.
+		"a field of the node, for each entity": {world(), planOf(text(1)), node},
+		"a field of the node, without entity":  {world("node"), planOf(text(1)), node},
+		"a ratio from percent":                 {world("value gpu:* 203 int 57"), planOf(ratio), []string{"GPU 0 #0 0.57", "GPU 1 #0 0.57"}},
+		// An unknown field ID makes the whole field group fail, but no other field is lost.
 		"unknown fields": {
 			world("unknown 100 156"), planOf(field(150, onGPU), field(100, onGPU), field(155, onBoth), field(156, onGPU)),
 			[]string{
@@ -110,7 +110,7 @@ func TestBatches(t *testing.T) {
 		"instances without a profile": {
 			world("fail dcgmWatchFields -6 1 2"), planOf(field(155, onBoth)),
 			[]string{"GPU 0 #0 71.5", "GPU 1 #0 71.5", "GPU instance 7 of GPU 1 #0 30.25", "GPU instance 8 of GPU 1 #0 30.25"}},
-		// Blanks of every kind come with status 0 and a fresh time.
+		// Blanks of every kind have status 0 and a new time.
 		"blanks": {
 			world(
 				"value gpu:* 100 blank i", "value gpu:* 101 notfound i", "value gpu:* 102 unsupported i", "value gpu:* 110 nopermission i",
@@ -130,13 +130,13 @@ func TestBatches(t *testing.T) {
 				t.Errorf("batch (-want +got):\n%s", diff)
 			}
 			if err := s.Err(); err != nil {
-				t.Errorf("the session ended: %v", err)
+				t.Errorf("session ended: %v", err)
 			}
 		})
 	}
 }
 
-// More fields than the 127 that a field group takes: each is sampled or said to be refused.
+// A field group has at most 127 fields. With more fields in the plan, each field is either sampled or has a fault.
 func TestManyFields(t *testing.T) {
 	var fields []gpu.Field
 	for id := gpu.FieldID(300); id < 500; id++ {
@@ -154,15 +154,15 @@ func TestManyFields(t *testing.T) {
 	}
 	for f := range fields {
 		if sampled[f]+refused[f] != 2 || sampled[f] == 1 {
-			t.Errorf("field %d: sampled for %d GPUs, refused for %d", fields[f].ID, sampled[f], refused[f])
+			t.Errorf("field %d: sampled for %d GPUs, faults for %d", fields[f].ID, sampled[f], refused[f])
 		}
 	}
 	if len(sampled) <= 127 || e.Open()["fieldgroups"] < 2 {
-		t.Errorf("%d fields sampled by %d field groups", len(sampled), e.Open()["fieldgroups"])
+		t.Errorf("%d fields sampled with %d field groups", len(sampled), e.Open()["fieldgroups"])
 	}
 }
 
-// Profiling is asked of each GPU; its fields are blank until the second sample.
+// The profiling fields of each GPU are queried. They are blank until the second sample.
 func TestProfiling(t *testing.T) {
 	lines := slices.Concat(versions, []string{
 		gpuLine(0, "prof=1001-1004"), gpuLine(1, "prof=none"), gpuLine(2, "prof=1001-1002"), gpuLine(3, "prof=error:-17"),
@@ -190,8 +190,7 @@ func TestProfiling(t *testing.T) {
 	}
 }
 
-// A watch that the engine refuses is cut until one field of one entity is left, unless every
-// smaller one would meet the same.
+// A rejected watch is split until one field of one entity is left, unless every smaller watch would fail too.
 func TestRefusedWatch(t *testing.T) {
 	served := []string{
 		"GPU 0 #0 45", "GPU 0 #1 71.5", "GPU 1 #0 45", "GPU 1 #1 71.5",
@@ -210,12 +209,12 @@ func TestRefusedWatch(t *testing.T) {
 		want    []string
 		watches int64
 	}{
-		"fields once":      {"fail dcgmWatchFields -6 1 3", served, 3},
-		"entities once":    {"fail dcgmWatchFields -23 1 3", served, 3},
-		"one for good":     {"fail dcgmWatchFields -6 3 3", replaced(served, "GPU 0 #0 45", "GPU 0 #0 not_supported"), 3},
-		"permission":       {"fail dcgmWatchFields -29 1 3", replaced(served, "GPU 0 #0 45", "GPU 0 #0 permission", "GPU 0 #1 71.5", "GPU 0 #1 permission", "GPU 1 #0 45", "GPU 1 #0 permission", "GPU 1 #1 71.5", "GPU 1 #1 permission"), 1},
-		"too many groups":  {"groups 1", replaced(served, "30.25", "unavailable"), 1},
-		"no answer at all": {"fail dcgmWatchFields -33 -1 3", replaced(served, "45", "not_supported", "71.5", "not_supported", "30.25", "not_supported"), 0},
+		"fields once":       {"fail dcgmWatchFields -6 1 3", served, 3},
+		"entities once":     {"fail dcgmWatchFields -23 1 3", served, 3},
+		"one for good":      {"fail dcgmWatchFields -6 3 3", replaced(served, "GPU 0 #0 45", "GPU 0 #0 not_supported"), 3},
+		"permission":        {"fail dcgmWatchFields -29 1 3", replaced(served, "GPU 0 #0 45", "GPU 0 #0 permission", "GPU 0 #1 71.5", "GPU 0 #1 permission", "GPU 1 #0 45", "GPU 1 #0 permission", "GPU 1 #1 71.5", "GPU 1 #1 permission"), 1},
+		"too many groups":   {"groups 1", replaced(served, "30.25", "unavailable"), 1},
+		"every watch fails": {"fail dcgmWatchFields -33 -1 3", replaced(served, "45", "not_supported", "71.5", "not_supported", "30.25", "not_supported"), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world(tt.line)...)
@@ -224,15 +223,15 @@ func TestRefusedWatch(t *testing.T) {
 				t.Errorf("batch (-want +got):\n%s", diff)
 			}
 			open := e.Open()
-			// What GPUs have of several watches is read by a field group and a group of its own.
+			// Fields of GPUs that several watches sample are read with an additional field group and group.
 			if open["watches"] != tt.watches || open["fieldgroups"] > tt.watches+1 || open["groups"] > tt.watches+1 {
-				t.Errorf("open: %v, want %d watches", open, tt.watches)
+				t.Errorf("open handles = %v, want %d watches", open, tt.watches)
 			}
 		})
 	}
 }
 
-// A GPU that DCGM does not read is left out, and ends the session once it can be read.
+// A GPU that DCGM cannot read is left out. When it can be read, the session ends.
 func TestUnreadGPU(t *testing.T) {
 	e := fakedcgm.New(t, world(gpuLine(2, "links=1 status=detached"))...)
 	var log strings.Builder
@@ -244,12 +243,11 @@ func TestUnreadGPU(t *testing.T) {
 	e.Replace(" status=detached", "")
 	readUntil(t, s, "the end", func(*gpu.Batch, error) bool { return s.Err() != nil })
 	if !errors.Is(s.Err(), gpu.ErrTopology) {
-		t.Errorf("Err = %v", s.Err())
+		t.Errorf("Err = %v, want gpu.ErrTopology", s.Err())
 	}
 }
 
-// The engine dies and comes back: the session ends, and another one on the same Source works, with
-// every Init undone by one Shutdown.
+// If the engine restarts, the session ends and another session of the same Source works. Every Init has a Shutdown.
 func TestEngineDies(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	src := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9")})
@@ -259,11 +257,11 @@ func TestEngineDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	read(t, s)
-	e.Restart() // a new engine listens, the old connection is dead
+	e.Restart() // a new engine listens; the old connection is closed
 	for range 2 {
 		var b gpu.Batch
 		if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) || len(b.Samples) > 0 {
-			t.Errorf("Read of a dead engine: %v with %d samples", err, len(b.Samples))
+			t.Errorf("Read after the engine died: error %v and %d samples", err, len(b.Samples))
 		}
 	}
 	mentions(t, s.Err().Error(), "10.0.0.9:5555", "is gone")
@@ -277,7 +275,7 @@ func TestEngineDies(t *testing.T) {
 		t.Fatalf("Open after the engine came back: %v", err)
 	}
 	if n := len(read(t, again).Samples); n != 2 {
-		t.Errorf("%d samples from the new engine, want 2", n)
+		t.Errorf("samples from the new engine = %d, want 2", n)
 	}
 	if err := again.Close(); err != nil {
 		t.Error(err)
@@ -285,7 +283,7 @@ func TestEngineDies(t *testing.T) {
 	checkClosed(t, e)
 }
 
-func TestEngineDeadAtTheStart(t *testing.T) {
+func TestEngineDownAtStart(t *testing.T) {
 	e := fakedcgm.New(t, world("down")...)
 	text := failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")}, gpu.ErrUnavailable)
 	mentions(t, text, "no engine answers at 10.0.0.9:5555")
@@ -295,9 +293,9 @@ func TestEngineDeadAtTheStart(t *testing.T) {
 	mentions(t, text, "initialization")
 }
 
-// Whichever call fails at the start, nothing stays open, and the reason is one of the closed set. The
-// GPUs are served without calls for other entities, unless the engine is gone.
-func TestEveryCallCanFail(t *testing.T) {
+// If any call fails at the start, nothing stays open, and the error is one of package gpu. Calls about other entities
+// do not affect GPUs, unless the engine is gone.
+func TestFailingCalls(t *testing.T) {
 	remote := dcgm.Options{Remote: engineAt("10.0.0.9:5555")}
 	e := fakedcgm.New(t, fabric()...)
 	plan := fabricPlan()
@@ -311,7 +309,7 @@ func TestEveryCallCanFail(t *testing.T) {
 	for function := range e.Calls() {
 		switch function {
 		case "dcgmShutdown", "dcgmDisconnect", "dcgmGroupDestroy", "dcgmFieldGroupDestroy", "dcgmUnwatchFields":
-			continue // they can only fail at the end
+			continue // these can only fail at the end
 		}
 		for _, code := range []int{-1, -3, -6, -11, -12, -17, -20, -21, -33} {
 			t.Run(fmt.Sprint(function, code), func(t *testing.T) {
@@ -321,10 +319,10 @@ func TestEveryCallCanFail(t *testing.T) {
 				switch {
 				case err == nil:
 					if err := s.Read(context.Background(), &b); errors.Is(err, gpu.ErrLost) != (code == -21 && s.Err() != nil) {
-						t.Errorf("Read: %v, session ended with %v", err, s.Err())
+						t.Errorf("Read: error %v, but the session ended with %v", err, s.Err())
 					}
 					if slices.Contains(ofOthers, function) && code != -21 && !slices.Contains(shown(s, &b), "GPU 1 #0 45") {
-						t.Errorf("the GPUs are not served: %v", shown(s, &b))
+						t.Errorf("GPUs are not served: %v", shown(s, &b))
 					}
 					if err := s.Close(); err != nil {
 						t.Errorf("Close: %v", err)
@@ -332,7 +330,7 @@ func TestEveryCallCanFail(t *testing.T) {
 				case slices.Contains(ofOthers, function) && code != -21:
 					t.Errorf("Open: %v", err)
 				case gpu.Reason(err) == "error" && code != -3 && code != -1:
-					t.Errorf("Open: untyped %v", err)
+					t.Errorf("Open: error without a type: %v", err)
 				}
 				checkClosed(t, e)
 			})
@@ -340,7 +338,7 @@ func TestEveryCallCanFail(t *testing.T) {
 	}
 }
 
-// A call fails to answer; the others serve.
+// If one call fails, the other values are served.
 func TestOneReadFails(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	slow := field(155, onBoth)
@@ -355,11 +353,11 @@ func TestOneReadFails(t *testing.T) {
 	e.Add("fail dcgmGetLatestValues_v2 -11")
 	var b gpu.Batch
 	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrTimeout) || s.Err() != nil {
-		t.Errorf("Read when nothing answers: %v, session %v", err, s.Err())
+		t.Errorf("Read when all calls fail: error %v, session error %v", err, s.Err())
 	}
 	e.Remove("fail")
 	if n := len(read(t, s).Samples); n != 6 {
-		t.Errorf("%d samples when the engine answers again, want 6", n)
+		t.Errorf("samples when the engine answers again = %d, want 6", n)
 	}
 }
 
@@ -370,7 +368,7 @@ func TestVersionMismatch(t *testing.T) {
 	text := failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")}, gpu.ErrVersion)
 	mentions(t, text, "4.7.1", "4.6.0", "same DCGM version")
 
-	// Where only the MIG hierarchy is not understood, the GPUs are served.
+	// If only the MIG hierarchy has another version, the GPUs are served.
 	lines[len(lines)-1] = "fail dcgmGetGpuInstanceHierarchy -12"
 	e = fakedcgm.New(t, lines...)
 	var log strings.Builder
@@ -378,18 +376,18 @@ func TestVersionMismatch(t *testing.T) {
 	if diff := cmp.Diff([]string{"GPU 0 #0 45", "GPU 1 #0 45"}, shown(s, read(t, s))); diff != "" {
 		t.Errorf("batch (-want +got):\n%s", diff)
 	}
-	mentions(t, log.String(), "4.7.1", "4.6.0", "GPUs only")
+	mentions(t, log.String(), "4.7.1", "4.6.0", "reading only GPUs")
 }
 
-func TestNothingToWatch(t *testing.T) {
+func TestNoGPUs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lines []string
 		sel   gpu.Selector
 		words []string
 	}{
-		"no GPU":       {versions, gpu.Selector{Flex: true}, []string{"sees no GPU", "driver"}},
-		"unsupported":  {append(slices.Clone(versions), gpuLine(0, "status=unsupported")), gpu.Selector{Flex: true}, []string{"reads none of its 1 GPUs"}},
-		"not selected": {world(), gpu.Selector{Major: true, MajorIDs: []uint32{5}}, []string{"none of the 2 GPUs and 2 instances", "[0 1]"}},
+		"no GPU":       {versions, gpu.Selector{Flex: true}, []string{"finds no GPU", "driver"}},
+		"unsupported":  {append(slices.Clone(versions), gpuLine(0, "status=unsupported")), gpu.Selector{Flex: true}, []string{"cannot read any of its 1 GPUs"}},
+		"not selected": {world(), gpu.Selector{Major: true, MajorIDs: []uint32{5}}, []string{"none of DCGM's 2 GPUs and 2 instances", "[0 1]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, tt.lines...)
@@ -400,7 +398,7 @@ func TestNothingToWatch(t *testing.T) {
 	}
 }
 
-// An engine on another machine has another clock; its samples come in ours.
+// A remote engine has another clock. Samples have times of this machine's clock.
 func TestSkewedClock(t *testing.T) {
 	near := func(b *gpu.Batch) bool {
 		for _, x := range b.Samples {
@@ -415,18 +413,18 @@ func TestSkewedClock(t *testing.T) {
 			e := fakedcgm.New(t, world(skew)...)
 			s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
 			if b := read(t, s); !near(b) {
-				t.Errorf("times of samples: %v", b.Samples)
+				t.Errorf("samples are not near the current time: %v", b.Samples)
 			}
 			e.Add("event 1 gpu:0 230 31")
 			b := readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool {
 				return len(b.XIDs) > 0
 			})
 			if d := time.Since(time.Unix(0, b.XIDs[0].Time)); d < -5*time.Second || d > 5*time.Second {
-				t.Errorf("the time of an XID: %+v", b.XIDs)
+				t.Errorf("XID is not near the current time: %+v", b.XIDs)
 			}
 		})
 	}
-	// An engine gives nothing that it dates before the last that it gave.
+	// An engine does not return samples dated before the last one that it returned.
 	t.Run("set back between XIDs", func(t *testing.T) {
 		e := fakedcgm.New(t, world()...)
 		s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
@@ -437,7 +435,7 @@ func TestSkewedClock(t *testing.T) {
 				clear(seen)
 			}
 			for _, x := range b.XIDs {
-				x.Time = 0 // the first ones are dated by the clock as it was
+				x.Time = 0 // the first XIDs are dated by the old clock
 				seen[x]++
 			}
 			return len(seen) >= 3
@@ -456,7 +454,7 @@ func TestSkewedClock(t *testing.T) {
 		})
 		for x, n := range seen {
 			if n != 1 {
-				t.Errorf("%+v is reported %d times", x, n)
+				t.Errorf("%+v was reported %d times, want once", x, n)
 			}
 		}
 	})
@@ -465,18 +463,18 @@ func TestSkewedClock(t *testing.T) {
 		s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
 		read(t, s)
 		e.Add("skew -3600")
-		readUntil(t, s, "samples in our clock", func(b *gpu.Batch, _ error) bool { return near(b) })
+		readUntil(t, s, "samples near the current time", func(b *gpu.Batch, _ error) bool { return near(b) })
 	})
 	t.Run("same machine", func(t *testing.T) {
 		e := fakedcgm.New(t, world("skew -3600")...)
 		s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
 		if near(read(t, s)) {
-			t.Error("the time of an embedded engine was changed")
+			t.Error("times of an embedded engine were changed")
 		}
 	})
 }
 
-// During a reload a second session opens before the first one closes.
+// During a reload, a second session is opened before the first one is closed.
 func TestOverlappingSessions(t *testing.T) {
 	for name, remote := range map[string]string{"embedded": "", "remote": "10.0.0.9:5555"} {
 		t.Run(name, func(t *testing.T) {
@@ -494,19 +492,19 @@ func TestOverlappingSessions(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff([]string{"GPU 0 #0 71.5", "GPU 1 #0 71.5"}, shown(second, read(t, second))); diff != "" {
-				t.Errorf("after the first session closed (-want +got):\n%s", diff)
+				t.Errorf("batch after the first session was closed (-want +got):\n%s", diff)
 			}
 			if open := e.Open(); open["watches"] != 1 || open["groups"] != 1 || open["fieldgroups"] != 1 {
-				t.Errorf("the first session left something: %v", open)
+				t.Errorf("first session left handles open: %v", open)
 			}
 			e.Add("fail dcgmConnect_v2 -21", "fail dcgmGroupCreate -3")
 			if s, err := src.Open(context.Background(), planOf(field(155, onGPU))); err == nil {
 				s.Close()
-				t.Error("a third session opened")
+				t.Error("third session was opened, want an error")
 			}
 			e.Remove("fail")
 			if n := len(read(t, second).Samples); n != 2 {
-				t.Errorf("a session that failed to open took the other's samples: %d left", n)
+				t.Errorf("samples of the open session after another failed to open = %d", n)
 			}
 			if err := second.Close(); err != nil {
 				t.Fatal(err)
@@ -516,17 +514,17 @@ func TestOverlappingSessions(t *testing.T) {
 	}
 }
 
-// Open gives up between calls when its context ends.
+// Open returns between two calls when its context ends.
 func TestContext(t *testing.T) {
 	fakedcgm.New(t, world()...)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := dcgm.New(dcgm.Options{}).Open(ctx, planOf(field(150, onGPU))); !errors.Is(err, context.Canceled) {
-		t.Errorf("Open: %v", err)
+		t.Errorf("Open: %v, want context.Canceled", err)
 	}
 }
 
-// Processes that are requested are declined with a reason, and nothing is made up.
+// If processes are requested, the rows get a fault, and no process is reported.
 func TestProcessesAreDeclined(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
@@ -551,23 +549,23 @@ func every(id gpu.FieldID, interval time.Duration) gpu.Field {
 	return f
 }
 
-// Groups of fields with their own intervals are sampled at those, in one session.
+// Fields with different intervals are sampled at these intervals in one session.
 func TestWatchGroups(t *testing.T) {
 	e := fakedcgm.New(t, world("value gpu:* 155 int 0 1", "value gpu:* 156 int 0 1")...)
 	fast, slow := every(155, 5*time.Millisecond), every(156, 50*time.Millisecond)
 	fast.Levels, slow.Levels = onGPU, onGPU
 	s := open(t, e, planOf(fast, slow, field(150, onGPU)), dcgm.Options{})
 	if n := e.Open()["watches"]; n != 3 {
-		t.Errorf("%d watches for three intervals", n)
+		t.Errorf("watches for three intervals = %d", n)
 	}
 	newest := map[string]int64{}
-	readUntil(t, s, "the slow field's fifth sample", func(b *gpu.Batch, _ error) bool {
+	readUntil(t, s, "the fifth sample of the slow field", func(b *gpu.Batch, _ error) bool {
 		for _, x := range b.Samples {
 			newest[fmt.Sprint(x.Row, " ", x.Field)], _ = x.Value.Int64()
 		}
 		return newest["0 1"] >= 5
 	})
 	if fast, slow := newest["0 0"], newest["0 1"]; fast < 8*slow || fast > 12*slow+10 {
-		t.Errorf("%d samples 5 ms apart beside %d that are 50 ms apart", fast, slow)
+		t.Errorf("samples at 5 ms = %d, at 50 ms = %d", fast, slow)
 	}
 }

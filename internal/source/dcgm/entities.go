@@ -9,10 +9,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// errNoEntity says that this machine has no entity of a field's kind, or none is selected.
+// errNoEntity means that the machine has no entity of a field's kind, or that none is selected.
 var errNoEntity = fmt.Errorf("%w", gpu.ErrNotSupported)
 
-// The fields of the links of switches (dcgm_fields.h); DCGM refuses all others for them.
+// Fields of switch links (dcgm_fields.h). DCGM rejects all other fields for them.
 const (
 	firstSwitchField = 700 // DCGM_FI_FIRST_NVSWITCH_FIELD_ID
 	lastSwitchField  = 899 // DCGM_FI_LAST_NVSWITCH_FIELD_ID
@@ -20,9 +20,9 @@ const (
 
 func ofSwitches(id gpu.FieldID) bool { return id >= firstSwitchField && id <= lastSwitchField }
 
-// A scope is entities that share their fields: links of GPUs are one, links of switches another.
+// A scope is a set of entities with the same fields. Links of GPUs and links of switches are different scopes.
 type scope struct {
-	kind, parent gpu.Kind // parent is set for links alone
+	kind, parent gpu.Kind // parent is only set for links
 }
 
 func scopeOf(e gpu.Entity) scope {
@@ -40,29 +40,29 @@ func (a scope) has(f *gpu.Field) bool {
 	return a.kind != gpu.KindNVLink || ofSwitches(f.ID) == (a.parent == gpu.KindNVSwitch)
 }
 
-// scopes are the kinds that the source reads, in the order of rows.
+// scopes lists the kinds that the source reads, in row order.
 var scopes = [...]scope{
 	{kind: gpu.KindGPU}, {kind: gpu.KindGPUInstance},
 	{gpu.KindNVLink, gpu.KindGPU}, {kind: gpu.KindNVSwitch}, {gpu.KindNVLink, gpu.KindNVSwitch},
 	{kind: gpu.KindCPU}, {kind: gpu.KindCPUCore}, {kind: gpu.KindConnectX},
 }
 
-// needs reports whether some field of the plan exists for a scope, or its health is requested. Others
-// have no rows.
+// needs reports whether some field of the plan exists for a scope, or its health is requested. Other scopes have no
+// rows.
 func (s *Session) needs(a scope) bool {
 	return s.plan.Health.Has(a.kind) || slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return a.has(&f) })
 }
 
-// A member is an entity of the engine and the device that it becomes.
+// A member is an entity of the engine with its device.
 type member struct {
 	entity
 	gpu.Device
 }
 
-// others are everything but the GPUs and their instances.
+// others holds all entities except GPUs and their instances.
 type others struct {
-	members []member           // the selected ones, in the order of rows
-	failed  map[gpu.Kind]error // of the kinds that the plan needs, why they are not known
+	members []member           // selected entities in row order
+	failed  map[gpu.Kind]error // by kind: why entities that the plan needs are unknown
 }
 
 // of returns the members of a kind.
@@ -75,8 +75,9 @@ func (o *others) of(kind gpu.Kind) (list []entity) {
 	return list
 }
 
-// survey lists the others. A kind that the engine cannot list, for lack of a module, costs itself.
-func (s *Session) survey() (others, error) {
+// listOthers lists the others. If the engine cannot list a kind, because a module is missing, only that kind is left
+// out.
+func (s *Session) listOthers() (others, error) {
 	o := others{failed: map[gpu.Kind]error{}}
 	links, cpus := sync.OnceValues(s.engine.links), sync.OnceValues(s.engine.cpus)
 	for _, a := range scopes {
@@ -84,7 +85,7 @@ func (s *Session) survey() (others, error) {
 			continue
 		}
 		list, err := s.list(a, links, cpus)
-		if s.isOver(err) {
+		if s.isFatal(err) {
 			return o, err
 		}
 		o.failed[a.kind] = err
@@ -123,7 +124,7 @@ func (s *Session) list(a scope, links func() ([]link, error), cpus func() ([]cpu
 	}
 }
 
-// membersOf returns the links of GPUs that have rows, or those of switches.
+// membersOf returns the links of GPUs that have rows, or the links of switches.
 func (s *Session) membersOf(links []link, a scope) (list []member) {
 	slices.SortFunc(links, func(a, b link) int {
 		return cmp.Or(cmp.Compare(a.parent.id, b.parent.id), cmp.Compare(a.index, b.index))
@@ -139,7 +140,7 @@ func (s *Session) membersOf(links []link, a scope) (list []member) {
 	return list
 }
 
-// engineGroup names the kinds of whole devices to the engine.
+// engineGroup returns the engine's entity group of a kind.
 func engineGroup(kind gpu.Kind) entityGroup {
 	switch kind {
 	case gpu.KindGPU:
@@ -157,7 +158,7 @@ func engineGroup(kind gpu.Kind) entityGroup {
 	}
 }
 
-// unserved makes the faults of the fields that no row of the topology has.
+// unserved adds faults for fields that no row of the topology has.
 func (s *Session) unserved() {
 	for f := range s.plan.Fields {
 		field := &s.plan.Fields[f]
@@ -172,28 +173,28 @@ func (s *Session) unserved() {
 		}
 		switch {
 		case err != nil:
-			err = fmt.Errorf("the engine lists no %v: %w", kinds[0], s.withVersions(err))
+			err = fmt.Errorf("the engine cannot list a %v: %w", kinds[0], s.withVersions(err))
 		case !reads(field):
 			err = fmt.Errorf("%w: the DCGM source does not read it", gpu.ErrNotSupported)
 		default:
-			err = fmt.Errorf("%w: no %v is here or selected", errNoEntity, kinds[0])
+			err = fmt.Errorf("%w: no %v exists or is selected", errNoEntity, kinds[0])
 		}
 		s.faults = append(s.faults, gpu.Fault{Row: gpu.AllRows, Field: f, Err: err})
 	}
 }
 
-// Reads reports whether the source reads from an engine all that a plan names. It does not say that
-// the engine and the hardware have it.
+// Reads reports whether the source can read everything in a plan. The engine and the hardware may still lack some of
+// it.
 func Reads(p *gpu.Plan) bool {
 	for i := range p.Fields {
 		if !reads(&p.Fields[i]) {
 			return false
 		}
 	}
-	return true // health, peers and placement are the engine's too
+	return true // DCGM has health, peers and placement
 }
 
-// reads reports whether there is any kind of entities that the field is read for.
+// reads reports whether the field is read for any kind of entity.
 func reads(f *gpu.Field) bool {
 	return slices.ContainsFunc(scopes[:], func(a scope) bool { return a.has(f) })
 }

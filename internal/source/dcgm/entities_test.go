@@ -25,8 +25,8 @@ var (
 	onMachine  = gpu.KindsOf(gpu.KindNode)
 )
 
-// fabric is a node with everything: two GPUs of two links each, one link of them down and one not
-// there, two switches, a CPU of three cores and a card.
+// fabric returns a script of a node with every kind of entity: two GPUs with two links each, of which one is down and
+// one does not exist; two switches; a CPU with three cores; and a ConnectX card.
 func fabric(more ...string) []string {
 	lines := world(slices.Concat([]string{
 		"switch 0 links=2", "switch 1 links=1", "link switch:1:3 state=down", "link switch:1:4 state=disabled",
@@ -47,7 +47,7 @@ func fabricPlan() *gpu.Plan {
 	return plan
 }
 
-// A link has the identity of its GPU, a core that of its CPU.
+// A link has the identity of its GPU, and a core that of its CPU.
 func TestDevicesOfEveryKind(t *testing.T) {
 	e := fakedcgm.New(t, fabric()...)
 	s := open(t, e, fabricPlan(), dcgm.Options{})
@@ -56,7 +56,7 @@ func TestDevicesOfEveryKind(t *testing.T) {
 		got[d.Entity.String()] = d
 	}
 	if len(got) != len(s.Topology().Devices) {
-		t.Errorf("%d names for %d devices", len(got), len(s.Topology().Devices))
+		t.Errorf("%d distinct names for %d devices", len(got), len(s.Topology().Devices))
 	}
 	link := gpu.Device{
 		Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: 1, ID: 2}, Link: 2,
@@ -117,8 +117,8 @@ func TestSelectorsOfSwitchesAndCPUs(t *testing.T) {
 	}
 }
 
-// An engine without a module costs the kinds of that module, with a fault for their fields;
-// everything else is served.
+// If the engine lacks a module, the kinds of that module are missing and their fields have faults. Everything else is
+// served.
 func TestMissingModules(t *testing.T) {
 	for name, tt := range map[string]struct {
 		line   string
@@ -150,21 +150,21 @@ func TestMissingModules(t *testing.T) {
 			}
 			for _, kind := range []gpu.Kind{gpu.KindGPU, gpu.KindNVSwitch, gpu.KindNVLink, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX} {
 				if gone := slices.Contains(tt.gone, kind); gone != (rows[kind] == 0) {
-					t.Errorf("%d samples of kind %v", rows[kind], kind)
+					t.Errorf("samples of kind %[2]v = %[1]d, want none", rows[kind], kind)
 				}
 			}
 			if err := s.Err(); err != nil {
-				t.Fatalf("the session ended: %v", err)
+				t.Fatalf("session ended: %v", err)
 			}
 			e.Remove(tt.line)
-			readUntil(t, s, "the module that is there now", func(*gpu.Batch, error) bool { return s.Err() != nil })
+			readUntil(t, s, "the end of the session when the module is available", func(*gpu.Batch, error) bool { return s.Err() != nil })
 		})
 	}
 }
 
-// A link that goes down is a value. Entities that come and go, and instances that are partitioned
-// again under the same id, end the session; the samples of such instances are not served.
-func TestEntitiesComeAndGo(t *testing.T) {
+// A link that goes down only changes a value. The session ends if entities are added or removed, or if instances are
+// repartitioned under the same ID. Samples of such instances are not served.
+func TestEntityChanges(t *testing.T) {
 	add := func(line string) func(*fakedcgm.Engine) { return func(e *fakedcgm.Engine) { e.Add(line) } }
 	for name, tt := range map[string]struct {
 		change         func(*fakedcgm.Engine)
@@ -192,11 +192,11 @@ func TestEntitiesComeAndGo(t *testing.T) {
 			tt.change(e)
 			b := read(t, s)
 			if err := s.Err(); errors.Is(err, gpu.ErrTopology) != tt.ends {
-				t.Errorf("Err = %v", err)
+				t.Errorf("Err = %v, want the session to end: %t", err, tt.ends)
 			}
 			for _, x := range b.Samples {
 				if d := s.Topology().Devices[x.Row]; tt.isOfMIGs && d.Entity.Kind == gpu.KindGPUInstance {
-					t.Errorf("%v is served after the change", d.Entity)
+					t.Errorf("%v is served after the repartition", d.Entity)
 				}
 			}
 		})

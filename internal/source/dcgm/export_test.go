@@ -2,7 +2,7 @@ package dcgm
 
 import "time"
 
-// RetryRefused sets how long a refused watch waits for the next try.
+// RetryRefused sets the delay before a rejected watch is tried again.
 func (o Options) RetryRefused(every time.Duration) Options {
 	o.retry = every
 	return o

@@ -9,28 +9,28 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// allHealth is every health watch that the engine has (DCGM_HEALTH_WATCH_ALL).
+// allHealth is the mask of all health watches (DCGM_HEALTH_WATCH_ALL).
 const allHealth = 0xffffffff
 
-// codeIMEX is the number of DCGM_FR_IMEX_UNHEALTHY, linkDown the code of a link that is down (dcgm_errors.h).
+// codeIMEX is the number of DCGM_FR_IMEX_UNHEALTHY. linkDown is the code of a link that is down (dcgm_errors.h).
 const (
 	codeIMEX = 122
 	linkDown = "DCGM_FR_NVLINK_DOWN"
 )
 
-// systemIMEX is the health watch of the machine (DCGM_HEALTH_WATCH_IMEX). Engines before 4.6.1 report
-// its findings under that of NVLink, and those before 4.5 have none.
+// systemIMEX is the machine's health watch (DCGM_HEALTH_WATCH_IMEX). Engines before 4.6.1 report its findings under
+// NVLink. Engines before 4.5 do not have it.
 const systemIMEX = 0x2000
 
-// A healthSystem is one of the health watches.
+// A healthSystem is a health watch.
 type healthSystem struct {
-	name string   // as the health_watch label spells it
+	name string   // value of the health_watch label
 	mask uint32   // dcgmHealthSystems_t
-	of   gpu.Kind // that have a result of it each; findings of others are shown too
+	of   gpu.Kind // kind of entities that always have a result; findings of other kinds are reported too
 }
 
-// healthSystems returns the health watches. DCGM reports the end of a whole GPU, such as its fall off
-// the bus, under all of them at once.
+// healthSystems returns the health watches. DCGM reports a failure of the whole GPU, such as falling off the bus, under
+// all of them at the same time.
 func healthSystems() [15]healthSystem {
 	const of = gpu.KindGPU
 	return [...]healthSystem{
@@ -41,17 +41,17 @@ func healthSystems() [15]healthSystem {
 	}
 }
 
-// A healthWatch is the engine's health checks of the session's entities.
+// A healthWatch holds the session's health checks at the engine.
 type healthWatch struct {
-	group handle // 0 until it is made
-	set   bool   // the watches are
+	group handle // 0 until created
+	set   bool   // whether the watches are on
 }
 
-// isJudged reports whether the health of a row is requested.
-func (s *Session) isJudged(row int) bool { return s.plan.Health.Has(s.top.Devices[row].Entity.Kind) }
+// wantsHealth reports whether the health of a row is requested.
+func (s *Session) wantsHealth(row int) bool { return s.plan.Health.Has(s.top.Devices[row].Entity.Kind) }
 
-// watchHealth turns the health watches on, if the plan requests them. readHealth tries again. The
-// engine judges the machine by its GPUs, so that these are in the group whatever is requested.
+// watchHealth turns on the health watches if the plan requests them. If this fails, readHealth tries again. The engine
+// checks the machine through its GPUs, so all GPUs are in the group.
 func (s *Session) watchHealth() error {
 	h := &s.health
 	if s.plan.Health == 0 || h.set {
@@ -59,7 +59,7 @@ func (s *Session) watchHealth() error {
 	}
 	var members []entity
 	for row, e := range s.members {
-		if e.group == groupGPU || e.group != groupNone && s.isJudged(row) {
+		if e.group == groupGPU || e.group != groupNone && s.wantsHealth(row) {
 			members = append(members, e)
 		}
 	}
@@ -69,7 +69,7 @@ func (s *Session) watchHealth() error {
 	if h.group == 0 {
 		group, refused, err := s.engine.createGroup(s.nextName(), members)
 		if err == nil && group == 0 {
-			err = refused[0].err // lost ones, which pass nothing
+			err = refused[0].err // lost GPUs, which do not pass
 		}
 		if err != nil {
 			return err
@@ -81,7 +81,7 @@ func (s *Session) watchHealth() error {
 	return err
 }
 
-// readHealth appends the results of the health checks. A lost GPU passes nothing.
+// readHealth appends the results of the health checks. A lost GPU does not pass.
 func (s *Session) readHealth(b *gpu.Batch) error {
 	if s.plan.Health == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 	}
 	if err != nil {
 		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, s.withVersions(err))
-		return s.onlyGone(err)
+		return s.reopenOnly(err)
 	}
 	if !s.health.set {
 		return nil
@@ -105,15 +105,15 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 	}
 	first := len(b.Health)
 	for row := range s.members {
-		if s.isJudged(row) {
+		if s.wantsHealth(row) {
 			s.addHealth(b, row, found)
 		}
 	}
-	return s.onlyGone(s.findLinks(b.Health[first:]))
+	return s.reopenOnly(s.findLinks(b.Health[first:]))
 }
 
-// addHealth appends the results of each health watch of an entity: each code once and at its worst, or
-// a pass. Watches that are not known follow, by their numbers.
+// addHealth appends the results of each health watch of an entity. Each code is reported once with its worst result;
+// without findings, the watch passes. Unknown watches follow by number.
 func (s *Session) addHealth(b *gpu.Batch, row int, found []incident) {
 	kind, known := s.top.Devices[row].Entity.Kind, healthSystems()
 	for _, system := range known {
@@ -135,8 +135,8 @@ func (s *Session) addHealth(b *gpu.Batch, row int, found []incident) {
 	}
 }
 
-// addFinding appends a finding of a row under a watch, unless that has its code from b.Health[first]
-// on.
+// addFinding appends a finding of a row under a watch. If b.Health has the code from index first on, it only keeps the
+// worse result.
 func (s *Session) addFinding(b *gpu.Batch, first, row int, watch string, x incident) {
 	if x.entity != s.members[row] || x.result == 0 {
 		return
@@ -150,8 +150,8 @@ func (s *Session) addFinding(b *gpu.Batch, first, row int, watch string, x incid
 	b.Health = append(b.Health, c)
 }
 
-// checks reports whether a row without a finding passes: not so a lost GPU, nor the machine of an
-// engine that has no check of machines (before 4.5).
+// checks reports whether a row without findings passes. A lost GPU does not. Neither does the machine if the engine has
+// no machine check (before 4.5).
 func (s *Session) checks(row int) bool {
 	if s.members[row].group != groupNone {
 		return !s.lost[row]
@@ -161,7 +161,7 @@ func (s *Session) checks(row int) bool {
 	return n == 2 && (major > 4 || major == 4 && minor >= 5)
 }
 
-// findLinks completes the findings about links of GPUs that are down.
+// findLinks adds the link numbers to findings about GPU links that are down.
 func (s *Session) findLinks(checks []gpu.HealthCheck) error {
 	down := func(c gpu.HealthCheck) bool {
 		return c.Code == linkDown && s.members[c.Row].group == groupGPU

@@ -21,8 +21,8 @@ func healthPlan() *gpu.Plan {
 	return plan
 }
 
-// Each GPU has a result of each watch: findings, each code once and at its worst, or a pass. Findings of the node, of a
-// switch or of a card with a GPU's number are none of that GPU.
+// Each GPU has a result of each watch: each code once with its worst result, or a pass. Findings about the node, or
+// about a switch or card with the same number, do not affect a GPU.
 func TestHealth(t *testing.T) {
 	e := fakedcgm.New(t, world("incident gpu:0 0x80 10 40", "incident gpu:0 0x80 20 40", "incident gpu:0 0x80 10 40", "incident gpu:0 0x80 10 10",
 		"incident gpu:1 0x2000 20 122", "incident gpu:1 0x2 20 4000",
@@ -39,7 +39,7 @@ func TestHealth(t *testing.T) {
 					gpu.HealthCheck{Row: 0, Watch: watch, Code: "DCGM_FR_CLOCK_THROTTLE_THERMAL", Result: 10})
 			case row == 1 && watch == "NVLINK":
 				want = append(want, gpu.HealthCheck{Row: 1, Watch: watch, Code: "4000", Result: 20})
-			case row == 1 && watch == "ALL": // the GPU as a whole, such as one that fell off the bus
+			case row == 1 && watch == "ALL": // the whole GPU, for example one that fell off the bus
 				want = append(want, gpu.HealthCheck{Row: 1, Watch: watch, Code: "DCGM_FR_FALLEN_OFF_BUS", Result: 20})
 			default:
 				want = append(want, gpu.HealthCheck{Row: row, Watch: watch})
@@ -53,12 +53,12 @@ func TestHealth(t *testing.T) {
 	e.Replace("minor=3", "minor=3 status=lost")
 	for _, x := range read(t, s).Health {
 		if x.Row == 1 && x.Result == 0 {
-			t.Errorf("a lost GPU passes %s", x.Watch)
+			t.Errorf("lost GPU passes %s, want no result", x.Watch)
 		}
 	}
 }
 
-// The engine judges the machine by its GPUs, also where their own health is not requested.
+// The engine checks the machine through its GPUs, even if health of GPUs is not requested.
 func TestHealthOfTheMachineAlone(t *testing.T) {
 	e := fakedcgm.New(t, world("incident none:0 0x2 20 122", "incident gpu:0 0x2 20 13", "switch 0 links=1", "incident switch:0 0x800 20 15")...)
 	plan := healthPlan()
@@ -72,7 +72,7 @@ func TestHealthOfTheMachineAlone(t *testing.T) {
 	}
 }
 
-// Health checks that are refused cost the health alone, and come when the engine allows them.
+// If the engine rejects health checks, only health is missing. It is reported as soon as the engine accepts them.
 func TestHealthRefused(t *testing.T) {
 	for _, line := range []string{"fail dcgmHealthSet -33", "fail dcgmHealthCheck -33", "fail dcgmGroupCreate -24 1 4"} {
 		t.Run(line, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestHealthRefused(t *testing.T) {
 				return f.Row == gpu.AllRows && f.Field == gpu.FieldHealthChecks && gpu.Reason(f.Err) != "error"
 			})
 			if len(b.Health) == 0 && !refused {
-				t.Errorf("neither health nor a fault: %v", b.Faults)
+				t.Errorf("batch has neither health nor its fault: %v", b.Faults)
 			}
 			e.Remove("fail")
 			readUntil(t, s, "health", func(b *gpu.Batch, _ error) bool { return len(b.Health) == 22 && len(b.Faults) == 0 })
@@ -91,8 +91,8 @@ func TestHealthRefused(t *testing.T) {
 	}
 }
 
-// An engine that dies in a check ends the session.
-func TestEngineDiesInACheck(t *testing.T) {
+// If the engine dies during a health check, the session ends.
+func TestEngineDiesDuringCheck(t *testing.T) {
 	for _, line := range []string{"fail dcgmHealthCheck -21", "fail dcgmHealthCheck -5", "fail dcgmGetNvLinkP2PStatus -21"} {
 		e := fakedcgm.New(t, world(line)...)
 		plan := healthPlan()
@@ -103,7 +103,7 @@ func TestEngineDiesInACheck(t *testing.T) {
 		}
 		var b gpu.Batch
 		if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) || !errors.Is(s.Err(), gpu.ErrLost) {
-			t.Errorf("%s: Read %v, Err %v", line, err, s.Err())
+			t.Errorf("%s: Read: error %v, Err = %v", line, err, s.Err())
 		}
 		if err := s.Close(); err != nil {
 			t.Errorf("%s: Close: %v", line, err)
@@ -112,7 +112,7 @@ func TestEngineDiesInACheck(t *testing.T) {
 	}
 }
 
-// Peers are reported for each direction, with the words of the reference.
+// NVLink states are reported for each direction, with DCGM's words.
 func TestPeers(t *testing.T) {
 	e := fakedcgm.New(t, world(gpuLine(4, ""), "peer 0 1 0", "peer 1 0 4", "peer 0 4 1", "peer 4 0 2", "peer 1 4 3", "peer 4 1 77")...)
 	plan := planOf(field(150, onGPU))
@@ -132,7 +132,7 @@ func TestPeers(t *testing.T) {
 	}
 	e.Replace("minor=6", "minor=6 status=lost")
 	if n := len(read(t, s).Peers); n != 2 {
-		t.Errorf("%d peers beside a lost GPU, want 2", n)
+		t.Errorf("peer states without the lost GPU = %d, want 2", n)
 	}
 	e.Add("fail dcgmGetNvLinkP2PStatus -6")
 	readUntil(t, s, "a fault", func(b *gpu.Batch, _ error) bool {
@@ -142,7 +142,8 @@ func TestPeers(t *testing.T) {
 	})
 }
 
-// The engine's health checks keep an XID until the engine restarts, and warn while a violation counter grew.
+// The engine's health checks keep an XID until the engine restarts. They warn while a violation counter grew in the
+// last minute.
 func TestHealthKeepsXIDs(t *testing.T) {
 	e := fakedcgm.New(t, world("value gpu:0 240 int 1000 1", "value gpu:1 240 int 1000", "value gpu:1 241 int 1000 1")...)
 	s := open(t, e, healthPlan(), dcgm.Options{})
@@ -163,15 +164,15 @@ func TestHealthKeepsXIDs(t *testing.T) {
 		}
 		return list
 	}
-	readUntil(t, s, "what the engine finds", func(b *gpu.Batch, _ error) bool { return cmp.Equal(found(b), want) })
+	readUntil(t, s, "the expected findings", func(b *gpu.Batch, _ error) bool { return cmp.Equal(found(b), want) })
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	e.Remove("event") // the kernel log was rotated
+	e.Remove("event") // as if the kernel log had been rotated
 	e.Add("boot 7")
 	s = open(t, e, healthPlan(), dcgm.Options{})
 	list := found(read(t, s))
 	if slices.ContainsFunc(list, func(h gpu.HealthCheck) bool { return h.Watch == "ALL" || h.Watch == "MEM" }) {
-		t.Errorf("another engine remembers XIDs: %v", list)
+		t.Errorf("restarted engine still has XIDs: %v", list)
 	}
 }

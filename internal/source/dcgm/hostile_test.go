@@ -14,13 +14,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A hostile engine answers every call with whatever it likes: ids, counts, types and times that
-// were not asked for or do not exist, refusals, and errors now and then.
+// A hostile engine returns random IDs, counts, types and times, including ones that were not requested or do not exist.
+// It rejects members and sometimes returns errors.
 type hostile struct {
 	rng   *rand.Rand
 	texts []byte
 	made  uintptr
-	// patience is how many calls it answers for each that it fails; 0 is all.
+	// patience is the number of successful calls for each failing one; 0 means that no call fails.
 	patience int
 }
 
@@ -34,7 +34,7 @@ func (h *hostile) fails() error {
 	return &resultError{function: "f", code: codes[h.rng.IntN(len(codes))], words: "w"}
 }
 
-// id is mostly one that exists.
+// id returns an ID, usually one that exists.
 func (h *hostile) id() uint32 {
 	if h.rng.IntN(8) == 0 {
 		return h.rng.Uint32()
@@ -42,7 +42,7 @@ func (h *hostile) id() uint32 {
 	return h.rng.Uint32N(4)
 }
 
-// list mostly stays as it is.
+// list returns IDs, usually always the same.
 func (h *hostile) list() []uint32 {
 	if h.rng.IntN(20) > 0 {
 		return []uint32{0, 1, 2}
@@ -196,8 +196,8 @@ func (h *hostile) peers() ([]peer, error) {
 }
 func (h *hostile) close() error { return nil }
 
-// FuzzHostileEngine holds that no answer of an engine ends the process, and that nothing comes of
-// what was not asked for.
+// FuzzHostileEngine checks that no response of an engine crashes the process, and that values that were not requested
+// are ignored.
 func FuzzHostileEngine(f *testing.F) {
 	for seed := range uint64(64) {
 		f.Add(seed, uint16(seed))
@@ -205,18 +205,18 @@ func FuzzHostileEngine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, shape uint16) { defy(t, seed, shape) })
 }
 
-// TestHostileEngine runs it over thousands of seeds.
+// TestHostileEngine runs the same check with thousands of seeds.
 func TestHostileEngine(t *testing.T) {
 	samples := 0
 	for seed := range uint64(6000) {
 		samples += defy(t, seed, uint16(seed*40503))
 	}
 	if samples < 10000 {
-		t.Errorf("%d samples in all: nothing was tried", samples)
+		t.Errorf("samples of all seeds = %d: the test has checked nothing", samples)
 	}
 }
 
-// defy opens a session at a hostile engine and reads it, and returns how many samples came of it.
+// defy opens a session of a hostile engine, reads it, and returns the number of samples.
 func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
 	h := &hostile{rng: rand.New(rand.NewPCG(seed, uint64(shape))), texts: []byte("GPU-1<<<NULL>>>\xff\xfeMIG 1g.10gb")}
 	h.patience = [...]int{0, 40, 400}[h.rng.IntN(3)]
@@ -257,22 +257,22 @@ func checkHostile(t *testing.T, seed uint64, s *Session, b *gpu.Batch) {
 	top := s.Topology()
 	for _, x := range b.Samples {
 		if x.Row < 0 || x.Row >= len(top.Devices) || x.Field < 0 || x.Field >= len(s.plan.Fields) {
-			t.Fatalf("seed %d: a sample of row %d, field %d", seed, x.Row, x.Field)
+			t.Fatalf("seed %d: sample with row %d, field %d outside the topology or plan", seed, x.Row, x.Field)
 		}
 		field := &s.plan.Fields[x.Field]
 		n, number := x.Value.Number()
 		switch {
 		case !field.Levels.Has(top.Devices[x.Row].Entity.Kind), s.slot(x.Row, x.Field).watch == nil:
-			t.Fatalf("seed %d: a sample of field %d of %v was not asked for", seed, field.ID, top.Devices[x.Row].Entity)
+			t.Fatalf("seed %d: sample of field %d of %v was not requested", seed, field.ID, top.Devices[x.Row].Entity)
 		case x.Value.IsAbsent(), number && (math.IsNaN(n) || math.IsInf(n, 0)), x.Value.IsText() != field.Text:
-			t.Fatalf("seed %d: the value %v of field %d", seed, x.Value, field.ID)
+			t.Fatalf("seed %d: invalid value %v of field %d", seed, x.Value, field.ID)
 		case !number && !utf8.ValidString(x.Value.String()):
-			t.Fatalf("seed %d: a text that is no text: %q", seed, x.Value.String())
+			t.Fatalf("seed %d: invalid string %q", seed, x.Value.String())
 		}
 	}
 	for _, x := range b.Faults {
 		if x.Err == nil || x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Field < gpu.FieldPeerStates || x.Field >= len(s.plan.Fields) {
-			t.Fatalf("seed %d: the fault %+v", seed, x)
+			t.Fatalf("seed %d: invalid fault %+v", seed, x)
 		}
 	}
 	seen := map[gpu.Entity]bool{}

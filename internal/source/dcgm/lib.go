@@ -7,71 +7,72 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Library is the file name of libdcgm, which go-dcgm loads too.
+// Library is the file name of libdcgm. go-dcgm loads the same file.
 const Library = "libdcgm.so.4"
 
-// ErrLibrary is wrapped, beside gpu.ErrUnavailable, by the error of Open where this process cannot
-// load libdcgm.
+// ErrLibrary means that this process cannot load libdcgm. The error of Open then wraps it in addition to
+// gpu.ErrUnavailable.
 var ErrLibrary = errors.New(Library + " cannot be loaded")
 
-// A connector loads the library if need be, and starts or reaches the engine.
+// A connector loads the library if necessary, and starts or connects to the engine.
 type connector func(gpu.EngineAddress, Options) (engine, error)
 
-// An engine is a connection to a running DCGM. A result code is a *resultError, which wraps an error
-// of package gpu. Calls are made one at a time.
+// An engine is a connection to a running DCGM. Errors with a result code are of type *resultError, which wraps an error
+// of package gpu. Calls must not be concurrent.
 type engine interface {
-	// versions returns the build information of the library and of the engine.
+	// versions returns the build information of the library and the engine.
 	versions() (library, engine string, err error)
-	// entities returns the ids of all GPUs (lost and unsupported ones too), switches or ConnectX cards.
+	// entities returns the IDs of all GPUs, switches or ConnectX cards. Lost and unsupported GPUs are included.
 	entities(entityGroup) ([]uint32, error)
-	// supported returns the ids of the GPUs that DCGM reads at present.
+	// supported returns the IDs of the GPUs that DCGM can read now.
 	supported() ([]uint32, error)
 	status(gpu uint32) status
 	// instances returns MIG GPU instances and their compute instances.
 	instances() ([]instance, error)
 	links() ([]link, error)
 	cpus() ([]cpu, error)
-	// place returns the mask of the CPUs that are nearest to a GPU, and the ways to other GPUs.
+	// place returns the mask of the CPUs closest to a GPU, and the paths to other GPUs.
 	place(gpu uint32) (cpus []uint64, paths []path, err error)
-	// attributes returns the identity that the engine remembers of a GPU.
+	// attributes returns the identity of a GPU that the engine has cached.
 	attributes(gpu uint32) (identity, error)
 	// profiling returns the profiling fields of a GPU.
 	profiling(gpu uint32) ([]gpu.FieldID, error)
 
-	// createGroup makes a group of the members that the engine takes, and none of none.
+	// createGroup creates a group of the members that the engine accepts. If it accepts none, there is no group and the
+	// handle is 0.
 	createGroup(name string, members []entity) (handle, []refusal, error)
 	destroyGroup(handle) error
 	createFieldGroup(name string, ids []gpu.FieldID) (handle, error)
 	destroyFieldGroup(handle) error
-	// watch requests a sample of each field of each member every so often. The engine keeps the
-	// samples of keepAge, keepSamples of them at most; zero is no limit.
+	// watch requests a sample of each field of each member at an interval. The engine keeps samples for keepAge, and at
+	// most keepSamples of them. Zero means no limit.
 	watch(group, fields handle, every, keepAge time.Duration, keepSamples int) error
 	unwatch(group, fields handle) error
-	// update takes the samples that are due, and returns when they are taken.
+	// update takes the samples that are due, and waits until they are taken.
 	update() error
 
-	// latest returns the newest sample of each field of each member, since all samples from a time on
-	// (microseconds in the engine's clock). The readout is valid until the next of these calls.
+	// latest returns the newest sample of each field of each member. since returns all samples from a time on, in
+	// microseconds of the engine's clock. A readout is valid until the next call of either.
 	latest(group, fields handle) (readout, error)
 	since(group, fields handle, from int64) (readout, error)
 
-	// setHealth sets the systems that are watched for a group, a bit each.
+	// setHealth sets the mask of health watches of a group.
 	setHealth(group handle, systems uint32) error
 	checkHealth(group handle) ([]incident, error)
-	// peers returns the state of NVLink from each GPU to each other one.
+	// peers returns the NVLink state from each GPU to every other GPU.
 	peers() ([]peer, error)
 
-	// close gives up the connection. It undoes one connect, also of an engine that is gone.
+	// close closes the connection. It undoes one connect, even if the engine is gone.
 	close() error
 }
 
-// A refusal is a member, or the row of one, that the engine does not take into a group.
+// A refusal is a member that the engine does not accept into a group. The index is that of the member or of its row.
 type refusal struct {
 	at  int
 	err error
 }
 
-// A handle names a group or a field group at the engine.
+// A handle identifies a group or a field group of the engine.
 type handle uintptr
 
 // entityGroup is a DCGM entity group (dcgm_field_entity_group_t).
@@ -103,7 +104,7 @@ const (
 	statusDetached status = 7
 )
 
-// String returns the state in the words that logs and errors use.
+// String returns the state as used in logs and errors.
 func (s status) String() string {
 	words := [...]string{"in an unknown state", "OK", "not supported by DCGM", "not accessible", "lost", "OK", "disabled",
 		"detached from the driver"}
@@ -113,23 +114,23 @@ func (s status) String() string {
 	return words[s]
 }
 
-// An instance is a MIG GPU instance, or a compute instance of one.
+// An instance is a MIG GPU instance, or a compute instance.
 type instance struct {
 	entity
-	parent  uint32 // DCGM's id of its GPU, or of its GPU instance
-	nvml    uint32 // NVML's GPU-instance id, of a compute instance that of its GPU instance
-	profile uint32 // NVML's profile id, which shows a repartition
+	parent  uint32 // DCGM's ID of the GPU, or of the GPU instance
+	nvml    uint32 // NVML's GPU instance ID; for a compute instance that of its GPU instance
+	profile uint32 // NVML's profile ID, which changes with a repartition
 }
 
-// A link is an NVLink at one of its ends.
+// A link is one end of an NVLink.
 type link struct {
 	parent entity // a GPU or a switch
 	index  uint32
 	up     bool
 }
 
-// entity returns the link as dcgm_link_t: its parent's kind in the low byte, the index in the two
-// bytes above, the parent's id on top.
+// entity returns the link as dcgm_link_t: the parent's kind in the low byte, the index in the next two bytes, and the
+// parent's ID in the high byte.
 func (l link) entity() entity {
 	return entity{groupLink, uint32(l.parent.group) | l.index&0xffff<<8 | l.parent.id<<24}
 }
@@ -138,20 +139,20 @@ func (l link) entity() entity {
 type cpu struct {
 	id     uint32
 	serial string
-	cores  []uint32 // the ids of its cores, ascending
+	cores  []uint32 // IDs of its cores, ascending
 }
 
-// A path leads to another GPU. Its levels are DCGM_TOPOLOGY_*: a bit of the low byte for the way
-// through the machine, and a higher one for the number of NVLinks.
+// A path is a connection to another GPU. levels is a DCGM_TOPOLOGY_* mask: a bit of the low byte for the PCIe path, and
+// a higher bit for the number of NVLinks.
 type path struct {
 	gpu    uint32
 	levels uint64
 }
 
-// An identity is the properties that a GPU or instance reports. An instance's model is its profile.
+// An identity holds the properties that a GPU or instance reports. The model of an instance is its profile.
 type identity struct {
 	model, uuid, busID string
-	index, minor       int64 // negative where unknown
+	index, minor       int64 // negative if unknown
 }
 
 // An incident is a finding of a health watch (dcgmIncidentInfo_t).
@@ -162,29 +163,28 @@ type incident struct {
 	code   uint32 // DCGM_FR_*
 }
 
-// A peer is the state of NVLink from one GPU to another.
+// A peer is the NVLink state from one GPU to another.
 type peer struct {
 	from, to uint32 // GPU ids
 	state    uint32 // dcgmNvLinkGpuP2PStatus_t
 }
 
-// A readout is the answer of one read. Its memory is the engine's buffer.
+// A readout is the result of one read. It uses the engine's buffer.
 type readout struct {
 	samples []sample
 	texts   []byte
 }
 
-// A sample is a dcgmFieldValue_v1 without its padding of 4 KiB. Its layout is that of thin_sample
-// in thin.h.
+// A sample is a dcgmFieldValue_v1 without its 4 KiB of padding. It has the layout of thin_sample in thin.h.
 type sample struct {
 	at     int64  // microseconds in the engine's clock
-	bits   uint64 // an int64 or a float64; for a text its length
+	bits   uint64 // an int64 or float64; for strings the length
 	entity uint32
 	status int32
 	field  uint16
 	kind   byte // DCGM_FT_*: one of the kinds below
 	group  entityGroup
-	text   uint32 // where the text begins in readout.texts
+	text   uint32 // offset of a string in readout.texts
 }
 
 const (
@@ -194,7 +194,7 @@ const (
 	kindTimestamp = 't'
 )
 
-// textOf returns the bytes of a text sample.
+// textOf returns the bytes of a string sample.
 func (r readout) textOf(s *sample) []byte {
 	if n := uint64(len(r.texts)); s.kind != kindText || s.bits > n || uint64(s.text) > n-s.bits {
 		return nil

@@ -25,29 +25,29 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The layouts that Go and C share.
+// These do not compile if the layouts in Go and C differ.
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(sample{})-C.sizeof_thin_sample]
 	_ = [1]struct{}{}[unsafe.Offsetof(sample{}.field)-unsafe.Offsetof(C.thin_sample{}.field)]
 	_ = [1]struct{}{}[unsafe.Offsetof(sample{}.text)-unsafe.Offsetof(C.thin_sample{}.text)]
 )
 
-// A library is libdcgm. go-dcgm keeps one connection per process, counts its initializations, and
-// shuts libdcgm down, with every connection, when the count is back at zero. The library counts along.
+// A library is libdcgm. go-dcgm has one connection per process and counts its initializations. When the count is zero,
+// it shuts down libdcgm with all connections. library keeps the same count.
 type library struct {
 	mu   sync.Mutex
 	open int
-	at   gpu.EngineAddress // of go-dcgm's connection while open > 0
+	at   gpu.EngineAddress // address of go-dcgm's connection while open > 0
 }
 
 func newConnector() connector { return new(library).connect }
 
-// connect makes a connection of our own first, for its result code, and then go-dcgm's.
+// connect first makes a connection without go-dcgm, because that returns a result code, and then go-dcgm's.
 func (l *library) connect(a gpu.EngineAddress, o Options) (engine, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open > 0 && l.at != a {
-		return nil, fmt.Errorf("%w: this process is connected to %s and cannot reach %s beside it", gpu.ErrUnavailable, l.at, a)
+		return nil, fmt.Errorf("%w: this process is connected to %s and cannot connect to %s at the same time", gpu.ErrUnavailable, l.at, a)
 	}
 	if err := l.load(o); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (l *library) connect(a gpu.EngineAddress, o Options) (engine, error) {
 	return e, nil
 }
 
-// standaloneArgs returns the arguments of godcgm.Init for a remote engine, its address first.
+// standaloneArgs returns the arguments of godcgm.Init for a remote engine, starting with its address.
 func standaloneArgs(a gpu.EngineAddress) []string {
 	switch a.Transport {
 	case gpu.TransportUnix:
@@ -83,9 +83,9 @@ func standaloneArgs(a gpu.EngineAddress) []string {
 	}
 }
 
-// load loads the library and looks up every function that will be called.
+// load loads the library and looks up every function that is used.
 func (l *library) load(o Options) error {
-	if o.EngineLog != "" { // os.Setenv sets C's environment too
+	if o.EngineLog != "" { // os.Setenv also changes C's environment
 		_ = os.Setenv("__DCGM_DBG_FILE", "-")
 		_ = os.Setenv("__DCGM_DBG_LVL", o.EngineLog)
 	}
@@ -94,7 +94,7 @@ func (l *library) load(o Options) error {
 	var missing C.int
 	if problem := C.thin_load(name, &missing); problem != nil {
 		if missing != 0 {
-			return fmt.Errorf("%w: %s has no %s: it is too old or no DCGM; install DCGM 4.0 or newer",
+			return fmt.Errorf("%w: %s does not have %s: it is too old or not DCGM; install DCGM 4.0 or newer",
 				gpu.ErrVersion, Library, C.GoString(problem))
 		}
 		return fmt.Errorf("%w: %w (%s): install DCGM 4 (package datacenter-gpu-manager-4-core; in a container the image without -nvml in its tag), "+
@@ -103,15 +103,14 @@ func (l *library) load(o Options) error {
 	return nil
 }
 
-// release shuts libdcgm down unless it is in use. go-dcgm leaves it running where its own
-// connection failed or would not close.
+// release shuts down libdcgm if it is not in use. go-dcgm does not do so if its own connection failed or did not close.
 func (l *library) release() {
 	if l.open == 0 {
 		C.dcgmShutdown()
 	}
 }
 
-// result makes an error of a result code, nil of success.
+// result returns the error for a result code, or nil for success.
 func result(function string, code C.int) error {
 	if code == 0 {
 		return nil
@@ -119,10 +118,10 @@ func result(function string, code C.int) error {
 	return &resultError{function: function, code: int(code), words: C.GoString(C.errorString(code))}
 }
 
-// A connection is an engine over libdcgm.
+// A connection is an engine accessed through libdcgm.
 type connection struct {
 	lib    *library
-	handle C.uintptr_t // C.THIN_EMBEDDED, or that of a connection of our own
+	handle C.uintptr_t // C.THIN_EMBEDDED, or a connection made without go-dcgm
 
 	buffer    C.thin_buffer
 	found     [C.THIN_ENTITIES_MAX]C.uint
@@ -158,14 +157,14 @@ func (e *connection) dial(target string, a gpu.EngineAddress) error {
 	}
 }
 
-// disconnect closes a connection of our own. A dead one answers with an error, and is gone too.
+// disconnect closes the connection made without go-dcgm. It ignores the error of a connection that is already closed.
 func (e *connection) disconnect() {
 	if e.handle != C.THIN_EMBEDDED {
 		C.dcgmDisconnect(e.handle)
 	}
 }
 
-// coded makes a resultError of an error of go-dcgm that has a result code.
+// coded converts an error of go-dcgm with a result code to a resultError.
 func coded(function string, err error) error {
 	var c *godcgm.Error
 	if errors.As(err, &c) {
@@ -217,7 +216,7 @@ func (e *connection) instances() ([]instance, error) {
 	return list, result("dcgmGetGpuInstanceHierarchy", code)
 }
 
-// The states of links that do not exist (dcgmNvLinkLinkState_t): the second is that of a switch.
+// States of links that do not exist (dcgmNvLinkLinkState_t). Switches report linkDisabled for them.
 const (
 	linkNotSupported = 0
 	linkDisabled     = 1
@@ -275,7 +274,7 @@ func (e *connection) place(id uint32) (cpus []uint64, paths []path, err error) {
 	return cpus, paths, nil
 }
 
-// clean returns a text, empty where it is one of DCGM's blanks.
+// clean returns a string, or "" if it is one of DCGM's blanks.
 func clean(text string) string {
 	if blank, _ := blankText([]byte(text)); blank {
 		return ""
@@ -384,7 +383,7 @@ func (e *connection) setHealth(group handle, systems uint32) error {
 }
 
 func (e *connection) checkHealth(group handle) ([]incident, error) {
-	found := (*C.thin_health)(C.malloc(C.sizeof_thin_health)) // a megabyte
+	found := (*C.thin_health)(C.malloc(C.sizeof_thin_health)) // too large for the stack: one megabyte
 	defer C.free(unsafe.Pointer(found))
 	code := C.thin_check_health(e.handle, C.uintptr_t(group), found)
 	var list []incident

@@ -8,8 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// newConnector returns a connector that finds no library: DCGM exists for Linux alone, and loading
-// it needs cgo.
+// newConnector returns a connector that always fails: DCGM needs Linux, and loading it needs cgo.
 func newConnector() connector {
 	return func(gpu.EngineAddress, Options) (engine, error) {
 		return nil, fmt.Errorf("%w: %w: this binary was built without cgo", gpu.ErrUnavailable, ErrLibrary)

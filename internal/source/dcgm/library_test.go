@@ -17,8 +17,7 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// envRemote asks TestOpenInChild to open a session, in a process that was started with another
-// library.
+// envRemote makes TestOpenInChild open a session. The process is started with another library.
 const (
 	envRemote = "DCGM_TEST_OPEN"
 	envLog    = "DCGM_TEST_LOG"
@@ -31,7 +30,7 @@ func TestOpenInChild(t *testing.T) {
 		t.Skip("skip: only a child process of TestLibrary runs it")
 	}
 	src := dcgm.New(dcgm.Options{Remote: engineAt(remote), EngineLog: os.Getenv(envLog)})
-	for range 2 { // a library that is not there is looked for again
+	for range 2 { // a missing library is searched again
 		s, err := src.Open(context.Background(), planOf(field(150, onGPU)))
 		if err == nil {
 			t.Log("opened")
@@ -44,7 +43,7 @@ func TestOpenInChild(t *testing.T) {
 	}
 }
 
-// A library that is missing, broken or too old is said in words, and never ends the process.
+// A library that is missing, broken or too old leads to a clear error, and never crashes the process.
 func TestLibrary(t *testing.T) {
 	fakedcgm.Require(t)
 	build := func(without ...string) string {
@@ -65,33 +64,32 @@ func TestLibrary(t *testing.T) {
 		"whole":             {build(), "", []string{"opened"}},
 		"missing":           {t.TempDir(), "", []string{"reason unavailable", "cannot be loaded", "install DCGM 4", "LD_LIBRARY_PATH"}},
 		"broken":            {broken, "", []string{"reason unavailable", "cannot be loaded", broken}},
-		"thin symbol":       {build("dcgmGetLatestValues_v2"), "", []string{"reason version", "has no dcgmGetLatestValues_v2", "DCGM 4.0 or newer"}},
-		"go-dcgm's symbol":  {build("dcgmGetGpuStatus"), "", []string{"reason version", "has no dcgmGetGpuStatus"}},
+		"thin symbol":       {build("dcgmGetLatestValues_v2"), "", []string{"reason version", "does not have dcgmGetLatestValues_v2", "DCGM 4.0 or newer"}},
+		"go-dcgm's symbol":  {build("dcgmGetGpuStatus"), "", []string{"reason version", "does not have dcgmGetGpuStatus"}},
 		"no vsock":          {build("dcgmConnect_v3"), "vsock://3", []string{"reason version", "vsock needs DCGM 4.5"}},
 		"no vsock, for TCP": {build("dcgmConnect_v3"), "10.0.0.9", []string{"opened"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "missing" && installed() {
-				t.Skip("skip: this machine has a libdcgm.so.4 of its own")
+				t.Skip("skip: this machine has a real libdcgm.so.4")
 			}
 			e, env := fakedcgm.NewFor(t, world()...)
 			cmd := exec.Command("/proc/self/exe", "-test.run=^TestOpenInChild$", "-test.v")
 			cmd.Env = append(slices.Concat(os.Environ(), env), "LD_LIBRARY_PATH="+tt.dir, envRemote+"="+tt.remote)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
-				t.Errorf("the process ended with %v", err)
+				t.Errorf("child process failed: %v", err)
 			}
 			mentions(t, string(out), tt.words...)
 			if n := strings.Count(string(out), tt.words[0]); n != 2 {
-				t.Errorf("%q %d times, want twice:\n%s", tt.words[0], n, out)
+				t.Errorf("%q occurs %d times, want twice:\n%s", tt.words[0], n, out)
 			}
 			checkClosed(t, e)
 		})
 	}
 }
 
-// The log that libdcgm writes is turned on before the library is loaded, and left alone where it
-// was not requested.
+// libdcgm's log is enabled before the library is loaded. It is not changed if not requested.
 func TestEngineLog(t *testing.T) {
 	for level, want := range map[string]int64{"DEBUG": 2, "": 0} {
 		e, env := fakedcgm.NewFor(t, world()...)
@@ -101,18 +99,18 @@ func TestEngineLog(t *testing.T) {
 			t.Errorf("level %q: %v\n%s", level, err, out)
 		}
 		if n := e.Count("log.DEBUG"); n != want {
-			t.Errorf("level %q: libdcgm started %d times with the log at DEBUG, want %d", level, n, want)
+			t.Errorf("level %q: starts of libdcgm with log level DEBUG = %d, want %d", level, n, want)
 		}
 	}
 }
 
-// installed reports whether the loader finds a real DCGM.
+// installed reports whether the loader finds a real DCGM library.
 func installed() bool {
 	out, err := exec.Command("ldconfig", "-p").Output()
 	return err == nil && strings.Contains(string(out), "libdcgm.so.4")
 }
 
-// The structures that thin.h declares are those of go-dcgm's headers.
+// The structures in thin.h have the layout of those in go-dcgm's headers.
 func TestABI(t *testing.T) {
 	headers, err := fakedcgm.Headers()
 	if err != nil {
@@ -134,6 +132,6 @@ func TestABI(t *testing.T) {
 		t.Errorf("thin.h differs from go-dcgm's headers: %v\n%s", err, out)
 	}
 	if out, err := compile(t, "-DABI_WRONG"); err == nil {
-		t.Errorf("the check lets a wrong layout pass:\n%s", out)
+		t.Errorf("check accepted a wrong layout:\n%s", out)
 	}
 }

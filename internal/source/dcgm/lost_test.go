@@ -16,8 +16,8 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// losePlan asks for all that a lost GPU could take from the others: plain, profiling and every
-// sample, health, peers and places.
+// losePlan requests everything in which a lost GPU could affect others: plain fields, profiling, XIDs, health, peers
+// and placement.
 func losePlan() *gpu.Plan {
 	plan := planOf(field(150, onGPU), profiling(1001), events(230))
 	plan.Health, plan.Peers, plan.Placement = onGPU, true, true
@@ -38,14 +38,14 @@ func servedGPUs(s *dcgm.Session, b *gpu.Batch, field int) (ids []uint32) {
 	return ids
 }
 
-// A GPU that is lost when the session opens costs itself alone, and ends the session when it is
-// back; the next one has all of it.
+// If a GPU is lost when the session opens, only that GPU is missing. When it returns, the session ends, and the next
+// session reads it completely.
 func TestLostAmongOthers(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(8)...)
 	e.Replace("name=H100 bus=00000000:04", "status=lost name=H100 bus=00000000:04") // GPU 3
 	var log strings.Builder
 	s := open(t, e, losePlan(), logTo(&log))
-	mentions(t, log.String(), "DCGM does not read a GPU", "gpu=3", "state=lost")
+	mentions(t, log.String(), "DCGM cannot read a GPU", "gpu=3", "state=lost")
 	others := []uint32{0, 1, 2, 4, 5, 6, 7}
 	b := readUntil(t, s, "profiling of seven GPUs", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 7 })
 	for f := range 2 {
@@ -54,13 +54,13 @@ func TestLostAmongOthers(t *testing.T) {
 		}
 	}
 	if len(b.Faults) != 1 || b.Faults[0].Field != gpu.AllFields || !errors.Is(b.Faults[0].Err, gpu.ErrLost) || s.Topology().Devices[b.Faults[0].Row].GPU != 3 {
-		t.Errorf("faults %v, want that GPU 3 is lost and no other", shown(s, b))
+		t.Errorf("faults = %v, want only that GPU 3 is lost", shown(s, b))
 	}
 	if d := s.Topology().Devices[3]; d.UUID != "GPU-3" || d.Model == "" || d.PCIBusID == "" {
-		t.Errorf("the lost GPU: %+v", d)
+		t.Errorf("device of the lost GPU = %+v", d)
 	}
 	if n := len(b.Health); n != 77 {
-		t.Errorf("%d health checks, want ten and their sum of each of seven GPUs", n)
+		t.Errorf("health checks = %d, want eleven for each of seven GPUs", n)
 	}
 	e.Add("event 1 gpu:5 230 62")
 	readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool { return slices.Contains(servedGPUs(s, b, 2), 5) })
@@ -69,15 +69,14 @@ func TestLostAmongOthers(t *testing.T) {
 	s = follow(t, e, s, losePlan())
 	b = readUntil(t, s, "profiling of all", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 8 })
 	if len(b.Faults) > 0 {
-		t.Errorf("when all are back: %v", shown(s, b))
+		t.Errorf("batch after GPU 3 returned = %v", shown(s, b))
 	}
 }
 
-// A GPU is lost in the middle of an open, at whatever call: the others are served, and it when it is
-// back.
-func TestLostWhileItOpens(t *testing.T) {
+// If a GPU is lost during Open, at any call, the other GPUs are served. The lost GPU is served when it returns.
+func TestLostDuringOpen(t *testing.T) {
 	for at := range 60 {
-		code := []int{-18, -3}[at%2] // lost, or not accessible
+		code := []int{-18, -3}[at%2] // GPU lost, or not accessible
 		t.Run(fmt.Sprint(at/2, code), func(t *testing.T) {
 			e := fakedcgm.New(t, gpusOf(4, fmt.Sprintf("fail dcgmGroupAddEntity %d 1 %d", code, at/2))...)
 			plan := planOf(field(150, onGPU), profiling(1001), events(230))
@@ -85,7 +84,7 @@ func TestLostWhileItOpens(t *testing.T) {
 			b := read(t, s)
 			n := len(servedGPUs(s, b, 0))
 			if n < 3 {
-				t.Errorf("%d of 4 GPUs are served: %v", n, shown(s, b))
+				t.Errorf("served GPUs = %d of 4: %v", n, shown(s, b))
 			}
 			if n == 3 && code == -18 {
 				s = follow(t, e, s, plan)
@@ -95,55 +94,55 @@ func TestLostWhileItOpens(t *testing.T) {
 	}
 }
 
-// A lost GPU is noticed in the Read that sees its values go, and not at the next inspection.
-func TestLossIsNoticedAtOnce(t *testing.T) {
+// A lost GPU is noticed in the Read in which its values disappear, not only at the next inspection.
+func TestLossIsNoticedImmediately(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(4)...)
 	plan := losePlan()
 	plan.Interval = interval
 	s := open(t, e, plan, dcgm.Options{})
 	readUntil(t, s, "profiling", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 4 })
 	e.Replace("name=H100 bus=00000000:03", "status=lost name=H100 bus=00000000:03")
-	b := readUntil(t, s, "a GPU without a value", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 0)) == 3 })
+	b := readUntil(t, s, "a Read in which one GPU has no value", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 0)) == 3 })
 	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool { return x.Row == 2 && x.Field == gpu.AllFields && errors.Is(x.Err, gpu.ErrLost) }) {
-		t.Errorf("its values are gone, and nothing says why: %v", shown(s, b))
+		t.Errorf("GPU without values has no fault: %v", shown(s, b))
 	}
 	e.Replace("status=lost ", "")
 	readUntil(t, s, "all four", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 4 && len(b.Faults) == 0 })
 	if s.Err() != nil {
-		t.Errorf("the session ended: %v", s.Err())
+		t.Errorf("session ended: %v", s.Err())
 	}
 }
 
-// The engine does not say at first which profiling fields a GPU has: it is asked again.
-func TestCapabilityIsAskedAgain(t *testing.T) {
+// If the engine does not report at first which profiling fields a GPU has, it is queried again.
+func TestCapabilityIsQueriedAgain(t *testing.T) {
 	for _, code := range []string{"-11", "-57", "-1"} {
 		t.Run(code, func(t *testing.T) {
 			e := fakedcgm.New(t, world("fail dcgmProfGetSupportedMetricGroups "+code+" 3 1")...)
 			s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
 			if got := shown(s, read(t, s)); slices.Contains(got, "GPU 1 #1 0.5") {
-				t.Errorf("profiled before it is known: %v", got)
+				t.Errorf("profiling value before the engine reported the fields: %v", got)
 			}
 			readUntilShown(t, s, profiled)
 			if s.Err() != nil {
-				t.Errorf("the session ended: %v", s.Err())
+				t.Errorf("session ended: %v", s.Err())
 			}
 		})
 	}
 }
 
-// A watch that found no room at the engine is made when there is some.
+// A watch for which the engine had no room is created when there is room.
 func TestRoomForGroups(t *testing.T) {
 	e := fakedcgm.New(t, world("groups 1")...)
 	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
 	if got := shown(s, read(t, s)); slices.Contains(got, "GPU 1 #1 0.5") {
-		t.Errorf("one group was enough: %v", got)
+		t.Errorf("profiling is served although there was no room: %v", got)
 	}
 	e.Remove("groups")
 	readUntilShown(t, s, profiled)
 }
 
-// Who devices are is read again where the engine did not say it, and the next session knows.
-func TestAnswersThatCameLate(t *testing.T) {
+// If the engine did not report an identity, it is queried again, and the next session has it.
+func TestLateIdentity(t *testing.T) {
 	plan := fabricPlan()
 	for name, tt := range map[string]struct {
 		late string
@@ -157,18 +156,18 @@ func TestAnswersThatCameLate(t *testing.T) {
 			e := fakedcgm.New(t, fabric(tt.late)...)
 			s := open(t, e, plan, dcgm.Options{}.RetryRefused(interval))
 			if tt.ok(s.Topology()) {
-				t.Fatal("it is known from the start")
+				t.Fatal("identity is known from the start: the test checks nothing")
 			}
 			for range 6 {
 				pause()
 				if read(t, s); s.Err() != nil {
-					t.Fatalf("the session ended without an answer: %v", s.Err())
+					t.Fatalf("session ended before the identity was reported: %v", s.Err())
 				}
 			}
 			e.Remove(tt.late)
 			s = follow(t, e, s, plan)
 			if !tt.ok(s.Topology()) {
-				t.Errorf("the next session does not know it either: %+v", s.Topology().Devices[0])
+				t.Errorf("next session does not have the identity: %+v", s.Topology().Devices[0])
 			}
 		})
 	}
@@ -178,19 +177,19 @@ func hasKind(top *gpu.Topology, kind gpu.Kind) bool {
 	return slices.ContainsFunc(top.Devices, func(d gpu.Device) bool { return d.Entity.Kind == kind })
 }
 
-// An embedded engine that has no NVML is no lost one.
+// An embedded engine without NVML is unavailable, not lost.
 func TestWithoutNVML(t *testing.T) {
 	for _, code := range []string{"-56", "-67"} {
 		e := fakedcgm.New(t, world("fail dcgmGetEntityGroupEntities "+code)...)
 		text := failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{}, gpu.ErrUnavailable)
 		mentions(t, text, "driver", code)
 		if s, err := dcgm.New(dcgm.Options{}).Open(t.Context(), planOf(field(150, onGPU))); err == nil || gpu.Reason(err) != "unavailable" {
-			t.Errorf("session %v, reason %s: %v", s, gpu.Reason(err), err)
+			t.Errorf("session = %v, reason = %s: %v, want no session and unavailable", s, gpu.Reason(err), err)
 		}
 	}
 }
 
-// An unwatch of nothing is no failure; another answer is.
+// The error of an unwatch of something that is not watched is ignored; other errors are not.
 func TestUnwatch(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, planOf(field(150, onGPU), text(1)), dcgm.Options{})
@@ -208,23 +207,23 @@ func TestUnwatch(t *testing.T) {
 	}
 }
 
-// A remote engine logs one needless error at an open, for the driver's version, and none at a close.
-func TestUnwatchesInTheLogOfTheEngine(t *testing.T) {
+// A remote engine logs one unnecessary error at Open, for the driver's version, and none at Close.
+func TestUnwatchErrorsInEngineLog(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(8)...)
 	s := open(t, e, planOf(field(150, onGPU), text(1)), dcgm.Options{Remote: engineAt("10.0.0.9")})
 	if s.Topology().Driver == "" {
-		t.Error("the driver's version is not known")
+		t.Error("driver version is unknown")
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if n := e.Count("log.unwatch"); n != 1 {
-		t.Errorf("%d lines, want 1", n)
+		t.Errorf("errors in the engine's log = %d, want 1", n)
 	}
 	checkClosed(t, e)
 }
 
-// Values that were not requested make no sample and end nothing.
+// Values that were not requested do not become samples, and do not end the session.
 func TestStrays(t *testing.T) {
 	var strays []string
 	for _, id := range []int{0, 1, 54, 69, 70, 74, 85, 90, 112, 155, 230, 255, 1001, 1999, 65535} {
@@ -240,29 +239,28 @@ func TestStrays(t *testing.T) {
 		s := open(t, e, plan, dcgm.Options{})
 		for range 3 {
 			for _, x := range read(t, s).Samples {
-				if x.Value == gpu.Int(7) && x.Field != 1 { // a stray of field 112 is one that was asked for
-					t.Errorf("%v of a value that was not asked for", shown(s, &gpu.Batch{Samples: []gpu.Sample{x}}))
+				if x.Value == gpu.Int(7) && x.Field != 1 { // a stray value of field 112 is a requested one
+					t.Errorf("%v was not requested", shown(s, &gpu.Batch{Samples: []gpu.Sample{x}}))
 				}
 			}
 			pause()
 		}
 		if uuid := s.Topology().Devices[0].UUID; len(uuid) > 256 {
-			t.Errorf("a text without an end has %d bytes", len(uuid))
+			t.Errorf("string without a terminator has %d bytes", len(uuid))
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(strays) < 100 || strings.Count(strays[0], " ") != 5 {
-		t.Fatal("no strays")
+		t.Fatal("no stray values were returned")
 	}
 }
 
-// follow reads until the session ends for another topology, and opens the next session, as the
-// collector does.
+// follow reads until the session ends because of the topology, and opens the next session, like the collector.
 func follow(t *testing.T, e *fakedcgm.Engine, s *dcgm.Session, plan *gpu.Plan) *dcgm.Session {
 	t.Helper()
-	readUntil(t, s, "the end", func(*gpu.Batch, error) bool { return s.Err() != nil })
+	readUntil(t, s, "the end of the session", func(*gpu.Batch, error) bool { return s.Err() != nil })
 	if !errors.Is(s.Err(), gpu.ErrTopology) {
 		t.Fatalf("Err = %v, want %v", s.Err(), gpu.ErrTopology)
 	}

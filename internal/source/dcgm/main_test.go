@@ -9,5 +9,5 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// TestMain runs the tests over the real go-dcgm and the test library.
+// TestMain runs the tests with the real go-dcgm and the test library.
 func TestMain(m *testing.M) { os.Exit(fakedcgm.MainParallel(m, 4)) }

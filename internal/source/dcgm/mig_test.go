@@ -14,8 +14,8 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// dividedWorld is GPU 0 with three instances: of two compute instances, of one, and of none. Of the
-// first the engine reports the identity of one of its parts.
+// dividedWorld returns a script of a GPU with three instances: with two compute instances, with one, and with none. For
+// the first, the engine reports the identity of one of its compute instances.
 func dividedWorld() []string {
 	return append(versions[:len(versions):len(versions)],
 		gpuLine(0, "prof=1001-1012"),
@@ -26,8 +26,7 @@ func dividedWorld() []string {
 	)
 }
 
-// A GPU instance with several compute instances has no UUID, and a GPU instance that is divided
-// anew makes another topology.
+// A GPU instance with several compute instances has no UUID. A change of its compute instances changes the topology.
 func TestDividedInstances(t *testing.T) {
 	instance := func(id, nvml uint32, profile, uuid string) gpu.Device {
 		return gpu.Device{
@@ -46,17 +45,17 @@ func TestDividedInstances(t *testing.T) {
 	}
 	read(t, s)
 	if err := s.Err(); err != nil {
-		t.Fatalf("the session ended: %v", err)
+		t.Fatalf("session ended: %v", err)
 	}
 	e.Remove("compute 11")
 	if err := s.Read(context.Background(), &gpu.Batch{}); err != nil && !errors.Is(err, gpu.ErrTopology) {
 		t.Errorf("Read: %v", err)
 	}
 	if err := s.Err(); !errors.Is(err, gpu.ErrTopology) {
-		t.Errorf("the session ended with %v, want %v", err, gpu.ErrTopology)
+		t.Errorf("session ended with %v, want %v", err, gpu.ErrTopology)
 	}
 	s.Close()
 	if d := open(t, e, plan, dcgm.Options{}).Topology().Devices[0]; d.MIGUUID != "MIG-part-0" {
-		t.Errorf("one compute instance left: the GPU instance is %q", d.MIGUUID)
+		t.Errorf("one compute instance left: MIG UUID = %q", d.MIGUUID)
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// quietEngine answers reads with the samples that it is given, and nothing else.
+// quietEngine returns only the given samples.
 type quietEngine struct {
 	hostile
 	samples []sample
-	history []sample // samples where it is nil
-	reads   int      // of histories
+	history []sample // result of since; samples if nil
+	reads   int      // number of reads of histories
 }
 
 func (q *quietEngine) latest(handle, handle) (readout, error) {
@@ -33,7 +33,7 @@ func (q *quietEngine) createGroup(string, []entity) (handle, []refusal, error) {
 
 func (q *quietEngine) destroyGroup(handle) error { return nil }
 
-// oneWatch is a session that samples some fields of GPU 0 by one watch.
+// oneWatch returns a session with one watch of some fields of GPU 0.
 func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	e := &quietEngine{hostile: hostile{rng: rand.New(rand.NewPCG(1, 1))}}
 	plan := &gpu.Plan{Interval: time.Second, Fields: fields}
@@ -50,7 +50,7 @@ func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	return s, w, e
 }
 
-// samplesAt are samples of the fields 150, 151, … of GPU 0 at these engine times.
+// samplesAt returns samples of GPU 0 for fields first, first+1 and so on, with these engine times.
 func samplesAt(first uint16, times ...int64) (list []sample) {
 	for i, at := range times {
 		list = append(list, sample{at: at, bits: 5, group: groupGPU, field: first + uint16(i), kind: kindInt})
@@ -58,8 +58,7 @@ func samplesAt(first uint16, times ...int64) (list []sample) {
 	return list
 }
 
-// The newest of several samples is the newest in time, in whatever order they come and whatever
-// came before.
+// The newest of several samples is the one with the latest time, whatever their order and the earlier samples.
 func TestNewestOfSeveral(t *testing.T) {
 	fields := []gpu.Field{{ID: 1001, Profiling: true}, {ID: 1002, Profiling: true}, {ID: 1003, Profiling: true}}
 	now := time.Now()
@@ -78,13 +77,13 @@ func TestNewestOfSeveral(t *testing.T) {
 		s, w, e := oneWatch(fields...)
 		e.samples = samplesAt(1001, times...)
 		if got := check(s, w, e); got != base+200 {
-			t.Errorf("%s: %d after the first, want 200", name, got-base)
+			t.Errorf("%s: newest is %d µs after the first, want 200", name, got-base)
 		}
 	}
 }
 
-// A Read without a value does not make an old value a new one.
-func TestProfilingDoesNotAdvanceByFaults(t *testing.T) {
+// A Read without a value does not make an old value count as new.
+func TestFaultsAreNotNewValues(t *testing.T) {
 	s, w, _ := oneWatch(gpu.Field{ID: 1001, Profiling: true})
 	begin := time.Now()
 	w.latest = 500
@@ -94,13 +93,13 @@ func TestProfilingDoesNotAdvanceByFaults(t *testing.T) {
 	w.latest, w.faults = 500, false
 	s.follow(w, begin.Add(2*time.Second))
 	if w.newest != 500 || !w.advanced.Equal(begin.Add(time.Second)) {
-		t.Errorf("newest %d, advanced %v after the first Read; want 500 and 1s", w.newest, w.advanced.Sub(begin))
+		t.Errorf("newest = %d, advanced %v after the first Read, want 500 and 1s", w.newest, w.advanced.Sub(begin))
 	}
 }
 
-// The samples of an engine with any clock are dated by the Read that first shows them, and keep
-// their dates; none is in the future, and of a plan of XIDs alone the engine's clock is believed.
-func TestForeignDates(t *testing.T) {
+// Samples of a remote engine are dated by the first Read that has them, whatever the engine's clock, and keep that
+// date. No date is in the future. If the plan has only XIDs, the engine's clock is used.
+func TestDatesOfRemoteEngine(t *testing.T) {
 	for name, skew := range map[string]int64{"behind": -3600e6, "right": 0, "ahead": 86400e6} {
 		t.Run(name, func(t *testing.T) {
 			s, w, e := oneWatch(gpu.Field{ID: 150}, gpu.Field{ID: 151})
@@ -117,15 +116,15 @@ func TestForeignDates(t *testing.T) {
 				return ages
 			}
 			if got := read(engine, engine-250e3); got[0] != 0 || got[1] != 250*time.Millisecond {
-				t.Errorf("first ages %v, want 0 and 250ms", got)
+				t.Errorf("ages in the first Read = %v, want 0 and 250ms", got)
 			}
 			first := s.slots[0].date
 			got := read(engine, engine+1e6)
 			if s.slots[0].date != first || got[1] != 0 {
-				t.Errorf("then the date moved by %v, and the new sample is %v old", s.slots[0].date-first, got[1])
+				t.Errorf("second Read: the old date moved by %v, and the age of the new sample is %v", s.slots[0].date-first, got[1])
 			}
 			if got := read(engine-60e6, engine-60e6); got[0] != 0 || got[1] != 0 { // the engine's clock was set back
-				t.Errorf("ages %v of samples that are new", got)
+				t.Errorf("ages after the clock was set back = %v, want 0", got)
 			}
 		})
 	}
@@ -133,15 +132,15 @@ func TestForeignDates(t *testing.T) {
 	s.now = time.Now().UnixNano()
 	at := s.now/1000 - 60e6
 	if got := s.dateAt(at); got != at*1000 {
-		t.Errorf("an XID of a minute ago is dated %v ago", time.Duration(s.now-got))
+		t.Errorf("age of an XID from a minute ago = %v", time.Duration(s.now-got))
 	}
 	if got := s.dateAt(at + 3600e6); got > s.now {
-		t.Errorf("an XID is dated %v ahead", time.Duration(got-s.now))
+		t.Errorf("XID is dated %v in the future", time.Duration(got-s.now))
 	}
 }
 
-// A trail goes on with the engine's clock when that is set back, with the times that it gives.
-func TestTrailAfterAClockIsSetBack(t *testing.T) {
+// If the engine's clock is set back, a trail continues with the engine's times.
+func TestTrailAfterClockSetBack(t *testing.T) {
 	s, w, e := oneWatch(gpu.Field{ID: 150, Every: true})
 	s.foreign = false
 	w.every = true
@@ -156,13 +155,12 @@ func TestTrailAfterAClockIsSetBack(t *testing.T) {
 			s.addSample(&b, row, f, x, readout{})
 		})
 		if len(b.Trails) != 1 || b.Trails[0].Time != at*1000 || len(b.Samples) != 1 || b.Samples[0] != b.Trails[0] {
-			t.Errorf("sample %d, of %d: the trail %v, the newest %v", i, at*1000, b.Trails, b.Samples)
+			t.Errorf("sample %d with time %d: trail = %v, newest = %v", i, at*1000, b.Trails, b.Samples)
 		}
 	}
 }
 
-// A trail has the samples since the last one that was read, and the newest though the engine may have
-// forgotten it.
+// A trail has the samples since the last one read. It has the newest sample even if the engine has dropped it.
 func TestTrailOfAHistory(t *testing.T) {
 	now := time.Now().UnixMicro()
 	for name, tt := range map[string]struct{ history, want []int64 }{
@@ -189,19 +187,19 @@ func TestTrailOfAHistory(t *testing.T) {
 			got = append(got, x.Time/1000)
 		}
 		if !slices.Equal(got, tt.want) || len(b.Samples) != 1 || b.Samples[0].Time != now*1000 {
-			t.Errorf("%s: the trail %v, want %v; the newest %v", name, got, tt.want, b.Samples)
+			t.Errorf("%s: trail = %v, want %v; newest = %v", name, got, tt.want, b.Samples)
 		}
 	}
 }
 
-// After a new sample, the history of an entity is read until lateXID has passed, and once more. The whole history is read
-// once a minute, for XIDs that are dated minutes off.
+// After a new sample, the history of an entity is read until lateXID has passed, and once more. The whole history is
+// read once a minute, for XIDs whose dates are minutes off.
 func TestWhenHistoriesAreRead(t *testing.T) {
 	s, w, e := oneWatch(gpu.Field{ID: 230})
 	w.sporadic, s.watches, s.members = true, []*watch{w}, []entity{{groupGPU, 0}}
 	begin := time.Now()
 	e.samples = samplesAt(230, begin.UnixMicro())
-	e.history = append(e.samples, e.samples...) // two with the same date and code are two XIDs
+	e.history = append(e.samples, e.samples...) // two samples with the same date and code are two XIDs
 	for _, step := range []struct {
 		at      time.Duration
 		reading bool
@@ -230,7 +228,7 @@ func TestWhenHistoriesAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (e.reads > 0) != step.reading || len(b.XIDs) != step.xids {
-			t.Errorf("after %v: %d reads of the history, want some: %t; XIDs %v, want %d", step.at, e.reads, step.reading, b.XIDs, step.xids)
+			t.Errorf("after %v: reads of the history = %d, want some: %t; XIDs = %v, want %d", step.at, e.reads, step.reading, b.XIDs, step.xids)
 		}
 	}
 }

@@ -2,7 +2,7 @@ package dcgm
 
 import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 
-// readPeers appends the state of NVLink between the session's GPUs, without those that are lost.
+// readPeers appends the NVLink states between the session's GPUs. Lost GPUs are left out.
 func (s *Session) readPeers(b *gpu.Batch) error {
 	if !s.plan.Peers {
 		return nil
@@ -10,7 +10,7 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 	found, err := s.engine.peers()
 	if err != nil {
 		b.Fail(gpu.AllRows, gpu.FieldPeerStates, s.withVersions(err))
-		return s.onlyOver(err)
+		return s.fatalOnly(err)
 	}
 	for _, x := range found {
 		row, ok := s.rows[entity{groupGPU, x.from}]

@@ -6,15 +6,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The fields of the CPUs and memory nodes near a GPU (dcgm_fields.h), as masks of 64 bits each.
+// Fields of the CPUs and NUMA nodes near a GPU (dcgm_fields.h). They are masks of 64 bits.
 const (
 	fieldCPUAffinity    = 70 // to 73
 	fieldMemoryAffinity = 86 // to 89
 	affinityWords       = 4
 )
 
-// locate finds where the GPUs sit and how each two are connected. Unanswered questions stay open;
-// only a lost engine is an error.
+// locate finds the placement of the GPUs, and how each pair is connected. What the engine does not report stays
+// unknown. It returns an error only if the engine is lost.
 func (s *Session) locate() error {
 	var rows []int
 	for row, e := range s.members {
@@ -26,7 +26,7 @@ func (s *Session) locate() error {
 		return nil
 	}
 	near, err := s.affinities(s.entitiesOf(rows))
-	if s.isOver(err) {
+	if s.isFatal(err) {
 		return err
 	}
 	if err != nil {
@@ -37,16 +37,16 @@ func (s *Session) locate() error {
 	for _, row := range rows {
 		id := s.members[row].id
 		cpus, paths, err := s.engine.place(id)
-		if s.isOver(err) {
+		if s.isFatal(err) {
 			return err
 		}
 		if err != nil {
-			s.log.Debug("DCGM does not report where a GPU sits", "gpu", id, "error", err)
+			s.log.Debug("DCGM does not report the placement of a GPU", "gpu", id, "error", err)
 		}
 		known = known || err == nil
 		a := near[s.members[row]]
 		place := gpu.PlaceOf(a.nodes[:], a.cpus[:])
-		if wide := gpu.PlaceOf(nil, cpus).CPUs; wide != "" { // of twice as many CPUs
+		if wide := gpu.PlaceOf(nil, cpus).CPUs; wide != "" { // covers twice as many CPUs as the fields
 			place.CPUs = wide
 		}
 		if place.NUMANode >= 0 || place.CPUs != "" {
@@ -68,10 +68,10 @@ func (s *Session) locate() error {
 	return nil
 }
 
-// An affinity is the masks of the CPUs and memory nodes that are near a GPU.
+// An affinity holds the masks of the CPUs and NUMA nodes near a GPU.
 type affinity struct{ cpus, nodes [affinityWords]uint64 }
 
-// affinities returns those of GPUs that have them.
+// affinities returns the affinities of the GPUs that report them.
 func (s *Session) affinities(gpus []entity) (map[entity]affinity, error) {
 	near := map[entity]affinity{}
 	var ids []gpu.FieldID
@@ -91,7 +91,7 @@ func (s *Session) affinities(gpus []entity) (map[entity]affinity, error) {
 	return near, err
 }
 
-// pathOf returns the nearest way of those that levels give (DCGM_TOPOLOGY_*, the low byte).
+// pathOf returns the closest PCIe path in levels (the low byte of DCGM_TOPOLOGY_*).
 func pathOf(levels uint64) gpu.Path {
 	paths := [...]gpu.Path{gpu.PathBoard, gpu.PathSwitch, gpu.PathSwitches, gpu.PathHostBridge, gpu.PathNode, gpu.PathSystem}
 	if i := bits.TrailingZeros64(levels); i < len(paths) {
@@ -100,7 +100,7 @@ func pathOf(levels uint64) gpu.Path {
 	return gpu.PathUnknown
 }
 
-// nvlinksOf returns how many NVLinks levels give: one at 0x100, two at 0x200, and so on.
+// nvlinksOf returns the number of NVLinks in levels: one for 0x100, two for 0x200, and so on.
 func nvlinksOf(levels uint64) int {
 	return max(0, bits.Len64(levels)-8)
 }

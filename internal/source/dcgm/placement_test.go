@@ -12,7 +12,7 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// socket is a node of three GPUs: two on NUMA node 0 that NVLink joins, the third on node 1.
+// socket returns a script of three GPUs: two on NUMA node 0, connected by NVLink, and one on node 1.
 func socket(more ...string) []string {
 	lines := append([]string{}, versions...)
 	lines = append(lines,
@@ -67,16 +67,16 @@ func TestPlacement(t *testing.T) {
 				t.Errorf("places (-want +got):\n%s", diff)
 			}
 			if n := len(read(t, s).Samples); n != 3 {
-				t.Errorf("%d samples, want 3", n)
+				t.Errorf("samples = %d, want 3", n)
 			}
 			if n := e.Count("live.reads"); n != 0 {
-				t.Errorf("%d live reads", n)
+				t.Errorf("live reads = %d, want 0", n)
 			}
 		})
 	}
 }
 
-// Pairs are of selected GPUs, and instances have no place.
+// Only selected GPUs have pairs, and instances have no placement.
 func TestPlacementOfSelected(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sel   gpu.Selector
@@ -97,7 +97,7 @@ func TestPlacementOfSelected(t *testing.T) {
 			}
 			for _, d := range s.Topology().Devices {
 				if (d.Place != nil) != (d.Entity.Kind == gpu.KindGPU) {
-					t.Errorf("%v has the place %v", d.Entity, d.Place)
+					t.Errorf("%v has a placement: %v", d.Entity, d.Place)
 				}
 			}
 		})

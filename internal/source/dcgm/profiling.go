@@ -9,15 +9,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// retryRefused is how long a refused watch waits for the next try.
+// retryRefused is the delay before a rejected watch is tried again.
 const retryRefused = time.Minute
 
-// staleIntervals is how many intervals a profiling watch may go without a new value while others
-// have some. The first value takes two readings.
+// staleIntervals is how many intervals a profiling watch may have no new value while other watches have some. The first
+// value needs two readings.
 const staleIntervals = 3
 
-// maxPatience is the longest pause between two new watches of fields that are contradicted. A new watch costs every
-// GPU of the watch two values, and may not help.
+// maxPatience is the longest time between two new watches of contradicted fields. A new watch costs two values of every
+// GPU, and may not help.
 const maxPatience = time.Hour
 
 var (
@@ -25,13 +25,13 @@ var (
 	errContradicted = fmt.Errorf("%w: the profiling fields read 0 while the GPU works", gpu.ErrUnavailable)
 )
 
-// A refusedWatch is a watch that the engine refuses for now: another profiler has the counters, it
-// has no room, or it did not answer.
+// A refusedWatch is a watch that the engine rejects temporarily: another profiler uses the counters, there is no room,
+// or the engine did not answer.
 type refusedWatch struct {
 	rows, fields []int
 	sampling
 	err  error
-	next time.Time // not to be tried before
+	next time.Time // time of the next try
 }
 
 func hasCode(err error, code int) bool {
@@ -39,15 +39,15 @@ func hasCode(err error, code int) bool {
 	return errors.As(err, &r) && r.code == code
 }
 
-// addRefused adds a refused watch, which retryRefused tries again.
+// addRefused adds a rejected watch, which retryRefused tries again.
 func (s *Session) addRefused(rows, fields []int, key sampling, err error, next time.Time) {
-	s.log.Warn("Fields are not watched for now", "field", s.plan.Fields[fields[0]].Name, "fields", len(fields),
+	s.log.Warn("Fields are temporarily not watched", "field", s.plan.Fields[fields[0]].Name, "fields", len(fields),
 		"entities", len(rows), "error", err)
 	s.refused = append(s.refused, refusedWatch{rows: slices.Clone(rows), fields: slices.Clone(fields), sampling: key, err: err,
 		next: next})
 }
 
-// retryRefused tries the refused watches that are due. After an error only another session helps.
+// retryRefused tries the rejected watches that are due. After an error, the session must be reopened.
 func (s *Session) retryRefused(now time.Time) error {
 	due := func(h refusedWatch) bool { return !now.Before(h.next) }
 	if !slices.ContainsFunc(s.refused, due) {
@@ -69,25 +69,24 @@ func (s *Session) retryRefused(now time.Time) error {
 	return nil
 }
 
-// retryOne tries one refused watch, which is added again if it is refused as before.
+// retryOne tries a rejected watch, and adds it again if it is still rejected.
 func (s *Session) retryOne(h refusedWatch, now time.Time) error {
 	err := s.tryWatch(h.rows, h.fields, h.sampling)
 	switch {
 	case err == nil:
 		s.log.Info("Fields are watched again", "field", s.plan.Fields[h.fields[0]].Name, "fields", len(h.fields), "entities", len(h.rows))
 		return nil
-	case s.isGone(err):
+	case s.needsReopen(err):
 		return err
-	case isFinal(err):
-		return s.watchChunks(h.rows, h.fields, h.sampling) // some of it may be watched by now: only a new session knows
+	case isPermanent(err):
+		return s.watchChunks(h.rows, h.fields, h.sampling) // part of it may be watched now, which only a new session can tell
 	}
 	h.err, h.next = s.withVersions(err), now.Add(s.retry)
 	s.refused = append(s.refused, h)
 	return nil
 }
 
-// follow notes whether a watch had a new value in this Read, or a fault, which a new watch would not
-// change.
+// follow records whether a watch had a new value or a fault in this Read. A new watch would not help against a fault.
 func (s *Session) follow(w *watch, now time.Time) {
 	advanced := &s.advanced
 	if w.profiling {
@@ -98,8 +97,8 @@ func (s *Session) follow(w *watch, now time.Time) {
 	}
 }
 
-// renew gives up the profiling watches that have had no new value for too long, while others had, and those of
-// contradicted rows: the engine can lose its profiler without a word. The next Read watches them again.
+// renew drops profiling watches that had no new value for too long while other watches had some, and those of
+// contradicted rows. The engine can lose its profiler without reporting it. The next Read watches the fields again.
 func (s *Session) renew(now time.Time, contradicted []int) error {
 	if len(contradicted) == 0 {
 		s.patience = s.retry
@@ -133,5 +132,5 @@ func (s *Session) renew(now time.Time, contradicted []int) error {
 	if len(given) > 0 && len(contradicted) > 0 {
 		s.patience = min(2*s.patience, maxPatience)
 	}
-	return s.onlyGone(errors.Join(errs...))
+	return s.reopenOnly(errors.Join(errs...))
 }

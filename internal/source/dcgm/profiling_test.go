@@ -16,7 +16,7 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// The batches of world for field 150 and profiling field 1001, with and without its profiling.
+// Batches of world for field 150 and profiling field 1001, with and without profiling.
 var (
 	profiled = []string{"GPU 0 #0 45", "GPU 0 #1 0.5", "GPU 1 #0 45", "GPU 1 #1 0.5",
 		"GPU instance 7 of GPU 1 #1 0.5", "GPU instance 8 of GPU 1 #1 0.5"}
@@ -26,7 +26,7 @@ var (
 
 func profilingPlan() *gpu.Plan { return planOf(field(150, onGPU), profiling(1001)) }
 
-// readUntilShown reads until a Read shows these lines.
+// readUntilShown reads until a batch has exactly these lines.
 func readUntilShown(t *testing.T, s *dcgm.Session, want []string) *gpu.Batch {
 	t.Helper()
 	return readUntil(t, s, strings.Join(want, ", "), func(b *gpu.Batch, err error) bool {
@@ -34,10 +34,9 @@ func readUntilShown(t *testing.T, s *dcgm.Session, want []string) *gpu.Batch {
 	})
 }
 
-// order gives a session an order twice, which is to be as once.
-// Another profiler has the counters when the session opens: the fields say so, and come when it
-// ends.
-func TestProfilerOfOthers(t *testing.T) {
+// If another profiler uses the counters when the session opens, the fields have a fault. They are served when that
+// profiler stops.
+func TestOtherProfiler(t *testing.T) {
 	for _, code := range []string{"-34", "-37", "-54"} {
 		t.Run(code, func(t *testing.T) {
 			e := fakedcgm.New(t, world("profiler "+code)...)
@@ -45,7 +44,7 @@ func TestProfilerOfOthers(t *testing.T) {
 			for range 5 {
 				b := read(t, s)
 				if diff := cmp.Diff(unprofiled, shown(s, b)); diff != "" {
-					t.Errorf("held (-want +got):\n%s", diff)
+					t.Errorf("batch while another profiler runs (-want +got):\n%s", diff)
 				}
 				mentions(t, b.Faults[0].Err.Error(), "("+code+")")
 				pause()
@@ -56,8 +55,8 @@ func TestProfilerOfOthers(t *testing.T) {
 	}
 }
 
-// Fields that are not watched are a line of the log for each reason, with the fields and the devices.
-func TestFieldsThatAreNotWatchedAreALine(t *testing.T) {
+// Fields that are not watched are logged with one line for each reason, with their names and devices.
+func TestUnwatchedFieldsAreLogged(t *testing.T) {
 	lines := world()
 	for i, line := range lines {
 		lines[i] = strings.Replace(line, "prof=1001-1012", "prof=error:-36", 1)
@@ -67,7 +66,7 @@ func TestFieldsThatAreNotWatchedAreALine(t *testing.T) {
 	e := fakedcgm.New(t, lines...)
 	plan := planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005), profiling(1002))
 	plan.Counters = []gpu.Counter{{Field: 0}, {Field: 1}, {Field: 2}}
-	plan.Derived = []gpu.Derived{{Field: 3}} // and the last one is for accounting
+	plan.Derived = []gpu.Derived{{Field: 3}} // the last field is only needed for accounting
 	s := open(t, e, plan, logTo(&log))
 	readUntil(t, s, "temperatures", func(b *gpu.Batch, err error) bool { return err == nil && len(b.Samples) > 0 })
 	var got []string
@@ -77,24 +76,23 @@ func TestFieldsThatAreNotWatchedAreALine(t *testing.T) {
 		}
 	}
 	if len(got) != 4 {
-		t.Fatalf("%d lines, want 4:\n%s", len(got), log.String())
+		t.Fatalf("log lines = %d, want 4:\n%s", len(got), log.String())
 	}
 	mentions(t, got[0], "level=WARN", `fields="FIELD_1001, FIELD_1004, FIELD_1005"`, "-36",
 		`devices="GPU 0, GPU 1, GPU instance 7 of GPU 1, GPU instance 8 of GPU 1"`)
 	mentions(t, got[1], "level=INFO", "fields=FIELD_1002", "-36", "GPU 0")
-	mentions(t, got[2], "level=WARN", `fields="FIELD_1004, FIELD_1005"`, "does not profile", `devices="GPU 2"`)
-	mentions(t, got[3], "level=INFO", "fields=FIELD_1002", "does not profile", `devices="GPU 2"`)
+	mentions(t, got[2], "level=WARN", `fields="FIELD_1004, FIELD_1005"`, "does not have this profiling field", `devices="GPU 2"`)
+	mentions(t, got[3], "level=INFO", "fields=FIELD_1002", "does not have this profiling field", `devices="GPU 2"`)
 }
 
-// Fields of entities that are not here are no warning: a file for a fleet names them.
-func TestFieldsOfEntitiesThatAreNotHere(t *testing.T) {
+// Fields of entities that do not exist are not a warning, because counters files for a fleet name them.
+func TestMissingEntitiesAreNoWarning(t *testing.T) {
 	var log strings.Builder
 	open(t, fakedcgm.New(t, gpuLine(0, "")), planOf(field(150, onGPU), field(862, gpu.KindsOf(gpu.KindNVSwitch))), logTo(&log))
-	mentions(t, log.String(), `level=INFO msg="Fields are not watched"`, "is here or selected")
+	mentions(t, log.String(), `level=INFO msg="Fields are not watched"`, "exists or is selected")
 }
 
-// Profiling fields that stand still while others go on are watched again, once in a while, and with
-// a word in the log.
+// If profiling fields have no new values while others have some, they are watched again at intervals, with a log line.
 func TestStaleProfiling(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	var log strings.Builder
@@ -111,22 +109,22 @@ func TestStaleProfiling(t *testing.T) {
 		read(t, s)
 		pause()
 	}
-	if n := strings.Count(log.String(), "watched again"); n == 0 || n > 2 { // one for GPUs, one for instances
-		t.Errorf("%d renewals within a minute:\n%s", n, log.String())
+	if n := strings.Count(log.String(), "watched again"); n == 0 || n > 2 { // one for GPUs and one for instances
+		t.Errorf("renewals within a minute = %d, want 1 or 2:\n%s", n, log.String())
 	}
 	if n := e.Open()["watches"]; n != 3 {
-		t.Errorf("%d watches, want 3", n)
+		t.Errorf("watches = %d, want 3", n)
 	}
 }
 
-// Zeros of a GPU that works are not served, and the fields are watched again at once; then with pauses that grow.
+// Zeros of a busy GPU are not served. The fields are watched again immediately, and then at growing intervals.
 func TestContradictedProfiling(t *testing.T) {
 	e := fakedcgm.New(t, world("value gpu:* 203 int 99")...)
 	plan := planOf(field(203, onGPU), profiling(1001))
 	plan.Fields[1].Min, plan.Fields[1].Max = 0, 1
 	plan.Counters = []gpu.Counter{{Name: "UTIL", Field: 0, Scale: 1}, {Name: "ENGINE", Field: 1, Scale: 1}}
 	judged := *plan
-	judged.Interval = time.Second // shorter windows of profiling are not judged; the engine need not be as slow
+	judged.Interval = time.Second // shorter windows of profiling are not compared; the engine's interval does not matter
 	s := open(t, e, plan, dcgm.Options{}.RetryRefused(interval))
 	builder := snapshot.NewBuilder(s.Topology(), &judged, nil)
 	var b gpu.Batch
@@ -154,7 +152,7 @@ func TestContradictedProfiling(t *testing.T) {
 				return
 			}
 			if time.Now().After(end) {
-				t.Fatalf("%q is served, want %q", got, want)
+				t.Fatalf("batch = %q, want %q", got, want)
 			}
 		}
 	}
@@ -167,18 +165,18 @@ func TestContradictedProfiling(t *testing.T) {
 	await(snapshot.DroppedContradicted)
 	for range 40 {
 		if got := served(); got != snapshot.DroppedContradicted {
-			t.Errorf("%q is served while the GPU works", got)
+			t.Errorf("batch of a busy GPU = %q, want no zeros", got)
 		}
 		pause()
 	}
-	if n := e.Calls()["dcgmUnwatchFields"] - before; n < 2 || n > 12 { // of GPUs and of instances: some five pauses
-		t.Errorf("%d watches were ended", n)
+	if n := e.Calls()["dcgmUnwatchFields"] - before; n < 2 || n > 12 { // of GPUs and instances, in about five intervals
+		t.Errorf("ended watches = %d, want 2 to 12", n)
 	}
 }
 
-// Another profiler took the counters meanwhile: the renewal is refused, and the fields wait for it
-// to end.
-func TestStaleProfilingIsTaken(t *testing.T) {
+// If another profiler has taken the counters meanwhile, the new watch is rejected, and the fields wait until that
+// profiler stops.
+func TestStaleProfilingIsRejected(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
 	readUntilShown(t, s, profiled)
@@ -189,7 +187,7 @@ func TestStaleProfilingIsTaken(t *testing.T) {
 	readUntilShown(t, s, profiled)
 }
 
-// Where everything stands still, or says why it has no value, nothing is watched again.
+// If all fields have stopped, or a fault explains the missing values, fields are not watched again.
 func TestProfilingThatIsNotStale(t *testing.T) {
 	for name, lines := range map[string][]string{
 		"everything stopped": {"value any:* 1001 stopped", "value gpu:* 150 stopped"},
@@ -206,14 +204,14 @@ func TestProfilingThatIsNotStale(t *testing.T) {
 				pause()
 			}
 			if n := e.Calls()["dcgmUnwatchFields"] - before; n != 0 {
-				t.Errorf("%d watches were ended", n)
+				t.Errorf("ended watches = %d, want 0", n)
 			}
 		})
 	}
 }
 
-// Fields that another profiler kept are isolated when it ends: one field that the engine does not
-// know costs itself alone.
+// When another profiler stops, its fields are watched separately if necessary, so that only an unknown field is
+// missing.
 func TestHeldFieldsAreIsolated(t *testing.T) {
 	e := fakedcgm.New(t, world("unknown 1004", "profiler -34")...)
 	s := open(t, e, planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005)), dcgm.Options{}.RetryRefused(interval))
@@ -232,6 +230,6 @@ func TestHeldFieldsAreIsolated(t *testing.T) {
 		read(t, s)
 	}
 	if n := e.Calls()["dcgmFieldGroupCreate"] - before; n != 0 {
-		t.Errorf("the refused field was requested again, %d times", n)
+		t.Errorf("rejected field was requested again %d times, want 0", n)
 	}
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A reader is one batched call for the newest samples: the fields that entities of one kind have,
-// however many watches sample them. The call costs libdcgm the same for one field and for all.
+// A reader is one batched call for the newest samples of entities of one kind. It covers all fields of these entities,
+// whichever watches sample them, because libdcgm takes the same time for one field as for all.
 type reader struct {
 	group  *group
 	handle handle // of the field group
-	own    bool   // it is the reader's, not a watch's
-	fields []int  // plan indexes
+	own    bool   // the field group belongs to the reader, not to a watch
+	fields []int  // indexes in the plan
 }
 
 // A slot is the state of one field of one entity.
 type slot struct {
-	watch *watch // that samples it; without one its samples are dropped
-	at    int64  // the newest sample that was read, in the engine's microseconds
-	date  int64  // its time in this machine's clock
-	// moved is set from the newest sample, which is next, until those in between are read.
+	watch *watch // watch that samples the field; without one, samples are dropped
+	at    int64  // time of the newest sample read, in the engine's microseconds
+	date  int64  // the same time in this machine's clock
+	// moved is true from the newest sample (next) until the samples before it are read.
 	moved  bool
 	next   gpu.Sample
 	nextAt int64
@@ -34,7 +34,7 @@ type slot struct {
 // slot returns the slot of a field of a row.
 func (s *Session) slot(row, field int) *slot { return &s.slots[row*len(s.plan.Fields)+field] }
 
-// arrange makes the readers for the watches as they are.
+// arrange creates the readers for the current watches.
 func (s *Session) arrange() error {
 	s.arranged = true
 	if s.slots == nil {
@@ -58,10 +58,10 @@ func (s *Session) arrange() error {
 			return err
 		}
 	}
-	return s.onlyOver(s.dropIdleGroups())
+	return s.fatalOnly(s.dropIdleGroups())
 }
 
-// arrangeFor makes the readers of one scope: one for all watches, or without room for one, each.
+// arrangeFor creates the readers of one scope: one for all watches, or one for each if the engine has no room.
 func (s *Session) arrangeFor(a scope) error {
 	var watches []*watch
 	var rows, fields []int
@@ -77,8 +77,8 @@ func (s *Session) arrangeFor(a scope) error {
 		if err == nil {
 			return nil
 		}
-		s.log.Debug("Every watch is read by itself", "error", err)
-		if err := s.onlyOver(errors.Join(err, s.dropReaders(first))); err != nil {
+		s.log.Debug("Reading each watch separately", "error", err)
+		if err := s.fatalOnly(errors.Join(err, s.dropReaders(first))); err != nil {
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ func (s *Session) arrangeFor(a scope) error {
 	return nil
 }
 
-// share makes readers of fields of rows that several watches sample.
+// share creates readers for fields that several watches sample.
 func (s *Session) share(rows, fields []int) error {
 	for r := range slices.Chunk(rows, maxEntities) {
 		g, _, err := s.groupOf(r)
@@ -96,7 +96,7 @@ func (s *Session) share(rows, fields []int) error {
 			return err
 		}
 		if g == nil {
-			continue // all are lost by now
+			continue // all rows have been lost meanwhile
 		}
 		for f := range slices.Chunk(fields, maxFields) {
 			h, err := s.engine.createFieldGroup(s.nextName(), s.ids(f))
@@ -109,7 +109,7 @@ func (s *Session) share(rows, fields []int) error {
 	return nil
 }
 
-// dropReaders drops the readers from a place on.
+// dropReaders drops the readers from an index on.
 func (s *Session) dropReaders(first int) error {
 	var errs []error
 	for _, r := range s.readers[first:] {
@@ -118,7 +118,7 @@ func (s *Session) dropReaders(first int) error {
 		}
 	}
 	s.readers = s.readers[:first]
-	return s.onlyOver(errors.Join(errs...))
+	return s.fatalOnly(errors.Join(errs...))
 }
 
 func sortedSet[T cmp.Ordered](list []T) []T {
@@ -143,7 +143,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 			return read, err
 		}
 		err := s.readNewest(r, b)
-		if s.isGone(err) {
+		if s.needsReopen(err) {
 			return read, err
 		}
 		if err != nil {
@@ -157,7 +157,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 		if len(w.moved) == 0 {
 			continue
 		}
-		if err := s.readTrail(w, b); s.isGone(err) {
+		if err := s.readTrail(w, b); s.needsReopen(err) {
 			return read, err
 		}
 	}
@@ -167,7 +167,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 	return read, failed
 }
 
-// failReader makes faults of everything that a reader reads.
+// failReader appends faults for everything that a reader reads.
 func (s *Session) failReader(b *gpu.Batch, r *reader, err error) {
 	for _, row := range r.group.rows {
 		for _, f := range r.fields {
@@ -178,7 +178,7 @@ func (s *Session) failReader(b *gpu.Batch, r *reader, err error) {
 	}
 }
 
-// readNewest appends the newest samples of a reader, and marks slots with more.
+// readNewest appends the newest samples of a reader, and marks slots that have more.
 func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
 	r, err := s.engine.latest(rd.group.handle, rd.handle)
 	if err != nil {
@@ -190,12 +190,12 @@ func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
 	return nil
 }
 
-// maxEngineTime is later than any sample of an engine, in microseconds: the year 2112.
+// maxEngineTime is later than any sample of an engine, in microseconds. It is in the year 2112.
 const maxEngineTime = 1 << 52
 
-// each calls do with every requested sample of a readout. Others are dropped.
+// each calls do for every requested sample of a readout. Other samples are dropped.
 func (s *Session) each(r readout, rows []int, do func(row, field int, x *sample)) {
-	var last entity // its row, since samples come an entity after another
+	var last entity // entity of row; samples are sorted by entity
 	row, known := 0, false
 	for i := range r.samples {
 		x := &r.samples[i]
@@ -203,7 +203,7 @@ func (s *Session) each(r readout, rows []int, do func(row, field int, x *sample)
 		if f < 0 || x.at > maxEngineTime {
 			continue
 		}
-		if x.group == groupNone { // a field of the node, read of every entity
+		if x.group == groupNone { // a field of the node, which is read for every entity
 			for _, row := range rows {
 				do(row, f, x)
 			}
@@ -278,7 +278,7 @@ func (s *Session) addSample(b *gpu.Batch, row, f int, x *sample, r readout) {
 			c.moved, w.moved = true, append(w.moved, row)
 		}
 		c.next, c.nextAt = gpu.Sample{Row: row, Field: f, Value: value}, x.at
-	default: // the next one, or the first since the engine's clock was set back
+	default: // the next sample, or the first one after the engine's clock was set back
 		s.addTrail(b, c, row, f, value, x)
 		s.addNewest(b, c)
 	}
@@ -291,18 +291,18 @@ func (s *Session) addTrail(b *gpu.Batch, c *slot, row, f int, value gpu.Value, x
 	c.next = gpu.Sample{Row: row, Field: f, Value: value, Time: date}
 }
 
-// addNewest appends the latest sample of the trail of a slot.
+// addNewest appends the latest sample in the trail of a slot.
 func (s *Session) addNewest(b *gpu.Batch, c *slot) {
 	b.AddAt(c.next.Row, c.next.Field, c.next.Value, c.next.Time)
 }
 
-// skips reports whether there may be samples between two that lie so far apart (microseconds).
+// skips reports whether other samples may lie between two samples that are gap microseconds apart.
 func (w *watch) skips(gap int64, first bool) bool {
 	return first || gap*2 >= 3*w.interval.Microseconds()
 }
 
-// dateOf returns the time of a sample, which becomes the newest of its slot. A sample has the same
-// time in every Read, and trails stay in order unless the engine's clock is set back.
+// dateOf returns the time of a sample and makes the sample the newest of its slot. A sample has the same time in every
+// Read. Trails stay in time order unless the engine's clock is set back.
 func (s *Session) dateOf(c *slot, x *sample) int64 {
 	if x.at == c.at {
 		return c.date
@@ -315,9 +315,9 @@ func (s *Session) dateOf(c *slot, x *sample) int64 {
 	return date
 }
 
-// dateAt returns the time of a new sample. The clock of another machine may be off by any amount,
-// drift and be set: the Read that first shows a sample dates it, less its distance to the newest
-// sample of that Read. It looks at most one reading interval younger than it is.
+// dateAt returns the time of a new sample. The clock of a remote engine may be wrong, drift, or be set. So the time is
+// that of the first Read that has the sample, minus the sample's distance to the newest sample of that Read. It is at
+// most one interval too late.
 func (s *Session) dateAt(at int64) int64 {
 	if !s.foreign {
 		return at * 1000
@@ -329,7 +329,7 @@ func (s *Session) dateAt(at int64) int64 {
 	return min(date, s.now)
 }
 
-// setNewest notes the newest sample of a foreign engine. XIDs and failed samples are no measure.
+// setNewest records the newest sample of a remote engine. XIDs and failed samples are ignored.
 func (s *Session) setNewest(r readout) {
 	if !s.foreign {
 		return
@@ -345,7 +345,7 @@ func (s *Session) setNewest(r readout) {
 	}
 }
 
-// decode returns the value of a sample in the unit of its field, or why there is none.
+// decode returns the value of a sample in the unit of its field, or the error if there is none.
 func (s *Session) decode(f int, x *sample, r readout) (gpu.Value, error) {
 	field := &s.plan.Fields[f]
 	v, err := decode(field, x, r.textOf(x))
@@ -383,7 +383,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 			b.Fail(c.next.Row, c.next.Field, s.withVersions(err)) // the next Read requests it again
 			return
 		}
-		if c.at < c.nextAt { // the engine does not keep it any more
+		if c.at < c.nextAt { // the engine has dropped it
 			e := s.members[c.next.Row]
 			x := sample{at: c.nextAt, group: e.group, entity: e.id, field: uint16(s.plan.Fields[c.next.Field].ID)}
 			s.addTrail(b, c, c.next.Row, c.next.Field, c.next.Value, &x)
@@ -399,7 +399,7 @@ func (s *Session) takeTrail(b *gpu.Batch, c *slot, row, f int, x *sample, r read
 	}
 }
 
-// eachMoved calls do with the slots of a watch that moved.
+// eachMoved calls do for the moved slots of a watch.
 func (s *Session) eachMoved(w *watch, rows []int, do func(*slot)) {
 	for _, row := range rows {
 		for _, f := range w.fields {

@@ -8,8 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 )
 
-// DCGM is asked for every field that can be exported, once a plan has said for which entities those
-// of the machine are read.
+// DCGM can read every exportable field. A plan determines for which entities fields of the machine are read.
 func TestReads(t *testing.T) {
 	for e := range catalog.All() {
 		if !e.Exportable() {
@@ -18,12 +17,12 @@ func TestReads(t *testing.T) {
 		f := e.Field()
 		if f.Levels.Has(gpu.KindNode) {
 			if dcgm.Reads(&gpu.Plan{Fields: []gpu.Field{f}}) {
-				t.Errorf("%s is read for the machine itself", e.Name)
+				t.Errorf("%s: Reads = true for the machine itself, want false", e.Name)
 			}
 			f.Levels = gpu.KindsOf(gpu.KindGPU)
 		}
 		if !dcgm.Reads(&gpu.Plan{Fields: []gpu.Field{f}, Health: onGPU, Peers: true, Placement: true}) {
-			t.Errorf("%s is not read", e.Name)
+			t.Errorf("%s: Reads = false, want true", e.Name)
 		}
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The result codes that are kept apart (dcgmReturn_t, dcgm_structs.h).
+// Result codes that are handled separately (dcgmReturn_t, dcgm_structs.h).
 const (
-	codeNotConfigured      = -5 // of a group: the engine does not know it
+	codeNotConfigured      = -5 // the engine does not know the group
 	codeNotSupported       = -6
 	codeInitError          = -7
 	codeUninitialized      = -10
@@ -27,7 +27,7 @@ const (
 	codeRequiresRoot       = -29
 	codeFieldUnsupported   = -32
 	codeModuleNotLoaded    = -33
-	codeInUse              = -34 // of profiling: another profiler has the counters
+	codeInUse              = -34 // another profiler uses the profiling counters
 	codeProfilingMissing   = -36
 	codeProfilingLibrary   = -37
 	codeProfilingMultiPass = -38
@@ -38,22 +38,22 @@ const (
 	codeGPUsDetached       = -67
 )
 
-// A resultError is a result code that a function of libdcgm returned.
+// A resultError is a result code returned by a function of libdcgm.
 type resultError struct {
 	function string
 	code     int
-	words    string // DCGM's own words for the code
+	words    string // DCGM's text for the code
 }
 
-// Error returns the function, DCGM's words and the code.
+// Error returns the function, DCGM's text and the code.
 func (e *resultError) Error() string {
 	return fmt.Sprintf("%s: %s (%d)", e.function, e.words, e.code)
 }
 
-// Unwrap returns the error of package gpu that the code stands for, nil if none does.
+// Unwrap returns the error of package gpu for the code, or nil.
 func (e *resultError) Unwrap() error { return meaning(e.code) }
 
-// meaning returns the error of package gpu that a result code stands for.
+// meaning returns the error of package gpu for a result code, or nil.
 func meaning(code int) error {
 	switch code {
 	case codeConnectionInvalid, codeUninitialized, codeNVMLNotLoaded, codeGPUsDetached, codeGPULost:
@@ -74,7 +74,7 @@ func meaning(code int) error {
 	}
 }
 
-// endsSession reports whether a code means that no further call can succeed.
+// endsSession reports whether no further call can succeed after a code.
 func endsSession(code int) bool {
 	switch code {
 	case codeConnectionInvalid, codeUninitialized, codeNVMLNotLoaded, codeGPUsDetached:

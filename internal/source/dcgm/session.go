@@ -11,61 +11,61 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Session is a connection to an engine with everything that it watches.
+// A Session is a connection to an engine, with everything that it watches.
 type Session struct {
 	plan   *gpu.Plan
 	engine engine
 	addr   gpu.EngineAddress
 	log    *slog.Logger
-	name   string // of groups and field groups, with a number
+	name   string // prefix of the names of groups and field groups
 	made   int
 
-	library, version string // of libdcgm and of the engine
+	library, version string // of libdcgm and the engine
 
 	top     *gpu.Topology
 	layout  layout
 	rows    map[entity]int
-	members []entity // per row
-	// Plan indexes by field id, -1 for none: of links, and of everything else.
+	members []entity // by row
+	// Index in the plan by field ID, or -1: for links, and for everything else.
 	linkFields, fields []int32
 
-	unidentified []entity  // what did not say who it is, and may say so later
-	identified   time.Time // when it was read last
+	unidentified []entity  // devices that did not report their identity and may do so later
+	identified   time.Time // time of the last attempt
 
 	watches  []*watch
 	groups   []*group
 	readers  []*reader
-	arranged bool // the readers are those of the watches
+	arranged bool // the readers match the watches
 	slots    []slot
-	faults   []gpu.Fault    // of fields that cannot be watched, part of every Read
-	reported int            // how many of them the log has
-	refused  []refusedWatch // watches that the engine refuses for now
+	faults   []gpu.Fault    // faults of fields that cannot be watched, added to every Read
+	reported int            // how many of them were logged
+	refused  []refusedWatch // watches that the engine rejects temporarily
 	retry    time.Duration
-	renewed  time.Time     // see renew
-	patience time.Duration // between two new watches of contradicted fields
+	renewed  time.Time     // time of the last renew
+	patience time.Duration // time between two new watches of contradicted fields
 
 	xids xidWatch
 
-	foreign bool  // the engine has another machine's clock
+	foreign bool  // the engine runs on another machine and has another clock
 	now     int64 // when the latest call for newest samples returned, in Unix nanoseconds
-	newest  int64 // the newest sample of a foreign engine, in its microseconds; see dateOf
+	newest  int64 // newest sample of a remote engine, in its microseconds; see dateOf
 
 	absent    []bool // by row: the GPU was lost when the session opened, so it is in no group
 	lost      []bool // by row: lost according to the latest inspection
 	detached  []bool // by row: the GPU was detached in this session, so the engine has dropped its watches
-	unwatched []bool // by row: in the current Read, the engine said that it does not watch a field of the row
+	unwatched []bool // by row: in the current Read, the engine reported that a field is not watched
 	valued    []int  // by row: number of fields with a value in the current Read
 	valuedBy  []int  // by row: the same for the previous Read
 	inspected time.Time
 
 	health   healthWatch
-	advanced time.Time // when a watch of other fields than profiling last had a new value
+	advanced time.Time // when a watch of non-profiling fields last had a new value
 
 	gpu.Lifecycle
 	closed bool
 }
 
-// open does the work of Source.Open. What it leaves half done, abandon undoes.
+// open does the work of Source.Open. If it fails, abandon cleans up.
 func (s *Session) open(ctx context.Context) error {
 	steps := []func() error{s.readVersions, s.discover, s.watchAll, s.watchXIDs, s.openHealth, s.engine.update}
 	for _, step := range steps {
@@ -81,7 +81,7 @@ func (s *Session) open(ctx context.Context) error {
 	return nil
 }
 
-func (s *Session) openHealth() error { return s.onlyOver(s.watchHealth()) }
+func (s *Session) openHealth() error { return s.fatalOnly(s.watchHealth()) }
 
 func (s *Session) readVersions() error {
 	library, version, err := s.engine.versions()
@@ -90,13 +90,13 @@ func (s *Session) readVersions() error {
 		return err
 	}
 	if releaseOf(s.library) != releaseOf(s.version) {
-		s.log.Warn("libdcgm and the engine are of different versions; some requests may fail",
+		s.log.Warn("libdcgm and the engine have different versions; some requests may fail",
 			"libdcgm", s.library, "engine_version", s.version)
 	}
 	return nil
 }
 
-// versionOf returns the version of DCGM's build information (key:value;key:value), "" without one.
+// versionOf returns the version in DCGM's build information (key:value;key:value), or "".
 func versionOf(buildInfo string) string {
 	for pair := range strings.SplitSeq(buildInfo, ";") {
 		if key, value, ok := strings.Cut(pair, ":"); ok && strings.TrimSpace(key) == "version" {
@@ -106,7 +106,7 @@ func versionOf(buildInfo string) string {
 	return ""
 }
 
-// releaseOf returns the major and minor number of a version: "4.6" of "4.6.1".
+// releaseOf returns the major and minor number of a version, for example "4.6" for "4.6.1".
 func releaseOf(version string) string {
 	if numbers := strings.Split(version, "."); len(numbers) > 2 {
 		return strings.Join(numbers[:2], ".")
@@ -114,7 +114,7 @@ func releaseOf(version string) string {
 	return version
 }
 
-// withVersions adds both versions to an error of a version mismatch.
+// withVersions adds both versions to a version mismatch error.
 func (s *Session) withVersions(err error) error {
 	if !errors.Is(err, gpu.ErrVersion) {
 		return err
@@ -123,16 +123,16 @@ func (s *Session) withVersions(err error) error {
 	if version == "" {
 		version = "of unknown version"
 	}
-	return fmt.Errorf("libdcgm %s and the engine %s at %v do not understand each other; install the same DCGM version on both sides: %w",
+	return fmt.Errorf("libdcgm %s and the engine %s at %v are incompatible; install the same DCGM version on both sides: %w",
 		s.library, version, s.addr, err)
 }
 
 // Topology returns the entities of the session.
 func (s *Session) Topology() *gpu.Topology { return s.top }
 
-// Read appends the current samples: one call to the engine per kind of entity, another for fields
-// whose every sample is requested, where several came, and now and then those of inspect. Unreadable
-// fields become faults. It returns an error if the engine is gone, or if nothing could be read.
+// Read appends the current samples. It makes one call for each kind of entity, and another one for fields whose every
+// sample is requested and that had several. Occasionally it also inspects the entities. Fields that cannot be read
+// become faults. It returns an error if the engine is gone or nothing could be read.
 func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if s.closed {
 		return fmt.Errorf("dcgm: %w: the session is closed", gpu.ErrUnavailable)
@@ -150,20 +150,20 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	}
 	read, failed := s.readAll(ctx, b, begin)
 	switch {
-	case s.isGone(failed):
+	case s.needsReopen(failed):
 		return s.End(s.lostError(failed))
 	case ctx.Err() != nil:
 		return fmt.Errorf("dcgm: %w", ctx.Err())
 	case !read && failed != nil:
 		return fmt.Errorf("dcgm: %w", failed)
 	}
-	if err := s.inspect(b, begin); s.isOver(err) {
+	if err := s.inspect(b, begin); s.isFatal(err) {
 		return s.End(s.lostError(err))
 	}
 	if err := s.renew(begin, b.Contradicted); err != nil {
 		return s.End(s.lostError(err))
 	}
-	// An embedded engine forgets its XIDs when the session ends.
+	// An embedded engine loses its XIDs when the session ends.
 	if err := s.readXIDs(b, begin, s.Err() != nil); err != nil {
 		return s.End(s.lostError(err))
 	}
@@ -179,30 +179,33 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	return nil
 }
 
-// DCGM accounts for processes that have ended; how busy one is now it does not know.
+// errNoProcesses is the fault of processes: DCGM only accounts for processes that have exited, and has no live
+// utilization.
 var errNoProcesses = fmt.Errorf("dcgm: the processes of a GPU: %w", gpu.ErrNotSupported)
 
-// isOver reports whether an error means that the engine is gone for good.
-func (s *Session) isOver(err error) bool {
+// isFatal reports whether an error means that the engine is gone.
+func (s *Session) isFatal(err error) bool {
 	var r *resultError
 	return errors.As(err, &r) && endsSession(r.code)
 }
 
-// isGone reports whether an error of a read means that only a new session helps: the engine is gone,
-// or was restarted beneath the connection and does not know our groups.
-func (s *Session) isGone(err error) bool { return s.isOver(err) || hasCode(err, codeNotConfigured) }
+// needsReopen reports whether an error means that only a new session helps: the engine is gone, or it was restarted and
+// does not know the session's groups.
+func (s *Session) needsReopen(err error) bool {
+	return s.isFatal(err) || hasCode(err, codeNotConfigured)
+}
 
-// onlyOver returns err if it means that the engine is gone.
-func (s *Session) onlyOver(err error) error {
-	if s.isOver(err) {
+// fatalOnly returns err if the engine is gone, and nil otherwise.
+func (s *Session) fatalOnly(err error) error {
+	if s.isFatal(err) {
 		return err
 	}
 	return nil
 }
 
-// onlyGone returns err if it means that only a new session helps.
-func (s *Session) onlyGone(err error) error {
-	if s.isGone(err) {
+// reopenOnly returns err if only a new session helps, and nil otherwise.
+func (s *Session) reopenOnly(err error) error {
+	if s.needsReopen(err) {
 		return err
 	}
 	return nil
@@ -215,7 +218,7 @@ func (s *Session) lostError(err error) error {
 	return fmt.Errorf("dcgm: the engine at %v is gone: %w", s.addr, err)
 }
 
-// appendFaults appends a fault of each field of each row.
+// appendFaults appends a fault for each field of each row.
 func appendFaults(list []gpu.Fault, rows, fields []int, err error) []gpu.Fault {
 	for _, f := range fields {
 		for _, row := range rows {
@@ -225,8 +228,8 @@ func appendFaults(list []gpu.Fault, rows, fields []int, err error) []gpu.Fault {
 	return list
 }
 
-// Close gives up everything that the session holds at the engine. A remote one forgets it with the
-// connection, without a line in its log for each unwatch that it thinks is of nothing.
+// Close releases everything that the session holds at the engine. A remote engine releases it when the connection
+// closes, without the ERROR lines that it would log for some unwatches.
 func (s *Session) Close() error {
 	if s.closed {
 		return nil
@@ -239,7 +242,7 @@ func (s *Session) Close() error {
 	}
 	err := errors.Join(append(errs, s.engine.close())...)
 	if err != nil && ended {
-		s.log.Debug("Close of the connection to an engine that is gone", "error", err)
+		s.log.Debug("Closing the connection to a lost engine failed", "error", err)
 		return nil
 	}
 	if err != nil {
@@ -250,10 +253,10 @@ func (s *Session) Close() error {
 
 // abandon closes a session that could not be opened because of err.
 func (s *Session) abandon(err error) {
-	if s.isOver(err) {
+	if s.isFatal(err) {
 		_ = s.End(err)
 	}
 	if err := s.Close(); err != nil {
-		s.log.Debug("Close of a session that did not open", "error", err)
+		s.log.Debug("Closing a session that could not be opened failed", "error", err)
 	}
 }

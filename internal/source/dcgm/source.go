@@ -11,31 +11,30 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Options say how to reach DCGM. The zero Options use an engine embedded in this process and log
-// nothing.
+// Options configure a Source. The zero value uses an engine embedded in this process and logs nothing.
 type Options struct {
-	// Remote is the address of a host engine; the zero address is the embedded engine. For an engine
-	// on the same host a unix socket answers batches some 80 times sooner than TCP does.
+	// Remote is the address of a host engine. The zero value means the embedded engine. On the same host, a Unix socket
+	// is about 80 times faster for batched reads than TCP.
 	Remote gpu.EngineAddress
-	// EngineLog turns on the log that libdcgm itself writes, to standard output: one of NONE, FATAL,
-	// ERROR, WARN, INFO, DEBUG and VERB. Empty leaves what the environment says (__DCGM_DBG_LVL). It
-	// takes effect when the process loads the library, once.
+	// EngineLog enables libdcgm's own log on standard output. It is one of NONE, FATAL, ERROR, WARN, INFO, DEBUG and
+	// VERB. If empty, the environment (__DCGM_DBG_LVL) decides. It only takes effect when the process loads the
+	// library.
 	EngineLog string
-	// Log receives the findings of sessions; nil means nowhere.
+	// Log receives the log lines of sessions. Nil discards them.
 	Log *slog.Logger
-	// retry stands in for retryRefused where it is not 0.
+	// retry replaces retryRefused if it is not 0.
 	retry time.Duration
 }
 
-// A Source opens sessions at one engine; two may overlap during a reload. DCGM is one per process,
-// and so should the Source be.
+// A Source opens sessions of one engine. Two sessions may overlap during a reload. DCGM supports one connection per
+// process, so a process should have only one Source.
 type Source struct {
 	opt     Options
 	connect connector
-	run     string // part of the names of this process's groups; process ids repeat between containers
+	run     string // part of the names of this process's groups; process IDs are not unique across containers
 }
 
-// New returns a Source. It neither loads the library nor connects.
+// New returns a Source. It does not load the library or connect.
 func New(opt Options) *Source {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -43,10 +42,9 @@ func New(opt Options) *Source {
 	return &Source{opt: opt, connect: newConnector(), run: rand.Text()[:10]}
 }
 
-// Open connects, discovers the entities that the plan selects, and starts watching. The first
-// samples are taken when it returns. The error wraps gpu.ErrUnavailable where there is no library,
-// no engine or no GPU, and gpu.ErrVersion where the library is too old or does not understand the
-// engine. ctx is looked at between calls; a call that the engine does not answer goes on.
+// Open connects, discovers the entities that the plan selects, and starts watching. When it returns, the first samples
+// were taken. The error wraps gpu.ErrUnavailable if there is no library, engine or GPU. It wraps gpu.ErrVersion if the
+// library is too old or does not match the engine. ctx is checked between calls; a call that blocks is not interrupted.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	addr := s.opt.Remote
 	engine, err := s.connect(addr, s.opt)
@@ -67,7 +65,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if err := session.open(ctx); err != nil {
 		session.abandon(err)
 		if hasCode(err, codeNVMLNotLoaded) || hasCode(err, codeGPUsDetached) {
-			return nil, fmt.Errorf("dcgm: %w: the engine at %s has no driver; load the NVIDIA driver where it runs: %v", gpu.ErrUnavailable, addr, err)
+			return nil, fmt.Errorf("dcgm: %w: the engine at %s has no driver; load the NVIDIA driver on its host: %v", gpu.ErrUnavailable, addr, err)
 		}
 		return nil, fmt.Errorf("dcgm: %w", session.withVersions(err))
 	}

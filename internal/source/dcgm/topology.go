@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The fields that say who an entity is (dcgm_fields.h). The first two belong to the node.
+// Fields that identify an entity (dcgm_fields.h). The first two belong to the node.
 const (
 	fieldDriver = 1
 	fieldName   = 50
@@ -20,22 +20,21 @@ const (
 	fieldBusID  = 57
 )
 
-// A layout is the set of entities when the session opened. A Read that finds another one ends the
-// session.
+// A layout is the set of entities when the session was opened. If a Read finds another set, the session ends.
 type layout struct {
-	gpus      []uint32   // all of them, ascending
-	unread    []uint32   // the GPUs that DCGM did not read
-	lost      []uint32   // the lost ones of these, which have rows
-	instances []instance // GPU instances before compute instances, ascending by id
+	gpus      []uint32   // all GPUs, ascending
+	unread    []uint32   // GPUs that DCGM could not read
+	lost      []uint32   // lost GPUs among unread, which have rows
+	instances []instance // GPU instances before compute instances, ascending by ID
 	others    others
 }
 
-// isLeftOut reports whether a GPU has no row though it is there.
+// isLeftOut reports whether an existing GPU has no row.
 func (l *layout) isLeftOut(id uint32) bool {
 	return slices.Contains(l.unread, id) && !slices.Contains(l.lost, id)
 }
 
-// sorted puts instances in the order of a layout, in place, each once.
+// sorted sorts instances in place in the order of a layout, and removes duplicates.
 func sorted(instances []instance) []instance {
 	slices.SortFunc(instances, func(a, b instance) int {
 		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.id, b.id))
@@ -43,7 +42,7 @@ func sorted(instances []instance) []instance {
 	return slices.CompactFunc(instances, func(a, b instance) bool { return a.entity == b.entity })
 }
 
-// isDivided reports whether a GPU instance holds several compute instances.
+// isDivided reports whether a GPU instance has several compute instances.
 func (l *layout) isDivided(id uint32) bool {
 	parts := 0
 	for _, x := range l.instances {
@@ -54,7 +53,7 @@ func (l *layout) isDivided(id uint32) bool {
 	return parts > 1
 }
 
-// discover makes the topology of the entities that the plan selects.
+// discover builds the topology of the entities that the plan selects.
 func (s *Session) discover() error {
 	gpus, err := s.engine.entities(groupGPU)
 	if err != nil {
@@ -66,11 +65,11 @@ func (s *Session) discover() error {
 		return err
 	}
 	instances, err := s.engine.instances()
-	if s.isOver(err) {
+	if s.isFatal(err) {
 		return err
 	}
 	if err != nil {
-		s.log.Warn("DCGM does not report the MIG instances; GPUs only", "error", s.withVersions(err))
+		s.log.Warn("DCGM does not report MIG instances; reading only GPUs", "error", s.withVersions(err))
 	}
 	s.layout.instances = sorted(instances)
 
@@ -88,7 +87,7 @@ func (s *Session) discover() error {
 			}
 		}
 	}
-	if s.layout.others, err = s.survey(); err != nil {
+	if s.layout.others, err = s.listOthers(); err != nil {
 		return err
 	}
 	if len(members)+len(s.layout.others.members) == 0 {
@@ -105,10 +104,10 @@ func (s *Session) discover() error {
 	return nil
 }
 
-// keepsRow notes a GPU that DCGM does not read. A lost one keeps its row, for it may come back.
+// keepsRow records a GPU that DCGM cannot read. A lost GPU keeps its row, because it may return.
 func (s *Session) keepsRow(id uint32) bool {
 	state := s.engine.status(id)
-	s.log.Warn("DCGM does not read a GPU", "gpu", id, "state", state.String())
+	s.log.Warn("DCGM cannot read a GPU", "gpu", id, "state", state.String())
 	s.layout.unread = append(s.layout.unread, id)
 	if state == statusLost {
 		s.layout.lost = append(s.layout.lost, id)
@@ -119,10 +118,10 @@ func (s *Session) keepsRow(id uint32) bool {
 func (s *Session) nothingToWatch(gpus int) error {
 	switch {
 	case gpus == 0:
-		return fmt.Errorf("%w: DCGM %s at %v sees no GPU; check that the NVIDIA driver is loaded where the engine runs",
+		return fmt.Errorf("%w: DCGM %s at %v finds no GPU; check that the NVIDIA driver is loaded where the engine runs",
 			gpu.ErrUnavailable, s.version, s.addr)
 	case len(s.layout.unread) == gpus:
-		return fmt.Errorf("%w: DCGM %s at %v reads none of its %d GPUs", gpu.ErrUnavailable, s.version, s.addr, gpus)
+		return fmt.Errorf("%w: DCGM %s at %v cannot read any of its %d GPUs", gpu.ErrUnavailable, s.version, s.addr, gpus)
 	default:
 		var cuts []uint32
 		for _, x := range s.layout.instances {
@@ -130,12 +129,12 @@ func (s *Session) nothingToWatch(gpus int) error {
 				cuts = append(cuts, x.id)
 			}
 		}
-		return fmt.Errorf("%w: the devices selected are none of the %d GPUs and %d instances that DCGM has (GPUs %v, instances %v)",
+		return fmt.Errorf("%w: none of DCGM's %d GPUs and %d instances is selected (GPUs %v, instances %v)",
 			gpu.ErrUnavailable, gpus, len(cuts), s.layout.gpus, cuts)
 	}
 }
 
-// withGPUs returns the GPUs of everything that is selected, and then the selected instances.
+// withGPUs returns the GPUs of all selected entities, followed by the selected instances.
 func (s *Session) withGPUs(members []entity) []entity {
 	var gpus, cuts []entity
 	add := func(id uint32) {
@@ -157,8 +156,8 @@ func (s *Session) withGPUs(members []entity) []entity {
 	return append(gpus, cuts...)
 }
 
-// identify reads who GPUs and, after them, instances are. DCGM gives minor number and index as
-// fields alone. Instances that do not answer have no profile.
+// identify reads the identities of GPUs and then instances. DCGM reports minor number and index only as fields.
+// Instances that do not answer have no profile.
 func (s *Session) identify(members []entity) (known map[entity]identity, driver string, err error) {
 	known = make(map[entity]identity, len(members))
 	for _, e := range members {
@@ -178,27 +177,27 @@ func (s *Session) identify(members []entity) (known map[entity]identity, driver 
 	if err := s.readOnce(members[:n], []gpu.FieldID{fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}, learn); err != nil {
 		return nil, "", err
 	}
-	for i := 0; i < n && driver == ""; i++ { // of one GPU: the engine logs an error for each unwatch of this field
-		if err := s.onlyOver(s.readOnce(members[i:i+1], []gpu.FieldID{fieldDriver}, learn)); err != nil {
+	for i := 0; i < n && driver == ""; i++ { // read from one GPU, because the engine logs an error for each unwatch of this field
+		if err := s.fatalOnly(s.readOnce(members[i:i+1], []gpu.FieldID{fieldDriver}, learn)); err != nil {
 			return nil, "", err
 		}
 	}
 	err = s.readOnce(members[n:], []gpu.FieldID{fieldName, fieldUUID}, learn)
-	if s.isOver(err) {
+	if s.isFatal(err) {
 		return nil, "", err
 	}
 	if err != nil {
-		s.log.Warn("DCGM does not report the profiles of MIG instances", "error", s.withVersions(err))
+		s.log.Warn("DCGM does not report profiles of MIG instances", "error", s.withVersions(err))
 	}
 	s.unidentified = slices.DeleteFunc(slices.Clone(members), func(e entity) bool {
-		never := e.group == groupInstance && err != nil && isFinal(err)
+		never := e.group == groupInstance && err != nil && isPermanent(err)
 		return never || known[e].isComplete(e.group) || slices.Contains(s.layout.lost, s.gpuOf(e))
 	})
 	s.identified = time.Now()
 	return known, driver, nil
 }
 
-// isComplete reports whether everything is known that a device of a group says of itself.
+// isComplete reports whether all properties that a device of the group can report are known.
 func (i identity) isComplete(group entityGroup) bool {
 	if group == groupGPU {
 		return i.uuid != "" && i.index >= 0 && i.minor >= 0
@@ -206,8 +205,8 @@ func (i identity) isComplete(group entityGroup) bool {
 	return i.model != ""
 }
 
-// identifyAgain ends the session when a device gives the identity that it did not give at the open,
-// for a topology does not change.
+// identifyAgain ends the session if a device now reports its identity, because the topology of a session does not
+// change.
 func (s *Session) identifyAgain(now time.Time) error {
 	before := s.unidentified
 	if len(before) == 0 || now.Sub(s.identified) < s.retry {
@@ -215,15 +214,15 @@ func (s *Session) identifyAgain(now time.Time) error {
 	}
 	if _, _, err := s.identify(before); err != nil {
 		s.identified = now
-		return s.onlyOver(err)
+		return s.fatalOnly(err)
 	}
 	if len(s.unidentified) < len(before) {
-		s.changed("the identity of %d devices is known now", len(before)-len(s.unidentified))
+		s.changed("%d devices now report their identity", len(before)-len(s.unidentified))
 	}
 	return nil
 }
 
-// with returns the identity with one more thing known of it.
+// with returns the identity with the value of a field added.
 func (i identity) with(field gpu.FieldID, v gpu.Value) identity {
 	n, _ := v.Int64()
 	switch field {
@@ -251,7 +250,7 @@ func (s *Session) instanceOf(e entity) instance {
 	return instance{entity: e}
 }
 
-// gpuOf returns the id of the GPU of an entity: its own, or that of an instance.
+// gpuOf returns the ID of the entity's GPU.
 func (s *Session) gpuOf(e entity) uint32 {
 	switch e.group {
 	case groupCompute:
@@ -263,14 +262,14 @@ func (s *Session) gpuOf(e entity) uint32 {
 	}
 }
 
-// readOnce watches fields, has them sampled, calls learn with each value, and stops watching.
+// readOnce watches fields until they are sampled, and calls learn for each value.
 func (s *Session) readOnce(members []entity, ids []gpu.FieldID, learn func(entity, gpu.FieldID, gpu.Value)) error {
 	if len(members) == 0 {
 		return nil
 	}
 	group, _, err := s.engine.createGroup(s.nextName(), members)
 	if err != nil || group == 0 {
-		return err // lost ones, which say nothing
+		return err // only lost GPUs, which have no values
 	}
 	defer s.engine.destroyGroup(group)
 	fields, err := s.engine.createFieldGroup(s.nextName(), ids)
@@ -299,7 +298,7 @@ func (s *Session) readOnce(members []entity, ids []gpu.FieldID, learn func(entit
 	return nil
 }
 
-// build makes the devices, parents before their children as discover sorted them.
+// build creates the devices. discover has sorted them so that parents come before their children.
 func (s *Session) build(members []entity, known map[entity]identity, driver string) {
 	gpus := map[uint32]gpu.Device{}
 	for e, who := range known {
@@ -372,32 +371,33 @@ func (i identity) device(id uint32) gpu.Device {
 	return d
 }
 
-// instanceDevice makes the device of an instance of the device of its GPU.
+// instanceDevice turns the device of a GPU into that of one of its instances.
 func (s *Session) instanceDevice(d *gpu.Device, e entity, own identity) {
 	x := s.instanceOf(e)
 	d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: d.GPU, ID: e.id}
 	d.InstanceID = x.nvml
 	d.Profile = gpu.InstanceProfile(profileName(own.model))
-	if strings.HasPrefix(own.uuid, "MIG-") && !s.layout.isDivided(e.id) { // else that of a compute instance
+	if strings.HasPrefix(own.uuid, "MIG-") && !s.layout.isDivided(e.id) { // otherwise the UUID is that of a compute instance
 		d.MIGUUID = own.uuid
 	}
 }
 
-// remembered returns the identity of a GPU, or of one that did not report it, the engine's memory of it.
+// remembered returns the identity of a GPU. If the GPU did not report it, the identity that the engine has cached is
+// returned.
 func (s *Session) remembered(id uint32, who identity) identity {
 	if who.uuid != "" {
 		return who
 	}
 	past, err := s.engine.attributes(id)
 	if err != nil {
-		s.log.Warn("Nothing is known of a GPU that does not answer", "gpu", id, "error", err)
+		s.log.Warn("GPU does not answer; its details are unknown", "gpu", id, "error", err)
 		return who
 	}
 	past.index, past.minor = who.index, who.minor
 	return past
 }
 
-// profileName returns the MIG profile of the name of an instance, which may begin as NVML's does.
+// profileName returns the MIG profile in the name of an instance. The name may have the prefix that NVML uses.
 func profileName(name string) string {
 	if i := strings.LastIndex(name, "MIG "); i >= 0 {
 		name = name[i+len("MIG "):]
@@ -405,8 +405,7 @@ func profileName(name string) string {
 	return strings.TrimSpace(name)
 }
 
-// An inspection takes three calls. It is made every inspectIntervals intervals, and every inspectPace
-// at least.
+// An inspection makes three calls. It runs every inspectIntervals intervals, and at least every inspectPace.
 const (
 	inspectIntervals = 5
 	inspectPace      = 5 * time.Second
@@ -426,8 +425,8 @@ func (s *Session) inspectDue(now time.Time) bool {
 }
 
 // inspect adds faults for lost GPUs, and ends the session if the set of entities has changed. It also ends the session
-// when a GPU can be read that has no watches: because it could not be read when the session opened, or because it was
-// detached meanwhile, which drops its watches.
+// if a GPU can be read but has no watches. That happens if the GPU could not be read when the session was opened, or
+// was detached meanwhile.
 func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 	if !s.inspectDue(now) {
 		return nil
@@ -439,7 +438,7 @@ func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 	}
 	for _, id := range s.layout.unread {
 		if slices.Contains(supported, id) {
-			s.changed("GPU %d can be read now", id)
+			s.changed("GPU %d can be read again", id)
 		}
 	}
 	states := map[uint32]error{}
@@ -448,7 +447,7 @@ func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 		s.lost[row] = isOfGPU(d.Entity) && !slices.Contains(supported, d.GPU)
 		if !s.lost[row] {
 			if s.detached[row] || s.lostWatches(row) {
-				s.changed("GPU %d was detached and is attached again", d.GPU)
+				s.changed("GPU %d was detached and attached", d.GPU)
 			}
 			continue
 		}
@@ -465,41 +464,41 @@ func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 	return s.compareLayout()
 }
 
-// lostWatches reports whether the engine has dropped the watches of a row: it has no values any more, and the engine says
-// that it does not watch a field.
+// lostWatches reports whether the engine has dropped the watches of a row: the row had values before and has none now,
+// and the engine reports that a field is not watched.
 func (s *Session) lostWatches(row int) bool {
 	had, has := s.valued[row], s.valuedBy[row] // inspectDue has swapped them
 	return s.unwatched[row] && had > 0 && has == 0 && isOfGPU(s.top.Devices[row].Entity)
 }
 
-// compareLayout ends the session if entities came or went, or a GPU was partitioned again.
+// compareLayout ends the session if entities were added or removed, or a GPU was repartitioned.
 func (s *Session) compareLayout() error {
 	gpus, err := s.engine.entities(groupGPU)
 	if err != nil {
 		return err
 	}
 	if gpus = sortedSet(gpus); !slices.Equal(gpus, s.layout.gpus) {
-		s.changed("the GPUs are now %v, they were %v", gpus, s.layout.gpus)
+		s.changed("GPUs changed from %[2]v to %[1]v", gpus, s.layout.gpus)
 	}
-	others, err := s.survey()
+	others, err := s.listOthers()
 	if err != nil {
 		return err
 	}
 	for kind, err := range others.failed {
 		if err == nil && !slices.Equal(others.of(kind), s.layout.others.of(kind)) {
-			s.changed("there are now %d entities of the kind %v, not those of before", len(others.of(kind)), kind)
+			s.changed("entities of kind %[2]v changed; there are now %[1]d", len(others.of(kind)), kind)
 		}
 	}
 	instances, err := s.engine.instances()
 	if err != nil {
-		return s.onlyOver(err)
+		return s.fatalOnly(err)
 	}
 	if slices.Equal(sorted(instances), s.layout.instances) {
 		return nil
 	}
-	s.changed("the MIG instances are not those of before")
+	s.changed("the MIG instances changed")
 	for row := range s.top.Devices {
-		// An instance that answers may be another one by now.
+		// An instance that answers may be a different one by now.
 		if s.members[row].group == groupInstance {
 			s.lost[row] = true
 		}
@@ -507,7 +506,7 @@ func (s *Session) compareLayout() error {
 	return nil
 }
 
-// changed ends the session because the topology is another one.
+// changed ends the session because the topology has changed.
 func (s *Session) changed(format string, args ...any) {
 	_ = s.End(fmt.Errorf("dcgm: %w: %s", gpu.ErrTopology, fmt.Sprintf(format, args...)))
 }

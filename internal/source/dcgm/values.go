@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The first blank value (dcgm_structs.h): it and everything above are no measurements. The next
-// three mean not found, not supported, no permission.
+// The first blank value (dcgm_structs.h). It and all greater values are not measurements. The next three mean not
+// found, not supported and no permission.
 const (
 	blankInt    int64   = 0x7ffffffffffffff0
 	blankDouble float64 = 140737488355328
@@ -19,8 +19,8 @@ const (
 	blankNoPermission = 3
 )
 
-// decode returns the value of a sample for a field, or an absent one and the engine's reason, if it
-// has one. A blank may well have status 0 and a fresh time.
+// decode returns the value of a sample for a field. If there is none, it returns an absent value and the engine's
+// reason, if any. A blank may have status 0 and a new time.
 func decode(f *gpu.Field, s *sample, text []byte) (gpu.Value, error) {
 	if s.status != 0 {
 		return gpu.Value{}, reasonOf(int(s.status))
@@ -63,7 +63,7 @@ func decode(f *gpu.Field, s *sample, text []byte) (gpu.Value, error) {
 	}
 }
 
-// reasonOf returns the error for the status of a sample, nil where nothing was sampled yet.
+// reasonOf returns the error for the status of a sample, or nil if nothing was sampled yet.
 func reasonOf(status int) error {
 	switch err := meaning(status); err {
 	case gpu.ErrNotSupported, gpu.ErrPermission, gpu.ErrLost, gpu.ErrTimeout:
@@ -73,7 +73,7 @@ func reasonOf(status int) error {
 	}
 }
 
-// reasonOfBlank returns the error for how far a blank lies above the first.
+// reasonOfBlank returns the error for a blank, by its distance from the first blank.
 func reasonOfBlank(above int64) error {
 	switch above {
 	case blankNotSupported:
@@ -85,7 +85,7 @@ func reasonOfBlank(above int64) error {
 	}
 }
 
-// blankText reports whether a text is one of DCGM's blanks, "<<<NULL>>>" and its kin, or empty.
+// blankText reports whether a string is empty or one of DCGM's blanks, such as "<<<NULL>>>".
 func blankText(text []byte) (bool, error) {
 	if len(text) == 0 {
 		return true, nil
@@ -103,8 +103,8 @@ func blankText(text []byte) (bool, error) {
 	}
 }
 
-// utilization returns a value of DCGM_FI_DEV_GPU_UTIL (203) in a unit, percent or ratio. Engines
-// before 4.7 count percent in integers, later ones have ratios in doubles.
+// utilization converts a value of DCGM_FI_DEV_GPU_UTIL (203) to a unit, percent or ratio. Engines before 4.7 report
+// integer percentages; later ones report ratios as doubles.
 func utilization(v gpu.Value, double bool, unit gpu.Unit) gpu.Value {
 	n, ok := v.Number()
 	switch {

@@ -35,16 +35,16 @@ func TestDecode(t *testing.T) {
 		"infinite":                {number, doubleSample(math.Inf(1)), "", gpu.Value{}, nil},
 		"text":                    {words, textSample, "P0 <<<", gpu.Text("P0 <<<"), nil},
 		"empty text":              {words, textSample, "", gpu.Value{}, nil},
-		"text for a number":       {number, textSample, "12", gpu.Value{}, nil},
-		"number for a text":       {words, intSample(12), "", gpu.Text("12"), nil},
-		"double for a text":       {words, doubleSample(1.5), "", gpu.Text("1.5"), nil},
+		"string for a number":     {number, textSample, "12", gpu.Value{}, nil},
+		"number for a string":     {words, intSample(12), "", gpu.Text("12"), nil},
+		"double for a string":     {words, doubleSample(1.5), "", gpu.Text("1.5"), nil},
 		"time":                    {number, &sample{at: 1, kind: kindTimestamp, bits: 99}, "", gpu.Int(99), nil},
 		"structure":               {number, &sample{at: 1, kind: 'b', bits: 99}, "", gpu.Value{}, nil},
 		"without a time":          {number, &sample{kind: kindInt, bits: 99}, "", gpu.Value{}, nil},
 		"not watched":             {number, &sample{at: 1, kind: kindInt, bits: 99, status: -16}, "", gpu.Value{}, nil},
 		"status no permission":    {number, &sample{at: 1, kind: kindInt, bits: 99, status: -17}, "", gpu.Value{}, gpu.ErrPermission},
 		"status GPU lost":         {number, &sample{at: 1, kind: kindInt, bits: 99, status: -18}, "", gpu.Value{}, gpu.ErrLost},
-		"status unknown to man":   {number, &sample{at: 1, kind: kindInt, bits: 99, status: -12345}, "", gpu.Value{}, nil},
+		"unknown status":          {number, &sample{at: 1, kind: kindInt, bits: 99, status: -12345}, "", gpu.Value{}, nil},
 		"status before the value": {number, &sample{at: 1, kind: kindInt, bits: uint64(blankInt + 3), status: -6}, "", gpu.Value{}, gpu.ErrNotSupported},
 	} {
 		got, err := decode(tt.field, tt.in, []byte(tt.text))
@@ -54,8 +54,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// Of no sample comes a sentinel, NaN, a value of the wrong type or beside a reason, or one without a
-// time or with a status.
+// A decoded value is never a sentinel, NaN, or of the wrong type. There is no value if there is an error, a status, or
+// no time.
 func FuzzDecode(f *testing.F) {
 	f.Add(int64(1), uint64(blankInt), int32(0), byte('i'), false, "")
 	f.Add(int64(1), math.Float64bits(blankDouble+1), int32(0), byte('d'), false, "")
@@ -67,22 +67,22 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if err != nil || status != 0 || at <= 0 {
-			t.Errorf("%v beside error %v, status %d, time %d", v, err, status, at)
+			t.Errorf("value %v together with error %v, status %d, time %d", v, err, status, at)
 		}
 		if v.IsText() != isText {
-			t.Errorf("%v: text is %t, want %t", v, v.IsText(), isText)
+			t.Errorf("%v: IsText = %t, want %t", v, v.IsText(), isText)
 		}
 		if n, ok := v.Number(); ok {
 			if kind == kindDouble && !(n < blankDouble) || kind != kindDouble && int64(bits) >= blankInt {
-				t.Errorf("sentinel %v", n)
+				t.Errorf("sentinel %v returned as a value", n)
 			}
 		} else if s := v.String(); kind == kindText && strings.HasPrefix(s, "<<<") && strings.Contains(s, ">>>") {
-			t.Errorf("sentinel %q", s)
+			t.Errorf("sentinel %q returned as a value", s)
 		}
 	})
 }
 
-// A text outside the readout is no text.
+// A string outside the readout is ignored.
 func TestTextOf(t *testing.T) {
 	r := readout{texts: []byte("onetwo")}
 	for _, tt := range []struct {
@@ -91,30 +91,30 @@ func TestTextOf(t *testing.T) {
 		want string
 	}{{0, 3, "one"}, {3, 3, "two"}, {6, 0, ""}, {4, 3, ""}, {7, 0, ""}, {0, math.MaxUint32, ""}} {
 		if got := r.textOf(&sample{kind: kindText, text: tt.text, bits: tt.len}); string(got) != tt.want {
-			t.Errorf("%d+%d: %q, want %q", tt.text, tt.len, got, tt.want)
+			t.Errorf("offset %d, length %d: %q, want %q", tt.text, tt.len, got, tt.want)
 		}
 	}
 	if got := r.textOf(&sample{kind: kindInt, bits: 3}); got != nil {
-		t.Errorf("an integer has the text %q", got)
+		t.Errorf("string of an integer = %q, want none", got)
 	}
 }
 
-// The type of a utilization says its unit: percent in integers, ratios in doubles.
+// The type of a utilization determines its unit: percent for integers, ratio for doubles.
 func TestUtilization(t *testing.T) {
 	for percent := range int64(101) {
 		ratio := utilization(gpu.Int(percent), false, "ratio")
 		if n, _ := utilization(ratio, true, "percent").Number(); n != float64(percent) {
-			t.Errorf("%d%% is %v and back %v", percent, ratio, n)
+			t.Errorf("%d%% converts to %v, and back to %v", percent, ratio, n)
 		}
 	}
 	if got := utilization(gpu.Int(57), false, "percent"); got != gpu.Int(57) {
-		t.Errorf("57%% became %v", got)
+		t.Errorf("57%% converts to %v", got)
 	}
 	if got := utilization(gpu.Float(0.57), true, "ratio"); got != gpu.Float(0.57) {
-		t.Errorf("0.57 became %v", got)
+		t.Errorf("0.57 converts to %v", got)
 	}
 	if got := utilization(gpu.Value{}, true, "percent"); !got.IsAbsent() {
-		t.Errorf("nothing became %v", got)
+		t.Errorf("absent value converts to %v", got)
 	}
 }
 
@@ -126,12 +126,12 @@ func TestVersionOf(t *testing.T) {
 		"":                                  "",
 	} {
 		if got := versionOf(info); got != want {
-			t.Errorf("%q: %q, want %q", info, got, want)
+			t.Errorf("versionOf(%q) = %q, want %q", info, got, want)
 		}
 	}
 	for version, want := range map[string]string{"4.6.1": "4.6", "4.7.0-rc1": "4.7", "4.10.2": "4.10", "5.0": "5.0", "": ""} {
 		if got := releaseOf(version); got != want {
-			t.Errorf("%q is of release %q, want %q", version, got, want)
+			t.Errorf("releaseOf(%q) = %q, want %q", version, got, want)
 		}
 	}
 }
@@ -141,12 +141,12 @@ func TestProfileName(t *testing.T) {
 		"1g.10gb": "1g.10gb", "MIG 1g.10gb": "1g.10gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb": "3g.20gb", " 1g.10gb+me ": "1g.10gb+me", "": "",
 	} {
 		if got := profileName(name); got != want {
-			t.Errorf("%q: %q, want %q", name, got, want)
+			t.Errorf("profileName(%q) = %q, want %q", name, got, want)
 		}
 	}
 }
 
-// Two links never have one name at the engine (dcgm_link_t).
+// Two different links never have the same entity at the engine (dcgm_link_t).
 func FuzzLinkEntity(f *testing.F) {
 	f.Add(uint8(3), uint16(1), uint8(0), uint8(3), uint16(0), uint8(1))
 	f.Add(uint8(1), uint16(17), uint8(31), uint8(3), uint16(17), uint8(31))
@@ -154,15 +154,15 @@ func FuzzLinkEntity(f *testing.F) {
 		a := link{parent: entity{entityGroup(kindA), uint32(idA)}, index: uint32(indexA)}
 		b := link{parent: entity{entityGroup(kindB), uint32(idB)}, index: uint32(indexB)}
 		if (a == b) != (a.entity() == b.entity()) {
-			t.Errorf("%+v is %v, %+v is %v", a, a.entity(), b, b.entity())
+			t.Errorf("%+v has entity %v, %+v has %v", a, a.entity(), b, b.entity())
 		}
 	})
 }
 
-// DCGM's own example: link 1 of switch 0 is 259.
+// In DCGM's own example, link 1 of switch 0 is 259.
 func TestLinkEntity(t *testing.T) {
 	if got := (link{parent: entity{groupSwitch, 0}, index: 1}).entity(); got != (entity{groupLink, 259}) {
-		t.Errorf("got %v", got)
+		t.Errorf("entity = %v, want 259", got)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestLevels(t *testing.T) {
 		0x40:      {gpu.PathUnknown, 0},
 	} {
 		if p, n := pathOf(levels), nvlinksOf(levels); p != want.path || n != want.nvlinks {
-			t.Errorf("%#x: %v and %d, want %v and %d", levels, p, n, want.path, want.nvlinks)
+			t.Errorf("levels %#x: path %v and %d NVLinks, want %v and %d", levels, p, n, want.path, want.nvlinks)
 		}
 	}
 }

@@ -13,22 +13,22 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The limits of an engine. A field group takes one field less than the constant of the header says
+// Limits of the engine. A field group takes one field less than the constant in the header
 // (DCGM_MAX_FIELD_IDS_PER_FIELD_GROUP).
 const (
 	maxFields   = 127
 	maxEntities = 1024
 )
 
-// The engine keeps keepSamples of fields whose newest alone is read. Of events every sample is read:
-// they are kept for as long as a Read may be late, without a limit on their number.
+// The engine keeps keepSamples samples of fields of which only the newest sample is read. If every sample is read,
+// samples are kept for as long as a Read may be late, in any number.
 const (
 	keepSamples   = 2
 	minKeepAge    = 5 * time.Minute
 	keepIntervals = 10
 )
 
-// A group is an entity group at the engine, shared by its watches.
+// A group is an entity group at the engine. Several watches may use it.
 type group struct {
 	handle handle
 	rows   []int
@@ -38,23 +38,23 @@ type group struct {
 type watch struct {
 	group  *group
 	handle handle // of the field group
-	fields []int  // plan indexes
+	fields []int  // indexes in the plan
 	sampling
-	// Of the Read under way: the newest sample (of a profiling watch with a value), whether a field had
-	// a fault, and the rows with more than one new sample.
+	// State of the current Read: the time of the newest sample (for profiling, of the newest sample with a value),
+	// whether a field had a fault, and the rows with several new samples.
 	latest   int64
 	faults   bool
 	moved    []int
-	newest   int64     // latest, at most so far
-	advanced time.Time // of a profiling watch, when newest was seen
+	newest   int64     // highest value of latest so far
+	advanced time.Time // for profiling: when newest last changed
 }
 
-// A sampling is common to the fields of a watch.
+// A sampling holds what the fields of a watch have in common.
 type sampling struct {
 	interval  time.Duration
 	every     bool // gpu.Field.Every
 	profiling bool
-	sporadic  bool // XIDs: the engine has a sample for each, and not a state that is sampled
+	sporadic  bool // XIDs: samples are events, not a sampled state
 }
 
 // samplingOf returns the sampling of the field at an index of the plan.
@@ -66,13 +66,13 @@ func (s *Session) samplingOf(f int) sampling {
 	}
 }
 
-// firstDeviceField is the first field of a device; those before it are of the node.
+// firstDeviceField is the first field of devices. Fields before it belong to the node.
 const firstDeviceField = 50
 
-// keepAge is how long the engine is to keep every sample.
+// keepAge returns how long the engine must keep every sample.
 func (k sampling) keepAge() time.Duration { return max(minKeepAge, keepIntervals*k.interval) }
 
-// A grouping is values by key, in the order in which the keys came.
+// A grouping is a multimap whose keys keep their insertion order.
 type grouping[K comparable, V any] struct {
 	keys   []K
 	values map[K][]V
@@ -88,7 +88,7 @@ func (g *grouping[K, V]) add(key K, values ...V) {
 	g.values[key] = append(g.values[key], values...)
 }
 
-// watchAll watches every field of the plan for the rows that have it. Refused fields become faults.
+// watchAll watches every field of the plan for the rows that have it. Rejected fields become faults.
 func (s *Session) watchAll() error {
 	s.indexFields()
 	s.unserved()
@@ -118,7 +118,7 @@ func (s *Session) watchAll() error {
 	return s.arrange()
 }
 
-// dropIdleGroups destroys the groups that nothing is sampled or read for.
+// dropIdleGroups destroys groups that no watch and no reader uses.
 func (s *Session) dropIdleGroups() error {
 	var errs []error
 	s.groups = slices.DeleteFunc(s.groups, func(g *group) bool {
@@ -132,7 +132,7 @@ func (s *Session) dropIdleGroups() error {
 	return errors.Join(errs...)
 }
 
-// indexFields makes the way back from field ids to the plan: of links, and of everything else.
+// indexFields fills the maps from field IDs to indexes in the plan: for links, and for everything else.
 func (s *Session) indexFields() {
 	for f := range s.plan.Fields {
 		field := &s.plan.Fields[f]
@@ -147,7 +147,7 @@ func (s *Session) indexFields() {
 	}
 }
 
-// watchCapable watches profiling fields for the GPUs that have them, other fields for all rows.
+// watchCapable watches profiling fields for the GPUs that have them, and other fields for all rows.
 func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 	if !key.profiling {
 		return s.watchChunks(rows, fields, key)
@@ -176,21 +176,21 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 	return nil
 }
 
-// capability returns the profiling fields that the GPU of a row has, and refuses the others. Where
-// the engine does not know, the watch shows it.
+// capability returns the profiling fields that the GPU of a row has, and adds faults for the others. If the engine does
+// not know, the watch will show.
 func (s *Session) capability(row int, fields []int, key sampling) (has []int, err error) {
 	id := s.top.Devices[row].GPU
 	ids, err := s.engine.profiling(id)
 	switch {
-	case s.isOver(err):
+	case s.isFatal(err):
 		return nil, err
 	case hasCode(err, codeGPULost):
 		s.leaveOut(row)
 		return nil, nil
-	case err != nil && !isFinal(err):
+	case err != nil && !isPermanent(err):
 		return fields, nil
 	case err == nil:
-		err = fmt.Errorf("%w: the GPU does not profile it", gpu.ErrNotSupported)
+		err = fmt.Errorf("%w: the GPU does not have this profiling field", gpu.ErrNotSupported)
 	}
 	for _, f := range fields {
 		if slices.Contains(ids, s.plan.Fields[f].ID) {
@@ -202,23 +202,23 @@ func (s *Session) capability(row int, fields []int, key sampling) (has []int, er
 	return has, nil
 }
 
-// leaveOut notes that a row is lost and cannot be watched.
+// leaveOut records that a row is lost and cannot be watched.
 func (s *Session) leaveOut(row int) {
 	if d := &s.top.Devices[row]; !s.absent[row] {
 		s.absent[row] = true
 		if isOfGPU(d.Entity) && !slices.Contains(s.layout.unread, d.GPU) {
 			s.layout.unread, s.layout.lost = append(s.layout.unread, d.GPU), append(s.layout.lost, d.GPU)
 		}
-		s.log.Warn("A lost device is not watched until it is back", "device", d.Entity.String())
+		s.log.Warn("Lost device skipped until it returns", "device", d.Entity.String())
 	}
 }
 
-// isFinal reports whether the engine will give an error again.
-func isFinal(err error) bool {
+// isPermanent reports whether the engine will return the same error again.
+func isPermanent(err error) bool {
 	return errors.Is(err, gpu.ErrNotSupported) || errors.Is(err, gpu.ErrVersion) || errors.Is(err, gpu.ErrPermission)
 }
 
-// watchChunks watches in pieces that an engine takes.
+// watchChunks watches in chunks of a size that the engine accepts.
 func (s *Session) watchChunks(rows, fields []int, key sampling) error {
 	for r := range slices.Chunk(rows, maxEntities) {
 		for f := range slices.Chunk(fields, maxFields) {
@@ -230,13 +230,14 @@ func (s *Session) watchChunks(rows, fields []int, key sampling) error {
 	return nil
 }
 
-// watchOrSplit watches, and halves a refused watch, so that a field of an entity costs itself alone.
+// watchOrSplit watches, and splits a rejected watch in halves, so that only the field or entity that is the cause is
+// left out.
 func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 	err := s.tryWatch(rows, fields, key)
 	switch byRows, hopeless := s.refusal(err); {
 	case err == nil:
 		return nil
-	case s.isOver(err) || errors.Is(err, gpu.ErrTimeout):
+	case s.isFatal(err) || errors.Is(err, gpu.ErrTimeout):
 		return err
 	case hopeless || len(rows) == 1 && len(fields) == 1:
 		s.decline(rows, fields, key, err)
@@ -254,8 +255,8 @@ func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 	}
 }
 
-// refusal reports whether an error is about entities rather than fields, and whether a smaller watch
-// would meet it as well.
+// refusal reports whether an error is about entities rather than fields, and whether a smaller watch would fail as
+// well.
 func (s *Session) refusal(err error) (byRows, hopeless bool) {
 	var r *resultError
 	if !errors.As(err, &r) {
@@ -272,20 +273,21 @@ func (s *Session) refusal(err error) (byRows, hopeless bool) {
 	}
 }
 
-// decline makes a fault of a refused watch, a standing one if the refusal is final.
+// decline adds a fault for a rejected watch. If the error is permanent, the fault is too; otherwise the watch is tried
+// again.
 func (s *Session) decline(rows, fields []int, key sampling, err error) {
-	if isFinal(err) {
+	if isPermanent(err) {
 		s.faults = appendFaults(s.faults, rows, fields, s.withVersions(err))
 	} else {
 		s.addRefused(rows, fields, key, s.withVersions(err), time.Now().Add(s.retry))
 	}
 }
 
-// mostNamed is how many fields and how many devices a line of the log names.
+// mostNamed limits the number of fields and of devices in one log line.
 const mostNamed = 16
 
-// reportFaults logs the faults that are new: a line for all devices that go without the same fields
-// for the same reason. A node of many instances would have a line for each of them and each field.
+// reportFaults logs new faults. Devices that miss the same fields for the same reason share a line. Otherwise a node
+// with many instances would have a line for each instance and field.
 func (s *Session) reportFaults() {
 	type line struct {
 		reason string
@@ -300,7 +302,7 @@ func (s *Session) reportFaults() {
 	for _, fault := range s.faults[s.reported:] {
 		w := want{line{reason: fault.Err.Error(), level: slog.LevelWarn}, fault.Row}
 		if errors.Is(fault.Err, errNoEntity) || !s.plan.Requests(fault.Field) {
-			w.level = slog.LevelInfo // a file for a fleet names fields of other nodes, and accounting goes without
+			w.level = slog.LevelInfo // counters files for a fleet name fields of other nodes, and accounting works without them
 		}
 		fields.add(w, s.plan.Fields[fault.Field].Name)
 	}
@@ -323,7 +325,7 @@ func (s *Session) reportFaults() {
 	}
 }
 
-// list joins words, and counts those after mostNamed.
+// list joins words. After mostNamed words it only gives the number of the others.
 func list(words []string) string {
 	more := len(words) - mostNamed
 	if more <= 0 {
@@ -358,7 +360,7 @@ func (s *Session) tryWatch(rows, fields []int, key sampling) error {
 	return nil
 }
 
-// groupOf returns the engine's group of the rows that are not lost or refused; nil if none is left.
+// groupOf returns the engine's group of the rows that are not lost or rejected. It is nil if there is none.
 func (s *Session) groupOf(rows []int) (g *group, refused []refusal, err error) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(row int) bool { return s.absent[row] })
 	for _, g := range s.groups {
@@ -408,8 +410,8 @@ func (s *Session) unwatchAll() error {
 	return errors.Join(errs...)
 }
 
-// unwatch ends a watch. Of a field group with a field of the node an engine says that it is not
-// watched (-16), though it was and the watch has ended.
+// unwatch ends a watch. For a field group with a field of the node, the engine returns -16 (not watched) although the
+// watch existed and has ended.
 func (s *Session) unwatch(w *watch) error {
 	if err := s.engine.unwatch(w.group.handle, w.handle); !hasCode(err, codeNotWatched) {
 		return err

@@ -17,20 +17,19 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// deadline bounds every wait; it is no performance claim.
+// deadline bounds every wait. It is generous on purpose: no test measures speed.
 const deadline = 20 * time.Second
 
-// versions is how every script begins.
+// versions are the first lines of every script.
 var versions = []string{"library 4.6.0", "engine 4.6.0", "driver 580.95.05", "nvml 13.580.95.05"}
 
-// gpuLine is the script's line of a GPU. Its index and minor number differ from its id, as they
-// can.
+// gpuLine returns the script line of a GPU. Index and minor number differ from the ID, which is possible.
 func gpuLine(id int, more string) string {
 	return fmt.Sprintf(`gpu %d uuid=GPU-%d name="NVIDIA H100 80GB HBM3" bus=00000000:%02X:00.0 index=%d minor=%d %s`,
 		id, id, 0x1b+0x11*id, id+1, id+2, more)
 }
 
-// world is a node of two GPUs: GPU 1 is cut by MIG, and DCGM's instance ids are not NVML's.
+// world returns a script of two GPUs. GPU 1 is partitioned. DCGM's instance IDs differ from NVML's.
 func world(more ...string) []string {
 	return slices.Concat(versions, []string{
 		gpuLine(0, "prof=1001-1012"),
@@ -78,8 +77,8 @@ func planOf(fields ...gpu.Field) *gpu.Plan {
 	return &gpu.Plan{Fields: fields, Interval: interval, Devices: gpu.Selector{Flex: true}}
 }
 
-// open opens a session and closes it, at the latest when the test ends; then nothing may be left
-// open at the engine.
+// open opens a session and closes it at the end of the test, if it is still open. Nothing may be left open at the
+// engine.
 func open(t testing.TB, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Options) *dcgm.Session {
 	t.Helper()
 	s, err := dcgm.New(o).Open(context.Background(), plan)
@@ -98,7 +97,7 @@ func open(t testing.TB, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Options) *dcg
 func checkClosed(t testing.TB, e *fakedcgm.Engine) {
 	t.Helper()
 	if open := e.Open(); len(open) > 0 {
-		t.Errorf("open at the engine: %v", open)
+		t.Errorf("handles left open at the engine: %v", open)
 	}
 }
 
@@ -111,7 +110,7 @@ func read(t testing.TB, s *dcgm.Session) *gpu.Batch {
 	return &b
 }
 
-// readUntil reads until ok accepts a batch.
+// readUntil reads until ok returns true for a batch, and returns it.
 func readUntil(t testing.TB, s *dcgm.Session, what string, ok func(*gpu.Batch, error) bool) *gpu.Batch {
 	t.Helper()
 	end := time.Now().Add(deadline)
@@ -122,19 +121,19 @@ func readUntil(t testing.TB, s *dcgm.Session, what string, ok func(*gpu.Batch, e
 			return &b
 		}
 		if time.Now().After(end) {
-			t.Fatalf("no Read found %s; the last: %v, error %v", what, shown(s, &b), err)
+			t.Fatalf("timed out waiting for %s; last batch: %v, error %v", what, shown(s, &b), err)
 		}
 		pause()
 	}
 }
 
-// pause lets the engine take another sample.
+// pause waits until the engine has taken another sample.
 func pause() { pass(interval / 2) }
 
-// pass lets time pass for the engine, which samples by the machine's clock.
+// pass waits. The engine samples by the system clock.
 func pass(d time.Duration) { <-time.After(d) }
 
-// shown writes samples and faults as text: "GPU 0 #1 71.5", one a line.
+// shown returns samples and faults as text, such as "GPU 0 #1 71.5".
 func shown(s *dcgm.Session, b *gpu.Batch) []string {
 	var lines []string
 	name := func(row int) string {
@@ -156,7 +155,7 @@ func shown(s *dcgm.Session, b *gpu.Batch) []string {
 	return lines
 }
 
-// failsToOpen opens and returns the error, which must be a want; nothing may be left open.
+// failsToOpen checks that Open fails with want and leaves nothing open. It returns the error text.
 func failsToOpen(t *testing.T, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Options, want error) string {
 	t.Helper()
 	s, err := dcgm.New(o).Open(context.Background(), plan)
