@@ -13,9 +13,8 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// BenchmarkRead reads every field of the shipped counters files, with and without the profiling
-// ones, through go-nvml. The library answers at once: what is measured is ours, go-nvml's and
-// cgo's.
+// BenchmarkRead reads every field of the shipped counters files through go-nvml, with and without profiling fields. The
+// library returns immediately, so it measures the time in this package, go-nvml and cgo.
 func BenchmarkRead(b *testing.B) {
 	var instances []string
 	for g := range 8 {
@@ -50,7 +49,7 @@ func BenchmarkRead(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			read() // constants, and what is not supported
+			read() // reads constants, and finds unsupported fields
 			before := calls(world.Ledger(b))
 			s.Age()
 			read()
@@ -66,7 +65,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// calls is how often functions of the library were called.
+// calls returns the total number of calls of library functions.
 func calls(ledger map[string]uint64) uint64 {
 	total := uint64(0)
 	for name, n := range ledger {
@@ -77,7 +76,7 @@ func calls(ledger map[string]uint64) uint64 {
 	return total
 }
 
-// BenchmarkProcesses reads the 330 processes of eight shared GPUs, 42 on each of the fullest.
+// BenchmarkProcesses reads 330 processes on eight shared GPUs, up to 42 on one GPU.
 func BenchmarkProcesses(b *testing.B) {
 	path := library(b)
 	script := []string{"gpus 8"}
@@ -90,7 +89,7 @@ func BenchmarkProcesses(b *testing.B) {
 	read := func() {
 		batch.Reset()
 		if err := s.Read(context.Background(), &batch); err != nil || len(batch.Processes) != 330 {
-			b.Fatalf("%d processes, %v", len(batch.Processes), err)
+			b.Fatalf("processes = %d, error %v", len(batch.Processes), err)
 		}
 	}
 	read()

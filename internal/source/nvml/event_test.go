@@ -24,9 +24,9 @@ func TestXIDs(t *testing.T) {
 		{"one", []string{"xid 0 31"}, map[string]string{"GPU 0 XID": "31"}},
 		{"two within one interval", []string{"xid 0 62", "xid 0 45"}, map[string]string{"GPU 0 XID": "62,45"}},
 		{"the same twice", []string{"xid 0 13", "xid 0 13"}, map[string]string{"GPU 0 XID": "13,13"}},
-		{"each at its GPU", []string{"xid 2 48", "xid 0 31"}, map[string]string{"GPU 0 XID": "31", "GPU 2 XID": "48"}},
+		{"one on each of two GPUs", []string{"xid 2 48", "xid 0 31"}, map[string]string{"GPU 0 XID": "31", "GPU 2 XID": "48"}},
 		{
-			"of an instance, at it and its GPU",
+			"an XID of an instance, reported for it and its GPU",
 			[]string{"xid 1 43 9"},
 			map[string]string{"GPU 1 XID": "43", "GPU instance 109 of GPU 1 XID": "43"},
 		},
@@ -38,23 +38,22 @@ func TestXIDs(t *testing.T) {
 			plan.Fields[0].Levels |= gpu.KindsOf(gpu.KindGPUInstance)
 			s := open(t, src, plan)
 			if diff := cmp.Diff(map[string]string{}, read(t, s, plan)); diff != "" {
-				t.Errorf("before any XID (-want +got):\n%s", diff)
+				t.Errorf("before the first XID (-want +got):\n%s", diff)
 			}
 			world.Play(t, append(slices.Clone(cut), test.events...)...)
-			// The library plays a new script on a call: the events are there for the Read that begins after
-			// it.
+			// The library reads a new script at the next call. Events are available to the Read that starts after that.
 			if diff := cmp.Diff(test.want, read(t, s, plan)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("XIDs (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(map[string]string{}, read(t, s, plan)); diff != "" {
-				t.Errorf("XIDs come once (-want +got):\n%s", diff)
+				t.Errorf("second Read: XIDs must not be repeated (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// An XID is the GPU's, and names the instance that the driver names.
-func TestXIDsNameTheirInstance(t *testing.T) {
+// An XID belongs to the GPU, and names the instance that the driver reports.
+func TestXIDsNameInstance(t *testing.T) {
 	src, world := source(t, cut...)
 	s := open(t, src, planOf(t, 230))
 	world.Play(t, append(slices.Clone(cut), "xid 1 43 9", "xid 1 94")...)
@@ -67,12 +66,12 @@ func TestXIDsNameTheirInstance(t *testing.T) {
 		got = append(got, fmt.Sprint(s.Topology().Devices[x.Row].Entity.Kind, " ", x.Code, " ", x.OnInstance, " ", x.InstanceID))
 	}
 	if diff := cmp.Diff([]string{"GPU 43 true 9", "GPU 94 false 0"}, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+		t.Errorf("XIDs (-want +got)\n%s", diff)
 	}
 }
 
-// Two sessions that are open at once have the same XIDs, with the same numbers; they happened
-// between two Reads, whichever session's.
+// Two sessions that are open at the same time report the same XIDs with the same numbers. The time of an XID lies
+// between two Reads of any session.
 func TestXIDsOfTwoSessions(t *testing.T) {
 	src, world := source(t, "gpus 1")
 	plan := planOf(t, 230)
@@ -84,7 +83,7 @@ func TestXIDsOfTwoSessions(t *testing.T) {
 		}
 		for _, x := range b.XIDs {
 			if x.Since == 0 || x.Since > x.Time {
-				t.Errorf("%+v", x)
+				t.Errorf("impossible time: %+v", x)
 			}
 			list = append(list, fmt.Sprint(x.ID, ":", x.Code))
 		}
@@ -93,7 +92,7 @@ func TestXIDsOfTwoSessions(t *testing.T) {
 	expect := func(s *nvml.Session, want ...string) {
 		t.Helper()
 		if got := xids(s); !slices.Equal(got, want) {
-			t.Errorf("XIDs %v, want %v", got, want)
+			t.Errorf("XIDs = %v, want %v", got, want)
 		}
 	}
 	world.Play(t, "gpus 1", "xid 0 13", "xid 0 13")
@@ -112,7 +111,7 @@ func TestXIDsOfTwoSessions(t *testing.T) {
 	if err := second.Close(); err != nil {
 		t.Fatal(err)
 	}
-	world.Play(t, "gpus 1", "xid 0 62") // without a session
+	world.Play(t, "gpus 1", "xid 0 62") // happens while no session is open
 	third := open(t, src, plan)
 	world.Play(t, "gpus 1", "xid 0 79")
 	expect(third, "6:79")
@@ -124,16 +123,16 @@ func TestXIDsRefused(t *testing.T) {
 	s := open(t, src, plan)
 	want := map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "fault:not_supported", "GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980"}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("faults (-want +got):\n%s", diff)
 	}
 	if n := world.Ledger(t)["open-event-sets"]; n != 0 {
-		t.Errorf("%d event sets kept that nothing is registered for", n)
+		t.Errorf("event sets open without a registration = %d, want 0", n)
 	}
 }
 
-// A set that fails is a fault of the field, not a GPU without XIDs; what waits in the driver
-// meanwhile comes once it works again.
-func TestXIDsOfAFailingSet(t *testing.T) {
+// If reading events fails, the XID field has a fault. Events that queue up in the driver meanwhile are reported when it
+// works again.
+func TestXIDsWhileReadingFails(t *testing.T) {
 	src, world := source(t, "gpus 2")
 	plan := planOf(t, 230)
 	s := open(t, src, plan)
@@ -141,15 +140,15 @@ func TestXIDsOfAFailingSet(t *testing.T) {
 	want := map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "fault:error", "GPU 1 DCGM_FI_DEV_XID_ERRORS": "fault:error"}
 	for range 2 {
 		if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
-			t.Errorf("while it fails (-want +got):\n%s", diff)
+			t.Errorf("while reading fails (-want +got):\n%s", diff)
 		}
 	}
 	world.Play(t, "gpus 2")
 	if diff := cmp.Diff(map[string]string{"GPU 0 XID": "31"}, read(t, s, plan)); diff != "" {
-		t.Errorf("afterwards (-want +got):\n%s", diff)
+		t.Errorf("after reading works again (-want +got):\n%s", diff)
 	}
 	world.Play(t, "gpus 2", "gpu 1 lost", "fail nvmlEventSetWait_v2 15")
 	if diff := cmp.Diff(map[string]string{"GPU 1": "fault:lost"}, read(t, s, plan)); diff != "" {
-		t.Errorf("of a lost GPU (-want +got):\n%s", diff)
+		t.Errorf("lost GPU (-want +got):\n%s", diff)
 	}
 }

@@ -2,8 +2,7 @@
 
 package nvml
 
-// Age makes the profiling samples old enough to be compared, so that a benchmark need not wait for
-// the hardware's pace.
+// Age makes profiling samples old enough to be compared, so that benchmarks do not wait for gpmInterval.
 func (s *Session) Age() {
 	for _, d := range s.devices {
 		for _, r := range d.rows {

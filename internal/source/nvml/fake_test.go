@@ -20,10 +20,10 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-var update = flag.Bool("update", false, "write the golden files again")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
-// A process can load one libnvidia-ml only: go-nvml's calls stay bound to the first. Tests of other
-// builds of the library run this binary again.
+// A process can load only one libnvidia-ml, because go-nvml's calls stay bound to the first one. Tests of other builds
+// of the library run this binary again.
 const childEnv = "NVML_TEST_LIBRARY"
 
 func TestMain(m *testing.M) {
@@ -55,7 +55,7 @@ func library(t testing.TB) string {
 	return path
 }
 
-// source returns the source over the library that plays the script.
+// source returns a source with a library that runs the script.
 func source(t testing.TB, script ...string) (*nvml.Source, *fakenvml.World) {
 	t.Helper()
 	path := library(t)
@@ -63,14 +63,14 @@ func source(t testing.TB, script ...string) (*nvml.Source, *fakenvml.World) {
 	return nvml.New(nvml.Options{Library: path, Reprobe: time.Hour}), world
 }
 
-// planOf returns a plan for all GPUs and instances with the catalog's fields.
+// planOf returns a plan of catalog fields for all GPUs and instances.
 func planOf(t testing.TB, ids ...gpu.FieldID) *gpu.Plan {
 	t.Helper()
 	plan := &gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Flex: true}}
 	for _, id := range ids {
 		entry, ok := catalog.ByID(id)
 		if !ok {
-			t.Fatalf("no field %d in the catalog", id)
+			t.Fatalf("field %d is not in the catalog", id)
 		}
 		f := entry.Field()
 		if f.Levels.Has(gpu.KindNode) {
@@ -95,8 +95,7 @@ func open(t testing.TB, src *nvml.Source, plan *gpu.Plan) *nvml.Session {
 	return s
 }
 
-// read reads once and returns what each entity's fields came to: the value, or "fault:" and the
-// reason.
+// read reads once and returns the result of each entity's fields: the value, or "fault:" and the reason.
 func read(t testing.TB, s *nvml.Session, plan *gpu.Plan) map[string]string {
 	t.Helper()
 	var b gpu.Batch
@@ -141,7 +140,7 @@ func results(top *gpu.Topology, plan *gpu.Plan, b *gpu.Batch) map[string]string 
 	return found
 }
 
-// only returns the results of one entity, by field.
+// only returns the results of one entity by field.
 func only(all map[string]string, entity string) map[string]string {
 	some := map[string]string{}
 	for key, value := range all {
@@ -152,13 +151,13 @@ func only(all map[string]string, entity string) map[string]string {
 	return some
 }
 
-// shippedFields returns the ids of all fields that the CSV files in etc name, in comments too, in
-// the order of the first mention.
+// shippedFields returns the IDs of all fields in the CSV files of etc, including commented-out ones, in the order of
+// their first occurrence.
 func shippedFields(t testing.TB) []gpu.FieldID {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", "..", "etc", "*.csv"))
 	if err != nil || len(files) < 3 {
-		t.Fatalf("the counters files in etc: %v, %v; want 3 or more", files, err)
+		t.Fatalf("counters files in etc = %v, %v; want at least 3", files, err)
 	}
 	var ids []gpu.FieldID
 	seen := map[gpu.FieldID]bool{}
@@ -180,7 +179,7 @@ func shippedFields(t testing.TB) []gpu.FieldID {
 		}
 	}
 	if len(ids) < 50 {
-		t.Fatalf("only %d fields in %v", len(ids), files)
+		t.Fatalf("found only %d fields in %v", len(ids), files)
 	}
 	return ids
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Both sources must serve a field in the same unit: that of the catalog.
+// Both sources serve a field in the catalog's unit.
 func TestSpecsAgreeWithCatalog(t *testing.T) {
 	served := 0
 	for entry := range catalog.All() {
@@ -23,10 +23,10 @@ func TestSpecsAgreeWithCatalog(t *testing.T) {
 		}
 		served++
 		if sp.unit != entry.Unit {
-			t.Errorf("%s (%d) is read in %q, the catalog says %q", entry.Classic, entry.ID, sp.unit, entry.Unit)
+			t.Errorf("%s (%d): unit = %q, want %q as in the catalog", entry.Classic, entry.ID, sp.unit, entry.Unit)
 		}
 		if !entry.Exportable() {
-			t.Errorf("%s (%d) is read, and cannot be exported", entry.Classic, entry.ID)
+			t.Errorf("%s (%d) has a spec but cannot be exported", entry.Classic, entry.ID)
 		}
 		ways := 0
 		for _, way := range []bool{sp.call != nil, sp.value != 0, sp.link, sp.metric != 0} {
@@ -35,26 +35,26 @@ func TestSpecsAgreeWithCatalog(t *testing.T) {
 			}
 		}
 		if ways != 1 {
-			t.Errorf("%s (%d) is read in %d ways", entry.Classic, entry.ID, ways)
+			t.Errorf("%s (%d) has %d specs, want 1", entry.Classic, entry.ID, ways)
 		}
 		if !entry.Levels.Has(gpu.KindGPU) && !entry.Levels.Has(gpu.KindNode) {
-			t.Errorf("%s (%d) is read of GPUs, which do not have it", entry.Classic, entry.ID)
+			t.Errorf("%s (%d) has a spec, but GPUs do not have it", entry.Classic, entry.ID)
 		}
 		if sp.metric != 0 != entry.Profiling {
-			t.Errorf("%s (%d): profiling is %t in the catalog", entry.Classic, entry.ID, entry.Profiling)
+			t.Errorf("%s (%d): profiling = %t in the catalog, want the same here", entry.Classic, entry.ID, entry.Profiling)
 		}
 	}
 	if served < 180 {
-		t.Errorf("only %d fields of the catalog are served", served)
+		t.Errorf("only %d fields of the catalog have a spec", served)
 	}
 	for id := range specs {
 		if _, ok := catalog.ByID(id); !ok {
-			t.Errorf("field %d is served and not in the catalog", id)
+			t.Errorf("field %d has a spec but is not in the catalog", id)
 		}
 	}
 }
 
-// A field that comes in a row has the NVML id of its own, not a neighbor's.
+// Each field of a range has its own NVML ID.
 func TestRanges(t *testing.T) {
 	tests := []struct {
 		name string
@@ -79,17 +79,17 @@ func TestRanges(t *testing.T) {
 	for _, test := range tests {
 		named, ok := catalog.Lookup(test.name)
 		if !ok {
-			t.Errorf("the catalog has no %s", test.name)
+			t.Errorf("%s is not in the catalog", test.name)
 			continue
 		}
 		got, ok := specOf(named.Entry.ID)
 		if got.unit = ""; !ok || got != test.want {
-			t.Errorf("%s (%d) comes from %+v, want %+v", test.name, named.Entry.ID, got, test.want)
+			t.Errorf("%s (%d): spec = %+v, want %+v", test.name, named.Entry.ID, got, test.want)
 		}
 	}
 	for _, id := range []gpu.FieldID{200, 201, 248, 450, 490, 497, 878, 898, 1035, 1039, 1080, 1084, 1100, 1603} {
 		if sp, ok := specOf(id); ok {
-			t.Errorf("field %d is served from %+v", id, sp)
+			t.Errorf("field %d: spec = %+v, want none", id, sp)
 		}
 	}
 }
@@ -111,8 +111,7 @@ func TestProfileOf(t *testing.T) {
 	}
 }
 
-// Every number that a field value can hold comes out as the same number, or not at all where an
-// int64 cannot hold it.
+// Every number in a field value is decoded to the same number. If an int64 cannot hold it, there is no value.
 func FuzzDecode(f *testing.F) {
 	f.Add(uint64(361800000))
 	f.Add(uint64(math.MaxUint64))
@@ -123,7 +122,7 @@ func FuzzDecode(f *testing.F) {
 			var value [8]byte
 			binary.NativeEndian.PutUint64(value[:], bits)
 			if got := decode(kind, value); got != want {
-				t.Errorf("type %d, bits %#x: %v, want %v", kind, bits, got, want)
+				t.Errorf("type %d, bits %#x: value = %v, want %v", kind, bits, got, want)
 			}
 		}
 		low := make([]byte, 8)

@@ -86,7 +86,7 @@ func (s *Session) withoutGPM(handle gonvml.Device) (why string, ret gonvml.Retur
 	}
 	support, ret := handle.GpmQueryDeviceSupport()
 	if ret == gonvml.SUCCESS && support.IsSupportedDevice == 0 || lasting(ret) {
-		return "profiling without DCGM needs GPM, which GPUs have from Hopper on", gonvml.SUCCESS
+		return "profiling without DCGM needs GPM, available from Hopper on", gonvml.SUCCESS
 	}
 	return "", ret
 }
@@ -215,7 +215,7 @@ func (s *Session) readMetrics(r *row, b *gpu.Batch, now time.Time) error {
 }
 
 // errNoActivity is the fault of a metric that is not a number.
-var errNoActivity = fmt.Errorf("%w: the samples allow no value", gpu.ErrUnavailable)
+var errNoActivity = fmt.Errorf("%w: the samples do not determine a value", gpu.ErrUnavailable)
 
 // failProfiling appends a fault for all profiling fields of the row.
 func (r *row) failProfiling(b *gpu.Batch, err error) {

@@ -40,7 +40,7 @@ func New(opt Options) *Source {
 func probeLibrary(path string) error {
 	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
 	if err := lib.Open(); err != nil {
-		return fmt.Errorf("%w: %w (is the NVIDIA driver installed, and visible to this container?)", gpu.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w (is the NVIDIA driver installed and visible in this container?)", gpu.ErrUnavailable, err)
 	}
 	defer lib.Close()
 	return checkRequired(path, lib.Lookup)

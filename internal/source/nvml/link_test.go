@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The NVLink field is a rate in DCGM: KiB per second over 1,000.
+// DCGM's NVLink bandwidth is a rate: KiB per second divided by 1,000.
 func TestLinkRate(t *testing.T) {
 	at := func(second int, rx, tx uint64) []string {
 		return []string{
@@ -34,7 +34,7 @@ func TestLinkRate(t *testing.T) {
 		{"idle", at(3, 5_000_000, 8_000_000), "0", "0"},
 		{"no time passed", at(3, 6_000_000, 8_000_000), "", ""},
 		{"counters went back", at(4, 10, 10), "", ""},
-		{"and on from there", at(5, 10, 2_000_010), "2000", "1000"},
+		{"and continues after that", at(5, 10, 2_000_010), "2000", "1000"},
 	}
 	for _, test := range tests {
 		if test.script != nil {
@@ -42,15 +42,15 @@ func TestLinkRate(t *testing.T) {
 		}
 		got := read(t, s, plan)
 		if got["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] != test.total || got["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_L7"] != test.one {
-			t.Errorf("%s: %v, want %q over all links and %q for link 7", test.name, got, test.total, test.one)
+			t.Errorf("%s: rates = %v, want %q over all links and %q for link 7", test.name, got, test.total, test.one)
 		}
 	}
 }
 
-// Counters of NVLink 5 are read of each link and over all links, by one id; a link that is down counts, one that is not
-// there has no row.
+// Counters of NVLink 5 have one ID for each link and for all links together. A link that is down is included. A link
+// that does not exist has no row.
 func TestCountersByLink(t *testing.T) {
-	// 3 at the 12th place, as NVML packs a rate (nvml.h, NVML_NVLINK_BER_*).
+	// mantissa 3 and exponent 12, packed as by NVML (nvml.h, NVML_NVLINK_BER_*)
 	src, world := source(t, "gpus 1", "gpu 0 set nvlinks 3", "gpu 0 set nvlink.2 down",
 		"gpu 0 set field.214.all 7", "gpu 0 set field.214.0 0", "gpu 0 set field.214.1 7", "gpu 0 set field.214.2 -", fmt.Sprintf("gpu 0 set field.220.1 %d", 3<<8|12))
 	plan := planOf(t, 1212, 1212, 1218)
@@ -65,15 +65,15 @@ func TestCountersByLink(t *testing.T) {
 		"NVLink 2 of GPU 0 link 1212": "fault:not_supported", "NVLink 2 of GPU 0 link 1218": "fault:not_supported",
 	}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("values (-want +got):\n%s", diff)
 	}
 	world.Play(t, "gpus 1", "gpu 0 lost")
 	if err := s.Read(t.Context(), &gpu.Batch{}); err == nil {
-		t.Error("the links of a lost GPU are read")
+		t.Error("links of a lost GPU have values")
 	}
 }
 
-// A field that no GPU has is one fault, and makes no row.
+// A field that no GPU has is a single fault, and does not create a row.
 func TestFieldsOfLinksAndSwitches(t *testing.T) {
 	src, _ := source(t, "gpus 2", "gpu 0 set nvlinks 2")
 	plan := planOf(t, 1508, 780, 858)
@@ -83,6 +83,6 @@ func TestFieldsOfLinksAndSwitches(t *testing.T) {
 		want["all "+f.Name] = "fault:not_supported"
 	}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" || len(s.Topology().Devices) != 2 {
-		t.Errorf("%d rows (-want +got):\n%s", len(s.Topology().Devices), diff)
+		t.Errorf("%d rows; faults (-want +got):\n%s", len(s.Topology().Devices), diff)
 	}
 }

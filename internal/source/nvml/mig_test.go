@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A GPU in MIG mode that has no instance yet is still a GPU, with what it has.
+// A GPU in MIG mode without instances is still served as a GPU.
 func TestMIGWithoutInstance(t *testing.T) {
 	src, _ := source(t, "gpus 1", "gpu 0 mig")
 	plan := planOf(t, 150, 203, 250)
@@ -18,6 +18,6 @@ func TestMIGWithoutInstance(t *testing.T) {
 		"GPU 0 DCGM_FI_DEV_GPU_UTIL": "fault:not_supported",
 	}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" || s.Err() != nil {
-		t.Errorf("Err() = %v (-want +got):\n%s", s.Err(), diff)
+		t.Errorf("Err() = %v; values (-want +got):\n%s", s.Err(), diff)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// slowDGX is a source over go-nvml's DGX A100, one GPU of which takes half a second for each clock.
-// The mock has no other function: those would panic.
+// slowDGX returns a source with go-nvml's DGX A100 mock. One of its GPUs takes half a second for each clock. All other
+// functions of the mock would panic.
 func slowDGX(slow int) *Source {
 	d := dgxa100.New()
 	d.LookupSymbolFunc = func(name string) error {
@@ -40,9 +40,9 @@ func slowDGX(slow int) *Source {
 	return &Source{opt: Options{}.withDefaults(), api: d, probe: func() error { return nil }, resident: func() bool { return false }}
 }
 
-// A GPU that answers slowly is late alone, past its share of the time that is left: the others are
-// read in theirs. The last one has all that the others left.
-func TestASlowGPUIsLateAlone(t *testing.T) {
+// If a GPU is slow, only that GPU exceeds its share of the time. The other GPUs are read. The last GPU may use all time
+// that is left.
+func TestOnlySlowGPUIsLate(t *testing.T) {
 	plan := &gpu.Plan{Devices: gpu.Selector{Flex: true}}
 	for _, id := range []gpu.FieldID{catalog.SMClock, catalog.MemClock} {
 		entry, _ := catalog.ByID(id)
@@ -71,7 +71,7 @@ func TestASlowGPUIsLateAlone(t *testing.T) {
 				sampled[x.Row] = true
 			}
 			if late[slow] != isLate || sampled[slow] == isLate || len(late)+len(sampled) != 8 {
-				t.Errorf("GPU %d is slow: late %v, sampled %v", slow, late, sampled)
+				t.Errorf("slow GPU %d: late GPUs = %v, sampled GPUs = %v", slow, late, sampled)
 			}
 		})
 	}

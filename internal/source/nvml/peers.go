@@ -14,7 +14,7 @@ import (
 const p2pStatus = "nvmlDeviceGetP2PStatus"
 
 // errNoWatches is the fault of health checks, which only DCGM has.
-var errNoWatches = fmt.Errorf("%w: the health watches are DCGM's, NVML has none", gpu.ErrNotSupported)
+var errNoWatches = fmt.Errorf("%w: NVML has no health watches", gpu.ErrNotSupported)
 
 // gpuRow returns the row of the GPU, or -1 if only its instances are selected.
 func (d *device) gpuRow() int {

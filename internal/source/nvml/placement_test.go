@@ -12,7 +12,7 @@ import (
 
 func TestPlacement(t *testing.T) {
 	const lower, upper = "0-31,64-95", "32-63,96-127"
-	all := func(links int) []gpu.Pair { // of three GPUs, the middle one at the other socket
+	all := func(links int) []gpu.Pair { // three GPUs; the middle one is on the other socket
 		return []gpu.Pair{
 			{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: links},
 			{A: 0, B: 2, Path: gpu.PathNode, NVLinks: links},
@@ -30,7 +30,7 @@ func TestPlacement(t *testing.T) {
 			[]gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}, {NUMANode: 0, CPUs: lower}},
 		},
 		{
-			"as many links as the weaker GPU has up", []string{"gpu 1 set nvlink.3 down"},
+			"as many links as are active on both GPUs", []string{"gpu 1 set nvlink.3 down"},
 			[]gpu.Pair{
 				{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 17}, {A: 0, B: 2, Path: gpu.PathNode, NVLinks: 18},
 				{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 17},
@@ -41,7 +41,7 @@ func TestPlacement(t *testing.T) {
 			[]gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 18}, {A: 0, B: 2, Path: gpu.PathNode}, {A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 18}}, nil,
 		},
 		{
-			"a bridge of two links",
+			"a bridge with two links",
 			[]string{
 				"gpu 0 set nvlinks 4", "gpu 0 set nvlink.0 gpu 2", "gpu 0 set nvlink.1 gpu 2", "gpu 0 set nvlink.2 down", "gpu 0 set nvlink.3 -",
 				"gpu 2 set nvlinks 2", "gpu 2 set nvlink.0 gpu 0", "gpu 2 set nvlink.1 gpu 0", "gpu 1 set nvlinks 0",
@@ -56,7 +56,7 @@ func TestPlacement(t *testing.T) {
 			[]gpu.Pair{{A: 0, B: 1}, {A: 0, B: 2}, {A: 1, B: 2}}, []gpu.Place{{NUMANode: -1}, {NUMANode: -1}, {NUMANode: -1}},
 		},
 		{
-			"a path of the future, two near nodes, no near CPU",
+			"an unknown path, two NUMA nodes, no CPU affinity",
 			[]string{"gpu 0 set path.1 60", "gpu 0 set memory-nodes 3", "gpu 0 set no-cpus 1", "gpu 1 set nvlinks 0"},
 			[]gpu.Pair{{A: 0, B: 1}, {A: 0, B: 2, Path: gpu.PathNode, NVLinks: 18}, {A: 1, B: 2, Path: gpu.PathSystem}},
 			[]gpu.Place{{NUMANode: -1}, {NUMANode: 1, CPUs: upper}, {NUMANode: 0, CPUs: lower}},
@@ -89,23 +89,23 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// Rows are those of the topology, whatever stands between the GPUs; what was not requested for is
-// not there.
-func TestPairsOfCutGPUs(t *testing.T) {
+// Pairs refer to rows of the topology, even if instances are between the GPUs. Pairs and placement that were not
+// requested are not reported.
+func TestPairsWithInstances(t *testing.T) {
 	src, world := source(t, cut...)
 	plan := planOf(t, 100)
 	if top := open(t, src, plan).Topology(); top.Pairs != nil || top.Devices[0].Place != nil || world.Ledger(t)["nvmlDeviceGetTopologyCommonAncestor"] != 0 {
-		t.Errorf("pairs %v and place %v, which were not requested", top.Pairs, top.Devices[0].Place)
+		t.Errorf("pairs = %v and placement = %v, but neither was requested", top.Pairs, top.Devices[0].Place)
 	}
 	plan.Placement = true
 	top := open(t, src, plan).Topology()
 	for _, p := range top.Pairs {
 		if a, b := top.Devices[p.A].Entity.Kind, top.Devices[p.B].Entity.Kind; a != gpu.KindGPU || b != gpu.KindGPU {
-			t.Errorf("pair %v is of a %v and a %v", p, a, b)
+			t.Errorf("pair %v is of %v and %v, want two GPUs", p, a, b)
 		}
 	}
 	if len(top.Pairs) != 3 || top.Devices[2].Place != nil {
-		t.Errorf("%d pairs, want 3; an instance has the place %v", len(top.Pairs), top.Devices[2].Place)
+		t.Errorf("pairs = %d, want 3; placement of an instance = %v, want none", len(top.Pairs), top.Devices[2].Place)
 	}
 }
 
@@ -119,18 +119,18 @@ func TestPeers(t *testing.T) {
 		"GPU 1 to GPU 2": "DisabledByRegKey", "GPU 2 to GPU 0": "NotSupported", "GPU 2 to GPU 1": "Unknown",
 	}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
-		t.Errorf("every state (-want +got):\n%s", diff)
+		t.Errorf("peer states (-want +got):\n%s", diff)
 	}
 	world.Play(t, "gpus 3", "gpu 1 lost")
 	want = map[string]string{"GPU 0 to GPU 2": "OK", "GPU 2 to GPU 0": "OK", "GPU 1": "fault:lost"}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
-		t.Errorf("one GPU lost (-want +got):\n%s", diff)
+		t.Errorf("peer states with a lost GPU (-want +got):\n%s", diff)
 	}
 	world.Play(t, "gpus 3", "fail nvmlDeviceGetP2PStatus 3 2")
 	for range 2 {
 		got := read(t, s, plan)
 		if got["GPU 2 peers"] != "fault:not_supported" || got["GPU 0 to GPU 2"] != "OK" {
-			t.Errorf("refused for GPU 2: %v", got)
+			t.Errorf("peer states with an unsupported GPU 2 = %v", got)
 		}
 	}
 }
@@ -141,6 +141,6 @@ func TestNoHealthWatches(t *testing.T) {
 	plan.Health = gpu.KindsOf(gpu.KindGPU)
 	want := map[string]string{"all health": "fault:not_supported"}
 	if diff := cmp.Diff(want, read(t, open(t, src, plan), plan)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("faults (-want +got):\n%s", diff)
 	}
 }

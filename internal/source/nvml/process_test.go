@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
-// processes reads once and returns what runs on each wanted row, and the faults about it.
+// processes reads once and returns the processes on the wanted rows, and faults about them.
 func processes(t *testing.T, s *nvml.Session, rows ...int) []string {
 	t.Helper()
 	b := gpu.Batch{RequestProcesses: make([]bool, len(s.Topology().Devices))}
@@ -50,8 +50,7 @@ func processes(t *testing.T, s *nvml.Session, rows ...int) []string {
 	return list
 }
 
-// at has the lines of a script say when by seconds since a start: "@1.5" is a second and a half
-// after it.
+// at replaces times in the lines of a script. "@1.5" stands for 1.5 seconds after start.
 func at(start time.Time, lines ...string) []string {
 	out := slices.Clone(lines)
 	for i, line := range out {
@@ -72,8 +71,8 @@ func TestProcesses(t *testing.T) {
 			"process 0 pid 70 memory 1000 busy 40 at @0.4", "process 0 pid 71 memory 500", "process 0 pid 72 memory - busy 5 at @0.9",
 			"process 0 pid 71 memory 500 graphics", "process 0 pid 80 memory 10 graphics",
 			"process 0 pid 66 memory 0 busy 99 at @-9000", // hours ago
-			"process 0 pid 73 memory 0 busy 20 at @0.5",   // ended just now
-			"process 0 pid 74 memory 1 busy 4000 at @0.5", // garbage
+			"process 0 pid 73 memory 0 busy 20 at @0.5",   // has just exited
+			"process 0 pid 74 memory 1 busy 4000 at @0.5", // invalid
 			"process 1 pid 90 memory 7 busy 50 at @0.5",   // not requested
 		)
 		src, world := source(t, first...)
@@ -83,7 +82,7 @@ func TestProcesses(t *testing.T) {
 			world []string
 			want  []string
 		}{
-			{"the first answer has a past", first, []string{
+			{"the first read includes earlier samples", first, []string{
 				"0: pid 70 memory 1000 busy 0.4", "0: pid 71 memory 500 busy 0", "0: pid 72 memory  busy 0.05", "0: pid 74 memory 1 busy 0",
 				"0: pid 80 memory 10 busy 0", "0: pid 73 memory 0 busy 0.2",
 			}},
@@ -93,7 +92,7 @@ func TestProcesses(t *testing.T) {
 			{"nothing runs", []string{"gpus 2"}, nil},
 			{"an older driver", []string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetProcessUtilization 3"},
 				[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"}},
-			{"which is not asked again", at(start, "gpus 2", "process 0 pid 70 memory 1000 busy 1 at @4.9"),
+			{"it is not queried again", at(start, "gpus 2", "process 0 pid 70 memory 1000 busy 1 at @4.9"),
 				[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"}},
 			{"no permission", []string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetGraphicsRunningProcesses_v3 4"},
 				[]string{"0: processes permission"}},
@@ -105,25 +104,25 @@ func TestProcesses(t *testing.T) {
 			}
 		}
 		if got := processes(t, s); got != nil {
-			t.Errorf("nothing is requested, and there is %q", got)
+			t.Errorf("without a request: processes = %q, want none", got)
 		}
 	})
 }
 
-// The device's utilization beside its processes is of the same interval: the driver's samples since
-// the previous Read, whatever the moment says.
-func TestProcessesAndDeviceOverOneInterval(t *testing.T) {
-	// The moment says 10 % (the library's default) all the time.
+// The utilization of the device and of its processes covers the same interval: the driver's samples since the previous
+// Read. The momentary utilization is not used.
+func TestProcessesAndDeviceShareInterval(t *testing.T) {
+	// The momentary utilization is always 10 % (the library's default).
 	const one, two = "process 0 pid 70 memory 1 busy ", "process 0 pid 71 memory 1 busy "
 	for name, step := range map[string]struct {
 		world []string
 		want  []string
 	}{
-		"a mean per process": {
+		"one mean per process": {
 			[]string{"gpu 0 set samples.1 @-1:99 @0.25:100 @0.5:0 @0.75:100 @1:0", one + "25 at @1", two + "25 at @0.75"},
 			[]string{"0: pid 70 memory 1 busy 0.25", "0: pid 71 memory 1 busy 0.25", "0: device 0.5"},
 		},
-		"a sample per period": {
+		"one sample per period": {
 			[]string{
 				"gpu 0 set samples.1 @0.25:100 @0.5:0 @0.75:100 @1:0", one + "80 at @0.25", two + "20 at @0.25",
 				"process 0 pid 70 memory 0 busy 60 at @0.75", "process 0 pid 71 memory 0 busy 40 at @0.75",
@@ -134,7 +133,7 @@ func TestProcessesAndDeviceOverOneInterval(t *testing.T) {
 			[]string{"gpu 0 set samples.1 @0.5:0 @1:0", "process 0 pid 70 memory 1"},
 			[]string{"0: pid 70 memory 1 busy 0", "0: device 0"},
 		},
-		"garbage among the samples": {
+		"invalid samples": {
 			[]string{"gpu 0 set samples.1 @0.5:60 @0.7:4000000000 @3600:99", one + "30 at @0.5"},
 			[]string{"0: pid 70 memory 1 busy 0.3", "0: device 0.6"},
 		},
@@ -149,15 +148,15 @@ func TestProcessesAndDeviceOverOneInterval(t *testing.T) {
 				world.Play(t, append([]string{"gpus 1"}, at(time.Now(), step.world...)...)...)
 				time.Sleep(time.Second)
 				if diff := cmp.Diff(step.want, processes(t, s, 0)); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
+					t.Errorf("processes (-want +got):\n%s", diff)
 				}
 			})
 		})
 	}
 }
 
-// A Read that comes before the driver has sampled again has the values of the latest samples, for a
-// while: the processes did not pause.
+// If the driver has no new samples since the previous Read, the latest values are repeated for a while, because the
+// processes did not pause.
 func TestProcessesBetweenSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, world := source(t, "gpus 1")
@@ -176,7 +175,7 @@ func TestProcessesBetweenSamples(t *testing.T) {
 	})
 }
 
-// Under MIG the instances' memory is known, and how busy they are kept is not.
+// In MIG mode, the memory of processes on instances is known, but not their utilization.
 func TestProcessesUnderMIG(t *testing.T) {
 	src, _ := source(t, append(append([]string{}, cut...),
 		"process 1/2/0 pid 70 memory 100", "process 1/2/1 pid 70 memory 50", "process 1/2/1 pid 71 memory 5", "process 1/9/0 pid 72 memory 9",
@@ -187,16 +186,16 @@ func TestProcessesUnderMIG(t *testing.T) {
 		"1: processes not_supported", "2: busy not_supported", "3: busy not_supported",
 	}
 	if diff := cmp.Diff(want, processes(t, s, 1, 2, 3)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("processes (-want +got):\n%s", diff)
 	}
 }
 
-// A GPU that falls off the bus while its processes are listed takes them along.
-func TestProcessesOfALostGPU(t *testing.T) {
+// If a GPU falls off the bus while its processes are listed, they are not reported.
+func TestProcessesOfLostGPU(t *testing.T) {
 	src, world := source(t, "gpus 2", "process 0 pid 70 memory 1000", "process 1 pid 71 memory 3")
 	s := open(t, src, planOf(t, 150))
 	world.Play(t, "gpus 2", "process 0 pid 70 memory 1000", "process 1 pid 71 memory 3", "fail nvmlDeviceGetProcessUtilization 15 0")
 	if diff := cmp.Diff([]string{"1: pid 71 memory 3 busy 0"}, processes(t, s, 0, 1)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("processes (-want +got):\n%s", diff)
 	}
 }

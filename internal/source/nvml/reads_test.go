@@ -9,13 +9,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
-// What is said not to be read never has a value, and of what is said to be read the H100 of the
-// test library shows most.
+// A field for which Reads returns false never has a value. Of the other fields, the H100 of the test library has most.
 func TestReads(t *testing.T) {
 	src, world := source(t, "gpus 1", "gpu 0 set nvlinks 2", "gpu 0 set ports 1")
 	plan := planOf(t, allFields()...)
 	s := open(t, src, plan)
-	read(t, s, plan) // rates have values from the second time on
+	read(t, s, plan) // rates have values from the second read on
 	world.Play(t, "gpus 1", "gpu 0 set nvlinks 2", "gpu 0 set ports 1", "xid 0 31")
 	var b gpu.Batch
 	if err := s.Read(t.Context(), &b); err != nil {
@@ -29,7 +28,7 @@ func TestReads(t *testing.T) {
 	for i := range plan.Fields {
 		reads := nvml.Reads(&gpu.Plan{Fields: plan.Fields[i : i+1]})
 		if sampled[i] && !reads {
-			t.Errorf("%s has a value, and is said not to be read", plan.Fields[i].Name)
+			t.Errorf("%s has a value, but Reads = false", plan.Fields[i].Name)
 		}
 		if reads {
 			said++
@@ -39,16 +38,16 @@ func TestReads(t *testing.T) {
 		}
 	}
 	if shown < 110 || said < shown || said > 500 {
-		t.Errorf("%d fields of %d are said to be read, %d have values", said, len(plan.Fields), shown)
+		t.Errorf("Reads = true for %d of %d fields, but only %d have values", said, len(plan.Fields), shown)
 	}
 }
 
-// What is beside fields: the health watches are DCGM's own.
-func TestReadsBesideFields(t *testing.T) {
+// NVML has peers and placement, but no health watches.
+func TestReadsWithoutFields(t *testing.T) {
 	if !nvml.Reads(&gpu.Plan{Peers: true, Placement: true}) || nvml.Reads(&gpu.Plan{Health: gpu.KindsOf(gpu.KindGPU)}) {
-		t.Error("want peers and placement, and no health watches")
+		t.Error("Reads: want true for peers and placement, and false for health watches")
 	}
 	if nvml.Reads(&gpu.Plan{Fields: []gpu.Field{planOf(t, 150).Fields[0], planOf(t, 858).Fields[0]}}) {
-		t.Error("a plan with a field of switches is read")
+		t.Error("Reads = true for a plan with a field of switches, want false")
 	}
 }

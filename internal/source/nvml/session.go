@@ -38,7 +38,7 @@ type Session struct {
 }
 
 // errElsewhere is the fault of fields that only links, switches, CPUs and network cards have.
-var errElsewhere = fmt.Errorf("%w: NVML is read for GPUs, their instances and some fields of their links", gpu.ErrNotSupported)
+var errElsewhere = fmt.Errorf("%w: NVML has fields only of GPUs, GPU instances and some of NVLinks", gpu.ErrNotSupported)
 
 // errClosed is the error of a closed Session.
 var errClosed = fmt.Errorf("nvml: %w: the session is closed", gpu.ErrUnavailable)
@@ -111,7 +111,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 }
 
 // errLate is the fault of a GPU that exceeds its share of the read timeout.
-var errLate = fmt.Errorf("nvml: %w: the GPU takes more than its share of the time", gpu.ErrTimeout)
+var errLate = fmt.Errorf("nvml: %w: the GPU exceeded its share of the read timeout", gpu.ErrTimeout)
 
 // share sets the deadline of the next device: an equal share of the remaining time for each of the devices that are
 // left.

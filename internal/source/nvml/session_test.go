@@ -27,7 +27,7 @@ import (
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// cut is a machine of three GPUs, the middle one cut by MIG.
+// cut is a script of three GPUs. The second one has MIG instances.
 var cut = []string{
 	"gpus 3",
 	"gpu 1 instance 9 0 1g.10gb 9984",
@@ -35,7 +35,7 @@ var cut = []string{
 	"gpu 1 instance 2 1 1c.3g.40gb 40448",
 }
 
-// allFields returns the ids of all fields that can be exported.
+// allFields returns the IDs of all exportable fields.
 func allFields() []gpu.FieldID {
 	var ids []gpu.FieldID
 	for e := range catalog.All() {
@@ -46,8 +46,8 @@ func allFields() []gpu.FieldID {
 	return ids
 }
 
-// TestContract runs the contract with every field of the catalog and all that can be asked for
-// beside fields: whole GPUs, one that is cut, and links.
+// TestContract runs the contract suite with every field of the catalog and everything else that a plan can request. The
+// machine has GPUs without MIG, a GPU with instances, and links.
 func TestContract(t *testing.T) {
 	var world *fakenvml.World
 	happened := 0
@@ -76,7 +76,7 @@ func TestContract(t *testing.T) {
 		},
 		Lose: func(t *testing.T, row int) {
 			if row != 0 {
-				t.Fatalf("row %d is to be lost, want that of GPU 0", row)
+				t.Fatalf("cannot lose row %d, want the row of GPU 0", row)
 			}
 			world.Play(t, append(slices.Clone(linked), "gpu 0 lost")...)
 		},
@@ -88,8 +88,8 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestShippedFields holds what the fields of all counters files come to on a machine with a whole
-// and a cut H100, values and faults alike.
+// TestShippedFields checks the values and faults of all fields in the shipped counters files, on a machine with an H100
+// without MIG and one with instances.
 func TestShippedFields(t *testing.T) {
 	ids := shippedFields(t)
 	src, _ := source(t, cut...)
@@ -120,8 +120,7 @@ func TestShippedFields(t *testing.T) {
 	})
 }
 
-// TestDCGMSemantics holds the conversions in which a plain reading of NVML would differ from what
-// DCGM publishes.
+// TestDCGMSemantics checks values for which DCGM publishes something else than NVML returns.
 func TestDCGMSemantics(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -132,57 +131,57 @@ func TestDCGMSemantics(t *testing.T) {
 		{"power is fractional watts", 155, "gpu 0 set power 100500", "100.5"},
 		{"power limits are whole watts, rounded down", 160, "gpu 0 set power-limit 650999", "650"},
 		{"energy stays in mJ", 156, "gpu 0 set field.83 361800000123", "361800000123"},
-		{"used memory is without the reserved", 252, "gpu 0 set fb-used 4096", "4096"},
-		{"total memory where it is the machine's", 250, "fail nvmlDeviceGetMemoryInfo_v2 3", "fault:not_supported"},
-		{"used memory where it is the machine's", 252, "fail nvmlDeviceGetMemoryInfo_v2 3", "fault:not_supported"},
+		{"used memory excludes reserved memory", 252, "gpu 0 set fb-used 4096", "4096"},
+		{"total memory if it is the machine's memory", 250, "fail nvmlDeviceGetMemoryInfo_v2 3", "fault:not_supported"},
+		{"used memory if it is the machine's memory", 252, "fail nvmlDeviceGetMemoryInfo_v2 3", "fault:not_supported"},
 		{"reserved memory", 253, "gpu 0 set fb-reserved 700", "700"},
-		{"used part is of what is not reserved", 254, "gpu 0 set fb-used 20000", "0.24677039248830926"},
+		{"used fraction of the memory that is not reserved", 254, "gpu 0 set fb-used 20000", "0.24677039248830926"},
 		{"memory temperature is a field value", 140, "gpu 0 set field.82 47", "47"},
-		{"nothing to license", 526, "gpu 0 set license-supported 0", "0"},
-		{"a vGPU with its license", 526, "gpu 0 set license-supported 1\ngpu 0 set license-state 2", "1"},
-		{"a vGPU without", 526, "gpu 0 set license-supported 1", "0"},
-		{"a brand in DCGM's words", 51, "gpu 0 set brand 15", "GeForce RTX"},
-		{"a brand of the future", 51, "gpu 0 set brand 4711", "Unknown"},
-		{"an empty serial is none", 53, "gpu 0 set serial -", "fault:not_supported"},
-		{"the throughput that DCGM declines", 200, "", "fault:not_supported"},
-		{"a value beyond 63 bits is none", 156, "gpu 0 set field.83 18446744073709551615", ""},
+		{"a GPU that needs no license", 526, "gpu 0 set license-supported 0", "0"},
+		{"a licensed vGPU", 526, "gpu 0 set license-supported 1\ngpu 0 set license-state 2", "1"},
+		{"an unlicensed vGPU", 526, "gpu 0 set license-supported 1", "0"},
+		{"a brand as named by DCGM", 51, "gpu 0 set brand 15", "GeForce RTX"},
+		{"an unknown brand", 51, "gpu 0 set brand 4711", "Unknown"},
+		{"an empty serial number", 53, "gpu 0 set serial -", "fault:not_supported"},
+		{"PCIe throughput, which DCGM does not serve", 200, "", "fault:not_supported"},
+		{"a value of more than 63 bits", 156, "gpu 0 set field.83 18446744073709551615", ""},
 		{"not permitted", 140, "gpu 0 set field.82 denied", "fault:permission"},
 		{"uncorrectable rows", 393, "gpu 0 set field.143 3", "3"},
 		{"correctable rows", 394, "gpu 0 set field.142 8", "8"},
 		{"failed remapping", 395, "gpu 0 set field.145 1", "1"},
 		{"aggregate double-bit errors", 313, "gpu 0 set field.6 12", "12"},
 		{"retired pages", 391, "gpu 0 set field.30 5", "5"},
-		{"time below clocks for power", 240, "gpu 0 set field.74 1234567890123", "1234567890123"},
+		{"time with clocks reduced by power", 240, "gpu 0 set field.74 1234567890123", "1234567890123"},
 		{"time below base clocks", 247, "gpu 0 set field.81 99", "99"},
 		{"memory clock, not the SM's", 101, "gpu 0 set clock-mem 1593", "1593"},
 		{"highest video clock", 115, "", "1545"},
 		{"requested SM clock", 110, "", "1755"},
 		{"requested memory clock", 111, "", "2619"},
 		{"reasons are a mask", 112, "gpu 0 set clock-reasons 72", "72"},
-		{"memory slows down at", 151, "", "95"},
-		{"GPU operates up to", 152, "", "87"},
+		{"slowdown temperature of the memory", 151, "", "95"},
+		{"maximum operating temperature of the GPU", 152, "", "87"},
 		{"slows down at", 158, "", "89"},
 		{"shuts down at", 159, "", "92"},
-		{"limit after a reset", 163, "gpu 0 set power-limit-default 699999", "699"},
+		{"default power limit", 163, "gpu 0 set power-limit-default 699999", "699"},
 		{"why the fabric failed", 171, "gpu 0 set fabric-status 999", "999"},
-		{"no fabric error before the end", 171, "gpu 0 set fabric-state 1\ngpu 0 set fabric-status 999", "fault:not_supported"},
-		{"the fabric's health in an older driver", 174, "gpu 0 set fabric-v2 1", "2"},
-		{"no summary in an older driver", 175, "gpu 0 set fabric-v2 1", "fault:not_supported"},
+		{"no fabric error before the registration ends", 171, "gpu 0 set fabric-state 1\ngpu 0 set fabric-status 999", "fault:not_supported"},
+		{"fabric health from an older driver", 174, "gpu 0 set fabric-v2 1", "2"},
+		{"no fabric summary from an older driver", 175, "gpu 0 set fabric-v2 1", "fault:not_supported"},
 		{"C2C links", 285, "gpu 0 set field.170 10", "10"},
 		{"no C2C", 286, "", "fault:not_supported"},
 		{"C2C bandwidth", 287, "gpu 0 set field.172 44712", "44712"},
 		{"bytes over all links", 1203, "gpu 0 set field.204 123456789", "123456789"},
 		{"a packed error rate", 1217, "gpu 0 set field.220 3855", "3855"},
-		{"the rate it stands for", 1218, "gpu 0 set field.220 524", "2e-12"},
-		{"no wrong symbols", 1216, "gpu 0 set field.222 255", "0"},
-		{"time under the power cap", 1420, "gpu 0 set field.74 77", "77"},
+		{"an unpacked error rate", 1218, "gpu 0 set field.220 524", "2e-12"},
+		{"no symbol errors", 1216, "gpu 0 set field.222 255", "0"},
+		{"time at the power cap", 1420, "gpu 0 set field.74 77", "77"},
 		{"recovery action", 1523, "gpu 0 set field.230 2", "2"},
 		{"nothing to recover", 1523, "", "0"},
 		{"slices of a GPU in MIG mode", 69, "gpu 0 mig", "7"},
 		{"no slices without MIG mode", 69, "", "fault:not_supported"},
-		{"memory temperature that is called a double", 140, "gpu 0 set field-type 0\ngpu 0 set field.82 47", "47"},
-		{"DCGM's example of a rate, the mantissa alone", 1216, "gpu 0 set field.222 3072", "12"},
-		{"DCGM's example of a rate, one place", 1218, "gpu 0 set field.220 1025", "0.4"},
+		{"memory temperature with the wrong type double", 140, "gpu 0 set field-type 0\ngpu 0 set field.82 47", "47"},
+		{"DCGM's example of a rate, only the mantissa", 1216, "gpu 0 set field.222 3072", "12"},
+		{"DCGM's example of a rate, with exponent", 1218, "gpu 0 set field.220 1025", "0.4"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -202,7 +201,7 @@ func TestUnitMismatchIsDeclined(t *testing.T) {
 	plan.Fields[0].Unit = "hertz"
 	got := read(t, open(t, src, plan), plan)
 	if diff := cmp.Diff(map[string]string{"GPU 0 DCGM_FI_DEV_SM_CLOCK": "fault:not_supported"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("faults (-want +got):\n%s", diff)
 	}
 }
 
@@ -225,18 +224,18 @@ func TestTopology(t *testing.T) {
 	want := []gpu.Device{
 		whole(0, "00000000:1B:00.0"),
 		whole(1, "00000000:1C:00.0"),
-		instance(102, 2, "3g.40gb", ""), // two compute instances: neither UUID is the instance's
+		instance(102, 2, "3g.40gb", ""), // two compute instances: the UUIDs belong to them, not to the instance
 		instance(109, 9, "1g.10gb", "MIG-00000000-0000-5000-8000-000100090000"),
 		whole(2, "00000000:1D:00.0"),
 	}
 	start := uint32(6)
-	want[3].Start = &start // to root alone
+	want[3].Start = &start // only root can read it
 	top := s.Topology()
 	if diff := cmp.Diff(want, top.Devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
 	if got := [...]string{top.Source, top.Driver, top.Library}; got != [...]string{"nvml", "570.124.06", "12.570.124.06"} {
-		t.Errorf("source, driver and library are %q", got)
+		t.Errorf("source, driver and library = %q", got)
 	}
 }
 
@@ -268,7 +267,7 @@ func TestSelectors(t *testing.T) {
 				t.Errorf("entities (-want +got):\n%s", diff)
 			}
 			if found := read(t, s, plan); len(found) != len(test.want) {
-				t.Errorf("read %v, want a value for each of %v", found, test.want)
+				t.Errorf("values = %v, want one for each of %v", found, test.want)
 			}
 		})
 	}
@@ -283,13 +282,13 @@ func TestOpenErrors(t *testing.T) {
 		says  string
 	}{
 		{"driver not loaded", []string{"driver 9"}, nil, gpu.ErrUnavailable, "not loaded"},
-		{"driver of another version", []string{"driver 18"}, nil, gpu.ErrVersion, "version"},
+		{"driver with another version", []string{"driver 18"}, nil, gpu.ErrVersion, "version"},
 		{"driver that does not start", []string{"fail nvmlInit_v2 999"}, nil, nil, "nvmlInit_v2"},
 		{"no GPU", []string{"gpus 0"}, nil, gpu.ErrUnavailable, "no GPU"},
 		{"nothing selected", nil, func(p *gpu.Plan) { p.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{7}} }, gpu.ErrUnavailable, "--devices"},
 		{"every GPU lost", []string{"gpu 0 lost", "gpu 1 lost"}, nil, gpu.ErrLost, "GPU 0"},
 		{"no GPU permitted", []string{"gpu 0 denied", "gpu 1 denied"}, nil, gpu.ErrPermission, "GPU 0"},
-		{"driver goes while it is asked", []string{"fail nvmlDeviceGetUUID 1"}, nil, gpu.ErrLost, "nvmlDeviceGetUUID"},
+		{"driver unloaded during discovery", []string{"fail nvmlDeviceGetUUID 1"}, nil, gpu.ErrLost, "nvmlDeviceGetUUID"},
 		{"MIG device without a name", []string{"gpu 0 instance 1 0 1g.10gb 9984", "fail nvmlDeviceGetName 999 0", "gpus 1"}, nil, nil, "nvmlDeviceGetName"},
 	}
 	for _, test := range tests {
@@ -305,17 +304,17 @@ func TestOpenErrors(t *testing.T) {
 				t.Fatal("Open succeeded")
 			}
 			if test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("Open: %v, want %v and the word %q", err, test.want, test.says)
+				t.Errorf("Open: error %v, want %v with %q in its text", err, test.want, test.says)
 			}
 			if n := world.OpenHandles(t); n != 0 {
-				t.Errorf("%d handles left open", n)
+				t.Errorf("handles left open = %d, want 0", n)
 			}
 		})
 	}
 	t.Run("no library", func(t *testing.T) {
 		_, err := nvml.New(nvml.Options{Library: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")}).Open(context.Background(), planOf(t, 100))
 		if !errors.Is(err, gpu.ErrUnavailable) || !strings.Contains(err.Error(), "driver") {
-			t.Errorf("Open: %v, want gpu.ErrUnavailable and what to do", err)
+			t.Errorf("Open: %v, want gpu.ErrUnavailable and a hint about the driver", err)
 		}
 	})
 	t.Run("canceled", func(t *testing.T) {
@@ -334,16 +333,16 @@ func TestLostAndBack(t *testing.T) {
 	s := open(t, src, plan)
 	want := map[string]string{"GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980", "GPU 1": "fault:lost"}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
-		t.Errorf("a GPU that was lost from the start (-want +got):\n%s", diff)
+		t.Errorf("GPU lost from the start (-want +got):\n%s", diff)
 	}
 	world.Play(t, "gpus 2")
 	read(t, s, plan)
 	if !errors.Is(s.Err(), gpu.ErrTopology) {
-		t.Errorf("Err() = %v once the GPU is back, want gpu.ErrTopology", s.Err())
+		t.Errorf("Err() = %v after the GPU returned, want gpu.ErrTopology", s.Err())
 	}
 }
 
-func TestLostGPUServesNothingButItsXIDs(t *testing.T) {
+func TestLostGPUServesOnlyXIDs(t *testing.T) {
 	src, world := source(t, cut...)
 	plan := planOf(t, 230, 53, 250)
 	s := open(t, src, plan)
@@ -357,16 +356,16 @@ func TestLostGPUServesNothingButItsXIDs(t *testing.T) {
 		"GPU 2 DCGM_FI_DEV_SERIAL": "1650923012345", "GPU 2 DCGM_FI_DEV_FB_TOTAL": "81559",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("lost GPU (-want +got):\n%s", diff)
 	}
 	if s.Err() != nil {
-		t.Errorf("the session ended: %v", s.Err())
+		t.Errorf("session ended: %v", s.Err())
 	}
 }
 
-// A GPU that falls off the bus, or stops for a reset, between two calls of a Read is as lost as one
-// that was: nothing of it is served, whichever call found out.
-func TestGPUThatVanishesMidRead(t *testing.T) {
+// If a GPU falls off the bus or needs a reset during a Read, it counts as lost. None of its values is served, whichever
+// call fails.
+func TestGPULostDuringRead(t *testing.T) {
 	for _, fail := range []string{
 		"nvmlDeviceGetTemperature 16 0", "nvmlDeviceGetPowerUsage 15 0", "nvmlDeviceGetFieldValues 15 0", "nvmlGpmSampleGet 16 0",
 	} {
@@ -388,15 +387,15 @@ func TestGPUThatVanishesMidRead(t *testing.T) {
 					"GPU 1 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "361800000", "GPU 1 DCGM_FI_PROF_GR_ENGINE_ACTIVE": "fault:not_supported",
 				}
 				if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
+					t.Errorf("values (-want +got):\n%s", diff)
 				}
 			})
 		})
 	}
 }
 
-// A GPU of which only texts are asked, which are read once, is still seen to be lost; and the last
-// GPU takes the session with it.
+// A lost GPU is noticed even if the plan has only constant strings of it, which are read once. If the last GPU is lost,
+// the session ends.
 func TestLastGPULost(t *testing.T) {
 	src, world := source(t, "gpus 1")
 	plan := planOf(t, 53)
@@ -405,13 +404,13 @@ func TestLastGPULost(t *testing.T) {
 	world.Play(t, "gpus 1", "gpu 0 lost")
 	var b gpu.Batch
 	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) || len(b.Samples) != 0 {
-		t.Errorf("Read: %v with %d samples, want gpu.ErrLost and none", err, len(b.Samples))
+		t.Errorf("Read: error %v and %d samples, want gpu.ErrLost and no samples", err, len(b.Samples))
 	}
 	if !errors.Is(s.Err(), gpu.ErrLost) {
 		t.Errorf("Err() = %v, want gpu.ErrLost", s.Err())
 	}
 	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) {
-		t.Errorf("Read after the end: %v, want gpu.ErrLost", err)
+		t.Errorf("Read after the session ended: %v, want gpu.ErrLost", err)
 	}
 }
 
@@ -430,7 +429,7 @@ func TestDriverReplaced(t *testing.T) {
 	}
 }
 
-func TestUnsupportedIsAskedSlowly(t *testing.T) {
+func TestUnsupportedIsQueriedRarely(t *testing.T) {
 	src, world := source(t, "gpus 1") // no fan, no retired pages
 	plan := planOf(t, 191, 390, 100)
 	synctest.Test(t, func(t *testing.T) {
@@ -446,25 +445,25 @@ func TestUnsupportedIsAskedSlowly(t *testing.T) {
 		for range 5 {
 			time.Sleep(time.Minute)
 			if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
-				t.Fatalf("(-want +got):\n%s", diff)
+				t.Fatalf("values (-want +got):\n%s", diff)
 			}
 		}
 		calls := world.Ledger(t)
 		if calls["nvmlDeviceGetFanSpeed"] != 1 || calls["field-values"] != 1 || calls["nvmlDeviceGetClockInfo"] != 5 {
-			t.Errorf("asked for the fan %d times, field values %d, clocks %d; want 1, 1, 5",
+			t.Errorf("queries of fan = %d, field values = %d, clocks = %d; want 1, 1, 5",
 				calls["nvmlDeviceGetFanSpeed"], calls["field-values"], calls["nvmlDeviceGetClockInfo"])
 		}
 		world.Play(t, "gpus 1", "gpu 0 set fan 42", "gpu 0 set field.29 7")
 		time.Sleep(2 * time.Hour)
 		want["GPU 0 DCGM_FI_DEV_FAN_SPEED"], want["GPU 0 DCGM_FI_DEV_RETIRED_SBE"] = "42", "7"
 		if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
-			t.Errorf("after two hours (-want +got):\n%s", diff)
+			t.Errorf("values after two hours (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// An error that may pass, unlike "not supported", is asked for again at once.
-func TestPassingErrorIsAskedAgain(t *testing.T) {
+// A failed query is repeated in the next Read, unless the error is "not supported" or "no permission".
+func TestTransientErrorIsQueriedAgain(t *testing.T) {
 	src, world := source(t, "gpus 1", "fail nvmlDeviceGetPowerUsage 999")
 	plan := planOf(t, 155)
 	s := open(t, src, plan)
@@ -473,7 +472,7 @@ func TestPassingErrorIsAskedAgain(t *testing.T) {
 	}
 	world.Play(t, "gpus 1")
 	if got := read(t, s, plan)["GPU 0 DCGM_FI_DEV_POWER_USAGE"]; got != "100.5" {
-		t.Errorf("power = %q once it is back, want 100.5", got)
+		t.Errorf("power = %q after the error, want 100.5", got)
 	}
 }
 
@@ -485,8 +484,8 @@ func TestTopologyChanges(t *testing.T) {
 	}{
 		{"a GPU more", append(slices.Clone(cut[1:]), "gpus 4")},
 		{"an instance less", change("gpus 3", cut[1])},
-		{"an instance in another place", change("gpus 3", cut[2], cut[3], "gpu 1 instance 10 0 1g.10gb 9984")},
-		{"the same ids, another device", change("gpus 3", cut[1], cut[2], cut[3], "gpu 1 set mig-uuid MIG-other")},
+		{"an instance with another ID", change("gpus 3", cut[2], cut[3], "gpu 1 instance 10 0 1g.10gb 9984")},
+		{"the same IDs with another device", change("gpus 3", cut[1], cut[2], cut[3], "gpu 1 set mig-uuid MIG-other")},
 		{"MIG off", change("gpus 3")},
 		{"MIG on elsewhere", append(slices.Clone(cut), "gpu 0 mig")},
 	}
@@ -497,7 +496,7 @@ func TestTopologyChanges(t *testing.T) {
 			s := open(t, src, plan)
 			read(t, s, plan)
 			if s.Err() != nil {
-				t.Fatalf("Err() = %v before the change", s.Err())
+				t.Fatalf("Err() = %v before the change, want nil", s.Err())
 			}
 			world.Play(t, test.next...)
 			got := read(t, s, plan)
@@ -505,14 +504,13 @@ func TestTopologyChanges(t *testing.T) {
 				t.Errorf("Err() = %v, want gpu.ErrTopology", s.Err())
 			}
 			if got["GPU 2 DCGM_FI_DEV_FB_TOTAL"] != "81559" {
-				t.Errorf("the GPU that did not change is not served: %v", got)
+				t.Errorf("unchanged GPU is not served: %v", got)
 			}
 		})
 	}
 }
 
-// An instance is known by one answer of the driver; the topology stays as it is while nothing
-// changes.
+// If nothing changes, the topology stays the same, and known MIG devices are not identified again.
 func TestUnchangedTopology(t *testing.T) {
 	src, world := source(t, cut...)
 	plan := planOf(t, 250)
@@ -522,28 +520,28 @@ func TestUnchangedTopology(t *testing.T) {
 		read(t, s, plan)
 	}
 	if s.Err() != nil {
-		t.Errorf("Err() = %v", s.Err())
+		t.Errorf("Err() = %v, want nil", s.Err())
 	}
 	if n := world.Ledger(t)["nvmlDeviceGetGpuInstanceId"]; before == 0 || n != before {
-		t.Errorf("who the known MIG devices are was asked for %d times at Open, %d times later", before, n-before)
+		t.Errorf("identity queries of MIG devices = %d at Open and %d later, want 0 later", before, n-before)
 	}
 }
 
-func TestEveryHandleIsReturned(t *testing.T) {
+func TestHandlesAreReleased(t *testing.T) {
 	src, world := source(t, cut...)
 	plan := planOf(t, shippedFields(t)...)
 	s, err := src.Open(context.Background(), plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := src.Open(context.Background(), plan) // as a reload does
+	again, err := src.Open(context.Background(), plan) // like a reload
 	if err != nil {
 		t.Fatal(err)
 	}
 	open := world.Ledger(t)
-	// 3 GPUs and 2 instances with two GPM samples each; 3 event sets, which both share.
+	// 3 GPUs and 2 instances with two GPM samples each, and 3 event sets, which the sessions share
 	if open["open-inits"] != 2 || open["open-gpm-samples"] != 20 || open["open-event-sets"] != 3 {
-		t.Errorf("two sessions hold %d inits, %d samples, %d event sets; want 2, 20, 3",
+		t.Errorf("two sessions: inits = %d, samples = %d, event sets = %d; want 2, 20, 3",
 			open["open-inits"], open["open-gpm-samples"], open["open-event-sets"])
 	}
 	for range 2 {
@@ -552,13 +550,13 @@ func TestEveryHandleIsReturned(t *testing.T) {
 		}
 	}
 	if n := world.Ledger(t)["open-inits"]; n != 1 {
-		t.Errorf("%d inits after the first session, want the second's", n)
+		t.Errorf("inits after closing the first session = %d, want 1", n)
 	}
 	read(t, again, plan)
 	if err := again.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	if n := world.OpenHandles(t); n != 0 {
-		t.Errorf("%d handles left open", n)
+		t.Errorf("handles left open = %d, want 0", n)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // ErrReplaced means that the driver's version differs from that of the NVML which this process has loaded and cannot
 // unload.
-var ErrReplaced = fmt.Errorf("%w: the driver was replaced, and a process keeps the NVML that it loaded first", gpu.ErrVersion)
+var ErrReplaced = fmt.Errorf("%w: the driver was replaced, but this process cannot unload its old NVML library", gpu.ErrVersion)
 
 // Options configure a Source. The zero value is useful.
 type Options struct {

@@ -17,7 +17,7 @@ func TestWithoutCgo(t *testing.T) {
 	}
 }
 
-// The tests over the library are not in this build: they count as one skip.
-func TestOverTheLibrary(t *testing.T) {
+// This build does not have the tests that use the library. They count as one skip.
+func TestWithLibrary(t *testing.T) {
 	material.Skip(t, "compiler-absent", errors.New("built without cgo"))
 }

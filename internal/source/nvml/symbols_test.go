@@ -21,12 +21,12 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// oldFields are fields of which a driver without newer functions gives some.
+// oldFields lists fields, some of which an old driver can report.
 func oldFields() []gpu.FieldID {
 	return []gpu.FieldID{1, 53, 100, 140, 155, 202, 203, 230, 250, 252, 253, 449, 526, 1001, 170}
 }
 
-// child reads twice through the library at path, and prints what came of it.
+// child reads twice with the library at path, and prints the results.
 func child(path string) int {
 	plan := &gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Flex: true}}
 	for _, id := range oldFields() {
@@ -56,8 +56,7 @@ func child(path string) int {
 	return 0
 }
 
-// runOld runs child over a library without the given symbols, and returns its lines by what stands
-// before " = ".
+// runOld runs child with a library that does not have the given symbols. It returns the output as a map and as text.
 func runOld(t *testing.T, world *fakenvml.World, without ...string) (map[string]string, string) {
 	t.Helper()
 	path, err := fakenvml.Build(t.TempDir(), without...)
@@ -66,7 +65,7 @@ func runOld(t *testing.T, world *fakenvml.World, without ...string) (map[string]
 	cmd.Env = append(os.Environ(), append(world.Env(), childEnv+"="+path)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("the process ended with %v: %s", err, out)
+		t.Fatalf("child process failed: %v: %s", err, out)
 	}
 	found := map[string]string{}
 	for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); {
@@ -77,21 +76,21 @@ func runOld(t *testing.T, world *fakenvml.World, without ...string) (map[string]
 	return found, string(out)
 }
 
-// An older driver lacks functions. Calling one of them would end the process: what it would have
-// given is declined, and everything else is served.
+// An old driver lacks functions, and calling a missing one would crash the process. Fields that need it are declined,
+// and all others are served.
 func TestOldDriver(t *testing.T) {
 	world := fakenvml.NewWorld(t, "gpus 1", "gpu 0 set nvlinks 1")
 	base, out := runOld(t, world)
 	if base["GPU 0 DCGM_FI_DEV_FB_USED"] != "4096" {
-		t.Fatalf("the whole library gave %s", out)
+		t.Fatalf("unexpected result with the complete library: %s", out)
 	}
 	tests := []struct {
 		name    string
 		without []string
-		changes map[string]string // of the results; "" for those that vanish
+		changes map[string]string // changed results; "" for missing ones
 	}{
 		{
-			"R470: no reserved memory, no GPM, no license query of the new layout",
+			"R470: no reserved memory, no GPM, no license query with the new layout",
 			[]string{
 				"nvmlDeviceGetMemoryInfo_v2", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
 				"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetGridLicensableFeatures_v4",
@@ -130,7 +129,7 @@ func TestOldDriver(t *testing.T) {
 				want[key] = value
 			}
 			got, _ := runOld(t, world, test.without...)
-			// The rate over the moment between two reads is what it is.
+			// The rate between two reads cannot be predicted.
 			delete(want, "GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL")
 			if v, faulty := test.changes["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"]; faulty {
 				want["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] = v
@@ -138,7 +137,7 @@ func TestOldDriver(t *testing.T) {
 				delete(got, "GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL")
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("results (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -154,15 +153,15 @@ func TestOldDriver(t *testing.T) {
 			}
 		}
 	})
-	t.Run("something that is no NVML", func(t *testing.T) {
+	t.Run("a library that is not NVML", func(t *testing.T) {
 		_, out := runOld(t, world, "nvmlInit_v2")
 		if !strings.HasPrefix(out, "open version: ") || !strings.Contains(out, "nvmlInit_v2") {
-			t.Errorf("got %q, want a version error that names the function", out)
+			t.Errorf("output = %q, want a version error that names the function", out)
 		}
 	})
 }
 
-// Profiling needs two samples 100 ms apart, and comes in DCGM's units.
+// Profiling needs two samples 100 ms apart. Values have DCGM's units.
 func TestProfiling(t *testing.T) {
 	src, world := source(t, append([]string{"gpu 0 set gpm.20 2.5", "gpu 0 set gpm.30 -", "gpu 0 set gpm.13 nan", "gpu 2 set gpm 0"}, cut...)...)
 	plan := planOf(t, 1001, 1005, 1008, 1009, 1012, 1017)
@@ -178,7 +177,7 @@ func TestProfiling(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 		if diff := cmp.Diff(unsupported, read(t, s, plan)); diff != "" {
-			t.Errorf("10 ms after the first sample (-want +got):\n%s", diff)
+			t.Errorf("values 10 ms after the first sample (-want +got):\n%s", diff)
 		}
 		time.Sleep(time.Second)
 		got := read(t, s, plan)
@@ -191,7 +190,7 @@ func TestProfiling(t *testing.T) {
 		if diff := cmp.Diff(want, only(got, "GPU 0")); diff != "" {
 			t.Errorf("GPU 0 (-want +got):\n%s", diff)
 		}
-		want = map[string]string{ // traffic has no meaning for an instance
+		want = map[string]string{ // instances have no traffic of their own
 			"DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.1", "DCGM_FI_PROF_DRAM_ACTIVE": "0.19",
 			"DCGM_FI_PROF_PIPE_FP16_ACTIVE": "0.22",
 		}
@@ -201,12 +200,12 @@ func TestProfiling(t *testing.T) {
 		world.Play(t, append([]string{"fail nvmlGpmMetricsGet 999"}, cut...)...)
 		time.Sleep(time.Second)
 		if v := read(t, s, plan)["GPU 0 DCGM_FI_PROF_DRAM_ACTIVE"]; v != "fault:error" {
-			t.Errorf("a failing computation gave %q, want fault:error", v)
+			t.Errorf("failed computation: %q, want fault:error", v)
 		}
 		world.Play(t, append([]string{"fail nvmlGpmSampleGet 4"}, cut...)...)
 		time.Sleep(time.Second)
 		if v := read(t, s, plan)["GPU 0 DCGM_FI_PROF_DRAM_ACTIVE"]; v != "fault:permission" {
-			t.Errorf("a refused sample gave %q, want fault:permission", v)
+			t.Errorf("rejected sample: %q, want fault:permission", v)
 		}
 	})
 }

@@ -51,7 +51,7 @@ func (s *Session) start() error {
 		return &driverError{"nvmlDeviceGetCount_v2", ret}
 	}
 	if count == 0 {
-		return fmt.Errorf("%w: the driver has no GPU", gpu.ErrUnavailable)
+		return fmt.Errorf("%w: the driver finds no GPU", gpu.ErrUnavailable)
 	}
 	s.count = count
 	var list []gpu.Device
@@ -73,7 +73,7 @@ func (s *Session) start() error {
 	}
 	switch {
 	case len(s.devices) == 0:
-		return fmt.Errorf("%w: none of %d GPUs, nor an instance of theirs, is selected by --devices", gpu.ErrUnavailable, count)
+		return fmt.Errorf("%w: --devices selects none of %d GPUs or their instances", gpu.ErrUnavailable, count)
 	case alive == 0:
 		return dead
 	}
@@ -338,14 +338,14 @@ func (s *Session) verify() error {
 	case ret != gonvml.SUCCESS:
 		return &driverError{"nvmlDeviceGetCount_v2", ret}
 	case count != s.count:
-		_ = s.end(fmt.Errorf("%w: %d GPUs, there were %d", gpu.ErrTopology, count, s.count))
+		_ = s.end(fmt.Errorf("%w: number of GPUs changed to %d from %d", gpu.ErrTopology, count, s.count))
 	}
 	for _, d := range s.devices {
 		switch {
 		case d.dead != nil:
 			if h, ret := s.api.DeviceGetHandleByIndex(d.index); ret == gonvml.SUCCESS {
 				if _, ret := h.GetUUID(); ret == gonvml.SUCCESS {
-					_ = s.end(fmt.Errorf("%w: GPU %d is back", gpu.ErrTopology, d.index))
+					_ = s.end(fmt.Errorf("%w: GPU %d can be read again", gpu.ErrTopology, d.index))
 				}
 			}
 		case d.canMIG:
@@ -356,7 +356,7 @@ func (s *Session) verify() error {
 			}
 			if mig != d.mig || !slices.EqualFunc(slots, d.slots, sameSlot) {
 				d.changed = true
-				_ = s.end(fmt.Errorf("%w: the MIG instances of GPU %d", gpu.ErrTopology, d.index))
+				_ = s.end(fmt.Errorf("%w: MIG instances of GPU %d changed", gpu.ErrTopology, d.index))
 			}
 		}
 	}

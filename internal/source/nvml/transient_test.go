@@ -13,13 +13,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// What the driver would not give when the session opened, for a reason that passes, comes when it
-// does, in the same session.
-func TestTransientAtTheStart(t *testing.T) {
+// A value that could not be read when the session opened, because of a transient error, is served in the same session
+// when the error is gone.
+func TestTransientErrorAtStart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fail    string
 		field   gpu.FieldID
-		without string // what the page says meanwhile
+		without string // result meanwhile
 		want    string
 	}{
 		"event set":     {"fail nvmlEventSetCreate 999", 230, "fault:error", "31"},
@@ -35,7 +35,7 @@ func TestTransientAtTheStart(t *testing.T) {
 			key := "GPU 0 " + plan.Fields[0].Name
 			for range 2 {
 				if diff := cmp.Diff(map[string]string{key: tt.without}, read(t, s, plan)); diff != "" {
-					t.Errorf("while it fails (-want +got):\n%s", diff)
+					t.Errorf("while the call fails (-want +got):\n%s", diff)
 				}
 			}
 			world.Play(t, "gpus 1")
@@ -44,7 +44,7 @@ func TestTransientAtTheStart(t *testing.T) {
 			var seen []string
 			for end := time.Now().Add(20 * time.Second); !slices.Contains(seen, tt.want); {
 				if time.Now().After(end) {
-					t.Fatalf("it does not come: %v", seen)
+					t.Fatalf("value was never served: %v", seen)
 				}
 				found := read(t, s, plan)
 				if v, ok := found[key]; ok {
@@ -55,20 +55,20 @@ func TestTransientAtTheStart(t *testing.T) {
 				}
 			}
 			if s.Err() != nil {
-				t.Errorf("the session ended: %v", s.Err())
+				t.Errorf("session ended: %v", s.Err())
 			}
 		})
 	}
 }
 
-// A GPU that did not say whether MIG is on when the session opened is looked at again.
-func TestMIGModeThatCameLate(t *testing.T) {
+// If the MIG mode could not be read when the session opened, it is read again.
+func TestLateMIGMode(t *testing.T) {
 	src, world := source(t, append(slices.Clone(cut), "fail nvmlDeviceGetMigMode 999")...)
 	plan := planOf(t, 155)
 	s := open(t, src, plan)
 	read(t, s, plan)
 	if s.Err() != nil {
-		t.Fatalf("the session ended: %v", s.Err())
+		t.Fatalf("session ended: %v", s.Err())
 	}
 	world.Play(t, cut...)
 	read(t, s, plan)
