@@ -2,11 +2,13 @@ package catalog
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -103,4 +105,24 @@ func Search(words ...string) []Entry {
 		}
 	}
 	return found
+}
+
+// Words returns the words of names and help texts, in lower case and sorted, for suggestions. Words of fewer than four
+// letters are left out.
+func Words() []string {
+	seen := map[string]bool{}
+	isNoLetter := func(r rune) bool { return !unicode.IsLetter(r) }
+	for i := range entries {
+		texts := []string{entries[i].Help}
+		for name := range entries[i].names() {
+			texts = append(texts, name)
+		}
+		for _, text := range texts {
+			for word := range strings.FieldsFuncSeq(strings.ToLower(text), isNoLetter) {
+				seen[word] = len(word) >= 4
+			}
+		}
+	}
+	maps.DeleteFunc(seen, func(_ string, long bool) bool { return !long })
+	return slices.Sorted(maps.Keys(seen))
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 const fieldsUsage = `Usage: dcgm-exporter fields [WORD...]
@@ -33,11 +35,7 @@ func fields(_ context.Context, p *Process) int {
 	}
 	found := catalog.Search(p.Args...)
 	if len(found) == 0 {
-		hint := ""
-		if near := catalog.Nearest(strings.Join(p.Args, " ")); near != "" && len(p.Args) == 1 {
-			hint = "; did you mean " + near + "?"
-		}
-		fmt.Fprintf(p.Err, "no field has %q%s\n", strings.Join(p.Args, " "), hint)
+		fmt.Fprintf(p.Err, "no field has %q%s\n", strings.Join(p.Args, " "), similar(p.Args))
 		return Faulty
 	}
 	t := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
@@ -66,4 +64,22 @@ func metricType(e catalog.Entry) gpu.MetricType {
 	default:
 		return gpu.MetricGauge
 	}
+}
+
+// similar returns a question that suggests a field, or other words if one of the given words occurs nowhere. It returns
+// "" if nothing is similar.
+func similar(words []string) string {
+	if near := catalog.Nearest(words[0]); near != "" && len(words) == 1 {
+		return "; did you mean " + near + "?"
+	}
+	better := slices.Clone(words)
+	for i, word := range words {
+		if len(catalog.Search(word)) == 0 {
+			better[i] = text.Nearest(strings.ToLower(word), catalog.Words())
+		}
+	}
+	if slices.Contains(better, "") || len(catalog.Search(better...)) == 0 {
+		return ""
+	}
+	return "; did you mean " + strings.Join(better, " ") + "?"
 }

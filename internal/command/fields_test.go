@@ -28,6 +28,8 @@ func TestFields(t *testing.T) {
 			"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION 156 mJ counter GPU ",
 		}},
 		{"nothing, and something near", []string{"DCGM_FI_DEV_GPU_TMP"}, command.Faulty, []string{`no field has "DCGM_FI_DEV_GPU_TMP"; did you mean DCGM_FI_DEV_GPU_TEMP?`}},
+		{"a misspelled word", []string{"temprature"}, command.Faulty, []string{`no field has "temprature"; did you mean temperature?`}},
+		{"a misspelled word of two", []string{"memory", "Temprature"}, command.Faulty, []string{`no field has "memory Temprature"; did you mean memory temperature?`}},
 		{"nothing", []string{"temperature", "of", "the", "moon"}, command.Faulty, []string{`no field has "temperature of the moon"`}},
 		{"flag", []string{"--all"}, command.Unable, []string{"dcgm-exporter fields: unknown flag --all: fields takes words alone"}},
 	} {

@@ -7,6 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"mime"
+	"net"
 	"net/http"
 	"path"
 	"strings"
@@ -74,8 +76,13 @@ func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.
 		return nil, "", p.fail(Unable, err)
 	}
 	url = cmp.Or(flags.Arg(0), otherwise)
-	if flags.NArg() > 1 || !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
-		return nil, "", p.fail(Unable, fmt.Errorf("%q: expected one URL, such as %s", flags.Args(), page))
+	switch {
+	case url == "":
+		return nil, "", p.fail(Unable, fmt.Errorf("expected the URL of a page, such as %s", page))
+	case flags.NArg() > 1:
+		return nil, "", p.fail(Unable, fmt.Errorf("expected one URL, such as %s, not %q", page, flags.Args()))
+	case !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://"):
+		return nil, "", p.fail(Unable, fmt.Errorf("%q is no http:// or https:// URL%s", url, withScheme(url)))
 	}
 	var failed error
 	read := func(file string) string {
@@ -98,6 +105,15 @@ func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.
 	return client, url, OK
 }
 
+// withScheme returns a question that suggests the URL of the page at an address without a scheme, "" for other texts.
+func withScheme(address string) string {
+	host, path, _ := strings.Cut(address, "/")
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean http://%s/%s?", host, cmp.Or(path, "metrics"))
+}
+
 // families returns the metric families of a page.
 func families(ctx context.Context, client *http.Client, url string) (map[string]*dto.MetricFamily, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
@@ -114,6 +130,9 @@ func families(ctx context.Context, client *http.Client, url string) (map[string]
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	list, err := parser.TextToMetricFamilies(io.LimitReader(response.Body, 256<<20))
+	if mediaType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); err != nil && mediaType == "text/html" {
+		return nil, fmt.Errorf("%s is a web page; the metrics are usually at /metrics", url)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", url, err)
 	}

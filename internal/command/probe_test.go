@@ -43,7 +43,8 @@ func TestProbe(t *testing.T) {
 		"failed":             {200, []string{"dcgm_exporter_collect_success 0\n" + gpus}, nil, command.Faulty, "the last collection failed"},
 		"data after a while": {200, []string{"dcgm_exporter_collect_success 0\n", success + gpus}, []string{"--wait=1m"}, command.OK, "3 of GPUs"},
 		"no page":            {404, []string{gpus}, nil, command.Faulty, "404"},
-		"no text format":     {200, []string{"<html>"}, nil, command.Faulty, "text format"},
+		"no text format":     {200, []string{"{}"}, nil, command.Faulty, "text format"},
+		"a web page":         {200, []string{"<!DOCTYPE html><html>"}, nil, command.Faulty, "/metrics is a web page; the metrics are usually at /metrics"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w world
@@ -93,6 +94,22 @@ func TestProbeArguments(t *testing.T) {
 		var w world
 		if code := command.Run(t.Context(), "probe", w.process(strings.Fields(args)...)); code != want {
 			t.Errorf("%q: code %d, want %d", args, code, want)
+		}
+	}
+}
+
+func TestProbeSuggestsAURL(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                       "dcgm-exporter probe: expected the URL of a page, such as http://127.0.0.1:9400/metrics\n",
+		"http://a http://b":      `dcgm-exporter probe: expected one URL, such as http://127.0.0.1:9400/metrics, not ["http://a" "http://b"]` + "\n",
+		"localhost:9501":         `dcgm-exporter probe: "localhost:9501" is no http:// or https:// URL; did you mean http://localhost:9501/metrics?` + "\n",
+		"[::1]:9501/gpu/metrics": `dcgm-exporter probe: "[::1]:9501/gpu/metrics" is no http:// or https:// URL; did you mean http://[::1]:9501/gpu/metrics?` + "\n",
+		"/metrics":               `dcgm-exporter probe: "/metrics" is no http:// or https:// URL` + "\n",
+	} {
+		var w world
+		command.Run(t.Context(), "probe", w.process(strings.Fields(args)...))
+		if got := w.Err.String(); got != want {
+			t.Errorf("probe %s: %q, want %q", args, got, want)
 		}
 	}
 }

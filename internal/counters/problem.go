@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
@@ -52,6 +53,10 @@ func (p Problem) withNearest() Problem {
 	switch p.What {
 	case unknownField:
 		p.Nearest = catalog.Nearest(p.Text)
+		if id, err := strconv.ParseUint(p.Text, 10, 16); err == nil {
+			e, _ := catalog.ByID(gpu.FieldID(id))
+			p.Nearest = e.Classic
+		}
 	case unknownType:
 		word := strings.ToLower(p.Text)
 		for _, typ := range []string{"counter", "gauge", "label", "untyped"} {

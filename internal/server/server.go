@@ -197,6 +197,8 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.opt.Address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("--address %s: %w; stop what listens there, or choose another address", s.opt.Address, err)
+	} else if errors.Is(err, syscall.EACCES) {
+		return nil, fmt.Errorf("--address %s: %w; a port below 1024 needs CAP_NET_BIND_SERVICE, or choose another port", s.opt.Address, err)
 	} else if err != nil {
 		return nil, fmt.Errorf("--address %s: %w", s.opt.Address, err)
 	}
