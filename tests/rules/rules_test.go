@@ -206,6 +206,7 @@ func TestRunbooks(t *testing.T) {
 	for name := range left {
 		t.Errorf("alert %s has no runbook", name)
 	}
+	checkCommands(t, text, sections)
 	recorded := recordings(t)
 	for _, name := range regexp.MustCompile(`\b[a-z_]+:[a-z0-9_]+:[a-z0-9_]+\b`).FindAllString(text, -1) {
 		if recorded[name] == nil {
@@ -216,6 +217,30 @@ func TestRunbooks(t *testing.T) {
 		heading := regexp.MustCompile(`(?mi)^#+ ` + strings.ReplaceAll(m[1], "-", "[ -]") + `$`)
 		if !heading.MatchString(text) {
 			t.Errorf("link to #%s: no such heading", m[1])
+		}
+	}
+}
+
+// checkCommands checks that the runbooks have commands to drain a node and to reset a GPU, and that whoever is told to do so
+// finds them.
+func checkCommands(t *testing.T, text string, sections []string) {
+	t.Helper()
+	for _, command := range []string{
+		"kubectl cordon $NODE", "kubectl drain $NODE ", "kubectl uncordon $NODE", "nvidia-smi --gpu-reset -i $UUID", "nvidia-bug-report.sh",
+		`dcgm_pod_gpu_info{UUID="`, "--field-selector spec.nodeName=$NODE",
+	} {
+		if !strings.Contains(text, command) {
+			t.Errorf("docs/runbooks.md lacks the command %s", command)
+		}
+	}
+	for _, s := range sections {
+		name, body, _ := strings.Cut(s, "\n")
+		_, do, _ := strings.Cut(body, "\n- **Do:** ")
+		do, _, _ = strings.Cut(do, "\n- **Do not** ")
+		for word, link := range map[string]string{`(?i)\b(cordon|drain)\b`: "](#drain-a-node)", `(?i)\breset (it|the GPU|its GPUs|all)\b`: "](#reset-a-gpu)"} {
+			if regexp.MustCompile(word).MatchString(do) && !strings.Contains(do, link) {
+				t.Errorf("runbook %s says %s without a link to the commands", name, word)
+			}
 		}
 	}
 }
