@@ -5,18 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/hardware"
 )
 
 const doctorUsage = `Usage: dcgm-exporter doctor [flags]
@@ -74,6 +76,8 @@ type examination struct {
 	cfg      *config.Config
 	set      app.CounterSet
 	topology *gpu.Topology // of the source, once it is open
+
+	unavailable []gpu.FieldHealth // fields of the source without values
 }
 
 func (e *examination) rows(ctx context.Context) (rows []row) {
@@ -108,6 +112,7 @@ func (e *examination) rows(ctx context.Context) (rows []row) {
 	}
 	if err == nil {
 		rows = append(rows, e.source(ctx))
+		rows = append(rows, e.missing()...)
 	}
 	if kubelet.state != fail && e.topology != nil {
 		rows = append(rows, e.deviceIDs(ctx)...)
@@ -198,7 +203,7 @@ func (e *examination) nvml() row {
 
 // dcgm checks for the library of DCGM 4, the supported ABI.
 func (e *examination) dcgm() row {
-	r := row{warn, "DCGM", "libdcgm.so.4 was not found", "NVML serves instead. Install datacenter-gpu-manager-4-core for NVSwitches, and for profiling before Hopper."}
+	r := row{warn, "DCGM", "libdcgm.so.4 was not found", "NVML serves instead. Install datacenter-gpu-manager-4-core for NVSwitches, and for profiling before Hopper; in a container use the image without -nvml in its tag."}
 	for i, file := range e.library("libdcgm.so") {
 		if strings.HasPrefix(path.Base(file), "libdcgm.so.4") {
 			return row{good, "DCGM", file, ""}
@@ -265,22 +270,44 @@ func (e *examination) profiling() row {
 	if wanted == 0 {
 		return row{good, "profiling", "no profiling metric is configured", ""}
 	}
-	const capSysAdmin = 1 << 21 // CAP_SYS_ADMIN, linux/capability.h
-	status, err := e.read("/proc/self/status")
-	_, set, found := strings.Cut("\n"+status, "\nCapEff:")
-	set, _, _ = strings.Cut(set, "\n")
-	mask, badMask := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
-	params, _ := e.read("/proc/driver/nvidia/params") // by default, only administrators may profile
-	switch {
-	case err != nil || !found || badMask != nil:
+	switch hardware.ProfilingRightOf(e.read) {
+	case hardware.RightUnknown:
 		return row{warn, "profiling", "the capabilities in /proc/self/status cannot be read", "Profiling metrics need CAP_SYS_ADMIN on GPUs before Hopper."}
-	case mask&capSysAdmin != 0:
+	case hardware.RightCapability:
 		return row{good, "profiling", "CAP_SYS_ADMIN is there, for " + plural(wanted, "metric"), ""}
-	case strings.Contains(params, "RmProfilingAdminOnly: 0"):
+	case hardware.RightForAll:
 		return row{good, "profiling", "the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0), for " + plural(wanted, "metric"), ""}
 	}
 	return row{warn, "profiling", plural(wanted, "profiling metric") + " configured, without CAP_SYS_ADMIN",
 		"GPUs before Hopper do not give them: add the capability (securityContext.capabilities.add, AmbientCapabilities=), or use a host engine that has it (--remote-hostengine-info)."}
+}
+
+// remedies are the advice for fields that cannot be read because something is missing, by reason.
+func remedies() map[string]string {
+	return map[string]string{
+		gpu.Reason(gpu.ErrNeedsDCGM): "Install datacenter-gpu-manager-4-core and datacenter-gpu-manager-4-proprietary; in a container use the image " +
+			"without -nvml in its tag. Leave out --source=nvml.",
+		gpu.Reason(gpu.ErrNeedsAdmin): "Run as root with the capability SYS_ADMIN: profiling.enabled=true in the chart, --user 0:0 --cap-add SYS_ADMIN " +
+			"in Docker, the drop-in profiling.conf in systemd. A separate host engine needs it itself.",
+	}
+}
+
+// missing returns a row for each reason of remedies that fields have.
+func (e *examination) missing() (rows []row) {
+	fields := map[string]map[string]bool{}
+	for _, f := range e.unavailable {
+		if fields[f.Reason] == nil {
+			fields[f.Reason] = map[string]bool{}
+		}
+		fields[f.Reason][f.Field] = true
+	}
+	advice := remedies()
+	for _, reason := range slices.Sorted(maps.Keys(advice)) {
+		if n := len(fields[reason]); n > 0 {
+			rows = append(rows, row{warn, "missing", plural(n, "field") + " cannot be read: " + reason, advice[reason]})
+		}
+	}
+	return rows
 }
 
 // kubelet checks the PodResources socket.
@@ -308,7 +335,9 @@ func (e *examination) kubelet(ctx context.Context) row {
 func (e *examination) source(ctx context.Context) (r row) {
 	plan, err := e.set.Plan(e.cfg, time.Second)
 	if err == nil {
-		err = e.collect(ctx, e.cfg, plan, 1, func(s *gpu.Snapshot) { r, e.topology = opened(s), s.Topology })
+		err = e.collect(ctx, e.cfg, plan, 1, func(s *gpu.Snapshot) {
+			r, e.topology, e.unavailable = opened(s), s.Topology, slices.Clone(s.Health.Unavailable)
+		})
 	}
 	if err == nil {
 		return r

@@ -13,10 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
@@ -114,6 +117,22 @@ func examine(t *testing.T, w *world, m machine, open opener, args ...string) []l
 	return lines(w.Out.String())
 }
 
+// lacking opens a simulated node whose profiling fields have no values for the given reason.
+func lacking(reason string) opener {
+	return func(_ context.Context, _ *config.Config, _ *gpu.Plan) (app.Backend, error) {
+		faults := "faults:\n  - {fault: absent, at: 0s, reason: " + reason + ", fields: [DCGM_FI_PROF_DRAM_ACTIVE]}\n"
+		scenario, err := sim.ParseScenario(strings.NewReader(faults), "faults.yaml")
+		if err != nil {
+			return app.Backend{}, err
+		}
+		source, err := sim.New(sim.Options{Node: "h100x8", Scenario: scenario})
+		if err != nil {
+			return app.Backend{}, err
+		}
+		return app.Backend{Source: collector.SourceOf(source.Open)}, nil
+	}
+}
+
 func everyIDMatches(context.Context, *config.Config, *gpu.Topology) ([]podmapper.Unmatched, error) {
 	return nil, nil
 }
@@ -180,6 +199,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		open  opener
 	}
 	profiling := map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_PROF_DRAM_ACTIVE, gauge, D\n"}
+	both := map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\nDCGM_FI_PROF_DRAM_ACTIVE, gauge, D\n"}
 	noCapability := "CapEff:\t00000000a80425fb\n"
 	tests := []struct {
 		name   string
@@ -270,6 +290,10 @@ func TestOneThingIsWrong(t *testing.T) {
 			"fail source: timeout", "XIDs"},
 		{"a source that fails in its own way", surroundings{open: refuse(errors.New("strange"))}, nil,
 			"fail source: strange", "Mend"},
+		{"profiling without DCGM", surroundings{open: lacking("needs_dcgm"), own: both}, nil,
+			"warn missing: 1 field cannot be read: needs_dcgm", "the image without -nvml"},
+		{"profiling without the capability", surroundings{open: lacking("needs_sys_admin"), own: both}, nil,
+			"warn missing: 1 field cannot be read: needs_sys_admin", "profiling.enabled=true"},
 		{"a setting without effect", surroundings{}, []string{"--disable-startup-validate"},
 			"warn setting: --disable-startup-validate has no effect: the exporter starts without a driver and reports what is missing.", ""},
 	}

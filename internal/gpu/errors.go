@@ -23,6 +23,8 @@ var (
 	ErrStalled      = errors.New("the collection is stalled")   // no cycle has ended for too long
 	ErrPanic        = errors.New("panic")                       // a bug in the exporter; the log has the stack
 	ErrPIDNamespace = errors.New("not in the host's PID namespace")
+	ErrNeedsDCGM    = errors.New("DCGM is needed to read it")
+	ErrNeedsAdmin   = errors.New("the capability SYS_ADMIN is needed to read it")
 	ErrTopology     = errors.New("topology changed") // ends a session; never a reason in a health series
 )
 
@@ -31,6 +33,8 @@ var reasons = [...]struct {
 	err  error
 	word string
 }{
+	{ErrNeedsDCGM, "needs_dcgm"},
+	{ErrNeedsAdmin, "needs_sys_admin"},
 	{ErrNotSupported, "not_supported"},
 	{ErrPermission, "permission"},
 	{ErrLost, "lost"},

@@ -122,6 +122,9 @@ var played = []struct {
   - {fault: absent, at: 5m, reason: stale, fields: [DCGM_FI_DEV_GPU_TEMP]}
   - {fault: absent, at: 5m, reason: not_supported, fields: [DCGM_FI_DEV_POWER_USAGE]}
 `},
+	{name: "profiling without DCGM", node: "single", fires: []string{"DCGMExporterProfilingUnavailable"}, faults: `
+  - {fault: absent, at: 5m, reason: needs_dcgm, fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
+`},
 	{name: "a GPU that is partitioned", node: "h100x8", faults: `
   - {fault: repartition, at: 5m, devices: ["6"], mig: [4g.40gb, 3g.40gb]}
 `},

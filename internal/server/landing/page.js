@@ -34,6 +34,7 @@ const THROTTLES = { power_cap: 0x4, hw_slowdown: 0x8, sw_thermal: 0x20, hw_therm
 const REASONS = {
   lost: "the GPU, the engine or the driver went away", permission: "the exporter may not read it", timeout: "no answer within the deadline",
   unavailable: "the library, engine or driver is not there", not_supported: "this hardware, driver or engine cannot give it",
+  needs_dcgm: "only DCGM can read it here", needs_sys_admin: "only root with SYS_ADMIN can read it",
   wedged: "a driver call does not return", opening: "the source is being opened", stalled: "the collection is stuck",
   panic: "a bug of the exporter: the log has the stack", version: "library and engine do not understand each other",
 };

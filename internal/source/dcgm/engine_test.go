@@ -181,7 +181,7 @@ func TestProfiling(t *testing.T) {
 		"GPU 0 #0 45", "GPU 0 #1 0.25", "GPU 0 #2 0.25",
 		"GPU 1 #0 45", "GPU 1 #1 not_supported", "GPU 1 #2 not_supported",
 		"GPU 2 #0 45", "GPU 2 #1 0.25", "GPU 2 #2 not_supported",
-		"GPU 3 #0 45", "GPU 3 #1 permission", "GPU 3 #2 permission",
+		"GPU 3 #0 45", "GPU 3 #1 needs_sys_admin", "GPU 3 #2 needs_sys_admin",
 		"GPU instance 9 of GPU 2 #1 0.25", "GPU instance 9 of GPU 2 #2 not_supported",
 	}
 	b := readUntil(t, s, "profiling values", func(b *gpu.Batch, _ error) bool { return len(b.Samples) > 6 })

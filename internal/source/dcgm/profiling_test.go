@@ -55,6 +55,42 @@ func TestOtherProfiler(t *testing.T) {
 	}
 }
 
+// If profiling fields cannot be watched, the reason must say what is missing. The module does not load in a process without
+// SYS_ADMIN. A process with it lacks the module's package.
+func TestMissingForProfiling(t *testing.T) {
+	for name, tt := range map[string]struct {
+		code    string // of the query for profiling fields, or of watches
+		options dcgm.Options
+		want    string
+	}{
+		"module, without the capability": {"prof=error:-33", dcgm.Options{MayNotProfile: true}, "needs_sys_admin"},
+		"module, with the capability":    {"prof=error:-33", dcgm.Options{}, "needs_dcgm"},
+		"query denied":                   {"prof=error:-29", dcgm.Options{}, "needs_sys_admin"},
+		"watch denied":                   {"profiler -17", dcgm.Options{}, "needs_sys_admin"},
+		"hardware":                       {"prof=none", dcgm.Options{MayNotProfile: true}, "not_supported"},
+		"hardware, as the engine says":   {"prof=error:-36", dcgm.Options{MayNotProfile: true}, "not_supported"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := world()
+			if strings.HasPrefix(tt.code, "prof=") {
+				for i, line := range lines {
+					lines[i] = strings.Replace(line, "prof=1001-1012", tt.code, 1)
+				}
+			} else {
+				lines = append(lines, tt.code)
+			}
+			s := open(t, fakedcgm.New(t, lines...), profilingPlan(), tt.options)
+			var want []string
+			for _, line := range unprofiled {
+				want = append(want, strings.Replace(line, "unavailable", tt.want, 1))
+			}
+			if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // Fields that are not watched are logged with one line for each reason, with their names and devices.
 func TestUnwatchedFieldsAreLogged(t *testing.T) {
 	lines := world()

@@ -349,6 +349,9 @@ func (s *Session) setNewest(r readout) {
 func (s *Session) decode(f int, x *sample, r readout) (gpu.Value, error) {
 	field := &s.plan.Fields[f]
 	v, err := decode(field, x, r.textOf(x))
+	if err != nil && field.Profiling {
+		err = s.profilingError(err)
+	}
 	if field.ID == catalog.GPUUtil {
 		v = utilization(v, x.kind == kindDouble, field.Unit)
 	}

@@ -44,6 +44,8 @@ type Session struct {
 	renewed  time.Time     // time of the last renew
 	patience time.Duration // time between two new watches of contradicted fields
 
+	mayNotProfile bool // see Options
+
 	xids xidWatch
 
 	foreign bool  // the engine runs on another machine and has another clock

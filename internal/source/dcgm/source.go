@@ -20,6 +20,8 @@ type Options struct {
 	// VERB. If empty, the environment (__DCGM_DBG_LVL) decides. It only takes effect when the process loads the
 	// library.
 	EngineLog string
+	// MayNotProfile says that the driver does not let this process profile. Only the embedded engine depends on it.
+	MayNotProfile bool
 	// Log receives the log lines of sessions. Nil discards them.
 	Log *slog.Logger
 	// retry replaces retryRefused if it is not 0.
@@ -61,6 +63,8 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		name:    fmt.Sprintf("dcgm-exporter-%s-%s", s.run, rand.Text()[:10]),
 		foreign: !addr.IsLocal(),
 		retry:   cmp.Or(s.opt.retry, retryRefused),
+
+		mayNotProfile: s.opt.MayNotProfile,
 	}
 	if err := session.open(ctx); err != nil {
 		session.abandon(err)

@@ -197,7 +197,7 @@ func (s *Session) capability(row int, fields []int, key sampling) (has []int, er
 			has = append(has, f)
 			continue
 		}
-		s.faults = appendFaults(s.faults, []int{row}, []int{f}, err)
+		s.faults = appendFaults(s.faults, []int{row}, []int{f}, s.profilingError(err))
 	}
 	return has, nil
 }
@@ -276,6 +276,9 @@ func (s *Session) refusal(err error) (byRows, hopeless bool) {
 // decline adds a fault for a rejected watch. If the error is permanent, the fault is too; otherwise the watch is tried
 // again.
 func (s *Session) decline(rows, fields []int, key sampling, err error) {
+	if key.profiling {
+		err = s.profilingError(err)
+	}
 	if isPermanent(err) {
 		s.faults = appendFaults(s.faults, rows, fields, s.withVersions(err))
 	} else {

@@ -73,7 +73,8 @@ func New(opt Options) *Source {
 		dial: opt.Fallback || IsLocal(opt.Engine), replaced: make(chan struct{}, 1),
 	}
 	if !opt.NVMLOnly {
-		options := dcgm.Options{Remote: opt.Engine, EngineLog: opt.EngineLog, Log: opt.Log}
+		options := dcgm.Options{Remote: opt.Engine, EngineLog: opt.EngineLog, Log: opt.Log,
+			MayNotProfile: ProfilingRightOf(readFile) == RightNone}
 		s.dcgm = collector.SourceOf(dcgm.New(options).Open)
 	}
 	return s

@@ -61,8 +61,12 @@ func (s *Session) startProfiling(r *row, now time.Time) error {
 	}
 	why, ret := s.withoutGPM(r.target.parent)
 	if why != "" {
+		err := fmt.Errorf("%w: %s", gpu.ErrNotSupported, why)
+		if s.hasDCGMProfiling(r.target.parent) {
+			err = fmt.Errorf("%w: %w", gpu.ErrNeedsDCGM, err)
+		}
 		for _, w := range g.metrics {
-			r.decline(w.field, why)
+			r.declineFor(w.field, err)
 		}
 		*g = gpmRow{}
 		return nil
@@ -89,6 +93,19 @@ func (s *Session) withoutGPM(handle gonvml.Device) (why string, ret gonvml.Retur
 		return "profiling without DCGM needs GPM, available from Hopper on", gonvml.SUCCESS
 	}
 	return "", ret
+}
+
+// hasDCGMProfiling reports whether DCGM can profile a GPU without GPM: Volta to Ada, except GeForce.
+func (s *Session) hasDCGMProfiling(handle gonvml.Device) bool {
+	if s.symbols.missing("nvmlDeviceGetArchitecture", "nvmlDeviceGetBrand") != "" {
+		return false
+	}
+	architecture, ret := handle.GetArchitecture()
+	if ret != gonvml.SUCCESS || architecture < gonvml.DEVICE_ARCH_VOLTA || architecture > gonvml.DEVICE_ARCH_ADA {
+		return false
+	}
+	brand, ret := handle.GetBrand()
+	return ret == gonvml.SUCCESS && brand != gonvml.BRAND_GEFORCE && brand != gonvml.BRAND_GEFORCE_RTX
 }
 
 func (g *gpmRow) alloc(api gonvml.Interface) gonvml.Return {

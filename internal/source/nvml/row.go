@@ -153,7 +153,11 @@ func (r *row) lively() bool {
 }
 
 func (r *row) decline(field int, why string) {
-	r.declined = append(r.declined, gpu.Fault{Row: r.index, Field: field, Err: fmt.Errorf("%w: %s", gpu.ErrNotSupported, why)})
+	r.declineFor(field, fmt.Errorf("%w: %s", gpu.ErrNotSupported, why))
+}
+
+func (r *row) declineFor(field int, err error) {
+	r.declined = append(r.declined, gpu.Fault{Row: r.index, Field: field, Err: err})
 }
 
 // readRow appends the values of one entity. It returns an error only if the GPU or the driver is gone.

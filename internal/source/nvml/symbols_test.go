@@ -161,6 +161,30 @@ func TestOldDriver(t *testing.T) {
 	})
 }
 
+// DCGM can profile GPUs from Volta to Ada, and GPM cannot. The reason must say so only for these.
+func TestProfilingThatNeedsDCGM(t *testing.T) {
+	src, _ := source(t, "gpus 6",
+		"gpu 0 set gpm 0", "gpu 0 set architecture 7", // Ampere
+		"gpu 1 set gpm 0", "gpu 1 set architecture 4", // Pascal
+		"gpu 2 set gpm 0", "gpu 2 set architecture 8", "gpu 2 set brand 5", // GeForce
+		"gpu 3 set gpm 0", "gpu 3 set architecture 5", // Volta
+		"gpu 4 set gpm 0", "gpu 4 set architecture 9", // Hopper
+		"gpu 5 set gpm 0", "gpu 5 set architecture 4294967295") // unknown
+	plan := planOf(t, 1001)
+	s, err := src.Open(t.Context(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	want := map[string]string{}
+	for i, reason := range []string{"needs_dcgm", "not_supported", "not_supported", "needs_dcgm", "not_supported", "not_supported"} {
+		want[fmt.Sprintf("GPU %d DCGM_FI_PROF_GR_ENGINE_ACTIVE", i)] = "fault:" + reason
+	}
+	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // Profiling needs two samples 100 ms apart. Values have DCGM's units.
 func TestProfiling(t *testing.T) {
 	src, world := source(t, append([]string{"gpu 0 set gpm.20 2.5", "gpu 0 set gpm.30 -", "gpu 0 set gpm.13 nan", "gpu 2 set gpm 0"}, cut...)...)

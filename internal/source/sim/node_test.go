@@ -183,7 +183,7 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: throttle, devices: ["0"], reasons: [hw_termal]}`, `unknown reason of a throttle "hw_termal", did you mean "hw_thermal"?`},
 		{`{fault: throttle, devices: ["0"], reasons: [gpu_idle]}`, `unknown reason of a throttle "gpu_idle", expected one of ` +
 			`clocks_setting, display_clocks, hw_power_brake, hw_slowdown, hw_thermal, power_cap, sw_power_cap, sw_thermal, sync_boost`},
-		{`{fault: absent, fields: ["155"], reason: old}`, `unknown reason "old", expected one of not_supported, permission, stale, unavailable`},
+		{`{fault: absent, fields: ["155"], reason: old}`, `unknown reason "old", expected one of needs_dcgm, needs_sys_admin, not_supported, permission, stale, unavailable`},
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP]}`, `fault set needs one of the keys "value" and "text"`},
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], text: hot}`, `field DCGM_FI_DEV_GPU_TEMP: use the key "text" for strings and "value" for numbers`},
 		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], value: 1}`, `field DCGM_FI_DRIVER_VERSION: use the key "text" for strings and "value" for numbers`},

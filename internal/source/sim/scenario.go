@@ -194,6 +194,7 @@ func (f *fault) parseTimes() error {
 // repeats the previous sample or reports nothing.
 var absentReasons = map[string]error{
 	"stale": nil, "not_supported": gpu.ErrNotSupported, "permission": gpu.ErrPermission, "unavailable": gpu.ErrUnavailable,
+	"needs_dcgm": gpu.ErrNeedsDCGM, "needs_sys_admin": gpu.ErrNeedsAdmin,
 }
 
 // parseWords parses XIDs and keys whose values are words of a list.

@@ -497,6 +497,13 @@ nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t d, nvmlBrandType_t *brand)
 	END(NVML_SUCCESS);
 }
 
+nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t d, nvmlDeviceArchitecture_t *architecture)
+{
+	BEGIN(d);
+	*architecture = (nvmlDeviceArchitecture_t)number(d->gpu, "architecture", NVML_DEVICE_ARCH_HOPPER);
+	END(NVML_SUCCESS);
+}
+
 nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t d, char *serial, unsigned int length)
 {
 	BEGIN(d);
