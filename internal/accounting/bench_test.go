@@ -30,7 +30,8 @@ func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
 	plan := accounting.Extend(&gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}})
 	top := gpu.NewTopology(boards(gpus))
 	builder := snapshot.NewBuilder(top, plan, []snapshot.Deriver{deriver})
-	b := gpu.Batch{RequestProcesses: top.ProcessRows()}
+	var b gpu.Batch
+	requested := top.ProcessRows()
 	now, joules := time.Unix(1e9, 0), int64(0)
 	known := 0
 	cycle = func() {
@@ -44,12 +45,12 @@ func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
 				}
 				b.Add(row, i, v, now)
 			}
-			if b.RequestProcesses[row] {
+			if requested[row] {
 				b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(0.9)})
 			}
 		}
 		for i := range 3 * pods {
-			if row := i % gpus; b.RequestProcesses[row] {
+			if row := i % gpus; requested[row] {
 				b.Processes = append(b.Processes, gpu.Process{Row: row, PID: uint32(1 + i/3), Busy: gpu.Float(0.02), Memory: gpu.Int(1 << 10), Time: now.UnixNano()})
 			}
 		}

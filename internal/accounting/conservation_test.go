@@ -116,11 +116,12 @@ func randomUses(r *rand.Rand) []gpu.Use {
 
 // judge checks a history against the rules of conservation.
 type judge struct {
-	t      testing.TB
-	play   *play
-	batch  gpu.Batch          // the batch of the cycle
-	past   map[string]float64 // the last value of every counter
-	budget map[string]float64 // per entity: joules used that no published counter includes yet
+	t       testing.TB
+	play    *play
+	batch   gpu.Batch // the batch of the cycle
+	request gpu.ReadRequest
+	past    map[string]float64 // the last value of every counter
+	budget  map[string]float64 // per entity: joules used that no published counter includes yet
 	// energySeries names the energy series of an entity in the previous cycle. A counter that was hidden returns with
 	// the idle energy of that time.
 	energySeries map[string]string
@@ -143,10 +144,10 @@ func newJudge(t testing.TB, p *play) *judge {
 		t: t, play: p, past: map[string]float64{}, budget: map[string]float64{}, energySeries: map[string]string{}, uids: map[string]bool{},
 		activeAt: map[int]time.Duration{}, energyAt: map[string]time.Duration{}, pending: map[string]float64{}, counters: map[int]counter{},
 	}
-	p.after = func(b *gpu.Batch) {
+	p.after = func(req gpu.ReadRequest, b *gpu.Batch) {
 		j.batch.Processes = append(j.batch.Processes[:0], b.Processes...)
 		j.batch.Utilizations = append(j.batch.Utilizations[:0], b.Utilizations...)
-		j.batch.RequestProcesses = append(j.batch.RequestProcesses[:0], b.RequestProcesses...)
+		j.request = req
 	}
 	return j
 }
@@ -212,7 +213,7 @@ func (j *judge) device(m *moment, row int, shared bool) (float64, bool) {
 		n /= 100
 	}
 	n = min(n, 1)
-	if !shared || row > 2 || !j.batch.RequestProcesses[row] || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
+	if !shared || row > 2 || !j.request.WantsProcesses(row) || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
 		m.noPodOf != nil && j.runs(row) {
 		return n, known
 	}
@@ -252,7 +253,7 @@ func (j *judge) unknowable(m *moment, s *gpu.Snapshot, row int) bool {
 	if len(uids) < 2 {
 		return false
 	}
-	return !j.batch.RequestProcesses[row] || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
+	return !j.request.WantsProcesses(row) || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
 		j.runs(row) && m.noPodOf != nil || slices.Contains(slices.Collect(maps.Values(uids)), false)
 }
 

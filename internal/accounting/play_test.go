@@ -43,7 +43,7 @@ type play struct {
 	strict  bool          // imitate dcgm-exporter
 	top     *gpu.Topology // nil means the node above
 	slices  gpu.Value     // slices of a partitioned GPU of top; 7 by default
-	after   func(*gpu.Batch)
+	after   func(gpu.ReadRequest, *gpu.Batch)
 }
 
 func (p *play) topology() *gpu.Topology {
@@ -108,21 +108,21 @@ func (p *play) fill(b *gpu.Batch, m *moment, plan *gpu.Plan, t *gpu.Topology, no
 			b.Add(row, i, p.value(m, &plan.Fields[i], t, row), now)
 		}
 	}
-	wanted := func(row int) bool { return row < len(b.RequestProcesses) && b.RequestProcesses[row] }
+	req := gpu.ReadRequest{Processes: t.ProcessRows()}
 	for _, x := range m.procs {
-		if wanted(x.Row) {
+		if req.WantsProcesses(x.Row) {
 			x.Time = now.UnixNano() - x.Time
 			b.Processes = append(b.Processes, x)
 		}
 	}
 	for _, x := range m.means {
-		if wanted(x.Row) {
+		if req.WantsProcesses(x.Row) {
 			b.Utilizations = append(b.Utilizations, x)
 		}
 	}
 	b.Faults = append(b.Faults, m.faults...)
 	if p.after != nil {
-		p.after(b)
+		p.after(req, b)
 	}
 }
 
@@ -155,7 +155,6 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 		}
 		now = stepped(now.Add(cmp.Or(m.gap, interval)), m.step)
 		batch.Reset()
-		batch.RequestProcesses = top.ProcessRows()
 		p.fill(&batch, m, plan, top, now)
 		switch {
 		case m.uses == nil:

@@ -22,7 +22,7 @@ type still struct{}
 
 func (still) Open(context.Context, *gpu.Plan) (collector.Session, error) { return still{}, nil }
 func (still) Topology() *gpu.Topology                                    { return &gpu.Topology{} }
-func (still) Read(context.Context, *gpu.Batch) error                     { return nil }
+func (still) Read(context.Context, gpu.ReadRequest, *gpu.Batch) error    { return nil }
 func (still) Done() <-chan struct{}                                      { return nil }
 func (still) Err() error                                                 { return nil }
 func (still) Close() error                                               { return nil }

@@ -27,7 +27,7 @@ func (p *profiled) Topology() *gpu.Topology { return p.topology }
 func (p *profiled) Done() <-chan struct{}   { return nil }
 func (p *profiled) Err() error              { return nil }
 func (p *profiled) Close() error            { return nil }
-func (p *profiled) Read(_ context.Context, b *gpu.Batch) error {
+func (p *profiled) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) error {
 	p.reads++
 	for i := range p.plan.Fields {
 		if !p.plan.Fields[i].Profiling || p.reads >= p.from {

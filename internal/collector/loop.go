@@ -78,6 +78,7 @@ type Loop struct {
 	// The fields below are used only by Run's goroutine.
 	session      Session
 	builder      *snapshot.Builder
+	request      gpu.ReadRequest
 	batch        gpu.Batch
 	attributions []*attribution
 	merger       merger
@@ -174,7 +175,7 @@ func (l *Loop) open(ctx context.Context, cause string) error {
 func (l *Loop) adopt(session Session, cause string) {
 	l.session = session
 	l.builder = snapshot.NewBuilder(session.Topology(), l.opt.Plan, l.opt.Derivers)
-	l.batch.RequestProcesses, l.batch.Contradicted = processRows(session, l.opt.Plan), nil
+	l.request = gpu.ReadRequest{Processes: processRows(session, l.opt.Plan)}
 	l.metrics.sessions.WithLabelValues(cause).Inc()
 	t := session.Topology()
 	l.metrics.describe(t)
@@ -276,7 +277,7 @@ func (l *Loop) cycle(ctx context.Context) error {
 	began, begin := time.Now(), l.opt.Now()
 	l.requestOwners(ctx)
 	l.batch.Reset()
-	readErr := l.call(ctx, func(ctx context.Context) error { return l.session.Read(ctx, &l.batch) })
+	readErr := l.call(ctx, func(ctx context.Context) error { return l.session.Read(ctx, l.request, &l.batch) })
 	if errors.Is(readErr, gpu.ErrWedged) {
 		return readErr
 	}
@@ -330,7 +331,7 @@ func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	}
 	r.Owners = l.merger.merge(l.owners)
 	snap := l.builder.Build(r)
-	l.batch.Contradicted = l.builder.Contradicted
+	l.request.Contradicted = l.builder.Contradicted
 	l.reportValues(noValues(snap, l.opt.Plan))
 	l.devices.note(snap)
 	l.metrics.duration.Set(time.Since(began).Seconds())
@@ -395,7 +396,7 @@ func (l *Loop) finalRead(ctx context.Context) error {
 		}
 	})()
 	err := l.call(ctx, func(context.Context) error {
-		_ = l.session.Read(last, &l.batch) // ignore the error: the session is closed anyway
+		_ = l.session.Read(last, l.request, &l.batch) // ignore the error: the session is closed anyway
 		return nil
 	})
 	if errors.Is(err, gpu.ErrWedged) {

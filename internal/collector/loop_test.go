@@ -51,10 +51,11 @@ type fake struct {
 	mu   sync.Mutex
 	gpus int
 	// topology, if set, replaces the default topology of gpus GPUs
-	topology *gpu.Topology
-	open     func(context.Context) error
-	read     func(context.Context, *gpu.Batch) error
-	close    func()
+	topology  *gpu.Topology
+	open      func(context.Context) error
+	read      func(context.Context, *gpu.Batch) error
+	processes []bool // rows whose processes the latest Read was asked for
+	close     func()
 
 	opened, closed int
 	session        *fakeSession
@@ -121,9 +122,10 @@ func (s *fakeSession) Close() error {
 	return nil
 }
 
-func (s *fakeSession) Read(ctx context.Context, b *gpu.Batch) error {
+func (s *fakeSession) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) error {
 	s.source.mu.Lock()
 	read := s.source.read
+	s.source.processes = req.Processes
 	s.source.mu.Unlock()
 	if read != nil {
 		return read(ctx, b)
@@ -407,7 +409,9 @@ func TestReload(t *testing.T) {
 			t.Errorf("Reload to a source that does not open: %v, want gpu.ErrVersion", err)
 		}
 		unread := &fake{gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrTimeout }}
-		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(unread.Open), Plan: testPlan()}); !errors.Is(err, gpu.ErrTimeout) {
+		shared := testPlan()
+		shared.Processes = true
+		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(unread.Open), Plan: shared}); !errors.Is(err, gpu.ErrTimeout) {
 			t.Errorf("Reload to a source that does not read: %v, want gpu.ErrTimeout", err)
 		}
 		if diff := cmp.Diff([2]int{1, 1}, unread.counts()); diff != "" {
@@ -415,6 +419,9 @@ func TestReload(t *testing.T) {
 		}
 		r.Wait(interval)
 		r.Has("UTIL{0} 50")
+		if f.processes != nil || !slices.Contains(unread.processes, true) {
+			t.Errorf("processes requested: %v from the old source, %v from the rejected one", f.processes, unread.processes)
+		}
 
 		plan := testPlan()
 		plan.Interval = time.Second

@@ -86,13 +86,12 @@ func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
 	}
 	began, begin := time.Now(), l.opt.Now()
 	l.batch.Reset()
-	l.batch.RequestProcesses = processRows(next, c.Plan)
-	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, &l.batch) })
+	request := gpu.ReadRequest{Processes: processRows(next, c.Plan)}
+	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, request, &l.batch) })
 	if errors.Is(err, gpu.ErrWedged) {
 		return err
 	}
 	if err != nil {
-		l.batch.RequestProcesses = processRows(l.session, l.opt.Plan)
 		return fmt.Errorf("read the new session: %w", errors.Join(err, l.closeSession(ctx, next)))
 	}
 	old := l.session

@@ -36,7 +36,7 @@ type Session interface {
 	Topology() *gpu.Topology
 	// Read appends every current sample, and a fault for each failure, such as a lost GPU. It returns an error only if
 	// there is nothing to serve. An error that wraps gpu.ErrLost ends the Session.
-	Read(context.Context, *gpu.Batch) error
+	Read(context.Context, gpu.ReadRequest, *gpu.Batch) error
 	// Done is closed when the Session is over.
 	Done() <-chan struct{}
 	// Err returns nil until Done is closed. Then its error wraps gpu.ErrLost if the engine or driver was lost, or

@@ -66,7 +66,7 @@ func (s silent) Topology() *gpu.Topology                                    { re
 func (s silent) Done() <-chan struct{}                                      { return nil }
 func (s silent) Err() error                                                 { return nil }
 func (s silent) Close() error                                               { return nil }
-func (s silent) Read(_ context.Context, b *gpu.Batch) error {
+func (s silent) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) error {
 	for row := range s.topology.Devices {
 		b.Add(row, 0, gpu.Int(40), time.Now())
 	}

@@ -111,7 +111,7 @@ func (h *history) Open(_ context.Context, _ *gpu.Plan) (*listener, error) {
 	return l, nil
 }
 
-func (l *listener) Read(_ context.Context, b *gpu.Batch) error {
+func (l *listener) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) error {
 	h := l.h
 	time.Sleep(h.latency(interval / 100))
 	h.mu.Lock()

@@ -103,7 +103,7 @@ func (s *engineSession) Err() error {
 	return s.err
 }
 
-func (s *engineSession) Read(_ context.Context, b *gpu.Batch) error {
+func (s *engineSession) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) error {
 	e := s.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()

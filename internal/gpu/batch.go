@@ -88,6 +88,20 @@ const (
 	FieldPeerStates   = -5
 )
 
+// A ReadRequest says what a Read is asked for besides the fields of the plan.
+type ReadRequest struct {
+	// Processes selects the rows whose processes are reported. Rows beyond its end are not selected.
+	Processes []bool
+	// Contradicted lists the rows whose profiling fields read 0 although the GPU was busy in the previous Read. A source
+	// may restart the sampling of these rows from time to time.
+	Contradicted []int
+}
+
+// WantsProcesses reports whether the processes of a row are requested.
+func (r *ReadRequest) WantsProcesses(row int) bool {
+	return row >= 0 && row < len(r.Processes) && r.Processes[row]
+}
+
 // A Batch is the result of one Read. The collector owns it, and resets and reuses it for every Read.
 type Batch struct {
 	// Samples holds the newest sample of each field and row.
@@ -116,22 +130,14 @@ type Batch struct {
 	// Links is set if the plan requests it (Plan.Links), but only by sources without a health watch of NVLinks. It omits
 	// GPUs without NVLinks, GPUs whose links cannot be read, and GPUs in MIG mode: the driver reports their links as down.
 	Links []LinkState
-
-	// RequestProcesses is an input of Read: it selects the rows whose processes are reported. Rows beyond its end are
-	// not selected. The collector sets it once for a session.
-	RequestProcesses []bool
-	// Contradicted is an input of Read: it lists the rows whose profiling fields read 0 although the GPU was busy in
-	// the previous Read. A source may restart the sampling of these rows from time to time.
-	Contradicted []int
 }
 
-// Reset empties the batch and keeps its memory. The inputs RequestProcesses and Contradicted keep their values.
+// Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() {
 	*b = Batch{
 		Samples: b.Samples[:0], Trails: b.Trails[:0], XIDs: b.XIDs[:0], WithoutXID: b.WithoutXID[:0], Faults: b.Faults[:0],
 		Processes: b.Processes[:0], Utilizations: b.Utilizations[:0], Health: b.Health[:0], Peers: b.Peers[:0],
-		Links:            b.Links[:0],
-		RequestProcesses: b.RequestProcesses, Contradicted: b.Contradicted,
+		Links: b.Links[:0],
 	}
 }
 

@@ -55,7 +55,7 @@ type Builder struct {
 	// Stale, OutOfRange and InDoubt count the samples that the latest Build dropped. InDoubt counts contradicted
 	// samples.
 	Stale, OutOfRange, InDoubt int
-	// Contradicted lists the rows with contradicted fields, for gpu.Batch.
+	// Contradicted lists the rows with contradicted fields, for gpu.ReadRequest.
 	Contradicted []int
 }
 

@@ -96,10 +96,15 @@ func (f Fixture) openAt(t *testing.T, src collector.Source) collector.Session {
 
 func (f Fixture) read(t *testing.T, s collector.Session, b *gpu.Batch) {
 	t.Helper()
+	f.readRequest(t, s, gpu.ReadRequest{}, b)
+}
+
+func (f Fixture) readRequest(t *testing.T, s collector.Session, req gpu.ReadRequest, b *gpu.Batch) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	b.Reset()
-	if err := s.Read(ctx, b); err != nil {
+	if err := s.Read(ctx, req, b); err != nil {
 		t.Fatalf("Read: %v", err)
 	}
 }
@@ -219,15 +224,16 @@ func (f Fixture) samples(t *testing.T) {
 	s := f.open(t)
 	top := s.Topology()
 	var b gpu.Batch
+	var req gpu.ReadRequest
 	kinds := gpu.Kinds(0)
 	served, declined := make([]bool, len(f.Plan.Fields)), make([]bool, len(f.Plan.Fields))
 	for _, d := range top.Devices {
-		b.RequestProcesses = append(b.RequestProcesses, d.Entity.Kind == gpu.KindGPU || d.Entity.Kind == gpu.KindGPUInstance)
+		req.Processes = append(req.Processes, d.Entity.Kind == gpu.KindGPU || d.Entity.Kind == gpu.KindGPUInstance)
 	}
 	seen := trailed{}
 	for range 3 {
-		f.read(t, s, &b)
-		f.check(t, top, &b)
+		f.readRequest(t, s, req, &b)
+		f.check(t, top, req, &b)
 		f.checkTrails(t, top, &b, seen)
 		for _, x := range b.Samples {
 			kinds |= gpu.KindsOf(top.Devices[x.Row].Entity.Kind)
@@ -260,7 +266,7 @@ func (f Fixture) samples(t *testing.T) {
 }
 
 // check reports every violation of the contract in a batch.
-func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
+func (f Fixture) check(t *testing.T, top *gpu.Topology, req gpu.ReadRequest, b *gpu.Batch) {
 	t.Helper()
 	cells := map[cell]bool{}
 	for i := range b.Samples {
@@ -274,7 +280,7 @@ func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	}
 	f.checkXIDs(t, top, b)
 	f.checkConditions(t, top, b)
-	f.checkProcesses(t, b)
+	f.checkProcesses(t, req, b)
 	f.checkFaults(t, top, b)
 }
 
@@ -300,17 +306,17 @@ func (f Fixture) checkConditions(t *testing.T, top *gpu.Topology, b *gpu.Batch) 
 	}
 }
 
-func (f Fixture) checkProcesses(t *testing.T, b *gpu.Batch) {
+func (f Fixture) checkProcesses(t *testing.T, req gpu.ReadRequest, b *gpu.Batch) {
 	t.Helper()
 	for _, x := range b.Processes {
 		busy, known := x.Busy.Number()
-		if x.Row < 0 || x.Row >= len(b.RequestProcesses) || !b.RequestProcesses[x.Row] || x.PID == 0 || known && (busy < 0 || busy > 1) {
+		if !req.WantsProcesses(x.Row) || x.PID == 0 || known && (busy < 0 || busy > 1) {
 			t.Errorf("process %+v: entity not requested, no PID, or utilization above 1", x)
 		}
 	}
 	for _, x := range b.Utilizations {
 		busy, known := x.Busy.Number()
-		if x.Row < 0 || x.Row >= len(b.RequestProcesses) || !b.RequestProcesses[x.Row] || !known || busy < 0 || busy > 1 {
+		if !req.WantsProcesses(x.Row) || !known || busy < 0 || busy > 1 {
 			t.Errorf("utilization %+v: processes of the entity not requested, or not between 0 and 1", x)
 		}
 	}
@@ -423,7 +429,7 @@ func (f Fixture) trails(t *testing.T, seed uint64) {
 	read := func(s *reader) {
 		t.Helper()
 		f.read(t, s, &b)
-		f.check(t, s.Topology(), &b)
+		f.check(t, s.Topology(), gpu.ReadRequest{}, &b)
 		f.checkTrails(t, s.Topology(), &b, s.seen)
 		row := slices.IndexFunc(s.Topology().Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPU })
 		for _, x := range b.Trails {
@@ -491,7 +497,7 @@ func (f Fixture) xids(t *testing.T) {
 		end := time.Now().Add(deadline)
 		for more := 2; more > 0; {
 			f.read(t, s, &b)
-			f.check(t, s.Topology(), &b)
+			f.check(t, s.Topology(), gpu.ReadRequest{}, &b)
 			for _, x := range b.XIDs {
 				if x.Row == gpuRow {
 					seen = append(seen, gpu.XID{Code: x.Code, ID: x.ID})
@@ -542,7 +548,7 @@ func (f Fixture) canceled(t *testing.T) {
 	cancel()
 	done := make(chan error, 1)
 	var b gpu.Batch
-	go func() { done <- s.Read(ctx, &b) }()
+	go func() { done <- s.Read(ctx, gpu.ReadRequest{}, &b) }()
 	select {
 	case err := <-done:
 		if err != nil && !errors.Is(err, context.Canceled) && gpu.Reason(err) == "error" {
@@ -564,7 +570,7 @@ func (f Fixture) closing(t *testing.T) {
 		t.Errorf("second Close: %v", err)
 	}
 	var b gpu.Batch
-	if err := s.Read(context.Background(), &b); err == nil {
+	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); err == nil {
 		t.Error("Read after Close succeeded, want an error")
 	}
 	if f.OpenHandles != nil {
@@ -603,7 +609,7 @@ func (f Fixture) losing(t *testing.T) {
 	f.Lose(t, lost)
 	f.Settle(t)
 	f.read(t, s, &b)
-	f.check(t, top, &b)
+	f.check(t, top, gpu.ReadRequest{}, &b)
 	for _, x := range b.Samples {
 		if x.Row == lost || top.ParentRow(x.Row) == lost {
 			t.Errorf("%s of %v is still served after its GPU was lost", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
@@ -651,7 +657,7 @@ func (f Fixture) ends(t *testing.T, s collector.Session, happen func(*testing.T)
 		f.Settle(t)
 		b.Reset()
 		ctx, cancel := context.WithTimeout(context.Background(), deadline)
-		err := s.Read(ctx, &b)
+		err := s.Read(ctx, gpu.ReadRequest{}, &b)
 		cancel()
 		select {
 		case <-s.Done():

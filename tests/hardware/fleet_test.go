@@ -83,7 +83,7 @@ func readAll(t *testing.T, s *nvml.Session, plan *gpu.Plan) reading {
 	t.Helper()
 	var b gpu.Batch
 	r := reading{time.Now(), map[gpu.Entity]map[gpu.FieldID][]gpu.Sample{}}
-	if err := s.Read(t.Context(), &b); err != nil {
+	if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
 		t.Fatalf("Read: %v", err)
 	}
 	newest := slices.DeleteFunc(b.Samples, func(x gpu.Sample) bool { return plan.Fields[x.Field].Every })
@@ -170,7 +170,7 @@ func TestNVMLPlacement(t *testing.T) {
 		}
 	}
 	var b gpu.Batch
-	if err := s.Read(t.Context(), &b); err != nil {
+	if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
 		t.Fatal(err)
 	}
 	if want := len(gpus) * (len(gpus) - 1); len(b.Peers) != want && len(b.Faults) == 0 {

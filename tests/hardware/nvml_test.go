@@ -258,7 +258,7 @@ func read(t *testing.T, s collector.Session, plan *gpu.Plan) map[key]gpu.Value {
 	var b gpu.Batch
 	for range 3 { // profiling has values from the second sample on
 		b.Reset()
-		if err := s.Read(context.Background(), &b); err != nil {
+		if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); err != nil {
 			t.Fatalf("Read: %v", err)
 		}
 		settle(t)

@@ -91,7 +91,7 @@ func (s *session) over(err error) error {
 	return s.err
 }
 
-func (s *session) Read(ctx context.Context, b *gpu.Batch) error {
+func (s *session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) error {
 	w := s.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *session) Read(ctx context.Context, b *gpu.Batch) error {
 		for f := range s.plan.Fields {
 			s.sample(b, i, f, r, at)
 		}
-		if i < len(b.RequestProcesses) && b.RequestProcesses[i] && r.device != nil {
+		if req.WantsProcesses(i) && r.device != nil {
 			s.processes(b, i, r.device, at)
 		}
 	}

@@ -130,7 +130,7 @@ func linkPages(t *testing.T, library string, script, later []string, minutes int
 			world.Play(t, later...)
 		}
 		batch.Reset()
-		if err := s.Read(t.Context(), batch); err != nil {
+		if err := s.Read(t.Context(), gpu.ReadRequest{}, batch); err != nil {
 			t.Fatal(err)
 		}
 		elapsed := time.Duration(minute) * time.Minute

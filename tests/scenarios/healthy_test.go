@@ -90,7 +90,7 @@ func playHealthy(t *testing.T, node, faults string, seed uint64, pages int) {
 		time.Sleep(interval)
 		batch.Reset()
 		read := time.Now()
-		if err := session.Read(t.Context(), &batch); err != nil {
+		if err := session.Read(t.Context(), gpu.ReadRequest{}, &batch); err != nil {
 			t.Fatal(err)
 		}
 		s := builder.Build(snapshot.Reading{Batch: &batch, Begin: read, Now: time.Now(), Elapsed: time.Since(begin)})

@@ -47,7 +47,7 @@ func denseWorld() ([]string, *gpu.Plan) {
 
 func cycle(t testing.TB, s *dcgm.Session, batch *gpu.Batch) {
 	batch.Reset()
-	if err := s.Read(context.Background(), batch); err != nil {
+	if err := s.Read(context.Background(), gpu.ReadRequest{}, batch); err != nil {
 		t.Fatal(err)
 	}
 	if want := benchInstances * benchFields; len(batch.Samples) != want {

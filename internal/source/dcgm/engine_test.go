@@ -260,7 +260,7 @@ func TestEngineDies(t *testing.T) {
 	e.Restart() // a new engine listens; the old connection is closed
 	for range 2 {
 		var b gpu.Batch
-		if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) || len(b.Samples) > 0 {
+		if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); !errors.Is(err, gpu.ErrLost) || len(b.Samples) > 0 {
 			t.Errorf("Read after the engine died: error %v and %d samples", err, len(b.Samples))
 		}
 	}
@@ -318,7 +318,7 @@ func TestFailingCalls(t *testing.T) {
 				var b gpu.Batch
 				switch {
 				case err == nil:
-					if err := s.Read(context.Background(), &b); errors.Is(err, gpu.ErrLost) != (code == -21 && s.Err() != nil) {
+					if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); errors.Is(err, gpu.ErrLost) != (code == -21 && s.Err() != nil) {
 						t.Errorf("Read: error %v, but the session ended with %v", err, s.Err())
 					}
 					if slices.Contains(ofOthers, function) && code != -21 && !slices.Contains(shown(s, &b), "GPU 1 #0 45") {
@@ -352,7 +352,7 @@ func TestOneReadFails(t *testing.T) {
 	}
 	e.Add("fail dcgmGetLatestValues_v2 -11")
 	var b gpu.Batch
-	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrTimeout) || s.Err() != nil {
+	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); !errors.Is(err, gpu.ErrTimeout) || s.Err() != nil {
 		t.Errorf("Read when all calls fail: error %v, session error %v", err, s.Err())
 	}
 	e.Remove("fail")
@@ -528,8 +528,8 @@ func TestContext(t *testing.T) {
 func TestProcessesAreDeclined(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
-	b := gpu.Batch{RequestProcesses: []bool{false, true}}
-	if err := s.Read(context.Background(), &b); err != nil {
+	var b gpu.Batch
+	if err := s.Read(context.Background(), gpu.ReadRequest{Processes: []bool{false, true}}, &b); err != nil {
 		t.Fatal(err)
 	}
 	var declined []int

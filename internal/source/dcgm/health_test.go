@@ -102,7 +102,7 @@ func TestEngineDiesDuringCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b gpu.Batch
-		if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) || !errors.Is(s.Err(), gpu.ErrLost) {
+		if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); !errors.Is(err, gpu.ErrLost) || !errors.Is(s.Err(), gpu.ErrLost) {
 			t.Errorf("%s: Read: error %v, Err = %v", line, err, s.Err())
 		}
 		if err := s.Close(); err != nil {

@@ -245,7 +245,7 @@ func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
 	var b gpu.Batch
 	for range 6 {
 		b.Reset()
-		_ = s.Read(context.Background(), &b)
+		_ = s.Read(context.Background(), gpu.ReadRequest{}, &b)
 		checkHostile(t, seed, s, &b)
 		samples += len(b.Samples)
 	}

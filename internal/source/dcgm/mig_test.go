@@ -48,7 +48,7 @@ func TestDividedInstances(t *testing.T) {
 		t.Fatalf("session ended: %v", err)
 	}
 	e.Remove("compute 11")
-	if err := s.Read(context.Background(), &gpu.Batch{}); err != nil && !errors.Is(err, gpu.ErrTopology) {
+	if err := s.Read(context.Background(), gpu.ReadRequest{}, &gpu.Batch{}); err != nil && !errors.Is(err, gpu.ErrTopology) {
 		t.Errorf("Read: %v", err)
 	}
 	if err := s.Err(); !errors.Is(err, gpu.ErrTopology) {

@@ -164,14 +164,15 @@ func TestContradictedProfiling(t *testing.T) {
 	s := open(t, e, plan, dcgm.Options{}.RetryRefused(interval))
 	builder := snapshot.NewBuilder(s.Topology(), &judged, nil)
 	var b gpu.Batch
+	var req gpu.ReadRequest
 	served := func() string {
 		b.Reset()
-		if err := s.Read(t.Context(), &b); err != nil {
+		if err := s.Read(t.Context(), req, &b); err != nil {
 			t.Fatal(err)
 		}
 		now := time.Now()
 		page := builder.Build(snapshot.Reading{Batch: &b, Begin: now, Now: now})
-		b.Contradicted = builder.Contradicted
+		req.Contradicted = builder.Contradicted
 		row, _ := s.Topology().Row(gpu.Entity{Kind: gpu.KindGPU})
 		for _, u := range page.Health.Unavailable {
 			if u.Field == "ENGINE" && (u.Row == row || u.Row == gpu.AllRows) {

@@ -135,7 +135,7 @@ func (s *Session) Topology() *gpu.Topology { return s.top }
 // Read appends the current samples. It makes one call for each kind of entity, and another one for fields whose every
 // sample is requested and that had several. Occasionally it also inspects the entities. Fields that cannot be read
 // become faults. It returns an error if the engine is gone or nothing could be read.
-func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
+func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) error {
 	if s.closed {
 		return fmt.Errorf("dcgm: %w: the session is closed", gpu.ErrUnavailable)
 	}
@@ -162,7 +162,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if err := s.inspect(b, begin); s.isFatal(err) {
 		return s.End(s.lostError(err))
 	}
-	if err := s.renew(begin, b.Contradicted); err != nil {
+	if err := s.renew(begin, req.Contradicted); err != nil {
 		return s.End(s.lostError(err))
 	}
 	// An embedded engine loses its XIDs when the session ends.
@@ -173,7 +173,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if err := errors.Join(s.readHealth(b), s.readPeers(b)); err != nil {
 		return s.End(s.lostError(err))
 	}
-	for row, requested := range b.RequestProcesses {
+	for row, requested := range req.Processes {
 		if requested {
 			b.Fail(row, gpu.FieldProcesses, errNoProcesses)
 		}

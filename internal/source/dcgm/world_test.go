@@ -104,7 +104,7 @@ func checkClosed(t testing.TB, e *fakedcgm.Engine) {
 func read(t testing.TB, s *dcgm.Session) *gpu.Batch {
 	t.Helper()
 	var b gpu.Batch
-	if err := s.Read(context.Background(), &b); err != nil {
+	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); err != nil {
 		t.Fatalf("Read: %v", err)
 	}
 	return &b
@@ -116,7 +116,7 @@ func readUntil(t testing.TB, s *dcgm.Session, what string, ok func(*gpu.Batch, e
 	end := time.Now().Add(deadline)
 	for {
 		var b gpu.Batch
-		err := s.Read(context.Background(), &b)
+		err := s.Read(context.Background(), gpu.ReadRequest{}, &b)
 		if ok(&b, err) {
 			return &b
 		}

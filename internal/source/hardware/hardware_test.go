@@ -60,11 +60,11 @@ type emptySession struct{}
 func (emptySession) Open(context.Context, *gpu.Plan) (collector.Session, error) {
 	return emptySession{}, nil
 }
-func (emptySession) Topology() *gpu.Topology                { return &gpu.Topology{} }
-func (emptySession) Read(context.Context, *gpu.Batch) error { return nil }
-func (emptySession) Done() <-chan struct{}                  { return nil }
-func (emptySession) Err() error                             { return nil }
-func (emptySession) Close() error                           { return nil }
+func (emptySession) Topology() *gpu.Topology                                 { return &gpu.Topology{} }
+func (emptySession) Read(context.Context, gpu.ReadRequest, *gpu.Batch) error { return nil }
+func (emptySession) Done() <-chan struct{}                                   { return nil }
+func (emptySession) Err() error                                              { return nil }
+func (emptySession) Close() error                                            { return nil }
 
 // A fakeEngine is a source of DCGM sessions. A test sets the error of Open and its duration.
 type fakeEngine struct {

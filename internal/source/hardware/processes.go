@@ -30,6 +30,7 @@ type mergedSession struct {
 	nvml    collector.Session // nil while it is not open
 	rows    []int             // maps rows of nvml to rows of Session; -1 if there is none
 	batch   gpu.Batch         // of nvml
+	request gpu.ReadRequest   // to nvml
 	err     error             // why nvml could not be opened
 	retryAt time.Time
 }
@@ -56,36 +57,30 @@ func (s *mergedSession) addPositions(ctx context.Context) {
 }
 
 // Read reads DCGM, and the requested processes from NVML.
-func (s *mergedSession) Read(ctx context.Context, b *gpu.Batch) error {
-	requested := b.RequestProcesses
-	b.RequestProcesses = nil
-	err := s.Session.Read(ctx, b)
-	b.RequestProcesses = requested
-	if err == nil && slices.Contains(requested, true) {
-		s.readProcesses(ctx, b)
+func (s *mergedSession) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) error {
+	err := s.Session.Read(ctx, gpu.ReadRequest{Contradicted: req.Contradicted}, b)
+	if err == nil && slices.Contains(req.Processes, true) {
+		s.readProcesses(ctx, req, b)
 	}
 	return err
 }
 
-func (s *mergedSession) readProcesses(ctx context.Context, b *gpu.Batch) {
-	requested := func(nvmlRow int) bool {
-		row := s.rows[nvmlRow]
-		return row >= 0 && row < len(b.RequestProcesses) && b.RequestProcesses[row]
-	}
+func (s *mergedSession) readProcesses(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) {
+	requested := func(nvmlRow int) bool { return req.WantsProcesses(s.rows[nvmlRow]) }
 	err := s.openNVML(ctx)
 	if err == nil {
 		s.batch.Reset()
 		for nvmlRow := range s.rows {
-			s.batch.RequestProcesses[nvmlRow] = requested(nvmlRow)
+			s.request.Processes[nvmlRow] = requested(nvmlRow)
 		}
-		if err = s.nvml.Read(ctx, &s.batch); err == nil {
+		if err = s.nvml.Read(ctx, s.request, &s.batch); err == nil {
 			err = s.nvml.Err()
 		}
 		if err != nil { // NVML is lost, or MIG was repartitioned: open it again in the next cycle
 			_ = s.closeNVML()
 		}
 	}
-	for row, isRequested := range b.RequestProcesses {
+	for row, isRequested := range req.Processes {
 		switch {
 		case isRequested && err != nil:
 			b.Fail(row, gpu.FieldProcesses, err)
@@ -146,7 +141,7 @@ func (s *mergedSession) openNVML(ctx context.Context) error {
 			return d.UUID == device.UUID && d.Entity.Kind == device.Entity.Kind && d.InstanceID == device.InstanceID
 		}))
 	}
-	s.batch.RequestProcesses = make([]bool, len(s.rows))
+	s.request.Processes = make([]bool, len(s.rows))
 	return nil
 }
 

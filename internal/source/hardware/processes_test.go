@@ -15,7 +15,7 @@ import (
 // fakeDriver is a source and its session. read fills the batch.
 type fakeDriver struct {
 	topology       *gpu.Topology
-	read           func(*gpu.Batch) error
+	read           func(gpu.ReadRequest, *gpu.Batch) error
 	err            error
 	opened, closed int
 	openErr        error
@@ -28,11 +28,13 @@ func (s *fakeDriver) Open(context.Context, *gpu.Plan) (collector.Session, error)
 	}
 	return s, nil
 }
-func (s *fakeDriver) Topology() *gpu.Topology                    { return s.topology }
-func (s *fakeDriver) Read(_ context.Context, b *gpu.Batch) error { return s.read(b) }
-func (s *fakeDriver) Done() <-chan struct{}                      { return nil }
-func (s *fakeDriver) Err() error                                 { return s.err }
-func (s *fakeDriver) Close() error                               { s.closed++; return nil }
+func (s *fakeDriver) Topology() *gpu.Topology { return s.topology }
+func (s *fakeDriver) Read(_ context.Context, req gpu.ReadRequest, b *gpu.Batch) error {
+	return s.read(req, b)
+}
+func (s *fakeDriver) Done() <-chan struct{} { return nil }
+func (s *fakeDriver) Err() error            { return s.err }
+func (s *fakeDriver) Close() error          { s.closed++; return nil }
 
 func board(id uint32, uuid string) gpu.Device {
 	return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, UUID: uuid}
@@ -45,8 +47,8 @@ func instance(id, of uint32, uuid string, mig uint32) gpu.Device {
 func newPair() (engine, driver *fakeDriver, source collector.Source) {
 	engine = &fakeDriver{
 		topology: gpu.NewTopology([]gpu.Device{board(0, "A"), board(1, "B"), instance(7, 1, "B", 9), board(2, "elsewhere")}),
-		read: func(b *gpu.Batch) error {
-			if b.RequestProcesses != nil {
+		read: func(req gpu.ReadRequest, b *gpu.Batch) error {
+			if req.Processes != nil {
 				return errors.New("processes were requested from the engine")
 			}
 			b.Add(0, 0, gpu.Int(1), time.Now())
@@ -56,8 +58,8 @@ func newPair() (engine, driver *fakeDriver, source collector.Source) {
 	driver = &fakeDriver{ // the same GPUs in another order
 		topology: gpu.NewTopology([]gpu.Device{board(0, "B"), instance(109, 0, "B", 9), board(1, "A")}),
 	}
-	driver.read = func(b *gpu.Batch) error {
-		for row, want := range b.RequestProcesses {
+	driver.read = func(req gpu.ReadRequest, b *gpu.Batch) error {
+		for row, want := range req.Processes {
 			if want {
 				b.Processes = append(b.Processes, gpu.Process{Row: row, PID: uint32(1000 + row)})
 				b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(float64(row) / 10)})
@@ -78,13 +80,13 @@ func TestMergesProcessesByUUID(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b gpu.Batch
-	if err := s.Read(t.Context(), &b); err != nil || driver.opened != 0 || len(b.Samples) != 1 {
+	if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil || driver.opened != 0 || len(b.Samples) != 1 {
 		t.Fatalf("without requested processes: error %v, NVML opened %d times, %d samples; want none, 0, 1", err, driver.opened, len(b.Samples))
 	}
-	b.RequestProcesses = []bool{true, false, true, true}
+	req := gpu.ReadRequest{Processes: []bool{true, false, true, true}}
 	for range 2 {
 		b.Reset()
-		if err := s.Read(t.Context(), &b); err != nil {
+		if err := s.Read(t.Context(), req, &b); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,8 +156,8 @@ func TestReadsDCGMWithoutNVML(t *testing.T) {
 	}
 	read := func() gpu.Batch {
 		t.Helper()
-		b := gpu.Batch{RequestProcesses: []bool{true}}
-		if err := s.Read(t.Context(), &b); err != nil || len(b.Samples) != 1 {
+		var b gpu.Batch
+		if err := s.Read(t.Context(), gpu.ReadRequest{Processes: []bool{true}}, &b); err != nil || len(b.Samples) != 1 {
 			t.Fatalf("DCGM: error %v, %d samples; want none, 1", err, len(b.Samples))
 		}
 		return b

@@ -45,7 +45,7 @@ func BenchmarkRead(b *testing.B) {
 			var batch gpu.Batch
 			read := func() {
 				batch.Reset()
-				if err := s.Read(context.Background(), &batch); err != nil {
+				if err := s.Read(context.Background(), gpu.ReadRequest{}, &batch); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -85,10 +85,11 @@ func BenchmarkProcesses(b *testing.B) {
 	}
 	world := fakenvml.NewWorld(b, append(script, "static")...)
 	s := open(b, nvml.New(nvml.Options{Library: path}), planOf(b, 150))
-	batch := gpu.Batch{RequestProcesses: []bool{true, true, true, true, true, true, true, true}}
+	var batch gpu.Batch
+	req := gpu.ReadRequest{Processes: []bool{true, true, true, true, true, true, true, true}}
 	read := func() {
 		batch.Reset()
-		if err := s.Read(context.Background(), &batch); err != nil || len(batch.Processes) != 330 {
+		if err := s.Read(context.Background(), req, &batch); err != nil || len(batch.Processes) != 330 {
 			b.Fatalf("processes = %d, error %v", len(batch.Processes), err)
 		}
 	}

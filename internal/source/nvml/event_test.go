@@ -58,7 +58,7 @@ func TestXIDsNameInstance(t *testing.T) {
 	s := open(t, src, planOf(t, 230))
 	world.Play(t, append(slices.Clone(cut), "xid 1 43 9", "xid 1 94")...)
 	var b gpu.Batch
-	if err := s.Read(context.Background(), &b); err != nil {
+	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -78,7 +78,7 @@ func TestXIDsOfTwoSessions(t *testing.T) {
 	first := open(t, src, plan)
 	xids := func(s *nvml.Session) (list []string) {
 		var b gpu.Batch
-		if err := s.Read(context.Background(), &b); err != nil {
+		if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); err != nil {
 			t.Fatal(err)
 		}
 		for _, x := range b.XIDs {

@@ -99,7 +99,7 @@ func open(t testing.TB, src *nvml.Source, plan *gpu.Plan) *nvml.Session {
 func read(t testing.TB, s *nvml.Session, plan *gpu.Plan) map[string]string {
 	t.Helper()
 	var b gpu.Batch
-	if err := s.Read(context.Background(), &b); err != nil {
+	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); err != nil {
 		t.Fatalf("Read: %v", err)
 	}
 	return results(s.Topology(), plan, &b)

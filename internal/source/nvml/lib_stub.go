@@ -30,7 +30,7 @@ type Session struct{}
 func (*Session) Topology() *gpu.Topology { return nil }
 
 // Read returns an error that wraps gpu.ErrUnavailable.
-func (*Session) Read(context.Context, *gpu.Batch) error { return gpu.ErrUnavailable }
+func (*Session) Read(context.Context, gpu.ReadRequest, *gpu.Batch) error { return gpu.ErrUnavailable }
 
 // Done returns nil.
 func (*Session) Done() <-chan struct{} { return nil }

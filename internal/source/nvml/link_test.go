@@ -68,7 +68,7 @@ func TestCountersByLink(t *testing.T) {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}
 	world.Play(t, "gpus 1", "gpu 0 lost")
-	if err := s.Read(t.Context(), &gpu.Batch{}); err == nil {
+	if err := s.Read(t.Context(), gpu.ReadRequest{}, &gpu.Batch{}); err == nil {
 		t.Error("links of a lost GPU have values")
 	}
 }

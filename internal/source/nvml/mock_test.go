@@ -58,7 +58,7 @@ func TestOnlySlowGPUIsLate(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			var b gpu.Batch
-			if err := s.Read(ctx, &b); err != nil {
+			if err := s.Read(ctx, gpu.ReadRequest{}, &b); err != nil {
 				t.Fatal(err)
 			}
 			late, sampled := map[int]bool{}, map[int]bool{}

@@ -21,11 +21,12 @@ import (
 // processes reads once and returns the processes on the wanted rows, and faults about them.
 func processes(t *testing.T, s *nvml.Session, rows ...int) []string {
 	t.Helper()
-	b := gpu.Batch{RequestProcesses: make([]bool, len(s.Topology().Devices))}
+	var b gpu.Batch
+	req := gpu.ReadRequest{Processes: make([]bool, len(s.Topology().Devices))}
 	for _, row := range rows {
-		b.RequestProcesses[row] = true
+		req.Processes[row] = true
 	}
-	if err := s.Read(context.Background(), &b); err != nil {
+	if err := s.Read(context.Background(), req, &b); err != nil {
 		t.Fatalf("Read: %v", err)
 	}
 	var list []string

@@ -17,7 +17,7 @@ func TestReads(t *testing.T) {
 	read(t, s, plan) // rates have values from the second read on
 	world.Play(t, "gpus 1", "gpu 0 set nvlinks 2", "gpu 0 set ports 1", "xid 0 31")
 	var b gpu.Batch
-	if err := s.Read(t.Context(), &b); err != nil {
+	if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
 		t.Fatal(err)
 	}
 	sampled := map[int]bool{}

@@ -51,7 +51,7 @@ func (s *Session) end(err error) error { return s.End(fmt.Errorf("nvml: %w", err
 
 // Read appends the current values. A lost GPU is a fault of its rows. The error wraps gpu.ErrLost if the driver or all
 // GPUs are lost.
-func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
+func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) error {
 	if s.closed {
 		return errClosed
 	}
@@ -82,7 +82,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 			d.events.drain(b) // nobody else will report these XIDs
 			continue          // its instances no longer exist
 		}
-		err := s.readDevice(d, b)
+		err := s.readDevice(d, req, b)
 		if err == nil {
 			d.alive = true
 			alive++
@@ -145,7 +145,7 @@ func (s *Session) failed(err error) error {
 
 // readDevice appends the values of one GPU and its instances. If the GPU is lost, it returns the reason and removes
 // everything but the XIDs from the batch, since partial values would be mistaken for complete ones.
-func (s *Session) readDevice(d *device, b *gpu.Batch) error {
+func (s *Session) readDevice(d *device, req gpu.ReadRequest, b *gpu.Batch) error {
 	if d.dead != nil {
 		return d.dead
 	}
@@ -157,7 +157,7 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 	samples, faults, processes, utilizations := len(b.Samples), len(b.Faults), len(b.Processes), len(b.Utilizations)
 	for _, r := range d.rows {
 		err := s.readRow(r, b)
-		if err == nil && r.index < len(b.RequestProcesses) && b.RequestProcesses[r.index] {
+		if err == nil && req.WantsProcesses(r.index) {
 			if err = s.inTime(time.Now()); err == nil {
 				err = s.readProcesses(d, r, b)
 			}

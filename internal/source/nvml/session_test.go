@@ -403,13 +403,13 @@ func TestLastGPULost(t *testing.T) {
 	read(t, s, plan)
 	world.Play(t, "gpus 1", "gpu 0 lost")
 	var b gpu.Batch
-	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) || len(b.Samples) != 0 {
+	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); !errors.Is(err, gpu.ErrLost) || len(b.Samples) != 0 {
 		t.Errorf("Read: error %v and %d samples, want gpu.ErrLost and no samples", err, len(b.Samples))
 	}
 	if !errors.Is(s.Err(), gpu.ErrLost) {
 		t.Errorf("Err() = %v, want gpu.ErrLost", s.Err())
 	}
-	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) {
+	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); !errors.Is(err, gpu.ErrLost) {
 		t.Errorf("Read after the session ended: %v, want gpu.ErrLost", err)
 	}
 }
@@ -421,7 +421,7 @@ func TestDriverReplaced(t *testing.T) {
 	read(t, s, plan)
 	world.Play(t, "driver 18")
 	var b gpu.Batch
-	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) {
+	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); !errors.Is(err, gpu.ErrLost) {
 		t.Errorf("Read: %v, want gpu.ErrLost", err)
 	}
 	if !errors.Is(s.Err(), gpu.ErrLost) {

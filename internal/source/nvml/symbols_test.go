@@ -45,7 +45,7 @@ func child(path string) int {
 	var b gpu.Batch
 	for range 2 {
 		b.Reset()
-		if err := s.Read(context.Background(), &b); err != nil {
+		if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); err != nil {
 			fmt.Printf("read %s: %v\n", gpu.Reason(err), err)
 			return 0
 		}

@@ -38,7 +38,7 @@ func TestReadDoesNotAllocate(t *testing.T) {
 	read := func() {
 		c.Pass(30 * time.Second)
 		b.Reset()
-		if err := s.Read(context.Background(), &b); err != nil {
+		if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,7 +25,7 @@ func faults(t *testing.T, node string, plan *gpu.Plan, yaml string) *rig {
 // ends checks that the next Read ends the session with an error.
 func (r *rig) ends(want error) {
 	r.Helper()
-	if err := r.s.Read(context.Background(), &r.b); !errors.Is(err, want) {
+	if err := r.s.Read(context.Background(), gpu.ReadRequest{}, &r.b); !errors.Is(err, want) {
 		r.Errorf("Read: %v, want %v", err, want)
 	}
 	select {
@@ -36,7 +36,7 @@ func (r *rig) ends(want error) {
 	if err := r.s.Err(); !errors.Is(err, want) {
 		r.Errorf("Err: %v, want %v", err, want)
 	}
-	if err := r.s.Read(context.Background(), &r.b); !errors.Is(err, want) {
+	if err := r.s.Read(context.Background(), gpu.ReadRequest{}, &r.b); !errors.Is(err, want) {
 		r.Errorf("Read after the session ended: %v, want %v", err, want)
 	}
 }
@@ -130,7 +130,7 @@ func TestHang(t *testing.T) {
 				begin := time.Now()
 				done := make(chan error)
 				var b gpu.Batch
-				go func() { done <- s.Read(ctx, &b) }()
+				go func() { done <- s.Read(ctx, gpu.ReadRequest{}, &b) }()
 				synctest.Wait()
 				if n := src.Stats().InFlight; n != 1 {
 					t.Errorf("calls in flight = %d, want 1", n)

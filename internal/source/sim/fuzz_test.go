@@ -62,7 +62,7 @@ func FuzzScenario(f *testing.F) {
 				continue
 			}
 			var b gpu.Batch
-			err := session.Read(context.Background(), &b)
+			err := session.Read(context.Background(), gpu.ReadRequest{}, &b)
 			select {
 			case <-session.Done():
 				if err == nil {

@@ -32,7 +32,7 @@ func TestSessionsOverlap(t *testing.T) {
 			var b gpu.Batch
 			for range 50 {
 				b.Reset()
-				if err := s.Read(t.Context(), &b); err != nil {
+				if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
 					t.Error(err)
 				}
 				if _, err := src.Attribute(t.Context(), s.Topology()); err != nil {

@@ -80,7 +80,7 @@ func (r *rig) open() {
 func (r *rig) read() values {
 	r.Helper()
 	r.b.Reset()
-	if err := r.s.Read(context.Background(), &r.b); err != nil {
+	if err := r.s.Read(context.Background(), gpu.ReadRequest{}, &r.b); err != nil {
 		r.Fatal(err)
 	}
 	v := values{r: r, of: map[[2]int]gpu.Value{}}

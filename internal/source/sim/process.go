@@ -79,7 +79,7 @@ func (a *activity) advance(w *world, s *slot) {
 // readProcesses reports the processes of the requested rows like NVML: memory in bytes and, outside of MIG, utilization
 // in whole percent since the previous Read. It also reports the GPU's mean utilization over that time, since the
 // utilization field is a momentary value.
-func (s *Session) readProcesses(b *gpu.Batch, now int64) {
+func (s *Session) readProcesses(req gpu.ReadRequest, b *gpu.Batch, now int64) {
 	w := s.src.world
 	x := float64(w.at-w.t0) / float64(w.t1-w.t0)
 	for row := range s.views {
@@ -88,7 +88,7 @@ func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 		if whole {
 			s.active[row].advance(w, &v.gpu.slots[0])
 		}
-		if row >= len(b.RequestProcesses) || !b.RequestProcesses[row] || s.down[row] {
+		if !req.WantsProcesses(row) || s.down[row] {
 			continue
 		}
 		place := v.slot

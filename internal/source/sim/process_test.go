@@ -25,15 +25,16 @@ func TestProcessesAddUpToDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := gpu.Batch{RequestProcesses: make([]bool, len(s.Topology().Devices))}
-	for row := range b.RequestProcesses {
-		b.RequestProcesses[row] = true
+	var b gpu.Batch
+	req := gpu.ReadRequest{Processes: make([]bool, len(s.Topology().Devices))}
+	for row := range req.Processes {
+		req.Processes[row] = true
 	}
 	furthest := 0.0
 	for range 200 {
 		now = now.Add(17 * time.Second)
 		b.Reset()
-		if err := s.Read(context.Background(), &b); err != nil {
+		if err := s.Read(context.Background(), req, &b); err != nil {
 			t.Fatal(err)
 		}
 		busy, used, count := map[int]float64{}, map[int]float64{}, map[int]int{}

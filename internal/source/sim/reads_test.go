@@ -27,7 +27,7 @@ func TestReads(t *testing.T) {
 		defer s.Close()
 		c.Pass(plan.Interval)
 		var b gpu.Batch
-		if err := s.Read(t.Context(), &b); err != nil {
+		if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
 			t.Fatal(err)
 		}
 		for _, x := range b.Samples {

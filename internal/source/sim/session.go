@@ -148,7 +148,7 @@ func (s *Session) Close() error {
 }
 
 // Read appends the current samples and faults.
-func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
+func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) error {
 	s.src.inFlight.Add(1)
 	defer s.src.inFlight.Add(-1)
 	switch {
@@ -174,7 +174,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if s.resets != w.resets {
 		s.observe(w)
 	}
-	s.read(b, now, elapsed)
+	s.read(req, b, now, elapsed)
 	s.last, s.wasRead = now, true
 	return nil
 }
@@ -198,7 +198,7 @@ func (s *Session) endIfOver(elapsed time.Duration) error {
 }
 
 // read appends the current values. Samples of lost GPUs are dropped.
-func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
+func (s *Session) read(req gpu.ReadRequest, b *gpu.Batch, now int64, elapsed time.Duration) {
 	clear(s.down)
 	for row := range s.down {
 		d := &s.topology.Devices[row]
@@ -225,7 +225,7 @@ func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 			c.trail(b, b.Samples[first].Value, b.Samples[first].Time)
 		}
 	}
-	s.readProcesses(b, now)
+	s.readProcesses(req, b, now)
 	s.readHealth(b, now, elapsed)
 	if s.plan.Peers {
 		s.readPeers(b, elapsed)
