@@ -115,8 +115,9 @@ chart-files:
 	$(GO) run ./tools/chart
 
 .PHONY: check-generated
-check-generated: generate ## Fail if a generated file is not what its source says
-	git diff --exit-code -- internal gpuop docs etc grafana deployment
+check-generated: ## Fail if a generated file is not what its source says; uncommitted edits do not matter
+	@before=$$(git -c user.name=make -c user.email=make@localhost stash create) && $(MAKE) --no-print-directory generate && \
+	  git diff --exit-code $${before:-HEAD} -- internal gpuop docs etc grafana deployment
 
 .PHONY: check-config
 check-config: build ## Check every shipped counters file
@@ -144,6 +145,7 @@ e2e: ## Test on a real one-node Kubernetes, started and ended for it (root; buil
 # The architectures of images, packages and archives, and the C compiler of each.
 ARCHES      ?= amd64 arm64
 HOSTARCH    := $(shell $(GO) env GOHOSTARCH)
+PACKAGES    := $(if $(filter file,$(origin ARCHES)),$(HOSTARCH),$(ARCHES))
 CC_amd64    := $(if $(filter amd64,$(HOSTARCH)),gcc,x86_64-linux-gnu-gcc)
 CC_arm64    := $(if $(filter arm64,$(HOSTARCH)),gcc,aarch64-linux-gnu-gcc)
 
@@ -163,8 +165,8 @@ image-test: cross ## Build both images for both architectures, with a stand-in f
 	@export VERSION=$(VERSION) REVISION=$(REVISION) EPOCH=$(EPOCH); $(call counted,$(GO) test -count=1 -tags images -timeout 20m -v ./tests/images)
 
 .PHONY: packages
-packages: cross ## Build the packages for Debian and RPM into dist/packages
-	VERSION=$(VERSION) EPOCH=$(EPOCH) ARCHES='$(ARCHES)' deployment/packages/build.sh dist/packages
+packages: $(addprefix cross-,$(PACKAGES)) ## Build the packages for Debian and RPM into dist/packages, for this architecture or for ARCHES
+	VERSION=$(VERSION) EPOCH=$(EPOCH) ARCHES='$(PACKAGES)' deployment/packages/build.sh dist/packages
 
 .PHONY: packages-test
 packages-test: cross ## Install, upgrade and remove the packages in a minimal Debian, and build a release (root, debootstrap, rpm)

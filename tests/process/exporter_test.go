@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -213,4 +214,36 @@ func TestExitCodes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The first command of docs/simulator.md works in a clone.
+func TestFirstSimulatedNode(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(root + "/docs/simulator.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "```\nmake build\n")
+	script, _, found := strings.Cut(block, "\n```")
+	if !found {
+		t.Fatal("docs/simulator.md has no block that begins with make build")
+	}
+	clone := t.TempDir()
+	absolute, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{"bin/dcgm-exporter": program, "etc": absolute + "/etc"} {
+		path := filepath.Join(clone, link)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("sh", "-e", "-c", strings.Replace(script, "bin/dcgm-exporter", "exec bin/dcgm-exporter", 1))
+	cmd.Dir, cmd.Env = clone, append(os.Environ(), "DCGM_EXPORTER_LISTEN=127.0.0.1:0", "KUBERNETES_SERVICE_HOST=")
+	r := &running{t: t, cmd: cmd}
+	cmd.Stderr = r
+	r.start()
+	r.listens()
+	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`)
 }
