@@ -1,6 +1,5 @@
-// Package etc holds the counters files that the exporter ships: the ones that lie in
-// /etc/dcgm-exporter/ of an installation. They are embedded, so that the exporter works where none
-// was installed, and so that it can distinguish an unchanged shipped file from a user's own.
+// Package etc embeds the counters files that the exporter ships, which are installed in /etc/dcgm-exporter. The
+// exporter uses the embedded files if none is installed, and to tell whether a file is an unchanged shipped one.
 package etc
 
 import (
@@ -8,16 +7,16 @@ import (
 	_ "embed"
 )
 
-// Dir is where an installation has the files.
+// Dir is the directory of installed counters files.
 const Dir = "/etc/dcgm-exporter"
 
-// The names of the shipped files.
+// Names of the shipped files.
 const (
 	DefaultName = "default-counters.csv"
 	DCPName     = "dcp-metrics-included.csv"
 	OldName     = "1.x-compatibility-metrics.csv"
-	HealthName  = "health-counters.csv" // the default counters, and the lines of the alerts; not in the reference
-	FleetName   = "fleet-counters.csv"  // every field that a fleet watches; not in the reference
+	HealthName  = "health-counters.csv" // the default counters and those that alerts need; not in NVIDIA's exporter
+	FleetName   = "fleet-counters.csv"  // all fields for monitoring a fleet; not in NVIDIA's exporter
 )
 
 //go:embed default-counters.csv
@@ -35,10 +34,10 @@ var healthCounters []byte
 //go:embed fleet-counters.csv
 var fleetCounters []byte
 
-// Default returns the default counters file, default-counters.csv.
+// Default returns the content of default-counters.csv.
 func Default() []byte { return bytes.Clone(defaultCounters) }
 
-// File returns the shipped file of a name, and whether there is one.
+// File returns the shipped file with a name, and whether it exists.
 func File(name string) ([]byte, bool) {
 	switch name {
 	case DefaultName:
@@ -56,7 +55,7 @@ func File(name string) ([]byte, bool) {
 	}
 }
 
-// Shipped reports whether data is, byte for byte, one of the shipped files.
+// Shipped reports whether data is identical to one of the shipped files.
 func Shipped(data []byte) bool {
 	return bytes.Equal(data, defaultCounters) || bytes.Equal(data, dcpMetrics) || bytes.Equal(data, oldMetrics) ||
 		bytes.Equal(data, healthCounters) || bytes.Equal(data, fleetCounters)

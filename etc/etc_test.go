@@ -25,7 +25,7 @@ var (
 	files     = slices.Concat(reference, []string{etc.HealthName, etc.FleetName})
 )
 
-// The shipped files are in order, and what is switched off in them is too.
+// The shipped files are valid, and so are the lines that are commented out in them.
 func TestShippedFilesParse(t *testing.T) {
 	for _, name := range files {
 		data, ok := etc.File(name)
@@ -34,7 +34,7 @@ func TestShippedFilesParse(t *testing.T) {
 		}
 		onDisk, err := os.ReadFile(name)
 		if err != nil || !bytes.Equal(onDisk, data) || !etc.Shipped(onDisk) {
-			t.Errorf("%s: the embedded file is not the one that is shipped: %v", name, err)
+			t.Errorf("%s: embedded file differs from the file in etc: %v", name, err)
 		}
 		for _, text := range []string{string(data), switchOn(string(data))} {
 			_, problems, err := counters.Parse(strings.NewReader(text), name)
@@ -47,15 +47,15 @@ func TestShippedFilesParse(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(etc.Default(), mustFile(t, etc.DefaultName)) {
-		t.Error("the default file is another one")
+		t.Error("Default() is not default-counters.csv")
 	}
 	if _, ok := etc.File("other.csv"); ok || etc.Shipped([]byte("x")) {
-		t.Error("an unknown file counts as shipped")
+		t.Error("Shipped = true for an unknown file")
 	}
 }
 
-// NVIDIA's dcgm-exporter reads counters files with encoding/csv, comments starting with #. It must be able to read our files,
-// since the chart may mount them into its image.
+// NVIDIA's dcgm-exporter reads counters files with encoding/csv and # as comment character. It must be able to read the
+// shipped files, because the chart may mount them in NVIDIA's image.
 func TestNVIDIAReadsShippedFiles(t *testing.T) {
 	for _, name := range files {
 		for _, text := range []string{string(mustFile(t, name)), switchOn(string(mustFile(t, name)))} {
@@ -63,7 +63,7 @@ func TestNVIDIAReadsShippedFiles(t *testing.T) {
 			r.Comment = '#'
 			records, err := r.ReadAll()
 			if err != nil || len(records) == 0 || len(records[0]) != 3 {
-				t.Errorf("%s: %d records, error %v; want records of three fields", name, len(records), err)
+				t.Errorf("%s: %d records, error %v; want records with three fields", name, len(records), err)
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func mustFile(t *testing.T, name string) []byte {
 	return data
 }
 
-// switchOn uncomments the lines that are switched off.
+// switchOn uncomments the lines that are commented out.
 func switchOn(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -89,9 +89,9 @@ func switchOn(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Each shipped file has the same names, as the same types, as the reference's file of that
-// name. The reference is read with nothing but a CSV reader.
-func TestShippedFilesAskForWhatTheReferenceAsks(t *testing.T) {
+// Each shipped file has the same names and types as NVIDIA's file of that name. The test reads NVIDIA's file only with
+// a CSV reader.
+func TestShippedFilesMatchNVIDIA(t *testing.T) {
 	dir := material.Path(t, "data/upstream/dcgm-exporter")
 	types := func(t *testing.T, data []byte) map[string]string {
 		reader := csv.NewReader(bytes.NewReader(data))
@@ -114,13 +114,13 @@ func TestShippedFilesAskForWhatTheReferenceAsks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(types(t, theirs), types(t, mustFile(t, name))); diff != "" {
-			t.Errorf("%s (-reference +ours)\n%s", name, diff)
+			t.Errorf("%s (-NVIDIA's file +shipped file)\n%s", name, diff)
 		}
 	}
 }
 
-// The fleet's file has all that the default one has, every family of the exporter's own, and
-// something of every kind of entity; each as the type that suits it.
+// The fleet file has everything in the default file, every family of the exporter, and a counter for each kind of
+// entity, with the right types.
 func TestFleetFile(t *testing.T) {
 	parse := func(name string) []counters.Request {
 		requests, _, err := counters.Parse(bytes.NewReader(mustFile(t, name)), name)
@@ -138,29 +138,29 @@ func TestFleetFile(t *testing.T) {
 	}
 	for _, r := range parse(etc.DefaultName) {
 		if typ, ok := has[r.Name]; !ok || typ != r.Type {
-			t.Errorf("%s of the default file is missing or of another type", r.Name)
+			t.Errorf("%s, which is in the default file, is missing or has another type", r.Name)
 		}
 	}
 	for _, f := range catalog.Families() {
 		if f.Link != 0 {
 			if !bytes.Contains(mustFile(t, etc.FleetName), []byte("\n# "+f.Name+",")) {
-				t.Errorf("%s is not offered", f.Name)
+				t.Errorf("family %s is missing", f.Name)
 			}
 			continue
 		}
 		if typ, ok := has[f.Name]; !ok || typ != f.Type {
-			t.Errorf("%s is missing or of another type", f.Name)
+			t.Errorf("%s is missing or has another type", f.Name)
 		}
 	}
 	for _, kind := range []gpu.Kind{
 		gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX,
 	} {
 		if !kinds.Has(kind) {
-			t.Errorf("no counter of a %v", kind)
+			t.Errorf("no counter for a %v", kind)
 		}
 	}
 	for _, p := range counters.Lint(fleet, etc.FleetName) {
-		if p.Text != "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL" { // the type that the reference gives it
+		if p.Text != "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL" { // has the type that NVIDIA's file gives it
 			t.Error(p)
 		}
 	}

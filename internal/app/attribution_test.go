@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// cluster serves objects by their paths and returns a kubeconfig for it.
+// cluster serves objects by path and returns a kubeconfig for it.
 func cluster(t *testing.T, objects map[string]any) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func parse(t *testing.T, env map[string]string, args ...string) *config.Config {
 	return cfg
 }
 
-func TestWhatTheAPIServerKnowsOfPods(t *testing.T) {
+func TestPodDetailsFromAPIServer(t *testing.T) {
 	const uuid = "GPU-00000000-0000-4000-8000-000000000000"
 	topology := gpu.NewTopology([]gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: uuid},
@@ -107,7 +107,7 @@ func TestWhatTheAPIServerKnowsOfPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := []string{labels(owners, 0), labels(owners, 1)}
-		part := 0.0 // of the GPU that the claim shares
+		part := 0.0 // fraction of the GPU that the claim shares
 		for _, o := range owners.UseOf(1).Owners {
 			part = o.Part
 		}
@@ -117,7 +117,7 @@ func TestWhatTheAPIServerKnowsOfPods(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%v, and labels:\n%s\nexpected 0.25 and:\n%s", part, strings.Join(got, "\n"), strings.Join(wants, "\n"))
+			t.Fatalf("share = %v with labels:\n%s\nwant 0.25 with labels:\n%s", part, strings.Join(got, "\n"), strings.Join(wants, "\n"))
 		}
 	}
 }
@@ -130,8 +130,8 @@ func labels(o *gpu.Owners, row int) string {
 	return strings.Join(words, " ")
 }
 
-// Without a node name or a cluster the pods go without labels and UIDs.
-func TestNoClusterIsNoReasonToFail(t *testing.T) {
+// Without a node name or a cluster, pods have no labels and UIDs.
+func TestPodsWithoutCluster(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", "GPU-1"))))
 	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-1"}})
@@ -158,15 +158,15 @@ func TestCountersOfAConfigMap(t *testing.T) {
 		t.Fatalf("%+v, %v", set, err)
 	}
 	if p := set.Problems[0]; p.File != "ConfigMap monitoring:counters" || p.Line != 2 {
-		t.Errorf("problem %v", p)
+		t.Errorf("unexpected problem: %v", p)
 	}
 	_, err = app.LoadCounters(t.Context(), parse(t, env, "-m", "monitoring:others"), os.ReadFile)
 	if err == nil || err.Error() != "there is no ConfigMap others in the namespace monitoring" {
-		t.Errorf("error %v", err)
+		t.Errorf("error = %v, want one that the ConfigMap does not exist", err)
 	}
 }
 
-// An API server that is away at the start costs its counters and nothing else: the built-in ones are
+// If the API server is down at the start, only the counters of the ConfigMap are missing. The built-in counters are
 // served until the ConfigMap can be read.
 func TestStartWithoutAPIServer(t *testing.T) {
 	var away atomic.Bool
@@ -207,7 +207,7 @@ func TestStartWithoutAPIServer(t *testing.T) {
 	case address = <-addresses:
 	case err := <-done:
 		done <- err
-		t.Fatalf("the start ended: %v", err)
+		t.Fatalf("Run ended: %v", err)
 	}
 	page := func(want, unwanted string) bool {
 		res, err := http.Get("http://" + address.String() + "/metrics")
@@ -226,7 +226,7 @@ func TestStartWithoutAPIServer(t *testing.T) {
 			select {
 			case <-tick.C:
 			case <-deadline:
-				t.Fatal("not within a minute: " + what)
+				t.Fatal("timed out after a minute: " + what)
 			}
 		}
 	}

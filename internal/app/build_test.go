@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func TestBuildIsCompletedByTheToolchain(t *testing.T) {
+func TestBuildUsesToolchainRecords(t *testing.T) {
 	recorded := &debug.BuildInfo{Main: debug.Module{Version: "v0.9.0"}, Settings: []debug.BuildSetting{
 		{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"}, {Key: "vcs.modified", Value: "true"},
 	}}
@@ -22,7 +22,7 @@ func TestBuildIsCompletedByTheToolchain(t *testing.T) {
 		want  build
 	}{
 		{"nothing is known", build{}, nil, build{"unknown", "unknown", "unknown"}},
-		{"the linker's word counts", build{"v1.0.0", "def", "2026-02-03T00:00:00Z"}, recorded, build{"v1.0.0", "def", "2026-02-03T00:00:00Z"}},
+		{"values set by the linker win", build{"v1.0.0", "def", "2026-02-03T00:00:00Z"}, recorded, build{"v1.0.0", "def", "2026-02-03T00:00:00Z"}},
 		{"go install", build{}, recorded, build{"v0.9.0", "abc-dirty", "2026-01-02T03:04:05Z"}},
 		{"a module without a version", build{}, &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, build{"unknown", "unknown", "unknown"}},
 	} {
@@ -34,7 +34,7 @@ func TestBuildIsCompletedByTheToolchain(t *testing.T) {
 	}
 }
 
-func TestVersionSaysTheBuild(t *testing.T) {
+func TestVersionOutput(t *testing.T) {
 	var out bytes.Buffer
 	p := Process{
 		Args: []string{"--version"}, Env: func(string) (string, bool) { return "", false }, Out: &out,
@@ -50,7 +50,7 @@ func TestVersionSaysTheBuild(t *testing.T) {
 	}
 }
 
-func TestBuildInfoSaysTheBuild(t *testing.T) {
+func TestBuildInfoMetric(t *testing.T) {
 	want := `# HELP dcgm_exporter_build_info What this exporter was built from, and for what.
 # TYPE dcgm_exporter_build_info gauge
 dcgm_exporter_build_info{date="2026-01-02T03:04:05Z",goarch="` + runtime.GOARCH + `",goos="` + runtime.GOOS +

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 )
 
-// Groups are written with the names of either vocabulary, and are good under each.
+// Watch groups may use the names of either vocabulary, whichever is served.
 func TestPatternsOfEitherVocabulary(t *testing.T) {
 	const yaml = "version: 1\ncollection:\n  watchGroups:\n  - {name: slow, interval: 5m, fields: [%s]}\n"
 	for _, temperature := range []string{"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CEL*"} {
@@ -26,12 +26,12 @@ func TestPatternsOfEitherVocabulary(t *testing.T) {
 			}
 			plan, err := set.Plan(cfg, cfg.Collection.Interval)
 			if err != nil {
-				t.Errorf("%s under %s: %v", temperature, vocabulary, err)
+				t.Errorf("%s with vocabulary %s: %v", temperature, vocabulary, err)
 				continue
 			}
 			for i, f := range plan.Fields {
 				if got := plan.IntervalOf(i); f.ID == 150 && got != 5*time.Minute {
-					t.Errorf("%s under %s: %s every %v", temperature, vocabulary, f.Name, got)
+					t.Errorf("%s with vocabulary %s: interval of %s = %v", temperature, vocabulary, f.Name, got)
 				}
 			}
 		}

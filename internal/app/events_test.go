@@ -10,14 +10,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// TestAccountsAreKeptForAFamily holds that accounts are kept where a family shows them, and no
-// field is read for them elsewhere.
+// TestAccountsAreKeptForAFamily checks that accounts are only kept, and their fields only read, if some family needs
+// them.
 func TestAccountsAreKeptForAFamily(t *testing.T) {
 	for _, tt := range []struct{ accounts, virtual, kept bool }{{true, false, true}, {false, true, true}, {true, true, true}, {false, false, false}} {
 		d := newDerivers(events.Options{}, tt.accounts, tt.virtual, prometheus.NewRegistry())
 		c := d.change(&gpu.Plan{}, Backend{Attributors: []collector.Attributor{nil}})
 		if kept := len(c.Derivers) == 4; kept != tt.kept || len(c.Plan.Fields) > 0 != tt.kept {
-			t.Errorf("accounts %t, virtual %t: %d derivers, %d fields", tt.accounts, tt.virtual, len(c.Derivers), len(c.Plan.Fields))
+			t.Errorf("accounts %t, virtual %t: derivers = %d, fields = %d", tt.accounts, tt.virtual, len(c.Derivers), len(c.Plan.Fields))
 		}
 	}
 }

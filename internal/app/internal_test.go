@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// still is a source and its session, which always reads nothing.
+// still is a source and a session whose reads return nothing.
 type still struct{}
 
 func (still) Open(context.Context, *gpu.Plan) (collector.Session, error) { return still{}, nil }
@@ -56,11 +56,11 @@ func TestStalledCollection(t *testing.T) {
 				t.Helper()
 				p := e.page()
 				if p == nil {
-					t.Fatal("no page")
+					t.Fatal("no page published")
 				}
 				for _, w := range want {
 					if !strings.Contains(string(p.Bytes()), w) {
-						t.Errorf("no %q on the page:\n%s", w, p.Bytes())
+						t.Errorf("page does not contain %q:\n%s", w, p.Bytes())
 					}
 				}
 			}
@@ -70,7 +70,7 @@ func TestStalledCollection(t *testing.T) {
 			time.Sleep(limit - interval)
 			has("dcgm_exporter_collect_success 1")
 			if err := e.healthy(); err != nil {
-				t.Errorf("not healthy before the page expires: %v", err)
+				t.Errorf("not healthy before the page expired: %v", err)
 			}
 			time.Sleep(interval/2 + 1) // the page is half an interval old
 			if own {

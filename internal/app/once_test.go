@@ -55,11 +55,11 @@ func TestAsk(t *testing.T) {
 			names = append(names, r.Name)
 		}
 		if diff := cmp.Diff(tt.want, names); diff != "" {
-			t.Errorf("%q differs (-want +got):\n%s", tt.args, diff)
+			t.Errorf("%q (-want +got):\n%s", tt.args, diff)
 		}
 	}
 	if _, a := loaded(t, nil); a.Name != "built-in default-counters.csv" || len(a.Requests) == 0 {
-		t.Errorf("without a file %q names %d metrics", a.Name, len(a.Requests))
+		t.Errorf("without a counters file: %q selects %d metrics", a.Name, len(a.Requests))
 	}
 }
 
@@ -76,16 +76,16 @@ func TestLook(t *testing.T) {
 	simulated := app.Backend{Source: collector.SourceOf(node.Open)}
 	for _, tt := range []struct {
 		name   string
-		over   bool // before it begins
+		over   bool // the context is canceled before the start
 		source app.Backend
 		seen   int
 		took   time.Duration
 		reason string
 	}{
 		{"three cycles", false, simulated, 3, 2 * time.Second, ""},
-		{"a source that is not there", false, app.Backend{Source: refusing{gpu.ErrUnavailable}}, 0, 0, "unavailable"},
+		{"an unavailable source", false, app.Backend{Source: refusing{gpu.ErrUnavailable}}, 0, 0, "unavailable"},
 		{"an interrupt", true, simulated, 0, 0, "error"},
-		{"a source that does not return", false, app.Backend{Source: silent{}}, 0, 26250 * time.Millisecond, "timeout"},
+		{"a source that blocks", false, app.Backend{Source: silent{}}, 0, 26250 * time.Millisecond, "timeout"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -97,9 +97,9 @@ func TestLook(t *testing.T) {
 				start, seen := time.Now(), 0
 				err := app.Collect(ctx, tt.source, plan, 3, func(*gpu.Snapshot) { seen++ })
 				if gpu.Reason(err) != tt.reason || seen != tt.seen {
-					t.Errorf("%d cycles, %v; want %d, %q", seen, err, tt.seen, tt.reason)
+					t.Errorf("cycles = %d, error = %v; want %d, %q", seen, err, tt.seen, tt.reason)
 				}
-				if took := time.Since(start); took != tt.took { // on the bubble's clock
+				if took := time.Since(start); took != tt.took { // fake clock of the bubble
 					t.Errorf("took %s, want %s", took, tt.took)
 				}
 			})
@@ -111,7 +111,7 @@ type refusing struct{ err error }
 
 func (r refusing) Open(context.Context, *gpu.Plan) (collector.Session, error) { return nil, r.err }
 
-// silent answers when the deadline has passed.
+// silent does not return before the deadline.
 type silent struct{}
 
 func (silent) Open(ctx context.Context, _ *gpu.Plan) (collector.Session, error) {

@@ -14,12 +14,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// profiled is a session of a GPU whose profiling has values from a Read on, as an engine has that
-// works them out of two samples.
+// profiled is a session of a GPU whose profiling field has a value from some Read on, because an engine computes it
+// from two samples.
 type profiled struct {
 	plan     *gpu.Plan
 	topology *gpu.Topology
-	from     int // the Read
+	from     int // number of the first Read with a value
 	reads    int
 }
 
@@ -37,8 +37,8 @@ func (p *profiled) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) erro
 	return nil
 }
 
-// The page of once is that of a scrape: with profiling, which has no value at first, and with the
-// health of the collection where there is nothing else.
+// The page of "once" is that of a scrape. It includes profiling, which has no value at first, and health series if
+// there is nothing else.
 func TestPageOfOnce(t *testing.T) {
 	const temp, prof = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 	counter := func(name string, field int) gpu.Counter {
@@ -57,8 +57,8 @@ func TestPageOfOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		plan *gpu.Plan
-		from int   // the Read with profiling
-		err  error // of Open
+		from int   // first Read with profiling
+		err  error // error of Open
 		took time.Duration
 		want []string
 	}{
@@ -81,14 +81,14 @@ func TestPageOfOnce(t *testing.T) {
 				start := time.Now()
 				body, err := page(t.Context(), cfg, prometheus.NewRegistry(), Backend{Source: source}, tt.plan)
 				if (err == nil) != (tt.err == nil) {
-					t.Errorf("error %v, want %v", err, tt.err)
+					t.Errorf("error = %v, want %v", err, tt.err)
 				}
 				if took := time.Since(start); took != tt.took {
 					t.Errorf("took %v, want %v", took, tt.took)
 				}
 				for _, want := range tt.want {
 					if !strings.Contains(string(body), "\n"+want) {
-						t.Errorf("the page has no %s:\n%s", want, body)
+						t.Errorf("page does not contain %s:\n%s", want, body)
 					}
 				}
 			})

@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// A reload says as series how it went: whether the latest attempt succeeded, when one last did, and
-// the hash of what is in force.
+// Series report whether the latest reload succeeded, when the last successful one was, and the hash of the active
+// settings.
 func TestReloadSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hash uint64
@@ -48,7 +48,7 @@ func TestReloadSeries(t *testing.T) {
 		time.Sleep(time.Hour)
 		hash, err = 8, errors.New("bad")
 		if got := r.reload(ctx, "test"); !errors.Is(got, err) {
-			t.Errorf("reload: %v", got)
+			t.Errorf("reload: error = %v, want bad", got)
 		}
 		is("refused", [3]float64{0, start, 7})
 		err = nil
@@ -56,7 +56,7 @@ func TestReloadSeries(t *testing.T) {
 		synctest.Wait()
 		is("SIGHUP", [3]float64{1, now(), 8})
 
-		// What may pass by itself is tried again with growing pauses, and in force then.
+		// A failure that may be transient is retried at growing intervals until it succeeds.
 		var at []int
 		begin := time.Now()
 		var passed atomic.Bool
@@ -69,7 +69,7 @@ func TestReloadSeries(t *testing.T) {
 			return 9, retryable{errors.New("busy")}
 		}
 		if got := r.reload(ctx, "test"); !strings.Contains(got.Error(), "busy") {
-			t.Errorf("reload: %v", got)
+			t.Errorf("reload: error = %v, want busy", got)
 		}
 		time.Sleep(100 * time.Second)
 		synctest.Wait()
@@ -82,13 +82,13 @@ func TestReloadSeries(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		if s := series(); s[0] != 1 || s[1] <= before || s[2] != 9 {
-			t.Errorf("in force: %v", s)
+			t.Errorf("series after the retry succeeded = %v", s)
 		}
 		n := len(at)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if len(at) != n {
-			t.Errorf("%d attempts after the success", len(at)-n)
+			t.Errorf("attempts after the success = %d, want 0", len(at)-n)
 		}
 		cancel()
 		synctest.Wait()

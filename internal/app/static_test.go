@@ -15,9 +15,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
-// An XID has ended its process before the kernel's log is read: its pod is the one that the reads
-// found, by the UID of the API server. The reads do not lose it by that.
-func TestPodOfProcessThatAnXIDEnded(t *testing.T) {
+// If an XID has ended its process before the kernel log is read, the pod is the one that earlier reads found,
+// identified by the API server's UID. Reads keep finding it.
+func TestPodOfProcessEndedByXID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hash = "a3f5c1d2e4b6978899aabbccddeeff00"
 		stat := func(name, flags string) *fstest.MapFile {
@@ -33,26 +33,26 @@ func TestPodOfProcessThatAnXIDEnded(t *testing.T) {
 		var log kernellog.Options
 		s.setKernelLog(&log)
 		if uid, err := one(s.pods.PodOf(4711)); uid != hash || err != nil {
-			t.Fatalf("a read finds %q, %v", uid, err)
+			t.Fatalf("read: pod UID = %q, error %v", uid, err)
 		}
 		delete(proc, "4711/stat")
 		delete(proc, "4711/cgroup")
 		time.Sleep(10 * time.Second)
 		if uid, err := one(log.PodOf(4711)); uid != "mirror" || err != nil {
-			t.Errorf("the kernel's log finds %q, %v", uid, err)
+			t.Errorf("kernel log: pod UID = %q, error %v", uid, err)
 		}
 		time.Sleep(20 * time.Second)
 		if uid, err := one(s.pods.PodOf(4711)); uid != hash || err != nil {
-			t.Errorf("the last read finds %q, %v", uid, err)
+			t.Errorf("last read: pod UID = %q, error %v", uid, err)
 		}
 		time.Sleep(time.Second)
 		if uid, err := one(log.PodOf(4711)); uid != "" || err != nil {
-			t.Errorf("after the last read the kernel's log finds %q, %v", uid, err)
+			t.Errorf("kernel log after the last read: pod UID = %q, error %v", uid, err)
 		}
 	})
 }
 
-// one returns the only UID, "" for none.
+// one returns the only UID, or "" if there is not exactly one.
 func one(uids []string, err error) (string, error) {
 	if len(uids) != 1 {
 		return "", err
@@ -60,8 +60,8 @@ func one(uids []string, err error) (string, error) {
 	return uids[0], err
 }
 
-// The reads of a source under Kubernetes know static pods so, too.
-func TestChosenSourceKnowsStaticPods(t *testing.T) {
+// With Kubernetes enabled, the reads of a source recognize static pods too.
+func TestSourceRecognizesStaticPods(t *testing.T) {
 	s := newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	s.pods = process.NewResolver(fstest.MapFS{
 		"2/stat":   {Data: []byte("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0")},
@@ -76,6 +76,6 @@ func TestChosenSourceKnowsStaticPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	if uid, err := one(chosen.PodOf(7)); uid != "mirror of a3f5c1d2e4b6978899aabbccddeeff00" || err != nil {
-		t.Errorf("%q, %v", uid, err)
+		t.Errorf("pod UID = %q, error %v", uid, err)
 	}
 }

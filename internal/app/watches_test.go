@@ -9,18 +9,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// A resource that the API server refuses is reported as a series, claims included. Nodes are optional.
-func TestRefusedResourcesAreReported(t *testing.T) {
+// Resources that the API server forbids are reported as series, including claims. Nodes are optional and not reported.
+func TestForbiddenResourcesAreReported(t *testing.T) {
 	w := newAPIWatches(prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	w.report("nodes", errors.New("forbidden"))
 	w.report("pods", nil)
 	w.report("resourceclaims", errors.New("forbidden"))
 	if n := testutil.CollectAndCount(w.gauge); n != 2 {
-		t.Errorf("%d series, want those of pods and resourceclaims", n)
+		t.Errorf("series = %d, want those of pods and resourceclaims", n)
 	}
 	for resource, want := range map[string]float64{"pods": 1, "resourceclaims": 0} {
 		if got := testutil.ToFloat64(w.gauge.WithLabelValues(resource)); got != want {
-			t.Errorf("%s: %v, want %v", resource, got, want)
+			t.Errorf("%s: value = %v, want %v", resource, got, want)
 		}
 	}
 }

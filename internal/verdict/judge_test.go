@@ -14,21 +14,21 @@ import (
 
 var begin = time.Unix(1_800_000_000, 0)
 
-// A rig is a node of two GPUs, the second one with a GPU instance, and a Judge of it.
+// A rig is a node with two GPUs, the second one with a GPU instance, and a Judge.
 type rig struct {
 	*testing.T
 	now      time.Time
-	step     time.Duration // of the wall clock
+	step     time.Duration // offset of the wall clock
 	plan     *gpu.Plan
 	judge    Judge
 	builder  *snapshot.Builder
 	values   map[gpu.FieldID]float64 // of GPU 0
 	families []gpu.Family
 	down     error   // of GPU 0
-	number   float64 // of the signal
+	number   float64 // value of the signal
 }
 
-// made are the families that other derivers make.
+// made derives the families that belong to other derivers.
 type made struct{ r *rig }
 
 func (made) Bind(*gpu.Topology, *gpu.Plan) {}
@@ -54,7 +54,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// open begins a session.
+// open starts a session.
 func (r *rig) open() {
 	top := gpu.NewTopology([]gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"},
@@ -64,7 +64,7 @@ func (r *rig) open() {
 	r.builder = snapshot.NewBuilder(top, r.plan, []snapshot.Deriver{made{r}, &r.judge})
 }
 
-// at reads at a time since the beginning, and returns the verdicts on both GPUs with their reasons.
+// at reads at a time since the start, and returns the verdicts on both GPUs with their reasons.
 func (r *rig) at(d time.Duration) (said [2]string) {
 	r.Helper()
 	r.now = begin.Add(d + r.step)
@@ -87,7 +87,7 @@ func (r *rig) at(d time.Duration) (said [2]string) {
 				continue
 			}
 			if v, _ := x.Value.Int64(); v != 1 {
-				r.Errorf("the value is %v", x.Value)
+				r.Errorf("value of the verdict = %v, want 1", x.Value)
 			}
 			said[x.Row] += x.Labels[0].Value + " " + x.Labels[1].Value
 		}
@@ -95,7 +95,7 @@ func (r *rig) at(d time.Duration) (said [2]string) {
 	return said
 }
 
-// signals reads at each minute from one to another with the signal of a rule on or off, and returns the last verdict.
+// signals reads once per minute with the signal of a rule on or off, and returns the last verdict.
 func (r *rig) signals(s *signal, on bool, from, to int) (said string) {
 	r.Helper()
 	for minute := from; minute <= to; minute++ {
@@ -135,18 +135,18 @@ func (r *rig) signals(s *signal, on bool, from, to int) (said string) {
 		}
 		both := r.at(at)
 		if said = both[0]; both[1] != "ok " {
-			r.Errorf("the verdict on GPU 1 is %q", both[1])
+			r.Errorf("verdict on GPU 1 = %q, want ok", both[1])
 		}
 	}
 	return said
 }
 
-// Each rule counts once its signal has held for its time, no earlier, and for as long as the table says afterwards.
+// Each rule becomes active after its signal has held for the rule's time, and stays active for the rule's memory.
 func TestRules(t *testing.T) {
 	for i := range table {
 		x := &table[i]
 		if x.signal.lost {
-			continue // TestStates has them
+			continue // covered by TestStates
 		}
 		t.Run(x.reason, func(t *testing.T) {
 			r := newRig(t)
@@ -154,7 +154,7 @@ func TestRules(t *testing.T) {
 			expect := func(when, got, want string) {
 				t.Helper()
 				if got != want {
-					t.Errorf("%s: %q, want %q", when, got, want)
+					t.Errorf("%s: verdict = %q, want %q", when, got, want)
 				}
 			}
 			expect("before", r.signals(&x.signal, false, 0, 0), "ok ")
@@ -187,51 +187,51 @@ func TestMostSevereRule(t *testing.T) {
 		want string
 	}{{time.Minute, "ok "}, {2 * time.Minute, "replace row_remap_failed"}, {6 * time.Minute, "replace row_remap_failed"}} {
 		if got := r.at(step.at)[0]; got != step.want {
-			t.Errorf("after %v: %q, want %q", step.at, got, step.want)
+			t.Errorf("after %v: verdict = %q, want %q", step.at, got, step.want)
 		}
 	}
 	r.values[catalog.RowRemapFailure] = 0
 	if got := r.at(7 * time.Minute)[0]; got != "drain recovery_action" {
-		t.Errorf("then: %q", got)
+		t.Errorf("next verdict = %q", got)
 	}
 	r.values[catalog.GetGPURecoveryAction] = 0
 	if got := r.at(16 * time.Minute)[0]; got != "watch row_remap_pending" {
-		t.Errorf("at last: %q", got)
+		t.Errorf("last verdict = %q", got)
 	}
 }
 
-// What an instance reports is its GPU's.
+// A signal of an instance affects the verdict on its GPU.
 func TestInstance(t *testing.T) {
 	r := newRig(t)
 	r.families = []gpu.Family{{Name: catalog.XIDLastSeen, Series: []gpu.Series{
 		{Row: 2, Labels: []gpu.Label{{Name: "xid", Value: "95"}}, Value: gpu.Float(float64(begin.Unix()))},
 	}}}
 	if got := r.at(time.Second)[1]; got != "drain xid_hardware" {
-		t.Errorf("%q", got)
+		t.Errorf("verdict = %q, want drain xid_hardware", got)
 	}
 }
 
-// Every field of the table is read for the family, and every reason stands once.
+// Every field of the table is read for the verdict, and every reason is unique.
 func TestTable(t *testing.T) {
 	read, reasons := catalog.FamilyNamed(catalog.GPUVerdict).Values, map[string]bool{}
 	for i := range table {
 		x := &table[i]
 		if reasons[x.reason] {
-			t.Errorf("%s stands twice", x.reason)
+			t.Errorf("reason %s is used twice", x.reason)
 		}
 		reasons[x.reason] = true
 		for _, id := range append(slices.Clone(x.signal.fields), x.signal.count) {
 			if id != 0 && !slices.Contains(read, id) {
-				t.Errorf("%s: the catalog does not read %d for the verdict", x.reason, id)
+				t.Errorf("%s: field %d is not read for the verdict", x.reason, id)
 			}
 		}
 		if x.signal.family != "" && catalog.FamilyNamed(x.signal.family) == nil {
-			t.Errorf("%s: there is no %s", x.reason, x.signal.family)
+			t.Errorf("%s: family %s does not exist", x.reason, x.signal.family)
 		}
 	}
 }
 
-// A critical XID drains, a warning is watched, and no other XID has a rule. XID 154 leaves it to the recovery action.
+// A critical XID drains, a warning leads to watch, and other XIDs have no rule. XID 154 is left to the recovery action.
 func TestXIDs(t *testing.T) {
 	for code := int64(1); code < 1000; code++ {
 		r, x := newRig(t), catalog.XIDOf(code)
@@ -244,19 +244,19 @@ func TestXIDs(t *testing.T) {
 		}
 		for at, want := range map[time.Duration]string{0: want, x.Class.Memory() - time.Second: want, x.Class.Memory(): OK} {
 			if got, _, _ := strings.Cut(r.at(max(at, 0))[0], " "); at >= 0 && got != want {
-				t.Errorf("XID %d, %v, after %v: %q, want %q", code, x.Class, at, got, want)
+				t.Errorf("XID %d (%v) after %v: verdict = %q, want %q", code, x.Class, at, got, want)
 			}
 		}
 	}
 }
 
-// NVIDIA's catalog asks for a reset or a restart, and the XID does not drain: each has a reason in its row.
+// If NVIDIA's catalog asks for a reset or restart but the XID does not drain, its row has a reason.
 func TestActionsThatDoNotDrain(t *testing.T) {
 	for code := range int64(1000) {
 		x := catalog.XIDOf(code)
 		grave := slices.Contains([]string{"reset the GPU", "restart the node"}, x.First)
 		if grave != (OfXID(x.Class) == Drain) && x.Why == "" && x.First != "check the power cables" {
-			t.Errorf("XID %d, %q, is %s without a reason", code, x.First, OfXID(x.Class))
+			t.Errorf("XID %d (%q) leads to %s without a reason in its row", code, x.First, OfXID(x.Class))
 		}
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// states are what happens to GPU 0, and the verdicts. Each line has the minute, what changes then, and the verdict at that
-// reading; the rig reads every minute. A change is "field NAME=N", "field NAME=-" (missing), "xid CODE", "finding N"
-// (the worst active result), "lost", "permission", "timeout", "back", "clock ±DURATION", "engine" (it restarts), "exporter"
-// (it restarts), or "-".
+// states are scripts of changes on GPU 0 and the resulting verdicts. Each step has the minute, the change, and the
+// verdict at that reading. The rig reads every minute. A change is "field NAME=N", "field NAME=-" (missing), "xid
+// CODE", "finding N" (the worst active result), "lost", "permission", "timeout", "back", "clock ±DURATION", "engine"
+// (restarts), "exporter" (restarts), or "-".
 var states = []struct{ name, script string }{
 	{"nothing", "0 - ok; 600 - ok"},
 
@@ -25,14 +25,14 @@ var states = []struct{ name, script string }{
 	{"finding, engine restart", "0 - ok; 1 finding 20 ok; 6 - drain health_failed; 7 engine drain health_failed"},
 	{"finding, lost", "0 - ok; 1 finding 20 ok; 6 - drain health_failed; 7 lost drain health_failed; 60 back drain lost"},
 	{"finding, missing", "0 - ok; 1 finding 20 ok; 3 finding - ok; 8 finding 20 drain health_failed"},
-	{"finding that was missing when its time was over", "0 - ok; 1 finding 20 ok; 3 finding - ok; 30 - ok; 31 finding 0 ok"},
+	{"finding that is missing when its time is over", "0 - ok; 1 finding 20 ok; 3 finding - ok; 30 - ok; 31 finding 0 ok"},
 	{"finding, clock step", "0 - ok; 1 finding 20 ok; 2 clock +1h ok; 5 - ok; 6 clock -1h drain health_failed"},
 
 	{"XID of hardware", "0 - ok; 1 xid 79 drain xid_hardware; 1440 - drain xid_hardware; 1441 - ok"},
 	{"XID of the GSP", "0 - ok; 1 xid 119 drain xid_gsp; 60 - drain xid_gsp; 61 - ok"},
 	{"XID of a link", "0 - ok; 1 xid 74 watch xid_nvlink; 60 - watch xid_nvlink; 61 - ok"},
-	{"XID of a program", "0 - ok; 1 xid 31 ok; 2 xid 13 ok; 3 xid 43 ok"},
-	{"XID of a later driver", "0 - ok; 1 xid 400 watch xid_unclassified; 61 - ok"},
+	{"XID of an application", "0 - ok; 1 xid 31 ok; 2 xid 13 ok; 3 xid 43 ok"},
+	{"XID of a newer driver", "0 - ok; 1 xid 400 watch xid_unclassified; 61 - ok"},
 	{"XID, exporter restart", "0 - ok; 1 xid 79 drain xid_hardware; 720 exporter drain xid_hardware; 1440 - drain xid_hardware; 1441 - ok"},
 	{"XID, engine restart", "0 - ok; 1 xid 79 drain xid_hardware; 2 engine drain xid_hardware; 1441 - ok"},
 	{"XID, lost", "0 - ok; 1 xid 74 watch xid_nvlink; 2 lost unknown lost; 3 - drain lost"},
@@ -59,9 +59,9 @@ var states = []struct{ name, script string }{
 		"1440 - watch ecc_uncorrected; 1441 - ok"},
 	{"counter, exporter restart", "0 field ECC_DBE_VOL_TOTAL=3 ok; 1 field ECC_DBE_VOL_TOTAL=4 watch ecc_uncorrected; 2 exporter ok"},
 	{"counter, engine restart", "0 field ECC_DBE_VOL_TOTAL=3 ok; 1 engine ok; 2 field ECC_DBE_VOL_TOTAL=4 watch ecc_uncorrected"},
-	{"counter that begins again", "0 field ECC_DBE_VOL_TOTAL=3 ok; 1 field ECC_DBE_VOL_TOTAL=0 ok; 2 field ECC_DBE_VOL_TOTAL=1 watch ecc_uncorrected"},
+	{"counter that is reset", "0 field ECC_DBE_VOL_TOTAL=3 ok; 1 field ECC_DBE_VOL_TOTAL=0 ok; 2 field ECC_DBE_VOL_TOTAL=1 watch ecc_uncorrected"},
 	{"counter that grows over a gap", "0 field ECC_DBE_VOL_TOTAL=3 ok; 1 field ECC_DBE_VOL_TOTAL=- ok; 9 field ECC_DBE_VOL_TOTAL=4 watch ecc_uncorrected"},
-	{"counter that is missing and comes back", "0 field ECC_DBE_VOL_TOTAL=3 ok; 1 field ECC_DBE_VOL_TOTAL=- ok; 9 field ECC_DBE_VOL_TOTAL=3 ok"},
+	{"counter that is missing and returns", "0 field ECC_DBE_VOL_TOTAL=3 ok; 1 field ECC_DBE_VOL_TOTAL=- ok; 9 field ECC_DBE_VOL_TOTAL=3 ok"},
 	{"recoveries of a link, hours apart", "0 field NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS=7 ok; " +
 		"1 field NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS=8 watch nvlink5_recovery; 600 - watch nvlink5_recovery; " +
 		"601 field NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS=9 watch nvlink5_recovery; 2040 - watch nvlink5_recovery; 2041 - ok"},
@@ -69,25 +69,25 @@ var states = []struct{ name, script string }{
 		"3 xid 63 watch ecc_uncorrected; 1441 - watch xid_memory; 1443 - ok"},
 	{"C2C links down", "0 field C2C_LINK_COUNT=10 ok; 1 field C2C_LINK_STATUS=0 ok; 6 - drain c2c_down; 7 field C2C_LINK_STATUS=1 ok"},
 	{"no C2C links", "0 field C2C_LINK_COUNT=0 ok; 1 field C2C_LINK_STATUS=0 ok; 60 - ok"},
-	{"number of C2C links not known", "0 field C2C_LINK_STATUS=0 ok; 60 - ok"},
+	{"unknown number of C2C links", "0 field C2C_LINK_STATUS=0 ok; 60 - ok"},
 
 	{"lost, one reading", "0 - ok; 1 lost unknown lost; 2 back watch was_lost; 60 - watch was_lost; 61 - ok"},
 	{"lost, its time and memory", "0 - ok; 1 lost unknown lost; 2 - drain lost; 600 back drain lost; 658 - drain lost; 660 - ok"},
-	{"lost again and again", "0 - ok; 1 lost unknown lost; 2 back watch was_lost; 30 lost unknown lost; 31 back watch was_lost; 89 - watch was_lost; 90 - ok"},
+	{"lost repeatedly", "0 - ok; 1 lost unknown lost; 2 back watch was_lost; 30 lost unknown lost; 31 back watch was_lost; 89 - watch was_lost; 90 - ok"},
 	{"lost, exporter restart", "0 - ok; 1 lost unknown lost; 2 - drain lost; 3 exporter unknown lost; 4 - drain lost"},
 	{"lost, engine restart", "0 - ok; 1 lost unknown lost; 2 - drain lost; 3 engine drain lost"},
 	{"lost, clock step", "0 - ok; 1 lost unknown lost; 2 clock -1h drain lost; 3 clock +2h drain lost"},
 	{"permission", "0 - ok; 1 permission unknown permission; 600 - unknown permission; 601 back ok"},
 	{"timeout", "0 - ok; 1 timeout unknown timeout; 2 back ok"},
-	{"lost, then not known", "0 - ok; 1 lost unknown lost; 2 - drain lost; 3 timeout drain lost; 200 - drain lost; 201 back drain lost"},
+	{"lost, then unknown", "0 - ok; 1 lost unknown lost; 2 - drain lost; 3 timeout drain lost; 200 - drain lost; 201 back drain lost"},
 	{"watched, then not read", "0 field ECC_DBE_VOL_TOTAL=0 ok; 1 field ECC_DBE_VOL_TOTAL=1 watch ecc_uncorrected; " +
 		"2 timeout unknown timeout; 3 back watch ecc_uncorrected"},
 }
 
-// TestStates plays every script.
+// TestStates runs every script.
 func TestStates(t *testing.T) {
 	if len(states) < 40 {
-		t.Fatalf("%d states", len(states))
+		t.Fatalf("only %d states", len(states))
 	}
 	for _, s := range states {
 		t.Run(s.name, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestStates(t *testing.T) {
 				n := r.change(words[1:], time.Duration(at)*time.Minute)
 				want := strings.Join(words[1+n:], " ")
 				if got := strings.TrimSpace(r.at(time.Duration(at) * time.Minute)[0]); got != want {
-					t.Errorf("minute %d, %v: %q, want %q", at, words[1:1+n], got, want)
+					t.Errorf("minute %d, %v: verdict = %q, want %q", at, words[1:1+n], got, want)
 				}
 				minute = at + 1
 			}
@@ -112,7 +112,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// change makes the change that the first words name, and returns how many they are.
+// change applies the change at the start of words, and returns the number of its words.
 func (r *rig) change(words []string, at time.Duration) int {
 	r.Helper()
 	switch words[0] {
@@ -144,7 +144,7 @@ func (r *rig) change(words []string, at time.Duration) int {
 		name, value, _ := strings.Cut(words[1], "=")
 		field, ok := catalog.Lookup("DCGM_FI_DEV_" + name)
 		if !ok {
-			r.Fatalf("no field %s", name)
+			r.Fatalf("unknown field %s", name)
 		}
 		delete(r.values, field.Entry.ID)
 		if n, err := strconv.ParseFloat(value, 64); err == nil {
@@ -177,7 +177,7 @@ func (r *rig) setSeries(family, label, value string, n float64) {
 	r.families = append(r.families, gpu.Family{Name: family, Series: []gpu.Series{s}})
 }
 
-// A verdict without its families is unknown, unless a GPU is to drain or to replace.
+// Without its counters the verdict is unknown, unless a GPU must be drained or replaced.
 func TestVerdictWithoutCounters(t *testing.T) {
 	for _, name := range Families() {
 		r := newRig(t)
@@ -188,17 +188,17 @@ func TestVerdictWithoutCounters(t *testing.T) {
 		}
 		r.open()
 		if got := r.at(0); got != [2]string{"unknown no_counters", "unknown no_counters"} {
-			t.Errorf("without %s: %q", name, got)
+			t.Errorf("without %s: verdict = %q", name, got)
 		}
 		r.values[catalog.RowRemapFailure] = 1
 		r.at(time.Minute)
 		if got := r.at(2 * time.Minute)[0]; got != "replace row_remap_failed" {
-			t.Errorf("without %s, no spare row: %q", name, got)
+			t.Errorf("without %s, with a failed row remap: verdict = %q", name, got)
 		}
 	}
 }
 
-// A GPU that is gone for long is forgotten, and so are GPUs beyond a limit.
+// The state of a GPU that is gone for long is deleted, and the number of GPUs is limited.
 func TestForgetting(t *testing.T) {
 	r := newRig(t)
 	r.at(0)
@@ -206,16 +206,16 @@ func TestForgetting(t *testing.T) {
 	r.open()
 	r.at(forgetAfter)
 	if r.judge.past["GPU-gone"] == nil {
-		t.Error("forgotten too early")
+		t.Error("state of a missing GPU was deleted too early")
 	}
 	r.at(forgetAfter + time.Second)
 	if len(r.judge.past) != 2 {
-		t.Errorf("%d GPUs are remembered", len(r.judge.past))
+		t.Errorf("GPUs with state = %d", len(r.judge.past))
 	}
 	for i := range 2 * maxGPUs {
 		r.judge.Bind(gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: fmt.Sprint("GPU-", i)}}), r.plan)
 	}
 	if n := len(r.judge.past); n != maxGPUs {
-		t.Errorf("%d GPUs are remembered, want %d", n, maxGPUs)
+		t.Errorf("GPUs with state = %d, want %d", n, maxGPUs)
 	}
 }
