@@ -3,9 +3,13 @@ package server
 import (
 	"bytes"
 	_ "embed" // the files of the page
+	"encoding/json"
 	"html/template"
 	"net/http"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
 var (
@@ -32,6 +36,24 @@ func (s *Server) handleLanding(mux *http.ServeMux) {
 	mux.Handle("GET /{$}", asset("text/html; charset=utf-8", page.Bytes()))
 	mux.Handle("GET /landing/style.css", asset("text/css; charset=utf-8", style))
 	mux.Handle("GET /landing/page.js", asset("text/javascript; charset=utf-8", script))
+	mux.Handle("GET /landing/codes.json", asset("application/json", codes()))
+}
+
+// codes returns what the page needs to explain XIDs and verdicts, in JSON.
+func codes() []byte {
+	type xid struct {
+		Text     string                `json:"text"`
+		Severity catalog.AlertSeverity `json:"severity"`
+	}
+	all := struct {
+		XIDs    map[int64]xid     `json:"xids"`
+		Reasons map[string]string `json:"reasons"`
+	}{map[int64]xid{}, verdict.Reasons()}
+	for _, code := range catalog.XIDsOf(catalog.XIDClasses()...) {
+		all.XIDs[code] = xid{catalog.XIDMessage(code), catalog.XIDOf(code).Class.Severity()}
+	}
+	text, _ := json.Marshal(all) // cannot fail: it has only strings
+	return text
 }
 
 func asset(kind string, body []byte) http.Handler {

@@ -28,6 +28,15 @@ func Table() string {
 	return b.String()
 }
 
+// Reasons returns the meaning of each reason of a verdict other than ok.
+func Reasons() map[string]string {
+	all := map[string]string{NoCounters: "the counters file lacks lines that the verdict needs"}
+	for i := range table {
+		all[table[i].reason] = table[i].what
+	}
+	return all
+}
+
 // String returns the signal in words and Prometheus' spelling.
 func (s signal) String() string {
 	if s.lost {

@@ -11,6 +11,7 @@ import (
 	"math"
 	"net/http/httptest"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -158,6 +159,7 @@ func TestPage(t *testing.T) {
 		t.Run(name, func(t *testing.T) { testNode(t, name, columns) })
 	}
 	t.Run("hostile labels", testHostile)
+	t.Run("trouble", testTrouble)
 }
 
 // testNode compares the page with /metrics of a simulated node that has shared GPUs and MIG. The node is read only
@@ -217,6 +219,99 @@ DCGM_EXP_XID_ERRORS_TOTAL{gpu="0",xid="79"} 3
 DCGM_FI_DEV_GPU_TEMP{gpu="0"} NaN
 dcgm_exporter_field_unavailable{field="<b>F</b>",reason="constructor"} 1
 `
+
+// trouble is a page with a lost GPU and its links, verdicts, XIDs, heat, and a busy GPU at its limits.
+const trouble = `dcgm_exporter_collect_success 1
+dcgm_exporter_entity_up{gpu="0",UUID="GPU-0"} 1
+dcgm_exporter_entity_up{gpu="1",UUID="GPU-1"} 1
+dcgm_exporter_entity_up{gpu="2",UUID="GPU-2"} 1
+dcgm_exporter_entity_up{gpu="3",UUID="GPU-3",reason="lost"} 0
+dcgm_exporter_entity_up{nvlink="0",gpu="3",gpu_uuid="GPU-3",reason="lost"} 0
+dcgm_exporter_entity_up{nvlink="1",gpu="3",gpu_uuid="GPU-3",reason="lost"} 0
+dcgm_exporter_entity_up{nvlink="0",gpu="2",gpu_uuid="GPU-2",reason="error"} 0
+dcgm_exporter_entity_up{nvlink="0",gpu="0",gpu_uuid="GPU-0"} 1
+dcgm_exporter_gpu_verdict{gpu="0",UUID="GPU-0",hostname="gpu-a",verdict="ok",reason=""} 1
+dcgm_exporter_gpu_verdict{gpu="1",UUID="GPU-1",hostname="gpu-a",verdict="replace",reason="row_remap_failed"} 1
+dcgm_exporter_gpu_verdict{gpu="2",UUID="GPU-2",hostname="gpu-a",verdict="watch",reason="slowed"} 1
+dcgm_exporter_gpu_verdict{gpu="3",UUID="GPU-3",hostname="gpu-a",verdict="drain",reason="lost"} 1
+DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-0"} 70
+DCGM_FI_DEV_GPU_TEMP{gpu="2",UUID="GPU-2"} 91
+DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu="0",UUID="GPU-0"} 36
+DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu="2",UUID="GPU-2"} 68
+DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="0",UUID="GPU-0",xid="13"} 3000
+DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="63"} 2000
+DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="48"} 1000
+`
+
+// The page must put what is broken first, and must not alarm about a GPU that only works hard.
+func testTrouble(t *testing.T) {
+	s, err := server.New(server.Options{
+		Address: "127.0.0.1:0", LandingPage: true, Interval: time.Minute, Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Current: func() *exposition.Page { return exposition.NewPage([]byte(trouble)) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s.Handler())
+	defer h.Close()
+	document := browse(t, h.URL+"/", 3)
+
+	const remap, lost = "replace: No spare row is left for a faulty one", "drain: The GPU has fallen off the bus, or does not answer"
+	if got, want := document.byID(t, "banners").text, "GPU 1: "+remap+".GPU 3: "+lost+"."; got != want {
+		t.Errorf("banners = %q, want %q", got, want)
+	}
+	rows := rowsOf(t, document)
+	for device, want := range map[string]string{
+		"GPU 0": "upat its power limit and the driver's temperature limit",
+		"GPU 1": "replace" + remap,
+		"GPU 2": "watchwatch: Heat or power holds the clocks down in each intervalthrottled by hw_thermal",
+		"GPU 3": "lostthe GPU, the engine or the driver went away" + lost,
+	} {
+		if got := rows[device]["State"]; got != want {
+			t.Errorf("state of %s = %q, want %q", device, got, want)
+		}
+	}
+	styled := func(id, class string) (texts []string) {
+		for _, e := range document.byID(t, id).all(func(e *element) bool { return e.attrs["class"] == class }) {
+			texts = append(texts, e.text)
+		}
+		return texts
+	}
+	for _, tt := range []struct {
+		id, class string
+		want      []string
+	}{
+		{"rows", "down", []string{"replace", "48", "lost"}},
+		{"rows", "warned", []string{"watch", "91 °C"}},
+		{"xid-list", "down", []string{"critical: "}},
+		{"xid-list", "warned", []string{"warning: "}},
+		{"other-list", "down", []string{"NVLink 0 / GPU 2: error"}},
+	} {
+		got := styled(tt.id, tt.class)
+		for i := range got {
+			got[i] = strings.ReplaceAll(got[i], "GPU 2 / NVLink 0", "NVLink 0 / GPU 2")
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("elements of #%s with the style %s = %q, want %q", tt.id, tt.class, got, tt.want)
+		}
+	}
+	list := document.byID(t, "xid-list").children
+	for i, want := range []string{
+		"critical: GPU 1: XID 48, Double Bit ECC Error", "warning: GPU 1: XID 63, ", "info: GPU 0: XID 13, Graphics Engine Exception",
+	} {
+		if i >= len(list) || !strings.HasPrefix(list[i].text, want) {
+			t.Errorf("XID %d of %q does not begin with %q", i, document.byID(t, "xid-list").text, want)
+		}
+	}
+	if others := document.byID(t, "other-list").text; !strings.Contains(others, "NVLink: 2 of GPU 3, which is not read") {
+		t.Errorf("other devices = %q, want the links of the lost GPU in one line", others)
+	}
+	for _, td := range document.byID(t, "rows").all(func(e *element) bool { return e.name == "td" }) {
+		if empty := td.text == "–" || td.text == "none" || td.text == "none known"; empty != (td.attrs["class"] == "empty") {
+			t.Errorf("cell %s %q has the class %q", td.attrs["data-label"], td.text, td.attrs["class"])
+		}
+	}
+}
 
 func testHostile(t *testing.T) {
 	const interval, seconds = time.Second, 10

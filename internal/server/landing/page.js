@@ -6,6 +6,7 @@ const PERIOD = Math.max(1000, Number(document.body.dataset.interval)); // ms bet
 const KEPT = 15 * 60; // seconds of history that a sparkline shows
 const history = new Map(); // busy ratios by device, since the page was opened
 const meanings = new Map(); // texts of XIDs by code, since the page was opened
+let codes = { xids: {}, reasons: {} }; // what XIDs and the reasons of verdicts mean, from landing/codes.json
 let known = null; // the last node
 let polled = -Infinity; // when /metrics was last requested, in ms of performance.now()
 let timer; // of the next request
@@ -27,9 +28,14 @@ const QUANTITIES = {
   reasons: { DCGM_FI_DEV_CLOCKS_EVENT_REASONS: 1, DCGM_FI_DEV_CLOCK_THROTTLE_REASONS: 1 },
   xid: { DCGM_FI_DEV_XID_ERRORS: 1, DCGM_FI_DEV_XID_ERROR: 1 },
 };
-// THROTTLES are the bits of clock event reasons that are a fault. An idle GPU's low clocks and clocks
-// that were set are none.
+// THROTTLES are the bits of clock event reasons that slow work down. A busy GPU at a limit in LIMITS is normal, as in the
+// alerts; any other reason is a fault.
 const THROTTLES = { power_cap: 0x4, hw_slowdown: 0x8, sw_thermal: 0x20, hw_thermal: 0x40, hw_power_brake: 0x80 };
+const LIMITS = { power_cap: "its power limit", sw_thermal: "the driver's temperature limit" };
+// HOT and MEMORY_HOT are the temperatures above which GPUHot and GPUMemoryHot fire, in °C.
+const HOT = 87, MEMORY_HOT = 95;
+// SEVERITIES are those of XIDs, the most severe first, with the style of each.
+const SEVERITIES = { critical: "down", warning: "warned", info: "plain", "": "plain" };
 // REASONS explain the values of the label reason.
 const REASONS = {
   lost: "the GPU, the engine or the driver went away", permission: "the exporter may not read it", timeout: "no answer within the deadline",
@@ -42,7 +48,7 @@ const why = (reason) => (Object.hasOwn(REASONS, reason) ? REASONS[reason] : "the
 const KINDS = { gpu: "GPU", GPU_I_ID: "instance", nvswitch: "NVSwitch", nvlink: "NVLink", cpu: "CPU", cpucore: "CPU core", connectx: "ConnectX" };
 const WANTED = new Set([...Object.values(QUANTITIES).flatMap(Object.keys),
   "dcgm_exporter_build_info", "dcgm_exporter_source_info", "dcgm_exporter_collect_success", "dcgm_exporter_collect_unavailable",
-  "dcgm_exporter_collect_last_success_timestamp_seconds", "dcgm_exporter_entity_up", "dcgm_exporter_sample_age_seconds",
+  "dcgm_exporter_collect_last_success_timestamp_seconds", "dcgm_exporter_entity_up", "dcgm_exporter_sample_age_seconds", "dcgm_exporter_gpu_verdict",
   "dcgm_exporter_field_unavailable", "dcgm_pod_gpu_info", "dcgm_pod_gpu_utilization_ratio", "dcgm_pod_gpu_memory_used_bytes",
   "DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_XID_ERRORS_TOTAL", "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS", "DCGM_EXP_GPU_PAIR_INFO"]);
 
@@ -103,7 +109,12 @@ function nodeOf(families, now) {
     if (!node.others.has(kind)) node.others.set(kind, { up: 0, down: [] });
     const others = node.others.get(kind);
     if (!reason) others.up++;
-    else others.down.push({ name: placeOf(s), reason });
+    else others.down.push({ name: placeOf(s), reason, gpu: s.get("gpu") });
+  }
+  for (const s of of("dcgm_exporter_gpu_verdict")) {
+    const d = deviceOf(s);
+    if (d) Object.assign(d, { verdict: s.get("verdict"), verdictReason: s.get("reason") });
+    node.host ||= s.get("hostname") || s.get("Hostname");
   }
   for (const [quantity, names] of Object.entries(QUANTITIES)) {
     for (const [name, factor] of Object.entries(names)) {
@@ -150,8 +161,13 @@ function nodeOf(families, now) {
       else if (!(x.seen >= s.value)) Object.assign(x, { seen: s.value, pod: nameOf(s) });
     }
   }
-  for (const x of node.xids) x.text = meanings.get(x.code);
-  node.xids.sort((a, b) => (b.seen || 0) - (a.seen || 0));
+  for (const x of node.xids) {
+    const known = Object.hasOwn(codes.xids, x.code) ? codes.xids[x.code] : { text: "", severity: "warning" };
+    x.text = meanings.get(x.code) || known.text;
+    x.severity = known.severity;
+  }
+  const rank = (x) => Object.keys(SEVERITIES).indexOf(x.severity);
+  node.xids.sort((a, b) => rank(a) - rank(b) || (b.seen || 0) - (a.seen || 0));
   for (const s of of("dcgm_exporter_field_unavailable")) {
     const field = s.get("field"), reason = s.get("reason"), place = placeOf(s);
     let u = node.missing.find((m) => m.field === field && m.reason === reason && !m.where === !place);
@@ -306,12 +322,29 @@ function instancesOf(node) {
   return n ? n + " MIG instances" : "";
 }
 
+// verdictOf returns the verdict on a device in words; "" if it is ok, or if there is none.
+function verdictOf(d) {
+  if (!d.verdict || d.verdict === "ok") return "";
+  const text = Object.hasOwn(codes.reasons, d.verdictReason) ? codes.reasons[d.verdictReason] : d.verdictReason;
+  return text ? d.verdict + ": " + text : d.verdict;
+}
+
+const isUrgent = (d) => d.verdict === "drain" || d.verdict === "replace";
+
 function stateOf(d) {
-  if (d.down) return [el("span", { class: "down" }, d.down), el("span", { class: "sub" }, why(d.down))];
-  const parts = d.throttle.length
-    ? [el("span", { class: "warned" }, "throttled"), el("span", { class: "sub" }, d.throttle.join(", "))]
-    : [el("span", { class: "up" }, "up")];
-  if (d.age > 60) parts.push(el("span", { class: "sub" }, "oldest sample " + ago(d.age)));
+  const faults = d.throttle.filter((event) => !Object.hasOwn(LIMITS, event));
+  const limits = d.throttle.filter((event) => Object.hasOwn(LIMITS, event)).map((event) => LIMITS[event]);
+  const sub = (text) => el("span", { class: "sub" }, text);
+  let parts;
+  if (d.down) parts = [el("span", { class: "down" }, d.down), sub(why(d.down))];
+  else if (isUrgent(d)) parts = [el("span", { class: "down" }, d.verdict)];
+  else if (d.verdict === "watch") parts = [el("span", { class: "warned" }, "watch")];
+  else if (faults.length) parts = [el("span", { class: "warned" }, "throttled")];
+  else parts = [el("span", { class: "up" }, "up")];
+  if (verdictOf(d)) parts.push(sub(verdictOf(d)));
+  if (faults.length) parts.push(sub("throttled by " + faults.join(", ")));
+  else if (limits.length) parts.push(sub("at " + limits.join(" and ")));
+  if (!d.down && d.age > 60) parts.push(sub("oldest sample " + ago(d.age)));
   return parts;
 }
 
@@ -327,8 +360,15 @@ function ownersOf(d) {
   return [el("span", { class: "sub" }, d.replicas ? d.sharing + ", " + d.replicas + " replicas" : d.sharing), list];
 }
 
+// cell makes a cell of the table of devices. A phone hides it if it has nothing to say.
 function cell(label, ...children) {
-  return el("td", { "data-label": label }, ...children);
+  const empty = children.every((c) => !c || (c.className === "none"));
+  return el("td", empty ? { "data-label": label, class: "empty" } : { "data-label": label }, ...children);
+}
+
+// degrees returns a temperature, marked if it is above a limit.
+function degrees(v, limit) {
+  return v > limit ? el("span", { class: "warned" }, celsius(v)) : celsius(v);
 }
 
 function row(d, node) {
@@ -345,10 +385,10 @@ function row(d, node) {
     cell("Busy", ...busy),
     cell("Memory", ...memory),
     cell("Power", has(d.power) ? watts(d.power) : unknown()),
-    cell("Temperature", has(d.temperature) ? celsius(d.temperature) : unknown(),
-      d.memoryTemperature > 0 ? el("span", { class: "sub" }, "memory " + celsius(d.memoryTemperature)) : null),
+    cell("Temperature", has(d.temperature) ? degrees(d.temperature, HOT) : unknown(),
+      d.memoryTemperature > 0 ? el("span", { class: "sub" }, "memory ", degrees(d.memoryTemperature, MEMORY_HOT)) : null),
     cell("SM clock", has(d.clock) ? round(d.clock / 1e6, 0) + "\u00a0MHz" : unknown()),
-    cell("Last XID", xid ? el("span", { class: "warned" }, String(xid.code)) : el("span", { class: "none" }, "none"),
+    cell("Worst XID", xid ? el("span", { class: SEVERITIES[xid.severity] }, String(xid.code)) : el("span", { class: "none" }, "none"),
       xid && xid.text ? el("span", { class: "sub" }, xid.text) : null),
     cell("Owners", ...ownersOf(d)));
 }
@@ -363,6 +403,7 @@ function show(id, visible) {
 
 function drawXIDs(node) {
   const items = node.xids.map((x) => el("li", {},
+    el("span", { class: SEVERITIES[x.severity] }, x.severity ? x.severity + ": " : ""),
     x.device + ": XID " + x.code + (x.text ? ", " + x.text : ""),
     x.seen ? ", " + ago(node.time + node.age - x.seen) : "",
     x.count ? ", " + round(x.count, 0) + (x.count === 1 ? " time" : " times") : "",
@@ -371,11 +412,18 @@ function drawXIDs(node) {
   show("xids", items.length > 0);
 }
 
+// drawOthers lists links, switches and so on. The links of a GPU that is not read are only counted.
 function drawOthers(node) {
-  const items = [];
+  const items = [], lost = new Set(node.devices.filter((d) => d.down && !d.instance).map((d) => d.gpu));
   for (const [kind, o] of node.others) {
     items.push(el("li", {}, kind + ": " + o.up + " up" + (o.down.length ? ", " + o.down.length + " not read" : "")));
-    for (const d of o.down) items.push(el("li", {}, el("span", { class: "down" }, d.name + ": " + d.reason), " ", why(d.reason)));
+    for (const gpu of lost) {
+      const n = o.down.filter((d) => d.gpu === gpu).length;
+      if (n) items.push(el("li", {}, kind + ": " + n + " of GPU " + gpu + ", which is not read"));
+    }
+    for (const d of o.down.filter((d) => !lost.has(d.gpu))) {
+      items.push(el("li", {}, el("span", { class: "down" }, d.name + ": " + d.reason), " ", why(d.reason)));
+    }
   }
   fill("other-list", items);
   show("others", items.length > 0);
@@ -417,7 +465,8 @@ function drawBanners(node, problem) {
   if (node) {
     if (node.source === "sim") list.push(banner("warn", "Simulated node: no value on this page is of real hardware."));
     if (node.problem) list.push(banner("bad", "No data (" + node.problem + "): " + why(node.problem) + "."));
-    const lost = node.devices.filter((d) => d.down && !d.instance);
+    for (const d of node.devices.filter(isUrgent)) list.push(banner("bad", d.name + ": " + verdictOf(d) + "."));
+    const lost = node.devices.filter((d) => d.down && !d.instance && !isUrgent(d));
     if (lost.length) list.push(banner("bad", lost.map((d) => d.name + " is not read: " + d.down).join("; ") + "."));
   }
   const box = document.getElementById("banners");
@@ -444,6 +493,7 @@ async function refresh() {
   let problem = "";
   polled = performance.now();
   try {
+    if (!Object.keys(codes.xids).length) codes = await (await fetch("landing/codes.json")).json();
     const response = await fetch("metrics", { cache: "no-store", signal: AbortSignal.timeout(Math.max(PERIOD, 10000)) });
     if (response.status === 200) {
       const date = Date.parse(response.headers.get("Date")) || Date.now(); // the exporter's clock
