@@ -33,7 +33,9 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]
 		if counter.Field == l.xids.field && counter.Type != gpu.MetricLabel {
-			list = append(list, gpu.Family{Name: counter.Name, Type: counter.Type, Help: counter.Help, OfGPUs: true, Series: l.gauge(c)})
+			family := gpu.Family{Name: counter.Name, Type: counter.Type, Help: counter.Help, Unrepeated: true}
+			family.Series = l.gauge(c)
+			list = append(list, family)
 		}
 	}
 	for i := range c.Plan.Derived {
@@ -78,22 +80,41 @@ func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs b
 	return f
 }
 
-// gauge returns the last XID of each GPU with the labels of NVIDIA's dcgm-exporter, or 0 if the GPU had none.
+// gauge returns the last XID of each GPU with the labels of NVIDIA's dcgm-exporter, or 0 if the GPU had none. In strict
+// mode an XID that names an instance is on that instance only, as DCGM stores it, and a GPU without XIDs has no series
+// unless the source says that it had none.
 func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 	var series []gpu.Series
 	field := l.xids.field
 	for row, e := range l.xids.rows {
-		unknown := l.strict && e.last.at == 0 && !slices.Contains(c.Batch.WithoutXID, row)
-		if unknown || !c.Topology.Serves(&c.Plan.Fields[field], row) || c.Missing(field, row) != "" || c.Down(row) != nil {
+		if !c.Topology.Serves(&c.Plan.Fields[field], row) || c.Missing(field, row) != "" || c.Down(row) != nil {
 			continue
 		}
-		code := e.last.code
-		labels := []gpu.Label{
-			{Name: "err_code", Value: strconv.FormatInt(code, 10)}, {Name: "err_msg", Value: catalog.XIDMessage(code)},
+		if !l.strict {
+			series = append(series, lastXID(row, e.last.code))
+			continue
 		}
-		series = append(series, gpu.Series{Row: row, Labels: labels, Value: gpu.Int(code)})
+		if last := e.lastOf(wholeGPU); last.at != 0 || slices.Contains(c.Batch.WithoutXID, row) {
+			series = append(series, lastXID(row, last.code))
+		}
+		for i := range c.Topology.Devices {
+			d := &c.Topology.Devices[i]
+			if d.Entity.Kind != gpu.KindGPUInstance || c.Topology.ParentRow(i) != row {
+				continue
+			}
+			if last := e.lastOf(int64(d.InstanceID)); last.at != 0 {
+				series = append(series, lastXID(i, last.code))
+			}
+		}
 	}
 	return series
+}
+
+func lastXID(row int, code int64) gpu.Series {
+	labels := []gpu.Label{
+		{Name: "err_code", Value: strconv.FormatInt(code, 10)}, {Name: "err_msg", Value: catalog.XIDMessage(code)},
+	}
+	return gpu.Series{Row: row, Labels: labels, Value: gpu.Int(code)}
 }
 
 // appendRow appends the series of a family for one row.

@@ -225,6 +225,37 @@ func TestXIDsOnInstances(t *testing.T) {
 	}
 }
 
+// In strict mode, the last XID of an instance must be on that instance only, and that of the whole GPU on the GPU only, as
+// DCGM stores them. Otherwise other pods on the GPU get an alert for it.
+func TestStrictLastXIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		e.topology = cutNode()
+		r := start(t, e.Open, func(o *loop.Options) { o.Strict = true })
+		happen := func(at time.Time, code int64, on bool, instance uint32) {
+			x := gpu.XID{Row: 1, Code: code, ID: at.UnixMicro(), Time: at.UnixNano(), OnInstance: on, InstanceID: instance}
+			e.do(func() { e.xids = append(e.xids, x) })
+		}
+		happen(time.Now(), 43, true, 1)
+		happen(time.Now(), 13, true, 9) // of an instance without a row
+		r.Wait(interval)
+		r.Has(gauge(2, 43))
+		r.HasNot("XID{1}")
+		for i := range int64(20) { // more instances than a GPU has
+			happen(time.Now(), 31, true, uint32(100+i))
+		}
+		happen(time.Now(), 79, false, 0)
+		happen(time.Now().Add(-interval), 94, false, 0) // comes late
+		happen(time.Now(), 45, true, 1)
+		r.Wait(interval)
+		r.Has(gauge(1, 79), gauge(2, 45))
+		if lines := r.Lines("XID"); len(lines) != 2 {
+			t.Errorf("want the two series above only: %q", lines)
+		}
+		r.Stop()
+	})
+}
+
 // An XID that comes with an earlier date than one that was reported counts, and the gauge shows the
 // newest.
 func TestXIDsThatComeLate(t *testing.T) {

@@ -17,6 +17,9 @@ import (
 const (
 	// maxEvents is the maximum number of events in the window of one entity. If there are more, the oldest leave early.
 	maxEvents = 4096
+	// maxLasts is the maximum number of instances of a GPU whose last XIDs are kept, the whole GPU included. A GPU has at
+	// most seven instances at a time.
+	maxLasts = 16
 	// maxGPUs is the maximum number of GPUs, present and absent, whose counts are kept.
 	maxGPUs = 256
 
@@ -61,6 +64,7 @@ type entityEvents struct {
 	reports [sourceKernel]reports
 	window  []xidEvent // oldest first
 	last    xidEvent   // the newest; zero for none
+	lasts   []xidEvent // the newest of the whole GPU and of each instance, most recently recorded last
 	reasons reasons
 	owners  owners
 	details tally[xidDetail]
@@ -172,7 +176,7 @@ func (x *xidCounter) forgetGPU() bool {
 // forgotten.
 func (e *entityEvents) expire(before int64) {
 	if e.last.at <= before {
-		e.window, e.last = nil, xidEvent{}
+		e.window, e.last, e.lasts = nil, xidEvent{}, nil
 	}
 	e.reasons.expire(before)
 }
@@ -313,6 +317,9 @@ func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label, old 
 	if v.at >= e.last.at || e.last.at > x.now { // the clock was wrong if the last XID is in the future
 		e.last = v
 	}
+	if last := e.lastOf(v.instance); v.at >= last.at || last.at > x.now {
+		e.setLast(v)
+	}
 	after := x.now - int64(x.window)
 	e.window = slices.DeleteFunc(e.window, func(old xidEvent) bool { return old.at <= after || old.at > x.now })
 	if v.at > after {
@@ -328,6 +335,25 @@ func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label, old 
 		return
 	}
 	e.owners.of(owner, x.now).add(v.xid, 1, v.at, x.now)
+}
+
+// lastOf returns the newest XID of an instance, or of the whole GPU for wholeGPU. It is zero if there is none.
+func (e *entityEvents) lastOf(instance int64) xidEvent {
+	for _, v := range e.lasts {
+		if v.instance == instance {
+			return v
+		}
+	}
+	return xidEvent{}
+}
+
+// setLast replaces the newest XID of an instance. If there are too many instances, it forgets the one recorded first.
+func (e *entityEvents) setLast(v xidEvent) {
+	e.lasts = slices.DeleteFunc(e.lasts, func(old xidEvent) bool { return old.instance == v.instance })
+	if len(e.lasts) == maxLasts {
+		e.lasts = slices.Delete(e.lasts, 0, 1)
+	}
+	e.lasts = append(e.lasts, v)
 }
 
 // byBus returns the GPU at a PCI address and its row. If there is none now, it returns the latest one that was there,

@@ -328,6 +328,7 @@ func (w *writer) derived(f *family, d *gpu.Family) {
 			w.extended(f, &w.labels.rows[sr.Row].noOwner, w.owned(sr), sr.Value)
 		case d.OfGPUs:
 			w.ofGPU(f, sr)
+		case d.Unrepeated && w.labels.rows[sr.Row].hidden:
 		default:
 			w.entity(f, sr.Row, sr)
 		}

@@ -38,7 +38,7 @@ func strictWorld() *gpu.Snapshot {
 	s.Columns[0].Counter.OfGPUs, s.Columns[1].Counter.OfGPUs = true, true
 	add("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{g0: gpu.Text("570"), g1: gpu.Text("570")})
 	s.Families = []gpu.Family{
-		{Name: "DCGM_FI_DEV_XID_ERRORS", Type: gpu.MetricGauge, OfGPUs: true, Series: []gpu.Series{
+		{Name: "DCGM_FI_DEV_XID_ERRORS", Type: gpu.MetricGauge, Unrepeated: true, Series: []gpu.Series{
 			{Row: g1, Labels: []gpu.Label{{Name: "err_code", Value: "79"}, {Name: "err_msg", Value: "GPU has fallen off the bus"}}, Value: gpu.Int(79)},
 		}},
 		{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, OfGPUs: true, Series: []gpu.Series{
@@ -75,7 +75,7 @@ func TestStrict(t *testing.T) {
 		`DCGM_FI_DEV_GPU_TEMP{` + labelsI + driver + pod + `} 41`,
 		`DCGM_FI_DEV_POWER_USAGE{` + labelsI + driver + pod + `} 100.500000`,
 		`DCGM_FI_DEV_FB_USED{` + labelsI + driver + pod + `} 500`,
-		`DCGM_FI_DEV_XID_ERRORS{` + labelsI + driver + pod + `,err_code="79",err_msg="GPU has fallen off the bus"} 79`,
+		`DCGM_FI_DEV_XID_ERRORS{` + labelsI + driver + pod + `,err_code="43",err_msg="GPU stopped processing"} 43`,
 	}
 	events := []string{
 		`DCGM_EXP_XID_ERRORS_COUNT{` + labelsI + driver + pod + `,xid="79"} 2`,
@@ -91,11 +91,15 @@ func TestStrict(t *testing.T) {
 		{"g+i", exposition.Strict{On: true}, slices.Concat(whole, cut, instance, events, always)},
 		{"i", exposition.Strict{On: true, HideGPUs: true}, slices.Concat(instance, events, always)},
 	}
+	w := strictWorld()
+	w.Families[0].Series = append(w.Families[0].Series, gpu.Series{
+		Row: 2, Labels: []gpu.Label{{Name: "err_code", Value: "43"}, {Name: "err_msg", Value: "GPU stopped processing"}}, Value: gpu.Int(43),
+	})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			page := encode(t, exposition.Options{
 				NoHealth: true, Without: func(name string) bool { return name == "own" }, Strict: tt.strict,
-			}, strictWorld())
+			}, w)
 			got := samples(page)
 			slices.Sort(got)
 			slices.Sort(tt.want)
