@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// Whatever XIDs come, of however many owners, an exporter keeps so much of them and no more, and
-// the sum stays the number of events.
+// Whatever XIDs arrive, of however many owners, the exporter keeps a bounded number of series. Their sum stays the
+// number of XIDs.
 func TestEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const cycles, each = 200, 20
@@ -57,7 +57,7 @@ func TestEventsAreBounded(t *testing.T) {
 		r.Wait(40 * interval)
 		mu.Lock()
 		if alerts := int64(len(catalog.AlertXIDs())); series != alerts {
-			t.Errorf("%d series where nothing happened, want the %d that alerts name, of the present owner", series, alerts)
+			t.Errorf("series without XIDs = %d, want the %d that alerts use, for the current owner", series, alerts)
 		}
 		mu.Unlock()
 		for range cycles {
@@ -70,23 +70,23 @@ func TestEventsAreBounded(t *testing.T) {
 		}
 		mu.Lock()
 		if most := int64(5 * time.Minute / interval * each); windowed == 0 || windowed > most {
-			t.Errorf("%d in the window, want %d at most", windowed, most)
+			t.Errorf("XIDs in the window = %d, want at most %d", windowed, most)
 		}
 		mu.Unlock()
 		before := heap()
-		r.Wait(2000 * interval) // owners go on changing
+		r.Wait(2000 * interval) // owners keep changing
 		grown := heap() - before
 		r.Stop()
 		mu.Lock()
 		defer mu.Unlock()
 		if total != cycles*each {
-			t.Errorf("%d counted of %d", total, cycles*each)
+			t.Errorf("XIDs counted = %d, want %d", total, cycles*each)
 		}
-		if series > 33*65 { // owners, none among them, and XIDs, the others among them
-			t.Errorf("%d series", series)
+		if series > 33*65 { // owners including "no owner", and XIDs including "other"
+			t.Errorf("series = %d, want at most 33 × 65", series)
 		}
 		if grown > 64<<10 {
-			t.Errorf("%d bytes more after a long time", grown)
+			t.Errorf("memory grew by %d bytes", grown)
 		}
 	})
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A clock event counts when it begins, and for as long as two samples follow one another; over a
-// gap that is not known.
+// A clock event is counted when it starts. Its seconds are counted while consecutive samples have it, but not over a
+// gap between samples.
 func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const powerCap, thermal = 0x4, 0x20 // nvmlClocksEventReason…
@@ -26,20 +26,20 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 		for _, slowsNothing := range []string{"gpu_idle", "display_clocks"} {
 			r.HasNot(seconds + slowsNothing)
 		}
-		at(11, powerCap) // begins
+		at(11, powerCap) // starts
 		at(13, powerCap|thermal)
-		at(14, thermal) // ends, after 3 s
+		at(14, thermal) // ends after 3 s
 		at(15, powerCap)
 		step(count+"power_cap}] 2", seconds+"power_cap}] 3", count+"sw_thermal}] 1", seconds+"sw_thermal}] 2")
-		step(count+"power_cap}] 2", seconds+"power_cap}] 3") // nothing new was reported
+		step(count+"power_cap}] 2", seconds+"power_cap}] 3") // no new sample
 		at(29, 0)
 		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
 		at(35, thermal)
 		step(count + "sw_thermal}] 2")
 		r.Wait(4 * interval)
-		at(75, 0) // 40 s later: more than three intervals
+		at(75, 0) // 40 s later, which is more than three intervals
 		step(seconds+"sw_thermal}] 2", count+"sw_thermal}] 2")
-		at(14, powerCap) // reported again
+		at(14, powerCap) // reported a second time
 		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
 		r.Stop()
 	})

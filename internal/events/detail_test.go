@@ -19,9 +19,9 @@ const (
 	sxidSeen     = "dcgm_nvswitch_sxid_last_seen_timestamp_seconds"
 )
 
-// An XID of before the start says when it was, also of a GPU that is not here yet, and is counted nowhere. Reports of the
-// engine say when an XID was, too, those of the log's time among them.
-func TestXIDsOfBeforeTheStart(t *testing.T) {
+// An XID from before the start updates the timestamp and is not counted. Its GPU may appear later. The timestamp also
+// comes from the engine's reports, including those of the time in which the kernel log is read.
+func TestXIDsFromBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, log, seen := newEngine(), readLog(), &figures{}
 		r := start(t, e.Open, func(o *loop.Options) {
@@ -41,7 +41,7 @@ func TestXIDsOfBeforeTheStart(t *testing.T) {
 		seen.are(t, map[string]int64{})
 
 		e.become(gpusAt("GPU-0", "GPU-1"))
-		e.happen(time.Now(), 119) // in no line
+		e.happen(time.Now(), 119) // not in the kernel log
 		reported := time.Now()
 		r.Wait(interval)
 		r.Has(at(0, 79, hourAgo), at(1, 79, hourAgo), at(0, 119, reported))
@@ -56,7 +56,7 @@ func TestXIDsOfBeforeTheStart(t *testing.T) {
 	})
 }
 
-// What the kernel's log says further of XIDs, and SXIDs, are counted by it, with so many series and no more.
+// Details of XIDs, and SXIDs, are counted from the kernel log, with a bounded number of series.
 func TestDetails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := readLog()
@@ -75,7 +75,7 @@ func TestDetails(t *testing.T) {
 				got, series = got+n, series-1
 			}
 			if got != sum || series != 0 {
-				t.Errorf("%s: %d, want %d; %d series are missing", family, got, sum, series)
+				t.Errorf("%s: sum = %d, want %d; missing series = %d", family, got, sum, series)
 			}
 		}
 		detail := func(code int64, d gpu.XIDDetail) {
@@ -86,7 +86,7 @@ func TestDetails(t *testing.T) {
 		detail(149, link)
 		detail(149, gpu.XIDDetail{Unit: "NETIR", SubCode: "0", Severity: "fatal"})
 		detail(154, gpu.XIDDetail{Action: "gpu_reset"})
-		detail(145, gpu.XIDDetail{}) // not understood
+		detail(145, gpu.XIDDetail{}) // details that could not be parsed
 		at := time.Now().Add(-time.Hour)
 		log.reportSXIDs(gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30", Time: at.UnixNano()}, gpu.SXID{Switch: 0, Code: 10004, Severity: "nonfatal"},
 			gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30", Time: at.Add(-time.Hour).UnixNano(), Past: true},

@@ -20,7 +20,7 @@ const (
 	clockSecondsFamily                 = "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
 )
 
-// families requests exporter families of field 1.
+// families requests families of the exporter that use field 1.
 func families(names ...string) func(*loop.Options) {
 	return func(o *loop.Options) {
 		o.Plan.Derived = nil
@@ -30,7 +30,7 @@ func families(names ...string) func(*loop.Options) {
 	}
 }
 
-// clockFamilies does so with clock events in the place of XIDs.
+// clockFamilies is like families, with field 1 being clock event reasons instead of XIDs.
 func clockFamilies(names ...string) func(*loop.Options) {
 	return func(o *loop.Options) {
 		families(names...)(o)
@@ -38,7 +38,7 @@ func clockFamilies(names ...string) func(*loop.Options) {
 	}
 }
 
-// A session that reads its witness from the beginning again says so.
+// A session reports when it reads its XIDs from the beginning again.
 func TestXIDsRepeatedWithinASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
@@ -59,15 +59,15 @@ func TestXIDsRepeatedWithinASession(t *testing.T) {
 	})
 }
 
-// What is dated in the future was dated by a clock that is wrong or was set back: it happened, and
-// no later than it was found.
+// An XID dated in the future was dated by a wrong clock, or the clock was set back. It is counted, with the time at
+// which it was read.
 func TestXIDsOfTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
 		r := start(t, e.Open, families(xidTotalFamily, xidCountFamily, "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS"))
 		for n := range 3 {
 			e.happen(time.Now().Add(time.Hour), 31)
-			e.happen(time.Now().Add(interval+4*time.Second), 62) // a little ahead of the Read
+			e.happen(time.Now().Add(interval+4*time.Second), 62) // slightly later than the Read
 			r.Wait(interval)
 			r.Has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", n+1), xidTotalFamily+fmt.Sprint("{0}[{xid 62}] ", n+1),
 				fmt.Sprint("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{0}[{xid 31}] ", gpu.Float(float64(time.Now().Unix()))))
@@ -78,12 +78,11 @@ func TestXIDsOfTheFuture(t *testing.T) {
 	})
 }
 
-// This machine's clock is set, forth and back: what happens counts for its owner, and leaves the
-// window in time.
-func TestClockOfThisMachineIsSet(t *testing.T) {
+// If this machine's clock is set forward or back, XIDs are attributed to their owner and leave the window in time.
+func TestLocalClockIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{
-		"back": -time.Hour, "forth": time.Hour, "back a little": -7 * time.Second, "forth a little": 7 * time.Second,
-		"back by more than an interval": -20 * time.Second, "forth by more than an interval": 20 * time.Second,
+		"back": -time.Hour, "forward": time.Hour, "back a little": -7 * time.Second, "forward a little": 7 * time.Second,
+		"back by more than an interval": -20 * time.Second, "forward by more than an interval": 20 * time.Second,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -115,11 +114,11 @@ func TestClockOfThisMachineIsSet(t *testing.T) {
 				}
 				e.happen(now(), 31)
 				count(map[string]int64{"31 pod=false": 1})
-				r.Wait(interval) // the other pod has it for a while
+				r.Wait(interval) // the other pod owns the GPU for a while
 				e.happen(now(), 45)
 				count(map[string]int64{"31 pod=false": 1, "45 pod=true": 1})
 				last(45)
-				e.happen(now(), 31) // dated by the clock of before
+				e.happen(now(), 31) // dated by the clock before it was set
 				mu.Lock()
 				offset = by
 				mu.Unlock()
@@ -136,7 +135,7 @@ func TestClockOfThisMachineIsSet(t *testing.T) {
 	}
 }
 
-// Codes that no driver has are dropped, with a word.
+// Codes that no driver has are dropped and logged.
 func TestImplausibleXIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
@@ -149,9 +148,9 @@ func TestImplausibleXIDs(t *testing.T) {
 	})
 }
 
-// As dcgm-exporter does, on request: a GPU has no gauge before its first XID, and nothing says that it
-// is missing.
-func TestNoGaugeBeforeTheFirst(t *testing.T) {
+// In strict mode, a GPU has no gauge before its first XID, as with NVIDIA's exporter. No series reports that it is
+// missing.
+func TestNoGaugeBeforeFirstXID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
 		r := start(t, e.Open, func(o *loop.Options) { o.Strict = true })
@@ -163,12 +162,11 @@ func TestNoGaugeBeforeTheFirst(t *testing.T) {
 	})
 }
 
-// The clock events of a window are counted once per interval, as often as they are sampled and
-// whatever else is configured.
-func TestClockEventsOfTheWindowDoNotDependOnSampling(t *testing.T) {
+// Clock events in the window are counted once per interval, whatever the sampling interval and the other settings.
+func TestWindowDoesNotDependOnSampling(t *testing.T) {
 	reason := func(at time.Duration) int64 {
 		switch at /= time.Second; {
-		case at >= 41 && at < 121, at >= 202 && at < 205: // eight intervals, and a moment between two
+		case at >= 41 && at < 121, at >= 202 && at < 205: // eight intervals, and a short time between two Reads
 			return 4
 		default:
 			return 0
@@ -205,20 +203,19 @@ func TestClockEventsOfTheWindowDoNotDependOnSampling(t *testing.T) {
 	highest := clockCountFamily + "{0}[{window_size_in_ms 300000} {clock_event power_cap}] 8"
 	for name, pages := range played {
 		if !slices.Contains(pages, highest) {
-			t.Errorf("%s: no %s in %v", name, highest, pages)
+			t.Errorf("%s: %s not found in %v", name, highest, pages)
 		}
 		if slices.Contains(pages, highest[:len(highest)-1]+"9") {
-			t.Errorf("%s: an interval counted twice", name)
+			t.Errorf("%s: interval was counted twice", name)
 		}
 		if got := pages[len(pages)-1]; got != clockCountFamily+"{0}[{window_size_in_ms 300000}] 0" {
-			t.Errorf("%s: at the end %s", name, got)
+			t.Errorf("%s: last value = %s", name, got)
 		}
 	}
 }
 
-// A watch group's interval is what the clock events of the window are counted by; a reload takes
-// effect at once.
-func TestClockEventsOfTheWindowAtTheirOwnInterval(t *testing.T) {
+// Clock events in the window are counted with the interval of the watch group. A reload takes effect immediately.
+func TestWindowUsesIntervalOfGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
 		var opt loop.Options
@@ -230,10 +227,10 @@ func TestClockEventsOfTheWindowAtTheirOwnInterval(t *testing.T) {
 		const count = clockCountFamily + "{0}[{window_size_in_ms 300000} {clock_event power_cap}] "
 		throttled := func(intervals int, want string) {
 			t.Helper()
-			time.Sleep(interval / 100) // no sample at the moment of a Read
+			time.Sleep(interval / 100) // no sample at the time of a Read
 			for range intervals {
 				for range 10 {
-					time.Sleep(interval / 10) // the bubble's clock
+					time.Sleep(interval / 10) // fake clock of the bubble
 					e.sample(time.Now(), 4)
 				}
 				synctest.Wait()
@@ -250,11 +247,10 @@ func TestClockEventsOfTheWindowAtTheirOwnInterval(t *testing.T) {
 	})
 }
 
-// What a Read says of XIDs counts also where nothing else of it is served: it fails, or finds that
-// the session is over.
-func TestLastWordsCount(t *testing.T) {
+// XIDs of a Read are counted even if nothing else of it is served, because it fails or ends the session.
+func TestXIDsOfLastReadAreCounted(t *testing.T) {
 	for name, test := range map[string]struct {
-		end  error // of the session
+		end  error // error of the session
 		read error
 	}{
 		"the GPU is lost": {end: gpu.ErrLost}, "the topology changed": {end: gpu.ErrTopology}, "the Read fails": {read: gpu.ErrTimeout},
@@ -278,7 +274,7 @@ func TestLastWordsCount(t *testing.T) {
 				e.happen(time.Now(), 79, 79)
 				r.Wait(2 * interval)
 				if got := seen.now()["79"]; got != 2 {
-					t.Errorf("%d XIDs are reported, want 2", got)
+					t.Errorf("XIDs counted = %d, want 2", got)
 				}
 				r.Stop()
 			})
@@ -286,17 +282,17 @@ func TestLastWordsCount(t *testing.T) {
 	}
 }
 
-// A reload reads the old session once more and the new one before it is adopted: whatever happens
-// between these Reads counts, once.
+// A reload reads the old session once more, and the new one before it is adopted. XIDs that happen between these Reads
+// are counted once.
 func TestXIDsDuringAReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
 		reads := 0
 		e.read = func(*gpu.Batch) error {
 			reads++
-			e.xids = append(e.xids, gpu.XID{Code: 31, ID: time.Now().UnixMicro(), Time: time.Now().UnixNano()}) // right after it
+			e.xids = append(e.xids, gpu.XID{Code: 31, ID: time.Now().UnixMicro(), Time: time.Now().UnixNano()}) // right after the Read
 			e.mu.Unlock()
-			time.Sleep(interval / 100) // the bubble's clock
+			time.Sleep(interval / 100) // fake clock of the bubble
 			e.mu.Lock()
 			return nil
 		}
@@ -305,18 +301,18 @@ func TestXIDsDuringAReload(t *testing.T) {
 		r.Reload(r.Change)
 		r.Wait(interval / 4)
 		e.do(func() {
-			r.Has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", reads-1), // the last one is not read yet
+			r.Has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", reads-1), // the last one has not been read yet
 				xidCountFamily+fmt.Sprint("{0}[{window_size_in_ms 300000} {xid 31}] ", reads-1))
 			if reads != 3 {
-				t.Errorf("%d Reads, want the first, and one of each session for the reload", reads)
+				t.Errorf("Reads = %d, want the first and one of each session during the reload", reads)
 			}
 		})
 		r.Stop()
 	})
 }
 
-// An engine that is restarted reads the kernel log from its beginning and dates each XID anew, by 1 µs or more. Such XIDs
-// must not be counted again, but others of the same code must be.
+// A restarted engine reads the kernel log from its beginning and dates each XID again, with a difference of 1 µs or
+// more. These XIDs must not be counted again, but further XIDs with the same code must be.
 func TestRedatedXIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
@@ -337,8 +333,8 @@ func TestRedatedXIDs(t *testing.T) {
 			seen.are(t, map[string]int64{"79": 3, "31": 1})
 		}
 		e.do(func() { e.xids, e.session.next = nil, 6 }) // only the next session reads them
-		e.happen(begin, 79, 79, 79, 31)                  // one more of the same moment
-		e.happen(begin.Add(-2001*time.Millisecond), 31)  // too far from the other
+		e.happen(begin, 79, 79, 79, 31)                  // one more with the same time
+		e.happen(begin.Add(-2001*time.Millisecond), 31)  // too far from the other one
 		e.happen(begin.Add(500*time.Millisecond), 79)
 		r.Reload(r.Change)
 		r.Wait(interval)
@@ -347,8 +343,8 @@ func TestRedatedXIDs(t *testing.T) {
 	})
 }
 
-// XIDs from before the process started are shown as last seen and in the window, but the total does not count them:
-// otherwise a restart would look like new XIDs to increase().
+// XIDs from before the process started update the timestamp and are in the window, but not in the total. Otherwise a
+// restart would look like new XIDs to increase().
 func TestXIDsFromBeforeTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}

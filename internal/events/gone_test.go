@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// gpusAt are GPUs by UUID, on one bus after the other.
+// gpusAt returns GPUs by UUID, on consecutive buses.
 func gpusAt(uuids ...string) *gpu.Topology {
 	var list []gpu.Device
 	for i, uuid := range uuids {
@@ -22,9 +22,9 @@ func gpusAt(uuids ...string) *gpu.Topology {
 	return gpu.NewTopology(list)
 }
 
-// The XIDs of a GPU that is away for a moment stay in the window; of one that is away for longer
-// the gauge begins again, and the counter goes on.
-func TestGPUThatComesBack(t *testing.T) {
+// The XIDs of a GPU that is missing for a short time stay in the window. If it is missing longer, its gauge is reset.
+// Its counter continues in both cases.
+func TestGPUReturns(t *testing.T) {
 	for away, want := range map[time.Duration]int64{time.Minute: 79, 6 * time.Minute: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEngine()
@@ -41,7 +41,7 @@ func TestGPUThatComesBack(t *testing.T) {
 				r.Has(count + " {xid 79}] 1")
 			}
 			e.do(func() {
-				e.xids = append(e.xids, gpu.XID{Code: 48, ID: 1, Time: time.Now().UnixNano()}) // of one that stays
+				e.xids = append(e.xids, gpu.XID{Code: 48, ID: 1, Time: time.Now().UnixNano()}) // an XID of a GPU that stays
 			})
 			r.Wait(6 * time.Minute)
 			e.become(gpusAt("GPU-1"))
@@ -51,8 +51,8 @@ func TestGPUThatComesBack(t *testing.T) {
 	}
 }
 
-// An XID of the kernel's log is of the GPU that is at its bus, or was there last; of a GPU that
-// never was it is reported that it has no place.
+// An XID in the kernel log belongs to the GPU that is, or last was, at its bus. If no GPU was ever there, the XID is
+// reported as dropped.
 func TestGPUsOfTheKernelLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, log := newEngine(), readLog()
@@ -65,15 +65,15 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 			log.report(gpu.XID{PCIBusID: "00000000:" + bus + ":00.0", Code: 79, Time: time.Now().UnixNano()})
 			r.Wait(interval)
 		}
-		report("1b") // GPU-0
+		report("1b") // belongs to GPU-0
 		e.become(gpusAt("GPU-1"))
-		report("1B") // GPU-1 in its place
+		report("1B") // belongs to GPU-1, which replaced it
 		e.become(gpusAt("GPU-2"))
 		e.become(gpusAt("GPU-1", "GPU-3"))
 		e.become(gpusAt("GPU-2"))
-		report("1c") // GPU-3, which is gone
+		report("1c") // belongs to GPU-3, which is missing now
 		e.become(gpusAt())
-		report("1b") // GPU-2, which was there last
+		report("1b") // belongs to GPU-2, which was there last
 		report("aa")
 		r.Metric("dcgm_exporter_xids_unplaced_total{} 1")
 		e.become(gpusAt("GPU-0", "GPU-1", "GPU-2", "GPU-3"))
@@ -84,8 +84,8 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 	})
 }
 
-// A GPU of which no witness would report an XID has no zero either.
-func TestNoZeroWithoutWitness(t *testing.T) {
+// A GPU whose XIDs no source reports has no zero either.
+func TestNoZeroWithoutSource(t *testing.T) {
 	for name, log := range map[string]events.KernelLog{"no log": nil, "a log": readLog()} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEngine()
@@ -109,7 +109,7 @@ func TestNoZeroWithoutWitness(t *testing.T) {
 	}
 }
 
-// A storm of XIDs takes so much memory and no more; the counter has them all.
+// A storm of XIDs uses a bounded amount of memory, and the counter has all of them.
 func TestStormInTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()

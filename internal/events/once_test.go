@@ -17,42 +17,42 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// A kind of source.
+// A kind is a kind of source of XIDs.
 type kind int
 
 const (
-	keeping kind = iota // an engine that keeps XIDs, dated by its own clock, and reports them to every session
-	polling             // likewise, but dated by when it looked
-	queuing             // the driver's queue, dated by the Read
+	keeping kind = iota // an engine that keeps XIDs, dated by its clock, and reports them to every session
+	polling             // the same, but dated when the engine polled
+	queuing             // the driver's queue; dated by the Read
 	kinds
 )
 
-// An occurrence is an XID that happened, and how it is reported.
+// An occurrence is an XID that happened, and how a source reports it.
 type occurrence struct {
 	x    gpu.XID
-	at   int64 // by the clock that is never set
-	late int64 // when the witness can report it
+	at   int64 // by a clock that is never set
+	late int64 // time from which the source can report it
 }
 
-// A history is what really happened to two GPUs, and how two witnesses report it: with latency,
-// over overlapping sessions, by clocks that are set.
+// A history is what really happened to two GPUs, and how two sources report it: late, to overlapping sessions, and with
+// clocks that are set.
 type history struct {
 	random    *rand.Rand
 	kind      kind
-	remote    bool // the engine has a clock of its own
+	remote    bool // the engine has another clock
 	begin     time.Time
-	witnessed bool // the kernel's log is the witness
+	kernelLog bool // the kernel log is the source
 
 	mu       sync.Mutex
 	delays   *rand.Rand
-	engine   []occurrence // in the order in which sessions get them
+	engine   []occurrence // in the order in which sessions receive them
 	kernel   []occurrence
-	logged   int   // of kernel, that were read
-	taken    int   // of engine, out of the driver's queue
-	looked   int64 // when that was
-	machine  int64 // this machine's clock minus the one that is never set
-	engines  int64 // the engine's, likewise
-	lost     bool  // GPU 1
+	logged   int   // number of kernel XIDs that were read
+	taken    int   // number of engine XIDs taken out of the driver's queue
+	looked   int64 // time of that
+	machine  int64 // this machine's clock minus the clock that is never set
+	engines  int64 // the engine's clock minus the clock that is never set
+	lost     bool  // whether GPU 1 is lost
 	sessions []*listener
 }
 
@@ -61,7 +61,7 @@ type listener struct {
 	h        *history
 	topology *gpu.Topology
 	reported int
-	held     []gpu.XID // of the GPU that is lost
+	held     []gpu.XID // XIDs of the lost GPU
 	done     chan struct{}
 	err      error
 }
@@ -88,9 +88,9 @@ func (h *history) latency(most time.Duration) time.Duration {
 	return time.Duration(h.delays.Int64N(int64(most)))
 }
 
-// Open begins where an engine's memory or the driver's queue does.
+// Open starts where the engine's memory or the driver's queue starts.
 func (h *history) Open(_ context.Context, _ *gpu.Plan) (*listener, error) {
-	time.Sleep(h.latency(interval / 20)) // the bubble's clock: things go on happening
+	time.Sleep(h.latency(interval / 20)) // fake clock of the bubble: the world goes on
 	h.mu.Lock()
 	l := &listener{h: h, topology: gpusAt("GPU-0", "GPU-1"), done: make(chan struct{})}
 	if h.kind == queuing {
@@ -98,7 +98,7 @@ func (h *history) Open(_ context.Context, _ *gpu.Plan) (*listener, error) {
 	}
 	if h.kind == queuing {
 		l.reported = h.taken
-		if len(h.sessions) == 0 { // what happened before is in no queue
+		if len(h.sessions) == 0 { // earlier XIDs are in no queue
 			for now := time.Now().UnixNano(); h.taken < len(h.engine) && h.engine[h.taken].late <= now; h.taken++ {
 				l.reported++
 			}
@@ -133,7 +133,7 @@ func (l *listener) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) erro
 		x := h.engine[l.reported].x
 		if h.kind != queuing {
 			x.Time = x.ID * 1000
-			if h.remote { // as far as its clock can be known
+			if h.remote { // as precisely as the engine's clock can be known
 				x.Time += h.machine - h.engines
 			}
 		}
@@ -148,7 +148,7 @@ func (l *listener) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) erro
 	return nil
 }
 
-// happen makes XIDs of the time until end, and returns how many.
+// happen creates XIDs between now and end, and returns their number.
 func (h *history) happen(end time.Time) (count int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,14 +176,14 @@ func (h *history) happen(end time.Time) (count int64) {
 	return count
 }
 
-// reported is an XID as the engine has it. Sessions get it some time later.
+// reported returns an XID as the engine has it. Sessions receive it some time later.
 func (h *history) reported(code int64, row int, at int64) occurrence {
 	seen := at
 	if h.kind == polling {
 		seen = (at/int64(time.Second) + 1) * int64(time.Second)
 	}
 	late := seen + h.random.Int64N(int64(interval/50))
-	for _, l := range h.sessions { // not before what they have
+	for _, l := range h.sessions { // after the XIDs that sessions already have
 		if l.reported > 0 {
 			late = max(late, h.engine[l.reported-1].late+1)
 		}
@@ -192,7 +192,7 @@ func (h *history) reported(code int64, row int, at int64) occurrence {
 	if h.remote {
 		clock = h.engines
 	}
-	// Some have equal times by design.
+	// Some have equal times on purpose.
 	id := (seen + clock) / 1000
 	if h.random.IntN(3) == 0 {
 		id = id / 1e5 * 1e5
@@ -200,7 +200,7 @@ func (h *history) reported(code int64, row int, at int64) occurrence {
 	return occurrence{x: gpu.XID{Row: row, Code: code, ID: id}, at: at, late: late}
 }
 
-// set sets a clock: this machine's, and that of an engine that is on it, or the engine's.
+// set sets a clock: this machine's, which is also that of a local engine, or the engine's.
 func (h *history) set() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -208,20 +208,20 @@ func (h *history) set() {
 	if h.random.IntN(2) == 0 {
 		by = -by
 	}
-	if h.remote && !h.witnessed && h.random.IntN(2) == 0 {
+	if h.remote && !h.kernelLog && h.random.IntN(2) == 0 {
 		h.engines += int64(by)
 	} else {
 		h.machine += int64(by)
 	}
 }
 
-// Since and Drain are those of the kernel's log, which is read from the start on.
+// Since and Drain implement the kernel log, which is read from the start on.
 func (h *history) Since() (time.Time, bool) { return h.begin, true }
 
 func (h *history) Drain(into []gpu.XID) []gpu.XID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	into = append(into, gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 31, Time: h.begin.UnixNano(), Past: true}) // counts for nothing
+	into = append(into, gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 31, Time: h.begin.UnixNano(), Past: true}) // from before the start; not counted
 	for now := time.Now().UnixNano(); h.logged < len(h.kernel) && h.kernel[h.logged].late <= now; h.logged++ {
 		o := h.kernel[h.logged]
 		o.x.Time = o.late + h.machine
@@ -232,15 +232,15 @@ func (h *history) Drain(into []gpu.XID) []gpu.XID {
 
 func (h *history) DrainSXIDs(into []gpu.SXID) []gpu.SXID { return into }
 
-// close ends all sessions but the latest n.
+// close ends all sessions except the latest n.
 func (h *history) close(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sessions = h.sessions[max(0, len(h.sessions)-n):]
 }
 
-// However witnesses report XIDs, again and late, across sessions, reloads, changes of owner and clocks that are set, the sum
-// over all owners is the number of XIDs, and never falls.
+// The sum over all owners is the number of XIDs and never falls. This holds however sources report XIDs (repeatedly,
+// late, across sessions), over reloads, changes of owners, and clocks that are set.
 func TestXIDsAreCountedOnce(t *testing.T) {
 	seeds := uint64(1000)
 	if testing.Short() {
@@ -255,14 +255,14 @@ func TestXIDsAreCountedOnce(t *testing.T) {
 }
 
 func countOnce(t *testing.T, random *rand.Rand) {
-	h := &history{random: random, delays: rand.New(rand.NewPCG(random.Uint64(), 2)), kind: kind(random.IntN(int(kinds))), begin: time.Now().Add(-time.Minute), witnessed: random.IntN(2) == 0}
+	h := &history{random: random, delays: rand.New(rand.NewPCG(random.Uint64(), 2)), kind: kind(random.IntN(int(kinds))), begin: time.Now().Add(-time.Minute), kernelLog: random.IntN(2) == 0}
 	h.remote = h.kind == keeping && random.IntN(2) == 0
-	pick := rand.New(rand.NewPCG(random.Uint64(), 1)) // the attributor's own
+	pick := rand.New(rand.NewPCG(random.Uint64(), 1)) // for the attributor
 	seen := &figures{}
 	r := start(t, h.Open, func(o *loop.Options) {
 		families(xidTotalFamily)(o)
 		o.Now = h.now
-		if h.witnessed {
+		if h.kernelLog {
 			o.KernelLog = h
 		}
 		o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
@@ -270,7 +270,7 @@ func countOnce(t *testing.T, random *rand.Rand) {
 		})}
 		seen.watch(o)
 	})
-	r.Wait(interval / 2) // while a session opens for the first time, none is open
+	r.Wait(interval / 2) // no session is open while the first one opens
 	happened := int64(0)
 	for range random.IntN(24) {
 		happened += h.happen(time.Now().Add(interval))
@@ -284,13 +284,13 @@ func countOnce(t *testing.T, random *rand.Rand) {
 	r.Wait(3 * interval)
 	seen.mu.Lock()
 	if seen.sum != happened || seen.fell {
-		t.Errorf("%d counted of %d; fell: %v (kind %d, remote %v, logged %v)", seen.sum, happened, seen.fell, h.kind, h.remote, h.witnessed)
+		t.Errorf("XIDs counted = %d, want %d; sum fell: %v (kind %d, remote %v, kernel log %v)", seen.sum, happened, seen.fell, h.kind, h.remote, h.kernelLog)
 	}
 	seen.mu.Unlock()
 	r.Stop()
 }
 
-// disturb does something to a running exporter.
+// disturb does something random to a running exporter.
 func (h *history) disturb(r *loop.Rig) {
 	switch h.random.IntN(8) {
 	case 0:

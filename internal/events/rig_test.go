@@ -18,14 +18,14 @@ const interval = 10 * time.Second
 
 var gpuOnly = gpu.KindsOf(gpu.KindGPU)
 
-// An engine is a source of GPUs whose events a test makes. Field 0 has a value, field 1 is XIDs, or
-// clock event reasons.
+// An engine is a source of GPUs whose events are created by a test. Field 0 has a value. Field 1 is XIDs or clock event
+// reasons.
 type engine struct {
 	mu       sync.Mutex
 	topology *gpu.Topology
-	xids     []gpu.XID    // what happened; each session has a place in it
-	keeps    bool         // a new session begins at the oldest
-	reasons  []gpu.Sample // of the next Read
+	xids     []gpu.XID    // what happened; each session has a position in it
+	keeps    bool         // a new session starts with the oldest XID
+	reasons  []gpu.Sample // samples of the next Read
 	read     func(*gpu.Batch) error
 	session  *engineSession
 }
@@ -51,7 +51,7 @@ func (e *engine) do(change func()) {
 	change()
 }
 
-// happen makes XIDs of one time.
+// happen creates XIDs with the same time.
 func (e *engine) happen(at time.Time, codes ...int64) {
 	e.do(func() {
 		for _, code := range codes {
@@ -60,7 +60,7 @@ func (e *engine) happen(at time.Time, codes ...int64) {
 	})
 }
 
-// sample has the next Read report clock event reasons.
+// sample makes the next Read report clock event reasons.
 func (e *engine) sample(at time.Time, masks ...int64) {
 	e.do(func() {
 		for _, mask := range masks {
@@ -77,18 +77,18 @@ func (e *engine) end(err error) {
 	})
 }
 
-// become has the node look so from now on.
+// become changes the topology.
 func (e *engine) become(t *gpu.Topology) {
 	e.do(func() { e.topology = t })
 	e.end(gpu.ErrTopology)
-	time.Sleep(interval / 10) // the bubble's clock
+	time.Sleep(interval / 10) // fake clock of the bubble
 	synctest.Wait()
 }
 
 type engineSession struct {
 	engine   *engine
 	topology *gpu.Topology
-	next     int // in the engine's xids
+	next     int // index in the engine's xids
 	done     chan struct{}
 	err      error
 }
@@ -123,7 +123,7 @@ func (s *engineSession) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch)
 	return nil
 }
 
-// An attributor says who owns the GPUs.
+// An attributor returns the owners of GPUs.
 type attributor struct{ answer func() *gpu.Owners }
 
 func pods(answer func() *gpu.Owners) *attributor { return &attributor{answer} }
@@ -134,7 +134,7 @@ func (p *attributor) Attribute(context.Context, *gpu.Topology) (*gpu.Owners, err
 	return p.answer(), nil
 }
 
-// testPlan has a gauge, and XIDs.
+// testPlan returns a plan with a gauge and XIDs.
 func testPlan() *gpu.Plan {
 	return &gpu.Plan{
 		Interval: interval,
@@ -151,7 +151,7 @@ func start[S collector.Session](t *testing.T, open func(context.Context, *gpu.Pl
 	return loop.Start(t, collector.SourceOf(open), testPlan(), adjust)
 }
 
-// gauge is the line of the gauge of a row.
+// gauge returns the line of a row's gauge.
 func gauge(row int, code int64) string {
 	return fmt.Sprintf("XID{%d}[{err_code %d} {err_msg %s}] %d", row, code, catalog.XIDMessage(code), code)
 }

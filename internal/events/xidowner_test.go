@@ -17,16 +17,16 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// figures are those of DCGM_EXP_XID_ERRORS_TOTAL on the latest page: "79" of no owner, "79 pod=a"
-// of one. Zeros are left out.
+// figures holds the values of DCGM_EXP_XID_ERRORS_TOTAL on the latest page, such as "79" without an owner and "79
+// pod=a" with one. Zeros are left out.
 type figures struct {
 	mu   sync.Mutex
 	xid  map[string]int64
 	sum  int64
-	fell bool // the sum, ever
+	fell bool // whether the sum ever fell
 }
 
-// watch has the pages of a loop noted.
+// watch records the pages of a loop.
 func (f *figures) watch(o *loop.Options) {
 	publish := o.Publish
 	o.Publish = func(s *gpu.Snapshot) {
@@ -72,17 +72,17 @@ func (f *figures) now() map[string]int64 {
 func (f *figures) are(t *testing.T, want map[string]int64) {
 	t.Helper()
 	if diff := cmp.Diff(want, f.now()); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+		t.Errorf("XIDs counted (-want +got)\n%s", diff)
 	}
 }
 
-// watchTotals requests the counter of XIDs too.
+// watchTotals also requests the counter of XIDs.
 func (f *figures) watchTotals(o *loop.Options) {
 	families(xidTotalFamily)(o)
 	f.watch(o)
 }
 
-// GPU 0 is shared or not, GPU 1 is cut.
+// cutNode returns a GPU that may be shared, and a GPU with instances.
 func cutNode() *gpu.Topology {
 	return gpu.NewTopology([]gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0", PCIBusID: "00000000:1B:00.0"},
@@ -91,7 +91,7 @@ func cutNode() *gpu.Topology {
 	})
 }
 
-func TestOwnerOfAnXID(t *testing.T) {
+func TestXIDOwner(t *testing.T) {
 	holds := func(row int, pods ...string) *gpu.Owners {
 		o := &gpu.Owners{Labels: make([][]gpu.Label, 3), Uses: make([]gpu.Use, 3)}
 		for _, pod := range pods {
@@ -109,31 +109,31 @@ func TestOwnerOfAnXID(t *testing.T) {
 	kernel := func(bus string, at time.Duration, pods string) []gpu.XID {
 		return []gpu.XID{{PCIBusID: "00000000:" + bus + ":00.0", Code: 31, PodUIDs: pods, Time: int64(at)}}
 	}
-	const byTheRead = -1 // the time of the Read that reports
+	const byTheRead = -1 // stands for the time of the Read that reports the XID
 	for name, test := range map[string]struct {
-		before, now *gpu.Owners     // of the cycle before the XID is reported, and of that one
-		engine      []time.Duration // when, since the first of the two cycles
+		before, now *gpu.Owners     // of the cycle before the XID is reported, and of that cycle
+		engine      []time.Duration // times since the first of the two cycles
 		kernel      []gpu.XID
 		want        map[string]int64
-		late        bool // it is reported by the first of the two cycles
+		late        bool // the XID is reported by the first of the two cycles
 	}{
-		"the only one":                         {holds(0, "a"), holds(0, "a"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
-		"the one of the time":                  {holds(0, "a"), holds(0, "b"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
-		"gone since":                           {holds(0, "a"), nil, []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
-		"no owner then":                        {nil, holds(0, "b"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31": 1}, false},
-		"of before the exporter":               {holds(0, "a"), holds(0, "a"), []time.Duration{-3 * time.Second}, nil, map[string]int64{"31": 1}, true},
-		"dated by the Read that found it":      {holds(0, "a"), holds(0, "b"), []time.Duration{byTheRead}, nil, map[string]int64{"31 pod=a": 1}, false},
-		"of the kernel's log":                  {holds(0, "a"), holds(0, "b"), nil, kernel("1b", 3*time.Second, ""), map[string]int64{"31 pod=a": 1}, false},
-		"the kernel's log names a process":     {holds(0, "a"), holds(0, "a"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{"31 pod=a": 1}, false},
-		"shared, by the process":               {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
-		"shared, reported by both":             {holds(0, "a", "b"), holds(0, "a", "b"), []time.Duration{3 * time.Second}, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
-		"shared, no process":                   {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, ""), map[string]int64{"31": 1}, false},
-		"shared, a process of a pod elsewhere": {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-elsewhere"), map[string]int64{"31": 1}, false},
-		"shared, by a pod in a node's pod":     {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-node uid-b uid-a"), map[string]int64{ofB: 1}, false},
-		"shared, a pod that is gone since":     {holds(0, "a", "b"), holds(0, "a"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
-		"an instance, by the process":          {holds(2, "b"), holds(2, "b"), nil, kernel("1c", 3*time.Second, "uid-b"), map[string]int64{"row 1 " + ofB: 1}, false},
-		"an instance, by no process":           {holds(2, "b"), holds(2, "b"), nil, kernel("1c", 3*time.Second, ""), map[string]int64{"row 1 31": 1}, false},
-		"an instance of another GPU":           {holds(2, "b"), holds(2, "b"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{"31": 1}, false},
+		"the only one":                       {holds(0, "a"), holds(0, "a"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
+		"the owner at that time":             {holds(0, "a"), holds(0, "b"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
+		"gone since":                         {holds(0, "a"), nil, []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
+		"no owner then":                      {nil, holds(0, "b"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31": 1}, false},
+		"from before the exporter started":   {holds(0, "a"), holds(0, "a"), []time.Duration{-3 * time.Second}, nil, map[string]int64{"31": 1}, true},
+		"dated by the Read":                  {holds(0, "a"), holds(0, "b"), []time.Duration{byTheRead}, nil, map[string]int64{"31 pod=a": 1}, false},
+		"from the kernel log":                {holds(0, "a"), holds(0, "b"), nil, kernel("1b", 3*time.Second, ""), map[string]int64{"31 pod=a": 1}, false},
+		"the kernel log names a process":     {holds(0, "a"), holds(0, "a"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{"31 pod=a": 1}, false},
+		"shared, with a process":             {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
+		"shared, reported by both":           {holds(0, "a", "b"), holds(0, "a", "b"), []time.Duration{3 * time.Second}, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
+		"shared, no process":                 {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, ""), map[string]int64{"31": 1}, false},
+		"shared, a process of another pod":   {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-elsewhere"), map[string]int64{"31": 1}, false},
+		"shared, a pod within a node's pod":  {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-node uid-b uid-a"), map[string]int64{ofB: 1}, false},
+		"shared, a pod that has ended since": {holds(0, "a", "b"), holds(0, "a"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
+		"an instance, with a process":        {holds(2, "b"), holds(2, "b"), nil, kernel("1c", 3*time.Second, "uid-b"), map[string]int64{"row 1 " + ofB: 1}, false},
+		"an instance, without a process":     {holds(2, "b"), holds(2, "b"), nil, kernel("1c", 3*time.Second, ""), map[string]int64{"row 1 31": 1}, false},
+		"an instance of another GPU":         {holds(2, "b"), holds(2, "b"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{"31": 1}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -184,8 +184,8 @@ func TestOwnerOfAnXID(t *testing.T) {
 	}
 }
 
-// XIDs that name a GPU instance are the GPU's, and of the owner of the instance; those of one time
-// and code on two instances are two.
+// XIDs that name a GPU instance belong to the GPU and to the instance's owner. Two XIDs with the same time and code on
+// two instances are two XIDs.
 func TestXIDsOnInstances(t *testing.T) {
 	for name, kernel := range map[string]bool{"engine": false, "kernel": true} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestXIDsOnInstances(t *testing.T) {
 				}
 				happen(43, true, 1)
 				happen(43, true, 1)
-				happen(43, true, 2) // which has no row
+				happen(43, true, 2) // this instance has no row
 				happen(43, false, 0)
 				happen(94, false, 0)
 				r.Wait(interval)
@@ -225,8 +225,8 @@ func TestXIDsOnInstances(t *testing.T) {
 	}
 }
 
-// In strict mode, the last XID of an instance must be on that instance only, and that of the whole GPU on the GPU only, as
-// DCGM stores them. Otherwise other pods on the GPU get an alert for it.
+// In strict mode, the last XID of an instance is only on that instance, and that of the GPU only on the GPU, as DCGM
+// stores them. Otherwise other pods on the GPU get an alert for it.
 func TestStrictLastXIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
@@ -237,7 +237,7 @@ func TestStrictLastXIDs(t *testing.T) {
 			e.do(func() { e.xids = append(e.xids, x) })
 		}
 		happen(time.Now(), 43, true, 1)
-		happen(time.Now(), 13, true, 9) // of an instance without a row
+		happen(time.Now(), 13, true, 9) // this instance has no row
 		r.Wait(interval)
 		r.Has(gauge(2, 43))
 		r.HasNot("XID{1}")
@@ -245,7 +245,7 @@ func TestStrictLastXIDs(t *testing.T) {
 			happen(time.Now(), 31, true, uint32(100+i))
 		}
 		happen(time.Now(), 79, false, 0)
-		happen(time.Now().Add(-interval), 94, false, 0) // comes late
+		happen(time.Now().Add(-interval), 94, false, 0) // reported late
 		happen(time.Now(), 45, true, 1)
 		r.Wait(interval)
 		r.Has(gauge(1, 79), gauge(2, 45))
@@ -256,9 +256,8 @@ func TestStrictLastXIDs(t *testing.T) {
 	})
 }
 
-// An XID that comes with an earlier date than one that was reported counts, and the gauge shows the
-// newest.
-func TestXIDsThatComeLate(t *testing.T) {
+// An XID that is reported late, with an earlier date than another one, is counted. The gauge shows the newest.
+func TestLateXIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
 		r := start(t, e.Open, families(xidTotalFamily, xidCountFamily))
@@ -274,9 +273,8 @@ func TestXIDsThatComeLate(t *testing.T) {
 	})
 }
 
-// The owners of long ago become part of none's: those that were seen last have series of their own,
-// and the sum stays.
-func TestOwnersOfLongAgo(t *testing.T) {
+// The series of the least recently seen owners are merged into those without an owner. The sum does not change.
+func TestOldOwnersAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const owners, kept = 40, 32
 		e, seen := newEngine(), &figures{}
@@ -303,9 +301,8 @@ func TestOwnersOfLongAgo(t *testing.T) {
 	})
 }
 
-// An engine that reports more than is known one by one, to a new session and after that, makes none
-// count again.
-func TestMoreReportsThanAreKnown(t *testing.T) {
+// If an engine reports more XIDs than the exporter can remember, to a new session and later, none is counted twice.
+func TestMoreReportsThanRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 10000
 		e, seen := newEngine(), &figures{}

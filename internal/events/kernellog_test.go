@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// witness is a kernel's log that a test writes.
-type witness struct {
+// kernelLog is a kernel log written by a test.
+type kernelLog struct {
 	mu    sync.Mutex
 	xids  []gpu.XID
 	sxids []gpu.SXID
@@ -20,33 +20,33 @@ type witness struct {
 }
 
 // readLog returns a log that is read from now on.
-func readLog() *witness { return &witness{since: time.Now()} }
+func readLog() *kernelLog { return &kernelLog{since: time.Now()} }
 
-func (w *witness) Since() (time.Time, bool) {
+func (w *kernelLog) Since() (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.since, !w.since.IsZero()
 }
 
-func (w *witness) set(since time.Time) {
+func (w *kernelLog) set(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.since = since
 }
 
-func (w *witness) report(x gpu.XID) {
+func (w *kernelLog) report(x gpu.XID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.xids = append(w.xids, x)
 }
 
-func (w *witness) reportSXIDs(list ...gpu.SXID) {
+func (w *kernelLog) reportSXIDs(list ...gpu.SXID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sxids = append(w.sxids, list...)
 }
 
-func (w *witness) Drain(into []gpu.XID) []gpu.XID {
+func (w *kernelLog) Drain(into []gpu.XID) []gpu.XID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	into = append(into, w.xids...)
@@ -54,7 +54,7 @@ func (w *witness) Drain(into []gpu.XID) []gpu.XID {
 	return into
 }
 
-func (w *witness) DrainSXIDs(into []gpu.SXID) []gpu.SXID {
+func (w *kernelLog) DrainSXIDs(into []gpu.SXID) []gpu.SXID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	into = append(into, w.sxids...)
@@ -62,18 +62,18 @@ func (w *witness) DrainSXIDs(into []gpu.SXID) []gpu.SXID {
 	return into
 }
 
-// happen makes XIDs of GPU 0.
-func (w *witness) happen(at time.Time, codes ...int64) {
+// happen creates XIDs of GPU 0.
+func (w *kernelLog) happen(at time.Time, codes ...int64) {
 	for _, code := range codes {
 		w.report(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: code, Time: at.UnixNano()})
 	}
 }
 
-// While the kernel's log is read it is the witness, and what the engine reports of that time counts
-// for nothing; of the time before and after the engine is.
-func TestKernelLogIsTheWitnessWhileItIsRead(t *testing.T) {
+// While the kernel log is read, it is the source of XIDs, and reports of the engine about that time are not counted.
+// Before and after that time, the engine is the source.
+func TestKernelLogIsSourceWhileRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, log, seen := newEngine(), &witness{}, &figures{}
+		e, log, seen := newEngine(), &kernelLog{}, &figures{}
 		e.keeps = true
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily, xidCountFamily)(o)
@@ -92,12 +92,12 @@ func TestKernelLogIsTheWitnessWhileItIsRead(t *testing.T) {
 		log.set(time.Now())
 		time.Sleep(time.Second)
 		before := time.Now().Add(-2 * time.Second)
-		e.happen(time.Now(), 31, 31, 13) // 13 is in no line
+		e.happen(time.Now(), 31, 31, 13) // 13 is not in the log
 		log.happen(time.Now(), 31, 31, 79)
-		e.happen(before, 62) // of before, told late
+		e.happen(before, 62) // from before, reported late
 		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
 		r.Has(gauge(0, 79), xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 2", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1")
-		r.Reload(r.Change) // the engine repeats all of it
+		r.Reload(r.Change) // the engine repeats all XIDs
 		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
 
 		log.set(time.Time{})
@@ -108,9 +108,9 @@ func TestKernelLogIsTheWitnessWhileItIsRead(t *testing.T) {
 	})
 }
 
-// NVML reports what happens while DCGM is away. When that is back, its history has the XIDs of the
-// meantime, under IDs of its own, and those that neither has reported yet.
-func TestEngineComesBack(t *testing.T) {
+// NVML reports XIDs while DCGM is unavailable. When DCGM returns, its history has the XIDs of that time with other IDs,
+// and those that neither has reported yet.
+func TestEngineReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, driver, seen := newEngine(), newEngine(), &figures{}
 		e.keeps = true
@@ -130,7 +130,7 @@ func TestEngineComesBack(t *testing.T) {
 		e.happen(time.Now(), 31)
 		is(map[string]int64{"31": 1})
 		r.Reload(collector.Change{Source: collector.SourceOf(driver.Open), Plan: plan})
-		for i := range 2 * 60 { // longer than a window
+		for i := range 2 * 60 { // longer than the window
 			r.Wait(interval)
 			if i%20 > 0 {
 				continue
