@@ -55,6 +55,23 @@ func File(name string) ([]byte, bool) {
 	}
 }
 
+// Names are the short names of the files that a counters file can include.
+var Names = []string{"default", "health", "fleet"}
+
+// Named returns the file of a short name, and whether there is one.
+func Named(short string) ([]byte, bool) {
+	switch short {
+	case "default":
+		return File(DefaultName)
+	case "health":
+		return File(HealthName)
+	case "fleet":
+		return File(FleetName)
+	default:
+		return nil, false
+	}
+}
+
 // Shipped reports whether data is identical to one of the shipped files.
 func Shipped(data []byte) bool {
 	return bytes.Equal(data, defaultCounters) || bytes.Equal(data, dcpMetrics) || bytes.Equal(data, oldMetrics) ||

@@ -52,6 +52,7 @@ type subcommand struct {
 func subcommands() []subcommand {
 	return []subcommand{
 		{"check", "what a counters file would collect, line by line", checkUsage, check},
+		{"counters", "a built-in counters file, as a start for your own", countersUsage, builtIn},
 		{"doctor", "what works on this machine, and what to do about the rest", doctorUsage, doctor},
 		{"fields", "search the catalog of fields", fieldsUsage, fields},
 		{"help", "this list, or the help of a subcommand", "Usage: dcgm-exporter help [SUBCOMMAND]\n", help},

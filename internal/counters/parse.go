@@ -11,8 +11,10 @@ import (
 
 	"github.com/gocarina/gocsv"
 
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // MaxSize is the maximum size of a counters file in bytes, the limit of a Kubernetes ConfigMap.
@@ -35,6 +37,9 @@ type line struct{ Field, Type, Help string }
 
 // Parse reads a counters file: lines of "FIELD, type, help", where # starts a comment. A quoted help text ends with its
 // line, so that a missing quote costs only one line.
+//
+// The comment "# include: NAME" requests what a built-in file requests; NAME is one of etc.Names. A line of the file
+// itself replaces one of the same name.
 //
 // Parse returns the valid lines in order, and the problems and warnings. The error is about the whole file: it cannot
 // be read, or it wraps ErrNoCounters, ErrTooLarge or ErrEncoding. With ErrNoCounters, problems are returned too.
@@ -96,7 +101,12 @@ func (p *parser) report(problem Problem) {
 func (p *parser) line(text string) {
 	text = strings.TrimSpace(text)
 	switch {
-	case strings.Trim(text, ", \t") == "", strings.HasPrefix(text, "#"):
+	case strings.Trim(text, ", \t") == "":
+		return
+	case strings.HasPrefix(text, "#"):
+		if name, ok := strings.CutPrefix(strings.TrimLeft(text, "# \t"), "include:"); ok {
+			p.include(strings.TrimRight(name, ", \t"))
+		}
 		return
 	case strings.HasPrefix(text, `"#`): // a comment that a spreadsheet quoted
 		return
@@ -135,7 +145,12 @@ func (p *parser) line(text string) {
 // second handles another line with the same name as line first. The line whose type fits the value is used, or the first
 // one if both do.
 func (p *parser) second(request Request, first int) {
-	i := slices.IndexFunc(p.requests, func(r Request) bool { return r.Line == first })
+	i := slices.IndexFunc(p.requests, func(r Request) bool { return r.Name == request.Name })
+	if p.requests[i].Included {
+		p.requests[i] = request
+		p.seen[request.Name] = request.Line
+		return
+	}
 	unfit, _ := p.requests[i].wrongType()
 	if what, _ := request.wrongType(); unfit == "" || what != "" {
 		p.report(Problem{Text: request.Name, What: "second line for",
@@ -148,6 +163,26 @@ func (p *parser) second(request Request, first int) {
 	p.requests = slices.Delete(p.requests, i, i+1)
 	p.seen[request.Name] = request.Line
 	p.requests = append(p.requests, request)
+}
+
+// include adds the requests of a built-in file that the file does not have itself.
+func (p *parser) include(name string) {
+	name = strings.TrimSpace(name)
+	content, ok := etc.Named(name)
+	if !ok {
+		p.report(Problem{Text: name, What: "no built-in counters file", Expected: strings.Join(etc.Names, ", "),
+			Nearest: text.Nearest(name, etc.Names), Warning: true})
+		return
+	}
+	requests, _, _ := Parse(bytes.NewReader(content), name) // tests parse the embedded files
+	for _, r := range requests {
+		if p.seen[r.Name] > 0 {
+			continue
+		}
+		r.Line, r.Included = p.number, true
+		p.seen[r.Name] = p.number
+		p.requests = append(p.requests, r)
+	}
 }
 
 func plural(n int, noun string) string {

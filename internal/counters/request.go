@@ -13,6 +13,8 @@ type Request struct {
 	Family *catalog.Family // the exporter family; nil for a field
 	Named  catalog.Named   // the field; empty for an exporter family
 	Line   int             // line in the file, from 1; 0 if the request comes from elsewhere
+
+	Included bool // the line includes a built-in file, which has the request
 }
 
 // NewRequest returns a request that does not come from a counters file, or a Problem if the name cannot be exported as

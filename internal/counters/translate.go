@@ -10,13 +10,13 @@ import (
 // Translate returns the requests in a vocabulary.
 //
 // A line of a user's file requests exactly the name it has: the line stays in every vocabulary, and Both adds the other
-// name. A shipped file requests measurements: Current replaces the names and adds the frame buffer size after the
+// name. A shipped file, also one that is included, requests measurements: Current replaces the names and adds the frame buffer size after the
 // reserved size, as 4.9 does. Both exports all names. Names of dcgm-exporter 1.x belong to neither vocabulary and stay.
 //
 // Each name is requested once. Added and replaced families use the catalog's help, which has the new unit. They are
 // gauges if their values are rates.
 func Translate(requests []Request, v catalog.Vocabulary, shipped bool) []Request {
-	if v == catalog.Classic || v == catalog.Current && !shipped {
+	if v == catalog.Classic {
 		return slices.Clone(requests)
 	}
 	requested := make(map[string]bool, len(requests))
@@ -25,9 +25,10 @@ func Translate(requests []Request, v catalog.Vocabulary, shipped bool) []Request
 	}
 	out := make([]Request, 0, 2*len(requests))
 	for _, r := range requests {
+		shipped := shipped || r.Included
 		other, ok := r.other()
 		switch {
-		case !ok || requested[other.Name]:
+		case !ok || requested[other.Name] || v == catalog.Current && !shipped:
 			out = append(out, r)
 		case v == catalog.Current:
 			requested[other.Name] = true

@@ -1,0 +1,51 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
+)
+
+const countersUsage = `Usage: dcgm-exporter counters [default|health|fleet]
+
+Prints a counters file that is built in, as a start for your own. A file can
+also begin with the line "# include: default" (or health, or fleet), followed by
+lines of its own; a line replaces the included one of the same name.
+
+  default   the fields of NVIDIA's default file
+  health    default, and what the alerts of this project need
+  fleet     every field that is of use to a fleet
+
+Exit code: 0; 2 an unknown name or flag.
+`
+
+// builtIn prints a counters file that is built in, for images without a shell.
+func builtIn(_ context.Context, p *Process) int {
+	name := ""
+	switch {
+	case len(p.Args) > 1:
+		return p.fail(Unable, fmt.Errorf("expected one name of %s, not %q", strings.Join(etc.Names, ", "), p.Args))
+	case len(p.Args) == 1:
+		name = p.Args[0]
+	}
+	if name == "-h" || name == "--help" || name == "-help" {
+		fmt.Fprint(p.Out, countersUsage)
+		return OK
+	}
+	content, ok := etc.Named(cmp.Or(name, "default"))
+	if !ok {
+		hint := ""
+		if near := text.Nearest(name, etc.Names); near != "" {
+			hint = "; did you mean " + near + "?"
+		}
+		return p.fail(Unable, fmt.Errorf("unknown file %q: expected %s%s", name, strings.Join(etc.Names, ", "), hint))
+	}
+	if _, err := p.Out.Write(content); err != nil {
+		return p.fail(Unable, err)
+	}
+	return OK
+}
