@@ -224,9 +224,14 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 	return nil
 }
 
+// HasComponent reports whether the chart has the top-level name in any release.
+func (t *Table) HasComponent(name string) bool {
+	return len(t.groups[Path{name}.String()]) > 0 || t.keys[name] != nil
+}
+
 // Component returns the top-level name of the chart's values that name is or may mean, or "".
 func (t *Table) Component(name string) string {
-	if len(t.groups[Path{name}.String()]) > 0 || t.keys[name] != nil {
+	if t.HasComponent(name) {
 		return name
 	}
 	if to := successor(Path{name}); to != nil {

@@ -126,6 +126,18 @@ func (t *Table) Parts(v Version) []Part {
 	return append(out, switches...)
 }
 
+// SystemImages returns the sections at release v to whose image tag the operator appends the nodes' operating system.
+func (t *Table) SystemImages(v Version) (out []string) {
+	for _, o := range t.Operands(v) {
+		for _, c := range o.Containers {
+			if c.System && !slices.Contains(out, c.Image) {
+				out = append(out, c.Image)
+			}
+		}
+	}
+	return out
+}
+
 // inside returns the names of the groups in switches that are directly below a group.
 func inside(group string) (names []string) {
 	for _, p := range switches {

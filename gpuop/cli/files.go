@@ -21,7 +21,10 @@ const (
 	maxInputs = 64 << 20
 )
 
-var errTooLarge = errors.New("input too large")
+var (
+	errTooLarge       = errors.New("input too large")
+	errInputsTooLarge = errors.New("inputs too large")
+)
 
 // inputName is the name of an input in findings.
 func inputName(path string) string {
@@ -34,7 +37,7 @@ func inputName(path string) string {
 // read returns the content of a file, or of standard input for "-".
 func (e *env) read(path string) ([]byte, error) {
 	if path == "-" {
-		return e.content("standard input", e.In)
+		return e.content("standard input", e.In, &e.total)
 	}
 	e.inputs = append(e.inputs, path)
 	f, err := os.Open(path)
@@ -42,20 +45,20 @@ func (e *env) read(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return e.content(path, f)
+	return e.content(path, f, &e.total)
 }
 
-// content reads an input up to maxInput.
-func (e *env) content(name string, in io.Reader) ([]byte, error) {
+// content reads an input up to maxInput, and adds its size to the total.
+func (e *env) content(name string, in io.Reader, total *int) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, maxInput+1))
-	e.total += len(data)
+	*total += len(data)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	case len(data) > maxInput:
 		return nil, fmt.Errorf("read %s: %w: more than %d MiB", name, errTooLarge, maxInput>>20)
-	case e.total > maxInputs:
-		return nil, fmt.Errorf("read %s: %w: the inputs are more than %d MiB together", name, errTooLarge, maxInputs>>20)
+	case *total > maxInputs:
+		return nil, fmt.Errorf("read %s: %w: more than %d MiB together", name, errInputsTooLarge, maxInputs>>20)
 	}
 	e.secrets.LearnYAML(data)
 	return data, nil
@@ -90,7 +93,7 @@ func (e *env) fileReader(script string, folders map[string]string) func(file, na
 				return nil, fmt.Errorf("%s: not a file", name)
 			}
 			e.inputs = append(e.inputs, filepath.Join(folder, at))
-			return e.content(name, f)
+			return e.content(name, f, &e.referenced)
 		}
 		return nil, fmt.Errorf("%s: outside the folder that is judged, or not there", name)
 	}

@@ -22,11 +22,14 @@ func newLintCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint [FILE…] [--command 'helm install …']",
 		Short: "Check values, commands and manifests before they are applied",
-		Long: `Lint judges values of the gpu-operator chart, also inside the files of Flux, Argo CD, k3s, helmfile and
-Terraform, pasted helm and kubectl commands (whole scripts with here-documents too), ClusterPolicy, NVIDIADriver,
-GPUCluster, device plugin and mig-parted configs, ConfigMaps around them and pod manifests. It finds out by
-itself which of these a file is. A directory stands for the .yaml, .yml, .json, .sh and .tf files in it (also
-before .gotmpl, .tpl, .tftpl and .j2), - for standard input.`,
+		Long: `Check values of the gpu-operator chart, the files that carry them (Flux, Argo CD, k3s, helmfile, Fleet, Kustomize,
+Terraform, Ansible, GitHub workflows), helm and kubectl commands, scripts, the operator's custom resources, device plugin
+and MIG configs, and pod manifests. The kind of each file is detected.
+
+A directory stands for its .yaml, .yml, .json, .sh and .tf files, also with .gotmpl, .tpl, .tftpl or .j2 appended. Files
+that are not certainly the operator's are skipped. - is standard input: YAML or a script.
+
+Exit code 2: nothing could be checked. Otherwise skipped inputs are counted in a note.`,
 		Example: `  gpuop lint values.yaml
   gpuop lint --command "$(cat install.sh)"
   gpuop lint --fix --version latest --command "$(cat install.sh)"
@@ -49,8 +52,9 @@ type lintFlags struct {
 	showSecrets bool
 	// script is the text of the command that --fix corrects.
 	script string
-	// groups has one list of input names for each argument.
+	// groups has one list of input names for each argument in inputs.
 	groups [][]string
+	inputs []string
 	// folders maps an input to the folder in which it was found.
 	folders map[string]string
 	// unread has a finding for each input that could not be read.
@@ -69,7 +73,7 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 		o.options.Command = string(text)
 	}
 	if o.options.Command != "" {
-		o.script, o.groups = lint.CommandName, [][]string{{lint.CommandName}}
+		o.script, o.groups, o.inputs = lint.CommandName, [][]string{{lint.CommandName}}, []string{lint.CommandName}
 	}
 	if err := e.sources(o, args); err != nil {
 		return err
@@ -95,8 +99,8 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 	return e.unjudged(o, result, err)
 }
 
-// unjudged lists the inputs in which nothing was checked; a directory counts as one input. It returns an error if there
-// are any, unless answered is already one.
+// unjudged reports the inputs in which nothing was checked; a directory counts as one input. If no input was checked, it
+// returns an error, unless answered already is one. Otherwise the others decide, and a note counts the skipped inputs.
 func (e *env) unjudged(o *lintFlags, result *lint.Result, answered error) error {
 	if answered != nil && !errors.Is(answered, errFindings) {
 		return answered
@@ -111,22 +115,22 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, answered error) error 
 			unread[o.script] = true
 		}
 	}
-	var inputs []string
-	for _, names := range o.groups {
+	var skipped []string
+	for i, names := range o.groups {
 		if !slices.ContainsFunc(names, func(name string) bool { return !unread[name] }) {
-			inputs = append(inputs, report.OneLine(strings.Join(names, ", ")))
+			skipped = append(skipped, o.inputs[i])
 		}
 	}
-	if len(inputs) == 0 {
+	text := report.OneLine(strings.Join(skipped[:min(len(skipped), 5)], ", "))
+	others := report.Report{Rows: slices.DeleteFunc(slices.Clone(result.Report.Rows), func(f report.Row) bool { return unread[f.File] })}
+	switch {
+	case len(skipped) == 0:
+		return answered
+	case len(skipped) < len(o.groups) || e.fails(&others):
+		fmt.Fprintf(e.Err, "note: %s skipped: %s\n", report.Count(len(skipped), "input"), text)
 		return answered
 	}
-	text := fmt.Sprintf("nothing in %s was judged; gpuop lint --help says what it reads", strings.Join(inputs, ", "))
-	others := report.Report{Rows: slices.DeleteFunc(slices.Clone(result.Report.Rows), func(f report.Row) bool { return unread[f.File] })}
-	if !e.fails(&others) {
-		return fmt.Errorf("%w: %s", errUsage, text)
-	}
-	fmt.Fprintln(e.Err, "note:", text)
-	return answered
+	return fmt.Errorf("%w: %s: nothing to check; gpuop lint --help lists the kinds of files", errUsage, text)
 }
 
 // lintData is the JSON result of lint.
@@ -209,6 +213,7 @@ func (e *env) sources(o *lintFlags, args []string) error {
 			}
 		}
 		var names []string
+	reading:
 		for _, path := range paths {
 			name, found := inputName(path), path != arg
 			names = append(names, name)
@@ -216,6 +221,11 @@ func (e *env) sources(o *lintFlags, args []string) error {
 			switch script := extension(path) == ".sh"; {
 			case errors.Is(err, fs.ErrNotExist) && !found:
 				return err
+			case errors.Is(err, errInputsTooLarge) && found:
+				left := report.Count(len(paths)-len(names)+1, "file")
+				o.unread = append(o.unread, report.Row{ID: "not-read", State: report.Note, File: arg,
+					Reason: fmt.Sprintf("%s not checked, from %s on: %s", left, name, err), Fix: "check its folders one by one"})
+				break reading
 			case err != nil:
 				row := report.Row{ID: "not-read", State: report.Failed, File: name, Reason: "it is not judged: " + err.Error()}
 				if found {
@@ -233,7 +243,7 @@ func (e *env) sources(o *lintFlags, args []string) error {
 				o.folders[path] = arg
 			}
 		}
-		o.groups = append(o.groups, names)
+		o.groups, o.inputs = append(o.groups, names), append(o.inputs, arg)
 	}
 	return nil
 }

@@ -185,7 +185,7 @@ func TestKubectlPlugin(t *testing.T) {
 
 func TestInputs(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"a.yaml": "drivr: {enabled: false}\n", "b.json": `{"mig": {"strategy": "mixd"}}`, "c.txt": "no: matter\n"} {
+	for name, text := range map[string]string{"a.yaml": "drivr: {enabled: false}\ntoolkit: {enabled: true}\ndcgm: {enabled: true}\n", "b.json": `{"mig": {"strategy": "mixd"}, "migManager": {"enabled": true}}`, "c.txt": "no: matter\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -217,8 +217,7 @@ func TestValuesGenCanBeLintedAgain(t *testing.T) {
 	}
 }
 
-// An input in which nothing was judged is not clean, alone or beside others; findings in the others
-// are more.
+// An input in which nothing was checked is an error only if no other input was checked.
 func TestInputsThatAreNotJudged(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -237,7 +236,7 @@ func TestInputsThatAreNotJudged(t *testing.T) {
 	unknown := write("unknown.yaml", "some: {thing: else}\n")
 	empty := write("empty.yaml", "# nothing\n")
 	script := write("other.sh", "ls -l\n")
-	write("mixed/clean.yaml", "mig: {strategy: mixed}\n")
+	write("mixed/clean.yaml", "mig: {strategy: mixed}\ntoolkit: {enabled: true}\n")
 	write("mixed/service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n")
 	for _, tt := range []struct {
 		name  string
@@ -246,15 +245,15 @@ func TestInputsThatAreNotJudged(t *testing.T) {
 		names []string
 	}{
 		{"alone", []string{service}, 2, []string{service}},
-		{"beside a clean one", []string{clean, service}, 2, []string{service}},
-		{"first", []string{service, clean}, 2, []string{service}},
-		{"of an unknown kind", []string{clean, unknown}, 2, []string{unknown}},
-		{"empty", []string{clean, empty}, 2, []string{empty}},
-		{"a script", []string{clean, script}, 2, []string{script}},
+		{"beside a clean one", []string{clean, service}, 0, []string{service}},
+		{"first", []string{service, clean}, 0, []string{service}},
+		{"of an unknown kind", []string{clean, unknown}, 0, []string{unknown}},
+		{"empty", []string{clean, empty}, 0, []string{empty}},
+		{"a script", []string{clean, script}, 0, []string{script}},
 		{"a script to correct", []string{"--fix", script}, 2, []string{script}},
-		{"a command", []string{clean, "--command", "ls -l"}, 2, []string{"command"}},
-		{"two", []string{unknown, clean, service}, 2, []string{unknown, service}},
-		{"whatever is an error", []string{clean, service, "--fail-on", "never"}, 2, []string{service}},
+		{"a command", []string{clean, "--command", "ls -l"}, 0, []string{"command"}},
+		{"two", []string{unknown, clean, service}, 0, []string{unknown, service}},
+		{"whatever is an error", []string{clean, service, "--fail-on", "never"}, 0, []string{service}},
 		{"beside errors", []string{wrong, service}, 1, []string{service}},
 		{"a folder in which one is judged", []string{filepath.Join(dir, "mixed")}, 0, nil},
 		{"none", []string{clean}, 0, nil},
@@ -265,8 +264,8 @@ func TestInputsThatAreNotJudged(t *testing.T) {
 				t.Errorf("exit %d, want %d\n%s%s", code, tt.want, out, errOut)
 			}
 			for _, name := range tt.names {
-				if !strings.Contains(errOut, "nothing in") || !strings.Contains(errOut, name) {
-					t.Errorf("%q does not say that nothing in %s was judged", errOut, name)
+				if !strings.Contains(errOut, "skipped") && !strings.Contains(errOut, "nothing to check") || !strings.Contains(errOut, name) {
+					t.Errorf("%q does not say that %s was skipped", errOut, name)
 				}
 			}
 			if tt.names == nil && errOut != "" {
@@ -280,8 +279,8 @@ func TestInputsThatAreNotJudged(t *testing.T) {
 func TestFolderWithTemplates(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"values.yaml.gotmpl": "toolkit:\n  enabled: {{ .Values.toolkit }}\ndrivr: {}\n",
-		"values.yml.j2":      "migg: {strategy: mixed}\n{% if gpus %}\ntoolkit: {enabled: false}\n{% endif %}\n",
+		"values.yaml.gotmpl": "toolkit:\n  enabled: {{ .Values.toolkit }}\ndcgm: {enabled: true}\ndrivr: {}\n",
+		"values.yml.j2":      "migManager: {enabled: true}\n{% if gpus %}\ntoolkit: {enabled: false}\n{% endif %}\n",
 		"install.sh.tpl":     "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set cdii.enabled=${cdi}\n",
 		"policy.json.tftpl":  "{\"a\": [%{ for x in y }\"${x}\",%{ endfor }]}\n",
 		"_helpers.tpl":       "{{- define \"x\" }}\n",
@@ -342,7 +341,7 @@ func TestInputsThatCannotBeRead(t *testing.T) {
 	if err := os.Symlink(path("loop"), path("loop")); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"a.yaml": "drivr: {enabled: false}\n", "large.yaml": strings.Repeat("#", maxInput+1)} {
+	for name, text := range map[string]string{"a.yaml": "drivr: {enabled: false}\ntoolkit: {enabled: true}\ndcgm: {enabled: true}\n", "large.yaml": strings.Repeat("#", maxInput+1)} {
 		if err := os.WriteFile(path(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

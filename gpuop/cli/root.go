@@ -47,6 +47,8 @@ type env struct {
 	charts  []string
 	inputs  []string // the files read so far
 	total   int      // their size in bytes
+	// referenced is the size of the files that inputs refer to.
+	referenced int
 	// secrets are the passwords and tokens in the files that were read. They are masked in all output.
 	secrets report.Secrets
 	// table has the chart's facts, including the releases added by --chart.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,7 +76,9 @@ type gathering struct {
 	broken  map[Kind]string // the error of its file
 	seen    map[string]bool // the objects seen: two files may contain the same
 	newest  time.Time       // newest time in the objects
-	written time.Time       // newest modification time of the files
+	// described are the warnings in the output of kubectl describe.
+	described []describedWarning
+	written   time.Time // newest modification time of the files
 }
 
 // walk reads the file, or all files of the folder in order of their names.
@@ -135,8 +138,13 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 		}
 		return nil
 	case ".descr":
-		if kind == Nodes {
-			g.described(name, data)
+		switch { // must-gather.sh has one file for each DaemonSet and pod
+		case kind == Nodes:
+			g.describedNodes(name, data)
+		case strings.Contains(base, "_ds"):
+			g.describedEvents(name, "DaemonSet", data)
+		case strings.Contains(base, "_pod"):
+			g.describedEvents(name, "Pod", data)
 		}
 		return nil
 	}
@@ -252,8 +260,8 @@ var (
 	describedCordon = regexp.MustCompile(`(?m)^Unschedulable:\s+true`)
 )
 
-// described reads the output of kubectl describe nodes: must-gather.sh keeps nodes only in this form.
-func (g *gathering) described(name string, data []byte) {
+// describedNodes reads the output of kubectl describe nodes: must-gather.sh keeps nodes only in this form.
+func (g *gathering) describedNodes(name string, data []byte) {
 	g.files[Nodes] = name
 	starts := describedName.FindAllIndex(data, -1)
 	for i, start := range starts {
@@ -287,6 +295,69 @@ func (g *gathering) described(name string, data []byte) {
 	}
 }
 
+var (
+	describedNamespace = regexp.MustCompile(`(?m)^Namespace:\s+(\S+)`)
+	describedEvents    = regexp.MustCompile(`(?ms)^Events:\s*$(.*)`)
+	// describedEvent matches a warning: reason, age, source and message.
+	describedEvent = regexp.MustCompile(`(?m)^\s+Warning\s+(\S+)\s+((?:\d+[dhms])+)(?:\s+\(x\d+ over [^)]*\))?\s+(\S+)\s+(.*)$`)
+	ageUnit        = regexp.MustCompile(`(\d+)([dhms])`)
+)
+
+// describedEvents reads the warnings in the output of kubectl describe: must-gather.sh keeps the operands' events only in
+// this form. finish adds the missing namespaces and makes the ages times.
+func (g *gathering) describedEvents(name, kind string, data []byte) {
+	for i, text := range bytes.Split(data, []byte("\nName:")) {
+		text = bytes.TrimPrefix(text, []byte("Name:"))
+		head, _, _ := bytes.Cut(text, []byte("\n"))
+		events := describedEvents.FindSubmatch(text)
+		if events == nil || i == 0 && !bytes.HasPrefix(data, []byte("Name:")) {
+			continue
+		}
+		object := corev1.ObjectReference{Kind: kind, Name: string(bytes.TrimSpace(head))}
+		if m := describedNamespace.FindSubmatch(text); m != nil {
+			object.Namespace = string(m[1])
+		}
+		for n, m := range describedEvent.FindAllSubmatch(events[1], -1) {
+			e := corev1.Event{InvolvedObject: object, Type: corev1.EventTypeWarning, Reason: string(m[1]), Message: string(m[4])}
+			e.Name, e.Source.Component = fmt.Sprintf("%s.%d", object.Name, n), string(m[3])
+			g.described = append(g.described, describedWarning{e, ageOf(string(m[2]))})
+			g.files[Events] = cmp.Or(g.files[Events], name)
+		}
+	}
+}
+
+// describedWarning is an event with its age when it was described.
+type describedWarning struct {
+	corev1.Event
+	age time.Duration
+}
+
+// ageOf parses an age of kubectl, such as 3m21s or 2d5h.
+func ageOf(text string) (age time.Duration) {
+	units := map[string]time.Duration{"d": 24 * time.Hour, "h": time.Hour, "m": time.Minute, "s": time.Second}
+	for _, m := range ageUnit.FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.Atoi(m[1]) // the expression matches only digits
+		age += time.Duration(n) * units[m[2]]
+	}
+	return age
+}
+
+// addDescribed adds the described events, except those of which a file has the objects.
+func (g *gathering) addDescribed() {
+	s := g.state
+	for _, e := range g.described {
+		e.InvolvedObject.Namespace = cmp.Or(e.InvolvedObject.Namespace, s.Namespace)
+		e.Namespace = e.InvolvedObject.Namespace
+		e.LastTimestamp.Time = s.At.Add(-e.age)
+		isKnown := func(known corev1.Event) bool {
+			return known.InvolvedObject.Name == e.InvolvedObject.Name && known.Reason == e.Reason
+		}
+		if !slices.ContainsFunc(s.Events, isKnown) {
+			s.Events = append(s.Events, e.Event)
+		}
+	}
+}
+
 // finish drops kinds that were not requested, and records which are missing.
 func (g *gathering) finish(kinds []Kind) *State {
 	s := g.state
@@ -310,6 +381,7 @@ func (g *gathering) finish(kinds []Kind) *State {
 		g.trim.pod(&s.Pods[i])
 	}
 	s.Namespace = cmp.Or(s.Namespace, defaultNamespace)
+	g.addDescribed()
 	for _, k := range slices.Sorted(slices.Values(kinds)) {
 		l := lists[k]
 		switch {

@@ -141,9 +141,9 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		key, value := Resolve(content[i]), Resolve(content[i+1])
 		at := index(fields, key.Value)
 		switch {
-		case key.Tag == "!!merge" && value.Kind == yaml.MappingNode:
+		case key.Tag == "!!merge" && merged(value) != nil:
 			if i < own { // merge keys are followed one level deep, and the mapping's own keys win
-				content = slices.Concat(content, value.Content)
+				content = slices.Concat(content, merged(value))
 			}
 		case key.Tag == "!!merge" || key.Kind != yaml.ScalarNode:
 			r.Add(RuleType, report.Failed, key, path, "found "+Describe(key)+" as a key, want a word", "")
@@ -159,6 +159,25 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		}
 	}
 	return fields
+}
+
+// merged returns the keys and values of a merge key: those of a mapping, or of a list of mappings, in which the first
+// wins. It returns nil for anything else.
+func merged(value *yaml.Node) []*yaml.Node {
+	if value.Kind == yaml.MappingNode {
+		return slices.Concat([]*yaml.Node{}, value.Content)
+	}
+	all := []*yaml.Node{}
+	for _, item := range value.Content {
+		if item = Resolve(item); item.Kind != yaml.MappingNode {
+			return nil
+		}
+		all = append(all, item.Content...)
+	}
+	if value.Kind != yaml.SequenceNode {
+		return nil
+	}
+	return all
 }
 
 func index(fields []Field, name string) int {

@@ -1,6 +1,7 @@
 package input
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -16,7 +17,9 @@ import (
 type ChartUse struct {
 	// Where names the place in the file; Chart is the reference of the chart.
 	Where, Chart string
-	Version      *yaml.Node
+	// Repository is the address or name of the chart's repository, if the file has it.
+	Repository string
+	Version    *yaml.Node
 	// Values are mappings, texts of values files, and names of files.
 	Values []*yaml.Node
 	// Parameters are lists of names and values in the syntax of --set.
@@ -65,10 +68,10 @@ var carriers = []Carrier{
 	argo("ApplicationSet", "spec.template.spec.source spec.template.spec.sources"),
 	rancher("HelmChart"),
 	rancher("HelmChartConfig"),
-	{kind: "HelmChartProxy", group: "addons.cluster.x-k8s.io", at: "spec", chart: "chartName", version: "version", values: "valuesTemplate"},
-	sveltos("ClusterProfile"),
-	sveltos("Profile"),
-	{kind: "Kustomization", group: "kustomize.config.k8s.io", at: "helmCharts", chart: "name", version: "version", values: "valuesFile valuesInline additionalValuesFiles"},
+	kustomize("Kustomization"),
+	kustomize("Component"),
+	{kind: Fleet, at: "helm targetCustomizations", chart: "chart /helm.chart", version: "version helm.version /helm.version",
+		values: "values valuesFiles helm.values helm.valuesFiles", elsewhere: "valuesFrom", where: ".values"},
 	{kind: Helmfile, at: "releases", chart: "chart", version: "version", values: "values", parameters: "set", asText: "write it below setString"},
 }
 
@@ -82,15 +85,25 @@ func rancher(kind string) Carrier {
 		asText: "write it below valuesContent, in quotes"}
 }
 
-func sveltos(kind string) Carrier {
-	return Carrier{kind: kind, group: "config.projectsveltos.io", at: "spec.helmCharts", chart: "chartName", version: "chartVersion", values: "values", elsewhere: "valuesFrom"}
+func kustomize(kind string) Carrier {
+	return Carrier{kind: kind, group: "kustomize.config.k8s.io", at: "helmCharts", chart: "name", version: "version",
+		values: "valuesFile valuesInline additionalValuesFiles"}
 }
 
-// Helmfile is the kind of helmfile.yaml, which has none of its own.
-const Helmfile = "helmfile"
+// Helmfile and Fleet are the kinds of helmfile.yaml and of Rancher's fleet.yaml, which have none of their own.
+const (
+	Helmfile = "helmfile"
+	Fleet    = "fleet.yaml"
+)
 
 // valueKeys are the keys that tools use for values. A tool ignores those of other tools.
-var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesTemplate", "valuesInline"}
+var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesInline"}
+
+// repositoryKeys are the keys that tools use for the chart's repository.
+var repositoryKeys = []string{"repo", "repoURL", "repository", "chart_repo_url", "chart.spec.sourceRef.name", "helm.repo"}
+
+// Kind returns the kind of the carrier's files.
+func (c *Carrier) Kind() string { return c.kind }
 
 // nodeAt returns the node at a dotted path.
 func nodeAt(n *yaml.Node, path string) *yaml.Node {
@@ -120,7 +133,7 @@ func (c *Carrier) Uses(root *yaml.Node) []ChartUse {
 }
 
 func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
-	use := ChartUse{Where: place + c.where, Version: nodeAt(n, c.version), Reference: nodeAt(n, c.reference), Sets: nodeAt(n, c.sets), AsText: c.asText,
+	use := ChartUse{Where: place + c.where, Reference: nodeAt(n, c.reference), Sets: nodeAt(n, c.sets), AsText: c.asText,
 		Elsewhere: nodeAt(n, c.elsewhere), Parameters: []*yaml.Node{nodeAt(n, c.parameters)}}
 	for name := range strings.FieldsSeq(c.chart) {
 		from := n
@@ -129,6 +142,18 @@ func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
 		}
 		if found := nodeAt(from, strings.TrimPrefix(name, "/")); use.Chart == "" && found != nil && found.Kind == yaml.ScalarNode {
 			use.Chart = found.Value
+		}
+	}
+	for name := range strings.FieldsSeq(c.version) {
+		from := n
+		if strings.HasPrefix(name, "/") {
+			from = root
+		}
+		use.Version = cmp.Or(use.Version, nodeAt(from, strings.TrimPrefix(name, "/")))
+	}
+	for _, name := range repositoryKeys {
+		if v := nodeAt(n, name); v != nil && v.Kind == yaml.ScalarNode {
+			use.Repository = cmp.Or(use.Repository, v.Value)
 		}
 	}
 	for name := range strings.FieldsSeq(c.values) {
@@ -156,8 +181,12 @@ func CarrierOf(root *yaml.Node) *Carrier {
 		}
 	}
 	releases := fields.Items(fields.Get(root, "releases"))
-	if k == "" && len(releases) > 0 && fields.Text(releases[0], "chart") != "" {
+	switch {
+	case k != "":
+	case len(releases) > 0 && fields.Text(releases[0], "chart") != "":
 		return &carriers[len(carriers)-1]
+	case fields.Text(root, "helm", "chart") != "":
+		return &carriers[len(carriers)-2]
 	}
 	return nil
 }
@@ -205,6 +234,22 @@ type Task struct {
 	Use *ChartUse
 	// Script is the text of shell or command. Object is the definition of kubernetes.core.k8s.
 	Script, Object *yaml.Node
+}
+
+// Steps returns the commands (run) of a GitHub workflow or composite action.
+func Steps(root *yaml.Node) (out []*yaml.Node) {
+	lists := []*yaml.Node{fields.Get(root, "runs", "steps")}
+	for _, job := range fields.Of(fields.Get(root, "jobs")) {
+		lists = append(lists, fields.Get(job.Value, "steps"))
+	}
+	for _, list := range lists {
+		for _, step := range fields.Items(list) {
+			if run := fields.Get(step, "run"); run != nil && run.Kind == yaml.ScalarNode {
+				out = append(out, run)
+			}
+		}
+	}
+	return out
 }
 
 var ansible = Carrier{chart: "chart_ref name release_name", version: "chart_version", values: "values release_values values_files"}

@@ -57,6 +57,17 @@ type Document struct {
 	Line int // the script's line before the first line of the document
 	// Judged means that the document is checked as the values of a command.
 	Judged bool
+	// Holes means that the shell fills in parts of the text. Open means that the script appends more to the file.
+	Holes, Open bool
+}
+
+// add appends a later document of the script, with empty lines between them so that its lines keep their numbers.
+func (d *Document) add(later *Document) {
+	if gap := later.Line - d.Line - strings.Count(d.Text, "\n"); gap > 0 {
+		d.Text += strings.Repeat("\n", gap)
+	}
+	d.Text += later.Text
+	d.Holes, d.Open = d.Holes || later.Holes, d.Open || later.Open
 }
 
 // Script is a parsed shell script.
@@ -249,7 +260,7 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 
 // redirections records the here-document that a command reads, and the text that it writes to a file or pipe.
 func (r *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
-	to, last := "", c.Words[len(c.Words)-1]
+	to, appends, last := "", false, c.Words[len(c.Words)-1]
 	name := c.Words[0].Value
 	if name == "tee" {
 		to = last.Value
@@ -260,7 +271,7 @@ func (r *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 			c.Stdin = r.hereDocument(redirect)
 		case syntax.RdrOut, syntax.RdrAll, syntax.AppOut:
 			if list := r.words(redirect.Word); len(list) == 1 && (redirect.N == nil || redirect.N.Value == "1") {
-				to = list[0].Value
+				to, appends = list[0].Value, redirect.Op == syntax.AppOut
 			}
 		}
 	}
@@ -269,11 +280,22 @@ func (r *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 	case slices.Contains(passing, name):
 	case (name == "echo" || name == "printf") && strings.Contains(last.Value, "\n"):
 		text = &Document{Text: last.Value + "\n", Line: last.Line - 1}
-	default:
-		return // the program writes something else
+	default: // the program writes something else
+		if before := r.Files[to]; appends && before != nil {
+			before.Open = true
+		}
+		return
 	}
 	r.written[stmt] = text
-	if text != nil && to != "" {
+	switch before := r.Files[to]; {
+	case to == "":
+	case text == nil:
+		if appends && before != nil {
+			before.Open = true
+		}
+	case appends && before != nil:
+		before.add(text)
+	default:
 		r.Files[to] = text
 	}
 }
@@ -500,7 +522,7 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	if redirect.Hdoc == nil {
 		return nil
 	}
-	text, asIs := "", strings.ContainsAny(r.source(redirect.Word), `'"\`)
+	text, holes, asIs := "", false, strings.ContainsAny(r.source(redirect.Word), `'"\`)
 	for _, part := range redirect.Hdoc.Parts {
 		if lit, isText := part.(*syntax.Lit); isText && asIs {
 			begin := r.offset + int(lit.Pos().Offset())
@@ -510,12 +532,12 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 			joined := int(lit.Pos().Line()-redirect.Hdoc.Pos().Line()) - strings.Count(text, "\n")
 			text += strings.Replace(escapedHere.ReplaceAllString(lit.Value, "$1"), "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
 		} else {
-			filled, _ := r.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}})
-			text += filled
+			filled, known := r.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}})
+			text, holes = text+filled, holes || !known
 		}
 	}
 	line, _, _ := r.place(redirect.Hdoc.Pos())
-	out := &Document{Text: text, Line: line - 1}
+	out := &Document{Text: text, Line: line - 1, Holes: holes}
 	if redirect.Op == syntax.DashHdoc {
 		out.Text = leadingTabs.ReplaceAllString(text, "")
 	}

@@ -114,6 +114,9 @@ func (f *TerraformFile) release(b *hclsyntax.Block) {
 			}
 		}
 	}
+	if a := attributes["repository"]; a != nil {
+		use.Repository = f.node(a.Expr).Value
+	}
 	if a := attributes["version"]; a != nil {
 		use.Version = f.node(a.Expr)
 	}

@@ -42,7 +42,7 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 // dead reports settings that a switch disables. It ignores defaults: a file may repeat them, or be a copy of a
 // release's values.yaml.
 func (in *installation) dead() {
-	reported, copied := map[*model.Setting]bool{}, !in.flags && in.copied()
+	reported, copied, mirrored := map[*model.Setting]bool{}, !in.flags && in.copied(), in.mirrored()
 	for _, p := range in.Table.Parts(in.Version) {
 		groupIs, groupWanted := in.off(p.When)
 		ownIs, ownWanted := in.off(p.When[1:])
@@ -56,6 +56,9 @@ func (in *installation) dead() {
 				continue
 			}
 			reported[s] = true
+			if mirrored && isImageSource(s) {
+				continue
+			}
 			if copied && in.Table.WasDefault(s.Setting) {
 				in.correct(s).Drop, in.correct(s).idle = true, true
 				continue
@@ -73,6 +76,23 @@ func (in *installation) dead() {
 			in.add("dead-setting", report.Warning, "has no effect: "+is, fix, s)
 		}
 	}
+}
+
+// mirrored reports whether a file sets where the images of several operands come from. Such a file sets it for all operands,
+// whether they are on or off.
+func (in *installation) mirrored() bool {
+	sources := 0
+	for _, s := range in.Settings {
+		if isImageSource(s) {
+			sources++
+		}
+	}
+	return !in.flags && sources >= 4
+}
+
+// isImageSource reports whether a setting says where an image comes from.
+func isImageSource(s *model.Setting) bool {
+	return slices.Contains([]string{"repository", "image", "imagePullPolicy", "imagePullSecrets"}, s.Path[len(s.Path)-1])
 }
 
 // isRead reports whether an operand that is not off reads the setting, although it is in another operand's group.
@@ -181,6 +201,7 @@ func (in *installation) given(path string) *model.Setting {
 // images checks image settings. The operator joins them as repository/image:version. If repository and version are
 // empty, image must be the whole reference.
 func (in *installation) images() {
+	in.systems()
 	const join = "the operator joins repository/image:version"
 	for _, c := range in.Table.Images(in.Version) {
 		if s := in.given(c + ".repository"); s != nil && !repositoryName.MatchString(s.Text()) {
@@ -194,6 +215,24 @@ func (in *installation) images() {
 		}
 		if s := in.given(c + ".image"); s != nil && !(in.empty(c+".repository") && in.empty(c+".version")) {
 			in.imageName(c, s)
+		}
+	}
+}
+
+// systemSuffix matches the operating system at the end of a driver image's tag.
+var systemSuffix = regexp.MustCompile(`-(ubuntu|rhel|rhcos|rocky|ol|sles|sle|sl-micro|centos|debian|fedora|amzn|flatcar|photon|cos)[0-9][0-9.]*$`)
+
+// systems reports image tags that already end in an operating system. The operator appends it.
+func (in *installation) systems() {
+	for _, section := range in.Table.SystemImages(in.Version) {
+		s := in.given(section + ".version")
+		if s == nil || strings.HasPrefix(s.Text(), "sha256:") {
+			continue
+		}
+		if suffix := systemSuffix.FindString(s.Text()); suffix != "" {
+			right := strings.TrimSuffix(s.Text(), suffix)
+			in.set(s, right)
+			in.add("image", report.Failed, fmt.Sprintf("the operator appends the operating system to the tag, which becomes %s%s", s.Text(), suffix), "write "+right, s)
 		}
 	}
 }

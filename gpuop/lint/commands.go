@@ -42,6 +42,9 @@ func (s *script) helm(c input.Command) {
 func (s *script) helmRepo(words []input.Word) {
 	const current = "https://helm.ngc.nvidia.com/nvidia"
 	judged := false
+	if len(words) > 2 && words[0].Value == "add" {
+		s.repositories[words[1].Value] = words[2].Value
+	}
 	for _, w := range words {
 		judged = judged || strings.Contains(w.Value, "nvidia")
 		if strings.TrimSuffix(w.Value, "/") == "https://nvidia.github.io/gpu-operator" {
@@ -75,11 +78,28 @@ func (s *script) helmInstall(h *call) {
 		s.replace(w, fixed)
 		w.Value, name = fixed, right
 	}
+	if other := s.otherOperator(h, w); local == nil && other != "" {
+		s.unit(s.file, "helm "+h.verb+" of "+other+", not judged", false)
+		return
+	}
 	if local == nil && name != model.OperatorNamespace {
 		s.unit(s.file, "helm "+h.verb+" "+name, false)
 		return
 	}
 	s.operatorChart(h, w, local)
+}
+
+// otherOperator returns the owner of a chart that has the operator's name, or "".
+func (s *script) otherOperator(h *call, chart input.Word) string {
+	alias, _, _ := strings.Cut(chart.Value, "/")
+	references := []string{s.repositories[alias]}
+	if references[0] == "" {
+		references[0] = chart.Value
+	}
+	if f := h.flag("--repo"); f != nil {
+		references = append(references, f.value.Value)
+	}
+	return operatorOf(references...)
 }
 
 // helmForm checks for escaped spaces, and notes words that may expand to arguments.
@@ -275,7 +295,7 @@ func (s *script) kubectl(c input.Command) {
 	}
 	s.unit(s.file, strings.TrimSpace("kubectl "+verb), judged)
 	if c.Stdin != nil && slices.Contains([]string{"apply", "create", "replace", "diff"}, verb) {
-		s.parse(doc{file: s.file, data: []byte(c.Stdin.Text), line: c.Stdin.Line})
+		s.parse(doc{file: s.file, data: []byte(c.Stdin.Text), line: c.Stdin.Line, holes: c.Stdin.Holes, open: c.Stdin.Open})
 	}
 }
 

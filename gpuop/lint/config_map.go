@@ -49,6 +49,7 @@ func (r *run) configMap(d *doc) (judged bool) {
 	m := configMap{name: fields.Text(d.root, "metadata", "name"), file: d.file}
 	for _, f := range fields.Of(fields.Get(d.root, "data")) {
 		if f.Value.Kind != yaml.ScalarNode {
+			judged = r.mappingInConfigMap(d, f) || judged
 			continue
 		}
 		at := report.Row{ID: "config-map", State: report.Failed, File: d.file, Line: f.Key.Line + d.line, Subject: "data." + f.Name}
@@ -67,6 +68,21 @@ func (r *run) configMap(d *doc) (judged bool) {
 	}
 	r.configMaps = append(r.configMaps, m)
 	return judged
+}
+
+// mappingInConfigMap reports a config that is written as a mapping instead of as text. It reports whether the mapping is a
+// config.
+func (r *run) mappingInConfigMap(d *doc, f fields.Field) bool {
+	value := fields.Resolve(f.Value)
+	if value.Kind != yaml.MappingNode {
+		return false
+	}
+	if holds := detect(r.table, value); holds != kindMIG && !(holds == kindPlugin && isPluginConfig(value)) {
+		return false
+	}
+	r.add("", report.Row{ID: "config-map", State: report.Failed, File: d.file, Line: f.Key.Line + d.line, Column: f.Key.Column, Subject: "data." + f.Name,
+		Reason: "found a mapping, want text: the API server rejects the ConfigMap", Fix: "write |- after " + f.Name + ":"})
+	return true
 }
 
 // migKey reports a key that the MIG manager does not read.

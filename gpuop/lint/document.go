@@ -32,10 +32,10 @@ type doc struct {
 	where string
 	// written means that a script writes the document to a file, which may be for another program.
 	written bool
-	// found means that the file was found by searching a directory.
-	found bool
 	// partial means that the document is a patch, which may lack required fields.
 	partial bool
+	// holes means that the shell fills in parts of the text; open means that a script appends more of it.
+	holes, open bool
 }
 
 // kind says what a document is.
@@ -56,6 +56,7 @@ const (
 	kindCarrier       kind = "values inside another tool's file"
 	kindUmbrella      kind = "umbrella chart values"
 	kindPluginValues  kind = "nvidia-device-plugin values"
+	kindWorkflow      kind = "GitHub workflow"
 	kindUnknown       kind = ""
 )
 
@@ -66,9 +67,7 @@ var (
 	// terraformResource matches a Terraform block in a file that is not named *.tf.
 	terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"\s+"[^"]*"\s*\{`)
 	// templateLine matches a template expression of Helm, Ansible or Terraform's templatefile.
-	templateLine = regexp.MustCompile(`(?m)\{\{|\{%|^[ \t]*[$%]\{[^}\n]+\}[ \t]*$|\[\$\{`)
-	// aboutGPUs matches files of a directory in which syntax errors are reported.
-	aboutGPUs = regexp.MustCompile(`(?i)nvidia|gpu|dcgm`)
+	templateLine = regexp.MustCompile(`(?m)\{\{|\{%|^[ \t]*[$%]\{[^}\n]+\}[ \t]*$|\[\$\{|@@\w+@@`)
 	// configText matches a text that is meant as a config of the device plugin or MIG manager, even if it is invalid
 	// YAML.
 	configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
@@ -109,6 +108,9 @@ func (r *run) parseOne(d *doc) {
 		r.addDocument(d)
 		return
 	}
+	if r.found[d.file] && !r.isOwnText(d.file, d.data) && input.Tasks(d.data) == nil {
+		return
+	}
 	wrong := d.reader.Findings[0].ID
 	if wrong == fields.RuleType {
 		if tasks := input.Tasks(d.data); tasks != nil {
@@ -119,10 +121,13 @@ func (r *run) parseOne(d *doc) {
 	noYAML := wrong == fields.RuleSyntax || wrong == fields.RuleEllipsis
 	other := !slices.Contains(dataFiles, path.Ext(d.file)) || bytes.IndexByte(d.data, 0) >= 0
 	switch {
-	case noYAML && d.found && (!aboutGPUs.Match(d.data) || strings.Contains(d.file, "/templates/")):
-	case noYAML && !d.written && (other || templateLine.Match(d.data)):
+	case noYAML && r.found[d.file] && strings.Contains(d.file, "/templates/"):
+	case noYAML && (d.holes || d.open):
+		r.add(d.file, report.Row{ID: "not-judged", State: report.Note, Line: d.line + 1,
+			Reason: "the script fills in parts of this document; skipped", Fix: "check the result: run the script up to here and pipe its output to gpuop lint -"})
+	case noYAML && !d.written && (other || templateLine.Match(d.data) || buildFile.MatchString(path.Base(d.file))):
 		r.add(d.file, report.Row{ID: "not-judged", State: report.Note,
-			Reason: "no YAML as it stands, so it is not judged", Fix: "judge what it makes: helm template … | gpuop lint -"})
+			Reason: "not valid YAML before templating; skipped", Fix: "check the rendered result: helm template … | gpuop lint -"})
 	case d.written && (!noYAML || !configText.Match(d.data)):
 	case wrong == fields.RuleType: // not a mapping, so none of the known kinds
 		d.root = &yaml.Node{Line: 1}
@@ -133,8 +138,14 @@ func (r *run) parseOne(d *doc) {
 	}
 }
 
+// buildFile matches the names of files without an extension that are no YAML: Makefile, Dockerfile and the like.
+var buildFile = regexp.MustCompile(`(?i)^(gnu)?(make|docker|container|jenkins|vagrant|just|rake|tilt|proc)file$`)
+
 func (r *run) addDocument(d *doc) {
 	d.kind = detect(r.table, d.root)
+	if r.found[d.file] && !r.isOwn(d) {
+		d.kind = kindUnknown
+	}
 	if d.kind == kindList {
 		for _, item := range fields.Items(fields.Get(d.root, "items")) {
 			if item.Kind == yaml.MappingNode && len(r.documents) < model.MaxNodes {
@@ -176,6 +187,8 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return kindList
 	case input.CarrierOf(root) != nil:
 		return kindCarrier
+	case k == "" && len(input.Steps(root)) > 0:
+		return kindWorkflow
 	case k == "Pod" || api != "" && len(pod.Specs(root)) > 0:
 		return kindPod
 	case api != "" && k != "":
@@ -186,6 +199,8 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return kindOther // files of the vGPU device manager and of mig-parted's hooks
 	case isPluginValues(t, root):
 		return kindPluginValues
+	case otherChartOf(t, root) != "":
+		return kindOther
 	case umbrella(t, root) != nil:
 		return kindUmbrella
 	case len(root.Content) == 0:
@@ -223,8 +238,10 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 			alone++
 		case component == f.Name && !slices.Contains(commonKeys, f.Name), hasKeyOf(t, component, f.Value):
 			values += 2
-		default:
+		case component == f.Name:
 			values++
+		default: // a near name alone proves nothing
+			others++
 		}
 	}
 	if others == 0 {
@@ -239,9 +256,12 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 	return kindUnknown
 }
 
-// hasKeyOf reports whether a group has a key that the chart has in the component.
-func hasKeyOf(t *chart.Table, component string, group *yaml.Node) bool {
+// hasKeyOf reports whether a group has a key that the chart has in the component, except those named.
+func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...string) bool {
 	return slices.ContainsFunc(fields.Of(group), func(f fields.Field) bool {
+		if slices.Contains(except, f.Name) {
+			return false
+		}
 		status := t.Judge(t.Latest(), chart.Path{component, f.Name}).Status
 		return status == chart.Known || status == chart.Group || status == chart.Gone
 	})
@@ -261,9 +281,9 @@ func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 
 var (
 	// pluginMarks are keys of the device plugin's own chart that the operator's chart lacks. Both charts have
-	// sharedKeys.
-	pluginMarks = []string{"compatWithCPUManager", "deviceDiscoveryStrategy", "deviceIDStrategy", "deviceListStrategy", "failOnInitError", "gdsEnabled", "legacyDaemonsetAPI", "migStrategy", "mofedEnabled"}
-	sharedKeys  = []string{"cdi", "devicePlugin", "gfd", "nfd", "node-feature-discovery", "nameOverride", "fullnameOverride"}
+	// pluginShares.
+	pluginMarks  = []string{"compatWithCPUManager", "deviceDiscoveryStrategy", "deviceIDStrategy", "deviceListStrategy", "failOnInitError", "gdsEnabled", "legacyDaemonsetAPI", "migStrategy", "mofedEnabled"}
+	pluginShares = []string{"cdi", "devicePlugin", "gfd", "nfd", "node-feature-discovery", "nameOverride", "fullnameOverride"}
 )
 
 // isPluginValues reports whether a document is values of the device plugin's own chart.
@@ -277,7 +297,7 @@ func isPluginValues(t *chart.Table, root *yaml.Node) bool {
 		switch {
 		case slices.Contains(pluginMarks, f.Name), f.Name == "nfd" && fields.Get(f.Value, "worker") != nil:
 			marks++
-		case t.Component(f.Name) == f.Name && !slices.Contains(sharedKeys, f.Name):
+		case t.Component(f.Name) == f.Name && !slices.Contains(pluginShares, f.Name):
 			operators++
 		}
 	}
@@ -293,13 +313,15 @@ func (r *run) document(d *doc) {
 	}
 	switch d.kind {
 	case kindCarrier:
-		name = cmp.Or(fields.Text(d.root, "kind"), input.Helmfile)
+		name = cmp.Or(fields.Text(d.root, "kind"), input.CarrierOf(d.root).Kind())
 		if judged = r.carrier(d, input.CarrierOf(d.root).Uses(d.root)); judged {
 			name += " with values for gpu-operator"
 		}
 		for _, p := range input.Patches(d.root) {
 			r.patch(doc{file: d.file, kind: patched(p.Target), data: []byte(p.Text.Value), line: linesBefore(p.Text) + d.line})
 		}
+	case kindWorkflow:
+		judged = r.workflow(d, input.Steps(d.root))
 	case kindUmbrella, kindValues:
 		name += r.valuesDocument(d)
 	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:
@@ -315,7 +337,7 @@ func (r *run) document(d *doc) {
 	case kindPod:
 		r.report(d, pod.Check(d.root))
 	case kindOther, kindPluginValues:
-		name, judged = cmp.Or(fields.Text(d.root, "kind"), string(d.kind)), false
+		name, judged = cmp.Or(fields.Text(d.root, "kind"), otherChartOf(r.table, d.root), string(d.kind)), false
 		if label := fields.Get(d.root, "metadata", "labels", sharing.ConfigLabel); name == "Node" && label != nil {
 			judged = true
 			r.uses = append(r.uses, configUse{config: label.Value, label: true,
@@ -325,11 +347,15 @@ func (r *run) document(d *doc) {
 		if d.written {
 			return
 		}
-		if !d.found {
+		if !r.found[d.file] {
 			r.report(d, []report.Row{{ID: "unknown-kind", State: report.Note, Line: d.root.Line, Fix: "see gpuop lint --help for what it reads",
 				Reason: "unknown kind of document: no chart values, custom resource, device plugin config, mig-parted config, ConfigMap or pod"}})
 		}
-		r.unit(d.file, "unknown", false)
+		if r.found[d.file] {
+			r.unit(d.file, "", false)
+		} else {
+			r.unit(d.file, "unknown", false)
+		}
 		return
 	}
 	if d.where != "" {
@@ -348,11 +374,12 @@ func (r *run) valuesDocument(d *doc) (named string) {
 	if d.kind == kindUmbrella {
 		root = model.WithoutEnabled(umbrella(r.table, root))
 	}
-	if c := r.chartIn(d.file, "."); c != nil && c.version != nil {
-		v, isAssumed = r.resolveNode(&doc{file: c.file}, c.version, "version")
+	local := r.chartIn(d.file, ".")
+	if local != nil && local.version != nil {
+		v, isAssumed = r.resolveNode(&doc{file: local.file}, local.version, "version")
 	}
 	in := newInstallation(r.table, v, model.Flatten(d.reader, d.file, d.line, nil, root))
-	in.assumed = isAssumed
+	in.assumed, in.modified = isAssumed, local != nil && local.own
 	r.report(d, d.reader.Findings)
 	r.installation(in, d.file)
 	return " for gpu-operator " + v.String() + assumed(isAssumed)

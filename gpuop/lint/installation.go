@@ -58,6 +58,8 @@ type installation struct {
 	assumed bool
 	// chartMissing means that the chart is in a folder that could not be read. It may be a custom chart.
 	chartMissing bool
+	// modified means that the values are those of a copy of the chart, which may have templates of its own.
+	modified bool
 	// keep keeps settings without effect, because the user wrote them.
 	keep bool
 	// kind is values or a custom resource. The chart fills in all fields of a custom resource.
@@ -82,6 +84,51 @@ func (in *installation) judge() {
 			r.check(in)
 		}
 	}
+	in.foldCopy()
+}
+
+// foldCopy replaces the findings about the defaults of another release by one, if the file is a copy of its values.yaml.
+func (in *installation) foldCopy() {
+	release := in.copyOf()
+	if release == (chart.Version{}) || release == in.Version {
+		return
+	}
+	before := len(in.mistakes)
+	in.mistakes = slices.DeleteFunc(in.mistakes, func(m mistake) bool {
+		return len(m.settings) > 0 && !slices.ContainsFunc(m.settings, func(s *model.Setting) bool { return !in.isDefaultOf(release, s) })
+	})
+	if len(in.mistakes) < before {
+		in.mistakes = append(in.mistakes, mistake{Row: report.Row{ID: "old-default", State: report.Warning, File: in.Settings[0].File,
+			Reason: fmt.Sprintf("these are the defaults of %s; %d of them differ from those of %s", release, before-len(in.mistakes), in.Version),
+			Fix:    fmt.Sprintf("check them for their release: --version %s; for the next one: gpuop values migrate --from %s", release, release)}})
+	}
+}
+
+// copyOf returns the release whose values.yaml the file copies: nine in ten of its settings are that release's defaults,
+// and at least 50. Of several, the checked release or the newest is returned; without any, the zero Version.
+func (in *installation) copyOf() (best chart.Version) {
+	if in.flags || in.isResource() || len(in.Settings) < 50 {
+		return best
+	}
+	most := len(in.Settings) * 9 / 10
+	for _, v := range in.Table.Versions() {
+		same := 0
+		for _, s := range in.Settings {
+			if in.isDefaultOf(v, s) {
+				same++
+			}
+		}
+		if same > most || same == most && (best != in.Version) {
+			best, most = v, same
+		}
+	}
+	return best
+}
+
+// isDefaultOf reports whether a setting equals the default of a release.
+func (in *installation) isDefaultOf(v chart.Version, s *model.Setting) bool {
+	value, known := in.Table.Default(v, s.Name())
+	return known && !s.Unknown && chart.Same(value, s.Value)
 }
 
 // isResource reports whether the settings are fields of a custom resource.
@@ -188,9 +235,17 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 	row := report.Row{State: report.Failed}
 	switch v.Status {
 	case chart.Unknown:
+		if isAnchor(s) {
+			return report.Row{}
+		}
 		row.ID, row.Fix = "unknown-key", "delete it, unless something of yours reads it"
 		row.Reason = fmt.Sprintf("no version of the chart has this key; %s ignores it without a word", in.Version)
-		if v.Nearest != nil {
+		if isNested(s.Path) {
+			row.Reason, row.Fix = nested(s.Path)
+		} else if in.modified {
+			row.Reason = fmt.Sprintf("gpu-operator %s does not have this key; the templates of this modified copy may read it", in.Version)
+			row.State, row.Fix = report.Note, ""
+		} else if v.Nearest != nil {
 			row.Fix = "did you mean " + suggestion(s, v).String() + "?"
 		}
 	case chart.Misspelt:
@@ -217,6 +272,11 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 		in.valueOfGroup(s, &row)
 	}
 	return row
+}
+
+// isAnchor reports whether a setting is below a top-level key that only holds YAML anchors: .common, x-common.
+func isAnchor(s *model.Setting) bool {
+	return s.Node != nil && (strings.HasPrefix(s.Path[0], ".") || strings.HasPrefix(s.Path[0], "x-"))
 }
 
 // suggestion returns the suggested path. If only the wrong name differs, it ends there.

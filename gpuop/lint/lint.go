@@ -64,8 +64,11 @@ type Result struct {
 	Corrected string `json:"corrected,omitempty"`
 }
 
-// CommandName is the name of a command in findings.
-const CommandName = "command"
+// CommandName is the name of a command in findings; Stdin is that of standard input.
+const (
+	CommandName = "command"
+	Stdin       = "stdin"
+)
 
 // unit is a document or a command with its kind.
 type unit struct {
@@ -79,8 +82,10 @@ type run struct {
 	// version is the release that the user named, or the zero value.
 	version chart.Version
 	// newer means that the release is newer than the table.
-	newer     bool
-	read      func(file, name string) ([]byte, error)
+	newer bool
+	read  func(file, name string) ([]byte, error)
+	// found has the files that were found by searching a directory.
+	found     map[string]bool
 	documents []*doc
 	// secrets are values that no output may contain.
 	secrets report.Secrets
@@ -93,7 +98,7 @@ type run struct {
 
 // Lint checks the inputs. It returns an error only for invalid options; problems of an input are findings.
 func Lint(o Options) (*Result, error) {
-	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read}
+	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, found: map[string]bool{}}
 	if o.Version != "" {
 		var err error
 		if r.version, err = r.resolve(o.Version, false, report.Row{}); err != nil {
@@ -107,9 +112,12 @@ func Lint(o Options) (*Result, error) {
 	}
 	// the ConfigMaps of an input matter to all other documents
 	for _, f := range inputs {
+		if r.found[f.Name] = f.Found; f.Found && !mayBeOwn(f.Data) {
+			continue
+		}
 		r.secrets.Learn(string(f.Data))
-		if !f.Script {
-			r.parse(doc{file: f.Name, data: f.Data, found: f.Found})
+		if !f.Script && !(f.Name == Stdin && looksLikeScript(f.Data)) {
+			r.parse(doc{file: f.Name, data: f.Data})
 		} else if s := r.script(f.Name, string(f.Data), 0); f.Name == CommandName && o.Fix {
 			result.Corrected = s.corrected()
 		}
@@ -173,6 +181,9 @@ func (r *run) report(d *doc, rows []report.Row) {
 		filled = unknownIn(d.root)
 	}
 	for _, f := range rows {
+		if d.open {
+			f.State = min(f.State, report.Note) // the script writes the rest
+		}
 		isFilled := f.ID != "not-judged" && slices.ContainsFunc(filled, func(n *yaml.Node) bool { return n.Line == f.Line && n.Column == f.Column })
 		if f.Line > 0 {
 			f.Line += d.line

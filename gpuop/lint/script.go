@@ -18,11 +18,13 @@ type script struct {
 	*run
 	*input.Script
 	file string
+	// repositories maps the names of helm repositories that the script adds to their addresses.
+	repositories map[string]string
 }
 
 // script checks a script that begins after the given line of its file.
 func (r *run) script(file, source string, line int) *script {
-	s := &script{run: r, Script: input.ParseScript(source, line), file: file}
+	s := &script{run: r, Script: input.ParseScript(source, line), file: file, repositories: map[string]string{}}
 	r.add(file, s.Findings...)
 	for _, c := range s.Commands {
 		name := program(&c)
@@ -39,7 +41,7 @@ func (r *run) script(file, source string, line int) *script {
 	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
 		if d := s.Files[name]; !d.Judged {
 			written := !strings.HasSuffix(name, ".yaml") && !strings.HasSuffix(name, ".yml")
-			r.parse(doc{file: file, data: []byte(d.Text), line: d.Line, written: written})
+			r.parse(doc{file: file, data: []byte(d.Text), line: d.Line, written: written, holes: d.Holes, open: d.Open})
 		}
 	}
 	return s

@@ -3,6 +3,7 @@ package lint
 import (
 	"cmp"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -18,7 +19,7 @@ import (
 // carrier checks the values for the operator's chart in another tool's file. It reports whether there are any.
 func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
 	for _, use := range uses {
-		if name, _ := input.ChartOf(use.Chart); name == model.OperatorNamespace {
+		if name, _ := input.ChartOf(use.Chart); name == model.OperatorNamespace && operatorOf(use.Chart, use.Repository) == "" {
 			found = true
 			r.carried(d, use)
 		}
@@ -171,6 +172,20 @@ func (r *run) tasks(d *doc, tasks []input.Task) {
 	}
 	r.unit(d.file, what, judged)
 }
+
+// workflow checks the commands of a GitHub workflow or action. It reports whether any was checked.
+func (r *run) workflow(d *doc, steps []*yaml.Node) bool {
+	before := len(r.units)
+	for _, run := range steps {
+		r.script(d.file, expression.ReplaceAllStringFunc(run.Value, func(found string) string {
+			return "$" + strings.Repeat("_", len(found)-1) // an unassigned variable of the same length
+		}), linesBefore(run)+d.line)
+	}
+	return slices.ContainsFunc(r.units[before:], func(u unit) bool { return u.judged })
+}
+
+// expression matches what GitHub fills in before the shell runs.
+var expression = regexp.MustCompile(`\$\{\{[^\n]*?\}\}`)
 
 // rootBeside parses the first of the named files in the same folder. It returns nil if there is none.
 func (r *run) rootBeside(file string, names ...string) (root *yaml.Node, shown string) {

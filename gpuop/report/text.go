@@ -214,6 +214,14 @@ func (r *Report) Summary() string {
 	return "no findings"
 }
 
+// Count returns a number with its word: "1 input", "2 inputs".
+func Count(n int, word string) string {
+	if n != 1 {
+		word += "s"
+	}
+	return fmt.Sprintf("%d %s", n, word)
+}
+
 // OneLine replaces control characters, so that an input cannot send them to the terminal.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {

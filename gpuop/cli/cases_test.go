@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+)
+
+// The shared cases are small inputs from public repositories that gpuop once got wrong. Each has a call in its folder, the
+// exit code, what the output must have (want) and what it must not have (not), as regular expressions.
+func TestSharedCases(t *testing.T) {
+	root := material.Path(t, "cases/gpuop")
+	healthy, err := filepath.Abs(filepath.Join("..", "drift", "testdata", "healthy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const noError = `(?m)^error|^warn`
+	for _, c := range []struct {
+		folder, call string
+		code         int
+		want, not    string
+	}{
+		{"amd-operator", "lint install.sh", 2, `not judged`, `deviceConfig`},
+		{"cm-map", "lint cm.yaml", 1, `data\.any(.|\n)*write \|- after any:`, ``},
+		{"drift-secrets", "drift -f values.yaml --from " + healthy, 1, `clientSecret`, `plain-`},
+		{"drift-secrets", "drift -o json -f values.yaml --from " + healthy, 1, `clientSecret`, `plain-`},
+		{"drift-secrets", "drift --set driver.password=plain-5 -f values.yaml --from " + healthy, 1, `password`, `plain-`},
+		{"fix-secrets", "lint --fix install.sh", 1, `masked`, `plain-`},
+		{"fix-secrets", "lint --fix -o json install.sh", 1, `corrected`, `plain-`},
+		{"fleet", "lint fleet.yaml", 1, `toolkit\.enbaled(.|\n)*toolkit\.enabled\?`, ``},
+		{"gds-preinstalled", "lint values.yaml", 0, `no findings`, noError},
+		{"gds-preinstalled", "lint --fix install.sh", 0, `gds\.enabled=true(.|\n)*gdrcopy\.enabled=true`, noError},
+		{"heredoc-variable", "lint apply.sh", 0, `not-judged|skipped`, noError},
+		{"jsonc", "lint .", 2, `nothing to check`, noError},
+		{"jsonc", "lint Makefile", 2, ``, noError},
+		{"merge-list", "lint values.yaml", 0, `no findings`, noError},
+		{"modified-chart", "lint .", 0, `house`, noError},
+		{"must-gather-events", "verify --from .", 1, `enforces baseline`, ``},
+		{"nested-own-name", "lint release.yaml", 1, `write the keys without gpu-operator: above them`, `operator\?`},
+		{"os-suffix", "lint values.yaml", 1, `write 580\.105\.08\b`, ``},
+		{"plugin-config-gfd", "lint values.yaml", 0, `no findings`, noError},
+		{"plugin-config-gfd", "lint --fix install.sh", 0, `devicePlugin\.config\.name=`, noError},
+		{"validator-toolkit", "values migrate values.yaml --from v24.9", 1, `validator:\n +toolkit:`, `(?m)^(toolkit|driver):`},
+		{"workflow", "lint .github/workflows/deploy.yaml", 1, `drver`, ``},
+	} {
+		t.Run(c.folder+"/"+strings.Fields(c.call)[0], func(t *testing.T) {
+			t.Chdir(filepath.Join(root, c.folder))
+			code, out, errOut := call("", strings.Fields(c.call)...)
+			text := out + errOut
+			if code != c.code || !regexp.MustCompile(c.want).MatchString(text) || c.not != "" && regexp.MustCompile(c.not).MatchString(text) {
+				t.Errorf("gpuop %s: exit %d, want %d with %q and without %q:\n%s", c.call, code, c.code, c.want, c.not, text)
+			}
+		})
+	}
+}
+
+// Standard input may be a script.
+func TestScriptOnStandardInput(t *testing.T) {
+	const script = "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drver.enabled=false\n"
+	for _, text := range []string{script, "#!/bin/sh\nset -e\n" + script, "# install\n$ " + script} {
+		if code, out, errOut := call(text, "lint", "-"); code != 1 || !strings.Contains(out, "drver") {
+			t.Errorf("exit %d\n%s%s", code, out, errOut)
+		}
+	}
+}
+
+// A file that gpuop does not know does not decide the exit code if another one is checked.
+func TestSkippedInputs(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := write("good.yaml", "driver: {enabled: false}\ntoolkit: {enabled: false}\n")
+	bad := write("bad.yaml", "drivr: {enabled: false}\n")
+	foreign := write("service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
+	for _, c := range []struct {
+		args string
+		code int
+		note string
+	}{
+		{good + " " + foreign, 0, "1 input skipped: "},
+		{bad + " " + foreign, 1, "1 input skipped: "},
+		{foreign, 2, "nothing to check"},
+		{foreign + " --fail-on never", 2, "nothing to check"},
+		{good + " " + foreign + " --fail-on never", 0, "1 input skipped: "},
+	} {
+		code, _, errOut := call("", append([]string{"lint"}, strings.Fields(c.args)...)...)
+		if code != c.code || !strings.Contains(errOut, c.note) {
+			t.Errorf("lint %s: exit %d, want %d with %q:\n%s", c.args, code, c.code, c.note, errOut)
+		}
+	}
+}
+
+// A copy of an old release's values is one finding.
+func TestCopyOfOldValues(t *testing.T) {
+	for _, release := range []string{"v23.9.2", "v24.6.2", "v25.3.4"} {
+		text := valuesOf(t, release)
+		code, out, _ := call(text, "lint", "-", "--version", "v26.7.0")
+		if code != 0 || !strings.Contains(out, "these are the defaults of "+release[:3]) || !strings.Contains(out, "1 warning") || strings.Contains(out, "error") {
+			t.Errorf("%s: exit %d\n%s", release, code, out)
+		}
+	}
+}
+
+// valuesOf returns the values.yaml of a release.
+func valuesOf(t *testing.T, release string) string {
+	t.Helper()
+	table := chart.Load()
+	v, exact, err := table.Resolve(release)
+	if err != nil || !exact {
+		t.Fatalf("%s: %v", release, err)
+	}
+	root := map[string]any{}
+	for _, k := range table.Keys(v) {
+		value, listed := k.Default(v)
+		if !listed {
+			continue
+		}
+		group := root
+		for _, name := range k.Path[:len(k.Path)-1] {
+			if group[name] == nil {
+				group[name] = map[string]any{}
+			}
+			group = group[name].(map[string]any)
+		}
+		group[k.Path[len(k.Path)-1]] = value
+	}
+	data, err := yaml.Marshal(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

@@ -1,0 +1,167 @@
+package lint
+
+import (
+	"bytes"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+)
+
+// A directory has files of other programs, so a file that was found there is checked only if its own words say that it
+// is the operator's. A similar word proves nothing.
+
+var (
+	// aboutGPUs matches all texts that can be the operator's. Others are not parsed.
+	aboutGPUs = regexp.MustCompile(`(?i)nvidia|gpu|mig|dcgm|toolkit|driver|sharing`)
+	// ownWords matches texts of the operator: its kinds, its chart in another tool's file, and MIG configs.
+	ownWords = regexp.MustCompile(`(?m)^\s*apiVersion:\s*["']?nvidia\.com/v1|^\s*(?:chart|name|chartName):\s*["']?(?:\S*/)?gpu-operator["']?\s*$|` +
+		`^mig-configs:|\bhelm3?\s[^\n]*gpu-operator`)
+	// topLevelKey matches the top-level keys of YAML.
+	topLevelKey = regexp.MustCompile(`(?m)^([A-Za-z][A-Za-z-]*):`)
+)
+
+// sharedKeys lists top-level keys that charts of others have too. They are evidence only together with a key of the
+// operator's chart below them. Below anyones, keys that every chart has are none either.
+var (
+	sharedKeys = []string{"driver", "validator", "daemonsets", "platform", "hostPaths", "mig"}
+	anyones    = []string{"operator", "nfd", "node-feature-discovery", "cdi", "devicePlugin", "gfd", "psa", "psp", "nameOverride",
+		"fullnameOverride", "extraObjects", "global"}
+	everyChartHas = []string{"enabled", "image", "repository", "tag", "version", "imagePullPolicy", "imagePullSecrets", "resources",
+		"tolerations", "nodeSelector", "affinity", "env", "args", "annotations", "labels", "name", "config", "priorityClassName",
+		"logging", "nameOverride", "fullnameOverride", "upgradeCRD", "admissionController", "master", "worker", "gc", "topologyUpdater"}
+)
+
+// otherCharts lists charts that users and near names confuse with the operator's. A mark is a key that only they have.
+var otherCharts = []struct{ name, marks string }{
+	{"NVIDIA's network operator", `sriovNetworkOperator sriov-network-operator ofedDriver rdmaSharedDevicePlugin nvPeerDriver
+		sriovDevicePlugin ibKubernetes secondaryNetwork nvIpam docaTelemetryService nicFeatureDiscovery maintenanceOperator
+		maintenance-operator-chart nicConfigurationOperator nic-configuration-operator-chart nfd.deployNodeFeatureRules
+		operator.maintenanceOperator operator.useDTK`},
+	{"AMD's GPU operator", "deviceConfig kmm controllerManager"},
+}
+
+// otherChartOf returns the chart that values belong to by their keys, if it is not the operator's, or "".
+func otherChartOf(t *chart.Table, root *yaml.Node) string {
+	for _, c := range otherCharts {
+		marks := 0
+		for mark := range strings.FieldsSeq(c.marks) {
+			if fields.Get(root, strings.Split(mark, ".")...) != nil {
+				marks++
+			}
+		}
+		if marks > 0 && marks >= exactKeys(t, root) {
+			return c.name
+		}
+	}
+	return ""
+}
+
+// foreignReference matches the repository, or the name of a chart, of an operator with the same chart name.
+var foreignReference = regexp.MustCompile(`(?i)(^|[^a-z])(rocm|amd)([^a-z0-9]|$)`)
+
+// exactKeys counts the top-level keys that are evidence for the operator's chart.
+func exactKeys(t *chart.Table, root *yaml.Node) (n int) {
+	for _, f := range fields.Of(root) {
+		switch {
+		case !t.HasComponent(f.Name):
+		case slices.Contains(sharedKeys, f.Name) && !hasKeyOf(t, f.Name, f.Value):
+		case slices.Contains(anyones, f.Name) && !hasKeyOf(t, f.Name, f.Value, everyChartHas...):
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// isOwn reports whether a document that was found in a directory is the operator's.
+func (r *run) isOwn(d *doc) bool {
+	switch d.kind {
+	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:
+		return strings.HasPrefix(fields.Text(d.root, "apiVersion"), "nvidia.com/")
+	case kindUmbrella:
+		inner := umbrella(r.table, d.root)
+		return otherChartOf(r.table, inner) == "" &&
+			slices.ContainsFunc(fields.Of(inner), func(f fields.Field) bool { return r.table.HasComponent(f.Name) })
+	case kindValues:
+		if c := r.chartIn(d.file, "."); c != nil && c.version != nil && strings.HasPrefix(path.Base(d.file), "values") {
+			return true
+		}
+		own := exactKeys(r.table, d.root)
+		return own >= 2 && own*2 >= len(fields.Of(d.root))
+	case kindPlugin:
+		return isPluginConfig(d.root)
+	}
+	return true
+}
+
+// isPluginConfig reports whether a document is a config of the device plugin beyond doubt.
+func isPluginConfig(root *yaml.Node) bool {
+	if fields.Text(root, "version") != "v1" && fields.Get(root, "sharing") == nil {
+		return false
+	}
+	for _, path := range []string{"sharing.timeSlicing", "sharing.mps", "flags.migStrategy", "flags.failOnInitError", "flags.nvidiaDriverRoot",
+		"flags.plugin", "flags.gfd", "imex.channelIDs"} {
+		if fields.Get(root, strings.Split(path, ".")...) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// isOwnText is isOwn for a text that is no YAML.
+func (r *run) isOwnText(file string, data []byte) bool {
+	if ownWords.Match(data) {
+		return true
+	}
+	if c := r.chartIn(file, "."); c != nil && c.version != nil && strings.HasPrefix(path.Base(file), "values") {
+		return true
+	}
+	own := map[string]bool{}
+	for _, m := range topLevelKey.FindAllSubmatch(data, -1) {
+		if name := string(m[1]); r.table.HasComponent(name) && !slices.Contains(anyones, name) {
+			own[name] = true
+		}
+	}
+	return len(own) >= 2
+}
+
+// mayBeOwn reports whether a found file is worth parsing.
+func mayBeOwn(data []byte) bool { return aboutGPUs.Match(data) && !bytes.Contains(data, []byte{0}) }
+
+// looksLikeScript reports whether a text that is no mapping of YAML has commands that are checked.
+func looksLikeScript(data []byte) bool {
+	if bytes.HasPrefix(data, []byte("#!")) {
+		return true
+	}
+	var root yaml.Node
+	isMapping := yaml.Unmarshal(data, &root) == nil && len(root.Content) > 0 && root.Content[0].Kind == yaml.MappingNode
+	return !isMapping && commandLine.Match(data) && !topLevelKey.Match(data)
+}
+
+// commandLine matches a line that begins with a command that is checked.
+var commandLine = regexp.MustCompile(`(?m)^\s*(?:\$ )?(?:sudo\s+)?(?:helm3?|kubectl|oc|microk8s|k3s)\s+[a-z]`)
+
+// operatorOf returns the chart's owner if a chart named gpu-operator is another vendor's, according to its reference
+// and repository, or "".
+func operatorOf(references ...string) string {
+	if slices.ContainsFunc(references, foreignReference.MatchString) {
+		return "AMD's GPU operator"
+	}
+	return ""
+}
+
+// nested returns the row for values that are nested below the chart's own name.
+func nested(path chart.Path) (reason, fix string) {
+	return "the values of the chart itself are not below its name; everything below this key is ignored",
+		"write the keys without " + path[0] + ": above them"
+}
+
+// isNested reports whether a path begins with the chart's own name.
+func isNested(path chart.Path) bool { return path[0] == model.OperatorNamespace }
