@@ -61,6 +61,7 @@ func fleet(t *testing.T) []machine {
 const ofApp = `dcgm_exporter_config_last_reload_successful 0
 dcgm_exporter_attribution_success{attributor="kubernetes"} 0
 dcgm_exporter_source_fallback 1
+ALERTS{alertname="GPULost",alertstate="firing",severity="critical",hostname="gpu-d",gpu="0"} 1
 dcgm_exporter_samples_dropped_total{reason="stale"} 4
 dcgm_exporter_duplicate_samples_dropped_total 3
 dcgm_exporter_labels_dropped_total 2

@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
 	"go.yaml.in/yaml/v3"
 
@@ -136,12 +138,30 @@ func (w *world) questions(t *testing.T) map[string]string {
 				}
 				for _, s := range w.over(t, r.Expr, scrapeInterval) { // needed by the rules below it in the file
 					s.Metric = labels.NewBuilder(s.Metric).Set("__name__", r.Record).Labels()
+					s.Floats = withStaleMarkers(s.Floats, w.end)
 					w.Series[s.Metric.String()] = &s
 				}
 			}
 		}
 	}
 	return all
+}
+
+// withStaleMarkers returns the points of a recorded series with the marker that Prometheus writes when the series disappears.
+func withStaleMarkers(points []promql.FPoint, end time.Time) []promql.FPoint {
+	step := scrapeInterval.Milliseconds()
+	var out []promql.FPoint
+	for i, p := range points {
+		out = append(out, p)
+		next := end.UnixMilli()
+		if i+1 < len(points) {
+			next = points[i+1].T
+		}
+		if p.T+step < next {
+			out = append(out, promql.FPoint{T: p.T + step, F: math.Float64frombits(value.StaleNaN)})
+		}
+	}
+	return out
 }
 
 func files(t *testing.T, pattern ...string) []string {

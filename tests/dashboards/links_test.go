@@ -2,11 +2,13 @@ package dashboards
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A tableModel describes the transformation of a table, which merges queries and renames their columns.
@@ -60,8 +62,8 @@ func TestLinksCarryVariables(t *testing.T) {
 	links := 0
 	for file, d := range all {
 		tag := []string{"gpu-telemetry"}
-		if len(d.Links) != 1 || !d.Links[0].IncludeVars || !d.Links[0].KeepTime || !slices.Equal(d.Links[0].Tags, tag) || !slices.Contains(d.Tags, tag[0]) {
-			t.Errorf("%s: links %+v, want one to all dashboards with variables and time", file, d.Links)
+		if len(d.Links) != 2 || d.Links[1].URL != runbooks || !d.Links[0].IncludeVars || !d.Links[0].KeepTime || !slices.Equal(d.Links[0].Tags, tag) || !slices.Contains(d.Tags, tag[0]) {
+			t.Errorf("%s: links %+v, want one to all dashboards with variables and time, and one to the runbooks", file, d.Links)
 		}
 		for _, p := range d.everyPanel() {
 			columns := slices.Collect(maps.Values(modelOf(t, p).RenameByName))
@@ -70,6 +72,9 @@ func TestLinksCarryVariables(t *testing.T) {
 				var to []struct{ URL string }
 				if err := json.Unmarshal(value, &to); err != nil {
 					t.Fatal(err)
+				}
+				if strings.HasPrefix(to[0].URL, runbooks+"#") {
+					continue
 				}
 				uid, query, _ := strings.Cut(strings.TrimPrefix(to[0].URL, "/d/"), "?")
 				set := linked.FindAllStringSubmatch(query, -1)
@@ -92,5 +97,91 @@ func TestLinksCarryVariables(t *testing.T) {
 	}
 	if links < 15 {
 		t.Errorf("only %d links", links)
+	}
+}
+
+// runbooks is where dashboards link to for what to do about an alert.
+const runbooks = "https://github.com/gpu-telemetry/dcgm-exporter/blob/main/docs/runbooks.md"
+
+// A figure that counts what is wrong must link to the list of it, and the list must be a panel of that dashboard.
+func TestFiguresLinkToTheirLists(t *testing.T) {
+	all := dashboards(t)
+	panels := map[string]panel{}
+	for _, d := range all {
+		for _, p := range d.everyPanel() {
+			panels[fmt.Sprint("/d/", d.UID, "?viewPanel=", p.ID)] = p
+		}
+	}
+	for file, want := range map[string]map[string]string{
+		"fleet.json": {"GPUs down": "Down", "GPUs with an XID": "XIDs, latest", "Nodes without data": "Nodes without data",
+			"GPUs throttled": "By GPU", "Allocated": "By namespace", "GPUs": "By node"},
+		"reliability.json": {"GPUs down": "Down", "GPUs to recover": "What to look at", "GPUs throttled": "By GPU"},
+		"exporter.json":    {"Not scraped": "Nodes without data", "Without data": "Without data"},
+	} {
+		for _, p := range all[file].everyPanel() {
+			links := p.FieldConfig.Defaults.Links
+			if title := want[p.Title]; p.Type == "stat" && title != "" {
+				if len(links) != 1 {
+					t.Errorf("%s: %q has %d links, want 1", file, p.Title, len(links))
+					continue
+				}
+				address, variables, _ := strings.Cut(links[0].URL, "&")
+				if list := panels[address]; list.Title != title || list.Type == "stat" || !strings.Contains(variables, "${instance:queryparam}") {
+					t.Errorf("%s: %q links to the %s %q with %s, want the list %q", file, p.Title, list.Type, list.Title, variables, title)
+				}
+			}
+		}
+	}
+}
+
+// The alerts that fire must be on the dashboards about faults, each with a link to its runbook, and mark graphs everywhere.
+func TestFiringAlertsAreShown(t *testing.T) {
+	for file, d := range dashboards(t) {
+		marked := slices.ContainsFunc(d.Annotations.List, func(a struct{ Name, Expr, TitleFormat, TextFormat, IconColor string }) bool {
+			return a.Name == "Alerts" && strings.Contains(a.Expr, "ALERTS{")
+		})
+		if !marked {
+			t.Errorf("%s has no annotation about alerts", file)
+		}
+	}
+	for _, file := range []string{"fleet", "node", "reliability"} {
+		p := find(t, file, "Firing alerts", "table")
+		if link := string(p.properties(t, "links")["Alert"]); !strings.Contains(link, runbooks+"#${__value.raw}") {
+			t.Errorf("%s: an alert links to %s", file, link)
+		}
+	}
+}
+
+// A node that is dead, or whose exporter has no data, must be counted and listed with its name and the reason. A node that
+// was never an exporter must not.
+func TestNodesWithoutData(t *testing.T) {
+	file := shipped(t, "health")
+	w := play(t, 30*time.Minute,
+		machine{host: "gpu-a", file: file, node: "single"},
+		machine{host: "gpu-b", file: file, node: "single", scenario: "faults: [{fault: engine-down, at: 20m}]"},
+		machine{host: "gpu-c", file: file, node: "single"})
+	for key, series := range w.Series {
+		name := series.Metric.Get("__name__")
+		if series.Metric.Get("instance") != "gpu-c" {
+			continue
+		}
+		if ups := series.Floats; name == "up" {
+			for i := len(ups) - 20; i < len(ups); i++ {
+				ups[i].F = 0
+			}
+		} else if len(ups) > 20 {
+			w.Series[key].Floats = ups[:len(ups)-20]
+		}
+	}
+	at := w.end.Add(-time.Second)
+	tile := filled(find(t, "fleet", "Nodes without data", "stat").Targets[0].Expr, ".*")
+	if got := w.query(t, tile, at); got[""] != 2 {
+		t.Errorf("nodes without data: %v, want 2", got)
+	}
+	list := w.query(t, filled(find(t, "fleet", "Nodes without data", "table").Targets[0].Expr, ".*"), at, "node", "reason")
+	for _, want := range []string{"gpu-b unavailable", "gpu-c does not answer"} {
+		if _, ok := list[want]; !ok || len(list) != 2 {
+			t.Errorf("list of nodes without data: %v, want %q in two", list, want)
+		}
 	}
 }

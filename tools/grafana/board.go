@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
@@ -30,6 +31,9 @@ type row struct {
 
 const columns = 24
 
+// runbooks is the address of the sections about alerts.
+const runbooks = "https://github.com/gpu-telemetry/dcgm-exporter/blob/main/docs/runbooks.md"
+
 // render returns the JSON of the dashboard.
 func (b board) render() ([]byte, error) {
 	d := sdk.Dashboard{
@@ -37,9 +41,10 @@ func (b board) render() ([]byte, error) {
 		SchemaVersion: 39, Version: cog.ToPtr(uint32(1)), Editable: cog.ToPtr(true), Refresh: cog.ToPtr("30s"), Timezone: cog.ToPtr("browser"),
 		GraphTooltip: cog.ToPtr(sdk.DashboardCursorSyncCrosshair), Time: &sdk.DashboardDashboardTime{From: b.from, To: "now"},
 		Templating: sdk.DashboardDashboardTemplating{List: append([]sdk.VariableModel{datasourceVariable(), clusterVariable()}, b.variables...)},
-		Links: []sdk.DashboardLink{{
-			Title: "GPUs", Type: sdk.DashboardLinkTypeDashboards, Icon: "external link", Tags: []string{tag}, IncludeVars: true, KeepTime: true,
-		}},
+		Links: []sdk.DashboardLink{
+			{Title: "GPUs", Type: sdk.DashboardLinkTypeDashboards, Icon: "external link", Tags: []string{tag}, IncludeVars: true, KeepTime: true},
+			{Title: "Runbooks", Type: sdk.DashboardLinkTypeLink, Icon: "doc", Tags: []string{}, Url: cog.ToPtr(runbooks), TargetBlank: true},
+		},
 	}
 	id, y := uint32(1), uint32(0)
 	for _, r := range b.rows {
@@ -68,6 +73,21 @@ func (b board) render() ([]byte, error) {
 	return withAnnotations(d, b.annotations())
 }
 
+// panelIDs returns the placeholder of each list of the dashboard, each followed by the panel's id.
+func (b board) panelIDs() (pairs []string) {
+	id := 0
+	for _, r := range b.rows {
+		id++
+		for _, p := range r.panels {
+			id++
+			if p.Type != "stat" {
+				pairs = append(pairs, "{{panel "+b.file+"/"+*p.Title+"}}", strconv.Itoa(id))
+			}
+		}
+	}
+	return pairs
+}
+
 func uid(file string) string { return "gpu-telemetry-" + file }
 
 func datasource() *common.DataSourceRef {
@@ -88,7 +108,7 @@ type annotation struct {
 	TagKeys     string                `json:"tagKeys"`
 }
 
-// annotations are those of every dashboard: XIDs, GPUs that are lost, reloads. Each holds for a
+// annotations are those of every dashboard: alerts, XIDs, GPUs that are lost, reloads. Each holds for a
 // minute, so that the event is one mark.
 func (b board) annotations() []annotation {
 	matchers := ofNode
@@ -96,7 +116,11 @@ func (b board) annotations() []annotation {
 		matchers = ofGPU
 	}
 	up := `dcgm_exporter_entity_up{` + matchers + `, UUID!="", GPU_I_ID=""}`
+	const alert = "alertname, instance, hostname, gpu"
 	return []annotation{
+		{Name: "Alerts", Datasource: datasource(), Enable: true, IconColor: "purple", Step: "60s",
+			Expr:        "max by (" + alert + ") (" + firing("") + ") unless on (" + alert + ") (" + firing(" offset 1m") + ")",
+			TitleFormat: "{{alertname}} fires", TextFormat: "{{hostname}} {{instance}} GPU {{gpu}}", TagKeys: "alertname"},
 		{Name: "XIDs", Datasource: datasource(), Enable: true, IconColor: "red", Step: "60s",
 			Expr:        `max by (instance, hostname, gpu, xid) (DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{` + matchers + `} > time() - 60)`,
 			TitleFormat: "XID {{xid}}", TextFormat: "{{hostname}} {{instance}} GPU {{gpu}}", TagKeys: "xid"},

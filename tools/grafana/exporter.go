@@ -15,19 +15,17 @@ func exporter() board {
 		return "dcgm_exporter_" + metric + "{" + ofNode + more + "}"
 	}
 	const perInstance = "{{instance}}"
-	// up has other targets, too: those with the address of one of ours are ours.
-	scraped := `(up{` + ofNode + `} and on (job, instance) (group by (job, instance) (last_over_time(dcgm_exporter_build_info{` + ofNode + `}[1h]))))`
 	return board{
 		file: "exporter", title: "GPU exporters", from: "now-6h",
 		about:     "The exporters: which have data, which do not and why, how long they take, what they could not serve, and their versions and configurations.",
 		variables: []sdk.VariableModel{nodeVariable()},
 		rows: []row{
 			{"Now", []sdk.Panel{
-				number("Exporters", "That answer scrapes.", count, plain(), orZero("count("+own("build_info", "")+")")),
-				number("Not scraped", "Exporters that answered within the last hour and do not answer now.", count, badAboveZero(), orZero("count("+scraped+" == 0)")),
-				number("Without data", "Exporters that have no data of their GPUs.", count, badAboveZero(), orZero("count("+own("collect_success", "")+" == 0)")),
+				listed("exporter/Versions", number("Exporters", "That answer scrapes.", count, plain(), orZero("count("+own("build_info", "")+")"))),
+				listed("fleet/Nodes without data", number("Not scraped", "Exporters that answered within the last six hours and do not answer now.", count, badAboveZero(), orZero("count("+unscraped+")"))),
+				listed("exporter/Without data", number("Without data", "Exporters that have no data of their GPUs.", count, badAboveZero(), orZero("count("+own("collect_success", "")+" == 0)"))),
 				number("Reload failed", "Exporters whose configuration could not be read; the old one goes on.", count, badAboveZero(), orZero("count("+own("config_last_reload_successful", "")+" == 0)")),
-				number("Owners not known", "Exporters that have no answer from the kubelet, the API server, the runtime or a job file.", count, badAboveZero(), orZero("count(min by (instance) ("+own("attribution_success", "")+") == 0)")),
+				listed("exporter/Attribution", number("Owners not known", "Exporters that have no answer from the kubelet, the API server, the runtime or a job file.", count, badAboveZero(), orZero("count(min by (instance) ("+own("attribution_success", "")+") == 0)"))),
 				number("On the fallback", "Exporters for which NVML stands in for DCGM.", count, steps("green", 1.0, "orange"), orZero("count("+own("source_fallback", "")+" == 1)")),
 			}},
 			{"What is missing", []sdk.Panel{

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 //go:generate go run -tags generate . ../../grafana
@@ -36,10 +37,18 @@ func boards() []board {
 }
 
 func run(folder string) error {
+	var links []string // placeholders of panels and their ids
+	for _, b := range boards() {
+		links = append(links, b.panelIDs()...)
+	}
 	for _, b := range boards() {
 		text, err := b.render()
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.file, err)
+		}
+		text = []byte(strings.NewReplacer(links...).Replace(string(text)))
+		if i := bytes.Index(text, []byte("{{panel ")); i >= 0 {
+			return fmt.Errorf("%s: a link to an unknown panel: %.60s", b.file, text[i:])
 		}
 		if err := os.WriteFile(filepath.Join(folder, b.file+".json"), text, 0o644); err != nil {
 			return err

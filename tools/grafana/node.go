@@ -32,7 +32,8 @@ func node() board {
 				number("Power", "Draw of the GPUs.", watts, plain(), "sum("+field("DCGM_FI_DEV_POWER_USAGE", ofGPU, byGPU)+")"),
 				number("Hottest GPU", "Temperature.", celsius, steps("green", 83.0, "orange", 90.0, "red"), "max("+field("DCGM_FI_DEV_GPU_TEMP", ofGPU, byGPU)+")"),
 				number("Memory in use", "Part of the frame buffer.", ratio, plain(), "sum("+fb("DCGM_FI_DEV_FB_USED")+") / (sum("+fb("DCGM_FI_DEV_FB_USED")+") + sum("+fb("DCGM_FI_DEV_FB_FREE")+"))"),
-				number("GPUs with an XID", "GPUs with an XID within the last hour.", count, badAboveZero(), orZero("count("+withXID(ofGPU)+")")),
+				listed("reliability/XIDs, latest", number("GPUs with an XID", "GPUs with an XID within the last hour.", count, badAboveZero(), orZero("count("+withXID(ofGPU)+")"))),
+				firingAlerts(),
 			}},
 			{"Work", []sdk.Panel{
 				graph("GPU utilization", "Part of the time in which a kernel ran. GPUs that MIG cuts have none: see the next graph.", ratio, line{per("DCGM_FI_DEV_GPU_UTIL", byGPU), gpu}),

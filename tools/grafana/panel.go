@@ -84,6 +84,26 @@ func number(title, about, unit string, thresholds *sdk.ThresholdsConfig, expr st
 	return p
 }
 
+// listed links a figure to the panel that lists what it counts, FILE/TITLE.
+func listed(list string, p sdk.Panel) sdk.Panel {
+	file, title, _ := strings.Cut(list, "/")
+	p.FieldConfig.Defaults.Links = []sdk.DashboardLink{{
+		Title: "List: " + title, Type: sdk.DashboardLinkTypeLink, Tags: []string{},
+		Url: cog.ToPtr("/d/" + uid(file) + "?viewPanel={{panel " + list + "}}&${datasource:queryparam}&${cluster:queryparam}&${instance:queryparam}&${__url_time_range}"),
+	}}
+	return p
+}
+
+// firingAlerts is a table of the alerts that fire, with links to their runbooks.
+func firingAlerts() sdk.Panel {
+	alert := label("alertname", "Alert", 0)
+	alert.url = runbooks + "#${__value.raw}"
+	return wide(24, height(6, grid("Firing alerts", "Alerts of deployment/rules that fire now. An alert links to its runbook.", "Severity", []string{"instance", "hostname"},
+		alert, label("severity", "Severity", 110), label("node", "Node", 220), label("gpu", "GPU", 60),
+		value("Firing", relabel("max by (alertname, severity, node, instance, hostname, gpu) ("+firing("")+")",
+			`"node", "$1", "instance", "(.+)"`, `"node", "$1", "hostname", "(.+)"`), "", 0))))
+}
+
 // decimals sets how many are shown.
 func decimals(n float64, p sdk.Panel) sdk.Panel {
 	p.FieldConfig.Defaults.Decimals = &n
@@ -162,6 +182,7 @@ type column struct {
 	label, title string
 	expr, unit   string // of a value
 	width        float64
+	url          string   // that the value links to
 	link         string   // a dashboard
 	sets         []string // and its variables that the row sets
 	decimals     float64
@@ -252,6 +273,9 @@ func grid(title, about, sortBy string, hidden []string, columns ...column) sdk.P
 		}
 		if c.link != "" {
 			properties = append(properties, sdk.DynamicConfigValue{Id: "links", Value: []map[string]any{{"title": "Open " + c.title, "url": c.address(columns)}}})
+		}
+		if c.url != "" {
+			properties = append(properties, sdk.DynamicConfigValue{Id: "links", Value: []map[string]any{{"title": "Open the runbook", "url": c.url, "targetBlank": true}}})
 		}
 		if len(properties) > 0 {
 			overrides = append(overrides, sdk.DashboardFieldConfigSourceOverrides{

@@ -170,3 +170,32 @@ func taken(matchers string) string {
 
 // An owner is owned or everyOwner.
 type owner func(metric, matchers, function, window string) string
+
+// firing are the alerts of deployment/rules that fire for the chosen nodes. Alerts on GPUs have no label instance, so they
+// are chosen by the host name.
+func firing(offset string) string {
+	const alerts = `ALERTS{alertstate="firing", alertname=~"(GPU|DCGMExporter|NVSwitch|NetworkCard|Rack).+", `
+	hosts := "group by (hostname) (" + either("DCGM_FI_DEV_GPU_TEMP", func(name string) string { return name + "{" + ofNode + `, hostname!=""}` + offset }) + ")"
+	return alerts + ofNode + "}" + offset + " or " + alerts + ofCluster + "}" + offset + " and on (hostname) " + hosts
+}
+
+// unscraped are the exporters that answered within the last six hours and do not answer now. up has other targets, too:
+// those with the address of an exporter are exporters.
+const unscraped = `((up{` + ofNode + `} and on (job, instance) group by (job, instance) (last_over_time(dcgm_exporter_build_info{` + ofNode + `}[6h]))) == 0)`
+
+// withoutData are the nodes whose exporter does not answer, or has no data of its GPUs, with the reason.
+func withoutData() string {
+	failing := `dcgm_exporter_collect_success{` + ofNode + `} == 0`
+	reason := `max by (instance, reason) (dcgm_exporter_collect_unavailable{` + ofNode + `} == 1)`
+	return "(" + relabel("max by (instance) ("+unscraped+")", `"reason", "does not answer", "", ""`) +
+		" or on (instance) " + reason + " or on (instance) " + relabel("max by (instance) ("+failing+")", `"reason", "error", "", ""`) + ")"
+}
+
+// lately is named for nodes whose exporter may be gone: the host name is the last one of the last six hours.
+func lately(query string) string {
+	hosts := "group by (instance, hostname) (" + either("DCGM_FI_DEV_GPU_TEMP", func(name string) string {
+		return "last_over_time(" + name + "{" + ofNode + "}[6h])"
+	}) + ")"
+	return named(query + " * on (instance) group_left (hostname) (topk by (instance) (1, " + hosts + ") or on (instance) " +
+		"group by (instance) (last_over_time(dcgm_exporter_build_info{" + ofNode + "}[6h])))")
+}
