@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/hardware"
@@ -44,7 +45,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx := untilTerminated()
 	switch {
-	case len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-"):
+	case len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-") || config.IsProgramName(os.Args[1]):
 		return serve(ctx, os.Args[1:])
 	case os.Args[1] == "version":
 		return serve(ctx, []string{"--version"})

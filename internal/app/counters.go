@@ -198,20 +198,26 @@ func loadPlan(ctx context.Context, cfg *config.Config, read func(string) ([]byte
 	return plan, cfg.Hash(set.content), nil
 }
 
-// startingPlan is loadPlan for the start of the process. If the API server does not answer, it returns the plan of the
-// built-in counters and pending = true, so that the exporter starts nevertheless.
-func startingPlan(ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger) (plan *gpu.Plan, hash uint64, pending bool, err error) {
+// startingPlan is loadPlan for the start of the process. If the ConfigMap of the counters cannot be read because there is
+// no API server or it does not answer, it returns the plan of the counters file, as NVIDIA's exporter does. If the server
+// may answer later, pending is true.
+func startingPlan(
+	ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger,
+) (plan *gpu.Plan, hash uint64, pending bool, err error) {
 	plan, hash, err = loadPlan(ctx, cfg, read, log)
-	if cfg.Metrics.ConfigMap == (config.ConfigMapName{}) || !errors.Is(err, gpu.ErrUnavailable) {
+	noCluster := errors.Is(err, kube.ErrNoCluster)
+	if cfg.Metrics.ConfigMap == (config.ConfigMapName{}) || !noCluster && !errors.Is(err, gpu.ErrUnavailable) {
 		return plan, hash, false, err
 	}
-	log.Warn("Cannot read the counters ConfigMap; using the built-in counters until it can be read", "error", err)
-	set, err := ParseCounters(cfg, "built-in "+etc.DefaultName, etc.Default())
-	if err != nil {
-		return nil, 0, false, err
+	if noCluster {
+		log.Warn("Cannot read the counters ConfigMap outside of Kubernetes; using the counters file", "error", err)
+	} else {
+		log.Warn("Cannot read the counters ConfigMap; using the counters file until it can be read", "error", err)
 	}
-	plan, err = set.Plan(cfg, cfg.Collection.Interval)
-	return plan, cfg.Hash(set.content), true, err
+	fileOnly := *cfg
+	fileOnly.Metrics.ConfigMap = config.ConfigMapName{}
+	plan, hash, err = loadPlan(ctx, &fileOnly, read, log)
+	return plan, hash, !noCluster, err
 }
 
 // configMapPatience is how long a start or reload waits for an API server that does not answer.

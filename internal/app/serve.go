@@ -31,7 +31,7 @@ type exporter struct {
 	watch     fileWatch // files whose change is a reload
 	plan      *gpu.Plan
 	hash      uint64 // hash of the configuration
-	pending   bool   // the ConfigMap could not be read yet, and built-in counters are used
+	pending   bool   // the ConfigMap could not be read yet, and the counters file is used
 	sources   *sources
 	kernelLog *kernellog.Reader // nil if it is not read
 	pipeline  *pipeline

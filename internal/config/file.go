@@ -18,6 +18,8 @@ type document struct {
 	scalars map[string]scalar // by option.key
 	fields  []Field
 	groups  []WatchGroup
+
+	retention text.Line // line of the first retention, which has no effect; 0 for none
 }
 
 type scalar struct {
@@ -41,6 +43,9 @@ func (p *parser) applyDocument(doc *document) {
 		p.set(o, v, s.text, origin{layerFile, fmt.Sprintf("%s:%d: %s", c.Path, s.line, o.key)})
 	}
 	c.Collection.Groups = doc.groups
+	if doc.retention > 0 {
+		p.warn("%s:%d: retention has no effect: the exporter keeps every sample that it needs.", c.Path, doc.retention)
+	}
 	_, file := p.origins["collectors"]
 	_, configMap := p.origins["configmap-data"]
 	if !file && !configMap {
@@ -138,7 +143,17 @@ func (r *reader) keys(where string) text.Keys {
 			keys[name] = func(n *yaml.Node) { r.scalar(n, full) }
 		}
 	}
+	if where == "collection" {
+		keys["retention"] = r.retention
+	}
 	return keys
+}
+
+// retention accepts how long DCGM is to keep samples, in whatever form.
+func (r *reader) retention(n *yaml.Node) {
+	if r.doc.retention == 0 {
+		r.doc.retention = text.Line(n.Line)
+	}
 }
 
 // otherVersion refuses a key that belongs to the other version.
@@ -210,10 +225,20 @@ func (r *reader) field(n *yaml.Node) {
 
 func (r *reader) group(n *yaml.Node) {
 	const where = "collection.watchGroups"
-	var g WatchGroup
-	if r.Decode(n, &g, where) {
-		r.addGroup(g, where, "interval", "fields")
+	var g struct {
+		Line      text.Line
+		Name      string        `yaml:"name"`
+		Interval  time.Duration `yaml:"interval"`
+		Patterns  []string      `yaml:"fields"`
+		Retention *yaml.Node    `yaml:"retention"` // accepted
 	}
+	if !r.Decode(n, &g, where) {
+		return
+	}
+	if g.Retention != nil {
+		r.retention(g.Retention)
+	}
+	r.addGroup(WatchGroup{Line: g.Line, Name: g.Name, Interval: g.Interval, Patterns: g.Patterns}, where, "interval", "fields")
 }
 
 // addGroup keeps a group, and reports its faults. Where is its path; interval and fields are the keys of its parts.

@@ -134,7 +134,7 @@ func TestFileErrors(t *testing.T) {
 		{"unknown key", "version: 1\nmetric: {}\n", []string{`c.yaml:2: unknown key "metric": did you mean "metrics"?`}},
 		{"unknown nested keys", "version: 1\ncollection:\n  intervall: 3s\n  zzzzzz: 3\n", []string{
 			`c.yaml:3: unknown key "intervall" in collection: did you mean "interval"?`,
-			`c.yaml:4: unknown key "zzzzzz" in collection: expected one of interval, watchGroups`,
+			`c.yaml:4: unknown key "zzzzzz" in collection: expected one of interval, retention, watchGroups`,
 		}},
 		{"merge key", "version: 1\n<<: {metrics: {file: a}}\n", []string{`c.yaml:2: unknown key "<<": expected one of collection, collections, metrics, server, sources, version`}},
 		{"duplicate key", "version: 1\nmetrics: {file: a}\nmetrics: {file: b}\n", []string{"c.yaml:3: the key metrics is there already, on line 2"}},

@@ -5,11 +5,15 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
+
+// IsProgramName reports whether an argument repeats the name of the program, as in "docker run IMAGE dcgm-exporter -f …".
+func IsProgramName(arg string) bool { return path.Base(arg) == "dcgm-exporter" }
 
 // Parse parses the settings of a run. args are the arguments without the program name. env and readFile have the
 // contracts of os.LookupEnv and os.ReadFile; readFile reads the YAML file that a flag or variable names.
@@ -22,6 +26,10 @@ import (
 // An empty variable counts as unset, since manifests often leave variables empty.
 func Parse(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error)) (*Config, error) {
 	c, operands, err := ParseOperands(args, env, readFile)
+	if err == nil && len(operands) > 0 && IsProgramName(operands[0]) {
+		c.Notices = append(c.Notices, fmt.Sprintf("The argument %q has no effect: it repeats the name of the program.", operands[0]))
+		operands = operands[1:]
+	}
 	if err != nil || len(operands) == 0 {
 		return c, err
 	}

@@ -482,3 +482,37 @@ func TestMissingConfigFile(t *testing.T) {
 		t.Error("the cause is lost")
 	}
 }
+
+// Newer releases of NVIDIA's exporter accept retention in version 1. It must be accepted in any form, with one warning.
+func TestRetentionHasNoEffect(t *testing.T) {
+	const file = "version: 1\ncollection:\n  interval: 10s\n  retention: {maxAge: 5m, maxSamples: 3}\n" +
+		"  watchGroups:\n  - {name: g, interval: 5s, fields: [A], retention: 30s}\n  - {name: h, interval: 6s, fields: [B]}\n"
+	read := func(string) ([]byte, error) { return []byte(file), nil }
+	c, err := Parse([]string{"--config-file=c.yaml"}, func(string) (string, bool) { return "", false }, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"c.yaml:4: retention has no effect: the exporter keeps every sample that it needs."}
+	if diff := cmp.Diff(want, c.Notices); diff != "" {
+		t.Errorf("notices (-want +got):\n%s", diff)
+	}
+	if c.Collection.Interval != 10*time.Second || len(c.Collection.Groups) != 2 || c.Collection.Groups[0].Interval != 5*time.Second {
+		t.Errorf("collection: %+v", c.Collection)
+	}
+}
+
+// A container's command often repeats the name of the program. The flags after it must count.
+func TestRepeatedProgramName(t *testing.T) {
+	for _, name := range []string{"dcgm-exporter", "/usr/bin/dcgm-exporter"} {
+		c, err := Parse([]string{name, "-f", "x.csv"}, func(string) (string, bool) { return "", false }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Metrics.File != "x.csv" || len(c.Notices) != 1 || !strings.Contains(c.Notices[0], name) {
+			t.Errorf("%s: file %q, notices %q", name, c.Metrics.File, c.Notices)
+		}
+	}
+	if _, err := Parse([]string{"dcgm-exporter", "serve"}, func(string) (string, bool) { return "", false }, nil); err == nil {
+		t.Error("another word is accepted")
+	}
+}

@@ -110,13 +110,18 @@ func TestOddSettingsServe(t *testing.T) {
 	t.Parallel()
 	yaml2 := write(t, "v2.yaml", "version: 2\nmetrics: {fields: [{name: DCGM_FI_DEV_GPU_TEMP, prometheusType: gauge}]}\ncollections: [{name: all, every: 100ms, metrics: {include: [\"*\"]}}]\n")
 	for name, tt := range map[string]struct {
-		env  string
-		args []string
-		want func(page) bool
-		says string
+		env   string
+		args  []string
+		first bool // args come before the other arguments
+		want  func(page) bool
+		says  string
 	}{
 		"a file and no ConfigMap": {args: []string{"-m", "none"}},
-		"no window":               {args: []string{"-x", "0"}},
+		"a ConfigMap without a cluster": {
+			args: []string{"-m", "monitoring:counters"}, says: "Cannot read the counters ConfigMap outside of Kubernetes; using the counters file",
+		},
+		"the program's name as an argument": {args: []string{"dcgm-exporter"}, first: true, says: "it repeats the name of the program"},
+		"no window":                         {args: []string{"-x", "0"}},
 		"bind-unbind": {
 			env: "DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL=soon", args: []string{"--enable-gpu-bind-unbind-watch"},
 			says: `DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL \"soon\"`,
@@ -139,7 +144,13 @@ func TestOddSettingsServe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, []string{tt.env}, append([]string{"--source=sim", "--sim-node=h100x8"}, tt.args...)...)
+			args := []string{"-c", interval, "-f", root + "/etc/default-counters.csv", "--source=sim", "--sim-node=h100x8"}
+			if tt.first {
+				args = slices.Concat(tt.args, args)
+			} else {
+				args = append(args, tt.args...)
+			}
+			r := serve(t, []string{tt.env}, args...)
 			r.sees("temperatures, and a series about what is missing", func(p page) bool {
 				return len(p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")) == 8 && (tt.want == nil || tt.want(p))
 			})
