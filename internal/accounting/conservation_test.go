@@ -68,10 +68,10 @@ func random(r *rand.Rand, cycles int) *play {
 func (m *moment) run(r *rand.Rand, row int) {
 	chance := func(x float64) bool { return r.Float64() < x }
 	if chance(0.1) {
-		m.faults = append(m.faults, gpu.Fault{Row: row, Field: gpu.FieldProcessBusy, Err: gpu.ErrNotSupported})
+		m.faults = append(m.faults, gpu.Fault{Row: row, Part: gpu.PartProcessBusy, Err: gpu.ErrNotSupported})
 	}
 	if chance(0.05) {
-		m.faults = append(m.faults, gpu.Fault{Row: row, Field: gpu.FieldProcesses, Err: gpu.ErrPermission})
+		m.faults = append(m.faults, gpu.Fault{Row: row, Part: gpu.PartProcesses, Err: gpu.ErrPermission})
 	}
 	if row < 3 && !chance(0.1) {
 		m.means = append(m.means, gpu.Utilization{Row: row, Busy: gpu.Float(r.Float64())})
@@ -213,7 +213,7 @@ func (j *judge) device(m *moment, row int, shared bool) (float64, bool) {
 		n /= 100
 	}
 	n = min(n, 1)
-	if !shared || row > 2 || !j.request.WantsProcesses(row) || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
+	if !shared || row > 2 || !j.request.WantsProcesses(row) || m.noProcesses(row) || m.failed(row, gpu.PartProcessBusy) ||
 		m.noPodOf != nil && j.runs(row) {
 		return n, known
 	}
@@ -236,15 +236,15 @@ func (j *judge) runs(row int) bool {
 	return slices.ContainsFunc(j.batch.Processes, func(p gpu.Process) bool { return p.Row == row })
 }
 
-func (m *moment) failed(row, field int) bool {
-	return slices.ContainsFunc(m.faults, func(f gpu.Fault) bool { return f.Row == row && f.Field == field })
+func (m *moment) failed(row int, part gpu.Part) bool {
+	return slices.ContainsFunc(m.faults, func(f gpu.Fault) bool { return f.Row == row && f.Part == part })
 }
 
 // noProcesses reports whether the processes of a row are unknown: one of them is stale, or the row is down.
 func (m *moment) noProcesses(row int) bool {
 	stale := func(p gpu.Process) bool { return p.Row == row && p.Time > int64(3*interval) }
 	down := m.util[row].IsAbsent() && m.memory[row].IsAbsent() && m.energy[row].IsAbsent()
-	return m.failed(row, gpu.FieldProcesses) || slices.ContainsFunc(m.procs, stale) || down
+	return m.failed(row, gpu.PartProcesses) || slices.ContainsFunc(m.procs, stale) || down
 }
 
 // unknowable reports whether the shares of an entity's activity cannot be known.
@@ -253,7 +253,7 @@ func (j *judge) unknowable(m *moment, s *gpu.Snapshot, row int) bool {
 	if len(uids) < 2 {
 		return false
 	}
-	return !j.request.WantsProcesses(row) || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
+	return !j.request.WantsProcesses(row) || m.noProcesses(row) || m.failed(row, gpu.PartProcessBusy) ||
 		j.runs(row) && m.noPodOf != nil || slices.Contains(slices.Collect(maps.Values(uids)), false)
 }
 

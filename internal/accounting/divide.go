@@ -79,10 +79,10 @@ func (s *session) applyFault(f *gpu.Fault) {
 		entities = entities[i : i+1]
 	}
 	for i := range entities {
-		switch e := &entities[i]; f.Field {
-		case gpu.FieldProcessBusy:
+		switch e := &entities[i]; f.Part {
+		case gpu.PartProcessBusy:
 			e.noBusy = f.Err
-		case gpu.FieldProcesses, gpu.AllFields:
+		case gpu.PartProcesses, gpu.PartEntity:
 			e.noProcesses = gpu.Reason(f.Err)
 		}
 	}

@@ -143,14 +143,14 @@ func TestSharesOfOneGPU(t *testing.T) {
 		},
 		"without processes the shares are unknown": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
-				m.faults = []gpu.Fault{{Row: 0, Field: gpu.FieldProcesses, Err: gpu.ErrPermission}}
+				m.faults = []gpu.Fault{{Row: 0, Part: gpu.PartProcesses, Err: gpu.ErrPermission}}
 			})},
 			unknown("processes permission"),
 		},
 		"counters disappear while unknown and continue afterwards": {
 			[]moment{
 				at(0, two, nil), at(1, two, runs(process(1, 0.2, 100), process(2, 0.4, 100))),
-				at(2, two, func(m *moment) { m.faults = []gpu.Fault{{Row: 0, Field: gpu.FieldProcesses, Err: gpu.ErrPermission}} }),
+				at(2, two, func(m *moment) { m.faults = []gpu.Fault{{Row: 0, Part: gpu.PartProcesses, Err: gpu.ErrPermission}} }),
 				at(3, two, runs(process(1, 0.6, 100), process(2, 0, 100))),
 			},
 			reported{
@@ -170,7 +170,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 		"only memory is reported, as with MIG": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.procs = []gpu.Process{{PID: 1, Memory: gpu.Int(100 << 20)}}
-				m.faults = []gpu.Fault{{Row: 0, Field: gpu.FieldProcessBusy, Err: gpu.ErrNotSupported}}
+				m.faults = []gpu.Fault{{Row: 0, Part: gpu.PartProcessBusy, Err: gpu.ErrNotSupported}}
 			})},
 			reported{
 				podMemory: of{a: 100 << 20, b: 0}, podAllocated: of{a: 2.5, b: 2.5},
@@ -265,7 +265,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 		},
 		"a fault of all rows does not mean idle": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
-				m.faults = []gpu.Fault{{Row: gpu.AllRows, Field: gpu.FieldProcesses, Err: gpu.ErrPermission}}
+				m.faults = []gpu.Fault{{Row: gpu.AllRows, Part: gpu.PartProcesses, Err: gpu.ErrPermission}}
 			})},
 			unknown("processes permission"),
 		},
@@ -440,7 +440,7 @@ func TestStaleProcesses(t *testing.T) {
 			m.util[0], m.memory[0], m.energy[0] = gpu.Value{}, gpu.Value{}, gpu.Value{}
 		}, false, "processes unavailable"},
 		"of a GPU that is lost, and has samples": {func(m *moment) {
-			m.faults = append(m.faults, gpu.Fault{Row: 0, Field: gpu.AllFields, Err: gpu.ErrLost})
+			m.faults = append(m.faults, gpu.Fault{Row: 0, Part: gpu.PartEntity, Err: gpu.ErrLost})
 		}, false, "processes lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -470,7 +470,7 @@ func TestStaleProcesses(t *testing.T) {
 func TestSharesOfLostGPU(t *testing.T) {
 	uses := pods(gpu.SharingNone, 0, 1)
 	lost := func(m *moment) {
-		m.faults = append(m.faults, gpu.Fault{Row: 0, Field: gpu.AllFields, Err: gpu.ErrLost})
+		m.faults = append(m.faults, gpu.Fault{Row: 0, Part: gpu.PartEntity, Err: gpu.ErrLost})
 	}
 	page := last(t, at(0, uses, nil), at(1, uses, lost))
 	for _, family := range []string{podUtil, restUtil, podMemory, restMemory, podActive, restActive, podEnergy, restEnergy} {

@@ -45,13 +45,13 @@ func TestReportedFacts(t *testing.T) {
 			for row := range 2 {
 				b.Add(row, 0, gpu.Int(50), time.Now())
 			}
-			b.Fail(2, gpu.AllFields, gpu.ErrLost)
+			b.FailPart(2, gpu.PartEntity, gpu.ErrLost)
 			b.Health = append(b.Health,
 				gpu.HealthCheck{Row: 0, Watch: "PCIE"},
 				gpu.HealthCheck{Row: 0, Watch: "MEM", Code: "DCGM_FR_VOLATILE_DBE_DETECTED", Result: 20},
 				gpu.HealthCheck{Row: 0, Watch: "NVLINK", Code: "DCGM_FR_NVLINK_CRC_ERROR_THRESHOLD", Result: 10},
 				gpu.HealthCheck{Row: 0, Watch: "ALL"})
-			b.Fail(1, gpu.FieldHealthChecks, gpu.ErrPermission)
+			b.FailPart(1, gpu.PartHealthChecks, gpu.ErrPermission)
 			b.Peers = append(b.Peers,
 				gpu.PeerState{Row: 0, Peer: 1, Status: "OK"},
 				gpu.PeerState{Row: 1, Peer: 0, Status: "DisabledByRegKey"},
@@ -84,8 +84,8 @@ func TestReportedFacts(t *testing.T) {
 		f.set(func() {
 			f.read = func(_ context.Context, b *gpu.Batch) error {
 				b.Add(0, 0, gpu.Int(50), time.Now())
-				b.Fail(gpu.AllRows, gpu.FieldHealthChecks, gpu.ErrVersion)
-				b.Fail(gpu.AllRows, gpu.FieldPeerStates, gpu.ErrNotSupported)
+				b.FailPart(gpu.AllRows, gpu.PartHealthChecks, gpu.ErrVersion)
+				b.FailPart(gpu.AllRows, gpu.PartPeerStates, gpu.ErrNotSupported)
 				return nil
 			}
 		})

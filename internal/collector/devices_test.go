@@ -20,7 +20,7 @@ func (f *fake) loseRows(lost ...int) {
 				b.Add(row, 0, gpu.Int(50), time.Now())
 			}
 			for _, row := range lost {
-				b.Fail(row, gpu.AllFields, gpu.ErrLost)
+				b.FailPart(row, gpu.PartEntity, gpu.ErrLost)
 			}
 			b.DropSamples(rowSet(f.gpus, lost))
 			return nil

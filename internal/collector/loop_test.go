@@ -225,7 +225,7 @@ func TestLostGPUAffectsNoOther(t *testing.T) {
 			f.read = func(_ context.Context, b *gpu.Batch) error {
 				for row := range 8 {
 					if row == 3 {
-						b.Fail(row, gpu.AllFields, gpu.ErrLost)
+						b.FailPart(row, gpu.PartEntity, gpu.ErrLost)
 						continue
 					}
 					b.Add(row, 0, gpu.Int(50), time.Now())

@@ -118,7 +118,7 @@ func (l *listener) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) erro
 	now := time.Now().UnixNano()
 	b.AddAt(0, 0, gpu.Int(1), now+h.machine)
 	if h.lost {
-		b.Fail(1, gpu.AllFields, gpu.ErrLost)
+		b.FailPart(1, gpu.PartEntity, gpu.ErrLost)
 	} else {
 		b.AddAt(1, 0, gpu.Int(1), now+h.machine)
 		b.XIDs = append(b.XIDs, l.held...)

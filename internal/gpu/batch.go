@@ -73,19 +73,26 @@ func (p *PeerState) Number() int64 {
 // A Fault says that something could not be read in this cycle, and why.
 type Fault struct {
 	Row   int   // the entity, or AllRows
-	Field int   // the field, AllFields, or one of the other constants below
+	Part  Part  // what is missing
+	Field int   // index of the field in the Plan, if Part is PartField
 	Err   error // wraps one of this package's errors
 }
 
-// AllRows and AllFields make a Fault apply to every entity or every field. The other constants stand for parts of a
-// Batch that are not fields; FieldProcessBusy is Process.Busy only.
+// AllRows makes a Fault apply to every entity.
+const AllRows = -1
+
+// A Part is what a Fault says about an entity: one of its fields, the whole entity, or a part of the Batch that is not a
+// field.
+type Part uint8
+
+// The parts of a Batch.
 const (
-	AllRows           = -1
-	AllFields         = -1
-	FieldProcesses    = -2
-	FieldProcessBusy  = -3
-	FieldHealthChecks = -4
-	FieldPeerStates   = -5
+	PartField        Part = iota
+	PartEntity            // everything
+	PartProcesses         // Processes
+	PartProcessBusy       // Process.Busy
+	PartHealthChecks      // Health
+	PartPeerStates        // Peers
 )
 
 // A ReadRequest says what a Read is asked for besides the fields of the plan.
@@ -170,7 +177,12 @@ func (b *Batch) DropSamples(lost []bool) {
 	b.Trails = slices.DeleteFunc(b.Trails, isLost)
 }
 
-// Fail appends a fault. Row may be AllRows, and field may be AllFields.
+// Fail appends a fault of a field. Row may be AllRows.
 func (b *Batch) Fail(row, field int, err error) {
 	b.Faults = append(b.Faults, Fault{Row: row, Field: field, Err: err})
+}
+
+// FailPart appends a fault of a part that is not a field. Row may be AllRows.
+func (b *Batch) FailPart(row int, part Part, err error) {
+	b.Faults = append(b.Faults, Fault{Row: row, Part: part, Err: err})
 }

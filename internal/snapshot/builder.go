@@ -181,14 +181,12 @@ func (tab *Builder) applyFault(f *gpu.Fault) {
 		first, last = 0, len(tab.topology.Devices)-1
 	}
 	for row := first; row <= last; row++ {
-		switch f.Field {
-		case gpu.AllFields:
+		switch f.Part { // the derivers handle the other parts
+		case gpu.PartEntity:
 			tab.snap.Health.Entities[row].Err = f.Err
-			continue
-		case gpu.FieldProcesses, gpu.FieldProcessBusy, gpu.FieldHealthChecks, gpu.FieldPeerStates:
-			continue // handled by the derivers
+		case gpu.PartField:
+			tab.cell(f.Field, row).missing = gpu.Reason(f.Err)
 		}
-		tab.cell(f.Field, row).missing = gpu.Reason(f.Err)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestNothingOfALostEntity(t *testing.T) {
 		batch := &gpu.Batch{}
 		batch.Add(0, 0, gpu.Int(40), now)
 		batch.Add(1, 0, gpu.Int(41), now)
-		batch.Fail(lost, gpu.AllFields, fmt.Errorf("test: %w", gpu.ErrLost))
+		batch.FailPart(lost, gpu.PartEntity, fmt.Errorf("test: %w", gpu.ErrLost))
 		s := b.Build(snapshot.Reading{Batch: batch, Begin: now, Now: now})
 		for row, v := range s.Columns[0].Values {
 			if down := s.Health.Entities[row].Err != nil; down != (row == lost) || v.IsAbsent() != (row == lost) {

@@ -52,7 +52,7 @@ type fact struct {
 	series []gpu.Series
 	from   func(*Cycle) // makes the series of a cycle; nil if the family is fixed
 	rows   []int        // rows of the entities that have series
-	field  int          // its Fault.Field; 0 if there is none
+	part   gpu.Part     // the part of a Fault that explains missing series; PartField if there is none
 	fault  string       // why there is no series
 	faults []string     // by row: why it has no series
 	pairs  bool         // each series is about a pair of GPUs
@@ -74,10 +74,10 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 			x.series = affinitySeries(t)
 		case catalog.GPUHealthStatus, catalog.NVSwitchHealth, catalog.NodeHealth:
 			kinds := catalog.FamilyNamed(name).Health
-			x.field, x.rows = gpu.FieldHealthChecks, t.RowsOf(kinds)
+			x.part, x.rows = gpu.PartHealthChecks, t.RowsOf(kinds)
 			x.from = func(c *Cycle) { x.series = l.health(c, kinds) }
 		case catalog.P2PStatus:
-			x.field, x.pairs = gpu.FieldPeerStates, true
+			x.part, x.pairs = gpu.PartPeerStates, true
 			x.from = func(c *Cycle) { x.series = l.peerStates(c.Batch) }
 		case catalog.FabricState, catalog.FabricInfo:
 			x.from = func(c *Cycle) { l.fabricStates(x, c) }
@@ -93,12 +93,12 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 
 // addFault records why a row has no health or peer state.
 func (l *Facts) addFault(f *gpu.Fault) {
-	if f.Field != gpu.FieldHealthChecks && f.Field != gpu.FieldPeerStates {
+	if f.Part != gpu.PartHealthChecks && f.Part != gpu.PartPeerStates {
 		return
 	}
 	for _, x := range l.families {
 		switch {
-		case x == nil || x.field != f.Field:
+		case x == nil || x.part != f.Part:
 		case f.Row == gpu.AllRows:
 			x.fault = gpu.Reason(f.Err)
 		default:

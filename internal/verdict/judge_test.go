@@ -78,7 +78,7 @@ func (r *rig) at(d time.Duration) (said [2]string) {
 		}
 	}
 	if r.down != nil {
-		batch.Fail(0, gpu.AllFields, r.down)
+		batch.FailPart(0, gpu.PartEntity, r.down)
 	}
 	s := r.builder.Build(snapshot.Reading{Batch: batch, Begin: r.now, Now: r.now, Elapsed: d})
 	for _, f := range s.Families {

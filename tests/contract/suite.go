@@ -240,7 +240,7 @@ func (f Fixture) samples(t *testing.T) {
 			served[x.Field] = true
 		}
 		for _, x := range b.Faults {
-			if x.Field >= 0 {
+			if x.Part == gpu.PartField {
 				declined[x.Field] = true
 			}
 		}
@@ -328,7 +328,7 @@ func (f Fixture) checkFaults(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 		if x.Err == nil {
 			t.Errorf("fault of row %d, field %d has no error", x.Row, x.Field)
 		}
-		if x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Field < gpu.FieldPeerStates || x.Field >= len(f.Plan.Fields) {
+		if x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Part > gpu.PartPeerStates || x.Field < 0 || x.Field >= len(f.Plan.Fields) {
 			t.Errorf("fault outside the topology or the plan: row %d, field %d", x.Row, x.Field)
 		}
 	}
@@ -616,7 +616,7 @@ func (f Fixture) losing(t *testing.T) {
 		}
 	}
 	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool {
-		return x.Row == lost && x.Field == gpu.AllFields && errors.Is(x.Err, gpu.ErrLost)
+		return x.Row == lost && x.Part == gpu.PartEntity && errors.Is(x.Err, gpu.ErrLost)
 	}) {
 		t.Errorf("faults = %v, want gpu.ErrLost for the lost GPU", b.Faults)
 	}

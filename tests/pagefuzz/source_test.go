@@ -116,7 +116,7 @@ func (s *session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 			r.device = r.card.devices[0]
 		}
 		if r.card.lost {
-			b.Fail(i, gpu.AllFields, gpu.ErrLost)
+			b.FailPart(i, gpu.PartEntity, gpu.ErrLost)
 			if w.rng.IntN(4) > 0 {
 				continue
 			}
@@ -178,7 +178,7 @@ func (s *session) sample(b *gpu.Batch, i, f int, r row, at time.Time) {
 func (s *session) processes(b *gpu.Batch, i int, d *device, at time.Time) {
 	e := &s.w.engine
 	if e.noProcess != nil {
-		b.Fail(i, gpu.FieldProcesses, e.noProcess)
+		b.FailPart(i, gpu.PartProcesses, e.noProcess)
 		return
 	}
 	noBusy := e.noBusy
@@ -186,7 +186,7 @@ func (s *session) processes(b *gpu.Batch, i int, d *device, at time.Time) {
 		noBusy = gpu.ErrNotSupported
 	}
 	if noBusy != nil {
-		b.Fail(i, gpu.FieldProcessBusy, noBusy)
+		b.FailPart(i, gpu.PartProcessBusy, noBusy)
 	} else if !e.noMean {
 		b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: i, Busy: gpu.Float(d.mean)})
 	}

@@ -534,7 +534,7 @@ func TestProcessesAreDeclined(t *testing.T) {
 	}
 	var declined []int
 	for _, f := range b.Faults {
-		if f.Field == gpu.FieldProcesses && errors.Is(f.Err, gpu.ErrNotSupported) {
+		if f.Part == gpu.PartProcesses && errors.Is(f.Err, gpu.ErrNotSupported) {
 			declined = append(declined, f.Row)
 		}
 	}

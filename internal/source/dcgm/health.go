@@ -92,7 +92,7 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 		found, err = s.engine.checkHealth(s.health.group)
 	}
 	if err != nil {
-		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, s.withVersions(err))
+		b.FailPart(gpu.AllRows, gpu.PartHealthChecks, s.withVersions(err))
 		return s.reopenOnly(err)
 	}
 	if !s.health.set {

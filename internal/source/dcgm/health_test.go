@@ -80,7 +80,7 @@ func TestHealthRefused(t *testing.T) {
 			s := open(t, e, healthPlan(), dcgm.Options{})
 			b := readUntil(t, s, "samples", func(b *gpu.Batch, _ error) bool { return len(b.Samples) == 2 })
 			refused := slices.ContainsFunc(b.Faults, func(f gpu.Fault) bool {
-				return f.Row == gpu.AllRows && f.Field == gpu.FieldHealthChecks && gpu.Reason(f.Err) != "error"
+				return f.Row == gpu.AllRows && f.Part == gpu.PartHealthChecks && gpu.Reason(f.Err) != "error"
 			})
 			if len(b.Health) == 0 && !refused {
 				t.Errorf("batch has neither health nor its fault: %v", b.Faults)
@@ -137,7 +137,7 @@ func TestPeers(t *testing.T) {
 	e.Add("fail dcgmGetNvLinkP2PStatus -6")
 	readUntil(t, s, "a fault", func(b *gpu.Batch, _ error) bool {
 		return len(b.Peers) == 0 && len(b.Samples) == 2 && slices.ContainsFunc(b.Faults, func(f gpu.Fault) bool {
-			return f.Field == gpu.FieldPeerStates && errors.Is(f.Err, gpu.ErrNotSupported)
+			return f.Part == gpu.PartPeerStates && errors.Is(f.Err, gpu.ErrNotSupported)
 		})
 	})
 }

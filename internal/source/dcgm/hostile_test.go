@@ -271,7 +271,7 @@ func checkHostile(t *testing.T, seed uint64, s *Session, b *gpu.Batch) {
 		}
 	}
 	for _, x := range b.Faults {
-		if x.Err == nil || x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Field < gpu.FieldPeerStates || x.Field >= len(s.plan.Fields) {
+		if x.Err == nil || x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Part > gpu.PartPeerStates || x.Field < 0 || x.Field >= len(s.plan.Fields) {
 			t.Fatalf("seed %d: invalid fault %+v", seed, x)
 		}
 	}

@@ -53,7 +53,7 @@ func TestLostAmongOthers(t *testing.T) {
 			t.Errorf("field #%d (-want +got):\n%s", f, diff)
 		}
 	}
-	if len(b.Faults) != 1 || b.Faults[0].Field != gpu.AllFields || !errors.Is(b.Faults[0].Err, gpu.ErrLost) || s.Topology().Devices[b.Faults[0].Row].GPU != 3 {
+	if len(b.Faults) != 1 || b.Faults[0].Part != gpu.PartEntity || !errors.Is(b.Faults[0].Err, gpu.ErrLost) || s.Topology().Devices[b.Faults[0].Row].GPU != 3 {
 		t.Errorf("faults = %v, want only that GPU 3 is lost", shown(s, b))
 	}
 	if d := s.Topology().Devices[3]; d.UUID != "GPU-3" || d.Model == "" || d.PCIBusID == "" {
@@ -103,7 +103,7 @@ func TestLossIsNoticedImmediately(t *testing.T) {
 	readUntil(t, s, "profiling", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 4 })
 	e.Replace("name=H100 bus=00000000:03", "status=lost name=H100 bus=00000000:03")
 	b := readUntil(t, s, "a Read in which one GPU has no value", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 0)) == 3 })
-	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool { return x.Row == 2 && x.Field == gpu.AllFields && errors.Is(x.Err, gpu.ErrLost) }) {
+	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool { return x.Row == 2 && x.Part == gpu.PartEntity && errors.Is(x.Err, gpu.ErrLost) }) {
 		t.Errorf("GPU without values has no fault: %v", shown(s, b))
 	}
 	e.Replace("status=lost ", "")

@@ -9,7 +9,7 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 	}
 	found, err := s.engine.peers()
 	if err != nil {
-		b.Fail(gpu.AllRows, gpu.FieldPeerStates, s.withVersions(err))
+		b.FailPart(gpu.AllRows, gpu.PartPeerStates, s.withVersions(err))
 		return s.fatalOnly(err)
 	}
 	for _, x := range found {

@@ -175,7 +175,7 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	}
 	for row, requested := range req.Processes {
 		if requested {
-			b.Fail(row, gpu.FieldProcesses, errNoProcesses)
+			b.FailPart(row, gpu.PartProcesses, errNoProcesses)
 		}
 	}
 	return nil

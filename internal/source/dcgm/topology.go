@@ -456,7 +456,7 @@ func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 			states[d.GPU] = fmt.Errorf("%w: GPU %d is %v", gpu.ErrLost, d.GPU, state)
 			s.detached[row] = state == statusDetached
 		}
-		b.Fail(row, gpu.AllFields, states[d.GPU])
+		b.FailPart(row, gpu.PartEntity, states[d.GPU])
 	}
 	if err := s.identifyAgain(now); err != nil {
 		return err

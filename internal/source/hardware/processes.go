@@ -83,9 +83,9 @@ func (s *mergedSession) readProcesses(ctx context.Context, req gpu.ReadRequest, 
 	for row, isRequested := range req.Processes {
 		switch {
 		case isRequested && err != nil:
-			b.Fail(row, gpu.FieldProcesses, err)
+			b.FailPart(row, gpu.PartProcesses, err)
 		case isRequested && !slices.Contains(s.rows, row):
-			b.Fail(row, gpu.FieldProcesses, fmt.Errorf("%w: NVML does not know this GPU", gpu.ErrNotSupported))
+			b.FailPart(row, gpu.PartProcesses, fmt.Errorf("%w: NVML does not know this GPU", gpu.ErrNotSupported))
 		}
 	}
 	if err == nil {
@@ -108,15 +108,15 @@ func (s *mergedSession) merge(b *gpu.Batch, requested func(nvmlRow int) bool) {
 		}
 	}
 	for _, f := range s.batch.Faults {
-		if f.Field == gpu.AllFields { // the GPU is lost, which DCGM reports for the GPU itself
-			f.Field = gpu.FieldProcesses
+		if f.Part == gpu.PartEntity { // the GPU is lost, which DCGM reports for the GPU itself
+			f.Part = gpu.PartProcesses
 		}
-		if f.Field != gpu.FieldProcesses && f.Field != gpu.FieldProcessBusy {
+		if f.Part != gpu.PartProcesses && f.Part != gpu.PartProcessBusy {
 			continue
 		}
 		for nvmlRow := range s.rows {
 			if requested(nvmlRow) && (f.Row == nvmlRow || f.Row == gpu.AllRows) {
-				b.Fail(s.rows[nvmlRow], f.Field, f.Err)
+				b.FailPart(s.rows[nvmlRow], f.Part, f.Err)
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func newPair() (engine, driver *fakeDriver, source collector.Source) {
 				b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(float64(row) / 10)})
 			}
 		}
-		b.Fail(1, gpu.FieldProcessBusy, gpu.ErrNotSupported)
+		b.FailPart(1, gpu.PartProcessBusy, gpu.ErrNotSupported)
 		return nil
 	}
 	return engine, driver, collector.SourceOf(func(_ context.Context, plan *gpu.Plan) (*mergedSession, error) {
@@ -104,11 +104,15 @@ func TestMergesProcessesByUUID(t *testing.T) {
 	if diff := cmp.Diff(map[int]string{0: "0.2", 2: "0.1"}, busy); diff != "" {
 		t.Errorf("row and utilization (-want +got):\n%s", diff)
 	}
-	faults := map[[2]int]string{}
-	for _, f := range b.Faults {
-		faults[[2]int{f.Row, f.Field}] = gpu.Reason(f.Err)
+	type fault struct {
+		row  int
+		part gpu.Part
 	}
-	want := map[[2]int]string{{2, gpu.FieldProcessBusy}: "not_supported", {3, gpu.FieldProcesses}: "not_supported"}
+	faults := map[fault]string{}
+	for _, f := range b.Faults {
+		faults[fault{f.Row, f.Part}] = gpu.Reason(f.Err)
+	}
+	want := map[fault]string{{2, gpu.PartProcessBusy}: "not_supported", {3, gpu.PartProcesses}: "not_supported"}
 	if diff := cmp.Diff(want, faults); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
 	}

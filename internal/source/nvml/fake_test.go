@@ -126,11 +126,11 @@ func results(top *gpu.Topology, plan *gpu.Plan, b *gpu.Batch) map[string]string 
 		if x.Row != gpu.AllRows {
 			key = top.Devices[x.Row].Entity.String()
 		}
-		switch x.Field {
-		case gpu.AllFields:
-		case gpu.FieldHealthChecks:
+		switch x.Part {
+		case gpu.PartEntity:
+		case gpu.PartHealthChecks:
 			key += " health"
-		case gpu.FieldPeerStates:
+		case gpu.PartPeerStates:
 			key += " peers"
 		default:
 			key += " " + plan.Fields[x.Field].Name

@@ -63,7 +63,7 @@ func TestOnlySlowGPUIsLate(t *testing.T) {
 			}
 			late, sampled := map[int]bool{}, map[int]bool{}
 			for _, f := range b.Faults {
-				if f.Field == gpu.AllFields && errors.Is(f.Err, gpu.ErrTimeout) {
+				if f.Part == gpu.PartEntity && errors.Is(f.Err, gpu.ErrTimeout) {
 					late[f.Row] = true
 				}
 			}

@@ -40,7 +40,7 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 			continue
 		}
 		if d.peers.active(now) {
-			b.Fail(d.gpuRow(), gpu.FieldPeerStates, d.peers.err)
+			b.FailPart(d.gpuRow(), gpu.PartPeerStates, d.peers.err)
 			continue
 		}
 		for _, peer := range s.devices {
@@ -57,7 +57,7 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 			case gpuGone(ret):
 				continue // one of the two GPUs is lost, which the next Read reports
 			}
-			b.Fail(d.gpuRow(), gpu.FieldPeerStates, d.peers.backOff(p2pStatus, ret, now, s.reprobe))
+			b.FailPart(d.gpuRow(), gpu.PartPeerStates, d.peers.backOff(p2pStatus, ret, now, s.reprobe))
 			break
 		}
 	}

@@ -55,7 +55,7 @@ type busyProcess struct {
 func (s *Session) readProcesses(d *device, r *row, b *gpu.Batch) error {
 	now := time.Now()
 	if r.kind == gpu.KindGPU && d.mig {
-		b.Fail(r.index, gpu.FieldProcesses, gpu.ErrNotSupported) // the processes belong to its instances
+		b.FailPart(r.index, gpu.PartProcesses, gpu.ErrNotSupported) // the processes belong to its instances
 		return nil
 	}
 	first := len(b.Processes)
@@ -66,14 +66,14 @@ func (s *Session) readProcesses(d *device, r *row, b *gpu.Batch) error {
 	if err != nil {
 		clear(b.Processes[first:])
 		b.Processes = b.Processes[:first]
-		b.Fail(r.index, gpu.FieldProcesses, err)
+		b.FailPart(r.index, gpu.PartProcesses, err)
 		return nil
 	}
 	if err = s.timeProcesses(r, b, first, now); gone(err) {
 		return err
 	}
 	if err != nil {
-		b.Fail(r.index, gpu.FieldProcessBusy, err)
+		b.FailPart(r.index, gpu.PartProcessBusy, err)
 	}
 	return nil
 }

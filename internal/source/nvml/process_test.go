@@ -41,10 +41,10 @@ func processes(t *testing.T, s *nvml.Session, rows ...int) []string {
 		list = append(list, fmt.Sprintf("%d: device %s", u.Row, u.Busy))
 	}
 	for _, f := range b.Faults {
-		switch f.Field {
-		case gpu.FieldProcesses:
+		switch f.Part {
+		case gpu.PartProcesses:
 			list = append(list, fmt.Sprintf("%d: processes %s", f.Row, gpu.Reason(f.Err)))
-		case gpu.FieldProcessBusy:
+		case gpu.PartProcessBusy:
 			list = append(list, fmt.Sprintf("%d: busy %s", f.Row, gpu.Reason(f.Err)))
 		}
 	}

@@ -70,7 +70,7 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 		b.Fail(gpu.AllRows, field, errElsewhere)
 	}
 	if s.plan.Health != 0 {
-		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, errNoWatches)
+		b.FailPart(gpu.AllRows, gpu.PartHealthChecks, errNoWatches)
 	}
 	for i, d := range s.devices {
 		d.alive = false
@@ -93,7 +93,7 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 		}
 		dead = err
 		for _, r := range d.rows {
-			b.Fail(r.index, gpu.AllFields, err)
+			b.FailPart(r.index, gpu.PartEntity, err)
 		}
 	}
 	if s.plan.Peers {

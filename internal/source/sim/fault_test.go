@@ -57,7 +57,7 @@ faults: [{fault: gpu-lost, at: 30s, for: 1m, devices: ["6"]}]`)
 	v := r.read()
 	lost := map[string]bool{}
 	for _, x := range r.b.Faults {
-		if x.Field != gpu.AllFields || !errors.Is(x.Err, gpu.ErrLost) {
+		if x.Part != gpu.PartEntity || !errors.Is(x.Err, gpu.ErrLost) {
 			t.Errorf("fault %+v, want gpu.ErrLost for all fields", x)
 		}
 		lost[r.s.Topology().Devices[x.Row].Entity.String()] = true

@@ -92,9 +92,9 @@ func intact(t *testing.T, plan *gpu.Plan, b *gpu.Batch, now time.Time) {
 	t.Helper()
 	lost, failed := map[int]bool{}, map[[2]int]bool{}
 	for _, x := range b.Faults {
-		if x.Field == gpu.AllFields {
+		if x.Part == gpu.PartEntity {
 			lost[x.Row] = true
-		} else {
+		} else if x.Part == gpu.PartField {
 			failed[[2]int{x.Row, x.Field}] = true
 		}
 	}

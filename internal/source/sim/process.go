@@ -97,10 +97,10 @@ func (s *Session) readProcesses(req gpu.ReadRequest, b *gpu.Batch, now int64) {
 			place = &v.gpu.slots[0]
 			b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(min(s.active[row].mean, 1))})
 		case place == nil:
-			b.Fail(row, gpu.FieldProcesses, gpu.ErrNotSupported)
+			b.FailPart(row, gpu.PartProcesses, gpu.ErrNotSupported)
 			continue
 		default:
-			b.Fail(row, gpu.FieldProcessBusy, errNoBusy)
+			b.FailPart(row, gpu.PartProcessBusy, errNoBusy)
 		}
 		for i, p := range place.pods {
 			memory := p.from.memory + (p.to.memory-p.from.memory)*x

@@ -205,7 +205,7 @@ func (s *Session) read(req gpu.ReadRequest, b *gpu.Batch, now int64, elapsed tim
 		ofGPU := d.Entity.Kind == gpu.KindGPU || d.Entity.ParentKind == gpu.KindGPU
 		for f := range s.src.faults(faultLost) {
 			if ofGPU && !s.down[row] && f.within(elapsed) && f.onGPU(d.GPU) {
-				b.Fail(row, gpu.AllFields, fmt.Errorf("sim: %v: %w", d.Entity, gpu.ErrLost))
+				b.FailPart(row, gpu.PartEntity, fmt.Errorf("sim: %v: %w", d.Entity, gpu.ErrLost))
 				s.down[row] = true
 			}
 		}
