@@ -21,9 +21,9 @@ func virtualPage(t *testing.T, virtual, strict bool, uses []gpu.Use, procs ...gp
 		plan: &gpu.Plan{
 			Interval: interval, Devices: gpu.Selector{Flex: true},
 			Fields: []gpu.Field{
-				{ID: 203, Name: "UTIL", Levels: gpuOnly, Min: 1},
-				{ID: 252, Name: "FB", Levels: gpuOnly, Min: 1},
-				{ID: 156, Name: "ENERGY", Levels: gpuOnly, Min: 1},
+				{ID: 203, Name: "UTIL", Levels: gpuOnly},
+				{ID: 252, Name: "FB", Levels: gpuOnly},
+				{ID: 156, Name: "ENERGY", Levels: gpuOnly},
 			},
 			Counters: []gpu.Counter{
 				{Name: "UTIL", Type: gpu.MetricGauge, Field: 0, Scale: 1},

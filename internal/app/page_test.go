@@ -45,7 +45,7 @@ func TestPageOfOnce(t *testing.T) {
 		return gpu.Counter{Name: name, Type: gpu.MetricGauge, Field: field, Scale: 1}
 	}
 	field := func(id gpu.FieldID, profiling bool) gpu.Field {
-		return gpu.Field{ID: id, Levels: gpu.KindsOf(gpu.KindGPU), Max: 100, Profiling: profiling}
+		return gpu.Field{ID: id, Levels: gpu.KindsOf(gpu.KindGPU), Range: &gpu.Range{Max: 100}, Profiling: profiling}
 	}
 	every := gpu.Selector{Flex: true}
 	with := &gpu.Plan{

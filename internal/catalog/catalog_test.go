@@ -109,7 +109,7 @@ func TestCatalogIsConsistent(t *testing.T) {
 		if !slices.Contains(units, e.Unit) {
 			t.Errorf("%s: unknown unit %q", e.Name, e.Unit)
 		}
-		if e.Type != catalog.Integer && e.Type != catalog.Float && (e.Unit != "" || e.Bounded() || e.Monotonic) {
+		if e.Type != catalog.Integer && e.Type != catalog.Float && (e.Unit != "" || e.Range != nil || e.Monotonic) {
 			t.Errorf("%s: a %s with unit, range or growth", e.Name, e.Type)
 		}
 		if e.Help == "" || strings.ContainsAny(e.Help, "\n\"|") || strings.HasSuffix(e.Help, ".") {
@@ -118,17 +118,17 @@ func TestCatalogIsConsistent(t *testing.T) {
 		if e.Profiling != (strings.HasPrefix(e.Name, "DCGM_FI_PROF_")) {
 			t.Errorf("%s: profiling %t", e.Name, e.Profiling)
 		}
-		if e.Unit != "" && !e.Bounded() {
+		if e.Unit != "" && e.Range == nil {
 			t.Errorf("%s: in %s and without a range", e.Name, e.Unit)
 		}
 		for _, v := range blanks {
 			// Only a counter may come near the largest integer.
-			if e.Bounded() && !(v < e.Min || v > e.Max) && (!e.Monotonic || v != 140737488355328 || e.Unit == catalog.Percent) && !math.IsNaN(v) {
-				t.Errorf("%s: range %g to %g holds the blank %g", e.Name, e.Min, e.Max, v)
+			if e.Range != nil && e.Range.Contains(v) && (!e.Monotonic || v != 140737488355328 || e.Unit == catalog.Percent) && !math.IsNaN(v) {
+				t.Errorf("%s: range %g to %g holds the blank %g", e.Name, e.Range.Min, e.Range.Max, v)
 			}
 		}
-		if e.Unit == catalog.Percent && e.Max > 250 {
-			t.Errorf("%s: up to %g per cent", e.Name, e.Max)
+		if e.Unit == catalog.Percent && e.Range.Max > 250 {
+			t.Errorf("%s: up to %g per cent", e.Name, e.Range.Max)
 		}
 	}
 }

@@ -33,9 +33,9 @@ type Entry struct {
 	Aliases                []string // other names, such as the lower-case names of dcgm-exporter 1.x
 	Type                   ValueType
 	// Unit is the engine's unit (DCGM 4.6 and earlier). A name can imply another unit; see Lookup.
-	Unit     gpu.Unit
-	Levels   gpu.Kinds // kinds of entities that have the field; empty for vGPUs, which the exporter does not watch
-	Min, Max float64   // inclusive bounds of plausible values in Unit; Min > Max if there are none
+	Unit   gpu.Unit
+	Levels gpu.Kinds  // kinds of entities that have the field; empty for vGPUs, which the exporter does not watch
+	Range  *gpu.Range // plausible values in Unit; nil means any
 
 	Monotonic bool          // the value only grows until a reset
 	Profiling bool          // the field needs a profiling capability
@@ -47,9 +47,6 @@ type Entry struct {
 	Help   string // a short description without the unit
 }
 
-// Bounded reports whether the entry has plausibility bounds.
-func (e Entry) Bounded() bool { return e.Min <= e.Max }
-
 // Exportable reports whether the exporter can export the field as a number or as a label.
 func (e Entry) Exportable() bool {
 	return e.Type <= Text && e.Levels != 0
@@ -59,7 +56,7 @@ func (e Entry) Exportable() bool {
 func (e Entry) Field() gpu.Field {
 	return gpu.Field{
 		ID: e.ID, Name: e.Classic, Unit: e.Unit, Text: e.Type == Text,
-		Levels: e.Levels, Min: e.Min, Max: e.Max,
+		Levels: e.Levels, Range: e.Range,
 		Every: e.Events && e.ID != XIDErrors, Profiling: e.Profiling, Pace: e.Pace,
 	}
 }
@@ -70,6 +67,3 @@ var busyFields = [...]gpu.FieldID{ProfGREngineActive, ProfSMActive}
 
 // ProvesWork reports whether a field is above 0 whenever a kernel runs.
 func ProvesWork(id gpu.FieldID) bool { return slices.Contains(busyFields[:], id) }
-
-// noMin and noMax are the bounds of entries without bounds.
-const noMin, noMax = 1, 0

@@ -27,7 +27,7 @@ func TestRanges(t *testing.T) {
 		if !ok {
 			t.Fatalf("no field %d", id)
 		}
-		plausible := func(v float64) bool { return v >= e.Min && v <= e.Max }
+		plausible := func(v float64) bool { return e.Range.Contains(v) }
 		for _, v := range tt.in {
 			if !plausible(v) {
 				t.Errorf("%s: %v is taken for garbage", e.Name, v)

@@ -29,9 +29,9 @@ func testPlan() *gpu.Plan {
 		Interval: interval,
 		Devices:  gpu.Selector{Flex: true},
 		Fields: []gpu.Field{
-			{ID: 203, Name: "DCGM_FI_DEV_GPU_UTIL", Levels: gpuOnly, Max: 100},
-			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpuOnly, Min: 1},
-			{ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Levels: gpu.KindsOf(gpu.KindGPUInstance), Max: 1},
+			{ID: 203, Name: "DCGM_FI_DEV_GPU_UTIL", Levels: gpuOnly, Range: &gpu.Range{Max: 100}},
+			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpuOnly},
+			{ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Levels: gpu.KindsOf(gpu.KindGPUInstance), Range: &gpu.Range{Max: 1}},
 		},
 		Counters: []gpu.Counter{
 			{Name: "UTIL", Field: 0, Scale: 1},

@@ -46,18 +46,18 @@ DCGM_FI_PROF_PCIE_TX_BYTES, gauge, traffic of the GPU alone
 		Cycle:    time.Second,
 		Devices:  devices,
 		Fields: []gpu.Field{
-			{ID: 100, Name: "DCGM_FI_DEV_SM_CLOCK", Unit: "MHz", Levels: gpu.KindsOf(gpu.KindGPU), Min: clock[0], Max: clock[1], Interval: time.Second},
-			{ID: 1, Name: "DCGM_FI_DRIVER_VERSION", Text: true, Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance), Min: 1, Max: 0},
-			{ID: 5, Name: "DCGM_FI_CUDA_DRIVER_VERSION", Levels: gpu.KindsOf(gpu.KindGPU), Max: 1000000},
-			{ID: 252, Name: "DCGM_FI_DEV_FB_USED", Unit: "MiB", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance), Min: memory[0], Max: memory[1]},
-			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpu.KindsOf(gpu.KindGPU), Max: 10000},
+			{ID: 100, Name: "DCGM_FI_DEV_SM_CLOCK", Unit: "MHz", Levels: gpu.KindsOf(gpu.KindGPU), Range: &gpu.Range{Min: clock[0], Max: clock[1]}, Interval: time.Second},
+			{ID: 1, Name: "DCGM_FI_DRIVER_VERSION", Text: true, Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)},
+			{ID: 5, Name: "DCGM_FI_CUDA_DRIVER_VERSION", Levels: gpu.KindsOf(gpu.KindGPU), Range: &gpu.Range{Max: 1000000}},
+			{ID: 252, Name: "DCGM_FI_DEV_FB_USED", Unit: "MiB", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance), Range: &gpu.Range{Min: memory[0], Max: memory[1]}},
+			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpu.KindsOf(gpu.KindGPU), Range: &gpu.Range{Max: 10000}},
 			{
 				ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Unit: "ratio", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance),
-				Max: 1.1, Interval: time.Minute, Profiling: true,
+				Range: &gpu.Range{Max: 1.1}, Interval: time.Minute, Profiling: true,
 			},
 			{
 				ID: 1009, Name: "DCGM_FI_PROF_PCIE_TX_BYTES", Unit: "bytes/s", Levels: gpu.KindsOf(gpu.KindGPU),
-				Max: 1e12, Interval: time.Minute, Profiling: true,
+				Range: &gpu.Range{Max: 1e12}, Interval: time.Minute, Profiling: true,
 			},
 		},
 		Counters: []gpu.Counter{

@@ -140,8 +140,8 @@ func testPlan() *gpu.Plan {
 		Interval: interval,
 		Devices:  gpu.Selector{Flex: true},
 		Fields: []gpu.Field{
-			{ID: 203, Name: "DCGM_FI_DEV_GPU_UTIL", Levels: gpuOnly, Max: 100},
-			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpuOnly, Min: 1},
+			{ID: 203, Name: "DCGM_FI_DEV_GPU_UTIL", Levels: gpuOnly, Range: &gpu.Range{Max: 100}},
+			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpuOnly},
 		},
 		Counters: []gpu.Counter{{Name: "UTIL", Field: 0, Scale: 1}, {Name: "XID", Field: 1, Scale: 1}},
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -107,7 +108,7 @@ func TestXIDOwner(t *testing.T) {
 	}
 	const ofB = "31 app=x container=c namespace=n pod=b"
 	kernel := func(bus string, at time.Duration, pods string) []gpu.XID {
-		return []gpu.XID{{PCIBusID: "00000000:" + bus + ":00.0", Code: 31, PodUIDs: pods, Time: int64(at)}}
+		return []gpu.XID{{PCIBusID: "00000000:" + bus + ":00.0", Code: 31, PodUIDs: strings.Fields(pods), Time: int64(at)}}
 	}
 	const byTheRead = -1 // stands for the time of the Read that reports the XID
 	for name, test := range map[string]struct {

@@ -302,7 +302,7 @@ func (x *xidCounter) countKernel() {
 			e.details.add(xidDetail{r.Code, r.Detail}, xidDetail{code: otherXIDs}, 1, r.Time, xidDetail.compare, xidDetail.labels)
 		}
 		owner := x.ownerAt(at, e, row, what)
-		for uid := range strings.FieldsSeq(r.PodUIDs) { // outermost first, since a pod may run pods itself
+		for _, uid := range r.PodUIDs { // outermost first, since a pod may run pods itself
 			if len(owner) == 0 && row >= 0 {
 				owner = x.ownerOf(uid, row)
 			}

@@ -19,15 +19,18 @@ type Field struct {
 	Unit      Unit          // unit of the values; sources convert values of engines that use another unit
 	Text      bool          // the values are strings
 	Levels    Kinds         // kinds of entities for which the field is read
-	Min, Max  float64       // inclusive bounds of plausible values; Min > Max means no bounds
+	Range     *Range        // plausible values; nil means any
 	Interval  time.Duration // interval between samples; zero means Plan.Interval
 	Pace      time.Duration // shortest interval that engines offer; zero means any
 	Every     bool          // request every sample, not only the newest (Batch.Trails): clock event reasons
 	Profiling bool          // the field needs a profiling capability (DCGM_FI_PROF_*), which differs by GPU
 }
 
-// Bounded reports whether the field has bounds of plausible values.
-func (f *Field) Bounded() bool { return f.Min <= f.Max }
+// A Range is a range of values with its bounds.
+type Range struct{ Min, Max float64 }
+
+// Contains reports whether v is in the range. A nil Range contains every value.
+func (r *Range) Contains(v float64) bool { return r == nil || v >= r.Min && v <= r.Max }
 
 // MetricType is the type of a metric family in the text format, or MetricLabel.
 type MetricType uint8

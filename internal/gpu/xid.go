@@ -26,9 +26,9 @@ type XID struct {
 	Past bool
 
 	PID uint32 // the affected process in the host's PID namespace; 0 if unknown
-	// PodUIDs lists the UIDs of the process's pods, separated by spaces, outermost first. It is empty if they were
-	// unknown at the time of the error.
-	PodUIDs string
+	// PodUIDs lists the UIDs of the process's pods, outermost first. It is empty if they were unknown at the time of the
+	// error.
+	PodUIDs []string
 }
 
 // MaxXID is the largest plausible XID. NVIDIA's have three digits today.

@@ -25,7 +25,7 @@ func TestAgeOfSamples(t *testing.T) {
 	} {
 		b := snapshot.NewBuilder(topology, &gpu.Plan{
 			Interval: tt.interval, Devices: gpu.Selector{Flex: true},
-			Fields:   []gpu.Field{{ID: 150, Levels: gpu.KindsOf(gpu.KindGPU), Max: 100}},
+			Fields:   []gpu.Field{{ID: 150, Levels: gpu.KindsOf(gpu.KindGPU), Range: &gpu.Range{Max: 100}}},
 			Counters: []gpu.Counter{{Name: "T", Field: 0, Scale: 1}},
 		}, nil)
 		now := time.Unix(1_800_000_000, 0)

@@ -222,7 +222,7 @@ func (tab *Builder) serves(s *gpu.Sample) bool {
 // inRange reports whether a value is plausible for a field.
 func inRange(field *gpu.Field, v gpu.Value) bool {
 	n, ok := v.Number()
-	return !ok || !field.Bounded() || n >= field.Min && n <= field.Max
+	return !ok || field.Range.Contains(n)
 }
 
 // unavailable lists the counters that are not served. A counter missing everywhere for the same reason is listed once,

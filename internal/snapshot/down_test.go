@@ -17,7 +17,7 @@ func TestNothingOfALostEntity(t *testing.T) {
 	})
 	plan := &gpu.Plan{
 		Interval: time.Second, Devices: gpu.Selector{Flex: true},
-		Fields:   []gpu.Field{{ID: 150, Levels: gpu.KindsOf(gpu.KindGPU), Max: 100}},
+		Fields:   []gpu.Field{{ID: 150, Levels: gpu.KindsOf(gpu.KindGPU), Range: &gpu.Range{Max: 100}}},
 		Counters: []gpu.Counter{{Name: "T", Field: 0, Scale: 1}},
 	}
 	b := snapshot.NewBuilder(topology, plan, nil)

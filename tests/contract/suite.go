@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -531,7 +532,7 @@ func (f Fixture) xids(t *testing.T) {
 	}
 	f.XID(t)
 	before, after := wait(first, 2), wait(second, 2)
-	if !slices.Equal(codes(before), []int64{45, 45}) || !slices.Equal(before, after) {
+	if !slices.Equal(codes(before), []int64{45, 45}) || !reflect.DeepEqual(before, after) {
 		t.Errorf("one session reported %+v, the other %+v; want XID 45 twice with equal IDs", before, after)
 	}
 	if err := first.Close(); err != nil {

@@ -73,8 +73,8 @@ func newXIDRig(t *testing.T, seed uint64, codes int64) *xidRig {
 		plan: &gpu.Plan{
 			Interval: pace, Devices: gpu.Selector{Flex: true},
 			Fields: []gpu.Field{
-				{ID: 150, Name: "DCGM_FI_DEV_GPU_TEMP", Levels: gpus, Min: 1},
-				{ID: catalog.XIDErrors, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpus, Min: 1},
+				{ID: 150, Name: "DCGM_FI_DEV_GPU_TEMP", Levels: gpus},
+				{ID: catalog.XIDErrors, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpus},
 			},
 			Derived: []gpu.Derived{{Name: catalog.XIDErrorsTotal, Type: gpu.MetricCounter, Field: 1}},
 		},

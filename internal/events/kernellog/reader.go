@@ -201,7 +201,11 @@ func (r *Reader) follow(ctx context.Context) error {
 // readPast reads the existing records, and keeps the latest XID of each code and GPU and the latest of each SXID. It
 // returns when it reached the end, and the sequence number of the next record, or 0 if the log is empty.
 func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
-	xids, sxids := map[gpu.XID]gpu.XID{}, map[gpu.SXID]gpu.SXID{} // by PCI address and code, and by all but the time
+	type xidKey struct {
+		pciBusID string
+		code     int64
+	}
+	xids, sxids := map[xidKey]gpu.XID{}, map[gpu.SXID]gpu.SXID{} // SXIDs by all but the time
 	for buffer := make([]byte, maxRecord); ; {
 		since = time.Now()
 		n, err := d.TryRead(buffer)
@@ -226,7 +230,7 @@ func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
 		again := record.Sequence < r.judged // read before, by an earlier follow
 		r.judged = max(r.judged, next)
 		if xid, ok := r.xidOf(line, again); ok {
-			key := gpu.XID{PCIBusID: xid.PCIBusID, Code: xid.Code}
+			key := xidKey{xid.PCIBusID, xid.Code}
 			xid.Past, xid.Time = true, at
 			keepLatest(xids, key, xid)
 		} else if sxid, ok := r.sxidOf(line, again); ok {
@@ -243,7 +247,7 @@ func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
 }
 
 // keepLatest stores an event under its key, unless that would be a new key beyond maxXIDs.
-func keepLatest[E comparable](latest map[E]E, key, event E) {
+func keepLatest[K comparable, E any](latest map[K]E, key K, event E) {
 	if _, known := latest[key]; known || len(latest) < maxXIDs {
 		latest[key] = event
 	}
@@ -332,16 +336,16 @@ func keep[E any](r *Reader, waiting *[]E, event E) {
 	*waiting = append(*waiting, event)
 }
 
-// podsOf returns the UIDs of the pods of a process, separated by spaces, the outermost first; empty if none is known.
-func (r *Reader) podsOf(pid uint32) string {
+// podsOf returns the UIDs of the pods of a process, outermost first. It is empty if none is known.
+func (r *Reader) podsOf(pid uint32) []string {
 	if pid == 0 || r.opt.PodOf == nil {
-		return ""
+		return nil
 	}
 	uids, err := r.opt.PodOf(pid)
 	if err != nil {
-		return ""
+		return nil
 	}
-	return strings.Join(uids, " ")
+	return uids
 }
 
 // open opens the device at path.

@@ -268,11 +268,11 @@ func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 			d.live <- fmt.Appendf(nil, "4,%d,0,-;NVRM: Xid (PCI:0000:1b:00): %d, %s", 3+i, 43+i, process)
 		}
 		synctest.Wait()
-		got := map[int64]string{}
+		got := map[int64][]string{}
 		for _, x := range r.reader.Drain(nil) {
 			got[x.Code] = x.PodUIDs
 		}
-		if diff := cmp.Diff(map[int64]string{43: "pod of 7 inner", 44: "", 45: ""}, got); diff != "" {
+		if diff := cmp.Diff(map[int64][]string{43: {"pod of 7", "inner"}, 44: nil, 45: nil}, got); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
 	})

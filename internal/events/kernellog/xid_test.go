@@ -3,6 +3,7 @@ package kernellog_test
 import (
 	"fmt"
 	"os"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -28,7 +29,7 @@ func TestParseXID(t *testing.T) {
 		"NVRM: Xid (0000:1b:00): 8, Channel 00000001":                                   {PCIBusID: bus, Code: 8},
 		"NVRM: Xid (PCI:0000:1b:00): 45":                                                {PCIBusID: bus, Code: 45},
 	} {
-		if got, ok := kernellog.ParseXID(line); !ok || got != want {
+		if got, ok := kernellog.ParseXID(line); !ok || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s\n%+v (%v), want %+v", line, got, ok, want)
 		}
 	}
@@ -228,7 +229,7 @@ func FuzzRecord(f *testing.F) {
 			part = fmt.Sprintf(" GPU-I:%02d", xid.InstanceID)
 		}
 		again := fmt.Sprintf("NVRM: Xid (PCI:%s%s): %d, pid=%d, x", xid.PCIBusID, part, xid.Code, xid.PID)
-		if got, ok := kernellog.ParseXID(again); !ok || got != xid {
+		if got, ok := kernellog.ParseXID(again); !ok || !reflect.DeepEqual(got, xid) {
 			t.Errorf("%q is %+v and as %q %+v", b, xid, again, got)
 		}
 	})

@@ -157,7 +157,7 @@ func TestStaleProfiling(t *testing.T) {
 func TestContradictedProfiling(t *testing.T) {
 	e := fakedcgm.New(t, world("value gpu:* 203 int 99")...)
 	plan := planOf(field(203, onGPU), profiling(1001))
-	plan.Fields[1].Min, plan.Fields[1].Max = 0, 1
+	plan.Fields[1].Range = &gpu.Range{Max: 1}
 	plan.Counters = []gpu.Counter{{Name: "UTIL", Field: 0, Scale: 1}, {Name: "ENGINE", Field: 1, Scale: 1}}
 	judged := *plan
 	judged.Interval = time.Second // shorter windows of profiling are not compared; the engine's interval does not matter

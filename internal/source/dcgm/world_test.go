@@ -52,7 +52,7 @@ var (
 )
 
 func field(id gpu.FieldID, levels gpu.Kinds) gpu.Field {
-	return gpu.Field{ID: id, Name: fmt.Sprintf("FIELD_%d", id), Levels: levels, Min: 1}
+	return gpu.Field{ID: id, Name: fmt.Sprintf("FIELD_%d", id), Levels: levels}
 }
 
 func profiling(id gpu.FieldID) gpu.Field {

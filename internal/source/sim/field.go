@@ -419,8 +419,8 @@ func fallback(f *gpu.Field) generator {
 		return generator{text: func(v *view) string { return name + "-" + strconv.FormatUint(v.key%1e4, 10) }}
 	}
 	least := 0.0
-	if f.Bounded() && f.Min > 0 {
-		least = math.Ceil(f.Min)
+	if f.Range != nil && f.Range.Min > 0 {
+		least = math.Ceil(f.Range.Min)
 	}
 	return generator{number: func(*view, int) float64 { return least }}
 }

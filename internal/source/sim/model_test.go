@@ -162,8 +162,8 @@ func TestEveryFieldOfTheCatalog(t *testing.T) {
 						if !ok {
 							continue
 						}
-						if f.Bounded() && (n < f.Min || n > f.Max) {
-							t.Errorf("%s = %v, want %v to %v", what(), n, f.Min, f.Max)
+						if !f.Range.Contains(n) {
+							t.Errorf("%s = %v, want %v to %v", what(), n, f.Range.Min, f.Range.Max)
 						}
 						e, _ := catalog.ByID(f.ID)
 						if _, whole := x.Int64(); e.Type == catalog.Integer && !whole {
