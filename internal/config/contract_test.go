@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// reference are the flags of NVIDIA's exporter up to 4.8.4, and NODE_NAME.
+// reference lists the flags of NVIDIA's exporter up to 4.8.4, and NODE_NAME.
 const reference = `collectors f config-file address a web-read-timeout web-write-timeout collect-interval c kubernetes k
 kubernetes-enable-pod-labels kubernetes-enable-pod-uid kubernetes-gpu-id-type kubernetes-pod-label-allowlist-regex
 kubernetes-virtual-gpus kubernetes-enable-dra nvidia-resource-names pod-resources-kubelet-socket use-old-namespace o devices d
@@ -15,10 +15,10 @@ enable-dcgm-log dcgm-log-level hpc-job-mapping-dir container-labels container-ru
 dump-retention dump-compression disable-startup-validate enable-gpu-bind-unbind-watch gpu-bind-unbind-poll-interval enable-pprof
 enable-exporter-metrics max-concurrent-scrapes watch-max-keep-age watch-max-keep-samples health-require-gpus NODE_NAME`
 
-// mostOwn bounds the settings beside them: a feature needs a user.
+// mostOwn limits the number of other settings.
 const mostOwn = 22
 
-func TestSettingsBesideTheReference(t *testing.T) {
+func TestSettingsOfNVIDIA(t *testing.T) {
 	taken := map[string]bool{}
 	for _, name := range strings.Fields(reference) {
 		taken[name] = false
@@ -37,11 +37,11 @@ func TestSettingsBesideTheReference(t *testing.T) {
 	}
 	for name, ok := range taken {
 		if !ok {
-			t.Errorf("%s is not taken", name)
+			t.Errorf("setting %s of NVIDIA's exporter does not exist", name)
 		}
 	}
 	if len(own) > mostOwn {
-		t.Errorf("%d settings of our own, at most %d: %q", len(own), mostOwn, own)
+		t.Errorf("%d other settings, want at most %d: %q", len(own), mostOwn, own)
 	}
-	t.Logf("%d settings of our own: %q", len(own), own)
+	t.Logf("%d other settings: %q", len(own), own)
 }

@@ -109,13 +109,13 @@ func (r *reader) root(n *yaml.Node) {
 		return
 	}
 	if file := r.doc.scalars["metrics.file"].line; file > 0 && r.doc.fields != nil {
-		r.FailLine(max(file, int(r.doc.fields[0].Line)), "metrics.file and metrics.fields exclude each other: keep one")
+		r.FailLine(max(file, int(r.doc.fields[0].Line)), "metrics.file and metrics.fields cannot be combined: keep one")
 	}
 	switch v := text.ValueOf(n, "version"); {
 	case v == nil:
 		r.Fail(n, "the version is missing: expected version: 1 or 2")
 	case v.Kind == yaml.ScalarNode && v.Tag == "!!str" && (v.Value == "1" || v.Value == "2"):
-		r.Fail(v, "version %s is a text: expected the number, without quotes", text.Describe(v))
+		r.Fail(v, "version %s is a string: expected a number without quotes", text.Describe(v))
 	case v.Kind != yaml.ScalarNode || v.Tag != "!!int" || v.Value != "1" && v.Value != "2":
 		r.Fail(v, "version %s: expected 1 or 2", text.Describe(v))
 	}
@@ -159,7 +159,7 @@ func (r *reader) retention(n *yaml.Node) {
 // otherVersion refuses a key that belongs to the other version.
 func (r *reader) otherVersion(key string, version int, instead string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
-		r.Fail(n, "%s is of version %d: expected %s", key, version, instead)
+		r.Fail(n, "%s belongs to version %d: expected %s", key, version, instead)
 	}
 }
 
@@ -194,7 +194,7 @@ func (r *reader) collections(n *yaml.Node) {
 		case !slices.Equal(c.Metrics.Include, []string{everything}):
 			r.addGroup(WatchGroup{Line: c.Line, Name: c.Name, Interval: c.Every, Patterns: c.Metrics.Include}, where, "every", "metrics.include")
 		case general > 0:
-			r.Fail(n, "collections: the one of all fields is there already, on line %d", general)
+			r.Fail(n, "collections: a second collection of all fields, first on line %d", general)
 		case c.Every <= 0:
 			r.Fail(n, "collections: %q has no every above zero: expected a duration such as 30s", c.Name)
 		default:
@@ -217,7 +217,7 @@ func (r *reader) field(n *yaml.Node) {
 	}
 	for _, other := range r.doc.fields {
 		if other.Name == f.Name && f.Name != "" {
-			r.Fail(n, "metrics.fields: %s is there already, on line %d", f.Name, other.Line)
+			r.Fail(n, "metrics.fields: %s is a duplicate, first on line %d", f.Name, other.Line)
 		}
 	}
 	r.doc.fields = append(r.doc.fields, f)
@@ -257,17 +257,17 @@ func (r *reader) addGroup(g WatchGroup, where, interval, fields string) {
 	}
 	for _, other := range r.doc.groups {
 		if other.Name == g.Name && g.Name != "" {
-			fail("the group %q is there already, on line %d", g.Name, other.Line)
+			fail("the group %q is a duplicate, first on line %d", g.Name, other.Line)
 		}
 		for _, pattern := range other.Patterns {
 			if slices.Contains(g.Patterns, pattern) {
-				fail("%s is in the group %q already, on line %d", pattern, other.Name, other.Line)
+				fail("%s is also in the group %q on line %d", pattern, other.Name, other.Line)
 			}
 		}
 	}
 	for _, pattern := range g.Patterns {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-			fail("%q is no pattern: expected a field name, where * stands for any text", pattern)
+			fail("%q is not a pattern: expected a field name, where * matches any text", pattern)
 		}
 	}
 	r.doc.groups = append(r.doc.groups, g)

@@ -45,11 +45,11 @@ func TestFile(t *testing.T) {
 		t.Errorf("groups differ (-want +got):\n%s", diff)
 	}
 	if c.Collection.Interval != 30*time.Second || c.Metrics.FileNamed {
-		t.Errorf("interval %s, file named %t", c.Collection.Interval, c.Metrics.FileNamed)
+		t.Errorf("interval = %s, file named = %t", c.Collection.Interval, c.Metrics.FileNamed)
 	}
 }
 
-// What stands without quotes is a text where one is expected, and an alias is its value.
+// An unquoted value is a string if a string is expected. A YAML alias has the value of its anchor.
 func TestTextsOfAFile(t *testing.T) {
 	const file = "version: 1\nmetrics: {fields: [{name: &n 0x1, prometheusType: true, help: *n}]}\ncollection: {interval: 1500ms}\n"
 	c := mustParse(t, world{files: map[string]string{"/c.yaml": file}}, "--config-file=/c.yaml")
@@ -58,7 +58,7 @@ func TestTextsOfAFile(t *testing.T) {
 	}
 }
 
-// TestFileOfVersion2 holds that both schemas say the same.
+// TestFileOfVersion2 checks that the same settings in both schemas have the same result.
 func TestFileOfVersion2(t *testing.T) {
 	const second = `version: 2
 metrics:
@@ -83,7 +83,7 @@ collections:
 	}
 }
 
-// TestFileOfEverySource holds the keys that both versions have.
+// TestFileOfEverySource checks the keys that both versions have.
 func TestFileOfEverySource(t *testing.T) {
 	const rest = `
 metrics: {file: /x.csv, enableExporterMetrics: false}
@@ -96,10 +96,10 @@ sources:
 	for _, version := range []string{"1", "2"} {
 		c := mustParse(t, world{files: map[string]string{"/c.yaml": "version: " + version + rest}}, "--config-file=/c.yaml")
 		if c.Metrics.File != "/x.csv" || c.Web.ExporterMetrics || c.Web.MaxRequests != 16 {
-			t.Errorf("version %s: file %q, exporter metrics %t, %d requests", version, c.Metrics.File, c.Web.ExporterMetrics, c.Web.MaxRequests)
+			t.Errorf("version %s: file = %q, exporter metrics = %t, max requests = %d", version, c.Metrics.File, c.Web.ExporterMetrics, c.Web.MaxRequests)
 		}
 		if len(c.Notices) != 4 || !strings.HasPrefix(c.Notices[0], "/c.yaml:7: sources.dcgm.detectBindUnbind.enabled has no effect: ") {
-			t.Errorf("version %s: notices %q", version, c.Notices)
+			t.Errorf("version %s: notices = %q", version, c.Notices)
 		}
 	}
 }
@@ -108,12 +108,12 @@ func TestCountersOfTheFileYield(t *testing.T) {
 	w := world{files: map[string]string{"/c.yaml": fullFile}, env: map[string]string{"DCGM_EXPORTER_CONFIG_FILE": "/c.yaml"}}
 	for _, args := range [][]string{{"-f=/my.csv"}, {"-m=ns:name"}, {"-m=none"}} {
 		if c := mustParse(t, w, args...); c.Metrics.Fields != nil || len(c.Collection.Groups) != 2 {
-			t.Errorf("%q: fields %v, groups %v", args, c.Metrics.Fields, c.Collection.Groups)
+			t.Errorf("%q: fields = %v, groups = %v", args, c.Metrics.Fields, c.Collection.Groups)
 		}
 	}
 }
 
-// A badFile is a file that is refused.
+// A badFile is an invalid file with its errors.
 type badFile struct {
 	name string
 	file string
@@ -127,36 +127,36 @@ func TestFileErrors(t *testing.T) {
 		{"null", "---\n...\n", []string{"c.yaml:2: the file is empty: expected keys and values"}},
 		{"list", "- a\n", []string{"c.yaml:1: the file is a list: expected keys and values"}},
 		{"syntax", "version: 1\nmetrics: [\n", []string{"c.yaml:2: not YAML: did not find expected node content"}},
-		{"two documents", "version: 1\n---\nversion: 1\n", []string{"c.yaml:2: a second document: expected one"}},
+		{"two documents", "version: 1\n---\nversion: 1\n", []string{"c.yaml:2: second document: expected only one"}},
 		{"no version", "metrics:\n  file: a\n", []string{"c.yaml:1: the version is missing: expected version: 1 or 2"}},
 		{"other version", "version: 3\n", []string{`c.yaml:1: version "3": expected 1 or 2`}},
-		{"quoted version", "version: \"1\"\n", []string{`c.yaml:1: version "1" is a text: expected the number, without quotes`}},
+		{"quoted version", "version: \"1\"\n", []string{`c.yaml:1: version "1" is a string: expected a number without quotes`}},
 		{"unknown key", "version: 1\nmetric: {}\n", []string{`c.yaml:2: unknown key "metric": did you mean "metrics"?`}},
 		{"unknown nested keys", "version: 1\ncollection:\n  intervall: 3s\n  zzzzzz: 3\n", []string{
 			`c.yaml:3: unknown key "intervall" in collection: did you mean "interval"?`,
 			`c.yaml:4: unknown key "zzzzzz" in collection: expected one of interval, retention, watchGroups`,
 		}},
 		{"merge key", "version: 1\n<<: {metrics: {file: a}}\n", []string{`c.yaml:2: unknown key "<<": expected one of collection, collections, metrics, server, sources, version`}},
-		{"duplicate key", "version: 1\nmetrics: {file: a}\nmetrics: {file: b}\n", []string{"c.yaml:3: the key metrics is there already, on line 2"}},
-		{"duplicate nested key", "version: 1\nmetrics:\n  file: a\n  file: b\n", []string{"c.yaml:4: the key metrics.file is there already, on line 3"}},
+		{"duplicate key", "version: 1\nmetrics: {file: a}\nmetrics: {file: b}\n", []string{"c.yaml:3: duplicate key metrics, first on line 2"}},
+		{"duplicate nested key", "version: 1\nmetrics:\n  file: a\n  file: b\n", []string{"c.yaml:4: duplicate key metrics.file, first on line 3"}},
 		{"empty section", "version: 1\nmetrics:\n", []string{"c.yaml:2: metrics is empty: expected keys and values"}},
-		{"file and fields", "version: 1\nmetrics:\n  file: a\n  fields: [{name: A, prometheusType: gauge}]\n", []string{"c.yaml:4: metrics.file and metrics.fields exclude each other: keep one"}},
-		{"file is a list", "version: 1\nmetrics:\n  file: [a]\n", []string{"c.yaml:3: metrics.file is a list: expected a text"}},
-		{"file is binary", "version: 1\nmetrics:\n  file: !!binary YQ==\n", []string{`c.yaml:3: metrics.file is "YQ==": expected a text`}},
+		{"file and fields", "version: 1\nmetrics:\n  file: a\n  fields: [{name: A, prometheusType: gauge}]\n", []string{"c.yaml:4: metrics.file and metrics.fields cannot be combined: keep one"}},
+		{"file is a list", "version: 1\nmetrics:\n  file: [a]\n", []string{"c.yaml:3: metrics.file is a list: expected a string"}},
+		{"file is binary", "version: 1\nmetrics:\n  file: !!binary YQ==\n", []string{`c.yaml:3: metrics.file is "YQ==": expected a string`}},
 		{"no fields", "version: 1\nmetrics:\n  fields: []\n", []string{"c.yaml:3: metrics.fields is an empty list: expected a list"}},
 		{"field is a name", "version: 1\nmetrics:\n  fields: [A]\n", []string{`c.yaml:3: metrics.fields is "A": expected keys and values`}},
 		{"field without name and type", "version: 1\nmetrics:\n  fields:\n  - {prometheusType: gauge}\n  - {name: A}\n", []string{
 			"c.yaml:4: metrics.fields: the name is missing",
 			"c.yaml:5: metrics.fields: A has no prometheusType: expected counter, gauge, label or untyped",
 		}},
-		{"field twice", "version: 1\nmetrics:\n  fields:\n  - &a {name: A, prometheusType: gauge}\n  - *a\n", []string{"c.yaml:4: metrics.fields: A is there already, on line 4"}},
+		{"field twice", "version: 1\nmetrics:\n  fields:\n  - &a {name: A, prometheusType: gauge}\n  - *a\n", []string{"c.yaml:4: metrics.fields: A is a duplicate, first on line 4"}},
 		{"interval as a number", "version: 1\ncollection:\n  interval: 30000\n", []string{`c.yaml:3: collection.interval "30000": expected a duration such as 30s, above zero`}},
 		{"interval zero", "version: 1\ncollection: {interval: 0s}\n", []string{`c.yaml:2: collection.interval "0s": expected a duration such as 30s, above zero`}},
 		{"bad group", "version: 1\ncollection:\n  watchGroups:\n  - name: g\n    interval: often\n    fields: [\"a[\"]\n", []string{
 			`c.yaml:5: collection.watchGroups.interval is "often": expected a duration such as 90s or 5m`,
 		}},
 		{"bad pattern", "version: 1\ncollection:\n  watchGroups:\n  - {name: g, interval: 5s, fields: [\"a[\"]}\n", []string{
-			`c.yaml:4: collection.watchGroups: "a[" is no pattern: expected a field name, where * stands for any text`,
+			`c.yaml:4: collection.watchGroups: "a[" is not a pattern: expected a field name, where * matches any text`,
 		}},
 		{"bare group", "version: 1\ncollection:\n  watchGroups:\n  - {}\n", []string{
 			"c.yaml:4: collection.watchGroups: the name is missing",
@@ -164,10 +164,10 @@ func TestFileErrors(t *testing.T) {
 			`c.yaml:4: collection.watchGroups: "" has no fields`,
 		}},
 		{"group twice", "version: 1\ncollection:\n  watchGroups:\n  - {name: g, interval: 1s, fields: [A]}\n  - {name: g, interval: 2s, fields: [B]}\n", []string{
-			`c.yaml:5: collection.watchGroups: the group "g" is there already, on line 4`,
+			`c.yaml:5: collection.watchGroups: the group "g" is a duplicate, first on line 4`,
 		}},
 		{"pattern in two groups", "version: 1\ncollection:\n  watchGroups:\n  - {name: g, interval: 1s, fields: [A]}\n  - {name: h, interval: 2s, fields: [B, A]}\n", []string{
-			`c.yaml:5: collection.watchGroups: A is in the group "g" already, on line 4`,
+			`c.yaml:5: collection.watchGroups: A is also in the group "g" on line 4`,
 		}},
 	}
 	tests = append(tests, badVersion2...)
@@ -180,11 +180,11 @@ func TestFileErrors(t *testing.T) {
 }
 
 var badVersion2 = []badFile{
-	{"collection in version 2", "version: 2\ncollection: {interval: 1s}\n", []string{"c.yaml:2: collection is of version 1: expected collections"}},
-	{"collections in version 1", "version: 1\ncollections: []\n", []string{"c.yaml:2: collections is of version 2: expected collection"}},
-	{"quoted version 2", "version: \"2\"\ncollections: [{name: a, every: 1s, metrics: {include: [\"*\"]}}]\n", []string{`c.yaml:1: version "2" is a text: expected the number, without quotes`}},
+	{"collection in version 2", "version: 2\ncollection: {interval: 1s}\n", []string{"c.yaml:2: collection belongs to version 1: expected collections"}},
+	{"collections in version 1", "version: 1\ncollections: []\n", []string{"c.yaml:2: collections belongs to version 2: expected collection"}},
+	{"quoted version 2", "version: \"2\"\ncollections: [{name: a, every: 1s, metrics: {include: [\"*\"]}}]\n", []string{`c.yaml:1: version "2" is a string: expected a number without quotes`}},
 	{"two of all fields", "version: 2\ncollections:\n- {name: a, every: 1s, metrics: {include: [\"*\"]}}\n- {name: b, every: 2s, metrics: {include: [\"*\"]}}\n", []string{
-		"c.yaml:4: collections: the one of all fields is there already, on line 3",
+		"c.yaml:4: collections: a second collection of all fields, first on line 3",
 	}},
 	{"no pace", "version: 2\ncollections:\n- {name: a, metrics: {include: [\"*\"]}}\n- {name: b, metrics: {include: [A]}}\n", []string{
 		`c.yaml:3: collections: "a" has no every above zero: expected a duration such as 30s`,

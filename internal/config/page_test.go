@@ -123,7 +123,8 @@ server:
 Both versions accept ` + "`sources.dcgm.watch` and `sources.dcgm.detectBindUnbind`" + `, which have no effect, like their flags.
 
 Only ` + "`version`" + ` is required. A watch group sets the interval of the fields that match its patterns: ` + "`*`" + ` matches any
-text, ` + "`?`" + ` one character, and ` + "`[…]`" + ` one of several characters. Other fields use ` + "`collection.interval`" + `. Unknown keys,
+text, ` + "`?`" + ` one character, and ` + "`[…]`" + ` one of several characters. Other fields use ` + "`collection.interval`" + `. The page is
+updated at the shortest interval. NVML then reads all fields each time; DCGM samples each field at its own interval. Unknown keys,
 repeated keys, a field in two groups and a group that matches no field are errors that name the line.
 `)
 	return b.String()

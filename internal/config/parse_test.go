@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated page")
 
-// world is an environment and a file system.
+// world is the environment and the files of a test.
 type world struct {
 	env   map[string]string
 	files map[string]string
@@ -85,8 +85,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// examples holds a value other than the default for each option that is no switch, and what else it
-// takes for the Config to be valid.
+// examples holds, for each option that is not a switch, a value other than the default, and the other settings that it
+// needs.
 func examples() map[string]struct {
 	value string
 	with  []string
@@ -146,12 +146,11 @@ func examples() map[string]struct {
 	}
 }
 
-// TestSpellings holds that every option can be given by flag, by each alias, with one dash and two,
-// with the value attached or apart, and by variable, and that all of them give the same Config,
-// other than the default one.
+// TestSpellings checks that every option can be set by its flag, by each alias, with one dash or two, with the value
+// attached or separate, and by its variable. All of them give the same Config, which differs from the default.
 func TestSpellings(t *testing.T) {
 	files := map[string]string{"/c.yaml": "version: 1"}
-	ignore := cmpopts.IgnoreFields(Config{}, "Notices") // they name the spelling
+	ignore := cmpopts.IgnoreFields(Config{}, "Notices") // notices contain the spelling
 	for _, o := range table() {
 		t.Run(o.id(), func(t *testing.T) {
 			example, ok := examples()[o.id()]
@@ -166,7 +165,7 @@ func TestSpellings(t *testing.T) {
 			env := o.variables()[0]
 			byEnv := mustParse(t, world{env: map[string]string{env: example.value}, files: files}, example.with...)
 			if cmp.Equal(mustParse(t, world{files: files}, example.with...), byEnv, ignore) {
-				t.Fatalf("%s=%s changes nothing", env, example.value)
+				t.Fatalf("%s=%s does not change the Config", env, example.value)
 			}
 			if o.name == "" {
 				return
@@ -286,8 +285,8 @@ func TestBadCommandLine(t *testing.T) {
 	}
 }
 
-// TestOdd holds that what dcgm-exporter takes is taken: the setting that counts then, and what the
-// log says. Nothing that is in no list here is refused.
+// TestOdd checks that settings accepted by dcgm-exporter are accepted: which value is used, and what the log says.
+// Settings that are not listed here are not rejected.
 func TestOdd(t *testing.T) {
 	const pods, millis = "--kubernetes-pod-label-allowlist-regex", "a number of milliseconds or a duration such as 30s"
 	names := func(c *Config) any { return strings.Join(c.Kubernetes.PodLabelAllowed, " ") }
@@ -314,9 +313,9 @@ func TestOdd(t *testing.T) {
 			func(c *Config) any { return c.Labels.Hostname }, gpu.HostnameUpper, nil},
 		{"no label with a spelling", nil, []string{"-n", "--hostname-label=both"},
 			func(c *Config) any { return c.Labels.NoHostname }, true, []string{"--hostname-label has no effect together with --no-hostname."}},
-		{"copies of owners apart", nil, []string{"--owner-labels=info", "--kubernetes-virtual-gpus"},
+		{"copies with owner-labels=info", nil, []string{"--owner-labels=info", "--kubernetes-virtual-gpus"},
 			func(c *Config) any { return c.Kubernetes.VirtualGPUs }, false, []string{"--kubernetes-virtual-gpus has no effect together with --owner-labels."}},
-		{"owners apart and nowhere", map[string]string{"DCGM_EXPORTER_OWNER_LABELS": "info"}, []string{"--enable-accounting-metrics=false"},
+		{"owner-labels=info without accounting", map[string]string{"DCGM_EXPORTER_OWNER_LABELS": "info"}, []string{"--enable-accounting-metrics=false"},
 			func(c *Config) any { return c.Labels.Owners }, OwnersOnSeries, []string{"DCGM_EXPORTER_OWNER_LABELS=info has no effect without --enable-accounting-metrics."}},
 		{"sim and engine", map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host"}, []string{"--source=sim"},
 			func(c *Config) any { return c.Source.Remote.IsEmbedded() }, true, []string{"DCGM_REMOTE_HOSTENGINE_INFO has no effect with --source=sim, which needs no host engine."}},
@@ -343,7 +342,7 @@ func TestOdd(t *testing.T) {
 		{"a time limit below zero", nil, []string{"--web-write-timeout=-1s"},
 			func(c *Config) any { return c.Web.WriteTimeout }, time.Duration(0),
 			[]string{`--web-write-timeout "-1s": negative value; using 0, no limit.`}},
-		{"a flag in the place of a value", nil, []string{"-f", "--kubernetes", "-k"},
+		{"a flag instead of a value", nil, []string{"-f", "--kubernetes", "-k"},
 			func(c *Config) any { return c.Metrics.File == "--kubernetes" && c.Kubernetes.Enabled }, true, nil},
 		{"an empty path", nil, []string{"-f", ""},
 			func(c *Config) any { return c.Metrics.File == DefaultCountersFile && !c.Metrics.FileNamed }, true,
@@ -353,20 +352,20 @@ func TestOdd(t *testing.T) {
 			[]string{`--xid-count-window-size "": expected ` + millis + ` (0: nothing is counted); using the default "300000".`}},
 		{"an empty switch", nil, []string{"-k="},
 			func(c *Config) any { return c.Kubernetes.Enabled }, false, []string{`--kubernetes "": expected true or false; using the default "false".`}},
-		{"an empty pace of binding", nil, []string{"--gpu-bind-unbind-poll-interval="},
+		{"an empty bind poll interval", nil, []string{"--gpu-bind-unbind-poll-interval="},
 			func(c *Config) any { return c.Ignored.BindingInterval }, time.Second,
 			[]string{`--gpu-bind-unbind-poll-interval "": expected a duration such as 30s, above zero; the setting has no effect: GPUs that come and go are always followed.`}},
-		{"an odd pace of binding", map[string]string{"DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL": "often"}, []string{"--enable-gpu-bind-unbind-watch"},
+		{"an odd bind poll interval", map[string]string{"DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL": "often"}, []string{"--enable-gpu-bind-unbind-watch"},
 			func(c *Config) any { return c.Ignored.BindingInterval }, time.Second,
 			[]string{`DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL "often": expected a duration such as 30s, above zero; the setting has no effect: GPUs that come and go are always followed.`,
 				"--enable-gpu-bind-unbind-watch has no effect: GPUs that come and go are always followed."}},
-		{"an odd kind of id", nil, []string{"-k", "--kubernetes-gpu-id-type=name"},
+		{"an odd ID type", nil, []string{"-k", "--kubernetes-gpu-id-type=name"},
 			func(c *Config) any { return c.Ignored.GPUIDType }, "uid",
 			[]string{`--kubernetes-gpu-id-type "name": expected uid or device-name; the setting has no effect: every form of device ID is recognized.`}},
-		{"a level of a log that is off", nil, []string{"--dcgm-log-level=loud"},
+		{"the level of a disabled log", nil, []string{"--dcgm-log-level=loud"},
 			func(c *Config) any { return c.Source.DCGMLogLevel }, "NONE",
 			[]string{`--dcgm-log-level "loud": expected NONE, FATAL, ERROR, WARN, INFO, DEBUG or VERB; the setting has no effect without --enable-dcgm-log.`}},
-		{"a retention of dumps that are off", nil, []string{"--dump-retention=long"},
+		{"the retention of disabled dumps", nil, []string{"--dump-retention=long"},
 			func(c *Config) any { return c.Dump.Retention }, 24 * time.Hour,
 			[]string{`--dump-retention "long": expected a number of hours or a duration such as 30s (0: forever); the setting has no effect without --dump-enabled.`}},
 		{"a retention below zero", nil, []string{"--dump-enabled", "--dump-retention=-1"},
@@ -379,13 +378,13 @@ func TestOdd(t *testing.T) {
 			func(c *Config) any { return strings.Join(c.Metrics.IgnoredHealth, " ") }, "DCGM_FR_CORRUPT_INFOROM DCGM_FR_CLOCK_THROTTLE_POWER 4000",
 			[]string{`--health-ignore "corrupt_inforom,DCGM_FR_NVLNK_DOWN,CLOCKS_EVENT_POWER,4000": skipping "DCGM_FR_NVLNK_DOWN": ` +
 				`unknown DCGM error code; the nearest is DCGM_FR_NVLINK_DOWN.`}},
-		{"a health finding of nothing", nil, []string{"--health-ignore=quux"},
+		{"an unknown health finding without a similar one", nil, []string{"--health-ignore=quux"},
 			func(c *Config) any { return len(c.Metrics.IgnoredHealth) }, 0,
 			[]string{`--health-ignore "quux": skipping "quux": unknown DCGM error code; docs/verdict.md lists them.`}},
-		{"a health finding under strict", nil, []string{"--health-ignore=XID_ERROR", "--compatibility=strict"},
+		{"a health finding in strict mode", nil, []string{"--health-ignore=XID_ERROR", "--compatibility=strict"},
 			func(c *Config) any { return len(c.Metrics.IgnoredHealth) }, 1,
 			[]string{`--health-ignore has no effect with --compatibility=strict.`}},
-		{"a switch with its value apart", nil, []string{"-k", "true", "--debug", "False", "-f", "/x.csv"},
+		{"a switch followed by its value", nil, []string{"-k", "true", "--debug", "False", "-f", "/x.csv"},
 			func(c *Config) any { return c.Kubernetes.Enabled && !c.Log.Debug && c.Metrics.File == "/x.csv" }, true,
 			[]string{"Reading -k true as --kubernetes=true: write the value of a switch after an equals sign.",
 				"Reading --debug False as --debug=False: write the value of a switch after an equals sign."}},
@@ -426,13 +425,13 @@ func TestOdd(t *testing.T) {
 	}
 }
 
-// What package gpu holds of addresses is not held again; this is the way of one through the table.
+// Package gpu tests parsing of addresses. This test checks that the flag and the variable are passed to it.
 func TestEngineAddress(t *testing.T) {
 	for s, want := range map[string]string{
 		"nvidia-dcgm": "nvidia-dcgm:5555", "[fe80::1%eth0]:5556": "[fe80::1%eth0]:5556", "unix:///run/dcgm.sock": "unix:///run/dcgm.sock",
 	} {
 		if got := mustParse(t, world{}, "-r", s).Source.Remote.String(); got != want {
-			t.Errorf("-r %s gives %q", s, got)
+			t.Errorf("-r %s: address = %q", s, got)
 		}
 	}
 	_, err := world{env: map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host/x"}}.parse()
@@ -441,22 +440,22 @@ func TestEngineAddress(t *testing.T) {
 
 func TestTexts(t *testing.T) {
 	for arg, want := range map[string]Show{"--help": ShowHelp, "-h": ShowHelp, "--version": ShowVersion, "-v": ShowVersion} {
-		// The rest of the line does not matter where help is requested.
+		// The rest of the command line is ignored if help is requested.
 		if got := mustParse(t, world{}, "--debug", arg, "--bogus").Show; got != want {
-			t.Errorf("%s shows %d, want %d", arg, got, want)
+			t.Errorf("%s: Show = %d, want %d", arg, got, want)
 		}
 	}
 	help := Help()
 	for _, o := range table() {
 		for _, word := range append(o.flags(), o.variables()...) {
 			if !strings.Contains(help, word) {
-				t.Errorf("the help lacks %s", word)
+				t.Errorf("help does not contain %s", word)
 			}
 		}
 	}
 	for line := range strings.Lines(help) {
 		if len(line) > helpWidth+1 && strings.HasPrefix(line, "      ") {
-			t.Errorf("a text of the help is %d wide: %s", len(line), line)
+			t.Errorf("help line has %d characters: %s", len(line), line)
 		}
 	}
 }
@@ -471,7 +470,7 @@ func TestOperands(t *testing.T) {
 		t.Errorf("operands differ (-want +got):\n%s", diff)
 	}
 	if c.Source.Kind != SourceSim || c.Log.Debug {
-		t.Errorf("source %s, debug %t", c.Source.Kind, c.Log.Debug)
+		t.Errorf("source = %s, debug = %t", c.Source.Kind, c.Log.Debug)
 	}
 }
 
@@ -479,7 +478,7 @@ func TestMissingConfigFile(t *testing.T) {
 	_, err := world{}.parse("--config-file=/none.yaml")
 	wantError(t, err, "--config-file: open /none.yaml: file does not exist")
 	if !errors.Is(err, os.ErrNotExist) {
-		t.Error("the cause is lost")
+		t.Error("error does not wrap its cause")
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestStrict holds what --compatibility=strict means for other settings, and that each of them
-// given on its own wins.
+// TestStrict checks how --compatibility=strict changes other settings, and that each of them wins if it is set
+// explicitly.
 func TestStrict(t *testing.T) {
 	type meaning struct{ Health, Accounting, Exporter, Copies bool }
 	tests := []struct {
@@ -32,15 +32,14 @@ func TestStrict(t *testing.T) {
 				t.Errorf("differs (-want +got):\n%s", diff)
 			}
 			if c.Notices != nil {
-				t.Errorf("notices %q", c.Notices)
+				t.Errorf("notices = %q", c.Notices)
 			}
 		})
 	}
 }
 
-// TestLaterPartsSpeak holds that no setting is swallowed: whatever the status column says is not
-// there yet gives a notice, and nothing else does.
-func TestLaterPartsSpeak(t *testing.T) {
+// TestSettingsWithoutEffectHaveNotice checks that a setting without effect leads to a notice, and no other setting does.
+func TestSettingsWithoutEffectHaveNotice(t *testing.T) {
 	files := map[string]string{"/c.yaml": "version: 1"}
 	for _, o := range table() {
 		example := examples()[o.id()]
@@ -66,7 +65,7 @@ func TestLaterPartsSpeak(t *testing.T) {
 			spoken = spoken || strings.HasPrefix(n, o.variables()[0]+" ") || strings.HasPrefix(n, "--"+o.name+" ")
 		}
 		if want := o.unused != ""; spoken != want {
-			t.Errorf("%s: notice %t, want %t: %q", o.id(), spoken, want, c.Notices)
+			t.Errorf("%s: notice = %t, want %t: %q", o.id(), spoken, want, c.Notices)
 		}
 	}
 }
@@ -81,10 +80,10 @@ func TestHash(t *testing.T) {
 	seen := map[uint64]string{}
 	note := func(what string, h uint64) {
 		if other, dup := seen[h]; dup {
-			t.Errorf("%s has the hash of %s", what, other)
+			t.Errorf("%s and %s have the same hash", what, other)
 		}
 		if float := float64(h); uint64(float) != h {
-			t.Errorf("%s: a float64 does not hold %d", what, h)
+			t.Errorf("%s: a float64 cannot represent %d", what, h)
 		}
 		seen[h] = what
 	}
@@ -97,22 +96,22 @@ func TestHash(t *testing.T) {
 	note("an interval", mustParse(t, w, "-c=1000").Hash())
 	for name := range files {
 		c := mustParse(t, w, "--config-file="+name)
-		c.Path = "" // what the file says counts here
+		c.Path = "" // the file's content matters, not its path
 		note(name, c.Hash())
 	}
-	// Nodes that are configured alike differ in these, and in nothing else.
+	// Nodes with the same configuration may differ only in these settings.
 	node := func(name string, more ...string) uint64 {
 		w := world{files: files, env: map[string]string{"NODE_NAME": name}}
 		return mustParse(t, w, more...).Hash([]byte("x"))
 	}
 	one := node("node-1", "--address=10.0.0.1:9400", "-r=10.0.0.1:5555")
 	if two := node("node-2", "--address=10.0.0.2:9400", "-r=10.0.0.2:5555"); one != two {
-		t.Errorf("two nodes that are configured alike: %d and %d", one, two)
+		t.Errorf("two nodes with the same configuration: hashes %d and %d", one, two)
 	}
 	if two := node("node-2", "--address=10.0.0.2:9400", "-r=10.0.0.2:5555", "-k=true"); one == two {
-		t.Error("a node with another flag has the same hash")
+		t.Error("node with a different flag has the same hash")
 	}
 	if a, b := plain.Hash([]byte("x")), mustParse(t, w, "-c=30000").Hash([]byte("x")); a != b {
-		t.Errorf("the same configuration hashes to %d and %d", a, b)
+		t.Errorf("same configuration has the hashes %d and %d", a, b)
 	}
 }

@@ -19,7 +19,7 @@ const (
 	migB = "MIG-a0000000-0000-5000-8000-000000000002"
 )
 
-// node has five GPUs, whose minor numbers run backwards, the fourth in two instances, and a switch.
+// node returns five GPUs with minor numbers in reverse order, of which the fourth has two instances, and a switch.
 func node() *gpu.Topology {
 	var devices []gpu.Device
 	for i := range uint32(5) {
@@ -65,33 +65,32 @@ func TestParse(t *testing.T) {
 		"nvidia99999999999", "00000000-0000-4000-8000-00000000000g", "0000:3b:00.0", "a/b/c", "gpu.nvidia.com/pool/of/node/gpu-0", "/dev/nvidia0", "GPU-\xff",
 	} {
 		if id := deviceid.Parse(text); id != (deviceid.ID{Form: deviceid.FormUnknown, Text: text}) {
-			t.Errorf("%q reads as %+v", text, id)
+			t.Errorf("Parse(%q) = %+v", text, id)
 		}
 	}
 }
 
-// Each digit of a bare UUID and each of its dashes is one.
+// Each digit and each dash of a bare UUID matters.
 func TestIsUUID(t *testing.T) {
 	uuid := gpu0[len("GPU-"):]
 	for i := range uuid {
 		for _, other := range []string{"g", "-", "A"} {
 			changed := uuid[:i] + other + uuid[i+1:]
 			if is := deviceid.IsUUID(changed); is != (other == uuid[i:i+1] || other == "A" && uuid[i] != '-') {
-				t.Errorf("%s: %t", changed, is)
+				t.Errorf("IsUUID(%s) = %t", changed, is)
 			}
 		}
 	}
 	if deviceid.IsUUID(uuid+"0") || deviceid.IsUUID(uuid[1:]) {
-		t.Error("longer or shorter")
+		t.Error("IsUUID accepts a longer or shorter text")
 	}
 }
 
-// Where not everything is known or watched, an id finds its entity all the same, or none; never
-// another.
+// If a node is only partly known or watched, an ID names its entity or nothing, but never another entity.
 func TestRowsOfPartlyKnownNodes(t *testing.T) {
 	const x, y = "GPU-00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
 	whole := func(n uint32, uuid string) gpu.Device {
-		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: n}, GPU: n, NVMLIndex: n, UUID: uuid} // and no minor
+		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: n}, GPU: n, NVMLIndex: n, UUID: uuid} // without a minor number
 	}
 	instance := func(n, id uint32, parent, uuid string) gpu.Device {
 		return gpu.Device{
@@ -125,7 +124,7 @@ func TestRowsOfPartlyKnownNodes(t *testing.T) {
 	}
 }
 
-// A GPU instance is found where it is, if the driver says it.
+// A GPU instance is found by its placement, if the driver reports placements.
 func TestPlaced(t *testing.T) {
 	first, third := uint32(0), uint32(3)
 	devices := slices.Clone(node().Devices)
@@ -147,7 +146,7 @@ func TestPlaced(t *testing.T) {
 	}
 }
 
-// Why an id names nothing, and whether it says itself that it is one of NVIDIA's.
+// Missing returns why an ID names nothing, and whether the ID itself shows that it is NVIDIA's.
 func TestMissing(t *testing.T) {
 	const x, y = "GPU-00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
 	r := deviceid.NewResolver(gpu.NewTopology([]gpu.Device{
@@ -170,7 +169,7 @@ func TestMissing(t *testing.T) {
 	} {
 		parsed := deviceid.Parse(id)
 		if why := r.Missing(parsed); !strings.HasPrefix(why, tt.why) || r.Rows(parsed) != nil {
-			t.Errorf("%q names %v: %s", id, r.Rows(parsed), why)
+			t.Errorf("%q names rows %v: %s", id, r.Rows(parsed), why)
 		}
 		want(t, id+" is NVIDIA's", parsed.OfNVIDIA(), tt.ours)
 	}
@@ -179,7 +178,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// written returns the ids that read as id: a replica is written in two ways.
+// written returns the texts that parse as id. A replica has two forms.
 func written(id deviceid.ID) []string {
 	s := map[deviceid.Form]string{
 		deviceid.FormGPU: id.UUID, deviceid.FormMIG: id.UUID, deviceid.FormBare: id.UUID,
@@ -194,7 +193,7 @@ func written(id deviceid.ID) []string {
 	return []string{s + "::" + id.Replica, s + "/vgpu" + id.Replica}
 }
 
-// Nothing of what is read is lost but the case of a UUID, and it reads the same again.
+// Parsing loses nothing except the case of a UUID, and parsing the written form returns the same ID.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		gpu0, gpu0 + "::2", migA, migA + "::0", "MIG-" + gpu3 + "/7/0", "nvidia0", "nvidia0/gi3", "nvidia0/vgpu1",
@@ -209,12 +208,12 @@ func FuzzParse(f *testing.F) {
 		all := written(id)
 		at := slices.IndexFunc(all, func(s string) bool { return strings.EqualFold(s, text) })
 		if at < 0 || deviceid.Parse(all[at]) != id {
-			t.Errorf("%q reads as %+v, which is written as one of %q", text, id, all)
+			t.Errorf("Parse(%q) = %+v, which is written as one of %q", text, id, all)
 		}
 		if id.Form == deviceid.FormUnknown && id.Text != text {
-			t.Errorf("%q is not kept: %q", text, id.Text)
+			t.Errorf("Text of %q = %q", text, id.Text)
 		}
-		// What it names is what it says.
+		// It names only entities that match it.
 		for _, row := range resolver.Rows(id) {
 			d := &topology.Devices[row]
 			ok := false
@@ -233,16 +232,16 @@ func FuzzParse(f *testing.F) {
 				ok = d.Entity.Kind == gpu.KindGPUInstance && d.Minor == id.Index && d.InstanceID == id.Instance
 			}
 			if !ok {
-				t.Errorf("%q names %+v", text, d)
+				t.Errorf("%q must not name %+v", text, d)
 			}
 		}
 		if resolver.Rows(id) == nil && resolver.Missing(id) == "" {
-			t.Errorf("%q names nothing, without a reason", text)
+			t.Errorf("%q names nothing, but Missing has no reason", text)
 		}
 	})
 }
 
-// What each word of a container runtime says, and which rows of node it names.
+// ParseVisible parses the words of container runtimes, and the resolver finds the rows of node.
 func TestParseVisible(t *testing.T) {
 	all := []int{0, 1, 2, 3, 4, 5, 6}
 	r := deviceid.NewResolver(node())
@@ -256,7 +255,7 @@ func TestParseVisible(t *testing.T) {
 		{" 0 ", deviceid.FormNVMLIndex, []int{0}},
 		{"nvidia.com/gpu=1", deviceid.FormNVMLIndex, []int{1}},
 		{"runtime.nvidia.com/gpu=gpu1", deviceid.FormNVMLIndex, []int{1}},
-		{"3", deviceid.FormNVMLIndex, []int{3}}, // of no use to the container without an instance
+		{"3", deviceid.FormNVMLIndex, []int{3}}, // useless for the container without an instance
 		{"9", deviceid.FormNVMLIndex, nil},
 		{gpu0, deviceid.FormGPU, []int{0}},
 		{strings.ToUpper(gpu3), deviceid.FormGPU, []int{3}},
@@ -272,7 +271,7 @@ func TestParseVisible(t *testing.T) {
 		{"nvidia.com/gpu=mig3:0", deviceid.FormMIGIndex, nil},
 		{"/dev/nvidia0", deviceid.FormNode, []int{4}},
 		{"/dev/nvidia4", deviceid.FormNode, []int{0}},
-		{"/dev/nvidia1", deviceid.FormNode, nil}, // which of its instances came with it?
+		{"/dev/nvidia1", deviceid.FormNode, nil}, // unknown which of its instances belongs to the container
 		{"/dev/nvidiactl", deviceid.FormUnknown, nil},
 		{"vendor.com/gpu=0", deviceid.FormUnknown, nil},
 		{"nvidia0/gi7", deviceid.FormUnknown, nil},
@@ -289,13 +288,13 @@ func TestParseVisible(t *testing.T) {
 	} {
 		id := deviceid.ParseVisible(tt.word)
 		if id.Form != tt.form {
-			t.Errorf("%q is of the form %s, want %s", tt.word, id.Form, tt.form)
+			t.Errorf("form of %q = %s, want %s", tt.word, id.Form, tt.form)
 		}
 		want(t, tt.word, r.Rows(id), tt.rows)
 	}
 }
 
-// A device file names one GPU where the minor numbers are not known, as an id of GKE's plugin does.
+// If minor numbers are unknown, a device file names one GPU, like an ID of GKE's plugin.
 func TestDeviceFileWithoutMinors(t *testing.T) {
 	var devices []gpu.Device
 	for i := range uint32(2) {
@@ -307,8 +306,8 @@ func TestDeviceFileWithoutMinors(t *testing.T) {
 	}
 }
 
-// FuzzParseVisible holds that what is read is written in one way that means the same, that a word
-// means the same in a CDI name, and that only "all" names more than one GPU or instance.
+// FuzzParseVisible checks that a parsed word has one written form with the same meaning, that a word has the same
+// meaning in a CDI name, and that only "all" names more than one GPU or instance.
 func FuzzParseVisible(f *testing.F) {
 	for _, word := range []string{"all", "gpu1", "mig2:0", "MIG-" + gpu3 + "/7/0", "/dev/nvidia1", "0:1b:00.0", gpu0, "nvidia.com/gpu=0", "0000:1b:00.0"} {
 		f.Add(word)
@@ -319,23 +318,23 @@ func FuzzParseVisible(f *testing.F) {
 		id := deviceid.ParseVisible(word)
 		if id.Form == deviceid.FormUnknown {
 			if id.Text != word {
-				t.Errorf("%q is not kept: %q", word, id.Text)
+				t.Errorf("Text of %q = %q", word, id.Text)
 			}
 			return
 		}
 		if again := deviceid.ParseVisible(written(id)[0]); again != id {
-			t.Errorf("%q is %+v, and written again %+v", word, id, again)
+			t.Errorf("ParseVisible(%q) = %+v, and of its written form %+v", word, id, again)
 		}
 		if again := deviceid.ParseVisible("nvidia.com/gpu=" + written(id)[0]); again != id {
-			t.Errorf("%q is %+v, and in a CDI name %+v", word, id, again)
+			t.Errorf("ParseVisible(%q) = %+v, and in a CDI name %+v", word, id, again)
 		}
 		rows := r.Rows(id)
 		if len(rows) > 1 && id.Form != deviceid.FormAll {
-			t.Errorf("%q names rows %v by %s", word, rows, id.Form)
+			t.Errorf("%q names rows %v with form %s, want at most one", word, rows, id.Form)
 		}
 		for _, row := range rows {
 			if k := topology.Devices[row].Entity.Kind; k != gpu.KindGPU && k != gpu.KindGPUInstance {
-				t.Errorf("%q names a %s", word, k)
+				t.Errorf("%q must not name a %s", word, k)
 			}
 		}
 	})

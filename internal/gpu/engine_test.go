@@ -96,17 +96,17 @@ func TestParseEngineAddressRefuses(t *testing.T) {
 	} {
 		a, err := gpu.ParseEngineAddress(text)
 		if err == nil {
-			t.Errorf("%q is accepted as %+v", text, a)
+			t.Errorf("%q was accepted as %+v, want an error", text, a)
 			continue
 		}
 		if !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "\n") || a != (gpu.EngineAddress{}) {
-			t.Errorf("%q: %q and %+v; want %q and no address", text, err, a, word)
+			t.Errorf("%q: error = %q and address = %+v; want %q and no address", text, err, a, word)
 		}
 	}
 }
 
-// FuzzParseEngineAddress holds that what is accepted is written in one way that means the same, and
-// that the parts are what package net takes apart and what a C string can hold.
+// FuzzParseEngineAddress checks that an accepted address has one written form with the same meaning. Its parts must
+// agree with package net and fit in a C string.
 func FuzzParseEngineAddress(f *testing.F) {
 	for _, text := range []string{"", "h:1", "[::1]:2", "tcp://x", "unix:///a", "vsock://1:2", "::1", "a:b:c", "[", "unix://\x00",
 		"[fe80::1%eth0]:5555", "höst", "[fe80::1%25eth0]", "1.2.3.4:5", "[::ffff:1.2.3.4]", "tcp://unix://x"} {
@@ -116,22 +116,22 @@ func FuzzParseEngineAddress(f *testing.F) {
 		a, err := gpu.ParseEngineAddress(text)
 		if err != nil {
 			if a != (gpu.EngineAddress{}) {
-				t.Errorf("%q: an error and an address", text)
+				t.Errorf("%q: both an error and an address", text)
 			}
 			return
 		}
 		if (a == gpu.EngineAddress{}) != (text == "") {
-			t.Errorf("%q is %+v", text, a)
+			t.Errorf("%q was parsed as %+v", text, a)
 		}
 		if text == "" {
 			return
 		}
 		again, err := gpu.ParseEngineAddress(a.String())
 		if err != nil || again != a {
-			t.Errorf("%q is %q, which reads as %+v, %v", text, a, again, err)
+			t.Errorf("%q is written as %q, which is parsed as %+v, %v", text, a, again, err)
 		}
 		if strings.ContainsRune(a.String(), 0) {
-			t.Errorf("%q is %q, which no C string is", text, a)
+			t.Errorf("%q is written as %q, which is not a valid C string", text, a)
 		}
 		if a.Transport != gpu.TransportTCP {
 			return
@@ -141,10 +141,10 @@ func FuzzParseEngineAddress(f *testing.F) {
 			t.Errorf("%q: endpoint %q: %q, %q, %v", text, a.Endpoint(), host, port, err)
 		}
 		if _, err := netip.ParseAddrPort(a.Endpoint()); (err == nil) != a.IP().IsValid() {
-			t.Errorf("%q: endpoint %q is an address: %v, but IP is %v", text, a.Endpoint(), err, a.IP())
+			t.Errorf("%q: parsing endpoint %q as an IP address: %v, but IP() = %v", text, a.Endpoint(), err, a.IP())
 		}
 		if strings.ContainsAny(a.Host, " \t\n/\x00") {
-			t.Errorf("%q: host %q", text, a.Host)
+			t.Errorf("%q: invalid host %q", text, a.Host)
 		}
 	})
 }

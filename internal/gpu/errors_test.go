@@ -16,17 +16,17 @@ import (
 func TestTyped(t *testing.T) {
 	_, missing := os.Stat(t.TempDir() + "/x")
 	for name, tt := range map[string]struct{ err, want error }{
-		"a deadline":         {context.DeadlineExceeded, gpu.ErrTimeout},
-		"no file":            {missing, gpu.ErrUnavailable},
-		"no permission":      {&fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, gpu.ErrPermission},
-		"nothing listens":    {&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, gpu.ErrUnavailable},
-		"the peer went":      {&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, gpu.ErrUnavailable},
-		"an end too early":   {io.ErrUnexpectedEOF, gpu.ErrUnavailable},
-		"a canceled request": {context.Canceled, nil},
+		"a deadline":                     {context.DeadlineExceeded, gpu.ErrTimeout},
+		"no file":                        {missing, gpu.ErrUnavailable},
+		"no permission":                  {&fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, gpu.ErrPermission},
+		"nothing listens":                {&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, gpu.ErrUnavailable},
+		"the peer closed the connection": {&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, gpu.ErrUnavailable},
+		"an unexpected end":              {io.ErrUnexpectedEOF, gpu.ErrUnavailable},
+		"a canceled request":             {context.Canceled, nil},
 	} {
 		got := gpu.Typed(tt.err)
 		if !errors.Is(got, tt.err) {
-			t.Errorf("%s: %v is lost", name, tt.err)
+			t.Errorf("%s: %v is not wrapped", name, tt.err)
 		}
 		if tt.want == nil && got != tt.err || tt.want != nil && !errors.Is(got, tt.want) {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)

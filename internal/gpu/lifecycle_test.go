@@ -11,11 +11,11 @@ func TestLifecycle(t *testing.T) {
 	l := gpu.NewLifecycle()
 	select {
 	case <-l.Done():
-		t.Error("over from the beginning")
+		t.Error("Lifecycle has ended before End")
 	default:
 	}
 	if l.Err() != nil {
-		t.Errorf("ended by %v", l.Err())
+		t.Errorf("Err() = %v before End, want nil", l.Err())
 	}
 	for _, err := range []error{gpu.ErrTopology, gpu.ErrLost} {
 		if got := l.End(err); got != gpu.ErrTopology {
@@ -24,12 +24,12 @@ func TestLifecycle(t *testing.T) {
 	}
 	<-l.Done()
 	if l.Err() != gpu.ErrTopology {
-		t.Errorf("ended by %v", l.Err())
+		t.Errorf("Err() = %v, want the first reason", l.Err())
 	}
 }
 
-// An id that a selector names and no device has is missing, where some field is read of its kind.
-// GPUs and instances always are.
+// An ID in a selector is missing if no device has it and some field is read for its kind. GPUs and instances are always
+// checked.
 func TestPlanMissing(t *testing.T) {
 	some := func(ids ...uint32) gpu.Selector {
 		return gpu.Selector{Major: true, MajorIDs: ids, Minor: true, MinorIDs: ids}
@@ -59,12 +59,12 @@ func TestPlanMissing(t *testing.T) {
 			got = append(got, e.String())
 		}
 		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: missing are %q, want %q", name, got, tt.want)
+			t.Errorf("%s: missing = %q, want %q", name, got, tt.want)
 		}
 	}
 }
 
-// Every kind of entity is selected by its own selector; what no field exists for has no rows.
+// Each selector selects its kinds of entities. Kinds for which no field exists have no rows.
 func TestPlanSelects(t *testing.T) {
 	all := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch,
 		gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX, gpu.KindNode)
@@ -100,7 +100,7 @@ func TestPlanSelects(t *testing.T) {
 		}
 		for entity, e := range entities {
 			if got := plan.Selects(e); got != want[entity] {
-				t.Errorf("%s: %s is selected: %v", name, entity, got)
+				t.Errorf("%s: %s is selected = %v", name, entity, got)
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A sample is as old as the slower of the two lets it be: what was requested, and the engine.
+// The interval of a field is the longer one of the requested interval and the engine's minimum.
 func TestIntervalOf(t *testing.T) {
 	const second = time.Second
 	for name, tt := range map[string]struct{ plan, field, pace, want time.Duration }{
@@ -20,7 +20,7 @@ func TestIntervalOf(t *testing.T) {
 	} {
 		p := gpu.Plan{Interval: tt.plan, Fields: []gpu.Field{{Interval: tt.field, Pace: tt.pace}}}
 		if got := p.IntervalOf(0); got != tt.want {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
+			t.Errorf("%s: interval = %v, want %v", name, got, tt.want)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func TestParseSelector(t *testing.T) {
 			t.Errorf("%q differs (-want +got):\n%s", tt.in, diff)
 		}
 		if out := got.String(); out != tt.out {
-			t.Errorf("%q is written %q, want %q", tt.in, out, tt.out)
+			t.Errorf("%q is written as %q, want %q", tt.in, out, tt.out)
 		}
 	}
 }
@@ -62,16 +62,15 @@ func TestParseSelectorErrors(t *testing.T) {
 		"g:0-1023,0":     `0-1023,0 names more than 1024 IDs`,
 	} {
 		if _, err := ParseSelector(in); err == nil || err.Error() != want {
-			t.Errorf("%q: %v, want %s", in, err, want)
+			t.Errorf("%q: error = %v, want %s", in, err, want)
 		}
 	}
 	if _, err := ParseSelector("g:0-1023"); err != nil {
-		t.Errorf("1024 ids: %v", err)
+		t.Errorf("selector with 1024 IDs: %v", err)
 	}
 }
 
-// FuzzSelector holds that whatever is read can be written and read again as the same, and that the
-// written form is its own written form.
+// FuzzSelector checks that a parsed selector can be written and parsed again without a change.
 func FuzzSelector(f *testing.F) {
 	for _, s := range []string{"f", "g", "i", "g+i", "g:0,2-4+i:7,9", " g : 1", "g:1023-1024,4294967295", "i:3,2,1", "f+c"} {
 		f.Add(s)
@@ -84,13 +83,13 @@ func FuzzSelector(f *testing.F) {
 		text := first.String()
 		second, err := ParseSelector(text)
 		if err != nil {
-			t.Fatalf("%q is written %q, which is not read: %v", s, text, err)
+			t.Fatalf("%q is written as %q, which cannot be parsed: %v", s, text, err)
 		}
 		if diff := cmp.Diff(first, second); diff != "" {
 			t.Errorf("%q changes when written as %q (-first +second):\n%s", s, text, diff)
 		}
 		if again := second.String(); again != text {
-			t.Errorf("%q is written %q and then %q", s, text, again)
+			t.Errorf("%q is written as %q, and after parsing as %q", s, text, again)
 		}
 	})
 }

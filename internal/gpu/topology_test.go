@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A field of GPU instances is not served for a GPU that has some; a text is.
+// Fields of GPU instances are not served for a GPU with instances, except strings.
 func TestServes(t *testing.T) {
 	instance := func(id uint32) gpu.Device {
 		return gpu.Device{GPU: 1, Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: id}}
@@ -30,7 +30,7 @@ func TestServes(t *testing.T) {
 			got = append(got, top.Serves(&tt.field, row))
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("a field %s (-want +got):\n%s", name, diff)
+			t.Errorf("field %s (-want +got):\n%s", name, diff)
 		}
 	}
 }
@@ -38,7 +38,7 @@ func TestServes(t *testing.T) {
 func TestInstanceProfile(t *testing.T) {
 	for profile, want := range map[string]string{"1c.3g.20gb": "3g.20gb", "3g.20gb": "3g.20gb", "2c.2g.10gb+me": "2g.10gb+me", "": ""} {
 		if got := gpu.InstanceProfile(profile); got != want {
-			t.Errorf("%q is of the instance %q, want %q", profile, got, want)
+			t.Errorf("InstanceProfile(%q) = %q, want %q", profile, got, want)
 		}
 	}
 }

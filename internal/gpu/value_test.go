@@ -13,12 +13,12 @@ func TestZeroValueIsAbsent(t *testing.T) {
 		"zero": {}, "not a number": gpu.Float(math.NaN()), "empty text": gpu.Text(""),
 	} {
 		if _, number := v.Number(); !v.IsAbsent() || number || v.String() != "" {
-			t.Errorf("%s: %#v is not absent", name, v)
+			t.Errorf("%s: %#v is not absent, want absent", name, v)
 		}
 	}
 	for name, v := range map[string]gpu.Value{"0": gpu.Int(0), "0 ": gpu.Float(0), "x": gpu.Text("x")} {
 		if v.IsAbsent() {
-			t.Errorf("%s is absent", name)
+			t.Errorf("%s is absent, want present", name)
 		}
 	}
 }
@@ -29,10 +29,10 @@ func TestScale(t *testing.T) {
 		factor float64
 		want   string
 	}{
-		{gpu.Int(1980), 1e6, "1980000000"},       // MHz to hertz stays an integer
+		{gpu.Int(1980), 1e6, "1980000000"},       // MHz to hertz remains an integer
 		{gpu.Int(81559), 1 << 20, "85520809984"}, // MiB to bytes
 		{gpu.Int(-3), 1000, "-3000"},
-		{gpu.Int(math.MaxInt64), 2, "1.8446744073709552e+19"}, // and never overflows
+		{gpu.Int(math.MaxInt64), 2, "1.8446744073709552e+19"}, // does not overflow
 		{gpu.Int(math.MinInt64), -1, "9.223372036854776e+18"},
 		{gpu.Int(35), 0.01, "0.35"},
 		{gpu.Float(99.5), 0.01, "0.995"},
@@ -47,12 +47,12 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// A percentage as a ratio is the number that a person would write.
+// A percentage converted to a ratio is an exact decimal.
 func TestPercentAsRatio(t *testing.T) {
 	for percent := range int64(101) {
 		want := strconv.FormatFloat(float64(percent)/100, 'g', -1, 64)
 		if got := gpu.Int(percent).Scale(0.01).String(); got != want {
-			t.Errorf("%d percent is %s, want %s", percent, got, want)
+			t.Errorf("%d percent = %s, want %s", percent, got, want)
 		}
 	}
 }

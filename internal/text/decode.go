@@ -128,7 +128,7 @@ func expected(v reflect.Value) string {
 	case v.Type() == reflect.TypeFor[time.Duration]():
 		return "a duration such as 90s or 5m"
 	case v.Kind() == reflect.String:
-		return "a text"
+		return "a string"
 	case v.Kind() == reflect.Bool:
 		return "true or false"
 	case v.CanInt():

@@ -41,12 +41,12 @@ func TestDecodeYAMLReportsEveryError(t *testing.T) {
 	for _, test := range []struct{ file, want string }{
 		{"nmae: a\nparts:\n- {count: -1}\n- {count: 1, count: 2}\nevery: soon\n", `m.yaml:1: unknown key "nmae": did you mean "name"?
 m.yaml:3: parts[0].count is "-1": expected an integer of at least 0
-m.yaml:4: the key parts[1].count is there already, on line 4
+m.yaml:4: duplicate key parts[1].count, first on line 4
 m.yaml:5: every is "soon": expected a duration such as 90s or 5m`},
 		{"name: &n a\nparts:\n- words: [*n, *n]\n", `m.yaml:3: the alias *n: expected its value, written out
 m.yaml:3: the alias *n: expected its value, written out`},
 		{"name: a\nparts: [\n", "m.yaml:2: not YAML: did not find expected node content"},
-		{"name: a\n---\nname: b\n", "m.yaml:2: a second document: expected one"},
+		{"name: a\n---\nname: b\n", "m.yaml:2: second document: expected only one"},
 		{"", "m.yaml: the file is empty: expected keys and values"},
 	} {
 		err := text.DecodeYAML(strings.NewReader(test.file), "m.yaml", &machine{})

@@ -65,7 +65,7 @@ func ParseYAML(file string, data []byte, expected string) (*YAML, *yaml.Node, er
 	}
 	y := &YAML{file: file}
 	if len(docs) > 1 {
-		y.Fail(docs[1], "a second document: expected one")
+		y.Fail(docs[1], "second document: expected only one")
 	}
 	return y, docs[0].Content[0], nil
 }
@@ -118,7 +118,7 @@ func (y *YAML) Mapping(n *yaml.Node, where string, keys Keys) bool {
 		case key.Kind != yaml.ScalarNode || !ok:
 			y.Fail(n.Content[i], "unknown key %s: %s", within(Describe(key), where), Suggest(key.Value, known))
 		case dup:
-			y.Fail(n.Content[i], "the key %s is there already, on line %d", full, line)
+			y.Fail(n.Content[i], "duplicate key %s, first on line %d", full, line)
 		default:
 			seen[key.Value] = n.Content[i].Line
 			read(value)
@@ -151,7 +151,7 @@ func (y *YAML) Sequence(n *yaml.Node, where string, each func(*yaml.Node)) {
 // Text returns the text of n, a non-empty scalar, or "" after an error.
 func (y *YAML) Text(n *yaml.Node, where string) string {
 	if n.Kind != yaml.ScalarNode || n.Value == "" || !isText(n.ShortTag()) {
-		y.Fail(n, "%s is %s: expected a text", where, Describe(n))
+		y.Fail(n, "%s is %s: expected a string", where, Describe(n))
 		return ""
 	}
 	return n.Value
