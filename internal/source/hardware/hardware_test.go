@@ -255,7 +255,7 @@ func TestNotReadyWithoutEngine(t *testing.T) {
 	}
 }
 
-// The advice about an unreachable host engine is logged once, and only for an engine that is unreachable.
+// The advice about an unreachable host engine is logged once per outage, also if another program has its address.
 func TestAdviceAboutUnreachableEngine(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "engine.sock")
 	var log strings.Builder
@@ -277,7 +277,7 @@ func TestAdviceAboutUnreachableEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	advice("something listens", 1) // the error of the cycle names the cause
+	advice("another program listens", 2)
 }
 
 func TestMissingLibraryMetric(t *testing.T) {
