@@ -28,16 +28,15 @@ type reportCount struct {
 // if its session has now reported it more often than it was counted before. This does not depend on the order of
 // reports, and it holds for equal IDs.
 //
-// Beyond maxReports, the oldest reports are forgotten. Their IDs are at most floor, and a new session reports them
-// before the ones that are remembered.
+// Beyond maxReports, the oldest reports are forgotten. Their IDs are at most floor. What a new session reports up to floor
+// counts as known.
 type reports struct {
 	counts map[report]reportCount
 	order  []report // in the order of their arrival; a ring buffer once it is full
 	oldest int      // index in order
 
 	forgotten bool
-	floor     int64  // highest forgotten ID
-	passed    uint32 // epoch of the session that has reported one that is not forgotten
+	floor     int64 // highest forgotten ID
 
 	ids      map[xid][]int64 // sorted IDs of the known reports at the start of idsEpoch; nil before the first
 	idsEpoch uint32
@@ -52,7 +51,7 @@ func (r *reports) add(x report, epoch uint32, replay, redate bool) bool {
 		r.counts = map[report]reportCount{}
 	}
 	c, known := r.counts[x]
-	if !known && r.forgotten && replay && r.passed != epoch && x.id <= r.floor {
+	if !known && r.forgotten && replay && x.id <= r.floor {
 		return false
 	}
 	if !known && replay && redate {
@@ -60,9 +59,6 @@ func (r *reports) add(x report, epoch uint32, replay, redate bool) bool {
 			x = before
 			c, known = r.counts[x], true
 		}
-	}
-	if known || r.forgotten && x.id > r.floor {
-		r.passed = epoch
 	}
 	if !known {
 		r.remember(x)

@@ -1,0 +1,119 @@
+package events_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+// XIDs and clock event reasons are counted if they are the first field of the plan.
+func TestEventsOfTheFirstField(t *testing.T) {
+	first := func(field func(*loop.Options)) func(*loop.Options) {
+		return func(o *loop.Options) {
+			field(o)
+			o.Plan.Fields, o.Plan.Counters = o.Plan.Fields[1:], nil
+			for i := range o.Plan.Derived {
+				o.Plan.Derived[i].Field = 0
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		r := start(t, e.Open, first(families(xidTotalFamily, xidCountFamily)))
+		e.happen(time.Now(), 62)
+		r.Wait(interval)
+		r.Has(xidTotalFamily+"{0}[{xid 62}] 1", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 62}] 1")
+		r.Stop()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		const powerCap = 4
+		e := newEngine()
+		r := start(t, e.Open, first(clockFamilies(clockTotalFamily)))
+		begin := time.Now()
+		e.do(func() {
+			for n, mask := range []int64{0, powerCap, 0} {
+				e.reasons = append(e.reasons, gpu.Sample{Value: gpu.Int(mask), Time: begin.Add(time.Duration(n) * time.Second).UnixNano()})
+			}
+		})
+		r.Wait(interval)
+		r.Has(clockTotalFamily + "{0}[{clock_event power_cap}] 1")
+		r.Stop()
+	})
+}
+
+// Once the clock is set back, the XIDs from before are in the future. The gauge shows the newest of the others.
+func TestNewestXIDAfterAClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, back := newEngine(), time.Duration(0)
+		now := func() time.Time { return time.Now().Add(-back) }
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			o.Now = now
+		})
+		e.happen(now(), 62)
+		r.Wait(interval)
+		r.Has(gauge(0, 62))
+		back = time.Hour
+		e.happen(now(), 31)
+		r.Wait(interval)
+		r.Has(gauge(0, 31))
+		r.Stop()
+	})
+}
+
+// The kernel log may name a pod that has ended cycles ago.
+func TestXIDOfAnEarlierPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, log, seen := newEngine(), readLog(), &figures{}
+		holder := func(pod string) *gpu.Owners {
+			return &gpu.Owners{
+				Labels: [][]gpu.Label{nil},
+				Uses:   []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{{Namespace: "n", Pod: pod, PodUID: "uid-" + pod, Container: "c"}}}},
+			}
+		}
+		owners := holder("a")
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			seen.watch(o)
+			o.KernelLog = log
+			o.Attributors = []collector.Attributor{pods(func() *gpu.Owners { return owners })}
+		})
+		r.Wait(interval)
+		owners = holder("b")
+		r.Wait(3 * interval)
+		log.report(gpu.XID{PCIBusID: "00000000:1B:00.0", Code: 31, PodUIDs: []string{"uid-a"}, Time: time.Now().UnixNano()})
+		r.Wait(interval)
+		r.Stop()
+		seen.are(t, map[string]int64{"31 container=c namespace=n pod=a": 1})
+	})
+}
+
+// The counts of 256 GPUs are kept. Beyond that, those of the GPU that has been absent longest are forgotten.
+func TestGPUsThatAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := func(n int) string { return "GPU-" + string(rune('a'+n/26)) + string(rune('a'+n%26)) }
+		e := newEngine()
+		e.topology = gpusAt(name(0))
+		r := start(t, e.Open, families(xidTotalFamily))
+		for n := range 257 {
+			if n > 0 {
+				e.become(gpusAt(name(n)))
+			}
+			e.happen(time.Now(), 79)
+			r.Wait(interval)
+		}
+		e.become(gpusAt(name(0), name(1), name(256)))
+		r.Has(xidTotalFamily+"{0}[{xid 79}] 0", xidTotalFamily+"{1}[{xid 79}] 1", xidTotalFamily+"{2}[{xid 79}] 1")
+		var many []string
+		for n := range 300 {
+			many = append(many, name(n))
+		}
+		e.become(gpusAt(many...))
+		r.Has(xidTotalFamily+"{256}[{xid 79}] 1", xidTotalFamily+"{299}[{xid 79}] 0")
+		r.Stop()
+	})
+}
