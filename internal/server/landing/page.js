@@ -332,8 +332,9 @@ function verdictOf(d) {
 const isUrgent = (d) => d.verdict === "drain" || d.verdict === "replace";
 
 function stateOf(d) {
-  const faults = d.throttle.filter((event) => !Object.hasOwn(LIMITS, event));
-  const limits = d.throttle.filter((event) => Object.hasOwn(LIMITS, event)).map((event) => LIMITS[event]);
+  const events = d.down ? [] : d.throttle; // those of a lost GPU are from before the loss
+  const faults = events.filter((event) => !Object.hasOwn(LIMITS, event));
+  const limits = events.filter((event) => Object.hasOwn(LIMITS, event)).map((event) => LIMITS[event]);
   const sub = (text) => el("span", { class: "sub" }, text);
   let parts;
   if (d.down) parts = [el("span", { class: "down" }, d.down), sub(why(d.down))];
