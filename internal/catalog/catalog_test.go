@@ -29,16 +29,16 @@ func moduleDir(t *testing.T) string {
 	return dir
 }
 
-// Every name that go-dcgm resolves is in the catalog, with the same id; a base-unit name leads to
-// the older id, which is read in its place.
-func TestCatalogHoldsEveryNameOfGoDCGM(t *testing.T) {
+// Every name that go-dcgm knows is in the catalog with the same ID. A base-unit name refers to the older ID, which is
+// read instead.
+func TestCatalogHasNamesOfGoDCGM(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join(moduleDir(t), "pkg", "dcgm", "const_fields.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	pairs := regexp.MustCompile(`(?m)^\t"(\w+)":\s+(\d+),$`).FindAllStringSubmatch(string(source), -1)
 	if len(pairs) < 1000 {
-		t.Fatalf("only %d names found in go-dcgm", len(pairs))
+		t.Fatalf("found only %d names in go-dcgm", len(pairs))
 	}
 	for _, pair := range pairs {
 		id, err := strconv.Atoi(pair[2])
@@ -47,17 +47,17 @@ func TestCatalogHoldsEveryNameOfGoDCGM(t *testing.T) {
 		}
 		entry, ok := catalog.ByID(gpu.FieldID(id))
 		if !ok {
-			t.Errorf("id %d (%s) is not in the catalog", id, pair[1])
+			t.Errorf("ID %d (%s) is not in the catalog", id, pair[1])
 			continue
 		}
 		named, ok := catalog.Lookup(pair[1])
 		if want := entry; !ok || named.Entry.ID != want.ID && named.Entry.ID != want.BaseOf {
-			t.Errorf("%s means id %d (%t), go-dcgm says %d", pair[1], named.Entry.ID, ok, id)
+			t.Errorf("%s has ID %d (found: %t), want %d as in go-dcgm", pair[1], named.Entry.ID, ok, id)
 		}
 	}
 }
 
-// The catalog is what the generator makes of the module and the facts today.
+// The generated files match the module and the facts.
 func TestCatalogIsCurrent(t *testing.T) {
 	moduleDir(t)
 	dir := t.TempDir()
@@ -88,47 +88,47 @@ func TestCatalogIsConsistent(t *testing.T) {
 		catalog.BytesPerSecond, catalog.KilobytesPerSecond, catalog.MegabytesPerSecond, catalog.Celsius,
 		catalog.Nanoseconds, catalog.Milliseconds, catalog.Seconds, catalog.Millivolts,
 	}
-	// What engines return for "no value", and garbage that was seen.
+	// blanks are values that engines return instead of "no value", and other invalid values.
 	blanks := []float64{math.MaxInt64 - 15, math.MaxInt64, 140737488355328, math.NaN(), math.Inf(1)}
 	owner := make(map[string]gpu.FieldID)
 	last := -1
 	for e := range catalog.All() {
 		if int(e.ID) <= last {
-			t.Fatalf("id %d after %d", e.ID, last)
+			t.Fatalf("ID %d follows %d, want ascending IDs", e.ID, last)
 		}
 		last = int(e.ID)
 		for _, name := range append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) {
 			if other, taken := owner[name]; taken && other != e.ID && e.BaseOf != other {
-				t.Errorf("%s belongs to %d and %d", name, other, e.ID)
+				t.Errorf("name %s is used by %d and %d", name, other, e.ID)
 			}
 			owner[name] = e.ID
 			if name == "" || len(name) > 100 {
-				t.Errorf("id %d: name %q", e.ID, name)
+				t.Errorf("ID %d: invalid name %q", e.ID, name)
 			}
 		}
 		if !slices.Contains(units, e.Unit) {
 			t.Errorf("%s: unknown unit %q", e.Name, e.Unit)
 		}
 		if e.Type != catalog.Integer && e.Type != catalog.Float && (e.Unit != "" || e.Range != nil || e.Monotonic) {
-			t.Errorf("%s: a %s with unit, range or growth", e.Name, e.Type)
+			t.Errorf("%s: type %s must not have a unit, a range or be monotonic", e.Name, e.Type)
 		}
 		if e.Help == "" || strings.ContainsAny(e.Help, "\n\"|") || strings.HasSuffix(e.Help, ".") {
-			t.Errorf("%s: help %q", e.Name, e.Help)
+			t.Errorf("%s: invalid help %q", e.Name, e.Help)
 		}
 		if e.Profiling != (strings.HasPrefix(e.Name, "DCGM_FI_PROF_")) {
-			t.Errorf("%s: profiling %t", e.Name, e.Profiling)
+			t.Errorf("%s: profiling = %t", e.Name, e.Profiling)
 		}
 		if e.Unit != "" && e.Range == nil {
-			t.Errorf("%s: in %s and without a range", e.Name, e.Unit)
+			t.Errorf("%s: unit %s but no range", e.Name, e.Unit)
 		}
 		for _, v := range blanks {
-			// Only a counter may come near the largest integer.
+			// Only a counter may be close to the largest integer.
 			if e.Range != nil && e.Range.Contains(v) && (!e.Monotonic || v != 140737488355328 || e.Unit == catalog.Percent) && !math.IsNaN(v) {
-				t.Errorf("%s: range %g to %g holds the blank %g", e.Name, e.Range.Min, e.Range.Max, v)
+				t.Errorf("%s: range %g to %g contains the blank %g", e.Name, e.Range.Min, e.Range.Max, v)
 			}
 		}
 		if e.Unit == catalog.Percent && e.Range.Max > 250 {
-			t.Errorf("%s: up to %g per cent", e.Name, e.Range.Max)
+			t.Errorf("%s: maximum is %g percent", e.Name, e.Range.Max)
 		}
 	}
 }
@@ -167,20 +167,19 @@ func TestLevels(t *testing.T) {
 	} {
 		named, ok := catalog.Lookup(name)
 		if !ok || named.Entry.Levels != want {
-			t.Errorf("%s: levels %v, want %v", name, named.Entry.Levels.List(), want.List())
+			t.Errorf("%s: levels = %v, want %v", name, named.Entry.Levels.List(), want.List())
 		}
 	}
 }
 
-// A name means the field that can be read under every engine, and the factor to the unit that the
-// name promises.
+// A name refers to a field that every engine can read, with the factor to the unit that the name states.
 func TestLookup(t *testing.T) {
 	for name, want := range map[string]struct {
 		id    gpu.FieldID
 		unit  gpu.Unit
 		scale float64
 	}{
-		// A new id in the base unit beside the old one: the old one is read.
+		// A base-unit ID exists in addition to the old one; the old one is read.
 		"DCGM_FI_DEV_SM_CLOCK":                 {100, catalog.Megahertz, 1},
 		"DCGM_FI_DEV_SM_CLOCK_HERTZ":           {100, catalog.Hertz, 1e6},
 		"dcgm_sm_clock":                        {100, catalog.Megahertz, 1},
@@ -188,7 +187,7 @@ func TestLookup(t *testing.T) {
 		"DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL":  {156, catalog.Joules, 1e-3},
 		"DCGM_FI_DEV_FAN_SPEED_RATIO":          {191, catalog.Ratio, 1e-2},
 		"DCGM_FI_DEV_BAR1_CAPACITY_BYTES":      {90, catalog.Bytes, 1 << 20},
-		// The trap: a new spelling of an old id that keeps the old unit.
+		// A new name of an old ID that keeps the old unit.
 		"DCGM_FI_DEV_GPU_UTIL":       {203, catalog.Percent, 1},
 		"DCGM_FI_DEV_GPU_UTIL_RATIO": {203, catalog.Ratio, 1e-2},
 		"dcgm_gpu_utilization":       {203, catalog.Percent, 1},
@@ -197,30 +196,30 @@ func TestLookup(t *testing.T) {
 		"DCGM_FI_DEV_FB_CAPACITY_BYTES":                  {250, catalog.Bytes, 1 << 20},
 		"DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL":   {240, catalog.Seconds, 1e-9},
 		"DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND": {449, catalog.BytesPerSecond, 1024000},
-		// Renames that change nothing but the spelling.
+		// Renames that only change the spelling.
 		"DCGM_FI_DEV_BOARD_POWER_WATTS":     {155, catalog.Watts, 1},
 		"DCGM_FI_DEV_XID_ERROR":             {230, "", 1},
 		"DCGM_FI_PROF_TENSOR_UTIL_RATIO":    {1004, catalog.Ratio, 1},
 		"DCGM_FI_DEV_FB_USED_PERCENT":       {254, catalog.Ratio, 1},
 		"DCGM_FI_DEV_FB_USED_RATIO":         {254, catalog.Ratio, 1},
 		"DCGM_FI_DEV_NVLINK_TX_BYTES_TOTAL": {1201, catalog.Bytes, 1},
-		// A name that says bytes for what always was a rate.
+		// A name that says bytes although it has always been a rate.
 		"DCGM_FI_PROF_PCIE_TX_BYTES": {1009, catalog.BytesPerSecond, 1},
-		// Names from before.
+		// Older names.
 		"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": {112, "", 1},
 	} {
 		got, ok := catalog.Lookup(name)
 		if !ok || got.Entry.ID != want.id || got.Unit != want.unit || got.Scale != want.scale || got.Name != name {
-			t.Errorf("%s: id %d in %q × %v (%t), want %+v", name, got.Entry.ID, got.Unit, got.Scale, ok, want)
+			t.Errorf("%s: ID %d in %q × %v (found: %t), want %+v", name, got.Entry.ID, got.Unit, got.Scale, ok, want)
 		}
 	}
 	if _, ok := catalog.Lookup("DCGM_FI_DEV_GPU_TEMPERATURE"); ok {
-		t.Error("an invented name is known")
+		t.Error("unknown name was found")
 	}
 }
 
-// Every name that promises a unit delivers it, whatever id it stands for.
-func TestNamesKeepTheirPromise(t *testing.T) {
+// Every name that states a unit has that unit, whatever its ID.
+func TestNamesHaveTheirUnit(t *testing.T) {
 	promises := map[string]gpu.Unit{
 		"_RATIO": catalog.Ratio, "_HERTZ": catalog.Hertz, "_JOULES": catalog.Joules, "_BYTES": catalog.Bytes,
 		"_WATTS": catalog.Watts, "_CELSIUS": catalog.Celsius, "_SECONDS": catalog.Seconds,
@@ -233,10 +232,9 @@ func TestNamesKeepTheirPromise(t *testing.T) {
 					continue
 				}
 				got, _ := catalog.Lookup(name)
-				// The profiling byte fields are rates and always were, under this very name in both
-				// vocabularies.
+				// Profiling fields in bytes have always been rates, with this name in both vocabularies.
 				if got.Unit != unit && !(e.Profiling && e.Unit == catalog.BytesPerSecond) {
-					t.Errorf("%s promises %s and is exported in %q", name, unit, got.Unit)
+					t.Errorf("%s must have the unit %s, but has %q", name, unit, got.Unit)
 				}
 			}
 		}
@@ -251,10 +249,10 @@ func TestNearest(t *testing.T) {
 		" DCGM_FI_DEV_FB_USD ":         "DCGM_FI_DEV_FB_USED",
 		"dcgm_gpu_tmp":                 "dcgm_gpu_temp",
 		"DCGM_EXP_CLOCK_EVENT_COUNT":   "DCGM_EXP_CLOCK_EVENTS_COUNT",
-		"DCGM_FI_DEV_POWER":            "DCGM_FI_DEV_POWER_USAGE", // its end was left out
+		"DCGM_FI_DEV_POWER":            "DCGM_FI_DEV_POWER_USAGE", // truncated name
 		"DCGM_FI_GPU_TEMP":             "DCGM_FI_DEV_GPU_TEMP",
 		"DCGM_FI_DEV_FAN":              "DCGM_FI_DEV_FAN_SPEED",
-		"DCGM_FI_DEV_LATENCY":          "", // all are called DCGM_FI_DEV
+		"DCGM_FI_DEV_LATENCY":          "", // too general: all names start with DCGM_FI_DEV
 		"node_cpu_seconds_total":       "",
 		"":                             "",
 		strings.Repeat("DCGM_FI_", 40): "",
@@ -289,6 +287,6 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	if n := len(catalog.Search()); n < 600 {
-		t.Errorf("no words find %d fields", n)
+		t.Errorf("Search without words found %d fields", n)
 	}
 }

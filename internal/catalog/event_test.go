@@ -15,12 +15,12 @@ func TestXIDMessage(t *testing.T) {
 		154: "GPU Recovery Action Changed", 172: "Uncorrectable SRAM Error", 173: "Unknown Error", 1 << 40: "Unknown Error",
 	} {
 		if got := catalog.XIDMessage(code); got != want {
-			t.Errorf("XID %d: %q, want %q", code, got, want)
+			t.Errorf("XID %d: message = %q, want %q", code, got, want)
 		}
 	}
 	for _, code := range catalog.AlertXIDs() {
 		if catalog.XIDMessage(code) == catalog.XIDMessage(-1) {
-			t.Errorf("XID %d of an alert has no meaning", code)
+			t.Errorf("XID %d is used by an alert but has no message", code)
 		}
 	}
 }
@@ -37,7 +37,7 @@ func TestClockEvents(t *testing.T) {
 		{0, nil},
 		{1, all[:1]},
 		{0x44, []string{"power_cap", "hw_thermal"}},
-		{0x200, nil}, // a bit that has no name yet
+		{0x200, nil}, // a bit without a name
 		{-1, all},
 	} {
 		var got []string

@@ -8,27 +8,27 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
-// Every row says what supersedes it, and the fields and families that it names exist.
-func TestFindingsAreWhole(t *testing.T) {
+// Every finding is complete, and the fields and families that it names exist.
+func TestFindingsAreComplete(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range catalog.Findings() {
 		if seen[f.Code] {
-			t.Errorf("%s is there twice", f.Code)
+			t.Errorf("%s is listed twice", f.Code)
 		}
 		seen[f.Code] = true
 		if f.Severity == "" || f.Category == "" || f.Why == "" {
-			t.Errorf("%s lacks a severity, category or reason: %+v", f.Code, f)
+			t.Errorf("%s has no severity, category or reason: %+v", f.Code, f)
 		}
 		superseded := f.Treatment == catalog.ByXID || f.Treatment == catalog.BySeries
 		if superseded != (f.By != "") {
-			t.Errorf("%s is %s by %q", f.Code, f.Treatment, f.By)
+			t.Errorf("%s: treatment %s by %q is inconsistent", f.Code, f.Treatment, f.By)
 		}
 		if _, field := catalog.Lookup(f.By); superseded && !field && catalog.FamilyNamed(f.By) == nil {
 			t.Errorf("%s is superseded by %q, which is neither a field nor a family", f.Code, f.By)
 		}
 		ofSwitch := strings.Contains(f.Category, "NVSWITCH")
 		if f.Severity == catalog.SeverityMonitor && f.Treatment == catalog.Active && !ofSwitch {
-			t.Errorf("%s is active, but DCGM says that the GPU can do work", f.Code)
+			t.Errorf("%s is active, but according to DCGM the GPU remains usable", f.Code)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestFindingOf(t *testing.T) {
 		want := catalog.Finding{Code: tt.want, Severity: tt.severity, Category: tt.category, Treatment: tt.treatment}
 		got.Alias, got.By, got.Why = "", "", ""
 		if got != want {
-			t.Errorf("%q is %+v, want %+v", tt.code, got, want)
+			t.Errorf("FindingOf(%q) = %+v, want %+v", tt.code, got, want)
 		}
 	}
 }
@@ -65,11 +65,11 @@ func TestParseFinding(t *testing.T) {
 		"DCGM_FR_NVLINK_DWN": "", "": "", "DCGM_FR_OK": "", "0": "", "-1": "",
 	} {
 		if got, ok := catalog.ParseFinding(word); ok != (want != "") || ok && got != want {
-			t.Errorf("%q is %q, %v, want %q", word, got, ok, want)
+			t.Errorf("ParseFinding(%q) = %q, %v, want %q", word, got, ok, want)
 		}
 	}
 	codes := catalog.FindingCodes()
 	if slices.Contains(codes, "DCGM_FR_OK") || !slices.Contains(codes, "DCGM_FR_XID_ERROR") {
-		t.Errorf("codes: %v", codes)
+		t.Errorf("codes = %v", codes)
 	}
 }

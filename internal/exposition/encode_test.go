@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The rows of world's topology.
+// rows of the topology returned by world
 const (
 	rowNode = iota
 	rowGPU0
@@ -66,7 +66,7 @@ func column(name string, typ gpu.MetricType, values map[int]gpu.Value) gpu.Colum
 	return c
 }
 
-// errorLabels are those of an XID.
+// errorLabels returns the labels of an XID.
 func errorLabels(code, message string) []gpu.Label {
 	return []gpu.Label{{Name: "err_code", Value: code}, {Name: "err_msg", Value: message}}
 }
@@ -80,8 +80,7 @@ func everywhere(v gpu.Value) map[int]gpu.Value {
 	return values
 }
 
-// encode returns the page of one snapshot by an encoder of its own, after both parsers have read
-// it.
+// encode returns the page of a snapshot from a new encoder. Both of Prometheus' parsers must accept it.
 func encode(t *testing.T, opts exposition.Options, s *gpu.Snapshot) string {
 	t.Helper()
 	p := exposition.NewEncoder(opts).Encode(s)
@@ -89,7 +88,7 @@ func encode(t *testing.T, opts exposition.Options, s *gpu.Snapshot) string {
 	return string(p.Bytes())
 }
 
-// samples returns the lines of a page that are no comments.
+// samples returns the sample lines of a page.
 func samples(page string) []string {
 	lines := []string{}
 	for line := range strings.Lines(page) {
@@ -165,7 +164,7 @@ func TestHostnameLabel(t *testing.T) {
 		gpu.HostnameUpper: `M{nvswitch="nvswitch3",Hostname="h"} 1`,
 	} {
 		topology := world()
-		topology.Host = "engine" // not requested
+		topology.Host = "engine" // ignored, because the option is not set
 		page := encode(t, exposition.Options{Hostname: "h", HostnameLabel: label}, &gpu.Snapshot{
 			Topology: topology,
 			Columns:  []gpu.Column{column("M", gpu.MetricGauge, map[int]gpu.Value{rowSwitch: gpu.Int(1)})},
@@ -176,8 +175,8 @@ func TestHostnameLabel(t *testing.T) {
 	}
 }
 
-// Label-typed counters apply to an entity, to its instances, and from the node to everything; the
-// nearest one counts.
+// Label-type counters apply to an entity and its instances. Those of the node apply to everything. The closest one
+// wins.
 func TestLabelTypedCounters(t *testing.T) {
 	page := encode(t, exposition.Options{}, &gpu.Snapshot{
 		Topology: world(),
@@ -216,7 +215,7 @@ func TestOwnerLabels(t *testing.T) {
 		owners.Labels[row] = owner
 	}
 	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, Model: "T4"}, {Entity: gpu.Entity{Kind: gpu.KindNVSwitch}}, {Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1}})
-	owners.Labels = owners.Labels[:2] // the last row has no entry at all
+	owners.Labels = owners.Labels[:2] // the last row has no entry
 	tests := map[bool][]string{
 		false: {
 			`M{gpu="0",device="nvidia0",modelName="T4",_1st="d",_name__="u",app_kubernetes_io_name="x",container="main",namespace="team-a",pod="train-0"} 1`,
@@ -245,7 +244,7 @@ func TestOwnerLabels(t *testing.T) {
 	}
 }
 
-// Integers stay integers, floats are as short as they can be, and what is no number is no sample.
+// Integers stay integers, and floats have their shortest form. Values that are not numbers have no sample.
 func TestValues(t *testing.T) {
 	tests := []struct {
 		value gpu.Value
@@ -279,13 +278,13 @@ func TestValues(t *testing.T) {
 			want = "# HELP M Help of M.\n# TYPE M untyped\nM " + tt.want + "\n"
 		}
 		if page != want {
-			t.Errorf("%v: page %q, want %q", tt.value, page, want)
+			t.Errorf("%v: page = %q, want %q", tt.value, page, want)
 		}
 	}
 }
 
-// FuzzNumber: every float is spelled as strconv spells it in its shortest form; below a million,
-// whole numbers too, without an exponent.
+// FuzzNumber checks that floats are formatted like strconv's shortest form. Whole numbers below a million have no
+// exponent.
 func FuzzNumber(f *testing.F) {
 	for _, x := range []float64{0.1, 0.35, 71.234567, 999999.999999, 0.000123, 1.0000005, 0.30000000000000004, -12.5, 1e-5, 123456.7890125} {
 		f.Add(x)
@@ -301,14 +300,13 @@ func FuzzNumber(f *testing.F) {
 			_, got, _ := strings.Cut(string(p.Bytes()), "\nM ")
 			got, _, _ = strings.Cut(got, "\n")
 			if want := strconv.FormatFloat(n, 'g', -1, 64); got != want {
-				t.Errorf("%v is spelled %s, want %s", n, got, want)
+				t.Errorf("%v is formatted as %s, want %s", n, got, want)
 			}
 		}
 	})
 }
 
-// Two boards that an engine cannot distinguish are served once, in every family, and the second one
-// is counted.
+// Two boards that an engine cannot distinguish are served once in every family, and the second one is counted.
 func TestEqualEntities(t *testing.T) {
 	twin := gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}
 	other := twin
@@ -346,7 +344,7 @@ func TestEqualEntities(t *testing.T) {
 	}
 }
 
-// A name that several sources give is one family under one header.
+// Columns, families and the trailer may have the same name. It is one family with one header.
 func TestOneFamilyOfSeveralSources(t *testing.T) {
 	page := encode(t, exposition.Options{Trailer: func(dst []byte) []byte { return append(dst, "# TYPE up gauge\nup 1"...) }}, &gpu.Snapshot{
 		Topology: world(),
@@ -380,8 +378,7 @@ up 1
 	}
 }
 
-// The labels of a derived series never replace what identifies its entity, and replace everything
-// else.
+// The labels of a derived series do not replace labels that identify its entity. They replace all other labels.
 func TestDerivedLabels(t *testing.T) {
 	e := exposition.NewEncoder(exposition.Options{Hostname: "h"})
 	p := e.Encode(&gpu.Snapshot{
@@ -411,7 +408,7 @@ func TestDerivedLabels(t *testing.T) {
 	}
 }
 
-// Labels follow the topology, the owners and the label-typed counters, from one page to the next.
+// Labels change with the topology, the owners and the label-type counters.
 func TestLabelsFollow(t *testing.T) {
 	e := exposition.NewEncoder(exposition.Options{})
 	s := &gpu.Snapshot{
@@ -437,7 +434,7 @@ func TestLabelsFollow(t *testing.T) {
 		{"other owner", func() { s.Owners = owner("b") }, []string{`M{gpu="0",device="nvidia0",L="1",pod="b"} 1`}},
 		{"label value", func() { s.Columns[1].Values[0] = gpu.Text("2") }, []string{`M{gpu="0",device="nvidia0",L="2",pod="b"} 1`}},
 		{"label gone", func() { s.Columns = s.Columns[:1] }, []string{`M{gpu="0",device="nvidia0",pod="b"} 1`}},
-		{"a series of no entity", func() { s.Families = family("1") }, []string{`M{gpu="0",device="nvidia0",pod="b"} 1`, `F{x="1"} 1`}},
+		{"a series without an entity", func() { s.Families = family("1") }, []string{`M{gpu="0",device="nvidia0",pod="b"} 1`, `F{x="1"} 1`}},
 		{"another one", func() { s.Families = family("2") }, []string{`M{gpu="0",device="nvidia0",pod="b"} 1`, `F{x="2"} 1`}},
 		{"no owner", func() { s.Owners, s.Families = nil, nil }, []string{`M{gpu="0",device="nvidia0"} 1`}},
 		{"session lost", func() { s.Topology = nil }, []string{}},
@@ -455,7 +452,7 @@ func TestLabelsFollow(t *testing.T) {
 	}
 }
 
-// What fails is served as data, also while there is nothing else. An age is never negative.
+// Failures are served as series, even if there is nothing else. Ages are never negative.
 func TestHealth(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	unavailable := []gpu.FieldHealth{{Field: "a \"b\"", Row: gpu.AllRows, Reason: "unavailable"}, {Field: "M", Row: 2, Reason: "lost"}}

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A stream makes a snapshot out of arbitrary bytes. It goes on with zeros when they end.
+// A stream creates a snapshot from arbitrary bytes. When the bytes end, it continues with zeros.
 type stream []byte
 
 func (st *stream) byte() byte {
@@ -38,7 +38,7 @@ func (st *stream) word() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// text returns one of a few texts that meet each other, or the bytes as they come.
+// text returns one of a few texts that collide, or the bytes.
 func (st *stream) text() string {
 	some := []string{
 		"", "a", "b", "gpu", "UUID", "nvswitch", "pod", "reason", "__name__", "//name__", "0x", "a-b", "a.b", "ä",
@@ -77,7 +77,7 @@ func (st *stream) value() gpu.Value {
 	}
 }
 
-// snapshot returns a snapshot of GPUs and switches, some of which may look alike.
+// snapshot returns a snapshot of GPUs and switches, some of which may look the same.
 func (st *stream) snapshot() *gpu.Snapshot {
 	var devices []gpu.Device
 	for i := range st.below(5) {
@@ -123,7 +123,7 @@ func repaired(name string, not *regexp.Regexp) string {
 	if name[0] >= '0' && name[0] <= '9' {
 		name = "_" + name
 	}
-	// Byte by byte: a rune of two bytes is two underscores.
+	// Byte by byte: a rune of two bytes becomes two underscores.
 	latin := make([]rune, len(name))
 	for i := range len(name) {
 		latin[i] = rune(name[i])
@@ -131,8 +131,7 @@ func repaired(name string, not *regexp.Regexp) string {
 	return not.ReplaceAllString(string(latin), "_")
 }
 
-// says returns what a page of s must say: built of maps, without a thought for speed, order or
-// spelling.
+// says returns the expected content of the page of s. It uses maps and ignores order and number formats.
 func says(s *gpu.Snapshot) parsed {
 	page := parsed{}
 	declare := func(name, help string, typ gpu.MetricType) parsedFamily {
@@ -214,8 +213,8 @@ func says(s *gpu.Snapshot) parsed {
 	return page
 }
 
-// Whatever a snapshot holds, Prometheus reads from its page what it says, and an encoder that has
-// written another one before writes the same page as a new one.
+// Prometheus parses the page of any snapshot to the expected content. An encoder that has encoded another snapshot
+// before produces the same page as a new one.
 func FuzzEncode(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte(strings.Repeat("\x03\x01\x02\x04\x05\x07", 60)))
@@ -227,11 +226,11 @@ func FuzzEncode(f *testing.F) {
 		used := exposition.NewEncoder(opts)
 		before := used.Encode(first)
 		if diff := cmp.Diff(says(first), parse(t, before.Bytes())); diff != "" {
-			t.Errorf("page (-snapshot +page):\n%s\n%s", diff, before.Bytes())
+			t.Errorf("page (-expected +parsed):\n%s\n%s", diff, before.Bytes())
 		}
 		after, fresh := used.Encode(second), exposition.NewEncoder(opts).Encode(second)
 		if diff := cmp.Diff(string(fresh.Bytes()), string(after.Bytes())); diff != "" {
-			t.Errorf("page of a used encoder (-fresh +used):\n%s", diff)
+			t.Errorf("page of a used encoder (-new encoder +used encoder):\n%s", diff)
 		}
 	})
 }

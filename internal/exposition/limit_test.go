@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// crowded is a snapshot of a GPU that three pods share and of one that a pod has. Its page has 15
-// series, five of them of the basic family BASIC.
+// crowded returns a snapshot of a GPU that three pods share and a GPU with one pod. Its page has 15 series, five of
+// them in the basic family BASIC.
 func crowded() *gpu.Snapshot {
 	own := gpu.Label{Name: "team", Value: "a"}
 	owners := &gpu.Owners{Labels: make([][]gpu.Label, 2), Uses: make([]gpu.Use, 2)}
@@ -45,14 +45,14 @@ func crowded() *gpu.Snapshot {
 	}
 }
 
-// Over its limit a page loses labels, copies and families in this order, as many as needed, and
-// counts them. Neither basic families nor health go.
+// Above its limit, a page drops pod labels, copies and families in this order, as far as necessary, and counts them.
+// Basic families and health series are never dropped.
 func TestLimit(t *testing.T) {
 	for _, tt := range []struct {
 		limit int
-		want  string // the number of series by family
+		want  string // number of series by family
 		team  int    // series with the pods' own label
-		lost  string // labels, copies, families
+		lost  string // dropped labels, copies and families
 	}{
 		{0, "MORE 4 BASIC 5 MOST 4 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 13, "0 0 0"},
 		{15, "MORE 4 BASIC 5 MOST 4 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 13, "0 0 0"},
@@ -105,10 +105,10 @@ func TestLimit(t *testing.T) {
 				got[i] = fmt.Sprint(name, " ", n[name])
 			}
 			if diff := cmp.Diff(tt.want, strings.Join(got, " ")); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
+				t.Errorf("series by family (-want +got)\n%s", diff)
 			}
 			if team != tt.team || lost != tt.lost {
-				t.Errorf("%d series with the pods' own label, want %d; left out: %s, want %s", team, tt.team, lost, tt.lost)
+				t.Errorf("series with the pods' own label = %d, want %d; dropped = %s, want %s", team, tt.team, lost, tt.lost)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 )
 
-// A parsed is what a page says: per family its type, help and samples.
+// parsed is the content of a page by family.
 type parsed map[string]parsedFamily
 
 type parsedFamily struct {
@@ -24,7 +24,7 @@ type parsedFamily struct {
 	Samples    map[string]float64 // by labels, sorted and quoted
 }
 
-// key returns labels in a form that does not depend on their order.
+// key returns labels in a canonical order.
 func key(pairs map[string]string) string {
 	names := make([]string, 0, len(pairs))
 	for name := range pairs {
@@ -38,8 +38,8 @@ func key(pairs map[string]string) string {
 	return b.String()
 }
 
-// parse reads a page with both of Prometheus' parsers, and fails the test if one of them refuses
-// it, they disagree, or a label set occurs twice.
+// parse parses a page with both of Prometheus' parsers. It fails the test if one of them rejects the page, they
+// disagree, or a label set occurs twice.
 func parse(t testing.TB, page []byte) parsed {
 	t.Helper()
 	byExpfmt, err := parseExpfmt(t, page)
@@ -49,16 +49,16 @@ func parse(t testing.TB, page []byte) parsed {
 	byServer := parseServer(t, page)
 	for name, family := range byServer {
 		if len(family.Samples) != len(byExpfmt[name].Samples) {
-			t.Fatalf("%s: the server's parser found %d samples, expfmt %d", name, len(family.Samples), len(byExpfmt[name].Samples))
+			t.Fatalf("%s: textparse found %d samples, expfmt %d", name, len(family.Samples), len(byExpfmt[name].Samples))
 		}
 		for k, v := range family.Samples {
 			if got, ok := byExpfmt[name].Samples[k]; !ok || got != v {
-				t.Fatalf("%s{%q}: the server's parser says %v, expfmt %v (%v)", name, k, v, got, ok)
+				t.Fatalf("%s{%q}: textparse returned %v, expfmt %v (%v)", name, k, v, got, ok)
 			}
 		}
 	}
 	if len(byServer) != len(byExpfmt) {
-		t.Fatalf("the server's parser found %d families, expfmt %d", len(byServer), len(byExpfmt))
+		t.Fatalf("textparse found %d families, expfmt %d", len(byServer), len(byExpfmt))
 	}
 	return byExpfmt
 }
@@ -81,12 +81,12 @@ func parseExpfmt(t testing.TB, page []byte) (parsed, error) {
 			pairs := map[string]string{}
 			for _, l := range m.Label {
 				if l.GetValue() == "" {
-					t.Fatalf("%s: blank label %s", name, l.GetName())
+					t.Fatalf("%s: empty label %s", name, l.GetName())
 				}
 				pairs[l.GetName()] = l.GetValue()
 			}
 			if m.TimestampMs != nil {
-				t.Fatalf("%s: a sample has a timestamp", name)
+				t.Fatalf("%s: sample has a timestamp", name)
 			}
 			k := key(pairs)
 			if _, twice := family.Samples[k]; twice {
@@ -142,7 +142,7 @@ func parseServer(t testing.TB, page []byte) parsed {
 		case textparse.EntrySeries:
 			_, at, v := parser.Series()
 			if at != nil {
-				t.Fatal("a sample has a timestamp")
+				t.Fatal("sample has a timestamp")
 			}
 			var ls labels.Labels
 			parser.Labels(&ls)

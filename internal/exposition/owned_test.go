@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// ownSeries is a snapshot in which a GPU belongs to pod now, while events of it belong to pod then,
-// and to no owner.
+// ownSeries returns a snapshot in which the pod "now" owns a GPU. Some events belong to the pod "then", others have no
+// owner.
 func ownSeries() *gpu.Snapshot {
 	xid := []gpu.Label{{Name: "xid", Value: "79"}}
 	then := []gpu.Label{{Name: "namespace", Value: "a"}, {Name: "pod", Value: "then"}}
@@ -24,13 +24,13 @@ func ownSeries() *gpu.Snapshot {
 			{Row: rowGPU0, Labels: xid, Value: gpu.Int(1)},
 			{Row: rowGPU0, Labels: xid, NoOwner: true, Value: gpu.Int(2)},
 			{Row: rowGPU0, Labels: xid, NoOwner: true, Owner: then, Value: gpu.Int(3)},
-			{Row: rowGPU0, Labels: xid, NoOwner: true, Owner: owners.Labels[rowGPU0], Value: gpu.Int(4)}, // the first again
+			{Row: rowGPU0, Labels: xid, NoOwner: true, Owner: owners.Labels[rowGPU0], Value: gpu.Int(4)}, // duplicate of the first
 		}}},
 		Health: gpu.Health{Entities: make([]gpu.EntityHealth, rowCount)},
 	}
 }
 
-func TestSeriesWithAnOwnerOfTheirOwn(t *testing.T) {
+func TestSeriesWithOwnOwner(t *testing.T) {
 	const entity = `EVENTS{gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB"`
 	for name, test := range map[string]struct {
 		old  bool
@@ -53,7 +53,7 @@ func TestSeriesWithAnOwnerOfTheirOwn(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
+				t.Errorf("samples (-want +got)\n%s", diff)
 			}
 		})
 	}

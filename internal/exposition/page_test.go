@@ -35,10 +35,10 @@ func TestGzip(t *testing.T) {
 		p := exposition.NewPage(body)
 		first := p.Gzip()
 		if got := gunzip(t, first); !bytes.Equal(got, body) {
-			t.Errorf("%d bytes came back as %d others", len(body), len(got))
+			t.Errorf("%d bytes decompress to %d different bytes", len(body), len(got))
 		}
 		if second := p.Gzip(); &second[0] != &first[0] {
-			t.Error("a second call compressed again")
+			t.Error("second call compressed the page again")
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestGzipOfSeveralPages(t *testing.T) {
 	group.Wait()
 	for i, p := range pages {
 		if got := gunzip(t, p.Gzip()); !bytes.Equal(got, p.Bytes()) {
-			t.Errorf("page %d: %d bytes decompress to %d other bytes", i, len(p.Bytes()), len(got))
+			t.Errorf("page %d: %d bytes decompress to %d different bytes", i, len(p.Bytes()), len(got))
 		}
 	}
 }
@@ -74,12 +74,11 @@ func TestPagesNeverChange(t *testing.T) {
 		e.Encode(s)
 	}
 	if !bytes.Equal(held.Bytes(), before) {
-		t.Error("a page changed while it was held")
+		t.Error("page changed while it was held")
 	}
 }
 
-// A page stays unchanged while it is held, however many later ones are published. Once it is released, a later page is
-// written over it.
+// A page does not change while it is held, however many pages are published. After its release, its memory is reused.
 func TestReleasedPagesAreReused(t *testing.T) {
 	var pages exposition.Pages
 	e, s := exposition.NewEncoder(exposition.Options{}), strictWorld()
@@ -91,19 +90,19 @@ func TestReleasedPagesAreReused(t *testing.T) {
 		pages.Publish(e.Encode(s), 0)
 	}
 	if !bytes.Equal(held.Bytes(), before) {
-		t.Error("a page changed while it was held")
+		t.Error("page changed while it was held")
 	}
 	bytesOfHeld := held.Bytes()
 	held.Release()
-	for range 2 { // one spare buffer is used before it
+	for range 2 { // another buffer is used first
 		pages.Publish(e.Encode(s), 0)
 	}
 	if bytes.Equal(bytesOfHeld, before) {
-		t.Error("the bytes of a released page are not reused")
+		t.Error("memory of a released page is not reused")
 	}
 }
 
-// Readers that hold the current page see the bytes of one page, whatever is published in the meantime.
+// Concurrent readers of the current page see a complete page, whatever is published meanwhile.
 func TestPagesWithManyReaders(t *testing.T) {
 	var pages exposition.Pages
 	e := exposition.NewEncoder(exposition.Options{})
@@ -124,7 +123,7 @@ func TestPagesWithManyReaders(t *testing.T) {
 				text := string(p.Bytes())
 				value := strings.TrimSuffix(text[strings.LastIndex(text, " ")+1:], "\n")
 				if help := strings.Repeat(value, 1000/len(value)); !strings.Contains(text, " "+help+"\n") {
-					t.Errorf("a page mixes two: %s", text)
+					t.Errorf("page has parts of two pages: %s", text)
 				}
 				p.Release()
 			}
@@ -137,8 +136,8 @@ func TestPagesWithManyReaders(t *testing.T) {
 	readers.Wait()
 }
 
-// There is no page before the first, and none past its limit until the next one.
-func TestPagePastItsLimit(t *testing.T) {
+// There is no page before the first one. A page that exceeds its limit is not served until the next one is published.
+func TestExpiredPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pages exposition.Pages
 		served := func() string {
@@ -153,7 +152,7 @@ func TestPagePastItsLimit(t *testing.T) {
 			t.Helper()
 			time.Sleep(d)
 			if got := served(); got != want {
-				t.Errorf("served %q, want %q", got, want)
+				t.Errorf("served = %q, want %q", got, want)
 			}
 		}
 		step(0, "")
@@ -166,7 +165,7 @@ func TestPagePastItsLimit(t *testing.T) {
 		pages.Publish(page("second"), 5*time.Second)
 		step(time.Second, "second")
 		if d := pages.Expired(); d > 0 {
-			t.Errorf("Expired = %v of a fresh page", d)
+			t.Errorf("Expired = %v for a new page, want 0", d)
 		}
 		step(5*time.Second, "")
 		pages.Publish(page("for good"), 0)

@@ -11,14 +11,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The labels of world's GPU 0, of its GPU 1, which is cut, and of the instance.
+// Labels of GPU 0 of world, of GPU 1, which has an instance, and of the instance.
 const (
 	labels0 = `gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB"`
 	labels1 = `gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB"`
 	labelsI = labels1 + `,GPU_I_PROFILE="2g.20gb",GPU_I_ID="2"`
 )
 
-// strictWorld is a snapshot with a GPU, one that is cut, and its instance, which a pod holds.
+// strictWorld returns a snapshot of a GPU, a GPU with an instance, and the instance, which a pod owns.
 func strictWorld() *gpu.Snapshot {
 	devices := world().Devices
 	s := &gpu.Snapshot{
@@ -34,7 +34,7 @@ func strictWorld() *gpu.Snapshot {
 	add("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, map[int]gpu.Value{g0: gpu.Int(30), g1: gpu.Int(41)})
 	add("DCGM_FI_DEV_POWER_USAGE", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Float(100.5), g0: gpu.Float(1e9 / 3)})
 	add("DCGM_FI_DEV_FB_USED", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Int(8000), in: gpu.Int(500)})
-	add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Float(0.5)}) // of no instance
+	add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Float(0.5)}) // not a field of instances
 	s.Columns[0].Counter.OfGPUs, s.Columns[1].Counter.OfGPUs = true, true
 	add("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{g0: gpu.Text("570"), g1: gpu.Text("570")})
 	s.Families = []gpu.Family{
@@ -53,7 +53,7 @@ func strictWorld() *gpu.Snapshot {
 	return s
 }
 
-// TestStrict holds the habits of dcgm-exporter, and each way of selecting GPUs.
+// TestStrict checks the quirks of NVIDIA's exporter, with each way of selecting GPUs.
 func TestStrict(t *testing.T) {
 	const driver, pod = `,DCGM_FI_DRIVER_VERSION="570"`, `,pod="p"`
 	whole := []string{
@@ -107,13 +107,13 @@ func TestStrict(t *testing.T) {
 				t.Errorf("samples (-want +got):\n%s", diff)
 			}
 			if !strings.Contains(page, "# HELP DCGM_EXP_XID_ERRORS_COUNT \n") {
-				t.Error("HELP without a text is missing")
+				t.Error("no HELP line for an empty help text")
 			}
 		})
 	}
 }
 
-// TestWithoutStrict holds that none of it happens unasked.
+// TestWithoutStrict checks that these quirks do not exist by default.
 func TestWithoutStrict(t *testing.T) {
 	page := encode(t, exposition.Options{}, strictWorld())
 	got := strings.Join(samples(page), "\n")
@@ -123,16 +123,16 @@ func TestWithoutStrict(t *testing.T) {
 		`own 1`, `dcgm_exporter_entity_up{gpu="1",UUID="GPU-1"} 1`,
 	} {
 		if !strings.Contains(got+"\n", s+"\n") {
-			t.Errorf("missing: %s", s)
+			t.Errorf("page does not contain %s", s)
 		}
 	}
 	if strings.Contains(got, `DCGM_FI_DEV_GPU_TEMP{`+labelsI) || strings.Contains(page, "# HELP DCGM_EXP_XID_ERRORS_COUNT") {
-		t.Errorf("the reference's habits, unasked:\n%s", page)
+		t.Errorf("page has quirks of strict mode:\n%s", page)
 	}
 }
 
-// TestOneOfSeveralOwners holds that under Strict alone one of several pods, and one of several containers of a pod, stands on
-// the series of what they share.
+// TestOneOfSeveralOwners checks that in strict mode, shared series have the labels of one of several pods, or of one of
+// several containers. By default they do not.
 func TestOneOfSeveralOwners(t *testing.T) {
 	for name, tt := range map[string]struct {
 		labels        []gpu.Label // of all owners
@@ -156,14 +156,14 @@ func TestOneOfSeveralOwners(t *testing.T) {
 			s.Owners = &gpu.Owners{Labels: [][]gpu.Label{tt.labels}, Uses: []gpu.Use{tt.use}}
 			got := samples(encode(t, exposition.Options{Strict: exposition.Strict{On: strict}}, s))[0]
 			if want = `DCGM_FI_DEV_GPU_TEMP{` + labels0 + want + `} 30`; got != want {
-				t.Errorf("%s, strict %t: %s, want %s", name, strict, got, want)
+				t.Errorf("%s, strict %t: labels = %s, want %s", name, strict, got, want)
 			}
 		}
 	}
 }
 
-// TestJobCopies holds that each of several jobs has its copy, on request, beside the labels of the
-// pod.
+// TestJobCopies checks that, if requested, each of several jobs has its own copy of the series, in addition to the
+// pod's labels.
 func TestJobCopies(t *testing.T) {
 	job := func(id string) gpu.Owner { return gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: id}}} }
 	s := strictWorld()
@@ -192,12 +192,12 @@ func TestJobCopies(t *testing.T) {
 	}
 	page = encode(t, exposition.Options{NoHealth: true}, s)
 	if n := len(samples(page)); n != 6 {
-		t.Errorf("%d samples where no copies were requested, want 6:\n%s", n, page)
+		t.Errorf("samples without copies = %d, want 6:\n%s", n, page)
 	}
 }
 
-// TestVirtualGPUs holds that every series of a shared GPU is repeated for each replica that a pod
-// has, but for those of which owners have parts of their own; these stand beside the device's.
+// TestVirtualGPUs checks that every series of a shared GPU is repeated for each replica that a pod holds. Families with
+// per-owner values are not repeated; their values appear in addition to the device's.
 func TestVirtualGPUs(t *testing.T) {
 	replica := func(pod, id string) gpu.Owner {
 		return gpu.Owner{Namespace: "ns", Pod: pod, Container: "c", Replica: id, Labels: []gpu.Label{{Name: "pod_uid", Value: "u-" + pod}}}
@@ -253,10 +253,9 @@ func TestVirtualGPUOfOnePod(t *testing.T) {
 	}
 }
 
-// TestTheMachineStandsOnEveryEntity holds that what is read of any GPU and is of the machine, as
-// the driver's version, stands on switches, links, CPUs and cores too, as in dcgm-exporter; what is
-// the GPU's own does not.
-func TestTheMachineStandsOnEveryEntity(t *testing.T) {
+// TestMachineFieldsOnEveryEntity checks that machine-wide values read for any GPU, such as the driver version, also
+// appear on switches, links, CPUs and cores, as in NVIDIA's exporter. Values of the GPU itself do not.
+func TestMachineFieldsOnEveryEntity(t *testing.T) {
 	machine := column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{rowGPU1: gpu.Text("570")})
 	machine.Counter.OfMachine = true
 	page := encode(t, exposition.Options{}, &gpu.Snapshot{Topology: world(), Columns: []gpu.Column{

@@ -31,22 +31,22 @@ func TestPods(t *testing.T) {
 		"v2, systemd, containerd": {
 			"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + slice + ".slice/cri-containerd-" + id + ".scope\n", []string{pod},
 		},
-		"v2, systemd, CRI-O, in a group of the container": {
+		"v2, systemd, CRI-O, in a cgroup created by the container": {
 			"0::/kubepods.slice/kubepods-pod" + slice + ".slice/crio-" + id + ".scope/container", []string{pod},
 		},
 		"v2, seen from another container's namespace": {
 			"0::/../../kubepods-besteffort-pod" + slice + ".slice/cri-containerd-" + id + ".scope", []string{pod},
 		},
-		"likewise, of another class of service": {
+		"the same with another QoS class": {
 			"0::/../../../kubepods-besteffort.slice/kubepods-besteffort-pod" + slice + ".slice/cri-containerd-" + id + ".scope", []string{pod},
 		},
-		"likewise, cgroupfs":          {"0::/../../pod" + pod + "/" + id, []string{pod}},
-		"likewise, a user's":          {"0::/../../../../user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod" + slice + ".slice", nil},
-		"likewise, elsewhere":         {"0::/../../../../system.slice/kubepods-pod" + slice + ".slice", nil},
-		"v2, cgroupfs":                {"0::/kubepods/besteffort/pod" + pod + "/" + id, []string{pod}},
-		"v2, cgroupfs, CRI-O":         {"0::/kubepods/burstable/pod" + pod + "/crio-" + id, []string{pod}},
-		"below a root of the kubelet": {"0::/custom/kubepods/burstable/pod" + pod + "/" + id, []string{pod}},
-		"below one with -pod in it":   {"0::/a-pod.slice/a-pod-kubepods.slice/a-pod-kubepods-burstable.slice/a-pod-kubepods-burstable-pod" + slice + ".slice/x", []string{pod}},
+		"likewise, cgroupfs":                     {"0::/../../pod" + pod + "/" + id, []string{pod}},
+		"likewise, a user's":                     {"0::/../../../../user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod" + slice + ".slice", nil},
+		"likewise, elsewhere":                    {"0::/../../../../system.slice/kubepods-pod" + slice + ".slice", nil},
+		"v2, cgroupfs":                           {"0::/kubepods/besteffort/pod" + pod + "/" + id, []string{pod}},
+		"v2, cgroupfs, CRI-O":                    {"0::/kubepods/burstable/pod" + pod + "/crio-" + id, []string{pod}},
+		"below a custom root of the kubelet":     {"0::/custom/kubepods/burstable/pod" + pod + "/" + id, []string{pod}},
+		"below a custom root that contains -pod": {"0::/a-pod.slice/a-pod-kubepods.slice/a-pod-kubepods-burstable.slice/a-pod-kubepods-burstable-pod" + slice + ".slice/x", []string{pod}},
 		"v1, some controllers elsewhere": {
 			"9:rdma:/\n8:cpu,cpuacct:/system.slice/docker-" + node + ".scope\n7:memory:/kubepods/burstable/pod" + pod + "/" + id + "\n", []string{pod},
 		},
@@ -58,44 +58,44 @@ func TestPods(t *testing.T) {
 				slice + ".slice/cri-containerd-" + id + ".scope", []string{pod},
 		},
 		"kind, cgroupfs": {"11:devices:/docker/" + node + "/kubelet/kubepods/besteffort/pod" + pod + "/" + id, []string{pod}},
-		"a node that is a pod": {
+		"a node in a pod": {
 			"0::/kubepods/burstable/pod" + outer + "/" + node + "/kubepods/pod" + pod + "/" + id, []string{outer, pod},
 		},
-		"a container that makes groups": {
+		"a container that creates cgroups": {
 			"0::/kubepods.slice/kubepods-pod" + outerSlice + ".slice/cri-containerd-" + id + ".scope/kubepods-pod" + slice + ".slice", []string{outer},
 		},
-		"a container that makes a root": {
+		"a container that creates a kubelet root": {
 			"0::/kubepods.slice/kubepods-pod" + outerSlice + ".slice/cri-containerd-" + id + ".scope/kubepods.slice/kubepods-pod" + slice + ".slice", []string{outer, pod},
 		},
-		"a container that makes a pod's group": {
+		"a container that creates a pod cgroup": {
 			"0::/kubepods/pod" + outer + "/" + id + "/pod" + pod, []string{outer},
 		},
-		"a user who makes groups": {
+		"a user who creates cgroups": {
 			"0::/user.slice/user-1000.slice/user@1000.service/app.slice/kubepods-pod" + slice + ".slice", nil,
 		},
-		"a user who makes a root": {
+		"a user who creates a kubelet root": {
 			"0::/user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod" + slice + ".slice", nil,
 		},
 		"a user's own containerd": {
 			"0::/user.slice/user-1000.slice/user@1000.service/kubepods-pod" + slice + ".slice:cri-containerd:" + id, nil,
 		},
-		"a job that makes groups":      {"0::/system.slice/slurmstepd.scope/job_7/step_0/user/kubepods/pod" + pod, nil},
-		"a job, v1":                    {"4:memory:/slurm/uid_1000/job_7/step_0/kubepods/pod" + pod, nil},
-		"a job, on a node of several":  {"4:memory:/slurm_n1/uid_1000/job_7/kubepods/pod" + pod + "\n0::/n1_slurmstepd.scope/job_7/kubepods/pod" + pod, nil},
-		"a job of PBS":                 {"4:memory:/pbs_jobs.service/jobid/7.server/kubepods/pod" + pod, nil},
-		"docker in a pod":              {"0::/kubepods/burstable/pod" + pod + "/" + id + "/docker/" + node, []string{pod}},
-		"a static pod":                 {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + static + ".slice/crio-" + id + ".scope", []string{static}},
-		"the pod's own group":          {"0::/kubepods/pod" + pod, []string{pod}},
-		"docker run":                   {"0::/system.slice/docker-" + id + ".scope", nil},
-		"a login":                      {"0::/user.slice/user-1000.slice/session-3.scope", nil},
-		"a slice that looks like one":  {"0::/app.slice/my-pod" + slice + ".slice/" + id, nil},
-		"a group beside the kubelet's": {"0::/system.slice/kubepods-pod" + slice + ".slice", nil},
-		"a class beside the kubelet's": {"0::/burstable/pod" + pod, nil},
-		"no UID":                       {"0::/kubepods/burstable/pod-of-whales/" + id, nil},
-		"upper case":                   {"0::/kubepods/pod" + strings.ToUpper(pod), nil},
-		"the root":                     {"0::/\n", nil},
-		"an empty file":                {"", nil},
-		"no colons":                    {"kubepods/pod" + pod, nil},
+		"a job that creates cgroups":        {"0::/system.slice/slurmstepd.scope/job_7/step_0/user/kubepods/pod" + pod, nil},
+		"a job, v1":                         {"4:memory:/slurm/uid_1000/job_7/step_0/kubepods/pod" + pod, nil},
+		"a job on a virtual node":           {"4:memory:/slurm_n1/uid_1000/job_7/kubepods/pod" + pod + "\n0::/n1_slurmstepd.scope/job_7/kubepods/pod" + pod, nil},
+		"a job of PBS":                      {"4:memory:/pbs_jobs.service/jobid/7.server/kubepods/pod" + pod, nil},
+		"docker in a pod":                   {"0::/kubepods/burstable/pod" + pod + "/" + id + "/docker/" + node, []string{pod}},
+		"a static pod":                      {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + static + ".slice/crio-" + id + ".scope", []string{static}},
+		"the pod's own group":               {"0::/kubepods/pod" + pod, []string{pod}},
+		"docker run":                        {"0::/system.slice/docker-" + id + ".scope", nil},
+		"a login":                           {"0::/user.slice/user-1000.slice/session-3.scope", nil},
+		"a slice that looks like a pod":     {"0::/app.slice/my-pod" + slice + ".slice/" + id, nil},
+		"a cgroup outside the kubelet's":    {"0::/system.slice/kubepods-pod" + slice + ".slice", nil},
+		"a QoS class outside the kubelet's": {"0::/burstable/pod" + pod, nil},
+		"no UID":                            {"0::/kubepods/burstable/pod-of-whales/" + id, nil},
+		"upper case":                        {"0::/kubepods/pod" + strings.ToUpper(pod), nil},
+		"the root":                          {"0::/\n", nil},
+		"an empty file":                     {"", nil},
+		"no colons":                         {"kubepods/pod" + pod, nil},
 	} {
 		if diff := cmp.Diff(test.want, process.Pods(test.text)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -107,13 +107,13 @@ func TestPods(t *testing.T) {
 func TestIsPodUID(t *testing.T) {
 	for _, uid := range []string{pod, static} {
 		if !process.IsPodUID(uid) || process.IsPodUID(uid+"0") || process.IsPodUID(uid[1:]) {
-			t.Errorf("%s, longer or shorter", uid)
+			t.Errorf("IsPodUID(%s) is wrong, or it accepts a longer or shorter UID", uid)
 		}
 		for i := range uid {
 			for _, other := range []string{"g", "A", "-", "0"} {
 				changed := uid[:i] + other + uid[i+1:]
 				if is := process.IsPodUID(changed); is != (other == uid[i:i+1] || other == "0" && uid[i] != '-') {
-					t.Errorf("%s: %t", changed, is)
+					t.Errorf("IsPodUID(%s) = %t", changed, is)
 				}
 			}
 		}
@@ -146,13 +146,13 @@ func FuzzPods(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, a, b uint64, choice uint8) {
 		for _, uid := range process.Pods(text) {
 			if !strings.Contains(strings.ReplaceAll(text, "_", "-"), "pod"+uid) || len(uid) != 32 && len(uid) != 36 {
-				t.Errorf("%q has no pod %q", text, uid)
+				t.Errorf("Pods(%q) returned %q, which is not in the text", text, uid)
 			}
 		}
 		uid := fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", uint32(a), uint16(a>>32), uint16(a>>48), uint16(b), b>>16)
 		cid := fmt.Sprintf("%032x%032x", a, b)
 		if got := process.Pods(shape(choice, uid, cid)); len(got) != 1 || got[0] != uid {
-			t.Errorf("%q gives %q", shape(choice, uid, cid), got)
+			t.Errorf("Pods(%q) = %q", shape(choice, uid, cid), got)
 		}
 	})
 }

@@ -16,15 +16,15 @@ import (
 
 const kthreadd = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 2 0 0 20 0 1 0 30 0 0 18446744073709551615 0"
 
-// proc is a /proc that counts its reads and can fail.
+// proc is a fake /proc that counts reads and can fail.
 type proc struct {
 	fstest.MapFS
 	reads  map[string]int
 	fail   map[string]error
-	inodes map[string]uint64 // of folders, where set
+	inodes map[string]uint64 // inodes of folders, if set
 }
 
-// folder is a process's folder with a number, as the kernel shows it.
+// folder is a process folder with an inode number.
 type folder struct {
 	fs.FileInfo
 	inode uint64
@@ -64,14 +64,14 @@ func (p *proc) ReadFile(name string) ([]byte, error) {
 	return p.MapFS[name].Data, nil
 }
 
-// put makes a process whose name tries to be taken for more fields.
+// put creates a process whose name contains text that looks like further fields.
 func (p *proc) put(pid, start int, group string) {
 	p.MapFS[fmt.Sprint(pid, "/stat")] = &fstest.MapFile{Data: fmt.Appendf(nil,
 		"%d (a) R 9 (9) S 1 1 1 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 %d 100 1 1", pid, start)}
 	p.MapFS[fmt.Sprint(pid, "/cgroup")] = &fstest.MapFile{Data: []byte("0::" + group)}
 }
 
-// one returns the only UID, "" for none.
+// one returns the only UID, or "" if there is not exactly one.
 func one(uids []string, err error) (string, error) {
 	if len(uids) != 1 {
 		return "", err
@@ -93,13 +93,13 @@ func TestResolver(t *testing.T) {
 	p.put(71, 500, "/user.slice")
 	want(70, pod, "")
 	want(71, "", "")
-	want(72, "", "") // there is none
+	want(72, "", "") // no such process
 
 	want(70, pod, "")
 	if n := p.reads["70/cgroup"]; n != 1 {
-		t.Errorf("the group of one process was read %d times", n)
+		t.Errorf("cgroup of a process was read %d times, want once", n)
 	}
-	p.put(70, 900, "/kubepods/pod"+pod+"/"+id) // the id came again, in the same pod
+	p.put(70, 900, "/kubepods/pod"+pod+"/"+id) // the ID was reused in the same pod
 	want(70, pod, "")
 
 	p.fail["70/stat"] = fs.ErrPermission
@@ -110,9 +110,9 @@ func TestResolver(t *testing.T) {
 	want(70, pod, "")
 }
 
-// A process id that comes again in another pod within an interval belongs to neither in that read,
-// on every GPU: the driver adds up what both did.
-func TestProcessIDThatComesAgain(t *testing.T) {
+// If a process ID is reused in another pod within an interval, it belongs to neither pod in that read, on any GPU,
+// because the driver adds up the use of both processes.
+func TestReusedProcessID(t *testing.T) {
 	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
 	for name, tt := range map[string]struct {
 		between func(*testing.T, *proc, *process.Resolver)
@@ -122,11 +122,11 @@ func TestProcessIDThatComesAgain(t *testing.T) {
 		"after a read that missed it": {func(t *testing.T, p *proc, r *process.Resolver) {
 			delete(p.MapFS, "70/stat")
 			if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
-				t.Errorf("the last read finds %q, %v", uid, err)
+				t.Errorf("last read: UID = %q, error %v", uid, err)
 			}
 			time.Sleep(10 * time.Second)
 		}, ""},
-		"long after the last question": {func(*testing.T, *proc, *process.Resolver) { time.Sleep(time.Hour) }, ""},
+		"long after the last query": {func(*testing.T, *proc, *process.Resolver) { time.Sleep(time.Hour) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -134,32 +134,32 @@ func TestProcessIDThatComesAgain(t *testing.T) {
 				r := process.NewResolver(p)
 				p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
 				if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
-					t.Fatalf("%q, %v", uid, err)
+					t.Fatalf("first read: UID = %q, error %v", uid, err)
 				}
 				time.Sleep(10 * time.Second)
 				tt.between(t, p, r)
 				p.put(70, 900, "/kubepods/pod"+other+"/"+id)
-				for range 2 { // GPUs
+				for range 2 { // two GPUs
 					if uid, err := r.PodOf(70); gpu.Reason(err) != tt.reason || tt.reason != "" && uid != nil {
-						t.Errorf("in that read %q, %v; want %q", uid, err, tt.reason)
+						t.Errorf("read after the reuse: UID = %q, error %v; want reason %q", uid, err, tt.reason)
 					}
 				}
 				time.Sleep(10 * time.Second)
 				if uid, err := one(r.PodOf(70)); uid != other || err != nil {
-					t.Errorf("in the next %q, %v", uid, err)
+					t.Errorf("next read: UID = %q, error %v", uid, err)
 				}
 			})
 		})
 	}
 }
 
-// A driver reports what a process did since the last read, and by then it can have ended: it keeps
-// its pod for that read, on every GPU that it was on.
+// A driver reports what a process did since the last read, and the process may have exited since. It keeps its pod for
+// that read, on every GPU that it used.
 func TestProcessThatEnded(t *testing.T) {
 	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
 	for name, end := range map[string]func(p *proc){
-		"before it is looked at": func(p *proc) { delete(p.MapFS, "70/stat"); delete(p.MapFS, "70/cgroup") },
-		"while it is looked at":  func(p *proc) { p.fail["70/stat"] = syscall.ESRCH },
+		"exited before the lookup": func(p *proc) { delete(p.MapFS, "70/stat"); delete(p.MapFS, "70/cgroup") },
+		"exits during the lookup":  func(p *proc) { p.fail["70/stat"] = syscall.ESRCH },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -175,15 +175,15 @@ func TestProcessThatEnded(t *testing.T) {
 				want(70, pod)
 				end(p)
 				time.Sleep(30 * time.Second)
-				for range 8 { // GPUs
+				for range 8 { // eight GPUs
 					want(70, pod)
 				}
 				time.Sleep(30 * time.Second)
 				want(70, "")
 				want(70, "")
-				want(71, "") // it was never seen
+				want(71, "") // never seen
 
-				// The id comes again: it is another process's, from the first look on.
+				// If the ID is reused, it belongs to the new process from the next lookup on.
 				clear(p.fail)
 				p.put(70, 900, "/kubepods/pod"+other+"/"+id)
 				want(70, other)
@@ -198,9 +198,8 @@ func TestProcessThatEnded(t *testing.T) {
 	}
 }
 
-// A process whose folder is the same is not read again; another folder under the same id is looked
-// at.
-func TestResolverReadsAProcessOnce(t *testing.T) {
+// A process whose folder has the same inode is not read again. If the inode changes, it is.
+func TestProcessIsReadOnce(t *testing.T) {
 	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
 	p := newProc()
 	p.inodes = map[string]uint64{"70": 1}
@@ -212,25 +211,25 @@ func TestResolverReadsAProcessOnce(t *testing.T) {
 		}
 	}
 	if p.reads["70/stat"] != 1 || p.reads["70/cgroup"] != 1 {
-		t.Errorf("reads: %v", p.reads)
+		t.Errorf("reads = %v, want one of each file", p.reads)
 	}
-	p.inodes["70"] = 2 // the kernel made the folder's entry again
+	p.inodes["70"] = 2 // the kernel created a new inode for the folder
 	if uid, _ := one(r.PodOf(70)); uid != pod || p.reads["70/stat"] != 2 || p.reads["70/cgroup"] != 1 {
-		t.Errorf("%q after reads %v", uid, p.reads)
+		t.Errorf("UID = %q after reads %v", uid, p.reads)
 	}
 	p.inodes["70"] = 3
 	p.put(70, 600, "/kubepods/pod"+other+"/"+id)
 	if uid, _ := one(r.PodOf(70)); uid == pod {
-		t.Errorf("%q for the id of another process", uid)
+		t.Errorf("UID = %q for the ID of another process", uid)
 	}
 }
 
-// In another namespace every id is that of another process.
-func TestResolverRefusesOtherNamespaces(t *testing.T) {
+// In another PID namespace, every ID belongs to another process.
+func TestOtherPIDNamespace(t *testing.T) {
 	for name, stat := range map[string]string{
 		"a process of the container": "2 (python3) S 1 1 1 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 500 100 1 1",
-		"one that poses as kthreadd": "2 (kthreadd) S 0 0 0 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 500 100 1 1",
-		"garbage":                    "2 kthreadd",
+		"a process named kthreadd":   "2 (kthreadd) S 0 0 0 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 500 100 1 1",
+		"an invalid file":            "2 kthreadd",
 		"none":                       "",
 	} {
 		p := newProc()
@@ -239,7 +238,7 @@ func TestResolverRefusesOtherNamespaces(t *testing.T) {
 			delete(p.MapFS, "2/stat")
 		}
 		if uid, err := one(process.NewResolver(p).PodOf(70)); uid != "" || !errors.Is(err, gpu.ErrPIDNamespace) {
-			t.Errorf("%s: %q, %v", name, uid, err)
+			t.Errorf("%s: UID = %q, error %v", name, uid, err)
 		}
 	}
 }
@@ -255,15 +254,15 @@ func TestResolverIsBounded(t *testing.T) {
 		}
 	}
 	if uid, err := one(r.PodOf(5)); uid != pod || err != nil {
-		t.Errorf("after %d processes: %q, %v", 6000, uid, err)
+		t.Errorf("after %d processes: UID = %q, error %v", 6000, uid, err)
 	}
 	if n := process.Known(r); n > 4096 {
-		t.Errorf("%d processes are remembered", n)
+		t.Errorf("remembered processes = %d, want fewer", n)
 	}
 }
 
-// A process that the reads have not found for long says nothing of one with its id.
-func TestRecallOfProcessThatIsLongGone(t *testing.T) {
+// A process that was not found for a long time does not determine the pod of a new process with its ID.
+func TestCachedPodExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		proc := fstest.MapFS{
 			"2/stat":   {Data: []byte("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0")},
@@ -272,13 +271,13 @@ func TestRecallOfProcessThatIsLongGone(t *testing.T) {
 		}
 		r := process.NewResolver(proc)
 		if uid, err := one(r.PodOf(7)); uid == "" || err != nil {
-			t.Fatalf("%q, %v", uid, err)
+			t.Fatalf("first lookup: UID = %q, error %v", uid, err)
 		}
 		delete(proc, "7/stat")
 		delete(proc, "7/cgroup")
 		time.Sleep(6 * time.Minute)
 		if uid, err := one(r.Recall(7)); uid != "" || err != nil {
-			t.Errorf("%q, %v", uid, err)
+			t.Errorf("lookup after a long time: UID = %q, error %v", uid, err)
 		}
 	})
 }

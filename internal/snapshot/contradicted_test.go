@@ -93,7 +93,7 @@ func TestContradictedProfiling(t *testing.T) {
 		"one sample of utilization": {lines: []line{
 			broken, with(func(l *line) { l.used = 1 }), with(func(l *line) { l.used = 2 }), broken,
 		}},
-		"a window that no Read saw":          {lines: []line{broken, broken, with(func(l *line) { l.pause = 1 }), broken}},
+		"a window without a Read":            {lines: []line{broken, broken, with(func(l *line) { l.pause = 1 }), broken}},
 		"utilization from before the window": {lines: slices.Repeat([]line{with(func(l *line) { l.used = 1.5 })}, 4)},
 		"windows shorter than utilization's": {lines: slices.Repeat([]line{broken}, 4), interval: 900 * time.Millisecond},
 	} {
@@ -127,15 +127,15 @@ func TestContradictedProfiling(t *testing.T) {
 					t.Errorf("read %d (-want +got):\n%s", i, diff)
 				}
 				if b.InDoubt != zeros || (len(b.Contradicted) > 0) != (l.contradicted != nil) {
-					t.Errorf("read %d: %d samples dropped of %d, rows %v", i, b.InDoubt, zeros, b.Contradicted)
+					t.Errorf("read %d: dropped samples = %d, want %d; contradicted rows = %v", i, b.InDoubt, zeros, b.Contradicted)
 				}
 				for f, c := range s.Columns {
 					if v, ok := c.Values[0].Number(); ok && slices.Contains(l.contradicted, profiledNames[f]) {
-						t.Errorf("read %d: %s is served as %v", i, c.Counter.Name, v)
+						t.Errorf("read %d: %s = %v is served, want it dropped", i, c.Counter.Name, v)
 					}
 				}
 				if got := contradicted(strict.Build(r)); got != nil {
-					t.Errorf("read %d: strict goes without %v", i, got)
+					t.Errorf("read %d: strict mode dropped %v, want nothing dropped", i, got)
 				}
 			}
 		})
@@ -150,7 +150,7 @@ type workload struct {
 var workloads = []workload{
 	{run: 0, pause: 1000},                        // idle, or only decoding: no kernel runs
 	{run: 1000, pause: 0.01, sm: 1, tensor: 0},   // memory-bound
-	{run: 1000, pause: 1, sm: 1.0 / 132},         // one warp that waits
+	{run: 1000, pause: 1, sm: 1.0 / 132},         // one waiting warp
 	{run: 0.2, pause: 0.2, sm: 0.3, tensor: 0.1}, // token decoding
 	{run: 2, pause: 2, sm: 0.8, tensor: 0.5},
 	{run: 20, pause: 20, sm: 0.8, tensor: 0.5},
@@ -185,7 +185,7 @@ func (w *track) share(from, to float64) float64 {
 // No workload is mistaken for a contradiction, however utilization and profiling are sampled and however late the Reads
 // are. This includes MIG with a whole GPU next to a partitioned one that reports utilization.
 // CONTRADICTED_PAGES=1000000 runs it for long.
-func TestWorkContradictsNothing(t *testing.T) {
+func TestWorkloadsAreNotContradicted(t *testing.T) {
 	pages := 20_000
 	if text := os.Getenv("CONTRADICTED_PAGES"); text != "" {
 		var err error
@@ -236,11 +236,11 @@ func TestWorkContradictsNothing(t *testing.T) {
 			}
 			b.Build(snapshot.Reading{Batch: batch, Begin: date(at), Now: date(at)})
 			if b.InDoubt > 0 || b.Contradicted != nil {
-				t.Fatalf("history %d at %v: rows %v, %+v", history, at, b.Contradicted, work)
+				t.Fatalf("history %d at %v: contradicted rows = %v, want none; workload %+v", history, at, b.Contradicted, work)
 			}
 		}
 	}
 	if busy < pages/10 {
-		t.Errorf("%d pages of a busy GPU", busy)
+		t.Errorf("pages of a busy GPU = %d, want more", busy)
 	}
 }

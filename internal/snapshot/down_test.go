@@ -10,7 +10,7 @@ import (
 )
 
 // Samples of a lost entity are not served, whether they come before or after the fault. Other entities are unaffected.
-func TestNothingOfALostEntity(t *testing.T) {
+func TestLostEntityHasNoSamples(t *testing.T) {
 	topology := gpu.NewTopology([]gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"},
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, UUID: "GPU-1"},
@@ -30,10 +30,10 @@ func TestNothingOfALostEntity(t *testing.T) {
 		s := b.Build(snapshot.Reading{Batch: batch, Begin: now, Now: now})
 		for row, v := range s.Columns[0].Values {
 			if down := s.Health.Entities[row].Err != nil; down != (row == lost) || v.IsAbsent() != (row == lost) {
-				t.Errorf("GPU %d lost: GPU %d has %q, down: %v", lost, row, v, down)
+				t.Errorf("GPU %d lost: GPU %d has the value %q, down = %v", lost, row, v, down)
 			}
 			if oldest := s.Health.Entities[row].OldestSample; (oldest == 0) != (row == lost) {
-				t.Errorf("GPU %d lost: the oldest sample of GPU %d is of %d", lost, row, oldest)
+				t.Errorf("GPU %d lost: oldest sample of GPU %d = %d", lost, row, oldest)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// Why a GPU has no condition.
+// TestFabricIsAbsent checks the reasons why a GPU has no fabric condition.
 func TestFabricIsAbsent(t *testing.T) {
 	requests, _, err := counters.Parse(strings.NewReader("DCGM_EXP_FABRIC_STATE, gauge,\nDCGM_EXP_FABRIC_INFO, gauge,"), "f")
 	if err != nil {
@@ -22,7 +22,7 @@ func TestFabricIsAbsent(t *testing.T) {
 	}
 	plan := counters.NewPlan(requests, counters.PlanOptions{Interval: time.Second, Devices: gpu.Selector{Flex: true}})
 	if plan.Fields[0].ID != catalog.FabricManagerStatus {
-		t.Fatalf("the first field is %v", plan.Fields[0])
+		t.Fatalf("first field of the plan = %v", plan.Fields[0])
 	}
 	const both = "DCGM_EXP_FABRIC_STATE %s, DCGM_EXP_FABRIC_INFO not_supported"
 	for name, tt := range map[string]struct {
@@ -32,11 +32,11 @@ func TestFabricIsAbsent(t *testing.T) {
 		fault error
 		want  string
 	}{
-		"a board of no fabric":              {gpus: 2, want: fmt.Sprintf(both, "not_supported")},
+		"a board without fabric":            {gpus: 2, want: fmt.Sprintf(both, "not_supported")},
 		"an NVML without the function":      {gpus: 2, state: 6, want: fmt.Sprintf(both, "version")},
-		"an NVML of the future":             {gpus: 2, state: 5, want: fmt.Sprintf(both, "not_supported")},
+		"an unknown state":                  {gpus: 2, state: 5, want: fmt.Sprintf(both, "not_supported")},
 		"no permission":                     {gpus: 2, fault: gpu.ErrPermission, want: fmt.Sprintf(both, "permission")},
-		"a registration under way":          {gpus: 2, state: 2, want: "not_completed 1, DCGM_EXP_FABRIC_INFO not_supported"},
+		"a registration in progress":        {gpus: 2, state: 2, want: "not_completed 1, DCGM_EXP_FABRIC_INFO not_supported"},
 		"the only GPU of a virtual machine": {model: "NVIDIA GB200", gpus: 1, want: fmt.Sprintf(both, "not_supported")},
 		"GPUs of a rack without a fabric":   {model: "NVIDIA GB200", gpus: 2, want: "not_completed 1, DCGM_EXP_FABRIC_INFO not_supported"},
 	} {
@@ -46,7 +46,7 @@ func TestFabricIsAbsent(t *testing.T) {
 			for i := range tt.gpus {
 				id := uint32(i)
 				devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: id, Model: tt.model})
-				batch.Add(i, 2, gpu.Int(0), now) // the clique: the GPU is read
+				batch.Add(i, 2, gpu.Int(0), now) // the clique, which shows that the GPU can be read
 				if tt.fault != nil {
 					batch.Fail(i, 0, tt.fault)
 				} else {
@@ -67,7 +67,7 @@ func TestFabricIsAbsent(t *testing.T) {
 				got = append(got, u.Field+" "+u.Reason)
 			}
 			if diff := cmp.Diff(tt.want, strings.Join(got, ", ")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("series (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// Each case has findings of a GPU as DCGM reports them (watch, code, result), and the series of the page that do not pass:
-// watch, code, severity, category, treatment and value.
-func TestTreatmentOfFindings(t *testing.T) {
+// Each case has findings about a GPU as DCGM reports them (watch, code, result), and the expected series that do not
+// pass: watch, code, severity, category, treatment and value.
+func TestFindingTreatment(t *testing.T) {
 	const (
 		health = "DCGM_EXP_GPU_HEALTH_STATUS, gauge,\n"
 		xids   = health + "DCGM_EXP_XID_ERRORS_TOTAL, counter,\n"
@@ -36,43 +36,43 @@ func TestTreatmentOfFindings(t *testing.T) {
 		{"the power limit", health, snapshot.Facts{}, "POWER CLOCK_THROTTLE_POWER 10, ALL OK 0",
 			"POWER CLOCK_THROTTLE_POWER MONITOR HARDWARE_POWER informational 10, " +
 				"ALL CLOCK_THROTTLE_POWER MONITOR HARDWARE_POWER informational 10"},
-		{"the power limit in today's spelling", health, snapshot.Facts{}, "POWER CLOCKS_EVENT_POWER 10",
+		{"the power limit with the current code name", health, snapshot.Facts{}, "POWER CLOCKS_EVENT_POWER 10",
 			"POWER CLOCK_THROTTLE_POWER MONITOR HARDWARE_POWER informational 10"},
 		{"the fabric", fabric, snapshot.Facts{}, "NVLINK FIELD_VIOLATION 20",
 			"NVLINK FIELD_VIOLATION ISOLATE HARDWARE_OTHER superseded 20"},
 		{"the fabric without its family", health, snapshot.Facts{}, "NVLINK FIELD_VIOLATION 20",
 			"NVLINK FIELD_VIOLATION ISOLATE HARDWARE_OTHER - 20"},
-		{"a violation of another watch", fabric, snapshot.Facts{}, "MCU FIELD_VIOLATION 20",
+		{"a field violation in another watch", fabric, snapshot.Facts{}, "MCU FIELD_VIOLATION 20",
 			"MCU FIELD_VIOLATION ISOLATE HARDWARE_OTHER - 20"},
 		{"an uncorrected error", dbe, snapshot.Facts{}, "MEM VOLATILE_DBE_DETECTED 20",
 			"MEM VOLATILE_DBE_DETECTED ISOLATE HARDWARE_MEMORY superseded 20"},
 		{"an uncorrected error without its counter", health, snapshot.Facts{}, "MEM VOLATILE_DBE_DETECTED 20",
 			"MEM VOLATILE_DBE_DETECTED ISOLATE HARDWARE_MEMORY - 20"},
-		{"a code of a later engine", xids, snapshot.Facts{}, "SM 4000 20", "SM 4000 UNKNOWN UNKNOWN - 20"},
+		{"a code of a newer engine", xids, snapshot.Facts{}, "SM 4000 20", "SM 4000 UNKNOWN UNKNOWN - 20"},
 		{"an ignored code", health, snapshot.Facts{IgnoredHealth: []string{"DCGM_FR_CORRUPT_INFOROM", "4000"}},
 			"INFOROM CORRUPT_INFOROM 10, SM 4000 20, SM 4001 20",
 			"INFOROM CORRUPT_INFOROM TRIAGE HARDWARE_OTHER informational 10, SM 4000 UNKNOWN UNKNOWN informational 20, " +
 				"SM 4001 UNKNOWN UNKNOWN - 20"},
-		{"ALL beside a worse watch", xids, snapshot.Facts{}, "NVLINK NVLINK_CRC_ERROR_THRESHOLD 20, ALL CONTAINED_ERROR 10, ALL XID_ERROR 20",
+		{"ALL together with a worse watch", xids, snapshot.Facts{}, "NVLINK NVLINK_CRC_ERROR_THRESHOLD 20, ALL CONTAINED_ERROR 10, ALL XID_ERROR 20",
 			"NVLINK NVLINK_CRC_ERROR_THRESHOLD ISOLATE HARDWARE_NVLINK - 20, " +
 				"ALL CONTAINED_ERROR MONITOR SOFTWARE_XID superseded 10, ALL XID_ERROR TRIAGE SOFTWARE_XID superseded 20"},
-		{"ALL of equal watches", xids, snapshot.Facts{}, "MEM XID_ERROR 10, PCIE PCI_REPLAY_RATE 10, ALL OK 0",
+		{"ALL with equally bad watches", xids, snapshot.Facts{}, "MEM XID_ERROR 10, PCIE PCI_REPLAY_RATE 10, ALL OK 0",
 			"MEM XID_ERROR TRIAGE SOFTWARE_XID superseded 10, PCIE PCI_REPLAY_RATE ISOLATE HARDWARE_PCIE - 10, " +
 				"ALL PCI_REPLAY_RATE ISOLATE HARDWARE_PCIE - 10"},
 		{"strict", xids, strict, "MEM XID_ERROR 10, POWER CLOCK_THROTTLE_POWER 10, ALL OK 0",
 			"MEM XID_ERROR TRIAGE SOFTWARE_XID - 10, POWER CLOCK_THROTTLE_POWER MONITOR HARDWARE_POWER - 10"},
-		{"two codes of a later engine under strict", health, strict, "SM 4000 10, SM 4001 20",
+		{"two codes of a newer engine in strict mode", health, strict, "SM 4000 10, SM 4001 20",
 			"SM UNRECOGNIZED UNKNOWN UNKNOWN - 20"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, healthOf(t, tt.counters, &tt.facts, tt.found)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("series that do not pass (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// healthOf returns the series of health of a GPU that do not pass. Those that pass must have NONE.
+// healthOf returns the health series of a GPU that do not pass. Series that pass must have no labels of findings.
 func healthOf(t *testing.T, file string, facts *snapshot.Facts, found string) string {
 	t.Helper()
 	requests, _, err := counters.Parse(strings.NewReader(file), "f")
@@ -109,7 +109,7 @@ func healthOf(t *testing.T, file string, facts *snapshot.Facts, found string) st
 			severity, category := labels["health_error_severity"], labels["health_error_category"]
 			if n, _ := x.Value.Int64(); n == 0 {
 				if severity != "NONE" || category != "NONE" || labels["health_error_code"] != "OK" {
-					t.Errorf("a watch that passes has %v", labels)
+					t.Errorf("passing watch has the labels %v", labels)
 				}
 				continue
 			}

@@ -11,15 +11,16 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// DCGM's watch of NVLinks ends the condition that NVML reported during a fallback. Otherwise DCGM leads to no series.
-func TestLinksDownAfterAFallback(t *testing.T) {
+// DCGM's NVLink watch ends the condition that NVML reported during a fallback. DCGM itself does not produce series of
+// the condition.
+func TestLinksDownAfterFallback(t *testing.T) {
 	requests, _, err := counters.Parse(strings.NewReader("DCGM_EXP_FABRIC_STATE, gauge,\nDCGM_EXP_GPU_HEALTH_STATUS, gauge,"), "f")
 	if err != nil {
 		t.Fatal(err)
 	}
 	plan := counters.NewPlan(requests, counters.PlanOptions{Interval: time.Second, Devices: gpu.Selector{Flex: true}})
 	if !plan.Links {
-		t.Fatal("the plan does not request the states of links")
+		t.Fatal("plan does not request link states")
 	}
 	nvml := &gpu.Batch{Links: []gpu.LinkState{{Row: 0, Up: true}, {Row: 1}}}
 	passes := &gpu.Batch{Health: []gpu.HealthCheck{
@@ -50,7 +51,7 @@ func TestLinksDownAfterAFallback(t *testing.T) {
 			}
 		}
 		if strings.Join(got, " ") != step.want {
-			t.Errorf("step %d: links_down is %q, want %q", i, got, step.want)
+			t.Errorf("step %d: links_down = %q, want %q", i, got, step.want)
 		}
 	}
 }
