@@ -195,7 +195,7 @@ gpuop-all: ## Compare gpuop with every release of the chart, where a plain test 
 
 .PHONY: contradicted
 contradicted: ## A million pages of work that contradicts no profiling field, where a plain test has some thousand
-	CONTRADICTED_PAGES=1000000 $(GO) test ./internal/snapshot -run ^TestWorkContradictsNothing$$
+	CONTRADICTED_PAGES=1000000 $(GO) test ./internal/snapshot -run ^TestWorkloadsAreNotContradicted$$
 
 .PHONY: healthy
 healthy: ## A million simulated pages of healthy work, each with the verdict ok, where a plain test has some thousand
