@@ -94,7 +94,7 @@ func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 func TestChartTeachesARelease(t *testing.T) {
 	values := "driver: {brandNew: 1, enabled: true}\n"
 	code, out, _ := call(values, "lint", "-", "--version", "v27.1.0")
-	if code != 0 || !strings.Contains(out, "info   driver.brandNew") || !strings.Contains(out, "newer than every release") {
+	if code != 0 || !strings.Contains(out, "note: driver.brandNew") || !strings.Contains(out, "newer than every release") {
 		t.Errorf("without --chart: exit %d, %s", code, out)
 	}
 	dir := filepath.Join(t.TempDir(), "v27.1.0")

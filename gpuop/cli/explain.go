@@ -28,6 +28,17 @@ lists those below driver.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			entries, err := explain.Lookup(e.table, strings.Join(args, " "))
+			if err != nil && len(args) > 1 { // several words instead of a phrase
+				var found []explain.Entry
+				for _, word := range args {
+					each, unknown := explain.Lookup(e.table, word)
+					if unknown != nil {
+						return err
+					}
+					found = append(found, each...)
+				}
+				entries, err = found, nil
+			}
 			if err != nil {
 				return err
 			}

@@ -155,12 +155,12 @@ func kinds(result *lint.Result) func(io.Writer, report.Style) error {
 			}
 			number[k] = 0
 		}
-		what, found := "judged: ", len(result.Report.Rows) > 0
+		what, found := "checked: ", len(result.Report.Rows) > 0
 		switch {
 		case len(words) == 0:
-			what = "nothing could be judged"
+			what = "nothing to check"
 		case result.Judged == 0 && !found:
-			what = "read, and nothing judged: "
+			what = "nothing to check in: "
 		}
 		fmt.Fprintln(w, style.Dim(report.OneLine(what+strings.Join(words, ", "))))
 		if result.Judged > 0 && !found {
@@ -174,7 +174,7 @@ func kinds(result *lint.Result) func(io.Writer, report.Style) error {
 func (e *env) fixed(o *lintFlags, result *lint.Result) error {
 	for i := range result.Report.Rows {
 		if row := &result.Report.Rows[i]; row.File == lint.CommandName {
-			row.File = o.script
+			row.File, row.Text = o.script, "" // the corrected command is shown
 		}
 	}
 	text := result.Corrected

@@ -70,7 +70,7 @@ func TestLintTranscripts(t *testing.T) {
 			{"lint", "--command", "helm template g nvidia/gpu-operator --set cdi.default=true", "--version", "v26.7"},
 			{"lint", input("timeslicing.yaml"), input("mig.yaml")},
 			{"lint", input("copied.yaml")},
-			{"lint", "--command", "helm template g nvidia/gpu-operator --set dcgm.version=4.5.0", "--fail-on", "warn"},
+			{"lint", "--command", "helm template g nvidia/gpu-operator --set dcgm.version=4.5.0", "--fail-on", "warning"},
 			{"lint", "--command", "helm template g nvidia/gpu-operator --set drivr=1", "--fail-on", "never"},
 		},
 		"usage.txt": {
@@ -121,8 +121,8 @@ func TestExitCodes(t *testing.T) {
 		{"clean", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set driver.enabled=false"}, 0},
 		{"an error", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set drivr.enabled=false"}, 1},
 		{"a warning", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set dcgm.version=4.5.0"}, 0},
-		{"a warning, --fail-on warn", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set dcgm.version=4.5.0", "--fail-on", "warn"}, 1},
-		{"a note, --fail-on info", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set operator.defaultRuntime=crio", "--fail-on", "info", "--version", "v1.11.0"}, 1},
+		{"a warning, --fail-on warning", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set dcgm.version=4.5.0", "--fail-on", "warning"}, 1},
+		{"a note, --fail-on note", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set operator.defaultRuntime=crio", "--fail-on", "note", "--version", "v1.11.0"}, 1},
 		{"a note", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set operator.defaultRuntime=crio", "--version", "v1.11.0"}, 0},
 		{"never", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set drivr=1", "--fail-on", "never"}, 0},
 		{"bad input", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set a=b", "--version", "newest"}, 2},
@@ -143,8 +143,7 @@ func TestFormatsAreWhatTheySay(t *testing.T) {
 			t.Errorf("%s: exit %d, %v\n%s", format, code, err, out)
 		}
 		if format == "json" {
-			report, _ := v["report"].(map[string]any)
-			findings, _ := report["findings"].([]any)
+			findings, _ := v["findings"].([]any)
 			first, _ := findings[0].(map[string]any)
 			for _, field := range []string{"id", "severity", "line", "reason", "fix", "source"} {
 				if first[field] == nil {
@@ -356,7 +355,7 @@ func TestInputsThatCannotBeRead(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 	// found in a folder, the file over the limit is a note
-	if code, out, _ := call("", "lint", "--fail-on", "info", "-o", "json", dir); code != exitFindings || !strings.Contains(out, "drivr") || strings.Count(out, `"not-read"`) != 1 {
+	if code, out, _ := call("", "lint", "--fail-on", "note", "-o", "json", dir); code != exitFindings || !strings.Contains(out, "drivr") || strings.Count(out, `"not-read"`) != 1 {
 		t.Errorf("folder: exit %d\n%s", code, out)
 	}
 	if code, out, _ := call("", "lint", path("large.yaml")); code != exitBadInput || !strings.Contains(out, "too large") {
@@ -392,7 +391,6 @@ func TestLintPrintsNoForeignText(t *testing.T) {
 		"own.sh":       install + "-f own",
 		"above.tf":     "resource \"helm_release\" \"g\" {\n  name = \"g\"\n  chart = \"gpu-operator\"\n  repository = \"https://helm.ngc.nvidia.com/nvidia\"\n  values = [file(\"../outside\")]\n}\n",
 		"sensitive.tf": "resource \"helm_release\" \"g\" {\n  name = \"g\"\n  chart = \"gpu-operator\"\n  repository = \"https://helm.ngc.nvidia.com/nvidia\"\n  set_sensitive {\n    name = \"toolkit.enabled\"\n    value = \"" + secret + "\"\n  }\n}\n",
-		"typed.yaml":   "toolkit:\n  enabled: " + secret + "\ndriver:\n  version: []\nmig:\n  strategy: " + secret + "\n",
 		"pair.sh":      install + "--set toolkit.env[0].name=API_TOKEN --set toolkit.env[0].value=" + secret + " --set toolkit.enabled=" + secret,
 		"export.sh":    "export NGC_API_KEY=" + secret + "\nhelm repo add nvidia https://u:" + secret + "@helm.example.com --password " + secret + "\n" + install + "--set drivr.enabled=$NGC_API_KEY --set toolkit.enabled=$NGC_API_KEY --kube-token " + secret,
 	} {

@@ -26,6 +26,13 @@ func (e *env) check() error {
 	if !slices.Contains(formats, e.format) {
 		return fmt.Errorf("%w: unknown output format %q, want %s", errUsage, e.format, strings.Join(formats, ", "))
 	}
+	for _, text := range e.ignore {
+		i, err := report.ParseIgnore(text)
+		if err != nil {
+			return fmt.Errorf("%w: --ignore: %w", errUsage, err)
+		}
+		e.ignored = append(e.ignored, i)
+	}
 	if e.failOn != "" {
 		if _, err := report.AtSeverity(e.failOn); err != nil {
 			return fmt.Errorf("%w: --fail-on: %w", errUsage, err)
@@ -43,9 +50,9 @@ type answer struct {
 	Document bool
 	// KeepSecrets leaves the secrets in the document: it is the user's own file, rewritten.
 	KeepSecrets bool
-	// Data is the result for -o json. If it is nil, only the findings are written.
+	// Data is the result for -o json.
 	Data any
-	// Report has the findings. For a cluster or a node it replaces Text and Data.
+	// Report has the findings. For a cluster or a node it replaces Text.
 	Report report.Report
 	// Quiet omits the summary line.
 	Quiet bool
@@ -57,6 +64,7 @@ type answer struct {
 //
 // It is the only place that writes findings, so it masks secrets for all commands.
 func (e *env) answer(a answer) error {
+	a.Report.Ignore(e.ignored)
 	a.Report.Sort()
 	a.Report.Mask(e.secrets)
 	var out bytes.Buffer
@@ -98,7 +106,8 @@ func (e *env) notAnInput() error {
 func (e *env) render(w io.Writer, a *answer) error {
 	switch e.format {
 	case "json":
-		return report.WriteJSON(w, a.data())
+		a.Report.Result = a.Data
+		return report.WriteJSON(w, a.Report)
 	case "sarif":
 		return a.Report.WriteSARIF(w, "gpuop", e.version)
 	}
@@ -134,17 +143,6 @@ func (e *env) renderText(w io.Writer, a *answer) error {
 	}
 	_, err := fmt.Fprintln(notes, a.Report.Summary())
 	return err
-}
-
-// data returns the JSON value: the result with the findings, or only the findings.
-func (a *answer) data() any {
-	if a.Data == nil {
-		return a.Report
-	}
-	return struct {
-		Result any           `json:"result"`
-		Report report.Report `json:"report"`
-	}{a.Data, a.Report}
 }
 
 // table writes aligned columns, separated by two spaces.

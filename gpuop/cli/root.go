@@ -43,6 +43,9 @@ type env struct {
 	format  string
 	outPath string
 	failOn  string
+	// ignore are the arguments of --ignore, and ignored what they select.
+	ignore  []string
+	ignored []report.Ignore
 	verbose bool // show passed checks too
 	charts  []string
 	inputs  []string // the files read so far
@@ -130,7 +133,8 @@ which nothing was checked; 3 the cluster does not answer.`,
 	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text, json or sarif")
 	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
 	flags.StringArrayVar(&e.charts, "chart", nil, "add a release: its chart as `folder` or archive of helm pull; may be repeated")
-	flags.StringVar(&e.failOn, "fail-on", "", "exit 1 on findings of this `severity` or worse: error, warn, info, never (default error; warn for clusters)")
+	flags.StringVar(&e.failOn, "fail-on", "", "exit 1 on this `severity` or worse: error, warning, note, never (default error; warning for clusters)")
+	flags.StringArrayVar(&e.ignore, "ignore", nil, "ignore findings of a `check[:subject]`; may be repeated")
 	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before anything is applied:"}, &cobra.Group{ID: "running", Title: "On what runs:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {

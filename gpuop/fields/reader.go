@@ -275,10 +275,13 @@ var plain = []string{"", "true", "false", "yes", "no", "on", "off", "y", "n", "e
 // reference matches a text that another program replaces: $NAME, ${NAME}, {{ … }}, <name>.
 var reference = regexp.MustCompile(`^(\$\{?[A-Za-z_][\w.]*\}?|\$\(.*\)|[^{}]*\{\{.*\}\}[^{}]*|<[\w .-]+>)$`)
 
-// isPlain reports whether a text is a number, quantity, switch or reference, which messages may repeat. Other texts may
-// be secret.
+// word matches short words, such as a misspelt true.
+var word = regexp.MustCompile(`^[A-Za-z]{1,12}$`)
+
+// isPlain reports whether a text is a word, number, quantity, switch or reference, which messages may repeat. Other texts
+// may be secret.
 func isPlain(text string) bool {
-	if reference.MatchString(text) {
+	if reference.MatchString(text) || word.MatchString(text) {
 		return true
 	}
 	const most = 12 // as long as 4194304Mi

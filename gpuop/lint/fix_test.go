@@ -69,12 +69,12 @@ func TestFixKeepsPins(t *testing.T) {
 		pin, version, severity string
 		kept                   bool
 	}{
-		{"v1.14.3-ubuntu20.04", "", "warn", true},  // the default of v23.9.0
-		{"v1.17.8-ubuntu20.04", "", "info", true},  // the default of v25.3.4
-		{"v1.17.99-ubuntu20.04", "", "warn", true}, // of none
-		{"v1.14.3-ubuntu20.04", "v26.7.0", "warn", false},
-		{"v1.12.99-ubuntu20.04", "v26.7.0", "warn", true},
-		{"v1.17.8-ubuntu20.04", "v25.3.0", "info", true}, // the release that the command names
+		{"v1.14.3-ubuntu20.04", "", "warning", true},  // the default of v23.9.0
+		{"v1.17.8-ubuntu20.04", "", "note", true},     // the default of v25.3.4
+		{"v1.17.99-ubuntu20.04", "", "warning", true}, // of none
+		{"v1.14.3-ubuntu20.04", "v26.7.0", "warning", false},
+		{"v1.12.99-ubuntu20.04", "v26.7.0", "warning", true},
+		{"v1.17.8-ubuntu20.04", "v25.3.0", "note", true}, // the release that the command names
 	} {
 		got := judge(t, lint.Options{Command: strings.Replace(command, "%s", tt.pin, 1), Version: tt.version})
 		if !slices.ContainsFunc(brief(got.Report), func(s string) bool { return strings.HasPrefix(s, tt.severity+" operand-version toolkit.version") }) {
@@ -88,7 +88,7 @@ func TestFixKeepsPins(t *testing.T) {
 
 func TestFixKeepsWhatIsUnknown(t *testing.T) {
 	got := judge(t, lint.Options{Command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set driver.enabled=false --set driver.qqqq.x=1 --set driver.env[0].name=A"})
-	if diff := cmp.Diff([]string{"error unknown-key driver.qqqq @1", "warn dead-setting driver.env[0].name @1"}, brief(got.Report)); diff != "" {
+	if diff := cmp.Diff([]string{"error unknown-key driver.qqqq @1", "warning dead-setting driver.env[0].name @1"}, brief(got.Report)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !strings.Contains(got.Corrected, "driver.qqqq.x=1") || strings.Contains(got.Corrected, "driver.env") {

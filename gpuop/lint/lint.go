@@ -12,8 +12,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -84,8 +86,9 @@ type run struct {
 	// newer means that the release is newer than the table.
 	newer bool
 	read  func(file, name string) ([]byte, error)
-	// found has the files that were found by searching a directory.
+	// found has the files that were found by searching a directory; lines has the lines of all files.
 	found     map[string]bool
+	lines     map[string][]string
 	documents []*doc
 	// secrets are values that no output may contain.
 	secrets report.Secrets
@@ -98,7 +101,7 @@ type run struct {
 
 // Lint checks the inputs. It returns an error only for invalid options; problems of an input are findings.
 func Lint(o Options) (*Result, error) {
-	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, found: map[string]bool{}}
+	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, found: map[string]bool{}, lines: map[string][]string{}}
 	if o.Version != "" {
 		var err error
 		if r.version, err = r.resolve(o.Version, false, report.Row{}); err != nil {
@@ -151,6 +154,13 @@ func (r *run) finish(inputs []Input, result *Result) {
 		f.Subject, f.Reason, f.Fix = r.secrets.Mask(f.Subject), r.secrets.Mask(f.Reason), r.secrets.Mask(f.Fix)
 		result.Report.Add(f)
 	}
+	shown := map[string][]string{} // files that an input refers to are not: they may hold anything
+	for _, f := range inputs {
+		shown[f.Name] = strings.Split(string(f.Data), "\n")
+	}
+	maps.Copy(r.lines, shown)
+	result.Report.IgnoreComments(r.lines)
+	result.Report.ShowLines(shown)
 	result.Report.Sort()
 }
 
@@ -287,6 +297,7 @@ func (r *run) open(file, name string) ([]byte, error) {
 	}
 	data, err := r.read(file, name)
 	r.secrets.Learn(string(data))
+	r.lines[name] = strings.Split(string(data), "\n")
 	return data, err
 }
 

@@ -33,13 +33,13 @@ func TestTerraform(t *testing.T) {
 		{"a local that stands below", release("values = [yamlencode({ drivr = local.d })]") + "locals {\n d = { enabled = local.e }\n e = false\n}\n", []string{"error unknown-key drivr @3"}},
 		{"a file in a template", release("values = [\"${file(\"v.yaml\")}\"]"), []string{"error unknown-key drivr @2"}},
 		{"what comes from outside", release("version = var.version\nvalues = [yamlencode({ driver = { version = var.v, env = [{ name = \"A\", value = var.w }] } }), var.more]"),
-			[]string{"info not-judged", "info not-judged var.version @3", "info not-judged helm_release x @4"}},
+			[]string{"note not-judged", "note not-judged var.version @3", "note not-judged helm_release x @4"}},
 		{"a file that is here", release("values = [file(\"${path.module}/v.yaml\")]"), []string{"error unknown-key drivr @2"}},
-		{"a file that is not", release(`values = [file("w.yaml")]`), []string{"info not-judged w.yaml @3"}},
-		{"an older release", release("version = \"v24.9.0\"\nset = [{ name = \"psp.enabled\", value = true }]"), []string{"warn key-gone psp.enabled @4"}},
+		{"a file that is not", release(`values = [file("w.yaml")]`), []string{"note not-judged w.yaml @3"}},
+		{"an older release", release("version = \"v24.9.0\"\nset = [{ name = \"psp.enabled\", value = true }]"), []string{"warning key-gone psp.enabled @4"}},
 		{"another chart", "resource \"helm_release\" \"x\" {\n chart = \"cilium\"\n}\n", nil},
 		{"no Terraform", "resource \"helm_release\" {\n", []string{"error terraform-syntax @1"}},
-		{"too deep", "a = " + strings.Repeat("[", 100_000), []string{"info not-judged"}},
+		{"too deep", "a = " + strings.Repeat("[", 100_000), []string{"note not-judged"}},
 	} {
 		t.Run(tt.row, func(t *testing.T) {
 			read := func(_, name string) ([]byte, error) {

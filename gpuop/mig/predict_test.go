@@ -93,19 +93,19 @@ func TestPredict(t *testing.T) {
 			"error mig-single-invalid", "gpu.count=0", "gpu.product=NVIDIA-A100-SXM4-40GB-MIG-INVALID", "gpu.replicas=0", "gpu.sharing-strategy=", "mig.strategy=single", "mps.capable=false",
 		}},
 		{"mixed", node(t, "A100-40GB", "3g.20gb 2g.10gb 1g.5gb=2", ""), "mixed", Replication{}, []string{
-			"gpu.count=2", "gpu.product=NVIDIA-A100-SXM4-40GB", "gpu.replicas=1", "gpu.sharing-strategy=none", "gpu: 1", "info mig-beside-whole",
+			"gpu.count=2", "gpu.product=NVIDIA-A100-SXM4-40GB", "gpu.replicas=1", "gpu.sharing-strategy=none", "gpu: 1",
 			"mig-1g.5gb.count=2", "mig-1g.5gb.multiprocessors=14", "mig-1g.5gb.product=NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "mig-1g.5gb.replicas=1", "mig-1g.5gb.sharing-strategy=none", "mig-1g.5gb.slices.gi=1", "mig-1g.5gb: 2",
 			"mig-2g.10gb.count=1", "mig-2g.10gb.multiprocessors=28", "mig-2g.10gb.product=NVIDIA-A100-SXM4-40GB-MIG-2g.10gb", "mig-2g.10gb.replicas=1", "mig-2g.10gb.sharing-strategy=none", "mig-2g.10gb.slices.gi=2", "mig-2g.10gb: 1",
 			"mig-3g.20gb.count=1", "mig-3g.20gb.multiprocessors=42", "mig-3g.20gb.product=NVIDIA-A100-SXM4-40GB-MIG-3g.20gb", "mig-3g.20gb.replicas=1", "mig-3g.20gb.sharing-strategy=none", "mig-3g.20gb.slices.gi=3", "mig-3g.20gb: 1",
-			"mig.strategy=mixed", "mps.capable=false",
+			"mig.strategy=mixed", "mps.capable=false", "note mig-beside-whole",
 		}},
 		{"mixed, all in MIG mode: replicas of the parent are 0", node(t, "B200", "1g.23gb+me", "-"), "mixed", Replication{}, []string{
 			"gpu.count=2", "gpu.product=NVIDIA-B200", "gpu.replicas=0", "gpu.sharing-strategy=none",
 			"mig-1g.23gb.me.count=1", "mig-1g.23gb.me.multiprocessors=18", "mig-1g.23gb.me.product=NVIDIA-B200-MIG-1g.23gb.me", "mig-1g.23gb.me.replicas=1", "mig-1g.23gb.me.sharing-strategy=none", "mig-1g.23gb.me.slices.gi=1", "mig-1g.23gb.me: 1",
-			"mig.strategy=mixed", "mps.capable=false", "warn mig-enabled-empty", "warn mig-variant-resource",
+			"mig.strategy=mixed", "mps.capable=false", "warning mig-enabled-empty", "warning mig-variant-resource",
 		}},
 		{"none hides MIG, and MPS is refused beside it", node(t, "A30", "1g.6gb=4"), "none", shared("mps", WholeGPU, 2, ""), []string{
-			"error mps-with-mig", "gpu.count=1", "gpu.product=NVIDIA-A30", "gpu.replicas=0", "gpu.sharing-strategy=none", "gpu: 2", "mps.capable=false", "warn mig-hidden",
+			"error mps-with-mig", "gpu.count=1", "gpu.product=NVIDIA-A30", "gpu.replicas=0", "gpu.sharing-strategy=none", "gpu: 2", "mps.capable=false", "warning mig-hidden",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -54,7 +54,7 @@ func TestSeedDump(t *testing.T) {
 	for _, f := range Check(n) {
 		got = append(got, f.State.Severity()+" "+string(f.ID))
 	}
-	if diff := cmp.Diff([]string{"error node-no-gpu-resource", "warn node-no-gpu-labels"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"error node-no-gpu-resource", "warning node-no-gpu-labels"}, got); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
 	if _, err := GPUs(n); !errors.Is(err, ErrNoGPUs) {
@@ -121,11 +121,11 @@ func TestCheck(t *testing.T) {
 	}{
 		"healthy": {nodeObject(present+`"nvidia.com/mig.config.state": "success"`, `"nvidia.com/gpu": "1"`), nil},
 		"pending": {nodeObject(present+`"nvidia.com/mig.config.state": "pending", "nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-mig-change"`, `"nvidia.com/gpu": "1"`),
-			[]string{"warn node-mig-state", "warn node-operand-paused"}},
+			[]string{"warning node-mig-state", "warning node-operand-paused"}},
 		"failed":  {nodeObject(present+`"nvidia.com/mig.config.state": "failed"`, `"nvidia.com/gpu": "1"`), []string{"error node-mig-state"}},
 		"invalid": {nodeObject(`"nvidia.com/gpu.product": "NVIDIA-A30-MIG-INVALID"`, `"nvidia.com/gpu": "0"`), []string{"error node-mig-state"}},
 		"unhealthy": {`{"kind": "Node", "metadata": {"labels": {"a": "b"}}, "status": {"capacity": {"nvidia.com/gpu": "8"}, "allocatable": {"nvidia.com/gpu": "7"}}}`,
-			[]string{"warn node-capacity-differs"}},
+			[]string{"warning node-capacity-differs"}},
 	} {
 		n, err := Parse([]byte(tc.node))
 		if err != nil {

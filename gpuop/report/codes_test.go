@@ -165,7 +165,7 @@ func TestCodesAreThoseOfTheSources(t *testing.T) {
 
 // rank orders severities; -1 is none.
 func rank(severity string) int {
-	return slices.Index([]string{"ok", "info", "warn", "error"}, severity)
+	return slices.Index([]string{"ok", "note", "warning", "error"}, severity)
 }
 
 func table(t *testing.T) string {

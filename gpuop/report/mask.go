@@ -321,6 +321,9 @@ func (r *Report) Mask(s Secrets) {
 		for _, text := range []*string{&row.Subject, &row.Reason, &row.Together, &row.Fix, &row.Evidence.Object, &row.Evidence.Text} {
 			*text = s.Mask(*text)
 		}
+		if s.Mask(row.Text) != row.Text {
+			row.Text = "" // a masked line would not match its columns
+		}
 	}
 }
 

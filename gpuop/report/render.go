@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
+	"path/filepath"
 	"strings"
 )
 
@@ -43,7 +45,6 @@ type object = map[string]any
 
 // WriteSARIF writes the rows that are not OK as a SARIF 2.1.0 log.
 func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
-	levels := map[string]string{"info": "note", "warn": "warning", "error": "error"}
 	rules, results := []object{}, []object{}
 	index := map[ID]int{}
 	for _, row := range r.Rows {
@@ -57,9 +58,9 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 			code := row.ID.code()
 			rules = append(rules, object{"id": row.ID, "shortDescription": object{"text": code.Meaning}, "help": object{"text": code.Next}})
 		}
-		result := object{"ruleId": row.ID, "ruleIndex": at, "level": levels[row.State.Severity()], "message": object{"text": row.sentence()}}
+		result := object{"ruleId": row.ID, "ruleIndex": at, "level": row.State.Severity(), "message": object{"text": row.sentence()}}
 		if row.File != "" {
-			place := object{"artifactLocation": object{"uri": row.File}}
+			place := object{"artifactLocation": object{"uri": uriOf(row.File)}}
 			if row.Line > 0 {
 				place["region"] = object{"startLine": row.Line, "startColumn": max(row.Column, 1)}
 			}
@@ -70,6 +71,15 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 	driver := object{"name": tool, "version": version, "rules": rules}
 	return WriteJSON(w, object{"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
 		"runs": []object{{"tool": object{"driver": driver}, "results": results}}})
+}
+
+// uriOf returns the name of a file as a URI reference.
+func uriOf(name string) string {
+	name = filepath.ToSlash(filepath.Clean(name))
+	if strings.HasPrefix(name, "/") {
+		return (&url.URL{Scheme: "file", Path: name}).String()
+	}
+	return (&url.URL{Path: name}).EscapedPath()
 }
 
 // sentence returns the row as one message: nodes, subject, reason, fix and source.

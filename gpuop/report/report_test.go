@@ -49,15 +49,15 @@ func TestText(t *testing.T) {
 	if err := r.WriteText(&plain, report.Style{}, false); err != nil {
 		t.Fatal(err)
 	}
-	want := "f.yaml\nerror  z  line 2\n       breaks " + strings.TrimSpace(strings.Repeat("very ", 19)) + "\n       " + strings.TrimSpace(strings.Repeat("very ", 21)) + "\n       much\n" +
-		"warn   x.y  line 9\n       does nothing\n     → delete it\n\ninfo   c\n       by the way\n"
+	want := "f.yaml:2:3: error: z: breaks " + strings.Repeat("very ", 40) + "much [a]\n" +
+		"f.yaml:9: warning: x.y: does nothing [b]\n  → delete it\nnote: by the way [c]\n"
 	if diff := cmp.Diff(want, plain.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if err := r.WriteText(&colour, report.Style{Color: true}, false); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colour.String(), "\x1b[31merror  \x1b[0m") {
+	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colour.String(), "\x1b[31merror:\x1b[0m") {
 		t.Error("colour where none is wanted, or none where it is")
 	}
 	r = report.Report{Rows: []report.Row{{ID: "x", State: report.Note, File: "f\x1b[2J.yaml", Subject: "a\x1b[31mb", Reason: "c\nd"}}}
@@ -212,7 +212,7 @@ func TestStatesAreWrittenAsWords(t *testing.T) {
 			t.Errorf("an unknown time is written: %s", data)
 		}
 	}
-	for _, word := range []string{"error", "warn", "info"} {
+	for _, word := range []string{"error", "warning", "note"} {
 		if s, err := report.AtSeverity(word); err != nil || s.Severity() != word {
 			t.Errorf("%s came back as %s, %v", word, s.Severity(), err)
 		}

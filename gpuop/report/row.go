@@ -38,32 +38,32 @@ var states = [...]string{OK: "ok", Note: "note", Waiting: "waiting", Unknown: "u
 // String returns "ok", "note", "waiting", "unknown", "warning" or "failed".
 func (s State) String() string { return states[s] }
 
-// Severity returns "error", "warn", "info" or "ok".
+// Severity returns "error", "warning", "note" or "ok".
 func (s State) Severity() string {
 	switch s {
 	case OK:
 		return "ok"
 	case Note:
-		return "info"
+		return "note"
 	case Failed:
 		return "error"
 	}
-	return "warn"
+	return "warning"
 }
 
 // AtSeverity returns the least severe state that --fail-on word covers. For "never", no row has the state.
 func AtSeverity(word string) (State, error) {
 	switch word {
-	case "info":
+	case "note", "info":
 		return Note, nil
-	case "warn", "warning":
+	case "warning", "warn":
 		return Waiting, nil
 	case "error":
 		return Failed, nil
 	case "never":
 		return Failed + 1, nil
 	}
-	return OK, fmt.Errorf("%w %q, want error, warn, info or never", ErrSeverity, word)
+	return OK, fmt.Errorf("%w %q, want error, warning, note or never", ErrSeverity, word)
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -97,6 +97,8 @@ type Row struct {
 	Together string `json:"-"`
 	// Fix is the next step: a corrected text or a command. It may be empty.
 	Fix string `json:"fix,omitempty"`
+	// Text is the line of the file, for people. It may be empty.
+	Text string `json:"-"`
 }
 
 // Say sets the state and the reason.
@@ -139,6 +141,10 @@ type Report struct {
 	// At is when the state was read.
 	At   time.Time `json:"at,omitzero"`
 	Rows []Row     `json:"findings"`
+	// Ignored counts the findings that the user chose to ignore.
+	Ignored int `json:"ignored,omitempty"`
+	// Result is the result of the command besides its findings, such as a list of images.
+	Result any `json:"result,omitempty"`
 }
 
 // Add appends rows.
@@ -184,7 +190,7 @@ type Code struct {
 	ID ID
 	// Commands are the gpuop commands that report it.
 	Commands []string
-	// Worst is the highest severity of its findings: "error", "warn" or "info".
+	// Worst is the highest severity of its findings: "error", "warning" or "note".
 	Worst string
 	// Meaning says what a finding means, Next what to do.
 	Meaning, Next string

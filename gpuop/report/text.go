@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -37,32 +39,32 @@ func (s Style) state(v State, word string) string {
 // textWidth is the width of text output, in runes.
 const textWidth = 112
 
-// WriteText writes the report for people. Each file or node has a heading. Each row has its state, subject, line or
-// age, reason, and the fix after an arrow. Nodes with the same rows share a heading. Unless verbose is set, passed
-// checks are only counted. An empty report writes nothing.
+// WriteText writes the report for people.
+//
+// Findings in files have the form of compilers, "file:line:column: severity: message [check]", followed by the line with a
+// caret, and by the fix after an arrow. For a cluster, each node has a heading, and nodes with the same rows share one. Each
+// row has its state, subject, age, reason and fix. Unless verbose is set, passed checks are only counted. An empty report
+// writes nothing.
 func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	out := bufio.NewWriter(w)
 	if first := r.first(); first != "" {
 		fmt.Fprintf(out, "%s %s\n\n", style.Bold("start here:"), OneLine(first))
 	}
-	lines := map[string]int{}
-	for _, row := range r.Rows {
-		lines[row.File] = max(lines[row.File], row.Line)
+	if !r.Judged {
+		for _, row := range r.Rows {
+			writeFinding(out, style, row)
+		}
+		return out.Flush()
 	}
-	for i, b := range r.branches() {
-		if i > 0 && !r.Judged {
-			out.WriteByte('\n')
-		}
-		if heading := b.heading(r.Judged); heading != "" {
-			fmt.Fprintln(out, style.Bold(OneLine(heading)))
-		}
+	for _, b := range r.branches() {
+		fmt.Fprintln(out, style.Bold(OneLine(b.heading())))
 		ok := 0
 		for _, row := range b.rows {
 			if row.State == OK && !verbose {
 				ok++
 				continue
 			}
-			r.writeRow(out, style, row, lines[row.File] > 1)
+			r.writeRow(out, style, row)
 		}
 		if ok > 0 {
 			checks := "checks"
@@ -75,18 +77,63 @@ func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	return out.Flush()
 }
 
-// writeRow writes one row. If lines is set, it shows the row's line number.
-func (r *Report) writeRow(out *bufio.Writer, style Style, row Row, lines bool) {
-	lead := fmt.Sprintf("%-7s", row.State.Severity())
-	if r.Judged {
-		lead = fmt.Sprintf("  %-8s", row.State)
+// writeFinding writes a finding in a file or a command.
+func writeFinding(out *bufio.Writer, style Style, row Row) {
+	place := row.File
+	switch {
+	case place == "":
+	case row.Line > 0 && row.Column > 0:
+		place = fmt.Sprintf("%s:%d:%d", place, row.Line, row.Column)
+	case row.Line > 0:
+		place = fmt.Sprintf("%s:%d", place, row.Line)
 	}
+	if place != "" {
+		fmt.Fprintf(out, "%s ", style.Bold(OneLine(place)+":"))
+	}
+	message := row.Reason
+	if row.Subject != "" {
+		message = row.Subject + ": " + message
+	}
+	fmt.Fprintf(out, "%s %s %s\n", style.state(row.State, row.State.Severity()+":"), OneLine(message), style.Dim("["+string(row.ID)+"]"))
+	writeSource(out, style, row)
+	mark := style.Green("→")
+	for line := range strings.SplitSeq(strings.TrimRight(row.Fix, "\n"), "\n") {
+		if row.Fix != "" {
+			fmt.Fprintf(out, "  %s %s\n", mark, OneLine(line))
+		}
+		mark = " "
+	}
+}
+
+// maxSource is the longest line of a file that is shown, in runes.
+const maxSource = 160
+
+// writeSource writes the line of a finding, with a caret below the column.
+func writeSource(out *bufio.Writer, style Style, row Row) {
+	text := strings.TrimRight(row.Text, " \t\r")
+	if strings.TrimSpace(text) == "" || utf8.RuneCountInString(text) > maxSource {
+		return
+	}
+	number := strconv.Itoa(row.Line)
+	fmt.Fprintf(out, "  %s %s\n", style.Dim(number+" |"), OneLine(text))
+	if at := row.Column - 1; at >= 0 && at < len(text) {
+		word := len(text[at:]) - len(strings.TrimLeftFunc(text[at:], inWord))
+		fmt.Fprintf(out, "  %s %s%s\n", style.Dim(strings.Repeat(" ", len(number))+" |"),
+			strings.Repeat(" ", utf8.RuneCountInString(text[:at])), style.Green("^"+strings.Repeat("~", max(word-1, 0))))
+	}
+}
+
+// inWord reports whether a rune is part of a key or flag.
+func inWord(r rune) bool {
+	return r == '-' || r == '_' || r == '.' || unicode.IsLetter(r) || unicode.IsDigit(r)
+}
+
+// writeRow writes one row about a cluster or node.
+func (r *Report) writeRow(out *bufio.Writer, style Style, row Row) {
+	lead := fmt.Sprintf("  %-8s", row.State)
 	margin := strings.Repeat(" ", len(lead))
 	after := ""
-	switch {
-	case row.Line > 0 && lines:
-		after = fmt.Sprintf("  line %d", row.Line)
-	case !row.Since.IsZero() && !r.At.IsZero():
+	if !row.Since.IsZero() && !r.At.IsZero() {
 		after = "  for " + r.At.Sub(row.Since).Round(time.Second).String()
 	}
 	fmt.Fprintf(out, "%s%s%s\n", style.state(row.State, lead), style.Bold(OneLine(cmp.Or(row.Subject, string(row.ID)))), style.Dim(after))
@@ -123,10 +170,8 @@ type branch struct {
 	rows  []Row
 }
 
-func (b branch) heading(judged bool) string {
+func (b branch) heading() string {
 	switch n := len(b.nodes); {
-	case !judged:
-		return b.rows[0].File
 	case n == 0:
 		return "cluster"
 	case n <= 3:
@@ -193,17 +238,19 @@ func (r *Report) Summary() string {
 	}
 	var parts []string
 	for s, word := range slices.Backward(states[:]) {
-		if !r.Judged {
-			if State(s) == Failed {
-				word = "error"
-			}
-			if count[s] != 1 {
-				word += "s"
-			}
-		}
-		if count[s] > 0 {
+		switch {
+		case count[s] == 0:
+		case r.Judged:
 			parts = append(parts, fmt.Sprintf("%d %s", count[s], word))
+		default:
+			parts = append(parts, Count(count[s], State(s).Severity()))
 		}
+	}
+	if r.Ignored > 0 {
+		if len(parts) == 0 {
+			parts = append(parts, "no findings")
+		}
+		parts = append(parts, fmt.Sprintf("%d ignored", r.Ignored))
 	}
 	switch {
 	case len(parts) > 0:

@@ -58,8 +58,8 @@ func TestParseFindings(t *testing.T) {
 		want []string
 	}{
 		"seed 001 has the plugin's own values": {seedFile, []string{
-			"3 info sharing-dead flags.migStrategy", "4 info sharing-dead flags.failOnInitError", "7 info sharing-dead flags.plugin.passDeviceSpecs",
-			"8 info sharing-dead flags.plugin.deviceListStrategy", "9 info sharing-dead flags.plugin.deviceIDStrategy",
+			"3 note sharing-dead flags.migStrategy", "4 note sharing-dead flags.failOnInitError", "7 note sharing-dead flags.plugin.passDeviceSpecs",
+			"8 note sharing-dead flags.plugin.deviceListStrategy", "9 note sharing-dead flags.plugin.deviceIDStrategy",
 		}},
 		"every newer field": {`version: v1
 flags:
@@ -80,7 +80,7 @@ flags:
 imex:
   channelIDs: [0]
   required: true
-`, []string{"11 warn sharing-dead flags.plugin.deviceListStrategy", "3 warn sharing-dead flags.mpsRoot"}},
+`, []string{"11 warning sharing-dead flags.plugin.deviceListStrategy", "3 warning sharing-dead flags.mpsRoot"}},
 		"sharedDevicesAllocationPolicy": {"flags:\n  plugin:\n    sharedDevicesAllocationPolicy: packed\n", nil},
 		"seed 001: the copied ellipsis": {slicing("replicas: 5") + "    ...\n", []string{"7 error yaml-ellipsis ..."}},
 		"seed 001: shared for sharing":  {"version: v1\nshared:\n  timeSlicing: {}\n", []string{"2 error unknown-key shared"}},
@@ -91,33 +91,33 @@ imex:
 		"replicas 1":                       {slicing("replicas: 1"), []string{"6 error sharing-replicas sharing.timeSlicing.resources[0].replicas"}},
 		"no replicas":                      {slicing("devices: all"), []string{"5 error sharing-replicas sharing.timeSlicing.resources[0]"}},
 		"quoted replicas":                  {slicing(`replicas: "4"`), []string{"6 error wrong-type sharing.timeSlicing.resources[0].replicas"}},
-		"rename and devices":               {slicing("replicas: 2", "rename: nvidia.com/mine", "devices: [0]"), []string{"7 warn sharing-ignored sharing.timeSlicing.resources[0].rename", "8 warn sharing-ignored sharing.timeSlicing.resources[0].devices"}},
+		"rename and devices":               {slicing("replicas: 2", "rename: nvidia.com/mine", "devices: [0]"), []string{"7 warning sharing-ignored sharing.timeSlicing.resources[0].rename", "8 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
 		"the prefix is added when missing": {"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}\n", nil},
 		"a resource of no node": {"sharing: {timeSlicing: {resources: [{name: nvidia.com/gpus, replicas: 2}]}}\n",
-			[]string{"1 warn sharing-resource sharing.timeSlicing.resources[0].name"}},
+			[]string{"1 warning sharing-resource sharing.timeSlicing.resources[0].name"}},
 		"another vendor": {"sharing: {timeSlicing: {resources: [{name: amd.com/gpu, replicas: 2}]}}\n",
 			[]string{"1 error sharing-resource sharing.timeSlicing.resources[0].name"}},
 		"MIG devices": {"sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.10gb.me, replicas: 2}]}}\n", nil},
 		"MIG device under MPS": {"sharing: {mps: {resources: [{name: mig-1g.10gb, replicas: 2}]}}\n",
 			[]string{"1 error sharing-mps sharing.mps.resources[0].name"}},
-		"both":                   {"sharing:\n  timeSlicing: {resources: [{name: gpu, replicas: 2}]}\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"2 warn sharing-both sharing.timeSlicing"}},
-		"mps with mixed":         {"flags: {migStrategy: mixed}\nsharing:\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"1 warn sharing-dead flags.migStrategy", "3 error sharing-mps sharing.mps"}},
+		"both":                   {"sharing:\n  timeSlicing: {resources: [{name: gpu, replicas: 2}]}\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"2 warning sharing-both sharing.timeSlicing"}},
+		"mps with mixed":         {"flags: {migStrategy: mixed}\nsharing:\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"1 warning sharing-dead flags.migStrategy", "3 error sharing-mps sharing.mps"}},
 		"mps with 49":            {"sharing:\n  mps: {resources: [{name: gpu, replicas: 49}]}\n", []string{"2 error sharing-clients sharing.mps.resources[0].replicas"}},
-		"mps ignores the switch": {"sharing:\n  mps:\n    failRequestsGreaterThanOne: false\n    resources: [{name: gpu, replicas: 3}]\n", []string{"3 warn sharing-ignored sharing.mps.failRequestsGreaterThanOne"}},
+		"mps ignores the switch": {"sharing:\n  mps:\n    failRequestsGreaterThanOne: false\n    resources: [{name: gpu, replicas: 3}]\n", []string{"3 warning sharing-ignored sharing.mps.failRequestsGreaterThanOne"}},
 		"no resources":           {"sharing:\n  timeSlicing:\n    renameByDefault: true\n", []string{"2 error sharing-replicas sharing.timeSlicing"}},
-		"strategies":             {"flags:\n  migStrategy: singel\n  deviceDiscoveryStrategy: cuda\n  plugin: {deviceListStrategy: env, deviceIDStrategy: name}\n", []string{"2 error sharing-value flags.migStrategy", "2 warn sharing-dead flags.migStrategy", "3 error sharing-value flags.deviceDiscoveryStrategy", "4 error sharing-value flags.plugin.deviceIDStrategy", "4 error sharing-value flags.plugin.deviceListStrategy", "4 warn sharing-dead flags.plugin.deviceIDStrategy", "4 warn sharing-dead flags.plugin.deviceListStrategy"}},
+		"strategies":             {"flags:\n  migStrategy: singel\n  deviceDiscoveryStrategy: cuda\n  plugin: {deviceListStrategy: env, deviceIDStrategy: name}\n", []string{"2 error sharing-value flags.migStrategy", "2 warning sharing-dead flags.migStrategy", "3 error sharing-value flags.deviceDiscoveryStrategy", "4 error sharing-value flags.plugin.deviceIDStrategy", "4 error sharing-value flags.plugin.deviceListStrategy", "4 warning sharing-dead flags.plugin.deviceIDStrategy", "4 warning sharing-dead flags.plugin.deviceListStrategy"}},
 		"devices of all forms": {slicing("replicas: 2", "devices: [0, '0:1', GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76, MIG-GPU-b1028956-cfa2-0990-bf4a-5da9abb51763/3/0]"),
-			[]string{"7 warn sharing-ignored sharing.timeSlicing.resources[0].devices"}},
+			[]string{"7 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
 		"a device that is none": {slicing("replicas: 2", "devices: [every]"),
-			[]string{"7 error sharing-value sharing.timeSlicing.resources[0].devices", "7 warn sharing-ignored sharing.timeSlicing.resources[0].devices"}},
+			[]string{"7 error sharing-value sharing.timeSlicing.resources[0].devices", "7 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
 		"no devices": {slicing("replicas: 2", "devices: 0"),
-			[]string{"7 error sharing-value sharing.timeSlicing.resources[0].devices", "7 warn sharing-ignored sharing.timeSlicing.resources[0].devices"}},
+			[]string{"7 error sharing-value sharing.timeSlicing.resources[0].devices", "7 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
 		"a number of seconds": {"flags:\n  gfd:\n    sleepInterval: 60\n", nil},
 		"no duration":         {"flags:\n  gfd:\n    sleepInterval: a minute\n", []string{"3 error sharing-value flags.gfd.sleepInterval"}},
 		"other channels":      {"imex: {channelIDs: [0, 1]}\n", []string{"1 error sharing-value imex.channelIDs"}},
 		"version":             {"version: v2\n", []string{"1 error sharing-value version"}},
-		"own resource names":  {"resources: {gpus: [{pattern: '*', name: nvidia.com/a100}]}\n", []string{"1 warn sharing-ignored resources"}},
-		"a pattern alone":     {"resources: {gpus: [{pattern: '*'}]}\n", []string{"1 error sharing-replicas resources.gpus[0]", "1 warn sharing-ignored resources"}},
+		"own resource names":  {"resources: {gpus: [{pattern: '*', name: nvidia.com/a100}]}\n", []string{"1 warning sharing-ignored resources"}},
+		"a pattern alone":     {"resources: {gpus: [{pattern: '*'}]}\n", []string{"1 error sharing-replicas resources.gpus[0]", "1 warning sharing-ignored resources"}},
 		"a ConfigMap":         {"kind: ConfigMap\ndata: {}\n", []string{"1 error unknown-key kind", "2 error unknown-key data"}},
 		"misplaced":           {"version: v1\nmigStrategy: none\n", []string{"2 error unknown-key migStrategy"}},
 	} {
@@ -206,13 +206,13 @@ func TestPredict(t *testing.T) {
 	}{
 		"seed 001: 8 by 5": {
 			gpu("A100-80GB", 8), "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}",
-			map[string]int{"nvidia.com/gpu": 40}, "NVIDIA-A100-SXM4-80GB-SHARED", nil, []string{"info sharing-no-isolation"},
+			map[string]int{"nvidia.com/gpu": 40}, "NVIDIA-A100-SXM4-80GB-SHARED", nil, []string{"note sharing-no-isolation"},
 		},
 		"seed 001: renamed": {
 			gpu("A100-80GB", 8), "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 5}]}}",
-			map[string]int{"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 40}, "NVIDIA-A100-SXM4-80GB", nil, []string{"info sharing-no-isolation"},
+			map[string]int{"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 40}, "NVIDIA-A100-SXM4-80GB", nil, []string{"note sharing-no-isolation"},
 		},
-		"seed 001: one T4 by two": {gpu("T4", 1), seedFile, map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", nil, []string{"info sharing-no-isolation"}},
+		"seed 001: one T4 by two": {gpu("T4", 1), seedFile, map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", nil, []string{"note sharing-no-isolation"}},
 		"mps":                     {gpu("A100-40GB", 2), "sharing: {mps: {resources: [{name: gpu, replicas: 3}]}}", map[string]int{"nvidia.com/gpu": 6}, "NVIDIA-A100-SXM4-40GB-SHARED", []Limits{{"NVIDIA-A100-SXM4-40GB", 13653, 33}}, nil},
 		"mps 48":                  {gpu("L4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 48}]}}", map[string]int{"nvidia.com/gpu": 48}, "NVIDIA-L4-SHARED", []Limits{{"NVIDIA-L4", 479, 2}}, nil},
 		"mps on Turing":           {gpu("T4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{"nvidia.com/gpu": 20}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 768, 5}}, nil},
@@ -220,7 +220,7 @@ func TestPredict(t *testing.T) {
 		"both: MPS wins": {gpu("T4", 1), "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 9}]}, mps: {resources: [{name: gpu, replicas: 2}]}}",
 			map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 7680, 50}}, nil},
 		"a resource that is not there": {gpu("T4", 1), "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
-			map[string]int{"nvidia.com/gpu": 1}, "Tesla-T4", nil, []string{"info sharing-no-isolation", "warn sharing-resource"}},
+			map[string]int{"nvidia.com/gpu": 1}, "Tesla-T4", nil, []string{"note sharing-no-isolation", "warning sharing-resource"}},
 		"none": {gpu("T4", 1), "version: v1", map[string]int{"nvidia.com/gpu": 1}, "Tesla-T4", nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// A finding has a place and a name, and can be ignored by either.
+func TestIgnoredFindings(t *testing.T) {
+	const values = "driver:\n  enabled: flase\ntoolkit:\n  enbaled: true\n"
+	_, out, _ := call(values, "lint", "-", "--version", "v26.7.0")
+	for _, want := range []string{
+		"stdin:2:12: error: driver.enabled: found the string \"flase\", want true or false",
+		"[wrong-value]\n  2 |   enabled: flase\n    |            ^~~~~\n",
+		"stdin:4:3: error: toolkit.enbaled: ",
+		"[unknown-key]\n  4 |   enbaled: true\n    |   ^~~~~~~\n  → did you mean toolkit.enabled?\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	for _, c := range []struct {
+		values, ignore, summary string
+		code                    int
+	}{
+		{values, "unknown-key", "1 error, 1 ignored", 1},
+		{values, "unknown-key:toolkit.enbaled,wrong-value", "no findings, 2 ignored", 0},
+		{values, "unknown-key:driver", "2 errors", 1},
+		{strings.Replace(values, "flase", "flase # gpuop:ignore wrong-value", 1), "", "1 error, 1 ignored", 1},
+		{strings.Replace(values, "  enbaled", "  # gpuop:ignore unknown-key\n  enbaled", 1), "", "1 error, 1 ignored", 1},
+		{strings.Replace(values, "flase", "flase # gpuop:ignore unknown-key", 1), "", "2 errors", 1},
+		{"driver: {enabled: flase}\n# gpuop:ignore wrong-value\ntoolkit: {enabled: true}\n", "", "1 error", 1},
+	} {
+		args := []string{"lint", "-", "--version", "v26.7.0", "-o", "json"}
+		for i := range strings.FieldsFuncSeq(c.ignore, func(r rune) bool { return r == ',' }) {
+			args = append(args, "--ignore", i)
+		}
+		code, out, errOut := call(c.values, args...)
+		var result struct{ Summary string }
+		if err := json.Unmarshal([]byte(out), &result); err != nil || code != c.code || result.Summary != c.summary {
+			t.Errorf("%q --ignore %q: exit %d, %v, summary %q, want %d and %q\n%s", c.values, c.ignore, code, err, result.Summary, c.code, c.summary, errOut)
+		}
+	}
+	const script = "# gpuop:ignore unknown-key\nhelm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drver.enabled=false\n"
+	if code, out, _ := call(script, "lint", "-"); code != 0 || !strings.Contains(out, "1 ignored") {
+		t.Errorf("a script: exit %d\n%s", code, out)
+	}
+	if code, _, errOut := call(values, "lint", "-", "--ignore", "unknwn-key"); code != 2 || !strings.Contains(errOut, "write unknown-key") {
+		t.Errorf("an unknown check: exit %d, %s", code, errOut)
+	}
+}
+
+// explain knows what a newcomer has on the screen.
+func TestExplainKnowsSymptoms(t *testing.T) {
+	for _, word := range []string{"CrashLoopBackOff", "Init:0/1", "Init:2/4", "ImagePullBackOff", "FailedCreatePodSandBox", "FailedCreate",
+		"ContainerCreating", "OOMKilled", "XID 79", "xid=79", "Xid: 48", "unknown-key dead-setting"} {
+		args := append([]string{"explain"}, strings.Split(word, " ")...)
+		if code, out, errOut := call("", args...); code != 0 {
+			t.Errorf("%s: exit %d\n%s%s", word, code, out, errOut)
+		}
+	}
+	if code, _, errOut := call("", "explain", "XID", "999"); code != 2 || !strings.Contains(errOut, "XID 999") {
+		t.Errorf("an XID that nobody documents: exit %d, %s", code, errOut)
+	}
+}
