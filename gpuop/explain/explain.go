@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
 //go:embed words.txt
@@ -133,26 +131,8 @@ var (
 
 var (
 	xidIn = regexp.MustCompile(`(?i)^xid[ :=_-]*([0-9]{1,3})$`)
-	// link matches a link of Markdown.
-	link      = regexp.MustCompile(`\[([^\]]*)\]\(([^)]*)\)`)
 	waitingIn = regexp.MustCompile(`(?i)^init:[0-9]+/[0-9]+$`)
 )
-
-// xid explains an XID by its number, or returns none.
-func xid(number string) []Entry {
-	code, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || catalog.XIDOf(code).Source == "" {
-		return nil
-	}
-	x := catalog.XIDOf(code)
-	e := Entry{Kind: "error of the driver", Words: []string{"XID " + number}, Writer: "NVIDIA driver, in the kernel log",
-		Source: link.ReplaceAllString(x.Source, "$1: $2")}
-	e.Meaning = fmt.Sprintf("%s. Recommended action: %s.", catalog.XIDMessage(code), cmp.Or(x.First, "none"))
-	if x.Then != "" {
-		e.Meaning += fmt.Sprintf(" If that does not help: %s.", x.Then)
-	}
-	return []Entry{e}
-}
 
 // Find returns the entries for a word, most specific first. It understands labels with a value
 // (nvidia.com/gpu.deploy.driver=true), names that contain a MIG profile (nvidia.com/mig-3g.20gb.count, all-1g.10gb,
@@ -161,8 +141,8 @@ func Find(word string) []Entry {
 	if entries := lookup(word); len(entries) > 0 {
 		return entries
 	}
-	if m := xidIn.FindStringSubmatch(word); m != nil {
-		return xid(m[1])
+	if m := xidIn.FindStringSubmatch(word); m != nil && word != "XID "+m[1] {
+		return lookup("XID " + m[1])
 	}
 	if waitingIn.MatchString(word) {
 		return lookup("Init:0/1")
