@@ -3,6 +3,8 @@ package deviceid
 import (
 	"strconv"
 	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // Form is the form of a device id: a value of the form label of dcgm_exporter_unmatched_devices.
@@ -59,8 +61,8 @@ func Parse(text string) ID {
 	return ID{Form: FormUnknown, Text: text}
 }
 
-func parse(text string) (ID, bool) {
-	rest, replica, replicated := strings.Cut(text, "::")
+func parse(s string) (ID, bool) {
+	rest, replica, replicated := strings.Cut(s, "::")
 	if replicated && !IsNumber(replica) {
 		return ID{}, false
 	}
@@ -79,7 +81,7 @@ func parse(text string) (ID, bool) {
 		return id, isSerial(rest[len("GPU-"):])
 	case strings.HasPrefix(rest, "nvidia") && !replicated:
 		return parseIndex(rest)
-	case IsUUID(rest):
+	case text.IsUUID(rest):
 		id.Form, id.UUID = FormBare, strings.ToLower(rest)
 		return id, true
 	}
@@ -215,14 +217,6 @@ func IsNumber(s string) bool {
 		return false
 	}
 	return strings.Trim(s, "0123456789") == ""
-}
-
-// IsUUID reports whether s is 8-4-4-4-12 hexadecimal digits (RFC 9562).
-func IsUUID(s string) bool {
-	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
-		return false
-	}
-	return strings.Trim(s[:8]+s[9:13]+s[14:18]+s[19:23]+s[24:], "0123456789abcdefABCDEF") == ""
 }
 
 // isSerial reports whether s is valid after GPU- or MIG-. Engines that inject devices use ids of other lengths than a

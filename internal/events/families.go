@@ -94,7 +94,7 @@ func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 			series = append(series, lastXID(row, e.last.code))
 			continue
 		}
-		if last := e.lastOf(wholeGPU); last.at != 0 || slices.Contains(c.Batch.WithoutXID, row) {
+		if last := e.lastOf(instance{}); last.at != 0 || slices.Contains(c.Batch.WithoutXID, row) {
 			series = append(series, lastXID(row, last.code))
 		}
 		for i := range c.Topology.Devices {
@@ -102,7 +102,7 @@ func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 			if d.Entity.Kind != gpu.KindGPUInstance || c.Topology.ParentRow(i) != row {
 				continue
 			}
-			if last := e.lastOf(int64(d.InstanceID)); last.at != 0 {
+			if last := e.lastOf(instance{true, d.InstanceID}); last.at != 0 {
 				series = append(series, lastXID(i, last.code))
 			}
 		}

@@ -18,23 +18,42 @@ const (
 	maxCodes   = 64 // XIDs of one owner with a series of their own
 	maxTenures = 16 // changes of owner that are remembered
 	otherXIDs  = -1 // the code of all XIDs beyond maxCodes
-	wholeGPU   = -1 // the instance of an XID that names none
 )
 
 // An xid is the key of a count.
-type xid struct{ code, instance int64 }
+type xid struct {
+	code     int64
+	instance instance
+}
 
 func (x xid) compare(y xid) int {
-	return cmp.Or(cmp.Compare(x.code, y.code), cmp.Compare(x.instance, y.instance))
+	return cmp.Or(cmp.Compare(x.code, y.code), x.instance.compare(y.instance))
+}
+
+// An instance is the GPU instance that an XID names. The zero value is the whole GPU: the XID names none.
+type instance struct {
+	named bool
+	id    uint32
+}
+
+func (i instance) compare(j instance) int {
+	switch {
+	case i.named == j.named:
+		return cmp.Compare(i.id, j.id)
+	case j.named:
+		return -1
+	default:
+		return 1
+	}
 }
 
 // labels returns the labels of a series of the XID.
 func (x xid) labels() []gpu.Label {
 	code := gpu.Label{Name: "xid", Value: codeName(x.code)}
-	if x.instance == wholeGPU {
+	if !x.instance.named {
 		return []gpu.Label{code}
 	}
-	return []gpu.Label{{Name: "GPU_I_ID", Value: strconv.FormatInt(x.instance, 10)}, code}
+	return []gpu.Label{{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(x.instance.id), 10)}, code}
 }
 
 // An xidCount is how often one XID occurred on a GPU under one owner.
@@ -155,7 +174,7 @@ func (o *ownerXIDs) of(x xid) *xidCount {
 	case found:
 		return &o.counts[at]
 	case len(o.counts) >= maxCodes && x.code != otherXIDs:
-		return o.of(xid{otherXIDs, wholeGPU})
+		return o.of(xid{code: otherXIDs})
 	}
 	o.counts = slices.Insert(o.counts, at, xidCount{xid: x, labels: x.labels()})
 	return &o.counts[at]
@@ -179,7 +198,7 @@ func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Serie
 	for _, x := range o.xids {
 		if reported && slices.Equal(x.labels, o.present()) {
 			for _, code := range catalog.AlertXIDs() {
-				x.of(xid{code, wholeGPU})
+				x.of(xid{code: code})
 			}
 		}
 		for _, c := range x.counts {

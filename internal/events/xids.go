@@ -240,17 +240,14 @@ func (x *xidCounter) countReport(c *snapshot.Cycle, r *gpu.XID) {
 }
 
 func xidOf(r *gpu.XID) xid {
-	if r.OnInstance {
-		return xid{r.Code, int64(r.InstanceID)}
-	}
-	return xid{r.Code, wholeGPU}
+	return xid{r.Code, instance{r.OnInstance, r.InstanceID}}
 }
 
 // ownerAt returns who owned the instance that an XID names at the given time, or the GPU if it names none.
 func (x *xidCounter) ownerAt(at int64, e *entityEvents, row int, what xid) []gpu.Label {
 	for i := range x.topology.Devices {
 		d := &x.topology.Devices[i]
-		if d.Entity.Kind == gpu.KindGPUInstance && int64(d.InstanceID) == what.instance && x.topology.ParentRow(i) == row {
+		if d.Entity.Kind == gpu.KindGPUInstance && what.instance == (instance{true, d.InstanceID}) && x.topology.ParentRow(i) == row {
 			return x.rows[i].owners.at(at)
 		}
 	}
@@ -337,10 +334,11 @@ func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label, old 
 	e.owners.of(owner, x.now).add(v.xid, 1, v.at, x.now)
 }
 
-// lastOf returns the newest XID of an instance, or of the whole GPU for wholeGPU. It is zero if there is none.
-func (e *entityEvents) lastOf(instance int64) xidEvent {
+// lastOf returns the newest XID that names the instance, or that names none for the whole GPU. It is zero if there is
+// none.
+func (e *entityEvents) lastOf(i instance) xidEvent {
 	for _, v := range e.lasts {
-		if v.instance == instance {
+		if v.instance == i {
 			return v
 		}
 	}

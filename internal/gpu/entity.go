@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -102,6 +103,11 @@ type Device struct {
 	Place *Place
 }
 
+// BusID returns a PCI address in the form of Device.PCIBusID: 00000000:1B:00.0.
+func BusID(domain, bus, device, function uint32) string {
+	return fmt.Sprintf("%08X:%02X:%02X.%X", domain, bus, device, function)
+}
+
 // An Identity identifies an entity across sessions. Rows and entity IDs, in contrast, change with the topology.
 type Identity struct {
 	UUID     string // UUID of the GPU
@@ -114,8 +120,14 @@ func (d *Device) Identity() Identity {
 	return Identity{UUID: d.UUID, Kind: d.Entity.Kind, Instance: d.InstanceID}
 }
 
-// InstanceProfile returns the GPU instance profile in the profile of a MIG device: "3g.20gb" for "1c.3g.20gb".
-func InstanceProfile(profile string) string {
+// InstanceProfile returns the GPU instance profile in the name or the profile of a MIG device: "3g.20gb" for
+// "NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb" and for "1c.3g.20gb".
+func InstanceProfile(name string) string {
+	profile := name
+	if i := strings.LastIndex(name, "MIG "); i >= 0 {
+		profile = name[i+len("MIG "):]
+	}
+	profile = strings.TrimSpace(profile)
 	if own, rest, ok := strings.Cut(profile, "."); ok && strings.HasSuffix(own, "c") {
 		return rest
 	}

@@ -36,7 +36,14 @@ func TestServes(t *testing.T) {
 }
 
 func TestInstanceProfile(t *testing.T) {
-	for profile, want := range map[string]string{"1c.3g.20gb": "3g.20gb", "3g.20gb": "3g.20gb", "2c.2g.10gb+me": "2g.10gb+me", "": ""} {
+	for profile, want := range map[string]string{
+		"NVIDIA H100 80GB HBM3 MIG 1g.10gb":        "1g.10gb",
+		"NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb":     "3g.20gb",
+		"NVIDIA H100 80GB HBM3 MIG 2c.4g.40gb+gfx": "4g.40gb+gfx",
+		"MIG 7g.79gb":  "7g.79gb",
+		" 1g.10gb+me ": "1g.10gb+me",
+		"1c.3g.20gb":   "3g.20gb", "3g.20gb": "3g.20gb", "2c.2g.10gb+me": "2g.10gb+me", "": "",
+	} {
 		if got := gpu.InstanceProfile(profile); got != want {
 			t.Errorf("InstanceProfile(%q) = %q, want %q", profile, got, want)
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // HAMi's scheduler chooses the GPU of a container and records it in an annotation of the pod. The kubelet chooses any
@@ -49,7 +50,7 @@ func hamiReplica(h *Allocation) (n string, ok bool) {
 		return "", false
 	}
 	device, n := h.Device[:whole], h.Device[whole+1:]
-	return n, deviceid.Parse(device).Form == deviceid.FormGPU && deviceid.IsUUID(device[len("GPU-"):]) && deviceid.IsNumber(n)
+	return n, deviceid.Parse(device).Form == deviceid.FormGPU && text.IsUUID(device[len("GPU-"):]) && deviceid.IsNumber(n)
 }
 
 // hamiDevices returns the UUIDs of the GPUs that an annotation assigns to a container. The annotation has

@@ -3,6 +3,8 @@ package process
 import (
 	"iter"
 	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // Pods returns the UIDs of the pods named in the text of /proc/<pid>/cgroup (cgroups(7)), outermost first. There can be
@@ -94,13 +96,8 @@ func podOf(segment string) string {
 // IsPodUID reports whether s is a pod UID as the kubelet writes it: a UUID in lower case, or 32 hexadecimal digits for
 // a static pod.
 func IsPodUID(s string) bool {
-	if len(s) != 36 {
-		return len(s) == 32 && hexadecimal(s)
+	if len(s) == 32 {
+		return strings.Trim(s, "0123456789abcdef") == ""
 	}
-	return s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-' &&
-		hexadecimal(s[:8]) && hexadecimal(s[9:13]) && hexadecimal(s[14:18]) && hexadecimal(s[19:23]) && hexadecimal(s[24:])
-}
-
-func hexadecimal(s string) bool {
-	return strings.Trim(s, "0123456789abcdef") == ""
+	return text.IsUUID(s) && s == strings.ToLower(s)
 }

@@ -5,17 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-)
-
-// Results of a GPU's fabric registration (dcgmFabricManagerStatus_t).
-const (
-	fabricNotSupported = 0
-	fabricNotStarted   = 1
-	fabricInProgress   = 2
-	fabricSuccess      = 3
-	fabricFailure      = 4
-	fabricTooOld       = 6
 )
 
 // rackModels are part of the names of boards whose NVLink domain spans nodes. On other boards, such as an HGX, an
@@ -112,13 +103,13 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) {
 		switch {
 		case !known:
 			x.faults[row] = c.Missing(l.fields.fabricState, row)
-		case state == fabricTooOld:
+		case state == catalog.FabricTooOld:
 			x.faults[row] = gpu.Reason(gpu.ErrVersion)
-		case state == fabricNotSupported && rack && len(l.gpus) > 1, state == fabricNotStarted, state == fabricInProgress:
+		case state == catalog.FabricNotSupported && rack && len(l.gpus) > 1, state == catalog.FabricNotStarted, state == catalog.FabricInProgress:
 			add("not_completed", true)
-		case state == fabricSuccess, state == fabricFailure:
+		case state == catalog.FabricSuccess, state == catalog.FabricFailure:
 			add("not_completed", false)
-			add("failed", state == fabricFailure)
+			add("failed", state == catalog.FabricFailure)
 			if id := c.Value(l.fields.cluster, row); rack && id.IsText() {
 				add("no_cluster", isZeroUUID(id.String()))
 			}

@@ -2,7 +2,6 @@ package kernellog
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -158,14 +157,15 @@ func busID(s string) (string, bool) {
 	if len(parts) != 4 {
 		return "", false
 	}
-	var n [4]uint64
+	var n [4]uint32
 	for i, bits := range [...]int{32, 8, 5, 3} {
-		var err error
-		if n[i], err = strconv.ParseUint(parts[i], 16, bits); err != nil {
+		part, err := strconv.ParseUint(parts[i], 16, bits)
+		if err != nil {
 			return "", false
 		}
+		n[i] = uint32(part)
 	}
-	return fmt.Sprintf("%08X:%02X:%02X.%X", n[0], n[1], n[2], n[3]), true
+	return gpu.BusID(n[0], n[1], n[2], n[3]), true
 }
 
 // pid returns the process of the rest of a line, "pid=1234" or "pid='1234'"; 0 for none and for "pid='<unknown>'".

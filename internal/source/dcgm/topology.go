@@ -376,7 +376,7 @@ func (s *Session) instanceDevice(d *gpu.Device, e entity, own identity) {
 	x := s.instanceOf(e)
 	d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: d.GPU, ID: e.id}
 	d.InstanceID = x.nvml
-	d.Profile = gpu.InstanceProfile(profileName(own.model))
+	d.Profile = gpu.InstanceProfile(own.model)
 	if strings.HasPrefix(own.uuid, "MIG-") && !s.layout.isDivided(e.id) { // otherwise the UUID is that of a compute instance
 		d.MIGUUID = own.uuid
 	}
@@ -395,14 +395,6 @@ func (s *Session) remembered(id uint32, who identity) identity {
 	}
 	past.index, past.minor = who.index, who.minor
 	return past
-}
-
-// profileName returns the MIG profile in the name of an instance. The name may have the prefix that NVML uses.
-func profileName(name string) string {
-	if i := strings.LastIndex(name, "MIG "); i >= 0 {
-		name = name[i+len("MIG "):]
-	}
-	return strings.TrimSpace(name)
 }
 
 // An inspection makes three calls. It runs every inspectIntervals intervals, and at least every inspectPace.

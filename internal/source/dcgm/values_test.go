@@ -136,16 +136,6 @@ func TestVersionOf(t *testing.T) {
 	}
 }
 
-func TestProfileName(t *testing.T) {
-	for name, want := range map[string]string{
-		"1g.10gb": "1g.10gb", "MIG 1g.10gb": "1g.10gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb": "3g.20gb", " 1g.10gb+me ": "1g.10gb+me", "": "",
-	} {
-		if got := profileName(name); got != want {
-			t.Errorf("profileName(%q) = %q, want %q", name, got, want)
-		}
-	}
-}
-
 // Two different links never have the same entity at the engine (dcgm_link_t).
 func FuzzLinkEntity(f *testing.F) {
 	f.Add(uint8(3), uint16(1), uint8(0), uint8(3), uint16(0), uint8(1))

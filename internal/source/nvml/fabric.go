@@ -7,14 +7,8 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-)
-
-// DCGM's states of the fabric manager (dcgmFabricManagerStatus_t, dcgm_structs.h).
-const (
-	fabricReady        = 3
-	fabricFailed       = 4
-	fabricUnrecognized = 5
 )
 
 // readFabric returns the state of the fabric manager, why it failed, the cluster UUID, the clique, and the mask and
@@ -44,11 +38,11 @@ func fabricState(state uint8, status gonvml.Return) (gpu.Value, gpu.Value) {
 	case state < gonvml.GPU_FABRIC_STATE_COMPLETED: // not supported, not started or in progress: DCGM uses the same numbers
 		return gpu.Int(int64(state)), gpu.Value{}
 	case state > gonvml.GPU_FABRIC_STATE_COMPLETED:
-		return gpu.Int(fabricUnrecognized), gpu.Value{}
+		return gpu.Int(catalog.FabricUnrecognized), gpu.Value{}
 	case status == gonvml.SUCCESS:
-		return gpu.Int(fabricReady), gpu.Int(0)
+		return gpu.Int(catalog.FabricSuccess), gpu.Int(0)
 	default:
-		return gpu.Int(fabricFailed), gpu.Int(int64(status))
+		return gpu.Int(catalog.FabricFailure), gpu.Int(int64(status))
 	}
 }
 

@@ -94,23 +94,6 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-func TestProfileOf(t *testing.T) {
-	tests := []struct{ name, want string }{
-		{"NVIDIA H100 80GB HBM3 MIG 1g.10gb", "1g.10gb"},
-		{"NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "1c.3g.20gb"},
-		{"NVIDIA A100-SXM4-40GB MIG 1g.5gb+me", "1g.5gb+me"},
-		{"NVIDIA H100 80GB HBM3 MIG 2c.4g.40gb+gfx", "2c.4g.40gb+gfx"},
-		{"MIG 7g.79gb", "7g.79gb"},
-		{"NVIDIA A30", ""},
-		{"", ""},
-	}
-	for _, test := range tests {
-		if got := profileOf(test.name); got != test.want {
-			t.Errorf("profileOf(%q) = %q, want %q", test.name, got, test.want)
-		}
-	}
-}
-
 // Every number in a field value is decoded to the same number. If an int64 cannot hold it, there is no value.
 func FuzzDecode(f *testing.F) {
 	f.Add(uint64(361800000))

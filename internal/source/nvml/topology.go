@@ -197,7 +197,9 @@ func instanceDevice(whole gpu.Device, entity gpu.Entity, slots []slot) (gpu.Devi
 	instance := whole
 	instance.Entity = entity
 	instance.InstanceID = uint32(first.gi)
-	instance.Profile = gpu.InstanceProfile(profileOf(name))
+	if strings.Contains(name, "MIG ") {
+		instance.Profile = gpu.InstanceProfile(name)
+	}
 	if len(slots) == 1 || slots[1].gi != first.gi {
 		instance.MIGUUID = first.uuid // with several MIG devices, no UUID is the instance's own
 	}
@@ -308,26 +310,13 @@ func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.
 
 func sameSlot(a, b slot) bool { return a.gi == b.gi && a.ci == b.ci && a.uuid == b.uuid }
 
-// profileOf returns the profile in the name of a MIG device, or "": "1c.3g.20gb" for "NVIDIA A100-SXM4-40GB MIG
-// 1c.3g.20gb".
-func profileOf(name string) string {
-	_, profile, found := strings.Cut(name, " MIG ")
-	if !found {
-		profile, found = strings.CutPrefix(name, "MIG ")
-	}
-	if !found {
-		return ""
-	}
-	return strings.TrimSpace(profile)
-}
-
 // busID returns the bus ID in the form 00000000:1B:00.0.
 func busID(p *gonvml.PciInfo) string {
 	id := unsafe.Slice((*byte)(unsafe.Pointer(&p.BusId[0])), len(p.BusId))
 	if n := slices.Index(id, 0); n > 0 {
 		return strings.ToUpper(string(id[:n]))
 	}
-	return fmt.Sprintf("%08X:%02X:%02X.0", p.Domain, p.Bus, p.Device)
+	return gpu.BusID(p.Domain, p.Bus, p.Device, 0)
 }
 
 // verify compares the hardware with the topology. A difference ends the session. It returns an error if the driver is

@@ -21,8 +21,8 @@ const maxDrain = 4096
 // maxWaiting is the maximum number of events of a GPU that wait for a session that does not read.
 const maxWaiting = 4 * maxDrain
 
-// wholeGPU is the instance ID of events that name no instance (nvmlEventData_t, nvml.h).
-const wholeGPU = 0xFFFFFFFF
+// noInstance is the instance ID of events that name no instance (nvmlEventData_t, nvml.h).
+const noInstance = 0xFFFFFFFF
 
 // queues holds the driver's queues of XIDs. All sessions of a Source share them, so that an event has the same number
 // in each session and is counted once. Each GPU has its own queue, so that a lost GPU does not hold back the events of
@@ -47,6 +47,7 @@ type queued struct {
 	number      int64
 	code        int64
 	instance    uint32
+	onInstance  bool // instance is set
 	since, time int64
 }
 
@@ -174,9 +175,9 @@ func (s *queues) fetch(q *queue) error {
 			continue
 		}
 		s.taken++
-		e := queued{number: s.taken, code: int64(event.EventData), instance: wholeGPU, since: since, time: at}
+		e := queued{number: s.taken, code: int64(event.EventData), since: since, time: at}
 		if q.hasGI {
-			e.instance = event.GpuInstanceId
+			e.instance, e.onInstance = event.GpuInstanceId, event.GpuInstanceId != noInstance
 		}
 		if len(q.waiting) == maxWaiting {
 			q.waiting = slices.Delete(q.waiting, 0, 1)
@@ -197,10 +198,10 @@ func (q *queue) trim() {
 
 func (q *eventQueue) report(b *gpu.Batch, e *queued) {
 	for _, r := range q.rows {
-		if r.kind == gpu.KindGPU || e.instance != wholeGPU && r.gi == int(e.instance) {
+		if r.kind == gpu.KindGPU || e.onInstance && r.gi == int(e.instance) {
 			x := gpu.XID{Row: r.index, Code: e.code, ID: e.number, Time: e.time, Since: e.since}
-			if x.OnInstance = e.instance != wholeGPU; x.OnInstance {
-				x.InstanceID = e.instance
+			if e.onInstance {
+				x.OnInstance, x.InstanceID = true, e.instance
 			}
 			b.XIDs = append(b.XIDs, x)
 		}

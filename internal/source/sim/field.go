@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -294,7 +295,7 @@ var (
 		// Retired pages and remapped rows: none on most GPUs.
 		"rows-remapped":      func(v *view) float64 { return truth(mix(v.key^3)%16 == 0) },
 		"switch-temperature": func(v *view) float64 { return 38 + 12*busyness(v) + 3*uniform(v.key, 1) },
-		"fabric-state":       func(v *view) float64 { return fabricSuccess * truth(v.inFabric()) },
+		"fabric-state":       func(v *view) float64 { return catalog.FabricSuccess * truth(v.inFabric()) },
 		"fabric-summary":     func(v *view) float64 { return fabricHealthy * truth(v.inFabric()) },
 		"fabric-clique":      func(v *view) float64 { return rackClique * truth(v.node.Rack > 0) },
 		"fabric-mask":        func(v *view) float64 { return fabricUnharmed * truth(v.node.Rack > 0) },
@@ -331,7 +332,6 @@ var (
 )
 
 const (
-	fabricSuccess  = 3      // dcgmFabricManagerStatus_t
 	fabricHealthy  = 1      // NVML_GPU_FABRIC_HEALTH_SUMMARY_*
 	fabricUnharmed = 0x51aa // NVML_GPU_FABRIC_HEALTH_MASK_*: every part is known and healthy
 	rackClique     = 32766  // clique of a rack with a single partition

@@ -136,9 +136,9 @@ func fabricFinding(mask int64) finding {
 
 func registrationFinding(status int64) finding {
 	switch status {
-	case 0, fabricSuccess:
+	case catalog.FabricNotSupported, catalog.FabricSuccess:
 		return finding{}
-	case 2: // in progress
+	case catalog.FabricInProgress:
 		return finding{"NVLINK", "DCGM_FR_FABRIC_PROBE_STATE", healthWarn}
 	default:
 		return finding{"NVLINK", "DCGM_FR_FABRIC_PROBE_STATE", healthFail}

@@ -86,7 +86,7 @@ func (w *world) devices() (list []gpu.Device) {
 // as on real boards with eight GPUs: 1B, 2C, 3D and so on, with network cards on the buses in between.
 func busID(first, n uint32) string {
 	bus := first + 0x11*n
-	return fmt.Sprintf("%08X:%02X:00.0", bus>>8, bus&0xff)
+	return gpu.BusID(bus>>8, bus&0xff, 0, 0)
 }
 
 // view returns the view of a device of the topology.
