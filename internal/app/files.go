@@ -1,11 +1,13 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"syscall"
+	"time"
 )
 
 // maxFileBytes is the maximum size of a configuration file.
@@ -54,8 +56,11 @@ func readAll(file *os.File) ([]byte, error) {
 // Reader keeps its content.
 type Reader struct {
 	pipes   map[string][]byte
-	started bool // pipes are no longer read, since a reload must not wait for a writer
+	started bool          // pipes are no longer read, since a reload must not wait for a writer
+	wait    time.Duration // how long to wait for the writer of a pipe; 0 means pipeWait
 }
+
+const pipeWait = 10 * time.Second
 
 // ReadFile is like the function ReadFile, and also reads pipes. It is not safe for concurrent use.
 func (r *Reader) ReadFile(path string) ([]byte, error) {
@@ -65,12 +70,7 @@ func (r *Reader) ReadFile(path string) ([]byte, error) {
 	if info, err := os.Stat(path); r.started || err != nil || info.Mode()&os.ModeNamedPipe == 0 {
 		return ReadFile(path)
 	}
-	pipe, err := os.Open(path)
-	if err != nil {
-		return nil, retryable{err}
-	}
-	defer pipe.Close()
-	content, err := readAll(pipe)
+	content, err := readPipe(path, cmp.Or(r.wait, pipeWait))
 	if err == nil {
 		if r.pipes == nil {
 			r.pipes = map[string][]byte{}
@@ -78,4 +78,30 @@ func (r *Reader) ReadFile(path string) ([]byte, error) {
 		r.pipes[path] = content
 	}
 	return content, err
+}
+
+// readPipe returns what is written to a pipe until its writers close it. It returns an error if nothing is written in
+// the given time.
+func readPipe(path string, wait time.Duration) ([]byte, error) {
+	pipe, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // otherwise it would block until there is a writer
+	if err != nil {
+		return nil, retryable{err}
+	}
+	defer pipe.Close()
+	deadline := time.Now().Add(wait)
+	if err := pipe.SetReadDeadline(deadline); err != nil {
+		return nil, retryable{err}
+	}
+	for {
+		content, err := readAll(pipe)
+		switch {
+		case len(content) > 0 && err == nil:
+			return content, nil
+		case errors.Is(err, os.ErrDeadlineExceeded), err == nil && time.Now().After(deadline):
+			return nil, retryable{fmt.Errorf("%s: nothing has written a whole file to this pipe for %v", path, wait)}
+		case err != nil:
+			return nil, err
+		}
+		time.Sleep(20 * time.Millisecond) // a pipe without a writer reads as empty
+	}
 }
