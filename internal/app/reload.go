@@ -191,8 +191,8 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 	return hash, applyWeb()
 }
 
-// isInForce reports whether the configuration and plan are the active ones. A scenario may have changed, since neither
-// of them contains it.
+// isInForce reports whether the configuration and plan are the active ones. It returns false if there is a scenario,
+// because neither contains the scenario's file and that may have changed.
 func (c *change) isInForce(cfg *config.Config, plan *gpu.Plan) bool {
 	return cfg.Source.Sim.Scenario == "" && reflect.DeepEqual(cfg, c.config) && reflect.DeepEqual(plan, c.plan)
 }

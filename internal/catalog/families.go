@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The exporter's own families. NVIDIA's exporter does not have those from XIDLastSeen on.
+// Names of the exporter's own families. NVIDIA's exporter does not have XIDLastSeen and those after it.
 const (
 	XIDErrorsCount    = "DCGM_EXP_XID_ERRORS_COUNT"
 	XIDErrorsTotal    = "DCGM_EXP_XID_ERRORS_TOTAL"
@@ -34,28 +34,29 @@ const (
 	NVLinkEffectiveBER       = "DCGM_EXP_NVLINK_EFFECTIVE_BER"
 )
 
-// Needs are the things that a plan must request besides fields.
+// Needs lists what a plan must request for a family besides fields.
 type Needs uint8
 
-// What a family can need.
+// Values of Needs.
 const (
 	NeedsPeers     Needs = 1 << iota // states of peer-to-peer connections (gpu.Plan.Peers)
 	NeedsLinks                       // whether a GPU has an active NVLink (gpu.Plan.Links)
 	NeedsPlacement                   // connections and affinity of GPUs (gpu.Plan.Placement)
 )
 
-// A Family is a family that the exporter makes itself: a row below and a function of a Deriver.
+// A Family is a metric family that the exporter computes itself. Each has a row in families and a function of a
+// Deriver.
 type Family struct {
 	Name        string
 	Type        gpu.MetricType // the recommended type
 	Help        string         // a short description
-	Field       gpu.FieldID    // field of its events; 0 if there is none
+	Field       gpu.FieldID    // input field; 0 if there is none
 	MaxInterval time.Duration  // maximum interval between samples of Field; 0 for the plan's interval
-	Values      []gpu.FieldID  // fields that it is computed from, or that correct its findings; nil if there are none
+	Values      []gpu.FieldID  // fields that the family is computed from, or that correct its findings; nil if there are none
 	Needs       Needs
-	Health      gpu.Kinds // kinds of entities whose health checks it shows (gpu.Plan.Health)
-	// Link is a field of GPUs whose values the family shows for each NVLink, or 0. DCGM uses one ID for both; under one
-	// name, a sum would count twice.
+	Health      gpu.Kinds // kinds of entities whose health checks the family shows (gpu.Plan.Health)
+	// Link is a GPU field whose values the family shows for each NVLink, or 0. DCGM uses one ID for both. If
+	// both had the same name, a sum would count twice.
 	Link   gpu.FieldID
 	Labels []string // labels in addition to the entity's
 	// NotStrict families are omitted under --compatibility=strict, even if the counters file names them.
@@ -66,13 +67,13 @@ type Family struct {
 // throttling of a few seconds visible at any collection interval.
 const maxEdgeInterval = time.Second
 
-// healthLabels are the labels of health findings. corrected says why a finding cannot be right, treatment why alerts and
-// the verdict do not use it.
+// healthLabels are the labels of health findings. The label corrected says why a finding must be wrong.
+// TreatmentLabel says why alerts and the verdict ignore it.
 var healthLabels = []string{
 	"health_watch", "health_error_code", "health_error_severity", "health_error_category", "corrected", TreatmentLabel,
 }
 
-// families are in the order of the docs.
+// families lists the families in the order of the documentation.
 var families = [...]Family{
 	{Name: XIDErrorsCount, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"window_size_in_ms", "GPU_I_ID", "xid"},
 		Help: "XID errors within the window, by XID"},

@@ -8,23 +8,25 @@ import (
 
 // A Finding is a row of the table of DCGM's health findings (DCGM_FR_*).
 type Finding struct {
-	// Code is the value of the health_error_code label. It begins with DCGM_FR_, except for the number of a code that
-	// the table does not have.
+	// Code is the value of the health_error_code label. It begins with DCGM_FR_; a code without a row in the
+	// table is a number.
 	Code string
-	// Alias is the name in DCGM's current header if NVIDIA's exporter still spells an older one; else empty.
+	// Alias is the name in DCGM's current header. It is empty unless NVIDIA's exporter uses an older name as
+	// the Code.
 	Alias    string
 	Severity Severity
 	Category string // as NVIDIA's exporter spells it
 	// Treatment says what alerts and the verdict do with the finding.
 	Treatment Treatment
-	// Watch is the only health watch for which the Treatment holds; findings of others are active. Empty for all.
+	// Watch is the only health watch to which the Treatment applies; the finding is active in other watches. If
+	// empty, it applies to all.
 	Watch string
 	// By is the field or family that supersedes the finding. If a plan does not have it, the finding is active.
 	By  string
 	Why string // the reason for the Treatment
 }
 
-// Severity is what DCGM asks for (dcgmErrorSeverity_t), as NVIDIA's exporter spells it.
+// Severity says how DCGM wants a finding to be handled (dcgmErrorSeverity_t), as NVIDIA's exporter spells it.
 type Severity string
 
 // The severities.
@@ -43,10 +45,10 @@ type Treatment uint8
 
 // The treatments.
 const (
-	Active        Treatment = iota // they use it
+	Active        Treatment = iota // alerts and the verdict use it
 	ByXID                          // the rule of its XID applies instead
 	BySeries                       // the rule of another series applies instead
-	Informational                  // they ignore it
+	Informational                  // alerts and the verdict ignore it
 )
 
 // String returns the words of the documentation.
@@ -54,21 +56,22 @@ func (t Treatment) String() string {
 	return [...]string{"active", "superseded by the XID rule", "superseded by a series", "informational"}[t]
 }
 
-// TreatmentLabel is the label of findings that alerts and the verdict do not use.
+// TreatmentLabel is the name of the label of findings that alerts and the verdict do not use.
 const TreatmentLabel = "treatment"
 
-// Label returns the value of the TreatmentLabel, empty for Active.
+// Label returns the value of the TreatmentLabel. It is empty for Active.
 func (t Treatment) Label() string {
 	return [...]string{"", "superseded", "superseded", "informational"}[t]
 }
 
-// xidField is on the plan of everything that reports XIDs.
+// xidField stands for the XID field, which every plan with XIDs has.
 const xidField = "DCGM_FI_DEV_XID_ERRORS"
 
 // findingPrefix begins every code of the table.
 const findingPrefix = "DCGM_FR_"
 
-// FindingNumbered returns the finding of DCGM's number. A number that is not in the table is its own Code.
+// FindingNumbered returns the finding with DCGM's number. If the table does not have it, the Code is the
+// number.
 func FindingNumbered(number uint32) Finding {
 	if number < uint32(len(findings)) {
 		return findings[number].full()
@@ -76,8 +79,8 @@ func FindingNumbered(number uint32) Finding {
 	return unknownFinding(strconv.FormatUint(uint64(number), 10))
 }
 
-// FindingOf returns the finding of a health_error_code or an alias, active and UNKNOWN if the table does not have it.
-// An empty code is the result of a watch that passes.
+// FindingOf returns the finding for a health_error_code or an alias. If the table does not have it, the finding
+// is Active with severity UNKNOWN. An empty code is the result of a passing watch.
 func FindingOf(code string) Finding {
 	if f, ok := findingsByCode()[strings.TrimPrefix(code, findingPrefix)]; ok {
 		return f
@@ -85,7 +88,8 @@ func FindingOf(code string) Finding {
 	return unknownFinding(code)
 }
 
-// ParseFinding returns the code of a finding as a user may write it: with or without DCGM_FR_, the alias, or a number.
+// ParseFinding returns the code of a finding from user input: a code with or without DCGM_FR_, an alias, or a
+// number.
 func ParseFinding(s string) (code string, ok bool) {
 	if number, err := strconv.ParseUint(s, 10, 32); err == nil {
 		return FindingNumbered(uint32(number)).Code, number != 0
@@ -94,7 +98,7 @@ func ParseFinding(s string) (code string, ok bool) {
 	return f.Code, ok && f.Severity != SeverityNone
 }
 
-// FindingCodes returns the codes of the table in DCGM's order, without the one of a watch that passes.
+// FindingCodes returns the codes of the table in DCGM's order, without that of a passing watch.
 func FindingCodes() []string {
 	codes := make([]string, 0, len(findings)-1)
 	for _, f := range Findings()[1:] {
@@ -112,7 +116,7 @@ func Findings() []Finding {
 	return list
 }
 
-// full returns the row with its prefixes and with what a ByXID row implies.
+// full completes a row with prefixes and the fields that ByXID implies.
 func (f Finding) full() Finding {
 	f.Code = findingPrefix + f.Code
 	if f.Alias != "" {
@@ -128,7 +132,8 @@ func unknownFinding(code string) Finding {
 	return Finding{Code: code, Severity: SeverityUnknown, Category: string(SeverityUnknown), Why: notClassified}
 }
 
-// findingsByCode returns the findings by code and alias without prefix, and the one of a pass by the empty code.
+// findingsByCode maps codes and aliases, without prefix, to findings. The empty code maps to the result of a
+// passing watch.
 var findingsByCode = sync.OnceValue(func() map[string]Finding {
 	m := make(map[string]Finding, len(findings)+4)
 	for _, f := range findings {
@@ -150,7 +155,8 @@ const (
 	diagMonitor   = "only `dcgmi diag` reports it so far; the GPU can do work"
 )
 
-// findings has the row of a code at DCGM's number. Severities and categories are those of DCGM 4.6.0 (dcgm_errors.c).
+// findings is indexed by DCGM's error number. Severities and categories are those of DCGM 4.6.0
+// (dcgm_errors.c).
 var findings = [...]Finding{
 	0: {Code: "OK", Severity: SeverityNone, Category: "NONE", Why: passes},
 	1: {Code: "UNKNOWN", Severity: SeverityUnknown, Category: "NONE", Why: notClassified},

@@ -21,7 +21,8 @@ type Named struct {
 	Scale float64  // factor from the Entry's unit to Unit
 }
 
-// index maps every name to the position in entries of the field that is read.
+// index maps every name to the index of its entry in entries. For base-unit names, that is the entry whose
+// field is read.
 var index = sync.OnceValue(func() map[string]int {
 	names := make(map[string]int, 2*len(entries))
 	for i := range entries {
@@ -40,7 +41,7 @@ var index = sync.OnceValue(func() map[string]int {
 	return names
 })
 
-// names yields all names of the entry, some of them repeatedly.
+// names yields all names of the entry. Some may be repeated.
 func (e *Entry) names() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		_ = yield(e.Name) && yield(e.Classic) && yield(e.Current) && !slices.ContainsFunc(e.Aliases, func(name string) bool { return !yield(name) })

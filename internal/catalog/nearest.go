@@ -14,7 +14,7 @@ func Nearest(name string) string {
 	if name == "" || len(name) > text.Longest {
 		return ""
 	}
-	// Allow a third of the letters to be wrong, but not so many that any short name would match.
+	// Allow a third of the letters to be wrong, but never so many that any short name would match.
 	limit := min(len(name)/3, 12)
 	best, longer := "", ""
 	consider := func(known string) {
@@ -45,7 +45,7 @@ func Nearest(name string) string {
 	return best
 }
 
-// slip is the number of letters that a typing error changes.
+// slip is the number of letters that one typing error changes.
 const slip = 2
 
 // wrong returns how many letters of a name may be wrong: a third of them, without the common prefix.

@@ -45,8 +45,9 @@ var promises = [...]struct {
 	{"_WATTS", Watts},
 }
 
-// promised returns the unit that name implies for values read in unit, and the factor between them. The unit is kept if
-// the name implies none, or a different quantity: DCGM_FI_PROF_PCIE_TX_BYTES is a rate.
+// promised returns the unit that name implies for values read in unit, and the factor between them. If the name
+// implies no unit, or one of another quantity, the unit is unchanged. For example, DCGM_FI_PROF_PCIE_TX_BYTES
+// is a rate.
 func promised(name string, unit gpu.Unit) (gpu.Unit, float64) {
 	name = strings.TrimSuffix(name, "_TOTAL")
 	for _, p := range promises {

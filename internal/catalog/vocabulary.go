@@ -23,9 +23,9 @@ func ParseVocabulary(word string) (Vocabulary, bool) {
 	return Classic, false
 }
 
-// Rename returns a name and the name of the same measurement in v. Values under from are those under to times
-// from.Scale / to.Scale. It returns false if v already has the name, if the name is in neither vocabulary, and for
-// Both.
+// Rename resolves name and the name of the same measurement in v. Values of the family to are those of from
+// times from.Scale / to.Scale. It returns false if v already has the name, if the name is in neither
+// vocabulary, and for Both.
 func Rename(name string, v Vocabulary) (from, to Named, ok bool) {
 	from, ok = Lookup(name)
 	if !ok {

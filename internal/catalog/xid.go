@@ -7,7 +7,7 @@ type XID struct {
 	text   string
 	Class  XIDClass
 	First  string // the action to take at once
-	Then   string // the action if that does not help or the XID recurs; empty if there is none
+	Then   string // the action if First does not help or the XID recurs; empty if there is none
 	Source string // source of First and Then, with its date
 	Why    string // why the class differs from what the actions suggest; empty if it does not
 }
@@ -53,7 +53,7 @@ const (
 	xidUnused  = xidCatalog + ": unused"
 	xidNoWord  = xidCatalog + ", which names no action"
 
-	// What to do, by those buckets.
+	// The actions, as these buckets suggest.
 	nothing       = "nothing"
 	restartApp    = "restart the program"
 	resetGPU      = "reset the GPU"
@@ -81,7 +81,7 @@ const (
 	enableECC     = "enable ECC, or boot again"
 	notSaid       = "not said"
 
-	// Why a class differs from what the actions suggest.
+	// Reasons why a class differs from what the actions suggest.
 	watchHang     = "a program can cause it"
 	oldBoard      = "only GPUs before Ampere report it, and the fault is in the hardware"
 	gspFirst      = "without its GSP the GPU runs no work; a reset cures most cases, so it is remembered for an hour"
@@ -93,7 +93,7 @@ const (
 	byAction      = "the rule of the recovery action decides; 154 also says that an action is done"
 )
 
-// xids has the row of a code at its index.
+// xids is indexed by XID.
 var xids = [...]XID{
 	0:   {text: "No Error"},
 	1:   {badPushBuffer, XIDDriver, contactVendor, "", xidUnused, ""},

@@ -18,18 +18,18 @@ type XIDClass uint8
 
 // The classes of XIDs.
 const (
-	XIDUnclassified XIDClass = iota // no class is known, as for the codes of later drivers
+	XIDUnclassified XIDClass = iota // unknown class, for example of codes of later drivers
 	XIDTest                         // a test message of the management bus
-	XIDApplication                  // a program did something wrong, or was ended
+	XIDApplication                  // a program made an error or was terminated
 	XIDDriver                       // the driver, its firmware or the display failed
 	XIDFirmware                     // the GPU system processor (GSP) failed
 	XIDHardware                     // a fault that software can neither cause nor cure
-	XIDMemory                       // an uncorrected, uncontained error of memory
-	XIDRepairFailed                 // a faulty part of the memory could not be replaced
+	XIDMemory                       // an uncorrected memory error that was not contained
+	XIDRepairFailed                 // a faulty part of the memory that could not be replaced
 	XIDContained                    // an error that was contained, corrected or repaired
 	XIDLink                         // an error of NVLink
 	XIDC2C                          // corrected errors of the link between GPU and CPU
-	XIDAction                       // the recovery action changed
+	XIDAction                       // the requested recovery action changed
 
 	xidClassCount
 )
@@ -39,8 +39,8 @@ const (
 	day  = 24 * time.Hour
 )
 
-// xidClasses has the row of a class at its index. A fault of hardware or memory is remembered for a day. What a reset cures,
-// and what ends one job, is remembered for an hour.
+// xidClasses is indexed by class. XIDs of hardware or memory faults are remembered for a day. XIDs that a reset
+// cures, or that only end one job, are remembered for an hour.
 var xidClasses = [xidClassCount]struct {
 	name     string
 	severity AlertSeverity
@@ -76,8 +76,8 @@ func (c XIDClass) String() string { return xidClasses[c].name }
 // Severity returns the severity of the XIDs of the class.
 func (c XIDClass) Severity() AlertSeverity { return xidClasses[c].severity }
 
-// Memory returns how long an XID of the class counts after it was last seen.
+// Memory returns how long after it was last seen an XID of the class affects the verdict.
 func (c XIDClass) Memory() time.Duration { return xidClasses[c].memory }
 
-// Alert returns the name of the alert on the class, "" if there is none.
+// Alert returns the name of the class's alert, or "" if there is none.
 func (c XIDClass) Alert() string { return xidClasses[c].alert }

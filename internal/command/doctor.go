@@ -48,7 +48,7 @@ type row struct {
 
 const good, warn, fail = "ok", "warn", "fail" // warn means that less is served than could be; fail means that something configured does not work.
 
-// doctor prints a row for each check. The source comes last, because opening it proves the rest.
+// doctor prints a row for each check. The source comes last, because opening it needs everything else.
 func doctor(ctx context.Context, p *Process) int {
 	cfg, code := p.settings()
 	if cfg == nil {

@@ -177,7 +177,7 @@ type collection struct {
 	Sources *yaml.Node `yaml:"sources"` // accepted
 }
 
-// collections reads those of version 2.
+// collections reads the collections of version 2.
 func (r *reader) collections(n *yaml.Node) {
 	const where = "collections"
 	general := text.Line(0)
@@ -241,7 +241,8 @@ func (r *reader) group(n *yaml.Node) {
 	r.addGroup(WatchGroup{Line: g.Line, Name: g.Name, Interval: g.Interval, Patterns: g.Patterns}, where, "interval", "fields")
 }
 
-// addGroup keeps a group, and reports its faults. Where is its path; interval and fields are the keys of its parts.
+// addGroup adds a watch group and reports its errors. The argument where is the path of the group; interval and
+// fields are the keys that it uses in messages.
 func (r *reader) addGroup(g WatchGroup, where, interval, fields string) {
 	fail := func(format string, args ...any) {
 		r.FailLine(int(g.Line), "%s: "+format, append([]any{where}, args...)...)

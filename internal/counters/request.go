@@ -14,7 +14,7 @@ type Request struct {
 	Named  catalog.Named   // the field; empty for an exporter family
 	Line   int             // line in the file, from 1; 0 if the request comes from elsewhere
 
-	Included bool // the line includes a built-in file, which has the request
+	Included bool // the line includes a built-in file that has the request
 }
 
 // NewRequest returns a request that does not come from a counters file, or a Problem if the name cannot be exported as

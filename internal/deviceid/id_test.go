@@ -197,7 +197,7 @@ func FuzzParse(f *testing.F) {
 		if id.Form == deviceid.FormUnknown && id.Text != text {
 			t.Errorf("Text of %q = %q", text, id.Text)
 		}
-		// It names only entities that match it.
+		// An ID names only entities that match it.
 		for _, row := range resolver.Rows(id) {
 			d := &topology.Devices[row]
 			ok := false

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A clock event is counted when it starts. Its seconds are counted while consecutive samples have it, but not over a
-// gap between samples.
+// A clock event is counted when it starts. Its seconds are counted while consecutive samples show it, but not
+// over a gap between samples.
 func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const powerCap, thermal = 0x4, 0x20 // nvmlClocksEventReason…

@@ -90,7 +90,7 @@ func (h *history) latency(most time.Duration) time.Duration {
 
 // Open starts where the engine's memory or the driver's queue starts.
 func (h *history) Open(_ context.Context, _ *gpu.Plan) (*listener, error) {
-	time.Sleep(h.latency(interval / 20)) // fake clock of the bubble: the world goes on
+	time.Sleep(h.latency(interval / 20)) // fake clock of the bubble; the history continues
 	h.mu.Lock()
 	l := &listener{h: h, topology: gpusAt("GPU-0", "GPU-1"), done: make(chan struct{})}
 	if h.kind == queuing {

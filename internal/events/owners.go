@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// maxOwners bounds the earlier owners of a GPU with series of their own. The XIDs of older ones go into the series
-	// without owner, so that no sum falls.
+	// maxOwners is the maximum number of earlier owners of a GPU that have their own series. XIDs of owners
+	// beyond it move to the series without an owner, so that no sum decreases.
 	maxOwners  = 32
-	maxCodes   = 64 // XIDs of one owner with a series of their own
+	maxCodes   = 64 // XIDs with their own series, per owner
 	maxTenures = 16 // changes of owner that are remembered
-	otherXIDs  = -1 // the code of all XIDs beyond maxCodes
+	otherXIDs  = -1 // code of all XIDs beyond maxCodes
 )
 
 // An xid is the key of a count.
@@ -59,35 +59,36 @@ func (x xid) labels() []gpu.Label {
 // An xidCount is how often one XID occurred on a GPU under one owner.
 type xidCount struct {
 	xid
-	count, last int64 // last is when, in Unix nanoseconds; 0 for never
+	count, last int64 // last occurrence in Unix nanoseconds; 0 if never
 	labels      []gpu.Label
 }
 
-// happened reports whether the XID was counted or seen.
+// happened reports whether the XID was counted, or was seen without being counted.
 func (c xidCount) happened() bool { return c.count > 0 || c.last > 0 }
 
 // ownerXIDs are the XIDs of a GPU under one owner.
 type ownerXIDs struct {
-	labels []gpu.Label // of the owner, sorted by name; none for no owner
+	labels []gpu.Label // labels of the owner, sorted by name; empty for no owner
 	counts []xidCount  // sorted
-	seen   int64       // when the owner last got the GPU, or had an XID
+	seen   int64       // when the owner last received the GPU or had an XID
 }
 
-// A tenure is the owner of a GPU or a GPU instance from a time on.
+// A tenure records the owner of a GPU or GPU instance since a time.
 type tenure struct {
 	from  int64
 	owner []gpu.Label
 }
 
-// owners are the present and earlier owners of a GPU or a GPU instance, and of a GPU their XIDs.
+// owners holds the current and earlier owners of a GPU or GPU instance. For a GPU, it also counts the XIDs of
+// each owner.
 type owners struct {
-	xids    []*ownerXIDs // the first is of no owner
+	xids    []*ownerXIDs // the first entry has no owner
 	tenures []tenure     // oldest first
 }
 
-// set notes the owner from a time on.
+// set records that the device has this owner since the given time.
 func (o *owners) set(owner []gpu.Label, at int64) {
-	for i := range o.tenures { // none begins later, unless the clock was set back
+	for i := range o.tenures { // a tenure begins later only if the clock was set back
 		o.tenures[i].from = min(o.tenures[i].from, at)
 	}
 	if len(o.tenures) == 0 || !slices.Equal(o.present(), owner) {
@@ -96,14 +97,14 @@ func (o *owners) set(owner []gpu.Label, at int64) {
 		}
 		o.tenures = append(o.tenures, tenure{at, owner})
 	}
-	// Forget owners that are gone and had no XID.
+	// Forget former owners without XIDs.
 	o.xids = slices.DeleteFunc(o.xids, func(x *ownerXIDs) bool {
 		return len(x.labels) > 0 && !slices.Equal(x.labels, owner) && !slices.ContainsFunc(x.counts, xidCount.happened)
 	})
 	o.of(owner, at)
 }
 
-// at returns the owner of a time.
+// at returns the owner at the given time, in Unix nanoseconds.
 func (o *owners) at(at int64) []gpu.Label {
 	for i := len(o.tenures) - 1; i >= 0; i-- {
 		if o.tenures[i].from <= at {
@@ -113,11 +114,11 @@ func (o *owners) at(at int64) []gpu.Label {
 	return nil
 }
 
-// present returns the present owner.
+// present returns the current owner.
 func (o *owners) present() []gpu.Label { return o.at(math.MaxInt64) }
 
-// of returns the XIDs of an owner. Beyond maxOwners, the XIDs of the owner that was not seen for longest become those
-// of none.
+// of returns the XIDs of an owner. Above maxOwners, it evicts the least recently seen owner, whose XIDs become
+// unattributed.
 func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 	if o.xids == nil {
 		o.xids = []*ownerXIDs{{}}
@@ -143,7 +144,8 @@ func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 	return x
 }
 
-// sourcesDiffer bounds how far apart the driver events and the kernel log date one XID.
+// sourcesDiffer is the largest difference between the times that driver events and the kernel log report for
+// one XID.
 const sourcesDiffer = 2 * time.Second
 
 // noteSeen records when an XID was last seen without counting it. It does nothing if the other source has already
@@ -158,7 +160,8 @@ func (o *owners) noteSeen(x xid, owner []gpu.Label, at, now int64) {
 	o.of(owner, now).add(x, 0, at, now)
 }
 
-// add counts XIDs, the last of which occurred at a time. A known last time after now is of a clock that was wrong.
+// add adds count occurrences of an XID, the latest of which happened at the given time. A recorded time after
+// now came from a wrong clock and is replaced.
 func (o *ownerXIDs) add(x xid, count, at, now int64) {
 	c := o.of(x)
 	c.count += count
@@ -167,7 +170,7 @@ func (o *ownerXIDs) add(x xid, count, at, now int64) {
 	}
 }
 
-// of returns the count of an XID; beyond maxCodes, that of the others.
+// of returns the counter of an XID. Above maxCodes, new codes share the counter otherXIDs.
 func (o *ownerXIDs) of(x xid) *xidCount {
 	at, found := slices.BinarySearchFunc(o.counts, x, func(c xidCount, x xid) int { return c.compare(x) })
 	switch {
@@ -180,7 +183,7 @@ func (o *ownerXIDs) of(x xid) *xidCount {
 	return &o.counts[at]
 }
 
-// ofNone returns the XIDs of all owners as those of none.
+// ofNone returns the totals of all owners without an owner label.
 func (o *owners) ofNone() *owners {
 	merged := &owners{}
 	none := merged.of(nil, 0)
@@ -192,8 +195,8 @@ func (o *owners) ofNone() *owners {
 	return merged
 }
 
-// totals appends the counts of a GPU's XIDs. Where they are reported, the present owner has the XIDs of alerts from the
-// beginning.
+// totals appends the XID counters of a GPU. If its XIDs are reported, the counters of the XIDs with alerts
+// exist for the current owner even while they are 0.
 func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Series {
 	for _, x := range o.xids {
 		if reported && slices.Equal(x.labels, o.present()) {
@@ -208,7 +211,7 @@ func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Serie
 	return series
 }
 
-// lastSeen appends when XIDs occurred last, in Unix seconds.
+// lastSeen appends the Unix time in seconds at which each XID last occurred.
 func (o *owners) lastSeen(series []gpu.Series, row int) []gpu.Series {
 	for _, x := range o.xids {
 		series = x.lastSeen(series, row)

@@ -5,8 +5,9 @@ import "slices"
 const (
 	// maxReports is the maximum number of reports of one source about one entity that are remembered individually.
 	maxReports = 8192
-	// redated is how far apart two engines may date the same XID, in the engine's microseconds. An engine reads the
-	// kernel log from its beginning when it starts, and computes the dates anew.
+	// redated is the largest difference between the times that two engines give the same XID, in the engine's
+	// microseconds. An engine reads the kernel log from its beginning when it starts, and computes the times
+	// again.
 	redated = 2_000_000
 )
 

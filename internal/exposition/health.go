@@ -6,8 +6,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// oldLinkSample is the age from which the samples of an NVLink have a series. A page has up to 144 links, and healthy ones
-// would fill it with series that say nothing.
+// oldLinkSample is the minimum age of an NVLink's oldest sample for which the page shows its age. A page has up
+// to 144 links, and the ages of healthy ones carry no information.
 const oldLinkSample = time.Minute
 
 // The families about the state of the collection.

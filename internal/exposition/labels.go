@@ -175,9 +175,9 @@ func (l *labels) render(seed maphash.Seed) {
 	}
 }
 
-// ownersOf returns the labels of the owner of a row. In strict mode, a shared entity has the labels of its last owner
-// and its last container, since NVIDIA's dcgm-exporter overwrites earlier ones. A virtual GPU's owner is on its copy
-// only, also if it is the only one: sums by pod would count it twice.
+// ownersOf returns the labels of the owner of a row. In strict mode, a shared entity has the labels of its last
+// owner and its last container, since NVIDIA's dcgm-exporter overwrites earlier ones. The owner of a virtual
+// GPU is only on its copy, even if it is the only owner; otherwise sums by pod would count it twice.
 func (l *labels) ownersOf(row int) []gpu.Label {
 	labels, owners := l.owners.Of(row), l.owners.UseOf(row).Owners
 	isVirtual := func(o gpu.Owner) bool { return o.VirtualGPULabels() != nil }
@@ -344,8 +344,8 @@ func (l *labels) counterLabels(row, node int) {
 	}
 }
 
-// any returns a row whose value holds for the whole machine, including entities of kind k, or -1. NVIDIA's
-// dcgm-exporter shows such values on switches, links, CPUs and cores too.
+// any returns a row whose value holds for the whole machine and so for entities of kind k. It returns -1 if
+// there is none. NVIDIA's dcgm-exporter shows such values on switches, links, CPUs and cores too.
 func (c *labelColumn) any(k gpu.Kind) int {
 	switch k {
 	case gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore:

@@ -81,7 +81,7 @@ func (b *bench) attribute(t *gpu.Topology) *gpu.Owners {
 	return o
 }
 
-// labels returns the label of each row that has one; users, who uses it.
+// labels returns the label of each row that has one. users returns the owners of each row.
 func labels(o *gpu.Owners) map[string]string {
 	got := map[string]string{}
 	for row, name := range rowNames {

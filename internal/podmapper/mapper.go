@@ -59,7 +59,7 @@ type Claimed struct {
 	Consumed  map[string]float64 // consumed capacity by name; nil if the device is not shared by capacity
 }
 
-// pending reports whether it is still unknown if the claim makes an owner.
+// pending reports whether it is still unknown whether the claim makes an owner.
 func (c *Claimed) pending() bool { return !c.Read && !c.Forbidden }
 
 // Options configure a Mapper. Metrics is required; the zero values of all other fields disable them.
@@ -356,7 +356,7 @@ func (m *Mapper) claimed(h *Allocation) Claimed {
 	return m.opt.Claimed(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device, h.Share)
 }
 
-// isPending reports whether it is still unknown if h makes an owner.
+// isPending reports whether it is still unknown whether h makes an owner.
 func (m *Mapper) isPending(h *Allocation) bool {
 	claimed := m.claimed(h)
 	return claimed.pending()

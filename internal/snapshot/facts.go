@@ -47,7 +47,7 @@ func placesIn(plan *gpu.Plan) places {
 	}
 }
 
-// A fact is one family.
+// A fact is one derived family of the plan.
 type fact struct {
 	series []gpu.Series
 	from   func(*Cycle) // makes the series of a cycle; nil if the family is fixed

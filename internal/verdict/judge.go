@@ -14,54 +14,55 @@ import (
 const NoCounters = "no_counters"
 
 const (
-	// forgetAfter is how long a GPU must be gone before its state is forgotten. It exceeds every memory of the table.
+	// forgetAfter is how long a GPU must be absent before its state is dropped. It exceeds the memory of every
+	// rule.
 	forgetAfter = 48 * time.Hour
-	// maxGPUs bounds the number of GPUs with a state, whatever UUIDs an engine reports.
+	// maxGPUs is the maximum number of GPUs whose state is kept, whatever UUIDs an engine reports.
 	maxGPUs = 256
 )
 
-// A Judge is a snapshot.Deriver, the last one of a cycle. Its state of a GPU outlives sessions and reloads. The zero
-// value is ready to use.
+// A Judge is a snapshot.Deriver that computes verdicts. It must be the last Deriver of a cycle. The states of
+// GPUs outlive sessions and reloads. The zero value is ready to use.
 type Judge struct {
 	topology *gpu.Topology
 	derived  *gpu.Derived // nil if the family is not requested
-	lacking  bool         // the plan lacks a family of the table
+	lacking  bool         // the plan lacks a family that the table needs
 	gpus     []int        // rows
-	root     []int        // per row, the row of its GPU, or its own if it has none
+	root     []int        // by row: the row of its GPU; its own row if it has none
 	fields   [len(table)][]int
-	count    [len(table)]int  // the field that must be at least 1; -1 for none
+	count    [len(table)]int  // by rule: index of the field that must be at least 1; -1 if there is none
 	past     map[string]*past // by UUID
-	bound    int              // the number of sessions
+	bound    int              // number of sessions
 }
 
-// A past is what the Judge remembers of one GPU.
+// A past holds what the Judge remembers about one GPU.
 type past struct {
 	rules  [len(table)]state
-	levels map[key]float64 // of growing counters, at the latest reading
+	levels map[key]float64 // latest values of growing counters
 	seen   map[key]event   // XIDs
-	read   bool            // a reading came before
-	at     time.Duration   // the latest cycle with the GPU
-	bound  int             // the latest session with the GPU
+	read   bool            // whether there was a previous reading
+	at     time.Duration   // Elapsed of the latest cycle with the GPU
+	bound  int             // number of the latest session with the GPU
 }
 
-// A state is what the Judge remembers of one rule. Times are those of Reading.Elapsed.
+// A state holds what the Judge remembers about one rule. Times are values of Reading.Elapsed.
 type state struct {
-	holds  bool          // the latest number satisfied the signal
-	active bool          // the signal has held for the rule's time
-	since  time.Duration // when the signal began to hold
-	known  bool          // last is set
+	holds  bool          // the latest number satisfies the signal
+	active bool          // the signal has held for as long as the rule requires
+	since  time.Duration // when the signal started to hold
+	known  bool          // whether last is set
 	last   time.Duration // when the rule was last active
 }
 
 // A key names a series of a GPU.
 type key struct {
 	rule   int
-	field  int // the index in the rule's fields; -1 for a series of the family
+	field  int // index in the rule's fields; -1 for a series of the family
 	entity gpu.Entity
-	value  string // of the label
+	value  string // value of the signal's label
 }
 
-// An event is an XID: when it was last seen by the wall clock, and by Reading.Elapsed.
+// An event is the time of an XID, by the wall clock in Unix seconds and by Reading.Elapsed.
 type event struct {
 	wall float64
 	at   time.Duration
@@ -71,12 +72,12 @@ type event struct {
 type answer uint8
 
 const (
-	missing answer = iota // there is no number: the state of the rule stays
+	missing answer = iota // there is no number, so the state of the rule does not change
 	no
 	yes
 )
 
-// A reading is the input of the rules.
+// A reading is the input of all rules in one cycle.
 type reading struct {
 	*snapshot.Cycle
 	families map[string]*gpu.Family
@@ -97,7 +98,7 @@ func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	for row := range t.Devices {
 		j.root[row] = row
 		if p := t.ParentRow(row); p >= 0 {
-			j.root[row] = j.root[p] // parents come first
+			j.root[row] = j.root[p] // parents precede their children
 		}
 	}
 	indexOf := func(id gpu.FieldID) int {
@@ -115,7 +116,8 @@ func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	j.remember()
 }
 
-// remember makes a past for each GPU of the session, and bounds the number of those that are gone.
+// remember creates the past of each GPU of the session. If there are too many, it drops those of GPUs that have
+// been absent longest.
 func (j *Judge) remember() {
 	if j.past == nil {
 		j.past = map[string]*past{}
@@ -138,7 +140,7 @@ func (j *Judge) remember() {
 	}
 }
 
-// pastOf returns the past of the GPU of a row, an empty one for a new GPU.
+// pastOf returns the past of the GPU in a row. It creates an empty one for a new GPU.
 func (j *Judge) pastOf(row int) *past {
 	id := j.topology.Devices[row].UUID
 	p := j.past[id]
@@ -149,8 +151,8 @@ func (j *Judge) pastOf(row int) *past {
 	return p
 }
 
-// Derive implements snapshot.Deriver. It appends one series per GPU with its verdict and the reason, which is empty for
-// OK.
+// Derive implements snapshot.Deriver. It appends one series per GPU with its verdict and reason. The reason is
+// empty for OK.
 func (j *Judge) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind != snapshot.Served || j.derived == nil {
 		return list
@@ -173,7 +175,7 @@ func (j *Judge) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	return append(list, f)
 }
 
-// Unavailable implements snapshot.Deriver: only a machine without a GPU has no verdict.
+// Unavailable implements snapshot.Deriver. The verdict is unavailable only if the machine has no GPU.
 func (j *Judge) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gpu.FieldHealth {
 	if j.derived != nil && len(j.gpus) == 0 {
 		list = append(list, gpu.FieldHealth{Field: j.derived.Name, Row: gpu.AllRows, Reason: snapshot.ReasonNoEntity})
@@ -181,7 +183,7 @@ func (j *Judge) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gpu.Fie
 	return list
 }
 
-// judge returns the verdict on a GPU and its reason, which is empty for OK.
+// judge returns the verdict on a GPU and its reason. The reason is empty for OK.
 func (j *Judge) judge(r *reading, row int) (verdict, reason string) {
 	p := j.pastOf(row)
 	verdict = OK
@@ -205,8 +207,8 @@ func (j *Judge) judge(r *reading, row int) (verdict, reason string) {
 	}
 }
 
-// update notes the answer of a reading, and reports whether the rule is in effect. A missing answer changes nothing: an
-// active rule stays active.
+// update records the answer of a reading and reports whether the rule is in effect. A missing answer changes
+// nothing: an active rule stays active.
 func (h *state) update(rule *rule, a answer, now time.Duration, readBefore bool) bool {
 	switch a {
 	case no:
@@ -224,7 +226,7 @@ func (h *state) update(rule *rule, a answer, now time.Duration, readBefore bool)
 	return h.known && rule.signal.test != recent && now-h.last < rule.memory
 }
 
-// answer returns whether a reading satisfies the signal of a rule for a GPU.
+// answer reports whether the reading of a GPU satisfies the signal of a rule.
 func (j *Judge) answer(r *reading, i, row int, p *past) answer {
 	s := &table[i].signal
 	switch {
@@ -248,7 +250,7 @@ func (j *Judge) answer(r *reading, i, row int, p *past) answer {
 	}
 }
 
-// lostAnswer says of a GPU that cannot be read for another reason that it may be lost or not.
+// lostAnswer reports whether an entity is lost. If it cannot be read for another reason, the answer is missing.
 func lostAnswer(down error) answer {
 	switch {
 	case down == nil:
@@ -267,8 +269,8 @@ func (j *Judge) value(r *reading, field, row int) (float64, bool) {
 	return r.Value(field, row).Number()
 }
 
-// within compares the sum of the fields, or the highest value of the family, with the bounds of the signal. A sum that
-// lacks a field is at least what it is: it can satisfy a lower bound, but cannot fail it.
+// within compares the sum of the fields, or the highest value of the family, with the bounds of the signal. If
+// a field is missing, the sum can be too low. It can then satisfy a lower bound, but it cannot fail one.
 func (j *Judge) within(r *reading, i, row int) answer {
 	s, n, found, partial := &table[i].signal, 0.0, false, false
 	for _, f := range j.fields[i] {
@@ -290,7 +292,7 @@ func (j *Judge) within(r *reading, i, row int) answer {
 	}
 }
 
-// grows compares each counter with its latest value.
+// grows compares each counter with its previous value.
 func (j *Judge) grows(r *reading, i, row int, p *past) answer {
 	result := missing
 	compare := func(k key, n float64) {
@@ -310,15 +312,15 @@ func (j *Judge) grows(r *reading, i, row int, p *past) answer {
 	return result
 }
 
-// recent reports whether the signal's family has a time within the memory of the rule. A time is converted to Elapsed
-// when it is first seen, so that a later step of the wall clock does not matter.
+// recent reports whether the family has an event within the memory of the rule. The time of an event is
+// converted to Elapsed when it is first seen, so later steps of the wall clock have no effect.
 func (j *Judge) recent(r *reading, i, row int, p *past) answer {
 	result, memory := missing, table[i].memory
 	j.eachSeries(r, i, row, func(k key, n float64) {
 		e, known := p.seen[k]
 		if !known || e.wall != n {
 			age := r.Now.Sub(time.Unix(0, int64(n*1e9)))
-			if age < -memory { // a clock that was far ahead dated it: its age is unknown
+			if age < -memory { // the event was dated by a clock far ahead, so its age is unknown
 				age = memory
 			}
 			e = event{n, r.Elapsed - max(age, 0)}
@@ -332,8 +334,8 @@ func (j *Judge) recent(r *reading, i, row int, p *past) answer {
 	return result
 }
 
-// eachSeries calls f with the series of the signal's family that are about a GPU: of several with one key, with the
-// highest.
+// eachSeries calls f for each series of the signal's family that is about a GPU. If several series have the
+// same key, f gets the highest value.
 func (j *Judge) eachSeries(r *reading, i, row int, f func(key, float64)) {
 	s := &table[i].signal
 	family := r.families[s.family]
@@ -358,7 +360,7 @@ func (j *Judge) eachSeries(r *reading, i, row int, f func(key, float64)) {
 	}
 }
 
-// selects reports whether a series with the labels counts for the signal.
+// selects reports whether the signal uses a series with these labels.
 func (s *signal) selects(labels []gpu.Label) bool {
 	if s.active && slices.ContainsFunc(labels, func(l gpu.Label) bool { return l.Name == catalog.TreatmentLabel }) {
 		return false

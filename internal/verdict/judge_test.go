@@ -14,7 +14,7 @@ import (
 
 var begin = time.Unix(1_800_000_000, 0)
 
-// A rig is a node with two GPUs, the second one with a GPU instance, and a Judge.
+// A rig is a Judge for a node with two GPUs. The second GPU has a GPU instance.
 type rig struct {
 	*testing.T
 	now      time.Time
@@ -22,13 +22,13 @@ type rig struct {
 	plan     *gpu.Plan
 	judge    Judge
 	builder  *snapshot.Builder
-	values   map[gpu.FieldID]float64 // of GPU 0
+	values   map[gpu.FieldID]float64 // values of GPU 0
 	families []gpu.Family
-	down     error   // of GPU 0
+	down     error   // values of GPU 0
 	number   float64 // value of the signal
 }
 
-// made derives the families that belong to other derivers.
+// made is a Deriver of the families that belong to other derivers.
 type made struct{ r *rig }
 
 func (made) Bind(*gpu.Topology, *gpu.Plan) {}
@@ -64,7 +64,7 @@ func (r *rig) open() {
 	r.builder = snapshot.NewBuilder(top, r.plan, []snapshot.Deriver{made{r}, &r.judge})
 }
 
-// at reads at a time since the start, and returns the verdicts on both GPUs with their reasons.
+// at reads at a time since the start. It returns the verdict and reason of both GPUs.
 func (r *rig) at(d time.Duration) (said [2]string) {
 	r.Helper()
 	r.now = begin.Add(d + r.step)

@@ -37,7 +37,7 @@ func Reasons() map[string]string {
 	return all
 }
 
-// String returns the signal in words and Prometheus' spelling.
+// String describes the signal in words and in the notation of PromQL.
 func (s signal) String() string {
 	if s.lost {
 		return "`dcgm_exporter_entity_up{reason=\"lost\"}` is 0"
@@ -74,7 +74,7 @@ func (s signal) String() string {
 	}
 }
 
-// Span returns a time in minutes or hours, "–" for 0.
+// Span formats a duration in minutes or hours. Zero is "–".
 func Span(d time.Duration) string {
 	switch {
 	case d == 0:

@@ -33,41 +33,42 @@ type rule struct {
 	reason  string
 	verdict string
 	signal  signal
-	after   time.Duration // how long the signal must hold before the rule is active
-	memory  time.Duration // how long the rule stays in effect after the signal cleared
+	after   time.Duration // how long the signal must hold before the rule becomes active
+	memory  time.Duration // how long the rule stays in effect after the signal clears
 	what    string
 }
 
 // A signal is a condition on one GPU.
 type signal struct {
-	lost   bool          // the entity is lost
-	fields []gpu.FieldID // whose sum is compared
+	lost   bool          // the signal is that the entity is lost
+	fields []gpu.FieldID // fields whose sum is compared
 	count  gpu.FieldID   // a field that must be at least 1; 0 for none
-	family string        // whose series are compared
-	label  string        // one of its labels
-	values []string      // of the label; nil for any
-	except bool          // the label has none of values
-	active bool          // series with a treatment do not count
-	kept   bool          // driver or board keeps the state: it may be old at the first reading of a GPU
+	family string        // family whose series are compared
+	label  string        // label of the family that selects series; "" for all series
+	values []string      // values of the label that are selected
+	except bool          // select all values except these
+	active bool          // ignore series with a treatment label
+	kept   bool          // the driver or board keeps the state, so it may be old at the first reading
 
 	test        test
-	least, most float64 // of within
+	least, most float64 // bounds of the test within
 }
 
 // A test says when a signal holds.
 type test uint8
 
 const (
-	within test = iota // the number is from least to most
-	grows              // a counter is above its latest value
-	recent             // a time is within the memory
+	within test = iota // the number is at least least and at most most
+	grows              // a counter is above its previous value
+	recent             // a time is within the rule's memory
 )
 
 func atLeast(least float64, fields ...gpu.FieldID) signal {
 	return signal{fields: fields, least: least, most: 1e300}
 }
 
-// kept returns the signal as one that counts at the first reading of a GPU, without the time that the rule asks for.
+// kept marks a signal whose state the driver or board keeps. At the first reading of a GPU, its rule is active
+// at once.
 func kept(s signal) signal {
 	s.kept = true
 	return s
@@ -75,7 +76,7 @@ func kept(s signal) signal {
 
 func growing(fields ...gpu.FieldID) signal { return signal{fields: fields, test: grows} }
 
-// xids returns the rule of some classes of XIDs. The classes share a severity and a memory.
+// xids returns a rule for some classes of XIDs. The classes must share a severity and a memory.
 func xids(reason, what string, classes ...catalog.XIDClass) rule {
 	s := signal{family: catalog.XIDLastSeen, label: "xid", test: recent}
 	for _, code := range catalog.XIDsOf(classes...) {
@@ -84,7 +85,8 @@ func xids(reason, what string, classes ...catalog.XIDClass) rule {
 	return rule{reason: reason, verdict: OfXID(classes[0]), signal: s, memory: classes[0].Memory(), what: what}
 }
 
-// unclassifiedXIDs returns the rule of the XIDs of no other class, those without a row among them.
+// unclassifiedXIDs returns the rule for all XIDs without a class, including codes that the catalog does not
+// list.
 func unclassifiedXIDs(reason, what string) rule {
 	r := xids(reason, what, catalog.XIDUnclassified)
 	classes := slices.DeleteFunc(catalog.XIDClasses(), func(c catalog.XIDClass) bool { return c == catalog.XIDUnclassified })
@@ -92,8 +94,8 @@ func unclassifiedXIDs(reason, what string) rule {
 	return r
 }
 
-// OfXID returns the verdict on a GPU that had an XID of a class, OK if no rule of the table is about the class: the
-// recovery action has a rule of its own.
+// OfXID returns the verdict on a GPU after an XID of a class. It returns OK if the table has no rule for the
+// class. XIDAction has none because the recovery action itself has a rule.
 func OfXID(c catalog.XIDClass) string {
 	switch {
 	case c == catalog.XIDAction:
@@ -124,8 +126,8 @@ const (
 	day  = 24 * time.Hour
 )
 
-// table has all rules. A false drain costs the work of a node, and a missed one is left to the alerts: what the driver
-// repairs by itself, and what one process may have caused, is watched.
+// table lists all rules. A false drain costs the work of a node, while alerts still cover a missed one. So
+// errors that the driver repairs, and errors that one process may have caused, lead only to Watch.
 var table = [...]rule{
 	{"row_remap_failed", Replace, kept(atLeast(1, catalog.RowRemapFailure)), time.Minute, 0,
 		"No spare row is left for a faulty one"},
@@ -176,7 +178,7 @@ var table = [...]rule{
 		"Heat or power holds the clocks down in each interval"},
 }
 
-// Families returns the families that the rules need, each once.
+// Families returns the names of the families that the rules need, without duplicates.
 func Families() (names []string) {
 	for i := range table {
 		if name := table[i].signal.family; name != "" && !slices.Contains(names, name) {

@@ -22,11 +22,13 @@ import (
 )
 
 const (
-	// maxXIDs is the maximum number of XIDs, and of SXIDs, that wait for the collector. Further ones are lost.
+	// maxXIDs is the maximum number of XIDs, and of SXIDs, that wait for the collector. Further ones are
+	// dropped.
 	maxXIDs = 4096
-	// maxRecord is the size of the read buffer. It exceeds the longest record, since the kernel rejects shorter reads.
+	// maxRecord is the size of the read buffer in bytes. The kernel fails a read if the buffer is smaller than
+	// the record.
 	maxRecord = 16 << 10
-	retry     = 30 * time.Second // time until a log that cannot be read is opened again
+	retry     = 30 * time.Second // pause before an unreadable log is opened again
 )
 
 // A Device is an open log, positioned at its first record. Read blocks until there is a record, and returns one. If
@@ -42,7 +44,7 @@ type Device interface {
 
 // Options configure a Reader.
 type Options struct {
-	// Path is the log's file, for messages and for the default Open.
+	// Path is the path of the log, used in messages and by the default Open.
 	Path string
 	// Registerer registers the Reader's metrics; required.
 	Registerer prometheus.Registerer
@@ -64,11 +66,11 @@ type Reader struct {
 	mu    sync.Mutex
 	found []gpu.XID
 	sxids []gpu.SXID
-	since time.Time // since when the log has been read; zero while it is not
+	since time.Time // when reading began; zero if the log is not being read
 
-	// Only Run uses these.
+	// Only Run uses the following fields.
 	failing bool
-	judged  uint64 // the sequence number after the last record ever read
+	judged  uint64 // sequence number after the newest record ever read
 }
 
 // Label values of dcgm_exporter_kernel_log_lost_total.
@@ -119,8 +121,8 @@ func New(opt Options) *Reader {
 	return r
 }
 
-// Drain appends the XIDs since the previous call, oldest first. Those from before the log was opened are marked as
-// Past.
+// Drain appends the XIDs since the previous call, oldest first. XIDs logged before the log was opened are
+// marked as Past.
 func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,14 +140,14 @@ func (r *Reader) DrainSXIDs(into []gpu.SXID) []gpu.SXID {
 	return into
 }
 
-// Since returns since when the log has been read, or false if it is not read now.
+// Since returns when reading began. It returns false if the log is not being read.
 func (r *Reader) Since() (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.since, !r.since.IsZero()
 }
 
-// set sets since when the log has been read; zero means that it is not.
+// set records when reading began; zero means that the log is not being read.
 func (r *Reader) set(since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,14 +200,15 @@ func (r *Reader) follow(ctx context.Context) error {
 	return r.read(d, next)
 }
 
-// readPast reads the existing records, and keeps the latest XID of each code and GPU and the latest of each SXID. It
-// returns when it reached the end, and the sequence number of the next record, or 0 if the log is empty.
+// readPast reads the existing records. It keeps the latest XID of each code and GPU, and the latest of each
+// SXID. It returns the time at which it reached the end, and the sequence number of the next record, or 0 if
+// the log is empty.
 func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
 	type xidKey struct {
 		pciBusID string
 		code     int64
 	}
-	xids, sxids := map[xidKey]gpu.XID{}, map[gpu.SXID]gpu.SXID{} // SXIDs by all but the time
+	xids, sxids := map[xidKey]gpu.XID{}, map[gpu.SXID]gpu.SXID{} // SXIDs are keyed by all fields except Time
 	for buffer := make([]byte, maxRecord); ; {
 		since = time.Now()
 		n, err := d.TryRead(buffer)
@@ -227,7 +230,7 @@ func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
 			continue
 		}
 		line, at := record.Text, since.Add(min(0, record.Up-d.Uptime())).UnixNano()
-		again := record.Sequence < r.judged // read before, by an earlier follow
+		again := record.Sequence < r.judged // an earlier follow has read it
 		r.judged = max(r.judged, next)
 		if xid, ok := r.xidOf(line, again); ok {
 			key := xidKey{xid.PCIBusID, xid.Code}
@@ -253,7 +256,8 @@ func keepLatest[K comparable, E any](latest map[K]E, key K, event E) {
 	}
 }
 
-// read reads new records until a read fails. next is the sequence number of the next record; 0 if the log was empty.
+// read reads new records until a read fails. next is the expected sequence number of the first record, or 0 if
+// the log was empty.
 func (r *Reader) read(d Device, next uint64) error {
 	buffer := make([]byte, maxRecord)
 	for {
@@ -282,10 +286,10 @@ func (r *Reader) read(d Device, next uint64) error {
 	}
 }
 
-// take queues the XID or SXID of a new line. Its time is now, since the clock of the log drifts.
+// take queues the XID or SXID of a new line. It uses the current time because the log's own clock drifts.
 func (r *Reader) take(line string) {
 	if xid, ok := r.xidOf(line, false); ok {
-		// The line has the name of the process, which no label has.
+		// Log the line, because it has the process's name, which no label has.
 		r.opt.Log.Debug("XID", "xid", xid.Code, "pci_bus_id", xid.PCIBusID, "line", line)
 		xid.Time, xid.PodUIDs = time.Now().UnixNano(), r.podsOf(xid.PID)
 		keep(r, &r.found, xid)
@@ -296,8 +300,8 @@ func (r *Reader) take(line string) {
 	}
 }
 
-// xidOf parses the XID of a line and reports whether it has one. It counts what it cannot parse, unless again is set:
-// the line was read before.
+// xidOf parses an XID line and reports success. Unparsed parts of the line are counted, unless again is set
+// because an earlier read counted them.
 func (r *Reader) xidOf(line string, again bool) (gpu.XID, bool) {
 	if !strings.HasPrefix(line, xidPrefix) {
 		return gpu.XID{}, false
@@ -313,7 +317,8 @@ func (r *Reader) xidOf(line string, again bool) (gpu.XID, bool) {
 	return xid, ok
 }
 
-// sxidOf parses an SXID, like xidOf. Lines that only add details to the SXID before them have none.
+// sxidOf parses an SXID line, like xidOf. It returns false for lines that only add details to the preceding
+// SXID.
 func (r *Reader) sxidOf(line string, again bool) (gpu.SXID, bool) {
 	if !strings.HasPrefix(line, sxidPrefix) || !strings.Contains(line, sxidMark) {
 		return gpu.SXID{}, false
@@ -325,7 +330,7 @@ func (r *Reader) sxidOf(line string, again bool) (gpu.SXID, bool) {
 	return sxid, sxid.Severity != ""
 }
 
-// keep queues an event for the collector, or counts it as lost.
+// keep queues an event for the collector. If the queue is full, it drops and counts the event.
 func keep[E any](r *Reader, waiting *[]E, event E) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -336,7 +341,7 @@ func keep[E any](r *Reader, waiting *[]E, event E) {
 	*waiting = append(*waiting, event)
 }
 
-// podsOf returns the UIDs of the pods of a process, outermost first. It is empty if none is known.
+// podsOf returns the UIDs of a process's pods, outermost first. It returns nil if they are unknown.
 func (r *Reader) podsOf(pid uint32) []string {
 	if pid == 0 || r.opt.PodOf == nil {
 		return nil
@@ -369,14 +374,14 @@ func open(path string) (Device, error) {
 	return &file{f, raw}, nil
 }
 
-// The device number of /dev/kmsg (Linux, Documentation/admin-guide/devices.txt).
+// The device number of /dev/kmsg is from Linux, Documentation/admin-guide/devices.txt.
 const (
 	kmsgMajor = 1
 	kmsgMinor = 11
 )
 
-// checkDevice rejects anything but the device of the kernel log. Its neighbors, such as /dev/zero and /dev/urandom, can
-// be read forever and have no records.
+// checkDevice returns an error unless the file is the kernel log device. Neighboring devices such as /dev/zero
+// and /dev/urandom can be read forever but have no records.
 func checkDevice(path string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || info.Mode()&fs.ModeCharDevice == 0 {
@@ -389,7 +394,7 @@ func checkDevice(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// A file is the kernel log of this machine.
+// A file is the open kernel log of this machine.
 type file struct {
 	*os.File
 	raw syscall.RawConn
@@ -412,10 +417,10 @@ func (f *file) TryRead(b []byte) (n int, err error) {
 // Uptime implements Device.
 func (f *file) Uptime() time.Duration { return Uptime() }
 
-// Uptime returns the time since the boot of this machine.
+// Uptime returns the time since this machine booted.
 func Uptime() time.Duration {
 	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil { // every kernel has that clock
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil { // cannot fail: every kernel has this clock
 		return 0
 	}
 	return time.Duration(t.Nano())

@@ -24,8 +24,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// device is a log that a test writes, of a machine that was booted an hour before. Records of old are there when it is
-// opened; a nil one stands for records that were overwritten.
+// device is a fake kernel log of a machine that booted an hour ago. The records in old exist when it is opened;
+// a nil record stands for records that were overwritten.
 type device struct {
 	old    [][]byte
 	live   chan []byte
@@ -66,7 +66,7 @@ func give(b, record []byte) (int, error) {
 
 func (d *device) Close() error { close(d.closed); return nil }
 
-// record is one of the kernel's about an XID, or about something else for 0.
+// record returns a kernel record about an XID. If xid is 0, the record is about something else.
 func record(sequence int, up time.Duration, xid int) []byte {
 	if xid == 0 {
 		return fmt.Appendf(nil, "6,%d,%d,-;usb 1-1: new device", sequence, up.Microseconds())
@@ -102,7 +102,7 @@ func of(d *device) func() (kernellog.Device, error) {
 	return func() (kernellog.Device, error) { return d, nil }
 }
 
-// drain returns the XIDs as "code@seconds since the start", those of before with the word past.
+// drain returns the XIDs as "code@time since the start". XIDs from before the start have the prefix "past".
 func (r *rig) drain() (list []string) {
 	synctest.Wait()
 	for _, x := range r.reader.Drain(nil) {
@@ -143,8 +143,8 @@ func (r *rig) series(t *testing.T, name string, want ...string) {
 	}
 }
 
-// Lines of before are reported as past, the latest of each code, by the log's own clock. Those that follow are reported once
-// each, dated by when they were read.
+// Existing lines are reported as past, only the latest of each code, with the time of the log's clock. New
+// lines are reported once each, with the time at which they were read.
 func TestLinesAreReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDevice(record(3, time.Second, 31), nil, record(5, 10*time.Minute, 31), record(6, time.Hour-time.Second, 13),
@@ -160,8 +160,8 @@ func TestLinesAreReportedOnce(t *testing.T) {
 	})
 }
 
-// What is not understood is counted, once however often the log is opened, and nothing is made of it: of lines that are
-// there at the start as of those that follow. The rest of a line that follows is in the log, at the level debug.
+// Lines that cannot be parsed are counted and otherwise ignored, whether they exist at the start or follow
+// later. Each is counted once, however often the log is opened. New lines are also logged at level debug.
 func TestLinesThatAreNotUnderstood(t *testing.T) {
 	var lines [][]byte
 	for i, text := range []string{
@@ -211,7 +211,7 @@ func TestLinesThatAreNotUnderstood(t *testing.T) {
 					t.Errorf("the process is in the log: %t\n%s", got, r.log.String())
 				}
 				d.live <- nil
-				d.live <- []byte{} // the log fails, and is opened again
+				d.live <- []byte{} // the log fails and is opened again
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				counted()
@@ -241,7 +241,7 @@ func TestLossesAreCounted(t *testing.T) {
 		d.live <- record(13, time.Minute, 0)
 		r.expect(t, "31@0s")
 		r.series(t, "dcgm_exporter_kernel_log_lost_total", "records 8", "xids 0")
-		for i := range 5000 { // none of them is taken
+		for i := range 5000 { // none of them is accepted
 			d.live <- record(14+i, time.Hour, 31)
 		}
 		if got := r.drain(); len(got) != 4096 {
@@ -251,7 +251,7 @@ func TestLossesAreCounted(t *testing.T) {
 	})
 }
 
-// The process of an XID is looked up when its line is read, since it ends soon.
+// The process of an XID is looked up as soon as its line is read, because it may end soon.
 func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDevice()
@@ -278,7 +278,8 @@ func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 	})
 }
 
-// A log that comes late, goes and comes back is reported once each time, and is read from its end on.
+// Each time the log becomes readable or unreadable, one line is logged. Reading resumes after the last record
+// that was read.
 func TestLogComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var present atomic.Pointer[device]
@@ -325,7 +326,7 @@ func isRead(r *kernellog.Reader) bool {
 	return read
 }
 
-// What is not the kernel's log is not read.
+// A file that is not the kernel log is rejected.
 func TestUnsuitablePaths(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kern.log")
 	if err := os.WriteFile(file, record(1, 0, 79), 0o600); err != nil {
@@ -365,8 +366,8 @@ func (c report) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// needsLog skips a test that needs the machine's own log, and fails it where REQUIRE_KERNEL_LOG is
-// set.
+// needsLog skips a test if this machine's kernel log cannot be read. If REQUIRE_KERNEL_LOG is set, the test
+// fails instead.
 func needsLog(t *testing.T, reason string, err error) {
 	t.Helper()
 	if os.Getenv("REQUIRE_KERNEL_LOG") != "" {
@@ -375,7 +376,7 @@ func needsLog(t *testing.T, reason string, err error) {
 	t.Skipf("SKIP %s: %v", reason, err)
 }
 
-// The real device, where there is one that may be read.
+// This test reads the real device if it exists and is readable.
 func TestMachinesOwnLog(t *testing.T) {
 	const path = "/dev/kmsg"
 	f, err := os.Open(path)
@@ -405,5 +406,5 @@ func TestMachinesOwnLog(t *testing.T) {
 		t.Error("it is not read")
 	}
 	cancel()
-	<-done // a blocked read ends with the context
+	<-done // canceling the context ends a blocked read
 }

@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// A Record is one entry of the kernel's log.
+// A Record is one entry of the kernel log.
 type Record struct {
-	Kernel   bool // the kernel wrote it; records of others have another syslog facility
+	Kernel   bool // written by the kernel; other writers use other syslog facilities
 	Sequence uint64
-	Up       time.Duration // since the boot, by the log's own clock, which drifts by seconds a day
-	Text     string        // its first line, without the fields that may follow it
+	Up       time.Duration // time since boot by the log's own clock, which drifts by seconds per day
+	Text     string        // the first line, without the optional fields after it
 }
 
-// ParseRecord reads a record of /dev/kmsg, "6,339,5140900,-;text" and lines of further fields: priority and facility,
-// sequence number, microseconds since the boot, flags (Linux, Documentation/ABI/testing/dev-kmsg).
+// ParseRecord parses a record of /dev/kmsg, such as "6,339,5140900,-;text", and reports whether it is valid.
+// The numbers are the priority and facility, the sequence number and the microseconds since boot; flags follow
+// (Linux, Documentation/ABI/testing/dev-kmsg). Lines after the first hold optional fields.
 func ParseRecord(b []byte) (Record, bool) {
 	head, text, found := strings.Cut(string(b), ";")
 	if !found {

@@ -8,8 +8,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// sxidPrefix begins the driver's lines about NVSwitches; sxidMark follows the number of the switch in those about
-// SXIDs.
+// sxidPrefix starts each of the driver's lines about an NVSwitch. In lines about SXIDs, sxidMark follows the
+// switch number.
 const (
 	sxidPrefix = "nvidia-nvswitch"
 	sxidMark   = ": SXid "
@@ -18,13 +18,13 @@ const (
 // sxidLine matches exactly the form that the driver writes; see xidLine.
 var sxidLine = regexp.MustCompile(`^` + sxidPrefix + `(\d{1,3})` + sxidMark + `\(PCI:` + pciAddress + `\): (\d{1,9}), (.*)$`)
 
-// ParseSXID parses a driver line about an error of an NVSwitch and reports whether it is one:
+// ParseSXID parses a driver line about an NVSwitch error and reports whether it is one:
 //
 //	nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)
 //	nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Severity 0 Engine instance 46 Sub-engine instance 00
 //	nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Data {0x00140004, …}
 //
-// The second and the third add details to the error before them. The SXID of such a line has no severity.
+// The second and third forms add details to the preceding error. For them, the result has no severity.
 func ParseSXID(line string) (gpu.SXID, bool) {
 	m := sxidLine.FindStringSubmatch(line)
 	if m == nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// xidPrefix begins the driver's lines about XIDs.
+// xidPrefix starts each of the driver's lines about an XID.
 const xidPrefix = "NVRM: Xid"
 
-// pciAddress matches the address of a GPU: domain, bus and device, and of some drivers the function.
+// pciAddress matches the PCI address of a GPU: domain, bus and device. Some drivers add the function.
 const pciAddress = `([[:xdigit:]]{4,8}:[[:xdigit:]]{2}:[[:xdigit:]]{2}(?:\.[0-7])?)`
 
 // xidLine matches exactly the forms that drivers write. Anything looser could be forged: many kernel lines begin with
@@ -29,8 +29,8 @@ var xidLine = regexp.MustCompile(`^` + xidPrefix + ` \((?:PCI:` + pciAddress + `
 //	NVRM: Xid (PCI:0000:1b:00 GPU-I:05 GPU-CI:00): 13, pid=1234, name=python3, …
 //	NVRM: Xid (0000:03:00): 31, Ch 00000010, …
 //
-// The first is the form of drivers since about 450. The next two name a GPU instance and a compute instance of MIG. Old
-// drivers write the last. The caller sets Time.
+// Drivers since about 450 write the first form. The next two name a MIG GPU instance and compute instance. Old
+// drivers write the last. The result has no Time.
 func ParseXID(line string) (gpu.XID, bool) {
 	m := xidLine.FindStringSubmatch(line)
 	if m == nil {
@@ -55,21 +55,21 @@ func ParseXID(line string) (gpu.XID, bool) {
 	return xid, true
 }
 
-// recoveryAction is the XID of a changed request of the driver: a reset, a reboot, a drain.
+// recoveryAction is the XID by which the driver reports that the requested recovery action changed.
 const recoveryAction = 154
 
-// isNVLink5 reports whether a code is one of NVLink from its fifth generation on.
+// isNVLink5 reports whether a code is an XID of NVLink 5 or later.
 func isNVLink5(code int64) bool { return code >= 144 && code <= 150 }
 
-// nvlink5 returns the detail of an XID of NVLink 5, zero where the line is of another form:
+// nvlink5 decodes the text of an NVLink 5 XID. It returns the zero detail if the text has another form:
 //
 //	… NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000 …)
 //	… NETIR Fatal XC0 i0 Link -1 (0x000fe406 …)
 //
-// The words are the unit, the severity, whether the error went beyond its context, and whether it was injected. Link -1
-// is none of the links. The sub-code is bits 20 to 25 of the first number, by which NVIDIA's list of these XIDs
-// (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) distinguishes causes within a unit; the driver may
-// leave the numbers out.
+// The words are the unit, the severity, whether the error went beyond its context (XC), and whether it was
+// injected (i). Link -1 means no particular link. Bits 20 to 25 of the first number are the sub-code, which
+// distinguishes causes within a unit (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). Some
+// drivers omit the numbers.
 func nvlink5(rest string) gpu.XIDDetail {
 	at := strings.LastIndex(rest, " Link ")
 	if at < 0 {
@@ -100,24 +100,24 @@ func nvlink5(rest string) gpu.XIDDetail {
 	return d
 }
 
-// severities are the values of the severity label by the driver's words.
+// severities maps the driver's words to values of the severity label.
 var severities = map[string]string{"Fatal": "fatal", "Nonfatal": "nonfatal", "Non-fatal": "nonfatal"}
 
-// isUnit reports whether a word can be the name of a unit, so that no other text becomes the value of a label.
+// isUnit reports whether a word can be a unit name, so that no arbitrary text becomes a label value.
 func isUnit(s string) bool {
 	return len(s) <= 40 && !strings.ContainsFunc(s, func(r rune) bool {
 		return r != '_' && r != '/' && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
 	})
 }
 
-// isFlag reports whether a word is a name and a number.
+// isFlag reports whether a word is the name followed by a number.
 func isFlag(s, name string) bool {
 	number, ok := strings.CutPrefix(s, name)
 	_, err := strconv.ParseUint(number, 10, 8)
 	return ok && err == nil
 }
 
-// firstNumber returns the first of some numbers in parentheses, "(0x004505c6 0x00000000)".
+// firstNumber returns the first of several hexadecimal numbers in parentheses, as in "(0x004505c6 0x00000000)".
 func firstNumber(s string) (uint64, bool) {
 	s, opened := strings.CutPrefix(s, "(")
 	s, closed := strings.CutSuffix(s, ")")
@@ -131,11 +131,11 @@ func firstNumber(s string) (uint64, bool) {
 	return n, err == nil
 }
 
-// recovery returns the detail of XID 154, zero where the line is of another form:
+// recovery decodes the text of XID 154. It returns the zero detail if the text has another form:
 //
 //	… GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)
 //
-// The number decides: the words differ between drivers.
+// Only the number is used, because the words differ between drivers.
 func recovery(rest string) gpu.XIDDetail {
 	_, to, _ := strings.Cut(rest, "GPU recovery action changed from ")
 	_, to, _ = strings.Cut(to, ") to 0x")
@@ -147,10 +147,10 @@ func recovery(rest string) gpu.XIDDetail {
 	return gpu.XIDDetail{Action: actions[n]}
 }
 
-// actions are the values of the action label by the numbers of nvmlDeviceGpuRecoveryAction_t.
+// actions maps the values of nvmlDeviceGpuRecoveryAction_t to values of the action label.
 var actions = [...]string{"none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset"}
 
-// busID returns a PCI address, with or without function, in the form of gpu.Device.PCIBusID.
+// busID converts a PCI address, with or without a function, to the form of gpu.Device.PCIBusID.
 func busID(s string) (string, bool) {
 	address, function, _ := strings.Cut(s, ".")
 	parts := append(strings.Split(address, ":"), cmp.Or(function, "0"))
@@ -168,7 +168,8 @@ func busID(s string) (string, bool) {
 	return gpu.BusID(n[0], n[1], n[2], n[3]), true
 }
 
-// pid returns the process of the rest of a line, "pid=1234" or "pid='1234'"; 0 for none and for "pid='<unknown>'".
+// pid returns the process ID at the start of the text, "pid=1234" or "pid='1234'". It returns 0 if there is
+// none or it is unknown.
 func pid(rest string) uint32 {
 	value, found := strings.CutPrefix(strings.TrimLeft(rest, " "), "pid=")
 	if !found {

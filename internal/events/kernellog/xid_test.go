@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Forms that no line of testdata/lines.tsv has.
+// TestParseXID covers forms that are not in testdata/lines.tsv.
 func TestParseXID(t *testing.T) {
 	const bus = "00000000:1B:00.0"
 	for line, want := range map[string]gpu.XID{
@@ -35,7 +35,7 @@ func TestParseXID(t *testing.T) {
 	}
 }
 
-// decoded is what a line says, in the form of testdata/lines.tsv.
+// decoded formats a parsed line like the last column of testdata/lines.tsv.
 func decoded(line string) string {
 	d, words := gpu.XIDDetail{}, ""
 	if xid, ok := kernellog.ParseXID(line); ok {
@@ -55,13 +55,13 @@ func decoded(line string) string {
 	return words
 }
 
-// Lines that people have shown decode exactly.
+// Lines from public reports are decoded exactly.
 func TestLinesOfTheField(t *testing.T) {
 	text, err := os.ReadFile("testdata/lines.tsv")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An address of a thread has nothing behind it; the others are of files and pages.
+	// The URL of a thread ends after its number; other URLs are of files and pages.
 	thread := regexp.MustCompile(`^https://(github\.com/\S+/(issues|pull)/\d+|(forums|bbs)\.\S+)$`)
 	threads := 0
 	for row := range strings.Lines(string(text)) {
@@ -98,7 +98,7 @@ func TestOtherLinesAreNoSXIDs(t *testing.T) {
 	}
 }
 
-// Of a line of another form there is no detail, and none is guessed.
+// A line in an unknown form has no detail.
 func TestDetailsThatAreNotUnderstood(t *testing.T) {
 	for _, rest := range []string{
 		"149", "149, NETIR_LINK_EVT Fatal XC0 i0", "149, NETIR_LINK_EVT Severe XC0 i0 Link 08 (0x004505c6)", "149, a Fatal XC0 i0 Link 08 (0x004505c6)",
@@ -137,12 +137,12 @@ func TestOtherLinesAreNoXIDs(t *testing.T) {
 	}
 }
 
-// processNameSize is the longest name of a process, TASK_COMM_LEN without the terminating zero.
+// processNameSize is the maximum length of a process name: TASK_COMM_LEN without the terminating zero.
 const processNameSize = 15
 
-// FuzzProcessName: no kernel line that begins with the name of a process is an XID or an SXID. A process chooses its name
-// and what follows later in the line, such as the name of the file that it crashed in. The kernel chooses what follows the
-// name.
+// FuzzProcessName checks that no kernel line that begins with a process name is an XID or SXID. A process
+// chooses its name, and text later in the line such as the name of the file it crashed in. The kernel chooses
+// the text that follows the name.
 func FuzzProcessName(f *testing.F) {
 	kernels := []string{
 		"[4958]: segfault at 0 ip 00007f74 sp 00007ffd error 4 in ", "[7]: bad frame in setup: ", "[7] general protection fault ip:1 sp:2 error:0 in ",
@@ -169,8 +169,8 @@ func FuzzProcessName(f *testing.F) {
 	})
 }
 
-// FuzzDetail: the detail of an XID is read as it was meant, whatever the name of the process; and of any text, its values are
-// those of labels.
+// FuzzDetail checks that the detail of an XID is decoded whatever the process is called. It also checks that
+// arbitrary text leads only to valid label values.
 func FuzzDetail(f *testing.F) {
 	f.Add("NETIR_LINK_EVT", uint32(0x004505c6), int8(8), true, "ray::WorkerDict", "149, NETIR Fatal XC0 i0 Link -1 (0x000fe406)")
 	f.Add("RLW", uint32(0), int8(-1), false, "a, b Link 7 (0x1)", "154, GPU recovery action changed from 0x1 (a) to 0x0 (None)")
@@ -201,8 +201,8 @@ func FuzzDetail(f *testing.F) {
 	})
 }
 
-// FuzzRecord: any bytes give an XID only if the kernel's driver wrote it there, and the XID is one
-// that a line can report.
+// FuzzRecord checks that arbitrary bytes yield an XID only if they are a driver line, and that the XID can be
+// written as a line with the same meaning.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte("4,339,5140900,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1\n SUBSYSTEM=pci\n"))
 	f.Add([]byte("12,339,5140900,-,caller=T1;NVRM: Xid (PCI:0000:1b:00): 79, pid=1"))
@@ -224,7 +224,7 @@ func FuzzRecord(f *testing.F) {
 			t.Errorf("%q: %+v", b, xid)
 		}
 		part := ""
-		xid.Detail = gpu.XIDDetail{} // FuzzDetail has it
+		xid.Detail = gpu.XIDDetail{} // covered by FuzzDetail
 		if xid.OnInstance {
 			part = fmt.Sprintf(" GPU-I:%02d", xid.InstanceID)
 		}
