@@ -4,5 +4,6 @@
 // up and why a requested field has no value, and fills the columns of a gpu.Snapshot. Derivers add the other families:
 // Facts is in this package, events and accounting have their own.
 //
-// A Builder belongs to one session. Its next snapshot reuses the memory of the latest. The package calls no driver and reads no clock.
+// A Builder belongs to one session. Its next snapshot reuses the memory of the latest. The package calls no driver and
+// reads no clock.
 package snapshot

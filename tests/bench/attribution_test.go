@@ -97,6 +97,7 @@ func newStepped(ctx context.Context, tb testing.TB, attributed bool) *stepped {
 			}
 			select {
 			case <-s.turn:
+				page.Release()
 			case <-ctx.Done():
 				s.lines = strings.Count(string(page.Bytes()), "\n")
 				s.shares = strings.Count(string(page.Bytes()), "\ndcgm_pod_gpu_")
