@@ -16,6 +16,8 @@ type Verdict struct {
 	Nearest Path
 	// Bad is the index of the first wrong name in the path.
 	Bad int
+	// Names are the names that the chart has at that place, if the path is unknown.
+	Names []string
 }
 
 // Status is the kind of a Verdict.
@@ -130,11 +132,11 @@ func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
 		if slices.Contains(names, path[n]) {
 			continue
 		}
-		verdict := Verdict{Status: Unknown, Key: k, Bad: n}
+		verdict := Verdict{Status: Unknown, Key: k, Bad: n, Names: names}
 		if missing := t.judgeMissing(v, path); missing.Status != Unknown {
 			return missing
 		}
-		if near := report.Nearest(path[n], names); near != "" {
+		if near := nearest(path[n], names); near != "" {
 			verdict.Nearest = replaced(path, n, near)
 		}
 		return verdict
@@ -176,15 +178,45 @@ func (t *Table) judgeMissing(v Version, path Path) Verdict {
 			return Verdict{Status: Gone, Key: k, Bad: n - 1, Nearest: successor(path)}
 		}
 	}
-	verdict := Verdict{Status: Unknown, Bad: bad, Nearest: successor(path)}
+	verdict := Verdict{Status: Unknown, Bad: bad, Nearest: successor(path), Names: slices.Clone(t.namesBelow(v, path[:bad]))}
 	if verdict.Nearest == nil {
-		if near := report.Nearest(path[bad], t.namesBelow(v, path[:bad])); near != "" {
+		if near := nearest(path[bad], verdict.Names); near != "" {
 			verdict.Nearest = replaced(path, bad, near)
 		} else {
 			verdict.Nearest = t.elsewhere(v, path)
 		}
 	}
 	return verdict
+}
+
+// nearest returns the name that was probably meant: one with few other letters, or the only one that the word begins or
+// ends like, such as timeoutSeconds for timeout.
+func nearest(word string, names []string) string {
+	if near := report.Nearest(word, names); near != "" {
+		return near
+	}
+	var related []string
+	for _, name := range names {
+		if isRelated(strings.ToLower(word), strings.ToLower(name)) && !slices.Contains(related, name) {
+			related = append(related, name)
+		}
+	}
+	if len(related) == 1 {
+		return related[0]
+	}
+	return ""
+}
+
+// isRelated reports whether a word begins or ends with another, or shares the first three quarters of the shorter one.
+func isRelated(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	same := 0
+	for same < len(a) && a[same] == b[same] {
+		same++
+	}
+	return len(a) >= 4 && (strings.HasSuffix(b, a) || same >= 3 && same*4 >= len(a)*3)
 }
 
 // longest returns the key that was removed last, or nil. Ties go to the first.
@@ -210,7 +242,14 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 	tail := func(k *Key) bool {
 		return len(path) > 1 && len(k.Path) > 1 && slices.Equal(k.Path[len(k.Path)-2:], path[len(path)-2:])
 	}
-	for _, fits := range []func(*Key) bool{tail, same} {
+	// a name that only one key of the operator's own values has
+	last := func(k *Key) bool {
+		return len(path) == 2 && len(k.Path) == 2 && k.Path[0] != "node-feature-discovery" && k.Path[1] == path[1]
+	}
+	worker := func(k *Key) bool {
+		return len(path) > 1 && len(k.Path) > 2 && k.Path[0] == path[0] && k.Path[1] == "worker" && k.Path[2] == path[1]
+	}
+	for _, fits := range []func(*Key) bool{tail, same, last, worker} {
 		var found []Path
 		for _, k := range t.order {
 			if fits(k) && k.In(v) && !t.group(v, k.Path) {

@@ -130,7 +130,7 @@ var (
 )
 
 var (
-	xidIn = regexp.MustCompile(`(?i)^xid[ :=_-]*([0-9]{1,3})$`)
+	xidIn     = regexp.MustCompile(`(?i)^xid[ :=_-]*([0-9]{1,3})$`)
 	waitingIn = regexp.MustCompile(`(?i)^init:[0-9]+/[0-9]+$`)
 )
 

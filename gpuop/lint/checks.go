@@ -361,10 +361,55 @@ func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 	}
 }
 
+var (
+	// spacedQuantity matches an amount with a space before its unit.
+	spacedQuantity = regexp.MustCompile(`^([0-9.]+)\s+(m|[kKMGTPE]i?)$`)
+	effects        = []string{"", "NoSchedule", "PreferNoSchedule", "NoExecute"}
+)
+
+// kubernetes checks values that the chart copies to Kubernetes objects: amounts of resources and effects of tolerations.
+func (in *installation) kubernetes(s *model.Setting) {
+	in.quantity(s)
+	if s.Node == nil || s.Path[len(s.Path)-1] != "tolerations" {
+		return
+	}
+	for _, item := range fields.Items(s.Node) {
+		effect := fields.Get(item, "effect")
+		if effect == nil || slices.Contains(effects, effect.Value) || model.UnknownNode(effect) {
+			continue
+		}
+		in.add("wrong-value", report.Failed, fmt.Sprintf("found the effect %q; the API server refuses it", effect.Value),
+			report.Suggest(effect.Value, effects[1:], "write NoSchedule, PreferNoSchedule or NoExecute"), s)
+		m := &in.mistakes[len(in.mistakes)-1]
+		m.Line, m.Column = effect.Line+s.Shift, effect.Column
+	}
+}
+
+// quantity reports an amount of memory or CPU with a space in it.
+func (in *installation) quantity(s *model.Setting) {
+	m := spacedQuantity.FindStringSubmatch(s.Text())
+	if m == nil || !slices.Contains(s.Path, "limits") && !slices.Contains(s.Path, "requests") {
+		return
+	}
+	in.set(s, m[1]+m[2])
+	in.add("wrong-value", report.Failed, fmt.Sprintf("%q is no amount: the API server refuses the space", s.Text()), "write "+m[1]+m[2], s)
+}
+
+// globals reports values for all charts that the operator's chart does not read.
+func (in *installation) globals(s *model.Setting) {
+	if s.Path[0] == "global" && len(s.Path) == 2 && strings.HasPrefix(s.Path[1], "image") {
+		in.add("dead-setting", report.Warning, "the chart does not read it", "set <operand>.repository and <operand>.imagePullSecrets of each operand", s)
+	}
+}
+
 // types checks each value against the chart's key, or against the custom resource's field that it is copied to.
 func (in *installation) types() {
 	for _, s := range in.Settings {
 		v := in.Verdict(s)
+		in.globals(s)
+		if v.Status == chart.Free || v.Status == chart.Known {
+			in.kubernetes(s)
+		}
 		if v.Status != chart.Known && v.Status != chart.Free || s.Unknown || s.Value == nil || in.correction(s).Rename != nil {
 			continue
 		}

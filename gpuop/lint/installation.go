@@ -247,6 +247,9 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 			row.State, row.Fix = report.Note, ""
 		} else if v.Nearest != nil {
 			row.Fix = "did you mean " + suggestion(s, v).String() + "?"
+		} else if v.Bad > 0 && len(v.Names) > 0 && len(v.Names) <= maxNames {
+			slices.Sort(v.Names)
+			row.Fix = s.Path[:v.Bad].String() + " has the keys " + strings.Join(slices.Compact(v.Names), ", ")
 		}
 	case chart.Misspelt:
 		row.ID, row.State, row.Fix = "misspelt-key", report.Warning, "did you mean "+suggestion(s, v).String()+"?"
@@ -273,6 +276,9 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 	}
 	return row
 }
+
+// maxNames limits how many keys a fix lists.
+const maxNames = 12
 
 // isAnchor reports whether a setting is below a top-level key that only holds YAML anchors: .common, x-common.
 func isAnchor(s *model.Setting) bool {

@@ -3,6 +3,7 @@ package lint_test
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,6 +171,14 @@ func TestPublishedShapes(t *testing.T) {
 			judged: true, want: []string{"error unknown-key gpu-operator @5"}},
 		{name: "a tag that ends in the system", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set driver.version=580.105.08-ubuntu22.04 --set gds.version=2.20.5-rhel9.4 --set gds.enabled=true",
 			judged: true, want: []string{"error image driver.version @1", "error image gds.version @1"}},
+		{name: "a GPU in two entries of a MIG config", file: "m.yaml", text: "version: v1\nmig-configs:\n  a:\n  - devices: [0, 1]\n    mig-enabled: true\n    mig-devices: {1g.10gb: 7}\n  - devices: [1]\n    mig-enabled: false\n    mig-devices: {}\n",
+			judged: true, want: []string{"warning mig-coverage mig-configs.a @7"}},
+		{name: "a registry for all charts", file: "v.yaml", text: "global: {imageRegistry: registry.example.com}\ndriver: {enabled: false}\ntoolkit: {enabled: false}\n",
+			judged: true, want: []string{"warning dead-setting global.imageRegistry @1"}},
+		{name: "an amount with a space", file: "v.yaml", text: "operator:\n  resources: {limits: {memory: 350 Mi}}\ntoolkit: {enabled: false}\n",
+			judged: true, want: []string{"error wrong-value operator.resources.limits.memory @2"}},
+		{name: "an effect that no taint has", file: "v.yaml", text: "node-feature-discovery:\n  worker:\n    tolerations:\n    - key: a\n      effect: NoSchedul\ntoolkit: {enabled: false}\n",
+			judged: true, want: []string{"error wrong-value node-feature-discovery.worker.tolerations @5"}},
 		{name: "a Makefile", file: "Makefile", text: "install:\n\t@helm upgrade gpu-operator nvidia/gpu-operator\n", want: []string{"note not-judged"}},
 		{name: "Kustomize's charts", file: "overlay/kustomization.yaml", text: "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nhelmCharts:\n  - name: gpu-operator\n    version: v26.3.3\n    valuesFile: values.yaml\n    additionalValuesFiles: [more.yaml]\n    valuesInline:\n      drivr:\n        enabled: false\n",
 			beside: map[string]string{"overlay/values.yaml": "toolkt:\n  enabled: false\n"},
@@ -319,6 +328,26 @@ func TestFixKeepsWhatIsNotKnown(t *testing.T) {
 		result := judge(t, lint.Options{Command: command})
 		if result.Corrected != command {
 			t.Errorf("%s became %s", command, result.Corrected)
+		}
+	}
+}
+
+// An unknown key is answered with the right one if that is a step away, and with the keys beside it otherwise.
+func TestAnswersToUnknownKeys(t *testing.T) {
+	for key, want := range map[string]string{
+		"driver.repoConfig.name":               "did you mean driver.repoConfig.configMapName?",
+		"driver.licensingConfig.secret":        "did you mean driver.licensingConfig.secretName?",
+		"driver.licensingConfig.Name":          "driver.licensingConfig has the keys ",
+		"dcgmExporter.arguments":               "did you mean dcgmExporter.args?",
+		"driver.upgradePolicy.drain.timeout":   "did you mean driver.upgradePolicy.drain.timeoutSeconds?",
+		"migManager.strategy":                  "did you mean mig.strategy?",
+		"node-feature-discovery.tolerations":   "did you mean node-feature-discovery.worker.tolerations?",
+		"toolkit.enbaled":                      "did you mean toolkit.enabled?",
+		"driver.upgradePolicy.drain.something": "driver.upgradePolicy.drain has the keys deleteEmptyDir, enable, force, podSelector, timeoutSeconds",
+	} {
+		result := judge(t, lint.Options{Command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set " + key + "=a"})
+		if rows := result.Report.Rows; len(rows) != 1 || !strings.HasPrefix(rows[0].Fix, want) {
+			t.Errorf("%s: %+v, want %q", key, rows, want)
 		}
 	}
 }

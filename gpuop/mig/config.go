@@ -289,6 +289,11 @@ func (p *parser) coverage(key *yaml.Node, path string, n Named) {
 	named := map[int]bool{}
 	for _, e := range n.Entries {
 		for _, i := range e.Indices {
+			if named[i] && len(e.DeviceFilter) == 0 {
+				p.Add(ruleCoverage, report.Warning, &yaml.Node{Line: e.Line, Column: 1}, path,
+					fmt.Sprintf("GPU %d is in two entries; it cannot match both, so the change never completes", i), "name each GPU in one entry")
+				return
+			}
 			named[i] = true
 		}
 	}
