@@ -59,9 +59,10 @@ type Encoder struct {
 	byName map[string]*family
 
 	// State of the latest page.
-	size   int // in bytes
-	labels *labels
-	loose  map[*gpu.Label]*block
+	size      int // in bytes
+	isLimited bool
+	labels    *labels
+	loose     map[*gpu.Label]*block
 
 	compressor compressor
 	spare      chan []byte // of released pages, for the next ones
@@ -95,8 +96,8 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 	}
 	families := e.families(s)
 	w := e.write(e.buffer(), s, families, false)
-	if most := e.opts.Limit.Series; most > 0 && w.series > most {
-		w = e.limit(w, s, families, most)
+	if e.isLimited = e.exceeds(w.series); e.isLimited {
+		w = e.limit(w, s, families, e.opts.Limit.Series)
 	}
 	if e.opts.Trailer != nil {
 		w.page = e.opts.Trailer(w.page)

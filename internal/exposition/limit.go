@@ -31,6 +31,16 @@ func (e *Encoder) LimitedBy(what string) int {
 	return int(e.limited[slices.Index([]string{LimitedPodLabels, LimitedCopies, LimitedFamilies}, what)].Load())
 }
 
+// exceeds reports whether a page with that many series is over the limit. After a page over the limit, the next ones are
+// too until they have a tenth less, so that labels do not come and go with every pod.
+func (e *Encoder) exceeds(series int) bool {
+	most := e.opts.Limit.Series
+	if e.isLimited {
+		return series > most-most/10
+	}
+	return most > 0 && series > most
+}
+
 // limit renders the page again with at most most series, not counting families of rank 0. It reuses the buffer of the
 // full page.
 func (e *Encoder) limit(full *writer, s *gpu.Snapshot, families []*family, most int) *writer {

@@ -113,3 +113,25 @@ func TestLimit(t *testing.T) {
 		})
 	}
 }
+
+// A page that was over the limit stays without the pods' labels until it has a tenth fewer series than the limit, so that
+// one pod more or less does not change every series.
+func TestLimitHasHysteresis(t *testing.T) {
+	e := exposition.NewEncoder(exposition.Options{
+		VirtualGPUs: true,
+		Limit: exposition.Limit{
+			Series: 14, Own: func(label string) bool { return label == "team" }, Rank: func(string) int { return 1 },
+		},
+	})
+	for _, step := range []struct {
+		families int // of the three derived ones; the page has 12 series and one for each further family
+		limited  bool
+	}{{2, false}, {3, true}, {2, true}, {1, false}, {2, false}} {
+		s := crowded()
+		s.Families = s.Families[:step.families]
+		page := e.Encode(s)
+		if got := !strings.Contains(string(page.Bytes()), `team="a"`); got != step.limited {
+			t.Errorf("page of %d series: pod labels are left out: %t, want %t", 12+step.families, got, step.limited)
+		}
+	}
+}
