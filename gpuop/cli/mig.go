@@ -105,24 +105,17 @@ type fitResult struct {
 	Request string     `json:"request"`
 	Fits    bool       `json:"fits"`
 	Layout  mig.Layout `json:"layout,omitempty"`
-	// File is the mig-parted file of --config.
-	File string `json:"file,omitempty"`
 }
 
 func newMIGFitCommand(e *env) *cobra.Command {
-	var gpu, config string
+	var gpu string
 	cmd := &cobra.Command{
 		Use:   "fit --gpu MODEL PROFILE[=N]...",
 		Short: "Place instances on one GPU, or explain why they do not fit",
-		Long: `fit searches a placement for the wanted instances on one GPU. Where there is none it says why, and the exit code
-is 1; gpuop mig profiles MODEL lists what fits. The driver chooses the placement itself when instances are created, and may
-choose another that is as good.
-
-With --config it writes a file for the MIG manager with one config of that name, which divides every GPU of a node so. What
-does not fit is not written.`,
-		Example: `  gpuop mig fit --gpu H100-80GB 3g.40gb 2g.20gb 1g.10gb=2
-  gpuop mig fit --gpu H100-80GB 3g.40gb=2 --config halves --out mig.yaml`,
-		Args: cobra.ArbitraryArgs,
+		Long: `Search a placement for MIG instances on one GPU. If there is none, the reason is printed and the exit code is 1;
+gpuop mig profiles MODEL lists what fits. The driver may choose another placement that is as good.`,
+		Example: `  gpuop mig fit --gpu H100-80GB 3g.40gb 2g.20gb 1g.10gb=2`,
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			b, err := mig.FindBoard(gpu)
 			if err != nil {
@@ -139,9 +132,6 @@ does not fit is not written.`,
 					ID: "mig-does-not-fit", State: report.Failed, Subject: result.Request, Reason: err.Error(),
 					Fix: "gpuop mig profiles " + gpu + " lists what fits",
 				}}}
-				if config != "" {
-					e.outPath = "" // do not overwrite a file that an earlier run wrote
-				}
 				return e.answer(a)
 			}
 			result.Fits = true
@@ -153,19 +143,11 @@ does not fit is not written.`,
 				}
 				return table(w, rows)
 			}
-			if config != "" {
-				file := mig.WriteConfig(config, request)
-				if _, findings := mig.ParseConfig(file); len(findings) > 0 {
-					return fmt.Errorf("%w: --config %q: %s; %s", errUsage, config, findings[0].Reason, findings[0].Fix)
-				}
-				result.File, a.Document, a.Text = string(file), true, literal(file)
-			}
 			return e.answer(a)
 		},
 	}
 	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU: A100-40GB, or the value of the nvidia.com/gpu.product label")
 	_ = cmd.MarkFlagRequired("gpu")
-	cmd.Flags().StringVar(&config, "config", "", "write a file for the MIG manager with a config of this `name`")
 	return cmd
 }
 

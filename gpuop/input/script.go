@@ -98,18 +98,15 @@ var (
 	continued = regexp.MustCompile("(?m)( )[`^]$")
 )
 
-// shellText converts a script to Unix shell syntax: it replaces prompts, carriage returns and other line continuations.
-// Offsets refer to the script without carriage returns.
+// shellText replaces the prompts and carriage returns of a script. Offsets refer to the script without carriage returns.
+// foreign means that PowerShell or cmd runs it.
 func shellText(text string) (out string, foreign bool) {
 	text = strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\\")
 	if !ours.MatchString(text) { // # is a prompt, not a comment
 		text = rootPrompt.ReplaceAllString(text, "$$ $1")
 	}
 	text = prompt.ReplaceAllString(text, "$1  $2")
-	if strings.Contains(text, "\\\n") || !continued.MatchString(text) {
-		return text, false
-	}
-	return continued.ReplaceAllString(text, "$1\\"), true
+	return text, !strings.Contains(text, "\\\n") && continued.MatchString(text)
 }
 
 // templated matches a line of Jinja, which makes the lines below conditional.
@@ -129,8 +126,9 @@ func ParseScript(text string, line int) *Script {
 	}
 	foreign := false
 	if s.Text, foreign = shellText(text); foreign {
-		s.Findings = append(s.Findings, report.Row{ID: "not-posix", State: report.Note,
-			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\"})
+		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note,
+			Reason: "lines are continued as in PowerShell or cmd; skipped", Fix: "continue the lines with \\"})
+		return s
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
 	if err := r.parse(s.Text); err != nil {

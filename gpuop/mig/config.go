@@ -3,7 +3,6 @@ package mig
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -98,15 +97,6 @@ func ParseConfig(data []byte) (*Config, []report.Row) {
 		}
 	}
 	return c, p.Findings
-}
-
-// WriteConfig returns a mig-parted file with one config that applies the request to every GPU.
-func WriteConfig(name string, r Request) []byte {
-	b := fmt.Appendf(nil, "version: v1\nmig-configs:\n  %q:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n", name)
-	for _, profile := range slices.SortedFunc(maps.Keys(r), bySize) {
-		b = fmt.Appendf(b, "        %q: %d\n", profile, r[profile])
-	}
-	return b
 }
 
 type parser struct{ fields.Reader }
