@@ -218,7 +218,7 @@ var (
 
 // byKeys recognizes values and configs by their keys.
 func byKeys(t *chart.Table, root *yaml.Node) kind {
-	plugin, values, others, alone := 0, 0, 0, 0
+	plugin, values, others, alone, near := 0, 0, 0, 0, 0
 	for _, f := range fields.Of(root) {
 		switch f.Name {
 		case model.OperatorNamespace:
@@ -236,16 +236,21 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 		case slices.Contains(weak, component):
 			values++
 			alone++
-		case component == f.Name && !slices.Contains(commonKeys, f.Name), hasKeyOf(t, component, f.Value):
+		case component == f.Name && !slices.Contains(commonKeys, f.Name), hasKeyOf(t, component, f.Value, everyChartHas...):
 			values += 2
 		case component == f.Name:
 			values++
+		case hasKeyOf(t, component, f.Value):
+			near++
 		default: // a near name alone proves nothing
 			others++
 		}
 	}
-	if others == 0 {
-		values += alone
+	switch { // a near name with a key that every chart has proves nothing beside keys of others
+	case others == 0:
+		values += alone + 2*near
+	default:
+		others += near
 	}
 	switch {
 	case plugin > values:

@@ -179,6 +179,7 @@ func TestPublishedShapes(t *testing.T) {
 			judged: true, want: []string{"error wrong-value operator.resources.limits.memory @2"}},
 		{name: "an effect that no taint has", file: "v.yaml", text: "node-feature-discovery:\n  worker:\n    tolerations:\n    - key: a\n      effect: NoSchedul\ntoolkit: {enabled: false}\n",
 			judged: true, want: []string{"error wrong-value node-feature-discovery.worker.tolerations @5"}},
+		{name: "keys near to the chart's, named itself", file: "a.yaml", text: "pack: {content: x}\nvsp: {enabled: true}\noperator: {image: {tag: v1}}\n", want: []string{"note unknown-kind @1"}},
 		{name: "a Makefile", file: "Makefile", text: "install:\n\t@helm upgrade gpu-operator nvidia/gpu-operator\n", want: []string{"note not-judged"}},
 		{name: "Kustomize's charts", file: "overlay/kustomization.yaml", text: "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nhelmCharts:\n  - name: gpu-operator\n    version: v26.3.3\n    valuesFile: values.yaml\n    additionalValuesFiles: [more.yaml]\n    valuesInline:\n      drivr:\n        enabled: false\n",
 			beside: map[string]string{"overlay/values.yaml": "toolkt:\n  enabled: false\n"},
