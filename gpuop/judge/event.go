@@ -26,7 +26,7 @@ type symptom struct {
 	message *regexp.Regexp
 	// reason is a sentence; %s is the first group of message.
 	reason string
-	// next is a command; %s is the operator's namespace.
+	// next is a command; NAMESPACE stands for the operator's.
 	next string
 }
 
@@ -34,18 +34,18 @@ type symptom struct {
 var refusals = []symptom{
 	{"pod-security", regexp.MustCompile(`violates PodSecurity "([^"]+)"`),
 		"Pod Security admission refuses the pods: the namespace enforces %s, and the operands are privileged",
-		"kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged"},
+		"kubectl label --overwrite namespace NAMESPACE pod-security.kubernetes.io/enforce=privileged"},
 	{"quota", regexp.MustCompile(`insufficient quota to match these scopes: (.*)`),
 		"no ResourceQuota of the namespace allows the pods' PriorityClass: %s",
-		"kubectl get resourcequotas -n %s  # GKE allows system-node-critical by a ResourceQuota alone: gpuop values gen gke-cos prints it"},
+		"kubectl get resourcequotas -n NAMESPACE  # GKE allows system-node-critical by a ResourceQuota alone: gpuop values gen gke-cos prints it"},
 	{"quota", regexp.MustCompile(`exceeded quota: ([^,]+)`), "the ResourceQuota %s of the namespace is used up",
-		"kubectl describe resourcequotas -n %s"},
+		"kubectl describe resourcequotas -n NAMESPACE"},
 	{"runtime-class", regexp.MustCompile(`RuntimeClass "([^"]+)" not found`), "the cluster has no RuntimeClass %s, which the pods name",
-		"kubectl get runtimeclasses; kubectl logs -n %s -l app=gpu-operator --tail=100"},
+		"kubectl get runtimeclasses; kubectl logs -n NAMESPACE -l app=gpu-operator --tail=100"},
 	{"webhook", regexp.MustCompile(`admission webhook "([^"]+)" denied`), "the admission webhook %s refuses the pods",
-		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations  # namespace %s"},
+		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"},
 	{"refused", regexp.MustCompile(`()`), "the API server takes no pod of it",
-		"kubectl get events -n %s --field-selector reason=FailedCreate"},
+		"kubectl get events -n NAMESPACE --field-selector reason=FailedCreate"},
 }
 
 // sandboxes are symptoms of a pod without a sandbox.
@@ -53,14 +53,14 @@ var sandboxes = []symptom{
 	{"handler", regexp.MustCompile(`no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|` +
 		`failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
 		"the container runtime of the node has no handler %s",
-		"sudo gpuop node  # on the node, reads the runtime's configuration; namespace %s"},
+		"sudo gpuop node  # on the node: reads the runtime's configuration"},
 	{"network", regexp.MustCompile(`(?i)()network for (?:pod )?sandbox|network plugin|plugin type="|\bcni\b`),
 		"the network plugin of the node gives the pod no network%s",
-		"kubectl get pods -n kube-system -o wide  # the network plugin's; not %s"},
+		"kubectl get pods -n kube-system -o wide"},
 	{"mount", regexp.MustCompile(`(?i)()MountVolume|unable to attach or mount volumes`),
-		"a volume of the pod is not there%s", "kubectl get configmaps,secrets -n %s"},
+		"a volume of the pod is not there%s", "kubectl get configmaps,secrets -n NAMESPACE"},
 	{"sandbox", regexp.MustCompile(`()`), "the kubelet cannot make the pod's sandbox%s",
-		"kubectl get events -n %s --field-selector type=Warning"},
+		"kubectl get events -n NAMESPACE --field-selector type=Warning"},
 }
 
 // event returns the newest warning about an object with one of the reasons, or nil.
@@ -93,7 +93,7 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 			continue
 		}
 		what := strings.Trim(cmp.Or(m[1:]...), `"`)
-		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: fmt.Sprintf(s.next, j.Namespace), evidence: evidenceOf(e)}
+		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: strings.ReplaceAll(s.next, "NAMESPACE", j.Namespace), evidence: evidenceOf(e)}
 		if strings.Contains(s.reason, "%s") {
 			d.reason = fmt.Sprintf(s.reason, what)
 		}
