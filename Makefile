@@ -84,7 +84,7 @@ fleet: ## Measure a Prometheus that scrapes NODES simulated nodes for MINUTES, w
 RACING      := ./internal/... ./gpuop/cli/... ./gpuop/cluster/... ./tests/process ./tests/scenarios ./tests/pagefuzz
 
 .PHONY: race
-race: ## Run the tests of what happens at once under the race detector
+race: ## Run the tests of concurrent code under the race detector
 	$(GO) test -race -timeout 30m $(RACING)
 
 .PHONY: lint

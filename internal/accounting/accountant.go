@@ -114,11 +114,11 @@ type Options struct {
 func New(opt Options) *Accountant {
 	scaled := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "dcgm_exporter_attribution_scaled_total",
-		Help: "Times that the processes of a shared device claimed more than the device had and were scaled down.",
+		Help: "Times that the processes of a shared device reported more than the device's total and were scaled down.",
 	}, []string{"what"})
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "dcgm_exporter_attribution_owners_dropped_total",
-		Help: "Owners left out because there were more than the exporter accounts for; each once.",
+		Help: "Owners without accounting because their maximum number was reached, each counted once.",
 	})
 	opt.Registerer.MustRegister(scaled, dropped)
 	for _, what := range claimed() {

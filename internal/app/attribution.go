@@ -61,7 +61,7 @@ func expressions(texts []string) []*regexp.Regexp {
 
 // errNoNodeName means that the API server cannot be queried for the pods of this node only. An agent on each node must
 // not read all pods of the cluster.
-var errNoNodeName = errors.New("NODE_NAME is not set, so that pods go without labels and UIDs and claims without devices (in a manifest, fieldRef spec.nodeName)")
+var errNoNodeName = errors.New("NODE_NAME is not set: pod labels, pod UIDs and claims are unavailable (in a manifest, set it from fieldRef spec.nodeName)")
 
 // podOf wraps podOf so that static pods have the UID that the API server knows.
 func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
@@ -155,7 +155,7 @@ func newAPIWatches(reg prometheus.Registerer, log *slog.Logger) *apiWatches {
 
 func (w *apiWatches) report(resource string, err error) {
 	if resource == "nodes" { // optional: it only tells MPS from time-slicing
-		w.log.Debug("Node requested to find out how GPUs are shared", "error", err)
+		w.log.Debug("Requested the node's labels to recognize MPS", "error", err)
 		return
 	}
 	text, value := "", 1.0

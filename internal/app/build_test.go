@@ -51,7 +51,7 @@ func TestVersionOutput(t *testing.T) {
 }
 
 func TestBuildInfoMetric(t *testing.T) {
-	want := `# HELP dcgm_exporter_build_info What this exporter was built from, and for what.
+	want := `# HELP dcgm_exporter_build_info Version and build of the exporter; the value is 1.
 # TYPE dcgm_exporter_build_info gauge
 dcgm_exporter_build_info{date="2026-01-02T03:04:05Z",goarch="` + runtime.GOARCH + `",goos="` + runtime.GOOS +
 		`",goversion="` + runtime.Version() + `",revision="abc",version="v0.1.0"} 1

@@ -92,7 +92,7 @@ func verdictAdvice(cfg *config.Config, requests []counters.Request, file string)
 	}
 	return []counters.Problem{{
 		File: file, Line: requests[at].Line, Text: catalog.GPUVerdict, Warning: true,
-		What:     `the verdict is unknown (reason="` + verdict.NoCounters + `") unless a GPU is to drain or to replace`,
+		What:     `the verdict is unknown (reason="` + verdict.NoCounters + `") unless a GPU must be drained or replaced`,
 		Expected: "lines for " + strings.Join(lacking, ", "),
 	}}
 }

@@ -60,7 +60,7 @@ func (d *dumper) record(at time.Time, page *exposition.Page) {
 	case d.next <- next:
 	default:
 		page.Release()
-		d.log.Debug("A page is not dumped: the one before is still being written")
+		d.log.Debug("Dump skipped: the previous one is still being written")
 	}
 }
 

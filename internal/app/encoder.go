@@ -96,16 +96,16 @@ func hostname(cfg *config.Config, log *slog.Logger) string {
 func registerEncoder(reg prometheus.Registerer, e *exposition.Encoder) {
 	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "dcgm_exporter_duplicate_samples_dropped_total",
-		Help: "Samples left out because their family already had one with the same labels.",
+		Help: "Samples dropped because their family already had one with the same labels.",
 	}, func() float64 { return float64(e.DuplicatesDropped()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "dcgm_exporter_labels_dropped_total",
-			Help: "Labels left out because the series already had one of that name.",
+			Help: "Labels dropped because their series already had a label of that name.",
 		}, func() float64 { return float64(e.LabelsDropped()) }))
 	for _, step := range []string{exposition.LimitedPodLabels, exposition.LimitedCopies, exposition.LimitedFamilies} {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "dcgm_exporter_max_series_dropped",
-			Help:        "What the latest page leaves out over --max-series: labels of pods, series that are copies for the owners of shared devices, series of whole families.",
+			Help:        "Pod labels, copies for owners of shared devices, and series of whole families that the latest page omits because of --max-series.",
 			ConstLabels: prometheus.Labels{"reason": step},
 		}, func() float64 { return float64(e.LimitedBy(step)) }))
 	}

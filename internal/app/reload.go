@@ -51,11 +51,11 @@ func newReloader(reg prometheus.Registerer, log *slog.Logger, apply func(context
 		}),
 		at: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_config_last_reload_success_timestamp_seconds",
-			Help: "When the configuration was last read with success, in Unix time.",
+			Help: "Unix time of the latest successful read of the configuration.",
 		}),
 		hash: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_config_hash",
-			Help: "A hash of the configuration in force: equal on all nodes that are configured alike.",
+			Help: "Hash of the active configuration, equal on nodes with the same configuration.",
 		}),
 	}
 	reg.MustRegister(r.successful, r.at, r.hash)
@@ -76,13 +76,13 @@ func (r *reloader) reload(ctx context.Context, why string) error {
 	select {
 	case r.requests <- req:
 	case <-ctx.Done():
-		return fmt.Errorf("another reload is under way: %w", ctx.Err())
+		return fmt.Errorf("another reload is in progress: %w", ctx.Err())
 	}
 	select {
 	case err := <-req.reply:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("not in force yet; the reload waits for the driver: %w", ctx.Err())
+		return fmt.Errorf("not active yet; the reload is waiting for the driver: %w", ctx.Err())
 	}
 }
 

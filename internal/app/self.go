@@ -21,7 +21,7 @@ func newRegistry(b build) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "dcgm_exporter_build_info",
-		Help: "What this exporter was built from, and for what.",
+		Help: "Version and build of the exporter; the value is 1.",
 		ConstLabels: prometheus.Labels{
 			"version": b.Version, "revision": b.Revision, "date": b.Date,
 			"goversion": runtime.Version(), "goos": runtime.GOOS, "goarch": runtime.GOARCH,

@@ -229,7 +229,7 @@ func (e *exporter) healthy() error {
 		return err
 	}
 	if beyond := e.pages.Expired(); beyond > 0 {
-		return fmt.Errorf("%w: the page is past its limit for %v", gpu.ErrStalled, beyond.Round(time.Millisecond))
+		return fmt.Errorf("%w: the page expired %v ago", gpu.ErrStalled, beyond.Round(time.Millisecond))
 	}
 	return nil
 }

@@ -20,16 +20,16 @@ import (
 
 const checkUsage = `Usage: dcgm-exporter check [flags] [FILE...]
 
-Says line by line what a counters file (CSV) or a configuration file (YAML)
-would collect, what not, and why. Without FILE it checks what the flags and
-variables say; - is a counters file on standard input.
+Prints for each line of a counters file (CSV) or configuration file (YAML)
+whether it would be collected and, if not, why. Without FILE it checks the files
+that the flags and variables name. FILE - is a counters file on standard input.
 
-With --source it also collects from that source for a few seconds, and says for
-each metric how many values it has here. The other flags are those of the
-exporter itself (dcgm-exporter --help).
+With --source it also collects from that source for a few seconds, and prints
+how many values each metric has on this machine. The other flags are those of
+the exporter itself (dcgm-exporter --help).
 
-Exit code: 0 every line can be used; 1 a line cannot, or the source does not
-open; 2 the check could not be done.
+Exit code: 0 every line can be used; 1 a line cannot be used, or the source does
+not open; 2 the check could not be done.
 `
 
 // Profiling fields have no value before their second sample, so check reads a few times, at short intervals because a
@@ -185,17 +185,17 @@ func catalogVerdict(r counters.Request) string {
 	levels := r.Named.Entry.Levels
 	switch {
 	case r.Family != nil && r.Family.Field != 0:
-		return "made by the exporter from events"
+		return "computed by the exporter from events"
 	case r.Family != nil && r.Family.Values != nil:
-		return "made by the exporter from fields, where the GPU has them"
+		return "computed by the exporter from fields, if the GPU has them"
 	case r.Family != nil:
-		return "made by the exporter from calls that not every source has"
+		return "computed by the exporter from data that not every source has"
 	case r.Named.Entry.Profiling:
-		return "collected where the GPU and the permissions allow profiling"
+		return "collected if the GPU and the permissions allow profiling"
 	case levels.Has(gpu.KindNode):
 		return "collected, once per GPU"
 	case levels.Has(gpu.KindGPU) || levels.Has(gpu.KindGPUInstance):
-		return "collected where the GPU has it"
+		return "collected if the GPU has it"
 	default:
 		return "collected on machines with " + kinds(levels)
 	}

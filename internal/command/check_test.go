@@ -49,14 +49,14 @@ func TestWithoutHardware(t *testing.T) {
 	wantOutput(t, w, `
 my.csv
 LINE  METRIC                        TYPE     UNIT     OF                 SAYS
-2     DCGM_FI_DEV_GPU_TEMP          gauge    celsius  GPU                collected where the GPU has it
+2     DCGM_FI_DEV_GPU_TEMP          gauge    celsius  GPU                collected if the GPU has it
 3     -                             -        -        -                  NOT COLLECTED: unknown field "DCGM_FI_DEV_GPU_TMP": expected a DCGM field or an exporter family; did you mean DCGM_FI_DEV_GPU_TEMP?
-4     DCGM_FI_DEV_POWER_USAGE       counter  watts    GPU                collected where the GPU has it
-4     -                             -        -        -                  warning: type counter for the value, which can go down, of "DCGM_FI_DEV_POWER_USAGE": expected type gauge
+4     DCGM_FI_DEV_POWER_USAGE       counter  watts    GPU                collected if the GPU has it
+4     -                             -        -        -                  warning: type counter, although the value can go down, for "DCGM_FI_DEV_POWER_USAGE": expected type gauge
 5     DCGM_FI_DRIVER_VERSION        label    -        node               collected, once per GPU
-6     DCGM_FI_PROF_DRAM_ACTIVE      gauge    ratio    GPU, GPU instance  collected where the GPU and the permissions allow profiling
+6     DCGM_FI_PROF_DRAM_ACTIVE      gauge    ratio    GPU, GPU instance  collected if the GPU and the permissions allow profiling
 7     DCGM_FI_DEV_CPU_TEMP_CURRENT  gauge    celsius  CPU                collected on machines with CPU
-8     DCGM_EXP_XID_ERRORS_COUNT     gauge    -        -                  made by the exporter from events
+8     DCGM_EXP_XID_ERRORS_COUNT     gauge    -        -                  computed by the exporter from events
 5 metrics, 1 label, 1 line not usable, 1 warning.
 `)
 }
@@ -73,7 +73,7 @@ LINE  METRIC                        TYPE     UNIT     OF                 SAYS
 2     DCGM_FI_DEV_GPU_TEMP          gauge    celsius  GPU                collected: 8 values
 3     DCGM_FI_DEV_GPU_UTIL          gauge    percent  GPU                collected in part: 6 values (not supported)
 4     DCGM_FI_DEV_POWER_USAGE       counter  watts    GPU                collected: 8 values
-4     -                             -        -        -                  warning: type counter for the value, which can go down, of "DCGM_FI_DEV_POWER_USAGE": expected type gauge
+4     -                             -        -        -                  warning: type counter, although the value can go down, for "DCGM_FI_DEV_POWER_USAGE": expected type gauge
 5     DCGM_FI_DRIVER_VERSION        label    -        node               collected: 19 values
 6     DCGM_FI_PROF_DRAM_ACTIVE      gauge    ratio    GPU, GPU instance  collected: 17 values
 7     DCGM_FI_DEV_CPU_TEMP_CURRENT  gauge    celsius  CPU                not collected here: no entity
@@ -92,7 +92,7 @@ func TestSourceThatDoesNotOpen(t *testing.T) {
 		t.Errorf("message %q, want %q", got, want)
 	}
 	// Results from the catalog are still printed.
-	if !strings.Contains(w.Out.String(), "collected where the GPU has it") {
+	if !strings.Contains(w.Out.String(), "collected if the GPU has it") {
 		t.Errorf("output %q", &w.Out)
 	}
 }
@@ -118,7 +118,7 @@ collection:
 	wantOutput(t, w, `
 c.yaml
 LINE  METRIC                TYPE   UNIT     OF   SAYS
-4     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected where the GPU has it
+4     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected if the GPU has it
 5     -                     -      -        -    NOT COLLECTED: unknown field "DCGM_FI_DEV_SM_CLOK": expected a DCGM field or an exporter family; did you mean DCGM_FI_DEV_SM_CLOCK?
 6     -                     -      -        -    NOT COLLECTED: unknown type "gage": expected counter, gauge, label or untyped
 c.yaml:9: watch group "fast" matches none of the 1 requested fields
@@ -140,7 +140,7 @@ func TestSeveralFiles(t *testing.T) {
 	wantOutput(t, w, `
 standard input
 LINE  METRIC                TYPE   UNIT     OF   SAYS
-1     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected where the GPU has it
+1     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected if the GPU has it
 1 metric, 0 labels, 0 lines not usable, 0 warnings.
 
 broken.yml:1: version "3": expected 1 or 2

@@ -51,16 +51,16 @@ type subcommand struct {
 
 func subcommands() []subcommand {
 	return []subcommand{
-		{"check", "what a counters file would collect, line by line", checkUsage, check},
-		{"counters", "a built-in counters file, as a start for your own", countersUsage, builtIn},
-		{"doctor", "what works on this machine, and what to do about the rest", doctorUsage, doctor},
+		{"check", "show what a counters file would collect, line by line", checkUsage, check},
+		{"counters", "print a built-in counters file, as a start for your own", countersUsage, builtIn},
+		{"doctor", "show what works on this machine, and how to fix the rest", doctorUsage, doctor},
 		{"fields", "search the catalog of fields", fieldsUsage, fields},
-		{"help", "this list, or the help of a subcommand", "Usage: dcgm-exporter help [SUBCOMMAND]\n", help},
-		{"once", "the page of one collection, on standard output", onceUsage, once},
-		{"probe", "whether a running exporter is healthy, for images without a shell", probeUsage, probe},
-		{"topo", "how the GPUs are connected, as a matrix", topoUsage, topo},
-		{"verdict", "whether the GPUs of this machine are fit for work, for node-problem-detector", verdictUsage, judgment},
-		{"version", "the version of this program", "Usage: dcgm-exporter version\n", nil},
+		{"help", "print this list, or the help of a subcommand", "Usage: dcgm-exporter help [SUBCOMMAND]\n", help},
+		{"once", "collect once and print the page", onceUsage, once},
+		{"probe", "check a running exporter, for images without a shell", probeUsage, probe},
+		{"topo", "print how the GPUs are connected, as a matrix", topoUsage, topo},
+		{"verdict", "print which GPUs are unfit for work, for node-problem-detector", verdictUsage, judgment},
+		{"version", "print the version", "Usage: dcgm-exporter version\n", nil},
 	}
 }
 
@@ -93,7 +93,7 @@ func (p *Process) unknown(word string) int {
 	if near := text.Nearest(word, names); near != "" {
 		hint = fmt.Sprintf(", did you mean %q?", near)
 	}
-	fmt.Fprintf(p.Err, "dcgm-exporter: %q is no subcommand%s; \"dcgm-exporter help\" lists them\n", word, hint)
+	fmt.Fprintf(p.Err, "dcgm-exporter: %q is not a subcommand%s; \"dcgm-exporter help\" lists them\n", word, hint)
 	return Unable
 }
 

@@ -81,12 +81,12 @@ func TestHelp(t *testing.T) {
 		code     int
 		out, err string // substrings of the output
 	}{
-		{"help", nil, 0, "\n  doctor          what works on this machine", ""},
+		{"help", nil, 0, "\n  doctor          show what works on this machine", ""},
 		{"help", []string{"--help"}, 0, "Subcommands", ""},
 		{"help", []string{"once"}, 0, "Usage: dcgm-exporter once", ""},
 		{"help", []string{"version"}, 0, "Usage: dcgm-exporter version", ""},
-		{"help", []string{"onse"}, 2, "", `"onse" is no subcommand, did you mean "once"?`},
-		{"metrics", nil, 2, "", `"metrics" is no subcommand; "dcgm-exporter help" lists them`},
+		{"help", []string{"onse"}, 2, "", `"onse" is not a subcommand, did you mean "once"?`},
+		{"metrics", nil, 2, "", `"metrics" is not a subcommand; "dcgm-exporter help" lists them`},
 	} {
 		var w world
 		if code := command.Run(t.Context(), tt.name, w.process(tt.args...)); code != tt.code {

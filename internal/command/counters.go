@@ -12,13 +12,13 @@ import (
 
 const countersUsage = `Usage: dcgm-exporter counters [default|health|fleet]
 
-Prints a counters file that is built in, as a start for your own. A file can
-also begin with the line "# include: default" (or health, or fleet), followed by
-lines of its own; a line replaces the included one of the same name.
+Prints a built-in counters file, as a start for your own. Your file can also
+begin with the line "# include: default" (or health, or fleet) and add lines. A
+line replaces the included line of the same name.
 
   default   the fields of NVIDIA's default file
-  health    default, and what the alerts of this project need
-  fleet     every field that is of use to a fleet
+  health    default, and the fields that this project's alerts need
+  fleet     every field that is useful for a fleet
 
 Exit code: 0; 2 an unknown name or flag.
 `

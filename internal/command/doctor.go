@@ -23,12 +23,12 @@ import (
 
 const doctorUsage = `Usage: dcgm-exporter doctor [flags]
 
-Looks at the driver, the libraries, the permissions, the sockets and the files
-that the exporter would use, and says what works, what does not and what to do.
-The flags are those of the exporter itself (dcgm-exporter --help): run it with
-the same ones, in the same place.
+Checks the driver, libraries, permissions, sockets and files that the exporter
+would use. It prints what works, what does not, and how to fix it. The flags are
+those of the exporter itself (dcgm-exporter --help). Run it with the same flags
+and in the same place as the exporter.
 
-Exit code: 0 nothing fails; 1 something does; 2 a wrong setting.
+Exit code: 0 no check fails; 1 a check fails; 2 an invalid setting.
 `
 
 const (
@@ -106,7 +106,7 @@ func (e *examination) rows(ctx context.Context) (rows []row) {
 		kubelet = e.kubelet(ctx)
 		name := row{good, "node name", e.cfg.Labels.NodeName, ""}
 		if name.found == "" {
-			name = row{warn, "node name", "NODE_NAME is not set", "Set it from spec.nodeName (fieldRef): else the host label is the pod's name."}
+			name = row{warn, "node name", "NODE_NAME is not set", "Set it from spec.nodeName (fieldRef). Otherwise the host label is the pod's name."}
 		}
 		rows = append(rows, kubelet, name)
 	}
@@ -136,11 +136,11 @@ func (e *examination) counters(err error) row {
 	found := e.set.Name + " names " + plural(len(e.set.Requests), "metric")
 	switch {
 	case err != nil:
-		return row{fail, "counters", err.Error(), "Name a file that the exporter's user can read by --collectors; without it the built-in one is used."}
+		return row{fail, "counters", err.Error(), "Set --collectors to a file that the exporter's user can read, or omit it to use the built-in file."}
 	case len(e.set.Requests) == 0:
-		return row{fail, "counters", e.set.Name + " has no usable line", "dcgm-exporter check says what is wrong with each line."}
+		return row{fail, "counters", e.set.Name + " has no usable line", "Run dcgm-exporter check: it says what is wrong with each line."}
 	case unusable > 0:
-		return row{warn, "counters", found + ", and " + plural(unusable, "line") + " cannot be used", "dcgm-exporter check says which lines, and why."}
+		return row{warn, "counters", found + ", and " + plural(unusable, "line") + " cannot be used", "Run dcgm-exporter check: it says which lines, and why."}
 	}
 	return row{good, "counters", found, ""}
 }
@@ -165,11 +165,11 @@ func (e *examination) driver() row {
 	case !errors.Is(err, fs.ErrNotExist):
 		return row{fail, "driver", "/proc/driver/nvidia/version: " + err.Error(), "Let the exporter read /proc/driver/nvidia."}
 	case loaded("nvidia"):
-		return row{fail, "driver", "the NVIDIA kernel module is loaded, and /proc/driver/nvidia is not visible", inContainer}
+		return row{fail, "driver", "the NVIDIA kernel module is loaded, but /proc/driver/nvidia is not visible", inContainer}
 	case loaded("nouveau"):
-		return row{fail, "driver", "the nouveau driver has the GPU", "Install NVIDIA's driver and blacklist nouveau; the exporter picks the GPU up when the driver arrives."}
+		return row{fail, "driver", "the nouveau driver controls the GPU", "Install NVIDIA's driver and blacklist nouveau. A running exporter will then find the GPU."}
 	}
-	return row{fail, "driver", "no NVIDIA kernel module is loaded", "Install NVIDIA's driver; the exporter can start before and picks the GPU up. Without a GPU, try --source=sim."}
+	return row{fail, "driver", "no NVIDIA kernel module is loaded", "Install NVIDIA's driver. A running exporter will then find the GPU. Without a GPU, try --source=sim."}
 }
 
 func (e *examination) deviceFiles() row {
@@ -182,10 +182,10 @@ func (e *examination) deviceFiles() row {
 	var failed *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return row{fail, "device files", "/dev/nvidiactl is missing", "Run nvidia-modprobe or nvidia-smi on the host once. " + inContainer}
+		return row{fail, "device files", "/dev/nvidiactl is missing", "Run nvidia-modprobe or nvidia-smi once on the host. " + inContainer}
 	case errors.As(err, &failed):
 		return row{fail, "device files", "/dev/nvidiactl cannot be opened: " + failed.Err.Error(),
-			"Give the process access to the device files, in a systemd unit by DeviceAllow=/dev/nvidiactl rw. " + inContainer}
+			"Give the process access to the device files. In a systemd unit, add DeviceAllow=/dev/nvidiactl rw. " + inContainer}
 	case gpus == 0:
 		return row{fail, "device files", "there is no /dev/nvidia0", inContainer}
 	case gpus < known:
@@ -198,18 +198,18 @@ func (e *examination) nvml() row {
 	if found := e.library("libnvidia-ml.so.1"); len(found) > 0 {
 		return row{good, "NVML", found[0], ""}
 	}
-	return row{fail, "NVML", "libnvidia-ml.so.1 was not found", "It comes with the driver; set LD_LIBRARY_PATH if it lies elsewhere. " + inContainer}
+	return row{fail, "NVML", "libnvidia-ml.so.1 was not found", "The driver installs it. Set LD_LIBRARY_PATH if it is in another folder. " + inContainer}
 }
 
 // dcgm checks for the library of DCGM 4, the supported ABI.
 func (e *examination) dcgm() row {
-	r := row{warn, "DCGM", "libdcgm.so.4 was not found", "NVML serves instead. Install datacenter-gpu-manager-4-core for NVSwitches, and for profiling before Hopper; in a container use the image without -nvml in its tag."}
+	r := row{warn, "DCGM", "libdcgm.so.4 was not found", "NVML is used instead. Install datacenter-gpu-manager-4-core for NVSwitches, and for profiling before Hopper; in a container use the image without -nvml in its tag."}
 	for i, file := range e.library("libdcgm.so") {
 		if strings.HasPrefix(path.Base(file), "libdcgm.so.4") {
 			return row{good, "DCGM", file, ""}
 		}
 		if i == 0 {
-			r.found, r.advice = file+" is not of DCGM 4", "NVML serves instead. Replace it with datacenter-gpu-manager-4-core."
+			r.found, r.advice = file+" is not of DCGM 4", "NVML is used instead. Replace it with datacenter-gpu-manager-4-core."
 		}
 	}
 	embedded := e.cfg.Source.Remote.IsEmbedded()
@@ -228,8 +228,8 @@ func (e *examination) engine(ctx context.Context) row {
 	if address.IsEmbedded() {
 		local := gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "127.0.0.1", Port: gpu.EnginePort}
 		if e.reach(ctx, "tcp", local.Endpoint()) == nil {
-			return row{warn, "host engine", fmt.Sprintf("embedded, and another one answers on port %d", local.Port),
-				fmt.Sprintf("Before Hopper one engine alone can profile: use the running one by --remote-hostengine-info=localhost:%d.", local.Port)}
+			return row{warn, "host engine", fmt.Sprintf("embedded, but another one answers on port %d", local.Port),
+				fmt.Sprintf("Before Hopper, only one engine can profile. Use the running one with --remote-hostengine-info=localhost:%d.", local.Port)}
 		}
 		return row{good, "host engine", "embedded; no other one runs on this machine", ""}
 	}
@@ -238,23 +238,23 @@ func (e *examination) engine(ctx context.Context) row {
 	case "unix":
 		target = e.at(target)
 	case "": // vsock, which package net cannot dial
-		return row{good, "host engine", address.String() + " is dialed by the source alone", ""}
+		return row{good, "host engine", address.String() + " is a vsock address; only the source check below connects to it", ""}
 	}
 	err := e.reach(ctx, network, target)
 	r := row{fail, "host engine", fmt.Sprintf("%s cannot be reached: %v", address, err), ""}
 	switch {
 	case err == nil && address.Transport == gpu.TransportTCP && address.IsLocal():
 		// On loopback, replies larger than one segment wait for a delayed acknowledgment: 44 to 114 ms on DCGM 4.6.
-		return row{warn, "host engine", address.String() + " accepts connections; over TCP each of its larger replies stalls for 40 to 120 ms",
-			"An engine on the same host answers in under 1 ms through a socket: start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."}
+		return row{warn, "host engine", address.String() + " accepts connections, but over TCP each larger reply stalls for 40 to 120 ms",
+			"A unix socket takes less than 1 ms. Start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."}
 	case err == nil:
-		return row{good, "host engine", address.String() + " accepts connections; whether it answers says the source", ""}
+		return row{good, "host engine", address.String() + " accepts connections; see the source check for whether it answers", ""}
 	case errors.Is(err, fs.ErrPermission):
-		r.advice = "Give the process the right to use the socket."
+		r.advice = "Allow the process to use the socket."
 	case address.Transport == gpu.TransportUnix && errors.Is(err, fs.ErrNotExist):
 		r.advice = "Start nv-hostengine with --domain-socket, and mount the socket's folder in a container."
 	default:
-		r.advice = "Start nv-hostengine there and let it listen beyond loopback (-b), and check the name, the port and network policies."
+		r.advice = "Start nv-hostengine there with -b, so that it also listens outside loopback. Check the name, the port and network policies."
 	}
 	return r
 }
@@ -274,12 +274,12 @@ func (e *examination) profiling() row {
 	case hardware.RightUnknown:
 		return row{warn, "profiling", "the capabilities in /proc/self/status cannot be read", "Profiling metrics need CAP_SYS_ADMIN on GPUs before Hopper."}
 	case hardware.RightCapability:
-		return row{good, "profiling", "CAP_SYS_ADMIN is there, for " + plural(wanted, "metric"), ""}
+		return row{good, "profiling", "CAP_SYS_ADMIN is present, for " + plural(wanted, "metric"), ""}
 	case hardware.RightForAll:
 		return row{good, "profiling", "the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0), for " + plural(wanted, "metric"), ""}
 	}
 	return row{warn, "profiling", plural(wanted, "profiling metric") + " configured, without CAP_SYS_ADMIN",
-		"GPUs before Hopper do not give them: add the capability (securityContext.capabilities.add, AmbientCapabilities=), or use a host engine that has it (--remote-hostengine-info)."}
+		"GPUs before Hopper need it: add the capability (securityContext.capabilities.add, AmbientCapabilities=), or use a host engine that has it (--remote-hostengine-info)."}
 }
 
 // remedies are the advice for fields that cannot be read because something is missing, by reason.
@@ -288,7 +288,7 @@ func remedies() map[string]string {
 		gpu.Reason(gpu.ErrNeedsDCGM): "Install datacenter-gpu-manager-4-core and datacenter-gpu-manager-4-proprietary; in a container use the image " +
 			"without -nvml in its tag. Leave out --source=nvml.",
 		gpu.Reason(gpu.ErrNeedsAdmin): "Run as root with the capability SYS_ADMIN: profiling.enabled=true in the chart, --user 0:0 --cap-add SYS_ADMIN " +
-			"in Docker, the drop-in profiling.conf in systemd. A separate host engine needs it itself.",
+			"in Docker, the drop-in profiling.conf in systemd. A separate host engine needs the capability itself.",
 	}
 }
 
@@ -320,15 +320,15 @@ func (e *examination) kubelet(ctx context.Context) row {
 	}
 	switch {
 	case err == nil && !isSocket:
-		return row{fail, "kubelet", socket + " is no socket", "Mount the folder of the kubelet's socket, not a file made in its place."}
+		return row{fail, "kubelet", socket + " is not a socket", "Mount the folder of the kubelet's socket. A mount of the socket itself can leave a plain file."}
 	case err == nil:
 		return row{good, "kubelet", socket + " answers", ""}
 	case errors.Is(err, fs.ErrPermission):
-		return row{fail, "kubelet", socket + ": permission denied", "Run as user 0 (no capability is needed), or with the group of the folder, which is 0750."}
+		return row{fail, "kubelet", socket + ": permission denied", "Run as user 0 (no capability is needed), or with the group of the folder, whose mode is 0750."}
 	case errors.Is(err, fs.ErrNotExist):
-		return row{fail, "kubelet", socket + " does not exist", "Mount the host's folder /var/lib/kubelet/pod-resources, or say where it is by --pod-resources-kubelet-socket."}
+		return row{fail, "kubelet", socket + " does not exist", "Mount the host's folder /var/lib/kubelet/pod-resources, or set --pod-resources-kubelet-socket."}
 	}
-	return row{fail, "kubelet", socket + ": " + err.Error(), "Mount the folder, not the socket: a kubelet that restarts makes a new one."}
+	return row{fail, "kubelet", socket + ": " + err.Error(), "Mount the folder, not the socket: the kubelet creates a new socket when it restarts."}
 }
 
 // source opens the source as the exporter would and describes it.
@@ -342,16 +342,16 @@ func (e *examination) source(ctx context.Context) (r row) {
 	if err == nil {
 		return r
 	}
-	r = row{fail, "source", err.Error(), "Mend what fails above."}
+	r = row{fail, "source", err.Error(), "Fix the failures above first."}
 	switch {
 	case errors.Is(err, gpu.ErrVersion):
-		r.advice = "Install the same version of DCGM here and where the host engine runs."
+		r.advice = "Install the same version of DCGM here and on the host engine's machine."
 	case errors.Is(err, gpu.ErrPermission):
 		r.advice = "Give the process access to the device files and sockets above."
 	case gpu.Reason(err) == "timeout", errors.Is(err, gpu.ErrWedged):
-		r.advice = "The driver or the host engine does not answer: look at dmesg for XIDs, and at nvidia-smi."
+		r.advice = "The driver or the host engine does not answer. Check dmesg for XIDs, and nvidia-smi."
 	case errors.Is(err, gpu.ErrUnavailable):
-		r.advice = "Mend what fails above; the exporter keeps trying and picks the GPU up."
+		r.advice = "Fix the failures above first. A running exporter keeps retrying and will then find the GPU."
 	}
 	return r
 }
@@ -369,12 +369,12 @@ func opened(s *gpu.Snapshot) row {
 	r := row{good, "source", describe(s.Topology), ""}
 	switch {
 	case s.Health.Err != nil:
-		r.state, r.advice = fail, "It opens, and cannot be read: "+s.Health.Err.Error()+"."
+		r.state, r.advice = fail, "It opens but cannot be read: "+s.Health.Err.Error()+"."
 	case gpus == 0:
 		r.state, r.advice = warn, "No GPU is visible. "+inContainer
 	case lost > 0:
-		r.state, r.found = warn, fmt.Sprintf("%s, %d of them cannot be read", r.found, lost)
-		r.advice = "Look at dmesg for XIDs; a GPU that fell off the bus needs a reset or a reboot."
+		r.state, r.found = warn, fmt.Sprintf("%s, of which %d cannot be read", r.found, lost)
+		r.advice = "Check dmesg for XIDs. A GPU that fell off the bus needs a reset or a reboot."
 	}
 	return r
 }
@@ -386,13 +386,13 @@ func (e *examination) deviceIDs(ctx context.Context) (rows []row) {
 	unmatched, err := e.Unmatched(ctx, e.cfg, e.topology)
 	switch {
 	case err != nil:
-		return []row{{fail, "device ids", err.Error(), "Look at the kubelet's log."}}
+		return []row{{fail, "device ids", err.Error(), "Check the kubelet's log."}}
 	case len(unmatched) == 0:
-		return []row{{good, "device ids", "every GPU that a container holds is one of the source", ""}}
+		return []row{{good, "device ids", "every container's GPU is known to the source", ""}}
 	}
 	for i, u := range unmatched {
 		if i == maxIDs {
-			return append(rows, row{warn, "device ids", fmt.Sprintf("%d more match nothing", len(unmatched)-i), "Mend these first."})
+			return append(rows, row{warn, "device ids", fmt.Sprintf("%d more match nothing", len(unmatched)-i), "Fix these first."})
 		}
 		rows = append(rows, row{warn, "device ids", fmt.Sprintf("%s of container %s of pod %s/%s (%s) matches nothing", u.Device, u.Container, u.Namespace, u.Pod, u.Resource), u.Why})
 	}

@@ -167,11 +167,11 @@ func TestEverythingIsRight(t *testing.T) {
 		"ok NVML: /usr/lib64/libnvidia-ml.so.1",
 		"ok DCGM: /opt/dcgm/lib/libdcgm.so.4",
 		"ok host engine: embedded; no other one runs on this machine",
-		"ok profiling: CAP_SYS_ADMIN is there, for 1 metric",
+		"ok profiling: CAP_SYS_ADMIN is present, for 1 metric",
 		"ok kubelet: /run/kubelet.sock answers",
 		"ok node name: node-1",
 		"ok source: sim: 8 GPUs, 11 GPU instances, driver 570.124.06",
-		"ok device ids: every GPU that a container holds is one of the source",
+		"ok device ids: every container's GPU is known to the source",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows differ (-want +got):\n%s", diff)
@@ -209,11 +209,11 @@ func TestOneThingIsWrong(t *testing.T) {
 		advice string // substring of its advice
 	}{
 		{"no driver", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "-"}}, nil,
-			"fail driver: no NVIDIA kernel module is loaded", "picks the GPU up"},
+			"fail driver: no NVIDIA kernel module is loaded", "will then find the GPU"},
 		{"nouveau", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "-", "/proc/modules": "drm 1 0 - Live 0\nnouveau 2 0 - Live 0\n"}}, nil,
-			"fail driver: the nouveau driver has the GPU", "blacklist nouveau"},
+			"fail driver: the nouveau driver controls the GPU", "blacklist nouveau"},
 		{"driver outside the container", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "-", "/proc/modules": "nvidia 2 0 - Live 0\n"}}, nil,
-			"fail driver: the NVIDIA kernel module is loaded, and /proc/driver/nvidia is not visible", "runtimeClassName: nvidia"},
+			"fail driver: the NVIDIA kernel module is loaded, but /proc/driver/nvidia is not visible", "runtimeClassName: nvidia"},
 		{"a version of an unknown form", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "NVRM version: new form\n"}}, nil,
 			"ok driver: NVIDIA kernel module of an unknown version", ""},
 		{"no control file", surroundings{files: map[string]string{"/dev/nvidiactl": "-"}}, nil,
@@ -227,7 +227,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"NVML elsewhere", surroundings{files: map[string]string{"/usr/lib64/libnvidia-ml.so.1": "-", "/opt/nv/libnvidia-ml.so.1": ""}, env: map[string]string{"LD_LIBRARY_PATH": ":/opt/nv"}}, nil,
 			"ok NVML: /opt/nv/libnvidia-ml.so.1", ""},
 		{"no DCGM, with NVML beside it", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, nil,
-			"warn DCGM: libdcgm.so.4 was not found", "NVML serves instead"},
+			"warn DCGM: libdcgm.so.4 was not found", "NVML is used instead"},
 		{"an older DCGM", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-", "/usr/lib64/libdcgm.so.3": ""}}, nil,
 			"warn DCGM: /usr/lib64/libdcgm.so.3 is not of DCGM 4", "Replace it"},
 		{"no DCGM, where it must be", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"--source=dcgm"},
@@ -235,27 +235,27 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"no DCGM, for a remote engine", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"-r=host"},
 			"fail DCGM: libdcgm.so.4 was not found", "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."},
 		{"another engine", surroundings{dial: answers("tcp 127.0.0.1:5555")}, nil,
-			"warn host engine: embedded, and another one answers on port 5555", "--remote-hostengine-info=localhost:5555"},
+			"warn host engine: embedded, but another one answers on port 5555", "--remote-hostengine-info=localhost:5555"},
 		{"a remote engine", surroundings{dial: answers("tcp nvidia-dcgm:5555")}, []string{"-r=nvidia-dcgm"},
-			"ok host engine: nvidia-dcgm:5555 accepts connections; whether it answers says the source", ""},
+			"ok host engine: nvidia-dcgm:5555 accepts connections; see the source check for whether it answers", ""},
 		{"a remote engine of IPv6", surroundings{dial: answers("tcp [::1]:5556")}, []string{"-r=tcp://[::1]:5556"},
-			"warn host engine: [::1]:5556 accepts connections; over TCP each of its larger replies stalls for 40 to 120 ms", "unix://"},
+			"warn host engine: [::1]:5556 accepts connections, but over TCP each larger reply stalls for 40 to 120 ms", "unix://"},
 		{"a remote engine of IPv6 without a port", surroundings{dial: answers("tcp [::1]:5555")}, []string{"-r=[::1]"},
-			"warn host engine: [::1]:5555 accepts connections; over TCP each of its larger replies stalls for 40 to 120 ms", "unix://"},
+			"warn host engine: [::1]:5555 accepts connections, but over TCP each larger reply stalls for 40 to 120 ms", "unix://"},
 		{"a remote engine on this machine", surroundings{dial: answers("tcp localhost:5555")}, []string{"-r=localhost"},
-			"warn host engine: localhost:5555 accepts connections; over TCP each of its larger replies stalls for 40 to 120 ms", "--domain-socket"},
+			"warn host engine: localhost:5555 accepts connections, but over TCP each larger reply stalls for 40 to 120 ms", "--domain-socket"},
 		{"a remote engine elsewhere", surroundings{dial: answers("tcp 10.0.0.9:5555")}, []string{"-r=10.0.0.9"},
-			"ok host engine: 10.0.0.9:5555 accepts connections; whether it answers says the source", ""},
+			"ok host engine: 10.0.0.9:5555 accepts connections; see the source check for whether it answers", ""},
 		{"a remote engine that is not there", surroundings{}, []string{"-r=host:1"},
 			"fail host engine: host:1 cannot be reached: dial tcp: connection refused", "nv-hostengine"},
 		{"an engine's socket that may not be used", surroundings{dial: fails(syscall.EACCES)}, []string{"-r=unix:///run/dcgm.sock"},
-			"fail host engine: unix:///run/dcgm.sock cannot be reached: connect: permission denied", "the right to use the socket"},
+			"fail host engine: unix:///run/dcgm.sock cannot be reached: connect: permission denied", "Allow the process to use the socket"},
 		{"an engine's socket that is not there", surroundings{dial: fails(syscall.ENOENT)}, []string{"-r=unix:///run/dcgm.sock"},
 			"fail host engine: unix:///run/dcgm.sock cannot be reached: connect: no such file or directory", "--domain-socket"},
 		{"an engine's socket", surroundings{dial: answers("unix /run/dcgm.sock")}, []string{"-r=unix:///run/dcgm.sock"},
-			"ok host engine: unix:///run/dcgm.sock accepts connections; whether it answers says the source", ""},
+			"ok host engine: unix:///run/dcgm.sock accepts connections; see the source check for whether it answers", ""},
 		{"a vsock", surroundings{}, []string{"-r=vsock://2:5555"},
-			"ok host engine: vsock://2:5555 is dialed by the source alone", ""},
+			"ok host engine: vsock://2:5555 is a vsock address; only the source check below connects to it", ""},
 		{"nothing to profile", surroundings{files: map[string]string{"/proc/self/status": noCapability}, own: map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}, nil,
 			"ok profiling: no profiling metric is configured", ""},
 		{"no right to profile", surroundings{files: map[string]string{"/proc/self/status": noCapability}, own: profiling}, nil,
@@ -271,7 +271,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"no kubelet", surroundings{}, []string{"-k"},
 			"fail kubelet: /var/lib/kubelet/pod-resources/kubelet.sock does not exist", "Mount the host's folder"},
 		{"a file for a kubelet", surroundings{}, []string{"-k", "--pod-resources-kubelet-socket=/var/lib/kubelet/pod-resources/not-a-socket"},
-			"fail kubelet: /var/lib/kubelet/pod-resources/not-a-socket is no socket", "Mount the folder"},
+			"fail kubelet: /var/lib/kubelet/pod-resources/not-a-socket is not a socket", "Mount the folder"},
 		{"a pod without its node's name", surroundings{}, []string{"-k"},
 			"warn node name: NODE_NAME is not set", "spec.nodeName"},
 		{"no counters file", surroundings{}, []string{"-f=/none.csv"},
@@ -281,7 +281,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"a counters file with a slip", surroundings{own: map[string]string{"/a.csv": "x\nDCGM_FI_DEV_GPU_TEMP,gauge,T\n"}}, []string{"-f=/a.csv"},
 			"warn counters: /a.csv names 1 metric, and 1 line cannot be used", "dcgm-exporter check"},
 		{"no source", surroundings{open: refuse(fmt.Errorf("%w: no driver", gpu.ErrUnavailable))}, nil,
-			"fail source: unavailable: no driver", "picks the GPU up"},
+			"fail source: unavailable: no driver", "will then find the GPU"},
 		{"a source of another version", surroundings{open: refuse(fmt.Errorf("%w: 4.7 here, 4.5 there", gpu.ErrVersion))}, nil,
 			"fail source: version mismatch: 4.7 here, 4.5 there", "same version"},
 		{"a source that may not be used", surroundings{open: refuse(gpu.ErrPermission)}, nil,
@@ -289,7 +289,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"a source that is silent", surroundings{open: refuse(gpu.ErrTimeout)}, nil,
 			"fail source: timeout", "XIDs"},
 		{"a source that fails in its own way", surroundings{open: refuse(errors.New("strange"))}, nil,
-			"fail source: strange", "Mend"},
+			"fail source: strange", "Fix the failures"},
 		{"profiling without DCGM", surroundings{open: lacking("needs_dcgm"), own: both}, nil,
 			"warn missing: 1 field cannot be read: needs_dcgm", "the image without -nvml"},
 		{"profiling without the capability", surroundings{open: lacking("needs_sys_admin"), own: both}, nil,
@@ -359,12 +359,12 @@ func TestUnmatchedIDs(t *testing.T) {
 			got = append(got, r.State+" "+r.Found+": "+r.Advice)
 		}
 	}
-	if len(got) != 21 || got[20] != "warn 3 more match nothing: Mend these first." {
+	if len(got) != 21 || got[20] != "warn 3 more match nothing: Fix these first." {
 		t.Errorf("%d rows: %q", len(got), got)
 	}
 	for _, want := range []string{
-		"warn nvidia100 of container main of pod ml/a (nvidia.com/gpu) matches nothing: The GPU is left out by --devices, lost, or handed to a virtual machine.",
-		"warn garbage of container main of pod ml/a (nvidia.com/gpu) matches nothing: No rule reads it:",
+		"warn nvidia100 of container main of pod ml/a (nvidia.com/gpu) matches nothing: The GPU is excluded by --devices, lost, or assigned to a virtual machine.",
+		"warn garbage of container main of pod ml/a (nvidia.com/gpu) matches nothing: Unknown form:",
 		"matches nothing: The GPU instance may have been destroyed",
 	} {
 		if !strings.Contains(strings.Join(got, "\n"), want) {
@@ -390,7 +390,7 @@ func TestDoctorsExitCode(t *testing.T) {
 		out  string // substring of the output
 	}{
 		{[]string{"--source=sim"}, simulate, command.OK, "ok    source          sim: 8 GPUs, 11 GPU instances, driver 570.124.06\n"},
-		{[]string{"--source=sim"}, refuse(gpu.ErrLost), command.Faulty, "fail  source          lost\n                      > Mend what fails above.\n"},
+		{[]string{"--source=sim"}, refuse(gpu.ErrLost), command.Faulty, "fail  source          lost\n                      > Fix the failures above first.\n"},
 		{[]string{"--source=x"}, nil, command.Unable, "expected auto, dcgm, nvml or sim"},
 		{[]string{"x"}, nil, command.Unable, `unexpected argument "x"`},
 	} {

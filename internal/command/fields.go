@@ -15,11 +15,11 @@ import (
 
 const fieldsUsage = `Usage: dcgm-exporter fields [WORD...]
 
-Lists the fields that have every WORD in a name, the description, the unit or
-as their id; without WORD every field. Case does not matter. CURRENT is the name
-of 4.9 where it differs; a counters file can use either.
+Lists the fields that have every WORD in a name, in the description, in the unit
+or as the id. Case does not matter. Without WORD it lists every field. CURRENT
+is the name in 4.9 if that differs; a counters file can use either.
 
-Exit code: 0 something was found; 1 nothing was; 2 an unknown flag.
+Exit code: 0 a field was found; 1 none was found; 2 an unknown flag.
 `
 
 // fields searches the catalog, for authors of counters files. It does not access hardware.
@@ -30,7 +30,7 @@ func fields(_ context.Context, p *Process) int {
 			_, _ = io.WriteString(p.Out, fieldsUsage)
 			return OK
 		case strings.HasPrefix(arg, "-"):
-			return p.fail(Unable, fmt.Errorf("unknown flag %s: fields takes words alone", arg))
+			return p.fail(Unable, fmt.Errorf("unknown flag %s: fields accepts only words", arg))
 		}
 	}
 	found := catalog.Search(p.Args...)

@@ -31,7 +31,7 @@ func TestFields(t *testing.T) {
 		{"a misspelled word", []string{"temprature"}, command.Faulty, []string{`no field has "temprature"; did you mean temperature?`}},
 		{"a misspelled word of two", []string{"memory", "Temprature"}, command.Faulty, []string{`no field has "memory Temprature"; did you mean memory temperature?`}},
 		{"nothing", []string{"temperature", "of", "the", "moon"}, command.Faulty, []string{`no field has "temperature of the moon"`}},
-		{"flag", []string{"--all"}, command.Unable, []string{"dcgm-exporter fields: unknown flag --all: fields takes words alone"}},
+		{"flag", []string{"--all"}, command.Unable, []string{"dcgm-exporter fields: unknown flag --all: fields accepts only words"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := &world{}

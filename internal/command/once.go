@@ -8,14 +8,14 @@ import (
 
 const onceUsage = `Usage: dcgm-exporter once [flags]
 
-Collects and prints the page that a scrape would get, without the series of the
-Go runtime and without what the kernel's log has. Where the counters file has
-profiling fields (DCGM_FI_PROF_*), it reads each second until they have values,
-for five seconds at most. The flags are those of the exporter itself
+Collects once and prints the page that a scrape would return, without metrics of
+the Go runtime and without the kernel log. If the counters file has profiling
+fields (DCGM_FI_PROF_*), it reads once per second until they have values, for at
+most five seconds. The flags are those of the exporter itself
 (dcgm-exporter --help).
 
-Exit code: 0 the page has data; 1 it has not, and its health series and the
-message say why; 2 a wrong setting, or a file that cannot be read.
+Exit code: 0 the page has data; 1 it has none, and its health series and the
+message say why; 2 an invalid setting, or a file that cannot be read.
 `
 
 // once runs one real cycle and prints its page, even if it has no data.

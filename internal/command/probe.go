@@ -22,16 +22,16 @@ import (
 
 const probeUsage = `Usage: dcgm-exporter probe [--wait DURATION] [--ca-file FILE] [--insecure] [--credentials FOLDER] URL
 
-Scrapes the page of a running exporter and reports what it serves. URL is that
-of the page, such as http://127.0.0.1:9400/metrics.
+Scrapes the page of a running exporter and reports what it serves. URL is the
+address of the page, such as http://127.0.0.1:9400/metrics.
 
-  --wait DURATION       how long to repeat until there is data (default 0s: once)
+  --wait DURATION       how long to retry until there is data (default 0s: once)
   --ca-file FILE        the CA of the server's certificate, in PEM
-  --insecure            take any certificate
+  --insecure            accept any certificate
   --credentials FOLDER  a folder with the files username and password
 
-Exit code: 0 the page has data of the last collection; 1 it has none, or there is
-no page; 2 a bad flag, or a file that cannot be read.
+Exit code: 0 the last collection succeeded and the page has data; 1 it has none,
+or there is no page; 2 an invalid flag, or a file that cannot be read.
 `
 
 // page is the default address of the page of a local exporter.
@@ -155,10 +155,10 @@ func scrape(ctx context.Context, client *http.Client, url string) (string, error
 	}
 	const collected = "dcgm_exporter_collect_success"
 	if f := families[collected]; f != nil && f.Metric[0].GetGauge().GetValue()+f.Metric[0].GetUntyped().GetValue() != 1 {
-		return "", fmt.Errorf("%s: %s is not 1: the last collection failed; dcgm-exporter doctor says why", url, collected)
+		return "", fmt.Errorf("%s: %s is not 1: the last collection failed; run dcgm-exporter doctor", url, collected)
 	}
 	if ofGPUs == 0 {
-		return "", fmt.Errorf("%s: %d series, and none of a GPU: dcgm-exporter doctor says why", url, series)
+		return "", fmt.Errorf("%s: %d series, but none of a GPU; run dcgm-exporter doctor", url, series)
 	}
 	return fmt.Sprintf("%s: %d series of %d families, %d of GPUs", url, series, len(families), ofGPUs), nil
 }

@@ -15,12 +15,12 @@ import (
 
 const topoUsage = `Usage: dcgm-exporter topo [flags]
 
-Prints how each two GPUs are connected, and the CPUs and the NUMA node that are
-nearest to each, as "nvidia-smi topo -m" does. The flags are those of the
-exporter itself (dcgm-exporter --help).
+Prints how the GPUs are connected, and the CPUs and the NUMA node nearest to each
+GPU, like "nvidia-smi topo -m". The flags are those of the exporter itself
+(dcgm-exporter --help).
 
 Exit code: 0 the matrix was printed; 1 the source has no GPU, and the message
-says why; 2 a wrong setting.
+says why; 2 an invalid setting.
 `
 
 const topoLegend = `
@@ -31,10 +31,10 @@ Legend:
   NODE Over PCIe and the link between host bridges of one NUMA node
   PHB  Over PCIe and a host bridge
   PXB  Over several PCIe switches, without a host bridge
-  PIX  Over one PCIe switch at most
+  PIX  Over at most one PCIe switch
   PSB  On one board
   NV#  Over # NVLinks
-  N/A  The source does not report
+  N/A  Not reported by the source
 `
 
 // topo prints the topology of one session. Facts that the source does not report are N/A.

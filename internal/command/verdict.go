@@ -17,21 +17,21 @@ import (
 
 const verdictUsage = `Usage: dcgm-exporter verdict [--from VERDICT] [--ca-file FILE] [--insecure] [--credentials FOLDER] [URL]
 
-Prints the verdicts of a running exporter on the GPUs of its machine that are
-not ok, the most severe first (experimental; docs/verdict.md has the rules).
-It only reads the page at URL (default http://127.0.0.1:9400/metrics). The
-counters file of the exporter needs the line dcgm_exporter_gpu_verdict.
+Prints a running exporter's verdicts on GPUs that are not ok, the most severe
+first (experimental; docs/verdict.md has the rules). It only reads the page at
+URL (default http://127.0.0.1:9400/metrics). The exporter's counters file needs
+the line dcgm_exporter_gpu_verdict.
 
   --from VERDICT        the mildest verdict to report: watch (default), drain or
                         replace; unknown is always reported
   --ca-file FILE        the CA of the server's certificate, in PEM
-  --insecure            take any certificate
+  --insecure            accept any certificate
   --credentials FOLDER  a folder with the files username and password
 
 Exit codes, as for plugins of node-problem-detector: 0 no GPU has such a
-verdict; 1 a GPU has one; 2 unknown: the verdict on a GPU is unknown and none
-is worse, there is no page or no verdict, a flag is wrong, or a file cannot be
-read.
+verdict; 1 a GPU has one; 2 unknown: the verdict on a GPU is unknown and no
+other is worse, there is no page or no verdict, a flag is invalid, or a file
+cannot be read.
 `
 
 // judged is the verdict for one GPU.
@@ -55,7 +55,7 @@ func judgment(ctx context.Context, p *Process) int {
 	families, err := families(ctx, client, url)
 	all := verdictsOf(families[catalog.GPUVerdict])
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%s: no %s: the counters file needs the line, and dcgm-exporter doctor says why there is no GPU",
+		err = fmt.Errorf("%s: no %s: add the line to the counters file; if there is no GPU, run dcgm-exporter doctor",
 			url, catalog.GPUVerdict)
 	}
 	if err != nil {

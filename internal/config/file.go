@@ -196,7 +196,7 @@ func (r *reader) collections(n *yaml.Node) {
 		case general > 0:
 			r.Fail(n, "collections: a second collection of all fields, first on line %d", general)
 		case c.Every <= 0:
-			r.Fail(n, "collections: %q has no every above zero: expected a duration such as 30s", c.Name)
+			r.Fail(n, "collections: %q: every is missing or not above zero: expected a duration such as 30s", c.Name)
 		default:
 			general = c.Line
 			r.doc.scalars["collection.interval"] = scalar{c.Every.String(), n.Line}
@@ -251,7 +251,7 @@ func (r *reader) addGroup(g WatchGroup, where, interval, fields string) {
 		fail("the name is missing")
 	}
 	if g.Interval <= 0 {
-		fail("%q has no %s above zero: expected a duration such as 5s", g.Name, interval)
+		fail("%q: %s is missing or not above zero: expected a duration such as 5s", g.Name, interval)
 	}
 	if g.Patterns == nil {
 		fail("%q has no %s", g.Name, fields)

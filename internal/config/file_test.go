@@ -160,7 +160,7 @@ func TestFileErrors(t *testing.T) {
 		}},
 		{"bare group", "version: 1\ncollection:\n  watchGroups:\n  - {}\n", []string{
 			"c.yaml:4: collection.watchGroups: the name is missing",
-			`c.yaml:4: collection.watchGroups: "" has no interval above zero: expected a duration such as 5s`,
+			`c.yaml:4: collection.watchGroups: "": interval is missing or not above zero: expected a duration such as 5s`,
 			`c.yaml:4: collection.watchGroups: "" has no fields`,
 		}},
 		{"group twice", "version: 1\ncollection:\n  watchGroups:\n  - {name: g, interval: 1s, fields: [A]}\n  - {name: g, interval: 2s, fields: [B]}\n", []string{
@@ -187,15 +187,15 @@ var badVersion2 = []badFile{
 		"c.yaml:4: collections: a second collection of all fields, first on line 3",
 	}},
 	{"no pace", "version: 2\ncollections:\n- {name: a, metrics: {include: [\"*\"]}}\n- {name: b, metrics: {include: [A]}}\n", []string{
-		`c.yaml:3: collections: "a" has no every above zero: expected a duration such as 30s`,
-		`c.yaml:4: collections: "b" has no every above zero: expected a duration such as 5s`,
+		`c.yaml:3: collections: "a": every is missing or not above zero: expected a duration such as 30s`,
+		`c.yaml:4: collections: "b": every is missing or not above zero: expected a duration such as 5s`,
 	}},
 	{"bad pace", "version: 2\ncollections:\n- {name: a, every: 0s, metrics: {include: [\"*\"]}}\n", []string{
-		`c.yaml:3: collections: "a" has no every above zero: expected a duration such as 30s`,
+		`c.yaml:3: collections: "a": every is missing or not above zero: expected a duration such as 30s`,
 	}},
 	{"bare collection", "version: 2\ncollections:\n- {}\n", []string{
 		"c.yaml:3: collections: the name is missing",
-		`c.yaml:3: collections: "" has no every above zero: expected a duration such as 5s`,
+		`c.yaml:3: collections: "": every is missing or not above zero: expected a duration such as 5s`,
 		`c.yaml:3: collections: "" has no metrics.include`,
 	}},
 	{"misspelled keys", "version: 2\nserver: {maxConcurrentScrape: 1}\nsources: {dcgm: {watch: {maxKeepAges: 1m}}}\n", []string{

@@ -34,13 +34,13 @@ func (r *Request) wrongType() (what, expected string) {
 	monotonic := r.isMonotonic()
 	switch {
 	case r.Type == gpu.MetricCounter && !monotonic:
-		return "type counter for the value, which can go down, of", "type gauge"
+		return "type counter, although the value can go down, for", "type gauge"
 	case r.Type == gpu.MetricGauge && monotonic:
-		return "type gauge for the value, which only grows, of", "type counter"
+		return "type gauge, although the value only grows, for", "type counter"
 	case r.Type == gpu.MetricLabel && monotonic:
-		return "type label for the number, each change of which begins new series, of", "type counter"
+		return "type label, although each new value creates new series, for", "type counter"
 	case r.Type == gpu.MetricLabel && r.Named.Unit != "":
-		return "type label for the number, each change of which begins new series, of", "type gauge"
+		return "type label, although each new value creates new series, for", "type gauge"
 	default:
 		return "", ""
 	}

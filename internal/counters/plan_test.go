@@ -129,12 +129,12 @@ DCGM_FI_DRIVER_VERSION, label, fine
 		got = append(got, p.String())
 	}
 	want := []string{
-		`my.csv:2: type counter for the value, which can go down, of "DCGM_FI_DEV_SM_CLOCK": expected type gauge`,
-		`my.csv:4: type gauge for the value, which only grows, of "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": expected type counter`,
-		`my.csv:7: type counter for the value, which can go down, of "DCGM_EXP_XID_ERRORS_COUNT": expected type gauge`,
-		`my.csv:9: type counter for the value, which can go down, of "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": expected type gauge`,
-		`my.csv:10: type label for the number, each change of which begins new series, of "DCGM_FI_DEV_POWER_USAGE": expected type gauge`,
-		`my.csv:11: type label for the number, each change of which begins new series, of "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": expected type counter`,
+		`my.csv:2: type counter, although the value can go down, for "DCGM_FI_DEV_SM_CLOCK": expected type gauge`,
+		`my.csv:4: type gauge, although the value only grows, for "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": expected type counter`,
+		`my.csv:7: type counter, although the value can go down, for "DCGM_EXP_XID_ERRORS_COUNT": expected type gauge`,
+		`my.csv:9: type counter, although the value can go down, for "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": expected type gauge`,
+		`my.csv:10: type label, although each new value creates new series, for "DCGM_FI_DEV_POWER_USAGE": expected type gauge`,
+		`my.csv:11: type label, although each new value creates new series, for "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": expected type counter`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

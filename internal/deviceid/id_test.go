@@ -115,7 +115,7 @@ func TestPlaced(t *testing.T) {
 	r := deviceid.NewResolver(gpu.NewTopology(devices))
 	id := deviceid.Placed(gpu3, "1g.10gb", 3)
 	want(t, "of unknown places", r.Rows(id), nil)
-	if why := r.Missing(id); !strings.HasPrefix(why, "NVML does not say") {
+	if why := r.Missing(id); !strings.HasPrefix(why, "The placement of GPU instances is unknown") {
 		t.Error(why)
 	}
 	for row, start := range map[int]*uint32{5: &first, 6: &third} {
@@ -142,14 +142,14 @@ func TestMissing(t *testing.T) {
 		why  string
 	}{
 		y:                   {false, "Two entities have this UUID"},
-		gpu0[4:]:            {false, "The GPU is left out"},
-		"MIG-" + x + "/4/0": {true, "The GPU has no GPU instance 4 now"},
-		"MIG-GPU-z/3/0":     {true, "Its GPU GPU-z is not there either"},
-		"nvidia7/gi3":       {true, "The GPU has no GPU instance 3 now"},
-		"nvidia7":           {true, "The GPU is left out"},
+		gpu0[4:]:            {false, "The GPU is excluded"},
+		"MIG-" + x + "/4/0": {true, "The GPU has no GPU instance 4 at the moment"},
+		"MIG-GPU-z/3/0":     {true, "Its GPU GPU-z is unknown too"},
+		"nvidia7/gi3":       {true, "The GPU has no GPU instance 3 at the moment"},
+		"nvidia7":           {true, "The GPU is excluded"},
 		migA:                {true, "The GPU instance may have been destroyed"},
-		gpu0:                {true, "The GPU is left out"},
-		"unit-7":            {false, "No rule reads it"},
+		gpu0:                {true, "The GPU is excluded"},
+		"unit-7":            {false, "Unknown form"},
 	} {
 		parsed := deviceid.Parse(id)
 		if why := r.Missing(parsed); !strings.HasPrefix(why, tt.why) || r.Rows(parsed) != nil {

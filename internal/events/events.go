@@ -45,11 +45,11 @@ type Log struct {
 func New(opt Options) *Log {
 	unplaced := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "dcgm_exporter_xids_unplaced_total",
-		Help: "XIDs of the kernel's log of GPUs that the exporter does not watch.",
+		Help: "XIDs in the kernel log of GPUs that the exporter does not watch.",
 	})
 	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "dcgm_exporter_events_dropped_total",
-		Help: "What was dropped of events, and why: XIDs, those of a window, the counts of a GPU that is gone.",
+		Help: "Events dropped, by kind and reason.",
 	}, []string{"what", "reason"})
 	opt.Registerer.MustRegister(unplaced, dropped)
 	dropped.WithLabelValues(droppedXID, reasonRange)

@@ -24,7 +24,7 @@ var (
 func XIDOwners() gpu.Family {
 	return gpu.Family{
 		Name: "dcgm_pod_gpu_xid_last_seen_timestamp_seconds", Type: gpu.MetricGauge,
-		Help: "When the XID was last seen, in Unix time, with the owner of that time; with --owner-labels=info alone.",
+		Help: "Unix time at which the XID was last seen, with the owner at that time; only with --owner-labels=info.",
 	}
 }
 

@@ -68,7 +68,7 @@ func ParseEngineAddress(text string) (EngineAddress, error) {
 
 func parseTCP(text string) (EngineAddress, error) {
 	if several := strings.Count(text, ",") + 1; several > 1 {
-		return EngineAddress{}, fmt.Errorf("an exporter reads one host engine, found a list of %d", several)
+		return EngineAddress{}, fmt.Errorf("expected one host engine, found a list of %d", several)
 	}
 	if after, ok := strings.CutPrefix(text, "["); ok {
 		host, behind, closed := strings.Cut(after, "]")

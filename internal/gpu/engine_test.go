@@ -84,7 +84,7 @@ func TestParseEngineAddressRefuses(t *testing.T) {
 		"/run/dcgm.sock":                "unix:///run/dcgm.sock",
 		"unix:/run/dcgm.sock":           "write the socket as unix:///run/dcgm.sock",
 		"unix:run/dcgm.sock":            `"run/dcgm.sock" is not a port`,
-		"dcgm-1:5555,dcgm-2:5555":       "an exporter reads one host engine, found a list of 2",
+		"dcgm-1:5555,dcgm-2:5555":       "expected one host engine, found a list of 2",
 		"unix://run/dcgm":               "absolute path",
 		"unix://":                       "absolute path",
 		"vsock://host:5555":             `"host" is not a context ID`,

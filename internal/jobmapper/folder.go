@@ -22,7 +22,7 @@ var (
 	errTooLarge = fmt.Errorf("more than %d bytes", maxFile)
 	errChanging = errors.New("changes all the time")
 	errNotAFile = errors.New("not a regular file")
-	errOutside  = errors.New("a link that cannot be followed within the folder")
+	errOutside  = errors.New("a link that leads out of the folder")
 )
 
 // maxEntries is the maximum number of entries in the folder.

@@ -91,7 +91,7 @@ func (m *Mapper) report(found found) {
 		}
 		m.metrics.failed.WithLabelValues(reasonOf(file.err)).Inc()
 		if !m.failing[name] {
-			m.log.Warn("Job file cannot be read; its GPU carries no job", "file", name, "error", file.err)
+			m.log.Warn("Job file cannot be read; its GPU has no job label", "file", name, "error", file.err)
 			m.failing[name] = true
 		}
 	}

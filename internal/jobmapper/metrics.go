@@ -23,11 +23,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_job_file_failures_total",
-			Help: "Job files that could not be read, by reason; their GPUs carry no job meanwhile.",
+			Help: "Failed reads of job files, by reason. Their GPUs have no job label meanwhile.",
 		}, []string{"reason"}),
 		dropped: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_job_lines_dropped",
-			Help: "Lines of the job files that are too long for the name of a job.",
+			Help: "Lines currently dropped from job files because they are too long for a job name.",
 		}),
 		unknown: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_job_files_unmatched",
@@ -35,7 +35,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		spared: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_jobs_dropped",
-			Help: "Jobs that are left out now, since their GPU has too many.",
+			Help: "Jobs currently dropped because their GPU has too many.",
 		}),
 	}
 	reg.MustRegister(m.failed, m.dropped, m.unknown, m.spared)

@@ -51,7 +51,7 @@ func (m *ConfigMap) Read(ctx context.Context) ([]byte, error) {
 	read(object, &content)
 	text, ok := content.Data[m.Key]
 	if !ok {
-		return nil, fmt.Errorf("ConfigMap %s:%s has no key %q with a text", m.Namespace, m.Name, m.Key)
+		return nil, fmt.Errorf("ConfigMap %s:%s has no text under the key %q", m.Namespace, m.Name, m.Key)
 	}
 	return []byte(text), nil
 }

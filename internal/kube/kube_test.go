@@ -125,7 +125,7 @@ func TestAnswerIsNoList(t *testing.T) {
 		sentence string
 	}{
 		"refused token":          {func(s *server) { s.strange = true }, "the API server does not accept the token or certificate: "},
-		"list of something else": {func(s *server) { s.kind = "SecretList" }, `the answer to a list of pods is a "SecretList"`},
+		"list of something else": {func(s *server) { s.kind = "SecretList" }, `listing pods returned the unexpected kind "SecretList"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -285,7 +285,7 @@ func TestConfigMap(t *testing.T) {
 
 	s.put(mapsPath, configMap(map[string]any{"other": "x"}))
 	_, err = m.Await(t.Context(), time.Minute)
-	wantError(t, err, `ConfigMap monitoring:counters has no key "metrics" with a text`)
+	wantError(t, err, `ConfigMap monitoring:counters has no text under the key "metrics"`)
 	s.put(mapsPath)
 	_, err = m.Await(t.Context(), time.Minute)
 	wantError(t, err, "there is no ConfigMap counters in the namespace monitoring")

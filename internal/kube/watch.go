@@ -115,7 +115,7 @@ func (c *collection[T]) list(ctx context.Context, options metav1.ListOptions) (r
 	}
 	// Another server may be at this address.
 	if kind := strings.TrimSuffix(c.resource.Resource, "s") + "List"; err == nil && list.GetKind() != "List" && !strings.EqualFold(list.GetKind(), kind) {
-		err = fmt.Errorf("the answer to a list of %s is a %q", c.resource.Resource, list.GetKind())
+		err = fmt.Errorf("listing %s returned the unexpected kind %q", c.resource.Resource, list.GetKind())
 	}
 	if apierrors.IsNotFound(err) {
 		err = fmt.Errorf("the API server has no %s; expected one of %v (Kubernetes 1.32 or later with DRA): %w", c.resource.GroupResource(), c.versions, err)

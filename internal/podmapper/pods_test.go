@@ -132,7 +132,7 @@ func TestDynamicMIGDevices(t *testing.T) {
 	want(t, "labels while it is not there", pods(w.attribute()), map[int]string{})
 	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), unmatched)
 	why, err := w.mapper.Unmatched(t.Context(), w.topology)
-	if err != nil || len(why) != 1 || !strings.Contains(why[0].Why, "no GPU instance 1g.10gb at memory slice 4 now") {
+	if err != nil || len(why) != 1 || !strings.Contains(why[0].Why, "no GPU instance 1g.10gb at memory slice 4 yet") {
 		t.Errorf("%v, %v", why, err)
 	}
 	remake(5, 7, 4, migA)

@@ -87,7 +87,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return nil, err
 	}
 	if conn.mute != nil && !m.mute {
-		m.log.Warn("The container runtime does not say which version it speaks; requests carry none", "error", conn.mute)
+		m.log.Warn("Container runtime does not report its API version; sending requests without one", "error", conn.mute)
 	}
 	m.mute = conn.mute != nil
 	var running []listed

@@ -136,7 +136,7 @@ func TestAttribute(t *testing.T) {
 			want := ""
 			if tt.unmatched != "" {
 				want = fmt.Sprintf("# HELP %s %s\n# TYPE %[1]s gauge\n%[1]s{form=%[3]q} 1\n", name,
-					"Devices of running containers that match no GPU or GPU instance of this node, by the form of the name.", tt.unmatched)
+					"Devices of running containers that match no GPU or GPU instance of this node, by form of the name.", tt.unmatched)
 			}
 			if err := testutil.CollectAndCompare(mapper.metrics.unmatched, strings.NewReader(want)); err != nil {
 				t.Error(err)
@@ -282,7 +282,7 @@ func TestNoPing(t *testing.T) {
 				t.Errorf("status %d: %s", status, diff)
 			}
 		}
-		if n := strings.Count(log.String(), "does not say which version"); n != 1 {
+		if n := strings.Count(log.String(), "does not report its API version"); n != 1 {
 			t.Errorf("status %d: said %d times:\n%s", status, n, &log)
 		}
 	}

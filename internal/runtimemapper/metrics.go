@@ -19,17 +19,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_container_inspect_failures_total",
-			Help: "Containers that the runtime listed and could not inspect, by reason; they own no GPU meanwhile.",
+			Help: "Failed inspections of containers, by reason. Such a container owns no GPU meanwhile.",
 		}, []string{"reason"}),
 		unmatched: gauge.NewState("dcgm_exporter_container_devices_unmatched",
-			"Devices of running containers that match no GPU or GPU instance of this node, by the form of the name.", "form"),
+			"Devices of running containers that match no GPU or GPU instance of this node, by form of the name.", "form"),
 		dropped: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_container_labels_dropped",
-			Help: "Labels of running containers that are allowed and left out: too long, or too many.",
+			Help: "Allowed container labels currently dropped because they are too long or too many.",
 		}),
 		spared: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_containers_dropped",
-			Help: "Containers that are left out now, since their GPU has too many.",
+			Help: "Containers currently dropped because their GPU has too many.",
 		}),
 	}
 	reg.MustRegister(m.failed, m.unmatched, m.dropped, m.spared)

@@ -18,7 +18,7 @@ func (s *Server) protected(next http.HandlerFunc) http.Handler {
 		authenticated := password && s.web.facts().users || r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 		switch {
 		case r.Header.Get("Sec-Fetch-Site") == "cross-site":
-			http.Error(w, "this endpoint is not for pages of other sites", http.StatusForbidden)
+			http.Error(w, "requests from pages of other sites are rejected", http.StatusForbidden)
 		case !authenticated && (!s.local.Load() || s.web.facts().authenticates):
 			http.Error(w, "this endpoint "+unprotected, http.StatusForbidden)
 		default:

@@ -22,7 +22,7 @@ func (s *Server) serveHealthy(w http.ResponseWriter, _ *http.Request) {
 // serveReady answers a readiness probe: whether /metrics has data.
 func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if !s.opt.Ready() {
-		tryLater(w, "not ready: no cycle has ended yet, or the host engine is away; see the log")
+		tryLater(w, "not ready: no data yet, or the host engine is unavailable; see the log")
 		return
 	}
 	answer(w, nil, "ready\n")

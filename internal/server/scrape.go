@@ -45,7 +45,7 @@ func (s *Server) page() (*exposition.Page, string) {
 	if s.answering.Add(1) > int64(s.opt.MaxRequests) && s.opt.MaxRequests > 0 {
 		return nil, "too many scrapes at once; see --web-max-requests"
 	}
-	return s.opt.Current(), "the first page is not there yet"
+	return s.opt.Current(), "the first page is not ready yet"
 }
 
 // Constant header values.

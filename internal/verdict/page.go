@@ -16,7 +16,7 @@ func Table() string {
 	for _, v := range slices.Backward(verdicts[:]) {
 		if v == Unknown {
 			fmt.Fprintf(&b, "| `%s` | `lost`, `permission`, `timeout`, … | `dcgm_exporter_entity_up` is 0 | – | – | The GPU cannot be read |\n", v)
-			fmt.Fprintf(&b, "| `%s` | `%s` | the counters file lacks `%s` | – | – | The verdict does not have what it needs |\n",
+			fmt.Fprintf(&b, "| `%s` | `%s` | the counters file lacks `%s` | – | – | A family that the verdict needs is missing |\n",
 				v, NoCounters, strings.Join(Families(), "`, `"))
 		}
 		for i := range table {

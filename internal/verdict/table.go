@@ -140,7 +140,7 @@ var table = [...]rule{
 	{"recovery_action", Drain, kept(atLeast(1, catalog.GetGPURecoveryAction)), 5 * time.Minute, 0,
 		"The driver requests a reset, a reboot or a drain"},
 	xids("xid_hardware", "NVIDIA's catalog asks for a reset or a restart of the node", catalog.XIDHardware, catalog.XIDMemory),
-	xids("xid_repair_failed", "A page could not be retired, or a row not be remapped", catalog.XIDRepairFailed),
+	xids("xid_repair_failed", "A page could not be retired, or a row could not be remapped", catalog.XIDRepairFailed),
 	xids("xid_gsp", "The GPU system processor does not answer", catalog.XIDFirmware),
 	{"health_failed", Drain, health(20), 5 * time.Minute, 0,
 		"A health watch of DCGM fails with an active finding"},

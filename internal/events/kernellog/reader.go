@@ -95,16 +95,16 @@ func New(opt Options) *Reader {
 		opt: opt,
 		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_kernel_log_lost_total",
-			Help: "Records of the kernel's log that were overwritten before they were read, and XIDs that waited in too great a number.",
+			Help: "Kernel log records that were overwritten before they were read, and XIDs and SXIDs dropped because the queue was full.",
 		}, []string{"what"}),
 		unparsed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_kernel_log_unparsed_total",
-			Help: "Lines of the driver in the kernel's log that are not understood: XIDs, SXIDs, details of XIDs.",
+			Help: "Driver lines in the kernel log that could not be parsed, by kind.",
 		}, []string{"what"}),
 	}
 	up := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dcgm_exporter_kernel_log_up",
-		Help: "Whether the kernel's log is read for XIDs.",
+		Help: "Whether XIDs are read from the kernel log.",
 	}, func() float64 {
 		if _, read := r.Since(); read {
 			return 1
@@ -164,7 +164,7 @@ func (r *Reader) Run(ctx context.Context) {
 		r.set(time.Time{})
 		if !r.failing {
 			r.failing = true
-			r.opt.Log.Warn("The kernel's log cannot be read: XIDs come from the driver alone", "path", r.opt.Path, "error", err)
+			r.opt.Log.Warn("Cannot read the kernel log; XIDs come only from the driver", "path", r.opt.Path, "error", err)
 		}
 		timer := time.NewTimer(retry)
 		select {
@@ -195,7 +195,7 @@ func (r *Reader) follow(ctx context.Context) error {
 	r.set(since)
 	if r.failing {
 		r.failing = false
-		r.opt.Log.Info("The kernel's log is read again", "path", r.opt.Path)
+		r.opt.Log.Info("Kernel log can be read again", "path", r.opt.Path)
 	}
 	return r.read(d, next)
 }
@@ -428,7 +428,7 @@ func Uptime() time.Duration {
 
 func typed(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: %w (it needs root, and the capability SYSLOG where kernel.dmesg_restrict is 1)", gpu.ErrPermission, err)
+		return fmt.Errorf("%w: %w (requires root, and CAP_SYSLOG if kernel.dmesg_restrict is 1)", gpu.ErrPermission, err)
 	}
 	return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
 }

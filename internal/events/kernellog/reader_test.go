@@ -343,7 +343,7 @@ func TestUnsuitablePaths(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { r.Run(ctx); close(done) }()
-			if line := <-reported; !strings.Contains(line, "cannot be read") || !strings.Contains(line, path) {
+			if line := <-reported; !strings.Contains(line, "Cannot read the kernel log") || !strings.Contains(line, path) {
 				t.Errorf("reported: %s", line)
 			}
 			cancel()
@@ -351,7 +351,7 @@ func TestUnsuitablePaths(t *testing.T) {
 			if got := r.Drain(nil); len(got) > 0 {
 				t.Errorf("XIDs: %v", got)
 			}
-			want := "# HELP dcgm_exporter_kernel_log_up Whether the kernel's log is read for XIDs.\n# TYPE dcgm_exporter_kernel_log_up gauge\ndcgm_exporter_kernel_log_up 0\n"
+			want := "# HELP dcgm_exporter_kernel_log_up Whether XIDs are read from the kernel log.\n# TYPE dcgm_exporter_kernel_log_up gauge\ndcgm_exporter_kernel_log_up 0\n"
 			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "dcgm_exporter_kernel_log_up"); err != nil {
 				t.Error(err)
 			}
