@@ -524,10 +524,14 @@ func onlySwitched(operands []chart.Operand) {
 		}
 	}
 	for i := range operands {
-		operands[i].Reads = slices.DeleteFunc(operands[i].Reads, func(field string) bool {
+		var reads []string // nil if there are none, as in operands.txt
+		for _, field := range operands[i].Reads {
 			section, _, _ := strings.Cut(field, ".")
-			return !switches[chart.Condition(section+".enabled")]
-		})
+			if switches[chart.Condition(section+".enabled")] {
+				reads = append(reads, field)
+			}
+		}
+		operands[i].Reads = reads
 	}
 }
 
