@@ -105,7 +105,7 @@ func registerEncoder(reg prometheus.Registerer, e *exposition.Encoder) {
 	for _, step := range []string{exposition.LimitedPodLabels, exposition.LimitedCopies, exposition.LimitedFamilies} {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "dcgm_exporter_max_series_dropped",
-			Help:        "Pod labels, copies for owners of shared devices, and series of whole families that the latest page omits because of --max-series.",
+			Help:        "Pod labels and series that the latest page omits because of --max-series, by kind.",
 			ConstLabels: prometheus.Labels{"reason": step},
 		}, func() float64 { return float64(e.LimitedBy(step)) }))
 	}

@@ -19,10 +19,10 @@ func (s *Server) serveHealthy(w http.ResponseWriter, _ *http.Request) {
 	answer(w, s.opt.Healthy(), "healthy\n")
 }
 
-// serveReady answers a readiness probe: whether /metrics has data.
+// serveReady answers a readiness probe: whether the first cycle has ended and the driver is available.
 func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if !s.opt.Ready() {
-		tryLater(w, "not ready: no data yet, or the host engine is unavailable; see the log")
+		tryLater(w, "not ready: the first cycle has not ended, or the host engine is unavailable; see the log")
 		return
 	}
 	answer(w, nil, "ready\n")

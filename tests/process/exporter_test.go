@@ -173,7 +173,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"--source=sim", "--address=" + taken.Addr().String()}, 1, []string{taken.Addr().String(), "address already in use"}},
 		{[]string{"--source=sim", "-f", missing}, 1, []string{missing, "no such file"}},
 		{[]string{"--source=sim", "-f", write(t, "none.csv", "# nothing\n")}, 1, []string{"none.csv", "no usable counter"}},
-		{[]string{"--help"}, 0, []string{"Usage:", "\n  doctor          what works on", "\n  dcgm-exporter check my-counters.csv ", "\n  --collectors, -f VALUE"}},
+		{[]string{"--help"}, 0, []string{"Usage:", "\n  doctor          show what works on", "\n  dcgm-exporter check my-counters.csv ", "\n  --collectors, -f VALUE"}},
 		{[]string{"--version"}, 0, []string{"dcgm-exporter"}},
 		{[]string{"fields", "tensor"}, 0, []string{"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"}},
 		{[]string{"check", root + "/etc/default-counters.csv"}, 0, []string{"0 lines not usable"}},
