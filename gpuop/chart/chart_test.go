@@ -125,7 +125,8 @@ func TestEveryKeyIsExplained(t *testing.T) {
 	}
 }
 
-// Any names that a YAML file may have are judged, empty ones too: no panic, and a place inside the path.
+// Judge accepts any names that a YAML file may have, including empty ones. It must not panic, and must return a
+// position inside the path.
 func FuzzJudge(f *testing.F) {
 	for _, s := range []string{"", "\n", "\nenabled", "driver\n", "driver\nversion\nx", "driver\n\nenabled", `""`, "gpu.operator", "node-feature-discovery\n\n"} {
 		f.Add(s)

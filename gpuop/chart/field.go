@@ -131,7 +131,7 @@ func (t *Table) copiedField(v Version, path Path) (*Field, bool) {
 	return nil, false
 }
 
-// policyElement is PolicyField for an element of a list, or a field of it, such as [].value.
+// policyElement is like PolicyField, for an element of the list at path, such as [] or [].value.
 func (t *Table) policyElement(v Version, path Path, element string) (*Field, bool) {
 	at := "spec." + strings.Join(path, ".") + element
 	// templates/clusterpolicy.yaml renames this group

@@ -23,8 +23,7 @@ func flatten(path chart.Path, v any, out map[string]any) {
 	}
 }
 
-// The table is compared with what the charts say, release by release: every leaf, every default,
-// every field.
+// The table must match every release's chart: all leaves, defaults and fields.
 func TestTableIsWhatTheChartsSay(t *testing.T) {
 	dir := charts.Data(t)
 	table := chart.Load()

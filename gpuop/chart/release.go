@@ -11,7 +11,7 @@ type Release struct {
 	AppVersion string
 	// Discovery is the version of Node Feature Discovery in the chart.
 	Discovery string
-	// Values are the defaults. Those of subcharts are below their names.
+	// Values are the defaults. Those of a subchart are below its name.
 	Values map[string]any
 	// Reads are the dotted paths that the templates read.
 	Reads map[string]Use

@@ -43,7 +43,7 @@ func TestDowngradeOnTheCommandLine(t *testing.T) {
 	}
 }
 
-// An answer for another release is none: nothing is listed or written.
+// If the release is unknown, commands that would answer for another one list and write nothing.
 func TestReleasesThatAreNotKnown(t *testing.T) {
 	for _, release := range []string{"v26.11.0", "v25.4.0", "v25.4"} {
 		for _, args := range [][]string{
@@ -61,8 +61,7 @@ func TestReleasesThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// Lint judges as some release in any case, and says which: a note for one that it does not know, and among what was
-// judged where none was named.
+// Lint names the release that it assumes: in a note if the release is unknown, and in the summary if none was given.
 func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 	const values = "driver: {rdma: {enabled: true}}\n"
 	for release, want := range map[string]string{
@@ -90,7 +89,7 @@ func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 	}
 }
 
-// A release that gpuop does not know is judged with notes, and rightly once --chart teaches it.
+// An unknown release is checked with notes. With its chart (--chart), it is checked like any other.
 func TestChartTeachesARelease(t *testing.T) {
 	values := "driver: {brandNew: 1, enabled: true}\n"
 	code, out, _ := call(values, "lint", "-", "--version", "v27.1.0")
@@ -117,7 +116,7 @@ func TestChartTeachesARelease(t *testing.T) {
 	}
 }
 
-// Of the drivers that NVIDIADrivers name, those of the chart alone are known.
+// If NVIDIADrivers select the driver images, gpuop knows only the chart's driver, and says so.
 func TestImagesSaysWhatNVIDIADriversHide(t *testing.T) {
 	code, out, errOut := call("", "images", "--os", "ubuntu24.04", "--set", "driver.nvidiaDriverCRD.enabled=true")
 	if code != 0 || !strings.Contains(out, "/driver:") || !strings.Contains(errOut, "NVIDIADrivers") {

@@ -10,9 +10,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
-// BenchmarkCluster is what gpuop costs on 5,000 nodes with GPUs: the whole process, from its start
-// to its exit, over loopback from a server in this process, which answers nodes and pods in protobuf as
-// kube-apiserver does. The server takes a part of the time; cpu-s is gpuop's own, user and system.
+// BenchmarkCluster measures gpuop on 5,000 GPU nodes: the whole process from start to exit. The API server runs in this
+// process and sends nodes and pods as protobuf, like kube-apiserver. The wall time includes the server; cpu-s is the
+// user and system time of gpuop only.
 func BenchmarkCluster(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "gpuop")
 	build := exec.Command("go", "build", "-o", program, "..")

@@ -11,14 +11,14 @@ import (
 
 var helmCall = regexp.MustCompile(`\bhelm (?:install|upgrade|template|pull)\b[^|&;\n]*`)
 
-// helmCalls are the helm commands in what gpuop prints, in comments too, a line each.
+// helmCalls returns the helm commands in gpuop's output, one a line, including those in comments.
 func helmCalls(text string) []string {
 	text = regexp.MustCompile(`\\\n(# +)?`).ReplaceAllString(text, " ")
 	return helmCall.FindAllString(text, -1)
 }
 
-// A command without --version installs whatever is newest that day, and --reuse-values keeps the
-// values of the old release without the new one's defaults.
+// Printed commands must have --version and not --reuse-values. Without --version, helm installs the newest release of
+// the day. With --reuse-values, the new release's defaults are missing.
 func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 	newest := chart.Load().Latest().String()
 	calls := [][]string{
@@ -59,7 +59,7 @@ func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 	}
 }
 
-// The archive or folder of a chart is its release already.
+// A chart archive or folder already determines the release, so --fix adds no --version.
 func TestFixLeavesLocalChartsAlone(t *testing.T) {
 	for _, name := range []string{"./gpu-operator-v26.7.0.tgz", "./charts/gpu-operator", "/srv/gpu-operator"} {
 		_, out, _ := call("", "lint", "--fix", "--command", "helm install g "+name+" -n gpu-operator")
@@ -69,7 +69,7 @@ func TestFixLeavesLocalChartsAlone(t *testing.T) {
 	}
 }
 
-// Values that cannot be read have no images: a list of the defaults would be mirrored in their place.
+// If the values cannot be read, no images are listed. A list of the defaults would be wrong, and users mirror the list.
 func TestNoImagesOfWhatCannotBeRead(t *testing.T) {
 	const release = "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: a}\nspec: {values: {driver: {enabled: false}}}\n"
 	for _, args := range [][]string{{"images", "-"}, {"images", "-", "-o", "json"}} {

@@ -20,7 +20,7 @@ var (
 	rowInTable   = regexp.MustCompile("`([a-z][a-z0-9-]*)`")
 )
 
-// pages are the documentation of gpuop by the files' names; the test then runs in docs.
+// pages returns the pages of gpuop's documentation by file name, and changes the directory to docs.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	t.Chdir(filepath.Join("..", "..", "docs"))
@@ -39,7 +39,7 @@ func pages(t *testing.T) map[string]string {
 	return all
 }
 
-// Every console block in the documentation shows what the program prints.
+// Every console block in the documentation must match the program's output.
 func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
 	shown := map[string]bool{}
 	for name, text := range pages(t) {
@@ -65,7 +65,7 @@ func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
 	}
 }
 
-// The documentation names commands that exist, and beside a command a row that it shows.
+// The documentation must name existing commands. A row named next to a command must be one that the command shows.
 func TestDocumentationNamesWhatExists(t *testing.T) {
 	var commands []string
 	for _, c := range newRoot(&env{}, "gpuop").Commands() {
@@ -84,7 +84,7 @@ func TestDocumentationNamesWhatExists(t *testing.T) {
 					t.Errorf("%s: there is no gpuop %s", name, m[1])
 				}
 			}
-			// the table of symptoms ends in what to do, that of checks in the row
+			// in broken.md, the row is in the cell after the command
 			cells := strings.Split(line, " | ")
 			if name != "gpuop/broken.md" || len(cells) != 4 || len(said) == 0 {
 				continue

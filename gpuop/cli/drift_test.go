@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// gatheredDrift is what kubectl get -o yaml --show-managed-fields wrote of a cluster, and the values
-// that it was installed with.
+// gatheredDrift is the output of kubectl get -o yaml --show-managed-fields for a cluster, and the values that it was
+// installed with.
 func gatheredDrift(name string) []string {
 	dir := filepath.Join("..", "drift", "testdata")
 	return []string{"drift", "--from", filepath.Join(dir, name+".yaml"), "-f", filepath.Join(dir, "values.yaml")}
@@ -47,7 +47,7 @@ func TestDriftRefuses(t *testing.T) {
 	}
 }
 
-// kubeconfig writes one that names the server.
+// kubeconfig writes a kubeconfig for the server.
 func kubeconfig(t *testing.T, server string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// call runs gpuop in process.
+// call runs gpuop in this process.
 func call(stdin string, args ...string) (code int, out, errOut string) {
 	var o, e bytes.Buffer
 	code = Run(context.Background(), append([]string{"gpuop"}, args...), "v0.0.0-test", Streams{In: strings.NewReader(stdin), Out: &o, Err: &e})
@@ -45,7 +45,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// transcript is what a terminal shows of a call.
+// transcript returns what a terminal shows for a call.
 func transcript(stdin string, args ...string) string {
 	code, out, errOut := call(stdin, args...)
 	quoted := make([]string, len(args))

@@ -28,7 +28,7 @@ func content(t testing.TB, path string) string {
 	return string(data)
 }
 
-// Each shape in which people write commands and values, with what is said about it.
+// Each test is a form in which people write commands and values, with the expected findings.
 func TestShapes(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join("testdata", "shapes"))
 	if err != nil {
@@ -52,7 +52,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// What a new user sees, from the article's command to a clean one.
+// The transcripts show a new user's steps from the article's command to a clean one.
 func TestLintTranscripts(t *testing.T) {
 	install := content(t, example("install.sh"))
 	_, corrected, _ := call("", "lint", "--fix", "--version", "latest", "--command", install)
@@ -168,7 +168,7 @@ func TestColourOnATerminalAlone(t *testing.T) {
 	if written := content(t, path); strings.Contains(written, "\x1b[") || !strings.Contains(written, "drivr") || out.Len() > 0 {
 		t.Errorf("--out: %q, standard output %q", written, out.String())
 	}
-	// it may hold what a script holds
+	// the file may contain the script's secrets
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("--out: mode %v, %v", info.Mode(), err)
 	}
@@ -216,7 +216,7 @@ func TestValuesGenCanBeLintedAgain(t *testing.T) {
 	}
 }
 
-// An input in which nothing was checked is an error only if no other input was checked.
+// If an input contains nothing to check, that is an error only if no other input was checked.
 func TestInputsThatAreNotJudged(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -274,7 +274,7 @@ func TestInputsThatAreNotJudged(t *testing.T) {
 	}
 }
 
-// Templates of Helmfile, Ansible and Terraform are found in a folder by what they make.
+// In a folder, templates of Helmfile, Ansible and Terraform are recognized by the kind of file that they generate.
 func TestFolderWithTemplates(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -302,7 +302,7 @@ func TestFolderWithTemplates(t *testing.T) {
 	}
 }
 
-// A folder of a repository has several scripts, and files that are for other programs.
+// A folder may have several scripts, and files of other programs.
 func TestFolderWithScripts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -333,7 +333,8 @@ func TestFolderWithScripts(t *testing.T) {
 	}
 }
 
-// What cannot be read is a row, and the others are judged: a folder that is a link to itself, a file over the limit.
+// An unreadable input is one row, and the other inputs are checked. Examples are a symlink to itself and a file over
+// the size limit.
 func TestInputsThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -354,7 +355,7 @@ func TestInputsThatCannotBeRead(t *testing.T) {
 	if code != exitFindings {
 		t.Errorf("exit %d", code)
 	}
-	// found in a folder, the file over the limit is a note
+	// in a folder, a file over the limit is only a note
 	if code, out, _ := call("", "lint", "--fail-on", "note", "-o", "json", dir); code != exitFindings || !strings.Contains(out, "drivr") || strings.Count(out, `"not-read"`) != 1 {
 		t.Errorf("folder: exit %d\n%s", code, out)
 	}
@@ -363,7 +364,8 @@ func TestInputsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A stranger's file cannot have those of the machine printed, nor what secrets it holds itself.
+// Lint must not print other files of the machine, even if an untrusted input refers to them. It must not print the
+// input's own secrets either.
 func TestLintPrintsNoForeignText(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "repository")
@@ -413,7 +415,7 @@ func TestLintPrintsNoForeignText(t *testing.T) {
 	}
 }
 
-// A command that is interrupted ends, whatever it waits for.
+// An interrupted command ends, even if it is blocked.
 func TestInterruptedCommandEnds(t *testing.T) {
 	in, out, err := os.Pipe()
 	if err != nil {
@@ -452,7 +454,7 @@ func TestManyFlagsAreJudgedFast(t *testing.T) {
 	}
 }
 
-// A small text cannot make much of itself.
+// A small input must not use much time or memory.
 func TestLintIsBounded(t *testing.T) {
 	const install = "helm install -n gpu-operator g nvidia/gpu-operator --version v26.7.0 "
 	for name, text := range map[string]string{
@@ -472,7 +474,7 @@ func TestLintIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkLintFolder lints 1,000 files as people publish them, in one folder.
+// BenchmarkLintFolder lints a folder of 1,000 files like those that people publish.
 func BenchmarkLintFolder(b *testing.B) {
 	published, dir := material.Path(b, "data/published-inputs"), b.TempDir()
 	entries, err := os.ReadDir(published)

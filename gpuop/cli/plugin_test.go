@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Of two entries for one resource the device plugin's larger number counts, and the node's own MIG
-// strategy is the one that the operator gave it.
+// If a resource has two entries, the device plugin uses the larger number. The node's MIG strategy is the one set by
+// the operator.
 func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
 	dir := t.TempDir()
 	config, node := filepath.Join(dir, "any.yaml"), filepath.Join(dir, "node.json")

@@ -36,7 +36,7 @@ func TestPreflightGoldens(t *testing.T) {
 	}
 }
 
-// Each fault is one sentence and its exit code.
+// Each fault is one sentence, with its exit code.
 func TestPreflightFaults(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
@@ -68,7 +68,7 @@ func TestPreflightFaults(t *testing.T) {
 	}
 }
 
-// An API server that dies between two pages leaves what was read, and a row for what was not.
+// If the API server fails between two pages, the report uses what was read and has a row for the rest.
 func TestServerThatDiesBetweenPages(t *testing.T) {
 	var dead atomic.Bool
 	s := &apiserver.Server{Before: func(_ http.ResponseWriter, r *http.Request) bool {
@@ -80,7 +80,7 @@ func TestServerThatDiesBetweenPages(t *testing.T) {
 		}
 		return false
 	}}
-	s.Fleet(t, recorded, 100).Start(t) // 100 nodes are a page, their pods are three
+	s.Fleet(t, recorded, 100).Start(t) // 100 nodes fit in one page, their pods in three
 	code, out, errOut := call("", "preflight", "--kubeconfig", s.Kubeconfig(t))
 	if code != exitFindings || errOut != "" || !strings.Contains(out, "unknown list pods") || !strings.Contains(out, "unknown list resourcequotas") || !strings.Contains(out, "98 more nodes") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)

@@ -10,8 +10,7 @@ import (
 
 const recorded = "../judge/testdata/healthy"
 
-// A large cluster is read by one list for each kind, in pages. How long it takes and how much memory
-// is measured by BenchmarkCluster.
+// Each kind of a large cluster is listed only once, in pages. BenchmarkCluster measures the time and memory.
 func TestLargeClusterIsListedOnceInPages(t *testing.T) {
 	const nodes = 600
 	for _, command := range []string{"preflight", "verify"} {

@@ -50,7 +50,7 @@ var plantedScripts = []string{
 	"\ngit clone https://x-access-token:%s@github.com/a/b",
 }
 
-// plantedValues are values with a secret. Each has a mistake of the chart.
+// plantedValues are values with a secret. Each has a mistake that lint reports.
 var plantedValues = []string{
 	"driver: {licensingConfig: {clientSecret: %s}}",
 	"validator: {secret: %s}",

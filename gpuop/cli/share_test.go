@@ -15,7 +15,7 @@ import (
 
 func input(name string) string { return filepath.Join("testdata", "input", name) }
 
-// What a user sees, as one reads it: each row of the specification that share covers.
+// The transcripts show each row of the specification that share covers.
 func TestShareTranscripts(t *testing.T) {
 	for name, calls := range map[string][][]string{
 		"share-predict.txt": {
@@ -57,7 +57,7 @@ func TestShareAsksForWhatIsMissing(t *testing.T) {
 	}
 }
 
-// No input, however broken, panics; and what is refused exits 2 or 1, never 0 with an error in it.
+// No input may cause a panic. A rejected input exits with 2 or 1, never with 0 and an error in the output.
 func FuzzSharePredict(f *testing.F) {
 	f.Add("version: v1\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}", "infer")
 	f.Add("kind: ConfigMap\ndata: {a: 'version: v1', b: '- x'}", "")

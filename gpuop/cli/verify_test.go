@@ -16,7 +16,7 @@ import (
 
 const gathered = "../../docs/examples/must-gather"
 
-// What is gathered is judged as a live cluster is, in every format.
+// A must-gather folder gives the same results as a live cluster, in every format.
 func TestVerifyOfAFolder(t *testing.T) {
 	var text strings.Builder
 	for _, args := range [][]string{
@@ -56,8 +56,8 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-// serve serves testdata/healthy of package judge. Change may change an object before it is served;
-// it is called for each request, as the cluster changes.
+// serve serves testdata/healthy of package judge. change may edit each object before it is served. It is called for
+// every request, so the cluster can change over time.
 func serve(t *testing.T, change func(kind string, object map[string]any)) *apiserver.Server {
 	t.Helper()
 	s := &apiserver.Server{}
@@ -99,7 +99,7 @@ func as(list string, of map[string]any) string {
 
 func status(of map[string]any) map[string]any { return of["status"].(map[string]any) }
 
-// A live cluster that is as intended ends with 0.
+// The exit code of a healthy live cluster is 0.
 func TestVerifyOfALiveCluster(t *testing.T) {
 	s := serve(t, func(string, map[string]any) {})
 	code, out, errOut := call("", "verify", "--kubeconfig", s.Kubeconfig(t))
@@ -112,7 +112,7 @@ func TestVerifyOfALiveCluster(t *testing.T) {
 			t.Errorf("%s was listed %d times", path, n)
 		}
 	}
-	// RBAC refuses a kind: it is named, and the rest is judged
+	// if RBAC forbids a kind, the report names it and checks the rest
 	s = serve(t, func(string, map[string]any) {})
 	s.Forbidden = map[string]bool{"/apis/apps/v1/daemonsets": true}
 	code, out, _ = call("", "verify", "--kubeconfig", s.Kubeconfig(t), "-v")
@@ -121,8 +121,8 @@ func TestVerifyOfALiveCluster(t *testing.T) {
 	}
 }
 
-// --wait looks again until the driver is ready, and shows a line for each change; the answer stands
-// alone on standard output.
+// --wait polls until the driver is ready and prints a line for each change. Only the final report goes to standard
+// output.
 func TestVerifyWaits(t *testing.T) {
 	var mu sync.Mutex
 	looks := 0
@@ -144,12 +144,12 @@ func TestVerifyWaits(t *testing.T) {
 	if len(lines) != 2 || !strings.Contains(lines[0], "waiting DaemonSet/nvidia-driver-daemonset: 1 of 2 pods are ready") || !strings.HasSuffix(lines[1], "ok      DaemonSet/nvidia-driver-daemonset") {
 		t.Errorf("%q", lines)
 	}
-	// a deadline before the first answer
+	// the timeout expires before the first read
 	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "1ns", "--kubeconfig", s.Kubeconfig(t))
 	if code != exitNoAnswer || out != "" || !strings.Contains(errOut, "nothing was read in 1ns") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
-	// the deadline ends it
+	// the timeout ends the wait
 	s = serve(t, func(kind string, object map[string]any) {
 		if as(kind, object) == "daemonsets/nvidia-driver-daemonset" {
 			status(object)["numberReady"], status(object)["numberUnavailable"] = 1, 1

@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Each change is one line, and a row that does not change is none.
+// Each change is one line. Rows that do not change are not printed.
 func TestWaitingShowsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -88,8 +88,8 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// slowly is done at look n, each of which takes so long: pauses of twice the time let the deadline
-// come first.
+// slowly returns a look that is done at the nth call. Each call takes the given time. Pauses take twice as long, so the
+// deadline comes first.
 func slowly(n int, each time.Duration) look {
 	looks := 0
 	return func(ctx context.Context) ([]report.Row, bool, error) {

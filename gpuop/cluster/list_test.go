@@ -131,7 +131,7 @@ func TestRefusalIsARowAndTheRestIsRead(t *testing.T) {
 	}
 }
 
-// A list that breaks off is none.
+// A list that fails halfway is discarded.
 func TestHalfAListIsNone(t *testing.T) {
 	s := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("continue") != "" {
@@ -225,14 +225,14 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// A credential plugin has its own time beside the server's, and one that hangs does not outlast the
-// caller's deadline.
+// A credential plugin's time does not count against the server's timeout. A plugin that hangs ends at the caller's
+// deadline.
 func TestCredentialPlugins(t *testing.T) {
 	plain, err := url.Parse((&apiserver.Server{}).Start(t).URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(plain)) // without TLS a kubeconfig's user is not used
+	s := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(plain)) // client-go uses the kubeconfig's user only with TLS
 	t.Cleanup(s.Close)
 	plugin := func(script string) cluster.Options {
 		dir := t.TempDir()
@@ -258,7 +258,7 @@ func TestCredentialPlugins(t *testing.T) {
 		}
 	})
 	t.Run("hanging", func(t *testing.T) {
-		// it ends with the test, whose folder goes
+		// the script ends when the test deletes the folder
 		dir := t.TempDir()
 		client, err := cluster.Open(plugin("while [ -d " + dir + " ]; do sleep 0.1; done\n" + token))
 		if err != nil {
@@ -282,7 +282,7 @@ func TestCanceledIsTheContexts(t *testing.T) {
 	}
 }
 
-// When a label was last written is kept, and who else wrote to the node is not.
+// Read keeps the time of the last write to a label, and drops the node's other managed fields.
 func TestReadKeepsWhenItWasWritten(t *testing.T) {
 	entry := func(manager, time string, fields object) object {
 		return object{

@@ -25,12 +25,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// The files of testdata were written by kubectl get against a kube-apiserver v1.36.3 with the CRDs of
-// v26.7.0: healthy after helm v3.22.0 had installed a small chart of this project's own, edited after
-// two fields of the ClusterPolicy, an image and a field of two DaemonSets had been changed with kubectl,
-// and upgraded after helm upgrade with other values.
+// kubectl get wrote the files in testdata against kube-apiserver v1.36.3 with the CRDs of v26.7.0. healthy: helm
+// v3.22.0 has installed a small chart of this project. edited: kubectl has changed two fields of the ClusterPolicy, an
+// image and a field of two DaemonSets. upgraded: helm upgrade was called with other values.
 
-// judged are the rows, each with its evidence: without one it says at most what is likely.
+// judged returns the rows. A row without evidence may only say what is likely.
 func judged(t *testing.T, s *cluster.State, o drift.Options) []report.Row {
 	t.Helper()
 	rows := drift.Judge(s, o)
@@ -88,7 +87,7 @@ func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 	}
 }
 
-// A repeated helm upgrade leaves the edits: the file upgraded.yaml is the real server's answer.
+// A repeated helm upgrade keeps the edits. upgraded.yaml is from a real API server.
 func TestUpgradeWithOtherValues(t *testing.T) {
 	rows := judged(t, load(t, "upgraded.yaml"), intended(t))
 	got := short(rows)
@@ -111,7 +110,7 @@ func TestUpgradeWithOtherValues(t *testing.T) {
 	}
 }
 
-// Whichever field of the ClusterPolicy is changed or taken out, that field is named and no other of it.
+// If any field of the ClusterPolicy is changed or removed, drift names that field and no other.
 func TestEachFieldIsFound(t *testing.T) {
 	fields := 0
 	var visit func(path []string, m map[string]any, of func(*cluster.State) map[string]any)
@@ -128,7 +127,7 @@ func TestEachFieldIsFound(t *testing.T) {
 				if value == nil {
 					delete(of(s), name)
 				}
-				s.ClusterPolicies[0].SetManagedFields(nil) // as where they were stripped
+				s.ClusterPolicies[0].SetManagedFields(nil) // as if the managed fields were stripped
 				var got []string
 				for _, v := range wrong(judged(t, s, drift.Options{Table: intended(t).Table})) {
 					if v.ID == "drift-field" {
@@ -137,7 +136,7 @@ func TestEachFieldIsFound(t *testing.T) {
 				}
 				want := []string{strings.Join(at, ".")}
 				if list, isList := m[name].([]any); isList && len(list) == 0 && value == nil || m[name] == "" && value == nil {
-					want = nil // what says nothing may be missing
+					want = nil // removing an empty value changes nothing
 				}
 				if value == nil && !declared[strings.Join(at, ".")] {
 					want = nil // the API server's default, which no manifest specifies
@@ -172,7 +171,7 @@ func TestEachFieldIsFound(t *testing.T) {
 	}
 }
 
-// declared are the fields that the manifest of testdata sets.
+// declared holds the fields that the manifest in testdata sets.
 var declared = map[string]bool{}
 
 func declare(path string, m map[string]any) {
@@ -185,8 +184,8 @@ func declare(path string, m map[string]any) {
 	}
 }
 
-// revise decodes the release of a state's last Secret with Helm's own type, changes it, and stores it
-// again as the revision it then has.
+// revise decodes the release in the state's last Secret, changes it, and stores it under its new revision. It uses
+// Helm's own types.
 func revise(t *testing.T, s *cluster.State, change func(*helm.Release)) {
 	t.Helper()
 	from := s.Secrets[len(s.Secrets)-1]

@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// load reads a file that kubectl get -o yaml --show-managed-fields has written. Its times are those at
-// which the objects were made; At is an hour after the last of them.
+// load reads a file written by kubectl get -o yaml --show-managed-fields. Its times are the creation times of the
+// objects. At is an hour after the last of them.
 func load(t *testing.T, name string) *cluster.State {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name))
@@ -57,7 +57,7 @@ func load(t *testing.T, name string) *cluster.State {
 func add(t *testing.T, s *cluster.State, u unstructured.Unstructured) {
 	t.Helper()
 	switch u.GetKind() {
-	case "Node", "Pod", "DaemonSet", "ConfigMap": // of no step
+	case "Node", "Pod", "DaemonSet", "ConfigMap": // not used by drift
 	case "Secret":
 		s.Secrets = append(s.Secrets, typed[corev1.Secret](t, u))
 	case "ClusterPolicy":
@@ -76,7 +76,7 @@ func typed[T any](t *testing.T, u unstructured.Unstructured) T {
 	return out
 }
 
-// intended are the values of testdata/values.yaml.
+// intended returns the values in testdata/values.yaml.
 func intended(t *testing.T) drift.Options {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "values.yaml"))
@@ -90,7 +90,7 @@ func intended(t *testing.T) drift.Options {
 	return drift.Options{Table: chart.Load(), Intended: v, From: "values.yaml", Flags: "-f values.yaml"}
 }
 
-// wrong are the rows that are not OK.
+// wrong returns the rows that are not OK.
 func wrong(rows []report.Row) []report.Row {
 	var out []report.Row
 	for _, v := range rows {

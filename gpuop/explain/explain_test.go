@@ -49,8 +49,7 @@ func TestGlossaryIsWellFormed(t *testing.T) {
 	}
 }
 
-// Specification, section 1: every word of the seeds' rows that the helper is to explain. The groups
-// are the rows' titles.
+// Specification, section 1: every word that explain must know, by the title of the specification's row.
 func TestEveryWordOfTheSeedsResolves(t *testing.T) {
 	for row, list := range map[string]string{
 		"000 vendors":             "Intel device plugins operator; AMD GPU operator",
@@ -106,7 +105,7 @@ func TestEveryWordOfTheSeedsResolves(t *testing.T) {
 	}
 }
 
-// Every label that upstream expects GFD to write is explained.
+// explain knows every label that GPU Feature Discovery's own tests expect.
 func TestEveryLabelOfGFDResolves(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(material.Path(t, "data/upstream/k8s-device-plugin"), "expected-output*.txt"))
 	if err != nil || len(files) == 0 {
@@ -164,7 +163,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// For every word: an answer or suggestions that are themselves explained.
+// Every word has an entry, or suggestions that have one.
 func FuzzFind(f *testing.F) {
 	for _, s := range []string{"nvidia.com/gpu.present=true", "1g.5gb+me", "=", "mig-1g.5gb.shared", "A100", "\x00", "<profile>"} {
 		f.Add(s)
@@ -204,7 +203,7 @@ func TestKeysOfTheChart(t *testing.T) {
 	if list, err := Lookup(chart.Load(), "set-twice"); err != nil || !strings.Contains(list[0].Meaning, "the last counts") {
 		t.Errorf("a row: %+v, %v", list, err)
 	}
-	// the keys of the table in the second article
+	// the keys in the second article's table
 	for _, row := range []struct{ path, since, until string }{
 		{"cdi.enabled", "v23.3.0", ""}, {"cdi.default", "v23.3.0", "v26.3.3"}, {"daemonsets.annotations", "v22.9.2", ""}, {"daemonsets.labels", "v22.9.2", ""},
 		{"driver.enabled", "v1.7.0", ""}, {"driver.repository", "v1.7.0", ""}, {"driver.rdma.enabled", "v1.8.0", ""}, {"driver.rdma.useHostMofed", "v1.9.0", ""},

@@ -86,7 +86,7 @@ func TestScalars(t *testing.T) {
 	}
 }
 
-// Every file gives a root or an error, and every finding points into the file.
+// Every file yields a root or an error, and every finding has a position inside the file.
 func FuzzDocument(f *testing.F) {
 	f.Add([]byte("a: &a [*a]\nb: *a\n"))
 	f.Add([]byte("a:\n  ...\n"))

@@ -20,8 +20,8 @@ import (
 
 var at = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
-// healthy is a node with two GPUs and a driver of its own: path → content. "→" is a link, "dev" a
-// character device.
+// healthy returns a node with two GPUs and a preinstalled driver: path → content. "→" is a link, "dev" a character
+// device.
 func healthy() map[string]string {
 	files := map[string]string{
 		"/etc/hostname":               "gpu-1\n",
@@ -104,8 +104,7 @@ func change(files map[string]string, pairs ...string) map[string]string {
 	return files
 }
 
-// plant writes the files. Devices need rights that a test does not have: their numbers are passed
-// to what judges by its one call of the system.
+// plant writes the files. Creating devices needs privileges, so stat of the returned root reports their numbers.
 func plant(t *testing.T, files map[string]string) root {
 	t.Helper()
 	dir := t.TempDir()
@@ -158,7 +157,7 @@ func judge(t *testing.T, files map[string]string) report.Report {
 	return tree
 }
 
-// notOK lists the rows that are not as intended, but for the first, and what that one names.
+// notOK returns the rows that are not OK, except the first, and the subject of the first.
 func notOK(tree report.Report) (rows []string, broken string) {
 	for _, v := range tree.Rows[1:] {
 		if v.State != report.OK {
@@ -247,7 +246,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// The rows are those of the healthy node, each OK, in the order of the chain.
+// A healthy node has all rows, each OK, in order of dependence.
 func TestRowsInOrderOfDependence(t *testing.T) {
 	var got []string
 	for _, v := range judge(t, healthy()).Rows {
@@ -260,7 +259,7 @@ func TestRowsInOrderOfDependence(t *testing.T) {
 	}
 }
 
-// Why the module is not loaded is read from what is installed.
+// The reason why the module is not loaded comes from the installed files.
 func TestWhyNotLoaded(t *testing.T) {
 	for name, tc := range map[string]struct{ file, want string }{
 		"another kernel": {"/lib/modules/6.8.0-59-generic/modules.dep", "it is built for 6.8.0-59-generic, and the running kernel is 6.8.0-60-generic"},
@@ -275,7 +274,7 @@ func TestWhyNotLoaded(t *testing.T) {
 	}
 }
 
-// A validation file that was left long ago shows since when.
+// The row of an old validation file shows its age.
 func TestAge(t *testing.T) {
 	r := plant(t, healthy())
 	since := at.Add(-26 * time.Hour)
@@ -292,7 +291,7 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// What lies outside the root is no part of the node, whatever its links say.
+// Files outside the root are not read, even if a link points to them.
 func TestLinksStayInTheRoot(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "version")
 	if err := os.WriteFile(outside, []byte("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  999.99\n"), 0o644); err != nil {
@@ -305,10 +304,10 @@ func TestLinksStayInTheRoot(t *testing.T) {
 	}
 }
 
-// A file that may not be read is Unknown, with what would help.
+// A file without read permission is Unknown, and the row says how to get access.
 func TestPermission(t *testing.T) {
 	if os.Geteuid() == 0 {
-		// Root reads everything: a folder in place of the file is what it cannot read.
+		// Root can read every file, so a directory takes its place.
 		tree := judge(t, change(healthy(), "/proc/devices", "-", "/proc/devices/x", ""))
 		if rows, _ := notOK(tree); !slices.Contains(rows, "unknown device-nodes device nodes") {
 			t.Errorf("%v", rows)
@@ -341,7 +340,7 @@ func TestNoRoot(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, the node is judged, and a row is as intended only if its file was read.
+// Every file content yields a result. A row is OK only if its file was read.
 func FuzzFiles(f *testing.F) {
 	const spec = "/run/cdi/management.nvidia.com-gpu.yaml"
 	f.Add(spec, `{"kind": "nvidia.com/gpu", "devices": [{"containerEdits": {"deviceNodes": [null], "mounts": [null], "hooks": [null]}}]}`)
@@ -360,7 +359,7 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// What a distribution of Kubernetes writes itself is not to be written by hand: it comes back with a restart.
+// Users must not edit the config that a Kubernetes distribution generates: a restart overwrites the change.
 func TestNextStepOfABundledContainerd(t *testing.T) {
 	const without = "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n"
 	for config, want := range map[string]string{

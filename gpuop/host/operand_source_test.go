@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// The files are those that the validator of the newest release writes.
+// The file names must be those that the newest release's validator writes.
 func TestFilesAreTheValidators(t *testing.T) {
 	text, err := exec.Command("git", "-C", charts.Source(t), "show", chart.Load().Latest().String()+":cmd/nvidia-validator/main.go").Output()
 	if err != nil {

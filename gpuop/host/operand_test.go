@@ -7,13 +7,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// The content is what cmd/nvidia-validator and the startup probe of gpu-operator v26.7.0 write.
+// The contents are those that cmd/nvidia-validator and the startup probe of gpu-operator v26.7.0 write.
 const (
 	hostDriver = "IS_HOST_DRIVER=true\nNVIDIA_DRIVER_ROOT=/\nDRIVER_ROOT_CTR_PATH=/host\nNVIDIA_DEV_ROOT=/\nDEV_ROOT_CTR_PATH=/host\n"
 	gds        = "GDRCOPY_ENABLED: false\nGDS_ENABLED: true\nGPU_DIRECT_RDMA_ENABLED: false\n"
 )
 
-// The operands that are ready (+), ready in spite of something (!), or should be and are not (-).
+// Signs of the operands: + is ready, ! is ready with a warning, - should be ready and is not.
 func TestValidations(t *testing.T) {
 	signs := map[report.State]string{report.OK: "+", report.Warning: "!", report.Failed: "-"}
 	for name, tc := range map[string]struct {

@@ -26,7 +26,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// A tree is the ClusterPolicy's spec, or the chart's values, which have the same names.
+// tree holds the ClusterPolicy's spec or the chart's values, which use the same names.
 type tree map[string]any
 
 func (t tree) at(path string) any {
@@ -45,7 +45,7 @@ func (t tree) text(path string) string {
 	return ""
 }
 
-// on is a switch; absent is what the operator takes it for where it is not said.
+// on returns a switch, or absent if it is not set.
 func (t tree) on(path string, absent bool) bool {
 	if b, isBool := t.at(path).(bool); isBool {
 		return b
@@ -66,10 +66,10 @@ func (t tree) set(path string, value any) {
 	t[names[len(names)-1]] = value
 }
 
-// pulled is what the operator of a release pulls with a ClusterPolicy, on nodes of one operating system. It is written
-// from the operator's source by hand, and reads no table of gpuop: controllers/state_manager.go (init, isStateEnabled,
-// getGPUNodeOSInfo), controllers/object_controls.go (Transform..., resolveDriverTag) and the IsEnabled methods of
-// clusterpolicy_types.go at the tags v1.7.0 to v26.7.0.
+// pulled returns the images that a release of the operator pulls for a ClusterPolicy on nodes with one operating
+// system. It is written by hand from the operator's source, and uses no table of gpuop. Sources are
+// controllers/state_manager.go (init, isStateEnabled, getGPUNodeOSInfo), controllers/object_controls.go (Transform...,
+// resolveDriverTag) and the IsEnabled methods of clusterpolicy_types.go at the tags v1.7.0 to v26.7.0.
 func pulled(v chart.Version, spec tree, system, kernel string) map[string]bool {
 	out := map[string]bool{}
 	since := func(s string) bool {
@@ -84,11 +84,11 @@ func pulled(v chart.Version, spec tree, system, kernel string) map[string]bool {
 		return repository + "/" + image + ":" + version
 	}
 	add := func(part string) {
-		if spec.text(part+".image") != "" { // else the operator refuses the ClusterPolicy
+		if spec.text(part+".image") != "" { // otherwise the operator rejects the ClusterPolicy
 			out[path(part)] = true
 		}
 	}
-	tagged := func(part string) { // resolveDriverTag
+	tagged := func(part string) { // like resolveDriverTag
 		image := path(part)
 		if part == "driver" && since("v23.3.0") && spec.on("driver.usePrecompiled", false) {
 			image += "-" + kernel
@@ -115,7 +115,7 @@ func pulled(v chart.Version, spec tree, system, kernel string) map[string]bool {
 	if spec.on("toolkit.enabled", true) {
 		add("toolkit")
 	}
-	// before v22.9.0 they run in any case
+	// before v22.9.0 the operator always runs them
 	for _, part := range []string{"devicePlugin", "gfd", "dcgmExporter"} {
 		if !since("v22.9.0") || spec.on(part+".enabled", true) {
 			add(part)
@@ -168,7 +168,8 @@ func pulled(v chart.Version, spec tree, system, kernel string) map[string]bool {
 	return out
 }
 
-// systemTag is kernelFullVersion up to v25.10, getGPUNodeOSInfo since.
+// systemTag returns the operating system in a driver tag, like kernelFullVersion (up to v25.10) and getGPUNodeOSInfo
+// (later releases).
 func systemTag(since func(string) bool, system string) string {
 	id := strings.TrimRight(system, "0123456789.")
 	major, _, _ := strings.Cut(strings.TrimPrefix(system, id), ".")
@@ -181,7 +182,7 @@ func systemTag(since func(string) bool, system string) string {
 
 const kernel = "6.8.0-60-generic"
 
-// cases are installations whose images are compared, as settings.
+// cases returns the settings of the compared installations by name.
 func cases() map[string]map[string]any {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	vgpu := map[string]any{"vgpuManager.repository": "r.example.com/vgpu", "vgpuManager.image": "vgpu-manager", "vgpuManager.version": "580.95.02"}
@@ -216,8 +217,8 @@ func cases() map[string]map[string]any {
 	}
 }
 
-// compareImages compares the list of each installation with what the operator pulls; spec makes the ClusterPolicy of
-// the settings.
+// compareImages compares the list of each installation with the images that the operator pulls. spec returns the
+// ClusterPolicy for values.
 func compareImages(t *testing.T, v chart.Version, values tree, spec func(t *testing.T, values tree) tree) {
 	table := chart.Load()
 	for name, set := range cases() {
@@ -251,7 +252,7 @@ func compareImages(t *testing.T, v chart.Version, values tree, spec func(t *test
 	}
 }
 
-// beside adds the images that the chart's own Deployments pull: the operator, and Node Feature Discovery.
+// beside adds the images of the chart's own Deployments: the operator and Node Feature Discovery.
 func beside(v chart.Version, values tree, out map[string]bool) {
 	version := values.text("operator.version")
 	if version == "" {
@@ -263,7 +264,7 @@ func beside(v chart.Version, values tree, out map[string]bool) {
 	}
 }
 
-// copy copies the maps.
+// copy returns a deep copy.
 func (t tree) copy() tree {
 	out := tree{}
 	for k, v := range t {
@@ -287,7 +288,7 @@ func readYAML(t *testing.T, path ...string) (out map[string]any) {
 	return out
 }
 
-// valuesOf are the chart's defaults, those of Node Feature Discovery under its name.
+// valuesOf returns the chart's defaults. Those of Node Feature Discovery are below its name.
 func valuesOf(t *testing.T, data string, v chart.Version) tree {
 	t.Helper()
 	values := tree(readYAML(t, data, v.String(), "values.yaml"))
@@ -303,7 +304,7 @@ func valuesOf(t *testing.T, data string, v chart.Version) tree {
 	return values
 }
 
-// The list is what the operator pulls, in every release: the chart's values are the ClusterPolicy here.
+// images must list what the operator pulls, in every release. Here the chart's values serve as the ClusterPolicy.
 func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
 	data := charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 14) {
@@ -312,7 +313,7 @@ func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
 				spec := values.copy()
 				for _, part := range []string{"validator", "nodeStatusExporter"} {
 					if spec[part] != nil && spec.text(part+".version") == "" {
-						spec.set(part+".version", v.String()) // the templates write the chart's
+						spec.set(part+".version", v.String()) // the templates set the chart's version
 					}
 				}
 				return spec
@@ -321,7 +322,8 @@ func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
 	}
 }
 
-// The chart's own templates make the ClusterPolicy here, rendered by Helm's engine from the operator's repository.
+// Like TestImagesAreThoseThatTheOperatorPulls, but Helm's engine renders the ClusterPolicy from the templates in the
+// operator's repository.
 func TestImagesAreThoseOfTheRenderedClusterPolicy(t *testing.T) {
 	clone, data := charts.Source(t), charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 7) {
@@ -370,7 +372,7 @@ func chartOf(t *testing.T, clone string, v chart.Version) *helmchart.Chart {
 	return c
 }
 
-// rendered is the spec of the ClusterPolicy that the chart makes of the values.
+// rendered returns the spec of the ClusterPolicy that the chart renders for values.
 func rendered(t *testing.T, c *helmchart.Chart, values tree) tree {
 	t.Helper()
 	given, err := chartutil.ToRenderValues(c, values.copy(), chartutil.ReleaseOptions{Name: "gpu-operator", Namespace: "gpu-operator", IsInstall: true}, nil)

@@ -13,11 +13,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// switched are the parts that some templates leave out while their switch is off, as it is by default.
+// switched lists the parts that some templates omit while they are disabled, which is the default.
 var switched = []string{"gds", "sandboxDevicePlugin", "vfioManager", "vfioManager.driverManager", "vgpuDeviceManager", "vgpuManager", "vgpuManager.driverManager"}
 
-// The images of every release are those that the chart renders, and those of parts that are off; those of operands
-// that are on are among the rendered ones.
+// The full list must equal the images that the chart renders, plus those of disabled parts. The images of enabled
+// operands must all be rendered.
 func TestImagesAreThoseThatTheChartRenders(t *testing.T) {
 	var rendered map[string][]string
 	charts.Read(t, filepath.Join(charts.Data(t), "rendered-images.json"), &rendered)
@@ -32,7 +32,7 @@ func TestImagesAreThoseThatTheChartRenders(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range want {
-				// three charts are from the source tree, where the release is called devel-ubi8
+				// three charts are from the source tree, which uses the placeholder devel-ubi8 for the release
 				want[i] = strings.ReplaceAll(want[i], ":devel-ubi8", ":"+name)
 			}
 			slices.Sort(want)

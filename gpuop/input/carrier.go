@@ -39,8 +39,8 @@ type ChartUse struct {
 	AsText string
 }
 
-// Carrier describes a kind of file in which another tool has values of charts. Paths are dotted. A field may list
-// several, separated by spaces.
+// Carrier describes a file format of another tool that contains Helm values. Paths are dotted. A field may have several
+// paths, separated by spaces.
 type Carrier struct {
 	kind, group string
 	// at is the path to the chart, or to a list of charts. Other paths are relative to it, or to the root after a
@@ -55,7 +55,7 @@ type Carrier struct {
 	// parameters are paths of lists of names and values; sets are paths of mappings of dotted names. asText marks a
 	// string.
 	parameters, sets, asText string
-	// elsewhere is the path of a reference to values outside the file.
+	// elsewhere is the path of a reference to values in another file.
 	elsewhere string
 	// where is added to the place in findings.
 	where string
@@ -191,7 +191,7 @@ func CarrierOf(root *yaml.Node) *Carrier {
 	return nil
 }
 
-// ChartOf parses a chart reference: nvidia/gpu-operator, an OCI address, a folder or an archive. version is set only
+// ChartOf parses a chart reference: nvidia/gpu-operator, an OCI address, a folder or an archive. It sets version only
 // for archives.
 func ChartOf(reference string) (name, version string) {
 	name = path.Base(strings.TrimSuffix(reference, "/"))

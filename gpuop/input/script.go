@@ -92,7 +92,7 @@ const HelmNamespace = "HELM_NAMESPACE"
 var (
 	prompt     = regexp.MustCompile(`(?m)^(\s*)\$ (\s*\S)`)
 	rootPrompt = regexp.MustCompile(`^# (\s*(?:helm|kubectl|oc)\b)`)
-	// ours matches commands that are checked.
+	// ours matches the beginning of commands that gpuop checks.
 	ours = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?(?:\S*[/.])?(?:helm3?|kubectl|oc|microk8s|k3s)[ \t]`)
 	// continued matches line continuations of PowerShell and cmd.
 	continued = regexp.MustCompile("(?m)( )[`^]$")
@@ -109,7 +109,7 @@ func shellText(text string) (out string, foreign bool) {
 	return text, !strings.Contains(text, "\\\n") && continued.MatchString(text)
 }
 
-// templated matches a line of Jinja, which makes the lines below conditional.
+// templated matches a line of Jinja. It makes the lines below it conditional.
 var templated = regexp.MustCompile(`(?m)^\s*\{%`)
 
 // ParseScript parses as much of a script as it can, and reports the rest. line is the number of lines before the script

@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// Every init container of every release has its row, and blames an operand that there is.
+// Every init container of every release has an entry in awaits, and every entry names an existing operand.
 func TestInitContainersAreExplained(t *testing.T) {
 	table := chart.Load()
 	labels, names := []string{""}, map[string]bool{}
@@ -19,7 +19,7 @@ func TestInitContainersAreExplained(t *testing.T) {
 			}
 		}
 	}
-	// they wait for nothing
+	// these init containers wait for nothing
 	working := []string{"init-pod-nvidia-node-status-exporter", "gpu-feature-discovery-imex-init"}
 	for name, init := range names {
 		if _, known := awaits[name]; init && !known && !slices.Contains(working, name) {

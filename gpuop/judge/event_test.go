@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// warned adds a warning about an object of the operator's namespace.
+// warned adds a warning event about an object in the operator's namespace.
 func warned(s *cluster.State, kind, name, reason, message string) {
 	s.Events = append(s.Events, corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: fmt.Sprintf("e%d", len(s.Events))}, Type: corev1.EventTypeWarning, Reason: reason, Message: message,
@@ -22,7 +22,7 @@ func warned(s *cluster.State, kind, name, reason, message string) {
 	})
 }
 
-// unborn takes the pods of all operands away, of which the API server takes none.
+// unborn removes the pods of all operands, as if the API server rejected them.
 func unborn(s *cluster.State, message string) {
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
@@ -35,7 +35,7 @@ func unborn(s *cluster.State, message string) {
 	}
 }
 
-// sandboxless takes the sandboxes of a DaemonSet's pods away.
+// sandboxless removes the sandboxes of a DaemonSet's pods.
 func sandboxless(s *cluster.State, owner, message string) {
 	for _, name := range []string{"gpu-1", "gpu-2"} {
 		p := pod(s, owner, name)
@@ -55,11 +55,11 @@ const (
 	runtime = `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for "nvidia" is configured`
 )
 
-// Each cause is one row with its event, and no row names another.
+// Each cause is one row with its event. No row names another cause.
 func TestEventsNameTheCause(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*cluster.State)
-		// reason, event and nodes are of the one row of the cause; not is what no row may say.
+		// reason, event and nodes are those of the row about the cause. No row may contain not.
 		reason, event, nodes string
 		not                  []string
 	}{
@@ -127,7 +127,7 @@ func TestEventsNameTheCause(t *testing.T) {
 	}
 }
 
-// Without an event no row claims a cause.
+// Without an event, a row may only say that a cause is likely.
 func TestWithoutAnEventACauseIsLikely(t *testing.T) {
 	s := healthy(t)
 	sandboxless(s, plugin, "")

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// scheduled sets how many pods each DaemonSet wants, as the DaemonSet controller counts them: one for each
-// node that has the labels of its selector.
+// scheduled sets the desired number of pods of each DaemonSet, like the DaemonSet controller: one for each node that
+// matches the node selector.
 func scheduled(s *cluster.State) {
 	for i := range s.DaemonSets {
 		d, nodes := &s.DaemonSets[i], int32(0)
@@ -40,7 +40,7 @@ func scheduled(s *cluster.State) {
 	}
 }
 
-// machines makes both nodes serve virtual machines, by a label or by the default of the ClusterPolicy.
+// machines makes both nodes run virtual machines, by a label or by the ClusterPolicy's default.
 func machines(t *testing.T, s *cluster.State, workload string) {
 	setting(t, s, true, "sandboxWorkloads", "enabled")
 	for _, name := range []string{"gpu-1", "gpu-2"} {
@@ -59,7 +59,7 @@ func machines(t *testing.T, s *cluster.State, workload string) {
 	scheduled(s)
 }
 
-// own makes a node bring its own driver, as the driver manager finds out and says in the label.
+// own gives nodes a preinstalled driver. The driver manager sets this label when it finds one.
 func own(s *cluster.State, names ...string) {
 	for _, name := range names {
 		label(node(s, name), "nvidia.com/gpu.deploy.driver", "pre-installed")
@@ -67,8 +67,8 @@ func own(s *cluster.State, names ...string) {
 	scheduled(s)
 }
 
-// driverPool adds a DaemonSet of the driver for the nodes with a label, as NVIDIADrivers, precompiled drivers
-// and OpenShift's driver toolkit make them; the DaemonSet of all nodes goes.
+// driverPool adds a driver DaemonSet for the nodes with a label, and removes the DaemonSet for all nodes.
+// NVIDIADrivers, precompiled drivers and OpenShift's driver toolkit create such pools.
 func driverPool(s *cluster.State, name, key, value string) {
 	d := set(s, "nvidia-driver-daemonset").DeepCopy()
 	d.Name, d.UID = name, ""
@@ -85,7 +85,7 @@ func driverPool(s *cluster.State, name, key, value string) {
 	}
 }
 
-// onlyPools takes the DaemonSet of all nodes away.
+// onlyPools removes the driver DaemonSet for all nodes.
 func onlyPools(s *cluster.State) {
 	s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
 	s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool {
@@ -94,7 +94,7 @@ func onlyPools(s *cluster.State) {
 	scheduled(s)
 }
 
-// noSandbox takes a pod back to where the kubelet has not been able to make its sandbox.
+// noSandbox resets a pod to the state before the kubelet has created its sandbox.
 func noSandbox(p *corev1.Pod, since time.Time) {
 	class := "nvidia"
 	p.Spec.RuntimeClassName = &class
@@ -108,7 +108,7 @@ func noSandbox(p *corev1.Pod, since time.Time) {
 	}
 }
 
-// withRuntimeClass are the operands whose pods run with the RuntimeClass nvidia.
+// withRuntimeClass lists the operands whose pods use the RuntimeClass nvidia.
 var withRuntimeClass = []string{"nvidia-operator-validator", "nvidia-device-plugin-daemonset", "gpu-feature-discovery", "nvidia-dcgm-exporter"}
 
 func driverOf(name, state, kind, reason string) unstructured.Unstructured {
@@ -163,7 +163,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*testing.T, *cluster.State)
 		want   []row
-		not    []row // of any state where it has none
+		not    []row // a row without a state matches any
 	}{
 		"a driver of the node's own that is not there": {func(_ *testing.T, s *cluster.State) {
 			own(s, "gpu-1")
@@ -286,7 +286,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			setting(t, s, true, "driver", "useNvidiaDriverCRD")
 			s.NVIDIADrivers = []unstructured.Unstructured{driverOf("gold", "notReady", "Error", "ConflictingNodeSelector")}
 		}, []row{{"nvidia-driver", "", report.Failed, "conflicting NVIDIADriver NodeSelectors"}}, nil},
-		// before v26.7.0 the operator left the state as it was
+		// before v26.7.0 the operator did not update the state
 		"NVIDIADrivers that select the same node, and say ready": {func(t *testing.T, s *cluster.State) {
 			setting(t, s, true, "driver", "useNvidiaDriverCRD")
 			s.NVIDIADrivers = []unstructured.Unstructured{driverOf("gold", "ready", "Error", "ConflictingNodeSelector")}
@@ -343,8 +343,8 @@ func TestStatesOfRealClusters(t *testing.T) {
 	}
 }
 
-// workload is a pod that the validator starts on a node, with an init container that crashes. It belongs to
-// the ClusterPolicy, not to the DaemonSet.
+// workload returns a pod that the validator starts on a node, with a crashing init container. It belongs to the
+// ClusterPolicy, not to the DaemonSet.
 func workload(app, on string) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: app + "-x", Namespace: "gpu-operator", Labels: map[string]string{"app": app}, CreationTimestamp: metav1.NewTime(at.Add(-time.Minute)), OwnerReferences: []metav1.OwnerReference{{APIVersion: "nvidia.com/v1", Kind: "ClusterPolicy", Name: "cluster-policy"}}},

@@ -29,7 +29,7 @@ type nodeJudge struct {
 	changing string
 	// stuck is the command that restarts a failed MIG change, or "".
 	stuck string
-	// links are the operands in order of dependence.
+	// links are the operands in dependency order.
 	links []link
 }
 
@@ -169,7 +169,7 @@ func (j *judge) workload(n *corev1.Node) string {
 	return useOfNodes[0]
 }
 
-// forMachines reports whether the node is for virtual machines. Its device plugin names resources after the GPU model.
+// forMachines reports whether the node runs virtual machines. Its device plugin names resources after the GPU model.
 func (j *judge) forMachines(n *corev1.Node) bool { return strings.HasPrefix(j.workload(n), "vm-") }
 
 // upgrade checks the state of a driver upgrade.
@@ -345,7 +345,7 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 	w.add(v)
 }
 
-// wantsContainers reports whether the node is for containers and uses the device plugin.
+// wantsContainers reports whether the node runs container workloads with the device plugin.
 func (w *nodeJudge) wantsContainers() bool {
 	return w.policy != nil && w.kube.Labels[labelPresent] == "true" && !w.forMachines(w.kube)
 }

@@ -35,7 +35,7 @@ func planned(t *testing.T) *cluster.State {
 	return s
 }
 
-// preflighted are the rows of preflight, each with its evidence.
+// preflighted returns the rows of preflight, and checks their evidence.
 func preflighted(t *testing.T, s *cluster.State, o judge.Options) []report.Row {
 	t.Helper()
 	return evidenced(t, judge.Preflight(s, o))
@@ -50,7 +50,7 @@ func release(t *testing.T, name string) chart.Version {
 	return v
 }
 
-// wrong lists the rows that are not OK, shortly.
+// wrong returns the rows that are not OK, in short form.
 func wrong(rows []report.Row) []string {
 	var out []string
 	for _, v := range rows {
@@ -102,7 +102,7 @@ func values(pairs ...any) map[string]any {
 	return root
 }
 
-// What a namespace forbids is one row, with the event that says so.
+// If a namespace forbids the pods, the report has one row, with the event.
 func TestWhatTheNamespaceForbidsIsOneRow(t *testing.T) {
 	s := planned(t)
 	d := daemonSet("gpu-operator", "nvidia-driver-daemonset", "driver")
@@ -121,7 +121,7 @@ func TestWhatTheNamespaceForbidsIsOneRow(t *testing.T) {
 	}
 }
 
-// Each state of a cluster yields its rows, and no others.
+// Each state of a cluster must yield exactly these rows.
 func TestJudge(t *testing.T) {
 	rhel := func(n *corev1.Node, version string) {
 		n.Labels["feature.node.kubernetes.io/system-os_release.ID"], n.Labels["feature.node.kubernetes.io/system-os_release.VERSION_ID"] = "rhel", version
@@ -133,7 +133,7 @@ func TestJudge(t *testing.T) {
 	policy := func(key string, value map[string]any) unstructured.Unstructured {
 		return unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{key: value}}}
 	}
-	// as Red Hat installs it: NFD's own operator, CRI-O, and a node's status that names RHCOS
+	// OpenShift: NFD's own operator, CRI-O, and RHCOS as the operating system
 	openShift := func(s *cluster.State) {
 		s.CRDs = append(s.CRDs, "clusterversions.config.openshift.io")
 		s.DaemonSets = append(s.DaemonSets, daemonSet("openshift-nfd", "nfd-worker", "registry.redhat.io/openshift4/ose-node-feature-discovery-rhel9@sha256:1"))
@@ -143,7 +143,7 @@ func TestJudge(t *testing.T) {
 			s.Nodes[i].Labels["node.openshift.io/os_id"] = "rhel"
 		}
 	}
-	unlabeled := func(n *corev1.Node) { // by NFD; a cloud's label says that it has GPUs
+	unlabeled := func(n *corev1.Node) { // without NFD's labels; only the cloud's label says that it has GPUs
 		maps.DeleteFunc(n.Labels, func(name, _ string) bool { return strings.Contains(name, "/pci-") })
 		n.Labels["cloud.google.com/gke-accelerator"] = "nvidia-l4"
 	}
@@ -162,7 +162,7 @@ func TestJudge(t *testing.T) {
 		values  map[string]any
 		change  func(*cluster.State)
 		want    []string
-		says    string // in a reason
+		says    string // part of a reason
 	}{
 		"old Kubernetes": {change: func(s *cluster.State) { s.Version = "v1.31.9" }, says: "1.32 to 1.36",
 			want: []string{"failed kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
@@ -346,7 +346,7 @@ func TestJudge(t *testing.T) {
 		"tolerations of the ClusterPolicy": {change: func(s *cluster.State) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"key": "team", "operator": "Exists"}}})}
 		}, want: []string{"failed taint"}},
-		// the operands keep those of their manifests
+		// the operands keep the tolerations of their manifests
 		"an empty list of tolerations":         {values: values("daemonsets.tolerations", []any{})},
 		"an empty list, and a taint of others": {values: values("daemonsets.tolerations", []any{}), change: team, want: []string{"failed taint gpu-1", "failed taint gpu-1"}},
 		"NFD's worker tolerates more than the chart's": {change: func(s *cluster.State) {
@@ -491,7 +491,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// compute is a quota without scopes that limits the resources.
+// compute returns a quota without scopes that limits the resources.
 func compute(names ...corev1.ResourceName) corev1.ResourceQuota {
 	q := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: "compute"}}
 	q.Spec.Hard = corev1.ResourceList{}

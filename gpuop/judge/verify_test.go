@@ -39,7 +39,7 @@ var gathered = sync.OnceValues(func() (*cluster.State, error) {
 	return folder.Read(context.Background(), judge.VerifyKinds()...)
 })
 
-// healthy is the State of testdata/healthy as a live cluster would give it.
+// healthy returns testdata/healthy as the state of a live cluster.
 func healthy(t *testing.T) *cluster.State {
 	t.Helper()
 	read, err := gathered()
@@ -70,13 +70,13 @@ func healthy(t *testing.T) *cluster.State {
 
 var options = judge.Options{Table: chart.Load()}
 
-// verified are the rows of verify, each with its evidence.
+// verified returns the rows of verify, and checks their evidence.
 func verified(t *testing.T, s *cluster.State) []report.Row {
 	t.Helper()
 	return evidenced(t, judge.Verify(s, options))
 }
 
-// The amounts of a network device are evidence as those of a GPU are.
+// A network device's amounts are evidence, like those of a GPU.
 func TestEvidenceOfANetworkDevice(t *testing.T) {
 	s := healthy(t)
 	status := &node(s, "gpu-2").Status
@@ -89,7 +89,7 @@ func TestEvidenceOfANetworkDevice(t *testing.T) {
 	t.Error("no row names what is allocatable")
 }
 
-// evidenced holds each row to its evidence: without one it says at most what is likely.
+// evidenced checks that rows without evidence only say what is likely.
 func evidenced(t *testing.T, rows []report.Row) []report.Row {
 	t.Helper()
 	for _, v := range rows {
@@ -110,7 +110,7 @@ func set(s *cluster.State, name string) *appsv1.DaemonSet {
 	return &s.DaemonSets[i]
 }
 
-// pod is the pod of a DaemonSet on a node.
+// pod returns the pod of a DaemonSet on a node.
 func pod(s *cluster.State, owner, on string) *corev1.Pod {
 	i := slices.IndexFunc(s.Pods, func(p corev1.Pod) bool {
 		return p.Spec.NodeName == on && len(p.OwnerReferences) > 0 && p.OwnerReferences[0].Name == owner
@@ -203,7 +203,7 @@ func policyState(t *testing.T, s *cluster.State, state, kind, reason, message st
 	}
 }
 
-// configMap adds a ConfigMap of the operator's namespace, whose data was last written when given.
+// configMap adds a ConfigMap in the operator's namespace. If when is set, its data was last written then.
 func configMap(s *cluster.State, name string, data map[string]string, when time.Time) {
 	m := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace}, Data: data}
 	if !when.IsZero() {
@@ -227,7 +227,7 @@ func shared(t *testing.T, s *cluster.State, when time.Time) {
 	}
 }
 
-// divided makes gpu-1 of MIG config all-1g.10gb under mixed, as it is after the change.
+// divided puts gpu-1 into the state after a change to all-1g.10gb, with the mixed strategy.
 func divided(t *testing.T, s *cluster.State) {
 	setting(t, s, "mixed", "mig", "strategy")
 	label(node(s, "gpu-2"), "nvidia.com/mig.strategy", "mixed")
@@ -237,7 +237,7 @@ func divided(t *testing.T, s *cluster.State) {
 	offers(n, map[string]string{"nvidia.com/mig-1g.10gb": "56", "nvidia.com/gpu": "0"})
 }
 
-// A row is what a test expects: its place, its state and words of its reason or next step.
+// row is an expected row: its ID, node and state, and words of its reason or fix.
 type row struct {
 	id    report.ID
 	node  string
@@ -345,7 +345,7 @@ func TestStates(t *testing.T) {
 		want   []row
 	}{
 		"the dump of the article: labels and no resource": {func(_ *testing.T, s *cluster.State) {
-			// a node that was added to the cluster, and of which nothing else is known
+			// a newly added node about which nothing else is known
 			*s = cluster.State{At: at, Namespace: "gpu-operator", Nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "infracloud01", Labels: map[string]string{
 				"nvidia.com/gpu.deploy.container-toolkit": "true", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.dcgm-exporter": "true",
 				"nvidia.com/gpu.deploy.device-plugin": "true", "nvidia.com/gpu.deploy.driver": "true", "nvidia.com/gpu.deploy.gpu-feature-discovery": "true",
@@ -813,7 +813,7 @@ func TestStates(t *testing.T) {
 				if !want.in(rows) {
 					t.Errorf("no row %s of %q that is %s and says %q", want.id, want.node, want.state, want.words)
 				}
-				// what the state makes is not there without it
+				// the healthy cluster must not have the row
 				if want.state != report.OK && want.in(verified(t, healthy(t))) {
 					t.Errorf("the healthy cluster has the row %v, too", want)
 				}
@@ -828,8 +828,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// A row that is not as intended says what to do, unless only time or another row can help, and every
-// row names its subject.
+// Every row has a subject. A row that is not OK also has a fix, unless it resolves by itself or with another row.
 func TestRowsAreWhole(t *testing.T) {
 	s := healthy(t)
 	crash(pod(s, "nvidia-driver-daemonset", "gpu-1"))
@@ -847,7 +846,7 @@ func TestRowsAreWhole(t *testing.T) {
 	}
 }
 
-// No list that is missing, in any combination, yields a row that claims to know.
+// If lists are missing, in any combination, no row may claim to know their content.
 func TestMissingKindsAreUnknown(t *testing.T) {
 	kinds := judge.VerifyKinds()
 	for mask := range 1 << len(kinds) {
@@ -891,7 +890,7 @@ func TestMissingKindsAreUnknown(t *testing.T) {
 	}
 }
 
-// The rows of a cluster with several faults at once, as text and as JSON.
+// The rows of a cluster with several faults, as text and as JSON.
 func TestGolden(t *testing.T) {
 	s := healthy(t)
 	policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver state-container-toolkit state-device-plugin]")
@@ -965,8 +964,8 @@ func large(t testing.TB, n int) *cluster.State {
 	return s
 }
 
-// The work grows with the nodes, not with their square: ten times the nodes are ten times the
-// allocations. Time is left to the benchmark.
+// The work is linear in the number of nodes: ten times the nodes cause ten times the allocations. The benchmark
+// measures the time.
 func TestJudgeIsLinear(t *testing.T) {
 	allocations := func(n int) float64 {
 		s := large(t, n)

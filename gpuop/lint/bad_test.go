@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// bomb is YAML of a few lines that aliases make into nine to the levels values.
+// bomb returns a few lines of YAML whose aliases expand to 9^levels values.
 func bomb(levels int) string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 {driver: {x: 1}}\n")
@@ -70,7 +70,7 @@ func TestAliasBombsAreOneFinding(t *testing.T) {
 	}
 }
 
-// published returns the inputs as people publish them.
+// published returns inputs like those that people publish.
 func published(t testing.TB) map[string]string {
 	t.Helper()
 	dir := material.Path(t, "data/published-inputs")
@@ -100,7 +100,7 @@ var fuzzCommands = []string{
 	"helm install g nvidia/gpu-operator -f - <<EOF\ndriver: {enabled: false, version: $V}\nEOF\n", "f() { helm template g nvidia/gpu-operator --set-json 'driver={\"enabled\":1}'; }; f",
 }
 
-// Every command line goes through the whole of lint and --fix, also for releases that do not exist.
+// Lint and --fix must handle every command line, also with unknown releases.
 func FuzzLintAndFix(f *testing.F) {
 	for _, c := range fuzzCommands {
 		f.Add(c, "")
@@ -144,7 +144,7 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 	}
 }
 
-// What people publish goes through the whole of lint and --fix too.
+// Lint and --fix must handle the published inputs.
 func TestPublishedInputsAreRead(t *testing.T) {
 	for name, text := range published(t) {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestPublishedInputsAreRead(t *testing.T) {
 				o = lint.Options{Command: text}
 			}
 			got := judge(t, o)
-			// the device plugin's own chart, and scripts of PowerShell and cmd
+			// the device plugin's own chart, and scripts for PowerShell and cmd
 			skipped := []string{"07-upcloud.sh", "50.yaml", "51.yaml", "52.yaml", "08-powershell.ps1.sh", "09-cmd.sh"}
 			if got.Judged == 0 && !slices.Contains(skipped, name) {
 				t.Errorf("nothing judged: %v", got.Kinds)
@@ -167,8 +167,8 @@ func TestPublishedInputsAreRead(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// What is said about each of them stands in testdata/published.txt; every line of it was compared
-// with the charts, the definitions and the operator's documentation of the release.
+// The findings must be those in testdata/published.txt. Each line of it was checked against the release's chart, CRDs
+// and documentation.
 func TestPublishedInputs(t *testing.T) {
 	inputs := published(t)
 	var out strings.Builder

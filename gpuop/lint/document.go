@@ -138,7 +138,7 @@ func (r *run) parseOne(d *doc) {
 	}
 }
 
-// buildFile matches the names of files without an extension that are no YAML: Makefile, Dockerfile and the like.
+// buildFile matches names without an extension that are not YAML files, such as Makefile and Dockerfile.
 var buildFile = regexp.MustCompile(`(?i)^(gnu)?(make|docker|container|jenkins|vagrant|just|rake|tilt|proc)file$`)
 
 func (r *run) addDocument(d *doc) {

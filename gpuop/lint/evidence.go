@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// A directory has files of other programs, so a file that was found there is checked only if its own words say that it
-// is the operator's. A similar word proves nothing.
+// A directory also has files of other programs. A file found there is checked only if its own words show that it is the
+// operator's. Similar words are not enough.
 
 var (
 	// aboutGPUs matches all texts that can be the operator's. Others are not parsed.
@@ -27,8 +27,8 @@ var (
 	topLevelKey = regexp.MustCompile(`(?m)^([A-Za-z][A-Za-z-]*):`)
 )
 
-// sharedKeys lists top-level keys that charts of others have too. They are evidence only together with a key of the
-// operator's chart below them. Below anyones, keys that every chart has are none either.
+// sharedKeys and anyones are top-level keys that other charts have too. They count as evidence only with a key of the
+// operator's chart below them. Below anyones, keys in everyChartHas do not count.
 var (
 	sharedKeys = []string{"driver", "validator", "daemonsets", "platform", "hostPaths", "mig"}
 	anyones    = []string{"operator", "nfd", "node-feature-discovery", "cdi", "devicePlugin", "gfd", "psa", "psp", "nameOverride",
@@ -38,7 +38,7 @@ var (
 		"logging", "nameOverride", "fullnameOverride", "upgradeCRD", "admissionController", "master", "worker", "gc", "topologyUpdater"}
 )
 
-// otherCharts lists charts that users and near names confuse with the operator's. A mark is a key that only they have.
+// otherCharts lists charts that are easily confused with the operator's. marks are keys that only they have.
 var otherCharts = []struct{ name, marks string }{
 	{"NVIDIA's network operator", `sriovNetworkOperator sriov-network-operator ofedDriver rdmaSharedDevicePlugin nvPeerDriver
 		sriovDevicePlugin ibKubernetes secondaryNetwork nvIpam docaTelemetryService nicFeatureDiscovery maintenanceOperator
@@ -47,7 +47,7 @@ var otherCharts = []struct{ name, marks string }{
 	{"AMD's GPU operator", "deviceConfig kmm controllerManager"},
 }
 
-// otherChartOf returns the chart that values belong to by their keys, if it is not the operator's, or "".
+// otherChartOf returns the name of the other chart to which the values belong, or "".
 func otherChartOf(t *chart.Table, root *yaml.Node) string {
 	for _, c := range otherCharts {
 		marks := 0
@@ -63,7 +63,7 @@ func otherChartOf(t *chart.Table, root *yaml.Node) string {
 	return ""
 }
 
-// foreignReference matches the repository, or the name of a chart, of an operator with the same chart name.
+// foreignReference matches the repository or name of another vendor's chart named gpu-operator.
 var foreignReference = regexp.MustCompile(`(?i)(^|[^a-z])(rocm|amd)([^a-z0-9]|$)`)
 
 // exactKeys counts the top-level keys that are evidence for the operator's chart.
@@ -101,7 +101,7 @@ func (r *run) isOwn(d *doc) bool {
 	return true
 }
 
-// isPluginConfig reports whether a document is a config of the device plugin beyond doubt.
+// isPluginConfig reports whether a document is certainly a config of the device plugin.
 func isPluginConfig(root *yaml.Node) bool {
 	if fields.Text(root, "version") != "v1" && fields.Get(root, "sharing") == nil {
 		return false
@@ -115,7 +115,7 @@ func isPluginConfig(root *yaml.Node) bool {
 	return false
 }
 
-// isOwnText is isOwn for a text that is no YAML.
+// isOwnText is isOwn for a text that is not YAML.
 func (r *run) isOwnText(file string, data []byte) bool {
 	if ownWords.Match(data) {
 		return true
@@ -135,7 +135,7 @@ func (r *run) isOwnText(file string, data []byte) bool {
 // mayBeOwn reports whether a found file is worth parsing.
 func mayBeOwn(data []byte) bool { return aboutGPUs.Match(data) && !bytes.Contains(data, []byte{0}) }
 
-// looksLikeScript reports whether a text that is no mapping of YAML has commands that are checked.
+// looksLikeScript reports whether a text that is not a YAML mapping has commands that gpuop checks.
 func looksLikeScript(data []byte) bool {
 	if bytes.HasPrefix(data, []byte("#!")) {
 		return true
@@ -145,11 +145,11 @@ func looksLikeScript(data []byte) bool {
 	return !isMapping && commandLine.Match(data) && !topLevelKey.Match(data)
 }
 
-// commandLine matches a line that begins with a command that is checked.
+// commandLine matches a line that begins with a command that gpuop checks.
 var commandLine = regexp.MustCompile(`(?m)^\s*(?:\$ )?(?:sudo\s+)?(?:helm3?|kubectl|oc|microk8s|k3s)\s+[a-z]`)
 
-// operatorOf returns the chart's owner if a chart named gpu-operator is another vendor's, according to its reference
-// and repository, or "".
+// operatorOf returns the vendor's operator if a chart named gpu-operator is not NVIDIA's, according to its reference
+// and repository. Otherwise it returns "".
 func operatorOf(references ...string) string {
 	if slices.ContainsFunc(references, foreignReference.MatchString) {
 		return "AMD's GPU operator"

@@ -32,7 +32,7 @@ type Input struct {
 	Data []byte
 	// Script means that the text is a shell script. --fix does not change it.
 	Script bool
-	// Found means that the file was found by searching a directory. It is no mistake if its kind is unknown.
+	// Found means that the file was found by searching a directory. Unknown kinds of such files are ignored.
 	Found bool
 }
 

@@ -26,7 +26,7 @@ func judge(t testing.TB, o lint.Options) *lint.Result {
 	return result
 }
 
-// brief writes findings as "severity id subject @line", one a string.
+// brief returns each finding as "severity id subject @line".
 func brief(r report.Report) []string {
 	var out []string
 	for _, f := range r.Rows {
@@ -52,8 +52,7 @@ func installCommand(t testing.TB) string {
 	return string(data)
 }
 
-// The rows are the letters of the specification's row for the install command of the second
-// article.
+// The letters are those in the specification's row about the second article's install command.
 func TestInstallCommandOfTheArticle(t *testing.T) {
 	type rows []struct{ row, want string }
 	for _, tt := range []struct {
@@ -106,7 +105,7 @@ func TestInstallCommandOfTheArticle(t *testing.T) {
 	}
 }
 
-// Of the command of the article --fix leaves what has more than one correction.
+// --fix corrects the article's command, except findings with several possible corrections.
 func TestInstallCommandIsCorrected(t *testing.T) {
 	for _, version := range []string{"", "v22.9.2", "v24.3.0", "latest"} {
 		corrected := judge(t, lint.Options{Version: version, Command: installCommand(t)}).Corrected
@@ -143,7 +142,7 @@ func TestUpstreamsValuesAreClean(t *testing.T) {
 type input struct {
 	row  string
 	text string
-	// command says that the text is pasted to the shell.
+	// command means that the text is a command in a shell, not a file.
 	command bool
 	version string
 	want    []string
@@ -266,7 +265,7 @@ func TestTraps(t *testing.T) {
 	}
 }
 
-// The ConfigMap and what names it stand in one script, as in NVIDIA's documentation of time-slicing.
+// A script contains a ConfigMap and a reference to it, as in NVIDIA's time-slicing documentation.
 func TestConfigsAndWhatNamesThem(t *testing.T) {
 	const configMap = "cat <<EOF | kubectl apply -n gpu-operator -f -\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: time-slicing-config}\ndata:\n" +
 		"  any: |-\n    version: v1\n    sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\nEOF\n"
@@ -291,7 +290,7 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 	} {
 		t.Run(tt.row, tt.run)
 	}
-	// of another file it may be one for another cluster
+	// a ConfigMap in another file may be for another cluster
 	file := func(name, text string) lint.Input { return lint.Input{Name: name, Data: []byte(text)} }
 	got := judge(t, lint.Options{Files: []lint.Input{file("a.yaml", strings.TrimSuffix(configMap[strings.Index(configMap, "apiVersion"):], "EOF\n")),
 		file("b.yaml", "devicePlugin: {config: {name: time-slicing-confg, default: any}}\n")}})
@@ -300,7 +299,7 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 	}
 }
 
-// A here-document that is no YAML is a mistake, whatever the script is called.
+// A here-document that is invalid YAML is an error, whatever the name of the script.
 func TestHereDocumentOfAScriptFile(t *testing.T) {
 	const script = "kubectl create -f - <<X\nkind: ConfigMap\ndata: x\n  any: y\nX\n"
 	got := judge(t, lint.Options{Files: []lint.Input{{Name: "install.sh", Data: []byte(script), Script: true}}})
@@ -334,11 +333,10 @@ func TestValuesFilesOfACommand(t *testing.T) {
 	}
 }
 
-// within checks what must hold of every result: lines inside the text, sentences without line
-// breaks, a correction that needs no other.
+// within checks invariants of every result: lines are inside the text, and findings have an ID and a reason.
 func within(t *testing.T, text string, result *lint.Result) {
 	t.Helper()
-	// all that ends a line of YAML: a carriage return alone does
+	// YAML has five line breaks; a lone carriage return is one
 	lines := 1
 	for _, end := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {
 		lines += strings.Count(text, end)
@@ -382,7 +380,7 @@ func FuzzCommand(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		result := judge(t, lint.Options{Command: text})
 		within(t, text, result)
-		for before := range 9 { // a correction brings up what was hidden, and comes to an end
+		for before := range 9 { // corrections may reveal more findings, but must end
 			again := judge(t, lint.Options{Command: result.Corrected})
 			if again.Corrected == result.Corrected {
 				break

@@ -16,10 +16,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// A place is one entry of a values file.
+// place is one entry of a values file.
 type place struct {
 	parent     *yaml.Node // the mapping
-	at         int        // the index of the key in it
+	at         int        // the index of key in parent
 	outer      *yaml.Node // the mapping around parent; nil at the root
 	path       chart.Path
 	key, value *yaml.Node
@@ -37,7 +37,7 @@ func places(n, outer *yaml.Node, path chart.Path, out []place) []place {
 	return out
 }
 
-// freeBelow are the maps in which any name is a right one.
+// freeBelow reports whether the path is below a map that accepts any name.
 func freeBelow(path chart.Path) bool {
 	for _, name := range path[:len(path)-1] {
 		switch name {
@@ -48,19 +48,18 @@ func freeBelow(path chart.Path) bool {
 	return false
 }
 
-// mutate changes the entry and returns the nodes of which one has to be named; nil when the change
-// is none.
+// mutate changes the entry. It returns the nodes of which at least one must be reported, or nil if nothing was changed.
 func mutate(r *rand.Rand, p place, kind int) []*yaml.Node {
 	name := p.key.Value
 	switch kind {
-	case 0: // a letter is missing
+	case 0: // remove a letter
 		if len(name) < 3 || freeBelow(p.path) {
 			return nil
 		}
 		i := r.IntN(len(name))
 		p.key.Value = name[:i] + name[i+1:]
 		return []*yaml.Node{p.key}
-	case 1: // a letter is another, or two have changed places
+	case 1: // replace a letter, or swap two
 		if len(name) < 3 || freeBelow(p.path) {
 			return nil
 		}
@@ -76,7 +75,7 @@ func mutate(r *rand.Rand, p place, kind int) []*yaml.Node {
 		}
 		p.key.Value = string(letters)
 		return []*yaml.Node{p.key}
-	case 2: // the entry stands a level further out
+	case 2: // move the entry one level up
 		if p.outer == nil || freeBelow(p.path) {
 			return nil
 		}
@@ -88,7 +87,7 @@ func mutate(r *rand.Rand, p place, kind int) []*yaml.Node {
 		p.parent.Content = append(p.parent.Content[:p.at:p.at], p.parent.Content[p.at+2:]...)
 		p.outer.Content = append(p.outer.Content, p.key, p.value)
 		return []*yaml.Node{p.key}
-	default: // the value is of another type
+	default: // change the type of the value
 		if freeBelow(p.path) {
 			return nil
 		}
@@ -146,7 +145,7 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 			path = append(append(chart.Path{}, p.path[:len(p.path)-1]...), p.key.Value)
 		}
 		if status := chart.Load().Judge(v, path).Status; kind < 3 && (status == chart.Known || status == chart.Group) {
-			continue // it is another key of the chart
+			continue // the result is another valid key
 		}
 		lines := linesOf(t, out.Bytes(), path)
 		done++
@@ -175,7 +174,7 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 	}
 }
 
-// linesOf are the lines of the entry at the path and of what it holds.
+// linesOf returns the lines of the entry at the path, including its value.
 func linesOf(t *testing.T, data []byte, path chart.Path) map[int]bool {
 	t.Helper()
 	var doc yaml.Node

@@ -24,10 +24,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// The tests of this file take what is right and wrong from other programs: the API server's
-// library, helm's packages, bash and the types of Kubernetes. gpuop has to say the same.
+// The tests in this file compare gpuop with other programs: the API server's library, Helm's packages, bash and the
+// types of Kubernetes.
 
-// apiServer judges objects with the definitions of v26.7.0, as a strict API server does.
+// apiServer validates objects with the CRDs of v26.7.0, like an API server with strict field validation.
 func apiServer(t *testing.T) *charts.Definitions {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(charts.Data(t), "v26.7.0", "crds", "nvidia.com_*.yaml"))
@@ -47,7 +47,7 @@ func apiServer(t *testing.T) *charts.Definitions {
 	return set
 }
 
-// refused is what is wrong by gpuop, but for what no definition can know.
+// refused returns the errors of a report.
 func refused(r report.Report) []string {
 	var out []string
 	for _, f := range r.Rows {
@@ -58,13 +58,13 @@ func refused(r report.Report) []string {
 	return out
 }
 
-// Resources that the API server takes have no errors, and those that it refuses have one.
+// Resources that the API server accepts have no errors. Those that it rejects have at least one.
 func TestResourcesAsTheAPIServer(t *testing.T) {
 	set := apiServer(t)
 	const driver = "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: "
 	const cluster = "apiVersion: nvidia.com/v1alpha1\nkind: GPUCluster\nmetadata: {name: gpu-cluster}\nspec: "
 	for _, text := range []string{
-		driver + "{driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07}", // spec.default has a default
+		driver + "{driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07}", // spec.default has a default in the CRD
 		driver + "{driverType: gpu, image: driver, default: yes}", driver + "{driverType: gpu, image: driver, default: \"true\"}",
 		driver + "{image: driver}", driver + "{driverType: gpu}", driver + "{driverType: vgpu, image: driver, kernelModuleType: opn}",
 		driver + "{driverType: gpu, image: driver, tolerations: {key: a}}", driver + "{driverType: gpu, image: driver, env: [{name: A, value: true}]}",
@@ -87,8 +87,7 @@ func TestResourcesAsTheAPIServer(t *testing.T) {
 	}
 }
 
-// rendered is a ClusterPolicy as the chart writes it, with values over it that the chart copies as
-// they are.
+// rendered returns the chart's ClusterPolicy with a value at a path.
 func rendered(t *testing.T, data []byte, path string, value any) map[string]any {
 	t.Helper()
 	for document := range strings.SplitSeq(string(data), "\n---\n") {
@@ -113,7 +112,7 @@ func rendered(t *testing.T, data []byte, path string, value any) map[string]any 
 	return nil
 }
 
-// Values that the chart copies are judged as the API server judges the ClusterPolicy.
+// Values that the chart copies are valid if the API server accepts the ClusterPolicy.
 func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 	set := apiServer(t)
 	data, err := os.ReadFile(filepath.Join(charts.Data(t), "v26.7.0", "rendered-defaults.yaml"))
@@ -153,8 +152,8 @@ func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 	}
 }
 
-// A subchart's condition that is a text leaves it on, as helm decides it; and YAML's old words for
-// true and false are booleans to helm.
+// A string as a subchart's condition leaves the subchart enabled in Helm, even "false". YAML 1.1's words for true and
+// false are booleans in Helm.
 func TestSwitchesAsHelm(t *testing.T) {
 	for _, value := range []string{`"false"`, "false", `"true"`, "true", "no", "yes", "off"} {
 		var values map[string]any
@@ -182,7 +181,7 @@ var setFlags = []string{
 	"a={1, b}", "a=b=c", `a="b"`, "a= b ", "a={x,{y}}", "a={1,2},b=c", "a.b=1,a.c.d=2", "a=\\{b}", "a=x{y}", "a={x}y", "a={x", `a\=b=c`, "a={true,null}", "a=+1", "a=1_000", "a= true",
 }
 
-// setAsHelm compares the assignments of one --set, each apart, with what helm makes of the whole.
+// setAsHelm compares the assignments of one --set flag with Helm's result.
 func setAsHelm(t *testing.T, text string) {
 	t.Helper()
 	want, wantErr := strvals.Parse(text)
@@ -202,13 +201,12 @@ func setAsHelm(t *testing.T, text string) {
 	}
 }
 
-// --set is read as helm reads it: one entry of a list by several flags, commas, escapes, lists and
-// types.
+// --set is parsed as in Helm: several flags for one list entry, commas, escapes, lists and types.
 func TestSetAsHelm(t *testing.T) {
 	for _, text := range setFlags {
 		setAsHelm(t, text)
 	}
-	// tolerations[0].key and .operator are one toleration, and nothing is set twice
+	// tolerations[0].key and .operator are one toleration, so nothing is set twice
 	const flags = "daemonsets.tolerations[0].key=a,daemonsets.tolerations[0].operator=Exists"
 	values, err := strvals.Parse(flags)
 	if err != nil || len(values["daemonsets"].(map[string]any)["tolerations"].([]any)) != 1 {
@@ -244,8 +242,8 @@ func canonical(t *testing.T, v any) any {
 	return out
 }
 
-// Scripts are read as bash reads them: helm gets the arguments that a helm of the test gets, and
-// what bash takes for a comment, an echo or a command of its own is no flag.
+// Scripts are parsed as in bash. A fake helm records the arguments that bash passes. Comments, echo and bash's own
+// commands have no flags.
 func TestScriptsAsBash(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		material.Skip(t, "bash-absent", err)
@@ -270,8 +268,7 @@ func TestScriptsAsBash(t *testing.T) {
 		for _, a := range args {
 			alone += " '" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}
-		// what bash passes, linted as it is, has the findings of the script, but for those about
-		// the shell's own
+		// apart from findings about the shell, the script has the findings of the command that bash runs
 		want := judge(t, lint.Options{Command: alone})
 		got := judge(t, lint.Options{Command: script})
 		var rest []string
@@ -298,7 +295,7 @@ func TestScriptsAsBash(t *testing.T) {
 	}
 }
 
-// The files that other managers of the operator read, as NVIDIA has them, have no findings.
+// NVIDIA's own files for the MIG manager and the other operands have no findings.
 func TestFilesOfNVIDIA(t *testing.T) {
 	data, err := os.ReadFile(material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 )
 
-// Mistakes that people make are found, each by its row at its line.
+// Each mistake in planted.txt must be found, with its ID and at its line.
 func TestPlantedMistakes(t *testing.T) {
 	data, err := os.ReadFile("testdata/planted.txt")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 )
 
-// A setting has an effect as long as any operand reads it, even if the group that it is in is off.
+// A setting has an effect if any operand reads it, even if its own group is disabled.
 func TestSettingsThatOtherOperandsRead(t *testing.T) {
 	for _, test := range []struct {
 		release, flags, dead string
@@ -52,7 +52,7 @@ func TestSettingsThatOtherOperandsRead(t *testing.T) {
 	}
 }
 
-// --fix does not rename a key that no release had: the near key may switch an operand off.
+// --fix does not rename a key that no release had. The similar key may disable an operand.
 func TestFixKeepsUnknownKeys(t *testing.T) {
 	for _, flag := range []string{"validator.toolkit.enabled=false", "nodeStatusExporter.toolkit.enabled=false",
 		"operator.devicePlugin.enabled=false", "toolkit.driver.enabled=false", "gfd.nfd.enabled=false", "drivr.enabled=false"} {

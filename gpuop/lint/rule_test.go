@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// A rule reports the IDs of its row alone, and every ID of a row is reported by some values.
+// Each rule reports only the IDs in its own row of the table, and some input triggers each ID.
 func TestRulesReportTheirIDs(t *testing.T) {
 	texts := []string{
 		"cdi: {default: true}\nnodeSelector: {a: b}\ndriver: {image: {tag: x}, usePrecompiled: true, version: 580.1.2, imagePullPolicy: never}\n",

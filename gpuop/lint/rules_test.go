@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// rulesBelow collects the rules in CEL of a definition.
+// rulesBelow collects the CEL rules of a CRD.
 func rulesBelow(n any, kind string, out map[string]bool) {
 	switch n := n.(type) {
 	case []any:
@@ -38,8 +38,8 @@ func rulesBelow(n any, kind string, out map[string]bool) {
 	}
 }
 
-// The rules in CEL that any release's definitions have. gpuop judges the one about nodeSelector; the API server says the
-// others as clearly. A new one fails here.
+// The list has the CEL rules of all releases' CRDs. gpuop checks the rule about nodeSelector; for the others, the API
+// server's messages are clear enough. A new rule fails this test.
 func TestRulesOfTheDefinitions(t *testing.T) {
 	dir := charts.Data(t)
 	files, err := filepath.Glob(filepath.Join(dir, "*", "crds", "nvidia.com_*.yaml"))
@@ -74,7 +74,7 @@ func TestRulesOfTheDefinitions(t *testing.T) {
 	}
 }
 
-// What the API server's own library says with the definitions of v26.7.0, gpuop says without them.
+// Without CRDs, gpuop reports the errors that the API server's library reports with the CRDs of v26.7.0.
 func TestRulesWithoutDefinitions(t *testing.T) {
 	set := apiServer(t)
 	const driver = "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: {driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07"

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 )
 
-// The inputs have the shapes in which people publish them, with words of their own.
+// The inputs have the form of published ones, with made-up values.
 func TestPublishedShapes(t *testing.T) {
 	for _, tt := range []struct {
 		name, file, text, command string
@@ -264,7 +264,7 @@ func TestPublishedShapes(t *testing.T) {
 	}
 }
 
-// A folder may hold any number of scripts; each is judged under its own name.
+// A folder may have any number of scripts. Findings name their script.
 func TestScriptsAmongTheFiles(t *testing.T) {
 	script := func(name, text string) lint.Input {
 		return lint.Input{Name: name, Data: []byte(text), Script: true}
@@ -290,7 +290,7 @@ func TestScriptsAmongTheFiles(t *testing.T) {
 	}
 }
 
-// In a folder there are files that are none of gpuop's business.
+// A folder may have files of other programs.
 func TestFilesOfAFolder(t *testing.T) {
 	file := func(name, text string) lint.Input { return lint.Input{Name: name, Data: []byte(text), Found: true} }
 	result := judge(t, lint.Options{Files: []lint.Input{
@@ -318,7 +318,7 @@ func TestFilesOfAFolder(t *testing.T) {
 	}
 }
 
-// What the shell fills in, and what cannot be read, stays as it is written.
+// --fix keeps variables and unreadable parts as written.
 func TestFixKeepsWhatIsNotKnown(t *testing.T) {
 	for _, command := range []string{
 		"helm install gpu-operator nvidia/gpu-operator --namespace=$SPACE --version=${RELEASE} --set=driver.version=$DRIVER",
@@ -333,7 +333,7 @@ func TestFixKeepsWhatIsNotKnown(t *testing.T) {
 	}
 }
 
-// An unknown key is answered with the right one if that is a step away, and with the keys beside it otherwise.
+// For an unknown key, the fix is the right key if it is similar, otherwise the list of keys in the same group.
 func TestAnswersToUnknownKeys(t *testing.T) {
 	for key, want := range map[string]string{
 		"driver.repoConfig.name":               "did you mean driver.repoConfig.configMapName?",

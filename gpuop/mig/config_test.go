@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// Proof: all 81 default configs are read, and feasible on every board that they name.
+// Specification: all 81 default configs are parsed, and fit every board that they name.
 func TestUpstreamDefaultsAreFeasible(t *testing.T) {
 	data, err := os.ReadFile(material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
 	if err != nil {
@@ -126,7 +126,7 @@ func TestParseConfigFindings(t *testing.T) {
 	}
 }
 
-// Any text is a config or an error.
+// Every text is a config or an error.
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("version: v1\nmig-configs:\n  a:\n    - device-filter: [\"0x20B010DE\"]\n      devices: [0, 1]\n      mig-enabled: true\n      mig-devices: {\"1g.5gb+me\": 1, 3g.20gb: 1}\n  \"true\":\n    - devices: all\n      mig-enabled: false\n"))
 	f.Add([]byte("version: v1\nx: &x\n  <<: *x\nmig-configs: {y: [*x]}"))

@@ -15,8 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// node is n GPUs of a board, each partitioned into the instances ("" for MIG off, "-" for MIG on
-// without an instance).
+// node returns n GPUs of a board, each with the instances ("" for MIG disabled, "-" for MIG enabled without instances).
 func node(t *testing.T, name string, instances ...string) []GPU {
 	t.Helper()
 	b := board(t, name)
@@ -120,11 +119,11 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// fromDriver are labels whose values the driver and the machine report.
+// fromDriver lists labels whose values come from the driver or the machine.
 var fromDriver = regexp.MustCompile(`nvidia\.com/(cuda\.|gfd\.timestamp|gpu\.(machine|mode)$)|\.(memory|engines\.[a-z]+|multiprocessors)$`)
 
-// Upstream's own expectation of the labels: every key it expects is predicted or the driver's, and every predicted value has
-// the form it expects.
+// Every label in GPU Feature Discovery's own tests is predicted or comes from the driver. Predicted values have the
+// expected form.
 func TestPredictionHasUpstreamsLabels(t *testing.T) {
 	for file, gpus := range map[string][]GPU{
 		"expected-output.txt":            node(t, "A100-40GB", ""),
@@ -169,8 +168,7 @@ func TestPredictionHasUpstreamsLabels(t *testing.T) {
 	}
 }
 
-// Specification, section 3: every GPU must be covered, and one config means different things on
-// different boards.
+// Specification, section 3: every GPU must be covered. A config can differ between boards.
 func TestApply(t *testing.T) {
 	c, findings := ParseConfig([]byte(`version: v1
 mig-configs:

@@ -44,8 +44,8 @@ func bySize(a, b string) int {
 // ErrRequest is returned for words that are not profile=count.
 var ErrRequest = errors.New("unreadable request")
 
-// ParseRequest parses words such as "3g.40gb=2" or "1g.10gb". It accepts profile names in the driver's spelling
-// (1g.10gb+me) and as in config and resource names (1g.10gb.me, mig-1g.10gb.me). Errors wrap ErrRequest.
+// ParseRequest parses profiles with an optional count: "3g.40gb=2" or "1g.10gb". It accepts the driver's spelling
+// (1g.10gb+me) and the one in configs and resource names (1g.10gb.me, mig-1g.10gb.me). Errors wrap ErrRequest.
 func ParseRequest(words []string) (Request, error) {
 	r := Request{}
 	for _, word := range strings.Fields(strings.Join(words, " ")) {

@@ -32,7 +32,7 @@ func request(t *testing.T, words ...string) Request {
 	return r
 }
 
-// Specification, finding 2: upstream's only offline validator gets these wrong.
+// Specification, finding 2: upstream's only offline validator is wrong about these.
 func TestFitWhereUpstreamIsWrong(t *testing.T) {
 	for _, tc := range []struct {
 		board, request string
@@ -72,7 +72,7 @@ func TestRefusalNamesTheReason(t *testing.T) {
 	}
 }
 
-// Specification, finding 3 and proof: exactly twelve maximal sets on A100-40.
+// Specification, finding 3: an A100-40 has exactly twelve maximal sets.
 func TestMaximalSetsOfA100(t *testing.T) {
 	var got []string
 	for _, r := range Maximal(board(t, "A100-40GB")) {
@@ -94,7 +94,7 @@ func TestMaximalSetsOfA100(t *testing.T) {
 	}
 }
 
-// Proof: the table's maxima are those that the search reaches.
+// The maxima in the table are those that the search reaches.
 func TestTableMaximaAreWhatTheSearchReaches(t *testing.T) {
 	for _, b := range Boards() {
 		for _, p := range b.Profiles {
@@ -116,7 +116,7 @@ func TestTableMaximaAreWhatTheSearchReaches(t *testing.T) {
 	}
 }
 
-// oracle decides by trying every combination of starts, knowing nothing of order or pruning.
+// oracle tries every combination of starts, without any order or pruning.
 func oracle(b Board, r Request) bool {
 	var wanted []Profile
 	compute, exclusive := 0, 0
@@ -167,8 +167,8 @@ func oracle(b Board, r Request) bool {
 	}
 }
 
-// Proof: a brute-force oracle agrees on random requests; and a layout never overlaps, starts only
-// where it may, and holds exactly what was requested.
+// A brute-force oracle agrees on random requests. A layout never overlaps, uses only allowed starts, and has exactly
+// the requested instances.
 func TestSearchAgreesWithBruteForce(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	boards := Boards()

@@ -24,7 +24,7 @@ const MaxNodes = 200_000
 // Setting is a value of a user for the chart: a leaf of a file, or a part of a --set flag.
 type Setting struct {
 	chart.Setting
-	// Element is the place inside the list at the path, such as [0].name. It is only set for flags.
+	// Element is the path inside a list, such as [0].name. It is only set for flags.
 	Element string
 	// Called caches the result of Name.
 	Called string

@@ -26,7 +26,7 @@ func FuzzSet(f *testing.F) {
 	f.Add(`a\,b`, `x,y\`)
 	f.Fuzz(func(t *testing.T, names, value string) {
 		path := chart.Path(strings.Split(names, " "))
-		if slices.Contains(path, "") || !utf8.ValidString(names) || !utf8.ValidString(value) { // Helm reads runes, and YAML has no others
+		if slices.Contains(path, "") || !utf8.ValidString(names) || !utf8.ValidString(value) { // Helm reads runes, and YAML has no invalid UTF-8
 			return
 		}
 		text := FormatSet(path, value)

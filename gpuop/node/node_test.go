@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 )
 
-// Seed 000's dump: labels of the operator, and a capacity without any GPU; the indentation is lost.
+// seedDump is seed 000's dump. It has the operator's labels, no GPU in the capacity, and no indentation.
 const seedDump = `Name: infracloud01
 Roles: control-plane
 Labels: beta.kubernetes.io/arch=amd64
@@ -66,7 +66,7 @@ func nodeObject(labels, capacity string) string {
 	return fmt.Sprintf(`{"kind": "Node", "metadata": {"name": "gpu-1", "labels": {%s}}, "status": {"capacity": {"cpu": "8", %s}, "allocatable": {%s}}}`, labels, capacity, capacity)
 }
 
-// What the labels of a node say is what predicting from its GPUs gives back.
+// The labels of a node equal the labels predicted from its GPUs.
 func TestGPUsPredictTheNodeTheyCameFrom(t *testing.T) {
 	board, err := mig.FindBoard("A100-40GB")
 	if err != nil {
@@ -157,7 +157,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Whatever a node claims, its GPUs can be predicted from, and there are as many as it says.
+// If GPUs can be derived from a node, predicting from them gives the same number.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(seedDump))
 	f.Add([]byte(nodeObject(`"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", "nvidia.com/gpu.count": "7"`, `"nvidia.com/gpu": "14"`)))

@@ -21,14 +21,14 @@ import (
 
 const module = "github.com/gpu-telemetry/dcgm-exporter/gpuop/"
 
-// A checker gives gpuop's packages their types, those of other modules none.
+// checker type-checks gpuop's packages. Packages of other modules are empty.
 type checker struct {
 	t     *testing.T
 	files *token.FileSet
 	known map[string]*types.Package
-	// made are the packages that use each constant of the type report.ID.
+	// made has the packages that use each report.ID constant.
 	made map[report.ID][]string
-	// worst is the highest state that stands beside an ID.
+	// worst has the highest state that the sources use with each ID.
 	worst map[report.ID]report.State
 }
 
@@ -75,12 +75,12 @@ func (c *checker) Import(name string) (*types.Package, error) {
 	return p, nil
 }
 
-// is reports whether a value is of the type of package report.
+// is reports whether a value has the named type of package report.
 func is(v types.TypeAndValue, name string) bool {
 	return v.IsValue() && v.Type != nil && v.Type.String() == module+"report."+name
 }
 
-// states notes the state of a row: the constant beside its ID, as arguments or fields.
+// states records the state that is used with an ID in the same call or literal.
 func (c *checker) states(info *types.Info, e ast.Expr) {
 	var beside []ast.Expr
 	switch e := e.(type) {
@@ -113,14 +113,13 @@ func isConversion(info *types.Info, e ast.Expr) bool {
 	return ok && info.Types[call.Fun].IsType()
 }
 
-// makers are the packages whose rows a command shows.
+// makers maps each command to the packages whose rows it shows.
 var makers = map[string]string{
 	"lint": "lint input fields model mig sharing schema pod cli", "values": "values", "images": "cli", "share": "sharing mig", "mig": "mig cli judge",
 	"preflight": "judge", "verify": "judge node mig cli", "drift": "drift judge cli", "node": "host",
 }
 
-// Each ID of the sources has a line in the table, and each line an ID, the commands that show it and its worst
-// severity.
+// codes.txt must have exactly the IDs in the sources, with the commands that show them and their highest severity.
 func TestCodesAreThoseOfTheSources(t *testing.T) {
 	c := &checker{t: t, files: token.NewFileSet(), known: map[string]*types.Package{}, made: map[report.ID][]string{}, worst: map[report.ID]report.State{}}
 	folders, err := os.ReadDir("..")
@@ -163,7 +162,7 @@ func TestCodesAreThoseOfTheSources(t *testing.T) {
 	}
 }
 
-// rank orders severities; -1 is none.
+// rank orders severities. It is -1 if there is none.
 func rank(severity string) int {
 	return slices.Index([]string{"ok", "note", "warning", "error"}, severity)
 }
@@ -179,7 +178,7 @@ func table(t *testing.T) string {
 
 var update = flag.Bool("update", false, "write docs/gpuop/rows.md")
 
-// The page of all rows is made of the table.
+// The page about all rows is generated from codes.txt.
 func TestRowsPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# The rows of gpuop\n\nWritten from `gpuop/report/codes.txt`, as `gpuop explain ID` prints it. Severity is the highest that a row of the ID has.\n")
@@ -208,7 +207,7 @@ func TestRowsPage(t *testing.T) {
 	}
 }
 
-// escape keeps Markdown from taking <name> for HTML.
+// escape prevents Markdown from reading <name> as HTML.
 func escape(text string) string { return strings.ReplaceAll(text, "<", "&lt;") }
 
 func TestSARIFDescribesRules(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 // ErrCheck is returned for unknown checks.
 var ErrCheck = errors.New("unknown check")
 
-// Ignore selects findings to ignore: all of a check, or those about one subject.
+// Ignore selects the findings to ignore: all with an ID, or those about one subject.
 type Ignore struct {
 	ID      ID
 	Subject string
@@ -35,7 +35,7 @@ func (i Ignore) matches(row Row) bool {
 	return row.ID == i.ID && (i.Subject == "" || i.Subject == row.Subject)
 }
 
-// Ignore removes and counts the rows that an element of the list matches. Passed checks stay.
+// Ignore removes the rows that match the list, and counts them. Passed checks stay.
 func (r *Report) Ignore(list []Ignore) {
 	r.drop(func(row Row) bool { return slices.ContainsFunc(list, func(i Ignore) bool { return i.matches(row) }) })
 }
@@ -46,10 +46,11 @@ func (r *Report) drop(isIgnored func(Row) bool) {
 	r.Ignored += before - len(r.Rows)
 }
 
-// ignoreComment matches a comment that ignores checks on its line or, alone on a line, on the next.
+// ignoreComment matches a comment that ignores checks. It applies to its own line. Alone on a line, it applies to the
+// next.
 var ignoreComment = regexp.MustCompile(`#[ \t]*gpuop:ignore[ \t]+([a-z][a-z0-9, -]*)`)
 
-// IgnoreComments removes and counts the rows that a comment "# gpuop:ignore ID" in their file ignores. lines has
+// IgnoreComments removes the rows that a comment "# gpuop:ignore ID" in their file ignores, and counts them. lines has
 // the lines of each file.
 func (r *Report) IgnoreComments(lines map[string][]string) {
 	ignores := func(line string, id ID) bool {

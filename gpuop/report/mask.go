@@ -22,13 +22,14 @@ var (
 		`dockerconfigjson|dockercfg|clientkeydata|(^|[._/])(auth|authorization|sig|pwd|pass)$|[a-z](passwd|pwd)$`)
 	// variableName matches environment variables whose last word is short: REGISTRY_PASS, DB_PWD, BASIC_AUTH.
 	variableName = regexp.MustCompile(`(?i)[_-](pass|pwd|auth|pat)$`)
-	// aboutSecret matches names of settings around a secret, whose values are no secrets.
+	// aboutSecret matches names of settings about a secret, whose values are not secrets.
 	aboutSecret = regexp.MustCompile(`(pullsecrets?|existingsecret|fromsecret|(name|ref|env|file|path|type|url|uri|endpoint|ttl|seconds|expiry|expiration|` +
 		`id|ids|mount|mode|key|keys|audience|enabled|create|namespace|stdin|generator|operator|username|provider|store|class|version))$`)
 	keepsKey = regexp.MustCompile(`(api|access|private|ssh|license|auth|signing|encryption|ngc|secret|tls\.)key$`)
 )
 
-// IsSecretName reports whether a key, variable or flag of this name holds a secret. Of a path the last name decides.
+// IsSecretName reports whether a key, variable or flag with this name holds a secret. Only the last name of a path
+// matters.
 func IsSecretName(name string) bool {
 	if variableName.MatchString(name) {
 		return true
@@ -41,14 +42,14 @@ func IsSecretName(name string) bool {
 	return secretName.MatchString(plain) && (keepsKey.MatchString(plain) || !aboutSecret.MatchString(plain))
 }
 
-// shellValue is one argument of a command, or its rest behind an equals sign.
+// shellValue matches an argument of a command, or the part after an equals sign.
 const shellValue = `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&]+)`
 
-// rest is the part of a command behind a word, up to its end.
+// rest matches the rest of a command.
 const rest = `(?:[^\n;|&\\]|\\\n|\\.)*`
 
-// A place is where a text may hold a secret: the last group of the pattern. If the pattern has two groups, the first must be
-// the name of a secret.
+// place is a pattern of a secret. The last group is the secret. If there are two groups, the first must be the name of
+// a secret.
 type place struct {
 	// in limits the search to parts of the text; nil for all of it.
 	in *regexp.Regexp
@@ -57,7 +58,7 @@ type place struct {
 	pattern *regexp.Regexp
 }
 
-// secretWords are in the names of secrets.
+// secretWords are substrings of the names of secrets.
 var secretWords = []string{"pass", "pwd", "token", "secret", "credential", "key", "auth", "dockerc", "sig", "pat"}
 
 var places = []place{
@@ -68,7 +69,7 @@ var places = []place{
 		`(?:nvapi-|gh[opsu]_|github_pat_|glpat-|xox[abprs]-|hf_|sk-)[A-Za-z0-9_-]{16,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)`)},
 	{nil, []string{"://"}, regexp.MustCompile(`://[^\s/@:'"]*:([^\s/@'"]+)@`)},
 	{nil, []string{"://"}, regexp.MustCompile(`://([^\s/@:'"]{16,})@`)},
-	// registries without a scheme: user:password@registry.example.com/path; an image's digest follows @ too
+	// registries without a scheme: user:password@registry.example.com/path; image digests also follow @
 	{nil, []string{"@"}, regexp.MustCompile(`(?:^|[\s"'=,])[^\s/@:'"=,]+:([^\s/@:'"]+)@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+|:[0-9]{1,5}(?:/|$))`)},
 	// flags: --password x, --api-key=x, --docker-password "x"
 	{nil, secretWords, regexp.MustCompile(`--([a-zA-Z][\w.-]*)(?:=|[ \t]+(?:\\\n[ \t]*)?)` + `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&-][^\s'"|;&]*)`)},
@@ -82,7 +83,7 @@ var places = []place{
 		`("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\"[^"\n]*\\"|[^\s"',;|>&*!#{}\[\]()\\]+)`)},
 	// environment variables as Kubernetes writes them
 	{nil, secretWords, regexp.MustCompile(`\bname\\?["']?\s*[:=]\s*\\?["']?([\w.-]+)\\?["']?\s*,?\s*\\?["']?value\\?["']?\s*[:=]\s*\\?("[^"\n]*"|'[^'\n]*'|[^\s,}#"'\\]+)`)},
-	// the password of a command
+	// passwords of commands
 	{regexp.MustCompile(`\b(?:login|sshpass|az|zip|mysql\w*|mariadb)\b` + rest), []string{"-p"}, regexp.MustCompile(`(?:^|[ \t])-[pP][ \t=]*` + shellValue)},
 	{nil, []string{"-u", "--user", "creds", "--proxy-user"}, regexp.MustCompile(`(?:^|[ \t])(?:-[uU]|--(?:proxy-)?user|--(?:[a-z]+-)?creds)[ \t=]*["']?[^\s:'"=/]+:([^\s'"]+)`)},
 	{regexp.MustCompile(`\bhttps?\b[ \t]` + rest), []string{"-a"}, regexp.MustCompile(`[ \t]-a[ \t]+["']?[^\s:'"=/]+:([^\s'"]+)`)},
@@ -91,13 +92,13 @@ var places = []place{
 		`[ \t]*\|[^\n]*(?:stdin|login|secret|passw|token|base64|htpasswd)`)},
 	{nil, []string{"<<<"}, regexp.MustCompile(`(?:stdin|login|secret|passw|token|base64)[^\n]*<<<[ \t]*` + shellValue)},
 	{nil, []string{"stdin"}, regexp.MustCompile(`-stdin[^\n<]*<<-?[ \t]*["']?\w+["']?[^\n]*\n[ \t]*([^\n]+)`)},
-	// kubectl create secret: whatever the keys are called
+	// kubectl create secret, with any keys
 	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+[^\s='"]+=` + shellValue)},
 	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+"[^="\n]+=([^"\n]*)"`)},
 	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+'[^='\n]+=([^'\n]*)'`)},
 }
 
-// secretElement is the name of an environment variable among the flags of helm: driver.env[0].name=TOKEN.
+// secretElement matches the name of an environment variable in Helm flags: driver.env[0].name=TOKEN.
 var secretElement = regexp.MustCompile(`([\w.-]+\[[0-9]+\]\.)name=["']?([\w.-]+)`)
 
 // find calls visit with the bounds of each secret in the text.
@@ -126,7 +127,8 @@ func find(text string, visit func(start, end int)) {
 	}
 }
 
-// find calls visit with the bounds of each secret at this place. A name that is none is searched again from its value on.
+// find calls visit with the bounds of each secret at this place. If a name is not a secret's, the search continues at
+// its value.
 func (p *place) find(text string, visit func(start, end int)) {
 	for at := 0; at < len(text); {
 		m := p.pattern.FindStringSubmatchIndex(text[at:])
@@ -151,7 +153,7 @@ func (p *place) find(text string, visit func(start, end int)) {
 }
 
 var (
-	// notSecret matches references to a value that another program fills in, and words that are values of switches.
+	// notSecret matches values that are not secrets: placeholders that another program replaces, booleans and ordinary words.
 	notSecret = regexp.MustCompile(`(?i)^(\\?\$[{(]?[a-z_@].*|%.*%|<.*>|\*+|.*\{\{.*|true|false|yes|no|null|none|nil|not|is|a|an|the|\||>|[|>][-+]|"|'|\\|,)$`)
 	numbers   = regexp.MustCompile(`^[0-9]{1,6}$`)
 )
@@ -161,15 +163,15 @@ func isSecretValue(value string) bool {
 	return value != "" && !notSecret.MatchString(value) && !numbers.MatchString(value)
 }
 
-// Learn adds the values in a text whose names or places say that they are secrets.
+// Learn adds the values in a text that are secrets according to their names or places.
 func (s *Secrets) Learn(text string) {
 	find(text, func(start, end int) { s.Add(text[start:end]) })
 }
 
-// maxDocument bounds the texts that LearnYAML parses.
+// maxDocument limits the texts that LearnYAML parses.
 const maxDocument = 8 << 20
 
-// LearnYAML adds the secrets in a text of YAML or JSON documents, and what Learn finds in it.
+// LearnYAML adds the secrets in a text of YAML or JSON documents, and those that Learn finds in it.
 func (s *Secrets) LearnYAML(data []byte) {
 	text := string(data)
 	s.Learn(text)
@@ -186,8 +188,8 @@ func (s *Secrets) LearnYAML(data []byte) {
 	}
 }
 
-// LearnTree adds the secrets in decoded YAML or JSON: the data of Secrets, and the values of keys and variables whose names
-// say so.
+// LearnTree adds the secrets in decoded YAML or JSON: the data of Secrets, and the values of keys and variables with
+// the name of a secret.
 func (s *Secrets) LearnTree(tree any) {
 	switch tree := tree.(type) {
 	case []any:
@@ -216,10 +218,10 @@ func (s *Secrets) LearnTree(tree any) {
 	}
 }
 
-// around are names below a secret whose values are no secrets.
+// around lists keys below a secret whose values are not secrets.
 var around = []string{"name", "key", "namespace", "kind", "path", "user", "server", "host", "registry", "email"}
 
-// addAll adds the texts of a value, also those that base64 hides.
+// addAll adds the strings of a value, and those in base64.
 func (s *Secrets) addAll(value any, depth int) {
 	switch value := value.(type) {
 	case string:
@@ -243,7 +245,7 @@ func (s *Secrets) addAll(value any, depth int) {
 	}
 }
 
-// literals adds the values of a secretGenerator of Kustomize.
+// literals adds the values of Kustomize's secretGenerators.
 func (s *Secrets) literals(generators any) {
 	list, _ := generators.([]any)
 	for _, g := range list {
@@ -257,8 +259,8 @@ func (s *Secrets) literals(generators any) {
 	}
 }
 
-// Add adds a value that can be told from ordinary words: no reference, no switch, at least four bytes. The lines of a value
-// are secrets too.
+// Add adds a secret. It ignores values that could be ordinary words: references, booleans, and values of less than four
+// bytes. The lines of a value are also added.
 func (s *Secrets) Add(value string) {
 	value = strings.TrimSpace(value)
 	if strings.Contains(value, "\n") {
@@ -278,7 +280,7 @@ func (s *Secrets) Add(value string) {
 	slices.SortStableFunc(*s, func(a, b string) int { return len(b) - len(a) })
 }
 
-// Replace writes *** for the secrets in a text.
+// Replace replaces the secrets in a text with ***.
 func (s Secrets) Replace(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, "***")
@@ -286,10 +288,10 @@ func (s Secrets) Replace(text string) string {
 	return text
 }
 
-// Mask writes *** for the secrets, and for what Mask finds in the text itself.
+// Mask replaces the secrets, and those that the function Mask finds in the text, with ***.
 func (s Secrets) Mask(text string) string { return Mask(s.Replace(text)) }
 
-// Mask writes *** for the values in a text whose names or places say that they are secrets.
+// Mask replaces the values in a text that are secrets according to their names or places with ***.
 func Mask(text string) string {
 	var bounds [][2]int
 	find(text, func(start, end int) { bounds = append(bounds, [2]int{start, end}) })
@@ -330,8 +332,8 @@ func (r *Report) Mask(s Secrets) {
 // jsonString matches a string of JSON.
 var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// ReplaceJSON writes *** for the secrets in the strings of a JSON document, except in those that equal keep
-// but for line feeds at the end.
+// ReplaceJSON replaces the secrets in the strings of a JSON document with ***. It skips strings that equal keep, apart
+// from line feeds at the end.
 func (s Secrets) ReplaceJSON(data []byte, keep string) []byte {
 	if len(s) == 0 {
 		return data

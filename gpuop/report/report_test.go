@@ -173,7 +173,7 @@ gpu-0000, gpu-0001 and 4997 more nodes
 	}
 }
 
-// A name of the input writes no control character to the terminal.
+// A name from the input must not write control characters to the terminal.
 func TestHeadingsAreClean(t *testing.T) {
 	tr := report.Report{Judged: true, Rows: []report.Row{
 		{State: report.Failed, Node: "gpu\x1b[2J", Subject: "a", Reason: "b"}, {State: report.Failed, Nodes: "gpu-1, gpu\x1b[2J", Subject: "a", Reason: "b"},

@@ -143,7 +143,7 @@ type Report struct {
 	Rows []Row     `json:"findings"`
 	// Ignored counts the findings that the user chose to ignore.
 	Ignored int `json:"ignored,omitempty"`
-	// Result is the result of the command besides its findings, such as a list of images.
+	// Result is the command's result if it has one in addition to findings, such as a list of images.
 	Result any `json:"result,omitempty"`
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
-// Seed 001's own file, with every field that it sets.
+// seedFile is seed 001's file, with every field that it sets.
 const seedFile = `version: v1
 flags:
   migStrategy: "none"
@@ -48,7 +48,7 @@ func summary(findings []report.Row) []string {
 	return out
 }
 
-// Specification, row "config file": every field, also the newer ones, and the traps of section 3.
+// Specification, row "config file": every field, including the newer ones, and the mistakes of section 3.
 func TestParseFindings(t *testing.T) {
 	slicing := func(lines ...string) string {
 		return "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      " + strings.Join(lines, "\n      ") + "\n"
@@ -159,7 +159,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// The table of keys is read whole, with types that the parser knows.
+// Every line of the table of keys is parsed, and has a type that the parser knows.
 func TestKeys(t *testing.T) {
 	decoder := yaml3.NewDecoder(bytes.NewReader(keysText))
 	decoder.KnownFields(true)
@@ -180,7 +180,7 @@ func TestKeys(t *testing.T) {
 	check("", root.Keys)
 }
 
-// Seed 001: eight GPUs by five are forty, renamed or not; and the exact MPS arithmetic.
+// Seed 001: eight GPUs with five replicas are forty devices, renamed or not. The MPS limits must be exact.
 func TestPredict(t *testing.T) {
 	gpu := func(word string, n int) []mig.GPU {
 		g, err := mig.FindGPU(word)
@@ -258,8 +258,7 @@ func TestFindingsInAConfigMapCountItsLines(t *testing.T) {
 	}
 }
 
-// A file is refused where the device plugin's own library refuses it, and what it shares is what the
-// library reads.
+// Parse rejects a file if the device plugin's library rejects it. Otherwise both read the same resources and replicas.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		seedFile,
@@ -280,7 +279,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil && !slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed }) {
 			t.Fatalf("no error, and the library says: %v", err)
 		}
-		unsure := func(f report.Row) bool { // of two keys, or of other case, JSON takes one
+		unsure := func(f report.Row) bool { // of duplicate keys, or keys that differ in case, JSON takes one
 			return f.ID == fields.RuleDuplicate || f.ID == fields.RuleUnknown && strings.HasPrefix(f.Fix, "write ")
 		}
 		if err != nil || c == nil || c.Refused || slices.ContainsFunc(findings, unsure) {
@@ -309,7 +308,7 @@ func FuzzParse(f *testing.F) {
 		if diff := cmp.Diff(want, c.Replication().Of); diff != "" {
 			t.Fatalf("(-library +parsed):\n%s", diff)
 		}
-		// the advertised devices are those of the node times the replicas
+		// the node advertises its GPUs times the replicas
 		p := Predict([]mig.GPU{{Product: "X"}, {Product: "X"}}, mig.StrategyNone, c)
 		if r := want[mig.WholeGPU]; r.Factor > 0 && r.Factor <= MaxClients {
 			if got := p.Resources[mig.WholeGPU] + p.Resources[r.Rename]; got != 2*r.Factor {

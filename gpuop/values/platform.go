@@ -16,7 +16,7 @@ type choice struct {
 	// Namespace, Source and Features (those that the nodes already have) are only set for platforms.
 	Namespace, Source string
 	Features          []string
-	// Argument explains the value after a feature's =. Needed means that it is required.
+	// Argument describes the value after a feature's =. Needed makes the value required.
 	Argument, Default string
 	Most              int
 	Needed            bool

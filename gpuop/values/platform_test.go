@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// A misspelt word of choices.yaml would be left out of every plan without an error.
+// Every key in choices.yaml must be known. A misspelled one would be missing from plans without an error.
 func TestChoicesAreUnderstood(t *testing.T) {
 	strict := yaml.NewDecoder(bytes.NewReader(choicesText))
 	strict.KnownFields(true)

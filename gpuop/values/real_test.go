@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// leavesOf lists the leaves of a values tree by their paths.
+// leavesOf calls visit for each leaf of a values tree.
 func leavesOf(path chart.Path, v any, visit func(chart.Path, any)) {
 	m, isMap := v.(map[string]any)
 	if !isMap || len(m) == 0 && len(path) > 0 {
@@ -29,7 +29,7 @@ func leavesOf(path chart.Path, v any, visit func(chart.Path, any)) {
 	}
 }
 
-// users is a value that no release has as its default.
+// users returns a value that differs from v.
 func users(v any) any {
 	switch v := v.(type) {
 	case bool:
@@ -69,8 +69,7 @@ func readValues(t *testing.T, dir string, v chart.Version) map[string]any {
 	return m
 }
 
-// A user's own value under a key that both releases read comes through a migration from every
-// release, and so does every comment.
+// Migration from every release keeps all comments, and the user's values for keys that both releases have.
 func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 	dir := charts.Data(t)
 	table := chart.Load()
@@ -92,7 +91,7 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 					want[p.String()] = users(v)
 				}
 			})
-			// what the templates read though values.yaml does not list it
+			// keys that templates read but values.yaml does not list
 			for _, path := range reads[from.String()] {
 				p := chart.ParsePath(path)
 				if k, ok := table.Key(p); ok && target[path] && !k.Listed(from) && !k.Listed(to) && table.Judge(from, p).Status == chart.Known && !strings.Contains(path, "node-feature") {
@@ -147,9 +146,8 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 	}
 }
 
-// A file that repeats the chart's own values keeps each of them that both releases read: what
-// equals a default is what the user wrote all the same. A key stays with its value, or with the new
-// release's where the old one cannot work.
+// Migration keeps values that equal the old release's default, because the user wrote them. If the old value cannot
+// work, it takes the new default.
 func TestMigrationKeepsWhatEqualsADefault(t *testing.T) {
 	dir := charts.Data(t)
 	table := chart.Load()
@@ -217,7 +215,7 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 	t.Errorf("no finding says that migManager.version equals a default: %v", m.Report.Rows)
 }
 
-// A renamed group joins an existing group of the new name.
+// A renamed group is merged into an existing group with the new name.
 func TestMigrationJoinsGroups(t *testing.T) {
 	const text = "driver:\n  rollingUpdate:\n    maxUnavailable: \"2\" # ours\ndaemonsets:\n  priorityClassName: high\n"
 	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v22.9.0"), release(t, "v26.7.0"), false)
@@ -238,8 +236,7 @@ func hasBelow(have map[string]any, path string) bool {
 	return false
 }
 
-// Every default that is another in the newest release is in the list, with the driver's major
-// version.
+// The list has every default that changed, including a new major version of the driver.
 func TestMigrationListsChangedDefaults(t *testing.T) {
 	dir := charts.Data(t)
 	from, to := release(t, "v26.3.3"), release(t, "v26.7.0")
@@ -330,7 +327,7 @@ func TestDowngradeIsRefused(t *testing.T) {
 	}
 }
 
-// The chart's own values, written again for the same release, stay as they are but for what has a finding.
+// Migration to the same release changes nothing in the chart's own values, except what has a finding.
 func TestMigrationChangesNothingElse(t *testing.T) {
 	dir := charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 7) {
@@ -345,7 +342,7 @@ func TestMigrationChangesNothingElse(t *testing.T) {
 	}
 }
 
-// A key that no release had stays where it is, however near a name of the chart is.
+// A key that no release had is not moved, even if its name is similar to a key of the chart.
 func TestMigrationMovesOnlyRenamedKeys(t *testing.T) {
 	for _, text := range []string{
 		"validator:\n  toolkit:\n    enabled: false\n",
@@ -366,7 +363,7 @@ func TestMigrationMovesOnlyRenamedKeys(t *testing.T) {
 	}
 }
 
-// A key that the old release had already removed is listed when its new name takes effect.
+// If the old release had already removed a key, the list says that its new name takes effect.
 func TestMigrationListsWhatTakesEffect(t *testing.T) {
 	const text = "driver:\n  rollingUpdate:\n    maxUnavailable: \"2\"\n"
 	for from, want := range map[string]string{"v22.9.0": "renamed", "v23.9.0": "begins"} {

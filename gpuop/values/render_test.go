@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// requests are every platform with every feature, where the release has what they need.
+// requests returns every platform with every feature.
 func requests(v chart.Version) []values.Request {
 	var out []values.Request
 	for _, p := range values.Platforms() {
@@ -36,7 +36,7 @@ func requests(v chart.Version) []values.Request {
 	return out
 }
 
-// policyOf finds the ClusterPolicy among rendered manifests.
+// policyOf returns the ClusterPolicy among rendered manifests.
 func policyOf(t *testing.T, manifests []byte) map[string]any {
 	t.Helper()
 	decoder := yaml.NewDecoder(bytes.NewReader(manifests))
@@ -51,10 +51,10 @@ func policyOf(t *testing.T, manifests []byte) map[string]any {
 	}
 }
 
-// chartsOwn are values that the chart consumes itself: they are no fields of the ClusterPolicy.
+// chartsOwn lists values that the chart itself uses. They are not fields of the ClusterPolicy.
 var chartsOwn = []string{"nfd", "node-feature-discovery", "platform", "clusterPolicy", "gpuCluster"}
 
-// over puts values over what the chart renders with its defaults, as far as the names are the same.
+// over merges a plan into the spec that the chart renders by default. Both use the same names.
 func over(spec, plan map[string]any) map[string]any {
 	out := maps.Clone(spec)
 	if out == nil {
@@ -87,7 +87,7 @@ func withoutNull(m map[string]any) map[string]any {
 	return out
 }
 
-// Every plan fits the custom resource definitions of its release.
+// Every plan is valid under its release's CRDs.
 func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 	dir := charts.Data(t)
 	releases, plans := charts.Sample(chart.Load().Versions(), 5), 0
@@ -111,7 +111,7 @@ func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 		object := policyOf(t, rendered)
-		// the API server leaves out null where a field may not be it
+		// for some fields, null is invalid; the API server removes it
 		spec := withoutNull(object["spec"].(map[string]any))
 		for _, r := range requests(v) {
 			plan, err := values.Generate(r)
@@ -133,7 +133,7 @@ func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 				delete(own, name)
 			}
 			if operator, ok := own["operator"].(map[string]any); ok {
-				// the operator's own image is its Deployment's
+				// the operator's own image is in its Deployment, not in the ClusterPolicy
 				delete(operator, "repository")
 				delete(operator, "imagePullSecrets")
 			}
@@ -154,7 +154,7 @@ func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 	}
 }
 
-// helmTool is helm, built from its module.
+// helmTool returns the path of helm. If HELM is not set, it is built from its module.
 func helmTool(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("HELM"); path != "" {
@@ -178,9 +178,8 @@ func render(t *testing.T, helm, path string, text []byte) {
 	}
 }
 
-// Every plan renders with the chart of its release. With GPUOP_ALL=1 that is every platform with
-// every feature; else the features are tried on two platforms, as a platform's or a feature's
-// values alone are most of the cross product.
+// Every plan renders with its release's chart. With GPUOP_ALL=1, every platform is combined with every feature.
+// Otherwise features are combined with two platforms only, because few combinations yield new values.
 func TestPlansRenderWithTheRealCharts(t *testing.T) {
 	dir := charts.Whole(t)
 	helm := helmTool(t)
@@ -247,8 +246,8 @@ func TestMigrationsRenderWithTheNewestChart(t *testing.T) {
 	t.Logf("%d migrations", len(table.Versions()))
 }
 
-// Helm deletes the defaults of a group that is null. Where gpuop says that the templates need them, they do;
-// and it says so of nearly all that do.
+// A group that is null has no defaults in Helm. If gpuop says that the templates need the defaults, rendering must
+// fail. gpuop may miss only a few such groups.
 func TestNullGroupsEndTheRealCharts(t *testing.T) {
 	dir := charts.Whole(t)
 	helm := helmTool(t)

@@ -26,7 +26,7 @@ func release(t testing.TB, s string) chart.Version {
 	return v
 }
 
-// definitions are upstream's custom resource definitions, nil where the shared material is absent.
+// definitions returns upstream's CRD, or nil if the shared material is absent.
 func definitions(t *testing.T) *charts.Definitions {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "data/upstream/gpu-operator-v26.7.0/crds/nvidia.com_clusterpolicies.yaml"))
@@ -43,9 +43,8 @@ func definitions(t *testing.T) *charts.Definitions {
 	return set
 }
 
-// policy turns chart values into the spec of the ClusterPolicy that the chart renders from them,
-// where the names are the same: groups that are the chart's alone are left out, and what the
-// definition requires is there.
+// policy returns the ClusterPolicy that the chart renders from values, as far as both use the same names. It leaves out
+// groups that only the chart uses, and adds required ones.
 func policy(t *testing.T, data []byte) map[string]any {
 	t.Helper()
 	spec := map[string]any{}
@@ -61,7 +60,7 @@ func policy(t *testing.T, data []byte) map[string]any {
 		}
 	}
 	if operator, ok := spec["operator"].(map[string]any); ok {
-		// the operator's own image is its Deployment's
+		// the operator's own image is in its Deployment, not in the ClusterPolicy
 		delete(operator, "repository")
 		delete(operator, "imagePullSecrets")
 	}
@@ -74,7 +73,7 @@ func policy(t *testing.T, data []byte) map[string]any {
 	return map[string]any{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": map[string]any{"name": "cluster-policy"}, "spec": spec}
 }
 
-// example is a listed feature as a request names it.
+// example returns a feature in the form used by requests.
 func example(feature string) string {
 	word, _, _ := strings.Cut(feature, "[")
 	return strings.ReplaceAll(word, "=version", "=580.105.08")
@@ -114,7 +113,7 @@ func TestEveryPlatformWithEveryFeature(t *testing.T) {
 				}
 				judged, err := lint.Lint(lint.Options{
 					Files: []lint.Input{{Name: "values.yaml", Data: text}},
-					// without the file, which is judged beside it
+					// without the file, which is linted separately
 					Command: strings.Replace(plan.Command("values.yaml"), "--values values.yaml", "--timeout 10m", 1),
 				})
 				if err != nil {
@@ -292,7 +291,7 @@ func FuzzMigrate(f *testing.F) {
 	})
 }
 
-// In an umbrella chart the operator's values stand below the chart's name, and stay there.
+// In an umbrella chart, the operator's values are below the chart's name and stay there.
 func TestMigrateUmbrella(t *testing.T) {
 	table := chart.Load()
 	from, _, _ := table.Resolve("v23.9.2")
@@ -305,7 +304,7 @@ func TestMigrateUmbrella(t *testing.T) {
 	}
 }
 
-// What carries values at another place is no values file: its own fields would be taken for keys.
+// A file that has values at another place is rejected. Its own fields would be mistaken for keys of the chart.
 func TestMigrateRefusesOtherFiles(t *testing.T) {
 	table := chart.Load()
 	for _, text := range []string{

@@ -67,7 +67,7 @@ func severities(t *testing.T) map[string]string {
 	return all
 }
 
-// Every alert must reach the receiver of its severity, grouped by host and GPU. Other alerts are none of its business.
+// Every alert must reach the receiver of its severity, grouped by host and GPU. Other alerts stay at the root route.
 func TestRoutes(t *testing.T) {
 	root := dispatch.NewRoute(load(t).Route, nil)
 	receivers := map[string]string{"critical": "gpu-pager", "warning": "gpu-tickets", "info": "gpu-owners"}

@@ -64,7 +64,7 @@ func TestDefaultRulesAreTheShippedOnes(t *testing.T) {
 	}
 }
 
-// The values of the section alerts must change the alerts and nothing else.
+// The values below alerts must change only the alerts.
 func TestAlertValues(t *testing.T) {
 	c := load(t, folder)
 	shipped := alertsOf(t, mustRender(t, c, "prometheusRule: {enabled: true}"))

@@ -117,7 +117,7 @@ func check(t *testing.T, values string, r *rendering) {
 			}
 		}
 		if name == "/etc/dcgm-exporter/config.yaml" {
-			return []byte("version: 1\n"), nil // a file of the user
+			return []byte("version: 1\n"), nil // a file that the user provides
 		}
 		return nil, os.ErrNotExist
 	})
@@ -133,7 +133,7 @@ func check(t *testing.T, values string, r *rendering) {
 		t.Errorf("kubelet socket %s is not mounted", cfg.Kubernetes.Socket)
 	}
 
-	// The rights must be those that the settings need, and no others.
+	// The RBAC rules must grant exactly the permissions that the settings need.
 	granted := rights(t, r)
 	var want []string
 	own := func(needed bool, rules ...string) {
@@ -148,7 +148,7 @@ func check(t *testing.T, values string, r *rendering) {
 	if token := *pod.Spec.AutomountServiceAccountToken; token != (len(want) > 0) {
 		t.Errorf("service account token mounted = %v, with needed rights %q", token, want)
 	}
-	if !create { // somebody else grants the rights
+	if !create { // the user grants the permissions separately
 		want = nil
 		if bindings := len(every[*rbac.ClusterRoleBinding](t, r)) + len(every[*rbac.RoleBinding](t, r)); bindings > 0 {
 			t.Errorf("role bindings = %d, want 0", bindings)
@@ -203,7 +203,7 @@ func TestHelmLint(t *testing.T) {
 	}
 }
 
-// Under the GPU Operator, gpuop finds no problem in the DaemonSet.
+// With the values for the GPU Operator, gpuop finds no problem in the DaemonSet.
 func TestGPUOperatorsLint(t *testing.T) {
 	c := load(t, folder)
 	found := func(values string) []string {

@@ -66,8 +66,8 @@ func TestValues(t *testing.T) {
 			has: []string{"DCGM_FI_DEV_GPU_TEMP"}, lacks: health},
 		{values: "counters: fleet\nimage: {repository: mirror.example/nvidia/k8s/dcgm-exporter}", lacks: health},
 
-		// The chart must serve the counters of every alert, and only NVIDIA's counters where exactly NVIDIA's page is
-		// wanted.
+		// By default the chart serves the counters that alerts need. With --compatibility=strict or a custom counters
+		// file, it adds none of them.
 		{values: "", has: []string{health}, lacks: fleet},
 		{values: "counters: default", lacks: health},
 		{values: "counters: fleet", has: []string{health, fleet}},

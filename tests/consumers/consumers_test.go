@@ -24,7 +24,7 @@ func (s source) link(text string) string {
 	return fmt.Sprintf("[%s](https://github.com/%s/blob/%s/%s)", text, s.Repository, s.Commit, s.Path)
 }
 
-// A use is a row of queries.yaml.
+// use is an entry of queries.yaml: what a consumer reads from the exporter.
 type use struct {
 	Reads  string
 	Source source
@@ -59,7 +59,7 @@ func uses(t *testing.T) (list []use) {
 
 func (u *use) asksOf(k *kind) bool { return len(u.Kinds) == 0 || slices.Contains(u.Kinds, k.name) }
 
-// A remedy makes queries find what they do not find by default. It is a setting of the exporter or a file of recording
+// remedy is a change that makes queries work that fail by default: a setting of the exporter, or a file of recording
 // rules.
 type remedy struct {
 	name, arg, rules string
@@ -75,7 +75,7 @@ var remedies = []remedy{
 	{name: "`--kubernetes-virtual-gpus`", arg: "--kubernetes-virtual-gpus"},
 }
 
-// withLines names a counters file with the default lines and those of all metrics in the data file.
+// withLines selects a counters file with the default lines, and a line for each metric in the recorded data.
 const withLines = "--collectors=lines.csv"
 
 // A rig builds each world once.
@@ -116,7 +116,7 @@ func (r *rig) world(k *kind, way string, with ...remedy) *world {
 	return r.worlds[of]
 }
 
-// answered reports whether all queries of a use are answered for each owner or device of the kind. plain is the same
+// answered reports whether the queries of a use return a result for each owner or device of the node. plain is the same
 // node without remedies.
 func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 	if u.Per == "name" {
@@ -234,8 +234,8 @@ func keys(vector promql.Vector, by []string) map[string]bool {
 	return all
 }
 
-// needs returns the smallest set of remedies with which a use is answered for a kind, preferring earlier ones. It
-// returns false if there is none.
+// needs returns the smallest set of remedies with which the use works for a kind of node. Ties go to earlier remedies.
+// It returns false if no set works.
 func (r *rig) needs(u *use, k *kind) ([]remedy, bool) {
 	plain := r.world(k, u.Scrape)
 	if plain.answered(r.t, u, plain) {
@@ -256,7 +256,7 @@ func (r *rig) needs(u *use, k *kind) ([]remedy, bool) {
 	return nil, false
 }
 
-// modes are the ways of serving the page that the second table compares.
+// modes are the scrape modes that the second table compares.
 var modes = []struct{ name, arg string }{
 	{"default", ""}, {"`--compatibility=strict`", "--compatibility=strict"},
 	{"`--vocabulary=current`", "--vocabulary=current"}, {"`--vocabulary=both`", "--vocabulary=both"},
@@ -310,7 +310,7 @@ pods:
 	}
 }
 
-// If no device series names its owner, OpenCost's bill must be that of the recording rules.
+// If device series have no owner, OpenCost's bill must equal that of the recording rules.
 func TestOpenCostOfOwnersApart(t *testing.T) {
 	r, u, apart := newRig(t), &uses(t)[0], remedy{arg: "--owner-labels=info", rules: "opencost.yml"}
 	for i := range kinds {

@@ -100,10 +100,10 @@ func TestLinksCarryVariables(t *testing.T) {
 	}
 }
 
-// runbooks is where dashboards link to for what to do about an alert.
+// runbooks is the URL of the runbooks, to which dashboards link.
 const runbooks = "https://github.com/gpu-telemetry/dcgm-exporter/blob/main/docs/runbooks.md"
 
-// A figure that counts what is wrong must link to the list of it, and the list must be a panel of that dashboard.
+// A panel that counts problems must link to the list of them. The list must be a panel of that dashboard.
 func TestFiguresLinkToTheirLists(t *testing.T) {
 	all := dashboards(t)
 	panels := map[string]panel{}

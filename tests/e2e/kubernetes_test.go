@@ -315,7 +315,7 @@ func manual(t *testing.T) string {
 	return ""
 }
 
-// account creates the service account of the manual and returns a kubeconfig that has exactly its permissions.
+// account creates the service account from docs/install/kubernetes.md, and returns a kubeconfig with its permissions.
 func account(t *testing.T, n *node) string {
 	t.Helper()
 	const namespace = "gpu-monitoring"

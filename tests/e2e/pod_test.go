@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
-// runtimeClass is named by the DaemonSet. The node has only one runtime.
+// runtimeClass is the RuntimeClass nvidia, which the DaemonSet needs. Its handler is runc, the node's only runtime.
 const runtimeClass = `
 apiVersion: node.k8s.io/v1
 kind: RuntimeClass

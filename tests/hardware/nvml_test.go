@@ -62,8 +62,8 @@ func everything() []gpu.FieldID {
 	return ids
 }
 
-// absent ends a test that needs something that is missing. The test fails if the environment variable requires it, and
-// is skipped otherwise.
+// absent ends a test because a requirement is missing. The test fails if the environment variable requires it, and is
+// skipped otherwise.
 func absent(t *testing.T, variable, reason string, err error) {
 	t.Helper()
 	if os.Getenv(variable) == "1" {

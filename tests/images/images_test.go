@@ -21,7 +21,7 @@ import (
 // both lists the suffixes of the image tags.
 var both = []string{"", "-nvml"}
 
-// locked are the options with which every image runs.
+// locked lists the options that every container runs with.
 var locked = []string{"--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges"}
 
 func TestBuildIsReproducible(t *testing.T) {
@@ -37,8 +37,8 @@ func TestBuildIsReproducible(t *testing.T) {
 	}
 }
 
-// Debian 12's "podman images" and "buildah images" fail while the storage has an index of images, and a build must leave
-// none.
+// In Debian 12, "podman images" and "buildah images" fail if the storage contains an image index, so a build must not
+// leave one.
 func TestBuildsLeaveNoIndex(t *testing.T) {
 	for _, suffix := range both {
 		if out, err := exec.Command("buildah", "manifest", "inspect", name+":"+tag+suffix+"-index").CombinedOutput(); err == nil {
@@ -176,8 +176,8 @@ func shared(t *testing.T, env []string) (options []string) {
 	return options
 }
 
-// engine returns the options that run a container with a script for the DCGM test library and two GPUs. The library is
-// in the image, where the loader finds it.
+// engine returns the options that run a container with the DCGM test library's script for two GPUs. The image contains
+// the library, so LD_LIBRARY_PATH is not set.
 func engine(t *testing.T) []string {
 	t.Helper()
 	_, env := dcgm.NewFor(t, "gpu 0 uuid=GPU-a name=NVIDIA+H100", "gpu 1 uuid=GPU-b name=NVIDIA+H100",

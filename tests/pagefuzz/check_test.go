@@ -267,12 +267,12 @@ func (c *checker) within(at time.Time, yield func(*moment) bool) {
 	for i := len(c.w.history) - 1; i >= 0; i-- {
 		m := &c.w.history[i]
 		if !yield(m) || at.Sub(m.at) > c.window() {
-			return // the moment that started before the window counts too
+			return // include the state at the beginning of the window, which started earlier
 		}
 	}
 }
 
-// could reports whether is was true at some moment of the window.
+// could reports whether the function is returned true for some moment in the window.
 func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 	found := false
 	c.within(at, func(m *moment) bool { found = is(m); return !found })

@@ -121,7 +121,7 @@ type card struct {
 	power      float64 // in watts
 }
 
-// A world is the machine. The loop, the kubelet and the test use it concurrently, so mu guards everything.
+// world is the simulated machine. The loop, the kubelet and the test use it concurrently, so mu guards all fields.
 type world struct {
 	mu    sync.Mutex
 	rng   *rand.Rand

@@ -100,8 +100,8 @@ func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string,
 	r.until(`source="nvml"} 1`, fallenBack)
 }
 
-// A remote host engine is not replaced by the GPUs of this machine, unless that is configured. The log says once how to
-// configure it.
+// If a remote host engine is down, the exporter does not read the local GPUs instead, unless --fallback=nvml is set.
+// The log explains the flag once.
 func TestFallbackOfARemoteEngine(t *testing.T) {
 	t.Parallel()
 	engineless := "localhost:" + closedPort(t)
@@ -156,7 +156,7 @@ func closedPort(t *testing.T) string {
 	return strconv.Itoa(at.(*syscall.SockaddrInet4).Port)
 }
 
-// otherServer returns a TCP port of 127.0.0.1 at which a program listens that is no host engine.
+// otherServer returns a TCP port of 127.0.0.1 on which a server listens that is not a host engine.
 func otherServer(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.NotFoundHandler())

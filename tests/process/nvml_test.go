@@ -116,7 +116,7 @@ func TestNVMLFaults(t *testing.T) {
 		world.Play(t, partitioned...)
 		r.matching(append(first, `dcgm_exporter_entity_up\{gpu="1",UUID=".*",GPU_I_ID="9"\} 1`)...)
 	})
-	// The counts of before go on over lost sessions and a reload.
+	// Counts from before continue after lost sessions and a reload.
 	world.Play(t, append(partitioned, "xid 0 45")...)
 	r.matching(`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 2`)
 	replace(t, file, counters+"DCGM_FI_DEV_SM_CLOCK, gauge, C\n")

@@ -86,12 +86,12 @@ func TestPodsFollowKubelet(t *testing.T) {
 	r.untilOwned(m{"0": "ml/train-1/main"}, pod...)
 }
 
-// lists returns the kubeconfig of an API server that lists one object after a delay and answers nothing else.
+// lists returns the kubeconfig of an API server that lists one object after a delay. Other requests hang.
 func lists(t *testing.T, after time.Duration, path string, object any) string {
 	return listsAndClaims(t, after, path, object, nil)
 }
 
-// listsAndClaims is like lists, and its API server also has claims, by path.
+// listsAndClaims is like lists, but the API server also answers requests for claims, by path.
 func listsAndClaims(t *testing.T, after time.Duration, path string, object any, claims map[string]any) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

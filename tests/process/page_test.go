@@ -244,7 +244,7 @@ DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="63"} 2000
 DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="48"} 1000
 `
 
-// The page must put what is broken first, and must not alarm about a GPU that only works hard.
+// The page must list broken GPUs first, and must not warn about a GPU that is only busy.
 func testTrouble(t *testing.T) {
 	s, err := server.New(server.Options{
 		Address: "127.0.0.1:0", LandingPage: true, Interval: time.Minute, Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),

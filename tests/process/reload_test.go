@@ -102,7 +102,7 @@ func TestConfigMapSwap(t *testing.T) {
 	r.sees("a page after swapping back", func(p page) bool { return !hasPower(p) })
 }
 
-// Counters may come from a pipe that is written once (-f <(…)). They are read once and kept at a reload.
+// Counters may come from a pipe that is written once (-f <(…)). A reload keeps them and does not read the pipe again.
 func TestCountersFromAPipe(t *testing.T) {
 	t.Parallel()
 	const args = ` --address=127.0.0.1:0 --source=sim --web-enable-lifecycle -c 500 -f <(printf '`

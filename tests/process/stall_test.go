@@ -254,7 +254,7 @@ func TestEndWhileSettingsHang(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.args = append(c.args, c.pipe, path)
-				hangs = func() bool { // the pipe has a reader and no content
+				hangs = func() bool { // the program has opened the pipe, which is empty
 					w, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 					if err == nil {
 						t.Cleanup(func() { _ = w.Close() })

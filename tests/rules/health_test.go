@@ -384,8 +384,8 @@ const (
 	nodeHealth   = "DCGM_EXP_NODE_HEALTH_STATUS"
 )
 
-// healthOf returns the findings of a page. without counts the watches that have no result and the results of entities
-// that do not exist.
+// healthOf returns the findings of a page. without is the number of watches without a result, plus the number of
+// results for nonexistent entities.
 func healthOf(t *testing.T, page []byte, noCheck bool) (findings []string, without int) {
 	t.Helper()
 	kinds := map[string][]string{"DCGM_EXP_GPU_HEALTH_STATUS": {"gpu"}, switchHealth: {"nvswitch"}, nodeHealth: {"connectx", ""}}

@@ -221,8 +221,8 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// checkCommands checks that the runbooks have commands to drain a node and to reset a GPU, and that whoever is told to do so
-// finds them.
+// checkCommands checks that the runbooks have commands to drain a node and to reset a GPU. Runbooks that tell the
+// reader to do so must link to them.
 func checkCommands(t *testing.T, text string, sections []string) {
 	t.Helper()
 	for _, command := range []string{

@@ -162,8 +162,8 @@ func (e *Engine) Restart() {
 	e.Play(e.lines...)
 }
 
-// Count returns how much a counter has grown since New: "calls.FUNCTION", "live.reads", "unbounded.watches", or
-// "log.LEVEL", which counts starts with that log level of libdcgm.
+// Count returns how much a counter has grown since New. Counters are "calls.FUNCTION", "live.reads",
+// "unbounded.watches", and "log.LEVEL", the number of times that libdcgm was started with the log level.
 func (e *Engine) Count(name string) int64 {
 	e.t.Helper()
 	return e.read()[name] - e.first[name]
