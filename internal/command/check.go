@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/queries"
 )
 
 const checkUsage = `Usage: dcgm-exporter check [flags] [FILE...]
@@ -23,6 +24,9 @@ const checkUsage = `Usage: dcgm-exporter check [flags] [FILE...]
 Prints for each line of a counters file (CSV) or configuration file (YAML)
 whether it would be collected and, if not, why. Without FILE it checks the files
 that the flags and variables name. FILE - is a counters file on standard input.
+
+For Prometheus rules (YAML) and Grafana dashboards (JSON) it names the queries
+that can have no result with the counters file of -f (experimental).
 
 With --source it also collects from that source for a few seconds, and prints
 how many values each metric has on this machine. The other flags are those of
@@ -76,6 +80,9 @@ func (p *Process) checkFile(ctx context.Context, cfg *config.Config, file string
 	if err != nil {
 		return p.fail(Unable, err)
 	}
+	if isJSON := strings.EqualFold(path.Ext(file), ".json"); isJSON || queries.IsRules(content) {
+		return p.checkQueries(ctx, cfg, file, content)
+	}
 	var set app.CounterSet
 	if ext := strings.ToLower(path.Ext(file)); ext != ".yaml" && ext != ".yml" {
 		if set, err = app.ParseCounters(cfg, file, content); err != nil {
@@ -101,6 +108,31 @@ func (p *Process) checkFile(ctx context.Context, cfg *config.Config, file string
 		return Faulty
 	}
 	return p.checkSet(ctx, cfg, set)
+}
+
+// checkQueries prints which queries of a rules file or a dashboard do not fit the configured counters.
+func (p *Process) checkQueries(ctx context.Context, cfg *config.Config, file string, content []byte) int {
+	set, err := app.LoadCounters(ctx, cfg, p.ReadFile)
+	if err != nil {
+		return p.fail(Unable, err)
+	}
+	list, err := queries.Read(content)
+	if err != nil {
+		return p.fail(Unable, fmt.Errorf("%s: %w", file, err))
+	}
+	fmt.Fprintln(p.Out, file)
+	checker, findings := queries.New(set.Requests), 0
+	for _, q := range list {
+		for _, sentence := range checker.Check(q.Expr) {
+			findings++
+			fmt.Fprintf(p.Out, "%d: %s: %s\n", q.Line, cmp.Or(q.Name, "-"), sentence)
+		}
+	}
+	fmt.Fprintf(p.Out, "%s, %s, with the counters of %s.\n", plural(len(list), "expression"), plural(findings, "finding"), set.Name)
+	if findings > 0 {
+		return Faulty
+	}
+	return OK
 }
 
 // checkSet prints the lines of one file and returns the exit code.

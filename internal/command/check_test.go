@@ -229,3 +229,29 @@ DCGM_EXP_FABRIC_STATE, gauge, Fabric.
 		t.Errorf("output\n%s", out)
 	}
 }
+
+// Rules and dashboards are checked against the counters file of -f.
+func TestCheckQueries(t *testing.T) {
+	const rules = "groups:\n- name: g\n  rules:\n  - {alert: A, expr: 'rate(DCGM_FI_DEV_GPU_UTIL[5m]) > 0.9'}\n  - {alert: B, expr: DCGM_FI_DEV_GPU_TEMP > 90}\n"
+	const file = "DCGM_FI_DEV_GPU_UTIL, gauge, u\n"
+	for name, tt := range map[string]struct {
+		file string
+		code int
+		want string
+	}{
+		"rules.yml": {rules, command.Faulty, "rules.yml\n" +
+			"4: A: rate(DCGM_FI_DEV_GPU_UTIL): the metric is a gauge in percent, not a counter; use it as it is, or avg_over_time(DCGM_FI_DEV_GPU_UTIL[5m])\n" +
+			"5: B: nothing collects DCGM_FI_DEV_GPU_TEMP; add the line \"DCGM_FI_DEV_GPU_TEMP, gauge\" to the counters file\n" +
+			"2 expressions, 2 findings, with the counters of c.csv.\n"},
+		"board.json": {`{"title": "T", "targets": [{"expr": "DCGM_FI_DEV_GPU_UTIL"}]}`, command.OK, "board.json\n1 expression, 0 findings, with the counters of c.csv.\n"},
+		"empty.json": {"{}", command.Unable, "dcgm-exporter check: empty.json: neither rules of Prometheus nor a dashboard of Grafana\n"},
+	} {
+		w := world{Files: map[string]string{name: tt.file, "c.csv": file}}
+		if code := command.Run(t.Context(), "check", w.process("-f", "c.csv", name)); code != tt.code {
+			t.Errorf("check %s: code %d, want %d", name, code, tt.code)
+		}
+		if got := w.Out.String() + w.Err.String(); got != tt.want {
+			t.Errorf("check %s printed\n%swant\n%s", name, got, tt.want)
+		}
+	}
+}

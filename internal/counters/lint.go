@@ -21,8 +21,8 @@ func Lint(requests []Request, file string) []Problem {
 	return problems
 }
 
-// isMonotonic reports whether the value only grows.
-func (r *Request) isMonotonic() bool {
+// IsMonotonic reports whether the value only grows.
+func (r *Request) IsMonotonic() bool {
 	if r.Family != nil {
 		return r.Family.Type == gpu.MetricCounter
 	}
@@ -31,7 +31,7 @@ func (r *Request) isMonotonic() bool {
 
 // wrongType says what is wrong with the type of a request, and which type is expected. Both are empty if the type fits.
 func (r *Request) wrongType() (what, expected string) {
-	monotonic := r.isMonotonic()
+	monotonic := r.IsMonotonic()
 	switch {
 	case r.Type == gpu.MetricCounter && !monotonic:
 		return "type counter, although the value can go down, for", "type gauge"
