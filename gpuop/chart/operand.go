@@ -14,7 +14,7 @@ type Operand struct {
 	Settings string `json:"settings"`
 	// When lists the conditions that must all be true for the operator to create it.
 	When []Condition `json:"when,omitempty"`
-	// Standard means that it is created if its switches are not set.
+	// Standard means that the operator creates it by default, if its switches are not set.
 	Standard bool `json:"standard,omitempty"`
 	// Label is the suffix of nvidia.com/gpu.deploy. in its node selector. It is empty up to v1.7.
 	Label string `json:"label,omitempty"`
@@ -49,7 +49,7 @@ const (
 	Never Condition = "never"
 	// Openshift is true on OpenShift.
 	Openshift Condition = "openshift"
-	// RedHat is true if the tag of the nodes' operating system contains rhel or rhcos.
+	// RedHat is true if the operating system in the driver tag contains rhel or rhcos.
 	RedHat Condition = "redhat"
 )
 

@@ -72,7 +72,8 @@ func (t *Table) With(r *Release) *Table {
 	return out
 }
 
-// placed returns a copy of a list with value inserted at an index, or replaced there if it is known.
+// placed returns a copy of list with value at an index. If known, value replaces the entry there; otherwise it is
+// inserted.
 func placed[T any](list []T, at int, known bool, value T) []T {
 	if known {
 		list = slices.Clone(list)

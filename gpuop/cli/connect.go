@@ -23,11 +23,11 @@ type connection struct {
 func connect(cmd *cobra.Command) *connection {
 	c := &connection{}
 	flags := cmd.Flags()
-	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig `file` in place of KUBECONFIG and ~/.kube/config")
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig `file` (default: KUBECONFIG, else ~/.kube/config)")
 	flags.StringVar(&c.context, "context", "", "the kubeconfig's `context`; its current one by default")
 	flags.StringVarP(&c.namespace, "namespace", "n", "", "the operator's `namespace`; found where it runs by default")
-	flags.DurationVar(&c.timeout, "timeout", cluster.DefaultTimeout, "how long the API server may take to answer at first")
-	flags.StringVar(&c.from, "from", "", "judge what was gathered, not a live cluster: the `folder` of NVIDIA's "+
+	flags.DurationVar(&c.timeout, "timeout", cluster.DefaultTimeout, "timeout for the API server's first response")
+	flags.StringVar(&c.from, "from", "", "check gathered files instead of a live cluster: the `folder` of NVIDIA's "+
 		"must-gather.sh, or files of kubectl get -o yaml")
 	return c
 }

@@ -95,7 +95,7 @@ func (e *env) fileReader(script string, folders map[string]string) func(file, na
 			e.inputs = append(e.inputs, filepath.Join(folder, at))
 			return e.content(name, f, &e.referenced)
 		}
-		return nil, fmt.Errorf("%s: outside the folder that is judged, or not there", name)
+		return nil, fmt.Errorf("%s: does not exist, or is outside the checked folder", name)
 	}
 }
 

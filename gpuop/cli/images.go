@@ -60,7 +60,7 @@ driver has an image for each operating system of the nodes (--os), and when it i
 	flags.StringArrayVar(&sets, "set", nil, "a `key=value` on top of the values; may be repeated")
 	flags.StringSliceVar(&nodes.Systems, "os", nil, "operating `system` of the GPU nodes, such as ubuntu24.04 or rhel9.6; may be repeated")
 	flags.StringSliceVar(&nodes.Kernels, "kernel", nil, "`kernel` of the GPU nodes, for precompiled drivers; may be repeated")
-	flags.BoolVar(&all, "all", false, "list the images of operands that are off too: every image that the chart names")
+	flags.BoolVar(&all, "all", false, "also list the images of disabled operands: every image that the chart names")
 	flags.BoolVarP(&long, "long", "l", false, "name the operand before each image")
 	return cmd
 }

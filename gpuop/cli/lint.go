@@ -40,7 +40,7 @@ Exit code 2: nothing could be checked. Otherwise skipped inputs are counted in a
 	flags := cmd.Flags()
 	flags.StringVar(&o.options.Version, "version", "", "judge for this chart `release`: v26.7.0, v26.7 or latest (default: what the command names, else the newest)")
 	flags.StringVarP(&o.options.Command, "command", "c", "", "judge this shell `text`; standard input when it is -")
-	flags.BoolVar(&o.fix, "fix", false, "print the command with what has one correction alone; the findings go to the error stream")
+	flags.BoolVar(&o.fix, "fix", false, "print the command with all unambiguous corrections; findings go to standard error")
 	flags.BoolVar(&o.showSecrets, "show-secrets", false, "do not mask passwords and tokens in the corrected command")
 	return cmd
 }

@@ -33,7 +33,7 @@ Exit codes: 0 nothing stands in the way, 1 something does, 2 bad input, 3 the cl
 	}
 	c := connect(cmd)
 	cmd.Flags().BoolVar(&a.apply, "apply", false, "write the label")
-	cmd.Flags().BoolVar(&a.force, "force", false, "write the label in spite of what stands in the way")
+	cmd.Flags().BoolVar(&a.force, "force", false, "write the label despite the problems found")
 	e.verboseFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.force && !a.apply {
@@ -75,7 +75,7 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 	switch {
 	case !a.apply || !live:
 	case tree.AtLeast(report.Failed) && !a.force:
-		row.State, row.Reason, row.Fix = report.Failed, "nothing was written, for what stands in the way; --force writes it in spite of that", ""
+		row.State, row.Reason, row.Fix = report.Failed, "nothing was written because of the problems above; add --force to write the label anyway", ""
 	default:
 		if err := to.Label(ctx, node, judge.LabelMIG, config); err != nil {
 			return err

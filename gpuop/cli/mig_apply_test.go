@@ -92,7 +92,7 @@ func TestMIGApply(t *testing.T) {
 	s.Nodes[0].Labels["nvidia.com/mig.config.state"] = "pending"
 	server.Add(t, "/api/v1/nodes", s.Nodes[0])
 	patched = ""
-	if code, out, _ := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig); code != 1 || patched != "" || !strings.Contains(out, "--force writes it") {
+	if code, out, _ := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig); code != 1 || patched != "" || !strings.Contains(out, "add --force") {
 		t.Errorf("exit %d, patched %q\n%s", code, patched, out)
 	}
 	if code, out, _ := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--force", "--kubeconfig", kubeconfig); code != 1 || patched != want {

@@ -18,7 +18,7 @@ var formats = []string{"text", "json", "sarif"}
 
 // verboseFlag adds -v to a command that prints a report.
 func (e *env) verboseFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&e.verbose, "verbose", "v", false, "show what is as intended, too")
+	cmd.Flags().BoolVarP(&e.verbose, "verbose", "v", false, "also show checks that pass")
 }
 
 // check validates the common flags.
@@ -60,7 +60,7 @@ type answer struct {
 	Fail bool
 }
 
-// answer writes a in the selected format. It returns errFindings if a finding reaches --fail-on.
+// answer writes the result in the selected format. It returns errFindings if a finding reaches --fail-on.
 //
 // It is the only place that writes findings, so it masks secrets for all commands.
 func (e *env) answer(a answer) error {

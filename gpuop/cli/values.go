@@ -43,8 +43,8 @@ func newValuesGenCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gen PLATFORM [FEATURE…]",
 		Short: "Write a values file and the helm command for a platform and features",
-		Long: "gen writes a values file with the reason for each value; the helm command and what is to be done before and\n" +
-			"after it stand in comments at its top.\n\nPlatforms:\n" + choices(values.Platforms()) + "\nFeatures:\n" + choices(values.Features()),
+		Long: "gen writes a values file with the reason for each value; the helm command and the steps before and\n" +
+			"after it are in comments at the top.\n\nPlatforms:\n" + choices(values.Platforms()) + "\nFeatures:\n" + choices(values.Features()),
 		Example: `  gpuop values gen eks time-slicing=4 --out values.yaml
   gpuop values gen generic gds rdma=host-mofed mig-mixed
   gpuop values gen air-gapped --registry registry.example.com:5000/nvidia-mirror --pull-secret registry-key`,
@@ -110,7 +110,7 @@ func literal(text []byte) func(io.Writer, report.Style) error {
 func (e *env) release(s string) (chart.Version, error) {
 	v, exact, err := e.table.Resolve(s)
 	if err == nil && !exact {
-		err = fmt.Errorf("%w %q: the answer would be that of %s; --chart teaches gpuop a release", chart.ErrVersion, s, v)
+		err = fmt.Errorf("%w %q: the nearest known release is %s; add the release with --chart", chart.ErrVersion, s, v)
 	}
 	return v, err
 }

@@ -70,8 +70,8 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 		r.Start = true
 		return e.answer(answer{Report: r})
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until nothing waits or has failed, and show what for")
-	cmd.Flags().DurationVar(&deadline, "wait-timeout", 15*time.Minute, "how long to wait at most; then the exit code is 1")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until no row is waiting or failed, and show the changes")
+	cmd.Flags().DurationVar(&deadline, "wait-timeout", 15*time.Minute, "timeout for --wait; when it expires, the exit code is 1")
 	cmd.Flags().StringVar(&node, "node", "", "only the rows of this `node`")
 	e.verboseFlag(cmd)
 	return cmd

@@ -122,9 +122,9 @@ func (e *env) waited(
 	default:
 		return last, err
 	}
-	left := "1 row waits or has failed"
+	left := "1 row is waiting or failed"
 	if n := len(unsettled(last.Rows)); n != 1 {
-		left = fmt.Sprintf("%d rows wait or have failed", n)
+		left = fmt.Sprintf("%d rows are waiting or failed", n)
 	}
 	last.Add(report.Row{
 		ID: "wait", State: report.Failed, Subject: "--wait", Reason: why + ", and " + left, Fix: again,

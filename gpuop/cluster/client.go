@@ -169,7 +169,7 @@ func (c *Client) version(ctx context.Context) (string, error) {
 	}
 	var info version.Info
 	if err := json.Unmarshal(body, &info); err != nil {
-		return "", fmt.Errorf("%w: %s answers /version with something else than a Kubernetes API: %w", ErrUnreachable, c.Server(), err)
+		return "", fmt.Errorf("%w: %s is not a Kubernetes API server: invalid response to /version: %w", ErrUnreachable, c.Server(), err)
 	}
 	return info.GitVersion, nil
 }

@@ -124,7 +124,7 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 	}
 	g.bytes += len(data)
 	if g.bytes > maxBytes {
-		return fmt.Errorf("%w: %s: with it there are more than %d MiB", ErrInput, name, maxBytes>>20)
+		return fmt.Errorf("%w: %s: the folder exceeds %d MiB", ErrInput, name, maxBytes>>20)
 	}
 	if written.After(g.written) {
 		g.written = written
@@ -272,7 +272,7 @@ func (g *gathering) describedNodes(name string, data []byte) {
 		text := data[start[0]:end]
 		n, ok := node.Described(text)
 		if !ok {
-			g.partial[Nodes] = fmt.Sprintf("%s:%d: the description of a node breaks off", name, 1+bytes.Count(data[:start[0]], []byte("\n")))
+			g.partial[Nodes] = fmt.Sprintf("%s:%d: the description of a node is incomplete", name, 1+bytes.Count(data[:start[0]], []byte("\n")))
 			continue
 		}
 		if g.seen[string(Nodes)+" /"+n.Name] {

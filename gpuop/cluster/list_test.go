@@ -205,7 +205,7 @@ func TestUnreachable(t *testing.T) {
 		"refused":       {refused, "connection refused"},
 		"token expired": {expired, "does not accept the credentials"},
 		"token expires": {late, "does not accept the credentials"},
-		"a web page":    {page, "something else than a Kubernetes API"},
+		"a web page":    {page, "is not a Kubernetes API server"},
 		"hangs":         {hangs, "did not answer within 300ms"},
 	} {
 		t.Run(name, func(t *testing.T) {

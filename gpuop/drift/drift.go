@@ -13,8 +13,8 @@ import (
 type Options struct {
 	// Table has the facts about the chart.
 	Table *chart.Table
-	// Intended are the merged values of all files and flags, decoded as JSON. If it is nil, the release is the
-	// intention.
+	// Intended has the merged values of all files and flags, decoded as JSON. If it is nil, the values of the release
+	// are used.
 	Intended map[string]any
 	// From names the files and flags in sentences. Flags are helm's arguments: "-f values.yaml --set a=b".
 	From, Flags string

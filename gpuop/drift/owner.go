@@ -94,7 +94,7 @@ func (c controller) row() report.Row {
 	return report.Row{
 		ID: "drift-owner", State: report.Note, Subject: c.kind + "/" + c.name,
 		Evidence: report.Seen("metadata", "ClusterPolicy", "names %s %s", c.kind, c.name),
-		Reason:   "it owns the installation: what helm or kubectl change beside it is undone when it next applies its own",
+		Reason:   "it owns the installation: it will undo changes made with helm or kubectl",
 		Fix:      c.change(),
 	}
 }

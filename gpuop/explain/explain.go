@@ -30,7 +30,7 @@ type Entry struct {
 	// Writer is what sets it, and Reader what acts on it. Both may be empty.
 	Writer string `json:"writer,omitempty"`
 	Reader string `json:"reader,omitempty"`
-	// Source is where it is documented.
+	// Source names the documentation.
 	Source string `json:"source,omitempty"`
 	// Since, Defaults and Instead are for keys of the chart: the releases that have it, its defaults over time, and
 	// what replaces it.

@@ -82,7 +82,7 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 		return nil
 	}
 	if tooLarge(&doc) {
-		r.Add(RuleAliases, report.Failed, nil, "", fmt.Sprintf("aliases make more than %d values of the file, or have no end, so it is not judged", maxExpanded), "write the values out")
+		r.Add(RuleAliases, report.Failed, nil, "", fmt.Sprintf("aliases expand to more than %d values, or never end; not checked", maxExpanded), "write the values out")
 		return nil
 	}
 	root := Resolve(doc.Content[0])

@@ -85,10 +85,10 @@ var otherBreaks = regexp.MustCompile("\r[^\n]|\u0085|\u2028|\u2029")
 func read(data []byte) (*document, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, fmt.Errorf("%w: a setting that goes carries an anchor that others refer to; write the values out", ErrEdit)
+		return nil, fmt.Errorf("%w: a setting to delete has an anchor that others use; replace the aliases with values", ErrEdit)
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode || otherBreaks.Match(data) {
-		return nil, fmt.Errorf("%w: no keys, or other ends of lines than line feeds", ErrEdit)
+		return nil, fmt.Errorf("%w: no keys, or line breaks other than line feeds", ErrEdit)
 	}
 	d := &document{data: data, root: doc.Content[0]}
 	for at := 0; at < len(data); {

@@ -39,7 +39,7 @@ func (n *inspection) cdi() {
 		if err != nil {
 			state, reason, next = unread(err)
 		} else if err := yaml.Unmarshal([]byte(text), &spec); err != nil {
-			state, reason, next = report.Failed, fmt.Sprintf("it is no CDI specification, so that the container runtime refuses its devices: %v", err), toolkitLog
+			state, reason, next = report.Failed, fmt.Sprintf("invalid CDI specification; the container runtime rejects its devices: %v", err), toolkitLog
 		} else if vendor, _, _ := strings.Cut(spec.Kind, "/"); vendor == "nvidia.com" || strings.HasSuffix(vendor, ".nvidia.com") {
 			state, reason, next = n.judgeSpec(file, spec)
 		} else {
@@ -92,9 +92,9 @@ func (n *inspection) judgeSpec(file string, spec cdiSpec) (state report.State, r
 		return report.Failed, what + " names " + strings.Join(gone, ", ") + ": no longer on the node, so that no container with one of its devices starts; " +
 			"the driver or the MIG geometry has changed since the file was written", again
 	case len(spec.Devices) == 0:
-		return report.Warning, what + ": it was written while the driver served no GPU", again
+		return report.Warning, what + ": it was generated while the driver had no GPU", again
 	case notJudged > 0:
 		return report.Unknown, fmt.Sprintf("%s; %d of the files and device nodes that it names are not judged: their folders may not be read, or are not in the copy", what, notJudged), ""
 	}
-	return report.OK, what + ": every file and device node that it names is there", ""
+	return report.OK, what + ": every file and device node that it names exists", ""
 }

@@ -86,7 +86,7 @@ func (n *inspection) devices() (report.State, string, string) {
 	case known < n.count && !n.vfio:
 		return report.Failed, fmt.Sprintf("the driver knows %d of %d GPUs on the PCI bus: one has fallen off the bus, or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
 	default:
-		return report.OK, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs are there, with the kernel's numbers", known), ""
+		return report.OK, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs exist, with the kernel's numbers", known), ""
 	}
 }
 

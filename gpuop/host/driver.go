@@ -58,7 +58,7 @@ func (n *inspection) libraries() (report.State, string, string) {
 		return report.Failed, fmt.Sprintf("the libraries in %s are %s, and the loaded kernel module is %s: every CUDA program ends with a driver/library version mismatch", at, found, n.version),
 			"unload the module with all its clients stopped, or reboot the node"
 	case versions[0] != "" && versions[1] != "":
-		return report.Warning, fmt.Sprintf("the driver is there twice: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", versions[0], versions[1], driverDir),
+		return report.Warning, fmt.Sprintf("two drivers: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", versions[0], versions[1], driverDir),
 			"set driver.enabled=false, or remove the node's own driver"
 	case len(roots) > 2 && roots[2] != at:
 		return report.Warning, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),

@@ -28,7 +28,7 @@ type check struct {
 	judge   func(*inspection) (state report.State, reason, next string)
 }
 
-// checks are the checks with one row each, in order of dependence. The checks of operands, runtimes and specifications
+// checks lists the checks with one row each, in dependency order. The checks of operands, runtimes and specifications
 // follow.
 var checks = []check{
 	{"gpu-on-pci", "GPUs on PCI", (*inspection).gpus},
@@ -97,14 +97,14 @@ func (n *inspection) chain() {
 	row := report.Row{ID: "first-broken-link", State: report.Note, Node: n.name, Subject: "chain"}
 	switch unread := slices.IndexFunc(n.rows, func(v report.Row) bool { return v.State == report.Unknown }); {
 	case at >= 0:
-		row.Subject, row.Reason = n.rows[at].Subject, "the first broken link is "+n.rows[at].Subject+": mend it first, since what comes after it may be its consequence"
+		row.Subject, row.Reason = n.rows[at].Subject, "the first broken link is "+n.rows[at].Subject+": fix it first; the failures after it may be consequences"
 		if unread >= 0 && unread < at {
 			row.Reason += "; " + n.rows[unread].Subject + " before it was not judged"
 		}
 	case unread >= 0:
 		row.Reason = "no broken link was found, and " + n.rows[unread].Subject + " was not judged"
 	default:
-		row.State, row.Reason = report.OK, "every link that was looked at holds"
+		row.State, row.Reason = report.OK, "every checked link is intact"
 	}
 	n.rows = slices.Insert(n.rows, 0, row)
 }

@@ -40,7 +40,7 @@ func (n *inspection) gpus() (report.State, string, string) {
 	n.vfio = n.count > 0 && virtual == n.count
 	switch {
 	case n.count == 0:
-		return report.Failed, "no NVIDIA GPU is on the PCI bus: this is no GPU node, or the GPU has fallen off the bus", "lspci -nn -d 10de:"
+		return report.Failed, "no NVIDIA GPU on the PCI bus: this is not a GPU node, or the GPU has fallen off the bus", "lspci -nn -d 10de:"
 	case n.vfio:
 		return report.Note, words + ", all bound to vfio-pci: they are for virtual machines, and no container can use them", ""
 	case bound["nouveau"] > 0:

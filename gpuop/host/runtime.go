@@ -64,7 +64,7 @@ func (n *inspection) runtimes() {
 		})
 	}
 	if at < 0 {
-		reason := "neither a configuration nor a socket of containerd, CRI-O, k3s, RKE2 or MicroK8s is there"
+		reason := "found neither a configuration nor a socket of containerd, CRI-O, k3s, RKE2 or MicroK8s"
 		if !n.has("/etc") || !n.has("/run") {
 			reason = n.path + " lacks /etc or /run"
 		}

@@ -57,7 +57,7 @@ type Carrier struct {
 	parameters, sets, asText string
 	// elsewhere is the path of a reference to values in another file.
 	elsewhere string
-	// where is added to the place in findings.
+	// where is appended to the place in the file that findings name.
 	where string
 }
 
@@ -232,7 +232,7 @@ func Patches(root *yaml.Node) (out []Patch) {
 type Task struct {
 	// Use is the chart of kubernetes.core.helm; nil for other modules.
 	Use *ChartUse
-	// Script is the text of shell or command. Object is the definition of kubernetes.core.k8s.
+	// Script is the command of the shell or command module. Object is the definition of kubernetes.core.k8s.
 	Script, Object *yaml.Node
 }
 

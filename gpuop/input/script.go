@@ -121,7 +121,7 @@ func ParseScript(text string, line int) *Script {
 		return s
 	}
 	if templated.MatchString(text) {
-		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: "a template of a script, so it is not judged"})
+		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: "a template of a script; skipped"})
 		return s
 	}
 	foreign := false
@@ -605,7 +605,7 @@ var nested = regexp.MustCompile(`[({\[` + "`" + `]|[)}\]]|\b(?:if|while|until|fo
 // tooComplex returns why a script or Terraform file is not checked, or "".
 func tooComplex(source string) string {
 	if len(source) > maxSource {
-		return fmt.Sprintf("it is larger than %d MiB, so it is not judged", maxSource>>20)
+		return fmt.Sprintf("larger than %d MiB; skipped", maxSource>>20)
 	}
 	depth := 0
 	for _, m := range nested.FindAllString(source, -1) {
@@ -616,7 +616,7 @@ func tooComplex(source string) string {
 			depth++
 		}
 		if depth > maxDepth {
-			return "brackets or blocks stand too deep within each other, so it is not judged"
+			return "brackets or blocks are nested too deeply; skipped"
 		}
 	}
 	return ""

@@ -219,7 +219,7 @@ func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 		for _, item := range e.Items {
 			key := f.node(item.KeyExpr)
 			if key.Tag == UnknownTag {
-				f.report(item.KeyExpr.Range(), "not-judged", report.Note, "", "the name of this setting is not known here, so it is not judged")
+				f.report(item.KeyExpr.Range(), "not-judged", report.Note, "", "the name of this setting is unknown; skipped")
 				continue
 			}
 			key.Tag = "!!str"

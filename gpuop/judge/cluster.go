@@ -152,10 +152,10 @@ func (j *judge) resource(id report.ID, kind string, u *unstructured.Unstructured
 		v.Reason = "the state is ignored: another resource of the kind is in force"
 	case "disabled":
 		v.State, v.Fix = report.Warning, describe
-		v.Reason = "the state is disabled: the operator does not carry the resource out"
+		v.Reason = "the state is disabled: the operator does not apply the resource"
 	case "":
 		v.State, v.Since = report.Waiting, u.GetCreationTimestamp().Time
-		v.Reason = "the resource has no state: the operator has not looked at it"
+		v.Reason = "the resource has no state: the operator has not processed it"
 		v.Fix = j.operatorLog()
 	default:
 		v.State, v.Fix = report.Unknown, describe
@@ -205,7 +205,7 @@ func (j *judge) gpuNodes() {
 		v.Say(report.Failed, "none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU", len(j.Nodes))
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	case gpus == 0:
-		v.Say(report.Warning, "%d of %d nodes are labeled, and none has a GPU of NVIDIA (PCI vendor 10de)", labeled, len(j.Nodes))
+		v.Say(report.Warning, "%d of %d nodes are labeled, and none has an NVIDIA GPU (PCI vendor 10de)", labeled, len(j.Nodes))
 		v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
 	case labeled == 0 && j.by == verify:
 		v.Say(report.Warning, "no node has a label of Node Feature Discovery; the operator finds no new GPU node, and %d "+

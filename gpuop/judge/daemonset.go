@@ -83,7 +83,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	unavailable := max(s.NumberUnavailable, s.DesiredNumberScheduled-s.NumberReady)
 	switch {
 	case s.ObservedGeneration < set.Generation:
-		v.Say(report.Waiting, "the DaemonSet was changed, and its controller has not looked at the change")
+		v.Say(report.Waiting, "the DaemonSet was changed, and its controller has not processed the change")
 	case s.DesiredNumberScheduled == 0:
 		j.desiresNone(&v, set, present)
 	case s.CurrentNumberScheduled < s.DesiredNumberScheduled && j.refused(set) != nil:
@@ -97,7 +97,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 			"upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
 		v.Fix = "kubectl get nodes -L " + labelUpgrade
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
-		v.Say(report.Waiting, "%d of %d pods run the DaemonSet's present form: a rollout is under way",
+		v.Say(report.Waiting, "%d of %d pods run the current template: a rollout is in progress",
 			s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
 		v.Fix = fmt.Sprintf("kubectl rollout status -n %s daemonset/%s", set.Namespace, set.Name)
 	default:

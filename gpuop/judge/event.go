@@ -44,7 +44,7 @@ var refusals = []symptom{
 		"kubectl get runtimeclasses; kubectl logs -n NAMESPACE -l app=gpu-operator --tail=100"},
 	{"webhook", regexp.MustCompile(`admission webhook "([^"]+)" denied`), "the admission webhook %s refuses the pods",
 		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"},
-	{"refused", regexp.MustCompile(`()`), "the API server takes no pod of it",
+	{"refused", regexp.MustCompile(`()`), "the API server rejects its pods",
 		"kubectl get events -n NAMESPACE --field-selector reason=FailedCreate"},
 }
 
@@ -55,11 +55,11 @@ var sandboxes = []symptom{
 		"the container runtime of the node has no handler %s",
 		"sudo gpuop node  # on the node: reads the runtime's configuration"},
 	{"network", regexp.MustCompile(`(?i)()network for (?:pod )?sandbox|network plugin|plugin type="|\bcni\b`),
-		"the network plugin of the node gives the pod no network%s",
+		"the node's network plugin could not set up the pod's network%s",
 		"kubectl get pods -n kube-system -o wide"},
 	{"mount", regexp.MustCompile(`(?i)()MountVolume|unable to attach or mount volumes`),
-		"a volume of the pod is not there%s", "kubectl get configmaps,secrets -n NAMESPACE"},
-	{"sandbox", regexp.MustCompile(`()`), "the kubelet cannot make the pod's sandbox%s",
+		"a volume of the pod is missing%s", "kubectl get configmaps,secrets -n NAMESPACE"},
+	{"sandbox", regexp.MustCompile(`()`), "the kubelet cannot create the pod's sandbox%s",
 		"kubectl get events -n NAMESPACE --field-selector type=Warning"},
 }
 

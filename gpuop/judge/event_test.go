@@ -64,7 +64,7 @@ func TestEventsNameTheCause(t *testing.T) {
 		not                  []string
 	}{
 		"a broken network plugin": {func(s *cluster.State) { sandboxless(s, plugin, broken) },
-			"the network plugin of the node gives the pod no network", "plugin type=\"calico\" failed", "gpu-1, gpu-2", []string{"no handler", "RuntimeClass"}},
+			"the node's network plugin could not set up the pod's network", "plugin type=\"calico\" failed", "gpu-1, gpu-2", []string{"no handler", "RuntimeClass"}},
 		"a handler that the runtime lacks": {func(s *cluster.State) { sandboxless(s, plugin, runtime) },
 			"the container runtime of the node has no handler nvidia", "no runtime for \"nvidia\" is configured", "gpu-1, gpu-2", []string{"network"}},
 		"CRI-O without the handler": {func(s *cluster.State) {
@@ -94,7 +94,7 @@ func TestEventsNameTheCause(t *testing.T) {
 			}
 		}, "cannot get its image", "code = NotFound", "gpu-1, gpu-2", []string{"no handler"}},
 		"an event that says nothing known": {func(s *cluster.State) { sandboxless(s, plugin, "Failed to create pod sandbox: out of inodes") },
-			"the kubelet cannot make the pod's sandbox", "out of inodes", "gpu-1, gpu-2", []string{"no handler", "network"}},
+			"the kubelet cannot create the pod's sandbox", "out of inodes", "gpu-1, gpu-2", []string{"no handler", "network"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)

@@ -241,7 +241,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 		"cordoned by the driver upgrade": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "drain-required")
 			node(s, "gpu-1").Spec.Unschedulable = true
-		}, []row{{"node-ready", "gpu-1", report.Note, "the driver upgrade did that"}, {"driver-upgrade", "gpu-1", report.Waiting, "drained"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
+		}, []row{{"node-ready", "gpu-1", report.Note, "cordoned by the driver upgrade"}, {"driver-upgrade", "gpu-1", report.Waiting, "drained"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
 		"cordoned, and the driver upgrade has failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")
 			node(s, "gpu-1").Spec.Unschedulable = true

@@ -80,7 +80,7 @@ func PreflightKinds() []cluster.Kind { return kinds[preflight] }
 // VerifyKinds returns the kinds of objects that Verify and Prepare need.
 func VerifyKinds() []cluster.Kind { return kinds[verify] }
 
-// checks lists the checks in order of dependence, with the commands that run them.
+// checks lists the checks in dependency order, with the commands that run them.
 var checks = []struct {
 	by  command
 	ask func(*judge)

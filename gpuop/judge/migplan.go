@@ -310,7 +310,7 @@ func (p *planner) holders() {
 		case daemon && selects && p.kube.Labels[labelClient] != "" && p.evictsClients():
 			v.Say(report.OK, "it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, labelClient)
 		default:
-			why := "the MIG manager takes away pods of DaemonSets alone"
+			why := "the MIG manager only removes pods of DaemonSets"
 			if daemon && !p.evictsClients() {
 				why = fmt.Sprintf("MIG manager %s takes no pods of others away, as %s does", p.text("migManager.version"), firstEvicting)
 			} else if daemon {
@@ -384,7 +384,7 @@ func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 // room checks whether new pods can be scheduled during the change.
 func (p *planner) room() {
 	v := report.Row{
-		ID: "mig-cordon", Subject: "Node/" + p.kube.Name, Reason: "the node is cordoned: no new pod comes between",
+		ID: "mig-cordon", Subject: "Node/" + p.kube.Name, Reason: "the node is cordoned: no new pod can take a GPU",
 		Evidence: report.Seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
 	}
 	if !p.kube.Spec.Unschedulable {

@@ -113,10 +113,10 @@ func (w *nodeJudge) ready() {
 	if !w.kube.Spec.Unschedulable {
 		return
 	}
-	v.Say(report.Note, "the node is cordoned: it takes no new pods but those of DaemonSets")
+	v.Say(report.Note, "the node is cordoned: it takes no new pods except those of DaemonSets")
 	v.Fix = "kubectl uncordon " + w.kube.Name
 	if w.upgrading() {
-		v.Reason, v.Fix = "the node is cordoned: the driver upgrade did that, and takes it back at its end", ""
+		v.Reason, v.Fix = "the node is cordoned by the driver upgrade, which uncordons it when it ends", ""
 	}
 	w.add(v)
 }
@@ -399,7 +399,7 @@ func (w *nodeJudge) pod(set operandSet) {
 	}
 	l.ID, l.Subject = "operand", set.component
 	if l.pod == nil {
-		l.Say(report.Waiting, "the node is to run it, and has no pod of it")
+		l.Say(report.Waiting, "the node should run it, but has no pod of it")
 		l.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 		l.Evidence = w.listed(cluster.Pods, "none of DaemonSet/%s on %s", set.Name, w.kube.Name)
 		if taint := blocked(&l.Row, set, w.kube); taint != "" {

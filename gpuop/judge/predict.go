@@ -186,7 +186,7 @@ func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 	_, config, ok, _ := w.chosen()
 	switch {
 	case !ok && w.shares.configs == nil && w.lacks(cluster.ConfigMaps):
-		return nil, unknown("ConfigMap/"+w.shares.name, "the sharing config could not be read, so what the node is to offer is not known")
+		return nil, unknown("ConfigMap/"+w.shares.name, "the sharing config could not be read, so the expected resources are unknown")
 	case !ok:
 		return nil, nil // the config has its own row
 	}

@@ -29,7 +29,7 @@ func (j *judge) kubernetes() {
 	v := report.Row{ID: "kubernetes-version", Subject: "Kubernetes", Evidence: report.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
 	switch {
 	case !ok:
-		v.State, v.Reason, v.Fix = report.Unknown, "the server's version is not known", "kubectl version -o yaml > version.yaml"
+		v.State, v.Reason, v.Fix = report.Unknown, "the server's version is unknown", "kubectl version -o yaml > version.yaml"
 	case first == 0:
 		v.Say(report.Unknown, "%s; gpuop knows of no support matrix for %s", version, j.Release)
 		v.Fix = "read the platform support page of " + j.Release.String()
@@ -396,7 +396,7 @@ func (j *judge) quota() {
 			row.Say(report.Failed, "%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
 			row.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case !limited:
-			row.Reason = "allows any number of pods with the priority of the operands"
+			row.Reason = "does not limit pods with the operands' priority"
 		default:
 			row.Reason = fmt.Sprintf("%s of %s pods are used", used.String(), hard.String())
 		}
@@ -516,7 +516,7 @@ func (w *nodeJudge) architecture() {
 			v.State = report.Note
 		}
 	case arch == "":
-		v.Say(report.Unknown, "the node's architecture is not known")
+		v.Say(report.Unknown, "the node's architecture is unknown")
 	case !served:
 		v.Say(report.Failed, "the operator's images are for amd64 and arm64, and the node is %s", arch)
 		v.Fix = "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
@@ -560,9 +560,9 @@ func (w *nodeJudge) supported() {
 	}
 	switch name := runtimeOf(n); {
 	case name == "":
-		v.Say(report.Unknown, "the node's container runtime is not known")
+		v.Say(report.Unknown, "the node's container runtime is unknown")
 	case name == "docker":
-		v.State, v.Reason, v.Fix = report.Failed, "docker is not supported: containerd and CRI-O are", "move the node to containerd"
+		v.State, v.Reason, v.Fix = report.Failed, "docker is not supported; use containerd or CRI-O", "move the node to containerd"
 	case len(row.runtimes) > 0 && !slices.Contains(row.runtimes, name):
 		v.Say(report.Warning, "%s is not validated on %s, which is with %s", name, os, strings.Join(row.runtimes, ", "))
 		v.Fix = "move the node to " + row.runtimes[0]

@@ -390,7 +390,7 @@ func TestStates(t *testing.T) {
 		"ClusterPolicy without a state": {func(_ *testing.T, s *cluster.State) {
 			unstructured.RemoveNestedField(s.ClusterPolicies[0].Object, "status")
 		},
-			[]row{{"cluster-policy", "", report.Waiting, "the operator has not looked at it"}}},
+			[]row{{"cluster-policy", "", report.Waiting, "the operator has not processed it"}}},
 		"ClusterPolicy in an unknown state": {func(t *testing.T, s *cluster.State) { policyState(t, s, "dreaming", "Ready", "", "") },
 			[]row{{"cluster-policy", "", report.Unknown, "dreaming"}}},
 		"ClusterPolicy ignored": {func(t *testing.T, s *cluster.State) { policyState(t, s, "ignored", "Ready", "", "") },
@@ -523,13 +523,13 @@ func TestStates(t *testing.T) {
 			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "soft", Effect: "PreferNoSchedule"}, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: "NoExecute"})
 			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
-		}, []row{{"operand", "gpu-2", report.Waiting, "driver the node is to run it, and has no pod of it"}}},
+		}, []row{{"operand", "gpu-2", report.Waiting, "driver the node should run it, but has no pod of it"}}},
 		"a toleration of everything": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoSchedule"})
 			set(s, "nvidia-driver-daemonset").Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: "Exists"}}
 			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
-		}, []row{{"operand", "gpu-2", report.Waiting, "driver the node is to run it, and has no pod of it"}}},
+		}, []row{{"operand", "gpu-2", report.Waiting, "driver the node should run it, but has no pod of it"}}},
 		"the pod that replaces one": {func(_ *testing.T, s *cluster.State) {
 			now := metav1.NewTime(at)
 			p := pod(s, "nvidia-dcgm-exporter", "gpu-2")
@@ -611,7 +611,7 @@ func TestStates(t *testing.T) {
 		},
 			[]row{{"daemonset", "", report.Waiting, "when the driver upgrade reaches their node"}}},
 		"DaemonSet changed": {func(_ *testing.T, s *cluster.State) { set(s, "nvidia-driver-daemonset").Generation = 2 },
-			[]row{{"daemonset", "", report.Waiting, "has not looked at the change"}}},
+			[]row{{"daemonset", "", report.Waiting, "has not processed the change"}}},
 
 		"driver upgrade": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")

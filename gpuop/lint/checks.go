@@ -24,7 +24,7 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 		k, has := in.Table.Key(strings.Split(key, "."))
 		switch text := chart.Text(value); {
 		case c == chart.Never:
-			return fmt.Sprintf("the operator of %s makes nothing of it", in.Version), ""
+			return fmt.Sprintf("the operator of %s does not use it", in.Version), ""
 		case !has || !k.In(in.Version) || !known:
 		case want == "*" && text == "":
 			return key + " is not set", ""
@@ -106,7 +106,8 @@ func (in *installation) isRead(s *model.Setting) bool {
 	})
 }
 
-// mayBeDead is false for settings that have another finding, and for repeated defaults.
+// mayBeDead reports whether to check if a setting has no effect. It skips settings with other findings, and repeated
+// defaults.
 func (in *installation) mayBeDead(s *model.Setting) bool {
 	c := in.correction(s)
 	if c.Drop || s.Unknown || c.Rename != nil || !in.flags && in.repeatsDefault(s) {
@@ -211,7 +212,7 @@ func (in *installation) images() {
 				fix = "write " + trimmed
 				in.set(s, trimmed)
 			}
-			in.add("image", report.Failed, fmt.Sprintf("%q is no registry and path; %s", s.Text(), join), fix, s)
+			in.add("image", report.Failed, fmt.Sprintf("%q is not a registry and path; %s", s.Text(), join), fix, s)
 		}
 		if s := in.given(c + ".image"); s != nil && !(in.empty(c+".repository") && in.empty(c+".version")) {
 			in.imageName(c, s)
@@ -251,7 +252,7 @@ func (in *installation) imageName(component string, s *model.Setting) {
 	inRegistry := in.Explicit(component+".repository") == nil && strings.Contains(name, "/") || strings.HasPrefix(name, registry+"/")
 	if inRegistry || strings.ContainsAny(name, ":@ ") { // a mirror may keep the image at any path
 		in.add("image", report.Failed, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, which cannot be pulled", name),
-			fmt.Sprintf("set %s.repository, %s.image and %s.version apart", component, component, component), s)
+			fmt.Sprintf("split it into %s.repository, %s.image and %s.version", component, component, component), s)
 	}
 }
 
@@ -392,7 +393,7 @@ func (in *installation) quantity(s *model.Setting) {
 		return
 	}
 	in.set(s, m[1]+m[2])
-	in.add("wrong-value", report.Failed, fmt.Sprintf("%q is no amount: the API server refuses the space", s.Text()), "write "+m[1]+m[2], s)
+	in.add("wrong-value", report.Failed, fmt.Sprintf("%q is not a valid quantity: the API server rejects the space", s.Text()), "write "+m[1]+m[2], s)
 }
 
 // globals reports values for all charts that the operator's chart does not read.

@@ -102,7 +102,7 @@ func (s *script) otherOperator(h *call, chart input.Word) string {
 	return operatorOf(references...)
 }
 
-// helmForm checks for escaped spaces, and notes words that may expand to arguments.
+// helmForm corrects escaped spaces, and reports words that cannot be expanded.
 func (s *script) helmForm(h *call) {
 	if len(h.blanks) > 0 {
 		for _, w := range h.blanks {
@@ -129,7 +129,7 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 		}
 	} else if h.verb != "template" && !h.Namespaced {
 		missing := "--namespace " + model.OperatorNamespace + " --create-namespace"
-		s.at(h.Words[0], "namespace", report.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add "+missing)
+		s.at(h.Words[0], "namespace", report.Warning, "helm "+h.verb, "without -n the operator is installed in the kubeconfig context's namespace", "add "+missing)
 		s.correct(h.End, h.End, " "+missing)
 	}
 	s.reusedValues(h)
@@ -221,7 +221,7 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 		default:
 			data, err := s.open(s.file, name)
 			if err != nil {
-				s.at(f.value, "file-not-read", report.Note, name, "the file is not here, so it is not judged", "run gpuop lint where the file is")
+				s.at(f.value, "file-not-read", report.Note, name, "the file does not exist here; skipped", "run gpuop lint where the file is")
 				continue
 			}
 			s.valuesText(in, doc{file: name, data: data})

@@ -354,7 +354,7 @@ func (r *run) document(d *doc) {
 		}
 		if !r.found[d.file] {
 			r.report(d, []report.Row{{ID: "unknown-kind", State: report.Note, Line: d.root.Line, Fix: "see gpuop lint --help for what it reads",
-				Reason: "unknown kind of document: no chart values, custom resource, device plugin config, mig-parted config, ConfigMap or pod"}})
+				Reason: "unknown kind of document: not chart values, custom resource, device plugin config, mig-parted config, ConfigMap or pod"}})
 		}
 		if r.found[d.file] {
 			r.unit(d.file, "", false)

@@ -253,7 +253,7 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 		}
 	case chart.Misspelt:
 		row.ID, row.State, row.Fix = "misspelt-key", report.Warning, "did you mean "+suggestion(s, v).String()+"?"
-		row.Reason = fmt.Sprintf("the chart has %s here; this adds another entry beside it", suggestion(s, v))
+		row.Reason = fmt.Sprintf("the chart has %s here; this adds a second entry", suggestion(s, v))
 	case chart.BelowList:
 		row.ID, row.Reason = "wrong-type", "found a group of keys, want a list"
 	case chart.TooDeep:

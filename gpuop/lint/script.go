@@ -112,7 +112,7 @@ func (s *script) words(c input.Command) {
 			found, value = quote, curly.ReplaceAllString(value, "")
 		}
 		if found != "" {
-			s.at(w, "lookalike", report.Failed, found, "a character that a web page put in the place of an ASCII one; the shell does not know it", "write "+input.Quote(value))
+			s.at(w, "lookalike", report.Failed, found, "a web page replaced an ASCII character with this one, which the shell does not interpret", "write "+input.Quote(value))
 			c.Words[i].Value = value
 			if !w.Dynamic {
 				s.replace(w, value)

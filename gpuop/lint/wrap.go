@@ -31,7 +31,7 @@ func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
 func (r *run) carried(d *doc, use input.ChartUse) {
 	d.reader = &fields.Reader{}
 	for _, key := range use.Misplaced {
-		d.reader.Add("unknown-key", report.Failed, key, key.Value, "there is no such field here: nothing reads the values below it", "write "+use.Place)
+		d.reader.Add("unknown-key", report.Failed, key, key.Value, "unknown field: nothing reads the values below it", "write "+use.Place)
 	}
 	in := newInstallation(r.table, r.orLatest(), nil)
 	at := use.Version

@@ -78,7 +78,7 @@ const (
 // is unreadable, what the MIG manager would reject and what no board can hold. The config has everything that could be
 // parsed; it is nil only if the file is not a mapping. Findings have lines but no file.
 func ParseConfig(data []byte) (*Config, []report.Row) {
-	p := parser{fields.Reader{Unknown: "no such key, and the MIG manager refuses the file"}}
+	p := parser{fields.Reader{Unknown: "unknown key: the MIG manager rejects the file"}}
 	var c *Config
 	if root := p.Document(data); root != nil {
 		c = &Config{}
@@ -227,7 +227,7 @@ func (p *parser) profile(n *yaml.Node, path string) bool {
 	fix := report.Suggest(n.Value, known, "")
 	if _, ok := parseName(n.Value); ok {
 		if !slices.Contains(known, n.Value) {
-			p.Add(ruleProfile, report.Warning, n, path, "no known board has a profile "+n.Value, fix)
+			p.Add(ruleProfile, report.Warning, n, path, "no known board has the profile "+n.Value, fix)
 		}
 		return true
 	}

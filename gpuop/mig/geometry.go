@@ -57,7 +57,7 @@ type Board struct {
 	ComputeSlices int `json:"computeSlices"`
 	// MemoryMiB is the total memory that nvidia-smi reports for a typical model; 0 if unknown.
 	MemoryMiB int `json:"-"`
-	// Family and ComputeCapability are derived from the architecture, as by GPU Feature Discovery.
+	// Family and ComputeCapability are derived from the architecture, like in GPU Feature Discovery.
 	Family            string `json:"-"`
 	ComputeCapability string `json:"-"`
 	// Profiles are sorted from small to large.

@@ -87,7 +87,7 @@ func Fit(b Board, r Request) (Layout, error) {
 		if l := place(b, r); l != nil {
 			return l, nil
 		}
-		reason = "no arrangement respects where instances may start"
+		reason = "no arrangement fits the allowed start positions"
 	}
 	return nil, fmt.Errorf("%s %w on %s: %s", r, ErrFit, b.Name, reason)
 }

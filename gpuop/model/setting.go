@@ -86,7 +86,7 @@ func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *
 	var below func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node)
 	below = func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) {
 		if nodes++; nodes == MaxNodes+1 {
-			reader.Add("too-large", report.Failed, at, "", "the document holds more values than any chart reads; the rest is not looked at", "")
+			reader.Add("too-large", report.Failed, at, "", "the document has more values than any chart reads; the rest is skipped", "")
 		}
 		n = fields.Resolve(n)
 		switch {

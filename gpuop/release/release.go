@@ -47,7 +47,7 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 	var err error
 	if r.Version, err = chart.ParseVersion(d.Version); err != nil || d.Version == "v1.0.0-devel" {
 		if r.Version, err = chart.ParseVersion(name); err != nil {
-			return nil, fmt.Errorf("version %q of Chart.yaml is no release", d.Version)
+			return nil, fmt.Errorf("version %q in Chart.yaml is not a release", d.Version)
 		}
 		r.AppVersion = r.Version.String()
 	}

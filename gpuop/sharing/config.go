@@ -279,7 +279,7 @@ func (p *parser) contradictions(root *yaml.Node, c *Config) {
 	}
 	slicing, mps := blocks["timeSlicing"], blocks["mps"]
 	if slicing != nil && mps != nil {
-		p.Add(ruleBoth, report.Warning, slicing, "sharing.timeSlicing", "timeSlicing and mps are both configured: MPS wins silently, and this block does nothing", "keep one of the two")
+		p.Add(ruleBoth, report.Warning, slicing, "sharing.timeSlicing", "timeSlicing and mps are both configured: MPS wins silently, and this block has no effect", "keep one of the two")
 	}
 	if mps != nil && c.Flags.MIGStrategy == mig.StrategyMixed {
 		p.Add(ruleMPS, report.Failed, mps, "sharing.mps", "MPS with flags.migStrategy mixed: the device plugin refuses to start", "use timeSlicing, or another MIG strategy")

@@ -38,7 +38,7 @@ type Change struct {
 }
 
 // ErrNoValues is returned for files of another kind. They may contain values, but not at the top level.
-var ErrNoValues = errors.New("no values file of the chart")
+var ErrNoValues = errors.New("not a values file of the chart")
 
 // ErrDowngrade is returned if the target release is older than the file's.
 var ErrDowngrade = errors.New("downgrade")

@@ -258,7 +258,7 @@ func (f Fixture) samples(t *testing.T) {
 	}
 	for i := range f.Plan.Fields {
 		field := &f.Plan.Fields[i]
-		// There may be no XID yet. The collector itself reports fields that no entity has.
+		// An XID may not have happened yet. Fields that no entity has are reported by the collector, not by the source.
 		exists := slices.ContainsFunc(top.Devices, func(d gpu.Device) bool { return field.Levels.Has(d.Entity.Kind) })
 		if exists && !served[i] && !declined[i] && field.ID != xidField {
 			t.Errorf("%s has neither a sample nor a fault", field.Name)

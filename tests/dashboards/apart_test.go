@@ -185,7 +185,7 @@ func read(t *testing.T, path string) string {
 // ofPages matches queries about the size of pages.
 var ofPages = regexp.MustCompile("scrape_samples_scraped")
 
-// agrees checks that queries have the same answers in two worlds, and returns how many had any.
+// agrees checks that the queries have the same answers in two worlds, and returns the number of non-empty answers.
 func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answered int) {
 	t.Helper()
 	other.questions(t)

@@ -145,13 +145,13 @@ func number(answer model.Value) (sum float64) {
 	return sum
 }
 
-// A block describes the samples of a Prometheus as a two-hour block on disk.
+// block describes the two-hour block on disk that has a Prometheus server's samples.
 type block struct {
 	Stats         struct{ NumSamples, NumSeries float64 }
 	chunks, index float64 // in bytes
 }
 
-// block writes the samples as a block.
+// block takes a snapshot and describes its block.
 func (p *program) block(ctx context.Context, data string) (*block, error) {
 	if _, err := p.Snapshot(ctx, false); err != nil {
 		return nil, err

@@ -112,7 +112,7 @@ func TestOddSettingsServe(t *testing.T) {
 	for name, tt := range map[string]struct {
 		env   string
 		args  []string
-		first bool // args come before the other arguments
+		first bool // args are placed before the default arguments
 		want  func(page) bool
 		says  string
 	}{

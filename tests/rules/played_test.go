@@ -209,7 +209,7 @@ func TestHealthCountersAreFew(t *testing.T) {
 	}
 }
 
-// A setting has the options of a simulated run.
+// setting has the options of a simulated run.
 type setting struct {
 	log   bool                     // the kernel log is read
 	boots bool                     // the machine boots at the start of the run
@@ -217,7 +217,7 @@ type setting struct {
 	look  func(n int, page []byte) // called with each page and its number, if not nil
 }
 
-// An install has the exporter's settings in the rendered chart.
+// install has the exporter's settings from the rendered chart.
 type install struct {
 	args     []string
 	env      map[string]string
