@@ -200,7 +200,7 @@ func (m *measurement) ask(ctx context.Context, p *program, span time.Duration, q
 		}
 	}
 	if len(seconds) == 0 {
-		return fmt.Errorf("Prometheus at %s has not scraped any node", p.url)
+		return fmt.Errorf("no node has been scraped by Prometheus at %s", p.url)
 	}
 	slices.Sort(seconds)
 	m.p50, m.p99 = seconds[len(seconds)/2], seconds[len(seconds)*99/100]
