@@ -24,7 +24,7 @@ func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
 	}
 	options.JobCopies = cfg.Labels.Owners == config.OwnersOnCopies
-	options.OwnersApart = cfg.Labels.Owners == config.OwnersOnInfo
+	options.OwnersOnInfo = cfg.Labels.Owners == config.OwnersOnInfo
 	options.VirtualGPUs = cfg.Kubernetes.VirtualGPUs
 	options.Limit = exposition.Limit{
 		Series: cfg.Metrics.MaxSeries,

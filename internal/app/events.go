@@ -30,7 +30,7 @@ func newKernelLog(c config.Collection, reg prometheus.Registerer, log *slog.Logg
 // have XIDs of real GPUs at the same bus address. The pod of a process that an XID has ended is known from previous
 // reads.
 func (s *sources) setKernelLog(o *kernellog.Options) {
-	o.PodOf = s.pods.Recall
+	o.PodOf = s.pods.CachedPodOf
 	if source := s.simulated; source != nil {
 		o.Path = "simulated"
 		o.Open = func() (kernellog.Device, error) { return source.KernelLog(), nil }

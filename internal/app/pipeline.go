@@ -36,7 +36,7 @@ func newPipeline(
 		XIDWindow:         window(cfg.Collection.XIDWindow),
 		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
 		Strict:            options.Strict.On,
-		OwnersApart:       options.OwnersApart,
+		OwnersOnInfo:      options.OwnersOnInfo,
 	}
 	if kernelLog != nil { // a nil pointer in an interface is not nil
 		eventOptions.KernelLog = kernelLog

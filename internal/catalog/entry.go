@@ -37,10 +37,10 @@ type Entry struct {
 	Levels gpu.Kinds  // kinds of entities that have the field; empty for vGPUs, which the exporter does not watch
 	Range  *gpu.Range // plausible values in Unit; nil means any
 
-	Monotonic bool          // the value only grows until a reset
-	Profiling bool          // the field needs a profiling capability
-	Events    bool          // every sample matters: XIDs and clock event reasons
-	Pace      time.Duration // DCGM's shortest interval, 0 for any (DcgmCacheManager.cpp)
+	Monotonic   bool          // the value only grows until a reset
+	Profiling   bool          // the field needs a profiling capability
+	Events      bool          // every sample matters: XIDs and clock event reasons
+	MinInterval time.Duration // DCGM's shortest interval, 0 for any (DcgmCacheManager.cpp)
 	// BaseOf is the older ID of the same measurement in another unit, or 0. Requests for such an entry read the older
 	// ID and scale its value, so that one sample serves both names on every engine.
 	BaseOf gpu.FieldID
@@ -57,7 +57,7 @@ func (e Entry) Field() gpu.Field {
 	return gpu.Field{
 		ID: e.ID, Name: e.Classic, Unit: e.Unit, Text: e.Type == Text,
 		Levels: e.Levels, Range: e.Range,
-		Every: e.Events && e.ID != XIDErrors, Profiling: e.Profiling, Pace: e.Pace,
+		AllSamples: e.Events && e.ID != XIDErrors, Profiling: e.Profiling, MinInterval: e.MinInterval,
 	}
 }
 
@@ -65,5 +65,5 @@ func (e Entry) Field() gpu.Field {
 // an SM has a warp. A kernel need not use tensor pipes, memory or PCIe.
 var busyFields = [...]gpu.FieldID{ProfGREngineActive, ProfSMActive}
 
-// ProvesWork reports whether a field is above 0 whenever a kernel runs.
-func ProvesWork(id gpu.FieldID) bool { return slices.Contains(busyFields[:], id) }
+// ImpliesActivity reports whether a field is above 0 whenever a kernel runs.
+func ImpliesActivity(id gpu.FieldID) bool { return slices.Contains(busyFields[:], id) }

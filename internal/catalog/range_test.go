@@ -47,7 +47,7 @@ func TestPace(t *testing.T) {
 		if e.ID == 83 || e.ID == 84 {
 			want = 30 * time.Second
 		}
-		if got := e.Field().Pace; got != want {
+		if got := e.Field().MinInterval; got != want {
 			t.Errorf("%s: engine interval = %v, want %v", e.Name, got, want)
 		}
 	}

@@ -45,7 +45,7 @@ func ageOf(b *gpu.Batch, plan *gpu.Plan, begin time.Time) time.Duration {
 		s := &b.Samples[i]
 		f := &plan.Fields[s.Field]
 		age := time.Duration(now - s.Time)
-		if age <= oldest || age > maxAge || f.Text || f.Every || f.Profiling || plan.IntervalOf(s.Field) != interval {
+		if age <= oldest || age > maxAge || f.Text || f.AllSamples || f.Profiling || plan.IntervalOf(s.Field) != interval {
 			continue
 		}
 		oldest = age

@@ -69,9 +69,9 @@ func judgment(ctx context.Context, p *Process) int {
 // code, even if other verdicts are unknown.
 func (p *Process) printVerdicts(all []judged, from string) int {
 	found := slices.DeleteFunc(all, func(j judged) bool {
-		return j.verdict != verdict.Unknown && verdict.Gravity(j.verdict) < verdict.Gravity(from)
+		return j.verdict != verdict.Unknown && verdict.Severity(j.verdict) < verdict.Severity(from)
 	})
-	slices.SortStableFunc(found, func(a, b judged) int { return cmp.Compare(verdict.Gravity(b.verdict), verdict.Gravity(a.verdict)) })
+	slices.SortStableFunc(found, func(a, b judged) int { return cmp.Compare(verdict.Severity(b.verdict), verdict.Severity(a.verdict)) })
 	for _, j := range found {
 		fmt.Fprintln(p.Out, j)
 	}

@@ -34,7 +34,7 @@ func families(names ...string) func(*loop.Options) {
 func clockFamilies(names ...string) func(*loop.Options) {
 	return func(o *loop.Options) {
 		families(names...)(o)
-		o.Plan.Fields[1] = gpu.Field{ID: 112, Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Levels: gpuOnly, Range: &gpu.Range{Max: 1 << 32}, Every: true}
+		o.Plan.Fields[1] = gpu.Field{ID: 112, Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Levels: gpuOnly, Range: &gpu.Range{Max: 1 << 32}, AllSamples: true}
 	}
 }
 

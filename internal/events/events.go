@@ -24,8 +24,8 @@ type Options struct {
 	// Strict omits the last XID of a GPU that had none and of which the engine has no sample, as NVIDIA's dcgm-exporter
 	// does.
 	Strict bool
-	// OwnersApart moves the owners of XIDs to a family of their own, XIDOwners.
-	OwnersApart bool
+	// OwnersOnInfo moves the owners of XIDs to a family of their own, XIDOwners.
+	OwnersOnInfo bool
 	// Registerer registers the Log's own metrics; required.
 	Registerer prometheus.Registerer
 }
@@ -66,7 +66,7 @@ func New(opt Options) *Log {
 			log:  opt.KernelLog, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
 			entities: map[gpu.Identity]*entityEvents{}, field: -1,
 		},
-		strict: opt.Strict, apart: opt.OwnersApart, reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
+		strict: opt.Strict, apart: opt.OwnersOnInfo, reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
 	}
 }
 

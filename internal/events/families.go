@@ -151,7 +151,7 @@ func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Serie
 // ownersOf returns the XIDs of a GPU by owner, or without owners if these have a family of their own.
 func (l *Log) ownersOf(e *entityEvents) *owners {
 	if l.apart {
-		return e.owners.ofNone()
+		return e.owners.withoutOwner()
 	}
 	return &e.owners
 }

@@ -14,10 +14,10 @@ import (
 const (
 	// maxOwners is the maximum number of earlier owners of a GPU that have their own series. XIDs of owners
 	// beyond it move to the series without an owner, so that no sum decreases.
-	maxOwners  = 32
-	maxCodes   = 64 // XIDs with their own series, per owner
-	maxTenures = 16 // changes of owner that are remembered
-	otherXIDs  = -1 // code of all XIDs beyond maxCodes
+	maxOwners     = 32
+	maxCodes      = 64 // XIDs with their own series, per owner
+	maxOwnerships = 16 // changes of owner that are remembered
+	otherXIDs     = -1 // code of all XIDs beyond maxCodes
 )
 
 // An xid is the key of a count.
@@ -73,8 +73,8 @@ type ownerXIDs struct {
 	seen   int64       // when the owner last received the GPU or had an XID
 }
 
-// A tenure records the owner of a GPU or GPU instance since a time.
-type tenure struct {
+// An ownership records the owner of a GPU or GPU instance since a time.
+type ownership struct {
 	from  int64
 	owner []gpu.Label
 }
@@ -82,20 +82,20 @@ type tenure struct {
 // owners holds the current and earlier owners of a GPU or GPU instance. For a GPU, it also counts the XIDs of
 // each owner.
 type owners struct {
-	xids    []*ownerXIDs // the first entry has no owner
-	tenures []tenure     // oldest first
+	xids       []*ownerXIDs // the first entry has no owner
+	ownerships []ownership  // oldest first
 }
 
 // set records that the device has this owner since the given time.
 func (o *owners) set(owner []gpu.Label, at int64) {
-	for i := range o.tenures { // a tenure begins later only if the clock was set back
-		o.tenures[i].from = min(o.tenures[i].from, at)
+	for i := range o.ownerships { // an ownership begins later only if the clock was set back
+		o.ownerships[i].from = min(o.ownerships[i].from, at)
 	}
-	if len(o.tenures) == 0 || !slices.Equal(o.present(), owner) {
-		if len(o.tenures) == maxTenures {
-			o.tenures = slices.Delete(o.tenures, 0, 1)
+	if len(o.ownerships) == 0 || !slices.Equal(o.present(), owner) {
+		if len(o.ownerships) == maxOwnerships {
+			o.ownerships = slices.Delete(o.ownerships, 0, 1)
 		}
-		o.tenures = append(o.tenures, tenure{at, owner})
+		o.ownerships = append(o.ownerships, ownership{at, owner})
 	}
 	// Forget former owners without XIDs.
 	o.xids = slices.DeleteFunc(o.xids, func(x *ownerXIDs) bool {
@@ -106,9 +106,9 @@ func (o *owners) set(owner []gpu.Label, at int64) {
 
 // at returns the owner at the given time, in Unix nanoseconds.
 func (o *owners) at(at int64) []gpu.Label {
-	for i := len(o.tenures) - 1; i >= 0; i-- {
-		if o.tenures[i].from <= at {
-			return o.tenures[i].owner
+	for i := len(o.ownerships) - 1; i >= 0; i-- {
+		if o.ownerships[i].from <= at {
+			return o.ownerships[i].owner
 		}
 	}
 	return nil
@@ -183,8 +183,8 @@ func (o *ownerXIDs) of(x xid) *xidCount {
 	return &o.counts[at]
 }
 
-// ofNone returns the totals of all owners without an owner label.
-func (o *owners) ofNone() *owners {
+// withoutOwner returns the totals of all owners without an owner label.
+func (o *owners) withoutOwner() *owners {
 	merged := &owners{}
 	none := merged.of(nil, 0)
 	for _, x := range o.xids {

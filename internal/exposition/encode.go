@@ -27,8 +27,8 @@ type Options struct {
 	// JobCopies repeats the series of an entity for each HPC job that shares it, as NVIDIA's dcgm-exporter does.
 	// Without it, such series have no job label.
 	JobCopies bool
-	// OwnersApart omits owner labels from device series; only the series of owners have them.
-	OwnersApart bool
+	// OwnersOnInfo omits owner labels from device series; only the series of owners have them.
+	OwnersOnInfo bool
 	// VirtualGPUs repeats the series of a shared GPU for each replica that a pod holds (--kubernetes-virtual-gpus).
 	VirtualGPUs bool
 	Limit       Limit

@@ -114,7 +114,7 @@ func (e *Encoder) labelsOf(s *gpu.Snapshot, dropOwners bool) *labels {
 	}
 	slices.SortStableFunc(columns, func(a, b labelColumn) int { return strings.Compare(a.name, b.name) })
 	owners := s.Owners
-	if e.opts.OwnersApart {
+	if e.opts.OwnersOnInfo {
 		owners = nil
 	}
 	equal := func(a, b labelColumn) bool { return a.counter == b.counter && slices.Equal(a.values, b.values) }

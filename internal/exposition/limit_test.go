@@ -124,7 +124,7 @@ func TestLimitHasHysteresis(t *testing.T) {
 		},
 	})
 	for _, step := range []struct {
-		families int // of the three derived ones; the page has 12 series and one for each further family
+		families int // number of derived families, up to three; the page has 12 series and one for each of them
 		limited  bool
 	}{{2, false}, {3, true}, {2, true}, {1, false}, {2, false}} {
 		s := crowded()

@@ -113,7 +113,7 @@ func (r *ReadRequest) WantsProcesses(row int) bool {
 type Batch struct {
 	// Samples holds the newest sample of each field and row.
 	Samples []Sample
-	// Trails holds every sample since the previous Read of the session, for fields with Field.Every. Samples of one
+	// Trails holds every sample since the previous Read of the session, for fields with Field.AllSamples. Samples of one
 	// field and row are in the order of their times. The first Read also reports older samples that the engine still
 	// has.
 	Trails []Sample

@@ -8,8 +8,8 @@ import (
 // MaxOwners is the largest number of owners that is reported for an entity.
 const MaxOwners = 256
 
-// Renewed returns o if next is equal to it, and next otherwise. It keeps the pointer stable while nothing changes.
-func (o *Owners) Renewed(next *Owners) *Owners {
+// ReuseIfEqual returns o if next is equal to it, and next otherwise. It keeps the pointer stable while nothing changes.
+func (o *Owners) ReuseIfEqual(next *Owners) *Owners {
 	if reflect.DeepEqual(next, o) {
 		return o
 	}

@@ -14,16 +14,16 @@ type Unit string
 
 // A Field is one DCGM field that a session reads.
 type Field struct {
-	ID        FieldID
-	Name      string        // name in the catalog, for logs and health series
-	Unit      Unit          // unit of the values; sources convert values of engines that use another unit
-	Text      bool          // the values are strings
-	Levels    Kinds         // kinds of entities for which the field is read
-	Range     *Range        // plausible values; nil means any
-	Interval  time.Duration // interval between samples; zero means Plan.Interval
-	Pace      time.Duration // shortest interval that engines offer; zero means any
-	Every     bool          // request every sample, not only the newest (Batch.Trails): clock event reasons
-	Profiling bool          // the field needs a profiling capability (DCGM_FI_PROF_*), which differs by GPU
+	ID          FieldID
+	Name        string        // name in the catalog, for logs and health series
+	Unit        Unit          // unit of the values; sources convert values of engines that use another unit
+	Text        bool          // the values are strings
+	Levels      Kinds         // kinds of entities for which the field is read
+	Range       *Range        // plausible values; nil means any
+	Interval    time.Duration // interval between samples; zero means Plan.Interval
+	MinInterval time.Duration // shortest interval that engines offer; zero means any
+	AllSamples  bool          // request every sample, not only the newest (Batch.Trails): clock event reasons
+	Profiling   bool          // the field needs a profiling capability (DCGM_FI_PROF_*), which differs by GPU
 }
 
 // A Range is a range of values with its bounds.
@@ -186,5 +186,5 @@ func (p *Plan) Missing(devices []Device) []Entity {
 // shortest one if that is longer.
 func (p *Plan) IntervalOf(i int) time.Duration {
 	f := &p.Fields[i]
-	return max(cmp.Or(f.Interval, p.Interval), f.Pace)
+	return max(cmp.Or(f.Interval, p.Interval), f.MinInterval)
 }

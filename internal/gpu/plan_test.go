@@ -18,7 +18,7 @@ func TestIntervalOf(t *testing.T) {
 		"slower than it can be": {60 * second, 0, 30 * second, 60 * second},
 		"its own and slower":    {10 * second, 60 * second, 30 * second, 60 * second},
 	} {
-		p := gpu.Plan{Interval: tt.plan, Fields: []gpu.Field{{Interval: tt.field, Pace: tt.pace}}}
+		p := gpu.Plan{Interval: tt.plan, Fields: []gpu.Field{{Interval: tt.field, MinInterval: tt.pace}}}
 		if got := p.IntervalOf(0); got != tt.want {
 			t.Errorf("%s: interval = %v, want %v", name, got, tt.want)
 		}

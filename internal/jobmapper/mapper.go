@@ -73,7 +73,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		uses[row] = use
 	}
 	labels := gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return o.Labels })
-	m.owners = m.owners.Renewed(&gpu.Owners{Labels: labels, Uses: uses})
+	m.owners = m.owners.ReuseIfEqual(&gpu.Owners{Labels: labels, Uses: uses})
 	return m.owners, nil
 }
 

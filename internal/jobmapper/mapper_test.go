@@ -379,7 +379,7 @@ func TestChurn(t *testing.T) {
 			return 0 // before the first
 		}
 		if _, err := fmt.Sscanf(jobs, "%d %d", &a, &c); err != nil || c-a != 1000 {
-			t.Fatalf("jobs %q are of no version", jobs)
+			t.Fatalf("jobs %q: want those of one version", jobs)
 		}
 		return a
 	}

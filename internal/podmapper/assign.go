@@ -16,10 +16,10 @@ const maxUnmatched = 64
 // claimDriver is the DRA driver whose devices must match an entity. Devices of other drivers are used if they match.
 const claimDriver = "gpu.nvidia.com"
 
-// tenancy is a pod with a device of a device plugin.
-type tenancy struct{ namespace, pod, device string }
+// podDevice is a pod with a device of a device plugin.
+type podDevice struct{ namespace, pod, device string }
 
-func tenancyOf(h *Allocation) tenancy { return tenancy{h.Namespace, h.Pod, h.Device} }
+func podDeviceOf(h *Allocation) podDevice { return podDevice{h.Namespace, h.Pod, h.Device} }
 
 // assignment builds the owners from a listing.
 type assignment struct {
@@ -193,7 +193,7 @@ func (a *assignment) report(spared int) {
 // assigned twice.
 func (m *Mapper) valid(allocations []Allocation) []Allocation {
 	m.count++
-	seen := make(map[tenancy]uint64, len(allocations))
+	seen := make(map[podDevice]uint64, len(allocations))
 	var valid []Allocation
 	for _, h := range allocations {
 		if info, ok := m.pod(h.podName()); ok && info.Finished || m.claimed(&h).Admin {
@@ -201,23 +201,23 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 		}
 		valid = append(valid, h)
 		if h.Claim == "" {
-			who := tenancyOf(&h)
+			who := podDeviceOf(&h)
 			seen[who] = cmp.Or(m.seen[who], m.count)
 		}
 	}
 	m.seen = seen
-	newest := map[string]tenancy{} // the newest tenancy by device
+	newest := map[string]podDevice{} // the newest podDevice by device
 	for who := range seen {
 		if other, ok := newest[who.device]; !ok || m.newer(who, other) {
 			newest[who.device] = who
 		}
 	}
-	return slices.DeleteFunc(valid, func(h Allocation) bool { return h.Claim == "" && m.newer(newest[h.Device], tenancyOf(&h)) })
+	return slices.DeleteFunc(valid, func(h Allocation) bool { return h.Claim == "" && m.newer(newest[h.Device], podDeviceOf(&h)) })
 }
 
 // newer reports whether a is known to have received the device after b. It compares the creation times from the API
 // server, or else when each was first listed.
-func (m *Mapper) newer(a, b tenancy) bool {
+func (m *Mapper) newer(a, b podDevice) bool {
 	x, okX := m.pod(podName{a.namespace, a.pod})
 	y, okY := m.pod(podName{b.namespace, b.pod})
 	if okX && okY && !x.Created.Equal(y.Created) {

@@ -59,7 +59,7 @@ type Claimed struct {
 	Consumed  map[string]float64 // consumed capacity by name; nil if the device is not shared by capacity
 }
 
-// pending reports whether it is still unknown whether the claim makes an owner.
+// pending reports whether the claim has not been read yet, so that it may or may not make an owner.
 func (c *Claimed) pending() bool { return !c.Read && !c.Forbidden }
 
 // Options configure a Mapper. Metrics is required; the zero values of all other fields disable them.
@@ -126,8 +126,8 @@ type Mapper struct {
 	pods     int    // number of pods in the latest accepted listing
 	owners   *gpu.Owners
 	resolver *deviceid.Resolver
-	seen     map[tenancy]uint64 // the number of the listing in which a pod first had a device
-	count    uint64             // number of listings
+	seen     map[podDevice]uint64 // the number of the listing in which a pod first had a device
+	count    uint64               // number of listings
 }
 
 // inputs holds everything that the owners depend on.
@@ -183,7 +183,7 @@ func New(opt Options) *Mapper {
 		policy:   labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed, most: opt.MaxPodLabels},
 		kubelet:  kubelet{reach: opt.Dial, socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
 		logs:     logFolders{path: opt.LogFolder},
-		seen:     map[tenancy]uint64{},
+		seen:     map[podDevice]uint64{},
 		left:     map[podName]time.Time{},
 	}
 }
@@ -250,7 +250,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return m.owners, nil
 	}
 	m.inputs = in
-	m.owners = m.owners.Renewed(m.assign(&in))
+	m.owners = m.owners.ReuseIfEqual(m.assign(&in))
 	return m.owners, nil
 }
 
@@ -356,7 +356,7 @@ func (m *Mapper) claimed(h *Allocation) Claimed {
 	return m.opt.Claimed(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device, h.Share)
 }
 
-// isPending reports whether it is still unknown whether h makes an owner.
+// isPending reports whether the claim of h has not been read yet, so that h may or may not make an owner.
 func (m *Mapper) isPending(h *Allocation) bool {
 	claimed := m.claimed(h)
 	return claimed.pending()

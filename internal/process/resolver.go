@@ -56,9 +56,9 @@ func NewResolver(proc fs.FS) *Resolver {
 // by another pod, because the driver reports both processes as one.
 func (r *Resolver) PodOf(pid uint32) ([]string, error) { return r.lookup(pid, r.end) }
 
-// Recall is like PodOf, for requests outside the reads of the driver. It does not start the time for which an ended
+// CachedPodOf is like PodOf, for requests outside the reads of the driver. It does not start the time for which an ended
 // process keeps its pods.
-func (r *Resolver) Recall(pid uint32) ([]string, error) { return r.lookup(pid, r.ended) }
+func (r *Resolver) CachedPodOf(pid uint32) ([]string, error) { return r.lookup(pid, r.ended) }
 
 // lookup returns the pods of a process. ended handles a process that no longer exists.
 func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) ([]string, error) {

@@ -276,7 +276,7 @@ func TestCachedPodExpires(t *testing.T) {
 		delete(proc, "7/stat")
 		delete(proc, "7/cgroup")
 		time.Sleep(6 * time.Minute)
-		if uid, err := one(r.Recall(7)); uid != "" || err != nil {
+		if uid, err := one(r.CachedPodOf(7)); uid != "" || err != nil {
 			t.Errorf("lookup after a long time: UID = %q, error %v", uid, err)
 		}
 	})

@@ -99,7 +99,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return nil, fmt.Errorf("inspect containers: %w", err)
 	}
 	uses := m.uses(running)
-	m.owners = m.owners.Renewed(&gpu.Owners{Labels: gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return append(o.PodLabels(), o.Labels...) }), Uses: uses})
+	m.owners = m.owners.ReuseIfEqual(&gpu.Owners{Labels: gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return append(o.PodLabels(), o.Labels...) }), Uses: uses})
 	return m.owners, nil
 }
 

@@ -71,7 +71,7 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 	}
 	for i := range plan.Fields {
 		tab.maxAge[i] = int64(max(MaxAgeIntervals*plan.IntervalOf(i), minMaxAge))
-		if plan.Fields[i].Every { // a Read reports all samples since the previous Read
+		if plan.Fields[i].AllSamples { // a Read reports all samples since the previous Read
 			tab.maxAge[i] = max(tab.maxAge[i], int64(MaxAgeIntervals*plan.Interval))
 		}
 	}

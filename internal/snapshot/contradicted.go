@@ -45,7 +45,7 @@ func newDoubts(t *gpu.Topology, plan *gpu.Plan) doubts {
 		case f.ID == catalog.GPUUtil:
 			d.utilization = i
 		case !f.Profiling:
-		case catalog.ProvesWork(f.ID) && plan.IntervalOf(i) >= max(plan.Interval, lookback):
+		case catalog.ImpliesActivity(f.ID) && plan.IntervalOf(i) >= max(plan.Interval, lookback):
 			d.proofs = append(d.proofs, proof{i, int64(plan.IntervalOf(i))})
 		default:
 			d.others = append(d.others, i)

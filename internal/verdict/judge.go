@@ -189,14 +189,14 @@ func (j *Judge) judge(r *reading, row int) (verdict, reason string) {
 	verdict = OK
 	for i := range table {
 		rule := &table[i]
-		if p.rules[i].update(rule, j.answer(r, i, row, p), r.Elapsed, p.read) && Gravity(rule.verdict) > Gravity(verdict) {
+		if p.rules[i].update(rule, j.answer(r, i, row, p), r.Elapsed, p.read) && Severity(rule.verdict) > Severity(verdict) {
 			verdict, reason = rule.verdict, rule.reason
 		}
 	}
 	down := r.Down(row)
 	p.at, p.read = r.Elapsed, p.read || down == nil
 	switch {
-	case Gravity(verdict) > Gravity(Unknown):
+	case Severity(verdict) > Severity(Unknown):
 		return verdict, reason
 	case down != nil:
 		return Unknown, gpu.Reason(down)

@@ -20,8 +20,8 @@ const (
 
 var verdicts = [...]string{OK, Watch, Unknown, Drain, Replace}
 
-// Gravity returns the severity of a verdict as a number. A word that is not a verdict is as severe as Replace.
-func Gravity(verdict string) int {
+// Severity returns the severity of a verdict as a number. A word that is not a verdict is as severe as Replace.
+func Severity(verdict string) int {
 	if i := slices.Index(verdicts[:], verdict); i >= 0 {
 		return i
 	}

@@ -36,7 +36,7 @@ type Fixture struct {
 	// XID causes an XID on the GPU at the first row: 62 on the first call, and 45 twice on the second. It is nil if the
 	// source has no XIDs.
 	XID func(t *testing.T)
-	// Sample makes the engine sample the field at index Sampled of the plan, which has Every, on the GPU at the first
+	// Sample makes the engine sample the field at index Sampled of the plan, which has AllSamples, on the GPU at the first
 	// row. It returns the value, which differs from that of the sample before. It is nil if the source cannot do that.
 	Sample  func(t *testing.T) gpu.Value
 	Sampled int
@@ -365,7 +365,7 @@ func (f Fixture) checkSample(t *testing.T, top *gpu.Topology, s *gpu.Sample) {
 // trailed holds the trail samples that a session has returned.
 type trailed map[gpu.Sample]bool
 
-// checkTrails reports violations of the contract in the trails of b. They must be of fields with Every. Each sample
+// checkTrails reports violations of the contract in the trails of b. They must be of fields with AllSamples. Each sample
 // must be returned once per session, in order within its cell, and the last one must be the newest.
 func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen trailed) {
 	t.Helper()
@@ -374,7 +374,7 @@ func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen
 		x := b.Trails[i]
 		f.checkSample(t, top, &x)
 		field, dev := &f.Plan.Fields[x.Field], &top.Devices[x.Row]
-		if !field.Every {
+		if !field.AllSamples {
 			t.Errorf("%s of %v: trail was not requested", field.Name, dev.Entity)
 		}
 		if c := (cell{x.Row, x.Field}); latest[c].Time < x.Time {
@@ -391,7 +391,7 @@ func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen
 	newest := map[cell]gpu.Sample{}
 	for _, x := range b.Samples {
 		newest[cell{x.Row, x.Field}] = x
-		if f.Plan.Fields[x.Field].Every && !seen[gpu.Sample{Row: x.Row, Field: x.Field, Time: x.Time}] {
+		if f.Plan.Fields[x.Field].AllSamples && !seen[gpu.Sample{Row: x.Row, Field: x.Field, Time: x.Time}] {
 			t.Errorf("%s of %v: newest sample was in no trail", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
 		}
 	}

@@ -86,7 +86,7 @@ func readAll(t *testing.T, s *nvml.Session, plan *gpu.Plan) reading {
 	if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
 		t.Fatalf("Read: %v", err)
 	}
-	newest := slices.DeleteFunc(b.Samples, func(x gpu.Sample) bool { return plan.Fields[x.Field].Every })
+	newest := slices.DeleteFunc(b.Samples, func(x gpu.Sample) bool { return plan.Fields[x.Field].AllSamples })
 	for _, x := range slices.Concat(b.Trails, newest) {
 		e, id := s.Topology().Devices[x.Row].Entity, plan.Fields[x.Field].ID
 		if r.values[e] == nil {

@@ -96,7 +96,7 @@ func (f *field) flagFields() string {
 	var list []string
 	for flag := range strings.FieldsSeq(f.flags) {
 		if seconds, ok := strings.CutPrefix(flag, "pace="); ok {
-			list = append(list, fmt.Sprintf("Pace: %s * time.Second", seconds))
+			list = append(list, fmt.Sprintf("MinInterval: %s * time.Second", seconds))
 			continue
 		}
 		list = append(list, strings.ToUpper(flag[:1])+flag[1:]+": true")

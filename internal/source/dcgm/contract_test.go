@@ -20,7 +20,7 @@ func TestContract(t *testing.T) {
 			var e *fakedcgm.Engine
 			happened, sampled := 0, 0
 			trail := field(156, onGPU)
-			trail.Every, trail.Interval = true, time.Microsecond // no two samples are that close
+			trail.AllSamples, trail.Interval = true, time.Microsecond // no two samples are that close
 			contract.Run(t, contract.Fixture{
 				New: func(t *testing.T) collector.Source {
 					e = fakedcgm.New(t, world("value gpu:* 112 int 4", "value gpu:* 156 nodata")...)

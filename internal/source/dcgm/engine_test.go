@@ -548,7 +548,7 @@ func TestProcessesAreDeclined(t *testing.T) {
 
 func every(id gpu.FieldID, interval time.Duration) gpu.Field {
 	f := field(id, onBoth)
-	f.Every, f.Interval = true, interval
+	f.AllSamples, f.Interval = true, interval
 	return f
 }
 

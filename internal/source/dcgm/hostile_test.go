@@ -225,9 +225,9 @@ func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
 	plan := &gpu.Plan{Interval: time.Millisecond, Devices: gpu.Selector{Flex: true}, Switches: gpu.Selector{Flex: true}, CPUs: gpu.Selector{Flex: true},
 		Peers: bit(1), Placement: bit(2),
 		Fields: []gpu.Field{
-			{ID: 1, Text: true, Levels: onGPU}, {ID: 150, Levels: onGPU}, {ID: 155, Levels: onGPU, Every: bit(4)},
-			{ID: 112, Levels: gpu.KindsOf(gpu.KindGPU), Every: true}, {ID: catalog.XIDErrors, Levels: gpu.KindsOf(gpu.KindGPU)},
-			{ID: 1001, Levels: onGPU, Profiling: true, Every: bit(5)}, {ID: 780, Levels: gpu.KindsOf(gpu.KindNVLink)}, {ID: 50, Text: true, Levels: onGPU},
+			{ID: 1, Text: true, Levels: onGPU}, {ID: 150, Levels: onGPU}, {ID: 155, Levels: onGPU, AllSamples: bit(4)},
+			{ID: 112, Levels: gpu.KindsOf(gpu.KindGPU), AllSamples: true}, {ID: catalog.XIDErrors, Levels: gpu.KindsOf(gpu.KindGPU)},
+			{ID: 1001, Levels: onGPU, Profiling: true, AllSamples: bit(5)}, {ID: 780, Levels: gpu.KindsOf(gpu.KindNVLink)}, {ID: 50, Text: true, Levels: onGPU},
 			{ID: 1100, Levels: gpu.KindsOf(gpu.KindCPU, gpu.KindCPUCore)},
 		}}
 	if bit(0) {

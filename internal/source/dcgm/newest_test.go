@@ -141,7 +141,7 @@ func TestDatesOfRemoteEngine(t *testing.T) {
 
 // If the engine's clock is set back, a trail continues with the engine's times.
 func TestTrailAfterClockSetBack(t *testing.T) {
-	s, w, e := oneWatch(gpu.Field{ID: 150, Every: true})
+	s, w, e := oneWatch(gpu.Field{ID: 150, AllSamples: true})
 	s.foreign = false
 	w.every = true
 	now := time.Now().UnixMicro()
@@ -167,7 +167,7 @@ func TestTrailOfAHistory(t *testing.T) {
 		"kept":      {[]int64{now - 10e6, now - 5e6, now}, []int64{now - 5e6, now}},
 		"forgotten": {[]int64{now - 10e6}, []int64{now}},
 	} {
-		s, w, e := oneWatch(gpu.Field{ID: 150, Every: true})
+		s, w, e := oneWatch(gpu.Field{ID: 150, AllSamples: true})
 		s.foreign, s.members = false, []entity{{groupGPU, 0}}
 		w.every = true
 		s.slots[0].at, s.slots[0].date = now-10e6, (now-10e6)*1000

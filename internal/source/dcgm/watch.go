@@ -52,7 +52,7 @@ type watch struct {
 // A sampling holds what the fields of a watch have in common.
 type sampling struct {
 	interval  time.Duration
-	every     bool // gpu.Field.Every
+	every     bool // gpu.Field.AllSamples
 	profiling bool
 	sporadic  bool // XIDs: samples are events, not a sampled state
 }
@@ -61,7 +61,7 @@ type sampling struct {
 func (s *Session) samplingOf(f int) sampling {
 	field := &s.plan.Fields[f]
 	return sampling{
-		interval: s.plan.IntervalOf(f), every: field.Every, profiling: field.Profiling,
+		interval: s.plan.IntervalOf(f), every: field.AllSamples, profiling: field.Profiling,
 		sporadic: field.ID == catalog.XIDErrors,
 	}
 }

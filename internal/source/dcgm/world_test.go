@@ -63,7 +63,7 @@ func profiling(id gpu.FieldID) gpu.Field {
 
 func events(id gpu.FieldID) gpu.Field {
 	f := field(id, onGPU)
-	f.Every = id != 230
+	f.AllSamples = id != 230
 	return f
 }
 

@@ -175,7 +175,7 @@ func (s *Session) readDevice(d *device, req gpu.ReadRequest, b *gpu.Batch) error
 		b.Links = append(b.Links, gpu.LinkState{Row: d.gpuRow(), Up: up})
 	}
 	for _, x := range b.Samples[samples:] {
-		if s.plan.Fields[x.Field].Every {
+		if s.plan.Fields[x.Field].AllSamples {
 			b.Trails = append(b.Trails, x)
 		}
 	}

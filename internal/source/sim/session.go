@@ -123,7 +123,7 @@ func (s *Session) newCell(row, field int) cell {
 	case c.gen.none():
 	case id == catalog.XIDErrors:
 		c.events = xidEvents
-	case f.Every:
+	case f.AllSamples:
 		c.events = reasonEvents
 	}
 	for i := range s.src.scenario.Faults {
@@ -221,7 +221,7 @@ func (s *Session) read(req gpu.ReadRequest, b *gpu.Batch, now int64, elapsed tim
 		default:
 			s.readCell(c, b, now)
 		}
-		if s.plan.Fields[c.field].Every && len(b.Samples) > first {
+		if s.plan.Fields[c.field].AllSamples && len(b.Samples) > first {
 			c.trail(b, b.Samples[first].Value, b.Samples[first].Time)
 		}
 	}

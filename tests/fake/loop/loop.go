@@ -21,13 +21,13 @@ import (
 // Options are the options of the Loop and its derivers. Derivers in Options are replaced.
 type Options struct {
 	collector.Options
-	PodOf       accounting.PodOf
-	VirtualGPUs bool
-	KernelLog   events.KernelLog
-	Strict      bool
-	OwnersApart bool
-	Booted      time.Time // when the machine booted
-	Start       time.Time // when the process started; zero means that older XIDs are counted too
+	PodOf        accounting.PodOf
+	VirtualGPUs  bool
+	KernelLog    events.KernelLog
+	Strict       bool
+	OwnersOnInfo bool
+	Booted       time.Time // when the machine booted
+	Start        time.Time // when the process started; zero means that older XIDs are counted too
 }
 
 // A Loop is a collector.Loop with its derivers.
@@ -45,7 +45,7 @@ func New(o Options) *Loop {
 	l := &Loop{
 		podOf: o.PodOf, facts: snapshot.Facts{Strict: o.Strict, Booted: o.Booted},
 		events: events.New(events.Options{
-			Start: o.Start, KernelLog: o.KernelLog, Strict: o.Strict, OwnersApart: o.OwnersApart, Registerer: o.Registerer,
+			Start: o.Start, KernelLog: o.KernelLog, Strict: o.Strict, OwnersOnInfo: o.OwnersOnInfo, Registerer: o.Registerer,
 		}),
 		accountant: accounting.New(accounting.Options{VirtualGPUs: o.VirtualGPUs, Registerer: o.Registerer}),
 	}

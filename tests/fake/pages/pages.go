@@ -116,7 +116,7 @@ func (r Run) New(publish func(*gpu.Snapshot, *exposition.Page)) (func(context.Co
 	}
 	encoder := exposition.NewEncoder(options)
 	o := loop.Options{
-		PodOf: r.Source.PodOf, VirtualGPUs: options.VirtualGPUs, OwnersApart: options.OwnersApart, Strict: options.Strict.On,
+		PodOf: r.Source.PodOf, VirtualGPUs: options.VirtualGPUs, OwnersOnInfo: options.OwnersOnInfo, Strict: options.Strict.On,
 		Booted: r.Booted,
 		Options: collector.Options{
 			Source: collector.SourceOf(r.Source.Open), Plan: plan, MaxBackoff: r.MaxBackoff, HangLimit: cmp.Or(r.HangLimit, cfg.Collection.HangLimit),
