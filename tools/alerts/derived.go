@@ -38,6 +38,10 @@ func derived() ([]part, error) {
 			path.Join("docs", "verdict.md"),
 			"<!-- findings: written by make generate -->\n", "<!-- end of findings -->\n", "\n" + verdict.FindingsTable() + "\n",
 		},
+		{
+			path.Join("gpuop", "explain", "words.txt"),
+			"# --- XIDs, written by make generate\n", "# --- end of XIDs\n", xidWords(),
+		},
 	}, nil
 }
 
@@ -128,4 +132,19 @@ func xidTable() string {
 		}
 	}
 	return b.String() + "\nReasons for classes that the actions alone do not explain:\n\n" + reasons.String()
+}
+
+// xidWords returns the entries of gpuop's glossary about XIDs: what each one means, and the actions.
+func xidWords() string {
+	var b strings.Builder
+	for _, code := range catalog.XIDsOf(catalog.XIDClasses()...) {
+		x := catalog.XIDOf(code)
+		then := ""
+		if x.Then != "" {
+			then = " Then: " + x.Then + "."
+		}
+		fmt.Fprintf(&b, "xid | XID %d, Xid: %d | %s. First: %s.%s | NVIDIA driver, in the kernel log | administrators, dcgm-exporter | %s\n",
+			code, code, strings.TrimSuffix(catalog.XIDMessage(code), "."), x.First, then, "https://docs.nvidia.com/deploy/xid-errors")
+	}
+	return b.String()
 }

@@ -1,6 +1,6 @@
 // Command alerts writes everything that is derived from the table of XIDs in internal/catalog and from the rules of
-// internal/verdict: the group gpu-xids of deployment/rules/alerts-gpu.yml, the table of XIDs in docs/runbooks.md and the
-// table of rules in docs/verdict.md. "make generate" runs it in the repository's root.
+// internal/verdict: the group gpu-xids of deployment/rules/alerts-gpu.yml, the table of XIDs in docs/runbooks.md, the
+// table of rules in docs/verdict.md and the XIDs that gpuop explains. "make generate" runs it in the repository's root.
 package main
 
 import (
