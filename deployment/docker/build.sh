@@ -4,7 +4,7 @@
 #
 #   build.sh [FOLDER]    FOLDER gets the images as OCI layouts, one per target: an index of the architectures
 #
-# TARGETS="dcgm nvml"  ARCHES="amd64 arm64"  NAME=localhost/dcgm-exporter  TAG=dev  VERSION  REVISION  EPOCH
+# TARGETS="nvml dcgm"  ARCHES="amd64 arm64"  NAME=localhost/dcgm-exporter  TAG=dev  VERSION  REVISION  EPOCH
 # BUILDER       an image of Debian; without it one is made with debootstrap, once
 # CACHE=yes     takes layers of earlier builds: quicker, and the digest depends on what was built before
 # REPOSITORY_OF_DCGM, PACKAGES_OF_DCGM, VERSION_OF_DCGM, DEBIAN_MIRROR, DEBIAN_SECURITY_MIRROR: see the Dockerfile
@@ -14,7 +14,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-}
 name=${NAME:-localhost/dcgm-exporter} tag=${TAG:-dev} epoch=${EPOCH:-0}
-read -ra targets <<<"${TARGETS:-dcgm nvml}"
+# nvml comes first: the history of the dcgm image names the nvml image if there is one.
+read -ra targets <<<"${TARGETS:-nvml dcgm}"
 read -ra arches <<<"${ARCHES:-amd64 arm64}"
 
 fail() { echo "build.sh: $*" >&2; exit 1; }
