@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,8 +49,9 @@ func TestEventsOfTheFirstField(t *testing.T) {
 // Once the clock is set back, the XIDs from before are in the future. The gauge shows the newest of the others.
 func TestNewestXIDAfterAClockIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, back := newEngine(), time.Duration(0)
-		now := func() time.Time { return time.Now().Add(-back) }
+		e := newEngine()
+		var back atomic.Int64
+		now := func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
 			o.Now = now
@@ -57,7 +59,7 @@ func TestNewestXIDAfterAClockIsSetBack(t *testing.T) {
 		e.happen(now(), 62)
 		r.Wait(interval)
 		r.Has(gauge(0, 62))
-		back = time.Hour
+		back.Store(int64(time.Hour))
 		e.happen(now(), 31)
 		r.Wait(interval)
 		r.Has(gauge(0, 31))
@@ -75,15 +77,16 @@ func TestXIDOfAnEarlierPod(t *testing.T) {
 				Uses:   []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{{Namespace: "n", Pod: pod, PodUID: "uid-" + pod, Container: "c"}}}},
 			}
 		}
-		owners := holder("a")
+		var owners atomic.Pointer[gpu.Owners]
+		owners.Store(holder("a"))
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
 			seen.watch(o)
 			o.KernelLog = log
-			o.Attributors = []collector.Attributor{pods(func() *gpu.Owners { return owners })}
+			o.Attributors = []collector.Attributor{pods(owners.Load)}
 		})
 		r.Wait(interval)
-		owners = holder("b")
+		owners.Store(holder("b"))
 		r.Wait(3 * interval)
 		log.report(gpu.XID{PCIBusID: "00000000:1B:00.0", Code: 31, PodUIDs: []string{"uid-a"}, Time: time.Now().UnixNano()})
 		r.Wait(interval)
