@@ -5,6 +5,7 @@ package etc
 import (
 	"bytes"
 	_ "embed"
+	"slices"
 )
 
 // Dir is the directory of installed counters files.
@@ -60,16 +61,10 @@ var Names = []string{"default", "health", "fleet"}
 
 // Named returns the file of a short name, and whether there is one.
 func Named(short string) ([]byte, bool) {
-	switch short {
-	case "default":
-		return File(DefaultName)
-	case "health":
-		return File(HealthName)
-	case "fleet":
-		return File(FleetName)
-	default:
+	if !slices.Contains(Names, short) {
 		return nil, false
 	}
+	return File(short + "-counters.csv")
 }
 
 // Shipped reports whether data is identical to one of the shipped files.
