@@ -134,7 +134,7 @@ func (in *installation) isDefaultOf(v chart.Version, s *model.Setting) bool {
 // isResource reports whether the settings are fields of a custom resource.
 func (in *installation) isResource() bool { return in.kind != kindValues }
 
-// correct returns the correction of a setting for changing it.
+// correct returns the correction of a setting, which the caller may change.
 func (in *installation) correct(s *model.Setting) *correction {
 	if in.corrections[s] == nil {
 		in.corrections[s] = &correction{Edit: fix.Edit{Path: s.Path}}

@@ -182,7 +182,7 @@ func (s *session) whyMissing(c *snapshot.Cycle, e *sharedDevice) string {
 	return c.Missing(s.inputs.util, e.row)
 }
 
-// divideShared divides an entity with several owners by what their processes did.
+// divideShared divides the usage of a shared entity among its owners, in proportion to the work of their processes.
 func (s *Accountant) divideShared(e *sharedDevice, used gpu.Value) {
 	switch {
 	case e.noProcesses != "":

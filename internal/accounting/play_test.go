@@ -261,7 +261,7 @@ func process(pid uint32, busy float64, mib int64) gpu.Process {
 	return gpu.Process{PID: pid, Busy: gpu.Float(busy), Memory: gpu.Int(mib << 20)}
 }
 
-// runs adds processes to GPU 0, whose mean utilization is that of the moment.
+// runs adds processes to GPU 0. Their mean utilization is GPU 0's current one.
 func runs(list ...gpu.Process) func(*moment) {
 	return func(m *moment) {
 		util, _ := m.util[0].Number()

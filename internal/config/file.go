@@ -163,7 +163,7 @@ func (r *reader) otherVersion(key string, version int, instead string) func(*yam
 	}
 }
 
-// everything is the pattern of the collection whose interval is that of all other fields.
+// everything is the pattern of the default collection. Its interval applies to the fields that match no other pattern.
 const everything = "*"
 
 // A collection is an entry of collections in version 2.

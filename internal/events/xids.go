@@ -334,8 +334,8 @@ func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label, old 
 	e.owners.of(owner, x.now).add(v.xid, 1, v.at, x.now)
 }
 
-// lastOf returns the newest XID that names the instance, or that names none for the whole GPU. It is zero if there is
-// none.
+// lastOf returns the newest XID of an instance, or for the whole GPU the newest XID that names no instance. It is zero if
+// there is none.
 func (e *entityEvents) lastOf(i instance) xidEvent {
 	for _, v := range e.lasts {
 		if v.instance == i {

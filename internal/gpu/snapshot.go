@@ -117,7 +117,7 @@ type Family struct {
 	OfGPUs     bool // the series also hold for each instance of their GPU; a strict page repeats them there
 	Unrepeated bool // a strict page repeats none of the series, and hides those of the GPUs that it hides
 	OfNode     bool // series without an entity get the host label
-	OwnersOnly bool // the series split the column of the same name by owner; the column keeps the device's value
+	OwnersOnly bool // the series are the owners' parts of the column of the same name, which has the device's total
 }
 
 // EntityHealth is the state of one entity in a snapshot.

@@ -38,8 +38,8 @@ type process struct {
 const (
 	// maxProcesses is the maximum number of processes that are remembered, more than run on the GPUs of any node.
 	maxProcesses = 4096
-	// lastRead is how long an ended process keeps its pods after it is first found missing. A driver reports what
-	// processes did since the last read, on every GPU they used. It must be short because PIDs are reused.
+	// lastRead is how long the pods of a process are remembered after it is first found missing. The driver still reports
+	// its work at the next read, on every GPU that it used. It must be short because PIDs are reused.
 	lastRead = time.Second
 	// forgotten is how long a process is remembered without requests.
 	forgotten = 5 * time.Minute

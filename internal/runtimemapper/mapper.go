@@ -49,7 +49,7 @@ type Mapper struct {
 	silent   map[string]bool          // containers that cannot be inspected, by id
 	mute     bool                     // the runtime did not report its version
 	topology *gpu.Topology
-	resolver *deviceid.Resolver // of topology
+	resolver *deviceid.Resolver // resolves device ids to rows of topology
 	owners   *gpu.Owners        // nil before the first answer
 }
 

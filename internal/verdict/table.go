@@ -58,7 +58,7 @@ type signal struct {
 type test uint8
 
 const (
-	within test = iota // the number is at least least and at most most
+	within test = iota // the number lies between least and most, both included
 	grows              // a counter is above its previous value
 	recent             // a time is within the rule's memory
 )

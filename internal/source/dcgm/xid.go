@@ -188,7 +188,7 @@ func (x *xidWatch) due(now time.Time, whole bool, lost []bool) (due []entity, fr
 	for _, e := range x.order {
 		h := x.histories[e]
 		if h.last == 0 && h.code == noXID {
-			h.last = h.shown // the engine begins with a 0, before which nothing happened
+			h.last = h.shown // the engine's first sample is 0; there are no XIDs before it
 		}
 		if h.shown != h.last {
 			h.due, h.until = true, now.Add(lateXID)

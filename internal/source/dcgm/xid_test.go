@@ -148,7 +148,7 @@ func TestXIDKeepsItsID(t *testing.T) {
 			if len(reported) != 2 || reported[0] != reported[1] {
 				t.Errorf("the next session has reported %v, want the same XID", reported)
 			}
-			// A new one is another one, of now.
+			// A new XID of the same code is another XID, with the current time.
 			e.Add("event 2 gpu:0 230 31")
 			var second gpu.XID
 			readUntil(t, s, "the second XID", func(b *gpu.Batch, _ error) bool {

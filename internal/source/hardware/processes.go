@@ -29,8 +29,8 @@ type mergedSession struct {
 
 	nvml    collector.Session // nil while it is not open
 	rows    []int             // maps rows of nvml to rows of Session; -1 if there is none
-	batch   gpu.Batch         // of nvml
-	request gpu.ReadRequest   // to nvml
+	batch   gpu.Batch         // what nvml read
+	request gpu.ReadRequest   // for nvml
 	err     error             // why nvml could not be opened
 	retryAt time.Time
 }

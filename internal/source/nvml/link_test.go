@@ -47,8 +47,8 @@ func TestLinkRate(t *testing.T) {
 	}
 }
 
-// Counters of NVLink 5 have one ID for each link and for all links together. A link that is down is included. A link
-// that does not exist has no row.
+// NVLink 5 counters have a field ID per link, and one for the total. A link that is down is included. A link that does
+// not exist has no row.
 func TestCountersByLink(t *testing.T) {
 	// mantissa 3 and exponent 12, packed as by NVML (nvml.h, NVML_NVLINK_BER_*)
 	src, world := source(t, "gpus 1", "gpu 0 set nvlinks 3", "gpu 0 set nvlink.2 down",
