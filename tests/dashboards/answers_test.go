@@ -30,8 +30,6 @@ func fleet(t *testing.T) []machine {
   - {fault: xid, at: 20m, devices: ["1", "3"], xids: [62, 45]}
   - {fault: throttle, at: 10m, devices: ["2"], reasons: [sw_thermal]}
   - {fault: set, at: 10m, devices: ["2"], fields: [DCGM_FI_DEV_GPU_TEMP], value: 88}
-  - {fault: set, at: 10m, devices: ["2"], fields: [DCGM_FI_PROF_GR_ENGINE_ACTIVE], value: 0.21}
-  - {fault: set, at: 10m, devices: ["2"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 21}
   - {fault: absent, reason: permission, at: 0s, devices: ["5"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
   - {fault: set, at: 10m, for: 5m, devices: ["5"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 808334905}
   - {fault: gpu-lost, at: 22m, devices: ["0"]}
@@ -48,6 +46,8 @@ func fleet(t *testing.T) []machine {
   - {fault: set, at: 10m, devices: ["3"], fields: [DCGM_FI_DEV_PCIE_REPLAY_COUNTER], value: 600}
   - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 240, rate: 1}
   - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS, DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS], value: 3, rate: 1}
+  - {fault: set, at: 5m, devices: ["7"], fields: [DCGM_FI_PROF_GR_ENGINE_ACTIVE], value: 0.21}
+  - {fault: set, at: 5m, devices: ["7"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 21}
   - {fault: link-down, at: 15m, devices: [nvlink 0/4, nvlink 0/5]}
   - {fault: health, at: 15m, devices: ["0"], watches: [NVLINK], code: DCGM_FR_NVLINK_DOWN}
 `},
@@ -86,7 +86,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 				expr := strings.TrimSuffix(q.Expr, " or vector(0)")
 				got := w.over(t, filled(expr, ".*"), 3*time.Minute)
 				if len(got) == 0 {
-					t.Errorf("%s: %q %s: no answer to\n%s", file, p.Title, q.RefID, expr)
+					t.Errorf("%s: %q %s: no result for\n%s", file, p.Title, q.RefID, expr)
 				}
 				names := map[string]bool{}
 				for _, x := range got {
@@ -94,14 +94,15 @@ func TestEveryQueryAnswers(t *testing.T) {
 				}
 				for _, m := range legendLabel.FindAllStringSubmatch(q.LegendFormat, -1) {
 					if !names[m[1]] {
-						t.Errorf("%s: %q %s: legend %q names %s; the series have %q", file, p.Title, q.RefID, q.LegendFormat, m[1], slices.Sorted(maps.Keys(names)))
+						t.Errorf("%s: %q %s: legend %q uses the label %s; the series have %q",
+							file, p.Title, q.RefID, q.LegendFormat, m[1], slices.Sorted(maps.Keys(names)))
 					}
 				}
 				for _, x := range w.over(t, filled(expr, "gpu-b"), 10*time.Minute) {
 					if instance := x.Metric.Get("instance"); instance != "" {
 						onOne++
 						if instance != "gpu-b" {
-							t.Errorf("%s: %q %s: %s is of another node than gpu-b", file, p.Title, q.RefID, x.Metric)
+							t.Errorf("%s: %q %s: got %s, want only series of gpu-b", file, p.Title, q.RefID, x.Metric)
 						}
 					}
 				}
@@ -109,7 +110,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 		}
 	}
 	if onOne < 100 {
-		t.Errorf("only %d series of one node", onOne)
+		t.Errorf("series of gpu-b = %d, want at least 100", onOne)
 	}
 }
 
@@ -118,12 +119,12 @@ func TestNodeDashboardCounts(t *testing.T) {
 	w := play(t, 5*time.Minute, machine{host: "gpu-b", node: "shared", vocabulary: catalog.Current, file: shipped(t, "fleet")})
 	up := filled(find(t, "node", "GPUs up", "stat").Targets[0].Expr, "gpu-b")
 	if got := w.query(t, up, w.end); got[""] != 6 {
-		t.Errorf("GPUs up: %v, want 6", got)
+		t.Errorf("GPUs up = %v, want 6", got)
 	}
 	users := w.query(t, filled(find(t, "node", "Who uses what", "table").Targets[0].Expr, "gpu-b"), w.end, "gpu", "GPU_I_ID", "namespace", "pod")
 	for _, want := range []string{"0  notebooks jupyter-a", "0  notebooks jupyter-b", "0  analytics etl-0", "3 1 serving embed-0", "5   "} {
 		if _, ok := users[want]; !ok {
-			t.Errorf("no row %q: %q", want, slices.Sorted(maps.Keys(users)))
+			t.Errorf("Who uses what: row %q is missing; got %q", want, slices.Sorted(maps.Keys(users)))
 		}
 	}
 }
@@ -136,7 +137,7 @@ func find(t *testing.T, file, title, kind string) panel {
 			return p
 		}
 	}
-	t.Fatalf("%s has no %s %q", file, kind, title)
+	t.Fatalf("%s: no %s panel %q", file, kind, title)
 	return panel{}
 }
 
@@ -167,10 +168,10 @@ func TestBoardsWithOneMemory(t *testing.T) {
 		}
 		gpus := filled(find(t, "fleet", "By node", "table").Targets[0].Expr, board.node)
 		if got := w.query(t, gpus, w.end); got[""] != 1 {
-			t.Errorf("%s has %v GPUs: %s", board.node, got, gpus)
+			t.Errorf("%s: GPUs = %v, want 1: %s", board.node, got, gpus)
 		}
 		if row := "| " + board.name + " | " + strings.Join(parts, "; ") + " |"; board.name != "" && !strings.Contains(text, "\n"+row+"\n") {
-			t.Errorf("docs/dashboards.md lacks\n%s", row)
+			t.Errorf("docs/dashboards.md: row is missing:\n%s", row)
 		}
 	}
 }
@@ -185,7 +186,7 @@ func (w *world) shows(t *testing.T, file, node string, p panel) (something bool)
 			something = true
 			for _, f := range x.Floats {
 				if v := f.F; math.IsNaN(v) || math.IsInf(v, 0) || v < 0 && !below || bounded && v > most {
-					t.Errorf("%s of %s: %q shows %v of %s", file, node, p.Title, v, x.Metric)
+					t.Errorf("%s: %q shows the impossible value %v for %s on node %s", file, p.Title, v, x.Metric, node)
 				}
 			}
 		}

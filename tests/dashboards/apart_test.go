@@ -79,29 +79,29 @@ func TestPodsComeAndGoApart(t *testing.T) {
 	few, fewApart := both(t, 20*time.Minute, busy(t, minutes, time.Minute))
 	many, manyApart := both(t, minutes*time.Minute, busy(t, minutes, time.Minute))
 	if a, b := len(fewApart.ofDevices()), len(manyApart.ofDevices()); a != b {
-		t.Errorf("%d series of devices after 20 minutes, %d after %d", a, b, minutes)
+		t.Errorf("owners apart: device series = %d after %d minutes, want %d as after 20", b, minutes, a)
 	}
 	if a, b := len(few.ofDevices()), len(many.ofDevices()); b < 3*a {
-		t.Errorf("with owners on them %d series of devices, then %d", a, b)
+		t.Errorf("owners on device series: %d series, then %d, want at least three times as many", a, b)
 	}
 	for _, l := range manyApart.ofDevices() {
 		for _, name := range []string{"pod", "namespace", "container", "app", "hpc_job"} {
 			if l.Has(name) {
-				t.Fatalf("a series of a device names its owner: %s", l)
+				t.Fatalf("device series %s has the owner label %s", l, name)
 			}
 		}
 	}
 	if pods := manyApart.query(t, `count(count by (pod) (last_over_time(dcgm_pod_gpu_info{pod!=""}[1d])))`, many.end)[""]; pods < 1000 {
-		t.Errorf("%v pods", pods)
+		t.Errorf("pods = %v, want at least 1000", pods)
 	}
 	for _, owner := range []string{`{hpc_job!="", gpu="0"}`, `{pod!="", app!="", gpu="0"}`} {
 		if got := manyApart.query(t, "count(dcgm_pod_gpu_info"+owner+")", many.end)[""]; got != 1 {
-			t.Errorf("%v series %s to join with", got, owner)
+			t.Errorf("dcgm_pod_gpu_info%s has %v series, want 1", owner, got)
 		}
 	}
 	const xids = `sum by (gpu, xid) (DCGM_EXP_XID_ERRORS_TOTAL > 0)`
 	near(t, "XIDs", many.query(t, xids, many.end, "gpu", "xid"), manyApart.query(t, xids, many.end, "gpu", "xid"), 0)
-	t.Logf("series of devices: %d then %d; apart %d then %d", len(few.ofDevices()), len(many.ofDevices()), len(fewApart.ofDevices()), len(manyApart.ofDevices()))
+	t.Logf("device series: %d, then %d; owners apart: %d, then %d", len(few.ofDevices()), len(many.ofDevices()), len(fewApart.ofDevices()), len(manyApart.ofDevices()))
 	few.agrees(t, fewApart, regexp.MustCompile(`(?i)xid`))
 }
 
@@ -168,7 +168,7 @@ func files(t *testing.T, pattern ...string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(append([]string{root}, pattern...)...))
 	if err != nil || len(paths) == 0 {
-		t.Fatalf("no files %s: %v", pattern, err)
+		t.Fatalf("no file matches %s: %v", pattern, err)
 	}
 	return paths
 }
@@ -196,7 +196,7 @@ func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answer
 		want, got := w.over(t, query, 3*time.Minute), other.over(t, query, 3*time.Minute)
 		answered += min(len(want), 1)
 		if diff := cmp.Diff(plain(want), plain(got), cmpopts.EquateApprox(1e-9, 0), cmpopts.EquateNaNs()); diff != "" {
-			t.Errorf("%s: %s (-on the series of devices +apart):\n%s", where, query, diff)
+			t.Errorf("%s: %s: result (-owners on device series +owners apart):\n%s", where, query, diff)
 		}
 	}
 	return answered
@@ -211,12 +211,12 @@ func TestOwnersApartGiveTheSameAnswers(t *testing.T) {
 	machines[1].scenario = "faults: [{fault: xid, at: 9m, devices: [\"2\", \"3\"], xids: [31]}]\n"
 	on, apart := both(t, length*time.Minute, machines...)
 	if n := on.agrees(t, apart, regexp.MustCompile("")); n < 150 {
-		t.Errorf("%d queries had answers", n)
+		t.Errorf("queries with a result = %d, want at least 150", n)
 	}
 	for _, w := range []*world{on, apart} {
 		for _, host := range []string{"gpu-e", "gpu-f"} {
 			if got := w.query(t, `count(gpu:xids:recent{pod=~"pod-.*", hostname="`+host+`"})`, w.end)[""]; got < 3 {
-				t.Errorf("%s: %v XIDs of pods", host, got)
+				t.Errorf("%s: XIDs of pods = %v, want at least 3", host, got)
 			}
 		}
 	}

@@ -121,7 +121,7 @@ func TestEverySelectorKeepsToTheInstance(t *testing.T) {
 			for _, s := range selectors(t, q) {
 				// Alerts on GPUs have no label instance. They are joined by the host name.
 				if !strings.Contains(s.String(), `instance=~"some"`) && s.Name != "ALERTS" {
-					t.Errorf("%s: %s: %s does not say of which instance", file, q.where, s)
+					t.Errorf("%s: %s: selector %s lacks instance=~\"$instance\"", file, q.where, s)
 				}
 			}
 		}

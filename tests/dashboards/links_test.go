@@ -63,7 +63,7 @@ func TestLinksCarryVariables(t *testing.T) {
 	for file, d := range all {
 		tag := []string{"gpu-telemetry"}
 		if len(d.Links) != 2 || d.Links[1].URL != runbooks || !d.Links[0].IncludeVars || !d.Links[0].KeepTime || !slices.Equal(d.Links[0].Tags, tag) || !slices.Contains(d.Tags, tag[0]) {
-			t.Errorf("%s: links %+v, want one to all dashboards with variables and time, and one to the runbooks", file, d.Links)
+			t.Errorf("%s: links = %+v, want the dashboards with variables and time, and the runbooks", file, d.Links)
 		}
 		for _, p := range d.everyPanel() {
 			columns := slices.Collect(maps.Values(modelOf(t, p).RenameByName))
@@ -80,58 +80,82 @@ func TestLinksCarryVariables(t *testing.T) {
 				set := linked.FindAllStringSubmatch(query, -1)
 				for _, part := range []string{"${datasource:queryparam}", "${cluster:queryparam}", "${__url_time_range}"} {
 					if len(set) == 0 || !strings.Contains(query, part) {
-						t.Errorf("%s: %q: a link without variables or %s: %s", file, p.Title, part, query)
+						t.Errorf("%s: %q: link %s lacks %s or sets no variable", file, p.Title, query, part)
 					}
 				}
 				for _, s := range set {
 					links++
 					if !slices.Contains(variables[uid], s[1]) {
-						t.Errorf("%s: %q sets %s, which the dashboard %q does not have", file, p.Title, s[1], uid)
+						t.Errorf("%s: %q: link sets the variable %s, unknown to dashboard %s", file, p.Title, s[1], uid)
 					}
 					if !slices.Contains(columns, s[2]) {
-						t.Errorf("%s: %q: a link takes the column %q; there are %q", file, p.Title, s[2], columns)
+						t.Errorf("%s: %q: link uses the unknown column %q; columns: %q", file, p.Title, s[2], columns)
 					}
 				}
 			}
 		}
 	}
 	if links < 15 {
-		t.Errorf("only %d links", links)
+		t.Errorf("links with variables = %d, want at least 15", links)
 	}
 }
 
 // runbooks is the URL of the runbooks, to which dashboards link.
 const runbooks = "https://github.com/gpu-telemetry/dcgm-exporter/blob/main/docs/runbooks.md"
 
-// A panel that counts problems must link to the list of them. The list must be a panel of that dashboard.
-func TestFiguresLinkToTheirLists(t *testing.T) {
+// Every stat panel must link to a panel with the details, and pass on the variables that both dashboards have.
+func TestStatPanelsLinkToTheirLists(t *testing.T) {
 	all := dashboards(t)
-	panels := map[string]panel{}
+	panels, boards := map[string]panel{}, map[string]dashboard{}
 	for _, d := range all {
 		for _, p := range d.everyPanel() {
-			panels[fmt.Sprint("/d/", d.UID, "?viewPanel=", p.ID)] = p
+			address := fmt.Sprint("/d/", d.UID, "?viewPanel=", p.ID)
+			panels[address], boards[address] = p, d
 		}
 	}
-	for file, want := range map[string]map[string]string{
-		"fleet.json": {"GPUs down": "Down", "GPUs with an XID": "XIDs, latest", "Nodes without data": "Nodes without data",
-			"GPUs throttled": "By GPU", "Allocated": "By namespace", "GPUs": "By node"},
-		"reliability.json": {"GPUs down": "Down", "GPUs to recover": "What to look at", "GPUs throttled": "By GPU"},
-		"exporter.json":    {"Not scraped": "Nodes without data", "Without data": "Without data"},
-	} {
-		for _, p := range all[file].everyPanel() {
-			links := p.FieldConfig.Defaults.Links
-			if title := want[p.Title]; p.Type == "stat" && title != "" {
-				if len(links) != 1 {
-					t.Errorf("%s: %q has %d links, want 1", file, p.Title, len(links))
-					continue
-				}
-				address, variables, _ := strings.Cut(links[0].URL, "&")
-				if list := panels[address]; list.Title != title || list.Type == "stat" || !strings.Contains(variables, "${instance:queryparam}") {
-					t.Errorf("%s: %q links to the %s %q with %s, want the list %q", file, p.Title, list.Type, list.Title, variables, title)
+	want := map[string]string{
+		"fleet.json GPUs down": "Down", "fleet.json GPUs with an XID": "XIDs, latest", "fleet.json GPUs throttled": "By GPU",
+		"fleet.json Nodes without data": "Nodes without data", "fleet.json Allocated": "By namespace", "fleet.json GPUs": "By node",
+		"node.json GPUs and instances down": "Down", "node.json GPUs up": "Who uses what", "node.json Hottest GPU": "Temperature",
+		"workload.json Allocated": "Pods", "workload.json Allocated and idle": "Allocated and idle",
+		"mig.json Instances": "Instances", "mig.json Free": "Profiles", "mig.json Memory in use": "Memory in use",
+		"reliability.json GPUs to recover": "Problems", "reliability.json Links down": "Links not active",
+		"exporter.json Not scraped": "Nodes without data", "exporter.json Reload failed": "Problems",
+	}
+	for file, d := range all {
+		for _, p := range d.everyPanel() {
+			if p.Type != "stat" {
+				continue
+			}
+			if n := len(p.FieldConfig.Defaults.Links); n != 1 {
+				t.Errorf("%s: stat panel %q has %d links, want 1", file, p.Title, n)
+				continue
+			}
+			address, passed, _ := strings.Cut(p.FieldConfig.Defaults.Links[0].URL, "&")
+			list, ok := panels[address]
+			if !ok || list.Type == "stat" {
+				t.Errorf("%s: stat panel %q links to %s, want a table or graph", file, p.Title, address)
+			}
+			if title := want[file+" "+p.Title]; title != "" && title != list.Title {
+				t.Errorf("%s: stat panel %q links to %q, want %q", file, p.Title, list.Title, title)
+			}
+			delete(want, file+" "+p.Title)
+			for _, v := range d.Templating.List {
+				if boards[address].has(v.Name) != strings.Contains(passed, "${"+v.Name+":queryparam}") {
+					t.Errorf("%s: stat panel %q passes on %s, which differs from the variables of both dashboards in %s",
+						file, p.Title, passed, v.Name)
 				}
 			}
 		}
 	}
+	for p := range want {
+		t.Errorf("stat panel not found: %s", p)
+	}
+}
+
+// has reports whether the dashboard has a variable.
+func (d dashboard) has(variable string) bool {
+	return slices.ContainsFunc(d.Templating.List, func(v variableModel) bool { return v.Name == variable })
 }
 
 // The alerts that fire must be on the dashboards about faults, each with a link to its runbook, and mark graphs everywhere.
@@ -141,13 +165,13 @@ func TestFiringAlertsAreShown(t *testing.T) {
 			return a.Name == "Alerts" && strings.Contains(a.Expr, "ALERTS{")
 		})
 		if !marked {
-			t.Errorf("%s has no annotation about alerts", file)
+			t.Errorf("%s: no annotation shows alerts", file)
 		}
 	}
 	for _, file := range []string{"fleet", "node", "reliability"} {
 		p := find(t, file, "Firing alerts", "table")
 		if link := string(p.properties(t, "links")["Alert"]); !strings.Contains(link, runbooks+"#${__value.raw}") {
-			t.Errorf("%s: an alert links to %s", file, link)
+			t.Errorf("%s: links of the column Alert = %s, want the runbook", file, link)
 		}
 	}
 }
@@ -176,12 +200,12 @@ func TestNodesWithoutData(t *testing.T) {
 	at := w.end.Add(-time.Second)
 	tile := filled(find(t, "fleet", "Nodes without data", "stat").Targets[0].Expr, ".*")
 	if got := w.query(t, tile, at); got[""] != 2 {
-		t.Errorf("nodes without data: %v, want 2", got)
+		t.Errorf("stat panel: nodes without data = %v, want 2", got)
 	}
 	list := w.query(t, filled(find(t, "fleet", "Nodes without data", "table").Targets[0].Expr, ".*"), at, "node", "reason")
 	for _, want := range []string{"gpu-b unavailable", "gpu-c does not answer"} {
 		if _, ok := list[want]; !ok || len(list) != 2 {
-			t.Errorf("list of nodes without data: %v, want %q in two", list, want)
+			t.Errorf("table of nodes without data = %v, want two rows, one of them %q", list, want)
 		}
 	}
 }

@@ -129,7 +129,7 @@ func (w *world) query(t *testing.T, query string, at time.Time, by ...string) ma
 		}
 		k := strings.Join(key, " ")
 		if _, twice := found[k]; twice {
-			t.Errorf("%s: two answers for %q", query, k)
+			t.Errorf("%s: two results for %q", query, k)
 		}
 		found[k] = x.F
 	}

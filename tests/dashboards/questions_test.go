@@ -44,7 +44,7 @@ func TestQuestions(t *testing.T) {
 	text := read(t, filepath.Join(root, "docs", "attribution.md"))
 	for _, q := range []string{gpuSeconds, energy, memory, idle, onXID, full, unowned} {
 		if !strings.Contains(text, "\n"+q+"\n") {
-			t.Errorf("docs/attribution.md has no line\n%s", q)
+			t.Errorf("docs/attribution.md: line is missing:\n%s", q)
 		}
 	}
 	file := append(shipped(t, "default"), "\nDCGM_EXP_XID_ERRORS_COUNT, gauge, XIDs of the last minutes.\n"...)
@@ -72,7 +72,7 @@ func TestQuestions(t *testing.T) {
 	for key, device := range at(`sum by (gpu) (increase(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[1d])) / 1000`, "gpu") {
 		if key == "3" {
 			if sums[key] > device || sums[key] <= 0 {
-				t.Errorf("GPU 3: pods and the rest used %v J, the GPU %v J", sums[key], device)
+				t.Errorf("GPU 3: energy of pods and unattributed energy = %v J, want between 0 and %v J", sums[key], device)
 			}
 			continue
 		}
@@ -81,7 +81,7 @@ func TestQuestions(t *testing.T) {
 	pods := at(energy, "namespace")
 	for _, namespace := range []string{"analytics", "media", "research", "serving", "notebooks"} {
 		if pods[namespace] <= 0 {
-			t.Errorf("%s used %v J", namespace, pods[namespace])
+			t.Errorf("namespace %s: energy = %v J, want more than 0", namespace, pods[namespace])
 		}
 	}
 
@@ -93,7 +93,7 @@ func TestQuestions(t *testing.T) {
 	// jupyter-c, about which nothing is known, must not count as idle.
 	got := slices.Sorted(maps.Keys(at(idle, "pod")))
 	if !slices.Contains(got, "jupyter-b") || slices.Contains(got, "pretrain-0") || slices.Contains(got, "embed-0") || slices.Contains(got, "jupyter-c") {
-		t.Errorf("allocated but idle are %q, want jupyter-b among them and none that worked", got)
+		t.Errorf("idle pods = %q, want jupyter-b and no pod that worked", got)
 	}
 
 	// Two minutes after the XID, and an hour after.
@@ -112,14 +112,14 @@ func TestQuestions(t *testing.T) {
 	now, none := at(full, key...), at(unowned, key...)
 	for k, want := range util {
 		if math.Abs(both[k]-want) > 0.03 {
-			t.Errorf("%s: pods and the rest are busy %v of the time, the GPU %v", k, both[k], want)
+			t.Errorf("%s: utilization of pods and unattributed utilization = %v, want %v", k, both[k], want)
 		}
 		if _, ok := now[k]; !ok || now[k]+none[k] > 1+1e-9 {
-			t.Errorf("%s: %v of pods and %v of the rest", k, now[k], none[k])
+			t.Errorf("%s: utilization of pods = %v, unattributed = %v, want at most 1 together", k, now[k], none[k])
 		}
 	}
 	if len(util) != 3 {
-		t.Errorf("%d shared GPUs", len(util))
+		t.Errorf("shared GPUs = %d, want 3", len(util))
 	}
 }
 
@@ -127,7 +127,7 @@ func TestQuestions(t *testing.T) {
 func TestFirstQueriesAnswer(t *testing.T) {
 	queries := promQL.FindAllStringSubmatch(read(t, filepath.Join(root, "docs", "queries.md")), -1)
 	if len(queries) != 10 {
-		t.Errorf("docs/queries.md has %d queries, want 10", len(queries))
+		t.Errorf("docs/queries.md: queries = %d, want 10", len(queries))
 	}
 	w := play(t, 2*time.Hour,
 		machine{host: "gpu-1", node: "shared", file: shipped(t, "fleet"), scenario: `faults:
@@ -138,7 +138,7 @@ func TestFirstQueriesAnswer(t *testing.T) {
 		machine{host: "gpu-2", node: "single", file: shipped(t, "default"), scenario: `faults: [{fault: engine-down, at: 90m}]`})
 	for _, q := range queries {
 		if len(w.Vector(t, q[1], w.end)) == 0 {
-			t.Errorf("no answer to %s", q[1])
+			t.Errorf("docs/queries.md: no result for %s", q[1])
 		}
 	}
 }

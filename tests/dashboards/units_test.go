@@ -48,7 +48,7 @@ func measureOf(t *testing.T, e parser.Expr) measure {
 		if named, ok := catalog.Lookup(e.Name); ok {
 			m, known := bases[named.Unit]
 			if !known {
-				t.Fatalf("%s is in %q, which this test does not know", e.Name, named.Unit)
+				t.Fatalf("%s: unit %q is not in bases", e.Name, named.Unit)
 			}
 			return m
 		}
@@ -76,7 +76,7 @@ func measureOf(t *testing.T, e parser.Expr) measure {
 	case *parser.BinaryExpr:
 		return measureOfTwo(t, e)
 	}
-	t.Fatalf("an expression that this test does not know: %s", e)
+	t.Fatalf("measureOf cannot handle the expression %s", e)
 	return measure{}
 }
 
@@ -89,7 +89,7 @@ func measureOfTwo(t *testing.T, e *parser.BinaryExpr) measure {
 			return r
 		case (l.unit == "" && r.unit == "seconds/s" || r.unit == "" && l.unit == "seconds/s") && l.factor == r.factor: // a GPU second per second is a GPU
 		case r.unit != "any" && (l.unit != r.unit || math.Abs(l.factor/r.factor-1) > 1e-9):
-			t.Errorf("%v and %v in one expression: %s", l, r, e)
+			t.Errorf("units %v and %v are mixed: %s", l, r, e)
 		}
 		return l
 	}
@@ -114,7 +114,7 @@ func measureOfTwo(t *testing.T, e *parser.BinaryExpr) measure {
 	case e.Op == parser.DIV && l == r:
 		return measure{"ratio", 1}
 	}
-	t.Fatalf("%v %s %v: a unit that this test does not know: %s", l, e.Op, r, e)
+	t.Fatalf("measureOfTwo cannot handle %v %s %v: %s", l, e.Op, r, e)
 	return measure{}
 }
 
@@ -150,14 +150,15 @@ func TestUnitsAreTheCatalogs(t *testing.T) {
 				}
 				checked[unit]++
 				if !strings.Contains(" "+strings.Join(want, " ")+" ", " "+unit+" ") || math.Abs(got.factor/factor-1) > 1e-9 {
-					t.Errorf("%s: %q %s: the panel shows %s; the query is in %q × %v\n%s", file, p.Title, q.RefID, unit, got.unit, got.factor, q.Expr)
+					t.Errorf("%s: %q %s: unit of the panel = %s, unit of the query = %q times %v\n%s",
+						file, p.Title, q.RefID, unit, got.unit, got.factor, q.Expr)
 				}
 			}
 		}
 	}
 	for _, unit := range []string{"watt", "joule", "celsius", "hertz", "bytes", "Bps", "s", "percentunit", "none", "cps", "dateTimeAsIso"} {
 		if checked[unit] == 0 {
-			t.Errorf("no panel shows %s", unit)
+			t.Errorf("no panel has the unit %s", unit)
 		}
 	}
 }

@@ -12,13 +12,13 @@ import (
 	sdk "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// tag is what the dashboards are found and linked by.
+// tag is the tag of every dashboard. The links between dashboards select by it.
 const tag = "gpu-telemetry"
 
 // A board is a dashboard.
 type board struct {
 	file, title, about string
-	from               string // the range that it opens with
+	from               string // default time range: from this time until now
 	variables          []sdk.VariableModel
 	rows               []row
 }
@@ -29,27 +29,47 @@ type row struct {
 	panels []sdk.Panel
 }
 
+// columns is the width of a dashboard in Grafana's grid.
 const columns = 24
 
-// runbooks is the address of the sections about alerts.
+// runbooks is the URL of the page that has a section for each alert.
 const runbooks = "https://github.com/gpu-telemetry/dcgm-exporter/blob/main/docs/runbooks.md"
 
 // render returns the JSON of the dashboard.
 func (b board) render() ([]byte, error) {
+	variables := append([]sdk.VariableModel{datasourceVariable(), clusterVariable()}, b.variables...)
 	d := sdk.Dashboard{
 		Uid: cog.ToPtr(uid(b.file)), Title: &b.title, Description: &b.about, Tags: []string{tag, "gpu"},
-		SchemaVersion: 39, Version: cog.ToPtr(uint32(1)), Editable: cog.ToPtr(true), Refresh: cog.ToPtr("30s"), Timezone: cog.ToPtr("browser"),
-		GraphTooltip: cog.ToPtr(sdk.DashboardCursorSyncCrosshair), Time: &sdk.DashboardDashboardTime{From: b.from, To: "now"},
-		Templating: sdk.DashboardDashboardTemplating{List: append([]sdk.VariableModel{datasourceVariable(), clusterVariable()}, b.variables...)},
+		SchemaVersion: 39, Version: cog.ToPtr(uint32(1)), Editable: cog.ToPtr(true),
+		Refresh: cog.ToPtr("30s"), Timezone: cog.ToPtr("browser"),
+		GraphTooltip: cog.ToPtr(sdk.DashboardCursorSyncCrosshair),
+		Time:         &sdk.DashboardDashboardTime{From: b.from, To: "now"},
+		Templating:   sdk.DashboardDashboardTemplating{List: variables},
 		Links: []sdk.DashboardLink{
-			{Title: "GPUs", Type: sdk.DashboardLinkTypeDashboards, Icon: "external link", Tags: []string{tag}, IncludeVars: true, KeepTime: true},
-			{Title: "Runbooks", Type: sdk.DashboardLinkTypeLink, Icon: "doc", Tags: []string{}, Url: cog.ToPtr(runbooks), TargetBlank: true},
+			{
+				Title: "GPUs", Type: sdk.DashboardLinkTypeDashboards, Icon: "external link", Tags: []string{tag},
+				IncludeVars: true, KeepTime: true,
+			},
+			{
+				Title: "Runbooks", Type: sdk.DashboardLinkTypeLink, Icon: "doc", Tags: []string{},
+				Url: cog.ToPtr(runbooks), TargetBlank: true,
+			},
 		},
+		Panels: b.panels(),
 	}
+	if err := d.Validate(); err != nil {
+		return nil, err
+	}
+	return withAnnotations(d, b.annotations())
+}
+
+// panels numbers the panels and places them.
+func (b board) panels() (all []sdk.PanelOrRowPanel) {
 	id, y := uint32(1), uint32(0)
 	for _, r := range b.rows {
-		d.Panels = append(d.Panels, sdk.PanelOrRowPanel{RowPanel: &sdk.RowPanel{
-			Type: "row", Title: &r.title, Id: id, Panels: []sdk.Panel{}, GridPos: &sdk.GridPos{X: 0, Y: y, W: columns, H: 1},
+		all = append(all, sdk.PanelOrRowPanel{RowPanel: &sdk.RowPanel{
+			Type: "row", Title: &r.title, Id: id, Panels: []sdk.Panel{},
+			GridPos: &sdk.GridPos{X: 0, Y: y, W: columns, H: 1},
 		}})
 		id++
 		y++
@@ -60,42 +80,58 @@ func (b board) render() ([]byte, error) {
 			}
 			p.Id = cog.ToPtr(id)
 			p.GridPos = &sdk.GridPos{X: x, Y: y, W: p.GridPos.W, H: p.GridPos.H}
-			d.Panels = append(d.Panels, sdk.PanelOrRowPanel{Panel: &p})
+			all = append(all, sdk.PanelOrRowPanel{Panel: &p})
 			id++
 			x += p.GridPos.W
 			tallest = max(tallest, p.GridPos.H)
 		}
 		y += tallest
 	}
-	if err := d.Validate(); err != nil {
-		return nil, err
-	}
-	return withAnnotations(d, b.annotations())
+	return all
 }
 
-// panelIDs returns the placeholder of each list of the dashboard, each followed by the panel's id.
-func (b board) panelIDs() (pairs []string) {
-	id := 0
-	for _, r := range b.rows {
-		id++
-		for _, p := range r.panels {
+// listURLs returns pairs for a strings.Replacer: the placeholder of each panel that a stat panel of b
+// can link to, and the URL of that panel.
+func (b board) listURLs(all []board) (pairs []string) {
+	for _, to := range all {
+		id := 0
+		for _, r := range to.rows {
 			id++
-			if p.Type != "stat" {
-				pairs = append(pairs, "{{panel "+b.file+"/"+*p.Title+"}}", strconv.Itoa(id))
+			for _, p := range r.panels {
+				id++
+				if p.Type != "stat" {
+					pairs = append(pairs, listPlaceholder(to.file+"/"+*p.Title), b.url(to, id))
+				}
 			}
 		}
 	}
 	return pairs
 }
 
+// listPlaceholder stands for the URL of a panel, FILE/TITLE, until all panels have an ID.
+func listPlaceholder(list string) string { return "{{list " + list + "}}" }
+
+// url returns the URL of a panel. It passes on the time range and the variables that both dashboards have.
+func (b board) url(to board, panel int) string {
+	parts := []string{"viewPanel=" + strconv.Itoa(panel), "${datasource:queryparam}", "${cluster:queryparam}"}
+	for _, v := range b.variables {
+		if to.has(v.Name) {
+			parts = append(parts, "${"+v.Name+":queryparam}")
+		}
+	}
+	return "/d/" + uid(to.file) + "?" + strings.Join(append(parts, "${__url_time_range}"), "&")
+}
+
+// uid returns the UID of a dashboard.
 func uid(file string) string { return "gpu-telemetry-" + file }
 
+// datasource refers to the variable datasource.
 func datasource() *common.DataSourceRef {
 	return &common.DataSourceRef{Type: cog.ToPtr("prometheus"), Uid: cog.ToPtr("${datasource}")}
 }
 
-// An annotation marks moments in every graph. The SDK's model lacks the texts of annotations from
-// Prometheus, so they are written beside it.
+// An annotation marks events in every graph. It replaces the SDK's type, which lacks the text formats
+// of Prometheus annotations.
 type annotation struct {
 	Name        string                `json:"name"`
 	Datasource  *common.DataSourceRef `json:"datasource"`
@@ -108,8 +144,8 @@ type annotation struct {
 	TagKeys     string                `json:"tagKeys"`
 }
 
-// annotations are those of every dashboard: alerts, XIDs, GPUs that are lost, reloads. Each holds for a
-// minute, so that the event is one mark.
+// annotations returns the annotations of a dashboard: alerts, XIDs, lost GPUs and reloads. Each query
+// returns an event for one minute, so that the event is drawn once.
 func (b board) annotations() []annotation {
 	matchers := ofNode
 	if b.has("gpu") {
@@ -117,22 +153,30 @@ func (b board) annotations() []annotation {
 	}
 	up := `dcgm_exporter_entity_up{` + matchers + `, UUID!="", GPU_I_ID=""}`
 	const alert = "alertname, instance, hostname, gpu"
+	mark := func(name, color, expr, title, text, tags string) annotation {
+		return annotation{
+			Name: name, Datasource: datasource(), Enable: true, IconColor: color, Step: "60s",
+			Expr: expr, TitleFormat: title, TextFormat: text, TagKeys: tags,
+		}
+	}
+	const place = "{{hostname}} {{instance}} GPU {{gpu}}"
 	return []annotation{
-		{Name: "Alerts", Datasource: datasource(), Enable: true, IconColor: "purple", Step: "60s",
-			Expr:        "max by (" + alert + ") (" + firing("") + ") unless on (" + alert + ") (" + firing(" offset 1m") + ")",
-			TitleFormat: "{{alertname}} fires", TextFormat: "{{hostname}} {{instance}} GPU {{gpu}}", TagKeys: "alertname"},
-		{Name: "XIDs", Datasource: datasource(), Enable: true, IconColor: "red", Step: "60s",
-			Expr:        `max by (instance, hostname, gpu, xid) (DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{` + matchers + `} > time() - 60)`,
-			TitleFormat: "XID {{xid}}", TextFormat: "{{hostname}} {{instance}} GPU {{gpu}}", TagKeys: "xid"},
-		{Name: "Lost GPUs", Datasource: datasource(), Enable: true, IconColor: "orange", Step: "60s",
-			Expr:        `max by (instance, gpu, reason) (` + up + ` == 0) unless on (instance, gpu) (` + up + ` offset 1m == 0)`,
-			TitleFormat: "GPU {{gpu}} down", TextFormat: "{{instance}}: {{reason}}", TagKeys: "reason"},
-		{Name: "Reloads", Datasource: datasource(), Enable: true, IconColor: "blue", Step: "60s",
-			Expr:        `changes(dcgm_exporter_config_last_reload_success_timestamp_seconds{` + ofNode + `}[1m]) > 0`,
-			TitleFormat: "Configuration reloaded", TextFormat: "{{instance}}", TagKeys: "instance"},
+		mark("Alerts", "purple",
+			"max by ("+alert+") ("+firing("")+") unless on ("+alert+") ("+firing(" offset 1m")+")",
+			"{{alertname}} fires", place, "alertname"),
+		mark("XIDs", "red",
+			`max by (instance, hostname, gpu, xid) (DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{`+matchers+`} > time() - 60)`,
+			"XID {{xid}}", place, "xid"),
+		mark("Lost GPUs", "orange",
+			`max by (instance, gpu, reason) (`+up+` == 0) unless on (instance, gpu) (`+up+` offset 1m == 0)`,
+			"GPU {{gpu}} down", "{{instance}}: {{reason}}", "reason"),
+		mark("Reloads", "blue",
+			`changes(dcgm_exporter_config_last_reload_success_timestamp_seconds{`+ofNode+`}[1m]) > 0`,
+			"Configuration reloaded", "{{instance}}", "instance"),
 	}
 }
 
+// has reports whether the dashboard has a variable besides the data source and the cluster.
 func (b board) has(variable string) bool {
 	for _, v := range b.variables {
 		if v.Name == variable {
@@ -142,6 +186,7 @@ func (b board) has(variable string) bool {
 	return false
 }
 
+// withAnnotations returns the JSON of a dashboard with its annotations.
 func withAnnotations(d sdk.Dashboard, list []annotation) ([]byte, error) {
 	text, err := json.Marshal(d)
 	if err != nil {
@@ -165,32 +210,37 @@ func datasourceVariable() sdk.VariableModel {
 	}
 }
 
-// queried is a variable whose values Prometheus knows.
+// queried returns a variable whose values come from a Prometheus query.
 func queried(name, label, query, regex string) sdk.VariableModel {
-	all := []string{"$__all"}
 	return sdk.VariableModel{
 		Type: sdk.VariableTypeQuery, Name: name, Label: &label, Datasource: datasource(), Regex: &regex,
 		Query:   &sdk.StringOrMap{Map: map[string]any{"query": query, "refId": name}},
 		Refresh: cog.ToPtr(sdk.VariableRefreshOnTimeRangeChanged), Sort: cog.ToPtr(sdk.VariableSortNumericalAsc),
 		Multi: cog.ToPtr(true), IncludeAll: cog.ToPtr(true), AllValue: cog.ToPtr(".*"), Options: []sdk.VariableOption{},
-		Current: &sdk.VariableOption{Text: sdk.StringOrArrayOfString{ArrayOfString: []string{"All"}}, Value: sdk.StringOrArrayOfString{ArrayOfString: all}},
+		Current: &sdk.VariableOption{
+			Text:  sdk.StringOrArrayOfString{ArrayOfString: []string{"All"}},
+			Value: sdk.StringOrArrayOfString{ArrayOfString: []string{"$__all"}},
+		},
 	}
 }
 
-// clusterVariable offers the clusters of a Prometheus that has several. Where series have no label
-// cluster, All is all that it offers.
+// clusterVariable lists the values of the label cluster. If no series has the label, the only choice is
+// All.
 func clusterVariable() sdk.VariableModel {
-	return queried("cluster", "Cluster", `label_values({__name__=~"dcgm_exporter_build_info|DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_GPU_TEMP_CELSIUS", cluster!=""}, cluster)`, "")
+	const names = "dcgm_exporter_build_info|DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_GPU_TEMP_CELSIUS"
+	return queried("cluster", "Cluster", `label_values({__name__=~"`+names+`", cluster!=""}, cluster)`, "")
 }
 
-// nodeVariable shows host names and stands for instances.
+// nodeVariable lists nodes. It shows host names, and its values are instances.
 func nodeVariable() sdk.VariableModel {
 	hosts := either("DCGM_FI_DEV_GPU_TEMP", func(name string) string { return name + "{" + ofCluster + "}" })
-	return queried("instance", "Node", "query_result(group by (hostname, instance) ("+hosts+") or on (instance) group by (instance) (dcgm_exporter_build_info{"+ofCluster+"}))",
+	return queried("instance", "Node",
+		"query_result(group by (hostname, instance) ("+hosts+") or on (instance) group by (instance) "+
+			"(dcgm_exporter_build_info{"+ofCluster+"}))",
 		`/(?:hostname="(?<text>[^"]+)".*)?instance="(?<value>[^"]+)"/`)
 }
 
-// oneNodeVariable is nodeVariable on a dashboard that opens with the first node rather than all.
+// oneNodeVariable is nodeVariable for a dashboard that opens with the first node instead of all nodes.
 func oneNodeVariable() sdk.VariableModel {
 	v := nodeVariable()
 	v.Current = nil
@@ -202,7 +252,8 @@ func gpuVariable() sdk.VariableModel {
 }
 
 func namespaceVariable() sdk.VariableModel {
-	return queried("namespace", "Namespace", "query_result(group by (namespace) ("+everyOwner("dcgm_pod_gpu_info", ofNode, "", "")+"))", `/namespace="([^"]+)"/`)
+	query := everyOwner("dcgm_pod_gpu_info", ofNode, "", "")
+	return queried("namespace", "Namespace", "query_result(group by (namespace) ("+query+"))", `/namespace="([^"]+)"/`)
 }
 
 func podVariable() sdk.VariableModel {

@@ -1,12 +1,12 @@
 //go:build generate
 
-// Command gen writes the Grafana dashboards in grafana/. The Helm chart's copies of them are made
-// by make chart.
+// Command gen writes the Grafana dashboards in grafana/. "make chart" copies them into the Helm chart.
 //
-// A dashboard is a file here: its variables, its rows, its panels. query.go has the PromQL that
-// they share: a DCGM field in either vocabulary, the owner of a series, the name of a node.
-// panel.go and board.go turn them into Grafana's model with grafana-foundation-sdk, which nothing
-// else of the repository needs. go generate runs it; tests/dashboards tests what it writes.
+// Each dashboard has its own file with its variables, rows and panels. query.go has the PromQL that
+// dashboards share, such as a DCGM field in either vocabulary, the owner of a series and the name of
+// a node. panel.go and board.go build Grafana's model with grafana-foundation-sdk. To keep that
+// module out of the programs, this package has the build tag "generate". "go generate" runs it, and
+// tests/dashboards tests its output.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "gen FOLDER writes the dashboards to FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: gen FOLDER")
 		os.Exit(2)
 	}
 	if err := run(os.Args[1]); err != nil {
@@ -31,24 +31,22 @@ func main() {
 	}
 }
 
-// boards are the dashboards in the order in which they are linked.
+// boards returns the dashboards.
 func boards() []board {
 	return []board{fleet(), node(), workload(), mig(), reliability(), exporter()}
 }
 
+// run writes the dashboards to a folder.
 func run(folder string) error {
-	var links []string // placeholders of panels and their ids
-	for _, b := range boards() {
-		links = append(links, b.panelIDs()...)
-	}
-	for _, b := range boards() {
+	all := boards()
+	for _, b := range all {
 		text, err := b.render()
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.file, err)
 		}
-		text = []byte(strings.NewReplacer(links...).Replace(string(text)))
-		if i := bytes.Index(text, []byte("{{panel ")); i >= 0 {
-			return fmt.Errorf("%s: a link to an unknown panel: %.60s", b.file, text[i:])
+		text = []byte(strings.NewReplacer(b.listURLs(all)...).Replace(string(text)))
+		if i := bytes.Index(text, []byte("{{list ")); i >= 0 {
+			return fmt.Errorf("%s: link to an unknown panel: %.60s", b.file, text[i:])
 		}
 		if err := os.WriteFile(filepath.Join(folder, b.file+".json"), text, 0o644); err != nil {
 			return err
@@ -57,8 +55,7 @@ func run(folder string) error {
 	return nil
 }
 
-// encode writes JSON as it is read most easily: indented, with the characters of PromQL as they
-// are.
+// encode returns v as indented JSON without HTML escaping, so that PromQL stays readable.
 func encode(v any) ([]byte, error) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)

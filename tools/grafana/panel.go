@@ -16,7 +16,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
 
-// Units of Grafana, one for each base unit of the catalog, and two for what is counted and when.
+// Grafana's units for the base units of the catalog, for counts, for rates of counts and for times.
 const (
 	ratio     = "percentunit"
 	watts     = "watt"
@@ -31,6 +31,7 @@ const (
 	when      = "dateTimeAsIso"
 )
 
+// query returns the query of a panel. Its reference ID is the letter at index.
 func query(expr, legend string, instant bool, format prometheus.PromQueryFormat, index int) variants.Dataquery {
 	q := prometheus.Dataquery{
 		Expr: expr, LegendFormat: &legend, RefId: cog.ToPtr(string(rune('A' + index))), Datasource: datasource(),
@@ -44,11 +45,14 @@ func query(expr, legend string, instant bool, format prometheus.PromQueryFormat,
 	return q
 }
 
+// panel returns a panel without queries. The position is set later.
 func panel(kind, title, about string, w, h uint32) sdk.Panel {
-	return sdk.Panel{Type: kind, Title: &title, Description: &about, Datasource: datasource(), GridPos: &sdk.GridPos{W: w, H: h}}
+	return sdk.Panel{
+		Type: kind, Title: &title, Description: &about, Datasource: datasource(), GridPos: &sdk.GridPos{W: w, H: h},
+	}
 }
 
-// steps are thresholds: a color from the beginning, then value and color in turn.
+// steps returns thresholds: the base color, followed by pairs of a value and the color from that value on.
 func steps(base string, more ...any) *sdk.ThresholdsConfig {
 	t := &sdk.ThresholdsConfig{Mode: sdk.ThresholdsModeAbsolute, Steps: []sdk.Threshold{{Color: base}}}
 	for i := 0; i+1 < len(more); i += 2 {
@@ -57,24 +61,35 @@ func steps(base string, more ...any) *sdk.ThresholdsConfig {
 	return t
 }
 
-// badAboveZero colors what should be 0.
+// badAboveZero colors a count green if it is 0, and red otherwise.
 func badAboveZero() *sdk.ThresholdsConfig { return steps("green", 1.0, "red") }
 
+// plain colors a value like text.
 func plain() *sdk.ThresholdsConfig { return steps("text") }
 
-// number is a panel of one figure, of now.
-func number(title, about, unit string, thresholds *sdk.ThresholdsConfig, expr string) sdk.Panel {
+// number returns a stat panel with the current value of a query. It links to list, the panel FILE/TITLE
+// that shows what the value consists of.
+func number(title, list, about, unit string, thresholds *sdk.ThresholdsConfig, expr string) sdk.Panel {
 	p := panel("stat", title, about, 4, 4)
 	p.Targets = []variants.Dataquery{query(expr, "", true, prometheus.PromQueryFormatTimeSeries, 0)}
 	p.Options = stat.Options{
-		GraphMode: common.BigValueGraphModeNone, ColorMode: common.BigValueColorModeValue, JustifyMode: common.BigValueJustifyModeAuto,
-		TextMode: common.BigValueTextModeAuto, WideLayout: true, Orientation: common.VizOrientationAuto,
+		GraphMode: common.BigValueGraphModeNone, ColorMode: common.BigValueColorModeValue,
+		JustifyMode: common.BigValueJustifyModeAuto, TextMode: common.BigValueTextModeAuto,
+		WideLayout: true, Orientation: common.VizOrientationAuto,
 		PercentChangeColorMode: common.PercentChangeColorModeStandard,
-		ReduceOptions:          common.ReduceDataOptions{Calcs: []string{"lastNotNull"}, Values: cog.ToPtr(false), Fields: cog.ToPtr("")},
+		ReduceOptions: common.ReduceDataOptions{
+			Calcs: []string{"lastNotNull"}, Values: cog.ToPtr(false), Fields: cog.ToPtr(""),
+		},
 	}
+	_, listTitle, _ := strings.Cut(list, "/")
 	p.FieldConfig = &sdk.FieldConfigSource{
 		Defaults: sdk.FieldConfig{
-			Unit: &unit, Thresholds: thresholds, Color: &sdk.FieldColor{Mode: sdk.FieldColorModeIdThresholds}, NoValue: cog.ToPtr("–"),
+			Unit: &unit, Thresholds: thresholds, NoValue: cog.ToPtr("–"),
+			Color: &sdk.FieldColor{Mode: sdk.FieldColorModeIdThresholds},
+			Links: []sdk.DashboardLink{{
+				Title: "List: " + listTitle, Type: sdk.DashboardLinkTypeLink, Tags: []string{},
+				Url: cog.ToPtr(listPlaceholder(list)),
+			}},
 		},
 		Overrides: []sdk.DashboardFieldConfigSourceOverrides{},
 	}
@@ -84,33 +99,26 @@ func number(title, about, unit string, thresholds *sdk.ThresholdsConfig, expr st
 	return p
 }
 
-// listed links a figure to the panel that lists what it counts, FILE/TITLE.
-func listed(list string, p sdk.Panel) sdk.Panel {
-	file, title, _ := strings.Cut(list, "/")
-	p.FieldConfig.Defaults.Links = []sdk.DashboardLink{{
-		Title: "List: " + title, Type: sdk.DashboardLinkTypeLink, Tags: []string{},
-		Url: cog.ToPtr("/d/" + uid(file) + "?viewPanel={{panel " + list + "}}&${datasource:queryparam}&${cluster:queryparam}&${instance:queryparam}&${__url_time_range}"),
-	}}
-	return p
-}
-
-// firingAlerts is a table of the alerts that fire, with links to their runbooks.
+// firingAlerts returns a table of the alerts that fire, with links to their runbooks.
 func firingAlerts() sdk.Panel {
 	alert := label("alertname", "Alert", 0)
 	alert.url = runbooks + "#${__value.raw}"
-	return wide(24, height(6, grid("Firing alerts", "Alerts of deployment/rules that fire now. An alert links to its runbook.", "Severity", []string{"instance", "hostname"},
+	alerts := relabel("max by (alertname, severity, node, instance, hostname, gpu) ("+firing("")+")",
+		`"node", "$1", "instance", "(.+)"`, `"node", "$1", "hostname", "(.+)"`)
+	return wide(24, height(6, grid("Firing alerts",
+		"Alerts from deployment/rules that fire now. Click an alert to open its runbook.",
+		"Severity", []string{"instance", "hostname"},
 		alert, label("severity", "Severity", 110), label("node", "Node", 220), label("gpu", "GPU", 60),
-		value("Firing", relabel("max by (alertname, severity, node, instance, hostname, gpu) ("+firing("")+")",
-			`"node", "$1", "instance", "(.+)"`, `"node", "$1", "hostname", "(.+)"`), "", 0))))
+		value("Firing", alerts, "", 0))))
 }
 
-// decimals sets how many are shown.
+// decimals sets the number of decimals of a stat panel.
 func decimals(n float64, p sdk.Panel) sdk.Panel {
 	p.FieldConfig.Defaults.Decimals = &n
 	return p
 }
 
-// wide sets how many of the 24 columns a panel takes.
+// wide sets the width of a panel, in columns.
 func wide(w uint32, p sdk.Panel) sdk.Panel {
 	p.GridPos.W = w
 	return p
@@ -119,7 +127,7 @@ func wide(w uint32, p sdk.Panel) sdk.Panel {
 // A line is a query of a graph.
 type line struct{ expr, legend string }
 
-// graph is a panel of lines over time.
+// graph returns a panel with lines over time.
 func graph(title, about, unit string, lines ...line) sdk.Panel {
 	p := panel("timeseries", title, about, 12, 8)
 	for i, l := range lines {
@@ -127,15 +135,18 @@ func graph(title, about, unit string, lines ...line) sdk.Panel {
 	}
 	p.Options = timeseries.Options{
 		Legend: common.VizLegendOptions{
-			DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementRight, ShowLegend: true, Calcs: []string{"lastNotNull", "max"},
-			SortBy: cog.ToPtr("Last *"), SortDesc: cog.ToPtr(true),
+			DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementRight, ShowLegend: true,
+			Calcs: []string{"lastNotNull", "max"}, SortBy: cog.ToPtr("Last *"), SortDesc: cog.ToPtr(true),
 		},
 		Tooltip: common.VizTooltipOptions{Mode: common.TooltipDisplayModeMulti, Sort: common.SortOrderDescending},
 	}
-	d := sdk.FieldConfig{Unit: &unit, Color: &sdk.FieldColor{Mode: sdk.FieldColorModeIdPaletteClassic}, Thresholds: plain(), Custom: common.GraphFieldConfig{
-		DrawStyle: cog.ToPtr(common.GraphDrawStyleLine), LineWidth: cog.ToPtr(1.0), FillOpacity: cog.ToPtr(0.0),
-		ShowPoints: cog.ToPtr(common.VisibilityModeNever),
-	}}
+	d := sdk.FieldConfig{
+		Unit: &unit, Color: &sdk.FieldColor{Mode: sdk.FieldColorModeIdPaletteClassic}, Thresholds: plain(),
+		Custom: common.GraphFieldConfig{
+			DrawStyle: cog.ToPtr(common.GraphDrawStyleLine), LineWidth: cog.ToPtr(1.0), FillOpacity: cog.ToPtr(0.0),
+			ShowPoints: cog.ToPtr(common.VisibilityModeNever),
+		},
+	}
 	d.Min = cog.ToPtr(0.0)
 	if unit == ratio {
 		d.Max = cog.ToPtr(1.0)
@@ -144,7 +155,7 @@ func graph(title, about, unit string, lines ...line) sdk.Panel {
 	return p
 }
 
-// stacked piles the lines of a graph up.
+// stacked stacks the lines of a graph.
 func stacked(p sdk.Panel) sdk.Panel {
 	custom := p.FieldConfig.Defaults.Custom.(common.GraphFieldConfig)
 	custom.Stacking = &common.StackingConfig{Mode: cog.ToPtr(common.StackingModeNormal), Group: cog.ToPtr("A")}
@@ -153,13 +164,13 @@ func stacked(p sdk.Panel) sdk.Panel {
 	return p
 }
 
-// unbounded takes the zero off the axis: for what is far from zero, or below it.
+// unbounded lets the axis begin anywhere, for values below zero or far above it.
 func unbounded(p sdk.Panel) sdk.Panel {
 	p.FieldConfig.Defaults.Min, p.FieldConfig.Defaults.Max = nil, nil
 	return p
 }
 
-// timeline is a panel with a bar for each series while it has a value.
+// timeline returns a panel with a bar for each series, drawn while the series has a value.
 func timeline(title, about string, lines ...line) sdk.Panel {
 	p := panel("state-timeline", title, about, 24, 7)
 	for i, l := range lines {
@@ -167,11 +178,17 @@ func timeline(title, about string, lines ...line) sdk.Panel {
 	}
 	p.Options = statetimeline.Options{
 		ShowValue: common.VisibilityModeAuto, RowHeight: 0.8, MergeValues: cog.ToPtr(true),
-		Legend:  common.VizLegendOptions{DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom, ShowLegend: false, Calcs: []string{}},
+		Legend: common.VizLegendOptions{
+			DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom, ShowLegend: false,
+			Calcs: []string{},
+		},
 		Tooltip: common.VizTooltipOptions{Mode: common.TooltipDisplayModeSingle, Sort: common.SortOrderNone},
 	}
 	p.FieldConfig = &sdk.FieldConfigSource{
-		Defaults:  sdk.FieldConfig{Unit: cog.ToPtr(count), Color: &sdk.FieldColor{Mode: sdk.FieldColorModeIdThresholds}, Thresholds: steps("orange", 5.0, "red")},
+		Defaults: sdk.FieldConfig{
+			Unit: cog.ToPtr(count), Color: &sdk.FieldColor{Mode: sdk.FieldColorModeIdThresholds},
+			Thresholds: steps("orange", 5.0, "red"),
+		},
 		Overrides: []sdk.DashboardFieldConfigSourceOverrides{},
 	}
 	return p
@@ -180,39 +197,39 @@ func timeline(title, about string, lines ...line) sdk.Panel {
 // A column is a label of a table's series, or the value of a query.
 type column struct {
 	label, title string
-	expr, unit   string // of a value
+	expr, unit   string // of a value; without a unit, the value is hidden
 	width        float64
-	url          string   // that the value links to
-	link         string   // a dashboard
-	sets         []string // and its variables that the row sets
 	decimals     float64
+	url          string   // URL that the cells link to
+	link         string   // file of the dashboard that the cells link to
+	sets         []string // variables of that dashboard that are set from the row
 }
 
-// label is a column with a label of the series.
+// label returns a column with a label of the series.
 func label(name, title string, width float64) column {
 	return column{label: name, title: title, width: width}
 }
 
-// value is a column with the value of a query.
+// value returns a column with the value of a query.
 func value(title, expr, unit string, width float64) column {
 	return column{title: title, expr: expr, unit: unit, width: width, decimals: -1}
 }
 
-// digits sets how many decimals a column shows.
+// digits sets the number of decimals of a column.
 func digits(n float64, c column) column {
 	c.decimals = n
 	return c
 }
 
-// to links the column to a dashboard, and sets its variables from labels of the row: "instance", or
-// "xid:code" where the names differ.
+// to links the cells of a column to a dashboard. The variables of that dashboard are set from labels of
+// the row. If the names differ, write "VARIABLE:LABEL".
 func to(file string, c column, variables ...string) column {
 	c.link, c.sets = file, variables
 	return c
 }
 
-// address is where a column links to. A field is called as its column is, or as its label where
-// that is hidden.
+// address returns the URL that the cells of a column link to. Grafana knows a field by the title of its
+// column. A hidden field keeps the name of its label.
 func (c column) address(columns []column) string {
 	var set []string
 	for _, v := range c.sets {
@@ -228,18 +245,18 @@ func (c column) address(columns []column) string {
 		}
 		set = append(set, "var-"+name+"=${__data.fields[\""+from+"\"]:percentencode}")
 	}
-	return "/d/" + uid(c.link) + "?" + strings.Join(append(set, "${datasource:queryparam}", "${cluster:queryparam}", "${__url_time_range}"), "&")
+	set = append(set, "${datasource:queryparam}", "${cluster:queryparam}", "${__url_time_range}")
+	return "/d/" + uid(c.link) + "?" + strings.Join(set, "&")
 }
 
-// grid is a table: a row for each set of labels, of now. Labels that are no column are hidden.
+// grid returns a table of current values with a row for each set of labels. The rows are sorted by the
+// column sortBy, descending after "-". The labels in hidden are not shown, but links can use them.
+// Labels that are neither columns nor hidden must not occur.
 func grid(title, about, sortBy string, hidden []string, columns ...column) sdk.Panel {
 	p := panel("table", title, about, 12, 8)
-	exclude, rename, index := map[string]any{"Time": true}, map[string]any{}, map[string]any{}
 	overrides := []sdk.DashboardFieldConfigSourceOverrides{}
-	for _, h := range hidden { // links need them
-		overrides = append(overrides, sdk.DashboardFieldConfigSourceOverrides{
-			Matcher: sdk.MatcherConfig{Id: "byName", Options: h}, Properties: []sdk.DynamicConfigValue{{Id: "custom.hidden", Value: true}},
-		})
+	for _, h := range hidden {
+		overrides = append(overrides, override(h, sdk.DynamicConfigValue{Id: "custom.hidden", Value: true}))
 	}
 	values := 0
 	for _, c := range columns {
@@ -247,49 +264,33 @@ func grid(title, about, sortBy string, hidden []string, columns ...column) sdk.P
 			values++
 		}
 	}
-	at := 0
+	exclude, rename, index := map[string]any{"Time": true}, map[string]any{}, map[string]any{}
 	for i, c := range columns {
 		source := c.label
-		var properties []sdk.DynamicConfigValue
 		if c.expr != "" {
+			at := len(p.Targets)
 			p.Targets = append(p.Targets, query(c.expr, "", true, prometheus.PromQueryFormatTable, at))
 			source = "Value"
 			if values > 1 {
 				source = "Value #" + string(rune('A'+at))
 			}
-			at++
 			if c.unit == "" {
 				exclude[source] = true
 				continue
 			}
-			properties = append(properties, sdk.DynamicConfigValue{Id: "unit", Value: c.unit})
-			if c.decimals >= 0 {
-				properties = append(properties, sdk.DynamicConfigValue{Id: "decimals", Value: c.decimals})
-			}
 		}
 		rename[source], index[source] = c.title, i
-		if c.width > 0 {
-			properties = append(properties, sdk.DynamicConfigValue{Id: "custom.width", Value: c.width})
-		}
-		if c.link != "" {
-			properties = append(properties, sdk.DynamicConfigValue{Id: "links", Value: []map[string]any{{"title": "Open " + c.title, "url": c.address(columns)}}})
-		}
-		if c.url != "" {
-			properties = append(properties, sdk.DynamicConfigValue{Id: "links", Value: []map[string]any{{"title": "Open the runbook", "url": c.url, "targetBlank": true}}})
-		}
-		if len(properties) > 0 {
-			overrides = append(overrides, sdk.DashboardFieldConfigSourceOverrides{
-				Matcher: sdk.MatcherConfig{Id: "byName", Options: c.title}, Properties: properties,
-			})
+		if properties := c.properties(columns); len(properties) > 0 {
+			overrides = append(overrides, override(c.title, properties...))
 		}
 	}
 	p.Transformations = []sdk.DataTransformerConfig{
 		{Id: "merge", Options: map[string]any{}},
 		{Id: "organize", Options: map[string]any{"excludeByName": exclude, "indexByName": index, "renameByName": rename}},
 	}
+	name, down := strings.CutPrefix(sortBy, "-")
 	o := table.Options{ShowHeader: true, CellHeight: cog.ToPtr(common.TableCellHeightSm)}
-	if sortBy != "" {
-		name, down := strings.CutPrefix(sortBy, "-")
+	if name != "" {
 		o.SortBy = []common.TableSortByFieldState{{DisplayName: name, Desc: &down}}
 	}
 	p.Options = o
@@ -303,7 +304,35 @@ func grid(title, about, sortBy string, hidden []string, columns ...column) sdk.P
 	return p
 }
 
-// height sets the rows that a panel takes.
+// properties returns the settings of a column: unit, decimals, width and links.
+func (c column) properties(columns []column) (all []sdk.DynamicConfigValue) {
+	add := func(id string, v any) { all = append(all, sdk.DynamicConfigValue{Id: id, Value: v}) }
+	if c.expr != "" {
+		add("unit", c.unit)
+		if c.decimals >= 0 {
+			add("decimals", c.decimals)
+		}
+	}
+	if c.width > 0 {
+		add("custom.width", c.width)
+	}
+	if c.link != "" {
+		add("links", []map[string]any{{"title": "Open " + c.title, "url": c.address(columns)}})
+	}
+	if c.url != "" {
+		add("links", []map[string]any{{"title": "Open the runbook", "url": c.url, "targetBlank": true}})
+	}
+	return all
+}
+
+// override returns settings of a field of a table.
+func override(field string, properties ...sdk.DynamicConfigValue) sdk.DashboardFieldConfigSourceOverrides {
+	return sdk.DashboardFieldConfigSourceOverrides{
+		Matcher: sdk.MatcherConfig{Id: "byName", Options: field}, Properties: properties,
+	}
+}
+
+// height sets the height of a panel, in units of Grafana's grid.
 func height(h uint32, p sdk.Panel) sdk.Panel {
 	p.GridPos.H = h
 	return p

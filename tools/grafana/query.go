@@ -11,8 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Matchers that queries share. A series without the label cluster matches ".*", which All stands
-// for. Links of a GPU have gpu_uuid where GPUs have UUID.
+// Matchers that queries share. The choice All is ".*", which also matches series without the label.
 const (
 	ofCluster = `cluster=~"$cluster"`
 	ofNode    = ofCluster + `, instance=~"$instance"`
@@ -27,15 +26,14 @@ const (
 	byOwner    = byDevice + ", namespace, pod, hpc_job"
 )
 
-// field returns a query of a DCGM field, in the base unit of what it measures, under either
-// vocabulary: the classic name where it is served, the current one where that is, and one of them
-// where both are. It aggregates by labels, so that labels which differ between the vocabularies
-// (the driver's version) or come and go (the owner) do not make a series twice.
+// field returns a query of a DCGM field in its base unit, for either vocabulary. If a node serves both
+// names, the result still has one series per entity. The aggregation removes labels that differ between
+// the vocabularies, such as the driver version, and labels that change, such as the owner.
 func field(classic, matchers, by string) string {
 	return fieldOver(classic, matchers, by, "", "")
 }
 
-// fieldOver is field with a function over a range, such as "rate" over "[5m]".
+// fieldOver is like field, with a function over a range, such as "rate" over "[5m]".
 func fieldOver(classic, matchers, by, function, window string) string {
 	return fmt.Sprintf("max by (%s) (%s)", by, either(classic, func(name string) string {
 		if function == "" {
@@ -45,11 +43,12 @@ func fieldOver(classic, matchers, by, function, window string) string {
 	}))
 }
 
-// either returns what query makes of both names of a field, each scaled to the base unit.
+// either calls query for the classic and the current name of a field, scales each result to the base unit
+// and joins them with "or".
 func either(classic string, query func(name string) string) string {
 	c, ok := catalog.Lookup(classic)
 	if !ok || c.Entry.Classic != classic {
-		panic(classic + " is no classic name of a field")
+		panic(classic + " is not the classic name of a field")
 	}
 	one := query(classic) + scaled(c.Unit)
 	if c.Entry.Current == classic {
@@ -59,7 +58,7 @@ func either(classic string, query func(name string) string) string {
 	return one + " or " + query(c.Entry.Current) + scaled(current.Unit)
 }
 
-// scaled is the factor to the base unit.
+// scaled returns the operation that converts a unit to its base unit, or "".
 func scaled(u gpu.Unit) string {
 	f := map[gpu.Unit]float64{
 		catalog.Megahertz: 1e6, catalog.Kilohertz: 1e3, catalog.Millijoules: 1e-3, catalog.Percent: 1e-2,
@@ -75,23 +74,25 @@ func scaled(u gpu.Unit) string {
 	}
 }
 
-// named adds the label node: the host name where the series have one, else the instance. Under
-// Kubernetes an instance is an address, which says little.
+// named adds the label node: the host name if the series has one, otherwise the instance. In Kubernetes,
+// the instance is only an address.
 func named(query string) string {
-	return `label_replace(label_replace(` + query + `, "node", "$1", "instance", "(.*)"), "node", "$1", "hostname", "(.+)")`
+	return relabel(query, `"node", "$1", "instance", "(.*)"`, `"node", "$1", "hostname", "(.+)"`)
 }
 
-// hosted is named for series without a host name, such as those of accounting: the host name is
-// that of the device series of the same instance, if there are any.
+// hosted is named for series without a host name, such as those of accounting. It takes the host name from
+// the GPU temperatures of the same instance.
 func hosted(query string) string {
-	hosts := "group by (instance, hostname) (" + either("DCGM_FI_DEV_GPU_TEMP", func(name string) string { return name + "{" + ofNode + "}" }) + ")"
-	return named(query + " * on (instance) group_left (hostname) (" + hosts + " or on (instance) group by (instance) (dcgm_exporter_build_info{" + ofNode + "}))")
+	hosts := either("DCGM_FI_DEV_GPU_TEMP", func(name string) string { return name + "{" + ofNode + "}" })
+	return named(query + " * on (instance) group_left (hostname) (group by (instance, hostname) (" + hosts + ")" +
+		" or on (instance) group by (instance) (dcgm_exporter_build_info{" + ofNode + "}))")
 }
 
-// owned returns a query of a metric whose labels namespace, pod and container are those of the
-// workload, whether or not the scrape honors labels: where it does not they are exported_… and the
-// plain ones are those of the exporter's own pod, which owns nothing. The three parts are disjoint.
-// function and window are as of fieldOver; matchers must not be empty.
+// owned returns a query of a metric whose labels namespace, pod and container name the workload. If the
+// scrape does not honor labels, Prometheus renames the labels of the workload to exported_…, and the plain
+// ones name the exporter's pod, which owns no GPU. The query joins three disjoint parts: renamed labels,
+// labels of workloads, and labels of the exporter's pod, which are removed. function and window are those
+// of fieldOver. matchers must not be empty.
 func owned(metric, matchers, function, window string) string {
 	read := func(more string) string {
 		s := metric + "{" + matchers + more + "}" + window
@@ -101,20 +102,24 @@ func owned(metric, matchers, function, window string) string {
 		return s
 	}
 	own := "on (instance, namespace, pod) dcgm_exporter_build_info{" + ofNode + "}"
-	return "(" + relabel(read(`, exported_pod!="", exported_namespace=~"$namespace", exported_pod=~"$pod"`),
-		`"namespace", "$1", "exported_namespace", "(.*)"`, `"pod", "$1", "exported_pod", "(.*)"`, `"container", "$1", "exported_container", "(.*)"`) +
-		" or (" + read(`, exported_pod="", namespace=~"$namespace", pod=~"$pod"`) + " unless " + own + ")" +
-		" or " + relabel(read(`, exported_pod="", namespace=~"$namespace", pod=~"$pod"`)+" and "+own,
+	renamed := read(`, exported_pod!="", exported_namespace=~"$namespace", exported_pod=~"$pod"`)
+	plain := read(`, exported_pod="", namespace=~"$namespace", pod=~"$pod"`)
+	return "(" + relabel(renamed, `"namespace", "$1", "exported_namespace", "(.*)"`,
+		`"pod", "$1", "exported_pod", "(.*)"`, `"container", "$1", "exported_container", "(.*)"`) +
+		" or (" + plain + " unless " + own + ")" +
+		" or " + relabel(plain+" and "+own,
 		`"namespace", "", "", ""`, `"pod", "", "", ""`, `"container", "", "", ""`) + ")"
 }
 
-// everyOwner is owned on a dashboard without the variables namespace and pod.
+// everyOwner is owned for a dashboard without the variables namespace and pod.
 func everyOwner(metric, matchers, function, window string) string {
-	return strings.NewReplacer(`, exported_namespace=~"$namespace", exported_pod=~"$pod"`, "", `, namespace=~"$namespace", pod=~"$pod"`, "").
-		Replace(owned(metric, matchers, function, window))
+	return strings.NewReplacer(
+		`, exported_namespace=~"$namespace", exported_pod=~"$pod"`, "",
+		`, namespace=~"$namespace", pod=~"$pod"`, "",
+	).Replace(owned(metric, matchers, function, window))
 }
 
-// relabel applies label_replace once per rule.
+// relabel wraps a query in a label_replace for each rule.
 func relabel(query string, rules ...string) string {
 	for _, rule := range rules {
 		query = "label_replace(" + query + ", " + rule + ")"
@@ -122,80 +127,94 @@ func relabel(query string, rules ...string) string {
 	return query
 }
 
-// jobbed adds the label workload: the batch job, or the name of the pod without what its controller
-// appends (an ordinal, a random suffix), so that the pods of one job are one workload.
-func jobbed(query string) string {
-	return relabel(query,
-		`"workload", "$1", "pod", "(.+?)(?:-[0-9]+)?(?:-[bcdfghjklmnpqrstvwxz2456789]{5})?"`,
-		`"workload", "$1", "hpc_job", "(.+)"`)
-}
-
-// gpus are the GPUs: not their instances, not their links.
+// gpus selects GPUs, without their MIG instances and links. The value is 1 if a GPU answers.
 const gpus = `dcgm_exporter_entity_up{` + ofNode + `, UUID!="", GPU_I_ID=""}`
 
-// gpusOf are those of the variable gpu.
+// gpusOf selects the GPUs of the variable gpu.
 const gpusOf = `dcgm_exporter_entity_up{` + ofGPU + `, UUID!="", GPU_I_ID=""}`
 
-// Accounting over five minutes, in GPUs: a GPU second per second is a GPU.
+// Allocated and active GPUs over five minutes. One GPU second per second is one GPU.
 const (
 	allocated = `rate(dcgm_pod_gpu_allocated_seconds_total{` + ofNode + `}[5m])`
 	active    = `rate(dcgm_pod_gpu_active_seconds_total{` + ofNode + `}[5m])`
 )
 
-// withXID are the GPUs with an XID within the last hour: by the time at which it was seen; where the
-// counters file has only the last XID, by a code that was not there an hour ago. The last XID
-// itself stays until the driver is loaded again, long after the GPU was mended.
+// withXID returns a query of the GPUs with an XID within the last hour. It uses the time of the XID. If the
+// counters file only has the last XID, it looks for a code that the GPU did not have an hour ago: the last
+// XID stays until the driver is reloaded, long after the GPU was repaired.
 func withXID(matchers string) string {
-	last := either("DCGM_FI_DEV_XID_ERRORS", func(name string) string { return name + "{" + matchers + "}" })
-	before := either("DCGM_FI_DEV_XID_ERRORS", func(name string) string { return name + "{" + matchers + "} offset 1h" })
+	const xids = "DCGM_FI_DEV_XID_ERRORS"
+	last := either(xids, func(name string) string { return name + "{" + matchers + "}" })
+	before := either(xids, func(name string) string { return name + "{" + matchers + "} offset 1h" })
 	return "max by (instance, gpu) (time() - DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{" + matchers + "} < 3600)" +
 		" or max by (instance, gpu) (((" + last + ") > 0) unless on (instance, gpu, err_code) ((" + before + ") > 0))"
 }
 
-// orZero gives a count that finds nothing the value 0.
+// orZero returns 0 if a query has no result.
 func orZero(query string) string { return query + " or vector(0)" }
 
-// holders are the owners of devices by labels and more (sharing, replicas): pods as
-// dcgm_pod_gpu_info has them, and batch jobs outside pods by their accounts; a job within a pod is
-// that pod. owner is owned or everyOwner.
-func holders(owner owner, matchers, labels, more string) string {
-	return "(group by (" + labels + more + ") (" + owner("dcgm_pod_gpu_info", matchers+`, hpc_job=""`, "", "") + ")" +
-		" or on (" + labels + ") group by (" + labels + ") (" + owner("dcgm_pod_gpu_allocated_seconds_total", matchers, "", "") + "))"
+// owners returns a query of the owners of devices: pods from dcgm_pod_gpu_info, and batch jobs outside pods
+// from their accounts. A batch job inside a pod counts as that pod. The series have labels, and those in
+// more, such as ", sharing", if they are pods.
+func owners(owner owner, matchers, labels, more string) string {
+	pods := owner("dcgm_pod_gpu_info", matchers+`, hpc_job=""`, "", "")
+	accounts := owner("dcgm_pod_gpu_allocated_seconds_total", matchers, "", "")
+	return "(group by (" + labels + more + ") (" + pods + ")" +
+		" or on (" + labels + ") group by (" + labels + ") (" + accounts + "))"
 }
 
-// taken are the devices that have an owner.
+// taken returns a query of the devices that have an owner.
 func taken(matchers string) string {
-	return "(group by (" + byDevice + ") (dcgm_pod_gpu_info{" + matchers + "}) or group by (" + byDevice + ") (dcgm_pod_gpu_allocated_seconds_total{" + matchers + "}))"
+	return "(group by (" + byDevice + ") (dcgm_pod_gpu_info{" + matchers + "})" +
+		" or group by (" + byDevice + ") (dcgm_pod_gpu_allocated_seconds_total{" + matchers + "}))"
 }
 
-// An owner is owned or everyOwner.
+// An owner is the function owned or everyOwner.
 type owner func(metric, matchers, function, window string) string
 
-// firing are the alerts of deployment/rules that fire for the chosen nodes. Alerts on GPUs have no label instance, so they
-// are chosen by the host name.
-func firing(offset string) string {
-	const alerts = `ALERTS{alertstate="firing", alertname=~"(GPU|DCGMExporter|NVSwitch|NetworkCard|Rack).+", `
-	hosts := "group by (hostname) (" + either("DCGM_FI_DEV_GPU_TEMP", func(name string) string { return name + "{" + ofNode + `, hostname!=""}` + offset }) + ")"
-	return alerts + ofNode + "}" + offset + " or " + alerts + ofCluster + "}" + offset + " and on (hostname) " + hosts
+// stragglers returns a query of the GPUs and MIG instances that the alert GPUStraggler is about, with their
+// utilization as a fraction of the median of their job. A job is a batch job or a container of a pod, with at
+// least four devices and a median above 30 %.
+func stragglers(owner owner) string {
+	const job = "cluster, namespace, pod, container, hpc_job"
+	busy := "max by (cluster, " + byDevice + ", namespace, pod, container, hpc_job) (" +
+		owner("dcgm_pod_gpu_utilization_ratio", ofNode, "avg_over_time", "[15m]") + ")"
+	median := "quantile by (" + job + ") (0.5, " + busy + ")"
+	return "min by (" + byOwner + ") ((" + busy + " / on (" + job + ") group_left () (" + median + " > 0.3)) < 0.6" +
+		" and on (" + job + ") count by (" + job + ") (" + busy + ") >= 4)"
 }
 
-// unscraped are the exporters that answered within the last six hours and do not answer now. up has other targets, too:
-// those with the address of an exporter are exporters.
-const unscraped = `((up{` + ofNode + `} and on (job, instance) group by (job, instance) (last_over_time(dcgm_exporter_build_info{` + ofNode + `}[6h]))) == 0)`
+// firing returns a query of the alerts from deployment/rules that fire for the chosen nodes. Alerts without
+// the label instance, such as those about GPUs, are selected by their host name.
+func firing(offset string) string {
+	const alerts = `ALERTS{alertstate="firing", alertname=~"(GPU|DCGMExporter|NVSwitch|NetworkCard|Rack).+", `
+	hosts := either("DCGM_FI_DEV_GPU_TEMP", func(name string) string {
+		return name + "{" + ofNode + `, hostname!=""}` + offset
+	})
+	return alerts + ofNode + "}" + offset + " or " + alerts + ofCluster + "}" + offset +
+		" and on (hostname) group by (hostname) (" + hosts + ")"
+}
 
-// withoutData are the nodes whose exporter does not answer, or has no data of its GPUs, with the reason.
+// unscraped returns the targets that served the exporter's metrics within the last six hours and do not
+// answer now.
+const unscraped = `((up{` + ofNode + `} and on (job, instance) ` +
+	`group by (job, instance) (last_over_time(dcgm_exporter_build_info{` + ofNode + `}[6h]))) == 0)`
+
+// withoutData returns a query of the nodes whose exporter does not answer or has no GPU data, with the reason.
 func withoutData() string {
 	failing := `dcgm_exporter_collect_success{` + ofNode + `} == 0`
 	reason := `max by (instance, reason) (dcgm_exporter_collect_unavailable{` + ofNode + `} == 1)`
 	return "(" + relabel("max by (instance) ("+unscraped+")", `"reason", "does not answer", "", ""`) +
-		" or on (instance) " + reason + " or on (instance) " + relabel("max by (instance) ("+failing+")", `"reason", "error", "", ""`) + ")"
+		" or on (instance) " + reason +
+		" or on (instance) " + relabel("max by (instance) ("+failing+")", `"reason", "error", "", ""`) + ")"
 }
 
-// lately is named for nodes whose exporter may be gone: the host name is the last one of the last six hours.
+// lately is named for nodes whose exporter may be gone. It takes the host name from the last six hours.
 func lately(query string) string {
-	hosts := "group by (instance, hostname) (" + either("DCGM_FI_DEV_GPU_TEMP", func(name string) string {
+	hosts := either("DCGM_FI_DEV_GPU_TEMP", func(name string) string {
 		return "last_over_time(" + name + "{" + ofNode + "}[6h])"
-	}) + ")"
-	return named(query + " * on (instance) group_left (hostname) (topk by (instance) (1, " + hosts + ") or on (instance) " +
+	})
+	return named(query + " * on (instance) group_left (hostname) " +
+		"(topk by (instance) (1, group by (instance, hostname) (" + hosts + ")) or on (instance) " +
 		"group by (instance) (last_over_time(dcgm_exporter_build_info{" + ofNode + "}[6h])))")
 }
