@@ -347,6 +347,38 @@ func TestContainersOfOnePod(t *testing.T) {
 	}
 }
 
+// An info series has all labels of an owner. Numbers of two digits are written as such.
+func TestInfoHasAllLabelsOfOwner(t *testing.T) {
+	list := []gpu.Device{
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 11}, GPU: 11, UUID: "GPU-11"},
+		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 100, ParentKind: gpu.KindGPU, Parent: 11}, GPU: 11, UUID: "GPU-11",
+			InstanceID: 13, Profile: "1g.10gb"},
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 12}, GPU: 12, UUID: "GPU-12"},
+	}
+	pod := pods(gpu.SharingNone, 0, 1)[0]
+	pod.Owners[0].Labels = []gpu.Label{{Name: "dra_claim_name", Value: "claim"}, {Name: "team", Value: "red"}}
+	job := gpu.Use{Owners: []gpu.Owner{{Labels: []gpu.Label{{Name: "hpc_job", Value: "4711"}}}}}
+	var infos []string
+	p := play{top: gpu.NewTopology(list), moments: []moment{at(0, []gpu.Use{1: pod, 2: job}, nil)}}
+	p.run(t, func(_ int, s *gpu.Snapshot) {
+		for _, f := range s.Families {
+			for _, x := range f.Series {
+				if f.Name == podInfo {
+					infos = append(infos, textOf(x.Labels))
+				}
+			}
+		}
+	})
+	want := []string{
+		"gpu=11 UUID=GPU-11 GPU_I_ID=13 namespace=ns pod=b container=main pod_uid=uid-1 resource=nvidia.com/gpu sharing=mig " +
+			"dra_claim_name=claim team=red",
+		"gpu=12 UUID=GPU-12 hpc_job=4711 pod_uid= resource= sharing=none",
+	}
+	if diff := cmp.Diff(want, infos); diff != "" {
+		t.Errorf("info series (-want +got):\n%s", diff)
+	}
+}
+
 // Switches and links have no owner, even if a pod owns every GPU.
 func TestSwitchesAndLinksHaveNoOwner(t *testing.T) {
 	list := append([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindNVSwitch}, UUID: "switch"}}, boards(1)...)
@@ -537,6 +569,7 @@ func TestUnknownSlices(t *testing.T) {
 		"a number alone":   {[]string{"4g.40gb", "3"}, gpu.Int(7), false},
 		"of no profile":    {[]string{"4g.40gb", "half"}, gpu.Int(7), false},
 		"of no known size": {[]string{"half", "half"}, gpu.Int(7), false},
+		"no profile first": {[]string{"half", "4g.40gb"}, gpu.Int(7), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			uses := []gpu.Use{2: pods(gpu.SharingNone, 0, 1)[0]}

@@ -84,13 +84,10 @@ func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) ([]
 			if err != nil {
 				return nil, err
 			}
-			if text == nil {
-				return ended(pid, now).uids, nil
-			}
 			if len(r.known) >= maxProcesses {
 				r.forget(now)
 			}
-			next := process{start: start, uids: Pods(string(text))}
+			next := process{start: start, uids: Pods(string(text))} // none if it has ended since its stat was read
 			reported := now.Sub(p.requested) <= forgotten && (p.ended.IsZero() || now.Sub(p.ended) < lastRead)
 			if known && reported && !slices.Equal(next.uids, p.uids) {
 				next.again = now

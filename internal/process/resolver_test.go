@@ -198,6 +198,29 @@ func TestProcessThatEnded(t *testing.T) {
 	}
 }
 
+// A process that ends between the reads of its two files has no pod, even if a process of a pod had its ID before.
+func TestProcessEndsDuringLookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProc()
+		r := process.NewResolver(p)
+		p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
+		if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
+			t.Fatalf("first read: UID = %q, error %v", uid, err)
+		}
+		time.Sleep(10 * time.Second)
+		p.put(70, 900, "")
+		delete(p.MapFS, "70/cgroup")
+		if uids, err := r.PodOf(70); uids != nil || gpu.Reason(err) != "unavailable" {
+			t.Errorf("ID reused: UIDs = %q, error %v; want unavailable", uids, err)
+		}
+		p.put(71, 900, "")
+		delete(p.MapFS, "71/cgroup")
+		if uids, err := r.PodOf(71); uids != nil || err != nil {
+			t.Errorf("new ID: UIDs = %q, error %v; want none", uids, err)
+		}
+	})
+}
+
 // A process whose folder has the same inode is not read again. If the inode changes, it is.
 func TestProcessIsReadOnce(t *testing.T) {
 	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"

@@ -160,7 +160,7 @@ func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 	switch up := c.Now.Sub(l.Booted); {
 	case l.Strict:
 		return ""
-	case d.Entity.Kind == gpu.KindNode && h.Watch == "IMEX":
+	case d.Entity.Kind == gpu.KindNode: // also if the watch passes, because the daemon may be ready then
 		if why := l.withoutIMEX(c); h.Code == imexUnhealthy {
 			return why
 		}

@@ -172,6 +172,7 @@ func TestLinesThatAreNotUnderstood(t *testing.T) {
 		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)",
 		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Severity 0 Engine instance 46 Sub-engine instance 00",
 		"nvidia-nvswitch3: using MSI", "NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.",
+		"NVRM: Xid (PCI:0000:1b:00): 79, pid=9, name=x, an XID that never has details",
 	} {
 		lines = append(lines, fmt.Appendf(nil, "4,%d,0,-;%s", 3+i, text))
 	}
@@ -180,10 +181,10 @@ func TestLinesThatAreNotUnderstood(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, again, opened := newDevice(), newDevice(lines...), false
-				want, xids := sxid, []string{"145@0s", "154@0s"}
+				want, xids := sxid, []string{"145@0s", "154@0s", "79@0s"}
 				want.Time = time.Now().UnixNano()
 				if past {
-					d.old, xids = lines, []string{"past 145@-1h0m0s", "past 154@-1h0m0s"}
+					d.old, xids = lines, []string{"past 145@-1h0m0s", "past 154@-1h0m0s", "past 79@-1h0m0s"}
 					want.Time, want.Past = time.Now().Add(-time.Hour).UnixNano(), true
 				}
 				r := run(t, func() (kernellog.Device, error) {
