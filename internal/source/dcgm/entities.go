@@ -85,7 +85,7 @@ func (s *Session) listOthers() (others, error) {
 			continue
 		}
 		list, err := s.list(a, links, cpus)
-		if s.isFatal(err) {
+		if severityOf(err) == reopen {
 			return o, err
 		}
 		o.failed[a.kind] = err

@@ -93,7 +93,7 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 	}
 	if err != nil {
 		b.FailPart(gpu.AllRows, gpu.PartHealthChecks, s.withVersions(err))
-		return s.reopenOnly(err)
+		return reopenOnly(err)
 	}
 	if !s.health.set {
 		return nil
@@ -109,7 +109,7 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 			s.addHealth(b, row, found)
 		}
 	}
-	return s.reopenOnly(s.findLinks(b.Health[first:]))
+	return reopenOnly(s.findLinks(b.Health[first:]))
 }
 
 // addHealth appends the results of each health watch of an entity. Each code is reported once with its worst result;

@@ -10,7 +10,7 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 	found, err := s.engine.peers()
 	if err != nil {
 		b.FailPart(gpu.AllRows, gpu.PartPeerStates, s.withVersions(err))
-		return s.fatalOnly(err)
+		return reopenOnly(err)
 	}
 	for _, x := range found {
 		row, ok := s.rows[entity{groupGPU, x.from}]

@@ -26,7 +26,7 @@ func (s *Session) locate() error {
 		return nil
 	}
 	near, err := s.affinities(s.entitiesOf(rows))
-	if s.isFatal(err) {
+	if severityOf(err) == reopen {
 		return err
 	}
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Session) locate() error {
 	for _, row := range rows {
 		id := s.members[row].id
 		cpus, paths, err := s.engine.place(id)
-		if s.isFatal(err) {
+		if severityOf(err) == reopen {
 			return err
 		}
 		if err != nil {

@@ -34,11 +34,6 @@ type refusedWatch struct {
 	next time.Time // time of the next try
 }
 
-func hasCode(err error, code int) bool {
-	var r *resultError
-	return errors.As(err, &r) && r.code == code
-}
-
 // addRefused adds a rejected watch, which retryRefused tries again.
 func (s *Session) addRefused(rows, fields []int, key sampling, err error, next time.Time) {
 	s.log.Warn("Fields are temporarily not watched", "field", s.plan.Fields[fields[0]].Name, "fields", len(fields),
@@ -76,9 +71,9 @@ func (s *Session) retryOne(h refusedWatch, now time.Time) error {
 	case err == nil:
 		s.log.Info("Fields are watched again", "field", s.plan.Fields[h.fields[0]].Name, "fields", len(h.fields), "entities", len(h.rows))
 		return nil
-	case s.needsReopen(err):
+	case severityOf(err) == reopen:
 		return err
-	case isPermanent(err):
+	case severityOf(err) == skip:
 		return s.watchChunks(h.rows, h.fields, h.sampling) // part of it may be watched now, which only a new session can tell
 	}
 	h.err, h.next = s.withVersions(err), now.Add(s.retry)
@@ -147,5 +142,5 @@ func (s *Session) renew(now time.Time, contradicted []int) error {
 	if len(given) > 0 && len(contradicted) > 0 {
 		s.patience = min(2*s.patience, maxPatience)
 	}
-	return s.reopenOnly(errors.Join(errs...))
+	return reopenOnly(errors.Join(errs...))
 }

@@ -58,7 +58,7 @@ func (s *Session) arrange() error {
 			return err
 		}
 	}
-	return s.fatalOnly(s.dropIdleGroups())
+	return reopenOnly(s.dropIdleGroups())
 }
 
 // arrangeFor creates the readers of one scope: one for all watches, or one for each if the engine has no room.
@@ -78,7 +78,7 @@ func (s *Session) arrangeFor(a scope) error {
 			return nil
 		}
 		s.log.Debug("Reading each watch separately", "error", err)
-		if err := s.fatalOnly(errors.Join(err, s.dropReaders(first))); err != nil {
+		if err := reopenOnly(errors.Join(err, s.dropReaders(first))); err != nil {
 			return err
 		}
 	}
@@ -118,7 +118,7 @@ func (s *Session) dropReaders(first int) error {
 		}
 	}
 	s.readers = s.readers[:first]
-	return s.fatalOnly(errors.Join(errs...))
+	return reopenOnly(errors.Join(errs...))
 }
 
 func sortedSet[T cmp.Ordered](list []T) []T {
@@ -143,7 +143,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 			return read, err
 		}
 		err := s.readNewest(r, b)
-		if s.needsReopen(err) {
+		if severityOf(err) == reopen {
 			return read, err
 		}
 		if err != nil {
@@ -157,7 +157,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 		if len(w.moved) == 0 {
 			continue
 		}
-		if err := s.readTrail(w, b); s.needsReopen(err) {
+		if err := s.readTrail(w, b); severityOf(err) == reopen {
 			return read, err
 		}
 	}

@@ -1,6 +1,7 @@
 package dcgm
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -74,12 +75,45 @@ func meaning(code int) error {
 	}
 }
 
-// endsSession reports whether no further call can succeed after a code.
-func endsSession(code int) bool {
-	switch code {
-	case codeConnectionInvalid, codeUninitialized, codeNVMLNotLoaded, codeGPUsDetached:
-		return true
-	default:
-		return false
+// hasCode reports whether an error has a result code.
+func hasCode(err error, code int) bool {
+	var r *resultError
+	return errors.As(err, &r) && r.code == code
+}
+
+// A severity tells what to do about a failed call.
+type severity int
+
+const (
+	none   severity = iota // the call did not fail
+	retry                  // a later try may succeed
+	skip                   // the engine will return the same error again
+	reopen                 // only a new session helps
+)
+
+// severityOf returns the severity of an error. A session must be reopened if the engine is gone, or if the engine was
+// restarted and does not know the session's groups.
+func severityOf(err error) severity {
+	if err == nil {
+		return none
 	}
+	var r *resultError
+	if errors.As(err, &r) {
+		switch r.code {
+		case codeConnectionInvalid, codeUninitialized, codeNVMLNotLoaded, codeGPUsDetached, codeNotConfigured:
+			return reopen
+		}
+	}
+	if errors.Is(err, gpu.ErrNotSupported) || errors.Is(err, gpu.ErrVersion) || errors.Is(err, gpu.ErrPermission) {
+		return skip
+	}
+	return retry
+}
+
+// reopenOnly returns err if the session must be reopened, and nil otherwise.
+func reopenOnly(err error) error {
+	if severityOf(err) == reopen {
+		return err
+	}
+	return nil
 }

@@ -83,7 +83,7 @@ func (s *Session) open(ctx context.Context) error {
 	return nil
 }
 
-func (s *Session) openHealth() error { return s.fatalOnly(s.watchHealth()) }
+func (s *Session) openHealth() error { return reopenOnly(s.watchHealth()) }
 
 func (s *Session) readVersions() error {
 	library, version, err := s.engine.versions()
@@ -152,14 +152,14 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	}
 	read, failed := s.readAll(ctx, b, begin)
 	switch {
-	case s.needsReopen(failed):
+	case severityOf(failed) == reopen:
 		return s.End(s.lostError(failed))
 	case ctx.Err() != nil:
 		return fmt.Errorf("dcgm: %w", ctx.Err())
 	case !read && failed != nil:
 		return fmt.Errorf("dcgm: %w", failed)
 	}
-	if err := s.inspect(b, begin); s.isFatal(err) {
+	if err := s.inspect(b, begin); severityOf(err) == reopen {
 		return s.End(s.lostError(err))
 	}
 	if err := s.renew(begin, req.Contradicted); err != nil {
@@ -184,34 +184,6 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 // errNoProcesses is the fault of processes: DCGM only accounts for processes that have exited, and has no live
 // utilization.
 var errNoProcesses = fmt.Errorf("dcgm: the processes of a GPU: %w", gpu.ErrNotSupported)
-
-// isFatal reports whether an error means that the engine is gone.
-func (s *Session) isFatal(err error) bool {
-	var r *resultError
-	return errors.As(err, &r) && endsSession(r.code)
-}
-
-// needsReopen reports whether an error means that only a new session helps: the engine is gone, or it was restarted and
-// does not know the session's groups.
-func (s *Session) needsReopen(err error) bool {
-	return s.isFatal(err) || hasCode(err, codeNotConfigured)
-}
-
-// fatalOnly returns err if the engine is gone, and nil otherwise.
-func (s *Session) fatalOnly(err error) error {
-	if s.isFatal(err) {
-		return err
-	}
-	return nil
-}
-
-// reopenOnly returns err if only a new session helps, and nil otherwise.
-func (s *Session) reopenOnly(err error) error {
-	if s.needsReopen(err) {
-		return err
-	}
-	return nil
-}
 
 func (s *Session) lostError(err error) error {
 	if hasCode(err, codeNotConfigured) {
@@ -255,7 +227,7 @@ func (s *Session) Close() error {
 
 // abandon closes a session that could not be opened because of err.
 func (s *Session) abandon(err error) {
-	if s.isFatal(err) {
+	if severityOf(err) == reopen {
 		_ = s.End(err)
 	}
 	if err := s.Close(); err != nil {

@@ -65,7 +65,7 @@ func (s *Session) discover() error {
 		return err
 	}
 	instances, err := s.engine.instances()
-	if s.isFatal(err) {
+	if severityOf(err) == reopen {
 		return err
 	}
 	if err != nil {
@@ -178,19 +178,19 @@ func (s *Session) identify(members []entity) (known map[entity]identity, driver 
 		return nil, "", err
 	}
 	for i := 0; i < n && driver == ""; i++ { // read from one GPU, because the engine logs an error for each unwatch of this field
-		if err := s.fatalOnly(s.readOnce(members[i:i+1], []gpu.FieldID{fieldDriver}, learn)); err != nil {
+		if err := reopenOnly(s.readOnce(members[i:i+1], []gpu.FieldID{fieldDriver}, learn)); err != nil {
 			return nil, "", err
 		}
 	}
 	err = s.readOnce(members[n:], []gpu.FieldID{fieldName, fieldUUID}, learn)
-	if s.isFatal(err) {
+	if severityOf(err) == reopen {
 		return nil, "", err
 	}
 	if err != nil {
 		s.log.Warn("DCGM does not report profiles of MIG instances", "error", s.withVersions(err))
 	}
 	s.unidentified = slices.DeleteFunc(slices.Clone(members), func(e entity) bool {
-		never := e.group == groupInstance && err != nil && isPermanent(err)
+		never := e.group == groupInstance && severityOf(err) == skip
 		return never || known[e].isComplete(e.group) || slices.Contains(s.layout.lost, s.gpuOf(e))
 	})
 	s.identified = time.Now()
@@ -214,7 +214,7 @@ func (s *Session) identifyAgain(now time.Time) error {
 	}
 	if _, _, err := s.identify(before); err != nil {
 		s.identified = now
-		return s.fatalOnly(err)
+		return reopenOnly(err)
 	}
 	if len(s.unidentified) < len(before) {
 		s.changed("%d devices now report their identity", len(before)-len(s.unidentified))
@@ -483,7 +483,7 @@ func (s *Session) compareLayout() error {
 	}
 	instances, err := s.engine.instances()
 	if err != nil {
-		return s.fatalOnly(err)
+		return reopenOnly(err)
 	}
 	if slices.Equal(sorted(instances), s.layout.instances) {
 		return nil

@@ -182,12 +182,12 @@ func (s *Session) capability(row int, fields []int, key sampling) (has []int, er
 	id := s.top.Devices[row].GPU
 	ids, err := s.engine.profiling(id)
 	switch {
-	case s.isFatal(err):
+	case severityOf(err) == reopen:
 		return nil, err
 	case hasCode(err, codeGPULost):
 		s.leaveOut(row)
 		return nil, nil
-	case err != nil && !isPermanent(err):
+	case severityOf(err) == retry:
 		return fields, nil
 	case err == nil:
 		err = fmt.Errorf("%w: the GPU does not have this profiling field", gpu.ErrNotSupported)
@@ -213,11 +213,6 @@ func (s *Session) leaveOut(row int) {
 	}
 }
 
-// isPermanent reports whether the engine will return the same error again.
-func isPermanent(err error) bool {
-	return errors.Is(err, gpu.ErrNotSupported) || errors.Is(err, gpu.ErrVersion) || errors.Is(err, gpu.ErrPermission)
-}
-
 // watchChunks watches in chunks of a size that the engine accepts.
 func (s *Session) watchChunks(rows, fields []int, key sampling) error {
 	for r := range slices.Chunk(rows, maxEntities) {
@@ -234,10 +229,10 @@ func (s *Session) watchChunks(rows, fields []int, key sampling) error {
 // left out.
 func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 	err := s.tryWatch(rows, fields, key)
-	switch byRows, hopeless := s.refusal(err); {
+	switch byRows, hopeless := howToSplit(err); {
 	case err == nil:
 		return nil
-	case s.isFatal(err) || errors.Is(err, gpu.ErrTimeout):
+	case severityOf(err) == reopen || errors.Is(err, gpu.ErrTimeout):
 		return err
 	case hopeless || len(rows) == 1 && len(fields) == 1:
 		s.decline(rows, fields, key, err)
@@ -255,9 +250,9 @@ func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 	}
 }
 
-// refusal reports whether an error is about entities rather than fields, and whether a smaller watch would fail as
-// well.
-func (s *Session) refusal(err error) (byRows, hopeless bool) {
+// howToSplit reports whether the error of a rejected watch is about entities rather than fields, and whether a smaller
+// watch would fail as well.
+func howToSplit(err error) (byRows, hopeless bool) {
 	var r *resultError
 	if !errors.As(err, &r) {
 		return false, false
@@ -273,13 +268,12 @@ func (s *Session) refusal(err error) (byRows, hopeless bool) {
 	}
 }
 
-// decline adds a fault for a rejected watch. If the error is permanent, the fault is too; otherwise the watch is tried
-// again.
+// decline adds a fault for a rejected watch, or tries the watch again later if the engine may then accept it.
 func (s *Session) decline(rows, fields []int, key sampling, err error) {
 	if key.profiling {
 		err = s.profilingError(err)
 	}
-	if isPermanent(err) {
+	if severityOf(err) == skip {
 		s.faults = appendFaults(s.faults, rows, fields, s.withVersions(err))
 	} else {
 		s.addRefused(rows, fields, key, s.withVersions(err), time.Now().Add(s.retry))

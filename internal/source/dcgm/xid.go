@@ -109,7 +109,7 @@ func (s *Session) watchXIDs() error {
 	if err != nil {
 		s.log.Info("The engine does not watch the XIDs of MIG instances", "error", s.withVersions(err))
 	}
-	return s.fatalOnly(err)
+	return reopenOnly(err)
 }
 
 // unwatchXIDs undoes watchXIDs.
@@ -217,7 +217,7 @@ func (x *xidWatch) due(now time.Time, whole bool, lost []bool) (due []entity, fr
 
 // failXIDs adds faults for the XIDs that could not be read. It returns err if that ends the session.
 func (s *Session) failXIDs(b *gpu.Batch, field int, err error, of []entity) error {
-	if s.needsReopen(err) {
+	if severityOf(err) == reopen {
 		return err
 	}
 	rows := make([]int, len(of))
@@ -233,7 +233,7 @@ func (s *Session) failXIDs(b *gpu.Batch, field int, err error, of []entity) erro
 func (s *Session) xidsSince(of []entity, w *watch, from int64, do func(*xidHistory, xidReport)) error {
 	group, refused, err := s.engine.createGroup(s.nextName(), of)
 	switch {
-	case s.isFatal(err):
+	case severityOf(err) == reopen:
 		return err
 	case err != nil || group == 0:
 		return s.allXIDsSince(from, do)
@@ -242,7 +242,7 @@ func (s *Session) xidsSince(of []entity, w *watch, from int64, do func(*xidHisto
 	default:
 		err = s.readHistory(group, w.handle, from, do)
 	}
-	return errors.Join(err, s.fatalOnly(s.engine.destroyGroup(group)))
+	return errors.Join(err, reopenOnly(s.engine.destroyGroup(group)))
 }
 
 // allXIDsSince calls do with the XIDs of all entities since a time.
