@@ -158,31 +158,6 @@ func engineGroup(kind gpu.Kind) entityGroup {
 	}
 }
 
-// unserved adds faults for fields that no row of the topology has.
-func (s *Session) unserved() {
-	for f := range s.plan.Fields {
-		field := &s.plan.Fields[f]
-		served := slices.ContainsFunc(s.top.Devices, func(d gpu.Device) bool { return scopeOf(d.Entity).has(field) })
-		if served {
-			continue
-		}
-		kinds := field.Levels.List()
-		var err error
-		for _, kind := range kinds {
-			err = cmp.Or(err, s.layout.others.failed[kind])
-		}
-		switch {
-		case err != nil:
-			err = fmt.Errorf("the engine cannot list a %v: %w", kinds[0], s.withVersions(err))
-		case !reads(field):
-			err = fmt.Errorf("%w: the DCGM source does not read it", gpu.ErrNotSupported)
-		default:
-			err = fmt.Errorf("%w: no %v exists or is selected", errNoEntity, kinds[0])
-		}
-		s.faults = append(s.faults, gpu.Fault{Row: gpu.AllRows, Field: f, Err: err})
-	}
-}
-
 // Reads reports whether the source can read everything in a plan. The engine and the hardware may still lack some of
 // it.
 func Reads(p *gpu.Plan) bool {

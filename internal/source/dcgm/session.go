@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -85,50 +84,6 @@ func (s *Session) open(ctx context.Context) error {
 
 func (s *Session) openHealth() error { return reopenOnly(s.watchHealth()) }
 
-func (s *Session) readVersions() error {
-	library, version, err := s.engine.versions()
-	s.library, s.version = versionOf(library), versionOf(version)
-	if err != nil {
-		return err
-	}
-	if releaseOf(s.library) != releaseOf(s.version) {
-		s.log.Warn("libdcgm and the engine have different versions; some requests may fail",
-			"libdcgm", s.library, "engine_version", s.version)
-	}
-	return nil
-}
-
-// versionOf returns the version in DCGM's build information (key:value;key:value), or "".
-func versionOf(buildInfo string) string {
-	for pair := range strings.SplitSeq(buildInfo, ";") {
-		if key, value, ok := strings.Cut(pair, ":"); ok && strings.TrimSpace(key) == "version" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
-
-// releaseOf returns the major and minor number of a version, for example "4.6" for "4.6.1".
-func releaseOf(version string) string {
-	if numbers := strings.Split(version, "."); len(numbers) > 2 {
-		return strings.Join(numbers[:2], ".")
-	}
-	return version
-}
-
-// withVersions adds both versions to a version mismatch error.
-func (s *Session) withVersions(err error) error {
-	if !errors.Is(err, gpu.ErrVersion) {
-		return err
-	}
-	version := s.version
-	if version == "" {
-		version = "of unknown version"
-	}
-	return fmt.Errorf("libdcgm %s and the engine %s at %v are incompatible; install the same DCGM version on both sides: %w",
-		s.library, version, s.addr, err)
-}
-
 // Topology returns the entities of the session.
 func (s *Session) Topology() *gpu.Topology { return s.top }
 
@@ -184,23 +139,6 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 // errNoProcesses is the fault of processes: DCGM only accounts for processes that have exited, and has no live
 // utilization.
 var errNoProcesses = fmt.Errorf("dcgm: the processes of a GPU: %w", gpu.ErrNotSupported)
-
-func (s *Session) lostError(err error) error {
-	if hasCode(err, codeNotConfigured) {
-		return fmt.Errorf("dcgm: %w: the engine at %v was restarted: %w", gpu.ErrLost, s.addr, err)
-	}
-	return fmt.Errorf("dcgm: the engine at %v is gone: %w", s.addr, err)
-}
-
-// appendFaults appends a fault for each field of each row.
-func appendFaults(list []gpu.Fault, rows, fields []int, err error) []gpu.Fault {
-	for _, f := range fields {
-		for _, row := range rows {
-			list = append(list, gpu.Fault{Row: row, Field: f, Err: err})
-		}
-	}
-	return list
-}
 
 // Close releases everything that the session holds at the engine. A remote engine releases it when the connection
 // closes, without the ERROR lines that it would log for some unwatches.

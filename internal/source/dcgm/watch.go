@@ -1,12 +1,9 @@
 package dcgm
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
@@ -202,17 +199,6 @@ func (s *Session) capability(row int, fields []int, key sampling) (has []int, er
 	return has, nil
 }
 
-// leaveOut records that a row is lost and cannot be watched.
-func (s *Session) leaveOut(row int) {
-	if d := &s.top.Devices[row]; !s.absent[row] {
-		s.absent[row] = true
-		if isOfGPU(d.Entity) && !slices.Contains(s.layout.unread, d.GPU) {
-			s.layout.unread, s.layout.lost = append(s.layout.unread, d.GPU), append(s.layout.lost, d.GPU)
-		}
-		s.log.Warn("Lost device skipped until it returns", "device", d.Entity.String())
-	}
-}
-
 // watchChunks watches in chunks of a size that the engine accepts.
 func (s *Session) watchChunks(rows, fields []int, key sampling) error {
 	for r := range slices.Chunk(rows, maxEntities) {
@@ -280,57 +266,6 @@ func (s *Session) decline(rows, fields []int, key sampling, err error) {
 	}
 }
 
-// mostNamed limits the number of fields and of devices in one log line.
-const mostNamed = 16
-
-// reportFaults logs new faults. Devices that miss the same fields for the same reason share a line. Otherwise a node
-// with many instances would have a line for each instance and field.
-func (s *Session) reportFaults() {
-	type line struct {
-		reason string
-		level  slog.Level
-		fields string
-	}
-	type want struct {
-		line
-		row int
-	}
-	var fields grouping[want, string]
-	for _, fault := range s.faults[s.reported:] {
-		w := want{line{reason: fault.Err.Error(), level: slog.LevelWarn}, fault.Row}
-		if errors.Is(fault.Err, errNoEntity) || !s.plan.Requests(fault.Field) {
-			w.level = slog.LevelInfo // counters files for a fleet name fields of other nodes, and accounting works without them
-		}
-		fields.add(w, s.plan.Fields[fault.Field].Name)
-	}
-	s.reported = len(s.faults)
-	var devices grouping[line, string]
-	for _, w := range fields.keys {
-		w.fields = list(fields.values[w])
-		if w.row == gpu.AllRows {
-			devices.add(w.line)
-		} else {
-			devices.add(w.line, s.top.Devices[w.row].Entity.String())
-		}
-	}
-	for _, l := range devices.keys {
-		attrs := []any{"fields", l.fields, "error", l.reason}
-		if d := devices.values[l]; d != nil {
-			attrs = append(attrs, "devices", list(d))
-		}
-		s.log.Log(context.Background(), l.level, "Fields are not watched", attrs...)
-	}
-}
-
-// list joins words. After mostNamed words it only gives the number of the others.
-func list(words []string) string {
-	more := len(words) - mostNamed
-	if more <= 0 {
-		return strings.Join(words, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(words[:mostNamed], ", "), more)
-}
-
 func (s *Session) tryWatch(rows, fields []int, key sampling) error {
 	g, refused, err := s.groupOf(rows)
 	if err != nil {
@@ -388,12 +323,6 @@ func (s *Session) groupOf(rows []int) (g *group, refused []refusal, err error) {
 	g = &group{handle: h, rows: slices.DeleteFunc(rows, func(row int) bool { return out[row] })}
 	s.groups = append(s.groups, g)
 	return g, refused, nil
-}
-
-// nextName returns a name that no other group of the engine has.
-func (s *Session) nextName() string {
-	s.made++
-	return fmt.Sprintf("%s-%d", s.name, s.made)
 }
 
 // unwatchAll undoes watchAll. Errors do not stop it.

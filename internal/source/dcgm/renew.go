@@ -81,21 +81,6 @@ func (s *Session) retryOne(h refusedWatch, now time.Time) error {
 	return nil
 }
 
-// profilingError adds what is missing to the error of a refused watch of profiling fields: the capability SYS_ADMIN or
-// DCGM's profiling module. The module does not load in a process without the capability.
-func (s *Session) profilingError(err error) error {
-	denied := errors.Is(err, gpu.ErrPermission)
-	unloaded := hasCode(err, codeModuleNotLoaded)
-	switch {
-	case denied, unloaded && s.mayNotProfile && s.addr.IsEmbedded():
-		return fmt.Errorf("%w: %w", gpu.ErrNeedsAdmin, err)
-	case unloaded:
-		return fmt.Errorf("%w (package datacenter-gpu-manager-4-proprietary): %w", gpu.ErrNeedsDCGM, err)
-	default:
-		return err
-	}
-}
-
 // follow records whether a watch had a new value or a fault in this Read. A new watch would not help against a fault.
 func (s *Session) follow(w *watch, now time.Time) {
 	advanced := &s.advanced

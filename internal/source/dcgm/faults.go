@@ -1,0 +1,99 @@
+package dcgm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// appendFaults appends a fault for each field of each row.
+func appendFaults(list []gpu.Fault, rows, fields []int, err error) []gpu.Fault {
+	for _, f := range fields {
+		for _, row := range rows {
+			list = append(list, gpu.Fault{Row: row, Field: f, Err: err})
+		}
+	}
+	return list
+}
+
+// unserved adds faults for fields that no row of the topology has.
+func (s *Session) unserved() {
+	for f := range s.plan.Fields {
+		field := &s.plan.Fields[f]
+		served := slices.ContainsFunc(s.top.Devices, func(d gpu.Device) bool { return scopeOf(d.Entity).has(field) })
+		if served {
+			continue
+		}
+		kinds := field.Levels.List()
+		var err error
+		for _, kind := range kinds {
+			err = cmp.Or(err, s.layout.others.failed[kind])
+		}
+		switch {
+		case err != nil:
+			err = fmt.Errorf("the engine cannot list a %v: %w", kinds[0], s.withVersions(err))
+		case !reads(field):
+			err = fmt.Errorf("%w: the DCGM source does not read it", gpu.ErrNotSupported)
+		default:
+			err = fmt.Errorf("%w: no %v exists or is selected", errNoEntity, kinds[0])
+		}
+		s.faults = append(s.faults, gpu.Fault{Row: gpu.AllRows, Field: f, Err: err})
+	}
+}
+
+// mostNamed limits the number of fields and of devices in one log line.
+const mostNamed = 16
+
+// reportFaults logs new faults. Devices that miss the same fields for the same reason share a line. Otherwise a node
+// with many instances would have a line for each instance and field.
+func (s *Session) reportFaults() {
+	type line struct {
+		reason string
+		level  slog.Level
+		fields string
+	}
+	type want struct {
+		line
+		row int
+	}
+	var fields grouping[want, string]
+	for _, fault := range s.faults[s.reported:] {
+		w := want{line{reason: fault.Err.Error(), level: slog.LevelWarn}, fault.Row}
+		if errors.Is(fault.Err, errNoEntity) || !s.plan.Requests(fault.Field) {
+			w.level = slog.LevelInfo // counters files for a fleet name fields of other nodes, and accounting works without them
+		}
+		fields.add(w, s.plan.Fields[fault.Field].Name)
+	}
+	s.reported = len(s.faults)
+	var devices grouping[line, string]
+	for _, w := range fields.keys {
+		w.fields = list(fields.values[w])
+		if w.row == gpu.AllRows {
+			devices.add(w.line)
+		} else {
+			devices.add(w.line, s.top.Devices[w.row].Entity.String())
+		}
+	}
+	for _, l := range devices.keys {
+		attrs := []any{"fields", l.fields, "error", l.reason}
+		if d := devices.values[l]; d != nil {
+			attrs = append(attrs, "devices", list(d))
+		}
+		s.log.Log(context.Background(), l.level, "Fields are not watched", attrs...)
+	}
+}
+
+// list joins words. After mostNamed words it only gives the number of the others.
+func list(words []string) string {
+	more := len(words) - mostNamed
+	if more <= 0 {
+		return strings.Join(words, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(words[:mostNamed], ", "), more)
+}
