@@ -103,6 +103,13 @@ func (l *library) load(o Options) error {
 	return nil
 }
 
+// Loadable reports whether libdcgm can be loaded now.
+func Loadable() bool {
+	name := C.CString(Library)
+	defer C.free(unsafe.Pointer(name))
+	return C.thin_loadable(name) != 0
+}
+
 // release shuts down libdcgm if it is not in use. go-dcgm does not do so if its own connection failed or did not close.
 func (l *library) release() {
 	if l.open == 0 {

@@ -14,3 +14,6 @@ func newConnector() connector {
 		return nil, fmt.Errorf("%w: %w: this binary was built without cgo", gpu.ErrUnavailable, ErrLibrary)
 	}
 }
+
+// Loadable returns false.
+func Loadable() bool { return false }

@@ -46,6 +46,12 @@ const char *thin_load(const char *soname, int *missing) {
     return NULL;
 }
 
+int thin_loadable(const char *soname) {
+    void *handle = dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
+    if (handle) dlclose(handle);
+    return handle != NULL;
+}
+
 /* Calls a function that DCGM 4.0 may lack. */
 static int get(const char *function, uintptr_t handle, void *answer) {
     int (*f)(uintptr_t, void *);

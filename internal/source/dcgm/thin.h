@@ -169,6 +169,9 @@ typedef struct {
  * *missing set. */
 const char *thin_load(const char *soname, int *missing);
 
+/* Returns whether the library can be loaded, without keeping it. */
+int thin_loadable(const char *soname);
+
 int thin_connect(const char *address, int unix_socket, int vsock, uintptr_t *handle);
 int thin_entities(uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n);
 int thin_instances(uintptr_t handle, thin_hierarchy *h);

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// restoreInterval is how often a connection to the host engine is tried while NVML is read.
+	// restoreInterval is the first pause between attempts to open an embedded engine while NVML is read.
 	restoreInterval = 10 * time.Second
 	// maxRestorePause bounds the growing pauses between attempts to open an engine that listens or is embedded.
 	maxRestorePause = 5 * time.Minute
-	// dialInterval is how often a connection to an unreachable host engine is tried while there is no data.
-	dialInterval = time.Second
+	// lookInterval is how often the Source checks whether the host engine listens, or whether what is missing is there.
+	lookInterval = time.Second
 )
 
 // Run keeps loop on the best driver until ctx is done. It returns ErrReplaced if the driver or its library was
@@ -28,7 +28,7 @@ func (s *Source) Run(ctx context.Context, loop *collector.Loop) error {
 		return nil
 	})
 	group.Go(func() error {
-		s.awaitEngine(ctx, loop)
+		s.awaitMissing(ctx, loop)
 		return nil
 	})
 	return group.Wait()
@@ -49,10 +49,13 @@ func (s *Source) setFallback(active bool, cause error) {
 
 // restoreDCGM replaces NVML's session as soon as DCGM can be opened. NVML is read until DCGM has been read once.
 func (s *Source) restoreDCGM(ctx context.Context, loop *collector.Loop) {
-	ticker := time.NewTicker(restoreInterval)
+	ticker := time.NewTicker(lookInterval)
 	defer ticker.Stop()
-	var tried time.Time
-	var pause time.Duration // minimum time from tried to the next attempt
+	first := lookInterval // the first pause; an engine that does not open now may take long to start
+	if s.opt.Engine.IsEmbedded() {
+		first = restoreInterval
+	}
+	tried, pause := time.Now(), first // pause is the minimum time from tried to the next attempt
 	for {
 		select {
 		case <-ctx.Done():
@@ -61,32 +64,15 @@ func (s *Source) restoreDCGM(ctx context.Context, loop *collector.Loop) {
 		}
 		switch {
 		case !s.onFallback.Load() || !s.isListening(ctx):
-			pause = 0
+			tried, pause = time.Now(), first
 			continue
 		case time.Since(tried) < pause:
 			continue
 		}
 		err := loop.Reopen(ctx, collector.SourceOf(s.openDCGM))
-		pause, tried = min(max(2*pause, restoreInterval), maxRestorePause), time.Now()
+		pause, tried = min(2*pause, maxRestorePause), time.Now()
 		if err != nil {
 			s.opt.Log.Debug("DCGM is still unavailable", "error", err)
-		}
-	}
-}
-
-// awaitEngine makes the loop open a session as soon as an unreachable host engine listens. The loop's own attempts may
-// be far apart by then.
-func (s *Source) awaitEngine(ctx context.Context, loop *collector.Loop) {
-	ticker := time.NewTicker(dialInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if s.unreachable.Load() && s.isListening(ctx) && s.unreachable.CompareAndSwap(true, false) {
-			loop.Retry()
 		}
 	}
 }

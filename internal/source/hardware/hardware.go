@@ -57,10 +57,11 @@ type Source struct {
 	dcgm, nvml collector.Source // dcgm is nil if Options.NVMLOnly is set
 
 	// dial means that a plain connection to the engine is tried before DCGM's own, which takes seconds to fail.
-	dial        bool
-	engine      engineState
-	unreachable atomic.Bool // nothing listened at the engine's address at the last attempt to open
-	onFallback  atomic.Bool // NVML is read because DCGM is unavailable
+	dial         bool
+	engine       engineState
+	requirements []requirement
+	missing      atomic.Pointer[requirement] // what the last attempt to open did not find; nil if nothing or unknown
+	onFallback   atomic.Bool                 // NVML is read because DCGM is unavailable
 
 	dcgmOpened, nvmlOpened atomic.Bool   // a session of it was opened before
 	replaced               chan struct{} // has room for the one report of a replaced library
@@ -70,7 +71,7 @@ type Source struct {
 func New(opt Options) *Source {
 	s := &Source{
 		opt: opt, nvml: collector.SourceOf(nvml.New(nvml.Options{Log: opt.Log}).Open),
-		dial: opt.Fallback || IsLocal(opt.Engine), replaced: make(chan struct{}, 1),
+		dial: opt.Fallback || IsLocal(opt.Engine), replaced: make(chan struct{}, 1), requirements: requirements,
 	}
 	if !opt.NVMLOnly {
 		options := dcgm.Options{Remote: opt.Engine, EngineLog: opt.EngineLog, Log: opt.Log,
@@ -84,7 +85,9 @@ func New(opt Options) *Source {
 // or an engine that starts late is found.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
 	if s.dcgm == nil {
-		return s.openNVML(ctx, plan)
+		session, err := s.openNVML(ctx, plan)
+		s.noteMissing(ctx, err, false)
+		return session, err
 	}
 	s.engine.begin(s.opt.Engine)
 	session, err := s.openDCGM(ctx, plan)
@@ -92,9 +95,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, e
 		session, err = s.openFallback(ctx, plan, err)
 	}
 	unreachable := err != nil && ctx.Err() == nil && !s.isListening(ctx)
-	if err == nil || unreachable {
-		s.unreachable.Store(unreachable)
-	}
+	s.noteMissing(ctx, err, unreachable)
 	if first := s.engine.end(err); first && (unreachable || isAbsent(err)) {
 		s.opt.Log.Error("No data: the host engine cannot be reached. Start nv-hostengine there "+
 			"(systemctl start nvidia-dcgm), install libdcgm here (datacenter-gpu-manager-4-core), correct "+

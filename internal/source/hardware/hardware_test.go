@@ -2,13 +2,16 @@ package hardware
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +23,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
 func TestIsLocal(t *testing.T) {
@@ -144,10 +148,10 @@ func TestReturnsToEmbeddedEngine(t *testing.T) {
 			}
 		}
 		time.Sleep(1000 * time.Second)
-		is("away", true, 0, 10, 20, 40, 80, 160, 320, 620, 920)
+		is("away", true, 0, 10, 30, 70, 150, 310, 610, 910)
 		e.set(nil)
 		time.Sleep(time.Hour)
-		is("back", false, 0, 10, 20, 40, 80, 160, 320, 620, 920, 1220)
+		is("back", false, 0, 10, 30, 70, 150, 310, 610, 910, 1210)
 		stop()
 	})
 }
@@ -180,7 +184,7 @@ func TestReturnsToHostEngineAtOnce(t *testing.T) {
 			e.mu.Lock()
 			e.err, e.takes = nil, time.Second
 			e.mu.Unlock()
-			time.Sleep(restoreInterval + 2*time.Second)
+			time.Sleep(lookInterval + 2*time.Second)
 			synctest.Wait()
 			if s.onFallback.Load() || !s.Ready() {
 				t.Errorf("after %v: still on fallback or not ready; attempts: %v", away, e.attempts())
@@ -201,7 +205,7 @@ func TestOpensHostEngineAtOnce(t *testing.T) {
 			}
 			e := &fakeEngine{begin: time.Now(), err: gpu.ErrUnavailable}
 			stop := collect(t, newSource(Options{Engine: address, Required: true}, e, nil))
-			time.Sleep(away + dialInterval/2)
+			time.Sleep(away + lookInterval/2)
 			l, err := net.Listen("unix", socket)
 			if err != nil {
 				t.Fatal(err)
@@ -214,6 +218,47 @@ func TestOpensHostEngineAtOnce(t *testing.T) {
 				t.Errorf("attempts, in seconds (-want +got):\n%s", diff)
 			}
 			stop()
+		})
+	}
+}
+
+// A driver or library that is installed late is opened within a second, without an attempt before. If it does not open,
+// the next attempts follow soon.
+func TestOpensLateDriverAtOnce(t *testing.T) {
+	for name, missing := range map[string]error{
+		"library": nvml.ErrNoLibrary, "driver": nvml.ErrNoDriver, "libdcgm": fmt.Errorf("%w: %w", gpu.ErrUnavailable, dcgm.ErrLibrary),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &fakeEngine{begin: time.Now(), err: missing}
+				s := newSource(Options{NVMLOnly: name != "libdcgm"}, e, e)
+				if s.opt.NVMLOnly {
+					s.dcgm = nil
+				}
+				var isThere atomic.Bool
+				s.requirements = slices.Clone(s.requirements)
+				found := false
+				for i := range s.requirements {
+					if r := &s.requirements[i]; errors.Is(missing, r.err) {
+						found = true
+						r.isMet = func(context.Context, *Source) bool { return isThere.Load() }
+					}
+				}
+				if !found {
+					t.Fatal("no requirement has the error")
+				}
+				stop := collect(t, s)
+				time.Sleep(8*time.Second + lookInterval/2)
+				isThere.Store(true)
+				time.Sleep(2 * time.Second)
+				e.set(nil)
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if diff := cmp.Diff([]int{0, 1, 3, 7, 9, 10, 12}, e.attempts()); diff != "" {
+					t.Errorf("attempts, in seconds (-want +got):\n%s", diff)
+				}
+				stop()
+			})
 		})
 	}
 }

@@ -40,11 +40,14 @@ func New(opt Options) *Source {
 func probeLibrary(path string) error {
 	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
 	if err := lib.Open(); err != nil {
-		return fmt.Errorf("%w: %w (is the NVIDIA driver installed and visible in this container?)", gpu.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w (is the NVIDIA driver installed and visible in this container?)", ErrNoLibrary, err)
 	}
 	defer lib.Close()
 	return checkRequired(path, lib.Lookup)
 }
+
+// Loadable reports whether the library can be loaded now.
+func Loadable() bool { return probeLibrary(defaultLibrary) == nil }
 
 // resident reports whether this process has loaded the library in an earlier session. The library then stays loaded:
 // the dynamic linker binds each call of go-nvml when it is first made, and glibc does not unload an object that the
@@ -76,7 +79,7 @@ func (src *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if ret := src.api.Init(); ret != gonvml.SUCCESS {
 		switch {
 		case ret == gonvml.ERROR_DRIVER_NOT_LOADED:
-			return nil, fmt.Errorf("nvml: %w: the NVIDIA driver is not loaded", gpu.ErrUnavailable)
+			return nil, fmt.Errorf("nvml: %w", ErrNoDriver)
 		case ret == gonvml.ERROR_LIB_RM_VERSION_MISMATCH && kept:
 			return nil, fmt.Errorf("nvml: %w", ErrReplaced)
 		}

@@ -20,6 +20,9 @@ func (*Source) Open(context.Context, *gpu.Plan) (*Session, error) {
 	return nil, fmt.Errorf("nvml: %w: libnvidia-ml.so.1 cannot be loaded: this binary was built without cgo", gpu.ErrUnavailable)
 }
 
+// Loadable returns false.
+func Loadable() bool { return false }
+
 // Reads returns false: this build reads nothing.
 func Reads(*gpu.Plan) bool { return false }
 
