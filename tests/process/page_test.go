@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"os/exec"
 	"slices"
@@ -54,8 +55,9 @@ func (e *element) byID(t *testing.T, id string) *element {
 	return found[0]
 }
 
-// browse opens a page in Chromium, waits for seconds of the page's virtual time, and returns the document.
-func browse(t *testing.T, url string, seconds int) *element {
+// browse opens a page in Chromium with more arguments, waits for seconds of the page's virtual time, and returns the
+// document.
+func browse(t *testing.T, url string, seconds int, args ...string) *element {
 	t.Helper()
 	var program string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -68,8 +70,9 @@ func browse(t *testing.T, url string, seconds int) *element {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+	args = append(args, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--user-data-dir="+t.TempDir(), fmt.Sprint("--virtual-time-budget=", seconds*1000), "--dump-dom", url)
+	cmd := exec.CommandContext(ctx, program, args...)
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
@@ -160,6 +163,7 @@ func TestPage(t *testing.T) {
 	}
 	t.Run("hostile labels", testHostile)
 	t.Run("trouble", testTrouble)
+	t.Run("phone", testPhone)
 }
 
 // testNode compares the page with /metrics of a simulated node that has shared GPUs and MIG. The node is read only
@@ -244,16 +248,23 @@ DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="63"} 2000
 DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="48"} 1000
 `
 
-// The page must list broken GPUs first, and must not warn about a GPU that is only busy.
-func testTrouble(t *testing.T) {
+// landing returns the handler of a server that serves text as /metrics.
+func landing(t *testing.T, text string) http.Handler {
+	t.Helper()
 	s, err := server.New(server.Options{
-		Address: "127.0.0.1:0", LandingPage: true, Interval: time.Minute, Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-		Current: func() *exposition.Page { return exposition.NewPage([]byte(trouble)) },
+		Address: "127.0.0.1:0", LandingPage: true, Interval: time.Minute,
+		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Current: func() *exposition.Page { return exposition.NewPage([]byte(text)) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := httptest.NewServer(s.Handler())
+	return s.Handler()
+}
+
+// The page must list broken GPUs first, and must not warn about a GPU that is only busy.
+func testTrouble(t *testing.T) {
+	h := httptest.NewServer(landing(t, trouble))
 	defer h.Close()
 	document := browse(t, h.URL+"/", 3)
 
@@ -310,6 +321,41 @@ func testTrouble(t *testing.T) {
 	for _, td := range document.byID(t, "rows").all(func(e *element) bool { return e.name == "td" }) {
 		if empty := td.text == "–" || td.text == "none" || td.text == "none known"; empty != (td.attrs["class"] == "empty") {
 			t.Errorf("cell %s %q has the class %q", td.attrs["data-label"], td.text, td.attrs["class"])
+		}
+	}
+}
+
+// measure is a script that records in each cell of the table of devices whether the browser shows it.
+const measure = `setInterval(() => {
+  for (const td of document.querySelectorAll("#rows td")) td.dataset.shown = td.offsetParent !== null;
+}, 100);`
+
+// A narrow page must hide empty cells. A wide page must show every cell, or the columns would shift.
+func testPhone(t *testing.T) {
+	page := landing(t, trouble)
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/measure.js" {
+			w.Header().Set("Content-Type", "text/javascript")
+			_, _ = io.WriteString(w, measure)
+			return
+		}
+		page.ServeHTTP(w, r)
+		if r.URL.Path == "/" {
+			_, _ = io.WriteString(w, `<script src="measure.js"></script>`)
+		}
+	}))
+	defer h.Close()
+	for size, hidden := range map[string]bool{"500,900": true, "1280,900": false} {
+		cells := 0
+		for _, td := range browse(t, h.URL+"/", 3, "--window-size="+size).byID(t, "rows").all(func(e *element) bool { return e.name == "td" }) {
+			cells++
+			want := fmt.Sprint(!hidden || td.attrs["class"] != "empty")
+			if got := td.attrs["data-shown"]; got != want {
+				t.Errorf("window %s: cell %s %q: shown = %s, want %s", size, td.attrs["data-label"], td.text, got, want)
+			}
+		}
+		if cells != 4*8 {
+			t.Errorf("window %s: cells = %d, want 32", size, cells)
 		}
 	}
 }
