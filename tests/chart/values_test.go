@@ -120,6 +120,10 @@ func TestValues(t *testing.T) {
 		// No privileged container is needed if the runtime passes the device in.
 		{values: "{kernelLog: {enabled: true}, securityContext: {privileged: false}}", has: []string{"SYSLOG", "privileged: false", mayNot}},
 
+		// Whoever installs the alerts must learn where the configuration of Alertmanager is.
+		{values: "prometheusRule: {enabled: true}", has: []string{"files/alertmanager.yml"}},
+		{values: "{}", lacks: "files/alertmanager.yml"},
+
 		// The Prometheus Operator drops a monitor whose scrape timeout exceeds its interval, and only says so in its
 		// own log.
 		{values: "serviceMonitor: {interval: 5s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 5s", slowNote}},

@@ -130,6 +130,7 @@ var files = []string{
 	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls.conf", "/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls-credentials.conf",
 	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/xid-kernel-log.conf", "/usr/share/dcgm-exporter/dcgm-exporter.service.d/container-labels.conf",
 	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/profiling.conf",
+	"/usr/share/doc/dcgm-exporter/examples/alertmanager.yml", "/usr/share/doc/dcgm-exporter/examples/rules/alerts-gpu.yml",
 }
 
 func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {

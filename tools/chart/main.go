@@ -55,7 +55,7 @@ func run() error {
 func copies() (tree, error) {
 	out := tree{}
 	for pattern, to := range map[string]string{
-		"etc/*-counters.csv": "", "grafana/*.json": "dashboards",
+		"etc/*-counters.csv": "", "deployment/alertmanager/*.yml": "", "grafana/*.json": "dashboards",
 		"deployment/rules/*.yml": "rules", "deployment/rules/compat/*.yml": "rules/compat",
 	} {
 		from, err := filepath.Glob(pattern)
