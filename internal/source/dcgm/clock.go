@@ -1,31 +1,36 @@
 package dcgm
 
+// A clock converts times of the engine to times of this machine.
+type clock struct {
+	foreign bool  // the engine runs on another machine and has another clock
+	now     int64 // when the latest call for newest samples returned, in Unix nanoseconds
+	newest  int64 // newest sample of a remote engine, in its microseconds; see dateAt
+}
+
 // dateAt returns the time of a new sample. The clock of a remote engine may be wrong, drift, or be set. So the time is
 // that of the first Read that has the sample, minus the sample's distance to the newest sample of that Read. It is at
 // most one interval too late.
-func (s *Session) dateAt(at int64) int64 {
-	if !s.foreign {
+func (c *clock) dateAt(at int64) int64 {
+	if !c.foreign {
 		return at * 1000
 	}
 	date := at * 1000
-	if s.newest > 0 {
-		date = s.now - (s.newest-at)*1000
+	if c.newest > 0 {
+		date = c.now - (c.newest-at)*1000
 	}
-	return min(date, s.now)
+	return min(date, c.now)
 }
 
-// setNewest records the newest sample of a remote engine. XIDs and failed samples are ignored.
-func (s *Session) setNewest(r readout) {
-	if !s.foreign {
-		return
+// dateOf returns the time of a sample and makes the sample the newest of its slot. A sample has the same time in every
+// Read. Trails stay in time order unless the engine's clock is set back.
+func (c *clock) dateOf(to *slot, x *sample) int64 {
+	if x.at == to.at {
+		return to.date
 	}
-	newest := int64(0)
-	s.each(r, nil, func(row, f int, x *sample) {
-		if w := s.slot(row, f).watch; w != nil && !w.sporadic && x.status == 0 {
-			newest = max(newest, x.at)
-		}
-	})
-	if newest > 0 {
-		s.newest = newest
+	date := c.dateAt(x.at)
+	if to.watch.every && x.at > to.at {
+		date = max(date, to.date+1)
 	}
+	to.at, to.date = x.at, date
+	return date
 }

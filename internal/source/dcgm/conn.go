@@ -1,23 +1,50 @@
 package dcgm
 
 import (
+	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-func (s *Session) readVersions() error {
-	library, version, err := s.engine.versions()
-	s.library, s.version = versionOf(library), versionOf(version)
+// A conn is the connection of a session to its engine.
+type conn struct {
+	engine engine
+	addr   gpu.EngineAddress
+	log    *slog.Logger
+
+	library, version string        // of libdcgm and the engine
+	mayNotProfile    bool          // see Options
+	retryAfter       time.Duration // delay before something that the engine refused is tried again
+
+	name string // prefix of the names of groups and field groups
+	made int    // number of these names
+}
+
+// newConn returns a connection for one session.
+func newConn(e engine, opt Options, run string) *conn {
+	return &conn{
+		engine: e, addr: opt.Remote, log: opt.Log.With("engine", opt.Remote.String()),
+		mayNotProfile: opt.MayNotProfile, retryAfter: cmp.Or(opt.retry, retryRefused),
+		name: fmt.Sprintf("dcgm-exporter-%s-%s", run, rand.Text()[:10]),
+	}
+}
+
+// readVersions finds the versions of the library and the engine.
+func (c *conn) readVersions() error {
+	library, version, err := c.engine.versions()
+	c.library, c.version = versionOf(library), versionOf(version)
 	if err != nil {
 		return err
 	}
-	if releaseOf(s.library) != releaseOf(s.version) {
-		s.log.Warn("libdcgm and the engine have different versions; some requests may fail",
-			"libdcgm", s.library, "engine_version", s.version)
+	if releaseOf(c.library) != releaseOf(c.version) {
+		c.log.Warn("libdcgm and the engine have different versions; some requests may fail",
+			"libdcgm", c.library, "engine_version", c.version)
 	}
 	return nil
 }
@@ -41,32 +68,33 @@ func releaseOf(version string) string {
 }
 
 // withVersions adds both versions to a version mismatch error.
-func (s *Session) withVersions(err error) error {
+func (c *conn) withVersions(err error) error {
 	if !errors.Is(err, gpu.ErrVersion) {
 		return err
 	}
-	version := s.version
+	version := c.version
 	if version == "" {
 		version = "of unknown version"
 	}
-	return fmt.Errorf("libdcgm %s and the engine %s at %v are incompatible; install the same DCGM version on both sides: %w",
-		s.library, version, s.addr, err)
+	return fmt.Errorf("libdcgm %s and the engine %s at %v are incompatible; "+
+		"install the same DCGM version on both sides: %w", c.library, version, c.addr, err)
 }
 
-func (s *Session) lostError(err error) error {
+// lostError returns the reason why a session ended, for an error whose severity is reopen.
+func (c *conn) lostError(err error) error {
 	if hasCode(err, codeNotConfigured) {
-		return fmt.Errorf("dcgm: %w: the engine at %v was restarted: %w", gpu.ErrLost, s.addr, err)
+		return fmt.Errorf("dcgm: %w: the engine at %v was restarted: %w", gpu.ErrLost, c.addr, err)
 	}
-	return fmt.Errorf("dcgm: the engine at %v is gone: %w", s.addr, err)
+	return fmt.Errorf("dcgm: the engine at %v is gone: %w", c.addr, err)
 }
 
 // profilingError adds what is missing to the error of a refused watch of profiling fields: the capability SYS_ADMIN or
 // DCGM's profiling module. The module does not load in a process without the capability.
-func (s *Session) profilingError(err error) error {
+func (c *conn) profilingError(err error) error {
 	denied := errors.Is(err, gpu.ErrPermission)
 	unloaded := hasCode(err, codeModuleNotLoaded)
 	switch {
-	case denied, unloaded && s.mayNotProfile && s.addr.IsEmbedded():
+	case denied, unloaded && c.mayNotProfile && c.addr.IsEmbedded():
 		return fmt.Errorf("%w: %w", gpu.ErrNeedsAdmin, err)
 	case unloaded:
 		return fmt.Errorf("%w (package datacenter-gpu-manager-4-proprietary): %w", gpu.ErrNeedsDCGM, err)
@@ -76,34 +104,34 @@ func (s *Session) profilingError(err error) error {
 }
 
 // nextName returns a name that no other group of the engine has.
-func (s *Session) nextName() string {
-	s.made++
-	return fmt.Sprintf("%s-%d", s.name, s.made)
+func (c *conn) nextName() string {
+	c.made++
+	return fmt.Sprintf("%s-%d", c.name, c.made)
 }
 
 // readOnce watches fields until they are sampled, and calls learn for each value.
-func (s *Session) readOnce(members []entity, ids []gpu.FieldID, learn func(entity, gpu.FieldID, gpu.Value)) error {
+func (c *conn) readOnce(members []entity, ids []gpu.FieldID, learn func(entity, gpu.FieldID, gpu.Value)) error {
 	if len(members) == 0 {
 		return nil
 	}
-	group, _, err := s.engine.createGroup(s.nextName(), members)
+	group, _, err := c.engine.createGroup(c.nextName(), members)
 	if err != nil || group == 0 {
 		return err // only lost GPUs, which have no values
 	}
-	defer s.engine.destroyGroup(group)
-	fields, err := s.engine.createFieldGroup(s.nextName(), ids)
+	defer c.engine.destroyGroup(group)
+	fields, err := c.engine.createFieldGroup(c.nextName(), ids)
 	if err != nil {
 		return err
 	}
-	defer s.engine.destroyFieldGroup(fields)
-	if err := s.engine.watch(group, fields, time.Second, 0, 1); err != nil {
+	defer c.engine.destroyFieldGroup(fields)
+	if err := c.engine.watch(group, fields, time.Second, 0, 1); err != nil {
 		return err
 	}
-	defer s.engine.unwatch(group, fields)
-	if err := s.engine.update(); err != nil {
+	defer c.engine.unwatch(group, fields)
+	if err := c.engine.update(); err != nil {
 		return err
 	}
-	r, err := s.engine.latest(group, fields)
+	r, err := c.engine.latest(group, fields)
 	if err != nil {
 		return err
 	}

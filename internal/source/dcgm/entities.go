@@ -49,8 +49,8 @@ var scopes = [...]scope{
 
 // needs reports whether some field of the plan exists for a scope, or its health is requested. Other scopes have no
 // rows.
-func (s *Session) needs(a scope) bool {
-	return s.plan.Health.Has(a.kind) || slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return a.has(&f) })
+func (inv *inventory) needs(a scope) bool {
+	return inv.plan.Health.Has(a.kind) || slices.ContainsFunc(inv.plan.Fields, func(f gpu.Field) bool { return a.has(&f) })
 }
 
 // A member is an entity of the engine with its device.
@@ -77,32 +77,34 @@ func (o *others) of(kind gpu.Kind) (list []entity) {
 
 // listOthers lists the others. If the engine cannot list a kind, because a module is missing, only that kind is left
 // out.
-func (s *Session) listOthers() (others, error) {
+func (inv *inventory) listOthers() (others, error) {
 	o := others{failed: map[gpu.Kind]error{}}
-	links, cpus := sync.OnceValues(s.engine.links), sync.OnceValues(s.engine.cpus)
+	links, cpus := sync.OnceValues(inv.engine.links), sync.OnceValues(inv.engine.cpus)
 	for _, a := range scopes {
-		if a.kind == gpu.KindGPU || a.kind == gpu.KindGPUInstance || !s.needs(a) {
+		if a.kind == gpu.KindGPU || a.kind == gpu.KindGPUInstance || !inv.needs(a) {
 			continue
 		}
-		list, err := s.list(a, links, cpus)
+		list, err := inv.list(a, links, cpus)
 		if severityOf(err) == reopen {
 			return o, err
 		}
 		o.failed[a.kind] = err
-		o.members = append(o.members, slices.DeleteFunc(list, func(m member) bool { return !s.plan.Selects(m.Entity) })...)
+		o.members = append(o.members, slices.DeleteFunc(list, func(m member) bool { return !inv.plan.Selects(m.Entity) })...)
 	}
 	return o, nil
 }
 
 // list returns the members of a scope.
-func (s *Session) list(a scope, links func() ([]link, error), cpus func() ([]cpu, error)) (list []member, err error) {
+func (inv *inventory) list(
+	a scope, links func() ([]link, error), cpus func() ([]cpu, error),
+) (list []member, err error) {
 	add := func(e gpu.Entity, serial string) {
 		list = append(list, member{entity{engineGroup(e.Kind), e.ID}, gpu.Device{Entity: e, Serial: serial}})
 	}
 	switch a.kind {
 	case gpu.KindNVLink:
 		found, err := links()
-		return s.membersOf(found, a), err
+		return inv.membersOf(found, a), err
 	case gpu.KindCPU, gpu.KindCPUCore:
 		found, err := cpus()
 		for _, c := range found {
@@ -116,7 +118,7 @@ func (s *Session) list(a scope, links func() ([]link, error), cpus func() ([]cpu
 		}
 		return list, err
 	default:
-		ids, err := s.engine.entities(engineGroup(a.kind))
+		ids, err := inv.engine.entities(engineGroup(a.kind))
 		for _, id := range slices.Sorted(slices.Values(ids)) {
 			add(gpu.Entity{Kind: a.kind, ID: id}, "")
 		}
@@ -125,12 +127,12 @@ func (s *Session) list(a scope, links func() ([]link, error), cpus func() ([]cpu
 }
 
 // membersOf returns the links of GPUs that have rows, or the links of switches.
-func (s *Session) membersOf(links []link, a scope) (list []member) {
+func (inv *inventory) membersOf(links []link, a scope) (list []member) {
 	slices.SortFunc(links, func(a, b link) int {
 		return cmp.Or(cmp.Compare(a.parent.id, b.parent.id), cmp.Compare(a.index, b.index))
 	})
 	for _, l := range links {
-		if l.parent.group != engineGroup(a.parent) || a.parent == gpu.KindGPU && s.layout.isLeftOut(l.parent.id) {
+		if l.parent.group != engineGroup(a.parent) || a.parent == gpu.KindGPU && inv.layout.isLeftOut(l.parent.id) {
 			continue
 		}
 		list = append(list, member{l.entity(), gpu.Device{

@@ -23,27 +23,27 @@ func appendFaults(list []gpu.Fault, rows, fields []int, err error) []gpu.Fault {
 }
 
 // unserved adds faults for fields that no row of the topology has.
-func (s *Session) unserved() {
-	for f := range s.plan.Fields {
-		field := &s.plan.Fields[f]
-		served := slices.ContainsFunc(s.top.Devices, func(d gpu.Device) bool { return scopeOf(d.Entity).has(field) })
+func (ws *watchSet) unserved() {
+	for f := range ws.plan.Fields {
+		field := &ws.plan.Fields[f]
+		served := slices.ContainsFunc(ws.top.Devices, func(d gpu.Device) bool { return scopeOf(d.Entity).has(field) })
 		if served {
 			continue
 		}
 		kinds := field.Levels.List()
 		var err error
 		for _, kind := range kinds {
-			err = cmp.Or(err, s.layout.others.failed[kind])
+			err = cmp.Or(err, ws.layout.others.failed[kind])
 		}
 		switch {
 		case err != nil:
-			err = fmt.Errorf("the engine cannot list a %v: %w", kinds[0], s.withVersions(err))
+			err = fmt.Errorf("the engine cannot list a %v: %w", kinds[0], ws.withVersions(err))
 		case !reads(field):
 			err = fmt.Errorf("%w: the DCGM source does not read it", gpu.ErrNotSupported)
 		default:
 			err = fmt.Errorf("%w: no %v exists or is selected", errNoEntity, kinds[0])
 		}
-		s.faults = append(s.faults, gpu.Fault{Row: gpu.AllRows, Field: f, Err: err})
+		ws.faults = append(ws.faults, gpu.Fault{Row: gpu.AllRows, Field: f, Err: err})
 	}
 }
 
@@ -52,7 +52,7 @@ const mostNamed = 16
 
 // reportFaults logs new faults. Devices that miss the same fields for the same reason share a line. Otherwise a node
 // with many instances would have a line for each instance and field.
-func (s *Session) reportFaults() {
+func (ws *watchSet) reportFaults() {
 	type line struct {
 		reason string
 		level  slog.Level
@@ -63,21 +63,21 @@ func (s *Session) reportFaults() {
 		row int
 	}
 	var fields grouping[want, string]
-	for _, fault := range s.faults[s.reported:] {
+	for _, fault := range ws.faults[ws.reported:] {
 		w := want{line{reason: fault.Err.Error(), level: slog.LevelWarn}, fault.Row}
-		if errors.Is(fault.Err, errNoEntity) || !s.plan.Requests(fault.Field) {
+		if errors.Is(fault.Err, errNoEntity) || !ws.plan.Requests(fault.Field) {
 			w.level = slog.LevelInfo // counters files for a fleet name fields of other nodes, and accounting works without them
 		}
-		fields.add(w, s.plan.Fields[fault.Field].Name)
+		fields.add(w, ws.plan.Fields[fault.Field].Name)
 	}
-	s.reported = len(s.faults)
+	ws.reported = len(ws.faults)
 	var devices grouping[line, string]
 	for _, w := range fields.keys {
 		w.fields = list(fields.values[w])
 		if w.row == gpu.AllRows {
 			devices.add(w.line)
 		} else {
-			devices.add(w.line, s.top.Devices[w.row].Entity.String())
+			devices.add(w.line, ws.top.Devices[w.row].Entity.String())
 		}
 	}
 	for _, l := range devices.keys {
@@ -85,7 +85,7 @@ func (s *Session) reportFaults() {
 		if d := devices.values[l]; d != nil {
 			attrs = append(attrs, "devices", list(d))
 		}
-		s.log.Log(context.Background(), l.level, "Fields are not watched", attrs...)
+		ws.log.Log(context.Background(), l.level, "Fields are not watched", attrs...)
 	}
 }
 

@@ -48,7 +48,9 @@ type healthWatch struct {
 }
 
 // wantsHealth reports whether the health of a row is requested.
-func (s *Session) wantsHealth(row int) bool { return s.plan.Health.Has(s.top.Devices[row].Entity.Kind) }
+func (inv *inventory) wantsHealth(row int) bool {
+	return inv.plan.Health.Has(inv.top.Devices[row].Entity.Kind)
+}
 
 // watchHealth turns on the health watches if the plan requests them. If this fails, readHealth tries again. The engine
 // checks the machine through its GPUs, so all GPUs are in the group.
@@ -154,7 +156,7 @@ func (s *Session) addFinding(b *gpu.Batch, first, row int, watch string, x incid
 // no machine check (before 4.5).
 func (s *Session) checks(row int) bool {
 	if s.members[row].group != groupNone {
-		return !s.lost[row]
+		return !s.gpus.lost[row]
 	}
 	var major, minor int
 	n, _ := fmt.Sscanf(s.version, "%d.%d", &major, &minor)

@@ -262,7 +262,7 @@ func checkHostile(t *testing.T, seed uint64, s *Session, b *gpu.Batch) {
 		field := &s.plan.Fields[x.Field]
 		n, number := x.Value.Number()
 		switch {
-		case !field.Levels.Has(top.Devices[x.Row].Entity.Kind), s.slot(x.Row, x.Field).watch == nil:
+		case !field.Levels.Has(top.Devices[x.Row].Entity.Kind), s.watches.slot(x.Row, x.Field).watch == nil:
 			t.Fatalf("seed %d: sample of field %d of %v was not requested", seed, field.ID, top.Devices[x.Row].Entity)
 		case x.Value.IsAbsent(), number && (math.IsNaN(n) || math.IsInf(n, 0)), x.Value.IsText() != field.Text:
 			t.Fatalf("seed %d: invalid value %v of field %d", seed, x.Value, field.ID)

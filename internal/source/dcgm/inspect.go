@@ -8,14 +8,48 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
+// An inspector finds lost GPUs, and changes of the entities that end the session. All slices are by row.
+type inspector struct {
+	*conn
+	*inventory
+
+	absent   []bool // the GPU was lost when the session opened, so it is in no group
+	lost     []bool // lost according to the latest inspection
+	detached []bool // the GPU was detached in this session, so the engine has dropped its watches
+
+	unwatched []bool // in the current Read, the engine reported that a field is not watched
+	valued    []int  // number of fields with a value in the current Read
+	valuedBy  []int  // the same for the previous Read
+
+	inspected time.Time // time of the latest inspection
+	change    error     // first change that ends the session
+}
+
+// start prepares the inspector for the entities of its inventory.
+func (i *inspector) start() {
+	n := len(i.top.Devices)
+	i.absent, i.lost, i.detached, i.unwatched = make([]bool, n), make([]bool, n), make([]bool, n), make([]bool, n)
+	i.valued, i.valuedBy = make([]int, n), make([]int, n)
+	for row := range i.top.Devices {
+		d := &i.top.Devices[row]
+		i.absent[row] = isOfGPU(d.Entity) && slices.Contains(i.layout.lost, d.GPU)
+	}
+}
+
+// startRead forgets what the engine reported in the previous Read.
+func (i *inspector) startRead() {
+	clear(i.valued)
+	clear(i.unwatched)
+}
+
 // leaveOut records that a row is lost and cannot be watched.
-func (s *Session) leaveOut(row int) {
-	if d := &s.top.Devices[row]; !s.absent[row] {
-		s.absent[row] = true
-		if isOfGPU(d.Entity) && !slices.Contains(s.layout.unread, d.GPU) {
-			s.layout.unread, s.layout.lost = append(s.layout.unread, d.GPU), append(s.layout.lost, d.GPU)
+func (i *inspector) leaveOut(row int) {
+	if d := &i.top.Devices[row]; !i.absent[row] {
+		i.absent[row] = true
+		if isOfGPU(d.Entity) && !slices.Contains(i.layout.unread, d.GPU) {
+			i.layout.unread, i.layout.lost = append(i.layout.unread, d.GPU), append(i.layout.lost, d.GPU)
 		}
-		s.log.Warn("Lost device skipped until it returns", "device", d.Entity.String())
+		i.log.Warn("Lost device skipped until it returns", "device", d.Entity.String())
 	}
 }
 
@@ -25,119 +59,120 @@ const (
 	inspectPace      = 5 * time.Second
 )
 
-// inspectDue reports whether this Read must inspect. It must if an inspection is due, if a GPU is lost or partitioned (an
-// instance ID may belong to another instance by the next Read), or if a GPU has fewer values than before, as a lost GPU
-// has.
-func (s *Session) inspectDue(now time.Time) bool {
-	pace := min(inspectIntervals*s.plan.Interval, max(inspectPace, s.plan.Interval))
-	due := now.Sub(s.inspected) >= pace*9/10 || len(s.layout.instances) > 0 || slices.Contains(s.lost, true)
-	for row, n := range s.valued {
-		due = due || n < s.valuedBy[row]
+// inspectDue reports whether this Read must inspect. It must if an inspection is due, if a GPU is lost or partitioned,
+// or if a GPU has fewer values than before, as a lost GPU has. On a partitioned GPU, an instance ID may belong to another
+// instance by the next Read.
+func (i *inspector) inspectDue(now time.Time) bool {
+	pace := min(inspectIntervals*i.plan.Interval, max(inspectPace, i.plan.Interval))
+	due := now.Sub(i.inspected) >= pace*9/10 || len(i.layout.instances) > 0 || slices.Contains(i.lost, true)
+	for row, n := range i.valued {
+		due = due || n < i.valuedBy[row]
 	}
-	s.valued, s.valuedBy = s.valuedBy, s.valued
+	i.valued, i.valuedBy = i.valuedBy, i.valued
 	return due
 }
 
-// inspect adds faults for lost GPUs, and ends the session if the set of entities has changed. It also ends the session
-// if a GPU can be read but has no watches. That happens if the GPU could not be read when the session was opened, or
-// was detached meanwhile.
-func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
-	if !s.inspectDue(now) {
+// inspect adds faults for lost GPUs, and records a change of the set of entities. A GPU that can be read but has no
+// watches is also a change: it could not be read when the session was opened, or was detached meanwhile.
+func (i *inspector) inspect(b *gpu.Batch, now time.Time) error {
+	if !i.inspectDue(now) {
 		return nil
 	}
-	s.inspected = now
-	supported, err := s.engine.supported()
+	i.inspected = now
+	supported, err := i.engine.supported()
 	if err != nil {
 		return err
 	}
-	for _, id := range s.layout.unread {
+	for _, id := range i.layout.unread {
 		if slices.Contains(supported, id) {
-			s.changed("GPU %d can be read again", id)
+			i.changed("GPU %d can be read again", id)
 		}
 	}
 	states := map[uint32]error{}
-	for row := range s.top.Devices {
-		d := &s.top.Devices[row]
-		s.lost[row] = isOfGPU(d.Entity) && !slices.Contains(supported, d.GPU)
-		if !s.lost[row] {
-			if s.detached[row] || s.lostWatches(row) {
-				s.changed("GPU %d was detached and attached", d.GPU)
+	for row := range i.top.Devices {
+		d := &i.top.Devices[row]
+		i.lost[row] = isOfGPU(d.Entity) && !slices.Contains(supported, d.GPU)
+		if !i.lost[row] {
+			if i.detached[row] || i.lostWatches(row) {
+				i.changed("GPU %d was detached and attached", d.GPU)
 			}
 			continue
 		}
 		if states[d.GPU] == nil {
-			state := s.engine.status(d.GPU)
+			state := i.engine.status(d.GPU)
 			states[d.GPU] = fmt.Errorf("%w: GPU %d is %v", gpu.ErrLost, d.GPU, state)
-			s.detached[row] = state == statusDetached
+			i.detached[row] = state == statusDetached
 		}
 		b.FailPart(row, gpu.PartEntity, states[d.GPU])
 	}
-	if err := s.identifyAgain(now); err != nil {
+	if err := i.identifyAgain(now); err != nil {
 		return err
 	}
-	return s.compareLayout()
+	return i.compareLayout()
 }
 
 // lostWatches reports whether the engine has dropped the watches of a row: the row had values before and has none now,
 // and the engine reports that a field is not watched.
-func (s *Session) lostWatches(row int) bool {
-	had, has := s.valued[row], s.valuedBy[row] // inspectDue has swapped them
-	return s.unwatched[row] && had > 0 && has == 0 && isOfGPU(s.top.Devices[row].Entity)
+func (i *inspector) lostWatches(row int) bool {
+	had, has := i.valued[row], i.valuedBy[row] // inspectDue has swapped them
+	return i.unwatched[row] && had > 0 && has == 0 && isOfGPU(i.top.Devices[row].Entity)
 }
 
-// identifyAgain ends the session if a device now reports its identity, because the topology of a session does not
+// identifyAgain records a change if a device now reports its identity, because the topology of a session does not
 // change.
-func (s *Session) identifyAgain(now time.Time) error {
-	before := s.unidentified
-	if len(before) == 0 || now.Sub(s.identified) < s.retry {
+func (i *inspector) identifyAgain(now time.Time) error {
+	before := i.unidentified
+	if len(before) == 0 || now.Sub(i.identified) < i.retryAfter {
 		return nil
 	}
-	if _, _, err := s.identify(before); err != nil {
-		s.identified = now
+	if _, _, err := i.identify(before); err != nil {
+		i.identified = now
 		return reopenOnly(err)
 	}
-	if len(s.unidentified) < len(before) {
-		s.changed("%d devices now report their identity", len(before)-len(s.unidentified))
+	if len(i.unidentified) < len(before) {
+		i.changed("%d devices now report their identity", len(before)-len(i.unidentified))
 	}
 	return nil
 }
 
-// compareLayout ends the session if entities were added or removed, or a GPU was repartitioned.
-func (s *Session) compareLayout() error {
-	gpus, err := s.engine.entities(groupGPU)
+// compareLayout records a change if entities were added or removed, or a GPU was repartitioned.
+func (i *inspector) compareLayout() error {
+	gpus, err := i.engine.entities(groupGPU)
 	if err != nil {
 		return err
 	}
-	if gpus = sortedSet(gpus); !slices.Equal(gpus, s.layout.gpus) {
-		s.changed("GPUs changed from %[2]v to %[1]v", gpus, s.layout.gpus)
+	if gpus = sortedSet(gpus); !slices.Equal(gpus, i.layout.gpus) {
+		i.changed("GPUs changed from %[2]v to %[1]v", gpus, i.layout.gpus)
 	}
-	others, err := s.listOthers()
+	others, err := i.listOthers()
 	if err != nil {
 		return err
 	}
 	for kind, err := range others.failed {
-		if err == nil && !slices.Equal(others.of(kind), s.layout.others.of(kind)) {
-			s.changed("entities of kind %[2]v changed; there are now %[1]d", len(others.of(kind)), kind)
+		if err == nil && !slices.Equal(others.of(kind), i.layout.others.of(kind)) {
+			i.changed("entities of kind %[2]v changed; there are now %[1]d", len(others.of(kind)), kind)
 		}
 	}
-	instances, err := s.engine.instances()
+	instances, err := i.engine.instances()
 	if err != nil {
 		return reopenOnly(err)
 	}
-	if slices.Equal(sorted(instances), s.layout.instances) {
+	if slices.Equal(sorted(instances), i.layout.instances) {
 		return nil
 	}
-	s.changed("the MIG instances changed")
-	for row := range s.top.Devices {
+	i.changed("the MIG instances changed")
+	for row := range i.top.Devices {
 		// An instance that answers may be a different one by now.
-		if s.members[row].group == groupInstance {
-			s.lost[row] = true
+		if i.members[row].group == groupInstance {
+			i.lost[row] = true
 		}
 	}
 	return nil
 }
 
-// changed ends the session because the topology has changed.
-func (s *Session) changed(format string, args ...any) {
-	_ = s.End(fmt.Errorf("dcgm: %w: %s", gpu.ErrTopology, fmt.Sprintf(format, args...)))
+// changed records a change of the entities. Only the first one is kept.
+func (i *inspector) changed(format string, args ...any) {
+	if i.change == nil {
+		i.change = fmt.Errorf("dcgm: %w: %s", gpu.ErrTopology, fmt.Sprintf(format, args...))
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -19,6 +20,20 @@ const (
 	fieldMinor  = 55
 	fieldBusID  = 57
 )
+
+// An inventory holds the entities that a session reads. Its topology does not change after discover.
+type inventory struct {
+	*conn
+	plan *gpu.Plan
+
+	top     *gpu.Topology
+	layout  layout
+	rows    map[entity]int
+	members []entity // by row
+
+	unidentified []entity  // devices that did not report their identity and may do so later
+	identified   time.Time // time of the last attempt
+}
 
 // A layout is the set of entities when the session was opened. If a Read finds another set, the session ends.
 type layout struct {
@@ -54,88 +69,88 @@ func (l *layout) isDivided(id uint32) bool {
 }
 
 // discover builds the topology of the entities that the plan selects.
-func (s *Session) discover() error {
-	gpus, err := s.engine.entities(groupGPU)
+func (inv *inventory) discover() error {
+	gpus, err := inv.engine.entities(groupGPU)
 	if err != nil {
 		return err
 	}
-	s.layout.gpus = sortedSet(gpus)
-	supported, err := s.engine.supported()
+	inv.layout.gpus = sortedSet(gpus)
+	supported, err := inv.engine.supported()
 	if err != nil {
 		return err
 	}
-	instances, err := s.engine.instances()
+	instances, err := inv.engine.instances()
 	if severityOf(err) == reopen {
 		return err
 	}
 	if err != nil {
-		s.log.Warn("DCGM does not report MIG instances; reading only GPUs", "error", s.withVersions(err))
+		inv.log.Warn("DCGM does not report MIG instances; reading only GPUs", "error", inv.withVersions(err))
 	}
-	s.layout.instances = sorted(instances)
+	inv.layout.instances = sorted(instances)
 
 	var members []entity
-	for _, id := range s.layout.gpus {
-		if !slices.Contains(supported, id) && !s.keepsRow(id) {
+	for _, id := range inv.layout.gpus {
+		if !slices.Contains(supported, id) && !inv.keepsRow(id) {
 			continue
 		}
-		if s.plan.Selects(gpu.Entity{Kind: gpu.KindGPU, ID: id}) {
+		if inv.plan.Selects(gpu.Entity{Kind: gpu.KindGPU, ID: id}) {
 			members = append(members, entity{groupGPU, id})
 		}
-		for _, x := range s.layout.instances {
-			if x.group == groupInstance && x.parent == id && s.plan.Selects(gpu.Entity{Kind: gpu.KindGPUInstance, ID: x.id}) {
+		for _, x := range inv.layout.instances {
+			if x.group == groupInstance && x.parent == id && inv.plan.Selects(gpu.Entity{Kind: gpu.KindGPUInstance, ID: x.id}) {
 				members = append(members, x.entity)
 			}
 		}
 	}
-	if s.layout.others, err = s.listOthers(); err != nil {
+	if inv.layout.others, err = inv.listOthers(); err != nil {
 		return err
 	}
-	if len(members)+len(s.layout.others.members) == 0 {
-		return s.nothingToWatch(len(s.layout.gpus))
+	if len(members)+len(inv.layout.others.members) == 0 {
+		return inv.nothingToWatch(len(inv.layout.gpus))
 	}
-	known, driver, err := s.identify(s.withGPUs(members))
+	known, driver, err := inv.identify(inv.withGPUs(members))
 	if err != nil {
 		return err
 	}
-	s.build(members, known, driver)
-	if s.plan.Placement {
-		return s.locate()
+	inv.build(members, known, driver)
+	if inv.plan.Placement {
+		return inv.locate()
 	}
 	return nil
 }
 
 // keepsRow records a GPU that DCGM cannot read. A lost GPU keeps its row, because it may return.
-func (s *Session) keepsRow(id uint32) bool {
-	state := s.engine.status(id)
-	s.log.Warn("DCGM cannot read a GPU", "gpu", id, "state", state.String())
-	s.layout.unread = append(s.layout.unread, id)
+func (inv *inventory) keepsRow(id uint32) bool {
+	state := inv.engine.status(id)
+	inv.log.Warn("DCGM cannot read a GPU", "gpu", id, "state", state.String())
+	inv.layout.unread = append(inv.layout.unread, id)
 	if state == statusLost {
-		s.layout.lost = append(s.layout.lost, id)
+		inv.layout.lost = append(inv.layout.lost, id)
 	}
 	return state == statusLost
 }
 
-func (s *Session) nothingToWatch(gpus int) error {
+func (inv *inventory) nothingToWatch(gpus int) error {
 	switch {
 	case gpus == 0:
 		return fmt.Errorf("%w: DCGM %s at %v finds no GPU; check that the NVIDIA driver is loaded where the engine runs",
-			gpu.ErrUnavailable, s.version, s.addr)
-	case len(s.layout.unread) == gpus:
-		return fmt.Errorf("%w: DCGM %s at %v cannot read any of its %d GPUs", gpu.ErrUnavailable, s.version, s.addr, gpus)
+			gpu.ErrUnavailable, inv.version, inv.addr)
+	case len(inv.layout.unread) == gpus:
+		return fmt.Errorf("%w: DCGM %s at %v cannot read any of its %d GPUs", gpu.ErrUnavailable, inv.version, inv.addr, gpus)
 	default:
 		var cuts []uint32
-		for _, x := range s.layout.instances {
+		for _, x := range inv.layout.instances {
 			if x.group == groupInstance {
 				cuts = append(cuts, x.id)
 			}
 		}
 		return fmt.Errorf("%w: none of DCGM's %d GPUs and %d instances is selected (GPUs %v, instances %v)",
-			gpu.ErrUnavailable, gpus, len(cuts), s.layout.gpus, cuts)
+			gpu.ErrUnavailable, gpus, len(cuts), inv.layout.gpus, cuts)
 	}
 }
 
 // withGPUs returns the GPUs of all selected entities, followed by the selected instances.
-func (s *Session) withGPUs(members []entity) []entity {
+func (inv *inventory) withGPUs(members []entity) []entity {
 	var gpus, cuts []entity
 	add := func(id uint32) {
 		if e := (entity{groupGPU, id}); !slices.Contains(gpus, e) {
@@ -146,10 +161,10 @@ func (s *Session) withGPUs(members []entity) []entity {
 		if e.group == groupInstance {
 			cuts = append(cuts, e)
 		}
-		add(s.gpuOf(e))
+		add(inv.gpuOf(e))
 	}
-	for i := range s.layout.others.members {
-		if e := &s.layout.others.members[i].Entity; e.ParentKind == gpu.KindGPU {
+	for i := range inv.layout.others.members {
+		if e := &inv.layout.others.members[i].Entity; e.ParentKind == gpu.KindGPU {
 			add(e.Parent)
 		}
 	}
@@ -158,7 +173,7 @@ func (s *Session) withGPUs(members []entity) []entity {
 
 // identify reads the identities of GPUs and then instances. DCGM reports minor number and index only as fields.
 // Instances that do not answer have no profile.
-func (s *Session) identify(members []entity) (known map[entity]identity, driver string, err error) {
+func (inv *inventory) identify(members []entity) (known map[entity]identity, driver string, err error) {
 	known = make(map[entity]identity, len(members))
 	for _, e := range members {
 		known[e] = identity{index: -1, minor: -1}
@@ -174,26 +189,27 @@ func (s *Session) identify(members []entity) (known map[entity]identity, driver 
 	for n < len(members) && members[n].group == groupGPU {
 		n++
 	}
-	if err := s.readOnce(members[:n], []gpu.FieldID{fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}, learn); err != nil {
+	ofGPUs := []gpu.FieldID{fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}
+	if err := inv.readOnce(members[:n], ofGPUs, learn); err != nil {
 		return nil, "", err
 	}
 	for i := 0; i < n && driver == ""; i++ { // read from one GPU, because the engine logs an error for each unwatch of this field
-		if err := reopenOnly(s.readOnce(members[i:i+1], []gpu.FieldID{fieldDriver}, learn)); err != nil {
+		if err := reopenOnly(inv.readOnce(members[i:i+1], []gpu.FieldID{fieldDriver}, learn)); err != nil {
 			return nil, "", err
 		}
 	}
-	err = s.readOnce(members[n:], []gpu.FieldID{fieldName, fieldUUID}, learn)
+	err = inv.readOnce(members[n:], []gpu.FieldID{fieldName, fieldUUID}, learn)
 	if severityOf(err) == reopen {
 		return nil, "", err
 	}
 	if err != nil {
-		s.log.Warn("DCGM does not report profiles of MIG instances", "error", s.withVersions(err))
+		inv.log.Warn("DCGM does not report profiles of MIG instances", "error", inv.withVersions(err))
 	}
-	s.unidentified = slices.DeleteFunc(slices.Clone(members), func(e entity) bool {
+	inv.unidentified = slices.DeleteFunc(slices.Clone(members), func(e entity) bool {
 		never := e.group == groupInstance && severityOf(err) == skip
-		return never || known[e].isComplete(e.group) || slices.Contains(s.layout.lost, s.gpuOf(e))
+		return never || known[e].isComplete(e.group) || slices.Contains(inv.layout.lost, inv.gpuOf(e))
 	})
-	s.identified = time.Now()
+	inv.identified = time.Now()
 	return known, driver, nil
 }
 
@@ -224,8 +240,8 @@ func (i identity) with(field gpu.FieldID, v gpu.Value) identity {
 }
 
 // instanceOf returns the instance of an entity.
-func (s *Session) instanceOf(e entity) instance {
-	for _, x := range s.layout.instances {
+func (inv *inventory) instanceOf(e entity) instance {
+	for _, x := range inv.layout.instances {
 		if x.entity == e {
 			return x
 		}
@@ -234,43 +250,43 @@ func (s *Session) instanceOf(e entity) instance {
 }
 
 // gpuOf returns the ID of the entity's GPU.
-func (s *Session) gpuOf(e entity) uint32 {
+func (inv *inventory) gpuOf(e entity) uint32 {
 	switch e.group {
 	case groupCompute:
-		return s.gpuOf(entity{groupInstance, s.instanceOf(e).parent})
+		return inv.gpuOf(entity{groupInstance, inv.instanceOf(e).parent})
 	case groupInstance:
-		return s.instanceOf(e).parent
+		return inv.instanceOf(e).parent
 	default:
 		return e.id
 	}
 }
 
 // build creates the devices. discover has sorted them so that parents come before their children.
-func (s *Session) build(members []entity, known map[entity]identity, driver string) {
+func (inv *inventory) build(members []entity, known map[entity]identity, driver string) {
 	gpus := map[uint32]gpu.Device{}
 	for e, who := range known {
 		if e.group == groupGPU {
-			gpus[e.id] = s.remembered(e.id, who).device(e.id)
+			gpus[e.id] = inv.remembered(e.id, who).device(e.id)
 		}
 	}
 	var devices []gpu.Device
-	s.rows = map[entity]int{}
+	inv.rows = map[entity]int{}
 	add := func(e entity, d gpu.Device) {
-		if _, twice := s.rows[e]; twice {
+		if _, twice := inv.rows[e]; twice {
 			return
 		}
-		s.rows[e] = len(devices)
-		s.members = append(s.members, e)
+		inv.rows[e] = len(devices)
+		inv.members = append(inv.members, e)
 		devices = append(devices, d)
 	}
 	for _, e := range members {
-		d := gpus[s.gpuOf(e)]
+		d := gpus[inv.gpuOf(e)]
 		if e.group != groupGPU {
-			s.instanceDevice(&d, e, known[e])
+			inv.instanceDevice(&d, e, known[e])
 		}
 		add(e, d)
 	}
-	for _, m := range s.layout.others.members {
+	for _, m := range inv.layout.others.members {
 		if m.Entity.ParentKind == gpu.KindGPU {
 			d := gpus[m.Entity.Parent]
 			d.Entity, d.Link = m.Entity, m.Link
@@ -278,25 +294,18 @@ func (s *Session) build(members []entity, known map[entity]identity, driver stri
 		}
 		add(m.entity, m.Device)
 	}
-	if s.plan.Health.Has(gpu.KindNode) {
+	if inv.plan.Health.Has(gpu.KindNode) {
 		add(entity{group: groupNone}, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
 	}
-	s.top = gpu.NewTopology(devices)
-	s.top.Source = "dcgm"
-	s.top.Driver = driver
-	s.top.Library = s.library
-	if !s.addr.IsEmbedded() {
-		s.top.Engine = s.version
+	inv.top = gpu.NewTopology(devices)
+	inv.top.Source = "dcgm"
+	inv.top.Driver = driver
+	inv.top.Library = inv.library
+	if !inv.addr.IsEmbedded() {
+		inv.top.Engine = inv.version
 	}
-	if s.addr.Transport == gpu.TransportTCP && s.foreign {
-		s.top.Host = s.addr.Host
-	}
-	s.lost, s.absent = make([]bool, len(devices)), make([]bool, len(devices))
-	s.detached, s.unwatched = make([]bool, len(devices)), make([]bool, len(devices))
-	s.valued, s.valuedBy = make([]int, len(devices)), make([]int, len(devices))
-	for row := range devices {
-		d := &devices[row]
-		s.absent[row] = isOfGPU(d.Entity) && slices.Contains(s.layout.lost, d.GPU)
+	if inv.addr.Transport == gpu.TransportTCP && !inv.addr.IsLocal() {
+		inv.top.Host = inv.addr.Host
 	}
 }
 
@@ -319,25 +328,26 @@ func (i identity) device(id uint32) gpu.Device {
 }
 
 // instanceDevice turns the device of a GPU into that of one of its instances.
-func (s *Session) instanceDevice(d *gpu.Device, e entity, own identity) {
-	x := s.instanceOf(e)
+func (inv *inventory) instanceDevice(d *gpu.Device, e entity, own identity) {
+	x := inv.instanceOf(e)
 	d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: d.GPU, ID: e.id}
 	d.InstanceID = x.nvml
 	d.Profile = gpu.InstanceProfile(own.model)
-	if strings.HasPrefix(own.uuid, "MIG-") && !s.layout.isDivided(e.id) { // otherwise the UUID is that of a compute instance
+	// If the instance is divided, the UUID is that of a compute instance.
+	if strings.HasPrefix(own.uuid, "MIG-") && !inv.layout.isDivided(e.id) {
 		d.MIGUUID = own.uuid
 	}
 }
 
 // remembered returns the identity of a GPU. If the GPU did not report it, the identity that the engine has cached is
 // returned.
-func (s *Session) remembered(id uint32, who identity) identity {
+func (inv *inventory) remembered(id uint32, who identity) identity {
 	if who.uuid != "" {
 		return who
 	}
-	past, err := s.engine.attributes(id)
+	past, err := inv.engine.attributes(id)
 	if err != nil {
-		s.log.Warn("GPU does not answer; its details are unknown", "gpu", id, "error", err)
+		inv.log.Warn("GPU does not answer; its details are unknown", "gpu", id, "error", err)
 		return who
 	}
 	past.index, past.minor = who.index, who.minor
@@ -347,4 +357,29 @@ func (s *Session) remembered(id uint32, who identity) identity {
 func sortedSet[T cmp.Ordered](list []T) []T {
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+func (inv *inventory) entitiesOf(rows []int) []entity {
+	members := make([]entity, len(rows))
+	for i, row := range rows {
+		members[i] = inv.members[row]
+	}
+	return members
+}
+
+func (inv *inventory) ids(fields []int) []gpu.FieldID {
+	ids := make([]gpu.FieldID, len(fields))
+	for i, f := range fields {
+		ids[i] = inv.plan.Fields[f].ID
+	}
+	return ids
+}
+
+// samplingOf returns the sampling of the field at an index of the plan.
+func (inv *inventory) samplingOf(f int) sampling {
+	field := &inv.plan.Fields[f]
+	return sampling{
+		interval: inv.plan.IntervalOf(f), every: field.AllSamples, profiling: field.Profiling,
+		sporadic: field.ID == catalog.XIDErrors,
+	}
 }

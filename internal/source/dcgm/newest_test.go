@@ -1,6 +1,7 @@
 package dcgm
 
 import (
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -38,14 +39,15 @@ func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	e := &quietEngine{hostile: hostile{rng: rand.New(rand.NewPCG(1, 1))}}
 	plan := &gpu.Plan{Interval: time.Second, Fields: fields}
 	w := &watch{group: &group{rows: []int{0}}, sampling: sampling{interval: time.Second, profiling: fields[0].Profiling}}
-	s := &Session{
-		plan: plan, engine: e, rows: map[entity]int{{groupGPU, 0}: 0}, slots: make([]slot, len(fields)),
-		foreign: true, valued: make([]int, 1), lost: make([]bool, 1),
-	}
-	s.indexFields()
+	remote := gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "10.0.0.9"}
+	s := newSession(newConn(e, Options{Remote: remote, Log: slog.New(slog.DiscardHandler)}, ""), plan)
+	s.rows = map[entity]int{{groupGPU, 0}: 0}
+	s.top = gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}})
+	s.gpus.start()
+	s.watches.slots = make([]slot, len(fields))
 	for f := range fields {
 		w.fields = append(w.fields, f)
-		s.slots[f].watch = w
+		s.watches.slots[f].watch = w
 	}
 	return s, w, e
 }
@@ -67,7 +69,7 @@ func TestNewestOfSeveral(t *testing.T) {
 	for name, check := range map[string]func(*Session, *watch, *quietEngine) int64{
 		"of the engine's clock": func(s *Session, _ *watch, e *quietEngine) int64 {
 			s.setNewest(readout{samples: e.samples})
-			return s.newest
+			return s.clock.newest
 		},
 		"heard": func(s *Session, w *watch, e *quietEngine) int64 {
 			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.addSample(&gpu.Batch{}, row, f, x, readout{}) })
@@ -87,11 +89,11 @@ func TestFaultsAreNotNewValues(t *testing.T) {
 	s, w, _ := oneWatch(gpu.Field{ID: 1001, Profiling: true})
 	begin := time.Now()
 	w.latest = 500
-	s.follow(w, begin)
+	s.watches.follow(w, begin)
 	w.latest, w.faults = 0, true
-	s.follow(w, begin.Add(time.Second))
+	s.watches.follow(w, begin.Add(time.Second))
 	w.latest, w.faults = 500, false
-	s.follow(w, begin.Add(2*time.Second))
+	s.watches.follow(w, begin.Add(2*time.Second))
 	if w.newest != 500 || !w.advanced.Equal(begin.Add(time.Second)) {
 		t.Errorf("newest = %d, advanced %v after the first Read, want 500 and 1s", w.newest, w.advanced.Sub(begin))
 	}
@@ -111,17 +113,17 @@ func TestDatesOfRemoteEngine(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, x := range b.Samples {
-					ages = append(ages, time.Duration(s.now-x.Time))
+					ages = append(ages, time.Duration(s.clock.now-x.Time))
 				}
 				return ages
 			}
 			if got := read(engine, engine-250e3); got[0] != 0 || got[1] != 250*time.Millisecond {
 				t.Errorf("ages in the first Read = %v, want 0 and 250ms", got)
 			}
-			first := s.slots[0].date
+			first := s.watches.slots[0].date
 			got := read(engine, engine+1e6)
-			if s.slots[0].date != first || got[1] != 0 {
-				t.Errorf("second Read: the old date moved by %v, and the age of the new sample is %v", s.slots[0].date-first, got[1])
+			if s.watches.slots[0].date != first || got[1] != 0 {
+				t.Errorf("second Read: the old date moved by %v, and the age of the new sample is %v", s.watches.slots[0].date-first, got[1])
 			}
 			if got := read(engine-60e6, engine-60e6); got[0] != 0 || got[1] != 0 { // the engine's clock was set back
 				t.Errorf("ages after the clock was set back = %v, want 0", got)
@@ -129,24 +131,24 @@ func TestDatesOfRemoteEngine(t *testing.T) {
 		})
 	}
 	s, _, _ := oneWatch(gpu.Field{ID: 230})
-	s.now = time.Now().UnixNano()
-	at := s.now/1000 - 60e6
-	if got := s.dateAt(at); got != at*1000 {
-		t.Errorf("age of an XID from a minute ago = %v", time.Duration(s.now-got))
+	s.clock.now = time.Now().UnixNano()
+	at := s.clock.now/1000 - 60e6
+	if got := s.clock.dateAt(at); got != at*1000 {
+		t.Errorf("age of an XID from a minute ago = %v", time.Duration(s.clock.now-got))
 	}
-	if got := s.dateAt(at + 3600e6); got > s.now {
-		t.Errorf("XID is dated %v in the future", time.Duration(got-s.now))
+	if got := s.clock.dateAt(at + 3600e6); got > s.clock.now {
+		t.Errorf("XID is dated %v in the future", time.Duration(got-s.clock.now))
 	}
 }
 
 // If the engine's clock is set back, a trail continues with the engine's times.
 func TestTrailAfterClockSetBack(t *testing.T) {
 	s, w, e := oneWatch(gpu.Field{ID: 150, AllSamples: true})
-	s.foreign = false
+	s.clock.foreign = false
 	w.every = true
 	now := time.Now().UnixMicro()
 	hour := time.Hour.Microseconds()
-	s.slots[0].at, s.slots[0].date = now-1e6, (now-1e6)*1000
+	s.watches.slots[0].at, s.watches.slots[0].date = now-1e6, (now-1e6)*1000
 	var b gpu.Batch
 	for i, at := range []int64{now, now + 1e6, now + 2e6 - hour, now + 3e6 - hour} {
 		e.samples = samplesAt(150, at)
@@ -168,9 +170,9 @@ func TestTrailOfAHistory(t *testing.T) {
 		"forgotten": {[]int64{now - 10e6}, []int64{now}},
 	} {
 		s, w, e := oneWatch(gpu.Field{ID: 150, AllSamples: true})
-		s.foreign, s.members = false, []entity{{groupGPU, 0}}
+		s.clock.foreign, s.members = false, []entity{{groupGPU, 0}}
 		w.every = true
-		s.slots[0].at, s.slots[0].date = now-10e6, (now-10e6)*1000
+		s.watches.slots[0].at, s.watches.slots[0].date = now-10e6, (now-10e6)*1000
 		e.samples = samplesAt(150, now)
 		for _, at := range tt.history {
 			e.history = append(e.history, samplesAt(150, at)...)
@@ -196,7 +198,7 @@ func TestTrailOfAHistory(t *testing.T) {
 // read once a minute, for XIDs whose dates are minutes off.
 func TestWhenHistoriesAreRead(t *testing.T) {
 	s, w, e := oneWatch(gpu.Field{ID: 230})
-	w.sporadic, s.watches, s.members = true, []*watch{w}, []entity{{groupGPU, 0}}
+	w.sporadic, s.watches.list, s.members = true, []*watch{w}, []entity{{groupGPU, 0}}
 	begin := time.Now()
 	e.samples = samplesAt(230, begin.UnixMicro())
 	e.history = append(e.samples, e.samples...) // two samples with the same date and code are two XIDs

@@ -15,7 +15,7 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 	for _, x := range found {
 		row, ok := s.rows[entity{groupGPU, x.from}]
 		peer, known := s.rows[entity{groupGPU, x.to}]
-		if ok && known && !s.lost[row] && !s.lost[peer] {
+		if ok && known && !s.gpus.lost[row] && !s.gpus.lost[peer] {
 			b.Peers = append(b.Peers, gpu.PeerState{Row: row, Peer: peer, Status: gpu.PeerStatus(x.state)})
 		}
 	}

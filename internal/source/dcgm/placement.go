@@ -15,9 +15,9 @@ const (
 
 // locate finds the placement of the GPUs, and how each pair is connected. What the engine does not report stays
 // unknown. It returns an error only if the engine is lost.
-func (s *Session) locate() error {
+func (inv *inventory) locate() error {
 	var rows []int
-	for row, e := range s.members {
+	for row, e := range inv.members {
 		if e.group == groupGPU {
 			rows = append(rows, row)
 		}
@@ -25,32 +25,32 @@ func (s *Session) locate() error {
 	if len(rows) == 0 {
 		return nil
 	}
-	near, err := s.affinities(s.entitiesOf(rows))
+	near, err := inv.affinities(inv.entitiesOf(rows))
 	if severityOf(err) == reopen {
 		return err
 	}
 	if err != nil {
-		s.log.Warn("DCGM does not report the NUMA nodes of GPUs", "error", s.withVersions(err))
+		inv.log.Warn("DCGM does not report the NUMA nodes of GPUs", "error", inv.withVersions(err))
 	}
 	levels := map[[2]uint32]uint64{}
 	known := false
 	for _, row := range rows {
-		id := s.members[row].id
-		cpus, paths, err := s.engine.place(id)
+		id := inv.members[row].id
+		cpus, paths, err := inv.engine.place(id)
 		if severityOf(err) == reopen {
 			return err
 		}
 		if err != nil {
-			s.log.Debug("DCGM does not report the placement of a GPU", "gpu", id, "error", err)
+			inv.log.Debug("DCGM does not report the placement of a GPU", "gpu", id, "error", err)
 		}
 		known = known || err == nil
-		a := near[s.members[row]]
+		a := near[inv.members[row]]
 		place := gpu.PlaceOf(a.nodes[:], a.cpus[:])
 		if wide := gpu.PlaceOf(nil, cpus).CPUs; wide != "" { // covers twice as many CPUs as the fields
 			place.CPUs = wide
 		}
 		if place.NUMANode >= 0 || place.CPUs != "" {
-			s.top.Devices[row].Place = &place
+			inv.top.Devices[row].Place = &place
 		}
 		for _, way := range paths {
 			levels[[2]uint32{min(id, way.gpu), max(id, way.gpu)}] = way.levels
@@ -61,8 +61,8 @@ func (s *Session) locate() error {
 	}
 	for i, a := range rows {
 		for _, b := range rows[i+1:] {
-			way := levels[[2]uint32{s.members[a].id, s.members[b].id}]
-			s.top.Pairs = append(s.top.Pairs, gpu.Pair{A: a, B: b, Path: pathOf(way), NVLinks: nvlinksOf(way)})
+			way := levels[[2]uint32{inv.members[a].id, inv.members[b].id}]
+			inv.top.Pairs = append(inv.top.Pairs, gpu.Pair{A: a, B: b, Path: pathOf(way), NVLinks: nvlinksOf(way)})
 		}
 	}
 	return nil
@@ -72,13 +72,13 @@ func (s *Session) locate() error {
 type affinity struct{ cpus, nodes [affinityWords]uint64 }
 
 // affinities returns the affinities of the GPUs that report them.
-func (s *Session) affinities(gpus []entity) (map[entity]affinity, error) {
+func (inv *inventory) affinities(gpus []entity) (map[entity]affinity, error) {
 	near := map[entity]affinity{}
 	var ids []gpu.FieldID
 	for i := range gpu.FieldID(affinityWords) {
 		ids = append(ids, fieldCPUAffinity+i, fieldMemoryAffinity+i)
 	}
-	err := s.readOnce(gpus, ids, func(e entity, id gpu.FieldID, v gpu.Value) {
+	err := inv.readOnce(gpus, ids, func(e entity, id gpu.FieldID, v gpu.Value) {
 		word, _ := v.Int64()
 		a := near[e]
 		if i := int(id) - fieldMemoryAffinity; i >= 0 && i < affinityWords {

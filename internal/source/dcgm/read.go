@@ -10,17 +10,14 @@ import (
 
 // readAll appends samples. It returns whether anything was read, and the error of a failed call.
 func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (read bool, failed error) {
-	if !s.arranged {
-		if err := s.arrange(); err != nil {
-			return false, err
-		}
+	if err := s.watches.arrange(); err != nil {
+		return false, err
 	}
-	for _, w := range s.watches {
+	for _, w := range s.watches.list {
 		w.latest, w.faults = 0, false
 	}
-	clear(s.valued)
-	clear(s.unwatched)
-	for _, r := range s.readers {
+	s.gpus.startRead()
+	for _, r := range s.watches.readers {
 		if err := ctx.Err(); err != nil {
 			return read, err
 		}
@@ -30,12 +27,12 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 		}
 		if err != nil {
 			failed = s.withVersions(err)
-			s.failReader(b, r, failed)
+			s.watches.failReader(b, r, failed)
 			continue
 		}
 		read = true
 	}
-	for _, w := range s.watches {
+	for _, w := range s.watches.list {
 		if len(w.moved) == 0 {
 			continue
 		}
@@ -43,21 +40,10 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 			return read, err
 		}
 	}
-	for _, w := range s.watches {
-		s.follow(w, begin)
+	for _, w := range s.watches.list {
+		s.watches.follow(w, begin)
 	}
 	return read, failed
-}
-
-// failReader appends faults for everything that a reader reads.
-func (s *Session) failReader(b *gpu.Batch, r *reader, err error) {
-	for _, row := range r.group.rows {
-		for _, f := range r.fields {
-			if s.slot(row, f).watch != nil {
-				b.Fail(row, f, err)
-			}
-		}
-	}
 }
 
 // readNewest appends the newest samples of a reader, and marks slots that have more.
@@ -66,10 +52,26 @@ func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
 	if err != nil {
 		return err
 	}
-	s.now = time.Now().UnixNano()
+	s.clock.now = time.Now().UnixNano()
 	s.setNewest(r)
 	s.each(r, rd.group.rows, func(row, f int, x *sample) { s.addSample(b, row, f, x, r) })
 	return nil
+}
+
+// setNewest records the newest sample of a remote engine. XIDs and failed samples are ignored.
+func (s *Session) setNewest(r readout) {
+	if !s.clock.foreign {
+		return
+	}
+	newest := int64(0)
+	s.each(r, nil, func(row, f int, x *sample) {
+		if w := s.watches.slot(row, f).watch; w != nil && !w.sporadic && x.status == 0 {
+			newest = max(newest, x.at)
+		}
+	})
+	if newest > 0 {
+		s.clock.newest = newest
+	}
 }
 
 // maxEngineTime is later than any sample of an engine, in microseconds. It is in the year 2112.
@@ -81,7 +83,7 @@ func (s *Session) each(r readout, rows []int, do func(row, field int, x *sample)
 	row, known := 0, false
 	for i := range r.samples {
 		x := &r.samples[i]
-		f := s.fieldOf(x)
+		f := s.fields.of(x)
 		if f < 0 || x.at > maxEngineTime {
 			continue
 		}
@@ -101,20 +103,43 @@ func (s *Session) each(r readout, rows []int, do func(row, field int, x *sample)
 	}
 }
 
-func (s *Session) fieldOf(x *sample) int {
-	index := s.fields
-	if x.group == groupLink {
-		index = s.linkFields
+// A planIndex holds the index in the plan of each field ID, or -1.
+type planIndex struct {
+	links  []int32 // fields of links
+	others []int32 // fields of everything else
+}
+
+// indexFields returns the index of a plan's fields.
+func indexFields(plan *gpu.Plan) (index planIndex) {
+	for f := range plan.Fields {
+		field := &plan.Fields[f]
+		list := &index.others
+		if field.Levels == gpu.KindsOf(gpu.KindNVLink) {
+			list = &index.links
+		}
+		for len(*list) <= int(field.ID) {
+			*list = append(*list, -1)
+		}
+		(*list)[field.ID] = int32(f)
 	}
-	if int(x.field) >= len(index) {
+	return index
+}
+
+// of returns the index in the plan of a sample's field, or -1.
+func (x *planIndex) of(s *sample) int {
+	list := x.others
+	if s.group == groupLink {
+		list = x.links
+	}
+	if int(s.field) >= len(list) {
 		return -1
 	}
-	return int(index[x.field])
+	return int(list[s.field])
 }
 
 // addSample appends the newest sample of a slot, or its fault.
 func (s *Session) addSample(b *gpu.Batch, row, f int, x *sample, r readout) {
-	c := s.slot(row, f)
+	c := s.watches.slot(row, f)
 	w := c.watch
 	if w == nil {
 		return
@@ -123,7 +148,7 @@ func (s *Session) addSample(b *gpu.Batch, row, f int, x *sample, r readout) {
 		w.latest = max(w.latest, x.at)
 	}
 	if x.status == codeNotWatched {
-		s.unwatched[row] = true
+		s.gpus.unwatched[row] = true
 	}
 	value, err := s.decode(f, x, r)
 	if w.sporadic && x.status == 0 && x.at > 0 {
@@ -146,10 +171,10 @@ func (s *Session) addSample(b *gpu.Batch, row, f int, x *sample, r readout) {
 		return
 	}
 	if s.plan.Fields[f].ID >= firstDeviceField {
-		s.valued[row]++
+		s.gpus.valued[row]++
 	}
 	if !w.every {
-		b.AddAt(row, f, value, s.dateOf(c, x))
+		b.AddAt(row, f, value, s.clock.dateOf(c, x))
 		return
 	}
 	switch gap := x.at - c.at; {
@@ -168,7 +193,7 @@ func (s *Session) addSample(b *gpu.Batch, row, f int, x *sample, r readout) {
 
 // addTrail appends a sample to the trails.
 func (s *Session) addTrail(b *gpu.Batch, c *slot, row, f int, value gpu.Value, x *sample) {
-	date := s.dateOf(c, x)
+	date := s.clock.dateOf(c, x)
 	b.TrailAt(row, f, value, date)
 	c.next = gpu.Sample{Row: row, Field: f, Value: value, Time: date}
 }
@@ -181,20 +206,6 @@ func (s *Session) addNewest(b *gpu.Batch, c *slot) {
 // skips reports whether other samples may lie between two samples that are gap microseconds apart.
 func (w *watch) skips(gap int64, first bool) bool {
 	return first || gap*2 >= 3*w.interval.Microseconds()
-}
-
-// dateOf returns the time of a sample and makes the sample the newest of its slot. A sample has the same time in every
-// Read. Trails stay in time order unless the engine's clock is set back.
-func (s *Session) dateOf(c *slot, x *sample) int64 {
-	if x.at == c.at {
-		return c.date
-	}
-	date := s.dateAt(x.at)
-	if c.watch.every && x.at > c.at {
-		date = max(date, c.date+1)
-	}
-	c.at, c.date = x.at, date
-	return date
 }
 
 // decode returns the value of a sample in the unit of its field, or the error if there is none.
@@ -215,7 +226,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	defer func() { w.moved = w.moved[:0] }()
 	rows := sortedSet(w.moved)
 	from := int64(-1)
-	s.eachMoved(w, rows, func(c *slot) {
+	s.watches.eachMoved(w, rows, func(c *slot) {
 		since := c.at + 1
 		if c.at == 0 {
 			since = 0
@@ -227,12 +238,12 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	r, err := s.engine.since(w.group.handle, w.handle, from)
 	if err == nil {
 		s.each(r, rows, func(row, f int, x *sample) {
-			if c := s.slot(row, f); c.moved && c.watch == w && x.at > c.at {
+			if c := s.watches.slot(row, f); c.moved && c.watch == w && x.at > c.at {
 				s.takeTrail(b, c, row, f, x, r)
 			}
 		})
 	}
-	s.eachMoved(w, rows, func(c *slot) {
+	s.watches.eachMoved(w, rows, func(c *slot) {
 		c.moved = false
 		if err != nil {
 			b.Fail(c.next.Row, c.next.Field, s.withVersions(err)) // the next Read requests it again
@@ -252,31 +263,4 @@ func (s *Session) takeTrail(b *gpu.Batch, c *slot, row, f int, x *sample, r read
 	if v, err := s.decode(f, x, r); err == nil && !v.IsAbsent() {
 		s.addTrail(b, c, row, f, v, x)
 	}
-}
-
-// eachMoved calls do for the moved slots of a watch.
-func (s *Session) eachMoved(w *watch, rows []int, do func(*slot)) {
-	for _, row := range rows {
-		for _, f := range w.fields {
-			if c := s.slot(row, f); c.watch == w && c.moved {
-				do(c)
-			}
-		}
-	}
-}
-
-func (s *Session) entitiesOf(rows []int) []entity {
-	members := make([]entity, len(rows))
-	for i, row := range rows {
-		members[i] = s.members[row]
-	}
-	return members
-}
-
-func (s *Session) ids(fields []int) []gpu.FieldID {
-	ids := make([]gpu.FieldID, len(fields))
-	for i, f := range fields {
-		ids[i] = s.plan.Fields[f].ID
-	}
-	return ids
 }

@@ -28,66 +28,69 @@ type slot struct {
 }
 
 // slot returns the slot of a field of a row.
-func (s *Session) slot(row, field int) *slot { return &s.slots[row*len(s.plan.Fields)+field] }
+func (ws *watchSet) slot(row, field int) *slot { return &ws.slots[row*len(ws.plan.Fields)+field] }
 
-// arrange creates the readers for the current watches.
-func (s *Session) arrange() error {
-	s.arranged = true
-	if s.slots == nil {
-		s.slots = make([]slot, len(s.top.Devices)*len(s.plan.Fields))
+// arrange creates the readers for the current watches, unless they exist.
+func (ws *watchSet) arrange() error {
+	if ws.arranged {
+		return nil
 	}
-	for i := range s.slots {
-		s.slots[i].watch = nil
+	ws.arranged = true
+	if ws.slots == nil {
+		ws.slots = make([]slot, len(ws.top.Devices)*len(ws.plan.Fields))
 	}
-	for _, w := range s.watches {
+	for i := range ws.slots {
+		ws.slots[i].watch = nil
+	}
+	for _, w := range ws.list {
 		for _, row := range w.group.rows {
 			for _, f := range w.fields {
-				s.slot(row, f).watch = w
+				ws.slot(row, f).watch = w
 			}
 		}
 	}
-	if err := s.dropReaders(0); err != nil {
+	if err := ws.dropReaders(0); err != nil {
 		return err
 	}
 	for _, a := range scopes {
-		if err := s.arrangeFor(a); err != nil {
+		if err := ws.arrangeFor(a); err != nil {
 			return err
 		}
 	}
-	return reopenOnly(s.dropIdleGroups())
+	return reopenOnly(ws.dropIdleGroups())
 }
 
 // arrangeFor creates the readers of one scope: one for all watches, or one for each if the engine has no room.
-func (s *Session) arrangeFor(a scope) error {
+func (ws *watchSet) arrangeFor(a scope) error {
 	var watches []*watch
 	var rows, fields []int
-	for _, w := range s.watches {
-		if scopeOf(s.top.Devices[w.group.rows[0]].Entity) == a {
+	for _, w := range ws.list {
+		if scopeOf(ws.top.Devices[w.group.rows[0]].Entity) == a {
 			watches = append(watches, w)
 			rows, fields = append(rows, w.group.rows...), append(fields, w.fields...)
 		}
 	}
 	if len(watches) > 1 {
-		first := len(s.readers)
-		err := s.share(sortedSet(rows), sortedSet(fields))
+		first := len(ws.readers)
+		err := ws.share(sortedSet(rows), sortedSet(fields))
 		if err == nil {
 			return nil
 		}
-		s.log.Debug("Reading each watch separately", "error", err)
-		if err := reopenOnly(errors.Join(err, s.dropReaders(first))); err != nil {
+		ws.log.Debug("Reading each watch separately", "error", err)
+		if err := reopenOnly(errors.Join(err, ws.dropReaders(first))); err != nil {
 			return err
 		}
 	}
 	for _, w := range watches {
-		s.readers = append(s.readers, &reader{group: w.group, handle: w.handle, fields: w.fields})
+		ws.readers = append(ws.readers, &reader{group: w.group, handle: w.handle, fields: w.fields})
 	}
 	return nil
 }
 
 // share creates readers for fields that several watches sample.
-func (s *Session) share(rows, fields []int) error {
+func (ws *watchSet) share(rows, fields []int) error {
 	for r := range slices.Chunk(rows, maxEntities) {
-		g, _, err := s.groupOf(r)
+		g, _, err := ws.groupOf(r)
 		if err != nil {
 			return err
 		}
@@ -95,24 +98,46 @@ func (s *Session) share(rows, fields []int) error {
 			continue // all rows have been lost meanwhile
 		}
 		for f := range slices.Chunk(fields, maxFields) {
-			h, err := s.engine.createFieldGroup(s.nextName(), s.ids(f))
+			h, err := ws.engine.createFieldGroup(ws.nextName(), ws.ids(f))
 			if err != nil {
 				return err
 			}
-			s.readers = append(s.readers, &reader{group: g, handle: h, own: true, fields: f})
+			ws.readers = append(ws.readers, &reader{group: g, handle: h, own: true, fields: f})
 		}
 	}
 	return nil
 }
 
 // dropReaders drops the readers from an index on.
-func (s *Session) dropReaders(first int) error {
+func (ws *watchSet) dropReaders(first int) error {
 	var errs []error
-	for _, r := range s.readers[first:] {
+	for _, r := range ws.readers[first:] {
 		if r.own {
-			errs = append(errs, s.engine.destroyFieldGroup(r.handle))
+			errs = append(errs, ws.engine.destroyFieldGroup(r.handle))
 		}
 	}
-	s.readers = s.readers[:first]
+	ws.readers = ws.readers[:first]
 	return reopenOnly(errors.Join(errs...))
+}
+
+// failReader appends faults for everything that a reader reads.
+func (ws *watchSet) failReader(b *gpu.Batch, r *reader, err error) {
+	for _, row := range r.group.rows {
+		for _, f := range r.fields {
+			if ws.slot(row, f).watch != nil {
+				b.Fail(row, f, err)
+			}
+		}
+	}
+}
+
+// eachMoved calls do for the moved slots of a watch.
+func (ws *watchSet) eachMoved(w *watch, rows []int, do func(*slot)) {
+	for _, row := range rows {
+		for _, f := range w.fields {
+			if c := ws.slot(row, f); c.watch == w && c.moved {
+				do(c)
+			}
+		}
+	}
 }

@@ -35,29 +35,38 @@ type refusedWatch struct {
 }
 
 // addRefused adds a rejected watch, which retryRefused tries again.
-func (s *Session) addRefused(rows, fields []int, key sampling, err error, next time.Time) {
-	s.log.Warn("Fields are temporarily not watched", "field", s.plan.Fields[fields[0]].Name, "fields", len(fields),
+func (ws *watchSet) addRefused(rows, fields []int, key sampling, err error, next time.Time) {
+	ws.log.Warn("Fields are temporarily not watched", "field", ws.plan.Fields[fields[0]].Name, "fields", len(fields),
 		"entities", len(rows), "error", err)
-	s.refused = append(s.refused, refusedWatch{rows: slices.Clone(rows), fields: slices.Clone(fields), sampling: key, err: err,
-		next: next})
+	ws.refused = append(ws.refused, refusedWatch{
+		rows: slices.Clone(rows), fields: slices.Clone(fields), sampling: key, err: err, next: next,
+	})
+}
+
+// addFaults adds the faults of all fields that are not watched.
+func (ws *watchSet) addFaults(b *gpu.Batch) {
+	b.Faults = append(b.Faults, ws.faults...)
+	for _, h := range ws.refused {
+		b.Faults = appendFaults(b.Faults, h.rows, h.fields, h.err)
+	}
 }
 
 // retryRefused tries the rejected watches that are due. After an error, the session must be reopened.
-func (s *Session) retryRefused(now time.Time) error {
+func (ws *watchSet) retryRefused(now time.Time) error {
 	due := func(h refusedWatch) bool { return !now.Before(h.next) }
-	if !slices.ContainsFunc(s.refused, due) {
+	if !slices.ContainsFunc(ws.refused, due) {
 		return nil
 	}
-	defer s.reportFaults()
-	refused := s.refused
-	s.refused = nil
+	defer ws.reportFaults()
+	refused := ws.refused
+	ws.refused = nil
 	for i, h := range refused {
 		if !due(h) {
-			s.refused = append(s.refused, h)
+			ws.refused = append(ws.refused, h)
 			continue
 		}
-		if err := s.retryOne(h, now); err != nil {
-			s.refused = append(s.refused, refused[i:]...)
+		if err := ws.retryOne(h, now); err != nil {
+			ws.refused = append(ws.refused, refused[i:]...)
 			return err
 		}
 	}
@@ -65,25 +74,27 @@ func (s *Session) retryRefused(now time.Time) error {
 }
 
 // retryOne tries a rejected watch, and adds it again if it is still rejected.
-func (s *Session) retryOne(h refusedWatch, now time.Time) error {
-	err := s.tryWatch(h.rows, h.fields, h.sampling)
+func (ws *watchSet) retryOne(h refusedWatch, now time.Time) error {
+	err := ws.tryWatch(h.rows, h.fields, h.sampling)
 	switch {
 	case err == nil:
-		s.log.Info("Fields are watched again", "field", s.plan.Fields[h.fields[0]].Name, "fields", len(h.fields), "entities", len(h.rows))
+		ws.log.Info("Fields are watched again", "field", ws.plan.Fields[h.fields[0]].Name, "fields", len(h.fields),
+			"entities", len(h.rows))
 		return nil
 	case severityOf(err) == reopen:
 		return err
 	case severityOf(err) == skip:
-		return s.watchChunks(h.rows, h.fields, h.sampling) // part of it may be watched now, which only a new session can tell
+		// Part of it may be watched now, which splitting finds out.
+		return ws.watchChunks(h.rows, h.fields, h.sampling)
 	}
-	h.err, h.next = s.withVersions(err), now.Add(s.retry)
-	s.refused = append(s.refused, h)
+	h.err, h.next = ws.withVersions(err), now.Add(ws.retryAfter)
+	ws.refused = append(ws.refused, h)
 	return nil
 }
 
 // follow records whether a watch had a new value or a fault in this Read. A new watch would not help against a fault.
-func (s *Session) follow(w *watch, now time.Time) {
-	advanced := &s.advanced
+func (ws *watchSet) follow(w *watch, now time.Time) {
+	advanced := &ws.advanced
 	if w.profiling {
 		advanced = &w.advanced
 	}
@@ -94,38 +105,38 @@ func (s *Session) follow(w *watch, now time.Time) {
 
 // renew drops profiling watches that had no new value for too long while other watches had some, and those of
 // contradicted rows. The engine can lose its profiler without reporting it. The next Read watches the fields again.
-func (s *Session) renew(now time.Time, contradicted []int) error {
+func (ws *watchSet) renew(now time.Time, contradicted []int) error {
 	if len(contradicted) == 0 {
-		s.patience = s.retry
+		ws.patience = ws.retryAfter
 	}
-	since := now.Sub(s.renewed)
-	if since < s.retry {
+	since := now.Sub(ws.renewed)
+	if since < ws.retryAfter {
 		return nil
 	}
 	isContradicted := func(row int) bool { return slices.Contains(contradicted, row) }
 	var given []refusedWatch
 	var errs []error
-	s.watches = slices.DeleteFunc(s.watches, func(w *watch) bool {
+	ws.list = slices.DeleteFunc(ws.list, func(w *watch) bool {
 		reason := error(nil)
 		switch {
-		case !w.profiling || !slices.ContainsFunc(w.group.rows, func(row int) bool { return !s.lost[row] }):
-		case s.advanced.Sub(w.advanced) > staleIntervals*w.interval:
+		case !w.profiling || !slices.ContainsFunc(w.group.rows, func(row int) bool { return !ws.gpus.lost[row] }):
+		case ws.advanced.Sub(w.advanced) > staleIntervals*w.interval:
 			reason = errStale
-		case since >= s.patience && slices.ContainsFunc(w.group.rows, isContradicted):
+		case since >= ws.patience && slices.ContainsFunc(w.group.rows, isContradicted):
 			reason = errContradicted
 		}
 		if reason != nil {
-			errs = append(errs, s.unwatch(w), s.engine.destroyFieldGroup(w.handle))
+			errs = append(errs, ws.unwatch(w), ws.engine.destroyFieldGroup(w.handle))
 			given = append(given, refusedWatch{rows: w.group.rows, fields: w.fields, sampling: w.sampling, err: reason})
 		}
 		return reason != nil
 	})
 	for _, w := range given {
-		s.renewed, s.arranged = now, false
-		s.addRefused(w.rows, w.fields, w.sampling, w.err, now)
+		ws.renewed, ws.arranged = now, false
+		ws.addRefused(w.rows, w.fields, w.sampling, w.err, now)
 	}
 	if len(given) > 0 && len(contradicted) > 0 {
-		s.patience = min(2*s.patience, maxPatience)
+		ws.patience = min(2*ws.patience, maxPatience)
 	}
 	return reopenOnly(errors.Join(errs...))
 }

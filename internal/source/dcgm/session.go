@@ -4,71 +4,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Session is a connection to an engine, with everything that it watches.
+// A Session is an open connection to an engine. It reads the entities of its inventory.
 type Session struct {
-	plan   *gpu.Plan
-	engine engine
-	addr   gpu.EngineAddress
-	log    *slog.Logger
-	name   string // prefix of the names of groups and field groups
-	made   int
-
-	library, version string // of libdcgm and the engine
-
-	top     *gpu.Topology
-	layout  layout
-	rows    map[entity]int
-	members []entity // by row
-	// Index in the plan by field ID, or -1: for links, and for everything else.
-	linkFields, fields []int32
-
-	unidentified []entity  // devices that did not report their identity and may do so later
-	identified   time.Time // time of the last attempt
-
-	watches  []*watch
-	groups   []*group
-	readers  []*reader
-	arranged bool // the readers match the watches
-	slots    []slot
-	faults   []gpu.Fault    // faults of fields that cannot be watched, added to every Read
-	reported int            // how many of them were logged
-	refused  []refusedWatch // watches that the engine rejects temporarily
-	retry    time.Duration
-	renewed  time.Time     // time of the last renew
-	patience time.Duration // time between two new watches of contradicted fields
-
-	mayNotProfile bool // see Options
-
-	xids xidWatch
-
-	foreign bool  // the engine runs on another machine and has another clock
-	now     int64 // when the latest call for newest samples returned, in Unix nanoseconds
-	newest  int64 // newest sample of a remote engine, in its microseconds; see dateOf
-
-	absent    []bool // by row: the GPU was lost when the session opened, so it is in no group
-	lost      []bool // by row: lost according to the latest inspection
-	detached  []bool // by row: the GPU was detached in this session, so the engine has dropped its watches
-	unwatched []bool // by row: in the current Read, the engine reported that a field is not watched
-	valued    []int  // by row: number of fields with a value in the current Read
-	valuedBy  []int  // by row: the same for the previous Read
-	inspected time.Time
-
-	health   healthWatch
-	advanced time.Time // when a watch of non-profiling fields last had a new value
-
 	gpu.Lifecycle
 	closed bool
+
+	*conn
+	*inventory
+	watches *watchSet  // what the engine samples
+	gpus    *inspector // lost GPUs and changes of the entities
+
+	fields planIndex
+	clock  clock
+	xids   xidWatch
+	health healthWatch
+}
+
+// newSession returns a session that is not open yet.
+func newSession(c *conn, plan *gpu.Plan) *Session {
+	inv := &inventory{conn: c, plan: plan}
+	gpus := &inspector{conn: c, inventory: inv}
+	return &Session{
+		Lifecycle: gpu.NewLifecycle(), conn: c, inventory: inv,
+		watches: &watchSet{conn: c, inventory: inv, gpus: gpus}, gpus: gpus,
+		fields: indexFields(plan), clock: clock{foreign: !c.addr.IsLocal()},
+	}
 }
 
 // open does the work of Source.Open. If it fails, abandon cleans up.
 func (s *Session) open(ctx context.Context) error {
-	steps := []func() error{s.readVersions, s.discover, s.watchAll, s.watchXIDs, s.openHealth, s.engine.update}
+	steps := []func() error{s.readVersions, s.discover, s.watches.watchAll, s.watchXIDs, s.openHealth, s.engine.update}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -78,10 +48,20 @@ func (s *Session) open(ctx context.Context) error {
 		}
 	}
 	s.log.Debug("DCGM session open", "libdcgm", s.library, "engine_version", s.version, "entities", len(s.top.Devices),
-		"watches", len(s.watches), "refused", len(s.faults))
+		"watches", len(s.watches.list), "refused", len(s.watches.faults))
 	return nil
 }
 
+// discover finds the entities, and prepares the inspector for them.
+func (s *Session) discover() error {
+	if err := s.inventory.discover(); err != nil {
+		return err
+	}
+	s.gpus.start()
+	return nil
+}
+
+// openHealth turns on the health watches. If the engine rejects them, readHealth tries again.
 func (s *Session) openHealth() error { return reopenOnly(s.watchHealth()) }
 
 // Topology returns the entities of the session.
@@ -98,13 +78,10 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 		return err
 	}
 	begin := time.Now()
-	if err := s.retryRefused(begin); err != nil {
+	if err := s.watches.retryRefused(begin); err != nil {
 		return s.End(s.lostError(err))
 	}
-	b.Faults = append(b.Faults, s.faults...)
-	for _, h := range s.refused {
-		b.Faults = appendFaults(b.Faults, h.rows, h.fields, h.err)
-	}
+	s.watches.addFaults(b)
 	read, failed := s.readAll(ctx, b, begin)
 	switch {
 	case severityOf(failed) == reopen:
@@ -114,17 +91,21 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	case !read && failed != nil:
 		return fmt.Errorf("dcgm: %w", failed)
 	}
-	if err := s.inspect(b, begin); severityOf(err) == reopen {
+	err := s.gpus.inspect(b, begin)
+	if change := s.gpus.change; change != nil {
+		_ = s.End(change)
+	}
+	if severityOf(err) == reopen {
 		return s.End(s.lostError(err))
 	}
-	if err := s.renew(begin, req.Contradicted); err != nil {
+	if err := s.watches.renew(begin, req.Contradicted); err != nil {
 		return s.End(s.lostError(err))
 	}
 	// An embedded engine loses its XIDs when the session ends.
 	if err := s.readXIDs(b, begin, s.Err() != nil); err != nil {
 		return s.End(s.lostError(err))
 	}
-	b.DropSamples(s.lost)
+	b.DropSamples(s.gpus.lost)
 	if err := errors.Join(s.readHealth(b), s.readPeers(b)); err != nil {
 		return s.End(s.lostError(err))
 	}
@@ -150,7 +131,7 @@ func (s *Session) Close() error {
 	ended := s.Err() != nil && !errors.Is(s.Err(), gpu.ErrTopology)
 	var errs []error
 	if s.addr.IsEmbedded() && !ended {
-		errs = append(errs, s.unwatchHealth(), s.unwatchXIDs(), s.unwatchAll())
+		errs = append(errs, s.unwatchHealth(), s.unwatchXIDs(), s.watches.unwatchAll())
 	}
 	err := errors.Join(append(errs, s.engine.close())...)
 	if err != nil && ended {

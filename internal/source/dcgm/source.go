@@ -1,7 +1,6 @@
 package dcgm
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -53,19 +52,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dcgm: %w", err)
 	}
-	session := &Session{
-		Lifecycle: gpu.NewLifecycle(),
-
-		plan:    plan,
-		engine:  engine,
-		addr:    addr,
-		log:     s.opt.Log.With("engine", addr.String()),
-		name:    fmt.Sprintf("dcgm-exporter-%s-%s", s.run, rand.Text()[:10]),
-		foreign: !addr.IsLocal(),
-		retry:   cmp.Or(s.opt.retry, retryRefused),
-
-		mayNotProfile: s.opt.MayNotProfile,
-	}
+	session := newSession(newConn(engine, s.opt, s.run), plan)
 	if err := session.open(ctx); err != nil {
 		session.abandon(err)
 		if hasCode(err, codeNVMLNotLoaded) || hasCode(err, codeGPUsDetached) {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -54,13 +53,26 @@ type sampling struct {
 	sporadic  bool // XIDs: samples are events, not a sampled state
 }
 
-// samplingOf returns the sampling of the field at an index of the plan.
-func (s *Session) samplingOf(f int) sampling {
-	field := &s.plan.Fields[f]
-	return sampling{
-		interval: s.plan.IntervalOf(f), every: field.AllSamples, profiling: field.Profiling,
-		sporadic: field.ID == catalog.XIDErrors,
-	}
+// A watchSet holds everything that the engine samples for a session, and the calls that read it.
+type watchSet struct {
+	*conn
+	*inventory
+	gpus *inspector
+
+	list   []*watch
+	groups []*group
+
+	readers  []*reader
+	arranged bool   // the readers match the watches
+	slots    []slot // by row and field
+
+	faults   []gpu.Fault    // faults of fields that cannot be watched, added to every Read
+	reported int            // how many of them were logged
+	refused  []refusedWatch // watches that the engine rejects temporarily
+
+	renewed  time.Time     // time of the last renew
+	patience time.Duration // time between two new watches of contradicted fields
+	advanced time.Time     // when a watch of non-profiling fields last had a new value
 }
 
 // firstDeviceField is the first field of devices. Fields before it belong to the node.
@@ -86,13 +98,12 @@ func (g *grouping[K, V]) add(key K, values ...V) {
 }
 
 // watchAll watches every field of the plan for the rows that have it. Rejected fields become faults.
-func (s *Session) watchAll() error {
-	s.indexFields()
-	s.unserved()
+func (ws *watchSet) watchAll() error {
+	ws.unserved()
 	for _, a := range scopes {
 		var rows []int
-		for row := range s.top.Devices {
-			if scopeOf(s.top.Devices[row].Entity) == a {
+		for row := range ws.top.Devices {
+			if scopeOf(ws.top.Devices[row].Entity) == a {
 				rows = append(rows, row)
 			}
 		}
@@ -100,62 +111,47 @@ func (s *Session) watchAll() error {
 			continue
 		}
 		var fields grouping[sampling, int]
-		for f := range s.plan.Fields {
-			if a.has(&s.plan.Fields[f]) {
-				fields.add(s.samplingOf(f), f)
+		for f := range ws.plan.Fields {
+			if a.has(&ws.plan.Fields[f]) {
+				fields.add(ws.samplingOf(f), f)
 			}
 		}
 		for _, key := range fields.keys {
-			if err := s.watchCapable(rows, fields.values[key], key); err != nil {
+			if err := ws.watchCapable(rows, fields.values[key], key); err != nil {
 				return err
 			}
 		}
 	}
-	s.reportFaults()
-	return s.arrange()
+	ws.reportFaults()
+	return ws.arrange()
 }
 
 // dropIdleGroups destroys groups that no watch and no reader uses.
-func (s *Session) dropIdleGroups() error {
+func (ws *watchSet) dropIdleGroups() error {
 	var errs []error
-	s.groups = slices.DeleteFunc(s.groups, func(g *group) bool {
-		used := slices.ContainsFunc(s.watches, func(w *watch) bool { return w.group == g }) ||
-			slices.ContainsFunc(s.readers, func(r *reader) bool { return r.group == g })
+	ws.groups = slices.DeleteFunc(ws.groups, func(g *group) bool {
+		used := slices.ContainsFunc(ws.list, func(w *watch) bool { return w.group == g }) ||
+			slices.ContainsFunc(ws.readers, func(r *reader) bool { return r.group == g })
 		if !used {
-			errs = append(errs, s.engine.destroyGroup(g.handle))
+			errs = append(errs, ws.engine.destroyGroup(g.handle))
 		}
 		return !used
 	})
 	return errors.Join(errs...)
 }
 
-// indexFields fills the maps from field IDs to indexes in the plan: for links, and for everything else.
-func (s *Session) indexFields() {
-	for f := range s.plan.Fields {
-		field := &s.plan.Fields[f]
-		index := &s.fields
-		if field.Levels == gpu.KindsOf(gpu.KindNVLink) {
-			index = &s.linkFields
-		}
-		for len(*index) <= int(field.ID) {
-			*index = append(*index, -1)
-		}
-		(*index)[field.ID] = int32(f)
-	}
-}
-
 // watchCapable watches profiling fields for the GPUs that have them, and other fields for all rows.
-func (s *Session) watchCapable(rows, fields []int, key sampling) error {
+func (ws *watchSet) watchCapable(rows, fields []int, key sampling) error {
 	if !key.profiling {
-		return s.watchChunks(rows, fields, key)
+		return ws.watchChunks(rows, fields, key)
 	}
 	var alike grouping[string, int] // rows by their fields
 	fieldsOf := map[string][]int{}
 	for _, row := range rows {
-		if s.absent[row] {
+		if ws.gpus.absent[row] {
 			continue
 		}
-		has, err := s.capability(row, fields, key)
+		has, err := ws.capability(row, fields, key)
 		if err != nil {
 			return err
 		}
@@ -166,7 +162,7 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 		}
 	}
 	for _, id := range alike.keys {
-		if err := s.watchChunks(alike.values[id], fieldsOf[id], key); err != nil {
+		if err := ws.watchChunks(alike.values[id], fieldsOf[id], key); err != nil {
 			return err
 		}
 	}
@@ -175,14 +171,14 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 
 // capability returns the profiling fields that the GPU of a row has, and adds faults for the others. If the engine does
 // not know, the watch will show.
-func (s *Session) capability(row int, fields []int, key sampling) (has []int, err error) {
-	id := s.top.Devices[row].GPU
-	ids, err := s.engine.profiling(id)
+func (ws *watchSet) capability(row int, fields []int, key sampling) (has []int, err error) {
+	id := ws.top.Devices[row].GPU
+	ids, err := ws.engine.profiling(id)
 	switch {
 	case severityOf(err) == reopen:
 		return nil, err
 	case hasCode(err, codeGPULost):
-		s.leaveOut(row)
+		ws.gpus.leaveOut(row)
 		return nil, nil
 	case severityOf(err) == retry:
 		return fields, nil
@@ -190,20 +186,20 @@ func (s *Session) capability(row int, fields []int, key sampling) (has []int, er
 		err = fmt.Errorf("%w: the GPU does not have this profiling field", gpu.ErrNotSupported)
 	}
 	for _, f := range fields {
-		if slices.Contains(ids, s.plan.Fields[f].ID) {
+		if slices.Contains(ids, ws.plan.Fields[f].ID) {
 			has = append(has, f)
 			continue
 		}
-		s.faults = appendFaults(s.faults, []int{row}, []int{f}, s.profilingError(err))
+		ws.faults = appendFaults(ws.faults, []int{row}, []int{f}, ws.profilingError(err))
 	}
 	return has, nil
 }
 
 // watchChunks watches in chunks of a size that the engine accepts.
-func (s *Session) watchChunks(rows, fields []int, key sampling) error {
+func (ws *watchSet) watchChunks(rows, fields []int, key sampling) error {
 	for r := range slices.Chunk(rows, maxEntities) {
 		for f := range slices.Chunk(fields, maxFields) {
-			if err := s.watchOrSplit(r, f, key); err != nil {
+			if err := ws.watchOrSplit(r, f, key); err != nil {
 				return err
 			}
 		}
@@ -213,26 +209,26 @@ func (s *Session) watchChunks(rows, fields []int, key sampling) error {
 
 // watchOrSplit watches, and splits a rejected watch in halves, so that only the field or entity that is the cause is
 // left out.
-func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
-	err := s.tryWatch(rows, fields, key)
+func (ws *watchSet) watchOrSplit(rows, fields []int, key sampling) error {
+	err := ws.tryWatch(rows, fields, key)
 	switch byRows, hopeless := howToSplit(err); {
 	case err == nil:
 		return nil
 	case severityOf(err) == reopen || errors.Is(err, gpu.ErrTimeout):
 		return err
 	case hopeless || len(rows) == 1 && len(fields) == 1:
-		s.decline(rows, fields, key, err)
+		ws.decline(rows, fields, key, err)
 		return nil
 	case len(rows) > 1 && (byRows || len(fields) == 1):
-		if err := s.watchOrSplit(rows[:len(rows)/2], fields, key); err != nil {
+		if err := ws.watchOrSplit(rows[:len(rows)/2], fields, key); err != nil {
 			return err
 		}
-		return s.watchOrSplit(rows[len(rows)/2:], fields, key)
+		return ws.watchOrSplit(rows[len(rows)/2:], fields, key)
 	default:
-		if err := s.watchOrSplit(rows, fields[:len(fields)/2], key); err != nil {
+		if err := ws.watchOrSplit(rows, fields[:len(fields)/2], key); err != nil {
 			return err
 		}
-		return s.watchOrSplit(rows, fields[len(fields)/2:], key)
+		return ws.watchOrSplit(rows, fields[len(fields)/2:], key)
 	}
 }
 
@@ -255,24 +251,24 @@ func howToSplit(err error) (byRows, hopeless bool) {
 }
 
 // decline adds a fault for a rejected watch, or tries the watch again later if the engine may then accept it.
-func (s *Session) decline(rows, fields []int, key sampling, err error) {
+func (ws *watchSet) decline(rows, fields []int, key sampling, err error) {
 	if key.profiling {
-		err = s.profilingError(err)
+		err = ws.profilingError(err)
 	}
 	if severityOf(err) == skip {
-		s.faults = appendFaults(s.faults, rows, fields, s.withVersions(err))
+		ws.faults = appendFaults(ws.faults, rows, fields, ws.withVersions(err))
 	} else {
-		s.addRefused(rows, fields, key, s.withVersions(err), time.Now().Add(s.retry))
+		ws.addRefused(rows, fields, key, ws.withVersions(err), time.Now().Add(ws.retryAfter))
 	}
 }
 
-func (s *Session) tryWatch(rows, fields []int, key sampling) error {
-	g, refused, err := s.groupOf(rows)
+func (ws *watchSet) tryWatch(rows, fields []int, key sampling) error {
+	g, refused, err := ws.groupOf(rows)
 	if err != nil {
 		return err
 	}
 	if g != nil {
-		h, err := s.engine.createFieldGroup(s.nextName(), s.ids(fields))
+		h, err := ws.engine.createFieldGroup(ws.nextName(), ws.ids(fields))
 		if err != nil {
 			return err
 		}
@@ -280,22 +276,22 @@ func (s *Session) tryWatch(rows, fields []int, key sampling) error {
 		if key.every || key.sporadic {
 			keepAge, keep = key.keepAge(), 0
 		}
-		if err := s.engine.watch(g.handle, h, key.interval, keepAge, keep); err != nil {
-			return errors.Join(err, s.engine.destroyFieldGroup(h))
+		if err := ws.engine.watch(g.handle, h, key.interval, keepAge, keep); err != nil {
+			return errors.Join(err, ws.engine.destroyFieldGroup(h))
 		}
-		s.watches = append(s.watches, &watch{group: g, handle: h, fields: fields, sampling: key, advanced: time.Now()})
-		s.arranged = false
+		ws.list = append(ws.list, &watch{group: g, handle: h, fields: fields, sampling: key, advanced: time.Now()})
+		ws.arranged = false
 	}
 	for _, x := range refused {
-		s.decline([]int{x.at}, fields, key, x.err)
+		ws.decline([]int{x.at}, fields, key, x.err)
 	}
 	return nil
 }
 
 // groupOf returns the engine's group of the rows that are not lost or rejected. It is nil if there is none.
-func (s *Session) groupOf(rows []int) (g *group, refused []refusal, err error) {
-	rows = slices.DeleteFunc(slices.Clone(rows), func(row int) bool { return s.absent[row] })
-	for _, g := range s.groups {
+func (ws *watchSet) groupOf(rows []int) (g *group, refused []refusal, err error) {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(row int) bool { return ws.gpus.absent[row] })
+	for _, g := range ws.groups {
 		if slices.Equal(g.rows, rows) {
 			return g, nil, nil
 		}
@@ -303,7 +299,7 @@ func (s *Session) groupOf(rows []int) (g *group, refused []refusal, err error) {
 	if len(rows) == 0 {
 		return nil, nil, nil
 	}
-	h, refusals, err := s.engine.createGroup(s.nextName(), s.entitiesOf(rows))
+	h, refusals, err := ws.engine.createGroup(ws.nextName(), ws.entitiesOf(rows))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -312,7 +308,7 @@ func (s *Session) groupOf(rows []int) (g *group, refused []refusal, err error) {
 		row := rows[x.at]
 		out[row] = true
 		if hasCode(x.err, codeGPULost) {
-			s.leaveOut(row)
+			ws.gpus.leaveOut(row)
 		} else {
 			refused = append(refused, refusal{row, x.err})
 		}
@@ -321,25 +317,25 @@ func (s *Session) groupOf(rows []int) (g *group, refused []refusal, err error) {
 		return nil, refused, nil
 	}
 	g = &group{handle: h, rows: slices.DeleteFunc(rows, func(row int) bool { return out[row] })}
-	s.groups = append(s.groups, g)
+	ws.groups = append(ws.groups, g)
 	return g, refused, nil
 }
 
 // unwatchAll undoes watchAll. Errors do not stop it.
-func (s *Session) unwatchAll() error {
-	errs := []error{s.dropReaders(0)}
-	for _, w := range s.watches {
-		errs = append(errs, s.unwatch(w), s.engine.destroyFieldGroup(w.handle))
+func (ws *watchSet) unwatchAll() error {
+	errs := []error{ws.dropReaders(0)}
+	for _, w := range ws.list {
+		errs = append(errs, ws.unwatch(w), ws.engine.destroyFieldGroup(w.handle))
 	}
-	s.watches = nil
-	errs = append(errs, s.dropIdleGroups())
+	ws.list = nil
+	errs = append(errs, ws.dropIdleGroups())
 	return errors.Join(errs...)
 }
 
 // unwatch ends a watch. For a field group with a field of the node, the engine returns -16 (not watched) although the
 // watch existed and has ended.
-func (s *Session) unwatch(w *watch) error {
-	if err := s.engine.unwatch(w.group.handle, w.handle); !hasCode(err, codeNotWatched) {
+func (ws *watchSet) unwatch(w *watch) error {
+	if err := ws.engine.unwatch(w.group.handle, w.handle); !hasCode(err, codeNotWatched) {
 		return err
 	}
 	return nil

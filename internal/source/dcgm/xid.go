@@ -75,8 +75,8 @@ func (x *xidWatch) of(e entity, row int) *xidHistory {
 
 // xidsOfGPUs returns the watch of the XIDs of GPUs, or nil if there is none.
 func (s *Session) xidsOfGPUs() *watch {
-	if i := slices.IndexFunc(s.watches, func(w *watch) bool { return w.sporadic }); i >= 0 {
-		return s.watches[i]
+	if i := slices.IndexFunc(s.watches.list, func(w *watch) bool { return w.sporadic }); i >= 0 {
+		return s.watches.list[i]
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (s *Session) watchXIDs() error {
 	}
 	var parts []entity
 	for _, p := range s.layout.instances {
-		if row, ok := s.rows[entity{groupGPU, s.gpuOf(p.entity)}]; ok && !s.absent[row] {
+		if row, ok := s.rows[entity{groupGPU, s.gpuOf(p.entity)}]; ok && !s.gpus.absent[row] {
 			parts = append(parts, p.entity)
 			s.xids.of(p.entity, row).instance = p
 		}
@@ -139,7 +139,7 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time, whole bool) error {
 		x.whole = now // the first Read reads each history that has a sample
 	}
 	whole = whole || now.Sub(x.whole) >= wholeHistoryInterval
-	due, from, repeats := x.due(now, whole, s.lost)
+	due, from, repeats := x.due(now, whole, s.gpus.lost)
 	if len(due) == 0 {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time, whole bool) error {
 			h.told[r]++
 			b.XIDs = append(b.XIDs, gpu.XID{
 				Row: h.row, InstanceID: h.instance.nvml, OnInstance: h.instance.group != groupNone,
-				Code: r.code, ID: r.at, Time: s.dateAt(r.at),
+				Code: r.code, ID: r.at, Time: s.clock.dateAt(r.at),
 			})
 		}
 	}
@@ -248,7 +248,7 @@ func (s *Session) xidsSince(of []entity, w *watch, from int64, do func(*xidHisto
 // allXIDsSince calls do with the XIDs of all entities since a time.
 func (s *Session) allXIDsSince(from int64, do func(*xidHistory, xidReport)) error {
 	var errs []error
-	for _, w := range s.watches {
+	for _, w := range s.watches.list {
 		if w.sporadic {
 			errs = append(errs, s.readHistory(w.group.handle, w.handle, from, do))
 		}
@@ -272,7 +272,7 @@ func (s *Session) readHistory(group, fields handle, from int64, do func(*xidHist
 func (s *Session) eachXID(r readout, do func(*xidHistory, xidReport)) {
 	for i := range r.samples {
 		x := &r.samples[i]
-		f := s.fieldOf(x)
+		f := s.fields.of(x)
 		if f < 0 || x.status != 0 || x.at <= 0 || x.at > maxEngineTime {
 			continue
 		}
