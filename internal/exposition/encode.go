@@ -61,6 +61,7 @@ type Encoder struct {
 	// State of the latest page.
 	size      int // in bytes
 	isLimited bool
+	leftOut   []string // names of the families that the limit left out
 	labels    *labels
 	loose     map[*gpu.Label]*block
 
@@ -98,6 +99,8 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 	w := e.write(e.buffer(), s, families, false)
 	if e.isLimited = e.exceeds(w.series); e.isLimited {
 		w = e.limit(w, s, families, e.opts.Limit.Series)
+	} else {
+		e.leftOut = nil
 	}
 	if e.opts.Trailer != nil {
 		w.page = e.opts.Trailer(w.page)

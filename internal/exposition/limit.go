@@ -31,14 +31,19 @@ func (e *Encoder) LimitedBy(what string) int {
 	return int(e.limited[slices.Index([]string{LimitedPodLabels, LimitedCopies, LimitedFamilies}, what)].Load())
 }
 
-// exceeds reports whether a page with that many series is over the limit. After a page over the limit, the next ones are
-// too until they have a tenth less, so that labels do not come and go with every pod.
+// exceeds reports whether a page with that many series is over the limit.
 func (e *Encoder) exceeds(series int) bool {
 	most := e.opts.Limit.Series
-	if e.isLimited {
-		return series > most-most/10
+	return most > 0 && series > e.bound(most, e.isLimited)
+}
+
+// bound returns the number of series above which something is left out. What the previous page left out comes back only
+// with a tenth fewer series, so that labels and families do not come and go with every pod.
+func (e *Encoder) bound(most int, isOut bool) int {
+	if isOut {
+		return most - most/10
 	}
-	return most > 0 && series > most
+	return most
 }
 
 // limit renders the page again with at most most series, not counting families of rank 0. It reuses the buffer of the
@@ -60,10 +65,12 @@ func (e *Encoder) limit(full *writer, s *gpu.Snapshot, families []*family, most 
 	ranked := slices.Clone(families)
 	slices.Reverse(ranked)
 	slices.SortStableFunc(ranked, func(a, b *family) int { return rank(b) - rank(a) })
-	rest := w.series
+	rest, before := w.series, e.leftOut
+	e.leftOut = nil
 	for _, f := range ranked {
-		if rest > most && rank(f) > 0 {
+		if rest > e.bound(most, slices.Contains(before, f.name)) && rank(f) > 0 {
 			rest -= f.series
+			e.leftOut = append(e.leftOut, f.name)
 			families = slices.DeleteFunc(families, func(g *family) bool { return g == f })
 		}
 	}

@@ -2,6 +2,7 @@ package exposition_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,6 +133,43 @@ func TestLimitHasHysteresis(t *testing.T) {
 		page := e.Encode(s)
 		if got := !strings.Contains(string(page.Bytes()), `team="a"`); got != step.limited {
 			t.Errorf("page of %d series: pod labels are left out: %t, want %t", 12+step.families, got, step.limited)
+		}
+	}
+}
+
+// A family that was left out comes back only if the page with it has a tenth fewer series than the limit. Families of a
+// lower rank are not affected.
+func TestLimitOfFamiliesHasHysteresis(t *testing.T) {
+	e := exposition.NewEncoder(exposition.Options{Limit: exposition.Limit{
+		Series: 20, Own: func(string) bool { return false },
+		Rank: func(family string) int { return map[string]int{"SMALL": 1, "BIG": 2}[family] },
+	}})
+	family := func(name string, n int) gpu.Family {
+		f := gpu.Family{Name: name, Type: gpu.MetricGauge}
+		for i := range n {
+			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: []gpu.Label{{Name: "n", Value: fmt.Sprint(i)}}, Value: gpu.Int(1)})
+		}
+		return f
+	}
+	for i, step := range []struct {
+		small, big int
+		want       string
+	}{
+		{2, 18, "SMALL BIG"}, {2, 19, "SMALL"}, {2, 18, "SMALL"}, {2, 17, "SMALL"}, {2, 16, "SMALL BIG"}, {2, 18, "SMALL BIG"},
+		{21, 2, "BASIC"}, {20, 2, "BASIC"}, {17, 2, "SMALL"}, {17, 1, "SMALL BIG"},
+	} {
+		s := &gpu.Snapshot{Families: []gpu.Family{family("SMALL", step.small), family("BIG", step.big)}}
+		if step.want == "BASIC" {
+			s.Families = append(s.Families, family("BASIC", 1))
+		}
+		var got []string
+		for _, line := range samples(string(e.Encode(s).Bytes())) {
+			if name, _, _ := strings.Cut(line, "{"); !slices.Contains(got, name) && !strings.HasPrefix(name, "dcgm_") {
+				got = append(got, name)
+			}
+		}
+		if diff := cmp.Diff(step.want, strings.Join(got, " ")); diff != "" {
+			t.Errorf("step %d, %d and %d series (-want +got)\n%s", i, step.small, step.big, diff)
 		}
 	}
 }
