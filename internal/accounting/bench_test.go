@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// dense returns a function that runs a cycle of a node with 110 pods. Each pod owns three replicas on eight GPUs and
-// has one process on all three. lookups counts the calls of PodOf.
+// dense returns a function that runs a cycle of a node with 110 pods. Each pod owns three replicas on eight GPUs, and
+// has one process that uses all three. lookups counts the calls of PodOf.
 func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
 	const gpus, pods = 8, 110
 	owners := &gpu.Owners{Uses: make([]gpu.Use, gpus)}
@@ -65,7 +65,7 @@ func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
 	cycle()
 	cycle()
 	if known < pods {
-		tb.Fatalf("%d shares are known, want all", known)
+		tb.Fatalf("known shares = %d, want all", known)
 	}
 	return cycle, lookups
 }
@@ -76,7 +76,7 @@ func TestProcessesAreLookedUpOnce(t *testing.T) {
 		cycle, lookups := dense(t, virtual)
 		before := *lookups
 		if cycle(); *lookups-before != 110 {
-			t.Errorf("virtual GPUs %v: %d lookups in a cycle, want 110", virtual, *lookups-before)
+			t.Errorf("virtual GPUs %v: lookups in a cycle = %d, want 110", virtual, *lookups-before)
 		}
 	}
 }

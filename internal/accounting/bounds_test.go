@@ -11,7 +11,7 @@ import (
 
 const maxAccounts = 4096
 
-// crowd returns the uses of n pods that own replicas of the given number of GPUs.
+// crowd returns the uses by n pods that own replicas of the given number of GPUs.
 func crowd(gpus, n int, name string) []gpu.Use {
 	uses := make([]gpu.Use, gpus)
 	for i := range n {
@@ -47,13 +47,13 @@ func dropped(t *testing.T, p *play, see func(int, *gpu.Snapshot)) float64 {
 	return 0
 }
 
-// Owners above the limit are counted once each. Owners that have an account keep it.
+// Each owner above the limit is counted once. Owners that have an account keep it.
 func TestLiveAccountsAreKept(t *testing.T) {
 	const gpus, live = 64, 75
 	old, gone := crowd(gpus, live, "a"), crowd(gpus, maxAccounts-live, "b")
 	join := func(a, b []gpu.Use) []gpu.Use {
 		uses := make([]gpu.Use, gpus)
-		for i := range uses { // new owners come first: the order must not matter
+		for i := range uses { // new owners come first, to show that the order does not matter
 			uses[i] = gpu.Use{Replicas: 128, Owners: slices.Concat(b[i].Owners, a[i].Owners)}
 		}
 		return uses
@@ -62,7 +62,7 @@ func TestLiveAccountsAreKept(t *testing.T) {
 	p := &play{top: gpu.NewTopology(boards(gpus)), moments: []moment{
 		idle(gpus, join(old, gone)),
 		idle(gpus, old),   // the other accounts become dormant
-		idle(gpus, fresh), // dormant accounts make room, but not for 100 of the owners
+		idle(gpus, fresh), // dormant accounts make room for all but 100 of the owners
 		idle(gpus, fresh),
 		idle(gpus, slices.Clone(fresh)), // the same owners again
 		idle(gpus, slices.Clone(fresh)), // and once more
@@ -86,12 +86,12 @@ func TestLiveAccountsAreKept(t *testing.T) {
 	}
 	for i, count := range lived {
 		if count != live {
-			t.Errorf("cycle %d: %d of %d accounts continue", i, count, live)
+			t.Errorf("cycle %d: accounts that continue = %d of %d", i, count, live)
 		}
 	}
 }
 
-// If only one owner of a device has an account, it is not charged what the others use.
+// If only one owner of a device has an account, it is not charged for the use of the others.
 func TestDroppedOwnersAreNotChargedToTheRest(t *testing.T) {
 	const gpus, most = 17, 256 // the other GPUs take all 16 × 256 accounts
 	uses := make([]gpu.Use, gpus)

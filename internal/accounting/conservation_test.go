@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// random generates a random history. Owners and processes come and go, and what processes claim need not add up.
+// random generates a random history. Owners and processes come and go, and the reports of processes need not add up.
 // Samples are missing, counters are reset, sessions end and cycles are late.
 func random(r *rand.Rand, cycles int) *play {
 	p := &play{}
@@ -84,7 +84,7 @@ func (m *moment) run(r *rand.Rand, row int) {
 		case chance(0.05):
 			x.Memory = gpu.Value{}
 		case chance(0.1):
-			x.Memory = gpu.Int(0) // it has ended
+			x.Memory = gpu.Int(0) // the process has ended
 		case chance(0.03):
 			x.Time = int64(3*interval) + r.Int64N(2)
 		}
@@ -114,26 +114,26 @@ func randomUses(r *rand.Rand) []gpu.Use {
 	return uses
 }
 
-// judge checks a history against the rules of conservation.
+// judge checks that a history obeys the rules of conservation.
 type judge struct {
 	t       testing.TB
 	play    *play
 	batch   gpu.Batch // the batch of the cycle
 	request gpu.ReadRequest
-	past    map[string]float64 // the last value of every counter
-	budget  map[string]float64 // per entity: joules used that no published counter includes yet
-	// energySeries names the energy series of an entity in the previous cycle. A counter that was hidden returns with
-	// the idle energy of that time.
+	past    map[string]float64 // last value of every counter
+	budget  map[string]float64 // per entity: joules used that are not in a published counter yet
+	// energySeries names the energy series of an entity in the previous cycle. When a hidden counter returns, it
+	// includes the idle energy of the time since.
 	energySeries map[string]string
-	uids         map[string]bool // per entity and pod: whether its UID was ever known
+	uids         map[string]bool // per entity and pod: whether its UID was known at any time
 	clock        time.Duration
-	activeAt     map[int]time.Duration // per row: until when the device's activity is known
+	activeAt     map[int]time.Duration // per row: end of the time for which the device's activity is known
 	energyAt     map[string]time.Duration
-	pending      map[string]float64 // per entity: what its GPU used since energyAt
+	pending      map[string]float64 // per entity: energy that its GPU used since energyAt
 	counters     map[int]counter    // per GPU
 }
 
-// counter is the last known energy counter of a GPU and its growth in this cycle.
+// counter holds a GPU's last known energy counter and its growth in this cycle.
 type counter struct {
 	at           time.Duration
 	joules, used float64
@@ -177,7 +177,7 @@ func (j *judge) atMost(cycle int, what string, got, want float64) {
 	}
 }
 
-// grown returns by how much the counters of an entity grew since the previous cycle, including counters that are new.
+// grown returns the growth of an entity's counters since the previous cycle, including new counters.
 func (j *judge) grown(now reported, entity string, families ...string) float64 {
 	grown := 0.0
 	for _, family := range families {
@@ -278,7 +278,7 @@ func (j *judge) see(i int, m *moment, s *gpu.Snapshot) {
 		}
 		j.atMost(i, "seconds of "+entity, j.grown(now, entity, podAllocated), passed.Seconds()*playShares[row])
 	}
-	j.atMost(i, "seconds of the rest of GPU 2", j.grown(now, "GPU-2/", podAllocated), passed.Seconds()/7)
+	j.atMost(i, "seconds of the remainder of GPU 2", j.grown(now, "GPU-2/", podAllocated), passed.Seconds()/7)
 	for root, entities := range map[int][]int{0: {0}, 1: {1}, 2: {2, 3, 4, 5}} {
 		j.count(m, root)
 		for _, row := range entities {
@@ -302,7 +302,7 @@ func (j *judge) unknown(i int, m *moment, now reported) {
 	}
 	for family, series := range now {
 		if family != notAvailable && len(series) > 0 {
-			j.t.Errorf("cycle %d: %s is reported without owners: %v", i, family, series)
+			j.t.Errorf("cycle %d: %s is reported with unknown owners: %v", i, family, series)
 		}
 	}
 	for _, row := range []int{0, 1, 2, 3, 4, 5} {
@@ -312,12 +312,12 @@ func (j *judge) unknown(i int, m *moment, now reported) {
 	}
 }
 
-// sane checks what must hold for every page.
+// sane checks invariants of every page.
 func (j *judge) sane(i int, now reported) {
 	for family, series := range now {
 		for key, v := range series {
 			if v < 0 || math.IsNaN(v) || math.IsInf(v, 0) || strings.HasSuffix(key, "twice") {
-				j.t.Errorf("cycle %d: %s %s = %v", i, family, key, v)
+				j.t.Errorf("cycle %d: invalid value: %s %s = %v", i, family, key, v)
 			}
 			if strings.HasSuffix(family, "_total") && v < j.past[family+key] {
 				j.t.Errorf("cycle %d: %s %s fell from %v to %v", i, family, key, j.past[family+key], v)
@@ -373,7 +373,7 @@ func (j *judge) count(m *moment, root int) {
 	j.counters[root] = now
 }
 
-// energy checks that the pods and the remainder of an entity grow by the entity's part of the energy.
+// energy checks that the counters of an entity's pods and its remainder grow by the entity's part of the energy.
 func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, row int) {
 	entity, share := entityOf(row), playShares[row]
 	_, known := j.device(m, row, len(j.owners(s, row)) > 1)
@@ -422,7 +422,7 @@ func (j *judge) series(now reported, entity string) string {
 	return strings.Join(keys, "\n")
 }
 
-// ownership checks that only owners have series, and that each owner is charged its allocated seconds.
+// ownership checks that only owners have series, and that each is charged the seconds allocated to it.
 func (j *judge) ownership(i int, s *gpu.Snapshot, now reported) {
 	present := map[string]bool{}
 	for _, row := range append(slices.Clone(playRows), 2) {
@@ -452,7 +452,7 @@ func conserves(t testing.TB, seed uint64) {
 	}
 }
 
-// The shares of the pods and the unattributed remainder add up to the device's own values.
+// The pods' shares and the unattributed remainder add up to the device's own values.
 func TestConservation(t *testing.T) {
 	for seed := range seedsOf(t) {
 		conserves(t, seed)

@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// parted returns a GPU with instances of the given profiles, or a whole GPU if there are none.
+// parted returns a GPU with instances of the given profiles. Without profiles, it is not partitioned.
 func partitioned(profiles ...string) *gpu.Topology {
 	list := boards(1)
 	for i, profile := range profiles {
@@ -21,18 +21,18 @@ func partitioned(profiles ...string) *gpu.Topology {
 	return gpu.NewTopology(list)
 }
 
-// If the partitioning of a GPU changes every few cycles, each interval is still charged once. The pods and the
-// unattributed remainder add up to its energy counter, and no more seconds are allocated than passed.
+// Even if a GPU is repartitioned every few cycles, each interval is charged once. The pods and the unattributed
+// remainder add up to its energy counter. No more seconds are allocated than passed.
 func TestChangingPartition(t *testing.T) {
 	whole, halves, parts, other := partitioned(), partitioned("4g.40gb", "3g.40gb"), partitioned("1g.10gb", "2g.20gb"), partitioned("3g.40gb", "1g.10gb")
 	for name, tops := range map[string][]*gpu.Topology{
-		"every cycle":                       {halves, whole},
-		"with a remainder":                  {parts, whole},
-		"to other profiles of the same ids": {parts, other, halves},
-		"after two cycles":                  {halves, halves, whole, whole},
-		"for long":                          {halves, whole, whole, whole, whole, whole, whole},
+		"every cycle":                         {halves, whole},
+		"with a remainder":                    {parts, whole},
+		"to other profiles with the same ids": {parts, other, halves},
+		"after two cycles":                    {halves, halves, whole, whole},
+		"for long":                            {halves, whole, whole, whole, whole, whole, whole},
 	} {
-		for _, blind := range []int{0, 2, 3} { // in every blind-th cycle the activity is unknown
+		for _, blind := range []int{0, 2, 3} { // the activity is unknown in every blind-th cycle
 			t.Run(fmt.Sprint(name, ", blind ", blind), func(t *testing.T) { flip(t, tops, blind) })
 		}
 	}

@@ -19,13 +19,13 @@ const interval = 10 * time.Second
 
 var gpuOnly = gpu.KindsOf(gpu.KindGPU)
 
-// moment is the state and the reports of a node in one cycle.
+// moment is a node's state and reports in one cycle.
 type moment struct {
 	uses  []gpu.Use
 	gap   time.Duration // since the previous cycle; 0 means interval
 	util  []gpu.Value   // by row: percent of a GPU, or a ratio of an instance
 	means []gpu.Utilization
-	// by row; memory in MiB, energy in mJ
+	// by row; memory is in MiB, energy in mJ
 	memory, energy []gpu.Value
 	procs          []gpu.Process // the Time of each process is its age
 	faults         []gpu.Fault
@@ -35,7 +35,7 @@ type moment struct {
 	step           time.Duration // the wall clock is set by this much before the cycle
 }
 
-// play is the history of a node. GPU 2 is partitioned into three instances.
+// play is a node's history. GPU 2 is partitioned into three instances.
 type play struct {
 	moments []moment
 	plan    *gpu.Plan // nil means no fields
@@ -60,7 +60,7 @@ func (p *play) topology() *gpu.Topology {
 	return gpu.NewTopology(list)
 }
 
-// boards returns n whole GPUs with ids from 0.
+// boards returns n GPUs without MIG, with ids from 0.
 func boards(n int) (list []gpu.Device) {
 	for i := range uint32(n) {
 		list = append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: i}, GPU: i, UUID: fmt.Sprint("GPU-", i)})
@@ -69,7 +69,7 @@ func boards(n int) (list []gpu.Device) {
 }
 
 var (
-	playRows   = []int{0, 1, 3, 4, 5} // the rows that are divided
+	playRows   = []int{0, 1, 3, 4, 5} // rows whose use is divided among owners
 	playShares = map[int]float64{0: 1, 1: 1, 3: 3. / 7, 4: 2. / 7, 5: 1. / 7}
 )
 
@@ -86,7 +86,7 @@ func (p *play) value(m *moment, f *gpu.Field, t *gpu.Topology, row int) gpu.Valu
 	d := &t.Devices[row]
 	switch id := f.ID; {
 	case !f.Levels.Has(d.Entity.Kind) || row >= len(m.util):
-	case id == 69 && t.ParentRow(len(t.Devices)-1) != row: // instances come last
+	case id == 69 && t.ParentRow(len(t.Devices)-1) != row: // instances come last in the topology
 	case id == 69 && p.top != nil:
 		return p.slices
 	case id == 69:
@@ -167,8 +167,8 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 	return reg
 }
 
-// stepped returns t as time.Now returns it after the wall clock was set. Package time cannot do that, so stepped writes
-// the monotonic reading, the second word of time.Time.
+// stepped returns t as time.Now would return it after the wall clock was set. Package time cannot do that, so stepped
+// writes the wall clock into the memory of time.Time.
 func stepped(t time.Time, step time.Duration) time.Time {
 	t = t.Add(step)
 	(*[2]int64)(unsafe.Pointer(&t))[1] -= int64(step)
@@ -234,7 +234,7 @@ const (
 	notAvailable          = "dcgm_exporter_attribution_unavailable"
 )
 
-// pods returns a use by numbered pods; 0 is a pod with an unknown UID.
+// pods returns the use of a device by numbered pods. 0 is a pod with an unknown UID.
 func pods(sharing gpu.Sharing, replicas int, numbers ...int) []gpu.Use {
 	use := gpu.Use{Sharing: sharing, Replicas: replicas}
 	for _, n := range numbers {
@@ -247,7 +247,7 @@ func pods(sharing gpu.Sharing, replicas int, numbers ...int) []gpu.Use {
 	return []gpu.Use{use}
 }
 
-// at returns a moment in which GPU 0 is busy and used 1000 J more than in the previous one.
+// at returns a moment in which GPU 0 is busy, and has used 1000 J more than in the previous one.
 func at(i int, uses []gpu.Use, change func(*moment)) moment {
 	m := moment{uses: uses, util: make([]gpu.Value, 6), memory: make([]gpu.Value, 6), energy: make([]gpu.Value, 6)}
 	m.util[0], m.memory[0], m.energy[0] = gpu.Int(60), gpu.Int(1000), gpu.Int(int64(1e6*i))
@@ -261,7 +261,7 @@ func process(pid uint32, busy float64, mib int64) gpu.Process {
 	return gpu.Process{PID: pid, Busy: gpu.Float(busy), Memory: gpu.Int(mib << 20)}
 }
 
-// runs adds processes to GPU 0. Their mean utilization is GPU 0's current one.
+// runs adds processes to GPU 0. Their mean utilization equals GPU 0's current utilization.
 func runs(list ...gpu.Process) func(*moment) {
 	return func(m *moment) {
 		util, _ := m.util[0].Number()
@@ -291,7 +291,7 @@ func pages(t *testing.T, moments ...moment) []map[string]map[string]float64 {
 	return list
 }
 
-// last returns the last of the pages.
+// last returns the last page.
 func last(t *testing.T, moments ...moment) map[string]map[string]float64 {
 	t.Helper()
 	list := pages(t, moments...)

@@ -98,10 +98,10 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0.1}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 1}, restEnergy: of{whole: 300},
 			},
 		},
-		"the mean of the interval counts, not the sample": {
+		"the mean of the interval is used, not the sample": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.procs = []gpu.Process{process(1, 0.25, 300), process(2, 0.25, 100)}
-				m.util[0], m.means = gpu.Int(0), []gpu.Utilization{{Row: 0, Busy: gpu.Float(0.6)}} // idle at the moment of the sample
+				m.util[0], m.means = gpu.Int(0), []gpu.Utilization{{Row: 0, Busy: gpu.Float(0.6)}} // idle at the time of the sample
 			})},
 			reported{
 				podUtil: of{a: 0.25, b: 0.25}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 2.5, b: 2.5}, podAllocated: of{a: 2.5, b: 2.5},
@@ -119,7 +119,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 250},
 			},
 		},
-		"an ended process counts but has no memory": {
+		"an ended process has activity but no memory": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), process(2, 0.3, 0)))},
 			reported{
 				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20, b: 0}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
@@ -127,7 +127,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0.2}, restMemory: of{whole: 700 << 20}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
 			},
 		},
-		"claims above the device are scaled down": {
+		"process utilization above the device's is scaled down": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.8, 3000), process(2, 0.4, 1000)))},
 			reported{
 				podUtil: of{a: 0.4, b: 0.2}, podMemory: of{a: 750 << 20, b: 250 << 20}, podActive: of{a: 4, b: 2}, podAllocated: of{a: 2.5, b: 2.5},
@@ -178,7 +178,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 				notAvailable: of{"process_utilization not_supported": 1},
 			},
 		},
-		"memory that the driver does not know": {
+		"memory that the driver cannot report": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), gpu.Process{PID: 2, Busy: gpu.Float(0.3)}))},
 			reported{
 				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
@@ -239,11 +239,11 @@ func TestSharesOfOneGPU(t *testing.T) {
 			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.gap = time.Hour }), at(2, one, nil)},
 			alone(6, 10, 1000, 0, 0),
 		},
-		"one missed sample of utilization loses no energy": {
+		"one missing utilization sample loses no energy": {
 			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.util[0] = gpu.Value{} }), at(2, one, nil)},
 			alone(12, 20, 2000, 0, 0),
 		},
-		"energy is not charged after the counter was unknown for long": {
+		"energy is not charged after the counter was unknown for a long time": {
 			append([]moment{at(0, one, nil), at(1, one, nil)}, func() (list []moment) {
 				for i := range 4 {
 					list = append(list, at(2+i, one, func(m *moment) { m.energy[0] = gpu.Value{} }))
@@ -259,11 +259,11 @@ func TestSharesOfOneGPU(t *testing.T) {
 				notAvailable: of{"utilization no_data": 1},
 			},
 		},
-		"a job in a pod counts as that pod": {
+		"a job in a pod is attributed to the pod": {
 			[]moment{at(0, inPod, nil), at(1, inPod, nil)},
 			alone(6, 10, 1000, 0, 0),
 		},
-		"a fault of all rows does not mean idle": {
+		"a fault in all rows does not mean idle": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.faults = []gpu.Fault{{Row: gpu.AllRows, Part: gpu.PartProcesses, Err: gpu.ErrPermission}}
 			})},
@@ -288,7 +288,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 	}
 }
 
-// While a share is unknown its counters are absent. A counter that stands still would look idle.
+// While a share is unknown, its counters are absent. A counter that does not grow would look idle.
 func TestCountersDoNotStandStill(t *testing.T) {
 	alone, two := pods(gpu.SharingTimeSlicing, 4, 1), pods(gpu.SharingTimeSlicing, 4, 1, 2)
 	elsewhere := func(m *moment) { m.noPodOf, m.procs = gpu.ErrPIDNamespace, []gpu.Process{process(1, 0.5, 1)} }
@@ -300,12 +300,12 @@ func TestCountersDoNotStandStill(t *testing.T) {
 			}
 		}
 		if len(page[notAvailable]) != 1 {
-			t.Errorf("cycle %d: reasons = %v", i+2, page[notAvailable])
+			t.Errorf("cycle %d: reasons = %v are wrong", i+2, page[notAvailable])
 		}
 	}
 }
 
-// An idle neighbor does not change what a pod is charged.
+// A pod is charged the same with and without idle neighbors.
 func TestBillDoesNotDependOnNeighbors(t *testing.T) {
 	const a = "GPU-0/ ns/b"
 	bill := func(uses []gpu.Use) float64 {
@@ -317,8 +317,8 @@ func TestBillDoesNotDependOnNeighbors(t *testing.T) {
 	}
 }
 
-// Two containers of a pod that share a device have one account, labeled with the pod. A container with its own device
-// is labeled.
+// If two containers of a pod share a device, they have one account with the pod's labels. A container with a device
+// of its own is labeled.
 func TestContainersOfOnePod(t *testing.T) {
 	uses := pods(gpu.SharingNone, 0, 1, 1)
 	uses[0].Owners[1].Container = "side"
@@ -395,7 +395,7 @@ func TestSwitchesAndLinksHaveNoOwner(t *testing.T) {
 	})
 }
 
-// Extend does not change the plan that was requested.
+// Extend does not modify the requested plan.
 func TestExtend(t *testing.T) {
 	fields := append(make([]gpu.Field, 0, 9), gpu.Field{ID: 150}, gpu.Field{ID: 203, Name: "mine"})
 	extended := accounting.Extend(&gpu.Plan{Fields: fields[:1]})
@@ -424,7 +424,7 @@ func textOf(labels []gpu.Label) string {
 	return text
 }
 
-// The owner of a partitioned GPU also owns its instances that have no owner, and the remaining slices.
+// The owner of a partitioned GPU also owns its instances without an owner, and the remaining slices.
 func TestPartitionedGPUHeldWhole(t *testing.T) {
 	owner := func(pod string) gpu.Use {
 		return gpu.Use{Owners: []gpu.Owner{{Namespace: "ns", Pod: pod, Container: "main", PodUID: "uid-" + pod}}}
@@ -456,7 +456,7 @@ func TestPartitionedGPUHeldWhole(t *testing.T) {
 	}
 }
 
-// Processes expire like samples, and are ignored for a GPU that is not read.
+// Old processes are ignored like old samples. Processes of a GPU that is not read are ignored too.
 func TestStaleProcesses(t *testing.T) {
 	const limit = int64(3 * interval)
 	uses := pods(gpu.SharingTimeSlicing, 2, 1, 2)
@@ -468,10 +468,10 @@ func TestStaleProcesses(t *testing.T) {
 		"as old as a sample may be": {func(m *moment) { m.procs[0].Time, m.procs[1].Time = limit, limit }, true, ""},
 		"older":                     {func(m *moment) { m.procs[0].Time, m.procs[1].Time = limit+1, limit+1 }, false, "processes stale"},
 		"one of them":               {func(m *moment) { m.procs[1].Time = limit + 1 }, false, "processes stale"},
-		"of a GPU that answers only blanks": {func(m *moment) {
+		"of a GPU whose values are all blank": {func(m *moment) {
 			m.util[0], m.memory[0], m.energy[0] = gpu.Value{}, gpu.Value{}, gpu.Value{}
 		}, false, "processes unavailable"},
-		"of a GPU that is lost, and has samples": {func(m *moment) {
+		"of a lost GPU that has samples": {func(m *moment) {
 			m.faults = append(m.faults, gpu.Fault{Row: 0, Part: gpu.PartEntity, Err: gpu.ErrLost})
 		}, false, "processes lost"},
 	} {
@@ -497,8 +497,8 @@ func TestStaleProcesses(t *testing.T) {
 	}
 }
 
-// A lost GPU has no known shares, even if its source keeps reporting old processes. Its energy is charged once it
-// returns.
+// The shares of a lost GPU are unknown, even if its source keeps reporting old processes. Its energy is charged when
+// it returns.
 func TestSharesOfLostGPU(t *testing.T) {
 	uses := pods(gpu.SharingNone, 0, 1)
 	lost := func(m *moment) {
@@ -527,8 +527,8 @@ func TestEnergyWithoutOwnersAndActivity(t *testing.T) {
 	}
 }
 
-// An account lasts as long as its owner, even if nothing changes. An owner that returns after its account was dropped
-// is charged its work.
+// An account lasts as long as its owner, even if nothing changes. If an owner returns after its account was dropped,
+// it is still charged for its use.
 func TestAccountLastsAsLongAsItsOwner(t *testing.T) {
 	const a, b = "GPU-0/ ns/b", "GPU-0/ ns/c"
 	one, two := pods(gpu.SharingNone, 0, 1), pods(gpu.SharingTimeSlicing, 2, 1, 2)
@@ -546,7 +546,7 @@ func TestAccountLastsAsLongAsItsOwner(t *testing.T) {
 	for i := range 100 {
 		moments = append(moments, at(2+i, second, nil))
 	}
-	moments = append(moments, at(102, pods(gpu.SharingTimeSlicing, 2, 2, 3), nil)) // now the account is dropped
+	moments = append(moments, at(102, pods(gpu.SharingTimeSlicing, 2, 2, 3), nil)) // the account is dropped now
 	moments = append(moments, at(103, two, work), at(104, two, work))
 	got := last(t, moments...)
 	want := of{a: 0.2, b: 0.3}
@@ -555,7 +555,7 @@ func TestAccountLastsAsLongAsItsOwner(t *testing.T) {
 	}
 }
 
-// If the slices of a GPU are unknown, or fewer than its instances have, its seconds are not reported.
+// If the number of slices of a GPU is unknown or smaller than that of its instances, its seconds are not reported.
 func TestUnknownSlices(t *testing.T) {
 	for name, tt := range map[string]struct {
 		profiles []string
@@ -601,14 +601,14 @@ func TestUnknownSlices(t *testing.T) {
 	}
 }
 
-// Setting the wall clock neither adds nor removes GPU time.
+// Setting the wall clock neither adds GPU time nor removes any.
 func TestWallClockIsSet(t *testing.T) {
 	const a = "GPU-0/ ns/b"
 	one := pods(gpu.SharingNone, 0, 1)
 	for _, step := range []time.Duration{0, 15 * time.Second, time.Hour, -time.Hour} {
 		got := last(t, at(0, one, nil), at(1, one, nil), at(2, one, func(m *moment) { m.step = step }))
 		if got[podAllocated][a] != 20 || got[podActive][a] != 12 || got[podEnergy][a] != 2000 {
-			t.Errorf("clock set by %v: %v", step, got)
+			t.Errorf("clock set by %v: page differs: %v", step, got)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// virtualPage plays two moments and returns the series of the counters as "FAMILY{row labels} value".
+// virtualPage plays two moments and returns the series of the counters, in the form "FAMILY{row labels} value".
 func virtualPage(t *testing.T, virtual, strict bool, uses []gpu.Use, procs ...gpu.Process) []string {
 	t.Helper()
 	var lines []string
@@ -78,8 +78,8 @@ func TestVirtualGPUs(t *testing.T) {
 	procs := []gpu.Process{process(1, 0.1, 300), process(2, 0.35, 100)}
 	const b, c = "container=main namespace=ns pod=b vgpu=0", "container=main namespace=ns pod=c vgpu=1"
 	want := []string{
-		"ENERGY{0} 1000000",                                        // repeated by the page
-		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100", "FB{0} 1000", // includes the device's own series, as in dcgm-exporter
+		"ENERGY{0} 1000000",                                        // the page has this series twice
+		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100", "FB{0} 1000", // with the device's own series, as in dcgm-exporter
 		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35", "UTIL_RATIO{0} 0.6",
 		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35", "UTIL{0} 60",
 	}
@@ -96,10 +96,10 @@ func TestVirtualGPUs(t *testing.T) {
 	if diff := cmp.Diff(device, virtualPage(t, true, false, []gpu.Use{{}})); diff != "" {
 		t.Errorf("idle GPU (-want +got):\n%s", diff)
 	}
-	// The share of a pod with an unknown UID is unknown. Its series are absent, or 0 in strict mode, as in
+	// If a pod's UID is unknown, its share is unknown. Its series are absent, or 0 in strict mode, as in
 	// dcgm-exporter.
 	var zeros []string
-	silent := replicas(pods(gpu.SharingTimeSlicing, 4, 1)) // GPU 1 reports nothing
+	silent := replicas(pods(gpu.SharingTimeSlicing, 4, 1)) // GPU 1 has no samples
 	for _, line := range virtualPage(t, true, true, append(replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), silent...), procs...) {
 		if strings.Contains(line, "pod=a") || strings.Contains(line, "{1 ") {
 			zeros = append(zeros, line)

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// profiled is a session of a GPU whose profiling field has a value from some Read on, because an engine computes it
+// profiled is a session of a GPU whose profiling field has no value in the first Reads, because an engine computes it
 // from two samples.
 type profiled struct {
 	plan     *gpu.Plan
@@ -37,8 +37,8 @@ func (p *profiled) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) erro
 	return nil
 }
 
-// The page of "once" is that of a scrape. It includes profiling, which has no value at first, and health series if
-// there is nothing else.
+// The page of "once" is the page of a scrape. It includes profiling, which has no value at first. If there is nothing
+// else, it has health series.
 func TestPageOfOnce(t *testing.T) {
 	const temp, prof = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 	counter := func(name string, field int) gpu.Counter {

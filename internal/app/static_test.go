@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
-// If an XID has ended its process before the kernel log is read, the pod is the one that earlier reads found,
-// identified by the API server's UID. Reads keep finding it.
+// An XID may end its process before the kernel log is read. Then the pod is the one that earlier reads found, with
+// the API server's UID. Later reads keep finding it.
 func TestPodOfProcessEndedByXID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hash = "a3f5c1d2e4b6978899aabbccddeeff00"

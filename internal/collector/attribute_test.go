@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// Owners belong to one topology. After a topology change, neither earlier answers nor pending ones are used.
+// Owners belong to one topology. After a topology change, the exporter uses neither earlier nor pending answers.
 func TestOwnersBelongToOneTopology(t *testing.T) {
 	good := &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
 	says := func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }
@@ -25,7 +25,7 @@ func TestOwnersBelongToOneTopology(t *testing.T) {
 			o.answer = answer
 		}
 	}
-	t.Run("known already", func(t *testing.T) {
+	t.Run("already known", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, _, answers := setUp(t)
 			answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return nil, gpu.ErrUnavailable })
@@ -37,7 +37,7 @@ func TestOwnersBelongToOneTopology(t *testing.T) {
 			r.Stop()
 		})
 	})
-	t.Run("on its way", func(t *testing.T) {
+	t.Run("still pending", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, o, answers := setUp(t)
 			late, about := make(chan struct{}), []*gpu.Topology{}
@@ -60,15 +60,15 @@ func TestOwnersBelongToOneTopology(t *testing.T) {
 			synctest.Wait()
 			r.Has("UTIL{0} 50 pod=b") // the owners of the new topology are requested at once
 			if len(about) != 2 || about[0] == about[1] {
-				t.Errorf("%d questions about %v", len(about), about)
+				t.Errorf("requests = %d about topologies %v", len(about), about)
 			}
 			r.Stop()
 		})
 	})
 }
 
-// If one of two attributors fails, devices that neither reports are unknown. A device owned by a pod stays known,
-// because a job cannot change its owner.
+// If one of two attributors fails, the owners of devices that neither reports are unknown. A device owned by a pod
+// stays known, because a job cannot change its owner.
 func TestOneAttributorFails(t *testing.T) {
 	pod := gpu.Owner{Namespace: "ml", Pod: "a", PodUID: "1", Container: "c"}
 	job := gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: "7"}}}
@@ -82,7 +82,7 @@ func TestOneAttributorFails(t *testing.T) {
 		return list
 	}
 	for name, tt := range map[string]struct {
-		uses    []gpu.Use // reported by the attributor that answers
+		uses    []gpu.Use // reported by the attributor that succeeds
 		away    bool
 		known   []string // GPUs whose unattributed utilization is known
 		unknown []string
@@ -117,7 +117,7 @@ func TestOneAttributorFails(t *testing.T) {
 					r.Has(line(gpu))
 				}
 				if why := "dcgm_exporter_attribution_unavailable{-1}[{what owners} {reason no_data}] 1"; strings.Contains(r.Last(), why) != (len(tt.unknown) > 0) {
-					t.Errorf("reason %q on the page = %v", why, strings.Contains(r.Last(), why))
+					t.Errorf("reason %q on the page: %v", why, strings.Contains(r.Last(), why))
 				}
 				r.Stop()
 			})

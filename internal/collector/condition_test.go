@@ -68,7 +68,7 @@ func TestReportedFacts(t *testing.T) {
 				"DCGM_EXP_GPU_AFFINITY_INFO{1}[{cpu_affinity 32-63}] 1",
 				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch PCIE} {health_error_code DCGM_FR_OK} {health_error_severity NONE} {health_error_category NONE}] 0",
 				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch MEM} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED} {health_error_severity ISOLATE} {health_error_category HARDWARE_MEMORY}] 20",
-				// DCGM reports only this check, which does not mean that the other checks passed
+				// DCGM reports only this check. That does not mean that the other checks passed.
 				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch ALL} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED} {health_error_severity ISOLATE} {health_error_category HARDWARE_MEMORY}] 20",
 				"unavailable{DCGM_EXP_GPU_HEALTH_STATUS 1} permission",
 				"DCGM_EXP_P2P_STATUS{0}[{peer_gpu 2} {link_status OK}] 0",
@@ -78,7 +78,7 @@ func TestReportedFacts(t *testing.T) {
 			r.HasNot("DCGM_EXP_GPU_AFFINITY_INFO{2}")
 			r.HasNot("unavailable{DCGM_EXP_P2P")
 			r.HasNot("unavailable{DCGM_EXP_GPU_PAIR")
-			r.HasNot("unavailable{DCGM_EXP_GPU_AFFINITY") // a lost GPU's own health says what it lacks
+			r.HasNot("unavailable{DCGM_EXP_GPU_AFFINITY") // entity_up of the lost GPU says enough
 			r.Wait(interval)
 		}
 		f.set(func() {
@@ -106,7 +106,7 @@ func TestUnavailableFacts(t *testing.T) {
 			"unavailable{DCGM_EXP_GPU_PAIR_INFO -1} no_entity", "unavailable{DCGM_EXP_P2P_STATUS -1} no_entity",
 			"unavailable{DCGM_EXP_GPU_AFFINITY_INFO -1} not_supported", "unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} not_supported",
 		}},
-		"a source that keeps silent": {2, []string{
+		"a source that reports nothing": {2, []string{
 			"unavailable{DCGM_EXP_GPU_PAIR_INFO -1} not_supported", "unavailable{DCGM_EXP_P2P_STATUS -1} not_supported",
 			"unavailable{DCGM_EXP_GPU_AFFINITY_INFO -1} not_supported", "unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} not_supported",
 		}},

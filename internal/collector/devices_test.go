@@ -36,7 +36,7 @@ func rowSet(n int, rows []int) []bool {
 	return set
 }
 
-// The log has one line when a GPU is lost and one when it recovers, also across sessions.
+// One line is logged when a GPU is lost, and one when it recovers, even across sessions.
 func TestLogOfLostGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -61,14 +61,14 @@ func TestLogOfLostGPUs(t *testing.T) {
 		r.Reload(r.Change)
 		lines("a new session", 1, 0)
 		f.loseRows(2, 3)
-		lines("GPU 3 is lost too", 2, 0)
+		lines("GPU 3 is lost as well", 2, 0)
 		f.loseRows()
 		lines("both are back", 2, 2)
 		r.Stop()
 	})
 }
 
-// A GPU that is lost in every second cycle is logged at most once every 10 seconds.
+// A GPU that is lost in every other cycle is logged at most once every 10 seconds.
 func TestLogOfFlappingGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -92,7 +92,7 @@ func TestLogOfFlappingGPU(t *testing.T) {
 	})
 }
 
-// A cycle in which no GPU has a value is no success, and the log says why.
+// A cycle fails if no GPU has a value, and the log says why.
 func TestNoGPUHasAValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

@@ -19,11 +19,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// seconds rounds a time since the start of a test to whole seconds.
+// seconds rounds the time since the start of a test to whole seconds.
 func seconds(d time.Duration) int { return int(d.Round(time.Second) / time.Second) }
 
-// The pauses between attempts double up to their limit, whether the source fails to open or fails its first read. They
-// start over after a success.
+// The pauses between attempts double up to a limit, whether the source fails to open or fails its first read. After a
+// success, they start over.
 func TestPausesBetweenAttemptsDouble(t *testing.T) {
 	for name, fails := range map[string]func(f *fake, on bool){
 		"open": func(f *fake, on bool) {
@@ -84,7 +84,7 @@ func TestPausesBetweenAttemptsDouble(t *testing.T) {
 	}
 }
 
-// Retry ends a pause at once, and the next pauses start from the minimum.
+// Retry ends a pause at once. The next pauses start from the minimum.
 func TestRetryEndsAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -94,7 +94,7 @@ func TestRetryEndsAPause(t *testing.T) {
 			return gpu.ErrUnavailable
 		}}
 		r := start(t, f, nil)
-		r.Wait(20 * time.Second) // within the pause from 15 s to 31 s
+		r.Wait(20 * time.Second) // during the pause from 15 s to 31 s
 		r.Loop.Retry()
 		r.Wait(8 * time.Second)
 		if diff := cmp.Diff([]int{0, 1, 3, 7, 15, 20, 21, 23, 27}, at); diff != "" {
@@ -104,8 +104,8 @@ func TestRetryEndsAPause(t *testing.T) {
 	})
 }
 
-// An open may take until the hang limit. Meanwhile the page says that a session is being opened, and no failure is
-// counted.
+// Opening a session may take as long as the hang limit. Meanwhile the page says that a session is being opened, and
+// no failure is counted.
 func TestSlowOpenIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes = 95 * time.Second
@@ -137,7 +137,7 @@ func TestSlowOpenIsNoFailure(t *testing.T) {
 	})
 }
 
-// A source that fails to open after a long time counts as one failure of stage open.
+// A source that fails to open after a long time is counted as one failure of stage open.
 func TestFailedOpenCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{open: func(context.Context) error {
@@ -149,7 +149,7 @@ func TestFailedOpenCountsOnce(t *testing.T) {
 		r.Wait(25*time.Second + 100*time.Millisecond)
 		r.Has("error unavailable")
 		if !r.Loop.Ready() {
-			t.Error("a node without a driver is not ready, but it serves its health")
+			t.Error("Ready = false on a node without a driver, want true: it serves its health")
 		}
 		r.Metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 1")
 		r.MetricNot("dcgm_exporter_collect_failures_total{reason=timeout")
@@ -188,7 +188,7 @@ func TestSlowReloadKeepsFreshPage(t *testing.T) {
 	})
 }
 
-// A panic anywhere in a cycle fails only that cycle. It is on the page and, once, in the log with its stack.
+// A panic anywhere in a cycle fails only that cycle. The page shows it, and the log has it once, with its stack.
 func TestPanicFailsOneCycle(t *testing.T) {
 	type world struct {
 		fake       *fake
@@ -329,7 +329,7 @@ func TestPagesAreReplacedBeforeTheyExpire(t *testing.T) {
 	}
 }
 
-// A slow or hanging attributor does not delay a cycle. Its last answer is used until it expires.
+// A slow or hanging attributor does not delay a cycle. Its last result is used until it expires.
 func TestAttributionNeverDelaysACycle(t *testing.T) {
 	for name, c := range map[string]struct {
 		takes time.Duration
@@ -362,7 +362,7 @@ func TestAttributionNeverDelaysACycle(t *testing.T) {
 				pages := len(r.Pages())
 				r.Wait(20 * time.Second)
 				if n := len(r.Pages()) - pages; n != 40 {
-					t.Errorf("%d pages in 20 s at an interval of 0.5 s", n)
+					t.Errorf("pages in 20 s = %d at an interval of 0.5 s", n)
 				}
 				r.Has("UTIL{0} 50 pod=a")
 				r.Wait(40 * time.Second)
@@ -378,7 +378,8 @@ func TestAttributionNeverDelaysACycle(t *testing.T) {
 	}
 }
 
-// The first page waits for the owners for up to two seconds. An attributor that takes longer is not waited for again.
+// The first page waits for the owners for up to two seconds. If an attributor takes longer, later pages do not wait
+// for it.
 func TestFirstCycleWaitsForOwners(t *testing.T) {
 	for _, c := range []struct {
 		takes, waits time.Duration

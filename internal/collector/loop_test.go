@@ -166,7 +166,7 @@ func TestFirstPageIsImmediate(t *testing.T) {
 	})
 }
 
-// The time that a call may take before it is reported follows the interval, also when a reload changes it.
+// The interval determines how long a call may take before it is reported. A reload may change it.
 func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 1}
@@ -209,7 +209,7 @@ func TestOneBadSampleDropsNoOther(t *testing.T) {
 		r.Has("UTIL{2} 7", "down{0} unavailable", "down{1} unavailable")
 		r.HasNot("UTIL{0}")
 		r.HasNot("UTIL{1}")
-		r.HasNot("XID{0}") // a GPU that reports nothing has no "no error" value either
+		r.HasNot("XID{0}") // a GPU that reports no XIDs has no "no error" value
 		r.Metric("dcgm_exporter_samples_dropped_total{reason=out_of_range} 1")
 		r.Metric("dcgm_exporter_samples_dropped_total{reason=stale} 1")
 		r.Stop()
@@ -300,8 +300,8 @@ func TestReadsAreAsFrequentAsTheShortestInterval(t *testing.T) {
 	})
 }
 
-// A late answer is served if it is no older than three intervals, and the previous page is kept meanwhile. The same
-// holds for a driver that heeds its context.
+// A late Read is served if its samples are no older than three intervals. The previous page is kept meanwhile. The
+// same holds for a driver that heeds its context.
 func TestLateAnswerIsServed(t *testing.T) {
 	for _, c := range []struct {
 		every, takes time.Duration
@@ -339,7 +339,7 @@ func TestLateAnswerIsServed(t *testing.T) {
 					}
 				}
 				if n := len(r.Pages()); c.served != (empty == 0) || n < 15 {
-					t.Errorf("%d pages, %d of them without data", n, empty)
+					t.Errorf("pages = %d, pages without data = %d", n, empty)
 				}
 				if n := strings.Count(log.String(), "read timed out"); c.served && (n == 1) != (c.takes >= min(max(c.every, time.Second), 10*time.Second)) {
 					t.Errorf("%d log lines about the timeout, want 1", n)
@@ -387,8 +387,8 @@ func TestEndedSessionIsReplaced(t *testing.T) {
 				if diff := cmp.Diff([2]int{2, 1}, f.counts()); diff != "" {
 					t.Errorf("opened, closed (-want +got):\n%s", diff)
 				}
-				// The previous page is kept while the topology changes. After the loss of an engine it is replaced at
-				// once.
+				// The previous page is kept while the topology changes. It is replaced at once after an engine is
+				// lost.
 				pages := r.Pages()
 				between := pages[len(pages)-2]
 				if c.cause == "lost" && between != "error lost" || c.cause == "topology" && !strings.Contains(between, "UTIL{0} 50") {
@@ -501,7 +501,7 @@ func TestOwnersExpire(t *testing.T) {
 		r.Has("UTIL{0} 50 pod=a")
 		r.Metric("dcgm_exporter_attribution_success{attributor=test} 0")
 		r.Wait(interval)
-		r.Has("UTIL{0} 50 pod=a") // thirty seconds old
+		r.Has("UTIL{0} 50 pod=a") // 30 seconds old
 		r.Wait(interval)
 		r.Has("UTIL{0} 50") // GPU series stay, without the expired label
 		if o.calls != 5 {
@@ -531,7 +531,8 @@ func TestFaultsOfFieldsAreListedOnce(t *testing.T) {
 	})
 }
 
-// A family with a value per instance has no value for the parent GPU. A sum over the node would count it twice.
+// A family with a value per instance has no value for the parent GPU. Otherwise a sum over the node would count it
+// twice.
 func TestNoValueForBothGPUAndInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		topology := gpu.NewTopology([]gpu.Device{

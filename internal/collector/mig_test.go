@@ -9,8 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// A cycle succeeds even if nothing is read of GPU instances and no owners are reported, as in the read-only
-// subcommands.
+// A cycle succeeds even if no GPU instances are read and no owners are reported, as in the read-only subcommands.
 func TestNothingReadOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := func(context.Context, *gpu.Batch) error { return nil }

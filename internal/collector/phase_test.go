@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// If the engine samples as often as the loop reads, the reads shift until they closely follow the samples, whatever the
+// If the engine samples as often as the loop reads, the reads shift until each closely follows a sample, whatever the
 // initial phase.
 func TestReadsFollowSamples(t *testing.T) {
 	for _, at := range []time.Duration{interval / 100, interval / 3, interval / 2, interval - time.Millisecond} {
@@ -33,7 +33,7 @@ func TestReadsFollowSamples(t *testing.T) {
 				r.Wait(20 * interval)
 				r.Stop()
 				if len(reads) < 19 || len(reads) > 22 {
-					t.Errorf("%d reads in 20 intervals, want 20", len(reads))
+					t.Errorf("reads in 20 intervals = %d, want 20", len(reads))
 				}
 				for i, age := range ages[2:20] { // the rig ends with an extra cycle
 					if age > interval/10 {
@@ -45,7 +45,7 @@ func TestReadsFollowSamples(t *testing.T) {
 	}
 }
 
-// If no read can closely follow the samples, shifts become less and less frequent.
+// If no read can closely follow the samples, the shifts become less and less frequent.
 func TestReadsOfEngineWithoutPhase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
@@ -59,7 +59,7 @@ func TestReadsOfEngineWithoutPhase(t *testing.T) {
 		r.Wait(200 * interval)
 		r.Stop()
 		if reads > 206 {
-			t.Errorf("%d reads in 200 intervals", reads)
+			t.Errorf("reads in 200 intervals = %d", reads)
 		}
 	})
 }

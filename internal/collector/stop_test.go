@@ -18,8 +18,8 @@ func withXIDs(o *loop.Options) {
 	o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: "DCGM_EXP_XID_ERRORS_TOTAL", Type: gpu.MetricCounter, Field: 1})
 }
 
-// A slow last read that heeds its context does not turn a clean end into a wedged one, whether it began before the end
-// or because of it.
+// A slow last read that heeds its context does not turn a clean end into a wedged one. It may have begun before the
+// end or because of it.
 func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"under way": interval, "of the close": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 	}
 }
 
-// Run waits for a hanging driver only for the close timeout, whatever call hangs. A supervisor would kill the process
+// Whatever driver call hangs, Run waits for it only until the close timeout. A supervisor would kill the process
 // later.
 func TestStopWhileTheDriverHangs(t *testing.T) {
 	hangRead := func(f *fake, free chan struct{}) {
@@ -76,7 +76,7 @@ func TestStopWhileTheDriverHangs(t *testing.T) {
 	}
 }
 
-// Reloads requested during a driver call are applied once it returns, except those whose caller stopped waiting.
+// Reloads requested during a driver call are applied once it returns, unless their caller stopped waiting.
 func TestReloadsDuringDriverCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, freed := &fake{gpus: 1}, make(chan struct{})

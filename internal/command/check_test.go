@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// opener opens a source; nil means that it must not be called.
+// opener opens a source. If it is nil, opening a source is a test failure.
 type opener = func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error)
 
 func runCheck(t *testing.T, w *world, open opener, args ...string) int {
@@ -174,7 +174,7 @@ func TestWithoutFiles(t *testing.T) {
 				t.Errorf("first line %q, want %q", first, tt.first)
 			}
 			if tt.name == "both vocabularies" && !strings.Contains(tt.world.Out.String(), "DCGM_FI_DEV_SM_CLOCK_HERTZ") {
-				t.Errorf("the other name is missing: %s", &tt.world.Out)
+				t.Errorf("output lacks the name in the other vocabulary: %s", &tt.world.Out)
 			}
 		})
 	}
@@ -195,11 +195,11 @@ func TestCheckIsUnable(t *testing.T) {
 	w := &world{Files: map[string]string{"my.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}
 	open := refuse(errors.New("strange"))
 	if code := runCheck(t, w, open, "--source=dcgm", "my.csv"); code != command.Unable {
-		t.Errorf("a source with an error of no kind: code %d", code)
+		t.Errorf("source with an unclassified error: code %d", code)
 	}
 }
 
-// Families that strict mode removes are not called collected, with or without a source.
+// Families that strict mode removes are not reported as collected, with or without a source.
 func TestCheckUnderStrict(t *testing.T) {
 	for _, args := range [][]string{nil, {"--source=sim"}} {
 		w := &world{Files: map[string]string{"my.csv": `DCGM_EXP_NODE_HEALTH_STATUS, gauge, Health.
@@ -215,7 +215,7 @@ dcgm_exporter_gpu_verdict, gauge, Verdict.
 	}
 }
 
-// A verdict without the families that it needs is unknown, and check names the missing lines.
+// Without the families that it needs, a verdict is unknown. check names the missing lines.
 func TestCheckWarnsOfVerdictWithoutCounters(t *testing.T) {
 	w := &world{Files: map[string]string{"my.csv": `dcgm_exporter_gpu_verdict, gauge, Verdict.
 DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// world is a subcommand's environment: variables and files in memory, a source, and output buffers.
+// world is a subcommand's environment. It has variables and files in memory, a source, and output buffers.
 type world struct {
 	Env, Files map[string]string
 	In         string
@@ -42,7 +42,7 @@ func (w *world) process(args ...string) command.Process {
 	}
 }
 
-// run runs a subcommand in a bubble with its own clock.
+// run runs a subcommand in a bubble, whose clock is fake.
 func run(t *testing.T, name string, p command.Process) (code int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { code = command.Run(t.Context(), name, p) })
@@ -69,7 +69,7 @@ type refusing struct{ err error }
 
 func (r refusing) Open(context.Context, *gpu.Plan) (collector.Session, error) { return nil, r.err }
 
-// full is a writer without space.
+// full is a writer that fails because the device is full.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }

@@ -23,7 +23,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// machine is a fake of what doctor examines.
+// machine is a fake of everything that doctor examines.
 type machine struct {
 	Root string
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -48,7 +48,7 @@ func healthy() map[string]string {
 	}
 }
 
-// machineOf writes the files to a folder. Its dialer refuses every connection.
+// machineOf returns a machine with these files in a temporary folder. Its dialer refuses every connection.
 func machineOf(t *testing.T, files map[string]string) machine {
 	t.Helper()
 	root := t.TempDir()
@@ -82,14 +82,14 @@ func answers(addresses ...string) func(context.Context, string, string) (net.Con
 	}
 }
 
-// fails returns a dialer that fails with an error.
+// fails returns a dialer that always fails with err.
 func fails(err error) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		return nil, os.NewSyscallError("connect", err)
 	}
 }
 
-// line is a row of the output with its advice.
+// line is a row of the output, with its advice.
 type line struct{ State, Check, Found, Advice string }
 
 // lines parses the output of doctor.
@@ -192,7 +192,7 @@ func listenUnix(t *testing.T, path string) {
 
 func TestOneThingIsWrong(t *testing.T) {
 	type surroundings struct {
-		files map[string]string // added to the healthy files; "-" removes one
+		files map[string]string // added to the healthy files; "-" removes a file
 		dial  func(context.Context, string, string) (net.Conn, error)
 		env   map[string]string
 		own   map[string]string // files that the exporter reads
@@ -205,7 +205,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		name   string
 		world  surroundings
 		args   []string
-		want   string // the expected row
+		want   string // the row that is expected
 		advice string // substring of its advice
 	}{
 		{"no driver", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "-"}}, nil,
@@ -214,7 +214,7 @@ func TestOneThingIsWrong(t *testing.T) {
 			"fail driver: the nouveau driver controls the GPU", "blacklist nouveau"},
 		{"driver outside the container", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "-", "/proc/modules": "nvidia 2 0 - Live 0\n"}}, nil,
 			"fail driver: the NVIDIA kernel module is loaded, but /proc/driver/nvidia is not visible", "runtimeClassName: nvidia"},
-		{"a version of an unknown form", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "NVRM version: new form\n"}}, nil,
+		{"a version in an unknown form", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "NVRM version: new form\n"}}, nil,
 			"ok driver: NVIDIA kernel module of an unknown version", ""},
 		{"no control file", surroundings{files: map[string]string{"/dev/nvidiactl": "-"}}, nil,
 			"fail device files: /dev/nvidiactl is missing", "nvidia-modprobe"},
@@ -226,11 +226,11 @@ func TestOneThingIsWrong(t *testing.T) {
 			"fail NVML: libnvidia-ml.so.1 was not found", "LD_LIBRARY_PATH"},
 		{"NVML elsewhere", surroundings{files: map[string]string{"/usr/lib64/libnvidia-ml.so.1": "-", "/opt/nv/libnvidia-ml.so.1": ""}, env: map[string]string{"LD_LIBRARY_PATH": ":/opt/nv"}}, nil,
 			"ok NVML: /opt/nv/libnvidia-ml.so.1", ""},
-		{"no DCGM, with NVML beside it", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, nil,
+		{"no DCGM, but NVML", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, nil,
 			"warn DCGM: libdcgm.so.4 was not found", "NVML is used instead"},
 		{"an older DCGM", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-", "/usr/lib64/libdcgm.so.3": ""}}, nil,
 			"warn DCGM: /usr/lib64/libdcgm.so.3 is not of DCGM 4", "Replace it"},
-		{"no DCGM, where it must be", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"--source=dcgm"},
+		{"no DCGM, but it is required", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"--source=dcgm"},
 			"fail DCGM: libdcgm.so.4 was not found", "--source=nvml"},
 		{"no DCGM, for a remote engine", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"-r=host"},
 			"fail DCGM: libdcgm.so.4 was not found", "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."},
@@ -238,19 +238,19 @@ func TestOneThingIsWrong(t *testing.T) {
 			"warn host engine: embedded, but another one answers on port 5555", "--remote-hostengine-info=localhost:5555"},
 		{"a remote engine", surroundings{dial: answers("tcp nvidia-dcgm:5555")}, []string{"-r=nvidia-dcgm"},
 			"ok host engine: nvidia-dcgm:5555 accepts connections; see the source check for whether it answers", ""},
-		{"a remote engine of IPv6", surroundings{dial: answers("tcp [::1]:5556")}, []string{"-r=tcp://[::1]:5556"},
+		{"a remote IPv6 engine", surroundings{dial: answers("tcp [::1]:5556")}, []string{"-r=tcp://[::1]:5556"},
 			"warn host engine: [::1]:5556 accepts connections, but over TCP each larger reply stalls for 40 to 120 ms", "unix://"},
-		{"a remote engine of IPv6 without a port", surroundings{dial: answers("tcp [::1]:5555")}, []string{"-r=[::1]"},
+		{"a remote IPv6 engine without a port", surroundings{dial: answers("tcp [::1]:5555")}, []string{"-r=[::1]"},
 			"warn host engine: [::1]:5555 accepts connections, but over TCP each larger reply stalls for 40 to 120 ms", "unix://"},
 		{"a remote engine on this machine", surroundings{dial: answers("tcp localhost:5555")}, []string{"-r=localhost"},
 			"warn host engine: localhost:5555 accepts connections, but over TCP each larger reply stalls for 40 to 120 ms", "--domain-socket"},
 		{"a remote engine elsewhere", surroundings{dial: answers("tcp 10.0.0.9:5555")}, []string{"-r=10.0.0.9"},
 			"ok host engine: 10.0.0.9:5555 accepts connections; see the source check for whether it answers", ""},
-		{"a remote engine that is not there", surroundings{}, []string{"-r=host:1"},
+		{"a remote engine that does not exist", surroundings{}, []string{"-r=host:1"},
 			"fail host engine: host:1 cannot be reached: dial tcp: connection refused", "nv-hostengine"},
-		{"an engine's socket that may not be used", surroundings{dial: fails(syscall.EACCES)}, []string{"-r=unix:///run/dcgm.sock"},
+		{"an engine's socket without permission", surroundings{dial: fails(syscall.EACCES)}, []string{"-r=unix:///run/dcgm.sock"},
 			"fail host engine: unix:///run/dcgm.sock cannot be reached: connect: permission denied", "Allow the process to use the socket"},
-		{"an engine's socket that is not there", surroundings{dial: fails(syscall.ENOENT)}, []string{"-r=unix:///run/dcgm.sock"},
+		{"an engine's socket that does not exist", surroundings{dial: fails(syscall.ENOENT)}, []string{"-r=unix:///run/dcgm.sock"},
 			"fail host engine: unix:///run/dcgm.sock cannot be reached: connect: no such file or directory", "--domain-socket"},
 		{"an engine's socket", surroundings{dial: answers("unix /run/dcgm.sock")}, []string{"-r=unix:///run/dcgm.sock"},
 			"ok host engine: unix:///run/dcgm.sock accepts connections; see the source check for whether it answers", ""},
@@ -260,35 +260,35 @@ func TestOneThingIsWrong(t *testing.T) {
 			"ok profiling: no profiling metric is configured", ""},
 		{"no right to profile", surroundings{files: map[string]string{"/proc/self/status": noCapability}, own: profiling}, nil,
 			"warn profiling: 1 profiling metric configured, without CAP_SYS_ADMIN", "before Hopper"},
-		{"no right to profile, and no file that says who has", surroundings{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "-"}, own: profiling}, nil,
+		{"no right to profile, and no driver parameters", surroundings{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "-"}, own: profiling}, nil,
 			"warn profiling: 1 profiling metric configured, without CAP_SYS_ADMIN", "before Hopper"},
 		{"a driver that lets every user profile", surroundings{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "A: 1\nRmProfilingAdminOnly: 0\n"}, own: profiling}, nil,
 			"ok profiling: the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0), for 1 metric", ""},
-		{"capabilities that are not known", surroundings{files: map[string]string{"/proc/self/status": "Name:\tx\n"}, own: profiling}, nil,
+		{"unknown capabilities", surroundings{files: map[string]string{"/proc/self/status": "Name:\tx\n"}, own: profiling}, nil,
 			"warn profiling: the capabilities in /proc/self/status cannot be read", "CAP_SYS_ADMIN"},
 		{"capabilities of another form", surroundings{files: map[string]string{"/proc/self/status": "CapEff: all\n"}, own: profiling}, nil,
 			"warn profiling: the capabilities in /proc/self/status cannot be read", "CAP_SYS_ADMIN"},
 		{"no kubelet", surroundings{}, []string{"-k"},
 			"fail kubelet: /var/lib/kubelet/pod-resources/kubelet.sock does not exist", "Mount the host's folder"},
-		{"a file for a kubelet", surroundings{}, []string{"-k", "--pod-resources-kubelet-socket=/var/lib/kubelet/pod-resources/not-a-socket"},
+		{"a file instead of a kubelet", surroundings{}, []string{"-k", "--pod-resources-kubelet-socket=/var/lib/kubelet/pod-resources/not-a-socket"},
 			"fail kubelet: /var/lib/kubelet/pod-resources/not-a-socket is not a socket", "Mount the folder"},
 		{"a pod without its node's name", surroundings{}, []string{"-k"},
 			"warn node name: NODE_NAME is not set", "spec.nodeName"},
 		{"no counters file", surroundings{}, []string{"-f=/none.csv"},
 			"fail counters: open /none.csv: file does not exist", "--collectors"},
-		{"a counters file without use", surroundings{own: map[string]string{"/a.csv": "x\n"}}, []string{"-f=/a.csv"},
+		{"a useless counters file", surroundings{own: map[string]string{"/a.csv": "x\n"}}, []string{"-f=/a.csv"},
 			"fail counters: /a.csv has no usable line", "dcgm-exporter check"},
-		{"a counters file with a slip", surroundings{own: map[string]string{"/a.csv": "x\nDCGM_FI_DEV_GPU_TEMP,gauge,T\n"}}, []string{"-f=/a.csv"},
+		{"a counters file with a mistake", surroundings{own: map[string]string{"/a.csv": "x\nDCGM_FI_DEV_GPU_TEMP,gauge,T\n"}}, []string{"-f=/a.csv"},
 			"warn counters: /a.csv names 1 metric, and 1 line cannot be used", "dcgm-exporter check"},
 		{"no source", surroundings{open: refuse(fmt.Errorf("%w: no driver", gpu.ErrUnavailable))}, nil,
 			"fail source: unavailable: no driver", "will then find the GPU"},
 		{"a source of another version", surroundings{open: refuse(fmt.Errorf("%w: 4.7 here, 4.5 there", gpu.ErrVersion))}, nil,
 			"fail source: version mismatch: 4.7 here, 4.5 there", "same version"},
-		{"a source that may not be used", surroundings{open: refuse(gpu.ErrPermission)}, nil,
+		{"a source without permission", surroundings{open: refuse(gpu.ErrPermission)}, nil,
 			"fail source: no permission", "access"},
-		{"a source that is silent", surroundings{open: refuse(gpu.ErrTimeout)}, nil,
+		{"a source that does not answer", surroundings{open: refuse(gpu.ErrTimeout)}, nil,
 			"fail source: timeout", "XIDs"},
-		{"a source that fails in its own way", surroundings{open: refuse(errors.New("strange"))}, nil,
+		{"a source with an unclassified error", surroundings{open: refuse(errors.New("strange"))}, nil,
 			"fail source: strange", "Fix the failures"},
 		{"profiling without DCGM", surroundings{open: lacking("needs_dcgm"), own: both}, nil,
 			"warn missing: 1 field cannot be read: needs_dcgm", "the image without -nvml"},
@@ -320,13 +320,13 @@ func TestOneThingIsWrong(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("no row %q with the advice %q:\n%s", tt.want, tt.advice, strings.Join(states(rows), "\n"))
+			t.Errorf("want row %q with advice %q; got:\n%s", tt.want, tt.advice, strings.Join(states(rows), "\n"))
 		})
 	}
 }
 
-// Every row that is not ok has advice, and ok rows have none. Only problems that follow from a missing driver have no
-// advice of their own.
+// Every row has advice unless its state is ok. Only problems that follow from a missing driver have no advice of
+// their own.
 func TestFaultsComeWithAdvice(t *testing.T) {
 	m := machineOf(t, nil)
 	rows := examine(t, &world{}, m, refuse(gpu.ErrUnavailable), "--kubernetes=false")
@@ -336,15 +336,15 @@ func TestFaultsComeWithAdvice(t *testing.T) {
 		if !ok {
 			advised = r.State != "ok"
 		} else if r.State == "ok" {
-			t.Errorf("%s is ok on an empty machine", r.Check)
+			t.Errorf("check %s = ok on an empty machine", r.Check)
 		}
 		if advised != (r.Advice != "") {
-			t.Errorf("%s %s: advice %q", r.State, r.Check, r.Advice)
+			t.Errorf("%s %s: unexpected advice %q", r.State, r.Check, r.Advice)
 		}
 	}
 }
 
-// Unmatched ids are listed with their reasons, up to 20 of them.
+// Up to 20 unmatched ids are listed with their reasons.
 func TestUnmatchedIDs(t *testing.T) {
 	ids := []string{"nvidia0", "MIG-99999999-0000-5000-8000-000000000000", "garbage", "nvidia77"}
 	for i := range 20 {
@@ -360,7 +360,7 @@ func TestUnmatchedIDs(t *testing.T) {
 		}
 	}
 	if len(got) != 21 || got[20] != "warn 3 more match nothing: Fix these first." {
-		t.Errorf("%d rows: %q", len(got), got)
+		t.Errorf("rows = %d, want 21 with a summary: %q", len(got), got)
 	}
 	for _, want := range []string{
 		"warn nvidia100 of container main of pod ml/a (nvidia.com/gpu) matches nothing: The GPU is excluded by --devices, lost, or assigned to a virtual machine.",
@@ -368,12 +368,12 @@ func TestUnmatchedIDs(t *testing.T) {
 		"matches nothing: The GPU instance may have been destroyed",
 	} {
 		if !strings.Contains(strings.Join(got, "\n"), want) {
-			t.Errorf("no row %q:\n%s", want, strings.Join(got, "\n"))
+			t.Errorf("want row %q; got:\n%s", want, strings.Join(got, "\n"))
 		}
 	}
 }
 
-// For a simulation, doctor does not advise installing a driver.
+// For a simulated node, doctor does not advise installing a driver.
 func TestSimulatedNodeNeedsNothing(t *testing.T) {
 	for _, r := range examine(t, &world{}, machineOf(t, nil), simulate, "--source=sim") {
 		if r.State != "ok" {

@@ -13,7 +13,7 @@ func TestFields(t *testing.T) {
 		name string
 		args []string
 		code int
-		want []string // the beginning of each line, with single spaces
+		want []string // each line's beginning, with single spaces
 	}{
 		{"words in any order and case", []string{"INSTANT", "power_usage"}, command.OK, []string{
 			"NAME ID UNIT TYPE OF CURRENT WHAT",
@@ -29,7 +29,7 @@ func TestFields(t *testing.T) {
 		}},
 		{"nothing, and something near", []string{"DCGM_FI_DEV_GPU_TMP"}, command.Faulty, []string{`no field has "DCGM_FI_DEV_GPU_TMP"; did you mean DCGM_FI_DEV_GPU_TEMP?`}},
 		{"a misspelled word", []string{"temprature"}, command.Faulty, []string{`no field has "temprature"; did you mean temperature?`}},
-		{"a misspelled word of two", []string{"memory", "Temprature"}, command.Faulty, []string{`no field has "memory Temprature"; did you mean memory temperature?`}},
+		{"a misspelled second word", []string{"memory", "Temprature"}, command.Faulty, []string{`no field has "memory Temprature"; did you mean memory temperature?`}},
 		{"nothing", []string{"temperature", "of", "the", "moon"}, command.Faulty, []string{`no field has "temperature of the moon"`}},
 		{"flag", []string{"--all"}, command.Unable, []string{"dcgm-exporter fields: unknown flag --all: fields accepts only words"}},
 	} {

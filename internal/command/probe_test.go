@@ -17,7 +17,7 @@ const (
 	gpus    = "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\",UUID=\"GPU-1\"} 40\nDCGM_FI_DEV_GPU_TEMP{gpu=\"1\",UUID=\"GPU-2\"} 40\nDCGM_FI_DEV_FB_USED{gpu=\"1\",UUID=\"GPU-2\",GPU_I_ID=\"3\"} 1\n"
 )
 
-// serve serves the pages one after another, and the last one forever.
+// serve serves the pages one after another, then repeats the last one.
 func serve(t *testing.T, status int, pages ...string) *httptest.Server {
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -38,7 +38,7 @@ func TestProbe(t *testing.T) {
 		says   string
 	}{
 		"data":               {200, []string{success + gpus}, nil, command.OK, "4 series of 3 families, 3 of GPUs"},
-		"of NVIDIA":          {200, []string{gpus}, nil, command.OK, "3 series of 2 families"},
+		"from NVIDIA":        {200, []string{gpus}, nil, command.OK, "3 series of 2 families"},
 		"no GPU":             {200, []string{success}, nil, command.Faulty, "1 series, but none of a GPU"},
 		"failed":             {200, []string{"dcgm_exporter_collect_success 0\n" + gpus}, nil, command.Faulty, "the last collection failed"},
 		"data after a while": {200, []string{"dcgm_exporter_collect_success 0\n", success + gpus}, []string{"--wait=1m"}, command.OK, "3 of GPUs"},

@@ -18,9 +18,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-var update = flag.Bool("update", false, "write the golden files again")
+var update = flag.Bool("update", false, "update the golden files")
 
-// The nodes have NVLink switches and bridges, PCIe switches and sockets, superchips, and a single GPU.
+// The nodes differ in topology: NVLink switches, NVLink bridges, PCIe switches and sockets, superchips, and a single
+// GPU.
 func TestMatrix(t *testing.T) {
 	for _, node := range []string{"h100x8", "a100-mig", "mixed", "grace-hopper", "single"} {
 		t.Run(node, func(t *testing.T) {

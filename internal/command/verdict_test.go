@@ -14,7 +14,7 @@ const (
 	drain = "dcgm_exporter_gpu_verdict{gpu=\"2\",UUID=\"GPU-2\",verdict=\"drain\",reason=\"lost\"} 1\n"
 )
 
-// The exit codes are those that node-problem-detector interprets as ok, not ok and unknown.
+// The exit codes are those that node-problem-detector reads as ok, not ok and unknown.
 func TestVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		status     int
@@ -23,7 +23,7 @@ func TestVerdict(t *testing.T) {
 		says       string
 	}{
 		"fit":               {200, fit, "", command.OK, "1 GPU: none is to watch\n"},
-		"the gravest":       {200, fit + watch + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 1: watch, slowed (GPU-1)\n"},
+		"most severe":       {200, fit + watch + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 1: watch, slowed (GPU-1)\n"},
 		"to watch":          {200, fit + watch, "", command.Faulty, "GPU 1: watch, slowed (GPU-1)\n"},
 		"from drain on":     {200, fit + watch, "--from=drain", command.OK, "2 GPUs: none is to drain\n"},
 		"unknown":           {200, fit + blind, "--from=replace", command.Unable, "GPU 3: unknown, timeout (GPU-3)\n"},

@@ -15,7 +15,7 @@ enable-dcgm-log dcgm-log-level hpc-job-mapping-dir container-labels container-ru
 dump-retention dump-compression disable-startup-validate enable-gpu-bind-unbind-watch gpu-bind-unbind-poll-interval enable-pprof
 enable-exporter-metrics max-concurrent-scrapes watch-max-keep-age watch-max-keep-samples health-require-gpus NODE_NAME`
 
-// mostOwn limits the number of other settings.
+// mostOwn limits the number of settings that NVIDIA's exporter does not have.
 const mostOwn = 22
 
 func TestSettingsOfNVIDIA(t *testing.T) {
@@ -41,7 +41,7 @@ func TestSettingsOfNVIDIA(t *testing.T) {
 		}
 	}
 	if len(own) > mostOwn {
-		t.Errorf("%d other settings, want at most %d: %q", len(own), mostOwn, own)
+		t.Errorf("own settings = %d, want at most %d: %q", len(own), mostOwn, own)
 	}
-	t.Logf("%d other settings: %q", len(own), own)
+	t.Logf("own settings = %d: %q", len(own), own)
 }

@@ -154,7 +154,7 @@ func TestHelpFitsOneLine(t *testing.T) {
 	}
 	for id := range details {
 		if !ids[id] {
-			t.Errorf("details has %q, which is not a setting", id)
+			t.Errorf("details contains %q, which is not a setting", id)
 		}
 	}
 }

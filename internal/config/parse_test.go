@@ -85,7 +85,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// examples holds, for each option that is not a switch, a value other than the default, and the other settings that it
+// examples holds a value other than the default for each option that is not a switch, and the other settings that it
 // needs.
 func examples() map[string]struct {
 	value string
@@ -146,8 +146,9 @@ func examples() map[string]struct {
 	}
 }
 
-// TestSpellings checks that every option can be set by its flag, by each alias, with one dash or two, with the value
-// attached or separate, and by its variable. All of them give the same Config, which differs from the default.
+// TestSpellings checks that every option can be set by its flag, by each alias and by its variable. Flags have one
+// dash or two, and the value is attached or separate. All spellings give the same Config, which differs from the
+// default.
 func TestSpellings(t *testing.T) {
 	files := map[string]string{"/c.yaml": "version: 1"}
 	ignore := cmpopts.IgnoreFields(Config{}, "Notices") // notices contain the spelling
@@ -285,8 +286,8 @@ func TestBadCommandLine(t *testing.T) {
 	}
 }
 
-// TestOdd checks that settings accepted by dcgm-exporter are accepted: which value is used, and what the log says.
-// Settings that are not listed here are not rejected.
+// TestOdd checks that settings accepted by dcgm-exporter are accepted. Each case has the value that is used and the
+// log lines. Settings that are not listed here are not rejected.
 func TestOdd(t *testing.T) {
 	const pods, millis = "--kubernetes-pod-label-allowlist-regex", "a number of milliseconds or a duration such as 30s"
 	names := func(c *Config) any { return strings.Join(c.Kubernetes.PodLabelAllowed, " ") }
@@ -482,7 +483,8 @@ func TestMissingConfigFile(t *testing.T) {
 	}
 }
 
-// Newer releases of NVIDIA's exporter accept retention in version 1. It must be accepted in any form, with one warning.
+// Newer releases of NVIDIA's exporter accept retention in version 1. Any form of it must be accepted, with one
+// warning.
 func TestRetentionHasNoEffect(t *testing.T) {
 	const file = "version: 1\ncollection:\n  interval: 10s\n  retention: {maxAge: 5m, maxSamples: 3}\n" +
 		"  watchGroups:\n  - {name: g, interval: 5s, fields: [A], retention: 30s}\n  - {name: h, interval: 6s, fields: [B]}\n"
@@ -500,7 +502,7 @@ func TestRetentionHasNoEffect(t *testing.T) {
 	}
 }
 
-// A container's command often repeats the name of the program. The flags after it must count.
+// A container's command often repeats the name of the program. The flags after it must still take effect.
 func TestRepeatedProgramName(t *testing.T) {
 	for _, name := range []string{"dcgm-exporter", "/usr/bin/dcgm-exporter"} {
 		c, err := Parse([]string{name, "-f", "x.csv"}, func(string) (string, bool) { return "", false }, nil)

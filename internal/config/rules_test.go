@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestStrict checks how --compatibility=strict changes other settings, and that each of them wins if it is set
-// explicitly.
+// TestStrict checks how --compatibility=strict changes the defaults of other settings. Each of them still takes
+// effect if it is set explicitly.
 func TestStrict(t *testing.T) {
 	type meaning struct{ Health, Accounting, Exporter, Copies bool }
 	tests := []struct {
@@ -99,7 +99,7 @@ func TestHash(t *testing.T) {
 		c.Path = "" // the file's content matters, not its path
 		note(name, c.Hash())
 	}
-	// Nodes with the same configuration may differ only in these settings.
+	// Nodes with the same configuration may differ in these settings only.
 	node := func(name string, more ...string) uint64 {
 		w := world{files: files, env: map[string]string{"NODE_NAME": name}}
 		return mustParse(t, w, more...).Hash([]byte("x"))

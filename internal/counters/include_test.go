@@ -31,7 +31,7 @@ func parseText(t *testing.T, text string) ([]counters.Request, []counters.Proble
 	return requests, problems
 }
 
-// A file that includes a built-in file requests the same, and its own lines.
+// A file that includes a built-in file requests the same families plus its own.
 func TestInclude(t *testing.T) {
 	for _, name := range etc.Names {
 		content, ok := etc.Named(name)
@@ -71,7 +71,8 @@ func TestIncludeOfAnUnknownFile(t *testing.T) {
 	}
 }
 
-// Included lines follow the vocabulary, as those of a built-in file do. Lines of the file itself stay as written.
+// Lines of an included file follow the vocabulary, like lines of a built-in file. Lines of the file itself stay as
+// written.
 func TestIncludeFollowsTheVocabulary(t *testing.T) {
 	requests, _ := parseText(t, "# include: default\nDCGM_FI_DEV_GPU_TEMP, gauge, mine")
 	current := named(counters.Translate(requests, catalog.Current, false))
@@ -80,7 +81,7 @@ func TestIncludeFollowsTheVocabulary(t *testing.T) {
 		"DCGM_FI_DEV_MEMORY_TEMP gauge": false, "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS gauge": true,
 	} {
 		if got := slices.Contains(current, name); got != want {
-			t.Errorf("%s is requested: %t, want %t", name, got, want)
+			t.Errorf("%s requested = %t, want %t", name, got, want)
 		}
 	}
 }

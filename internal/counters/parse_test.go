@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestParseNasty parses files that broke users' exporters, or could. It compares requests and problems with a golden
-// file.
+// TestParseNasty parses files that broke users' exporters, or could break them. It compares requests and problems
+// with a golden file.
 func TestParseNasty(t *testing.T) {
 	files, err := filepath.Glob("testdata/nasty/*.csv")
 	if err != nil || len(files) == 0 {
@@ -92,16 +92,16 @@ func TestParseErrors(t *testing.T) {
 				t.Fatalf("error %v, want %v", err, test.want)
 			}
 			if (err == nil) != (len(requests) > 0) {
-				t.Errorf("%d requests beside error %v", len(requests), err)
+				t.Errorf("requests = %d with error %v; want requests only without an error", len(requests), err)
 			}
 			if err != nil && !strings.HasPrefix(strings.TrimPrefix(err.Error(), "no usable counter: "), "my.csv") {
-				t.Errorf("the error does not name the file: %v", err)
+				t.Errorf("error does not name the file: %v", err)
 			}
 		})
 	}
 }
 
-// The number of problems is bounded, and the last one says that there are more.
+// The number of problems is limited. The last one says how many more there are.
 func TestParseBoundsProblems(t *testing.T) {
 	_, problems, err := counters.Parse(strings.NewReader(strings.Repeat("NO_SUCH_FIELD, gauge, x\n", 5000)), "x.csv")
 	if !errors.Is(err, counters.ErrNoCounters) {
@@ -115,7 +115,7 @@ func TestParseBoundsProblems(t *testing.T) {
 	}
 }
 
-// A bad line does not affect others: adding a line to a file adds at most one request and loses none.
+// A bad line does not affect other lines: adding any line to a file adds at most one request and loses none.
 func FuzzParseLineIsolation(f *testing.F) {
 	for _, line := range []string{"x", `"`, `DCGM_FI_DEV_GPU_TEMP,gauge,"open`, "a,b,c", "#", "\xff", "DCGM_FI_DEV_SM_CLOCK,gauge,again"} {
 		f.Add(line)
@@ -123,14 +123,14 @@ func FuzzParseLineIsolation(f *testing.F) {
 	const before, after = "DCGM_FI_DEV_SM_CLOCK, gauge, first\n", "\nDCGM_FI_DEV_MEM_CLOCK, gauge, last"
 	f.Fuzz(func(t *testing.T, line string) {
 		if strings.ContainsAny(line, "\x00\r\n") || len(line) > 1000 || strings.Contains(line, "DCGM_FI_DEV_MEM_CLOCK") {
-			t.Skip("not one line, or the last one itself")
+			t.Skip("not a single line, or a copy of the last line")
 		}
 		requests, problems, err := counters.Parse(strings.NewReader(before+line+after), "f")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n := len(requests); n < 2 || n > 3 || requests[0].Line != 1 || requests[n-1].Line != 3 {
-			t.Errorf("line %q: requests %v", line, requests)
+			t.Errorf("line %q: requests = %v, want lines 1 and 3 and at most one more", line, requests)
 		}
 		for _, p := range problems {
 			if p.Line != 2 || !utf8.ValidString(p.String()) {
@@ -155,7 +155,8 @@ func TestNewRequest(t *testing.T) {
 	}
 }
 
-// TestHelpOfAnotherUnit has help texts as published counters files write them. An empty word stands for no warning.
+// TestHelpOfAnotherUnit checks help texts in the forms that published counters files use. If word is empty, there is
+// no warning.
 func TestHelpOfAnotherUnit(t *testing.T) {
 	for _, tt := range []struct{ field, help, word, unit string }{
 		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints (in us).", "us", "ns"},
@@ -210,7 +211,8 @@ func TestHelpOfAnotherUnit(t *testing.T) {
 	}
 }
 
-// If two lines name the same field, the line whose type fits is used, or the first if both or neither fit.
+// If two lines name the same field, the line with the right type is used. If both or neither have it, the first is
+// used.
 func TestTwoLinesForOneField(t *testing.T) {
 	const name = "DCGM_FI_PROF_PCIE_TX_BYTES"
 	for _, tt := range []struct {

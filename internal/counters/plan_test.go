@@ -80,7 +80,7 @@ DCGM_FI_PROF_PCIE_TX_BYTES, gauge, traffic of the GPU alone
 	}
 }
 
-// The shortest requested interval wins in any order.
+// The shortest requested interval is used, in any order of the lines.
 func TestNewPlanShortestInterval(t *testing.T) {
 	const plan = 10 * time.Second
 	for _, test := range []struct{ first, second, want time.Duration }{
@@ -124,7 +124,7 @@ DCGM_FI_DEV_MINOR_NUMBER, label, fine
 DCGM_FI_DRIVER_VERSION, label, fine
 `), "my.csv") {
 		if !p.Warning {
-			t.Errorf("not a warning: %s", p)
+			t.Errorf("problem is not a warning: %s", p)
 		}
 		got = append(got, p.String())
 	}
@@ -141,7 +141,8 @@ DCGM_FI_DRIVER_VERSION, label, fine
 	}
 }
 
-// Clock events are sampled at least every second if their edges are counted, or more often if a group requests it.
+// Clock events are sampled at least once a second if their edges are counted. A watch group can request a shorter
+// interval.
 func TestEdgesAreSampledOften(t *testing.T) {
 	for _, test := range []struct {
 		families string

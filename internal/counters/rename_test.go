@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Every exportable field has a name in both vocabularies. Each name maps to the other with the inverse factor, and both
-// are served from one sample.
+// Every exportable field has a name in both vocabularies. Each name maps to the other with the inverse factor. One
+// sample serves both.
 func TestEveryFieldInBothVocabularies(t *testing.T) {
 	fields, renamed, rescaled := 0, 0, 0
 	for e := range catalog.All() {
@@ -28,18 +28,18 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 			continue
 		}
 		if request.Named.Entry.ID != e.ID {
-			t.Errorf("%s leads to field %d, want %d", e.Classic, request.Named.Entry.ID, e.ID)
+			t.Errorf("%s requests field %d, want %d", e.Classic, request.Named.Entry.ID, e.ID)
 		}
 		both := counters.Translate([]counters.Request{request}, catalog.Both, false)
 		if e.Classic == e.Current {
 			if len(both) != 1 || both[0].Name != e.Classic {
-				t.Errorf("%s was not renamed, but both has %v", e.Classic, names(both))
+				t.Errorf("%s has one name, but vocabulary both yields %v", e.Classic, names(both))
 			}
 			continue
 		}
 		renamed++
 		if len(both) != 2 || both[0].Name != e.Classic || both[1].Name != e.Current {
-			t.Errorf("%d: both has %v, want %s and %s", e.ID, names(both), e.Classic, e.Current)
+			t.Errorf("field %d: vocabulary both yields %v, want %s and %s", e.ID, names(both), e.Classic, e.Current)
 			continue
 		}
 		if plan := counters.NewPlan(both, counters.PlanOptions{}); len(plan.Fields) != 1 {
@@ -48,29 +48,29 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 		from, to, ok := catalog.Rename(e.Classic, catalog.Current)
 		back, forth, okBack := catalog.Rename(e.Current, catalog.Classic)
 		if !ok || !okBack || to.Name != e.Current || forth.Name != e.Classic {
-			t.Errorf("%s and %s do not lead to each other", e.Classic, e.Current)
+			t.Errorf("Rename does not map %s and %s to each other", e.Classic, e.Current)
 			continue
 		}
 		there, again := to.Scale/from.Scale, forth.Scale/back.Scale
 		if there <= 0 || math.Abs(there*again-1) > 1e-12 {
-			t.Errorf("%s: times %v there and %v back", e.Classic, there, again)
+			t.Errorf("%s: factor %v and its inverse %v do not cancel", e.Classic, there, again)
 		}
 		if there != 1 {
 			rescaled++
 			if from.Unit == to.Unit {
-				t.Errorf("%s: times %v, but both are in %s", e.Classic, there, from.Unit)
+				t.Errorf("%s: factor %v, but both names use the unit %s", e.Classic, there, from.Unit)
 			}
 		} else if from.Unit != to.Unit {
-			t.Errorf("%s is in %q and %s in %q, with no factor", e.Classic, from.Unit, e.Current, to.Unit)
+			t.Errorf("%s is in %q and %s in %q, but there is no factor", e.Classic, from.Unit, e.Current, to.Unit)
 		}
 		if _, _, ok := catalog.Rename(e.Classic, catalog.Classic); ok {
-			t.Errorf("%s is classic, and is to become so", e.Classic)
+			t.Errorf("%s: Rename returns another classic name, want none", e.Classic)
 		}
 		if _, _, ok := catalog.Rename(e.Current, catalog.Current); ok {
 			t.Errorf("%s: Rename returns another current name, want none", e.Current)
 		}
 	}
 	if fields < 300 || renamed < 100 || rescaled < 20 {
-		t.Errorf("%d fields, %d renamed, %d of them with another unit: the test sees too few", fields, renamed, rescaled)
+		t.Errorf("only %d fields, %d renamed, %d with another unit: the test covers too few", fields, renamed, rescaled)
 	}
 }

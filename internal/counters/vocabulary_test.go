@@ -84,11 +84,11 @@ func TestTranslateDefault(t *testing.T) {
 	}
 	plan := counters.NewPlan(both, counters.PlanOptions{})
 	if got, want := len(plan.Fields), len(requests)+1; got != want {
-		t.Errorf("both: %d fields are read, want %d: one sample serves both names", got, want)
+		t.Errorf("both: fields read = %d, want %d: one sample serves both names", got, want)
 	}
 }
 
-// In every vocabulary, a line of a user's file requests exactly its name.
+// In every vocabulary, a line of a user's file requests exactly the name it contains.
 func TestTranslateUserFile(t *testing.T) {
 	const file = `
 DCGM_FI_DEV_SM_CLOCK, gauge, clock
@@ -131,11 +131,11 @@ DCGM_FI_DEV_FB_RESERVED, gauge, no capacity is added
 			}
 		case "DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND":
 			if r.Type != gpu.MetricGauge {
-				t.Errorf("a rate was added as a %s", r.Type)
+				t.Errorf("added rate has type %s, want gauge", r.Type)
 			}
 		case "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL":
 			if r.Type != gpu.MetricCounter || r.Help != "a rate" {
-				t.Errorf("the user's line became a %s, help %q", r.Type, r.Help)
+				t.Errorf("user's line has type %s and help %q, want them unchanged", r.Type, r.Help)
 			}
 		}
 	}
@@ -144,10 +144,10 @@ DCGM_FI_DEV_FB_RESERVED, gauge, no capacity is added
 func TestParseVocabulary(t *testing.T) {
 	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current, catalog.Both} {
 		if got, ok := catalog.ParseVocabulary(v.String()); !ok || got != v {
-			t.Errorf("%s is read as %s (%t)", v, got, ok)
+			t.Errorf("ParseVocabulary(%s) = %s, %t", v, got, ok)
 		}
 	}
 	if _, ok := catalog.ParseVocabulary("Classic"); ok {
-		t.Error("an unknown word is a vocabulary")
+		t.Error("ParseVocabulary accepted an unknown word")
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// Whatever XIDs arrive, of however many owners, the exporter keeps a bounded number of series. Their sum stays the
-// number of XIDs.
+// The exporter keeps a bounded number of series, whatever XIDs arrive and however many owners there are. Their sum
+// remains the number of XIDs.
 func TestEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const cycles, each = 200, 20
@@ -82,7 +82,7 @@ func TestEventsAreBounded(t *testing.T) {
 		if total != cycles*each {
 			t.Errorf("XIDs counted = %d, want %d", total, cycles*each)
 		}
-		if series > 33*65 { // owners including "no owner", and XIDs including "other"
+		if series > 33*65 { // owners including "no owner", times XIDs including "other"
 			t.Errorf("series = %d, want at most 33 × 65", series)
 		}
 		if grown > 64<<10 {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A clock event is counted when it starts. Its seconds are counted while consecutive samples show it, but not
-// over a gap between samples.
+// A clock event is counted when it starts. Its seconds are counted only between consecutive samples that both show
+// it, not over a gap.
 func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const powerCap, thermal = 0x4, 0x20 // nvmlClocksEventReason…
@@ -26,9 +26,9 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 		for _, slowsNothing := range []string{"gpu_idle", "display_clocks"} {
 			r.HasNot(seconds + slowsNothing)
 		}
-		at(11, powerCap) // starts
+		at(11, powerCap) // the event starts
 		at(13, powerCap|thermal)
-		at(14, thermal) // ends after 3 s
+		at(14, thermal) // the event ends after 3 s
 		at(15, powerCap)
 		step(count+"power_cap}] 2", seconds+"power_cap}] 3", count+"sw_thermal}] 1", seconds+"sw_thermal}] 2")
 		step(count+"power_cap}] 2", seconds+"power_cap}] 3") // no new sample
@@ -39,7 +39,7 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 		r.Wait(4 * interval)
 		at(75, 0) // 40 s later, which is more than three intervals
 		step(seconds+"sw_thermal}] 2", count+"sw_thermal}] 2")
-		at(14, powerCap) // reported a second time
+		at(14, powerCap) // the same sample is reported again
 		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
 		r.Stop()
 	})

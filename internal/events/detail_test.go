@@ -19,8 +19,8 @@ const (
 	sxidSeen     = "dcgm_nvswitch_sxid_last_seen_timestamp_seconds"
 )
 
-// An XID from before the start updates the timestamp and is not counted. Its GPU may appear later. The timestamp also
-// comes from the engine's reports, including those of the time in which the kernel log is read.
+// An XID from before the start updates the timestamp and is not counted. Its GPU may appear later. The engine's
+// reports update the timestamp as well, even for the period in which the kernel log is read.
 func TestXIDsFromBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, log, seen := newEngine(), readLog(), &figures{}
@@ -56,7 +56,7 @@ func TestXIDsFromBeforeStart(t *testing.T) {
 	})
 }
 
-// Details of XIDs, and SXIDs, are counted from the kernel log, with a bounded number of series.
+// Details of XIDs, and SXIDs, are counted from the kernel log. The number of series is bounded.
 func TestDetails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := readLog()

@@ -38,7 +38,7 @@ func clockFamilies(names ...string) func(*loop.Options) {
 	}
 }
 
-// A session reports when it reads its XIDs from the beginning again.
+// A session can announce that it reads its XIDs from the beginning again.
 func TestXIDsRepeatedWithinASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
@@ -59,8 +59,8 @@ func TestXIDsRepeatedWithinASession(t *testing.T) {
 	})
 }
 
-// An XID dated in the future was dated by a wrong clock, or the clock was set back. It is counted, with the time at
-// which it was read.
+// An XID with a date in the future was dated by a wrong clock, or the clock was set back since. It is counted with
+// the time at which it was read.
 func TestXIDsOfTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
@@ -78,7 +78,7 @@ func TestXIDsOfTheFuture(t *testing.T) {
 	})
 }
 
-// If this machine's clock is set forward or back, XIDs are attributed to their owner and leave the window in time.
+// When this machine's clock is set forward or back, XIDs still get their owner and leave the window in time.
 func TestLocalClockIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{
 		"back": -time.Hour, "forward": time.Hour, "back a little": -7 * time.Second, "forward a little": 7 * time.Second,
@@ -118,7 +118,7 @@ func TestLocalClockIsSet(t *testing.T) {
 				e.happen(now(), 45)
 				count(map[string]int64{"31 pod=false": 1, "45 pod=true": 1})
 				last(45)
-				e.happen(now(), 31) // dated by the clock before it was set
+				e.happen(now(), 31) // this date comes from the clock before it was set
 				mu.Lock()
 				offset = by
 				mu.Unlock()
@@ -135,7 +135,7 @@ func TestLocalClockIsSet(t *testing.T) {
 	}
 }
 
-// Codes that no driver has are dropped and logged.
+// XID codes that no driver uses are dropped and logged.
 func TestImplausibleXIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
@@ -148,7 +148,7 @@ func TestImplausibleXIDs(t *testing.T) {
 	})
 }
 
-// In strict mode, a GPU has no gauge before its first XID, as with NVIDIA's exporter. No series reports that it is
+// In strict mode, a GPU has no gauge before its first XID, as in NVIDIA's exporter. This gauge does not count as
 // missing.
 func TestNoGaugeBeforeFirstXID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -162,11 +162,11 @@ func TestNoGaugeBeforeFirstXID(t *testing.T) {
 	})
 }
 
-// Clock events in the window are counted once per interval, whatever the sampling interval and the other settings.
+// Clock events in the window are counted once per interval, independent of the sampling interval and other settings.
 func TestWindowDoesNotDependOnSampling(t *testing.T) {
 	reason := func(at time.Duration) int64 {
 		switch at /= time.Second; {
-		case at >= 41 && at < 121, at >= 202 && at < 205: // eight intervals, and a short time between two Reads
+		case at >= 41 && at < 121, at >= 202 && at < 205: // eight intervals, and a short period between two Reads
 			return 4
 		default:
 			return 0
@@ -209,7 +209,7 @@ func TestWindowDoesNotDependOnSampling(t *testing.T) {
 			t.Errorf("%s: interval was counted twice", name)
 		}
 		if got := pages[len(pages)-1]; got != clockCountFamily+"{0}[{window_size_in_ms 300000}] 0" {
-			t.Errorf("%s: last value = %s", name, got)
+			t.Errorf("%s: last value = %s, want 0", name, got)
 		}
 	}
 }
@@ -247,7 +247,7 @@ func TestWindowUsesIntervalOfGroup(t *testing.T) {
 	})
 }
 
-// XIDs of a Read are counted even if nothing else of it is served, because it fails or ends the session.
+// XIDs of a Read are counted even if its other samples are discarded because the Read failed or ended the session.
 func TestXIDsOfLastReadAreCounted(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  error // error of the session
@@ -282,8 +282,8 @@ func TestXIDsOfLastReadAreCounted(t *testing.T) {
 	}
 }
 
-// A reload reads the old session once more, and the new one before it is adopted. XIDs that happen between these Reads
-// are counted once.
+// A reload reads the old session once more, and reads the new one before adopting it. XIDs between these Reads are
+// counted once.
 func TestXIDsDuringAReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
@@ -301,7 +301,7 @@ func TestXIDsDuringAReload(t *testing.T) {
 		r.Reload(r.Change)
 		r.Wait(interval / 4)
 		e.do(func() {
-			r.Has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", reads-1), // the last one has not been read yet
+			r.Has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", reads-1), // the last XID has not been read yet
 				xidCountFamily+fmt.Sprint("{0}[{window_size_in_ms 300000} {xid 31}] ", reads-1))
 			if reads != 3 {
 				t.Errorf("Reads = %d, want the first and one of each session during the reload", reads)
@@ -311,8 +311,8 @@ func TestXIDsDuringAReload(t *testing.T) {
 	})
 }
 
-// A restarted engine reads the kernel log from its beginning and dates each XID again, with a difference of 1 µs or
-// more. These XIDs must not be counted again, but further XIDs with the same code must be.
+// A restarted engine reads the kernel log from its beginning and dates each XID again. The new dates differ by 1 µs
+// or more. The exporter must not count these XIDs again, but must count further XIDs with the same code.
 func TestRedatedXIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
@@ -343,8 +343,8 @@ func TestRedatedXIDs(t *testing.T) {
 	})
 }
 
-// XIDs from before the process started update the timestamp and are in the window, but not in the total. Otherwise a
-// restart would look like new XIDs to increase().
+// XIDs from before the process started update the timestamp and the window, but not the total. Otherwise increase()
+// would count them again after every restart.
 func TestXIDsFromBeforeTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// XIDs and clock event reasons are counted if they are the first field of the plan.
+// XIDs and clock event reasons are counted even if they are the first field of the plan.
 func TestEventsOfTheFirstField(t *testing.T) {
 	first := func(field func(*loop.Options)) func(*loop.Options) {
 		return func(o *loop.Options) {
@@ -46,7 +46,7 @@ func TestEventsOfTheFirstField(t *testing.T) {
 	})
 }
 
-// Once the clock is set back, the XIDs from before are in the future. The gauge shows the newest of the others.
+// After the clock is set back, the XIDs from before are in the future. The gauge shows the newest of the other XIDs.
 func TestNewestXIDAfterAClockIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
@@ -67,7 +67,7 @@ func TestNewestXIDAfterAClockIsSetBack(t *testing.T) {
 	})
 }
 
-// The kernel log may name a pod that has ended cycles ago.
+// The kernel log may name a pod that ended some cycles ago.
 func TestXIDOfAnEarlierPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, log, seen := newEngine(), readLog(), &figures{}
@@ -95,7 +95,7 @@ func TestXIDOfAnEarlierPod(t *testing.T) {
 	})
 }
 
-// The counts of 256 GPUs are kept. Beyond that, those of the GPU that has been absent longest are forgotten.
+// The counts of 256 GPUs are kept. Beyond that, the GPU that has been absent longest is forgotten.
 func TestGPUsThatAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name := func(n int) string { return "GPU-" + string(rune('a'+n/26)) + string(rune('a'+n%26)) }

@@ -22,8 +22,8 @@ func gpusAt(uuids ...string) *gpu.Topology {
 	return gpu.NewTopology(list)
 }
 
-// The XIDs of a GPU that is missing for a short time stay in the window. If it is missing longer, its gauge is reset.
-// Its counter continues in both cases.
+// If a GPU is missing briefly, its XIDs stay in the window. If it is missing longer, its gauge is reset. Its counter
+// continues in both cases.
 func TestGPUReturns(t *testing.T) {
 	for away, want := range map[time.Duration]int64{time.Minute: 79, 6 * time.Minute: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -51,8 +51,8 @@ func TestGPUReturns(t *testing.T) {
 	}
 }
 
-// An XID in the kernel log belongs to the GPU that is, or last was, at its bus. If no GPU was ever there, the XID is
-// reported as dropped.
+// An XID in the kernel log belongs to the GPU that is at its bus address, or was there last. If there never was one,
+// the XID is reported as dropped.
 func TestGPUsOfTheKernelLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, log := newEngine(), readLog()
@@ -84,7 +84,7 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 	})
 }
 
-// A GPU whose XIDs no source reports has no zero either.
+// A GPU whose XIDs no source reports has no series, not even a zero.
 func TestNoZeroWithoutSource(t *testing.T) {
 	for name, log := range map[string]events.KernelLog{"no log": nil, "a log": readLog()} {
 		synctest.Test(t, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestNoZeroWithoutSource(t *testing.T) {
 	}
 }
 
-// A storm of XIDs uses a bounded amount of memory, and the counter has all of them.
+// A storm of XIDs uses bounded memory, and the counter still includes all of them.
 func TestStormInTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()

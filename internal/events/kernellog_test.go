@@ -11,15 +11,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// kernelLog is a kernel log written by a test.
+// kernelLog is a kernel log that a test writes.
 type kernelLog struct {
 	mu    sync.Mutex
 	xids  []gpu.XID
 	sxids []gpu.SXID
-	since time.Time // zero while it is not read
+	since time.Time // zero if it is not being read
 }
 
-// readLog returns a log that is read from now on.
+// readLog returns a kernel log that is being read from now on.
 func readLog() *kernelLog { return &kernelLog{since: time.Now()} }
 
 func (w *kernelLog) Since() (time.Time, bool) {
@@ -69,8 +69,8 @@ func (w *kernelLog) happen(at time.Time, codes ...int64) {
 	}
 }
 
-// While the kernel log is read, it is the source of XIDs, and reports of the engine about that time are not counted.
-// Before and after that time, the engine is the source.
+// While the kernel log is read, it is the source of XIDs, and the engine's reports for that period are ignored.
+// Before and afterwards, the engine is the source.
 func TestKernelLogIsSourceWhileRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, log, seen := newEngine(), &kernelLog{}, &figures{}
@@ -92,12 +92,12 @@ func TestKernelLogIsSourceWhileRead(t *testing.T) {
 		log.set(time.Now())
 		time.Sleep(time.Second)
 		before := time.Now().Add(-2 * time.Second)
-		e.happen(time.Now(), 31, 31, 13) // 13 is not in the log
+		e.happen(time.Now(), 31, 31, 13) // the kernel log does not have XID 13
 		log.happen(time.Now(), 31, 31, 79)
-		e.happen(before, 62) // from before, reported late
+		e.happen(before, 62) // it happened before the kernel log was read, and is reported late
 		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
 		r.Has(gauge(0, 79), xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 2", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1")
-		r.Reload(r.Change) // the engine repeats all XIDs
+		r.Reload(r.Change) // the engine reports all XIDs again
 		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
 
 		log.set(time.Time{})
@@ -108,8 +108,8 @@ func TestKernelLogIsSourceWhileRead(t *testing.T) {
 	})
 }
 
-// NVML reports XIDs while DCGM is unavailable. When DCGM returns, its history has the XIDs of that time with other IDs,
-// and those that neither has reported yet.
+// NVML reports XIDs while DCGM is unavailable. When DCGM returns, it reports the XIDs of that period under other IDs,
+// and some that NVML did not report.
 func TestEngineReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, driver, seen := newEngine(), newEngine(), &figures{}

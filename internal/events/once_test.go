@@ -17,25 +17,25 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// A kind is a kind of source of XIDs.
+// kind selects how a source reports XIDs.
 type kind int
 
 const (
-	keeping kind = iota // an engine that keeps XIDs, dated by its clock, and reports them to every session
-	polling             // the same, but dated when the engine polled
-	queuing             // the driver's queue; dated by the Read
+	keeping kind = iota // the engine keeps XIDs, dates them by its clock and reports them to every session
+	polling             // like keeping, but the engine dates XIDs when it polls the driver
+	queuing             // XIDs come from the driver's queue and are dated by the Read
 	kinds
 )
 
-// An occurrence is an XID that happened, and how a source reports it.
+// An occurrence is an XID that happened, and the way in which a source reports it.
 type occurrence struct {
 	x    gpu.XID
-	at   int64 // by a clock that is never set
+	at   int64 // according to a clock that is never set
 	late int64 // time from which the source can report it
 }
 
-// A history is what really happened to two GPUs, and how two sources report it: late, to overlapping sessions, and with
-// clocks that are set.
+// history simulates two GPUs whose XIDs are reported by two sources. They report late and to overlapping sessions,
+// and clocks are set meanwhile.
 type history struct {
 	random    *rand.Rand
 	kind      kind
@@ -47,9 +47,9 @@ type history struct {
 	delays   *rand.Rand
 	engine   []occurrence // in the order in which sessions receive them
 	kernel   []occurrence
-	logged   int   // number of kernel XIDs that were read
-	taken    int   // number of engine XIDs taken out of the driver's queue
-	looked   int64 // time of that
+	logged   int   // number of XIDs of the kernel log that were read
+	taken    int   // number of the engine's XIDs that were taken out of the driver's queue
+	looked   int64 // time at which they were taken
 	machine  int64 // this machine's clock minus the clock that is never set
 	engines  int64 // the engine's clock minus the clock that is never set
 	lost     bool  // whether GPU 1 is lost
@@ -90,7 +90,7 @@ func (h *history) latency(most time.Duration) time.Duration {
 
 // Open starts where the engine's memory or the driver's queue starts.
 func (h *history) Open(_ context.Context, _ *gpu.Plan) (*listener, error) {
-	time.Sleep(h.latency(interval / 20)) // fake clock of the bubble; the history continues
+	time.Sleep(h.latency(interval / 20)) // the bubble's clock is fake; the history continues meanwhile
 	h.mu.Lock()
 	l := &listener{h: h, topology: gpusAt("GPU-0", "GPU-1"), done: make(chan struct{})}
 	if h.kind == queuing {
@@ -98,7 +98,7 @@ func (h *history) Open(_ context.Context, _ *gpu.Plan) (*listener, error) {
 	}
 	if h.kind == queuing {
 		l.reported = h.taken
-		if len(h.sessions) == 0 { // earlier XIDs are in no queue
+		if len(h.sessions) == 0 { // the queue holds no earlier XIDs
 			for now := time.Now().UnixNano(); h.taken < len(h.engine) && h.engine[h.taken].late <= now; h.taken++ {
 				l.reported++
 			}
@@ -133,7 +133,7 @@ func (l *listener) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) erro
 		x := h.engine[l.reported].x
 		if h.kind != queuing {
 			x.Time = x.ID * 1000
-			if h.remote { // as precisely as the engine's clock can be known
+			if h.remote { // the engine's clock is known only with this precision
 				x.Time += h.machine - h.engines
 			}
 		}
@@ -176,14 +176,14 @@ func (h *history) happen(end time.Time) (count int64) {
 	return count
 }
 
-// reported returns an XID as the engine has it. Sessions receive it some time later.
+// reported returns an XID in the form in which the engine keeps it. Sessions receive it some time later.
 func (h *history) reported(code int64, row int, at int64) occurrence {
 	seen := at
 	if h.kind == polling {
 		seen = (at/int64(time.Second) + 1) * int64(time.Second)
 	}
 	late := seen + h.random.Int64N(int64(interval/50))
-	for _, l := range h.sessions { // after the XIDs that sessions already have
+	for _, l := range h.sessions { // insert it after the XIDs that sessions already received
 		if l.reported > 0 {
 			late = max(late, h.engine[l.reported-1].late+1)
 		}
@@ -192,7 +192,7 @@ func (h *history) reported(code int64, row int, at int64) occurrence {
 	if h.remote {
 		clock = h.engines
 	}
-	// Some have equal times on purpose.
+	// Some XIDs get equal IDs on purpose.
 	id := (seen + clock) / 1000
 	if h.random.IntN(3) == 0 {
 		id = id / 1e5 * 1e5
@@ -200,7 +200,8 @@ func (h *history) reported(code int64, row int, at int64) occurrence {
 	return occurrence{x: gpu.XID{Row: row, Code: code, ID: id}, at: at, late: late}
 }
 
-// set sets a clock: this machine's, which is also that of a local engine, or the engine's.
+// set sets a clock. The choices are this machine's clock, which a local engine shares, and the clock of a remote
+// engine.
 func (h *history) set() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -215,7 +216,7 @@ func (h *history) set() {
 	}
 }
 
-// Since and Drain implement the kernel log, which is read from the start on.
+// Since and Drain implement the kernel log. It is read from the start.
 func (h *history) Since() (time.Time, bool) { return h.begin, true }
 
 func (h *history) Drain(into []gpu.XID) []gpu.XID {
@@ -239,8 +240,8 @@ func (h *history) close(n int) {
 	h.sessions = h.sessions[max(0, len(h.sessions)-n):]
 }
 
-// The sum over all owners is the number of XIDs and never falls. This holds however sources report XIDs (repeatedly,
-// late, across sessions), over reloads, changes of owners, and clocks that are set.
+// The sum over all owners equals the number of XIDs and never falls. This holds however late, repeatedly or
+// overlapping sources report XIDs. It also holds over reloads, changes of owners, and clocks that are set.
 func TestXIDsAreCountedOnce(t *testing.T) {
 	seeds := uint64(1000)
 	if testing.Short() {

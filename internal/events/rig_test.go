@@ -18,13 +18,13 @@ const interval = 10 * time.Second
 
 var gpuOnly = gpu.KindsOf(gpu.KindGPU)
 
-// An engine is a source of GPUs whose events are created by a test. Field 0 has a value. Field 1 is XIDs or clock event
-// reasons.
+// engine is a source whose GPUs have events that a test creates. Field 0 has a value. Field 1 contains XIDs or clock
+// event reasons.
 type engine struct {
 	mu       sync.Mutex
 	topology *gpu.Topology
 	xids     []gpu.XID    // what happened; each session has a position in it
-	keeps    bool         // a new session starts with the oldest XID
+	keeps    bool         // a new session starts with the oldest XID, not with the next one
 	reasons  []gpu.Sample // samples of the next Read
 	read     func(*gpu.Batch) error
 	session  *engineSession
@@ -51,7 +51,7 @@ func (e *engine) do(change func()) {
 	change()
 }
 
-// happen creates XIDs with the same time.
+// happen creates XIDs that have the same time.
 func (e *engine) happen(at time.Time, codes ...int64) {
 	e.do(func() {
 		for _, code := range codes {
@@ -69,7 +69,7 @@ func (e *engine) sample(at time.Time, masks ...int64) {
 	})
 }
 
-// end ends the session.
+// end closes the session.
 func (e *engine) end(err error) {
 	e.do(func() {
 		e.session.err = err
@@ -77,7 +77,7 @@ func (e *engine) end(err error) {
 	})
 }
 
-// become changes the topology.
+// become replaces the topology.
 func (e *engine) become(t *gpu.Topology) {
 	e.do(func() { e.topology = t })
 	e.end(gpu.ErrTopology)
@@ -123,7 +123,7 @@ func (s *engineSession) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch)
 	return nil
 }
 
-// An attributor returns the owners of GPUs.
+// attributor returns the given owners of GPUs.
 type attributor struct{ answer func() *gpu.Owners }
 
 func pods(answer func() *gpu.Owners) *attributor { return &attributor{answer} }

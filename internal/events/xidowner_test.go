@@ -77,7 +77,7 @@ func (f *figures) are(t *testing.T, want map[string]int64) {
 	}
 }
 
-// watchTotals also requests the counter of XIDs.
+// watchTotals is like watch, and also requests the counter of XIDs.
 func (f *figures) watchTotals(o *loop.Options) {
 	families(xidTotalFamily)(o)
 	f.watch(o)
@@ -112,7 +112,7 @@ func TestXIDOwner(t *testing.T) {
 	}
 	const byTheRead = -1 // stands for the time of the Read that reports the XID
 	for name, test := range map[string]struct {
-		before, now *gpu.Owners     // of the cycle before the XID is reported, and of that cycle
+		before, now *gpu.Owners     // in the cycle before the report, and in that of the report
 		engine      []time.Duration // times since the first of the two cycles
 		kernel      []gpu.XID
 		want        map[string]int64
@@ -185,8 +185,8 @@ func TestXIDOwner(t *testing.T) {
 	}
 }
 
-// XIDs that name a GPU instance belong to the GPU and to the instance's owner. Two XIDs with the same time and code on
-// two instances are two XIDs.
+// XIDs that name a GPU instance are attributed to the GPU and to the instance's owner. Two XIDs on two instances are
+// distinct even if their time and code are equal.
 func TestXIDsOnInstances(t *testing.T) {
 	for name, kernel := range map[string]bool{"engine": false, "kernel": true} {
 		t.Run(name, func(t *testing.T) {
@@ -226,8 +226,8 @@ func TestXIDsOnInstances(t *testing.T) {
 	}
 }
 
-// In strict mode, the last XID of an instance is only on that instance, and that of the GPU only on the GPU, as DCGM
-// stores them. Otherwise other pods on the GPU get an alert for it.
+// In strict mode, the last XID of an instance appears only on that instance, and the last XID of the GPU only on the
+// GPU. DCGM stores them this way. Otherwise an alert would also fire for other pods on the GPU.
 func TestStrictLastXIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
@@ -251,13 +251,14 @@ func TestStrictLastXIDs(t *testing.T) {
 		r.Wait(interval)
 		r.Has(gauge(1, 79), gauge(2, 45))
 		if lines := r.Lines("XID"); len(lines) != 2 {
-			t.Errorf("want the two series above only: %q", lines)
+			t.Errorf("lines = %q, want only the two series above", lines)
 		}
 		r.Stop()
 	})
 }
 
-// An XID that is reported late, with an earlier date than another one, is counted. The gauge shows the newest.
+// An XID that is reported late, with an earlier date than another one, is counted. The gauge still shows the newest
+// XID.
 func TestLateXIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
@@ -274,7 +275,7 @@ func TestLateXIDs(t *testing.T) {
 	})
 }
 
-// The series of the least recently seen owners are merged into those without an owner. The sum does not change.
+// The series of the least recently seen owners are merged into the series without an owner. The sum does not change.
 func TestOldOwnersAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const owners, kept = 40, 32
@@ -302,7 +303,8 @@ func TestOldOwnersAreMerged(t *testing.T) {
 	})
 }
 
-// If an engine reports more XIDs than the exporter can remember, to a new session and later, none is counted twice.
+// An engine reports more XIDs than the exporter can remember, first to a new session and then again. None is counted
+// twice.
 func TestMoreReportsThanRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 10000

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Labels of GPU 0 of world, of GPU 1, which has an instance, and of the instance.
+// These are the labels of GPU 0 of world, of GPU 1, which has an instance, and of the instance.
 const (
 	labels0 = `gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB"`
 	labels1 = `gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB"`

@@ -44,8 +44,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Every parsed name is a valid label value, and parsing the written names again gives the same result. A new line adds
-// a job, and neither order nor line endings matter.
+// Every parsed name is a valid label value, and parsing the names again yields the same result. A new line adds one
+// job. Neither the order nor the line endings matter.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("b\r\n\na \xff\n\x00\nb"))
 	f.Add([]byte("\ufeff1234\n" + strings.Repeat("z", 300)))
@@ -53,21 +53,21 @@ func FuzzParse(f *testing.F) {
 		jobs, dropped := Parse(content)
 		for _, job := range jobs {
 			if job == "" || len(job) > maxJob || !utf8.ValidString(job) || strings.TrimSpace(job) != job || strings.ContainsFunc(job, unicode.IsControl) {
-				t.Errorf("%q is no name", job)
+				t.Errorf("%q is not a valid job name", job)
 			}
 		}
 		if !slices.IsSorted(jobs) || len(slices.Compact(slices.Clone(jobs))) != len(jobs) {
-			t.Errorf("not sorted, or not each once: %q", jobs)
+			t.Errorf("jobs are not sorted or have duplicates: %q", jobs)
 		}
 		longer, _ := Parse(append(bytes.Clone(content), "\nzzz-4711"...))
 		union := append(slices.Clone(jobs), "zzz-4711")
 		slices.Sort(union)
 		if diff := cmp.Diff(slices.Compact(union), longer); diff != "" {
-			t.Errorf("with one line more: %s", diff)
+			t.Errorf("after adding a line: %s", diff)
 		}
 		again, more := Parse([]byte(strings.Join(jobs, "\n")))
 		if diff := cmp.Diff(jobs, again); diff != "" || more != 0 {
-			t.Errorf("written and parsed again (%d dropped): %s", more, diff)
+			t.Errorf("after parsing the names again (%d dropped): %s", more, diff)
 		}
 		lines := slices.Collect(bytes.Lines(content))
 		slices.Reverse(lines)
@@ -77,7 +77,7 @@ func FuzzParse(f *testing.F) {
 		}
 		turned, turnedDropped := Parse(other)
 		if diff := cmp.Diff(jobs, turned); diff != "" || turnedDropped != dropped {
-			t.Errorf("in the other order, with other ends of lines (%d and %d dropped): %s", dropped, turnedDropped, diff)
+			t.Errorf("in reverse order with other line endings (%d and %d dropped): %s", dropped, turnedDropped, diff)
 		}
 	})
 }

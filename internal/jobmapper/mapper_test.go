@@ -23,8 +23,8 @@ const migUUID = "MIG-a0000000-0000-5000-8000-00000000000a"
 
 func gpuUUID(n int) string { return fmt.Sprintf("GPU-%d0000000-0000-4000-8000-00000000000a", n) }
 
-// node has two whole GPUs and one with two instances. DCGM's ids of the instances differ from NVML's, and so does its
-// id of the last GPU.
+// node has two GPUs without MIG, and one with two instances. DCGM's ids of the instances differ from NVML's, and so
+// does its id of the last GPU.
 func node() *gpu.Topology {
 	return gpu.NewTopology([]gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, GPU: 0, UUID: gpuUUID(0)},
@@ -38,7 +38,7 @@ func node() *gpu.Topology {
 
 var rowNames = []string{"0", "1", "2", "2.1", "2.5", "switch"}
 
-// bench is a Mapper with a folder that the test writes.
+// bench is a Mapper with a folder of job files that the test writes.
 type bench struct {
 	*Mapper
 	t   *testing.T
@@ -159,8 +159,8 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
-// While the files say the same, however they are written, the same answer is returned. When they change, a new answer
-// with another generation is returned. An answer never changes.
+// As long as the files contain the same jobs, in whatever form, Attribute returns the same pointer. When the jobs
+// change, it returns a new value with another generation. A returned value never changes.
 func TestSameUntilItChanges(t *testing.T) {
 	b := newBench(t)
 	nodeA := node()
@@ -171,12 +171,12 @@ func TestSameUntilItChanges(t *testing.T) {
 
 	b.put("0", "8\r\n\r\n7\n8\n")
 	if got := b.attribute(nodeA); got != first {
-		t.Error("a new answer for the same jobs")
+		t.Error("same jobs: Attribute returned new owners")
 	}
 	b.put("1", "10\n")
 	second := b.attribute(nodeA)
 	if second == first {
-		t.Error("the old answer for another job")
+		t.Error("job changed: Attribute returned the old owners")
 	}
 	b.remove("1")
 	third := b.attribute(nodeA)
@@ -184,14 +184,14 @@ func TestSameUntilItChanges(t *testing.T) {
 		t.Error(diff)
 	}
 	if other := b.attribute(node()); other == third {
-		t.Error("the answer for another topology")
+		t.Error("topology changed: Attribute returned the old owners")
 	}
 	if now := fmt.Sprint(users(first), labels(first)); now != said {
-		t.Errorf("the first answer was %s and is %s", said, now)
+		t.Errorf("first result changed from %s to %s", said, now)
 	}
 }
 
-// A settled file is not opened again: the test makes it unreadable.
+// A settled file is not read again. The test makes it unreadable to show this.
 func TestReadsOnlyWhatChanged(t *testing.T) {
 	b := newBench(t)
 	b.put("0", "7\n")
@@ -208,8 +208,8 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-// A writer empties a file and writes it while the mapper waits. Another writes the same number of bytes within one tick
-// of the file system's clock.
+// One writer truncates a file and writes it while the mapper waits. Another writes the same number of bytes within
+// one tick of the file system's clock.
 func TestRewrittenWhileRead(t *testing.T) {
 	b := newBench(t)
 	path := filepath.Join(b.dir, "0")
@@ -242,8 +242,8 @@ func TestRewrittenWhileRead(t *testing.T) {
 	}
 }
 
-// If a file cannot be read, only its own GPU loses the label. The failure is counted by reason and logged once, and it
-// recovers.
+// If a file cannot be read, only its own GPU loses the label. The failure is counted by reason and logged once. The
+// GPU recovers with the file.
 func TestUnreadable(t *testing.T) {
 	link := func(target string) func(*testing.T, string) {
 		return func(t *testing.T, path string) {
@@ -272,7 +272,7 @@ func TestUnreadable(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"error": link("1"), // a loop of links
+		"error": link("1"), // a link to itself
 	}
 	for reason, spoil := range breaks {
 		t.Run(reason, func(t *testing.T) {
@@ -288,11 +288,12 @@ func TestUnreadable(t *testing.T) {
 					t.Error(diff)
 				}
 				if o.UseOf(0).Incomplete || !o.UseOf(1).Incomplete || o.UseOf(2).Incomplete {
-					t.Errorf("unknown are the jobs of GPU 0: %t, 1: %t, 2: %t", o.UseOf(0).Incomplete, o.UseOf(1).Incomplete, o.UseOf(2).Incomplete)
+					t.Errorf("jobs unknown for GPU 0: %t, 1: %t, 2: %t; want only 1",
+						o.UseOf(0).Incomplete, o.UseOf(1).Incomplete, o.UseOf(2).Incomplete)
 				}
 			}
 			if n := testutil.ToFloat64(b.metrics.failed.WithLabelValues(reason)); n != 2 {
-				t.Errorf("counted %v times, want 2", n)
+				t.Errorf("failures counted = %v, want 2", n)
 			}
 			b.remove("1")
 			b.put("1", "9\n")
@@ -312,14 +313,14 @@ func TestUnreadable(t *testing.T) {
 		t.Error(diff)
 	}
 	if n := testutil.ToFloat64(changing.metrics.failed.WithLabelValues("changing")); n != 3 {
-		t.Errorf("%v files are changing, want 3", n)
+		t.Errorf("changing files = %v, want 3", n)
 	}
 	if n := testutil.CollectAndCount(changing.metrics.failed); n != len(breaks)+1 {
-		t.Errorf("%d reasons are there from the start, want %d", n, len(breaks)+1)
+		t.Errorf("reasons initialized at the start = %d, want %d", n, len(breaks)+1)
 	}
 }
 
-// A folder that cannot be read is reported, and found once it exists.
+// A folder that cannot be read is reported. The mapper recovers when it exists again.
 func TestFolder(t *testing.T) {
 	b := newBench(t)
 	b.put("0", "7\n")
@@ -328,7 +329,7 @@ func TestFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.Attribute(context.Background(), node()); !errors.Is(err, gpu.ErrUnavailable) || !strings.Contains(err.Error(), b.dir) {
-		t.Errorf("no folder: %v", err)
+		t.Errorf("missing folder: error = %v", err)
 	}
 	if err := os.Rename(hidden, b.dir); err != nil {
 		t.Fatal(err)
@@ -347,12 +348,12 @@ func TestFolder(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := b.Attribute(ended, node()); err == nil {
-		t.Error("an answer after the end")
+		t.Error("no error after the context ended")
 	}
 }
 
-// Files are replaced by renaming, as a prolog should, while the mapper reads. Every answer is one of the versions, and
-// the last one is found.
+// A prolog should replace job files by renaming. While it does, every result matches one version of the files, and
+// the last version is found.
 func TestChurn(t *testing.T) {
 	b := newBench(t)
 	b.folder.pause = func(context.Context, time.Duration) error { return nil }
@@ -376,10 +377,10 @@ func TestChurn(t *testing.T) {
 		var a, c int
 		jobs := users(b.attribute(node()))["0"]
 		if jobs == "" {
-			return 0 // before the first
+			return 0 // before the first version
 		}
 		if _, err := fmt.Sscanf(jobs, "%d %d", &a, &c); err != nil || c-a != 1000 {
-			t.Fatalf("jobs %q: want those of one version", jobs)
+			t.Fatalf("jobs %q mix two versions", jobs)
 		}
 		return a
 	}
@@ -396,14 +397,14 @@ func TestChurn(t *testing.T) {
 		default:
 			got := check()
 			if got < newest {
-				t.Fatalf("job %d after job %d", got, newest)
+				t.Fatalf("job %d was reported after job %d", got, newest)
 			}
 			newest = got
 		}
 	}
 }
 
-// A file with ten thousand lines, as left by an epilog that never removes jobs.
+// The file has ten thousand lines, as if an epilog never removed jobs.
 func TestVeryManyJobs(t *testing.T) {
 	b := newBench(t)
 	var content strings.Builder
@@ -415,21 +416,21 @@ func TestVeryManyJobs(t *testing.T) {
 	o := b.attribute(node())
 	for row, n := range map[int]int{0: gpu.MaxOwners, 2: gpu.MaxOwners, 3: gpu.MaxOwners, 4: gpu.MaxOwners} {
 		if got := len(o.UseOf(row).Owners); got != n || o.Of(row) != nil {
-			t.Errorf("row %d has %d owners, expected %d, and the labels %v, expected none", row, got, n, o.Of(row))
+			t.Errorf("row %d: owners = %d, want %d; labels = %v, want none", row, got, n, o.Of(row))
 		}
 	}
 	if got := testutil.ToFloat64(b.metrics.spared); got != 2*(10_000-gpu.MaxOwners) {
-		t.Errorf("%v jobs are left out", got)
+		t.Errorf("jobs omitted = %v", got)
 	}
 	b.put("0", "1\n")
 	b.remove("2")
 	b.attribute(node())
 	if got := testutil.ToFloat64(b.metrics.spared); got != 0 {
-		t.Errorf("%v jobs are left out of one", got)
+		t.Errorf("jobs omitted = %v, want 0", got)
 	}
 }
 
-// Links within the folder are followed, as in Kubernetes volumes. Links that lead out of it are not.
+// Links within the folder are followed, as in Kubernetes volumes. Links that lead out of the folder are rejected.
 func TestLinksOfJobFiles(t *testing.T) {
 	b := newBench(t)
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -457,10 +458,10 @@ func TestLinksOfJobFiles(t *testing.T) {
 			got += l.Value
 		}
 		if got != job {
-			t.Errorf("row %d (%s) carries the job %q, expected %q", row, rowNames[row], got, job)
+			t.Errorf("row %d (%s): job = %q, want %q", row, rowNames[row], got, job)
 		}
 	}
 	if got := testutil.ToFloat64(b.metrics.failed.WithLabelValues("outside")); got != 2 {
-		t.Errorf("%v links are refused, expected 2; the log:\n%s", got, b.log.String())
+		t.Errorf("rejected links = %v, want 2; log:\n%s", got, b.log.String())
 	}
 }

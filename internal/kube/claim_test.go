@@ -24,8 +24,8 @@ func result(device string, admin any) map[string]any {
 	return r
 }
 
-// A claim's status says which devices it holds with admin access. Unknown claims are read in the background, and the
-// revision changes afterwards.
+// A claim's status says which devices it holds with admin access. Unknown claims are read in the background. The
+// revision changes once they are read.
 func TestClaimsWithAdminAccess(t *testing.T) {
 	s := newServer(t)
 	s.put(claimsPath,
@@ -37,7 +37,7 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 	want(t, "a claim before it is read", claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", ""), podmapper.Claimed{})
 	until(t, "the claim monitor", func() bool { return claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin })
 	if claims.Revision() == 0 {
-		t.Error("the answer changed, but the revision did not")
+		t.Error("claim was read, but the revision did not change")
 	}
 	claims.Get("ml", "odd", "gpu.nvidia.com", "node-1", "gpu-0", "")
 	claims.Get("ml", "absent", "gpu.nvidia.com", "node-1", "gpu-0", "")
@@ -48,16 +48,16 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 		{"odd", "node-1", "gpu-0"}: false, {"absent", "node-1", "gpu-0"}: false,
 	} {
 		if got := claims.Get("ml", of[0], "gpu.nvidia.com", of[1], of[2], "").Admin; got != want {
-			t.Errorf("%v: %t", of, got)
+			t.Errorf("claim %v: admin access = %t", of, got)
 		}
 	}
 	if claims.Get("other", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin {
-		t.Error("a claim of another namespace was confused with it")
+		t.Error("claim of another namespace has the same admin access")
 	}
-	until(t, "what the API server answered", func() bool { _, ok := outcomes.of("resourceclaims"); return ok })
+	until(t, "the API server's outcome", func() bool { _, ok := outcomes.of("resourceclaims"); return ok })
 }
 
-// A claim's status says what each share consumes of a device's capacity, in any format of a quantity.
+// A claim's status says how much of a device's capacity each share consumes, in any format of a quantity.
 func TestClaimsOfShares(t *testing.T) {
 	s := newServer(t)
 	share := func(id string, consumed map[string]any) map[string]any {
@@ -78,7 +78,7 @@ func TestClaimsOfShares(t *testing.T) {
 	want(t, "another share", get("c"), podmapper.Claimed{})
 }
 
-// Wait returns once the claims that were asked about are read.
+// Wait returns once all requested claims are read.
 func TestClaimsAreReadAfterWait(t *testing.T) {
 	s := newServer(t)
 	s.put(claimsPath, resourceClaim("a", result("gpu-0", nil)), resourceClaim("b", result("gpu-1", nil)))
@@ -88,18 +88,18 @@ func TestClaimsAreReadAfterWait(t *testing.T) {
 		return claims.Get("ml", claim, "gpu.nvidia.com", "node-1", device, "").Read
 	}
 	if read("a", "gpu-0") || read("b", "gpu-1") {
-		t.Error("a claim is known before it was read")
+		t.Error("claim is known before it was read")
 	}
 	claims.Wait(t.Context())
 	if !read("a", "gpu-0") || !read("b", "gpu-1") {
-		t.Error("a claim is unknown after Wait")
+		t.Error("claim is unknown after Wait")
 	}
 	if read("a", "gpu-7") {
-		t.Error("a device that the claim does not have counts as read")
+		t.Error("device that the claim does not have counts as read")
 	}
 }
 
-// If the API server forbids reading claims, that is reported and returned by Get.
+// If the API server forbids reading claims, the error is reported, and Get returns it too.
 func TestForbiddenClaims(t *testing.T) {
 	s := newServer(t)
 	s.deny("get", claimsPath, true)
@@ -110,6 +110,6 @@ func TestForbiddenClaims(t *testing.T) {
 	claims.Wait(t.Context())
 	want(t, "after it", get(), podmapper.Claimed{Forbidden: true})
 	if err, ok := outcomes.of("resourceclaims"); !ok || err == nil {
-		t.Errorf("reported: %v, %t", err, ok)
+		t.Errorf("reported outcome = %v, %t", err, ok)
 	}
 }

@@ -43,7 +43,7 @@ func TestPodsOfOneNode(t *testing.T) {
 		t.Error("pod b has succeeded but is not finished")
 	}
 	if _, ok := pods.Get("other", "a"); ok {
-		t.Error("a pod of another namespace is known")
+		t.Error("pod of another namespace is known")
 	}
 
 	until(t, "the watch", func() bool { return s.watched(podsPath) })
@@ -57,15 +57,15 @@ func TestPodsOfOneNode(t *testing.T) {
 	s.send(podsPath, "DELETED", pod("a", "3", "Failed", nil))
 	until(t, "pod a gone", func() bool { _, ok := pods.Get("ml", "a"); return !ok })
 	if pods.Revision() != before+2 {
-		t.Errorf("revision %d after %d and two changes that matter", pods.Revision(), before)
+		t.Errorf("revision = %d after %d and two relevant changes", pods.Revision(), before)
 	}
 	if err, ok := outcomes.of("pods"); !ok || err != nil {
-		t.Errorf("reported: %v, %v", err, ok)
+		t.Errorf("reported outcome = %v, %v", err, ok)
 	}
 }
 
-// A node identifies a static pod by its manifest's hash, and the API server by the UID of its mirror pod. HAMi records
-// a pod's devices in an annotation.
+// A static pod's annotation on the node is the hash of its manifest. The API server identifies it by the UID of its
+// mirror pod. HAMi records a pod's devices in an annotation.
 func TestAnnotationsOfPods(t *testing.T) {
 	s := newServer(t)
 	mirror := pod("static-node-1", "mirror", "Running", nil)
@@ -86,7 +86,7 @@ func TestAnnotationsOfPods(t *testing.T) {
 	for of, uid := range known {
 		want(t, "UID of "+of, pods.UIDOf(of), uid)
 	}
-	// The UID is needed after the mirror is deleted, for processes that a driver still reports.
+	// The UID is still needed after the mirror is deleted, because the driver may report processes of the pod.
 	until(t, "the watch", func() bool { return s.watched(podsPath) })
 	s.send(podsPath, "DELETED", mirror)
 	until(t, "the mirror gone", func() bool { _, ok := pods.Get("ml", "static-node-1"); return !ok })
@@ -95,7 +95,7 @@ func TestAnnotationsOfPods(t *testing.T) {
 	}
 }
 
-// A failed watch reports since when there has been no news, until the API server answers again.
+// If a watch fails, Stale returns the time of the last news until the API server answers again.
 func TestStalePods(t *testing.T) {
 	s := newServer(t)
 	s.put(podsPath, pod("a", "1", "Running", nil))
@@ -104,27 +104,28 @@ func TestStalePods(t *testing.T) {
 	until(t, "the watch", func() bool { return s.watched(podsPath) })
 	since, stale := pods.Stale()
 	if stale || since.IsZero() {
-		t.Errorf("with an API server: %v, %v", since, stale)
+		t.Errorf("with an API server: Stale = %v, %v", since, stale)
 	}
 	s.deny("list", podsPath, true)
 	s.deny("watch", podsPath, true)
 	s.CloseClientConnections()
 	until(t, "the silence", func() bool { _, stale := pods.Stale(); return stale })
 	if last, _ := pods.Stale(); last.Before(since) || time.Since(last) < 0 {
-		t.Errorf("nothing was heard since %v, and it answered at %v", last, since)
+		t.Errorf("last news = %v, want a time after %v", last, since)
 	}
 	s.deny("list", podsPath, false)
 	s.deny("watch", podsPath, false)
 	until(t, "an answer", func() bool { _, stale := pods.Stale(); return !stale })
 }
 
-// A rejected token is no missing permission, and an answer that is no list does not mean that there are no pods.
+// An error for a rejected token does not mention missing permissions. An answer that is not a list does not mean that
+// there are no pods.
 func TestAnswerIsNoList(t *testing.T) {
 	for name, tt := range map[string]struct {
 		breaks   func(*server)
 		sentence string
 	}{
-		"refused token":          {func(s *server) { s.strange = true }, "the API server does not accept the token or certificate: "},
+		"rejected token":         {func(s *server) { s.strange = true }, "the API server does not accept the token or certificate: "},
 		"list of something else": {func(s *server) { s.kind = "SecretList" }, `listing pods returned the unexpected kind "SecretList"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,10 +137,10 @@ func TestAnswerIsNoList(t *testing.T) {
 			until(t, "an error", func() bool { err, _ := outcomes.of("pods"); return err != nil })
 			err, _ := outcomes.of("pods")
 			if !strings.HasPrefix(err.Error(), tt.sentence) {
-				t.Errorf("%v, want %s", err, tt.sentence)
+				t.Errorf("error = %v, want %s", err, tt.sentence)
 			}
 			if _, ok := pods.Get("ml", "a"); ok {
-				t.Error("an answer that is no list of pods yielded a pod")
+				t.Error("invalid list yielded a pod")
 			}
 		})
 	}
@@ -157,7 +158,7 @@ func TestMissingVerbs(t *testing.T) {
 			err, _ := outcomes.of("pods")
 			sentence := "no permission to " + verb + " pods in the whole cluster: grant the service account the verb \"" + verb + "\" on \"pods\" with a ClusterRole: "
 			if !strings.HasPrefix(err.Error(), sentence) {
-				t.Errorf("%v, want %s", err, sentence)
+				t.Errorf("error = %v, want %s", err, sentence)
 			}
 
 			s.deny(verb, podsPath, false)
@@ -216,12 +217,12 @@ func TestSlicesOfOneNode(t *testing.T) {
 			mig, _ := slices.Get("gpu.nvidia.com", "node-1", "gpu-1-mig")
 			want(t, "gpu-1-mig", mig, kube.Device{UUID: "MIG-1", MIG: true, Profile: "1g.10gb"})
 			made, _ := slices.Get("gpu.nvidia.com", "node-1", "gpu-0-mig-1g12gb-19-3")
-			want(t, "a MIG device that is made when a pod starts", made, kube.Device{
+			want(t, "a MIG device that is created when a pod starts", made, kube.Device{
 				MIG: true, Profile: "1g.12gb", Parent: "GPU-0", Start: 3, Capacity: map[string]float64{"memory": 11264 << 20, "shares": 4},
 			})
 			for _, name := range []string{"gpu-2", "gpu-3", "gpu-9"} { // without a UUID, missing, or of an old generation
 				if d, ok := slices.Get("gpu.nvidia.com", "node-1", name); ok {
-					t.Errorf("%s is known: %+v", name, d)
+					t.Errorf("device %s is known: %+v", name, d)
 				}
 			}
 
@@ -230,7 +231,7 @@ func TestSlicesOfOneNode(t *testing.T) {
 			s.send(path, "MODIFIED", resourceSlice(version, 2, device("gpu-3", map[string]string{"uuid": "GPU-3"})))
 			until(t, "the slice that lagged", func() bool { _, ok := slices.Get("gpu.nvidia.com", "node-1", "gpu-3"); return ok })
 			if slices.Revision() == before {
-				t.Error("the content changed, but the revision did not")
+				t.Error("content changed, but the revision did not")
 			}
 		})
 	}
@@ -242,14 +243,14 @@ func TestClusterWithoutDRA(t *testing.T) {
 	slices := c.Slices(t.Context(), "node-1")
 	until(t, "the reason", func() bool { err, _ := outcomes.of("resourceslices"); return err != nil })
 	if err, _ := outcomes.of("resourceslices"); !strings.Contains(err.Error(), "expected one of [v1 v1beta2 v1beta1]") {
-		t.Errorf("reported: %v", err)
+		t.Errorf("reported outcome = %v", err)
 	}
 	if _, ok := slices.Get("gpu.nvidia.com", "node-1", "gpu-0"); ok || slices.Revision() != 0 {
-		t.Error("a device is known")
+		t.Error("device is known without DRA")
 	}
 }
 
-// The ResourceSlice was recorded from a real API server.
+// The ResourceSlice was recorded on a real API server.
 func TestRecordedSlice(t *testing.T) {
 	var objects []map[string]any
 	if err := json.Unmarshal(material.Read(t, "data/podresources/resourceslices.json"), &objects); err != nil {
@@ -294,14 +295,14 @@ func TestConfigMap(t *testing.T) {
 	wantError(t, err, `ConfigMap monitoring:counters: no permission to get configmaps counters in the namespace monitoring: grant the service account the verb "get" on "configmaps" with a Role`)
 	s.Close()
 	if _, err := m.Await(t.Context(), 50*time.Millisecond); err == nil {
-		t.Error("no error without a server")
+		t.Error("no error without an API server")
 	}
 }
 
 func wantError(t *testing.T, err error, text string) {
 	t.Helper()
 	if err == nil || !strings.HasPrefix(err.Error(), text) {
-		t.Errorf("error %v\nexpected %s", err, text)
+		t.Errorf("error = %v\nwant %s", err, text)
 	}
 }
 
@@ -321,10 +322,10 @@ func TestSharingOfANode(t *testing.T) {
 func TestNoCluster(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	if _, err := kube.New(kube.Options{}); !errors.Is(err, kube.ErrNoCluster) {
-		t.Errorf("error %v", err)
+		t.Errorf("error = %v", err)
 	}
 	if _, err := kube.New(kube.Options{Kubeconfig: []string{"/nonexistent/config"}}); err == nil {
-		t.Error("a missing kubeconfig was accepted")
+		t.Error("missing kubeconfig was accepted")
 	}
 }
 
@@ -338,6 +339,6 @@ func TestWatchesEndWithTheirContext(t *testing.T) {
 	cancel()
 	until(t, "the end of the watch", func() bool { return !s.watched(podsPath) })
 	if a, ok := pods.Get("ml", "a"); !ok || a.UID != "1" {
-		t.Error("known pods are lost after the context ended")
+		t.Error("known pods were lost after the context ended")
 	}
 }

@@ -26,7 +26,7 @@ type server struct {
 	objects  map[string][]map[string]any // by list path
 	denied   map[string]bool             // by "verb path"
 	kind     string                      // of lists; "" means the generic kind
-	strange  bool                        // rejects the token
+	strange  bool                        // the server rejects the token
 	queries  map[string]string           // received field selectors by path
 	watchers map[string][]chan map[string]any
 	version  int
@@ -146,7 +146,7 @@ func (s *server) selector(verb, path string) string {
 	return s.queries[verb+" "+path]
 }
 
-// outcomes collects the outcomes that a client reports.
+// outcomes collects the outcomes that a client reported.
 type outcomes struct {
 	mu   sync.Mutex
 	last map[string]error
@@ -183,7 +183,7 @@ func (s *server) client() (*kube.Client, *outcomes) {
 	return c, o
 }
 
-// until waits for a condition.
+// until waits until a condition holds.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -193,7 +193,7 @@ func until(t *testing.T, what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not seen: %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }

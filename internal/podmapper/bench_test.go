@@ -11,8 +11,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// BenchmarkAttribute measures one request with 110 pods on 56 time-sliced MIG instances, over a real connection to a
-// kubelet. It also reports the calls to the kubelet. The exporter makes one request per collection interval.
+// BenchmarkAttribute measures one Attribute with 110 pods on 56 time-sliced MIG instances, over a real connection to
+// a kubelet. It also reports the number of calls to the kubelet. The exporter calls Attribute once per collection
+// interval.
 func BenchmarkAttribute(b *testing.B) {
 	var devices []gpu.Device
 	for g := range uint32(8) {
@@ -44,7 +45,7 @@ func BenchmarkAttribute(b *testing.B) {
 		}
 	}
 	if owned != 110 {
-		b.Fatalf("%d owners of 110 pods", owned)
+		b.Fatalf("owners = %d with 110 pods", owned)
 	}
 	b.ReportMetric(float64(s.Lists())/float64(b.N), "kubelet-lists/op")
 }

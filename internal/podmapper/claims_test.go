@@ -12,19 +12,19 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// A pod is recreated under its name with another device while the kubelet restarts. Once the new pod is listed, the old
-// pod's device is released.
+// While the kubelet restarts, a pod is recreated under its name with another device. Once the new pod is listed, the
+// old pod's device is released.
 func TestListedPodHasAllItsClaims(t *testing.T) {
 	before := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "a-x7k", "gpu.nvidia.com", "e2e-node", "gpu-0", ""))
 	again := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "a-p2q", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))
 	w := newAged(t, podmapper.Options{Device: claimed}, before)
 	o := w.restarts(5*time.Second, again)
 	want(t, "owners of gpu-1", named(o, 1), []string{"a"})
-	want(t, "owners of gpu-0, which the pod that ended had", named(o, 0), nil)
+	want(t, "owners of gpu-0, which the ended pod had", named(o, 0), nil)
 }
 
-// While the kubelet restarts, a pod ends and another pod of the same name starts without a GPU. The first pod's device
-// never gets the UID of the second.
+// While the kubelet restarts, a pod ends and a pod of the same name starts without a GPU. The first pod's device
+// never gets the UID of the second pod.
 func TestRememberedPodKeepsItsUID(t *testing.T) {
 	n := newOnNode(t)
 	n.log("ml_a_" + uidA)
@@ -34,7 +34,7 @@ func TestRememberedPodKeepsItsUID(t *testing.T) {
 	if got := w.attribute().UseOf(0).Owners[0].PodUID; got != uidA {
 		t.Fatalf("before the restart: %q", got)
 	}
-	n.log("ml_a_" + uidB) // the second pod of that name
+	n.log("ml_a_" + uidB) // the second pod with that name
 	for _, x := range w.restarts(5*time.Second, other).UseOf(0).Owners {
 		if x.PodUID != uidA {
 			t.Errorf("GPU 0 belongs to the first pod (UID %s); got pod %s with UID %s", uidA, x.Pod, x.PodUID)
@@ -45,7 +45,7 @@ func TestRememberedPodKeepsItsUID(t *testing.T) {
 // A monitor has admin access to a free GPU and to a pod's GPU. Until its claim is read, it owns neither.
 func TestUnreadClaimIsNoOwner(t *testing.T) {
 	w := newWorld(t, podmapper.Options{Device: claimed, Claimed: func(_, claim, _, _, _, _ string) podmapper.Claimed {
-		return podmapper.Claimed{} // not read yet: the API server answers later
+		return podmapper.Claimed{} // not read yet; the API server answers later
 	}}, kubelet.Lists(
 		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", "")),
 		kubelet.Pod("ml/monitor",
@@ -68,7 +68,7 @@ func TestUnreadSharesAreUnknown(t *testing.T) {
 		return d, ok
 	}}, kubelet.Lists(kubelet.Captures(t)["list-dra-consumable-share-id"].PodResources...))
 	if use := w.attribute().UseOf(4); len(use.Owners) == 2 && use.Owners[0].Part == 0 && !use.Incomplete {
-		t.Errorf("two unknown shares count as halves: %+v", use)
+		t.Errorf("unknown shares are divided in halves: %+v", use)
 	}
 }
 
@@ -93,11 +93,11 @@ func TestStaticPodWithoutMirror(t *testing.T) {
 	}
 	want(t, "UID with its mirror", uid(), uidA)
 	server.set(nil)
-	want(t, "UID while the mirror is not there", uid(), uidA)
+	want(t, "UID while there is no mirror", uid(), uidA)
 }
 
-// Dynamic MIG: pod a ends while the kubelet restarts, and the claim of pod b creates an instance in the same place. The
-// instance belongs only to b.
+// Dynamic MIG: pod a ends while the kubelet restarts. Then the claim of pod b creates an instance in the same place.
+// The instance belongs only to b.
 func TestPlaceBelongsToTheListedClaim(t *testing.T) {
 	made := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 		return podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}, name == "gpu-3-mig-1g10gb-19-4"

@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// Free devices become known once the kubelet has been up long enough, even if nothing else changes.
+// Devices are known to be free once the kubelet has been up long enough, even if nothing else changes.
 func TestFreeDevicesOnceTheKubeletIsKnown(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))))
 	now := time.Now()

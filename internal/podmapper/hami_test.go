@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// HAMi's scheduler chooses the GPU, whichever id the kubelet lists.
+// HAMi's scheduler chooses the GPU, regardless of the id that the kubelet lists.
 func TestHAMi(t *testing.T) {
 	one := func(uuid string) string { return uuid + ",NVIDIA,3000,30:" }
 	for name, tt := range map[string]struct {
@@ -43,7 +43,7 @@ func TestHAMi(t *testing.T) {
 				owner := o.UseOf(row).Owners[0]
 				want(t, "owner", owner.Pod+"/"+owner.Container+" "+owner.PodUID, "a/main "+uidA)
 				if shared := owner.Replica != ""; shared != (o.UseOf(row).Sharing == gpu.SharingTimeSlicing) || shared == (name == "NVIDIA's own plugin") {
-					t.Errorf("row %d: replica %q, sharing %v", row, owner.Replica, o.UseOf(row).Sharing)
+					t.Errorf("row %d: replica = %q, sharing = %v", row, owner.Replica, o.UseOf(row).Sharing)
 				}
 			}
 			want(t, "rows", rows, tt.rows)
@@ -52,7 +52,7 @@ func TestHAMi(t *testing.T) {
 	}
 }
 
-// Each container gets the devices in its own place of the annotation.
+// Each container gets the devices from its own position in the annotation.
 func TestHAMiContainers(t *testing.T) {
 	a := &api{}
 	a.set(map[string]podmapper.PodInfo{"ml/a": {
@@ -63,7 +63,7 @@ func TestHAMiContainers(t *testing.T) {
 	want(t, "labels", pods(w.attribute()), map[int]string{1: "ml/a/beside", 4: "ml/a/main"})
 }
 
-// Two pods that HAMi puts on one GPU share it, whichever ids the kubelet chose.
+// Two pods that HAMi places on one GPU share it, regardless of the ids that the kubelet chose.
 func TestHAMiShares(t *testing.T) {
 	a := &api{}
 	annotation := gpu4 + ",NVIDIA,3000,0:;"
@@ -76,8 +76,8 @@ func TestHAMiShares(t *testing.T) {
 	want(t, "labels", pods(o), map[int]string{})
 	want(t, "UIDs", uids(o), map[string]string{"a": uidA, "b": uidB})
 
-	// An exporter that starts while the kubelet loads its pods reports unknown owners.
+	// An exporter that starts while the kubelet loads its pods reports the owners as unknown.
 	w = newWorld(t, a.options(), kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("main", "nvidia.com/gpu", gpu0+"-1"))))
 	w.Born(time.Now())
-	want(t, "owners by a list that may be short", len(w.attribute().UseOf(4).Owners), 0)
+	want(t, "owners while the list may be incomplete", len(w.attribute().UseOf(4).Owners), 0)
 }

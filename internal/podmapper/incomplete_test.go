@@ -20,7 +20,7 @@ func incomplete(o *gpu.Owners) []int {
 	return rows
 }
 
-// An entity that may have unknown owners is marked, so that its use is not called unattributed.
+// An entity that may have unknown owners is marked, so that its use is not reported as unattributed.
 func TestUnknownOwners(t *testing.T) {
 	shared := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	whole := kubelet.Pod("ml/w", kubelet.Container("c", "nvidia.com/gpu", gpu0))
@@ -33,7 +33,7 @@ func TestUnknownOwners(t *testing.T) {
 		now = now.Add(podmapper.Settled)
 		want(t, "rows once the kubelet knows its pods", incomplete(w.attribute()), nil)
 	})
-	t.Run("a holder that may have ended", func(t *testing.T) {
+	t.Run("an owner that may have ended", func(t *testing.T) {
 		w := newAged(t, podmapper.Options{}, whole, shared)
 		want(t, "rows", incomplete(w.restarts(25*time.Second, shared)), nil)
 		want(t, "rows after 30 s", incomplete(w.after(6*time.Second)), []int{0})
@@ -49,14 +49,14 @@ func TestUnknownOwners(t *testing.T) {
 			kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", "")))
 		want(t, "rows", incomplete(w.attribute()), []int{0, 1, 2, 3, 5, 6})
 		known, revision = true, 2
-		want(t, "rows once the slice is there", incomplete(w.attribute()), nil)
+		want(t, "rows once the slice exists", incomplete(w.attribute()), nil)
 	})
 	t.Run("claims that are not followed", func(t *testing.T) {
 		w := newAged(t, podmapper.Options{}, kubelet.Pod("ml/b",
 			kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""), kubelet.Container("d", "nvidia.com/gpu", gpu1)))
 		want(t, "rows", incomplete(w.attribute()), []int{0, 2, 3, 4, 5, 6})
 	})
-	t.Run("instances of a GPU that is held whole", func(t *testing.T) {
+	t.Run("instances of a GPU that has an owner itself", func(t *testing.T) {
 		w := newAged(t, podmapper.Options{}, kubelet.Pod("ml/b",
 			kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""), kubelet.Container("d", "nvidia.com/gpu", gpu3)))
 		want(t, "rows", incomplete(w.attribute()), []int{0, 1, 2, 4})
@@ -73,6 +73,6 @@ func TestUnknownOwners(t *testing.T) {
 		want(t, "rows", incomplete(o), []int{1, 2, 3, 4, 5, 6})
 		want(t, "labels", pods(o), map[int]string{0: "ml/w/c"})
 		server.set(map[string]podmapper.PodInfo{"ml/h": {Containers: []string{"c"}, Allocated: gpu3 + ",NVIDIA,3000,30:;"}})
-		want(t, "rows once it is there", incomplete(w.attribute()), nil)
+		want(t, "rows once the annotation exists", incomplete(w.attribute()), nil)
 	})
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// The node of the recordings has five GPUs; the fourth has two instances. The device files are numbered in the reverse
-// order of NVML's indices.
+// The recorded node has five GPUs; the fourth has two instances. The device files are numbered in the reverse order
+// of NVML's indices.
 const (
 	gpu0 = "GPU-00000000-0000-4000-8000-000000000000"
 	gpu1 = "GPU-10000000-0000-4000-8000-000000000001"
@@ -46,7 +46,7 @@ func node() *gpu.Topology {
 	return gpu.NewTopology(devices)
 }
 
-// claimed is the recorded ResourceSlice, plus a device of a driver that shares by capacity.
+// claimed is the recorded ResourceSlice plus a device of a driver that shares devices by capacity.
 func claimed(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 	d, ok := map[string]podmapper.ClaimDevice{
 		"gpu.nvidia.com/gpu-0":                 {UUID: gpu0},
@@ -57,7 +57,7 @@ func claimed(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 	return d, ok && pool == "e2e-node"
 }
 
-// world is a mapper with its kubelet and its metrics.
+// world is a mapper with its kubelet and metrics.
 type world struct {
 	*testing.T
 	*kubelet.Server
@@ -75,7 +75,7 @@ func newWorld(t *testing.T, opt podmapper.Options, script ...kubelet.Reply) *wor
 	return w
 }
 
-// patience bounds every call that should succeed.
+// patience bounds every call that is expected to succeed.
 const patience = 30 * time.Second
 
 func (w *world) attribute() *gpu.Owners {
@@ -222,10 +222,10 @@ func TestOneConnectionAndOneListPerCall(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(a, b), kubelet.Lists(b, a), kubelet.Lists(b))
 	first, second, third := w.attribute(), w.attribute(), w.attribute()
 	if first != second {
-		t.Error("the same pods in another order gave a new result")
+		t.Error("same pods in another order: Attribute returned new owners")
 	}
 	if third == second {
-		t.Error("a pod ended, but the result did not change")
+		t.Error("pod ended, but Attribute returned the old owners")
 	}
 	want(t, "lists", w.Lists(), 3)
 	want(t, "requests", w.metric("dcgm_exporter_kubelet_requests_total"), map[string]float64{"OK ": 3})
@@ -236,7 +236,7 @@ func TestKubeletErrors(t *testing.T) {
 	labels := map[int]string{0: "ml/a/c"}
 	big := kubelet.Lists(kubelet.Crowd(200_000, "nvidia.com/gpu", func(i int) string { return fmt.Sprintf("GPU-%036d::%d", i, i) })...)
 
-	t.Run("refuses, dies, is too large, and works again", func(t *testing.T) {
+	t.Run("refuses, closes the connection, sends too much, and recovers", func(t *testing.T) {
 		w := newWorld(t, podmapper.Options{}, pod, kubelet.Refuses(codes.ResourceExhausted), pod,
 			kubelet.Dies(kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu0))), pod, big, pod)
 		for range 3 {
@@ -256,7 +256,7 @@ func TestKubeletErrors(t *testing.T) {
 		}
 		want(t, "labels", pods(w.attribute()), labels)
 	})
-	t.Run("is not there, comes, and is replaced", func(t *testing.T) {
+	t.Run("is missing, appears, and is replaced", func(t *testing.T) {
 		w := newWorld(t, podmapper.Options{}, pod)
 		w.Stop()
 		w.fails(gpu.ErrUnavailable)
@@ -267,7 +267,7 @@ func TestKubeletErrors(t *testing.T) {
 			w.fails(gpu.ErrUnavailable)
 		}
 	})
-	t.Run("is larger than gRPC's default", func(t *testing.T) {
+	t.Run("sends more than gRPC's default limit", func(t *testing.T) {
 		crowd := kubelet.Crowd(60_000, "nvidia.com/gpu", func(i int) string { return fmt.Sprintf("GPU-%036d::%d", i, i) })
 		w := newWorld(t, podmapper.Options{}, kubelet.Lists(append(crowd, kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0)))...))
 		want(t, "labels", pods(w.attribute()), labels)
@@ -286,10 +286,10 @@ func TestKubeletRestart(t *testing.T) {
 	w.fails(podmapper.ErrEmpty)
 	w.fails(podmapper.ErrEmpty)
 	if w.attribute() != before {
-		t.Error("the same pods after the restart gave a new result")
+		t.Error("same pods after the restart: Attribute returned new owners")
 	}
 	if age := w.metric("dcgm_exporter_attribution_map_age_seconds"); age[""] < 0 || len(age) != 1 {
-		t.Errorf("age of the map: %v", age)
+		t.Errorf("age of the map = %v", age)
 	}
 }
 
@@ -322,18 +322,18 @@ func TestSharing(t *testing.T) {
 	})
 	want(t, "GPU 1", o.UseOf(1), gpu.Use{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{owner("c", "0"), owner("c", "1")}})
 	want(t, "replicas of a whole device", o.UseOf(0).Replicas, 0)
-	want(t, "labels: only whom a device belongs to alone", pods(o), map[int]string{0: "ml/d/c", 1: "ml/c/c"})
+	want(t, "labels of exclusive devices", pods(o), map[int]string{0: "ml/d/c", 1: "ml/c/c"})
 
 	strategy = gpu.SharingMPS
-	want(t, "sharing once the node says MPS", w.attribute().UseOf(4).Sharing, gpu.SharingMPS)
+	want(t, "sharing once the node reports MPS", w.attribute().UseOf(4).Sharing, gpu.SharingMPS)
 }
 
-// An empty list is accepted from a kubelet that has been up for long: the last pod of the node has ended.
+// An empty list is accepted from a kubelet that has been up for a while: the last pod of the node has ended.
 func TestLastPodEnds(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))), kubelet.Lists())
 	w.attribute()
 	podmapper.Clock(w.mapper, func() time.Time { return time.Now().Add(podmapper.Settled) })
-	want(t, "labels of a node that is empty now", pods(w.attribute()), map[int]string{})
+	want(t, "labels after the last pod ended", pods(w.attribute()), map[int]string{})
 }
 
 // After a MIG repartition, the same answer of the kubelet refers to other entities.
@@ -360,7 +360,7 @@ func TestKubeletWithoutPodResources(t *testing.T) {
 	w.fails(gpu.ErrVersion)
 }
 
-// A device is shared even if only one pod holds a replica now.
+// A device of a shared resource is shared even if only one pod holds a replica.
 func TestSharedDeviceWithOneOwner(t *testing.T) {
 	w := newWorld(t, podmapper.Options{Device: claimed}, kubelet.Lists(
 		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "part", "sliced.nvidia.com", "e2e-node", "gpu-4", "3336a525-cb3a-412c-addd-c2e3655f9f2f")),
@@ -368,8 +368,8 @@ func TestSharedDeviceWithOneOwner(t *testing.T) {
 	))
 	o := w.attribute()
 	want(t, "labels", pods(o), map[int]string{0: "ml/b/c", 4: "ml/a/c"})
-	want(t, "sharing of a claim's part", o.UseOf(4).Sharing, gpu.SharingDRA)
-	want(t, "sharing of a device under a shared resource's name", o.UseOf(0).Sharing, gpu.SharingTimeSlicing)
+	want(t, "sharing of a claim's share", o.UseOf(4).Sharing, gpu.SharingDRA)
+	want(t, "sharing of a device of a shared resource", o.UseOf(0).Sharing, gpu.SharingTimeSlicing)
 }
 
 func TestUnmatchedDevicesAreBounded(t *testing.T) {
@@ -387,7 +387,7 @@ func TestUnmatchedDevicesAreBounded(t *testing.T) {
 	want(t, "devices", sum, 100)
 }
 
-// A device has more replicas than reported owners. The holder of the last replica is still an owner.
+// A device has more replicas than the owners that are reported. The holder of the last replica is still an owner.
 func TestMoreReplicasThanOwners(t *testing.T) {
 	var replicas []string
 	for i := range gpu.MaxOwners {
@@ -414,7 +414,7 @@ func TestContainersOfOnePod(t *testing.T) {
 	o := w.attribute()
 	want(t, "labels", pods(o), map[int]string{1: "ml/a/", 4: "ml/a/"})
 	want(t, "labels of the replicas", o.Of(4), []gpu.Label{{Name: "namespace", Value: "ml"}, {Name: "pod", Value: "a"}})
-	want(t, "the claim's name is both containers'", o.Of(1)[0], gpu.Label{Name: "dra_claim_name", Value: "ours"})
+	want(t, "claim name of both containers", o.Of(1)[0], gpu.Label{Name: "dra_claim_name", Value: "ours"})
 	want(t, "owners, by container", len(o.UseOf(4).Owners), 2)
 }
 
@@ -439,7 +439,7 @@ func TestReplicasFollowPlugin(t *testing.T) {
 		{"just after the plugin was reconfigured", 8, 10 * time.Second, 4},
 		{"a minute later", 8, time.Minute, 8},
 		{"with fewer", 2, time.Minute, 2},
-		{"while the plugin is away", 0, time.Minute, 2},
+		{"while the plugin is unreachable", 0, time.Minute, 2},
 		{"once it is back", 4, time.Minute, 4},
 	} {
 		now = now.Add(tt.later)
@@ -447,21 +447,21 @@ func TestReplicasFollowPlugin(t *testing.T) {
 		want(t, "replicas "+tt.what, w.attribute().UseOf(4).Replicas, tt.replicas)
 	}
 
-	// A new replica is looked up at once.
+	// A new replica triggers a request at once.
 	w.Script(kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::11"))))
 	w.Allocatable(offer(12)...)
 	now = now.Add(15 * time.Second)
-	want(t, "replicas with a new one", w.attribute().UseOf(4).Replicas, 12)
+	want(t, "replicas including a new one", w.attribute().UseOf(4).Replicas, 12)
 
-	// Even if the last request was just before, and nothing changes afterwards.
+	// The request follows even if the last one was just before and nothing changes afterwards.
 	now = now.Add(20 * time.Second)
-	w.attribute() // without the first replica
+	w.attribute() // the first replica is not listed yet
 	now = now.Add(45 * time.Second)
-	w.attribute() // the new request
+	w.attribute() // this makes the new request
 	w.Script(kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::11", gpu4+"::13"))))
 	w.Allocatable(offer(16)...)
 	now = now.Add(time.Second)
-	want(t, "replicas just after the last question", w.attribute().UseOf(4).Replicas, 12)
+	want(t, "replicas just after the last request", w.attribute().UseOf(4).Replicas, 12)
 	now = now.Add(10 * time.Second)
 	want(t, "replicas ten seconds later", w.attribute().UseOf(4).Replicas, 16)
 
@@ -473,14 +473,14 @@ func TestReplicasFollowPlugin(t *testing.T) {
 	begin := time.Now()
 	o, err := w.mapper.Attribute(ctx, w.topology)
 	if err != nil || len(o.UseOf(4).Owners) != 1 || o.UseOf(4).Replicas != 0 {
-		t.Errorf("owners %v, error %v", o.UseOf(4), err)
+		t.Errorf("Attribute = %v, %v; want one owner and an unknown number of replicas", o.UseOf(4), err)
 	}
 	if took := time.Since(begin); took > patience/2 {
-		t.Errorf("it took %v", took)
+		t.Errorf("Attribute took %v", took)
 	}
 }
 
-// Names longer than Kubernetes allows are truncated, so that they do not inflate the page.
+// Names longer than Kubernetes allows are truncated so that they do not inflate the page.
 func TestLongNamesAreTruncated(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/"+long, kubelet.Container(long, "nvidia.com/gpu", gpu0))))

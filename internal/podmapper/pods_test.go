@@ -113,8 +113,8 @@ func ofMIG(uuid string) []gpu.Label {
 	}
 }
 
-// A MIG device that the driver creates when a pod starts gets the same labels as a static one, each time it is created.
-// The ResourceSlice has only its name, profile and place.
+// The driver creates a MIG device when a pod starts. It gets the same labels as a static one, each time it is
+// created. The ResourceSlice has only its name, profile and place.
 func TestDynamicMIGDevices(t *testing.T) {
 	made := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 		return podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}, name == "gpu-3-mig-1g10gb-19-0"
@@ -127,22 +127,22 @@ func TestDynamicMIGDevices(t *testing.T) {
 		devices[row].InstanceID, devices[row].Start, devices[row].MIGUUID = id, &start, uuid
 		w.topology = gpu.NewTopology(devices)
 	}
-	want(t, "labels where NVML does not say places", pods(w.attribute()), map[int]string{})
+	want(t, "labels if NVML reports no placements", pods(w.attribute()), map[int]string{})
 	remake(5, 7, 3, migA)
-	want(t, "labels while it is not there", pods(w.attribute()), map[int]string{})
+	want(t, "labels while the device does not exist", pods(w.attribute()), map[int]string{})
 	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), unmatched)
 	why, err := w.mapper.Unmatched(t.Context(), w.topology)
 	if err != nil || len(why) != 1 || !strings.Contains(why[0].Why, "no GPU instance 1g.10gb at memory slice 4 yet") {
-		t.Errorf("%v, %v", why, err)
+		t.Errorf("Unmatched = %v, %v", why, err)
 	}
 	remake(5, 7, 4, migA)
 	want(t, "labels", w.attribute().Of(5), ofMIG(migA))
 	remake(6, 12, 4, "MIG-again")
-	want(t, "labels when it is made again", w.attribute().Of(6), ofMIG("MIG-again"))
+	want(t, "labels after it is created again", w.attribute().Of(6), ofMIG("MIG-again"))
 	want(t, "matched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
 }
 
-// Each share of a GPU in the recording gets the largest fraction of any capacity that its claim consumes.
+// Each share of a GPU in the recording is the largest fraction of any capacity that its claim consumes.
 func TestSharesByCapacity(t *testing.T) {
 	sliced := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 		d, ok := claimed(driver, pool, name)
@@ -210,34 +210,34 @@ func TestEndedPods(t *testing.T) {
 	two := kubelet.Pod("ml/two", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-	t.Run("as the API server says", func(t *testing.T) {
+	t.Run("the API server reports it", func(t *testing.T) {
 		a := &api{}
 		w := newWorld(t, a.options(), kubelet.Lists(one))
 		want(t, "running", pods(w.attribute()), map[int]string{0: "ml/one/c"})
 		a.set(map[string]podmapper.PodInfo{"ml/one": {Finished: true}})
 		want(t, "finished", pods(w.attribute()), map[int]string{})
 	})
-	t.Run("since a newer pod has the device", func(t *testing.T) {
+	t.Run("a newer pod has the device", func(t *testing.T) {
 		a := &api{}
 		a.set(map[string]podmapper.PodInfo{"ml/one": {Created: noon}, "ml/two": {Created: noon.Add(time.Minute)}})
 		w := newWorld(t, a.options(), kubelet.Lists(one, two), kubelet.Lists(two, one))
 		want(t, "at once", pods(w.attribute()), map[int]string{0: "ml/two/c"})
 		want(t, "in the other order", pods(w.attribute()), map[int]string{0: "ml/two/c"})
 	})
-	t.Run("since another pod got the device later", func(t *testing.T) {
+	t.Run("another pod got the device later", func(t *testing.T) {
 		w := newWorld(t, podmapper.Options{}, kubelet.Lists(two), kubelet.Lists(one, two), kubelet.Lists(one, two, kubelet.Pod("ml/x")))
 		want(t, "alone", pods(w.attribute()), map[int]string{0: "ml/two/c"})
 		want(t, "with a later one", pods(w.attribute()), map[int]string{0: "ml/one/c"})
 		want(t, "still", pods(w.attribute()), map[int]string{0: "ml/one/c"})
 	})
-	t.Run("made in one second, and one got the device later", func(t *testing.T) {
+	t.Run("created in the same second, and one got the device later", func(t *testing.T) {
 		a := &api{}
 		a.set(map[string]podmapper.PodInfo{"ml/one": {Created: noon}, "ml/two": {Created: noon}})
 		w := newWorld(t, a.options(), kubelet.Lists(two), kubelet.Lists(one, two))
 		want(t, "alone", pods(w.attribute()), map[int]string{0: "ml/two/c"})
 		want(t, "with a later one", pods(w.attribute()), map[int]string{0: "ml/one/c"})
 	})
-	t.Run("no way to know which", func(t *testing.T) {
+	t.Run("unknown which one ended", func(t *testing.T) {
 		w := newWorld(t, podmapper.Options{}, kubelet.Lists(one, two))
 		o := w.attribute()
 		want(t, "labels", pods(o), map[int]string{})
@@ -245,7 +245,7 @@ func TestEndedPods(t *testing.T) {
 	})
 }
 
-// Many pods on one whole device cost time in proportion to their number.
+// The cost of many pods on one device is proportional to their number.
 func TestManyPodsOnOneDevice(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Crowd(30_000, "nvidia.com/gpu", func(int) string { return gpu0 })...))
 	want(t, "owners", len(w.attribute().UseOf(0).Owners), gpu.MaxOwners)
@@ -266,13 +266,13 @@ func TestRecreatedPods(t *testing.T) {
 	a.set(map[string]podmapper.PodInfo{"a/train-0": {UID: "3"}, "b/train-0": {UID: "2"}})
 	second := w.attribute()
 	if second == first {
-		t.Error("a recreated pod gave the same result")
+		t.Error("pod was recreated, but Attribute returned the old owners")
 	}
 	want(t, "uid of the new pod", uid(second, 0), "3")
 	want(t, "label of the new pod", second.Of(0)[3], gpu.Label{Name: "pod_uid", Value: "3"})
 	a.revision++
 	if w.attribute() != second {
-		t.Error("an unrelated API change gave a new result")
+		t.Error("unrelated API change: Attribute returned new owners")
 	}
 }
 
@@ -294,7 +294,7 @@ func TestLabelsOfPods(t *testing.T) {
 		{"allowed ones", []string{"^team$", "kubernetes"},
 			map[string]string{"app.kubernetes.io/name": "trainer", "team": "ml", "teams": "no"},
 			map[string]string{"app_kubernetes_io_name": "trainer", "team": "ml"}, nil},
-		{"two that become one: the first counts", nil,
+		{"two labels with the same Prometheus name: the first is used", nil,
 			map[string]string{"a-b": "first", "a.b": "second", "a_b": "third"},
 			map[string]string{"a_b": "first"}, map[string]float64{"collision ": 2}},
 		{"ours count", nil,
@@ -331,7 +331,8 @@ func TestLabelsOfPods(t *testing.T) {
 	}
 }
 
-// The API server's first list arrives shortly after the start. Only the first answer waits for it, for a limited time.
+// The API server's first list arrives shortly after the start. Only the first Attribute waits for it, and only for a
+// limited time.
 func TestFirstAnswerWaitsForAPIServer(t *testing.T) {
 	for name, comes := range map[string]bool{"it comes": true, "it does not come": false} {
 		t.Run(name, func(t *testing.T) {
@@ -349,22 +350,22 @@ func TestFirstAnswerWaitsForAPIServer(t *testing.T) {
 				labels = 5
 			}
 			begin := time.Now()
-			want(t, "labels of the first answer", len(w.attribute().Of(0)), labels)
+			want(t, "labels of the first result", len(w.attribute().Of(0)), labels)
 			waited := time.Since(begin)
 			if !comes && waited < time.Second {
-				t.Errorf("the first answer waited %v", waited)
+				t.Errorf("first Attribute waited %v", waited)
 			}
 			begin = time.Now()
 			w.attribute()
 			if waited := time.Since(begin); waited >= time.Second {
-				t.Errorf("the second answer waited %v", waited)
+				t.Errorf("second Attribute waited %v", waited)
 			}
 		})
 	}
 }
 
-// Whatever a pod's labels are called, the series labels have valid, unique and sorted names and never repeat the
-// exporter's own.
+// Whatever a pod's labels are called, the series labels have valid, unique and sorted names. They never repeat the
+// exporter's own labels.
 func FuzzLabelsOfPods(f *testing.F) {
 	f.Add("app.kubernetes.io/name", "app_kubernetes_io/name", "pod")
 	f.Add("", "-", "__name__")
@@ -387,14 +388,14 @@ func FuzzLabelsOfPods(f *testing.F) {
 	})
 }
 
-// Hundreds of pods come and go. Each listing is complete, and nothing is kept of pods that ended.
+// Hundreds of pods come and go. Each list is attributed completely, and nothing about ended pods is kept.
 func TestChurn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long test: 200 listings of 500 pods")
 	}
 	const crowd = 500
 	w := newWorld(t, podmapper.Options{})
-	heap := func() uint64 { // the minimum of five, to exclude pools and other goroutines
+	heap := func() uint64 { // the minimum of five runs, to exclude pools and other goroutines
 		least := uint64(math.MaxUint64)
 		for range 5 {
 			runtime.GC()
@@ -414,26 +415,26 @@ func TestChurn(t *testing.T) {
 		all = append(all, kubelet.Pod(fmt.Sprintf("ml/whole-%d", round), kubelet.Container("c", "nvidia.com/gpu", gpu0)))
 		w.Script(kubelet.Lists(all...))
 		o := w.attribute()
-		want(t, "the pod of the round", pods(o), map[int]string{0: fmt.Sprintf("ml/whole-%d/c", round)})
+		want(t, "pod of this round", pods(o), map[int]string{0: fmt.Sprintf("ml/whole-%d/c", round)})
 		for _, owner := range o.UseOf(4).Owners {
 			if !strings.HasPrefix(owner.Pod, fmt.Sprintf("pod-%d-", round)) {
 				t.Fatalf("round %d: owner %s is stale", round, owner.Pod)
 			}
 		}
 		want(t, "owners, bounded", len(o.UseOf(4).Owners), 256)
-		want(t, "holdings kept of devices that others have", w.metric("dcgm_exporter_attribution_holdings_kept")[""], 0)
+		want(t, "holdings kept for devices of other pods", w.metric("dcgm_exporter_attribution_holdings_kept")[""], 0)
 		want(t, "owners dropped", w.metric("dcgm_exporter_owners_dropped")[""], crowd-256)
 		if round == 20 {
 			before = heap()
 		}
 	}
-	// 180 rounds have 90,000 pods; keeping the name of each would take 32 bytes
+	// 180 rounds have 90,000 pods. Keeping the name of each would take 32 bytes.
 	if after := heap(); after > before+90_000*30 {
 		t.Errorf("memory grew from %d to %d bytes over 180 rounds", before, after)
 	}
 }
 
-// The number of a pod's labels is limited, in the order of their keys.
+// The number of a pod's labels is limited. They are chosen in the order of their keys.
 func TestPodLabelLimit(t *testing.T) {
 	a := &api{}
 	a.set(map[string]podmapper.PodInfo{"ml/a": {Labels: map[string]string{"c": "3", "a": "1", "b": "2"}}})

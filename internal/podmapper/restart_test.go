@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// A restart as recorded on a real node: refused connections, an answer without pods, then all pods. No wrong owner is
-// ever reported, and no owner is lost.
+// The restart was recorded on a real node: refused connections, a list without pods, then a list of all pods. No
+// wrong owner is ever reported, and no owner is lost.
 func TestRecordedRestart(t *testing.T) {
 	moments := kubelet.Timeline(t, "nvidia.com/gpu")
 	last := moments[len(moments)-1]
@@ -52,12 +52,12 @@ func TestRecordedRestart(t *testing.T) {
 		}
 	}
 	if answers == 0 {
-		t.Error("no successful answer in the recording")
+		t.Error("recording has no successful list")
 	}
 }
 
-// A kubelet lists its pods one by one after a restart. Six pods that share a GPU stay six, whole GPUs keep their
-// labels, and kept allocations are counted.
+// After a restart, the kubelet lists its pods one by one. Six pods that share a GPU stay six, exclusive GPUs keep
+// their labels, and kept allocations are counted.
 func TestPodsAreListedOneByOne(t *testing.T) {
 	var all []*v1.PodResources
 	for i := range 6 {
@@ -77,15 +77,15 @@ func TestPodsAreListedOneByOne(t *testing.T) {
 		for i := range fill {
 			o := w.attribute()
 			if o != before {
-				t.Fatalf("seed %d, answer %d: other owners: %v, labels %v", seed, i, o.UseOf(4).Owners, pods(o))
+				t.Fatalf("seed %d, list %d: owners changed to %v, labels to %v", seed, i, o.UseOf(4).Owners, pods(o))
 			}
 			if kept := w.metric("dcgm_exporter_attribution_holdings_kept")[""]; (kept == 0) != (i == len(fill)-1) {
-				t.Errorf("seed %d, answer %d of %d: %v allocations are kept", seed, i, len(fill), kept)
+				t.Errorf("seed %d, list %d of %d: allocations kept = %v", seed, i, len(fill), kept)
 			}
 		}
 		want(t, "labels", pods(w.attribute()), labels)
 
-		// An exporter that starts meanwhile does not know the owners of the shared GPU yet.
+		// An exporter that starts meanwhile does not yet know the owners of the shared GPU.
 		w = newWorld(t, podmapper.Options{}, kubelet.Lists(all[0], all[6]))
 		w.Born(time.Now())
 		o := w.attribute()
@@ -94,7 +94,7 @@ func TestPodsAreListedOneByOne(t *testing.T) {
 	}
 }
 
-// If a pod on a shared device ends, the other has the device to itself.
+// After a pod on a shared device ends, the other pod is its only owner.
 func TestPodOnSharedDeviceEnds(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
@@ -105,7 +105,7 @@ func TestPodOnSharedDeviceEnds(t *testing.T) {
 	want(t, "labels after the end", pods(w.attribute()), map[int]string{4: "ml/b/c"})
 }
 
-// An answer that stalls fails only that call.
+// A response that stalls fails only its own call.
 func TestStalledAnswer(t *testing.T) {
 	pod := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	release := make(chan struct{})
@@ -118,14 +118,15 @@ func TestStalledAnswer(t *testing.T) {
 	}
 	close(release)
 	if _, err := w.mapper.Attribute(t.Context(), w.topology); err == nil {
-		t.Error("no error above the rate limit")
+		t.Error("no error for a call above the rate limit")
 	}
 	if w.attribute() != before {
-		t.Error("owners changed after a stalled answer")
+		t.Error("owners changed after a stalled response")
 	}
 }
 
-// Old knowledge expires: after an hour a shared device is unknown, even if a former owner is still listed.
+// Remembered owners expire. After an hour, the owners of a shared device are unknown, even if one of them is still
+// listed.
 func TestMemoryExpires(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
@@ -134,16 +135,16 @@ func TestMemoryExpires(t *testing.T) {
 	podmapper.Clock(w.mapper, func() time.Time { return now })
 	want(t, "labels", pods(w.attribute()), map[int]string{4: "ml/a/c"})
 	w.Stop()
-	now = now.Add(time.Hour) // during which b arrived
+	now = now.Add(time.Hour) // b arrived during this hour
 	w.fails(gpu.ErrUnavailable)
 	w.Start()
-	want(t, "labels by half a list", pods(w.attribute()), map[int]string{})
+	want(t, "labels from an incomplete list", pods(w.attribute()), map[int]string{})
 	now = now.Add(time.Minute)
 	w.Script(kubelet.Lists(a, b))
 	want(t, "owners by the list", len(w.attribute().UseOf(4).Owners), 2)
 }
 
-// If a plugin starts or stops sharing a device, the change applies at once.
+// When a plugin starts or stops sharing a device, the change takes effect at once.
 func TestSharingChanges(t *testing.T) {
 	replica := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	whole := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4))
@@ -174,7 +175,7 @@ func newAged(t *testing.T, opt podmapper.Options, listed ...*v1.PodResources) *a
 	return a
 }
 
-// restarts replaces the kubelet by one that starts after the given time and lists these pods.
+// restarts replaces the kubelet with one that starts after the given time and lists these pods.
 func (a *aged) restarts(after time.Duration, listed ...*v1.PodResources) *gpu.Owners {
 	a.Stop()
 	a.fails(gpu.ErrUnavailable)
@@ -198,7 +199,7 @@ func named(o *gpu.Owners, row int) []string {
 	return names
 }
 
-// A pod that ends while the kubelet is down does not remove the owners of other devices.
+// A pod ends while the kubelet is down. Devices of other pods keep their owners.
 func TestPodEndsWhileKubeletIsDown(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
@@ -207,10 +208,10 @@ func TestPodEndsWhileKubeletIsDown(t *testing.T) {
 	t.Run("without API server", func(t *testing.T) {
 		w := newAged(t, podmapper.Options{}, a, b, c, d)
 		o := w.restarts(25*time.Second, b, c, d)
-		want(t, "sharers while the end is not known", named(o, 4), []string{"a", "b"})
+		want(t, "owners while the end is unknown", named(o, 4), []string{"a", "b"})
 		o = w.after(6 * time.Second)
-		want(t, "sharers of the other device", named(o, 6), []string{"c", "d"})
-		want(t, "sharers of a device whose holders are not known", named(o, 4), nil)
+		want(t, "owners of the other device", named(o, 6), []string{"c", "d"})
+		want(t, "owners of a device whose owners are unknown", named(o, 4), nil)
 		o = w.after(5 * time.Second)
 		want(t, "labels once the kubelet knows its pods", pods(o), map[int]string{4: "ml/b/c"})
 	})
@@ -218,15 +219,15 @@ func TestPodEndsWhileKubeletIsDown(t *testing.T) {
 		server := &api{}
 		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1"}, "ml/b": {UID: "2"}, "ml/c": {UID: "3"}, "ml/d": {UID: "4"}})
 		w := newAged(t, server.options(), a, b, c, d)
-		want(t, "sharers while the end is not known", named(w.restarts(25*time.Second, b, c, d), 4), []string{"a", "b"})
+		want(t, "owners while the end is unknown", named(w.restarts(25*time.Second, b, c, d), 4), []string{"a", "b"})
 		server.set(map[string]podmapper.PodInfo{"ml/b": {UID: "2"}, "ml/c": {UID: "3"}, "ml/d": {UID: "4"}})
 		o := w.after(6 * time.Second)
 		want(t, "labels once the end is known", pods(o), map[int]string{4: "ml/b/c"})
-		want(t, "sharers of the other device", named(o, 6), []string{"c", "d"})
+		want(t, "owners of the other device", named(o, 6), []string{"c", "d"})
 	})
 }
 
-// A pod on a shared device stays an owner while the kubelet does not list it yet, even if no other pod is left.
+// A pod on a shared device stays an owner while the kubelet does not list it yet, even if it is the only pod left.
 func TestLastPodOnSharedDevice(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
@@ -237,11 +238,11 @@ func TestLastPodOnSharedDevice(t *testing.T) {
 	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1"}})
 	want(t, "labels", pods(w.restarts(time.Second, other)), map[int]string{0: "ml/other/c", 4: "ml/a/c"})
 	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1", Finished: true}})
-	want(t, "labels once it is over", pods(w.attribute()), map[int]string{0: "ml/other/c"})
+	want(t, "labels once the memory expired", pods(w.attribute()), map[int]string{0: "ml/other/c"})
 }
 
-// A pod that is recreated on another device does not hold the earlier pod's device, even if the kubelet has not listed
-// all its pods.
+// A pod that is recreated on another device does not keep the earlier pod's device, even if the kubelet has not
+// listed all pods yet.
 func TestPodIsRecreatedOnOtherDevice(t *testing.T) {
 	before := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	again := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu1))
@@ -250,7 +251,7 @@ func TestPodIsRecreatedOnOtherDevice(t *testing.T) {
 		w := newAged(t, podmapper.Options{}, before)
 		want(t, "labels", pods(w.restarts(5*time.Second, again)), map[int]string{1: "ml/a/c"})
 	})
-	t.Run("listed without the claim of the earlier pod, by the folder of its logs", func(t *testing.T) {
+	t.Run("listed without the earlier pod's claim, known by its log folder", func(t *testing.T) {
 		n, server := newOnNode(t), &api{}
 		n.log("ml_a_" + uidA)
 		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: uidA, Created: n.at}})
@@ -262,11 +263,11 @@ func TestPodIsRecreatedOnOtherDevice(t *testing.T) {
 	})
 	t.Run("not listed yet", func(t *testing.T) {
 		server := &api{}
-		w := newAged(t, server.options(), before, other) // the API server does not know it yet
+		w := newAged(t, server.options(), before, other) // the API server does not know the new pod yet
 		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "2", Created: w.now.Add(time.Second)}})
 		want(t, "labels", pods(w.restarts(5*time.Second, other)), map[int]string{3: "ml/other/c"})
 	})
-	t.Run("known late, and the same", func(t *testing.T) {
+	t.Run("known late, and unchanged", func(t *testing.T) {
 		server := &api{}
 		w := newAged(t, server.options(), before, other)
 		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1", Created: w.now.Add(-time.Second)}})
@@ -282,10 +283,10 @@ func TestMemoryFollowsInterval(t *testing.T) {
 	w.mapper.Every(time.Minute)
 	want(t, "labels after 90 s", pods(w.restarts(90*time.Second, b)), map[int]string{0: "ml/a/c", 1: "ml/b/c"})
 	w = newAged(t, podmapper.Options{}, a, b)
-	want(t, "labels after 31 s, at a short interval", pods(w.restarts(31*time.Second, b)), map[int]string{1: "ml/b/c"})
+	want(t, "labels after 31 s with a short interval", pods(w.restarts(31*time.Second, b)), map[int]string{1: "ml/b/c"})
 }
 
-// An allocation that was remembered and is listed again counts once.
+// A remembered allocation that is listed again counts once.
 func TestUnlistedClaimReturns(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "ours", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu0))
@@ -295,22 +296,22 @@ func TestUnlistedClaimReturns(t *testing.T) {
 	want(t, "owners once it is", named(w.after(time.Second), 1), []string{"a"})
 }
 
-// The lists of a kubelet whose connection keeps breaking are accepted after a while.
+// If a kubelet's connection keeps breaking, its lists are accepted after a while.
 func TestKubeletStartIsBounded(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
 	w := newAged(t, podmapper.Options{}, a, b)
-	w.mapper.Every(time.Hour) // so that nothing expires
+	w.mapper.Every(time.Hour) // nothing expires in this test
 	o := w.restarts(time.Second, a)
 	for age := time.Duration(0); age < podmapper.Settled; age += 5 * time.Second {
 		want(t, fmt.Sprint("owners ", age, " after the first sign"), named(o, 4), []string{"a", "b"})
-		w.Born(w.now.Add(5 * time.Second)) // another sign of a start
+		w.Born(w.now.Add(5 * time.Second)) // the socket suggests another start
 		o = w.after(5 * time.Second)
 	}
 	want(t, "owners after all", named(o, 4), []string{"a"})
 }
 
-// A new connection may be to a new kubelet, even if no call failed in between.
+// A new connection may reach a new kubelet, even if no call failed in between.
 func TestNewConnection(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
@@ -319,7 +320,7 @@ func TestNewConnection(t *testing.T) {
 		w.Stop()
 		w.Script(kubelet.Lists(a))
 		w.Start()
-		w.Born(w.now.Add(-time.Hour)) // the socket is too old to be a sign
+		w.Born(w.now.Add(-time.Hour)) // the socket is too old to suggest a start
 		o, err := w.mapper.Attribute(t.Context(), w.topology)
 		if err != nil {
 			continue // gRPC has not noticed yet that the connection is closed
@@ -327,10 +328,10 @@ func TestNewConnection(t *testing.T) {
 		want(t, "owners", named(o, 4), []string{"a", "b"})
 		return
 	}
-	t.Error("every answer failed")
+	t.Error("every Attribute failed")
 }
 
-// A kubelet that lists no pods for long has just begun to load them.
+// A kubelet that listed no pods for a long time has only just begun to load them.
 func TestKubeletListsNoPodsForLong(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
@@ -343,7 +344,8 @@ func TestKubeletListsNoPodsForLong(t *testing.T) {
 	want(t, "owners", named(w.after(9*time.Second), 4), []string{"a", "b"})
 }
 
-// If the API server reports another UID, allocations of the earlier pod that are not listed have ended.
+// If the API server reports another UID, the earlier pod has ended. Its allocations that are not listed have ended
+// too.
 func TestOwnerWithAnotherUID(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu1))
@@ -354,11 +356,11 @@ func TestOwnerWithAnotherUID(t *testing.T) {
 	want(t, "labels", pods(w.restarts(time.Second, b)), map[int]string{1: "ml/b/c"})
 }
 
-// A node without pods is known to be free from its first list, even if its kubelet has just started.
+// A node without pods is known to be free from the first list, even if its kubelet has just started.
 func TestNodeWithoutPods(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists())
 	w.Born(time.Now())
 	if o := w.attribute(); len(o.Uses) != len(w.topology.Devices) {
-		t.Errorf("%d rows", len(o.Uses))
+		t.Errorf("rows with owners or unknown owners = %d", len(o.Uses))
 	}
 }

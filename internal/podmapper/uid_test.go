@@ -17,7 +17,7 @@ const (
 	static = "a3f5c1d2e4b6978899aabbccddeeff00"
 )
 
-// onNode is a world with a log folder.
+// onNode is a world with a folder of pod logs.
 type onNode struct {
 	*testing.T
 	logs string
@@ -60,7 +60,7 @@ func uids(o *gpu.Owners) map[string]string {
 	return out
 }
 
-// UIDs come from the node's log folders if there is no API server.
+// Without an API server, UIDs come from the node's log folders.
 func TestUIDsFromTheNode(t *testing.T) {
 	a, b := gpu4+"::0", gpu4+"::1"
 	for name, tt := range map[string]struct {
@@ -85,23 +85,23 @@ func TestUIDsFromTheNode(t *testing.T) {
 	}
 }
 
-// The folders change while the kubelet lists the same pods.
+// The folders change while the kubelet keeps listing the same pods.
 func TestUIDsFromTheNodeChange(t *testing.T) {
 	n := newOnNode(t)
 	w := newWorld(t, n.options(), kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))))
 	want(t, "UIDs without files", uids(w.attribute()), map[string]string{"a": ""})
 	n.log("ml_a_" + uidA)
 	first := w.attribute()
-	want(t, "UIDs once there is a folder", uids(first), map[string]string{"a": uidA})
+	want(t, "UIDs once the folder exists", uids(first), map[string]string{"a": uidA})
 	if w.attribute() != first {
-		t.Error("the same folders gave a new result")
+		t.Error("same folders: Attribute returned new owners")
 	}
 	n.log("ml_a_" + uidB)
-	want(t, "UIDs of another pod of the name", uids(w.attribute()), map[string]string{"a": uidB})
+	want(t, "UIDs of another pod with the same name", uids(w.attribute()), map[string]string{"a": uidB})
 	if err := os.RemoveAll(n.logs); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "UIDs once the files are gone", uids(w.attribute()), map[string]string{"a": ""})
+	want(t, "UIDs after the folders are removed", uids(w.attribute()), map[string]string{"a": ""})
 
 	// If the API server knows the pod, its UID is used.
 	n = newOnNode(t)
@@ -111,11 +111,11 @@ func TestUIDsFromTheNodeChange(t *testing.T) {
 	opt := server.options()
 	opt.LogFolder = n.logs
 	w = newWorld(t, opt, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))))
-	want(t, "UIDs by the API server", uids(w.attribute()), map[string]string{"a": uidA})
+	want(t, "UIDs from the API server", uids(w.attribute()), map[string]string{"a": uidA})
 }
 
-// The API server has stopped answering and knows an earlier pod of the same name. The node's log folders are newer.
-// Without them, the UID of a pod that left the list and returned is unknown until the API server answers.
+// The API server has stopped answering, and last reported an earlier pod of the same name. The node's log folders are
+// newer. Without them, the UID of a pod that left the list and returned is unknown until the API server answers.
 func TestAPIServerStopsAnswering(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	pod, idle := kubelet.Lists(a), kubelet.Lists(kubelet.Pod("ml/idle"))
@@ -129,20 +129,20 @@ func TestAPIServerStopsAnswering(t *testing.T) {
 		moves    bool   // a pod of the same name replaces it between two lists, with another device
 		info     podmapper.PodInfo
 		uid      string
-		labeled  bool // has the labels from the API server
+		labeled  bool // the pod has labels from the API server
 	}
 	for name, tt := range map[string]silence{
-		"answers":                                {folder: uidA, recreate: true, info: earlier, uid: uidA, labeled: true},
-		"answers, and knows the pod first":       {folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now(), Labels: earlier.Labels}, uid: uidA, labeled: true},
-		"is silent":                              {folder: uidB, recreate: true, info: earlier, uid: uidB},
-		"is silent, and the pod looked over":     {folder: uidB, recreate: true, info: podmapper.PodInfo{UID: uidA, Created: noon, Finished: true}, uid: uidB},
-		"does not answer, the same pod":          {stale: true, folder: uidA, info: earlier, uid: uidA, labeled: true},
-		"does not answer, no files":              {stale: true, info: earlier, uid: uidA, labeled: true},
-		"does not answer, the folder is of then": {stale: true, folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now()}, uid: uidB},
-		"does not answer, no files, comes again": {stale: true, recreate: true, info: earlier, uid: ""},
-		"does not answer, comes with another":    {stale: true, moves: true, info: earlier, uid: ""},
-		"does not answer, and another pod comes": {stale: true, beside: true, info: earlier, uid: uidA, labeled: true},
-		"a static pod":                           {folder: static, info: podmapper.PodInfo{UID: uidA, Hash: static, Created: noon, Labels: earlier.Labels}, uid: uidA, labeled: true},
+		"answers": {folder: uidA, recreate: true, info: earlier, uid: uidA, labeled: true},
+		"answers, and knows the pod before the folder": {folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now(), Labels: earlier.Labels}, uid: uidA, labeled: true},
+		"is silent": {folder: uidB, recreate: true, info: earlier, uid: uidB},
+		"does not answer, and reported the pod as finished": {folder: uidB, recreate: true, info: podmapper.PodInfo{UID: uidA, Created: noon, Finished: true}, uid: uidB},
+		"does not answer, same pod":                         {stale: true, folder: uidA, info: earlier, uid: uidA, labeled: true},
+		"does not answer, no folder":                        {stale: true, info: earlier, uid: uidA, labeled: true},
+		"does not answer, older folder":                     {stale: true, folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now()}, uid: uidB},
+		"does not answer, no folder, pod returns":           {stale: true, recreate: true, info: earlier, uid: ""},
+		"does not answer, pod is replaced":                  {stale: true, moves: true, info: earlier, uid: ""},
+		"does not answer, another pod arrives":              {stale: true, beside: true, info: earlier, uid: uidA, labeled: true},
+		"a static pod":                                      {folder: static, info: podmapper.PodInfo{UID: uidA, Hash: static, Created: noon, Labels: earlier.Labels}, uid: uidA, labeled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newOnNode(t)
@@ -168,15 +168,15 @@ func TestAPIServerStopsAnswering(t *testing.T) {
 				w.Script(pod)
 			}
 			if tt.folder != "" {
-				n.log("ml_a_" + tt.folder) // an hour and a minute ago
+				n.log("ml_a_" + tt.folder) // created an hour and a minute ago
 			}
 			o := w.attribute()
 			if len(o.UseOf(0).Owners) != 1 {
-				t.Fatalf("owners: %v", o.UseOf(0).Owners)
+				t.Fatalf("owners = %v, want one", o.UseOf(0).Owners)
 			}
 			owner := o.UseOf(0).Owners[0]
 			want(t, "UID", owner.PodUID, tt.uid)
-			want(t, "labels of the API server", len(owner.Labels) > 0, tt.labeled)
+			want(t, "labels from the API server", len(owner.Labels) > 0, tt.labeled)
 		})
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// daemon is a fake container runtime on its own socket.
+// daemon is a fake container runtime that listens on its own socket.
 type daemon struct {
 	t      *testing.T
 	socket string
@@ -25,12 +25,12 @@ type daemon struct {
 	instead func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// A container as the daemon describes it, by its id.
+// container is what the daemon reports about a container.
 type container struct {
 	name   string
 	labels map[string]string
-	// inspection is the inspected container's HostConfig and Config, without braces. It is "" for a container that
-	// ended after it was listed.
+	// inspection contains HostConfig and Config of the inspected container, without braces. It is "" for a container
+	// that ended after it was listed.
 	inspection string
 }
 
@@ -63,7 +63,7 @@ func (d *daemon) listen() {
 
 func (d *daemon) stop() { _ = d.server.Close() }
 
-// set changes the daemon.
+// set changes the daemon's state under its lock.
 func (d *daemon) set(change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 )
 
-// A daemon that repeats a container or device ten thousand times uses no memory for the duplicates.
+// A daemon may list a container or device ten thousand times. The duplicates use no memory.
 func TestRepeatedContainersAndDevicesCountOnce(t *testing.T) {
 	containers, ids := make([]listed, 10000), make([]deviceid.ID, 10000)
 	for i := range containers {
@@ -14,7 +14,7 @@ func TestRepeatedContainersAndDevicesCountOnce(t *testing.T) {
 	}
 	containers[9999].ID, ids[9999] = "def", deviceid.ParseVisible("1")
 	if got := distinct(containers); len(got) != 2 || got[0].ID != "abc" || got[1].ID != "def" {
-		t.Errorf("%d containers, want abc and def", len(got))
+		t.Errorf("containers = %d, want abc and def", len(got))
 	}
 	if got := distinctIDs(ids); len(got) != 2 || got[0] != ids[0] || got[1].Index != 1 {
 		t.Errorf("%d ids, want 2: %v", len(got), got)

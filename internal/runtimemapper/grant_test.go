@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// node has two whole GPUs, with minor numbers in reverse order, and one with two instances.
+// node has two GPUs without MIG, whose minor numbers are in reverse order, and one with two instances.
 func node() *gpu.Topology {
 	gpus := func(id uint32, uuid, bus string, minor uint32) gpu.Device {
 		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: 4 + id, NVMLIndex: id, Minor: minor, UUID: uuid, PCIBusID: bus}
@@ -36,9 +36,9 @@ func node() *gpu.Topology {
 
 var rowNames = []string{"0", "1", "2", "2.1", "2.5", "switch"}
 
-// TestGrant checks which ids an inspected container is given.
+// TestGrant checks which device ids are derived from an inspected container.
 func TestGrant(t *testing.T) {
-	const ( // as docker run writes them
+	const ( // in the form in which docker run writes them
 		gpusAll     = `"DeviceRequests":[{"Driver":"","Count":-1,"DeviceIDs":null,"Capabilities":[["gpu"]],"Options":{}}]`
 		gpusTwo     = `"DeviceRequests":[{"Driver":"","Count":2,"DeviceIDs":null,"Capabilities":[["gpu"]],"Options":{}}]`
 		gpusDevices = `"DeviceRequests":[{"Driver":"","Count":0,"DeviceIDs":["0","GPU-bbbb"],"Capabilities":[["gpu"]],"Options":{}}]`

@@ -24,7 +24,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// patience bounds every wait for an expected answer.
+// patience bounds every wait for an expected result.
 const patience = 30 * time.Second
 
 func newMapper(socket string, allowed ...string) *Mapper {
@@ -145,8 +145,8 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
-// Containers that start, end or are renamed are noticed at once. Each is inspected once, and again for a new topology.
-// Without changes the same answer is returned. The exporter's own container owns nothing.
+// Containers that start, end or are renamed are noticed at once. Each is inspected once per topology. Without
+// changes, Attribute returns the same pointer. The exporter's own container owns nothing.
 func TestFollows(t *testing.T) {
 	d := startDaemon(t)
 	m, topology := newMapper(d.socket), node()
@@ -154,7 +154,7 @@ func TestFollows(t *testing.T) {
 	d.set(func() { d.containers["5e1f"] = sees("exporter", "all"); d.containers["a1"] = sees("a", "0") })
 	first := attribute(t, m, topology)
 	if again := attribute(t, m, topology); again != first {
-		t.Error("a new answer for the same containers")
+		t.Error("same containers: Attribute returned new owners")
 	}
 	steps := []struct {
 		change func()
@@ -175,7 +175,7 @@ func TestFollows(t *testing.T) {
 			t.Errorf("step %d: %s", i, diff)
 		}
 		if (got != last) != (i > 0) {
-			t.Errorf("step %d: the same answer: %v", i, got == last)
+			t.Errorf("step %d: Attribute returned the same owners: %v", i, got == last)
 		}
 		last = got
 	}
@@ -183,7 +183,7 @@ func TestFollows(t *testing.T) {
 		t.Errorf("inspected %d times, want once for each of three containers", n)
 	}
 	if len(m.grants) != 0 {
-		t.Errorf("%d containers are remembered, and none runs", len(m.grants))
+		t.Errorf("containers remembered = %d, want 0: none is running", len(m.grants))
 	}
 	d.set(func() { d.containers["b3"] = sees("c", "1") })
 	attribute(t, m, topology)
@@ -193,7 +193,7 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// Each failure of the runtime has its own error, ends when the runtime recovers, and lasts no longer than the caller's
+// Each failure of the runtime has its own error. It ends when the runtime recovers, and never exceeds the caller's
 // deadline.
 func TestFaults(t *testing.T) {
 	forever := make(chan struct{})
@@ -255,13 +255,13 @@ func TestFaults(t *testing.T) {
 			}
 			d.set(func() { d.instead = nil })
 			if diff := cmp.Diff(map[string]string{"0": "a"}, users(attribute(t, m, node()))); diff != "" {
-				t.Errorf("when it is well again: %s", diff)
+				t.Errorf("after recovery: %s", diff)
 			}
 		})
 	}
 }
 
-// A proxy that hides /_ping hides nothing else.
+// If a proxy hides /_ping, the mapper still works.
 func TestNoPing(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusInternalServerError} {
 		d := startDaemon(t)
@@ -283,7 +283,7 @@ func TestNoPing(t *testing.T) {
 			}
 		}
 		if n := strings.Count(log.String(), "does not report its API version"); n != 1 {
-			t.Errorf("status %d: said %d times:\n%s", status, n, &log)
+			t.Errorf("status %d: logged %d times, want once:\n%s", status, n, &log)
 		}
 	}
 }
@@ -298,24 +298,24 @@ func TestSocket(t *testing.T) {
 
 	d.stop()
 	if _, err := os.Stat(d.socket); !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("the socket is still there: %v", err)
+		t.Fatalf("socket still exists: %v", err)
 	}
 	_, err := m.Attribute(context.Background(), node())
 	if !errors.Is(err, gpu.ErrUnavailable) || !strings.Contains(err.Error(), d.socket) {
-		t.Errorf("absent: %v", err)
+		t.Errorf("missing socket: error = %v", err)
 	}
 	if err := os.WriteFile(d.socket, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Attribute(context.Background(), node()); !errors.Is(err, gpu.ErrUnavailable) {
-		t.Errorf("deserted: %v", err)
+		t.Errorf("abandoned socket: error = %v", err)
 	}
 	if err := os.Remove(d.socket); err != nil {
 		t.Fatal(err)
 	}
 	d.listen()
 	if diff := cmp.Diff(map[string]string{"0": "a"}, users(attribute(t, m, node()))); diff != "" {
-		t.Errorf("replaced: %s", diff)
+		t.Errorf("replaced socket: %s", diff)
 	}
 
 	if os.Geteuid() == 0 {
@@ -325,12 +325,12 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := m.Attribute(context.Background(), node()); !errors.Is(err, gpu.ErrPermission) {
-		t.Errorf("without permission: %v", err)
+		t.Errorf("socket without permission: error = %v", err)
 	}
 }
 
-// A runtime that is too slow to describe all containers before one deadline is read over several cycles. One container
-// that cannot be described does not affect the others.
+// A slow runtime cannot describe all containers before one deadline, so they are inspected over several cycles. A
+// container that cannot be inspected does not affect the others.
 func TestSlowInspection(t *testing.T) {
 	d := startDaemon(t)
 	var log bytes.Buffer
@@ -354,10 +354,10 @@ func TestSlowInspection(t *testing.T) {
 		}
 	})
 	if _, err := m.Attribute(ctx, topology); err == nil {
-		t.Error("an answer after the deadline")
+		t.Error("no error after the deadline")
 	}
 	if len(m.grants) != 1 {
-		t.Errorf("%d containers are known, want 1", len(m.grants))
+		t.Errorf("containers known = %d, want 1", len(m.grants))
 	}
 	d.set(func() { d.inspects = 10 })
 	for range 2 {
@@ -366,21 +366,21 @@ func TestSlowInspection(t *testing.T) {
 			t.Error(diff)
 		}
 		if o.UseOf(0).Incomplete || !o.UseOf(2).Incomplete {
-			t.Errorf("unknown are the owners of GPU 0: %t, 2: %t", o.UseOf(0).Incomplete, o.UseOf(2).Incomplete)
+			t.Errorf("owners unknown for GPU 0: %t, 2: %t", o.UseOf(0).Incomplete, o.UseOf(2).Incomplete)
 		}
 	}
 	if n := d.known(); n != 11 {
 		t.Errorf("inspected %d more, want 1", n-10)
 	}
 	if n := testutil.ToFloat64(m.metrics.failed.WithLabelValues("error")); n < 2 {
-		t.Errorf("the bad one is counted %v times, want at least 2", n)
+		t.Errorf("failures of the bad container = %v, want at least 2", n)
 	}
 	if n := strings.Count(log.String(), "container=bad"); n != 1 {
-		t.Errorf("the bad one is logged %d times:\n%s", n, &log)
+		t.Errorf("bad container logged %d times, want once:\n%s", n, &log)
 	}
 }
 
-// A runtime that returns endless lists or names is limited.
+// Lists and names of any length that a runtime returns are limited.
 func TestCrowd(t *testing.T) {
 	m := newMapper("")
 	m.topology = node()
@@ -390,18 +390,18 @@ func TestCrowd(t *testing.T) {
 	c.Config.Env = []string{"NVIDIA_VISIBLE_DEVICES=" + strings.Repeat("0,0,1,", 5000)}
 	m.grants["a1"] = grant(&c)
 	if n := len(m.grants["a1"]); n != 2 {
-		t.Errorf("%d devices of two", n)
+		t.Errorf("devices = %d, want 2", n)
 	}
 	uses := m.uses(slices.Repeat([]listed{{ID: "a1", Names: []string{"/a"}}}, 1000))
 	if n := len(uses[0].Owners); n != gpu.MaxOwners {
 		t.Errorf("%d owners, want %d", n, gpu.MaxOwners)
 	}
 	if n := testutil.ToFloat64(m.metrics.spared); n != 2*(1000-gpu.MaxOwners) {
-		t.Errorf("%v are counted as dropped", n)
+		t.Errorf("dropped owners counted = %v", n)
 	}
 }
 
-// TestBudgets checks the limits of one container's labels.
+// TestBudgets checks the limits on one container's labels.
 func TestBudgets(t *testing.T) {
 	c := listed{ID: "a1", Labels: map[string]string{"empty": "", "long": strings.Repeat("x", maxLabelValue+1)}}
 	for i := range maxLabels + 3 {
@@ -414,10 +414,10 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// A name longer than any runtime allows is not shown.
+// A name that is longer than any runtime allows is omitted.
 func TestNameWithoutEnd(t *testing.T) {
 	c := listed{ID: "0123456789abcdef", Names: []string{"/" + strings.Repeat("x", 1<<20)}}
 	if name := nameOf(&c); name != "0123456789ab" {
-		t.Errorf("a name of %d bytes", len(name))
+		t.Errorf("name has %d bytes", len(name))
 	}
 }

@@ -42,7 +42,7 @@ func users(t *testing.T) string {
 	return fmt.Sprintf("basic_auth_users:\n  scraper: %q\n", hash)
 }
 
-// Profiles are served to authenticated callers and, if authentication is off, to local callers.
+// Profiles are served to authenticated clients. If authentication is off, they are served to local clients.
 func TestProtectedEndpoints(t *testing.T) {
 	dir := t.TempDir()
 	certificate(t, dir)
@@ -59,7 +59,7 @@ func TestProtectedEndpoints(t *testing.T) {
 		{"10.0.0.1:9400", "", false}, {"host:9400", "", false}, {"systemd", "", false},
 		{"127.0.0.1:9400", passwords, false}, {":9400", passwords, false},
 		{"127.0.0.1:9400", encrypted, true}, {":9400", encrypted, false},
-		{"127.0.0.1:9400", unchecked, true}, {":9400", unchecked, false}, // client certificates of any issuer
+		{"127.0.0.1:9400", unchecked, true}, {":9400", unchecked, false}, // accepts client certificates of any issuer
 		{"127.0.0.1:9400", verified, false}, {":9400", verified, false},
 	} {
 		h := newServer(t, server.Options{Address: tt.address, SystemdSocket: tt.address == "systemd", ConfigFile: tt.config, Pprof: true}).Handler()
@@ -91,14 +91,14 @@ func get(t *testing.T, client *http.Client, url, password string) *http.Response
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.Copy(io.Discard, res.Body); err != nil { // so that the connection is reused
+	if _, err := io.Copy(io.Discard, res.Body); err != nil { // allows reusing the connection
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
 	return res
 }
 
-// reload applies the web configuration that is in the file now.
+// reload applies the current content of the web configuration file.
 func reload(s *server.Server) error {
 	apply, err := s.LoadWebConfig()
 	if err != nil {
@@ -109,7 +109,7 @@ func reload(s *server.Server) error {
 
 const certificates = "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n"
 
-// Every request is checked: a connection opened before certificates were required has none.
+// Every request is checked, because a connection opened before certificates were required has none.
 func TestOldConnectionHasNoCertificate(t *testing.T) {
 	dir := t.TempDir()
 	roots := certificate(t, dir)
@@ -136,11 +136,11 @@ func TestOldConnectionHasNoCertificate(t *testing.T) {
 	}
 	client.CloseIdleConnections()
 	if _, err := client.Get("https://" + address + "/metrics"); err == nil {
-		t.Error("a new connection without a certificate was let in")
+		t.Error("new connection without a certificate was accepted")
 	}
 }
 
-// The last valid configuration stays in effect if the file breaks or disappears.
+// If the file becomes invalid or disappears, the last valid configuration stays in effect.
 func TestBrokenWebConfigChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	roots := certificate(t, dir)
@@ -171,7 +171,7 @@ func TestBrokenWebConfigChangesNothing(t *testing.T) {
 		},
 		"no certificate": func() { _ = os.Remove(file); write(t, file, config); _ = os.Remove(filepath.Join(dir, "cert.pem")) },
 	} {
-		certificate(t, t.TempDir()) // another certificate, in a folder that is not used
+		certificate(t, t.TempDir()) // a certificate in a folder that is not used
 		change()
 		if err := reload(s); err == nil || !strings.Contains(err.Error(), "--web-config-file "+file) {
 			t.Errorf("%s: LoadWebConfig = %v, want an error that names the file", when, err)
@@ -197,7 +197,7 @@ func names(files []string) (list []string) {
 	return list
 }
 
-// A page of another site cannot start a profile, even on loopback.
+// A page of another site cannot start profiling, even on loopback.
 func TestProfilesAreNotForOtherSites(t *testing.T) {
 	h := newServer(t, server.Options{Address: "127.0.0.1:9400", Pprof: true}).Handler()
 	for site, want := range map[string]int{"cross-site": 403, "same-origin": 200, "none": 200} {
@@ -207,7 +207,7 @@ func TestProfilesAreNotForOtherSites(t *testing.T) {
 	}
 }
 
-// certificate writes cert.pem and key.pem for 127.0.0.1 to dir and returns a pool that trusts them.
+// certificate writes cert.pem and key.pem for 127.0.0.1 to dir. It returns a pool that trusts the certificate.
 func certificate(t *testing.T, dir string) *x509.CertPool {
 	t.Helper()
 	cert, key := selfsigned.Pair(t)
@@ -218,7 +218,7 @@ func certificate(t *testing.T, dir string) *x509.CertPool {
 	return pool
 }
 
-// systemdChild is set in the process that TestSystemdSocket starts.
+// systemdChild marks the process that TestSystemdSocket starts.
 const systemdChild = "SERVER_TEST_SYSTEMD_CHILD"
 
 // systemd passes a socket as file 3, and names the process in the environment (sd_listen_fds(3)).

@@ -36,7 +36,7 @@ func page(n int) []byte {
 func TestScrapeDoesNotAllocate(t *testing.T) {
 	pages := serving(page(45_000))
 	s := newServer(t, server.Options{Current: pages.Current, MaxRequests: 40, Registerer: prometheus.NewRegistry()})
-	// Subtract the allocations of a route without work, which are the router's.
+	// Subtract the router's allocations, measured with a route that does nothing.
 	allocs := func(path, encoding string) float64 {
 		r, err := http.NewRequest("GET", path, nil)
 		if err != nil {
@@ -80,11 +80,11 @@ func scraper(b *testing.B, url string) func() {
 	}
 }
 
-// connections is the number of connections of each kind. On loopback, large pages are twice as fast over some
-// connections as over others, with any server.
+// connections is the number of connections of each kind. On loopback, some connections transfer large pages twice as
+// fast as others, with any server.
 const connections = 16
 
-// BenchmarkScrape alternates between scraping a ready page and a handler that writes a constant slice of the same
+// BenchmarkScrape alternates between scraping a rendered page and a handler that writes a constant slice of the same
 // length. It reports both medians and their ratio.
 func BenchmarkScrape(b *testing.B) {
 	for _, size := range []int{45_000, 700_000, 2_500_000} {
@@ -110,7 +110,7 @@ func BenchmarkScrape(b *testing.B) {
 			}
 			for i := 0; b.Loop(); i++ {
 				c := i / 2 % connections
-				if i%2 == 0 { // whoever goes second finds warmer caches
+				if i%2 == 0 { // the second of the pair finds warmer caches
 					our[c] = append(our[c], timed(ours[c]))
 					their[c] = append(their[c], timed(theirs[c]))
 				} else {

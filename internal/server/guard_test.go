@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// If the exporter listens only on loopback, a page of another site whose name was rebound to this machine can read
-// nothing and control nothing.
+// If the exporter listens only on loopback, DNS rebinding does not help another site: its pages can neither read nor
+// control anything.
 func TestHostOfALoopbackListener(t *testing.T) {
 	machine, err := os.Hostname()
 	if err != nil {

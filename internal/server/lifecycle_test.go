@@ -40,7 +40,7 @@ func TestLifecycle(t *testing.T) {
 		body, call         string
 	}{
 		{"reload", "POST", "/-/reload", nil, 200, "reloaded", "reload"},
-		{"reload refused", "POST", "/-/reload", broken, 500, "nothing changed: what is wrong", "reload"},
+		{"rejected reload", "POST", "/-/reload", broken, 500, "nothing changed: what is wrong", "reload"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &recorder{err: c.err}

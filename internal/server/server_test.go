@@ -24,14 +24,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// serving returns pages with this body.
+// serving returns pages with the given body.
 func serving(body []byte) *exposition.Pages {
 	pages := new(exposition.Pages)
 	pages.Publish(exposition.NewPage(body), 0)
 	return pages
 }
 
-// newServer returns a server of a healthy exporter. opts overrides its defaults.
+// newServer returns the server of a healthy exporter. opts overrides its defaults.
 func newServer(t testing.TB, opts server.Options) *server.Server {
 	t.Helper()
 	if opts.Current == nil {
@@ -62,8 +62,8 @@ func newServer(t testing.TB, opts server.Options) *server.Server {
 	return s
 }
 
-// start runs a server on a free loopback port and returns its address. The server is stopped when the test ends, and
-// must then return nil.
+// start runs a server on a free loopback port and returns its address. The server stops when the test ends, and must
+// return nil.
 func start(t testing.TB, opts server.Options) string {
 	t.Helper()
 	_, address := serve(t, opts)
@@ -135,8 +135,8 @@ func TestRoutes(t *testing.T) {
 		{name: "the page's script", opts: server.Options{LandingPage: true}, method: "GET", path: "/landing/page.js", status: 200, body: `fetch("metrics"`, header: map[string]string{"Content-Type": "text/javascript; charset=utf-8"}},
 		{name: "the page's style", opts: server.Options{LandingPage: true}, method: "GET", path: "/landing/style.css", status: 200, header: map[string]string{"Content-Type": "text/css; charset=utf-8"}},
 		{name: "the page's codes", opts: server.Options{LandingPage: true}, method: "GET", path: "/landing/codes.json", status: 200, body: `"79":{"text":"GPU has fallen off the bus","severity":"critical"}`, header: map[string]string{"Content-Type": "application/json"}},
-		{name: "no listing of the page's parts", opts: server.Options{LandingPage: true}, method: "GET", path: "/landing/", status: 404},
-		{name: "the page loads its own parts only", opts: server.Options{LandingPage: true}, method: "GET", path: "/", status: 200, header: map[string]string{
+		{name: "no index of the page's files", opts: server.Options{LandingPage: true}, method: "GET", path: "/landing/", status: 404},
+		{name: "the page loads only its own files", opts: server.Options{LandingPage: true}, method: "GET", path: "/", status: 200, header: map[string]string{
 			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 		}},
 		{name: "metrics", method: "GET", path: "/metrics", status: 200, body: "up 1\n", header: map[string]string{
@@ -216,7 +216,7 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// A scrape above the limit is rejected at once, while the others are still served.
+// A scrape above the limit is rejected at once. The others are still served.
 func TestMaxRequests(t *testing.T) {
 	pages := serving([]byte("up 1\n"))
 	inside, release := make(chan struct{}), make(chan struct{})
@@ -268,7 +268,7 @@ promhttp_metric_handler_requests_total{code="503"} 1
 	}
 }
 
-// Clients that do not read their pages do not block other clients.
+// Clients that do not read their responses do not block other clients.
 func TestSlowScrapersBlockNoOthers(t *testing.T) {
 	const page = 24 << 20 // more than the sockets buffer
 	held := make(chan struct{}, 1)
@@ -289,7 +289,7 @@ func TestSlowScrapersBlockNoOthers(t *testing.T) {
 	}
 }
 
-// Clients that hold connections open block neither scrapes nor probes: the connection that has been idle longest is
+// Clients that hold connections open block neither scrapes nor probes. The connection that has been idle longest is
 // closed.
 func TestIdleConnectionsBlockNoOthers(t *testing.T) {
 	address := start(t, server.Options{})
@@ -306,17 +306,17 @@ func TestIdleConnectionsBlockNoOthers(t *testing.T) {
 	for range 512 {
 		c := get("/health")
 		if answer(c) == "" {
-			t.Fatalf("connection %d gets no answer", len(open)+1)
+			t.Fatalf("connection %d got no response", len(open)+1)
 		}
 		open = append(open, c)
 	}
-	ask(t, open[0], "/health") // so that open[1] has been idle longest
+	ask(t, open[0], "/health") // now open[1] has been idle longest
 	if answer(open[0]) == "" {
-		t.Fatal("an open connection gets no answer")
+		t.Fatal("open connection got no response")
 	}
 	for i, path := range []string{"/health", "/-/healthy", "/metrics"} {
 		if answer(get(path)) == "" {
-			t.Errorf("GET %s gets no answer with 512 idle connections", path)
+			t.Errorf("GET %s got no response with 512 idle connections", path)
 		}
 		if answer(open[1+i]) != "" {
 			t.Errorf("connection %d, which has been idle longest, is still open", 1+i)
@@ -325,7 +325,7 @@ func TestIdleConnectionsBlockNoOthers(t *testing.T) {
 	for _, i := range []int{0, 4, 511} {
 		ask(t, open[i], "/health")
 		if answer(open[i]) == "" {
-			t.Errorf("connection %d is closed, but others have been idle longer", i)
+			t.Errorf("connection %d is closed although others have been idle longer", i)
 		}
 	}
 }
@@ -360,7 +360,7 @@ func request(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// Shutdown does not wait for a client that does not read, and reports no error.
+// Shutdown does not wait for a client that does not read its response, and Run returns no error.
 func TestShutdownWithSlowScraper(t *testing.T) {
 	pages := serving(make([]byte, 32<<20))
 	held := make(chan struct{}, 1)
@@ -387,7 +387,7 @@ func TestShutdownWithSlowScraper(t *testing.T) {
 	}
 	if c, err := net.Dial("tcp", address); err == nil {
 		_ = c.Close()
-		t.Error("a listener is still open")
+		t.Error("listener is still open")
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// A sample is served for three intervals, but at least for a second: with intervals of milliseconds, a busy machine
+// A sample is served for three intervals, but for at least a second. With intervals of milliseconds, a busy machine
 // reads later than three intervals.
 func TestAgeOfSamples(t *testing.T) {
 	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}})

@@ -49,7 +49,7 @@ func contradicted(s *gpu.Snapshot) (names []string) {
 	return names
 }
 
-// A line is a Read of one GPU: its values, -1 for none, and the counters that are then contradicted. Times are in
+// line is a Read of one GPU: its values (-1 for none) and the counters that are contradicted after it. Times are in
 // seconds.
 type line struct {
 	utilization, engine, sm, tensor float64
@@ -142,7 +142,8 @@ func TestContradictedProfiling(t *testing.T) {
 	}
 }
 
-// A workload defines the maximum run and pause times of kernels in seconds, and their use of SMs and tensor pipes.
+// workload defines the maximum run and pause times of kernels in seconds, and the kernels' use of SMs and tensor
+// pipes.
 type workload struct {
 	run, pause, sm, tensor float64
 }
@@ -182,9 +183,9 @@ func (w *track) share(from, to float64) float64 {
 	return sum / (to - from)
 }
 
-// No workload is mistaken for a contradiction, however utilization and profiling are sampled and however late the Reads
-// are. This includes MIG with a whole GPU next to a partitioned one that reports utilization.
-// CONTRADICTED_PAGES=1000000 runs it for long.
+// No workload is mistaken for a contradiction, however utilization and profiling are sampled and however late the
+// Reads are. The nodes include one with MIG, where a partitioned GPU that reports utilization is next to one without
+// MIG. Set CONTRADICTED_PAGES=1000000 for a long run.
 func TestWorkloadsAreNotContradicted(t *testing.T) {
 	pages := 20_000
 	if text := os.Getenv("CONTRADICTED_PAGES"); text != "" {

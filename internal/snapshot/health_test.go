@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// Each case has findings about a GPU as DCGM reports them (watch, code, result), and the expected series that do not
-// pass: watch, code, severity, category, treatment and value.
+// Each case has findings about a GPU as DCGM reports them (watch, code, result). The expected series are those that
+// do not pass: watch, code, severity, category, treatment and value.
 func TestFindingTreatment(t *testing.T) {
 	const (
 		health = "DCGM_EXP_GPU_HEALTH_STATUS, gauge,\n"

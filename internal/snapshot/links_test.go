@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// DCGM's NVLink watch ends the condition that NVML reported during a fallback. DCGM itself does not produce series of
-// the condition.
+// DCGM's NVLink watch ends the condition that NVML reported during a fallback. DCGM itself produces no series of the
+// condition.
 func TestLinksDownAfterFallback(t *testing.T) {
 	requests, _, err := counters.Parse(strings.NewReader("DCGM_EXP_FABRIC_STATE, gauge,\nDCGM_EXP_GPU_HEALTH_STATUS, gauge,"), "f")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 var begin = time.Unix(1_800_000_000, 0)
 
-// A rig is a Judge for a node with two GPUs. The second GPU has a GPU instance.
+// rig is a Judge for a node with two GPUs. The second GPU has a GPU instance.
 type rig struct {
 	*testing.T
 	now      time.Time
@@ -28,7 +28,7 @@ type rig struct {
 	number   float64 // value of the signal
 }
 
-// made is a Deriver of the families that belong to other derivers.
+// made is a Deriver of the families that other derivers produce.
 type made struct{ r *rig }
 
 func (made) Bind(*gpu.Topology, *gpu.Plan) {}

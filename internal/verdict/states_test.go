@@ -198,7 +198,7 @@ func TestVerdictWithoutCounters(t *testing.T) {
 	}
 }
 
-// The state of a GPU that is gone for long is deleted, and the number of GPUs is limited.
+// The state of a GPU that is missing for a long time is deleted, and the number of GPUs is limited.
 func TestForgetting(t *testing.T) {
 	r := newRig(t)
 	r.at(0)

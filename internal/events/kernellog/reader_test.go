@@ -160,8 +160,8 @@ func TestLinesAreReportedOnce(t *testing.T) {
 	})
 }
 
-// Lines that cannot be parsed are counted and otherwise ignored, whether they exist at the start or follow
-// later. Each is counted once, however often the log is opened. New lines are also logged at level debug.
+// Lines that cannot be parsed are counted and otherwise ignored, both at the start and later. Each is counted once,
+// even if the log is opened again. New lines are also logged at level debug.
 func TestLinesThatAreNotUnderstood(t *testing.T) {
 	var lines [][]byte
 	for i, text := range []string{
@@ -209,7 +209,7 @@ func TestLinesThatAreNotUnderstood(t *testing.T) {
 					t.Errorf("SXIDs (-want +got)\n%s", diff)
 				}
 				if got := strings.Contains(r.log.String(), "name=trainer"); got == past {
-					t.Errorf("the process is in the log: %t\n%s", got, r.log.String())
+					t.Errorf("log names the process: %t, want only for new lines\n%s", got, r.log.String())
 				}
 				d.live <- nil
 				d.live <- []byte{} // the log fails and is opened again
@@ -246,7 +246,7 @@ func TestLossesAreCounted(t *testing.T) {
 			d.live <- record(14+i, time.Hour, 31)
 		}
 		if got := r.drain(); len(got) != 4096 {
-			t.Errorf("%d XIDs", len(got))
+			t.Errorf("XIDs = %d, want 4096", len(got))
 		}
 		r.series(t, "dcgm_exporter_kernel_log_lost_total", "records 8", "xids 904")
 	})
@@ -279,7 +279,7 @@ func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 	})
 }
 
-// Each time the log becomes readable or unreadable, one line is logged. Reading resumes after the last record
+// One line is logged each time the kernel log becomes readable or unreadable. Reading resumes after the last record
 // that was read.
 func TestLogComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -296,7 +296,7 @@ func TestLogComesAndGoes(t *testing.T) {
 			t.Helper()
 			value := map[bool]string{false: "0", true: "1"}[want]
 			if r.series(t, "dcgm_exporter_kernel_log_up", value); isRead(r.reader) != want {
-				t.Errorf("read: %v", !want)
+				t.Errorf("reader is reading the log: %v", !want)
 			}
 		}
 		up(false)
@@ -317,7 +317,7 @@ func TestLogComesAndGoes(t *testing.T) {
 		second.live <- record(5, 0, 31)
 		r.expect(t, "31@8m10s", "past 48@6m0s")
 		if n, m := strings.Count(r.log.String(), "level=WARN"), strings.Count(r.log.String(), "level=INFO"); n != 2 || m != 2 {
-			t.Errorf("reported %d and %d times:\n%s", n, m, r.log.String())
+			t.Errorf("warnings = %d, infos = %d, want 2 each:\n%s", n, m, r.log.String())
 		}
 	})
 }
@@ -345,12 +345,12 @@ func TestUnsuitablePaths(t *testing.T) {
 			done := make(chan struct{})
 			go func() { r.Run(ctx); close(done) }()
 			if line := <-reported; !strings.Contains(line, "Cannot read the kernel log") || !strings.Contains(line, path) {
-				t.Errorf("reported: %s", line)
+				t.Errorf("log line = %s, want the path and that the kernel log cannot be read", line)
 			}
 			cancel()
 			<-done
 			if got := r.Drain(nil); len(got) > 0 {
-				t.Errorf("XIDs: %v", got)
+				t.Errorf("XIDs = %v, want none", got)
 			}
 			want := "# HELP dcgm_exporter_kernel_log_up Whether XIDs are read from the kernel log.\n# TYPE dcgm_exporter_kernel_log_up gauge\ndcgm_exporter_kernel_log_up 0\n"
 			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "dcgm_exporter_kernel_log_up"); err != nil {
@@ -377,7 +377,7 @@ func needsLog(t *testing.T, reason string, err error) {
 	t.Skipf("SKIP %s: %v", reason, err)
 }
 
-// This test reads the real device if it exists and is readable.
+// TestMachinesOwnLog reads the machine's own kernel log if it exists and is readable.
 func TestMachinesOwnLog(t *testing.T) {
 	const path = "/dev/kmsg"
 	f, err := os.Open(path)
@@ -393,7 +393,7 @@ func TestMachinesOwnLog(t *testing.T) {
 		needsLog(t, "kernel-log-unreadable", err)
 	}
 	if _, ok := kernellog.ParseRecord(b[:n]); !ok {
-		t.Errorf("its first record is not understood: %q", b[:n])
+		t.Errorf("cannot parse the first record: %q", b[:n])
 	}
 	r := kernellog.New(kernellog.Options{Path: path, Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -404,7 +404,7 @@ func TestMachinesOwnLog(t *testing.T) {
 		runtime.Gosched()
 	}
 	if !isRead(r) {
-		t.Error("it is not read")
+		t.Error("reader does not read the kernel log")
 	}
 	cancel()
 	<-done // canceling the context ends a blocked read

@@ -55,7 +55,7 @@ func decoded(line string) string {
 	return words
 }
 
-// Lines from public reports are decoded exactly.
+// Lines quoted in public reports are decoded exactly.
 func TestLinesOfTheField(t *testing.T) {
 	text, err := os.ReadFile("testdata/lines.tsv")
 	if err != nil {
@@ -80,7 +80,7 @@ func TestLinesOfTheField(t *testing.T) {
 		}
 	}
 	if threads < 60 {
-		t.Errorf("%d lines of threads", threads)
+		t.Errorf("only %d lines come from threads", threads)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestOtherLinesAreNoSXIDs(t *testing.T) {
 	}
 }
 
-// A line in an unknown form has no detail.
+// A line in an unknown form yields no detail.
 func TestDetailsThatAreNotUnderstood(t *testing.T) {
 	for _, rest := range []string{
 		"149", "149, NETIR_LINK_EVT Fatal XC0 i0", "149, NETIR_LINK_EVT Severe XC0 i0 Link 08 (0x004505c6)", "149, a Fatal XC0 i0 Link 08 (0x004505c6)",
@@ -170,7 +170,7 @@ func FuzzProcessName(f *testing.F) {
 }
 
 // FuzzDetail checks that the detail of an XID is decoded whatever the process is called. It also checks that
-// arbitrary text leads only to valid label values.
+// arbitrary text yields only valid label values.
 func FuzzDetail(f *testing.F) {
 	f.Add("NETIR_LINK_EVT", uint32(0x004505c6), int8(8), true, "ray::WorkerDict", "149, NETIR Fatal XC0 i0 Link -1 (0x000fe406)")
 	f.Add("RLW", uint32(0), int8(-1), false, "a, b Link 7 (0x1)", "154, GPU recovery action changed from 0x1 (a) to 0x0 (None)")
@@ -195,14 +195,14 @@ func FuzzDetail(f *testing.F) {
 		sxid, _ := kernellog.ParseSXID("nvidia-nvswitch1: SXid (PCI:0000:c1:00.0): " + any)
 		for _, value := range []string{got.Detail.Unit, got.Detail.SubCode, got.Detail.Link, got.Detail.Severity, got.Detail.Action, sxid.Link, sxid.Severity} {
 			if len(value) > 40 || strings.ContainsAny(value, " ,=()\"") {
-				t.Errorf("%q: a label's value %q", any, value)
+				t.Errorf("%q: invalid label value %q", any, value)
 			}
 		}
 	})
 }
 
-// FuzzRecord checks that arbitrary bytes yield an XID only if they are a driver line, and that the XID can be
-// written as a line with the same meaning.
+// FuzzRecord checks that arbitrary bytes yield an XID only if they are a line of the driver. Written as a line again,
+// the XID is decoded to the same value.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte("4,339,5140900,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1\n SUBSYSTEM=pci\n"))
 	f.Add([]byte("12,339,5140900,-,caller=T1;NVRM: Xid (PCI:0000:1b:00): 79, pid=1"))

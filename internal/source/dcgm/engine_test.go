@@ -247,7 +247,7 @@ func TestUnreadGPU(t *testing.T) {
 	}
 }
 
-// If the engine restarts, the session ends and another session of the same Source works. Every Init has a Shutdown.
+// If the engine restarts, the session ends, and the same Source can open another session. Every Init has a Shutdown.
 func TestEngineDies(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	src := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9")})
@@ -293,8 +293,8 @@ func TestEngineDownAtStart(t *testing.T) {
 	mentions(t, text, "initialization")
 }
 
-// If any call fails at the start, nothing stays open, and the error is one of package gpu. Calls about other entities
-// do not affect GPUs, unless the engine is gone.
+// If any call fails at the start, nothing stays open, and the error is one of package gpu. Failing calls about other
+// entities do not affect GPUs, unless the engine is gone.
 func TestFailingCalls(t *testing.T) {
 	remote := dcgm.Options{Remote: engineAt("10.0.0.9:5555")}
 	e := fakedcgm.New(t, fabric()...)

@@ -21,8 +21,8 @@ func healthPlan() *gpu.Plan {
 	return plan
 }
 
-// Each GPU has a result of each watch: each code once with its worst result, or a pass. Findings about the node, or
-// about a switch or card with the same number, do not affect a GPU.
+// Each GPU has a result for each watch: either its codes, each once with the worst result, or a pass. Findings about
+// the node, a switch or a card do not affect the GPU with the same number.
 func TestHealth(t *testing.T) {
 	e := fakedcgm.New(t, world("incident gpu:0 0x80 10 40", "incident gpu:0 0x80 20 40", "incident gpu:0 0x80 10 40", "incident gpu:0 0x80 10 10",
 		"incident gpu:1 0x2000 20 122", "incident gpu:1 0x2 20 4000",
@@ -72,7 +72,7 @@ func TestHealthOfTheMachineAlone(t *testing.T) {
 	}
 }
 
-// If the engine rejects health checks, only health is missing. It is reported as soon as the engine accepts them.
+// If the engine rejects health checks, only health is missing. It is reported once the engine accepts them.
 func TestHealthRefused(t *testing.T) {
 	for _, line := range []string{"fail dcgmHealthSet -33", "fail dcgmHealthCheck -33", "fail dcgmGroupCreate -24 1 4"} {
 		t.Run(line, func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestPeers(t *testing.T) {
 	})
 }
 
-// The engine's health checks keep an XID until the engine restarts. They warn while a violation counter grew in the
-// last minute.
+// The engine's health checks keep an XID until the engine restarts. They warn if a violation counter grew in the last
+// minute.
 func TestHealthKeepsXIDs(t *testing.T) {
 	e := fakedcgm.New(t, world("value gpu:0 240 int 1000 1", "value gpu:1 240 int 1000", "value gpu:1 241 int 1000 1")...)
 	s := open(t, e, healthPlan(), dcgm.Options{})

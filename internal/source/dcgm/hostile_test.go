@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A hostile engine returns random IDs, counts, types and times, including ones that were not requested or do not exist.
-// It rejects members and sometimes returns errors.
+// hostile is an engine that returns random IDs, counts, types and times, including some that were not requested or do
+// not exist. It rejects members and sometimes returns errors.
 type hostile struct {
 	rng   *rand.Rand
 	texts []byte
@@ -42,7 +42,7 @@ func (h *hostile) id() uint32 {
 	return h.rng.Uint32N(4)
 }
 
-// list returns IDs, usually always the same.
+// list returns IDs. It usually returns the same ones.
 func (h *hostile) list() []uint32 {
 	if h.rng.IntN(20) > 0 {
 		return []uint32{0, 1, 2}

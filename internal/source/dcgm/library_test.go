@@ -17,7 +17,7 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// envRemote makes TestOpenInChild open a session. The process is started with another library.
+// envRemote makes TestOpenInChild open a session, in a process started with another library.
 const (
 	envRemote = "DCGM_TEST_OPEN"
 	envLog    = "DCGM_TEST_LOG"
@@ -43,7 +43,7 @@ func TestOpenInChild(t *testing.T) {
 	}
 }
 
-// A library that is missing, broken or too old leads to a clear error, and never crashes the process.
+// If a library is missing, broken or too old, there is a clear error, and the process never crashes.
 func TestLibrary(t *testing.T) {
 	fakedcgm.Require(t)
 	build := func(without ...string) string {
@@ -89,7 +89,7 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
-// libdcgm's log is enabled before the library is loaded. It is not changed if not requested.
+// libdcgm's log is enabled before the library is loaded, and only if requested.
 func TestEngineLog(t *testing.T) {
 	for level, want := range map[string]int64{"DEBUG": 2, "": 0} {
 		e, env := fakedcgm.NewFor(t, world()...)
@@ -110,7 +110,7 @@ func installed() bool {
 	return err == nil && strings.Contains(string(out), "libdcgm.so.4")
 }
 
-// The structures in thin.h have the layout of those in go-dcgm's headers.
+// The structures in thin.h have the same layout as those in go-dcgm's headers.
 func TestABI(t *testing.T) {
 	headers, err := fakedcgm.Headers()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// losePlan requests everything in which a lost GPU could affect others: plain fields, profiling, XIDs, health, peers
-// and placement.
+// losePlan requests everything in which a lost GPU could affect others: fields, profiling, XIDs, health, peers and
+// placement.
 func losePlan() *gpu.Plan {
 	plan := planOf(field(150, onGPU), profiling(1001), events(230))
 	plan.Health, plan.Peers, plan.Placement = onGPU, true, true
@@ -130,7 +130,7 @@ func TestCapabilityIsQueriedAgain(t *testing.T) {
 	}
 }
 
-// A watch for which the engine had no room is created when there is room.
+// If the engine had no room for a watch, the watch is created once there is room.
 func TestRoomForGroups(t *testing.T) {
 	e := fakedcgm.New(t, world("groups 1")...)
 	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
@@ -141,7 +141,7 @@ func TestRoomForGroups(t *testing.T) {
 	readUntilShown(t, s, profiled)
 }
 
-// If the engine did not report an identity, it is queried again, and the next session has it.
+// If the engine did not report an identity, it is queried again. The next session has it.
 func TestLateIdentity(t *testing.T) {
 	plan := fabricPlan()
 	for name, tt := range map[string]struct {

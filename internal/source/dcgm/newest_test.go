@@ -60,7 +60,7 @@ func samplesAt(first uint16, times ...int64) (list []sample) {
 	return list
 }
 
-// The newest of several samples is the one with the latest time, whatever their order and the earlier samples.
+// The newest of several samples is the one with the latest time, whatever their order and whatever came before.
 func TestNewestOfSeveral(t *testing.T) {
 	fields := []gpu.Field{{ID: 1001, Profiling: true}, {ID: 1002, Profiling: true}, {ID: 1003, Profiling: true}}
 	now := time.Now()
@@ -84,7 +84,7 @@ func TestNewestOfSeveral(t *testing.T) {
 	}
 }
 
-// A Read without a value does not make an old value count as new.
+// A Read without a new value does not make an old value new.
 func TestFaultsAreNotNewValues(t *testing.T) {
 	s, w, _ := oneWatch(gpu.Field{ID: 1001, Profiling: true})
 	begin := time.Now()
@@ -99,8 +99,8 @@ func TestFaultsAreNotNewValues(t *testing.T) {
 	}
 }
 
-// Samples of a remote engine are dated by the first Read that has them, whatever the engine's clock, and keep that
-// date. No date is in the future. If the plan has only XIDs, the engine's clock is used.
+// Samples of a remote engine are dated by the first Read that has them, whatever the engine's clock. They keep that
+// date, and no date is in the future. If the plan has only XIDs, the engine's clock is used.
 func TestDatesOfRemoteEngine(t *testing.T) {
 	for name, skew := range map[string]int64{"behind": -3600e6, "right": 0, "ahead": 86400e6} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestTrailAfterClockSetBack(t *testing.T) {
 	}
 }
 
-// A trail has the samples since the last one read. It has the newest sample even if the engine has dropped it.
+// A trail has the samples since the last one read. It includes the newest sample even if the engine has dropped it.
 func TestTrailOfAHistory(t *testing.T) {
 	now := time.Now().UnixMicro()
 	for name, tt := range map[string]struct{ history, want []int64 }{
@@ -195,7 +195,7 @@ func TestTrailOfAHistory(t *testing.T) {
 }
 
 // After a new sample, the history of an entity is read until lateXID has passed, and once more. The whole history is
-// read once a minute, for XIDs whose dates are minutes off.
+// also read once a minute, for XIDs whose dates are minutes off.
 func TestWhenHistoriesAreRead(t *testing.T) {
 	s, w, e := oneWatch(gpu.Field{ID: 230})
 	w.sporadic, s.watches.list, s.members = true, []*watch{w}, []entity{{groupGPU, 0}}

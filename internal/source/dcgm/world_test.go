@@ -17,7 +17,7 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// deadline bounds every wait. It is generous on purpose: no test measures speed.
+// deadline bounds every wait. It is generous, because no test measures speed.
 const deadline = 20 * time.Second
 
 // versions are the first lines of every script.
@@ -130,7 +130,7 @@ func readUntil(t testing.TB, s *dcgm.Session, what string, ok func(*gpu.Batch, e
 // pause waits until the engine has taken another sample.
 func pause() { pass(interval / 2) }
 
-// pass waits. The engine samples by the system clock.
+// pass waits in real time, because the engine samples by the system clock.
 func pass(d time.Duration) { <-time.After(d) }
 
 // shown returns samples and faults as text, such as "GPU 0 #1 71.5".

@@ -15,7 +15,7 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// counted reads until no more XIDs come, and returns all of them by their row, sorted.
+// counted reads until there are no more XIDs, and returns all of them by row, sorted.
 func counted(t *testing.T, s *dcgm.Session, wanted int) []string {
 	t.Helper()
 	var got []string
@@ -38,8 +38,8 @@ func counted(t *testing.T, s *dcgm.Session, wanted int) []string {
 	return got
 }
 
-// An XID that names an instance is stored on the instance alone, and is one of the GPU, whatever rows
-// there are, and also of the time before the session.
+// DCGM stores an XID that names an instance only on the instance. It is also an XID of the GPU, whatever rows there
+// are. This includes XIDs from before the session.
 func TestXIDsOfInstances(t *testing.T) {
 	for name, sel := range map[string]gpu.Selector{"f": {Flex: true}, "g": {Major: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestXIDsOfInstances(t *testing.T) {
 	}
 }
 
-// An engine that does not watch XIDs of instances serves those of the GPU.
+// An engine that does not watch XIDs of instances serves those of the GPUs.
 func TestXIDsOfGPUsAlone(t *testing.T) {
 	e := fakedcgm.New(t, world("fail dcgmWatchFields -6 -1 5")...)
 	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
@@ -77,25 +77,25 @@ func TestXIDsOfGPUsAlone(t *testing.T) {
 	}
 }
 
-// An engine that begins with an XID of 0 has no history to read.
+// If the latest XID is 0, an engine has no history to read.
 func TestXIDOfZero(t *testing.T) {
 	e := fakedcgm.New(t, world("value gpu:* 230 int 0")...)
 	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
 	b := readUntil(t, s, "GPUs without an XID", func(b *gpu.Batch, _ error) bool { return len(b.WithoutXID) == 2 })
 	if n := e.Calls()["dcgmGetValuesSince_v2"]; n != 0 || len(b.XIDs) != 0 {
-		t.Errorf("%d reads of histories, XIDs %v", n, b.XIDs)
+		t.Errorf("reads of histories = %d, XIDs = %v; want none", n, b.XIDs)
 	}
 }
 
-// An XID of the kernel's log is stored a second or two after its date, behind later ones that were
-// read. It counts, and so does each of several with one date or one code, once.
+// An XID of the kernel log is stored a second or two after its date, behind later XIDs that were already read. It is
+// counted. XIDs with the same date or the same code are each counted once.
 func TestLateXIDs(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
 	read(t, s)
 	e.Add("event 1 gpu:0 230 31")
 	if got := counted(t, s, 1); len(got) != 1 {
-		t.Fatalf("XIDs %v", got)
+		t.Fatalf("XIDs = %v", got)
 	}
 	e.Add("event 2 gpu:0 230 79 1.5", "event 3 gpu:0 230 79 2.5", "event 4 gpu:0 230 31 0.5", "event 5 gpu:1 230 79 8")
 	want := []string{"GPU 0: 31", "GPU 0: 79", "GPU 0: 79", "GPU 1: 79"}
@@ -105,12 +105,11 @@ func TestLateXIDs(t *testing.T) {
 	e.Add("event 6 gpu:0 230 62", "event 7 gpu:0 230 119 1.2")
 	want = []string{"GPU 0: 119", "GPU 0: 62"}
 	if diff := cmp.Diff(want, counted(t, s, len(want))); diff != "" {
-		t.Errorf("a late XID beside a new one (-want +got):\n%s", diff)
+		t.Errorf("a late XID and a new one (-want +got):\n%s", diff)
 	}
 }
 
-// An XID is reported once a session, and under one ID in every session, however the engine's clock is
-// set meanwhile.
+// A session reports an XID once, and every session reports it with the same ID, even if the engine's clock is set.
 func TestXIDKeepsItsID(t *testing.T) {
 	for _, step := range []string{"-10", "10", "-3600"} {
 		t.Run(step, func(t *testing.T) {
@@ -142,13 +141,13 @@ func TestXIDKeepsItsID(t *testing.T) {
 				look(s)
 			}
 			if len(reported) != 1 {
-				t.Fatalf("the session has reported %v, want one XID", reported)
+				t.Fatalf("session reported %v, want one XID", reported)
 			}
 			look(open())
 			if len(reported) != 2 || reported[0] != reported[1] {
-				t.Errorf("the next session has reported %v, want the same XID", reported)
+				t.Errorf("next session reported %v, want the same XID", reported)
 			}
-			// A new XID of the same code is another XID, with the current time.
+			// A new XID with the same code is another XID, with the current time.
 			e.Add("event 2 gpu:0 230 31")
 			var second gpu.XID
 			readUntil(t, s, "the second XID", func(b *gpu.Batch, _ error) bool {
@@ -157,19 +156,19 @@ func TestXIDKeepsItsID(t *testing.T) {
 					case x.ID != reported[0]:
 						second = x
 					case !b.XIDsRepeat:
-						t.Errorf("the first XID is reported again, and the batch does not say so")
+						t.Errorf("first XID is reported again, but the batch is not marked as a replay")
 					}
 				}
 				return second.ID != 0
 			})
 			if age := time.Since(time.Unix(0, second.Time)); age < -5*time.Second || age > 5*time.Second {
-				t.Errorf("the second XID is %v old", age)
+				t.Errorf("age of the second XID = %v", age)
 			}
 		})
 	}
 }
 
-// poke makes the engine look at its script, by a Read of another session.
+// poke makes the engine read its script, with a Read of another session.
 func poke(t *testing.T) {
 	t.Helper()
 	other, err := dcgm.New(dcgm.Options{}).Open(t.Context(), planOf(field(156, onGPU)))
@@ -182,8 +181,8 @@ func poke(t *testing.T) {
 	}
 }
 
-// The engine appends blank samples to the XID field of a lost GPU, and of all GPUs after a GSP timeout. The newest sample is
-// then a blank, but the XID before it must be reported.
+// The engine appends blank samples to the XID field of a lost GPU, and of all GPUs after a GSP timeout. Then the
+// newest sample is a blank, but the XID before it must be reported.
 func TestXIDsBehindBlanks(t *testing.T) {
 	for name, tt := range map[string]struct {
 		events []string
@@ -201,7 +200,7 @@ func TestXIDsBehindBlanks(t *testing.T) {
 		"the GPU of an instance is lost": {[]string{"event 1 instance:7 230 79"}, func(e *fakedcgm.Engine) {
 			e.Replace("uuid=GPU-1 ", "uuid=GPU-1 status=lost ")
 		}, []string{"GPU 1/1: 79"}},
-		"the engine reads nothing any more": {[]string{"event 1 gpu:0 230 119"}, func(e *fakedcgm.Engine) {
+		"the engine stops reading": {[]string{"event 1 gpu:0 230 119"}, func(e *fakedcgm.Engine) {
 			e.Add("value any:* 0-9999 blank")
 		}, []string{"GPU 0: 119"}},
 	} {
@@ -213,7 +212,7 @@ func TestXIDsBehindBlanks(t *testing.T) {
 			tt.blind(e)
 			poke(t) // the event happens
 			pause()
-			pause() // it appends a blank
+			pause() // the engine appends a blank
 			if diff := cmp.Diff(tt.want, counted(t, s, len(tt.want))); diff != "" {
 				t.Errorf("XIDs (-want +got):\n%s", diff)
 			}
@@ -221,8 +220,8 @@ func TestXIDsBehindBlanks(t *testing.T) {
 	}
 }
 
-// An engine drops the watches of a GPU that is detached. Whether or not a Read sees the GPU detached, the session must end
-// when the GPU is attached again, since only a new session watches it.
+// An engine drops the watches of a GPU that is detached. Only a new session watches it again. So the session must end
+// when the GPU is attached again, whether or not a Read saw it detached.
 func TestDetachedGPUComesBack(t *testing.T) {
 	for name, reads := range map[string]int{"seen while detached": 3, "not seen": 0} {
 		t.Run(name, func(t *testing.T) {

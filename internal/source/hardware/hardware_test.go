@@ -70,7 +70,7 @@ func (emptySession) Done() <-chan struct{}                                   { r
 func (emptySession) Err() error                                              { return nil }
 func (emptySession) Close() error                                            { return nil }
 
-// A fakeEngine is a source of DCGM sessions. A test sets the error of Open and its duration.
+// fakeEngine is a source of DCGM sessions. A test sets the duration and the error of Open.
 type fakeEngine struct {
 	mu    sync.Mutex
 	begin time.Time
@@ -134,7 +134,7 @@ func collect(t *testing.T, s *Source) (stop func()) {
 	}
 }
 
-// While NVML is read, an embedded engine is tried after growing pauses, until it opens.
+// While NVML is the fallback, an embedded engine is tried after growing pauses until it opens.
 func TestReturnsToEmbeddedEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fakeEngine{begin: time.Now(), err: gpu.ErrUnavailable}
@@ -156,7 +156,7 @@ func TestReturnsToEmbeddedEngine(t *testing.T) {
 	})
 }
 
-// DCGM is not opened while nothing listens at the engine, and opened at once when something does.
+// A host engine is not opened while nothing listens at its address, and opened at once when something does.
 func TestReturnsToHostEngineAtOnce(t *testing.T) {
 	for _, away := range []time.Duration{time.Minute, 10 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestReturnsToHostEngineAtOnce(t *testing.T) {
 	}
 }
 
-// Without a fallback, an engine is opened as soon as it listens. If it does not open, the next attempts follow soon.
+// Without a fallback, a host engine is opened as soon as it listens. If Open fails, the next attempts follow soon.
 func TestOpensHostEngineAtOnce(t *testing.T) {
 	for _, away := range []time.Duration{8 * time.Second, time.Hour + 10*time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestOpensLateDriverAtOnce(t *testing.T) {
 	}
 }
 
-// A Source whose engine is unavailable is not ready after the grace period, whether Open fails or does not return.
+// A Source whose engine is unavailable is not ready after the grace period, whether Open fails or hangs.
 func TestNotReadyWithoutEngine(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"refuses": 0, "does not return": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestNotReadyWithoutEngine(t *testing.T) {
 					t.Error("ready after the grace period")
 				}
 				time.Sleep(2 * time.Hour)
-				synctest.Wait() // for the attempt that did not return
+				synctest.Wait() // for the attempt that hung
 				e.takes = 0
 				e.set(nil)
 				open()
@@ -300,7 +300,8 @@ func TestNotReadyWithoutEngine(t *testing.T) {
 	}
 }
 
-// The advice about an unreachable host engine is logged once per outage, also if another program has its address.
+// The advice about an unreachable host engine is logged once per outage, even if another program listens at its
+// address.
 func TestAdviceAboutUnreachableEngine(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "engine.sock")
 	var log strings.Builder

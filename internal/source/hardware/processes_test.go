@@ -124,7 +124,7 @@ func TestMergesProcessesByUUID(t *testing.T) {
 	}
 }
 
-// addPositions opens NVML for the positions of GPU instances, and closes it again.
+// addPositions opens NVML to read the positions of GPU instances, and closes it again.
 func TestAddPositions(t *testing.T) {
 	_, driver, source := newPair()
 	s, err := source.Open(t.Context(), &gpu.Plan{Interval: time.Second})
@@ -167,7 +167,7 @@ func TestReadsDCGMWithoutNVML(t *testing.T) {
 		return b
 	}
 	driver.openErr = gpu.ErrUnavailable
-	for range 3 { // tried once, reported every time
+	for range 3 { // opened once, reported every time
 		if b := read(); len(b.Faults) != 1 || gpu.Reason(b.Faults[0].Err) != "unavailable" {
 			t.Errorf("faults %v", b.Faults)
 		}

@@ -130,8 +130,8 @@ func TestXIDsRefused(t *testing.T) {
 	}
 }
 
-// If reading events fails, the XID field has a fault. Events that queue up in the driver meanwhile are reported when it
-// works again.
+// If reading events fails, the XID field has a fault. The driver queues events meanwhile, and they are reported after
+// recovery.
 func TestXIDsWhileReadingFails(t *testing.T) {
 	src, world := source(t, "gpus 2")
 	plan := planOf(t, 230)

@@ -47,8 +47,8 @@ func TestLinkRate(t *testing.T) {
 	}
 }
 
-// NVLink 5 counters have a field ID per link, and one for the total. A link that is down is included. A link that does
-// not exist has no row.
+// NVLink 5 counters have a field ID for each link, and one for the total. A link that is down has a row. A link that
+// does not exist has none.
 func TestCountersByLink(t *testing.T) {
 	// mantissa 3 and exponent 12, packed as by NVML (nvml.h, NVML_NVLINK_BER_*)
 	src, world := source(t, "gpus 1", "gpu 0 set nvlinks 3", "gpu 0 set nvlink.2 down",
@@ -73,7 +73,7 @@ func TestCountersByLink(t *testing.T) {
 	}
 }
 
-// A field that no GPU has is a single fault, and does not create a row.
+// If no GPU has a field, there is a single fault and no row.
 func TestFieldsOfLinksAndSwitches(t *testing.T) {
 	src, _ := source(t, "gpus 2", "gpu 0 set nvlinks 2")
 	plan := planOf(t, 1508, 780, 858)

@@ -156,8 +156,8 @@ func TestProcessesAndDeviceShareInterval(t *testing.T) {
 	}
 }
 
-// If the driver has no new samples since the previous Read, the latest values are repeated for a while, because the
-// processes did not pause.
+// If the driver has no new samples since the previous Read, the latest values are repeated for a while. The processes
+// did not pause.
 func TestProcessesBetweenSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, world := source(t, "gpus 1")

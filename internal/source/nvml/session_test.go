@@ -120,7 +120,7 @@ func TestShippedFields(t *testing.T) {
 	})
 }
 
-// TestDCGMSemantics checks values for which DCGM publishes something else than NVML returns.
+// TestDCGMSemantics checks values that DCGM publishes differently from what NVML returns.
 func TestDCGMSemantics(t *testing.T) {
 	tests := []struct {
 		name  string

@@ -76,8 +76,8 @@ func runOld(t *testing.T, world *fakenvml.World, without ...string) (map[string]
 	return found, string(out)
 }
 
-// An old driver lacks functions, and calling a missing one would crash the process. Fields that need it are declined,
-// and all others are served.
+// An old driver lacks functions, and calling a missing one would crash the process. Fields that need one are
+// declined. All others are served.
 func TestOldDriver(t *testing.T) {
 	world := fakenvml.NewWorld(t, "gpus 1", "gpu 0 set nvlinks 1")
 	base, out := runOld(t, world)
@@ -161,7 +161,7 @@ func TestOldDriver(t *testing.T) {
 	})
 }
 
-// DCGM can profile GPUs from Volta to Ada, and GPM cannot. The reason must say so only for these.
+// DCGM can profile GPUs from Volta to Ada, and GPM cannot. Only for these GPUs, the reason is that they need DCGM.
 func TestProfilingThatNeedsDCGM(t *testing.T) {
 	src, _ := source(t, "gpus 6",
 		"gpu 0 set gpm 0", "gpu 0 set architecture 7", // Ampere

@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A value that could not be read when the session opened, because of a transient error, is served in the same session
-// when the error is gone.
+// A transient error may hide a value when the session opens. Once the error is gone, the same session serves the
+// value.
 func TestTransientErrorAtStart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fail    string

@@ -21,8 +21,8 @@ func (r *rig) entities(kinds ...gpu.Kind) []string {
 	return list
 }
 
-// Unbinding a GPU removes its instances and links and ends the session. When it is bound again, everything is back, and
-// the energy counter has grown.
+// Unbinding a GPU removes its instances and links and ends the session. After it is bound again, everything is back,
+// and its energy counter has grown.
 func TestGPUUnboundAndBound(t *testing.T) {
 	const deviceCount, linkTx = 4, 780
 	r := faults(t, "everything", simulated.Plan(energy, fbUsed, linkTx, deviceCount), `

@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// A scenario is either rejected with file and line, or every Read satisfies the contract: no duplicate samples, no
-// sample of a cell with a fault, no absent values, and no samples from the future.
+// A scenario is either rejected with file and line, or every Read satisfies the contract. It has no duplicate
+// samples, no sample of a cell with a fault, no absent values, and no samples from the future.
 func FuzzScenario(f *testing.F) {
 	for _, yaml := range []string{
 		`faults: [{fault: gpu-lost, at: 1s, for: 1m, devices: ["0", "6"]}]`,

@@ -32,7 +32,7 @@ func healthPlanOf(fields ...gpu.FieldID) *gpu.Plan {
 	return plan
 }
 
-// The watch POWER warns while the counter of power violations grew within the last minute, like the real engine's.
+// Watch POWER warns if the counter of power violations grew within the last minute, like the real engine's.
 func TestPowerWatchFollowsItsCounter(t *testing.T) {
 	const powerViolation = 240
 	r := faults(t, "h100x8", healthPlanOf(powerViolation), `
@@ -74,7 +74,7 @@ faults:
 }
 
 // Health checks behave like the real engine's. They warn of heat for a minute, keep each XID, and fail while an error
-// counter is above 0. A restart of the engine clears what they keep.
+// counter is above 0. A restart of the engine clears this state.
 func TestHealthHasQuirksOfDCGM(t *testing.T) {
 	const dbe, mask = 311, 174
 	r := faults(t, "gb200", healthPlanOf(dbe, mask), `

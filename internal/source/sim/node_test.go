@@ -219,8 +219,8 @@ func TestBadScenarios(t *testing.T) {
 	}
 }
 
-// Each seed is another tray of the rack. All trays have different GPUs and the same cluster. NVLink of other nodes does
-// not leave the node.
+// Each seed is another tray of the rack. The trays have different GPUs and the same cluster. On other nodes, NVLink
+// connects only GPUs of the node.
 func TestRackTrays(t *testing.T) {
 	const state, cluster, clique = 170, 172, 173
 	gpus := map[string]bool{}

@@ -10,9 +10,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// The processes of a shared device do not use more memory than the device. Their utilization adds up to that of the
-// device since the previous Read, except for rounding to whole percent. As with a real GPU, the utilization field is a
-// momentary value and differs.
+// The processes of a shared device use at most the device's memory. Their utilization adds up to the device's since
+// the previous Read, except for rounding to whole percent. As with a real GPU, the utilization field is a momentary
+// value and differs.
 func TestProcessesAddUpToDevice(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	source, err := sim.New(sim.Options{Node: "shared", Seed: 3, Start: now, Now: func() time.Time { return now }})

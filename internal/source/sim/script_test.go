@@ -31,8 +31,8 @@ faults:
 	}
 }
 
-// A counter grows with the fault's rate, even on a board that does not have the counter. Each generation of NVLink has
-// its own counters.
+// A counter grows with the fault's rate even if the board does not have it. Each generation of NVLink has its own
+// counters.
 func TestLinkErrorsByGeneration(t *testing.T) {
 	const crc, replay, recovered = 409, 429, 1211
 	for node, has := range map[string]map[gpu.FieldID]bool{
