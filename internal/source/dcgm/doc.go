@@ -3,8 +3,8 @@
 //
 // A Session discovers the entities, watches the plan's fields with small sample limits, and reads the engine's cache in
 // one call per kind of entity. It owns its groups, field groups and watches at the engine. Infrequent calls go through
-// go-dcgm. Watching and reading use C code (thin.c), because go-dcgm copies 4 KiB for each value and drops result codes.
-// See docs/adr/0006-cgo-boundary.md.
+// go-dcgm. Watching and reading use C code (thin.c), because go-dcgm copies 4 KiB for each value and drops result
+// codes. See docs/adr/0006-cgo-boundary.md.
 //
 // A session has these parts: the connection (conn.go), the inventory of its entities (inventory.go, entities.go), the
 // watch set with what the engine samples (watch.go, renew.go, readers.go), and the inspector, which finds lost GPUs and

@@ -60,8 +60,8 @@ const (
 )
 
 // inspectDue reports whether this Read must inspect. It must if an inspection is due, if a GPU is lost or partitioned,
-// or if a GPU has fewer values than before, as a lost GPU has. On a partitioned GPU, an instance ID may belong to another
-// instance by the next Read.
+// or if a GPU has fewer values than before, as a lost GPU has. On a partitioned GPU, an instance ID may belong to
+// another instance by the next Read.
 func (i *inspector) inspectDue(now time.Time) bool {
 	pace := min(inspectIntervals*i.plan.Interval, max(inspectPace, i.plan.Interval))
 	due := now.Sub(i.inspected) >= pace*9/10 || len(i.layout.instances) > 0 || slices.Contains(i.lost, true)

@@ -193,7 +193,8 @@ func (inv *inventory) identify(members []entity) (known map[entity]identity, dri
 	if err := inv.readOnce(members[:n], ofGPUs, learn); err != nil {
 		return nil, "", err
 	}
-	for i := 0; i < n && driver == ""; i++ { // read from one GPU, because the engine logs an error for each unwatch of this field
+	// Read this field from one GPU, because the engine logs an error each time it is no longer watched.
+	for i := 0; i < n && driver == ""; i++ {
 		if err := reopenOnly(inv.readOnce(members[i:i+1], []gpu.FieldID{fieldDriver}, learn)); err != nil {
 			return nil, "", err
 		}

@@ -47,7 +47,8 @@ func (l *library) connect(a gpu.EngineAddress, o Options) (engine, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open > 0 && l.at != a {
-		return nil, fmt.Errorf("%w: this process is connected to %s and cannot connect to %s at the same time", gpu.ErrUnavailable, l.at, a)
+		return nil, fmt.Errorf("%w: this process is connected to %s and cannot connect to %s at the same time",
+			gpu.ErrUnavailable, l.at, a)
 	}
 	if err := l.load(o); err != nil {
 		return nil, err
@@ -97,8 +98,8 @@ func (l *library) load(o Options) error {
 			return fmt.Errorf("%w: %s does not have %s: it is too old or not DCGM; install DCGM 4.0 or newer",
 				gpu.ErrVersion, Library, C.GoString(problem))
 		}
-		return fmt.Errorf("%w: %w (%s): install DCGM 4 (package datacenter-gpu-manager-4-core; in a container the image without -nvml in its tag), "+
-			"or add its folder to LD_LIBRARY_PATH", gpu.ErrUnavailable, ErrLibrary, C.GoString(problem))
+		return fmt.Errorf("%w: %w (%s): install DCGM 4 (package datacenter-gpu-manager-4-core; in a container the image "+
+			"without -nvml in its tag), or add its folder to LD_LIBRARY_PATH", gpu.ErrUnavailable, ErrLibrary, C.GoString(problem))
 	}
 	return nil
 }
@@ -294,7 +295,9 @@ func (e *connection) attributes(id uint32) (identity, error) {
 	if err != nil {
 		return identity{}, coded("dcgmGetDeviceAttributes", err)
 	}
-	return identity{model: clean(d.Identifiers.Model), uuid: clean(d.UUID), busID: clean(d.PCI.BusID), index: -1, minor: -1}, nil
+	return identity{
+		model: clean(d.Identifiers.Model), uuid: clean(d.UUID), busID: clean(d.PCI.BusID), index: -1, minor: -1,
+	}, nil
 }
 
 func (e *connection) profiling(id uint32) ([]gpu.FieldID, error) {

@@ -93,7 +93,9 @@ func (inv *inventory) affinities(gpus []entity) (map[entity]affinity, error) {
 
 // pathOf returns the closest PCIe path in levels (the low byte of DCGM_TOPOLOGY_*).
 func pathOf(levels uint64) gpu.Path {
-	paths := [...]gpu.Path{gpu.PathBoard, gpu.PathSwitch, gpu.PathSwitches, gpu.PathHostBridge, gpu.PathNode, gpu.PathSystem}
+	paths := [...]gpu.Path{
+		gpu.PathBoard, gpu.PathSwitch, gpu.PathSwitches, gpu.PathHostBridge, gpu.PathNode, gpu.PathSystem,
+	}
 	if i := bits.TrailingZeros64(levels); i < len(paths) {
 		return paths[i]
 	}

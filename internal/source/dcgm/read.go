@@ -173,10 +173,17 @@ func (s *Session) addSample(b *gpu.Batch, row, f int, x *sample, r readout) {
 	if s.plan.Fields[f].ID >= firstDeviceField {
 		s.gpus.valued[row]++
 	}
-	if !w.every {
+	if w.every {
+		s.addToTrail(b, c, row, f, value, x)
+	} else {
 		b.AddAt(row, f, value, s.clock.dateOf(c, x))
-		return
 	}
+}
+
+// addToTrail appends the newest sample of a slot of which all samples are requested. If other samples may lie before
+// it, it marks the slot instead, and readTrail appends all of them.
+func (s *Session) addToTrail(b *gpu.Batch, c *slot, row, f int, value gpu.Value, x *sample) {
+	w := c.watch
 	switch gap := x.at - c.at; {
 	case gap == 0:
 		b.AddAt(row, f, value, c.date)

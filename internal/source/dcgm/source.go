@@ -56,7 +56,8 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if err := session.open(ctx); err != nil {
 		session.abandon(err)
 		if hasCode(err, codeNVMLNotLoaded) || hasCode(err, codeGPUsDetached) {
-			return nil, fmt.Errorf("dcgm: %w: the engine at %s has no driver; load the NVIDIA driver on its host: %v", gpu.ErrUnavailable, addr, err)
+			return nil, fmt.Errorf("dcgm: %w: the engine at %s has no driver; load the NVIDIA driver on its host: %v",
+				gpu.ErrUnavailable, addr, err)
 		}
 		return nil, fmt.Errorf("dcgm: %w", session.withVersions(err))
 	}

@@ -144,18 +144,7 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time, whole bool) error {
 		return nil
 	}
 	first := len(b.XIDs)
-	report := func(h *xidHistory, r xidReport) {
-		if !h.due || r.at < h.from || r.code <= noXID {
-			return
-		}
-		if h.found[r]++; h.found[r] > h.told[r] {
-			h.told[r]++
-			b.XIDs = append(b.XIDs, gpu.XID{
-				Row: h.row, InstanceID: h.instance.nvml, OnInstance: h.instance.group != groupNone,
-				Code: r.code, ID: r.at, Time: s.clock.dateAt(r.at),
-			})
-		}
-	}
+	report := func(h *xidHistory, r xidReport) { s.addXID(b, h, r) }
 	if err := s.xidsSince(due, w, from, report); err != nil {
 		return s.failXIDs(b, w.fields[0], err, due)
 	}
@@ -167,17 +156,37 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time, whole bool) error {
 	}
 	slices.SortStableFunc(b.XIDs[first:], func(a, b gpu.XID) int { return cmp.Compare(a.Time, b.Time) })
 	b.XIDsRepeat = b.XIDsRepeat || repeats
+	x.finish(due, now, whole)
+	return nil
+}
+
+// addXID appends an XID of a history that is due, unless it was reported before.
+func (s *Session) addXID(b *gpu.Batch, h *xidHistory, r xidReport) {
+	if !h.due || r.at < h.from || r.code <= noXID {
+		return
+	}
+	if h.found[r]++; h.found[r] <= h.told[r] {
+		return
+	}
+	h.told[r]++
+	b.XIDs = append(b.XIDs, gpu.XID{
+		Row: h.row, InstanceID: h.instance.nvml, OnInstance: h.instance.group != groupNone,
+		Code: r.code, ID: r.at, Time: s.clock.dateAt(r.at),
+	})
+}
+
+// finish records that the due histories were read.
+func (x *xidWatch) finish(due []entity, now time.Time, whole bool) {
 	if whole {
 		x.whole = now
 	}
 	for _, e := range due {
 		h := x.histories[e]
 		h.last, h.due = h.shown, now.Before(h.until)
-		if whole {
+		if whole { // forget the XIDs that the engine has dropped
 			maps.DeleteFunc(h.told, func(r xidReport, _ int) bool { return h.found[r] == 0 })
 		}
 	}
-	return nil
 }
 
 // due returns the entities whose histories must be read, and the earliest time from which. If whole is set, these are
@@ -228,8 +237,8 @@ func (s *Session) failXIDs(b *gpu.Batch, field int, err error, of []entity) erro
 	return nil
 }
 
-// xidsSince calls do with the XIDs of the given entities since a time. It reads a group of these entities alone, because
-// the call is costly. An engine may refuse the group, as it does for a lost GPU. All entities are read then.
+// xidsSince calls do with the XIDs of the given entities since a time. It reads a group of only these entities, because
+// the call is costly. If the engine rejects the group, as it does for a lost GPU, all entities are read.
 func (s *Session) xidsSince(of []entity, w *watch, from int64, do func(*xidHistory, xidReport)) error {
 	group, refused, err := s.engine.createGroup(s.nextName(), of)
 	switch {
