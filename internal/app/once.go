@@ -138,11 +138,33 @@ func forPage(plan *gpu.Plan) *gpu.Plan {
 	return &p
 }
 
-// lacksProfiling reports whether a profiling counter that the GPU supports has no value yet.
+// lacksProfiling reports whether a profiling counter has no value yet: of a GPU that supports it, or of an entity
+// although others of its kind have one.
 func lacksProfiling(plan *gpu.Plan, s *gpu.Snapshot) bool {
+	for i := range s.Columns {
+		if isPartial(plan, s, &s.Columns[i]) {
+			return true
+		}
+	}
 	return slices.ContainsFunc(s.Health.Unavailable, func(u gpu.FieldHealth) bool {
 		return u.Reason == snapshot.ReasonNoData && slices.ContainsFunc(plan.Counters, func(c gpu.Counter) bool {
 			return c.Name == u.Field && plan.Fields[c.Field].Profiling
 		})
 	})
+}
+
+// isPartial reports whether only some entities of a kind have a value of a profiling counter.
+func isPartial(plan *gpu.Plan, s *gpu.Snapshot, c *gpu.Column) bool {
+	field := &plan.Fields[c.Counter.Field]
+	var with, without gpu.Kinds
+	for row, v := range c.Values {
+		switch kind := gpu.KindsOf(s.Topology.Devices[row].Entity.Kind); {
+		case !field.Profiling || s.Health.Entities[row].Err != nil || !s.Topology.Serves(field, row):
+		case v.IsAbsent():
+			without |= kind
+		default:
+			with |= kind
+		}
+	}
+	return with&without != 0
 }

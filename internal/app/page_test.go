@@ -30,8 +30,10 @@ func (p *profiled) Close() error            { return nil }
 func (p *profiled) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) error {
 	p.reads++
 	for i := range p.plan.Fields {
-		if !p.plan.Fields[i].Profiling || p.reads >= p.from {
-			b.Add(0, i, gpu.Int(1), time.Now())
+		for row := range p.topology.Devices { // the value of each link comes a Read later
+			if !p.plan.Fields[i].Profiling || p.reads >= p.from+max(row-1, 0) {
+				b.Add(row, i, gpu.Int(1), time.Now())
+			}
 		}
 	}
 	return nil
@@ -54,6 +56,11 @@ func TestPageOfOnce(t *testing.T) {
 		Counters: []gpu.Counter{counter(temp, 0), counter(prof, 1)},
 	}
 	without := &gpu.Plan{Interval: 30 * time.Second, Devices: every, Fields: with.Fields[:1], Counters: with.Counters[:1]}
+	ofLinks := &gpu.Plan{
+		Interval: 30 * time.Second, Devices: every,
+		Fields:   []gpu.Field{field(150, false), {ID: 1040, Levels: gpu.KindsOf(gpu.KindNVLink), Profiling: true}, {ID: 1200, Levels: gpu.KindsOf(gpu.KindNVLink)}},
+		Counters: []gpu.Counter{counter(temp, 0), counter(prof, 1)},
+	}
 	for _, tt := range []struct {
 		name string
 		plan *gpu.Plan
@@ -65,14 +72,19 @@ func TestPageOfOnce(t *testing.T) {
 		{"without profiling", without, 1, nil, 0, []string{temp + "{", "dcgm_exporter_collect_success 1"}},
 		{"profiling at once", with, 1, nil, 0, []string{temp + "{", prof + "{"}},
 		{"profiling at the third Read", with, 3, nil, 2 * time.Second, []string{temp + "{", prof + "{", "dcgm_exporter_collect_success 1"}},
+		{"profiling of one link after another", ofLinks, 2, nil, 2 * time.Second, []string{prof + `{nvlink="0"`, prof + `{nvlink="1"`}},
 		{"profiling never", with, 100, nil, 4 * time.Second, []string{temp + "{", `dcgm_exporter_field_unavailable{field="` + prof + `",reason="no_data"} 1`}},
 		{"no engine", with, 1, gpu.ErrUnavailable, 0, []string{"dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="unavailable"} 1`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				source := collector.SourceOf(func(_ context.Context, plan *gpu.Plan) (*profiled, error) {
-					topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}})
-					return &profiled{plan: plan, topology: topology, from: tt.from}, tt.err
+					devices := []gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}}
+					for link := range uint32(2) {
+						e := gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindGPU}
+						devices = append(devices, gpu.Device{Entity: e, Link: link, UUID: "GPU-0"})
+					}
+					return &profiled{plan: plan, topology: gpu.NewTopology(devices), from: tt.from}, tt.err
 				})
 				cfg, err := config.Parse(nil, func(string) (string, bool) { return "", false }, nil)
 				if err != nil {

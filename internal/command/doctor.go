@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
@@ -253,6 +254,10 @@ func (e *examination) engine(ctx context.Context) row {
 		r.advice = "Allow the process to use the socket."
 	case address.Transport == gpu.TransportUnix && errors.Is(err, fs.ErrNotExist):
 		r.advice = "Start nv-hostengine with --domain-socket, and mount the socket's folder in a container."
+	case address.Transport == gpu.TransportUnix && errors.Is(err, syscall.ECONNREFUSED):
+		r.advice = "Start nv-hostengine with --domain-socket: nothing listens on the socket. In a container, mount the socket's folder, not the socket."
+	case address.Transport == gpu.TransportUnix:
+		r.advice = "Check that the path is the socket of nv-hostengine (--domain-socket)."
 	default:
 		r.advice = "Start nv-hostengine there with -b, so that it also listens outside loopback. Check the name, the port and network policies."
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -570,5 +571,18 @@ func TestWatchGroups(t *testing.T) {
 	})
 	if fast, slow := newest["0 0"], newest["0 1"]; fast < 8*slow || fast > 12*slow+10 {
 		t.Errorf("samples at 5 ms = %d, at 50 ms = %d", fast, slow)
+	}
+}
+
+// An embedded engine changes the working directory if DCGM_HOME_DIR is set. Open restores it.
+func TestWorkingDirectoryStays(t *testing.T) {
+	before, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DCGM_HOME_DIR", t.TempDir())
+	open(t, fakedcgm.New(t, world()...), planOf(field(150, onGPU)), dcgm.Options{})
+	if after, err := os.Getwd(); err != nil || after != before {
+		t.Errorf("working directory = %s (error %v), want %s", after, err, before)
 	}
 }

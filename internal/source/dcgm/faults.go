@@ -65,8 +65,11 @@ func (ws *watchSet) reportFaults() {
 	var fields grouping[want, string]
 	for _, fault := range ws.faults[ws.reported:] {
 		w := want{line{reason: fault.Err.Error(), level: slog.LevelWarn}, fault.Row}
-		if errors.Is(fault.Err, errNoEntity) || !ws.plan.Requests(fault.Field) {
-			w.level = slog.LevelInfo // counters files for a fleet name fields of other nodes, and accounting works without them
+		// Counters files for a fleet name fields of other nodes. An engine loads no module for devices that the machine
+		// lacks, such as Grace CPUs. Accounting works without its fields.
+		isElsewhere := errors.Is(fault.Err, errNoEntity) || fault.Row == gpu.AllRows && hasCode(fault.Err, codeModuleNotLoaded)
+		if isElsewhere || !ws.plan.Requests(fault.Field) {
+			w.level = slog.LevelInfo
 		}
 		fields.add(w, ws.plan.Fields[fault.Field].Name)
 	}

@@ -62,6 +62,11 @@ func (l *library) connect(a gpu.EngineAddress, o Options) (engine, error) {
 			return nil, err
 		}
 	}
+	// An embedded engine changes the working directory to DCGM_HOME_DIR. Relative paths of the exporter's own files
+	// must still work.
+	if dir, err := os.Getwd(); err == nil {
+		defer os.Chdir(dir)
+	}
 	if _, err := godcgm.Init(mode, args...); err != nil {
 		e.disconnect()
 		l.release()

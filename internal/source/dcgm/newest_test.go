@@ -87,13 +87,14 @@ func TestNewestOfSeveral(t *testing.T) {
 // A Read without a new value does not make an old value new.
 func TestFaultsAreNotNewValues(t *testing.T) {
 	s, w, _ := oneWatch(gpu.Field{ID: 1001, Profiling: true})
+	s.watches.list = []*watch{w}
 	begin := time.Now()
 	w.latest = 500
-	s.watches.follow(w, begin)
+	s.watches.follow(begin)
 	w.latest, w.faults = 0, true
-	s.watches.follow(w, begin.Add(time.Second))
+	s.watches.follow(begin.Add(time.Second))
 	w.latest, w.faults = 500, false
-	s.watches.follow(w, begin.Add(2*time.Second))
+	s.watches.follow(begin.Add(2*time.Second))
 	if w.newest != 500 || !w.advanced.Equal(begin.Add(time.Second)) {
 		t.Errorf("newest = %d, advanced %v after the first Read, want 500 and 1s", w.newest, w.advanced.Sub(begin))
 	}

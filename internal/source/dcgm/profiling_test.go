@@ -124,8 +124,13 @@ func TestUnwatchedFieldsAreLogged(t *testing.T) {
 // Fields of entities that do not exist are not a warning, because counters files for a fleet name them.
 func TestMissingEntitiesAreNoWarning(t *testing.T) {
 	var log strings.Builder
-	open(t, fakedcgm.New(t, gpuLine(0, "")), planOf(field(150, onGPU), field(862, gpu.KindsOf(gpu.KindNVSwitch))), logTo(&log))
-	mentions(t, log.String(), `level=INFO msg="Fields are not watched"`, "exists or is selected")
+	plan := planOf(field(150, onGPU), field(862, gpu.KindsOf(gpu.KindNVSwitch)), field(1110, gpu.KindsOf(gpu.KindCPU)))
+	plan.Counters = []gpu.Counter{{Field: 0}, {Field: 1}, {Field: 2}}
+	open(t, fakedcgm.New(t, gpuLine(0, ""), "without cpu"), plan, logTo(&log))
+	mentions(t, log.String(), `level=INFO msg="Fields are not watched"`, "exists or is selected", "the engine cannot list a CPU", "-33")
+	if strings.Contains(log.String(), "WARN") {
+		t.Errorf("log has warnings:\n%s", log.String())
+	}
 }
 
 // If profiling fields have no new values while others have some, they are watched again at intervals, with a log line.
@@ -244,6 +249,35 @@ func TestProfilingThatIsNotStale(t *testing.T) {
 				t.Errorf("ended watches = %d, want 0", n)
 			}
 		})
+	}
+}
+
+// After a freeze of the engine, profiling fields have values later than others. They are not watched again.
+func TestProfilingAfterFreeze(t *testing.T) {
+	e := fakedcgm.New(t, world()...)
+	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(time.Nanosecond))
+	readUntilShown(t, s, profiled)
+	before := e.Calls()["dcgmUnwatchFields"]
+	e.Add("value any:* 1001 stopped", "value gpu:* 150 stopped")
+	newest := func() (at int64) {
+		for _, x := range read(t, s).Samples {
+			at = max(at, x.Time)
+		}
+		return at
+	}
+	for range 12 {
+		newest()
+		pause()
+	}
+	frozen := newest()
+	e.Remove("value gpu:* 150 stopped")
+	for end := time.Now().Add(deadline); newest() == frozen; pause() {
+		if time.Now().After(end) {
+			t.Fatal("no new value after the freeze")
+		}
+	}
+	if n := e.Calls()["dcgmUnwatchFields"] - before; n != 0 {
+		t.Errorf("ended watches = %d, want 0", n)
 	}
 }
 

@@ -40,9 +40,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 			return read, err
 		}
 	}
-	for _, w := range s.watches.list {
-		s.watches.follow(w, begin)
-	}
+	s.watches.follow(begin)
 	return read, failed
 }
 

@@ -92,15 +92,32 @@ func (ws *watchSet) retryOne(h refusedWatch, now time.Time) error {
 	return nil
 }
 
-// follow records whether a watch had a new value or a fault in this Read. A new watch would not help against a fault.
-func (ws *watchSet) follow(w *watch, now time.Time) {
-	advanced := &ws.advanced
-	if w.profiling {
-		advanced = &w.advanced
+// follow records which watches had a new value or a fault in this Read. A new watch would not help against a fault. If no
+// watch had a new value for long, the engine was frozen. Profiling then needs two more readings for its first value.
+func (ws *watchSet) follow(now time.Time) {
+	before, usual := ws.advanced, time.Duration(0) // usual is the time between two new values
+	for _, w := range ws.list {
+		advanced := &ws.advanced
+		if w.profiling {
+			advanced = &w.advanced
+		} else if !w.sporadic && (usual == 0 || w.interval < usual) {
+			usual = w.interval
+		}
+		if w.latest > w.newest || w.profiling && w.faults {
+			w.newest, *advanced = max(w.newest, w.latest), now
+		}
 	}
-	if w.latest > w.newest || w.profiling && w.faults {
-		w.newest, *advanced = max(w.newest, w.latest), now
+	if ws.advanced.Sub(before) > staleIntervals*max(usual, ws.plan.ReadInterval()) {
+		ws.resumed = now
 	}
+}
+
+// idle returns how long a profiling watch has had no new value while other watches had some.
+func (ws *watchSet) idle(w *watch) time.Duration {
+	if w.advanced.Before(ws.resumed) {
+		return ws.advanced.Sub(ws.resumed)
+	}
+	return ws.advanced.Sub(w.advanced)
 }
 
 // renew drops profiling watches that had no new value for too long while other watches had some, and those of
@@ -120,7 +137,7 @@ func (ws *watchSet) renew(now time.Time, contradicted []int) error {
 		reason := error(nil)
 		switch {
 		case !w.profiling || !slices.ContainsFunc(w.group.rows, func(row int) bool { return !ws.gpus.lost[row] }):
-		case ws.advanced.Sub(w.advanced) > staleIntervals*w.interval:
+		case ws.idle(w) > staleIntervals*w.interval:
 			reason = errStale
 		case since >= ws.patience && slices.ContainsFunc(w.group.rows, isContradicted):
 			reason = errContradicted

@@ -73,6 +73,7 @@ type watchSet struct {
 	renewed  time.Time     // time of the last renew
 	patience time.Duration // time between two new watches of contradicted fields
 	advanced time.Time     // when a watch of non-profiling fields last had a new value
+	resumed  time.Time     // when these watches had values again after a freeze of the engine
 }
 
 // firstDeviceField is the first field of devices. Fields before it belong to the node.

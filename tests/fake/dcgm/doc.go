@@ -48,6 +48,7 @@
 //   - A lost GPU cannot be added to groups, and the query for its profiling fields returns -18. Its XID field gets a
 //     blank sample with a new time in each interval.
 //   - Watches of a detached GPU are removed. Its fields return -16 after it is attached again.
+//   - An embedded engine changes the working directory to DCGM_HOME_DIR.
 //   - Fields 83 and 84 are sampled at most every 30 s.
 //   - Health checks keep each XID of a GPU until the engine restarts. They warn while the counters of power and thermal
 //     violations (240 and 241) grew within the last minute.

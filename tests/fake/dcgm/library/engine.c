@@ -500,6 +500,8 @@ dcgmReturn_t dcgmStartEmbedded(dcgmOperationMode_t mode, dcgmHandle_t *handle) {
     if (!initialized) return leave(DCGM_ST_UNINITIALIZED);
     if (!embedded_started) count("open.embedded", 1);
     embedded_started = 1;
+    const char *home = getenv("DCGM_HOME_DIR");
+    if (home && chdir(home) != 0) return leave(DCGM_ST_GENERIC_ERROR);
     *handle = EMBEDDED;
     return leave(DCGM_ST_OK);
 }
