@@ -104,8 +104,6 @@ type Options struct {
 	// VirtualGPUs adds series with each owner's share to the utilization and used-memory fields, as dcgm-exporter does
 	// with --kubernetes-virtual-gpus. All other series are repeated for each owner by the page.
 	VirtualGPUs bool
-	// Strict reports 0 for an unknown share, as dcgm-exporter does.
-	Strict bool
 	// Registerer is for the Accountant's own metrics. Required.
 	Registerer prometheus.Registerer
 }

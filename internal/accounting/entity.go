@@ -76,7 +76,7 @@ func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 		case gpu.KindGPU:
 		case gpu.KindGPUInstance:
 			e.instance, e.root, e.slices = true, t.ParentRow(row), computeSlices(d.Profile)
-			e.labels = append(e.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
+			e.labels = append(e.labels, gpu.Label{Name: gpu.InstanceLabel, Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
 			if e.root >= 0 { // parents precede their instances
 				s.entities[s.at[e.root]].addInstance(&e)
 			}

@@ -40,7 +40,6 @@ type play struct {
 	moments []moment
 	plan    *gpu.Plan // nil means no fields
 	virtual bool
-	strict  bool          // imitate dcgm-exporter
 	top     *gpu.Topology // nil means the node above
 	slices  gpu.Value     // slices of a partitioned GPU of top; 7 by default
 	after   func(gpu.ReadRequest, *gpu.Batch)
@@ -135,7 +134,7 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 	}
 	plan = accounting.Extend(plan)
 	reg := prometheus.NewRegistry()
-	accountant := accounting.New(accounting.Options{VirtualGPUs: p.virtual, Strict: p.strict, Registerer: reg})
+	accountant := accounting.New(accounting.Options{VirtualGPUs: p.virtual, Registerer: reg})
 	var (
 		now     = time.Now()
 		m       *moment

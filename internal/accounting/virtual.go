@@ -8,7 +8,7 @@ import (
 )
 
 // appendOwn appends series with the owners' shares to each utilization and used-memory counter of a shared GPU, as
-// dcgm-exporter does with --kubernetes-virtual-gpus. Unknown shares are absent, or 0 under Strict.
+// dcgm-exporter does with --kubernetes-virtual-gpus. The value of an unknown share is absent.
 func (s *Accountant) appendOwn(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]
@@ -32,10 +32,7 @@ func (s *Accountant) appendOwn(list []gpu.Family, c *snapshot.Cycle) []gpu.Famil
 				if a := s.accounts[keyOf(e, o)]; slices.Contains(e.accounts, a) {
 					value = a.now[m].Scale(unit).Scale(counter.Scale)
 				}
-				if value.IsAbsent() && s.opt.Strict {
-					value = gpu.Int(0)
-				}
-				if labels := o.VirtualGPULabels(); labels != nil && !value.IsAbsent() {
+				if labels := o.VirtualGPULabels(); labels != nil {
 					f.Series = append(f.Series, gpu.Series{Row: e.row, NoOwner: true, Owner: labels, Value: value})
 				}
 			}

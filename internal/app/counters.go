@@ -87,7 +87,7 @@ func verdictAdvice(cfg *config.Config, requests []counters.Request, file string)
 		}
 		lacking = slices.DeleteFunc(lacking, func(name string) bool { return name == r.Name })
 	}
-	if at < 0 || len(lacking) == 0 || cfg.Metrics.Compatibility == config.CompatibilityStrict {
+	if at < 0 || len(lacking) == 0 || CompatOptions(cfg).Strict {
 		return nil
 	}
 	return []counters.Problem{{
@@ -141,13 +141,15 @@ func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan,
 	for i, name := range names {
 		every[name] = intervals[i]
 	}
-	return counters.NewPlan(a.Requests, counters.PlanOptions{
-		Interval:   interval,
-		IntervalOf: func(name string) time.Duration { return every[name] },
-		Devices:    devices(cfg),
-		Switches:   cfg.Devices.Switches,
-		CPUs:       cfg.Devices.CPUs,
-		AsRead:     cfg.Metrics.Compatibility == config.CompatibilityStrict,
+	page := CompatOptions(cfg)
+	served := slices.DeleteFunc(slices.Clone(a.Requests), func(r counters.Request) bool { return page.Omits(r.Family) })
+	return counters.NewPlan(served, counters.PlanOptions{
+		Interval:         interval,
+		IntervalOf:       func(name string) time.Duration { return every[name] },
+		Devices:          page.Reads(),
+		Switches:         cfg.Devices.Switches,
+		CPUs:             cfg.Devices.CPUs,
+		KeepContradicted: page.Strict,
 	}), nil
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/compat"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // EncoderOptions returns the options for the pages of a configuration. It logs a warning if the machine has no name.
@@ -23,9 +23,7 @@ func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 		OldNamespace:             cfg.Labels.OldNamespace,
 		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
 	}
-	options.JobCopies = cfg.Labels.Owners == config.OwnersOnCopies
 	options.OwnersOnInfo = cfg.Labels.Owners == config.OwnersOnInfo
-	options.VirtualGPUs = cfg.Kubernetes.VirtualGPUs
 	options.Limit = exposition.Limit{
 		Series: cfg.Metrics.MaxSeries,
 		Own:    func(label string) bool { return !catalog.IsOwnLabel(label) },
@@ -35,9 +33,8 @@ func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	if !cfg.Metrics.Accounting {
 		options.Without = accounting.IsFamily
 	}
-	if cfg.Metrics.Compatibility == config.CompatibilityStrict {
-		gpus := cfg.Devices.GPUs
-		options.Strict = exposition.Strict{On: true, HidePartitioned: gpus.Flex, HideGPUs: !gpus.Flex && !gpus.Major}
+	if CompatOptions(cfg).Strict {
+		options.AppendFloat, options.EmptyHelp = compat.AppendFloat, true
 	}
 	if !cfg.Labels.NoHostname {
 		options.Hostname = hostname(cfg, log)
@@ -70,14 +67,14 @@ func rank() func(family string) int {
 	}
 }
 
-// devices returns the GPUs and instances to read. Strict mode shows values of GPUs for their instances, so it needs the
-// GPUs even if only instances are selected.
-func devices(cfg *config.Config) gpu.Selector {
-	sel := cfg.Devices.GPUs
-	if cfg.Metrics.Compatibility == config.CompatibilityStrict && sel.Minor && !sel.Major {
-		sel.Major, sel.MajorIDs = true, nil
+// CompatOptions returns what the pages of a configuration have in common with those of NVIDIA's exporter.
+func CompatOptions(cfg *config.Config) compat.Options {
+	return compat.Options{
+		Strict:      cfg.Metrics.Compatibility == config.CompatibilityStrict,
+		Devices:     cfg.Devices.GPUs,
+		JobCopies:   cfg.Labels.Owners == config.OwnersOnCopies,
+		VirtualGPUs: cfg.Kubernetes.VirtualGPUs,
 	}
-	return sel
 }
 
 // hostname returns NODE_NAME under Kubernetes, and the machine's name otherwise.

@@ -52,9 +52,9 @@ type derivers struct {
 func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Registerer) *derivers {
 	opt.Registerer = reg
 	return &derivers{
-		facts:          snapshot.Facts{Strict: opt.Strict, Booted: time.Now().Add(-kernellog.Uptime())},
+		facts:          snapshot.Facts{Booted: time.Now().Add(-kernellog.Uptime())},
 		events:         events.New(opt),
-		accountant:     accounting.New(accounting.Options{VirtualGPUs: virtual, Strict: opt.Strict, Registerer: reg}),
+		accountant:     accounting.New(accounting.Options{VirtualGPUs: virtual, Registerer: reg}),
 		accountsHidden: !accounts && !virtual,
 	}
 }

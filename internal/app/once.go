@@ -109,12 +109,12 @@ func page(ctx context.Context, cfg *config.Config, registry *prometheus.Registry
 	var body []byte
 	cycles := 0
 	err := collectUntil(ctx, registry, pipeline.derived.change(forPage(plan), source), func(s *gpu.Snapshot) bool {
-		body = pipeline.encoder.Encode(s).Bytes()
+		body = pipeline.page(s).Bytes()
 		cycles++
 		return cycles == profilingCycles || !lacksProfiling(plan, s)
 	})
 	if body == nil {
-		return pipeline.encoder.Encode(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}).Bytes(), err
+		return pipeline.page(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}).Bytes(), err
 	}
 	if errors.Is(err, gpu.ErrWedged) {
 		return body, err

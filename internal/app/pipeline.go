@@ -6,26 +6,36 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/compat"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A pipeline turns the readings of a source into pages: derivers add families to a snapshot, and the encoder renders it.
+// A pipeline turns the readings of a source into pages. Derivers add families to a snapshot, the rewriter makes it look
+// like that of NVIDIA's exporter, if configured, and the encoder renders it.
 type pipeline struct {
-	derived *derivers
-	self    *selfMetrics
-	encoder *exposition.Encoder
+	derived  *derivers
+	rewriter *compat.Rewriter
+	self     *selfMetrics
+	encoder  *exposition.Encoder
 }
 
-// newPipeline returns the pipeline of a configuration. Its metrics are registered with registry, which is also the source
-// of the exporter's own metrics on the page. XIDs from before start are not counted. KernelLog may be nil.
+// page returns the page of a snapshot.
+func (p *pipeline) page(s *gpu.Snapshot) *exposition.Page {
+	return p.encoder.Encode(p.rewriter.Rewrite(s))
+}
+
+// newPipeline returns the pipeline of a configuration. Its metrics are registered with registry, which is also the
+// source of the exporter's own metrics on the page. XIDs from before start are not counted. KernelLog may be nil.
 func newPipeline(
 	cfg *config.Config, registry *prometheus.Registry, start time.Time, kernelLog *kernellog.Reader, log *slog.Logger,
 ) *pipeline {
 	options := EncoderOptions(cfg, log)
-	p := &pipeline{self: &selfMetrics{own: registry, log: log}}
+	like := CompatOptions(cfg)
+	p := &pipeline{rewriter: compat.New(like), self: &selfMetrics{own: registry, log: log}}
 	if cfg.Web.ExporterMetrics {
 		options.Trailer = p.self.append
 	}
@@ -35,14 +45,14 @@ func newPipeline(
 		Start:             start,
 		XIDWindow:         window(cfg.Collection.XIDWindow),
 		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
-		Strict:            options.Strict.On,
+		LastXIDAsStored:   like.Strict,
 		OwnersOnInfo:      options.OwnersOnInfo,
 	}
 	if kernelLog != nil { // a nil pointer in an interface is not nil
 		eventOptions.KernelLog = kernelLog
 	}
-	p.derived = newDerivers(eventOptions, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
-	p.derived.facts.IgnoredHealth = cfg.Metrics.IgnoredHealth
+	p.derived = newDerivers(eventOptions, cfg.Metrics.Accounting, like.VirtualGPUs, registry)
+	p.derived.facts.IgnoredHealth, p.derived.facts.AsReported = cfg.Metrics.IgnoredHealth, like.Strict
 	return p
 }
 

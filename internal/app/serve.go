@@ -90,7 +90,7 @@ func (e *exporter) buildPipeline(source Backend) {
 		Attributors: first.Attributors,
 		Derivers:    first.Derivers,
 		Publish: func(s *gpu.Snapshot) {
-			page := e.pipeline.encoder.Encode(s)
+			page := e.pipeline.page(s)
 			e.pages.Publish(page, s.ValidFor)
 			e.dumps.record(s.Time, page)
 		},

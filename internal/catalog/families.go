@@ -59,8 +59,9 @@ type Family struct {
 	// both had the same name, a sum would count twice.
 	Link   gpu.FieldID
 	Labels []string // labels in addition to the entity's
-	// NotStrict families are omitted under --compatibility=strict, even if the counters file names them.
-	NotStrict bool
+	// Extra families are omitted from pages that must equal those of NVIDIA's exporter, even if the counters file names
+	// them.
+	Extra bool
 }
 
 // maxEdgeInterval is the longest sampling interval of clock events if their edges and seconds are counted. It makes
@@ -85,21 +86,21 @@ var families = [...]Family{
 		Help: "Clock events since the exporter started, by event"},
 	{Name: GPUHealthStatus, Type: gpu.MetricGauge, Health: gpu.KindsOf(gpu.KindGPU), Values: []gpu.FieldID{MIGMode}, Labels: healthLabels,
 		Help: "Result of DCGM's health watches, by watch"},
-	{Name: NVSwitchHealth, NotStrict: true, Type: gpu.MetricGauge, Health: gpu.KindsOf(gpu.KindNVSwitch), Labels: healthLabels,
+	{Name: NVSwitchHealth, Extra: true, Type: gpu.MetricGauge, Health: gpu.KindsOf(gpu.KindNVSwitch), Labels: healthLabels,
 		Help: "Result of DCGM's health watches of NVSwitches, by watch"},
-	{Name: NodeHealth, NotStrict: true, Type: gpu.MetricGauge, Health: gpu.KindsOf(gpu.KindNode, gpu.KindConnectX), Labels: healthLabels,
+	{Name: NodeHealth, Extra: true, Type: gpu.MetricGauge, Health: gpu.KindsOf(gpu.KindNode, gpu.KindConnectX), Labels: healthLabels,
 		Values: []gpu.FieldID{FabricCliqueID, IMEXDomainStatus, IMEXDaemonStatus},
 		Help:   "Result of DCGM's health watches of the machine and its ConnectX cards, by watch"},
 	{Name: P2PStatus, Type: gpu.MetricGauge, Needs: NeedsPeers, Labels: []string{"peer_gpu", "link_status"},
 		Help: "State of NVLink between pairs of GPUs"},
 	{Name: XIDLastSeen, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"GPU_I_ID", "xid"},
 		Help: "Unix time at which the XID was last seen, with the owner at that time; includes XIDs from before the exporter started"},
-	{Name: XIDDetailsTotal, NotStrict: true, Type: gpu.MetricCounter, Field: XIDErrors,
+	{Name: XIDDetailsTotal, Extra: true, Type: gpu.MetricCounter, Field: XIDErrors,
 		Labels: []string{"xid", "unit", "subcode", "link", "severity", "action"},
 		Help:   "XIDs 144 to 150 and 154 in the kernel log since the exporter started, by unit, link and requested action (experimental)"},
-	{Name: SXIDErrorsTotal, NotStrict: true, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"nvswitch", "sxid", "severity", "link"},
+	{Name: SXIDErrorsTotal, Extra: true, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"nvswitch", "sxid", "severity", "link"},
 		Help: "SXIDs of NVSwitches in the kernel log since the exporter started"},
-	{Name: SXIDLastSeen, NotStrict: true, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"nvswitch", "sxid", "severity", "link"},
+	{Name: SXIDLastSeen, Extra: true, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"nvswitch", "sxid", "severity", "link"},
 		Help: "Unix time at which the SXID was last seen in the kernel log; includes SXIDs from before the exporter started"},
 	{Name: ClockEventSeconds, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
 		Help: "Seconds for which the event limited the clocks; excludes gpu_idle and display_clocks, which do not slow down work"},
@@ -107,21 +108,21 @@ var families = [...]Family{
 		Help: "Connection of two GPUs: number of NVLinks and PCIe path"},
 	{Name: GPUAffinityInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"numa_node", "cpu_affinity"},
 		Help: "NUMA node and CPUs nearest to the GPU"},
-	{Name: FabricState, NotStrict: true, Type: gpu.MetricGauge, Needs: NeedsLinks, Labels: []string{"condition"},
+	{Name: FabricState, Extra: true, Type: gpu.MetricGauge, Needs: NeedsLinks, Labels: []string{"condition"},
 		Values: []gpu.FieldID{FabricManagerStatus, FabricClusterUUID, FabricCliqueID, FabricHealthMask},
 		Help:   "Whether the condition of the GPU in the NVLink fabric holds (experimental)"},
-	{Name: FabricInfo, NotStrict: true, Type: gpu.MetricGauge, Labels: []string{"cluster_uuid", "clique_id"},
+	{Name: FabricInfo, Extra: true, Type: gpu.MetricGauge, Labels: []string{"cluster_uuid", "clique_id"},
 		Values: []gpu.FieldID{FabricClusterUUID, FabricCliqueID},
 		Help:   "NVLink cluster and clique of the GPU; a cluster can span nodes (experimental)"},
-	{Name: NVLinkRecoverySuccessful, NotStrict: true, Type: gpu.MetricCounter, Link: NVLinkCountLinkRecoverySuccessfulEvents,
+	{Name: NVLinkRecoverySuccessful, Extra: true, Type: gpu.MetricCounter, Link: NVLinkCountLinkRecoverySuccessfulEvents,
 		Help: "Successful recoveries of the NVLink, for NVLink 5 and later (experimental)"},
-	{Name: NVLinkRecoveryFailed, NotStrict: true, Type: gpu.MetricCounter, Link: NVLinkCountLinkRecoveryFailedEvents,
+	{Name: NVLinkRecoveryFailed, Extra: true, Type: gpu.MetricCounter, Link: NVLinkCountLinkRecoveryFailedEvents,
 		Help: "Failed recoveries of the NVLink, for NVLink 5 and later (experimental)"},
-	{Name: NVLinkSymbolErrors, NotStrict: true, Type: gpu.MetricCounter, Link: NVLinkCountRXSymbolErrors,
+	{Name: NVLinkSymbolErrors, Extra: true, Type: gpu.MetricCounter, Link: NVLinkCountRXSymbolErrors,
 		Help: "Symbol errors on the NVLink, for NVLink 5 and later (experimental)"},
-	{Name: NVLinkEffectiveBER, NotStrict: true, Type: gpu.MetricGauge, Link: NVLinkCountEffectiveBERFloat,
+	{Name: NVLinkEffectiveBER, Extra: true, Type: gpu.MetricGauge, Link: NVLinkCountEffectiveBERFloat,
 		Help: "Bit error rate of the NVLink after correction, 0 to 1, for NVLink 5 and later (experimental)"},
-	{Name: GPUVerdict, NotStrict: true, Type: gpu.MetricGauge, Labels: []string{"verdict", "reason"},
+	{Name: GPUVerdict, Extra: true, Type: gpu.MetricGauge, Labels: []string{"verdict", "reason"},
 		Values: []gpu.FieldID{
 			RowRemapFailure, RetiredSBE, RetiredDBE, GetGPURecoveryAction, C2CLinkCount, C2CLinkStatus, ECCDBEVolTotal,
 			UncorrectableRemappedRows, RowRemapPending, RetiredPending, NVLinkRecoveryErrorCountTotal,

@@ -168,7 +168,7 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 		}
 		verdict, unit, of := here[r.Name].verdict(), "", ""
 		switch {
-		case r.Family != nil && r.Family.NotStrict && cfg.Metrics.Compatibility == config.CompatibilityStrict:
+		case app.CompatOptions(cfg).Omits(r.Family):
 			verdict = "left out: --compatibility=strict"
 		case verdict == "":
 			verdict = catalogVerdict(r)

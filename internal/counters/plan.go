@@ -14,7 +14,7 @@ type PlanOptions struct {
 	// returns the interval of a family in a watch group, 0 for others; nil without groups
 	IntervalOf              func(name string) time.Duration
 	Devices, Switches, CPUs gpu.Selector
-	AsRead                  bool // sets gpu.Plan.AsRead, and omits families that are catalog.Family.NotStrict
+	KeepContradicted        bool // sets gpu.Plan.KeepContradicted
 }
 
 // NewPlan returns the plan of the requests. Each field is listed once, at its first request, with the shortest
@@ -24,14 +24,14 @@ type PlanOptions struct {
 // instance, so that they are added to the instance's series as in NVIDIA's exporter.
 func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 	b := planner{
-		plan:    &gpu.Plan{Interval: o.Interval, Devices: o.Devices, Switches: o.Switches, CPUs: o.CPUs, AsRead: o.AsRead},
+		plan: &gpu.Plan{
+			Interval: o.Interval, Devices: o.Devices, Switches: o.Switches, CPUs: o.CPUs,
+			KeepContradicted: o.KeepContradicted,
+		},
 		options: o,
 		at:      make(map[fieldKey]int, len(requests)),
 	}
 	for _, r := range requests {
-		if r.Family != nil && r.Family.NotStrict && o.AsRead {
-			continue
-		}
 		if r.Family != nil && r.Family.Link != 0 {
 			b.plan.Counters = append(b.plan.Counters, gpu.Counter{Name: r.Name, Type: r.Type, Help: r.Help, Scale: 1, Field: b.linkField(r)})
 			continue

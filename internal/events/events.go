@@ -21,9 +21,9 @@ type Options struct {
 	Start time.Time
 	// KernelLog is the source of XIDs while it is read; nil for none.
 	KernelLog KernelLog
-	// Strict omits the last XID of a GPU that had none and of which the engine has no sample, as NVIDIA's dcgm-exporter
-	// does.
-	Strict bool
+	// LastXIDAsStored shows the last XID where DCGM stores it: on the instance if the XID names one, and not at all if
+	// the engine has no sample. Otherwise it is on the GPU, and 0 if there was none.
+	LastXIDAsStored bool
 	// OwnersOnInfo moves the owners of XIDs to a family of their own, XIDOwners.
 	OwnersOnInfo bool
 	// Registerer registers the Log's own metrics; required.
@@ -32,9 +32,9 @@ type Options struct {
 
 // A Log derives the metric families of XIDs and clock events.
 type Log struct {
-	xids   xidCounter
-	strict bool
-	apart  bool // owners of XIDs are in a family of their own
+	xids            xidCounter
+	lastXIDAsStored bool
+	apart           bool // owners of XIDs are in a family of their own
 
 	reasons       int // the field of clock event reasons whose totals are requested; -1 for none
 	reasonsWindow time.Duration
@@ -66,7 +66,8 @@ func New(opt Options) *Log {
 			log:  opt.KernelLog, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
 			entities: map[gpu.Identity]*entityEvents{}, field: -1,
 		},
-		strict: opt.Strict, apart: opt.OwnersOnInfo, reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
+		lastXIDAsStored: opt.LastXIDAsStored, apart: opt.OwnersOnInfo,
+		reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
 	}
 }
 

@@ -33,7 +33,7 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]
 		if counter.Field == l.xids.field && counter.Type != gpu.MetricLabel {
-			family := gpu.Family{Name: counter.Name, Type: counter.Type, Help: counter.Help, Unrepeated: true}
+			family := gpu.Family{Name: counter.Name, Type: counter.Type, Help: counter.Help, LikeField: true}
 			family.Series = l.gauge(c)
 			list = append(list, family)
 		}
@@ -80,9 +80,9 @@ func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs b
 	return f
 }
 
-// gauge returns the last XID of each GPU with the labels of NVIDIA's dcgm-exporter, or 0 if the GPU had none. In strict
-// mode an XID that names an instance is on that instance only, as DCGM stores it, and a GPU without XIDs has no series
-// unless the source says that it had none.
+// gauge returns the last XID of each GPU with the labels of NVIDIA's dcgm-exporter, or 0 if the GPU had none. As stored
+// by DCGM, an XID that names an instance is on that instance only, and a GPU without XIDs has no series unless the source
+// says that it had none.
 func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 	var series []gpu.Series
 	field := l.xids.field
@@ -90,7 +90,7 @@ func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 		if !c.Topology.Serves(&c.Plan.Fields[field], row) || c.Missing(field, row) != "" || c.Down(row) != nil {
 			continue
 		}
-		if !l.strict {
+		if !l.lastXIDAsStored {
 			series = append(series, lastXID(row, e.last.code))
 			continue
 		}

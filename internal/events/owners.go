@@ -53,7 +53,7 @@ func (x xid) labels() []gpu.Label {
 	if !x.instance.named {
 		return []gpu.Label{code}
 	}
-	return []gpu.Label{{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(x.instance.id), 10)}, code}
+	return []gpu.Label{{Name: gpu.InstanceLabel, Value: strconv.FormatUint(uint64(x.instance.id), 10)}, code}
 }
 
 // An xidCount is how often one XID occurred on a GPU under one owner.

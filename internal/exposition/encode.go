@@ -3,7 +3,6 @@ package exposition
 import (
 	"hash/maphash"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -24,28 +23,15 @@ type Options struct {
 	ReplaceBlanksInModelName bool
 	NoHealth                 bool                   // leave out the health families
 	Without                  func(name string) bool // reports whether to leave out a derived family; nil means no
-	// JobCopies repeats the series of an entity for each HPC job that shares it, as NVIDIA's dcgm-exporter does.
-	// Without it, such series have no job label.
-	JobCopies bool
 	// OwnersOnInfo omits owner labels from device series; only the series of owners have them.
 	OwnersOnInfo bool
-	// VirtualGPUs repeats the series of a shared GPU for each replica that a pod holds (--kubernetes-virtual-gpus).
-	VirtualGPUs bool
+	// AppendFloat formats numbers that are not integers; nil means in the shortest form.
+	AppendFloat func(dst []byte, v float64) []byte
+	EmptyHelp   bool // write HELP lines without text
 	Limit       Limit
-	Strict      Strict
 	// Trailer, if not nil, appends more families in the text format to each page. Their names must not occur elsewhere
 	// on the page.
 	Trailer func(dst []byte) []byte
-}
-
-// Strict enables NVIDIA's output quirks. The zero value disables them.
-type Strict struct {
-	// On formats floats with six decimals, repeats the values of a GPU for each of its MIG instances, labels a shared
-	// entity with one of its owners, and writes HELP lines without text.
-	On bool
-	// HidePartitioned leaves out the series of GPUs partitioned by MIG, and HideGPUs those of all GPUs. Health and peer
-	// states are not affected.
-	HidePartitioned, HideGPUs bool
 }
 
 // An Encoder renders snapshots as pages. Only one goroutine may call Encode; the other methods are safe for concurrent
@@ -76,7 +62,8 @@ type Encoder struct {
 func NewEncoder(opts Options) *Encoder {
 	// Two: one page is served while the next is rendered.
 	return &Encoder{
-		opts: opts, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, byName: map[string]*family{}, spare: make(chan []byte, 2),
+		opts: opts, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, byName: map[string]*family{},
+		spare: make(chan []byte, 2),
 	}
 }
 
@@ -228,7 +215,7 @@ func (w *writer) family(f *family) {
 
 func (w *writer) header(f *family) {
 	// Parsers of the text format ignore spaces around a help text.
-	if help := strings.Trim(f.help, " \t"); help != "" || w.opts.Strict.On {
+	if help := strings.Trim(f.help, " \t"); help != "" || w.opts.EmptyHelp {
 		w.page = append(w.page, "# HELP "...)
 		w.page = append(w.page, f.name...)
 		w.page = append(w.page, ' ')
@@ -246,7 +233,7 @@ func (w *writer) column(f *family, c *gpu.Column) {
 	// Rows of a column have distinct labels, except when two entities share all labels.
 	dst, differ, isSplit := w.page, w.labels.differ && len(f.columns) == 1 && len(f.derived) == 0, f.isSplitByOwner()
 	for row := range min(len(c.Values), len(w.labels.rows)) {
-		v := w.shown(c, row)
+		v := c.Values[row]
 		if v.IsAbsent() || v.IsText() {
 			continue
 		}
@@ -258,23 +245,6 @@ func (w *writer) column(f *family, c *gpu.Column) {
 		}
 	}
 	w.page = dst
-}
-
-// shown returns the value of a row to write. In strict mode, an instance without a value shows that of its GPU.
-func (w *writer) shown(c *gpu.Column, row int) gpu.Value {
-	v := c.Values[row]
-	if !w.opts.Strict.On {
-		return v
-	}
-	r := &w.labels.rows[row]
-	switch {
-	case r.hidden:
-		return gpu.Value{}
-	case v.IsAbsent() && c.Counter.OfGPUs && r.whole >= 0 && r.whole < len(c.Values):
-		return c.Values[r.whole]
-	default:
-		return v
-	}
 }
 
 // sample appends a sample with the labels of b.
@@ -304,15 +274,14 @@ func (w *writer) isNew(hash uint64) bool {
 	return true
 }
 
-// value appends the number and ends the line of the sample. NVIDIA's dcgm-exporter formats doubles with %f
-// (gpu_collector.go, toString).
+// value appends the number and ends the line of the sample.
 func (w *writer) value(f *family, dst []byte, v gpu.Value) []byte {
 	f.series++
-	if _, ok := v.Int64(); ok || !w.opts.Strict.On {
+	if _, ok := v.Int64(); ok || w.opts.AppendFloat == nil {
 		dst = appendNumber(dst, v)
 	} else {
 		n, _ := v.Number()
-		dst = strconv.AppendFloat(dst, n, 'f', 6, 64)
+		dst = w.opts.AppendFloat(dst, n)
 	}
 	return append(dst, '\n')
 }
@@ -330,11 +299,8 @@ func (w *writer) derived(f *family, d *gpu.Family) {
 			w.once(f, w.looseBlock(sr.Labels), sr.Value)
 		case sr.NoOwner:
 			w.extended(f, &w.labels.rows[sr.Row].noOwner, w.owned(sr), sr.Value)
-		case d.OfGPUs:
-			w.ofGPU(f, sr)
-		case d.Unrepeated && w.labels.rows[sr.Row].hidden:
 		default:
-			w.entity(f, sr.Row, sr)
+			w.entity(f, sr)
 		}
 	}
 }
@@ -376,23 +342,9 @@ func (w *writer) owned(sr *gpu.Series) []gpu.Label {
 }
 
 // entity appends a series for each label set of an entity.
-func (w *writer) entity(f *family, row int, sr *gpu.Series) {
-	for _, b := range w.labels.rows[row].blocks(false) {
+func (w *writer) entity(f *family, sr *gpu.Series) {
+	for _, b := range w.labels.rows[sr.Row].blocks(false) {
 		w.extended(f, &b, sr.Labels, sr.Value)
-	}
-}
-
-// ofGPU appends a series of a GPU unless it is hidden. In strict mode it repeats the series for each of its instances
-// whose labels do not contradict it, as NVIDIA's dcgm-exporter does (expCollector.getMetrics).
-func (w *writer) ofGPU(f *family, sr *gpu.Series) {
-	r := &w.labels.rows[sr.Row]
-	if !r.hidden {
-		w.entity(f, sr.Row, sr)
-	}
-	for _, row := range r.instances {
-		if !w.labels.rows[row].block[0].contradicts(sr.Labels) {
-			w.entity(f, row, sr)
-		}
 	}
 }
 

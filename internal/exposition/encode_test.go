@@ -484,3 +484,64 @@ func TestHealth(t *testing.T) {
 		t.Errorf("samples without a topology (-want +got):\n%s", diff)
 	}
 }
+
+// An encoder writes a copy of the series for each set of owner labels, except of families that are split by owner. It
+// formats floats and empty help texts as its options say.
+func TestCopiesAndFormats(t *testing.T) {
+	pod := func(name string) []gpu.Label { return []gpu.Label{{Name: "pod", Value: name}} }
+	split := column("SPLIT", gpu.MetricGauge, map[int]gpu.Value{rowGPU0: gpu.Int(3)})
+	split.Counter.Help = ""
+	owners := &gpu.Owners{Labels: make([][]gpu.Label, rowCount), Copies: make([][][]gpu.Label, rowSwitch)}
+	owners.Copies[rowGPU0] = [][]gpu.Label{pod("a"), pod("b")}
+	owners.Labels[rowGPU1] = pod("c")
+	s := &gpu.Snapshot{
+		Topology: world(), Owners: owners,
+		Columns: []gpu.Column{
+			column("A", gpu.MetricGauge, map[int]gpu.Value{rowGPU0: gpu.Float(0.5), rowGPU1: gpu.Int(1)}), split,
+		},
+		Families: []gpu.Family{{Name: "SPLIT", OwnersOnly: true, Series: []gpu.Series{
+			{Row: rowGPU0, NoOwner: true, Owner: pod("a"), Value: gpu.Int(2)}, {Row: rowGPU0, NoOwner: true, Owner: pod("b")},
+		}}},
+	}
+	page := encode(t, exposition.Options{
+		EmptyHelp: true, AppendFloat: func(dst []byte, v float64) []byte { return strconv.AppendFloat(dst, v, 'f', 3, 64) },
+	}, s)
+	const (
+		gpu0 = `gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB"`
+		gpu1 = `gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB"`
+	)
+	want := []string{
+		"# HELP A Help of A.", "# TYPE A gauge",
+		`A{` + gpu0 + `,pod="a"} 0.500`, `A{` + gpu0 + `,pod="b"} 0.500`, `A{` + gpu1 + `,pod="c"} 1`,
+		"# HELP SPLIT ", "# TYPE SPLIT gauge",
+		`SPLIT{` + gpu0 + `} 3`, `SPLIT{` + gpu0 + `,pod="a"} 2`,
+	}
+	if diff := cmp.Diff(want, strings.Split(strings.TrimSuffix(page, "\n"), "\n")); diff != "" {
+		t.Errorf("page (-want +got):\n%s", diff)
+	}
+}
+
+// Machine-wide values that are read for any GPU, such as the driver version, also appear on switches, links, CPUs and
+// cores, as in NVIDIA's exporter. Values of the GPU itself do not.
+func TestMachineFieldsOnEveryEntity(t *testing.T) {
+	machine := column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{rowGPU1: gpu.Text("570")})
+	machine.Counter.OfMachine = true
+	page := encode(t, exposition.Options{}, &gpu.Snapshot{Topology: world(), Columns: []gpu.Column{
+		column("M", gpu.MetricGauge, map[int]gpu.Value{
+			rowSwitch: gpu.Int(1), rowLink: gpu.Int(1), rowSwitchLink: gpu.Int(1), rowCPU: gpu.Int(1), rowCore: gpu.Int(1),
+		}),
+		machine,
+		column("DCGM_FI_DEV_SERIAL", gpu.MetricLabel, map[int]gpu.Value{rowGPU0: gpu.Text("1"), rowGPU1: gpu.Text("2")}),
+	}})
+	const driver = `DCGM_FI_DRIVER_VERSION="570"} 1`
+	want := []string{
+		`M{nvswitch="nvswitch3",` + driver,
+		`M{nvlink="4",gpu="0",gpu_uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",model_name="NVIDIA H100  80GB",` + driver,
+		`M{nvlink="4",nvswitch="nvswitch3",` + driver,
+		`M{cpu="1",cpu_serial="0x1234",` + driver,
+		`M{cpucore="72",cpu="1",` + driver,
+	}
+	if diff := cmp.Diff(want, samples(page)); diff != "" {
+		t.Errorf("samples (-want +got):\n%s", diff)
+	}
+}

@@ -42,11 +42,6 @@ type rowLabels struct {
 	noOwner block    // block without owner labels
 	health  block    // labels of its health series
 	counted bool     // the entity has health series
-
-	// Strict mode only:
-	hidden    bool  // the entity has no field series
-	whole     int   // row of the instance's GPU; -1 if there is none
-	instances []int // rows of the GPU's instances
 }
 
 // blocks returns the label blocks of the row's series. If device is set, it returns only the device's own block.
@@ -91,19 +86,6 @@ func newBlock(seed maphash.Seed, list []gpu.Label, identity int) block {
 	return b
 }
 
-// contradicts reports whether list has a label with the name of an identifying label of the block, but another value.
-func (b *block) contradicts(list []gpu.Label) bool {
-	for i := range b.spans {
-		sp := &b.spans[i]
-		for _, l := range list {
-			if sp.identity && sp.name == l.Name && string(b.text[sp.start:sp.end]) != string(appendLabel(nil, l.Name, l.Value)) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // labelsOf returns the labels of a snapshot's entities. It reuses those of the latest page if nothing has changed.
 func (e *Encoder) labelsOf(s *gpu.Snapshot, dropOwners bool) *labels {
 	var columns []labelColumn
@@ -142,7 +124,7 @@ func (l *labels) render(seed maphash.Seed) {
 	blocks := 0
 	for row := range devices {
 		kind, r := devices[row].Entity.Kind, &l.rows[row]
-		r.counted, r.whole = kind != gpu.KindNode, -1
+		r.counted = kind != gpu.KindNode
 		l.list = l.identity(l.list[:0], row, true)
 		r.health = newBlock(seed, l.list, len(l.list))
 
@@ -151,13 +133,13 @@ func (l *labels) render(seed maphash.Seed) {
 		l.counterLabels(row, node)
 		own := len(l.list)
 		if kind == gpu.KindGPU || kind == gpu.KindGPUInstance { // as in NVIDIA's dcgm-exporter
-			for _, owner := range l.copyOwners(row) {
+			for _, owner := range l.owners.CopiesOf(row) {
 				l.list = l.list[:own]
 				l.ownerLabels(owner)
 				r.copies = append(r.copies, newBlock(seed, l.list, identity))
 			}
 			l.list = l.list[:own]
-			l.ownerLabels(l.ownersOf(row))
+			l.ownerLabels(l.owners.Of(row))
 		}
 		r.block[0] = newBlock(seed, l.list, identity)
 		r.noOwner = block{text: r.block[0].text, spans: r.block[0].spans[:own:own]}
@@ -170,79 +152,6 @@ func (l *labels) render(seed maphash.Seed) {
 		}
 	}
 	l.differ = len(seen) == blocks
-	if l.opts.Strict.On {
-		l.applyStrict()
-	}
-}
-
-// ownersOf returns the labels of the owner of a row. In strict mode, a shared entity has the labels of its last
-// owner and its last container, since NVIDIA's dcgm-exporter overwrites earlier ones. The owner of a virtual
-// GPU is only on its copy, even if it is the only owner; otherwise sums by pod would count it twice.
-func (l *labels) ownersOf(row int) []gpu.Label {
-	labels, owners := l.owners.Of(row), l.owners.UseOf(row).Owners
-	isVirtual := func(o gpu.Owner) bool { return o.VirtualGPULabels() != nil }
-	if l.opts.VirtualGPUs && slices.ContainsFunc(owners, isVirtual) {
-		return nil
-	}
-	if !l.opts.Strict.On {
-		return labels
-	}
-	for i := len(owners) - 1; i >= 0; i-- {
-		o := &owners[i]
-		switch {
-		case o.Pod == "":
-		case len(labels) == 0:
-			return append(o.PodLabels(), o.Labels...)
-		case has(labels, "pod") && !has(labels, "container"):
-			return append(slices.Clone(labels), gpu.Label{Name: "container", Value: o.Container})
-		}
-	}
-	return labels
-}
-
-// jobLabel is the name of the label for an HPC job.
-const jobLabel = "hpc_job"
-
-// copyOwners returns the owner labels for each copy of the row's series: one per virtual GPU, or one per job if several
-// jobs share the entity. It returns nil if there are no copies.
-func (l *labels) copyOwners(row int) (copies [][]gpu.Label) {
-	owners := l.owners.UseOf(row).Owners
-	for i := range owners {
-		if labels := owners[i].VirtualGPULabels(); labels != nil && l.opts.VirtualGPUs {
-			copies = append(copies, labels)
-		}
-	}
-	if copies != nil || !l.opts.JobCopies {
-		return copies
-	}
-	for i := range owners {
-		for _, label := range owners[i].Labels {
-			if label.Name == jobLabel {
-				copies = append(copies, append([]gpu.Label{label}, l.ownersOf(row)...))
-			}
-		}
-	}
-	if len(copies) < 2 {
-		return nil
-	}
-	return copies
-}
-
-// applyStrict determines which GPUs have no series, and which instances show the values of their GPU. NVIDIA's
-// dcgm-exporter watches a partitioned GPU through its instances, even for fields of whole GPUs
-// (devicemonitoring.GetMonitoredEntities).
-func (l *labels) applyStrict() {
-	devices := l.topology.Devices
-	for row := range devices {
-		if parent := l.topology.ParentRow(row); parent >= 0 && devices[row].Entity.Kind == gpu.KindGPUInstance {
-			l.rows[row].whole = parent
-			l.rows[parent].instances = append(l.rows[parent].instances, row)
-		}
-	}
-	for row := range devices {
-		r, strict := &l.rows[row], l.opts.Strict
-		r.hidden = devices[row].Entity.Kind == gpu.KindGPU && (strict.HideGPUs || strict.HidePartitioned && len(r.instances) > 0)
-	}
 }
 
 // identity appends the labels that identify the entity, in NVIDIA's order. For health series, it appends only the few
@@ -268,7 +177,7 @@ func (l *labels) identity(dst []gpu.Label, row int, health bool) []gpu.Label {
 		more("modelName", l.model(d.Model))
 		if d.Entity.Kind != gpu.KindGPU {
 			more("GPU_I_PROFILE", d.Profile)
-			add("GPU_I_ID", number(d.InstanceID))
+			add(gpu.InstanceLabel, number(d.InstanceID))
 		}
 	case gpu.KindNVLink:
 		add("nvlink", number(d.Link))
@@ -388,7 +297,9 @@ func has(list []gpu.Label, name string) bool {
 }
 
 // oldNames maps label names to those of Options.OldNamespace.
-var oldNames = map[string]string{"UUID": "uuid", "pod": "pod_name", "namespace": "pod_namespace", "container": "container_name"}
+var oldNames = map[string]string{
+	"UUID": "uuid", "pod": "pod_name", "namespace": "pod_namespace", "container": "container_name",
+}
 
 // name returns the name of a label on the page.
 func (o *Options) name(label string) string {

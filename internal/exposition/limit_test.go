@@ -16,11 +16,9 @@ import (
 // them in the basic family BASIC.
 func crowded() *gpu.Snapshot {
 	own := gpu.Label{Name: "team", Value: "a"}
-	owners := &gpu.Owners{Labels: make([][]gpu.Label, 2), Uses: make([]gpu.Use, 2)}
+	owners := &gpu.Owners{Labels: make([][]gpu.Label, 2), Copies: make([][][]gpu.Label, 2)}
 	for i := range 3 {
-		owners.Uses[0].Owners = append(owners.Uses[0].Owners, gpu.Owner{
-			Namespace: "n", Pod: fmt.Sprint("p", i), Container: "c", Replica: fmt.Sprint(i), Labels: []gpu.Label{own},
-		})
+		owners.Copies[0] = append(owners.Copies[0], []gpu.Label{{Name: "pod", Value: fmt.Sprint("p", i)}, own})
 	}
 	owners.Labels[1] = []gpu.Label{{Name: "pod", Value: "alone"}, own}
 	both := func(name string) gpu.Column {
@@ -69,7 +67,6 @@ func TestLimit(t *testing.T) {
 			var lost string
 			var e *exposition.Encoder
 			e = exposition.NewEncoder(exposition.Options{
-				VirtualGPUs: true,
 				Limit: exposition.Limit{
 					Series: tt.limit,
 					Own:    func(label string) bool { return label == "team" },
@@ -119,7 +116,6 @@ func TestLimit(t *testing.T) {
 // one pod more or less does not change every series.
 func TestLimitHasHysteresis(t *testing.T) {
 	e := exposition.NewEncoder(exposition.Options{
-		VirtualGPUs: true,
 		Limit: exposition.Limit{
 			Series: 14, Own: func(label string) bool { return label == "team" }, Rank: func(string) int { return 1 },
 		},

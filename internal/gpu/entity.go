@@ -75,6 +75,9 @@ func (e Entity) String() string {
 	return s
 }
 
+// InstanceLabel is the name of the label for the GPU instance.
+const InstanceLabel = "GPU_I_ID"
+
 // A Device describes one entity for the life of a session. Fields are empty if they do not apply to the kind or if the
 // engine does not report them. A Device does not change once it is part of a Topology.
 type Device struct {
@@ -91,7 +94,7 @@ type Device struct {
 
 	// Fields of a GPU instance.
 
-	InstanceID uint32  // NVML's ID and the GPU_I_ID label; it differs from DCGM's entity ID
+	InstanceID uint32  // NVML's ID and the value of InstanceLabel; it differs from DCGM's entity ID
 	Profile    string  // "3g.20gb"
 	MIGUUID    string  // "MIG-…"; empty for an instance with several compute instances
 	Start      *uint32 // first memory slice within the GPU, from 0; nil if NVML does not report it

@@ -91,12 +91,12 @@ type Plan struct {
 	Counters []Counter // metrics to export, in the order of the counters file
 	Derived  []Derived // computed families to export
 
-	Health    Kinds // every Read reports the engine's health checks of these kinds (Batch.Health)
-	Peers     bool  // every Read reports the peer-to-peer states (Batch.Peers)
-	Links     bool  // every Read reports which GPUs have an active NVLink (Batch.Links)
-	Processes bool  // every Read reports the processes of Topology.ProcessRows
-	Placement bool  // Open fills Topology.Pairs and Device.Place
-	AsRead    bool  // keep samples that other samples contradict, as NVIDIA's dcgm-exporter does
+	Health           Kinds // every Read reports the engine's health checks of these kinds (Batch.Health)
+	Peers            bool  // every Read reports the peer-to-peer states (Batch.Peers)
+	Links            bool  // every Read reports which GPUs have an active NVLink (Batch.Links)
+	Processes        bool  // every Read reports the processes of Topology.ProcessRows
+	Placement        bool  // Open fills Topology.Pairs and Device.Place
+	KeepContradicted bool  // keep samples that other samples contradict
 
 	Interval                time.Duration // time between two samples of a field without an interval of its own
 	Cycle                   time.Duration // time between two Reads if fields have shorter intervals; 0 means Interval

@@ -61,9 +61,10 @@ type Use struct {
 // Owners holds the owners of all entities. It is immutable once an Attributor has returned it. An Attributor returns
 // the same pointer as long as nothing changes.
 type Owners struct {
-	Labels     [][]Label // labels of the exclusive owner by row; may be shorter than the topology
-	Uses       []Use     // uses by row; may be shorter than the topology
-	Incomplete bool      // one of several attributors has not answered
+	Labels     [][]Label   // labels of the exclusive owner by row; may be shorter than the topology
+	Copies     [][][]Label // by row: owner labels of each copy of the series; nil for one series with Labels
+	Uses       []Use       // uses by row; may be shorter than the topology
+	Incomplete bool        // one of several attributors has not answered
 }
 
 // UseOf returns the use of a row. It is incomplete if o is nil, or if o is incomplete and no pod owns the entity: a
@@ -93,6 +94,14 @@ func (o *Owners) Of(row int) []Label {
 	return o.Labels[row]
 }
 
+// CopiesOf returns the owner labels of each copy of the row's series, or nil if there is only one series.
+func (o *Owners) CopiesOf(row int) [][]Label {
+	if o == nil || row >= len(o.Copies) {
+		return nil
+	}
+	return o.Copies[row]
+}
+
 // A Column holds the values of one counter.
 type Column struct {
 	Counter *Counter
@@ -114,8 +123,8 @@ type Family struct {
 	Type       MetricType
 	Help       string
 	Series     []Series
-	OfGPUs     bool // the series also hold for each instance of their GPU; a strict page repeats them there
-	Unrepeated bool // a strict page repeats none of the series, and hides those of the GPUs that it hides
+	OfGPUs     bool // the series also hold for each instance of their GPU
+	LikeField  bool // the family shows a field: a page without the fields of a GPU has none of its series
 	OfNode     bool // series without an entity get the host label
 	OwnersOnly bool // the series are the owners' parts of the column of the same name, which has the device's total
 }

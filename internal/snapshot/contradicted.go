@@ -51,7 +51,7 @@ func newDoubts(t *gpu.Topology, plan *gpu.Plan) doubts {
 			d.others = append(d.others, i)
 		}
 	}
-	if plan.AsRead || d.utilization < 0 || len(d.proofs) == 0 {
+	if plan.KeepContradicted || d.utilization < 0 || len(d.proofs) == 0 {
 		return doubts{}
 	}
 	for row := range t.Devices {

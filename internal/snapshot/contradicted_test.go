@@ -101,8 +101,8 @@ func TestContradictedProfiling(t *testing.T) {
 			interval := cmp.Or(test.interval, time.Second)
 			top := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}})
 			b, trusting := snapshot.NewBuilder(top, profiledPlan(interval), nil), profiledPlan(interval)
-			trusting.AsRead = true
-			strict := snapshot.NewBuilder(top, trusting, nil)
+			trusting.KeepContradicted = true
+			keeping := snapshot.NewBuilder(top, trusting, nil)
 			now := time.Unix(1_800_000_000, 0)
 			ago := func(seconds float64) time.Time { return now.Add(-time.Duration(seconds * 1e9)) }
 			for i, l := range test.lines {
@@ -134,8 +134,8 @@ func TestContradictedProfiling(t *testing.T) {
 						t.Errorf("read %d: %s = %v is served, want it dropped", i, c.Counter.Name, v)
 					}
 				}
-				if got := contradicted(strict.Build(r)); got != nil {
-					t.Errorf("read %d: strict mode dropped %v, want nothing dropped", i, got)
+				if got := contradicted(keeping.Build(r)); got != nil {
+					t.Errorf("read %d: a plan that keeps contradicted samples dropped %v", i, got)
 				}
 			}
 		})

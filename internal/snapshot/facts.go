@@ -13,9 +13,9 @@ import (
 // Facts derives placement and connection families, which are fixed for a session, and health, peer states and the
 // fabric, which each Read reports. The zero value is ready to use.
 type Facts struct {
-	// Strict shows health as DCGM and NVIDIA's exporter do: without corrections, and with DCGM's own watch as ALL.
-	// Otherwise ALL is the worst of a GPU's watches.
-	Strict bool
+	// AsReported shows health findings as DCGM reports them: without corrections and treatment, with one code for all
+	// that have no name, and with DCGM's own watch as ALL. Otherwise ALL is the worst of a GPU's watches.
+	AsReported bool
 	// IgnoredHealth lists codes of health findings that alerts and the verdict ignore, in addition to those of the
 	// catalog.
 	IgnoredHealth []string

@@ -51,7 +51,7 @@ func (l *Facts) health(c *Cycle, kinds gpu.Kinds) []gpu.Series {
 		}
 		if kinds.Has(l.topology.Devices[checks[0].Row].Entity.Kind) {
 			results := l.healthResults(c, checks[:n])
-			if !l.Strict {
+			if !l.AsReported {
 				addWorst(results)
 			}
 			for i := range results {
@@ -78,7 +78,7 @@ func (l *Facts) healthResults(c *Cycle, checks []gpu.HealthCheck) []result {
 			r.Result = 0
 		}
 		r.Code = finding.Code
-		if l.Strict && !strings.HasPrefix(r.Code, "DCGM_FR_") {
+		if l.AsReported && !strings.HasPrefix(r.Code, "DCGM_FR_") {
 			r.Code = "DCGM_FR_UNRECOGNIZED"
 		}
 		same := func(o result) bool { return o.Watch == r.Watch && o.Code == r.Code }
@@ -114,7 +114,7 @@ func addWorst(results []result) {
 // supersedes it.
 func (l *Facts) treatment(f *catalog.Finding, watch string) string {
 	switch {
-	case l.Strict:
+	case l.AsReported:
 		return ""
 	case slices.Contains(l.IgnoredHealth, f.Code):
 		return catalog.Informational.Label()
@@ -138,7 +138,7 @@ func plannedOf(plan *gpu.Plan) map[string]bool {
 	return planned
 }
 
-// healthLabels returns the labels of a result. A strict page uses only the first four.
+// healthLabels returns the labels of a result. Findings as DCGM reports them have only the first four.
 func (l *Facts) healthLabels(r *result) []gpu.Label {
 	labels := []gpu.Label{
 		{Name: "health_watch", Value: r.Watch}, {Name: "health_error_code", Value: r.Code},
@@ -158,7 +158,7 @@ func (l *Facts) healthLabels(r *result) []gpu.Label {
 func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 	d := &l.topology.Devices[h.Row]
 	switch up := c.Now.Sub(l.Booted); {
-	case l.Strict:
+	case l.AsReported:
 		return ""
 	case d.Entity.Kind == gpu.KindNode: // also if the watch passes, because the daemon may be ready then
 		if why := l.withoutIMEX(c); h.Code == imexUnhealthy {

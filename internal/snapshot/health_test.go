@@ -22,7 +22,7 @@ func TestFindingTreatment(t *testing.T) {
 		fabric = health + "DCGM_EXP_FABRIC_STATE, gauge,\n"
 		dbe    = health + "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL, counter,\n"
 	)
-	strict := snapshot.Facts{Strict: true}
+	asReported := snapshot.Facts{AsReported: true}
 	for _, tt := range []struct {
 		name, counters string
 		facts          snapshot.Facts
@@ -59,9 +59,9 @@ func TestFindingTreatment(t *testing.T) {
 		{"ALL with equally bad watches", xids, snapshot.Facts{}, "MEM XID_ERROR 10, PCIE PCI_REPLAY_RATE 10, ALL OK 0",
 			"MEM XID_ERROR TRIAGE SOFTWARE_XID superseded 10, PCIE PCI_REPLAY_RATE ISOLATE HARDWARE_PCIE - 10, " +
 				"ALL PCI_REPLAY_RATE ISOLATE HARDWARE_PCIE - 10"},
-		{"strict", xids, strict, "MEM XID_ERROR 10, POWER CLOCK_THROTTLE_POWER 10, ALL OK 0",
+		{"as reported", xids, asReported, "MEM XID_ERROR 10, POWER CLOCK_THROTTLE_POWER 10, ALL OK 0",
 			"MEM XID_ERROR TRIAGE SOFTWARE_XID - 10, POWER CLOCK_THROTTLE_POWER MONITOR HARDWARE_POWER - 10"},
-		{"two codes of a newer engine in strict mode", health, strict, "SM 4000 10, SM 4001 20",
+		{"two codes of a newer engine, as reported", health, asReported, "SM 4000 10, SM 4001 20",
 			"SM UNRECOGNIZED UNKNOWN UNKNOWN - 20"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

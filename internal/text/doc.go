@@ -1,3 +1,3 @@
-// Package text handles text that people write: spelling suggestions, strict YAML with line numbers in errors, names that
+// Package text handles text that people write: spelling suggestions, YAML with line numbers in errors, names that
 // Prometheus accepts, and UUIDs.
 package text

@@ -46,7 +46,7 @@ func YAMLError(file string, err error) *SyntaxError {
 	return e
 }
 
-// A YAML reads a file strictly: each error has the line, the value and the expected form. Errors are collected, so that
+// A YAML reads a file. Each error has the line, the value and the expected form. Errors are collected, so that
 // one reading finds all.
 type YAML struct {
 	file string

@@ -21,7 +21,7 @@ var layers = []struct {
 	{[]string{"internal/catalog"}, "what can be exported"},
 	{[]string{"internal/counters", "internal/config", "internal/deviceid", "internal/process"}, "settings, and parsers"},
 	{[]string{"internal/snapshot", "internal/queries"}, "turns a read into the data of a page; checks queries of such pages"},
-	{[]string{"internal/events", "internal/accounting", "internal/verdict"}, "derives families from a snapshot"},
+	{[]string{"internal/events", "internal/accounting", "internal/verdict", "internal/compat"}, "derives families from a snapshot, or changes it to look like that of NVIDIA's exporter"},
 	{[]string{"internal/collector", "internal/exposition", "internal/source/dcgm", "internal/source/nvml", "internal/source/sim",
 		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, "stages of the data flow, which only app connects"},
 	{[]string{"internal/kube", "internal/server", "internal/source/hardware"}, "API server, HTTP server, and the choice of a driver"},
@@ -153,6 +153,7 @@ var flow = []stage{
 	{[]string{"internal/collector"}, ""},
 	{[]string{"internal/snapshot"}, ""},
 	{[]string{"internal/events", "internal/accounting"}, "internal/snapshot"},
+	{[]string{"internal/compat"}, ""},
 	{[]string{"internal/exposition"}, ""},
 	{[]string{"internal/server"}, "internal/exposition"},
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/compat"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -81,7 +82,7 @@ func (s *session) page(t *testing.T) (page []byte) {
 	cfg := parse(t, s.args...)
 	options := exposition.Options{
 		HostnameLabel: cfg.Labels.Hostname, OldNamespace: cfg.Labels.OldNamespace,
-		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks, VirtualGPUs: s.virtual,
+		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
 	}
 	if !cfg.Labels.NoHostname {
 		options.Hostname, options.EngineHost = cfg.Labels.NodeName, true
@@ -97,6 +98,7 @@ func (s *session) page(t *testing.T) (page []byte) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	rewriter := compat.New(compat.Options{VirtualGPUs: s.virtual})
 	left := s.cycle
 	l := loop.New(loop.Options{PodOf: s.podOf, VirtualGPUs: s.virtual, Options: collector.Options{
 		Source: s.source, Plan: s.plan, Attributors: s.attributors,
@@ -110,7 +112,7 @@ func (s *session) page(t *testing.T) (page []byte) {
 				return
 			}
 			if left--; left == 0 {
-				page = bytes.Clone(exposition.NewEncoder(options).Encode(snapshot).Bytes())
+				page = bytes.Clone(exposition.NewEncoder(options).Encode(rewriter.Rewrite(snapshot)).Bytes())
 				cancel()
 			}
 		},

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/compat"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -354,20 +355,25 @@ func served(t *testing.T, host string, script []string, o loop.Options) []byte {
 		t.Fatal(err)
 	}
 	flex := gpu.Selector{Flex: true}
-	encoder := exposition.NewEncoder(exposition.Options{Hostname: host, Strict: exposition.Strict{On: o.Strict}})
+	like := compat.Options{Strict: o.Strict, Devices: flex}
+	requests = slices.DeleteFunc(requests, func(r counters.Request) bool { return like.Omits(r.Family) })
+	rewriter := compat.New(like)
+	encoder := exposition.NewEncoder(exposition.Options{Hostname: host})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var page []byte
 	pages := 0
 	o.Options = collector.Options{
-		Source:     collector.SourceOf(dcgm.New(dcgm.Options{}).Open),
-		Plan:       counters.NewPlan(requests, counters.PlanOptions{Interval: 50 * time.Millisecond, Devices: flex, Switches: flex, CPUs: flex, AsRead: o.Strict}),
+		Source: collector.SourceOf(dcgm.New(dcgm.Options{}).Open),
+		Plan: counters.NewPlan(requests, counters.PlanOptions{
+			Interval: 50 * time.Millisecond, Devices: flex, Switches: flex, CPUs: flex, KeepContradicted: o.Strict,
+		}),
 		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Publish: func(s *gpu.Snapshot) {
 			if s.Topology == nil || pages == 3 {
 				return
 			}
-			page = slices.Clone(encoder.Encode(s).Bytes())
+			page = slices.Clone(encoder.Encode(rewriter.Rewrite(s)).Bytes())
 			if pages++; pages == 3 {
 				cancel()
 			}

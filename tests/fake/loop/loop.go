@@ -24,8 +24,8 @@ type Options struct {
 	PodOf        accounting.PodOf
 	VirtualGPUs  bool
 	KernelLog    events.KernelLog
-	Strict       bool
 	OwnersOnInfo bool
+	Strict       bool      // the page is that of NVIDIA's exporter
 	Booted       time.Time // when the machine booted
 	Start        time.Time // when the process started; zero means that older XIDs are counted too
 }
@@ -43,9 +43,9 @@ type Loop struct {
 // New returns a Loop. If there are attributors, the plan is extended for them.
 func New(o Options) *Loop {
 	l := &Loop{
-		podOf: o.PodOf, facts: snapshot.Facts{Strict: o.Strict, Booted: o.Booted},
+		podOf: o.PodOf, facts: snapshot.Facts{AsReported: o.Strict, Booted: o.Booted},
 		events: events.New(events.Options{
-			Start: o.Start, KernelLog: o.KernelLog, Strict: o.Strict, OwnersOnInfo: o.OwnersOnInfo, Registerer: o.Registerer,
+			Start: o.Start, KernelLog: o.KernelLog, LastXIDAsStored: o.Strict, OwnersOnInfo: o.OwnersOnInfo, Registerer: o.Registerer,
 		}),
 		accountant: accounting.New(accounting.Options{VirtualGPUs: o.VirtualGPUs, Registerer: o.Registerer}),
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/compat"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
@@ -115,13 +116,15 @@ func (r Run) New(publish func(*gpu.Snapshot, *exposition.Page)) (func(context.Co
 		owners = r.Source
 	}
 	encoder := exposition.NewEncoder(options)
+	like := app.CompatOptions(cfg)
+	rewriter := compat.New(like)
 	o := loop.Options{
-		PodOf: r.Source.PodOf, VirtualGPUs: options.VirtualGPUs, OwnersOnInfo: options.OwnersOnInfo, Strict: options.Strict.On,
+		PodOf: r.Source.PodOf, VirtualGPUs: like.VirtualGPUs, OwnersOnInfo: options.OwnersOnInfo, Strict: like.Strict,
 		Booted: r.Booted,
 		Options: collector.Options{
 			Source: collector.SourceOf(r.Source.Open), Plan: plan, MaxBackoff: r.MaxBackoff, HangLimit: cmp.Or(r.HangLimit, cfg.Collection.HangLimit),
 			Attributors: []collector.Attributor{owners}, Registerer: registry, Log: slog.New(slog.DiscardHandler),
-			Publish: func(s *gpu.Snapshot) { publish(s, encoder.Encode(s)) },
+			Publish: func(s *gpu.Snapshot) { publish(s, encoder.Encode(rewriter.Rewrite(s))) },
 		},
 	}
 	var kernel *kernellog.Reader

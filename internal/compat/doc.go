@@ -1,0 +1,9 @@
+// Package compat makes pages that look like those of NVIDIA's dcgm-exporter.
+//
+// A Rewriter stands between a snapshot and its page. It implements three settings: --compatibility=strict,
+// --kubernetes-virtual-gpus and --owner-labels=copies. AppendFloat formats numbers for strict mode.
+//
+// Three habits of NVIDIA's exporter change how a value is computed, not how it is shown. The packages that compute them
+// have an option for each: snapshot.Facts.AsReported, events.Options.LastXIDAsStored and gpu.Plan.KeepContradicted.
+// Package app sets them.
+package compat

@@ -1,0 +1,46 @@
+package architecture
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// strictPackages are the packages that know --compatibility=strict: compat implements it, config parses it, app passes
+// it on, and command explains it.
+var strictPackages = []string{"internal/compat", "internal/config", "internal/app", "internal/command"}
+
+// strictWord matches the word in identifiers and in prose, but not in "restrict".
+var strictWord = regexp.MustCompile(`(^|[^a-z])strict|Strict`)
+
+// Only the packages of strictPackages know strict mode. Other packages have options that are named for what they do, such
+// as snapshot.Facts.AsReported.
+func TestStrictModeIsInOnePlace(t *testing.T) {
+	used := map[string]bool{}
+	for _, s := range sources(t) {
+		if s.isTest() || !within(s.path, []string{"internal", "cmd"}) {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join("..", "..", s.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		allowed := within(filepath.ToSlash(filepath.Dir(s.path)), strictPackages)
+		line := 0
+		for text := range strings.Lines(string(content)) {
+			if line++; !strictWord.MatchString(text) {
+				continue
+			}
+			if used[filepath.ToSlash(filepath.Dir(s.path))] = true; !allowed {
+				t.Errorf("%s:%d: only %v know strict mode: %s", s.path, line, strictPackages, strings.TrimSpace(text))
+			}
+		}
+	}
+	for _, p := range strictPackages {
+		if !used[p] {
+			t.Errorf("%s does not mention strict mode: remove it from strictPackages", p)
+		}
+	}
+}
