@@ -64,37 +64,15 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	if err := s.verify(); err != nil {
 		return s.failed(err)
 	}
-	var dead error
-	alive := 0
 	for _, field := range s.elsewhere {
 		b.Fail(gpu.AllRows, field, errElsewhere)
 	}
 	if s.plan.Health != 0 {
 		b.FailPart(gpu.AllRows, gpu.PartHealthChecks, errNoWatches)
 	}
-	for i, d := range s.devices {
-		d.alive = false
-		if err := ctx.Err(); errors.Is(err, context.Canceled) {
-			return fmt.Errorf("nvml: %w", err)
-		}
-		s.share(ctx, len(s.devices)-i)
-		if d.changed {
-			d.events.drain(b) // nobody else will report these XIDs
-			continue          // its instances no longer exist
-		}
-		err := s.readDevice(d, req, b)
-		if err == nil {
-			d.alive = true
-			alive++
-			continue
-		}
-		if gone := (*driverError)(nil); errors.As(err, &gone) && driverGone(gone.ret) {
-			return s.failed(err)
-		}
-		dead = err
-		for _, r := range d.rows {
-			b.FailPart(r.index, gpu.PartEntity, err)
-		}
+	alive, dead, err := s.readDevices(ctx, req, b)
+	if err != nil {
+		return err
 	}
 	if s.plan.Peers {
 		if err := s.readPeers(b); err != nil {
@@ -108,6 +86,36 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 		return err
 	}
 	return nil // serve a page with the XIDs of the lost GPUs
+}
+
+// readDevices appends the values of all GPUs. A GPU that cannot be read has a fault. It returns how many GPUs could be
+// read, and why the last of the others could not be read. An error ends the Read.
+func (s *Session) readDevices(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) (alive int, dead, err error) {
+	for i, d := range s.devices {
+		d.alive = false
+		if err := ctx.Err(); errors.Is(err, context.Canceled) {
+			return alive, dead, fmt.Errorf("nvml: %w", err)
+		}
+		s.share(ctx, len(s.devices)-i)
+		if d.changed {
+			d.events.drain(b) // no later session reports these XIDs
+			continue          // its instances no longer exist
+		}
+		err := s.readDevice(d, req, b)
+		if err == nil {
+			d.alive = true
+			alive++
+			continue
+		}
+		if gone := (*driverError)(nil); errors.As(err, &gone) && driverGone(gone.ret) {
+			return alive, dead, s.failed(err)
+		}
+		dead = err
+		for _, r := range d.rows {
+			b.FailPart(r.index, gpu.PartEntity, err)
+		}
+	}
+	return alive, dead, nil
 }
 
 // errLate is the fault of a GPU that exceeds its share of the read timeout.
