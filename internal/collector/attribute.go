@@ -42,18 +42,43 @@ type attributed struct {
 	took   time.Duration
 }
 
-// attribute switches to the given attributors. Attributors that were already in use keep their request and owners.
-func (l *Loop) attribute(attributors []Attributor) {
-	before := l.attributions
-	l.attributions = nil
+// attributions holds the attributors in use, and merges their answers.
+type attributions struct {
+	opt     *Options
+	metrics *metrics
+	list    []*attribution
+	merger  merger
+	answers []*gpu.Owners // reused between cycles
+}
+
+// use switches to the given attributors. Attributors that were already in use keep their request and owners.
+func (as *attributions) use(attributors []Attributor) {
+	before := as.list
+	as.list = nil
 	for _, a := range attributors {
 		i := slices.IndexFunc(before, func(b *attribution) bool { return b.attributor == a })
 		if i >= 0 {
-			l.attributions = append(l.attributions, before[i])
+			as.list = append(as.list, before[i])
 			continue
 		}
-		l.attributions = append(l.attributions, &attribution{attributor: a, opt: &l.opt, metrics: l.metrics})
+		as.list = append(as.list, &attribution{attributor: a, opt: as.opt, metrics: as.metrics})
 	}
+}
+
+// request requests the owners of t from every attributor.
+func (as *attributions) request(ctx context.Context, t *gpu.Topology) {
+	for _, a := range as.list {
+		a.request(ctx, t)
+	}
+}
+
+// owners returns the merged owners of t.
+func (as *attributions) owners(ctx context.Context, t *gpu.Topology) *gpu.Owners {
+	as.answers = as.answers[:0]
+	for _, a := range as.list {
+		as.answers = append(as.answers, a.answer(ctx, t))
+	}
+	return as.merger.merge(as.answers)
 }
 
 // request requests the owners of t, unless a request is already pending.

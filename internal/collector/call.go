@@ -29,7 +29,9 @@ func (l *Loop) callOpen(ctx context.Context, do func(context.Context) error) err
 // for the close timeout. A cgo call cannot be canceled, so do runs on its own goroutine. callFor calls late after
 // firstLate, then once per interval. Past the hang limit it abandons the call and returns gpu.ErrWedged; no further
 // call may be started.
-func (l *Loop) callFor(ctx context.Context, timeout, firstLate time.Duration, late func(begin time.Time), do func(context.Context) error) error {
+func (l *Loop) callFor(
+	ctx context.Context, timeout, firstLate time.Duration, late func(begin time.Time), do func(context.Context) error,
+) error {
 	begin := time.Now()
 	callCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -69,7 +71,8 @@ func (l *Loop) wedge(err error) error {
 
 // publishTimeout publishes that the driver does not answer.
 func (l *Loop) publishTimeout(begin time.Time) {
-	l.fail(stageRead, fmt.Errorf("%w: no answer from the driver for %v", gpu.ErrTimeout, time.Since(begin).Round(time.Millisecond)))
+	since := time.Since(begin).Round(time.Millisecond)
+	l.fail(stageRead, fmt.Errorf("%w: no answer from the driver for %v", gpu.ErrTimeout, since))
 }
 
 // publishOpening publishes that a session is being opened. During a reload, the page of the previous session is served

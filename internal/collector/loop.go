@@ -76,18 +76,16 @@ type Loop struct {
 	retries chan struct{}
 
 	// The fields below are used only by Run's goroutine.
-	session      Session
+	session      Session // nil if none is open
 	builder      *snapshot.Builder
 	request      gpu.ReadRequest
 	batch        gpu.Batch
-	attributions []*attribution
-	merger       merger
-	owners       []*gpu.Owners // reused between cycles
-	lastErr      error         // the error of the previous cycle, so that only changes are logged
-	served       time.Time     // when the latest page with data was published
-	valid        time.Time     // when the latest page expires
-	late         bool          // the latest Read exceeded its timeout
-	empty        int           // number of consecutive cycles in which no GPU had a value
+	attributions attributions
+	lastErr      error     // the error of the previous cycle, so that only changes are logged
+	served       time.Time // when the latest page with data was published
+	valid        time.Time // when the latest page expires
+	late         bool      // the latest Read exceeded its timeout
+	empty        int       // number of consecutive cycles in which no GPU had a value
 	devices      deviceLog
 
 	born   time.Time
@@ -99,10 +97,11 @@ type Loop struct {
 func New(opt Options) *Loop {
 	opt = opt.withDefaults()
 	l := &Loop{
-		opt: opt, metrics: newMetrics(opt.Registerer), reloads: make(chan reload), retries: make(chan struct{}, 1), born: time.Now(),
+		opt: opt, metrics: newMetrics(opt.Registerer), reloads: make(chan reload), retries: make(chan struct{}, 1),
+		devices: deviceLog{log: opt.Log}, born: time.Now(),
 	}
-	l.devices.log = opt.Log
-	l.attribute(opt.Attributors)
+	l.attributions = attributions{opt: &l.opt, metrics: l.metrics}
+	l.attributions.use(opt.Attributors)
 	l.publishEmpty(ErrStarting)
 	return l
 }
@@ -182,7 +181,8 @@ func (l *Loop) adopt(session Session, cause string) {
 	l.opt.Log.Info("Session opened", "cause", cause, "source", t.Source,
 		"driver", t.Driver, "library", t.Library, "entities", len(t.Devices))
 	for _, e := range l.opt.Plan.Missing(t.Devices) {
-		l.opt.Log.Warn("Selected device does not exist", "error", fmt.Sprintf("couldn't find requested %s ID '%d'", e.Kind, e.ID))
+		l.opt.Log.Warn("Selected device does not exist",
+			"error", fmt.Sprintf("couldn't find requested %s ID '%d'", e.Kind, e.ID))
 	}
 }
 
@@ -275,7 +275,7 @@ func (l *Loop) endSession(ctx context.Context, reason error) (cause string, err 
 // cycle reads once and publishes the result. An error ends the session, or Run.
 func (l *Loop) cycle(ctx context.Context) error {
 	began, begin := time.Now(), l.opt.Now()
-	l.requestOwners(ctx)
+	l.attributions.request(ctx, l.session.Topology())
 	l.batch.Reset()
 	readErr := l.call(ctx, func(ctx context.Context) error { return l.session.Read(ctx, l.request, &l.batch) })
 	if errors.Is(readErr, gpu.ErrWedged) {
@@ -306,12 +306,6 @@ func (l *Loop) cycle(ctx context.Context) error {
 	return nil
 }
 
-func (l *Loop) requestOwners(ctx context.Context) {
-	for _, a := range l.attributions {
-		a.request(ctx, l.session.Topology())
-	}
-}
-
 // publishBatch publishes the batch. A panic fails only this cycle.
 func (l *Loop) publishBatch(ctx context.Context, began, begin time.Time) {
 	err := recovered(func() error {
@@ -323,13 +317,10 @@ func (l *Loop) publishBatch(ctx context.Context, began, begin time.Time) {
 	}
 }
 
+// serveBatch builds a snapshot of the batch with its owners, and publishes it.
 func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	r := l.reading(snapshot.Served, &l.batch, begin)
-	l.owners = l.owners[:0]
-	for _, a := range l.attributions {
-		l.owners = append(l.owners, a.answer(ctx, l.session.Topology()))
-	}
-	r.Owners = l.merger.merge(l.owners)
+	r.Owners = l.attributions.owners(ctx, l.session.Topology())
 	snap := l.builder.Build(r)
 	l.request.Contradicted = l.builder.Contradicted
 	l.reportValues(noValues(snap, l.opt.Plan))

@@ -27,7 +27,8 @@ func (l *Loop) publish(s *gpu.Snapshot) {
 	now := time.Now()
 	if beyond := now.Sub(l.valid); !l.valid.IsZero() && beyond > 0 {
 		l.metrics.failures.WithLabelValues(stagePublish, gpu.Reason(gpu.ErrStalled)).Inc()
-		l.opt.Log.Error("Collection stalled; the page expired before its replacement", "expired_for", beyond.Round(time.Millisecond))
+		l.opt.Log.Error("Collection stalled; the page expired before its replacement",
+			"expired_for", beyond.Round(time.Millisecond))
 	}
 	l.valid = now.Add(s.ValidFor)
 }

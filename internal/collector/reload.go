@@ -39,6 +39,7 @@ func (l *Loop) Reopen(ctx context.Context, at Source) error {
 	return l.order(ctx, reload{only: at})
 }
 
+// order sends a reload to Run and waits for its reply.
 func (l *Loop) order(ctx context.Context, r reload) error {
 	r.reply = make(chan error, 1)
 	select {
@@ -69,9 +70,10 @@ func (l *Loop) reload(ctx context.Context, r reload) error {
 	return nil
 }
 
+// replace makes the options of a change the current ones.
 func (l *Loop) replace(c Change) {
 	l.opt.Source, l.opt.Plan, l.opt.Derivers, l.opt.Attributors = c.Source, c.Plan, c.Derivers, c.Attributors
-	l.attribute(c.Attributors)
+	l.attributions.use(c.Attributors)
 }
 
 // swap opens and reads a new session for the change, publishes its page, and closes the old session. On an error
@@ -97,7 +99,7 @@ func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
 	old := l.session
 	l.replace(c)
 	l.adopt(next, causeReload)
-	l.requestOwners(ctx)
+	l.attributions.request(ctx, l.session.Topology())
 	l.publishBatch(ctx, began, begin)
 	err = l.closeSession(ctx, old)
 	if l.isFinal(ctx, err) {
