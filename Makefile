@@ -138,6 +138,9 @@ bench: ## Run the benchmarks that docs/performance.md reports
 hardware: ## Run the contract suite on a real GPU, and compare with nvidia-smi
 	REQUIRE_GPU=1 $(GO) test -count=1 -tags gpu -v ./tests/hardware/...
 
+.PHONY: states
+states: ## Test gpuop with states of clusters on a real API server (no root; builds the server once, in ten minutes)
+	GO=$(GO) tests/e2e/run.sh --states
 .PHONY: e2e
 e2e: ## Test on a real one-node Kubernetes, started and ended for it (root; builds it once, in ten minutes)
 	GO=$(GO) tests/e2e/run.sh

@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
-# Runs the tests of this folder on a real one-node Kubernetes, which is started
-# for them in namespaces of its own and leaves nothing behind. Needs root and
-# Debian's runc, openssl and iproute2; installs them if they are missing.
+# Runs the tests of this folder on a real Kubernetes node. The node runs in namespaces of its own and leaves nothing behind.
+# It needs root and Debian's runc, openssl and iproute2, which are installed if they are missing.
 #   run.sh               builds the node's programs first if they are not cached
-#   run.sh --if-cached   tests with cached programs, or says that there are none
-# The pods run the image of deployment/docker where buildah has one of this commit (make image, make image-test), or the one
-# that E2E_IMAGE names; else one that the tests put together.
-# E2E_RUN is a regular expression of the tests to run; without it all are.
+#   run.sh --if-cached   runs the tests only if the programs are cached
+#   run.sh --states      runs only the cluster states in operator, which need no root and no node
+# The pods run the image that E2E_IMAGE names, or buildah's image of this commit (make image, make image-test), or an image
+# that the tests assemble.
+# E2E_RUN is a regular expression that selects tests.
 set -euo pipefail
 cd "$(dirname "$0")"
 programs=$(realpath -m "${E2E_CACHE:-../../.cache/e2e}")
 
 skip() { echo "SKIP e2e: $1"; exit 0; }
 case "${1:-}" in
+  --states)
+    node/build.sh --states "$programs"
+    E2E_PROGRAMS=$programs "${GO:-go}" test -tags e2e -count=1 -timeout 30m -v ${E2E_RUN:+-run "$E2E_RUN"} ./operator
+    exit
+    ;;
   --if-cached)
     [ "$(id -u)" = 0 ] || skip "a node needs root"
     [ ! -e /sys/fs/cgroup/cgroup.controllers ] || skip "the node is made for cgroup v1, found v2"
@@ -22,7 +27,7 @@ case "${1:-}" in
     [ "$(id -u)" = 0 ] || { echo "make e2e starts a Kubernetes node, which needs root" >&2; exit 1; }
     [ ! -e /sys/fs/cgroup/cgroup.controllers ] || { echo "make e2e needs cgroup v1, found v2" >&2; exit 1; }
     ;;
-  *) echo "usage: $0 [--if-cached]" >&2; exit 2 ;;
+  *) echo "usage: $0 [--if-cached|--states]" >&2; exit 2 ;;
 esac
 for tool in runc openssl ip pgrep unshare; do
   command -v "$tool" >/dev/null && continue

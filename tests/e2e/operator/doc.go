@@ -7,5 +7,5 @@
 // lists the findings that it must produce. They are written by hand, from NVIDIA's documentation and code and from
 // articles about such clusters.
 //
-// The tests have the build tag e2e and do not need root. tests/e2e/run.sh runs them.
+// The tests have the build tag e2e and do not need root. Run them with make states.
 package operator

@@ -43,7 +43,7 @@ func start(t *testing.T) *server {
 	t.Helper()
 	programs := os.Getenv("E2E_PROGRAMS")
 	if programs == "" {
-		t.Fatal("E2E_PROGRAMS is not set: run tests/e2e/run.sh")
+		t.Fatal("E2E_PROGRAMS is not set: run make states")
 	}
 	s := &server{folder: t.TempDir(), url: "https://" + free(t)}
 	s.client = http.Client{
