@@ -6,92 +6,60 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // family has a series per owner of an entity, or one per entity if it reports a remainder.
 type family struct {
-	gpu.Family
+	*catalog.Family
 	rest    bool
 	measure measure
 }
 
-// The families that report no measure.
-const (
-	familyInfo    = "dcgm_pod_gpu_info"
-	familyMissing = "dcgm_exporter_attribution_unavailable"
-)
-
-// families lists the families of the package, in the order of a page.
-var families = []family{
-	newFamily("dcgm_pod_gpu_utilization_ratio", gpu.MetricGauge, false, utilization,
-		"Fraction of time in which the pod's work ran on the GPU or GPU instance, 0 to 1."),
-	newFamily("dcgm_pod_gpu_memory_used_bytes", gpu.MetricGauge, false, memory,
-		"Memory of the GPU or GPU instance used by the pod."),
-	newFamily("dcgm_pod_gpu_active_seconds_total", gpu.MetricCounter, false, active,
-		"GPU seconds in which the pod's work ran. A GPU instance counts by its fraction of the GPU."),
-	newFamily("dcgm_pod_gpu_allocated_seconds_total", gpu.MetricCounter, false, allocated,
-		"GPU seconds assigned to the pod. A replica or GPU instance counts by its fraction of the GPU."),
-	newFamily("dcgm_pod_gpu_energy_joules_total", gpu.MetricCounter, false, energy,
-		"GPU energy charged to the pod: the active part by its activity, the idle part by its share."),
-	newFamily(familyInfo, gpu.MetricGauge, false, 0,
-		"Container or job that a GPU, GPU instance or replica is assigned to, and how it is shared."),
-	newFamily("dcgm_gpu_unattributed_utilization_ratio", gpu.MetricGauge, true, utilization,
-		"Unattributed utilization of the GPU or GPU instance, 0 to 1."),
-	newFamily("dcgm_gpu_unattributed_memory_used_bytes", gpu.MetricGauge, true, memory,
-		"Unattributed used memory of the GPU or GPU instance."),
-	newFamily("dcgm_gpu_unattributed_active_seconds_total", gpu.MetricCounter, true, active,
-		"Unattributed GPU seconds in which work ran."),
-	newFamily("dcgm_gpu_unattributed_energy_joules_total", gpu.MetricCounter, true, energy,
-		"Unattributed energy of the GPU or GPU instance: work and idle time that no pod is charged for."),
-	newFamily(familyMissing, gpu.MetricGauge, true, 0,
-		"What attribution could not determine in the latest cycle, and why."),
-}
-
-func newFamily(name string, kind gpu.MetricType, rest bool, m measure, help string) family {
-	return family{gpu.Family{Name: name, Type: kind, Help: help}, rest, m}
-}
-
-// Families returns the families without their series, in the order of a page.
-func Families() []gpu.Family {
-	var list []gpu.Family
-	for _, f := range families {
-		list = append(list, f.Family)
-	}
-	return list
-}
-
-// IsFamily reports whether the package has a family of that name.
-func IsFamily(name string) bool {
-	return slices.ContainsFunc(families, func(f family) bool { return f.Name == name })
+// families lists the families of the package, in the order of a page. PodInfo and AttributionUnavailable report no
+// measure.
+var families = [...]family{
+	{catalog.FamilyNamed(catalog.PodUtilization), false, utilization},
+	{catalog.FamilyNamed(catalog.PodMemory), false, memory},
+	{catalog.FamilyNamed(catalog.PodActive), false, active},
+	{catalog.FamilyNamed(catalog.PodAllocated), false, allocated},
+	{catalog.FamilyNamed(catalog.PodEnergy), false, energy},
+	{catalog.FamilyNamed(catalog.PodInfo), false, 0},
+	{catalog.FamilyNamed(catalog.UnattributedUtilization), true, utilization},
+	{catalog.FamilyNamed(catalog.UnattributedMemory), true, memory},
+	{catalog.FamilyNamed(catalog.UnattributedActive), true, active},
+	{catalog.FamilyNamed(catalog.UnattributedEnergy), true, energy},
+	{catalog.FamilyNamed(catalog.AttributionUnavailable), true, 0},
 }
 
 // appendFamilies appends the families of this cycle. Their series are valid until the next call.
 func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 	series := s.series[:0]
-	for _, f := range families {
+	for _, d := range families {
 		start := len(series)
+		f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.HelpLine()}
 		switch {
-		case f.Name == familyInfo:
+		case d.Name == catalog.PodInfo:
 			f.Series = s.infos
-		case f.Name == familyMissing:
+		case d.Name == catalog.AttributionUnavailable:
 			f.Series = s.missingSeries()
-		case f.rest:
+		case d.rest:
 			for i := range s.entities {
 				e := &s.entities[i]
-				series = append(series, gpu.Series{Row: gpu.AllRows, Labels: e.labels, Value: e.totals.now[f.measure]})
+				series = append(series, gpu.Series{Row: gpu.AllRows, Labels: e.labels, Value: e.totals.now[d.measure]})
 			}
 		default:
 			for i := range s.entities {
 				for _, a := range s.entities[i].accounts {
-					series = append(series, gpu.Series{Row: gpu.AllRows, Labels: a.labels, Value: a.now[f.measure]})
+					series = append(series, gpu.Series{Row: gpu.AllRows, Labels: a.labels, Value: a.now[d.measure]})
 				}
 			}
 		}
 		if f.Series == nil {
 			f.Series = series[start:len(series):len(series)]
 		}
-		list = append(list, f.Family)
+		list = append(list, f)
 	}
 	s.series = series
 	return list

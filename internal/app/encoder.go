@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/compat"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
@@ -31,7 +30,7 @@ func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	}
 	options.NoHealth = !cfg.Metrics.Health
 	if !cfg.Metrics.Accounting {
-		options.Without = accounting.IsFamily
+		options.Without = isAccounting
 	}
 	if CompatOptions(cfg).Strict {
 		options.AppendFloat, options.EmptyHelp = compat.AppendFloat, true
@@ -44,6 +43,8 @@ func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	}
 	return options
 }
+
+func isAccounting(family string) bool { return catalog.IsInGroup(family, catalog.Accounting) }
 
 // rank returns the order in which families are dropped from a page with too many series. Accounting goes first;
 // families of the default counters file are never dropped.
@@ -59,7 +60,7 @@ func rank() func(family string) int {
 		switch {
 		case basic[family]:
 			return 0
-		case accounting.IsFamily(family):
+		case isAccounting(family):
 			return 2
 		default:
 			return 1

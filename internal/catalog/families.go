@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Names of the exporter's own families. NVIDIA's exporter does not have XIDLastSeen and those after it.
+// Names of families that other code refers to. NVIDIA's exporter does not have XIDLastSeen and those after it.
 const (
 	XIDErrorsCount    = "DCGM_EXP_XID_ERRORS_COUNT"
 	XIDErrorsTotal    = "DCGM_EXP_XID_ERRORS_TOTAL"
@@ -32,6 +32,34 @@ const (
 	NVLinkRecoveryFailed     = "DCGM_EXP_NVLINK_RECOVERY_FAILED_TOTAL"
 	NVLinkSymbolErrors       = "DCGM_EXP_NVLINK_SYMBOL_ERRORS_TOTAL"
 	NVLinkEffectiveBER       = "DCGM_EXP_NVLINK_EFFECTIVE_BER"
+
+	PodUtilization          = "dcgm_pod_gpu_utilization_ratio"
+	PodMemory               = "dcgm_pod_gpu_memory_used_bytes"
+	PodActive               = "dcgm_pod_gpu_active_seconds_total"
+	PodAllocated            = "dcgm_pod_gpu_allocated_seconds_total"
+	PodEnergy               = "dcgm_pod_gpu_energy_joules_total"
+	PodInfo                 = "dcgm_pod_gpu_info"
+	UnattributedUtilization = "dcgm_gpu_unattributed_utilization_ratio"
+	UnattributedMemory      = "dcgm_gpu_unattributed_memory_used_bytes"
+	UnattributedActive      = "dcgm_gpu_unattributed_active_seconds_total"
+	UnattributedEnergy      = "dcgm_gpu_unattributed_energy_joules_total"
+	AttributionUnavailable  = "dcgm_exporter_attribution_unavailable"
+	PodXIDLastSeen          = "dcgm_pod_gpu_xid_last_seen_timestamp_seconds"
+
+	EntityUp         = "dcgm_exporter_entity_up"
+	FieldUnavailable = "dcgm_exporter_field_unavailable"
+	SampleAge        = "dcgm_exporter_sample_age_seconds"
+)
+
+// A Group says which setting serves a family.
+type Group uint8
+
+// Values of Group.
+const (
+	Requested  Group = iota // a line of the counters file
+	Accounting              // --enable-accounting-metrics
+	XIDOwners               // --owner-labels=info: XIDs by owner, if series of devices have no owner labels
+	Health                  // --enable-health-metrics
 )
 
 // Needs lists what a plan must request for a family besides fields.
@@ -44,25 +72,42 @@ const (
 	NeedsPlacement                   // connections and affinity of GPUs (gpu.Plan.Placement)
 )
 
-// A Family is a metric family that the exporter computes itself. Each has a row in families and a function of a
-// Deriver.
+// A Family is a metric family that the exporter computes itself. It is declared once, as a row of families. The package
+// that computes it has a function for its name. The documentation, reserved labels, the limit of series, compatibility and
+// what a plan requests derive from the row.
 type Family struct {
-	Name        string
-	Type        gpu.MetricType // the recommended type
-	Help        string         // a short description
-	Field       gpu.FieldID    // input field; 0 if there is none
-	MaxInterval time.Duration  // maximum interval between samples of Field; 0 for the plan's interval
-	Values      []gpu.FieldID  // fields that the family is computed from, or that correct its findings; nil if there are none
+	Name         string
+	Type         gpu.MetricType // the recommended type
+	Help         string         // without the final period, and without "(experimental)"
+	Experimental bool           // its HELP line says so
+	Labels       []string       // requested families and XIDOwners also have the labels of the entity
+	Group        Group
+	// Extra families are omitted from pages that must equal those of NVIDIA's exporter, even if the counters file names
+	// them.
+	Extra bool
+
+	// What a plan requests for the family.
+
+	Field       gpu.FieldID   // input field; 0 if there is none
+	MaxInterval time.Duration // maximum interval between samples of Field; 0 for the plan's interval
+	Values      []gpu.FieldID // fields that the family is computed from, or that correct its findings
 	Needs       Needs
 	Health      gpu.Kinds // kinds of entities whose health checks the family shows (gpu.Plan.Health)
 	// Link is a GPU field whose values the family shows for each NVLink, or 0. DCGM uses one ID for both. If
 	// both had the same name, a sum would count twice.
-	Link   gpu.FieldID
-	Labels []string // labels in addition to the entity's
-	// Extra families are omitted from pages that must equal those of NVIDIA's exporter, even if the counters file names
-	// them.
-	Extra bool
+	Link gpu.FieldID
 }
+
+// Summary describes the family. It is the text of its HELP line without the period.
+func (f *Family) Summary() string {
+	if f.Experimental {
+		return f.Help + " (experimental)"
+	}
+	return f.Help
+}
+
+// HelpLine returns the text of the family's HELP line.
+func (f *Family) HelpLine() string { return f.Summary() + "." }
 
 // maxEdgeInterval is the longest sampling interval of clock events if their edges and seconds are counted. It makes
 // throttling of a few seconds visible at any collection interval.
@@ -74,65 +119,220 @@ var healthLabels = []string{
 	"health_watch", "health_error_code", "health_error_severity", "health_error_category", "corrected", TreatmentLabel,
 }
 
-// families lists the families in the order of the documentation.
+// Labels of families that have no others.
+var (
+	deviceLabels = []string{"gpu", "UUID", "GPU_I_ID"}
+	podLabels    = slices.Concat(deviceLabels, []string{"namespace", "pod", "container", "hpc_job"})
+	entityLabels = slices.Concat(deviceLabels, []string{"nvlink", "nvswitch", "gpu_uuid", "cpu", "cpucore", "connectx"})
+)
+
+// families lists the families in the order of the documentation. Families of a group are in the order of a page.
 var families = [...]Family{
-	{Name: XIDErrorsCount, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"window_size_in_ms", "GPU_I_ID", "xid"},
-		Help: "XID errors within the window, by XID"},
-	{Name: XIDErrorsTotal, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"GPU_I_ID", "xid"},
-		Help: "XID errors since the exporter started, by XID"},
-	{Name: ClockEventsCount, Type: gpu.MetricGauge, Field: ClocksEventReasons, Labels: []string{"window_size_in_ms", "clock_event"},
-		Help: "Samples within the window that show the clock event: one per collection interval"},
-	{Name: ClockEventsTotal, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
-		Help: "Clock events since the exporter started, by event"},
-	{Name: GPUHealthStatus, Type: gpu.MetricGauge, Health: gpu.KindsOf(gpu.KindGPU), Values: []gpu.FieldID{MIGMode}, Labels: healthLabels,
-		Help: "Result of DCGM's health watches, by watch"},
-	{Name: NVSwitchHealth, Extra: true, Type: gpu.MetricGauge, Health: gpu.KindsOf(gpu.KindNVSwitch), Labels: healthLabels,
-		Help: "Result of DCGM's health watches of NVSwitches, by watch"},
-	{Name: NodeHealth, Extra: true, Type: gpu.MetricGauge, Health: gpu.KindsOf(gpu.KindNode, gpu.KindConnectX), Labels: healthLabels,
-		Values: []gpu.FieldID{FabricCliqueID, IMEXDomainStatus, IMEXDaemonStatus},
-		Help:   "Result of DCGM's health watches of the machine and its ConnectX cards, by watch"},
-	{Name: P2PStatus, Type: gpu.MetricGauge, Needs: NeedsPeers, Labels: []string{"peer_gpu", "link_status"},
-		Help: "State of NVLink between pairs of GPUs"},
-	{Name: XIDLastSeen, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"GPU_I_ID", "xid"},
-		Help: "Unix time at which the XID was last seen, with the owner at that time; includes XIDs from before the exporter started"},
-	{Name: XIDDetailsTotal, Extra: true, Type: gpu.MetricCounter, Field: XIDErrors,
-		Labels: []string{"xid", "unit", "subcode", "link", "severity", "action"},
-		Help:   "XIDs 144 to 150 and 154 in the kernel log since the exporter started, by unit, link and requested action (experimental)"},
-	{Name: SXIDErrorsTotal, Extra: true, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"nvswitch", "sxid", "severity", "link"},
-		Help: "SXIDs of NVSwitches in the kernel log since the exporter started"},
-	{Name: SXIDLastSeen, Extra: true, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"nvswitch", "sxid", "severity", "link"},
-		Help: "Unix time at which the SXID was last seen in the kernel log; includes SXIDs from before the exporter started"},
-	{Name: ClockEventSeconds, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
-		Help: "Seconds for which the event limited the clocks; excludes gpu_idle and display_clocks, which do not slow down work"},
-	{Name: GPUPairInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"peer_gpu", "peer_uuid", "path", "nvlinks"},
-		Help: "Connection of two GPUs: number of NVLinks and PCIe path"},
-	{Name: GPUAffinityInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"numa_node", "cpu_affinity"},
-		Help: "NUMA node and CPUs nearest to the GPU"},
-	{Name: FabricState, Extra: true, Type: gpu.MetricGauge, Needs: NeedsLinks, Labels: []string{"condition"},
+	{
+		Name: XIDErrorsCount, Type: gpu.MetricGauge,
+		Help:   "XID errors within the window, by XID",
+		Labels: []string{"window_size_in_ms", "GPU_I_ID", "xid"}, Field: XIDErrors,
+	},
+	{
+		Name: XIDErrorsTotal, Type: gpu.MetricCounter,
+		Help:   "XID errors since the exporter started, by XID",
+		Labels: []string{"GPU_I_ID", "xid"}, Field: XIDErrors,
+	},
+	{
+		Name: ClockEventsCount, Type: gpu.MetricGauge,
+		Help:   "Samples within the window that show the clock event: one per collection interval",
+		Labels: []string{"window_size_in_ms", "clock_event"}, Field: ClocksEventReasons,
+	},
+	{
+		Name: ClockEventsTotal, Type: gpu.MetricCounter,
+		Help:   "Clock events since the exporter started, by event",
+		Labels: []string{"clock_event"}, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval,
+	},
+	{
+		Name: GPUHealthStatus, Type: gpu.MetricGauge,
+		Help:   "Result of DCGM's health watches, by watch",
+		Labels: healthLabels, Values: []gpu.FieldID{MIGMode}, Health: gpu.KindsOf(gpu.KindGPU),
+	},
+	{
+		Name: NVSwitchHealth, Type: gpu.MetricGauge, Extra: true,
+		Help:   "Result of DCGM's health watches of NVSwitches, by watch",
+		Labels: healthLabels, Health: gpu.KindsOf(gpu.KindNVSwitch),
+	},
+	{
+		Name: NodeHealth, Type: gpu.MetricGauge, Extra: true,
+		Help:   "Result of DCGM's health watches of the machine and its ConnectX cards, by watch",
+		Labels: healthLabels, Values: []gpu.FieldID{FabricCliqueID, IMEXDomainStatus, IMEXDaemonStatus},
+		Health: gpu.KindsOf(gpu.KindNode, gpu.KindConnectX),
+	},
+	{
+		Name: P2PStatus, Type: gpu.MetricGauge,
+		Help:   "State of NVLink between pairs of GPUs",
+		Labels: []string{"peer_gpu", "link_status"}, Needs: NeedsPeers,
+	},
+	{
+		Name: XIDLastSeen, Type: gpu.MetricGauge,
+		Help: "Unix time at which the XID was last seen, with the owner at that time; " +
+			"includes XIDs from before the exporter started",
+		Labels: []string{"GPU_I_ID", "xid"}, Field: XIDErrors,
+	},
+	{
+		Name: XIDDetailsTotal, Type: gpu.MetricCounter, Extra: true, Experimental: true,
+		Help:   "XIDs 144 to 150 and 154 in the kernel log since the exporter started, by unit, link and requested action",
+		Labels: []string{"xid", "unit", "subcode", "link", "severity", "action"}, Field: XIDErrors,
+	},
+	{
+		Name: SXIDErrorsTotal, Type: gpu.MetricCounter, Extra: true,
+		Help:   "SXIDs of NVSwitches in the kernel log since the exporter started",
+		Labels: []string{"nvswitch", "sxid", "severity", "link"}, Field: XIDErrors,
+	},
+	{
+		Name: SXIDLastSeen, Type: gpu.MetricGauge, Extra: true,
+		Help: "Unix time at which the SXID was last seen in the kernel log; " +
+			"includes SXIDs from before the exporter started",
+		Labels: []string{"nvswitch", "sxid", "severity", "link"}, Field: XIDErrors,
+	},
+	{
+		Name: ClockEventSeconds, Type: gpu.MetricCounter,
+		Help: "Seconds for which the event limited the clocks; " +
+			"excludes gpu_idle and display_clocks, which do not slow down work",
+		Labels: []string{"clock_event"}, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval,
+	},
+	{
+		Name: GPUPairInfo, Type: gpu.MetricGauge,
+		Help:   "Connection of two GPUs: number of NVLinks and PCIe path",
+		Labels: []string{"peer_gpu", "peer_uuid", "path", "nvlinks"}, Needs: NeedsPlacement,
+	},
+	{
+		Name: GPUAffinityInfo, Type: gpu.MetricGauge,
+		Help:   "NUMA node and CPUs nearest to the GPU",
+		Labels: []string{"numa_node", "cpu_affinity"}, Needs: NeedsPlacement,
+	},
+	{
+		Name: FabricState, Type: gpu.MetricGauge, Extra: true, Experimental: true,
+		Help:   "Whether the condition of the GPU in the NVLink fabric holds",
+		Labels: []string{"condition"},
 		Values: []gpu.FieldID{FabricManagerStatus, FabricClusterUUID, FabricCliqueID, FabricHealthMask},
-		Help:   "Whether the condition of the GPU in the NVLink fabric holds (experimental)"},
-	{Name: FabricInfo, Extra: true, Type: gpu.MetricGauge, Labels: []string{"cluster_uuid", "clique_id"},
-		Values: []gpu.FieldID{FabricClusterUUID, FabricCliqueID},
-		Help:   "NVLink cluster and clique of the GPU; a cluster can span nodes (experimental)"},
-	{Name: NVLinkRecoverySuccessful, Extra: true, Type: gpu.MetricCounter, Link: NVLinkCountLinkRecoverySuccessfulEvents,
-		Help: "Successful recoveries of the NVLink, for NVLink 5 and later (experimental)"},
-	{Name: NVLinkRecoveryFailed, Extra: true, Type: gpu.MetricCounter, Link: NVLinkCountLinkRecoveryFailedEvents,
-		Help: "Failed recoveries of the NVLink, for NVLink 5 and later (experimental)"},
-	{Name: NVLinkSymbolErrors, Extra: true, Type: gpu.MetricCounter, Link: NVLinkCountRXSymbolErrors,
-		Help: "Symbol errors on the NVLink, for NVLink 5 and later (experimental)"},
-	{Name: NVLinkEffectiveBER, Extra: true, Type: gpu.MetricGauge, Link: NVLinkCountEffectiveBERFloat,
-		Help: "Bit error rate of the NVLink after correction, 0 to 1, for NVLink 5 and later (experimental)"},
-	{Name: GPUVerdict, Extra: true, Type: gpu.MetricGauge, Labels: []string{"verdict", "reason"},
+		Needs:  NeedsLinks,
+	},
+	{
+		Name: FabricInfo, Type: gpu.MetricGauge, Extra: true, Experimental: true,
+		Help:   "NVLink cluster and clique of the GPU; a cluster can span nodes",
+		Labels: []string{"cluster_uuid", "clique_id"}, Values: []gpu.FieldID{FabricClusterUUID, FabricCliqueID},
+	},
+	{
+		Name: NVLinkRecoverySuccessful, Type: gpu.MetricCounter, Extra: true, Experimental: true,
+		Help: "Successful recoveries of the NVLink, for NVLink 5 and later",
+		Link: NVLinkCountLinkRecoverySuccessfulEvents,
+	},
+	{
+		Name: NVLinkRecoveryFailed, Type: gpu.MetricCounter, Extra: true, Experimental: true,
+		Help: "Failed recoveries of the NVLink, for NVLink 5 and later",
+		Link: NVLinkCountLinkRecoveryFailedEvents,
+	},
+	{
+		Name: NVLinkSymbolErrors, Type: gpu.MetricCounter, Extra: true, Experimental: true,
+		Help: "Symbol errors on the NVLink, for NVLink 5 and later",
+		Link: NVLinkCountRXSymbolErrors,
+	},
+	{
+		Name: NVLinkEffectiveBER, Type: gpu.MetricGauge, Extra: true, Experimental: true,
+		Help: "Bit error rate of the NVLink after correction, 0 to 1, for NVLink 5 and later",
+		Link: NVLinkCountEffectiveBERFloat,
+	},
+	{
+		Name: GPUVerdict, Type: gpu.MetricGauge, Extra: true, Experimental: true,
+		Help:   "Verdict on the GPU and its reason; the value is 1",
+		Labels: []string{"verdict", "reason"},
 		Values: []gpu.FieldID{
 			RowRemapFailure, RetiredSBE, RetiredDBE, GetGPURecoveryAction, C2CLinkCount, C2CLinkStatus, ECCDBEVolTotal,
 			UncorrectableRemappedRows, RowRemapPending, RetiredPending, NVLinkRecoveryErrorCountTotal,
 			NVLinkCountLinkRecoveryFailedEvents, NVLinkCountLinkRecoverySuccessfulEvents,
 		},
-		Help: "Verdict on the GPU and its reason; the value is 1 (experimental)"},
+	},
+	{
+		Name: PodUtilization, Type: gpu.MetricGauge, Group: Accounting,
+		Help:   "Fraction of time in which the pod's work ran on the GPU or GPU instance, 0 to 1",
+		Labels: podLabels,
+	},
+	{
+		Name: PodMemory, Type: gpu.MetricGauge, Group: Accounting,
+		Help:   "Memory of the GPU or GPU instance used by the pod",
+		Labels: podLabels,
+	},
+	{
+		Name: PodActive, Type: gpu.MetricCounter, Group: Accounting,
+		Help:   "GPU seconds in which the pod's work ran. A GPU instance counts by its fraction of the GPU",
+		Labels: podLabels,
+	},
+	{
+		Name: PodAllocated, Type: gpu.MetricCounter, Group: Accounting,
+		Help:   "GPU seconds assigned to the pod. A replica or GPU instance counts by its fraction of the GPU",
+		Labels: podLabels,
+	},
+	{
+		Name: PodEnergy, Type: gpu.MetricCounter, Group: Accounting,
+		Help:   "GPU energy charged to the pod: the active part by its activity, the idle part by its share",
+		Labels: podLabels,
+	},
+	{
+		Name: PodInfo, Type: gpu.MetricGauge, Group: Accounting,
+		Help:   "Container or job that a GPU, GPU instance or replica is assigned to, and how it is shared",
+		Labels: slices.Concat(podLabels, []string{"pod_uid", "resource", "sharing", "replicas"}),
+	},
+	{
+		Name: UnattributedUtilization, Type: gpu.MetricGauge, Group: Accounting,
+		Help:   "Unattributed utilization of the GPU or GPU instance, 0 to 1",
+		Labels: deviceLabels,
+	},
+	{
+		Name: UnattributedMemory, Type: gpu.MetricGauge, Group: Accounting,
+		Help:   "Unattributed used memory of the GPU or GPU instance",
+		Labels: deviceLabels,
+	},
+	{
+		Name: UnattributedActive, Type: gpu.MetricCounter, Group: Accounting,
+		Help:   "Unattributed GPU seconds in which work ran",
+		Labels: deviceLabels,
+	},
+	{
+		Name: UnattributedEnergy, Type: gpu.MetricCounter, Group: Accounting,
+		Help:   "Unattributed energy of the GPU or GPU instance: work and idle time that no pod is charged for",
+		Labels: deviceLabels,
+	},
+	{
+		Name: AttributionUnavailable, Type: gpu.MetricGauge, Group: Accounting,
+		Help:   "What attribution could not determine in the latest cycle, and why",
+		Labels: []string{"what", "reason"},
+	},
+	{
+		Name: PodXIDLastSeen, Type: gpu.MetricGauge, Group: XIDOwners,
+		Help:   "Unix time at which the XID was last seen, with the owner at that time; only with --owner-labels=info",
+		Labels: []string{"GPU_I_ID", "xid"},
+	},
+	{
+		Name: EntityUp, Type: gpu.MetricGauge, Group: Health,
+		Help:   "Whether the entity is read (1) or not (0, with the reason)",
+		Labels: slices.Concat(entityLabels, []string{"reason"}),
+	},
+	{
+		Name: FieldUnavailable, Type: gpu.MetricGauge, Group: Health,
+		Help:   "1 for each configured metric that is not served, with the reason",
+		Labels: slices.Concat([]string{"field", "reason"}, entityLabels),
+	},
+	{
+		Name: SampleAge, Type: gpu.MetricGauge, Group: Health,
+		Help:   "Age of the oldest sample served for the entity, when the page was made",
+		Labels: entityLabels,
+	},
 }
 
-// Families returns all families. Their labels are shared and must not be changed.
-func Families() []Family { return slices.Clone(families[:]) }
+// Families returns the families of a group. Their labels are shared and must not be changed.
+func Families(g Group) []Family {
+	return slices.DeleteFunc(AllFamilies(), func(f Family) bool { return f.Group != g })
+}
+
+// AllFamilies returns the families of all groups.
+func AllFamilies() []Family { return slices.Clone(families[:]) }
 
 // FamilyNamed returns the family with a name, or nil if there is none. It must not be changed.
 func FamilyNamed(name string) *Family {
@@ -142,4 +342,10 @@ func FamilyNamed(name string) *Family {
 		}
 	}
 	return nil
+}
+
+// IsInGroup reports whether there is a family with that name in the group.
+func IsInGroup(name string, g Group) bool {
+	f := FamilyNamed(name)
+	return f != nil && f.Group == g
 }

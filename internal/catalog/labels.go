@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// ownLabels are labels of series with owner labels, in addition to the labels of Families and the names of fields.
+// ownLabels are labels of series with owner labels, in addition to the labels of families and the names of fields.
 var ownLabels = [...]string{
-	"gpu", "UUID", "uuid", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "hostname", "Hostname",
-	"container", "namespace", "pod", "pod_uid", "vgpu", "hpc_job", "container_name", "pod_name", "pod_namespace",
-	"err_code", "err_msg", "reason", "resource", "sharing", "replicas",
+	"uuid", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "hostname", "Hostname",
+	"vgpu", "container_name", "pod_name", "pod_namespace", "err_code", "err_msg",
 	// Prometheus adds these to every series, or uses them in histograms and summaries.
 	"job", "instance", "le", "quantile",
 }
@@ -20,5 +19,8 @@ func IsOwnLabel(name string) bool {
 	if strings.HasPrefix(name, "dra_") || strings.HasPrefix(name, "DCGM_") || slices.Contains(ownLabels[:], name) {
 		return true
 	}
-	return slices.ContainsFunc(families[:], func(f Family) bool { return slices.Contains(f.Labels, name) })
+	return slices.ContainsFunc(families[:], func(f Family) bool { return f.hasOwners() && slices.Contains(f.Labels, name) })
 }
+
+// hasOwners reports whether series of the family can have the labels of an owner.
+func (f *Family) hasOwners() bool { return f.Group == Requested || slices.Contains(f.Labels, "pod") }

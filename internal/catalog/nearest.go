@@ -37,7 +37,9 @@ func Nearest(name string) string {
 		consider(known)
 	}
 	for i := range families {
-		consider(families[i].Name)
+		if families[i].Group == Requested {
+			consider(families[i].Name)
+		}
 	}
 	if longer != "" && (best == "" || limit > slip) {
 		return longer

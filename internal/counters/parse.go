@@ -242,13 +242,13 @@ func unfitType(word string) bool {
 func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
 	help = strings.Join(strings.Fields(help), " ") // join lines
 	request := Request{Name: name, Type: typ, Help: help}
-	if f := catalog.FamilyNamed(name); f != nil {
+	if f := catalog.FamilyNamed(name); f != nil && f.Group == catalog.Requested {
 		if typ == gpu.MetricLabel {
 			return Request{}, Problem{Text: name, What: "type label for the exporter family", Expected: "type gauge or counter"}
 		}
 		request.Family = f
 		if help == "" {
-			request.Help = f.Help + "."
+			request.Help = f.HelpLine()
 		}
 		return request, Problem{}
 	}

@@ -24,7 +24,7 @@ type Options struct {
 	// LastXIDAsStored shows the last XID where DCGM stores it: on the instance if the XID names one, and not at all if
 	// the engine has no sample. Otherwise it is on the GPU, and 0 if there was none.
 	LastXIDAsStored bool
-	// OwnersOnInfo moves the owners of XIDs to a family of their own, XIDOwners.
+	// OwnersOnInfo moves the owners of XIDs to a family of their own, catalog.PodXIDLastSeen.
 	OwnersOnInfo bool
 	// Registerer registers the Log's own metrics; required.
 	Registerer prometheus.Registerer

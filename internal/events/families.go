@@ -19,15 +19,6 @@ var (
 	}
 )
 
-// XIDOwners returns the family of the owners of XIDs, without its series. If series of devices have no owner labels,
-// this family has them: one series per GPU, XID and owner, with the time of XIDLastSeen.
-func XIDOwners() gpu.Family {
-	return gpu.Family{
-		Name: "dcgm_pod_gpu_xid_last_seen_timestamp_seconds", Type: gpu.MetricGauge,
-		Help: "Unix time at which the XID was last seen, with the owner at that time; only with --owner-labels=info.",
-	}
-}
-
 // families appends the requested families: the last XIDs, the windows, the totals and the owners of XIDs.
 func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
@@ -50,7 +41,8 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		}
 	}
 	if l.apart && l.xids.field >= 0 {
-		f := XIDOwners()
+		d := catalog.FamilyNamed(catalog.PodXIDLastSeen)
+		f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.HelpLine()}
 		for row, e := range l.xids.rows {
 			if c.Topology.Devices[row].Entity.Kind == gpu.KindGPU {
 				f.Series = e.owners.lastSeen(f.Series, row)

@@ -172,7 +172,7 @@ func (e *Encoder) families(s *gpu.Snapshot) []*family {
 	}
 	if !e.opts.NoHealth {
 		for _, h := range healthFamilies {
-			named(h.name, h.help, gpu.MetricGauge).health = h.write
+			named(h.Name, h.HelpLine(), h.Type).health = h.write
 		}
 	}
 	return list

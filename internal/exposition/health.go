@@ -3,6 +3,7 @@ package exposition
 import (
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -10,26 +11,18 @@ import (
 // to 144 links, and the ages of healthy ones carry no information.
 const oldLinkSample = time.Minute
 
-// The families about the state of the collection.
-const (
-	// EntityUp has one series per entity, but none for an NVLink that is read. It has a reason label only while its value is 0, so that the labels of a
-	// healthy entity never change.
-	EntityUp = "dcgm_exporter_entity_up"
-	// FieldUnavailable has a series for an entity, or without entity labels for all entities.
-	FieldUnavailable = "dcgm_exporter_field_unavailable"
-	SampleAge        = "dcgm_exporter_sample_age_seconds"
-)
-
-// healthFamilies lists the health families in page order.
+// healthFamilies lists the families about the state of the collection, in page order.
 var healthFamilies = [...]struct {
-	name, help string
-	write      func(*writer, *family)
+	*catalog.Family
+	write func(*writer, *family)
 }{
-	{EntityUp, "Whether the entity is read (1) or not (0, with the reason).", (*writer).entityUp},
-	{FieldUnavailable, "1 for each configured metric that is not served, with the reason.", (*writer).fieldUnavailable},
-	{SampleAge, "Age of the oldest sample served for the entity, when the page was made.", (*writer).sampleAge},
+	{catalog.FamilyNamed(catalog.EntityUp), (*writer).entityUp},
+	{catalog.FamilyNamed(catalog.FieldUnavailable), (*writer).fieldUnavailable},
+	{catalog.FamilyNamed(catalog.SampleAge), (*writer).sampleAge},
 }
 
+// entityUp writes one series per entity, but none for an NVLink that is read. The reason label exists only while the
+// value is 0, so that the labels of a healthy entity never change.
 func (w *writer) entityUp(f *family) {
 	for row := range min(len(w.s.Health.Entities), len(w.labels.rows)) {
 		r := &w.labels.rows[row]
@@ -45,6 +38,7 @@ func (w *writer) entityUp(f *family) {
 
 func (w *writer) isLink(row int) bool { return w.s.Topology.Devices[row].Entity.Kind == gpu.KindNVLink }
 
+// fieldUnavailable writes series of entities, and series without entity labels that apply to all entities.
 func (w *writer) fieldUnavailable(f *family) {
 	for i := range w.s.Health.Unavailable {
 		u := &w.s.Health.Unavailable[i]

@@ -24,7 +24,7 @@ func New(requests []counters.Request) *Checker {
 	for i := range requests {
 		c.requested[requests[i].Name] = &requests[i]
 	}
-	for _, f := range catalog.Families() {
+	for _, f := range catalog.Families(catalog.Requested) {
 		for _, label := range f.Labels {
 			c.special[label] = true
 		}

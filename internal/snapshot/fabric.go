@@ -83,9 +83,8 @@ func (l *Facts) linkConditions(c *Cycle) []linkCondition {
 	return conditions
 }
 
-// fabricStates adds one series per GPU and known condition: 1 if it holds.
-func (l *Facts) fabricStates(x *fact, c *Cycle) {
-	x.series = nil
+// fabricStates returns one series per GPU and known condition: 1 if it holds.
+func (l *Facts) fabricStates(x *fact, c *Cycle) (series []gpu.Series) {
 	links := l.linkConditions(c)
 	for _, row := range l.gpus {
 		add := func(condition string, holds bool) {
@@ -93,7 +92,8 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) {
 			if holds {
 				value = gpu.Int(1)
 			}
-			x.series = append(x.series, gpu.Series{Row: row, Labels: []gpu.Label{{Name: "condition", Value: condition}}, Value: value})
+			labels := []gpu.Label{{Name: "condition", Value: condition}}
+			series = append(series, gpu.Series{Row: row, Labels: labels, Value: value})
 		}
 		if links[row] != linksUnknown {
 			add("links_down", links[row] == linksDown)
@@ -125,20 +125,21 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) {
 			}
 		}
 	}
+	return series
 }
 
-// fabricInfo adds one series for each GPU with a cluster.
-func (l *Facts) fabricInfo(x *fact, c *Cycle) {
-	x.series = nil
+// fabricInfo returns one series for each GPU with a cluster.
+func (l *Facts) fabricInfo(x *fact, c *Cycle) (series []gpu.Series) {
 	for _, row := range l.gpus {
 		cluster, clique := c.Value(l.fields.cluster, row), c.Value(l.fields.clique, row)
 		if !cluster.IsText() {
 			x.faults[row] = c.Missing(l.fields.cluster, row)
 		} else if id, ok := clique.Int64(); ok && !isZeroUUID(cluster.String()) {
 			labels := []gpu.Label{{Name: "cluster_uuid", Value: cluster.String()}, {Name: "clique_id", Value: strconv.FormatInt(id, 10)}}
-			x.series = append(x.series, info(row, labels))
+			series = append(series, info(row, labels))
 		}
 	}
+	return series
 }
 
 func isZeroUUID(id string) bool { return strings.Trim(id, "0-") == "" }

@@ -47,15 +47,34 @@ func placesIn(plan *gpu.Plan) places {
 	}
 }
 
+// A derivation makes the series of a family: fixed once for a session, derive in each cycle.
+type derivation struct {
+	fixed  func(*gpu.Topology) []gpu.Series
+	derive func(*Facts, *fact, *Cycle) []gpu.Series
+	part   gpu.Part // the part of a Fault that explains missing series; PartField if there is none
+	pairs  bool     // each series is about a pair of GPUs
+}
+
+// derivations has the families that Facts computes.
+var derivations = map[string]derivation{
+	catalog.GPUPairInfo:     {fixed: pairSeries, pairs: true},
+	catalog.GPUAffinityInfo: {fixed: affinitySeries},
+	catalog.GPUHealthStatus: {derive: (*Facts).health, part: gpu.PartHealthChecks},
+	catalog.NVSwitchHealth:  {derive: (*Facts).health, part: gpu.PartHealthChecks},
+	catalog.NodeHealth:      {derive: (*Facts).health, part: gpu.PartHealthChecks},
+	catalog.P2PStatus:       {derive: (*Facts).peerStates, part: gpu.PartPeerStates, pairs: true},
+	catalog.FabricState:     {derive: (*Facts).fabricStates},
+	catalog.FabricInfo:      {derive: (*Facts).fabricInfo},
+}
+
 // A fact is one derived family of the plan.
 type fact struct {
+	derivation
+	kinds  gpu.Kinds // of the entities that have series
+	rows   []int     // their rows
 	series []gpu.Series
-	from   func(*Cycle) // makes the series of a cycle; nil if the family is fixed
-	rows   []int        // rows of the entities that have series
-	part   gpu.Part     // the part of a Fault that explains missing series; PartField if there is none
-	fault  string       // why there is no series
-	faults []string     // by row: why it has no series
-	pairs  bool         // each series is about a pair of GPUs
+	fault  string   // why there is no series
+	faults []string // by row: why it has no series
 }
 
 // Bind implements Deriver.
@@ -66,26 +85,18 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 		l.linked, l.linksDown = map[string]bool{}, map[string]bool{}
 	}
 	for i := range plan.Derived {
-		x := &fact{faults: make([]string, len(t.Devices)), rows: l.gpus}
-		switch name := plan.Derived[i].Name; name {
-		case catalog.GPUPairInfo:
-			x.series, x.pairs = pairSeries(t), true
-		case catalog.GPUAffinityInfo:
-			x.series = affinitySeries(t)
-		case catalog.GPUHealthStatus, catalog.NVSwitchHealth, catalog.NodeHealth:
-			kinds := catalog.FamilyNamed(name).Health
-			x.part, x.rows = gpu.PartHealthChecks, t.RowsOf(kinds)
-			x.from = func(c *Cycle) { x.series = l.health(c, kinds) }
-		case catalog.P2PStatus:
-			x.part, x.pairs = gpu.PartPeerStates, true
-			x.from = func(c *Cycle) { x.series = l.peerStates(c.Batch) }
-		case catalog.FabricState, catalog.FabricInfo:
-			x.from = func(c *Cycle) { l.fabricStates(x, c) }
-			if name == catalog.FabricInfo {
-				x.from = func(c *Cycle) { l.fabricInfo(x, c) }
-			}
-		default:
+		name := plan.Derived[i].Name
+		d, ok := derivations[name]
+		if !ok {
 			continue
+		}
+		x := &fact{derivation: d, kinds: gpu.KindsOf(gpu.KindGPU), faults: make([]string, len(t.Devices))}
+		if kinds := catalog.FamilyNamed(name).Health; kinds != 0 {
+			x.kinds = kinds
+		}
+		x.rows = t.RowsOf(x.kinds)
+		if d.fixed != nil {
+			x.series = d.fixed(t)
 		}
 		l.families[i] = x
 	}
@@ -125,8 +136,8 @@ func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
 		if x == nil {
 			continue
 		}
-		if x.from != nil {
-			x.from(c)
+		if x.derive != nil {
+			x.series = x.derive(l, x, c)
 		}
 		d := &l.plan.Derived[i]
 		list = append(list, gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, Series: x.series})
@@ -135,10 +146,10 @@ func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
 }
 
 // peerStates returns one series for each ordered pair of GPUs.
-func (l *Facts) peerStates(b *gpu.Batch) []gpu.Series {
-	series := make([]gpu.Series, len(b.Peers))
-	for i := range b.Peers {
-		p := &b.Peers[i]
+func (l *Facts) peerStates(_ *fact, c *Cycle) []gpu.Series {
+	series := make([]gpu.Series, len(c.Batch.Peers))
+	for i := range c.Batch.Peers {
+		p := &c.Batch.Peers[i]
 		other := strconv.FormatUint(uint64(l.topology.Devices[p.Peer].GPU), 10)
 		labels := []gpu.Label{{Name: "peer_gpu", Value: other}, {Name: "link_status", Value: p.Status}}
 		series[i] = gpu.Series{Row: p.Row, Labels: labels, Value: gpu.Int(p.Number())}
@@ -177,5 +188,5 @@ func (l *Facts) missing(list []gpu.FieldHealth, x *fact, name string, c *Cycle) 
 // isAbout reports whether a series is about a row. A pair of the topology is listed once and is about both GPUs.
 func (x *fact) isAbout(row int, t *gpu.Topology) bool {
 	return slices.ContainsFunc(x.series, func(s gpu.Series) bool { return s.Row == row }) ||
-		x.from == nil && x.pairs && slices.ContainsFunc(t.Pairs, func(p gpu.Pair) bool { return p.B == row })
+		x.fixed != nil && x.pairs && slices.ContainsFunc(t.Pairs, func(p gpu.Pair) bool { return p.B == row })
 }

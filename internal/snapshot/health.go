@@ -41,7 +41,7 @@ type result struct {
 
 // health returns a series for each finding of a health watch and entity of the kinds, and one for each watch that passes.
 // The value is DCGM's result, or 0 if the finding is corrected.
-func (l *Facts) health(c *Cycle, kinds gpu.Kinds) []gpu.Series {
+func (l *Facts) health(x *fact, c *Cycle) []gpu.Series {
 	var series []gpu.Series
 	checks := c.Batch.Health
 	for len(checks) > 0 {
@@ -49,7 +49,7 @@ func (l *Facts) health(c *Cycle, kinds gpu.Kinds) []gpu.Series {
 		if n < 0 {
 			n = len(checks)
 		}
-		if kinds.Has(l.topology.Devices[checks[0].Row].Entity.Kind) {
+		if x.kinds.Has(l.topology.Devices[checks[0].Row].Entity.Kind) {
 			results := l.healthResults(c, checks[:n])
 			if !l.AsReported {
 				addWorst(results)

@@ -40,7 +40,7 @@ func TestLabelNames(t *testing.T) {
 			t.Errorf("reserved label %s is on no series of an owned GPU", label)
 		}
 	}
-	for _, f := range catalog.Families() {
+	for _, f := range catalog.Families(catalog.Requested) {
 		for _, label := range f.Labels {
 			if !catalog.IsOwnLabel(label) {
 				t.Errorf("label %s of %s is not reserved: a pod label could replace it", label, f.Name)

@@ -49,7 +49,7 @@ func meaning(name string) string {
 	if n, ok := catalog.Lookup(name); ok {
 		return n.Entry.Classic
 	}
-	if catalog.FamilyNamed(name) != nil {
+	if catalog.IsInGroup(name, catalog.Requested) {
 		return name
 	}
 	return ""

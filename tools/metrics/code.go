@@ -12,60 +12,142 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
-// attribution returns the families that describe the use of devices by owners. Health series are not among them.
-func attribution() []gpu.Family {
-	return slices.DeleteFunc(append(accounting.Families(), events.XIDOwners()), func(f gpu.Family) bool { return strings.HasPrefix(f.Name, "dcgm_exporter_") })
-}
-
-// attributionLabels returns the labels of a family that attribution returns.
-func attributionLabels(name string) []string {
-	if name == events.XIDOwners().Name {
-		return []string{"GPU_I_ID", "xid", "…"}
-	}
-	list := []string{"gpu", "UUID", "GPU_I_ID"}
-	if strings.HasPrefix(name, "dcgm_pod_") {
-		list = append(list, "namespace", "pod", "container", "hpc_job")
-	}
-	if name == "dcgm_pod_gpu_info" {
-		list = append(list, "pod_uid", "resource", "sharing", "replicas")
-	}
-	return list
-}
-
-// row is the type and label names of a documented family.
+// row is the type and label names of a family.
 type row struct {
 	kind   string
 	labels []string
 }
 
-var codeSpan = regexp.MustCompile("`([^`]+)`")
+// aboutItself matches the names of families about the exporter itself, which docs/operations.md explains.
+var aboutItself = regexp.MustCompile(`^(?:dcgm_exporter|promhttp)_[a-z0-9_]+$`)
 
-// documented returns the table rows of docs/operations.md, by series name.
-func (w *writer) documented() map[string]row {
+// self returns the families about the exporter itself: those of the catalog, and the metrics that the code makes with
+// client_golang.
+func (w *writer) self() map[string]row {
+	all := map[string]row{}
+	for _, f := range catalog.AllFamilies() {
+		if aboutItself.MatchString(f.Name) {
+			all[f.Name] = row{f.Type.String(), f.Labels}
+		}
+	}
+	w.walkCode(func(n ast.Node) {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return
+		}
+		if name, r := w.metric(call); name != "" {
+			if _, ok := all[name]; ok {
+				w.fail("%s is declared twice", name)
+			}
+			all[name] = r
+		}
+	})
+	return all
+}
+
+// metric returns the name, type and labels of the metric that a call makes, or "" if it makes none.
+func (w *writer) metric(call *ast.CallExpr) (name string, r row) {
+	function, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return "", row{}
+	}
+	from, _ := function.X.(*ast.Ident)
+	switch {
+	case from == nil:
+		return "", row{}
+	case from.Name == "gauge" && function.Sel.Name == "NewState": // name, help, labels…
+		r = row{"gauge", w.strings(call.Args[2:])}
+		return w.literal(call.Args[0]), r
+	case from.Name == "prometheus" && function.Sel.Name == "NewDesc": // name, help, labels, constant labels
+		if _, ok := call.Args[0].(*ast.BasicLit); ok { // otherwise it is the one of package gauge
+			return w.literal(call.Args[0]), row{"gauge", w.list(call.Args[2])}
+		}
+	case from.Name == "prometheus" && len(call.Args) > 0:
+		opts, ok := call.Args[0].(*ast.CompositeLit)
+		kind := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(function.Sel.Name, "New"), "Vec"), "Func")
+		if !ok || kind == function.Sel.Name {
+			return "", row{}
+		}
+		name, r = w.options(opts)
+		r.kind = strings.ToLower(kind)
+		if strings.HasSuffix(function.Sel.Name, "Vec") {
+			r.labels = append(r.labels, w.list(call.Args[1])...)
+		}
+	}
+	return name, r
+}
+
+// options returns the name and the constant labels in the options of a metric.
+func (w *writer) options(opts *ast.CompositeLit) (name string, r row) {
+	for _, e := range opts.Elts {
+		field := e.(*ast.KeyValueExpr)
+		switch field.Key.(*ast.Ident).Name {
+		case "Name":
+			name = w.literal(field.Value)
+		case "ConstLabels":
+			for _, label := range field.Value.(*ast.CompositeLit).Elts {
+				r.labels = append(r.labels, w.literal(label.(*ast.KeyValueExpr).Key))
+			}
+		}
+	}
+	return name, r
+}
+
+// list returns the elements of a slice literal, or none for nil.
+func (w *writer) list(n ast.Expr) []string {
+	if slice, ok := n.(*ast.CompositeLit); ok {
+		return w.strings(slice.Elts)
+	}
+	return nil
+}
+
+func (w *writer) strings(nodes []ast.Expr) (all []string) {
+	for _, n := range nodes {
+		all = append(all, w.literal(n))
+	}
+	return all
+}
+
+// literal returns the value of a string literal. A name that is not a literal is an error, because nobody finds it.
+func (w *writer) literal(n ast.Node) string {
+	s, ok := stringOf(n)
+	if !ok {
+		w.fail("a metric's name or label is not a string literal: %v", n)
+	}
+	return s
+}
+
+// tableRow matches a row about a family in docs/operations.md.
+var tableRow = regexp.MustCompile("(?m)^\\| `((?:dcgm_exporter|promhttp)_[a-z0-9_]+)` \\|[^|]*\\|[^|]*\\|")
+
+// operations returns docs/operations.md with the type and labels of each family. The rest of a row is hand-written.
+func (w *writer) operations() string {
 	text, err := os.ReadFile(filepath.Join("docs", "operations.md"))
 	if err != nil {
 		w.fail("%w", err)
-		return nil
 	}
-	tableRow := regexp.MustCompile("(?m)^\\| `((?:dcgm_exporter|promhttp)_[a-z0-9_]+)` \\| ([a-z]+) \\| ([^|]*) \\|")
-	rows := map[string]row{}
-	for _, m := range tableRow.FindAllStringSubmatch(string(text), -1) {
-		r := row{kind: m[2]}
-		for _, l := range codeSpan.FindAllStringSubmatch(m[3], -1) {
-			r.labels = append(r.labels, l[1])
+	families, seen := w.self(), map[string]bool{}
+	page := tableRow.ReplaceAllStringFunc(string(text), func(line string) string {
+		name := tableRow.FindStringSubmatch(line)[1]
+		f, ok := families[name]
+		if !ok {
+			w.fail("docs/operations.md has a row for %s, which does not exist", name)
 		}
-		slices.Sort(r.labels)
-		if _, ok := rows[m[1]]; ok {
-			w.fail("docs/operations.md has two rows for %s", m[1])
+		if seen[name] {
+			w.fail("docs/operations.md has two rows for %s", name)
 		}
-		rows[m[1]] = r
+		seen[name] = true
+		return "| `" + name + "` | " + f.kind + " | " + code(f.labels) + " |"
+	})
+	for name := range families {
+		if !seen[name] {
+			w.fail("docs/operations.md has no row for %s: add \"| `%s` | | | MEANING | WHAT TO DO |\"", name, name)
+		}
 	}
-	return rows
+	return page
 }
 
 // walkCode visits every node of the exporter's code, except tests.
@@ -96,4 +178,10 @@ func stringOf(n ast.Node) (string, bool) {
 	}
 	s, err := strconv.Unquote(lit.Value)
 	return s, err == nil
+}
+
+// usage returns the families that describe the use of devices by owners.
+func usage() []catalog.Family {
+	all := append(catalog.Families(catalog.Accounting), catalog.Families(catalog.XIDOwners)...)
+	return slices.DeleteFunc(all, func(f catalog.Family) bool { return aboutItself.MatchString(f.Name) })
 }

@@ -1,6 +1,6 @@
-// Command metrics writes docs/metrics.md, which lists every family that the exporter can serve. It reads the catalog,
-// the exporter's code and docs/operations.md. "make generate" runs it in the root of the repository. It needs cgo,
-// because it asks the sources which fields they read.
+// Command metrics writes docs/metrics.md, which lists every family that the exporter can serve, and the columns "type"
+// and "labels" in docs/operations.md. It reads the catalog and the exporter's code. "make generate" runs it in the root
+// of the repository. It needs cgo, because it asks the sources which fields they read.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// writer writes the page and keeps the first error.
+// writer writes the pages and keeps the first error.
 type writer struct{ err error }
 
 func (w *writer) fail(format string, args ...any) {
@@ -20,9 +20,10 @@ func (w *writer) fail(format string, args ...any) {
 
 func main() {
 	w := &writer{}
-	text := w.reference()
-	if w.err == nil {
-		w.err = os.WriteFile(filepath.Join("docs", "metrics.md"), []byte(text), 0o644)
+	for name, text := range map[string]string{"metrics.md": w.reference(), "operations.md": w.operations()} {
+		if w.err == nil {
+			w.err = os.WriteFile(filepath.Join("docs", name), []byte(text), 0o644)
+		}
 	}
 	if w.err != nil {
 		fmt.Fprintln(os.Stderr, w.err)

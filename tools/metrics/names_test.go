@@ -34,6 +34,7 @@ var (
 	// images.
 	others = regexp.MustCompile(`^DCGM_(FR|ST|FV|FE|FP|HEALTH|GROUP|LEVEL|CUDA|ENTITY|INT|STR|MAX|UUID)_|^DCGM_(PACKAGES|REPOSITORY|VERSION)$`)
 
+	codeSpan  = regexp.MustCompile("`([^`]+)`")
 	fenced    = regexp.MustCompile("(?s)```.*?```")
 	flagSpan  = regexp.MustCompile(`^(--[a-z-]+)(?:=(\S+))?$`)
 	labelSpan = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)

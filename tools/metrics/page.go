@@ -175,7 +175,7 @@ switch, card or link) and its owner, and their own labels.
 | name | type | unit | own labels | made of field | from | what |
 |---|---|---|---|---|---|---|
 `)
-	for _, d := range catalog.Families() {
+	for _, d := range catalog.Families(catalog.Requested) {
 		var of []string
 		for _, id := range append(slices.Clone(d.Values), d.Field, d.Link) {
 			if e, ok := catalog.ByID(id); ok && id != 0 {
@@ -183,7 +183,7 @@ switch, card or link) and its owner, and their own labels.
 			}
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n",
-			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), cmp.Or(strings.Join(of, ", "), "–"), w.from(d.Name, d.Type), cell(d.Help))
+			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), cmp.Or(strings.Join(of, ", "), "–"), w.from(d.Name, d.Type), cell(d.Summary()))
 	}
 	b.WriteString(sections + `
 ## Who uses what
@@ -194,8 +194,13 @@ both vocabularies.
 | name | type | unit | labels | what |
 |---|---|---|---|---|
 `)
-	for _, f := range attribution() {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.Type, promisedUnit(f.Name), code(attributionLabels(f.Name)), cell(f.Help))
+	for _, f := range usage() {
+		labels := f.Labels
+		if f.Group == catalog.XIDOwners {
+			labels = append(slices.Clone(labels), "…") // those of the GPU and its owner
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n",
+			f.Name, f.Type, promisedUnit(f.Name), code(labels), cell(f.HelpLine()))
 	}
 	b.WriteString(`
 ## The exporter itself
@@ -205,9 +210,9 @@ both vocabularies.
 | name | type | labels |
 |---|---|---|
 `)
-	rows := w.documented()
-	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, rows[name].kind, code(rows[name].labels))
+	families := w.self()
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, families[name].kind, code(families[name].labels))
 	}
 	return b.String()
 }

@@ -36,8 +36,8 @@ func everything() string {
 	for _, e := range exportable() {
 		line(e.Classic, kindOf(e), e.Help)
 	}
-	for _, d := range catalog.Families() {
-		line(d.Name, d.Type, d.Help)
+	for _, d := range catalog.Families(catalog.Requested) {
+		line(d.Name, d.Type, d.Summary())
 	}
 	return b.String()
 }
@@ -75,7 +75,7 @@ func served(t *testing.T, node, faults, has string) (text string, families map[s
 	return text, families
 }
 
-// rows returns the documented families by name, with their type and every label that their series can have.
+// rows returns the declared families by name, with their type and every label that their series can have.
 func rows(t *testing.T) map[string]row {
 	t.Helper()
 	t.Chdir(root)
@@ -98,7 +98,7 @@ func rows(t *testing.T) map[string]row {
 		return all
 	}
 	gpus := of(gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance).List())
-	all := w.documented()
+	all := w.self()
 	for _, e := range exportable() {
 		labels := of(e.Levels.List())
 		if e.Classic == "DCGM_FI_DEV_XID_ERRORS" {
@@ -111,7 +111,7 @@ func rows(t *testing.T) map[string]row {
 			all[name] = row{kindOf(e).String(), labels}
 		}
 	}
-	for _, f := range catalog.Families() {
+	for _, f := range catalog.Families(catalog.Requested) {
 		labels := gpus
 		switch {
 		case f.Health != 0:
@@ -121,8 +121,8 @@ func rows(t *testing.T) map[string]row {
 		}
 		all[f.Name] = row{f.Type.String(), append(slices.Clone(labels), f.Labels...)}
 	}
-	for _, f := range attribution() {
-		all[f.Name] = row{f.Type.String(), attributionLabels(f.Name)}
+	for _, f := range usage() {
+		all[f.Name] = row{f.Type.String(), f.Labels}
 	}
 	if w.err != nil {
 		t.Fatal(w.err)
@@ -130,7 +130,7 @@ func rows(t *testing.T) map[string]row {
 	return all
 }
 
-// Each served family has a documented row with its type and labels. No series is repeated, and every family passes
+// Each served family is declared with its type and labels. No series is repeated, and every family passes
 // promlint. The simulated nodes together have every family and kind of entity.
 func TestServedPagesAreDescribed(t *testing.T) {
 	all, seen := rows(t), map[string]bool{}
@@ -168,7 +168,7 @@ func TestServedPagesAreDescribed(t *testing.T) {
 		}
 	}
 	names := []string{"dcgm_exporter_entity_up", "dcgm_exporter_collect_failures_total", "dcgm_exporter_attribution_success"}
-	for _, d := range catalog.Families() {
+	for _, d := range catalog.Families(catalog.Requested) {
 		names = append(names, d.Name)
 	}
 	for _, name := range names {
@@ -188,7 +188,7 @@ func checkFamily(t *testing.T, f *dto.MetricFamily, all map[string]row) {
 	name := f.GetName()
 	r, ok := all[name]
 	if !ok {
-		t.Errorf("docs/metrics.md or docs/operations.md has no row for %s", name)
+		t.Errorf("%s is not declared", name)
 		return
 	}
 	// A rate is a gauge under its current name, even if the classic name was a counter.
@@ -221,28 +221,20 @@ func notApplicable(name, problem string) bool {
 		func(rule string) bool { return strings.Contains(problem, rule) })
 }
 
-// The tables of docs/operations.md list every self metric in the code and every reason.
+// The tables of docs/operations.md list every family about the exporter itself, with its type and labels, and every
+// reason.
 func TestOperationsPageIsComplete(t *testing.T) {
 	t.Chdir(root)
 	w := &writer{}
-	documented, ours, inCode := w.documented(), regexp.MustCompile(`^dcgm_exporter_[a-z0-9_]+$`), map[string]bool{}
-	for word := range w.words() {
-		if ours.MatchString(word) {
-			inCode[word] = true
-		}
+	families, page := w.self(), w.operations()
+	if w.err != nil {
+		t.Fatal(w.err)
 	}
-	if w.err != nil || len(inCode) < 15 {
-		t.Fatalf("found %d self metrics in the code, want at least 15: %v", len(inCode), w.err)
+	if len(families) < 40 {
+		t.Fatalf("found %d families in the code, want at least 40", len(families))
 	}
-	for name := range inCode {
-		if documented[name].kind == "" {
-			t.Errorf("docs/operations.md has no row for %s", name)
-		}
-	}
-	for name := range documented {
-		if ours.MatchString(name) && !inCode[name] {
-			t.Errorf("docs/operations.md has a row for %s, which is not in the code", name)
-		}
+	if page != read(t, "docs/operations.md") {
+		t.Error("docs/operations.md is out of date: go run ./tools/metrics")
 	}
 	_, section, _ := strings.Cut(read(t, "docs/operations.md"), "### Reasons\n")
 	section, _, _ = strings.Cut(section, "\n### ")
