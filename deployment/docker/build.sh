@@ -77,6 +77,10 @@ for target in "${targets[@]}"; do
     [ "$arch" != "$host" ] || quiet buildah tag "$image" "$name:$tag$suffix"
     size=$(buildah inspect --type image --format '{{.FromImageID}}' "$image" | xargs -I{} cat "/var/lib/containers/storage/overlay-images/{}/manifest" 2>/dev/null | jq '[.layers[].size] | add') || size=
     echo "built $image${size:+: $((size / 1000000)) MB}"
+    if [ -z "$out" ] && [ "$arch" = "$host" ]; then
+      echo "buildah and podman have it as $name:$tag$suffix; for Docker run:"
+      echo "  buildah push $name:$tag$suffix docker-daemon:$name:$tag$suffix"
+    fi
   done
   if [ -n "$out" ]; then
     mkdir -p "$out"
