@@ -284,6 +284,30 @@ func TestEngineDies(t *testing.T) {
 	checkClosed(t, e)
 }
 
+// If the engine was restarted and does not know the session's groups (-5), the session ends, whichever call shows it.
+func TestEngineKnowsNoGroup(t *testing.T) {
+	for _, function := range []string{
+		"dcgmGetLatestValues_v2", "dcgmWatchFields", "dcgmHealthCheck", "dcgmGetValuesSince_v2", "dcgmGroupDestroy",
+	} {
+		t.Run(function, func(t *testing.T) {
+			e := fakedcgm.New(t, world("profiler -34")...)
+			plan := profilingPlan()
+			plan.Fields = append(plan.Fields, events(230))
+			plan.Health = onGPU
+			remote := dcgm.Options{Remote: engineAt("10.0.0.9:5555")}
+			s := open(t, e, plan, remote.RetryRefused(time.Nanosecond))
+			read(t, s)
+			e.Add("fail "+function+" -5", "event 1 gpu:0 230 31")
+			readUntil(t, s, "the end of the session", func(*gpu.Batch, error) bool { return s.Err() != nil })
+			if !errors.Is(s.Err(), gpu.ErrLost) {
+				t.Errorf("Err = %v, want gpu.ErrLost", s.Err())
+			}
+			mentions(t, s.Err().Error(), "10.0.0.9:5555", "was restarted")
+			e.Remove("fail")
+		})
+	}
+}
+
 func TestEngineDownAtStart(t *testing.T) {
 	e := fakedcgm.New(t, world("down")...)
 	text := failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")}, gpu.ErrUnavailable)

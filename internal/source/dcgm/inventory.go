@@ -138,20 +138,20 @@ func (inv *inventory) nothingToWatch(gpus int) error {
 	case len(inv.layout.unread) == gpus:
 		return fmt.Errorf("%w: DCGM %s at %v cannot read any of its %d GPUs", gpu.ErrUnavailable, inv.version, inv.addr, gpus)
 	default:
-		var cuts []uint32
+		var ids []uint32
 		for _, x := range inv.layout.instances {
 			if x.group == groupInstance {
-				cuts = append(cuts, x.id)
+				ids = append(ids, x.id)
 			}
 		}
 		return fmt.Errorf("%w: none of DCGM's %d GPUs and %d instances is selected (GPUs %v, instances %v)",
-			gpu.ErrUnavailable, gpus, len(cuts), inv.layout.gpus, cuts)
+			gpu.ErrUnavailable, gpus, len(ids), inv.layout.gpus, ids)
 	}
 }
 
 // withGPUs returns the GPUs of all selected entities, followed by the selected instances.
 func (inv *inventory) withGPUs(members []entity) []entity {
-	var gpus, cuts []entity
+	var gpus, instances []entity
 	add := func(id uint32) {
 		if e := (entity{groupGPU, id}); !slices.Contains(gpus, e) {
 			gpus = append(gpus, e)
@@ -159,7 +159,7 @@ func (inv *inventory) withGPUs(members []entity) []entity {
 	}
 	for _, e := range members {
 		if e.group == groupInstance {
-			cuts = append(cuts, e)
+			instances = append(instances, e)
 		}
 		add(inv.gpuOf(e))
 	}
@@ -168,7 +168,7 @@ func (inv *inventory) withGPUs(members []entity) []entity {
 			add(e.Parent)
 		}
 	}
-	return append(gpus, cuts...)
+	return append(gpus, instances...)
 }
 
 // identify reads the identities of GPUs and then instances. DCGM reports minor number and index only as fields.

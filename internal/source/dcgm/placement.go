@@ -52,8 +52,8 @@ func (inv *inventory) locate() error {
 		if place.NUMANode >= 0 || place.CPUs != "" {
 			inv.top.Devices[row].Place = &place
 		}
-		for _, way := range paths {
-			levels[[2]uint32{min(id, way.gpu), max(id, way.gpu)}] = way.levels
+		for _, p := range paths {
+			levels[[2]uint32{min(id, p.gpu), max(id, p.gpu)}] = p.levels
 		}
 	}
 	if !known {
@@ -61,8 +61,8 @@ func (inv *inventory) locate() error {
 	}
 	for i, a := range rows {
 		for _, b := range rows[i+1:] {
-			way := levels[[2]uint32{inv.members[a].id, inv.members[b].id}]
-			inv.top.Pairs = append(inv.top.Pairs, gpu.Pair{A: a, B: b, Path: pathOf(way), NVLinks: nvlinksOf(way)})
+			mask := levels[[2]uint32{inv.members[a].id, inv.members[b].id}]
+			inv.top.Pairs = append(inv.top.Pairs, gpu.Pair{A: a, B: b, Path: pathOf(mask), NVLinks: nvlinksOf(mask)})
 		}
 	}
 	return nil

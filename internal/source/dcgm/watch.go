@@ -263,6 +263,7 @@ func (ws *watchSet) decline(rows, fields []int, key sampling, err error) {
 	}
 }
 
+// tryWatch watches fields of rows with one watch. Rows that the engine rejects are declined.
 func (ws *watchSet) tryWatch(rows, fields []int, key sampling) error {
 	g, refused, err := ws.groupOf(rows)
 	if err != nil {

@@ -38,7 +38,8 @@ type Session struct {
 }
 
 // errElsewhere is the fault of fields that only links, switches, CPUs and network cards have.
-var errElsewhere = fmt.Errorf("%w: NVML has fields only of GPUs, GPU instances and some of NVLinks", gpu.ErrNotSupported)
+var errElsewhere = fmt.Errorf("%w: NVML has fields only of GPUs, GPU instances and some of NVLinks",
+	gpu.ErrNotSupported)
 
 // errClosed is the error of a closed Session.
 var errClosed = fmt.Errorf("nvml: %w: the session is closed", gpu.ErrUnavailable)
