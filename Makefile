@@ -107,7 +107,7 @@ generate: ## Regenerate the field catalog and the generated pages (the tables of
 	$(MAKE) chart-files
 
 .PHONY: chart
-chart: chart-files ## Write what is derived of the Helm chart (schema, copies, deployment/kubernetes), and check it
+chart: chart-files ## Write what is derived of the Helm chart (schema, defaults, deployment/kubernetes), and check it
 	$(GO) test ./tests/chart
 
 .PHONY: chart-files

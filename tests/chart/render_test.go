@@ -179,3 +179,22 @@ func readFile(t testing.TB, path string) string {
 	}
 	return string(text)
 }
+
+// A copy of the chart whose symbolic links were lost is rejected, and the error says what to run. Git makes such a copy
+// on Windows (core.symlinks=false), and so do tools that archive only regular files.
+func TestChartWithoutLinkedFiles(t *testing.T) {
+	for name, change := range map[string]func(*helm.File) bool{
+		"links are missing": func(f *helm.File) bool { return f.Name != "files/defaults.yaml" },
+		"links are text files": func(f *helm.File) bool {
+			f.Data = []byte("../../../etc/default-counters.csv")
+			return !strings.HasSuffix(f.Name, "-counters.csv")
+		},
+	} {
+		c := load(t, folder)
+		c.Files = slices.DeleteFunc(c.Files, func(f *helm.File) bool { return f.Name != "files/defaults.yaml" && change(f) })
+		_, err := render(c, "{}")
+		if err == nil || !strings.Contains(err.Error(), `run "helm package deployment/chart" in a Git checkout`) {
+			t.Errorf("%s: error %v, want one with the command to run", name, err)
+		}
+	}
+}

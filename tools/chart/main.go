@@ -1,6 +1,5 @@
 // Command chart writes the files derived from the Helm chart in deployment/chart: the schema and the defaults of its
-// values, its copies of the counters file, rules and dashboards, and the manifests and components of
-// deployment/kubernetes. "make chart" runs it in the root of the repository.
+// values, and the manifests and components of deployment/kubernetes. "make chart" runs it in the root of the repository.
 package main
 
 import (
@@ -33,44 +32,19 @@ func run() error {
 	if err := os.WriteFile(filepath.Join(folder, "values.schema.json"), schema, 0o644); err != nil {
 		return err
 	}
-	files, err := copies()
+	defaults, err := defaultsOf(values)
 	if err != nil {
 		return err
 	}
-	if files["defaults.yaml"], err = defaultsOf(values); err != nil {
-		return err
-	}
-	if err := files.replace(filepath.Join(folder, "files")); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "files", "defaults.yaml"), defaults, 0o644); err != nil {
 		return err
 	}
 	// Rendering needs the new files.
-	files, err = kustomize(folder, base)
+	files, err := kustomize(folder, base)
 	if err != nil {
 		return err
 	}
 	return files.replace(base, "values.yaml", "namespace.yaml")
-}
-
-// copies returns the chart's copies of repository files.
-func copies() (tree, error) {
-	out := tree{}
-	for pattern, to := range map[string]string{
-		"etc/*-counters.csv": "", "deployment/alertmanager/*.yml": "", "grafana/*.json": "dashboards",
-		"deployment/rules/*.yml": "rules", "deployment/rules/compat/*.yml": "rules/compat",
-	} {
-		from, err := filepath.Glob(pattern)
-		if err != nil || len(from) == 0 {
-			return nil, fmt.Errorf("%s: %d files, %w", pattern, len(from), err)
-		}
-		for _, f := range from {
-			content, err := os.ReadFile(f)
-			if err != nil {
-				return nil, err
-			}
-			out[filepath.Join(to, filepath.Base(f))] = content
-		}
-	}
-	return out, nil
 }
 
 // replace replaces the files of a folder with those in f. The files in kept are hand-written and stay.

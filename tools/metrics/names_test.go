@@ -138,7 +138,7 @@ func pages(t *testing.T) map[string]string {
 	all := map[string]string{"README.md": read(t, "README.md")}
 	for _, folder := range []string{"docs", "grafana", "deployment"} {
 		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() {
+			if err == nil && d.Type().IsRegular() {
 				all[path] = read(t, path)
 			}
 			return err

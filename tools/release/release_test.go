@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 )
 
@@ -176,6 +177,15 @@ func TestPackedChartHasReleaseVersion(t *testing.T) {
 	}
 	if c.Metadata.Version != "1.2.3" || c.Metadata.AppVersion != "v1.2.3" || len(c.Templates) == 0 {
 		t.Errorf("packed chart has metadata %+v and %d templates", c.Metadata, len(c.Templates))
+	}
+	// In the repository these are symbolic links.
+	for _, name := range []string{
+		"files/rules/alerts-gpu.yml", "files/rules/compat/opencost.yml", "files/dashboards/fleet.json",
+		"files/default-counters.csv", "files/alertmanager.yml",
+	} {
+		if !slices.ContainsFunc(c.Files, func(f *chart.File) bool { return f.Name == name && len(f.Data) > 500 }) {
+			t.Errorf("packed chart lacks %s", name)
+		}
 	}
 	if err := run([]string{"chart", "../../deployment/chart", "vX", t.TempDir()}, nil, &bytes.Buffer{}); err == nil {
 		t.Error("packing with an invalid version succeeded, want an error")

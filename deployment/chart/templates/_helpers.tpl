@@ -2,6 +2,9 @@
 which lacks the keys that are new here. Every template calls it first. Sections are filled key by key. Other keys at the
 top stay missing, so that null removes a default, except those without which the DaemonSet is incomplete. */}}
 {{- define "dcgm-exporter.defaults" -}}
+{{- if not (and (.Files.Glob "files/rules/*.yml") (.Files.Glob "files/dashboards/*.json") (.Files.Get "files/default-counters.csv" | contains "DCGM_FI_")) -}}
+{{- fail "this copy of the chart has not followed the symbolic links in files/, which lead to rules, dashboards and counters: run \"helm package deployment/chart\" in a Git checkout on Linux or macOS, and install the archive" -}}
+{{- end -}}
 {{- $defaults := .Files.Get "files/defaults.yaml" | fromYaml -}}
 {{- range $path, $default := $defaults.sections -}}
 {{- $section := $.Values -}}
