@@ -94,7 +94,7 @@ func TestFaultsAreNotNewValues(t *testing.T) {
 	w.latest, w.faults = 0, true
 	s.watches.follow(begin.Add(time.Second))
 	w.latest, w.faults = 500, false
-	s.watches.follow(begin.Add(2*time.Second))
+	s.watches.follow(begin.Add(2 * time.Second))
 	if w.newest != 500 || !w.advanced.Equal(begin.Add(time.Second)) {
 		t.Errorf("newest = %d, advanced %v after the first Read, want 500 and 1s", w.newest, w.advanced.Sub(begin))
 	}
