@@ -1,0 +1,217 @@
+package recipes
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	root = filepath.Join("..", "..")
+	// edit matches a block to insert: the file, the text of the line above which it goes, and the block.
+	edit = regexp.MustCompile("(?s)```(?:yaml|go|md)\n(?:#|//|<!--) (\\S+), above (.+?)(?: -->)?\n(.*?)```")
+	// commands matches the commands of a recipe.
+	commands = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	// needed matches a package and its tests that fail until a recipe is done.
+	needed = regexp.MustCompile("`(tests/\\w+)` \\(([^)]+)\\)")
+	named  = regexp.MustCompile("Test\\w+")
+)
+
+// A recipe is a section of docs/contributing.md.
+type recipe struct {
+	edits    [][]string // file, anchor, block
+	commands []string
+	tests    map[string]string // pattern of the tests that fail until the recipe is done, by package
+}
+
+// recipeOf reads the recipe with a heading.
+func recipeOf(t *testing.T, heading string) (r recipe) {
+	t.Helper()
+	_, section, ok := strings.Cut(read(t, filepath.Join(root, "docs", "contributing.md")), "\n### "+heading+"\n")
+	if !ok {
+		t.Fatalf("docs/contributing.md: no recipe %q", heading)
+	}
+	section, _, _ = strings.Cut(section, "\n### ")
+	steps, tests, ok := strings.Cut(section, " until you are done: ")
+	if !ok {
+		t.Fatalf("%s: the tests that fail until you are done are missing", heading)
+	}
+	steps = strings.ReplaceAll(steps, "\n   ", "\n") // blocks are indented below their steps
+	for _, m := range edit.FindAllStringSubmatch(steps, -1) {
+		r.edits = append(r.edits, m[1:])
+	}
+	for _, m := range commands.FindAllStringSubmatch(steps, -1) {
+		r.commands = append(r.commands, strings.Split(strings.TrimSpace(m[1]), "\n")...)
+	}
+	r.tests = map[string]string{}
+	for _, m := range needed.FindAllStringSubmatch(tests, -1) {
+		r.tests[m[1]] = "^(" + strings.Join(named.FindAllString(m[2], -1), "|") + ")$"
+	}
+	if len(r.edits) < 2 || len(r.commands) == 0 || len(r.tests) == 0 {
+		t.Fatalf("%s: found %d edits, commands %q and tests %q", heading, len(r.edits), r.commands, r.tests)
+	}
+	return r
+}
+
+// A checkout is a copy of the files that recipes change. Go code is compiled from the repository, with the changed files
+// replaced.
+type checkout struct {
+	t        *testing.T
+	folder   string
+	changed  map[string]bool   // changed Go files
+	programs map[string]string // compiled programs and tests, by package
+}
+
+func newCheckout(t *testing.T) *checkout {
+	t.Helper()
+	c := &checkout{t, t.TempDir(), map[string]bool{}, map[string]string{}}
+	for _, name := range []string{"deployment", "docs", "etc", "grafana", "internal/source/sim", "tests/rules", "tests/scenarios", "tests/chart"} {
+		if err := os.CopyFS(filepath.Join(c.folder, name), os.DirFS(filepath.Join(root, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"go.mod", "go.sum"} {
+		if err := os.WriteFile(filepath.Join(c.folder, name), []byte(read(t, filepath.Join(root, name))), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// promtool is downloaded once for the repository.
+	cache, err := filepath.Abs(filepath.Join(root, ".cache"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(cache, filepath.Join(c.folder, ".cache")); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// insert inserts a block above the first line that contains anchor.
+func (c *checkout) insert(file, anchor, block string) {
+	c.t.Helper()
+	path := filepath.Join(c.folder, file)
+	text := read(c.t, path)
+	at := strings.Index(text, anchor)
+	if at < 0 {
+		c.t.Fatalf("%s: no line contains %q", file, anchor)
+	}
+	at = strings.LastIndex(text[:at], "\n") + 1
+	if err := os.WriteFile(path, []byte(text[:at]+block+text[at:]), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	if strings.HasSuffix(file, ".go") {
+		c.changed[file] = true
+	}
+}
+
+// run runs a documented command: "go test PACKAGE ARGUMENTS" or "go run PACKAGE".
+func (c *checkout) run(command string) (output string, err error) {
+	c.t.Helper()
+	words := strings.Fields(command)
+	if len(words) < 3 || words[0] != "go" || words[1] != "test" && words[1] != "run" {
+		c.t.Fatalf("%s: want go test or go run, followed by a package", command)
+	}
+	folder, args, build := c.folder, words[3:], []string{"build"}
+	if words[1] == "test" {
+		folder, build = filepath.Join(c.folder, words[2]), []string{"test", "-c", "-vet=off"}
+		for i, a := range args {
+			if a == "-run" {
+				args[i] = "-test.run"
+			}
+		}
+	}
+	cmd := exec.Command(c.program(words[2], build), args...)
+	cmd.Dir = folder
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// program compiles a program or tests with the go command's arguments, once for each package.
+func (c *checkout) program(pkg string, build []string) string {
+	c.t.Helper()
+	if c.programs[pkg] == "" {
+		path := filepath.Join(c.t.TempDir(), "program")
+		cmd := exec.Command("go", append(build, "-ldflags=-s -w", "-overlay", c.overlay(), "-o", path, pkg)...)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			c.t.Fatalf("%s: %v\n%s", cmd, err, out)
+		}
+		c.programs[pkg] = path
+	}
+	return c.programs[pkg]
+}
+
+// overlay writes the replacements of changed Go files for the go command, and returns the file's path.
+func (c *checkout) overlay() string {
+	c.t.Helper()
+	replace := map[string]string{}
+	for file := range c.changed {
+		path, err := filepath.Abs(filepath.Join(root, file))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		replace[path] = filepath.Join(c.folder, file)
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	path := filepath.Join(c.t.TempDir(), "overlay.json")
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	return path
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Whoever follows a recipe must not need anything else. The tests that the recipe lists must fail before its last steps
+// and pass after them.
+func TestRecipes(t *testing.T) {
+	for _, heading := range []string{"Add an alert", "Add a fault of the simulator"} {
+		t.Run(heading, func(t *testing.T) {
+			t.Parallel()
+			r, c := recipeOf(t, heading), newCheckout(t)
+			late := func(e []string) bool { return strings.HasPrefix(e[0], "docs/") || strings.Contains(e[0], "/testdata/") }
+			for _, e := range slices.DeleteFunc(slices.Clone(r.edits), late) {
+				c.insert(e[0], e[1], e[2])
+			}
+			for _, pkg := range slices.Sorted(maps.Keys(r.tests)) {
+				out, _ := c.run("go test ./" + pkg + " -run " + r.tests[pkg])
+				for _, name := range named.FindAllString(r.tests[pkg], -1) {
+					if !strings.Contains(out, "--- FAIL: "+name+" ") {
+						t.Errorf("%s does not fail before the recipe is done:\n%s", name, out)
+					}
+				}
+			}
+			for _, e := range r.edits {
+				if late(e) {
+					c.insert(e[0], e[1], e[2])
+				}
+			}
+			for _, command := range r.commands {
+				if out, err := c.run(command); err != nil {
+					t.Errorf("%s: %v\n%s", command, err, out)
+				}
+			}
+			for _, pkg := range slices.Sorted(maps.Keys(r.tests)) {
+				if out, err := c.run("go test ./" + pkg + " -run " + r.tests[pkg]); err != nil {
+					t.Errorf("%s: %s fails after the recipe: %v\n%s", pkg, r.tests[pkg], err, out)
+				}
+			}
+		})
+	}
+}
