@@ -80,11 +80,15 @@ func (p *Process) checkFile(ctx context.Context, cfg *config.Config, file string
 	if err != nil {
 		return p.fail(Unable, err)
 	}
-	if isJSON := strings.EqualFold(path.Ext(file), ".json"); isJSON || queries.IsRules(content) {
-		return p.checkQueries(ctx, cfg, file, content)
+	ext := strings.ToLower(path.Ext(file))
+	switch list, err := queries.Read(content); {
+	case err == nil:
+		return p.checkQueries(ctx, cfg, file, list)
+	case ext == ".json":
+		return p.fail(Unable, fmt.Errorf("%s: %w", file, err))
 	}
 	var set app.CounterSet
-	if ext := strings.ToLower(path.Ext(file)); ext != ".yaml" && ext != ".yml" {
+	if ext != ".yaml" && ext != ".yml" {
 		if set, err = app.ParseCounters(cfg, file, content); err != nil {
 			return p.fail(Unable, err)
 		}
@@ -111,14 +115,10 @@ func (p *Process) checkFile(ctx context.Context, cfg *config.Config, file string
 }
 
 // checkQueries prints which queries of a rules file or a dashboard do not fit the configured counters.
-func (p *Process) checkQueries(ctx context.Context, cfg *config.Config, file string, content []byte) int {
+func (p *Process) checkQueries(ctx context.Context, cfg *config.Config, file string, list []queries.Query) int {
 	set, err := app.LoadCounters(ctx, cfg, p.ReadFile)
 	if err != nil {
 		return p.fail(Unable, err)
-	}
-	list, err := queries.Read(content)
-	if err != nil {
-		return p.fail(Unable, fmt.Errorf("%s: %w", file, err))
 	}
 	fmt.Fprintln(p.Out, file)
 	checker, findings := queries.New(set.Requests), 0

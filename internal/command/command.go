@@ -89,11 +89,7 @@ func (p *Process) unknown(word string) int {
 	for _, s := range subcommands() {
 		names = append(names, s.name)
 	}
-	hint := ""
-	if near := text.Nearest(word, names); near != "" {
-		hint = fmt.Sprintf(", did you mean %q?", near)
-	}
-	fmt.Fprintf(p.Err, "dcgm-exporter: %q is not a subcommand%s; \"dcgm-exporter help\" lists them\n", word, hint)
+	fmt.Fprintf(p.Err, "dcgm-exporter: %q is not a subcommand: %s\n", word, text.Suggest(word, names))
 	return Unable
 }
 

@@ -85,8 +85,8 @@ func TestHelp(t *testing.T) {
 		{"help", []string{"--help"}, 0, "Subcommands", ""},
 		{"help", []string{"once"}, 0, "Usage: dcgm-exporter once", ""},
 		{"help", []string{"version"}, 0, "Usage: dcgm-exporter version", ""},
-		{"help", []string{"onse"}, 2, "", `"onse" is not a subcommand, did you mean "once"?`},
-		{"metrics", nil, 2, "", `"metrics" is not a subcommand; "dcgm-exporter help" lists them`},
+		{"help", []string{"onse"}, 2, "", `"onse" is not a subcommand: did you mean "once"?`},
+		{"metrics", nil, 2, "", `"metrics" is not a subcommand: expected one of check, counters, doctor, `},
 	} {
 		var w world
 		if code := command.Run(t.Context(), tt.name, w.process(tt.args...)); code != tt.code {

@@ -38,11 +38,7 @@ func builtIn(_ context.Context, p *Process) int {
 	}
 	content, ok := etc.Named(cmp.Or(name, "default"))
 	if !ok {
-		hint := ""
-		if near := text.Nearest(name, etc.Names); near != "" {
-			hint = "; did you mean " + near + "?"
-		}
-		return p.fail(Unable, fmt.Errorf("unknown file %q: expected %s%s", name, strings.Join(etc.Names, ", "), hint))
+		return p.fail(Unable, fmt.Errorf("unknown file %q: %s", name, text.Suggest(name, etc.Names)))
 	}
 	if _, err := p.Out.Write(content); err != nil {
 		return p.fail(Unable, err)

@@ -21,7 +21,7 @@ func TestCounters(t *testing.T) {
 		"default":    {[]string{"default"}, command.OK, file(etc.DefaultName), ""},
 		"health":     {[]string{"health"}, command.OK, file(etc.HealthName), ""},
 		"fleet":      {[]string{"fleet"}, command.OK, file(etc.FleetName), ""},
-		"misspelled": {[]string{"flet"}, command.Unable, "", `dcgm-exporter counters: unknown file "flet": expected default, health, fleet; did you mean fleet?` + "\n"},
+		"misspelled": {[]string{"flet"}, command.Unable, "", `dcgm-exporter counters: unknown file "flet": did you mean "fleet"?` + "\n"},
 		"two names":  {[]string{"fleet", "health"}, command.Unable, "", `dcgm-exporter counters: expected one name of default, health, fleet, not ["fleet" "health"]` + "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -67,6 +67,8 @@ func TestCheck(t *testing.T) {
 			`nothing collects DCGM_FI_DEV_FB_TOTAL; add the line "DCGM_FI_DEV_FB_TOTAL, gauge" to the counters file`}},
 		"the other vocabulary": {`DCGM_FI_DEV_GPU_TEMP_CELSIUS > 90`, []string{
 			"nothing serves DCGM_FI_DEV_GPU_TEMP_CELSIUS; its name here is DCGM_FI_DEV_GPU_TEMP (--vocabulary)"}},
+		"a name of version 1.x": {`dcgm_gpu_temp > 90`, []string{
+			"nothing serves dcgm_gpu_temp; its field is served as DCGM_FI_DEV_GPU_TEMP"}},
 		"a misspelled metric": {`DCGM_FI_DEV_GPU_TMP > 90`, []string{"there is no metric DCGM_FI_DEV_GPU_TMP; did you mean DCGM_FI_DEV_GPU_TEMP?"}},
 		"nanoseconds": {`increase(DCGM_FI_DEV_POWER_VIOLATION[5m]) / 300000000 > 0.5`, []string{
 			`nothing collects DCGM_FI_DEV_POWER_VIOLATION; add the line "DCGM_FI_DEV_POWER_VIOLATION, counter" to the counters file`,
@@ -125,20 +127,26 @@ func TestRead(t *testing.T) {
 		"rules":            {rules, []queries.Query{{5, "Hot", "a > 1"}, {7, "r", "b"}}},
 		"a PrometheusRule": {"spec:\n  " + strings.ReplaceAll(rules, "\n", "\n  "), []queries.Query{{6, "Hot", "a > 1"}, {8, "r", "b"}}},
 		"a dashboard":      {dashboard, []queries.Query{{2, "P", "c"}, {3, "T", "d"}}},
+		"two documents":    {"a: 1\n---\n" + rules, []queries.Query{{7, "Hot", "a > 1"}, {9, "r", "b"}}},
+		"a ConfigMap": {"kind: ConfigMap\ndata:\n  d.json: |\n" + indented(dashboard) + "  r.yaml: |\n" + indented(rules) + "  notes.txt: |\n    expr: e\n",
+			[]queries.Query{{5, "P", "c"}, {6, "T", "d"}, {12, "Hot", "a > 1"}, {14, "r", "b"}}},
+		"a GrafanaDashboard": {"kind: GrafanaDashboard\nspec:\n  json: |\n" + indented(dashboard), []queries.Query{{5, "P", "c"}, {6, "T", "d"}}},
 	} {
 		got, err := queries.Read([]byte(tt.file))
 		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
 			t.Errorf("%s: error %v, queries (-want +got):\n%s", name, err, diff)
 		}
-		if isRules := name != "a dashboard"; queries.IsRules([]byte(tt.file)) != isRules {
-			t.Errorf("%s: IsRules = %t, want %t", name, !isRules, isRules)
-		}
 	}
 	for _, file := range []string{"", "{}", "a: [", "version: 1\ncollection: {interval: 30s}\n"} {
-		if _, err := queries.Read([]byte(file)); !errors.Is(err, queries.ErrNoQueries) || queries.IsRules([]byte(file)) {
-			t.Errorf("Read(%q) = %v, IsRules %t; want ErrNoQueries, false", file, err, queries.IsRules([]byte(file)))
+		if _, err := queries.Read([]byte(file)); !errors.Is(err, queries.ErrNoQueries) {
+			t.Errorf("Read(%q) = %v, want ErrNoQueries", file, err)
 		}
 	}
+}
+
+// indented returns a file as a block of text within a mapping of a Kubernetes object.
+func indented(file string) string {
+	return "    " + strings.ReplaceAll(strings.TrimSuffix(file, "\n"), "\n", "\n    ") + "\n"
 }
 
 func FuzzCheck(f *testing.F) {

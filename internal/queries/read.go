@@ -1,9 +1,14 @@
 package queries
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -19,26 +24,21 @@ type Query struct {
 	Expr string
 }
 
-// IsRules reports whether a YAML file has Prometheus rules, possibly as a PrometheusRule of the Prometheus Operator.
-func IsRules(data []byte) bool {
-	var file struct {
-		Groups []yaml.Node `yaml:"groups"`
-		Spec   struct {
-			Groups []yaml.Node `yaml:"groups"`
-		} `yaml:"spec"`
-	}
-	return yaml.Unmarshal(data, &file) == nil && len(file.Groups)+len(file.Spec.Groups) > 0
-}
-
-// Read returns the queries of a rules file (YAML) or a dashboard (JSON), in the order of the file. The error wraps
-// ErrNoQueries if there are none.
+// Read returns the queries of rules (YAML), a dashboard (JSON), or Kubernetes objects that contain either, in the order of
+// the file. The error wraps ErrNoQueries if there are none.
 func Read(data []byte) ([]Query, error) {
-	var root yaml.Node // JSON is YAML
-	if err := yaml.Unmarshal(data, &root); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoQueries, err)
-	}
 	var found []Query
-	collect(&root, "", &found)
+	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; { // JSON is YAML
+		var root yaml.Node
+		err := decoder.Decode(&root)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoQueries, err)
+		}
+		collect(&root, "", &found)
+	}
 	if len(found) == 0 {
 		return nil, ErrNoQueries
 	}
@@ -69,8 +69,22 @@ func collect(node *yaml.Node, name string, found *[]Query) {
 			}
 			continue
 		}
+		if isFile(key.Value, value) {
+			list, _ := Read([]byte(value.Value)) // ignore the error: it is a file of another kind
+			for _, q := range list {
+				q.Line += value.Line // a block begins on the line after its key
+				*found = append(*found, q)
+			}
+			continue
+		}
 		collect(value, name, found)
 	}
+}
+
+// isFile reports whether the value of a key is a file as a block of text: in a ConfigMap, or the dashboard in a
+// GrafanaDashboard of the Grafana Operator.
+func isFile(key string, value *yaml.Node) bool {
+	return value.Style == yaml.LiteralStyle && slices.Contains([]string{"json", ".json", ".yaml", ".yml", ".rules"}, cmp.Or(path.Ext(key), key))
 }
 
 var (

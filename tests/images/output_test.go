@@ -35,7 +35,8 @@ func TestCommandForDocker(t *testing.T) {
 	put("fakes/jq", "#!/bin/sh\ncat >/dev/null 2>&1\n")
 	run := func(args ...string) string {
 		cmd := exec.Command(filepath.Join(root, "deployment/docker/build.sh"), args...)
-		cmd.Env = []string{"PATH=" + filepath.Join(root, "fakes") + ":" + os.Getenv("PATH"), "BUILDER=debian", "ARCHES=" + runtime.GOARCH}
+		path := filepath.Join(root, "fakes") + ":" + os.Getenv("PATH")
+		cmd.Env = []string{"PATH=" + path, "BUILDER=debian", "ARCHES=" + runtime.GOARCH}
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("build.sh %q: %v\n%s", args, err, out)
