@@ -112,11 +112,11 @@ type Options struct {
 func New(opt Options) *Accountant {
 	scaled := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "dcgm_exporter_attribution_scaled_total",
-		Help: "Times that the processes of a shared device reported more than the device's total and were scaled down.",
+		Help: "Times that the reports of a shared device's processes exceeded its total and were scaled down.",
 	}, []string{"what"})
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "dcgm_exporter_attribution_owners_dropped_total",
-		Help: "Owners without accounting because their maximum number was reached, each counted once.",
+		Help: "Owners without an account because the maximum number of accounts was reached.",
 	})
 	opt.Registerer.MustRegister(scaled, dropped)
 	for _, what := range claimed() {

@@ -98,7 +98,7 @@ func readPipe(path string, wait time.Duration) ([]byte, error) {
 		case len(content) > 0 && err == nil:
 			return content, nil
 		case errors.Is(err, os.ErrDeadlineExceeded), err == nil && time.Now().After(deadline):
-			return nil, retryable{fmt.Errorf("%s: nothing has written a whole file to this pipe for %v", path, wait)}
+			return nil, retryable{fmt.Errorf("%s: no complete file was written to this pipe within %v", path, wait)}
 		case err != nil:
 			return nil, err
 		}

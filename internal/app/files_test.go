@@ -50,7 +50,7 @@ func TestPipes(t *testing.T) {
 	unwritten := func(t *testing.T, path string) {
 		t.Helper()
 		_, err := (&Reader{wait: 50 * time.Millisecond}).ReadFile(path)
-		if err == nil || !strings.Contains(err.Error(), path+": nothing has written a whole file to this pipe for 50ms") {
+		if err == nil || !strings.Contains(err.Error(), path+": no complete file was written to this pipe within 50ms") {
 			t.Errorf("ReadFile = %v, want an error that names the pipe", err)
 		}
 	}

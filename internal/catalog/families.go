@@ -301,7 +301,7 @@ var families = [...]Family{
 	},
 	{
 		Name: AttributionUnavailable, Type: gpu.MetricGauge, Group: Accounting,
-		Help:   "What attribution could not determine in the latest cycle, and why",
+		Help:   "Values that attribution could not determine in the latest cycle, by reason",
 		Labels: []string{"what", "reason"},
 	},
 	{

@@ -4,7 +4,7 @@ package catalog
 
 import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 
-// The ids of the fields (dcgm_fields.h), by their classic names.
+// IDs of the fields (dcgm_fields.h), by their classic names.
 const (
 	DriverVersion                                   gpu.FieldID = 1    // DCGM_FI_DRIVER_VERSION
 	NVMLVersion                                     gpu.FieldID = 2    // DCGM_FI_NVML_VERSION

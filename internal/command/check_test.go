@@ -244,7 +244,7 @@ func TestCheckQueries(t *testing.T) {
 			"5: B: nothing collects DCGM_FI_DEV_GPU_TEMP; add the line \"DCGM_FI_DEV_GPU_TEMP, gauge\" to the counters file\n" +
 			"2 expressions, 2 findings, with the counters of c.csv.\n"},
 		"board.json": {`{"title": "T", "targets": [{"expr": "DCGM_FI_DEV_GPU_UTIL"}]}`, command.OK, "board.json\n1 expression, 0 findings, with the counters of c.csv.\n"},
-		"empty.json": {"{}", command.Unable, "dcgm-exporter check: empty.json: neither rules of Prometheus nor a dashboard of Grafana\n"},
+		"empty.json": {"{}", command.Unable, "dcgm-exporter check: empty.json: neither Prometheus rules nor a Grafana dashboard\n"},
 	} {
 		w := world{Files: map[string]string{name: tt.file, "c.csv": file}}
 		if code := command.Run(t.Context(), "check", w.process("-f", "c.csv", name)); code != tt.code {

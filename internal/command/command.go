@@ -114,7 +114,7 @@ func Usage() string {
 	b.WriteString(`Usage: dcgm-exporter [flags]                       serve metrics of NVIDIA GPUs for Prometheus
        dcgm-exporter SUBCOMMAND [flags] [arguments]
 
-Subcommands ("dcgm-exporter help SUBCOMMAND" says more):
+Subcommands ("dcgm-exporter help SUBCOMMAND" shows more):
 `)
 	for _, s := range subcommands() {
 		fmt.Fprintf(&b, "  %-16s%s\n", s.name, s.summary)

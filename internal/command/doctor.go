@@ -139,9 +139,9 @@ func (e *examination) counters(err error) row {
 	case err != nil:
 		return row{fail, "counters", err.Error(), "Set --collectors to a file that the exporter's user can read, or omit it to use the built-in file."}
 	case len(e.set.Requests) == 0:
-		return row{fail, "counters", e.set.Name + " has no usable line", "Run dcgm-exporter check: it says what is wrong with each line."}
+		return row{fail, "counters", e.set.Name + " has no usable line", "Run dcgm-exporter check: it shows what is wrong with each line."}
 	case unusable > 0:
-		return row{warn, "counters", found + ", and " + plural(unusable, "line") + " cannot be used", "Run dcgm-exporter check: it says which lines, and why."}
+		return row{warn, "counters", found + ", and " + plural(unusable, "line") + " cannot be used", "Run dcgm-exporter check: it shows which lines, and why."}
 	}
 	return row{good, "counters", found, ""}
 }
@@ -210,7 +210,7 @@ func (e *examination) dcgm() row {
 			return row{good, "DCGM", file, ""}
 		}
 		if i == 0 {
-			r.found, r.advice = file+" is not of DCGM 4", "NVML is used instead. Replace it with datacenter-gpu-manager-4-core."
+			r.found, r.advice = file+" is not from DCGM 4", "NVML is used instead. Replace it with datacenter-gpu-manager-4-core."
 		}
 	}
 	embedded := e.cfg.Source.Remote.IsEmbedded()

@@ -229,7 +229,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"no DCGM, but NVML", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, nil,
 			"warn DCGM: libdcgm.so.4 was not found", "NVML is used instead"},
 		{"an older DCGM", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-", "/usr/lib64/libdcgm.so.3": ""}}, nil,
-			"warn DCGM: /usr/lib64/libdcgm.so.3 is not of DCGM 4", "Replace it"},
+			"warn DCGM: /usr/lib64/libdcgm.so.3 is not from DCGM 4", "Replace it"},
 		{"no DCGM, but it is required", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"--source=dcgm"},
 			"fail DCGM: libdcgm.so.4 was not found", "--source=nvml"},
 		{"no DCGM, for a remote engine", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"-r=host"},

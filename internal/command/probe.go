@@ -83,7 +83,7 @@ func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.
 	case flags.NArg() > 1:
 		return nil, "", p.fail(Unable, fmt.Errorf("expected one URL, such as %s, not %q", page, flags.Args()))
 	case !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://"):
-		return nil, "", p.fail(Unable, fmt.Errorf("%q is no http:// or https:// URL%s", url, withScheme(url)))
+		return nil, "", p.fail(Unable, fmt.Errorf("%q is not an http:// or https:// URL%s", url, withScheme(url)))
 	}
 	var failed error
 	read := func(file string) string {

@@ -102,9 +102,9 @@ func TestProbeSuggestsAURL(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                       "dcgm-exporter probe: expected the URL of a page, such as http://127.0.0.1:9400/metrics\n",
 		"http://a http://b":      `dcgm-exporter probe: expected one URL, such as http://127.0.0.1:9400/metrics, not ["http://a" "http://b"]` + "\n",
-		"localhost:9501":         `dcgm-exporter probe: "localhost:9501" is no http:// or https:// URL; did you mean http://localhost:9501/metrics?` + "\n",
-		"[::1]:9501/gpu/metrics": `dcgm-exporter probe: "[::1]:9501/gpu/metrics" is no http:// or https:// URL; did you mean http://[::1]:9501/gpu/metrics?` + "\n",
-		"/metrics":               `dcgm-exporter probe: "/metrics" is no http:// or https:// URL` + "\n",
+		"localhost:9501":         `dcgm-exporter probe: "localhost:9501" is not an http:// or https:// URL; did you mean http://localhost:9501/metrics?` + "\n",
+		"[::1]:9501/gpu/metrics": `dcgm-exporter probe: "[::1]:9501/gpu/metrics" is not an http:// or https:// URL; did you mean http://[::1]:9501/gpu/metrics?` + "\n",
+		"/metrics":               `dcgm-exporter probe: "/metrics" is not an http:// or https:// URL` + "\n",
 	} {
 		var w world
 		command.Run(t.Context(), "probe", w.process(strings.Fields(args)...))

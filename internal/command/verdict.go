@@ -81,7 +81,7 @@ func (p *Process) printVerdicts(all []judged, from string) int {
 	case len(found) > 0:
 		return Unable
 	default:
-		fmt.Fprintf(p.Out, "%s: none is to %s\n", plural(len(all), "GPU"), from)
+		fmt.Fprintf(p.Out, "%s: none has the verdict %s or worse\n", plural(len(all), "GPU"), from)
 		return OK
 	}
 }

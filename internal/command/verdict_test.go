@@ -22,14 +22,14 @@ func TestVerdict(t *testing.T) {
 		code       int
 		says       string
 	}{
-		"fit":               {200, fit, "", command.OK, "1 GPU: none is to watch\n"},
+		"fit":               {200, fit, "", command.OK, "1 GPU: none has the verdict watch or worse\n"},
 		"most severe":       {200, fit + watch + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 1: watch, slowed (GPU-1)\n"},
 		"to watch":          {200, fit + watch, "", command.Faulty, "GPU 1: watch, slowed (GPU-1)\n"},
-		"from drain on":     {200, fit + watch, "--from=drain", command.OK, "2 GPUs: none is to drain\n"},
+		"from drain on":     {200, fit + watch, "--from=drain", command.OK, "2 GPUs: none has the verdict drain or worse\n"},
 		"unknown":           {200, fit + blind, "--from=replace", command.Unable, "GPU 3: unknown, timeout (GPU-3)\n"},
 		"unknown and drain": {200, blind + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 3: unknown, timeout (GPU-3)\n"},
 		"unknown and watch": {200, blind + watch, "--from=drain", command.Unable, "GPU 3: unknown, timeout (GPU-3)\n"},
-		"value 0":           {200, fit + strings.ReplaceAll(drain, "} 1", "} 0"), "", command.OK, "1 GPU: none is to watch\n"},
+		"value 0":           {200, fit + strings.ReplaceAll(drain, "} 1", "} 0"), "", command.OK, "1 GPU: none has the verdict watch or worse\n"},
 		"only value 0":      {200, strings.ReplaceAll(drain, "} 1", "} 0"), "", command.Unable, "add the line to the counters file"},
 		"escape sequence": {200, strings.ReplaceAll(drain, "lost", "\x1b]0;a\x07\u202e"), "", command.Faulty,
 			"GPU 2: drain, ?]0;a?? (GPU-2)\n"},

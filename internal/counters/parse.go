@@ -53,7 +53,7 @@ func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")):
 		return nil, nil, fmt.Errorf("%s: %w: it begins like UTF-16; save it as UTF-8", file, ErrEncoding)
 	case bytes.IndexByte(data, 0) >= 0:
-		return nil, nil, fmt.Errorf("%s: %w: it has zero bytes", file, ErrEncoding)
+		return nil, nil, fmt.Errorf("%s: %w: it contains NUL bytes", file, ErrEncoding)
 	}
 	p := parser{file: file, seen: make(map[string]int)}
 	text := strings.TrimPrefix(string(data), "\ufeff")
@@ -71,7 +71,7 @@ func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 	if len(p.problems) > 0 {
 		return nil, p.problems, fmt.Errorf("%w: %w", ErrNoCounters, p.problems[0])
 	}
-	return nil, nil, fmt.Errorf("%s: %w: it holds nothing but comments", file, ErrNoCounters)
+	return nil, nil, fmt.Errorf("%s: %w: it contains only comments", file, ErrNoCounters)
 }
 
 // A parser parses one file.

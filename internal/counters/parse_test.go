@@ -145,7 +145,7 @@ func TestNewRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "Part of the time in which a kernel was running (0 to 1)."; r.Help != want {
+	if want := "Fraction of time in which a kernel was running (0 to 1)."; r.Help != want {
 		t.Errorf("help %q, want %q", r.Help, want)
 	}
 	_, err = counters.NewRequest("DCGM_FI_DEV_GPU_UTL", gpu.MetricGauge, "x")

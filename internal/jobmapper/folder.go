@@ -20,7 +20,7 @@ var ErrTooManyFiles = errors.New("too many files")
 
 var (
 	errTooLarge = fmt.Errorf("more than %d bytes", maxFile)
-	errChanging = errors.New("changes all the time")
+	errChanging = errors.New("keeps changing")
 	errNotAFile = errors.New("not a regular file")
 	errOutside  = errors.New("a link that leads out of the folder")
 )

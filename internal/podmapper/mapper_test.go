@@ -212,7 +212,7 @@ func TestUnmatchedDevicesAreCounted(t *testing.T) {
 	want(t, "reasons", got, map[string]string{
 		"GPU-99999999-0000-4000-8000-000000000000": gone, "GPU-99999999-0000-4000-8000-000000000001": gone, "nvidia9": gone,
 		"garbage": unread, "unit-7": unread,
-		"gpu-77": "No ResourceSlice of this node has the device with a UUID or a place on a GPU. Slices can lag behind claims, and the exporter needs permission to read them.",
+		"gpu-77": "No ResourceSlice of this node lists the device with a UUID or a placement. Slices can lag behind claims, and the exporter needs permission to read them.",
 	})
 }
 

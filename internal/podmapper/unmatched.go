@@ -40,7 +40,7 @@ func (m *Mapper) missing(h *Allocation) string {
 	}
 	device, ok := m.opt.Device(h.Resource, h.Pool, h.Device)
 	if !ok {
-		return "No ResourceSlice of this node has the device with a UUID or a place on a GPU. Slices can lag behind claims, and the exporter needs permission to read them."
+		return "No ResourceSlice of this node lists the device with a UUID or a placement. Slices can lag behind claims, and the exporter needs permission to read them."
 	}
 	return m.resolver.Missing(device.id())
 }

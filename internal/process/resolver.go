@@ -98,7 +98,7 @@ func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) ([]
 	p.inode, p.requested, p.ended = inode, now, time.Time{}
 	r.known[pid] = p
 	if !p.again.IsZero() && now.Sub(p.again) < lastRead {
-		return nil, fmt.Errorf("cgroup: process %d was another pod's just now: %w", pid, gpu.ErrUnavailable)
+		return nil, fmt.Errorf("cgroup: process %d belonged to another pod a moment ago: %w", pid, gpu.ErrUnavailable)
 	}
 	return p.uids, nil
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrNoQueries means that a file has neither Prometheus rules nor the panels of a Grafana dashboard.
-var ErrNoQueries = errors.New("neither rules of Prometheus nor a dashboard of Grafana")
+var ErrNoQueries = errors.New("neither Prometheus rules nor a Grafana dashboard")
 
 // A Query is an expression of a file.
 type Query struct {

@@ -136,7 +136,7 @@ var table = [...]rule{
 	{"lost", Drain, signal{lost: true}, time.Minute, hour,
 		"The GPU has fallen off the bus, or does not answer"},
 	{"was_lost", Watch, signal{lost: true}, 0, hour,
-		"The GPU was lost for a moment"},
+		"The GPU was briefly lost"},
 	{"recovery_action", Drain, kept(atLeast(1, catalog.GetGPURecoveryAction)), 5 * time.Minute, 0,
 		"The driver requests a reset, a reboot or a drain"},
 	xids("xid_hardware", "NVIDIA's catalog asks for a reset or a restart of the node", catalog.XIDHardware, catalog.XIDMemory),
@@ -157,7 +157,7 @@ var table = [...]rule{
 	{"page_pending", Watch, kept(atLeast(1, catalog.RetiredPending)), 15 * time.Minute, 0,
 		"The next reset retires a page"},
 	xids("xid_memory", "An error was contained, or the memory is being repaired", catalog.XIDContained),
-	xids("xid_nvlink", "An error of NVLink or C2C", catalog.XIDLink, catalog.XIDC2C),
+	xids("xid_nvlink", "An NVLink or C2C error", catalog.XIDLink, catalog.XIDC2C),
 	xids("xid_driver", "The driver or its firmware failed", catalog.XIDDriver),
 	unclassifiedXIDs("xid_unclassified", "The meaning of the XID is not known"),
 	{"health_warning", Watch, health(10), 15 * time.Minute, 0,
@@ -175,7 +175,7 @@ var table = [...]rule{
 	{"nvlink5_recovery", Watch, growing(catalog.NVLinkCountLinkRecoveryFailedEvents, catalog.NVLinkCountLinkRecoverySuccessfulEvents), 0, day,
 		"An NVLink 5 recovered from errors, or failed to"},
 	{"slowed", Watch, slowed("hw_thermal", "hw_power_brake", "hw_slowdown"), 10 * time.Minute, 0,
-		"Heat or power holds the clocks down in each interval"},
+		"Heat or power reduces the clocks in every interval"},
 }
 
 // Families returns the names of the families that the rules need, without duplicates.

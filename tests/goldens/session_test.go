@@ -29,7 +29,7 @@ const counters = `DCGM_FI_DEV_GPU_TEMP, gauge, GPU temperature (in degrees C).
 DCGM_FI_DEV_POWER_USAGE, gauge, Power draw of the board (in W).
 DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).
 DCGM_FI_DEV_FB_USED, gauge, Used frame buffer (in MiB).
-DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, Part of the time in which the engine was active.
+DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, Fraction of time in which the engine was active.
 DCGM_FI_DEV_XID_ERRORS, gauge, Last XID error (0 for none).
 DCGM_EXP_XID_ERRORS_COUNT, gauge, XID errors within the window.
 DCGM_FI_DRIVER_VERSION, label, Driver version.

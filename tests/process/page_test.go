@@ -276,7 +276,7 @@ func testTrouble(t *testing.T) {
 	for device, want := range map[string]string{
 		"GPU 0": "upat its power limit and the driver's temperature limit",
 		"GPU 1": "replace" + remap,
-		"GPU 2": "watchwatch: Heat or power holds the clocks down in each intervalthrottled by hw_thermal",
+		"GPU 2": "watchwatch: Heat or power reduces the clocks in every intervalthrottled by hw_thermal",
 		"GPU 3": "lostthe GPU, the engine or the driver went away" + lost,
 	} {
 		if got := rows[device]["State"]; got != want {

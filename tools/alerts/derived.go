@@ -52,18 +52,18 @@ var xidTemplate string
 type alert struct {
 	Name     string
 	Severity catalog.AlertSeverity
-	Matcher  string // of the label xid
+	Matcher  string // template for annotations: the meaning of the XID in the label xid
 	Meanings string // template for annotations: the meaning of the label xid
 }
 
-// xidGroup returns the group of rules about XIDs.
+// xidGroup returns the rule group about XIDs.
 func xidGroup() (string, error) {
 	t, err := template.New("gpu-xids.yml").Delims("[[", "]]").Option("missingkey=error").Parse(xidTemplate)
 	if err != nil {
 		return "", err
 	}
 	data := struct {
-		Short  string // matches the XIDs that are forgotten within an hour
+		Short  string // matches the XIDs of classes with a memory of less than an hour
 		Alerts map[string]alert
 	}{codes(forgotten), map[string]alert{}}
 	for _, class := range catalog.XIDClasses() {
@@ -76,11 +76,12 @@ func xidGroup() (string, error) {
 	return b.String(), err
 }
 
-// forgotten reports whether the XIDs of a class count for less than an hour.
+// forgotten reports whether a class has a memory of less than an hour.
 func forgotten(c catalog.XIDClass) bool { return c.Memory() < time.Hour }
 
-// matcher returns the matcher of the XIDs of an alert. That of the unclassified matches the codes of no other class, so
-// that it also matches those without a row. The recovery action has an expression of its own in the template.
+// matcher returns the label matcher for the XIDs of an alert. The alert on unclassified XIDs matches every code that
+// no other class has, including codes that have no row. The recovery action has an expression of its own in the
+// template.
 func matcher(alert string) string {
 	if alert == catalog.XIDUnclassified.Alert() {
 		return `xid!~"` + codes(func(c catalog.XIDClass) bool { return c != catalog.XIDUnclassified }) + `"`
@@ -99,7 +100,7 @@ func meanings(alert string) string {
 	return b.String() + "{{ end }}"
 }
 
-// codes returns the XIDs of the classes that are kept, as a regular expression.
+// codes returns a regular expression of the XIDs in the classes for which keep returns true.
 func codes(keep func(catalog.XIDClass) bool) string {
 	var words []string
 	for _, code := range xids(keep) {
@@ -108,12 +109,12 @@ func codes(keep func(catalog.XIDClass) bool) string {
 	return strings.Join(words, "|")
 }
 
-// xids returns the XIDs of the classes that are kept.
+// xids returns the XIDs in the classes for which keep returns true.
 func xids(keep func(catalog.XIDClass) bool) []int64 {
 	return catalog.XIDsOf(slices.DeleteFunc(catalog.XIDClasses(), func(c catalog.XIDClass) bool { return !keep(c) })...)
 }
 
-// xidTable returns the runbooks' table of XIDs, and the reasons of classes that the actions do not explain.
+// xidTable returns the runbooks' table of XIDs, and the reasons for classes that the actions do not explain.
 func xidTable() string {
 	var b, reasons strings.Builder
 	b.WriteString("| XID | meaning | class | severity | verdict | memory | first | then | alert | source |\n")
@@ -134,7 +135,7 @@ func xidTable() string {
 	return b.String() + "\nReasons for classes that the actions alone do not explain:\n\n" + reasons.String()
 }
 
-// xidWords returns the entries of gpuop's glossary about XIDs: what each one means, and the actions.
+// xidWords returns gpuop's glossary entries about XIDs: the meaning of each XID, and the actions.
 func xidWords() string {
 	var b strings.Builder
 	for _, code := range catalog.XIDsOf(catalog.XIDClasses()...) {

@@ -1,6 +1,7 @@
-// Command alerts writes everything that is derived from the table of XIDs in internal/catalog and from the rules of
-// internal/verdict: the group gpu-xids of deployment/rules/alerts-gpu.yml, the table of XIDs in docs/runbooks.md, the
-// table of rules in docs/verdict.md and the XIDs that gpuop explains. "make generate" runs it in the repository's root.
+// Command alerts writes the texts that are derived from the XID table in internal/catalog and from the rules in
+// internal/verdict. These are the group gpu-xids in deployment/rules/alerts-gpu.yml, the table of XIDs in
+// docs/runbooks.md, the tables in docs/verdict.md, and the XIDs in gpuop's glossary. "make generate" runs it in the
+// repository's root.
 package main
 
 import (
@@ -39,10 +40,10 @@ func run(root string) error {
 	return nil
 }
 
-// A part is the generated text between two marks of a file.
+// A part is the generated text between two marks in a file.
 type part struct{ file, begin, end, text string }
 
-// replaceIn returns the content of the file with the part's text between its marks.
+// replaceIn returns the file's content with the part's text between its marks.
 func (p *part) replaceIn(content []byte) ([]byte, error) {
 	head, rest, begins := bytes.Cut(content, []byte(p.begin))
 	_, tail, ends := bytes.Cut(rest, []byte(p.end))

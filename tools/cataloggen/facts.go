@@ -35,8 +35,8 @@ func eachRow(path string, columns int, f func(row []string) error) error {
 	}
 }
 
-// applyFacts adds the hand-written facts in facts.csv. A row that matches no field is an error, so that stale rows are
-// noticed.
+// applyFacts adds the hand-written facts in facts.csv. A row that matches no field is an error, so that stale rows do
+// not remain.
 func applyFacts(fields []*field, path string) error {
 	return eachRow(path, 9, func(row []string) error {
 		low, high, err := idRange(row[0])

@@ -21,9 +21,9 @@ type field struct {
 	name    string   // the header's name
 	legacy  []string // previous upper-case names
 	lower   []string // lower-case names of dcgm-exporter 1.x
-	markers []string // names that only mark the end of a range
-	base    string   // name of the same measurement in a base unit, if that has its own id
-	later   string   // base-unit name that only a newer DCGM has
+	markers []string // names that only mark the start or end of a range
+	base    string   // name of the same measurement in a base unit, if it has its own id
+	later   string   // base-unit name that only newer DCGM releases have
 	baseOf  int      // for a base-unit id: the id that it replaces
 
 	typ, unit, levels, kind string
@@ -80,13 +80,13 @@ func readModule(dir string) ([]*field, error) {
 	return fields, nil
 }
 
-// isMarker reports whether the name marks the bound of a range of ids, or is not a field.
+// isMarker reports whether the name marks the start or end of a range of ids, or is not a field.
 func isMarker(name string) bool {
 	return strings.HasSuffix(name, "_FIELD_ID") || strings.Contains(name, "INTERNAL_FIELDS_0_") ||
 		name == "DCGM_FI_SYSTEM_FIELD_UNKNOWN"
 }
 
-// readMaps returns the two maps from name to id in const_fields.go, which go-dcgm's GetFieldID uses.
+// readMaps returns the two maps from name to id in const_fields.go. go-dcgm's GetFieldID uses them.
 func readMaps(path string) (current, legacy map[string]int, err error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	if err != nil {

@@ -12,7 +12,7 @@ func (f *field) classic() string {
 	if len(f.legacy) == 0 {
 		return f.name
 	}
-	// The header had renamed this field long before 4.8, and both names were in use. The new name is the classic one.
+	// The header renamed this field long before 4.8, and both names were in use. The new name is the classic one.
 	if f.name == "DCGM_FI_DEV_CLOCKS_EVENT_REASONS" {
 		return f.name
 	}

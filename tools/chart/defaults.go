@@ -6,11 +6,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// required lists the keys at the top of the values, other than sections, without which the DaemonSet is incomplete.
+// required lists the top-level keys, other than sections, without which the DaemonSet is incomplete.
 func required() []string { return []string{"counters", "kubeletPath", "terminationGracePeriodSeconds"} }
 
-// defaultsOf returns the values that the templates fill in if they are missing. The rest of the values may be missing, so
-// that null removes a default.
+// defaultsOf returns the values that the templates fill in if they are missing. Other values may be missing, so that
+// null removes a default.
 func defaultsOf(values []byte) ([]byte, error) {
 	var all map[string]any
 	if err := yaml.Unmarshal(values, &all); err != nil {
@@ -29,11 +29,11 @@ func defaultsOf(values []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]byte("# Written from values.yaml by \"make chart\".\n"), text...), nil
+	return append([]byte("# Generated from values.yaml by \"make chart\".\n"), text...), nil
 }
 
-// addSections adds the sections in values by their paths. A section is a map whose keys the schema lists. It removes
-// each section from the one that contains it.
+// addSections adds the sections in values by their paths. A section is a map whose keys the schema lists. Each
+// section is removed from the one that contains it.
 func addSections(sections map[string]any, prefix string, values map[string]any) {
 	for key, value := range values {
 		path := prefix + key

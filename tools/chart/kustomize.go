@@ -40,8 +40,8 @@ func components() []component {
 	}
 }
 
-// render renders the chart with the base values of kustomize and more values. It returns the objects by file name,
-// without Helm's metadata. The namespace is left out because the kustomization sets it.
+// render renders the chart with the base values of kustomize and additional values. It returns the objects by file
+// name, without Helm's metadata. It leaves out the namespace because the kustomization sets it.
 func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error) {
 	values, err := chartutil.ReadValues(base)
 	if err != nil {
@@ -75,7 +75,7 @@ func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error
 			}
 			bare(o)
 			if spec, ok := o["spec"].(map[string]any); ok {
-				delete(spec, "namespaceSelector") // without a selector a ServiceMonitor selects in its own namespace
+				delete(spec, "namespaceSelector") // without a selector, a ServiceMonitor selects in its own namespace
 			}
 			name := strings.ToLower(fmt.Sprint(o["kind"]))
 			if out[name] != nil {
@@ -125,7 +125,7 @@ func (f tree) put(name string, object any, about ...string) error {
 	return nil
 }
 
-// kustomize returns the files of deployment/kubernetes that are derived from the chart in a folder.
+// kustomize returns the files of deployment/kubernetes that are derived from the chart in folder.
 func kustomize(folder, base string) (tree, error) {
 	c, err := loader.Load(folder)
 	if err != nil {
@@ -164,7 +164,7 @@ func kustomize(folder, base string) (tree, error) {
 	return out, nil
 }
 
-// component adds the objects and patches that turn the plain objects into those with a component.
+// component adds the objects and patches that turn the plain objects into those of a component.
 func (f tree) component(one component, plain, with map[string]map[string]any) error {
 	folder := filepath.Join("components", one.name)
 	kustomization := map[string]any{"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}

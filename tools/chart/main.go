@@ -39,7 +39,7 @@ func run() error {
 	if err := os.WriteFile(filepath.Join(folder, "files", "defaults.yaml"), defaults, 0o644); err != nil {
 		return err
 	}
-	// Rendering needs the new files.
+	// Rendering the manifests needs the new files.
 	files, err := kustomize(folder, base)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func run() error {
 	return files.replace(base, "values.yaml", "namespace.yaml")
 }
 
-// replace replaces the files of a folder with those in f. The files in kept are hand-written and stay.
+// replace replaces the files of a folder with those in f. Files in kept are hand-written and stay.
 func (f tree) replace(folder string, kept ...string) error {
 	for _, k := range kept {
 		f[k] = nil

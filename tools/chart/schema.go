@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A node is a JSON schema of values, or a part of one.
+// A node is a JSON schema of a value or of all values.
 type node struct {
 	Schema      string           `json:"$schema,omitempty"`
 	Title       string           `json:"title,omitempty"`
@@ -25,8 +25,8 @@ type node struct {
 	Maximum     *float64         `json:"maximum,omitempty"`
 }
 
-// beyond returns schemas that cannot be derived from a default value, by key: several types, enums and list elements.
-// Kubernetes API objects are not constrained: the API server validates them.
+// beyond returns schemas by key that cannot be derived from a default value: several types, enums and list elements.
+// Kubernetes API objects are not constrained, because the API server validates them.
 func beyond() map[string]node {
 	scalar := []string{"string", "integer"}
 	strings := &node{Type: []string{"string", "integer", "number", "boolean"}}
@@ -165,7 +165,7 @@ func (w *schemaWriter) node(key string, v *yaml.Node) *node {
 		return &node{Type: "boolean"}
 	case "!!int":
 		return &node{Type: "integer"}
-	case "!!float": // all of them are fractions
+	case "!!float": // all float values are fractions
 		return &node{Type: "number", Minimum: new(float64), Maximum: &one}
 	case "!!str":
 		return &node{Type: "string"}

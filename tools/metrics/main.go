@@ -1,6 +1,6 @@
 // Command metrics writes docs/metrics.md, which lists every family that the exporter can serve, and the columns "type"
 // and "labels" in docs/operations.md. It reads the catalog and the exporter's code. "make generate" runs it in the root
-// of the repository. It needs cgo, because it asks the sources which fields they read.
+// of the repository. It needs cgo to find out which fields the sources read.
 package main
 
 import (

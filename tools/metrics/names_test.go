@@ -26,12 +26,11 @@ func read(t *testing.T, path string) string {
 }
 
 var (
-	// written matches names that look like the exporter's metrics or variables. A trailing "_*" or "_…" stands for all
-	// names with that prefix.
+	// written matches names that look like the exporter's metrics or variables. A trailing "_*" or "_…" stands for
+	// all names with the prefix.
 	written = regexp.MustCompile(`\b(?:DCGM_[A-Z0-9_]+|dcgm_(?:exporter|pod|gpu)_[a-z0-9_]+)(?:[*…{]|\b)`)
 
-	// others matches names that belong to DCGM but are neither metrics nor variables, and build arguments of the
-	// images.
+	// others matches build arguments of the images, and names of DCGM that are neither metrics nor variables.
 	others = regexp.MustCompile(`^DCGM_(FR|ST|FV|FE|FP|HEALTH|GROUP|LEVEL|CUDA|ENTITY|INT|STR|MAX|UUID)_|^DCGM_(PACKAGES|REPOSITORY|VERSION)$`)
 
 	codeSpan  = regexp.MustCompile("`([^`]+)`")
@@ -42,10 +41,10 @@ var (
 	matcher   = regexp.MustCompile(`\b([A-Za-z_]+)(?:=|!=|=~)"`)
 )
 
-// foreign lists flags of Helm and of container runtimes.
+// foreign lists flags of Helm and of container runtimes, which the exporter does not have.
 var foreign = []string{"--skip-schema-validation", "--privileged", "--reset-values", "--reuse-values", "--domain-socket"}
 
-// words returns every string literal of the exporter's code.
+// words returns every string literal in the exporter's code.
 func (w *writer) words() map[string]bool {
 	words := map[string]bool{}
 	w.walkCode(func(n ast.Node) {
@@ -56,8 +55,8 @@ func (w *writer) words() map[string]bool {
 	return words
 }
 
-// Every metric, variable and flag that the documentation names exists. Documented flag values are accepted without a
-// notice. Labels in docs/migration.md exist, and its tables have no empty cells.
+// Every metric, variable and flag in the documentation exists. Documented flag values are accepted without a notice.
+// The labels in docs/migration.md exist, and its tables have no empty cells.
 func TestDocumentedNamesExist(t *testing.T) {
 	t.Chdir(root)
 	w := &writer{}
@@ -115,7 +114,7 @@ func ours(path string) bool {
 	return filepath.Ext(path) == ".md" && slices.Contains([]string{"docs", "docs/install"}, filepath.Dir(path))
 }
 
-// exists reports whether a name is known. For a name with a star it reports whether any known name has the prefix.
+// exists reports whether a name is known. A name with a star is known if any known name has the prefix.
 func exists(known map[string]bool, name string) bool {
 	stem := strings.TrimRight(name, "*…{")
 	if _, ok := catalog.Lookup(stem); ok || known[stem] || others.MatchString(name) {
@@ -132,7 +131,7 @@ func exists(known map[string]bool, name string) bool {
 	return false
 }
 
-// pages returns the files written for users. The changelog is left out because it names removed things.
+// pages returns the files that are written for users. It leaves out the changelog, which names removed things.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{"README.md": read(t, "README.md")}
@@ -162,12 +161,12 @@ func checkFlag(t *testing.T, path, help, name, value string) {
 	}
 }
 
-// notLabels lists words that docs/migration.md sets in code font and that are not labels.
+// notLabels lists words that docs/migration.md sets in code font although they are not labels.
 var notLabels = map[string]bool{
 	"up": true, "none": true, "job": true, "instance": true, "SYS_ADMIN": true, "sim": true, "command": true, "honor_labels": true, "exported_pod": true, "rule_files": true, "jobstats": true,
 }
 
-// checkSpan checks that the variables and labels of a code span exist in the code.
+// checkSpan checks that the variables and labels in a code span exist in the code.
 func checkSpan(t *testing.T, help string, words map[string]bool, span string) {
 	t.Helper()
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// exportable returns the fields that get a row. A field with two names has one row.
+// exportable returns the fields that have a row. A field with two names has one row.
 func exportable() []catalog.Entry {
 	var all []catalog.Entry
 	for e := range catalog.All() {
@@ -46,7 +46,7 @@ type entityLabels struct {
 	labels []string
 }
 
-// labelsByKind returns the labels that the encoder gives each kind of entity when every property is known.
+// labelsByKind returns the labels that the encoder gives to each kind of entity if every property is known.
 func (w *writer) labelsByKind() []entityLabels {
 	whole := gpu.Device{
 		UUID: "GPU-1", PCIBusID: "00000000:1B:00.0", Model: "model", Profile: "1g.10gb", Serial: "serial",
@@ -89,7 +89,7 @@ func (w *writer) labelsByKind() []entityLabels {
 	return all
 }
 
-// groups returns the sections of the field table. A field belongs to the first section that fits.
+// groups returns the sections of the field table. A field is in the first section that fits.
 func groups() []struct {
 	title string
 	fits  func(catalog.Entry) bool
@@ -126,7 +126,7 @@ func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
 var (
 	//go:embed head.tmpl
-	head string // the introduction; its verb is the version of go-dcgm
+	head string // the introduction; %s is the version of go-dcgm
 
 	//go:embed sections.tmpl
 	sections string // notes on families that have their own reasons and limits

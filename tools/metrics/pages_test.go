@@ -130,8 +130,8 @@ func rows(t *testing.T) map[string]row {
 	return all
 }
 
-// Each served family is declared with its type and labels. No series is repeated, and every family passes
-// promlint. The simulated nodes together have every family and kind of entity.
+// Each served family is declared with its type and labels. No series is repeated, and every family passes promlint. The
+// simulated nodes together serve every family and kind of entity.
 func TestServedPagesAreDescribed(t *testing.T) {
 	all, seen := rows(t), map[string]bool{}
 	for node, want := range map[string][2]string{

@@ -1,4 +1,4 @@
-// Command gen writes the tables of package chart. It reads a folder of gpu-operator charts, one for each release, and a
+// Command gen writes the tables of package chart. It reads a folder of gpu-operator charts, one per release, and a
 // clone of the operator's repository. See docs/gpuop/dev/recipes.md.
 package main
 
@@ -26,8 +26,8 @@ func main() {
 	}
 }
 
-// run replaces or adds the releases of the folder in the tables. It also updates the operands of every release whose
-// tag the clone has.
+// run adds the releases in the folder to the tables, or replaces them. It also updates the operands of every release
+// whose tag the clone has.
 func run(charts, clone, out string, only bool) error {
 	if charts == "" && clone == "" {
 		return errors.New("set -charts (or GPU_OPERATOR_CHARTS) or -source (or GPU_OPERATOR_SOURCE)")

@@ -23,8 +23,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// A source is the parts of a release's source that describe operands: the controllers' Go code, the ClusterPolicy types
-// and the DaemonSet manifests.
+// A source holds the parts of a release's source code that describe operands: the controllers' Go code, the
+// ClusterPolicy types and the DaemonSet manifests.
 type source struct {
 	funcs   map[string]*ast.FuncDecl      // functions of the controllers, by name
 	methods map[string]*ast.FuncDecl      // methods of the types, as Type.Name
@@ -37,7 +37,7 @@ func newSource() *source {
 	return &source{map[string]*ast.FuncDecl{}, map[string]*ast.FuncDecl{}, map[string]*ast.StructType{}, map[string]ast.Expr{}, map[string][]appsv1.DaemonSet{}}
 }
 
-// errSource is returned for source code in a form that the reader does not support.
+// errSource is returned for source code that the reader does not support.
 var errSource = errors.New("the operator's source has an unsupported form")
 
 // readTag reads a release tag in a clone of github.com/NVIDIA/gpu-operator.
@@ -116,7 +116,7 @@ func (s *source) declare(d ast.Decl, controllers bool) {
 	}
 }
 
-// types returns the name of a type without its package and without a pointer's star.
+// types returns the name of a type without its package and pointer.
 func types(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -129,7 +129,7 @@ func types(e ast.Expr) string {
 	return ""
 }
 
-// text returns the value of a string literal or constant, and "" for anything else.
+// text returns the value of a string literal or constant, or "" for anything else.
 func (s *source) text(e ast.Expr) string {
 	if constant, ok := s.values[types(e)].(*ast.BasicLit); ok {
 		e = constant
@@ -186,8 +186,8 @@ func (s *source) spec(e ast.Expr) (p, is string, ok bool) {
 	return "", "", false
 }
 
-// condition reads a condition of isStateEnabled, or of an if statement around addState. standard is its value when the
-// ClusterPolicy does not set the fields.
+// condition reads a condition of isStateEnabled, or of an if statement around addState. standard is the condition's
+// value if the ClusterPolicy does not set the fields.
 func (s *source) condition(e ast.Expr) (list []chart.Condition, standard bool, err error) {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -224,8 +224,8 @@ func (s *source) condition(e ast.Expr) (list []chart.Condition, standard bool, e
 	return nil, false, fmt.Errorf("%w: a condition that is a %T", errSource, e)
 }
 
-// method reads a method such as DriverSpec.IsEnabled. It returns the JSON name of the pointer field that it tests and
-// the result for nil.
+// method reads a method such as DriverSpec.IsEnabled. It returns the JSON name of the pointer field that the method
+// tests, and its result for nil.
 func (s *source) method(name string) (key string, standard, known bool) {
 	f := s.methods[name]
 	if f == nil || len(f.Body.List) != 2 {
@@ -245,7 +245,7 @@ func (s *source) method(name string) (key string, standard, known bool) {
 	return key, ok && types(result.Results[0]) == "true", ok && key != ""
 }
 
-// A state is a step of the operator and its conditions.
+// A state is a step of the operator, with its conditions.
 type state struct {
 	name     string
 	when     []chart.Condition
@@ -253,8 +253,8 @@ type state struct {
 	err      error
 }
 
-// states returns the states that init adds, in its order. Up to v1.11 the conditions are the ifs around addState. Since
-// v22.9 they are in isStateEnabled.
+// states returns the states that init adds, in order. Up to v1.11, the conditions are the if statements around
+// addState. Since v22.9, they are in isStateEnabled.
 func (s *source) states() []state {
 	var out []state
 	add := func(call *ast.CallExpr, around []ast.Expr) {
@@ -292,8 +292,8 @@ func (s *source) states() []state {
 	return out
 }
 
-// calls visits the calls below a node together with the conditions of the ifs around them. The check that no state was
-// added yet (len == 0) is not a condition.
+// calls visits the calls below a node, together with the conditions of the if statements around them. The check that
+// no state was added yet (len == 0) is not a condition.
 func calls(n ast.Node, around []ast.Expr, visit func(*ast.CallExpr, []ast.Expr)) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -314,9 +314,9 @@ func calls(n ast.Node, around []ast.Expr, visit func(*ast.CallExpr, []ast.Expr))
 	})
 }
 
-// images returns the ClusterPolicy sections whose image the function, or a function that it calls, writes into a
-// DaemonSet. The value of a section tells whether the tag ends in the operating system. own is the first section that
-// the function itself writes.
+// images returns the ClusterPolicy sections whose image is written into a DaemonSet by the function, or by a function
+// that it calls. The value of a section tells whether the tag ends in the operating system. own is the first section
+// that the function writes itself.
 func (s *source) images(transform string) (parts map[string]bool, own string) {
 	parts = map[string]bool{}
 	seen := map[string]bool{}
@@ -338,7 +338,7 @@ func (s *source) images(transform string) (parts map[string]bool, own string) {
 				if image, _ := s.field(is, "Image"); !ok || image == "" {
 					continue
 				}
-				// resolveDriverTag does not exist in v1.7: TransformDriver does its work
+				// v1.7 has no resolveDriverTag; TransformDriver does its work
 				parts[p] = parts[p] || called == "resolveDriverTag" || s.funcs["resolveDriverTag"] == nil && p == "driver"
 				if own == "" && name == transform && (called == "ImagePath" || called == "resolveDriverTag") {
 					own = p
@@ -359,9 +359,9 @@ type reader struct {
 	seen   map[string]bool
 }
 
-// reads returns the ClusterPolicy fields that the function, or a function that it calls, reads. A section that the code
-// passes on stands for all of its fields. What a section's own switch guards is omitted: it is not read if the section
-// is off.
+// reads returns the ClusterPolicy fields that are read by the function, or by a function that it calls. If the code
+// passes on a section, all its fields count as read. Fields behind the section's own switch are omitted, because they
+// are not read if the section is off.
 func (s *source) reads(transform string) map[string]bool {
 	r := &reader{s, map[string]bool{}, map[string]bool{}}
 	r.function(transform)
@@ -375,7 +375,7 @@ func (r *reader) function(name string) {
 	}
 }
 
-// read collects the fields below a node. guarded lists the sections whose switches are on there.
+// read collects the fields that are read below a node. guarded lists the sections whose switches are known to be on.
 func (r *reader) read(n ast.Node, guarded []string) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -411,7 +411,7 @@ func (r *reader) add(field string, guarded []string) {
 	}
 }
 
-// call collects the fields that a call reads. It reports whether the call's parts are to be read as well.
+// call collects the fields that a call reads. It reports whether the parts of the call must be read as well.
 func (r *reader) call(n *ast.CallExpr, guarded []string) bool {
 	if method, ok := n.Fun.(*ast.SelectorExpr); ok {
 		if p, is, ok := r.spec(method.X); ok && p != "" {
@@ -437,7 +437,7 @@ func (r *reader) call(n *ast.CallExpr, guarded []string) bool {
 	return false
 }
 
-// switchesIn returns the sections whose switch a condition tests for true.
+// switchesIn returns the sections whose switch a condition requires to be on.
 func (s *source) switchesIn(cond ast.Expr) []string {
 	if both, ok := cond.(*ast.BinaryExpr); ok && both.Op == token.LAND {
 		return append(s.switchesIn(both.X), s.switchesIn(both.Y)...)
@@ -454,7 +454,7 @@ func (s *source) switchesIn(cond ast.Expr) []string {
 }
 
 // readsOfOthers returns the fields outside the operand's own section that its function reads. It omits sections of
-// containers with a switch of their own, the images of containers with conditions, and fields below a listed one.
+// containers that have a switch of their own, images of containers with conditions, and fields below a listed one.
 func (s *source) readsOfOthers(transform string, o chart.Operand) []string {
 	own := []string{o.Settings}
 	for _, c := range o.Containers {
@@ -475,7 +475,7 @@ func (s *source) readsOfOthers(transform string, o chart.Operand) []string {
 	return out
 }
 
-// containers lists containers that are configured by another section of the ClusterPolicy than their operand's. A +
+// containers lists the containers that another section of the ClusterPolicy configures than their operand's. A +
 // stands for the operand's own section. operand compares the list with the sections that the code reads.
 var containers = []struct {
 	name, image string
@@ -512,7 +512,7 @@ func (s *source) operands() ([]chart.Operand, error) {
 	return out, nil
 }
 
-// onlySwitched removes the reads of sections that no switch disables.
+// onlySwitched removes sections that no switch can disable.
 func onlySwitched(operands []chart.Operand) {
 	switches := map[chart.Condition]bool{}
 	for _, o := range operands {
@@ -524,7 +524,7 @@ func onlySwitched(operands []chart.Operand) {
 		}
 	}
 	for i := range operands {
-		var reads []string // nil if there are none, as in operands.txt
+		var reads []string // nil if there are no reads, as in operands.txt
 		for _, field := range operands[i].Reads {
 			section, _, _ := strings.Cut(field, ".")
 			if switches[chart.Condition(section+".enabled")] {
@@ -539,7 +539,7 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	transform := s.transformation(d.Name)
 	parts, own := s.images(transform)
 	for i := 0; own == "" && i < len(st.when); i++ {
-		// the driver's and the vGPU manager's image is written by other functions
+		// other functions write the images of the driver and the vGPU manager
 		if p, is := strings.CutSuffix(string(st.when[i]), ".enabled"); is && p != "sandboxWorkloads" {
 			own = p
 		}
@@ -568,7 +568,7 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	}
 	add(d.Spec.Template.Spec.InitContainers, true)
 	if _, ok := parts["operator.initContainer"]; ok {
-		// the container is only in the code, not in a manifest
+		// only the code has this container, not a manifest
 		when := chart.Openshift
 		if s.funcs["resolveDriverTag"] == nil {
 			when = chart.RedHat // v1.7
@@ -578,7 +578,7 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	}
 	add(d.Spec.Template.Spec.Containers, false)
 	if !used["validator"] {
-		delete(parts, "validator") // a helper of the same function looks for validations in every pod
+		delete(parts, "validator") // a helper of the same function searches every pod for validations
 	}
 	if !slices.Contains(st.when, chart.Never) {
 		o.Reads = s.readsOfOthers(transform, o)
@@ -589,7 +589,7 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	return o, nil
 }
 
-// container finds the section that configures a container. ok is false if no section names its image.
+// container finds the section that configures a container. ok is false if no section has its image.
 func (s *source) container(name, own string, init bool, parts map[string]bool) (c chart.Container, ok bool) {
 	c = chart.Container{Name: name, Init: init, Image: own}
 	if init && strings.Contains(name, "validation") {
@@ -624,7 +624,8 @@ func (s *source) transformation(name string) (function string) {
 	return function
 }
 
-// workloads returns the workload types for whose nodes the operator sets the label. Up to v1.10 there is only one type.
+// workloads returns the workload types whose nodes get the label from the operator. Up to v1.10, there is only one
+// type.
 func (s *source) workloads(label string) []string {
 	labels, ok := s.values["gpuStateLabels"].(*ast.CompositeLit)
 	if !ok {

@@ -39,7 +39,7 @@ func TestOperandsAreGenerated(t *testing.T) {
 }
 
 // NVIDIA's list of images, added in v26.7.0, tells which image tags end in the operating system. It omits the vGPU
-// manager's image, and images that the operator does not use any more.
+// manager's image and images that the operator no longer uses.
 func TestUpstreamsListAgrees(t *testing.T) {
 	text, err := exec.Command("git", "-C", charts.Source(t), "show", "v26.7.0:.github/scripts/generate-image-list.py").Output()
 	if err != nil {
@@ -82,7 +82,7 @@ func TestUpstreamsListAgrees(t *testing.T) {
 	}
 }
 
-// Source code in an unsupported form is an error. It must not lead to an incomplete row.
+// Source code that the reader does not support is an error. It must not lead to an incomplete row.
 func TestUnknownForms(t *testing.T) {
 	manager := func(condition string) string {
 		return `package controllers
@@ -115,7 +115,7 @@ func TransformX(config *ClusterPolicySpec) { gpuv1.ImagePath(&config.X) }`
 		}
 		list, err := s.operands()
 		if tt.want == "" && (err != nil || len(list) != 1 || !list[0].Standard || list[0].Settings != "x" || !slices.Equal(list[0].When, []chart.Condition{"x.enabled"})) {
-			t.Errorf("%s: %+v, %v", tt.name, list, err)
+			t.Errorf("%s: operands = %+v, error = %v; want only the operand x", tt.name, list, err)
 		}
 		if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: error %v, want %q in it", tt.name, err, tt.want)

@@ -19,7 +19,7 @@ var (
 	printed = regexp.MustCompile("(?s)```console\n\\$ gpuop ([^\n]*)\n(.*?)```")
 )
 
-// The recipes in docs/gpuop/dev/recipes.md for a release, a rule and a wrapper work: the test follows them in a copy.
+// The recipes for a release, a rule and a wrapper in docs/gpuop/dev/recipes.md work. The test follows them in a copy.
 func TestWorkedExamples(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {

@@ -39,7 +39,7 @@ type writer struct {
 	versions []chart.Version
 }
 
-// spans lists the releases for which in returns true, as ranges.
+// spans returns the releases for which in returns true, as ranges.
 func (w writer) spans(in func(chart.Version) bool) string {
 	var spans []string
 	for i := 0; i < len(w.versions); i++ {
@@ -62,12 +62,12 @@ func (w writer) spans(in func(chart.Version) bool) string {
 	return strings.Join(spans, " ")
 }
 
-// A line is a line of a file: the text before and after its releases.
+// A line is a line of a file, with the text before and after its releases.
 type line struct{ before, after string }
 
-// marshaled returns a line that ends in v as JSON.
+// marshaled returns a line whose last column is v as JSON.
 func marshaled(before string, v any) line {
-	text, _ := json.Marshal(v) // facts of a chart always marshal
+	text, _ := json.Marshal(v) // the facts of a chart can always be marshaled
 	return line{before, string(text)}
 }
 
@@ -140,8 +140,8 @@ func (w writer) fields() (out []string) {
 	return out
 }
 
-// operands writes the operands in the order of the newest release. Operands that only older releases have follow the
-// operand that precedes them there.
+// operands writes the operands in the order of the newest release. An operand that only older releases have follows
+// the operand that precedes it there.
 func (w writer) operands(of map[chart.Version][]chart.Operand) (out []string) {
 	var order []string
 	lines := set{}

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// same checks that the table produces the files in the repository, except those in but.
+// same checks that the table produces the files in the repository, except the files in but.
 func same(t *testing.T, table *chart.Table, but ...string) {
 	t.Helper()
 	for name, text := range files(table, operandsIn(table)) {

@@ -46,7 +46,7 @@ type (
 	}
 )
 
-// writeProvenance writes the provenance of the files. The statement is unsigned: whoever publishes the release signs
+// writeProvenance writes the provenance of the files. The statement is unsigned. The publisher of the release signs
 // it.
 func writeProvenance(out io.Writer, b build, files []string) error {
 	s := statement{

@@ -126,7 +126,7 @@ func sbomOf(t *testing.T, from string) bom {
 	return b
 }
 
-// The SBOM of a program has every module that "go version -m" names.
+// The SBOM of a program has every module that "go version -m" lists.
 func TestSBOMOfAProgram(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
@@ -151,7 +151,7 @@ func TestSBOMOfAProgram(t *testing.T) {
 		}
 	}
 	if modules < 2 {
-		t.Errorf("go version -m names only %d modules", modules)
+		t.Errorf("go version -m lists only %d modules", modules)
 	}
 }
 

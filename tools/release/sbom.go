@@ -29,8 +29,8 @@ type subject struct{ name, version, date string }
 // source is the URL of the repository.
 const source = "https://github.com/gpu-telemetry/dcgm-exporter"
 
-// writeSBOM writes a CycloneDX SBOM of a program, or of every image in an OCI layout. It lists the Go modules recorded
-// in the programs and the Debian packages of the image.
+// writeSBOM writes a CycloneDX SBOM of a program, or of every image in an OCI layout. It lists the Go modules that
+// the programs record and the Debian packages of the images.
 func writeSBOM(out io.Writer, of subject, from string) error {
 	var components []cdx.Component
 	var err error
@@ -80,7 +80,7 @@ func distinct(list []cdx.Component) []cdx.Component {
 	return slices.CompactFunc(list, func(a, b cdx.Component) bool { return a.BOMRef == b.BOMRef })
 }
 
-// programComponents returns the program itself, the Go release and the modules that it was built from.
+// programComponents returns the program itself, its Go release and its modules.
 func programComponents(name string, program []byte) ([]cdx.Component, error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
@@ -121,7 +121,7 @@ func component(kind, name, version string, qualifiers url.Values) cdx.Component 
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: name, Version: version, PackageURL: purl}
 }
 
-// The parts of an OCI layout that are used here.
+// These types describe the parts of an OCI layout that the SBOM needs.
 type (
 	descriptor struct {
 		MediaType, Digest string
@@ -132,7 +132,7 @@ type (
 	}
 )
 
-// imageComponents returns the components of all images of an OCI layout.
+// imageComponents returns the components of all images in an OCI layout.
 func imageComponents(layout string) ([]cdx.Component, error) {
 	var list []cdx.Component
 	var visit func(file string) error

@@ -7,32 +7,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BAD_PARAMETER (-3)       /* DCGM_ST_BADPARAM: of a GPU that is not accessible, for one */
+#define BAD_PARAMETER (-3)       /* DCGM_ST_BADPARAM, for example for an inaccessible GPU */
 #define OUT_OF_MEMORY (-4)       /* DCGM_ST_MEMORY */
 #define VERSION_MISMATCH (-12)   /* DCGM_ST_VER_MISMATCH */
 #define GPU_LOST (-18)           /* DCGM_ST_GPU_IS_LOST */
 #define FUNCTION_NOT_FOUND (-20) /* DCGM_ST_FUNCTION_NOT_FOUND */
 #define GPU_NOT_SUPPORTED (-22)  /* DCGM_ST_GPU_NOT_SUPPORTED */
 
-/* Every function that is called, here or by go-dcgm. They are bound when they
- * are called first, and the process would end there if one were missing. */
+/* Every libdcgm function that is called, here or by go-dcgm. The loader binds a
+ * function at its first call, and a missing one would end the process. */
 static const char *const functions[] = {
     "dcgmInit", "dcgmShutdown", "dcgmConnect_v2", "dcgmDisconnect", "dcgmGetEntityGroupEntities",
     "dcgmGetGpuInstanceHierarchy", "dcgmGetNvLinkLinkStatus", "dcgmGroupCreate", "dcgmGroupDestroy", "dcgmGroupAddEntity",
     "dcgmFieldGroupCreate", "dcgmFieldGroupDestroy", "dcgmWatchFields", "dcgmUnwatchFields", "dcgmUpdateAllFields",
     "dcgmGetLatestValues_v2", "dcgmGetValuesSince_v2", "dcgmHealthSet", "dcgmHealthCheck", "errorString",
-    /* of go-dcgm */
+    /* called by go-dcgm */
     "dcgmStartEmbedded", "dcgmStopEmbedded", "dcgmVersionInfo", "dcgmHostengineVersionInfo",
     "dcgmGetAllSupportedDevices", "dcgmGetGpuStatus", "dcgmGetDeviceAttributes",
     "dcgmProfGetSupportedMetricGroups",
-    /* for the attributes of a GPU that comes back while they are read */
+    /* for the attributes of a GPU that returns while they are read */
     "dcgmGetDeviceTopology", "dcgmGetLatestValuesForFields",
 };
 
 static void *library;
 
-/* dlclose must never unload the library: the addresses that the loader bound
- * would point nowhere after the next dlopen. */
+/* Keep the library loaded after dlclose. Otherwise the addresses that the
+ * loader bound would be invalid after the next dlopen. */
 const char *thin_load(const char *soname, int *missing) {
     *missing = 0;
     if (library) return NULL;
@@ -160,7 +160,7 @@ int thin_check_health(uintptr_t handle, uintptr_t group, thin_health *health) {
 }
 
 int thin_get_peers(uintptr_t handle, thin_peers *peers) {
-    memset(peers, 0, sizeof *peers); /* no GPUs: of all of them */
+    memset(peers, 0, sizeof *peers); /* no GPU ids: request all GPUs */
     peers->version = THIN_VERSION(thin_peers, 1);
     int code = get("dcgmGetNvLinkP2PStatus", handle, peers);
     peers->count = code == 0 ? at_most(peers->count, THIN_GPUS_MAX) : 0;
@@ -175,7 +175,7 @@ int thin_create_group(uintptr_t handle, const char *name, const thin_entity *mem
         switch (codes[i]) {
         case 0: taken++; break;
         case BAD_PARAMETER: case GPU_LOST: case GPU_NOT_SUPPORTED: break;
-        default: /* about the call and not about the member */
+        default: /* the call failed, not the member */
             code = codes[i];
             dcgmGroupDestroy(handle, *id);
         }
@@ -183,7 +183,7 @@ int thin_create_group(uintptr_t handle, const char *name, const thin_entity *mem
     if (code == 0 && taken == 0) code = dcgmGroupDestroy(handle, *id), *id = 0;
     return code;
 }
-/* grow makes room for one more of need bytes in *memory. */
+/* grow makes room in *memory for one more element of need bytes. */
 static int grow(void **memory, size_t used, size_t need, size_t *room) {
     if (used + need <= *room) return 1;
     size_t bigger = *room ? *room * 2 : 4096;
@@ -199,7 +199,7 @@ static int collect(unsigned group, unsigned entity, thin_value *values, int n, v
     thin_buffer *b = data;
     for (int i = 0; i < n; i++) {
         const thin_value *v = &values[i];
-        if (group > UINT8_MAX || v->type > UINT8_MAX) continue; /* none of DCGM's: no sample is made of it */
+        if (group > UINT8_MAX || v->type > UINT8_MAX) continue; /* not a DCGM value: skip it */
         if (!grow((void **)&b->samples, b->n * sizeof *b->samples, sizeof *b->samples, &b->room)) goto failed;
         thin_sample *s = &b->samples[b->n];
         s->at = v->ts;

@@ -1,6 +1,6 @@
-/* The calls of libdcgm that are made without go-dcgm. cgo cannot include a
- * header of another module: the structures are declared here with names of our
- * own, and TestABI compares them with go-dcgm's headers. */
+/* The calls to libdcgm that bypass go-dcgm. cgo cannot include a header of
+ * another module, so the structures are declared again here, with other names.
+ * TestABI compares them with go-dcgm's headers. */
 #ifndef DCGM_THIN_H
 #define DCGM_THIN_H
 
@@ -155,7 +155,7 @@ typedef struct {
     uint32_t text;
 } thin_sample;
 
-/* The answer of one read. The memory is kept for the next read. */
+/* The result of one read. Its memory is reused by the next read. */
 typedef struct {
     thin_sample *samples;
     size_t n, room;
@@ -164,34 +164,33 @@ typedef struct {
     int out_of_memory;
 } thin_buffer;
 
-/* Loads the library, for the life of the process. Returns NULL, or what went
- * wrong: the loader's words, or the name of a function that is missing, with
- * *missing set. */
+/* Loads the library for the life of the process. Returns NULL on success. On
+ * failure it returns the loader's message, or sets *missing and returns the name
+ * of a missing function. */
 const char *thin_load(const char *soname, int *missing);
 
-/* Returns whether the library can be loaded, without keeping it. */
+/* Reports whether the library can be loaded. It does not keep it loaded. */
 int thin_loadable(const char *soname);
 
 int thin_connect(const char *address, int unix_socket, int vsock, uintptr_t *handle);
 int thin_entities(uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n);
 int thin_instances(uintptr_t handle, thin_hierarchy *h);
-/* These request the structure of DCGM 4.6, and where that is not understood the
- * older one, and answer in the newer form. */
+/* These request the structure of DCGM 4.6. If the library does not support it,
+ * they request the older one and convert the result. */
 int thin_get_links(uintptr_t handle, thin_links *links);
 int thin_get_cpus(uintptr_t handle, thin_cpus *cpus);
 int thin_get_place(uintptr_t handle, unsigned gpu, thin_place *place);
 int thin_check_health(uintptr_t handle, uintptr_t group, thin_health *health);
 int thin_get_peers(uintptr_t handle, thin_peers *peers);
-/* Makes a group of the members that the engine takes, and leaves out those that
- * it refuses: codes has the result of each. Without any member there is no
- * group. */
+/* Creates a group of the members that the engine accepts. codes receives the
+ * result for each member. If the engine accepts none, no group is created. */
 int thin_create_group(uintptr_t handle, const char *name, const thin_entity *members, int n, int *codes, uintptr_t *id);
 int thin_latest(uintptr_t handle, uintptr_t group, uintptr_t fields, thin_buffer *buffer);
 int thin_since(uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, long long *next, thin_buffer *buffer);
 void thin_free(thin_buffer *buffer);
 
-/* The functions of libdcgm. The loader binds each when it is called first, as
- * it does for go-dcgm. */
+/* The functions of libdcgm. The loader binds each at its first call, as it does
+ * for go-dcgm. */
 #ifndef DCGM_AGENT_H
 int dcgmInit(void);
 int dcgmShutdown(void);

@@ -50,8 +50,8 @@ func (s *Source) noteMissing(ctx context.Context, err error, unreachable bool) {
 	}
 }
 
-// awaitMissing makes the loop open a session as soon as what was missing is there. The loop's own attempts may be far
-// apart by then.
+// awaitMissing makes the loop open a session as soon as the missing requirement is met. The loop's own attempts may be
+// far apart by then.
 func (s *Source) awaitMissing(ctx context.Context, loop *collector.Loop) {
 	ticker := time.NewTicker(lookInterval)
 	defer ticker.Stop()

@@ -85,7 +85,7 @@ func (s *mergedSession) readProcesses(ctx context.Context, req gpu.ReadRequest, 
 		case isRequested && err != nil:
 			b.FailPart(row, gpu.PartProcesses, err)
 		case isRequested && !slices.Contains(s.rows, row):
-			b.FailPart(row, gpu.PartProcesses, fmt.Errorf("%w: NVML does not know this GPU", gpu.ErrNotSupported))
+			b.FailPart(row, gpu.PartProcesses, fmt.Errorf("%w: NVML does not list this GPU", gpu.ErrNotSupported))
 		}
 	}
 	if err == nil {

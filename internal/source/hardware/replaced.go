@@ -11,7 +11,7 @@ import (
 
 // ErrReplaced means that the driver or a library that worked before was replaced. A process keeps the library that it
 // loaded first, so only a new process can load the new one.
-var ErrReplaced = errors.New("the driver or its library was replaced, and a process keeps the library that it loaded first: only a new process loads the new one")
+var ErrReplaced = errors.New("the driver or its library was replaced; only a new process can load the new library")
 
 // reportReplaced makes Run return ErrReplaced.
 func (s *Source) reportReplaced() {

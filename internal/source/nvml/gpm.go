@@ -90,7 +90,7 @@ func (s *Session) withoutGPM(handle gonvml.Device) (why string, ret gonvml.Retur
 	}
 	support, ret := handle.GpmQueryDeviceSupport()
 	if ret == gonvml.SUCCESS && support.IsSupportedDevice == 0 || lasting(ret) {
-		return "profiling without DCGM needs GPM, available from Hopper on", gonvml.SUCCESS
+		return "profiling without DCGM needs GPM (Hopper and later)", gonvml.SUCCESS
 	}
 	return "", ret
 }

@@ -38,7 +38,7 @@ type Session struct {
 }
 
 // errElsewhere is the fault of fields that only links, switches, CPUs and network cards have.
-var errElsewhere = fmt.Errorf("%w: NVML has fields only of GPUs, GPU instances and some of NVLinks",
+var errElsewhere = fmt.Errorf("%w: NVML has fields only for GPUs, GPU instances and, in part, NVLinks",
 	gpu.ErrNotSupported)
 
 // errClosed is the error of a closed Session.

@@ -1,5 +1,5 @@
-/* The engine's state: connections, groups, field groups, watches and the
- * samples they keep; and the functions of libdcgm over it. */
+/* The functions of libdcgm, and the engine's state: connections, groups, field
+ * groups, and watches with their samples. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +18,10 @@
 #define LAST_PROFILING_FIELD 1096
 #define FIRST_SWITCH_FIELD DCGM_FI_FIRST_NVSWITCH_FIELD_ID
 #define LAST_SWITCH_FIELD DCGM_FI_LAST_NVSWITCH_FIELD_ID
-#define INFOROM_PACE_US 30000000 /* fields 83 and 84 are sampled no more often, whatever a watch requests */
+#define INFOROM_PACE_US 30000000 /* shortest sampling interval of fields 83 and 84, whatever a watch requests */
 
-/* What calls cost libdcgm on the real engine, in microseconds of CPU: a batched read mostly its
- * message, a read of every sample its entities, one after another. */
+/* CPU time of calls in libdcgm with a real engine, in microseconds. A batched read costs the same for any number of
+ * entities. A read of every sample costs this much for each entity. */
 #define COST_BATCH_US 400
 #define COST_SINCE_US 500
 #define COST_OTHER_US 50
@@ -35,7 +35,7 @@ struct sample {
     char text[128];
 };
 
-/* One field of one entity, watched or once watched. */
+/* One field of one entity that is watched, or was. */
 struct series {
     int group, field;
     unsigned entity;
@@ -43,9 +43,9 @@ struct series {
     int64_t interval, keep_age, due, last;
     int keep_samples; /* 0: no limit */
     int taken;        /* samples since the watch */
-    struct sample *samples, *block; /* the oldest sample, and where its memory begins */
+    struct sample *samples, *block; /* the oldest sample, and the allocated memory */
     int nsamples, capacity;
-    int generation, watched; /* of the script, now and when it was watched */
+    int generation, watched; /* script generation at the last sample, and when the watch began */
     const struct rule *rule;
     struct series *next;
 };
@@ -54,7 +54,7 @@ struct group {
     int used;
     dcgmHandle_t owner;
     char name[DCGM_MAX_STR_LENGTH];
-    unsigned health; /* the systems that are watched */
+    unsigned health; /* watched systems */
     int n;
     dcgmGroupEntityPair_t members[DCGM_GROUP_MAX_ENTITIES_V2];
 };
@@ -105,7 +105,7 @@ static struct series *find_series(int group, unsigned entity, int field, int cre
     return *slot = s;
 }
 
-/* Fields of the whole node live under no entity, for every client. */
+/* Fields of the node are stored without an entity, once for all clients. */
 static struct series *series_of(int group, unsigned entity, int field, int create) {
     if (field < FIRST_DEVICE_FIELD) group = DCGM_FE_NONE, entity = 0;
     return find_series(group, entity, field, create);
@@ -119,7 +119,7 @@ static void push(struct series *s, const struct sample *x) {
     s->samples += old, s->nsamples -= old;
     int forgotten = (int)(s->samples - s->block);
     if (forgotten + s->nsamples == s->capacity) {
-        /* Moved once per as many samples as are moved. */
+        /* Move the samples rarely enough that the cost per sample is constant. */
         if (forgotten > 0) memmove(s->block, s->samples, (size_t)s->nsamples * sizeof *x);
         if (forgotten <= s->nsamples) {
             s->capacity = s->capacity ? s->capacity * 2 : 2;
@@ -138,8 +138,8 @@ static void make_blank(struct sample *x, char type, int offset) {
     snprintf(x->text, sizeof x->text, "%s", texts[offset]);
 }
 
-/* The identity that a GPU or an instance reports of itself; 0 if the field is
- * none of it. A lost GPU reports nothing. */
+/* Reads the identity of a GPU or an instance. Returns 0 if the field is not
+ * part of it. */
 static int identity(struct series *s, struct sample *x) {
     const char *text = NULL;
     int64_t n = -1;
@@ -173,7 +173,7 @@ static int identity(struct series *s, struct sample *x) {
     return 0;
 }
 
-/* The GPU that an entity is, or is an instance of. */
+/* Returns the GPU of an entity that is a GPU or an instance. */
 static struct gpu *gpu_of(int group, unsigned entity) {
     if (group == DCGM_FE_GPU) return world_gpu(entity);
     if (group != DCGM_FE_GPU_I && group != DCGM_FE_GPU_CI) return NULL;
@@ -181,7 +181,7 @@ static struct gpu *gpu_of(int group, unsigned entity) {
     return i ? world_gpu(i->gpu) : NULL;
 }
 
-/* Whether an entity is a GPU that is lost, or one of its instances. */
+/* Reports whether an entity is a lost GPU or one of its instances. */
 static int lost_entity(int group, unsigned entity) {
     if (group != DCGM_FE_GPU && group != DCGM_FE_GPU_I && group != DCGM_FE_GPU_CI) return 0;
     struct gpu *g = gpu_of(group, entity);
@@ -210,7 +210,7 @@ static void take(struct series *s, int64_t ts) {
         case KIND_TEXT: x.type = 's', snprintf(x.text, sizeof x.text, "%s", r->text); break;
         default: make_blank(&x, r->blank, (int)(r->kind - KIND_BLANK)); break;
         }
-        /* Profiling needs two readings for its first value. */
+        /* Profiling has its first value after two readings. */
         if (s->field >= FIRST_PROFILING_FIELD && s->field <= LAST_PROFILING_FIELD && s->taken == 0)
             make_blank(&x, x.type, 0);
     } else if (!identity(s, &x))
@@ -220,12 +220,12 @@ static void take(struct series *s, int64_t ts) {
     s->last = ts;
 }
 
-/* Takes the samples that were due since the last look. */
+/* Takes the samples that are due. */
 static void advance(struct series *s, int64_t now, int forced) {
     if (!s->watchers) return;
     if (s->field == 230) {
-        /* XIDs come as events. Some engines begin with a 0, which a script spells out. While a GPU is lost, or a script
-         * blanks the field, the engine appends a blank sample with a fresh time in each interval. */
+        /* XIDs are events. Some engines start with a sample of 0; a script can request that. While a GPU is lost, or a
+         * script blanks the field, the engine appends a blank sample with the current time in each interval. */
         const struct rule *r = world_rule(s->group, s->entity, s->field);
         if (!s->taken && r && r->kind == KIND_INT && r->i64 == 0 && r->step == 0) take(s, now);
         if (!lost(s) && !(r && r->kind == KIND_BLANK)) {
@@ -272,7 +272,7 @@ static void release_owner(dcgmHandle_t owner) {
     }
 }
 
-/* What the engine finds after an XID, until it restarts (DcgmHealthWatch.cpp, BuildXidMappings). */
+/* The finding for each XID, which the engine reports until it restarts (DcgmHealthWatch.cpp, BuildXidMappings). */
 static const struct {
     int64_t xid;
     unsigned system, result, code;
@@ -285,8 +285,8 @@ static const struct {
 
 #define XID_FINDINGS (sizeof xid_findings / sizeof *xid_findings)
 
-/* What the health module remembers: the XIDs of each GPU, by their place in xid_findings, and the violation counters of
- * the last minute. Both are indexed by the id of the GPU. */
+/* State of the health module, indexed by GPU id: which of xid_findings' XIDs occurred, and the violation counters of the
+ * last minute. */
 static unsigned char had_xid[MAX_GPUS][XID_FINDINGS];
 static struct series violations[MAX_GPUS][2];
 
@@ -295,7 +295,7 @@ static void remember_xid(unsigned gpu, int64_t xid) {
         if (xid_findings[i].xid == xid) had_xid[gpu][i] = 1;
 }
 
-/* Whether a violation counter of a GPU grew within the last minute: 0 is power, 1 is heat. */
+/* Reports whether a violation counter of a GPU grew within the last minute: power (0) or heat (1). */
 static int violated(unsigned gpu, int which) {
     if (gpu >= MAX_GPUS) return 0;
     struct series *s = &violations[gpu][which];
@@ -338,13 +338,13 @@ static struct connection *connection(dcgmHandle_t handle) {
     return NULL;
 }
 
-/* Stores an event. One that is dated back lies among those of its date. */
+/* Stores an event. A backdated event is inserted in the order of the dates. */
 static void happen(const struct event *e, int group, unsigned entity) {
     if (e->field == 230 && group == DCGM_FE_GPU) remember_xid(entity, e->value);
     struct series *s = find_series(group, entity, e->field, 0);
     if (!s || !s->watchers) return;
     struct sample x = {.ts = world_now() - e->back, .type = 'i', .i64 = e->value};
-    /* Two of one moment differ; a clock that was set back stays what it is. */
+    /* Events at the same time get different timestamps, unless the clock was set back. */
     if (!e->back && s->nsamples && x.ts <= s->samples[s->nsamples - 1].ts && x.ts > s->samples[s->nsamples - 1].ts - 1000000)
         x.ts = s->samples[s->nsamples - 1].ts + 1;
     push(s, &x);
@@ -352,7 +352,7 @@ static void happen(const struct event *e, int group, unsigned entity) {
         s->samples[i] = s->samples[i - 1], s->samples[i - 1] = x;
 }
 
-/* Drops the watches and samples of detached GPUs, which do not come back when the GPU does. */
+/* Drops the watches and samples of detached GPUs. They stay dropped when the GPU is attached again. */
 static void forget_detached(void) {
     for (int i = 0; i < BUCKETS; i++)
         for (struct series *s = table[i]; s; s = s->next) {
@@ -365,7 +365,7 @@ static void refresh(void) {
     if (!world_refresh()) return;
     forget_detached();
     if (world.boot != boot) {
-        /* Another engine: what the old one held is gone with it. */
+        /* The engine was restarted and has lost its state. */
         boot = world.boot;
         for (int i = 0; i < MAX_CONNECTIONS; i++)
             if (connections[i].used) release_owner(connections[i].handle);
@@ -386,8 +386,8 @@ static void refresh(void) {
     }
 }
 
-/* Enters a call: counts it, reads the script, and plays what it says of the
- * function. Returns with the mutex held. */
+/* Enters a call: counts it, reads the script, and applies the failures that it
+ * has for the function. Returns with the mutex held. */
 static dcgmReturn_t enter(const char *function) {
     char name[64];
     snprintf(name, sizeof name, "calls.%s", function);
@@ -422,7 +422,7 @@ static dcgmReturn_t enter(const char *function) {
     }
 }
 
-/* Lets time pass in a call while others go on. */
+/* Waits in a call without blocking other calls. */
 static void hold(int64_t us) {
     if (us <= 0) return;
     count("held", 1);
@@ -612,7 +612,7 @@ dcgmReturn_t dcgmGetDeviceAttributes(dcgmHandle_t handle, unsigned id, dcgmDevic
     return leave(DCGM_ST_OK);
 }
 
-/* What DCGM has one GPU alone to report of, it does not support. */
+/* DCGM does not support this call on a node with a single GPU. */
 dcgmReturn_t dcgmGetDeviceTopology(dcgmHandle_t handle, unsigned id, dcgmDeviceTopology_t *t) {
     ENTER("dcgmGetDeviceTopology", handle);
     dcgmDeviceTopology_v1 *old = (dcgmDeviceTopology_v1 *)t;
@@ -840,8 +840,8 @@ dcgmReturn_t dcgmFieldGroupDestroy(dcgmHandle_t handle, dcgmFieldGrp_t id) {
 
 /* ---- watches ---- */
 
-/* Whether a member of the group cannot give a profiling field that the watch
- * requests: DCGM refuses such a watch whole. */
+/* Returns an error if a member of the group lacks one of the fields. DCGM
+ * rejects the entire watch then. */
 static dcgmReturn_t watchable(const struct group *g, const struct field_group *f) {
     for (int i = 0; i < f->n; i++) {
         int of_switches = f->ids[i] >= FIRST_SWITCH_FIELD && f->ids[i] <= LAST_SWITCH_FIELD;
@@ -908,7 +908,7 @@ dcgmReturn_t dcgmUnwatchFields(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFiel
     for (int i = 0; i < MAX_WATCHES; i++)
         if (watches[i].used && watches[i].group_id == group && watches[i].fields_id == fields)
             release_watch(&watches[i]);
-    /* The watch of a field of the node is looked for under the entity, and not found there. */
+    /* DCGM looks for the watch of a node's field under the entity, where it does not find it. */
     for (int i = 0; i < f->n; i++)
         if (f->ids[i] < FIRST_DEVICE_FIELD) {
             count("log.unwatch", g->n);
@@ -957,7 +957,7 @@ dcgmReturn_t dcgmHealthCheck(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealth
     for (int i = 0; i < world.nincidents; i++) {
         struct incident *x = &world.incidents[i];
         dcgmGroupEntityPair_t at = {.entityGroupId = (dcgm_field_entity_group_t)x->group, .entityId = (dcgm_field_eid_t)x->entity};
-        // Members are judged, and the machine where the group has a GPU (DcgmHealthWatch.cpp, MonitorWatches).
+        // Members are checked, and the machine too if the group has a GPU (DcgmHealthWatch.cpp, MonitorWatches).
         int judged = 0;
         for (int e = 0; e < g->n; e++)
             judged |= x->group == DCGM_FE_NONE ? g->members[e].entityGroupId == DCGM_FE_GPU
@@ -1017,7 +1017,7 @@ static void latest(int group, unsigned entity, int field, dcgmFieldValue_v1 *v) 
     write_value(v, field, &x);
 }
 
-/* What the script has the engine add to a reply without a request. */
+/* Adds values to a reply that were not requested, as in the script. */
 static void stray(dcgmFieldValueEntityEnumeration_f callback, void *data) {
     dcgmFieldValue_v1 v;
     for (int i = 0; i < world.nstrays; i++) {
@@ -1026,7 +1026,7 @@ static void stray(dcgmFieldValueEntityEnumeration_f callback, void *data) {
         memset(&v, 0, sizeof v);
         write_value(&v, x->field, &s);
         v.fieldType = (unsigned short)x->type;
-        if (x->type == 's') memset(&v.value, 'x', sizeof v.value); /* a text without an end */
+        if (x->type == 's') memset(&v.value, 'x', sizeof v.value); /* not terminated */
         callback((dcgm_field_entity_group_t)x->group, (dcgm_field_eid_t)x->entity, &v, 1, data);
     }
 }
@@ -1073,7 +1073,7 @@ dcgmReturn_t dcgmGetValuesSince_v2(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgm
             int first = s ? s->nsamples : 0, sent = 0;
             while (first > 0 && s->samples[first - 1].ts >= since) first--;
             for (int k = first; s && k < s->nsamples; k++) {
-                /* events of one instant are distinguished by a microsecond each */
+                /* timestamps of simultaneous events lie in the future, a microsecond apart */
                 if (s->samples[k].ts > end) end = s->samples[k].ts;
                 write_value(&v, f->ids[i], &s->samples[k]);
                 callback(g->members[e].entityGroupId, g->members[e].entityId, &v, 1, data);

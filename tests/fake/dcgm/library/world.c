@@ -17,8 +17,8 @@ struct world world;
 
 static struct stat script_stat;
 
-/* Splits a line in place: words are separated by blanks, a word may hold a
- * part in double quotes. Returns the number of words. */
+/* Splits a line in place into words separated by blanks. Part of a word may be
+ * in double quotes. Returns the number of words. */
 static int split(char *line, char *words[], int max) {
     int n = 0;
     char *in = line, *out;
@@ -38,7 +38,7 @@ static int split(char *line, char *words[], int max) {
     return n;
 }
 
-/* The value of "key=value" among the words, or fallback. */
+/* Returns the value of the word "key=value", or fallback. */
 static const char *option(char *words[], int n, const char *key, const char *fallback) {
     size_t len = strlen(key);
     for (int i = 0; i < n; i++)
@@ -48,7 +48,7 @@ static const char *option(char *words[], int n, const char *key, const char *fal
 
 static void copy(char *to, size_t size, const char *from) { snprintf(to, size, "%s", from); }
 
-/* The group that a word before a colon names. */
+/* Returns the entity group named by the word before a colon. */
 static int parse_group(const char *word) {
     static const struct {
         const char *word;
@@ -64,7 +64,7 @@ static int parse_group(const char *word) {
     return ANY;
 }
 
-/* The entity id of the link that "gpu:ID:INDEX" or "switch:ID:INDEX" names. */
+/* Returns the entity id of the link "gpu:ID:INDEX" or "switch:ID:INDEX". */
 static int parse_link(const char *word) {
     dcgm_link_t link = {.raw = 0};
     const char *id = strchr(word, ':'), *index = id ? strchr(id + 1, ':') : NULL;
@@ -81,7 +81,7 @@ static void parse_target(const char *word, int *group, int *entity) {
     *entity = !id || id[1] == '*' ? ANY : *group == DCGM_FE_LINK ? parse_link(id + 1) : atoi(id + 1);
 }
 
-/* Sets the bits that a list like "0-3,8" names. */
+/* Sets the bits of a list such as "0-3,8". */
 static void parse_bits(const char *list, uint64_t *words, int nwords) {
     for (const char *p = list; p && *p; p = strchr(p, ','), p = p ? p + 1 : p) {
         int first = atoi(p), last = first;

@@ -1,5 +1,5 @@
-/* What the test library plays: a world read from a script, and the state that
- * an engine keeps while it is played. The grammar of scripts is in ../doc.go. */
+/* The world that the test library simulates, as read from a script. The syntax
+ * of scripts is in ../doc.go. */
 #ifndef FAKEDCGM_WORLD_H
 #define FAKEDCGM_WORLD_H
 
@@ -21,7 +21,7 @@
 #define MAX_FAILS 64
 #define ANY (-1)
 
-/* What a sample of a field holds. */
+/* The kinds of values that a field's samples have. */
 enum kind {
     KIND_INT = 1,
     KIND_DOUBLE,
@@ -30,10 +30,10 @@ enum kind {
     KIND_NOT_FOUND,    /* blank + 1 */
     KIND_UNSUPPORTED,  /* blank + 2 */
     KIND_NO_PERMISSION,/* blank + 3 */
-    KIND_NO_DATA,      /* watched, never sampled */
-    KIND_STOPPED,      /* no further sample: the last one stays */
-    KIND_STUCK,        /* stopped, but for what is watched after the script changed */
-    KIND_ZERO          /* 0, but for what is watched after the script changed */
+    KIND_NO_DATA,      /* watched but never sampled */
+    KIND_STOPPED,      /* no further samples; the last one stays */
+    KIND_STUCK,        /* stopped, except for watches since the script changed */
+    KIND_ZERO          /* 0, except for watches since the script changed */
 };
 
 struct rule {
@@ -51,7 +51,7 @@ struct gpu {
     unsigned id, index, minor;
     DcgmEntityStatus_t status;
     char uuid[64], name[128], bus[32];
-    int64_t slow_us; /* how long a read of it takes */
+    int64_t slow_us; /* duration of a read */
     int prof[256], nprof, prof_error;
     dcgmNvLinkLinkState_t links[DCGM_NVLINK_MAX_LINKS_PER_GPU];
     uint64_t cpus[DCGM_AFFINITY_BITMASK_ARRAY_SIZE];
@@ -68,7 +68,7 @@ struct cpu {
     char serial[DCGM_MAX_STR_LENGTH];
 };
 
-/* The way from one GPU to another. */
+/* The connection between two GPUs. */
 struct path {
     unsigned a, b;
     uint64_t levels; /* DCGM_TOPOLOGY_* */
@@ -84,7 +84,7 @@ struct event {
     int64_t seq;
     int group, entity, field;
     int64_t value;
-    int64_t back; /* microseconds that it is dated before it is stored */
+    int64_t back; /* microseconds by which its date precedes its storage */
 };
 
 struct incident {
@@ -103,7 +103,7 @@ struct stray {
 
 struct fail {
     char function[64];
-    int code, times, after; /* times < 0: always; after so many calls */
+    int code, times, after; /* times < 0 means always; the first "after" calls succeed */
     int block;
 };
 
@@ -125,8 +125,8 @@ struct world {
     int ncards;
     struct path paths[MAX_PATHS];
     int npaths;
-    int old;          /* knows the structures of DCGM 4.5 and before alone */
-    unsigned without; /* a bit for each DCGM_FE_* whose module is not there */
+    int old;          /* supports only the structures up to DCGM 4.5 */
+    unsigned without; /* a bit for each DCGM_FE_* whose module is missing */
     struct rule rules[MAX_RULES];
     int nrules;
     struct event events[MAX_EVENTS];
@@ -154,7 +154,7 @@ const struct rule *world_rule(int group, unsigned entity, int field);
 int world_known_field(int field);
 int64_t world_now(void); /* microseconds, in the engine's clock */
 
-/* Counters, kept in a file that tests read. */
+/* Counters in a file that tests read. */
 void count(const char *name, int64_t delta);
 void note_address(const char *address);
 

@@ -1,11 +1,11 @@
 /*
- * A libnvidia-ml.so.1 that plays scripts instead of driving hardware. It is
- * built by tests against go-nvml's nvml.h. See doc.go for the script language
- * and for the ledger that it keeps.
+ * A libnvidia-ml.so.1 that plays scripts instead of driving hardware. Tests
+ * build it against go-nvml's nvml.h. doc.go describes the script language and
+ * the ledger.
  *
- * Every entry point starts with BEGIN, which counts the call, loads a changed
- * script and plays what the script says of the function, and ends with END.
- * Nothing here trusts its callers to be serial: the ledger shows if they were.
+ * Every function starts with BEGIN and ends with END. BEGIN counts the call,
+ * loads the script if it changed, and applies the failures that the script has
+ * for the function. Calls may be concurrent; the ledger records whether they are.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -67,7 +67,7 @@ struct event {
 };
 
 struct nvmlDevice_st {
-	int gpu, slot; /* slot is -1 for a whole GPU */
+	int gpu, slot; /* slot is -1 for the GPU itself */
 };
 
 struct nvmlEventSet_st {
@@ -84,10 +84,10 @@ struct nvmlGpmSample_st {
 };
 
 struct process {
-	int gpu, gi, ci; /* gi is -1 on a whole GPU */
+	int gpu, gi, ci; /* gi is -1 on a GPU without MIG */
 	int graphics;
 	unsigned int pid, busy;
-	unsigned long long mib, at; /* ~0 for memory that is not known; at is the sample's time, 0 for none */
+	unsigned long long mib, at; /* mib is ~0 if unknown; at is the sample's time, or 0 without a sample */
 };
 
 struct rule {
@@ -104,14 +104,14 @@ struct gpu {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int inits;
-static int frozen; /* the script said "static": it is not looked at again */
+static int frozen; /* the script has "static" and is not read again */
 static char script_path[4096];
 static struct timespec script_time;
 static ino_t script_inode;
 
 static int ngpus;
-static char version[NAME]; /* of the driver */
-static int driver; /* what every call returns, 0 for a healthy driver */
+static char version[NAME]; /* driver version */
+static int driver; /* result of every call; 0 for a healthy driver */
 static struct gpu gpus[MAX_GPUS];
 static struct nvmlDevice_st handles[MAX_GPUS], mig_handles[MAX_GPUS][MAX_SLOTS];
 static struct rule rules[MAX_RULES];
@@ -237,7 +237,7 @@ static void play_line(char *line)
 	}
 }
 
-/* load_script plays the script if it is another one than last time. */
+/* load_script loads the script if it has changed. */
 static void load_script(void)
 {
 	struct stat st;
@@ -258,7 +258,7 @@ static void load_script(void)
 	fclose(f);
 }
 
-/* start forgets everything when the first client comes. */
+/* start resets all state at the first client's init. */
 static void start(void)
 {
 	const char *script = getenv("FAKENVML_SCRIPT"), *path = getenv("FAKENVML_LEDGER");
@@ -282,7 +282,7 @@ static void start(void)
 	ledger = map;
 }
 
-/* begin plays what is common to all functions; d may be NULL. */
+/* begin does what all functions have in common. d may be NULL. */
 static nvmlReturn_t begin(const char *func, nvmlDevice_t d)
 {
 	pthread_mutex_lock(&lock);
@@ -398,7 +398,7 @@ static nvmlReturn_t text(char *to, unsigned int size, const char *from)
 	return NVML_SUCCESS;
 }
 
-/* said returns the text of a setting; a setting of "-" is not supported. */
+/* said returns the text of a setting. The value "-" means not supported. */
 static nvmlReturn_t said(int gpu, const char *key, const char *otherwise, char *to, unsigned int size)
 {
 	struct setting *s = setting(gpu, key);
@@ -407,7 +407,7 @@ static nvmlReturn_t said(int gpu, const char *key, const char *otherwise, char *
 	return text(to, size, s ? s->text : otherwise);
 }
 
-/* count32 returns the number of a setting; a setting of "-" is not supported. */
+/* count32 returns the number of a setting. The value "-" means not supported. */
 static nvmlReturn_t count32(int gpu, const char *key, double otherwise, unsigned int *to)
 {
 	struct setting *s = setting(gpu, key);
@@ -741,7 +741,7 @@ nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t d, unsigned int *utili
 
 static const unsigned long long MiB = 1024 * 1024;
 
-/* Framebuffer in bytes: reserved is not used, and a little is left over. */
+/* Frame buffer in bytes. Used memory excludes reserved memory, and some is free. */
 static void framebuffer(nvmlDevice_t d, nvmlMemory_v2_t *m)
 {
 	unsigned long long total = (unsigned long long)number(d->gpu, "fb-total", 81559) * MiB;
@@ -802,8 +802,8 @@ nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t d, nvmlGridLice
 
 /* ---------------------------------------------------------------- NVLink */
 
-/* A GPU has 18 links to switches, unless "nvlinks" and "nvlink.L" say other:
- * "gpu N", "down" or "-" for a link that is not there. */
+/* A GPU has 18 links to switches by default. "nvlinks" sets their number, and
+ * "nvlink.L" one link: "gpu N", "down", or "-" for a missing link. */
 static const char *link_to(nvmlDevice_t d, unsigned int link)
 {
 	char key[NAME];
@@ -875,7 +875,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t d, nvmlGpuFabricInfoV_t *i
 
 /* ------------------------------------------------------------- placement */
 
-/* Every second GPU hangs at the second socket, as "socket" may say otherwise. */
+/* Every other GPU is on the second socket, unless "socket" is set. */
 static int socket_of(int gpu) { return (int)number(gpu, "socket", gpu % 2); }
 
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t d, nvmlDevice_t peer, nvmlGpuTopologyLevel_t *level)
@@ -897,7 +897,7 @@ nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t d, unsigned int size, unsi
 	END(NVML_SUCCESS);
 }
 
-/* Sockets of 32 cores with two threads each: 0-31,64-95 and 32-63,96-127. */
+/* The two sockets have 32 cores with two threads each: 0-31,64-95 and 32-63,96-127. */
 nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t d, unsigned int size, unsigned long *cpus)
 {
 	BEGIN(d);
@@ -909,7 +909,7 @@ nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t d, unsigned int size, unsigne
 
 /* --------------------------------------------------------------- samples */
 
-/* The buffer of a sampling type is the setting "samples.TYPE": "at:value …". */
+/* The setting "samples.TYPE" is the buffer of a sampling type: "at:value …". */
 nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t d, nvmlSamplingType_t type, unsigned long long since, nvmlValueType_t *kind,
 				  unsigned int *count, nvmlSample_t *samples)
 {
@@ -934,7 +934,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t d, nvmlSamplingType_t type, unsig
 	END(n == 0 ? NVML_ERROR_NOT_FOUND : samples && n > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS);
 }
 
-/* field answers one field id: settings first, then what an H100 says. */
+/* field returns the value of one field id: its setting, or else an H100's value. */
 static nvmlReturn_t field(nvmlDevice_t d, nvmlFieldValue_t *v)
 {
 	char key[NAME];
@@ -1144,7 +1144,7 @@ nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t d, unsigned int gi, nvmlGpmSample_
 	END(NVML_ERROR_NOT_FOUND);
 }
 
-/* Percentages are the metric's id plus the instance's; rates are MiB/s. */
+/* A percentage is the metric's id plus the instance's. Rates are in MiB/s. */
 nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
 {
 	char key[NAME];
