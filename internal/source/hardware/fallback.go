@@ -14,7 +14,8 @@ const (
 	restoreInterval = 10 * time.Second
 	// maxRestorePause bounds the growing pauses between attempts to open an engine that listens or is embedded.
 	maxRestorePause = 5 * time.Minute
-	// lookInterval is how often the Source checks whether the host engine listens, or whether a missing driver or library exists now.
+	// lookInterval is how often the Source checks whether the host engine listens, or whether a missing driver or
+	// library exists now.
 	lookInterval = time.Second
 )
 
