@@ -1,0 +1,181 @@
+package chart
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// TestMigration follows docs/migration.md with values files of three generations of NVIDIA's chart, on three simulated
+// nodes. Every metric of the file that the values select is served, or the node's hardware lacks it and a series says so.
+func TestMigration(t *testing.T) {
+	const mounted = `
+extraConfigMapVolumes:
+- name: exporter-metrics-volume
+  configMap: {name: exporter-metrics-config-map, items: [{key: metrics, path: default-counters.csv}]}
+extraVolumeMounts:
+- name: exporter-metrics-volume
+  mountPath: /etc/dcgm-exporter/default-counters.csv
+  subPath: default-counters.csv
+`
+	const custom = "DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.\nDCGM_FI_PROF_DRAM_ACTIVE, gauge, Memory interface.\n"
+	c := load(t, folder)
+	for name, tt := range map[string]struct {
+		values, file string // file is the counters file that NVIDIA's chart would read
+	}{
+		"3.x": {`
+arguments: [-f, /etc/dcgm-exporter/dcp-metrics-included.csv]
+kubeletPath: /var/lib/kubelet/pod-resources
+securityContext: {runAsNonRoot: false, runAsUser: 0, capabilities: {add: [SYS_ADMIN]}}
+serviceMonitor: {enabled: true, interval: 15s, honorLabels: false, additionalLabels: {release: monitoring}}
+nodeSelector: {accelerator: nvidia}
+extraEnv: [{name: DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE, value: device-name}]
+`, readFile(t, filepath.Join(root, "etc/dcp-metrics-included.csv"))},
+		"4.5": {`
+arguments: [-f, /etc/dcgm-exporter/default-counters.csv]
+securityContext: {runAsNonRoot: false, runAsUser: 0, capabilities: {add: [SYS_ADMIN]}}
+kubernetes: {enablePodLabels: true, enablePodUID: true, rbac: {create: true}}
+livenessProbe: {initialDelaySeconds: 45, periodSeconds: 5}
+tolerations: [{operator: Exists}]
+` + mounted, readFile(t, filepath.Join(root, "etc/default-counters.csv"))},
+		"4.8": {`
+arguments: [-f, /etc/dcgm-exporter/default-counters.csv, --collect-interval, "10000"]
+hostPID: false
+priorityClassName: system-node-critical
+securityContext: {runAsUser: 0, capabilities: {add: [SYS_ADMIN], drop: [ALL]}, allowPrivilegeEscalation: false}
+customMetrics: |
+  DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.
+  DCGM_FI_PROF_DRAM_ACTIVE, gauge, Memory interface.
+resources: {limits: {cpu: 200m, memory: 512Mi}}
+` + mounted, custom},
+	} {
+		for _, node := range []string{"a100-mig", "h100x8", "t4"} {
+			t.Run(name+" on "+node, func(t *testing.T) {
+				t.Parallel()
+				strict := migrated(t, mustRender(t, c, withStrict(tt.values)), node)
+				relaxed := migrated(t, mustRender(t, c, tt.values), node)
+				requests, _, err := counters.Parse(strings.NewReader(tt.file), "counters.csv")
+				if err != nil || len(requests) == 0 {
+					t.Fatalf("counters file: %d lines, error %v", len(requests), err)
+				}
+				for _, r := range requests {
+					for mode, page := range map[string]string{"strict": strict, "default": relaxed} {
+						// docs/migration.md: "before the first XID"
+						isFirstXID := mode == "strict" && r.Name == "DCGM_FI_DEV_XID_ERRORS"
+						if !isServed(page, &r) && !isFirstXID && !isLacking(relaxed, r.Name) {
+							t.Errorf("%s page lacks %s, and no series says why", mode, r.Name)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// withStrict adds the setting of the second step of docs/migration.md.
+func withStrict(values string) string {
+	const setting = "{name: DCGM_EXPORTER_COMPATIBILITY, value: strict}"
+	if strings.Contains(values, "extraEnv: [") {
+		return strings.Replace(values, "extraEnv: [", "extraEnv: ["+setting+", ", 1)
+	}
+	return values + "extraEnv: [" + setting + "]\n"
+}
+
+// isServed reports whether a page has series of a counter, or its label.
+func isServed(page string, r *counters.Request) bool {
+	if r.Type == gpu.MetricLabel {
+		return strings.Contains(page, ","+r.Name+`="`)
+	}
+	return strings.Contains(page, "\n"+r.Name+"{")
+}
+
+// isLacking reports whether a page says that the hardware lacks a field everywhere.
+func isLacking(page, field string) bool {
+	series := `dcgm_exporter_field_unavailable\{field="` + field + `",reason="(not_supported|no_entity)"\}`
+	return regexp.MustCompile(series).MatchString(page)
+}
+
+// migrated returns the page of the exporter in the rendered DaemonSet, on a simulated node. The container must have the
+// default image and the right to profile.
+func migrated(t *testing.T, r *rendering, node string) string {
+	t.Helper()
+	pod := one[*apps.DaemonSet](t, r).Spec.Template.Spec
+	exporter := pod.Containers[0]
+	isOurs := strings.HasPrefix(exporter.Image, "ghcr.io/gpu-telemetry/dcgm-exporter:")
+	if !isOurs || strings.HasSuffix(exporter.Image, "-nvml") {
+		t.Errorf("image = %s, want the default image, which has DCGM", exporter.Image)
+	}
+	rights := exporter.SecurityContext.Capabilities
+	if rights == nil || !slices.Contains(rights.Add, core.Capability("SYS_ADMIN")) {
+		t.Error("container has no SYS_ADMIN, which profiling before Hopper needs")
+	}
+	etc := t.TempDir()
+	if err := os.CopyFS(etc, os.DirFS(filepath.Join(root, "etc"))); err != nil {
+		t.Fatal(err)
+	}
+	move := strings.NewReplacer("/etc/dcgm-exporter", etc).Replace
+	for _, m := range exporter.VolumeMounts {
+		mount(t, r, &pod, &m, move(m.MountPath))
+	}
+	env := map[string]string{}
+	for _, e := range exporter.Env {
+		if env[e.Name] = move(e.Value); e.ValueFrom != nil {
+			env[e.Name] = "node-1"
+		}
+	}
+	args := []string{"--source=sim", "--sim-node=" + node}
+	for _, a := range exporter.Args {
+		args = append(args, move(a))
+	}
+	var out, errs bytes.Buffer
+	code := command.Run(t.Context(), "once", command.Process{
+		Args: args, Env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		ReadFile: os.ReadFile, In: strings.NewReader(""), Out: &out, Err: io.Writer(&errs),
+	})
+	if code != command.OK {
+		t.Fatalf("once %q: exit code %d\n%s", args, code, errs.String())
+	}
+	return out.String()
+}
+
+// mount writes the files of a ConfigMap that is mounted below /etc/dcgm-exporter.
+func mount(t *testing.T, r *rendering, pod *core.PodSpec, m *core.VolumeMount, path string) {
+	t.Helper()
+	i := slices.IndexFunc(pod.Volumes, func(v core.Volume) bool { return v.Name == m.Name })
+	if i < 0 {
+		t.Fatalf("no volume %s", m.Name)
+	}
+	source := pod.Volumes[i].ConfigMap
+	if source == nil || path == m.MountPath {
+		return
+	}
+	for _, object := range every[*core.ConfigMap](t, r) {
+		for _, item := range source.Items {
+			if object.Name != source.Name {
+				continue
+			}
+			file := path
+			if m.SubPath == "" {
+				file = filepath.Join(path, item.Path)
+			}
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(object.Data[item.Key]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
