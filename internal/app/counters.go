@@ -110,11 +110,11 @@ func fieldCounters(cfg *config.Config) CounterSet {
 			problem = counters.Problem{What: err.Error()}
 		}
 		if problem.What != "" {
-			problem.File, problem.Line = cfg.Path, int(f.Line)
+			problem.File, problem.Line = cfg.Path, f.Line
 			set.Problems = append(set.Problems, problem)
 			continue
 		}
-		r.Line = int(f.Line)
+		r.Line = f.Line
 		set.Requests = append(set.Requests, r)
 	}
 	set.Advice = append(counters.Lint(set.Requests, cfg.Path), verdictAdvice(cfg, set.Requests, cfg.Path)...)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // Config holds all settings of the exporter, grouped by purpose. It is immutable once Parse has returned it.
@@ -93,7 +92,7 @@ type Field struct {
 	Name string `yaml:"name"`
 	Type string `yaml:"prometheusType"`
 	Help string `yaml:"help"`
-	Line text.Line
+	Line int    `yaml:"-"` // in the YAML file
 }
 
 // Collection configures intervals, windows and limits of the collection.

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
-	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -19,12 +21,19 @@ type document struct {
 	fields  []Field
 	groups  []WatchGroup
 
-	retention text.Line // line of the first retention, which has no effect; 0 for none
+	retention int // line of the first retention, which has no effect; 0 for none
 }
 
+// A scalar is the text of a setting and its line.
 type scalar struct {
 	text string
 	line int
+}
+
+// UnmarshalYAML accepts any value that stands for a text.
+func (s *scalar) UnmarshalYAML(n *yaml.Node) error {
+	*s = scalar{n.Value, n.Line}
+	return text.NotText(n)
 }
 
 // applyDocument sets the options without a flag and a variable.
@@ -61,191 +70,212 @@ func (p *parser) readDocument(name string) (*document, error) {
 	return parseDocument(name, data)
 }
 
-// parseDocument reads a YAML file of version 1 or 2. This is version 1:
-//
-//	version: 1
-//	metrics:
-//	  file: PATH                 # or, instead of a file:
-//	  fields:
-//	    - {name: NAME, prometheusType: TYPE, help: TEXT}
-//	collection:
-//	  interval: 30s
-//	  watchGroups:
-//	    - {name: NAME, interval: 5s, fields: [GLOB, …]}
-//
-// Version 2 has collections in the place of collection. The collection of all fields gives the
-// interval; each other one is a watch group:
-//
-//	collections:
-//	  - {name: NAME, every: 30s, metrics: {include: ["*"]}}
-//	  - {name: NAME, every: 5s, metrics: {include: [GLOB, …]}}
-//
-// Both may set metrics.enableExporterMetrics, server and sources.
+// A file is the content of a YAML file. Version 1 has collection. Version 2 has collections: the collection of all
+// fields, ["*"], gives the interval, and each other one is a watch group. The keys of single settings are those of
+// table.
+type file struct {
+	Version yaml.Node `yaml:"version"`
+	Metrics struct {
+		File            scalar  `yaml:"file"`
+		Fields          []Field `yaml:"fields"`
+		HealthIgnore    scalar  `yaml:"healthIgnore"`
+		ExporterMetrics scalar  `yaml:"enableExporterMetrics"`
+	} `yaml:"metrics"`
+	Collection *struct {
+		Interval    scalar       `yaml:"interval"`
+		WatchGroups []watchGroup `yaml:"watchGroups"`
+		Retention   yaml.Node    `yaml:"retention"`
+	} `yaml:"collection"`
+	Collections []collection `yaml:"collections"`
+	Server      struct {
+		MaxScrapes scalar `yaml:"maxConcurrentScrapes"`
+	} `yaml:"server"`
+	Sources fileSources `yaml:"sources"`
+}
+
+type fileSources struct {
+	DCGM struct {
+		Watch struct {
+			MaxKeepAge     scalar `yaml:"maxKeepAge"`
+			MaxKeepSamples scalar `yaml:"maxKeepSamples"`
+		} `yaml:"watch"`
+		DetectBindUnbind struct {
+			Enabled      scalar `yaml:"enabled"`
+			PollInterval scalar `yaml:"pollInterval"`
+		} `yaml:"detectBindUnbind"`
+	} `yaml:"dcgm"`
+}
+
+// A watchGroup is an entry of collection.watchGroups in version 1.
+type watchGroup struct {
+	Name      string        `yaml:"name"`
+	Interval  time.Duration `yaml:"interval"`
+	Fields    []string      `yaml:"fields"`
+	Retention yaml.Node     `yaml:"retention"` // has no effect
+}
+
+// A collection is an entry of collections in version 2.
+type collection struct {
+	Name    string        `yaml:"name"`
+	Every   time.Duration `yaml:"every"`
+	Metrics struct {
+		Include []string `yaml:"include"`
+	} `yaml:"metrics"`
+	Sources fileSources `yaml:"sources"` // has no effect
+}
+
+// parseDocument reads a YAML file of version 1 or 2.
 func parseDocument(name string, data []byte) (*document, error) {
-	y, root, err := text.ParseYAML(name, data, "version: 1 or 2")
+	var f file
+	root, err := text.DecodeYAML(name, data, &f)
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{YAML: y, doc: &document{scalars: map[string]scalar{}}}
-	r.root(root)
-	return r.doc, r.Err()
-}
-
-// A reader reads the nodes of a file into a document.
-type reader struct {
-	*text.YAML
-	doc *document
-}
-
-func (r *reader) root(n *yaml.Node) {
-	keys := r.keys("")
-	keys["version"] = func(*yaml.Node) {}
-	if v := text.ValueOf(n, "version"); v != nil && v.Value == "2" {
-		keys["collections"], keys["collection"] = r.collections, r.otherVersion("collection", 1, "collections")
+	r := &reader{name: name, root: root, doc: &document{scalars: map[string]scalar{}}}
+	r.scalars(reflect.ValueOf(f), "")
+	r.fields(f.Metrics.Fields)
+	if f.Version.Value == "2" {
+		r.rejectKey("collection", 1, "collections")
+		r.collections(f.Collections)
 	} else {
-		keys["collections"] = r.otherVersion("collections", 2, "collection")
+		r.rejectKey("collections", 2, "collection")
+		r.watchGroups(&f)
 	}
-	if !r.Mapping(n, "", keys) {
-		return
-	}
-	if file := r.doc.scalars["metrics.file"].line; file > 0 && r.doc.fields != nil {
-		r.FailLine(max(file, int(r.doc.fields[0].Line)), "metrics.file and metrics.fields cannot be combined: keep one")
-	}
-	switch v := text.ValueOf(n, "version"); {
-	case v == nil:
-		r.Fail(n, "the version is missing: expected version: 1 or 2")
-	case v.Kind == yaml.ScalarNode && v.Tag == "!!str" && (v.Value == "1" || v.Value == "2"):
-		r.Fail(v, "version %s is a string: expected a number without quotes", text.Describe(v))
-	case v.Kind != yaml.ScalarNode || v.Tag != "!!int" || v.Value != "1" && v.Value != "2":
-		r.Fail(v, "version %s: expected 1 or 2", text.Describe(v))
-	}
+	r.version(&f.Version)
+	return r.doc, errors.Join(r.errs...)
 }
 
-// keys returns the readers of the mapping at a path: of the table's keys below it, and of the lists.
-func (r *reader) keys(where string) text.Keys {
-	lists := map[string]func(*yaml.Node){"metrics.fields": r.field, "collection.watchGroups": r.group}
-	paths := slices.Collect(maps.Keys(lists))
-	for _, o := range table() {
-		paths = append(paths, o.key)
-	}
-	keys := text.Keys{}
-	for _, path := range paths {
-		rest, below := strings.CutPrefix("."+path, strings.TrimSuffix("."+where, ".")+".")
-		name, _, nested := strings.Cut(rest, ".")
-		full := strings.TrimPrefix(where+"."+name, ".")
-		switch {
-		case !below || name == "":
-		case nested:
-			keys[name] = func(n *yaml.Node) { r.Mapping(n, full, r.keys(full)) }
-		case lists[path] != nil:
-			keys[name] = func(n *yaml.Node) { r.Sequence(n, full, lists[full]) }
-		default:
-			keys[name] = func(n *yaml.Node) { r.scalar(n, full) }
+// A reader turns a file into a document.
+type reader struct {
+	name string
+	root *yaml.Node
+	doc  *document
+	errs []error
+}
+
+func (r *reader) fail(line int, format string, args ...any) {
+	r.errs = append(r.errs, &text.SyntaxError{File: r.name, Line: line, Msg: fmt.Sprintf(format, args...)})
+}
+
+// scalars keeps the settings of a struct and of those below it, by their path.
+func (r *reader) scalars(v reflect.Value, path string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			r.scalars(v.Elem(), path)
+		}
+	case reflect.Struct:
+		if s, ok := reflect.TypeAssert[scalar](v); ok {
+			if s.line > 0 {
+				r.doc.scalars[path] = s
+			}
+			return
+		}
+		if v.Type() == reflect.TypeFor[yaml.Node]() {
+			return
+		}
+		for i := range v.NumField() {
+			below := v.Type().Field(i).Tag.Get("yaml")
+			if path != "" {
+				below = path + "." + below
+			}
+			r.scalars(v.Field(i), below)
 		}
 	}
-	if where == "collection" {
-		keys["retention"] = r.retention
-	}
-	return keys
 }
 
-// retention accepts how long DCGM is to keep samples, in whatever form.
-func (r *reader) retention(n *yaml.Node) {
-	if r.doc.retention == 0 {
-		r.doc.retention = text.Line(n.Line)
+// rejectKey rejects a key that belongs to the other version.
+func (r *reader) rejectKey(key string, version int, instead string) {
+	if n := text.NodeAt(r.root, key); n != nil {
+		r.fail(n.Line, "%s belongs to version %d: expected %s", key, version, instead)
 	}
 }
 
-// otherVersion refuses a key that belongs to the other version.
-func (r *reader) otherVersion(key string, version int, instead string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		r.Fail(n, "%s belongs to version %d: expected %s", key, version, instead)
+func (r *reader) version(v *yaml.Node) {
+	isNumber := v.Value == "1" || v.Value == "2"
+	switch {
+	case v.IsZero():
+		r.fail(r.root.Line, "the version is missing: expected version: 1 or 2")
+	case v.Tag == "!!str" && isNumber:
+		r.fail(v.Line, "version %s is a string: expected a number without quotes", text.Describe(v))
+	case v.Tag != "!!int" || !isNumber:
+		r.fail(v.Line, "version %s: expected 1 or 2", text.Describe(v))
+	}
+}
+
+// rejectEmpty rejects an empty list at a path.
+func (r *reader) rejectEmpty(path ...string) {
+	if n := text.NodeAt(r.root, path...); n != nil && len(n.Content) == 0 {
+		r.fail(n.Line, "%s is an empty list: expected a list", strings.Join(path, "."))
+	}
+}
+
+func (r *reader) fields(fields []Field) {
+	r.rejectEmpty("metrics", "fields")
+	lines := text.Lines(r.root, "metrics", "fields")
+	if file := r.doc.scalars["metrics.file"].line; file > 0 && len(lines) > 0 {
+		r.fail(max(file, lines[0]), "metrics.file and metrics.fields cannot be combined: keep one")
+	}
+	for i, f := range fields {
+		f.Line = lines[i]
+		switch {
+		case f.Name == "":
+			r.fail(f.Line, "metrics.fields: the name is missing")
+		case f.Type == "":
+			r.fail(f.Line, "metrics.fields: %s has no prometheusType: expected counter, gauge, label or untyped", f.Name)
+		}
+		for _, other := range r.doc.fields {
+			if other.Name == f.Name && f.Name != "" {
+				r.fail(f.Line, "metrics.fields: %s is a duplicate, first on line %d", f.Name, other.Line)
+			}
+		}
+		r.doc.fields = append(r.doc.fields, f)
 	}
 }
 
 // everything is the pattern of the default collection. Its interval applies to the fields that match no other pattern.
 const everything = "*"
 
-// A collection is an entry of collections in version 2.
-type collection struct {
-	Line    text.Line
-	Name    string        `yaml:"name"`
-	Every   time.Duration `yaml:"every"`
-	Metrics struct {
-		Include []string `yaml:"include"`
-	} `yaml:"metrics"`
-	Sources *yaml.Node `yaml:"sources"` // accepted
-}
-
 // collections reads the collections of version 2.
-func (r *reader) collections(n *yaml.Node) {
-	const where = "collections"
-	general := text.Line(0)
-	r.Sequence(n, where, func(n *yaml.Node) {
-		var c collection
-		if !r.Decode(n, &c, where) {
-			return
-		}
-		if c.Sources != nil {
-			other := &reader{r.YAML, &document{scalars: map[string]scalar{}}}
-			other.Mapping(c.Sources, where+".sources", other.keys("sources"))
-		}
+func (r *reader) collections(list []collection) {
+	r.rejectEmpty("collections")
+	general, lines := 0, text.Lines(r.root, "collections")
+	for i, c := range list {
 		switch {
 		case !slices.Equal(c.Metrics.Include, []string{everything}):
-			r.addGroup(WatchGroup{Line: c.Line, Name: c.Name, Interval: c.Every, Patterns: c.Metrics.Include}, where, "every", "metrics.include")
+			g := WatchGroup{Line: lines[i], Name: c.Name, Interval: c.Every, Patterns: c.Metrics.Include}
+			r.addGroup(g, "collections", "every", "metrics.include")
 		case general > 0:
-			r.Fail(n, "collections: a second collection of all fields, first on line %d", general)
+			r.fail(lines[i], "collections: a second collection of all fields, first on line %d", general)
 		case c.Every <= 0:
-			r.Fail(n, "collections: %q: every is missing or not above zero: expected a duration such as 30s", c.Name)
+			r.fail(lines[i], "collections: %q: every is missing or not above zero: expected a duration such as 30s", c.Name)
 		default:
-			general = c.Line
-			r.doc.scalars["collection.interval"] = scalar{c.Every.String(), n.Line}
-		}
-	})
-}
-
-func (r *reader) field(n *yaml.Node) {
-	var f Field
-	if !r.Decode(n, &f, "metrics.fields") {
-		return
-	}
-	switch {
-	case f.Name == "":
-		r.Fail(n, "metrics.fields: the name is missing")
-	case f.Type == "":
-		r.Fail(n, "metrics.fields: %s has no prometheusType: expected counter, gauge, label or untyped", f.Name)
-	}
-	for _, other := range r.doc.fields {
-		if other.Name == f.Name && f.Name != "" {
-			r.Fail(n, "metrics.fields: %s is a duplicate, first on line %d", f.Name, other.Line)
+			general = lines[i]
+			r.doc.scalars["collection.interval"] = scalar{c.Every.String(), lines[i]}
 		}
 	}
-	r.doc.fields = append(r.doc.fields, f)
 }
 
-func (r *reader) group(n *yaml.Node) {
-	const where = "collection.watchGroups"
-	var g struct {
-		Line      text.Line
-		Name      string        `yaml:"name"`
-		Interval  time.Duration `yaml:"interval"`
-		Patterns  []string      `yaml:"fields"`
-		Retention *yaml.Node    `yaml:"retention"` // accepted
-	}
-	if !r.Decode(n, &g, where) {
+// watchGroups reads the watch groups of version 1, and the line of the first retention.
+func (r *reader) watchGroups(f *file) {
+	if f.Collection == nil {
 		return
 	}
-	if g.Retention != nil {
-		r.retention(g.Retention)
+	r.rejectEmpty("collection", "watchGroups")
+	r.doc.retention = f.Collection.Retention.Line
+	lines := text.Lines(r.root, "collection", "watchGroups")
+	for i, g := range f.Collection.WatchGroups {
+		r.doc.retention = cmp.Or(r.doc.retention, g.Retention.Line)
+		group := WatchGroup{Line: lines[i], Name: g.Name, Interval: g.Interval, Patterns: g.Fields}
+		r.addGroup(group, "collection.watchGroups", "interval", "fields")
 	}
-	r.addGroup(WatchGroup{Line: g.Line, Name: g.Name, Interval: g.Interval, Patterns: g.Patterns}, where, "interval", "fields")
 }
 
 // addGroup adds a watch group and reports its errors. The argument where is the path of the group; interval and
 // fields are the keys that it uses in messages.
 func (r *reader) addGroup(g WatchGroup, where, interval, fields string) {
 	fail := func(format string, args ...any) {
-		r.FailLine(int(g.Line), "%s: "+format, append([]any{where}, args...)...)
+		r.fail(g.Line, "%s: "+format, append([]any{where}, args...)...)
 	}
 	if g.Name == "" {
 		fail("the name is missing")
@@ -272,11 +302,4 @@ func (r *reader) addGroup(g WatchGroup, where, interval, fields string) {
 		}
 	}
 	r.doc.groups = append(r.doc.groups, g)
-}
-
-// scalar keeps the text of n for the option with this key.
-func (r *reader) scalar(n *yaml.Node, key string) {
-	if s := r.Text(n, key); s != "" {
-		r.doc.scalars[key] = scalar{s, n.Line}
-	}
 }

@@ -1,12 +1,14 @@
 package config
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.yaml.in/yaml/v3"
 )
 
 const fullFile = `version: 1
@@ -122,8 +124,8 @@ type badFile struct {
 
 func TestFileErrors(t *testing.T) {
 	tests := []badFile{
-		{"empty", "", []string{"c.yaml: the file is empty: expected version: 1 or 2"}},
-		{"comment", "# nothing\n", []string{"c.yaml: the file is empty: expected version: 1 or 2"}},
+		{"empty", "", []string{"c.yaml: the file is empty: expected keys and values"}},
+		{"comment", "# nothing\n", []string{"c.yaml: the file is empty: expected keys and values"}},
 		{"null", "---\n...\n", []string{"c.yaml:2: the file is empty: expected keys and values"}},
 		{"list", "- a\n", []string{"c.yaml:1: the file is a list: expected keys and values"}},
 		{"syntax", "version: 1\nmetrics: [\n", []string{"c.yaml:2: not YAML: did not find expected node content"}},
@@ -136,15 +138,16 @@ func TestFileErrors(t *testing.T) {
 			`c.yaml:3: unknown key "intervall" in collection: did you mean "interval"?`,
 			`c.yaml:4: unknown key "zzzzzz" in collection: expected one of interval, retention, watchGroups`,
 		}},
-		{"merge key", "version: 1\n<<: {metrics: {file: a}}\n", []string{`c.yaml:2: unknown key "<<": expected one of collection, collections, metrics, server, sources, version`}},
+		{"merge key", "version: 1\n<<: {metrics: {file: a}}\n", []string{"c.yaml:2: merge key <<: expected the keys, written out"}},
 		{"duplicate key", "version: 1\nmetrics: {file: a}\nmetrics: {file: b}\n", []string{"c.yaml:3: duplicate key metrics, first on line 2"}},
 		{"duplicate nested key", "version: 1\nmetrics:\n  file: a\n  file: b\n", []string{"c.yaml:4: duplicate key metrics.file, first on line 3"}},
-		{"empty section", "version: 1\nmetrics:\n", []string{"c.yaml:2: metrics is empty: expected keys and values"}},
+		{"keys with a merged list", "version: 1\nmetrics:\n  <<: {fields: [{name: A, prometheusType: gauge}]}\n", []string{"c.yaml:3: merge key << in metrics: expected the keys, written out"}},
+		{"empty section", "version: 1\nmetrics:\n", []string{"c.yaml:2: metrics is empty: expected a value"}},
 		{"file and fields", "version: 1\nmetrics:\n  file: a\n  fields: [{name: A, prometheusType: gauge}]\n", []string{"c.yaml:4: metrics.file and metrics.fields cannot be combined: keep one"}},
 		{"file is a list", "version: 1\nmetrics:\n  file: [a]\n", []string{"c.yaml:3: metrics.file is a list: expected a string"}},
 		{"file is binary", "version: 1\nmetrics:\n  file: !!binary YQ==\n", []string{`c.yaml:3: metrics.file is "YQ==": expected a string`}},
 		{"no fields", "version: 1\nmetrics:\n  fields: []\n", []string{"c.yaml:3: metrics.fields is an empty list: expected a list"}},
-		{"field is a name", "version: 1\nmetrics:\n  fields: [A]\n", []string{`c.yaml:3: metrics.fields is "A": expected keys and values`}},
+		{"field is a name", "version: 1\nmetrics:\n  fields: [A]\n", []string{`c.yaml:3: metrics.fields[0] is "A": expected keys and values`}},
 		{"field without name and type", "version: 1\nmetrics:\n  fields:\n  - {prometheusType: gauge}\n  - {name: A}\n", []string{
 			"c.yaml:4: metrics.fields: the name is missing",
 			"c.yaml:5: metrics.fields: A has no prometheusType: expected counter, gauge, label or untyped",
@@ -153,7 +156,7 @@ func TestFileErrors(t *testing.T) {
 		{"interval as a number", "version: 1\ncollection:\n  interval: 30000\n", []string{`c.yaml:3: collection.interval "30000": expected a duration such as 30s, above zero`}},
 		{"interval zero", "version: 1\ncollection: {interval: 0s}\n", []string{`c.yaml:2: collection.interval "0s": expected a duration such as 30s, above zero`}},
 		{"bad group", "version: 1\ncollection:\n  watchGroups:\n  - name: g\n    interval: often\n    fields: [\"a[\"]\n", []string{
-			`c.yaml:5: collection.watchGroups.interval is "often": expected a duration such as 90s or 5m`,
+			`c.yaml:5: collection.watchGroups[0].interval is "often": expected a duration such as 90s or 5m`,
 		}},
 		{"bad pattern", "version: 1\ncollection:\n  watchGroups:\n  - {name: g, interval: 5s, fields: [\"a[\"]}\n", []string{
 			`c.yaml:4: collection.watchGroups: "a[" is not a pattern: expected a field name, where * matches any text`,
@@ -226,4 +229,32 @@ func TestIntervals(t *testing.T) {
 
 	_, err = c.Intervals([][]string{{"B", "C"}, {"SM_UTIL"}})
 	wantError(t, err, `c.yaml:4: watch group "clocks" matches none of the 2 requested fields`)
+}
+
+// The keys of the table and those of a file are the same.
+func TestFileHasEveryKey(t *testing.T) {
+	keys := map[string]bool{}
+	var walk func(reflect.Type, string)
+	walk = func(typ reflect.Type, path string) {
+		switch {
+		case typ == reflect.TypeFor[scalar]():
+			keys[path] = true
+		case typ.Kind() == reflect.Pointer:
+			walk(typ.Elem(), path)
+		case typ.Kind() == reflect.Struct && typ != reflect.TypeFor[yaml.Node]():
+			for i := range typ.NumField() {
+				walk(typ.Field(i).Type, strings.TrimPrefix(path+"."+typ.Field(i).Tag.Get("yaml"), "."))
+			}
+		}
+	}
+	walk(reflect.TypeFor[file](), "")
+	for _, o := range table() {
+		if o.key != "" && !keys[o.key] {
+			t.Errorf("type file has no key %s", o.key)
+		}
+		delete(keys, o.key)
+	}
+	for key := range keys {
+		t.Errorf("no row of the table has the key %s", key)
+	}
 }

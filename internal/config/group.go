@@ -6,17 +6,15 @@ import (
 	"path"
 	"slices"
 	"time"
-
-	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // A WatchGroup sets the interval of the fields that match its patterns.
 type WatchGroup struct {
-	Name     string        `yaml:"name"`
-	Interval time.Duration `yaml:"interval"`
+	Name     string
+	Interval time.Duration
 	// Patterns are field names or globs in the syntax of path.Match.
-	Patterns []string `yaml:"fields"`
-	Line     text.Line
+	Patterns []string
+	Line     int // in the YAML file
 }
 
 // has reports whether a pattern of the group matches one of the names of a field.

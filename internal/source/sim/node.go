@@ -88,13 +88,11 @@ type parts struct {
 func loadParts() (*parts, error) {
 	var p parts
 	for _, file := range []string{"data/boards.yaml", "data/workloads.yaml"} {
-		f, err := data.Open(file)
+		content, err := data.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		err = text.DecodeYAML(f, file, &p)
-		f.Close()
-		if err != nil {
+		if _, err := text.DecodeYAML(file, content, &p); err != nil {
 			return nil, err
 		}
 	}
@@ -147,8 +145,12 @@ func ParseNode(r io.Reader, file string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	content, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
 	n := &Node{}
-	if err := text.DecodeYAML(r, file, n); err != nil {
+	if _, err := text.DecodeYAML(file, content, n); err != nil {
 		return nil, err
 	}
 	for i := range n.GPUs {

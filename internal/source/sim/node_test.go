@@ -171,6 +171,8 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: absent, fields: ["65000"]}`, `unknown field "65000"`},
 		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TEMP], devices: ["x"]}`,
 			`device "x", expected ` + forms},
+		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], value: .nan}`, `value and rate must be finite numbers`},
+		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], value: 1, rate: -.inf}`, `value and rate must be finite numbers`},
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], value: x}`, `faults[1].value is "x": expected a finite number`},
 		{`{fault: repartition, devices: ["0"], when: 1s}`, `unknown key "when" in faults[1]: expected one of ` +
 			`apart, at, call, code, devices, fault, fields, for, ignore-cancel, mig, rate, reason, reasons, reported-by, result, text, value, watches, xids`},

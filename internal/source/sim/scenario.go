@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -68,7 +69,7 @@ var faultKinds = map[string]struct {
 
 // A fault is one entry of a scenario.
 type fault struct {
-	Line         text.Line
+	Line         int            `yaml:"-"`
 	Kind         string         `yaml:"fault"`
 	At           time.Duration  `yaml:"at"`
 	For          *time.Duration `yaml:"for"`
@@ -118,10 +119,17 @@ func (f *fault) seenBy(witness string) bool {
 // ParseScenario parses a scenario. Errors are of type *text.SyntaxError and name file.
 func ParseScenario(r io.Reader, file string) (*Scenario, error) {
 	s := &Scenario{file: file}
-	if err := text.DecodeYAML(r, file, s); err != nil {
+	content, err := io.ReadAll(r)
+	if err != nil {
 		return nil, err
 	}
+	root, err := text.DecodeYAML(file, content, s)
+	if err != nil {
+		return nil, err
+	}
+	lines := text.Lines(root, "faults")
 	for i := range s.Faults {
+		s.Faults[i].Line = lines[i]
 		if err := s.Faults[i].parse(); err != nil {
 			return nil, s.at(&s.Faults[i], err)
 		}
@@ -131,7 +139,7 @@ func ParseScenario(r io.Reader, file string) (*Scenario, error) {
 
 // at adds the line of a fault to an error about it.
 func (s *Scenario) at(f *fault, err error) error {
-	return &text.SyntaxError{File: s.file, Line: int(f.Line), Msg: err.Error()}
+	return &text.SyntaxError{File: s.file, Line: f.Line, Msg: err.Error()}
 }
 
 func (f *fault) parse() error {
@@ -189,6 +197,8 @@ func (f *fault) parseTimes() error {
 	}
 	return nil
 }
+
+func isFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // absentReasons maps the reason of an absent fault to the error that the source reports. It is nil if the source
 // repeats the previous sample or reports nothing.
@@ -279,6 +289,9 @@ func (f *fault) parseFields() error {
 	}
 	if f.Rate != 0 && f.Value == nil {
 		return errors.New("rate needs the key \"value\", which it increases")
+	}
+	if f.Value != nil && !isFinite(*f.Value) || !isFinite(f.Rate) {
+		return errors.New("value and rate must be finite numbers")
 	}
 	if f.Kind == faultSet && (f.Value == nil) == (f.Text == "") {
 		return errors.New("fault set needs one of the keys \"value\" and \"text\"")
