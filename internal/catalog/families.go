@@ -128,6 +128,7 @@ var (
 
 // families lists the families in the order of the documentation. Families of a group are in the order of a page.
 var families = [...]Family{
+	// Requested by the counters file.
 	{
 		Name: XIDErrorsCount, Type: gpu.MetricGauge,
 		Help:   "XID errors within the window, by XID",
@@ -249,6 +250,7 @@ var families = [...]Family{
 			NVLinkCountLinkRecoveryFailedEvents, NVLinkCountLinkRecoverySuccessfulEvents,
 		},
 	},
+	// The use of GPUs by owners.
 	{
 		Name: PodUtilization, Type: gpu.MetricGauge, Group: Accounting,
 		Help:   "Fraction of time in which the pod's work ran on the GPU or GPU instance, 0 to 1",
@@ -309,6 +311,7 @@ var families = [...]Family{
 		Help:   "Unix time at which the XID was last seen, with the owner at that time; only with --owner-labels=info",
 		Labels: []string{"GPU_I_ID", "xid"},
 	},
+	// The state of the collection.
 	{
 		Name: EntityUp, Type: gpu.MetricGauge, Group: Health,
 		Help:   "Whether the entity is read (1) or not (0, with the reason)",

@@ -15,11 +15,13 @@ import (
 var (
 	root = filepath.Join("..", "..")
 	// edit matches a block to insert: the file, the text of the line above which it goes, and the block.
-	edit = regexp.MustCompile("(?s)```(?:yaml|go|md)\n(?:#|//|<!--) (\\S+), above (.+?)(?: -->)?\n(.*?)```")
+	edit = regexp.MustCompile("(?s)```(?:yaml|go|md|csv)\n(?:#|//|<!--) (\\S+), above (.+?)(?: -->)?\n(.*?)```")
 	// commands matches the commands of a recipe.
 	commands = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	// output matches what the last command prints.
+	output = regexp.MustCompile("(?s)```text\n(.*?)```")
 	// needed matches a package and its tests that fail until a recipe is done.
-	needed = regexp.MustCompile("`(tests/\\w+)` \\(([^)]+)\\)")
+	needed = regexp.MustCompile("`(etc|tests/\\w+)` \\(([^)]+)\\)")
 	named  = regexp.MustCompile("Test\\w+")
 )
 
@@ -27,6 +29,7 @@ var (
 type recipe struct {
 	edits    [][]string // file, anchor, block
 	commands []string
+	output   string            // a part of what the last command prints
 	tests    map[string]string // pattern of the tests that fail until the recipe is done, by package
 }
 
@@ -49,6 +52,9 @@ func recipeOf(t *testing.T, heading string) (r recipe) {
 	for _, m := range commands.FindAllStringSubmatch(steps, -1) {
 		r.commands = append(r.commands, strings.Split(strings.TrimSpace(m[1]), "\n")...)
 	}
+	if m := output.FindStringSubmatch(steps); m != nil {
+		r.output = m[1]
+	}
 	r.tests = map[string]string{}
 	for _, m := range needed.FindAllStringSubmatch(tests, -1) {
 		r.tests[m[1]] = "^(" + strings.Join(named.FindAllString(m[2], -1), "|") + ")$"
@@ -59,8 +65,8 @@ func recipeOf(t *testing.T, heading string) (r recipe) {
 	return r
 }
 
-// A checkout is a copy of the files that recipes change. Go code is compiled from the repository, with the changed files
-// replaced.
+// A checkout is a copy of the files that recipes change or read. Go code is compiled from the repository, with the
+// changed files replaced.
 type checkout struct {
 	t        *testing.T
 	folder   string
@@ -71,7 +77,7 @@ type checkout struct {
 func newCheckout(t *testing.T) *checkout {
 	t.Helper()
 	c := &checkout{t, t.TempDir(), map[string]bool{}, map[string]string{}}
-	for _, name := range []string{"deployment", "docs", "etc", "grafana", "internal/source/sim", "tests/rules", "tests/scenarios", "tests/chart"} {
+	for _, name := range []string{"deployment", "docs", "etc", "grafana", "internal", "tests/rules", "tests/scenarios", "tests/chart"} {
 		if err := os.CopyFS(filepath.Join(c.folder, name), os.DirFS(filepath.Join(root, name))); err != nil {
 			t.Fatal(err)
 		}
@@ -105,8 +111,9 @@ func (c *checkout) insert(file, anchor, block string) {
 	if err := os.WriteFile(path, []byte(text[:at]+block+text[at:]), 0o644); err != nil {
 		c.t.Fatal(err)
 	}
-	if strings.HasSuffix(file, ".go") {
+	if strings.HasSuffix(file, ".go") || strings.HasPrefix(file, "etc/") { // etc is embedded
 		c.changed[file] = true
+		clear(c.programs)
 	}
 }
 
@@ -181,11 +188,13 @@ func read(t *testing.T, path string) string {
 // Whoever follows a recipe must not need anything else. The tests that the recipe lists must fail before its last steps
 // and pass after them.
 func TestRecipes(t *testing.T) {
-	for _, heading := range []string{"Add an alert", "Add a fault of the simulator"} {
+	for _, heading := range []string{"Add a family that the exporter computes", "Add an alert", "Add a fault of the simulator"} {
 		t.Run(heading, func(t *testing.T) {
 			t.Parallel()
 			r, c := recipeOf(t, heading), newCheckout(t)
-			late := func(e []string) bool { return strings.HasPrefix(e[0], "docs/") || strings.Contains(e[0], "/testdata/") }
+			late := func(e []string) bool {
+				return strings.HasPrefix(e[0], "docs/") || strings.HasPrefix(e[0], "etc/") || strings.Contains(e[0], "/testdata/")
+			}
 			for _, e := range slices.DeleteFunc(slices.Clone(r.edits), late) {
 				c.insert(e[0], e[1], e[2])
 			}
@@ -202,9 +211,13 @@ func TestRecipes(t *testing.T) {
 					c.insert(e[0], e[1], e[2])
 				}
 			}
-			for _, command := range r.commands {
-				if out, err := c.run(command); err != nil {
+			for i, command := range r.commands {
+				out, err := c.run(command)
+				if err != nil {
 					t.Errorf("%s: %v\n%s", command, err, out)
+				}
+				if i == len(r.commands)-1 && !strings.Contains(out, r.output) {
+					t.Errorf("%s prints\n%s\nwithout\n%s", command, out, r.output)
 				}
 			}
 			for _, pkg := range slices.Sorted(maps.Keys(r.tests)) {
