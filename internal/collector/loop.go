@@ -88,9 +88,9 @@ type Loop struct {
 	empty        int       // number of consecutive cycles in which no GPU had a value
 	devices      deviceLog
 
-	born   time.Time
-	ready  atomic.Bool
-	wedged atomic.Bool // a driver call was abandoned
+	started time.Time
+	ready   atomic.Bool
+	wedged  atomic.Bool // a driver call was abandoned
 }
 
 // New returns a Loop and publishes a page that says that it is starting. It does not call the driver.
@@ -98,7 +98,7 @@ func New(opt Options) *Loop {
 	opt = opt.withDefaults()
 	l := &Loop{
 		opt: opt, metrics: newMetrics(opt.Registerer), reloads: make(chan reload), retries: make(chan struct{}, 1),
-		devices: deviceLog{log: opt.Log}, born: time.Now(),
+		devices: deviceLog{log: opt.Log}, started: time.Now(),
 	}
 	l.attributions = attributions{opt: &l.opt, metrics: l.metrics}
 	l.attributions.use(opt.Attributors)
@@ -364,7 +364,7 @@ func (l *Loop) countEvents(begin time.Time) {
 
 // reading returns the result of a Read that began at begin.
 func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, begin time.Time) snapshot.Reading {
-	return snapshot.Reading{Kind: kind, Batch: b, Begin: begin, Now: l.opt.Now(), Elapsed: time.Since(l.born)}
+	return snapshot.Reading{Kind: kind, Batch: b, Begin: begin, Now: l.opt.Now(), Elapsed: time.Since(l.started)}
 }
 
 // finalRead reads once more before the session is closed, for events that no later session reports.

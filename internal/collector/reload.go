@@ -30,17 +30,17 @@ type reload struct {
 // before the old one is closed. An error means that nothing changed. Reload waits until a pending driver call returns.
 // Once ctx is done, it returns the cause; the change is abandoned unless it has already begun.
 func (l *Loop) Reload(ctx context.Context, c Change) error {
-	return l.order(ctx, reload{change: c})
+	return l.submit(ctx, reload{change: c})
 }
 
 // Reopen replaces the open session by one of another source, as Reload does. Later sessions come from the original
 // source. Without a session, Reopen does nothing.
 func (l *Loop) Reopen(ctx context.Context, at Source) error {
-	return l.order(ctx, reload{only: at})
+	return l.submit(ctx, reload{only: at})
 }
 
-// order sends a reload to Run and waits for its reply.
-func (l *Loop) order(ctx context.Context, r reload) error {
+// submit sends a reload to Run and waits for its reply.
+func (l *Loop) submit(ctx context.Context, r reload) error {
 	r.reply = make(chan error, 1)
 	select {
 	case l.reloads <- r:

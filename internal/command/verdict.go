@@ -34,11 +34,11 @@ other is worse, there is no page or no verdict, a flag is invalid, or a file
 cannot be read.
 `
 
-// judged is the verdict for one GPU.
-type judged struct{ gpu, uuid, verdict, reason string }
+// gpuVerdict is the verdict for one GPU.
+type gpuVerdict struct{ gpu, uuid, verdict, reason string }
 
-func (j judged) String() string {
-	return fmt.Sprintf("GPU %s: %s, %s (%s)", printable(j.gpu), printable(j.verdict), printable(j.reason), printable(j.uuid))
+func (v gpuVerdict) String() string {
+	return fmt.Sprintf("GPU %s: %s, %s (%s)", printable(v.gpu), printable(v.verdict), printable(v.reason), printable(v.uuid))
 }
 
 // judgment prints the verdicts of a running exporter.
@@ -67,16 +67,18 @@ func judgment(ctx context.Context, p *Process) int {
 
 // printVerdicts prints the verdicts of at least the given severity, and unknown ones. A known fault decides the exit
 // code, even if other verdicts are unknown.
-func (p *Process) printVerdicts(all []judged, from string) int {
-	found := slices.DeleteFunc(all, func(j judged) bool {
-		return j.verdict != verdict.Unknown && verdict.Severity(j.verdict) < verdict.Severity(from)
+func (p *Process) printVerdicts(all []gpuVerdict, from string) int {
+	found := slices.DeleteFunc(all, func(v gpuVerdict) bool {
+		return v.verdict != verdict.Unknown && verdict.Severity(v.verdict) < verdict.Severity(from)
 	})
-	slices.SortStableFunc(found, func(a, b judged) int { return cmp.Compare(verdict.Severity(b.verdict), verdict.Severity(a.verdict)) })
-	for _, j := range found {
-		fmt.Fprintln(p.Out, j)
+	slices.SortStableFunc(found, func(a, b gpuVerdict) int {
+		return cmp.Compare(verdict.Severity(b.verdict), verdict.Severity(a.verdict))
+	})
+	for _, v := range found {
+		fmt.Fprintln(p.Out, v)
 	}
 	switch {
-	case slices.ContainsFunc(found, func(j judged) bool { return j.verdict != verdict.Unknown }):
+	case slices.ContainsFunc(found, func(v gpuVerdict) bool { return v.verdict != verdict.Unknown }):
 		return Faulty
 	case len(found) > 0:
 		return Unable
@@ -88,7 +90,7 @@ func (p *Process) printVerdicts(all []judged, from string) int {
 
 // verdictsOf returns the verdicts of a page: the series with the value 1. An unknown verdict name counts as the most
 // severe verdict.
-func verdictsOf(f *dto.MetricFamily) (list []judged) {
+func verdictsOf(f *dto.MetricFamily) (list []gpuVerdict) {
 	for _, m := range f.GetMetric() {
 		if m.GetGauge().GetValue()+m.GetUntyped().GetValue() != 1 {
 			continue
@@ -97,7 +99,8 @@ func verdictsOf(f *dto.MetricFamily) (list []judged) {
 		for _, l := range m.Label {
 			labels[l.GetName()] = l.GetValue()
 		}
-		list = append(list, judged{labels["gpu"], cmp.Or(labels["UUID"], labels["uuid"]), labels["verdict"], labels["reason"]})
+		uuid := cmp.Or(labels["UUID"], labels["uuid"])
+		list = append(list, gpuVerdict{labels["gpu"], uuid, labels["verdict"], labels["reason"]})
 	}
 	return list
 }

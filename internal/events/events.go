@@ -34,7 +34,7 @@ type Options struct {
 type Log struct {
 	xids            xidCounter
 	lastXIDAsStored bool
-	apart           bool // owners of XIDs are in a family of their own
+	ownersOnInfo    bool // owners of XIDs are in a family of their own
 
 	reasons       int // the field of clock event reasons whose totals are requested; -1 for none
 	reasonsWindow time.Duration
@@ -66,7 +66,7 @@ func New(opt Options) *Log {
 			log:  opt.KernelLog, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
 			entities: map[gpu.Identity]*entityEvents{}, field: -1,
 		},
-		lastXIDAsStored: opt.LastXIDAsStored, apart: opt.OwnersOnInfo,
+		lastXIDAsStored: opt.LastXIDAsStored, ownersOnInfo: opt.OwnersOnInfo,
 		reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
 	}
 }

@@ -40,7 +40,7 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 			list = append(list, l.family(d, c.Topology, gpu.KindsOf(gpu.KindGPU), false))
 		}
 	}
-	if l.apart && l.xids.field >= 0 {
+	if l.ownersOnInfo && l.xids.field >= 0 {
 		d := catalog.FamilyNamed(catalog.PodXIDLastSeen)
 		f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.HelpLine()}
 		for row, e := range l.xids.rows {
@@ -142,7 +142,7 @@ func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Serie
 
 // ownersOf returns the XIDs of a GPU by owner, or without owners if these have a family of their own.
 func (l *Log) ownersOf(e *entityEvents) *owners {
-	if l.apart {
+	if l.ownersOnInfo {
 		return e.owners.withoutOwner()
 	}
 	return &e.owners

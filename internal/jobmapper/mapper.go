@@ -124,7 +124,7 @@ func (m *Mapper) usesOf(files map[string]file) map[int]gpu.Use {
 		use.Owners = owners(kept)
 		uses[row] = use
 	}
-	m.metrics.spared.Set(float64(dropped))
+	m.metrics.droppedJobs.Set(float64(dropped))
 	return uses
 }
 

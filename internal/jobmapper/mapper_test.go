@@ -419,13 +419,13 @@ func TestVeryManyJobs(t *testing.T) {
 			t.Errorf("row %d: owners = %d, want %d; labels = %v, want none", row, got, n, o.Of(row))
 		}
 	}
-	if got := testutil.ToFloat64(b.metrics.spared); got != 2*(10_000-gpu.MaxOwners) {
+	if got := testutil.ToFloat64(b.metrics.droppedJobs); got != 2*(10_000-gpu.MaxOwners) {
 		t.Errorf("jobs omitted = %v", got)
 	}
 	b.put("0", "1\n")
 	b.remove("2")
 	b.attribute(node())
-	if got := testutil.ToFloat64(b.metrics.spared); got != 0 {
+	if got := testutil.ToFloat64(b.metrics.droppedJobs); got != 0 {
 		t.Errorf("jobs omitted = %v, want 0", got)
 	}
 }

@@ -12,10 +12,10 @@ import (
 
 // Metrics holds the metrics of a process's Mappers, of which one is active at a time.
 type Metrics struct {
-	failed  *prometheus.CounterVec
-	dropped prometheus.Gauge
-	unknown prometheus.Gauge
-	spared  prometheus.Gauge
+	failed      *prometheus.CounterVec
+	dropped     prometheus.Gauge
+	unknown     prometheus.Gauge
+	droppedJobs prometheus.Gauge
 }
 
 // NewMetrics registers the metrics.
@@ -33,12 +33,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "dcgm_exporter_job_files_unmatched",
 			Help: "Job files whose names match no GPU or GPU instance. The subcommand doctor lists them.",
 		}),
-		spared: prometheus.NewGauge(prometheus.GaugeOpts{
+		droppedJobs: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_jobs_dropped",
 			Help: "Jobs currently dropped because their GPU has too many.",
 		}),
 	}
-	reg.MustRegister(m.failed, m.dropped, m.unknown, m.spared)
+	reg.MustRegister(m.failed, m.dropped, m.unknown, m.droppedJobs)
 	for _, err := range append(slices.Collect(maps.Values(reasons())), gpu.ErrPermission, errors.New("any other")) {
 		m.failed.WithLabelValues(reasonOf(err))
 	}

@@ -32,11 +32,11 @@ type collection[T any] struct {
 	convert  func(*unstructured.Unstructured) T
 	listed   chan struct{} // closed after the first list
 
-	mu       sync.Mutex
-	items    map[types.NamespacedName]T
-	revision uint64
-	heard    time.Time // when the API server last answered
-	silent   bool      // the latest request failed or got no answer
+	mu          sync.Mutex
+	items       map[types.NamespacedName]T
+	revision    uint64
+	lastContact time.Time // when the API server last answered
+	isSilent    bool      // the latest request failed or got no answer
 }
 
 // run keeps the collection up to date until ctx is done.
@@ -80,7 +80,7 @@ func (c *collection[T]) Listed() <-chan struct{} { return c.listed }
 func (c *collection[T]) Stale() (since time.Time, stale bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.heard, c.silent
+	return c.lastContact, c.isSilent
 }
 
 // Revision changes whenever the content changes.
@@ -93,8 +93,8 @@ func (c *collection[T]) Revision() uint64 {
 // answered records a request's outcome.
 func (c *collection[T]) answered(verb string, err error) {
 	c.mu.Lock()
-	if c.silent = err != nil; err == nil {
-		c.heard = time.Now()
+	if c.isSilent = err != nil; err == nil {
+		c.lastContact = time.Now()
 	}
 	c.mu.Unlock()
 	if err != nil || verb == "list" {
@@ -176,7 +176,7 @@ func (c *collection[T]) Resync() error { return nil }
 func (c *collection[T]) change(do func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.heard = time.Now()
+	c.lastContact = time.Now()
 	if do() {
 		c.revision++
 	}

@@ -57,11 +57,11 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 	}
 	a.markIncomplete()
 	labels := gpu.ExclusiveLabels(in.topology, a.uses, m.labels)
-	spared := 0
+	omitted := 0
 	for row := range a.uses {
-		spared += a.uses[row].Limit()
+		omitted += a.uses[row].Limit()
 	}
-	a.report(spared)
+	a.report(omitted)
 	return &gpu.Owners{Labels: labels, Uses: a.uses}
 }
 
@@ -175,8 +175,8 @@ func (a *assignment) noteUnplaced(h *Allocation) {
 	a.unplacedClaim = a.unplacedClaim || !placed
 }
 
-// report sets the mapper's metrics. spared is the number of owners that were dropped.
-func (a *assignment) report(spared int) {
+// report sets the mapper's metrics. omitted is the number of owners that were dropped.
+func (a *assignment) report(omitted int) {
 	var series []gauge.Series
 	for key, n := range a.unmatched {
 		series = append(series, gauge.Series{Value: float64(n), Labels: key[:]})
@@ -185,7 +185,7 @@ func (a *assignment) report(spared int) {
 	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
 		a.opt.Metrics.labels.WithLabelValues(reason).Set(float64(a.dropped[reason]))
 	}
-	a.opt.Metrics.owners.Set(float64(spared))
+	a.opt.Metrics.owners.Set(float64(omitted))
 }
 
 // valid removes the allocations of claims with admin access and of pods that have ended. Old kubelets still list ended

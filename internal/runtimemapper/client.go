@@ -67,9 +67,9 @@ type deviceRequest struct {
 // (docs.docker.com/reference/api/engine), which Podman also implements. Every request has its own connection. There are
 // two per cycle, and none outlives a restart of the daemon.
 type connection struct {
-	transport *http.Transport
-	prefix    string
-	mute      error // why the runtime's API version is unknown; nil if it is known
+	transport  *http.Transport
+	prefix     string
+	versionErr error // why the runtime's API version is unknown; nil if it is known
 }
 
 var versionForm = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,4}$`)
@@ -97,7 +97,7 @@ func connect(ctx context.Context, sockets []string) (*connection, error) {
 	if errors.Is(err, gpu.ErrUnavailable) || errors.Is(err, gpu.ErrTimeout) || errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("container runtime at %s: %w", socket, err)
 	}
-	if conn.mute = err; err != nil {
+	if conn.versionErr = err; err != nil {
 		return conn, nil
 	}
 	if v := header.Get("Api-Version"); versionForm.MatchString(v) {

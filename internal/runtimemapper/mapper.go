@@ -44,20 +44,20 @@ type Mapper struct {
 	self    string // the id of the container that this process runs in
 	metrics *Metrics
 
-	mu       sync.Mutex               // guards the fields below
-	grants   map[string][]deviceid.ID // running containers by container id
-	silent   map[string]bool          // containers that cannot be inspected, by id
-	mute     bool                     // the runtime did not report its version
-	topology *gpu.Topology
-	resolver *deviceid.Resolver // resolves device ids to rows of topology
-	owners   *gpu.Owners        // nil before the first answer
+	mu            sync.Mutex               // guards the fields below
+	grants        map[string][]deviceid.ID // running containers by container id
+	uninspectable map[string]bool          // containers that cannot be inspected, by id
+	noAPIVersion  bool                     // the runtime did not report its version
+	topology      *gpu.Topology
+	resolver      *deviceid.Resolver // resolves device ids to rows of topology
+	owners        *gpu.Owners        // nil before the first answer
 }
 
 // New returns a Mapper without connecting.
 func New(opt Options) *Mapper {
 	m := &Mapper{
 		sockets: DefaultSockets(), allowed: opt.LabelAllowed, log: opt.Log, self: self(), metrics: opt.Metrics,
-		grants: map[string][]deviceid.ID{}, silent: map[string]bool{},
+		grants: map[string][]deviceid.ID{}, uninspectable: map[string]bool{},
 	}
 	if opt.Socket != "" {
 		m.sockets = []string{strings.TrimPrefix(opt.Socket, "unix://")}
@@ -86,10 +86,11 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if err != nil {
 		return nil, err
 	}
-	if conn.mute != nil && !m.mute {
-		m.log.Warn("Container runtime does not report its API version; sending requests without one", "error", conn.mute)
+	if conn.versionErr != nil && !m.noAPIVersion {
+		m.log.Warn("Container runtime does not report its API version; sending requests without one",
+			"error", conn.versionErr)
 	}
-	m.mute = conn.mute != nil
+	m.noAPIVersion = conn.versionErr != nil
 	var running []listed
 	if _, err := conn.get(ctx, "/containers/json", maxList, &running); err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
@@ -141,17 +142,17 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 			continue // it ended since it was listed
 		case err != nil:
 			m.metrics.failed.WithLabelValues(gpu.Reason(err)).Inc()
-			if !m.silent[id] {
+			if !m.uninspectable[id] {
 				m.log.Warn("Container cannot be inspected; it owns no GPU", "container", nameOf(&running[i]), "error", err)
-				m.silent[id] = true
+				m.uninspectable[id] = true
 			}
 			continue
 		}
 		m.grants[id] = distinctIDs(grant(&one))
-		delete(m.silent, id)
+		delete(m.uninspectable, id)
 	}
 	maps.DeleteFunc(m.grants, func(id string, _ []deviceid.ID) bool { return !there[id] })
-	maps.DeleteFunc(m.silent, func(id string, _ bool) bool { return !there[id] })
+	maps.DeleteFunc(m.uninspectable, func(id string, _ bool) bool { return !there[id] })
 	return nil
 }
 
@@ -159,7 +160,7 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 func (m *Mapper) uses(running []listed) []gpu.Use {
 	uses := make([]gpu.Use, len(m.topology.Devices))
 	unmatched := map[deviceid.Form]int{}
-	dropped, spared := 0, 0
+	dropped, omitted := 0, 0
 	for i := range running {
 		c := &running[i]
 		ids := m.grants[c.ID]
@@ -185,9 +186,9 @@ func (m *Mapper) uses(running []listed) []gpu.Use {
 		}
 	}
 	for row := range uses {
-		uses[row].Incomplete = len(m.silent) > 0 && len(uses[row].Owners) == 0
+		uses[row].Incomplete = len(m.uninspectable) > 0 && len(uses[row].Owners) == 0
 		slices.SortStableFunc(uses[row].Owners, func(a, b gpu.Owner) int { return strings.Compare(a.Container, b.Container) })
-		spared += uses[row].Limit()
+		omitted += uses[row].Limit()
 	}
 	var series []gauge.Series
 	for form, n := range unmatched {
@@ -195,7 +196,7 @@ func (m *Mapper) uses(running []listed) []gpu.Use {
 	}
 	m.metrics.unmatched.Set(series...)
 	m.metrics.dropped.Set(float64(dropped))
-	m.metrics.spared.Set(float64(spared))
+	m.metrics.omitted.Set(float64(omitted))
 	return uses
 }
 

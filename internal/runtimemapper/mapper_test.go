@@ -396,7 +396,7 @@ func TestCrowd(t *testing.T) {
 	if n := len(uses[0].Owners); n != gpu.MaxOwners {
 		t.Errorf("%d owners, want %d", n, gpu.MaxOwners)
 	}
-	if n := testutil.ToFloat64(m.metrics.spared); n != 2*(1000-gpu.MaxOwners) {
+	if n := testutil.ToFloat64(m.metrics.omitted); n != 2*(1000-gpu.MaxOwners) {
 		t.Errorf("dropped owners counted = %v", n)
 	}
 }

@@ -11,7 +11,7 @@ type Metrics struct {
 	failed    *prometheus.CounterVec
 	unmatched *gauge.State
 	dropped   prometheus.Gauge
-	spared    prometheus.Gauge
+	omitted   prometheus.Gauge
 }
 
 // NewMetrics registers the metrics.
@@ -27,11 +27,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "dcgm_exporter_container_labels_dropped",
 			Help: "Allowed container labels currently dropped because they are too long or too many.",
 		}),
-		spared: prometheus.NewGauge(prometheus.GaugeOpts{
+		omitted: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_containers_dropped",
 			Help: "Containers currently dropped because their GPU has too many.",
 		}),
 	}
-	reg.MustRegister(m.failed, m.unmatched, m.dropped, m.spared)
+	reg.MustRegister(m.failed, m.unmatched, m.dropped, m.omitted)
 	return m
 }

@@ -70,7 +70,7 @@ type Reader struct {
 
 	// Only Run uses the following fields.
 	failing bool
-	judged  uint64 // sequence number after the newest record ever read
+	readTo  uint64 // sequence number after the newest record ever read
 }
 
 // Label values of dcgm_exporter_kernel_log_lost_total.
@@ -230,8 +230,8 @@ func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
 			continue
 		}
 		line, at := record.Text, since.Add(min(0, record.Up-d.Uptime())).UnixNano()
-		again := record.Sequence < r.judged // an earlier follow has read it
-		r.judged = max(r.judged, next)
+		again := record.Sequence < r.readTo // an earlier follow has read it
+		r.readTo = max(r.readTo, next)
 		if xid, ok := r.xidOf(line, again); ok {
 			key := xidKey{xid.PCIBusID, xid.Code}
 			xid.Past, xid.Time = true, at
@@ -279,7 +279,7 @@ func (r *Reader) read(d Device, next uint64) error {
 			r.lost.WithLabelValues(lostRecords).Add(float64(record.Sequence - next))
 		}
 		next = record.Sequence + 1
-		r.judged = max(r.judged, next)
+		r.readTo = max(r.readTo, next)
 		if record.Kernel {
 			r.take(record.Text)
 		}

@@ -46,14 +46,14 @@ type xidWatch struct {
 
 // An xidHistory holds the XIDs of one entity. Times are the engine's microseconds.
 type xidHistory struct {
-	row         int
-	instance    instance // the instance that the XIDs name; zero for the GPU
-	shown, last int64    // time of the newest sample in this Read, and in the previous one
-	code        int64    // code of the newest sample, noXID or blankXID
-	from        int64    // where the read of the history starts
-	due         bool
-	until       time.Time         // the history is read until one Read after this time
-	told, found map[xidReport]int // number of times each XID was reported, and found by this Read
+	row             int
+	instance        instance // the instance that the XIDs name; zero for the GPU
+	shown, last     int64    // time of the newest sample in this Read, and in the previous one
+	code            int64    // code of the newest sample, noXID or blankXID
+	from            int64    // where the read of the history starts
+	due             bool
+	until           time.Time         // the history is read until one Read after this time
+	reported, found map[xidReport]int // number of times each XID was reported, and found by this Read
 }
 
 // An xidReport identifies an XID.
@@ -63,7 +63,7 @@ type xidReport struct{ at, code int64 }
 func (x *xidWatch) of(e entity, row int) *xidHistory {
 	h := x.histories[e]
 	if h == nil {
-		h = &xidHistory{row: row, told: map[xidReport]int{}, found: map[xidReport]int{}}
+		h = &xidHistory{row: row, reported: map[xidReport]int{}, found: map[xidReport]int{}}
 		if x.histories == nil {
 			x.histories = map[entity]*xidHistory{}
 		}
@@ -165,10 +165,10 @@ func (s *Session) addXID(b *gpu.Batch, h *xidHistory, r xidReport) {
 	if !h.due || r.at < h.from || r.code <= noXID {
 		return
 	}
-	if h.found[r]++; h.found[r] <= h.told[r] {
+	if h.found[r]++; h.found[r] <= h.reported[r] {
 		return
 	}
-	h.told[r]++
+	h.reported[r]++
 	b.XIDs = append(b.XIDs, gpu.XID{
 		Row: h.row, InstanceID: h.instance.nvml, OnInstance: h.instance.group != groupNone,
 		Code: r.code, ID: r.at, Time: s.clock.dateAt(r.at),
@@ -184,7 +184,7 @@ func (x *xidWatch) finish(due []entity, now time.Time, whole bool) {
 		h := x.histories[e]
 		h.last, h.due = h.shown, now.Before(h.until)
 		if whole { // forget the XIDs that the engine has dropped
-			maps.DeleteFunc(h.told, func(r xidReport, _ int) bool { return h.found[r] == 0 })
+			maps.DeleteFunc(h.reported, func(r xidReport, _ int) bool { return h.found[r] == 0 })
 		}
 	}
 }
@@ -213,7 +213,7 @@ func (x *xidWatch) due(now time.Time, whole bool, lost []bool) (due []entity, fr
 		}
 		if h.shown < h.last { // the engine's clock was set back
 			h.from, repeats = 0, true
-			clear(h.told)
+			clear(h.reported)
 		}
 		clear(h.found)
 		due = append(due, e)
