@@ -302,10 +302,10 @@ func (s *session) since(from, to time.Time) float64 {
 	return float64(passed) / float64(time.Second)
 }
 
-// chargeEnergy divides an entity's part of the energy that its GPU used since the last charge. The active part is
-// proportional to the time in which anything ran. It goes to the owners that were active. The idle part goes to the
-// owners by the share that each holds. The remainder of both is unattributed; without owners, all energy is. While an
-// owner's activity is unknown, its counter is hidden and grows only by the idle part.
+// chargeEnergy charges the energy that an entity used since the last charge to its owners. The active part, which is
+// proportional to the time in which anything ran, is divided by the owners' activity. The idle part is divided by the
+// shares that they hold. The remainder is unattributed; without owners, that is all energy. While an owner's activity
+// is unknown, its counter is hidden and grows only by the idle part.
 func (s *session) chargeEnergy(e *sharedDevice, share float64, at time.Time) {
 	l := e.totals
 	util, known := e.device.Number()

@@ -83,7 +83,7 @@ func (s *Claims) Get(namespace, name, driver, pool, device, share string) podmap
 	}
 	select {
 	case s.wake <- struct{}{}:
-	default: // run will look anyway
+	default: // run has a pending request
 	}
 	return claimed
 }

@@ -22,8 +22,8 @@ type linkRate struct {
 // linkCounters lists the field values of a rate.
 var linkCounters = [...]uint32{gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX}
 
-// value returns the bandwidth since the previous reading. It is absent at the first reading, where DCGM publishes zero,
-// if the counters went back, and if no time passed.
+// value returns the bandwidth since the previous reading. It is absent if the counters went back or no time passed. It
+// is also absent at the first reading, for which DCGM publishes zero.
 func (l *linkRate) value(counters []gonvml.FieldValue, now time.Time) gpu.Value {
 	total, stamp := uint64(0), int64(0)
 	for i := range counters {
