@@ -57,11 +57,14 @@ counted = skipped=$$(mktemp) && code=0; SKIPPED_CHECKS=$$skipped $(1) || code=$$
 # linked, and vet is a part of lint: a tenth of the time of a first run.
 WAITING     := ./tests/process
 COMPUTING   := ./tests/rules ./tests/dashboards ./tests/scenarios ./tests/goldens
+# The test of deployment/alertmanager is a module of its own: it needs 48 modules that nothing else needs.
+ALERTMANAGER := tests/alertmanager
 
 .PHONY: test
 test: prometheus ## Run every test (no GPU, no root, no running server; without a C compiler those that need none)
 	@[ "$$CGO_ENABLED" != 0 ] || echo "Without a C compiler: tests over the C test libraries are skipped (compiler-absent)"
 	@$(call counted,$(GO) test -p 4 -vet=off -ldflags='-s -w' $(WAITING) $(COMPUTING) ./...)
+	@cd $(ALERTMANAGER) && $(GO) test -vet=off -ldflags='-s -w' ./...
 
 .PHONY: prometheus
 prometheus: ## Install the promtool that rules are tested with; without it those tests are skipped
@@ -92,6 +95,7 @@ lint: ## Check formatting, vet and static analysis
 	@out=$$(gofmt -l cmd etc gpuop internal tests tools); [ -z "$$out" ] || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags generate ./tools/grafana
+	cd $(ALERTMANAGER) && $(GO) vet ./...
 	$(GO) vet -tags gpu ./tests/hardware/...
 	$(GO) vet -tags e2e ./tests/e2e/...
 	$(GO) vet -tags images ./tests/images/...
