@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// TestMigration follows docs/migration.md with values files of three generations of NVIDIA's chart, on three simulated
+// TestMigration follows docs/migration.md with values of three generations of NVIDIA's chart, on three simulated
 // nodes. Every metric of the file that the values select is served, or the node's hardware lacks it and a series says so.
 func TestMigration(t *testing.T) {
 	const mounted = `
